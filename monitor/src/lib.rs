@@ -1,1 +1,11 @@
+//! The node pressure monitor: hears the kernel, computes what is left, decides whom to evict, acts, and tells.
+//!
+//! One room per step, in the order in which data flows; a room depends only on those above it.
 
+pub mod config;
+pub mod node;
+pub mod workloads;
+
+pub mod eviction;
+
+pub mod actions;

@@ -1,0 +1,46 @@
+//! What the agent does to the machine. Everything here is idempotent, checks whom it touches, and acts only when told to enforce.
+
+pub mod evict;
+pub mod kill;
+pub mod oom_score;
+pub mod release;
+pub mod self_protection;
+
+use std::path::PathBuf;
+
+pub use evict::{Ended, Evictor, Outcome};
+pub use kill::Target;
+
+/// Why an action had no effect.
+#[derive(Debug, thiserror::Error)]
+pub enum ActionError {
+    /// The workload's cgroup was removed: what was to be ended has ended.
+    #[error("the cgroup is gone")]
+    Gone,
+    /// The kernel refused.
+    #[error("{what}: {source}")]
+    Refused {
+        /// What was being done, to what.
+        what: String,
+        /// What the kernel said.
+        source: std::io::Error,
+    },
+    /// Processes keep appearing faster than they are killed.
+    #[error("processes are left after {rounds} rounds of SIGKILL in {cgroup}", cgroup = cgroup.display())]
+    StillAlive {
+        /// How often everything in it was killed.
+        rounds: u32,
+        /// The cgroup.
+        cgroup: PathBuf,
+    },
+}
+
+impl ActionError {
+    fn refused(what: impl Into<String>, source: impl Into<std::io::Error>) -> Self {
+        let source = source.into();
+        match source.raw_os_error() {
+            Some(libc::ENODEV) => Self::Gone,
+            _ => Self::Refused { what: what.into(), source },
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! Setting `oom_score_adj` of workloads' processes, or reporting where it differs.
+
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use rustix::fs::{Mode, OFlags};
+
+use crate::config::{Bytes, Mode as AgentMode, Pid};
+use crate::eviction::oom_score::oom_score_adj;
+use crate::node::CgroupVersion;
+use crate::workloads::tree::Tracked;
+use crate::workloads::{WorkloadTree, membership, processes};
+
+/// What one audit found.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Audit {
+    /// Processes whose value differs from their workload's and was left so.
+    pub drifted: usize,
+    /// Processes whose value was set.
+    pub repaired: usize,
+    /// Workloads with differing processes, each with an example, for the log.
+    pub workloads: Vec<Drift>,
+    /// The first refusal of the kernel.
+    pub refused: Option<String>,
+}
+
+/// A workload some of whose processes have another value than its class asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Drift {
+    /// The workload.
+    pub workload: String,
+    /// What its class asks for.
+    pub expected: i16,
+    /// One process and its value.
+    pub example: (Pid, i16),
+    /// How many there are.
+    pub processes: usize,
+}
+
+/// Values this low are somebody's own decision: -1000 exempts from the OOM killer, -999 and -998 are what node agents and
+/// runtimes give themselves and their sandboxes. They are left alone.
+const LEFT_ALONE: i16 = -998;
+
+/// Compares every process of every candidate workload with what its class asks for; sets it when enforcing.
+#[must_use]
+pub fn audit(tree: &WorkloadTree, proc_root: &Path, capacity: Bytes, mode: AgentMode) -> Audit {
+    let mut audit = Audit::default();
+    let version = tree.hierarchy().version;
+    for tracked in tree.tracked().iter().filter(|tracked| tracked.workload().protection.is_none()) {
+        let workload = tracked.workload();
+        let expected = oom_score_adj(workload.qos, workload.request, capacity);
+        let mut differing = differing(tracked, proc_root, expected);
+        let Some(example) = differing.first().copied() else { continue };
+        let processes = differing.len();
+        audit.workloads.push(Drift { workload: workload.name.clone(), expected, example, processes });
+        if mode == AgentMode::Enforce {
+            differing.retain(|(pid, _)| match set(*pid, proc_root, &workload.name, version, expected) {
+                Ok(()) => {
+                    audit.repaired += 1;
+                    false
+                }
+                Err(error) => {
+                    audit.refused.get_or_insert_with(|| format!("cannot set oom_score_adj of process {}: {error}", pid.0));
+                    true
+                }
+            });
+        }
+        audit.drifted += differing.len();
+    }
+    audit
+}
+
+fn differing(tracked: &Tracked, proc_root: &Path, expected: i16) -> Vec<(Pid, i16)> {
+    let mut pids = Vec::new();
+    if processes::collect(tracked.directory(), &mut pids).is_err() {
+        return Vec::new();
+    }
+    let value = |pid: Pid| {
+        let text = std::fs::read_to_string(proc_root.join(pid.0.to_string()).join("oom_score_adj")).ok()?;
+        let value: i16 = text.trim().parse().ok()?;
+        (value != expected && value > LEFT_ALONE).then_some((pid, value))
+    };
+    pids.into_iter().filter_map(value).collect()
+}
+
+/// Writes through the open directory of the process, after checking that it is still of this workload: a reused pid is another
+/// process, and its directory another directory.
+fn set(pid: Pid, proc_root: &Path, workload: &str, version: CgroupVersion, value: i16) -> std::io::Result<()> {
+    let directory: OwnedFd = rustix::fs::open(
+        proc_root.join(pid.0.to_string()),
+        OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
+        Mode::empty(),
+    )?;
+    if !membership::is_in(proc_root, pid, version, workload) {
+        return Ok(());
+    }
+    let file = rustix::fs::openat(&directory, "oom_score_adj", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
+    rustix::io::write(&file, value.to_string().as_bytes())?;
+    Ok(())
+}

@@ -1,0 +1,48 @@
+//! Giving a killed process's memory back before its own exit gets around to it.
+
+use std::os::fd::AsRawFd;
+use std::sync::mpsc::{Sender, channel};
+
+use rustix::process::PidfdFlags;
+
+use crate::config::Pid;
+
+/// A thread that calls `process_mrelease` (Linux 5.15), started before memory is short: releasing takes as long as the memory
+/// is large, and the loop must not wait for it.
+#[derive(Debug)]
+pub struct Releaser {
+    queue: Sender<Vec<Pid>>,
+}
+
+impl Releaser {
+    /// Starts the thread; it ends with the value.
+    ///
+    /// # Errors
+    /// When no thread can be started.
+    pub fn start() -> std::io::Result<Self> {
+        let (queue, work) = channel::<Vec<Pid>>();
+        let release_all = move || {
+            for pid in work.into_iter().flatten() {
+                release(pid);
+            }
+        };
+        std::thread::Builder::new().name("release".to_owned()).stack_size(64 * 1024).spawn(release_all)?;
+        Ok(Self { queue })
+    }
+
+    /// Queues processes that have been killed.
+    pub fn release(&self, pids: Vec<Pid>) {
+        // Without the thread the kernel frees the memory all the same, only later.
+        let _unreleased = self.queue.send(pids);
+    }
+}
+
+/// The kernel refuses what is not dying, so a reused pid is safe; a process that is gone already needs nothing.
+fn release(pid: Pid) {
+    let Some(raw) = rustix::process::Pid::from_raw(pid.0) else { return };
+    let Ok(pidfd) = rustix::process::pidfd_open(raw, PidfdFlags::empty()) else { return };
+    // SAFETY: process_mrelease takes a descriptor, which is open here, and flags, which must be 0; it touches no memory of ours.
+    unsafe {
+        libc::syscall(libc::SYS_process_mrelease, pidfd.as_raw_fd(), 0);
+    }
+}

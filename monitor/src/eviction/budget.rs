@@ -1,0 +1,82 @@
+//! How many evictions may follow one another, and how fast.
+
+use std::time::Duration;
+
+use crate::config::EvictionLimits;
+use crate::node::Monotonic;
+
+/// Why no eviction may start now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refusal {
+    /// The last one that had an effect was less than the cool-down ago.
+    CoolDown(Duration),
+    /// The evictions of this minute are spent.
+    Spent(Duration),
+}
+
+/// The evictions of the last minute that had an effect. An attempt without one costs nothing.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Budget {
+    effects: Vec<Monotonic>,
+}
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+impl Budget {
+    /// Whether an eviction may start at `now`; if not, why, and for how long.
+    ///
+    /// # Errors
+    /// The reason, with the time to wait.
+    pub fn check(&self, limits: &EvictionLimits, now: Monotonic) -> Result<(), Refusal> {
+        if let Some(left) = self.effects.last().and_then(|last| left(*last, limits.cool_down, now)) {
+            return Err(Refusal::CoolDown(left));
+        }
+        let recent: Vec<Duration> = self.effects.iter().filter_map(|effect| left(*effect, MINUTE, now)).collect();
+        let allowed = usize::try_from(limits.max_per_minute).unwrap_or(usize::MAX);
+        match recent.len().checked_sub(allowed) {
+            // The oldest ones that must fall out of the minute before one more fits in.
+            Some(over) => Err(Refusal::Spent(recent.get(over).copied().unwrap_or(MINUTE))),
+            None => Ok(()),
+        }
+    }
+
+    /// Records an eviction that had an effect.
+    pub fn spend(&mut self, now: Monotonic) {
+        self.effects.retain(|effect| left(*effect, MINUTE, now).is_some());
+        self.effects.push(now);
+    }
+}
+
+fn left(since: Monotonic, period: Duration, now: Monotonic) -> Option<Duration> {
+    period.checked_sub(now.since(since)).filter(|left| !left.is_zero())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: EvictionLimits =
+        EvictionLimits { cool_down: Duration::from_secs(2), max_per_minute: 2, kill_timeout: Duration::from_secs(5) };
+
+    fn at(seconds: u64) -> Monotonic {
+        Monotonic(seconds * 1_000_000_000)
+    }
+
+    #[test]
+    fn cool_down_then_the_minute() {
+        let mut budget = Budget::default();
+        assert_eq!(budget.check(&LIMITS, at(10)), Ok(()));
+        budget.spend(at(10));
+        assert_eq!(budget.check(&LIMITS, at(11)), Err(Refusal::CoolDown(Duration::from_secs(1))));
+        assert_eq!(budget.check(&LIMITS, at(12)), Ok(()));
+        budget.spend(at(12));
+        assert_eq!(budget.check(&LIMITS, at(20)), Err(Refusal::Spent(Duration::from_secs(50))));
+        assert_eq!(budget.check(&LIMITS, at(70)), Ok(()));
+    }
+
+    #[test]
+    fn none_allowed_means_none() {
+        let limits = EvictionLimits { max_per_minute: 0, ..LIMITS };
+        assert_eq!(Budget::default().check(&limits, at(1)), Err(Refusal::Spent(MINUTE)));
+    }
+}

@@ -1,0 +1,124 @@
+//! When to look next: the soonest moment at which a threshold could be crossed.
+
+use std::time::Duration;
+
+use crate::config::{Bytes, Policy, Sampling, Threshold};
+use crate::node::Monotonic;
+
+use super::Observation;
+
+/// The fastest fall of a signal seen lately. Forgets slowly: half every `HALF_LIFE`.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct FallRate {
+    bytes_per_second: f64,
+    last: Option<(Bytes, Monotonic)>,
+}
+
+const HALF_LIFE: Duration = Duration::from_secs(60);
+/// A fall measured over less says more about the kernel's counters than about memory.
+const SHORTEST: Duration = Duration::from_micros(500);
+
+impl FallRate {
+    /// Takes in one more sample.
+    pub fn observe(&mut self, available: Bytes, at: Monotonic) {
+        let Some((before, then)) = self.last else {
+            self.last = Some((available, at));
+            return;
+        };
+        let passed = at.since(then);
+        if passed < SHORTEST {
+            return;
+        }
+        self.last = Some((available, at));
+        #[expect(clippy::cast_precision_loss, reason = "a rate needs no 53 bits")]
+        let fall = before.saturating_sub(available).0 as f64 / passed.as_secs_f64();
+        let faded = self.bytes_per_second * 0.5_f64.powf(passed.as_secs_f64() / HALF_LIFE.as_secs_f64());
+        self.bytes_per_second = fall.max(faded);
+    }
+
+    /// Bytes per second.
+    #[must_use]
+    pub fn bytes_per_second(&self) -> f64 {
+        self.bytes_per_second
+    }
+}
+
+/// While a threshold is crossed there is nothing left to catch on its way down: often enough to see it recover.
+const CROSSED: Duration = Duration::from_millis(100);
+
+/// How long until the next sample: the time in which the signal nearest to a threshold could reach it at the fastest rate seen
+/// or assumed possible, between the floor and the ceiling.
+#[must_use]
+pub fn until_next_sample(policy: &Policy, sampling: &Sampling, observation: &Observation, rate: &FallRate) -> Duration {
+    #[expect(clippy::cast_precision_loss, reason = "a rate needs no 53 bits")]
+    let fastest = rate.bytes_per_second().max(sampling.fastest_rate.0.max(1) as f64);
+    let until_crossed = |threshold: &Threshold| {
+        let value = observation.get(threshold.signal)?;
+        let quantity = threshold.value.resolve(value.capacity);
+        if value.available < quantity {
+            return Some(CROSSED);
+        }
+        #[expect(clippy::cast_precision_loss, reason = "a rate needs no 53 bits")]
+        let distance = value.available.saturating_sub(quantity).0 as f64;
+        Duration::try_from_secs_f64(distance / fastest).ok()
+    };
+    let soonest = policy.thresholds.iter().filter_map(until_crossed).min();
+    soonest.unwrap_or(sampling.ceiling).clamp(sampling.floor, sampling.ceiling)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{MonitorConfig, Signal};
+    use crate::eviction::SignalValue;
+
+    const MIB: u64 = 1 << 20;
+
+    fn until(available_mib: u64, rate: &FallRate) -> Duration {
+        let config = MonitorConfig::default();
+        let value = SignalValue {
+            signal: Signal::MemoryAvailable,
+            available: Bytes(available_mib * MIB),
+            capacity: Bytes(1024 * MIB),
+        };
+        let observation = Observation { signals: vec![value], at: Monotonic(0) };
+        until_next_sample(&config.policy, &config.sampling, &observation, rate)
+    }
+
+    #[test]
+    fn the_closer_the_sooner() {
+        let still = FallRate::default();
+        assert_eq!(until(100 + 6 * 1024, &still), Duration::from_secs(1));
+        assert_eq!(until(100 + 614, &still).as_millis(), 99);
+        assert_eq!(until(101, &still), Duration::from_millis(1), "the floor");
+        assert_eq!(until(50, &still), CROSSED, "crossed already");
+        assert_eq!(until(1 << 20, &still), Duration::from_secs(10), "the ceiling");
+    }
+
+    #[test]
+    fn a_faster_fall_than_assumed_is_believed() {
+        let mut rate = FallRate::default();
+        rate.observe(Bytes(30 << 30), Monotonic(0));
+        rate.observe(Bytes(18 << 30), Monotonic(1_000_000_000));
+        assert_eq!(until(100 + 12 * 1024, &rate), Duration::from_secs(1));
+    }
+
+    #[test]
+    fn rates_fade() {
+        let mut rate = FallRate::default();
+        rate.observe(Bytes(2000), Monotonic(0));
+        rate.observe(Bytes(1000), Monotonic(1_000_000_000));
+        assert!((rate.bytes_per_second() - 1000.0).abs() < 1e-6);
+        rate.observe(Bytes(1000), Monotonic(61_000_000_000));
+        assert!((rate.bytes_per_second() - 500.0).abs() < 1e-6);
+    }
+
+    #[test]
+    fn without_thresholds_only_the_ceiling_counts() {
+        let mut config = MonitorConfig::default();
+        config.policy.thresholds.clear();
+        let observation = Observation { signals: Vec::new(), at: Monotonic(0) };
+        let until = until_next_sample(&config.policy, &config.sampling, &observation, &FallRate::default());
+        assert_eq!(until, config.sampling.ceiling);
+    }
+}

@@ -1,0 +1,51 @@
+//! The one clock decisions use.
+
+use std::fmt;
+use std::time::Duration;
+
+/// Nanoseconds of `CLOCK_MONOTONIC`: the clock of the kernel's events too (`bpf_ktime_get_ns`), so that the two can be
+/// put on one timeline. Wall-clock jumps do not reach it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Monotonic(pub u64);
+
+impl Monotonic {
+    /// The time now.
+    #[must_use]
+    pub fn now() -> Self {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+        let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+        let nanos = u64::try_from(time.tv_nsec).unwrap_or(0);
+        Self(seconds.saturating_mul(1_000_000_000).saturating_add(nanos))
+    }
+
+    /// Time passed since `earlier`; zero when that lies in the future.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+
+    /// This time plus `duration`.
+    #[must_use]
+    pub fn after(self, duration: Duration) -> Self {
+        let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        Self(self.0.saturating_add(nanos))
+    }
+}
+
+impl fmt::Display for Monotonic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{:06} s", self.0 / 1_000_000_000, self.0 % 1_000_000_000 / 1_000)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn differences_never_go_below_zero() {
+        assert_eq!(Monotonic(5).since(Monotonic(9)), Duration::ZERO);
+        assert_eq!(Monotonic(9).since(Monotonic(5)), Duration::from_nanos(4));
+        assert_eq!(Monotonic(u64::MAX).after(Duration::MAX), Monotonic(u64::MAX));
+    }
+}

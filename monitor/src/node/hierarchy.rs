@@ -1,0 +1,125 @@
+//! Where memory is accounted on this machine: cgroup v1, v2, or both mounted (hybrid).
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// The interface of the hierarchy that has the memory controller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum CgroupVersion {
+    /// `memory.usage_in_bytes` and friends.
+    V1,
+    /// `memory.current` and friends.
+    V2,
+}
+
+impl fmt::Display for CgroupVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::V1 => "v1",
+            Self::V2 => "v2",
+        })
+    }
+}
+
+/// The hierarchies that the agent reads and acts on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hierarchy {
+    /// The interface of the memory hierarchy.
+    pub version: CgroupVersion,
+    /// Mount point of the hierarchy that has the memory controller.
+    pub memory: PathBuf,
+    /// Mount point of the v1 freezer, where there is one.
+    pub freezer: Option<PathBuf>,
+    /// A v2 hierarchy is mounted beside the v1 ones.
+    pub hybrid: bool,
+}
+
+/// Why no memory hierarchy can be used.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "no cgroup hierarchy with the memory controller under {root}: {detail}; mount one there \
+     (`mount -t cgroup2 none {root}`), boot with cgroup_enable=memory, or set cgroupRoot in the configuration", root = root.display()
+)]
+pub struct NoMemoryHierarchy {
+    root: PathBuf,
+    detail: String,
+}
+
+impl Hierarchy {
+    /// Looks at what is mounted under `root`, usually `/sys/fs/cgroup`.
+    ///
+    /// # Errors
+    /// When neither a v2 nor a v1 memory hierarchy can be read there.
+    pub fn detect(root: &Path) -> Result<Self, NoMemoryHierarchy> {
+        let no_hierarchy = |detail: String| NoMemoryHierarchy { root: root.to_owned(), detail };
+        let controllers = root.join("cgroup.controllers");
+        let v2 = std::fs::read_to_string(&controllers);
+        if let Ok(text) = &v2 {
+            if text.split_ascii_whitespace().any(|controller| controller == "memory") {
+                return Ok(Self { version: CgroupVersion::V2, memory: root.to_owned(), freezer: None, hybrid: false });
+            }
+            return Err(no_hierarchy(format!("{} does not list memory", controllers.display())));
+        }
+        let memory = root.join("memory");
+        let usage = memory.join("memory.usage_in_bytes");
+        match std::fs::read_to_string(&usage) {
+            Ok(_) => Ok(Self {
+                version: CgroupVersion::V1,
+                memory,
+                freezer: Some(root.join("freezer")).filter(|freezer| freezer.join("cgroup.procs").exists()),
+                hybrid: root.join("unified/cgroup.controllers").exists(),
+            }),
+            Err(v1) => Err(no_hierarchy(format!(
+                "{}: {}; {}: {v1}",
+                controllers.display(),
+                v2.err().map_or_else(String::new, |error| error.to_string()),
+                usage.display(),
+            ))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let directory = tempfile::tempdir().unwrap();
+        for (path, text) in files {
+            let path = directory.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+        directory
+    }
+
+    #[test]
+    fn unified() {
+        let root = tree(&[("cgroup.controllers", "cpu memory pids\n")]);
+        let hierarchy = Hierarchy::detect(root.path()).unwrap();
+        assert_eq!(hierarchy.version, CgroupVersion::V2);
+        assert_eq!(hierarchy.memory, root.path());
+    }
+
+    #[test]
+    fn legacy_and_hybrid() {
+        let root = tree(&[
+            ("memory/memory.usage_in_bytes", "1\n"),
+            ("freezer/cgroup.procs", ""),
+            ("unified/cgroup.controllers", ""),
+        ]);
+        let hierarchy = Hierarchy::detect(root.path()).unwrap();
+        assert_eq!(hierarchy.version, CgroupVersion::V1);
+        assert!(hierarchy.hybrid);
+        assert!(hierarchy.freezer.is_some());
+    }
+
+    #[test]
+    fn nothing_usable_says_what_to_do() {
+        let root = tree(&[("cgroup.controllers", "cpu pids\n")]);
+        let error = Hierarchy::detect(root.path()).unwrap_err().to_string();
+        assert!(error.contains("does not list memory") && error.contains("cgroup_enable=memory"), "{error}");
+        let error = Hierarchy::detect(Path::new("/nonexistent")).unwrap_err().to_string();
+        assert!(error.contains("cgroupRoot"), "{error}");
+    }
+}

@@ -1,0 +1,12 @@
+//! Samples of the node, as plain numbers with the time at which they were true.
+
+pub mod clock;
+pub mod file;
+pub mod hierarchy;
+pub mod meminfo;
+pub mod memory;
+pub mod psi;
+
+pub use clock::Monotonic;
+pub use hierarchy::{CgroupVersion, Hierarchy};
+pub use memory::{MemoryReader, MemorySample, RootUsage};

@@ -1,0 +1,48 @@
+//! Pressure stall information: the kernel's own doorbell, for machines where the eBPF one is missing.
+
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::fs::{Mode, OFlags};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+/// A PSI trigger (Linux 5.2): the kernel signals when some task stalled on memory for `STALL` within `WINDOW`.
+#[derive(Debug)]
+pub struct PsiTrigger {
+    trigger: AsyncFd<OwnedFd>,
+}
+
+/// The shortest window that the kernel accepts; it looks ten times a window.
+const WINDOW: Duration = Duration::from_millis(500);
+const STALL: Duration = Duration::from_millis(20);
+
+impl PsiTrigger {
+    /// Registers the trigger on `pressure/memory`; it ends with the value.
+    ///
+    /// # Errors
+    /// When PSI is off (`psi=1` on the kernel's command line turns it on) or the trigger is refused.
+    pub fn register(proc_root: &Path) -> Result<Self, String> {
+        let path = proc_root.join("pressure/memory");
+        let say = |what: &str, error: std::io::Error| format!("{what} {}: {error}", path.display());
+        let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = rustix::fs::open(&path, flags, Mode::empty()).map_err(|errno| {
+            say("cannot open", errno.into()) + "; boot with psi=1 on Linux 4.20 or later"
+        })?;
+        // The kernel wants the terminating zero to be part of the write.
+        let text = format!("some {} {}\0", STALL.as_micros(), WINDOW.as_micros());
+        rustix::io::write(&file, text.as_bytes()).map_err(|errno| say("cannot set a trigger on", errno.into()))?;
+        let trigger = AsyncFd::with_interest(file, Interest::PRIORITY).map_err(|error| say("cannot poll", error))?;
+        Ok(Self { trigger })
+    }
+
+    /// Resolves when the trigger fires, at most once a window.
+    pub async fn fired(&self) {
+        match self.trigger.ready(Interest::PRIORITY).await {
+            Ok(mut guard) => guard.clear_ready(),
+            // The reactor is gone, and the loop with it.
+            Err(_) => std::future::pending().await,
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! systemd-oomd's marks on cgroups: `user.oomd_omit` and `user.oomd_avoid`.
+
+use std::os::fd::AsFd;
+
+/// How gladly a workload is evicted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub enum Preference {
+    /// No mark.
+    #[default]
+    None,
+    /// `user.oomd_avoid`: only after all that are not so marked.
+    Avoid,
+    /// `user.oomd_omit`: never.
+    Omit,
+}
+
+/// What the extended attributes and their owner amount to. systemd-oomd honours marks on a cgroup that belongs to root or to
+/// the owner of the monitored ancestor; ours is the root cgroup, so both mean root: a user cannot exempt their own processes.
+#[must_use]
+pub fn preference(owner_uid: u32, omit: bool, avoid: bool) -> Preference {
+    match (owner_uid, omit, avoid) {
+        (0, true, _) => Preference::Omit,
+        (0, false, true) => Preference::Avoid,
+        _ => Preference::None,
+    }
+}
+
+/// Reads the marks on an open cgroup directory. cgroup v1 has no user attributes: no marks there (v2: Linux 5.7).
+#[must_use]
+pub fn read(directory: impl AsFd, owner_uid: u32) -> Preference {
+    let set = |name| is_set(&directory, name);
+    preference(owner_uid, set("user.oomd_omit"), set("user.oomd_avoid"))
+}
+
+fn is_set(directory: impl AsFd, name: &str) -> bool {
+    let mut value = [0; 8];
+    let length = rustix::fs::fgetxattr(directory, name, &mut value).unwrap_or(0);
+    value.get(..length).is_some_and(is_true)
+}
+
+/// systemd writes "1" and reads any of its spellings of true.
+fn is_true(value: &[u8]) -> bool {
+    [&b"1"[..], b"yes", b"y", b"true", b"t", b"on"].iter().any(|word| value.eq_ignore_ascii_case(word))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_systemds_booleans() {
+        assert!(is_true(b"1") && is_true(b"True") && is_true(b"on"));
+        assert!(!is_true(b"0") && !is_true(b"") && !is_true(b"no"));
+    }
+
+    #[test]
+    fn only_roots_marks_count() {
+        assert_eq!(preference(0, true, true), Preference::Omit);
+        assert_eq!(preference(0, false, true), Preference::Avoid);
+        assert_eq!(preference(1000, true, true), Preference::None);
+        assert_eq!(preference(0, false, false), Preference::None);
+    }
+}

@@ -1,0 +1,58 @@
+//! Which cgroup of the memory hierarchy a process is in.
+
+use std::path::Path;
+
+use crate::config::Pid;
+use crate::node::CgroupVersion;
+
+/// The path of `pid`'s cgroup in the memory hierarchy, relative to its root; `None` when it cannot be told.
+#[must_use]
+pub fn of(proc_root: &Path, pid: &str, version: CgroupVersion) -> Option<String> {
+    let text = std::fs::read_to_string(proc_root.join(pid).join("cgroup")).ok()?;
+    parse(&text, version).map(str::to_owned)
+}
+
+/// Whether `pid` is in the cgroup `name` or below.
+#[must_use]
+pub fn is_in(proc_root: &Path, pid: Pid, version: CgroupVersion, name: &str) -> bool {
+    of(proc_root, &pid.0.to_string(), version).is_some_and(|path| is_within(&path, name))
+}
+
+/// Whether the cgroup `path` is `name` or below it.
+#[must_use]
+pub fn is_within(path: &str, name: &str) -> bool {
+    path.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// Picks the memory hierarchy's line out of `/proc/PID/cgroup`.
+fn parse(text: &str, version: CgroupVersion) -> Option<&str> {
+    text.lines().find_map(|line| {
+        let mut fields = line.splitn(3, ':');
+        let (id, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
+        let wanted = match version {
+            CgroupVersion::V1 => controllers.split(',').any(|controller| controller == "memory"),
+            CgroupVersion::V2 => id == "0" && controllers.is_empty(),
+        };
+        wanted.then(|| path.trim_start_matches('/'))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_longer_name_is_not_below() {
+        assert!(is_within("a/b", "a") && is_within("a", "a"));
+        assert!(!is_within("ab", "a") && !is_within("", "a"));
+    }
+
+    #[test]
+    fn the_memory_line_is_found() {
+        let text = "9:name=systemd:/a\n4:memory,hugetlb:/b/c\n0::/d\n";
+        assert_eq!(parse(text, CgroupVersion::V1), Some("b/c"));
+        assert_eq!(parse(text, CgroupVersion::V2), Some("d"));
+        assert_eq!(parse("0::/\n", CgroupVersion::V2), Some(""));
+        assert_eq!(parse("0::/\n", CgroupVersion::V1), None);
+    }
+}

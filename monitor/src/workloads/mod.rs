@@ -1,0 +1,116 @@
+//! Workloads: what can be evicted as a whole, found in the cgroup tree.
+
+pub mod marks;
+pub mod membership;
+pub mod path;
+pub mod processes;
+pub mod tree;
+
+use std::fmt;
+
+use crate::config::{Bytes, CgroupId};
+
+pub use marks::Preference;
+pub use path::{PodUid, QosClass};
+pub use tree::WorkloadTree;
+
+/// What kind of cgroup a workload is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Kind {
+    /// A Kubernetes pod with all its containers.
+    Pod(PodUid),
+    /// A systemd service.
+    Service,
+    /// A systemd scope.
+    Scope,
+    /// A container outside Kubernetes; the id is the runtime's.
+    Container(String),
+    /// Another cgroup that holds processes.
+    Cgroup,
+}
+
+/// Why a workload is never a candidate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Protection {
+    /// It holds process 1.
+    Init,
+    /// It holds the agent.
+    Agent,
+    /// It is named in the configuration or in the built-in list.
+    Named,
+    /// `user.oomd_omit` is set on its cgroup by root.
+    Omit,
+    /// Other workloads live inside it; they are candidates themselves.
+    HoldsOthers,
+}
+
+impl fmt::Display for Protection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Init => "holds process 1",
+            Self::Agent => "holds this agent",
+            Self::Named => "named as protected",
+            Self::Omit => "user.oomd_omit is set",
+            Self::HoldsOthers => "holds other workloads",
+        })
+    }
+}
+
+/// One workload.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Workload {
+    /// Path of its cgroup relative to the memory hierarchy's root.
+    pub name: String,
+    /// Identity of that cgroup: a cgroup made later at the same path has another.
+    pub id: CgroupId,
+    /// What it is.
+    pub kind: Kind,
+    /// By Kubernetes' path, or by `memory.min`, `memory.low` and `memory.max`.
+    pub qos: QosClass,
+    /// Memory it was promised; zero when nothing says so.
+    pub request: Bytes,
+    /// `user.oomd_avoid`.
+    pub preference: Preference,
+    /// Why it is never a candidate, if so.
+    pub protection: Option<Protection>,
+}
+
+/// A workload's memory at one moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkloadUsage {
+    /// Which workload.
+    pub workload: Workload,
+    /// Usage minus inactive file memory.
+    pub working_set: Bytes,
+}
+
+/// QoS class of a workload outside Kubernetes: `request` from `memory.min`/`memory.low` (v1: the soft limit), `limit` from
+/// `memory.max`. A limit alone promises nothing, so it makes no Guaranteed workload.
+#[must_use]
+pub fn qos_class(request: Bytes, limit: Option<Bytes>) -> QosClass {
+    match (request, limit) {
+        (Bytes(0), None) => QosClass::BestEffort,
+        (request, Some(limit)) if request >= limit => QosClass::Guaranteed,
+        _ => QosClass::Burstable,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn qos_follows_from_request_and_limit() {
+        for (request, limit, qos) in [
+            (0, None, QosClass::BestEffort),
+            (0, Some(100), QosClass::Burstable),
+            (50, None, QosClass::Burstable),
+            (50, Some(100), QosClass::Burstable),
+            (100, Some(100), QosClass::Guaranteed),
+            // memory.low above memory.max protects all that it may use.
+            (200, Some(100), QosClass::Guaranteed),
+        ] {
+            assert_eq!(qos_class(Bytes(request), limit.map(Bytes)), qos, "{request} {limit:?}");
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! What a cgroup's path says about it. Pure: paths in, facts out.
+
+use std::fmt;
+
+/// UID of a Kubernetes pod, in the API's spelling (with dashes).
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PodUid(pub String);
+
+impl fmt::Display for PodUid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Quality-of-service class of a workload, lowest first: the order in which they are evicted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum QosClass {
+    /// Nothing requested, nothing limited.
+    BestEffort,
+    /// Something requested or limited.
+    Burstable,
+    /// Requests equal limits.
+    Guaranteed,
+}
+
+impl QosClass {
+    /// All classes, lowest first.
+    pub const ALL: [Self; 3] = [Self::BestEffort, Self::Burstable, Self::Guaranteed];
+
+    /// Kubernetes' spelling.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::BestEffort => "BestEffort",
+            Self::Burstable => "Burstable",
+            Self::Guaranteed => "Guaranteed",
+        }
+    }
+}
+
+impl fmt::Display for QosClass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// What one directory of the cgroup tree is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Role {
+    /// A slice or another directory that only groups.
+    Group,
+    /// A pod cgroup of Kubernetes: one workload, whatever is below.
+    Pod(PodUid, QosClass),
+    /// A systemd service.
+    Service,
+    /// A systemd scope.
+    Scope,
+    /// A container, by its runtime's naming; the id is the runtime's.
+    Container(String),
+    /// Any other cgroup: a workload of its own when it holds processes outside any other.
+    Plain,
+}
+
+/// Classifies the directory at `path`, relative to the root of its hierarchy.
+#[must_use]
+pub fn role(path: &str) -> Role {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    if let Some((uid, qos)) = pod(path, name) {
+        return Role::Pod(uid, qos);
+    }
+    if let Some(id) = container_id(name) {
+        return Role::Container(id.to_owned());
+    }
+    match name.rsplit_once('.') {
+        Some((_, "slice")) => Role::Group,
+        Some((_, "service")) => Role::Service,
+        Some((_, "scope")) => Role::Scope,
+        _ if is_kubernetes_group(path) => Role::Group,
+        _ => Role::Plain,
+    }
+}
+
+/// The directories that the kubelet makes above the pods with the cgroupfs driver.
+fn is_kubernetes_group(path: &str) -> bool {
+    let mut parts = path.rsplit('/');
+    match parts.next() {
+        Some("kubepods") => true,
+        Some("burstable" | "besteffort") => parts.next() == Some("kubepods"),
+        _ => false,
+    }
+}
+
+/// The pod whose cgroup is called `name`: `kubepods-burstable-pod<uid with _>.slice` (systemd driver; kind and others put a
+/// prefix before `kubepods`) or `kubepods/burstable/pod<uid>` (cgroupfs driver). No class in the path means Guaranteed.
+fn pod(path: &str, name: &str) -> Option<(PodUid, QosClass)> {
+    if let Some(unit) = name.strip_suffix(".slice") {
+        let (_, rest) = unit.rsplit_once("kubepods-")?;
+        let (class, uid) = match rest.split_once('-') {
+            Some(("burstable", uid)) => (QosClass::Burstable, uid),
+            Some(("besteffort", uid)) => (QosClass::BestEffort, uid),
+            _ => (QosClass::Guaranteed, rest),
+        };
+        let uid = uid.strip_prefix("pod").filter(|uid| is_pod_uid(uid))?;
+        return Some((PodUid(uid.replace('_', "-")), class));
+    }
+    let uid = name.strip_prefix("pod").filter(|uid| is_pod_uid(uid))?;
+    let mut above = path.rsplit('/').skip(1);
+    let class = match above.next()? {
+        "burstable" => QosClass::Burstable,
+        "besteffort" => QosClass::BestEffort,
+        "kubepods" => return Some((PodUid(uid.to_owned()), QosClass::Guaranteed)),
+        _ => return None,
+    };
+    (above.next() == Some("kubepods")).then(|| (PodUid(uid.to_owned()), class))
+}
+
+/// API pods have a dashed UUID, static pods 32 hexadecimal digits of a hash; test clusters use free words.
+fn is_pod_uid(uid: &str) -> bool {
+    !uid.is_empty() && uid.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
+}
+
+/// The runtime's id in a container's directory name: `cri-containerd-<id>.scope`, `docker-<id>.scope`, `crio-<id>.scope`,
+/// `libpod-<id>.scope`, or the bare id (cgroupfs driver). `crio-conmon-<id>.scope` is the monitor beside the container.
+fn container_id(name: &str) -> Option<&str> {
+    let id = match name.strip_suffix(".scope") {
+        Some(unit) => ["cri-containerd-", "docker-", "crio-", "libpod-"].iter().find_map(|prefix| unit.strip_prefix(prefix))?,
+        None => name,
+    };
+    (id.len() == 64 && id.bytes().all(|byte| byte.is_ascii_hexdigit())).then_some(id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+    const UID: &str = "1b2c3d4e-0000-1111-2222-333344445555";
+
+    fn pod_role(path: &str) -> (String, QosClass) {
+        match role(path) {
+            Role::Pod(uid, qos) => (uid.0, qos),
+            other => panic!("{path}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn pods_of_the_systemd_driver() {
+        let uid = UID.replace('-', "_");
+        for (path, qos) in [
+            (format!("kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod{uid}.slice"), QosClass::BestEffort),
+            (format!("kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{uid}.slice"), QosClass::Burstable),
+            (format!("kubepods.slice/kubepods-pod{uid}.slice"), QosClass::Guaranteed),
+            (
+                format!("kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-burstable.slice/kubelet-kubepods-burstable-pod{uid}.slice"),
+                QosClass::Burstable,
+            ),
+        ] {
+            assert_eq!(pod_role(&path), (UID.to_owned(), qos), "{path}");
+        }
+    }
+
+    #[test]
+    fn pods_of_the_cgroupfs_driver_and_static_pods() {
+        assert_eq!(pod_role(&format!("kubepods/burstable/pod{UID}")), (UID.to_owned(), QosClass::Burstable));
+        assert_eq!(pod_role(&format!("kubepods/besteffort/pod{UID}")), (UID.to_owned(), QosClass::BestEffort));
+        assert_eq!(pod_role(&format!("kubepods/pod{UID}")), (UID.to_owned(), QosClass::Guaranteed));
+        let hash = "00112233445566778899aabbccddeeff";
+        assert_eq!(pod_role(&format!("kubepods/pod{hash}")).0, hash);
+    }
+
+    #[test]
+    fn groups_above_the_pods_are_no_pods() {
+        for path in ["kubepods.slice", "kubepods.slice/kubepods-burstable.slice", "kubepods", "kubepods/besteffort", "system.slice"] {
+            assert_eq!(role(path), Role::Group, "{path}");
+        }
+        assert_eq!(role("home/podcast"), Role::Plain);
+        assert_eq!(role("burstable"), Role::Plain);
+    }
+
+    #[test]
+    fn containers_of_every_runtime() {
+        for name in ["cri-containerd-@.scope", "docker-@.scope", "crio-@.scope", "libpod-@.scope", "@"] {
+            let path = format!("machine.slice/{}", name.replace('@', ID));
+            assert_eq!(role(&path), Role::Container(ID.to_owned()), "{path}");
+        }
+        assert_eq!(role(&format!("kubepods.slice/crio-conmon-{ID}.scope")), Role::Scope);
+    }
+
+    #[test]
+    fn units() {
+        assert_eq!(role("system.slice/nginx.service"), Role::Service);
+        assert_eq!(role("user.slice/user-1000.slice/session-3.scope"), Role::Scope);
+        assert_eq!(role("lxc/web"), Role::Plain);
+    }
+}
