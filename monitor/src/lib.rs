@@ -1,1 +1,4 @@
+//! The agent: hears memory pressure from the kernel, decides as the kubelet would, and evicts the right workload.
 
+pub mod config;
+pub mod report;
