@@ -9,3 +9,4 @@ pub mod workloads;
 pub mod eviction;
 
 pub mod actions;
+pub mod report;

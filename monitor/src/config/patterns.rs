@@ -1,0 +1,194 @@
+//! Patterns over workload names, and the list of workloads that are never evicted.
+
+use std::fmt;
+
+/// Workloads that the machine needs to stay manageable, whatever the configuration says.
+///
+/// systemd may keep a service's processes in a cgroup below the service's own (udev does since v254), hence the second row.
+const BUILT_IN: [&str; 12] = [
+    "init.scope",
+    "system.slice/systemd-*.service",
+    "system.slice/systemd-*.service/*",
+    "user.slice/*/user@*.service/init.scope",
+    "dbus*.service",
+    "ssh.service",
+    "sshd.service",
+    "kubelet.service",
+    "containerd.service",
+    "crio.service",
+    "docker.service",
+    "node-pressure-monitor.service",
+];
+
+/// Returns the patterns of the workloads that are protected without being configured.
+#[must_use]
+pub fn built_in_patterns() -> Vec<NamePattern> {
+    BUILT_IN
+        .iter()
+        .map(|text| NamePattern((*text).to_owned()))
+        .collect()
+}
+
+/// A pattern over workload names: `*` is any text, `/` included, `?` any one character.
+///
+/// It is compared with the whole name (a cgroup path relative to the root of the hierarchy) and with its last component.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct NamePattern(String);
+
+/// The pattern can match nothing, or was meant as an absolute path.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PatternError {
+    /// Nothing is written.
+    #[error("an empty pattern matches no workload")]
+    Empty,
+    /// Workload names are relative to the root of the hierarchy.
+    #[error("workload names do not start with a slash: no workload could match")]
+    LeadingSlash,
+}
+
+impl NamePattern {
+    /// Checks and keeps a pattern.
+    ///
+    /// # Errors
+    /// When no workload name could match.
+    pub fn new(text: &str) -> Result<Self, PatternError> {
+        if text.is_empty() {
+            return Err(PatternError::Empty);
+        }
+        if text.starts_with('/') {
+            return Err(PatternError::LeadingSlash);
+        }
+        Ok(Self(text.to_owned()))
+    }
+
+    /// Returns the pattern as written.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Tells whether the whole name or its last component matches.
+    #[must_use]
+    pub fn matches(&self, workload: &str) -> bool {
+        glob(self.0.as_bytes(), workload.as_bytes())
+            || workload
+                .rsplit_once('/')
+                .is_some_and(|(_, last)| glob(self.0.as_bytes(), last.as_bytes()))
+    }
+}
+
+impl fmt::Display for NamePattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+/// Matches without recursion: on a mismatch the last `*` takes one more byte.
+///
+/// Works on bytes; `?` takes a whole UTF-8 character.
+fn glob(pattern: &[u8], text: &[u8]) -> bool {
+    let (mut p, mut t) = (0, 0);
+    let mut retry: Option<(usize, usize)> = None;
+    while t < text.len() {
+        match pattern.get(p) {
+            Some(b'*') => {
+                retry = Some((p + 1, t));
+                p += 1;
+                continue;
+            }
+            Some(b'?') => {
+                p += 1;
+                t += 1;
+                while text.get(t).is_some_and(|byte| byte & 0xC0 == 0x80) {
+                    t += 1;
+                }
+                continue;
+            }
+            Some(byte) if *byte == text[t] => {
+                p += 1;
+                t += 1;
+                continue;
+            }
+            _ => {}
+        }
+        let Some((after_star, start)) = retry else {
+            return false;
+        };
+        p = after_star;
+        t = start + 1;
+        retry = Some((after_star, t));
+    }
+    pattern[p..].iter().all(|byte| *byte == b'*')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_match_the_whole_name_or_its_last_component() {
+        for (pattern, name, expected) in [
+            ("a", "a", true),
+            ("a", "b", false),
+            ("a", "x/a", true),
+            ("a", "a/x", false),
+            ("*", "anything/at.all", true),
+            ("a*", "a", true),
+            ("*a*b", "xaxbxb", true),
+            ("*a*b", "xaxbxc", false),
+            ("?", "é", true),
+            ("??", "é", false),
+            ("db-?.service", "system.slice/db-1.service", true),
+            ("db-?.service", "system.slice/db-12.service", false),
+            ("system.slice/*", "system.slice/a.slice/b.service", true),
+            ("system.slice/*", "system.slice", false),
+        ] {
+            let compiled = NamePattern::new(pattern).unwrap();
+            assert_eq!(compiled.matches(name), expected, "{pattern} on {name}");
+        }
+        assert_eq!(NamePattern::new(""), Err(PatternError::Empty));
+        assert_eq!(NamePattern::new("/a"), Err(PatternError::LeadingSlash));
+    }
+
+    #[test]
+    fn a_hostile_pattern_is_not_exponential() {
+        let pattern = NamePattern::new(&"*a".repeat(60)).unwrap();
+        assert!(!pattern.matches(&"a".repeat(59)));
+        let pattern = NamePattern::new(&format!("{}b", "*a".repeat(60))).unwrap();
+        assert!(!pattern.matches(&"a".repeat(4000)));
+    }
+
+    #[test]
+    fn the_built_in_list_covers_what_keeps_a_machine_manageable() {
+        let protects = |name: &str| {
+            built_in_patterns()
+                .iter()
+                .any(|pattern| pattern.matches(name))
+        };
+        for name in [
+            "init.scope",
+            "system.slice/systemd-journald.service",
+            "system.slice/systemd-udevd.service/udev",
+            "system.slice/dbus.service",
+            "system.slice/dbus-broker.service",
+            "system.slice/ssh.service",
+            "system.slice/sshd.service",
+            "system.slice/kubelet.service",
+            "system.slice/containerd.service",
+            "system.slice/crio.service",
+            "system.slice/docker.service",
+            "user.slice/user-1000.slice/user@1000.service/init.scope",
+        ] {
+            assert!(protects(name), "{name}");
+        }
+        for name in [
+            "system.slice/nginx.service",
+            // Only systemd's own services, under system.slice: a user's unit of that name is a workload like any other.
+            "user.slice/user-1000.slice/user@1000.service/app.slice/systemd-toy.service",
+            "kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod1.slice",
+            "system.slice/containerd.service/kubepods-pod1",
+        ] {
+            assert!(!protects(name), "{name}");
+        }
+    }
+}

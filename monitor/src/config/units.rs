@@ -1,0 +1,192 @@
+//! Units that must not be mixed up: bytes, cgroup ids, process ids.
+
+use std::fmt;
+use std::iter::Sum;
+
+/// A number of bytes.
+///
+/// Prints in binary units for people (`100.0 MiB`); metrics and log fields use the plain number in `.0`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Bytes(pub u64);
+
+impl Bytes {
+    /// No bytes.
+    pub const ZERO: Self = Self(0);
+    /// The largest number of bytes; stands for "unlimited" where the kernel says so.
+    pub const MAX: Self = Self(u64::MAX);
+    /// Bytes in a KiB.
+    pub const KIB: u64 = 1 << 10;
+    /// Bytes in a MiB.
+    pub const MIB: u64 = 1 << 20;
+    /// Bytes in a GiB.
+    pub const GIB: u64 = 1 << 30;
+
+    /// Converts KiB, the unit of `/proc/meminfo`.
+    #[must_use]
+    pub const fn from_kib(kib: u64) -> Self {
+        Self(kib.saturating_mul(Self::KIB))
+    }
+
+    /// Converts MiB.
+    #[must_use]
+    pub const fn from_mib(mib: u64) -> Self {
+        Self(mib.saturating_mul(Self::MIB))
+    }
+
+    /// Converts GiB.
+    #[must_use]
+    pub const fn from_gib(gib: u64) -> Self {
+        Self(gib.saturating_mul(Self::GIB))
+    }
+
+    /// Converts pages of the given size in bytes.
+    #[must_use]
+    pub const fn from_pages(pages: u64, page_size: u64) -> Self {
+        Self(pages.saturating_mul(page_size))
+    }
+
+    /// Returns the plain number of bytes.
+    #[must_use]
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+
+    /// Returns the number of bytes as a float, for gauges. Exact below 2^53 bytes (8 PiB).
+    #[must_use]
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "exact below 8 PiB, and a gauge is a float"
+    )]
+    pub const fn as_f64(self) -> f64 {
+        self.0 as f64
+    }
+
+    /// Adds, stopping at the largest number.
+    #[must_use]
+    pub const fn saturating_add(self, other: Self) -> Self {
+        Self(self.0.saturating_add(other.0))
+    }
+
+    /// Subtracts, stopping at zero.
+    #[must_use]
+    pub const fn saturating_sub(self, other: Self) -> Self {
+        Self(self.0.saturating_sub(other.0))
+    }
+
+    /// Multiplies, stopping at the largest number.
+    #[must_use]
+    pub const fn saturating_mul(self, factor: u64) -> Self {
+        Self(self.0.saturating_mul(factor))
+    }
+
+    /// Adds, or returns nothing when the sum does not fit.
+    #[must_use]
+    pub fn checked_add(self, other: Self) -> Option<Self> {
+        self.0.checked_add(other.0).map(Self)
+    }
+
+    /// Subtracts, or returns nothing when the difference would be negative.
+    #[must_use]
+    pub fn checked_sub(self, other: Self) -> Option<Self> {
+        self.0.checked_sub(other.0).map(Self)
+    }
+
+    /// Tells whether there are none.
+    #[must_use]
+    pub const fn is_zero(self) -> bool {
+        self.0 == 0
+    }
+}
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+        if self.0 < Self::KIB {
+            return f.pad(&format!("{} B", self.0));
+        }
+        let mut unit: u128 = 1 << 10;
+        let mut name = UNITS[0];
+        for next in &UNITS[1..] {
+            // Promote when rounding to a tenth would show 1024.0 of the smaller unit.
+            if tenths(self.0, unit) < 10_240 {
+                break;
+            }
+            unit <<= 10;
+            name = next;
+        }
+        let tenths = tenths(self.0, unit);
+        // `pad` makes the width of a format string work, which tables need.
+        f.pad(&format!("{}.{} {name}", tenths / 10, tenths % 10))
+    }
+}
+
+fn tenths(bytes: u64, unit: u128) -> u128 {
+    (u128::from(bytes) * 10 + unit / 2) / unit
+}
+
+impl Sum for Bytes {
+    fn sum<I: Iterator<Item = Self>>(iter: I) -> Self {
+        iter.fold(Self::ZERO, Self::saturating_add)
+    }
+}
+
+impl From<Bytes> for u64 {
+    fn from(bytes: Bytes) -> Self {
+        bytes.0
+    }
+}
+
+/// The kernfs id of a cgroup, which is the inode number of its directory.
+///
+/// Ids are not reused while the machine is up, so a cgroup made again under an old path has another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct CgroupId(pub u64);
+
+impl fmt::Display for CgroupId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A process id as the initial pid namespace sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Pid(pub i32);
+
+impl fmt::Display for Pid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_print_in_human_units() {
+        for (bytes, text) in [
+            (0, "0 B"),
+            (1023, "1023 B"),
+            (1024, "1.0 KiB"),
+            (1536, "1.5 KiB"),
+            (100 << 20, "100.0 MiB"),
+            ((1 << 20) - 1, "1.0 MiB"),
+            ((1 << 30) - 1, "1.0 GiB"),
+            (6 << 30, "6.0 GiB"),
+            (u64::MAX, "16.0 EiB"),
+        ] {
+            assert_eq!(Bytes(bytes).to_string(), text, "{bytes}");
+        }
+        assert_eq!(format!("{:>10}|", Bytes(1024)), "   1.0 KiB|");
+    }
+
+    #[test]
+    fn arithmetic_stops_at_the_ends() {
+        assert_eq!(Bytes(1).saturating_sub(Bytes(2)), Bytes::ZERO);
+        assert_eq!(Bytes::MAX.saturating_add(Bytes(1)), Bytes::MAX);
+        assert_eq!(Bytes(1).checked_sub(Bytes(2)), None);
+        assert_eq!(Bytes::MAX.checked_add(Bytes(1)), None);
+        assert_eq!(Bytes::from_kib(u64::MAX), Bytes::MAX);
+        assert_eq!([Bytes(1), Bytes(2)].into_iter().sum::<Bytes>(), Bytes(3));
+    }
+}
