@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::config::{CgroupId, EvictionLimits};
+use crate::config::{CgroupId, EvictionLimits, Signal};
 use crate::eviction::budget::{Budget, Refusal};
 use crate::node::Monotonic;
 
@@ -13,6 +13,7 @@ use super::{ActionError, Target};
 #[derive(Debug)]
 struct Running {
     target: Target,
+    signal: Signal,
     stage: Stage,
     started: Monotonic,
 }
@@ -32,6 +33,8 @@ pub struct Ended {
     pub name: String,
     /// Its cgroup.
     pub id: CgroupId,
+    /// For which signal it was evicted.
+    pub signal: Signal,
     /// From the first signal to the end.
     pub took: Duration,
     /// How it ended.
@@ -95,7 +98,13 @@ impl Evictor {
     ///
     /// # Errors
     /// When nothing could be signalled; the target is then left out for a while.
-    pub fn start(&mut self, target: Target, grace: Duration, now: Monotonic) -> Result<usize, ActionError> {
+    pub fn start(
+        &mut self,
+        target: Target,
+        signal: Signal,
+        grace: Duration,
+        now: Monotonic,
+    ) -> Result<usize, ActionError> {
         let signalled = if grace.is_zero() { target.kill() } else { target.terminate() };
         let pids = signalled.inspect_err(|_| self.failed.push((target.id, now)))?;
         let stage = if grace.is_zero() { Stage::Dying { since: now } } else { Stage::Terminating { until: now.after(grace) } };
@@ -105,7 +114,7 @@ impl Evictor {
         }
         let earlier = self.running.iter().position(|running| running.target.id == target.id);
         let started = earlier.map_or(now, |index| self.running.swap_remove(index).started);
-        self.running.push(Running { target, stage, started });
+        self.running.push(Running { target, signal, stage, started });
         Ok(count)
     }
 
@@ -122,7 +131,8 @@ impl Evictor {
                         Outcome::Failed(_) => self.failed.push((running.target.id, now)),
                     }
                     let took = now.since(running.started);
-                    ended.push(Ended { name: running.target.name, id: running.target.id, took, outcome });
+                    let Running { target, signal, .. } = running;
+                    ended.push(Ended { name: target.name, id: target.id, signal, took, outcome });
                 }
             }
         }

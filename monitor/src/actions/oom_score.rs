@@ -5,7 +5,7 @@ use std::path::Path;
 
 use rustix::fs::{Mode, OFlags};
 
-use crate::config::{Bytes, Mode as AgentMode, Pid};
+use crate::config::{Bytes, CgroupId, Mode as AgentMode, Pid};
 use crate::eviction::oom_score::oom_score_adj;
 use crate::node::CgroupVersion;
 use crate::workloads::tree::Tracked;
@@ -27,6 +27,8 @@ pub struct Audit {
 /// A workload some of whose processes have another value than its class asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Drift {
+    /// The workload's cgroup.
+    pub id: CgroupId,
     /// The workload.
     pub workload: String,
     /// What its class asks for.
@@ -52,7 +54,7 @@ pub fn audit(tree: &WorkloadTree, proc_root: &Path, capacity: Bytes, mode: Agent
         let mut differing = differing(tracked, proc_root, expected);
         let Some(example) = differing.first().copied() else { continue };
         let processes = differing.len();
-        audit.workloads.push(Drift { workload: workload.name.clone(), expected, example, processes });
+        audit.workloads.push(Drift { id: workload.id, workload: workload.name.clone(), expected, example, processes });
         if mode == AgentMode::Enforce {
             differing.retain(|(pid, _)| match set(*pid, proc_root, &workload.name, version, expected) {
                 Ok(()) => {

@@ -57,7 +57,7 @@ pub struct State {
 }
 
 /// A threshold that is met and past its grace period.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct MetThreshold {
     /// The threshold.
     pub threshold: Threshold,
@@ -153,7 +153,7 @@ fn in_order_of_action(thresholds: &[Threshold], past_grace: &[bool], observation
         .filter_map(|(threshold, _)| {
             let value = observation.get(threshold.signal)?;
             let quantity = threshold.value.resolve(value.capacity);
-            Some(MetThreshold { threshold: *threshold, quantity, available: value.available })
+            Some(MetThreshold { threshold: threshold.clone(), quantity, available: value.available })
         })
         .collect();
     // Stable: among equals the order of the policy decides.

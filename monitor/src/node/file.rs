@@ -75,7 +75,7 @@ impl PinnedFile {
     /// # Errors
     /// When it cannot be read or is not text.
     pub fn read<'b>(&self, buffer: &'b mut Buffer) -> Result<&'b str, FileError> {
-        let length = rustix::io::retry_on_intr(|| rustix::io::pread(&self.file, &mut buffer.0, 0))
+        let length = rustix::io::retry_on_intr(|| rustix::io::pread(&self.file, &mut *buffer.0, 0))
             .map_err(|errno| FileError::Read { path: self.path.clone(), source: errno.into() })?;
         let text = buffer.0.get(..length).unwrap_or_default();
         std::str::from_utf8(text).map_err(|error| self.content(error.to_string()))

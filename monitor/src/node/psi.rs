@@ -33,7 +33,9 @@ impl PsiTrigger {
         // The kernel wants the terminating zero to be part of the write.
         let text = format!("some {} {}\0", STALL.as_micros(), WINDOW.as_micros());
         rustix::io::write(&file, text.as_bytes()).map_err(|errno| say("cannot set a trigger on", errno.into()))?;
-        let trigger = AsyncFd::with_interest(file, Interest::PRIORITY).map_err(|error| say("cannot poll", error))?;
+        // SAFETY: the descriptor is owned by the AsyncFd and stays open and the same until that is dropped.
+        let registered = unsafe { AsyncFd::register_with_interest(file, Interest::PRIORITY) };
+        let trigger = registered.map_err(|error| say("cannot poll", error.into()))?;
         Ok(Self { trigger })
     }
 

@@ -1,0 +1,289 @@
+//! The loop: wait for the next reason to look, observe, decide, act, report.
+
+mod act;
+mod housekeeping;
+mod tell;
+
+use std::time::Duration;
+
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+
+use crate::actions::Evictor;
+use crate::config::{MonitorConfig, Semantics, Signal};
+use crate::eviction::deadline::{FallRate, until_next_sample};
+use crate::eviction::{Assessment, Observation, SignalValue, State, assess};
+use crate::kernel::{Event, Kernel};
+use crate::node::file::FileError;
+use crate::node::psi::PsiTrigger;
+use crate::node::{MemoryReader, MemorySample, Monotonic, RootUsage};
+use crate::report::http::ScrapeRequest;
+use crate::report::{Metrics, RateLimit};
+use crate::workloads::WorkloadTree;
+
+/// Events decoded at most before the loop looks at the node again.
+const EVENTS_PER_WAKEUP: usize = 1024;
+
+/// Why the loop woke.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wakeup {
+    /// The kernel's programs streamed something.
+    KernelEvent,
+    /// The PSI trigger fired.
+    Psi,
+    /// The computed sampling deadline.
+    Deadline,
+    /// An eviction under way wants to be looked at, or the next one may start.
+    Eviction,
+    /// Somebody asked for the metrics.
+    Scrape,
+    /// The ceiling between two full observations.
+    Housekeeping,
+}
+
+impl Wakeup {
+    /// As metrics and logs call it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::KernelEvent => "kernel_event",
+            Self::Psi => "psi",
+            Self::Deadline => "deadline",
+            Self::Eviction => "eviction",
+            Self::Scrape => "scrape",
+            Self::Housekeeping => "housekeeping",
+        }
+    }
+}
+
+/// A look at the node: why, when woken, and what was seen.
+#[derive(Debug, Clone)]
+struct Look {
+    wakeup: Wakeup,
+    woken: Monotonic,
+    observation: Observation,
+    assessment: Assessment,
+}
+
+/// Everything the loop works with.
+#[derive(Debug)]
+pub struct Agent {
+    config: MonitorConfig,
+    kernel: Kernel,
+    psi: Option<PsiTrigger>,
+    memory: MemoryReader,
+    tree: WorkloadTree,
+    evictor: Evictor,
+    metrics: Metrics,
+    state: State,
+    rate: FallRate,
+    events: Vec<Event>,
+    last: Last,
+    limits: Limits,
+}
+
+/// What the loop remembers of earlier looks.
+#[derive(Debug, Default)]
+struct Last {
+    assessment: Assessment,
+    sample: Option<MemorySample>,
+    root_usage: RootUsage,
+    scan: Scan,
+    housekeeping: Option<Monotonic>,
+    /// What observe mode said last it would do, and when.
+    observed: Option<(Signal, crate::config::CgroupId, Monotonic)>,
+    /// The earliest time at which a refused eviction may be tried again.
+    retry: Option<Monotonic>,
+    drifted: usize,
+    drift_told: std::collections::HashSet<crate::config::CgroupId>,
+}
+
+/// When the workload tree was scanned, and how long that took.
+#[derive(Debug, Default, Clone, Copy)]
+struct Scan {
+    at: Option<Monotonic>,
+    took: Duration,
+}
+
+/// Limiters of the log lines that a bad hour could repeat without end.
+#[derive(Debug, Default)]
+struct Limits {
+    sampling: RateLimit,
+    exhausted: RateLimit,
+    stalls: RateLimit,
+    events: RateLimit,
+    scan: RateLimit,
+    adj: RateLimit,
+}
+
+/// The parts of an agent, each made by who knows how.
+#[derive(Debug)]
+pub struct Parts {
+    /// What was asked for.
+    pub config: MonitorConfig,
+    /// The kernel side, as far as it could be had.
+    pub kernel: Kernel,
+    /// The doorbell for machines without the kernel side.
+    pub psi: Option<PsiTrigger>,
+    /// The node's memory.
+    pub memory: MemoryReader,
+    /// The workloads.
+    pub tree: WorkloadTree,
+    /// Evictions.
+    pub evictor: Evictor,
+    /// What others see.
+    pub metrics: Metrics,
+}
+
+impl Agent {
+    /// Puts the parts together.
+    #[must_use]
+    pub fn new(parts: Parts) -> Self {
+        let Parts { config, kernel, psi, memory, tree, evictor, metrics } = parts;
+        Self {
+            config,
+            kernel,
+            psi,
+            memory,
+            tree,
+            evictor,
+            metrics,
+            state: State::default(),
+            rate: FallRate::default(),
+            events: Vec::with_capacity(EVENTS_PER_WAKEUP),
+            last: Last::default(),
+            limits: Limits::default(),
+        }
+    }
+
+    /// Runs until SIGTERM, SIGINT or SIGHUP.
+    ///
+    /// # Errors
+    /// When the signal handlers cannot be set.
+    pub async fn run(&mut self, mut scrapes: mpsc::Receiver<ScrapeRequest>) -> std::io::Result<()> {
+        let mut terminate = signal(SignalKind::terminate())?;
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        let mut hang_up = signal(SignalKind::hangup())?;
+        tracing::info!(event = "ready", "listening and sampling");
+        loop {
+            let (wait, reason) = self.next_wakeup();
+            let mut scrape = None;
+            let wakeup = tokio::select! {
+                biased;
+                _ = terminate.recv() => break,
+                _ = interrupt.recv() => break,
+                _ = hang_up.recv() => break,
+                () = self.kernel.readable() => Wakeup::KernelEvent,
+                () = tokio::time::sleep(wait) => reason,
+                () = psi_fired(self.psi.as_ref()) => Wakeup::Psi,
+                Some(request) = scrapes.recv() => {
+                    scrape = Some(request);
+                    Wakeup::Scrape
+                }
+            };
+            self.look(wakeup);
+            if let Some(request) = scrape {
+                self.refresh_report();
+                request.done();
+            }
+        }
+        for workload in self.evictor.in_grace() {
+            tracing::warn!(event = "shutdown", workload, "left inside its grace period: it was sent SIGTERM, nobody will send SIGKILL");
+        }
+        tracing::info!(event = "shutdown", "stopped");
+        Ok(())
+    }
+
+    /// One turn of the loop.
+    pub fn look(&mut self, wakeup: Wakeup) {
+        let woken = Monotonic::now();
+        self.metrics.wakeup(wakeup.as_str());
+        self.metrics.heartbeat(woken);
+        self.drain_events();
+        self.poll_evictions();
+        let Some(observation) = self.observe() else { return };
+        let assessment = self.assess(&observation);
+        let look = Look { wakeup, woken, observation, assessment };
+        self.tell_changes(&look);
+        self.last.assessment = look.assessment.clone();
+        self.prepare(&look);
+        self.act(&look);
+        if self.is_housekeeping_due() {
+            self.keep_house();
+        }
+    }
+
+    /// How long to wait, and for what.
+    fn next_wakeup(&self) -> (Duration, Wakeup) {
+        let now = Monotonic::now();
+        let Some(sample) = self.last.sample else { return (self.config.sampling.ceiling.min(Duration::from_secs(1)), Wakeup::Deadline) };
+        let observation = self.observation(sample);
+        let until_sample = until_next_sample(&self.config.policy, &self.config.sampling, &observation, &self.rate);
+        let since_sample = now.since(sample.at);
+        let mut soonest = (until_sample.saturating_sub(since_sample), Wakeup::Deadline);
+        let mut sooner = |wait: Option<Duration>, wakeup| {
+            if let Some(wait) = wait.filter(|wait| *wait < soonest.0) {
+                soonest = (wait, wakeup);
+            }
+        };
+        sooner(self.last.assessment.next_change, Wakeup::Deadline);
+        sooner(self.evictor.next_poll(now), Wakeup::Eviction);
+        sooner(self.last.retry.map(|retry| retry.since(now)), Wakeup::Eviction);
+        sooner(Some(self.until_housekeeping(now)), Wakeup::Housekeeping);
+        soonest
+    }
+
+    /// A fresh sample as an observation; without one nothing is decided.
+    fn observe(&mut self) -> Option<Observation> {
+        match self.sample() {
+            Ok(sample) => {
+                self.last.sample = Some(sample);
+                let observation = self.observation(sample);
+                if let Some(value) = observation.get(Signal::MemoryAvailable) {
+                    self.rate.observe(value.available, sample.at);
+                }
+                Some(observation)
+            }
+            Err(error) => {
+                self.last.sample = None;
+                self.metrics.sampling_failed();
+                if let Some(suppressed) = self.limits.sampling.allow(Monotonic::now()) {
+                    tracing::error!(event = "degraded", capability = "sampling", reason = %error, suppressed, "cannot observe memory; nothing is decided");
+                }
+                None
+            }
+        }
+    }
+
+    fn sample(&mut self) -> Result<MemorySample, FileError> {
+        let sample = self.memory.sample()?;
+        if self.config.policy.semantics == Semantics::Kubelet {
+            self.last.root_usage = self.memory.root_usage()?;
+        }
+        Ok(sample)
+    }
+
+    /// What the chosen semantics make of a sample.
+    fn observation(&self, sample: MemorySample) -> Observation {
+        let capacity = sample.meminfo.total;
+        let available = match self.config.policy.semantics {
+            Semantics::Corrected => sample.meminfo.available,
+            Semantics::Kubelet => self.last.root_usage.available(capacity),
+        };
+        let memory = SignalValue { signal: Signal::MemoryAvailable, available, capacity };
+        Observation { signals: vec![memory], at: sample.at }
+    }
+
+    fn assess(&mut self, observation: &Observation) -> Assessment {
+        let (state, assessment) = assess(&self.config.policy, &self.state, observation, observation.at);
+        self.state = state;
+        assessment
+    }
+}
+
+async fn psi_fired(psi: Option<&PsiTrigger>) {
+    match psi {
+        Some(psi) => psi.fired().await,
+        None => std::future::pending().await,
+    }
+}

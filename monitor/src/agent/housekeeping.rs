@@ -1,0 +1,82 @@
+//! What is done seldom: the tree, the kernel's aggregates, `oom_score_adj`, and the full report.
+
+use std::time::Duration;
+
+use crate::actions::oom_score;
+use crate::config::Mode;
+use crate::node::Monotonic;
+
+use super::{Agent, Scan};
+
+impl Agent {
+    pub(super) fn until_housekeeping(&self, now: Monotonic) -> Duration {
+        let since = self.last.housekeeping.map(|last| now.since(last));
+        since.map_or(Duration::ZERO, |since| self.config.sampling.ceiling.saturating_sub(since))
+    }
+
+    pub(super) fn is_housekeeping_due(&self) -> bool {
+        self.until_housekeeping(Monotonic::now()).is_zero()
+    }
+
+    /// Looks at everything once.
+    pub(super) fn keep_house(&mut self) {
+        self.last.housekeeping = Some(Monotonic::now());
+        self.scan();
+        self.audit_oom_score_adj();
+        self.refresh_report();
+    }
+
+    /// Walks the workload tree and lets go of what is gone.
+    pub(super) fn scan(&mut self) {
+        let started = Monotonic::now();
+        match self.tree.scan() {
+            Ok(changes) => {
+                for id in changes.forgotten {
+                    self.kernel.forget_cgroup(id);
+                    self.last.drift_told.remove(&id);
+                }
+                if let Some(first) = changes.unreadable.first()
+                    && let Some(suppressed) = self.limits.scan.allow(started)
+                {
+                    let more = changes.unreadable.len() - 1;
+                    tracing::warn!(event = "degraded", capability = "workloads", reason = first, more, suppressed, "part of the cgroup tree cannot be read");
+                }
+            }
+            Err(error) => {
+                if let Some(suppressed) = self.limits.scan.allow(started) {
+                    tracing::error!(event = "degraded", capability = "workloads", reason = %error, suppressed, "the cgroup tree cannot be read: the last known workloads stand");
+                }
+            }
+        }
+        let now = Monotonic::now();
+        self.last.scan = Scan { at: Some(now), took: now.since(started) };
+    }
+
+    /// Compares, and when enforcing sets, the `oom_score_adj` of every process of every candidate.
+    fn audit_oom_score_adj(&mut self) {
+        let Some(sample) = self.last.sample else { return };
+        let audit = oom_score::audit(&self.tree, &self.config.proc_root, sample.meminfo.total, self.config.mode);
+        for drift in &audit.workloads {
+            if self.last.drift_told.insert(drift.id) {
+                let (pid, value) = drift.example;
+                tracing::info!(
+                    event = "oom_score_adj_drift",
+                    workload = drift.workload,
+                    expected = drift.expected,
+                    found = value,
+                    pid = pid.0,
+                    processes = drift.processes,
+                    repaired = self.config.mode == Mode::Enforce,
+                    "oom_score_adj differs from what the QoS class asks for"
+                );
+            }
+        }
+        if let Some(reason) = audit.refused
+            && let Some(suppressed) = self.limits.adj.allow(Monotonic::now())
+        {
+            tracing::warn!(event = "degraded", capability = "oom_score_adj", reason, suppressed, "cannot be set (lowering it needs CAP_SYS_RESOURCE)");
+        }
+        self.last.drifted = audit.drifted;
+        self.metrics.oom_score_adj_repaired(audit.repaired);
+    }
+}

@@ -1,0 +1,224 @@
+//! What the loop says as it happens: one log record and one count for each thing worth knowing.
+
+use crate::actions::{Ended, Outcome};
+use crate::eviction::MetThreshold;
+use crate::eviction::rank::Ranked;
+use crate::eviction::thresholds::NodeCondition;
+use crate::kernel::Event;
+use crate::node::Monotonic;
+
+use super::act::Steps;
+use super::{Agent, EVENTS_PER_WAKEUP, Look};
+
+/// How many of the ranking go into a log record.
+const RANKING_SHOWN: usize = 5;
+
+impl Agent {
+    /// Decodes what the kernel streamed, at most a bounded number, and tells of each.
+    pub(super) fn drain_events(&mut self) {
+        let mut events = std::mem::take(&mut self.events);
+        self.kernel.drain(EVENTS_PER_WAKEUP, &mut events);
+        for event in events.drain(..) {
+            self.tell_event(&event);
+        }
+        self.events = events;
+    }
+
+    fn tell_event(&mut self, event: &Event) {
+        match event {
+            Event::OomKill(kill) => {
+                let victim = kill.victim_cgroup.map_or_else(|| "(unknown)".into(), |id| self.owner_now(id));
+                let trigger = self.owner_now(kill.trigger_cgroup);
+                tracing::warn!(
+                    event = "oom_kill",
+                    victim_pid = kill.victim_pid.0,
+                    victim_comm = kill.victim_comm.as_deref(),
+                    victim_workload = &*victim,
+                    victim_cgroup_id = kill.victim_cgroup.map(|id| id.0),
+                    anon_rss_bytes = kill.anon_rss.map(|bytes| bytes.0),
+                    oom_score_adj = kill.oom_score_adj,
+                    trigger_pid = kill.trigger_pid.0,
+                    trigger_comm = kill.trigger_comm,
+                    trigger_workload = &*trigger,
+                    trigger_cgroup_id = kill.trigger_cgroup.0,
+                    at_mono_ns = kill.at.0,
+                    "the kernel's OOM killer chose a process of {victim}; the allocation was of {trigger}"
+                );
+            }
+            Event::OomMark(mark) => {
+                tracing::debug!(event = "oom_mark", victim_pid = mark.victim.0, trigger_pid = mark.trigger_pid.0, at_mono_ns = mark.at.0, "marked by the OOM killer");
+            }
+            Event::Stall(stall) => {
+                let Some(suppressed) = self.limits.stalls.allow(stall.at) else { return };
+                let workload = self.owner_known(stall.cgroup);
+                tracing::info!(
+                    event = "stall",
+                    workload = &*workload,
+                    kind = stall.kind.as_str(),
+                    pid = stall.pid.0,
+                    comm = stall.comm,
+                    duration_ms = stall.duration.as_secs_f64() * 1e3,
+                    reclaimed_pages = stall.reclaimed_pages,
+                    at_mono_ns = stall.at.0,
+                    suppressed,
+                    "stalled in reclaim"
+                );
+            }
+            Event::KswapdWake(wake) => {
+                tracing::debug!(event = "kswapd_wake", node = wake.node, order = wake.order, at_mono_ns = wake.at.0, "kswapd was woken");
+            }
+            Event::DirectReclaim(begin) => {
+                tracing::debug!(event = "direct_reclaim", pid = begin.pid.0, at_mono_ns = begin.at.0, "a task entered direct reclaim");
+            }
+            Event::OomScoreAdj(change) => {
+                let Some(suppressed) = self.limits.events.allow(change.at) else { return };
+                tracing::debug!(
+                    event = "oom_score_adj_update",
+                    pid = change.pid.0,
+                    comm = change.comm,
+                    oom_score_adj = change.oom_score_adj,
+                    writer_pid = change.writer_pid.0,
+                    at_mono_ns = change.at.0,
+                    suppressed,
+                    "somebody set oom_score_adj"
+                );
+            }
+        }
+    }
+
+    /// The workload that a cgroup belongs to; looks at the tree again when it is not known, for it may be younger than the list.
+    fn owner_now(&mut self, id: crate::config::CgroupId) -> std::sync::Arc<str> {
+        if let Some(owner) = self.tree.owner(id) {
+            return owner;
+        }
+        self.scan();
+        self.owner_known(id)
+    }
+
+    pub(super) fn owner_known(&self, id: crate::config::CgroupId) -> std::sync::Arc<str> {
+        self.tree.owner(id).unwrap_or_else(|| "(none)".into())
+    }
+
+    /// Tells what changed since the look before: thresholds met and recovered, conditions.
+    pub(super) fn tell_changes(&mut self, look: &Look) {
+        let before = &self.last.assessment;
+        for met in &look.assessment.met {
+            if before.met.iter().any(|before| before.threshold == met.threshold) {
+                continue;
+            }
+            tracing::warn!(
+                event = "threshold_met",
+                signal = met.threshold.signal.as_str(),
+                kind = kind(met),
+                threshold = %met.threshold,
+                available_bytes = met.available.0,
+                threshold_bytes = met.quantity.0,
+                wakeup = look.wakeup.as_str(),
+                sampled_mono_ns = look.observation.at.0,
+                "{}: {} left", met.threshold, met.available
+            );
+        }
+        for (threshold, (was, is)) in self.config.policy.thresholds.iter().zip(before.crossed.iter().zip(&look.assessment.crossed)) {
+            let Some(value) = look.observation.get(threshold.signal).filter(|_| *was && !*is) else { continue };
+            tracing::info!(
+                event = "recovered",
+                signal = threshold.signal.as_str(),
+                threshold = %threshold,
+                available_bytes = value.available.0,
+                sampled_mono_ns = look.observation.at.0,
+                "{threshold} no longer: {} left", value.available
+            );
+        }
+        for condition in &look.assessment.conditions {
+            if !before.conditions.contains(condition) {
+                tell_condition(*condition, true);
+            }
+        }
+        for condition in &before.conditions {
+            if !look.assessment.conditions.contains(condition) {
+                tell_condition(*condition, false);
+            }
+        }
+    }
+
+    pub(super) fn tell_eviction(
+        &mut self,
+        look: &Look,
+        met: &MetThreshold,
+        ranked: &Ranked,
+        action: &'static str,
+        steps: &Steps,
+        processes: usize,
+    ) {
+        let acted = Monotonic::now();
+        let workload = &ranked.usage.workload;
+        let mode = self.config.mode.as_str();
+        let outcome = match action {
+            "would_kill" => "observed",
+            _ => "signalled",
+        };
+        self.metrics.eviction(met.threshold.signal, outcome);
+        let message = match action {
+            "would_kill" => "observe mode: this workload would be evicted",
+            "term" => "evicting: SIGTERM sent, SIGKILL follows after the grace period",
+            _ => "evicting: SIGKILL sent",
+        };
+        tracing::warn!(
+            event = "eviction",
+            workload = workload.name,
+            workload_id = workload.id.0,
+            qos_class = workload.qos.as_str(),
+            signal = met.threshold.signal.as_str(),
+            kind = kind(met),
+            mode,
+            action,
+            wakeup = look.wakeup.as_str(),
+            processes,
+            working_set_bytes = ranked.usage.working_set.0,
+            available_bytes = met.available.0,
+            threshold_bytes = met.quantity.0,
+            woken_mono_ns = look.woken.0,
+            sampled_mono_ns = steps.sampled.0,
+            decided_mono_ns = steps.decided.0,
+            acted_mono_ns = acted.0,
+            explanation = ranked.explanation(),
+            ranking = steps.ranking,
+            "{message}"
+        );
+    }
+
+    pub(super) fn tell_ended(&mut self, ended: &Ended, now: Monotonic) {
+        let took_ms = ended.took.as_secs_f64() * 1e3;
+        let available_bytes = self.memory.sample().ok().map(|sample| sample.meminfo.available.0);
+        match &ended.outcome {
+            Outcome::Gone => {
+                self.metrics.eviction(ended.signal, "killed");
+                tracing::info!(event = "eviction_done", workload = ended.name, gone_mono_ns = now.0, took_ms, available_bytes, "no process is left");
+            }
+            Outcome::Failed(reason) => {
+                self.metrics.eviction(ended.signal, "failed");
+                tracing::error!(event = "eviction_failed", workload = ended.name, reason, took_ms, "the next candidate is to be tried");
+            }
+        }
+    }
+}
+
+/// The head of a ranking, for the log.
+pub(super) fn ranking_text(ranking: &[Ranked]) -> String {
+    let names: Vec<&str> = ranking.iter().take(RANKING_SHOWN).map(|ranked| ranked.usage.workload.name.as_str()).collect();
+    let more = ranking.len().saturating_sub(RANKING_SHOWN);
+    if more > 0 { format!("{}, and {more} more", names.join(", ")) } else { names.join(", ") }
+}
+
+fn kind(met: &MetThreshold) -> &'static str {
+    if met.is_hard() { "hard" } else { "soft" }
+}
+
+fn tell_condition(condition: NodeCondition, status: bool) {
+    let condition = condition.as_str();
+    if status {
+        tracing::warn!(event = "condition", condition, status, "{condition} is now True");
+    } else {
+        tracing::info!(event = "condition", condition, status, "{condition} is now False");
+    }
+}

@@ -1,0 +1,89 @@
+//! One agent a machine: two would evict twice.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Seek, Write};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::FlockOperation;
+use rustix::io::Errno;
+
+/// Held as long as the agent runs; the kernel lets go of it however the agent ends.
+#[derive(Debug)]
+pub struct InstanceLock {
+    _file: File,
+}
+
+/// Why the lock was not had.
+#[derive(Debug, thiserror::Error)]
+pub enum LockError {
+    /// Somebody has it.
+    #[error(
+        "another node-pressure-monitor is running on this machine{by}: it holds {path}; stop it first, \
+         or give this one its own --lock-file if it watches something else", path = path.display()
+    )]
+    AlreadyRunning {
+        /// The file.
+        path: PathBuf,
+        /// ` (process N)`, when the file says so.
+        by: String,
+    },
+    /// The file cannot be had.
+    #[error("cannot lock {path}: {source}; name a writable place with --lock-file or lockFile", path = path.display())]
+    Unusable {
+        /// The file.
+        path: PathBuf,
+        /// What the kernel said.
+        source: std::io::Error,
+    },
+}
+
+impl InstanceLock {
+    /// Takes the lock at `path`, creating the file.
+    ///
+    /// # Errors
+    /// When another process has it, or the file cannot be made or written.
+    pub fn take(path: &Path) -> Result<Self, LockError> {
+        let unusable = |source: std::io::Error| LockError::Unusable { path: path.to_owned(), source };
+        let open = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
+        let mut file = open.map_err(unusable)?;
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(Errno::WOULDBLOCK) => {
+                let mut pid = String::new();
+                let readable = file.read_to_string(&mut pid).is_ok() && !pid.trim().is_empty();
+                let by = if readable { format!(" (process {})", pid.trim()) } else { String::new() };
+                return Err(LockError::AlreadyRunning { path: path.to_owned(), by });
+            }
+            Err(errno) => return Err(unusable(errno.into())),
+        }
+        let write_pid = |file: &mut File| -> std::io::Result<()> {
+            file.set_len(0)?;
+            file.rewind()?;
+            writeln!(file, "{}", std::process::id())
+        };
+        write_pid(&mut file).map_err(unusable)?;
+        Ok(Self { _file: file })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_second_is_told_who_the_first_is() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("lock");
+        let first = InstanceLock::take(&path).unwrap();
+        let error = InstanceLock::take(&path).unwrap_err().to_string();
+        assert!(error.contains(&format!("process {}", std::process::id())), "{error}");
+        drop(first);
+        InstanceLock::take(&path).unwrap();
+    }
+
+    #[test]
+    fn an_unusable_place_is_named() {
+        let error = InstanceLock::take(Path::new("/nonexistent/lock")).unwrap_err().to_string();
+        assert!(error.contains("/nonexistent/lock") && error.contains("--lock-file"), "{error}");
+    }
+}

@@ -1,0 +1,4 @@
+//! One file per subcommand, thin.
+
+pub mod instance;
+pub mod run;
