@@ -1,7 +1,10 @@
 //! What the operator asked for. Every error names file, line, field and the fix.
 
+pub mod duration;
+pub mod gofloat;
 pub mod patterns;
 pub mod policy;
+pub mod quantity;
 pub mod signal;
 pub mod threshold;
 pub mod units;
