@@ -1,8 +1,15 @@
-//! Eviction thresholds.
+//! Eviction thresholds, and how the kubelet parses them.
+//!
+//! Nothing here knows about files: each function takes one value as text, so that every form in which thresholds are
+//! written (YAML maps, command-line lists) can use them.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
+use super::duration::{DurationError, parse_go_duration};
+use super::gofloat::{FloatError, parse_float32};
+use super::quantity::{Quantity, QuantityError};
 use super::signal::Signal;
 use super::units::Bytes;
 
@@ -33,11 +40,47 @@ impl ThresholdValue {
 
 impl fmt::Display for ThresholdValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Quantity(bytes) => write!(f, "{}", bytes.0),
-            Self::Percentage(fraction) => write!(f, "{}%", fraction * 100.0),
+        match *self {
+            Self::Quantity(bytes) => f.pad(&quantity_text(bytes)),
+            Self::Percentage(fraction) => f.pad(&percentage_text(fraction)),
         }
     }
+}
+
+/// Writes an amount as a Kubernetes quantity with the largest suffix that loses nothing, binary ones first.
+fn quantity_text(bytes: Bytes) -> String {
+    let shorten = |base: u64, suffixes: [&str; 6]| {
+        let (mut value, mut suffix) = (bytes.0, "");
+        for name in suffixes {
+            if value == 0 || !value.is_multiple_of(base) {
+                break;
+            }
+            value /= base;
+            suffix = name;
+        }
+        (!suffix.is_empty()).then(|| format!("{value}{suffix}"))
+    };
+    shorten(1024, ["Ki", "Mi", "Gi", "Ti", "Pi", "Ei"])
+        .or_else(|| shorten(1000, ["k", "M", "G", "T", "P", "E"]))
+        .unwrap_or_else(|| bytes.0.to_string())
+}
+
+/// Finds the shortest percentage that reads back as the same 32-bit fraction: `15%`, not `15.000001%`.
+#[expect(clippy::float_cmp, reason = "the same bits are wanted")]
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "reads back as 32 bits, as the parser does"
+)]
+fn percentage_text(fraction: f32) -> String {
+    let percentage = f64::from(fraction) * 100.0;
+    (0..9)
+        .map(|places| format!("{percentage:.places$}"))
+        .find(|text| {
+            text.parse::<f64>()
+                .is_ok_and(|value| value as f32 / 100.0 == fraction)
+        })
+        .unwrap_or_else(|| percentage.to_string())
+        + "%"
 }
 
 /// A signal, the value it must not fall below, and what to do about it.
@@ -72,3 +115,199 @@ impl fmt::Display for Threshold {
         write!(f, "{}<{}", self.signal, self.value)
     }
 }
+
+/// Why a threshold is refused. Worded as the kubelet words it, where it refuses the same.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum ThresholdError {
+    /// Not a quantity.
+    #[error(transparent)]
+    Quantity(#[from] QuantityError),
+    /// Not a number before the percent sign.
+    #[error(transparent)]
+    Float(#[from] FloatError),
+    /// Not a duration.
+    #[error(transparent)]
+    Duration(#[from] DurationError),
+    /// Below 0%.
+    #[error("eviction percentage threshold {signal} must be >= 0%: {text}")]
+    PercentageNegative {
+        /// The signal.
+        signal: Signal,
+        /// The value as written.
+        text: String,
+    },
+    /// Above 100%.
+    #[error("eviction percentage threshold {signal} must be <= 100%: {text}")]
+    PercentageTooLarge {
+        /// The signal.
+        signal: Signal,
+        /// The value as written.
+        text: String,
+    },
+    /// `NaN`, or an infinite minimum reclaim. The kubelet takes these, and then never evicts or never stops.
+    #[error("eviction percentage of {signal} must be a finite number: {text}")]
+    PercentageNotFinite {
+        /// The signal.
+        signal: Signal,
+        /// The value as written.
+        text: String,
+    },
+    /// Zero or less.
+    #[error("eviction threshold {signal} must be positive: {quantity}")]
+    NotPositive {
+        /// The signal.
+        signal: Signal,
+        /// The value in canonical form.
+        quantity: String,
+    },
+    /// Less than nothing.
+    #[error("invalid eviction grace period specified: {0}, must be a positive value")]
+    GraceNegative(String),
+    /// A soft threshold needs one.
+    #[error("grace period must be specified for the soft eviction threshold {0}")]
+    GraceMissing(Signal),
+    /// 0% or less.
+    #[error("eviction percentage minimum reclaim {signal} must be positive: {text}")]
+    ReclaimNotPositive {
+        /// The signal.
+        signal: Signal,
+        /// The value as written.
+        text: String,
+    },
+    /// Less than nothing.
+    #[error("negative eviction minimum reclaim specified for {0}")]
+    ReclaimNegative(Signal),
+}
+
+/// Parses the value of a hard or soft threshold.
+///
+/// Returns nothing for exactly `0%` and `100%`: that is how a default threshold is switched off. `100.0%` is a threshold
+/// that is always met, and `0.0%` one that never is, as in the kubelet.
+///
+/// # Errors
+/// When the kubelet would refuse the value, and for `NaN%`, which it takes.
+pub fn parse_threshold_value(
+    signal: Signal,
+    text: &str,
+) -> Result<Option<ThresholdValue>, ThresholdError> {
+    if text == "0%" || text == "100%" {
+        return Ok(None);
+    }
+    if text.ends_with('%') {
+        let fraction = parse_percentage(text)?;
+        let text = text.to_owned();
+        return if fraction.is_nan() {
+            Err(ThresholdError::PercentageNotFinite { signal, text })
+        } else if fraction < 0.0 {
+            Err(ThresholdError::PercentageNegative { signal, text })
+        } else if fraction > 1.0 {
+            Err(ThresholdError::PercentageTooLarge { signal, text })
+        } else {
+            Ok(Some(ThresholdValue::Percentage(fraction)))
+        };
+    }
+    let quantity = Quantity::parse(text)?;
+    if quantity.is_negative() || quantity.is_zero() {
+        return Err(ThresholdError::NotPositive {
+            signal,
+            quantity: quantity.to_string(),
+        });
+    }
+    Ok(Some(ThresholdValue::Quantity(whole_bytes(&quantity))))
+}
+
+/// Parses the grace period of a soft threshold. Zero is allowed, and makes the threshold a hard one.
+///
+/// # Errors
+/// When it is not a Go duration, or negative.
+pub fn parse_grace_period(text: &str) -> Result<Duration, ThresholdError> {
+    parse_go_duration(text)?
+        .to_duration()
+        .ok_or_else(|| ThresholdError::GraceNegative(text.to_owned()))
+}
+
+/// Parses a minimum reclaim. Zero is allowed, and more than 100% too.
+///
+/// # Errors
+/// When the kubelet would refuse the value, and for `NaN%` and `inf%`, which it takes.
+pub fn parse_min_reclaim(signal: Signal, text: &str) -> Result<ThresholdValue, ThresholdError> {
+    if text.ends_with('%') {
+        let fraction = parse_percentage(text)?;
+        let text = text.to_owned();
+        return if fraction.is_nan() || fraction == f32::INFINITY {
+            Err(ThresholdError::PercentageNotFinite { signal, text })
+        } else if fraction <= 0.0 {
+            Err(ThresholdError::ReclaimNotPositive { signal, text })
+        } else {
+            Ok(ThresholdValue::Percentage(fraction))
+        };
+    }
+    let quantity = Quantity::parse(text)?;
+    if quantity.is_negative() {
+        return Err(ThresholdError::ReclaimNegative(signal));
+    }
+    Ok(ThresholdValue::Quantity(whole_bytes(&quantity)))
+}
+
+fn parse_percentage(text: &str) -> Result<f32, ThresholdError> {
+    // All of them: the kubelet reads `5%%` as 5%.
+    Ok(parse_float32(text.trim_end_matches('%'))? / 100.0)
+}
+
+/// Rounds up, which changes no decision: a whole number is below `q` exactly when it is below `q` rounded up.
+fn whole_bytes(quantity: &Quantity) -> Bytes {
+    Bytes(u64::try_from(quantity.value_bytes()).unwrap_or(0))
+}
+
+/// The four lists that thresholds are written in, parsed but not yet put together.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct ThresholdLists {
+    /// Hard thresholds in the order written.
+    pub hard: Vec<(Signal, ThresholdValue)>,
+    /// Soft thresholds in the order written.
+    pub soft: Vec<(Signal, ThresholdValue)>,
+    /// How long a soft threshold must be met. Those of signals without a soft threshold mean nothing.
+    pub grace_periods: BTreeMap<Signal, Duration>,
+    /// How much more to reclaim, for the hard and the soft threshold of a signal alike.
+    pub min_reclaims: BTreeMap<Signal, ThresholdValue>,
+}
+
+impl ThresholdLists {
+    /// Puts the thresholds together: the hard ones, then the soft ones.
+    ///
+    /// # Errors
+    /// One for each soft threshold without a grace period.
+    pub fn assemble(&self) -> Result<Vec<Threshold>, Vec<ThresholdError>> {
+        let mut thresholds = Vec::with_capacity(self.hard.len() + self.soft.len());
+        let mut errors = Vec::new();
+        let min_reclaim = |signal| self.min_reclaims.get(&signal).copied();
+        for &(signal, value) in &self.hard {
+            thresholds.push(Threshold {
+                signal,
+                value,
+                grace_period: Duration::ZERO,
+                min_reclaim: min_reclaim(signal),
+            });
+        }
+        for &(signal, value) in &self.soft {
+            match self.grace_periods.get(&signal) {
+                Some(&grace_period) => thresholds.push(Threshold {
+                    signal,
+                    value,
+                    grace_period,
+                    min_reclaim: min_reclaim(signal),
+                }),
+                None => errors.push(ThresholdError::GraceMissing(signal)),
+            }
+        }
+        if errors.is_empty() {
+            Ok(thresholds)
+        } else {
+            Err(errors)
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "threshold_tests.rs"]
+mod tests;

@@ -1,0 +1,60 @@
+//! What is wrong with a configuration file, said so that it can be put right.
+
+use std::fmt;
+
+/// One thing wrong, and where.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfigError {
+    /// The file's name as given.
+    pub file: String,
+    /// Counted from one; zero when the whole file is meant.
+    pub line: usize,
+    /// Counted from one; zero when the whole file is meant.
+    pub column: usize,
+    /// The path to the field, e.g. `evictionHard.memory.available`; empty when the whole file is meant.
+    pub field: String,
+    /// The value as written, when there is one.
+    pub value: Option<String>,
+    /// What is wrong.
+    pub reason: String,
+    /// What to write instead.
+    pub fix: Option<String>,
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.file)?;
+        if self.line > 0 {
+            write!(f, ":{}", self.line)?;
+        }
+        if !self.field.is_empty() {
+            write!(f, ": {}", self.field)?;
+        }
+        if let Some(value) = &self.value {
+            write!(f, ": {value:?}")?;
+        }
+        write!(f, ": {}", self.reason)?;
+        if let Some(fix) = &self.fix {
+            write!(f, "; {fix}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Everything wrong with a file, in the order of its lines. Prints one a line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfigErrors(pub Vec<ConfigError>);
+
+impl fmt::Display for ConfigErrors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, error) in self.0.iter().enumerate() {
+            if index > 0 {
+                f.write_str("\n")?;
+            }
+            write!(f, "{error}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for ConfigErrors {}

@@ -1,0 +1,201 @@
+//! 32-bit floats as Go's `strconv.ParseFloat(text, 32)` reads them.
+
+/// Why a text is not a number. Worded as Go words it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FloatError {
+    /// Not a number.
+    #[error("strconv.ParseFloat: parsing {0:?}: invalid syntax")]
+    Syntax(String),
+    /// Beyond what 32 bits hold.
+    #[error("strconv.ParseFloat: parsing {0:?}: value out of range")]
+    Range(String),
+}
+
+/// Reads a decimal (`1e1`), hexadecimal (`0x1p3`) or special (`inf`, `NaN`) number.
+///
+/// # Errors
+/// When Go would refuse it.
+pub fn parse_float32(text: &str) -> Result<f32, FloatError> {
+    let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
+    let special = unsigned.eq_ignore_ascii_case("inf") || unsigned.eq_ignore_ascii_case("infinity");
+    let value = if text.eq_ignore_ascii_case("nan") {
+        Some(f32::NAN)
+    } else if special {
+        text.parse().ok()
+    } else if let Some(digits) = unsigned.strip_prefix("0x").or(unsigned.strip_prefix("0X")) {
+        hexadecimal(digits).map(|value| if text.starts_with('-') { -value } else { value })
+    } else if unsigned
+        .bytes()
+        .all(|byte| b"0123456789.eE+-".contains(&byte))
+    {
+        // What is left of Rust's syntax is Go's.
+        text.parse().ok()
+    } else {
+        None
+    };
+    match value {
+        None => Err(FloatError::Syntax(text.to_owned())),
+        Some(value) if value.is_infinite() && !special => Err(FloatError::Range(text.to_owned())),
+        Some(value) => Ok(value),
+    }
+}
+
+/// Reads what follows `0x`: digits with at most one point, `p`, and a power of two. Rounds to nearest, ties to even.
+fn hexadecimal(text: &str) -> Option<f32> {
+    let (mantissa, exponent) = text.split_once(['p', 'P'])?;
+    let exponent_digits = exponent.strip_prefix(['+', '-']).unwrap_or(exponent);
+    if exponent_digits.is_empty() || !exponent_digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    // Beyond these bounds only zero and infinity are left, whatever the digits of a sane text are.
+    let mut power = exponent
+        .parse::<i64>()
+        .unwrap_or(if exponent.starts_with('-') {
+            -1_000_000
+        } else {
+            1_000_000
+        })
+        .clamp(-1_000_000, 1_000_000);
+    let (mut value, mut lost, mut seen, mut point) = (0_u64, false, false, false);
+    for (index, byte) in mantissa.bytes().enumerate() {
+        match char::from(byte).to_digit(16) {
+            Some(digit) if value < 1 << 56 => {
+                value = value << 4 | u64::from(digit);
+                power -= if point { 4 } else { 0 };
+                seen = true;
+            }
+            Some(digit) => {
+                lost |= digit != 0;
+                power += if point { 0 } else { 4 };
+            }
+            None if byte == b'.' && !point => point = true,
+            // Go lets an underscore stand between digits, and between the prefix and the first digit.
+            None if byte == b'_' && between_digits(mantissa, index) => {}
+            None => return None,
+        }
+    }
+    if !seen {
+        return None;
+    }
+    // A sticky bit keeps the rounding right: the 60 bits kept are far more than the 24 that stay.
+    let value = value << 1 | u64::from(lost);
+    power -= 1;
+    Some(scale(value, power))
+}
+
+fn between_digits(mantissa: &str, index: usize) -> bool {
+    let digit = |at: usize| {
+        mantissa
+            .as_bytes()
+            .get(at)
+            .is_some_and(u8::is_ascii_hexdigit)
+    };
+    (index == 0 || digit(index - 1)) && digit(index + 1)
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "the rounding is what this is for"
+)]
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "the rounding is what this is for; f32::MAX is kept apart from infinity by it"
+)]
+fn scale(value: u64, power: i64) -> f32 {
+    if value == 0 {
+        return 0.0;
+    }
+    let top = 64 - i64::from(value.leading_zeros());
+    if top + power > 200 {
+        return f32::INFINITY;
+    }
+    if top + power < -200 {
+        return 0.0;
+    }
+    // Keep 53 bits with the sticky bit folded in, exact as f64; times a power of two stays exact; then one rounding to f32.
+    let excess = (top - 53).max(0);
+    let kept = value >> excess;
+    let sticky = u64::from(kept << excess != value);
+    let exact = (kept | sticky) as f64;
+    let power = i32::try_from(power + excess).unwrap_or(0);
+    (exact * 2_f64.powi(power)) as f32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[expect(clippy::float_cmp, reason = "parsing is exact")]
+    fn accepted_texts() {
+        for (text, value) in [
+            ("10", 10.0),
+            ("1e1", 10.0),
+            ("1E+1", 10.0),
+            ("+5", 5.0),
+            ("-0", 0.0),
+            (".5", 0.5),
+            ("5.", 5.0),
+            ("0x1p3", 8.0),
+            ("0X1.8P1", 3.0),
+            ("-0x.8p1", -1.0),
+            ("0x_1p3", 8.0),
+            ("0x1_0p0", 16.0),
+            ("0x1p-1000", 0.0),
+            ("0x0p9999999999999999999999", 0.0),
+            // Just above the middle between two floats, by a digit far to the right.
+            (
+                "0x1.00000100000000000000000001p0",
+                f32::from_bits(0x3f80_0001),
+            ),
+            ("0x1.000001p0", 1.0),
+            ("1e-400", 0.0),
+            ("inf", f32::INFINITY),
+            ("-Infinity", f32::NEG_INFINITY),
+        ] {
+            assert_eq!(parse_float32(text), Ok(value), "{text}");
+        }
+        assert!(parse_float32("NaN").unwrap().is_nan());
+    }
+
+    #[test]
+    fn refused_texts() {
+        for text in [
+            "",
+            " 5",
+            "5 ",
+            "+nan",
+            "1_0",
+            "0x1",
+            "0x",
+            "0xp1",
+            "0x1p",
+            "0x1__0p0",
+            "0x1_p0",
+            "e5",
+            ".",
+            "1e",
+            "--1",
+            "1,5",
+            "abc",
+            "0x1.2.3p0",
+        ] {
+            assert_eq!(
+                parse_float32(text),
+                Err(FloatError::Syntax(text.to_owned())),
+                "{text}"
+            );
+        }
+        for text in ["1e39", "-1e39", "0x1p128", "3.5e38"] {
+            assert_eq!(
+                parse_float32(text),
+                Err(FloatError::Range(text.to_owned())),
+                "{text}"
+            );
+        }
+        assert_eq!(
+            parse_float32(" 5").unwrap_err().to_string(),
+            r#"strconv.ParseFloat: parsing " 5": invalid syntax"#
+        );
+    }
+}
