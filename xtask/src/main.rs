@@ -1,1 +1,63 @@
-fn main() {}
+//! Every chore of the project behind one command: `cargo xtask --help`.
+
+mod bpf;
+mod build;
+mod cmd;
+mod paths;
+mod run;
+mod setup;
+mod test;
+mod vm;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+
+use crate::paths::Workspace;
+
+/// Every chore of the node pressure monitor. Each command first sets up what it needs and is missing.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Find, and as root on Debian install, the tools that the other commands need.
+    Setup(setup::Options),
+    /// Compile the eBPF programs and say where the object file is.
+    BuildEbpf(build::EbpfOptions),
+    /// Build the agent and the program that runs inside the test VM (release).
+    Build(build::Options),
+    /// Build the agent and run it on this machine with config/monitor.yaml.
+    Run(run::Options),
+    /// Boot a virtual machine with the agent inside and run scenarios in it.
+    Vm(vm::Options),
+    /// Everything that must be green: format, lints, unit and integration tests, VM scenarios.
+    Test(test::Options),
+}
+
+fn main() -> ExitCode {
+    match dispatch(Cli::parse().command) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn dispatch(command: Command) -> Result<ExitCode> {
+    let workspace = Workspace::locate()?;
+    match command {
+        Command::Setup(options) => setup::run(&options, &workspace),
+        Command::BuildEbpf(options) => build::run_ebpf(&options, &workspace),
+        Command::Build(options) => build::run(&options, &workspace),
+        Command::Run(options) => run::run(&options, &workspace),
+        Command::Vm(options) => vm::run(&options, &workspace),
+        Command::Test(options) => test::run(&options, &workspace),
+    }
+}

@@ -1,0 +1,48 @@
+//! `cargo xtask build-ebpf` and `cargo xtask build`.
+
+use std::process::ExitCode;
+
+use anyhow::{Result, anyhow};
+
+use crate::bpf;
+use crate::cmd;
+use crate::paths::Workspace;
+use crate::setup;
+
+/// Compiles the eBPF programs and says where the object file is.
+#[derive(Debug, clap::Args)]
+pub struct EbpfOptions {}
+
+/// Builds the agent and the program that runs inside the test VM.
+#[derive(Debug, clap::Args)]
+pub struct Options {}
+
+pub fn run_ebpf(_: &EbpfOptions, workspace: &Workspace) -> Result<ExitCode> {
+    setup::ensure(workspace, setup::BUILD)?;
+    let toolchain = bpf::find().map_err(|missing| anyhow!("{missing}"))?;
+    println!("compiling with {toolchain}");
+    let object = bpf::build(&toolchain, &workspace.root, &workspace.target.join("bpf"))
+        .map_err(|error| anyhow!(error))?;
+    println!("built {}", object.display());
+    Ok(ExitCode::SUCCESS)
+}
+
+pub fn run(_: &Options, workspace: &Workspace) -> Result<ExitCode> {
+    setup::ensure(workspace, setup::BUILD)?;
+    release(&["node-pressure-monitor", "vm-guest"])?;
+    println!(
+        "built {}",
+        workspace.release("node-pressure-monitor").display()
+    );
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Builds binaries in release mode. The agent's build script compiles the eBPF programs into it.
+pub fn release(binaries: &[&str]) -> Result<()> {
+    let mut build = cmd::cargo();
+    build.args(["build", "--release"]);
+    for binary in binaries {
+        build.args(["--bin", binary]);
+    }
+    cmd::run(&mut build)
+}

@@ -1,0 +1,106 @@
+//! Running other programs so that a failure names the command that failed.
+
+use std::env;
+use std::fmt::Write as _;
+use std::io::{self, IsTerminal as _, Write as _};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use anyhow::{Context as _, Result, bail};
+
+/// The command as one would type it.
+pub fn shown(command: &Command) -> String {
+    let mut text = String::new();
+    for (key, value) in command.get_envs() {
+        if let Some(value) = value {
+            let _ = write!(
+                text,
+                "{}={} ",
+                key.to_string_lossy(),
+                value.to_string_lossy()
+            );
+        }
+    }
+    text.push_str(&command.get_program().to_string_lossy());
+    for arg in command.get_args() {
+        text.push(' ');
+        text.push_str(&arg.to_string_lossy());
+    }
+    text
+}
+
+/// Runs the command with this terminal; an unsuccessful exit is an error.
+pub fn run(command: &mut Command) -> Result<()> {
+    let status = command
+        .status()
+        .with_context(|| format!("cannot run `{}`", shown(command)))?;
+    if !status.success() {
+        bail!("`{}` failed: {status}", shown(command));
+    }
+    Ok(())
+}
+
+/// Runs the command and returns its standard output; an unsuccessful exit is an error that carries what it said.
+pub fn output(command: &mut Command) -> Result<String> {
+    let output = command
+        .stdin(Stdio::null())
+        .output()
+        .with_context(|| format!("cannot run `{}`", shown(command)))?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        let said = if said.trim().is_empty() {
+            String::from_utf8_lossy(&output.stdout)
+        } else {
+            said
+        };
+        bail!(
+            "`{}` failed: {}\n{}",
+            shown(command),
+            output.status,
+            said.trim_end()
+        );
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// The cargo that started this program.
+pub fn cargo() -> Command {
+    Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+}
+
+/// Numbered steps, each one line: `[3/9] kernel 6.12 … downloaded (3.1 s)`.
+#[derive(Debug)]
+pub struct Steps {
+    total: usize,
+    done: usize,
+}
+
+impl Steps {
+    pub fn new(total: usize) -> Self {
+        Self { total, done: 0 }
+    }
+
+    /// Runs one step; it returns what became of it.
+    pub fn step(&mut self, name: &str, work: impl FnOnce() -> Result<String>) -> Result<()> {
+        self.done += 1;
+        let head = format!("[{}/{}] {name} … ", self.done, self.total);
+        print!("{head}");
+        io::stdout().flush()?;
+        let start = Instant::now();
+        match work() {
+            Ok(result) => {
+                println!("{result} ({:.1} s)", start.elapsed().as_secs_f64());
+                Ok(())
+            }
+            Err(error) => {
+                println!("failed ({:.1} s)", start.elapsed().as_secs_f64());
+                Err(error)
+            }
+        }
+    }
+}
+
+/// Whether standard output is a person's terminal, where a line may be drawn over.
+pub fn on_terminal() -> bool {
+    io::stdout().is_terminal()
+}

@@ -1,0 +1,70 @@
+//! Where things are: the workspace, its target directory, and what is kept below it between runs.
+
+use std::env;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+
+/// The workspace that this xtask belongs to.
+#[derive(Debug, Clone)]
+pub struct Workspace {
+    pub root: PathBuf,
+    /// Cargo's target directory.
+    pub target: PathBuf,
+}
+
+impl Workspace {
+    pub fn locate() -> Result<Self> {
+        // Cargo sets the variable at run time too; the compiled-in value serves when the binary is started by hand.
+        let manifest_dir = env::var_os("CARGO_MANIFEST_DIR")
+            .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
+        let root = manifest_dir
+            .parent()
+            .with_context(|| format!("{} has no parent directory", manifest_dir.display()))?
+            .to_owned();
+        let target = match env::var_os("CARGO_TARGET_DIR") {
+            Some(dir) => env::current_dir().context("current directory")?.join(dir),
+            None => root.join("target"),
+        };
+        Ok(Self { root, target })
+    }
+
+    /// What was downloaded for the VM: kernels, modules, earlyoom. Survives until `cargo clean`.
+    pub fn cache(&self) -> PathBuf {
+        self.target.join("xtask")
+    }
+
+    /// Disks, initramfs and serial logs of the VM.
+    pub fn vm(&self) -> PathBuf {
+        self.target.join("vm")
+    }
+
+    /// A binary built by `cargo build --release`.
+    pub fn release(&self, name: &str) -> PathBuf {
+        self.target.join("release").join(name)
+    }
+}
+
+/// Looks a program up in `PATH`, then where Debian keeps the administrator's programs: those are not in an ordinary user's `PATH`.
+pub fn find_program(name: &str) -> Option<PathBuf> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let mut dirs: Vec<PathBuf> = env::split_paths(&path).collect();
+    dirs.extend(["/usr/sbin", "/sbin", "/usr/bin", "/bin"].map(PathBuf::from));
+    dirs.into_iter()
+        .map(|dir| dir.join(name))
+        .find(|file| is_executable(file))
+}
+
+fn is_executable(path: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt as _;
+    path.metadata()
+        .is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
+}
+
+/// Whether this process runs as root. The owner of `/proc/self` is the effective user.
+pub fn is_root() -> bool {
+    use std::os::unix::fs::MetadataExt as _;
+    Path::new("/proc/self")
+        .metadata()
+        .is_ok_and(|meta| meta.uid() == 0)
+}

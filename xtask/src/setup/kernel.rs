@@ -1,0 +1,115 @@
+//! Debian's cloud kernels for the VM: downloaded and unpacked into the cache, never installed.
+
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+
+use super::apt::Apt;
+
+/// A kernel series that the VM is tested with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Series {
+    /// The newest: cgroup v2 only, Debian leaves `CONFIG_MEMCG_V1` unset.
+    V6_12,
+    /// Debian 12's own: cgroup v1 and v2.
+    V6_1,
+}
+
+impl Series {
+    pub const ALL: [Self; 2] = [Self::V6_12, Self::V6_1];
+
+    fn metapackage(self) -> &'static str {
+        match self {
+            Self::V6_12 => "linux-image-6.12-cloud-amd64",
+            Self::V6_1 => "linux-image-cloud-amd64",
+        }
+    }
+
+    fn prefix(self) -> &'static str {
+        match self {
+            Self::V6_12 => "linux-image-6.12.",
+            Self::V6_1 => "linux-image-6.1.",
+        }
+    }
+}
+
+impl fmt::Display for Series {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::V6_12 => "6.12",
+            Self::V6_1 => "6.1",
+        })
+    }
+}
+
+/// A kernel that can be booted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Kernel {
+    pub image: PathBuf,
+    /// As `uname -r` would say.
+    pub release: String,
+    /// `lib/modules/RELEASE`, if the kernel came with modules.
+    pub modules: Option<PathBuf>,
+}
+
+impl Kernel {
+    /// A kernel image anywhere; its modules are looked for where distributions put them: `boot/vmlinuz-R` and `lib/modules/R`.
+    pub fn from_image(image: &Path) -> Result<Self> {
+        image
+            .metadata()
+            .with_context(|| format!("kernel image {}", image.display()))?;
+        let name = image
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+        let release = name
+            .split_once('-')
+            .map_or(name.as_str(), |(_, release)| release)
+            .to_owned();
+        let absolute =
+            fs::canonicalize(image).with_context(|| format!("kernel image {}", image.display()))?;
+        let modules = absolute
+            .parent()
+            .and_then(Path::parent)
+            .map(|root| root.join("lib/modules").join(&release))
+            .filter(|modules| modules.is_dir());
+        Ok(Self {
+            image: absolute,
+            release,
+            modules,
+        })
+    }
+}
+
+/// The downloaded kernel of a series.
+pub fn find(cache: &Path, series: Series) -> Option<Kernel> {
+    let boot = directory(cache, series).join("boot");
+    let image = fs::read_dir(boot)
+        .ok()?
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .find(|path| {
+            path.file_name()
+                .is_some_and(|name| name.to_string_lossy().starts_with("vmlinuz-"))
+        })?;
+    Kernel::from_image(&image).ok()
+}
+
+/// Downloads the newest kernel of a series.
+pub fn download(apt: &mut Apt, cache: &Path, series: Series) -> Result<Kernel> {
+    let package = apt.resolve(series.metapackage(), series.prefix())?;
+    let dir = directory(cache, series);
+    apt.unpack(&package, &dir)?;
+    find(cache, series).with_context(|| {
+        format!(
+            "{package} has no boot/vmlinuz-* (unpacked to {})",
+            dir.display()
+        )
+    })
+}
+
+fn directory(cache: &Path, series: Series) -> PathBuf {
+    cache.join(format!("kernel-{series}"))
+}

@@ -1,0 +1,320 @@
+//! `cargo xtask setup`: finds what the other commands need, and as root on Debian installs what is missing.
+//!
+//! Each part is looked for before anything is installed, so the second run costs a few file look-ups.
+
+mod apt;
+mod bpf_toolchain;
+pub mod kernel;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::bpf;
+use crate::cmd::{self, Steps};
+use crate::paths::{Workspace, find_program, is_root};
+use apt::Apt;
+use kernel::Series;
+
+/// Finds, and as root on Debian installs, the tools that the other commands need.
+#[derive(Debug, clap::Args)]
+pub struct Options {
+    /// Install and download nothing: say what is missing and what to type, and exit with an error if anything is.
+    #[arg(long)]
+    check: bool,
+}
+
+/// One thing that some command needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// gcc: links host programs, and brings strip.
+    CLinker,
+    /// A rustc that can make BPF objects, and bpf-linker of the same LLVM.
+    BpfToolchain,
+    /// rustfmt and clippy of the toolchain in use.
+    RustComponents,
+    Qemu,
+    Busybox,
+    /// mkfs.ext4 and mkfs.xfs for the VM's disks.
+    Mkfs,
+    /// xz unpacks kernel modules.
+    Xz,
+    /// Debian's earlyoom, unpacked for the guest and never installed: it would run on this machine.
+    Earlyoom,
+    Kernel(Series),
+}
+
+/// What building and running the agent needs.
+pub const BUILD: &[Part] = &[Part::CLinker, Part::BpfToolchain];
+
+/// What booting the VM needs besides a kernel and the build.
+pub const VM: &[Part] = &[
+    Part::Qemu,
+    Part::Busybox,
+    Part::Mkfs,
+    Part::Xz,
+    Part::Earlyoom,
+];
+
+pub fn run(options: &Options, workspace: &Workspace) -> Result<ExitCode> {
+    let mut parts = BUILD.to_vec();
+    parts.push(Part::RustComponents);
+    parts.extend_from_slice(VM);
+    parts.extend(Series::ALL.map(Part::Kernel));
+    let setup = Setup {
+        workspace,
+        check_only: options.check,
+        verbose: true,
+    };
+    setup.ensure(&parts)?;
+    println!(
+        "Everything is in place. Next: `cargo xtask run`, `cargo xtask vm ramp`, `cargo xtask test`."
+    );
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Sees to it that the parts are there, silently when they are.
+pub fn ensure(workspace: &Workspace, parts: &[Part]) -> Result<()> {
+    Setup {
+        workspace,
+        check_only: false,
+        verbose: false,
+    }
+    .ensure(parts)
+}
+
+struct Setup<'a> {
+    workspace: &'a Workspace,
+    check_only: bool,
+    verbose: bool,
+}
+
+impl Setup<'_> {
+    fn ensure(&self, parts: &[Part]) -> Result<()> {
+        let cache = self.workspace.cache();
+        let mut missing = Vec::new();
+        for &part in parts {
+            match part.find(&cache) {
+                Some(found) if self.verbose => println!("{:<22} {found}", part.name()),
+                Some(_) => {}
+                None => {
+                    if self.verbose {
+                        println!("{:<22} missing", part.name());
+                    }
+                    missing.push(part);
+                }
+            }
+        }
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let apt = Apt::find();
+        let possible = |part: &Part| apt.is_some() && (is_root() || !part.needs_root());
+        if self.check_only || !missing.iter().all(possible) {
+            bail!("{}", advice(&missing, apt.is_some(), is_root()));
+        }
+        let mut apt = apt.context("apt-get is not there")?;
+        let mut steps = Steps::new(missing.len());
+        for &part in &missing {
+            steps
+                .step(&part.name(), || part.install(&mut apt, &cache))
+                .with_context(|| {
+                    format!(
+                        "setting up {}; by hand it is: {}",
+                        part.name(),
+                        part.by_hand().join(" && ")
+                    )
+                })?;
+        }
+        if let Some(part) = missing.iter().find(|part| part.find(&cache).is_none()) {
+            bail!(
+                "{} was installed and is still not found. {}",
+                part.name(),
+                part.why_missing()
+            );
+        }
+        Ok(())
+    }
+}
+
+/// What to type for the missing parts.
+fn advice(missing: &[Part], debian: bool, root: bool) -> String {
+    let names: Vec<String> = missing.iter().map(Part::name).collect();
+    let mut text = format!("missing: {}.\n", names.join(", "));
+    let reasons: Vec<String> = missing
+        .iter()
+        .map(Part::why_missing)
+        .filter(|why| !why.is_empty())
+        .collect();
+    for why in reasons {
+        text.push_str(&format!("  {why}\n"));
+    }
+    if !debian {
+        text.push_str("This system has no apt-get. On Debian 12 it would be, as root:\n");
+    } else if root {
+        text.push_str("Let `cargo xtask setup` see to it, or type:\n");
+    } else {
+        text.push_str("Installing needs root. Run `cargo xtask setup` as root, or type as root:\n");
+    }
+    let mut commands = vec!["apt-get update".to_owned()];
+    for part in missing {
+        for command in part.by_hand() {
+            if !commands.contains(&command) {
+                commands.push(command);
+            }
+        }
+    }
+    for command in commands {
+        text.push_str(&format!("    {command}\n"));
+    }
+    text.push_str("and try again.");
+    text
+}
+
+impl Part {
+    fn name(&self) -> String {
+        match self {
+            Self::CLinker => "C linker".to_owned(),
+            Self::BpfToolchain => "BPF toolchain".to_owned(),
+            Self::RustComponents => "rustfmt and clippy".to_owned(),
+            Self::Qemu => "QEMU".to_owned(),
+            Self::Busybox => "busybox".to_owned(),
+            Self::Mkfs => "mkfs.ext4, mkfs.xfs".to_owned(),
+            Self::Xz => "xz".to_owned(),
+            Self::Earlyoom => "earlyoom (unpacked)".to_owned(),
+            Self::Kernel(series) => format!("kernel {series}"),
+        }
+    }
+
+    /// Where the part is, if it is there and fit for use.
+    fn find(&self, cache: &Path) -> Option<String> {
+        let program = |name: &str| find_program(name).map(|path| path.display().to_string());
+        match self {
+            Self::CLinker => program("cc").filter(|_| find_program("strip").is_some()),
+            Self::BpfToolchain => bpf_toolchain::find(),
+            Self::RustComponents => {
+                let rustfmt = cmd::output(cmd::cargo().args(["fmt", "--version"])).ok()?;
+                let clippy = cmd::output(cmd::cargo().args(["clippy", "--version"])).ok()?;
+                Some(format!("{}, {}", rustfmt.trim(), clippy.trim()))
+            }
+            Self::Qemu => program("qemu-system-x86_64"),
+            Self::Busybox => program("busybox"),
+            Self::Mkfs => Some(format!(
+                "{}, {}",
+                program("mkfs.ext4")?,
+                program("mkfs.xfs")?
+            )),
+            Self::Xz => program("xz"),
+            Self::Earlyoom => {
+                let path = earlyoom(cache);
+                path.is_file().then(|| path.display().to_string())
+            }
+            Self::Kernel(series) => {
+                kernel::find(cache, *series).map(|kernel| kernel.image.display().to_string())
+            }
+        }
+    }
+
+    fn packages(&self) -> &'static [&'static str] {
+        match self {
+            Self::CLinker => &["gcc", "libc6-dev"],
+            Self::Qemu => &["qemu-system-x86"],
+            Self::Busybox => &["busybox-static"],
+            Self::Mkfs => &["e2fsprogs", "xfsprogs"],
+            Self::Xz => &["xz-utils"],
+            Self::BpfToolchain | Self::RustComponents | Self::Earlyoom | Self::Kernel(_) => &[],
+        }
+    }
+
+    /// Downloading into the cache and rustup's components need no privilege; installing packages does.
+    fn needs_root(self) -> bool {
+        match self {
+            Self::RustComponents | Self::Earlyoom | Self::Kernel(_) => false,
+            Self::BpfToolchain => bpf_toolchain::needs_packages(),
+            Self::CLinker | Self::Qemu | Self::Busybox | Self::Mkfs | Self::Xz => true,
+        }
+    }
+
+    /// What a person would type, as root where it is apt-get.
+    fn by_hand(&self) -> Vec<String> {
+        match self {
+            Self::BpfToolchain => bpf_toolchain::by_hand(),
+            Self::RustComponents => vec!["rustup component add rustfmt clippy".to_owned()],
+            // Downloads need only the package lists; xtask does the rest without privilege.
+            Self::Earlyoom | Self::Kernel(_) => vec!["cargo xtask setup".to_owned()],
+            Self::CLinker | Self::Qemu | Self::Busybox | Self::Mkfs | Self::Xz => {
+                vec![format!(
+                    "apt-get install -y --no-install-recommends {}",
+                    self.packages().join(" ")
+                )]
+            }
+        }
+    }
+
+    fn why_missing(&self) -> String {
+        match self {
+            Self::BpfToolchain => bpf::find()
+                .err()
+                .map(|missing| missing.to_string())
+                .unwrap_or_default(),
+            _ => String::new(),
+        }
+    }
+
+    fn install(self, apt: &mut Apt, cache: &Path) -> Result<String> {
+        match self {
+            Self::BpfToolchain => bpf_toolchain::install(apt),
+            Self::RustComponents => {
+                cmd::output(std::process::Command::new("rustup").args([
+                    "component",
+                    "add",
+                    "rustfmt",
+                    "clippy",
+                ]))?;
+                Ok("added with rustup".to_owned())
+            }
+            Self::Earlyoom => {
+                let dir = cache.join("earlyoom");
+                apt.unpack("earlyoom", &dir)?;
+                Ok("downloaded".to_owned())
+            }
+            Self::Kernel(series) => {
+                let kernel = kernel::download(apt, cache, series)?;
+                Ok(format!("downloaded {}", kernel.release))
+            }
+            Self::CLinker | Self::Qemu | Self::Busybox | Self::Mkfs | Self::Xz => {
+                apt.install(self.packages())?;
+                Ok("installed".to_owned())
+            }
+        }
+    }
+}
+
+/// Where the unpacked earlyoom is.
+pub fn earlyoom(cache: &Path) -> PathBuf {
+    cache.join("earlyoom/usr/bin/earlyoom")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn advice_says_each_command_once_and_who_must_type_it() {
+        let text = advice(&[Part::Qemu, Part::Busybox, Part::Qemu], true, false);
+        assert_eq!(
+            text.matches("install -y --no-install-recommends qemu-system-x86")
+                .count(),
+            1,
+            "{text}"
+        );
+        assert!(text.contains("as root"), "{text}");
+        assert!(text.starts_with("missing: QEMU, busybox"), "{text}");
+    }
+
+    #[test]
+    fn a_system_without_apt_is_told_so() {
+        assert!(advice(&[Part::Xz], false, true).contains("no apt-get"));
+    }
+}

@@ -1,0 +1,299 @@
+//! `cargo xtask test`: everything that must be green. Failures are collected, none hides the next.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::{Command, ExitCode, Stdio};
+use std::time::Instant;
+
+use anyhow::{Context as _, Result};
+
+use crate::cmd;
+use crate::paths::Workspace;
+use crate::setup::kernel::Series;
+use crate::setup::{self, Part};
+use crate::vm::{self, Cgroup, Counts, Lab, Plan, Verdict};
+
+/// Checks format and lints, runs unit and integration tests on this machine and the VM scenarios on both kernels.
+#[derive(Debug, clap::Args)]
+pub struct Options {
+    /// Leave the virtual machine out.
+    #[arg(long)]
+    no_vm: bool,
+}
+
+/// The boots of the suite. The first is the reference, which also runs what is counted or long.
+const BOOTS: [(Series, Cgroup, bool); 3] = [
+    (Series::V6_12, Cgroup::V2, true),
+    (Series::V6_1, Cgroup::V2, false),
+    (Series::V6_1, Cgroup::V1, false),
+];
+
+/// Counts and the story of each failure.
+#[derive(Debug, Default)]
+struct Tally {
+    counts: Counts,
+    failures: Vec<String>,
+    skips: Vec<String>,
+}
+
+impl Tally {
+    fn check(&mut self, name: &str, work: impl FnOnce() -> Result<()>) {
+        println!("== {name}");
+        match work() {
+            Ok(()) => self.counts.passed += 1,
+            Err(error) => self.fail(format!("{name}: {error:#}")),
+        }
+    }
+
+    fn fail(&mut self, story: String) {
+        println!("FAILED {story}");
+        self.counts.failed += 1;
+        self.failures.push(story);
+    }
+
+    fn skip(&mut self, story: String) {
+        println!("SKIPPED {story}");
+        self.counts.skipped += 1;
+        self.skips.push(story);
+    }
+}
+
+pub fn run(options: &Options, workspace: &Workspace) -> Result<ExitCode> {
+    let start = Instant::now();
+    let mut parts = setup::BUILD.to_vec();
+    parts.push(Part::RustComponents);
+    setup::ensure(workspace, &parts)?;
+
+    let mut tally = Tally::default();
+    tally.check("format", || {
+        cmd::run(cmd::cargo().args(["fmt", "--all", "--check"]))
+    });
+    tally.check("lints", || {
+        cmd::run(cmd::cargo().args([
+            "clippy",
+            "--workspace",
+            "--all-targets",
+            "--quiet",
+            "--",
+            "-D",
+            "warnings",
+        ]))
+    });
+    lint_ebpf(workspace, &mut tally);
+    host_tests(&mut tally)?;
+    let mut verdicts = Vec::new();
+    if options.no_vm {
+        tally.skip("VM scenarios: --no-vm".to_owned());
+    } else {
+        vm_scenarios(workspace, &mut tally, &mut verdicts);
+    }
+    summary(&tally, &verdicts, start);
+    Ok(if tally.counts.failed == 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+/// `cargo test` of the whole workspace; each test counts.
+fn host_tests(tally: &mut Tally) -> Result<()> {
+    println!("== unit and integration tests on this machine");
+    let mut command = cmd::cargo();
+    command
+        .args(["test", "--workspace", "--no-fail-fast"])
+        .stdout(Stdio::piped());
+    let shown = cmd::shown(&command);
+    let mut child = command
+        .spawn()
+        .with_context(|| format!("cannot run `{shown}`"))?;
+    let stdout = child
+        .stdout
+        .take()
+        .context("standard output of cargo test")?;
+    let mut binaries = 0;
+    let mut failed = 0;
+    for line in BufReader::new(stdout).lines() {
+        let line = line.with_context(|| format!("reading from `{shown}`"))?;
+        // Passing tests are counted, not listed; a failing one shows with all that it printed.
+        if !(line.starts_with("test ")
+            && (line.ends_with(" ... ok") || line.contains(" ... ignored")))
+            && !line.is_empty()
+        {
+            println!("{line}");
+        }
+        if let Some(counts) = parse_test_result(&line) {
+            binaries += 1;
+            failed += counts.failed;
+            tally.counts.passed += counts.passed;
+            tally.counts.skipped += counts.skipped;
+        }
+        if let Some(name) = line
+            .strip_prefix("test ")
+            .and_then(|line| line.strip_suffix(" ... FAILED"))
+        {
+            tally.fail(format!("test {name}"));
+        }
+    }
+    let status = child
+        .wait()
+        .with_context(|| format!("waiting for `{shown}`"))?;
+    // A test that does not compile, or takes its whole process down, leaves no line of its own.
+    if !status.success() && failed == 0 {
+        tally.fail(format!("`{shown}` failed: {status}"));
+    }
+    if status.success() && binaries == 0 {
+        tally.fail(format!("`{shown}` ran no tests at all"));
+    }
+    Ok(())
+}
+
+/// `test result: ok. 12 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.01s`.
+fn parse_test_result(line: &str) -> Option<Counts> {
+    let (_, rest) = line.strip_prefix("test result: ")?.split_once(". ")?;
+    let mut counts = Counts::default();
+    for part in rest.split("; ") {
+        match part.split_once(' ') {
+            Some((number, "passed")) => counts.passed = number.parse().ok()?,
+            Some((number, "failed")) => counts.failed = number.parse().ok()?,
+            Some((number, "ignored")) => counts.skipped = number.parse().ok()?,
+            _ => {}
+        }
+    }
+    Some(counts)
+}
+
+/// The programs are for another target, whose compiler may come without clippy.
+fn lint_ebpf(workspace: &Workspace, tally: &mut Tally) {
+    const NAME: &str = "lints of the eBPF programs";
+    let rustc = Path::new("/usr/bin/rustc");
+    let clippy = Path::new("/usr/bin/cargo-clippy");
+    if !rustc.exists() || !clippy.exists() {
+        tally.skip(format!(
+            "{NAME}: the BPF compiler has no clippy here (Debian: apt-get install rust-web-clippy)"
+        ));
+        return;
+    }
+    tally.check(NAME, || {
+        let mut command = Command::new(clippy);
+        command
+            .arg("clippy")
+            .args([
+                "--package",
+                "monitor-ebpf",
+                "--bin",
+                "monitor-ebpf",
+                "--features",
+                "programs",
+            ])
+            .args([
+                "--target",
+                "bpfel-unknown-none",
+                "--release",
+                "--quiet",
+                "--target-dir",
+            ])
+            .arg(workspace.target.join("ebpf-clippy"))
+            .args(["--", "-D", "warnings"])
+            .env("CARGO", "/usr/bin/cargo")
+            .env("RUSTC", rustc)
+            .env("RUSTC_BOOTSTRAP", "1")
+            .env_remove("RUSTUP_TOOLCHAIN")
+            .current_dir(&workspace.root);
+        cmd::run(&mut command)
+    });
+}
+
+fn vm_scenarios(workspace: &Workspace, tally: &mut Tally, verdicts: &mut Vec<Verdict>) {
+    let kernels = Series::ALL.map(Part::Kernel);
+    let lab = match Lab::open(workspace, &kernels) {
+        Ok(lab) => lab,
+        Err(error) => return tally.fail(format!("setting the VM up: {error:#}")),
+    };
+    for (series, cgroup, reference) in BOOTS {
+        match Plan::for_test(series, cgroup, reference).and_then(|plan| lab.boot(&plan)) {
+            Ok(verdict) => verdicts.push(verdict),
+            Err(error) => tally.fail(format!("VM {series} {}: {error:#}", cgroup.word())),
+        }
+    }
+    for verdict in verdicts {
+        tally.counts.passed += verdict.counts.passed;
+        for run in &verdict.runs {
+            let story = format!("VM {}: {}: {}", verdict.label, run.name, run.reason);
+            match run.outcome {
+                vm::Outcome::Pass => {}
+                vm::Outcome::Fail => tally.fail(story),
+                vm::Outcome::Skip => tally.skip(story),
+            }
+        }
+        for problem in &verdict.problems {
+            tally.fail(format!("VM {}: {problem}", verdict.label));
+        }
+    }
+}
+
+fn summary(tally: &Tally, verdicts: &[Verdict], start: Instant) {
+    if !verdicts.is_empty() {
+        vm::print_table(verdicts);
+    }
+    for story in &tally.skips {
+        println!("skipped: {story}");
+    }
+    for story in &tally.failures {
+        println!("failed:  {story}");
+    }
+    let minutes = start.elapsed().as_secs_f64() / 60.0;
+    println!(
+        "VM scenarios: {}; {minutes:.1} min in all",
+        scenarios_by_kernel(verdicts)
+    );
+    let Counts {
+        passed,
+        failed,
+        skipped,
+    } = tally.counts;
+    println!("{passed} passed, {failed} failed, {skipped} skipped");
+}
+
+/// `20 on Linux 6.12.117 (v2), 34 on Linux 6.1.0-56 (v1, v2)`: only what came to an outcome has run.
+fn scenarios_by_kernel(verdicts: &[Verdict]) -> String {
+    let mut kernels: BTreeMap<&str, (usize, Vec<&str>)> = BTreeMap::new();
+    for verdict in verdicts {
+        let (runs, layouts) = kernels.entry(&verdict.release).or_default();
+        *runs += verdict.counts.passed + verdict.counts.failed;
+        layouts.push(verdict.label.rsplit(' ').next().unwrap_or_default());
+    }
+    if kernels.is_empty() {
+        return "none ran".to_owned();
+    }
+    let seconds: f64 = verdicts.iter().map(|verdict| verdict.seconds).sum();
+    let parts = kernels.iter().map(|(release, (runs, layouts))| {
+        format!("{runs} on Linux {release} (cgroup {})", layouts.join(", "))
+    });
+    format!("{} in {seconds:.0} s", parts.collect::<Vec<_>>().join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_of_cargo_test_are_counted() {
+        let line = "test result: FAILED. 12 passed; 2 failed; 1 ignored; 0 measured; 3 filtered out; finished in 0.01s";
+        assert_eq!(
+            parse_test_result(line),
+            Some(Counts {
+                passed: 12,
+                failed: 2,
+                skipped: 1
+            })
+        );
+        assert_eq!(parse_test_result("test result_is_read ... ok"), None);
+        assert_eq!(parse_test_result("running 3 tests"), None);
+    }
+
+    #[test]
+    fn without_a_boot_no_scenario_ran() {
+        assert_eq!(scenarios_by_kernel(&[]), "none ran");
+    }
+}

@@ -1,0 +1,157 @@
+//! KVM where it really works, software emulation otherwise. That `/dev/kvm` is there and opens says little: nested
+//! virtualization can accept a machine and then stop it with an internal error. So it is tried.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+
+use super::initramfs::Initramfs;
+use super::qemu::{Machine, Said};
+use crate::cmd;
+use crate::paths::find_program;
+
+/// How the guest's instructions are executed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Accel {
+    Kvm,
+    Tcg,
+}
+
+impl Accel {
+    pub fn arguments(self) -> [&'static str; 4] {
+        match self {
+            Self::Kvm => ["-accel", "kvm", "-cpu", "host"],
+            Self::Tcg => ["-accel", "tcg,thread=multi", "-cpu", "max"],
+        }
+    }
+
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Kvm => "KVM",
+            Self::Tcg => "software emulation (TCG)",
+        }
+    }
+}
+
+const ALIVE: &str = "node-pressure-monitor: the guest is alive";
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The verdict on KVM, from the last trial on this boot with this QEMU or from a new one.
+pub fn choose(kernel: &Path, dir: &Path) -> Result<Accel> {
+    let key = key()?;
+    let cached = dir.join("accel");
+    if let Ok(text) = fs::read_to_string(&cached)
+        && let Some(accel) = parse_cached(&text, &key)
+    {
+        return Ok(accel);
+    }
+    let (accel, why) = if Path::new("/dev/kvm").exists() {
+        print!("/dev/kvm is there; trying whether it works … ");
+        match try_kvm(kernel, dir) {
+            Ok(()) => (Accel::Kvm, "it does".to_owned()),
+            Err(error) => (Accel::Tcg, format!("it does not ({error:#})")),
+        }
+    } else {
+        (Accel::Tcg, "/dev/kvm is not there".to_owned())
+    };
+    println!("{why}: using {}", accel.word());
+    let word = if accel == Accel::Kvm { "kvm" } else { "tcg" };
+    fs::write(&cached, format!("{key}\n{word}\n"))
+        .with_context(|| format!("writing {}", cached.display()))?;
+    Ok(accel)
+}
+
+/// A verdict holds for one boot of this machine and one version of QEMU.
+fn key() -> Result<String> {
+    let path = "/proc/sys/kernel/random/boot_id";
+    let boot = fs::read_to_string(path).with_context(|| format!("reading {path}"))?;
+    let version = cmd::output(Command::new("qemu-system-x86_64").arg("--version"))?;
+    Ok(format!(
+        "{} {}",
+        boot.trim(),
+        version.lines().next().unwrap_or_default()
+    ))
+}
+
+fn parse_cached(text: &str, key: &str) -> Option<Accel> {
+    let mut lines = text.lines();
+    if lines.next()? != key {
+        return None;
+    }
+    match lines.next()? {
+        "kvm" => Some(Accel::Kvm),
+        "tcg" => Some(Accel::Tcg),
+        _ => None,
+    }
+}
+
+fn try_kvm(kernel: &Path, dir: &Path) -> Result<()> {
+    let busybox = find_program("busybox").context("busybox is not there")?;
+    let mut root = Initramfs::default();
+    root.program("/bin/busybox", &busybox)?;
+    root.script(
+        "/init",
+        &format!("#!/bin/busybox sh\necho '{ALIVE}'\n/bin/busybox reboot -f\n"),
+    );
+    let initramfs = dir.join("kvm-trial.cpio");
+    root.write(&initramfs)?;
+    let machine = Machine {
+        accel: Accel::Kvm,
+        kernel: kernel.to_owned(),
+        initramfs: initramfs.clone(),
+        append: "console=ttyS0 panic=-1 quiet".to_owned(),
+        memory_mib: 512,
+        disks: Vec::new(),
+    };
+    let verdict = watch(&machine, &dir.join("kvm-trial.log"));
+    fs::remove_file(&initramfs).with_context(|| format!("removing {}", initramfs.display()))?;
+    verdict
+}
+
+fn watch(machine: &Machine, log: &Path) -> Result<()> {
+    let running = machine.start(log)?;
+    let deadline = Instant::now() + PATIENCE;
+    let mut complaint = None;
+    while let Some(left) = deadline.checked_duration_since(Instant::now()) {
+        match running.next(left) {
+            Ok(Some(Said::Console(line))) if line.contains(ALIVE) => return Ok(()),
+            Ok(Some(Said::Console(_))) => {}
+            Ok(Some(Said::Emulator(line))) => {
+                // An internal error stops the machine and leaves QEMU running.
+                let fatal = line.contains("KVM internal error");
+                complaint.get_or_insert(line);
+                if fatal {
+                    break;
+                }
+            }
+            Ok(None) | Err(_) => break,
+        }
+    }
+    anyhow::bail!(
+        "{}",
+        complaint.unwrap_or_else(|| format!("no sign of life in {} s", PATIENCE.as_secs()))
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_verdict_is_good_for_its_own_boot_and_version_only() {
+        assert_eq!(
+            parse_cached("boot-a v7\ntcg\n", "boot-a v7"),
+            Some(Accel::Tcg)
+        );
+        assert_eq!(
+            parse_cached("boot-a v7\nkvm\n", "boot-a v7"),
+            Some(Accel::Kvm)
+        );
+        assert_eq!(parse_cached("boot-a v7\nkvm\n", "boot-b v7"), None);
+        assert_eq!(parse_cached("boot-a v7\n", "boot-a v7"), None);
+        assert_eq!(parse_cached("", "boot-a v7"), None);
+    }
+}

@@ -1,0 +1,266 @@
+//! One boot: prepare, start, listen, judge.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context as _, Result, bail};
+
+use super::accel::Accel;
+use super::initramfs::Initramfs;
+use super::protocol::Counts;
+use super::qemu::{Machine, Running, Said};
+use super::record::{Ending, Record, Run};
+use super::report::Live;
+use super::{Plan, check_command_line, disks, modules};
+use crate::paths::{Workspace, find_program};
+use crate::setup;
+use crate::setup::kernel::Kernel;
+
+/// How long a guest that is done, or has crashed, may take to go.
+const FAREWELL: Duration = Duration::from_secs(20);
+/// How far beyond its own bound a scenario may go before the boot is given up: the guest's own watchdog comes first.
+const SCENARIO_MARGIN: Duration = Duration::from_secs(30);
+
+/// One boot about to be done.
+#[derive(Debug)]
+pub struct Boot<'a> {
+    pub workspace: &'a Workspace,
+    pub dir: &'a Path,
+    pub plan: &'a Plan,
+    pub kernel: &'a Kernel,
+    pub accel: Accel,
+}
+
+/// What came of a boot.
+#[derive(Debug)]
+pub struct Verdict {
+    pub label: String,
+    pub release: String,
+    pub runs: Vec<Run>,
+    /// What is wrong besides outcomes that say fail.
+    pub problems: Vec<String>,
+    /// Requested scenarios that never came to an outcome.
+    pub missing: Vec<&'static str>,
+    pub retried: bool,
+    pub seconds: f64,
+    pub counts: Counts,
+    retry: bool,
+    pub log: Option<PathBuf>,
+}
+
+impl Verdict {
+    pub fn passed(&self) -> bool {
+        self.counts.failed == 0 && self.problems.is_empty()
+    }
+
+    pub fn is_worth_a_retry(&self) -> bool {
+        self.retry
+    }
+}
+
+impl Boot<'_> {
+    pub fn run(&self) -> Result<Verdict> {
+        let Self {
+            dir,
+            plan,
+            kernel,
+            accel,
+            ..
+        } = self;
+        let expressions: Vec<String> = plan
+            .requests
+            .iter()
+            .map(super::Request::expression)
+            .collect();
+        // An oops ends the boot at once: a kernel that has faulted proves nothing any more. Console messages below
+        // critical would land in the middle of the guest's lines; it reads them from /dev/kmsg.
+        let append = format!(
+            "console=ttyS0 panic=-1 oops=panic quiet loglevel=3 psi=1 npm.cgroup={} npm.scenarios={}",
+            plan.cgroup.word(),
+            expressions.join(",")
+        );
+        check_command_line(&append)?;
+        let initramfs = dir.join("initramfs.cpio");
+        self.initramfs()?.write(&initramfs)?;
+        let machine = Machine {
+            accel: *accel,
+            kernel: kernel.image.clone(),
+            initramfs,
+            append,
+            memory_mib: plan.memory_mib,
+            disks: disks::make(dir)?,
+        };
+        println!(
+            "== {} (Linux {}, {}, {} MiB): {}",
+            plan.label(),
+            kernel.release,
+            accel.word(),
+            plan.memory_mib,
+            expressions.join(" ")
+        );
+        let log = dir.join(format!("serial-{}.log", file_name(&plan.label())));
+        let start = Instant::now();
+        let mut record = Record::default();
+        let ending = self.listen(&machine, &log, start, &mut record)?;
+        for disk in &machine.disks {
+            fs::remove_file(disk).with_context(|| format!("removing {}", disk.display()))?;
+        }
+        let problems = record.problems(&plan.requests, &ending);
+        let retry = record.is_worth_a_retry();
+        let mut verdict = Verdict {
+            label: plan.label(),
+            release: kernel.release.clone(),
+            missing: record.missing(&plan.requests),
+            counts: record.counts(),
+            runs: record.runs,
+            problems,
+            retried: false,
+            seconds: start.elapsed().as_secs_f64(),
+            retry,
+            log: None,
+        };
+        if !verdict.passed() || plan.keep_log {
+            let seconds = SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .unwrap_or_default()
+                .as_secs();
+            let kept = log.with_extension(format!("{seconds}.log"));
+            fs::copy(&log, &kept).with_context(|| format!("keeping {}", kept.display()))?;
+            println!("serial log: {}", kept.display());
+            verdict.log = Some(kept);
+        }
+        Ok(verdict)
+    }
+
+    fn initramfs(&self) -> Result<Initramfs> {
+        let mut root = Initramfs::default();
+        root.own_program("/init", &self.workspace.release("vm-guest"), self.dir)?;
+        root.own_program(
+            "/bin/node-pressure-monitor",
+            &self.workspace.release("node-pressure-monitor"),
+            self.dir,
+        )?;
+        root.program(
+            "/bin/busybox",
+            &find_program("busybox").context("busybox is not there: run `cargo xtask setup`")?,
+        )?;
+        root.program("/bin/earlyoom", &setup::earlyoom(&self.workspace.cache()))?;
+        let modules = match &self.kernel.modules {
+            Some(dir) => modules::load(dir)?,
+            None => Vec::new(),
+        };
+        root.modules(modules);
+        Ok(root)
+    }
+
+    /// Follows the console to the end, or stops the machine when it hangs.
+    fn listen(
+        &self,
+        machine: &Machine,
+        log: &Path,
+        start: Instant,
+        record: &mut Record,
+    ) -> Result<Ending> {
+        let mut running = machine.start(log)?;
+        let mut live = Live::new();
+        let mut last_line = start;
+        let mut deadline = start + self.plan.time_limit;
+        let mut complaints = Vec::new();
+        let ending = loop {
+            let now = Instant::now();
+            let finished = record.end.is_some() || record.crash.is_some();
+            if finished {
+                deadline = deadline.min(last_line + FAREWELL);
+            }
+            if now >= deadline {
+                break match record.end {
+                    // It said all there is to say; that it did not go by itself is no fault of the agent's.
+                    Some(_) => Ending::Exited,
+                    None => Ending::Stopped(format!(
+                        "stopped after {} s in all",
+                        (now - start).as_secs()
+                    )),
+                };
+            }
+            if let Some(reason) = self.hang(record, start, last_line, now) {
+                break Ending::Stopped(reason);
+            }
+            match running.next(Duration::from_millis(500)) {
+                Ok(Some(Said::Console(text))) => {
+                    last_line = Instant::now();
+                    let at = last_line - start;
+                    if let Some(line) = record.take(&text, at) {
+                        live.show(&line, record, at);
+                    }
+                }
+                Ok(Some(Said::Emulator(text))) => complaints.push(text),
+                Ok(None) => live.tick(record, start.elapsed()),
+                Err(_) => break Ending::Exited,
+            }
+        };
+        live.finish();
+        Self::emulator_failure(&mut running, record, &complaints)?;
+        Ok(ending)
+    }
+
+    fn hang(
+        &self,
+        record: &Record,
+        start: Instant,
+        last_line: Instant,
+        now: Instant,
+    ) -> Option<String> {
+        if now - last_line >= self.plan.silence_limit {
+            return Some(format!(
+                "stopped after {} s without a line from the guest",
+                self.plan.silence_limit.as_secs()
+            ));
+        }
+        let running = record.running.as_ref()?;
+        let request = self
+            .plan
+            .requests
+            .iter()
+            .find(|request| request.entry.name == running.name)?;
+        let limit = request.time_limit() + SCENARIO_MARGIN;
+        let took = (now - start).saturating_sub(running.since);
+        (took > limit).then(|| format!("stopped: {} ran for {} s", running.name, took.as_secs()))
+    }
+
+    /// A QEMU that says no word of the guest's and fails is a broken set-up, not a failed scenario.
+    fn emulator_failure(
+        running: &mut Running,
+        record: &Record,
+        complaints: &[String],
+    ) -> Result<()> {
+        let code = running.exit_code(Duration::from_millis(200))?;
+        for complaint in complaints {
+            println!("QEMU says: {complaint}");
+        }
+        match code {
+            Some(code) if code != 0 && record.runs.is_empty() && record.running.is_none() => {
+                bail!(
+                    "`{}` failed with exit code {code}: {}",
+                    running.shown,
+                    complaints.join("; ")
+                )
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A label as part of a file name.
+fn file_name(label: &str) -> String {
+    label
+        .chars()
+        .map(|c| {
+            if c.is_ascii_alphanumeric() || c == '.' {
+                c
+            } else {
+                '-'
+            }
+        })
+        .collect()
+}

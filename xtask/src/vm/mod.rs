@@ -1,0 +1,259 @@
+//! `cargo xtask vm`: boots a virtual machine with the agent inside, runs scenarios there, and judges what it says.
+
+mod accel;
+mod boot;
+mod cpio;
+mod disks;
+mod initramfs;
+mod modules;
+mod protocol;
+mod qemu;
+mod record;
+mod report;
+pub mod scenario;
+
+use std::fs::{self, File};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::str::FromStr;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::build;
+use crate::paths::Workspace;
+use crate::setup::kernel::{Kernel, Series};
+use crate::setup::{self, Part};
+use accel::Accel;
+use scenario::Request;
+
+pub use boot::Verdict;
+pub use protocol::{Counts, Outcome};
+pub use report::print_table;
+
+/// Boots a virtual machine with the agent inside and runs scenarios in it.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  cargo xtask vm ramp\n  cargo xtask vm --kernel 6.1 --cgroup v1 'ramp*20' swarm\n  cargo xtask vm --list"
+)]
+pub struct Options {
+    /// Kernel to boot: a series (6.12, 6.1) or the path of an image. Modules are looked for beside it, in ../lib/modules/RELEASE.
+    #[arg(long, value_name = "6.12|6.1|PATH", default_value = "6.12")]
+    kernel: KernelChoice,
+    /// Cgroup layout of the guest. Debian's 6.12 has no memory controller on v1.
+    #[arg(long, value_enum, default_value_t = Cgroup::V2)]
+    cgroup: Cgroup,
+    /// Memory of the guest.
+    #[arg(long, value_name = "MIB", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(256..=65536))]
+    memory: u32,
+    /// Keep the serial log of a boot that passed too, and say where it is.
+    #[arg(long)]
+    keep_log: bool,
+    /// Give the boot up after so many seconds in all. Default: what the scenarios may take, by their table.
+    #[arg(long, value_name = "SECONDS")]
+    time_limit: Option<u64>,
+    /// Give the boot up after so many seconds without a line from the guest.
+    #[arg(long, value_name = "SECONDS", default_value_t = 300)]
+    silence_limit: u64,
+    /// List the scenarios and boot nothing.
+    #[arg(long)]
+    list: bool,
+    /// Scenarios to run, `NAME` or `NAME*COUNT`; all that the cgroup layout supports when none is named.
+    #[arg(value_name = "SCENARIO")]
+    scenarios: Vec<String>,
+}
+
+/// The cgroup layout that the guest sets up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Cgroup {
+    V1,
+    V2,
+}
+
+impl Cgroup {
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::V1 => "v1",
+            Self::V2 => "v2",
+        }
+    }
+}
+
+/// What `--kernel` names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum KernelChoice {
+    Series(Series),
+    Image(PathBuf),
+}
+
+impl FromStr for KernelChoice {
+    type Err = std::convert::Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let series = Series::ALL
+            .into_iter()
+            .find(|series| series.to_string() == text);
+        Ok(series.map_or_else(|| Self::Image(PathBuf::from(text)), Self::Series))
+    }
+}
+
+impl KernelChoice {
+    fn parts(&self) -> Vec<Part> {
+        match self {
+            Self::Series(series) => vec![Part::Kernel(*series)],
+            Self::Image(_) => Vec::new(),
+        }
+    }
+
+    fn resolve(&self, workspace: &Workspace) -> Result<Kernel> {
+        match self {
+            Self::Series(series) => setup::kernel::find(&workspace.cache(), *series)
+                .with_context(|| format!("kernel {series} is not there: run `cargo xtask setup`")),
+            Self::Image(path) => Kernel::from_image(path),
+        }
+    }
+
+    /// Short name for tables and file names.
+    fn label(&self) -> String {
+        match self {
+            Self::Series(series) => series.to_string(),
+            Self::Image(path) => path
+                .file_name()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned(),
+        }
+    }
+}
+
+/// One boot to do.
+#[derive(Debug)]
+pub struct Plan {
+    pub kernel: KernelChoice,
+    pub cgroup: Cgroup,
+    pub memory_mib: u32,
+    pub requests: Vec<Request>,
+    pub keep_log: bool,
+    pub time_limit: Duration,
+    pub silence_limit: Duration,
+}
+
+impl Plan {
+    /// A boot of `cargo xtask test`.
+    pub fn for_test(series: Series, cgroup: Cgroup, reference: bool) -> Result<Self> {
+        let requests = scenario::in_test(cgroup, reference)?;
+        Ok(Self {
+            kernel: KernelChoice::Series(series),
+            cgroup,
+            memory_mib: 1024,
+            time_limit: scenario::time_limit(&requests),
+            requests,
+            keep_log: false,
+            silence_limit: Duration::from_secs(300),
+        })
+    }
+
+    pub fn label(&self) -> String {
+        format!("{} {}", self.kernel.label(), self.cgroup.word())
+    }
+}
+
+pub fn run(options: &Options, workspace: &Workspace) -> Result<ExitCode> {
+    if options.list {
+        report::print_catalogue();
+        return Ok(ExitCode::SUCCESS);
+    }
+    let requests = scenario::choose(&options.scenarios, options.cgroup)?;
+    let time_limit = options
+        .time_limit
+        .map_or_else(|| scenario::time_limit(&requests), Duration::from_secs);
+    let plan = Plan {
+        kernel: options.kernel.clone(),
+        cgroup: options.cgroup,
+        memory_mib: options.memory,
+        requests,
+        keep_log: options.keep_log,
+        time_limit,
+        silence_limit: Duration::from_secs(options.silence_limit),
+    };
+    let lab = Lab::open(workspace, &plan.kernel.parts())?;
+    let verdict = lab.boot(&plan)?;
+    print_table(std::slice::from_ref(&verdict));
+    Ok(if verdict.passed() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+/// Everything that boots have in common. One at a time for each target directory, and scenarios measure time.
+#[derive(Debug)]
+pub struct Lab<'a> {
+    workspace: &'a Workspace,
+    dir: PathBuf,
+    _lock: File,
+}
+
+impl<'a> Lab<'a> {
+    /// Sets up and builds what the VM needs.
+    pub fn open(workspace: &'a Workspace, kernels: &[Part]) -> Result<Self> {
+        let mut parts = setup::BUILD.to_vec();
+        parts.extend_from_slice(setup::VM);
+        parts.extend_from_slice(kernels);
+        setup::ensure(workspace, &parts)?;
+        build::release(&["node-pressure-monitor", "vm-guest"])?;
+        let dir = workspace.vm();
+        fs::create_dir_all(&dir).with_context(|| format!("creating {}", dir.display()))?;
+        let lock_path = dir.join("lock");
+        let lock = File::create(&lock_path)
+            .with_context(|| format!("creating {}", lock_path.display()))?;
+        if lock.try_lock().is_err() {
+            println!("another VM runs from this target directory; waiting for it to end");
+            lock.lock()
+                .with_context(|| format!("locking {}", lock_path.display()))?;
+        }
+        Ok(Self {
+            workspace,
+            dir,
+            _lock: lock,
+        })
+    }
+
+    /// Boots, and boots again where the kernel itself faulted under software emulation.
+    pub fn boot(&self, plan: &Plan) -> Result<Verdict> {
+        let kernel = plan.kernel.resolve(self.workspace)?;
+        let accel = accel::choose(&kernel.image, &self.dir)?;
+        let boot = boot::Boot {
+            workspace: self.workspace,
+            dir: &self.dir,
+            plan,
+            kernel: &kernel,
+            accel,
+        };
+        let first = boot.run()?;
+        // Under TCG about one guest in 250 faults while the kernel patches its own code: the emulator's race, not ours.
+        if accel != Accel::Tcg || !first.is_worth_a_retry() {
+            return Ok(first);
+        }
+        println!(
+            "RETRY: the guest's kernel faulted under emulation, which happens once in some 250 boots; booting once more."
+        );
+        for problem in &first.problems {
+            println!("  first attempt: {problem}");
+        }
+        let mut second = boot.run()?;
+        second.retried = true;
+        Ok(second)
+    }
+}
+
+/// Refuses a command line that the kernel would cut: x86's COMMAND_LINE_SIZE is 2048 with the closing zero byte.
+fn check_command_line(line: &str) -> Result<()> {
+    if line.len() >= 2048 {
+        bail!(
+            "the kernel command line would be {} bytes long, and the kernel takes 2047: name fewer scenarios",
+            line.len()
+        );
+    }
+    Ok(())
+}

@@ -1,0 +1,272 @@
+//! What the guest says on its console: one `@@` line per fact.
+
+/// One line of the guest.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Line<'a> {
+    Start {
+        name: &'a str,
+    },
+    Note {
+        name: &'a str,
+        text: &'a str,
+    },
+    Figure {
+        name: &'a str,
+        text: &'a str,
+    },
+    Timeline {
+        name: &'a str,
+        ms: f64,
+        what: &'a str,
+    },
+    Outcome {
+        name: &'a str,
+        outcome: Outcome,
+        reason: &'a str,
+    },
+    End(Counts),
+    /// Starts like ours and makes no sense: a guest that garbles a line must not pass by it.
+    Malformed(&'a str),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    Pass,
+    Fail,
+    Skip,
+}
+
+impl Outcome {
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Pass => "pass",
+            Self::Fail => "FAIL",
+            Self::Skip => "skip",
+        }
+    }
+}
+
+/// How many outcomes there were of each kind.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    pub passed: usize,
+    pub failed: usize,
+    pub skipped: usize,
+}
+
+impl Counts {
+    pub fn add(&mut self, outcome: Outcome) {
+        match outcome {
+            Outcome::Pass => self.passed += 1,
+            Outcome::Fail => self.failed += 1,
+            Outcome::Skip => self.skipped += 1,
+        }
+    }
+}
+
+/// Reads one console line; `None` for everything that is not for us. The kernel may have left an unfinished line before ours.
+pub fn parse(line: &str) -> Option<Line<'_>> {
+    let line = line.trim_end();
+    let start = line.find("@@ ")?;
+    let body = line.get(start + 3..)?;
+    Some(parse_body(body).unwrap_or(Line::Malformed(body)))
+}
+
+fn parse_body(body: &str) -> Option<Line<'_>> {
+    let (keyword, rest) = split_word(body);
+    if keyword == "end" {
+        return parse_counts(rest).map(Line::End);
+    }
+    let (name, rest) = split_word(rest);
+    if name.is_empty() {
+        return None;
+    }
+    match keyword {
+        "scenario" => (rest == "start").then_some(Line::Start { name }),
+        "note" => Some(Line::Note { name, text: rest }),
+        "figure" => Some(Line::Figure { name, text: rest }),
+        "timeline" => {
+            let (ms, what) = split_word(rest);
+            Some(Line::Timeline {
+                name,
+                ms: ms.strip_prefix("ms=")?.parse().ok()?,
+                what,
+            })
+        }
+        "outcome" => {
+            let (word, reason) = split_word(rest);
+            let outcome = match word {
+                "pass" => Outcome::Pass,
+                "fail" => Outcome::Fail,
+                "skip" => Outcome::Skip,
+                _ => return None,
+            };
+            Some(Line::Outcome {
+                name,
+                outcome,
+                reason,
+            })
+        }
+        _ => None,
+    }
+}
+
+fn split_word(text: &str) -> (&str, &str) {
+    let text = text.trim_start();
+    text.split_once(' ')
+        .map_or((text, ""), |(word, rest)| (word, rest.trim_start()))
+}
+
+fn parse_counts(text: &str) -> Option<Counts> {
+    let mut words = text.split_whitespace();
+    let mut count = |key: &str| {
+        words
+            .next()?
+            .strip_prefix(key)?
+            .strip_prefix('=')?
+            .parse()
+            .ok()
+    };
+    let counts = Counts {
+        passed: count("passed")?,
+        failed: count("failed")?,
+        skipped: count("skipped")?,
+    };
+    words.next().is_none().then_some(counts)
+}
+
+/// What makes a kernel's death visible on its console.
+const OOPS_MARKERS: &[&str] = &[
+    "Oops: ",
+    "BUG: ",
+    "kernel BUG at",
+    "general protection fault",
+    "invalid opcode:",
+    "int3: 0000",
+];
+const PANIC_MARKER: &str = "Kernel panic - not syncing";
+
+/// A kernel that broke.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Crash {
+    /// The kernel itself faulted.
+    Oops,
+    /// It gave up for a reason of ours: init died, nothing left to kill.
+    Panic,
+}
+
+/// Whether a console line tells of a crash. The guest's own lines quote such words and are not looked at.
+pub fn crash(line: &str) -> Option<Crash> {
+    if line.contains("@@ ") {
+        None
+    } else if line.contains(PANIC_MARKER) {
+        Some(Crash::Panic)
+    } else {
+        OOPS_MARKERS
+            .iter()
+            .any(|marker| line.contains(marker))
+            .then_some(Crash::Oops)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_of_line() {
+        assert_eq!(
+            parse("@@ scenario ramp start\r\n"),
+            Some(Line::Start { name: "ramp" })
+        );
+        assert_eq!(
+            parse("@@ note ramp two words"),
+            Some(Line::Note {
+                name: "ramp",
+                text: "two words"
+            })
+        );
+        assert_eq!(
+            parse("@@ figure ramp rate=12.5 MiB/s"),
+            Some(Line::Figure {
+                name: "ramp",
+                text: "rate=12.5 MiB/s"
+            })
+        );
+        assert_eq!(
+            parse("@@ timeline ramp ms=12.3 kill signal sent"),
+            Some(Line::Timeline {
+                name: "ramp",
+                ms: 12.3,
+                what: "kill signal sent"
+            })
+        );
+        assert_eq!(
+            parse("@@ outcome ramp fail oom_kill rose by 1"),
+            Some(Line::Outcome {
+                name: "ramp",
+                outcome: Outcome::Fail,
+                reason: "oom_kill rose by 1"
+            })
+        );
+        assert_eq!(
+            parse("@@ outcome ramp pass"),
+            Some(Line::Outcome {
+                name: "ramp",
+                outcome: Outcome::Pass,
+                reason: ""
+            })
+        );
+        assert_eq!(
+            parse("@@ end passed=3 failed=0 skipped=1"),
+            Some(Line::End(Counts {
+                passed: 3,
+                failed: 0,
+                skipped: 1
+            }))
+        );
+    }
+
+    #[test]
+    fn the_kernel_may_have_begun_the_line() {
+        assert_eq!(
+            parse("[    1.2] random: @@ scenario ramp start"),
+            Some(Line::Start { name: "ramp" })
+        );
+        assert_eq!(parse("[    1.2] Linux version 6.12"), None);
+        assert_eq!(parse("mail@@example"), None);
+    }
+
+    #[test]
+    fn garbled_lines_are_not_passed_over() {
+        for line in [
+            "@@ outcome ramp maybe",
+            "@@ outcome",
+            "@@ scenario ramp begin",
+            "@@ timeline ramp 12 ms",
+            "@@ end passed=1 failed=0",
+            "@@ end passed=1 failed=0 skipped=0 extra",
+            "@@ surprise ramp",
+        ] {
+            assert!(matches!(parse(line), Some(Line::Malformed(_))), "{line}");
+        }
+    }
+
+    #[test]
+    fn crashes_are_told_apart() {
+        assert_eq!(
+            crash("[    9.1] Oops: int3: 0000 [#1] PREEMPT SMP"),
+            Some(Crash::Oops)
+        );
+        assert_eq!(
+            crash("[    9.1] BUG: kernel NULL pointer dereference"),
+            Some(Crash::Oops)
+        );
+        assert_eq!(
+            crash("[    9.1] Kernel panic - not syncing: Attempted to kill init!"),
+            Some(Crash::Panic)
+        );
+        assert_eq!(crash("@@ note ramp dmesg says BUG: nothing"), None);
+        assert_eq!(crash("[    9.1] Out of memory: Killed process 7"), None);
+    }
+}

@@ -1,0 +1,180 @@
+//! Starting QEMU and listening to its serial console.
+
+use std::fs::File;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+
+use super::accel::Accel;
+use crate::cmd;
+use crate::paths::find_program;
+
+/// One machine to start.
+#[derive(Debug)]
+pub struct Machine {
+    pub accel: Accel,
+    pub kernel: PathBuf,
+    pub initramfs: PathBuf,
+    pub append: String,
+    pub memory_mib: u32,
+    /// Raw images, in the order /dev/vda, /dev/vdb.
+    pub disks: Vec<PathBuf>,
+}
+
+impl Machine {
+    fn command(&self) -> Command {
+        // QEMU must not outlive this program, however that ends; the flag says so to the kernel.
+        let mut command = match find_program("setpriv") {
+            Some(setpriv) => {
+                let mut command = Command::new(setpriv);
+                command.args(["--pdeathsig", "KILL", "qemu-system-x86_64"]);
+                command
+            }
+            None => Command::new("qemu-system-x86_64"),
+        };
+        command
+            .args(self.accel.arguments())
+            .args(["-m", &self.memory_mib.to_string(), "-smp", "2"])
+            .args([
+                "-nodefaults",
+                "-no-user-config",
+                "-no-reboot",
+                "-display",
+                "none",
+            ])
+            .args([
+                "-chardev",
+                "stdio,id=console,signal=off",
+                "-serial",
+                "chardev:console",
+            ])
+            .arg("-kernel")
+            .arg(&self.kernel)
+            .arg("-initrd")
+            .arg(&self.initramfs)
+            .args(["-append", &self.append]);
+        for (index, disk) in self.disks.iter().enumerate() {
+            // What is on these disks is thrown away: nothing needs to reach the host's storage.
+            let drive = format!(
+                "file={},format=raw,if=none,cache=unsafe,id=disk{index}",
+                disk.display()
+            );
+            command.args([
+                "-drive",
+                &drive,
+                "-device",
+                &format!("virtio-blk-pci,drive=disk{index}"),
+            ]);
+        }
+        command
+    }
+
+    pub fn start(&self, log: &Path) -> Result<Running> {
+        let mut command = self.command();
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let shown = cmd::shown(&command);
+        let mut log_file =
+            File::create(log).with_context(|| format!("creating {}", log.display()))?;
+        writeln!(log_file, "# {shown}").with_context(|| format!("writing {}", log.display()))?;
+        let mut child = command
+            .spawn()
+            .with_context(|| format!("cannot run `{shown}`"))?;
+        let stdout = child.stdout.take().context("QEMU's standard output")?;
+        let stderr = child.stderr.take().context("QEMU's standard error")?;
+        let (sender, lines) = mpsc::channel();
+        let console = sender.clone();
+        thread::spawn(move || {
+            let mut reader = BufReader::new(stdout);
+            let mut line = Vec::new();
+            while matches!(reader.read_until(b'\n', &mut line), Ok(n) if n > 0) {
+                // A log that cannot be written to must not stop the boot: the lines are judged all the same.
+                let _ = log_file.write_all(&line);
+                if console
+                    .send(Said::Console(
+                        String::from_utf8_lossy(&line).trim_end().to_owned(),
+                    ))
+                    .is_err()
+                {
+                    break;
+                }
+                line.clear();
+            }
+        });
+        thread::spawn(move || {
+            for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+                if sender.send(Said::Emulator(line)).is_err() {
+                    break;
+                }
+            }
+        });
+        Ok(Running {
+            child,
+            lines,
+            shown,
+        })
+    }
+}
+
+/// A line from a running machine.
+#[derive(Debug)]
+pub enum Said {
+    /// The guest's serial console.
+    Console(String),
+    /// QEMU itself, about itself.
+    Emulator(String),
+}
+
+/// A started QEMU. Dropping it ends it.
+#[derive(Debug)]
+pub struct Running {
+    child: Child,
+    lines: Receiver<Said>,
+    pub shown: String,
+}
+
+impl Running {
+    /// The next line, `Ok(None)` when there is none within the time, `Err(Ended)` when QEMU has closed its console.
+    pub fn next(&self, wait: Duration) -> Result<Option<Said>, Ended> {
+        match self.lines.recv_timeout(wait) {
+            Ok(said) => Ok(Some(said)),
+            Err(RecvTimeoutError::Timeout) => Ok(None),
+            Err(RecvTimeoutError::Disconnected) => Err(Ended),
+        }
+    }
+
+    /// Waits for QEMU to end; `None` if it does not within the time.
+    pub fn exit_code(&mut self, wait: Duration) -> Result<Option<i32>> {
+        let deadline = Instant::now() + wait;
+        loop {
+            let status = self
+                .child
+                .try_wait()
+                .with_context(|| format!("waiting for `{}`", self.shown))?;
+            match status {
+                Some(status) => return Ok(Some(status.code().unwrap_or(-1))),
+                None if Instant::now() >= deadline => return Ok(None),
+                None => thread::sleep(Duration::from_millis(20)),
+            }
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may have ended on its own; then neither call has anything to do.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The console is closed.
+#[derive(Debug)]
+pub struct Ended;

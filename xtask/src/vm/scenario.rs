@@ -1,0 +1,171 @@
+//! Which scenarios to run: the table shared with the guest, and the expressions people type, `ramp` or `ramp*20`.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+
+use super::Cgroup;
+
+#[path = "../../../tests/src/catalogue.rs"]
+mod catalogue;
+
+pub use catalogue::{CATALOGUE, Entry};
+
+/// Allowance for booting and powering off.
+const BOOT_TIME: Duration = Duration::from_secs(60);
+
+/// One scenario, so many times.
+#[derive(Debug, Clone, Copy)]
+pub struct Request {
+    pub entry: &'static Entry,
+    pub times: u32,
+}
+
+impl Request {
+    /// As the guest reads it on its kernel command line.
+    pub fn expression(&self) -> String {
+        match self.times {
+            1 => self.entry.name.to_owned(),
+            times => format!("{}*{times}", self.entry.name),
+        }
+    }
+
+    pub fn parse(expression: &str) -> Result<Self> {
+        let (name, times) = match expression.split_once('*') {
+            None => (expression, 1),
+            Some((name, times)) => match times.parse() {
+                Ok(times) if (1..=1000).contains(&times) => (name, times),
+                _ => bail!(
+                    "{expression:?}: the count after `*` must be a number from 1 to 1000, as in `ramp*20`"
+                ),
+            },
+        };
+        match CATALOGUE.iter().find(|entry| entry.name == name) {
+            Some(entry) => Ok(Self { entry, times }),
+            None => {
+                let names: Vec<&str> = CATALOGUE.iter().map(|entry| entry.name).collect();
+                bail!(
+                    "{name:?} is no scenario; there are: {} (`cargo xtask vm --list` says what each is)",
+                    names.join(", ")
+                )
+            }
+        }
+    }
+
+    /// How long it may take by the table's generous bound.
+    pub fn time_limit(&self) -> Duration {
+        Duration::from_secs(u64::from(self.entry.timeout_seconds) * u64::from(self.times))
+    }
+
+    pub fn supports(&self, cgroup: Cgroup) -> bool {
+        self.entry.cgroups.contains(&cgroup.word())
+    }
+}
+
+/// What was asked for, or everything that this cgroup layout supports. Asking for what it does not support is an error.
+pub fn choose(expressions: &[String], cgroup: Cgroup) -> Result<Vec<Request>> {
+    if expressions.is_empty() {
+        let all = CATALOGUE.iter().map(|entry| Request { entry, times: 1 });
+        return Ok(all.filter(|request| request.supports(cgroup)).collect());
+    }
+    let mut seen = BTreeSet::new();
+    let mut requests = Vec::new();
+    for expression in expressions {
+        let request = Request::parse(expression)?;
+        if !request.supports(cgroup) {
+            bail!(
+                "{} needs cgroup {}; this boot has {}",
+                request.entry.name,
+                request.entry.cgroups.join(" or "),
+                cgroup.word()
+            );
+        }
+        if !seen.insert(request.entry.name) {
+            bail!(
+                "{} is asked for twice; to repeat it, write {}*2",
+                request.entry.name,
+                request.entry.name
+            );
+        }
+        requests.push(request);
+    }
+    Ok(requests)
+}
+
+/// What one boot of `cargo xtask test` runs.
+pub fn in_test(cgroup: Cgroup, reference: bool) -> Result<Vec<Request>> {
+    CATALOGUE
+        .iter()
+        .filter_map(|entry| entry.expression(cgroup.word(), reference))
+        .map(|expression| Request::parse(&expression))
+        .collect()
+}
+
+/// How long these may take at most in one boot, by the table's generous bounds.
+pub fn time_limit(requests: &[Request]) -> Duration {
+    requests.iter().map(Request::time_limit).sum::<Duration>() + BOOT_TIME
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn expressions_name_a_scenario_and_a_count() {
+        let ramp = Request::parse("ramp").unwrap();
+        assert_eq!((ramp.entry.name, ramp.times), ("ramp", 1));
+        assert_eq!(Request::parse("ramp*20").unwrap().expression(), "ramp*20");
+        assert_eq!(Request::parse("ramp*1").unwrap().expression(), "ramp");
+    }
+
+    #[test]
+    fn bad_expressions_are_refused_with_a_reason() {
+        for (expression, reason) in [
+            ("ramp*0", "1 to 1000"),
+            ("ramp*", "1 to 1000"),
+            ("ramp*x", "1 to 1000"),
+            ("rampp", "there are: "),
+            ("", "there are: "),
+        ] {
+            let error = Request::parse(expression).unwrap_err().to_string();
+            assert!(error.contains(reason), "{expression}: {error}");
+        }
+    }
+
+    #[test]
+    fn nothing_asked_is_everything_the_layout_supports() {
+        let all = choose(&[], Cgroup::V1).unwrap();
+        assert!(!all.is_empty());
+        assert!(
+            all.iter()
+                .all(|request| request.entry.cgroups.contains(&"v1"))
+        );
+    }
+
+    #[test]
+    fn asking_twice_is_refused() {
+        assert!(choose(&["ramp".to_owned(), "ramp*2".to_owned()], Cgroup::V2).is_err());
+    }
+
+    #[test]
+    fn asking_for_an_unsupported_layout_is_refused() {
+        for entry in CATALOGUE
+            .iter()
+            .filter(|entry| !entry.cgroups.contains(&"v1"))
+        {
+            assert!(
+                choose(&[entry.name.to_owned()], Cgroup::V1).is_err(),
+                "{}",
+                entry.name
+            );
+        }
+    }
+
+    #[test]
+    fn every_boot_of_the_test_suite_runs_something() {
+        for (cgroup, reference) in [(Cgroup::V2, true), (Cgroup::V2, false), (Cgroup::V1, false)] {
+            assert!(!in_test(cgroup, reference).unwrap().is_empty());
+        }
+    }
+}
