@@ -1,0 +1,86 @@
+//! The table of scenarios, shared by the guest that runs them and by xtask (through `#[path]`), so that a name is
+//! written once. Nothing but `std`, and every item is used on both sides.
+
+/// One scenario that `vm-guest` can run.
+#[derive(Debug)]
+pub struct Entry {
+    /// As written in `npm.scenarios=` and on the `@@` lines.
+    pub name: &'static str,
+    /// One line for people.
+    pub about: &'static str,
+    /// The cgroup layouts it makes sense on: "v1", "v2".
+    pub cgroups: &'static [&'static str],
+    /// Where `cargo xtask test` runs it.
+    pub in_test: InTest,
+    /// Generous bound on one run's wall time under software emulation.
+    pub timeout_seconds: u32,
+}
+
+/// Where `cargo xtask test` runs a scenario, and how often.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InTest {
+    /// Once on every kernel and layout that it supports.
+    Everywhere,
+    /// As often as said, on the reference boot (newest kernel, cgroup v2) only: long runs and counted ones.
+    Reference(u32),
+    /// Once everywhere, and as often as said on the reference boot.
+    EverywhereAndReference(u32),
+}
+
+impl Entry {
+    /// What to put into `npm.scenarios=` for this entry in a boot of the test suite, if it belongs there.
+    pub fn expression(&self, cgroup: &str, reference: bool) -> Option<String> {
+        let supported = self.cgroups.contains(&cgroup);
+        let times = match self.in_test {
+            InTest::Reference(times) | InTest::EverywhereAndReference(times) if reference => times,
+            InTest::Everywhere | InTest::EverywhereAndReference(_) => 1,
+            InTest::Reference(_) => 0,
+        };
+        match times {
+            _ if !supported => None,
+            0 => None,
+            1 => Some(self.name.to_owned()),
+            n => Some(format!("{}*{n}", self.name)),
+        }
+    }
+}
+
+const BOTH: &[&str] = &["v1", "v2"];
+const V2: &[&str] = &["v2"];
+
+const fn entry(
+    name: &'static str,
+    cgroups: &'static [&'static str],
+    in_test: InTest,
+    timeout_seconds: u32,
+    about: &'static str,
+) -> Entry {
+    Entry { name, about, cgroups, in_test, timeout_seconds }
+}
+
+use InTest::{Everywhere, EverywhereAndReference, Reference};
+
+/// Every scenario, in the order in which a boot runs them.
+#[rustfmt::skip]
+pub const CATALOGUE: &[Entry] = &[
+    entry("ramp", BOTH, Everywhere, 60, "a BestEffort ramp beside Guaranteed and Burstable bystanders: the right one dies, no OOM kill"),
+    entry("innocent", BOTH, Everywhere, 60, "the fattest process is a Guaranteed one within its request: it lives"),
+    entry("swarm", BOTH, EverywhereAndReference(10), 90, "200 small processes of one pod exceed its request: all go in one act, no bystander is touched"),
+    entry("cache", BOTH, Everywhere, 90, "hot mapped page cache crosses the working-set figure and not MemAvailable: nothing dies"),
+    entry("soft", BOTH, Everywhere, 60, "soft threshold: SIGTERM after the grace period, SIGKILL after evictionMaxPodGracePeriod"),
+    entry("soft-hard", BOTH, Everywhere, 60, "a hard threshold crossed during a soft eviction does not wait for it"),
+    entry("observe", BOTH, Everywhere, 60, "observe mode touches nothing, says and counts what it would do"),
+    entry("memcg-oom", BOTH, Everywhere, 60, "a memory-cgroup OOM kill is attributed to the victim, not the allocator"),
+    entry("global-oom", BOTH, Everywhere, 90, "a global OOM kill is attributed to the victim, not the allocator"),
+    entry("inodes", BOTH, Everywhere, 60, "inodes made and removed on ext4 and xfs are counted exactly, per workload"),
+    entry("restart", BOTH, Everywhere, 60, "the agent is killed and restarted in mid-pressure: pressure is resolved, once"),
+    entry("accounts", BOTH, Everywhere, 60, "generated = delivered + lost + malformed for every kind of event, with real loss"),
+    entry("second-instance", BOTH, Everywhere, 30, "a second agent on the same machine is refused with exit code 3"),
+    entry("degraded", BOTH, Everywhere, 60, "without CAP_BPF, CAP_PERFMON and CAP_SYS_ADMIN it says so and still saves the node"),
+    entry("oom-score-adj", BOTH, Everywhere, 60, "enforce sets oom_score_adj by QoS class for every process; observe reports drift only"),
+    entry("omit", V2, Everywhere, 90, "user.oomd_omit spares the first candidate, user.oomd_avoid goes last"),
+    entry("ramp-max", BOTH, EverywhereAndReference(20), 60, "a ramp at the fastest rate of the guest: the right victim, no OOM kill"),
+    entry("storm", BOTH, Reference(1), 240, "100,000 reclaim events: loss counted exactly, at most 5 % of a core"),
+    entry("idle", BOTH, Reference(1), 120, "60 s idle: at most 0.2 % of one core and 16 MiB resident"),
+    entry("earlyoom", BOTH, Reference(1), 300, "from crossing to the first kill signal, beside earlyoom under the same ramp: at least 5 times sooner"),
+];
