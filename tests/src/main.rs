@@ -1,1 +1,60 @@
-fn main() {}
+//! Runs inside the test VM: as pid 1 it sets the guest up and plays scenarios, by subcommand it is one of their workloads.
+
+mod agent;
+mod catalogue;
+mod cgroups;
+mod config;
+mod console;
+mod evidence;
+mod http;
+mod init;
+mod processes;
+mod sampler;
+mod scenarios;
+mod stage;
+mod units;
+mod work;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// The test VM's pid 1 and its workloads.
+#[derive(Debug, Parser)]
+#[command(name = "vm-guest")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Be one workload; prints nothing.
+    #[command(subcommand)]
+    Work(work::Work),
+    /// List the scenarios.
+    List,
+}
+
+fn main() -> ExitCode {
+    if std::process::id() == 1 {
+        init::main();
+    }
+    match Arguments::parse().command {
+        // A workload's standard streams are /dev/null: its exit status is all it may say.
+        Command::Work(work) => work.run(),
+        Command::List => {
+            for entry in catalogue::CATALOGUE {
+                println!(
+                    "{:<16} {:<6} {} ({} s at most; in the test: {:?})",
+                    entry.name,
+                    entry.cgroups.join(","),
+                    entry.about,
+                    entry.timeout_seconds,
+                    entry.expression("v2", true).unwrap_or_default(),
+                );
+            }
+            ExitCode::SUCCESS
+        }
+    }
+}

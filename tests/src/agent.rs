@@ -1,0 +1,143 @@
+//! One instance of the agent: started, listened to, stopped.
+
+use std::fs::{self, File};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+
+use crate::cgroups::Cgroup;
+use crate::config::AgentConfig;
+use crate::http::{self, Metrics};
+use crate::processes::{self, Ended, Reaper, Start};
+
+/// The program under test.
+pub const PROGRAM: &str = "/bin/node-pressure-monitor";
+
+/// A started agent.
+#[derive(Debug, Clone)]
+pub struct Agent {
+    pub pid: i32,
+    pub address: SocketAddr,
+    log: PathBuf,
+}
+
+/// One record of its log.
+#[derive(Debug, Clone)]
+pub struct Record(Value);
+
+impl Record {
+    /// A field as text, or "".
+    pub fn text(&self, field: &str) -> &str {
+        self.0.get(field).and_then(Value::as_str).unwrap_or("")
+    }
+
+    /// A field as a number; some writers put numbers into strings.
+    pub fn number(&self, field: &str) -> Option<u64> {
+        let value = self.0.get(field)?;
+        value.as_u64().or_else(|| value.as_str()?.parse().ok())
+    }
+
+    /// Whether it is this event.
+    pub fn is(&self, event: &str) -> bool {
+        self.text("event") == event
+    }
+}
+
+impl std::fmt::Display for Record {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl Agent {
+    /// Starts an agent without waiting for it.
+    pub fn start(cgroup: &Cgroup, tag: &str, config: &AgentConfig) -> Result<Self> {
+        let file = format!("/tmp/{tag}.yaml");
+        fs::write(&file, config.yaml()).with_context(|| format!("write {file}"))?;
+        let log = PathBuf::from(format!("/tmp/{tag}.log"));
+        let stderr = File::create(&log).with_context(|| format!("create {}", log.display()))?;
+        let arguments =
+            ["run", "--config", file.as_str(), "--mode", config.mode(), "--log-format", "json"];
+        let start = Start {
+            stderr: Stdio::from(stderr),
+            without_capabilities: config.without_capabilities.clone(),
+            ..Start::quiet(cgroup)
+        };
+        let pid = processes::spawn(PROGRAM, arguments, start)?;
+        Ok(Self { pid, address: config.address(), log })
+    }
+
+    /// Waits for the record event="ready".
+    pub fn wait_ready(&self, reaper: &mut Reaper) -> Result<()> {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while Instant::now() < deadline {
+            if self.records().iter().any(|record| record.is("ready")) {
+                return Ok(());
+            }
+            if let Some(ended) = reaper.ended(self.pid) {
+                bail!("the agent ended before it was ready: {ended:?}; {}", self.tail(3).join(" / "));
+            }
+            sleep(Duration::from_millis(10));
+        }
+        bail!("the agent was not ready after 20 s; {}", self.tail(3).join(" / "))
+    }
+
+    /// Every JSON record so far.
+    pub fn records(&self) -> Vec<Record> {
+        let text = fs::read(&self.log).unwrap_or_default();
+        String::from_utf8_lossy(&text)
+            .lines()
+            .filter_map(|line| serde_json::from_str(line).ok())
+            .map(Record)
+            .collect()
+    }
+
+    /// The records of one event.
+    pub fn events(&self, event: &str) -> Vec<Record> {
+        self.records().into_iter().filter(|record| record.is(event)).collect()
+    }
+
+    /// The last lines of its log, JSON or not.
+    pub fn tail(&self, lines: usize) -> Vec<String> {
+        let text = fs::read(&self.log).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        let all: Vec<&str> = text.lines().collect();
+        all.get(all.len().saturating_sub(lines)..)
+            .unwrap_or_default()
+            .iter()
+            .map(|line| (*line).to_owned())
+            .collect()
+    }
+
+    /// Scrapes it.
+    pub fn metrics(&self) -> Result<Metrics> {
+        http::metrics(self.address)
+    }
+
+    /// All its threads: a signal's sender is a thread.
+    pub fn threads(&self) -> Vec<i32> {
+        let Ok(entries) = fs::read_dir(format!("/proc/{}/task", self.pid)) else { return vec![self.pid] };
+        entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+    }
+
+    /// Asks it to stop and returns how it ended.
+    pub fn stop(&self, reaper: &mut Reaper) -> Option<Ended> {
+        if reaper.ended(self.pid).is_none() {
+            processes::signal(self.pid, libc::SIGTERM);
+        }
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while Instant::now() < deadline {
+            if let Some(ended) = reaper.ended(self.pid) {
+                return Some(ended);
+            }
+            sleep(Duration::from_millis(5));
+        }
+        processes::signal(self.pid, libc::SIGKILL);
+        None
+    }
+}

@@ -1,0 +1,107 @@
+//! The agent's configuration as a scenario wants it.
+
+use std::fmt::Write;
+use std::net::SocketAddr;
+
+/// Everything a scenario varies; the rest is the agent's default.
+#[derive(Debug, Clone)]
+pub struct AgentConfig {
+    pub enforce: bool,
+    pub semantics: &'static str,
+    pub hard: Option<&'static str>,
+    /// Threshold and grace period.
+    pub soft: Option<(&'static str, &'static str)>,
+    pub max_pod_grace_seconds: u32,
+    pub ring_buffer: Option<&'static str>,
+    pub stall_threshold: Option<&'static str>,
+    pub port: u16,
+    /// Capabilities taken from the agent before it starts.
+    pub without_capabilities: Vec<i32>,
+}
+
+impl Default for AgentConfig {
+    fn default() -> Self {
+        Self {
+            enforce: true,
+            semantics: "corrected",
+            hard: Some("100Mi"),
+            soft: None,
+            max_pod_grace_seconds: 0,
+            ring_buffer: None,
+            stall_threshold: None,
+            port: 9946,
+            without_capabilities: Vec::new(),
+        }
+    }
+}
+
+impl AgentConfig {
+    /// Everything but acting.
+    pub fn observe() -> Self {
+        Self { enforce: false, ..Self::default() }
+    }
+
+    pub fn mode(&self) -> &'static str {
+        if self.enforce { "enforce" } else { "observe" }
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], self.port))
+    }
+
+    /// The configuration file's text.
+    pub fn yaml(&self) -> String {
+        let mut text = String::from(
+            "apiVersion: node-pressure-monitor/v1alpha1\nkind: MonitorConfiguration\n",
+        );
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "mode: {}\nsemantics: {}", self.mode(), self.semantics);
+        match self.hard {
+            Some(value) => {
+                let _ = writeln!(text, "evictionHard:\n  memory.available: {value}");
+            }
+            None => text.push_str("evictionHard: {}\n"),
+        }
+        if let Some((value, grace)) = self.soft {
+            let _ = writeln!(
+                text,
+                "evictionSoft:\n  memory.available: {value}\nevictionSoftGracePeriod:\n  memory.available: {grace}\nevictionMaxPodGracePeriod: {}",
+                self.max_pod_grace_seconds
+            );
+        }
+        text.push_str("evictionPressureTransitionPeriod: 0s\n");
+        if self.ring_buffer.is_some() || self.stall_threshold.is_some() {
+            text.push_str("kernel:\n");
+        }
+        if let Some(size) = self.ring_buffer {
+            let _ = writeln!(text, "  ringBuffer: {size}");
+        }
+        if let Some(threshold) = self.stall_threshold {
+            let _ = writeln!(text, "  stallThreshold: {threshold}");
+        }
+        let _ = writeln!(text, "metrics:\n  listen: \"{}\"", self.address());
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_part_that_is_set_is_written() {
+        let config = AgentConfig {
+            soft: Some(("150Mi", "2s")),
+            max_pod_grace_seconds: 3,
+            ring_buffer: Some("4Ki"),
+            stall_threshold: Some("0s"),
+            ..AgentConfig::default()
+        };
+        let text = config.yaml();
+        for part in ["mode: enforce", "  memory.available: 100Mi", "evictionMaxPodGracePeriod: 3", "  stallThreshold: 0s"] {
+            assert!(text.contains(part), "{part} in\n{text}");
+        }
+        let none = AgentConfig { hard: None, ..AgentConfig::observe() }.yaml();
+        assert!(none.contains("evictionHard: {}") && !none.contains("kernel:"), "{none}");
+    }
+}

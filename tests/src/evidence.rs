@@ -1,0 +1,40 @@
+//! What happened, from the kernel and not from the agent: signals, OOM kills, reclaim events.
+
+pub mod kmsg;
+pub mod trace;
+
+use std::fs;
+
+use anyhow::{Context, Result};
+
+/// The `oom_kill` counter of `/proc/vmstat`.
+pub fn oom_kills() -> Result<u64> {
+    let text = fs::read_to_string("/proc/vmstat").context("read /proc/vmstat")?;
+    parse_vmstat(&text, "oom_kill").context("/proc/vmstat: no oom_kill")
+}
+
+fn parse_vmstat(text: &str, key: &str) -> Option<u64> {
+    let line = text.lines().find(|line| line.split(' ').next() == Some(key))?;
+    line.split_whitespace().nth(1)?.parse().ok()
+}
+
+/// One line of `/proc/meminfo` in bytes.
+pub fn meminfo(key: &str) -> Result<u64> {
+    let text = fs::read_to_string("/proc/meminfo").context("read /proc/meminfo")?;
+    let kib: Option<u64> = text
+        .lines()
+        .find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))
+        .and_then(|rest| rest.split_whitespace().next()?.parse().ok());
+    kib.map(|kib| kib * 1024).with_context(|| format!("/proc/meminfo: no {key}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn vmstat_keys_are_whole_words() {
+        assert_eq!(parse_vmstat("oom_kill_x 5\noom_kill 3\n", "oom_kill"), Some(3));
+        assert_eq!(parse_vmstat("pgfault 5\n", "oom_kill"), None);
+    }
+}

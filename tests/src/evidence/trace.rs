@@ -1,0 +1,155 @@
+//! A tracefs instance of our own: who sent which signal to whom and when, and how many reclaim events there were.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+const INSTANCE: &str = "/sys/kernel/tracing/instances/npm-guest";
+
+/// One generated signal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SignalEvent {
+    pub at_ns: u64,
+    pub sender_tid: i32,
+    pub number: i32,
+    pub target: i32,
+}
+
+/// The instance; signals are recorded from `open` on.
+#[derive(Debug)]
+pub struct Trace {
+    directory: PathBuf,
+}
+
+impl Trace {
+    /// Makes the instance and records SIGTERM and SIGKILL.
+    pub fn open() -> Result<Self> {
+        let trace = Self { directory: PathBuf::from(INSTANCE) };
+        if !trace.directory.exists() {
+            fs::create_dir(&trace.directory).with_context(|| format!("create {INSTANCE}"))?;
+        }
+        trace.write("trace_clock", "mono")?;
+        trace.write("buffer_size_kb", "256")?;
+        trace.write("events/signal/signal_generate/filter", "sig == 9 || sig == 15")?;
+        trace.write("events/signal/signal_generate/enable", "1")?;
+        trace.write("tracing_on", "1")?;
+        Ok(trace)
+    }
+
+    fn write(&self, file: &str, text: &str) -> Result<()> {
+        let path = self.directory.join(file);
+        fs::write(&path, text).with_context(|| format!("write {text:?} to {}", path.display()))
+    }
+
+    fn read(&self, file: &str) -> Result<String> {
+        let path = self.directory.join(file);
+        fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))
+    }
+
+    /// Forgets what was recorded.
+    pub fn clear(&self) -> Result<()> {
+        self.write("trace", "")
+    }
+
+    /// All signals recorded since `clear`, in order of time.
+    pub fn signals(&self) -> Result<Vec<SignalEvent>> {
+        let mut signals: Vec<SignalEvent> =
+            self.read("trace")?.lines().filter_map(parse_signal).collect();
+        signals.sort_by_key(|signal| signal.at_ns);
+        Ok(signals)
+    }
+
+    /// Starts an exact in-kernel count of an event, such as `vmscan/mm_vmscan_memcg_reclaim_end`.
+    pub fn count(&self, event: &'static str) -> Result<EventCount<'_>> {
+        self.write(&format!("events/{event}/trigger"), HISTOGRAM)?;
+        Ok(EventCount { trace: self, event })
+    }
+
+    /// Whether this kernel has the event.
+    pub fn has(event: &str) -> bool {
+        Path::new("/sys/kernel/tracing/events").join(event).exists()
+    }
+}
+
+const HISTOGRAM: &str = "hist:keys=common_pid:size=4096";
+
+/// A running count; ends with the scenario.
+#[derive(Debug)]
+pub struct EventCount<'a> {
+    trace: &'a Trace,
+    event: &'static str,
+}
+
+impl EventCount<'_> {
+    /// How often the event has happened.
+    pub fn hits(&self) -> Result<u64> {
+        let text = self.trace.read(&format!("events/{}/hist", self.event))?;
+        let (hits, dropped) = parse_totals(&text)
+            .with_context(|| format!("no totals in the histogram of {}", self.event))?;
+        Ok(hits + dropped)
+    }
+}
+
+impl Drop for EventCount<'_> {
+    fn drop(&mut self) {
+        // A left-over trigger would only count on.
+        let _ = self.trace.write(&format!("events/{}/trigger", self.event), &format!("!{HISTOGRAM}"));
+    }
+}
+
+fn parse_totals(text: &str) -> Option<(u64, u64)> {
+    let number = |key: &str| {
+        text.lines()
+            .find_map(|line| line.trim().strip_prefix(key))
+            .and_then(|rest| rest.trim().parse::<u64>().ok())
+    };
+    Some((number("Hits:")?, number("Dropped:")?))
+}
+
+/// "  comm-12 [001] d..1. 12.345678: signal_generate: sig=9 errno=0 code=128 comm=x pid=34 grp=1 res=0".
+fn parse_signal(line: &str) -> Option<SignalEvent> {
+    let (head, tail) = line.split_once(": signal_generate: ")?;
+    // A command name may hold blanks and dashes: the thread id stands between the last '-' and " [cpu]".
+    let (task, context) = head.rsplit_once(" [")?;
+    let sender_tid = task.trim_end().rsplit_once('-')?.1.parse().ok()?;
+    let at_ns = parse_seconds(context.split_whitespace().last()?)?;
+    let number = tail.strip_prefix("sig=")?.split(' ').next()?.parse().ok()?;
+    let target = tail.rsplit_once(" pid=")?.1.split(' ').next()?.parse().ok()?;
+    Some(SignalEvent { at_ns, sender_tid, number, target })
+}
+
+fn parse_seconds(text: &str) -> Option<u64> {
+    let (seconds, micros) = text.split_once('.')?;
+    if micros.len() != 6 {
+        return None;
+    }
+    Some(seconds.parse::<u64>().ok()? * 1_000_000_000 + micros.parse::<u64>().ok()? * 1000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signal_line() {
+        let line = "  node-pressure-m-4021    [001] d..2.    12.345678: signal_generate: sig=9 errno=0 code=128 comm=hog pid=34 grp=1 res=0";
+        assert_eq!(
+            parse_signal(line),
+            Some(SignalEvent { at_ns: 12_345_678_000, sender_tid: 4021, number: 9, target: 34 })
+        );
+    }
+
+    #[test]
+    fn comments_and_other_events_are_skipped() {
+        assert_eq!(parse_signal("# tracer: nop"), None);
+        assert_eq!(parse_signal(" a-1 [000] .... 1.000000: sched_switch: x"), None);
+    }
+
+    #[test]
+    fn totals_of_a_histogram() {
+        let text = "{ common_pid: 5 } hitcount: 3\n\nTotals:\n    Hits: 31\n    Entries: 1\n    Dropped: 2\n";
+        assert_eq!(parse_totals(text), Some((31, 2)));
+        assert_eq!(parse_totals(""), None);
+    }
+}

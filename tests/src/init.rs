@@ -1,0 +1,117 @@
+//! Pid 1: makes the guest usable, plays the scenarios asked for on the kernel command line, powers off.
+
+mod setup;
+
+use std::collections::HashMap;
+use std::ffi::CStr;
+use std::os::fd::AsRawFd;
+use std::path::Path;
+use std::time::Duration;
+use std::{fs, thread};
+
+use anyhow::{Context, Result, bail};
+
+use crate::cgroups::Layout;
+use crate::{console, scenarios};
+
+/// Where ext4 and xfs are mounted, when the VM has those disks.
+pub const EXT4: &str = "/mnt/ext4";
+/// See [`EXT4`].
+pub const XFS: &str = "/mnt/xfs";
+
+/// Runs everything and powers the machine off; pid 1 must not return.
+pub fn main() -> ! {
+    let (passed, failed, skipped) = match run() {
+        Ok(counts) => counts,
+        Err(error) => {
+            console::note("guest", format!("set-up failed: {error:#}"));
+            (0, 1, 0)
+        }
+    };
+    finish(passed, failed, skipped)
+}
+
+/// Prints the last line and powers off.
+pub fn finish(passed: u32, failed: u32, skipped: u32) -> ! {
+    console::end(passed, failed, skipped);
+    // The emulated serial port sends what it holds before the machine goes.
+    // SAFETY: tcdrain has no memory arguments; sync and reboot neither.
+    unsafe {
+        libc::tcdrain(1);
+        libc::sync();
+        libc::reboot(libc::RB_POWER_OFF);
+    }
+    loop {
+        thread::sleep(Duration::from_secs(1));
+    }
+}
+
+fn run() -> Result<(u32, u32, u32)> {
+    setup::mounts()?;
+    let options = parse_command_line(&fs::read_to_string("/proc/cmdline").context("read /proc/cmdline")?);
+    // An OOM kill's dump over the emulated serial line takes longer than the kill; /dev/kmsg has it all the same.
+    fs::write("/proc/sys/kernel/printk", "1").context("write /proc/sys/kernel/printk")?;
+    for problem in setup::modules(Path::new("/modules")) {
+        console::note("guest", problem);
+    }
+    for problem in setup::disks() {
+        console::note("guest", problem);
+    }
+    setup::loopback_up().context("bring lo up")?;
+    let layout = match options.get("npm.cgroup").map_or("v2", String::as_str) {
+        "v1" => Layout::V1,
+        "v2" => Layout::V2,
+        other => bail!("npm.cgroup={other}: neither v1 nor v2"),
+    };
+    setup::mount_cgroups(layout)?;
+    setup::stay_alive()?;
+    let release = rustix::system::uname();
+    console::note(
+        "guest",
+        format!(
+            "kernel {} cgroup {} {}",
+            CStr::to_string_lossy(release.release()),
+            layout.name(),
+            setup::memory_line()?,
+        ),
+    );
+    let expressions = options.get("npm.scenarios").map_or("", String::as_str);
+    scenarios::play(layout, expressions)
+}
+
+/// `key=value` words of the kernel command line; the last of equal keys counts.
+fn parse_command_line(text: &str) -> HashMap<String, String> {
+    text.split_whitespace()
+        .filter_map(|word| word.split_once('='))
+        .map(|(key, value)| (key.to_owned(), value.to_owned()))
+        .collect()
+}
+
+/// Loads one module from an uncompressed file.
+fn load_module(path: &Path) -> Result<()> {
+    let file = fs::File::open(path).with_context(|| format!("open {}", path.display()))?;
+    // SAFETY: the descriptor is open for the call and the parameter string is empty and NUL-terminated.
+    let outcome = unsafe { libc::syscall(libc::SYS_finit_module, file.as_raw_fd(), c"".as_ptr(), 0) };
+    if outcome == 0 {
+        return Ok(());
+    }
+    let error = std::io::Error::last_os_error();
+    // Built in, or pulled in already.
+    if error.raw_os_error() == Some(libc::EEXIST) {
+        return Ok(());
+    }
+    Err(error).with_context(|| format!("finit_module {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn command_line_words_without_a_value_are_skipped() {
+        let options = parse_command_line("console=ttyS0 quiet npm.cgroup=v1 npm.scenarios=ramp,swarm*10\n");
+        assert_eq!(options.get("npm.cgroup").map(String::as_str), Some("v1"));
+        assert_eq!(options.get("npm.scenarios").map(String::as_str), Some("ramp,swarm*10"));
+        assert!(!options.contains_key("quiet"));
+    }
+}

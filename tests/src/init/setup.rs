@@ -1,0 +1,124 @@
+//! Mounts, modules, disks, network and pid 1's own safety.
+
+use std::ffi::{CStr, CString};
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use rustix::mount::{MountFlags, mount};
+
+use super::{EXT4, XFS, load_module};
+use crate::cgroups::{CONTROLLERS, Layout, ROOT};
+
+fn mount_at(source: &str, target: &str, kind: &str, data: &str) -> Result<()> {
+    fs::create_dir_all(target).with_context(|| format!("create {target}"))?;
+    let data = CString::new(data).context("mount data")?;
+    let data: Option<&CStr> = if data.is_empty() { None } else { Some(&data) };
+    mount(source, target, kind, MountFlags::empty(), data)
+        .with_context(|| format!("mount {kind} at {target}"))
+}
+
+pub fn mounts() -> Result<()> {
+    mount_at("proc", "/proc", "proc", "")?;
+    mount_at("sysfs", "/sys", "sysfs", "")?;
+    // The kernel may have mounted it already (CONFIG_DEVTMPFS_MOUNT).
+    if !Path::new("/dev/kmsg").exists() {
+        mount_at("devtmpfs", "/dev", "devtmpfs", "")?;
+    }
+    mount_at("tracefs", "/sys/kernel/tracing", "tracefs", "")?;
+    mount_at("bpf", "/sys/fs/bpf", "bpf", "")?;
+    for directory in ["/run", "/tmp"] {
+        fs::create_dir_all(directory).with_context(|| format!("create {directory}"))?;
+    }
+    Ok(())
+}
+
+/// Loads `/modules/*.ko` in the order of `/modules/order`; returns what could not be loaded.
+pub fn modules(directory: &Path) -> Vec<String> {
+    let Ok(order) = fs::read_to_string(directory.join("order")) else {
+        return vec![format!("{}/order is missing: no modules, so no disks", directory.display())];
+    };
+    order
+        .split_whitespace()
+        .filter_map(|name| load_module(&directory.join(name)).err())
+        .map(|error| format!("{error:#}"))
+        .collect()
+}
+
+/// Mounts the disks that are there; returns what could not be mounted.
+pub fn disks() -> Vec<String> {
+    let mut problems = Vec::new();
+    for (device, target, kind) in [("/dev/vda", EXT4, "ext4"), ("/dev/vdb", XFS, "xfs")] {
+        if Path::new(device).exists()
+            && let Err(error) = mount_at(device, target, kind, "")
+        {
+            problems.push(format!("{device}: {error:#}"));
+        }
+    }
+    problems
+}
+
+pub fn mount_cgroups(layout: Layout) -> Result<()> {
+    match layout {
+        Layout::V2 => {
+            mount_at("cgroup2", ROOT, "cgroup2", "")?;
+            let wanted: Vec<String> = CONTROLLERS.iter().map(|name| format!("+{name}")).collect();
+            let path = format!("{ROOT}/cgroup.subtree_control");
+            fs::write(&path, wanted.join(" ")).with_context(|| format!("write {path}"))
+        }
+        Layout::V1 => {
+            mount_at("tmpfs", ROOT, "tmpfs", "")?;
+            for name in layout.hierarchies() {
+                mount_at("cgroup", &format!("{ROOT}/{name}"), "cgroup", name)
+                    .with_context(|| format!("this kernel may lack the v1 {name} controller"))?;
+            }
+            Ok(())
+        }
+    }
+}
+
+/// Pid 1 outlives every OOM and never waits for its own pages.
+pub fn stay_alive() -> Result<()> {
+    fs::write("/proc/self/oom_score_adj", "-1000").context("write /proc/self/oom_score_adj")?;
+    // SAFETY: mlockall has no memory arguments.
+    let outcome =
+        unsafe { libc::mlockall(libc::MCL_CURRENT | libc::MCL_FUTURE | libc::MCL_ONFAULT) };
+    if outcome == 0 {
+        Ok(())
+    } else {
+        Err(std::io::Error::last_os_error()).context("mlockall")
+    }
+}
+
+/// Sets IFF_UP on `lo`: the agent's HTTP server listens there.
+pub fn loopback_up() -> Result<()> {
+    use std::net::UdpSocket;
+    use std::os::fd::AsRawFd;
+    // Binding to the wildcard address needs no interface to be up.
+    let socket = UdpSocket::bind("0.0.0.0:0").context("socket")?;
+    // SAFETY: all zeroes is a valid ifreq.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    for (slot, byte) in request.ifr_name.iter_mut().zip(b"lo") {
+        *slot = byte.cast_signed();
+    }
+    let up = libc::IFF_UP | libc::IFF_RUNNING;
+    request.ifr_ifru.ifru_flags = i16::try_from(up).context("interface flags")?;
+    // SAFETY: the socket is open, and SIOCSIFFLAGS reads one ifreq, which lives across the call.
+    let outcome = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw const request) };
+    if outcome == 0 {
+        Ok(())
+    } else {
+        Err(std::io::Error::last_os_error()).context("SIOCSIFFLAGS lo")
+    }
+}
+
+/// MemTotal and MemAvailable as the kernel has them at the start.
+pub fn memory_line() -> Result<String> {
+    let text = fs::read_to_string("/proc/meminfo").context("read /proc/meminfo")?;
+    let wanted = text.lines().filter(|line| {
+        line.starts_with("MemTotal") || line.starts_with("MemAvailable") || line.starts_with("SwapTotal")
+    });
+    let words: Vec<String> =
+        wanted.map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+    Ok(words.join(", "))
+}

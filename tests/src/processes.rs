@@ -1,0 +1,205 @@
+//! Children: started inside their cgroup, and reaped by nobody but us, with the status each ended with.
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result};
+
+use crate::cgroups::Cgroup;
+
+/// How a process ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// It returned this code.
+    Exited(i32),
+    /// This signal ended it.
+    Signaled(i32),
+}
+
+/// The statuses of all children and adopted orphans that are gone.
+#[derive(Debug, Default)]
+pub struct Reaper {
+    ended: HashMap<i32, Ended>,
+}
+
+impl Reaper {
+    /// Collects whoever has ended, orphans too: pid 1 is everybody's parent in the end.
+    pub fn reap(&mut self) {
+        loop {
+            let mut status = 0;
+            // SAFETY: waitpid writes one int, which lives across the call.
+            let pid = unsafe { libc::waitpid(-1, &raw mut status, libc::WNOHANG) };
+            if pid <= 0 {
+                return;
+            }
+            let ended = if libc::WIFSIGNALED(status) {
+                Ended::Signaled(libc::WTERMSIG(status))
+            } else {
+                Ended::Exited(libc::WEXITSTATUS(status))
+            };
+            self.ended.insert(pid, ended);
+        }
+    }
+
+    /// How the process ended, or None while it lives.
+    pub fn ended(&mut self, pid: i32) -> Option<Ended> {
+        self.reap();
+        self.ended.get(&pid).copied()
+    }
+
+    /// Forgets past lives: process ids come round again.
+    pub fn forget(&mut self) {
+        self.reap();
+        self.ended.clear();
+    }
+}
+
+/// What a child is started with besides its arguments.
+#[derive(Debug)]
+pub struct Start<'a> {
+    /// Entered between fork and exec, so that not a page is charged elsewhere.
+    pub cgroup: Option<&'a Cgroup>,
+    pub oom_score_adj: i32,
+    pub stdout: Stdio,
+    pub stderr: Stdio,
+    /// Capabilities that the new program cannot have.
+    pub without_capabilities: Vec<i32>,
+}
+
+impl<'a> Start<'a> {
+    /// In a cgroup, silent, with an ordinary score.
+    pub fn quiet(cgroup: &'a Cgroup) -> Self {
+        Self {
+            cgroup: Some(cgroup),
+            oom_score_adj: 0,
+            stdout: Stdio::null(),
+            stderr: Stdio::null(),
+            without_capabilities: Vec::new(),
+        }
+    }
+}
+
+/// Starts a program and returns its pid.
+pub fn spawn(
+    program: &str,
+    arguments: impl IntoIterator<Item = impl AsRef<OsStr>>,
+    start: Start<'_>,
+) -> Result<i32> {
+    let doors: Vec<File> = match start.cgroup {
+        None => Vec::new(),
+        Some(cgroup) => cgroup
+            .directories()
+            .map(|directory| {
+                let path = directory.join("cgroup.procs");
+                OpenOptions::new()
+                    .write(true)
+                    .open(&path)
+                    .with_context(|| format!("open {}", path.display()))
+            })
+            .collect::<Result<_>>()?,
+    };
+    let score = start.oom_score_adj.to_string();
+    let capabilities = start.without_capabilities;
+    let mut command = Command::new(program);
+    command.args(arguments).stdin(Stdio::null()).stdout(start.stdout).stderr(start.stderr);
+    // SAFETY: between fork and exec the closure makes system calls only, on memory prepared before the fork.
+    unsafe {
+        command.pre_exec(move || {
+            for door in &doors {
+                write_all(door.as_raw_fd(), b"0")?;
+            }
+            let path = c"/proc/self/oom_score_adj";
+            let fd = libc::open(path.as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC);
+            if fd < 0 {
+                return Err(io::Error::last_os_error());
+            }
+            write_all(fd, score.as_bytes())?;
+            for capability in &capabilities {
+                if libc::prctl(libc::PR_CAPBSET_DROP, *capability, 0, 0, 0) != 0 {
+                    return Err(io::Error::last_os_error());
+                }
+            }
+            Ok(())
+        });
+    }
+    let child = command.spawn().with_context(|| format!("start {program}"))?;
+    // Child is dropped without waiting: the reaper collects the status.
+    i32::try_from(child.id()).context("process id")
+}
+
+fn write_all(fd: i32, bytes: &[u8]) -> io::Result<()> {
+    // SAFETY: the pointer and length are of one live slice.
+    let written = unsafe { libc::write(fd, bytes.as_ptr().cast(), bytes.len()) };
+    if usize::try_from(written) == Ok(bytes.len()) {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+/// Sends a signal; a process that is gone already is no error.
+pub fn signal(pid: i32, number: i32) {
+    // SAFETY: kill has no memory arguments.
+    unsafe { libc::kill(pid, number) };
+}
+
+/// The resident set of a process in bytes, from `/proc/PID/status`.
+pub fn resident(pid: i32) -> Result<u64> {
+    let path = format!("/proc/{pid}/status");
+    let text = std::fs::read_to_string(&path).with_context(|| format!("read {path}"))?;
+    parse_resident(&text).with_context(|| format!("{path}: no VmRSS"))
+}
+
+fn parse_resident(status: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    line.split_whitespace().next()?.parse::<u64>().ok().map(|kib| kib * 1024)
+}
+
+/// CPU time that all threads of a process have had, in nanoseconds.
+pub fn cpu_time(pid: i32) -> Result<u64> {
+    // utime + stime, in ticks of 10 ms, cover threads that have ended too.
+    let path = format!("/proc/{pid}/stat");
+    let text = std::fs::read_to_string(&path).with_context(|| format!("read {path}"))?;
+    let ticks = parse_ticks(&text).with_context(|| format!("{path}: no utime and stime"))?;
+    // The scheduler's own nanoseconds of the threads there are: finer, but blind to ended threads.
+    let mut fine = 0;
+    if let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) {
+        for thread in threads.flatten() {
+            let text = std::fs::read_to_string(thread.path().join("schedstat")).unwrap_or_default();
+            fine += text.split_whitespace().next().and_then(|n| n.parse::<u64>().ok()).unwrap_or(0);
+        }
+    }
+    Ok(fine.max(ticks * 10_000_000))
+}
+
+fn parse_ticks(stat: &str) -> Option<u64> {
+    // The command name may hold spaces and parentheses: fields are counted after the last ')'.
+    let rest = stat.get(stat.rfind(')')? + 1..)?;
+    let mut fields = rest.split_whitespace().skip(11);
+    let user: u64 = fields.next()?.parse().ok()?;
+    let system: u64 = fields.next()?.parse().ok()?;
+    Some(user + system)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_are_counted_behind_the_command_name() {
+        let stat = "12 (a) b) S 1 12 12 0 -1 4194560 100 0 0 0 7 5 0 0 20 0 3 0 99 1 2";
+        assert_eq!(parse_ticks(stat), Some(12));
+        assert_eq!(parse_ticks("12 (a"), None);
+    }
+
+    #[test]
+    fn resident_is_in_bytes() {
+        assert_eq!(parse_resident("Name:\tx\nVmRSS:\t    1234 kB\n"), Some(1234 * 1024));
+        assert_eq!(parse_resident("Name:\tkthreadd\n"), None);
+    }
+}

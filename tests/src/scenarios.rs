@@ -1,0 +1,260 @@
+//! The scenarios and how they are played.
+
+mod accounts;
+mod cache;
+mod earlyoom;
+mod idle;
+mod inodes;
+mod judge;
+mod lifecycle;
+mod omit;
+mod oom;
+mod pressure;
+mod ramps;
+mod scores;
+mod soft;
+mod storm;
+mod swarm;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use crate::catalogue::{CATALOGUE, Entry};
+use crate::cgroups::Layout;
+use crate::console::{self, Verdict};
+use crate::init;
+use crate::stage::{Boot, Report, Stage};
+use crate::units::{median, monotonic_ns, nanoseconds};
+
+type Scenario = fn(&mut Stage<'_>) -> Result<()>;
+
+fn scenario(name: &str) -> Option<Scenario> {
+    Some(match name {
+        "ramp" => ramps::ramp,
+        "innocent" => ramps::innocent,
+        "ramp-max" => ramps::ramp_max,
+        "observe" => pressure::observe,
+        "degraded" => ramps::degraded,
+        "swarm" => swarm::swarm,
+        "cache" => cache::cache,
+        "soft" => soft::soft,
+        "soft-hard" => soft::soft_hard,
+        "memcg-oom" => oom::memcg,
+        "global-oom" => oom::global,
+        "inodes" => inodes::inodes,
+        "restart" => lifecycle::restart,
+        "second-instance" => lifecycle::second_instance,
+        "accounts" => accounts::accounts,
+        "storm" => storm::storm,
+        "idle" => idle::idle,
+        "earlyoom" => earlyoom::earlyoom,
+        "oom-score-adj" => scores::scores,
+        "omit" => omit::omit,
+        _ => return None,
+    })
+}
+
+/// One word of `npm.scenarios=`: a name, or a name and how often.
+#[derive(Debug)]
+struct Request {
+    entry: &'static Entry,
+    times: u32,
+}
+
+fn parse_request(word: &str) -> Result<Request> {
+    let (name, times) = word.split_once('*').unwrap_or((word, "1"));
+    let entry = CATALOGUE
+        .iter()
+        .find(|entry| entry.name == name)
+        .with_context(|| format!("{name:?} is in no catalogue"))?;
+    let times: u32 = times.parse().with_context(|| format!("{word:?}: not a count"))?;
+    Ok(Request { entry, times: times.max(1) })
+}
+
+/// Plays every scenario asked for; returns how many passed, failed and were skipped.
+pub fn play(layout: Layout, expressions: &str) -> Result<(u32, u32, u32)> {
+    let boot = Boot::new(layout)?;
+    let watchdog = Watchdog::start()?;
+    let (mut passed, mut failed, mut skipped) = (0, 0, 0);
+    for word in expressions.split(',').filter(|word| !word.is_empty()) {
+        let (name, verdict, reason) = match parse_request(word) {
+            Err(error) => (word.to_owned(), Verdict::Fail, format!("{error:#}")),
+            Ok(request) => {
+                console::start(request.entry.name);
+                let seconds = u64::from(request.entry.timeout_seconds) * u64::from(request.times);
+                watchdog.guard(request.entry.name, Duration::from_secs(seconds), (passed, failed, skipped));
+                let (verdict, reason) = play_request(&boot, &request);
+                watchdog.rest();
+                (request.entry.name.to_owned(), verdict, reason)
+            }
+        };
+        match verdict {
+            Verdict::Pass => passed += 1,
+            Verdict::Fail => failed += 1,
+            Verdict::Skip => skipped += 1,
+        }
+        console::outcome(&name, verdict, &reason);
+    }
+    Ok((passed, failed, skipped))
+}
+
+fn play_request(boot: &Boot, request: &Request) -> (Verdict, String) {
+    let Request { entry, times } = request;
+    let Some(scenario) = scenario(entry.name) else {
+        return (Verdict::Fail, "in the catalogue, but nobody wrote it".to_owned());
+    };
+    if !entry.cgroups.contains(&boot.layout.name()) {
+        return (Verdict::Skip, format!("not on cgroup {}", boot.layout.name()));
+    }
+    let begun = monotonic_ns();
+    let mut reports: Vec<Report> = Vec::new();
+    for run in 1..=*times {
+        let report = match Stage::new(boot, entry.name) {
+            Ok(mut stage) => {
+                let outcome = scenario(&mut stage);
+                stage.finish(outcome)
+            }
+            Err(error) => return (Verdict::Fail, format!("{error:#}")),
+        };
+        if *times > 1 {
+            for failure in &report.failures {
+                console::note(entry.name, format!("run {run}: {failure}"));
+            }
+            console::note(entry.name, format!("run {run} of {times} done"));
+        }
+        if run == 1 {
+            for (ms, what) in &report.timeline {
+                console::timeline(entry.name, *ms, what);
+            }
+        }
+        reports.push(report);
+    }
+    print_figures(entry.name, &reports);
+    let seconds = Duration::from_nanos(monotonic_ns() - begun).as_secs_f64();
+    let (verdict, reason) = judge_reports(&reports);
+    (verdict, format!("{reason} ({seconds:.1} s)"))
+}
+
+/// One run prints its figures, several print the median and the extremes.
+fn print_figures(name: &str, reports: &[Report]) {
+    let Some(first) = reports.first() else { return };
+    if reports.len() == 1 {
+        for (key, value, unit) in &first.figures {
+            console::figure(name, key, *value, unit);
+        }
+        return;
+    }
+    for (key, _, unit) in &first.figures {
+        let values: Vec<f64> = reports
+            .iter()
+            .flat_map(|report| report.figures.iter().filter(|figure| figure.0 == *key))
+            .map(|figure| figure.1)
+            .collect();
+        if let Some(middle) = median(&values) {
+            let highest = values.iter().copied().fold(f64::MIN, f64::max);
+            let lowest = values.iter().copied().fold(f64::MAX, f64::min);
+            console::figure(name, &format!("{key}_median"), middle, unit);
+            console::figure(name, &format!("{key}_min"), lowest, unit);
+            console::figure(name, &format!("{key}_max"), highest, unit);
+        }
+    }
+}
+
+fn judge_reports(reports: &[Report]) -> (Verdict, String) {
+    if let Some(reason) = reports.iter().find_map(|report| report.skipped.clone()) {
+        return (Verdict::Skip, reason);
+    }
+    let bad = reports.iter().filter(|report| !report.failures.is_empty() || report.checked == 0).count();
+    let total = reports.len();
+    if bad == 0 {
+        let checked: u32 = reports.iter().map(|report| report.checked).sum();
+        return (Verdict::Pass, format!("{total} of {total} runs, {checked} assertions"));
+    }
+    let told = reports
+        .iter()
+        .find(|report| !report.failures.is_empty())
+        .map_or("nothing was compared".to_owned(), |report| report.failures.join("; "));
+    (Verdict::Fail, format!("{} of {total} runs; {told}", total - bad))
+}
+
+/// Ends the boot when a scenario hangs: a guest that stands still would otherwise say nothing at all.
+#[derive(Debug)]
+struct Watchdog {
+    state: Arc<WatchdogState>,
+}
+
+#[derive(Debug, Default)]
+struct WatchdogState {
+    /// 0: resting.
+    deadline_ns: AtomicU64,
+    guarded: Mutex<(&'static str, (u32, u32, u32))>,
+}
+
+impl Watchdog {
+    fn start() -> Result<Self> {
+        let state = Arc::new(WatchdogState::default());
+        let its = Arc::clone(&state);
+        thread::Builder::new()
+            .name("watchdog".to_owned())
+            .stack_size(64 * 1024)
+            .spawn(move || {
+                loop {
+                    thread::sleep(Duration::from_millis(500));
+                    let deadline = its.deadline_ns.load(Ordering::Acquire);
+                    if deadline != 0 && monotonic_ns() > deadline {
+                        let (name, (passed, failed, skipped)) =
+                            *its.guarded.lock().unwrap_or_else(PoisonError::into_inner);
+                        console::outcome(name, Verdict::Fail, "timed out; the rest of this boot did not run");
+                        init::finish(passed, failed + 1, skipped);
+                    }
+                }
+            })
+            .context("start the watchdog's thread")?;
+        Ok(Self { state })
+    }
+
+    fn guard(&self, name: &'static str, span: Duration, counts: (u32, u32, u32)) {
+        *self.state.guarded.lock().unwrap_or_else(PoisonError::into_inner) = (name, counts);
+        self.state.deadline_ns.store(monotonic_ns() + nanoseconds(span), Ordering::Release);
+    }
+
+    fn rest(&self) {
+        self.state.deadline_ns.store(0, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_entry_of_the_catalogue_has_a_scenario() {
+        for entry in CATALOGUE {
+            assert!(scenario(entry.name).is_some(), "{}", entry.name);
+        }
+    }
+
+    #[test]
+    fn a_request_may_have_a_count() {
+        assert_eq!(parse_request("ramp-max*20").unwrap().times, 20);
+        assert_eq!(parse_request("ramp").unwrap().times, 1);
+        assert!(parse_request("rampe").is_err());
+        assert!(parse_request("ramp*x").is_err());
+    }
+
+    #[test]
+    fn a_run_that_compared_nothing_has_failed() {
+        let report = Report {
+            checked: 0,
+            failures: Vec::new(),
+            skipped: None,
+            figures: Vec::new(),
+            timeline: Vec::new(),
+        };
+        assert_eq!(judge_reports(&[report]).0, Verdict::Fail);
+    }
+}

@@ -1,0 +1,39 @@
+//! A minute in which nothing happens.
+
+use std::thread::sleep;
+use std::time::Duration;
+
+use anyhow::Result;
+
+use super::pressure::Bystanders;
+use crate::config::AgentConfig;
+use crate::processes;
+use crate::stage::Stage;
+use crate::units::{MIB, mib, monotonic_ns};
+
+const SPAN: Duration = Duration::from_secs(60);
+/// Of one core.
+const LIMIT_PERCENT: f64 = 0.2;
+const LIMIT_RESIDENT: u64 = 16 * MIB;
+
+pub fn idle(stage: &mut Stage<'_>) -> Result<()> {
+    // Quiet neighbours, so that there is something to look at.
+    let bystanders = Bystanders::start(stage, 100, 60)?;
+    let agent = stage.agent(&AgentConfig::default())?;
+    stage.pause(Duration::from_secs(2));
+    let cpu_before = processes::cpu_time(agent.pid)?;
+    let begun = monotonic_ns();
+    // No polling of ours in this minute.
+    sleep(SPAN);
+    let cpu = Duration::from_nanos(processes::cpu_time(agent.pid)? - cpu_before);
+    let span = Duration::from_nanos(monotonic_ns() - begun);
+    let percent = cpu.as_secs_f64() / span.as_secs_f64() * 100.0;
+    let resident = processes::resident(agent.pid)?;
+    stage.figure("agent_cpu", percent, "% of a core");
+    stage.figure("agent_resident", mib(resident), "MiB");
+    stage.check(percent <= LIMIT_PERCENT, || format!("{percent:.3} % of a core, {LIMIT_PERCENT} are allowed"));
+    stage.check(resident <= LIMIT_RESIDENT, || format!("{:.1} MiB resident, 16 are allowed", mib(resident)));
+    stage.check_alive(&bystanders.all());
+    stage.stop(&agent);
+    Ok(())
+}

@@ -1,0 +1,125 @@
+//! Inodes made and removed are counted to the workload that did it, to the last one.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use super::cache::mounted;
+use crate::cgroups::{Pod, PodSpec};
+use crate::config::AgentConfig;
+use crate::http::Metrics;
+use crate::init::{EXT4, XFS};
+use crate::processes::Ended;
+use crate::stage::{Stage, Worker};
+
+/// What one pod does on one file system. All numbers differ, so that a mix-up cannot come out even.
+#[derive(Debug)]
+struct Plan {
+    files: u32,
+    dirs: u32,
+    symlinks: u32,
+    remove: u32,
+}
+
+impl Plan {
+    fn of(pod: u32, filesystem: u32) -> Self {
+        let base = 300 + 100 * pod + 37 * filesystem;
+        Self { files: base, dirs: 3 + pod, symlinks: 5 + 2 * pod, remove: base / 3 + pod }
+    }
+
+    fn created(&self) -> f64 {
+        f64::from(self.files + self.dirs + self.symlinks)
+    }
+
+    fn removed(&self) -> f64 {
+        f64::from(self.remove)
+    }
+}
+
+#[derive(Debug)]
+struct Job {
+    pod: Pod,
+    worker: Worker,
+    plan: Plan,
+    filesystem: &'static str,
+}
+
+pub fn inodes(stage: &mut Stage<'_>) -> Result<()> {
+    let filesystems: Vec<&'static str> = [EXT4, XFS].into_iter().filter(|path| mounted(path)).collect();
+    if filesystems.is_empty() {
+        stage.skip("no disks in this guest");
+        return Ok(());
+    }
+    let agent = stage.agent(&AgentConfig::observe())?;
+    let mut jobs = Vec::new();
+    for number in 0..3 {
+        let pod = stage.pod(&format!("churn{number}"), PodSpec::burstable(32))?;
+        for (index, filesystem) in (0_u32..).zip(&filesystems) {
+            let plan = Plan::of(number, index);
+            // Made by pid 1: its inode is in nobody's bill.
+            let dir = format!("{filesystem}/churn{number}");
+            fs::create_dir(&dir).with_context(|| format!("create {dir}"))?;
+            let work = format!(
+                "churn --name churn --dir {dir} --files {} --dirs {} --symlinks {} --remove {}",
+                plan.files, plan.dirs, plan.symlinks, plan.remove
+            );
+            let worker = stage.work(&pod, &work)?;
+            jobs.push(Job {
+                pod: Pod { label: pod.label.clone(), cgroup: pod.cgroup.clone(), containers: Vec::new() },
+                worker,
+                plan,
+                filesystem,
+            });
+        }
+    }
+    for job in &jobs {
+        let pid = job.worker.pid;
+        stage.until(Duration::from_secs(30), |stage| stage.reaper.ended(pid).is_some());
+        let ended = stage.reaper.ended(pid);
+        stage.check_equal("the churner's end", &ended, &Some(Ended::Exited(0)));
+    }
+    // The maps are read now and then, not at every event.
+    let mut metrics = Metrics::default();
+    stage.until(Duration::from_secs(15), |_| {
+        metrics = agent.metrics().unwrap_or_default();
+        jobs.iter().all(|job| wrong(&metrics, job).is_none())
+    });
+    for job in &jobs {
+        let problem = wrong(&metrics, job);
+        stage.check(problem.is_none(), || problem.unwrap_or_default());
+    }
+    let devices: BTreeSet<&str> = metrics
+        .all("inodes_created_total")
+        .filter(|series| jobs.iter().any(|job| series.label("workload") == job.pod.workload()))
+        .map(|series| series.label("device"))
+        .collect();
+    stage.check_equal("devices with counts", &devices.len(), &filesystems.len());
+    stage.note(format!("{} jobs on {}; devices {devices:?}", jobs.len(), filesystems.join(" and ")));
+    stage.check_equal("jobs", &jobs.len(), &(3 * filesystems.len()));
+    stage.stop(&agent);
+    Ok(())
+}
+
+/// What does not agree, or None. One series of the workload must hold exactly this job's count.
+fn wrong(metrics: &Metrics, job: &Job) -> Option<String> {
+    let values = |name: &str| -> Vec<f64> {
+        metrics
+            .all(name)
+            .filter(|series| series.label("workload") == job.pod.workload())
+            .map(|series| series.value)
+            .collect()
+    };
+    let equal = |values: &[f64], wanted: f64| values.iter().filter(|value| (**value - wanted).abs() < 0.5).count() == 1;
+    let (created, removed) = (values("inodes_created_total"), values("inodes_removed_total"));
+    (!equal(&created, job.plan.created()) || !equal(&removed, job.plan.removed())).then(|| {
+        format!(
+            "{} on {}: made {} and removed {}, counted {created:?} and {removed:?}",
+            job.pod.label,
+            job.filesystem,
+            job.plan.created(),
+            job.plan.removed()
+        )
+    })
+}

@@ -1,0 +1,52 @@
+//! A hundred thousand reclaim events, every one streamed.
+
+use std::time::Duration;
+
+use anyhow::Result;
+
+use super::accounts::{MEMCG_RECLAIM_END, check_books, check_stalls, end, quiescent, stallers};
+use super::cache::mounted;
+use crate::config::AgentConfig;
+use crate::evidence::trace::Trace;
+use crate::init::EXT4;
+use crate::processes;
+use crate::stage::Stage;
+use crate::units::monotonic_ns;
+
+const EVENTS: u64 = 100_000;
+/// Of one core.
+const LIMIT_PERCENT: f64 = 5.0;
+
+pub fn storm(stage: &mut Stage<'_>) -> Result<()> {
+    if !mounted(EXT4) || !Trace::has(MEMCG_RECLAIM_END) {
+        stage.skip("needs an ext4 disk and vmscan:mm_vmscan_memcg_reclaim_end");
+        return Ok(());
+    }
+    let agent = stage.agent(&AgentConfig { stall_threshold: Some("0s"), ..AgentConfig::observe() })?;
+    let boot = stage.boot;
+    let count = boot.trace.count(MEMCG_RECLAIM_END)?;
+    let before = agent.metrics()?.sum("reclaim_stalls_total", &[]).unwrap_or(0.0);
+    let cpu_before = processes::cpu_time(agent.pid)?;
+    let begun = monotonic_ns();
+    let workers = stallers(stage, 3)?;
+    let enough = stage.until(Duration::from_secs(200), |stage| {
+        stage.pause(Duration::from_millis(50));
+        count.hits().is_ok_and(|hits| hits >= EVENTS)
+    });
+    end(stage, &workers);
+    let span = Duration::from_nanos(monotonic_ns() - begun).as_secs_f64();
+    let cpu = Duration::from_nanos(processes::cpu_time(agent.pid)? - cpu_before).as_secs_f64();
+    let hits = count.hits()?;
+    stage.check(enough, || format!("only {hits} reclaim events in {span:.0} s"));
+    let books = quiescent(stage, &agent);
+    check_books(stage, &books);
+    check_stalls(stage, &agent, before, hits)?;
+    let percent = cpu / span * 100.0;
+    stage.check(percent <= LIMIT_PERCENT, || format!("the agent used {percent:.2} % of a core, {LIMIT_PERCENT} are allowed"));
+    stage.figure("storm", span, "s");
+    stage.figure("rate", f64::from(u32::try_from(hits).unwrap_or(u32::MAX)) / span, "events/s");
+    stage.figure("agent_cpu", percent, "% of a core");
+    stage.figure("lost", books.values().map(|book| book.lost).sum(), "events");
+    stage.stop(&agent);
+    Ok(())
+}

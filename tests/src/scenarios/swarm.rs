@@ -1,0 +1,68 @@
+//! Two hundred small processes that together are too much.
+
+use std::fs;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+
+use super::judge::{self, Expected, THRESHOLD};
+use super::pressure::Bystanders;
+use crate::cgroups::PodSpec;
+use crate::config::AgentConfig;
+use crate::processes;
+use crate::stage::Stage;
+use crate::units::{mib, milliseconds_between};
+
+const CONTAINERS: u32 = 4;
+const EACH: u32 = 50;
+const GATE: &str = "/tmp/gate";
+
+pub fn swarm(stage: &mut Stage<'_>) -> Result<()> {
+    // Each bystander is fatter than any of the swarm: who kills by size kills them first.
+    let bystanders = Bystanders::start(stage, 150, 80)?;
+    let agent = stage.agent(&AgentConfig::default())?;
+    let spec = PodSpec { containers: CONTAINERS, ..PodSpec::burstable(64) };
+    let pod = stage.pod("swarm", spec)?;
+    for container in &pod.containers {
+        // 200 times 4 MiB is more than the guest has left.
+        let work = format!(
+            "swarm --name swarm --count {EACH} --kib-each 4096 --over-ms 6000 --gate {GATE}"
+        );
+        stage.work_in(container, "swarm", &work, 0)?;
+    }
+    let expected_count = usize::try_from(CONTAINERS * (EACH + 1)).context("count")?;
+    let complete =
+        stage.until(Duration::from_secs(30), |_| pod.cgroup.processes().len() == expected_count);
+    if !complete {
+        bail!("the swarm has {} of {expected_count} processes", pod.cgroup.processes().len());
+    }
+    let victims = pod.cgroup.processes();
+    let fattest = victims.iter().filter_map(|pid| processes::resident(*pid).ok()).max();
+    stage.boot.sampler.start();
+    fs::write(GATE, "").with_context(|| format!("write {GATE}"))?;
+    let expected = Expected {
+        agent: &agent,
+        victim: &pod,
+        victims: &victims,
+        bystanders: &bystanders.all(),
+        threshold: THRESHOLD,
+    };
+    let timing = judge::eviction(stage, &expected, Duration::from_secs(40))?;
+    stage.figure("processes", f64::from(CONTAINERS * (EACH + 1)), "processes");
+    if let Some(timing) = timing {
+        let act = milliseconds_between(timing.first_kill_ns, timing.last_kill_ns);
+        stage.figure(
+            "crossing_to_kill_ms",
+            milliseconds_between(timing.crossed_ns, timing.first_kill_ns),
+            "ms",
+        );
+        stage.figure("first_to_last_kill_ms", act, "ms");
+    }
+    if let Some(fattest) = fattest {
+        stage.note(format!("before the ramp the fattest of the swarm had {:.1} MiB", mib(fattest)));
+    }
+    let killed = agent.metrics()?.sum("evictions_total", &[("outcome", "killed")]).unwrap_or(0.0);
+    stage.check_equal("evictions_total{outcome=killed}", &killed, &1.0);
+    stage.stop(&agent);
+    Ok(())
+}

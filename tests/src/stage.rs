@@ -1,0 +1,366 @@
+//! What every scenario stands on: pods, workloads, agents, evidence, and a clean floor afterwards.
+
+use std::cell::Cell;
+use std::fmt::Display;
+use std::fs;
+use std::path::Path;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use crate::agent::Agent;
+use crate::cgroups::{Cgroup, Layout, Pod, PodSpec};
+use crate::config::AgentConfig;
+use crate::console;
+use crate::evidence::kmsg::{Kmsg, OomReport, oom_reports};
+use crate::evidence::trace::{SignalEvent, Trace};
+use crate::evidence::{meminfo, oom_kills};
+use crate::processes::{self, Ended, Reaper, Start};
+use crate::sampler::Sampler;
+use crate::units::MIB;
+
+/// What lasts for the whole boot.
+#[derive(Debug)]
+pub struct Boot {
+    pub layout: Layout,
+    pub sampler: Sampler,
+    pub trace: Trace,
+    /// Where agents run, as a service.
+    service: Cgroup,
+    pods_made: Cell<u32>,
+}
+
+impl Boot {
+    /// Moves pid 1 into its own cgroup, as systemd does, and opens the evidence.
+    pub fn new(layout: Layout) -> Result<Self> {
+        let own = Cgroup::create(layout, "init.scope")?;
+        for directory in own.directories() {
+            let path = directory.join("cgroup.procs");
+            fs::write(&path, "1").with_context(|| format!("write {}", path.display()))?;
+        }
+        Ok(Self {
+            layout,
+            sampler: Sampler::new()?,
+            trace: Trace::open()?,
+            service: Cgroup::create(layout, "system.slice/node-pressure-monitor.service")?,
+            pods_made: Cell::new(0),
+        })
+    }
+}
+
+/// One started workload.
+#[derive(Debug, Clone)]
+pub struct Worker {
+    pub label: String,
+    pub pid: i32,
+}
+
+/// One run of one scenario.
+#[derive(Debug)]
+pub struct Stage<'a> {
+    pub boot: &'a Boot,
+    pub name: &'static str,
+    pub reaper: Reaper,
+    kmsg: Kmsg,
+    oom_before: u64,
+    agents: Vec<Agent>,
+    others: Vec<i32>,
+    checked: u32,
+    failures: Vec<String>,
+    skipped: Option<String>,
+    figures: Vec<(&'static str, f64, &'static str)>,
+    timeline: Vec<(f64, String)>,
+}
+
+/// What a run leaves.
+#[derive(Debug)]
+pub struct Report {
+    pub checked: u32,
+    pub failures: Vec<String>,
+    pub skipped: Option<String>,
+    pub figures: Vec<(&'static str, f64, &'static str)>,
+    pub timeline: Vec<(f64, String)>,
+}
+
+impl<'a> Stage<'a> {
+    pub fn new(boot: &'a Boot, name: &'static str) -> Result<Self> {
+        let mut reaper = Reaper::default();
+        reaper.forget();
+        boot.trace.clear()?;
+        Ok(Self {
+            boot,
+            name,
+            reaper,
+            kmsg: Kmsg::open()?,
+            oom_before: oom_kills()?,
+            agents: Vec::new(),
+            others: Vec::new(),
+            checked: 0,
+            failures: Vec::new(),
+            skipped: None,
+            figures: Vec::new(),
+            timeline: Vec::new(),
+        })
+    }
+
+    pub fn layout(&self) -> Layout {
+        self.boot.layout
+    }
+
+    /// Something asserted; `told` is evaluated when it is not so.
+    pub fn check(&mut self, holds: bool, told: impl FnOnce() -> String) {
+        self.checked += 1;
+        if !holds {
+            self.failures.push(told());
+        }
+    }
+
+    /// Asserts equality and says both sides.
+    pub fn check_equal<T: PartialEq + std::fmt::Debug>(&mut self, what: &str, found: &T, expected: &T) {
+        self.check(found == expected, || format!("{what}: found {found:?}, expected {expected:?}"));
+    }
+
+    pub fn skip(&mut self, reason: impl Display) {
+        self.skipped = Some(reason.to_string());
+    }
+
+    pub fn note(&self, text: impl Display) {
+        console::note(self.name, text);
+    }
+
+    pub fn figure(&mut self, key: &'static str, value: f64, unit: &'static str) {
+        self.figures.push((key, value, unit));
+    }
+
+    pub fn timeline(&mut self, ms: f64, what: impl Into<String>) {
+        self.timeline.push((ms, what.into()));
+    }
+
+    /// Makes a pod's cgroups.
+    pub fn pod(&self, label: &str, spec: PodSpec) -> Result<Pod> {
+        let number = self.boot.pods_made.get() + 1;
+        self.boot.pods_made.set(number);
+        Pod::create(self.boot.layout, label, number, spec)
+    }
+
+    /// Starts a workload, `work …` in one string, in the pod's first container.
+    pub fn work(&self, pod: &Pod, work: &str) -> Result<Worker> {
+        self.work_in(pod.container()?, &pod.label, work, 0)
+    }
+
+    /// Starts a workload in this cgroup.
+    pub fn work_in(&self, cgroup: &Cgroup, label: &str, work: &str, oom_score_adj: i32) -> Result<Worker> {
+        let arguments = ["work"].into_iter().chain(work.split_whitespace());
+        let start = Start { oom_score_adj, ..Start::quiet(cgroup) };
+        let pid = processes::spawn("/proc/self/exe", arguments, start)?;
+        Ok(Worker { label: label.to_owned(), pid })
+    }
+
+    /// Starts a pod that holds memory, and waits until it does.
+    pub fn holder(&mut self, pod: &Pod, mib: u64) -> Result<Worker> {
+        let worker = self.work(pod, &format!("hold --name {} --mib {mib}", pod.label))?;
+        self.wait_resident(&worker, mib)?;
+        Ok(worker)
+    }
+
+    /// Waits until a worker has touched what it was told to.
+    pub fn wait_resident(&mut self, worker: &Worker, mib: u64) -> Result<()> {
+        let pid = worker.pid;
+        let full = self.until(Duration::from_secs(30), |_| {
+            processes::resident(pid).is_ok_and(|bytes| bytes >= mib * MIB)
+        });
+        if !full {
+            bail!("{} did not reach {mib} MiB in 30 s", worker.label);
+        }
+        Ok(())
+    }
+
+    /// Starts an agent and waits until it is ready.
+    pub fn agent(&mut self, config: &AgentConfig) -> Result<Agent> {
+        let agent = self.agent_unready(config)?;
+        agent.wait_ready(&mut self.reaper)?;
+        Ok(agent)
+    }
+
+    /// Starts an agent.
+    pub fn agent_unready(&mut self, config: &AgentConfig) -> Result<Agent> {
+        let tag = format!("{}-{}", self.name, self.agents.len());
+        let agent = Agent::start(&self.boot.service, &tag, config)?;
+        self.agents.push(agent.clone());
+        Ok(agent)
+    }
+
+    /// Starts another program as a service.
+    pub fn service(&mut self, program: &str, arguments: &[&str]) -> Result<i32> {
+        let pid = processes::spawn(program, arguments, Start::quiet(&self.boot.service))?;
+        self.others.push(pid);
+        Ok(pid)
+    }
+
+    /// Stops an agent and asserts that it ended as it should.
+    pub fn stop(&mut self, agent: &Agent) {
+        let ended = agent.stop(&mut self.reaper);
+        self.check_equal("the agent's end after SIGTERM", &ended, &Some(Ended::Exited(0)));
+    }
+
+    /// Polls until something holds or time is up; says which.
+    pub fn until(&mut self, limit: Duration, mut holds: impl FnMut(&mut Self) -> bool) -> bool {
+        let deadline = Instant::now() + limit;
+        loop {
+            self.reaper.reap();
+            if holds(self) {
+                return true;
+            }
+            if Instant::now() >= deadline {
+                return false;
+            }
+            sleep(Duration::from_millis(3));
+        }
+    }
+
+    /// Waits while reaping.
+    pub fn pause(&mut self, span: Duration) {
+        self.until(span, |_| false);
+    }
+
+    pub fn lives(&mut self, worker: &Worker) -> bool {
+        self.reaper.ended(worker.pid).is_none()
+    }
+
+    /// Asserts that SIGKILL ended this process.
+    pub fn check_killed(&mut self, worker: &Worker) {
+        let ended = self.reaper.ended(worker.pid);
+        self.check(ended == Some(Ended::Signaled(libc::SIGKILL)), || {
+            format!("{} (pid {}) ended with {ended:?}, not by SIGKILL", worker.label, worker.pid)
+        });
+    }
+
+    /// Asserts that these live.
+    pub fn check_alive(&mut self, workers: &[&Worker]) {
+        for worker in workers {
+            let ended = self.reaper.ended(worker.pid);
+            self.check(ended.is_none(), || format!("{} (pid {}) is gone: {ended:?}", worker.label, worker.pid));
+        }
+    }
+
+    /// OOM kills since the scenario began, by `/proc/vmstat`.
+    pub fn oom_kills(&self) -> Result<u64> {
+        Ok(oom_kills()?.saturating_sub(self.oom_before))
+    }
+
+    /// Asserts that the kernel killed nobody.
+    pub fn check_no_oom_kill(&mut self) -> Result<()> {
+        let kills = self.oom_kills()?;
+        self.check_equal("kernel OOM kills", &kills, &0);
+        Ok(())
+    }
+
+    /// OOM kills since the last call, by `/dev/kmsg`.
+    pub fn oom_reports(&mut self) -> Vec<OomReport> {
+        oom_reports(&self.kmsg.messages())
+    }
+
+    /// All signals seen, and which of them this agent sent. Call it while the agent lives: its threads are asked for.
+    pub fn signals_of(&self, agent: &Agent) -> Result<(Vec<SignalEvent>, Vec<SignalEvent>)> {
+        let threads = agent.threads();
+        let all = self.boot.trace.signals()?;
+        Ok(all.into_iter().partition(|signal| threads.contains(&signal.sender_tid)))
+    }
+
+    /// Ends everybody and removes every cgroup; what cannot be cleaned up is a failure.
+    pub fn finish(mut self, outcome: Result<()>) -> Report {
+        if let Err(error) = outcome {
+            self.failures.push(format!("{error:#}"));
+        }
+        self.boot.sampler.stop();
+        if !self.failures.is_empty() {
+            for agent in &self.agents {
+                for line in agent.tail(25) {
+                    console::note(self.name, format!("agent {}: {line}", agent.pid));
+                }
+            }
+        }
+        if let Err(error) = self.clean_up() {
+            self.failures.push(format!("cleaning up: {error:#}"));
+        }
+        Report {
+            checked: self.checked,
+            failures: self.failures,
+            skipped: self.skipped,
+            figures: self.figures,
+            timeline: self.timeline,
+        }
+    }
+
+    fn clean_up(&mut self) -> Result<()> {
+        let pods = Cgroup::create(self.layout(), "kubepods.slice")?;
+        let owned: Vec<i32> =
+            self.agents.iter().map(|agent| agent.pid).chain(self.others.iter().copied()).collect();
+        let deadline = Instant::now() + Duration::from_secs(20);
+        loop {
+            self.reaper.reap();
+            let mut left = pods.processes();
+            left.extend(self.boot.service.processes());
+            for pid in owned.iter().copied() {
+                if self.reaper.ended(pid).is_none() {
+                    left.push(pid);
+                }
+            }
+            if left.is_empty() {
+                break;
+            }
+            if Instant::now() > deadline {
+                bail!("these processes do not end: {left:?}");
+            }
+            for pid in left {
+                processes::signal(pid, libc::SIGKILL);
+                // A stopped or frozen process does not die before it runs.
+                processes::signal(pid, libc::SIGCONT);
+            }
+            sleep(Duration::from_millis(10));
+        }
+        self.thaw(&pods);
+        pods.remove()?;
+        for directory in [crate::init::EXT4, crate::init::XFS] {
+            empty(Path::new(directory));
+        }
+        let _ = fs::remove_file("/tmp/gate");
+        self.settle();
+        Ok(())
+    }
+
+    /// A v1 freezer left frozen by a killed agent would hold its processes for ever.
+    fn thaw(&self, pods: &Cgroup) {
+        if self.layout() == Layout::V1 {
+            for directory in pods.directories() {
+                let _ = fs::write(directory.join("freezer.state"), "THAWED");
+            }
+        }
+    }
+
+    /// The memory of the dead comes back a little later than their pids.
+    fn settle(&mut self) {
+        let mut last = 0;
+        for _ in 0..40 {
+            let now = meminfo("MemAvailable").unwrap_or(0);
+            if now.abs_diff(last) < MIB {
+                return;
+            }
+            last = now;
+            self.pause(Duration::from_millis(40));
+        }
+    }
+}
+
+/// Removes what workloads left on a disk.
+fn empty(directory: &Path) {
+    let Ok(entries) = fs::read_dir(directory) else { return };
+    for entry in entries.flatten() {
+        if entry.file_name() == "lost+found" {
+            continue;
+        }
+        let path = entry.path();
+        let _ = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+    }
+}

@@ -1,0 +1,208 @@
+//! The workloads. Each uses little memory of its own, prints nothing, and says by its exit status how it ended.
+
+mod cache;
+mod files;
+mod memory;
+mod stall;
+
+use std::ffi::CString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::str::FromStr;
+
+use clap::{Args, Subcommand};
+
+/// What a workload does.
+#[derive(Debug, Subcommand)]
+pub enum Work {
+    /// Touch more and more anonymous memory.
+    Ramp(Ramp),
+    /// Touch anonymous memory and sleep.
+    Hold(Hold),
+    /// Fork many processes that each touch a little.
+    Swarm(Swarm),
+    /// Map a file and keep touching it.
+    Cache(Cache),
+    /// Make inodes and remove some of them.
+    Churn(Churn),
+    /// Read a file larger than the cgroup's limit, over and over.
+    MemcgStall(Stall),
+}
+
+/// Arguments all workloads share.
+#[derive(Debug, Args)]
+pub struct Common {
+    /// The command name to be seen under; 15 bytes at most.
+    #[arg(long)]
+    name: Option<String>,
+    /// Carry on when asked to end by SIGTERM.
+    #[arg(long)]
+    ignore_term: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct Ramp {
+    #[command(flatten)]
+    common: Common,
+    /// MiB a second, or "max".
+    #[arg(long)]
+    rate: Rate,
+    /// Stop growing at so many MiB.
+    #[arg(long)]
+    to: u64,
+    /// Grow as fast as possible until MemAvailable is below so many MiB, then at the rate.
+    #[arg(long)]
+    fast_until: Option<u64>,
+    /// Stop growing when MemAvailable is below so many MiB.
+    #[arg(long)]
+    stop_at: Option<u64>,
+    /// Stop growing when this process is gone.
+    #[arg(long)]
+    stop_when_gone: Option<i32>,
+    /// Do not start before this file exists.
+    #[arg(long)]
+    gate: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct Hold {
+    #[command(flatten)]
+    common: Common,
+    #[arg(long)]
+    mib: u64,
+    /// Fork so many children that only sleep.
+    #[arg(long, default_value_t = 0)]
+    children: u32,
+}
+
+#[derive(Debug, Args)]
+pub struct Swarm {
+    #[command(flatten)]
+    common: Common,
+    #[arg(long)]
+    count: u32,
+    /// What each process touches in the end.
+    #[arg(long)]
+    kib_each: u64,
+    /// Over so many milliseconds.
+    #[arg(long, default_value_t = 4000)]
+    over_ms: u64,
+    /// Do not start before this file exists.
+    #[arg(long)]
+    gate: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct Cache {
+    #[command(flatten)]
+    common: Common,
+    #[arg(long)]
+    file: PathBuf,
+    #[arg(long)]
+    mib: u64,
+    /// Create this file once everything has been touched twice.
+    #[arg(long)]
+    ready: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub struct Churn {
+    #[command(flatten)]
+    common: Common,
+    /// Where; exists already.
+    #[arg(long)]
+    dir: PathBuf,
+    #[arg(long)]
+    files: u32,
+    #[arg(long, default_value_t = 0)]
+    dirs: u32,
+    #[arg(long, default_value_t = 0)]
+    symlinks: u32,
+    /// Remove so many of the files.
+    #[arg(long, default_value_t = 0)]
+    remove: u32,
+}
+
+#[derive(Debug, Args)]
+pub struct Stall {
+    #[command(flatten)]
+    common: Common,
+    #[arg(long)]
+    file: PathBuf,
+    #[arg(long)]
+    mib: u64,
+}
+
+/// How fast a ramp grows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rate {
+    /// MiB a second.
+    MibPerSecond(u64),
+    /// As fast as the guest can.
+    Max,
+}
+
+impl FromStr for Rate {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "max" => Ok(Self::Max),
+            _ => match text.parse() {
+                Ok(rate) if rate > 0 => Ok(Self::MibPerSecond(rate)),
+                _ => Err(format!("{text:?}: write MiB a second or \"max\"")),
+            },
+        }
+    }
+}
+
+impl Work {
+    /// Does the work; most never return.
+    pub fn run(self) -> ExitCode {
+        let common = match &self {
+            Self::Ramp(Ramp { common, .. })
+            | Self::Hold(Hold { common, .. })
+            | Self::Swarm(Swarm { common, .. })
+            | Self::Cache(Cache { common, .. })
+            | Self::Churn(Churn { common, .. })
+            | Self::MemcgStall(Stall { common, .. }) => common,
+        };
+        prepare(common);
+        let outcome = match self {
+            Self::Ramp(ramp) => memory::ramp(&ramp),
+            Self::Hold(hold) => memory::hold(&hold),
+            Self::Swarm(swarm) => memory::swarm(&swarm),
+            Self::Cache(cache) => cache::cache(&cache),
+            Self::Churn(churn) => files::churn(&churn),
+            Self::MemcgStall(stall) => stall::stall(&stall),
+        };
+        match outcome {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(_) => ExitCode::FAILURE,
+        }
+    }
+}
+
+fn prepare(common: &Common) {
+    if let Some(name) = common.name.as_deref().and_then(|name| CString::new(name).ok()) {
+        // SAFETY: the name is NUL-terminated and lives across the call; the kernel copies 16 bytes at most.
+        unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
+    }
+    if common.ignore_term {
+        // SAFETY: SIG_IGN is a valid disposition for SIGTERM.
+        unsafe { libc::signal(libc::SIGTERM, libc::SIG_IGN) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates() {
+        assert_eq!("max".parse(), Ok(Rate::Max));
+        assert_eq!("40".parse(), Ok(Rate::MibPerSecond(40)));
+        assert!("0".parse::<Rate>().is_err());
+        assert!("fast".parse::<Rate>().is_err());
+    }
+}

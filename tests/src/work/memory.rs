@@ -1,0 +1,155 @@
+//! Anonymous memory.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+
+use super::{Hold, Ramp, Rate, Swarm};
+use crate::sampler::parse_available;
+use crate::units::MIB;
+
+const PAGE: usize = 4096;
+/// One step of a ramp: fine enough to be smooth at a millisecond, coarse enough to cost little.
+const STEP: usize = 256 * 1024;
+
+/// Anonymous memory that costs nothing until touched.
+struct Memory {
+    start: *mut u8,
+    length: usize,
+}
+
+impl Memory {
+    fn reserve(bytes: u64) -> Result<Self> {
+        let length = usize::try_from(bytes).context("size")?;
+        // SAFETY: a new private mapping aliases nothing; it is never unmapped.
+        let start = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                length,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+                -1,
+                0,
+            )
+        };
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error()).context("mmap");
+        }
+        Ok(Self { start: start.cast(), length })
+    }
+
+    /// A ramp is smooth only in small pages; a block of 2 MiB at once is a step.
+    fn small_pages(&self) {
+        // SAFETY: the range is this mapping. Without huge pages in the kernel it fails, and that is as good.
+        unsafe { libc::madvise(self.start.cast(), self.length, libc::MADV_NOHUGEPAGE) };
+    }
+
+    fn touch(&self, from: usize, to: usize) {
+        let to = to.min(self.length);
+        let mut at = from;
+        while at < to {
+            // SAFETY: at is below length, inside the mapping. Volatile: the write is the purpose.
+            unsafe { self.start.add(at).write_volatile(1) };
+            at += PAGE;
+        }
+    }
+}
+
+fn available(meminfo: &File) -> u64 {
+    let mut buffer = [0_u8; 512];
+    let length = meminfo.read_at(&mut buffer, 0).unwrap_or(0);
+    buffer.get(..length).and_then(parse_available).unwrap_or(u64::MAX)
+}
+
+fn sleep_for_ever() -> ! {
+    loop {
+        sleep(Duration::from_secs(3600));
+    }
+}
+
+fn wait_for(gate: Option<&Path>) {
+    while gate.is_some_and(|gate| !gate.exists()) {
+        sleep(Duration::from_millis(2));
+    }
+}
+
+fn gone(pid: i32) -> bool {
+    // SAFETY: signal 0 only asks whether the process exists.
+    unsafe { libc::kill(pid, 0) != 0 }
+}
+
+pub fn ramp(ramp: &Ramp) -> Result<()> {
+    let memory = Memory::reserve(ramp.to * MIB)?;
+    if ramp.rate != Rate::Max {
+        memory.small_pages();
+    }
+    let meminfo = File::open("/proc/meminfo").context("open /proc/meminfo")?;
+    wait_for(ramp.gate.as_deref());
+    let mut touched = 0;
+    let mut paced_since: Option<(Instant, usize)> = None;
+    while touched < memory.length {
+        let now_available = available(&meminfo);
+        if ramp.stop_at.is_some_and(|floor| now_available < floor * MIB)
+            || ramp.stop_when_gone.is_some_and(gone)
+        {
+            break;
+        }
+        let fast = paced_since.is_none()
+            && ramp.fast_until.is_some_and(|limit| now_available >= limit * MIB);
+        if let (Rate::MibPerSecond(rate), false) = (ramp.rate, fast) {
+            let (since, base) = *paced_since.get_or_insert((Instant::now(), touched));
+            // Due times follow from the start, so that sleeping too long is made up for.
+            let done = u64::try_from(touched - base).unwrap_or(u64::MAX);
+            let due = Duration::from_nanos(done.saturating_mul(1_000_000_000) / (rate * MIB));
+            let elapsed = since.elapsed();
+            if due > elapsed {
+                sleep(due - elapsed);
+            }
+        }
+        memory.touch(touched, touched + STEP);
+        touched += STEP;
+    }
+    sleep_for_ever()
+}
+
+pub fn hold(hold: &Hold) -> Result<()> {
+    for _ in 0..hold.children {
+        // SAFETY: this process has one thread, so the child may do anything.
+        if unsafe { libc::fork() } == 0 {
+            sleep_for_ever();
+        }
+    }
+    let memory = Memory::reserve(hold.mib * MIB)?;
+    memory.touch(0, memory.length);
+    sleep_for_ever()
+}
+
+pub fn swarm(swarm: &Swarm) -> Result<()> {
+    let steps = swarm.kib_each.div_ceil(64).max(1);
+    let pause = Duration::from_millis(swarm.over_ms) / u32::try_from(steps).context("steps")?;
+    for _ in 0..swarm.count {
+        // SAFETY: this process has one thread, so the child may do anything.
+        if unsafe { libc::fork() } == 0 {
+            return member(swarm, pause);
+        }
+    }
+    sleep_for_ever()
+}
+
+fn member(swarm: &Swarm, pause: Duration) -> Result<()> {
+    let memory = Memory::reserve(swarm.kib_each * 1024)?;
+    memory.small_pages();
+    wait_for(swarm.gate.as_deref());
+    let mut touched = 0;
+    while touched < memory.length {
+        memory.touch(touched, touched + 64 * 1024);
+        touched += 64 * 1024;
+        sleep(pause);
+    }
+    sleep_for_ever()
+}
