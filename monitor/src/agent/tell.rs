@@ -1,10 +1,16 @@
 //! What the loop says as it happens: one log record and one count for each thing worth knowing.
 
+use std::sync::Arc;
+use std::time::Duration;
+
+use monitor_ebpf::ReclaimKind;
+
 use crate::actions::{Ended, Outcome};
+use crate::config::CgroupId;
 use crate::eviction::MetThreshold;
 use crate::eviction::rank::Ranked;
 use crate::eviction::thresholds::NodeCondition;
-use crate::kernel::Event;
+use crate::kernel::{Event, OomKill, Stall};
 use crate::node::Monotonic;
 
 use super::act::Steps;
@@ -12,6 +18,8 @@ use super::{Agent, EVENTS_PER_WAKEUP, Look};
 
 /// How many of the ranking go into a log record.
 const RANKING_SHOWN: usize = 5;
+/// Stands for the workload of a cgroup that is in none, or was gone before it was seen.
+const UNKNOWN: &str = "(none)";
 
 impl Agent {
     /// Decodes what the kernel streamed, at most a bounded number, and tells of each.
@@ -26,68 +34,64 @@ impl Agent {
 
     fn tell_event(&mut self, event: &Event) {
         match event {
-            Event::OomKill(kill) => {
-                let victim = kill.victim_cgroup.map_or_else(|| "(unknown)".into(), |id| self.owner_now(id));
-                let trigger = self.owner_now(kill.trigger_cgroup);
-                tracing::warn!(
-                    event = "oom_kill",
-                    victim_pid = kill.victim_pid.0,
-                    victim_comm = kill.victim_comm.as_deref(),
-                    victim_workload = &*victim,
-                    victim_cgroup_id = kill.victim_cgroup.map(|id| id.0),
-                    anon_rss_bytes = kill.anon_rss.map(|bytes| bytes.0),
-                    oom_score_adj = kill.oom_score_adj,
-                    trigger_pid = kill.trigger_pid.0,
-                    trigger_comm = kill.trigger_comm,
-                    trigger_workload = &*trigger,
-                    trigger_cgroup_id = kill.trigger_cgroup.0,
-                    at_mono_ns = kill.at.0,
-                    "the kernel's OOM killer chose a process of {victim}; the allocation was of {trigger}"
-                );
+            Event::OomKill(kill) => self.tell_oom_kill(kill),
+            Event::Stall(stall) => self.tell_stall(stall),
+            Event::OomMark { at_ns, victim_pid, trigger_pid, .. } => {
+                tracing::debug!(event = "oom_mark", victim_pid = victim_pid.0, trigger_pid = trigger_pid.0, at_mono_ns = at_ns, "marked by the OOM killer");
             }
-            Event::OomMark(mark) => {
-                tracing::debug!(event = "oom_mark", victim_pid = mark.victim.0, trigger_pid = mark.trigger_pid.0, at_mono_ns = mark.at.0, "marked by the OOM killer");
+            Event::KswapdWake { at_ns, node, order } => {
+                tracing::debug!(event = "kswapd_wake", node, order, at_mono_ns = at_ns, "kswapd was woken");
             }
-            Event::Stall(stall) => {
-                let Some(suppressed) = self.limits.stalls.allow(stall.at) else { return };
-                let workload = self.owner_known(stall.cgroup);
-                tracing::info!(
-                    event = "stall",
-                    workload = &*workload,
-                    kind = stall.kind.as_str(),
-                    pid = stall.pid.0,
-                    comm = stall.comm,
-                    duration_ms = stall.duration.as_secs_f64() * 1e3,
-                    reclaimed_pages = stall.reclaimed_pages,
-                    at_mono_ns = stall.at.0,
-                    suppressed,
-                    "stalled in reclaim"
-                );
+            Event::DirectReclaim { at_ns, pid, .. } => {
+                tracing::debug!(event = "direct_reclaim", pid = pid.0, at_mono_ns = at_ns, "a task entered direct reclaim");
             }
-            Event::KswapdWake(wake) => {
-                tracing::debug!(event = "kswapd_wake", node = wake.node, order = wake.order, at_mono_ns = wake.at.0, "kswapd was woken");
-            }
-            Event::DirectReclaim(begin) => {
-                tracing::debug!(event = "direct_reclaim", pid = begin.pid.0, at_mono_ns = begin.at.0, "a task entered direct reclaim");
-            }
-            Event::OomScoreAdj(change) => {
-                let Some(suppressed) = self.limits.events.allow(change.at) else { return };
-                tracing::debug!(
-                    event = "oom_score_adj_update",
-                    pid = change.pid.0,
-                    comm = change.comm,
-                    oom_score_adj = change.oom_score_adj,
-                    writer_pid = change.writer_pid.0,
-                    at_mono_ns = change.at.0,
-                    suppressed,
-                    "somebody set oom_score_adj"
-                );
+            Event::OomScoreAdj { at_ns, pid, comm, adj, writer_pid } => {
+                tracing::debug!(event = "oom_score_adj_update", pid = pid.0, %comm, oom_score_adj = adj, writer_pid = writer_pid.0, at_mono_ns = at_ns, "somebody set oom_score_adj");
             }
         }
     }
 
+    fn tell_oom_kill(&mut self, kill: &OomKill) {
+        let victim = kill.victim_cgroup.map_or_else(|| UNKNOWN.into(), |id| self.owner_now(id));
+        let trigger = self.owner_now(kill.trigger_cgroup);
+        let victim_comm = kill.victim_comm.as_ref().map(ToString::to_string);
+        tracing::warn!(
+            event = "oom_kill",
+            victim_pid = kill.victim_pid.0,
+            victim_comm,
+            victim_workload = &*victim,
+            victim_cgroup_id = kill.victim_cgroup.map(|id| id.0),
+            anon_rss_bytes = kill.anon_rss.map(|bytes| bytes.0),
+            oom_score_adj = kill.oom_score_adj,
+            trigger_pid = kill.trigger_pid.0,
+            trigger_comm = %kill.trigger_comm,
+            trigger_workload = &*trigger,
+            trigger_cgroup_id = kill.trigger_cgroup.0,
+            marked_mono_ns = kill.marked_at_ns,
+            at_mono_ns = kill.at_ns,
+            "the kernel's OOM killer ended a process of {victim}; the allocation was of {trigger}"
+        );
+    }
+
+    fn tell_stall(&mut self, stall: &Stall) {
+        let Some(suppressed) = self.limits.stalls.allow(Monotonic(stall.at_ns)) else { return };
+        let workload = self.owner_known(stall.cgroup);
+        tracing::info!(
+            event = "stall",
+            workload = &*workload,
+            kind = reclaim_kind(stall.kind),
+            pid = stall.pid.0,
+            comm = %stall.comm,
+            duration_ms = Duration::from_nanos(stall.duration_ns).as_secs_f64() * 1e3,
+            reclaimed_pages = stall.reclaimed_pages,
+            at_mono_ns = stall.at_ns,
+            suppressed,
+            "stalled in reclaim"
+        );
+    }
+
     /// The workload that a cgroup belongs to; looks at the tree again when it is not known, for it may be younger than the list.
-    fn owner_now(&mut self, id: crate::config::CgroupId) -> std::sync::Arc<str> {
+    fn owner_now(&mut self, id: CgroupId) -> Arc<str> {
         if let Some(owner) = self.tree.owner(id) {
             return owner;
         }
@@ -95,8 +99,8 @@ impl Agent {
         self.owner_known(id)
     }
 
-    pub(super) fn owner_known(&self, id: crate::config::CgroupId) -> std::sync::Arc<str> {
-        self.tree.owner(id).unwrap_or_else(|| "(none)".into())
+    pub(super) fn owner_known(&self, id: CgroupId) -> Arc<str> {
+        self.tree.owner(id).unwrap_or_else(|| UNKNOWN.into())
     }
 
     /// Tells what changed since the look before: thresholds met and recovered, conditions.
@@ -212,6 +216,13 @@ pub(super) fn ranking_text(ranking: &[Ranked]) -> String {
 
 fn kind(met: &MetThreshold) -> &'static str {
     if met.is_hard() { "hard" } else { "soft" }
+}
+
+pub(super) fn reclaim_kind(kind: ReclaimKind) -> &'static str {
+    match kind {
+        ReclaimKind::Direct => "direct",
+        ReclaimKind::Memcg => "memcg",
+    }
 }
 
 fn tell_condition(condition: NodeCondition, status: bool) {

@@ -1,0 +1,210 @@
+//! Workloads and kills on this machine's real cgroups: small ones of the test's own, nothing else is touched.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use node_pressure_monitor::actions::release::Releaser;
+use node_pressure_monitor::actions::{Evictor, Outcome, Target};
+use node_pressure_monitor::config::{EvictionLimits, Mode, NamePattern, Signal, built_in_patterns};
+use node_pressure_monitor::node::{Hierarchy, Monotonic};
+use node_pressure_monitor::workloads::{Kind, Protection, QosClass, WorkloadTree};
+
+const PROC: &str = "/proc";
+
+/// Cgroups of one test, removed with everything in them at its end.
+struct Cgroups {
+    hierarchy: Hierarchy,
+    root: String,
+    children: Vec<Child>,
+}
+
+impl Cgroups {
+    /// `None`, said aloud, where cgroups cannot be made.
+    fn make(test: &str) -> Option<Self> {
+        let hierarchy = match Hierarchy::detect(Path::new("/sys/fs/cgroup")) {
+            Ok(hierarchy) => hierarchy,
+            Err(error) => {
+                println!("SKIPPED {test}: {error}");
+                return None;
+            }
+        };
+        let root = format!("npm-test-{test}-{}", std::process::id());
+        let cgroups = Self { hierarchy, root, children: Vec::new() };
+        if let Err(error) = fs::create_dir(cgroups.hierarchy.memory.join(&cgroups.root)) {
+            println!("SKIPPED {test}: cannot make a cgroup: {error}");
+            return None;
+        }
+        let _v1_has_none = fs::write(cgroups.hierarchy.memory.join(&cgroups.root).join("cgroup.subtree_control"), "+memory");
+        Some(cgroups)
+    }
+
+    fn hierarchies(&self) -> impl Iterator<Item = &PathBuf> {
+        [Some(&self.hierarchy.memory), self.hierarchy.freezer.as_ref()].into_iter().flatten()
+    }
+
+    /// A workload called `name` holding `processes` sleepers, in every hierarchy as a container runtime would do it.
+    fn workload(&mut self, name: &str, processes: usize) -> String {
+        let path = format!("{}/{name}", self.root);
+        for hierarchy in self.hierarchies() {
+            fs::create_dir_all(hierarchy.join(&path)).unwrap();
+        }
+        for _ in 0..processes {
+            let child = Command::new("sleep").arg("600").stdin(Stdio::null()).spawn().unwrap();
+            for hierarchy in self.hierarchies() {
+                fs::write(hierarchy.join(&path).join("cgroup.procs"), child.id().to_string()).unwrap();
+            }
+            self.children.push(child);
+        }
+        path
+    }
+
+    fn tree(&self, protected: Vec<NamePattern>) -> WorkloadTree {
+        let mut tree = WorkloadTree::new(self.hierarchy.clone(), PROC.into(), protected);
+        tree.scan().unwrap();
+        tree
+    }
+
+    /// How many of the children have ended.
+    fn ended(&mut self) -> usize {
+        self.children.iter_mut().filter_map(|child| child.try_wait().unwrap()).count()
+    }
+}
+
+impl Drop for Cgroups {
+    fn drop(&mut self) {
+        for child in &mut self.children {
+            let _already_gone = child.kill();
+            let _already_gone = child.wait();
+        }
+        for hierarchy in self.hierarchies() {
+            let root = hierarchy.join(&self.root);
+            for entry in fs::read_dir(&root).into_iter().flatten().flatten() {
+                let _not_a_directory = fs::remove_dir(entry.path());
+            }
+            let _gone = fs::remove_dir(root);
+        }
+    }
+}
+
+fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !condition() {
+        assert!(Instant::now() < deadline, "{what} did not happen within 10 s");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn workloads_are_found_with_class_and_protection() {
+    let Some(mut cgroups) = Cgroups::make("scan") else { return };
+    let uid = "11112222-3333-4444-5555-666677778888";
+    let pod = cgroups.workload(&format!("kubepods-besteffort-pod{}.slice", uid.replace('-', "_")), 1);
+    let service = cgroups.workload("web.service", 2);
+    let named = cgroups.workload("precious.service", 1);
+    let empty = cgroups.workload("empty.service", 0);
+    let protected = vec![NamePattern::new("precious.service").unwrap()];
+    let mut tree = cgroups.tree(protected);
+    let find = |name: &str| tree.workloads().find(|workload| workload.name == name).cloned();
+
+    let found = find(&pod).expect("the pod");
+    assert!(matches!(&found.kind, Kind::Pod(found) if found.0 == uid), "{found:?}");
+    assert_eq!(found.qos, QosClass::BestEffort);
+    assert_eq!(find(&service).expect("the service").protection, None);
+    assert_eq!(find(&named).expect("the named one").protection, Some(Protection::Named));
+    assert_eq!(find(&empty), None, "no processes, no workload");
+    let own: Vec<_> = tree.workloads().filter(|workload| workload.protection == Some(Protection::Agent)).cloned().collect();
+    assert!(own.len() <= 1, "{own:?}");
+
+    let usages = tree.usages();
+    let usage = usages.iter().find(|usage| usage.workload.name == service).expect("its usage");
+    assert!(usage.working_set.0 > 0 && usage.working_set.0 < 1 << 30, "{usage:?}");
+}
+
+#[test]
+fn a_kill_ends_every_process_of_the_workload_and_no_other() {
+    let Some(mut cgroups) = Cgroups::make("kill") else { return };
+    let bystander = cgroups.workload("bystander.service", 1);
+    let victim = cgroups.workload("victim.service", 20);
+    let tree = cgroups.tree(built_in_patterns());
+    let tracked = tree.tracked().iter().find(|tracked| tracked.workload().name == victim).expect("the victim");
+    let target = Target::new(tracked, tree.hierarchy(), Path::new(PROC)).unwrap();
+    assert!(!target.is_gone());
+    let limits = EvictionLimits { cool_down: Duration::ZERO, max_per_minute: 1, kill_timeout: Duration::from_secs(5) };
+    let mut evictor = Evictor::new(Releaser::start().unwrap());
+    let killed = evictor.start(target, Signal::MemoryAvailable, Duration::ZERO, Monotonic::now()).unwrap();
+    assert_eq!(killed, 20);
+    wait_until("the end of the victim", || cgroups.ended() == 20);
+    let mut outcomes = Vec::new();
+    wait_until("the report of it", || {
+        outcomes.extend(evictor.poll(&limits, Monotonic::now()).into_iter().map(|ended| ended.outcome));
+        !outcomes.is_empty()
+    });
+    assert_eq!(outcomes, [Outcome::Gone]);
+    assert!(evictor.may_start(true, &limits, Monotonic::now()).is_err(), "the budget of one is spent");
+    let rest = cgroups.tree(Vec::new());
+    assert!(rest.workloads().any(|workload| workload.name == bystander), "the bystander lives");
+    assert!(rest.workloads().all(|workload| workload.name != victim), "the victim is gone");
+}
+
+#[test]
+fn a_soft_eviction_asks_first() {
+    let Some(mut cgroups) = Cgroups::make("soft") else { return };
+    let victim = cgroups.workload("polite.service", 2);
+    let tree = cgroups.tree(Vec::new());
+    let tracked = tree.tracked().iter().find(|tracked| tracked.workload().name == victim).expect("the victim");
+    let target = Target::new(tracked, tree.hierarchy(), Path::new(PROC)).unwrap();
+    let mut evictor = Evictor::new(Releaser::start().unwrap());
+    let grace = Duration::from_secs(60);
+    evictor.start(target, Signal::MemoryAvailable, grace, Monotonic::now()).unwrap();
+    let limits = EvictionLimits::default();
+    assert!(evictor.may_start(true, &limits, Monotonic::now()).is_ok(), "a hard threshold does not wait behind it");
+    assert!(evictor.may_start(false, &limits, Monotonic::now()).is_err(), "a soft one does");
+    wait_until("the end of the victim", || cgroups.ended() == 2);
+}
+
+#[test]
+fn a_cgroup_made_again_at_the_same_path_is_another_workload() {
+    let Some(mut cgroups) = Cgroups::make("identity") else { return };
+    let name = cgroups.workload("again.service", 1);
+    let tree = cgroups.tree(Vec::new());
+    let tracked = tree.tracked().iter().find(|tracked| tracked.workload().name == name).expect("the first");
+    let target = Target::new(tracked, tree.hierarchy(), Path::new(PROC)).unwrap();
+    let mut first = cgroups.children.remove(0);
+    first.kill().unwrap();
+    first.wait().unwrap();
+    wait_until("the removal", || {
+        let paths: Vec<PathBuf> = cgroups.hierarchies().map(|hierarchy| hierarchy.join(&name)).collect();
+        paths.iter().filter(|path| path.exists()).all(|path| fs::remove_dir(path).is_ok())
+    });
+    cgroups.workload("again.service", 1);
+    let _gone = target.kill();
+    std::thread::sleep(Duration::from_millis(50));
+    assert_eq!(cgroups.ended(), 0, "the process of the new cgroup was not meant");
+}
+
+#[test]
+fn oom_score_adj_is_reported_and_only_set_when_enforcing() {
+    use node_pressure_monitor::actions::oom_score::audit;
+    use node_pressure_monitor::config::Bytes;
+    let Some(mut cgroups) = Cgroups::make("adj") else { return };
+    let name = cgroups.workload("drifted.service", 3);
+    let tree = cgroups.tree(Vec::new());
+    let value = |child: &Child| fs::read_to_string(format!("/proc/{}/oom_score_adj", child.id())).unwrap().trim().to_owned();
+    let before: Vec<String> = cgroups.children.iter().map(value).collect();
+    // Only this workload: the others of this machine are not the test's to change.
+    let mut others: Vec<NamePattern> = Vec::new();
+    for workload in tree.workloads().filter(|workload| workload.name != name) {
+        others.push(NamePattern::new(&workload.name).unwrap());
+    }
+    let tree = cgroups.tree(others);
+    let seen = audit(&tree, Path::new(PROC), Bytes(1 << 30), Mode::Observe);
+    let drift = seen.workloads.iter().find(|drift| drift.workload == name).expect("the drift");
+    assert_eq!((drift.processes, drift.expected), (3, 1000));
+    assert_eq!(cgroups.children.iter().map(value).collect::<Vec<_>>(), before, "observe touches nothing");
+    let set = audit(&tree, Path::new(PROC), Bytes(1 << 30), Mode::Enforce);
+    assert_eq!((set.repaired, set.drifted, set.refused), (3, 0, None));
+    assert!(cgroups.children.iter().map(value).all(|value| value == "1000"));
+    assert!(audit(&tree, Path::new(PROC), Bytes(1 << 30), Mode::Enforce).workloads.is_empty());
+}
