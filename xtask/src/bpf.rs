@@ -1,0 +1,400 @@
+//! Finds a compiler for the kernel side and builds it.
+//!
+//! Std only: `monitor/build.rs` includes this file too, and must not wait for dependencies.
+
+use std::{
+    env,
+    ffi::OsString,
+    fmt, fs,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+/// The only target: aya loads little-endian objects on the little-endian machines that the agent runs on.
+const TARGET: &str = "bpfel-unknown-none";
+
+/// Debian's compiler; rustup's never lives there.
+const DEBIAN_RUSTC: &str = "/usr/bin/rustc";
+
+/// A complete set of tools for the BPF target.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Toolchain {
+    compiler: Compiler,
+    linker: PathBuf,
+    llvm_major: Option<u32>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Compiler {
+    /// `rustup run nightly`, which compiles `core` itself from rust-src.
+    RustupNightly,
+    /// A rustc with a precompiled `core` for the target (Debian: libstd-rust-web-dev-bpf).
+    Precompiled { rustc: PathBuf },
+}
+
+impl fmt::Display for Toolchain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.compiler {
+            Compiler::RustupNightly => write!(f, "rustup's nightly with rust-src")?,
+            Compiler::Precompiled { rustc } => {
+                write!(f, "{} with its core for {TARGET}", rustc.display())?
+            }
+        }
+        if let Some(major) = self.llvm_major {
+            write!(f, " (LLVM {major})")?;
+        }
+        write!(f, ", {}", self.linker.display())
+    }
+}
+
+/// One missing piece, and how it is had.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MissingPiece {
+    /// Which of the two ways it belongs to, or both.
+    pub way: &'static str,
+    pub what: String,
+    pub fix: String,
+}
+
+/// No way to compile the kernel side is complete; all that is missing, for each.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Missing {
+    pub pieces: Vec<MissingPiece>,
+}
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, MissingPiece { way, what, fix }) in self.pieces.iter().enumerate() {
+            if index > 0 {
+                writeln!(f)?;
+            }
+            write!(f, "{way}: {what}; {fix}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Looks for a complete toolchain: rustup's nightly first, for it is what most people have, then Debian's packages.
+pub fn find() -> Result<Toolchain, Missing> {
+    let mut missing = Missing::default();
+    let linker = find_linker();
+    for candidate in [rustup_nightly(), debian()] {
+        match candidate {
+            Ok((compiler, llvm_major)) => match &linker {
+                Some(linker) => match same_llvm(llvm_major, linker_llvm_major(linker)) {
+                    Ok(()) => {
+                        return Ok(Toolchain {
+                            compiler,
+                            linker: linker.clone(),
+                            llvm_major,
+                        });
+                    }
+                    Err(piece) => missing.pieces.push(piece),
+                },
+                None => missing.pieces.push(no_linker(llvm_major)),
+            },
+            Err(piece) => missing.pieces.push(piece),
+        }
+    }
+    Err(missing)
+}
+
+/// Builds the object and returns its path. `target_dir` is cargo's for this build alone: the outer cargo holds its own locked.
+pub fn build(
+    toolchain: &Toolchain,
+    workspace_root: &Path,
+    target_dir: &Path,
+) -> Result<PathBuf, String> {
+    let mut command = match &toolchain.compiler {
+        Compiler::RustupNightly => {
+            let mut command = Command::new("rustup");
+            command.args(["run", "nightly", "cargo"]);
+            command
+        }
+        Compiler::Precompiled { .. } => {
+            Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+        }
+    };
+    command.args([
+        "build",
+        "--release",
+        "--package",
+        "monitor-ebpf",
+        "--bin",
+        "monitor-ebpf",
+    ]);
+    command
+        .args(["--features", "programs", "--target", TARGET, "--target-dir"])
+        .arg(target_dir);
+    scrub(&mut command);
+    match &toolchain.compiler {
+        Compiler::RustupNightly => {
+            command.args(["-Z", "build-std=core"]);
+        }
+        Compiler::Precompiled { rustc } => {
+            // aya-ebpf uses inline assembly for BPF, which no stable compiler accepts.
+            command.env("RUSTC", rustc).env("RUSTC_BOOTSTRAP", "1");
+        }
+    }
+    let linker = format!("-Clinker={}", toolchain.linker.display());
+    command
+        .current_dir(workspace_root)
+        .env(
+            "CARGO_ENCODED_RUSTFLAGS",
+            [linker.as_str(), "-Clink-arg=--btf", "-Cdebuginfo=2"].join("\x1f"),
+        )
+        .env("CARGO_PROFILE_RELEASE_LTO", "true")
+        .env("CARGO_PROFILE_RELEASE_PANIC", "abort")
+        .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "1")
+        .stdin(Stdio::null());
+
+    let output = command
+        .output()
+        .map_err(|error| format!("cannot run {command:?}: {error}"))?;
+    if !output.status.success() {
+        let log = String::from_utf8_lossy(&output.stderr);
+        return Err(format!(
+            "the kernel side does not compile ({toolchain}):\n{log}"
+        ));
+    }
+    let object = target_dir.join(TARGET).join("release").join("monitor-ebpf");
+    if object.is_file() {
+        Ok(object)
+    } else {
+        Err(format!("{command:?} made no {}", object.display()))
+    }
+}
+
+/// What the outer cargo (or the user) set for the host's build must not reach this one.
+fn scrub(command: &mut Command) {
+    for (name, _) in env::vars_os() {
+        if is_hosts_own(&name) {
+            command.env_remove(name);
+        }
+    }
+}
+
+fn is_hosts_own(name: &OsString) -> bool {
+    // Where crates come from is the same for both builds; everything else of cargo's is not.
+    const KEEP: [&str; 3] = ["CARGO_HOME", "CARGO_HTTP_", "CARGO_NET_"];
+    const DROP: [&str; 8] = [
+        "CARGO",
+        "RUSTC",
+        "RUSTFLAGS",
+        "RUSTDOC",
+        "RUSTUP_TOOLCHAIN",
+        "CLIPPY",
+        "TARGET",
+        "OUT_DIR",
+    ];
+    let Some(name) = name.to_str() else {
+        return false;
+    };
+    let registry = name.starts_with("CARGO_REGISTR") || name.starts_with("CARGO_SOURCE_");
+    !registry
+        && !KEEP.iter().any(|prefix| name.starts_with(prefix))
+        && DROP.iter().any(|prefix| name.starts_with(prefix))
+}
+
+fn rustup_nightly() -> Result<(Compiler, Option<u32>), MissingPiece> {
+    let piece = |what: &str, fix: &str| MissingPiece {
+        way: "rustup",
+        what: what.into(),
+        fix: fix.into(),
+    };
+    if run("rustup", &["--version"]).is_none() {
+        return Err(piece("rustup is not in PATH", "see https://rustup.rs"));
+    }
+    let version = run("rustup", &["run", "nightly", "rustc", "-vV"]).ok_or_else(|| {
+        piece(
+            "no nightly toolchain",
+            "run: rustup toolchain install nightly --component rust-src",
+        )
+    })?;
+    let sysroot =
+        run("rustup", &["run", "nightly", "rustc", "--print", "sysroot"]).unwrap_or_default();
+    if !Path::new(sysroot.trim())
+        .join("lib/rustlib/src/rust/library/core")
+        .is_dir()
+    {
+        return Err(piece(
+            "nightly has no rust-src",
+            "run: rustup component add rust-src --toolchain nightly",
+        ));
+    }
+    Ok((Compiler::RustupNightly, rustc_llvm_major(&version)))
+}
+
+fn debian() -> Result<(Compiler, Option<u32>), MissingPiece> {
+    let piece = |what: String, fix: &str| MissingPiece {
+        way: "Debian",
+        what,
+        fix: fix.into(),
+    };
+    let version = run(DEBIAN_RUSTC, &["-vV"]).ok_or_else(|| {
+        piece(
+            format!("no {DEBIAN_RUSTC}"),
+            "run: apt-get install rustc-web libstd-rust-web-dev-bpf",
+        )
+    })?;
+    let libraries = run(
+        DEBIAN_RUSTC,
+        &["--print", "target-libdir", "--target", TARGET],
+    )
+    .unwrap_or_default();
+    let has_core = fs::read_dir(libraries.trim()).is_ok_and(|entries| {
+        entries
+            .flatten()
+            .any(|entry| entry.file_name().to_string_lossy().starts_with("libcore-"))
+    });
+    if !has_core {
+        return Err(piece(
+            format!("{DEBIAN_RUSTC} has no core for {TARGET}"),
+            "run: apt-get install libstd-rust-web-dev-bpf",
+        ));
+    }
+    Ok((
+        Compiler::Precompiled {
+            rustc: DEBIAN_RUSTC.into(),
+        },
+        rustc_llvm_major(&version),
+    ))
+}
+
+/// PATH first, then where `cargo install` puts it: root's PATH often lacks that directory.
+fn find_linker() -> Option<PathBuf> {
+    let mut places: Vec<PathBuf> =
+        env::split_paths(&env::var_os("PATH").unwrap_or_default()).collect();
+    places.extend(env::var_os("CARGO_HOME").map(|home| PathBuf::from(home).join("bin")));
+    places.extend(env::var_os("HOME").map(|home| PathBuf::from(home).join(".cargo/bin")));
+    places
+        .into_iter()
+        .map(|place| place.join("bpf-linker"))
+        .find(|path| path.is_file() && path.is_absolute())
+}
+
+fn no_linker(llvm_major: Option<u32>) -> MissingPiece {
+    let fix = match llvm_major {
+        Some(major) => format!(
+            "run: LLVM_PREFIX=/usr/lib/llvm-{major} cargo install bpf-linker --no-default-features --features llvm-{major} \
+             (needs llvm-{major}-dev)"
+        ),
+        None => "run: cargo install bpf-linker".into(),
+    };
+    MissingPiece {
+        way: "both ways",
+        what: "no bpf-linker in PATH or ~/.cargo/bin".into(),
+        fix,
+    }
+}
+
+/// A linker of an older LLVM cannot read the bitcode of a newer rustc. Unknown on either side means: try.
+fn same_llvm(rustc: Option<u32>, linker: Option<u32>) -> Result<(), MissingPiece> {
+    match (rustc, linker) {
+        (Some(rustc), Some(linker)) if rustc != linker => Err(MissingPiece {
+            way: "both ways",
+            what: format!("bpf-linker is built with LLVM {linker}, rustc with LLVM {rustc}"),
+            fix: format!(
+                "run: LLVM_PREFIX=/usr/lib/llvm-{rustc} cargo install --force bpf-linker --no-default-features --features llvm-{rustc}"
+            ),
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// `LLVM version: 22.1.8` in `rustc -vV`.
+fn rustc_llvm_major(version: &str) -> Option<u32> {
+    let line = version
+        .lines()
+        .find_map(|line| line.strip_prefix("LLVM version: "))?;
+    line.split('.').next()?.parse().ok()
+}
+
+/// bpf-linker does not print its LLVM; a dynamically linked one names the library it needs. A static one stays unknown.
+fn linker_llvm_major(linker: &Path) -> Option<u32> {
+    llvm_major_in(&run("ldd", &[linker.to_str()?])?)
+}
+
+fn llvm_major_in(ldd: &str) -> Option<u32> {
+    let name = ldd
+        .split_whitespace()
+        .find(|word| word.starts_with("libLLVM"))?;
+    let digits = name
+        .trim_start_matches("libLLVM")
+        .trim_start_matches(['-', '.'])
+        .trim_start_matches("so.");
+    digits
+        .split(|c: char| !c.is_ascii_digit())
+        .next()?
+        .parse()
+        .ok()
+}
+
+fn run(program: &str, arguments: &[&str]) -> Option<String> {
+    let mut command = Command::new(program);
+    command.args(arguments).stdin(Stdio::null());
+    scrub(&mut command);
+    let output = command.output().ok()?;
+    output
+        .status
+        .success()
+        .then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{is_hosts_own, llvm_major_in, rustc_llvm_major, same_llvm};
+
+    #[test]
+    fn llvm_major_is_read_from_both_tools() {
+        assert_eq!(
+            rustc_llvm_major("rustc 1.96.0\nrelease: 1.96.0\nLLVM version: 22.1.8\n"),
+            Some(22)
+        );
+        assert_eq!(rustc_llvm_major("rustc 1.96.0\n"), None);
+        for (ldd, major) in [
+            (
+                "\tlibLLVM.so.22.1 => /usr/lib/llvm-22/lib/libLLVM.so.22.1 (0x7f)\n",
+                Some(22),
+            ),
+            (
+                "\tlibLLVM-19.so.1 => /lib/libLLVM-19.so.1 (0x7f)\n",
+                Some(19),
+            ),
+            ("\tlibc.so.6 => /lib/libc.so.6 (0x7f)\n", None),
+        ] {
+            assert_eq!(llvm_major_in(ldd), major, "{ldd}");
+        }
+    }
+
+    #[test]
+    fn only_a_known_difference_is_refused() {
+        assert!(same_llvm(Some(22), Some(22)).is_ok());
+        assert!(same_llvm(None, Some(22)).is_ok());
+        assert!(same_llvm(Some(22), None).is_ok());
+        assert!(same_llvm(Some(23), Some(22)).is_err_and(|piece| piece.fix.contains("llvm-23")));
+    }
+
+    #[test]
+    fn outer_builds_settings_are_dropped_and_the_registrys_kept() {
+        for name in [
+            "RUSTFLAGS",
+            "CARGO_BUILD_TARGET",
+            "RUSTC_WRAPPER",
+            "CARGO_ENCODED_RUSTFLAGS",
+            "RUSTUP_TOOLCHAIN",
+        ] {
+            assert!(is_hosts_own(&name.into()), "{name}");
+        }
+        for name in [
+            "CARGO_HOME",
+            "CARGO_HTTP_PROXY",
+            "CARGO_REGISTRIES_X_TOKEN",
+            "PATH",
+            "HOME",
+            "RUSTUP_HOME",
+        ] {
+            assert!(!is_hosts_own(&name.into()), "{name}");
+        }
+    }
+}
