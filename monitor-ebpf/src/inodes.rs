@@ -1,0 +1,84 @@
+//! Inodes made and removed, per cgroup and device, in the context of the task that does it.
+
+use aya_ebpf::{
+    bindings::BPF_NOEXIST,
+    macros::{map, tracepoint},
+    maps::HashMap,
+    programs::TracePointContext,
+};
+use monitor_ebpf::{InodeCounters, InodeKey, Untracked, field::inode};
+
+use crate::{layout::Layout, reclaim::add, stream, task};
+
+#[map]
+static INODES: HashMap<InodeKey, InodeCounters> = HashMap::with_max_entries(4096, 0);
+
+#[derive(Clone, Copy)]
+enum Change {
+    Created,
+    Removed,
+    Evicted,
+}
+
+macro_rules! inode_program {
+    ($($program:ident, $layout:ident, $change:expr;)+) => {
+        $(
+            #[unsafe(no_mangle)]
+            static $layout: Layout = Layout::new();
+
+            #[tracepoint]
+            pub fn $program(ctx: TracePointContext) -> u32 {
+                count(&ctx, &$layout, $change);
+                0
+            }
+        )+
+    };
+}
+
+inode_program! {
+    ext4_allocate_inode, EXT4_ALLOCATE_INODE, Change::Created;
+    ext4_free_inode, EXT4_FREE_INODE, Change::Removed;
+    ext4_evict_inode, EXT4_EVICT_INODE, Change::Evicted;
+    xfs_create, XFS_CREATE, Change::Created;
+    xfs_symlink, XFS_SYMLINK, Change::Created;
+    xfs_iunlink, XFS_IUNLINK, Change::Removed;
+    xfs_inode_set_need_inactive, XFS_INODE_SET_NEED_INACTIVE, Change::Removed;
+    xfs_destroy_inode, XFS_DESTROY_INODE, Change::Evicted;
+}
+
+#[inline(always)]
+fn count(ctx: &TracePointContext, layout: &'static Layout, change: Change) {
+    let Some(device) = layout.read(ctx, inode::DEV) else {
+        return;
+    };
+    let key = InodeKey {
+        cgroup: task::memory_cgroup(),
+        device,
+        reserved: 0,
+    };
+    let counters = INODES.get_ptr_mut(key).or_else(|| {
+        // Another CPU may have been first: then this insertion fails and the lookup finds its element.
+        let _inserted = INODES.insert(
+            key,
+            InodeCounters {
+                created: 0,
+                removed: 0,
+                evicted: 0,
+            },
+            u64::from(BPF_NOEXIST),
+        );
+        INODES.get_ptr_mut(key)
+    });
+    let Some(counters) = counters else {
+        stream::untracked(Untracked::Inode);
+        return;
+    };
+    // SAFETY: the lookup gave a valid element, shared with other CPUs: atomics only.
+    unsafe {
+        match change {
+            Change::Created => add(&raw mut (*counters).created, 1),
+            Change::Removed => add(&raw mut (*counters).removed, 1),
+            Change::Evicted => add(&raw mut (*counters).evicted, 1),
+        }
+    }
+}

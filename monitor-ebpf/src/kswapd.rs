@@ -1,0 +1,73 @@
+//! kswapd, per NUMA node: it reclaims for everybody, so it is in no cgroup's account.
+
+use aya_ebpf::{
+    macros::{map, tracepoint},
+    maps::HashMap,
+    programs::TracePointContext,
+};
+use monitor_ebpf::{EventKind, KswapdCounters, KswapdWake, field::kswapd};
+
+use crate::{
+    layout::Layout,
+    stream::{self, Wake},
+};
+
+/// One kswapd thread a node, so each element has one writer.
+#[map]
+static KSWAPD: HashMap<i32, KswapdCounters> = HashMap::with_max_entries(256, 0);
+
+#[unsafe(no_mangle)]
+static KSWAPD_WAKE: Layout = Layout::new();
+#[unsafe(no_mangle)]
+static KSWAPD_SLEEP: Layout = Layout::new();
+
+#[tracepoint]
+pub fn mm_vmscan_kswapd_wake(ctx: TracePointContext) -> u32 {
+    let node = KSWAPD_WAKE.read(&ctx, kswapd::NID).unwrap_or(0);
+    let now_ns = stream::now_ns();
+    if let Some(counters) = KSWAPD.get_ptr_mut(node) {
+        // SAFETY: the lookup gave a valid element, and only this thread writes it.
+        let counters = unsafe { &mut *counters };
+        counters.wakes += 1;
+        // kswapd may wake again without having slept: one spell of activity.
+        if counters.woke_at_ns == 0 {
+            counters.woke_at_ns = now_ns;
+        }
+    } else {
+        let _inserted = KSWAPD.insert(
+            node,
+            KswapdCounters {
+                wakes: 1,
+                active_ns: 0,
+                woke_at_ns: now_ns,
+            },
+            0,
+        );
+    }
+    if stream::doorbell(EventKind::KswapdWake, now_ns) {
+        stream::send(
+            EventKind::KswapdWake,
+            Wake::Now,
+            &KswapdWake {
+                header: stream::header(now_ns, EventKind::KswapdWake, 0),
+                node,
+                order: KSWAPD_WAKE.read(&ctx, kswapd::ORDER).unwrap_or(0),
+            },
+        );
+    }
+    0
+}
+
+#[tracepoint]
+pub fn mm_vmscan_kswapd_sleep(ctx: TracePointContext) -> u32 {
+    let node: i32 = KSWAPD_SLEEP.read(&ctx, kswapd::NID).unwrap_or(0);
+    if let Some(counters) = KSWAPD.get_ptr_mut(node) {
+        // SAFETY: the lookup gave a valid element, and only this thread writes it.
+        let counters = unsafe { &mut *counters };
+        if counters.woke_at_ns != 0 {
+            counters.active_ns += stream::now_ns().saturating_sub(counters.woke_at_ns);
+            counters.woke_at_ns = 0;
+        }
+    }
+    0
+}

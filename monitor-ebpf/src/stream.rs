@@ -1,0 +1,104 @@
+//! The one ring, its accounts, and who may wake the agent.
+
+use aya_ebpf::{
+    Global,
+    bindings::{BPF_RB_AVAIL_DATA, BPF_RB_FORCE_WAKEUP, BPF_RB_NO_WAKEUP},
+    helpers::generated::bpf_ktime_get_ns,
+    macros::map,
+    maps::{Array, PerCpuArray, RingBuf},
+};
+use monitor_ebpf::{EventCounts, EventKind, Header, Untracked};
+
+/// The loader sets the size the operator asked for.
+#[map]
+static EVENTS: RingBuf = RingBuf::with_byte_size(256 * 1024, 0);
+
+#[map]
+static COUNTS: PerCpuArray<EventCounts> =
+    PerCpuArray::with_max_entries(EventKind::ALL.len() as u32, 0);
+
+#[map]
+static UNTRACKED: PerCpuArray<u64> = PerCpuArray::with_max_entries(Untracked::COUNT as u32, 0);
+
+/// When each kind of doorbell last rang.
+#[map]
+static DOORBELLS: Array<u64> = Array::with_max_entries(EventKind::ALL.len() as u32, 0);
+
+#[unsafe(no_mangle)]
+static RING_BYTES: Global<u64> = Global::new(256 * 1024);
+#[unsafe(no_mangle)]
+static DOORBELL_INTERVAL_NS: Global<u64> = Global::new(10_000_000);
+
+/// Whether a record is worth waking the agent for.
+#[derive(Clone, Copy)]
+pub enum Wake {
+    Now,
+    /// Only when the ring is more than a quarter full: the record can wait until the agent looks anyway.
+    WhenFilling,
+}
+
+#[inline(always)]
+pub fn now_ns() -> u64 {
+    // SAFETY: a helper without arguments.
+    unsafe { bpf_ktime_get_ns() }
+}
+
+#[inline(always)]
+pub fn header(at_ns: u64, kind: EventKind, flags: u32) -> Header {
+    Header {
+        at_ns,
+        kind: kind.index(),
+        flags,
+    }
+}
+
+/// Streams a record; counts it first, so that none can vanish unseen.
+#[inline(always)]
+pub fn send<T>(kind: EventKind, wake: Wake, record: &T) {
+    count(kind, |counts| counts.generated += 1);
+    let flags = match wake {
+        Wake::Now => BPF_RB_FORCE_WAKEUP,
+        Wake::WhenFilling if EVENTS.query(u64::from(BPF_RB_AVAIL_DATA)) > RING_BYTES.load() / 4 => {
+            BPF_RB_FORCE_WAKEUP
+        }
+        Wake::WhenFilling => BPF_RB_NO_WAKEUP,
+    };
+    if EVENTS.output::<T>(record, u64::from(flags)).is_err() {
+        count(kind, |counts| counts.lost += 1);
+    }
+}
+
+/// True when a doorbell of this kind may ring now. Two CPUs at the same instant may both ring: harmless.
+#[inline(always)]
+pub fn doorbell(kind: EventKind, now_ns: u64) -> bool {
+    let Some(last) = DOORBELLS.get_ptr_mut(kind.index()) else {
+        return false;
+    };
+    // SAFETY: the lookup gave a valid element; an aligned 64-bit access does not tear.
+    let last_ns = unsafe { core::ptr::read_volatile(last) };
+    // The clock of another CPU may be a little ahead: then the difference wraps, and the bell rings.
+    if last_ns != 0 && now_ns.wrapping_sub(last_ns) < DOORBELL_INTERVAL_NS.load() {
+        count(kind, |counts| counts.suppressed += 1);
+        return false;
+    }
+    // SAFETY: as above.
+    unsafe { core::ptr::write_volatile(last, now_ns) };
+    true
+}
+
+/// Counts something that a full map kept out of the accounts.
+#[inline(always)]
+pub fn untracked(what: Untracked) {
+    if let Some(count) = UNTRACKED.get_ptr_mut(what as u32) {
+        // SAFETY: this CPU's own element.
+        unsafe { *count += 1 };
+    }
+}
+
+#[inline(always)]
+fn count(kind: EventKind, update: impl FnOnce(&mut EventCounts)) {
+    if let Some(counts) = COUNTS.get_ptr_mut(kind.index()) {
+        // SAFETY: this CPU's own element, and tracepoint programs run with preemption off.
+        update(unsafe { &mut *counts });
+    }
+}

@@ -1,0 +1,57 @@
+//! Compiles the kernel side, so that the agent carries it inside.
+
+#[path = "../xtask/src/bpf.rs"]
+mod bpf;
+
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+};
+
+fn main() {
+    for path in [
+        "../monitor-ebpf/src",
+        "../monitor-ebpf/Cargo.toml",
+        "../xtask/src/bpf.rs",
+        "build.rs",
+    ] {
+        println!("cargo::rerun-if-changed={path}");
+    }
+    match object() {
+        Ok(path) => println!("cargo::rustc-env=MONITOR_EBPF_OBJECT={}", path.display()),
+        Err(message) => {
+            for line in message.lines() {
+                println!("cargo::error={line}");
+            }
+        }
+    }
+}
+
+fn object() -> Result<PathBuf, String> {
+    let toolchain = bpf::find().map_err(|_missing| {
+        // Which piece it is, and how to get it, is what setup says.
+        "the eBPF programs cannot be compiled, for the BPF toolchain is not complete: run `cargo xtask setup`".to_owned()
+    })?;
+    let directory = |name: &str| {
+        env::var_os(name)
+            .map(PathBuf::from)
+            .ok_or(format!("cargo did not set {name}"))
+    };
+    let (manifest, out) = (directory("CARGO_MANIFEST_DIR")?, directory("OUT_DIR")?);
+    let root = manifest
+        .parent()
+        .ok_or("the package is not inside the workspace")?;
+    let built = bpf::build(&toolchain, root, &target_dir(&out).join("bpf"))?;
+    // A copy of one's own: the path stays the same whichever toolchain built it.
+    let object = out.join("monitor-ebpf.o");
+    fs::copy(&built, &object)
+        .map_err(|error| format!("cannot copy {}: {error}", built.display()))?;
+    Ok(object)
+}
+
+/// cargo tags its target directory; `OUT_DIR` is somewhere below, deeper with `--target`.
+fn target_dir(out: &Path) -> &Path {
+    out.ancestors()
+        .find(|path| path.join("CACHEDIR.TAG").is_file())
+        .unwrap_or(out)
+}

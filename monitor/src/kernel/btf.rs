@@ -1,0 +1,456 @@
+//! Offsets of struct members from the running kernel's type information (`/sys/kernel/btf/vmlinux`).
+//!
+//! Reads the raw bytes in place, with one table of positions (4 bytes a type): a parsed tree of all types takes tens of MiB.
+//! Format: Documentation/bpf/btf.rst.
+
+use monitor_ebpf::CgroupWalk;
+use thiserror::Error;
+
+const MAGIC: u16 = 0xeb9f;
+/// Anonymous structs and unions inside each other; the kernel's own stop at three or four.
+const MAX_NESTING: usize = 16;
+const POINTER_BYTES: u32 = 8;
+
+const KIND_INT: u32 = 1;
+const KIND_ARRAY: u32 = 3;
+const KIND_STRUCT: u32 = 4;
+const KIND_UNION: u32 = 5;
+const KIND_ENUM: u32 = 6;
+const KIND_FUNC_PROTO: u32 = 13;
+const KIND_VAR: u32 = 14;
+const KIND_DATASEC: u32 = 15;
+const KIND_DECL_TAG: u32 = 17;
+const KIND_TYPE_TAG: u32 = 18;
+const KIND_ENUM64: u32 = 19;
+
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum BtfError {
+    #[error("not BTF of this machine's byte order")]
+    Magic,
+    #[error("truncated at byte {at}")]
+    Truncated { at: usize },
+    #[error("type {id} is of kind {kind}, which this program does not know")]
+    UnknownKind { id: usize, kind: u32 },
+    #[error("no {type_name}.{member}")]
+    NoMember {
+        type_name: &'static str,
+        member: &'static str,
+    },
+    #[error("{type_name}.{member} is a bit field")]
+    BitField {
+        type_name: &'static str,
+        member: &'static str,
+    },
+    #[error("no {name} in enum {type_name}")]
+    NoEnumerator {
+        type_name: &'static str,
+        name: &'static str,
+    },
+}
+
+/// One type's head: `struct btf_type` and where what follows it begins.
+#[derive(Debug, Clone, Copy)]
+struct Type {
+    name: u32,
+    info: u32,
+    rest: usize,
+}
+
+impl Type {
+    const fn kind(self) -> u32 {
+        self.info >> 24 & 0x1f
+    }
+    const fn members(self) -> usize {
+        (self.info & 0xffff) as usize
+    }
+    /// In structs with bit fields the upper 8 bits of a member's offset are its width.
+    const fn has_bit_fields(self) -> bool {
+        self.info >> 31 == 1
+    }
+    const fn rest_bytes(self) -> Option<usize> {
+        let members = self.members();
+        Some(match self.kind() {
+            KIND_INT | KIND_VAR | KIND_DECL_TAG => 4,
+            KIND_ARRAY => 12,
+            KIND_STRUCT | KIND_UNION | KIND_DATASEC | KIND_ENUM64 => members * 12,
+            KIND_ENUM | KIND_FUNC_PROTO => members * 8,
+            kind if kind <= KIND_TYPE_TAG => 0,
+            _ => return None,
+        })
+    }
+}
+
+/// A view of raw BTF.
+#[derive(Debug)]
+pub struct Btf<'a> {
+    types: &'a [u8],
+    strings: &'a [u8],
+    /// Where each type begins in `types`; index is the type id, 0 being void.
+    positions: Vec<u32>,
+}
+
+impl<'a> Btf<'a> {
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, BtfError> {
+        let magic = bytes
+            .first_chunk::<2>()
+            .ok_or(BtfError::Truncated { at: 0 })?;
+        if u16::from_ne_bytes(*magic) != MAGIC {
+            return Err(BtfError::Magic);
+        }
+        let header_bytes = word(bytes, 4)?;
+        let section = |offset_at, length_at| -> Result<&'a [u8], BtfError> {
+            let begin = header_bytes as usize + word(bytes, offset_at)? as usize;
+            let end = begin + word(bytes, length_at)? as usize;
+            bytes
+                .get(begin..end)
+                .ok_or(BtfError::Truncated { at: bytes.len() })
+        };
+        let (types, strings) = (section(8, 12)?, section(16, 20)?);
+        let mut btf = Self {
+            types,
+            strings,
+            positions: vec![u32::MAX],
+        };
+        let mut at = 0;
+        while at < types.len() {
+            let head = btf.head(at)?;
+            let rest = head.rest_bytes().ok_or(BtfError::UnknownKind {
+                id: btf.positions.len(),
+                kind: head.kind(),
+            })?;
+            btf.positions
+                .push(u32::try_from(at).map_err(|_| BtfError::Truncated { at })?);
+            at = head.rest + rest;
+        }
+        Ok(btf)
+    }
+
+    /// Byte offset of `member` in the struct, looking into anonymous structs and unions.
+    pub fn member_offset(
+        &self,
+        type_name: &'static str,
+        member: &'static str,
+    ) -> Result<u32, BtfError> {
+        // Different types of one name can exist in one kernel: take the first that has the member.
+        for at in self.positions.iter().skip(1).map(|&at| at as usize) {
+            let head = self.head(at)?;
+            if matches!(head.kind(), KIND_STRUCT | KIND_UNION) && self.name_is(head.name, type_name)
+            {
+                match self.find_member(head, member, MAX_NESTING)? {
+                    Some(bits) if bits % 8 == 0 => return Ok(bits / 8),
+                    Some(_) => return Err(BtfError::BitField { type_name, member }),
+                    None => {}
+                }
+            }
+        }
+        Err(BtfError::NoMember { type_name, member })
+    }
+
+    /// Value of an enumerator.
+    pub fn enumerator(&self, type_name: &'static str, name: &'static str) -> Result<u32, BtfError> {
+        for at in self.positions.iter().skip(1).map(|&at| at as usize) {
+            let head = self.head(at)?;
+            if head.kind() == KIND_ENUM && self.name_is(head.name, type_name) {
+                for entry in (0..head.members()).map(|index| head.rest + index * 8) {
+                    if self.name_is(word(self.types, entry)?, name) {
+                        return word(self.types, entry + 4);
+                    }
+                }
+            }
+        }
+        Err(BtfError::NoEnumerator { type_name, name })
+    }
+
+    fn find_member(
+        &self,
+        container: Type,
+        member: &str,
+        nesting: usize,
+    ) -> Result<Option<u32>, BtfError> {
+        for entry in (0..container.members()).map(|index| container.rest + index * 12) {
+            let (name, type_id, offset) = (
+                word(self.types, entry)?,
+                word(self.types, entry + 4)?,
+                word(self.types, entry + 8)?,
+            );
+            let (width, bits) = if container.has_bit_fields() {
+                (offset >> 24, offset & 0xff_ffff)
+            } else {
+                (0, offset)
+            };
+            if name == 0 {
+                let inner = self
+                    .positions
+                    .get(type_id as usize)
+                    .filter(|_| nesting > 0 && type_id != 0);
+                if let Some(&at) = inner {
+                    let inner = self.head(at as usize)?;
+                    if matches!(inner.kind(), KIND_STRUCT | KIND_UNION)
+                        && let Some(inner_bits) = self.find_member(inner, member, nesting - 1)?
+                    {
+                        return Ok(Some(bits.saturating_add(inner_bits)));
+                    }
+                }
+            } else if self.name_is(name, member) {
+                // A width in the offset makes it a bit field: report it as one that begins inside a byte.
+                return Ok(Some(if width == 0 { bits } else { bits | 1 }));
+            }
+        }
+        Ok(None)
+    }
+
+    fn head(&self, at: usize) -> Result<Type, BtfError> {
+        Ok(Type {
+            name: word(self.types, at)?,
+            info: word(self.types, at + 4)?,
+            rest: at + 12,
+        })
+    }
+
+    fn name_is(&self, offset: u32, name: &str) -> bool {
+        let Some(text) = self.strings.get(offset as usize..) else {
+            return false;
+        };
+        text.get(..name.len()) == Some(name.as_bytes()) && text.get(name.len()) == Some(&0)
+    }
+}
+
+fn word(bytes: &[u8], at: usize) -> Result<u32, BtfError> {
+    let chunk = bytes
+        .get(at..)
+        .and_then(<[u8]>::first_chunk::<4>)
+        .ok_or(BtfError::Truncated { at })?;
+    Ok(u32::from_ne_bytes(*chunk))
+}
+
+/// The way from a task to the id of its memory cgroup on the kernel that this BTF describes.
+pub fn cgroup_walk(vmlinux: &[u8]) -> Result<CgroupWalk, BtfError> {
+    let btf = Btf::parse(vmlinux)?;
+    let memory = btf.enumerator("cgroup_subsys_id", "memory_cgrp_id")?;
+    Ok(CgroupWalk {
+        known: 1,
+        task_cgroups: btf.member_offset("task_struct", "cgroups")?,
+        css_set_memory: btf
+            .member_offset("css_set", "subsys")?
+            .saturating_add(memory.saturating_mul(POINTER_BYTES)),
+        css_cgroup: btf.member_offset("cgroup_subsys_state", "cgroup")?,
+        cgroup_kn: btf.member_offset("cgroup", "kn")?,
+        kn_id: btf.member_offset("kernfs_node", "id")?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Btf, BtfError, KIND_ENUM, KIND_INT, KIND_STRUCT, KIND_UNION, MAGIC, cgroup_walk};
+
+    /// Writes BTF type by type; ids count from 1 as in the format.
+    struct Builder {
+        types: Vec<u8>,
+        strings: Vec<u8>,
+    }
+
+    impl Builder {
+        fn new() -> Self {
+            Self {
+                types: Vec::new(),
+                strings: vec![0],
+            }
+        }
+
+        fn string(&mut self, text: &str) -> u32 {
+            if text.is_empty() {
+                return 0;
+            }
+            let at = u32::try_from(self.strings.len()).expect("small");
+            self.strings.extend(text.as_bytes());
+            self.strings.push(0);
+            at
+        }
+
+        fn words(&mut self, words: &[u32]) {
+            self.types
+                .extend(words.iter().flat_map(|word| word.to_ne_bytes()));
+        }
+
+        fn int(mut self) -> Self {
+            self.words(&[0, KIND_INT << 24, 8, 64]);
+            self
+        }
+
+        fn container(
+            mut self,
+            kind: u32,
+            name: &str,
+            bit_fields: bool,
+            members: &[(&str, u32, u32)],
+        ) -> Self {
+            let name = self.string(name);
+            let count = u32::try_from(members.len()).expect("small");
+            self.words(&[name, u32::from(bit_fields) << 31 | kind << 24 | count, 64]);
+            for &(member, type_id, bits) in members {
+                let member = self.string(member);
+                self.words(&[member, type_id, bits]);
+            }
+            self
+        }
+
+        fn enumeration(mut self, name: &str, entries: &[(&str, u32)]) -> Self {
+            let name = self.string(name);
+            let count = u32::try_from(entries.len()).expect("small");
+            self.words(&[name, KIND_ENUM << 24 | count, 4]);
+            for &(entry, value) in entries {
+                let entry = self.string(entry);
+                self.words(&[entry, value]);
+            }
+            self
+        }
+
+        fn build(self) -> Vec<u8> {
+            let length = |bytes: &Vec<u8>| u32::try_from(bytes.len()).expect("small");
+            let mut out = MAGIC.to_ne_bytes().to_vec();
+            out.extend([1, 0]);
+            for word in [
+                24,
+                0,
+                length(&self.types),
+                length(&self.types),
+                length(&self.strings),
+            ] {
+                out.extend(u32::to_ne_bytes(word));
+            }
+            out.extend(self.types);
+            out.extend(self.strings);
+            out
+        }
+    }
+
+    #[test]
+    fn members_of_nested_anonymous_containers_add_their_offsets() {
+        let bytes = Builder::new()
+            .int()
+            .container(KIND_STRUCT, "", false, &[("deep", 1, 64)])
+            .container(KIND_UNION, "", false, &[("", 2, 0), ("flat", 1, 0)])
+            .container(
+                KIND_STRUCT,
+                "task_struct",
+                false,
+                &[("first", 1, 0), ("", 3, 128), ("last", 1, 256)],
+            )
+            .build();
+        let btf = Btf::parse(&bytes).expect("parses");
+        for (member, offset) in [("first", 0), ("flat", 16), ("deep", 24), ("last", 32)] {
+            assert_eq!(
+                btf.member_offset("task_struct", member),
+                Ok(offset),
+                "{member}"
+            );
+        }
+        assert_eq!(
+            btf.member_offset("task_struct", "las"),
+            Err(BtfError::NoMember {
+                type_name: "task_struct",
+                member: "las"
+            })
+        );
+    }
+
+    #[test]
+    fn a_namesake_without_the_member_is_passed_over() {
+        let bytes = Builder::new()
+            .int()
+            .container(KIND_STRUCT, "cgroup", false, &[("other", 1, 0)])
+            .container(KIND_STRUCT, "cgroup", false, &[("kn", 1, 64)])
+            .build();
+        assert_eq!(
+            Btf::parse(&bytes)
+                .expect("parses")
+                .member_offset("cgroup", "kn"),
+            Ok(8)
+        );
+    }
+
+    #[test]
+    fn bit_fields_are_refused_and_their_neighbours_are_not() {
+        let bytes = Builder::new()
+            .int()
+            .container(
+                KIND_STRUCT,
+                "s",
+                true,
+                &[("plain", 1, 64), ("bits", 1, 3 << 24 | 128)],
+            )
+            .build();
+        let btf = Btf::parse(&bytes).expect("parses");
+        assert_eq!(btf.member_offset("s", "plain"), Ok(8));
+        assert_eq!(
+            btf.member_offset("s", "bits"),
+            Err(BtfError::BitField {
+                type_name: "s",
+                member: "bits"
+            })
+        );
+    }
+
+    #[test]
+    fn a_container_that_holds_itself_ends() {
+        let bytes = Builder::new()
+            .container(KIND_STRUCT, "loop", false, &[("", 1, 0)])
+            .build();
+        assert!(
+            Btf::parse(&bytes)
+                .expect("parses")
+                .member_offset("loop", "x")
+                .is_err()
+        );
+    }
+
+    #[test]
+    fn the_walk_uses_the_controllers_number() {
+        let bytes = Builder::new()
+            .int()
+            .enumeration(
+                "cgroup_subsys_id",
+                &[("cpuset_cgrp_id", 0), ("memory_cgrp_id", 4)],
+            )
+            .container(KIND_STRUCT, "task_struct", false, &[("cgroups", 1, 800)])
+            .container(KIND_STRUCT, "css_set", false, &[("subsys", 1, 0)])
+            .container(
+                KIND_STRUCT,
+                "cgroup_subsys_state",
+                false,
+                &[("cgroup", 1, 0)],
+            )
+            .container(KIND_STRUCT, "cgroup", false, &[("kn", 1, 2304)])
+            .container(KIND_STRUCT, "kernfs_node", false, &[("id", 1, 768)])
+            .build();
+        let walk = cgroup_walk(&bytes).expect("complete");
+        assert_eq!(
+            (
+                walk.task_cgroups,
+                walk.css_set_memory,
+                walk.cgroup_kn,
+                walk.kn_id
+            ),
+            (100, 32, 288, 96)
+        );
+    }
+
+    #[test]
+    fn damaged_input_is_an_error_at_every_length() {
+        let whole = Builder::new()
+            .int()
+            .container(KIND_STRUCT, "s", false, &[("m", 1, 0)])
+            .build();
+        for length in 0..whole.len() {
+            assert!(Btf::parse(&whole[..length]).is_err(), "{length} bytes");
+        }
+        let mut swapped = whole.clone();
+        swapped.swap(0, 1);
+        assert_eq!(Btf::parse(&swapped).err(), Some(BtfError::Magic));
+        let unknown = Builder::new().container(31, "s", false, &[]).build();
+        assert_eq!(
+            Btf::parse(&unknown).err(),
+            Some(BtfError::UnknownKind { id: 1, kind: 31 })
+        );
+    }
+}

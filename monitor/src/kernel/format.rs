@@ -1,0 +1,176 @@
+//! Layout of a tracepoint's record, from its `format` file.
+//!
+//! The layout is no ABI: RHEL's common header is longer, and `mark_victim` got its fields in 6.9 and in stable backports.
+
+use thiserror::Error;
+
+/// One `field:` line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Field<'a> {
+    pub name: &'a str,
+    pub offset: u16,
+    pub size: u16,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum FormatError {
+    #[error("line {line}: not a field description: {text:?}")]
+    Line { line: usize, text: String },
+    #[error("no field {field}")]
+    NoField { field: &'static str },
+    #[error("field {field} has {found} bytes instead of {expected}")]
+    Size {
+        field: &'static str,
+        expected: u16,
+        found: u16,
+    },
+}
+
+/// A parsed `format` file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TracepointFormat<'a> {
+    fields: Vec<Field<'a>>,
+}
+
+impl<'a> TracepointFormat<'a> {
+    /// Parses the whole file; lines that describe no field are skipped.
+    pub fn parse(text: &'a str) -> Result<Self, FormatError> {
+        let mut fields = Vec::new();
+        for (index, line) in text.lines().enumerate() {
+            if let Some(description) = line.trim_start().strip_prefix("field:") {
+                let field = parse_field(description).ok_or_else(|| FormatError::Line {
+                    line: index + 1,
+                    text: line.trim().to_owned(),
+                })?;
+                fields.push(field);
+            }
+        }
+        Ok(Self { fields })
+    }
+
+    /// The field with this name, whatever its size.
+    #[must_use]
+    pub fn field(&self, name: &str) -> Option<Field<'a>> {
+        self.fields.iter().copied().find(|field| field.name == name)
+    }
+
+    /// Offset of a field that must be there, with this size.
+    pub fn require(&self, name: &'static str, size: u16) -> Result<u16, FormatError> {
+        let field = self
+            .field(name)
+            .ok_or(FormatError::NoField { field: name })?;
+        if field.size == size {
+            Ok(field.offset)
+        } else {
+            Err(FormatError::Size {
+                field: name,
+                expected: size,
+                found: field.size,
+            })
+        }
+    }
+}
+
+/// `__data_loc char[] comm;	offset:12;	size:4;	signed:0;` or `char comm[16];	offset:8;	…`
+fn parse_field(description: &str) -> Option<Field<'_>> {
+    let mut parts = description.split(';').map(str::trim);
+    let declaration = parts.next()?;
+    let name = declaration.split_whitespace().next_back()?;
+    let name = name.split('[').next()?.trim_start_matches('*');
+    let (mut offset, mut size) = (None, None);
+    for part in parts {
+        match part.split_once(':') {
+            Some(("offset", value)) => offset = value.trim().parse().ok(),
+            Some(("size", value)) => size = value.trim().parse().ok(),
+            _ => {}
+        }
+    }
+    (!name.is_empty()).then_some(Field {
+        name,
+        offset: offset?,
+        size: size?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{FormatError, TracepointFormat};
+
+    const HEADER: &str = "name: mark_victim\nID: 584\nformat:\n\
+        \tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\
+        \tfield:unsigned char common_flags;\toffset:2;\tsize:1;\tsigned:0;\n\
+        \tfield:unsigned char common_preempt_count;\toffset:3;\tsize:1;\tsigned:0;\n\
+        \tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;\n";
+
+    /// 6.12, and 6.1 with the backport.
+    const FULL: &str = "\n\
+        \tfield:int pid;\toffset:8;\tsize:4;\tsigned:1;\n\
+        \tfield:__data_loc char[] comm;\toffset:12;\tsize:4;\tsigned:0;\n\
+        \tfield:unsigned long total_vm;\toffset:16;\tsize:8;\tsigned:0;\n\
+        \tfield:unsigned long anon_rss;\toffset:24;\tsize:8;\tsigned:0;\n\
+        \tfield:uid_t uid;\toffset:48;\tsize:4;\tsigned:0;\n\
+        \tfield:short oom_score_adj;\toffset:64;\tsize:2;\tsigned:1;\n\n\
+        print fmt: \"pid=%d comm=%s\", REC->pid, __get_str(comm)\n";
+
+    /// RHEL 9 adds common_preempt_lazy_count: everything is four bytes further.
+    const RHEL: &str = "\tfield:unsigned char common_preempt_lazy_count;\toffset:8;\tsize:1;\tsigned:0;\n\n\
+        \tfield:char comm[16];\toffset:12;\tsize:16;\tsigned:1;\n\
+        \tfield:pid_t pid;\toffset:28;\tsize:4;\tsigned:1;\n";
+
+    /// Before 6.9.
+    const PID_ONLY: &str =
+        "\n\tfield:int pid;\toffset:8;\tsize:4;\tsigned:1;\n\nprint fmt: \"pid=%d\", REC->pid\n";
+
+    #[test]
+    fn offsets_are_the_files_own() {
+        for (body, name, size, offset) in [
+            (FULL, "pid", 4, 8),
+            (FULL, "comm", 4, 12),
+            (FULL, "anon_rss", 8, 24),
+            (FULL, "oom_score_adj", 2, 64),
+            (RHEL, "pid", 4, 28),
+            (RHEL, "comm", 16, 12),
+            (PID_ONLY, "pid", 4, 8),
+        ] {
+            let text = format!("{HEADER}{body}");
+            let format = TracepointFormat::parse(&text).expect("parses");
+            assert_eq!(format.require(name, size), Ok(offset), "{name} in {body}");
+        }
+    }
+
+    #[test]
+    fn a_missing_field_and_another_size_are_told_apart() {
+        let text = format!("{HEADER}{PID_ONLY}");
+        let format = TracepointFormat::parse(&text).expect("parses");
+        assert_eq!(
+            format.require("anon_rss", 8),
+            Err(FormatError::NoField { field: "anon_rss" })
+        );
+        assert_eq!(
+            format.require("pid", 8),
+            Err(FormatError::Size {
+                field: "pid",
+                expected: 8,
+                found: 4
+            })
+        );
+    }
+
+    #[test]
+    fn a_broken_line_is_named() {
+        for broken in [
+            "\tfield:int pid;\toffset:x;\tsize:4;",
+            "\tfield:;\toffset:8;\tsize:4;",
+            "field:int pid",
+        ] {
+            let text = format!("name: x\n{broken}\n");
+            assert!(
+                matches!(
+                    TracepointFormat::parse(&text),
+                    Err(FormatError::Line { line: 2, .. })
+                ),
+                "{broken}"
+            );
+        }
+    }
+}

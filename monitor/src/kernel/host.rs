@@ -1,0 +1,157 @@
+//! What this host offers the loader: tracefs, permissions, type information.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use monitor_ebpf::CgroupWalk;
+
+use super::btf;
+
+const TRACEFS: &str = "/sys/kernel/tracing";
+const TRACEFS_OF_OLD: &str = "/sys/kernel/debug/tracing";
+const VMLINUX_BTF: &str = "/sys/kernel/btf/vmlinux";
+
+/// Bits of `CapEff`, from `linux/capability.h`.
+const CAP_SYS_ADMIN: u64 = 1 << 21;
+const CAP_SYS_RESOURCE: u64 = 1 << 24;
+const CAP_PERFMON: u64 = 1 << 38;
+const CAP_BPF: u64 = 1 << 39;
+
+/// The effective capabilities of this process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Capabilities(u64);
+
+impl Capabilities {
+    /// From the text of `/proc/self/status`; none when it cannot be told.
+    pub fn parse(status: &str) -> Option<Self> {
+        let value = status
+            .lines()
+            .find_map(|line| line.strip_prefix("CapEff:"))?;
+        u64::from_str_radix(value.trim(), 16).ok().map(Self)
+    }
+
+    pub fn of_this_process() -> Option<Self> {
+        Self::parse(&fs::read_to_string("/proc/self/status").ok()?)
+    }
+
+    /// Names of those that loading and attaching need and that are not there.
+    pub fn lacking(self) -> Vec<&'static str> {
+        if self.0 & CAP_SYS_ADMIN != 0 {
+            return Vec::new();
+        }
+        let mut names = Vec::new();
+        for (bit, name) in [(CAP_BPF, "CAP_BPF"), (CAP_PERFMON, "CAP_PERFMON")] {
+            if self.0 & bit == 0 {
+                names.push(name);
+            }
+        }
+        names
+    }
+
+    pub const fn may_raise_limits(self) -> bool {
+        self.0 & CAP_SYS_RESOURCE != 0
+    }
+}
+
+/// Before 5.11 maps count against `RLIMIT_MEMLOCK`; later kernels do not care, so a failure here is not one yet.
+pub(super) fn raise_memlock_limit() {
+    use rustix::process::{Resource, Rlimit, setrlimit};
+    let _ignored = setrlimit(
+        Resource::Memlock,
+        Rlimit {
+            current: None,
+            maximum: None,
+        },
+    );
+}
+
+/// tracefs, mounted where systemd mounts it when nobody has.
+pub(super) fn tracefs() -> Result<PathBuf, String> {
+    for place in [TRACEFS, TRACEFS_OF_OLD] {
+        match fs::metadata(Path::new(place).join("events")) {
+            Ok(_) => return Ok(place.into()),
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                return Err(format!("{place} is readable by root only: run as root"));
+            }
+            Err(_) => {}
+        }
+    }
+    use rustix::mount::{MountFlags, mount};
+    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+    match mount("tracefs", TRACEFS, "tracefs", flags, None) {
+        Ok(()) => {
+            tracing::info!(path = TRACEFS, "mounted tracefs");
+            Ok(TRACEFS.into())
+        }
+        Err(error) => Err(format!(
+            "cannot mount it at {TRACEFS}: {error}; run as root: mount -t tracefs tracefs {TRACEFS}"
+        )),
+    }
+}
+
+/// The text of a tracepoint's format file, or why there is none and what to do.
+pub(super) fn format_file(tracefs: &Path, category: &str, event: &str) -> Result<String, String> {
+    let events = tracefs.join("events");
+    let path = events.join(category).join(event).join("format");
+    fs::read_to_string(&path).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound if !events.join(category).is_dir() => {
+            format!("no {category} in this kernel, or its module is not loaded (modprobe {category}, then restart the agent)")
+        }
+        io::ErrorKind::NotFound => "this kernel does not have it; nothing to do".to_owned(),
+        _ => format!("cannot read {}: {error}", path.display()),
+    })
+}
+
+/// The way to a task's memory cgroup; the file (5 MiB) is read, searched and let go.
+pub(super) fn cgroup_walk() -> Result<CgroupWalk, String> {
+    let raw = fs::read(VMLINUX_BTF).map_err(|error| {
+        format!("cannot read {VMLINUX_BTF}: {error}; a kernel with CONFIG_DEBUG_INFO_BTF has it")
+    })?;
+    btf::cgroup_walk(&raw).map_err(|error| format!("{VMLINUX_BTF}: {error}"))
+}
+
+/// True when the memory controller is on the v2 hierarchy, where the helper's cgroup is the right one.
+pub(super) fn memory_is_on_v2(cgroups: &str) -> bool {
+    // #subsys_name  hierarchy  num_cgroups  enabled
+    cgroups.lines().any(|line| {
+        let mut fields = line.split_whitespace();
+        fields.next() == Some("memory") && fields.next() == Some("0")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Capabilities, memory_is_on_v2};
+
+    #[test]
+    fn lacking_capabilities_are_named_one_by_one() {
+        for (cap_eff, lacking) in [
+            ("000001ffffffffff", vec![]),
+            ("0000000000200000", vec![]),
+            ("000000c000000000", vec![]),
+            ("0000008000000000", vec!["CAP_PERFMON"]),
+            ("0000004000000000", vec!["CAP_BPF"]),
+            ("0000000000000000", vec!["CAP_BPF", "CAP_PERFMON"]),
+        ] {
+            let status = format!("Name:\tx\nCapPrm:\t0\nCapEff:\t{cap_eff}\n");
+            assert_eq!(
+                Capabilities::parse(&status).expect("parses").lacking(),
+                lacking,
+                "{cap_eff}"
+            );
+        }
+        assert_eq!(Capabilities::parse("Name:\tx\n"), None);
+    }
+
+    #[test]
+    fn hierarchy_zero_is_v2() {
+        let header = "#subsys_name\thierarchy\tnum_cgroups\tenabled\n";
+        assert!(memory_is_on_v2(&format!(
+            "{header}cpu\t3\t1\t1\nmemory\t0\t77\t1\n"
+        )));
+        assert!(!memory_is_on_v2(&format!("{header}memory\t5\t77\t1\n")));
+        assert!(!memory_is_on_v2(header));
+    }
+}

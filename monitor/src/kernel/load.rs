@@ -1,0 +1,275 @@
+//! From the object inside the agent to attached programs, one degradation at a time.
+
+use std::{error::Error, fs, path::Path};
+
+use aya::{
+    Ebpf, EbpfLoader,
+    programs::{ProgramError, TracePoint},
+};
+use aya_log::EbpfLogger;
+use monitor_ebpf::{CgroupWalk, FieldOffsets};
+
+use super::{
+    Loaded, ProbeReport, ProbeState,
+    format::TracepointFormat,
+    host::{self, Capabilities},
+    maps::{self, Maps, Shared},
+    probes::{PROBES, Probe},
+    report::CgroupSource,
+    stream::Stream,
+};
+use crate::config::KernelOptions;
+
+static OBJECT: &[u8] = aya::include_bytes_aligned!(env!("MONITOR_EBPF_OBJECT"));
+
+/// What can be said of a probe before anything is loaded.
+type Planned = (&'static Probe, Result<Shared<FieldOffsets>, String>);
+
+pub(super) fn load(
+    options: &KernelOptions,
+    own_tgid: u32,
+    report: &mut ProbeReport,
+) -> Option<Loaded> {
+    let capabilities = Capabilities::of_this_process();
+    if let Some(lacking) = capabilities
+        .map(Capabilities::lacking)
+        .filter(|lacking| !lacking.is_empty())
+    {
+        report.degrade(
+            "eBPF",
+            format!(
+                "no {}: run as root or grant CAP_BPF and CAP_PERFMON",
+                lacking.join(", no ")
+            ),
+        );
+    }
+    let tracefs = match host::tracefs() {
+        Ok(tracefs) => tracefs,
+        Err(reason) => {
+            report.degrade("tracefs", reason);
+            nothing_attached(report, "tracefs is not there");
+            return None;
+        }
+    };
+    let plan = plan(&tracefs);
+    let walk = walk(report);
+    host::raise_memlock_limit();
+    let (mut ebpf, mut maps, stream) = match load_object(options, own_tgid, &plan, walk) {
+        Ok(loaded) => loaded,
+        Err(mut reason) => {
+            if capabilities.is_some_and(|capabilities| !capabilities.may_raise_limits()) {
+                reason.push_str("; before Linux 5.11 maps also need CAP_SYS_RESOURCE");
+            }
+            nothing_attached(report, &format!("eBPF cannot be loaded: {reason}"));
+            report.degrade("eBPF", reason);
+            report.cgroup_source = CgroupSource::None;
+            return None;
+        }
+    };
+    attach(&mut ebpf, &mut maps, &plan, report);
+    let flush_logs = match EbpfLogger::init(&mut ebpf) {
+        Ok(mut logger) => Some(Box::new(move || logger.flush()) as Box<dyn FnMut() + Send>),
+        Err(error) => {
+            report.degrade(
+                "eBPF log",
+                format!("what the programs log is not seen: {error}"),
+            );
+            None
+        }
+    };
+    Some(Loaded {
+        _ebpf: ebpf,
+        maps,
+        stream,
+        flush_logs,
+    })
+}
+
+fn plan(tracefs: &Path) -> Vec<Planned> {
+    let offsets = |probe: &Probe| {
+        let text = host::format_file(tracefs, probe.category, probe.event)?;
+        let format = TracepointFormat::parse(&text).and_then(|format| probe.offsets(&format));
+        format.map(Shared).map_err(|error| {
+            format!("its format file does not fit: {error}; please report this kernel")
+        })
+    };
+    PROBES.iter().map(|probe| (probe, offsets(probe))).collect()
+}
+
+/// Settles where cgroup ids come from.
+fn walk(report: &mut ProbeReport) -> CgroupWalk {
+    match host::cgroup_walk() {
+        Ok(walk) => {
+            report.cgroup_source = CgroupSource::MemoryController;
+            walk
+        }
+        Err(reason) => {
+            report.cgroup_source = CgroupSource::UnifiedHierarchy;
+            let on_v2 =
+                fs::read_to_string("/proc/cgroups").is_ok_and(|text| host::memory_is_on_v2(&text));
+            let consequence = if on_v2 {
+                "ids come from the v2 hierarchy, where the memory controller is"
+            } else {
+                "the memory controller is on cgroup v1, so counts and OOM kills cannot be attributed to cgroups"
+            };
+            report.degrade("BTF", format!("{reason}; {consequence}"));
+            CgroupWalk::UNKNOWN
+        }
+    }
+}
+
+fn load_object(
+    options: &KernelOptions,
+    own_tgid: u32,
+    plan: &[Planned],
+    walk: CgroupWalk,
+) -> Result<(Ebpf, Maps, Stream), String> {
+    let nanoseconds =
+        |duration: std::time::Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+    let stall_threshold_ns = nanoseconds(options.stall_threshold);
+    let doorbell_interval_ns = nanoseconds(options.doorbell_interval);
+    let ring_bytes = ring_bytes(
+        options.ring_buffer.0,
+        u64::try_from(rustix::param::page_size()).unwrap_or(4096),
+    );
+    let wide_ring_bytes = u64::from(ring_bytes);
+    let walk = Shared(walk);
+
+    let mut loader = EbpfLoader::new();
+    loader
+        .map_max_entries("EVENTS", ring_bytes)
+        .override_global("RING_BYTES", &wide_ring_bytes, true)
+        .override_global("STALL_THRESHOLD_NS", &stall_threshold_ns, true)
+        .override_global("DOORBELL_INTERVAL_NS", &doorbell_interval_ns, true)
+        .override_global("OWN_PID", &own_tgid, true)
+        .override_global("CGROUP_WALK", &walk, true);
+    for (probe, offsets) in plan {
+        if let (Some(layout), Ok(offsets)) = (probe.layout, offsets) {
+            loader.override_global(layout, offsets, true);
+        }
+    }
+    let mut ebpf = loader.load(OBJECT).map_err(|error| chain(&error))?;
+    let maps = Maps::take(&mut ebpf)?;
+    let stream = Stream::new(maps::ring(&mut ebpf)?);
+    Ok((ebpf, maps, stream))
+}
+
+/// The kernel wants a power of two of at least a page; aya takes a `u32`.
+fn ring_bytes(wanted: u64, page: u64) -> u32 {
+    const LARGEST: u64 = 1 << 30;
+    u32::try_from(wanted.clamp(page, LARGEST).next_power_of_two()).unwrap_or(1 << 30)
+}
+
+fn attach(ebpf: &mut Ebpf, maps: &mut Maps, plan: &[Planned], report: &mut ProbeReport) {
+    for (probe, offsets) in plan {
+        if probe
+            .instead_of
+            .is_some_and(|other| report.has(&format!("{}:{other}", probe.category)))
+        {
+            continue;
+        }
+        let attached = match offsets {
+            Ok(_) => attach_one(ebpf, probe),
+            Err(reason) => Err(reason.clone()),
+        };
+        let attached = attached.and_then(|()| {
+            // Only from here on does a mark without a SIGKILL before it mean that nothing was killed.
+            if probe.event == "signal_generate" {
+                maps.sigkills_are_seen().map_err(|error| chain(&error))
+            } else {
+                Ok(())
+            }
+        });
+        let state = attached.map_or_else(ProbeState::Missing, |()| ProbeState::Attached);
+        report.probe(probe.name(), probe.purpose, state);
+    }
+}
+
+fn attach_one(ebpf: &mut Ebpf, probe: &Probe) -> Result<(), String> {
+    let program = ebpf
+        .program_mut(probe.program())
+        .ok_or("the object has no such program; build the agent again")?;
+    let program: &mut TracePoint = program
+        .try_into()
+        .map_err(|error: ProgramError| chain(&error))?;
+    program.load().map_err(|error| explain_load(&error))?;
+    program
+        .attach(probe.category, probe.event)
+        .map_err(|error| chain(&error))?;
+    Ok(())
+}
+
+/// The verifier's log is long; what it objects to is near its end.
+fn explain_load(error: &ProgramError) -> String {
+    let ProgramError::LoadError {
+        io_error,
+        verifier_log,
+    } = error
+    else {
+        return chain(error);
+    };
+    let log = verifier_log.to_string();
+    let objection = log
+        .lines()
+        .rev()
+        .filter(|line| !line.is_empty() && !line.starts_with("processed "))
+        .take(3);
+    let mut objection: Vec<_> = objection.collect();
+    objection.reverse();
+    if objection.is_empty() {
+        format!(
+            "the kernel refuses to load the program: {io_error}; it needs CAP_BPF and CAP_PERFMON"
+        )
+    } else {
+        format!(
+            "the verifier refuses the program: {}; please report this kernel",
+            objection.join(" | ")
+        )
+    }
+}
+
+/// The error with all its causes on one line.
+fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        let inner_text = inner.to_string();
+        if !text.contains(&inner_text) {
+            text = format!("{text}: {inner_text}");
+        }
+        cause = inner.source();
+    }
+    text
+}
+
+fn nothing_attached(report: &mut ProbeReport, reason: &str) {
+    for probe in PROBES.iter().filter(|probe| probe.instead_of.is_none()) {
+        report.probe(
+            probe.name(),
+            probe.purpose,
+            ProbeState::Missing(reason.to_owned()),
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ring_bytes;
+
+    #[test]
+    fn the_ring_is_a_power_of_two_of_at_least_a_page() {
+        for (wanted, page, bytes) in [
+            (0, 4096, 4096),
+            (4097, 4096, 8192),
+            (256 << 10, 65536, 256 << 10),
+            (1, 65536, 65536),
+            (u64::MAX, 4096, 1 << 30),
+        ] {
+            assert_eq!(
+                ring_bytes(wanted, page),
+                bytes,
+                "{wanted} with pages of {page}"
+            );
+        }
+    }
+}

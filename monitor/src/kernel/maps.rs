@@ -1,0 +1,271 @@
+//! The aggregate maps, read from the agent's side.
+
+use std::{borrow::Borrow, collections::HashMap as Table, fmt};
+
+use aya::{
+    Ebpf, Pod,
+    maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray, RingBuf},
+};
+use monitor_ebpf::{
+    EventCounts, EventKind, InodeCounters, InodeKey, KswapdCounters, ReclaimCounters, ReclaimKey,
+    ReclaimKind, Untracked,
+};
+
+use crate::config::CgroupId;
+
+/// Carries a shared type across aya's `Pod` bound, which is foreign to both crates.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub(super) struct Shared<T>(pub T);
+
+macro_rules! plain_old_data {
+    ($($shared:ty),+) => { $(
+        // SAFETY: repr(C), integers only, no padding (sizes are asserted in monitor_ebpf).
+        unsafe impl Pod for Shared<$shared> {}
+    )+ };
+}
+plain_old_data!(
+    EventCounts,
+    InodeCounters,
+    InodeKey,
+    KswapdCounters,
+    ReclaimCounters,
+    ReclaimKey,
+    monitor_ebpf::CgroupWalk,
+    monitor_ebpf::FieldOffsets
+);
+
+/// A file system's device, as the kernel numbers it inside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DeviceId(pub u32);
+
+impl DeviceId {
+    #[must_use]
+    pub const fn major(self) -> u32 {
+        self.0 >> 20
+    }
+
+    #[must_use]
+    pub const fn minor(self) -> u32 {
+        self.0 & 0xf_ffff
+    }
+}
+
+/// `major:minor`, as in mountinfo.
+impl fmt::Display for DeviceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.major(), self.minor())
+    }
+}
+
+/// Cumulative since the agent's start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CgroupCounters {
+    pub direct: ReclaimCounters,
+    pub memcg: ReclaimCounters,
+    pub oom_kills: u64,
+}
+
+impl CgroupCounters {
+    const ZERO: Self = Self {
+        direct: ReclaimCounters::ZERO,
+        memcg: ReclaimCounters::ZERO,
+        oom_kills: 0,
+    };
+}
+
+/// The programs' maps. A read that fails is warned about once a map; its figures are then missing, not wrong.
+pub(super) struct Maps {
+    reclaim: HashMap<MapData, Shared<ReclaimKey>, Shared<ReclaimCounters>>,
+    oom_kills: HashMap<MapData, u64, u64>,
+    inodes: HashMap<MapData, Shared<InodeKey>, Shared<InodeCounters>>,
+    kswapd: HashMap<MapData, i32, Shared<KswapdCounters>>,
+    counts: PerCpuArray<MapData, Shared<EventCounts>>,
+    untracked: PerCpuArray<MapData, u64>,
+    sigkills_seen: Array<MapData, u32>,
+    /// Where each cgroup is in the list being made; kept for its allocation.
+    places: Table<CgroupId, usize>,
+    warned: bool,
+}
+
+fn take<T: TryFrom<Map, Error = MapError>>(
+    ebpf: &mut Ebpf,
+    name: &'static str,
+) -> Result<T, String> {
+    let map = ebpf
+        .take_map(name)
+        .ok_or_else(|| format!("the object has no map {name}"))?;
+    T::try_from(map).map_err(|error| format!("map {name}: {error}"))
+}
+
+pub(super) fn ring(ebpf: &mut Ebpf) -> Result<RingBuf<MapData>, String> {
+    take(ebpf, "EVENTS")
+}
+
+impl Maps {
+    pub fn take(ebpf: &mut Ebpf) -> Result<Self, String> {
+        Ok(Self {
+            reclaim: take(ebpf, "RECLAIM")?,
+            oom_kills: take(ebpf, "OOM_KILLS")?,
+            inodes: take(ebpf, "INODES")?,
+            kswapd: take(ebpf, "KSWAPD")?,
+            counts: take(ebpf, "COUNTS")?,
+            untracked: take(ebpf, "UNTRACKED")?,
+            sigkills_seen: take(ebpf, "SIGKILLS_SEEN")?,
+            places: Table::new(),
+            warned: false,
+        })
+    }
+
+    /// Tells `mark_victim` that every SIGKILL is now seen before the mark that belongs to it.
+    pub fn sigkills_are_seen(&mut self) -> Result<(), MapError> {
+        self.sigkills_seen.set(0, 1, 0)
+    }
+
+    pub fn cgroups(&mut self, out: &mut Vec<(CgroupId, CgroupCounters)>) {
+        out.clear();
+        let Self {
+            reclaim,
+            oom_kills,
+            places,
+            warned,
+            ..
+        } = self;
+        places.clear();
+        let mut entry = |out: &mut Vec<(CgroupId, CgroupCounters)>, cgroup: u64| {
+            let id = CgroupId(cgroup);
+            *places.entry(id).or_insert_with(|| {
+                out.push((id, CgroupCounters::ZERO));
+                out.len() - 1
+            })
+        };
+        for item in reclaim.iter() {
+            let Some((Shared(key), Shared(counters))) = readable(item, "RECLAIM", warned) else {
+                break;
+            };
+            let place = entry(out, key.cgroup);
+            if let (Some((_, into)), Some(kind)) =
+                (out.get_mut(place), ReclaimKind::from_raw(key.kind))
+            {
+                match kind {
+                    ReclaimKind::Direct => into.direct = counters,
+                    ReclaimKind::Memcg => into.memcg = counters,
+                }
+            }
+        }
+        for item in oom_kills.iter() {
+            let Some((cgroup, kills)) = readable(item, "OOM_KILLS", warned) else {
+                break;
+            };
+            let place = entry(out, cgroup);
+            if let Some((_, into)) = out.get_mut(place) {
+                into.oom_kills = kills;
+            }
+        }
+    }
+
+    pub fn inodes(&mut self, out: &mut Vec<(CgroupId, DeviceId, InodeCounters)>) {
+        out.clear();
+        for item in self.inodes.iter() {
+            let Some((Shared(key), Shared(counters))) = readable(item, "INODES", &mut self.warned)
+            else {
+                break;
+            };
+            out.push((CgroupId(key.cgroup), DeviceId(key.device), counters));
+        }
+    }
+
+    /// All nodes' together; a spell that still lasts is not in `active_ns` yet.
+    pub fn kswapd(&mut self) -> KswapdCounters {
+        let mut sum = KswapdCounters::default();
+        for item in self.kswapd.iter() {
+            let Some((_, Shared(node))) = readable(item, "KSWAPD", &mut self.warned) else {
+                break;
+            };
+            sum.wakes += node.wakes;
+            sum.active_ns += node.active_ns;
+            sum.woke_at_ns = sum.woke_at_ns.max(node.woke_at_ns);
+        }
+        sum
+    }
+
+    pub fn counts(&mut self, kind: EventKind) -> EventCounts {
+        let mut sum = EventCounts::default();
+        if let Some(cpus) = readable(
+            self.counts.get(&kind.index(), 0),
+            "COUNTS",
+            &mut self.warned,
+        ) {
+            for Shared(cpu) in cpus.iter() {
+                sum.generated += cpu.generated;
+                sum.lost += cpu.lost;
+                sum.suppressed += cpu.suppressed;
+            }
+        }
+        sum
+    }
+
+    pub fn untracked(&mut self, what: Untracked) -> u64 {
+        readable(
+            self.untracked.get(&(what as u32), 0),
+            "UNTRACKED",
+            &mut self.warned,
+        )
+        .map_or(0, |cpus| cpus.iter().sum())
+    }
+
+    /// Removes what is kept of a cgroup that is gone, to make room for those to come.
+    pub fn forget(&mut self, CgroupId(cgroup): CgroupId) {
+        for kind in [ReclaimKind::Direct, ReclaimKind::Memcg] {
+            // Most cgroups never had an element: not found is the usual answer.
+            let _absent = self.reclaim.remove(&Shared(ReclaimKey {
+                cgroup,
+                kind: kind as u32,
+                reserved: 0,
+            }));
+        }
+        let _absent = self.oom_kills.remove(&cgroup);
+        let keys: Vec<_> = self
+            .inodes
+            .keys()
+            .flatten()
+            .filter(|Shared(key)| key.cgroup == cgroup)
+            .collect();
+        for key in keys {
+            let _absent = self.inodes.remove(&key);
+        }
+    }
+}
+
+fn readable<T>(
+    item: Result<T, impl Borrow<MapError>>,
+    map: &'static str,
+    warned: &mut bool,
+) -> Option<T> {
+    match item {
+        Ok(value) => Some(value),
+        Err(error) => {
+            if !*warned {
+                *warned = true;
+                tracing::warn!(map, error = %error.borrow(), "cannot read an eBPF map; its figures are incomplete");
+            }
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::DeviceId;
+
+    #[test]
+    fn devices_read_as_in_mountinfo() {
+        for (raw, text) in [
+            (0x0fe0_0000, "254:0"),
+            (0x0080_0001, "8:1"),
+            (0x0000_0015, "0:21"),
+        ] {
+            assert_eq!(DeviceId(raw).to_string(), text);
+        }
+    }
+}
