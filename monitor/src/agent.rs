@@ -2,23 +2,26 @@
 
 mod act;
 mod housekeeping;
+mod report;
+mod start;
 mod tell;
 
-use std::time::Duration;
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
 use crate::actions::Evictor;
-use crate::config::{MonitorConfig, Semantics, Signal};
+use crate::config::{CgroupId, MonitorConfig, Semantics, Signal};
 use crate::eviction::deadline::{FallRate, until_next_sample};
 use crate::eviction::{Assessment, Observation, SignalValue, State, assess};
 use crate::kernel::{Event, Kernel};
 use crate::node::file::FileError;
 use crate::node::psi::PsiTrigger;
 use crate::node::{MemoryReader, MemorySample, Monotonic, RootUsage};
-use crate::report::http::ScrapeRequest;
-use crate::report::{Metrics, RateLimit};
+use crate::report::{ConditionLog, EvictionOutcome, Health, Metrics, RateLimiter, Refresh, Verdict};
 use crate::workloads::WorkloadTree;
 
 /// Events decoded at most before the loop looks at the node again.
@@ -74,7 +77,9 @@ pub struct Agent {
     memory: MemoryReader,
     tree: WorkloadTree,
     evictor: Evictor,
-    metrics: Metrics,
+    metrics: Arc<Mutex<Metrics>>,
+    health: Arc<Health>,
+    conditions: ConditionLog,
     state: State,
     rate: FallRate,
     events: Vec<Event>,
@@ -91,11 +96,11 @@ struct Last {
     scan: Scan,
     housekeeping: Option<Monotonic>,
     /// What observe mode said last it would do, and when.
-    observed: Option<(Signal, crate::config::CgroupId, Monotonic)>,
+    observed: Option<(Signal, CgroupId, Monotonic)>,
     /// The earliest time at which a refused eviction may be tried again.
     retry: Option<Monotonic>,
     drifted: usize,
-    drift_told: std::collections::HashSet<crate::config::CgroupId>,
+    drift_told: HashSet<CgroupId>,
 }
 
 /// When the workload tree was scanned, and how long that took.
@@ -106,14 +111,29 @@ struct Scan {
 }
 
 /// Limiters of the log lines that a bad hour could repeat without end.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Limits {
-    sampling: RateLimit,
-    exhausted: RateLimit,
-    stalls: RateLimit,
-    events: RateLimit,
-    scan: RateLimit,
-    adj: RateLimit,
+    sampling: RateLimiter,
+    exhausted: RateLimiter,
+    stalls: RateLimiter,
+    scan: RateLimiter,
+    adj: RateLimiter,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        let seldom = RateLimiter::new(1, Duration::from_secs(10));
+        let often = RateLimiter::new(10, Duration::from_secs(1));
+        Self { sampling: seldom.clone(), exhausted: seldom.clone(), stalls: often, scan: seldom.clone(), adj: seldom }
+    }
+}
+
+/// How many lines were held back, when this one may be written.
+fn allow(limiter: &mut RateLimiter) -> Option<u64> {
+    match limiter.check(Instant::now()) {
+        Verdict::Write { suppressed } => Some(suppressed),
+        Verdict::Suppress => None,
+    }
 }
 
 /// The parts of an agent, each made by who knows how.
@@ -132,14 +152,16 @@ pub struct Parts {
     /// Evictions.
     pub evictor: Evictor,
     /// What others see.
-    pub metrics: Metrics,
+    pub metrics: Arc<Mutex<Metrics>>,
+    /// How the loop is doing.
+    pub health: Arc<Health>,
 }
 
 impl Agent {
     /// Puts the parts together.
     #[must_use]
     pub fn new(parts: Parts) -> Self {
-        let Parts { config, kernel, psi, memory, tree, evictor, metrics } = parts;
+        let Parts { config, kernel, psi, memory, tree, evictor, metrics, health } = parts;
         Self {
             config,
             kernel,
@@ -148,6 +170,8 @@ impl Agent {
             tree,
             evictor,
             metrics,
+            health,
+            conditions: ConditionLog::default(),
             state: State::default(),
             rate: FallRate::default(),
             events: Vec::with_capacity(EVENTS_PER_WAKEUP),
@@ -160,7 +184,7 @@ impl Agent {
     ///
     /// # Errors
     /// When the signal handlers cannot be set.
-    pub async fn run(&mut self, mut scrapes: mpsc::Receiver<ScrapeRequest>) -> std::io::Result<()> {
+    pub async fn run(&mut self, mut scrapes: mpsc::Receiver<Refresh>) -> std::io::Result<()> {
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut hang_up = signal(SignalKind::hangup())?;
@@ -182,9 +206,10 @@ impl Agent {
                 }
             };
             self.look(wakeup);
-            if let Some(request) = scrape {
+            if let Some(Refresh(done)) = scrape {
                 self.refresh_report();
-                request.done();
+                // Who gave up waiting shows the report all the same, at the next request.
+                let _gave_up = done.send(());
             }
         }
         for workload in self.evictor.in_grace() {
@@ -197,8 +222,9 @@ impl Agent {
     /// One turn of the loop.
     pub fn look(&mut self, wakeup: Wakeup) {
         let woken = Monotonic::now();
-        self.metrics.wakeup(wakeup.as_str());
-        self.metrics.heartbeat(woken);
+        self.with_metrics(|metrics| metrics.wakeup(wakeup.as_str()));
+        self.health.beat(Instant::now());
+        self.kernel.flush_logs();
         self.drain_events();
         self.poll_evictions();
         let Some(observation) = self.observe() else { return };
@@ -206,6 +232,9 @@ impl Agent {
         let look = Look { wakeup, woken, observation, assessment };
         self.tell_changes(&look);
         self.last.assessment = look.assessment.clone();
+        for change in self.conditions.update(&self.condition_reports()) {
+            change.log();
+        }
         self.prepare(&look);
         self.act(&look);
         if self.is_housekeeping_due() {
@@ -238,6 +267,7 @@ impl Agent {
         match self.sample() {
             Ok(sample) => {
                 self.last.sample = Some(sample);
+                self.health.set_ready(Ok(()));
                 let observation = self.observation(sample);
                 if let Some(value) = observation.get(Signal::MemoryAvailable) {
                     self.rate.observe(value.available, sample.at);
@@ -246,8 +276,8 @@ impl Agent {
             }
             Err(error) => {
                 self.last.sample = None;
-                self.metrics.sampling_failed();
-                if let Some(suppressed) = self.limits.sampling.allow(Monotonic::now()) {
+                self.health.set_ready(Err(format!("cannot observe memory: {error}")));
+                if let Some(suppressed) = allow(&mut self.limits.sampling) {
                     tracing::error!(event = "degraded", capability = "sampling", reason = %error, suppressed, "cannot observe memory; nothing is decided");
                 }
                 None
@@ -272,6 +302,15 @@ impl Agent {
         };
         let memory = SignalValue { signal: Signal::MemoryAvailable, available, capacity };
         Observation { signals: vec![memory], at: sample.at }
+    }
+
+    fn with_metrics(&self, act: impl FnOnce(&mut Metrics)) {
+        // Nothing panics while holding it; if something did, the counters are still whole.
+        act(&mut self.metrics.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    fn count_eviction(&self, signal: Signal, outcome: EvictionOutcome) {
+        self.with_metrics(|metrics| metrics.eviction(signal, outcome));
     }
 
     fn assess(&mut self, observation: &Observation) -> Assessment {

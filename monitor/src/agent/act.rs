@@ -8,9 +8,10 @@ use crate::eviction::MetThreshold;
 use crate::eviction::budget::Refusal;
 use crate::eviction::rank::{Ranked, rank};
 use crate::node::Monotonic;
+use crate::report::EvictionOutcome;
 
 use super::tell::ranking_text;
-use super::{Agent, Look, Scan};
+use super::{Agent, Look, Scan, allow};
 
 /// The list of workloads may be this old when a decision uses it; their usage is always read anew.
 const LIST_AGE: Duration = Duration::from_millis(250);
@@ -70,14 +71,14 @@ impl Agent {
                 }
                 Err(ActionError::Gone) => {}
                 Err(error) => {
-                    self.metrics.eviction(met.threshold.signal, "failed");
+                    self.count_eviction(met.threshold.signal, EvictionOutcome::Failed);
                     tracing::error!(event = "eviction_failed", workload = workload.name, reason = %error, "trying the next candidate");
                 }
             }
         }
-        self.metrics.candidates_exhausted(met.threshold.signal);
+        self.count_eviction(met.threshold.signal, EvictionOutcome::NoCandidate);
         self.last.retry = Some(Monotonic::now().after(LIST_AGE));
-        if let Some(suppressed) = self.limits.exhausted.allow(steps.decided) {
+        if let Some(suppressed) = allow(&mut self.limits.exhausted) {
             tracing::error!(
                 event = "candidates_exhausted",
                 signal = met.threshold.signal.as_str(),
@@ -141,7 +142,7 @@ impl Agent {
         let (Refusal::CoolDown(left) | Refusal::Spent(left)) = refusal;
         self.last.retry = Some(now.after(left));
         if let Refusal::Spent(left) = refusal
-            && let Some(suppressed) = self.limits.exhausted.allow(now)
+            && let Some(suppressed) = allow(&mut self.limits.exhausted)
         {
             tracing::warn!(
                 event = "evictions_spent",

@@ -6,7 +6,7 @@ use crate::actions::oom_score;
 use crate::config::Mode;
 use crate::node::Monotonic;
 
-use super::{Agent, Scan};
+use super::{Agent, Scan, allow};
 
 impl Agent {
     pub(super) fn until_housekeeping(&self, now: Monotonic) -> Duration {
@@ -36,14 +36,14 @@ impl Agent {
                     self.last.drift_told.remove(&id);
                 }
                 if let Some(first) = changes.unreadable.first()
-                    && let Some(suppressed) = self.limits.scan.allow(started)
+                    && let Some(suppressed) = allow(&mut self.limits.scan)
                 {
                     let more = changes.unreadable.len() - 1;
                     tracing::warn!(event = "degraded", capability = "workloads", reason = first, more, suppressed, "part of the cgroup tree cannot be read");
                 }
             }
             Err(error) => {
-                if let Some(suppressed) = self.limits.scan.allow(started) {
+                if let Some(suppressed) = allow(&mut self.limits.scan) {
                     tracing::error!(event = "degraded", capability = "workloads", reason = %error, suppressed, "the cgroup tree cannot be read: the last known workloads stand");
                 }
             }
@@ -72,11 +72,10 @@ impl Agent {
             }
         }
         if let Some(reason) = audit.refused
-            && let Some(suppressed) = self.limits.adj.allow(Monotonic::now())
+            && let Some(suppressed) = allow(&mut self.limits.adj)
         {
             tracing::warn!(event = "degraded", capability = "oom_score_adj", reason, suppressed, "cannot be set (lowering it needs CAP_SYS_RESOURCE)");
         }
         self.last.drifted = audit.drifted;
-        self.metrics.oom_score_adj_repaired(audit.repaired);
     }
 }

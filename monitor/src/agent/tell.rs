@@ -9,12 +9,12 @@ use crate::actions::{Ended, Outcome};
 use crate::config::CgroupId;
 use crate::eviction::MetThreshold;
 use crate::eviction::rank::Ranked;
-use crate::eviction::thresholds::NodeCondition;
 use crate::kernel::{Event, OomKill, Stall};
 use crate::node::Monotonic;
+use crate::report::EvictionOutcome;
 
 use super::act::Steps;
-use super::{Agent, EVENTS_PER_WAKEUP, Look};
+use super::{Agent, EVENTS_PER_WAKEUP, Look, allow};
 
 /// How many of the ranking go into a log record.
 const RANKING_SHOWN: usize = 5;
@@ -74,7 +74,7 @@ impl Agent {
     }
 
     fn tell_stall(&mut self, stall: &Stall) {
-        let Some(suppressed) = self.limits.stalls.allow(Monotonic(stall.at_ns)) else { return };
+        let Some(suppressed) = allow(&mut self.limits.stalls) else { return };
         let workload = self.owner_known(stall.cgroup);
         tracing::info!(
             event = "stall",
@@ -133,16 +133,6 @@ impl Agent {
                 "{threshold} no longer: {} left", value.available
             );
         }
-        for condition in &look.assessment.conditions {
-            if !before.conditions.contains(condition) {
-                tell_condition(*condition, true);
-            }
-        }
-        for condition in &before.conditions {
-            if !look.assessment.conditions.contains(condition) {
-                tell_condition(*condition, false);
-            }
-        }
     }
 
     pub(super) fn tell_eviction(
@@ -157,11 +147,9 @@ impl Agent {
         let acted = Monotonic::now();
         let workload = &ranked.usage.workload;
         let mode = self.config.mode.as_str();
-        let outcome = match action {
-            "would_kill" => "observed",
-            _ => "signalled",
-        };
-        self.metrics.eviction(met.threshold.signal, outcome);
+        if action == "would_kill" {
+            self.count_eviction(met.threshold.signal, EvictionOutcome::Observed);
+        }
         let message = match action {
             "would_kill" => "observe mode: this workload would be evicted",
             "term" => "evicting: SIGTERM sent, SIGKILL follows after the grace period",
@@ -196,11 +184,11 @@ impl Agent {
         let available_bytes = self.memory.sample().ok().map(|sample| sample.meminfo.available.0);
         match &ended.outcome {
             Outcome::Gone => {
-                self.metrics.eviction(ended.signal, "killed");
+                self.count_eviction(ended.signal, EvictionOutcome::Killed);
                 tracing::info!(event = "eviction_done", workload = ended.name, gone_mono_ns = now.0, took_ms, available_bytes, "no process is left");
             }
             Outcome::Failed(reason) => {
-                self.metrics.eviction(ended.signal, "failed");
+                self.count_eviction(ended.signal, EvictionOutcome::Failed);
                 tracing::error!(event = "eviction_failed", workload = ended.name, reason, took_ms, "the next candidate is to be tried");
             }
         }
@@ -222,14 +210,5 @@ pub(super) fn reclaim_kind(kind: ReclaimKind) -> &'static str {
     match kind {
         ReclaimKind::Direct => "direct",
         ReclaimKind::Memcg => "memcg",
-    }
-}
-
-fn tell_condition(condition: NodeCondition, status: bool) {
-    let condition = condition.as_str();
-    if status {
-        tracing::warn!(event = "condition", condition, status, "{condition} is now True");
-    } else {
-        tracing::info!(event = "condition", condition, status, "{condition} is now False");
     }
 }

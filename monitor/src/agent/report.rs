@@ -1,0 +1,182 @@
+//! What the loop knows, as the report that others are shown.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Instant;
+
+use crate::config::{Bytes, CgroupId};
+use crate::eviction::Observation;
+use crate::eviction::thresholds::NodeCondition;
+use crate::kernel::{CgroupCounters, EventKind, ProbeState, ReclaimKind};
+use crate::report::{
+    CgroupReport, ClassReport, ConditionReport, EventReport, InodeReport, MemoryReport, NodeReport, ProbeReport,
+    SourceReport, StallReport, ThresholdReport,
+};
+use crate::workloads::{QosClass, WorkloadUsage};
+
+use super::Agent;
+use super::tell::reclaim_kind;
+
+/// Workloads named in the summary for each class.
+const LARGEST_SHOWN: usize = 3;
+
+impl Agent {
+    /// Looks at everything that the report shows and publishes it.
+    pub(super) fn refresh_report(&mut self) {
+        let report = self.node_report();
+        self.with_metrics(|metrics| metrics.observe(&report, Instant::now()));
+    }
+
+    pub(super) fn node_report(&mut self) -> NodeReport {
+        let usages = self.tree.usages();
+        let protected = |usage: &&WorkloadUsage| usage.workload.protection.is_some();
+        NodeReport {
+            memory: self.memory_report(),
+            thresholds: self.threshold_reports(),
+            conditions: self.condition_reports(),
+            classes: QosClass::ALL.iter().map(|qos| class_report(*qos, &usages)).collect(),
+            protected: usages.iter().filter(protected).map(|usage| usage.workload.name.clone()).collect(),
+            probes: self.probe_reports(),
+            sources: self.source_reports(),
+            oom_score_adj_drift: self.last.drifted as u64,
+            counters: self.cgroup_reports(),
+            events: self.event_reports(),
+        }
+    }
+
+    fn memory_report(&mut self) -> Option<MemoryReport> {
+        let meminfo = self.last.sample?.meminfo;
+        if let Ok(usage) = self.memory.root_usage() {
+            self.last.root_usage = usage;
+        }
+        let root = self.last.root_usage;
+        Some(MemoryReport {
+            capacity: meminfo.total,
+            mem_total: meminfo.total,
+            mem_available: meminfo.available,
+            corrections: Vec::new(),
+            corrected: meminfo.available,
+            usage: root.usage,
+            inactive_file: root.inactive_file,
+            working_set: root.working_set(),
+            kubelet: root.available(meminfo.total),
+        })
+    }
+
+    fn threshold_reports(&self) -> Vec<ThresholdReport> {
+        let observation = self.last.sample.map(|sample| self.observation(sample));
+        let value = |signal| observation.as_ref().and_then(|observation: &Observation| observation.get(signal));
+        let crossed = &self.last.assessment.crossed;
+        let thresholds = self.config.policy.thresholds.iter().enumerate();
+        thresholds
+            .map(|(index, threshold)| ThresholdReport {
+                threshold: threshold.clone(),
+                bytes: value(threshold.signal).map(|value| threshold.value.resolve(value.capacity)),
+                met: crossed.get(index).copied().unwrap_or(false),
+            })
+            .collect()
+    }
+
+    pub(super) fn condition_reports(&self) -> Vec<ConditionReport> {
+        let status = self.last.assessment.conditions.contains(&NodeCondition::MemoryPressure);
+        vec![ConditionReport { condition: NodeCondition::MemoryPressure.as_str(), status }]
+    }
+
+    fn probe_reports(&self) -> Vec<ProbeReport> {
+        let report = |probe: &crate::kernel::ProbeStatus| ProbeReport {
+            name: probe.name.clone(),
+            missing: match &probe.state {
+                ProbeState::Attached => None,
+                ProbeState::Missing(reason) => Some(reason.clone()),
+            },
+        };
+        self.kernel.report().probes.iter().map(report).collect()
+    }
+
+    /// The kernel's programs ring first; where they are missing PSI does, and where that is off the deadline is all there is.
+    fn source_reports(&self) -> Vec<SourceReport> {
+        let rings = |name| self.kernel.report().has(name);
+        let source = if rings("vmscan:mm_vmscan_direct_reclaim_begin") || rings("vmscan:mm_vmscan_kswapd_wake") {
+            "ebpf"
+        } else if self.psi.is_some() {
+            "psi"
+        } else {
+            "polling"
+        };
+        vec![SourceReport { signal: crate::config::Signal::MemoryAvailable, source }]
+    }
+
+    /// The kernel's aggregates, with the name of the workload that each cgroup belongs to.
+    fn cgroup_reports(&mut self) -> Vec<CgroupReport> {
+        let (mut cgroups, mut inodes) = (Vec::new(), Vec::new());
+        self.kernel.cgroups(&mut cgroups);
+        self.kernel.inodes(&mut inodes);
+        // Something was counted for a cgroup that the last scan did not see: it may be younger.
+        let ids = cgroups.iter().map(|(id, _)| *id).chain(inodes.iter().map(|(id, ..)| *id));
+        if ids.filter(|id| *id != CgroupId(0)).any(|id| self.tree.owner(id).is_none()) {
+            self.scan_if_old();
+        }
+        let mut reports: BTreeMap<u64, CgroupReport> = BTreeMap::new();
+        let mut names: HashMap<CgroupId, String> = HashMap::new();
+        let mut report = |id: CgroupId, act: &mut dyn FnMut(&mut CgroupReport)| {
+            let workload = names.entry(id).or_insert_with(|| self.owner_known(id).to_string()).clone();
+            act(reports.entry(id.0).or_insert_with(|| CgroupReport { cgroup: id, workload, ..CgroupReport::default() }));
+        };
+        for (id, counters) in &cgroups {
+            report(*id, &mut |report| add_counters(report, counters));
+        }
+        for (id, device, counters) in &inodes {
+            let (created, removed) = (counters.created, counters.removed);
+            report(*id, &mut |report| report.inodes.push(InodeReport { device: device.to_string(), created, removed }));
+        }
+        reports.into_values().collect()
+    }
+
+    fn event_reports(&mut self) -> Vec<EventReport> {
+        let account = |account: &crate::kernel::EventAccount| EventReport {
+            event: event_name(account.kind),
+            generated: account.generated,
+            delivered: account.delivered,
+            lost: account.lost,
+            malformed: account.malformed,
+            suppressed: account.suppressed,
+        };
+        self.kernel.accounts().events.iter().map(account).collect()
+    }
+}
+
+fn class_report(qos: QosClass, usages: &[WorkloadUsage]) -> ClassReport {
+    let mut members: Vec<&WorkloadUsage> = usages.iter().filter(|usage| usage.workload.qos == qos).collect();
+    members.sort_by(|a, b| b.working_set.cmp(&a.working_set).then_with(|| a.workload.name.cmp(&b.workload.name)));
+    ClassReport {
+        qos_class: qos.as_str(),
+        count: members.len(),
+        working_set: members.iter().fold(Bytes(0), |sum, usage| sum.saturating_add(usage.working_set)),
+        largest: members
+            .iter()
+            .take(LARGEST_SHOWN)
+            .map(|usage| (usage.workload.name.clone(), usage.working_set))
+            .collect(),
+    }
+}
+
+fn add_counters(report: &mut CgroupReport, counters: &CgroupCounters) {
+    for (kind, counters) in [(ReclaimKind::Direct, &counters.direct), (ReclaimKind::Memcg, &counters.memcg)] {
+        if counters.stalls > 0 {
+            let kind = reclaim_kind(kind);
+            report.stalls.push(StallReport { kind, count: counters.stalls, nanos: counters.stalled_ns });
+        }
+    }
+    report.oom_kills = counters.oom_kills;
+}
+
+/// The value of the `event` label.
+fn event_name(kind: EventKind) -> &'static str {
+    match kind {
+        EventKind::KswapdWake => "kswapd_wake",
+        EventKind::DirectReclaim => "direct_reclaim",
+        EventKind::Stall => "stall",
+        EventKind::OomMark => "oom_mark",
+        EventKind::OomKill => "oom_kill",
+        EventKind::OomScoreAdj => "oom_score_adj",
+    }
+}
