@@ -11,3 +11,6 @@ pub mod eviction;
 
 pub mod actions;
 pub mod report;
+
+pub mod agent;
+pub mod commands;

@@ -2,9 +2,12 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use clap::ValueEnum;
+use tokio::sync::mpsc;
 
 use crate::actions::release::Releaser;
 use crate::actions::{Evictor, self_protection};
@@ -14,7 +17,8 @@ use crate::kernel::Kernel;
 use crate::node::psi::PsiTrigger;
 use crate::node::{Hierarchy, MemoryReader};
 use crate::report::logging::{self, LogFormat};
-use crate::report::{Metrics, http};
+use crate::report::series::SeriesLimits;
+use crate::report::{Health, Metrics, http};
 use crate::workloads::WorkloadTree;
 
 use super::instance::{InstanceLock, LockError};
@@ -30,7 +34,7 @@ pub struct Options {
     mode: Option<ModeOption>,
     /// Log format; default: text on a terminal, one JSON object a line otherwise
     #[arg(long, value_enum)]
-    log_format: Option<LogFormat>,
+    log_format: Option<LogFormatOption>,
     /// Address for /metrics, /healthz and /readyz
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
@@ -46,6 +50,28 @@ enum ModeOption {
     /// Evict, and set oom_score_adj
     Enforce,
 }
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum LogFormatOption {
+    /// Lines for people
+    Text,
+    /// One JSON object a line
+    Json,
+}
+
+impl From<LogFormatOption> for LogFormat {
+    fn from(option: LogFormatOption) -> Self {
+        match option {
+            LogFormatOption::Text => Self::Text,
+            LogFormatOption::Json => Self::Json,
+        }
+    }
+}
+
+/// A loop that has not gone round for this long hangs, however short the ceiling.
+const SHORTEST_HANG: Duration = Duration::from_secs(10);
+/// Scrapes that may wait for a fresh look at once.
+const WAITING_SCRAPES: usize = 4;
 
 /// Why `run` ended other than by request.
 #[derive(Debug, thiserror::Error)]
@@ -79,13 +105,14 @@ impl RunError {
 /// When the configuration is wrong, another instance runs, or something it cannot do without is missing.
 pub fn run(options: &Options) -> Result<(), RunError> {
     let config = configuration(options)?;
-    let text_logs = logging::init(options.log_format);
+    let format = options.log_format.map_or_else(LogFormat::for_stderr, LogFormat::from);
+    logging::init(format).map_err(anyhow::Error::from)?;
     let _lock = InstanceLock::take(&config.lock_file)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .context("cannot start the event loop")?;
-    runtime.block_on(serve(config, text_logs)).map_err(RunError::from)
+    runtime.block_on(serve(config, format == LogFormat::Text)).map_err(RunError::from)
 }
 
 fn configuration(options: &Options) -> Result<MonitorConfig, ConfigErrors> {
@@ -108,29 +135,33 @@ fn configuration(options: &Options) -> Result<MonitorConfig, ConfigErrors> {
     Ok(config)
 }
 
-async fn serve(config: MonitorConfig, text_logs: bool) -> anyhow::Result<()> {
-    let listener = http::bind(config.listen)?;
+async fn serve(config: MonitorConfig, text: bool) -> anyhow::Result<()> {
+    let listener = http::bind(config.listen).await?;
     let hierarchy = Hierarchy::detect(&config.cgroup_root)?;
     let memory = MemoryReader::open(&config.proc_root, &hierarchy)?;
     let tree = WorkloadTree::new(hierarchy, config.proc_root.clone(), config.protected.clone());
     let releaser = Releaser::start().context("cannot start the thread that releases memory")?;
+
     let kernel = Kernel::load(&config.kernel, std::process::id());
+    let mut degradations: Vec<String> = kernel.report().degradations.iter().map(ToString::to_string).collect();
     let psi = PsiTrigger::register(&config.proc_root);
-    let metrics = Metrics::new()?;
-    let (scrapes, requests) = http::channel();
-    tokio::spawn(http::serve(listener, metrics.clone(), scrapes));
-
-    let degradations = self_protection::apply(&config.proc_root);
-    let psi = psi.inspect_err(|reason| tell_degraded("psi trigger", reason)).ok();
-    for (capability, reason) in &degradations {
-        tell_degraded(capability, reason);
+    let psi = psi.map_err(|reason| degradations.push(format!("PSI trigger: {reason}"))).ok();
+    degradations.extend(self_protection::apply(&config.proc_root));
+    for reason in &degradations {
+        tracing::warn!(event = "degraded", reason, "running without it");
     }
-    let mut agent = Agent::new(Parts { config, kernel, psi, memory, tree, evictor: Evictor::new(releaser), metrics });
-    agent.start(text_logs, &degradations);
-    self_protection::trim_heap();
-    agent.run(requests).await.context("cannot listen for signals")
-}
 
-fn tell_degraded(capability: &str, reason: &str) {
-    tracing::warn!(event = "degraded", capability, reason, "{capability}: {reason}");
+    let metrics = Metrics::new(env!("CARGO_PKG_VERSION"), SeriesLimits::default()).context("cannot set up the metrics")?;
+    let metrics = Arc::new(Mutex::new(metrics));
+    let health = Arc::new(Health::new(config.sampling.ceiling.saturating_mul(3).max(SHORTEST_HANG), Instant::now()));
+    let (refresh, refreshes) = mpsc::channel(WAITING_SCRAPES);
+    let shared = http::Shared { metrics: Arc::clone(&metrics), health: Arc::clone(&health), refresh };
+    let evictor = Evictor::new(releaser);
+    let mut agent = Agent::new(Parts { config, kernel, psi, memory, tree, evictor, metrics, health });
+    agent.start(text, &degradations);
+    self_protection::trim_heap();
+    let server = tokio::spawn(http::serve(listener, shared));
+    let stopped = agent.run(refreshes).await.context("cannot listen for signals");
+    server.abort();
+    stopped
 }

@@ -1,0 +1,57 @@
+//! The first look, and what is said about it.
+
+use std::io::Write as _;
+
+use crate::config::MonitorConfig;
+use crate::kernel::ProbeReport;
+use crate::node::Hierarchy;
+use crate::report::{StartSummary, render_summary};
+
+use super::{Agent, Wakeup};
+
+impl Agent {
+    /// Looks once, and describes the node: as text on stdout when people read along, as one log record otherwise.
+    pub fn start(&mut self, text: bool, degradations: &[String]) {
+        self.look(Wakeup::Housekeeping);
+        self.health.set_degradations(degradations.to_vec());
+        let node = self.node_report();
+        let report = self.kernel.report();
+        if text {
+            let hierarchy = describe(self.tree.hierarchy());
+            let summary = StartSummary {
+                version: env!("CARGO_PKG_VERSION"),
+                mode: self.config.mode,
+                semantics: self.config.policy.semantics,
+                cgroup: &hierarchy,
+                listen: self.config.listen,
+                node: &node,
+            };
+            // Nobody reading the summary is no reason to stop.
+            let _unread = std::io::stdout().write_all(render_summary(&summary).as_bytes());
+        }
+        tell_started(&self.config, report, node.memory.map(|memory| memory.available(self.config.policy.semantics).0));
+    }
+}
+
+fn tell_started(config: &MonitorConfig, report: &ProbeReport, memory_available_bytes: Option<u64>) {
+    tracing::info!(
+        event = "started",
+        version = env!("CARGO_PKG_VERSION"),
+        mode = config.mode.as_str(),
+        semantics = config.policy.semantics.as_str(),
+        listen = %config.listen,
+        probes_attached = report.attached(),
+        probes_missing = report.missing(),
+        cgroup_ids = report.cgroup_source.as_str(),
+        memory_available_bytes,
+        "started"
+    );
+    for probe in report.probes.iter().filter(|probe| !probe.is_attached()) {
+        tracing::debug!(event = "probe_missing", probe = probe.name, state = ?probe.state, "probe missing");
+    }
+}
+
+fn describe(hierarchy: &Hierarchy) -> String {
+    let hybrid = if hierarchy.hybrid { ", hybrid: v2 is mounted without the memory controller" } else { "" };
+    format!("{} at {}{hybrid}", hierarchy.version, hierarchy.memory.display())
+}
