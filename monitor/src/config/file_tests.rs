@@ -133,7 +133,7 @@ kernel: {ringBuffer: 1Gi, stallThreshold: -1s}
     let expected = r#"m.yaml:3: mode: "force": not one of the choices; write observe or enforce
 m.yaml:4: evictonHard: unknown field; did you mean evictionHard?
 m.yaml:6: evictionSoft.memory.available: "100Mx": quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'; write e.g. 100Mi or 10%
-m.yaml:7: evictionSoft.memory.avail: unknown field; did you mean memory.available?
+m.yaml:7: evictionSoft.memory.avail: unsupported eviction signal memory.avail; did you mean memory.available?
 m.yaml:8: evictionSoft.nodefs.available: "10%": grace period must be specified for the soft eviction threshold nodefs.available; add `nodefs.available: 30s` to evictionSoftGracePeriod
 m.yaml:10: evictionSoftGracePeriod.memory.available: "30": time: missing unit in duration "30"; write e.g. 1m30s
 m.yaml:11: sampling: the floor is longer than the ceiling; lower sampling.floor or raise sampling.ceiling

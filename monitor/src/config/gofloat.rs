@@ -126,7 +126,6 @@ mod tests {
     use super::*;
 
     #[test]
-    #[expect(clippy::float_cmp, reason = "parsing is exact")]
     fn accepted_texts() {
         for (text, value) in [
             ("10", 10.0),

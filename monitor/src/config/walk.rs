@@ -68,7 +68,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Notes that something is wrong at a node.
-    pub fn error(&mut self, field: &str, node: &Node, reason: impl ToString, fix: &str) {
+    pub fn error(&mut self, field: &str, node: &Node, reason: impl Into<String>, fix: &str) {
         let value = match &node.value {
             Value::Scalar { text, .. } => Some(text.clone()),
             _ => None,
@@ -79,13 +79,24 @@ impl<'a> Walk<'a> {
             column: node.column,
             field: field.to_owned(),
             value,
-            reason: reason.to_string(),
+            reason: reason.into(),
             fix: (!fix.is_empty()).then(|| fix.to_owned()),
         });
     }
 
     /// Takes a map apart. A name that is not `known` is an error that proposes the nearest one; so is a duplicate.
     pub fn fields<'n>(&mut self, path: &str, node: &'n Node, known: &[&str]) -> Fields<'n> {
+        self.fields_or(path, node, known, |_| "unknown field".to_owned())
+    }
+
+    /// As `fields`, with the caller's words for a name that is not known.
+    pub fn fields_or<'n>(
+        &mut self,
+        path: &str,
+        node: &'n Node,
+        known: &[&str],
+        unknown: impl Fn(&str) -> String,
+    ) -> Fields<'n> {
         let mut fields = Fields {
             path: path.to_owned(),
             entries: Vec::new(),
@@ -112,7 +123,7 @@ impl<'a> Walk<'a> {
                     Some(nearest) => format!("did you mean {nearest}?"),
                     None => format!("known here: {}", known.join(", ")),
                 };
-                self.key_error(&field, key, "unknown field".to_owned(), fix);
+                self.key_error(&field, key, unknown(name), fix);
             } else if value.value != Value::Null {
                 fields.entries.push((name, value));
             }
@@ -169,7 +180,7 @@ impl<'a> Walk<'a> {
         let quantity = match Quantity::parse(text) {
             Ok(quantity) => quantity,
             Err(error) => {
-                self.error(field, node, error, &fix);
+                self.error(field, node, error.to_string(), &fix);
                 return None;
             }
         };
@@ -195,7 +206,7 @@ impl<'a> Walk<'a> {
                 duration
             }
             Err(error) => {
-                self.error(field, node, error, &fix);
+                self.error(field, node, error.to_string(), &fix);
                 None
             }
         }
