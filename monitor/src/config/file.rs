@@ -17,7 +17,7 @@ use super::yaml::{Node, Value, parse_document};
 
 const API_VERSION: &str = "node-pressure-monitor/v1alpha1";
 const KIND: &str = "MonitorConfiguration";
-const MAX_FILE_SIZE: u64 = 1 << 20;
+const MAX_FILE_SIZE: u64 = 256 << 10;
 /// Kernel memory that stays allocated as long as the agent runs.
 const MAX_RING_BUFFER: Bytes = Bytes(64 * Bytes::MIB);
 
@@ -70,7 +70,10 @@ impl MonitorConfig {
                 whole_file(format!("cannot be read: {error}"), fix)
             })?;
         if u64::try_from(bytes.len()).is_ok_and(|length| length > MAX_FILE_SIZE) {
-            return Err(whole_file("larger than 1 MiB".to_owned(), "check the path"));
+            return Err(whole_file(
+                "larger than 256 KiB".to_owned(),
+                "check the path",
+            ));
         }
         let text = String::from_utf8(bytes)
             .map_err(|error| whole_file(format!("not UTF-8: {error}"), "save it as UTF-8"))?;

@@ -1,5 +1,6 @@
 //! Walks a located tree field by field, collecting everything that is wrong instead of stopping at the first.
 
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -106,18 +107,18 @@ impl<'a> Walk<'a> {
             self.error(path, node, reason, &format!("fields: {}", known.join(", ")));
             return fields;
         };
-        let mut seen: Vec<(&str, usize)> = Vec::new();
+        let mut seen: HashMap<&str, usize> = HashMap::new();
         for (key, value) in pairs {
             let Value::Scalar { text: name, .. } = &key.value else {
                 continue;
             };
             let field = fields.path_of(name);
-            if let Some((_, line)) = seen.iter().find(|(other, _)| other == name) {
+            if let Some(line) = seen.get(name.as_str()) {
                 let reason = format!("given twice, first in line {line}");
                 self.key_error(&field, key, reason, "remove one of them".to_owned());
                 continue;
             }
-            seen.push((name, key.line));
+            seen.insert(name, key.line);
             if !known.contains(&name.as_str()) {
                 let fix = match nearest(name, known) {
                     Some(nearest) => format!("did you mean {nearest}?"),
@@ -283,6 +284,10 @@ impl<'a> Walk<'a> {
 
 /// Returns the known name that was most likely meant, if any is near.
 fn nearest<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
+    // Far longer than any field's name, and the work grows with it.
+    if name.len() > 64 {
+        return None;
+    }
     known
         .iter()
         .map(|candidate| (edit_distance(name, candidate), *candidate))

@@ -249,6 +249,15 @@ impl Metrics {
             self.threshold_met
                 .with_label_values(&labels)
                 .set(threshold.met.into());
+            // A counter that appears with its first increment hides that increment from `increase()`.
+            for outcome in [
+                EvictionOutcome::Killed,
+                EvictionOutcome::Failed,
+                EvictionOutcome::Observed,
+            ] {
+                let labels = [threshold.threshold.signal.as_str(), outcome.as_str()];
+                self.evictions.with_label_values(&labels);
+            }
         }
         for condition in &report.conditions {
             self.condition

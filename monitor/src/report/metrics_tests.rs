@@ -89,6 +89,7 @@ fn everything_is_rendered_under_its_name() {
         r#"events_suppressed_total{event="stall"} 4"#,
         r#"wakeups_total{cause="deadline"} 1"#,
         r#"evictions_total{outcome="observed",signal="memory.available"} 1"#,
+        r#"evictions_total{outcome="killed",signal="memory.available"} 0"#,
     ] {
         let line = format!("\nnode_pressure_monitor_{sample}\n");
         assert!(text.contains(&line), "{sample} is missing from\n{text}");
