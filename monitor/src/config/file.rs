@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::error::{ConfigError, ConfigErrors};
 use super::patterns::NamePattern;
 use super::policy::{Mode, MonitorConfig, Policy, Ranking, Semantics};
-use super::signal::Signal;
+use super::signal::{Signal, UnsupportedSignal};
 use super::threshold::{
     ThresholdError, ThresholdLists, parse_grace_period, parse_min_reclaim, parse_threshold_value,
 };
@@ -17,7 +17,7 @@ use super::yaml::{Node, Value, parse_document};
 
 const API_VERSION: &str = "node-pressure-monitor/v1alpha1";
 const KIND: &str = "MonitorConfiguration";
-const MAX_FILE_SIZE: u64 = 1 << 20;
+const MAX_FILE_SIZE: u64 = 256 << 10;
 /// Kernel memory that stays allocated as long as the agent runs.
 const MAX_RING_BUFFER: Bytes = Bytes(64 * Bytes::MIB);
 
@@ -70,7 +70,10 @@ impl MonitorConfig {
                 whole_file(format!("cannot be read: {error}"), fix)
             })?;
         if u64::try_from(bytes.len()).is_ok_and(|length| length > MAX_FILE_SIZE) {
-            return Err(whole_file("larger than 1 MiB".to_owned(), "check the path"));
+            return Err(whole_file(
+                "larger than 256 KiB".to_owned(),
+                "check the path",
+            ));
         }
         let text = String::from_utf8(bytes)
             .map_err(|error| whole_file(format!("not UTF-8: {error}"), "save it as UTF-8"))?;
@@ -220,7 +223,7 @@ fn read_thresholds(walk: &mut Walk<'_>, fields: &Fields<'_>) -> Vec<super::thres
                 Ok(None) => {}
                 Ok(Some(value)) if is_soft => lists.soft.push((signal, value)),
                 Ok(Some(value)) => lists.hard.push((signal, value)),
-                Err(error) => walk.error(&field, node, error, fix),
+                Err(error) => walk.error(&field, node, error.to_string(), fix),
             }
         }
     }
@@ -228,7 +231,7 @@ fn read_thresholds(walk: &mut Walk<'_>, fields: &Fields<'_>) -> Vec<super::thres
         let fix = "write e.g. 1m30s";
         let parsed = walk.text(&field, node, fix).map(parse_grace_period);
         if let Some(Err(error)) = &parsed {
-            walk.error(&field, node, error, fix);
+            walk.error(&field, node, error.to_string(), fix);
         }
         // A bad one is there nevertheless: do not call it missing too.
         let grace_period = parsed.and_then(Result::ok).unwrap_or_default();
@@ -243,7 +246,7 @@ fn read_thresholds(walk: &mut Walk<'_>, fields: &Fields<'_>) -> Vec<super::thres
             Some(Ok(value)) => {
                 lists.min_reclaims.insert(signal, value);
             }
-            Some(Err(error)) => walk.error(&field, node, error, fix),
+            Some(Err(error)) => walk.error(&field, node, error.to_string(), fix),
             None => {}
         }
     }
@@ -255,7 +258,7 @@ fn read_thresholds(walk: &mut Walk<'_>, fields: &Fields<'_>) -> Vec<super::thres
             };
             if let Some((_, field, node)) = soft.iter().find(|(signal, ..)| *signal == missing) {
                 let fix = format!("add `{missing}: 30s` to evictionSoftGracePeriod");
-                walk.error(field, node, error, &fix);
+                walk.error(field, node, error.to_string(), &fix);
             }
         }
         Vec::new()
@@ -272,7 +275,8 @@ fn signals<'n>(
         return Vec::new();
     };
     let names = Signal::ALL.map(Signal::as_str);
-    walk.fields(&path, node, &names)
+    let unsupported = |name: &str| UnsupportedSignal(name.to_owned()).to_string();
+    walk.fields_or(&path, node, &names, unsupported)
         .iter()
         .filter_map(|(key, field, node)| key.parse().ok().map(|signal| (signal, field, node)))
         .collect()
@@ -388,7 +392,7 @@ fn read_protected(walk: &mut Walk<'_>, path: &str, node: &Node, config: &mut Mon
         };
         match NamePattern::new(text) {
             Ok(pattern) => config.protected.push(pattern),
-            Err(error) => walk.error(&field, item, error, FIX),
+            Err(error) => walk.error(&field, item, error.to_string(), FIX),
         }
     }
 }

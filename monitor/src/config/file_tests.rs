@@ -133,7 +133,7 @@ kernel: {ringBuffer: 1Gi, stallThreshold: -1s}
     let expected = r#"m.yaml:3: mode: "force": not one of the choices; write observe or enforce
 m.yaml:4: evictonHard: unknown field; did you mean evictionHard?
 m.yaml:6: evictionSoft.memory.available: "100Mx": quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'; write e.g. 100Mi or 10%
-m.yaml:7: evictionSoft.memory.avail: unknown field; did you mean memory.available?
+m.yaml:7: evictionSoft.memory.avail: unsupported eviction signal memory.avail; did you mean memory.available?
 m.yaml:8: evictionSoft.nodefs.available: "10%": grace period must be specified for the soft eviction threshold nodefs.available; add `nodefs.available: 30s` to evictionSoftGracePeriod
 m.yaml:10: evictionSoftGracePeriod.memory.available: "30": time: missing unit in duration "30"; write e.g. 1m30s
 m.yaml:11: sampling: the floor is longer than the ceiling; lower sampling.floor or raise sampling.ceiling
@@ -255,4 +255,64 @@ fn unreadable_files_say_what_to_do() {
     let good = folder.path().join("good.yaml");
     std::fs::write(&good, HEAD).unwrap();
     assert_eq!(MonitorConfig::load(&good), Ok(MonitorConfig::default()));
+}
+
+/// Every broken file ends in a message, never in a panic: a thousand ways to damage the default file.
+#[test]
+fn damaged_files_are_refused_calmly() {
+    let whole = include_str!("../../../config/monitor.yaml");
+    let pieces = [
+        "\n",
+        ": ",
+        "- ",
+        "[",
+        "{",
+        "}",
+        "\"",
+        "'",
+        "%",
+        "1e99",
+        "-",
+        "&a ",
+        "*a",
+        "!x ",
+        "µ",
+        "\t",
+        "~",
+        "0x1p9999%",
+    ];
+    // A linear congruential generator: the same damage in every run.
+    let mut state: u64 = 1;
+    let mut random = |limit: usize| {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        usize::try_from(state >> 33).unwrap() % limit
+    };
+    let mut refused = 0;
+    for _ in 0..1000 {
+        let mut text = whole.to_owned();
+        for _ in 0..=random(4) {
+            let mut at = random(text.len());
+            while !text.is_char_boundary(at) {
+                at -= 1;
+            }
+            match random(3) {
+                0 => text.insert_str(at, pieces[random(pieces.len())]),
+                1 => text.truncate(at.max(1)),
+                _ => drop(text.remove(at)),
+            }
+        }
+        if let Err(errors) = MonitorConfig::parse("f", &text) {
+            refused += 1;
+            assert!(
+                errors
+                    .0
+                    .iter()
+                    .all(|error| error.line > 0 && !error.reason.is_empty()),
+                "{text}"
+            );
+        }
+    }
+    assert!((100..1000).contains(&refused), "{refused}");
 }

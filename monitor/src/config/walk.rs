@@ -1,5 +1,6 @@
 //! Walks a located tree field by field, collecting everything that is wrong instead of stopping at the first.
 
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -68,7 +69,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Notes that something is wrong at a node.
-    pub fn error(&mut self, field: &str, node: &Node, reason: impl ToString, fix: &str) {
+    pub fn error(&mut self, field: &str, node: &Node, reason: impl Into<String>, fix: &str) {
         let value = match &node.value {
             Value::Scalar { text, .. } => Some(text.clone()),
             _ => None,
@@ -79,13 +80,24 @@ impl<'a> Walk<'a> {
             column: node.column,
             field: field.to_owned(),
             value,
-            reason: reason.to_string(),
+            reason: reason.into(),
             fix: (!fix.is_empty()).then(|| fix.to_owned()),
         });
     }
 
     /// Takes a map apart. A name that is not `known` is an error that proposes the nearest one; so is a duplicate.
     pub fn fields<'n>(&mut self, path: &str, node: &'n Node, known: &[&str]) -> Fields<'n> {
+        self.fields_or(path, node, known, |_| "unknown field".to_owned())
+    }
+
+    /// As `fields`, with the caller's words for a name that is not known.
+    pub fn fields_or<'n>(
+        &mut self,
+        path: &str,
+        node: &'n Node,
+        known: &[&str],
+        unknown: impl Fn(&str) -> String,
+    ) -> Fields<'n> {
         let mut fields = Fields {
             path: path.to_owned(),
             entries: Vec::new(),
@@ -95,24 +107,24 @@ impl<'a> Walk<'a> {
             self.error(path, node, reason, &format!("fields: {}", known.join(", ")));
             return fields;
         };
-        let mut seen: Vec<(&str, usize)> = Vec::new();
+        let mut seen: HashMap<&str, usize> = HashMap::new();
         for (key, value) in pairs {
             let Value::Scalar { text: name, .. } = &key.value else {
                 continue;
             };
             let field = fields.path_of(name);
-            if let Some((_, line)) = seen.iter().find(|(other, _)| other == name) {
+            if let Some(line) = seen.get(name.as_str()) {
                 let reason = format!("given twice, first in line {line}");
                 self.key_error(&field, key, reason, "remove one of them".to_owned());
                 continue;
             }
-            seen.push((name, key.line));
+            seen.insert(name, key.line);
             if !known.contains(&name.as_str()) {
                 let fix = match nearest(name, known) {
                     Some(nearest) => format!("did you mean {nearest}?"),
                     None => format!("known here: {}", known.join(", ")),
                 };
-                self.key_error(&field, key, "unknown field".to_owned(), fix);
+                self.key_error(&field, key, unknown(name), fix);
             } else if value.value != Value::Null {
                 fields.entries.push((name, value));
             }
@@ -169,7 +181,7 @@ impl<'a> Walk<'a> {
         let quantity = match Quantity::parse(text) {
             Ok(quantity) => quantity,
             Err(error) => {
-                self.error(field, node, error, &fix);
+                self.error(field, node, error.to_string(), &fix);
                 return None;
             }
         };
@@ -195,7 +207,7 @@ impl<'a> Walk<'a> {
                 duration
             }
             Err(error) => {
-                self.error(field, node, error, &fix);
+                self.error(field, node, error.to_string(), &fix);
                 None
             }
         }
@@ -272,6 +284,10 @@ impl<'a> Walk<'a> {
 
 /// Returns the known name that was most likely meant, if any is near.
 fn nearest<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
+    // Far longer than any field's name, and the work grows with it.
+    if name.len() > 64 {
+        return None;
+    }
     known
         .iter()
         .map(|candidate| (edit_distance(name, candidate), *candidate))

@@ -1,1 +1,184 @@
-//! What others see.
+//! What others see: metrics, health, the summary at start, log records.
+//!
+//! The loop describes the node in a `NodeReport`, plain values only, and everything here renders that.
+
+pub mod conditions;
+pub mod http;
+pub mod logging;
+pub mod metrics;
+pub mod rate_limit;
+pub mod series;
+pub mod summary;
+
+use crate::config::{Bytes, CgroupId, Semantics, Signal, Threshold};
+
+pub use conditions::{ConditionChange, ConditionLog};
+pub use http::{BindError, Health, Refresh};
+pub use logging::{LogFormat, LoggingError};
+pub use metrics::{EvictionOutcome, Metrics};
+pub use rate_limit::{RateLimiter, Verdict};
+pub use summary::{StartSummary, render_summary};
+
+/// The node as it was at one look.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct NodeReport {
+    /// The memory figures; nothing when they could not be read.
+    pub memory: Option<MemoryReport>,
+    /// Every threshold of the policy.
+    pub thresholds: Vec<ThresholdReport>,
+    /// Every node condition that the agent keeps.
+    pub conditions: Vec<ConditionReport>,
+    /// Workloads by QoS class, in the order in which they are shown.
+    pub classes: Vec<ClassReport>,
+    /// Workloads that are never evicted, whatever their class.
+    pub protected: Vec<String>,
+    /// Every probe, attached or not.
+    pub probes: Vec<ProbeReport>,
+    /// Where each signal stands on its ladder: eBPF, PSI triggers, polling.
+    pub sources: Vec<SourceReport>,
+    /// Processes whose `oom_score_adj` is not what their workload's class asks for.
+    pub oom_score_adj_drift: u64,
+    /// What was counted for each cgroup, by the workload it belongs to.
+    pub counters: Vec<CgroupReport>,
+    /// Where the events of each kind went.
+    pub events: Vec<EventReport>,
+}
+
+/// Memory of the node, under both semantics.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct MemoryReport {
+    /// What percentages are relative to.
+    pub capacity: Bytes,
+    /// `MemTotal` of `/proc/meminfo`.
+    pub mem_total: Bytes,
+    /// `MemAvailable` of `/proc/meminfo`.
+    pub mem_available: Bytes,
+    /// What `MemAvailable` still counts wrongly, by name.
+    pub corrections: Vec<(&'static str, Bytes)>,
+    /// Available under corrected semantics.
+    pub corrected: Bytes,
+    /// Usage of the root cgroup.
+    pub usage: Bytes,
+    /// File memory of the root cgroup that was not used lately.
+    pub inactive_file: Bytes,
+    /// Usage minus inactive file memory.
+    pub working_set: Bytes,
+    /// Available under the kubelet's semantics.
+    pub kubelet: Bytes,
+}
+
+impl MemoryReport {
+    /// Returns the figure that is compared with thresholds under these semantics.
+    #[must_use]
+    pub fn available(&self, semantics: Semantics) -> Bytes {
+        match semantics {
+            Semantics::Corrected => self.corrected,
+            Semantics::Kubelet => self.kubelet,
+        }
+    }
+}
+
+/// A threshold and how it stands.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ThresholdReport {
+    /// The threshold.
+    pub threshold: Threshold,
+    /// Its value at the signal's capacity; nothing when there is no observation of the signal.
+    pub bytes: Option<Bytes>,
+    /// Whether the signal is below it.
+    pub met: bool,
+}
+
+/// A node condition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ConditionReport {
+    /// Its name, e.g. `MemoryPressure`.
+    pub condition: &'static str,
+    /// Whether it is reported as true.
+    pub status: bool,
+}
+
+/// The workloads of one QoS class.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClassReport {
+    /// `BestEffort`, `Burstable` or `Guaranteed`.
+    pub qos_class: &'static str,
+    /// How many there are.
+    pub count: usize,
+    /// Their working sets together.
+    pub working_set: Bytes,
+    /// A few of them, largest working set first.
+    pub largest: Vec<(String, Bytes)>,
+}
+
+/// A kernel probe.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProbeReport {
+    /// Its name, e.g. `oom:mark_victim`.
+    pub name: String,
+    /// Why it is not attached, and what is lost; nothing when it is.
+    pub missing: Option<String>,
+}
+
+/// Where a signal is heard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SourceReport {
+    /// The signal.
+    pub signal: Signal,
+    /// `ebpf`, `psi` or `polling`.
+    pub source: &'static str,
+}
+
+/// What was counted for one cgroup since the kernel side began to count it. Never falls for the same id.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct CgroupReport {
+    /// The cgroup. Several may belong to one workload; a cgroup made again under an old path has another id.
+    pub cgroup: CgroupId,
+    /// The workload's name.
+    pub workload: String,
+    /// Reclaim stalls by kind (`direct`, `memcg`).
+    pub stalls: Vec<StallReport>,
+    /// Inodes by file system.
+    pub inodes: Vec<InodeReport>,
+    /// Processes that the kernel's OOM killer chose here.
+    pub oom_kills: u64,
+}
+
+/// Reclaim stalls of one kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StallReport {
+    /// `direct` or `memcg`.
+    pub kind: &'static str,
+    /// How many.
+    pub count: u64,
+    /// How long, together.
+    pub nanos: u64,
+}
+
+/// Inodes made and removed on one file system.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InodeReport {
+    /// The device as `major:minor`.
+    pub device: String,
+    /// Made.
+    pub created: u64,
+    /// Removed.
+    pub removed: u64,
+}
+
+/// Where the events of one kind went, since the kernel side was loaded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct EventReport {
+    /// The kind.
+    pub event: &'static str,
+    /// Generated by the kernel side; the sum of the next three.
+    pub generated: u64,
+    /// Decoded here.
+    pub delivered: u64,
+    /// Not delivered because the ring buffer was full.
+    pub lost: u64,
+    /// Delivered but not decodable.
+    pub malformed: u64,
+    /// Held back on purpose, and not counted as generated.
+    pub suppressed: u64,
+}

@@ -1,0 +1,259 @@
+//! Metrics and health over HTTP, on the loop's own thread.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::time::{sleep, timeout};
+
+use super::Metrics;
+
+/// A scrape waits this long for a fresh look, and then gets the last one.
+const REFRESH_WAIT: Duration = Duration::from_millis(250);
+/// A whole connection: one request and its answer.
+const CONNECTION_TIME: Duration = Duration::from_secs(10);
+const HEADER_TIME: Duration = Duration::from_secs(5);
+/// More than any scraper sends, and a bound on what a client can make the agent hold.
+const HEADER_BYTES: usize = 16 << 10;
+const CONNECTIONS: usize = 16;
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+const INDEX: &str = "node-pressure-monitor: see /metrics, /healthz and /readyz\n";
+/// The text format of Prometheus, which a scraper must be told.
+const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// A request to the loop for a fresh look. Answered when the metrics are up to date.
+#[derive(Debug)]
+pub struct Refresh(pub oneshot::Sender<()>);
+
+/// Why the address cannot be listened on.
+#[derive(Debug, thiserror::Error)]
+pub enum BindError {
+    /// Somebody else does.
+    #[error(
+        "cannot listen on {0}: the port is in use; stop what uses it, or choose another with --listen or metrics.listen"
+    )]
+    InUse(SocketAddr),
+    /// The address is none of this machine's.
+    #[error(
+        "cannot listen on {0}: no interface has this address; choose another with --listen or metrics.listen"
+    )]
+    NotHere(SocketAddr),
+    /// The port is below 1024.
+    #[error(
+        "cannot listen on {0}: permission denied; choose a port above 1023 with --listen or metrics.listen"
+    )]
+    Denied(SocketAddr),
+    /// Anything else.
+    #[error(
+        "cannot listen on {address}: {source}; choose another address with --listen or metrics.listen"
+    )]
+    Other {
+        /// The address.
+        address: SocketAddr,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// Begins to listen.
+///
+/// # Errors
+/// When the address is taken or not this machine's.
+pub async fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
+    TcpListener::bind(address)
+        .await
+        .map_err(|source| match source.kind() {
+            io::ErrorKind::AddrInUse => BindError::InUse(address),
+            io::ErrorKind::AddrNotAvailable => BindError::NotHere(address),
+            io::ErrorKind::PermissionDenied => BindError::Denied(address),
+            _ => BindError::Other { address, source },
+        })
+}
+
+/// How the loop is doing, as it says itself.
+#[derive(Debug)]
+pub struct Health {
+    /// Older than this, the last beat means that the loop hangs.
+    limit: Duration,
+    state: Mutex<HealthState>,
+}
+
+#[derive(Debug)]
+struct HealthState {
+    beat: Instant,
+    not_ready: Option<String>,
+    degradations: Vec<String>,
+}
+
+impl Health {
+    /// Begins alive but not ready. The limit must be well above the longest time between two beats (`sampling.ceiling`).
+    #[must_use]
+    pub fn new(limit: Duration, now: Instant) -> Self {
+        Self {
+            limit,
+            state: Mutex::new(HealthState {
+                beat: now,
+                not_ready: Some("starting".to_owned()),
+                degradations: Vec::new(),
+            }),
+        }
+    }
+
+    /// Notes that the loop went round.
+    pub fn beat(&self, now: Instant) {
+        self.with(|state| state.beat = now);
+    }
+
+    /// Notes whether sampling works; the reason is for people.
+    pub fn set_ready(&self, ready: Result<(), String>) {
+        self.with(|state| state.not_ready = ready.err());
+    }
+
+    /// Replaces the list of capabilities that are off, each with its reason.
+    pub fn set_degradations(&self, degradations: Vec<String>) {
+        self.with(|state| state.degradations = degradations);
+    }
+
+    fn with<T>(&self, act: impl FnOnce(&mut HealthState) -> T) -> T {
+        // Nothing panics while holding it; if something did, the state is still whole.
+        act(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn healthz(&self, now: Instant) -> (StatusCode, String) {
+        let age = self.with(|state| now.saturating_duration_since(state.beat));
+        if age < self.limit {
+            return (StatusCode::OK, "ok\n".to_owned());
+        }
+        let text = format!(
+            "the loop last went round {:.1} s ago, limit {:.1} s\n",
+            age.as_secs_f64(),
+            self.limit.as_secs_f64()
+        );
+        (StatusCode::SERVICE_UNAVAILABLE, text)
+    }
+
+    fn readyz(&self) -> (StatusCode, String) {
+        self.with(|state| {
+            let (status, mut text) = match &state.not_ready {
+                None => (StatusCode::OK, "ready\n".to_owned()),
+                Some(reason) => (
+                    StatusCode::SERVICE_UNAVAILABLE,
+                    format!("not ready: {reason}\n"),
+                ),
+            };
+            for degradation in &state.degradations {
+                text.push_str("degraded: ");
+                text.push_str(degradation);
+                text.push('\n');
+            }
+            (status, text)
+        })
+    }
+}
+
+/// What the handlers share with the loop.
+#[derive(Debug, Clone)]
+pub struct Shared {
+    /// Updated by the loop, printed here.
+    pub metrics: Arc<Mutex<Metrics>>,
+    /// Kept by the loop.
+    pub health: Arc<Health>,
+    /// To the loop. A few places are enough: a full channel means that a fresh look is on its way.
+    pub refresh: mpsc::Sender<Refresh>,
+}
+
+/// Answers until it is dropped.
+///
+/// Spawns a task for each connection on the runtime it is called in, at most 16 at a time; more wait in the backlog.
+/// A connection is for one request and ends after 10 s, so that a slow or silent client holds nothing for long.
+pub async fn serve(listener: TcpListener, shared: Shared) {
+    let router = Router::new()
+        .route("/", get(|| async { INDEX }))
+        .route("/metrics", get(metrics))
+        .route("/healthz", get(healthz))
+        .route("/readyz", get(readyz))
+        .with_state(shared);
+    let places = Arc::new(Semaphore::new(CONNECTIONS));
+    loop {
+        // The semaphore is never closed.
+        let Ok(place) = Arc::clone(&places).acquire_owned().await else {
+            return;
+        };
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                // The client gave up, or file descriptors are short: both pass.
+                tracing::debug!(%error, "a connection to the metrics address was not accepted");
+                sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
+        let router = router.clone();
+        tokio::spawn(async move {
+            if timeout(CONNECTION_TIME, answer(stream, router))
+                .await
+                .is_err()
+            {
+                tracing::debug!("a connection to the metrics address took too long");
+            }
+            drop(place);
+        });
+    }
+}
+
+async fn answer(stream: TcpStream, router: Router) {
+    let served = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADER_TIME)
+        .max_buf_size(HEADER_BYTES)
+        .keep_alive(false)
+        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router))
+        .await;
+    if let Err(error) = served {
+        tracing::debug!(%error, "a connection to the metrics address broke");
+    }
+}
+
+async fn metrics(State(shared): State<Shared>) -> Response {
+    let (done, fresh) = oneshot::channel();
+    if shared.refresh.try_send(Refresh(done)).is_ok() {
+        // Late or dropped: the last look is better than none.
+        let _ = timeout(REFRESH_WAIT, fresh).await;
+    }
+    let rendered = shared
+        .metrics
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .render();
+    match rendered {
+        Ok(text) => ([(header::CONTENT_TYPE, METRICS_TYPE)], text).into_response(),
+        Err(error) => {
+            let text = format!("metrics cannot be rendered: {error}\n");
+            (StatusCode::INTERNAL_SERVER_ERROR, text).into_response()
+        }
+    }
+}
+
+async fn healthz(State(shared): State<Shared>) -> (StatusCode, String) {
+    shared.health.healthz(Instant::now())
+}
+
+async fn readyz(State(shared): State<Shared>) -> (StatusCode, String) {
+    shared.health.readyz()
+}
+
+#[cfg(test)]
+#[path = "http_tests.rs"]
+mod tests;

@@ -1,0 +1,186 @@
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use super::*;
+use crate::report::series::SeriesLimits;
+use crate::report::{MemoryReport, NodeReport};
+
+struct Fixture {
+    address: SocketAddr,
+    health: Arc<Health>,
+    metrics: Arc<Mutex<Metrics>>,
+    refreshes: mpsc::Receiver<Refresh>,
+}
+
+async fn start() -> Fixture {
+    let listener = bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let health = Arc::new(Health::new(Duration::from_secs(30), Instant::now()));
+    let metrics = Metrics::new("1.2.3", SeriesLimits::default()).unwrap();
+    let metrics = Arc::new(Mutex::new(metrics));
+    let (refresh, refreshes) = mpsc::channel(1);
+    tokio::spawn(serve(
+        listener,
+        Shared {
+            metrics: Arc::clone(&metrics),
+            health: Arc::clone(&health),
+            refresh,
+        },
+    ));
+    Fixture {
+        address,
+        health,
+        metrics,
+        refreshes,
+    }
+}
+
+async fn exchange(address: SocketAddr, request: &[u8]) -> String {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(request).await.unwrap();
+    let mut answer = String::new();
+    // A reset after the answer is as good as an end.
+    let _ = stream.read_to_string(&mut answer).await;
+    answer
+}
+
+async fn fetch(address: SocketAddr, path: &str) -> String {
+    exchange(
+        address,
+        format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes(),
+    )
+    .await
+}
+
+#[tokio::test]
+async fn every_path_answers() {
+    let fixture = start().await;
+    let index = fetch(fixture.address, "/").await;
+    assert!(index.starts_with("HTTP/1.1 200 OK\r\n"), "{index}");
+    assert!(index.ends_with(INDEX), "{index}");
+    assert!(
+        fetch(fixture.address, "/healthz")
+            .await
+            .ends_with("\r\n\r\nok\n")
+    );
+    assert!(
+        fetch(fixture.address, "/none")
+            .await
+            .starts_with("HTTP/1.1 404")
+    );
+    let posted = exchange(
+        fixture.address,
+        b"POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n",
+    )
+    .await;
+    assert!(posted.starts_with("HTTP/1.1 405"), "{posted}");
+}
+
+#[tokio::test]
+async fn readiness_lists_what_is_off() {
+    let fixture = start().await;
+    let text = fetch(fixture.address, "/readyz").await;
+    assert!(text.starts_with("HTTP/1.1 503"), "{text}");
+    assert!(text.ends_with("\r\n\r\nnot ready: starting\n"), "{text}");
+    fixture.health.set_ready(Ok(()));
+    fixture
+        .health
+        .set_degradations(vec!["no CAP_BPF: polling only".to_owned()]);
+    let text = fetch(fixture.address, "/readyz").await;
+    assert!(text.starts_with("HTTP/1.1 200"), "{text}");
+    assert!(
+        text.ends_with("\r\n\r\nready\ndegraded: no CAP_BPF: polling only\n"),
+        "{text}"
+    );
+}
+
+#[test]
+fn health_is_the_age_of_the_last_beat() {
+    let start = Instant::now();
+    let after = |seconds| start + Duration::from_secs(seconds);
+    let health = Health::new(Duration::from_secs(30), start);
+    assert_eq!(health.healthz(after(29)).0, StatusCode::OK);
+    let (status, text) = health.healthz(after(30));
+    assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(text, "the loop last went round 30.0 s ago, limit 30.0 s\n");
+    health.beat(after(30));
+    assert_eq!(health.healthz(after(31)).0, StatusCode::OK);
+    // A beat from the future of this reader is young.
+    assert_eq!(health.healthz(start).0, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn a_scrape_gets_a_fresh_look() {
+    let mut fixture = start().await;
+    let scrape = tokio::spawn(fetch(fixture.address, "/metrics"));
+    let Refresh(done) = fixture.refreshes.recv().await.unwrap();
+    let report = NodeReport {
+        memory: Some(MemoryReport::default()),
+        ..NodeReport::default()
+    };
+    fixture
+        .metrics
+        .lock()
+        .unwrap()
+        .observe(&report, Instant::now());
+    done.send(()).unwrap();
+    let text = scrape.await.unwrap();
+    assert!(
+        text.contains("content-type: text/plain; version=0.0.4; charset=utf-8\r\n"),
+        "{text}"
+    );
+    assert!(
+        text.contains("\nnode_pressure_monitor_memory_capacity_bytes 0\n"),
+        "{text}"
+    );
+}
+
+#[tokio::test]
+async fn a_scrape_never_waits_long_for_a_busy_loop() {
+    let fixture = start().await;
+    let begun = Instant::now();
+    // The first waits in vain, the second finds the channel full: both get the last look.
+    let (first, second) = tokio::join!(
+        fetch(fixture.address, "/metrics"),
+        fetch(fixture.address, "/metrics")
+    );
+    for text in [first, second] {
+        assert!(
+            text.contains("node_pressure_monitor_build_info{version=\"1.2.3\"} 1"),
+            "{text}"
+        );
+    }
+    assert!(begun.elapsed() < Duration::from_secs(5));
+}
+
+#[tokio::test]
+async fn an_endless_header_is_cut_off() {
+    let fixture = start().await;
+    let request = format!("GET / HTTP/1.1\r\nX: {}", "x".repeat(HEADER_BYTES * 4));
+    let text = exchange(fixture.address, request.as_bytes()).await;
+    assert!(text.is_empty() || text.starts_with("HTTP/1.1 4"), "{text}");
+}
+
+#[tokio::test]
+async fn a_silent_client_holds_only_its_own_place() {
+    let fixture = start().await;
+    let mut silent = Vec::new();
+    for _ in 0..CONNECTIONS - 1 {
+        silent.push(TcpStream::connect(fixture.address).await.unwrap());
+    }
+    assert!(fetch(fixture.address, "/healthz").await.ends_with("ok\n"));
+}
+
+#[tokio::test]
+async fn a_busy_port_is_named_with_the_fix() {
+    let taken = bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
+    let address = taken.local_addr().unwrap();
+    let error = bind(address).await.unwrap_err().to_string();
+    assert_eq!(
+        error,
+        format!(
+            "cannot listen on {address}: the port is in use; stop what uses it, or choose another with --listen or metrics.listen"
+        )
+    );
+    let error = bind("192.0.2.1:9946".parse().unwrap()).await.unwrap_err();
+    assert!(matches!(error, BindError::NotHere(_)), "{error}");
+}

@@ -1,0 +1,176 @@
+//! Log records on stderr: text for people, JSON lines for machines.
+
+use std::io::{IsTerminal as _, stderr};
+
+use tracing::Subscriber;
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::util::SubscriberInitExt as _;
+
+/// The environment variable that says what is logged, e.g. `debug` or `info,node_pressure_monitor::kernel=debug`.
+pub const FILTER_VARIABLE: &str = "NODE_PRESSURE_LOG";
+const DEFAULT_FILTER: &str = "info";
+
+/// How records are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogFormat {
+    /// One line of text a record.
+    Text,
+    /// One JSON object a record, its fields at the top level.
+    Json,
+}
+
+impl LogFormat {
+    /// Chooses text on a terminal, JSON otherwise.
+    #[must_use]
+    pub fn for_stderr() -> Self {
+        if stderr().is_terminal() {
+            Self::Text
+        } else {
+            Self::Json
+        }
+    }
+}
+
+/// Why logging cannot be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum LoggingError {
+    /// The variable's value is no filter.
+    #[error(
+        "{FILTER_VARIABLE}={value:?}: {reason}; write e.g. debug or info,node_pressure_monitor::kernel=debug"
+    )]
+    Filter {
+        /// What it says.
+        value: String,
+        /// Why that is no filter.
+        reason: String,
+    },
+    /// The process has a logger already.
+    #[error("logging is set up already: {0}")]
+    Taken(String),
+}
+
+/// Sends all records of the process to stderr, those of the `log` crate too.
+///
+/// # Errors
+/// When the filter in the environment is malformed, or logging is set up already.
+pub fn init(format: LogFormat) -> Result<(), LoggingError> {
+    let value = std::env::var(FILTER_VARIABLE).unwrap_or_default();
+    subscriber(format, filter(&value)?, stderr().is_terminal(), stderr)
+        .try_init()
+        .map_err(|error| LoggingError::Taken(error.to_string()))
+}
+
+/// Reads a filter; an empty one is the default.
+fn filter(value: &str) -> Result<EnvFilter, LoggingError> {
+    let text = if value.trim().is_empty() {
+        DEFAULT_FILTER
+    } else {
+        value
+    };
+    EnvFilter::builder()
+        .parse(text)
+        .map_err(|error| LoggingError::Filter {
+            value: value.to_owned(),
+            reason: error.to_string(),
+        })
+}
+
+fn subscriber<W>(
+    format: LogFormat,
+    filter: EnvFilter,
+    colours: bool,
+    writer: W,
+) -> Box<dyn Subscriber + Send + Sync>
+where
+    W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
+{
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(writer);
+    match format {
+        LogFormat::Text => Box::new(builder.with_ansi(colours).with_target(false).finish()),
+        LogFormat::Json => Box::new(
+            builder
+                .json()
+                .flatten_event(true)
+                .with_current_span(false)
+                .with_span_list(false)
+                .finish(),
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Buffer(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Buffer {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn logged(format: LogFormat, filter_text: &str, act: impl FnOnce()) -> String {
+        let buffer = Buffer::default();
+        let writer = buffer.clone();
+        let subscriber = subscriber(format, filter(filter_text).unwrap(), false, move || {
+            writer.clone()
+        });
+        tracing::subscriber::with_default(subscriber, act);
+        let bytes = buffer.0.lock().unwrap().clone();
+        String::from_utf8(bytes).unwrap()
+    }
+
+    fn record() {
+        tracing::debug!("not by default");
+        tracing::info!(
+            event = "recovered",
+            available_bytes = 5_u64,
+            signal = "memory.available",
+            "fine again"
+        );
+    }
+
+    #[test]
+    fn json_has_its_fields_at_the_top_level() {
+        let text = logged(LogFormat::Json, "", record);
+        assert_eq!(text.lines().count(), 1, "{text}");
+        let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(value["event"], "recovered");
+        assert_eq!(value["available_bytes"], 5);
+        assert_eq!(value["signal"], "memory.available");
+        assert_eq!(value["message"], "fine again");
+        assert_eq!(value["level"], "INFO");
+        assert!(value["timestamp"].as_str().unwrap().ends_with('Z'));
+    }
+
+    #[test]
+    fn text_is_one_line_and_the_filter_applies() {
+        let text = logged(LogFormat::Text, "debug", record);
+        assert_eq!(text.lines().count(), 2, "{text}");
+        assert!(
+            text.contains("fine again event=\"recovered\" available_bytes=5"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_malformed_filter_is_named() {
+        let error = filter("a=b=c").unwrap_err().to_string();
+        assert!(
+            error.starts_with("NODE_PRESSURE_LOG=\"a=b=c\": "),
+            "{error}"
+        );
+    }
+}

@@ -1,0 +1,308 @@
+//! What Prometheus scrapes: base units, names that say the unit, help texts that say the meaning.
+
+use std::collections::HashMap;
+use std::time::Instant;
+
+use prometheus::{
+    Encoder as _, GaugeVec, IntCounterVec, IntGauge, IntGaugeVec, Registry, TextEncoder,
+};
+
+use super::series::{SeriesLimits, WorkloadSeries, increase, options};
+use super::{EventReport, NodeReport};
+use crate::config::{Semantics, Signal};
+
+/// How an eviction ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum EvictionOutcome {
+    /// The workload is gone.
+    Killed,
+    /// The workload is still there.
+    Failed,
+    /// Observe mode: nothing was done.
+    Observed,
+}
+
+impl EvictionOutcome {
+    /// Returns the value of the label.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Killed => "killed",
+            Self::Failed => "failed",
+            Self::Observed => "observed",
+        }
+    }
+}
+
+/// All metrics of the agent.
+#[derive(Debug)]
+pub struct Metrics {
+    registry: Registry,
+    // Gauges without labels are vectors too: what cannot be read is absent, not zero.
+    available: GaugeVec,
+    capacity: GaugeVec,
+    working_set: GaugeVec,
+    threshold_bytes: GaugeVec,
+    threshold_met: IntGaugeVec,
+    condition: IntGaugeVec,
+    workloads: IntGaugeVec,
+    evictions: IntCounterVec,
+    oom_score_adj_drift: IntGauge,
+    generated: IntCounterVec,
+    delivered: IntCounterVec,
+    lost: IntCounterVec,
+    malformed: IntCounterVec,
+    suppressed: IntCounterVec,
+    probe_attached: IntGaugeVec,
+    signal_source: IntGaugeVec,
+    wakeups: IntCounterVec,
+    series: WorkloadSeries,
+    last_events: HashMap<&'static str, EventReport>,
+}
+
+impl Metrics {
+    /// Makes and registers everything.
+    ///
+    /// # Errors
+    /// When a name is invalid or used twice, which a test rules out.
+    pub fn new(version: &str, limits: SeriesLimits) -> prometheus::Result<Self> {
+        let registry = Registry::new();
+        let gauges = |name, help, labels: &[&str]| -> prometheus::Result<GaugeVec> {
+            let gauge = GaugeVec::new(options(name, help), labels)?;
+            registry.register(Box::new(gauge.clone()))?;
+            Ok(gauge)
+        };
+        let states = |name, help, labels: &[&str]| -> prometheus::Result<IntGaugeVec> {
+            let gauge = IntGaugeVec::new(options(name, help), labels)?;
+            registry.register(Box::new(gauge.clone()))?;
+            Ok(gauge)
+        };
+        let counters = |name, help, labels: &[&str]| -> prometheus::Result<IntCounterVec> {
+            let counter = IntCounterVec::new(options(name, help), labels)?;
+            registry.register(Box::new(counter.clone()))?;
+            Ok(counter)
+        };
+        let drift = IntGauge::with_opts(options(
+            "oom_score_adj_drift",
+            "Processes whose oom_score_adj is not the one that their workload's QoS class asks for.",
+        ))?;
+        registry.register(Box::new(drift.clone()))?;
+        states(
+            "build_info",
+            "Always 1; the label says which version runs.",
+            &["version"],
+        )?
+        .with_label_values(&[version])
+        .set(1);
+        Ok(Self {
+            available: gauges(
+                "memory_available_bytes",
+                "Memory available on the node, in bytes. corrected: what the kernel could hand out, from MemAvailable; kubelet: capacity minus working set.",
+                &["semantics"],
+            )?,
+            capacity: gauges(
+                "memory_capacity_bytes",
+                "Memory that percentages of thresholds are relative to, in bytes.",
+                &[],
+            )?,
+            working_set: gauges(
+                "memory_working_set_bytes",
+                "Memory usage of the node minus inactive file memory, in bytes.",
+                &[],
+            )?,
+            threshold_bytes: gauges(
+                "threshold_bytes",
+                "Value of an eviction threshold at the signal's present capacity, in bytes (inodes or process ids for signals that count those).",
+                &["signal", "kind"],
+            )?,
+            threshold_met: states(
+                "threshold_met",
+                "Whether the signal is below the eviction threshold (1) or not (0).",
+                &["signal", "kind"],
+            )?,
+            condition: states(
+                "condition",
+                "Whether the node condition is true (1) or not (0), transition period included.",
+                &["condition"],
+            )?,
+            workloads: states(
+                "workloads",
+                "Workloads on the node, by QoS class.",
+                &["qos_class"],
+            )?,
+            evictions: counters(
+                "evictions_total",
+                "Evictions by signal and outcome (killed, failed, observed: what would have been evicted in enforce mode).",
+                &["signal", "outcome"],
+            )?,
+            oom_score_adj_drift: drift,
+            generated: counters(
+                "events_generated_total",
+                "Events that the kernel side tried to stream; delivered plus lost plus malformed.",
+                &["event"],
+            )?,
+            delivered: counters(
+                "events_delivered_total",
+                "Events that reached the agent and were understood.",
+                &["event"],
+            )?,
+            lost: counters(
+                "events_lost_total",
+                "Events that found the ring buffer full.",
+                &["event"],
+            )?,
+            malformed: counters(
+                "events_malformed_total",
+                "Events that reached the agent and were not understood.",
+                &["event"],
+            )?,
+            suppressed: counters(
+                "events_suppressed_total",
+                "Wake-ups that the kernel side held back because the last one was too recent.",
+                &["event"],
+            )?,
+            probe_attached: states(
+                "probe_attached",
+                "Whether the kernel probe is attached (1) or not (0).",
+                &["probe"],
+            )?,
+            signal_source: states(
+                "signal_source",
+                "Always 1; the label says what tells the agent about the signal: ebpf, psi or polling.",
+                &["signal", "source"],
+            )?,
+            wakeups: counters(
+                "wakeups_total",
+                "Times that the agent woke up, by cause.",
+                &["cause"],
+            )?,
+            series: WorkloadSeries::new(&registry, limits)?,
+            last_events: HashMap::new(),
+            registry,
+        })
+    }
+
+    /// Takes over everything that a look at the node found.
+    pub fn observe(&mut self, report: &NodeReport, now: Instant) {
+        self.observe_memory(report);
+        self.observe_states(report);
+        self.observe_events(&report.events);
+        self.series.observe(&report.counters, now);
+    }
+
+    /// Counts one wake-up of the loop.
+    pub fn wakeup(&self, cause: &str) {
+        self.wakeups.with_label_values(&[cause]).inc();
+    }
+
+    /// Counts one eviction.
+    pub fn eviction(&self, signal: Signal, outcome: EvictionOutcome) {
+        self.evictions
+            .with_label_values(&[signal.as_str(), outcome.as_str()])
+            .inc();
+    }
+
+    /// Prints everything in the text format 0.0.4.
+    ///
+    /// # Errors
+    /// When a metric family is inconsistent.
+    pub fn render(&self) -> prometheus::Result<Vec<u8>> {
+        let mut text = Vec::with_capacity(16 << 10);
+        TextEncoder::new().encode(&self.registry.gather(), &mut text)?;
+        Ok(text)
+    }
+
+    fn observe_memory(&self, report: &NodeReport) {
+        let Some(memory) = &report.memory else {
+            for gauge in [&self.available, &self.capacity, &self.working_set] {
+                gauge.reset();
+            }
+            return;
+        };
+        for semantics in [Semantics::Corrected, Semantics::Kubelet] {
+            self.available
+                .with_label_values(&[semantics.as_str()])
+                .set(memory.available(semantics).as_f64());
+        }
+        let none: &[&str] = &[];
+        self.capacity
+            .with_label_values(none)
+            .set(memory.capacity.as_f64());
+        self.working_set
+            .with_label_values(none)
+            .set(memory.working_set.as_f64());
+    }
+
+    fn observe_states(&self, report: &NodeReport) {
+        for threshold in &report.thresholds {
+            let labels = [
+                threshold.threshold.signal.as_str(),
+                threshold.threshold.kind(),
+            ];
+            match threshold.bytes {
+                Some(bytes) => self
+                    .threshold_bytes
+                    .with_label_values(&labels)
+                    .set(bytes.as_f64()),
+                None => drop(self.threshold_bytes.remove_label_values(&labels)),
+            }
+            self.threshold_met
+                .with_label_values(&labels)
+                .set(threshold.met.into());
+            // A counter that appears with its first increment hides that increment from `increase()`.
+            for outcome in [
+                EvictionOutcome::Killed,
+                EvictionOutcome::Failed,
+                EvictionOutcome::Observed,
+            ] {
+                let labels = [threshold.threshold.signal.as_str(), outcome.as_str()];
+                self.evictions.with_label_values(&labels);
+            }
+        }
+        for condition in &report.conditions {
+            self.condition
+                .with_label_values(&[condition.condition])
+                .set(condition.status.into());
+        }
+        for class in &report.classes {
+            self.workloads
+                .with_label_values(&[class.qos_class])
+                .set(i64::try_from(class.count).unwrap_or(i64::MAX));
+        }
+        for probe in &report.probes {
+            self.probe_attached
+                .with_label_values(&[&probe.name])
+                .set(probe.missing.is_none().into());
+        }
+        // A signal that climbed down must not be listed with its old source too.
+        self.signal_source.reset();
+        for source in &report.sources {
+            self.signal_source
+                .with_label_values(&[source.signal.as_str(), source.source])
+                .set(1);
+        }
+        self.oom_score_adj_drift
+            .set(i64::try_from(report.oom_score_adj_drift).unwrap_or(i64::MAX));
+    }
+
+    fn observe_events(&mut self, events: &[EventReport]) {
+        for event in events {
+            let last = self.last_events.entry(event.event).or_default();
+            let labels = [event.event];
+            let add = |counter: &IntCounterVec, last: &mut u64, current| {
+                counter
+                    .with_label_values(&labels)
+                    .inc_by(increase(last, current));
+            };
+            add(&self.generated, &mut last.generated, event.generated);
+            add(&self.delivered, &mut last.delivered, event.delivered);
+            add(&self.lost, &mut last.lost, event.lost);
+            add(&self.malformed, &mut last.malformed, event.malformed);
+            add(&self.suppressed, &mut last.suppressed, event.suppressed);
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "metrics_tests.rs"]
+mod tests;

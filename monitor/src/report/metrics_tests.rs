@@ -1,0 +1,157 @@
+use std::time::Duration;
+
+use super::*;
+use crate::config::{Bytes, Policy};
+use crate::report::{
+    ClassReport, ConditionReport, MemoryReport, ProbeReport, SourceReport, ThresholdReport,
+};
+
+fn text(metrics: &Metrics) -> String {
+    String::from_utf8(metrics.render().unwrap()).unwrap()
+}
+
+fn report() -> NodeReport {
+    NodeReport {
+        memory: Some(MemoryReport {
+            capacity: Bytes(1000),
+            corrected: Bytes(300),
+            kubelet: Bytes(400),
+            working_set: Bytes(600),
+            ..MemoryReport::default()
+        }),
+        thresholds: vec![ThresholdReport {
+            threshold: Policy::default_hard_threshold(),
+            bytes: Some(Bytes::from_mib(100)),
+            met: true,
+        }],
+        conditions: vec![ConditionReport {
+            condition: "MemoryPressure",
+            status: true,
+        }],
+        classes: vec![ClassReport {
+            qos_class: "BestEffort",
+            count: 3,
+            working_set: Bytes(5),
+            largest: Vec::new(),
+        }],
+        probes: vec![
+            ProbeReport {
+                name: "oom:mark_victim".to_owned(),
+                missing: None,
+            },
+            ProbeReport {
+                name: "ext4:ext4_free_inode".to_owned(),
+                missing: Some("not in this kernel".to_owned()),
+            },
+        ],
+        sources: vec![SourceReport {
+            signal: Signal::MemoryAvailable,
+            source: "ebpf",
+        }],
+        oom_score_adj_drift: 2,
+        events: vec![EventReport {
+            event: "stall",
+            generated: 10,
+            delivered: 7,
+            lost: 2,
+            malformed: 1,
+            suppressed: 4,
+        }],
+        ..NodeReport::default()
+    }
+}
+
+#[test]
+fn everything_is_rendered_under_its_name() {
+    let mut metrics = Metrics::new("1.2.3", SeriesLimits::default()).unwrap();
+    metrics.observe(&report(), Instant::now());
+    metrics.wakeup("deadline");
+    metrics.eviction(Signal::MemoryAvailable, EvictionOutcome::Observed);
+    let text = text(&metrics);
+    for sample in [
+        r#"build_info{version="1.2.3"} 1"#,
+        r#"memory_available_bytes{semantics="corrected"} 300"#,
+        r#"memory_available_bytes{semantics="kubelet"} 400"#,
+        "memory_capacity_bytes 1000",
+        "memory_working_set_bytes 600",
+        r#"threshold_bytes{kind="hard",signal="memory.available"} 104857600"#,
+        r#"threshold_met{kind="hard",signal="memory.available"} 1"#,
+        r#"condition{condition="MemoryPressure"} 1"#,
+        r#"workloads{qos_class="BestEffort"} 3"#,
+        r#"probe_attached{probe="oom:mark_victim"} 1"#,
+        r#"probe_attached{probe="ext4:ext4_free_inode"} 0"#,
+        r#"signal_source{signal="memory.available",source="ebpf"} 1"#,
+        "oom_score_adj_drift 2",
+        r#"events_generated_total{event="stall"} 10"#,
+        r#"events_delivered_total{event="stall"} 7"#,
+        r#"events_lost_total{event="stall"} 2"#,
+        r#"events_malformed_total{event="stall"} 1"#,
+        r#"events_suppressed_total{event="stall"} 4"#,
+        r#"wakeups_total{cause="deadline"} 1"#,
+        r#"evictions_total{outcome="observed",signal="memory.available"} 1"#,
+        r#"evictions_total{outcome="killed",signal="memory.available"} 0"#,
+    ] {
+        let line = format!("\nnode_pressure_monitor_{sample}\n");
+        assert!(text.contains(&line), "{sample} is missing from\n{text}");
+    }
+    // No process collector, no other prefix, and every metric explained.
+    let helps = text
+        .lines()
+        .filter(|line| line.starts_with("# HELP"))
+        .count();
+    let types = text
+        .lines()
+        .filter(|line| line.starts_with("# TYPE"))
+        .count();
+    assert_eq!(helps, types);
+    assert!(
+        text.lines()
+            .all(|line| line.starts_with('#') || line.starts_with("node_pressure_monitor_")),
+        "{text}"
+    );
+}
+
+#[test]
+fn what_cannot_be_read_is_absent_not_zero() {
+    let mut metrics = Metrics::new("1", SeriesLimits::default()).unwrap();
+    metrics.observe(&report(), Instant::now());
+    let mut blind = report();
+    blind.memory = None;
+    blind.thresholds[0].bytes = None;
+    blind.sources[0].source = "polling";
+    metrics.observe(&blind, Instant::now());
+    let text = text(&metrics);
+    for name in [
+        "memory_available_bytes",
+        "memory_capacity_bytes",
+        "memory_working_set_bytes",
+        "threshold_bytes",
+    ] {
+        assert!(
+            !text.contains(&format!("\nnode_pressure_monitor_{name}")),
+            "{name}\n{text}"
+        );
+    }
+    assert!(text.contains(r#"signal_source{signal="memory.available",source="polling"} 1"#));
+    assert!(!text.contains(r#"source="ebpf""#), "{text}");
+}
+
+#[test]
+fn event_counters_follow_the_kernels() {
+    let mut metrics = Metrics::new("1", SeriesLimits::default()).unwrap();
+    let start = Instant::now();
+    for (second, generated) in [(0, 10), (1, 25), (2, 25)] {
+        let mut report = report();
+        report.events[0].generated = generated;
+        metrics.observe(&report, start + Duration::from_secs(second));
+    }
+    let text = text(&metrics);
+    assert!(
+        text.contains(r#"events_generated_total{event="stall"} 25"#),
+        "{text}"
+    );
+    assert!(
+        text.contains(r#"events_delivered_total{event="stall"} 7"#),
+        "{text}"
+    );
+}

@@ -1,0 +1,234 @@
+//! Per-workload counters that are fed from cumulative values, never go backwards, and do not pile up.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::{Duration, Instant};
+
+use prometheus::{CounterVec, IntCounterVec, Opts, Registry};
+
+use super::CgroupReport;
+use crate::config::CgroupId;
+
+/// Takes the increments of workloads that have no series of their own.
+pub const OTHER: &str = "(other)";
+
+/// How many workloads have series, and how long after they are gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SeriesLimits {
+    /// Beyond this number, workloads are counted together under `(other)`.
+    pub workloads: usize,
+    /// A series that is removed before it was scraped takes its increments with it, so stay longer than scrapes are apart.
+    pub keep: Duration,
+}
+
+impl Default for SeriesLimits {
+    fn default() -> Self {
+        Self {
+            workloads: 1000,
+            keep: Duration::from_secs(600),
+        }
+    }
+}
+
+/// The counters that have a `workload` label.
+#[derive(Debug)]
+pub struct WorkloadSeries {
+    limits: SeriesLimits,
+    stalls: IntCounterVec,
+    stall_seconds: CounterVec,
+    inodes_created: IntCounterVec,
+    inodes_removed: IntCounterVec,
+    oom_kills: IntCounterVec,
+    /// The last cumulative values, by cgroup: a sum over a workload's cgroups falls when one of them goes.
+    last: HashMap<CgroupId, Last>,
+    tracked: HashMap<String, Tracked>,
+}
+
+#[derive(Debug)]
+struct Last {
+    seen: Instant,
+    /// Kind to count and nanoseconds.
+    stalls: BTreeMap<&'static str, (u64, u64)>,
+    /// Device to created and removed.
+    inodes: BTreeMap<String, (u64, u64)>,
+    oom_kills: u64,
+}
+
+/// What must be removed with a workload.
+#[derive(Debug)]
+struct Tracked {
+    seen: Instant,
+    kinds: BTreeSet<&'static str>,
+    devices: BTreeSet<String>,
+}
+
+impl WorkloadSeries {
+    /// Registers the counters.
+    ///
+    /// # Errors
+    /// When one of the names is taken already.
+    pub fn new(registry: &Registry, limits: SeriesLimits) -> prometheus::Result<Self> {
+        let ints = |name: &str, help: &str, labels: &[&str]| -> prometheus::Result<IntCounterVec> {
+            let counter = IntCounterVec::new(options(name, help), labels)?;
+            registry.register(Box::new(counter.clone()))?;
+            Ok(counter)
+        };
+        let stall_seconds = CounterVec::new(
+            options(
+                "reclaim_stall_seconds_total",
+                "Seconds that tasks of a workload waited for memory reclaim, by kind (direct: the node's, memcg: the workload's own limit).",
+            ),
+            &["workload", "kind"],
+        )?;
+        registry.register(Box::new(stall_seconds.clone()))?;
+        Ok(Self {
+            limits,
+            stalls: ints(
+                "reclaim_stalls_total",
+                "Times that tasks of a workload had to reclaim memory themselves, by kind (direct: the node's, memcg: the workload's own limit).",
+                &["workload", "kind"],
+            )?,
+            stall_seconds,
+            inodes_created: ints(
+                "inodes_created_total",
+                "Inodes that tasks of a workload made, by device (major:minor).",
+                &["workload", "device"],
+            )?,
+            inodes_removed: ints(
+                "inodes_removed_total",
+                "Inodes that tasks of a workload removed, by device (major:minor).",
+                &["workload", "device"],
+            )?,
+            oom_kills: ints(
+                "oom_kills_total",
+                "Processes of a workload that the kernel's OOM killer chose.",
+                &["workload"],
+            )?,
+            last: HashMap::new(),
+            tracked: HashMap::new(),
+        })
+    }
+
+    /// Adds what each cgroup counted since the last look, and drops what has been gone for long.
+    pub fn observe(&mut self, cgroups: &[CgroupReport], now: Instant) {
+        for cgroup in cgroups {
+            self.add(cgroup, now);
+        }
+        self.expire(now);
+    }
+
+    fn add(&mut self, cgroup: &CgroupReport, now: Instant) {
+        let workload = self.admit(&cgroup.workload, now);
+        let last = self.last.entry(cgroup.cgroup).or_insert_with(|| Last {
+            seen: now,
+            stalls: BTreeMap::new(),
+            inodes: BTreeMap::new(),
+            oom_kills: 0,
+        });
+        last.seen = now;
+        let mut tracked = self.tracked.get_mut(workload);
+        for stall in &cgroup.stalls {
+            let (count, nanos) = last.stalls.entry(stall.kind).or_default();
+            let labels = [workload, stall.kind];
+            let seconds = Duration::from_nanos(increase(nanos, stall.nanos)).as_secs_f64();
+            self.stalls
+                .with_label_values(&labels)
+                .inc_by(increase(count, stall.count));
+            self.stall_seconds
+                .with_label_values(&labels)
+                .inc_by(seconds);
+            if let Some(tracked) = &mut tracked {
+                tracked.kinds.insert(stall.kind);
+            }
+        }
+        for inode in &cgroup.inodes {
+            if !last.inodes.contains_key(&inode.device) {
+                last.inodes.insert(inode.device.clone(), (0, 0));
+            }
+            let Some((created, removed)) = last.inodes.get_mut(&inode.device) else {
+                continue;
+            };
+            let labels = [workload, inode.device.as_str()];
+            self.inodes_created
+                .with_label_values(&labels)
+                .inc_by(increase(created, inode.created));
+            self.inodes_removed
+                .with_label_values(&labels)
+                .inc_by(increase(removed, inode.removed));
+            if let Some(tracked) = &mut tracked
+                && !tracked.devices.contains(&inode.device)
+            {
+                tracked.devices.insert(inode.device.clone());
+            }
+        }
+        self.oom_kills
+            .with_label_values(&[workload])
+            .inc_by(increase(&mut last.oom_kills, cgroup.oom_kills));
+    }
+
+    /// Returns the label under which a workload is counted.
+    fn admit<'w>(&mut self, workload: &'w str, now: Instant) -> &'w str {
+        if let Some(tracked) = self.tracked.get_mut(workload) {
+            tracked.seen = now;
+            return workload;
+        }
+        if workload == OTHER || self.tracked.len() >= self.limits.workloads {
+            return OTHER;
+        }
+        let tracked = Tracked {
+            seen: now,
+            kinds: BTreeSet::new(),
+            devices: BTreeSet::new(),
+        };
+        self.tracked.insert(workload.to_owned(), tracked);
+        workload
+    }
+
+    fn expire(&mut self, now: Instant) {
+        let keep = self.limits.keep;
+        let gone = |seen: Instant| now.saturating_duration_since(seen) > keep;
+        // The cgroup's values are kept as long as its series: dropped sooner, they would be counted again.
+        self.last.retain(|_, last| !gone(last.seen));
+        let Self {
+            stalls,
+            stall_seconds,
+            inodes_created,
+            inodes_removed,
+            oom_kills,
+            tracked,
+            ..
+        } = self;
+        tracked.retain(|workload, tracked| {
+            if !gone(tracked.seen) {
+                return true;
+            }
+            // Removing fails only for a series that was never made.
+            for kind in &tracked.kinds {
+                let _ = stalls.remove_label_values(&[workload.as_str(), kind]);
+                let _ = stall_seconds.remove_label_values(&[workload.as_str(), kind]);
+            }
+            for device in &tracked.devices {
+                let labels = [workload.as_str(), device.as_str()];
+                let _ = inodes_created.remove_label_values(&labels);
+                let _ = inodes_removed.remove_label_values(&labels);
+            }
+            let _ = oom_kills.remove_label_values(&[workload.as_str()]);
+            false
+        });
+    }
+}
+
+/// Stores a cumulative value and returns by how much it rose. A smaller one than before began again at zero.
+pub(super) fn increase(last: &mut u64, current: u64) -> u64 {
+    let rise = current.checked_sub(*last).unwrap_or(current);
+    *last = current;
+    rise
+}
+
+/// Names a metric of this agent.
+pub(super) fn options(name: &str, help: &str) -> Opts {
+    Opts::new(name, help).namespace("node_pressure_monitor")
+}
+
+#[cfg(test)]
+#[path = "series_tests.rs"]
+mod tests;

@@ -1,0 +1,278 @@
+//! What a person sees first: how the node stands, and what the agent makes of it.
+
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+
+use super::{ClassReport, MemoryReport, NodeReport, ThresholdReport};
+use crate::config::{Bytes, Mode, Semantics, Threshold, format_go_duration};
+
+/// No line is longer, so that it fits next to something else on a screen.
+const WIDTH: usize = 100;
+/// Where the right-hand column begins.
+const INDENT: usize = 12;
+
+/// Everything the summary says.
+#[derive(Debug)]
+pub struct StartSummary<'a> {
+    /// The agent's version.
+    pub version: &'a str,
+    /// Whether it acts.
+    pub mode: Mode,
+    /// Which figure acts.
+    pub semantics: Semantics,
+    /// The cgroup version and where it is mounted, e.g. `v2 at /sys/fs/cgroup`.
+    pub cgroup: &'a str,
+    /// Where metrics are served.
+    pub listen: SocketAddr,
+    /// The first look.
+    pub node: &'a NodeReport,
+}
+
+/// Renders the summary, 100 columns at most, ending with a line break.
+#[must_use]
+pub fn render_summary(summary: &StartSummary<'_>) -> String {
+    let mut page = Page::default();
+    page.row(
+        "mode",
+        match summary.mode {
+            Mode::Observe => {
+                "observe: nothing is touched; what would be evicted is logged and counted"
+            }
+            Mode::Enforce => {
+                "enforce: workloads are killed when a threshold is met; oom_score_adj is set"
+            }
+        },
+    );
+    memory(&mut page, summary);
+    thresholds(&mut page, summary);
+    workloads(&mut page, summary.node);
+    probes(&mut page, summary.node);
+    page.row("cgroup", summary.cgroup);
+    page.row("metrics", &format!("http://{}/metrics", summary.listen));
+    format!("node-pressure-monitor {}\n\n{}", summary.version, page.text)
+}
+
+#[derive(Default)]
+struct Page {
+    text: String,
+    last: String,
+}
+
+impl Page {
+    /// Adds a line. The label is left out when it is the one of the line above.
+    fn row(&mut self, label: &str, text: &str) {
+        let shown = if self.last == label { "" } else { label };
+        label.clone_into(&mut self.last);
+        let line = format!("{shown:<INDENT$}{text}");
+        let line = if line.chars().count() > WIDTH {
+            let kept: String = line.chars().take(WIDTH - 1).collect();
+            kept + "…"
+        } else {
+            line
+        };
+        self.text.push_str(line.trim_end());
+        self.text.push('\n');
+    }
+
+    /// Adds text broken between words; the first line is indented by `first` columns, further ones by `hang`.
+    fn wrapped(&mut self, label: &str, text: &str, first: usize, hang: usize) {
+        let room = WIDTH - INDENT;
+        let mut line = " ".repeat(first);
+        for word in text.split(' ') {
+            let length = line.chars().count() + 1 + word.chars().count();
+            if length > room && !line.trim_start().is_empty() {
+                self.row(label, &line);
+                line = " ".repeat(hang);
+                line.push_str(word);
+            } else {
+                if !line.trim_start().is_empty() {
+                    line.push(' ');
+                }
+                line.push_str(word);
+            }
+        }
+        self.row(label, &line);
+    }
+}
+
+fn memory(page: &mut Page, summary: &StartSummary<'_>) {
+    let Some(memory) = &summary.node.memory else {
+        page.row(
+            "memory",
+            "not readable: no threshold on memory.available can be met",
+        );
+        return;
+    };
+    page.row(
+        "memory",
+        &format!(
+            "capacity {}, working set {}",
+            memory.capacity, memory.working_set
+        ),
+    );
+    for semantics in [Semantics::Corrected, Semantics::Kubelet] {
+        let acts = if semantics == summary.semantics {
+            "<- compared with the thresholds"
+        } else {
+            ""
+        };
+        let available = memory.available(semantics);
+        page.row(
+            "memory",
+            &format!(
+                "available, {:<9} {available:>11}  {acts}",
+                semantics.as_str()
+            ),
+        );
+        let text = format!("= {}", formula(memory, semantics));
+        page.wrapped("memory", &text, 2, 4);
+    }
+}
+
+/// Says how a figure comes about, with its numbers.
+fn formula(memory: &MemoryReport, semantics: Semantics) -> String {
+    match semantics {
+        Semantics::Corrected => {
+            let mut text = format!("MemAvailable {}", memory.mem_available);
+            for (what, bytes) in &memory.corrections {
+                let _ = write!(text, " - {what} {bytes}");
+            }
+            text
+        }
+        Semantics::Kubelet => format!(
+            "MemTotal {} - (usage {} - inactive_file {})",
+            memory.mem_total, memory.usage, memory.inactive_file
+        ),
+    }
+}
+
+fn thresholds(page: &mut Page, summary: &StartSummary<'_>) {
+    if summary.node.thresholds.is_empty() {
+        page.row("thresholds", "none: nothing will ever be evicted");
+        return;
+    }
+    let width = summary
+        .node
+        .thresholds
+        .iter()
+        .map(|report| report.threshold.to_string().len())
+        .max()
+        .unwrap_or(0);
+    for report in &summary.node.thresholds {
+        let threshold = &report.threshold;
+        let available = summary
+            .node
+            .memory
+            .as_ref()
+            .filter(|_| threshold.signal == crate::config::Signal::MemoryAvailable)
+            .map(|memory| memory.available(summary.semantics));
+        let name = threshold.to_string();
+        page.row(
+            "thresholds",
+            &format!(
+                "{} {name:<width$}  {}",
+                threshold.kind(),
+                standing(report, available)
+            ),
+        );
+    }
+}
+
+fn standing(report: &ThresholdReport, available: Option<Bytes>) -> String {
+    let grace = |threshold: &Threshold| {
+        if threshold.is_hard() {
+            String::new()
+        } else {
+            format!(
+                ", evicts after {}",
+                format_go_duration(threshold.grace_period)
+            )
+        }
+    };
+    let distance = match (report.bytes, available) {
+        (Some(bytes), Some(available)) if report.met => {
+            format!("MET: {} below {bytes}", bytes.saturating_sub(available))
+        }
+        (Some(bytes), Some(available)) => {
+            format!("{} above {bytes}", available.saturating_sub(bytes))
+        }
+        (Some(_), None) if report.met => "MET".to_owned(),
+        (Some(_), None) => "not met".to_owned(),
+        (None, _) => "not observed: can not be met".to_owned(),
+    };
+    distance + &grace(&report.threshold)
+}
+
+fn workloads(page: &mut Page, node: &NodeReport) {
+    let total: usize = node.classes.iter().map(|class| class.count).sum();
+    if total == 0 {
+        page.row("workloads", "none found: nothing could be evicted");
+    }
+    for class in node.classes.iter().filter(|class| class.count > 0) {
+        let ClassReport {
+            qos_class,
+            count,
+            working_set,
+            largest,
+        } = class;
+        page.row(
+            "workloads",
+            &format!("{qos_class:<10} {count:>4} {working_set:>11}"),
+        );
+        for (name, bytes) in largest {
+            // The amount stands under the class's sum, the name after it.
+            let name = shortened(name, WIDTH - INDENT - 29);
+            page.row("workloads", &format!("{:16}{bytes:>11}  {name}", ""));
+        }
+    }
+    if !node.protected.is_empty() {
+        let names: Vec<_> = node
+            .protected
+            .iter()
+            .map(|name| name.rsplit('/').next().unwrap_or(name))
+            .collect();
+        let text = format!("protected  {:>4} {}", names.len(), names.join(", "));
+        page.row("workloads", &text);
+    }
+}
+
+/// Leaves the front of a path out: its end says what it is.
+fn shortened(name: &str, room: usize) -> String {
+    let length = name.chars().count();
+    if length <= room {
+        return name.to_owned();
+    }
+    let kept: String = name.chars().skip(length - (room - 1)).collect();
+    format!("…{kept}")
+}
+
+fn probes(page: &mut Page, node: &NodeReport) {
+    let attached: Vec<_> = node
+        .probes
+        .iter()
+        .filter(|probe| probe.missing.is_none())
+        .map(|probe| probe.name.as_str())
+        .collect();
+    let total = node.probes.len();
+    let head = format!("{} of {total} attached", attached.len());
+    if attached.is_empty() {
+        page.row("probes", &head);
+    } else {
+        page.wrapped("probes", &format!("{head}: {}", attached.join(", ")), 0, 2);
+    }
+    for probe in &node.probes {
+        if let Some(reason) = &probe.missing {
+            page.wrapped("probes", &format!("missing {}: {reason}", probe.name), 0, 2);
+        }
+    }
+    for source in &node.sources {
+        page.row(
+            "probes",
+            &format!("{} is heard by {}", source.signal, source.source),
+        );
+    }
+}
+
+#[cfg(test)]
+#[path = "summary_tests.rs"]
+mod tests;

@@ -1,0 +1,164 @@
+use std::time::Duration;
+
+use super::*;
+use crate::config::{Policy, Signal, ThresholdValue};
+use crate::report::{ProbeReport, SourceReport};
+
+fn node() -> NodeReport {
+    let mib = Bytes::from_mib;
+    NodeReport {
+        memory: Some(MemoryReport {
+            capacity: mib(986),
+            mem_total: mib(986),
+            mem_available: mib(620),
+            corrections: vec![("huge pages", mib(16)), ("watermarks", Bytes(9 << 19))],
+            corrected: Bytes(mib(604).0 - (9 << 19)),
+            usage: mib(520),
+            inactive_file: mib(104),
+            working_set: mib(416),
+            kubelet: mib(570),
+        }),
+        thresholds: vec![
+            ThresholdReport {
+                threshold: Policy::default_hard_threshold(),
+                bytes: Some(mib(100)),
+                met: false,
+            },
+            ThresholdReport {
+                threshold: Threshold {
+                    signal: Signal::MemoryAvailable,
+                    value: ThresholdValue::Quantity(mib(700)),
+                    grace_period: Duration::from_secs(90),
+                    min_reclaim: None,
+                },
+                bytes: Some(mib(700)),
+                met: true,
+            },
+            ThresholdReport {
+                threshold: Threshold {
+                    signal: Signal::NodeFsAvailable,
+                    value: ThresholdValue::Percentage(0.1),
+                    grace_period: Duration::ZERO,
+                    min_reclaim: None,
+                },
+                bytes: None,
+                met: false,
+            },
+        ],
+        classes: vec![
+            ClassReport {
+                qos_class: "BestEffort",
+                count: 20,
+                working_set: mib(300),
+                largest: vec![
+                    ("system.slice/nginx.service".to_owned(), mib(120)),
+                    (
+                        "kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod0b9c5d51_3a37_4d52_9d5e_2f9d4b0f8a11.slice".to_owned(),
+                        Bytes(9 << 19),
+                    ),
+                ],
+            },
+            ClassReport {
+                qos_class: "Burstable",
+                count: 0,
+                working_set: Bytes::ZERO,
+                largest: Vec::new(),
+            },
+            ClassReport {
+                qos_class: "Guaranteed",
+                count: 2,
+                working_set: mib(64),
+                largest: vec![("db.slice/db.service".to_owned(), mib(60))],
+            },
+        ],
+        protected: vec!["init.scope".to_owned(), "system.slice/ssh.service".to_owned()],
+        probes: vec![
+            ProbeReport {
+                name: "oom:mark_victim".to_owned(),
+                missing: None,
+            },
+            ProbeReport {
+                name: "vmscan:mm_vmscan_kswapd_wake".to_owned(),
+                missing: None,
+            },
+            ProbeReport {
+                name: "xfs:xfs_create".to_owned(),
+                missing: Some(
+                    "this kernel has no such tracepoint (xfs is a module and not loaded); inodes made on xfs are not counted"
+                        .to_owned(),
+                ),
+            },
+        ],
+        sources: vec![SourceReport {
+            signal: Signal::MemoryAvailable,
+            source: "ebpf",
+        }],
+        ..NodeReport::default()
+    }
+}
+
+fn render(mode: Mode, node: &NodeReport) -> String {
+    render_summary(&StartSummary {
+        version: "0.1.0",
+        mode,
+        semantics: Semantics::Corrected,
+        cgroup: "v2 at /sys/fs/cgroup",
+        listen: "127.0.0.1:9946".parse().unwrap(),
+        node,
+    })
+}
+
+#[test]
+fn the_whole_page() {
+    let expected = "\
+node-pressure-monitor 0.1.0
+
+mode        observe: nothing is touched; what would be evicted is logged and counted
+memory      capacity 986.0 MiB, working set 416.0 MiB
+            available, corrected   599.5 MiB  <- compared with the thresholds
+              = MemAvailable 620.0 MiB - huge pages 16.0 MiB - watermarks 4.5 MiB
+            available, kubelet     570.0 MiB
+              = MemTotal 986.0 MiB - (usage 520.0 MiB - inactive_file 104.0 MiB)
+thresholds  hard memory.available<100Mi  499.5 MiB above 100.0 MiB
+            soft memory.available<700Mi  MET: 100.5 MiB below 700.0 MiB, evicts after 1m30s
+            hard nodefs.available<10%    not observed: can not be met
+workloads   BestEffort   20   300.0 MiB
+                              120.0 MiB  system.slice/nginx.service
+                                4.5 MiB  …s-besteffort-pod0b9c5d51_3a37_4d52_9d5e_2f9d4b0f8a11.slice
+            Guaranteed    2    64.0 MiB
+                               60.0 MiB  db.slice/db.service
+            protected     2 init.scope, ssh.service
+probes      2 of 3 attached: oom:mark_victim, vmscan:mm_vmscan_kswapd_wake
+            missing xfs:xfs_create: this kernel has no such tracepoint (xfs is a module and not
+              loaded); inodes made on xfs are not counted
+            memory.available is heard by ebpf
+cgroup      v2 at /sys/fs/cgroup
+metrics     http://127.0.0.1:9946/metrics
+";
+    let text = render(Mode::Observe, &node());
+    assert_eq!(text, expected, "\n{text}");
+}
+
+#[test]
+fn no_line_is_too_wide() {
+    let mut node = node();
+    node.protected = vec!["system.slice/a-long-name.service".to_owned(); 40];
+    node.probes[0].name = "x".repeat(300);
+    for line in render(Mode::Enforce, &node).lines() {
+        assert!(line.chars().count() <= WIDTH, "{line}");
+    }
+}
+
+#[test]
+fn what_is_missing_is_said() {
+    let text = render(Mode::Enforce, &NodeReport::default());
+    for line in [
+        "mode        enforce: workloads are killed when a threshold is met; oom_score_adj is set",
+        "memory      not readable: no threshold on memory.available can be met",
+        "thresholds  none: nothing will ever be evicted",
+        "workloads   none found: nothing could be evicted",
+        "probes      0 of 0 attached",
+    ] {
+        assert!(text.contains(line), "{line}\n{text}");
+    }
+}
