@@ -217,6 +217,10 @@ impl Untracked {
 
 /// Buckets of the stall histogram: bucket `i` holds stalls shorter than `1024 << i` ns, the last one all the rest.
 pub const HISTOGRAM_BUCKETS: usize = 32;
+const _: () = assert!(
+    HISTOGRAM_BUCKETS.is_power_of_two(),
+    "the programs mask the index"
+);
 
 /// Index of the histogram's bucket for a stall of this length.
 #[must_use]

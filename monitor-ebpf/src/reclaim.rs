@@ -10,7 +10,8 @@ use aya_ebpf::{
     programs::TracePointContext,
 };
 use monitor_ebpf::{
-    DirectReclaim, EventKind, ReclaimCounters, ReclaimKey, ReclaimKind, Stall, Untracked,
+    DirectReclaim, EventKind, HISTOGRAM_BUCKETS, ReclaimCounters, ReclaimKey, ReclaimKind, Stall,
+    Untracked,
     field::{reclaim_begin, reclaim_end},
     histogram_bucket,
 };
@@ -157,7 +158,7 @@ fn account(key: &ReclaimKey, duration_ns: u64, reclaimed_pages: u64) {
         stream::untracked(Untracked::Reclaim);
         return;
     };
-    let bucket = histogram_bucket(duration_ns);
+    let bucket = opaque(histogram_bucket(duration_ns)) & (HISTOGRAM_BUCKETS - 1);
     // SAFETY: the lookup gave a valid element, shared with other CPUs: atomics only.
     unsafe {
         add(&raw mut (*counters).stalls, 1);
@@ -168,6 +169,15 @@ fn account(key: &ReclaimKey, duration_ns: u64, reclaimed_pages: u64) {
             1,
         );
     }
+}
+
+/// Hides where a value comes from: the compiler would prove the mask after it superfluous and drop it, and the verifier
+/// cannot follow that proof.
+#[inline(always)]
+fn opaque(mut value: usize) -> usize {
+    // SAFETY: a comment, no instruction.
+    unsafe { asm!("/* {0} */", inout(reg) value, options(pure, nomem, nostack)) };
+    value
 }
 
 /// Adds to a counter that other CPUs add to as well.
