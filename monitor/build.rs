@@ -6,6 +6,7 @@ mod bpf;
 use std::{
     env, fs,
     path::{Path, PathBuf},
+    process,
 };
 
 fn main() {
@@ -17,21 +18,23 @@ fn main() {
     ] {
         println!("cargo::rerun-if-changed={path}");
     }
-    match object() {
+    // Which piece is missing, and how to get it, is what setup says.
+    let Ok(toolchain) = bpf::find() else {
+        println!(
+            "cargo::error=the eBPF programs need a BPF toolchain, and there is no complete one: run `cargo xtask setup`"
+        );
+        return;
+    };
+    match object(&toolchain) {
         Ok(path) => println!("cargo::rustc-env=MONITOR_EBPF_OBJECT={}", path.display()),
         Err(message) => {
-            for line in message.lines() {
-                println!("cargo::error={line}");
-            }
+            eprintln!("{message}");
+            process::exit(1);
         }
     }
 }
 
-fn object() -> Result<PathBuf, String> {
-    let toolchain = bpf::find().map_err(|_missing| {
-        // Which piece it is, and how to get it, is what setup says.
-        "the eBPF programs cannot be compiled, for the BPF toolchain is not complete: run `cargo xtask setup`".to_owned()
-    })?;
+fn object(toolchain: &bpf::Toolchain) -> Result<PathBuf, String> {
     let directory = |name: &str| {
         env::var_os(name)
             .map(PathBuf::from)
@@ -41,7 +44,7 @@ fn object() -> Result<PathBuf, String> {
     let root = manifest
         .parent()
         .ok_or("the package is not inside the workspace")?;
-    let built = bpf::build(&toolchain, root, &target_dir(&out).join("bpf"))?;
+    let built = bpf::build(toolchain, root, &target_dir(&out).join("bpf"))?;
     // A copy of one's own: the path stays the same whichever toolchain built it.
     let object = out.join("monitor-ebpf.o");
     fs::copy(&built, &object)

@@ -35,6 +35,9 @@ impl EventKind {
         Self::OomScoreAdj,
     ];
 
+    /// How many kinds there are, as the size of a map.
+    pub const COUNT: u32 = 6;
+
     /// The kind with this number, if there is one.
     #[must_use]
     pub const fn from_raw(raw: u32) -> Option<Self> {
@@ -212,11 +215,15 @@ pub enum Untracked {
 }
 
 impl Untracked {
-    pub const COUNT: usize = 4;
+    pub const COUNT: u32 = 4;
 }
 
 /// Buckets of the stall histogram: bucket `i` holds stalls shorter than `1024 << i` ns, the last one all the rest.
 pub const HISTOGRAM_BUCKETS: usize = 32;
+const _: () = assert!(
+    HISTOGRAM_BUCKETS.is_power_of_two(),
+    "the programs mask the index"
+);
 
 /// Index of the histogram's bucket for a stall of this length.
 #[must_use]
@@ -371,6 +378,7 @@ impl CgroupWalk {
 }
 
 const _: () = {
+    assert!(EventKind::ALL.len() == EventKind::COUNT as usize);
     assert!(size_of::<Header>() == 16);
     assert!(size_of::<KswapdWake>() == 24);
     assert!(size_of::<DirectReclaim>() == 32);

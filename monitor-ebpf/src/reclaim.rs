@@ -10,7 +10,8 @@ use aya_ebpf::{
     programs::TracePointContext,
 };
 use monitor_ebpf::{
-    DirectReclaim, EventKind, ReclaimCounters, ReclaimKey, ReclaimKind, Stall, Untracked,
+    DirectReclaim, EventKind, HISTOGRAM_BUCKETS, ReclaimCounters, ReclaimKey, ReclaimKind, Stall,
+    Untracked,
     field::{reclaim_begin, reclaim_end},
     histogram_bucket,
 };
@@ -147,6 +148,7 @@ fn end(kind: ReclaimKind, reclaimed_pages: u64) {
 }
 
 #[inline(always)]
+#[expect(clippy::needless_borrows_for_generic_args, reason = "by value it would be copied to the stack, which is too small")]
 fn account(key: &ReclaimKey, duration_ns: u64, reclaimed_pages: u64) {
     let counters = RECLAIM.get_ptr_mut(key).or_else(|| {
         // Another CPU may have been first: then this insertion fails and the lookup finds its element.
@@ -157,7 +159,7 @@ fn account(key: &ReclaimKey, duration_ns: u64, reclaimed_pages: u64) {
         stream::untracked(Untracked::Reclaim);
         return;
     };
-    let bucket = histogram_bucket(duration_ns);
+    let bucket = masked(histogram_bucket(duration_ns));
     // SAFETY: the lookup gave a valid element, shared with other CPUs: atomics only.
     unsafe {
         add(&raw mut (*counters).stalls, 1);
@@ -168,6 +170,17 @@ fn account(key: &ReclaimKey, duration_ns: u64, reclaimed_pages: u64) {
             1,
         );
     }
+}
+
+/// Keeps the index inside the histogram by an instruction that the verifier can see: the compiler proves a mask superfluous
+/// and drops it, and the verifier cannot follow that proof.
+#[inline(always)]
+fn masked(mut bucket: usize) -> usize {
+    // SAFETY: touches the one register only.
+    unsafe {
+        asm!("{bucket} &= {mask}", bucket = inout(reg) bucket, mask = const HISTOGRAM_BUCKETS - 1, options(pure, nomem, nostack));
+    };
+    bucket
 }
 
 /// Adds to a counter that other CPUs add to as well.

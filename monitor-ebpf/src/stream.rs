@@ -14,15 +14,14 @@ use monitor_ebpf::{EventCounts, EventKind, Header, Untracked};
 static EVENTS: RingBuf = RingBuf::with_byte_size(256 * 1024, 0);
 
 #[map]
-static COUNTS: PerCpuArray<EventCounts> =
-    PerCpuArray::with_max_entries(EventKind::ALL.len() as u32, 0);
+static COUNTS: PerCpuArray<EventCounts> = PerCpuArray::with_max_entries(EventKind::COUNT, 0);
 
 #[map]
-static UNTRACKED: PerCpuArray<u64> = PerCpuArray::with_max_entries(Untracked::COUNT as u32, 0);
+static UNTRACKED: PerCpuArray<u64> = PerCpuArray::with_max_entries(Untracked::COUNT, 0);
 
 /// When each kind of doorbell last rang.
 #[map]
-static DOORBELLS: Array<u64> = Array::with_max_entries(EventKind::ALL.len() as u32, 0);
+static DOORBELLS: Array<u64> = Array::with_max_entries(EventKind::COUNT, 0);
 
 #[unsafe(no_mangle)]
 static RING_BYTES: Global<u64> = Global::new(256 * 1024);

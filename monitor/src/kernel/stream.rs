@@ -98,7 +98,9 @@ impl Stream {
         if let Ring::Plain(_) = &self.ring
             && let Ring::Plain(ring) = std::mem::replace(&mut self.ring, Ring::Changing)
         {
-            self.ring = match AsyncFd::try_with_interest(ring, Interest::READABLE) {
+            // SAFETY: the ring owns its descriptor, hands out the same one each time, and lives as long as the AsyncFd.
+            let registered = unsafe { AsyncFd::register_with_interest(ring, Interest::READABLE) };
+            self.ring = match registered {
                 Ok(ring) => Ring::Awaited(ring),
                 Err(error) => {
                     let (ring, error) = error.into_parts();
