@@ -10,12 +10,7 @@ use std::{
 };
 
 fn main() {
-    for path in [
-        "../monitor-ebpf/src",
-        "../monitor-ebpf/Cargo.toml",
-        "../xtask/src/bpf.rs",
-        "build.rs",
-    ] {
+    for path in ["../monitor-ebpf/src", "../monitor-ebpf/Cargo.toml", "../xtask/src/bpf.rs", "build.rs"] {
         println!("cargo::rerun-if-changed={path}");
     }
     // Which piece is missing, and how to get it, is what setup says.
@@ -35,26 +30,17 @@ fn main() {
 }
 
 fn object(toolchain: &bpf::Toolchain) -> Result<PathBuf, String> {
-    let directory = |name: &str| {
-        env::var_os(name)
-            .map(PathBuf::from)
-            .ok_or(format!("cargo did not set {name}"))
-    };
+    let directory = |name: &str| env::var_os(name).map(PathBuf::from).ok_or(format!("cargo did not set {name}"));
     let (manifest, out) = (directory("CARGO_MANIFEST_DIR")?, directory("OUT_DIR")?);
-    let root = manifest
-        .parent()
-        .ok_or("the package is not inside the workspace")?;
+    let root = manifest.parent().ok_or("the package is not inside the workspace")?;
     let built = bpf::build(toolchain, root, &target_dir(&out).join("bpf"))?;
     // A copy of one's own: the path stays the same whichever toolchain built it.
     let object = out.join("monitor-ebpf.o");
-    fs::copy(&built, &object)
-        .map_err(|error| format!("cannot copy {}: {error}", built.display()))?;
+    fs::copy(&built, &object).map_err(|error| format!("cannot copy {}: {error}", built.display()))?;
     Ok(object)
 }
 
 /// cargo tags its target directory; `OUT_DIR` is somewhere below, deeper with `--target`.
 fn target_dir(out: &Path) -> &Path {
-    out.ancestors()
-        .find(|path| path.join("CACHEDIR.TAG").is_file())
-        .unwrap_or(out)
+    out.ancestors().find(|path| path.join("CACHEDIR.TAG").is_file()).unwrap_or(out)
 }

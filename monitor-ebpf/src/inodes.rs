@@ -51,22 +51,11 @@ fn count(ctx: &TracePointContext, layout: &'static Layout, change: Change) {
     let Some(device) = layout.read(ctx, inode::DEV) else {
         return;
     };
-    let key = InodeKey {
-        cgroup: task::memory_cgroup(),
-        device,
-        reserved: 0,
-    };
+    let key = InodeKey { cgroup: task::memory_cgroup(), device, reserved: 0 };
     let counters = INODES.get_ptr_mut(key).or_else(|| {
         // Another CPU may have been first: then this insertion fails and the lookup finds its element.
-        let _inserted = INODES.insert(
-            key,
-            InodeCounters {
-                created: 0,
-                removed: 0,
-                evicted: 0,
-            },
-            u64::from(BPF_NOEXIST),
-        );
+        let _inserted =
+            INODES.insert(key, InodeCounters { created: 0, removed: 0, evicted: 0 }, u64::from(BPF_NOEXIST));
         INODES.get_ptr_mut(key)
     });
     let Some(counters) = counters else {

@@ -34,15 +34,7 @@ pub fn mm_vmscan_kswapd_wake(ctx: TracePointContext) -> u32 {
             counters.woke_at_ns = now_ns;
         }
     } else {
-        let _inserted = KSWAPD.insert(
-            node,
-            KswapdCounters {
-                wakes: 1,
-                active_ns: 0,
-                woke_at_ns: now_ns,
-            },
-            0,
-        );
+        let _inserted = KSWAPD.insert(node, KswapdCounters { wakes: 1, active_ns: 0, woke_at_ns: now_ns }, 0);
     }
     if stream::doorbell(EventKind::KswapdWake, now_ns) {
         stream::send(

@@ -1,8 +1,6 @@
 //! Reading tracepoint fields at the offsets that the running kernel has.
 
-use aya_ebpf::{
-    EbpfContext, helpers::bpf_probe_read_kernel_str_bytes, programs::TracePointContext,
-};
+use aya_ebpf::{EbpfContext, helpers::bpf_probe_read_kernel_str_bytes, programs::TracePointContext};
 use monitor_ebpf::{COMM_LEN, FieldOffsets};
 
 /// A tracepoint's offsets, overwritten by the loader before the programs are verified.
@@ -33,17 +31,10 @@ impl Layout {
 
     /// Reads a `__data_loc char[]` field: the low half of the field is where in the record the text is.
     #[inline(always)]
-    pub fn read_text(
-        &'static self,
-        ctx: &TracePointContext,
-        field: usize,
-    ) -> Option<[u8; COMM_LEN]> {
+    pub fn read_text(&'static self, ctx: &TracePointContext, field: usize) -> Option<[u8; COMM_LEN]> {
         let data_loc: u32 = self.read(ctx, field)?;
         let mut text = [0; COMM_LEN];
-        let start = ctx
-            .as_ptr()
-            .cast::<u8>()
-            .wrapping_add((data_loc & 0xffff) as usize);
+        let start = ctx.as_ptr().cast::<u8>().wrapping_add((data_loc & 0xffff) as usize);
         // SAFETY: the helper checks the address, and never writes more than `text` holds.
         unsafe { bpf_probe_read_kernel_str_bytes(start, &mut text) }.ok()?;
         Some(text)

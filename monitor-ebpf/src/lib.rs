@@ -26,14 +26,8 @@ pub enum EventKind {
 
 impl EventKind {
     /// Every kind, in the order of its index.
-    pub const ALL: [Self; 6] = [
-        Self::KswapdWake,
-        Self::DirectReclaim,
-        Self::Stall,
-        Self::OomMark,
-        Self::OomKill,
-        Self::OomScoreAdj,
-    ];
+    pub const ALL: [Self; 6] =
+        [Self::KswapdWake, Self::DirectReclaim, Self::Stall, Self::OomMark, Self::OomKill, Self::OomScoreAdj];
 
     /// How many kinds there are, as the size of a map.
     pub const COUNT: u32 = 6;
@@ -220,21 +214,14 @@ impl Untracked {
 
 /// Buckets of the stall histogram: bucket `i` holds stalls shorter than `1024 << i` ns, the last one all the rest.
 pub const HISTOGRAM_BUCKETS: usize = 32;
-const _: () = assert!(
-    HISTOGRAM_BUCKETS.is_power_of_two(),
-    "the programs mask the index"
-);
+const _: () = assert!(HISTOGRAM_BUCKETS.is_power_of_two(), "the programs mask the index");
 
 /// Index of the histogram's bucket for a stall of this length.
 #[must_use]
 #[inline]
 pub const fn histogram_bucket(duration_ns: u64) -> usize {
     let bucket = (u64::BITS - (duration_ns >> 10).leading_zeros()) as usize;
-    if bucket < HISTOGRAM_BUCKETS {
-        bucket
-    } else {
-        HISTOGRAM_BUCKETS - 1
-    }
+    if bucket < HISTOGRAM_BUCKETS { bucket } else { HISTOGRAM_BUCKETS - 1 }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -256,12 +243,7 @@ pub struct ReclaimCounters {
 }
 
 impl ReclaimCounters {
-    pub const ZERO: Self = Self {
-        stalls: 0,
-        stalled_ns: 0,
-        reclaimed_pages: 0,
-        histogram: [0; HISTOGRAM_BUCKETS],
-    };
+    pub const ZERO: Self = Self { stalls: 0, stalled_ns: 0, reclaimed_pages: 0, histogram: [0; HISTOGRAM_BUCKETS] };
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -305,9 +287,7 @@ pub struct FieldOffsets {
 impl FieldOffsets {
     /// This kernel's tracepoint has no such field. Not zero: an all-zero static would leave `.rodata`.
     pub const ABSENT: u16 = u16::MAX;
-    pub const NONE: Self = Self {
-        offsets: [Self::ABSENT; MAX_FIELDS],
-    };
+    pub const NONE: Self = Self { offsets: [Self::ABSENT; MAX_FIELDS] };
 }
 
 /// Slots of [`FieldOffsets`], per tracepoint.
@@ -402,14 +382,9 @@ mod tests {
 
     #[test]
     fn bucket_bounds_are_powers_of_two_of_a_microsecond() {
-        for (duration_ns, bucket) in [
-            (0, 0),
-            (1023, 0),
-            (1024, 1),
-            (2047, 1),
-            (2048, 2),
-            (u64::MAX, HISTOGRAM_BUCKETS - 1),
-        ] {
+        for (duration_ns, bucket) in
+            [(0, 0), (1023, 0), (1024, 1), (2047, 1), (2048, 2), (u64::MAX, HISTOGRAM_BUCKETS - 1)]
+        {
             assert_eq!(histogram_bucket(duration_ns), bucket, "{duration_ns} ns");
         }
     }

@@ -5,10 +5,7 @@
 #![no_main]
 // Inline assembly for BPF is unstable in every compiler so far; aya-ebpf needs the same.
 #![feature(asm_experimental_arch)]
-#![expect(
-    clippy::needless_pass_by_value,
-    reason = "the program macro hands the context over by value"
-)]
+#![expect(clippy::needless_pass_by_value, reason = "the program macro hands the context over by value")]
 
 mod inodes;
 mod kswapd;

@@ -71,14 +71,7 @@ pub fn signal_generate(ctx: TracePointContext) -> u32 {
     }
     if let Some(victim_tid) = SIGNAL_GENERATE.read::<u32>(&ctx, signal::PID) {
         let (sender_tid, _) = task::ids();
-        let sigkill = Sigkill {
-            sender_tid,
-            exited: 0,
-            cgroup: 0,
-            pid: 0,
-            reserved: 0,
-            comm: [0; COMM_LEN],
-        };
+        let sigkill = Sigkill { sender_tid, exited: 0, cgroup: 0, pid: 0, reserved: 0, comm: [0; COMM_LEN] };
         let _inserted = SIGKILLED.insert(victim_tid, sigkill, 0);
     }
     0
@@ -93,17 +86,12 @@ pub fn mark_victim(ctx: TracePointContext) -> u32 {
     let (trigger_tid, trigger_pid) = task::ids();
     let trigger_comm = task::comm();
     let trigger_cgroup = task::memory_cgroup();
-    let killed = !sigkills_seen()
-        || sigkill(victim_tid).is_some_and(|sigkill| sigkill.sender_tid == trigger_tid);
+    let killed = !sigkills_seen() || sigkill(victim_tid).is_some_and(|sigkill| sigkill.sender_tid == trigger_tid);
     stream::send(
         EventKind::OomMark,
         Wake::Now,
         &OomMark {
-            header: stream::header(
-                now_ns,
-                EventKind::OomMark,
-                if killed { 0 } else { OomMark::ALREADY_DYING },
-            ),
+            header: stream::header(now_ns, EventKind::OomMark, if killed { 0 } else { OomMark::ALREADY_DYING }),
             trigger_cgroup,
             victim_tid,
             trigger_pid,
@@ -138,10 +126,7 @@ pub fn mark_victim(ctx: TracePointContext) -> u32 {
     // Insert before looking whether the victim has exited; the exit does the two in the opposite order. One of both sees the other.
     if VICTIMS.insert(victim_tid, kill, 0).is_err() {
         stream::untracked(Untracked::OomKill);
-        warn!(
-            &ctx,
-            "too many OOM victims at once: thread {} stays without its cgroup", victim_tid
-        );
+        warn!(&ctx, "too many OOM victims at once: thread {} stays without its cgroup", victim_tid);
         stream::send(EventKind::OomKill, Wake::Now, &kill);
         return 0;
     }
@@ -198,9 +183,7 @@ pub fn oom_score_adj_update(ctx: TracePointContext) -> u32 {
             oom_score_adj: i32::from(oom_score_adj),
             writer_pid,
             reserved: 0,
-            comm: OOM_SCORE_ADJ_UPDATE
-                .read(&ctx, adj_update::COMM)
-                .unwrap_or([0; COMM_LEN]),
+            comm: OOM_SCORE_ADJ_UPDATE.read(&ctx, adj_update::COMM).unwrap_or([0; COMM_LEN]),
         },
     );
     0
@@ -227,31 +210,11 @@ fn describe(ctx: &TracePointContext, kill: &mut OomKill) {
             *flags |= flag;
         }
     };
-    size(
-        mark::TOTAL_VM,
-        OomKill::HAS_TOTAL_VM,
-        &mut kill.total_vm_kib,
-    );
-    size(
-        mark::ANON_RSS,
-        OomKill::HAS_ANON_RSS,
-        &mut kill.anon_rss_kib,
-    );
-    size(
-        mark::FILE_RSS,
-        OomKill::HAS_FILE_RSS,
-        &mut kill.file_rss_kib,
-    );
-    size(
-        mark::SHMEM_RSS,
-        OomKill::HAS_SHMEM_RSS,
-        &mut kill.shmem_rss_kib,
-    );
-    size(
-        mark::PGTABLES,
-        OomKill::HAS_PGTABLES,
-        &mut kill.pgtables_kib,
-    );
+    size(mark::TOTAL_VM, OomKill::HAS_TOTAL_VM, &mut kill.total_vm_kib);
+    size(mark::ANON_RSS, OomKill::HAS_ANON_RSS, &mut kill.anon_rss_kib);
+    size(mark::FILE_RSS, OomKill::HAS_FILE_RSS, &mut kill.file_rss_kib);
+    size(mark::SHMEM_RSS, OomKill::HAS_SHMEM_RSS, &mut kill.shmem_rss_kib);
+    size(mark::PGTABLES, OomKill::HAS_PGTABLES, &mut kill.pgtables_kib);
     if let Some(uid) = MARK_VICTIM.read(ctx, mark::UID) {
         kill.uid = uid;
         kill.header.flags |= OomKill::HAS_UID;

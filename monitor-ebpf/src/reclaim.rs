@@ -10,8 +10,7 @@ use aya_ebpf::{
     programs::TracePointContext,
 };
 use monitor_ebpf::{
-    DirectReclaim, EventKind, HISTOGRAM_BUCKETS, ReclaimCounters, ReclaimKey, ReclaimKind, Stall,
-    Untracked,
+    DirectReclaim, EventKind, HISTOGRAM_BUCKETS, ReclaimCounters, ReclaimKey, ReclaimKind, Stall, Untracked,
     field::{reclaim_begin, reclaim_end},
     histogram_bucket,
 };
@@ -54,9 +53,7 @@ pub fn mm_vmscan_direct_reclaim_begin(ctx: TracePointContext) -> u32 {
                 header: stream::header(now_ns, EventKind::DirectReclaim, 0),
                 cgroup: task::memory_cgroup(),
                 pid,
-                order: DIRECT_RECLAIM_BEGIN
-                    .read(&ctx, reclaim_begin::ORDER)
-                    .unwrap_or(0),
+                order: DIRECT_RECLAIM_BEGIN.read(&ctx, reclaim_begin::ORDER).unwrap_or(0),
             },
         );
     }
@@ -65,12 +62,7 @@ pub fn mm_vmscan_direct_reclaim_begin(ctx: TracePointContext) -> u32 {
 
 #[tracepoint]
 pub fn mm_vmscan_direct_reclaim_end(ctx: TracePointContext) -> u32 {
-    end(
-        ReclaimKind::Direct,
-        DIRECT_RECLAIM_END
-            .read(&ctx, reclaim_end::NR_RECLAIMED)
-            .unwrap_or(0),
-    );
+    end(ReclaimKind::Direct, DIRECT_RECLAIM_END.read(&ctx, reclaim_end::NR_RECLAIMED).unwrap_or(0));
     0
 }
 
@@ -82,12 +74,7 @@ pub fn mm_vmscan_memcg_reclaim_begin(_ctx: TracePointContext) -> u32 {
 
 #[tracepoint]
 pub fn mm_vmscan_memcg_reclaim_end(ctx: TracePointContext) -> u32 {
-    end(
-        ReclaimKind::Memcg,
-        MEMCG_RECLAIM_END
-            .read(&ctx, reclaim_end::NR_RECLAIMED)
-            .unwrap_or(0),
-    );
+    end(ReclaimKind::Memcg, MEMCG_RECLAIM_END.read(&ctx, reclaim_end::NR_RECLAIMED).unwrap_or(0));
     0
 }
 
@@ -119,15 +106,7 @@ fn end(kind: ReclaimKind, reclaimed_pages: u64) {
     let now_ns = stream::now_ns();
     let duration_ns = now_ns.saturating_sub(began_ns);
     let cgroup = task::memory_cgroup();
-    account(
-        &ReclaimKey {
-            cgroup,
-            kind: kind as u32,
-            reserved: 0,
-        },
-        duration_ns,
-        reclaimed_pages,
-    );
+    account(&ReclaimKey { cgroup, kind: kind as u32, reserved: 0 }, duration_ns, reclaimed_pages);
     if duration_ns >= STALL_THRESHOLD_NS.load() {
         stream::send(
             EventKind::Stall,
@@ -148,7 +127,10 @@ fn end(kind: ReclaimKind, reclaimed_pages: u64) {
 }
 
 #[inline(always)]
-#[expect(clippy::needless_borrows_for_generic_args, reason = "by value it would be copied to the stack, which is too small")]
+#[expect(
+    clippy::needless_borrows_for_generic_args,
+    reason = "by value it would be copied to the stack, which is too small"
+)]
 fn account(key: &ReclaimKey, duration_ns: u64, reclaimed_pages: u64) {
     let counters = RECLAIM.get_ptr_mut(key).or_else(|| {
         // Another CPU may have been first: then this insertion fails and the lookup finds its element.
@@ -165,10 +147,7 @@ fn account(key: &ReclaimKey, duration_ns: u64, reclaimed_pages: u64) {
         add(&raw mut (*counters).stalls, 1);
         add(&raw mut (*counters).stalled_ns, duration_ns);
         add(&raw mut (*counters).reclaimed_pages, reclaimed_pages);
-        add(
-            (&raw mut (*counters).histogram).cast::<u64>().add(bucket),
-            1,
-        );
+        add((&raw mut (*counters).histogram).cast::<u64>().add(bucket), 1);
     }
 }
 

@@ -44,11 +44,7 @@ pub fn now_ns() -> u64 {
 
 #[inline(always)]
 pub fn header(at_ns: u64, kind: EventKind, flags: u32) -> Header {
-    Header {
-        at_ns,
-        kind: kind.index(),
-        flags,
-    }
+    Header { at_ns, kind: kind.index(), flags }
 }
 
 /// Streams a record; counts it first, so that none can vanish unseen.
@@ -57,9 +53,7 @@ pub fn send<T>(kind: EventKind, wake: Wake, record: &T) {
     count(kind, |counts| counts.generated += 1);
     let flags = match wake {
         Wake::Now => BPF_RB_FORCE_WAKEUP,
-        Wake::WhenFilling if EVENTS.query(u64::from(BPF_RB_AVAIL_DATA)) > RING_BYTES.load() / 4 => {
-            BPF_RB_FORCE_WAKEUP
-        }
+        Wake::WhenFilling if EVENTS.query(u64::from(BPF_RB_AVAIL_DATA)) > RING_BYTES.load() / 4 => BPF_RB_FORCE_WAKEUP,
         Wake::WhenFilling => BPF_RB_NO_WAKEUP,
     };
     if EVENTS.output::<T>(record, u64::from(flags)).is_err() {

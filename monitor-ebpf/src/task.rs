@@ -20,10 +20,7 @@ macro_rules! walk {
 
 /// Thread id and process (thread group) id in the initial pid namespace.
 #[inline(always)]
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "the helper packs two 32-bit ids"
-)]
+#[expect(clippy::cast_possible_truncation, reason = "the helper packs two 32-bit ids")]
 pub fn ids() -> (u32, u32) {
     let both = bpf_get_current_pid_tgid();
     (both as u32, (both >> 32) as u32)

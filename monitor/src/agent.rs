@@ -213,7 +213,11 @@ impl Agent {
             }
         }
         for workload in self.evictor.in_grace() {
-            tracing::warn!(event = "shutdown", workload, "left inside its grace period: it was sent SIGTERM, nobody will send SIGKILL");
+            tracing::warn!(
+                event = "shutdown",
+                workload,
+                "left inside its grace period: it was sent SIGTERM, nobody will send SIGKILL"
+            );
         }
         tracing::info!(event = "shutdown", "stopped");
         Ok(())
@@ -245,7 +249,9 @@ impl Agent {
     /// How long to wait, and for what.
     fn next_wakeup(&self) -> (Duration, Wakeup) {
         let now = Monotonic::now();
-        let Some(sample) = self.last.sample else { return (self.config.sampling.ceiling.min(Duration::from_secs(1)), Wakeup::Deadline) };
+        let Some(sample) = self.last.sample else {
+            return (self.config.sampling.ceiling.min(Duration::from_secs(1)), Wakeup::Deadline);
+        };
         let observation = self.observation(sample);
         let until_sample = until_next_sample(&self.config.policy, &self.config.sampling, &observation, &self.rate);
         let since_sample = now.since(sample.at);

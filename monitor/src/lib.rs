@@ -2,7 +2,6 @@
 //!
 //! One room per step, in the order in which data flows; a room depends only on those above it.
 
-pub mod clock;
 pub mod config;
 pub mod kernel;
 pub mod node;

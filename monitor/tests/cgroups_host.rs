@@ -36,7 +36,8 @@ impl Cgroups {
             println!("SKIPPED {test}: cannot make a cgroup: {error}");
             return None;
         }
-        let _v1_has_none = fs::write(cgroups.hierarchy.memory.join(&cgroups.root).join("cgroup.subtree_control"), "+memory");
+        let _v1_has_none =
+            fs::write(cgroups.hierarchy.memory.join(&cgroups.root).join("cgroup.subtree_control"), "+memory");
         Some(cgroups)
     }
 
@@ -114,7 +115,8 @@ fn workloads_are_found_with_class_and_protection() {
     assert_eq!(find(&service).expect("the service").protection, None);
     assert_eq!(find(&named).expect("the named one").protection, Some(Protection::Named));
     assert_eq!(find(&empty), None, "no processes, no workload");
-    let own: Vec<_> = tree.workloads().filter(|workload| workload.protection == Some(Protection::Agent)).cloned().collect();
+    let own: Vec<_> =
+        tree.workloads().filter(|workload| workload.protection == Some(Protection::Agent)).cloned().collect();
     assert!(own.len() <= 1, "{own:?}");
 
     let usages = tree.usages();
@@ -191,7 +193,8 @@ fn oom_score_adj_is_reported_and_only_set_when_enforcing() {
     let Some(mut cgroups) = Cgroups::make("adj") else { return };
     let name = cgroups.workload("drifted.service", 3);
     let tree = cgroups.tree(Vec::new());
-    let value = |child: &Child| fs::read_to_string(format!("/proc/{}/oom_score_adj", child.id())).unwrap().trim().to_owned();
+    let value =
+        |child: &Child| fs::read_to_string(format!("/proc/{}/oom_score_adj", child.id())).unwrap().trim().to_owned();
     let before: Vec<String> = cgroups.children.iter().map(value).collect();
     // Only this workload: the others of this machine are not the test's to change.
     let mut others: Vec<NamePattern> = Vec::new();

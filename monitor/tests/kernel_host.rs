@@ -14,25 +14,16 @@ use anyhow::{Context, Result, ensure};
 use node_pressure_monitor::{
     config::{Bytes, CgroupId, KernelOptions},
     kernel::{
-        Accounts, CgroupCounters, CgroupSource, DeviceId, Event, EventKind, InodeCounters, Kernel,
-        OomKill, ReclaimKind,
+        Accounts, CgroupCounters, CgroupSource, DeviceId, Event, EventKind, InodeCounters, Kernel, OomKill, ReclaimKind,
     },
 };
 use rustix::fs::{major, minor};
-use support::{
-    Cgroups, FILES_MADE, FILES_REMOVED, Hierarchy, MIB, VICTIM_HOLDS, Workload, file_system_of,
-    id_of,
-};
+use support::{Cgroups, FILES_MADE, FILES_REMOVED, Hierarchy, MIB, VICTIM_HOLDS, Workload, file_system_of, id_of};
 use tokio::{runtime::Runtime, time::timeout};
 
 fn main() {
     let arguments: Vec<String> = env::args().collect();
-    let outcome = match arguments
-        .iter()
-        .map(String::as_str)
-        .collect::<Vec<_>>()
-        .as_slice()
-    {
+    let outcome = match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         [_, "workload", kind, rest @ ..] => support::workload(kind, rest),
         // What a test harness is asked by tools that list tests.
         [_, flags @ ..] if flags.contains(&"--list") => Ok(()),
@@ -64,11 +55,7 @@ fn test() -> Result<()> {
     println!("before: {}", memory_of_this_process()?);
     let begun = Instant::now();
     let mut kernel = Kernel::load(&options, std::process::id());
-    println!(
-        "loaded in {:?}: {}",
-        begun.elapsed(),
-        memory_of_this_process()?
-    );
+    println!("loaded in {:?}: {}", begun.elapsed(), memory_of_this_process()?);
     for probe in &kernel.report().probes {
         println!("  {} ({}): {:?}", probe.name, probe.purpose, probe.state);
     }
@@ -78,71 +65,43 @@ fn test() -> Result<()> {
     if kernel.report().attached() == 0 {
         return skipped("no program could be attached, for the reasons above");
     }
-    let refused = kernel
-        .report()
-        .probes
-        .iter()
-        .find(|probe| format!("{:?}", probe.state).contains("verifier"));
+    let refused = kernel.report().probes.iter().find(|probe| format!("{:?}", probe.state).contains("verifier"));
     ensure!(refused.is_none(), "{refused:?}");
-    ensure!(
-        kernel.report().cgroup_source == CgroupSource::MemoryController,
-        "no BTF walk on this kernel"
-    );
+    ensure!(kernel.report().cgroup_source == CgroupSource::MemoryController, "no BTF walk on this kernel");
 
     let cgroups = match Cgroups::make(&hierarchy) {
         Ok(cgroups) => cgroups,
         Err(error) => return skipped(&format!("cannot make a memory cgroup: {error:#}")),
     };
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut compared = oom_kill_is_attributed(&mut kernel, &runtime, &cgroups)?;
     compared += inodes_are_attributed(&mut kernel, &cgroups)?;
     compared += books_balance(&mut kernel)?;
     compared += forgotten_cgroups_are_gone(&mut kernel, &cgroups)?;
     kernel.flush_logs();
     ensure!(compared >= 16, "only {compared} figures were compared");
-    println!(
-        "PASSED kernel_host: {compared} figures compared; {}",
-        memory_of_this_process()?
-    );
+    println!("PASSED kernel_host: {compared} figures compared; {}", memory_of_this_process()?);
     Ok(())
 }
 
 /// The victim and the allocator are different processes in different cgroups; the limit is their parent's.
-fn oom_kill_is_attributed(
-    kernel: &mut Kernel,
-    runtime: &Runtime,
-    cgroups: &Cgroups,
-) -> Result<u32> {
+fn oom_kill_is_attributed(kernel: &mut Kernel, runtime: &Runtime, cgroups: &Cgroups) -> Result<u32> {
     let (victim_cgroup, allocator_cgroup) = (id_of(&cgroups.victim)?, id_of(&cgroups.allocator)?);
     let victim = Workload::start("victim", &cgroups.victim, &[])?;
     let victim_pid = victim.pid()?;
     let mut events = Vec::new();
     while kernel.drain(1024, &mut events).exhausted {}
     let adj = events.iter().find_map(|event| match event {
-        Event::OomScoreAdj {
-            pid,
-            adj,
-            writer_pid,
-            ..
-        } if *pid == victim_pid => Some((*adj, *writer_pid)),
+        Event::OomScoreAdj { pid, adj, writer_pid, .. } if *pid == victim_pid => Some((*adj, *writer_pid)),
         _ => None,
     });
-    ensure!(
-        adj == Some((1000, victim_pid)),
-        "oom_score_adj written by the victim itself: {adj:?}"
-    );
+    ensure!(adj == Some((1000, victim_pid)), "oom_score_adj written by the victim itself: {adj:?}");
 
     let mut allocator = Workload::start("allocator", &cgroups.allocator, &[])?;
     let kill = loop {
         // Waits on the ring alone: an OOM kill has to wake the agent.
-        let woken =
-            runtime.block_on(async { timeout(Duration::from_secs(30), kernel.readable()).await });
-        ensure!(
-            woken.is_ok(),
-            "no OomKill within 30 s of the last event: {events:?}"
-        );
+        let woken = runtime.block_on(async { timeout(Duration::from_secs(30), kernel.readable()).await });
+        ensure!(woken.is_ok(), "no OomKill within 30 s of the last event: {events:?}");
         kernel.drain(16, &mut events);
         let kill = events.iter().find_map(|event| match event {
             Event::OomKill(kill) if kill.victim_pid == victim_pid => Some(*kill),
@@ -153,48 +112,23 @@ fn oom_kill_is_attributed(
         }
     };
     println!("  {kill:?}");
-    ensure!(
-        kill.victim_cgroup == Some(victim_cgroup),
-        "the victim is in {victim_cgroup:?}"
-    );
-    ensure!(
-        kill.trigger_cgroup == allocator_cgroup,
-        "the allocator is in {allocator_cgroup:?}"
-    );
-    ensure!(
-        kill.trigger_pid == allocator.pid()?,
-        "the allocator is {:?}",
-        allocator.pid()
-    );
+    ensure!(kill.victim_cgroup == Some(victim_cgroup), "the victim is in {victim_cgroup:?}");
+    ensure!(kill.trigger_cgroup == allocator_cgroup, "the allocator is in {allocator_cgroup:?}");
+    ensure!(kill.trigger_pid == allocator.pid()?, "the allocator is {:?}", allocator.pid());
     let mark = events.iter().find_map(|event| match event {
-        Event::OomMark {
-            at_ns,
-            victim_pid,
-            trigger_cgroup,
-            already_dying,
-            ..
-        } if *victim_pid == kill.victim_pid => Some((*at_ns, *trigger_cgroup, *already_dying)),
+        Event::OomMark { at_ns, victim_pid, trigger_cgroup, already_dying, .. } if *victim_pid == kill.victim_pid => {
+            Some((*at_ns, *trigger_cgroup, *already_dying))
+        }
         _ => None,
     });
-    ensure!(
-        mark == Some((kill.marked_at_ns, allocator_cgroup, false)),
-        "mark: {mark:?}"
-    );
+    ensure!(mark == Some((kill.marked_at_ns, allocator_cgroup, false)), "mark: {mark:?}");
     let details_compared = details(&kill)?;
     allocator.wait()?;
 
     let mut counters = Vec::new();
     kernel.cgroups(&mut counters);
-    let of = |id| {
-        counters
-            .iter()
-            .find(|(cgroup, _)| *cgroup == id)
-            .map(|(_, counters)| counters)
-    };
-    ensure!(
-        of(victim_cgroup).is_some_and(|counters| counters.oom_kills == 1),
-        "one kill in the victim's cgroup"
-    );
+    let of = |id| counters.iter().find(|(cgroup, _)| *cgroup == id).map(|(_, counters)| counters);
+    ensure!(of(victim_cgroup).is_some_and(|counters| counters.oom_kills == 1), "one kill in the victim's cgroup");
     let reclaim = of(allocator_cgroup).context("the allocator stalled")?;
     ensure!(reclaim.oom_kills == 0, "no kill in the allocator's cgroup");
     while kernel.drain(1024, &mut events).exhausted {}
@@ -203,29 +137,16 @@ fn oom_kill_is_attributed(
 
 /// What this kernel's `mark_victim` tells: all of it or, before 6.9, nothing.
 fn details(kill: &OomKill) -> Result<u32> {
-    let named = kill
-        .victim_comm
-        .is_some_and(|comm| comm.to_string().starts_with("kernel_host"));
+    let named = kill.victim_comm.is_some_and(|comm| comm.to_string().starts_with("kernel_host"));
     ensure!(named, "comm: {:?}", kill.victim_comm);
     let Some(anon_rss) = kill.anon_rss else {
         return Ok(1);
     };
     let held = VICTIM_HOLDS as u64;
-    ensure!(
-        (held..held + 16 * MIB as u64).contains(&anon_rss.0),
-        "the victim held {held} bytes, told: {anon_rss:?}"
-    );
-    ensure!(
-        kill.total_vm >= Some(anon_rss),
-        "total_vm {:?}",
-        kill.total_vm
-    );
+    ensure!((held..held + 16 * MIB as u64).contains(&anon_rss.0), "the victim held {held} bytes, told: {anon_rss:?}");
+    ensure!(kill.total_vm >= Some(anon_rss), "total_vm {:?}", kill.total_vm);
     ensure!(kill.uid == Some(0), "uid {:?}", kill.uid);
-    ensure!(
-        kill.oom_score_adj == Some(1000),
-        "oom_score_adj {:?}",
-        kill.oom_score_adj
-    );
+    ensure!(kill.oom_score_adj == Some(1000), "oom_score_adj {:?}", kill.oom_score_adj);
     Ok(5)
 }
 
@@ -242,31 +163,12 @@ fn stalls_agree(counters: &CgroupCounters, events: &[Event], cgroup: CgroupId) -
             reclaimed_pages += stall.reclaimed_pages;
         }
     }
-    println!(
-        "  {} memcg stalls, {} ns, {} pages",
-        memcg.stalls, memcg.stalled_ns, memcg.reclaimed_pages
-    );
+    println!("  {} memcg stalls, {} ns, {} pages", memcg.stalls, memcg.stalled_ns, memcg.reclaimed_pages);
     ensure!(stalls > 0, "a cgroup at its limit reclaims");
-    ensure!(
-        memcg.stalls == stalls,
-        "{} counted, {stalls} streamed",
-        memcg.stalls
-    );
-    ensure!(
-        memcg.stalled_ns == stalled_ns,
-        "{} ns counted, {stalled_ns} streamed",
-        memcg.stalled_ns
-    );
-    ensure!(
-        memcg.reclaimed_pages == reclaimed_pages,
-        "{} pages counted",
-        memcg.reclaimed_pages
-    );
-    ensure!(
-        memcg.histogram.iter().sum::<u64>() == stalls,
-        "histogram {:?}",
-        memcg.histogram
-    );
+    ensure!(memcg.stalls == stalls, "{} counted, {stalls} streamed", memcg.stalls);
+    ensure!(memcg.stalled_ns == stalled_ns, "{} ns counted, {stalled_ns} streamed", memcg.stalled_ns);
+    ensure!(memcg.reclaimed_pages == reclaimed_pages, "{} pages counted", memcg.reclaimed_pages);
+    ensure!(memcg.histogram.iter().sum::<u64>() == stalls, "histogram {:?}", memcg.histogram);
     Ok(4)
 }
 
@@ -279,21 +181,15 @@ fn inodes_are_attributed(kernel: &mut Kernel, cgroups: &Cgroups) -> Result<u32> 
     ];
     let mut compared = 0;
     for (place, file_system, probe) in places {
-        if !kernel.report().has(probe)
-            || file_system_of(Path::new(place))?.as_deref() != Some(file_system)
-        {
+        if !kernel.report().has(probe) || file_system_of(Path::new(place))?.as_deref() != Some(file_system) {
             println!("  SKIPPED inodes in {place}: not on {file_system}, or no {probe}");
             continue;
         }
         let directory = Path::new(place).join(format!("npm-test-{}", std::process::id()));
         fs::create_dir(&directory)?;
         let device = rustix::fs::stat(&directory)?.st_dev;
-        let ended = Workload::start(
-            "files",
-            &cgroups.allocator,
-            &[directory.display().to_string()],
-        )
-        .and_then(|mut files| files.wait());
+        let ended = Workload::start("files", &cgroups.allocator, &[directory.display().to_string()])
+            .and_then(|mut files| files.wait());
         let mut counters = Vec::new();
         kernel.inodes(&mut counters);
         fs::remove_dir_all(&directory)?;
@@ -301,41 +197,23 @@ fn inodes_are_attributed(kernel: &mut Kernel, cgroups: &Cgroups) -> Result<u32> 
         let found = counters_on(&counters, id_of(&cgroups.allocator)?, device)
             .with_context(|| format!("nothing counted for {place}: {counters:?}"))?;
         println!("  {place}: {found:?}");
-        ensure!(
-            found.created == FILES_MADE,
-            "{place}: {FILES_MADE} made, {} counted",
-            found.created
-        );
-        ensure!(
-            found.removed == FILES_REMOVED,
-            "{place}: {FILES_REMOVED} removed, {} counted",
-            found.removed
-        );
+        ensure!(found.created == FILES_MADE, "{place}: {FILES_MADE} made, {} counted", found.created);
+        ensure!(found.removed == FILES_REMOVED, "{place}: {FILES_REMOVED} removed, {} counted", found.removed);
         compared += 2;
     }
     Ok(compared)
 }
 
-fn counters_on(
-    all: &[(CgroupId, DeviceId, InodeCounters)],
-    cgroup: CgroupId,
-    dev: u64,
-) -> Option<InodeCounters> {
-    let is_it = |id: CgroupId, device: DeviceId| {
-        id == cgroup && (device.major(), device.minor()) == (major(dev), minor(dev))
-    };
-    all.iter()
-        .find(|(id, device, _)| is_it(*id, *device))
-        .map(|(_, _, counters)| *counters)
+fn counters_on(all: &[(CgroupId, DeviceId, InodeCounters)], cgroup: CgroupId, dev: u64) -> Option<InodeCounters> {
+    let is_it =
+        |id: CgroupId, device: DeviceId| id == cgroup && (device.major(), device.minor()) == (major(dev), minor(dev));
+    all.iter().find(|(id, device, _)| is_it(*id, *device)).map(|(_, _, counters)| *counters)
 }
 
 /// generated = delivered + lost + malformed, for each kind, once the ring is empty and nothing is on its way.
 fn books_balance(kernel: &mut Kernel) -> Result<u32> {
     let balanced = |accounts: &Accounts| {
-        accounts
-            .events
-            .iter()
-            .all(|books| books.generated == books.delivered + books.lost + books.malformed)
+        accounts.events.iter().all(|books| books.generated == books.delivered + books.lost + books.malformed)
     };
     let mut events = Vec::new();
     let mut accounts = Accounts::default();
@@ -353,17 +231,8 @@ fn books_balance(kernel: &mut Kernel) -> Result<u32> {
     }
     println!("  untracked: {:?}", accounts.untracked);
     ensure!(balanced(&accounts), "the books do not balance");
-    ensure!(
-        accounts.unknown == 0,
-        "{} records of unknown kind",
-        accounts.unknown
-    );
-    for kind in [
-        EventKind::Stall,
-        EventKind::OomMark,
-        EventKind::OomKill,
-        EventKind::OomScoreAdj,
-    ] {
+    ensure!(accounts.unknown == 0, "{} records of unknown kind", accounts.unknown);
+    for kind in [EventKind::Stall, EventKind::OomMark, EventKind::OomKill, EventKind::OomScoreAdj] {
         let books = accounts.of(kind).context("every kind has books")?;
         ensure!(books.delivered > 0 && books.malformed == 0, "{books:?}");
     }
@@ -376,26 +245,13 @@ fn forgotten_cgroups_are_gone(kernel: &mut Kernel, cgroups: &Cgroups) -> Result<
     let (mut counters, mut inodes) = (Vec::new(), Vec::new());
     kernel.cgroups(&mut counters);
     kernel.inodes(&mut inodes);
-    ensure!(
-        counters.iter().all(|(cgroup, _)| *cgroup != id),
-        "reclaim counters stay"
-    );
-    ensure!(
-        inodes.iter().all(|(cgroup, ..)| *cgroup != id),
-        "inode counters stay"
-    );
+    ensure!(counters.iter().all(|(cgroup, _)| *cgroup != id), "reclaim counters stay");
+    ensure!(inodes.iter().all(|(cgroup, ..)| *cgroup != id), "inode counters stay");
     Ok(2)
 }
 
 fn memory_of_this_process() -> Result<String> {
     let status = fs::read_to_string("/proc/self/status")?;
-    let wanted = status.lines().filter(|line| {
-        ["VmHWM", "VmRSS", "RssAnon"]
-            .iter()
-            .any(|name| line.starts_with(name))
-    });
-    Ok(wanted
-        .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
-        .collect::<Vec<_>>()
-        .join(", "))
+    let wanted = status.lines().filter(|line| ["VmHWM", "VmRSS", "RssAnon"].iter().any(|name| line.starts_with(name)));
+    Ok(wanted.map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect::<Vec<_>>().join(", "))
 }

@@ -61,8 +61,7 @@ impl Agent {
         fs::write(&file, config.yaml()).with_context(|| format!("write {file}"))?;
         let log = PathBuf::from(format!("/tmp/{tag}.log"));
         let stderr = File::create(&log).with_context(|| format!("create {}", log.display()))?;
-        let arguments =
-            ["run", "--config", file.as_str(), "--mode", config.mode(), "--log-format", "json"];
+        let arguments = ["run", "--config", file.as_str(), "--mode", config.mode(), "--log-format", "json"];
         let start = Start {
             stderr: Stdio::from(stderr),
             without_capabilities: config.without_capabilities.clone(),
@@ -90,11 +89,7 @@ impl Agent {
     /// Every JSON record so far.
     pub fn records(&self) -> Vec<Record> {
         let text = fs::read(&self.log).unwrap_or_default();
-        String::from_utf8_lossy(&text)
-            .lines()
-            .filter_map(|line| serde_json::from_str(line).ok())
-            .map(Record)
-            .collect()
+        String::from_utf8_lossy(&text).lines().filter_map(|line| serde_json::from_str(line).ok()).map(Record).collect()
     }
 
     /// The records of one event.
@@ -107,11 +102,7 @@ impl Agent {
         let text = fs::read(&self.log).unwrap_or_default();
         let text = String::from_utf8_lossy(&text);
         let all: Vec<&str> = text.lines().collect();
-        all.get(all.len().saturating_sub(lines)..)
-            .unwrap_or_default()
-            .iter()
-            .map(|line| (*line).to_owned())
-            .collect()
+        all.get(all.len().saturating_sub(lines)..).unwrap_or_default().iter().map(|line| (*line).to_owned()).collect()
     }
 
     /// Scrapes it.

@@ -77,8 +77,7 @@ impl Cgroup {
             while let Some(part) = parts.next() {
                 directory.push(part);
                 if !directory.exists() {
-                    fs::create_dir(&directory)
-                        .with_context(|| format!("create cgroup {}", directory.display()))?;
+                    fs::create_dir(&directory).with_context(|| format!("create cgroup {}", directory.display()))?;
                 }
                 // A cgroup with processes of its own cannot pass controllers on: only inner ones do.
                 if layout == Layout::V2 && parts.peek().is_some() {
@@ -102,9 +101,7 @@ impl Cgroup {
     /// The kernfs id: the inode number of the directory in the memory hierarchy.
     pub fn id(&self) -> Result<u64> {
         let directory = self.directory();
-        Ok(fs::metadata(&directory)
-            .with_context(|| format!("stat {}", directory.display()))?
-            .ino())
+        Ok(fs::metadata(&directory).with_context(|| format!("stat {}", directory.display()))?.ino())
     }
 
     /// Every process here and below.

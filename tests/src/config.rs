@@ -51,9 +51,7 @@ impl AgentConfig {
 
     /// The configuration file's text.
     pub fn yaml(&self) -> String {
-        let mut text = String::from(
-            "apiVersion: node-pressure-monitor/v1alpha1\nkind: MonitorConfiguration\n",
-        );
+        let mut text = String::from("apiVersion: node-pressure-monitor/v1alpha1\nkind: MonitorConfiguration\n");
         // Writing to a String cannot fail.
         let _ = writeln!(text, "mode: {}\nsemantics: {}", self.mode(), self.semantics);
         match self.hard {
@@ -98,7 +96,9 @@ mod tests {
             ..AgentConfig::default()
         };
         let text = config.yaml();
-        for part in ["mode: enforce", "  memory.available: 100Mi", "evictionMaxPodGracePeriod: 3", "  stallThreshold: 0s"] {
+        for part in
+            ["mode: enforce", "  memory.available: 100Mi", "evictionMaxPodGracePeriod: 3", "  stallThreshold: 0s"]
+        {
             assert!(text.contains(part), "{part} in\n{text}");
         }
         let none = AgentConfig { hard: None, ..AgentConfig::observe() }.yaml();

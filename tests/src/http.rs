@@ -99,8 +99,7 @@ fn parse_labels(mut text: &str) -> Option<(Vec<(String, String)>, &str)> {
 /// Status code and body of a GET.
 pub fn get(address: SocketAddr, path: &str) -> Result<(u16, String)> {
     let limit = Duration::from_secs(5);
-    let mut stream =
-        TcpStream::connect_timeout(&address, limit).with_context(|| format!("connect to {address}"))?;
+    let mut stream = TcpStream::connect_timeout(&address, limit).with_context(|| format!("connect to {address}"))?;
     stream.set_read_timeout(Some(limit)).context("set read timeout")?;
     write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")
         .with_context(|| format!("send GET {path}"))?;
@@ -146,7 +145,8 @@ mod tests {
 
     #[test]
     fn series_with_and_without_labels() {
-        let text = "# HELP x y\nnode_pressure_monitor_a 3\nnode_pressure_monitor_b{k=\"v\",path=\"a\\\\x2d,}b\"} 1.5 99\n";
+        let text =
+            "# HELP x y\nnode_pressure_monitor_a 3\nnode_pressure_monitor_b{k=\"v\",path=\"a\\\\x2d,}b\"} 1.5 99\n";
         let metrics = Metrics::parse(text).unwrap();
         assert_eq!(metrics.sum("a", &[]), Some(3.0));
         assert_eq!(metrics.sum("b", &[("k", "v")]), Some(1.5));

@@ -85,21 +85,14 @@ impl<'a> Start<'a> {
 }
 
 /// Starts a program and returns its pid.
-pub fn spawn(
-    program: &str,
-    arguments: impl IntoIterator<Item = impl AsRef<OsStr>>,
-    start: Start<'_>,
-) -> Result<i32> {
+pub fn spawn(program: &str, arguments: impl IntoIterator<Item = impl AsRef<OsStr>>, start: Start<'_>) -> Result<i32> {
     let doors: Vec<File> = match start.cgroup {
         None => Vec::new(),
         Some(cgroup) => cgroup
             .directories()
             .map(|directory| {
                 let path = directory.join("cgroup.procs");
-                OpenOptions::new()
-                    .write(true)
-                    .open(&path)
-                    .with_context(|| format!("open {}", path.display()))
+                OpenOptions::new().write(true).open(&path).with_context(|| format!("open {}", path.display()))
             })
             .collect::<Result<_>>()?,
     };
@@ -135,11 +128,7 @@ pub fn spawn(
 fn write_all(fd: i32, bytes: &[u8]) -> io::Result<()> {
     // SAFETY: the pointer and length are of one live slice.
     let written = unsafe { libc::write(fd, bytes.as_ptr().cast(), bytes.len()) };
-    if usize::try_from(written) == Ok(bytes.len()) {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
+    if usize::try_from(written) == Ok(bytes.len()) { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Sends a signal; a process that is gone already is no error.

@@ -120,9 +120,7 @@ pub fn parse_available(text: &[u8]) -> Option<u64> {
 /// When the curve first fell below the threshold at or after `from_ns`, interpolated between the samples around it.
 pub fn crossing_down(curve: &[Sample], threshold: u64, from_ns: u64) -> Option<u64> {
     curve.windows(2).find_map(|pair| match pair {
-        [before, after]
-            if after.at_ns >= from_ns && before.available >= threshold && after.available < threshold =>
-        {
+        [before, after] if after.at_ns >= from_ns && before.available >= threshold && after.available < threshold => {
             Some(interpolate(*before, *after, threshold))
         }
         _ => None,
@@ -132,9 +130,7 @@ pub fn crossing_down(curve: &[Sample], threshold: u64, from_ns: u64) -> Option<u
 /// When the curve first was back at the threshold after `from_ns`.
 pub fn crossing_up(curve: &[Sample], threshold: u64, from_ns: u64) -> Option<u64> {
     curve.windows(2).find_map(|pair| match pair {
-        [before, after]
-            if after.at_ns >= from_ns && before.available < threshold && after.available >= threshold =>
-        {
+        [before, after] if after.at_ns >= from_ns && before.available < threshold && after.available >= threshold => {
             Some(interpolate(*before, *after, threshold))
         }
         _ => None,

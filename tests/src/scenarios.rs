@@ -67,10 +67,8 @@ struct Request {
 
 fn parse_request(word: &str) -> Result<Request> {
     let (name, times) = word.split_once('*').unwrap_or((word, "1"));
-    let entry = CATALOGUE
-        .iter()
-        .find(|entry| entry.name == name)
-        .with_context(|| format!("{name:?} is in no catalogue"))?;
+    let entry =
+        CATALOGUE.iter().find(|entry| entry.name == name).with_context(|| format!("{name:?} is in no catalogue"))?;
     let times: u32 = times.parse().with_context(|| format!("{word:?}: not a count"))?;
     Ok(Request { entry, times: times.max(1) })
 }
@@ -248,13 +246,8 @@ mod tests {
 
     #[test]
     fn a_run_that_compared_nothing_has_failed() {
-        let report = Report {
-            checked: 0,
-            failures: Vec::new(),
-            skipped: None,
-            figures: Vec::new(),
-            timeline: Vec::new(),
-        };
+        let report =
+            Report { checked: 0, failures: Vec::new(), skipped: None, figures: Vec::new(), timeline: Vec::new() };
         assert_eq!(judge_reports(&[report]).0, Verdict::Fail);
     }
 }

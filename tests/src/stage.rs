@@ -167,9 +167,8 @@ impl<'a> Stage<'a> {
     /// Waits until a worker has touched what it was told to.
     pub fn wait_resident(&mut self, worker: &Worker, mib: u64) -> Result<()> {
         let pid = worker.pid;
-        let full = self.until(Duration::from_secs(30), |_| {
-            processes::resident(pid).is_ok_and(|bytes| bytes >= mib * MIB)
-        });
+        let full =
+            self.until(Duration::from_secs(30), |_| processes::resident(pid).is_ok_and(|bytes| bytes >= mib * MIB));
         if !full {
             bail!("{} did not reach {mib} MiB in 30 s", worker.label);
         }
@@ -295,8 +294,7 @@ impl<'a> Stage<'a> {
 
     fn clean_up(&mut self) -> Result<()> {
         let pods = Cgroup::create(self.layout(), "kubepods.slice")?;
-        let owned: Vec<i32> =
-            self.agents.iter().map(|agent| agent.pid).chain(self.others.iter().copied()).collect();
+        let owned: Vec<i32> = self.agents.iter().map(|agent| agent.pid).chain(self.others.iter().copied()).collect();
         let deadline = Instant::now() + Duration::from_secs(20);
         loop {
             self.reaper.reap();

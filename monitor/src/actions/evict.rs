@@ -107,7 +107,8 @@ impl Evictor {
     ) -> Result<usize, ActionError> {
         let signalled = if grace.is_zero() { target.kill() } else { target.terminate() };
         let pids = signalled.inspect_err(|_| self.failed.push((target.id, now)))?;
-        let stage = if grace.is_zero() { Stage::Dying { since: now } } else { Stage::Terminating { until: now.after(grace) } };
+        let stage =
+            if grace.is_zero() { Stage::Dying { since: now } } else { Stage::Terminating { until: now.after(grace) } };
         let count = pids.len();
         if grace.is_zero() {
             self.releaser.release(pids);
@@ -170,9 +171,10 @@ impl Evictor {
                 Err(ActionError::Gone) => Some(Outcome::Gone),
                 Err(error) => Some(Outcome::Failed(error.to_string())),
             },
-            Stage::Dying { since } if now.since(since) >= limits.kill_timeout => {
-                Some(Outcome::Failed(format!("processes are still there {:.1} s after SIGKILL", now.since(since).as_secs_f64())))
-            }
+            Stage::Dying { since } if now.since(since) >= limits.kill_timeout => Some(Outcome::Failed(format!(
+                "processes are still there {:.1} s after SIGKILL",
+                now.since(since).as_secs_f64()
+            ))),
             Stage::Terminating { .. } | Stage::Dying { .. } => None,
         }
     }

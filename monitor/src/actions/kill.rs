@@ -79,7 +79,9 @@ impl Target {
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                     self.kill_frozen(&pids, Freezer::v2(self)).map(|()| pids)
                 }
-                Err(error) => Err(ActionError::refused(format!("cannot write {}/cgroup.kill", self.cgroup.display()), error)),
+                Err(error) => {
+                    Err(ActionError::refused(format!("cannot write {}/cgroup.kill", self.cgroup.display()), error))
+                }
             },
         }
     }
@@ -96,8 +98,9 @@ impl Target {
 
     fn processes(&self) -> Result<Vec<Pid>, ActionError> {
         let mut pids = Vec::new();
-        processes::collect(&self.directory, &mut pids)
-            .map_err(|error| ActionError::refused(format!("cannot list {}/cgroup.procs", self.cgroup.display()), error))?;
+        processes::collect(&self.directory, &mut pids).map_err(|error| {
+            ActionError::refused(format!("cannot list {}/cgroup.procs", self.cgroup.display()), error)
+        })?;
         Ok(pids)
     }
 
@@ -188,8 +191,11 @@ impl<'t> Freezer<'t> {
     fn is_frozen(&self) -> bool {
         match &self.directory {
             Some(directory) => {
-                let file = rustix::fs::openat(directory, "freezer.state", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
-                file.is_ok_and(|file| std::io::read_to_string(std::fs::File::from(file)).is_ok_and(|state| state.trim() == "FROZEN"))
+                let file =
+                    rustix::fs::openat(directory, "freezer.state", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
+                file.is_ok_and(|file| {
+                    std::io::read_to_string(std::fs::File::from(file)).is_ok_and(|state| state.trim() == "FROZEN")
+                })
             }
             None => self.target.read("cgroup.events").is_ok_and(|events| events.contains("frozen 1")),
         }

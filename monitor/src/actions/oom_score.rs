@@ -62,7 +62,9 @@ pub fn audit(tree: &WorkloadTree, proc_root: &Path, capacity: Bytes, mode: Agent
                     false
                 }
                 Err(error) => {
-                    audit.refused.get_or_insert_with(|| format!("cannot set oom_score_adj of process {}: {error}", pid.0));
+                    audit
+                        .refused
+                        .get_or_insert_with(|| format!("cannot set oom_score_adj of process {}: {error}", pid.0));
                     true
                 }
             });

@@ -101,9 +101,10 @@ impl Agent {
     fn say_what_it_would_do(&mut self, look: &Look, met: &MetThreshold, ranking: &[Ranked], steps: &Steps) {
         let Some(ranked) = ranking.first() else { return };
         let answer = (met.threshold.signal, ranked.usage.workload.id);
-        let is_news = self.last.observed.is_none_or(|(signal, id, at)| {
-            (signal, id) != answer || steps.decided.since(at) >= OBSERVED_AGAIN
-        });
+        let is_news = self
+            .last
+            .observed
+            .is_none_or(|(signal, id, at)| (signal, id) != answer || steps.decided.since(at) >= OBSERVED_AGAIN);
         if is_news {
             self.last.observed = Some((answer.0, answer.1, steps.decided));
             self.tell_eviction(look, met, ranked, "would_kill", steps, 0);

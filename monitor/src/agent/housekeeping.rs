@@ -39,7 +39,14 @@ impl Agent {
                     && let Some(suppressed) = allow(&mut self.limits.scan)
                 {
                     let more = changes.unreadable.len() - 1;
-                    tracing::warn!(event = "degraded", capability = "workloads", reason = first, more, suppressed, "part of the cgroup tree cannot be read");
+                    tracing::warn!(
+                        event = "degraded",
+                        capability = "workloads",
+                        reason = first,
+                        more,
+                        suppressed,
+                        "part of the cgroup tree cannot be read"
+                    );
                 }
             }
             Err(error) => {
@@ -74,7 +81,13 @@ impl Agent {
         if let Some(reason) = audit.refused
             && let Some(suppressed) = allow(&mut self.limits.adj)
         {
-            tracing::warn!(event = "degraded", capability = "oom_score_adj", reason, suppressed, "cannot be set (lowering it needs CAP_SYS_RESOURCE)");
+            tracing::warn!(
+                event = "degraded",
+                capability = "oom_score_adj",
+                reason,
+                suppressed,
+                "cannot be set (lowering it needs CAP_SYS_RESOURCE)"
+            );
         }
         self.last.drifted = audit.drifted;
     }

@@ -119,7 +119,11 @@ impl Agent {
         let mut names: HashMap<CgroupId, String> = HashMap::new();
         let mut report = |id: CgroupId, act: &mut dyn FnMut(&mut CgroupReport)| {
             let workload = names.entry(id).or_insert_with(|| self.owner_known(id).to_string()).clone();
-            act(reports.entry(id.0).or_insert_with(|| CgroupReport { cgroup: id, workload, ..CgroupReport::default() }));
+            act(reports.entry(id.0).or_insert_with(|| CgroupReport {
+                cgroup: id,
+                workload,
+                ..CgroupReport::default()
+            }));
         };
         for (id, counters) in &cgroups {
             report(*id, &mut |report| add_counters(report, counters));

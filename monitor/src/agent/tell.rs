@@ -37,13 +37,24 @@ impl Agent {
             Event::OomKill(kill) => self.tell_oom_kill(kill),
             Event::Stall(stall) => self.tell_stall(stall),
             Event::OomMark { at_ns, victim_pid, trigger_pid, .. } => {
-                tracing::debug!(event = "oom_mark", victim_pid = victim_pid.0, trigger_pid = trigger_pid.0, at_mono_ns = at_ns, "marked by the OOM killer");
+                tracing::debug!(
+                    event = "oom_mark",
+                    victim_pid = victim_pid.0,
+                    trigger_pid = trigger_pid.0,
+                    at_mono_ns = at_ns,
+                    "marked by the OOM killer"
+                );
             }
             Event::KswapdWake { at_ns, node, order } => {
                 tracing::debug!(event = "kswapd_wake", node, order, at_mono_ns = at_ns, "kswapd was woken");
             }
             Event::DirectReclaim { at_ns, pid, .. } => {
-                tracing::debug!(event = "direct_reclaim", pid = pid.0, at_mono_ns = at_ns, "a task entered direct reclaim");
+                tracing::debug!(
+                    event = "direct_reclaim",
+                    pid = pid.0,
+                    at_mono_ns = at_ns,
+                    "a task entered direct reclaim"
+                );
             }
             Event::OomScoreAdj { at_ns, pid, comm, adj, writer_pid } => {
                 tracing::debug!(event = "oom_score_adj_update", pid = pid.0, %comm, oom_score_adj = adj, writer_pid = writer_pid.0, at_mono_ns = at_ns, "somebody set oom_score_adj");
@@ -122,7 +133,9 @@ impl Agent {
                 "{}: {} left", met.threshold, met.available
             );
         }
-        for (threshold, (was, is)) in self.config.policy.thresholds.iter().zip(before.crossed.iter().zip(&look.assessment.crossed)) {
+        for (threshold, (was, is)) in
+            self.config.policy.thresholds.iter().zip(before.crossed.iter().zip(&look.assessment.crossed))
+        {
             let Some(value) = look.observation.get(threshold.signal).filter(|_| *was && !*is) else { continue };
             tracing::info!(
                 event = "recovered",
@@ -185,11 +198,24 @@ impl Agent {
         match &ended.outcome {
             Outcome::Gone => {
                 self.count_eviction(ended.signal, EvictionOutcome::Killed);
-                tracing::info!(event = "eviction_done", workload = ended.name, gone_mono_ns = now.0, took_ms, available_bytes, "no process is left");
+                tracing::info!(
+                    event = "eviction_done",
+                    workload = ended.name,
+                    gone_mono_ns = now.0,
+                    took_ms,
+                    available_bytes,
+                    "no process is left"
+                );
             }
             Outcome::Failed(reason) => {
                 self.count_eviction(ended.signal, EvictionOutcome::Failed);
-                tracing::error!(event = "eviction_failed", workload = ended.name, reason, took_ms, "the next candidate is to be tried");
+                tracing::error!(
+                    event = "eviction_failed",
+                    workload = ended.name,
+                    reason,
+                    took_ms,
+                    "the next candidate is to be tried"
+                );
             }
         }
     }
@@ -197,7 +223,8 @@ impl Agent {
 
 /// The head of a ranking, for the log.
 pub(super) fn ranking_text(ranking: &[Ranked]) -> String {
-    let names: Vec<&str> = ranking.iter().take(RANKING_SHOWN).map(|ranked| ranked.usage.workload.name.as_str()).collect();
+    let names: Vec<&str> =
+        ranking.iter().take(RANKING_SHOWN).map(|ranked| ranked.usage.workload.name.as_str()).collect();
     let more = ranking.len().saturating_sub(RANKING_SHOWN);
     if more > 0 { format!("{}, and {more} more", names.join(", ")) } else { names.join(", ") }
 }

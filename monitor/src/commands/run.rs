@@ -108,10 +108,8 @@ pub fn run(options: &Options) -> Result<(), RunError> {
     let format = options.log_format.map_or_else(LogFormat::for_stderr, LogFormat::from);
     logging::init(format).map_err(anyhow::Error::from)?;
     let _lock = InstanceLock::take(&config.lock_file)?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .context("cannot start the event loop")?;
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start the event loop")?;
     runtime.block_on(serve(config, format == LogFormat::Text)).map_err(RunError::from)
 }
 
@@ -151,7 +149,8 @@ async fn serve(config: MonitorConfig, text: bool) -> anyhow::Result<()> {
         tracing::warn!(event = "degraded", reason, "running without it");
     }
 
-    let metrics = Metrics::new(env!("CARGO_PKG_VERSION"), SeriesLimits::default()).context("cannot set up the metrics")?;
+    let metrics =
+        Metrics::new(env!("CARGO_PKG_VERSION"), SeriesLimits::default()).context("cannot set up the metrics")?;
     let metrics = Arc::new(Mutex::new(metrics));
     let health = Arc::new(Health::new(config.sampling.ceiling.saturating_mul(3).max(SHORTEST_HANG), Instant::now()));
     let (refresh, refreshes) = mpsc::channel(WAITING_SCRAPES);

@@ -72,9 +72,7 @@ pub fn parse_go_duration(text: &str) -> Result<SignedNanos, DurationError> {
         if integer.is_empty() && fraction.is_empty() {
             return Err(invalid());
         }
-        let end = after
-            .find(|character: char| character == '.' || character.is_ascii_digit())
-            .unwrap_or(after.len());
+        let end = after.find(|character: char| character == '.' || character.is_ascii_digit()).unwrap_or(after.len());
         let (unit, after) = after.split_at(end);
         if unit.is_empty() {
             return Err(DurationError::MissingUnit(quote(text)));
@@ -83,10 +81,7 @@ pub fn parse_go_duration(text: &str) -> Result<SignedNanos, DurationError> {
             .iter()
             .find(|(name, _)| *name == unit)
             .map(|(_, nanos)| *nanos)
-            .ok_or_else(|| DurationError::UnknownUnit {
-                unit: quote(unit),
-                text: quote(text),
-            })?;
+            .ok_or_else(|| DurationError::UnknownUnit { unit: quote(unit), text: quote(text) })?;
         total = whole_part(integer, nanos)
             .and_then(|whole| whole.checked_add(fraction_part(fraction, nanos)))
             .and_then(|part| total.checked_add(part))
@@ -102,19 +97,12 @@ pub fn parse_go_duration(text: &str) -> Result<SignedNanos, DurationError> {
 }
 
 fn split_digits(text: &str) -> (&str, &str) {
-    let end = text
-        .bytes()
-        .position(|byte| !byte.is_ascii_digit())
-        .unwrap_or(text.len());
+    let end = text.bytes().position(|byte| !byte.is_ascii_digit()).unwrap_or(text.len());
     text.split_at(end)
 }
 
 fn whole_part(digits: &str, nanos: u64) -> Option<u64> {
-    let value = if digits.is_empty() {
-        0
-    } else {
-        digits.parse::<u64>().ok()?
-    };
+    let value = if digits.is_empty() { 0 } else { digits.parse::<u64>().ok()? };
     value.checked_mul(nanos)
 }
 
@@ -162,14 +150,8 @@ pub fn format_go_duration(duration: Duration) -> String {
         return match nanos {
             0 => "0s".to_owned(),
             1..1_000 => format!("{nanos}ns"),
-            1_000..1_000_000 => format!(
-                "{}\u{b5}s",
-                with_fraction(u64::from(nanos / 1_000), nanos % 1_000, 3)
-            ),
-            _ => format!(
-                "{}ms",
-                with_fraction(u64::from(nanos / 1_000_000), nanos % 1_000_000, 6)
-            ),
+            1_000..1_000_000 => format!("{}\u{b5}s", with_fraction(u64::from(nanos / 1_000), nanos % 1_000, 3)),
+            _ => format!("{}ms", with_fraction(u64::from(nanos / 1_000_000), nanos % 1_000_000, 6)),
         };
     }
     let (hours, minutes) = (seconds / 3600, seconds / 60 % 60);
@@ -186,11 +168,7 @@ pub fn format_go_duration(duration: Duration) -> String {
 fn with_fraction(whole: u64, fraction: u32, places: usize) -> String {
     let digits = format!("{fraction:0places$}");
     let digits = digits.trim_end_matches('0');
-    if digits.is_empty() {
-        whole.to_string()
-    } else {
-        format!("{whole}.{digits}")
-    }
+    if digits.is_empty() { whole.to_string() } else { format!("{whole}.{digits}") }
 }
 
 #[cfg(test)]
@@ -242,19 +220,10 @@ mod tests {
             ("5s ", r#"time: unknown unit "s " in duration "5s ""#),
             (" 5s", r#"time: invalid duration " 5s""#),
             ("1S", r#"time: unknown unit "S" in duration "1S""#),
-            (
-                "1é",
-                r#"time: unknown unit "\xc3\xa9" in duration "1\xc3\xa9""#,
-            ),
+            ("1é", r#"time: unknown unit "\xc3\xa9" in duration "1\xc3\xa9""#),
             ("--1s", r#"time: invalid duration "--1s""#),
-            (
-                "2562047h47m16.854775808s",
-                r#"time: invalid duration "2562047h47m16.854775808s""#,
-            ),
-            (
-                "99999999999999999999s",
-                r#"time: invalid duration "99999999999999999999s""#,
-            ),
+            ("2562047h47m16.854775808s", r#"time: invalid duration "2562047h47m16.854775808s""#),
+            ("99999999999999999999s", r#"time: invalid duration "99999999999999999999s""#),
         ] {
             assert_eq!(parse_go_duration(text).unwrap_err().to_string(), message);
         }

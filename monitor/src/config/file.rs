@@ -8,9 +8,7 @@ use super::error::{ConfigError, ConfigErrors};
 use super::patterns::NamePattern;
 use super::policy::{Mode, MonitorConfig, Policy, Ranking, Semantics};
 use super::signal::{Signal, UnsupportedSignal};
-use super::threshold::{
-    ThresholdError, ThresholdLists, parse_grace_period, parse_min_reclaim, parse_threshold_value,
-};
+use super::threshold::{ThresholdError, ThresholdLists, parse_grace_period, parse_min_reclaim, parse_threshold_value};
 use super::units::Bytes;
 use super::walk::{Fields, Walk};
 use super::yaml::{Node, Value, parse_document};
@@ -62,21 +60,17 @@ impl MonitorConfig {
             }])
         };
         let mut bytes = Vec::new();
-        std::fs::File::open(path)
-            .and_then(|file| file.take(MAX_FILE_SIZE + 1).read_to_end(&mut bytes))
-            .map_err(|error| {
-                let fix =
-                    "check the path and its permissions, or leave --config out for the defaults";
+        std::fs::File::open(path).and_then(|file| file.take(MAX_FILE_SIZE + 1).read_to_end(&mut bytes)).map_err(
+            |error| {
+                let fix = "check the path and its permissions, or leave --config out for the defaults";
                 whole_file(format!("cannot be read: {error}"), fix)
-            })?;
+            },
+        )?;
         if u64::try_from(bytes.len()).is_ok_and(|length| length > MAX_FILE_SIZE) {
-            return Err(whole_file(
-                "larger than 256 KiB".to_owned(),
-                "check the path",
-            ));
+            return Err(whole_file("larger than 256 KiB".to_owned(), "check the path"));
         }
-        let text = String::from_utf8(bytes)
-            .map_err(|error| whole_file(format!("not UTF-8: {error}"), "save it as UTF-8"))?;
+        let text =
+            String::from_utf8(bytes).map_err(|error| whole_file(format!("not UTF-8: {error}"), "save it as UTF-8"))?;
         Self::parse(&name, &text)
     }
 
@@ -97,31 +91,20 @@ impl MonitorConfig {
             }])
         })?;
         let mut walk = Walk::new(file_name);
-        let config = if refuse_other_kinds(&mut walk, &document) {
-            Self::default()
-        } else {
-            read(&mut walk, &document)
-        };
+        let config =
+            if refuse_other_kinds(&mut walk, &document) { Self::default() } else { read(&mut walk, &document) };
         let errors = walk.into_errors();
-        if errors.is_empty() {
-            Ok(config)
-        } else {
-            Err(ConfigErrors(errors))
-        }
+        if errors.is_empty() { Ok(config) } else { Err(ConfigErrors(errors)) }
     }
 }
 
 /// Tells whether the file is of a kind that is known but not read, so that its fields need no look.
 fn refuse_other_kinds(walk: &mut Walk<'_>, document: &Node) -> bool {
-    const FIX: &str =
-        "write the same eviction fields in a MonitorConfiguration, see config/monitor.yaml";
+    const FIX: &str = "write the same eviction fields in a MonitorConfiguration, see config/monitor.yaml";
     let Value::Mapping(pairs) = &document.value else {
         let reason = match document.value {
             Value::Null => "the file is empty".to_owned(),
-            _ => format!(
-                "the file must be a map of fields, not {}",
-                document.value.kind()
-            ),
+            _ => format!("the file must be a map of fields, not {}", document.value.kind()),
         };
         let fix = format!("start with `apiVersion: {API_VERSION}` and `kind: {KIND}`");
         walk.error("", document, reason, &fix);
@@ -134,12 +117,7 @@ fn refuse_other_kinds(walk: &mut Walk<'_>, document: &Node) -> bool {
         };
         match (scalar(key).as_str(), scalar(value).as_str()) {
             ("kind", "KubeletConfiguration") => {
-                walk.error(
-                    "kind",
-                    value,
-                    "KubeletConfiguration files are not read yet",
-                    FIX,
-                );
+                walk.error("kind", value, "KubeletConfiguration files are not read yet", FIX);
                 return true;
             }
             ("kubeletArguments", _) => {
@@ -161,12 +139,7 @@ fn read(walk: &mut Walk<'_>, document: &Node) -> MonitorConfig {
             Some((field, node)) => {
                 walk.choice(&field, node, &[(expected, ())]);
             }
-            None => walk.error(
-                name,
-                document,
-                "missing",
-                &format!("add `{name}: {expected}`"),
-            ),
+            None => walk.error(name, document, "missing", &format!("add `{name}: {expected}`")),
         }
     }
     if let Some((field, node)) = fields.get("mode") {
@@ -239,10 +212,7 @@ fn read_thresholds(walk: &mut Walk<'_>, fields: &Fields<'_>) -> Vec<super::thres
     }
     for (signal, field, node) in signals(walk, fields, "evictionMinimumReclaim") {
         let fix = "write e.g. 100Mi or 5%";
-        match walk
-            .text(&field, node, fix)
-            .map(|text| parse_min_reclaim(signal, text))
-        {
+        match walk.text(&field, node, fix).map(|text| parse_min_reclaim(signal, text)) {
             Some(Ok(value)) => {
                 lists.min_reclaims.insert(signal, value);
             }
@@ -266,11 +236,7 @@ fn read_thresholds(walk: &mut Walk<'_>, fields: &Fields<'_>) -> Vec<super::thres
 }
 
 /// Returns the entries of a map from signals to values.
-fn signals<'n>(
-    walk: &mut Walk<'_>,
-    fields: &Fields<'n>,
-    name: &str,
-) -> Vec<(Signal, String, &'n Node)> {
+fn signals<'n>(walk: &mut Walk<'_>, fields: &Fields<'n>, name: &str) -> Vec<(Signal, String, &'n Node)> {
     let Some((path, node)) = fields.get(name) else {
         return Vec::new();
     };
@@ -287,16 +253,10 @@ fn read_loop(walk: &mut Walk<'_>, fields: &Fields<'_>, config: &mut MonitorConfi
         let inner = walk.fields(&path, node, &["floor", "ceiling", "fastestRate"]);
         let sampling = &mut config.sampling;
         if let Some((field, node)) = inner.get("floor") {
-            set(
-                &mut sampling.floor,
-                walk.positive_duration(&field, node, "1ms"),
-            );
+            set(&mut sampling.floor, walk.positive_duration(&field, node, "1ms"));
         }
         if let Some((field, node)) = inner.get("ceiling") {
-            set(
-                &mut sampling.ceiling,
-                walk.positive_duration(&field, node, "10s"),
-            );
+            set(&mut sampling.ceiling, walk.positive_duration(&field, node, "10s"));
         }
         if let Some((field, node)) = inner.get("fastestRate") {
             set(&mut sampling.fastest_rate, walk.bytes(&field, node, "6Gi"));
@@ -313,23 +273,15 @@ fn read_loop(walk: &mut Walk<'_>, fields: &Fields<'_>, config: &mut MonitorConfi
             set(&mut limits.cool_down, walk.duration(&field, node, "500ms"));
         }
         if let Some((field, node)) = inner.get("maxPerMinute") {
-            let number =
-                walk.whole_number(&field, node, 1, "6; to evict nothing, use `mode: observe`");
+            let number = walk.whole_number(&field, node, 1, "6; to evict nothing, use `mode: observe`");
             set(&mut limits.max_per_minute, number);
         }
         if let Some((field, node)) = inner.get("killTimeout") {
-            set(
-                &mut limits.kill_timeout,
-                walk.positive_duration(&field, node, "5s"),
-            );
+            set(&mut limits.kill_timeout, walk.positive_duration(&field, node, "5s"));
         }
     }
     if let Some((path, node)) = fields.get("kernel") {
-        let inner = walk.fields(
-            &path,
-            node,
-            &["ringBuffer", "stallThreshold", "doorbellInterval"],
-        );
+        let inner = walk.fields(&path, node, &["ringBuffer", "stallThreshold", "doorbellInterval"]);
         let kernel = &mut config.kernel;
         if let Some((field, node)) = inner.get("ringBuffer") {
             let size = walk.bytes(&field, node, "256Ki");
@@ -340,16 +292,10 @@ fn read_loop(walk: &mut Walk<'_>, fields: &Fields<'_>, config: &mut MonitorConfi
             set(&mut kernel.ring_buffer, size);
         }
         if let Some((field, node)) = inner.get("stallThreshold") {
-            set(
-                &mut kernel.stall_threshold,
-                walk.duration(&field, node, "10ms"),
-            );
+            set(&mut kernel.stall_threshold, walk.duration(&field, node, "10ms"));
         }
         if let Some((field, node)) = inner.get("doorbellInterval") {
-            set(
-                &mut kernel.doorbell_interval,
-                walk.duration(&field, node, "10ms"),
-            );
+            set(&mut kernel.doorbell_interval, walk.duration(&field, node, "10ms"));
         }
     }
 }
@@ -364,11 +310,7 @@ fn read_host(walk: &mut Walk<'_>, fields: &Fields<'_>, config: &mut MonitorConfi
         set(&mut config.listen, walk.address(&field, node));
     }
     for (name, target, example) in [
-        (
-            "lockFile",
-            &mut config.lock_file,
-            "/run/node-pressure-monitor.lock",
-        ),
+        ("lockFile", &mut config.lock_file, "/run/node-pressure-monitor.lock"),
         ("cgroupRoot", &mut config.cgroup_root, "/sys/fs/cgroup"),
         ("procRoot", &mut config.proc_root, "/proc"),
     ] {

@@ -15,10 +15,7 @@ fn the_default_file_is_the_default() {
     // Written out in full, so that the file cannot fall behind when a field is added.
     for field in FIELDS {
         let start = format!("\n{field}:");
-        assert!(
-            text.contains(&start),
-            "{field} is missing from the default file"
-        );
+        assert!(text.contains(&start), "{field} is missing from the default file");
     }
     assert_eq!(parse(""), Ok(MonitorConfig::default()));
 }
@@ -49,20 +46,8 @@ procRoot: /host/proc
     .unwrap();
     assert_eq!(config.mode, Mode::Enforce);
     assert_eq!(config.policy.semantics, Semantics::Kubelet);
-    let shown: Vec<_> = config
-        .policy
-        .thresholds
-        .iter()
-        .map(ToString::to_string)
-        .collect();
-    assert_eq!(
-        shown,
-        [
-            "memory.available<5%",
-            "nodefs.available<10%",
-            "memory.available<300Mi"
-        ]
-    );
+    let shown: Vec<_> = config.policy.thresholds.iter().map(ToString::to_string).collect();
+    assert_eq!(shown, ["memory.available<5%", "nodefs.available<10%", "memory.available<300Mi"]);
     assert_eq!(
         config.policy.thresholds[2],
         Threshold {
@@ -81,10 +66,7 @@ procRoot: /host/proc
     assert_eq!(config.evictions.max_per_minute, 60);
     assert_eq!(config.evictions.kill_timeout, Duration::from_secs(2));
     assert!(config.protected_by("system.slice/db1.service").is_some());
-    assert!(
-        config.protected_by("init.scope").is_some(),
-        "the built-in list stays"
-    );
+    assert!(config.protected_by("init.scope").is_some(), "the built-in list stays");
     assert_eq!(config.kernel.ring_buffer, Bytes::from_mib(1));
     assert_eq!(config.kernel.stall_threshold, Duration::ZERO);
     assert_eq!(config.kernel.doorbell_interval, Duration::from_millis(1));
@@ -152,14 +134,8 @@ m.yaml:18: kernel.stallThreshold: "-1s": must not be negative; write e.g. 10ms"#
 #[test]
 fn wrong_types_are_named() {
     for (body, message) in [
-        (
-            "mode: [observe]",
-            "m.yaml:3: mode: must be a plain value, not a list; write observe or enforce",
-        ),
-        (
-            "evictionHard: 100Mi",
-            r#"m.yaml:3: evictionHard: "100Mi": must be a map, not a plain value; fields: "#,
-        ),
+        ("mode: [observe]", "m.yaml:3: mode: must be a plain value, not a list; write observe or enforce"),
+        ("evictionHard: 100Mi", r#"m.yaml:3: evictionHard: "100Mi": must be a map, not a plain value; fields: "#),
         (
             "evictionHard: {memory.available: {}}",
             "m.yaml:3: evictionHard.memory.available: must be a plain value, not a map; write e.g. 100Mi or 10%",
@@ -168,36 +144,18 @@ fn wrong_types_are_named() {
             "evictionMaxPodGracePeriod: -1",
             r#"m.yaml:3: evictionMaxPodGracePeriod: "-1": must be a whole number from 0 to 4294967295; write e.g. 30, in seconds"#,
         ),
-        (
-            "evictions: {maxPerMinute: 0}",
-            r#"m.yaml:3: evictions.maxPerMinute: "0": must be a whole number from 1 to"#,
-        ),
-        (
-            "sampling: {fastestRate: -1}",
-            r#"m.yaml:3: sampling.fastestRate: "-1": must be positive; write e.g. 6Gi"#,
-        ),
-        (
-            "protected: all",
-            r#"m.yaml:3: protected: "all": must be a list of patterns, not a plain value"#,
-        ),
+        ("evictions: {maxPerMinute: 0}", r#"m.yaml:3: evictions.maxPerMinute: "0": must be a whole number from 1 to"#),
+        ("sampling: {fastestRate: -1}", r#"m.yaml:3: sampling.fastestRate: "-1": must be positive; write e.g. 6Gi"#),
+        ("protected: all", r#"m.yaml:3: protected: "all": must be a list of patterns, not a plain value"#),
         (
             "evictionHard: {memory.available: 1, memory.available: 2}",
             "m.yaml:3: evictionHard.memory.available: given twice, first in line 3; remove one of them",
         ),
-        (
-            "semantics: real",
-            r#"m.yaml:3: semantics: "real": not one of the choices; write corrected or kubelet"#,
-        ),
-        (
-            "kubeReserved: {}",
-            "m.yaml:3: kubeReserved: unknown field; known here: apiVersion, kind, mode",
-        ),
+        ("semantics: real", r#"m.yaml:3: semantics: "real": not one of the choices; write corrected or kubelet"#),
+        ("kubeReserved: {}", "m.yaml:3: kubeReserved: unknown field; known here: apiVersion, kind, mode"),
     ] {
         let errors = parse(body).unwrap_err();
-        assert!(
-            errors.starts_with(message),
-            "{body}:\n{errors}\nexpected\n{message}"
-        );
+        assert!(errors.starts_with(message), "{body}:\n{errors}\nexpected\n{message}");
         assert_eq!(errors.lines().count(), 1, "{errors}");
     }
 }
@@ -209,10 +167,7 @@ fn other_kinds_are_refused_by_name() {
             "",
             "f:1: the file is empty; start with `apiVersion: node-pressure-monitor/v1alpha1` and `kind: MonitorConfiguration`",
         ),
-        (
-            "- a",
-            "f:1: the file must be a map of fields, not a list; start with",
-        ),
+        ("- a", "f:1: the file must be a map of fields, not a list; start with"),
         (
             "mode: observe",
             "f:1: apiVersion: missing; add `apiVersion: node-pressure-monitor/v1alpha1`\nf:1: kind: missing; add `kind: MonitorConfiguration`",
@@ -261,32 +216,12 @@ fn unreadable_files_say_what_to_do() {
 #[test]
 fn damaged_files_are_refused_calmly() {
     let whole = include_str!("../../../config/monitor.yaml");
-    let pieces = [
-        "\n",
-        ": ",
-        "- ",
-        "[",
-        "{",
-        "}",
-        "\"",
-        "'",
-        "%",
-        "1e99",
-        "-",
-        "&a ",
-        "*a",
-        "!x ",
-        "µ",
-        "\t",
-        "~",
-        "0x1p9999%",
-    ];
+    let pieces =
+        ["\n", ": ", "- ", "[", "{", "}", "\"", "'", "%", "1e99", "-", "&a ", "*a", "!x ", "µ", "\t", "~", "0x1p9999%"];
     // A linear congruential generator: the same damage in every run.
     let mut state: u64 = 1;
     let mut random = |limit: usize| {
-        state = state
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         usize::try_from(state >> 33).unwrap() % limit
     };
     let mut refused = 0;
@@ -305,13 +240,7 @@ fn damaged_files_are_refused_calmly() {
         }
         if let Err(errors) = MonitorConfig::parse("f", &text) {
             refused += 1;
-            assert!(
-                errors
-                    .0
-                    .iter()
-                    .all(|error| error.line > 0 && !error.reason.is_empty()),
-                "{text}"
-            );
+            assert!(errors.0.iter().all(|error| error.line > 0 && !error.reason.is_empty()), "{text}");
         }
     }
     assert!((100..1000).contains(&refused), "{refused}");

@@ -26,16 +26,10 @@ pub fn parse_float32(text: &str) -> Result<f32, FloatError> {
         Some(f32::NAN)
     } else if special {
         number.parse().ok()
-    } else if let Some(digits) = unsigned
-        .strip_prefix("0x")
-        .or_else(|| unsigned.strip_prefix("0X"))
-    {
+    } else if let Some(digits) = unsigned.strip_prefix("0x").or_else(|| unsigned.strip_prefix("0X")) {
         let sign = if number.starts_with('-') { -1.0 } else { 1.0 };
         hexadecimal(digits).map(|value| value * sign)
-    } else if unsigned
-        .bytes()
-        .all(|byte| b"0123456789.eE+-".contains(&byte))
-    {
+    } else if unsigned.bytes().all(|byte| b"0123456789.eE+-".contains(&byte)) {
         // What is left of Rust's syntax is Go's.
         number.parse().ok()
     } else {
@@ -81,11 +75,7 @@ fn hexadecimal(text: &str) -> Option<f32> {
     // Beyond these bounds only zero and infinity are left, whatever the digits of a sane text are.
     let mut power = exponent
         .parse::<i64>()
-        .unwrap_or(if exponent.starts_with('-') {
-            -1_000_000
-        } else {
-            1_000_000
-        })
+        .unwrap_or(if exponent.starts_with('-') { -1_000_000 } else { 1_000_000 })
         .clamp(-1_000_000, 1_000_000);
     let (mut value, mut lost, mut seen, mut point) = (0_u64, false, false, false);
     for byte in mantissa.bytes() {
@@ -112,10 +102,7 @@ fn hexadecimal(text: &str) -> Option<f32> {
     Some(scale(value, power))
 }
 
-#[expect(
-    clippy::cast_precision_loss,
-    reason = "the rounding is what this is for"
-)]
+#[expect(clippy::cast_precision_loss, reason = "the rounding is what this is for")]
 #[expect(
     clippy::cast_possible_truncation,
     reason = "the rounding is what this is for; f32::MAX is kept apart from infinity by it"
@@ -165,10 +152,7 @@ mod tests {
             ("0x1p-1000", 0.0),
             ("0x0p9999999999999999999999", 0.0),
             // Just above the middle between two floats, by a digit far to the right.
-            (
-                "0x1.00000100000000000000000001p0",
-                f32::from_bits(0x3f80_0001),
-            ),
+            ("0x1.00000100000000000000000001p0", f32::from_bits(0x3f80_0001)),
             ("0x1.000001p0", 1.0),
             ("1e-400", 0.0),
             ("inf", f32::INFINITY),
@@ -208,22 +192,11 @@ mod tests {
             "abc",
             "0x1.2.3p0",
         ] {
-            assert_eq!(
-                parse_float32(text),
-                Err(FloatError::Syntax(text.to_owned())),
-                "{text}"
-            );
+            assert_eq!(parse_float32(text), Err(FloatError::Syntax(text.to_owned())), "{text}");
         }
         for text in ["1e39", "-1e39", "0x1p128", "3.5e38"] {
-            assert_eq!(
-                parse_float32(text),
-                Err(FloatError::Range(text.to_owned())),
-                "{text}"
-            );
+            assert_eq!(parse_float32(text), Err(FloatError::Range(text.to_owned())), "{text}");
         }
-        assert_eq!(
-            parse_float32(" 5").unwrap_err().to_string(),
-            r#"strconv.ParseFloat: parsing " 5": invalid syntax"#
-        );
+        assert_eq!(parse_float32(" 5").unwrap_err().to_string(), r#"strconv.ParseFloat: parsing " 5": invalid syntax"#);
     }
 }

@@ -16,9 +16,7 @@ pub mod yaml;
 pub use duration::{format_go_duration, parse_go_duration};
 pub use error::{ConfigError, ConfigErrors};
 pub use patterns::{NamePattern, PatternError, built_in_patterns};
-pub use policy::{
-    EvictionLimits, KernelOptions, Mode, MonitorConfig, Policy, Ranking, Sampling, Semantics,
-};
+pub use policy::{EvictionLimits, KernelOptions, Mode, MonitorConfig, Policy, Ranking, Sampling, Semantics};
 pub use quantity::{Quantity, QuantityError};
 pub use signal::{Signal, UnsupportedSignal};
 pub use threshold::{Threshold, ThresholdError, ThresholdLists, ThresholdValue};

@@ -23,10 +23,7 @@ const BUILT_IN: [&str; 12] = [
 /// Returns the patterns of the workloads that are protected without being configured.
 #[must_use]
 pub fn built_in_patterns() -> Vec<NamePattern> {
-    BUILT_IN
-        .iter()
-        .map(|text| NamePattern((*text).to_owned()))
-        .collect()
+    BUILT_IN.iter().map(|text| NamePattern((*text).to_owned())).collect()
 }
 
 /// A pattern over workload names: `*` is any text, `/` included, `?` any one character.
@@ -71,9 +68,7 @@ impl NamePattern {
     #[must_use]
     pub fn matches(&self, workload: &str) -> bool {
         glob(self.0.as_bytes(), workload.as_bytes())
-            || workload
-                .rsplit_once('/')
-                .is_some_and(|(_, last)| glob(self.0.as_bytes(), last.as_bytes()))
+            || workload.rsplit_once('/').is_some_and(|(_, last)| glob(self.0.as_bytes(), last.as_bytes()))
     }
 }
 
@@ -160,11 +155,7 @@ mod tests {
 
     #[test]
     fn the_built_in_list_covers_what_keeps_a_machine_manageable() {
-        let protects = |name: &str| {
-            built_in_patterns()
-                .iter()
-                .any(|pattern| pattern.matches(name))
-        };
+        let protects = |name: &str| built_in_patterns().iter().any(|pattern| pattern.matches(name));
         for name in [
             "init.scope",
             "system.slice/systemd-journald.service",

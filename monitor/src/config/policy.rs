@@ -98,9 +98,7 @@ impl MonitorConfig {
     /// Returns the pattern that protects this workload from eviction, if one does.
     #[must_use]
     pub fn protected_by(&self, workload: &str) -> Option<&NamePattern> {
-        self.protected
-            .iter()
-            .find(|pattern| pattern.matches(workload))
+        self.protected.iter().find(|pattern| pattern.matches(workload))
     }
 }
 
@@ -174,11 +172,7 @@ pub struct Sampling {
 
 impl Default for Sampling {
     fn default() -> Self {
-        Self {
-            floor: Duration::from_millis(1),
-            ceiling: Duration::from_secs(10),
-            fastest_rate: Bytes::from_gib(6),
-        }
+        Self { floor: Duration::from_millis(1), ceiling: Duration::from_secs(10), fastest_rate: Bytes::from_gib(6) }
     }
 }
 
@@ -195,11 +189,7 @@ pub struct EvictionLimits {
 
 impl Default for EvictionLimits {
     fn default() -> Self {
-        Self {
-            cool_down: Duration::from_millis(500),
-            max_per_minute: 6,
-            kill_timeout: Duration::from_secs(5),
-        }
+        Self { cool_down: Duration::from_millis(500), max_per_minute: 6, kill_timeout: Duration::from_secs(5) }
     }
 }
 

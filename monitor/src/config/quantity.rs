@@ -22,9 +22,7 @@ const BINARY_MAX: u128 = i64::MAX as u128;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum QuantityError {
     /// A character where none of its kind may be.
-    #[error(
-        "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
-    )]
+    #[error("quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'")]
     Format,
     /// The letters after the number are not a unit.
     #[error("unable to parse quantity's suffix")]
@@ -88,20 +86,14 @@ impl Quantity {
             exponent += 1;
         }
         let zero = unscaled == 0;
-        Self {
-            negative: negative && !zero,
-            unscaled,
-            exponent: if zero { 0 } else { exponent },
-            format,
-        }
+        Self { negative: negative && !zero, unscaled, exponent: if zero { 0 } else { exponent }, format }
     }
 
     /// Returns the amount in whole units, rounded away from zero, and stopping at the ends of 64 bits.
     #[must_use]
     pub fn value_bytes(&self) -> i64 {
         let magnitude = if self.exponent >= 0 {
-            power_of_ten(self.exponent.unsigned_abs())
-                .and_then(|power| self.unscaled.checked_mul(power))
+            power_of_ten(self.exponent.unsigned_abs()).and_then(|power| self.unscaled.checked_mul(power))
         } else {
             power_of_ten(self.exponent.unsigned_abs()).map(|power| self.unscaled.div_ceil(power))
         };
@@ -230,27 +222,10 @@ impl Quantity {
     }
 }
 
-const DECIMAL_SUFFIXES: [(&str, i32); 10] = [
-    ("n", -9),
-    ("u", -6),
-    ("m", -3),
-    ("", 0),
-    ("k", 3),
-    ("M", 6),
-    ("G", 9),
-    ("T", 12),
-    ("P", 15),
-    ("E", 18),
-];
+const DECIMAL_SUFFIXES: [(&str, i32); 10] =
+    [("n", -9), ("u", -6), ("m", -3), ("", 0), ("k", 3), ("M", 6), ("G", 9), ("T", 12), ("P", 15), ("E", 18)];
 
-const BINARY_SUFFIXES: [(&str, u32); 6] = [
-    ("Ki", 10),
-    ("Mi", 20),
-    ("Gi", 30),
-    ("Ti", 40),
-    ("Pi", 50),
-    ("Ei", 60),
-];
+const BINARY_SUFFIXES: [(&str, u32); 6] = [("Ki", 10), ("Mi", 20), ("Gi", 30), ("Ti", 40), ("Pi", 50), ("Ei", 60)];
 
 #[derive(Debug, Clone, Copy)]
 enum Scale {
@@ -265,9 +240,7 @@ fn parse_suffix(suffix: &str) -> Result<(Scale, Format), QuantityError> {
     if let Some((_, shift)) = BINARY_SUFFIXES.iter().find(|(name, _)| *name == suffix) {
         return Ok((Scale::Two(*shift), Format::BinarySi));
     }
-    let exponent = suffix
-        .strip_prefix(['e', 'E'])
-        .ok_or(QuantityError::Suffix)?;
+    let exponent = suffix.strip_prefix(['e', 'E']).ok_or(QuantityError::Suffix)?;
     let digits = exponent.strip_prefix(['+', '-']).unwrap_or(exponent);
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(QuantityError::Suffix);
@@ -319,10 +292,7 @@ impl<'a> Parts<'a> {
 }
 
 fn split_while(text: &str, accept: impl Fn(u8) -> bool) -> (&str, &str) {
-    let end = text
-        .bytes()
-        .position(|byte| !accept(byte))
-        .unwrap_or(text.len());
+    let end = text.bytes().position(|byte| !accept(byte)).unwrap_or(text.len());
     text.split_at(end)
 }
 
@@ -339,9 +309,7 @@ fn binary(integer: &str, fraction: &str, shift: u32) -> Result<(u128, i32), Quan
         _ => return Ok((BINARY_MAX, 0)),
     }
     let places = i32::try_from(fraction.len()).map_err(|_| QuantityError::Digits)?;
-    let scaled = unscaled(integer, fraction)?
-        .checked_mul(1 << shift)
-        .ok_or(QuantityError::Digits)?;
+    let scaled = unscaled(integer, fraction)?.checked_mul(1 << shift).ok_or(QuantityError::Digits)?;
     Ok((scaled, -places))
 }
 

@@ -40,11 +40,7 @@ fn amounts_and_canonical_forms() {
         ("Ki", 0, "0"),
         // Beyond 64 bits: binary amounts stop there, decimal ones stay exact and only their byte count stops.
         ("9Ei", i64::MAX, "9223372036854775807"),
-        (
-            "99999999999999999999999999999999999999999Ki",
-            i64::MAX,
-            "9223372036854775807",
-        ),
+        ("99999999999999999999999999999999999999999Ki", i64::MAX, "9223372036854775807"),
         ("59E", i64::MAX, "59E"),
         ("1e30", i64::MAX, "1e30"),
         ("1000E", i64::MAX, "1e21"),
@@ -107,11 +103,7 @@ fn a_long_text_is_refused_quickly() {
 
 #[test]
 fn comparison_is_exact() {
-    let cmp = |a: &str, b: &str| {
-        Quantity::parse(a)
-            .unwrap()
-            .cmp(&Quantity::parse(b).unwrap())
-    };
+    let cmp = |a: &str, b: &str| Quantity::parse(a).unwrap().cmp(&Quantity::parse(b).unwrap());
     for (a, b, expected) in [
         ("1Ki", "1024", Ordering::Equal),
         ("1000m", "1", Ordering::Equal),
@@ -120,17 +112,9 @@ fn comparison_is_exact() {
         ("-1", "-2", Ordering::Greater),
         ("-1", "0", Ordering::Less),
         ("1e30", "1e31", Ordering::Less),
-        (
-            "1e64",
-            "9999999999999999999999999999999999999",
-            Ordering::Greater,
-        ),
+        ("1e64", "9999999999999999999999999999999999999", Ordering::Greater),
         ("9007199254740993", "9007199254740992", Ordering::Greater),
-        (
-            "12345678901234567890123456789012345678",
-            "1.2345678901234567890123456789012345678e37",
-            Ordering::Equal,
-        ),
+        ("12345678901234567890123456789012345678", "1.2345678901234567890123456789012345678e37", Ordering::Equal),
         ("1e64", "1n", Ordering::Greater),
     ] {
         assert_eq!(cmp(a, b), expected, "{a} and {b}");

@@ -72,10 +72,7 @@ impl FromStr for Signal {
     type Err = UnsupportedSignal;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        Self::ALL
-            .into_iter()
-            .find(|signal| signal.as_str() == text)
-            .ok_or_else(|| UnsupportedSignal(text.to_owned()))
+        Self::ALL.into_iter().find(|signal| signal.as_str() == text).ok_or_else(|| UnsupportedSignal(text.to_owned()))
     }
 }
 
@@ -89,9 +86,6 @@ mod tests {
             assert_eq!(signal.as_str().parse(), Ok(signal));
         }
         let error = "memory.Available".parse::<Signal>().unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "unsupported eviction signal memory.Available"
-        );
+        assert_eq!(error.to_string(), "unsupported eviction signal memory.Available");
     }
 }

@@ -67,18 +67,12 @@ fn quantity_text(bytes: Bytes) -> String {
 
 /// Finds the shortest percentage that reads back as the same 32-bit fraction: `15%`, not `15.000001%`.
 #[expect(clippy::float_cmp, reason = "the same bits are wanted")]
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "reads back as 32 bits, as the parser does"
-)]
+#[expect(clippy::cast_possible_truncation, reason = "reads back as 32 bits, as the parser does")]
 fn percentage_text(fraction: f32) -> String {
     let percentage = f64::from(fraction) * 100.0;
     (0..9)
         .map(|places| format!("{percentage:.places$}"))
-        .find(|text| {
-            text.parse::<f64>()
-                .is_ok_and(|value| value as f32 / 100.0 == fraction)
-        })
+        .find(|text| text.parse::<f64>().is_ok_and(|value| value as f32 / 100.0 == fraction))
         .unwrap_or_else(|| percentage.to_string())
         + "%"
 }
@@ -186,10 +180,7 @@ pub enum ThresholdError {
 ///
 /// # Errors
 /// When the kubelet would refuse the value, and for `NaN%`, which it takes.
-pub fn parse_threshold_value(
-    signal: Signal,
-    text: &str,
-) -> Result<Option<ThresholdValue>, ThresholdError> {
+pub fn parse_threshold_value(signal: Signal, text: &str) -> Result<Option<ThresholdValue>, ThresholdError> {
     if text == "0%" || text == "100%" {
         return Ok(None);
     }
@@ -208,10 +199,7 @@ pub fn parse_threshold_value(
     }
     let quantity = Quantity::parse(text)?;
     if quantity.is_negative() || quantity.is_zero() {
-        return Err(ThresholdError::NotPositive {
-            signal,
-            quantity: quantity.to_string(),
-        });
+        return Err(ThresholdError::NotPositive { signal, quantity: quantity.to_string() });
     }
     Ok(Some(ThresholdValue::Quantity(whole_bytes(&quantity))))
 }
@@ -221,9 +209,7 @@ pub fn parse_threshold_value(
 /// # Errors
 /// When it is not a Go duration, or negative.
 pub fn parse_grace_period(text: &str) -> Result<Duration, ThresholdError> {
-    parse_go_duration(text)?
-        .to_duration()
-        .ok_or_else(|| ThresholdError::GraceNegative(text.to_owned()))
+    parse_go_duration(text)?.to_duration().ok_or_else(|| ThresholdError::GraceNegative(text.to_owned()))
 }
 
 /// Parses a minimum reclaim. Zero is allowed, and more than 100% too.
@@ -291,20 +277,13 @@ impl ThresholdLists {
         }
         for &(signal, value) in &self.soft {
             match self.grace_periods.get(&signal) {
-                Some(&grace_period) => thresholds.push(Threshold {
-                    signal,
-                    value,
-                    grace_period,
-                    min_reclaim: min_reclaim(signal),
-                }),
+                Some(&grace_period) => {
+                    thresholds.push(Threshold { signal, value, grace_period, min_reclaim: min_reclaim(signal) })
+                }
                 None => errors.push(ThresholdError::GraceMissing(signal)),
             }
         }
-        if errors.is_empty() {
-            Ok(thresholds)
-        } else {
-            Err(errors)
-        }
+        if errors.is_empty() { Ok(thresholds) } else { Err(errors) }
     }
 }
 

@@ -32,11 +32,7 @@ fn exactly_zero_and_hundred_percent_switch_off() {
         assert_eq!(value(text), Ok(None), "{text}");
     }
     for (text, fraction) in [("0.0%", 0.0), ("-0%", 0.0), ("100.0%", 1.0), ("0%%", 0.0)] {
-        assert_eq!(
-            value(text),
-            Ok(Some(ThresholdValue::Percentage(fraction))),
-            "{text}"
-        );
+        assert_eq!(value(text), Ok(Some(ThresholdValue::Percentage(fraction))), "{text}");
     }
 }
 
@@ -61,45 +57,18 @@ fn accepted_percentages() {
 fn refused_values_in_the_kubelets_words() {
     const REGULAR: &str = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
     for (text, message) in [
-        (
-            "-1%",
-            "eviction percentage threshold memory.available must be >= 0%: -1%",
-        ),
-        (
-            "101%",
-            "eviction percentage threshold memory.available must be <= 100%: 101%",
-        ),
-        (
-            "inf%",
-            "eviction percentage threshold memory.available must be <= 100%: inf%",
-        ),
-        (
-            "-inf%",
-            "eviction percentage threshold memory.available must be >= 0%: -inf%",
-        ),
-        (
-            "NaN%",
-            "eviction percentage of memory.available must be a finite number: NaN%",
-        ),
+        ("-1%", "eviction percentage threshold memory.available must be >= 0%: -1%"),
+        ("101%", "eviction percentage threshold memory.available must be <= 100%: 101%"),
+        ("inf%", "eviction percentage threshold memory.available must be <= 100%: inf%"),
+        ("-inf%", "eviction percentage threshold memory.available must be >= 0%: -inf%"),
+        ("NaN%", "eviction percentage of memory.available must be a finite number: NaN%"),
         (" 5%", r#"strconv.ParseFloat: parsing " 5": invalid syntax"#),
         ("5 %", r#"strconv.ParseFloat: parsing "5 ": invalid syntax"#),
         ("%", r#"strconv.ParseFloat: parsing "": invalid syntax"#),
-        (
-            "abc%",
-            r#"strconv.ParseFloat: parsing "abc": invalid syntax"#,
-        ),
-        (
-            "1e39%",
-            r#"strconv.ParseFloat: parsing "1e39": value out of range"#,
-        ),
-        (
-            "0",
-            "eviction threshold memory.available must be positive: 0",
-        ),
-        (
-            "-100Mi",
-            "eviction threshold memory.available must be positive: -100Mi",
-        ),
+        ("abc%", r#"strconv.ParseFloat: parsing "abc": invalid syntax"#),
+        ("1e39%", r#"strconv.ParseFloat: parsing "1e39": value out of range"#),
+        ("0", "eviction threshold memory.available must be positive: 0"),
+        ("-100Mi", "eviction threshold memory.available must be positive: -100Mi"),
         ("", REGULAR),
         ("abc", REGULAR),
         ("100Mx", REGULAR),
@@ -122,10 +91,7 @@ fn grace_periods() {
         assert_eq!(parse_grace_period(text), Ok(duration), "{text}");
     }
     for (text, message) in [
-        (
-            "-30s",
-            "invalid eviction grace period specified: -30s, must be a positive value",
-        ),
+        ("-30s", "invalid eviction grace period specified: -30s, must be a positive value"),
         ("30", r#"time: missing unit in duration "30""#),
         ("", r#"time: invalid duration """#),
         ("3d", r#"time: unknown unit "d" in duration "3d""#),
@@ -145,33 +111,14 @@ fn minimum_reclaims() {
         assert_eq!(parse_min_reclaim(MEMORY, text), Ok(expected), "{text}");
     }
     for (text, message) in [
-        (
-            "-1",
-            "negative eviction minimum reclaim specified for memory.available",
-        ),
-        (
-            "0%",
-            "eviction percentage minimum reclaim memory.available must be positive: 0%",
-        ),
-        (
-            "-1%",
-            "eviction percentage minimum reclaim memory.available must be positive: -1%",
-        ),
-        (
-            "inf%",
-            "eviction percentage of memory.available must be a finite number: inf%",
-        ),
-        (
-            "NaN%",
-            "eviction percentage of memory.available must be a finite number: NaN%",
-        ),
+        ("-1", "negative eviction minimum reclaim specified for memory.available"),
+        ("0%", "eviction percentage minimum reclaim memory.available must be positive: 0%"),
+        ("-1%", "eviction percentage minimum reclaim memory.available must be positive: -1%"),
+        ("inf%", "eviction percentage of memory.available must be a finite number: inf%"),
+        ("NaN%", "eviction percentage of memory.available must be a finite number: NaN%"),
         ("100MM", "unable to parse quantity's suffix"),
     ] {
-        assert_eq!(
-            parse_min_reclaim(MEMORY, text).unwrap_err().to_string(),
-            message,
-            "{text}"
-        );
+        assert_eq!(parse_min_reclaim(MEMORY, text).unwrap_err().to_string(), message, "{text}");
     }
 }
 
@@ -182,14 +129,8 @@ fn percentages_resolve_through_32_bits() {
     assert_eq!(ten.resolve(Bytes::from_gib(100)), Bytes(10_737_418_400));
     let five = ThresholdValue::Percentage(5.0_f32 / 100.0);
     assert_eq!(five.resolve(Bytes::from_gib(100)), Bytes(5_368_709_200));
-    assert_eq!(
-        ThresholdValue::Percentage(1.0).resolve(Bytes(77)),
-        Bytes(77)
-    );
-    assert_eq!(
-        ThresholdValue::Quantity(Bytes(5)).resolve(Bytes(1)),
-        Bytes(5)
-    );
+    assert_eq!(ThresholdValue::Percentage(1.0).resolve(Bytes(77)), Bytes(77));
+    assert_eq!(ThresholdValue::Quantity(Bytes(5)).resolve(Bytes(1)), Bytes(5));
 }
 
 #[test]
@@ -207,21 +148,11 @@ fn lists_go_together_hard_first() {
     );
     lists.grace_periods.insert(MEMORY, Duration::from_secs(30));
     // A grace period without a soft threshold means nothing.
-    lists
-        .grace_periods
-        .insert(Signal::PidAvailable, Duration::from_secs(1));
+    lists.grace_periods.insert(Signal::PidAvailable, Duration::from_secs(1));
     lists.min_reclaims.insert(MEMORY, hundred);
     let thresholds = lists.assemble().unwrap();
-    let shown: Vec<_> = thresholds
-        .iter()
-        .map(|threshold| {
-            (
-                threshold.to_string(),
-                threshold.kind(),
-                threshold.min_reclaim,
-            )
-        })
-        .collect();
+    let shown: Vec<_> =
+        thresholds.iter().map(|threshold| (threshold.to_string(), threshold.kind(), threshold.min_reclaim)).collect();
     assert_eq!(
         shown,
         [

@@ -53,10 +53,7 @@ impl Bytes {
 
     /// Returns the number of bytes as a float, for gauges. Exact below 2^53 bytes (8 PiB).
     #[must_use]
-    #[expect(
-        clippy::cast_precision_loss,
-        reason = "exact below 8 PiB, and a gauge is a float"
-    )]
+    #[expect(clippy::cast_precision_loss, reason = "exact below 8 PiB, and a gauge is a float")]
     pub const fn as_f64(self) -> f64 {
         self.0 as f64
     }

@@ -29,25 +29,16 @@ impl<'n> Fields<'n> {
     /// Returns a field's path and value; nothing when it is absent or null.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<(String, &'n Node)> {
-        self.entries
-            .iter()
-            .find(|(key, _)| *key == name)
-            .map(|(key, node)| (self.path_of(key), *node))
+        self.entries.iter().find(|(key, _)| *key == name).map(|(key, node)| (self.path_of(key), *node))
     }
 
     /// Returns every field's name, path and value, in the order written, without the null ones.
     pub fn iter(&self) -> impl Iterator<Item = (&'n str, String, &'n Node)> + '_ {
-        self.entries
-            .iter()
-            .map(|(key, node)| (*key, self.path_of(key), *node))
+        self.entries.iter().map(|(key, node)| (*key, self.path_of(key), *node))
     }
 
     fn path_of(&self, key: &str) -> String {
-        if self.path.is_empty() {
-            key.to_owned()
-        } else {
-            format!("{}.{key}", self.path)
-        }
+        if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) }
     }
 }
 
@@ -55,10 +46,7 @@ impl<'a> Walk<'a> {
     /// Starts on a file.
     #[must_use]
     pub fn new(file: &'a str) -> Self {
-        Self {
-            file,
-            errors: Vec::new(),
-        }
+        Self { file, errors: Vec::new() }
     }
 
     /// Returns what was wrong, in the order of lines.
@@ -98,10 +86,7 @@ impl<'a> Walk<'a> {
         known: &[&str],
         unknown: impl Fn(&str) -> String,
     ) -> Fields<'n> {
-        let mut fields = Fields {
-            path: path.to_owned(),
-            entries: Vec::new(),
-        };
+        let mut fields = Fields { path: path.to_owned(), entries: Vec::new() };
         let Value::Mapping(pairs) = &node.value else {
             let reason = format!("must be a map, not {}", node.value.kind());
             self.error(path, node, reason, &format!("fields: {}", known.join(", ")));
@@ -155,19 +140,11 @@ impl<'a> Walk<'a> {
     }
 
     /// Reads one of the given names.
-    pub fn choice<T: Copy>(
-        &mut self,
-        field: &str,
-        node: &Node,
-        choices: &[(&str, T)],
-    ) -> Option<T> {
+    pub fn choice<T: Copy>(&mut self, field: &str, node: &Node, choices: &[(&str, T)]) -> Option<T> {
         let names: Vec<_> = choices.iter().map(|(name, _)| *name).collect();
         let fix = format!("write {}", names.join(" or "));
         let text = self.text(field, node, &fix)?;
-        let found = choices
-            .iter()
-            .find(|(name, _)| *name == text)
-            .map(|(_, value)| *value);
+        let found = choices.iter().find(|(name, _)| *name == text).map(|(_, value)| *value);
         if found.is_none() {
             self.error(field, node, "not one of the choices", &fix);
         }
@@ -214,12 +191,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Reads a duration above zero.
-    pub fn positive_duration(
-        &mut self,
-        field: &str,
-        node: &Node,
-        example: &str,
-    ) -> Option<Duration> {
+    pub fn positive_duration(&mut self, field: &str, node: &Node, example: &str) -> Option<Duration> {
         let duration = self.duration(field, node, example)?;
         if duration.is_zero() {
             let fix = format!("write e.g. {example}");
@@ -230,25 +202,14 @@ impl<'a> Walk<'a> {
     }
 
     /// Reads a whole number of at least `minimum`, which must not stand in quotes.
-    pub fn whole_number(
-        &mut self,
-        field: &str,
-        node: &Node,
-        minimum: u32,
-        example: &str,
-    ) -> Option<u32> {
+    pub fn whole_number(&mut self, field: &str, node: &Node, minimum: u32, example: &str) -> Option<u32> {
         let fix = format!("write e.g. {example}");
         let text = self.text(field, node, &fix)?;
         let quoted = matches!(node.value, Value::Scalar { quoted: true, .. });
         match text.parse::<u32>() {
             Ok(number) if !quoted && number >= minimum => Some(number),
             Ok(_) if quoted => {
-                self.error(
-                    field,
-                    node,
-                    "must be a number, not text",
-                    "remove the quotes",
-                );
+                self.error(field, node, "must be a number, not text", "remove the quotes");
                 None
             }
             _ => {

@@ -65,12 +65,7 @@ pub struct SyntaxError {
 
 impl SyntaxError {
     fn at(span: Span, reason: &str, fix: &'static str) -> Self {
-        Self {
-            line: span.start.line(),
-            column: span.start.col() + 1,
-            reason: reason.to_owned(),
-            fix: Some(fix),
-        }
+        Self { line: span.start.line(), column: span.start.col() + 1, reason: reason.to_owned(), fix: Some(fix) }
     }
 }
 
@@ -91,10 +86,7 @@ impl From<ScanError> for SyntaxError {
 /// At the first place that is not YAML, or that uses more of YAML than a configuration needs: aliases, application tags,
 /// several documents, keys that are no scalars.
 pub fn parse_document(text: &str) -> Result<Node, SyntaxError> {
-    let mut reader = Reader {
-        parser: Parser::new_from_str(text),
-        end: 1,
-    };
+    let mut reader = Reader { parser: Parser::new_from_str(text), end: 1 };
     let mut document = None;
     while let Some((event, span)) = reader.next()? {
         match event {
@@ -110,11 +102,7 @@ pub fn parse_document(text: &str) -> Result<Node, SyntaxError> {
             event => document = Some(reader.node(event, span, 0)?),
         }
     }
-    Ok(document.unwrap_or(Node {
-        line: 1,
-        column: 1,
-        value: Value::Null,
-    }))
+    Ok(document.unwrap_or(Node { line: 1, column: 1, value: Value::Null }))
 }
 
 struct Reader<'a> {
@@ -144,11 +132,7 @@ impl<'a> Reader<'a> {
 
     fn node(&mut self, event: Event<'a>, span: Span, depth: usize) -> Result<Node, SyntaxError> {
         if depth > MAX_DEPTH {
-            return Err(SyntaxError::at(
-                span,
-                "nested too deeply",
-                "no field needs more than three levels",
-            ));
+            return Err(SyntaxError::at(span, "nested too deeply", "no field needs more than three levels"));
         }
         let value = match event {
             Event::Scalar(text, style, _, tag) => {
@@ -159,10 +143,7 @@ impl<'a> Reader<'a> {
                 if !quoted && matches!(&*text, "" | "~" | "null" | "Null" | "NULL") {
                     Value::Null
                 } else {
-                    Value::Scalar {
-                        text: text.into_owned(),
-                        quoted,
-                    }
+                    Value::Scalar { text: text.into_owned(), quoted }
                 }
             }
             Event::SequenceStart(_, tag) => {
@@ -185,25 +166,13 @@ impl<'a> Reader<'a> {
                 Value::Mapping(self.pairs(depth)?)
             }
             Event::Alias(_) => {
-                return Err(SyntaxError::at(
-                    span,
-                    "aliases are not supported",
-                    "write the value out",
-                ));
+                return Err(SyntaxError::at(span, "aliases are not supported", "write the value out"));
             }
             _ => {
-                return Err(SyntaxError::at(
-                    span,
-                    "not valid YAML",
-                    "write a value here",
-                ));
+                return Err(SyntaxError::at(span, "not valid YAML", "write a value here"));
             }
         };
-        Ok(Node {
-            line: span.start.line(),
-            column: span.start.col() + 1,
-            value,
-        })
+        Ok(Node { line: span.start.line(), column: span.start.col() + 1, value })
     }
 
     fn pairs(&mut self, depth: usize) -> Result<Vec<(Node, Node)>, SyntaxError> {
@@ -249,10 +218,7 @@ mod tests {
         let Value::Mapping(inner) = &pairs[0].1.value else {
             panic!("{node:?}");
         };
-        let scalar = |text: &str, quoted| Value::Scalar {
-            text: text.to_owned(),
-            quoted,
-        };
+        let scalar = |text: &str, quoted| Value::Scalar { text: text.to_owned(), quoted };
         assert_eq!((inner[0].0.line, inner[0].0.column), (3, 3));
         assert_eq!((inner[0].1.line, inner[0].1.column), (3, 6));
         assert_eq!(inner[0].1.value, scalar("1e3", false));

@@ -152,7 +152,10 @@ mod tests {
         avoided.workload.preference = Preference::Avoid;
         let mut agent = usage("agent", QosClass::BestEffort, 0, 1000);
         agent.workload.protection = Some(Protection::Agent);
-        assert_eq!(order(vec![avoided, agent, usage("guaranteed", QosClass::Guaranteed, 10, 10)]), ["guaranteed", "avoided"]);
+        assert_eq!(
+            order(vec![avoided, agent, usage("guaranteed", QosClass::Guaranteed, 10, 10)]),
+            ["guaranteed", "avoided"]
+        );
     }
 
     #[test]

@@ -101,8 +101,10 @@ pub fn assess(policy: &Policy, state: &State, observation: &Observation, now: Mo
         crossed.iter().enumerate().map(|(index, met)| met.then(|| since(index))).collect();
 
     let last_observed = last_observed(&state.last_observed, thresholds, &crossed, now);
-    let holds = |(_, seen): &&(NodeCondition, Monotonic)| now.since(*seen) < policy.pressure_transition_period || *seen == now;
-    let mut conditions: Vec<NodeCondition> = last_observed.iter().filter(holds).map(|(condition, _)| *condition).collect();
+    let holds =
+        |(_, seen): &&(NodeCondition, Monotonic)| now.since(*seen) < policy.pressure_transition_period || *seen == now;
+    let mut conditions: Vec<NodeCondition> =
+        last_observed.iter().filter(holds).map(|(condition, _)| *condition).collect();
     conditions.sort_unstable();
 
     let past_grace: Vec<bool> = thresholds
@@ -167,7 +169,8 @@ fn next_change(
     last_observed: &[(NodeCondition, Monotonic)],
     now: Monotonic,
 ) -> Option<Duration> {
-    let remaining = |since: Monotonic, period: Duration| period.checked_sub(now.since(since)).filter(|left| !left.is_zero());
+    let remaining =
+        |since: Monotonic, period: Duration| period.checked_sub(now.since(since)).filter(|left| !left.is_zero());
     let graces = policy
         .thresholds
         .iter()
@@ -229,7 +232,11 @@ mod tests {
         let seen = walk(&policy, &[(0, 50), (29, 50), (30, 50), (31, 150), (32, 50), (61, 50), (62, 50)]);
         let acted: Vec<bool> = seen.iter().map(|assessment| !assessment.met.is_empty()).collect();
         assert_eq!(acted, [false, false, true, false, false, false, true]);
-        assert_eq!(seen[0].conditions, [NodeCondition::MemoryPressure], "the condition does not wait for the grace period");
+        assert_eq!(
+            seen[0].conditions,
+            [NodeCondition::MemoryPressure],
+            "the condition does not wait for the grace period"
+        );
         assert_eq!(seen[1].next_change, Some(Duration::from_secs(1)));
     }
 
@@ -266,7 +273,8 @@ mod tests {
     #[test]
     fn an_unobserved_signal_meets_nothing() {
         let observation = Observation { signals: Vec::new(), at: Monotonic(0) };
-        let (_, assessment) = assess(&policy(vec![threshold(100, 0, 0)]), &State::default(), &observation, Monotonic(0));
+        let (_, assessment) =
+            assess(&policy(vec![threshold(100, 0, 0)]), &State::default(), &observation, Monotonic(0));
         assert!(assessment.met.is_empty() && assessment.conditions.is_empty());
     }
 }

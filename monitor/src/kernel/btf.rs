@@ -32,20 +32,11 @@ pub enum BtfError {
     #[error("type {id} is of kind {kind}, which this program does not know")]
     UnknownKind { id: usize, kind: u32 },
     #[error("no {type_name}.{member}")]
-    NoMember {
-        type_name: &'static str,
-        member: &'static str,
-    },
+    NoMember { type_name: &'static str, member: &'static str },
     #[error("{type_name}.{member} is a bit field")]
-    BitField {
-        type_name: &'static str,
-        member: &'static str,
-    },
+    BitField { type_name: &'static str, member: &'static str },
     #[error("no {name} in enum {type_name}")]
-    NoEnumerator {
-        type_name: &'static str,
-        name: &'static str,
-    },
+    NoEnumerator { type_name: &'static str, name: &'static str },
 }
 
 /// One type's head: `struct btf_type` and where what follows it begins.
@@ -91,9 +82,7 @@ pub struct Btf<'a> {
 
 impl<'a> Btf<'a> {
     pub fn parse(bytes: &'a [u8]) -> Result<Self, BtfError> {
-        let magic = bytes
-            .first_chunk::<2>()
-            .ok_or(BtfError::Truncated { at: 0 })?;
+        let magic = bytes.first_chunk::<2>().ok_or(BtfError::Truncated { at: 0 })?;
         if u16::from_ne_bytes(*magic) != MAGIC {
             return Err(BtfError::Magic);
         }
@@ -101,41 +90,26 @@ impl<'a> Btf<'a> {
         let section = |offset_at, length_at| -> Result<&'a [u8], BtfError> {
             let begin = header_bytes as usize + word(bytes, offset_at)? as usize;
             let end = begin + word(bytes, length_at)? as usize;
-            bytes
-                .get(begin..end)
-                .ok_or(BtfError::Truncated { at: bytes.len() })
+            bytes.get(begin..end).ok_or(BtfError::Truncated { at: bytes.len() })
         };
         let (types, strings) = (section(8, 12)?, section(16, 20)?);
-        let mut btf = Self {
-            types,
-            strings,
-            positions: vec![u32::MAX],
-        };
+        let mut btf = Self { types, strings, positions: vec![u32::MAX] };
         let mut at = 0;
         while at < types.len() {
             let head = btf.head(at)?;
-            let rest = head.rest_bytes().ok_or(BtfError::UnknownKind {
-                id: btf.positions.len(),
-                kind: head.kind(),
-            })?;
-            btf.positions
-                .push(u32::try_from(at).map_err(|_| BtfError::Truncated { at })?);
+            let rest = head.rest_bytes().ok_or(BtfError::UnknownKind { id: btf.positions.len(), kind: head.kind() })?;
+            btf.positions.push(u32::try_from(at).map_err(|_| BtfError::Truncated { at })?);
             at = head.rest + rest;
         }
         Ok(btf)
     }
 
     /// Byte offset of `member` in the struct, looking into anonymous structs and unions.
-    pub fn member_offset(
-        &self,
-        type_name: &'static str,
-        member: &'static str,
-    ) -> Result<u32, BtfError> {
+    pub fn member_offset(&self, type_name: &'static str, member: &'static str) -> Result<u32, BtfError> {
         // Different types of one name can exist in one kernel: take the first that has the member.
         for at in self.positions.iter().skip(1).map(|&at| at as usize) {
             let head = self.head(at)?;
-            if matches!(head.kind(), KIND_STRUCT | KIND_UNION) && self.name_is(head.name, type_name)
-            {
+            if matches!(head.kind(), KIND_STRUCT | KIND_UNION) && self.name_is(head.name, type_name) {
                 match self.find_member(head, member, MAX_NESTING)? {
                     Some(bits) if bits % 8 == 0 => return Ok(bits / 8),
                     Some(_) => return Err(BtfError::BitField { type_name, member }),
@@ -161,28 +135,14 @@ impl<'a> Btf<'a> {
         Err(BtfError::NoEnumerator { type_name, name })
     }
 
-    fn find_member(
-        &self,
-        container: Type,
-        member: &str,
-        nesting: usize,
-    ) -> Result<Option<u32>, BtfError> {
+    fn find_member(&self, container: Type, member: &str, nesting: usize) -> Result<Option<u32>, BtfError> {
         for entry in (0..container.members()).map(|index| container.rest + index * 12) {
-            let (name, type_id, offset) = (
-                word(self.types, entry)?,
-                word(self.types, entry + 4)?,
-                word(self.types, entry + 8)?,
-            );
-            let (width, bits) = if container.has_bit_fields() {
-                (offset >> 24, offset & 0xff_ffff)
-            } else {
-                (0, offset)
-            };
+            let (name, type_id, offset) =
+                (word(self.types, entry)?, word(self.types, entry + 4)?, word(self.types, entry + 8)?);
+            let (width, bits) =
+                if container.has_bit_fields() { (offset >> 24, offset & 0xff_ffff) } else { (0, offset) };
             if name == 0 {
-                let inner = self
-                    .positions
-                    .get(type_id as usize)
-                    .filter(|_| nesting > 0 && type_id != 0);
+                let inner = self.positions.get(type_id as usize).filter(|_| nesting > 0 && type_id != 0);
                 if let Some(&at) = inner {
                     let inner = self.head(at as usize)?;
                     if matches!(inner.kind(), KIND_STRUCT | KIND_UNION)
@@ -200,11 +160,7 @@ impl<'a> Btf<'a> {
     }
 
     fn head(&self, at: usize) -> Result<Type, BtfError> {
-        Ok(Type {
-            name: word(self.types, at)?,
-            info: word(self.types, at + 4)?,
-            rest: at + 12,
-        })
+        Ok(Type { name: word(self.types, at)?, info: word(self.types, at + 4)?, rest: at + 12 })
     }
 
     fn name_is(&self, offset: u32, name: &str) -> bool {
@@ -216,10 +172,7 @@ impl<'a> Btf<'a> {
 }
 
 fn word(bytes: &[u8], at: usize) -> Result<u32, BtfError> {
-    let chunk = bytes
-        .get(at..)
-        .and_then(<[u8]>::first_chunk::<4>)
-        .ok_or(BtfError::Truncated { at })?;
+    let chunk = bytes.get(at..).and_then(<[u8]>::first_chunk::<4>).ok_or(BtfError::Truncated { at })?;
     Ok(u32::from_ne_bytes(*chunk))
 }
 
@@ -230,9 +183,7 @@ pub fn cgroup_walk(vmlinux: &[u8]) -> Result<CgroupWalk, BtfError> {
     Ok(CgroupWalk {
         known: 1,
         task_cgroups: btf.member_offset("task_struct", "cgroups")?,
-        css_set_memory: btf
-            .member_offset("css_set", "subsys")?
-            .saturating_add(memory.saturating_mul(POINTER_BYTES)),
+        css_set_memory: btf.member_offset("css_set", "subsys")?.saturating_add(memory.saturating_mul(POINTER_BYTES)),
         css_cgroup: btf.member_offset("cgroup_subsys_state", "cgroup")?,
         cgroup_kn: btf.member_offset("cgroup", "kn")?,
         kn_id: btf.member_offset("kernfs_node", "id")?,
@@ -251,10 +202,7 @@ mod tests {
 
     impl Builder {
         fn new() -> Self {
-            Self {
-                types: Vec::new(),
-                strings: vec![0],
-            }
+            Self { types: Vec::new(), strings: vec![0] }
         }
 
         fn string(&mut self, text: &str) -> u32 {
@@ -268,8 +216,7 @@ mod tests {
         }
 
         fn words(&mut self, words: &[u32]) {
-            self.types
-                .extend(words.iter().flat_map(|word| word.to_ne_bytes()));
+            self.types.extend(words.iter().flat_map(|word| word.to_ne_bytes()));
         }
 
         fn int(mut self) -> Self {
@@ -277,13 +224,7 @@ mod tests {
             self
         }
 
-        fn container(
-            mut self,
-            kind: u32,
-            name: &str,
-            bit_fields: bool,
-            members: &[(&str, u32, u32)],
-        ) -> Self {
+        fn container(mut self, kind: u32, name: &str, bit_fields: bool, members: &[(&str, u32, u32)]) -> Self {
             let name = self.string(name);
             let count = u32::try_from(members.len()).expect("small");
             self.words(&[name, u32::from(bit_fields) << 31 | kind << 24 | count, 64]);
@@ -309,13 +250,7 @@ mod tests {
             let length = |bytes: &Vec<u8>| u32::try_from(bytes.len()).expect("small");
             let mut out = MAGIC.to_ne_bytes().to_vec();
             out.extend([1, 0]);
-            for word in [
-                24,
-                0,
-                length(&self.types),
-                length(&self.types),
-                length(&self.strings),
-            ] {
+            for word in [24, 0, length(&self.types), length(&self.types), length(&self.strings)] {
                 out.extend(u32::to_ne_bytes(word));
             }
             out.extend(self.types);
@@ -330,27 +265,15 @@ mod tests {
             .int()
             .container(KIND_STRUCT, "", false, &[("deep", 1, 64)])
             .container(KIND_UNION, "", false, &[("", 2, 0), ("flat", 1, 0)])
-            .container(
-                KIND_STRUCT,
-                "task_struct",
-                false,
-                &[("first", 1, 0), ("", 3, 128), ("last", 1, 256)],
-            )
+            .container(KIND_STRUCT, "task_struct", false, &[("first", 1, 0), ("", 3, 128), ("last", 1, 256)])
             .build();
         let btf = Btf::parse(&bytes).expect("parses");
         for (member, offset) in [("first", 0), ("flat", 16), ("deep", 24), ("last", 32)] {
-            assert_eq!(
-                btf.member_offset("task_struct", member),
-                Ok(offset),
-                "{member}"
-            );
+            assert_eq!(btf.member_offset("task_struct", member), Ok(offset), "{member}");
         }
         assert_eq!(
             btf.member_offset("task_struct", "las"),
-            Err(BtfError::NoMember {
-                type_name: "task_struct",
-                member: "las"
-            })
+            Err(BtfError::NoMember { type_name: "task_struct", member: "las" })
         );
     }
 
@@ -361,86 +284,44 @@ mod tests {
             .container(KIND_STRUCT, "cgroup", false, &[("other", 1, 0)])
             .container(KIND_STRUCT, "cgroup", false, &[("kn", 1, 64)])
             .build();
-        assert_eq!(
-            Btf::parse(&bytes)
-                .expect("parses")
-                .member_offset("cgroup", "kn"),
-            Ok(8)
-        );
+        assert_eq!(Btf::parse(&bytes).expect("parses").member_offset("cgroup", "kn"), Ok(8));
     }
 
     #[test]
     fn bit_fields_are_refused_and_their_neighbours_are_not() {
         let bytes = Builder::new()
             .int()
-            .container(
-                KIND_STRUCT,
-                "s",
-                true,
-                &[("plain", 1, 64), ("bits", 1, 3 << 24 | 128)],
-            )
+            .container(KIND_STRUCT, "s", true, &[("plain", 1, 64), ("bits", 1, 3 << 24 | 128)])
             .build();
         let btf = Btf::parse(&bytes).expect("parses");
         assert_eq!(btf.member_offset("s", "plain"), Ok(8));
-        assert_eq!(
-            btf.member_offset("s", "bits"),
-            Err(BtfError::BitField {
-                type_name: "s",
-                member: "bits"
-            })
-        );
+        assert_eq!(btf.member_offset("s", "bits"), Err(BtfError::BitField { type_name: "s", member: "bits" }));
     }
 
     #[test]
     fn a_container_that_holds_itself_ends() {
-        let bytes = Builder::new()
-            .container(KIND_STRUCT, "loop", false, &[("", 1, 0)])
-            .build();
-        assert!(
-            Btf::parse(&bytes)
-                .expect("parses")
-                .member_offset("loop", "x")
-                .is_err()
-        );
+        let bytes = Builder::new().container(KIND_STRUCT, "loop", false, &[("", 1, 0)]).build();
+        assert!(Btf::parse(&bytes).expect("parses").member_offset("loop", "x").is_err());
     }
 
     #[test]
     fn the_walk_uses_the_controllers_number() {
         let bytes = Builder::new()
             .int()
-            .enumeration(
-                "cgroup_subsys_id",
-                &[("cpuset_cgrp_id", 0), ("memory_cgrp_id", 4)],
-            )
+            .enumeration("cgroup_subsys_id", &[("cpuset_cgrp_id", 0), ("memory_cgrp_id", 4)])
             .container(KIND_STRUCT, "task_struct", false, &[("cgroups", 1, 800)])
             .container(KIND_STRUCT, "css_set", false, &[("subsys", 1, 0)])
-            .container(
-                KIND_STRUCT,
-                "cgroup_subsys_state",
-                false,
-                &[("cgroup", 1, 0)],
-            )
+            .container(KIND_STRUCT, "cgroup_subsys_state", false, &[("cgroup", 1, 0)])
             .container(KIND_STRUCT, "cgroup", false, &[("kn", 1, 2304)])
             .container(KIND_STRUCT, "kernfs_node", false, &[("id", 1, 768)])
             .build();
         let walk = cgroup_walk(&bytes).expect("complete");
-        assert_eq!(
-            (
-                walk.task_cgroups,
-                walk.css_set_memory,
-                walk.cgroup_kn,
-                walk.kn_id
-            ),
-            (100, 32, 288, 96)
-        );
+        assert_eq!((walk.task_cgroups, walk.css_set_memory, walk.cgroup_kn, walk.kn_id), (100, 32, 288, 96));
     }
 
     #[test]
     fn damaged_input_is_an_error_at_every_length() {
-        let whole = Builder::new()
-            .int()
-            .container(KIND_STRUCT, "s", false, &[("m", 1, 0)])
-            .build();
+        let whole = Builder::new().int().container(KIND_STRUCT, "s", false, &[("m", 1, 0)]).build();
         for length in 0..whole.len() {
             assert!(Btf::parse(&whole[..length]).is_err(), "{length} bytes");
         }
@@ -448,9 +329,6 @@ mod tests {
         swapped.swap(0, 1);
         assert_eq!(Btf::parse(&swapped).err(), Some(BtfError::Magic));
         let unknown = Builder::new().container(31, "s", false, &[]).build();
-        assert_eq!(
-            Btf::parse(&unknown).err(),
-            Some(BtfError::UnknownKind { id: 1, kind: 31 })
-        );
+        assert_eq!(Btf::parse(&unknown).err(), Some(BtfError::UnknownKind { id: 1, kind: 31 }));
     }
 }

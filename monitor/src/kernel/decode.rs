@@ -3,9 +3,7 @@
 use std::fmt;
 
 use bytes::{Buf, TryGetError};
-use monitor_ebpf::{
-    COMM_LEN, EventKind, OomKill as RawOomKill, OomMark as RawOomMark, ReclaimKind,
-};
+use monitor_ebpf::{COMM_LEN, EventKind, OomKill as RawOomKill, OomMark as RawOomMark, ReclaimKind};
 use thiserror::Error;
 
 use crate::config::{Bytes, CgroupId, Pid};
@@ -27,11 +25,7 @@ impl fmt::Display for Comm {
         // A task chooses its own name: keep control characters out of terminals and logs.
         for chunk in self.as_bytes().utf8_chunks() {
             for character in chunk.valid().chars() {
-                let shown = if character.is_control() {
-                    char::REPLACEMENT_CHARACTER
-                } else {
-                    character
-                };
+                let shown = if character.is_control() { char::REPLACEMENT_CHARACTER } else { character };
                 write!(f, "{shown}")?;
             }
             if !chunk.invalid().is_empty() {
@@ -164,51 +158,21 @@ pub struct DecodeError {
 
 /// Decodes one record; the order of reads is the order of fields in `monitor_ebpf`.
 pub fn decode(mut record: &[u8]) -> Result<Event, DecodeError> {
-    let header = (|| {
-        Ok::<_, TryGetError>((
-            record.try_get_u64_ne()?,
-            record.try_get_u32_ne()?,
-            record.try_get_u32_ne()?,
-        ))
-    })();
-    let (at_ns, raw_kind, flags) = header.map_err(|_| DecodeError {
-        kind: None,
-        reason: "shorter than its header",
-    })?;
-    let kind = EventKind::from_raw(raw_kind).ok_or(DecodeError {
-        kind: None,
-        reason: "unknown kind",
-    })?;
-    let malformed = |reason| DecodeError {
-        kind: Some(kind),
-        reason,
-    };
+    let header =
+        (|| Ok::<_, TryGetError>((record.try_get_u64_ne()?, record.try_get_u32_ne()?, record.try_get_u32_ne()?)))();
+    let (at_ns, raw_kind, flags) = header.map_err(|_| DecodeError { kind: None, reason: "shorter than its header" })?;
+    let kind = EventKind::from_raw(raw_kind).ok_or(DecodeError { kind: None, reason: "unknown kind" })?;
+    let malformed = |reason| DecodeError { kind: Some(kind), reason };
     let event = body(kind, at_ns, flags, &mut record).map_err(malformed)?;
-    if record.has_remaining() {
-        Err(malformed("longer than its kind"))
-    } else {
-        Ok(event)
-    }
+    if record.has_remaining() { Err(malformed("longer than its kind")) } else { Ok(event) }
 }
 
-fn body(
-    kind: EventKind,
-    at_ns: u64,
-    flags: u32,
-    from: &mut impl Buf,
-) -> Result<Event, &'static str> {
+fn body(kind: EventKind, at_ns: u64, flags: u32, from: &mut impl Buf) -> Result<Event, &'static str> {
     Ok(match kind {
-        EventKind::KswapdWake => Event::KswapdWake {
-            at_ns,
-            node: int(from)?,
-            order: int(from)?,
-        },
-        EventKind::DirectReclaim => Event::DirectReclaim {
-            at_ns,
-            cgroup: cgroup(from)?,
-            pid: pid(from)?,
-            order: int(from)?,
-        },
+        EventKind::KswapdWake => Event::KswapdWake { at_ns, node: int(from)?, order: int(from)? },
+        EventKind::DirectReclaim => {
+            Event::DirectReclaim { at_ns, cgroup: cgroup(from)?, pid: pid(from)?, order: int(from)? }
+        }
         EventKind::Stall => stall(at_ns, from)?,
         EventKind::OomMark => {
             let trigger_cgroup = cgroup(from)?;
@@ -225,13 +189,7 @@ fn body(
         EventKind::OomScoreAdj => {
             let (pid, adj, writer_pid) = (pid(from)?, int(from)?, self::pid(from)?);
             skip(from, 4)?;
-            Event::OomScoreAdj {
-                at_ns,
-                pid,
-                comm: comm(from)?,
-                adj,
-                writer_pid,
-            }
+            Event::OomScoreAdj { at_ns, pid, comm: comm(from)?, adj, writer_pid }
         }
     })
 }
@@ -241,31 +199,15 @@ fn stall(at_ns: u64, from: &mut impl Buf) -> Result<Event, &'static str> {
     let (pid, tid) = (pid(from)?, self::pid(from)?);
     let kind = ReclaimKind::from_raw(word(from)?).ok_or("unknown kind of reclaim")?;
     skip(from, 4)?;
-    Ok(Event::Stall(Stall {
-        at_ns,
-        kind,
-        cgroup,
-        pid,
-        tid,
-        comm: comm(from)?,
-        duration_ns,
-        reclaimed_pages,
-    }))
+    Ok(Event::Stall(Stall { at_ns, kind, cgroup, pid, tid, comm: comm(from)?, duration_ns, reclaimed_pages }))
 }
 
 fn oom_kill(at_ns: u64, flags: u32, from: &mut impl Buf) -> Result<Event, &'static str> {
     let has = |flag: u32| flags & flag != 0;
     let (marked_at_ns, victim_cgroup, trigger_cgroup) = (long(from)?, cgroup(from)?, cgroup(from)?);
-    let mut size =
-        |flag| Ok::<_, &'static str>(Some(Bytes::from_kib(long(from)?)).filter(|_| has(flag)));
-    let (total_vm, anon_rss) = (
-        size(RawOomKill::HAS_TOTAL_VM)?,
-        size(RawOomKill::HAS_ANON_RSS)?,
-    );
-    let (file_rss, shmem_rss) = (
-        size(RawOomKill::HAS_FILE_RSS)?,
-        size(RawOomKill::HAS_SHMEM_RSS)?,
-    );
+    let mut size = |flag| Ok::<_, &'static str>(Some(Bytes::from_kib(long(from)?)).filter(|_| has(flag)));
+    let (total_vm, anon_rss) = (size(RawOomKill::HAS_TOTAL_VM)?, size(RawOomKill::HAS_ANON_RSS)?);
+    let (file_rss, shmem_rss) = (size(RawOomKill::HAS_FILE_RSS)?, size(RawOomKill::HAS_SHMEM_RSS)?);
     let pgtables = size(RawOomKill::HAS_PGTABLES)?;
     skip(from, 4)?; // victim_tid
     let (victim_pid, trigger_pid) = (pid(from)?, pid(from)?);

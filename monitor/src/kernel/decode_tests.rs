@@ -1,6 +1,5 @@
 use monitor_ebpf::{
-    COMM_LEN, DirectReclaim, EventKind, Header, KswapdWake, OomKill, OomMark, OomScoreAdj,
-    ReclaimKind, Stall,
+    COMM_LEN, DirectReclaim, EventKind, Header, KswapdWake, OomKill, OomMark, OomScoreAdj, ReclaimKind, Stall,
 };
 
 use super::{Comm, Event, decode};
@@ -13,11 +12,7 @@ fn bytes_of<T: Copy>(record: &T) -> &[u8] {
 }
 
 fn header(kind: EventKind, flags: u32) -> Header {
-    Header {
-        at_ns: 77,
-        kind: kind.index(),
-        flags,
-    }
+    Header { at_ns: 77, kind: kind.index(), flags }
 }
 
 fn name(text: &str) -> [u8; COMM_LEN] {
@@ -76,35 +71,11 @@ fn every_kind_is_read_field_by_field() {
         reserved: 0,
         comm: name("containerd"),
     };
-    let wake = KswapdWake {
-        header: header(EventKind::KswapdWake, 0),
-        node: 1,
-        order: 2,
-    };
-    let direct = DirectReclaim {
-        header: header(EventKind::DirectReclaim, 0),
-        cgroup: 4,
-        pid: 3,
-        order: 9,
-    };
+    let wake = KswapdWake { header: header(EventKind::KswapdWake, 0), node: 1, order: 2 };
+    let direct = DirectReclaim { header: header(EventKind::DirectReclaim, 0), cgroup: 4, pid: 3, order: 9 };
     let cases: [(&[u8], Event); 5] = [
-        (
-            bytes_of(&wake),
-            Event::KswapdWake {
-                at_ns: 77,
-                node: 1,
-                order: 2,
-            },
-        ),
-        (
-            bytes_of(&direct),
-            Event::DirectReclaim {
-                at_ns: 77,
-                cgroup: CgroupId(4),
-                pid: Pid(3),
-                order: 9,
-            },
-        ),
+        (bytes_of(&wake), Event::KswapdWake { at_ns: 77, node: 1, order: 2 }),
+        (bytes_of(&direct), Event::DirectReclaim { at_ns: 77, cgroup: CgroupId(4), pid: Pid(3), order: 9 }),
         (
             bytes_of(&stall),
             Event::Stall(super::Stall {
@@ -144,16 +115,10 @@ fn every_kind_is_read_field_by_field() {
         assert_eq!(decode(record), Ok(event));
         assert_eq!(event.at_ns(), 77);
         for length in 0..record.len() {
-            assert!(
-                decode(&record[..length]).is_err(),
-                "{length} bytes of {event:?}"
-            );
+            assert!(decode(&record[..length]).is_err(), "{length} bytes of {event:?}");
         }
         let longer = [record, &[0]].concat();
-        assert_eq!(
-            decode(&longer).map_err(|error| error.kind),
-            Err(Some(event.kind()))
-        );
+        assert_eq!(decode(&longer).map_err(|error| error.kind), Err(Some(event.kind())));
     }
 }
 
@@ -162,72 +127,36 @@ fn what_the_kernel_did_not_tell_is_none_and_not_zero() {
     let Ok(Event::OomKill(full)) = decode(bytes_of(&oom_kill(u32::MAX))) else {
         panic!("an OomKill");
     };
-    assert_eq!(
-        (full.victim_pid, full.victim_cgroup),
-        (Pid(100), Some(CgroupId(11)))
-    );
-    assert_eq!(
-        (full.total_vm, full.anon_rss),
-        (Some(Bytes(1024)), Some(Bytes(2048)))
-    );
+    assert_eq!((full.victim_pid, full.victim_cgroup), (Pid(100), Some(CgroupId(11))));
+    assert_eq!((full.total_vm, full.anon_rss), (Some(Bytes(1024)), Some(Bytes(2048))));
     assert_eq!(
         (full.file_rss, full.shmem_rss, full.pgtables),
         (Some(Bytes(3072)), Some(Bytes(4096)), Some(Bytes(5120)))
     );
     assert_eq!((full.uid, full.oom_score_adj), (Some(1000), Some(-5)));
     assert_eq!(full.victim_comm, Some(Comm(name("victim"))));
-    assert_eq!(
-        (full.trigger_pid, full.trigger_cgroup),
-        (Pid(200), CgroupId(12))
-    );
+    assert_eq!((full.trigger_pid, full.trigger_cgroup), (Pid(200), CgroupId(12)));
 
     let Ok(Event::OomKill(bare)) = decode(bytes_of(&oom_kill(0))) else {
         panic!("an OomKill");
     };
+    assert_eq!((bare.victim_cgroup, bare.uid, bare.oom_score_adj, bare.victim_comm), (None, None, None, None));
     assert_eq!(
-        (
-            bare.victim_cgroup,
-            bare.uid,
-            bare.oom_score_adj,
-            bare.victim_comm
-        ),
-        (None, None, None, None)
-    );
-    assert_eq!(
-        (
-            bare.total_vm,
-            bare.anon_rss,
-            bare.file_rss,
-            bare.shmem_rss,
-            bare.pgtables
-        ),
+        (bare.total_vm, bare.anon_rss, bare.file_rss, bare.shmem_rss, bare.pgtables),
         (None, None, None, None, None)
     );
 }
 
 #[test]
 fn unknown_kinds_are_malformed() {
-    let mut wake = KswapdWake {
-        header: header(EventKind::KswapdWake, 0),
-        node: 0,
-        order: 0,
-    };
+    let mut wake = KswapdWake { header: header(EventKind::KswapdWake, 0), node: 0, order: 0 };
     wake.header.kind = 99;
-    assert_eq!(
-        decode(bytes_of(&wake)).map_err(|error| error.kind),
-        Err(None)
-    );
+    assert_eq!(decode(bytes_of(&wake)).map_err(|error| error.kind), Err(None));
 }
 
 #[test]
 fn a_comm_cannot_write_to_the_terminal() {
     assert_eq!(Comm(name("a\u{1b}[2J")).to_string(), "a\u{fffd}[2J");
-    assert_eq!(
-        Comm([0xff; COMM_LEN]).to_string().chars().next(),
-        Some(char::REPLACEMENT_CHARACTER)
-    );
-    assert_eq!(
-        Comm(name("sixteen-bytes-ab")).to_string(),
-        "sixteen-bytes-ab"
-    );
+    assert_eq!(Comm([0xff; COMM_LEN]).to_string().chars().next(), Some(char::REPLACEMENT_CHARACTER));
+    assert_eq!(Comm(name("sixteen-bytes-ab")).to_string(), "sixteen-bytes-ab");
 }

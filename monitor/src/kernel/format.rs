@@ -19,11 +19,7 @@ pub enum FormatError {
     #[error("no field {field}")]
     NoField { field: &'static str },
     #[error("field {field} has {found} bytes instead of {expected}")]
-    Size {
-        field: &'static str,
-        expected: u16,
-        found: u16,
-    },
+    Size { field: &'static str, expected: u16, found: u16 },
 }
 
 /// A parsed `format` file.
@@ -38,10 +34,8 @@ impl<'a> TracepointFormat<'a> {
         let mut fields = Vec::new();
         for (index, line) in text.lines().enumerate() {
             if let Some(description) = line.trim_start().strip_prefix("field:") {
-                let field = parse_field(description).ok_or_else(|| FormatError::Line {
-                    line: index + 1,
-                    text: line.trim().to_owned(),
-                })?;
+                let field = parse_field(description)
+                    .ok_or_else(|| FormatError::Line { line: index + 1, text: line.trim().to_owned() })?;
                 fields.push(field);
             }
         }
@@ -56,17 +50,11 @@ impl<'a> TracepointFormat<'a> {
 
     /// Offset of a field that must be there, with this size.
     pub fn require(&self, name: &'static str, size: u16) -> Result<u16, FormatError> {
-        let field = self
-            .field(name)
-            .ok_or(FormatError::NoField { field: name })?;
+        let field = self.field(name).ok_or(FormatError::NoField { field: name })?;
         if field.size == size {
             Ok(field.offset)
         } else {
-            Err(FormatError::Size {
-                field: name,
-                expected: size,
-                found: field.size,
-            })
+            Err(FormatError::Size { field: name, expected: size, found: field.size })
         }
     }
 }
@@ -85,11 +73,7 @@ fn parse_field(description: &str) -> Option<Field<'_>> {
             _ => {}
         }
     }
-    (!name.is_empty()).then_some(Field {
-        name,
-        offset: offset?,
-        size: size?,
-    })
+    (!name.is_empty()).then_some(Field { name, offset: offset?, size: size? })
 }
 
 #[cfg(test)]
@@ -118,8 +102,7 @@ mod tests {
         \tfield:pid_t pid;\toffset:28;\tsize:4;\tsigned:1;\n";
 
     /// Before 6.9.
-    const PID_ONLY: &str =
-        "\n\tfield:int pid;\toffset:8;\tsize:4;\tsigned:1;\n\nprint fmt: \"pid=%d\", REC->pid\n";
+    const PID_ONLY: &str = "\n\tfield:int pid;\toffset:8;\tsize:4;\tsigned:1;\n\nprint fmt: \"pid=%d\", REC->pid\n";
 
     #[test]
     fn offsets_are_the_files_own() {
@@ -142,35 +125,15 @@ mod tests {
     fn a_missing_field_and_another_size_are_told_apart() {
         let text = format!("{HEADER}{PID_ONLY}");
         let format = TracepointFormat::parse(&text).expect("parses");
-        assert_eq!(
-            format.require("anon_rss", 8),
-            Err(FormatError::NoField { field: "anon_rss" })
-        );
-        assert_eq!(
-            format.require("pid", 8),
-            Err(FormatError::Size {
-                field: "pid",
-                expected: 8,
-                found: 4
-            })
-        );
+        assert_eq!(format.require("anon_rss", 8), Err(FormatError::NoField { field: "anon_rss" }));
+        assert_eq!(format.require("pid", 8), Err(FormatError::Size { field: "pid", expected: 8, found: 4 }));
     }
 
     #[test]
     fn a_broken_line_is_named() {
-        for broken in [
-            "\tfield:int pid;\toffset:x;\tsize:4;",
-            "\tfield:;\toffset:8;\tsize:4;",
-            "field:int pid",
-        ] {
+        for broken in ["\tfield:int pid;\toffset:x;\tsize:4;", "\tfield:;\toffset:8;\tsize:4;", "field:int pid"] {
             let text = format!("name: x\n{broken}\n");
-            assert!(
-                matches!(
-                    TracepointFormat::parse(&text),
-                    Err(FormatError::Line { line: 2, .. })
-                ),
-                "{broken}"
-            );
+            assert!(matches!(TracepointFormat::parse(&text), Err(FormatError::Line { line: 2, .. })), "{broken}");
         }
     }
 }

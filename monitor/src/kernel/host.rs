@@ -26,9 +26,7 @@ pub(super) struct Capabilities(u64);
 impl Capabilities {
     /// From the text of `/proc/self/status`; none when it cannot be told.
     pub fn parse(status: &str) -> Option<Self> {
-        let value = status
-            .lines()
-            .find_map(|line| line.strip_prefix("CapEff:"))?;
+        let value = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
         u64::from_str_radix(value.trim(), 16).ok().map(Self)
     }
 
@@ -58,13 +56,7 @@ impl Capabilities {
 /// Before 5.11 maps count against `RLIMIT_MEMLOCK`; later kernels do not care, so a failure here is not one yet.
 pub(super) fn raise_memlock_limit() {
     use rustix::process::{Resource, Rlimit, setrlimit};
-    let _ignored = setrlimit(
-        Resource::Memlock,
-        Rlimit {
-            current: None,
-            maximum: None,
-        },
-    );
+    let _ignored = setrlimit(Resource::Memlock, Rlimit { current: None, maximum: None });
 }
 
 /// tracefs, mounted where systemd mounts it when nobody has.
@@ -85,9 +77,9 @@ pub(super) fn tracefs() -> Result<PathBuf, String> {
             tracing::info!(path = TRACEFS, "mounted tracefs");
             Ok(TRACEFS.into())
         }
-        Err(error) => Err(format!(
-            "cannot mount it at {TRACEFS}: {error}; run as root: mount -t tracefs tracefs {TRACEFS}"
-        )),
+        Err(error) => {
+            Err(format!("cannot mount it at {TRACEFS}: {error}; run as root: mount -t tracefs tracefs {TRACEFS}"))
+        }
     }
 }
 
@@ -106,9 +98,8 @@ pub(super) fn format_file(tracefs: &Path, category: &str, event: &str) -> Result
 
 /// The way to a task's memory cgroup; the file (5 MiB) is read, searched and let go.
 pub(super) fn cgroup_walk() -> Result<CgroupWalk, String> {
-    let raw = fs::read(VMLINUX_BTF).map_err(|error| {
-        format!("cannot read {VMLINUX_BTF}: {error}; a kernel with CONFIG_DEBUG_INFO_BTF has it")
-    })?;
+    let raw = fs::read(VMLINUX_BTF)
+        .map_err(|error| format!("cannot read {VMLINUX_BTF}: {error}; a kernel with CONFIG_DEBUG_INFO_BTF has it"))?;
     btf::cgroup_walk(&raw).map_err(|error| format!("{VMLINUX_BTF}: {error}"))
 }
 
@@ -136,11 +127,7 @@ mod tests {
             ("0000000000000000", vec!["CAP_BPF", "CAP_PERFMON"]),
         ] {
             let status = format!("Name:\tx\nCapPrm:\t0\nCapEff:\t{cap_eff}\n");
-            assert_eq!(
-                Capabilities::parse(&status).expect("parses").lacking(),
-                lacking,
-                "{cap_eff}"
-            );
+            assert_eq!(Capabilities::parse(&status).expect("parses").lacking(), lacking, "{cap_eff}");
         }
         assert_eq!(Capabilities::parse("Name:\tx\n"), None);
     }
@@ -148,9 +135,7 @@ mod tests {
     #[test]
     fn hierarchy_zero_is_v2() {
         let header = "#subsys_name\thierarchy\tnum_cgroups\tenabled\n";
-        assert!(memory_is_on_v2(&format!(
-            "{header}cpu\t3\t1\t1\nmemory\t0\t77\t1\n"
-        )));
+        assert!(memory_is_on_v2(&format!("{header}cpu\t3\t1\t1\nmemory\t0\t77\t1\n")));
         assert!(!memory_is_on_v2(&format!("{header}memory\t5\t77\t1\n")));
         assert!(!memory_is_on_v2(header));
     }

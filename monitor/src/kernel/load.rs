@@ -25,23 +25,10 @@ static OBJECT: &[u8] = aya::include_bytes_aligned!(env!("MONITOR_EBPF_OBJECT"));
 /// What can be said of a probe before anything is loaded.
 type Planned = (&'static Probe, Result<Shared<FieldOffsets>, String>);
 
-pub(super) fn load(
-    options: &KernelOptions,
-    own_tgid: u32,
-    report: &mut ProbeReport,
-) -> Option<Loaded> {
+pub(super) fn load(options: &KernelOptions, own_tgid: u32, report: &mut ProbeReport) -> Option<Loaded> {
     let capabilities = Capabilities::of_this_process();
-    if let Some(lacking) = capabilities
-        .map(Capabilities::lacking)
-        .filter(|lacking| !lacking.is_empty())
-    {
-        report.degrade(
-            "eBPF",
-            format!(
-                "no {}: run as root or grant CAP_BPF and CAP_PERFMON",
-                lacking.join(", no ")
-            ),
-        );
+    if let Some(lacking) = capabilities.map(Capabilities::lacking).filter(|lacking| !lacking.is_empty()) {
+        report.degrade("eBPF", format!("no {}: run as root or grant CAP_BPF and CAP_PERFMON", lacking.join(", no ")));
     }
     let tracefs = match host::tracefs() {
         Ok(tracefs) => tracefs,
@@ -70,28 +57,18 @@ pub(super) fn load(
     let flush_logs = match EbpfLogger::init(&mut ebpf) {
         Ok(mut logger) => Some(Box::new(move || logger.flush()) as Box<dyn FnMut() + Send>),
         Err(error) => {
-            report.degrade(
-                "eBPF log",
-                format!("what the programs log is not seen: {error}"),
-            );
+            report.degrade("eBPF log", format!("what the programs log is not seen: {error}"));
             None
         }
     };
-    Some(Loaded {
-        _ebpf: ebpf,
-        maps,
-        stream,
-        flush_logs,
-    })
+    Some(Loaded { _ebpf: ebpf, maps, stream, flush_logs })
 }
 
 fn plan(tracefs: &Path) -> Vec<Planned> {
     let offsets = |probe: &Probe| {
         let text = host::format_file(tracefs, probe.category, probe.event)?;
         let format = TracepointFormat::parse(&text).and_then(|format| probe.offsets(&format));
-        format.map(Shared).map_err(|error| {
-            format!("its format file does not fit: {error}; please report this kernel")
-        })
+        format.map(Shared).map_err(|error| format!("its format file does not fit: {error}; please report this kernel"))
     };
     PROBES.iter().map(|probe| (probe, offsets(probe))).collect()
 }
@@ -105,8 +82,7 @@ fn walk(report: &mut ProbeReport) -> CgroupWalk {
         }
         Err(reason) => {
             report.cgroup_source = CgroupSource::UnifiedHierarchy;
-            let on_v2 =
-                fs::read_to_string("/proc/cgroups").is_ok_and(|text| host::memory_is_on_v2(&text));
+            let on_v2 = fs::read_to_string("/proc/cgroups").is_ok_and(|text| host::memory_is_on_v2(&text));
             let consequence = if on_v2 {
                 "ids come from the v2 hierarchy, where the memory controller is"
             } else {
@@ -124,14 +100,10 @@ fn load_object(
     plan: &[Planned],
     walk: CgroupWalk,
 ) -> Result<(Ebpf, Maps, Stream), String> {
-    let nanoseconds =
-        |duration: std::time::Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+    let nanoseconds = |duration: std::time::Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
     let stall_threshold_ns = nanoseconds(options.stall_threshold);
     let doorbell_interval_ns = nanoseconds(options.doorbell_interval);
-    let ring_bytes = ring_bytes(
-        options.ring_buffer.0,
-        u64::try_from(rustix::param::page_size()).unwrap_or(4096),
-    );
+    let ring_bytes = ring_bytes(options.ring_buffer.0, u64::try_from(rustix::param::page_size()).unwrap_or(4096));
     let wide_ring_bytes = u64::from(ring_bytes);
     let walk = Shared(walk);
 
@@ -162,10 +134,7 @@ fn ring_bytes(wanted: u64, page: u64) -> u32 {
 
 fn attach(ebpf: &mut Ebpf, maps: &mut Maps, plan: &[Planned], report: &mut ProbeReport) {
     for (probe, offsets) in plan {
-        if probe
-            .instead_of
-            .is_some_and(|other| report.has(&format!("{}:{other}", probe.category)))
-        {
+        if probe.instead_of.is_some_and(|other| report.has(&format!("{}:{other}", probe.category))) {
             continue;
         }
         let attached = match offsets {
@@ -186,45 +155,26 @@ fn attach(ebpf: &mut Ebpf, maps: &mut Maps, plan: &[Planned], report: &mut Probe
 }
 
 fn attach_one(ebpf: &mut Ebpf, probe: &Probe) -> Result<(), String> {
-    let program = ebpf
-        .program_mut(probe.program())
-        .ok_or("the object has no such program; build the agent again")?;
-    let program: &mut TracePoint = program
-        .try_into()
-        .map_err(|error: ProgramError| chain(&error))?;
+    let program = ebpf.program_mut(probe.program()).ok_or("the object has no such program; build the agent again")?;
+    let program: &mut TracePoint = program.try_into().map_err(|error: ProgramError| chain(&error))?;
     program.load().map_err(|error| explain_load(&error))?;
-    program
-        .attach(probe.category, probe.event)
-        .map_err(|error| chain(&error))?;
+    program.attach(probe.category, probe.event).map_err(|error| chain(&error))?;
     Ok(())
 }
 
 /// The verifier's log is long; what it objects to is near its end.
 fn explain_load(error: &ProgramError) -> String {
-    let ProgramError::LoadError {
-        io_error,
-        verifier_log,
-    } = error
-    else {
+    let ProgramError::LoadError { io_error, verifier_log } = error else {
         return chain(error);
     };
     let log = verifier_log.to_string();
-    let objection = log
-        .lines()
-        .rev()
-        .filter(|line| !line.is_empty() && !line.starts_with("processed "))
-        .take(3);
+    let objection = log.lines().rev().filter(|line| !line.is_empty() && !line.starts_with("processed ")).take(3);
     let mut objection: Vec<_> = objection.collect();
     objection.reverse();
     if objection.is_empty() {
-        format!(
-            "the kernel refuses to load the program: {io_error}; it needs CAP_BPF and CAP_PERFMON"
-        )
+        format!("the kernel refuses to load the program: {io_error}; it needs CAP_BPF and CAP_PERFMON")
     } else {
-        format!(
-            "the verifier refuses the program: {}; please report this kernel",
-            objection.join(" | ")
-        )
+        format!("the verifier refuses the program: {}; please report this kernel", objection.join(" | "))
     }
 }
 
@@ -244,11 +194,7 @@ fn chain(error: &dyn Error) -> String {
 
 fn nothing_attached(report: &mut ProbeReport, reason: &str) {
     for probe in PROBES.iter().filter(|probe| probe.instead_of.is_none()) {
-        report.probe(
-            probe.name(),
-            probe.purpose,
-            ProbeState::Missing(reason.to_owned()),
-        );
+        report.probe(probe.name(), probe.purpose, ProbeState::Missing(reason.to_owned()));
     }
 }
 
@@ -265,11 +211,7 @@ mod tests {
             (1, 65536, 65536),
             (u64::MAX, 4096, 1 << 30),
         ] {
-            assert_eq!(
-                ring_bytes(wanted, page),
-                bytes,
-                "{wanted} with pages of {page}"
-            );
+            assert_eq!(ring_bytes(wanted, page), bytes, "{wanted} with pages of {page}");
         }
     }
 }

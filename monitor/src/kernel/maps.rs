@@ -7,8 +7,8 @@ use aya::{
     maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray, RingBuf},
 };
 use monitor_ebpf::{
-    EventCounts, EventKind, InodeCounters, InodeKey, KswapdCounters, ReclaimCounters, ReclaimKey,
-    ReclaimKind, Untracked,
+    EventCounts, EventKind, InodeCounters, InodeKey, KswapdCounters, ReclaimCounters, ReclaimKey, ReclaimKind,
+    Untracked,
 };
 
 use crate::config::CgroupId;
@@ -67,11 +67,7 @@ pub struct CgroupCounters {
 }
 
 impl CgroupCounters {
-    const ZERO: Self = Self {
-        direct: ReclaimCounters::ZERO,
-        memcg: ReclaimCounters::ZERO,
-        oom_kills: 0,
-    };
+    const ZERO: Self = Self { direct: ReclaimCounters::ZERO, memcg: ReclaimCounters::ZERO, oom_kills: 0 };
 }
 
 /// The programs' maps. A read that fails is warned about once a map; its figures are then missing, not wrong.
@@ -88,13 +84,8 @@ pub(super) struct Maps {
     warned: bool,
 }
 
-fn take<T: TryFrom<Map, Error = MapError>>(
-    ebpf: &mut Ebpf,
-    name: &'static str,
-) -> Result<T, String> {
-    let map = ebpf
-        .take_map(name)
-        .ok_or_else(|| format!("the object has no map {name}"))?;
+fn take<T: TryFrom<Map, Error = MapError>>(ebpf: &mut Ebpf, name: &'static str) -> Result<T, String> {
+    let map = ebpf.take_map(name).ok_or_else(|| format!("the object has no map {name}"))?;
     T::try_from(map).map_err(|error| format!("map {name}: {error}"))
 }
 
@@ -124,13 +115,7 @@ impl Maps {
 
     pub fn cgroups(&mut self, out: &mut Vec<(CgroupId, CgroupCounters)>) {
         out.clear();
-        let Self {
-            reclaim,
-            oom_kills,
-            places,
-            warned,
-            ..
-        } = self;
+        let Self { reclaim, oom_kills, places, warned, .. } = self;
         places.clear();
         let mut entry = |out: &mut Vec<(CgroupId, CgroupCounters)>, cgroup: u64| {
             let id = CgroupId(cgroup);
@@ -144,9 +129,7 @@ impl Maps {
                 break;
             };
             let place = entry(out, key.cgroup);
-            if let (Some((_, into)), Some(kind)) =
-                (out.get_mut(place), ReclaimKind::from_raw(key.kind))
-            {
+            if let (Some((_, into)), Some(kind)) = (out.get_mut(place), ReclaimKind::from_raw(key.kind)) {
                 match kind {
                     ReclaimKind::Direct => into.direct = counters,
                     ReclaimKind::Memcg => into.memcg = counters,
@@ -167,8 +150,7 @@ impl Maps {
     pub fn inodes(&mut self, out: &mut Vec<(CgroupId, DeviceId, InodeCounters)>) {
         out.clear();
         for item in self.inodes.iter() {
-            let Some((Shared(key), Shared(counters))) = readable(item, "INODES", &mut self.warned)
-            else {
+            let Some((Shared(key), Shared(counters))) = readable(item, "INODES", &mut self.warned) else {
                 break;
             };
             out.push((CgroupId(key.cgroup), DeviceId(key.device), counters));
@@ -191,11 +173,7 @@ impl Maps {
 
     pub fn counts(&mut self, kind: EventKind) -> EventCounts {
         let mut sum = EventCounts::default();
-        if let Some(cpus) = readable(
-            self.counts.get(&kind.index(), 0),
-            "COUNTS",
-            &mut self.warned,
-        ) {
+        if let Some(cpus) = readable(self.counts.get(&kind.index(), 0), "COUNTS", &mut self.warned) {
             for Shared(cpu) in cpus.iter() {
                 sum.generated += cpu.generated;
                 sum.lost += cpu.lost;
@@ -206,42 +184,25 @@ impl Maps {
     }
 
     pub fn untracked(&mut self, what: Untracked) -> u64 {
-        readable(
-            self.untracked.get(&(what as u32), 0),
-            "UNTRACKED",
-            &mut self.warned,
-        )
-        .map_or(0, |cpus| cpus.iter().sum())
+        readable(self.untracked.get(&(what as u32), 0), "UNTRACKED", &mut self.warned)
+            .map_or(0, |cpus| cpus.iter().sum())
     }
 
     /// Removes what is kept of a cgroup that is gone, to make room for those to come.
     pub fn forget(&mut self, CgroupId(cgroup): CgroupId) {
         for kind in [ReclaimKind::Direct, ReclaimKind::Memcg] {
             // Most cgroups never had an element: not found is the usual answer.
-            let _absent = self.reclaim.remove(&Shared(ReclaimKey {
-                cgroup,
-                kind: kind as u32,
-                reserved: 0,
-            }));
+            let _absent = self.reclaim.remove(&Shared(ReclaimKey { cgroup, kind: kind as u32, reserved: 0 }));
         }
         let _absent = self.oom_kills.remove(&cgroup);
-        let keys: Vec<_> = self
-            .inodes
-            .keys()
-            .flatten()
-            .filter(|Shared(key)| key.cgroup == cgroup)
-            .collect();
+        let keys: Vec<_> = self.inodes.keys().flatten().filter(|Shared(key)| key.cgroup == cgroup).collect();
         for key in keys {
             let _absent = self.inodes.remove(&key);
         }
     }
 }
 
-fn readable<T>(
-    item: Result<T, impl Borrow<MapError>>,
-    map: &'static str,
-    warned: &mut bool,
-) -> Option<T> {
+fn readable<T>(item: Result<T, impl Borrow<MapError>>, map: &'static str, warned: &mut bool) -> Option<T> {
     match item {
         Ok(value) => Some(value),
         Err(error) => {
@@ -260,11 +221,7 @@ mod tests {
 
     #[test]
     fn devices_read_as_in_mountinfo() {
-        for (raw, text) in [
-            (0x0fe0_0000, "254:0"),
-            (0x0080_0001, "8:1"),
-            (0x0000_0015, "0:21"),
-        ] {
+        for (raw, text) in [(0x0fe0_0000, "254:0"), (0x0080_0001, "8:1"), (0x0000_0015, "0:21")] {
             assert_eq!(DeviceId(raw).to_string(), text);
         }
     }

@@ -16,8 +16,7 @@ use aya::Ebpf;
 pub use decode::{Comm, DecodeError, Event, OomKill, Stall, decode};
 pub use maps::{CgroupCounters, DeviceId};
 pub use monitor_ebpf::{
-    EventKind, HISTOGRAM_BUCKETS, InodeCounters, KswapdCounters, ReclaimCounters, ReclaimKind,
-    Untracked,
+    EventKind, HISTOGRAM_BUCKETS, InodeCounters, KswapdCounters, ReclaimCounters, ReclaimKind, Untracked,
 };
 pub use report::{CgroupSource, Degradation, ProbeReport, ProbeState, ProbeStatus};
 pub use stream::{Accounts, Drained, EventAccount};
@@ -42,9 +41,7 @@ struct Loaded {
 
 impl fmt::Debug for Kernel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Kernel")
-            .field("report", &self.report)
-            .finish_non_exhaustive()
+        f.debug_struct("Kernel").field("report", &self.report).finish_non_exhaustive()
     }
 }
 
@@ -75,9 +72,7 @@ impl Kernel {
 
     /// Appends at most `budget` events to `out`; records that cannot be decoded use up the budget as well.
     pub fn drain(&mut self, budget: usize, out: &mut Vec<Event>) -> Drained {
-        self.loaded
-            .as_mut()
-            .map_or_else(Drained::default, |loaded| loaded.stream.drain(budget, out))
+        self.loaded.as_mut().map_or_else(Drained::default, |loaded| loaded.stream.drain(budget, out))
     }
 
     /// Replaces `out` by the reclaim and OOM counters of every cgroup that has any.
@@ -98,18 +93,12 @@ impl Kernel {
 
     /// kswapd's activity, all nodes together.
     pub fn kswapd(&mut self) -> KswapdCounters {
-        self.loaded
-            .as_mut()
-            .map_or_else(KswapdCounters::default, |loaded| loaded.maps.kswapd())
+        self.loaded.as_mut().map_or_else(KswapdCounters::default, |loaded| loaded.maps.kswapd())
     }
 
     /// Both sides of the books: with the ring drained and no event on its way, generated = delivered + lost + malformed.
     pub fn accounts(&mut self) -> Accounts {
-        self.loaded
-            .as_mut()
-            .map_or_else(Accounts::default, |loaded| {
-                loaded.stream.accounts(&mut loaded.maps)
-            })
+        self.loaded.as_mut().map_or_else(Accounts::default, |loaded| loaded.stream.accounts(&mut loaded.maps))
     }
 
     /// Removes the counters of a cgroup that is gone.
@@ -121,11 +110,7 @@ impl Kernel {
 
     /// Passes what the programs logged to the `log` facade. They log in rare paths only: once per look is enough.
     pub fn flush_logs(&mut self) {
-        if let Some(flush) = self
-            .loaded
-            .as_mut()
-            .and_then(|loaded| loaded.flush_logs.as_mut())
-        {
+        if let Some(flush) = self.loaded.as_mut().and_then(|loaded| loaded.flush_logs.as_mut()) {
             flush();
         }
     }

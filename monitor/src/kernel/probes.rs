@@ -43,10 +43,7 @@ impl Probe {
     pub fn offsets(&self, format: &TracepointFormat<'_>) -> Result<FieldOffsets, FormatError> {
         let mut offsets = FieldOffsets::NONE;
         for wanted in self.fields {
-            match (
-                format.require(wanted.name, wanted.size),
-                offsets.offsets.get_mut(wanted.slot),
-            ) {
+            match (format.require(wanted.name, wanted.size), offsets.offsets.get_mut(wanted.slot)) {
                 (Ok(offset), Some(slot)) => *slot = offset,
                 (Err(error), _) if wanted.required => return Err(error),
                 _ => {}
@@ -57,28 +54,14 @@ impl Probe {
 }
 
 const fn required(slot: usize, name: &'static str, size: u16) -> ProbeField {
-    ProbeField {
-        slot,
-        name,
-        size,
-        required: true,
-    }
+    ProbeField { slot, name, size, required: true }
 }
 
 const fn optional(slot: usize, name: &'static str, size: u16) -> ProbeField {
-    ProbeField {
-        slot,
-        name,
-        size,
-        required: false,
-    }
+    ProbeField { slot, name, size, required: false }
 }
 
-const NR_RECLAIMED: &[ProbeField] = &[optional(
-    field::reclaim_end::NR_RECLAIMED,
-    "nr_reclaimed",
-    8,
-)];
+const NR_RECLAIMED: &[ProbeField] = &[optional(field::reclaim_end::NR_RECLAIMED, "nr_reclaimed", 8)];
 const NID: ProbeField = required(field::kswapd::NID, "nid", 4);
 const DEV: &[ProbeField] = &[required(field::inode::DEV, "dev", 4)];
 
@@ -88,64 +71,25 @@ const fn vmscan(
     layout: Option<&'static str>,
     fields: &'static [ProbeField],
 ) -> Probe {
-    Probe {
-        category: "vmscan",
-        event,
-        purpose,
-        layout,
-        fields,
-        instead_of: None,
-    }
+    Probe { category: "vmscan", event, purpose, layout, fields, instead_of: None }
 }
 
-const fn inode(
-    category: &'static str,
-    event: &'static str,
-    purpose: &'static str,
-    layout: &'static str,
-) -> Probe {
-    Probe {
-        category,
-        event,
-        purpose,
-        layout: Some(layout),
-        fields: DEV,
-        instead_of: None,
-    }
+const fn inode(category: &'static str, event: &'static str, purpose: &'static str, layout: &'static str) -> Probe {
+    Probe { category, event, purpose, layout: Some(layout), fields: DEV, instead_of: None }
 }
 
 /// In the order of attachment: an end before its begin, and what completes a record before what opens it.
 pub(super) const PROBES: &[Probe] = &[
-    vmscan(
-        "mm_vmscan_direct_reclaim_end",
-        "reclaim stalls per cgroup",
-        Some("DIRECT_RECLAIM_END"),
-        NR_RECLAIMED,
-    ),
+    vmscan("mm_vmscan_direct_reclaim_end", "reclaim stalls per cgroup", Some("DIRECT_RECLAIM_END"), NR_RECLAIMED),
     vmscan(
         "mm_vmscan_direct_reclaim_begin",
         "wake-up when a task has to reclaim for itself",
         Some("DIRECT_RECLAIM_BEGIN"),
         &[optional(field::reclaim_begin::ORDER, "order", 4)],
     ),
-    vmscan(
-        "mm_vmscan_memcg_reclaim_end",
-        "stalls at a cgroup's own limit",
-        Some("MEMCG_RECLAIM_END"),
-        NR_RECLAIMED,
-    ),
-    vmscan(
-        "mm_vmscan_memcg_reclaim_begin",
-        "stalls at a cgroup's own limit",
-        None,
-        &[],
-    ),
-    vmscan(
-        "mm_vmscan_kswapd_sleep",
-        "kswapd's activity",
-        Some("KSWAPD_SLEEP"),
-        &[NID],
-    ),
+    vmscan("mm_vmscan_memcg_reclaim_end", "stalls at a cgroup's own limit", Some("MEMCG_RECLAIM_END"), NR_RECLAIMED),
+    vmscan("mm_vmscan_memcg_reclaim_begin", "stalls at a cgroup's own limit", None, &[]),
+    vmscan("mm_vmscan_kswapd_sleep", "kswapd's activity", Some("KSWAPD_SLEEP"), &[NID]),
     vmscan(
         "mm_vmscan_kswapd_wake",
         "wake-up when the node falls below its low watermark",
@@ -157,10 +101,7 @@ pub(super) const PROBES: &[Probe] = &[
         event: "signal_generate",
         purpose: "telling OOM kills from tasks that were dying anyway",
         layout: Some("SIGNAL_GENERATE"),
-        fields: &[
-            required(field::signal_generate::SIG, "sig", 4),
-            required(field::signal_generate::PID, "pid", 4),
-        ],
+        fields: &[required(field::signal_generate::SIG, "sig", 4), required(field::signal_generate::PID, "pid", 4)],
         instead_of: None,
     },
     Probe {
@@ -197,48 +138,19 @@ pub(super) const PROBES: &[Probe] = &[
         fields: &[
             required(field::oom_score_adj_update::PID, "pid", 4),
             optional(field::oom_score_adj_update::COMM, "comm", 16),
-            required(
-                field::oom_score_adj_update::OOM_SCORE_ADJ,
-                "oom_score_adj",
-                2,
-            ),
+            required(field::oom_score_adj_update::OOM_SCORE_ADJ, "oom_score_adj", 2),
         ],
         instead_of: None,
     },
-    inode(
-        "ext4",
-        "ext4_allocate_inode",
-        "inodes made on ext4",
-        "EXT4_ALLOCATE_INODE",
-    ),
-    inode(
-        "ext4",
-        "ext4_free_inode",
-        "inodes removed from ext4",
-        "EXT4_FREE_INODE",
-    ),
-    inode(
-        "ext4",
-        "ext4_evict_inode",
-        "ext4 inodes leaving the cache",
-        "EXT4_EVICT_INODE",
-    ),
+    inode("ext4", "ext4_allocate_inode", "inodes made on ext4", "EXT4_ALLOCATE_INODE"),
+    inode("ext4", "ext4_free_inode", "inodes removed from ext4", "EXT4_FREE_INODE"),
+    inode("ext4", "ext4_evict_inode", "ext4 inodes leaving the cache", "EXT4_EVICT_INODE"),
     // xfs tells of the attempt, in the task that makes it; an inode made without a name (O_TMPFILE) is not told.
     inode("xfs", "xfs_create", "inodes made on xfs", "XFS_CREATE"),
-    inode(
-        "xfs",
-        "xfs_symlink",
-        "symbolic links made on xfs",
-        "XFS_SYMLINK",
-    ),
+    inode("xfs", "xfs_symlink", "symbolic links made on xfs", "XFS_SYMLINK"),
     // The loss of the last name, in the task that removed it. The inode itself is freed by a worker since 5.14
     // (xfs_inode_inactivating), where nobody can be told apart any more.
-    inode(
-        "xfs",
-        "xfs_iunlink",
-        "inodes removed from xfs",
-        "XFS_IUNLINK",
-    ),
+    inode("xfs", "xfs_iunlink", "inodes removed from xfs", "XFS_IUNLINK"),
     Probe {
         category: "xfs",
         event: "xfs_inode_set_need_inactive",
@@ -247,12 +159,7 @@ pub(super) const PROBES: &[Probe] = &[
         fields: DEV,
         instead_of: Some("xfs_iunlink"),
     },
-    inode(
-        "xfs",
-        "xfs_destroy_inode",
-        "xfs inodes leaving the cache",
-        "XFS_DESTROY_INODE",
-    ),
+    inode("xfs", "xfs_destroy_inode", "xfs inodes leaving the cache", "XFS_DESTROY_INODE"),
 ];
 
 #[cfg(test)]
@@ -265,30 +172,15 @@ mod tests {
     use crate::kernel::format::{FormatError, TracepointFormat};
 
     fn probe(event: &str) -> &'static Probe {
-        PROBES
-            .iter()
-            .find(|probe| probe.event == event)
-            .expect("in the table")
+        PROBES.iter().find(|probe| probe.event == event).expect("in the table")
     }
 
     #[test]
     fn a_pid_only_mark_victim_has_a_pid_and_nothing_else() {
-        let format = TracepointFormat::parse("field:int pid;\toffset:8;\tsize:4;\tsigned:1;")
-            .expect("parses");
-        let offsets = probe("mark_victim")
-            .offsets(&format)
-            .expect("pid is enough")
-            .offsets;
+        let format = TracepointFormat::parse("field:int pid;\toffset:8;\tsize:4;\tsigned:1;").expect("parses");
+        let offsets = probe("mark_victim").offsets(&format).expect("pid is enough").offsets;
         for (slot, offset) in offsets.into_iter().enumerate() {
-            assert_eq!(
-                offset,
-                if slot == mark_victim::PID {
-                    8
-                } else {
-                    FieldOffsets::ABSENT
-                },
-                "slot {slot}"
-            );
+            assert_eq!(offset, if slot == mark_victim::PID { 8 } else { FieldOffsets::ABSENT }, "slot {slot}");
         }
     }
 
@@ -296,45 +188,23 @@ mod tests {
     fn an_optional_field_of_another_size_is_absent_and_a_required_one_is_an_error() {
         let text = "field:int pid;\toffset:8;\tsize:4;\tsigned:1;\nfield:uid_t uid;\toffset:12;\tsize:2;\tsigned:0;";
         let format = TracepointFormat::parse(text).expect("parses");
-        let offsets = probe("mark_victim")
-            .offsets(&format)
-            .expect("pid is enough");
+        let offsets = probe("mark_victim").offsets(&format).expect("pid is enough");
         assert_eq!(offsets.offsets[mark_victim::UID], FieldOffsets::ABSENT);
-        let format = TracepointFormat::parse("field:long pid;\toffset:8;\tsize:8;\tsigned:1;")
-            .expect("parses");
+        let format = TracepointFormat::parse("field:long pid;\toffset:8;\tsize:8;\tsigned:1;").expect("parses");
         assert_eq!(
             probe("mark_victim").offsets(&format),
-            Err(FormatError::Size {
-                field: "pid",
-                expected: 4,
-                found: 8
-            })
+            Err(FormatError::Size { field: "pid", expected: 4, found: 8 })
         );
     }
 
     #[test]
     fn the_table_holds_together() {
         let events: Vec<_> = PROBES.iter().map(|probe| probe.event).collect();
-        assert_eq!(
-            events.iter().collect::<BTreeSet<_>>().len(),
-            PROBES.len(),
-            "each once"
-        );
-        let place = |event: &str| {
-            events
-                .iter()
-                .position(|&other| other == event)
-                .expect("in the table")
-        };
+        assert_eq!(events.iter().collect::<BTreeSet<_>>().len(), PROBES.len(), "each once");
+        let place = |event: &str| events.iter().position(|&other| other == event).expect("in the table");
         for (first, then) in [
-            (
-                "mm_vmscan_direct_reclaim_end",
-                "mm_vmscan_direct_reclaim_begin",
-            ),
-            (
-                "mm_vmscan_memcg_reclaim_end",
-                "mm_vmscan_memcg_reclaim_begin",
-            ),
+            ("mm_vmscan_direct_reclaim_end", "mm_vmscan_direct_reclaim_begin"),
+            ("mm_vmscan_memcg_reclaim_end", "mm_vmscan_memcg_reclaim_begin"),
             ("signal_generate", "mark_victim"),
             ("sched_process_exit", "mark_victim"),
             ("xfs_iunlink", "xfs_inode_set_need_inactive"),
@@ -343,23 +213,9 @@ mod tests {
         }
         for probe in PROBES {
             let slots: BTreeSet<_> = probe.fields.iter().map(|field| field.slot).collect();
-            assert_eq!(
-                slots.len(),
-                probe.fields.len(),
-                "{}: one slot a field",
-                probe.event
-            );
-            assert!(
-                slots.iter().all(|&slot| slot < MAX_FIELDS),
-                "{}",
-                probe.event
-            );
-            assert_eq!(
-                probe.layout.is_none(),
-                probe.fields.is_empty(),
-                "{}",
-                probe.event
-            );
+            assert_eq!(slots.len(), probe.fields.len(), "{}: one slot a field", probe.event);
+            assert!(slots.iter().all(|&slot| slot < MAX_FIELDS), "{}", probe.event);
+            assert_eq!(probe.layout.is_none(), probe.fields.is_empty(), "{}", probe.event);
         }
     }
 }

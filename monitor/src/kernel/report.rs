@@ -73,10 +73,7 @@ pub struct ProbeReport {
 impl ProbeReport {
     #[must_use]
     pub fn attached(&self) -> usize {
-        self.probes
-            .iter()
-            .filter(|probe| probe.is_attached())
-            .count()
+        self.probes.iter().filter(|probe| probe.is_attached()).count()
     }
 
     #[must_use]
@@ -87,23 +84,14 @@ impl ProbeReport {
     /// True when the probe `category:event` is attached.
     #[must_use]
     pub fn has(&self, name: &str) -> bool {
-        self.probes
-            .iter()
-            .any(|probe| probe.name == name && probe.is_attached())
+        self.probes.iter().any(|probe| probe.name == name && probe.is_attached())
     }
 
     pub(super) fn degrade(&mut self, capability: &'static str, reason: impl Into<String>) {
-        self.degradations.push(Degradation {
-            capability,
-            reason: reason.into(),
-        });
+        self.degradations.push(Degradation { capability, reason: reason.into() });
     }
 
     pub(super) fn probe(&mut self, name: String, purpose: &'static str, state: ProbeState) {
-        self.probes.push(ProbeStatus {
-            name,
-            purpose,
-            state,
-        });
+        self.probes.push(ProbeStatus { name, purpose, state });
     }
 }

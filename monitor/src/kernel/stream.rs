@@ -69,13 +69,7 @@ pub(super) struct Stream {
 
 impl Stream {
     pub const fn new(ring: RingBuf<MapData>) -> Self {
-        Self {
-            ring: Ring::Plain(ring),
-            more: false,
-            delivered: [0; KINDS],
-            malformed: [0; KINDS],
-            unknown: 0,
-        }
+        Self { ring: Ring::Plain(ring), more: false, delivered: [0; KINDS], malformed: [0; KINDS], unknown: 0 }
     }
 
     pub async fn readable(&mut self) {
@@ -112,13 +106,7 @@ impl Stream {
     }
 
     pub fn drain(&mut self, budget: usize, out: &mut Vec<Event>) -> Drained {
-        let Self {
-            ring,
-            more,
-            delivered,
-            malformed,
-            unknown,
-        } = self;
+        let Self { ring, more, delivered, malformed, unknown } = self;
         let ring = match ring {
             Ring::Plain(ring) => ring,
             Ring::Awaited(ring) => ring.get_mut(),
@@ -156,11 +144,8 @@ impl Stream {
     }
 
     pub fn accounts(&self, maps: &mut Maps) -> Accounts {
-        let events = EventKind::ALL
-            .iter()
-            .zip(self.delivered)
-            .zip(self.malformed)
-            .map(|((&kind, delivered), malformed)| {
+        let events =
+            EventKind::ALL.iter().zip(self.delivered).zip(self.malformed).map(|((&kind, delivered), malformed)| {
                 let counts = maps.counts(kind);
                 EventAccount {
                     kind,
@@ -172,17 +157,8 @@ impl Stream {
                 }
             });
         let events = events.collect();
-        let untracked = [
-            Untracked::Stall,
-            Untracked::Reclaim,
-            Untracked::Inode,
-            Untracked::OomKill,
-        ]
-        .map(|what| (what, maps.untracked(what)));
-        Accounts {
-            events,
-            unknown: self.unknown,
-            untracked: untracked.to_vec(),
-        }
+        let untracked = [Untracked::Stall, Untracked::Reclaim, Untracked::Inode, Untracked::OomKill]
+            .map(|what| (what, maps.untracked(what)));
+        Accounts { events, unknown: self.unknown, untracked: untracked.to_vec() }
     }
 }

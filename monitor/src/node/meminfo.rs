@@ -34,13 +34,8 @@ impl MemInfo {
     /// # Errors
     /// When a line it needs is missing or malformed.
     pub fn parse(text: &str) -> Result<Self, MemInfoError> {
-        let mut fields = [
-            ("MemTotal", None),
-            ("MemFree", None),
-            ("MemAvailable", None),
-            ("SwapTotal", None),
-            ("SwapFree", None),
-        ];
+        let mut fields =
+            [("MemTotal", None), ("MemFree", None), ("MemAvailable", None), ("SwapTotal", None), ("SwapFree", None)];
         let mut missing = fields.len();
         for line in text.lines() {
             let Some((key, value)) = line.split_once(':') else { continue };
@@ -54,13 +49,7 @@ impl MemInfo {
         }
         let [total, free, available, swap_total, swap_free] =
             fields.map(|(name, value)| value.ok_or(MemInfoError::Missing(name)));
-        Ok(Self {
-            total: total?,
-            free: free?,
-            available: available?,
-            swap_total: swap_total?,
-            swap_free: swap_free?,
-        })
+        Ok(Self { total: total?, free: free?, available: available?, swap_total: swap_total?, swap_free: swap_free? })
     }
 }
 

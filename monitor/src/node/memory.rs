@@ -43,10 +43,9 @@ impl RootUsage {
     fn parse(version: CgroupVersion, usage: Option<u64>, stat: &str) -> Result<Self, &'static str> {
         let key = |key| keyed_value(stat, key).ok_or(key);
         Ok(match version {
-            CgroupVersion::V1 => Self {
-                usage: Bytes(usage.ok_or("usage_in_bytes")?),
-                inactive_file: Bytes(key("total_inactive_file")?),
-            },
+            CgroupVersion::V1 => {
+                Self { usage: Bytes(usage.ok_or("usage_in_bytes")?), inactive_file: Bytes(key("total_inactive_file")?) }
+            }
             CgroupVersion::V2 => Self {
                 usage: Bytes(key("anon")?.saturating_add(key("file")?)),
                 inactive_file: Bytes(key("inactive_file")?),

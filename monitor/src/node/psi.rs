@@ -8,15 +8,16 @@ use rustix::fs::{Mode, OFlags};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// A PSI trigger (Linux 5.2): the kernel signals when some task stalled on memory for `STALL` within `WINDOW`.
+/// A PSI trigger (Linux 5.2): the kernel signals when tasks stalled on memory for a part of a window.
 #[derive(Debug)]
 pub struct PsiTrigger {
     trigger: AsyncFd<OwnedFd>,
 }
 
-/// The shortest window that the kernel accepts; it looks ten times a window.
-const WINDOW: Duration = Duration::from_millis(500);
-const STALL: Duration = Duration::from_millis(20);
+/// Stall and window. The kernel looks ten times a window, and the shortest it accepts is 500 ms; without CAP_SYS_RESOURCE
+/// only windows of whole multiples of 2 s are (Linux 6.4).
+const TRIGGERS: [(Duration, Duration); 2] =
+    [(Duration::from_millis(20), Duration::from_millis(500)), (Duration::from_millis(20), Duration::from_secs(2))];
 
 impl PsiTrigger {
     /// Registers the trigger on `pressure/memory`; it ends with the value.
@@ -27,12 +28,15 @@ impl PsiTrigger {
         let path = proc_root.join("pressure/memory");
         let say = |what: &str, error: std::io::Error| format!("{what} {}: {error}", path.display());
         let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let file = rustix::fs::open(&path, flags, Mode::empty()).map_err(|errno| {
-            say("cannot open", errno.into()) + "; boot with psi=1 on Linux 4.20 or later"
-        })?;
+        let file = rustix::fs::open(&path, flags, Mode::empty())
+            .map_err(|errno| say("cannot open", errno.into()) + "; boot with psi=1 on Linux 4.20 or later")?;
         // The kernel wants the terminating zero to be part of the write.
-        let text = format!("some {} {}\0", STALL.as_micros(), WINDOW.as_micros());
-        rustix::io::write(&file, text.as_bytes()).map_err(|errno| say("cannot set a trigger on", errno.into()))?;
+        let set = |(stall, window): (Duration, Duration)| {
+            let text = format!("some {} {}\0", stall.as_micros(), window.as_micros());
+            rustix::io::write(&file, text.as_bytes())
+        };
+        let [best, slow] = TRIGGERS;
+        set(best).or_else(|_| set(slow)).map_err(|errno| say("cannot set a trigger on", errno.into()))?;
         // SAFETY: the descriptor is owned by the AsyncFd and stays open and the same until that is dropped.
         let registered = unsafe { AsyncFd::register_with_interest(file, Interest::PRIORITY) };
         let trigger = registered.map_err(|error| say("cannot poll", error.into()))?;

@@ -18,19 +18,9 @@ impl ConditionChange {
     pub fn log(self) {
         let Self { condition, status } = self;
         if status {
-            tracing::warn!(
-                event = "condition",
-                condition,
-                status,
-                "{condition} is now true"
-            );
+            tracing::warn!(event = "condition", condition, status, "{condition} is now true");
         } else {
-            tracing::info!(
-                event = "condition",
-                condition,
-                status,
-                "{condition} is now false"
-            );
+            tracing::info!(event = "condition", condition, status, "{condition} is now false");
         }
     }
 }
@@ -61,18 +51,8 @@ mod tests {
     #[test]
     fn only_changes_are_told() {
         let mut log = ConditionLog::default();
-        let mut update = |status| {
-            log.update(&[ConditionReport {
-                condition: "MemoryPressure",
-                status,
-            }])
-        };
-        let change = |status| {
-            vec![ConditionChange {
-                condition: "MemoryPressure",
-                status,
-            }]
-        };
+        let mut update = |status| log.update(&[ConditionReport { condition: "MemoryPressure", status }]);
+        let change = |status| vec![ConditionChange { condition: "MemoryPressure", status }];
         assert_eq!(update(false), []);
         assert_eq!(update(true), change(true));
         assert_eq!(update(true), []);
@@ -80,12 +60,6 @@ mod tests {
         assert_eq!(update(false), []);
         // Pressure from the start is news.
         let mut fresh = ConditionLog::default();
-        assert_eq!(
-            fresh.update(&[ConditionReport {
-                condition: "MemoryPressure",
-                status: true,
-            }]),
-            change(true)
-        );
+        assert_eq!(fresh.update(&[ConditionReport { condition: "MemoryPressure", status: true }]), change(true));
     }
 }

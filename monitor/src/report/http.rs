@@ -45,19 +45,13 @@ pub enum BindError {
     )]
     InUse(SocketAddr),
     /// The address is none of this machine's.
-    #[error(
-        "cannot listen on {0}: no interface has this address; choose another with --listen or metrics.listen"
-    )]
+    #[error("cannot listen on {0}: no interface has this address; choose another with --listen or metrics.listen")]
     NotHere(SocketAddr),
     /// The port is below 1024.
-    #[error(
-        "cannot listen on {0}: permission denied; choose a port above 1023 with --listen or metrics.listen"
-    )]
+    #[error("cannot listen on {0}: permission denied; choose a port above 1023 with --listen or metrics.listen")]
     Denied(SocketAddr),
     /// Anything else.
-    #[error(
-        "cannot listen on {address}: {source}; choose another address with --listen or metrics.listen"
-    )]
+    #[error("cannot listen on {address}: {source}; choose another address with --listen or metrics.listen")]
     Other {
         /// The address.
         address: SocketAddr,
@@ -72,14 +66,12 @@ pub enum BindError {
 /// # Errors
 /// When the address is taken or not this machine's.
 pub async fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
-    TcpListener::bind(address)
-        .await
-        .map_err(|source| match source.kind() {
-            io::ErrorKind::AddrInUse => BindError::InUse(address),
-            io::ErrorKind::AddrNotAvailable => BindError::NotHere(address),
-            io::ErrorKind::PermissionDenied => BindError::Denied(address),
-            _ => BindError::Other { address, source },
-        })
+    TcpListener::bind(address).await.map_err(|source| match source.kind() {
+        io::ErrorKind::AddrInUse => BindError::InUse(address),
+        io::ErrorKind::AddrNotAvailable => BindError::NotHere(address),
+        io::ErrorKind::PermissionDenied => BindError::Denied(address),
+        _ => BindError::Other { address, source },
+    })
 }
 
 /// How the loop is doing, as it says itself.
@@ -148,10 +140,7 @@ impl Health {
         self.with(|state| {
             let (status, mut text) = match &state.not_ready {
                 None => (StatusCode::OK, "ready\n".to_owned()),
-                Some(reason) => (
-                    StatusCode::SERVICE_UNAVAILABLE,
-                    format!("not ready: {reason}\n"),
-                ),
+                Some(reason) => (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {reason}\n")),
             };
             for degradation in &state.degradations {
                 text.push_str("degraded: ");
@@ -202,10 +191,7 @@ pub async fn serve(listener: TcpListener, shared: Shared) {
         };
         let router = router.clone();
         tokio::spawn(async move {
-            if timeout(CONNECTION_TIME, answer(stream, router))
-                .await
-                .is_err()
-            {
+            if timeout(CONNECTION_TIME, answer(stream, router)).await.is_err() {
                 tracing::debug!("a connection to the metrics address took too long");
             }
             drop(place);
@@ -232,11 +218,7 @@ async fn metrics(State(shared): State<Shared>) -> Response {
         // Late or dropped: the last look is better than none.
         let _ = timeout(REFRESH_WAIT, fresh).await;
     }
-    let rendered = shared
-        .metrics
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .render();
+    let rendered = shared.metrics.lock().unwrap_or_else(PoisonError::into_inner).render();
     match rendered {
         Ok(text) => ([(header::CONTENT_TYPE, METRICS_TYPE)], text).into_response(),
         Err(error) => {

@@ -18,20 +18,8 @@ async fn start() -> Fixture {
     let metrics = Metrics::new("1.2.3", SeriesLimits::default()).unwrap();
     let metrics = Arc::new(Mutex::new(metrics));
     let (refresh, refreshes) = mpsc::channel(1);
-    tokio::spawn(serve(
-        listener,
-        Shared {
-            metrics: Arc::clone(&metrics),
-            health: Arc::clone(&health),
-            refresh,
-        },
-    ));
-    Fixture {
-        address,
-        health,
-        metrics,
-        refreshes,
-    }
+    tokio::spawn(serve(listener, Shared { metrics: Arc::clone(&metrics), health: Arc::clone(&health), refresh }));
+    Fixture { address, health, metrics, refreshes }
 }
 
 async fn exchange(address: SocketAddr, request: &[u8]) -> String {
@@ -44,11 +32,7 @@ async fn exchange(address: SocketAddr, request: &[u8]) -> String {
 }
 
 async fn fetch(address: SocketAddr, path: &str) -> String {
-    exchange(
-        address,
-        format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes(),
-    )
-    .await
+    exchange(address, format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes()).await
 }
 
 #[tokio::test]
@@ -57,21 +41,9 @@ async fn every_path_answers() {
     let index = fetch(fixture.address, "/").await;
     assert!(index.starts_with("HTTP/1.1 200 OK\r\n"), "{index}");
     assert!(index.ends_with(INDEX), "{index}");
-    assert!(
-        fetch(fixture.address, "/healthz")
-            .await
-            .ends_with("\r\n\r\nok\n")
-    );
-    assert!(
-        fetch(fixture.address, "/none")
-            .await
-            .starts_with("HTTP/1.1 404")
-    );
-    let posted = exchange(
-        fixture.address,
-        b"POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n",
-    )
-    .await;
+    assert!(fetch(fixture.address, "/healthz").await.ends_with("\r\n\r\nok\n"));
+    assert!(fetch(fixture.address, "/none").await.starts_with("HTTP/1.1 404"));
+    let posted = exchange(fixture.address, b"POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n").await;
     assert!(posted.starts_with("HTTP/1.1 405"), "{posted}");
 }
 
@@ -82,15 +54,10 @@ async fn readiness_lists_what_is_off() {
     assert!(text.starts_with("HTTP/1.1 503"), "{text}");
     assert!(text.ends_with("\r\n\r\nnot ready: starting\n"), "{text}");
     fixture.health.set_ready(Ok(()));
-    fixture
-        .health
-        .set_degradations(vec!["no CAP_BPF: polling only".to_owned()]);
+    fixture.health.set_degradations(vec!["no CAP_BPF: polling only".to_owned()]);
     let text = fetch(fixture.address, "/readyz").await;
     assert!(text.starts_with("HTTP/1.1 200"), "{text}");
-    assert!(
-        text.ends_with("\r\n\r\nready\ndegraded: no CAP_BPF: polling only\n"),
-        "{text}"
-    );
+    assert!(text.ends_with("\r\n\r\nready\ndegraded: no CAP_BPF: polling only\n"), "{text}");
 }
 
 #[test]
@@ -113,25 +80,12 @@ async fn a_scrape_gets_a_fresh_look() {
     let mut fixture = start().await;
     let scrape = tokio::spawn(fetch(fixture.address, "/metrics"));
     let Refresh(done) = fixture.refreshes.recv().await.unwrap();
-    let report = NodeReport {
-        memory: Some(MemoryReport::default()),
-        ..NodeReport::default()
-    };
-    fixture
-        .metrics
-        .lock()
-        .unwrap()
-        .observe(&report, Instant::now());
+    let report = NodeReport { memory: Some(MemoryReport::default()), ..NodeReport::default() };
+    fixture.metrics.lock().unwrap().observe(&report, Instant::now());
     done.send(()).unwrap();
     let text = scrape.await.unwrap();
-    assert!(
-        text.contains("content-type: text/plain; version=0.0.4; charset=utf-8\r\n"),
-        "{text}"
-    );
-    assert!(
-        text.contains("\nnode_pressure_monitor_memory_capacity_bytes 0\n"),
-        "{text}"
-    );
+    assert!(text.contains("content-type: text/plain; version=0.0.4; charset=utf-8\r\n"), "{text}");
+    assert!(text.contains("\nnode_pressure_monitor_memory_capacity_bytes 0\n"), "{text}");
 }
 
 #[tokio::test]
@@ -139,15 +93,9 @@ async fn a_scrape_never_waits_long_for_a_busy_loop() {
     let fixture = start().await;
     let begun = Instant::now();
     // The first waits in vain, the second finds the channel full: both get the last look.
-    let (first, second) = tokio::join!(
-        fetch(fixture.address, "/metrics"),
-        fetch(fixture.address, "/metrics")
-    );
+    let (first, second) = tokio::join!(fetch(fixture.address, "/metrics"), fetch(fixture.address, "/metrics"));
     for text in [first, second] {
-        assert!(
-            text.contains("node_pressure_monitor_build_info{version=\"1.2.3\"} 1"),
-            "{text}"
-        );
+        assert!(text.contains("node_pressure_monitor_build_info{version=\"1.2.3\"} 1"), "{text}");
     }
     assert!(begun.elapsed() < Duration::from_secs(5));
 }

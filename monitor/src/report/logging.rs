@@ -24,11 +24,7 @@ impl LogFormat {
     /// Chooses text on a terminal, JSON otherwise.
     #[must_use]
     pub fn for_stderr() -> Self {
-        if stderr().is_terminal() {
-            Self::Text
-        } else {
-            Self::Json
-        }
+        if stderr().is_terminal() { Self::Text } else { Self::Json }
     }
 }
 
@@ -36,9 +32,7 @@ impl LogFormat {
 #[derive(Debug, thiserror::Error)]
 pub enum LoggingError {
     /// The variable's value is no filter.
-    #[error(
-        "{FILTER_VARIABLE}={value:?}: {reason}; write e.g. debug or info,node_pressure_monitor::kernel=debug"
-    )]
+    #[error("{FILTER_VARIABLE}={value:?}: {reason}; write e.g. debug or info,node_pressure_monitor::kernel=debug")]
     Filter {
         /// What it says.
         value: String,
@@ -63,41 +57,22 @@ pub fn init(format: LogFormat) -> Result<(), LoggingError> {
 
 /// Reads a filter; an empty one is the default.
 fn filter(value: &str) -> Result<EnvFilter, LoggingError> {
-    let text = if value.trim().is_empty() {
-        DEFAULT_FILTER
-    } else {
-        value
-    };
+    let text = if value.trim().is_empty() { DEFAULT_FILTER } else { value };
     EnvFilter::builder()
         .parse(text)
-        .map_err(|error| LoggingError::Filter {
-            value: value.to_owned(),
-            reason: error.to_string(),
-        })
+        .map_err(|error| LoggingError::Filter { value: value.to_owned(), reason: error.to_string() })
 }
 
-fn subscriber<W>(
-    format: LogFormat,
-    filter: EnvFilter,
-    colours: bool,
-    writer: W,
-) -> Box<dyn Subscriber + Send + Sync>
+fn subscriber<W>(format: LogFormat, filter: EnvFilter, colours: bool, writer: W) -> Box<dyn Subscriber + Send + Sync>
 where
     W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
 {
-    let builder = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(writer);
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer);
     match format {
         LogFormat::Text => Box::new(builder.with_ansi(colours).with_target(false).finish()),
-        LogFormat::Json => Box::new(
-            builder
-                .json()
-                .flatten_event(true)
-                .with_current_span(false)
-                .with_span_list(false)
-                .finish(),
-        ),
+        LogFormat::Json => {
+            Box::new(builder.json().flatten_event(true).with_current_span(false).with_span_list(false).finish())
+        }
     }
 }
 
@@ -124,9 +99,7 @@ mod tests {
     fn logged(format: LogFormat, filter_text: &str, act: impl FnOnce()) -> String {
         let buffer = Buffer::default();
         let writer = buffer.clone();
-        let subscriber = subscriber(format, filter(filter_text).unwrap(), false, move || {
-            writer.clone()
-        });
+        let subscriber = subscriber(format, filter(filter_text).unwrap(), false, move || writer.clone());
         tracing::subscriber::with_default(subscriber, act);
         let bytes = buffer.0.lock().unwrap().clone();
         String::from_utf8(bytes).unwrap()
@@ -134,12 +107,7 @@ mod tests {
 
     fn record() {
         tracing::debug!("not by default");
-        tracing::info!(
-            event = "recovered",
-            available_bytes = 5_u64,
-            signal = "memory.available",
-            "fine again"
-        );
+        tracing::info!(event = "recovered", available_bytes = 5_u64, signal = "memory.available", "fine again");
     }
 
     #[test]
@@ -159,18 +127,12 @@ mod tests {
     fn text_is_one_line_and_the_filter_applies() {
         let text = logged(LogFormat::Text, "debug", record);
         assert_eq!(text.lines().count(), 2, "{text}");
-        assert!(
-            text.contains("fine again event=\"recovered\" available_bytes=5"),
-            "{text}"
-        );
+        assert!(text.contains("fine again event=\"recovered\" available_bytes=5"), "{text}");
     }
 
     #[test]
     fn a_malformed_filter_is_named() {
         let error = filter("a=b=c").unwrap_err().to_string();
-        assert!(
-            error.starts_with("NODE_PRESSURE_LOG=\"a=b=c\": "),
-            "{error}"
-        );
+        assert!(error.starts_with("NODE_PRESSURE_LOG=\"a=b=c\": "), "{error}");
     }
 }

@@ -3,9 +3,7 @@
 use std::collections::HashMap;
 use std::time::Instant;
 
-use prometheus::{
-    Encoder as _, GaugeVec, IntCounterVec, IntGauge, IntGaugeVec, Registry, TextEncoder,
-};
+use prometheus::{Encoder as _, GaugeVec, IntCounterVec, IntGauge, IntGaugeVec, Registry, TextEncoder};
 
 use super::series::{SeriesLimits, WorkloadSeries, increase, options};
 use super::{EventReport, NodeReport};
@@ -20,6 +18,8 @@ pub enum EvictionOutcome {
     Failed,
     /// Observe mode: nothing was done.
     Observed,
+    /// Nothing was left to evict.
+    NoCandidate,
 }
 
 impl EvictionOutcome {
@@ -30,6 +30,7 @@ impl EvictionOutcome {
             Self::Killed => "killed",
             Self::Failed => "failed",
             Self::Observed => "observed",
+            Self::NoCandidate => "no_candidate",
         }
     }
 }
@@ -87,13 +88,9 @@ impl Metrics {
             "Processes whose oom_score_adj is not the one that their workload's QoS class asks for.",
         ))?;
         registry.register(Box::new(drift.clone()))?;
-        states(
-            "build_info",
-            "Always 1; the label says which version runs.",
-            &["version"],
-        )?
-        .with_label_values(&[version])
-        .set(1);
+        states("build_info", "Always 1; the label says which version runs.", &["version"])?
+            .with_label_values(&[version])
+            .set(1);
         Ok(Self {
             available: gauges(
                 "memory_available_bytes",
@@ -125,14 +122,10 @@ impl Metrics {
                 "Whether the node condition is true (1) or not (0), transition period included.",
                 &["condition"],
             )?,
-            workloads: states(
-                "workloads",
-                "Workloads on the node, by QoS class.",
-                &["qos_class"],
-            )?,
+            workloads: states("workloads", "Workloads on the node, by QoS class.", &["qos_class"])?,
             evictions: counters(
                 "evictions_total",
-                "Evictions by signal and outcome (killed, failed, observed: what would have been evicted in enforce mode).",
+                "Evictions by signal and outcome (killed, failed, observed: what would have been evicted in enforce mode, no_candidate: nothing was left to evict).",
                 &["signal", "outcome"],
             )?,
             oom_score_adj_drift: drift,
@@ -146,11 +139,7 @@ impl Metrics {
                 "Events that reached the agent and were understood.",
                 &["event"],
             )?,
-            lost: counters(
-                "events_lost_total",
-                "Events that found the ring buffer full.",
-                &["event"],
-            )?,
+            lost: counters("events_lost_total", "Events that found the ring buffer full.", &["event"])?,
             malformed: counters(
                 "events_malformed_total",
                 "Events that reached the agent and were not understood.",
@@ -171,11 +160,7 @@ impl Metrics {
                 "Always 1; the label says what tells the agent about the signal: ebpf, psi or polling.",
                 &["signal", "source"],
             )?,
-            wakeups: counters(
-                "wakeups_total",
-                "Times that the agent woke up, by cause.",
-                &["cause"],
-            )?,
+            wakeups: counters("wakeups_total", "Times that the agent woke up, by cause.", &["cause"])?,
             series: WorkloadSeries::new(&registry, limits)?,
             last_events: HashMap::new(),
             registry,
@@ -197,9 +182,7 @@ impl Metrics {
 
     /// Counts one eviction.
     pub fn eviction(&self, signal: Signal, outcome: EvictionOutcome) {
-        self.evictions
-            .with_label_values(&[signal.as_str(), outcome.as_str()])
-            .inc();
+        self.evictions.with_label_values(&[signal.as_str(), outcome.as_str()]).inc();
     }
 
     /// Prints everything in the text format 0.0.4.
@@ -220,69 +203,42 @@ impl Metrics {
             return;
         };
         for semantics in [Semantics::Corrected, Semantics::Kubelet] {
-            self.available
-                .with_label_values(&[semantics.as_str()])
-                .set(memory.available(semantics).as_f64());
+            self.available.with_label_values(&[semantics.as_str()]).set(memory.available(semantics).as_f64());
         }
         let none: &[&str] = &[];
-        self.capacity
-            .with_label_values(none)
-            .set(memory.capacity.as_f64());
-        self.working_set
-            .with_label_values(none)
-            .set(memory.working_set.as_f64());
+        self.capacity.with_label_values(none).set(memory.capacity.as_f64());
+        self.working_set.with_label_values(none).set(memory.working_set.as_f64());
     }
 
     fn observe_states(&self, report: &NodeReport) {
         for threshold in &report.thresholds {
-            let labels = [
-                threshold.threshold.signal.as_str(),
-                threshold.threshold.kind(),
-            ];
+            let labels = [threshold.threshold.signal.as_str(), threshold.threshold.kind()];
             match threshold.bytes {
-                Some(bytes) => self
-                    .threshold_bytes
-                    .with_label_values(&labels)
-                    .set(bytes.as_f64()),
+                Some(bytes) => self.threshold_bytes.with_label_values(&labels).set(bytes.as_f64()),
                 None => drop(self.threshold_bytes.remove_label_values(&labels)),
             }
-            self.threshold_met
-                .with_label_values(&labels)
-                .set(threshold.met.into());
+            self.threshold_met.with_label_values(&labels).set(threshold.met.into());
             // A counter that appears with its first increment hides that increment from `increase()`.
-            for outcome in [
-                EvictionOutcome::Killed,
-                EvictionOutcome::Failed,
-                EvictionOutcome::Observed,
-            ] {
+            for outcome in [EvictionOutcome::Killed, EvictionOutcome::Failed, EvictionOutcome::Observed] {
                 let labels = [threshold.threshold.signal.as_str(), outcome.as_str()];
                 self.evictions.with_label_values(&labels);
             }
         }
         for condition in &report.conditions {
-            self.condition
-                .with_label_values(&[condition.condition])
-                .set(condition.status.into());
+            self.condition.with_label_values(&[condition.condition]).set(condition.status.into());
         }
         for class in &report.classes {
-            self.workloads
-                .with_label_values(&[class.qos_class])
-                .set(i64::try_from(class.count).unwrap_or(i64::MAX));
+            self.workloads.with_label_values(&[class.qos_class]).set(i64::try_from(class.count).unwrap_or(i64::MAX));
         }
         for probe in &report.probes {
-            self.probe_attached
-                .with_label_values(&[&probe.name])
-                .set(probe.missing.is_none().into());
+            self.probe_attached.with_label_values(&[&probe.name]).set(probe.missing.is_none().into());
         }
         // A signal that climbed down must not be listed with its old source too.
         self.signal_source.reset();
         for source in &report.sources {
-            self.signal_source
-                .with_label_values(&[source.signal.as_str(), source.source])
-                .set(1);
+            self.signal_source.with_label_values(&[source.signal.as_str(), source.source]).set(1);
         }
-        self.oom_score_adj_drift
-            .set(i64::try_from(report.oom_score_adj_drift).unwrap_or(i64::MAX));
+        self.oom_score_adj_drift.set(i64::try_from(report.oom_score_adj_drift).unwrap_or(i64::MAX));
     }
 
     fn observe_events(&mut self, events: &[EventReport]) {
@@ -290,9 +246,7 @@ impl Metrics {
             let last = self.last_events.entry(event.event).or_default();
             let labels = [event.event];
             let add = |counter: &IntCounterVec, last: &mut u64, current| {
-                counter
-                    .with_label_values(&labels)
-                    .inc_by(increase(last, current));
+                counter.with_label_values(&labels).inc_by(increase(last, current));
             };
             add(&self.generated, &mut last.generated, event.generated);
             add(&self.delivered, &mut last.delivered, event.delivered);

@@ -2,9 +2,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::config::{Bytes, Policy};
-use crate::report::{
-    ClassReport, ConditionReport, MemoryReport, ProbeReport, SourceReport, ThresholdReport,
-};
+use crate::report::{ClassReport, ConditionReport, MemoryReport, ProbeReport, SourceReport, ThresholdReport};
 
 fn text(metrics: &Metrics) -> String {
     String::from_utf8(metrics.render().unwrap()).unwrap()
@@ -24,39 +22,15 @@ fn report() -> NodeReport {
             bytes: Some(Bytes::from_mib(100)),
             met: true,
         }],
-        conditions: vec![ConditionReport {
-            condition: "MemoryPressure",
-            status: true,
-        }],
-        classes: vec![ClassReport {
-            qos_class: "BestEffort",
-            count: 3,
-            working_set: Bytes(5),
-            largest: Vec::new(),
-        }],
+        conditions: vec![ConditionReport { condition: "MemoryPressure", status: true }],
+        classes: vec![ClassReport { qos_class: "BestEffort", count: 3, working_set: Bytes(5), largest: Vec::new() }],
         probes: vec![
-            ProbeReport {
-                name: "oom:mark_victim".to_owned(),
-                missing: None,
-            },
-            ProbeReport {
-                name: "ext4:ext4_free_inode".to_owned(),
-                missing: Some("not in this kernel".to_owned()),
-            },
+            ProbeReport { name: "oom:mark_victim".to_owned(), missing: None },
+            ProbeReport { name: "ext4:ext4_free_inode".to_owned(), missing: Some("not in this kernel".to_owned()) },
         ],
-        sources: vec![SourceReport {
-            signal: Signal::MemoryAvailable,
-            source: "ebpf",
-        }],
+        sources: vec![SourceReport { signal: Signal::MemoryAvailable, source: "ebpf" }],
         oom_score_adj_drift: 2,
-        events: vec![EventReport {
-            event: "stall",
-            generated: 10,
-            delivered: 7,
-            lost: 2,
-            malformed: 1,
-            suppressed: 4,
-        }],
+        events: vec![EventReport { event: "stall", generated: 10, delivered: 7, lost: 2, malformed: 1, suppressed: 4 }],
         ..NodeReport::default()
     }
 }
@@ -95,20 +69,10 @@ fn everything_is_rendered_under_its_name() {
         assert!(text.contains(&line), "{sample} is missing from\n{text}");
     }
     // No process collector, no other prefix, and every metric explained.
-    let helps = text
-        .lines()
-        .filter(|line| line.starts_with("# HELP"))
-        .count();
-    let types = text
-        .lines()
-        .filter(|line| line.starts_with("# TYPE"))
-        .count();
+    let helps = text.lines().filter(|line| line.starts_with("# HELP")).count();
+    let types = text.lines().filter(|line| line.starts_with("# TYPE")).count();
     assert_eq!(helps, types);
-    assert!(
-        text.lines()
-            .all(|line| line.starts_with('#') || line.starts_with("node_pressure_monitor_")),
-        "{text}"
-    );
+    assert!(text.lines().all(|line| line.starts_with('#') || line.starts_with("node_pressure_monitor_")), "{text}");
 }
 
 #[test]
@@ -121,16 +85,8 @@ fn what_cannot_be_read_is_absent_not_zero() {
     blind.sources[0].source = "polling";
     metrics.observe(&blind, Instant::now());
     let text = text(&metrics);
-    for name in [
-        "memory_available_bytes",
-        "memory_capacity_bytes",
-        "memory_working_set_bytes",
-        "threshold_bytes",
-    ] {
-        assert!(
-            !text.contains(&format!("\nnode_pressure_monitor_{name}")),
-            "{name}\n{text}"
-        );
+    for name in ["memory_available_bytes", "memory_capacity_bytes", "memory_working_set_bytes", "threshold_bytes"] {
+        assert!(!text.contains(&format!("\nnode_pressure_monitor_{name}")), "{name}\n{text}");
     }
     assert!(text.contains(r#"signal_source{signal="memory.available",source="polling"} 1"#));
     assert!(!text.contains(r#"source="ebpf""#), "{text}");
@@ -146,12 +102,6 @@ fn event_counters_follow_the_kernels() {
         metrics.observe(&report, start + Duration::from_secs(second));
     }
     let text = text(&metrics);
-    assert!(
-        text.contains(r#"events_generated_total{event="stall"} 25"#),
-        "{text}"
-    );
-    assert!(
-        text.contains(r#"events_delivered_total{event="stall"} 7"#),
-        "{text}"
-    );
+    assert!(text.contains(r#"events_generated_total{event="stall"} 25"#), "{text}");
+    assert!(text.contains(r#"events_delivered_total{event="stall"} 7"#), "{text}");
 }

@@ -31,12 +31,7 @@ impl RateLimiter {
     /// Makes a limiter. A burst of zero counts as one.
     #[must_use]
     pub fn new(burst: u32, interval: Duration) -> Self {
-        Self {
-            interval,
-            tolerance: interval.saturating_mul(burst.saturating_sub(1)),
-            due: None,
-            suppressed: 0,
-        }
+        Self { interval, tolerance: interval.saturating_mul(burst.saturating_sub(1)), due: None, suppressed: 0 }
     }
 
     /// Judges a line that would be written now.
@@ -48,9 +43,7 @@ impl RateLimiter {
         }
         // An interval beyond the end of time: never again.
         self.due = due.checked_add(self.interval).or(Some(due));
-        Verdict::Write {
-            suppressed: std::mem::take(&mut self.suppressed),
-        }
+        Verdict::Write { suppressed: std::mem::take(&mut self.suppressed) }
     }
 }
 
@@ -80,9 +73,7 @@ mod tests {
         let mut limiter = RateLimiter::new(5, Duration::from_millis(70));
         let (mut written, mut told) = (0, 0);
         for millis in 0..1000 {
-            if let Verdict::Write { suppressed } =
-                limiter.check(start + Duration::from_millis(millis))
-            {
+            if let Verdict::Write { suppressed } = limiter.check(start + Duration::from_millis(millis)) {
                 written += 1;
                 told += suppressed;
             }

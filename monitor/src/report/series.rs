@@ -22,10 +22,7 @@ pub struct SeriesLimits {
 
 impl Default for SeriesLimits {
     fn default() -> Self {
-        Self {
-            workloads: 1000,
-            keep: Duration::from_secs(600),
-        }
+        Self { workloads: 1000, keep: Duration::from_secs(600) }
     }
 }
 
@@ -130,12 +127,8 @@ impl WorkloadSeries {
             let (count, nanos) = last.stalls.entry(stall.kind).or_default();
             let labels = [workload, stall.kind];
             let seconds = Duration::from_nanos(increase(nanos, stall.nanos)).as_secs_f64();
-            self.stalls
-                .with_label_values(&labels)
-                .inc_by(increase(count, stall.count));
-            self.stall_seconds
-                .with_label_values(&labels)
-                .inc_by(seconds);
+            self.stalls.with_label_values(&labels).inc_by(increase(count, stall.count));
+            self.stall_seconds.with_label_values(&labels).inc_by(seconds);
             if let Some(tracked) = &mut tracked {
                 tracked.kinds.insert(stall.kind);
             }
@@ -148,21 +141,15 @@ impl WorkloadSeries {
                 continue;
             };
             let labels = [workload, inode.device.as_str()];
-            self.inodes_created
-                .with_label_values(&labels)
-                .inc_by(increase(created, inode.created));
-            self.inodes_removed
-                .with_label_values(&labels)
-                .inc_by(increase(removed, inode.removed));
+            self.inodes_created.with_label_values(&labels).inc_by(increase(created, inode.created));
+            self.inodes_removed.with_label_values(&labels).inc_by(increase(removed, inode.removed));
             if let Some(tracked) = &mut tracked
                 && !tracked.devices.contains(&inode.device)
             {
                 tracked.devices.insert(inode.device.clone());
             }
         }
-        self.oom_kills
-            .with_label_values(&[workload])
-            .inc_by(increase(&mut last.oom_kills, cgroup.oom_kills));
+        self.oom_kills.with_label_values(&[workload]).inc_by(increase(&mut last.oom_kills, cgroup.oom_kills));
     }
 
     /// Returns the label under which a workload is counted.
@@ -174,11 +161,7 @@ impl WorkloadSeries {
         if workload == OTHER || self.tracked.len() >= self.limits.workloads {
             return OTHER;
         }
-        let tracked = Tracked {
-            seen: now,
-            kinds: BTreeSet::new(),
-            devices: BTreeSet::new(),
-        };
+        let tracked = Tracked { seen: now, kinds: BTreeSet::new(), devices: BTreeSet::new() };
         self.tracked.insert(workload.to_owned(), tracked);
         workload
     }
@@ -188,15 +171,7 @@ impl WorkloadSeries {
         let gone = |seen: Instant| now.saturating_duration_since(seen) > keep;
         // The cgroup's values are kept as long as its series: dropped sooner, they would be counted again.
         self.last.retain(|_, last| !gone(last.seen));
-        let Self {
-            stalls,
-            stall_seconds,
-            inodes_created,
-            inodes_removed,
-            oom_kills,
-            tracked,
-            ..
-        } = self;
+        let Self { stalls, stall_seconds, inodes_created, inodes_removed, oom_kills, tracked, .. } = self;
         tracked.retain(|workload, tracked| {
             if !gone(tracked.seen) {
                 return true;

@@ -12,29 +12,19 @@ struct Fixture {
 impl Fixture {
     fn new(workloads: usize) -> Self {
         let registry = Registry::new();
-        let limits = SeriesLimits {
-            workloads,
-            keep: Duration::from_secs(60),
-        };
+        let limits = SeriesLimits { workloads, keep: Duration::from_secs(60) };
         let series = WorkloadSeries::new(&registry, limits).unwrap();
-        Self {
-            registry,
-            series,
-            start: Instant::now(),
-        }
+        Self { registry, series, start: Instant::now() }
     }
 
     fn observe(&mut self, seconds: u64, cgroups: &[CgroupReport]) {
-        self.series
-            .observe(cgroups, self.start + Duration::from_secs(seconds));
+        self.series.observe(cgroups, self.start + Duration::from_secs(seconds));
     }
 
     /// Returns the samples of one metric, without the prefix.
     fn samples(&self, name: &str) -> Vec<String> {
         let mut text = Vec::new();
-        TextEncoder::new()
-            .encode(&self.registry.gather(), &mut text)
-            .unwrap();
+        TextEncoder::new().encode(&self.registry.gather(), &mut text).unwrap();
         let prefix = format!("node_pressure_monitor_{name}{{");
         String::from_utf8(text)
             .unwrap()
@@ -48,16 +38,8 @@ fn cgroup(id: u64, workload: &str, stalls: u64, oom_kills: u64) -> CgroupReport 
     CgroupReport {
         cgroup: CgroupId(id),
         workload: workload.to_owned(),
-        stalls: vec![StallReport {
-            kind: "direct",
-            count: stalls,
-            nanos: stalls * 500_000_000,
-        }],
-        inodes: vec![InodeReport {
-            device: "254:0".to_owned(),
-            created: stalls * 10,
-            removed: stalls,
-        }],
+        stalls: vec![StallReport { kind: "direct", count: stalls, nanos: stalls * 500_000_000 }],
+        inodes: vec![InodeReport { device: "254:0".to_owned(), created: stalls * 10, removed: stalls }],
         oom_kills,
     }
 }
@@ -67,22 +49,10 @@ fn increments_of_a_workloads_cgroups_add_up() {
     let mut fixture = Fixture::new(10);
     fixture.observe(0, &[cgroup(1, "a", 2, 0), cgroup(2, "a", 3, 1)]);
     fixture.observe(1, &[cgroup(1, "a", 4, 0), cgroup(2, "a", 3, 1)]);
-    assert_eq!(
-        fixture.samples("reclaim_stalls_total"),
-        [r#"kind="direct",workload="a"} 7"#]
-    );
-    assert_eq!(
-        fixture.samples("reclaim_stall_seconds_total"),
-        [r#"kind="direct",workload="a"} 3.5"#]
-    );
-    assert_eq!(
-        fixture.samples("inodes_created_total"),
-        [r#"device="254:0",workload="a"} 70"#]
-    );
-    assert_eq!(
-        fixture.samples("inodes_removed_total"),
-        [r#"device="254:0",workload="a"} 7"#]
-    );
+    assert_eq!(fixture.samples("reclaim_stalls_total"), [r#"kind="direct",workload="a"} 7"#]);
+    assert_eq!(fixture.samples("reclaim_stall_seconds_total"), [r#"kind="direct",workload="a"} 3.5"#]);
+    assert_eq!(fixture.samples("inodes_created_total"), [r#"device="254:0",workload="a"} 70"#]);
+    assert_eq!(fixture.samples("inodes_removed_total"), [r#"device="254:0",workload="a"} 7"#]);
     assert_eq!(fixture.samples("oom_kills_total"), [r#"workload="a"} 1"#]);
 }
 
@@ -92,22 +62,13 @@ fn a_container_that_goes_takes_nothing_away() {
     let mut fixture = Fixture::new(10);
     fixture.observe(0, &[cgroup(1, "a", 2, 0), cgroup(2, "a", 3, 0)]);
     fixture.observe(1, &[cgroup(1, "a", 2, 0)]);
-    assert_eq!(
-        fixture.samples("reclaim_stalls_total"),
-        [r#"kind="direct",workload="a"} 5"#]
-    );
+    assert_eq!(fixture.samples("reclaim_stalls_total"), [r#"kind="direct",workload="a"} 5"#]);
     // A new container of the pod begins at zero.
     fixture.observe(2, &[cgroup(1, "a", 2, 0), cgroup(3, "a", 1, 0)]);
-    assert_eq!(
-        fixture.samples("reclaim_stalls_total"),
-        [r#"kind="direct",workload="a"} 6"#]
-    );
+    assert_eq!(fixture.samples("reclaim_stalls_total"), [r#"kind="direct",workload="a"} 6"#]);
     // A value that fell all the same began again.
     fixture.observe(3, &[cgroup(1, "a", 1, 0)]);
-    assert_eq!(
-        fixture.samples("reclaim_stalls_total"),
-        [r#"kind="direct",workload="a"} 7"#]
-    );
+    assert_eq!(fixture.samples("reclaim_stalls_total"), [r#"kind="direct",workload="a"} 7"#]);
 }
 
 #[test]
@@ -127,10 +88,7 @@ fn series_of_workloads_that_are_gone_expire() {
     ] {
         let samples = fixture.samples(name);
         assert_eq!(samples.len(), 1, "{name}: {samples:?}");
-        assert!(
-            samples[0].contains(r#"workload="b""#),
-            "{name}: {samples:?}"
-        );
+        assert!(samples[0].contains(r#"workload="b""#), "{name}: {samples:?}");
     }
     assert_eq!(fixture.series.last.len(), 1);
     assert_eq!(fixture.series.tracked.len(), 1);
@@ -139,37 +97,17 @@ fn series_of_workloads_that_are_gone_expire() {
 #[test]
 fn beyond_the_limit_workloads_are_counted_together() {
     let mut fixture = Fixture::new(1);
-    fixture.observe(
-        0,
-        &[
-            cgroup(1, "a", 1, 0),
-            cgroup(2, "b", 2, 0),
-            cgroup(3, "c", 4, 0),
-        ],
-    );
-    fixture.observe(
-        1,
-        &[
-            cgroup(1, "a", 1, 0),
-            cgroup(2, "b", 3, 0),
-            cgroup(3, "c", 4, 0),
-        ],
-    );
+    fixture.observe(0, &[cgroup(1, "a", 1, 0), cgroup(2, "b", 2, 0), cgroup(3, "c", 4, 0)]);
+    fixture.observe(1, &[cgroup(1, "a", 1, 0), cgroup(2, "b", 3, 0), cgroup(3, "c", 4, 0)]);
     assert_eq!(
         fixture.samples("reclaim_stalls_total"),
-        [
-            r#"kind="direct",workload="(other)"} 7"#,
-            r#"kind="direct",workload="a"} 1"#
-        ]
+        [r#"kind="direct",workload="(other)"} 7"#, r#"kind="direct",workload="a"} 1"#]
     );
     // Room again: from now on b has its own series, and what it counted stays where it was.
     fixture.observe(100, &[cgroup(2, "b", 3, 0)]);
     fixture.observe(101, &[cgroup(2, "b", 5, 0)]);
     assert_eq!(
         fixture.samples("reclaim_stalls_total"),
-        [
-            r#"kind="direct",workload="(other)"} 7"#,
-            r#"kind="direct",workload="b"} 2"#
-        ]
+        [r#"kind="direct",workload="(other)"} 7"#, r#"kind="direct",workload="b"} 2"#]
     );
 }

@@ -35,12 +35,8 @@ pub fn render_summary(summary: &StartSummary<'_>) -> String {
     page.row(
         "mode",
         match summary.mode {
-            Mode::Observe => {
-                "observe: nothing is touched; what would be evicted is logged and counted"
-            }
-            Mode::Enforce => {
-                "enforce: workloads are killed when a threshold is met; oom_score_adj is set"
-            }
+            Mode::Observe => "observe: nothing is touched; what would be evicted is logged and counted",
+            Mode::Enforce => "enforce: workloads are killed when a threshold is met; oom_score_adj is set",
         },
     );
     memory(&mut page, summary);
@@ -97,33 +93,14 @@ impl Page {
 
 fn memory(page: &mut Page, summary: &StartSummary<'_>) {
     let Some(memory) = &summary.node.memory else {
-        page.row(
-            "memory",
-            "not readable: no threshold on memory.available can be met",
-        );
+        page.row("memory", "not readable: no threshold on memory.available can be met");
         return;
     };
-    page.row(
-        "memory",
-        &format!(
-            "capacity {}, working set {}",
-            memory.capacity, memory.working_set
-        ),
-    );
+    page.row("memory", &format!("capacity {}, working set {}", memory.capacity, memory.working_set));
     for semantics in [Semantics::Corrected, Semantics::Kubelet] {
-        let acts = if semantics == summary.semantics {
-            "<- compared with the thresholds"
-        } else {
-            ""
-        };
+        let acts = if semantics == summary.semantics { "<- compared with the thresholds" } else { "" };
         let available = memory.available(semantics);
-        page.row(
-            "memory",
-            &format!(
-                "available, {:<9} {available:>11}  {acts}",
-                semantics.as_str()
-            ),
-        );
+        page.row("memory", &format!("available, {:<9} {available:>11}  {acts}", semantics.as_str()));
         let text = format!("= {}", formula(memory, semantics));
         page.wrapped("memory", &text, 2, 4);
     }
@@ -139,10 +116,9 @@ fn formula(memory: &MemoryReport, semantics: Semantics) -> String {
             }
             text
         }
-        Semantics::Kubelet => format!(
-            "MemTotal {} - (usage {} - inactive_file {})",
-            memory.mem_total, memory.usage, memory.inactive_file
-        ),
+        Semantics::Kubelet => {
+            format!("MemTotal {} - (usage {} - inactive_file {})", memory.mem_total, memory.usage, memory.inactive_file)
+        }
     }
 }
 
@@ -151,13 +127,7 @@ fn thresholds(page: &mut Page, summary: &StartSummary<'_>) {
         page.row("thresholds", "none: nothing will ever be evicted");
         return;
     }
-    let width = summary
-        .node
-        .thresholds
-        .iter()
-        .map(|report| report.threshold.to_string().len())
-        .max()
-        .unwrap_or(0);
+    let width = summary.node.thresholds.iter().map(|report| report.threshold.to_string().len()).max().unwrap_or(0);
     for report in &summary.node.thresholds {
         let threshold = &report.threshold;
         let available = summary
@@ -167,14 +137,7 @@ fn thresholds(page: &mut Page, summary: &StartSummary<'_>) {
             .filter(|_| threshold.signal == crate::config::Signal::MemoryAvailable)
             .map(|memory| memory.available(summary.semantics));
         let name = threshold.to_string();
-        page.row(
-            "thresholds",
-            &format!(
-                "{} {name:<width$}  {}",
-                threshold.kind(),
-                standing(report, available)
-            ),
-        );
+        page.row("thresholds", &format!("{} {name:<width$}  {}", threshold.kind(), standing(report, available)));
     }
 }
 
@@ -183,10 +146,7 @@ fn standing(report: &ThresholdReport, available: Option<Bytes>) -> String {
         if threshold.is_hard() {
             String::new()
         } else {
-            format!(
-                ", evicts after {}",
-                format_go_duration(threshold.grace_period)
-            )
+            format!(", evicts after {}", format_go_duration(threshold.grace_period))
         }
     };
     let distance = match (report.bytes, available) {
@@ -209,16 +169,8 @@ fn workloads(page: &mut Page, node: &NodeReport) {
         page.row("workloads", "none found: nothing could be evicted");
     }
     for class in node.classes.iter().filter(|class| class.count > 0) {
-        let ClassReport {
-            qos_class,
-            count,
-            working_set,
-            largest,
-        } = class;
-        page.row(
-            "workloads",
-            &format!("{qos_class:<10} {count:>4} {working_set:>11}"),
-        );
+        let ClassReport { qos_class, count, working_set, largest } = class;
+        page.row("workloads", &format!("{qos_class:<10} {count:>4} {working_set:>11}"));
         for (name, bytes) in largest {
             // The amount stands under the class's sum, the name after it.
             let name = shortened(name, WIDTH - INDENT - 29);
@@ -226,11 +178,7 @@ fn workloads(page: &mut Page, node: &NodeReport) {
         }
     }
     if !node.protected.is_empty() {
-        let names: Vec<_> = node
-            .protected
-            .iter()
-            .map(|name| name.rsplit('/').next().unwrap_or(name))
-            .collect();
+        let names: Vec<_> = node.protected.iter().map(|name| name.rsplit('/').next().unwrap_or(name)).collect();
         let text = format!("protected  {:>4} {}", names.len(), names.join(", "));
         page.row("workloads", &text);
     }
@@ -247,12 +195,8 @@ fn shortened(name: &str, room: usize) -> String {
 }
 
 fn probes(page: &mut Page, node: &NodeReport) {
-    let attached: Vec<_> = node
-        .probes
-        .iter()
-        .filter(|probe| probe.missing.is_none())
-        .map(|probe| probe.name.as_str())
-        .collect();
+    let attached: Vec<_> =
+        node.probes.iter().filter(|probe| probe.missing.is_none()).map(|probe| probe.name.as_str()).collect();
     let total = node.probes.len();
     let head = format!("{} of {total} attached", attached.len());
     if attached.is_empty() {
@@ -266,10 +210,7 @@ fn probes(page: &mut Page, node: &NodeReport) {
         }
     }
     for source in &node.sources {
-        page.row(
-            "probes",
-            &format!("{} is heard by {}", source.signal, source.source),
-        );
+        page.row("probes", &format!("{} is heard by {}", source.signal, source.source));
     }
 }
 

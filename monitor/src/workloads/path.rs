@@ -123,7 +123,9 @@ fn is_pod_uid(uid: &str) -> bool {
 /// `libpod-<id>.scope`, or the bare id (cgroupfs driver). `crio-conmon-<id>.scope` is the monitor beside the container.
 fn container_id(name: &str) -> Option<&str> {
     let id = match name.strip_suffix(".scope") {
-        Some(unit) => ["cri-containerd-", "docker-", "crio-", "libpod-"].iter().find_map(|prefix| unit.strip_prefix(prefix))?,
+        Some(unit) => {
+            ["cri-containerd-", "docker-", "crio-", "libpod-"].iter().find_map(|prefix| unit.strip_prefix(prefix))?
+        }
         None => name,
     };
     (id.len() == 64 && id.bytes().all(|byte| byte.is_ascii_hexdigit())).then_some(id)
@@ -147,11 +149,16 @@ mod tests {
     fn pods_of_the_systemd_driver() {
         let uid = UID.replace('-', "_");
         for (path, qos) in [
-            (format!("kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod{uid}.slice"), QosClass::BestEffort),
+            (
+                format!("kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod{uid}.slice"),
+                QosClass::BestEffort,
+            ),
             (format!("kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{uid}.slice"), QosClass::Burstable),
             (format!("kubepods.slice/kubepods-pod{uid}.slice"), QosClass::Guaranteed),
             (
-                format!("kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-burstable.slice/kubelet-kubepods-burstable-pod{uid}.slice"),
+                format!(
+                    "kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-burstable.slice/kubelet-kubepods-burstable-pod{uid}.slice"
+                ),
                 QosClass::Burstable,
             ),
         ] {
@@ -170,7 +177,13 @@ mod tests {
 
     #[test]
     fn groups_above_the_pods_are_no_pods() {
-        for path in ["kubepods.slice", "kubepods.slice/kubepods-burstable.slice", "kubepods", "kubepods/besteffort", "system.slice"] {
+        for path in [
+            "kubepods.slice",
+            "kubepods.slice/kubepods-burstable.slice",
+            "kubepods",
+            "kubepods/besteffort",
+            "system.slice",
+        ] {
             assert_eq!(role(path), Role::Group, "{path}");
         }
         assert_eq!(role("home/podcast"), Role::Plain);

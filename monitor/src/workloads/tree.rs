@@ -93,7 +93,8 @@ impl WorkloadTree {
         let root = self.hierarchy.memory.clone();
         let directory = open_directory(&root, rustix::fs::CWD, &root)?;
         let entries = list(&directory, &root)?;
-        let known = std::mem::take(&mut self.tracked).into_iter().map(|tracked| (tracked.workload.id, tracked)).collect();
+        let known =
+            std::mem::take(&mut self.tracked).into_iter().map(|tracked| (tracked.workload.id, tracked)).collect();
         let mut walk = Walk {
             version: self.hierarchy.version,
             root,
@@ -163,7 +164,8 @@ impl WorkloadTree {
     fn protect(&mut self) {
         let holder = |pid| membership::of(&self.proc_root, pid, self.hierarchy.version);
         let (init, agent) = (holder("1"), holder("self"));
-        let holds = |name: &str, path: &Option<String>| path.as_deref().is_some_and(|path| membership::is_within(path, name));
+        let holds =
+            |name: &str, path: &Option<String>| path.as_deref().is_some_and(|path| membership::is_within(path, name));
         for Tracked { workload, .. } in &mut self.tracked {
             let holds_others = workload.protection.filter(|protection| *protection == Protection::HoldsOthers);
             workload.protection = if holds(&workload.name, &init) {
@@ -232,7 +234,14 @@ impl Walk<'_> {
         }
         let kind = match (role(path), within) {
             // A pod's containers are its parts, not workloads; so is anything without a name of its own inside a workload.
-            (_, Some(outer)) if matches!(self.found.get(outer), Some(Tracked { workload: Workload { kind: Kind::Pod(_), .. }, .. })) => None,
+            (_, Some(outer))
+                if matches!(
+                    self.found.get(outer),
+                    Some(Tracked { workload: Workload { kind: Kind::Pod(_), .. }, .. })
+                ) =>
+            {
+                None
+            }
             (Role::Group, _) | (Role::Plain, Some(_)) => None,
             (Role::Plain, None) => self.has_processes(&directory, path).then_some((Kind::Cgroup, None)),
             (Role::Pod(uid, qos), _) => Some((Kind::Pod(uid), Some(qos))),
@@ -249,7 +258,9 @@ impl Walk<'_> {
             return self.descend_from(&directory, path, within);
         };
         let entries = list(&directory, &self.root.join(path));
-        let is_alive = |directory: &OwnedFd| rustix::fs::accessat(directory, "cgroup.procs", Access::EXISTS, AtFlags::empty()).is_ok();
+        let is_alive = |directory: &OwnedFd| {
+            rustix::fs::accessat(directory, "cgroup.procs", Access::EXISTS, AtFlags::empty()).is_ok()
+        };
         match self.track(&directory, path, id, stat.st_uid, kind, qos) {
             Ok(tracked) => {
                 if let Some(outer) = within.and_then(|outer| self.found.get_mut(outer)) {
@@ -263,9 +274,12 @@ impl Walk<'_> {
                     Err(error) => self.skip(error),
                 }
             }
-            Err(FileError::Open { path, source }) if source.kind() == ErrorKind::NotFound && is_alive(&directory) => self
-                .unreadable
-                .push(format!("{} is missing: enable the memory controller in cgroup.subtree_control above it", path.display())),
+            Err(FileError::Open { path, source }) if source.kind() == ErrorKind::NotFound && is_alive(&directory) => {
+                self.unreadable.push(format!(
+                    "{} is missing: enable the memory controller in cgroup.subtree_control above it",
+                    path.display()
+                ))
+            }
             Err(error) => self.skip(error),
         }
     }

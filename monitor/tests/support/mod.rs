@@ -32,26 +32,17 @@ impl Hierarchy {
     pub fn find() -> Option<Self> {
         let v1 = Path::new("/sys/fs/cgroup/memory");
         if v1.join("memory.limit_in_bytes").exists() {
-            return Some(Self {
-                root: v1.into(),
-                limit_file: "memory.limit_in_bytes",
-                is_v2: false,
-            });
+            return Some(Self { root: v1.into(), limit_file: "memory.limit_in_bytes", is_v2: false });
         }
         let v2 = Path::new("/sys/fs/cgroup");
         let controllers = fs::read_to_string(v2.join("cgroup.controllers")).ok()?;
         let has_memory = controllers.split_whitespace().any(|name| name == "memory");
-        has_memory.then(|| Self {
-            root: v2.into(),
-            limit_file: "memory.max",
-            is_v2: true,
-        })
+        has_memory.then(|| Self { root: v2.into(), limit_file: "memory.max", is_v2: true })
     }
 
     fn allow_children(&self, directory: &Path) -> Result<()> {
         if self.is_v2 {
-            fs::write(directory.join("cgroup.subtree_control"), "+memory")
-                .context("cgroup.subtree_control")?;
+            fs::write(directory.join("cgroup.subtree_control"), "+memory").context("cgroup.subtree_control")?;
         }
         Ok(())
     }
@@ -67,14 +58,8 @@ pub struct Cgroups {
 impl Cgroups {
     pub fn make(hierarchy: &Hierarchy) -> Result<Self> {
         hierarchy.allow_children(&hierarchy.root)?;
-        let top = hierarchy
-            .root
-            .join(format!("npm-test-{}", std::process::id()));
-        let cgroups = Self {
-            victim: top.join("victim"),
-            allocator: top.join("allocator"),
-            top,
-        };
+        let top = hierarchy.root.join(format!("npm-test-{}", std::process::id()));
+        let cgroups = Self { victim: top.join("victim"), allocator: top.join("allocator"), top };
         fs::create_dir(&cgroups.top).with_context(|| cgroups.top.display().to_string())?;
         hierarchy.allow_children(&cgroups.top)?;
         fs::create_dir(&cgroups.victim)?;
@@ -107,16 +92,8 @@ impl Workload {
     /// Returns when the workload is inside its cgroup and says that it is ready.
     pub fn start(kind: &str, cgroup: &Path, rest: &[String]) -> Result<Self> {
         let mut command = Command::new(env::current_exe()?);
-        command
-            .args(["workload", kind])
-            .arg(cgroup)
-            .args(rest)
-            .stdout(Stdio::piped());
-        let mut workload = Self(
-            command
-                .spawn()
-                .with_context(|| format!("workload {kind}"))?,
-        );
+        command.args(["workload", kind]).arg(cgroup).args(rest).stdout(Stdio::piped());
+        let mut workload = Self(command.spawn().with_context(|| format!("workload {kind}"))?);
         let stdout = workload.0.stdout.take().context("stdout")?;
         let mut line = String::new();
         BufReader::new(stdout).read_line(&mut line)?;
@@ -184,11 +161,7 @@ fn touched(bytes: usize) -> Vec<u8> {
 
 /// kernfs id of a cgroup: the inode number of its directory.
 pub fn id_of(cgroup: &Path) -> Result<CgroupId> {
-    Ok(CgroupId(
-        fs::metadata(cgroup)
-            .with_context(|| cgroup.display().to_string())?
-            .ino(),
-    ))
+    Ok(CgroupId(fs::metadata(cgroup).with_context(|| cgroup.display().to_string())?.ino()))
 }
 
 /// Type of the file system that holds a directory; none when there is no such directory.
@@ -202,11 +175,7 @@ pub fn file_system_of(path: &Path) -> Result<Option<String>> {
     let file_system = |line: &str| {
         let (mount, file_system) = line.split_once(" - ")?;
         let is_it = mount.split_whitespace().nth(2) == Some(&wanted);
-        file_system
-            .split_whitespace()
-            .next()
-            .filter(|_| is_it)
-            .map(str::to_owned)
+        file_system.split_whitespace().next().filter(|_| is_it).map(str::to_owned)
     };
     Ok(mounts.lines().find_map(file_system))
 }

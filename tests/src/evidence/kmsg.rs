@@ -30,11 +30,8 @@ pub struct Kmsg {
 impl Kmsg {
     /// Opens at the end: what is older belongs to another scenario.
     pub fn open() -> Result<Self> {
-        let mut file = OpenOptions::new()
-            .read(true)
-            .custom_flags(libc::O_NONBLOCK)
-            .open("/dev/kmsg")
-            .context("open /dev/kmsg")?;
+        let mut file =
+            OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open("/dev/kmsg").context("open /dev/kmsg")?;
         file.seek(SeekFrom::End(0)).context("seek /dev/kmsg")?;
         Ok(Self { file })
     }

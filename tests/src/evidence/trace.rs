@@ -54,8 +54,7 @@ impl Trace {
 
     /// All signals recorded since `clear`, in order of time.
     pub fn signals(&self) -> Result<Vec<SignalEvent>> {
-        let mut signals: Vec<SignalEvent> =
-            self.read("trace")?.lines().filter_map(parse_signal).collect();
+        let mut signals: Vec<SignalEvent> = self.read("trace")?.lines().filter_map(parse_signal).collect();
         signals.sort_by_key(|signal| signal.at_ns);
         Ok(signals)
     }
@@ -85,8 +84,8 @@ impl EventCount<'_> {
     /// How often the event has happened.
     pub fn hits(&self) -> Result<u64> {
         let text = self.trace.read(&format!("events/{}/hist", self.event))?;
-        let (hits, dropped) = parse_totals(&text)
-            .with_context(|| format!("no totals in the histogram of {}", self.event))?;
+        let (hits, dropped) =
+            parse_totals(&text).with_context(|| format!("no totals in the histogram of {}", self.event))?;
         Ok(hits + dropped)
     }
 }
@@ -100,9 +99,7 @@ impl Drop for EventCount<'_> {
 
 fn parse_totals(text: &str) -> Option<(u64, u64)> {
     let number = |key: &str| {
-        text.lines()
-            .find_map(|line| line.trim().strip_prefix(key))
-            .and_then(|rest| rest.trim().parse::<u64>().ok())
+        text.lines().find_map(|line| line.trim().strip_prefix(key)).and_then(|rest| rest.trim().parse::<u64>().ok())
     };
     Some((number("Hits:")?, number("Dropped:")?))
 }

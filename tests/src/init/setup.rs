@@ -14,8 +14,7 @@ fn mount_at(source: &str, target: &str, kind: &str, data: &str) -> Result<()> {
     fs::create_dir_all(target).with_context(|| format!("create {target}"))?;
     let data = CString::new(data).context("mount data")?;
     let data: Option<&CStr> = if data.is_empty() { None } else { Some(&data) };
-    mount(source, target, kind, MountFlags::empty(), data)
-        .with_context(|| format!("mount {kind} at {target}"))
+    mount(source, target, kind, MountFlags::empty(), data).with_context(|| format!("mount {kind} at {target}"))
 }
 
 pub fn mounts() -> Result<()> {
@@ -81,13 +80,8 @@ pub fn mount_cgroups(layout: Layout) -> Result<()> {
 pub fn stay_alive() -> Result<()> {
     fs::write("/proc/self/oom_score_adj", "-1000").context("write /proc/self/oom_score_adj")?;
     // SAFETY: mlockall has no memory arguments.
-    let outcome =
-        unsafe { libc::mlockall(libc::MCL_CURRENT | libc::MCL_FUTURE | libc::MCL_ONFAULT) };
-    if outcome == 0 {
-        Ok(())
-    } else {
-        Err(std::io::Error::last_os_error()).context("mlockall")
-    }
+    let outcome = unsafe { libc::mlockall(libc::MCL_CURRENT | libc::MCL_FUTURE | libc::MCL_ONFAULT) };
+    if outcome == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()).context("mlockall") }
 }
 
 /// Sets IFF_UP on `lo`: the agent's HTTP server listens there.
@@ -105,11 +99,7 @@ pub fn loopback_up() -> Result<()> {
     request.ifr_ifru.ifru_flags = i16::try_from(up).context("interface flags")?;
     // SAFETY: the socket is open, and SIOCSIFFLAGS reads one ifreq, which lives across the call.
     let outcome = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw const request) };
-    if outcome == 0 {
-        Ok(())
-    } else {
-        Err(std::io::Error::last_os_error()).context("SIOCSIFFLAGS lo")
-    }
+    if outcome == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()).context("SIOCSIFFLAGS lo") }
 }
 
 /// MemTotal and MemAvailable as the kernel has them at the start.
@@ -118,7 +108,6 @@ pub fn memory_line() -> Result<String> {
     let wanted = text.lines().filter(|line| {
         line.starts_with("MemTotal") || line.starts_with("MemAvailable") || line.starts_with("SwapTotal")
     });
-    let words: Vec<String> =
-        wanted.map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+    let words: Vec<String> = wanted.map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
     Ok(words.join(", "))
 }

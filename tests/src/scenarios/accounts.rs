@@ -78,9 +78,7 @@ pub fn end(stage: &mut Stage<'_>, workers: &[Worker]) {
     for worker in workers {
         processes::signal(worker.pid, libc::SIGKILL);
     }
-    stage.until(Duration::from_secs(10), |stage| {
-        workers.iter().all(|worker| stage.reaper.ended(worker.pid).is_some())
-    });
+    stage.until(Duration::from_secs(10), |stage| workers.iter().all(|worker| stage.reaper.ended(worker.pid).is_some()));
 }
 
 /// Waits until the books stand still and balance; returns the last ones.
@@ -112,11 +110,7 @@ pub fn accounts(stage: &mut Stage<'_>) -> Result<()> {
         stage.skip("no ext4 disk in this guest");
         return Ok(());
     }
-    let config = AgentConfig {
-        ring_buffer: Some("4Ki"),
-        stall_threshold: Some("0s"),
-        ..AgentConfig::observe()
-    };
+    let config = AgentConfig { ring_buffer: Some("4Ki"), stall_threshold: Some("0s"), ..AgentConfig::observe() };
     let boot = stage.boot;
     let agent = stage.agent(&config)?;
     let count = if Trace::has(MEMCG_RECLAIM_END) { Some(boot.trace.count(MEMCG_RECLAIM_END)?) } else { None };

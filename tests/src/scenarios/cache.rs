@@ -25,16 +25,14 @@ pub fn cache(stage: &mut Stage<'_>) -> Result<()> {
     }
     let _ = std::fs::remove_file(READY);
     let pod = stage.pod("cache", PodSpec::best_effort())?;
-    let reader =
-        stage.work(&pod, &format!("cache --name cache --file {EXT4}/hot --mib 200 --ready {READY}"))?;
+    let reader = stage.work(&pod, &format!("cache --name cache --file {EXT4}/hot --mib 200 --ready {READY}"))?;
     let ready = stage.until(Duration::from_secs(30), |_| Path::new(READY).exists());
     if !ready {
         bail!("the file was not in memory after 30 s");
     }
     let (_, filler) = lingering_pod(stage, "filler", PodSpec::best_effort(), 285)?;
-    let settled = stage.until(Duration::from_secs(20), |_| {
-        meminfo("MemAvailable").is_ok_and(|bytes| bytes < 290 * MIB)
-    });
+    let settled =
+        stage.until(Duration::from_secs(20), |_| meminfo("MemAvailable").is_ok_and(|bytes| bytes < 290 * MIB));
     stage.check(settled, || "MemAvailable did not come down to 285 MiB".to_owned());
     let active = meminfo("Active(file)")?;
     stage.figure("active_file", mib(active), "MiB");

@@ -42,9 +42,7 @@ pub struct Timing {
 /// Waits until nobody is left in the pod.
 pub fn wait_gone(stage: &mut Stage<'_>, pod: &Pod, limit: Duration) -> bool {
     let gone = stage.until(limit, |_| pod.cgroup.processes().is_empty());
-    stage.check(gone, || {
-        format!("{} still has {} processes after {limit:?}", pod.label, pod.cgroup.processes().len())
-    });
+    stage.check(gone, || format!("{} still has {} processes after {limit:?}", pod.label, pod.cgroup.processes().len()));
     gone
 }
 
@@ -87,12 +85,7 @@ fn check_victims(stage: &mut Stage<'_>, expected: &Expected<'_>) {
     }
 }
 
-fn check_targets(
-    stage: &mut Stage<'_>,
-    expected: &Expected<'_>,
-    by_agent: &[SignalEvent],
-    by_others: &[SignalEvent],
-) {
+fn check_targets(stage: &mut Stage<'_>, expected: &Expected<'_>, by_agent: &[SignalEvent], by_others: &[SignalEvent]) {
     let stray: Vec<&SignalEvent> =
         by_agent.iter().filter(|signal| !expected.victims.contains(&signal.target)).collect();
     stage.check(stray.is_empty(), || format!("the agent signalled others than the victim: {stray:?}"));
@@ -127,12 +120,7 @@ fn check_times(stage: &mut Stage<'_>, record: &Record, first_kill_ns: u64) {
 }
 
 /// The crossing of what the agent watches: MemAvailable less what it takes off, by the figure in its own record.
-fn watched_crossing(
-    stage: &mut Stage<'_>,
-    curve: &[Sample],
-    record: &Record,
-    threshold: u64,
-) -> Option<u64> {
+fn watched_crossing(stage: &mut Stage<'_>, curve: &[Sample], record: &Record, threshold: u64) -> Option<u64> {
     let sampled = record.number("sampled_mono_ns")?;
     let claimed = record.number("available_bytes")?;
     let measured = sampler::available_at(curve, sampled)?;

@@ -20,16 +20,13 @@ pub fn restart(stage: &mut Stage<'_>) -> Result<()> {
     let first = stage.agent(&AgentConfig::default())?;
     stage.boot.sampler.start();
     let (pod, hog) = lingering_pod(stage, "hog", PodSpec::best_effort(), 70)?;
-    stage.until(Duration::from_secs(20), |_| {
-        meminfo("MemAvailable").is_ok_and(|bytes| bytes < 125 * MIB)
-    });
+    stage.until(Duration::from_secs(20), |_| meminfo("MemAvailable").is_ok_and(|bytes| bytes < 125 * MIB));
     processes::signal(first.pid, libc::SIGKILL);
     let first_threads = first.threads();
     let (first_pid, hog_pid) = (first.pid, hog.pid);
     stage.until(Duration::from_secs(5), |stage| stage.reaper.ended(first_pid).is_some());
-    let in_pressure = stage.until(Duration::from_secs(10), |_| {
-        meminfo("MemAvailable").is_ok_and(|bytes| bytes < 85 * MIB)
-    });
+    let in_pressure =
+        stage.until(Duration::from_secs(10), |_| meminfo("MemAvailable").is_ok_and(|bytes| bytes < 85 * MIB));
     stage.check(in_pressure, || "the guest did not come under pressure without an agent".to_owned());
     stage.check_alive(&[&hog]);
     let before = stage.boot.trace.signals()?;

@@ -56,7 +56,6 @@ pub fn omit(stage: &mut Stage<'_>) -> Result<()> {
 fn omitted_ramp(stage: &Stage<'_>) -> Result<(crate::cgroups::Pod, crate::stage::Worker)> {
     let pod = stage.pod("pressing", PodSpec::best_effort())?;
     pod.cgroup.set_attribute("user.oomd_omit", "1")?;
-    let worker =
-        stage.work(&pod, "ramp --name pressing --rate 60 --to 900 --fast-until 150 --stop-at 85")?;
+    let worker = stage.work(&pod, "ramp --name pressing --rate 60 --to 900 --fast-until 150 --stop-at 85")?;
     Ok((pod, worker))
 }

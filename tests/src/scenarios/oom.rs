@@ -20,8 +20,7 @@ pub fn memcg(stage: &mut Stage<'_>) -> Result<()> {
     // As the kubelet enforces node allocatable: the limit is on all pods together.
     Cgroup::create(stage.layout(), "kubepods.slice")?.limit(160 * MIB)?;
     let victim = victim(stage, &victim_pod, 90)?;
-    let work =
-        format!("ramp --name allocator --rate 60 --to 300 --stop-when-gone {}", victim.pid);
+    let work = format!("ramp --name allocator --rate 60 --to 300 --stop-when-gone {}", victim.pid);
     let allocator = stage.work(&allocator_pod, &work)?;
     judge(stage, &agent, (&victim_pod, &victim), (&allocator_pod, &allocator), "CONSTRAINT_MEMCG")?;
     stage.stop(&agent);
@@ -85,9 +84,9 @@ fn judge(
     }
     let victim_workload = victim_pod.workload().to_owned();
     let counted = stage.until(Duration::from_secs(5), |_| {
-        agent.metrics().is_ok_and(|metrics| {
-            metrics.sum("oom_kills_total", &[("workload", &victim_workload)]) == Some(1.0)
-        })
+        agent
+            .metrics()
+            .is_ok_and(|metrics| metrics.sum("oom_kills_total", &[("workload", &victim_workload)]) == Some(1.0))
     });
     stage.check(counted, || format!("oom_kills_total of {victim_workload} is not 1"));
     let all = agent.metrics()?.sum("oom_kills_total", &[]);
@@ -121,7 +120,11 @@ fn check_record(
     stage.check_equal("trigger_pid", &record.number("trigger_pid"), &Some(pid(allocator_pid)?));
     stage.check_equal("trigger_comm", &record.text("trigger_comm"), &report.trigger_comm.as_str());
     stage.check_equal("trigger_workload", &record.text("trigger_workload"), &allocator_pod.workload());
-    stage.check_equal("trigger_cgroup_id", &record.number("trigger_cgroup_id"), &Some(allocator_pod.container()?.id()?));
+    stage.check_equal(
+        "trigger_cgroup_id",
+        &record.number("trigger_cgroup_id"),
+        &Some(allocator_pod.container()?.id()?),
+    );
     let anon = record.number("anon_rss_bytes").unwrap_or(0);
     stage.check(anon > 50 * MIB, || format!("anon_rss_bytes is {anon}"));
     Ok(())

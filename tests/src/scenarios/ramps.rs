@@ -23,13 +23,8 @@ fn judged(
     (pod, hog): (&Pod, &Worker),
     bystanders: &Bystanders,
 ) -> Result<Option<Timing>> {
-    let expected = Expected {
-        agent,
-        victim: pod,
-        victims: &[hog.pid],
-        bystanders: &bystanders.all(),
-        threshold: THRESHOLD,
-    };
+    let expected =
+        Expected { agent, victim: pod, victims: &[hog.pid], bystanders: &bystanders.all(), threshold: THRESHOLD };
     let timing = judge::eviction(stage, &expected, LIMIT)?;
     let killed = agent.metrics()?.sum("evictions_total", &[("outcome", "killed")]).unwrap_or(0.0);
     stage.check_equal("evictions_total{outcome=killed}", &killed, &1.0);
@@ -106,8 +101,7 @@ const BPF_CAPABILITIES: [i32; 3] = [21, 38, 39];
 /// Without the right to load BPF programs.
 pub fn degraded(stage: &mut Stage<'_>) -> Result<()> {
     let bystanders = Bystanders::start(stage, 250, 100)?;
-    let config =
-        AgentConfig { without_capabilities: BPF_CAPABILITIES.to_vec(), ..AgentConfig::default() };
+    let config = AgentConfig { without_capabilities: BPF_CAPABILITIES.to_vec(), ..AgentConfig::default() };
     let agent = stage.agent(&config)?;
     let named: Vec<String> = agent
         .events("degraded")

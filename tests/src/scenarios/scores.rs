@@ -24,9 +24,8 @@ pub fn scores(stage: &mut Stage<'_>) -> Result<()> {
     for pod in &pods {
         stage.work(pod, &format!("hold --name {} --mib 8 --children {}", pod.label, PROCESSES - 1))?;
     }
-    let complete = stage.until(Duration::from_secs(10), |_| {
-        pods.iter().all(|pod| pod.cgroup.processes().len() == PROCESSES)
-    });
+    let complete =
+        stage.until(Duration::from_secs(10), |_| pods.iter().all(|pod| pod.cgroup.processes().len() == PROCESSES));
     stage.check(complete, || "the pods do not have their processes".to_owned());
 
     let observer = stage.agent(&AgentConfig::observe())?;
@@ -42,9 +41,9 @@ pub fn scores(stage: &mut Stage<'_>) -> Result<()> {
     let enforcer = stage.agent(&AgentConfig::default())?;
     let expected = [-997, burstable_score(stage)?, 1000];
     stage.until(Duration::from_secs(15), |_| {
-        pods.iter().zip(expected).all(|(pod, score)| {
-            scores_of(pod).is_ok_and(|scores| scores.iter().all(|found| near(*found, score)))
-        })
+        pods.iter()
+            .zip(expected)
+            .all(|(pod, score)| scores_of(pod).is_ok_and(|scores| scores.iter().all(|found| near(*found, score))))
     });
     for (pod, score) in pods.iter().zip(expected) {
         let scores = scores_of(pod)?;

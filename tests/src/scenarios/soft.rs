@@ -74,11 +74,7 @@ fn check_grace_by_log(stage: &mut Stage<'_>, agent: &crate::agent::Agent, term_n
 /// A hard threshold is crossed while a soft eviction waits thirty seconds for its pod.
 pub fn soft_hard(stage: &mut Stage<'_>) -> Result<()> {
     let bystanders = Bystanders::start(stage, 150, 80)?;
-    let config = AgentConfig {
-        soft: Some(("300Mi", "1s")),
-        max_pod_grace_seconds: 30,
-        ..AgentConfig::default()
-    };
+    let config = AgentConfig { soft: Some(("300Mi", "1s")), max_pod_grace_seconds: 30, ..AgentConfig::default() };
     let agent = stage.agent(&config)?;
     stage.boot.sampler.start();
     let deaf_pod = stage.pod("deaf", PodSpec::best_effort())?;
@@ -95,9 +91,8 @@ pub fn soft_hard(stage: &mut Stage<'_>) -> Result<()> {
     stage.check_alive(&[&deaf]);
     let (_, hog) = ramping_pod(stage, "hog", PodSpec::best_effort())?;
     let workers: [&Worker; 2] = [&deaf, &hog];
-    let ended = stage.until(Duration::from_secs(15), |stage| {
-        workers.iter().any(|worker| stage.reaper.ended(worker.pid).is_some())
-    });
+    let ended = stage
+        .until(Duration::from_secs(15), |stage| workers.iter().any(|worker| stage.reaper.ended(worker.pid).is_some()));
     stage.check(ended, || "nobody was killed in 15 s".to_owned());
     stage.pause(Duration::from_millis(300));
     let curve = stage.boot.sampler.curve();

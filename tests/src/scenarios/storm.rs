@@ -42,7 +42,9 @@ pub fn storm(stage: &mut Stage<'_>) -> Result<()> {
     check_books(stage, &books);
     check_stalls(stage, &agent, before, hits)?;
     let percent = cpu / span * 100.0;
-    stage.check(percent <= LIMIT_PERCENT, || format!("the agent used {percent:.2} % of a core, {LIMIT_PERCENT} are allowed"));
+    stage.check(percent <= LIMIT_PERCENT, || {
+        format!("the agent used {percent:.2} % of a core, {LIMIT_PERCENT} are allowed")
+    });
     stage.figure("storm", span, "s");
     stage.figure("rate", f64::from(u32::try_from(hits).unwrap_or(u32::MAX)) / span, "events/s");
     stage.figure("agent_cpu", percent, "% of a core");

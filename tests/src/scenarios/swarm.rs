@@ -25,14 +25,11 @@ pub fn swarm(stage: &mut Stage<'_>) -> Result<()> {
     let pod = stage.pod("swarm", spec)?;
     for container in &pod.containers {
         // 200 times 4 MiB is more than the guest has left.
-        let work = format!(
-            "swarm --name swarm --count {EACH} --kib-each 4096 --over-ms 6000 --gate {GATE}"
-        );
+        let work = format!("swarm --name swarm --count {EACH} --kib-each 4096 --over-ms 6000 --gate {GATE}");
         stage.work_in(container, "swarm", &work, 0)?;
     }
     let expected_count = usize::try_from(CONTAINERS * (EACH + 1)).context("count")?;
-    let complete =
-        stage.until(Duration::from_secs(30), |_| pod.cgroup.processes().len() == expected_count);
+    let complete = stage.until(Duration::from_secs(30), |_| pod.cgroup.processes().len() == expected_count);
     if !complete {
         bail!("the swarm has {} of {expected_count} processes", pod.cgroup.processes().len());
     }
@@ -51,11 +48,7 @@ pub fn swarm(stage: &mut Stage<'_>) -> Result<()> {
     stage.figure("processes", f64::from(CONTAINERS * (EACH + 1)), "processes");
     if let Some(timing) = timing {
         let act = milliseconds_between(timing.first_kill_ns, timing.last_kill_ns);
-        stage.figure(
-            "crossing_to_kill_ms",
-            milliseconds_between(timing.crossed_ns, timing.first_kill_ns),
-            "ms",
-        );
+        stage.figure("crossing_to_kill_ms", milliseconds_between(timing.crossed_ns, timing.first_kill_ns), "ms");
         stage.figure("first_to_last_kill_ms", act, "ms");
     }
     if let Some(fattest) = fattest {

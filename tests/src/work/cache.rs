@@ -28,16 +28,8 @@ pub fn cache(cache: &Cache) -> Result<()> {
     rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, bytes)
         .with_context(|| format!("fallocate {}", path.display()))?;
     // SAFETY: a new shared mapping of an open file that nobody truncates; it is never unmapped.
-    let start = unsafe {
-        libc::mmap(
-            std::ptr::null_mut(),
-            length,
-            libc::PROT_READ,
-            libc::MAP_SHARED,
-            file.as_raw_fd(),
-            0,
-        )
-    };
+    let start =
+        unsafe { libc::mmap(std::ptr::null_mut(), length, libc::PROT_READ, libc::MAP_SHARED, file.as_raw_fd(), 0) };
     if start == libc::MAP_FAILED {
         return Err(io::Error::last_os_error()).with_context(|| format!("mmap {}", path.display()));
     }

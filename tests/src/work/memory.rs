@@ -94,13 +94,10 @@ pub fn ramp(ramp: &Ramp) -> Result<()> {
     let mut paced_since: Option<(Instant, usize)> = None;
     while touched < memory.length {
         let now_available = available(&meminfo);
-        if ramp.stop_at.is_some_and(|floor| now_available < floor * MIB)
-            || ramp.stop_when_gone.is_some_and(gone)
-        {
+        if ramp.stop_at.is_some_and(|floor| now_available < floor * MIB) || ramp.stop_when_gone.is_some_and(gone) {
             break;
         }
-        let fast = paced_since.is_none()
-            && ramp.fast_until.is_some_and(|limit| now_available >= limit * MIB);
+        let fast = paced_since.is_none() && ramp.fast_until.is_some_and(|limit| now_available >= limit * MIB);
         if let (Rate::MibPerSecond(rate), false) = (ramp.rate, fast) {
             let (since, base) = *paced_since.get_or_insert((Instant::now(), touched));
             // Due times follow from the start, so that sleeping too long is made up for.
