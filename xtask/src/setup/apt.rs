@@ -1,7 +1,7 @@
 //! Debian's packages: installed ones, and ones that are only unpacked into the cache.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
@@ -32,21 +32,25 @@ impl Apt {
             "Dpkg::Use-Pty=0",
             "-o",
             "APT::Sandbox::User=root",
+            // Another apt may be at work, on a fresh cloud machine for minutes.
+            "-o",
+            "DPkg::Lock::Timeout=300",
         ]);
         command
     }
 
-    fn update(&mut self) -> Result<()> {
+    fn update(&mut self) {
         if !self.updated && is_root() {
-            cmd::output(Self::get().arg("update"))
-                .context("bringing the package lists up to date")?;
             self.updated = true;
+            // One broken repository of many is not ours to judge: what is wanted may be in the lists at hand.
+            if let Err(error) = cmd::output(Self::get().arg("update")) {
+                eprintln!("warning: {error:#}; going on with the package lists at hand");
+            }
         }
-        Ok(())
     }
 
     pub fn install(&mut self, packages: &[&str]) -> Result<()> {
-        self.update()?;
+        self.update();
         cmd::output(
             Self::get()
                 .args(["install", "-y", "--no-install-recommends"])
@@ -57,7 +61,9 @@ impl Apt {
 
     /// Downloads a package and unpacks it below `dir`, which appears only when it is complete.
     pub fn unpack(&mut self, package: &str, dir: &Path) -> Result<()> {
-        let part = dir.with_extension("part");
+        let mut part = dir.as_os_str().to_owned();
+        part.push(".part");
+        let part = PathBuf::from(part);
         if part.exists() {
             fs::remove_dir_all(&part).with_context(|| format!("removing {}", part.display()))?;
         }
@@ -66,7 +72,7 @@ impl Apt {
         for dir in [&debs, &files] {
             fs::create_dir_all(dir).with_context(|| format!("creating {}", dir.display()))?;
         }
-        self.update()?;
+        self.update();
         cmd::output(Self::get().args(["download", package]).current_dir(&debs))?;
         let deb = fs::read_dir(&debs)
             .with_context(|| format!("reading {}", debs.display()))?
@@ -89,7 +95,7 @@ impl Apt {
 
     /// The package that a metapackage stands for today.
     pub fn resolve(&mut self, metapackage: &str, prefix: &str) -> Result<String> {
-        self.update()?;
+        self.update();
         let depends = cmd::output(Command::new("apt-cache").args(["depends", metapackage]))
             .context("the package lists may be empty: run `apt-get update` as root")?;
         match dependency(&depends, prefix) {

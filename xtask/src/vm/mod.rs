@@ -163,6 +163,11 @@ pub fn run(options: &Options, workspace: &Workspace) -> Result<ExitCode> {
         report::print_catalogue();
         return Ok(ExitCode::SUCCESS);
     }
+    if options.kernel == KernelChoice::Series(Series::V6_12) && options.cgroup == Cgroup::V1 {
+        bail!(
+            "Debian's 6.12 has no memory controller on cgroup v1 (CONFIG_MEMCG_V1 is unset): use --kernel 6.1"
+        );
+    }
     let requests = scenario::choose(&options.scenarios, options.cgroup)?;
     let time_limit = options
         .time_limit

@@ -155,9 +155,12 @@ pub enum Crash {
     Panic,
 }
 
+/// A slow emulator on a busy machine: what really hangs runs into a time limit.
+const LOCKUP_MARKER: &str = "lockup";
+
 /// Whether a console line tells of a crash. The guest's own lines quote such words and are not looked at.
 pub fn crash(line: &str) -> Option<Crash> {
-    if line.contains("@@ ") {
+    if line.contains("@@ ") || line.contains(LOCKUP_MARKER) {
         None
     } else if line.contains(PANIC_MARKER) {
         Some(Crash::Panic)
@@ -265,6 +268,10 @@ mod tests {
         assert_eq!(
             crash("[    9.1] Kernel panic - not syncing: Attempted to kill init!"),
             Some(Crash::Panic)
+        );
+        assert_eq!(
+            crash("[    9.1] watchdog: BUG: soft lockup - CPU#1 stuck for 22s!"),
+            None
         );
         assert_eq!(crash("@@ note ramp dmesg says BUG: nothing"), None);
         assert_eq!(crash("[    9.1] Out of memory: Killed process 7"), None);
