@@ -2,6 +2,7 @@
 //! virtualization can accept a machine and then stop it with an internal error. So it is tried.
 
 use std::fs;
+use std::io::{self, Write as _};
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -50,6 +51,7 @@ pub fn choose(kernel: &Path, dir: &Path) -> Result<Accel> {
     }
     let (accel, why) = if Path::new("/dev/kvm").exists() {
         print!("/dev/kvm is there; trying whether it works … ");
+        io::stdout().flush()?;
         match try_kvm(kernel, dir) {
             Ok(()) => (Accel::Kvm, "it does".to_owned()),
             Err(error) => (Accel::Tcg, format!("it does not ({error:#})")),

@@ -1,5 +1,8 @@
 //! What the guest says on its console: one `@@` line per fact.
 
+/// What a line of the guest begins with.
+const MARK: &str = "@@ ";
+
 /// One line of the guest.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Line<'a> {
@@ -64,12 +67,43 @@ impl Counts {
     }
 }
 
-/// Reads one console line; `None` for everything that is not for us. The kernel may have left an unfinished line before ours.
-pub fn parse(line: &str) -> Option<Line<'_>> {
+/// The guest's part of a console line, and the kernel's. The kernel writes into the middle of an unfinished line, before
+/// ours or behind it, and begins with its time stamp.
+fn split_console(line: &str) -> (Option<&str>, &str) {
     let line = line.trim_end();
-    let start = line.find("@@ ")?;
-    let body = line.get(start + 3..)?;
-    Some(parse_body(body).unwrap_or(Line::Malformed(body)))
+    let Some(start) = line.find(MARK) else {
+        return (None, line);
+    };
+    let ours = &line[start + MARK.len()..];
+    let kernels = ours
+        .match_indices('[')
+        .map(|(index, _)| index)
+        .find(|&index| is_time_stamp(&ours[index..]));
+    match kernels {
+        Some(index) => (Some(&ours[..index]), &ours[index..]),
+        None => (Some(ours), &line[..start]),
+    }
+}
+
+/// `[    4.575314] `: seconds padded to five places, microseconds.
+fn is_time_stamp(text: &str) -> bool {
+    let Some((stamp, _)) = text
+        .strip_prefix('[')
+        .and_then(|text| text.split_once("] "))
+    else {
+        return false;
+    };
+    let Some((seconds, micros)) = stamp.split_once('.') else {
+        return false;
+    };
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    stamp.len() >= 12 && micros.len() == 6 && digits(micros) && digits(seconds.trim_start())
+}
+
+/// Reads one console line; `None` for everything that is not for us.
+pub fn parse(line: &str) -> Option<Line<'_>> {
+    let body = split_console(line).0?;
+    Some(parse_body(body.trim_end()).unwrap_or(Line::Malformed(body)))
 }
 
 fn parse_body(body: &str) -> Option<Line<'_>> {
@@ -158,16 +192,17 @@ pub enum Crash {
 /// A slow emulator on a busy machine: what really hangs runs into a time limit.
 const LOCKUP_MARKER: &str = "lockup";
 
-/// Whether a console line tells of a crash. The guest's own lines quote such words and are not looked at.
+/// Whether a console line tells of a crash. What the guest quotes in its own lines does not count.
 pub fn crash(line: &str) -> Option<Crash> {
-    if line.contains("@@ ") || line.contains(LOCKUP_MARKER) {
+    let (_, kernels) = split_console(line);
+    if kernels.contains(LOCKUP_MARKER) {
         None
-    } else if line.contains(PANIC_MARKER) {
+    } else if kernels.contains(PANIC_MARKER) {
         Some(Crash::Panic)
     } else {
         OOPS_MARKERS
             .iter()
-            .any(|marker| line.contains(marker))
+            .any(|marker| kernels.contains(marker))
             .then_some(Crash::Oops)
     }
 }
@@ -238,6 +273,24 @@ mod tests {
         );
         assert_eq!(parse("[    1.2] Linux version 6.12"), None);
         assert_eq!(parse("mail@@example"), None);
+    }
+
+    #[test]
+    fn the_kernel_may_break_into_the_line() {
+        let line = "@@ scenario ramp start[    4.575314] Oops: int3: 0000 [#1]";
+        assert_eq!(parse(line), Some(Line::Start { name: "ramp" }));
+        assert_eq!(crash(line), Some(Crash::Oops));
+        let line = "[    4.575314] BUG: bad @@ scenario ramp start";
+        assert_eq!(parse(line), Some(Line::Start { name: "ramp" }));
+        assert_eq!(crash(line), Some(Crash::Oops));
+        // A bracket of the guest's own is no time stamp.
+        assert_eq!(
+            parse("@@ note ramp victims [1] and [2.5] "),
+            Some(Line::Note {
+                name: "ramp",
+                text: "victims [1] and [2.5]"
+            })
+        );
     }
 
     #[test]
