@@ -1,7 +1,7 @@
 //! Debian's packages: installed ones, and ones that are only unpacked into the cache.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
@@ -32,27 +32,38 @@ impl Apt {
             "Dpkg::Use-Pty=0",
             "-o",
             "APT::Sandbox::User=root",
+            // Another apt may be at work, on a fresh cloud machine for minutes.
+            "-o",
+            "DPkg::Lock::Timeout=300",
         ]);
         command
     }
 
-    fn update(&mut self) -> Result<()> {
+    fn update(&mut self) {
         if !self.updated && is_root() {
-            cmd::output(Self::get().arg("update")).context("bringing the package lists up to date")?;
             self.updated = true;
+            // One broken repository of many is not ours to judge: what is wanted may be in the lists at hand.
+            if let Err(error) = cmd::output(Self::get().arg("update")) {
+                eprintln!("warning: {error:#}; going on with the package lists at hand");
+            }
         }
-        Ok(())
     }
 
     pub fn install(&mut self, packages: &[&str]) -> Result<()> {
-        self.update()?;
-        cmd::output(Self::get().args(["install", "-y", "--no-install-recommends"]).args(packages))?;
+        self.update();
+        cmd::output(
+            Self::get()
+                .args(["install", "-y", "--no-install-recommends"])
+                .args(packages),
+        )?;
         Ok(())
     }
 
     /// Downloads a package and unpacks it below `dir`, which appears only when it is complete.
     pub fn unpack(&mut self, package: &str, dir: &Path) -> Result<()> {
-        let part = dir.with_extension("part");
+        let mut part = dir.as_os_str().to_owned();
+        part.push(".part");
+        let part = PathBuf::from(part);
         if part.exists() {
             fs::remove_dir_all(&part).with_context(|| format!("removing {}", part.display()))?;
         }
@@ -61,29 +72,37 @@ impl Apt {
         for dir in [&debs, &files] {
             fs::create_dir_all(dir).with_context(|| format!("creating {}", dir.display()))?;
         }
-        self.update()?;
+        self.update();
         cmd::output(Self::get().args(["download", package]).current_dir(&debs))?;
         let deb = fs::read_dir(&debs)
             .with_context(|| format!("reading {}", debs.display()))?
             .filter_map(|entry| Some(entry.ok()?.path()))
             .find(|path| path.extension().is_some_and(|extension| extension == "deb"))
-            .with_context(|| format!("apt-get download {package} left no .deb in {}", debs.display()))?;
+            .with_context(|| {
+                format!(
+                    "apt-get download {package} left no .deb in {}",
+                    debs.display()
+                )
+            })?;
         cmd::output(Command::new("dpkg").arg("-x").arg(&deb).arg(&files))?;
         if dir.exists() {
             fs::remove_dir_all(dir).with_context(|| format!("removing {}", dir.display()))?;
         }
-        fs::rename(&files, dir).with_context(|| format!("moving {} to {}", files.display(), dir.display()))?;
+        fs::rename(&files, dir)
+            .with_context(|| format!("moving {} to {}", files.display(), dir.display()))?;
         fs::remove_dir_all(&part).with_context(|| format!("removing {}", part.display()))
     }
 
     /// The package that a metapackage stands for today.
     pub fn resolve(&mut self, metapackage: &str, prefix: &str) -> Result<String> {
-        self.update()?;
+        self.update();
         let depends = cmd::output(Command::new("apt-cache").args(["depends", metapackage]))
             .context("the package lists may be empty: run `apt-get update` as root")?;
         match dependency(&depends, prefix) {
             Some(package) => Ok(package.to_owned()),
-            None => bail!("{metapackage} depends on no package {prefix}*: `apt-cache depends` said {depends:?}"),
+            None => bail!(
+                "{metapackage} depends on no package {prefix}*: `apt-cache depends` said {depends:?}"
+            ),
         }
     }
 }
@@ -92,14 +111,20 @@ impl Apt {
 fn dependency<'a>(depends: &'a str, prefix: &str) -> Option<&'a str> {
     depends
         .lines()
-        .filter_map(|line| line.trim().trim_start_matches('|').strip_prefix("Depends: "))
+        .filter_map(|line| {
+            line.trim()
+                .trim_start_matches('|')
+                .strip_prefix("Depends: ")
+        })
         .filter(|package| package.starts_with(prefix))
         .max_by_key(|package| numbers(package))
 }
 
 /// The numbers in a name, to compare versions: 6.12.9 is older than 6.12.117.
 fn numbers(text: &str) -> Vec<u64> {
-    text.split(|c: char| !c.is_ascii_digit()).filter_map(|digits| digits.parse().ok()).collect()
+    text.split(|c: char| !c.is_ascii_digit())
+        .filter_map(|digits| digits.parse().ok())
+        .collect()
 }
 
 #[cfg(test)]
@@ -108,19 +133,29 @@ mod tests {
 
     #[test]
     fn a_metapackage_resolves_to_its_kernel() {
-        let text = "linux-image-6.12-cloud-amd64\n  Depends: linux-image-6.12.117+deb12-cloud-amd64\n";
-        assert_eq!(dependency(text, "linux-image-6.12"), Some("linux-image-6.12.117+deb12-cloud-amd64"));
+        let text =
+            "linux-image-6.12-cloud-amd64\n  Depends: linux-image-6.12.117+deb12-cloud-amd64\n";
+        assert_eq!(
+            dependency(text, "linux-image-6.12"),
+            Some("linux-image-6.12.117+deb12-cloud-amd64")
+        );
         assert_eq!(dependency(text, "linux-image-6.1."), None);
     }
 
     #[test]
     fn alternatives_compare_by_number_not_by_letter() {
         let text = "m\n |Depends: linux-image-6.1.0-9-cloud-amd64\n  Depends: linux-image-6.1.0-56-cloud-amd64\n  Suggests: x\n";
-        assert_eq!(dependency(text, "linux-image-6.1."), Some("linux-image-6.1.0-56-cloud-amd64"));
+        assert_eq!(
+            dependency(text, "linux-image-6.1."),
+            Some("linux-image-6.1.0-56-cloud-amd64")
+        );
     }
 
     #[test]
     fn no_dependency_is_none() {
-        assert_eq!(dependency("linux-image-cloud-amd64\n", "linux-image-6.1."), None);
+        assert_eq!(
+            dependency("linux-image-cloud-amd64\n", "linux-image-6.1."),
+            None
+        );
     }
 }

@@ -1,5 +1,8 @@
 //! What the guest says on its console: one `@@` line per fact.
 
+/// What a line of the guest begins with.
+const MARK: &str = "@@ ";
+
 /// One line of the guest.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Line<'a> {
@@ -64,12 +67,43 @@ impl Counts {
     }
 }
 
-/// Reads one console line; `None` for everything that is not for us. The kernel may have left an unfinished line before ours.
-pub fn parse(line: &str) -> Option<Line<'_>> {
+/// The guest's part of a console line, and the kernel's. The kernel writes into the middle of an unfinished line, before
+/// ours or behind it, and begins with its time stamp.
+fn split_console(line: &str) -> (Option<&str>, &str) {
     let line = line.trim_end();
-    let start = line.find("@@ ")?;
-    let body = line.get(start + 3..)?;
-    Some(parse_body(body).unwrap_or(Line::Malformed(body)))
+    let Some(start) = line.find(MARK) else {
+        return (None, line);
+    };
+    let ours = &line[start + MARK.len()..];
+    let kernels = ours
+        .match_indices('[')
+        .map(|(index, _)| index)
+        .find(|&index| is_time_stamp(&ours[index..]));
+    match kernels {
+        Some(index) => (Some(&ours[..index]), &ours[index..]),
+        None => (Some(ours), &line[..start]),
+    }
+}
+
+/// `[    4.575314] `: seconds padded to five places, microseconds.
+fn is_time_stamp(text: &str) -> bool {
+    let Some((stamp, _)) = text
+        .strip_prefix('[')
+        .and_then(|text| text.split_once("] "))
+    else {
+        return false;
+    };
+    let Some((seconds, micros)) = stamp.split_once('.') else {
+        return false;
+    };
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    stamp.len() >= 12 && micros.len() == 6 && digits(micros) && digits(seconds.trim_start())
+}
+
+/// Reads one console line; `None` for everything that is not for us.
+pub fn parse(line: &str) -> Option<Line<'_>> {
+    let body = split_console(line).0?;
+    Some(parse_body(body.trim_end()).unwrap_or(Line::Malformed(body)))
 }
 
 fn parse_body(body: &str) -> Option<Line<'_>> {
@@ -87,7 +121,11 @@ fn parse_body(body: &str) -> Option<Line<'_>> {
         "figure" => Some(Line::Figure { name, text: rest }),
         "timeline" => {
             let (ms, what) = split_word(rest);
-            Some(Line::Timeline { name, ms: ms.strip_prefix("ms=")?.parse().ok()?, what })
+            Some(Line::Timeline {
+                name,
+                ms: ms.strip_prefix("ms=")?.parse().ok()?,
+                what,
+            })
         }
         "outcome" => {
             let (word, reason) = split_word(rest);
@@ -97,7 +135,11 @@ fn parse_body(body: &str) -> Option<Line<'_>> {
                 "skip" => Outcome::Skip,
                 _ => return None,
             };
-            Some(Line::Outcome { name, outcome, reason })
+            Some(Line::Outcome {
+                name,
+                outcome,
+                reason,
+            })
         }
         _ => None,
     }
@@ -105,19 +147,37 @@ fn parse_body(body: &str) -> Option<Line<'_>> {
 
 fn split_word(text: &str) -> (&str, &str) {
     let text = text.trim_start();
-    text.split_once(' ').map_or((text, ""), |(word, rest)| (word, rest.trim_start()))
+    text.split_once(' ')
+        .map_or((text, ""), |(word, rest)| (word, rest.trim_start()))
 }
 
 fn parse_counts(text: &str) -> Option<Counts> {
     let mut words = text.split_whitespace();
-    let mut count = |key: &str| words.next()?.strip_prefix(key)?.strip_prefix('=')?.parse().ok();
-    let counts = Counts { passed: count("passed")?, failed: count("failed")?, skipped: count("skipped")? };
+    let mut count = |key: &str| {
+        words
+            .next()?
+            .strip_prefix(key)?
+            .strip_prefix('=')?
+            .parse()
+            .ok()
+    };
+    let counts = Counts {
+        passed: count("passed")?,
+        failed: count("failed")?,
+        skipped: count("skipped")?,
+    };
     words.next().is_none().then_some(counts)
 }
 
 /// What makes a kernel's death visible on its console.
-const OOPS_MARKERS: &[&str] =
-    &["Oops: ", "BUG: ", "kernel BUG at", "general protection fault", "invalid opcode:", "int3: 0000"];
+const OOPS_MARKERS: &[&str] = &[
+    "Oops: ",
+    "BUG: ",
+    "kernel BUG at",
+    "general protection fault",
+    "invalid opcode:",
+    "int3: 0000",
+];
 const PANIC_MARKER: &str = "Kernel panic - not syncing";
 
 /// A kernel that broke.
@@ -129,14 +189,21 @@ pub enum Crash {
     Panic,
 }
 
-/// Whether a console line tells of a crash. The guest's own lines quote such words and are not looked at.
+/// A slow emulator on a busy machine: what really hangs runs into a time limit.
+const LOCKUP_MARKER: &str = "lockup";
+
+/// Whether a console line tells of a crash. What the guest quotes in its own lines does not count.
 pub fn crash(line: &str) -> Option<Crash> {
-    if line.contains("@@ ") {
+    let (_, kernels) = split_console(line);
+    if kernels.contains(LOCKUP_MARKER) {
         None
-    } else if line.contains(PANIC_MARKER) {
+    } else if kernels.contains(PANIC_MARKER) {
         Some(Crash::Panic)
     } else {
-        OOPS_MARKERS.iter().any(|marker| line.contains(marker)).then_some(Crash::Oops)
+        OOPS_MARKERS
+            .iter()
+            .any(|marker| kernels.contains(marker))
+            .then_some(Crash::Oops)
     }
 }
 
@@ -146,35 +213,84 @@ mod tests {
 
     #[test]
     fn every_kind_of_line() {
-        assert_eq!(parse("@@ scenario ramp start\r\n"), Some(Line::Start { name: "ramp" }));
-        assert_eq!(parse("@@ note ramp two words"), Some(Line::Note { name: "ramp", text: "two words" }));
+        assert_eq!(
+            parse("@@ scenario ramp start\r\n"),
+            Some(Line::Start { name: "ramp" })
+        );
+        assert_eq!(
+            parse("@@ note ramp two words"),
+            Some(Line::Note {
+                name: "ramp",
+                text: "two words"
+            })
+        );
         assert_eq!(
             parse("@@ figure ramp rate=12.5 MiB/s"),
-            Some(Line::Figure { name: "ramp", text: "rate=12.5 MiB/s" })
+            Some(Line::Figure {
+                name: "ramp",
+                text: "rate=12.5 MiB/s"
+            })
         );
         assert_eq!(
             parse("@@ timeline ramp ms=12.3 kill signal sent"),
-            Some(Line::Timeline { name: "ramp", ms: 12.3, what: "kill signal sent" })
+            Some(Line::Timeline {
+                name: "ramp",
+                ms: 12.3,
+                what: "kill signal sent"
+            })
         );
         assert_eq!(
             parse("@@ outcome ramp fail oom_kill rose by 1"),
-            Some(Line::Outcome { name: "ramp", outcome: Outcome::Fail, reason: "oom_kill rose by 1" })
+            Some(Line::Outcome {
+                name: "ramp",
+                outcome: Outcome::Fail,
+                reason: "oom_kill rose by 1"
+            })
         );
         assert_eq!(
             parse("@@ outcome ramp pass"),
-            Some(Line::Outcome { name: "ramp", outcome: Outcome::Pass, reason: "" })
+            Some(Line::Outcome {
+                name: "ramp",
+                outcome: Outcome::Pass,
+                reason: ""
+            })
         );
         assert_eq!(
             parse("@@ end passed=3 failed=0 skipped=1"),
-            Some(Line::End(Counts { passed: 3, failed: 0, skipped: 1 }))
+            Some(Line::End(Counts {
+                passed: 3,
+                failed: 0,
+                skipped: 1
+            }))
         );
     }
 
     #[test]
     fn the_kernel_may_have_begun_the_line() {
-        assert_eq!(parse("[    1.2] random: @@ scenario ramp start"), Some(Line::Start { name: "ramp" }));
+        assert_eq!(
+            parse("[    1.2] random: @@ scenario ramp start"),
+            Some(Line::Start { name: "ramp" })
+        );
         assert_eq!(parse("[    1.2] Linux version 6.12"), None);
         assert_eq!(parse("mail@@example"), None);
+    }
+
+    #[test]
+    fn the_kernel_may_break_into_the_line() {
+        let line = "@@ scenario ramp start[    4.575314] Oops: int3: 0000 [#1]";
+        assert_eq!(parse(line), Some(Line::Start { name: "ramp" }));
+        assert_eq!(crash(line), Some(Crash::Oops));
+        let line = "[    4.575314] BUG: bad @@ scenario ramp start";
+        assert_eq!(parse(line), Some(Line::Start { name: "ramp" }));
+        assert_eq!(crash(line), Some(Crash::Oops));
+        // A bracket of the guest's own is no time stamp.
+        assert_eq!(
+            parse("@@ note ramp victims [1] and [2.5] "),
+            Some(Line::Note {
+                name: "ramp",
+                text: "victims [1] and [2.5]"
+            })
+        );
     }
 
     #[test]
@@ -194,9 +310,22 @@ mod tests {
 
     #[test]
     fn crashes_are_told_apart() {
-        assert_eq!(crash("[    9.1] Oops: int3: 0000 [#1] PREEMPT SMP"), Some(Crash::Oops));
-        assert_eq!(crash("[    9.1] BUG: kernel NULL pointer dereference"), Some(Crash::Oops));
-        assert_eq!(crash("[    9.1] Kernel panic - not syncing: Attempted to kill init!"), Some(Crash::Panic));
+        assert_eq!(
+            crash("[    9.1] Oops: int3: 0000 [#1] PREEMPT SMP"),
+            Some(Crash::Oops)
+        );
+        assert_eq!(
+            crash("[    9.1] BUG: kernel NULL pointer dereference"),
+            Some(Crash::Oops)
+        );
+        assert_eq!(
+            crash("[    9.1] Kernel panic - not syncing: Attempted to kill init!"),
+            Some(Crash::Panic)
+        );
+        assert_eq!(
+            crash("[    9.1] watchdog: BUG: soft lockup - CPU#1 stuck for 22s!"),
+            None
+        );
         assert_eq!(crash("@@ note ramp dmesg says BUG: nothing"), None);
         assert_eq!(crash("[    9.1] Out of memory: Killed process 7"), None);
     }
