@@ -101,8 +101,9 @@ pub fn get(address: SocketAddr, path: &str) -> Result<(u16, String)> {
     let limit = Duration::from_secs(5);
     let mut stream = TcpStream::connect_timeout(&address, limit).with_context(|| format!("connect to {address}"))?;
     stream.set_read_timeout(Some(limit)).context("set read timeout")?;
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")
-        .with_context(|| format!("send GET {path}"))?;
+    // In one piece: a server may answer and close after its first read.
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).with_context(|| format!("send GET {path}"))?;
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).with_context(|| format!("read the answer to GET {path}"))?;
     let answer = String::from_utf8_lossy(&answer);

@@ -223,10 +223,6 @@ impl<'a> Stage<'a> {
         self.until(span, |_| false);
     }
 
-    pub fn lives(&mut self, worker: &Worker) -> bool {
-        self.reaper.ended(worker.pid).is_none()
-    }
-
     /// Asserts that SIGKILL ended this process.
     pub fn check_killed(&mut self, worker: &Worker) {
         let ended = self.reaper.ended(worker.pid);
@@ -323,7 +319,6 @@ impl<'a> Stage<'a> {
         for directory in [crate::init::EXT4, crate::init::XFS] {
             empty(Path::new(directory));
         }
-        let _ = fs::remove_file("/tmp/gate");
         self.settle();
         Ok(())
     }

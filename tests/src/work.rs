@@ -59,9 +59,6 @@ pub struct Ramp {
     /// Stop growing when this process is gone.
     #[arg(long)]
     stop_when_gone: Option<i32>,
-    /// Do not start before this file exists.
-    #[arg(long)]
-    gate: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
@@ -87,7 +84,7 @@ pub struct Swarm {
     /// Over so many milliseconds.
     #[arg(long, default_value_t = 4000)]
     over_ms: u64,
-    /// Do not start before this file exists.
+    /// Do not start before somebody opens this FIFO for writing.
     #[arg(long)]
     gate: Option<PathBuf>,
 }

@@ -37,11 +37,22 @@ pub fn modules(directory: &Path) -> Vec<String> {
     let Ok(order) = fs::read_to_string(directory.join("order")) else {
         return vec![format!("{}/order is missing: no modules, so no disks", directory.display())];
     };
-    order
-        .split_whitespace()
-        .filter_map(|name| load_module(&directory.join(name)).err())
-        .map(|error| format!("{error:#}"))
-        .collect()
+    let mut waiting: Vec<&str> = order.split_whitespace().collect();
+    // A module before one that it needs fails with ENOENT: as long as some load, try the others again.
+    loop {
+        let mut problems = Vec::new();
+        let before = waiting.len();
+        waiting.retain(|name| match load_module(&directory.join(name)) {
+            Ok(()) => false,
+            Err(error) => {
+                problems.push(format!("{error:#}"));
+                true
+            }
+        });
+        if waiting.is_empty() || waiting.len() == before {
+            return problems;
+        }
+    }
 }
 
 /// Mounts the disks that are there; returns what could not be mounted.

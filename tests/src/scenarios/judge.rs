@@ -73,6 +73,13 @@ pub fn eviction(stage: &mut Stage<'_>, expected: &Expected<'_>, limit: Duration)
         let lowest = sampler::lowest(&curve).map_or(0.0, mib);
         format!("the curve never passed the threshold: lowest {lowest:.1} MiB")
     });
+    if let Some(crossed_ns) = crossed {
+        let gap = sampler::longest_gap(&curve, crossed_ns.min(first_kill_ns), crossed_ns.max(first_kill_ns));
+        if gap > 20_000_000 {
+            let gap = milliseconds_between(0, gap);
+            stage.note(format!("no sample for {gap:.0} ms around the crossing: the host starved the guest, or the guest the sampler"));
+        }
+    }
     Ok(crossed.map(|crossed_ns| Timing { crossed_ns, first_kill_ns, last_kill_ns, record, curve }))
 }
 

@@ -1,6 +1,6 @@
 //! Two hundred small processes that together are too much.
 
-use std::fs;
+use std::fs::{self, OpenOptions};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -23,6 +23,9 @@ pub fn swarm(stage: &mut Stage<'_>) -> Result<()> {
     let agent = stage.agent(&AgentConfig::default())?;
     let spec = PodSpec { containers: CONTAINERS, ..PodSpec::burstable(64) };
     let pod = stage.pod("swarm", spec)?;
+    let _ = fs::remove_file(GATE);
+    rustix::fs::mkfifoat(rustix::fs::CWD, GATE, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR)
+        .with_context(|| format!("mkfifo {GATE}"))?;
     for container in &pod.containers {
         // 200 times 4 MiB is more than the guest has left.
         let work = format!("swarm --name swarm --count {EACH} --kib-each 4096 --over-ms 6000 --gate {GATE}");
@@ -36,7 +39,12 @@ pub fn swarm(stage: &mut Stage<'_>) -> Result<()> {
     let victims = pod.cgroup.processes();
     let fattest = victims.iter().filter_map(|pid| processes::resident(*pid).ok()).max();
     stage.boot.sampler.start();
-    fs::write(GATE, "").with_context(|| format!("write {GATE}"))?;
+    // Held open: who comes late finds it open too. Reading as well, so as not to wait for a reader.
+    let _open = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(GATE)
+        .with_context(|| format!("open {GATE}"))?;
     let expected = Expected {
         agent: &agent,
         victim: &pod,

@@ -72,10 +72,12 @@ fn sleep_for_ever() -> ! {
     }
 }
 
-fn wait_for(gate: Option<&Path>) {
-    while gate.is_some_and(|gate| !gate.exists()) {
-        sleep(Duration::from_millis(2));
+/// Sleeps in open(2) until somebody opens the FIFO for writing: hundreds of waiting processes cost nothing.
+fn wait_for(gate: Option<&Path>) -> Result<()> {
+    if let Some(gate) = gate {
+        File::open(gate).with_context(|| format!("open {}", gate.display()))?;
     }
+    Ok(())
 }
 
 fn gone(pid: i32) -> bool {
@@ -89,7 +91,6 @@ pub fn ramp(ramp: &Ramp) -> Result<()> {
         memory.small_pages();
     }
     let meminfo = File::open("/proc/meminfo").context("open /proc/meminfo")?;
-    wait_for(ramp.gate.as_deref());
     let mut touched = 0;
     let mut paced_since: Option<(Instant, usize)> = None;
     while touched < memory.length {
@@ -141,7 +142,7 @@ pub fn swarm(swarm: &Swarm) -> Result<()> {
 fn member(swarm: &Swarm, pause: Duration) -> Result<()> {
     let memory = Memory::reserve(swarm.kib_each * 1024)?;
     memory.small_pages();
-    wait_for(swarm.gate.as_deref());
+    wait_for(swarm.gate.as_deref())?;
     let mut touched = 0;
     while touched < memory.length {
         memory.touch(touched, touched + 64 * 1024);
