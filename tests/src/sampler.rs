@@ -155,11 +155,7 @@ pub fn available_at(curve: &[Sample], at_ns: u64) -> Option<u64> {
     let part = u128::from(at_ns - before.at_ns);
     let whole = u128::from(before.available.abs_diff(after.available));
     let moved = u64::try_from(whole * part / span).ok()?;
-    Some(if after.available < before.available {
-        before.available - moved
-    } else {
-        before.available + moved
-    })
+    Some(if after.available < before.available { before.available - moved } else { before.available + moved })
 }
 
 /// The longest time between two samples of this span of time.

@@ -36,9 +36,7 @@ impl fmt::Display for Toolchain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.compiler {
             Compiler::RustupNightly => write!(f, "rustup's nightly with rust-src")?,
-            Compiler::Precompiled { rustc } => {
-                write!(f, "{} with its core for {TARGET}", rustc.display())?
-            }
+            Compiler::Precompiled { rustc } => write!(f, "{} with its core for {TARGET}", rustc.display())?,
         }
         if let Some(major) = self.llvm_major {
             write!(f, " (LLVM {major})")?;
@@ -83,11 +81,7 @@ pub fn find() -> Result<Toolchain, Missing> {
             Ok((compiler, llvm_major)) => match &linker {
                 Some(linker) => match same_llvm(llvm_major, linker_llvm_major(linker)) {
                     Ok(()) => {
-                        return Ok(Toolchain {
-                            compiler,
-                            linker: linker.clone(),
-                            llvm_major,
-                        });
+                        return Ok(Toolchain { compiler, linker: linker.clone(), llvm_major });
                     }
                     Err(piece) => missing.pieces.push(piece),
                 },
@@ -100,32 +94,17 @@ pub fn find() -> Result<Toolchain, Missing> {
 }
 
 /// Builds the object and returns its path. `target_dir` is cargo's for this build alone: the outer cargo holds its own locked.
-pub fn build(
-    toolchain: &Toolchain,
-    workspace_root: &Path,
-    target_dir: &Path,
-) -> Result<PathBuf, String> {
+pub fn build(toolchain: &Toolchain, workspace_root: &Path, target_dir: &Path) -> Result<PathBuf, String> {
     let mut command = match &toolchain.compiler {
         Compiler::RustupNightly => {
             let mut command = Command::new("rustup");
             command.args(["run", "nightly", "cargo"]);
             command
         }
-        Compiler::Precompiled { .. } => {
-            Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
-        }
+        Compiler::Precompiled { .. } => Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into())),
     };
-    command.args([
-        "build",
-        "--release",
-        "--package",
-        "monitor-ebpf",
-        "--bin",
-        "monitor-ebpf",
-    ]);
-    command
-        .args(["--features", "programs", "--target", TARGET, "--target-dir"])
-        .arg(target_dir);
+    command.args(["build", "--release", "--package", "monitor-ebpf", "--bin", "monitor-ebpf"]);
+    command.args(["--features", "programs", "--target", TARGET, "--target-dir"]).arg(target_dir);
     scrub(&mut command);
     match &toolchain.compiler {
         Compiler::RustupNightly => {
@@ -139,30 +118,19 @@ pub fn build(
     let linker = format!("-Clinker={}", toolchain.linker.display());
     command
         .current_dir(workspace_root)
-        .env(
-            "CARGO_ENCODED_RUSTFLAGS",
-            [linker.as_str(), "-Clink-arg=--btf", "-Cdebuginfo=2"].join("\x1f"),
-        )
+        .env("CARGO_ENCODED_RUSTFLAGS", [linker.as_str(), "-Clink-arg=--btf", "-Cdebuginfo=2"].join("\x1f"))
         .env("CARGO_PROFILE_RELEASE_LTO", "true")
         .env("CARGO_PROFILE_RELEASE_PANIC", "abort")
         .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "1")
         .stdin(Stdio::null());
 
-    let output = command
-        .output()
-        .map_err(|error| format!("cannot run {command:?}: {error}"))?;
+    let output = command.output().map_err(|error| format!("cannot run {command:?}: {error}"))?;
     if !output.status.success() {
         let log = String::from_utf8_lossy(&output.stderr);
-        return Err(format!(
-            "the kernel side does not compile ({toolchain}):\n{log}"
-        ));
+        return Err(format!("the kernel side does not compile ({toolchain}):\n{log}"));
     }
     let object = target_dir.join(TARGET).join("release").join("monitor-ebpf");
-    if object.is_file() {
-        Ok(object)
-    } else {
-        Err(format!("{command:?} made no {}", object.display()))
-    }
+    if object.is_file() { Ok(object) } else { Err(format!("{command:?} made no {}", object.display())) }
 }
 
 /// What the outer cargo (or the user) set for the host's build must not reach this one.
@@ -177,16 +145,8 @@ fn scrub(command: &mut Command) {
 fn is_hosts_own(name: &OsString) -> bool {
     // Where crates come from is the same for both builds; everything else of cargo's is not.
     const KEEP: [&str; 3] = ["CARGO_HOME", "CARGO_HTTP_", "CARGO_NET_"];
-    const DROP: [&str; 8] = [
-        "CARGO",
-        "RUSTC",
-        "RUSTFLAGS",
-        "RUSTDOC",
-        "RUSTUP_TOOLCHAIN",
-        "CLIPPY",
-        "TARGET",
-        "OUT_DIR",
-    ];
+    const DROP: [&str; 8] =
+        ["CARGO", "RUSTC", "RUSTFLAGS", "RUSTDOC", "RUSTUP_TOOLCHAIN", "CLIPPY", "TARGET", "OUT_DIR"];
     let Some(name) = name.to_str() else {
         return false;
     };
@@ -197,55 +157,26 @@ fn is_hosts_own(name: &OsString) -> bool {
 }
 
 fn rustup_nightly() -> Result<(Compiler, Option<u32>), MissingPiece> {
-    let piece = |what: &str, fix: &str| MissingPiece {
-        way: "rustup",
-        what: what.into(),
-        fix: fix.into(),
-    };
+    let piece = |what: &str, fix: &str| MissingPiece { way: "rustup", what: what.into(), fix: fix.into() };
     if run("rustup", &["--version"]).is_none() {
         return Err(piece("rustup is not in PATH", "see https://rustup.rs"));
     }
-    let version = run("rustup", &["run", "nightly", "rustc", "-vV"]).ok_or_else(|| {
-        piece(
-            "no nightly toolchain",
-            "run: rustup toolchain install nightly --component rust-src",
-        )
-    })?;
-    let sysroot =
-        run("rustup", &["run", "nightly", "rustc", "--print", "sysroot"]).unwrap_or_default();
-    if !Path::new(sysroot.trim())
-        .join("lib/rustlib/src/rust/library/core")
-        .is_dir()
-    {
-        return Err(piece(
-            "nightly has no rust-src",
-            "run: rustup component add rust-src --toolchain nightly",
-        ));
+    let version = run("rustup", &["run", "nightly", "rustc", "-vV"])
+        .ok_or_else(|| piece("no nightly toolchain", "run: rustup toolchain install nightly --component rust-src"))?;
+    let sysroot = run("rustup", &["run", "nightly", "rustc", "--print", "sysroot"]).unwrap_or_default();
+    if !Path::new(sysroot.trim()).join("lib/rustlib/src/rust/library/core").is_dir() {
+        return Err(piece("nightly has no rust-src", "run: rustup component add rust-src --toolchain nightly"));
     }
     Ok((Compiler::RustupNightly, rustc_llvm_major(&version)))
 }
 
 fn debian() -> Result<(Compiler, Option<u32>), MissingPiece> {
-    let piece = |what: String, fix: &str| MissingPiece {
-        way: "Debian",
-        what,
-        fix: fix.into(),
-    };
-    let version = run(DEBIAN_RUSTC, &["-vV"]).ok_or_else(|| {
-        piece(
-            format!("no {DEBIAN_RUSTC}"),
-            "run: apt-get install rustc-web libstd-rust-web-dev-bpf",
-        )
-    })?;
-    let libraries = run(
-        DEBIAN_RUSTC,
-        &["--print", "target-libdir", "--target", TARGET],
-    )
-    .unwrap_or_default();
+    let piece = |what: String, fix: &str| MissingPiece { way: "Debian", what, fix: fix.into() };
+    let version = run(DEBIAN_RUSTC, &["-vV"])
+        .ok_or_else(|| piece(format!("no {DEBIAN_RUSTC}"), "run: apt-get install rustc-web libstd-rust-web-dev-bpf"))?;
+    let libraries = run(DEBIAN_RUSTC, &["--print", "target-libdir", "--target", TARGET]).unwrap_or_default();
     let has_core = fs::read_dir(libraries.trim()).is_ok_and(|entries| {
-        entries
-            .flatten()
-            .any(|entry| entry.file_name().to_string_lossy().starts_with("libcore-"))
+        entries.flatten().any(|entry| entry.file_name().to_string_lossy().starts_with("libcore-"))
     });
     if !has_core {
         return Err(piece(
@@ -253,24 +184,15 @@ fn debian() -> Result<(Compiler, Option<u32>), MissingPiece> {
             "run: apt-get install libstd-rust-web-dev-bpf",
         ));
     }
-    Ok((
-        Compiler::Precompiled {
-            rustc: DEBIAN_RUSTC.into(),
-        },
-        rustc_llvm_major(&version),
-    ))
+    Ok((Compiler::Precompiled { rustc: DEBIAN_RUSTC.into() }, rustc_llvm_major(&version)))
 }
 
 /// PATH first, then where `cargo install` puts it: root's PATH often lacks that directory.
 fn find_linker() -> Option<PathBuf> {
-    let mut places: Vec<PathBuf> =
-        env::split_paths(&env::var_os("PATH").unwrap_or_default()).collect();
+    let mut places: Vec<PathBuf> = env::split_paths(&env::var_os("PATH").unwrap_or_default()).collect();
     places.extend(env::var_os("CARGO_HOME").map(|home| PathBuf::from(home).join("bin")));
     places.extend(env::var_os("HOME").map(|home| PathBuf::from(home).join(".cargo/bin")));
-    places
-        .into_iter()
-        .map(|place| place.join("bpf-linker"))
-        .find(|path| path.is_file() && path.is_absolute())
+    places.into_iter().map(|place| place.join("bpf-linker")).find(|path| path.is_file() && path.is_absolute())
 }
 
 fn no_linker(llvm_major: Option<u32>) -> MissingPiece {
@@ -281,11 +203,7 @@ fn no_linker(llvm_major: Option<u32>) -> MissingPiece {
         ),
         None => "run: cargo install bpf-linker".into(),
     };
-    MissingPiece {
-        way: "both ways",
-        what: "no bpf-linker in PATH or ~/.cargo/bin".into(),
-        fix,
-    }
+    MissingPiece { way: "both ways", what: "no bpf-linker in PATH or ~/.cargo/bin".into(), fix }
 }
 
 /// A linker of an older LLVM cannot read the bitcode of a newer rustc. Unknown on either side means: try.
@@ -304,9 +222,7 @@ fn same_llvm(rustc: Option<u32>, linker: Option<u32>) -> Result<(), MissingPiece
 
 /// `LLVM version: 22.1.8` in `rustc -vV`.
 fn rustc_llvm_major(version: &str) -> Option<u32> {
-    let line = version
-        .lines()
-        .find_map(|line| line.strip_prefix("LLVM version: "))?;
+    let line = version.lines().find_map(|line| line.strip_prefix("LLVM version: "))?;
     line.split('.').next()?.parse().ok()
 }
 
@@ -316,18 +232,9 @@ fn linker_llvm_major(linker: &Path) -> Option<u32> {
 }
 
 fn llvm_major_in(ldd: &str) -> Option<u32> {
-    let name = ldd
-        .split_whitespace()
-        .find(|word| word.starts_with("libLLVM"))?;
-    let digits = name
-        .trim_start_matches("libLLVM")
-        .trim_start_matches(['-', '.'])
-        .trim_start_matches("so.");
-    digits
-        .split(|c: char| !c.is_ascii_digit())
-        .next()?
-        .parse()
-        .ok()
+    let name = ldd.split_whitespace().find(|word| word.starts_with("libLLVM"))?;
+    let digits = name.trim_start_matches("libLLVM").trim_start_matches(['-', '.']).trim_start_matches("so.");
+    digits.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
 }
 
 fn run(program: &str, arguments: &[&str]) -> Option<String> {
@@ -335,10 +242,7 @@ fn run(program: &str, arguments: &[&str]) -> Option<String> {
     command.args(arguments).stdin(Stdio::null());
     scrub(&mut command);
     let output = command.output().ok()?;
-    output
-        .status
-        .success()
-        .then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 #[cfg(test)]
@@ -347,20 +251,11 @@ mod tests {
 
     #[test]
     fn llvm_major_is_read_from_both_tools() {
-        assert_eq!(
-            rustc_llvm_major("rustc 1.96.0\nrelease: 1.96.0\nLLVM version: 22.1.8\n"),
-            Some(22)
-        );
+        assert_eq!(rustc_llvm_major("rustc 1.96.0\nrelease: 1.96.0\nLLVM version: 22.1.8\n"), Some(22));
         assert_eq!(rustc_llvm_major("rustc 1.96.0\n"), None);
         for (ldd, major) in [
-            (
-                "\tlibLLVM.so.22.1 => /usr/lib/llvm-22/lib/libLLVM.so.22.1 (0x7f)\n",
-                Some(22),
-            ),
-            (
-                "\tlibLLVM-19.so.1 => /lib/libLLVM-19.so.1 (0x7f)\n",
-                Some(19),
-            ),
+            ("\tlibLLVM.so.22.1 => /usr/lib/llvm-22/lib/libLLVM.so.22.1 (0x7f)\n", Some(22)),
+            ("\tlibLLVM-19.so.1 => /lib/libLLVM-19.so.1 (0x7f)\n", Some(19)),
             ("\tlibc.so.6 => /lib/libc.so.6 (0x7f)\n", None),
         ] {
             assert_eq!(llvm_major_in(ldd), major, "{ldd}");
@@ -377,23 +272,11 @@ mod tests {
 
     #[test]
     fn outer_builds_settings_are_dropped_and_the_registrys_kept() {
-        for name in [
-            "RUSTFLAGS",
-            "CARGO_BUILD_TARGET",
-            "RUSTC_WRAPPER",
-            "CARGO_ENCODED_RUSTFLAGS",
-            "RUSTUP_TOOLCHAIN",
-        ] {
+        for name in ["RUSTFLAGS", "CARGO_BUILD_TARGET", "RUSTC_WRAPPER", "CARGO_ENCODED_RUSTFLAGS", "RUSTUP_TOOLCHAIN"]
+        {
             assert!(is_hosts_own(&name.into()), "{name}");
         }
-        for name in [
-            "CARGO_HOME",
-            "CARGO_HTTP_PROXY",
-            "CARGO_REGISTRIES_X_TOKEN",
-            "PATH",
-            "HOME",
-            "RUSTUP_HOME",
-        ] {
+        for name in ["CARGO_HOME", "CARGO_HTTP_PROXY", "CARGO_REGISTRIES_X_TOKEN", "PATH", "HOME", "RUSTUP_HOME"] {
             assert!(!is_hosts_own(&name.into()), "{name}");
         }
     }

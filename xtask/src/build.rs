@@ -21,8 +21,8 @@ pub fn run_ebpf(_: &EbpfOptions, workspace: &Workspace) -> Result<ExitCode> {
     setup::ensure(workspace, setup::BUILD)?;
     let toolchain = bpf::find().map_err(|missing| anyhow!("{missing}"))?;
     println!("compiling with {toolchain}");
-    let object = bpf::build(&toolchain, &workspace.root, &workspace.target.join("bpf"))
-        .map_err(|error| anyhow!(error))?;
+    let object =
+        bpf::build(&toolchain, &workspace.root, &workspace.target.join("bpf")).map_err(|error| anyhow!(error))?;
     println!("built {}", object.display());
     Ok(ExitCode::SUCCESS)
 }
@@ -30,10 +30,7 @@ pub fn run_ebpf(_: &EbpfOptions, workspace: &Workspace) -> Result<ExitCode> {
 pub fn run(_: &Options, workspace: &Workspace) -> Result<ExitCode> {
     setup::ensure(workspace, setup::BUILD)?;
     release(&["node-pressure-monitor", "vm-guest"])?;
-    println!(
-        "built {}",
-        workspace.release("node-pressure-monitor").display()
-    );
+    println!("built {}", workspace.release("node-pressure-monitor").display());
     Ok(ExitCode::SUCCESS)
 }
 

@@ -13,12 +13,7 @@ pub fn shown(command: &Command) -> String {
     let mut text = String::new();
     for (key, value) in command.get_envs() {
         if let Some(value) = value {
-            let _ = write!(
-                text,
-                "{}={} ",
-                key.to_string_lossy(),
-                value.to_string_lossy()
-            );
+            let _ = write!(text, "{}={} ", key.to_string_lossy(), value.to_string_lossy());
         }
     }
     text.push_str(&command.get_program().to_string_lossy());
@@ -31,9 +26,7 @@ pub fn shown(command: &Command) -> String {
 
 /// Runs the command with this terminal; an unsuccessful exit is an error.
 pub fn run(command: &mut Command) -> Result<()> {
-    let status = command
-        .status()
-        .with_context(|| format!("cannot run `{}`", shown(command)))?;
+    let status = command.status().with_context(|| format!("cannot run `{}`", shown(command)))?;
     if !status.success() {
         bail!("`{}` failed: {status}", shown(command));
     }
@@ -42,23 +35,11 @@ pub fn run(command: &mut Command) -> Result<()> {
 
 /// Runs the command and returns its standard output; an unsuccessful exit is an error that carries what it said.
 pub fn output(command: &mut Command) -> Result<String> {
-    let output = command
-        .stdin(Stdio::null())
-        .output()
-        .with_context(|| format!("cannot run `{}`", shown(command)))?;
+    let output = command.stdin(Stdio::null()).output().with_context(|| format!("cannot run `{}`", shown(command)))?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
-        let said = if said.trim().is_empty() {
-            String::from_utf8_lossy(&output.stdout)
-        } else {
-            said
-        };
-        bail!(
-            "`{}` failed: {}\n{}",
-            shown(command),
-            output.status,
-            said.trim_end()
-        );
+        let said = if said.trim().is_empty() { String::from_utf8_lossy(&output.stdout) } else { said };
+        bail!("`{}` failed: {}\n{}", shown(command), output.status, said.trim_end());
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }

@@ -16,8 +16,8 @@ pub struct Workspace {
 impl Workspace {
     pub fn locate() -> Result<Self> {
         // Cargo sets the variable at run time too; the compiled-in value serves when the binary is started by hand.
-        let manifest_dir = env::var_os("CARGO_MANIFEST_DIR")
-            .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
+        let manifest_dir =
+            env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
         let root = manifest_dir
             .parent()
             .with_context(|| format!("{} has no parent directory", manifest_dir.display()))?
@@ -50,21 +50,16 @@ pub fn find_program(name: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     let mut dirs: Vec<PathBuf> = env::split_paths(&path).collect();
     dirs.extend(["/usr/sbin", "/sbin", "/usr/bin", "/bin"].map(PathBuf::from));
-    dirs.into_iter()
-        .map(|dir| dir.join(name))
-        .find(|file| is_executable(file))
+    dirs.into_iter().map(|dir| dir.join(name)).find(|file| is_executable(file))
 }
 
 fn is_executable(path: &Path) -> bool {
     use std::os::unix::fs::PermissionsExt as _;
-    path.metadata()
-        .is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
+    path.metadata().is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
 }
 
 /// Whether this process runs as root. The owner of `/proc/self` is the effective user.
 pub fn is_root() -> bool {
     use std::os::unix::fs::MetadataExt as _;
-    Path::new("/proc/self")
-        .metadata()
-        .is_ok_and(|meta| meta.uid() == 0)
+    Path::new("/proc/self").metadata().is_ok_and(|meta| meta.uid() == 0)
 }

@@ -32,21 +32,13 @@ pub fn run(options: &Options, workspace: &Workspace) -> Result<ExitCode> {
             command
         }
         None => {
-            eprintln!(
-                "Not root, and no sudo here: the agent will say what it cannot see without privileges."
-            );
+            eprintln!("Not root, and no sudo here: the agent will say what it cannot see without privileges.");
             Command::new(&agent)
         }
     };
     command.arg("run");
-    if !options
-        .args
-        .iter()
-        .any(|arg| arg == "--config" || arg.starts_with("--config="))
-    {
-        command
-            .arg("--config")
-            .arg(workspace.root.join("config/monitor.yaml"));
+    if !options.args.iter().any(|arg| arg == "--config" || arg.starts_with("--config=")) {
+        command.arg("--config").arg(workspace.root.join("config/monitor.yaml"));
     }
     command.args(&options.args);
     // What cargo set for xtask is not the agent's business.

@@ -23,11 +23,8 @@ pub struct Options {
 }
 
 /// The boots of the suite. The first is the reference, which also runs what is counted or long.
-const BOOTS: [(Series, Cgroup, bool); 3] = [
-    (Series::V6_12, Cgroup::V2, true),
-    (Series::V6_1, Cgroup::V2, false),
-    (Series::V6_1, Cgroup::V1, false),
-];
+const BOOTS: [(Series, Cgroup, bool); 3] =
+    [(Series::V6_12, Cgroup::V2, true), (Series::V6_1, Cgroup::V2, false), (Series::V6_1, Cgroup::V1, false)];
 
 /// Counts and the story of each failure.
 #[derive(Debug, Default)]
@@ -66,19 +63,9 @@ pub fn run(options: &Options, workspace: &Workspace) -> Result<ExitCode> {
     setup::ensure(workspace, &parts)?;
 
     let mut tally = Tally::default();
-    tally.check("format", || {
-        cmd::run(cmd::cargo().args(["fmt", "--all", "--check"]))
-    });
+    tally.check("format", || cmd::run(cmd::cargo().args(["fmt", "--all", "--check"])));
     tally.check("lints", || {
-        cmd::run(cmd::cargo().args([
-            "clippy",
-            "--workspace",
-            "--all-targets",
-            "--quiet",
-            "--",
-            "-D",
-            "warnings",
-        ]))
+        cmd::run(cmd::cargo().args(["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"]))
     });
     lint_ebpf(workspace, &mut tally);
     host_tests(&mut tally)?;
@@ -89,35 +76,23 @@ pub fn run(options: &Options, workspace: &Workspace) -> Result<ExitCode> {
         vm_scenarios(workspace, &mut tally, &mut verdicts);
     }
     summary(&tally, &verdicts, start);
-    Ok(if tally.counts.failed == 0 {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+    Ok(if tally.counts.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// `cargo test` of the whole workspace; each test counts.
 fn host_tests(tally: &mut Tally) -> Result<()> {
     println!("== unit and integration tests on this machine");
     let mut command = cmd::cargo();
-    command
-        .args(["test", "--workspace", "--no-fail-fast"])
-        .stdout(Stdio::piped());
+    command.args(["test", "--workspace", "--no-fail-fast"]).stdout(Stdio::piped());
     let shown = cmd::shown(&command);
-    let mut child = command
-        .spawn()
-        .with_context(|| format!("cannot run `{shown}`"))?;
-    let stdout = child
-        .stdout
-        .take()
-        .context("standard output of cargo test")?;
+    let mut child = command.spawn().with_context(|| format!("cannot run `{shown}`"))?;
+    let stdout = child.stdout.take().context("standard output of cargo test")?;
     let mut binaries = 0;
     let mut failed = 0;
     for line in BufReader::new(stdout).lines() {
         let line = line.with_context(|| format!("reading from `{shown}`"))?;
         // Passing tests are counted, not listed; a failing one shows with all that it printed.
-        if !(line.starts_with("test ")
-            && (line.ends_with(" ... ok") || line.contains(" ... ignored")))
+        if !(line.starts_with("test ") && (line.ends_with(" ... ok") || line.contains(" ... ignored")))
             && !line.is_empty()
         {
             println!("{line}");
@@ -128,16 +103,11 @@ fn host_tests(tally: &mut Tally) -> Result<()> {
             tally.counts.passed += counts.passed;
             tally.counts.skipped += counts.skipped;
         }
-        if let Some(name) = line
-            .strip_prefix("test ")
-            .and_then(|line| line.strip_suffix(" ... FAILED"))
-        {
+        if let Some(name) = line.strip_prefix("test ").and_then(|line| line.strip_suffix(" ... FAILED")) {
             tally.fail(format!("test {name}"));
         }
     }
-    let status = child
-        .wait()
-        .with_context(|| format!("waiting for `{shown}`"))?;
+    let status = child.wait().with_context(|| format!("waiting for `{shown}`"))?;
     // A test that does not compile, or takes its whole process down, leaves no line of its own.
     if !status.success() && failed == 0 {
         tally.fail(format!("`{shown}` failed: {status}"));
@@ -169,30 +139,15 @@ fn lint_ebpf(workspace: &Workspace, tally: &mut Tally) {
     let rustc = Path::new("/usr/bin/rustc");
     let clippy = Path::new("/usr/bin/cargo-clippy");
     if !rustc.exists() || !clippy.exists() {
-        tally.skip(format!(
-            "{NAME}: the BPF compiler has no clippy here (Debian: apt-get install rust-web-clippy)"
-        ));
+        tally.skip(format!("{NAME}: the BPF compiler has no clippy here (Debian: apt-get install rust-web-clippy)"));
         return;
     }
     tally.check(NAME, || {
         let mut command = Command::new(clippy);
         command
             .arg("clippy")
-            .args([
-                "--package",
-                "monitor-ebpf",
-                "--bin",
-                "monitor-ebpf",
-                "--features",
-                "programs",
-            ])
-            .args([
-                "--target",
-                "bpfel-unknown-none",
-                "--release",
-                "--quiet",
-                "--target-dir",
-            ])
+            .args(["--package", "monitor-ebpf", "--bin", "monitor-ebpf", "--features", "programs"])
+            .args(["--target", "bpfel-unknown-none", "--release", "--quiet", "--target-dir"])
             .arg(workspace.target.join("ebpf-clippy"))
             .args(["--", "-D", "warnings"])
             .env("CARGO", "/usr/bin/cargo")
@@ -243,15 +198,8 @@ fn summary(tally: &Tally, verdicts: &[Verdict], start: Instant) {
         println!("failed:  {story}");
     }
     let minutes = start.elapsed().as_secs_f64() / 60.0;
-    println!(
-        "VM scenarios: {}; {minutes:.1} min in all",
-        scenarios_by_kernel(verdicts)
-    );
-    let Counts {
-        passed,
-        failed,
-        skipped,
-    } = tally.counts;
+    println!("VM scenarios: {}; {minutes:.1} min in all", scenarios_by_kernel(verdicts));
+    let Counts { passed, failed, skipped } = tally.counts;
     println!("{passed} passed, {failed} failed, {skipped} skipped");
 }
 
@@ -267,9 +215,9 @@ fn scenarios_by_kernel(verdicts: &[Verdict]) -> String {
         return "none ran".to_owned();
     }
     let seconds: f64 = verdicts.iter().map(|verdict| verdict.seconds).sum();
-    let parts = kernels.iter().map(|(release, (runs, layouts))| {
-        format!("{runs} on Linux {release} (cgroup {})", layouts.join(", "))
-    });
+    let parts = kernels
+        .iter()
+        .map(|(release, (runs, layouts))| format!("{runs} on Linux {release} (cgroup {})", layouts.join(", ")));
     format!("{} in {seconds:.0} s", parts.collect::<Vec<_>>().join(", "))
 }
 
@@ -280,14 +228,7 @@ mod tests {
     #[test]
     fn results_of_cargo_test_are_counted() {
         let line = "test result: FAILED. 12 passed; 2 failed; 1 ignored; 0 measured; 3 filtered out; finished in 0.01s";
-        assert_eq!(
-            parse_test_result(line),
-            Some(Counts {
-                passed: 12,
-                failed: 2,
-                skipped: 1
-            })
-        );
+        assert_eq!(parse_test_result(line), Some(Counts { passed: 12, failed: 2, skipped: 1 }));
         assert_eq!(parse_test_result("test result_is_read ... ok"), None);
         assert_eq!(parse_test_result("running 3 tests"), None);
     }

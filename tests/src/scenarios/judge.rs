@@ -77,7 +77,9 @@ pub fn eviction(stage: &mut Stage<'_>, expected: &Expected<'_>, limit: Duration)
         let gap = sampler::longest_gap(&curve, crossed_ns.min(first_kill_ns), crossed_ns.max(first_kill_ns));
         if gap > 20_000_000 {
             let gap = milliseconds_between(0, gap);
-            stage.note(format!("no sample for {gap:.0} ms around the crossing: the host starved the guest, or the guest the sampler"));
+            stage.note(format!(
+                "no sample for {gap:.0} ms around the crossing: the host starved the guest, or the guest the sampler"
+            ));
         }
     }
     Ok(crossed.map(|crossed_ns| Timing { crossed_ns, first_kill_ns, last_kill_ns, record, curve }))

@@ -40,11 +40,7 @@ pub fn swarm(stage: &mut Stage<'_>) -> Result<()> {
     let fattest = victims.iter().filter_map(|pid| processes::resident(*pid).ok()).max();
     stage.boot.sampler.start();
     // Held open: who comes late finds it open too. Reading as well, so as not to wait for a reader.
-    let _open = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .open(GATE)
-        .with_context(|| format!("open {GATE}"))?;
+    let _open = OpenOptions::new().read(true).write(true).open(GATE).with_context(|| format!("open {GATE}"))?;
     let expected = Expected {
         agent: &agent,
         victim: &pod,

@@ -51,11 +51,7 @@ impl Apt {
 
     pub fn install(&mut self, packages: &[&str]) -> Result<()> {
         self.update();
-        cmd::output(
-            Self::get()
-                .args(["install", "-y", "--no-install-recommends"])
-                .args(packages),
-        )?;
+        cmd::output(Self::get().args(["install", "-y", "--no-install-recommends"]).args(packages))?;
         Ok(())
     }
 
@@ -78,18 +74,12 @@ impl Apt {
             .with_context(|| format!("reading {}", debs.display()))?
             .filter_map(|entry| Some(entry.ok()?.path()))
             .find(|path| path.extension().is_some_and(|extension| extension == "deb"))
-            .with_context(|| {
-                format!(
-                    "apt-get download {package} left no .deb in {}",
-                    debs.display()
-                )
-            })?;
+            .with_context(|| format!("apt-get download {package} left no .deb in {}", debs.display()))?;
         cmd::output(Command::new("dpkg").arg("-x").arg(&deb).arg(&files))?;
         if dir.exists() {
             fs::remove_dir_all(dir).with_context(|| format!("removing {}", dir.display()))?;
         }
-        fs::rename(&files, dir)
-            .with_context(|| format!("moving {} to {}", files.display(), dir.display()))?;
+        fs::rename(&files, dir).with_context(|| format!("moving {} to {}", files.display(), dir.display()))?;
         fs::remove_dir_all(&part).with_context(|| format!("removing {}", part.display()))
     }
 
@@ -100,9 +90,7 @@ impl Apt {
             .context("the package lists may be empty: run `apt-get update` as root")?;
         match dependency(&depends, prefix) {
             Some(package) => Ok(package.to_owned()),
-            None => bail!(
-                "{metapackage} depends on no package {prefix}*: `apt-cache depends` said {depends:?}"
-            ),
+            None => bail!("{metapackage} depends on no package {prefix}*: `apt-cache depends` said {depends:?}"),
         }
     }
 }
@@ -111,20 +99,14 @@ impl Apt {
 fn dependency<'a>(depends: &'a str, prefix: &str) -> Option<&'a str> {
     depends
         .lines()
-        .filter_map(|line| {
-            line.trim()
-                .trim_start_matches('|')
-                .strip_prefix("Depends: ")
-        })
+        .filter_map(|line| line.trim().trim_start_matches('|').strip_prefix("Depends: "))
         .filter(|package| package.starts_with(prefix))
         .max_by_key(|package| numbers(package))
 }
 
 /// The numbers in a name, to compare versions: 6.12.9 is older than 6.12.117.
 fn numbers(text: &str) -> Vec<u64> {
-    text.split(|c: char| !c.is_ascii_digit())
-        .filter_map(|digits| digits.parse().ok())
-        .collect()
+    text.split(|c: char| !c.is_ascii_digit()).filter_map(|digits| digits.parse().ok()).collect()
 }
 
 #[cfg(test)]
@@ -133,29 +115,19 @@ mod tests {
 
     #[test]
     fn a_metapackage_resolves_to_its_kernel() {
-        let text =
-            "linux-image-6.12-cloud-amd64\n  Depends: linux-image-6.12.117+deb12-cloud-amd64\n";
-        assert_eq!(
-            dependency(text, "linux-image-6.12"),
-            Some("linux-image-6.12.117+deb12-cloud-amd64")
-        );
+        let text = "linux-image-6.12-cloud-amd64\n  Depends: linux-image-6.12.117+deb12-cloud-amd64\n";
+        assert_eq!(dependency(text, "linux-image-6.12"), Some("linux-image-6.12.117+deb12-cloud-amd64"));
         assert_eq!(dependency(text, "linux-image-6.1."), None);
     }
 
     #[test]
     fn alternatives_compare_by_number_not_by_letter() {
         let text = "m\n |Depends: linux-image-6.1.0-9-cloud-amd64\n  Depends: linux-image-6.1.0-56-cloud-amd64\n  Suggests: x\n";
-        assert_eq!(
-            dependency(text, "linux-image-6.1."),
-            Some("linux-image-6.1.0-56-cloud-amd64")
-        );
+        assert_eq!(dependency(text, "linux-image-6.1."), Some("linux-image-6.1.0-56-cloud-amd64"));
     }
 
     #[test]
     fn no_dependency_is_none() {
-        assert_eq!(
-            dependency("linux-image-cloud-amd64\n", "linux-image-6.1."),
-            None
-        );
+        assert_eq!(dependency("linux-image-cloud-amd64\n", "linux-image-6.1."), None);
     }
 }

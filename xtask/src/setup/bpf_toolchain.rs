@@ -28,25 +28,17 @@ fn debian_compiler_is_there() -> bool {
 
 /// Whether root is needed for what is missing.
 pub fn needs_packages() -> bool {
-    !debian_compiler_is_there()
-        || llvm_major().is_none_or(|major| !llvm_prefix(major).join("include").is_dir())
+    !debian_compiler_is_there() || llvm_major().is_none_or(|major| !llvm_prefix(major).join("include").is_dir())
 }
 
 pub fn by_hand() -> Vec<String> {
     let major = llvm_major().map_or_else(|| "NN".to_owned(), |major| major.to_string());
-    let mut commands = vec![format!(
-        "apt-get install -y --no-install-recommends {} g++",
-        DEBIAN_PACKAGES.join(" ")
-    )];
+    let mut commands = vec![format!("apt-get install -y --no-install-recommends {} g++", DEBIAN_PACKAGES.join(" "))];
     if major == "NN" {
-        commands.push(format!(
-            "NN=$({DEBIAN_RUSTC} -vV | sed -n 's/^LLVM version: \\([0-9]*\\).*/\\1/p')"
-        ));
+        commands.push(format!("NN=$({DEBIAN_RUSTC} -vV | sed -n 's/^LLVM version: \\([0-9]*\\).*/\\1/p')"));
     }
     let variable = if major == "NN" { "$NN" } else { &major };
-    commands.push(format!(
-        "apt-get install -y --no-install-recommends llvm-{variable}-dev"
-    ));
+    commands.push(format!("apt-get install -y --no-install-recommends llvm-{variable}-dev"));
     commands.push(format!(
         "LLVM_PREFIX=/usr/lib/llvm-{variable} cargo install bpf-linker --version {LINKER_VERSION} --force --no-default-features --features llvm-{variable}"
     ));
@@ -57,8 +49,7 @@ pub fn install(apt: &mut Apt) -> Result<String> {
     if !debian_compiler_is_there() {
         apt.install(&DEBIAN_PACKAGES)?;
     }
-    let major = llvm_major()
-        .with_context(|| format!("`{DEBIAN_RUSTC} -vV` does not say its LLVM version"))?;
+    let major = llvm_major().with_context(|| format!("`{DEBIAN_RUSTC} -vV` does not say its LLVM version"))?;
     let prefix = llvm_prefix(major);
     // bpf-linker links LLVM's C++ libraries, hence g++.
     if !prefix.join("include").is_dir() || find_program("g++").is_none() {
@@ -67,22 +58,12 @@ pub fn install(apt: &mut Apt) -> Result<String> {
     let mut install = cmd::cargo();
     install
         .env("LLVM_PREFIX", &prefix)
-        .args([
-            "install",
-            "bpf-linker",
-            "--version",
-            LINKER_VERSION,
-            "--locked",
-            "--force",
-            "--no-default-features",
-        ])
+        .args(["install", "bpf-linker", "--version", LINKER_VERSION, "--locked", "--force", "--no-default-features"])
         .args(["--features", &format!("llvm-{major}")])
         // Not below the workspace: its linker and alias settings are not for this build.
         .current_dir(env::temp_dir());
     cmd::output(&mut install)?;
-    Ok(format!(
-        "installed rustc-web with LLVM {major}, bpf-linker {LINKER_VERSION}"
-    ))
+    Ok(format!("installed rustc-web with LLVM {major}, bpf-linker {LINKER_VERSION}"))
 }
 
 fn llvm_prefix(major: u32) -> PathBuf {
@@ -95,14 +76,7 @@ fn llvm_major() -> Option<u32> {
 }
 
 fn parse_llvm_major(version: &str) -> Option<u32> {
-    version
-        .lines()
-        .find_map(|line| line.strip_prefix("LLVM version: "))?
-        .split('.')
-        .next()?
-        .trim()
-        .parse()
-        .ok()
+    version.lines().find_map(|line| line.strip_prefix("LLVM version: "))?.split('.').next()?.trim().parse().ok()
 }
 
 #[cfg(test)]
@@ -111,10 +85,7 @@ mod tests {
 
     #[test]
     fn llvm_version_is_read_from_rustc() {
-        assert_eq!(
-            parse_llvm_major("rustc 1.96.0\nhost: x\nrelease: 1.96.0\nLLVM version: 22.1.8\n"),
-            Some(22)
-        );
+        assert_eq!(parse_llvm_major("rustc 1.96.0\nhost: x\nrelease: 1.96.0\nLLVM version: 22.1.8\n"), Some(22));
         assert_eq!(parse_llvm_major("LLVM version: 9\n"), Some(9));
         assert_eq!(parse_llvm_major("rustc 1.96.0\n"), None);
         assert_eq!(parse_llvm_major("LLVM version: unknown\n"), None);

@@ -57,30 +57,16 @@ pub struct Kernel {
 impl Kernel {
     /// A kernel image anywhere; its modules are looked for where distributions put them: `boot/vmlinuz-R` and `lib/modules/R`.
     pub fn from_image(image: &Path) -> Result<Self> {
-        image
-            .metadata()
-            .with_context(|| format!("kernel image {}", image.display()))?;
-        let name = image
-            .file_name()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into_owned();
-        let release = name
-            .split_once('-')
-            .map_or(name.as_str(), |(_, release)| release)
-            .to_owned();
-        let absolute =
-            fs::canonicalize(image).with_context(|| format!("kernel image {}", image.display()))?;
+        image.metadata().with_context(|| format!("kernel image {}", image.display()))?;
+        let name = image.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let release = name.split_once('-').map_or(name.as_str(), |(_, release)| release).to_owned();
+        let absolute = fs::canonicalize(image).with_context(|| format!("kernel image {}", image.display()))?;
         let modules = absolute
             .parent()
             .and_then(Path::parent)
             .map(|root| root.join("lib/modules").join(&release))
             .filter(|modules| modules.is_dir());
-        Ok(Self {
-            image: absolute,
-            release,
-            modules,
-        })
+        Ok(Self { image: absolute, release, modules })
     }
 }
 
@@ -90,10 +76,7 @@ pub fn find(cache: &Path, series: Series) -> Option<Kernel> {
     let image = fs::read_dir(boot)
         .ok()?
         .filter_map(|entry| Some(entry.ok()?.path()))
-        .find(|path| {
-            path.file_name()
-                .is_some_and(|name| name.to_string_lossy().starts_with("vmlinuz-"))
-        })?;
+        .find(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("vmlinuz-")))?;
     Kernel::from_image(&image).ok()
 }
 
@@ -102,12 +85,7 @@ pub fn download(apt: &mut Apt, cache: &Path, series: Series) -> Result<Kernel> {
     let package = apt.resolve(series.metapackage(), series.prefix())?;
     let dir = directory(cache, series);
     apt.unpack(&package, &dir)?;
-    find(cache, series).with_context(|| {
-        format!(
-            "{package} has no boot/vmlinuz-* (unpacked to {})",
-            dir.display()
-        )
-    })
+    find(cache, series).with_context(|| format!("{package} has no boot/vmlinuz-* (unpacked to {})", dir.display()))
 }
 
 fn directory(cache: &Path, series: Series) -> PathBuf {

@@ -49,39 +49,22 @@ pub enum Part {
 pub const BUILD: &[Part] = &[Part::CLinker, Part::BpfToolchain];
 
 /// What booting the VM needs besides a kernel and the build.
-pub const VM: &[Part] = &[
-    Part::Qemu,
-    Part::Busybox,
-    Part::Mkfs,
-    Part::Xz,
-    Part::Earlyoom,
-];
+pub const VM: &[Part] = &[Part::Qemu, Part::Busybox, Part::Mkfs, Part::Xz, Part::Earlyoom];
 
 pub fn run(options: &Options, workspace: &Workspace) -> Result<ExitCode> {
     let mut parts = BUILD.to_vec();
     parts.push(Part::RustComponents);
     parts.extend_from_slice(VM);
     parts.extend(Series::ALL.map(Part::Kernel));
-    let setup = Setup {
-        workspace,
-        check_only: options.check,
-        verbose: true,
-    };
+    let setup = Setup { workspace, check_only: options.check, verbose: true };
     setup.ensure(&parts)?;
-    println!(
-        "Everything is in place. Next: `cargo xtask run`, `cargo xtask vm ramp`, `cargo xtask test`."
-    );
+    println!("Everything is in place. Next: `cargo xtask run`, `cargo xtask vm ramp`, `cargo xtask test`.");
     Ok(ExitCode::SUCCESS)
 }
 
 /// Sees to it that the parts are there, silently when they are.
 pub fn ensure(workspace: &Workspace, parts: &[Part]) -> Result<()> {
-    Setup {
-        workspace,
-        check_only: false,
-        verbose: false,
-    }
-    .ensure(parts)
+    Setup { workspace, check_only: false, verbose: false }.ensure(parts)
 }
 
 struct Setup<'a> {
@@ -117,22 +100,12 @@ impl Setup<'_> {
         let mut apt = apt.context("apt-get is not there")?;
         let mut steps = Steps::new(missing.len());
         for &part in &missing {
-            steps
-                .step(&part.name(), || part.install(&mut apt, &cache))
-                .with_context(|| {
-                    format!(
-                        "setting up {}; by hand it is: {}",
-                        part.name(),
-                        part.by_hand().join(" && ")
-                    )
-                })?;
+            steps.step(&part.name(), || part.install(&mut apt, &cache)).with_context(|| {
+                format!("setting up {}; by hand it is: {}", part.name(), part.by_hand().join(" && "))
+            })?;
         }
         if let Some(part) = missing.iter().find(|part| part.find(&cache).is_none()) {
-            bail!(
-                "{} was installed and is still not found. {}",
-                part.name(),
-                part.why_missing()
-            );
+            bail!("{} was installed and is still not found. {}", part.name(), part.why_missing());
         }
         Ok(())
     }
@@ -142,11 +115,7 @@ impl Setup<'_> {
 fn advice(missing: &[Part], debian: bool, root: bool) -> String {
     let names: Vec<String> = missing.iter().map(Part::name).collect();
     let mut text = format!("missing: {}.\n", names.join(", "));
-    let reasons: Vec<String> = missing
-        .iter()
-        .map(Part::why_missing)
-        .filter(|why| !why.is_empty())
-        .collect();
+    let reasons: Vec<String> = missing.iter().map(Part::why_missing).filter(|why| !why.is_empty()).collect();
     for why in reasons {
         text.push_str(&format!("  {why}\n"));
     }
@@ -200,19 +169,13 @@ impl Part {
             }
             Self::Qemu => program("qemu-system-x86_64"),
             Self::Busybox => program("busybox"),
-            Self::Mkfs => Some(format!(
-                "{}, {}",
-                program("mkfs.ext4")?,
-                program("mkfs.xfs")?
-            )),
+            Self::Mkfs => Some(format!("{}, {}", program("mkfs.ext4")?, program("mkfs.xfs")?)),
             Self::Xz => program("xz"),
             Self::Earlyoom => {
                 let path = earlyoom(cache);
                 path.is_file().then(|| path.display().to_string())
             }
-            Self::Kernel(series) => {
-                kernel::find(cache, *series).map(|kernel| kernel.image.display().to_string())
-            }
+            Self::Kernel(series) => kernel::find(cache, *series).map(|kernel| kernel.image.display().to_string()),
         }
     }
 
@@ -244,20 +207,14 @@ impl Part {
             // Downloads need only the package lists; xtask does the rest without privilege.
             Self::Earlyoom | Self::Kernel(_) => vec!["cargo xtask setup".to_owned()],
             Self::CLinker | Self::Qemu | Self::Busybox | Self::Mkfs | Self::Xz => {
-                vec![format!(
-                    "apt-get install -y --no-install-recommends {}",
-                    self.packages().join(" ")
-                )]
+                vec![format!("apt-get install -y --no-install-recommends {}", self.packages().join(" "))]
             }
         }
     }
 
     fn why_missing(&self) -> String {
         match self {
-            Self::BpfToolchain => bpf::find()
-                .err()
-                .map(|missing| missing.to_string())
-                .unwrap_or_default(),
+            Self::BpfToolchain => bpf::find().err().map(|missing| missing.to_string()).unwrap_or_default(),
             _ => String::new(),
         }
     }
@@ -266,12 +223,7 @@ impl Part {
         match self {
             Self::BpfToolchain => bpf_toolchain::install(apt),
             Self::RustComponents => {
-                cmd::output(std::process::Command::new("rustup").args([
-                    "component",
-                    "add",
-                    "rustfmt",
-                    "clippy",
-                ]))?;
+                cmd::output(std::process::Command::new("rustup").args(["component", "add", "rustfmt", "clippy"]))?;
                 Ok("added with rustup".to_owned())
             }
             Self::Earlyoom => {
@@ -303,12 +255,7 @@ mod tests {
     #[test]
     fn advice_says_each_command_once_and_who_must_type_it() {
         let text = advice(&[Part::Qemu, Part::Busybox, Part::Qemu], true, false);
-        assert_eq!(
-            text.matches("install -y --no-install-recommends qemu-system-x86")
-                .count(),
-            1,
-            "{text}"
-        );
+        assert_eq!(text.matches("install -y --no-install-recommends qemu-system-x86").count(), 1, "{text}");
         assert!(text.contains("as root"), "{text}");
         assert!(text.starts_with("missing: QEMU, busybox"), "{text}");
     }

@@ -61,8 +61,7 @@ pub fn choose(kernel: &Path, dir: &Path) -> Result<Accel> {
     };
     println!("{why}: using {}", accel.word());
     let word = if accel == Accel::Kvm { "kvm" } else { "tcg" };
-    fs::write(&cached, format!("{key}\n{word}\n"))
-        .with_context(|| format!("writing {}", cached.display()))?;
+    fs::write(&cached, format!("{key}\n{word}\n")).with_context(|| format!("writing {}", cached.display()))?;
     Ok(accel)
 }
 
@@ -71,11 +70,7 @@ fn key() -> Result<String> {
     let path = "/proc/sys/kernel/random/boot_id";
     let boot = fs::read_to_string(path).with_context(|| format!("reading {path}"))?;
     let version = cmd::output(Command::new("qemu-system-x86_64").arg("--version"))?;
-    Ok(format!(
-        "{} {}",
-        boot.trim(),
-        version.lines().next().unwrap_or_default()
-    ))
+    Ok(format!("{} {}", boot.trim(), version.lines().next().unwrap_or_default()))
 }
 
 fn parse_cached(text: &str, key: &str) -> Option<Accel> {
@@ -94,10 +89,7 @@ fn try_kvm(kernel: &Path, dir: &Path) -> Result<()> {
     let busybox = find_program("busybox").context("busybox is not there")?;
     let mut root = Initramfs::default();
     root.program("/bin/busybox", &busybox)?;
-    root.script(
-        "/init",
-        &format!("#!/bin/busybox sh\necho '{ALIVE}'\n/bin/busybox reboot -f\n"),
-    );
+    root.script("/init", &format!("#!/bin/busybox sh\necho '{ALIVE}'\n/bin/busybox reboot -f\n"));
     let initramfs = dir.join("kvm-trial.cpio");
     root.write(&initramfs)?;
     let machine = Machine {
@@ -132,10 +124,7 @@ fn watch(machine: &Machine, log: &Path) -> Result<()> {
             Ok(None) | Err(_) => break,
         }
     }
-    anyhow::bail!(
-        "{}",
-        complaint.unwrap_or_else(|| format!("no sign of life in {} s", PATIENCE.as_secs()))
-    )
+    anyhow::bail!("{}", complaint.unwrap_or_else(|| format!("no sign of life in {} s", PATIENCE.as_secs())))
 }
 
 #[cfg(test)]
@@ -144,14 +133,8 @@ mod tests {
 
     #[test]
     fn a_verdict_is_good_for_its_own_boot_and_version_only() {
-        assert_eq!(
-            parse_cached("boot-a v7\ntcg\n", "boot-a v7"),
-            Some(Accel::Tcg)
-        );
-        assert_eq!(
-            parse_cached("boot-a v7\nkvm\n", "boot-a v7"),
-            Some(Accel::Kvm)
-        );
+        assert_eq!(parse_cached("boot-a v7\ntcg\n", "boot-a v7"), Some(Accel::Tcg));
+        assert_eq!(parse_cached("boot-a v7\nkvm\n", "boot-a v7"), Some(Accel::Kvm));
         assert_eq!(parse_cached("boot-a v7\nkvm\n", "boot-b v7"), None);
         assert_eq!(parse_cached("boot-a v7\n", "boot-a v7"), None);
         assert_eq!(parse_cached("", "boot-a v7"), None);

@@ -61,18 +61,8 @@ impl Verdict {
 
 impl Boot<'_> {
     pub fn run(&self) -> Result<Verdict> {
-        let Self {
-            dir,
-            plan,
-            kernel,
-            accel,
-            ..
-        } = self;
-        let expressions: Vec<String> = plan
-            .requests
-            .iter()
-            .map(super::Request::expression)
-            .collect();
+        let Self { dir, plan, kernel, accel, .. } = self;
+        let expressions: Vec<String> = plan.requests.iter().map(super::Request::expression).collect();
         // An oops ends the boot at once: a kernel that has faulted proves nothing any more. Console messages below
         // critical would land in the middle of the guest's lines; it reads them from /dev/kmsg.
         let append = format!(
@@ -121,10 +111,7 @@ impl Boot<'_> {
             log: None,
         };
         if !verdict.passed() || plan.keep_log {
-            let seconds = SystemTime::now()
-                .duration_since(UNIX_EPOCH)
-                .unwrap_or_default()
-                .as_secs();
+            let seconds = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
             let kept = log.with_extension(format!("{seconds}.log"));
             fs::copy(&log, &kept).with_context(|| format!("keeping {}", kept.display()))?;
             println!("serial log: {}", kept.display());
@@ -136,11 +123,7 @@ impl Boot<'_> {
     fn initramfs(&self) -> Result<Initramfs> {
         let mut root = Initramfs::default();
         root.own_program("/init", &self.workspace.release("vm-guest"), self.dir)?;
-        root.own_program(
-            "/bin/node-pressure-monitor",
-            &self.workspace.release("node-pressure-monitor"),
-            self.dir,
-        )?;
+        root.own_program("/bin/node-pressure-monitor", &self.workspace.release("node-pressure-monitor"), self.dir)?;
         root.program(
             "/bin/busybox",
             &find_program("busybox").context("busybox is not there: run `cargo xtask setup`")?,
@@ -155,13 +138,7 @@ impl Boot<'_> {
     }
 
     /// Follows the console to the end, or stops the machine when it hangs.
-    fn listen(
-        &self,
-        machine: &Machine,
-        log: &Path,
-        start: Instant,
-        record: &mut Record,
-    ) -> Result<Ending> {
+    fn listen(&self, machine: &Machine, log: &Path, start: Instant, record: &mut Record) -> Result<Ending> {
         let mut running = machine.start(log)?;
         let mut live = Live::new();
         let mut last_line = start;
@@ -177,10 +154,7 @@ impl Boot<'_> {
                 break match record.end {
                     // It said all there is to say; that it did not go by itself is no fault of the agent's.
                     Some(_) => Ending::Exited,
-                    None => Ending::Stopped(format!(
-                        "stopped after {} s in all",
-                        (now - start).as_secs()
-                    )),
+                    None => Ending::Stopped(format!("stopped after {} s in all", (now - start).as_secs())),
                 };
             }
             if let Some(reason) = self.hang(record, start, last_line, now) {
@@ -204,13 +178,7 @@ impl Boot<'_> {
         Ok(ending)
     }
 
-    fn hang(
-        &self,
-        record: &Record,
-        start: Instant,
-        last_line: Instant,
-        now: Instant,
-    ) -> Option<String> {
+    fn hang(&self, record: &Record, start: Instant, last_line: Instant, now: Instant) -> Option<String> {
         if now - last_line >= self.plan.silence_limit {
             return Some(format!(
                 "stopped after {} s without a line from the guest",
@@ -218,33 +186,21 @@ impl Boot<'_> {
             ));
         }
         let running = record.running.as_ref()?;
-        let request = self
-            .plan
-            .requests
-            .iter()
-            .find(|request| request.entry.name == running.name)?;
+        let request = self.plan.requests.iter().find(|request| request.entry.name == running.name)?;
         let limit = request.time_limit() + SCENARIO_MARGIN;
         let took = (now - start).saturating_sub(running.since);
         (took > limit).then(|| format!("stopped: {} ran for {} s", running.name, took.as_secs()))
     }
 
     /// A QEMU that says no word of the guest's and fails is a broken set-up, not a failed scenario.
-    fn emulator_failure(
-        running: &mut Running,
-        record: &Record,
-        complaints: &[String],
-    ) -> Result<()> {
+    fn emulator_failure(running: &mut Running, record: &Record, complaints: &[String]) -> Result<()> {
         let code = running.exit_code(Duration::from_millis(200))?;
         for complaint in complaints {
             println!("QEMU says: {complaint}");
         }
         match code {
             Some(code) if code != 0 && record.runs.is_empty() && record.running.is_none() => {
-                bail!(
-                    "`{}` failed with exit code {code}: {}",
-                    running.shown,
-                    complaints.join("; ")
-                )
+                bail!("`{}` failed with exit code {code}: {}", running.shown, complaints.join("; "))
             }
             _ => Ok(()),
         }
@@ -253,14 +209,5 @@ impl Boot<'_> {
 
 /// A label as part of a file name.
 fn file_name(label: &str) -> String {
-    label
-        .chars()
-        .map(|c| {
-            if c.is_ascii_alphanumeric() || c == '.' {
-                c
-            } else {
-                '-'
-            }
-        })
-        .collect()
+    label.chars().map(|c| if c.is_ascii_alphanumeric() || c == '.' { c } else { '-' }).collect()
 }

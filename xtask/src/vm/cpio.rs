@@ -38,19 +38,9 @@ impl<W: Write> Archive<W> {
         Ok(self.out)
     }
 
-    fn entry(
-        &mut self,
-        path: &str,
-        mode: u32,
-        device: (u32, u32),
-        content: &[u8],
-    ) -> io::Result<()> {
-        let size = u32::try_from(content.len()).map_err(|_| {
-            io::Error::new(
-                io::ErrorKind::InvalidInput,
-                format!("{path}: a file of 4 GiB or more"),
-            )
-        })?;
+    fn entry(&mut self, path: &str, mode: u32, device: (u32, u32), content: &[u8]) -> io::Result<()> {
+        let size = u32::try_from(content.len())
+            .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, format!("{path}: a file of 4 GiB or more")))?;
         self.inode += 1;
         let links = if mode & S_IFDIR == S_IFDIR { 2 } else { 1 };
         self.header(path.trim_start_matches('/'), mode, device, size, links)?;
@@ -58,25 +48,12 @@ impl<W: Write> Archive<W> {
         self.pad(content.len())
     }
 
-    fn header(
-        &mut self,
-        name: &str,
-        mode: u32,
-        device: (u32, u32),
-        size: u32,
-        links: u32,
-    ) -> io::Result<()> {
-        let name_size = u32::try_from(name.len() + 1).map_err(|_| {
-            io::Error::new(
-                io::ErrorKind::InvalidInput,
-                format!("{name}: name too long"),
-            )
-        })?;
+    fn header(&mut self, name: &str, mode: u32, device: (u32, u32), size: u32, links: u32) -> io::Result<()> {
+        let name_size = u32::try_from(name.len() + 1)
+            .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, format!("{name}: name too long")))?;
         write!(self.out, "070701")?;
         // inode, mode, uid, gid, links, time, size, device of the file, device it stands for, name size, check sum
-        let fields = [
-            self.inode, mode, 0, 0, links, 0, size, 0, 0, device.0, device.1, name_size, 0,
-        ];
+        let fields = [self.inode, mode, 0, 0, links, 0, size, 0, 0, device.0, device.1, name_size, 0];
         for field in fields {
             write!(self.out, "{field:08x}")?;
         }
@@ -109,18 +86,10 @@ mod tests {
         assert_eq!(&bytes[..6], b"070701");
         assert_eq!(field(&bytes, 1), 0o100_755);
         assert_eq!(field(&bytes, 6), 5);
-        assert_eq!(
-            field(&bytes, 11),
-            6,
-            "name without leading slash, with its zero byte"
-        );
+        assert_eq!(field(&bytes, 11), 6, "name without leading slash, with its zero byte");
         assert_eq!(&bytes[110..116], b"bin/a\0");
         assert_eq!(&bytes[116..124], b"hello\0\0\0");
-        assert_eq!(
-            &bytes[124..130],
-            b"070701",
-            "the next header starts aligned"
-        );
+        assert_eq!(&bytes[124..130], b"070701", "the next header starts aligned");
         assert_eq!(bytes.len() % 4, 0);
         assert_eq!(&bytes[124 + 110..124 + 121], b"TRAILER!!!\0");
     }
@@ -130,10 +99,7 @@ mod tests {
         let mut archive = Archive::new(Vec::new());
         archive.character_device("dev/console", 5, 1).unwrap();
         let bytes = archive.finish().unwrap();
-        assert_eq!(
-            (field(&bytes, 1), field(&bytes, 9), field(&bytes, 10)),
-            (0o020_600, 5, 1)
-        );
+        assert_eq!((field(&bytes, 1), field(&bytes, 9), field(&bytes, 10)), (0o020_600, 5, 1));
     }
 
     #[test]

@@ -26,34 +26,21 @@ impl Initramfs {
             let content = fs::read(&library).with_context(|| format!("reading {path}"))?;
             self.files.insert(path, (0o755, content));
         }
-        let content =
-            fs::read(host_path).with_context(|| format!("reading {}", host_path.display()))?;
+        let content = fs::read(host_path).with_context(|| format!("reading {}", host_path.display()))?;
         self.files.insert(guest_path.to_owned(), (0o755, content));
         Ok(())
     }
 
     /// A program of ours, without its debug information: that would only take the guest's memory.
-    pub fn own_program(
-        &mut self,
-        guest_path: &str,
-        host_path: &Path,
-        scratch: &Path,
-    ) -> Result<()> {
+    pub fn own_program(&mut self, guest_path: &str, host_path: &Path, scratch: &Path) -> Result<()> {
         let stripped = scratch.join("stripped");
-        cmd::output(
-            Command::new("strip")
-                .arg("--strip-debug")
-                .arg("-o")
-                .arg(&stripped)
-                .arg(host_path),
-        )?;
+        cmd::output(Command::new("strip").arg("--strip-debug").arg("-o").arg(&stripped).arg(host_path))?;
         self.program(guest_path, &stripped)?;
         fs::remove_file(&stripped).with_context(|| format!("removing {}", stripped.display()))
     }
 
     pub fn script(&mut self, guest_path: &str, text: &str) {
-        self.files
-            .insert(guest_path.to_owned(), (0o755, text.as_bytes().to_vec()));
+        self.files.insert(guest_path.to_owned(), (0o755, text.as_bytes().to_vec()));
     }
 
     /// `/modules/NAME.ko` and their load order in `/modules/order`.
@@ -63,41 +50,28 @@ impl Initramfs {
             let file = format!("{name}.ko");
             order.push_str(&file);
             order.push('\n');
-            self.files
-                .insert(format!("/modules/{file}"), (0o644, content));
+            self.files.insert(format!("/modules/{file}"), (0o644, content));
         }
-        self.files
-            .insert("/modules/order".to_owned(), (0o644, order.into_bytes()));
+        self.files.insert("/modules/order".to_owned(), (0o644, order.into_bytes()));
     }
 
     pub fn write(&self, path: &Path) -> Result<()> {
         let context = || format!("writing {}", path.display());
-        let mut archive = Archive::new(BufWriter::new(
-            fs::File::create(path).with_context(context)?,
-        ));
+        let mut archive = Archive::new(BufWriter::new(fs::File::create(path).with_context(context)?));
         for directory in self.directories() {
             archive.directory(&directory).with_context(context)?;
         }
-        archive
-            .character_device("/dev/console", 5, 1)
-            .with_context(context)?;
+        archive.character_device("/dev/console", 5, 1).with_context(context)?;
         for (name, (permissions, content)) in &self.files {
-            archive
-                .file(name, *permissions, content)
-                .with_context(context)?;
+            archive.file(name, *permissions, content).with_context(context)?;
         }
-        archive
-            .finish()
-            .and_then(|mut out| out.flush())
-            .with_context(context)
+        archive.finish().and_then(|mut out| out.flush()).with_context(context)
     }
 
     /// Every directory on the way to a file, and the mount points; parents sort before their children.
     fn directories(&self) -> BTreeSet<String> {
         let mut directories: BTreeSet<String> =
-            ["/dev", "/etc", "/mnt", "/proc", "/run", "/sys", "/tmp"]
-                .map(str::to_owned)
-                .into();
+            ["/dev", "/etc", "/mnt", "/proc", "/run", "/sys", "/tmp"].map(str::to_owned).into();
         for file in self.files.keys() {
             for (index, _) in file.match_indices('/').skip(1) {
                 directories.insert(file[..index].to_owned());
@@ -111,9 +85,7 @@ impl Initramfs {
 fn libraries(program: &Path) -> Result<Vec<PathBuf>> {
     let mut command = Command::new("ldd");
     command.arg(program);
-    let output = command
-        .output()
-        .with_context(|| format!("cannot run `{}`", cmd::shown(&command)))?;
+    let output = command.output().with_context(|| format!("cannot run `{}`", cmd::shown(&command)))?;
     let stdout = String::from_utf8_lossy(&output.stdout);
     let stderr = String::from_utf8_lossy(&output.stderr);
     // A static program makes ldd fail; that is no failure here.
@@ -134,9 +106,7 @@ fn parse_ldd(text: &str) -> Result<Vec<PathBuf>> {
         }
         let place = line.split_once(" => ").map_or(line, |(_, place)| place);
         if place.starts_with('/') {
-            libraries.push(PathBuf::from(
-                place.split_once(" (").map_or(place, |(path, _)| path),
-            ));
+            libraries.push(PathBuf::from(place.split_once(" (").map_or(place, |(path, _)| path)));
         }
     }
     Ok(libraries)
@@ -149,20 +119,14 @@ mod tests {
     #[test]
     fn ldd_lists_libraries_and_the_loader_but_not_the_vdso() {
         let text = "\tlinux-vdso.so.1 (0x00007ffd)\n\tlibc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x00007f)\n\t/lib64/ld-linux-x86-64.so.2 (0x00007f)\n";
-        let expected = [
-            "/lib/x86_64-linux-gnu/libc.so.6",
-            "/lib64/ld-linux-x86-64.so.2",
-        ]
-        .map(PathBuf::from);
+        let expected = ["/lib/x86_64-linux-gnu/libc.so.6", "/lib64/ld-linux-x86-64.so.2"].map(PathBuf::from);
         assert_eq!(parse_ldd(text).unwrap(), expected);
         assert!(parse_ldd("\tstatically linked\n").unwrap().is_empty());
     }
 
     #[test]
     fn a_library_that_is_not_there_is_named() {
-        let error = parse_ldd("\tlibbpf.so.1 => not found\n")
-            .unwrap_err()
-            .to_string();
+        let error = parse_ldd("\tlibbpf.so.1 => not found\n").unwrap_err().to_string();
         assert!(error.contains("libbpf.so.1"), "{error}");
     }
 
@@ -171,12 +135,7 @@ mod tests {
         let mut root = Initramfs::default();
         root.script("/lib/x86_64-linux-gnu/a", "");
         let directories: Vec<String> = root.directories().into_iter().collect();
-        let position = |name: &str| {
-            directories
-                .iter()
-                .position(|directory| directory == name)
-                .unwrap()
-        };
+        let position = |name: &str| directories.iter().position(|directory| directory == name).unwrap();
         assert!(position("/lib") < position("/lib/x86_64-linux-gnu"));
     }
 }

@@ -90,9 +90,7 @@ impl FromStr for KernelChoice {
     type Err = std::convert::Infallible;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let series = Series::ALL
-            .into_iter()
-            .find(|series| series.to_string() == text);
+        let series = Series::ALL.into_iter().find(|series| series.to_string() == text);
         Ok(series.map_or_else(|| Self::Image(PathBuf::from(text)), Self::Series))
     }
 }
@@ -117,11 +115,7 @@ impl KernelChoice {
     fn label(&self) -> String {
         match self {
             Self::Series(series) => series.to_string(),
-            Self::Image(path) => path
-                .file_name()
-                .unwrap_or_default()
-                .to_string_lossy()
-                .into_owned(),
+            Self::Image(path) => path.file_name().unwrap_or_default().to_string_lossy().into_owned(),
         }
     }
 }
@@ -164,14 +158,10 @@ pub fn run(options: &Options, workspace: &Workspace) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     if options.kernel == KernelChoice::Series(Series::V6_12) && options.cgroup == Cgroup::V1 {
-        bail!(
-            "Debian's 6.12 has no memory controller on cgroup v1 (CONFIG_MEMCG_V1 is unset): use --kernel 6.1"
-        );
+        bail!("Debian's 6.12 has no memory controller on cgroup v1 (CONFIG_MEMCG_V1 is unset): use --kernel 6.1");
     }
     let requests = scenario::choose(&options.scenarios, options.cgroup)?;
-    let time_limit = options
-        .time_limit
-        .map_or_else(|| scenario::time_limit(&requests), Duration::from_secs);
+    let time_limit = options.time_limit.map_or_else(|| scenario::time_limit(&requests), Duration::from_secs);
     let plan = Plan {
         kernel: options.kernel.clone(),
         cgroup: options.cgroup,
@@ -184,11 +174,7 @@ pub fn run(options: &Options, workspace: &Workspace) -> Result<ExitCode> {
     let lab = Lab::open(workspace, &plan.kernel.parts())?;
     let verdict = lab.boot(&plan)?;
     print_table(std::slice::from_ref(&verdict));
-    Ok(if verdict.passed() {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+    Ok(if verdict.passed() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Everything that boots have in common. One at a time for each target directory, and scenarios measure time.
@@ -210,31 +196,19 @@ impl<'a> Lab<'a> {
         let dir = workspace.vm();
         fs::create_dir_all(&dir).with_context(|| format!("creating {}", dir.display()))?;
         let lock_path = dir.join("lock");
-        let lock = File::create(&lock_path)
-            .with_context(|| format!("creating {}", lock_path.display()))?;
+        let lock = File::create(&lock_path).with_context(|| format!("creating {}", lock_path.display()))?;
         if lock.try_lock().is_err() {
             println!("another VM runs from this target directory; waiting for it to end");
-            lock.lock()
-                .with_context(|| format!("locking {}", lock_path.display()))?;
+            lock.lock().with_context(|| format!("locking {}", lock_path.display()))?;
         }
-        Ok(Self {
-            workspace,
-            dir,
-            _lock: lock,
-        })
+        Ok(Self { workspace, dir, _lock: lock })
     }
 
     /// Boots, and boots again where the kernel itself faulted under software emulation.
     pub fn boot(&self, plan: &Plan) -> Result<Verdict> {
         let kernel = plan.kernel.resolve(self.workspace)?;
         let accel = accel::choose(&kernel.image, &self.dir)?;
-        let boot = boot::Boot {
-            workspace: self.workspace,
-            dir: &self.dir,
-            plan,
-            kernel: &kernel,
-            accel,
-        };
+        let boot = boot::Boot { workspace: self.workspace, dir: &self.dir, plan, kernel: &kernel, accel };
         let first = boot.run()?;
         // Under TCG about one guest in 250 faults while the kernel patches its own code: the emulator's race, not ours.
         if accel != Accel::Tcg || !first.is_worth_a_retry() {

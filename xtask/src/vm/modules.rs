@@ -34,21 +34,11 @@ pub fn load(modules: &Path) -> Result<Vec<Module>> {
         contents.insert(name.to_owned(), content);
         Ok(Some(depends))
     })?;
-    Ok(order
-        .into_iter()
-        .filter_map(|name| {
-            contents
-                .remove(&name)
-                .map(|content| Module { name, content })
-        })
-        .collect())
+    Ok(order.into_iter().filter_map(|name| contents.remove(&name).map(|content| Module { name, content })).collect())
 }
 
 /// Depth first, each once. `depends_of` returns `None` for what is no loadable module, that is, built in.
-fn load_order(
-    wanted: &[&str],
-    depends_of: &mut dyn FnMut(&str) -> Result<Option<Vec<String>>>,
-) -> Result<Vec<String>> {
+fn load_order(wanted: &[&str], depends_of: &mut dyn FnMut(&str) -> Result<Option<Vec<String>>>) -> Result<Vec<String>> {
     fn visit(
         name: &str,
         seen: &mut BTreeSet<String>,
@@ -80,15 +70,8 @@ fn depends(module: &[u8]) -> Vec<String> {
     let Some(start) = module.windows(KEY.len()).position(|window| window == KEY) else {
         return Vec::new();
     };
-    let value = module[start + KEY.len()..]
-        .split(|&byte| byte == 0)
-        .next()
-        .unwrap_or_default();
-    String::from_utf8_lossy(value)
-        .split(',')
-        .filter(|name| !name.is_empty())
-        .map(module_name)
-        .collect()
+    let value = module[start + KEY.len()..].split(|&byte| byte == 0).next().unwrap_or_default();
+    String::from_utf8_lossy(value).split(',').filter(|name| !name.is_empty()).map(module_name).collect()
 }
 
 /// File names have dashes or underscores; module names have underscores.
@@ -98,15 +81,11 @@ fn module_name(name: &str) -> String {
 
 fn index(dir: &Path, files: &mut BTreeMap<String, PathBuf>) -> Result<()> {
     for entry in fs::read_dir(dir).with_context(|| format!("reading {}", dir.display()))? {
-        let path = entry
-            .with_context(|| format!("reading {}", dir.display()))?
-            .path();
+        let path = entry.with_context(|| format!("reading {}", dir.display()))?.path();
         if path.is_dir() {
             index(&path, files)?;
-        } else if let Some((name, rest)) = path
-            .file_name()
-            .and_then(|name| name.to_str())
-            .and_then(|name| name.split_once('.'))
+        } else if let Some((name, rest)) =
+            path.file_name().and_then(|name| name.to_str()).and_then(|name| name.split_once('.'))
             && rest.starts_with("ko")
         {
             files.insert(module_name(name), path);
@@ -125,15 +104,9 @@ fn read(file: &Path) -> Result<Vec<u8>> {
     };
     let mut command = Command::new(unpacker);
     command.arg("-dc").arg(file).stdin(Stdio::null());
-    let output = command
-        .output()
-        .with_context(|| format!("cannot run `{}`", cmd::shown(&command)))?;
+    let output = command.output().with_context(|| format!("cannot run `{}`", cmd::shown(&command)))?;
     if !output.status.success() {
-        bail!(
-            "`{}` failed: {}",
-            cmd::shown(&command),
-            String::from_utf8_lossy(&output.stderr).trim()
-        );
+        bail!("`{}` failed: {}", cmd::shown(&command), String::from_utf8_lossy(&output.stderr).trim());
     }
     Ok(output.stdout)
 }
@@ -144,10 +117,7 @@ mod tests {
 
     #[test]
     fn depends_are_read_from_modinfo() {
-        assert_eq!(
-            depends(b"ELF\0depends=virtio,virtio_ring\0name=virtio_blk\0"),
-            ["virtio", "virtio_ring"]
-        );
+        assert_eq!(depends(b"ELF\0depends=virtio,virtio_ring\0name=virtio_blk\0"), ["virtio", "virtio_ring"]);
         assert_eq!(depends(b"ELF\0depends=crc32c-intel\0"), ["crc32c_intel"]);
         assert!(depends(b"ELF\0depends=\0name=loop\0").is_empty());
         assert!(depends(b"ELF").is_empty());
@@ -162,13 +132,8 @@ mod tests {
             ("virtio_pci", vec!["virtio_ring", "virtio", "built_in"]),
         ]);
         let order = load_order(&["virtio_pci", "virtio_blk", "absent"], &mut |name| {
-            Ok(graph
-                .get(name)
-                .map(|depends| depends.iter().map(ToString::to_string).collect()))
+            Ok(graph.get(name).map(|depends| depends.iter().map(ToString::to_string).collect()))
         });
-        assert_eq!(
-            order.unwrap(),
-            ["virtio_ring", "virtio", "virtio_pci", "virtio_blk"]
-        );
+        assert_eq!(order.unwrap(), ["virtio_ring", "virtio", "virtio_pci", "virtio_blk"]);
     }
 }

@@ -75,10 +75,7 @@ fn split_console(line: &str) -> (Option<&str>, &str) {
         return (None, line);
     };
     let ours = &line[start + MARK.len()..];
-    let kernels = ours
-        .match_indices('[')
-        .map(|(index, _)| index)
-        .find(|&index| is_time_stamp(&ours[index..]));
+    let kernels = ours.match_indices('[').map(|(index, _)| index).find(|&index| is_time_stamp(&ours[index..]));
     match kernels {
         Some(index) => (Some(&ours[..index]), &ours[index..]),
         None => (Some(ours), &line[..start]),
@@ -87,10 +84,7 @@ fn split_console(line: &str) -> (Option<&str>, &str) {
 
 /// `[    4.575314] `: seconds padded to five places, microseconds.
 fn is_time_stamp(text: &str) -> bool {
-    let Some((stamp, _)) = text
-        .strip_prefix('[')
-        .and_then(|text| text.split_once("] "))
-    else {
+    let Some((stamp, _)) = text.strip_prefix('[').and_then(|text| text.split_once("] ")) else {
         return false;
     };
     let Some((seconds, micros)) = stamp.split_once('.') else {
@@ -121,11 +115,7 @@ fn parse_body(body: &str) -> Option<Line<'_>> {
         "figure" => Some(Line::Figure { name, text: rest }),
         "timeline" => {
             let (ms, what) = split_word(rest);
-            Some(Line::Timeline {
-                name,
-                ms: ms.strip_prefix("ms=")?.parse().ok()?,
-                what,
-            })
+            Some(Line::Timeline { name, ms: ms.strip_prefix("ms=")?.parse().ok()?, what })
         }
         "outcome" => {
             let (word, reason) = split_word(rest);
@@ -135,11 +125,7 @@ fn parse_body(body: &str) -> Option<Line<'_>> {
                 "skip" => Outcome::Skip,
                 _ => return None,
             };
-            Some(Line::Outcome {
-                name,
-                outcome,
-                reason,
-            })
+            Some(Line::Outcome { name, outcome, reason })
         }
         _ => None,
     }
@@ -147,37 +133,19 @@ fn parse_body(body: &str) -> Option<Line<'_>> {
 
 fn split_word(text: &str) -> (&str, &str) {
     let text = text.trim_start();
-    text.split_once(' ')
-        .map_or((text, ""), |(word, rest)| (word, rest.trim_start()))
+    text.split_once(' ').map_or((text, ""), |(word, rest)| (word, rest.trim_start()))
 }
 
 fn parse_counts(text: &str) -> Option<Counts> {
     let mut words = text.split_whitespace();
-    let mut count = |key: &str| {
-        words
-            .next()?
-            .strip_prefix(key)?
-            .strip_prefix('=')?
-            .parse()
-            .ok()
-    };
-    let counts = Counts {
-        passed: count("passed")?,
-        failed: count("failed")?,
-        skipped: count("skipped")?,
-    };
+    let mut count = |key: &str| words.next()?.strip_prefix(key)?.strip_prefix('=')?.parse().ok();
+    let counts = Counts { passed: count("passed")?, failed: count("failed")?, skipped: count("skipped")? };
     words.next().is_none().then_some(counts)
 }
 
 /// What makes a kernel's death visible on its console.
-const OOPS_MARKERS: &[&str] = &[
-    "Oops: ",
-    "BUG: ",
-    "kernel BUG at",
-    "general protection fault",
-    "invalid opcode:",
-    "int3: 0000",
-];
+const OOPS_MARKERS: &[&str] =
+    &["Oops: ", "BUG: ", "kernel BUG at", "general protection fault", "invalid opcode:", "int3: 0000"];
 const PANIC_MARKER: &str = "Kernel panic - not syncing";
 
 /// A kernel that broke.
@@ -200,10 +168,7 @@ pub fn crash(line: &str) -> Option<Crash> {
     } else if kernels.contains(PANIC_MARKER) {
         Some(Crash::Panic)
     } else {
-        OOPS_MARKERS
-            .iter()
-            .any(|marker| kernels.contains(marker))
-            .then_some(Crash::Oops)
+        OOPS_MARKERS.iter().any(|marker| kernels.contains(marker)).then_some(Crash::Oops)
     }
 }
 
@@ -213,64 +178,33 @@ mod tests {
 
     #[test]
     fn every_kind_of_line() {
-        assert_eq!(
-            parse("@@ scenario ramp start\r\n"),
-            Some(Line::Start { name: "ramp" })
-        );
-        assert_eq!(
-            parse("@@ note ramp two words"),
-            Some(Line::Note {
-                name: "ramp",
-                text: "two words"
-            })
-        );
+        assert_eq!(parse("@@ scenario ramp start\r\n"), Some(Line::Start { name: "ramp" }));
+        assert_eq!(parse("@@ note ramp two words"), Some(Line::Note { name: "ramp", text: "two words" }));
         assert_eq!(
             parse("@@ figure ramp rate=12.5 MiB/s"),
-            Some(Line::Figure {
-                name: "ramp",
-                text: "rate=12.5 MiB/s"
-            })
+            Some(Line::Figure { name: "ramp", text: "rate=12.5 MiB/s" })
         );
         assert_eq!(
             parse("@@ timeline ramp ms=12.3 kill signal sent"),
-            Some(Line::Timeline {
-                name: "ramp",
-                ms: 12.3,
-                what: "kill signal sent"
-            })
+            Some(Line::Timeline { name: "ramp", ms: 12.3, what: "kill signal sent" })
         );
         assert_eq!(
             parse("@@ outcome ramp fail oom_kill rose by 1"),
-            Some(Line::Outcome {
-                name: "ramp",
-                outcome: Outcome::Fail,
-                reason: "oom_kill rose by 1"
-            })
+            Some(Line::Outcome { name: "ramp", outcome: Outcome::Fail, reason: "oom_kill rose by 1" })
         );
         assert_eq!(
             parse("@@ outcome ramp pass"),
-            Some(Line::Outcome {
-                name: "ramp",
-                outcome: Outcome::Pass,
-                reason: ""
-            })
+            Some(Line::Outcome { name: "ramp", outcome: Outcome::Pass, reason: "" })
         );
         assert_eq!(
             parse("@@ end passed=3 failed=0 skipped=1"),
-            Some(Line::End(Counts {
-                passed: 3,
-                failed: 0,
-                skipped: 1
-            }))
+            Some(Line::End(Counts { passed: 3, failed: 0, skipped: 1 }))
         );
     }
 
     #[test]
     fn the_kernel_may_have_begun_the_line() {
-        assert_eq!(
-            parse("[    1.2] random: @@ scenario ramp start"),
-            Some(Line::Start { name: "ramp" })
-        );
+        assert_eq!(parse("[    1.2] random: @@ scenario ramp start"), Some(Line::Start { name: "ramp" }));
         assert_eq!(parse("[    1.2] Linux version 6.12"), None);
         assert_eq!(parse("mail@@example"), None);
     }
@@ -286,10 +220,7 @@ mod tests {
         // A bracket of the guest's own is no time stamp.
         assert_eq!(
             parse("@@ note ramp victims [1] and [2.5] "),
-            Some(Line::Note {
-                name: "ramp",
-                text: "victims [1] and [2.5]"
-            })
+            Some(Line::Note { name: "ramp", text: "victims [1] and [2.5]" })
         );
     }
 
@@ -310,22 +241,10 @@ mod tests {
 
     #[test]
     fn crashes_are_told_apart() {
-        assert_eq!(
-            crash("[    9.1] Oops: int3: 0000 [#1] PREEMPT SMP"),
-            Some(Crash::Oops)
-        );
-        assert_eq!(
-            crash("[    9.1] BUG: kernel NULL pointer dereference"),
-            Some(Crash::Oops)
-        );
-        assert_eq!(
-            crash("[    9.1] Kernel panic - not syncing: Attempted to kill init!"),
-            Some(Crash::Panic)
-        );
-        assert_eq!(
-            crash("[    9.1] watchdog: BUG: soft lockup - CPU#1 stuck for 22s!"),
-            None
-        );
+        assert_eq!(crash("[    9.1] Oops: int3: 0000 [#1] PREEMPT SMP"), Some(Crash::Oops));
+        assert_eq!(crash("[    9.1] BUG: kernel NULL pointer dereference"), Some(Crash::Oops));
+        assert_eq!(crash("[    9.1] Kernel panic - not syncing: Attempted to kill init!"), Some(Crash::Panic));
+        assert_eq!(crash("[    9.1] watchdog: BUG: soft lockup - CPU#1 stuck for 22s!"), None);
         assert_eq!(crash("@@ note ramp dmesg says BUG: nothing"), None);
         assert_eq!(crash("[    9.1] Out of memory: Killed process 7"), None);
     }

@@ -40,19 +40,8 @@ impl Machine {
         command
             .args(self.accel.arguments())
             .args(["-m", &self.memory_mib.to_string(), "-smp", "2"])
-            .args([
-                "-nodefaults",
-                "-no-user-config",
-                "-no-reboot",
-                "-display",
-                "none",
-            ])
-            .args([
-                "-chardev",
-                "stdio,id=console,signal=off",
-                "-serial",
-                "chardev:console",
-            ])
+            .args(["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"])
+            .args(["-chardev", "stdio,id=console,signal=off", "-serial", "chardev:console"])
             .arg("-kernel")
             .arg(&self.kernel)
             .arg("-initrd")
@@ -60,33 +49,19 @@ impl Machine {
             .args(["-append", &self.append]);
         for (index, disk) in self.disks.iter().enumerate() {
             // What is on these disks is thrown away: nothing needs to reach the host's storage.
-            let drive = format!(
-                "file={},format=raw,if=none,cache=unsafe,id=disk{index}",
-                disk.display()
-            );
-            command.args([
-                "-drive",
-                &drive,
-                "-device",
-                &format!("virtio-blk-pci,drive=disk{index}"),
-            ]);
+            let drive = format!("file={},format=raw,if=none,cache=unsafe,id=disk{index}", disk.display());
+            command.args(["-drive", &drive, "-device", &format!("virtio-blk-pci,drive=disk{index}")]);
         }
         command
     }
 
     pub fn start(&self, log: &Path) -> Result<Running> {
         let mut command = self.command();
-        command
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let shown = cmd::shown(&command);
-        let mut log_file =
-            File::create(log).with_context(|| format!("creating {}", log.display()))?;
+        let mut log_file = File::create(log).with_context(|| format!("creating {}", log.display()))?;
         writeln!(log_file, "# {shown}").with_context(|| format!("writing {}", log.display()))?;
-        let mut child = command
-            .spawn()
-            .with_context(|| format!("cannot run `{shown}`"))?;
+        let mut child = command.spawn().with_context(|| format!("cannot run `{shown}`"))?;
         let stdout = child.stdout.take().context("QEMU's standard output")?;
         let stderr = child.stderr.take().context("QEMU's standard error")?;
         let (sender, lines) = mpsc::channel();
@@ -97,12 +72,7 @@ impl Machine {
             while matches!(reader.read_until(b'\n', &mut line), Ok(n) if n > 0) {
                 // A log that cannot be written to must not stop the boot: the lines are judged all the same.
                 let _ = log_file.write_all(&line);
-                if console
-                    .send(Said::Console(
-                        String::from_utf8_lossy(&line).trim_end().to_owned(),
-                    ))
-                    .is_err()
-                {
+                if console.send(Said::Console(String::from_utf8_lossy(&line).trim_end().to_owned())).is_err() {
                     break;
                 }
                 line.clear();
@@ -115,11 +85,7 @@ impl Machine {
                 }
             }
         });
-        Ok(Running {
-            child,
-            lines,
-            shown,
-        })
+        Ok(Running { child, lines, shown })
     }
 }
 
@@ -154,10 +120,7 @@ impl Running {
     pub fn exit_code(&mut self, wait: Duration) -> Result<Option<i32>> {
         let deadline = Instant::now() + wait;
         loop {
-            let status = self
-                .child
-                .try_wait()
-                .with_context(|| format!("waiting for `{}`", self.shown))?;
+            let status = self.child.try_wait().with_context(|| format!("waiting for `{}`", self.shown))?;
             match status {
                 Some(status) => return Ok(Some(status.code().unwrap_or(-1))),
                 None if Instant::now() >= deadline => return Ok(None),

@@ -52,20 +52,10 @@ impl Record {
         let parsed = protocol::parse(line)?;
         match &parsed {
             Line::Start { name } => {
-                self.running = Some(Running {
-                    name: (*name).to_owned(),
-                    since: at,
-                });
+                self.running = Some(Running { name: (*name).to_owned(), since: at });
             }
-            Line::Outcome {
-                name,
-                outcome,
-                reason,
-            } => {
-                let since = self
-                    .running
-                    .take_if(|running| running.name == *name)
-                    .map_or(at, |running| running.since);
+            Line::Outcome { name, outcome, reason } => {
+                let since = self.running.take_if(|running| running.name == *name).map_or(at, |running| running.since);
                 self.runs.push(Run {
                     name: (*name).to_owned(),
                     outcome: *outcome,
@@ -91,44 +81,29 @@ impl Record {
     /// Requested scenarios that have no outcome. A repeated one has one outcome for all its runs.
     pub fn missing(&self, requests: &[Request]) -> Vec<&'static str> {
         let names = requests.iter().map(|request| request.entry.name);
-        names
-            .filter(|name| !self.runs.iter().any(|run| run.name == *name))
-            .collect()
+        names.filter(|name| !self.runs.iter().any(|run| run.name == *name)).collect()
     }
 
     /// Everything that speaks against this boot, besides the outcomes that say `fail` themselves.
     pub fn problems(&self, requests: &[Request], ending: &Ending) -> Vec<String> {
         let mut problems = Vec::new();
         if let Some((crash, line)) = &self.crash {
-            let what = if *crash == Crash::Oops {
-                "the kernel faulted"
-            } else {
-                "the kernel panicked"
-            };
+            let what = if *crash == Crash::Oops { "the kernel faulted" } else { "the kernel panicked" };
             problems.push(format!("{what}: {line}"));
         }
         if let Ending::Stopped(reason) = ending {
             problems.push(reason.clone());
         }
         if let Some(running) = &self.running {
-            problems.push(format!(
-                "{} started and never came to an outcome",
-                running.name
-            ));
+            problems.push(format!("{} started and never came to an outcome", running.name));
         }
         for name in self.missing(requests) {
-            if self
-                .running
-                .as_ref()
-                .is_none_or(|running| running.name != name)
-            {
+            if self.running.as_ref().is_none_or(|running| running.name != name) {
                 problems.push(format!("{name}: no outcome"));
             }
         }
         for text in &self.malformed {
-            problems.push(format!(
-                "the guest wrote a line that makes no sense: `@@ {text}`"
-            ));
+            problems.push(format!("the guest wrote a line that makes no sense: `@@ {text}`"));
         }
         match self.end {
             None => problems.push("the guest ended without `@@ end`".to_owned()),
@@ -160,46 +135,30 @@ mod tests {
     }
 
     fn requests(expressions: &[&str]) -> Vec<Request> {
-        expressions
-            .iter()
-            .map(|expression| Request::parse(expression).unwrap())
-            .collect()
+        expressions.iter().map(|expression| Request::parse(expression).unwrap()).collect()
     }
 
     fn problems(lines: &[&str], expressions: &[&str]) -> Vec<String> {
         record(lines).problems(&requests(expressions), &Ending::Exited)
     }
 
-    const RAMP: [&str; 3] = [
-        "@@ scenario ramp start",
-        "@@ outcome ramp pass",
-        "@@ end passed=1 failed=0 skipped=0",
-    ];
+    const RAMP: [&str; 3] = ["@@ scenario ramp start", "@@ outcome ramp pass", "@@ end passed=1 failed=0 skipped=0"];
 
     #[test]
     fn a_proven_success_has_no_problems() {
         assert_eq!(problems(&RAMP, &["ramp"]), Vec::<String>::new());
         let record = record(&RAMP);
-        assert_eq!(
-            (record.runs[0].name.as_str(), record.runs[0].seconds),
-            ("ramp", 1.0)
-        );
+        assert_eq!((record.runs[0].name.as_str(), record.runs[0].seconds), ("ramp", 1.0));
     }
 
     #[test]
     fn a_missing_end_is_a_failure() {
-        assert_eq!(
-            problems(&RAMP[..2], &["ramp"]),
-            ["the guest ended without `@@ end`"]
-        );
+        assert_eq!(problems(&RAMP[..2], &["ramp"]), ["the guest ended without `@@ end`"]);
     }
 
     #[test]
     fn silence_is_a_failure() {
-        assert_eq!(
-            problems(&[], &["ramp"]),
-            ["ramp: no outcome", "the guest ended without `@@ end`"]
-        );
+        assert_eq!(problems(&[], &["ramp"]), ["ramp: no outcome", "the guest ended without `@@ end`"]);
     }
 
     #[test]
@@ -210,14 +169,8 @@ mod tests {
 
     #[test]
     fn an_unfinished_scenario_is_a_failure() {
-        let lines = [
-            "@@ scenario ramp start",
-            "@@ end passed=0 failed=0 skipped=0",
-        ];
-        assert_eq!(
-            problems(&lines, &["ramp"]),
-            ["ramp started and never came to an outcome"]
-        );
+        let lines = ["@@ scenario ramp start", "@@ end passed=0 failed=0 skipped=0"];
+        assert_eq!(problems(&lines, &["ramp"]), ["ramp started and never came to an outcome"]);
     }
 
     #[test]
@@ -234,31 +187,20 @@ mod tests {
 
     #[test]
     fn a_crash_is_a_failure_and_an_oops_is_worth_a_retry() {
-        let lines = [
-            "[    1.0] Oops: int3: 0000 [#1] SMP",
-            "[    1.1] Kernel panic - not syncing: Fatal exception",
-        ];
+        let lines = ["[    1.0] Oops: int3: 0000 [#1] SMP", "[    1.1] Kernel panic - not syncing: Fatal exception"];
         assert!(problems(&lines, &["ramp"])[0].starts_with("the kernel faulted: [    1.0] Oops"));
         assert!(record(&lines).is_worth_a_retry());
     }
 
     #[test]
     fn a_panic_of_our_making_and_a_failure_before_an_oops_are_not_retried() {
-        assert!(
-            !record(&["[    1.1] Kernel panic - not syncing: Attempted to kill init!"])
-                .is_worth_a_retry()
-        );
-        assert!(
-            !record(&["@@ outcome ramp fail x", "[    1.0] Oops: 0000 [#1]"]).is_worth_a_retry()
-        );
+        assert!(!record(&["[    1.1] Kernel panic - not syncing: Attempted to kill init!"]).is_worth_a_retry());
+        assert!(!record(&["@@ outcome ramp fail x", "[    1.0] Oops: 0000 [#1]"]).is_worth_a_retry());
     }
 
     #[test]
     fn a_boot_that_had_to_be_stopped_is_a_failure() {
         let ending = Ending::Stopped("no output for 90 s".to_owned());
-        assert_eq!(
-            record(&RAMP).problems(&requests(&["ramp"]), &ending),
-            ["no output for 90 s"]
-        );
+        assert_eq!(record(&RAMP).problems(&requests(&["ramp"]), &ending), ["no output for 90 s"]);
     }
 }

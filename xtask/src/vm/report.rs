@@ -18,10 +18,7 @@ pub struct Live {
 
 impl Live {
     pub fn new() -> Self {
-        Self {
-            terminal: cmd::on_terminal(),
-            ticking: false,
-        }
+        Self { terminal: cmd::on_terminal(), ticking: false }
     }
 
     pub fn show(&mut self, line: &Line<'_>, record: &Record, at: Duration) {
@@ -31,22 +28,10 @@ impl Live {
             Line::Note { text, .. } => println!("              {text}"),
             Line::Figure { text, .. } => println!("              figure: {text}"),
             Line::Timeline { ms, what, .. } => println!("              {ms:9.1} ms  {what}"),
-            Line::Outcome {
-                name,
-                outcome,
-                reason,
-            } => {
+            Line::Outcome { name, outcome, reason } => {
                 let seconds = record.runs.last().map_or(0.0, |run| run.seconds);
-                let reason = if reason.is_empty() {
-                    String::new()
-                } else {
-                    format!(": {reason}")
-                };
-                println!(
-                    "[{:7.1} s] {name} {} ({seconds:.1} s){reason}",
-                    at.as_secs_f64(),
-                    outcome.word()
-                );
+                let reason = if reason.is_empty() { String::new() } else { format!(": {reason}") };
+                println!("[{:7.1} s] {name} {} ({seconds:.1} s){reason}", at.as_secs_f64(), outcome.word());
             }
             Line::End(_) => println!("[{:7.1} s] end", at.as_secs_f64()),
             Line::Malformed(text) => println!("              not understood: @@ {text}"),
@@ -58,22 +43,10 @@ impl Live {
         if !self.terminal {
             return;
         }
-        let (what, since) = record
-            .running
-            .as_ref()
-            .map_or(("booting", Duration::ZERO), |running| {
-                (&running.name, running.since)
-            });
-        let what = if record.end.is_some() {
-            "shutting down"
-        } else {
-            what
-        };
-        print!(
-            "\r\x1b[K[{:7.1} s] {what} … {} s",
-            at.as_secs_f64(),
-            at.saturating_sub(since).as_secs()
-        );
+        let (what, since) =
+            record.running.as_ref().map_or(("booting", Duration::ZERO), |running| (&running.name, running.since));
+        let what = if record.end.is_some() { "shutting down" } else { what };
+        print!("\r\x1b[K[{:7.1} s] {what} … {} s", at.as_secs_f64(), at.saturating_sub(since).as_secs());
         // A terminal that cannot be written to is about to stop this program anyway.
         let _ = io::stdout().flush();
         self.ticking = true;
@@ -90,35 +63,20 @@ impl Live {
 /// The table of all runs of all boots, then what else is wrong.
 pub fn print_table(verdicts: &[Verdict]) {
     println!();
-    println!(
-        "{:<17} {:<10} {:<6} {:<7} {:>7}  reason",
-        "scenario", "kernel", "cgroup", "outcome", "seconds"
-    );
+    println!("{:<17} {:<10} {:<6} {:<7} {:>7}  reason", "scenario", "kernel", "cgroup", "outcome", "seconds");
     for verdict in verdicts {
-        let (kernel, cgroup) = verdict
-            .label
-            .rsplit_once(' ')
-            .unwrap_or((&verdict.label, ""));
+        let (kernel, cgroup) = verdict.label.rsplit_once(' ').unwrap_or((&verdict.label, ""));
         for run in &verdict.runs {
             let outcome = run.outcome.word();
-            println!(
-                "{:<17} {kernel:<10} {cgroup:<6} {outcome:<7} {:>7.1}  {}",
-                run.name, run.seconds, run.reason
-            );
+            println!("{:<17} {kernel:<10} {cgroup:<6} {outcome:<7} {:>7.1}  {}", run.name, run.seconds, run.reason);
         }
         for name in &verdict.missing {
-            println!(
-                "{name:<17} {kernel:<10} {cgroup:<6} {:<7} {:>7}  no outcome",
-                "FAIL", "-"
-            );
+            println!("{name:<17} {kernel:<10} {cgroup:<6} {:<7} {:>7}  no outcome", "FAIL", "-");
         }
     }
     for verdict in verdicts {
         if verdict.retried {
-            println!(
-                "{}: RETRIED, the first boot's kernel faulted under emulation",
-                verdict.label
-            );
+            println!("{}: RETRIED, the first boot's kernel faulted under emulation", verdict.label);
         }
         for problem in &verdict.problems {
             println!("{}: {problem}", verdict.label);
@@ -132,11 +90,6 @@ pub fn print_table(verdicts: &[Verdict]) {
 
 pub fn print_catalogue() {
     for entry in CATALOGUE {
-        println!(
-            "{:<17} {:<6} {}",
-            entry.name,
-            entry.cgroups.join(","),
-            entry.about
-        );
+        println!("{:<17} {:<6} {}", entry.name, entry.cgroups.join(","), entry.about);
     }
 }

@@ -36,9 +36,7 @@ impl Request {
             None => (expression, 1),
             Some((name, times)) => match times.parse() {
                 Ok(times) if (1..=1000).contains(&times) => (name, times),
-                _ => bail!(
-                    "{expression:?}: the count after `*` must be a number from 1 to 1000, as in `ramp*20`"
-                ),
+                _ => bail!("{expression:?}: the count after `*` must be a number from 1 to 1000, as in `ramp*20`"),
             },
         };
         match CATALOGUE.iter().find(|entry| entry.name == name) {
@@ -82,11 +80,7 @@ pub fn choose(expressions: &[String], cgroup: Cgroup) -> Result<Vec<Request>> {
             );
         }
         if !seen.insert(request.entry.name) {
-            bail!(
-                "{} is asked for twice; to repeat it, write {}*2",
-                request.entry.name,
-                request.entry.name
-            );
+            bail!("{} is asked for twice; to repeat it, write {}*2", request.entry.name, request.entry.name);
         }
         requests.push(request);
     }
@@ -137,10 +131,7 @@ mod tests {
     fn nothing_asked_is_everything_the_layout_supports() {
         let all = choose(&[], Cgroup::V1).unwrap();
         assert!(!all.is_empty());
-        assert!(
-            all.iter()
-                .all(|request| request.entry.cgroups.contains(&"v1"))
-        );
+        assert!(all.iter().all(|request| request.entry.cgroups.contains(&"v1")));
     }
 
     #[test]
@@ -150,15 +141,8 @@ mod tests {
 
     #[test]
     fn asking_for_an_unsupported_layout_is_refused() {
-        for entry in CATALOGUE
-            .iter()
-            .filter(|entry| !entry.cgroups.contains(&"v1"))
-        {
-            assert!(
-                choose(&[entry.name.to_owned()], Cgroup::V1).is_err(),
-                "{}",
-                entry.name
-            );
+        for entry in CATALOGUE.iter().filter(|entry| !entry.cgroups.contains(&"v1")) {
+            assert!(choose(&[entry.name.to_owned()], Cgroup::V1).is_err(), "{}", entry.name);
         }
     }
 
