@@ -239,8 +239,8 @@ impl Agent {
         for change in self.conditions.update(&self.condition_reports()) {
             change.log();
         }
-        self.prepare(&look);
         self.act(&look);
+        self.prepare();
         if self.is_housekeeping_due() {
             self.keep_house();
         }

@@ -8,6 +8,9 @@ use rustix::process::{Resource, Rlimit};
 /// The value that the kubelet gives itself.
 const OWN_OOM_SCORE_ADJ: &str = "-999";
 
+/// A loop that sleeps nearly always may go first when it wakes.
+const OWN_NICE: i32 = -10;
+
 /// Locks the agent's memory, makes it the last choice of the OOM killer, and lets it hold all the files it needs. Returns what
 /// could not be had, each with its consequence.
 #[must_use]
@@ -26,6 +29,12 @@ pub fn apply(proc_root: &Path) -> Vec<String> {
             "own oom_score_adj: cannot write {OWN_OOM_SCORE_ADJ} to {}: {error}; the OOM killer may choose the agent \
              (needs CAP_SYS_RESOURCE)",
             path.display()
+        ));
+    }
+    if let Err(errno) = rustix::process::setpriority_process(None, OWN_NICE) {
+        missing.push(format!(
+            "own priority: cannot set nice {OWN_NICE}: {errno}; on a busy machine the agent may have to wait for a CPU \
+             (needs CAP_SYS_NICE)"
         ));
     }
     let limit = rustix::process::getrlimit(Resource::Nofile);

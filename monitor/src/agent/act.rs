@@ -13,8 +13,10 @@ use crate::report::EvictionOutcome;
 use super::tell::ranking_text;
 use super::{Agent, Look, Scan, allow};
 
-/// The list of workloads may be this old when a decision uses it; their usage is always read anew.
+/// Near a threshold the list of workloads is renewed this often.
 const LIST_AGE: Duration = Duration::from_millis(250);
+/// A decision takes a list that was renewed so, and makes a new one only when it is older. Usage is always read anew.
+const LIST_AGE_AT_DECISION: Duration = Duration::from_millis(500);
 /// On a large tree a scan takes long: then the list may be this many times as old as a scan takes.
 const SCAN_SHARE: u32 = 10;
 /// How far from a threshold, in time, the list of workloads is made ready.
@@ -39,7 +41,7 @@ impl Agent {
         if let Err(refusal) = self.evictor.may_start(met.is_hard(), &self.config.evictions, now) {
             return self.wait(refusal, now);
         }
-        self.scan_if_old();
+        self.scan_if_older(LIST_AGE_AT_DECISION);
         let usages = self.tree.usages();
         let ranking = rank(self.config.policy.ranking, usages);
         // Ranking takes a moment, in which the pressure may be gone: decide on numbers taken after it.
@@ -124,16 +126,19 @@ impl Agent {
     }
 
     /// Near a threshold the list of workloads is kept fresh, so that the decision need not wait for it.
-    pub(super) fn prepare(&mut self, look: &Look) {
-        let near = look.assessment.crossed.contains(&true) || self.next_wakeup().0 <= PREPARE_WITHIN;
-        if near {
+    pub(super) fn prepare(&mut self) {
+        if self.next_wakeup().0 <= PREPARE_WITHIN {
             self.scan_if_old();
         }
     }
 
     pub(super) fn scan_if_old(&mut self) {
+        self.scan_if_older(LIST_AGE);
+    }
+
+    fn scan_if_older(&mut self, age: Duration) {
         let Scan { at, took } = self.last.scan;
-        let allowed = LIST_AGE.max(took.saturating_mul(SCAN_SHARE));
+        let allowed = age.max(took.saturating_mul(SCAN_SHARE));
         if at.is_none_or(|at| Monotonic::now().since(at) > allowed) {
             self.scan();
         }

@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use crate::actions::release::Releaser;
 use crate::actions::{Evictor, self_protection};
 use crate::agent::{Agent, Parts};
-use crate::config::{ConfigErrors, Mode, MonitorConfig};
+use crate::config::{ConfigErrors, Mode, MonitorConfig, Signal};
 use crate::kernel::Kernel;
 use crate::node::psi::PsiTrigger;
 use crate::node::{Hierarchy, MemoryReader};
@@ -133,6 +133,12 @@ fn configuration(options: &Options) -> Result<MonitorConfig, ConfigErrors> {
     Ok(config)
 }
 
+/// Thresholds on signals that nobody observes would wait for ever: better said than discovered.
+fn unobserved(config: &MonitorConfig) -> impl Iterator<Item = String> {
+    let thresholds = config.policy.thresholds.iter().filter(|threshold| threshold.signal != Signal::MemoryAvailable);
+    thresholds.map(|threshold| format!("threshold {threshold}: {} is not observed by this version", threshold.signal))
+}
+
 async fn serve(config: MonitorConfig, text: bool) -> anyhow::Result<()> {
     let listener = http::bind(config.listen).await?;
     let hierarchy = Hierarchy::detect(&config.cgroup_root)?;
@@ -145,6 +151,7 @@ async fn serve(config: MonitorConfig, text: bool) -> anyhow::Result<()> {
     let psi = PsiTrigger::register(&config.proc_root);
     let psi = psi.map_err(|reason| degradations.push(format!("PSI trigger: {reason}"))).ok();
     degradations.extend(self_protection::apply(&config.proc_root));
+    degradations.extend(unobserved(&config));
     for reason in &degradations {
         tracing::warn!(event = "degraded", reason, "running without it");
     }

@@ -220,16 +220,16 @@ impl Walk<'_> {
             let child_path = if path.is_empty() { name.into_owned() } else { format!("{path}/{name}") };
             let Ok(parent) = entries.fd() else { return };
             match open_directory(entry.file_name(), parent, &self.root.join(&child_path)) {
-                Ok(child) => self.visit(child, &child_path, within),
-                Err(error) => self.skip(error),
+                Ok(child) => self.visit(&child, &child_path, within),
+                Err(error) => self.skip(&error),
             }
         }
     }
 
-    fn visit(&mut self, directory: OwnedFd, path: &str, within: Option<usize>) {
-        let Ok(stat) = rustix::fs::fstat(&directory) else { return };
+    fn visit(&mut self, directory: &OwnedFd, path: &str, within: Option<usize>) {
+        let Ok(stat) = rustix::fs::fstat(directory) else { return };
         let id = CgroupId(stat.st_ino);
-        if self.version == CgroupVersion::V2 && !self.is_populated(&directory, path) {
+        if self.version == CgroupVersion::V2 && !self.is_populated(directory, path) {
             return;
         }
         let kind = match (role(path), within) {
@@ -243,25 +243,25 @@ impl Walk<'_> {
                 None
             }
             (Role::Group, _) | (Role::Plain, Some(_)) => None,
-            (Role::Plain, None) => self.has_processes(&directory, path).then_some((Kind::Cgroup, None)),
+            (Role::Plain, None) => self.has_processes(directory, path).then_some((Kind::Cgroup, None)),
             (Role::Pod(uid, qos), _) => Some((Kind::Pod(uid), Some(qos))),
             (Role::Service, _) => Some((Kind::Service, None)),
             (Role::Scope, _) => Some((Kind::Scope, None)),
             (Role::Container(container), _) => Some((Kind::Container(container), None)),
         };
         // The v1 tree does not tell in one file whether anything lives below: look.
-        let kind = kind.filter(|_| self.version == CgroupVersion::V2 || self.is_inhabited(&directory, path));
+        let kind = kind.filter(|_| self.version == CgroupVersion::V2 || self.is_inhabited(directory, path));
         let Some((kind, qos)) = kind else {
             if let Some(workload) = within.and_then(|outer| self.found.get(outer)) {
                 self.owned.push((id, workload.workload.name.as_str().into()));
             }
-            return self.descend_from(&directory, path, within);
+            return self.descend_from(directory, path, within);
         };
-        let entries = list(&directory, &self.root.join(path));
+        let entries = list(directory, &self.root.join(path));
         let is_alive = |directory: &OwnedFd| {
             rustix::fs::accessat(directory, "cgroup.procs", Access::EXISTS, AtFlags::empty()).is_ok()
         };
-        match self.track(&directory, path, id, stat.st_uid, kind, qos) {
+        match self.track(directory, path, id, stat.st_uid, kind, qos) {
             Ok(tracked) => {
                 if let Some(outer) = within.and_then(|outer| self.found.get_mut(outer)) {
                     outer.workload.protection = Some(Protection::HoldsOthers);
@@ -271,23 +271,23 @@ impl Walk<'_> {
                 let index = self.found.len() - 1;
                 match entries {
                     Ok(entries) => self.descend(entries, path, Some(index)),
-                    Err(error) => self.skip(error),
+                    Err(error) => self.skip(&error),
                 }
             }
-            Err(FileError::Open { path, source }) if source.kind() == ErrorKind::NotFound && is_alive(&directory) => {
+            Err(FileError::Open { path, source }) if source.kind() == ErrorKind::NotFound && is_alive(directory) => {
                 self.unreadable.push(format!(
                     "{} is missing: enable the memory controller in cgroup.subtree_control above it",
                     path.display()
                 ))
             }
-            Err(error) => self.skip(error),
+            Err(error) => self.skip(&error),
         }
     }
 
     fn descend_from(&mut self, directory: &OwnedFd, path: &str, within: Option<usize>) {
         match list(directory, &self.root.join(path)) {
             Ok(entries) => self.descend(entries, path, within),
-            Err(error) => self.skip(error),
+            Err(error) => self.skip(&error),
         }
     }
 
@@ -381,8 +381,8 @@ impl Walk<'_> {
     }
 
     /// Notes what could not be read. A cgroup removed while it is being read is no news.
-    fn skip(&mut self, error: FileError) {
-        let gone = matches!(&error, FileError::Open { source, .. } | FileError::Read { source, .. }
+    fn skip(&mut self, error: &FileError) {
+        let gone = matches!(error, FileError::Open { source, .. } | FileError::Read { source, .. }
             if source.kind() == ErrorKind::NotFound || source.raw_os_error() == Some(libc::ENODEV));
         if !gone {
             self.unreadable.push(error.to_string());
