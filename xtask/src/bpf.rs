@@ -35,9 +35,9 @@ enum Compiler {
 impl fmt::Display for Toolchain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.compiler {
-            Compiler::RustupNightly => write!(f, "rustup's nightly with rust-src")?,
+            Compiler::RustupNightly => f.write_str("rustup's nightly with rust-src")?,
             Compiler::Precompiled { rustc } => {
-                write!(f, "{} with its core for {TARGET}", rustc.display())?
+                write!(f, "{} with its core for {TARGET}", rustc.display())?;
             }
         }
         if let Some(major) = self.llvm_major {

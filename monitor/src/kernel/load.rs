@@ -135,7 +135,7 @@ fn load_object(
     let wide_ring_bytes = u64::from(ring_bytes);
     let walk = Shared(walk);
 
-    let mut loader = EbpfLoader::new();
+    let mut loader = host::without_vmlinux_btf(EbpfLoader::new);
     loader
         .map_max_entries("EVENTS", ring_bytes)
         .override_global("RING_BYTES", &wide_ring_bytes, true)

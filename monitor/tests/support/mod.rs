@@ -2,8 +2,9 @@
 //! where there is nothing else (the initramfs of a test VM).
 
 use std::{
-    env, fs,
-    io::{BufRead, BufReader, Write},
+    env,
+    fs::{self, File},
+    io::{self, BufRead, BufReader, Write},
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
@@ -148,7 +149,7 @@ pub fn workload(kind: &str, rest: &[&str]) -> Result<()> {
     fs::write(cgroup.join("cgroup.procs"), std::process::id().to_string())?;
     let ready = || -> Result<()> {
         println!("ready");
-        Ok(std::io::stdout().flush()?)
+        Ok(io::stdout().flush()?)
     };
     match kind {
         "victim" => {
@@ -161,6 +162,15 @@ pub fn workload(kind: &str, rest: &[&str]) -> Result<()> {
         "allocator" => {
             ready()?;
             drop(touched(LIMIT - VICTIM_HOLDS + 8 * MIB));
+        }
+        "cache" => {
+            ready()?;
+            // A hole costs no disk, and fills the page cache all the same.
+            let path = Path::new(rest.get(1).context("file")?);
+            File::create(path)?.set_len(4 * LIMIT as u64)?;
+            let read = io::copy(&mut File::open(path)?, &mut io::sink());
+            fs::remove_file(path)?;
+            ensure!(read? == 4 * LIMIT as u64, "{} is short", path.display());
         }
         "files" => {
             ready()?;
