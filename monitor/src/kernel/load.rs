@@ -31,17 +31,18 @@ pub(super) fn load(
     report: &mut ProbeReport,
 ) -> Option<Loaded> {
     let capabilities = Capabilities::of_this_process();
-    if let Some(lacking) = capabilities
-        .map(Capabilities::lacking)
-        .filter(|lacking| !lacking.is_empty())
-    {
-        report.degrade(
-            "eBPF",
-            format!(
-                "no {}: run as root or grant CAP_BPF and CAP_PERFMON",
-                lacking.join(", no ")
-            ),
+    let lacking = capabilities.map(Capabilities::lacking).unwrap_or_default();
+    if !lacking.is_empty() {
+        let reason = format!(
+            "no {}: run as root or grant CAP_BPF and CAP_PERFMON",
+            lacking.join(", no ")
         );
+        if lacking.contains(&"CAP_BPF") {
+            nothing_attached(report, &reason);
+            report.degrade("eBPF", reason);
+            return None;
+        }
+        report.degrade("eBPF", reason);
     }
     let tracefs = match host::tracefs() {
         Ok(tracefs) => tracefs,
