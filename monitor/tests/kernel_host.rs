@@ -79,6 +79,8 @@ fn test() -> Result<()> {
     compared += books_balance(&mut kernel)?;
     compared += forgotten_cgroups_are_gone(&mut kernel, &cgroups)?;
     kernel.flush_logs();
+    drop(kernel);
+    compared += loss_is_counted(&options, &cgroups)?;
     ensure!(compared >= 16, "only {compared} figures were compared");
     println!("PASSED kernel_host: {compared} figures compared; {}", memory_of_this_process()?);
     Ok(())
@@ -237,6 +239,67 @@ fn books_balance(kernel: &mut Kernel) -> Result<u32> {
         ensure!(books.delivered > 0 && books.malformed == 0, "{books:?}");
     }
     Ok(2)
+}
+
+/// A ring of one page that nobody drains: what does not fit is counted, to the last one.
+fn loss_is_counted(options: &KernelOptions, cgroups: &Cgroups) -> Result<u32> {
+    let Some(place) = ["/var/tmp", "/mnt/ext4"]
+        .map(Path::new)
+        .into_iter()
+        .find(|place| file_system_of(place).is_ok_and(|found| found.as_deref() == Some("ext4")))
+    else {
+        println!("  SKIPPED loss: no ext4 in /var/tmp or /mnt/ext4");
+        return Ok(0);
+    };
+    let mut kernel = Kernel::load(
+        &KernelOptions {
+            ring_buffer: Bytes(1),
+            ..options.clone()
+        },
+        std::process::id(),
+    );
+    let file = place.join(format!("npm-test-{}.hole", std::process::id()));
+    Workload::start("cache", &cgroups.allocator, &[file.display().to_string()])?.wait()?;
+
+    let mut events = Vec::new();
+    let drained = kernel.drain(usize::MAX, &mut events);
+    let accounts = kernel.accounts();
+    let books = accounts.of(EventKind::Stall).context("stalls have books")?;
+    println!("  page cache in {}: {books:?}", place.display());
+    ensure!(
+        !drained.exhausted && books.delivered > 0,
+        "{drained:?}, {books:?}"
+    );
+    ensure!(
+        books.lost > 0,
+        "a page of {} stalls is more than one ring: {books:?}",
+        books.generated
+    );
+    ensure!(books.generated == books.delivered + books.lost, "{books:?}");
+
+    // The counters do not go through the ring: nothing is missing there.
+    let mut counters = Vec::new();
+    kernel.cgroups(&mut counters);
+    let stalls: u64 = counters
+        .iter()
+        .map(|(_, counters)| counters.memcg.stalls + counters.direct.stalls)
+        .sum();
+    ensure!(
+        stalls == books.generated,
+        "{stalls} counted, {} generated",
+        books.generated
+    );
+    let id = id_of(&cgroups.allocator)?;
+    let reclaimed = counters
+        .iter()
+        .find(|(cgroup, _)| *cgroup == id)
+        .map(|(_, counters)| counters.memcg.reclaimed_pages);
+    // Four times the limit went through: three of them had to be reclaimed, less what the rest of the cgroup leaves.
+    ensure!(
+        reclaimed > Some(2 * (support::LIMIT / 4096) as u64),
+        "{reclaimed:?} pages reclaimed"
+    );
+    Ok(4)
 }
 
 fn forgotten_cgroups_are_gone(kernel: &mut Kernel, cgroups: &Cgroups) -> Result<u32> {

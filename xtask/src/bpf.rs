@@ -35,8 +35,10 @@ enum Compiler {
 impl fmt::Display for Toolchain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.compiler {
-            Compiler::RustupNightly => write!(f, "rustup's nightly with rust-src")?,
-            Compiler::Precompiled { rustc } => write!(f, "{} with its core for {TARGET}", rustc.display())?,
+            Compiler::RustupNightly => f.write_str("rustup's nightly with rust-src")?,
+            Compiler::Precompiled { rustc } => {
+                write!(f, "{} with its core for {TARGET}", rustc.display())?;
+            }
         }
         if let Some(major) = self.llvm_major {
             write!(f, " (LLVM {major})")?;

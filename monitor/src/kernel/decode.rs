@@ -43,11 +43,8 @@ impl fmt::Debug for Comm {
 }
 
 /// What the kernel side streams. `at_ns` is `CLOCK_MONOTONIC`; a cgroup id of 0 is one that could not be read.
+/// No variant is boxed: events go into a vector made beforehand, and a box would allocate under pressure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "events go into a vector made beforehand; a box would allocate under pressure"
-)]
 pub enum Event {
     /// kswapd was woken.
     KswapdWake {

@@ -59,7 +59,7 @@ impl<'a> TracepointFormat<'a> {
     }
 }
 
-/// `__data_loc char[] comm; offset:12; size:4; signed:0;` or `char comm[16]; offset:8; …`
+/// A declaration, then offset, size and sign: `char comm[16]; offset:8; …`, or `__data_loc char[] comm; …` for text elsewhere.
 fn parse_field(description: &str) -> Option<Field<'_>> {
     let mut parts = description.split(';').map(str::trim);
     let declaration = parts.next()?;

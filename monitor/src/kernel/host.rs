@@ -3,6 +3,7 @@
 use std::{
     fs, io,
     path::{Path, PathBuf},
+    thread,
 };
 
 use monitor_ebpf::CgroupWalk;
@@ -11,6 +12,8 @@ use super::btf;
 
 const TRACEFS: &str = "/sys/kernel/tracing";
 const TRACEFS_OF_OLD: &str = "/sys/kernel/debug/tracing";
+/// Any directory without `sys` in it.
+const EMPTY_ROOT: &str = "/sys/kernel/btf";
 const VMLINUX_BTF: &str = "/sys/kernel/btf/vmlinux";
 
 /// Bits of `CapEff`, from `linux/capability.h`.
@@ -101,6 +104,31 @@ pub(super) fn cgroup_walk() -> Result<CgroupWalk, String> {
     let raw = fs::read(VMLINUX_BTF)
         .map_err(|error| format!("cannot read {VMLINUX_BTF}: {error}; a kernel with CONFIG_DEBUG_INFO_BTF has it"))?;
     btf::cgroup_walk(&raw).map_err(|error| format!("{VMLINUX_BTF}: {error}"))
+}
+
+/// Calls `make` where it cannot see vmlinux' BTF.
+///
+/// aya's loader parses the whole of it at once: 20 MiB and most of the time of a start, for relocations that our object does not
+/// have. A thread with a root directory of its own keeps it away; where that is refused, the loader merely takes longer.
+pub(super) fn without_vmlinux_btf<T: Send>(make: fn() -> T) -> T {
+    use rustix::{
+        process::chroot,
+        thread::{UnshareFlags, unshare_unsafe},
+    };
+    let make_hidden = || {
+        // SAFETY: only this thread's root and working directory become its own, and it opens nothing but what `make` does.
+        let _refused =
+            unsafe { unshare_unsafe(UnshareFlags::FS) }.and_then(|()| chroot(EMPTY_ROOT));
+        make()
+    };
+    let hidden = thread::scope(|scope| {
+        thread::Builder::new()
+            .spawn_scoped(scope, make_hidden)
+            .ok()?
+            .join()
+            .ok()
+    });
+    hidden.unwrap_or_else(make)
 }
 
 /// True when the memory controller is on the v2 hierarchy, where the helper's cgroup is the right one.

@@ -27,8 +27,18 @@ type Planned = (&'static Probe, Result<Shared<FieldOffsets>, String>);
 
 pub(super) fn load(options: &KernelOptions, own_tgid: u32, report: &mut ProbeReport) -> Option<Loaded> {
     let capabilities = Capabilities::of_this_process();
-    if let Some(lacking) = capabilities.map(Capabilities::lacking).filter(|lacking| !lacking.is_empty()) {
-        report.degrade("eBPF", format!("no {}: run as root or grant CAP_BPF and CAP_PERFMON", lacking.join(", no ")));
+    let lacking = capabilities.map(Capabilities::lacking).unwrap_or_default();
+    if !lacking.is_empty() {
+        let reason = format!(
+            "no {}: run as root or grant CAP_BPF and CAP_PERFMON",
+            lacking.join(", no ")
+        );
+        if lacking.contains(&"CAP_BPF") {
+            nothing_attached(report, &reason);
+            report.degrade("eBPF", reason);
+            return None;
+        }
+        report.degrade("eBPF", reason);
     }
     let tracefs = match host::tracefs() {
         Ok(tracefs) => tracefs,
@@ -107,7 +117,7 @@ fn load_object(
     let wide_ring_bytes = u64::from(ring_bytes);
     let walk = Shared(walk);
 
-    let mut loader = EbpfLoader::new();
+    let mut loader = host::without_vmlinux_btf(EbpfLoader::new);
     loader
         .map_max_entries("EVENTS", ring_bytes)
         .override_global("RING_BYTES", &wide_ring_bytes, true)

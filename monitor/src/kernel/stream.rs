@@ -85,7 +85,7 @@ impl Stream {
             return;
         }
         // Not to be waited for: events are then read whenever the agent looks.
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 
     fn register(&mut self) {

@@ -2,8 +2,9 @@
 //! where there is nothing else (the initramfs of a test VM).
 
 use std::{
-    env, fs,
-    io::{BufRead, BufReader, Write},
+    env,
+    fs::{self, File},
+    io::{self, BufRead, BufReader, Write},
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
@@ -125,7 +126,7 @@ pub fn workload(kind: &str, rest: &[&str]) -> Result<()> {
     fs::write(cgroup.join("cgroup.procs"), std::process::id().to_string())?;
     let ready = || -> Result<()> {
         println!("ready");
-        Ok(std::io::stdout().flush()?)
+        Ok(io::stdout().flush()?)
     };
     match kind {
         "victim" => {
@@ -136,8 +137,19 @@ pub fn workload(kind: &str, rest: &[&str]) -> Result<()> {
             drop(held);
         }
         "allocator" => {
+            // Or it may go as well, when it comes back for more before the victim's memory is free.
+            fs::write("/proc/self/oom_score_adj", "-1000")?;
             ready()?;
             drop(touched(LIMIT - VICTIM_HOLDS + 8 * MIB));
+        }
+        "cache" => {
+            ready()?;
+            // A hole costs no disk, and fills the page cache all the same.
+            let path = Path::new(rest.get(1).context("file")?);
+            File::create(path)?.set_len(4 * LIMIT as u64)?;
+            let read = io::copy(&mut File::open(path)?, &mut io::sink());
+            fs::remove_file(path)?;
+            ensure!(read? == 4 * LIMIT as u64, "{} is short", path.display());
         }
         "files" => {
             ready()?;
