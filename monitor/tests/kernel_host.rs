@@ -251,13 +251,7 @@ fn loss_is_counted(options: &KernelOptions, cgroups: &Cgroups) -> Result<u32> {
         println!("  SKIPPED loss: no ext4 in /var/tmp or /mnt/ext4");
         return Ok(0);
     };
-    let mut kernel = Kernel::load(
-        &KernelOptions {
-            ring_buffer: Bytes(1),
-            ..options.clone()
-        },
-        std::process::id(),
-    );
+    let mut kernel = Kernel::load(&KernelOptions { ring_buffer: Bytes(1), ..*options }, std::process::id());
     let file = place.join(format!("npm-test-{}.hole", std::process::id()));
     Workload::start("cache", &cgroups.allocator, &[file.display().to_string()])?.wait()?;
 
@@ -266,39 +260,20 @@ fn loss_is_counted(options: &KernelOptions, cgroups: &Cgroups) -> Result<u32> {
     let accounts = kernel.accounts();
     let books = accounts.of(EventKind::Stall).context("stalls have books")?;
     println!("  page cache in {}: {books:?}", place.display());
-    ensure!(
-        !drained.exhausted && books.delivered > 0,
-        "{drained:?}, {books:?}"
-    );
-    ensure!(
-        books.lost > 0,
-        "a page of {} stalls is more than one ring: {books:?}",
-        books.generated
-    );
+    ensure!(!drained.exhausted && books.delivered > 0, "{drained:?}, {books:?}");
+    ensure!(books.lost > 0, "a page of {} stalls is more than one ring: {books:?}", books.generated);
     ensure!(books.generated == books.delivered + books.lost, "{books:?}");
 
     // The counters do not go through the ring: nothing is missing there.
     let mut counters = Vec::new();
     kernel.cgroups(&mut counters);
-    let stalls: u64 = counters
-        .iter()
-        .map(|(_, counters)| counters.memcg.stalls + counters.direct.stalls)
-        .sum();
-    ensure!(
-        stalls == books.generated,
-        "{stalls} counted, {} generated",
-        books.generated
-    );
+    let stalls: u64 = counters.iter().map(|(_, counters)| counters.memcg.stalls + counters.direct.stalls).sum();
+    ensure!(stalls == books.generated, "{stalls} counted, {} generated", books.generated);
     let id = id_of(&cgroups.allocator)?;
-    let reclaimed = counters
-        .iter()
-        .find(|(cgroup, _)| *cgroup == id)
-        .map(|(_, counters)| counters.memcg.reclaimed_pages);
+    let reclaimed =
+        counters.iter().find(|(cgroup, _)| *cgroup == id).map(|(_, counters)| counters.memcg.reclaimed_pages);
     // Four times the limit went through: three of them had to be reclaimed, less what the rest of the cgroup leaves.
-    ensure!(
-        reclaimed > Some(2 * (support::LIMIT / 4096) as u64),
-        "{reclaimed:?} pages reclaimed"
-    );
+    ensure!(reclaimed > Some(2 * (support::LIMIT / 4096) as u64), "{reclaimed:?} pages reclaimed");
     Ok(4)
 }
 

@@ -278,7 +278,7 @@ impl ThresholdLists {
         for &(signal, value) in &self.soft {
             match self.grace_periods.get(&signal) {
                 Some(&grace_period) => {
-                    thresholds.push(Threshold { signal, value, grace_period, min_reclaim: min_reclaim(signal) })
+                    thresholds.push(Threshold { signal, value, grace_period, min_reclaim: min_reclaim(signal) });
                 }
                 None => errors.push(ThresholdError::GraceMissing(signal)),
             }

@@ -117,17 +117,10 @@ pub(super) fn without_vmlinux_btf<T: Send>(make: fn() -> T) -> T {
     };
     let make_hidden = || {
         // SAFETY: only this thread's root and working directory become its own, and it opens nothing but what `make` does.
-        let _refused =
-            unsafe { unshare_unsafe(UnshareFlags::FS) }.and_then(|()| chroot(EMPTY_ROOT));
+        let _refused = unsafe { unshare_unsafe(UnshareFlags::FS) }.and_then(|()| chroot(EMPTY_ROOT));
         make()
     };
-    let hidden = thread::scope(|scope| {
-        thread::Builder::new()
-            .spawn_scoped(scope, make_hidden)
-            .ok()?
-            .join()
-            .ok()
-    });
+    let hidden = thread::scope(|scope| thread::Builder::new().spawn_scoped(scope, make_hidden).ok()?.join().ok());
     hidden.unwrap_or_else(make)
 }
 

@@ -29,10 +29,7 @@ pub(super) fn load(options: &KernelOptions, own_tgid: u32, report: &mut ProbeRep
     let capabilities = Capabilities::of_this_process();
     let lacking = capabilities.map(Capabilities::lacking).unwrap_or_default();
     if !lacking.is_empty() {
-        let reason = format!(
-            "no {}: run as root or grant CAP_BPF and CAP_PERFMON",
-            lacking.join(", no ")
-        );
+        let reason = format!("no {}: run as root or grant CAP_BPF and CAP_PERFMON", lacking.join(", no "));
         if lacking.contains(&"CAP_BPF") {
             nothing_attached(report, &reason);
             report.degrade("eBPF", reason);

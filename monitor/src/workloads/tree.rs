@@ -278,7 +278,7 @@ impl Walk<'_> {
                 self.unreadable.push(format!(
                     "{} is missing: enable the memory controller in cgroup.subtree_control above it",
                     path.display()
-                ))
+                ));
             }
             Err(error) => self.skip(&error),
         }
