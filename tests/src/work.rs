@@ -25,7 +25,7 @@ pub enum Work {
     Cache(Cache),
     /// Make inodes and remove some of them.
     Churn(Churn),
-    /// Read a file larger than the cgroup's limit, over and over.
+    /// Make the own cgroup reclaim, over and over.
     MemcgStall(Stall),
 }
 
@@ -124,8 +124,13 @@ pub struct Churn {
 pub struct Stall {
     #[command(flatten)]
     common: Common,
+    /// Read this file, larger than the cgroup's limit, over and over.
     #[arg(long)]
-    file: PathBuf,
+    file: Option<PathBuf>,
+    /// Write to this `memory.reclaim` or `memory.force_empty` over and over.
+    #[arg(long)]
+    knob: Option<PathBuf>,
+    /// The file's size, or anonymous memory to hold.
     #[arg(long)]
     mib: u64,
 }
@@ -181,7 +186,11 @@ impl Work {
 }
 
 fn prepare(common: &Common) {
-    if let Some(name) = common.name.as_deref().and_then(|name| CString::new(name).ok()) {
+    if let Some(name) = common
+        .name
+        .as_deref()
+        .and_then(|name| CString::new(name).ok())
+    {
         // SAFETY: the name is NUL-terminated and lives across the call; the kernel copies 16 bytes at most.
         unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
     }

@@ -4,13 +4,12 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use super::accounts::{MEMCG_RECLAIM_END, check_books, check_stalls, end, quiescent, stallers};
-use super::cache::mounted;
+use super::accounts::{MEMCG_RECLAIM_END, check_books, check_stalls, end, quiescent};
+use crate::cgroups::{Layout, PodSpec};
 use crate::config::AgentConfig;
 use crate::evidence::trace::Trace;
-use crate::init::EXT4;
 use crate::processes;
-use crate::stage::Stage;
+use crate::stage::{Stage, Worker};
 use crate::units::monotonic_ns;
 
 const EVENTS: u64 = 100_000;
@@ -18,18 +17,24 @@ const EVENTS: u64 = 100_000;
 const LIMIT_PERCENT: f64 = 5.0;
 
 pub fn storm(stage: &mut Stage<'_>) -> Result<()> {
-    if !mounted(EXT4) || !Trace::has(MEMCG_RECLAIM_END) {
-        stage.skip("needs an ext4 disk and vmscan:mm_vmscan_memcg_reclaim_end");
+    if !Trace::has(MEMCG_RECLAIM_END) {
+        stage.skip("this kernel has no vmscan:mm_vmscan_memcg_reclaim_end");
         return Ok(());
     }
-    let agent = stage.agent(&AgentConfig { stall_threshold: Some("0s"), ..AgentConfig::observe() })?;
+    let agent = stage.agent(&AgentConfig {
+        stall_threshold: Some("0s"),
+        ..AgentConfig::observe()
+    })?;
     let boot = stage.boot;
     let count = boot.trace.count(MEMCG_RECLAIM_END)?;
-    let before = agent.metrics()?.sum("reclaim_stalls_total", &[]).unwrap_or(0.0);
+    let before = agent
+        .metrics()?
+        .sum("reclaim_stalls_total", &[])
+        .unwrap_or(0.0);
     let cpu_before = processes::cpu_time(agent.pid)?;
     let begun = monotonic_ns();
-    let workers = stallers(stage, 3)?;
-    let enough = stage.until(Duration::from_secs(200), |stage| {
+    let workers = askers(stage, 2)?;
+    let enough = stage.until(Duration::from_secs(100), |stage| {
         stage.pause(Duration::from_millis(50));
         count.hits().is_ok_and(|hits| hits >= EVENTS)
     });
@@ -37,7 +42,9 @@ pub fn storm(stage: &mut Stage<'_>) -> Result<()> {
     let span = Duration::from_nanos(monotonic_ns() - begun).as_secs_f64();
     let cpu = Duration::from_nanos(processes::cpu_time(agent.pid)? - cpu_before).as_secs_f64();
     let hits = count.hits()?;
-    stage.check(enough, || format!("only {hits} reclaim events in {span:.0} s"));
+    stage.check(enough, || {
+        format!("only {hits} reclaim events in {span:.0} s")
+    });
     let books = quiescent(stage, &agent);
     check_books(stage, &books);
     check_stalls(stage, &agent, before, hits)?;
@@ -46,9 +53,31 @@ pub fn storm(stage: &mut Stage<'_>) -> Result<()> {
         format!("the agent used {percent:.2} % of a core, {LIMIT_PERCENT} are allowed")
     });
     stage.figure("storm", span, "s");
-    stage.figure("rate", f64::from(u32::try_from(hits).unwrap_or(u32::MAX)) / span, "events/s");
+    stage.figure(
+        "rate",
+        f64::from(u32::try_from(hits).unwrap_or(u32::MAX)) / span,
+        "events/s",
+    );
     stage.figure("agent_cpu", percent, "% of a core");
     stage.figure("lost", books.values().map(|book| book.lost).sum(), "events");
     stage.stop(&agent);
     Ok(())
+}
+
+/// Pods whose processes ask for reclaim as fast as they can.
+fn askers(stage: &Stage<'_>, count: u32) -> Result<Vec<Worker>> {
+    let knob = match stage.layout() {
+        Layout::V1 => "memory.force_empty",
+        Layout::V2 => "memory.reclaim",
+    };
+    (0..count)
+        .map(|_| {
+            let pod = stage.pod("asker", PodSpec::best_effort())?;
+            let knob = pod.container()?.directory().join(knob);
+            stage.work(
+                &pod,
+                &format!("memcg-stall --name asker --mib 4 --knob {}", knob.display()),
+            )
+        })
+        .collect()
 }

@@ -18,13 +18,13 @@ const PAGE: usize = 4096;
 const STEP: usize = 256 * 1024;
 
 /// Anonymous memory that costs nothing until touched.
-struct Memory {
+pub struct Memory {
     start: *mut u8,
     length: usize,
 }
 
 impl Memory {
-    fn reserve(bytes: u64) -> Result<Self> {
+    pub fn reserve(bytes: u64) -> Result<Self> {
         let length = usize::try_from(bytes).context("size")?;
         // SAFETY: a new private mapping aliases nothing; it is never unmapped.
         let start = unsafe {
@@ -40,13 +40,20 @@ impl Memory {
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error()).context("mmap");
         }
-        Ok(Self { start: start.cast(), length })
+        Ok(Self {
+            start: start.cast(),
+            length,
+        })
     }
 
     /// A ramp is smooth only in small pages; a block of 2 MiB at once is a step.
     fn small_pages(&self) {
         // SAFETY: the range is this mapping. Without huge pages in the kernel it fails, and that is as good.
         unsafe { libc::madvise(self.start.cast(), self.length, libc::MADV_NOHUGEPAGE) };
+    }
+
+    pub fn touch_all(&self) {
+        self.touch(0, self.length);
     }
 
     fn touch(&self, from: usize, to: usize) {
@@ -63,7 +70,10 @@ impl Memory {
 fn available(meminfo: &File) -> u64 {
     let mut buffer = [0_u8; 512];
     let length = meminfo.read_at(&mut buffer, 0).unwrap_or(0);
-    buffer.get(..length).and_then(parse_available).unwrap_or(u64::MAX)
+    buffer
+        .get(..length)
+        .and_then(parse_available)
+        .unwrap_or(u64::MAX)
 }
 
 fn sleep_for_ever() -> ! {
@@ -95,10 +105,17 @@ pub fn ramp(ramp: &Ramp) -> Result<()> {
     let mut paced_since: Option<(Instant, usize)> = None;
     while touched < memory.length {
         let now_available = available(&meminfo);
-        if ramp.stop_at.is_some_and(|floor| now_available < floor * MIB) || ramp.stop_when_gone.is_some_and(gone) {
+        if ramp
+            .stop_at
+            .is_some_and(|floor| now_available < floor * MIB)
+            || ramp.stop_when_gone.is_some_and(gone)
+        {
             break;
         }
-        let fast = paced_since.is_none() && ramp.fast_until.is_some_and(|limit| now_available >= limit * MIB);
+        let fast = paced_since.is_none()
+            && ramp
+                .fast_until
+                .is_some_and(|limit| now_available >= limit * MIB);
         if let (Rate::MibPerSecond(rate), false) = (ramp.rate, fast) {
             let (since, base) = *paced_since.get_or_insert((Instant::now(), touched));
             // Due times follow from the start, so that sleeping too long is made up for.
@@ -123,7 +140,7 @@ pub fn hold(hold: &Hold) -> Result<()> {
         }
     }
     let memory = Memory::reserve(hold.mib * MIB)?;
-    memory.touch(0, memory.length);
+    memory.touch_all();
     sleep_for_ever()
 }
 

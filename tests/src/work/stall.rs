@@ -1,15 +1,26 @@
-//! Reclaim, much of it: a file larger than the memory limit, read for ever.
+//! Reclaim, much of it.
 
 use std::fs::OpenOptions;
+use std::io::Write;
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
 use super::Stall;
+use super::memory::Memory;
 use crate::units::MIB;
 
 pub fn stall(stall: &Stall) -> Result<()> {
-    let path = &stall.file;
+    match (&stall.file, &stall.knob) {
+        (Some(file), None) => read_for_ever(file, stall.mib),
+        (None, Some(knob)) => ask_for_ever(knob, stall.mib),
+        _ => bail!("one of --file and --knob"),
+    }
+}
+
+/// A file larger than the memory limit: every page read pushes another out.
+fn read_for_ever(path: &Path, mib: u64) -> Result<()> {
     let file = OpenOptions::new()
         .read(true)
         .write(true)
@@ -18,13 +29,29 @@ pub fn stall(stall: &Stall) -> Result<()> {
         .open(path)
         .with_context(|| format!("open {}", path.display()))?;
     // Unwritten extents read as zeroes, so this is bound by reclaim and not by the disk.
-    rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, stall.mib * MIB)
+    rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, mib * MIB)
         .with_context(|| format!("fallocate {}", path.display()))?;
     // One byte a page: it is the page's allocation that matters, not copying it out.
     let mut byte = [0_u8; 1];
     loop {
-        for at in (0..stall.mib * MIB).step_by(4096) {
-            file.read_at(&mut byte, at).with_context(|| format!("read {}", path.display()))?;
+        for at in (0..mib * MIB).step_by(4096) {
+            file.read_at(&mut byte, at)
+                .with_context(|| format!("read {}", path.display()))?;
         }
+    }
+}
+
+/// Asks the kernel to reclaim what cannot be reclaimed (anonymous memory, no swap): it tries sixteen times a write,
+/// and each try is a whole memory-cgroup reclaim in this task's context.
+fn ask_for_ever(knob: &Path, mib: u64) -> Result<()> {
+    let memory = Memory::reserve(mib * MIB)?;
+    memory.touch_all();
+    let mut file = OpenOptions::new()
+        .write(true)
+        .open(knob)
+        .with_context(|| format!("open {}", knob.display()))?;
+    loop {
+        // EAGAIN is the expected answer.
+        let _ = file.write(b"1M");
     }
 }
