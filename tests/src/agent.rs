@@ -61,26 +61,14 @@ impl Agent {
         fs::write(&file, config.yaml()).with_context(|| format!("write {file}"))?;
         let log = PathBuf::from(format!("/tmp/{tag}.log"));
         let stderr = File::create(&log).with_context(|| format!("create {}", log.display()))?;
-        let arguments = [
-            "run",
-            "--config",
-            file.as_str(),
-            "--mode",
-            config.mode(),
-            "--log-format",
-            "json",
-        ];
+        let arguments = ["run", "--config", file.as_str(), "--mode", config.mode(), "--log-format", "json"];
         let start = Start {
             stderr: Stdio::from(stderr),
             without_capabilities: config.without_capabilities.clone(),
             ..Start::quiet(cgroup)
         };
         let pid = processes::spawn(PROGRAM, arguments, start)?;
-        Ok(Self {
-            pid,
-            address: config.address(),
-            log,
-        })
+        Ok(Self { pid, address: config.address(), log })
     }
 
     /// Waits for the record event="ready".
@@ -91,17 +79,11 @@ impl Agent {
                 return Ok(());
             }
             if let Some(ended) = reaper.ended(self.pid) {
-                bail!(
-                    "the agent ended before it was ready: {ended:?}; {}",
-                    self.tail(3).join(" / ")
-                );
+                bail!("the agent ended before it was ready: {ended:?}; {}", self.tail(3).join(" / "));
             }
             sleep(Duration::from_millis(10));
         }
-        bail!(
-            "the agent was not ready after 20 s; {}",
-            self.tail(3).join(" / ")
-        )
+        bail!("the agent was not ready after 20 s; {}", self.tail(3).join(" / "))
     }
 
     /// Every JSON record so far.
@@ -112,10 +94,7 @@ impl Agent {
 
     /// The records of one event.
     pub fn events(&self, event: &str) -> Vec<Record> {
-        self.records()
-            .into_iter()
-            .filter(|record| record.is(event))
-            .collect()
+        self.records().into_iter().filter(|record| record.is(event)).collect()
     }
 
     /// The last lines of its log, JSON or not.
@@ -136,10 +115,7 @@ impl Agent {
         let Ok(entries) = fs::read_dir(format!("/proc/{}/task", self.pid)) else {
             return vec![self.pid];
         };
-        entries
-            .flatten()
-            .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-            .collect()
+        entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
     }
 
     /// Asks it to stop and returns how it ended.

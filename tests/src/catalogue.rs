@@ -55,13 +55,7 @@ const fn entry(
     timeout_seconds: u32,
     about: &'static str,
 ) -> Entry {
-    Entry {
-        name,
-        about,
-        cgroups,
-        in_test,
-        timeout_seconds,
-    }
+    Entry { name, about, cgroups, in_test, timeout_seconds }
 }
 
 use InTest::{Everywhere, EverywhereAndReference, Reference};

@@ -85,10 +85,7 @@ impl Cgroup {
                 }
             }
         }
-        Ok(Self {
-            layout,
-            path: path.to_owned(),
-        })
+        Ok(Self { layout, path: path.to_owned() })
     }
 
     /// The directory in the memory hierarchy.
@@ -98,10 +95,7 @@ impl Cgroup {
 
     /// The directories in all hierarchies.
     pub fn directories(&self) -> impl Iterator<Item = PathBuf> + '_ {
-        self.layout
-            .hierarchies()
-            .iter()
-            .map(|name| Path::new(ROOT).join(name).join(&self.path))
+        self.layout.hierarchies().iter().map(|name| Path::new(ROOT).join(name).join(&self.path))
     }
 
     /// The kernfs id: the inode number of the directory in the memory hierarchy.
@@ -131,13 +125,8 @@ impl Cgroup {
     /// Sets a `user.` attribute on the directory in the memory hierarchy.
     pub fn set_attribute(&self, name: &str, value: &str) -> Result<()> {
         let path = self.directory();
-        rustix::fs::setxattr(
-            &path,
-            name,
-            value.as_bytes(),
-            rustix::fs::XattrFlags::empty(),
-        )
-        .with_context(|| format!("setxattr {name} on {}", path.display()))
+        rustix::fs::setxattr(&path, name, value.as_bytes(), rustix::fs::XattrFlags::empty())
+            .with_context(|| format!("setxattr {name} on {}", path.display()))
     }
 
     /// Removes this cgroup and all below once their processes are gone.
@@ -159,11 +148,7 @@ fn children(directory: &Path) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(directory) else {
         return Vec::new();
     };
-    entries
-        .flatten()
-        .map(|entry| entry.path())
-        .filter(|path| path.is_dir())
-        .collect()
+    entries.flatten().map(|entry| entry.path()).filter(|path| path.is_dir()).collect()
 }
 
 fn collect_processes(directory: &Path, found: &mut Vec<i32>) {
@@ -185,8 +170,7 @@ fn remove_tree(directory: &Path, deadline: Instant) -> Result<()> {
             Ok(()) => return Ok(()),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
             Err(error) if Instant::now() > deadline => {
-                return Err(error)
-                    .with_context(|| format!("remove cgroup {}", directory.display()));
+                return Err(error).with_context(|| format!("remove cgroup {}", directory.display()));
             }
             Err(_) => sleep(Duration::from_millis(5)),
         }
@@ -218,32 +202,17 @@ pub struct PodSpec {
 impl PodSpec {
     /// Requests and limits of so many MiB.
     pub fn guaranteed(mib: u64) -> Self {
-        Self {
-            qos: Qos::Guaranteed,
-            request_mib: mib,
-            limit_mib: mib,
-            containers: 1,
-        }
+        Self { qos: Qos::Guaranteed, request_mib: mib, limit_mib: mib, containers: 1 }
     }
 
     /// Requests so many MiB, without a limit.
     pub fn burstable(request_mib: u64) -> Self {
-        Self {
-            qos: Qos::Burstable,
-            request_mib,
-            limit_mib: 0,
-            containers: 1,
-        }
+        Self { qos: Qos::Burstable, request_mib, limit_mib: 0, containers: 1 }
     }
 
     /// Neither requests nor limits.
     pub fn best_effort() -> Self {
-        Self {
-            qos: Qos::BestEffort,
-            request_mib: 0,
-            limit_mib: 0,
-            containers: 1,
-        }
+        Self { qos: Qos::BestEffort, request_mib: 0, limit_mib: 0, containers: 1 }
     }
 }
 
@@ -260,9 +229,7 @@ impl Pod {
                 format!("kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{uid}.slice")
             }
             Qos::BestEffort => {
-                format!(
-                    "kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod{uid}.slice"
-                )
+                format!("kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod{uid}.slice")
             }
         };
         let containers = (0..spec.containers)
@@ -279,11 +246,7 @@ impl Pod {
             // The kubelet's MemoryQoS writes requests to memory.min.
             cgroup.write("memory.min", &(spec.request_mib * MIB).to_string())?;
         }
-        Ok(Self {
-            label: label.to_owned(),
-            cgroup,
-            containers,
-        })
+        Ok(Self { label: label.to_owned(), cgroup, containers })
     }
 
     /// The agent's name for this workload.
@@ -293,8 +256,6 @@ impl Pod {
 
     /// The first container.
     pub fn container(&self) -> Result<&Cgroup> {
-        self.containers
-            .first()
-            .with_context(|| format!("pod {} has no container", self.label))
+        self.containers.first().with_context(|| format!("pod {} has no container", self.label))
     }
 }

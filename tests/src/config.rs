@@ -38,10 +38,7 @@ impl Default for AgentConfig {
 impl AgentConfig {
     /// Everything but acting.
     pub fn observe() -> Self {
-        Self {
-            enforce: false,
-            ..Self::default()
-        }
+        Self { enforce: false, ..Self::default() }
     }
 
     pub fn mode(&self) -> &'static str {
@@ -99,22 +96,12 @@ mod tests {
             ..AgentConfig::default()
         };
         let text = config.yaml();
-        for part in [
-            "mode: enforce",
-            "  memory.available: 100Mi",
-            "evictionMaxPodGracePeriod: 3",
-            "  stallThreshold: 0s",
-        ] {
+        for part in
+            ["mode: enforce", "  memory.available: 100Mi", "evictionMaxPodGracePeriod: 3", "  stallThreshold: 0s"]
+        {
             assert!(text.contains(part), "{part} in\n{text}");
         }
-        let none = AgentConfig {
-            hard: None,
-            ..AgentConfig::observe()
-        }
-        .yaml();
-        assert!(
-            none.contains("evictionHard: {}") && !none.contains("kernel:"),
-            "{none}"
-        );
+        let none = AgentConfig { hard: None, ..AgentConfig::observe() }.yaml();
+        assert!(none.contains("evictionHard: {}") && !none.contains("kernel:"), "{none}");
     }
 }

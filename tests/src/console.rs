@@ -26,10 +26,7 @@ impl Verdict {
 
 fn line(text: &str) {
     // What comes from logs may hold control characters or line ends of its own.
-    let mut clean: String = text
-        .chars()
-        .map(|c| if c.is_control() { ' ' } else { c })
-        .collect();
+    let mut clean: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     clean.push('\n');
     let mut out = std::io::stdout().lock();
     // There is nobody to tell when the console itself fails.
@@ -67,7 +64,5 @@ pub fn outcome(name: &str, verdict: Verdict, reason: &str) {
 
 /// `@@ end passed=N failed=N skipped=N`.
 pub fn end(passed: u32, failed: u32, skipped: u32) {
-    line(&format!(
-        "@@ end passed={passed} failed={failed} skipped={skipped}"
-    ));
+    line(&format!("@@ end passed={passed} failed={failed} skipped={skipped}"));
 }

@@ -14,9 +14,7 @@ pub fn oom_kills() -> Result<u64> {
 }
 
 fn parse_vmstat(text: &str, key: &str) -> Option<u64> {
-    let line = text
-        .lines()
-        .find(|line| line.split(' ').next() == Some(key))?;
+    let line = text.lines().find(|line| line.split(' ').next() == Some(key))?;
     line.split_whitespace().nth(1)?.parse().ok()
 }
 
@@ -27,8 +25,7 @@ pub fn meminfo(key: &str) -> Result<u64> {
         .lines()
         .find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))
         .and_then(|rest| rest.split_whitespace().next()?.parse().ok());
-    kib.map(|kib| kib * 1024)
-        .with_context(|| format!("/proc/meminfo: no {key}"))
+    kib.map(|kib| kib * 1024).with_context(|| format!("/proc/meminfo: no {key}"))
 }
 
 #[cfg(test)]
@@ -37,10 +34,7 @@ mod tests {
 
     #[test]
     fn vmstat_keys_are_whole_words() {
-        assert_eq!(
-            parse_vmstat("oom_kill_x 5\noom_kill 3\n", "oom_kill"),
-            Some(3)
-        );
+        assert_eq!(parse_vmstat("oom_kill_x 5\noom_kill 3\n", "oom_kill"), Some(3));
         assert_eq!(parse_vmstat("pgfault 5\n", "oom_kill"), None);
     }
 }

@@ -17,10 +17,7 @@ pub struct Series {
 impl Series {
     /// The value of a label, or "".
     pub fn label(&self, name: &str) -> &str {
-        self.labels
-            .iter()
-            .find(|(key, _)| key == name)
-            .map_or("", |(_, value)| value)
+        self.labels.iter().find(|(key, _)| key == name).map_or("", |(_, value)| value)
     }
 }
 
@@ -35,20 +32,14 @@ const PREFIX: &str = "node_pressure_monitor_";
 impl Metrics {
     /// All series of a metric, named without the agent's prefix.
     pub fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a Series> + 'a {
-        self.series
-            .iter()
-            .filter(move |series| series.name.strip_prefix(PREFIX) == Some(name))
+        self.series.iter().filter(move |series| series.name.strip_prefix(PREFIX) == Some(name))
     }
 
     /// The sum of all series that have these labels; None when there is no such series.
     pub fn sum(&self, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
         let values: Vec<f64> = self
             .all(name)
-            .filter(|series| {
-                labels
-                    .iter()
-                    .all(|(key, value)| series.label(key) == *value)
-            })
+            .filter(|series| labels.iter().all(|(key, value)| series.label(key) == *value))
             .map(|series| series.value)
             .collect();
         (!values.is_empty()).then(|| values.iter().sum())
@@ -76,11 +67,7 @@ fn parse_series(line: &str) -> Option<Series> {
         }
     };
     let value = rest.split_whitespace().next()?;
-    Some(Series {
-        name: name.to_owned(),
-        labels,
-        value: value.parse().ok()?,
-    })
+    Some(Series { name: name.to_owned(), labels, value: value.parse().ok()? })
 }
 
 /// Labels up to the closing brace, and what follows it.
@@ -112,33 +99,18 @@ fn parse_labels(mut text: &str) -> Option<(Vec<(String, String)>, &str)> {
 /// Status code and body of a GET.
 pub fn get(address: SocketAddr, path: &str) -> Result<(u16, String)> {
     let limit = Duration::from_secs(5);
-    let mut stream = TcpStream::connect_timeout(&address, limit)
-        .with_context(|| format!("connect to {address}"))?;
-    stream
-        .set_read_timeout(Some(limit))
-        .context("set read timeout")?;
+    let mut stream = TcpStream::connect_timeout(&address, limit).with_context(|| format!("connect to {address}"))?;
+    stream.set_read_timeout(Some(limit)).context("set read timeout")?;
     // In one piece: a server may answer and close after its first read.
     let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
-    stream
-        .write_all(request.as_bytes())
-        .with_context(|| format!("send GET {path}"))?;
+    stream.write_all(request.as_bytes()).with_context(|| format!("send GET {path}"))?;
     let mut answer = Vec::new();
-    stream
-        .read_to_end(&mut answer)
-        .with_context(|| format!("read the answer to GET {path}"))?;
+    stream.read_to_end(&mut answer).with_context(|| format!("read the answer to GET {path}"))?;
     let answer = String::from_utf8_lossy(&answer);
-    let (head, body) = answer
-        .split_once("\r\n\r\n")
-        .context("an answer without a body")?;
-    let status = head
-        .split_whitespace()
-        .nth(1)
-        .and_then(|code| code.parse().ok());
+    let (head, body) = answer.split_once("\r\n\r\n").context("an answer without a body")?;
+    let status = head.split_whitespace().nth(1).and_then(|code| code.parse().ok());
     let status = status.with_context(|| format!("no status in {head:?}"))?;
-    let body = if head
-        .to_ascii_lowercase()
-        .contains("transfer-encoding: chunked")
-    {
+    let body = if head.to_ascii_lowercase().contains("transfer-encoding: chunked") {
         dechunk(body).context("malformed chunked body")?
     } else {
         body.to_owned()
@@ -186,10 +158,7 @@ mod tests {
 
     #[test]
     fn chunks_are_joined() {
-        assert_eq!(
-            dechunk("3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n").as_deref(),
-            Some("abcde")
-        );
+        assert_eq!(dechunk("3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n").as_deref(), Some("abcde"));
         assert_eq!(dechunk("zz\r\n"), None);
     }
 }

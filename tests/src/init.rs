@@ -48,8 +48,7 @@ pub fn finish(passed: u32, failed: u32, skipped: u32) -> ! {
 
 fn run() -> Result<(u32, u32, u32)> {
     setup::mounts()?;
-    let options =
-        parse_command_line(&fs::read_to_string("/proc/cmdline").context("read /proc/cmdline")?);
+    let options = parse_command_line(&fs::read_to_string("/proc/cmdline").context("read /proc/cmdline")?);
     // An OOM kill's dump over the emulated serial line takes longer than the kill; /dev/kmsg has it all the same.
     fs::write("/proc/sys/kernel/printk", "1").context("write /proc/sys/kernel/printk")?;
     for problem in setup::modules(Path::new("/modules")) {
@@ -92,8 +91,7 @@ fn parse_command_line(text: &str) -> HashMap<String, String> {
 fn load_module(path: &Path) -> Result<()> {
     let file = fs::File::open(path).with_context(|| format!("open {}", path.display()))?;
     // SAFETY: the descriptor is open for the call and the parameter string is empty and NUL-terminated.
-    let outcome =
-        unsafe { libc::syscall(libc::SYS_finit_module, file.as_raw_fd(), c"".as_ptr(), 0) };
+    let outcome = unsafe { libc::syscall(libc::SYS_finit_module, file.as_raw_fd(), c"".as_ptr(), 0) };
     if outcome == 0 {
         return Ok(());
     }
@@ -111,13 +109,9 @@ mod tests {
 
     #[test]
     fn command_line_words_without_a_value_are_skipped() {
-        let options =
-            parse_command_line("console=ttyS0 quiet npm.cgroup=v1 npm.scenarios=ramp,swarm*10\n");
+        let options = parse_command_line("console=ttyS0 quiet npm.cgroup=v1 npm.scenarios=ramp,swarm*10\n");
         assert_eq!(options.get("npm.cgroup").map(String::as_str), Some("v1"));
-        assert_eq!(
-            options.get("npm.scenarios").map(String::as_str),
-            Some("ramp,swarm*10")
-        );
+        assert_eq!(options.get("npm.scenarios").map(String::as_str), Some("ramp,swarm*10"));
         assert!(!options.contains_key("quiet"));
     }
 }

@@ -99,11 +99,7 @@ pub fn spawn(program: &str, arguments: impl IntoIterator<Item = impl AsRef<OsStr
     let score = start.oom_score_adj.to_string();
     let capabilities = start.without_capabilities;
     let mut command = Command::new(program);
-    command
-        .args(arguments)
-        .stdin(Stdio::null())
-        .stdout(start.stdout)
-        .stderr(start.stderr);
+    command.args(arguments).stdin(Stdio::null()).stdout(start.stdout).stderr(start.stderr);
     // SAFETY: between fork and exec the closure makes system calls only, on memory prepared before the fork.
     unsafe {
         command.pre_exec(move || {
@@ -124,9 +120,7 @@ pub fn spawn(program: &str, arguments: impl IntoIterator<Item = impl AsRef<OsStr
             Ok(())
         });
     }
-    let child = command
-        .spawn()
-        .with_context(|| format!("start {program}"))?;
+    let child = command.spawn().with_context(|| format!("start {program}"))?;
     // Child is dropped without waiting: the reaper collects the status.
     i32::try_from(child.id()).context("process id")
 }
@@ -151,14 +145,8 @@ pub fn resident(pid: i32) -> Result<u64> {
 }
 
 fn parse_resident(status: &str) -> Option<u64> {
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmRSS:"))?;
-    line.split_whitespace()
-        .next()?
-        .parse::<u64>()
-        .ok()
-        .map(|kib| kib * 1024)
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    line.split_whitespace().next()?.parse::<u64>().ok().map(|kib| kib * 1024)
 }
 
 /// CPU time that all threads of a process have had, in nanoseconds.
@@ -172,11 +160,7 @@ pub fn cpu_time(pid: i32) -> Result<u64> {
     if let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) {
         for thread in threads.flatten() {
             let text = std::fs::read_to_string(thread.path().join("schedstat")).unwrap_or_default();
-            fine += text
-                .split_whitespace()
-                .next()
-                .and_then(|n| n.parse::<u64>().ok())
-                .unwrap_or(0);
+            fine += text.split_whitespace().next().and_then(|n| n.parse::<u64>().ok()).unwrap_or(0);
         }
     }
     Ok(fine.max(ticks * 10_000_000))
@@ -204,10 +188,7 @@ mod tests {
 
     #[test]
     fn resident_is_in_bytes() {
-        assert_eq!(
-            parse_resident("Name:\tx\nVmRSS:\t    1234 kB\n"),
-            Some(1234 * 1024)
-        );
+        assert_eq!(parse_resident("Name:\tx\nVmRSS:\t    1234 kB\n"), Some(1234 * 1024));
         assert_eq!(parse_resident("Name:\tkthreadd\n"), None);
     }
 }

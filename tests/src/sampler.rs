@@ -41,13 +41,7 @@ impl Sampler {
             running: AtomicBool::new(false),
             count: AtomicUsize::new(0),
             // Written, not merely reserved: under MCL_ONFAULT the pages are locked once they exist.
-            samples: Mutex::new(vec![
-                Sample {
-                    at_ns: 1,
-                    available: 1
-                };
-                CAPACITY
-            ]),
+            samples: Mutex::new(vec![Sample { at_ns: 1, available: 1 }; CAPACITY]),
         });
         let meminfo = File::open("/proc/meminfo").context("open /proc/meminfo")?;
         let its = Arc::clone(&shared);
@@ -73,11 +67,7 @@ impl Sampler {
     /// The curve so far.
     pub fn curve(&self) -> Vec<Sample> {
         let count = self.shared.count.load(Ordering::Acquire);
-        let samples = self
-            .shared
-            .samples
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let samples = self.shared.samples.lock().unwrap_or_else(PoisonError::into_inner);
         samples.get(..count).unwrap_or_default().to_vec()
     }
 }
@@ -100,10 +90,7 @@ fn record(shared: &Shared, meminfo: &File) {
         if let Some(available) = buffer.get(..length).and_then(parse_available) {
             let index = shared.count.load(Ordering::Acquire);
             if index < CAPACITY {
-                let mut samples = shared
-                    .samples
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner);
+                let mut samples = shared.samples.lock().unwrap_or_else(PoisonError::into_inner);
                 if let Some(slot) = samples.get_mut(index) {
                     *slot = Sample { at_ns, available };
                 }
@@ -133,11 +120,7 @@ pub fn parse_available(text: &[u8]) -> Option<u64> {
 /// When the curve first fell below the threshold at or after `from_ns`, interpolated between the samples around it.
 pub fn crossing_down(curve: &[Sample], threshold: u64, from_ns: u64) -> Option<u64> {
     curve.windows(2).find_map(|pair| match pair {
-        [before, after]
-            if after.at_ns >= from_ns
-                && before.available >= threshold
-                && after.available < threshold =>
-        {
+        [before, after] if after.at_ns >= from_ns && before.available >= threshold && after.available < threshold => {
             Some(interpolate(*before, *after, threshold))
         }
         _ => None,
@@ -147,11 +130,7 @@ pub fn crossing_down(curve: &[Sample], threshold: u64, from_ns: u64) -> Option<u
 /// When the curve first was back at the threshold after `from_ns`.
 pub fn crossing_up(curve: &[Sample], threshold: u64, from_ns: u64) -> Option<u64> {
     curve.windows(2).find_map(|pair| match pair {
-        [before, after]
-            if after.at_ns >= from_ns
-                && before.available < threshold
-                && after.available >= threshold =>
-        {
+        [before, after] if after.at_ns >= from_ns && before.available < threshold && after.available >= threshold => {
             Some(interpolate(*before, *after, threshold))
         }
         _ => None,
@@ -206,8 +185,7 @@ mod tests {
 
     #[test]
     fn available_is_read_without_the_rest_of_the_file() {
-        let text =
-            b"MemTotal:  990076 kB\nMemFree:  1 kB\nMemAvailable:   886916 kB\nBuffers: 0 kB\n";
+        let text = b"MemTotal:  990076 kB\nMemFree:  1 kB\nMemAvailable:   886916 kB\nBuffers: 0 kB\n";
         assert_eq!(parse_available(text), Some(886_916 * 1024));
         assert_eq!(parse_available(b"MemTotal: 1 kB\n"), None);
         assert_eq!(parse_available(b"MemAvailable: kB\n"), None);

@@ -67,17 +67,10 @@ struct Request {
 
 fn parse_request(word: &str) -> Result<Request> {
     let (name, times) = word.split_once('*').unwrap_or((word, "1"));
-    let entry = CATALOGUE
-        .iter()
-        .find(|entry| entry.name == name)
-        .with_context(|| format!("{name:?} is in no catalogue"))?;
-    let times: u32 = times
-        .parse()
-        .with_context(|| format!("{word:?}: not a count"))?;
-    Ok(Request {
-        entry,
-        times: times.max(1),
-    })
+    let entry =
+        CATALOGUE.iter().find(|entry| entry.name == name).with_context(|| format!("{name:?} is in no catalogue"))?;
+    let times: u32 = times.parse().with_context(|| format!("{word:?}: not a count"))?;
+    Ok(Request { entry, times: times.max(1) })
 }
 
 /// Plays every scenario asked for; returns how many passed, failed and were skipped.
@@ -91,11 +84,7 @@ pub fn play(layout: Layout, expressions: &str) -> Result<(u32, u32, u32)> {
             Ok(request) => {
                 console::start(request.entry.name);
                 let seconds = u64::from(request.entry.timeout_seconds) * u64::from(request.times);
-                watchdog.guard(
-                    request.entry.name,
-                    Duration::from_secs(seconds),
-                    (passed, failed, skipped),
-                );
+                watchdog.guard(request.entry.name, Duration::from_secs(seconds), (passed, failed, skipped));
                 let (verdict, reason) = play_request(&boot, &request);
                 watchdog.rest();
                 (request.entry.name.to_owned(), verdict, reason)
@@ -114,16 +103,10 @@ pub fn play(layout: Layout, expressions: &str) -> Result<(u32, u32, u32)> {
 fn play_request(boot: &Boot, request: &Request) -> (Verdict, String) {
     let Request { entry, times } = request;
     let Some(scenario) = scenario(entry.name) else {
-        return (
-            Verdict::Fail,
-            "in the catalogue, but nobody wrote it".to_owned(),
-        );
+        return (Verdict::Fail, "in the catalogue, but nobody wrote it".to_owned());
     };
     if !entry.cgroups.contains(&boot.layout.name()) {
-        return (
-            Verdict::Skip,
-            format!("not on cgroup {}", boot.layout.name()),
-        );
+        return (Verdict::Skip, format!("not on cgroup {}", boot.layout.name()));
     }
     let begun = monotonic_ns();
     let mut reports: Vec<Report> = Vec::new();
@@ -183,28 +166,17 @@ fn judge_reports(reports: &[Report]) -> (Verdict, String) {
     if let Some(reason) = reports.iter().find_map(|report| report.skipped.clone()) {
         return (Verdict::Skip, reason);
     }
-    let bad = reports
-        .iter()
-        .filter(|report| !report.failures.is_empty() || report.checked == 0)
-        .count();
+    let bad = reports.iter().filter(|report| !report.failures.is_empty() || report.checked == 0).count();
     let total = reports.len();
     if bad == 0 {
         let checked: u32 = reports.iter().map(|report| report.checked).sum();
-        return (
-            Verdict::Pass,
-            format!("{total} of {total} runs, {checked} assertions"),
-        );
+        return (Verdict::Pass, format!("{total} of {total} runs, {checked} assertions"));
     }
     let told = reports
         .iter()
         .find(|report| !report.failures.is_empty())
-        .map_or("nothing was compared".to_owned(), |report| {
-            report.failures.join("; ")
-        });
-    (
-        Verdict::Fail,
-        format!("{} of {total} runs; {told}", total - bad),
-    )
+        .map_or("nothing was compared".to_owned(), |report| report.failures.join("; "));
+    (Verdict::Fail, format!("{} of {total} runs; {told}", total - bad))
 }
 
 /// Ends the boot when a scenario hangs: a guest that stands still would otherwise say nothing at all.
@@ -234,11 +206,7 @@ impl Watchdog {
                     if deadline != 0 && monotonic_ns() > deadline {
                         let (name, (passed, failed, skipped)) =
                             *its.guarded.lock().unwrap_or_else(PoisonError::into_inner);
-                        console::outcome(
-                            name,
-                            Verdict::Fail,
-                            "timed out; the rest of this boot did not run",
-                        );
+                        console::outcome(name, Verdict::Fail, "timed out; the rest of this boot did not run");
                         init::finish(passed, failed + 1, skipped);
                     }
                 }
@@ -248,14 +216,8 @@ impl Watchdog {
     }
 
     fn guard(&self, name: &'static str, span: Duration, counts: (u32, u32, u32)) {
-        *self
-            .state
-            .guarded
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = (name, counts);
-        self.state
-            .deadline_ns
-            .store(monotonic_ns() + nanoseconds(span), Ordering::Release);
+        *self.state.guarded.lock().unwrap_or_else(PoisonError::into_inner) = (name, counts);
+        self.state.deadline_ns.store(monotonic_ns() + nanoseconds(span), Ordering::Release);
     }
 
     fn rest(&self) {

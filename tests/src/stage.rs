@@ -117,15 +117,8 @@ impl<'a> Stage<'a> {
     }
 
     /// Asserts equality and says both sides.
-    pub fn check_equal<T: PartialEq + std::fmt::Debug>(
-        &mut self,
-        what: &str,
-        found: &T,
-        expected: &T,
-    ) {
-        self.check(found == expected, || {
-            format!("{what}: found {found:?}, expected {expected:?}")
-        });
+    pub fn check_equal<T: PartialEq + std::fmt::Debug>(&mut self, what: &str, found: &T, expected: &T) {
+        self.check(found == expected, || format!("{what}: found {found:?}, expected {expected:?}"));
     }
 
     pub fn skip(&mut self, reason: impl Display) {
@@ -157,23 +150,11 @@ impl<'a> Stage<'a> {
     }
 
     /// Starts a workload in this cgroup.
-    pub fn work_in(
-        &self,
-        cgroup: &Cgroup,
-        label: &str,
-        work: &str,
-        oom_score_adj: i32,
-    ) -> Result<Worker> {
+    pub fn work_in(&self, cgroup: &Cgroup, label: &str, work: &str, oom_score_adj: i32) -> Result<Worker> {
         let arguments = ["work"].into_iter().chain(work.split_whitespace());
-        let start = Start {
-            oom_score_adj,
-            ..Start::quiet(cgroup)
-        };
+        let start = Start { oom_score_adj, ..Start::quiet(cgroup) };
         let pid = processes::spawn("/proc/self/exe", arguments, start)?;
-        Ok(Worker {
-            label: label.to_owned(),
-            pid,
-        })
+        Ok(Worker { label: label.to_owned(), pid })
     }
 
     /// Starts a pod that holds memory, and waits until it does.
@@ -219,11 +200,7 @@ impl<'a> Stage<'a> {
     /// Stops an agent and asserts that it ended as it should.
     pub fn stop(&mut self, agent: &Agent) {
         let ended = agent.stop(&mut self.reaper);
-        self.check_equal(
-            "the agent's end after SIGTERM",
-            &ended,
-            &Some(Ended::Exited(0)),
-        );
+        self.check_equal("the agent's end after SIGTERM", &ended, &Some(Ended::Exited(0)));
     }
 
     /// Polls until something holds or time is up; says which.
@@ -250,10 +227,7 @@ impl<'a> Stage<'a> {
     pub fn check_killed(&mut self, worker: &Worker) {
         let ended = self.reaper.ended(worker.pid);
         self.check(ended == Some(Ended::Signaled(libc::SIGKILL)), || {
-            format!(
-                "{} (pid {}) ended with {ended:?}, not by SIGKILL",
-                worker.label, worker.pid
-            )
+            format!("{} (pid {}) ended with {ended:?}, not by SIGKILL", worker.label, worker.pid)
         });
     }
 
@@ -261,9 +235,7 @@ impl<'a> Stage<'a> {
     pub fn check_alive(&mut self, workers: &[&Worker]) {
         for worker in workers {
             let ended = self.reaper.ended(worker.pid);
-            self.check(ended.is_none(), || {
-                format!("{} (pid {}) is gone: {ended:?}", worker.label, worker.pid)
-            });
+            self.check(ended.is_none(), || format!("{} (pid {}) is gone: {ended:?}", worker.label, worker.pid));
         }
     }
 
@@ -288,9 +260,7 @@ impl<'a> Stage<'a> {
     pub fn signals_of(&self, agent: &Agent) -> Result<(Vec<SignalEvent>, Vec<SignalEvent>)> {
         let threads = agent.threads();
         let all = self.boot.trace.signals()?;
-        Ok(all
-            .into_iter()
-            .partition(|signal| threads.contains(&signal.sender_tid)))
+        Ok(all.into_iter().partition(|signal| threads.contains(&signal.sender_tid)))
     }
 
     /// Ends everybody and removes every cgroup; what cannot be cleaned up is a failure.
@@ -320,12 +290,7 @@ impl<'a> Stage<'a> {
 
     fn clean_up(&mut self) -> Result<()> {
         let pods = Cgroup::create(self.layout(), "kubepods.slice")?;
-        let owned: Vec<i32> = self
-            .agents
-            .iter()
-            .map(|agent| agent.pid)
-            .chain(self.others.iter().copied())
-            .collect();
+        let owned: Vec<i32> = self.agents.iter().map(|agent| agent.pid).chain(self.others.iter().copied()).collect();
         let deadline = Instant::now() + Duration::from_secs(20);
         loop {
             self.reaper.reap();
@@ -391,10 +356,6 @@ fn empty(directory: &Path) {
             continue;
         }
         let path = entry.path();
-        let _ = if path.is_dir() {
-            fs::remove_dir_all(&path)
-        } else {
-            fs::remove_file(&path)
-        };
+        let _ = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
     }
 }

@@ -186,11 +186,7 @@ impl Work {
 }
 
 fn prepare(common: &Common) {
-    if let Some(name) = common
-        .name
-        .as_deref()
-        .and_then(|name| CString::new(name).ok())
-    {
+    if let Some(name) = common.name.as_deref().and_then(|name| CString::new(name).ok()) {
         // SAFETY: the name is NUL-terminated and lives across the call; the kernel copies 16 bytes at most.
         unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
     }

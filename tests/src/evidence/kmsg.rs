@@ -67,10 +67,7 @@ pub fn oom_reports(messages: &[String]) -> Vec<OomReport> {
             comm.clone_into(&mut trigger);
         }
         if let Some(rest) = message.strip_prefix("oom-kill:") {
-            let mut report = OomReport {
-                trigger_comm: trigger.clone(),
-                ..OomReport::default()
-            };
+            let mut report = OomReport { trigger_comm: trigger.clone(), ..OomReport::default() };
             for pair in rest.split(',') {
                 match pair.split_once('=') {
                     Some(("constraint", value)) => value.clone_into(&mut report.constraint),

@@ -25,18 +25,13 @@ pub struct Trace {
 impl Trace {
     /// Makes the instance and records SIGTERM and SIGKILL.
     pub fn open() -> Result<Self> {
-        let trace = Self {
-            directory: PathBuf::from(INSTANCE),
-        };
+        let trace = Self { directory: PathBuf::from(INSTANCE) };
         if !trace.directory.exists() {
             fs::create_dir(&trace.directory).with_context(|| format!("create {INSTANCE}"))?;
         }
         trace.write("trace_clock", "mono")?;
         trace.write("buffer_size_kb", "256")?;
-        trace.write(
-            "events/signal/signal_generate/filter",
-            "sig == 9 || sig == 15",
-        )?;
+        trace.write("events/signal/signal_generate/filter", "sig == 9 || sig == 15")?;
         trace.write("events/signal/signal_generate/enable", "1")?;
         trace.write("tracing_on", "1")?;
         Ok(trace)
@@ -59,11 +54,7 @@ impl Trace {
 
     /// All signals recorded since `clear`, in order of time.
     pub fn signals(&self) -> Result<Vec<SignalEvent>> {
-        let mut signals: Vec<SignalEvent> = self
-            .read("trace")?
-            .lines()
-            .filter_map(parse_signal)
-            .collect();
+        let mut signals: Vec<SignalEvent> = self.read("trace")?.lines().filter_map(parse_signal).collect();
         signals.sort_by_key(|signal| signal.at_ns);
         Ok(signals)
     }
@@ -102,10 +93,7 @@ impl EventCount<'_> {
 impl Drop for EventCount<'_> {
     fn drop(&mut self) {
         // A left-over trigger would only count on.
-        let _ = self.trace.write(
-            &format!("events/{}/trigger", self.event),
-            &format!("!{HISTOGRAM}"),
-        );
+        let _ = self.trace.write(&format!("events/{}/trigger", self.event), &format!("!{HISTOGRAM}"));
     }
 }
 
@@ -124,19 +112,8 @@ fn parse_signal(line: &str) -> Option<SignalEvent> {
     let sender_tid = task.trim_end().rsplit_once('-')?.1.parse().ok()?;
     let at_ns = parse_seconds(context.split_whitespace().last()?)?;
     let number = tail.strip_prefix("sig=")?.split(' ').next()?.parse().ok()?;
-    let target = tail
-        .rsplit_once(" pid=")?
-        .1
-        .split(' ')
-        .next()?
-        .parse()
-        .ok()?;
-    Some(SignalEvent {
-        at_ns,
-        sender_tid,
-        number,
-        target,
-    })
+    let target = tail.rsplit_once(" pid=")?.1.split(' ').next()?.parse().ok()?;
+    Some(SignalEvent { at_ns, sender_tid, number, target })
 }
 
 fn parse_seconds(text: &str) -> Option<u64> {
@@ -156,22 +133,14 @@ mod tests {
         let line = "  node-pressure-m-4021    [001] d..2.    12.345678: signal_generate: sig=9 errno=0 code=128 comm=hog pid=34 grp=1 res=0";
         assert_eq!(
             parse_signal(line),
-            Some(SignalEvent {
-                at_ns: 12_345_678_000,
-                sender_tid: 4021,
-                number: 9,
-                target: 34
-            })
+            Some(SignalEvent { at_ns: 12_345_678_000, sender_tid: 4021, number: 9, target: 34 })
         );
     }
 
     #[test]
     fn comments_and_other_events_are_skipped() {
         assert_eq!(parse_signal("# tracer: nop"), None);
-        assert_eq!(
-            parse_signal(" a-1 [000] .... 1.000000: sched_switch: x"),
-            None
-        );
+        assert_eq!(parse_signal(" a-1 [000] .... 1.000000: sched_switch: x"), None);
     }
 
     #[test]

@@ -35,10 +35,7 @@ pub fn mounts() -> Result<()> {
 /// Loads `/modules/*.ko` in the order of `/modules/order`; returns what could not be loaded.
 pub fn modules(directory: &Path) -> Vec<String> {
     let Ok(order) = fs::read_to_string(directory.join("order")) else {
-        return vec![format!(
-            "{}/order is missing: no modules, so no disks",
-            directory.display()
-        )];
+        return vec![format!("{}/order is missing: no modules, so no disks", directory.display())];
     };
     let mut waiting: Vec<&str> = order.split_whitespace().collect();
     // A module before one that it needs fails with ENOENT: as long as some load, try the others again.
@@ -112,25 +109,16 @@ pub fn loopback_up() -> Result<()> {
     let up = libc::IFF_UP | libc::IFF_RUNNING;
     request.ifr_ifru.ifru_flags = i16::try_from(up).context("interface flags")?;
     // SAFETY: the socket is open, and SIOCSIFFLAGS reads one ifreq, which lives across the call.
-    let outcome =
-        unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw const request) };
-    if outcome == 0 {
-        Ok(())
-    } else {
-        Err(std::io::Error::last_os_error()).context("SIOCSIFFLAGS lo")
-    }
+    let outcome = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw const request) };
+    if outcome == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()).context("SIOCSIFFLAGS lo") }
 }
 
 /// MemTotal and MemAvailable as the kernel has them at the start.
 pub fn memory_line() -> Result<String> {
     let text = fs::read_to_string("/proc/meminfo").context("read /proc/meminfo")?;
     let wanted = text.lines().filter(|line| {
-        line.starts_with("MemTotal")
-            || line.starts_with("MemAvailable")
-            || line.starts_with("SwapTotal")
+        line.starts_with("MemTotal") || line.starts_with("MemAvailable") || line.starts_with("SwapTotal")
     });
-    let words: Vec<String> = wanted
-        .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
-        .collect();
+    let words: Vec<String> = wanted.map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
     Ok(words.join(", "))
 }

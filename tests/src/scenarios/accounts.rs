@@ -68,10 +68,7 @@ pub fn stallers(stage: &Stage<'_>, count: u32) -> Result<Vec<Worker>> {
         .map(|index| {
             let pod = stage.pod("staller", PodSpec::best_effort())?;
             pod.container()?.limit(8 * MIB)?;
-            stage.work(
-                &pod,
-                &format!("memcg-stall --name staller --file {EXT4}/stall{index} --mib 48"),
-            )
+            stage.work(&pod, &format!("memcg-stall --name staller --file {EXT4}/stall{index} --mib 48"))
         })
         .collect()
 }
@@ -81,11 +78,7 @@ pub fn end(stage: &mut Stage<'_>, workers: &[Worker]) {
     for worker in workers {
         processes::signal(worker.pid, libc::SIGKILL);
     }
-    stage.until(Duration::from_secs(10), |stage| {
-        workers
-            .iter()
-            .all(|worker| stage.reaper.ended(worker.pid).is_some())
-    });
+    stage.until(Duration::from_secs(10), |stage| workers.iter().all(|worker| stage.reaper.ended(worker.pid).is_some()));
 }
 
 /// Waits until the books stand still and balance; returns the last ones.
@@ -93,10 +86,7 @@ pub fn quiescent(stage: &mut Stage<'_>, agent: &crate::agent::Agent) -> BTreeMap
     let mut last = BTreeMap::new();
     stage.until(Duration::from_secs(15), |stage| {
         stage.pause(Duration::from_millis(500));
-        let now = agent
-            .metrics()
-            .map(|metrics| books(&metrics))
-            .unwrap_or_default();
+        let now = agent.metrics().map(|metrics| books(&metrics)).unwrap_or_default();
         let still = !now.is_empty() && now == last && now.values().all(Book::balances);
         last = now;
         still
@@ -106,9 +96,7 @@ pub fn quiescent(stage: &mut Stage<'_>, agent: &crate::agent::Agent) -> BTreeMap
 
 /// Asserts that every book balances and says what is in them.
 pub fn check_books(stage: &mut Stage<'_>, books: &BTreeMap<String, Book>) {
-    stage.check(!books.is_empty(), || {
-        "no events_generated_total in /metrics".to_owned()
-    });
+    stage.check(!books.is_empty(), || "no events_generated_total in /metrics".to_owned());
     for (kind, book) in books {
         stage.check(book.balances(), || format!("{kind}: {book}"));
         if book.generated > 0.0 {
@@ -125,15 +113,8 @@ pub fn accounts(stage: &mut Stage<'_>) -> Result<()> {
     let config = AgentConfig { ring_buffer: Some("4Ki"), stall_threshold: Some("0s"), ..AgentConfig::observe() };
     let boot = stage.boot;
     let agent = stage.agent(&config)?;
-    let count = if Trace::has(MEMCG_RECLAIM_END) {
-        Some(boot.trace.count(MEMCG_RECLAIM_END)?)
-    } else {
-        None
-    };
-    let before = agent
-        .metrics()?
-        .sum("reclaim_stalls_total", &[])
-        .unwrap_or(0.0);
+    let count = if Trace::has(MEMCG_RECLAIM_END) { Some(boot.trace.count(MEMCG_RECLAIM_END)?) } else { None };
+    let before = agent.metrics()?.sum("reclaim_stalls_total", &[]).unwrap_or(0.0);
     let workers = stallers(stage, 2)?;
     stage.pause(Duration::from_secs(2));
     // Nobody reads the ring now: it fills, and what comes after is lost.
@@ -147,9 +128,7 @@ pub fn accounts(stage: &mut Stage<'_>) -> Result<()> {
     check_books(stage, &books);
     let lost: f64 = books.values().map(|book| book.lost).sum();
     let generated: f64 = books.values().map(|book| book.generated).sum();
-    stage.check(lost > 0.0, || {
-        "nothing was lost: the ring was never full".to_owned()
-    });
+    stage.check(lost > 0.0, || "nothing was lost: the ring was never full".to_owned());
     stage.figure("generated", generated, "events");
     stage.figure("lost", lost, "events");
     if let Some(count) = count {
@@ -161,23 +140,12 @@ pub fn accounts(stage: &mut Stage<'_>) -> Result<()> {
 }
 
 /// Stalls are counted in maps: nothing of them may be lost, whatever the ring does.
-pub fn check_stalls(
-    stage: &mut Stage<'_>,
-    agent: &crate::agent::Agent,
-    before: f64,
-    hits: u64,
-) -> Result<()> {
-    let counted = agent
-        .metrics()?
-        .sum("reclaim_stalls_total", &[])
-        .unwrap_or(0.0)
-        - before;
+pub fn check_stalls(stage: &mut Stage<'_>, agent: &crate::agent::Agent, before: f64, hits: u64) -> Result<()> {
+    let counted = agent.metrics()?.sum("reclaim_stalls_total", &[]).unwrap_or(0.0) - before;
     let kernel = f64::from(u32::try_from(hits).unwrap_or(u32::MAX));
     stage.figure("kernel_memcg_reclaims", kernel, "events");
     stage.figure("agent_stalls", counted, "events");
-    stage.check(kernel > 0.0, || {
-        "the kernel counted no memory-cgroup reclaim".to_owned()
-    });
+    stage.check(kernel > 0.0, || "the kernel counted no memory-cgroup reclaim".to_owned());
     // A workload killed within a reclaim begins it and does not end it.
     stage.check((counted - kernel).abs() < 8.5, || {
         format!("the kernel counted {kernel} memory-cgroup reclaims, the agent {counted} stalls")

@@ -25,44 +25,27 @@ pub fn cache(stage: &mut Stage<'_>) -> Result<()> {
     }
     let _ = std::fs::remove_file(READY);
     let pod = stage.pod("cache", PodSpec::best_effort())?;
-    let reader = stage.work(
-        &pod,
-        &format!("cache --name cache --file {EXT4}/hot --mib 200 --ready {READY}"),
-    )?;
+    let reader = stage.work(&pod, &format!("cache --name cache --file {EXT4}/hot --mib 200 --ready {READY}"))?;
     let ready = stage.until(Duration::from_secs(30), |_| Path::new(READY).exists());
     if !ready {
         bail!("the file was not in memory after 30 s");
     }
     let (_, filler) = lingering_pod(stage, "filler", PodSpec::best_effort(), 285)?;
-    let settled = stage.until(Duration::from_secs(20), |_| {
-        meminfo("MemAvailable").is_ok_and(|bytes| bytes < 290 * MIB)
-    });
-    stage.check(settled, || {
-        "MemAvailable did not come down to 285 MiB".to_owned()
-    });
+    let settled =
+        stage.until(Duration::from_secs(20), |_| meminfo("MemAvailable").is_ok_and(|bytes| bytes < 290 * MIB));
+    stage.check(settled, || "MemAvailable did not come down to 285 MiB".to_owned());
     let active = meminfo("Active(file)")?;
     stage.figure("active_file", mib(active), "MiB");
 
-    let agent = stage.agent(&AgentConfig {
-        hard: Some(THRESHOLD),
-        ..AgentConfig::default()
-    })?;
+    let agent = stage.agent(&AgentConfig { hard: Some(THRESHOLD), ..AgentConfig::default() })?;
     watch_both_figures(stage, &agent, &[&reader, &filler])?;
     stage.stop(&agent);
 
     // The same floor under the kubelet's rules: not a figure that cannot cross.
-    let kubelet = AgentConfig {
-        hard: Some(THRESHOLD),
-        semantics: "kubelet",
-        ..AgentConfig::observe()
-    };
+    let kubelet = AgentConfig { hard: Some(THRESHOLD), semantics: "kubelet", ..AgentConfig::observe() };
     let agent = stage.agent(&kubelet)?;
-    let met = stage.until(Duration::from_secs(12), |_| {
-        !agent.events("threshold_met").is_empty()
-    });
-    stage.check(met, || {
-        "under kubelet semantics the threshold is not met".to_owned()
-    });
+    let met = stage.until(Duration::from_secs(12), |_| !agent.events("threshold_met").is_empty());
+    stage.check(met, || "under kubelet semantics the threshold is not met".to_owned());
     stage.stop(&agent);
     Ok(())
 }
@@ -78,12 +61,8 @@ fn watch_both_figures(stage: &mut Stage<'_>, agent: &Agent, workers: &[&Worker])
     let corrected = figure("corrected")?;
     let kubelet = figure("kubelet")?;
     let threshold = 200.0 * 1_048_576.0;
-    stage.check(kubelet < threshold, || {
-        format!("the kubelet's figure is {:.1} MiB", kubelet / 1_048_576.0)
-    });
-    stage.check(corrected > threshold, || {
-        format!("the corrected figure is {:.1} MiB", corrected / 1_048_576.0)
-    });
+    stage.check(kubelet < threshold, || format!("the kubelet's figure is {:.1} MiB", kubelet / 1_048_576.0));
+    stage.check(corrected > threshold, || format!("the corrected figure is {:.1} MiB", corrected / 1_048_576.0));
     stage.figure("corrected_available", corrected / 1_048_576.0, "MiB");
     stage.figure("kubelet_available", kubelet / 1_048_576.0, "MiB");
     stage.figure("mem_available", mib(meminfo("MemAvailable")?), "MiB");
@@ -91,24 +70,18 @@ fn watch_both_figures(stage: &mut Stage<'_>, agent: &Agent, workers: &[&Worker])
     stage.check_equal("threshold_met", &met, &Some(0.0));
     stage.check_alive(workers);
     let (by_agent, _) = stage.signals_of(agent)?;
-    stage.check(by_agent.is_empty(), || {
-        format!("the agent signalled: {by_agent:?}")
-    });
+    stage.check(by_agent.is_empty(), || format!("the agent signalled: {by_agent:?}"));
     stage.check_equal("eviction records", &agent.events("eviction").len(), &0);
     stage.check_no_oom_kill()?;
     // Not vacuous: the pages were really in use.
     let resident = judge::THRESHOLD;
     let active = meminfo("Active(file)")?;
-    stage.check(active > resident, || {
-        format!("only {:.0} MiB of file pages are active", mib(active))
-    });
+    stage.check(active > resident, || format!("only {:.0} MiB of file pages are active", mib(active)));
     Ok(())
 }
 
 /// Whether something is mounted there.
 pub fn mounted(target: &str) -> bool {
-    std::fs::read_to_string("/proc/mounts").is_ok_and(|text| {
-        text.lines()
-            .any(|line| line.split(' ').nth(1) == Some(target))
-    })
+    std::fs::read_to_string("/proc/mounts")
+        .is_ok_and(|text| text.lines().any(|line| line.split(' ').nth(1) == Some(target)))
 }

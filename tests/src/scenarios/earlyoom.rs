@@ -35,9 +35,7 @@ pub fn earlyoom(stage: &mut Stage<'_>) -> Result<()> {
         {
             ours.push(latency);
         }
-        stage.note(format!(
-            "round {round}: earlyoom {theirs:.1?} ms, agent {ours:.1?} ms"
-        ));
+        stage.note(format!("round {round}: earlyoom {theirs:.1?} ms, agent {ours:.1?} ms"));
     }
     let rounds = usize::try_from(ROUNDS).context("rounds")?;
     stage.check_equal("timed runs of the agent", &ours.len(), &rounds);
@@ -48,9 +46,7 @@ pub fn earlyoom(stage: &mut Stage<'_>) -> Result<()> {
     // Below a tenth of a millisecond the two clocks say no more.
     let ratio = theirs / ours.max(0.1);
     stage.figure("times_sooner", ratio, "times");
-    stage.check(ratio >= FACTOR, || {
-        format!("only {ratio:.1} times sooner, {FACTOR} are wanted")
-    });
+    stage.check(ratio >= FACTOR, || format!("only {ratio:.1} times sooner, {FACTOR} are wanted"));
     Ok(())
 }
 
@@ -71,12 +67,9 @@ fn rival(stage: &mut Stage<'_>, bystanders: &Bystanders) -> Result<f64> {
         .iter()
         .find(|signal| signal.sender_tid == pid && signal.target == hog.pid)
         .context("the trace has no signal from earlyoom to the hog")?;
-    let crossed = sampler::crossing_down(&curve, THRESHOLD, 0)
-        .context("MemAvailable never passed 100 MiB")?;
+    let crossed = sampler::crossing_down(&curve, THRESHOLD, 0).context("MemAvailable never passed 100 MiB")?;
     processes::signal(pid, libc::SIGTERM);
-    stage.until(Duration::from_secs(5), |stage| {
-        stage.reaper.ended(pid).is_some()
-    });
+    stage.until(Duration::from_secs(5), |stage| stage.reaper.ended(pid).is_some());
     pod.cgroup.remove()?;
     Ok(milliseconds_between(crossed, first.at_ns))
 }

@@ -31,12 +31,8 @@ pub fn idle(stage: &mut Stage<'_>) -> Result<()> {
     let resident = processes::resident(agent.pid)?;
     stage.figure("agent_cpu", percent, "% of a core");
     stage.figure("agent_resident", mib(resident), "MiB");
-    stage.check(percent <= LIMIT_PERCENT, || {
-        format!("{percent:.3} % of a core, {LIMIT_PERCENT} are allowed")
-    });
-    stage.check(resident <= LIMIT_RESIDENT, || {
-        format!("{:.1} MiB resident, 16 are allowed", mib(resident))
-    });
+    stage.check(percent <= LIMIT_PERCENT, || format!("{percent:.3} % of a core, {LIMIT_PERCENT} are allowed"));
+    stage.check(resident <= LIMIT_RESIDENT, || format!("{:.1} MiB resident, 16 are allowed", mib(resident)));
     stage.check_alive(&bystanders.all());
     stage.stop(&agent);
     Ok(())

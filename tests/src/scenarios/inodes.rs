@@ -26,12 +26,7 @@ struct Plan {
 impl Plan {
     fn of(pod: u32, filesystem: u32) -> Self {
         let base = 300 + 100 * pod + 37 * filesystem;
-        Self {
-            files: base,
-            dirs: 3 + pod,
-            symlinks: 5 + 2 * pod,
-            remove: base / 3 + pod,
-        }
+        Self { files: base, dirs: 3 + pod, symlinks: 5 + 2 * pod, remove: base / 3 + pod }
     }
 
     fn created(&self) -> f64 {
@@ -52,10 +47,7 @@ struct Job {
 }
 
 pub fn inodes(stage: &mut Stage<'_>) -> Result<()> {
-    let filesystems: Vec<&'static str> = [EXT4, XFS]
-        .into_iter()
-        .filter(|path| mounted(path))
-        .collect();
+    let filesystems: Vec<&'static str> = [EXT4, XFS].into_iter().filter(|path| mounted(path)).collect();
     if filesystems.is_empty() {
         stage.skip("no disks in this guest");
         return Ok(());
@@ -75,11 +67,7 @@ pub fn inodes(stage: &mut Stage<'_>) -> Result<()> {
             );
             let worker = stage.work(&pod, &work)?;
             jobs.push(Job {
-                pod: Pod {
-                    label: pod.label.clone(),
-                    cgroup: pod.cgroup.clone(),
-                    containers: Vec::new(),
-                },
+                pod: Pod { label: pod.label.clone(), cgroup: pod.cgroup.clone(), containers: Vec::new() },
                 worker,
                 plan,
                 filesystem,
@@ -88,9 +76,7 @@ pub fn inodes(stage: &mut Stage<'_>) -> Result<()> {
     }
     for job in &jobs {
         let pid = job.worker.pid;
-        stage.until(Duration::from_secs(30), |stage| {
-            stage.reaper.ended(pid).is_some()
-        });
+        stage.until(Duration::from_secs(30), |stage| stage.reaper.ended(pid).is_some());
         let ended = stage.reaper.ended(pid);
         stage.check_equal("the churner's end", &ended, &Some(Ended::Exited(0)));
     }
@@ -106,18 +92,11 @@ pub fn inodes(stage: &mut Stage<'_>) -> Result<()> {
     }
     let devices: BTreeSet<&str> = metrics
         .all("inodes_created_total")
-        .filter(|series| {
-            jobs.iter()
-                .any(|job| series.label("workload") == job.pod.workload())
-        })
+        .filter(|series| jobs.iter().any(|job| series.label("workload") == job.pod.workload()))
         .map(|series| series.label("device"))
         .collect();
     stage.check_equal("devices with counts", &devices.len(), &filesystems.len());
-    stage.note(format!(
-        "{} jobs on {}; devices {devices:?}",
-        jobs.len(),
-        filesystems.join(" and ")
-    ));
+    stage.note(format!("{} jobs on {}; devices {devices:?}", jobs.len(), filesystems.join(" and ")));
     stage.check_equal("jobs", &jobs.len(), &(3 * filesystems.len()));
     stage.stop(&agent);
     Ok(())
@@ -132,17 +111,8 @@ fn wrong(metrics: &Metrics, job: &Job) -> Option<String> {
             .map(|series| series.value)
             .collect()
     };
-    let equal = |values: &[f64], wanted: f64| {
-        values
-            .iter()
-            .filter(|value| (**value - wanted).abs() < 0.5)
-            .count()
-            == 1
-    };
-    let (created, removed) = (
-        values("inodes_created_total"),
-        values("inodes_removed_total"),
-    );
+    let equal = |values: &[f64], wanted: f64| values.iter().filter(|value| (**value - wanted).abs() < 0.5).count() == 1;
+    let (created, removed) = (values("inodes_created_total"), values("inodes_removed_total"));
     (!equal(&created, job.plan.created()) || !equal(&removed, job.plan.removed())).then(|| {
         format!(
             "{} on {}: made {} and removed {}, counted {created:?} and {removed:?}",

@@ -42,22 +42,12 @@ pub struct Timing {
 /// Waits until nobody is left in the pod.
 pub fn wait_gone(stage: &mut Stage<'_>, pod: &Pod, limit: Duration) -> bool {
     let gone = stage.until(limit, |_| pod.cgroup.processes().is_empty());
-    stage.check(gone, || {
-        format!(
-            "{} still has {} processes after {limit:?}",
-            pod.label,
-            pod.cgroup.processes().len()
-        )
-    });
+    stage.check(gone, || format!("{} still has {} processes after {limit:?}", pod.label, pod.cgroup.processes().len()));
     gone
 }
 
 /// Waits for the eviction, its aftermath, and judges both. None when the evidence is not enough to time it.
-pub fn eviction(
-    stage: &mut Stage<'_>,
-    expected: &Expected<'_>,
-    limit: Duration,
-) -> Result<Option<Timing>> {
+pub fn eviction(stage: &mut Stage<'_>, expected: &Expected<'_>, limit: Duration) -> Result<Option<Timing>> {
     wait_gone(stage, expected.victim, limit);
     stage.pause(AFTERMATH);
     let curve = stage.boot.sampler.curve();
@@ -69,9 +59,7 @@ pub fn eviction(
     let record = check_record(stage, expected);
     let kills: Vec<u64> = by_agent
         .iter()
-        .filter(|signal| {
-            signal.number == libc::SIGKILL && expected.victims.contains(&signal.target)
-        })
+        .filter(|signal| signal.number == libc::SIGKILL && expected.victims.contains(&signal.target))
         .map(|signal| signal.at_ns)
         .collect();
     let (Some(first_kill_ns), Some(last_kill_ns), Some(record)) =
@@ -86,11 +74,7 @@ pub fn eviction(
         format!("the curve never passed the threshold: lowest {lowest:.1} MiB")
     });
     if let Some(crossed_ns) = crossed {
-        let gap = sampler::longest_gap(
-            &curve,
-            crossed_ns.min(first_kill_ns),
-            crossed_ns.max(first_kill_ns),
-        );
+        let gap = sampler::longest_gap(&curve, crossed_ns.min(first_kill_ns), crossed_ns.max(first_kill_ns));
         if gap > 20_000_000 {
             let gap = milliseconds_between(0, gap);
             stage.note(format!(
@@ -98,71 +82,38 @@ pub fn eviction(
             ));
         }
     }
-    Ok(crossed.map(|crossed_ns| Timing {
-        crossed_ns,
-        first_kill_ns,
-        last_kill_ns,
-        record,
-        curve,
-    }))
+    Ok(crossed.map(|crossed_ns| Timing { crossed_ns, first_kill_ns, last_kill_ns, record, curve }))
 }
 
 fn check_victims(stage: &mut Stage<'_>, expected: &Expected<'_>) {
     for pid in expected.victims {
         let ended = stage.reaper.ended(*pid);
         stage.check(ended == Some(Ended::Signaled(libc::SIGKILL)), || {
-            format!(
-                "{} (pid {pid}) ended with {ended:?}, not by SIGKILL",
-                expected.victim.label
-            )
+            format!("{} (pid {pid}) ended with {ended:?}, not by SIGKILL", expected.victim.label)
         });
     }
 }
 
-fn check_targets(
-    stage: &mut Stage<'_>,
-    expected: &Expected<'_>,
-    by_agent: &[SignalEvent],
-    by_others: &[SignalEvent],
-) {
-    let stray: Vec<&SignalEvent> = by_agent
-        .iter()
-        .filter(|signal| !expected.victims.contains(&signal.target))
-        .collect();
-    stage.check(stray.is_empty(), || {
-        format!("the agent signalled others than the victim: {stray:?}")
-    });
+fn check_targets(stage: &mut Stage<'_>, expected: &Expected<'_>, by_agent: &[SignalEvent], by_others: &[SignalEvent]) {
+    let stray: Vec<&SignalEvent> =
+        by_agent.iter().filter(|signal| !expected.victims.contains(&signal.target)).collect();
+    stage.check(stray.is_empty(), || format!("the agent signalled others than the victim: {stray:?}"));
     let hit = by_agent.iter().any(|signal| signal.number == libc::SIGKILL);
     stage.check(hit, || "the trace has no SIGKILL from the agent".to_owned());
     let bystander_hits: Vec<&SignalEvent> = by_others
         .iter()
-        .filter(|signal| {
-            expected
-                .bystanders
-                .iter()
-                .any(|worker| worker.pid == signal.target)
-        })
+        .filter(|signal| expected.bystanders.iter().any(|worker| worker.pid == signal.target))
         .collect();
-    stage.check(bystander_hits.is_empty(), || {
-        format!("a bystander was signalled: {bystander_hits:?}")
-    });
+    stage.check(bystander_hits.is_empty(), || format!("a bystander was signalled: {bystander_hits:?}"));
 }
 
 /// The one eviction record; the log and the evidence must name the same workload.
 fn check_record(stage: &mut Stage<'_>, expected: &Expected<'_>) -> Option<Record> {
-    let evictions: Vec<Record> = expected
-        .agent
-        .events("eviction")
-        .into_iter()
-        .filter(|record| record.text("action") == "kill")
-        .collect();
+    let evictions: Vec<Record> =
+        expected.agent.events("eviction").into_iter().filter(|record| record.text("action") == "kill").collect();
     stage.check_equal("eviction records with action=kill", &evictions.len(), &1);
     let record = evictions.into_iter().next()?;
-    stage.check_equal(
-        "the evicted workload",
-        &record.text("workload"),
-        &expected.victim.workload(),
-    );
+    stage.check_equal("the evicted workload", &record.text("workload"), &expected.victim.workload());
     stage.check_equal("the record's mode", &record.text("mode"), &"enforce");
     Some(record)
 }
@@ -186,66 +137,32 @@ fn watched_crossing(stage: &mut Stage<'_>, curve: &[Sample], record: &Record, th
     let taken_off = measured.saturating_sub(claimed);
     let taken_off = if taken_off < 4 * MIB { 0 } else { taken_off };
     if taken_off > 0 {
-        stage.note(format!(
-            "the agent's figure is {:.1} MiB below MemAvailable",
-            mib(taken_off)
-        ));
+        stage.note(format!("the agent's figure is {:.1} MiB below MemAvailable", mib(taken_off)));
     }
     // Other direction: a claim above what was measured would be a wrong reading.
     stage.check(claimed <= measured + 16 * MIB, || {
-        format!(
-            "the agent claims {:.1} MiB available, measured {:.1} MiB",
-            mib(claimed),
-            mib(measured)
-        )
+        format!("the agent claims {:.1} MiB available, measured {:.1} MiB", mib(claimed), mib(measured))
     });
     sampler::crossing_down(curve, threshold + taken_off, 0)
 }
 
 /// Prints the timeline relative to the crossing.
 pub fn timeline(stage: &mut Stage<'_>, timing: &Timing, threshold: u64) -> Result<()> {
-    let Timing {
-        crossed_ns,
-        first_kill_ns,
-        last_kill_ns,
-        record,
-        curve,
-    } = timing;
+    let Timing { crossed_ns, first_kill_ns, last_kill_ns, record, curve } = timing;
     let relative = |at_ns: u64| milliseconds_between(*crossed_ns, at_ns);
-    let field = |name: &str| {
-        record
-            .number(name)
-            .with_context(|| format!("the eviction record has no {name}"))
-    };
+    let field = |name: &str| record.number(name).with_context(|| format!("the eviction record has no {name}"));
     let wakeup = record.text("wakeup").to_owned();
-    stage.timeline(
-        0.0,
-        format!("memory.available passes {:.0} MiB", mib(threshold)),
-    );
-    stage.timeline(
-        relative(field("woken_mono_ns")?),
-        format!("the agent wakes up: {wakeup}"),
-    );
+    stage.timeline(0.0, format!("memory.available passes {:.0} MiB", mib(threshold)));
+    stage.timeline(relative(field("woken_mono_ns")?), format!("the agent wakes up: {wakeup}"));
     stage.timeline(relative(field("sampled_mono_ns")?), "sampled");
-    stage.timeline(
-        relative(field("decided_mono_ns")?),
-        format!("decided: {}", record.text("workload")),
-    );
-    stage.timeline(
-        relative(*first_kill_ns),
-        "kill signal (signal:signal_generate)",
-    );
+    stage.timeline(relative(field("decided_mono_ns")?), format!("decided: {}", record.text("workload")));
+    stage.timeline(relative(*first_kill_ns), "kill signal (signal:signal_generate)");
     if last_kill_ns > first_kill_ns {
         stage.timeline(relative(*last_kill_ns), "last kill signal");
     }
     match sampler::crossing_up(curve, threshold, *first_kill_ns) {
-        Some(at) => stage.timeline(
-            relative(at),
-            format!("memory.available is back above {:.0} MiB", mib(threshold)),
-        ),
-        None => stage.check(false, || {
-            "memory did not come back above the threshold".to_owned()
-        }),
+        Some(at) => stage.timeline(relative(at), format!("memory.available is back above {:.0} MiB", mib(threshold))),
+        None => stage.check(false, || "memory did not come back above the threshold".to_owned()),
     }
     stage.figure("crossing_to_kill_ms", relative(*first_kill_ns), "ms");
     Ok(())

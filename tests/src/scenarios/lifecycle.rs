@@ -24,21 +24,13 @@ pub fn restart(stage: &mut Stage<'_>) -> Result<()> {
     processes::signal(first.pid, libc::SIGKILL);
     let first_threads = first.threads();
     let (first_pid, hog_pid) = (first.pid, hog.pid);
-    stage.until(Duration::from_secs(5), |stage| {
-        stage.reaper.ended(first_pid).is_some()
-    });
-    let in_pressure = stage.until(Duration::from_secs(10), |_| {
-        meminfo("MemAvailable").is_ok_and(|bytes| bytes < 85 * MIB)
-    });
-    stage.check(in_pressure, || {
-        "the guest did not come under pressure without an agent".to_owned()
-    });
+    stage.until(Duration::from_secs(5), |stage| stage.reaper.ended(first_pid).is_some());
+    let in_pressure =
+        stage.until(Duration::from_secs(10), |_| meminfo("MemAvailable").is_ok_and(|bytes| bytes < 85 * MIB));
+    stage.check(in_pressure, || "the guest did not come under pressure without an agent".to_owned());
     stage.check_alive(&[&hog]);
     let before = stage.boot.trace.signals()?;
-    let early = before
-        .iter()
-        .filter(|signal| first_threads.contains(&signal.sender_tid))
-        .count();
+    let early = before.iter().filter(|signal| first_threads.contains(&signal.sender_tid)).count();
     stage.check_equal("signals of the first agent", &early, &0);
 
     let second = stage.agent(&AgentConfig::default())?;
@@ -49,20 +41,13 @@ pub fn restart(stage: &mut Stage<'_>) -> Result<()> {
     stage.check_no_oom_kill()?;
     let (by_agent, _) = stage.signals_of(&second)?;
     let targets: Vec<i32> = by_agent.iter().map(|signal| signal.target).collect();
-    stage.check(
-        !targets.is_empty() && targets.iter().all(|pid| *pid == hog_pid),
-        || format!("the second agent signalled {targets:?}, the hog is {hog_pid}"),
-    );
-    let kills = second
-        .events("eviction")
-        .iter()
-        .filter(|record| record.text("action") == "kill")
-        .count();
+    stage.check(!targets.is_empty() && targets.iter().all(|pid| *pid == hog_pid), || {
+        format!("the second agent signalled {targets:?}, the hog is {hog_pid}")
+    });
+    let kills = second.events("eviction").iter().filter(|record| record.text("action") == "kill").count();
     stage.check_equal("evictions of the second agent", &kills, &1);
     let available = meminfo("MemAvailable")?;
-    stage.check(available > 100 * MIB, || {
-        format!("pressure is not resolved: {available} bytes available")
-    });
+    stage.check(available > 100 * MIB, || format!("pressure is not resolved: {available} bytes available"));
     stage.stop(&second);
     Ok(())
 }
@@ -71,24 +56,16 @@ pub fn restart(stage: &mut Stage<'_>) -> Result<()> {
 pub fn second_instance(stage: &mut Stage<'_>) -> Result<()> {
     let first = stage.agent(&AgentConfig::observe())?;
     // Another port: it is the lock that must refuse it, not the address.
-    let second = stage.agent_unready(&AgentConfig {
-        port: 9947,
-        ..AgentConfig::observe()
-    })?;
+    let second = stage.agent_unready(&AgentConfig { port: 9947, ..AgentConfig::observe() })?;
     let second_pid = second.pid;
-    stage.until(Duration::from_secs(15), |stage| {
-        stage.reaper.ended(second_pid).is_some()
-    });
+    stage.until(Duration::from_secs(15), |stage| stage.reaper.ended(second_pid).is_some());
     let ended = stage.reaper.ended(second_pid);
     stage.check_equal("the second instance's end", &ended, &Some(Ended::Exited(3)));
     let words = second.tail(5).join(" ");
-    stage.check(
-        words.contains("instance") || words.contains("running"),
-        || format!("its message does not say why: {words:?}"),
-    );
-    stage.check(stage_lives(&first), || {
-        "the first instance does not answer any more".to_owned()
+    stage.check(words.contains("instance") || words.contains("running"), || {
+        format!("its message does not say why: {words:?}")
     });
+    stage.check(stage_lives(&first), || "the first instance does not answer any more".to_owned());
     stage.stop(&first);
     // A lock that outlives its owner would refuse the next one.
     let third = stage.agent(&AgentConfig::observe())?;

@@ -36,17 +36,11 @@ pub fn omit(stage: &mut Stage<'_>) -> Result<()> {
 
     let (by_agent, _) = stage.signals_of(&agent)?;
     let targets: Vec<i32> = by_agent.iter().map(|signal| signal.target).collect();
-    stage.check_equal(
-        "signalled, in order",
-        &targets,
-        &vec![plain.pid, burstable.pid],
-    );
+    stage.check_equal("signalled, in order", &targets, &vec![plain.pid, burstable.pid]);
     stage.check_no_oom_kill()?;
     let curve = stage.boot.sampler.curve();
     let crossed = sampler::lowest(&curve).is_some_and(|lowest| lowest < 130 * MIB);
-    stage.check(crossed, || {
-        "the guest was never near the threshold".to_owned()
-    });
+    stage.check(crossed, || "the guest was never near the threshold".to_owned());
 
     // Nobody else is left: now the avoided one goes, and the omitted one still does not.
     let (last_pod, last) = omitted_ramp(stage)?;
@@ -62,9 +56,6 @@ pub fn omit(stage: &mut Stage<'_>) -> Result<()> {
 fn omitted_ramp(stage: &Stage<'_>) -> Result<(crate::cgroups::Pod, crate::stage::Worker)> {
     let pod = stage.pod("pressing", PodSpec::best_effort())?;
     pod.cgroup.set_attribute("user.oomd_omit", "1")?;
-    let worker = stage.work(
-        &pod,
-        "ramp --name pressing --rate 60 --to 900 --fast-until 150 --stop-at 85",
-    )?;
+    let worker = stage.work(&pod, "ramp --name pressing --rate 60 --to 900 --fast-until 150 --stop-at 85")?;
     Ok((pod, worker))
 }

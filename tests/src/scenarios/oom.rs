@@ -20,18 +20,9 @@ pub fn memcg(stage: &mut Stage<'_>) -> Result<()> {
     // As the kubelet enforces node allocatable: the limit is on all pods together.
     Cgroup::create(stage.layout(), "kubepods.slice")?.limit(160 * MIB)?;
     let victim = victim(stage, &victim_pod, 90)?;
-    let work = format!(
-        "ramp --name allocator --rate 60 --to 300 --stop-when-gone {}",
-        victim.pid
-    );
+    let work = format!("ramp --name allocator --rate 60 --to 300 --stop-when-gone {}", victim.pid);
     let allocator = stage.work(&allocator_pod, &work)?;
-    judge(
-        stage,
-        &agent,
-        (&victim_pod, &victim),
-        (&allocator_pod, &allocator),
-        "CONSTRAINT_MEMCG",
-    )?;
+    judge(stage, &agent, (&victim_pod, &victim), (&allocator_pod, &allocator), "CONSTRAINT_MEMCG")?;
     stage.stop(&agent);
     Ok(())
 }
@@ -47,13 +38,7 @@ pub fn global(stage: &mut Stage<'_>) -> Result<()> {
     );
     // The allocator is fatter: only its score spares it.
     let allocator = stage.work_in(allocator_pod.container()?, "allocator", &work, -500)?;
-    judge(
-        stage,
-        &agent,
-        (&victim_pod, &victim),
-        (&allocator_pod, &allocator),
-        "CONSTRAINT_NONE",
-    )?;
+    judge(stage, &agent, (&victim_pod, &victim), (&allocator_pod, &allocator), "CONSTRAINT_NONE")?;
     stage.stop(&agent);
     Ok(())
 }
@@ -79,16 +64,10 @@ fn judge(
     constraint: &str,
 ) -> Result<()> {
     let victim_pid = victim.pid;
-    let gone = stage.until(Duration::from_secs(40), |stage| {
-        stage.reaper.ended(victim_pid).is_some()
-    });
+    let gone = stage.until(Duration::from_secs(40), |stage| stage.reaper.ended(victim_pid).is_some());
     stage.check(gone, || "no OOM kill in 40 s".to_owned());
     let ended = stage.reaper.ended(victim_pid);
-    stage.check_equal(
-        "the victim's end",
-        &ended,
-        &Some(Ended::Signaled(libc::SIGKILL)),
-    );
+    stage.check_equal("the victim's end", &ended, &Some(Ended::Signaled(libc::SIGKILL)));
     stage.check_alive(&[allocator]);
     stage.check_equal("/proc/vmstat oom_kill", &stage.oom_kills()?, &1);
     let reports = stage.oom_reports();
@@ -96,22 +75,12 @@ fn judge(
     let report = reports.first().cloned().unwrap_or_default();
     check_kernel(stage, &report, victim_pod, victim_pid, constraint);
 
-    let told = stage.until(Duration::from_secs(5), |_| {
-        !agent.events("oom_kill").is_empty()
-    });
-    stage.check(told, || {
-        "the agent has no record with event=oom_kill".to_owned()
-    });
+    let told = stage.until(Duration::from_secs(5), |_| !agent.events("oom_kill").is_empty());
+    stage.check(told, || "the agent has no record with event=oom_kill".to_owned());
     let records = agent.events("oom_kill");
     stage.check_equal("oom_kill records", &records.len(), &1);
     if let Some(record) = records.first() {
-        check_record(
-            stage,
-            record,
-            (victim_pod, victim_pid),
-            (allocator_pod, allocator.pid),
-            &report,
-        )?;
+        check_record(stage, record, (victim_pod, victim_pid), (allocator_pod, allocator.pid), &report)?;
     }
     let victim_workload = victim_pod.workload().to_owned();
     let counted = stage.until(Duration::from_secs(5), |_| {
@@ -119,9 +88,7 @@ fn judge(
             .metrics()
             .is_ok_and(|metrics| metrics.sum("oom_kills_total", &[("workload", &victim_workload)]) == Some(1.0))
     });
-    stage.check(counted, || {
-        format!("oom_kills_total of {victim_workload} is not 1")
-    });
+    stage.check(counted, || format!("oom_kills_total of {victim_workload} is not 1"));
     let all = agent.metrics()?.sum("oom_kills_total", &[]);
     stage.check_equal("oom_kills_total of all workloads", &all, &Some(1.0));
     // A process that is over, however it ended, frees its room for the next scenario.
@@ -129,28 +96,12 @@ fn judge(
     Ok(())
 }
 
-fn check_kernel(
-    stage: &mut Stage<'_>,
-    report: &OomReport,
-    victim_pod: &Pod,
-    victim_pid: i32,
-    constraint: &str,
-) {
+fn check_kernel(stage: &mut Stage<'_>, report: &OomReport, victim_pod: &Pod, victim_pid: i32, constraint: &str) {
     stage.check_equal("kmsg: constraint", &report.constraint.as_str(), &constraint);
     stage.check_equal("kmsg: victim", &report.victim_pid, &victim_pid);
     // Steering worked: without it the scenario would prove nothing.
-    stage.check_equal(
-        "kmsg: who allocated",
-        &report.trigger_comm.as_str(),
-        &"allocator",
-    );
-    let expected = format!(
-        "/{}",
-        victim_pod
-            .containers
-            .first()
-            .map_or("", |container| &container.path)
-    );
+    stage.check_equal("kmsg: who allocated", &report.trigger_comm.as_str(), &"allocator");
+    let expected = format!("/{}", victim_pod.containers.first().map_or("", |container| &container.path));
     stage.check_equal("kmsg: task_memcg", &report.task_memcg, &expected);
 }
 
@@ -162,41 +113,13 @@ fn check_record(
     report: &OomReport,
 ) -> Result<()> {
     let pid = |pid: i32| u64::try_from(pid).context("pid");
-    stage.check_equal(
-        "victim_pid",
-        &record.number("victim_pid"),
-        &Some(pid(victim_pid)?),
-    );
-    stage.check_equal(
-        "victim_comm",
-        &record.text("victim_comm"),
-        &report.victim_comm.as_str(),
-    );
-    stage.check_equal(
-        "victim_workload",
-        &record.text("victim_workload"),
-        &victim_pod.workload(),
-    );
-    stage.check_equal(
-        "victim_cgroup_id",
-        &record.number("victim_cgroup_id"),
-        &Some(victim_pod.container()?.id()?),
-    );
-    stage.check_equal(
-        "trigger_pid",
-        &record.number("trigger_pid"),
-        &Some(pid(allocator_pid)?),
-    );
-    stage.check_equal(
-        "trigger_comm",
-        &record.text("trigger_comm"),
-        &report.trigger_comm.as_str(),
-    );
-    stage.check_equal(
-        "trigger_workload",
-        &record.text("trigger_workload"),
-        &allocator_pod.workload(),
-    );
+    stage.check_equal("victim_pid", &record.number("victim_pid"), &Some(pid(victim_pid)?));
+    stage.check_equal("victim_comm", &record.text("victim_comm"), &report.victim_comm.as_str());
+    stage.check_equal("victim_workload", &record.text("victim_workload"), &victim_pod.workload());
+    stage.check_equal("victim_cgroup_id", &record.number("victim_cgroup_id"), &Some(victim_pod.container()?.id()?));
+    stage.check_equal("trigger_pid", &record.number("trigger_pid"), &Some(pid(allocator_pid)?));
+    stage.check_equal("trigger_comm", &record.text("trigger_comm"), &report.trigger_comm.as_str());
+    stage.check_equal("trigger_workload", &record.text("trigger_workload"), &allocator_pod.workload());
     stage.check_equal(
         "trigger_cgroup_id",
         &record.number("trigger_cgroup_id"),

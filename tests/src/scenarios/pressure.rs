@@ -31,10 +31,7 @@ impl Bystanders {
         let guaranteed = stage.holder(&pod, guaranteed_mib)?;
         let pod = stage.pod("burstable", PodSpec::burstable(burstable_mib + 48))?;
         let burstable = stage.holder(&pod, burstable_mib)?;
-        Ok(Self {
-            guaranteed,
-            burstable,
-        })
+        Ok(Self { guaranteed, burstable })
     }
 
     pub fn all(&self) -> [&Worker; 2] {
@@ -53,12 +50,7 @@ pub fn ramping_pod(stage: &Stage<'_>, label: &str, spec: PodSpec) -> Result<(Pod
 }
 
 /// A ramp that stays a little below the threshold and far from the kernel's own limits.
-pub fn lingering_pod(
-    stage: &Stage<'_>,
-    label: &str,
-    spec: PodSpec,
-    floor_mib: u64,
-) -> Result<(Pod, Worker)> {
+pub fn lingering_pod(stage: &Stage<'_>, label: &str, spec: PodSpec, floor_mib: u64) -> Result<(Pod, Worker)> {
     let pod = stage.pod(label, spec)?;
     let worker = stage.work(
         &pod,
@@ -77,27 +69,18 @@ pub fn observe(stage: &mut Stage<'_>) -> Result<()> {
     stage.boot.sampler.start();
     let (pod, hog) = lingering_pod(stage, "hog", PodSpec::best_effort(), 80)?;
     let told = stage.until(Duration::from_secs(25), |_| {
-        agent
-            .events("eviction")
-            .iter()
-            .any(|record| record.text("action") == "would_kill")
+        agent.events("eviction").iter().any(|record| record.text("action") == "would_kill")
     });
-    stage.check(told, || {
-        "no eviction record with action=would_kill".to_owned()
-    });
+    stage.check(told, || "no eviction record with action=would_kill".to_owned());
     // Long enough for an agent that acts after all.
     stage.pause(Duration::from_secs(2));
     let curve = stage.boot.sampler.curve();
     let lowest = sampler::lowest(&curve).context("no samples")?;
-    stage.check(lowest < 100 * MIB, || {
-        format!("never below the threshold: {:.1} MiB", mib(lowest))
-    });
+    stage.check(lowest < 100 * MIB, || format!("never below the threshold: {:.1} MiB", mib(lowest)));
     let [guaranteed, burstable] = bystanders.all();
     stage.check_alive(&[&hog, guaranteed, burstable]);
     let (by_agent, _) = stage.signals_of(&agent)?;
-    stage.check(by_agent.is_empty(), || {
-        format!("the agent signalled: {by_agent:?}")
-    });
+    stage.check(by_agent.is_empty(), || format!("the agent signalled: {by_agent:?}"));
     stage.check_no_oom_kill()?;
     let evictions = agent.events("eviction");
     for record in &evictions {
@@ -105,15 +88,9 @@ pub fn observe(stage: &mut Stage<'_>) -> Result<()> {
         stage.check_equal("would-be victim", &record.text("workload"), &pod.workload());
     }
     let metrics = agent.metrics()?;
-    let observed = metrics
-        .sum("evictions_total", &[("outcome", "observed")])
-        .unwrap_or(0.0);
-    stage.check(observed >= 1.0, || {
-        format!("evictions_total{{outcome=observed}} is {observed}")
-    });
-    let killed = metrics
-        .sum("evictions_total", &[("outcome", "killed")])
-        .unwrap_or(0.0);
+    let observed = metrics.sum("evictions_total", &[("outcome", "observed")]).unwrap_or(0.0);
+    stage.check(observed >= 1.0, || format!("evictions_total{{outcome=observed}} is {observed}"));
+    let killed = metrics.sum("evictions_total", &[("outcome", "killed")]).unwrap_or(0.0);
     stage.check_equal("evictions_total{outcome=killed}", &killed, &0.0);
     stage.figure("lowest_available", mib(lowest), "MiB");
     stage.stop(&agent);

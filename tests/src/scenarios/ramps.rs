@@ -26,10 +26,7 @@ fn judged(
     let expected =
         Expected { agent, victim: pod, victims: &[hog.pid], bystanders: &bystanders.all(), threshold: THRESHOLD };
     let timing = judge::eviction(stage, &expected, LIMIT)?;
-    let killed = agent
-        .metrics()?
-        .sum("evictions_total", &[("outcome", "killed")])
-        .unwrap_or(0.0);
+    let killed = agent.metrics()?.sum("evictions_total", &[("outcome", "killed")]).unwrap_or(0.0);
     stage.check_equal("evictions_total{outcome=killed}", &killed, &1.0);
     Ok(timing)
 }
@@ -62,14 +59,9 @@ pub fn innocent(stage: &mut Stage<'_>) -> Result<()> {
         stage.reaper.ended(hog_pid).is_some()
     });
     let timing = judged(stage, &agent, (&pod, &hog), &bystanders)?;
-    let innocent =
-        processes::resident(bystanders.guaranteed.pid).context("the Guaranteed process")?;
+    let innocent = processes::resident(bystanders.guaranteed.pid).context("the Guaranteed process")?;
     stage.check(innocent > hog_peak, || {
-        format!(
-            "the innocent was not the fattest: {:.0} MiB, the hog {:.0} MiB",
-            mib(innocent),
-            mib(hog_peak)
-        )
+        format!("the innocent was not the fattest: {:.0} MiB, the hog {:.0} MiB", mib(innocent), mib(hog_peak))
     });
     stage.figure("innocent_resident", mib(innocent), "MiB");
     stage.figure("hog_resident", mib(hog_peak), "MiB");
@@ -87,10 +79,7 @@ pub fn ramp_max(stage: &mut Stage<'_>) -> Result<()> {
     let agent = stage.agent(&AgentConfig::default())?;
     stage.boot.sampler.start();
     let pod = stage.pod("hog", PodSpec::best_effort())?;
-    let hog = stage.work(
-        &pod,
-        &format!("ramp --name hog --rate max --to {EVERYTHING_MIB}"),
-    )?;
+    let hog = stage.work(&pod, &format!("ramp --name hog --rate max --to {EVERYTHING_MIB}"))?;
     if let Some(timing) = judged(stage, &agent, (&pod, &hog), &bystanders)? {
         let latency = milliseconds_between(timing.crossed_ns, timing.first_kill_ns);
         stage.figure("crossing_to_kill_ms", latency, "ms");
@@ -98,17 +87,9 @@ pub fn ramp_max(stage: &mut Stage<'_>) -> Result<()> {
         let from = sampler::crossing_down(&timing.curve, THRESHOLD + 200 * MIB, 0);
         let to = sampler::crossing_down(&timing.curve, THRESHOLD, 0);
         if let (Some(from), Some(to)) = (from, to) {
-            stage.figure(
-                "rate",
-                200.0 / milliseconds_between(from, to) * 1e3,
-                "MiB/s",
-            );
+            stage.figure("rate", 200.0 / milliseconds_between(from, to) * 1e3, "MiB/s");
         }
-        stage.figure(
-            "lowest_available",
-            sampler::lowest(&timing.curve).map_or(0.0, mib),
-            "MiB",
-        );
+        stage.figure("lowest_available", sampler::lowest(&timing.curve).map_or(0.0, mib), "MiB");
     }
     stage.stop(&agent);
     Ok(())
@@ -120,19 +101,14 @@ const BPF_CAPABILITIES: [i32; 3] = [21, 38, 39];
 /// Without the right to load BPF programs.
 pub fn degraded(stage: &mut Stage<'_>) -> Result<()> {
     let bystanders = Bystanders::start(stage, 250, 100)?;
-    let config = AgentConfig {
-        without_capabilities: BPF_CAPABILITIES.to_vec(),
-        ..AgentConfig::default()
-    };
+    let config = AgentConfig { without_capabilities: BPF_CAPABILITIES.to_vec(), ..AgentConfig::default() };
     let agent = stage.agent(&config)?;
     let named: Vec<String> = agent
         .events("degraded")
         .iter()
         .map(|record| format!("{}: {}", record.text("capability"), record.text("reason")))
         .collect();
-    stage.check(!named.is_empty(), || {
-        "no record with event=degraded".to_owned()
-    });
+    stage.check(!named.is_empty(), || "no record with event=degraded".to_owned());
     let names_it = named.iter().any(|text| text.contains("CAP_BPF"));
     stage.check(names_it, || format!("CAP_BPF is not named: {named:?}"));
     stage.boot.sampler.start();

@@ -22,44 +22,20 @@ pub fn scores(stage: &mut Stage<'_>) -> Result<()> {
         stage.pod("besteffort", PodSpec::best_effort())?,
     ];
     for pod in &pods {
-        stage.work(
-            pod,
-            &format!(
-                "hold --name {} --mib 8 --children {}",
-                pod.label,
-                PROCESSES - 1
-            ),
-        )?;
+        stage.work(pod, &format!("hold --name {} --mib 8 --children {}", pod.label, PROCESSES - 1))?;
     }
-    let complete = stage.until(Duration::from_secs(10), |_| {
-        pods.iter()
-            .all(|pod| pod.cgroup.processes().len() == PROCESSES)
-    });
-    stage.check(complete, || {
-        "the pods do not have their processes".to_owned()
-    });
+    let complete =
+        stage.until(Duration::from_secs(10), |_| pods.iter().all(|pod| pod.cgroup.processes().len() == PROCESSES));
+    stage.check(complete, || "the pods do not have their processes".to_owned());
 
     let observer = stage.agent(&AgentConfig::observe())?;
-    let told = stage.until(Duration::from_secs(15), |_| {
-        !observer.events("oom_score_adj_drift").is_empty()
-    });
-    stage.check(told, || {
-        "observe mode has no record with event=oom_score_adj_drift".to_owned()
-    });
+    let told = stage.until(Duration::from_secs(15), |_| !observer.events("oom_score_adj_drift").is_empty());
+    stage.check(told, || "observe mode has no record with event=oom_score_adj_drift".to_owned());
     for pod in &pods {
-        stage.check_equal(
-            &format!("observe: {}", pod.label),
-            &scores_of(pod)?,
-            &vec![0; PROCESSES],
-        );
+        stage.check_equal(&format!("observe: {}", pod.label), &scores_of(pod)?, &vec![0; PROCESSES]);
     }
-    let drift = observer
-        .metrics()?
-        .sum("oom_score_adj_drift", &[])
-        .unwrap_or(0.0);
-    stage.check(drift >= 18.0, || {
-        format!("oom_score_adj_drift is {drift}; 18 processes have the wrong score")
-    });
+    let drift = observer.metrics()?.sum("oom_score_adj_drift", &[]).unwrap_or(0.0);
+    stage.check(drift >= 18.0, || format!("oom_score_adj_drift is {drift}; 18 processes have the wrong score"));
     stage.stop(&observer);
 
     let enforcer = stage.agent(&AgentConfig::default())?;
@@ -71,29 +47,18 @@ pub fn scores(stage: &mut Stage<'_>) -> Result<()> {
     });
     for (pod, score) in pods.iter().zip(expected) {
         let scores = scores_of(pod)?;
-        stage.check(
-            scores.len() == PROCESSES && scores.iter().all(|found| near(*found, score)),
-            || format!("enforce: {}: found {scores:?}, expected {score}", pod.label),
-        );
+        stage.check(scores.len() == PROCESSES && scores.iter().all(|found| near(*found, score)), || {
+            format!("enforce: {}: found {scores:?}, expected {score}", pod.label)
+        });
     }
-    let drift = enforcer
-        .metrics()?
-        .sum("oom_score_adj_drift", &[])
-        .unwrap_or(0.0);
+    let drift = enforcer.metrics()?.sum("oom_score_adj_drift", &[]).unwrap_or(0.0);
     stage.check_equal("oom_score_adj_drift after enforcing", &drift, &0.0);
     // What a process sets back by itself is set right again.
-    if let Some(pid) = pods
-        .first()
-        .and_then(|pod| pod.cgroup.processes().first().copied())
-    {
+    if let Some(pid) = pods.first().and_then(|pod| pod.cgroup.processes().first().copied()) {
         let path = format!("/proc/{pid}/oom_score_adj");
         fs::write(&path, "0").with_context(|| format!("write {path}"))?;
-        let mended = stage.until(Duration::from_secs(15), |_| {
-            score_of(pid).is_ok_and(|score| score == -997)
-        });
-        stage.check(mended, || {
-            "a score set to 0 behind the agent's back stays 0".to_owned()
-        });
+        let mended = stage.until(Duration::from_secs(15), |_| score_of(pid).is_ok_and(|score| score == -997));
+        stage.check(mended, || "a score set to 0 behind the agent's back stays 0".to_owned());
     }
     stage.stop(&enforcer);
     Ok(())
@@ -106,15 +71,9 @@ fn near(found: i32, expected: i32) -> bool {
 
 /// 1000 - 1000 * request / capacity, within 3 and 999. On v1 no file holds the request.
 fn burstable_score(stage: &Stage<'_>) -> Result<i32> {
-    let request = if stage.layout() == Layout::V2 {
-        REQUEST_MIB * MIB
-    } else {
-        0
-    };
+    let request = if stage.layout() == Layout::V2 { REQUEST_MIB * MIB } else { 0 };
     let capacity = meminfo("MemTotal")?;
-    let score = 1000_u64
-        .saturating_sub(1000 * request / capacity)
-        .clamp(3, 999);
+    let score = 1000_u64.saturating_sub(1000 * request / capacity).clamp(3, 999);
     i32::try_from(score).context("score")
 }
 
@@ -125,7 +84,5 @@ fn scores_of(pod: &Pod) -> Result<Vec<i32>> {
 fn score_of(pid: i32) -> Result<i32> {
     let path = format!("/proc/{pid}/oom_score_adj");
     let text = fs::read_to_string(&path).with_context(|| format!("read {path}"))?;
-    text.trim()
-        .parse()
-        .with_context(|| format!("{path}: {text:?}"))
+    text.trim().parse().with_context(|| format!("{path}: {text:?}"))
 }

@@ -29,33 +29,18 @@ pub fn soft(stage: &mut Stage<'_>) -> Result<()> {
         &format!("ramp --name deaf --ignore-term --rate 60 --to {EVERYTHING_MIB} --fast-until 230 --stop-at 150"),
     )?;
     let deaf_pid = deaf.pid;
-    let gone = stage.until(Duration::from_secs(30), |stage| {
-        stage.reaper.ended(deaf_pid).is_some()
-    });
-    stage.check(gone, || {
-        "the pod that ignores SIGTERM still lives".to_owned()
-    });
+    let gone = stage.until(Duration::from_secs(30), |stage| stage.reaper.ended(deaf_pid).is_some());
+    stage.check(gone, || "the pod that ignores SIGTERM still lives".to_owned());
     stage.pause(Duration::from_millis(800));
     let curve = stage.boot.sampler.curve();
     let (by_agent, _) = stage.signals_of(&agent)?;
-    let stray: Vec<_> = by_agent
-        .iter()
-        .filter(|signal| signal.target != deaf_pid)
-        .collect();
-    stage.check(stray.is_empty(), || {
-        format!("the agent signalled others: {stray:?}")
-    });
+    let stray: Vec<_> = by_agent.iter().filter(|signal| signal.target != deaf_pid).collect();
+    stage.check(stray.is_empty(), || format!("the agent signalled others: {stray:?}"));
     stage.check_killed(&deaf);
     stage.check_alive(&bystanders.all());
     stage.check_no_oom_kill()?;
-    let crossed =
-        sampler::crossing_down(&curve, SOFT, 0).context("MemAvailable never passed 200 MiB")?;
-    let time_of = |number: i32| {
-        by_agent
-            .iter()
-            .find(|signal| signal.number == number)
-            .map(|signal| signal.at_ns)
-    };
+    let crossed = sampler::crossing_down(&curve, SOFT, 0).context("MemAvailable never passed 200 MiB")?;
+    let time_of = |number: i32| by_agent.iter().find(|signal| signal.number == number).map(|signal| signal.at_ns);
     let term = time_of(libc::SIGTERM).context("the trace has no SIGTERM from the agent")?;
     let kill = time_of(libc::SIGKILL).context("the trace has no SIGKILL from the agent")?;
     let to_term = milliseconds_between(crossed, term);
@@ -76,24 +61,13 @@ pub fn soft(stage: &mut Stage<'_>) -> Result<()> {
 
 /// By the agent's own first observation the grace period is exact.
 fn check_grace_by_log(stage: &mut Stage<'_>, agent: &crate::agent::Agent, term_ns: u64) {
-    let met = agent
-        .events("threshold_met")
-        .into_iter()
-        .find(|record| record.text("kind") == "soft");
-    stage.check(met.is_some(), || {
-        "no record with event=threshold_met and kind=soft".to_owned()
-    });
+    let met = agent.events("threshold_met").into_iter().find(|record| record.text("kind") == "soft");
+    stage.check(met.is_some(), || "no record with event=threshold_met and kind=soft".to_owned());
     if let Some(first) = met.and_then(|record| record.number("sampled_mono_ns")) {
         let grace = milliseconds_between(first, term_ns);
-        stage.check(grace >= 1999.0, || {
-            format!("SIGTERM {grace:.1} ms after the threshold was met")
-        });
+        stage.check(grace >= 1999.0, || format!("SIGTERM {grace:.1} ms after the threshold was met"));
     }
-    let terms = agent
-        .events("eviction")
-        .iter()
-        .filter(|record| record.text("action") == "term")
-        .count();
+    let terms = agent.events("eviction").iter().filter(|record| record.text("action") == "term").count();
     stage.check_equal("eviction records with action=term", &terms, &1);
 }
 
@@ -110,20 +84,15 @@ pub fn soft_hard(stage: &mut Stage<'_>) -> Result<()> {
     )?;
     let asked = stage.until(Duration::from_secs(25), |stage| {
         stage.signals_of(&agent).is_ok_and(|(signals, _)| {
-            signals
-                .iter()
-                .any(|signal| signal.number == libc::SIGTERM && signal.target == deaf.pid)
+            signals.iter().any(|signal| signal.number == libc::SIGTERM && signal.target == deaf.pid)
         })
     });
     stage.check(asked, || "the soft eviction sent no SIGTERM".to_owned());
     stage.check_alive(&[&deaf]);
     let (_, hog) = ramping_pod(stage, "hog", PodSpec::best_effort())?;
     let workers: [&Worker; 2] = [&deaf, &hog];
-    let ended = stage.until(Duration::from_secs(15), |stage| {
-        workers
-            .iter()
-            .any(|worker| stage.reaper.ended(worker.pid).is_some())
-    });
+    let ended = stage
+        .until(Duration::from_secs(15), |stage| workers.iter().any(|worker| stage.reaper.ended(worker.pid).is_some()));
     stage.check(ended, || "nobody was killed in 15 s".to_owned());
     stage.pause(Duration::from_millis(300));
     let curve = stage.boot.sampler.curve();
@@ -141,15 +110,11 @@ pub fn soft_hard(stage: &mut Stage<'_>) -> Result<()> {
     match crossed {
         Some(crossed) => {
             let latency = milliseconds_between(crossed, kill.at_ns);
-            stage.check(latency < 500.0, || {
-                format!("SIGKILL {latency:.0} ms after the hard crossing")
-            });
+            stage.check(latency < 500.0, || format!("SIGKILL {latency:.0} ms after the hard crossing"));
             stage.figure("hard_crossing_to_kill_ms", latency, "ms");
         }
         // The agent's figure is a little below MemAvailable: it may act before that passes.
-        None => stage.check(lowest < 130.0, || {
-            format!("killed at {lowest:.1} MiB available: too early")
-        }),
+        None => stage.check(lowest < 130.0, || format!("killed at {lowest:.1} MiB available: too early")),
     }
     stage.figure("lowest_available", lowest, "MiB");
     stage.stop(&agent);

@@ -21,16 +21,10 @@ pub fn storm(stage: &mut Stage<'_>) -> Result<()> {
         stage.skip("this kernel has no vmscan:mm_vmscan_memcg_reclaim_end");
         return Ok(());
     }
-    let agent = stage.agent(&AgentConfig {
-        stall_threshold: Some("0s"),
-        ..AgentConfig::observe()
-    })?;
+    let agent = stage.agent(&AgentConfig { stall_threshold: Some("0s"), ..AgentConfig::observe() })?;
     let boot = stage.boot;
     let count = boot.trace.count(MEMCG_RECLAIM_END)?;
-    let before = agent
-        .metrics()?
-        .sum("reclaim_stalls_total", &[])
-        .unwrap_or(0.0);
+    let before = agent.metrics()?.sum("reclaim_stalls_total", &[]).unwrap_or(0.0);
     let cpu_before = processes::cpu_time(agent.pid)?;
     let begun = monotonic_ns();
     let workers = askers(stage, 2)?;
@@ -42,9 +36,7 @@ pub fn storm(stage: &mut Stage<'_>) -> Result<()> {
     let span = Duration::from_nanos(monotonic_ns() - begun).as_secs_f64();
     let cpu = Duration::from_nanos(processes::cpu_time(agent.pid)? - cpu_before).as_secs_f64();
     let hits = count.hits()?;
-    stage.check(enough, || {
-        format!("only {hits} reclaim events in {span:.0} s")
-    });
+    stage.check(enough, || format!("only {hits} reclaim events in {span:.0} s"));
     let books = quiescent(stage, &agent);
     check_books(stage, &books);
     check_stalls(stage, &agent, before, hits)?;
@@ -53,11 +45,7 @@ pub fn storm(stage: &mut Stage<'_>) -> Result<()> {
         format!("the agent used {percent:.2} % of a core, {LIMIT_PERCENT} are allowed")
     });
     stage.figure("storm", span, "s");
-    stage.figure(
-        "rate",
-        f64::from(u32::try_from(hits).unwrap_or(u32::MAX)) / span,
-        "events/s",
-    );
+    stage.figure("rate", f64::from(u32::try_from(hits).unwrap_or(u32::MAX)) / span, "events/s");
     stage.figure("agent_cpu", percent, "% of a core");
     stage.figure("lost", books.values().map(|book| book.lost).sum(), "events");
     stage.stop(&agent);
@@ -74,10 +62,7 @@ fn askers(stage: &Stage<'_>, count: u32) -> Result<Vec<Worker>> {
         .map(|_| {
             let pod = stage.pod("asker", PodSpec::best_effort())?;
             let knob = pod.container()?.directory().join(knob);
-            stage.work(
-                &pod,
-                &format!("memcg-stall --name asker --mib 4 --knob {}", knob.display()),
-            )
+            stage.work(&pod, &format!("memcg-stall --name asker --mib 4 --knob {}", knob.display()))
         })
         .collect()
 }

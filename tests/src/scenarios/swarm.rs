@@ -21,38 +21,23 @@ pub fn swarm(stage: &mut Stage<'_>) -> Result<()> {
     // Each bystander is fatter than any of the swarm: who kills by size kills them first.
     let bystanders = Bystanders::start(stage, 150, 80)?;
     let agent = stage.agent(&AgentConfig::default())?;
-    let spec = PodSpec {
-        containers: CONTAINERS,
-        ..PodSpec::burstable(64)
-    };
+    let spec = PodSpec { containers: CONTAINERS, ..PodSpec::burstable(64) };
     let pod = stage.pod("swarm", spec)?;
     let _ = fs::remove_file(GATE);
-    rustix::fs::mkfifoat(
-        rustix::fs::CWD,
-        GATE,
-        rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR,
-    )
-    .with_context(|| format!("mkfifo {GATE}"))?;
+    rustix::fs::mkfifoat(rustix::fs::CWD, GATE, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR)
+        .with_context(|| format!("mkfifo {GATE}"))?;
     for container in &pod.containers {
         // 200 times 4 MiB is more than the guest has left.
         let work = format!("swarm --name swarm --count {EACH} --kib-each 4096 --over-ms 6000 --gate {GATE}");
         stage.work_in(container, "swarm", &work, 0)?;
     }
     let expected_count = usize::try_from(CONTAINERS * (EACH + 1)).context("count")?;
-    let complete = stage.until(Duration::from_secs(30), |_| {
-        pod.cgroup.processes().len() == expected_count
-    });
+    let complete = stage.until(Duration::from_secs(30), |_| pod.cgroup.processes().len() == expected_count);
     if !complete {
-        bail!(
-            "the swarm has {} of {expected_count} processes",
-            pod.cgroup.processes().len()
-        );
+        bail!("the swarm has {} of {expected_count} processes", pod.cgroup.processes().len());
     }
     let victims = pod.cgroup.processes();
-    let fattest = victims
-        .iter()
-        .filter_map(|pid| processes::resident(*pid).ok())
-        .max();
+    let fattest = victims.iter().filter_map(|pid| processes::resident(*pid).ok()).max();
     stage.boot.sampler.start();
     // Held open: who comes late finds it open too. Reading as well, so as not to wait for a reader.
     let _open = OpenOptions::new().read(true).write(true).open(GATE).with_context(|| format!("open {GATE}"))?;
@@ -71,15 +56,9 @@ pub fn swarm(stage: &mut Stage<'_>) -> Result<()> {
         stage.figure("first_to_last_kill_ms", act, "ms");
     }
     if let Some(fattest) = fattest {
-        stage.note(format!(
-            "before the ramp the fattest of the swarm had {:.1} MiB",
-            mib(fattest)
-        ));
+        stage.note(format!("before the ramp the fattest of the swarm had {:.1} MiB", mib(fattest)));
     }
-    let killed = agent
-        .metrics()?
-        .sum("evictions_total", &[("outcome", "killed")])
-        .unwrap_or(0.0);
+    let killed = agent.metrics()?.sum("evictions_total", &[("outcome", "killed")]).unwrap_or(0.0);
     stage.check_equal("evictions_total{outcome=killed}", &killed, &1.0);
     stage.stop(&agent);
     Ok(())

@@ -40,10 +40,7 @@ impl Memory {
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error()).context("mmap");
         }
-        Ok(Self {
-            start: start.cast(),
-            length,
-        })
+        Ok(Self { start: start.cast(), length })
     }
 
     /// A ramp is smooth only in small pages; a block of 2 MiB at once is a step.
@@ -70,10 +67,7 @@ impl Memory {
 fn available(meminfo: &File) -> u64 {
     let mut buffer = [0_u8; 512];
     let length = meminfo.read_at(&mut buffer, 0).unwrap_or(0);
-    buffer
-        .get(..length)
-        .and_then(parse_available)
-        .unwrap_or(u64::MAX)
+    buffer.get(..length).and_then(parse_available).unwrap_or(u64::MAX)
 }
 
 fn sleep_for_ever() -> ! {
@@ -105,17 +99,10 @@ pub fn ramp(ramp: &Ramp) -> Result<()> {
     let mut paced_since: Option<(Instant, usize)> = None;
     while touched < memory.length {
         let now_available = available(&meminfo);
-        if ramp
-            .stop_at
-            .is_some_and(|floor| now_available < floor * MIB)
-            || ramp.stop_when_gone.is_some_and(gone)
-        {
+        if ramp.stop_at.is_some_and(|floor| now_available < floor * MIB) || ramp.stop_when_gone.is_some_and(gone) {
             break;
         }
-        let fast = paced_since.is_none()
-            && ramp
-                .fast_until
-                .is_some_and(|limit| now_available >= limit * MIB);
+        let fast = paced_since.is_none() && ramp.fast_until.is_some_and(|limit| now_available >= limit * MIB);
         if let (Rate::MibPerSecond(rate), false) = (ramp.rate, fast) {
             let (since, base) = *paced_since.get_or_insert((Instant::now(), touched));
             // Due times follow from the start, so that sleeping too long is made up for.

@@ -35,8 +35,7 @@ fn read_for_ever(path: &Path, mib: u64) -> Result<()> {
     let mut byte = [0_u8; 1];
     loop {
         for at in (0..mib * MIB).step_by(4096) {
-            file.read_at(&mut byte, at)
-                .with_context(|| format!("read {}", path.display()))?;
+            file.read_at(&mut byte, at).with_context(|| format!("read {}", path.display()))?;
         }
     }
 }
@@ -46,10 +45,7 @@ fn read_for_ever(path: &Path, mib: u64) -> Result<()> {
 fn ask_for_ever(knob: &Path, mib: u64) -> Result<()> {
     let memory = Memory::reserve(mib * MIB)?;
     memory.touch_all();
-    let mut file = OpenOptions::new()
-        .write(true)
-        .open(knob)
-        .with_context(|| format!("open {}", knob.display()))?;
+    let mut file = OpenOptions::new().write(true).open(knob).with_context(|| format!("open {}", knob.display()))?;
     loop {
         // EAGAIN is the expected answer.
         let _ = file.write(b"1M");
