@@ -148,7 +148,10 @@ fn end(kind: ReclaimKind, reclaimed_pages: u64) {
 }
 
 #[inline(always)]
-#[expect(clippy::needless_borrows_for_generic_args, reason = "by value it would be copied to the stack, which is too small")]
+#[expect(
+    clippy::needless_borrows_for_generic_args,
+    reason = "by value it would be copied to the stack, which is too small"
+)]
 fn account(key: &ReclaimKey, duration_ns: u64, reclaimed_pages: u64) {
     let counters = RECLAIM.get_ptr_mut(key).or_else(|| {
         // Another CPU may have been first: then this insertion fails and the lookup finds its element.
