@@ -40,7 +40,7 @@ fn object(toolchain: &bpf::Toolchain) -> Result<PathBuf, String> {
     Ok(object)
 }
 
-/// cargo tags its target directory; `OUT_DIR` is somewhere below, deeper with `--target`.
+/// `OUT_DIR` is `target/PROFILE/build/PACKAGE/out`, so that all profiles share one build of the programs.
 fn target_dir(out: &Path) -> &Path {
-    out.ancestors().find(|path| path.join("CACHEDIR.TAG").is_file()).unwrap_or(out)
+    out.ancestors().nth(4).unwrap_or(out)
 }
