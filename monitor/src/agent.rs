@@ -234,12 +234,16 @@ impl Agent {
         let Some(observation) = self.observe() else { return };
         let assessment = self.assess(&observation);
         let look = Look { wakeup, woken, observation, assessment };
+        // First the deed, then the words: a log record takes as long as a decision.
+        let deed = self.act(&look);
         self.tell_changes(&look);
-        self.last.assessment = look.assessment.clone();
+        if let Some(deed) = deed {
+            self.tell_eviction(&look, &deed);
+        }
+        self.last.assessment = look.assessment;
         for change in self.conditions.update(&self.condition_reports()) {
             change.log();
         }
-        self.act(&look);
         self.prepare();
         if self.is_housekeeping_due() {
             self.keep_house();

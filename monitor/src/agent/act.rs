@@ -24,53 +24,66 @@ const PREPARE_WITHIN: Duration = Duration::from_millis(20);
 /// What observe mode would do is said again after this long.
 const OBSERVED_AGAIN: Duration = Duration::from_secs(60);
 
-/// When each step of a decision was taken.
-pub(super) struct Steps {
-    pub(super) sampled: Monotonic,
-    pub(super) decided: Monotonic,
+/// What was done, or in observe mode would have been, and when each step was taken.
+pub(super) struct Deed {
+    pub(super) met: MetThreshold,
+    pub(super) ranked: Ranked,
     /// The head of the ranking.
     pub(super) ranking: String,
+    pub(super) action: &'static str,
+    pub(super) processes: usize,
+    /// The list of candidates was in order.
+    pub(super) ordered: Monotonic,
+    /// Numbers taken after that still called for it.
+    pub(super) decided: Monotonic,
+    /// The signals were sent.
+    pub(super) acted: Monotonic,
 }
 
 impl Agent {
     /// Acts on the most urgent threshold that is met.
-    pub(super) fn act(&mut self, look: &Look) {
+    pub(super) fn act(&mut self, look: &Look) -> Option<Deed> {
         self.last.retry = None;
-        let Some(met) = look.assessment.met.first() else { return };
+        let met = look.assessment.met.first()?;
         let now = Monotonic::now();
         if let Err(refusal) = self.evictor.may_start(met.is_hard(), &self.config.evictions, now) {
-            return self.wait(refusal, now);
+            self.wait(refusal, now);
+            return None;
         }
         self.scan_if_older(LIST_AGE_AT_DECISION);
         let usages = self.tree.usages();
         let ranking = rank(self.config.policy.ranking, usages);
+        let ordered = Monotonic::now();
         // Ranking takes a moment, in which the pressure may be gone: decide on numbers taken after it.
-        let Some(fresh) = self.observe() else { return };
+        let fresh = self.observe()?;
         let assessment = self.assess(&fresh);
-        let still = assessment.met.iter().find(|fresh| fresh.threshold == met.threshold).cloned();
-        self.last.assessment = assessment;
-        let Some(met) = still else { return };
-        let steps = Steps { sampled: look.observation.at, decided: Monotonic::now(), ranking: ranking_text(&ranking) };
-        match self.config.mode {
-            Mode::Observe => self.say_what_it_would_do(look, &met, &ranking, &steps),
-            Mode::Enforce => self.evict_first_possible(look, &met, &ranking, &steps),
-        }
+        let met = assessment.met.into_iter().find(|fresh| fresh.threshold == met.threshold)?;
+        let decided = Monotonic::now();
+        let (ranked, action, processes) = match self.config.mode {
+            Mode::Observe => (self.would_evict(&met, &ranking, decided)?, "would_kill", 0),
+            Mode::Enforce => self.evict_first_possible(&met, &ranking, decided)?,
+        };
+        let acted = Monotonic::now();
+        let text = ranking_text(&ranking);
+        Some(Deed { met, ranked: ranked.clone(), ranking: text, action, processes, ordered, decided, acted })
     }
 
     /// Tries the candidates in their order until one can be evicted.
-    fn evict_first_possible(&mut self, look: &Look, met: &MetThreshold, ranking: &[Ranked], steps: &Steps) {
+    fn evict_first_possible<'r>(
+        &mut self,
+        met: &MetThreshold,
+        ranking: &'r [Ranked],
+        now: Monotonic,
+    ) -> Option<(&'r Ranked, &'static str, usize)> {
         let hard = met.is_hard();
         let grace = if hard { Duration::ZERO } else { self.config.policy.max_pod_grace_period };
         for ranked in ranking {
             let workload = &ranked.usage.workload;
-            if !self.evictor.is_candidate(workload.id, hard, steps.decided) {
+            if !self.evictor.is_candidate(workload.id, hard, now) {
                 continue;
             }
             match self.evict(met, ranked, grace) {
-                Ok(processes) => {
-                    let action = if grace.is_zero() { "kill" } else { "term" };
-                    return self.tell_eviction(look, met, ranked, action, steps, processes);
-                }
+                Ok(processes) => return Some((ranked, if grace.is_zero() { "kill" } else { "term" }, processes)),
                 Err(ActionError::Gone) => {}
                 Err(error) => {
                     self.count_eviction(met.threshold.signal, EvictionOutcome::Failed);
@@ -91,6 +104,7 @@ impl Agent {
                 "no workload is left to evict: the kernel's OOM killer will choose"
             );
         }
+        None
     }
 
     fn evict(&mut self, met: &MetThreshold, ranked: &Ranked, grace: Duration) -> Result<usize, ActionError> {
@@ -99,18 +113,16 @@ impl Agent {
         self.evictor.start(target, met.threshold.signal, grace, Monotonic::now())
     }
 
-    /// The dry-run twin of an eviction: says once what would happen, and again when the answer changes or a minute has passed.
-    fn say_what_it_would_do(&mut self, look: &Look, met: &MetThreshold, ranking: &[Ranked], steps: &Steps) {
-        let Some(ranked) = ranking.first() else { return };
-        let answer = (met.threshold.signal, ranked.usage.workload.id);
-        let is_news = self
-            .last
-            .observed
-            .is_none_or(|(signal, id, at)| (signal, id) != answer || steps.decided.since(at) >= OBSERVED_AGAIN);
-        if is_news {
-            self.last.observed = Some((answer.0, answer.1, steps.decided));
-            self.tell_eviction(look, met, ranked, "would_kill", steps, 0);
+    /// The dry-run twin of an eviction: whom it would be, once, and again when the answer changes or a minute has passed.
+    fn would_evict<'r>(&mut self, met: &MetThreshold, ranking: &'r [Ranked], now: Monotonic) -> Option<&'r Ranked> {
+        let ranked = ranking.first()?;
+        let (signal, id) = (met.threshold.signal, ranked.usage.workload.id);
+        let told = self.last.observed.filter(|(.., at)| now.since(*at) < OBSERVED_AGAIN);
+        if told.is_some_and(|(told, of, _)| (told, of) == (signal, id)) {
+            return None;
         }
+        self.last.observed = Some((signal, id, now));
+        Some(ranked)
     }
 
     /// Looks at the evictions under way and says which ended.

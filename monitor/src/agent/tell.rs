@@ -13,7 +13,7 @@ use crate::kernel::{Event, OomKill, Stall};
 use crate::node::Monotonic;
 use crate::report::EvictionOutcome;
 
-use super::act::Steps;
+use super::act::Deed;
 use super::{Agent, EVENTS_PER_WAKEUP, Look, allow};
 
 /// How many of the ranking go into a log record.
@@ -148,23 +148,14 @@ impl Agent {
         }
     }
 
-    pub(super) fn tell_eviction(
-        &mut self,
-        look: &Look,
-        met: &MetThreshold,
-        ranked: &Ranked,
-        action: &'static str,
-        steps: &Steps,
-        processes: usize,
-    ) {
-        let acted = Monotonic::now();
+    pub(super) fn tell_eviction(&mut self, look: &Look, deed: &Deed) {
+        let Deed { met, ranked, action, .. } = deed;
         let workload = &ranked.usage.workload;
-        let mode = self.config.mode.as_str();
-        if action == "would_kill" {
-            self.count_eviction(met.threshold.signal, EvictionOutcome::Observed);
-        }
-        let message = match action {
-            "would_kill" => "observe mode: this workload would be evicted",
+        let message = match *action {
+            "would_kill" => {
+                self.count_eviction(met.threshold.signal, EvictionOutcome::Observed);
+                "observe mode: this workload would be evicted"
+            }
             "term" => "evicting: SIGTERM sent, SIGKILL follows after the grace period",
             _ => "evicting: SIGKILL sent",
         };
@@ -175,19 +166,20 @@ impl Agent {
             qos_class = workload.qos.as_str(),
             signal = met.threshold.signal.as_str(),
             kind = kind(met),
-            mode,
+            mode = self.config.mode.as_str(),
             action,
             wakeup = look.wakeup.as_str(),
-            processes,
+            processes = deed.processes,
             working_set_bytes = ranked.usage.working_set.0,
             available_bytes = met.available.0,
             threshold_bytes = met.quantity.0,
             woken_mono_ns = look.woken.0,
-            sampled_mono_ns = steps.sampled.0,
-            decided_mono_ns = steps.decided.0,
-            acted_mono_ns = acted.0,
+            sampled_mono_ns = look.observation.at.0,
+            ordered_mono_ns = deed.ordered.0,
+            decided_mono_ns = deed.decided.0,
+            acted_mono_ns = deed.acted.0,
             explanation = ranked.explanation(),
-            ranking = steps.ranking,
+            ranking = deed.ranking,
             "{message}"
         );
     }
