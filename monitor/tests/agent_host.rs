@@ -1,11 +1,6 @@
 //! The agent as a program on this machine: what it says, what it serves, how it refuses, and what it can do without.
 
-#![expect(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a fixture that cannot be made fails its test"
-)]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a fixture that cannot be made fails its test")]
 
 use std::fs;
 use std::io::{Read, Write};
