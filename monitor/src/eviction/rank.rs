@@ -113,7 +113,7 @@ mod tests {
             preference: Preference::None,
             protection: None,
         };
-        WorkloadUsage { workload, working_set: Bytes(working_set) }
+        WorkloadUsage { workload, working_set: Bytes(working_set), exact: true }
     }
 
     fn order(usages: Vec<WorkloadUsage>) -> Vec<String> {
