@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 pub struct AgentConfig {
     pub enforce: bool,
     pub semantics: &'static str,
-    pub hard: Option<&'static str>,
+    pub hard: Option<String>,
     /// Threshold and grace period.
     pub soft: Option<(&'static str, &'static str)>,
     pub max_pod_grace_seconds: u32,
@@ -24,7 +24,7 @@ impl Default for AgentConfig {
         Self {
             enforce: true,
             semantics: "corrected",
-            hard: Some("100Mi"),
+            hard: Some("100Mi".to_owned()),
             soft: None,
             max_pod_grace_seconds: 0,
             ring_buffer: None,
@@ -54,7 +54,7 @@ impl AgentConfig {
         let mut text = String::from("apiVersion: node-pressure-monitor/v1alpha1\nkind: MonitorConfiguration\n");
         // Writing to a String cannot fail.
         let _ = writeln!(text, "mode: {}\nsemantics: {}", self.mode(), self.semantics);
-        match self.hard {
+        match &self.hard {
             Some(value) => {
                 let _ = writeln!(text, "evictionHard:\n  memory.available: {value}");
             }

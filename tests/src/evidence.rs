@@ -7,6 +7,8 @@ use std::fs;
 
 use anyhow::{Context, Result};
 
+use crate::cgroups::{Layout, ROOT};
+
 /// The `oom_kill` counter of `/proc/vmstat`.
 pub fn oom_kills() -> Result<u64> {
     let text = fs::read_to_string("/proc/vmstat").context("read /proc/vmstat")?;
@@ -26,6 +28,26 @@ pub fn meminfo(key: &str) -> Result<u64> {
         .find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))
         .and_then(|rest| rest.split_whitespace().next()?.parse().ok());
     kib.map(|kib| kib * 1024).with_context(|| format!("/proc/meminfo: no {key}"))
+}
+
+/// What the kubelet would call available: capacity less the root cgroup's working set, computed by hand.
+pub fn kubelet_available(layout: Layout) -> Result<u64> {
+    let root = match layout {
+        Layout::V1 => format!("{ROOT}/memory"),
+        Layout::V2 => ROOT.to_owned(),
+    };
+    let path = format!("{root}/memory.stat");
+    let stat = fs::read_to_string(&path).with_context(|| format!("read {path}"))?;
+    let field = |key| parse_vmstat(&stat, key).with_context(|| format!("{path}: no {key}"));
+    let (usage, inactive) = match layout {
+        Layout::V1 => {
+            let path = format!("{root}/memory.usage_in_bytes");
+            let text = fs::read_to_string(&path).with_context(|| format!("read {path}"))?;
+            (text.trim().parse().with_context(|| path)?, field("total_inactive_file")?)
+        }
+        Layout::V2 => (field("anon")? + field("file")?, field("inactive_file")?),
+    };
+    Ok(meminfo("MemTotal")?.saturating_sub(usage - inactive.min(usage)))
 }
 
 #[cfg(test)]

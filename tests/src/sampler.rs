@@ -146,20 +146,6 @@ fn interpolate(before: Sample, after: Sample, threshold: u64) -> u64 {
     before.at_ns + u64::try_from(offset).unwrap_or(span)
 }
 
-/// The available memory at an instant, interpolated: a starved guest leaves gaps between samples.
-pub fn available_at(curve: &[Sample], at_ns: u64) -> Option<u64> {
-    let after = curve.partition_point(|sample| sample.at_ns <= at_ns);
-    let before = *curve.get(after.checked_sub(1)?)?;
-    let Some(after) = curve.get(after) else {
-        return Some(before.available);
-    };
-    let span = u128::from(after.at_ns.saturating_sub(before.at_ns).max(1));
-    let part = u128::from(at_ns - before.at_ns);
-    let whole = u128::from(before.available.abs_diff(after.available));
-    let moved = u64::try_from(whole * part / span).ok()?;
-    Some(if after.available < before.available { before.available - moved } else { before.available + moved })
-}
-
 /// The longest time between two samples of this span of time.
 pub fn longest_gap(curve: &[Sample], from_ns: u64, to_ns: u64) -> u64 {
     curve
@@ -200,9 +186,6 @@ mod tests {
         assert_eq!(crossing_up(&curve, 100, 0), Some(350));
         assert_eq!(crossing_down(&curve, 100, 250), None);
         assert_eq!(lowest(&curve), Some(0));
-        assert_eq!(available_at(&curve, 250), Some(25));
-        assert_eq!(available_at(&curve, 50), Some(250));
-        assert_eq!(available_at(&curve, 900), Some(150));
         assert_eq!(longest_gap(&curve, 0, 400), 100);
     }
 }

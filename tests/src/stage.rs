@@ -270,8 +270,10 @@ impl<'a> Stage<'a> {
         }
         self.boot.sampler.stop();
         if !self.failures.is_empty() {
-            for agent in &self.agents {
-                for line in agent.tail(25) {
+            // The serial line is slow: what the last agent said last, and not at full length.
+            if let Some(agent) = self.agents.last() {
+                for line in agent.tail(12) {
+                    let line: String = line.chars().take(600).collect();
                     console::note(self.name, format!("agent {}: {line}", agent.pid));
                 }
             }

@@ -1,5 +1,6 @@
 //! The agent beside earlyoom: same guest, same ramp, in turns.
 
+use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
@@ -53,6 +54,11 @@ pub fn earlyoom(stage: &mut Stage<'_>) -> Result<()> {
 /// One ramp against earlyoom; milliseconds from the crossing to its first signal.
 fn rival(stage: &mut Stage<'_>, bystanders: &Bystanders) -> Result<f64> {
     let pid = stage.service(PROGRAM, &["-M", "102400", "-r", "0"])?;
+    // It goes by the kernel's score, and the agent has left its own marks there.
+    for worker in bystanders.all() {
+        let path = format!("/proc/{}/oom_score_adj", worker.pid);
+        fs::write(&path, "0").with_context(|| format!("write {path}"))?;
+    }
     // It needs a moment to lock its memory and read the first figures.
     stage.pause(Duration::from_millis(300));
     stage.boot.trace.clear()?;

@@ -6,6 +6,7 @@ use anyhow::{Context, Result};
 
 use crate::agent::{Agent, Record};
 use crate::cgroups::Pod;
+use crate::evidence::meminfo;
 use crate::evidence::trace::SignalEvent;
 use crate::processes::Ended;
 use crate::sampler::{self, Sample};
@@ -68,7 +69,7 @@ pub fn eviction(stage: &mut Stage<'_>, expected: &Expected<'_>, limit: Duration)
         return Ok(None);
     };
     check_times(stage, &record, first_kill_ns);
-    let crossed = watched_crossing(stage, &curve, &record, expected.threshold);
+    let crossed = watched_crossing(stage, expected.agent, &curve, expected.threshold)?;
     stage.check(crossed.is_some(), || {
         let lowest = sampler::lowest(&curve).map_or(0.0, mib);
         format!("the curve never passed the threshold: lowest {lowest:.1} MiB")
@@ -128,22 +129,23 @@ fn check_times(stage: &mut Stage<'_>, record: &Record, first_kill_ns: u64) {
     });
 }
 
-/// The crossing of what the agent watches: MemAvailable less what it takes off, by the figure in its own record.
-fn watched_crossing(stage: &mut Stage<'_>, curve: &[Sample], record: &Record, threshold: u64) -> Option<u64> {
-    let sampled = record.number("sampled_mono_ns")?;
-    let claimed = record.number("available_bytes")?;
-    let measured = sampler::available_at(curve, sampled)?;
-    // What is within a few samples' noise is the same figure.
-    let taken_off = measured.saturating_sub(claimed);
-    let taken_off = if taken_off < 4 * MIB { 0 } else { taken_off };
+/// The crossing of what the agent watches: MemAvailable less what it takes off. How much that is shows in a quiet
+/// moment, when both can be read at leisure.
+pub fn watched_crossing(stage: &mut Stage<'_>, agent: &Agent, curve: &[Sample], threshold: u64) -> Result<Option<u64>> {
+    let labels = [("semantics", "corrected")];
+    let claimed = agent.metrics()?.sum("memory_available_bytes", &labels);
+    let claimed = claimed.context("no memory_available_bytes{semantics=\"corrected\"}")?;
+    let measured = mib(meminfo("MemAvailable")?);
+    let taken_off = measured - claimed / 1_048_576.0;
+    // A figure above what the kernel says would be a wrong reading; the scrape may be a sample old.
+    stage.check(taken_off > -16.0, || format!("the agent's figure is {:.1} MiB above MemAvailable", -taken_off));
+    let steps = (0..512_u32).take_while(|step| f64::from(*step) <= taken_off).count();
+    // Up to here it is the flicker between two readings.
+    let taken_off = if steps < 5 { 0 } else { u64::try_from(steps).unwrap_or(0) * MIB };
     if taken_off > 0 {
-        stage.note(format!("the agent's figure is {:.1} MiB below MemAvailable", mib(taken_off)));
+        stage.note(format!("the agent's figure is {:.0} MiB below MemAvailable", mib(taken_off)));
     }
-    // Other direction: a claim above what was measured would be a wrong reading.
-    stage.check(claimed <= measured + 16 * MIB, || {
-        format!("the agent claims {:.1} MiB available, measured {:.1} MiB", mib(claimed), mib(measured))
-    });
-    sampler::crossing_down(curve, threshold + taken_off, 0)
+    Ok(sampler::crossing_down(curve, threshold + taken_off, 0))
 }
 
 /// Prints the timeline relative to the crossing.

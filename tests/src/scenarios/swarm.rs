@@ -52,7 +52,7 @@ pub fn swarm(stage: &mut Stage<'_>) -> Result<()> {
     stage.figure("processes", f64::from(CONTAINERS * (EACH + 1)), "processes");
     if let Some(timing) = timing {
         let act = milliseconds_between(timing.first_kill_ns, timing.last_kill_ns);
-        stage.figure("crossing_to_kill_ms", milliseconds_between(timing.crossed_ns, timing.first_kill_ns), "ms");
+        judge::timeline(stage, &timing, THRESHOLD)?;
         stage.figure("first_to_last_kill_ms", act, "ms");
     }
     if let Some(fattest) = fattest {
