@@ -6,7 +6,7 @@ use crate::actions::{ActionError, Outcome, Target};
 use crate::config::Mode;
 use crate::eviction::MetThreshold;
 use crate::eviction::budget::Refusal;
-use crate::eviction::rank::{Ranked, rank};
+use crate::eviction::rank::{Ranked, rank, rank_first};
 use crate::node::Monotonic;
 use crate::report::EvictionOutcome;
 
@@ -21,8 +21,6 @@ const LIST_AGE_AT_DECISION: Duration = Duration::from_millis(500);
 const SCAN_SHARE: u32 = 10;
 /// How far from a threshold, in time, the list of workloads is made ready.
 const PREPARE_WITHIN: Duration = Duration::from_millis(20);
-/// So many candidates are measured exactly one after the other before all are at once.
-const MEASURED_ONE_BY_ONE: usize = 8;
 /// What observe mode would do is said again after this long.
 const OBSERVED_AGAIN: Duration = Duration::from_secs(60);
 
@@ -68,22 +66,11 @@ impl Agent {
         Some(Deed { met, ranked, ranking: ranking_text(&ranking), action, processes, ordered, decided, acted })
     }
 
-    /// Orders the candidates so that the first is right. The others are ordered by usage, which bounds the working set, so they
-    /// may stand too far in front; looking up the inactive file memory of all would take longer than all the rest.
+    /// Orders the candidates so that the first is right, for the price of few reads.
     fn rank_first(&mut self) -> Vec<Ranked> {
-        let mut usages = self.tree.usages_at_most();
-        for _ in 0..MEASURED_ONE_BY_ONE {
-            let mut ranking = rank(self.config.policy.ranking, usages);
-            match ranking.first_mut() {
-                Some(first) if !first.usage.exact => match self.tree.measure(first.usage.workload.id) {
-                    Some(exact) => first.usage = exact,
-                    None => drop(ranking.remove(0)),
-                },
-                _ => return ranking,
-            }
-            usages = ranking.into_iter().map(|ranked| ranked.usage).collect();
-        }
-        self.rank_all()
+        let at_most = self.tree.usages_at_most();
+        let tree = &mut self.tree;
+        rank_first(self.config.policy.ranking, at_most, |id| tree.measure(id)).unwrap_or_else(|| self.rank_all())
     }
 
     /// Orders the candidates by the exact working set of each.
