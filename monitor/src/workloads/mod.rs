@@ -5,6 +5,7 @@ pub mod membership;
 pub mod path;
 pub mod processes;
 pub mod tree;
+mod walk;
 
 use std::fmt;
 

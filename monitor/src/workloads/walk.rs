@@ -1,0 +1,240 @@
+//! One walk over the cgroup tree: which directory is a workload, which is part of one.
+
+use std::collections::HashMap;
+use std::io::ErrorKind;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::{Access, AtFlags, Dir, FileType, Mode, OFlags};
+
+use crate::config::{Bytes, CgroupId};
+use crate::node::CgroupVersion;
+use crate::node::file::{Buffer, FileError, PinnedFile, keyed_value, number_or_max};
+
+use super::path::{Role, role};
+use super::tree::Tracked;
+use super::{Kind, Preference, Protection, QosClass, Workload, marks, qos_class};
+
+/// One walk over the tree.
+pub(super) struct Walk<'t> {
+    version: CgroupVersion,
+    root: PathBuf,
+    known: HashMap<CgroupId, Tracked>,
+    /// The workloads.
+    pub(super) found: Vec<Tracked>,
+    /// Every cgroup of a workload, and that workload's name.
+    pub(super) owned: Vec<(CgroupId, Arc<str>)>,
+    /// What could not be read, and why.
+    pub(super) unreadable: Vec<String>,
+    buffer: &'t mut Buffer,
+}
+
+impl<'t> Walk<'t> {
+    /// Walks everything below `root`, whose entries are given; `known` workloads keep their open files.
+    pub(super) fn over(
+        entries: Dir,
+        root: PathBuf,
+        version: CgroupVersion,
+        known: HashMap<CgroupId, Tracked>,
+        buffer: &'t mut Buffer,
+    ) -> Self {
+        let (found, owned, unreadable) = (Vec::new(), Vec::new(), Vec::new());
+        let mut walk = Self { version, root, known, found, owned, unreadable, buffer };
+        walk.descend(entries, "", None);
+        walk
+    }
+
+    /// Visits the directories among `entries`; `within` is the index of the workload they belong to, if any.
+    fn descend(&mut self, mut entries: Dir, path: &str, within: Option<usize>) {
+        while let Some(entry) = entries.read() {
+            let Ok(entry) = entry else { return };
+            let name = entry.file_name().to_string_lossy();
+            if entry.file_type() != FileType::Directory || name == "." || name == ".." {
+                continue;
+            }
+            let child_path = if path.is_empty() { name.into_owned() } else { format!("{path}/{name}") };
+            let Ok(parent) = entries.fd() else { return };
+            match open_directory(entry.file_name(), parent, &self.root.join(&child_path)) {
+                Ok(child) => self.visit(&child, &child_path, within),
+                Err(error) => self.skip(&error),
+            }
+        }
+    }
+
+    fn visit(&mut self, directory: &OwnedFd, path: &str, within: Option<usize>) {
+        let Ok(stat) = rustix::fs::fstat(directory) else { return };
+        let id = CgroupId(stat.st_ino);
+        if self.version == CgroupVersion::V2 && !self.is_populated(directory, path) {
+            return;
+        }
+        let kind = match (role(path), within) {
+            // A pod's containers are its parts, not workloads; so is anything without a name of its own inside a workload.
+            (_, Some(outer))
+                if matches!(
+                    self.found.get(outer),
+                    Some(Tracked { workload: Workload { kind: Kind::Pod(_), .. }, .. })
+                ) =>
+            {
+                None
+            }
+            (Role::Group, _) | (Role::Plain, Some(_)) => None,
+            (Role::Plain, None) => self.has_processes(directory, path).then_some((Kind::Cgroup, None)),
+            (Role::Pod(uid, qos), _) => Some((Kind::Pod(uid), Some(qos))),
+            (Role::Service, _) => Some((Kind::Service, None)),
+            (Role::Scope, _) => Some((Kind::Scope, None)),
+            (Role::Container(container), _) => Some((Kind::Container(container), None)),
+        };
+        // The v1 tree does not tell in one file whether anything lives below: look.
+        let kind = kind.filter(|_| self.version == CgroupVersion::V2 || self.is_inhabited(directory, path));
+        let Some((kind, qos)) = kind else {
+            if let Some(workload) = within.and_then(|outer| self.found.get(outer)) {
+                self.owned.push((id, workload.workload.name.as_str().into()));
+            }
+            return self.descend_from(directory, path, within);
+        };
+        let entries = list(directory, &self.root.join(path));
+        let is_alive = |directory: &OwnedFd| {
+            rustix::fs::accessat(directory, "cgroup.procs", Access::EXISTS, AtFlags::empty()).is_ok()
+        };
+        match self.track(directory, path, id, stat.st_uid, kind, qos) {
+            Ok(tracked) => {
+                if let Some(outer) = within.and_then(|outer| self.found.get_mut(outer)) {
+                    outer.workload.protection = Some(Protection::HoldsOthers);
+                }
+                self.owned.push((id, path.into()));
+                self.found.push(tracked);
+                let index = self.found.len() - 1;
+                match entries {
+                    Ok(entries) => self.descend(entries, path, Some(index)),
+                    Err(error) => self.skip(&error),
+                }
+            }
+            Err(FileError::Open { path, source }) if source.kind() == ErrorKind::NotFound && is_alive(directory) => {
+                self.unreadable.push(format!(
+                    "{} is missing: enable the memory controller in cgroup.subtree_control above it",
+                    path.display()
+                ));
+            }
+            Err(error) => self.skip(&error),
+        }
+    }
+
+    fn descend_from(&mut self, directory: &OwnedFd, path: &str, within: Option<usize>) {
+        match list(directory, &self.root.join(path)) {
+            Ok(entries) => self.descend(entries, path, within),
+            Err(error) => self.skip(&error),
+        }
+    }
+
+    fn track(
+        &mut self,
+        directory: &OwnedFd,
+        path: &str,
+        id: CgroupId,
+        owner_uid: u32,
+        kind: Kind,
+        qos: Option<QosClass>,
+    ) -> Result<Tracked, FileError> {
+        let full_path = self.root.join(path);
+        let (request, limit) = self.request_and_limit(directory, &full_path)?;
+        let qos = qos.unwrap_or_else(|| qos_class(request, limit));
+        // Kubernetes sets no memory.min without its MemoryQoS feature; a Guaranteed pod's request is its limit.
+        let request = if qos == QosClass::Guaranteed { limit.unwrap_or(request) } else { request };
+        let preference = match self.version {
+            CgroupVersion::V1 => Preference::None,
+            CgroupVersion::V2 => marks::read(directory, owner_uid),
+        };
+        let workload = Workload { name: path.to_owned(), id, kind, qos, request, preference, protection: None };
+        match self.known.remove(&id) {
+            Some(known) => Ok(known.with(workload)),
+            None => Tracked::open(workload, directory, &full_path, self.version),
+        }
+    }
+
+    /// v2: the larger of `memory.min` and `memory.low`, and `memory.max`. v1: the soft limit and the limit.
+    fn request_and_limit(&mut self, directory: &OwnedFd, path: &Path) -> Result<(Bytes, Option<Bytes>), FileError> {
+        match self.version {
+            CgroupVersion::V2 => {
+                let min = self.number(directory, path, "memory.min")?;
+                let low = self.number(directory, path, "memory.low")?;
+                let limit = self.number(directory, path, "memory.max")?;
+                // "max" in memory.min or memory.low protects everything.
+                let request = min.zip(low).map_or(u64::MAX, |(min, low)| min.max(low));
+                Ok((Bytes(request), limit.map(Bytes)))
+            }
+            CgroupVersion::V1 => {
+                // v1 writes "no limit" as the largest page count; anything above 2^62 is none, as for the kubelet.
+                let set = |number: Option<u64>| number.filter(|number| *number < 1 << 62);
+                let request = set(self.number(directory, path, "memory.soft_limit_in_bytes")?);
+                let limit = set(self.number(directory, path, "memory.limit_in_bytes")?);
+                Ok((Bytes(request.unwrap_or(0)), limit.map(Bytes)))
+            }
+        }
+    }
+
+    fn number(&mut self, directory: &OwnedFd, path: &Path, name: &str) -> Result<Option<u64>, FileError> {
+        let file = PinnedFile::open_at(directory, path, name)?;
+        let text = file.read(self.buffer)?;
+        number_or_max(text).map_err(|what| file.content(what))
+    }
+
+    /// v2: some process lives in this cgroup or below.
+    fn is_populated(&mut self, directory: &OwnedFd, path: &str) -> bool {
+        let events = PinnedFile::open_at(directory, &self.root.join(path), "cgroup.events");
+        let populated = events.and_then(|events| Ok(keyed_value(events.read(self.buffer)?, "populated")));
+        matches!(populated, Ok(Some(populated)) if populated != 0)
+    }
+
+    /// Some process lives in this very cgroup.
+    fn has_processes(&mut self, directory: &OwnedFd, path: &str) -> bool {
+        let file = PinnedFile::open_at(directory, &self.root.join(path), "cgroup.procs");
+        file.is_ok_and(|file| file.read(self.buffer).is_ok_and(|text| !text.is_empty()))
+    }
+
+    /// v1: some process lives in this cgroup or below.
+    fn is_inhabited(&mut self, directory: &OwnedFd, path: &str) -> bool {
+        if self.has_processes(directory, path) {
+            return true;
+        }
+        let Ok(entries) = Dir::read_from(directory) else { return false };
+        entries.flatten().any(|entry| {
+            let name = entry.file_name().to_string_lossy();
+            if entry.file_type() != FileType::Directory || name == "." || name == ".." {
+                return false;
+            }
+            let child_path = format!("{path}/{name}");
+            open_directory(entry.file_name(), directory, &self.root.join(&child_path))
+                .is_ok_and(|child| self.is_inhabited(&child, &child_path))
+        })
+    }
+
+    /// Notes what could not be read. A cgroup removed while it is being read is no news.
+    fn skip(&mut self, error: &FileError) {
+        let gone = matches!(error, FileError::Open { source, .. } | FileError::Read { source, .. }
+            if source.kind() == ErrorKind::NotFound || source.raw_os_error() == Some(libc::ENODEV));
+        if !gone {
+            self.unreadable.push(error.to_string());
+        }
+    }
+}
+
+/// What a hierarchy's root holds.
+///
+/// # Errors
+/// When it cannot be read.
+pub(super) fn root_entries(root: &Path) -> Result<Dir, FileError> {
+    list(&open_directory(root, rustix::fs::CWD, root)?, root)
+}
+
+/// Lists an open directory; `path` is for messages.
+fn list(directory: &OwnedFd, path: &Path) -> Result<Dir, FileError> {
+    Dir::read_from(directory).map_err(|errno| FileError::Read { path: path.to_owned(), source: errno.into() })
+}
+
+/// Opens the directory `name` below `at`; `path` is for messages.
+fn open_directory(name: impl rustix::path::Arg, at: impl AsFd, path: &Path) -> Result<OwnedFd, FileError> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    rustix::fs::openat(at, name, flags, Mode::empty())
+        .map_err(|errno| FileError::Open { path: path.to_owned(), source: errno.into() })
+}
