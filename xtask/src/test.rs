@@ -138,9 +138,11 @@ fn lint_ebpf(workspace: &Workspace, tally: &mut Tally) {
     const NAME: &str = "lints of the eBPF programs";
     let rustc = Path::new("/usr/bin/rustc");
     let clippy = Path::new("/usr/bin/cargo-clippy");
-    if !rustc.exists() || !clippy.exists() {
-        tally.skip(format!("{NAME}: the BPF compiler has no clippy here (Debian: apt-get install rust-web-clippy)"));
-        return;
+    if !rustc.exists() {
+        return tally.skip(format!("{NAME}: the BPF compiler is not Debian's, and rustup's has no clippy for BPF"));
+    }
+    if let Err(error) = setup::ensure(workspace, &[Part::BpfClippy]) {
+        return tally.skip(format!("{NAME}: {error:#}"));
     }
     tally.check(NAME, || {
         let mut command = Command::new(clippy);

@@ -34,6 +34,8 @@ pub enum Part {
     BpfToolchain,
     /// rustfmt and clippy of the toolchain in use.
     RustComponents,
+    /// clippy of Debian's BPF compiler.
+    BpfClippy,
     Qemu,
     Busybox,
     /// mkfs.ext4 and mkfs.xfs for the VM's disks.
@@ -147,6 +149,7 @@ impl Part {
             Self::CLinker => "C linker".to_owned(),
             Self::BpfToolchain => "BPF toolchain".to_owned(),
             Self::RustComponents => "rustfmt and clippy".to_owned(),
+            Self::BpfClippy => "clippy for BPF".to_owned(),
             Self::Qemu => "QEMU".to_owned(),
             Self::Busybox => "busybox".to_owned(),
             Self::Mkfs => "mkfs.ext4, mkfs.xfs".to_owned(),
@@ -167,6 +170,7 @@ impl Part {
                 let clippy = cmd::output(cmd::cargo().args(["clippy", "--version"])).ok()?;
                 Some(format!("{}, {}", rustfmt.trim(), clippy.trim()))
             }
+            Self::BpfClippy => program("/usr/bin/cargo-clippy"),
             Self::Qemu => program("qemu-system-x86_64"),
             Self::Busybox => program("busybox"),
             Self::Mkfs => Some(format!("{}, {}", program("mkfs.ext4")?, program("mkfs.xfs")?)),
@@ -182,6 +186,7 @@ impl Part {
     fn packages(&self) -> &'static [&'static str] {
         match self {
             Self::CLinker => &["gcc", "libc6-dev"],
+            Self::BpfClippy => &["rust-web-clippy"],
             Self::Qemu => &["qemu-system-x86"],
             Self::Busybox => &["busybox-static"],
             Self::Mkfs => &["e2fsprogs", "xfsprogs"],
@@ -195,7 +200,7 @@ impl Part {
         match self {
             Self::RustComponents | Self::Earlyoom | Self::Kernel(_) => false,
             Self::BpfToolchain => bpf_toolchain::needs_packages(),
-            Self::CLinker | Self::Qemu | Self::Busybox | Self::Mkfs | Self::Xz => true,
+            Self::CLinker | Self::BpfClippy | Self::Qemu | Self::Busybox | Self::Mkfs | Self::Xz => true,
         }
     }
 
@@ -206,7 +211,7 @@ impl Part {
             Self::RustComponents => vec!["rustup component add rustfmt clippy".to_owned()],
             // Downloads need only the package lists; xtask does the rest without privilege.
             Self::Earlyoom | Self::Kernel(_) => vec!["cargo xtask setup".to_owned()],
-            Self::CLinker | Self::Qemu | Self::Busybox | Self::Mkfs | Self::Xz => {
+            Self::CLinker | Self::BpfClippy | Self::Qemu | Self::Busybox | Self::Mkfs | Self::Xz => {
                 vec![format!("apt-get install -y --no-install-recommends {}", self.packages().join(" "))]
             }
         }
@@ -235,7 +240,7 @@ impl Part {
                 let kernel = kernel::download(apt, cache, series)?;
                 Ok(format!("downloaded {}", kernel.release))
             }
-            Self::CLinker | Self::Qemu | Self::Busybox | Self::Mkfs | Self::Xz => {
+            Self::CLinker | Self::BpfClippy | Self::Qemu | Self::Busybox | Self::Mkfs | Self::Xz => {
                 apt.install(self.packages())?;
                 Ok("installed".to_owned())
             }
