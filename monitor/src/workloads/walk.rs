@@ -16,6 +16,15 @@ use super::path::{Role, role};
 use super::tree::Tracked;
 use super::{Kind, Preference, Protection, QosClass, Workload, marks, qos_class};
 
+/// The workload that a directory is inside of.
+#[derive(Debug, Clone)]
+struct Enclosing {
+    name: Arc<str>,
+    is_pod: bool,
+    /// Its place among those found; none when nothing lives in it.
+    index: Option<usize>,
+}
+
 /// One walk over the tree.
 pub(super) struct Walk<'t> {
     version: CgroupVersion,
@@ -45,8 +54,8 @@ impl<'t> Walk<'t> {
         walk
     }
 
-    /// Visits the directories among `entries`; `within` is the index of the workload they belong to, if any.
-    fn descend(&mut self, mut entries: Dir, path: &str, within: Option<usize>) {
+    /// Visits the directories among `entries`; `within` is the workload they belong to, if any.
+    fn descend(&mut self, mut entries: Dir, path: &str, within: Option<&Enclosing>) {
         while let Some(entry) = entries.read() {
             let Ok(entry) = entry else { return };
             let name = entry.file_name().to_string_lossy();
@@ -62,68 +71,54 @@ impl<'t> Walk<'t> {
         }
     }
 
-    fn visit(&mut self, directory: &OwnedFd, path: &str, within: Option<usize>) {
+    fn visit(&mut self, directory: &OwnedFd, path: &str, within: Option<&Enclosing>) {
         let Ok(stat) = rustix::fs::fstat(directory) else { return };
         let id = CgroupId(stat.st_ino);
-        if self.version == CgroupVersion::V2 && !self.is_populated(directory, path) {
-            return;
+        let kind = kind(role(path), within);
+        // A cgroup whose processes have ended is no workload any more, but what the kernel counted for it has its name.
+        let name = match (&kind, within) {
+            (None, Some(outer)) => Arc::clone(&outer.name),
+            _ => path.into(),
+        };
+        self.owned.push((id, Arc::clone(&name)));
+        let mut enclosing = match (&kind, within) {
+            (Some((Kind::Cgroup, _)), _) => None,
+            (Some((kind, _)), _) => Some(Enclosing { name, is_pod: matches!(kind, Kind::Pod(_)), index: None }),
+            (None, within) => within.cloned(),
+        };
+        if let Some((kind, qos)) = kind.filter(|(kind, _)| self.is_workload(kind, directory, path)) {
+            let is_pod = matches!(kind, Kind::Pod(_));
+            match self.track(directory, path, id, stat.st_uid, kind, qos) {
+                Ok(tracked) => {
+                    if let Some(outer) = within.and_then(|outer| self.found.get_mut(outer.index?)) {
+                        outer.workload.protection = Some(Protection::HoldsOthers);
+                    }
+                    enclosing = Some(Enclosing { name: path.into(), is_pod, index: Some(self.found.len()) });
+                    self.found.push(tracked);
+                }
+                Err(FileError::Open { path, source })
+                    if source.kind() == ErrorKind::NotFound && is_alive(directory) =>
+                {
+                    self.unreadable.push(format!(
+                        "{} is missing: enable the memory controller in cgroup.subtree_control above it",
+                        path.display()
+                    ));
+                }
+                Err(error) => self.skip(&error),
+            }
         }
-        let kind = match (role(path), within) {
-            // A pod's containers are its parts, not workloads; so is anything without a name of its own inside a workload.
-            (_, Some(outer))
-                if matches!(
-                    self.found.get(outer),
-                    Some(Tracked { workload: Workload { kind: Kind::Pod(_), .. }, .. })
-                ) =>
-            {
-                None
-            }
-            (Role::Group, _) | (Role::Plain, Some(_)) => None,
-            (Role::Plain, None) => self.has_processes(directory, path).then_some((Kind::Cgroup, None)),
-            (Role::Pod(uid, qos), _) => Some((Kind::Pod(uid), Some(qos))),
-            (Role::Service, _) => Some((Kind::Service, None)),
-            (Role::Scope, _) => Some((Kind::Scope, None)),
-            (Role::Container(container), _) => Some((Kind::Container(container), None)),
-        };
-        // The v1 tree does not tell in one file whether anything lives below: look.
-        let kind = kind.filter(|_| self.version == CgroupVersion::V2 || self.is_inhabited(directory, path));
-        let Some((kind, qos)) = kind else {
-            if let Some(workload) = within.and_then(|outer| self.found.get(outer)) {
-                self.owned.push((id, workload.workload.name.as_str().into()));
-            }
-            return self.descend_from(directory, path, within);
-        };
-        let entries = list(directory, &self.root.join(path));
-        let is_alive = |directory: &OwnedFd| {
-            rustix::fs::accessat(directory, "cgroup.procs", Access::EXISTS, AtFlags::empty()).is_ok()
-        };
-        match self.track(directory, path, id, stat.st_uid, kind, qos) {
-            Ok(tracked) => {
-                if let Some(outer) = within.and_then(|outer| self.found.get_mut(outer)) {
-                    outer.workload.protection = Some(Protection::HoldsOthers);
-                }
-                self.owned.push((id, path.into()));
-                self.found.push(tracked);
-                let index = self.found.len() - 1;
-                match entries {
-                    Ok(entries) => self.descend(entries, path, Some(index)),
-                    Err(error) => self.skip(&error),
-                }
-            }
-            Err(FileError::Open { path, source }) if source.kind() == ErrorKind::NotFound && is_alive(directory) => {
-                self.unreadable.push(format!(
-                    "{} is missing: enable the memory controller in cgroup.subtree_control above it",
-                    path.display()
-                ));
-            }
+        match list(directory, &self.root.join(path)) {
+            Ok(entries) => self.descend(entries, path, enclosing.as_ref()),
             Err(error) => self.skip(&error),
         }
     }
 
-    fn descend_from(&mut self, directory: &OwnedFd, path: &str, within: Option<usize>) {
-        match list(directory, &self.root.join(path)) {
-            Ok(entries) => self.descend(entries, path, within),
-            Err(error) => self.skip(&error),
+    /// Whether a process lives where it makes this cgroup a workload: in it or below; in it, for one that is nothing by name.
+    fn is_workload(&mut self, kind: &Kind, directory: &OwnedFd, path: &str) -> bool {
+        match (kind, self.version) {
+            (Kind::Cgroup, _) => self.has_processes(directory, path),
+            (_, CgroupVersion::V1) => self.is_inhabited(directory, path),
+            (_, CgroupVersion::V2) => self.is_populated(directory, path),
         }
     }
 
@@ -217,6 +212,23 @@ impl<'t> Walk<'t> {
             self.unreadable.push(error.to_string());
         }
     }
+}
+
+/// What kind of workload a directory of this role can be; `None` for a part of another, or a group.
+fn kind(role: Role, within: Option<&Enclosing>) -> Option<(Kind, Option<QosClass>)> {
+    match (role, within) {
+        // A pod's containers are its parts, not workloads; so is anything without a name of its own inside a workload.
+        (_, Some(Enclosing { is_pod: true, .. })) | (Role::Group, _) | (Role::Plain, Some(_)) => None,
+        (Role::Plain, None) => Some((Kind::Cgroup, None)),
+        (Role::Pod(uid, qos), _) => Some((Kind::Pod(uid), Some(qos))),
+        (Role::Service, _) => Some((Kind::Service, None)),
+        (Role::Scope, _) => Some((Kind::Scope, None)),
+        (Role::Container(container), _) => Some((Kind::Container(container), None)),
+    }
+}
+
+fn is_alive(directory: &OwnedFd) -> bool {
+    rustix::fs::accessat(directory, "cgroup.procs", Access::EXISTS, AtFlags::empty()).is_ok()
 }
 
 /// What a hierarchy's root holds.
