@@ -99,6 +99,8 @@ struct Last {
     observed: Option<(Signal, CgroupId, Monotonic)>,
     /// The earliest time at which a refused eviction may be tried again.
     retry: Option<Monotonic>,
+    /// Cgroups that are gone, to be let go of at the next housekeeping.
+    forgotten: Vec<CgroupId>,
     drifted: usize,
     drift_told: HashSet<CgroupId>,
 }

@@ -24,6 +24,11 @@ impl Agent {
         self.scan();
         self.audit_oom_score_adj();
         self.refresh_report();
+        // Only now: what was counted for them is in the report.
+        for id in std::mem::take(&mut self.last.forgotten) {
+            self.kernel.forget_cgroup(id);
+            self.last.drift_told.remove(&id);
+        }
     }
 
     /// Walks the workload tree and lets go of what is gone.
@@ -31,10 +36,7 @@ impl Agent {
         let started = Monotonic::now();
         match self.tree.scan() {
             Ok(changes) => {
-                for id in changes.forgotten {
-                    self.kernel.forget_cgroup(id);
-                    self.last.drift_told.remove(&id);
-                }
+                self.last.forgotten.extend(changes.forgotten);
                 if let Some(first) = changes.unreadable.first()
                     && let Some(suppressed) = allow(&mut self.limits.scan)
                 {

@@ -4,12 +4,13 @@ use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags};
 
 use crate::config::{Bytes, CgroupId, NamePattern};
 use crate::node::file::{Buffer, FileError, PinnedFile, keyed_value};
-use crate::node::{CgroupVersion, Hierarchy};
+use crate::node::{CgroupVersion, Hierarchy, Monotonic};
 
 use super::walk::{Walk, root_entries};
 use super::{Preference, Protection, Workload, WorkloadUsage, membership};
@@ -91,24 +92,23 @@ pub struct WorkloadTree {
     protected: Vec<NamePattern>,
     tracked: Vec<Tracked>,
     owners: HashMap<CgroupId, Owner>,
-    generation: u64,
     buffer: Buffer,
 }
 
-/// To which workload a cgroup belongs; kept for some scans after it is gone, for events that come late.
+/// To which workload a cgroup belongs; kept for some time after it is gone, for events that come late.
 #[derive(Debug, Clone)]
 struct Owner {
     workload: Arc<str>,
-    seen: u64,
+    seen: Monotonic,
 }
 
-/// Scans after which a cgroup that is gone is forgotten.
-const REMEMBERED_SCANS: u64 = 6;
+/// How long the name of a cgroup that is gone is remembered.
+const REMEMBERED: Duration = Duration::from_secs(60);
 
 /// What a scan found changed.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Changes {
-    /// Cgroups not seen for some scans; what is kept about them can go.
+    /// Cgroups not seen for some time; what is kept about them can go.
     pub forgotten: Vec<CgroupId>,
     /// Directories that could not be read, with the reason.
     pub unreadable: Vec<String>,
@@ -118,15 +118,7 @@ impl WorkloadTree {
     /// An empty tree over `hierarchy`.
     #[must_use]
     pub fn new(hierarchy: Hierarchy, proc_root: PathBuf, protected: Vec<NamePattern>) -> Self {
-        Self {
-            hierarchy,
-            proc_root,
-            protected,
-            tracked: Vec::new(),
-            owners: HashMap::new(),
-            generation: 0,
-            buffer: Buffer::new(),
-        }
+        Self { hierarchy, proc_root, protected, tracked: Vec::new(), owners: HashMap::new(), buffer: Buffer::new() }
     }
 
     /// Walks the tree. Workloads known already keep their open files.
@@ -134,7 +126,6 @@ impl WorkloadTree {
     /// # Errors
     /// When the root itself cannot be read.
     pub fn scan(&mut self) -> Result<Changes, FileError> {
-        self.generation += 1;
         let root = self.hierarchy.memory.clone();
         let entries = root_entries(&root)?;
         let known = self.tracked.drain(..).map(|tracked| (tracked.workload.id, tracked)).collect();
@@ -219,11 +210,11 @@ impl WorkloadTree {
     }
 
     fn remember(&mut self, owned: Vec<(CgroupId, Arc<str>)>) -> Vec<CgroupId> {
-        let seen = self.generation;
+        let seen = Monotonic::now();
         self.owners.extend(owned.into_iter().map(|(id, workload)| (id, Owner { workload, seen })));
         let mut forgotten = Vec::new();
         self.owners.retain(|id, owner| {
-            let keep = owner.seen + REMEMBERED_SCANS > seen;
+            let keep = seen.since(owner.seen) < REMEMBERED;
             if !keep {
                 forgotten.push(*id);
             }
