@@ -173,12 +173,16 @@ pub fn oom_score_adj_update(ctx: TracePointContext) -> u32 {
     ) else {
         return 0;
     };
-    // Anybody may write their own value in a loop: that must not be a way to keep the agent awake.
+    let now_ns = stream::now_ns();
+    // Anybody may write their own value in a loop: that must not fill the ring or keep the agent awake.
+    if !stream::doorbell(EventKind::OomScoreAdj, now_ns) {
+        return 0;
+    }
     stream::send(
         EventKind::OomScoreAdj,
         Wake::WhenFilling,
         &OomScoreAdj {
-            header: stream::header(stream::now_ns(), EventKind::OomScoreAdj, 0),
+            header: stream::header(now_ns, EventKind::OomScoreAdj, 0),
             pid,
             oom_score_adj: i32::from(oom_score_adj),
             writer_pid,

@@ -6,7 +6,7 @@ mod report;
 mod start;
 mod tell;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -21,6 +21,7 @@ use crate::kernel::{Event, Kernel};
 use crate::node::file::FileError;
 use crate::node::psi::PsiTrigger;
 use crate::node::{MemoryReader, MemorySample, Monotonic, RootUsage};
+use crate::report::logging::Writer;
 use crate::report::{ConditionLog, EvictionOutcome, Health, Metrics, RateLimiter, Refresh, Verdict};
 use crate::workloads::WorkloadTree;
 
@@ -79,6 +80,7 @@ pub struct Agent {
     evictor: Evictor,
     metrics: Arc<Mutex<Metrics>>,
     health: Arc<Health>,
+    log: Writer,
     conditions: ConditionLog,
     state: State,
     rate: FallRate,
@@ -100,7 +102,11 @@ struct Last {
     /// The earliest time at which a refused eviction may be tried again.
     retry: Option<Monotonic>,
     /// Cgroups that are gone, to be let go of at the next housekeeping.
-    forgotten: Vec<CgroupId>,
+    forgotten: HashSet<CgroupId>,
+    /// Cgroups in the kernel's maps that no scan has seen, and for how many rounds.
+    unknown: HashMap<CgroupId, u32>,
+    /// When the report was last made.
+    reported: Option<Monotonic>,
     drifted: usize,
     drift_told: HashSet<CgroupId>,
 }
@@ -118,6 +124,7 @@ struct Limits {
     sampling: RateLimiter,
     exhausted: RateLimiter,
     stalls: RateLimiter,
+    oom_kills: RateLimiter,
     scan: RateLimiter,
     adj: RateLimiter,
 }
@@ -126,7 +133,15 @@ impl Default for Limits {
     fn default() -> Self {
         let seldom = RateLimiter::new(1, Duration::from_secs(10));
         let often = RateLimiter::new(10, Duration::from_secs(1));
-        Self { sampling: seldom.clone(), exhausted: seldom.clone(), stalls: often, scan: seldom.clone(), adj: seldom }
+        let oom_kills = RateLimiter::new(200, Duration::from_millis(100));
+        Self {
+            sampling: seldom.clone(),
+            exhausted: seldom.clone(),
+            stalls: often,
+            oom_kills,
+            scan: seldom.clone(),
+            adj: seldom,
+        }
     }
 }
 
@@ -157,13 +172,15 @@ pub struct Parts {
     pub metrics: Arc<Mutex<Metrics>>,
     /// How the loop is doing.
     pub health: Arc<Health>,
+    /// Where log records go.
+    pub log: Writer,
 }
 
 impl Agent {
     /// Puts the parts together.
     #[must_use]
     pub fn new(parts: Parts) -> Self {
-        let Parts { config, kernel, psi, memory, tree, evictor, metrics, health } = parts;
+        let Parts { config, kernel, psi, memory, tree, evictor, metrics, health, log } = parts;
         Self {
             config,
             kernel,
@@ -173,6 +190,7 @@ impl Agent {
             evictor,
             metrics,
             health,
+            log,
             conditions: ConditionLog::default(),
             state: State::default(),
             rate: FallRate::default(),
@@ -209,10 +227,12 @@ impl Agent {
             };
             self.look(wakeup);
             if let Some(Refresh(done)) = scrape {
-                self.refresh_report();
+                self.refresh_report_if_old();
                 // Who gave up waiting shows the report all the same, at the next request.
                 let _gave_up = done.send(());
             }
+            // A ring that never runs dry must not keep signals and requests waiting.
+            tokio::task::yield_now().await;
         }
         for workload in self.evictor.in_grace() {
             tracing::warn!(
@@ -232,12 +252,23 @@ impl Agent {
         self.health.beat(Instant::now());
         self.kernel.flush_logs();
         self.drain_events();
+        self.decide(wakeup, woken);
+        self.tell_events();
+        self.prepare();
+        if self.is_housekeeping_due() {
+            self.keep_house();
+        }
+    }
+
+    /// From a fresh sample to a deed, if one is called for.
+    fn decide(&mut self, wakeup: Wakeup, woken: Monotonic) {
         self.poll_evictions();
         let Some(observation) = self.observe() else { return };
+        let before = self.state.clone();
         let assessment = self.assess(&observation);
         let look = Look { wakeup, woken, observation, assessment };
         // First the deed, then the words: a log record takes as long as a decision.
-        let deed = self.act(&look);
+        let deed = self.act(&look, &before);
         self.tell_changes(&look);
         if let Some(deed) = deed {
             self.tell_eviction(&look, &deed);
@@ -245,10 +276,6 @@ impl Agent {
         self.last.assessment = look.assessment;
         for change in self.conditions.update(&self.condition_reports()) {
             change.log();
-        }
-        self.prepare();
-        if self.is_housekeeping_due() {
-            self.keep_house();
         }
     }
 

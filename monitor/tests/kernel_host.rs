@@ -279,7 +279,7 @@ fn loss_is_counted(options: &KernelOptions, cgroups: &Cgroups) -> Result<u32> {
 
 fn forgotten_cgroups_are_gone(kernel: &mut Kernel, cgroups: &Cgroups) -> Result<u32> {
     let id = id_of(&cgroups.allocator)?;
-    kernel.forget_cgroup(id);
+    kernel.forget_cgroups(&[id].into());
     let (mut counters, mut inodes) = (Vec::new(), Vec::new());
     kernel.cgroups(&mut counters);
     kernel.inodes(&mut inodes);

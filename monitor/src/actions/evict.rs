@@ -79,7 +79,7 @@ impl Evictor {
     pub fn may_start(&self, hard: bool, limits: &EvictionLimits, now: Monotonic) -> Result<(), Refusal> {
         let in_the_way = |running: &Running| matches!(running.stage, Stage::Dying { .. }) || !hard;
         if self.running.iter().any(in_the_way) {
-            return Err(Refusal::CoolDown(POLL));
+            return Err(Refusal::CoolDown(self.next_poll(now).unwrap_or(POLL)));
         }
         self.budget.check(limits, now)
     }
@@ -106,7 +106,11 @@ impl Evictor {
         now: Monotonic,
     ) -> Result<usize, ActionError> {
         let signalled = if grace.is_zero() { target.kill() } else { target.terminate() };
-        let pids = signalled.inspect_err(|_| self.failed.push((target.id, now)))?;
+        let pids = signalled.inspect_err(|error| {
+            if !matches!(error, ActionError::Gone) {
+                self.failed.push((target.id, now));
+            }
+        })?;
         let stage =
             if grace.is_zero() { Stage::Dying { since: now } } else { Stage::Terminating { until: now.after(grace) } };
         let count = pids.len();

@@ -1,13 +1,16 @@
 //! Ending every process of a workload, and no other.
 
+use std::io::ErrorKind;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 use rustix::process::{PidfdFlags, Signal};
 
 use crate::config::{CgroupId, Pid};
+use crate::node::file::keyed_value;
 use crate::node::{CgroupVersion, Hierarchy};
 use crate::workloads::tree::Tracked;
 use crate::workloads::{membership, processes};
@@ -58,14 +61,23 @@ impl Target {
         })
     }
 
-    /// Whether no process is left.
+    /// Whether no process is left. What cannot be read is not known to be gone.
     #[must_use]
     pub fn is_gone(&self) -> bool {
+        let gone =
+            |error: &std::io::Error| error.kind() == ErrorKind::NotFound || error.raw_os_error() == Some(libc::ENODEV);
         match self.version {
-            CgroupVersion::V1 => !processes::any(&self.directory),
-            CgroupVersion::V2 => self.read("cgroup.events").map_or(true, |events| {
-                crate::node::file::keyed_value(&events, "populated").is_none_or(|populated| populated == 0)
-            }),
+            CgroupVersion::V1 => {
+                let mut pids = Vec::new();
+                match processes::collect(&self.directory, &mut pids) {
+                    Ok(()) => pids.is_empty(),
+                    Err(error) => gone(&error),
+                }
+            }
+            CgroupVersion::V2 => match read_at(&self.directory, "cgroup.events") {
+                Ok(events) => keyed_value(&events, "populated") == Some(0),
+                Err(error) => gone(&error),
+            },
         }
     }
 
@@ -73,16 +85,12 @@ impl Target {
     /// their way out then.
     ///
     /// # Errors
-    /// When the kernel refuses, or processes are left.
+    /// [`ActionError::Gone`] when nothing lives there any more; else when the kernel refuses, or processes are left.
     pub fn kill(&self) -> Result<Vec<Pid>, ActionError> {
-        let Some(kill_file) = &self.kill_file else {
-            let pids = self.processes()?;
-            let freezer = match self.version {
-                CgroupVersion::V1 => Freezer::v1(self),
-                CgroupVersion::V2 => Freezer::v2(self),
-            };
-            return self.kill_frozen(&pids, freezer).map(|()| pids);
-        };
+        if self.is_gone() {
+            return Err(ActionError::Gone);
+        }
+        let Some(kill_file) = &self.kill_file else { return self.kill_frozen() };
         rustix::io::write(kill_file, b"1").map_err(|errno| {
             ActionError::refused(format!("cannot write {}/cgroup.kill", self.cgroup.display()), errno)
         })?;
@@ -93,11 +101,13 @@ impl Target {
     /// Sends SIGTERM to every process; returns those that got it.
     ///
     /// # Errors
-    /// When they cannot be listed.
+    /// When they cannot be listed, or none could be signalled.
     pub fn terminate(&self) -> Result<Vec<Pid>, ActionError> {
-        let mut pids = self.processes()?;
-        pids.retain(|pid| self.signal(*pid, Signal::TERM));
-        Ok(pids)
+        let pids = self.processes()?;
+        if pids.is_empty() {
+            return Err(ActionError::Gone);
+        }
+        self.signal_all(&pids, Signal::TERM)
     }
 
     fn processes(&self) -> Result<Vec<Pid>, ActionError> {
@@ -109,81 +119,117 @@ impl Target {
     }
 
     /// Kills one by one while nothing can fork. What is frozen dies when it thaws.
-    fn kill_frozen(&self, pids: &[Pid], freezer: Option<Freezer<'_>>) -> Result<(), ActionError> {
-        let frozen = freezer.map(Freezer::freeze);
-        let mut pids = pids.to_vec();
+    fn kill_frozen(&self) -> Result<Vec<Pid>, ActionError> {
+        let _frozen = Freezer::of(self).map(Freezer::freeze);
+        let mut signalled: Vec<Pid> = Vec::new();
         for _ in 0..ROUNDS {
             // Those that have been signalled are listed until they are gone: only what is new counts as left.
-            let signalled = pids.clone();
-            for pid in &pids {
-                self.signal(*pid, Signal::KILL);
+            let mut left = match self.processes() {
+                Err(ActionError::Gone) => Vec::new(),
+                listed => listed?,
+            };
+            left.retain(|pid| !signalled.contains(pid));
+            if left.is_empty() {
+                return Ok(signalled);
             }
-            pids = self.processes().or_else(|error| match error {
-                ActionError::Gone => Ok(Vec::new()),
-                error => Err(error),
-            })?;
-            pids.retain(|pid| !signalled.contains(pid));
-            if pids.is_empty() {
-                drop(frozen);
-                return Ok(());
-            }
+            self.signal_all(&left, Signal::KILL)?;
+            signalled.extend(left);
         }
-        drop(frozen);
         Err(ActionError::StillAlive { rounds: ROUNDS, cgroup: self.cgroup.clone() })
     }
 
+    /// Signals all of `pids`; returns those that got it.
+    fn signal_all(&self, pids: &[Pid], signal: Signal) -> Result<Vec<Pid>, ActionError> {
+        let mut refusal = None;
+        let mut reached = pids.to_vec();
+        reached.retain(|pid| match self.signal(*pid, signal) {
+            Ok(reached) => reached,
+            Err(errno) => {
+                refusal = Some((*pid, errno));
+                false
+            }
+        });
+        match refusal {
+            Some((pid, errno)) if reached.is_empty() => {
+                let what = format!("cannot signal process {} of {} (needs CAP_KILL)", pid.0, self.name);
+                Err(ActionError::refused(what, errno))
+            }
+            _ => Ok(reached),
+        }
+    }
+
     /// Signals `pid` if it is still a process of this workload: the pidfd holds the process, then its cgroup is checked.
-    fn signal(&self, pid: Pid, signal: Signal) -> bool {
-        let Some(raw) = rustix::process::Pid::from_raw(pid.0) else { return false };
-        let Ok(pidfd) = rustix::process::pidfd_open(raw, PidfdFlags::empty()) else { return false };
-        membership::is_in(&self.proc_root, pid, self.version, &self.name)
-            && rustix::process::pidfd_send_signal(&pidfd, signal).is_ok()
-    }
-
-    fn read(&self, name: &str) -> std::io::Result<String> {
-        let file = rustix::fs::openat(&self.directory, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
-        std::io::read_to_string(std::fs::File::from(file))
-    }
-
-    fn write(&self, name: &str, text: &str) -> std::io::Result<()> {
-        write_at(&self.directory, name, text)
+    fn signal(&self, pid: Pid, signal: Signal) -> Result<bool, Errno> {
+        let Some(raw) = rustix::process::Pid::from_raw(pid.0) else { return Ok(false) };
+        let sent = match rustix::process::pidfd_open(raw, PidfdFlags::empty()) {
+            Ok(pidfd) if membership::is_in(&self.proc_root, pid, self.version, &self.name) => {
+                rustix::process::pidfd_send_signal(&pidfd, signal)
+            }
+            Ok(_) => return Ok(false),
+            Err(errno) => Err(errno),
+        };
+        match sent {
+            Ok(()) => Ok(true),
+            // It ended by itself, or is a thread whose process is listed too.
+            Err(Errno::SRCH | Errno::INVAL) => Ok(false),
+            Err(errno) => Err(errno),
+        }
     }
 }
 
-fn write_at(directory: impl AsFd, name: &str, text: &str) -> std::io::Result<()> {
-    let file = rustix::fs::openat(directory, name, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
-    rustix::io::write(&file, text.as_bytes())?;
-    Ok(())
+fn read_at(directory: impl AsFd, name: &str) -> std::io::Result<String> {
+    let file = rustix::fs::openat(directory, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+    std::io::read_to_string(std::fs::File::from(file))
 }
 
-/// A way to hold all tasks of a cgroup still.
-struct Freezer<'t> {
-    target: &'t Target,
-    /// The directory of the freezer hierarchy; `None` is v2, which freezes by itself.
-    directory: Option<OwnedFd>,
+/// A way to hold all tasks of a cgroup still: one file, open from before the freeze until after the thaw.
+struct Freezer {
+    state: OwnedFd,
+    words: FreezerWords,
+    /// v2 tells in another file.
+    events: Option<OwnedFd>,
+}
+
+/// What is written and read there.
+struct FreezerWords {
+    freeze: &'static str,
+    thaw: &'static str,
 }
 
 /// Thaws when dropped, whatever happened meanwhile.
-struct Frozen<'t>(Freezer<'t>);
+struct Frozen(Freezer);
 
-impl<'t> Freezer<'t> {
-    /// The same path in the freezer hierarchy, when there is one.
-    fn v1(target: &'t Target) -> Option<Self> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let directory = rustix::fs::open(target.freezer.as_ref()?, flags, Mode::empty()).ok()?;
-        Some(Self { target, directory: Some(directory) })
-    }
-
-    fn v2(target: &'t Target) -> Option<Self> {
-        Some(Self { target, directory: None })
+impl Freezer {
+    /// v1: the same path in the freezer hierarchy, when it holds processes of this workload and no others. v2 (Linux 5.2):
+    /// the cgroup itself.
+    fn of(target: &Target) -> Option<Self> {
+        let directory_flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let state_flags = OFlags::RDWR | OFlags::CLOEXEC;
+        match target.version {
+            CgroupVersion::V1 => {
+                let directory = rustix::fs::open(target.freezer.as_ref()?, directory_flags, Mode::empty()).ok()?;
+                let mut pids = Vec::new();
+                processes::collect(&directory, &mut pids).ok()?;
+                let is_ours = |pid: &Pid| membership::is_in(&target.proc_root, *pid, target.version, &target.name);
+                if pids.is_empty() || !pids.iter().all(is_ours) {
+                    return None;
+                }
+                let state = rustix::fs::openat(&directory, "freezer.state", state_flags, Mode::empty()).ok()?;
+                Some(Self { state, words: FreezerWords { freeze: "FROZEN", thaw: "THAWED" }, events: None })
+            }
+            CgroupVersion::V2 => {
+                let state = rustix::fs::openat(&target.directory, "cgroup.freeze", state_flags, Mode::empty()).ok()?;
+                let events_flags = OFlags::RDONLY | OFlags::CLOEXEC;
+                let events =
+                    rustix::fs::openat(&target.directory, "cgroup.events", events_flags, Mode::empty()).ok()?;
+                Some(Self { state, words: FreezerWords { freeze: "1", thaw: "0" }, events: Some(events) })
+            }
+        }
     }
 
     /// Freezes, waiting a little. That it did not work is no reason not to kill.
-    fn freeze(self) -> Frozen<'t> {
-        let asked = match &self.directory {
-            Some(directory) => write_at(directory, "freezer.state", "FROZEN").is_ok(),
-            None => self.target.write("cgroup.freeze", "1").is_ok(),
-        };
+    fn freeze(self) -> Frozen {
+        let asked = rustix::io::write(&self.state, self.words.freeze.as_bytes()).is_ok();
         let mut waited = Duration::ZERO;
         while asked && waited < FREEZE_LIMIT && !self.is_frozen() {
             std::thread::sleep(Duration::from_millis(1));
@@ -193,25 +239,20 @@ impl<'t> Freezer<'t> {
     }
 
     fn is_frozen(&self) -> bool {
-        match &self.directory {
-            Some(directory) => {
-                let file =
-                    rustix::fs::openat(directory, "freezer.state", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
-                file.is_ok_and(|file| {
-                    std::io::read_to_string(std::fs::File::from(file)).is_ok_and(|state| state.trim() == "FROZEN")
-                })
-            }
-            None => self.target.read("cgroup.events").is_ok_and(|events| events.contains("frozen 1")),
+        let mut buffer = [0; 64];
+        let file = self.events.as_ref().unwrap_or(&self.state);
+        let length = rustix::io::pread(file, &mut buffer, 0).unwrap_or(0);
+        let text = buffer.get(..length).map(String::from_utf8_lossy).unwrap_or_default();
+        match self.events {
+            Some(_) => keyed_value(&text, "frozen") == Some(1),
+            None => text.trim() == self.words.freeze,
         }
     }
 }
 
-impl Drop for Frozen<'_> {
+impl Drop for Frozen {
     fn drop(&mut self) {
         // A cgroup that is gone needs no thawing.
-        let _gone = match &self.0.directory {
-            Some(directory) => write_at(directory, "freezer.state", "THAWED"),
-            None => self.0.target.write("cgroup.freeze", "0"),
-        };
+        let _gone = rustix::io::write(&self.0.state, self.0.words.thaw.as_bytes());
     }
 }

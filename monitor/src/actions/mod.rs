@@ -17,6 +17,9 @@ pub enum ActionError {
     /// The workload's cgroup was removed: what was to be ended has ended.
     #[error("the cgroup is gone")]
     Gone,
+    /// The kubelet marks the pod as critical to the node.
+    #[error("the pod is critical to the node")]
+    Critical,
     /// The kernel refused.
     #[error("{what}: {source}")]
     Refused {

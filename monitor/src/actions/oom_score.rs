@@ -9,7 +9,7 @@ use crate::config::{Bytes, CgroupId, Mode as AgentMode, Pid};
 use crate::eviction::oom_score::oom_score_adj;
 use crate::node::CgroupVersion;
 use crate::workloads::tree::Tracked;
-use crate::workloads::{WorkloadTree, membership, processes};
+use crate::workloads::{Kind, QosClass, Workload, WorkloadTree, membership, processes};
 
 /// What one audit found.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
@@ -40,8 +40,27 @@ pub struct Drift {
 }
 
 /// Values this low are somebody's own decision: -1000 exempts from the OOM killer, -999 and -998 are what node agents and
-/// runtimes give themselves and their sandboxes. They are left alone.
-const LEFT_ALONE: i16 = -998;
+/// runtimes give themselves and their sandboxes, -997 is what the kubelet gives to node-critical pods of any class.
+const LEFT_ALONE: i16 = -997;
+
+/// What a process of this workload should have; `None` for a pod whose request is not known: the kubelet's value, which rests
+/// on it, is better than ours without. It sets `memory.min` only with its MemoryQoS feature.
+fn expected(workload: &Workload, capacity: Bytes) -> Option<i16> {
+    let is_pod = matches!(workload.kind, Kind::Pod(_));
+    if is_pod && workload.qos == QosClass::Burstable && workload.request.is_zero() {
+        return None;
+    }
+    Some(oom_score_adj(workload.qos, workload.request, capacity))
+}
+
+/// Whether a process of this pod has the value that the kubelet gives to node-critical pods only, Guaranteed ones aside.
+#[must_use]
+pub fn is_node_critical(tracked: &Tracked, proc_root: &Path) -> bool {
+    let workload = tracked.workload();
+    let is_candidate = matches!(workload.kind, Kind::Pod(_)) && workload.qos != QosClass::Guaranteed;
+    // It gives it to every container of such a pod, and runs no process there before: a few processes tell.
+    is_candidate && values(tracked, proc_root, 4).into_iter().any(|(_, value)| value == LEFT_ALONE)
+}
 
 /// Compares every process of every candidate workload with what its class asks for; sets it when enforcing.
 #[must_use]
@@ -50,7 +69,7 @@ pub fn audit(tree: &WorkloadTree, proc_root: &Path, capacity: Bytes, mode: Agent
     let version = tree.hierarchy().version;
     for tracked in tree.tracked().iter().filter(|tracked| tracked.workload().protection.is_none()) {
         let workload = tracked.workload();
-        let expected = oom_score_adj(workload.qos, workload.request, capacity);
+        let Some(expected) = expected(workload, capacity) else { continue };
         let mut differing = differing(tracked, proc_root, expected);
         let Some(example) = differing.first().copied() else { continue };
         let processes = differing.len();
@@ -75,16 +94,22 @@ pub fn audit(tree: &WorkloadTree, proc_root: &Path, capacity: Bytes, mode: Agent
 }
 
 fn differing(tracked: &Tracked, proc_root: &Path, expected: i16) -> Vec<(Pid, i16)> {
+    let mut values = values(tracked, proc_root, usize::MAX);
+    values.retain(|(_, value)| *value != expected && *value > LEFT_ALONE);
+    values
+}
+
+/// Processes of the workload, at most so many, each with its `oom_score_adj`.
+fn values(tracked: &Tracked, proc_root: &Path, at_most: usize) -> Vec<(Pid, i16)> {
     let mut pids = Vec::new();
     if processes::collect(tracked.directory(), &mut pids).is_err() {
         return Vec::new();
     }
     let value = |pid: Pid| {
         let text = std::fs::read_to_string(proc_root.join(pid.0.to_string()).join("oom_score_adj")).ok()?;
-        let value: i16 = text.trim().parse().ok()?;
-        (value != expected && value > LEFT_ALONE).then_some((pid, value))
+        Some((pid, text.trim().parse().ok()?))
     };
-    pids.into_iter().filter_map(value).collect()
+    pids.into_iter().take(at_most).filter_map(value).collect()
 }
 
 /// Writes through the open directory of the process, after checking that it is still of this workload: a reused pid is another

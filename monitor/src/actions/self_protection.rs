@@ -38,17 +38,9 @@ pub fn apply(proc_root: &Path) -> Vec<String> {
         ));
     }
     let limit = rustix::process::getrlimit(Resource::Nofile);
-    // Three files a workload are held open; the hard limit is what the operator allows.
+    // Four files a workload are held open; the hard limit is what the operator allows.
     if let Err(errno) = rustix::process::setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {
         missing.push(format!("open files: cannot raise the limit: {errno}"));
     }
     missing
-}
-
-/// Gives freed heap back to the kernel, for example after start-up.
-pub fn trim_heap() {
-    // SAFETY: malloc_trim takes no pointer and only releases memory that the allocator holds free.
-    unsafe {
-        libc::malloc_trim(0);
-    }
 }

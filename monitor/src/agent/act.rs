@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use crate::actions::{ActionError, Outcome, Target};
+use crate::actions::{ActionError, Outcome, Target, oom_score};
 use crate::config::Mode;
-use crate::eviction::MetThreshold;
 use crate::eviction::budget::Refusal;
 use crate::eviction::rank::{Ranked, rank, rank_first};
+use crate::eviction::{MetThreshold, State, assess};
 use crate::node::Monotonic;
 use crate::report::EvictionOutcome;
 
@@ -42,7 +42,7 @@ pub(super) struct Deed {
 
 impl Agent {
     /// Acts on the most urgent threshold that is met.
-    pub(super) fn act(&mut self, look: &Look) -> Option<Deed> {
+    pub(super) fn act(&mut self, look: &Look, before: &State) -> Option<Deed> {
         self.last.retry = None;
         let met = look.assessment.met.first()?;
         let now = Monotonic::now();
@@ -55,7 +55,8 @@ impl Agent {
         let ordered = Monotonic::now();
         // Ranking takes a moment, in which the pressure may be gone: decide on numbers taken after it.
         let fresh = self.observe()?;
-        let assessment = self.assess(&fresh);
+        // As if for the first time: minimum reclaim holds a threshold after an eviction, not after the look before this one.
+        let (_, assessment) = assess(&self.config.policy, before, &fresh, fresh.at);
         let met = assessment.met.into_iter().find(|fresh| fresh.threshold == met.threshold)?;
         let decided = Monotonic::now();
         let (ranked, action, processes) = match self.config.mode {
@@ -114,7 +115,7 @@ impl Agent {
                 Ok(processes) => {
                     return Some((ranked.clone(), if grace.is_zero() { "kill" } else { "term" }, processes));
                 }
-                Err(ActionError::Gone) => {}
+                Err(ActionError::Gone | ActionError::Critical) => {}
                 Err(error) => {
                     self.count_eviction(met.threshold.signal, EvictionOutcome::Failed);
                     tracing::error!(event = "eviction_failed", workload = workload.name, reason = %error, "trying the next candidate");
@@ -125,9 +126,9 @@ impl Agent {
     }
 
     fn tell_exhausted(&mut self, met: &MetThreshold, candidates: usize) {
-        self.count_eviction(met.threshold.signal, EvictionOutcome::NoCandidate);
         self.last.retry = Some(Monotonic::now().after(LIST_AGE));
         if let Some(suppressed) = allow(&mut self.limits.exhausted) {
+            self.count_eviction(met.threshold.signal, EvictionOutcome::NoCandidate);
             tracing::error!(
                 event = "candidates_exhausted",
                 signal = met.threshold.signal.as_str(),
@@ -141,14 +142,25 @@ impl Agent {
     }
 
     fn evict(&mut self, met: &MetThreshold, ranked: &Ranked, grace: Duration) -> Result<usize, ActionError> {
+        if self.is_node_critical(ranked) {
+            return Err(ActionError::Critical);
+        }
         let tracked = self.tree.find(ranked.usage.workload.id).ok_or(ActionError::Gone)?;
         let target = Target::new(tracked, self.tree.hierarchy(), &self.config.proc_root)?;
         self.evictor.start(target, met.threshold.signal, grace, Monotonic::now())
     }
 
+    fn is_node_critical(&self, ranked: &Ranked) -> bool {
+        let tracked = self.tree.find(ranked.usage.workload.id);
+        tracked.is_some_and(|tracked| oom_score::is_node_critical(tracked, &self.config.proc_root))
+    }
+
     /// The dry-run twin of an eviction: whom it would be, once, and again when the answer changes or a minute has passed.
     fn would_evict(&mut self, met: &MetThreshold, ranking: &[Ranked], now: Monotonic) -> Option<Ranked> {
-        let ranked = ranking.first()?;
+        let Some(ranked) = ranking.iter().find(|ranked| !self.is_node_critical(ranked)) else {
+            self.tell_exhausted(met, ranking.len());
+            return None;
+        };
         let (signal, id) = (met.threshold.signal, ranked.usage.workload.id);
         let told = self.last.observed.filter(|(.., at)| now.since(*at) < OBSERVED_AGAIN);
         if told.is_some_and(|(told, of, _)| (told, of) == (signal, id)) {

@@ -1,12 +1,16 @@
 //! What is done seldom: the tree, the kernel's aggregates, `oom_score_adj`, and the full report.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use crate::actions::oom_score;
-use crate::config::Mode;
+use crate::config::{CgroupId, Mode};
 use crate::node::Monotonic;
 
 use super::{Agent, Scan, allow};
+
+/// Rounds of housekeeping in which nobody knew a cgroup.
+const UNKNOWN_ROUNDS: u32 = 3;
 
 impl Agent {
     pub(super) fn until_housekeeping(&self, now: Monotonic) -> Duration {
@@ -22,12 +26,30 @@ impl Agent {
     pub(super) fn keep_house(&mut self) {
         self.last.housekeeping = Some(Monotonic::now());
         self.scan();
+        self.give_up_unknown();
         self.audit_oom_score_adj();
         self.refresh_report();
         // Only now: what was counted for them is in the report.
-        for id in std::mem::take(&mut self.last.forgotten) {
-            self.kernel.forget_cgroup(id);
-            self.last.drift_told.remove(&id);
+        let forgotten = std::mem::take(&mut self.last.forgotten);
+        self.last.drift_told.retain(|id| !forgotten.contains(id));
+        self.kernel.forget_cgroups(&forgotten);
+    }
+
+    /// Cgroups that were gone before any scan saw them would fill the kernel's maps: after some rounds they go too, counted
+    /// under no workload's name.
+    fn give_up_unknown(&mut self) {
+        let (mut cgroups, mut inodes) = (Vec::new(), Vec::new());
+        self.kernel.cgroups(&mut cgroups);
+        self.kernel.inodes(&mut inodes);
+        let ids = cgroups.iter().map(|(id, _)| *id).chain(inodes.iter().map(|(id, ..)| *id));
+        let unknown: HashSet<CgroupId> = ids.filter(|id| self.tree.owner(*id).is_none()).collect();
+        self.last.unknown.retain(|id, _| unknown.contains(id));
+        for id in unknown {
+            let rounds = self.last.unknown.entry(id).or_insert(0);
+            *rounds += 1;
+            if *rounds >= UNKNOWN_ROUNDS {
+                self.last.forgotten.insert(id);
+            }
         }
     }
 
@@ -75,7 +97,7 @@ impl Agent {
                     found = value,
                     pid = pid.0,
                     processes = drift.processes,
-                    repaired = self.config.mode == Mode::Enforce,
+                    enforcing = self.config.mode == Mode::Enforce,
                     "oom_score_adj differs from what the QoS class asks for"
                 );
             }

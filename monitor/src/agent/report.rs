@@ -1,12 +1,15 @@
 //! What the loop knows, as the report that others are shown.
 
 use std::collections::{BTreeMap, HashMap};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::config::{Bytes, CgroupId};
 use crate::eviction::Observation;
 use crate::eviction::thresholds::NodeCondition;
-use crate::kernel::{CgroupCounters, EventKind, ProbeState, ReclaimKind};
+use crate::kernel::{
+    Accounts, CgroupCounters, EventAccount, EventKind, ProbeState, ProbeStatus, ReclaimKind, Untracked,
+};
+use crate::node::Monotonic;
 use crate::report::{
     CgroupReport, ClassReport, ConditionReport, EventReport, InodeReport, MemoryReport, NodeReport, ProbeReport,
     SourceReport, StallReport, ThresholdReport,
@@ -16,6 +19,8 @@ use crate::workloads::{QosClass, WorkloadUsage};
 use super::Agent;
 use super::tell::reclaim_kind;
 
+/// A report this young answers a scrape: measuring every workload is not something that whoever asks may make us do all day.
+const REPORT_AGE: Duration = Duration::from_millis(100);
 /// Workloads named in the summary for each class.
 const LARGEST_SHOWN: usize = 3;
 
@@ -24,11 +29,21 @@ impl Agent {
     pub(super) fn refresh_report(&mut self) {
         let report = self.node_report();
         self.with_metrics(|metrics| metrics.observe(&report, Instant::now()));
+        self.last.reported = Some(Monotonic::now());
+    }
+
+    /// As often as somebody asks, but not more often than it can change much.
+    pub(super) fn refresh_report_if_old(&mut self) {
+        if self.last.reported.is_none_or(|reported| Monotonic::now().since(reported) >= REPORT_AGE) {
+            self.refresh_report();
+        }
     }
 
     pub(super) fn node_report(&mut self) -> NodeReport {
         let usages = self.tree.usages();
         let protected = |usage: &&WorkloadUsage| usage.workload.protection.is_some();
+        let accounts = self.kernel.accounts();
+        let kswapd = self.kernel.kswapd();
         NodeReport {
             memory: self.memory_report(),
             thresholds: self.threshold_reports(),
@@ -39,7 +54,11 @@ impl Agent {
             sources: self.source_reports(),
             oom_score_adj_drift: self.last.drifted as u64,
             counters: self.cgroup_reports(),
-            events: self.event_reports(),
+            events: event_reports(&accounts),
+            untracked: accounts.untracked.iter().map(|(what, count)| (untracked_name(*what), *count)).collect(),
+            kswapd_wakes: kswapd.wakes,
+            kswapd_nanos: kswapd.active_ns,
+            log_lines_dropped: self.log.dropped(),
         }
     }
 
@@ -82,7 +101,7 @@ impl Agent {
     }
 
     fn probe_reports(&self) -> Vec<ProbeReport> {
-        let report = |probe: &crate::kernel::ProbeStatus| ProbeReport {
+        let report = |probe: &ProbeStatus| ProbeReport {
             name: probe.name.clone(),
             missing: match &probe.state {
                 ProbeState::Attached => None,
@@ -134,17 +153,29 @@ impl Agent {
         }
         reports.into_values().collect()
     }
+}
 
-    fn event_reports(&mut self) -> Vec<EventReport> {
-        let account = |account: &crate::kernel::EventAccount| EventReport {
-            event: event_name(account.kind),
-            generated: account.generated,
-            delivered: account.delivered,
-            lost: account.lost,
-            malformed: account.malformed,
-            suppressed: account.suppressed,
-        };
-        self.kernel.accounts().events.iter().map(account).collect()
+fn event_reports(accounts: &Accounts) -> Vec<EventReport> {
+    let account = |account: &EventAccount| EventReport {
+        event: event_name(account.kind),
+        generated: account.generated,
+        delivered: account.delivered,
+        lost: account.lost,
+        malformed: account.malformed,
+        suppressed: account.suppressed,
+    };
+    // Malformed beyond recognition: generated under its kind, which cannot be told any more.
+    let unknown = EventReport { event: "unknown", malformed: accounts.unknown, ..EventReport::default() };
+    accounts.events.iter().map(account).chain([unknown]).collect()
+}
+
+/// The value of the `what` label.
+fn untracked_name(what: Untracked) -> &'static str {
+    match what {
+        Untracked::Stall => "stall",
+        Untracked::Reclaim => "reclaim",
+        Untracked::Inode => "inode",
+        Untracked::OomKill => "oom_kill",
     }
 }
 

@@ -22,10 +22,22 @@ const RANKING_SHOWN: usize = 5;
 const UNKNOWN: &str = "(none)";
 
 impl Agent {
-    /// Decodes what the kernel streamed, at most a bounded number, and tells of each.
+    /// Decodes what the kernel streamed, at most a bounded number.
     pub(super) fn drain_events(&mut self) {
+        self.kernel.drain(EVENTS_PER_WAKEUP, &mut self.events);
+    }
+
+    /// Tells of each event that was drained. The tree is looked at again at most once for all of them.
+    pub(super) fn tell_events(&mut self) {
         let mut events = std::mem::take(&mut self.events);
-        self.kernel.drain(EVENTS_PER_WAKEUP, &mut events);
+        let is_unknown = |id: &CgroupId| id.0 != 0 && self.tree.owner(*id).is_none();
+        let concerned = |event: &Event| match event {
+            Event::OomKill(kill) => [kill.victim_cgroup, Some(kill.trigger_cgroup)],
+            _ => [None, None],
+        };
+        if events.iter().flat_map(concerned).flatten().any(|id| is_unknown(&id)) {
+            self.scan();
+        }
         for event in events.drain(..) {
             self.tell_event(&event);
         }
@@ -63,8 +75,9 @@ impl Agent {
     }
 
     fn tell_oom_kill(&mut self, kill: &OomKill) {
-        let victim = kill.victim_cgroup.map_or_else(|| UNKNOWN.into(), |id| self.owner_now(id));
-        let trigger = self.owner_now(kill.trigger_cgroup);
+        let Some(suppressed) = allow(&mut self.limits.oom_kills) else { return };
+        let victim = kill.victim_cgroup.map_or_else(|| UNKNOWN.into(), |id| self.owner_known(id));
+        let trigger = self.owner_known(kill.trigger_cgroup);
         let victim_comm = kill.victim_comm.as_ref().map(ToString::to_string);
         tracing::warn!(
             event = "oom_kill",
@@ -72,7 +85,12 @@ impl Agent {
             victim_comm,
             victim_workload = &*victim,
             victim_cgroup_id = kill.victim_cgroup.map(|id| id.0),
+            uid = kill.uid,
+            total_vm_bytes = kill.total_vm.map(|bytes| bytes.0),
             anon_rss_bytes = kill.anon_rss.map(|bytes| bytes.0),
+            file_rss_bytes = kill.file_rss.map(|bytes| bytes.0),
+            shmem_rss_bytes = kill.shmem_rss.map(|bytes| bytes.0),
+            pgtables_bytes = kill.pgtables.map(|bytes| bytes.0),
             oom_score_adj = kill.oom_score_adj,
             trigger_pid = kill.trigger_pid.0,
             trigger_comm = %kill.trigger_comm,
@@ -80,6 +98,7 @@ impl Agent {
             trigger_cgroup_id = kill.trigger_cgroup.0,
             marked_mono_ns = kill.marked_at_ns,
             at_mono_ns = kill.at_ns,
+            suppressed,
             "the kernel's OOM killer ended a process of {victim}; the allocation was of {trigger}"
         );
     }
@@ -99,15 +118,6 @@ impl Agent {
             suppressed,
             "stalled in reclaim"
         );
-    }
-
-    /// The workload that a cgroup belongs to; looks at the tree again when it is not known, for it may be younger than the list.
-    fn owner_now(&mut self, id: CgroupId) -> Arc<str> {
-        if let Some(owner) = self.tree.owner(id) {
-            return owner;
-        }
-        self.scan();
-        self.owner_known(id)
     }
 
     pub(super) fn owner_known(&self, id: CgroupId) -> Arc<str> {

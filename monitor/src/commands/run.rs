@@ -15,8 +15,8 @@ use crate::agent::{Agent, Parts};
 use crate::config::{ConfigErrors, Mode, MonitorConfig, Signal};
 use crate::kernel::Kernel;
 use crate::node::psi::PsiTrigger;
-use crate::node::{Hierarchy, MemoryReader};
-use crate::report::logging::{self, LogFormat};
+use crate::node::{Hierarchy, MemoryReader, namespaces};
+use crate::report::logging::{self, LogFormat, LoggingError};
 use crate::report::series::SeriesLimits;
 use crate::report::{Health, Metrics, http};
 use crate::workloads::WorkloadTree;
@@ -79,6 +79,9 @@ pub enum RunError {
     /// The configuration.
     #[error("the configuration is wrong; nothing was started\n{0}")]
     Config(#[from] ConfigErrors),
+    /// The filter in the environment.
+    #[error(transparent)]
+    Logging(#[from] LoggingError),
     /// Another instance.
     #[error(transparent)]
     Lock(#[from] LockError),
@@ -92,7 +95,7 @@ impl RunError {
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::Config(_) => 2,
+            Self::Config(_) | Self::Logging(_) => 2,
             Self::Lock(LockError::AlreadyRunning { .. }) => 3,
             Self::Lock(LockError::Unusable { .. }) | Self::Failed(_) => 1,
         }
@@ -106,11 +109,11 @@ impl RunError {
 pub fn run(options: &Options) -> Result<(), RunError> {
     let config = configuration(options)?;
     let format = options.log_format.map_or_else(LogFormat::for_stderr, LogFormat::from);
-    logging::init(format).map_err(anyhow::Error::from)?;
+    let log = logging::init(format)?;
     let _lock = InstanceLock::take(&config.lock_file)?;
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start the event loop")?;
-    runtime.block_on(serve(config, format == LogFormat::Text)).map_err(RunError::from)
+    runtime.block_on(serve(config, format == LogFormat::Text, log)).map_err(RunError::from)
 }
 
 fn configuration(options: &Options) -> Result<MonitorConfig, ConfigErrors> {
@@ -133,13 +136,31 @@ fn configuration(options: &Options) -> Result<MonitorConfig, ConfigErrors> {
     Ok(config)
 }
 
+/// Inside a namespace of its own the agent recognizes neither itself nor the others: then it may look, but not act.
+fn private_namespaces(mode: Mode) -> anyhow::Result<Option<String>> {
+    let private = namespaces::private();
+    if private.is_empty() {
+        return Ok(None);
+    }
+    let text = format!(
+        "the agent runs in a {} namespace of its own, where it cannot tell which workloads are whose; \
+         run it in the host's (hostPID: true and the host's cgroup namespace)",
+        private.join(" and ")
+    );
+    match mode {
+        Mode::Observe => Ok(Some(text)),
+        Mode::Enforce => anyhow::bail!("{text}; nothing was started, because mode is enforce"),
+    }
+}
+
 /// Thresholds on signals that nobody observes would wait for ever: better said than discovered.
 fn unobserved(config: &MonitorConfig) -> impl Iterator<Item = String> {
     let thresholds = config.policy.thresholds.iter().filter(|threshold| threshold.signal != Signal::MemoryAvailable);
     thresholds.map(|threshold| format!("threshold {threshold}: {} is not observed by this version", threshold.signal))
 }
 
-async fn serve(config: MonitorConfig, text: bool) -> anyhow::Result<()> {
+async fn serve(config: MonitorConfig, text: bool, log: logging::Writer) -> anyhow::Result<()> {
+    let private = private_namespaces(config.mode)?;
     let listener = http::bind(config.listen).await?;
     let hierarchy = Hierarchy::detect(&config.cgroup_root)?;
     let memory = MemoryReader::open(&config.proc_root, &hierarchy)?;
@@ -152,6 +173,7 @@ async fn serve(config: MonitorConfig, text: bool) -> anyhow::Result<()> {
     let psi = psi.map_err(|reason| degradations.push(format!("PSI trigger: {reason}"))).ok();
     degradations.extend(self_protection::apply(&config.proc_root));
     degradations.extend(unobserved(&config));
+    degradations.extend(private);
     for reason in &degradations {
         tracing::warn!(event = "degraded", reason, "running without it");
     }
@@ -163,9 +185,8 @@ async fn serve(config: MonitorConfig, text: bool) -> anyhow::Result<()> {
     let (refresh, refreshes) = mpsc::channel(WAITING_SCRAPES);
     let shared = http::Shared { metrics: Arc::clone(&metrics), health: Arc::clone(&health), refresh };
     let evictor = Evictor::new(releaser);
-    let mut agent = Agent::new(Parts { config, kernel, psi, memory, tree, evictor, metrics, health });
+    let mut agent = Agent::new(Parts { config, kernel, psi, memory, tree, evictor, metrics, health, log });
     agent.start(text, &degradations);
-    self_protection::trim_heap();
     let server = tokio::spawn(http::serve(listener, shared));
     let stopped = agent.run(refreshes).await.context("cannot listen for signals");
     server.abort();

@@ -13,6 +13,9 @@ use super::units::Bytes;
 use super::walk::{Fields, Walk};
 use super::yaml::{Node, Value, parse_document};
 
+/// Below, the agent would take a CPU for itself near a threshold.
+const SHORTEST_FLOOR: Duration = Duration::from_micros(100);
+
 const API_VERSION: &str = "node-pressure-monitor/v1alpha1";
 const KIND: &str = "MonitorConfiguration";
 const MAX_FILE_SIZE: u64 = 256 << 10;
@@ -261,6 +264,10 @@ fn read_loop(walk: &mut Walk<'_>, fields: &Fields<'_>, config: &mut MonitorConfi
         if let Some((field, node)) = inner.get("fastestRate") {
             set(&mut sampling.fastest_rate, walk.bytes(&field, node, "6Gi"));
         }
+        if sampling.floor < SHORTEST_FLOOR {
+            let fix = "write at least 100us: shorter, the agent would do nothing but look";
+            walk.error(&path, node, "the floor is too short", fix);
+        }
         if sampling.floor > sampling.ceiling {
             let fix = "lower sampling.floor or raise sampling.ceiling";
             walk.error(&path, node, "the floor is longer than the ceiling", fix);
@@ -270,14 +277,14 @@ fn read_loop(walk: &mut Walk<'_>, fields: &Fields<'_>, config: &mut MonitorConfi
         let inner = walk.fields(&path, node, &["coolDown", "maxPerMinute", "killTimeout"]);
         let limits = &mut config.evictions;
         if let Some((field, node)) = inner.get("coolDown") {
-            set(&mut limits.cool_down, walk.duration(&field, node, "500ms"));
+            set(&mut limits.cool_down, walk.duration(&field, node, "100ms"));
         }
         if let Some((field, node)) = inner.get("maxPerMinute") {
             let number = walk.whole_number(&field, node, 1, "6; to evict nothing, use `mode: observe`");
             set(&mut limits.max_per_minute, number);
         }
         if let Some((field, node)) = inner.get("killTimeout") {
-            set(&mut limits.kill_timeout, walk.positive_duration(&field, node, "5s"));
+            set(&mut limits.kill_timeout, walk.positive_duration(&field, node, "3s"));
         }
     }
     if let Some((path, node)) = fields.get("kernel") {

@@ -4,20 +4,22 @@ use std::fmt;
 
 /// Workloads that the machine needs to stay manageable, whatever the configuration says.
 ///
-/// systemd may keep a service's processes in a cgroup below the service's own (udev does since v254), hence the second row.
-const BUILT_IN: [&str; 12] = [
+/// All are whole paths of the system's own tree: in a tree of their own, users may call a unit what they like. systemd may keep
+/// a service's processes in a cgroup below the service's own (udev does since v254), hence the third row.
+const BUILT_IN: [&str; 13] = [
     "init.scope",
     "system.slice/systemd-*.service",
     "system.slice/systemd-*.service/*",
-    "user.slice/*/user@*.service/init.scope",
-    "dbus*.service",
-    "ssh.service",
-    "sshd.service",
-    "kubelet.service",
-    "containerd.service",
-    "crio.service",
-    "docker.service",
-    "node-pressure-monitor.service",
+    "user.slice/user-?*.slice/user@?*.service/init.scope",
+    "system.slice/dbus.service",
+    "system.slice/dbus-broker.service",
+    "system.slice/ssh.service",
+    "system.slice/sshd.service",
+    "system.slice/kubelet.service",
+    "system.slice/containerd.service",
+    "system.slice/crio.service",
+    "system.slice/docker.service",
+    "system.slice/node-pressure-monitor.service",
 ];
 
 /// Returns the patterns of the workloads that are protected without being configured.

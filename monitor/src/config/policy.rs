@@ -94,14 +94,6 @@ pub struct MonitorConfig {
     pub proc_root: PathBuf,
 }
 
-impl MonitorConfig {
-    /// Returns the pattern that protects this workload from eviction, if one does.
-    #[must_use]
-    pub fn protected_by(&self, workload: &str) -> Option<&NamePattern> {
-        self.protected.iter().find(|pattern| pattern.matches(workload))
-    }
-}
-
 impl Default for MonitorConfig {
     fn default() -> Self {
         Self {
@@ -189,7 +181,7 @@ pub struct EvictionLimits {
 
 impl Default for EvictionLimits {
     fn default() -> Self {
-        Self { cool_down: Duration::from_millis(500), max_per_minute: 6, kill_timeout: Duration::from_secs(5) }
+        Self { cool_down: Duration::from_millis(100), max_per_minute: 6, kill_timeout: Duration::from_secs(3) }
     }
 }
 

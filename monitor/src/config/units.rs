@@ -39,12 +39,6 @@ impl Bytes {
         Self(gib.saturating_mul(Self::GIB))
     }
 
-    /// Converts pages of the given size in bytes.
-    #[must_use]
-    pub const fn from_pages(pages: u64, page_size: u64) -> Self {
-        Self(pages.saturating_mul(page_size))
-    }
-
     /// Returns the plain number of bytes.
     #[must_use]
     pub const fn get(self) -> u64 {

@@ -1,6 +1,10 @@
 //! The aggregate maps, read from the agent's side.
 
-use std::{borrow::Borrow, collections::HashMap as Table, fmt};
+use std::{
+    borrow::Borrow,
+    collections::{HashMap as Table, HashSet},
+    fmt,
+};
 
 use aya::{
     Ebpf, Pod,
@@ -188,14 +192,17 @@ impl Maps {
             .map_or(0, |cpus| cpus.iter().sum())
     }
 
-    /// Removes what is kept of a cgroup that is gone, to make room for those to come.
-    pub fn forget(&mut self, CgroupId(cgroup): CgroupId) {
-        for kind in [ReclaimKind::Direct, ReclaimKind::Memcg] {
-            // Most cgroups never had an element: not found is the usual answer.
-            let _absent = self.reclaim.remove(&Shared(ReclaimKey { cgroup, kind: kind as u32, reserved: 0 }));
+    /// Removes what is kept of cgroups that are gone, to make room for those to come.
+    pub fn forget(&mut self, cgroups: &HashSet<CgroupId>) {
+        for &CgroupId(cgroup) in cgroups {
+            for kind in [ReclaimKind::Direct, ReclaimKind::Memcg] {
+                // Most cgroups never had an element: not found is the usual answer.
+                let _absent = self.reclaim.remove(&Shared(ReclaimKey { cgroup, kind: kind as u32, reserved: 0 }));
+            }
+            let _absent = self.oom_kills.remove(&cgroup);
         }
-        let _absent = self.oom_kills.remove(&cgroup);
-        let keys: Vec<_> = self.inodes.keys().flatten().filter(|Shared(key)| key.cgroup == cgroup).collect();
+        let is_gone = |Shared(key): &Shared<InodeKey>| cgroups.contains(&CgroupId(key.cgroup));
+        let keys: Vec<_> = self.inodes.keys().flatten().filter(is_gone).collect();
         for key in keys {
             let _absent = self.inodes.remove(&key);
         }

@@ -10,6 +10,7 @@ mod probes;
 mod report;
 mod stream;
 
+use std::collections::HashSet;
 use std::fmt;
 
 use aya::Ebpf;
@@ -101,10 +102,10 @@ impl Kernel {
         self.loaded.as_mut().map_or_else(Accounts::default, |loaded| loaded.stream.accounts(&mut loaded.maps))
     }
 
-    /// Removes the counters of a cgroup that is gone.
-    pub fn forget_cgroup(&mut self, id: CgroupId) {
+    /// Removes the counters of cgroups that are gone.
+    pub fn forget_cgroups(&mut self, cgroups: &HashSet<CgroupId>) {
         if let Some(loaded) = &mut self.loaded {
-            loaded.maps.forget(id);
+            loaded.maps.forget(cgroups);
         }
     }
 

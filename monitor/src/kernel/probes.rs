@@ -107,7 +107,7 @@ pub(super) const PROBES: &[Probe] = &[
     Probe {
         category: "sched",
         event: "sched_process_exit",
-        purpose: "the cgroup of an OOM victim",
+        purpose: "OOM kills with their victim",
         layout: None,
         fields: &[],
         instead_of: None,

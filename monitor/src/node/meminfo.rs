@@ -7,14 +7,8 @@ use crate::config::Bytes;
 pub struct MemInfo {
     /// `MemTotal`: what the kernel manages.
     pub total: Bytes,
-    /// `MemFree`.
-    pub free: Bytes,
     /// `MemAvailable` (Linux 3.14): what could be handed out without swapping, watermarks and unreclaimable memory subtracted.
     pub available: Bytes,
-    /// `SwapTotal`.
-    pub swap_total: Bytes,
-    /// `SwapFree`.
-    pub swap_free: Bytes,
 }
 
 /// Why `/proc/meminfo` could not be understood.
@@ -34,8 +28,7 @@ impl MemInfo {
     /// # Errors
     /// When a line it needs is missing or malformed.
     pub fn parse(text: &str) -> Result<Self, MemInfoError> {
-        let mut fields =
-            [("MemTotal", None), ("MemFree", None), ("MemAvailable", None), ("SwapTotal", None), ("SwapFree", None)];
+        let mut fields = [("MemTotal", None), ("MemAvailable", None)];
         let mut missing = fields.len();
         for line in text.lines() {
             let Some((key, value)) = line.split_once(':') else { continue };
@@ -47,9 +40,8 @@ impl MemInfo {
                 break;
             }
         }
-        let [total, free, available, swap_total, swap_free] =
-            fields.map(|(name, value)| value.ok_or(MemInfoError::Missing(name)));
-        Ok(Self { total: total?, free: free?, available: available?, swap_total: swap_total?, swap_free: swap_free? })
+        let [total, available] = fields.map(|(name, value)| value.ok_or(MemInfoError::Missing(name)));
+        Ok(Self { total: total?, available: available? })
     }
 }
 
@@ -65,7 +57,6 @@ mod tests {
         let info = MemInfo::parse(TEXT).unwrap();
         assert_eq!(info.total, Bytes(995_368 * 1024));
         assert_eq!(info.available, Bytes(890_160 * 1024));
-        assert_eq!(info.swap_free, Bytes(512 * 1024));
     }
 
     #[test]

@@ -5,6 +5,7 @@ pub mod file;
 pub mod hierarchy;
 pub mod meminfo;
 pub mod memory;
+pub mod namespaces;
 pub mod psi;
 
 pub use clock::Monotonic;

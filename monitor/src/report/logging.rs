@@ -3,6 +3,7 @@
 use std::io::{IsTerminal as _, stderr};
 
 use tracing::Subscriber;
+use tracing_appender::non_blocking::{ErrorCounter, NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::util::SubscriberInitExt as _;
@@ -44,15 +45,42 @@ pub enum LoggingError {
     Taken(String),
 }
 
-/// Sends all records of the process to stderr, those of the `log` crate too.
+/// Lines that wait for a slow reader before more are dropped.
+const WAITING_LINES: usize = 4096;
+
+/// The thread that writes; lines still waiting are written when this is dropped.
+#[derive(Debug)]
+pub struct Writer {
+    _thread: WorkerGuard,
+    dropped: ErrorCounter,
+}
+
+impl Writer {
+    /// Lines dropped so far.
+    #[must_use]
+    pub fn dropped(&self) -> u64 {
+        self.dropped.dropped_lines() as u64
+    }
+}
+
+/// Sends all records of the process to stderr, those of the `log` crate too. A thread of its own writes them: whoever reads
+/// may stop reading, the loop must not.
 ///
 /// # Errors
 /// When the filter in the environment is malformed, or logging is set up already.
-pub fn init(format: LogFormat) -> Result<(), LoggingError> {
+pub fn init(format: LogFormat) -> Result<Writer, LoggingError> {
     let value = std::env::var(FILTER_VARIABLE).unwrap_or_default();
-    subscriber(format, filter(&value)?, stderr().is_terminal(), stderr)
+    let filter = filter(&value)?;
+    let (writer, thread) = NonBlockingBuilder::default()
+        .lossy(true)
+        .buffered_lines_limit(WAITING_LINES)
+        .thread_name("log")
+        .finish(stderr());
+    let dropped = writer.error_counter();
+    subscriber(format, filter, stderr().is_terminal(), writer)
         .try_init()
-        .map_err(|error| LoggingError::Taken(error.to_string()))
+        .map_err(|error| LoggingError::Taken(error.to_string()))?;
+    Ok(Writer { _thread: thread, dropped })
 }
 
 /// Reads a filter; an empty one is the default.

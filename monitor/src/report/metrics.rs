@@ -1,9 +1,11 @@
 //! What Prometheus scrapes: base units, names that say the unit, help texts that say the meaning.
 
 use std::collections::HashMap;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use prometheus::{Encoder as _, GaugeVec, IntCounterVec, IntGauge, IntGaugeVec, Registry, TextEncoder};
+use prometheus::{
+    Counter, Encoder as _, GaugeVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry, TextEncoder,
+};
 
 use super::series::{SeriesLimits, WorkloadSeries, increase, options};
 use super::{EventReport, NodeReport};
@@ -23,6 +25,9 @@ pub enum EvictionOutcome {
 }
 
 impl EvictionOutcome {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Killed, Self::Failed, Self::Observed, Self::NoCandidate];
+
     /// Returns the value of the label.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -57,6 +62,10 @@ pub struct Metrics {
     probe_attached: IntGaugeVec,
     signal_source: IntGaugeVec,
     wakeups: IntCounterVec,
+    untracked: IntCounterVec,
+    kswapd_wakes: IntCounter,
+    kswapd_seconds: Counter,
+    log_lines_dropped: IntCounter,
     series: WorkloadSeries,
     last_events: HashMap<&'static str, EventReport>,
 }
@@ -88,6 +97,19 @@ impl Metrics {
             "Processes whose oom_score_adj is not the one that their workload's QoS class asks for.",
         ))?;
         registry.register(Box::new(drift.clone()))?;
+        let total = |name, help| -> prometheus::Result<IntCounter> {
+            let counter = IntCounter::with_opts(options(name, help))?;
+            registry.register(Box::new(counter.clone()))?;
+            Ok(counter)
+        };
+        let kswapd_wakes = total("kswapd_wakes_total", "Times that kswapd was woken, all NUMA nodes together.")?;
+        let log_lines_dropped =
+            total("log_lines_dropped_total", "Log lines dropped because whoever reads them is too slow.")?;
+        let kswapd_seconds = Counter::with_opts(options(
+            "kswapd_active_seconds_total",
+            "Time that kswapd was active, in seconds; a spell counts when it is over.",
+        ))?;
+        registry.register(Box::new(kswapd_seconds.clone()))?;
         states("build_info", "Always 1; the label says which version runs.", &["version"])?
             .with_label_values(&[version])
             .set(1);
@@ -161,6 +183,14 @@ impl Metrics {
                 &["signal", "source"],
             )?,
             wakeups: counters("wakeups_total", "Times that the agent woke up, by cause.", &["cause"])?,
+            untracked: counters(
+                "untracked_total",
+                "What the kernel side could not count because a map was full, by what it was.",
+                &["what"],
+            )?,
+            kswapd_wakes,
+            kswapd_seconds,
+            log_lines_dropped,
             series: WorkloadSeries::new(&registry, limits)?,
             last_events: HashMap::new(),
             registry,
@@ -172,6 +202,7 @@ impl Metrics {
         self.observe_memory(report);
         self.observe_states(report);
         self.observe_events(&report.events);
+        self.observe_totals(report);
         self.series.observe(&report.counters, now);
     }
 
@@ -219,7 +250,7 @@ impl Metrics {
             }
             self.threshold_met.with_label_values(&labels).set(threshold.met.into());
             // A counter that appears with its first increment hides that increment from `increase()`.
-            for outcome in [EvictionOutcome::Killed, EvictionOutcome::Failed, EvictionOutcome::Observed] {
+            for outcome in EvictionOutcome::ALL {
                 let labels = [threshold.threshold.signal.as_str(), outcome.as_str()];
                 self.evictions.with_label_values(&labels);
             }
@@ -239,6 +270,18 @@ impl Metrics {
             self.signal_source.with_label_values(&[source.signal.as_str(), source.source]).set(1);
         }
         self.oom_score_adj_drift.set(i64::try_from(report.oom_score_adj_drift).unwrap_or(i64::MAX));
+    }
+
+    fn observe_totals(&mut self, report: &NodeReport) {
+        for &(what, total) in &report.untracked {
+            let counter = self.untracked.with_label_values(&[what]);
+            counter.inc_by(total.saturating_sub(counter.get()));
+        }
+        let rest = |counter: &IntCounter, total: u64| counter.inc_by(total.saturating_sub(counter.get()));
+        rest(&self.kswapd_wakes, report.kswapd_wakes);
+        rest(&self.log_lines_dropped, report.log_lines_dropped);
+        let seconds = Duration::from_nanos(report.kswapd_nanos).as_secs_f64();
+        self.kswapd_seconds.inc_by((seconds - self.kswapd_seconds.get()).max(0.0));
     }
 
     fn observe_events(&mut self, events: &[EventReport]) {

@@ -42,6 +42,14 @@ pub struct NodeReport {
     pub counters: Vec<CgroupReport>,
     /// Where the events of each kind went.
     pub events: Vec<EventReport>,
+    /// What the kernel side could not count because a map was full, by what it was.
+    pub untracked: Vec<(&'static str, u64)>,
+    /// Times that kswapd was woken, all NUMA nodes together.
+    pub kswapd_wakes: u64,
+    /// How long it was active, in nanoseconds.
+    pub kswapd_nanos: u64,
+    /// Log lines dropped because whoever reads them is too slow.
+    pub log_lines_dropped: u64,
 }
 
 /// Memory of the node, under both semantics.

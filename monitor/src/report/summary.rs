@@ -66,7 +66,8 @@ impl Page {
         } else {
             line
         };
-        self.text.push_str(line.trim_end());
+        // Whoever makes a cgroup chooses its name: keep control characters out of the terminal.
+        self.text.extend(line.trim_end().chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }));
         self.text.push('\n');
     }
 

@@ -41,6 +41,8 @@ pub enum Protection {
     Named,
     /// `user.oomd_omit` is set on its cgroup by root.
     Omit,
+    /// A static pod of Kubernetes: critical, whatever its class.
+    StaticPod,
     /// Other workloads live inside it; they are candidates themselves.
     HoldsOthers,
 }
@@ -52,6 +54,7 @@ impl fmt::Display for Protection {
             Self::Agent => "holds this agent",
             Self::Named => "named as protected",
             Self::Omit => "user.oomd_omit is set",
+            Self::StaticPod => "a static pod",
             Self::HoldsOthers => "holds other workloads",
         })
     }

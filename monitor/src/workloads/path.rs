@@ -6,6 +6,14 @@ use std::fmt;
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PodUid(pub String);
 
+impl PodUid {
+    /// The API server gives out UUIDs; the kubelet names its static pods by 32 hexadecimal digits of a hash.
+    #[must_use]
+    pub fn is_static(&self) -> bool {
+        self.0.len() == 32 && self.0.bytes().all(|byte| byte.is_ascii_hexdigit())
+    }
+}
+
 impl fmt::Display for PodUid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
@@ -173,6 +181,7 @@ mod tests {
         assert_eq!(pod_role(&format!("kubepods/pod{UID}")), (UID.to_owned(), QosClass::Guaranteed));
         let hash = "00112233445566778899aabbccddeeff";
         assert_eq!(pod_role(&format!("kubepods/pod{hash}")).0, hash);
+        assert!(PodUid(hash.to_owned()).is_static() && !PodUid(UID.to_owned()).is_static());
     }
 
     #[test]

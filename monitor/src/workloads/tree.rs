@@ -194,7 +194,7 @@ impl WorkloadTree {
         let holds =
             |name: &str, path: &Option<String>| path.as_deref().is_some_and(|path| membership::is_within(path, name));
         for Tracked { workload, .. } in &mut self.tracked {
-            let holds_others = workload.protection.filter(|protection| *protection == Protection::HoldsOthers);
+            let by_the_walk = workload.protection;
             workload.protection = if holds(&workload.name, &init) {
                 Some(Protection::Init)
             } else if holds(&workload.name, &agent) {
@@ -204,7 +204,7 @@ impl WorkloadTree {
             } else if workload.preference == Preference::Omit {
                 Some(Protection::Omit)
             } else {
-                holds_others
+                by_the_walk
             };
         }
     }

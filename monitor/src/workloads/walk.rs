@@ -13,6 +13,7 @@ use crate::node::CgroupVersion;
 use crate::node::file::{Buffer, FileError, PinnedFile, keyed_value, number_or_max};
 
 use super::path::{Role, role};
+use super::processes::DEPTH_LIMIT;
 use super::tree::Tracked;
 use super::{Kind, Preference, Protection, QosClass, Workload, marks, qos_class};
 
@@ -20,7 +21,8 @@ use super::{Kind, Preference, Protection, QosClass, Workload, marks, qos_class};
 #[derive(Debug, Clone)]
 struct Enclosing {
     name: Arc<str>,
-    is_pod: bool,
+    /// A pod or a container: what is inside is part of it, whatever it is called.
+    is_whole: bool,
     /// Its place among those found; none when nothing lives in it.
     index: Option<usize>,
 }
@@ -72,9 +74,14 @@ impl<'t> Walk<'t> {
     }
 
     fn visit(&mut self, directory: &OwnedFd, path: &str, within: Option<&Enclosing>) {
+        if path.matches('/').count() >= DEPTH_LIMIT {
+            return self
+                .unreadable
+                .push(format!("{path} is nested more than {DEPTH_LIMIT} deep: what is below is ignored"));
+        }
         let Ok(stat) = rustix::fs::fstat(directory) else { return };
         let id = CgroupId(stat.st_ino);
-        let kind = kind(role(path), within);
+        let kind = kind(trusted_role(path, stat.st_uid), within);
         // A cgroup whose processes have ended is no workload any more, but what the kernel counted for it has its name.
         let name = match (&kind, within) {
             (None, Some(outer)) => Arc::clone(&outer.name),
@@ -83,17 +90,17 @@ impl<'t> Walk<'t> {
         self.owned.push((id, Arc::clone(&name)));
         let mut enclosing = match (&kind, within) {
             (Some((Kind::Cgroup, _)), _) => None,
-            (Some((kind, _)), _) => Some(Enclosing { name, is_pod: matches!(kind, Kind::Pod(_)), index: None }),
+            (Some((kind, _)), _) => Some(Enclosing { name, is_whole: is_whole(kind), index: None }),
             (None, within) => within.cloned(),
         };
         if let Some((kind, qos)) = kind.filter(|(kind, _)| self.is_workload(kind, directory, path)) {
-            let is_pod = matches!(kind, Kind::Pod(_));
+            let is_whole = is_whole(&kind);
             match self.track(directory, path, id, stat.st_uid, kind, qos) {
                 Ok(tracked) => {
                     if let Some(outer) = within.and_then(|outer| self.found.get_mut(outer.index?)) {
                         outer.workload.protection = Some(Protection::HoldsOthers);
                     }
-                    enclosing = Some(Enclosing { name: path.into(), is_pod, index: Some(self.found.len()) });
+                    enclosing = Some(Enclosing { name: path.into(), is_whole, index: Some(self.found.len()) });
                     self.found.push(tracked);
                 }
                 Err(FileError::Open { path, source })
@@ -133,6 +140,8 @@ impl<'t> Walk<'t> {
     ) -> Result<Tracked, FileError> {
         let full_path = self.root.join(path);
         let (request, limit) = self.request_and_limit(directory, &full_path)?;
+        // In a delegated cgroup its user sets memory.min and memory.low: promises that nobody made.
+        let request = if owner_uid == 0 { request } else { Bytes(0) };
         let qos = qos.unwrap_or_else(|| qos_class(request, limit));
         // Kubernetes sets no memory.min without its MemoryQoS feature; a Guaranteed pod's request is its limit.
         let request = if qos == QosClass::Guaranteed { limit.unwrap_or(request) } else { request };
@@ -140,7 +149,12 @@ impl<'t> Walk<'t> {
             CgroupVersion::V1 => Preference::None,
             CgroupVersion::V2 => marks::read(directory, owner_uid),
         };
-        let workload = Workload { name: path.to_owned(), id, kind, qos, request, preference, protection: None };
+        // The kubelet names static pods by a hash without dashes; it treats all of them as critical.
+        let protection = match &kind {
+            Kind::Pod(uid) if uid.is_static() => Some(Protection::StaticPod),
+            _ => None,
+        };
+        let workload = Workload { name: path.to_owned(), id, kind, qos, request, preference, protection };
         match self.known.remove(&id) {
             Some(known) => Ok(known.with(workload)),
             None => Tracked::open(workload, directory, &full_path, self.version),
@@ -193,15 +207,16 @@ impl<'t> Walk<'t> {
             return true;
         }
         let Ok(entries) = Dir::read_from(directory) else { return false };
-        entries.flatten().any(|entry| {
-            let name = entry.file_name().to_string_lossy();
-            if entry.file_type() != FileType::Directory || name == "." || name == ".." {
-                return false;
-            }
-            let child_path = format!("{path}/{name}");
-            open_directory(entry.file_name(), directory, &self.root.join(&child_path))
-                .is_ok_and(|child| self.is_inhabited(&child, &child_path))
-        })
+        path.matches('/').count() < DEPTH_LIMIT
+            && entries.flatten().any(|entry| {
+                let name = entry.file_name().to_string_lossy();
+                if entry.file_type() != FileType::Directory || name == "." || name == ".." {
+                    return false;
+                }
+                let child_path = format!("{path}/{name}");
+                open_directory(entry.file_name(), directory, &self.root.join(&child_path))
+                    .is_ok_and(|child| self.is_inhabited(&child, &child_path))
+            })
     }
 
     /// Notes what could not be read. A cgroup removed while it is being read is no news.
@@ -217,13 +232,26 @@ impl<'t> Walk<'t> {
 /// What kind of workload a directory of this role can be; `None` for a part of another, or a group.
 fn kind(role: Role, within: Option<&Enclosing>) -> Option<(Kind, Option<QosClass>)> {
     match (role, within) {
-        // A pod's containers are its parts, not workloads; so is anything without a name of its own inside a workload.
-        (_, Some(Enclosing { is_pod: true, .. })) | (Role::Group, _) | (Role::Plain, Some(_)) => None,
+        // So is anything without a name of its own inside another workload.
+        (_, Some(Enclosing { is_whole: true, .. })) | (Role::Group, _) | (Role::Plain, Some(_)) => None,
         (Role::Plain, None) => Some((Kind::Cgroup, None)),
         (Role::Pod(uid, qos), _) => Some((Kind::Pod(uid), Some(qos))),
         (Role::Service, _) => Some((Kind::Service, None)),
         (Role::Scope, _) => Some((Kind::Scope, None)),
         (Role::Container(container), _) => Some((Kind::Container(container), None)),
+    }
+}
+
+/// Pods and containers are evicted with all that is in them.
+fn is_whole(kind: &Kind) -> bool {
+    matches!(kind, Kind::Pod(_) | Kind::Container(_))
+}
+
+/// The role by its name. Pods are made by the kubelet, which is root: a user's cgroup that is called like one is none.
+fn trusted_role(path: &str, owner_uid: u32) -> Role {
+    match role(path) {
+        Role::Pod(..) if owner_uid != 0 => Role::Plain,
+        role => role,
     }
 }
 
