@@ -6,7 +6,7 @@ use crate::actions::{ActionError, Outcome, Target};
 use crate::config::Mode;
 use crate::eviction::MetThreshold;
 use crate::eviction::budget::Refusal;
-use crate::eviction::rank::{Ranked, rank};
+use crate::eviction::rank::{Ranked, rank, rank_first};
 use crate::node::Monotonic;
 use crate::report::EvictionOutcome;
 
@@ -51,8 +51,7 @@ impl Agent {
             return None;
         }
         self.scan_if_older(LIST_AGE_AT_DECISION);
-        let usages = self.tree.usages();
-        let ranking = rank(self.config.policy.ranking, usages);
+        let ranking = self.rank_first();
         let ordered = Monotonic::now();
         // Ranking takes a moment, in which the pressure may be gone: decide on numbers taken after it.
         let fresh = self.observe()?;
@@ -61,20 +60,49 @@ impl Agent {
         let decided = Monotonic::now();
         let (ranked, action, processes) = match self.config.mode {
             Mode::Observe => (self.would_evict(&met, &ranking, decided)?, "would_kill", 0),
-            Mode::Enforce => self.evict_first_possible(&met, &ranking, decided)?,
+            Mode::Enforce => self.evict_one(&met, &ranking, decided)?,
         };
         let acted = Monotonic::now();
-        let text = ranking_text(&ranking);
-        Some(Deed { met, ranked: ranked.clone(), ranking: text, action, processes, ordered, decided, acted })
+        Some(Deed { met, ranked, ranking: ranking_text(&ranking), action, processes, ordered, decided, acted })
+    }
+
+    /// Orders the candidates so that the first is right, for the price of few reads.
+    fn rank_first(&mut self) -> Vec<Ranked> {
+        let at_most = self.tree.usages_at_most();
+        let tree = &mut self.tree;
+        rank_first(self.config.policy.ranking, at_most, |id| tree.measure(id)).unwrap_or_else(|| self.rank_all())
+    }
+
+    /// Orders the candidates by the exact working set of each.
+    fn rank_all(&mut self) -> Vec<Ranked> {
+        rank(self.config.policy.ranking, self.tree.usages())
+    }
+
+    /// Evicts the first candidate, or the first after it that can be.
+    fn evict_one(
+        &mut self,
+        met: &MetThreshold,
+        ranking: &[Ranked],
+        now: Monotonic,
+    ) -> Option<(Ranked, &'static str, usize)> {
+        if let Some(evicted) = self.evict_first_possible(met, ranking.get(..1).unwrap_or_default(), now) {
+            return Some(evicted);
+        }
+        let ranking = self.rank_all();
+        let evicted = self.evict_first_possible(met, &ranking, now);
+        if evicted.is_none() {
+            self.tell_exhausted(met, ranking.len());
+        }
+        evicted
     }
 
     /// Tries the candidates in their order until one can be evicted.
-    fn evict_first_possible<'r>(
+    fn evict_first_possible(
         &mut self,
         met: &MetThreshold,
-        ranking: &'r [Ranked],
+        ranking: &[Ranked],
         now: Monotonic,
-    ) -> Option<(&'r Ranked, &'static str, usize)> {
+    ) -> Option<(Ranked, &'static str, usize)> {
         let hard = met.is_hard();
         let grace = if hard { Duration::ZERO } else { self.config.policy.max_pod_grace_period };
         for ranked in ranking {
@@ -83,7 +111,9 @@ impl Agent {
                 continue;
             }
             match self.evict(met, ranked, grace) {
-                Ok(processes) => return Some((ranked, if grace.is_zero() { "kill" } else { "term" }, processes)),
+                Ok(processes) => {
+                    return Some((ranked.clone(), if grace.is_zero() { "kill" } else { "term" }, processes));
+                }
                 Err(ActionError::Gone) => {}
                 Err(error) => {
                     self.count_eviction(met.threshold.signal, EvictionOutcome::Failed);
@@ -91,6 +121,10 @@ impl Agent {
                 }
             }
         }
+        None
+    }
+
+    fn tell_exhausted(&mut self, met: &MetThreshold, candidates: usize) {
         self.count_eviction(met.threshold.signal, EvictionOutcome::NoCandidate);
         self.last.retry = Some(Monotonic::now().after(LIST_AGE));
         if let Some(suppressed) = allow(&mut self.limits.exhausted) {
@@ -99,12 +133,11 @@ impl Agent {
                 signal = met.threshold.signal.as_str(),
                 available_bytes = met.available.0,
                 threshold_bytes = met.quantity.0,
-                candidates = ranking.len(),
+                candidates,
                 suppressed,
                 "no workload is left to evict: the kernel's OOM killer will choose"
             );
         }
-        None
     }
 
     fn evict(&mut self, met: &MetThreshold, ranked: &Ranked, grace: Duration) -> Result<usize, ActionError> {
@@ -114,7 +147,7 @@ impl Agent {
     }
 
     /// The dry-run twin of an eviction: whom it would be, once, and again when the answer changes or a minute has passed.
-    fn would_evict<'r>(&mut self, met: &MetThreshold, ranking: &'r [Ranked], now: Monotonic) -> Option<&'r Ranked> {
+    fn would_evict(&mut self, met: &MetThreshold, ranking: &[Ranked], now: Monotonic) -> Option<Ranked> {
         let ranked = ranking.first()?;
         let (signal, id) = (met.threshold.signal, ranked.usage.workload.id);
         let told = self.last.observed.filter(|(.., at)| now.since(*at) < OBSERVED_AGAIN);
@@ -122,7 +155,7 @@ impl Agent {
             return None;
         }
         self.last.observed = Some((signal, id, now));
-        Some(ranked)
+        Some(ranked.clone())
     }
 
     /// Looks at the evictions under way and says which ended.

@@ -80,8 +80,10 @@ pub struct Workload {
 pub struct WorkloadUsage {
     /// Which workload.
     pub workload: Workload,
-    /// Usage minus inactive file memory.
+    /// Usage minus inactive file memory; at most this when not exact.
     pub working_set: Bytes,
+    /// False when inactive file memory was not looked up: that takes the kernel as long as all else together.
+    pub exact: bool,
 }
 
 /// QoS class of a workload outside Kubernetes: `request` from `memory.min`/`memory.low` (v1: the soft limit), `limit` from

@@ -22,6 +22,8 @@ pub struct Tracked {
     directory: OwnedFd,
     usage: PinnedFile,
     stat: PinnedFile,
+    /// `cgroup.kill`, open before it is needed; v1 has none, nor have kernels before 5.14.
+    kill: Option<OwnedFd>,
 }
 
 impl Tracked {
@@ -35,6 +37,27 @@ impl Tracked {
     #[must_use]
     pub fn directory(&self) -> BorrowedFd<'_> {
         self.directory.as_fd()
+    }
+
+    /// Its `cgroup.kill`, where the kernel has it.
+    #[must_use]
+    pub fn kill_file(&self) -> Option<BorrowedFd<'_>> {
+        self.kill.as_ref().map(AsFd::as_fd)
+    }
+
+    fn usage(&self, buffer: &mut Buffer) -> Option<Bytes> {
+        self.usage.read(buffer).ok()?.trim().parse().ok().map(Bytes)
+    }
+
+    fn measure(&self, version: CgroupVersion, buffer: &mut Buffer) -> Option<WorkloadUsage> {
+        let key = match version {
+            CgroupVersion::V1 => "total_inactive_file",
+            CgroupVersion::V2 => "inactive_file",
+        };
+        let usage = self.usage(buffer)?;
+        let inactive_file = keyed_value(self.stat.read(buffer).ok()?, key)?;
+        let working_set = usage.saturating_sub(Bytes(inactive_file));
+        Some(WorkloadUsage { workload: self.workload.clone(), working_set, exact: true })
     }
 }
 
@@ -136,22 +159,24 @@ impl WorkloadTree {
 
     /// Reads every workload's memory now. Those that are gone are left out.
     pub fn usages(&mut self) -> Vec<WorkloadUsage> {
-        let version = self.hierarchy.version;
+        let (version, buffer) = (self.hierarchy.version, &mut self.buffer);
+        self.tracked.iter().filter_map(|tracked| tracked.measure(version, buffer)).collect()
+    }
+
+    /// Reads every workload's usage now, which bounds its working set. Those that are gone are left out.
+    pub fn usages_at_most(&mut self) -> Vec<WorkloadUsage> {
         let buffer = &mut self.buffer;
-        let working_set = |tracked: &Tracked, buffer: &mut Buffer| -> Option<Bytes> {
-            let usage = tracked.usage.read(buffer).ok()?.trim().parse().ok()?;
-            let key = match version {
-                CgroupVersion::V1 => "total_inactive_file",
-                CgroupVersion::V2 => "inactive_file",
-            };
-            let inactive_file = keyed_value(tracked.stat.read(buffer).ok()?, key)?;
-            Some(Bytes(usage).saturating_sub(Bytes(inactive_file)))
+        let at_most = |tracked: &Tracked| {
+            let working_set = tracked.usage(buffer)?;
+            Some(WorkloadUsage { workload: tracked.workload.clone(), working_set, exact: false })
         };
-        let usage = |tracked: &Tracked| {
-            let working_set = working_set(tracked, buffer)?;
-            Some(WorkloadUsage { workload: tracked.workload.clone(), working_set })
-        };
-        self.tracked.iter().filter_map(usage).collect()
+        self.tracked.iter().filter_map(at_most).collect()
+    }
+
+    /// Reads one workload's memory now; `None` when it is gone.
+    pub fn measure(&mut self, id: CgroupId) -> Option<WorkloadUsage> {
+        let tracked = self.tracked.iter().find(|tracked| tracked.workload.id == id)?;
+        tracked.measure(self.hierarchy.version, &mut self.buffer)
     }
 
     /// Where memory is accounted.
@@ -320,7 +345,8 @@ impl Walk<'_> {
         let usage = PinnedFile::open_at(directory, &full_path, usage_name)?;
         let stat = PinnedFile::open_at(directory, &full_path, "memory.stat")?;
         let directory = directory.try_clone().map_err(|source| FileError::Open { path: full_path, source })?;
-        Ok(Tracked { workload, directory, usage, stat })
+        let kill = rustix::fs::openat(&directory, "cgroup.kill", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty()).ok();
+        Ok(Tracked { workload, directory, usage, stat, kill })
     }
 
     /// v2: the larger of `memory.min` and `memory.low`, and `memory.max`. v1: the soft limit and the limit.

@@ -1,0 +1,270 @@
+//! The agent as a program on this machine: what it says, what it serves, how it refuses, and what it can do without.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a fixture that cannot be made fails its test")]
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_node-pressure-monitor");
+/// The two looks are not taken at the same moment, on a machine that runs other tests.
+const FLICKER: u64 = 192 << 20;
+
+/// A running agent with its own lock file, port and place for output.
+struct Agent {
+    child: Child,
+    address: SocketAddr,
+    directory: tempfile::TempDir,
+}
+
+impl Agent {
+    fn start(config: &str, format: &str) -> Self {
+        let own = |arguments: &[&str]| {
+            let mut command = Command::new(PROGRAM);
+            command.args(arguments);
+            command
+        };
+        Self::start_by(config, format, own)
+    }
+
+    /// Starts it through what `wrap` makes of its arguments.
+    fn start_by(config: &str, format: &str, wrap: impl FnOnce(&[&str]) -> Command) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let address = free_address();
+        let path = |name: &str| directory.path().join(name);
+        fs::write(path("monitor.yaml"), configuration(config)).unwrap();
+        let (file, lock) = (path("monitor.yaml").display().to_string(), path("lock").display().to_string());
+        let listen = address.to_string();
+        let arguments = [
+            "run",
+            "--config",
+            &file,
+            "--lock-file",
+            &lock,
+            "--listen",
+            &listen,
+            "--log-format",
+            format,
+            "--mode",
+            "observe",
+        ];
+        let child = wrap(&arguments)
+            .stdout(fs::File::create(path("out")).unwrap())
+            .stderr(fs::File::create(path("err")).unwrap())
+            .stdin(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut agent = Self { child, address, directory };
+        agent.wait_ready();
+        agent
+    }
+
+    fn wait_ready(&mut self) {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while !self.text("err").contains("listening and sampling") {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                panic!("it ended with {status}: {}", self.text("err"));
+            }
+            assert!(Instant::now() < deadline, "not ready: {}", self.text("err"));
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn text(&self, name: &str) -> String {
+        fs::read_to_string(self.path(name)).unwrap_or_default()
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn get(&self, path: &str) -> String {
+        let mut stream = TcpStream::connect(self.address).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: test\r\n\r\n").unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        text
+    }
+
+    /// The value of one series, its labels written as the agent prints them.
+    fn metric(&self, series: &str) -> f64 {
+        let text = self.get("/metrics");
+        let line = text.lines().find(|line| line.strip_prefix(series).is_some_and(|rest| rest.starts_with(' ')));
+        line.unwrap_or_else(|| panic!("no {series} in {text}")).rsplit(' ').next().unwrap().parse().unwrap()
+    }
+
+    fn stop(mut self) -> i32 {
+        Command::new("kill").arg(self.child.id().to_string()).status().unwrap();
+        self.child.wait().unwrap().code().unwrap_or(-1)
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let _already_gone = self.child.kill();
+        let _already_gone = self.child.wait();
+    }
+}
+
+fn configuration(rest: &str) -> String {
+    format!("apiVersion: node-pressure-monitor/v1alpha1\nkind: MonitorConfiguration\n{rest}")
+}
+
+fn free_address() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+}
+
+/// Runs it to its end, which must come by itself.
+fn refused(config: &str, arguments: &[&str]) -> Output {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("monitor.yaml");
+    fs::write(&file, configuration(config)).unwrap();
+    let lock = directory.path().join("lock");
+    let listen = free_address().to_string();
+    let mut all = vec!["run", "--config", file.to_str().unwrap(), "--log-format", "json"];
+    for (name, value) in [("--lock-file", lock.to_str().unwrap()), ("--listen", listen.as_str())] {
+        if !arguments.contains(&name) {
+            all.extend([name, value]);
+        }
+    }
+    all.extend(arguments);
+    Command::new(PROGRAM).args(all).stdin(Stdio::null()).output().unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn line_value(path: &Path, key: &str) -> u64 {
+    let text = fs::read_to_string(path).unwrap();
+    let line = text.lines().find(|line| line.split([':', ' ']).next() == Some(key));
+    let value = line.unwrap_or_else(|| panic!("no {key} in {}", path.display())).split_ascii_whitespace().nth(1);
+    value.unwrap().parse().unwrap()
+}
+
+/// README.md, "Check the numbers by hand".
+fn working_set_by_hand() -> u64 {
+    let v2 = Path::new("/sys/fs/cgroup/memory.stat");
+    if v2.exists() {
+        return line_value(v2, "anon") + line_value(v2, "file") - line_value(v2, "inactive_file");
+    }
+    let usage = fs::read_to_string("/sys/fs/cgroup/memory/memory.usage_in_bytes").unwrap();
+    let usage: u64 = usage.trim().parse().unwrap();
+    usage - line_value(Path::new("/sys/fs/cgroup/memory/memory.stat"), "total_inactive_file")
+}
+
+#[test]
+fn the_summary_and_the_metrics_tell_the_truth_about_this_machine() {
+    let started = Instant::now();
+    let agent = Agent::start("", "text");
+    println!("ready after {:.0} ms (unoptimised build)", started.elapsed().as_secs_f64() * 1e3);
+    let summary = agent.text("out");
+    for part in
+        ["mode        observe", "= MemAvailable", "= MemTotal", "memory.available<100Mi", "BestEffort", "attached"]
+    {
+        assert!(summary.contains(part), "{part:?} is missing in\n{summary}");
+    }
+    assert!(summary.contains(&format!("http://{}/metrics", agent.address)), "{summary}");
+
+    let meminfo = Path::new("/proc/meminfo");
+    let total = line_value(meminfo, "MemTotal") * 1024;
+    let near = |what: &str, metric: f64, by_hand: u64| {
+        let difference = (metric - by_hand as f64).abs();
+        assert!(difference < FLICKER as f64, "{what}: {metric} in the metrics, {by_hand} by hand");
+        println!("{what}: {metric} in the metrics, {by_hand} by hand");
+    };
+    let corrected = agent.metric("node_pressure_monitor_memory_available_bytes{semantics=\"corrected\"}");
+    near("corrected", corrected, line_value(meminfo, "MemAvailable") * 1024);
+    let kubelet = agent.metric("node_pressure_monitor_memory_available_bytes{semantics=\"kubelet\"}");
+    near("kubelet", kubelet, total - working_set_by_hand());
+    assert!((agent.metric("node_pressure_monitor_memory_capacity_bytes") - total as f64).abs() < 1.0);
+
+    assert!(agent.get("/healthz").starts_with("HTTP/1.1 200"));
+    assert!(agent.get("/readyz").contains("\nready\n"));
+    assert_eq!(agent.stop(), 0, "a clean end");
+}
+
+#[test]
+fn a_second_instance_is_refused() {
+    let first = Agent::start("", "json");
+    let lock = first.path("lock");
+    let second = refused("", &["--lock-file", lock.to_str().unwrap()]);
+    assert_eq!(second.status.code(), Some(3));
+    assert!(stderr(&second).contains(&format!("process {}", first.child.id())), "{}", stderr(&second));
+}
+
+#[test]
+fn a_wrong_configuration_names_every_mistake() {
+    let output = refused("evictionHard: {memory.available: 100MM}\nsempling: {}\n", &[]);
+    assert_eq!(output.status.code(), Some(2));
+    let text = stderr(&output);
+    for part in ["monitor.yaml:3", "evictionHard.memory.available", "100MM", "monitor.yaml:4", "sempling", "sampling"] {
+        assert!(text.contains(part), "{part:?} is missing in\n{text}");
+    }
+}
+
+#[test]
+fn a_soft_threshold_without_a_grace_period_stops_the_start() {
+    let output = refused("evictionSoft: {memory.available: 1Gi}\n", &[]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("grace period must be specified"), "{}", stderr(&output));
+}
+
+#[test]
+fn a_busy_port_is_named() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let output = refused("", &["--listen", &address]);
+    assert_eq!(output.status.code(), Some(1));
+    let text = stderr(&output);
+    assert!(text.contains(&address) && text.contains("--listen"), "{text}");
+}
+
+#[test]
+fn an_unreadable_cgroup_tree_is_named() {
+    let output = refused("cgroupRoot: /nonexistent\n", &[]);
+    assert_eq!(output.status.code(), Some(1));
+    let text = stderr(&output);
+    assert!(text.contains("/nonexistent") && text.contains("cgroupRoot"), "{text}");
+}
+
+#[test]
+fn without_capabilities_it_says_what_it_cannot_do() {
+    let bare = |arguments: &[&str]| {
+        let mut command = Command::new("setpriv");
+        command.args(["--inh-caps=-all", "--bounding-set=-all", "--", PROGRAM]).args(arguments);
+        command
+    };
+    if !bare(&["--version"]).output().is_ok_and(|output| output.status.success()) {
+        println!("SKIPPED: setpriv cannot drop capabilities here");
+        return;
+    }
+    let agent = Agent::start_by("", "json", bare);
+    let readyz = agent.get("/readyz");
+    assert!(readyz.contains("CAP_BPF"), "{readyz}");
+    assert!(readyz.starts_with("HTTP/1.1 200"), "it still samples: {readyz}");
+    assert!(agent.metric("node_pressure_monitor_memory_available_bytes{semantics=\"corrected\"}") > 0.0);
+    let attached =
+        agent.get("/metrics").lines().filter(|line| line.contains("probe_attached{") && line.ends_with(" 1")).count();
+    assert_eq!(attached, 0);
+}
+
+#[test]
+fn without_btf_the_probes_still_count() {
+    let hide = "mount --bind /dev/null /sys/kernel/btf/vmlinux && exec \"$0\" \"$@\"";
+    let hidden = |arguments: &[&str]| {
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "sh", "-c", hide, PROGRAM]).args(arguments);
+        command
+    };
+    if !hidden(&["--version"]).output().is_ok_and(|output| output.status.success()) {
+        println!("SKIPPED: this host lets nobody hide its BTF");
+        return;
+    }
+    let agent = Agent::start_by("", "json", hidden);
+    let readyz = agent.get("/readyz");
+    assert!(readyz.contains("BTF"), "{readyz}");
+}
