@@ -86,6 +86,14 @@ pub fn inodes(stage: &mut Stage<'_>) -> Result<()> {
         metrics = agent.metrics().unwrap_or_default();
         jobs.iter().all(|job| wrong(&metrics, job).is_none())
     });
+    if jobs.iter().any(|job| wrong(&metrics, job).is_some()) {
+        for name in ["inodes_created_total", "inodes_removed_total"] {
+            for series in metrics.all(name) {
+                let (workload, device) = (series.label("workload"), series.label("device"));
+                stage.note(format!("{name} workload={workload} device={device}: {}", series.value));
+            }
+        }
+    }
     for job in &jobs {
         let problem = wrong(&metrics, job);
         stage.check(problem.is_none(), || problem.unwrap_or_default());
