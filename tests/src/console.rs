@@ -34,6 +34,11 @@ fn line(text: &str) {
     let _ = out.flush();
 }
 
+/// Ends whatever the firmware left standing on the line.
+pub fn fresh_line() {
+    line("");
+}
+
 /// `@@ scenario NAME start`.
 pub fn start(name: &str) {
     line(&format!("@@ scenario {name} start"));

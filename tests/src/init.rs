@@ -21,6 +21,7 @@ pub const XFS: &str = "/mnt/xfs";
 
 /// Runs everything and powers the machine off; pid 1 must not return.
 pub fn main() -> ! {
+    console::fresh_line();
     let (passed, failed, skipped) = match run() {
         Ok(counts) => counts,
         Err(error) => {

@@ -29,6 +29,11 @@ pub fn idle(stage: &mut Stage<'_>) -> Result<()> {
     let span = Duration::from_nanos(monotonic_ns() - begun);
     let percent = cpu.as_secs_f64() / span.as_secs_f64() * 100.0;
     let resident = processes::resident(agent.pid)?;
+    // After the measurement: a scrape is work too.
+    let metrics = agent.metrics()?;
+    for series in metrics.all("wakeups_total") {
+        stage.note(format!("wakeups since the start, {}: {}", series.label("cause"), series.value));
+    }
     stage.figure("agent_cpu", percent, "% of a core");
     stage.figure("agent_resident", mib(resident), "MiB");
     stage.check(percent <= LIMIT_PERCENT, || format!("{percent:.3} % of a core, {LIMIT_PERCENT} are allowed"));

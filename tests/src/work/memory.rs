@@ -25,7 +25,8 @@ pub struct Memory {
 
 impl Memory {
     pub fn reserve(bytes: u64) -> Result<Self> {
-        let length = usize::try_from(bytes).context("size")?;
+        // An empty mapping is an error.
+        let length = usize::try_from(bytes).context("size")?.max(PAGE);
         // SAFETY: a new private mapping aliases nothing; it is never unmapped.
         let start = unsafe {
             libc::mmap(
