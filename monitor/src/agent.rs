@@ -20,6 +20,7 @@ use crate::eviction::{Assessment, Observation, SignalValue, State, assess};
 use crate::kernel::{Event, Kernel};
 use crate::node::file::FileError;
 use crate::node::psi::PsiTrigger;
+use crate::node::timer::Timer;
 use crate::node::{MemoryReader, MemorySample, Monotonic, RootUsage};
 use crate::report::logging::Writer;
 use crate::report::{ConditionLog, EvictionOutcome, Health, Metrics, RateLimiter, Refresh, Verdict};
@@ -105,6 +106,8 @@ struct Last {
     forgotten: HashSet<CgroupId>,
     /// Cgroups in the kernel's maps that no scan has seen, and for how many rounds.
     unknown: HashMap<CgroupId, u32>,
+    /// The ring held more than one look takes.
+    ring_has_more: bool,
     /// When the report was last made.
     reported: Option<Monotonic>,
     drifted: usize,
@@ -147,7 +150,11 @@ impl Default for Limits {
 
 /// How many lines were held back, when this one may be written.
 fn allow(limiter: &mut RateLimiter) -> Option<u64> {
-    match limiter.check(Instant::now()) {
+    allow_at(limiter, Instant::now())
+}
+
+fn allow_at(limiter: &mut RateLimiter, now: Instant) -> Option<u64> {
+    match limiter.check(now) {
         Verdict::Write { suppressed } => Some(suppressed),
         Verdict::Suppress => None,
     }
@@ -205,6 +212,7 @@ impl Agent {
     /// # Errors
     /// When the signal handlers cannot be set.
     pub async fn run(&mut self, mut scrapes: mpsc::Receiver<Refresh>) -> std::io::Result<()> {
+        let timer = Timer::new()?;
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut hang_up = signal(SignalKind::hangup())?;
@@ -218,7 +226,7 @@ impl Agent {
                 _ = interrupt.recv() => break,
                 _ = hang_up.recv() => break,
                 () = self.kernel.readable() => Wakeup::KernelEvent,
-                () = tokio::time::sleep(wait) => reason,
+                () = timer.sleep(wait) => reason,
                 () = psi_fired(self.psi.as_ref()) => Wakeup::Psi,
                 Some(request) = scrapes.recv() => {
                     scrape = Some(request);
@@ -231,8 +239,10 @@ impl Agent {
                 // Who gave up waiting shows the report all the same, at the next request.
                 let _gave_up = done.send(());
             }
-            // A ring that never runs dry must not keep signals and requests waiting.
-            tokio::task::yield_now().await;
+            if self.last.ring_has_more {
+                // A ring that never runs dry must not keep signals and requests waiting.
+                tokio::task::yield_now().await;
+            }
         }
         for workload in self.evictor.in_grace() {
             tracing::warn!(

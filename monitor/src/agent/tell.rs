@@ -1,7 +1,7 @@
 //! What the loop says as it happens: one log record and one count for each thing worth knowing.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use monitor_ebpf::ReclaimKind;
 
@@ -14,7 +14,7 @@ use crate::node::Monotonic;
 use crate::report::EvictionOutcome;
 
 use super::act::Deed;
-use super::{Agent, EVENTS_PER_WAKEUP, Look, allow};
+use super::{Agent, EVENTS_PER_WAKEUP, Look, allow_at};
 
 /// How many of the ranking go into a log record.
 const RANKING_SHOWN: usize = 5;
@@ -24,7 +24,7 @@ const UNKNOWN: &str = "(none)";
 impl Agent {
     /// Decodes what the kernel streamed, at most a bounded number.
     pub(super) fn drain_events(&mut self) {
-        self.kernel.drain(EVENTS_PER_WAKEUP, &mut self.events);
+        self.last.ring_has_more = self.kernel.drain(EVENTS_PER_WAKEUP, &mut self.events).exhausted;
     }
 
     /// Tells of each event that was drained. The tree is looked at again at most once for all of them.
@@ -38,16 +38,18 @@ impl Agent {
         if events.iter().flat_map(concerned).flatten().any(|id| is_unknown(&id)) {
             self.scan();
         }
+        // One look at the clock for all: reading it costs as much as an event.
+        let now = Instant::now();
         for event in events.drain(..) {
-            self.tell_event(&event);
+            self.tell_event(&event, now);
         }
         self.events = events;
     }
 
-    fn tell_event(&mut self, event: &Event) {
+    fn tell_event(&mut self, event: &Event, now: Instant) {
         match event {
-            Event::OomKill(kill) => self.tell_oom_kill(kill),
-            Event::Stall(stall) => self.tell_stall(stall),
+            Event::OomKill(kill) => self.tell_oom_kill(kill, now),
+            Event::Stall(stall) => self.tell_stall(stall, now),
             Event::OomMark { at_ns, victim_pid, trigger_pid, .. } => {
                 tracing::debug!(
                     event = "oom_mark",
@@ -74,8 +76,8 @@ impl Agent {
         }
     }
 
-    fn tell_oom_kill(&mut self, kill: &OomKill) {
-        let Some(suppressed) = allow(&mut self.limits.oom_kills) else { return };
+    fn tell_oom_kill(&mut self, kill: &OomKill, now: Instant) {
+        let Some(suppressed) = allow_at(&mut self.limits.oom_kills, now) else { return };
         let victim = kill.victim_cgroup.map_or_else(|| UNKNOWN.into(), |id| self.owner_known(id));
         let trigger = self.owner_known(kill.trigger_cgroup);
         let victim_comm = kill.victim_comm.as_ref().map(ToString::to_string);
@@ -103,8 +105,8 @@ impl Agent {
         );
     }
 
-    fn tell_stall(&mut self, stall: &Stall) {
-        let Some(suppressed) = allow(&mut self.limits.stalls) else { return };
+    fn tell_stall(&mut self, stall: &Stall, now: Instant) {
+        let Some(suppressed) = allow_at(&mut self.limits.stalls, now) else { return };
         let workload = self.owner_known(stall.cgroup);
         tracing::info!(
             event = "stall",

@@ -188,7 +188,7 @@ async fn serve(config: MonitorConfig, text: bool, log: logging::Writer) -> anyho
     let mut agent = Agent::new(Parts { config, kernel, psi, memory, tree, evictor, metrics, health, log });
     agent.start(text, &degradations);
     let server = tokio::spawn(http::serve(listener, shared));
-    let stopped = agent.run(refreshes).await.context("cannot listen for signals");
+    let stopped = agent.run(refreshes).await.context("cannot run the loop");
     server.abort();
     stopped
 }

@@ -7,6 +7,7 @@ pub mod meminfo;
 pub mod memory;
 pub mod namespaces;
 pub mod psi;
+pub mod timer;
 
 pub use clock::Monotonic;
 pub use hierarchy::{CgroupVersion, Hierarchy};
