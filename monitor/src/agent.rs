@@ -181,13 +181,15 @@ pub struct Parts {
     pub health: Arc<Health>,
     /// Where log records go.
     pub log: Writer,
+    /// How fast memory can vanish.
+    pub rate: FallRate,
 }
 
 impl Agent {
     /// Puts the parts together.
     #[must_use]
     pub fn new(parts: Parts) -> Self {
-        let Parts { config, kernel, psi, memory, tree, evictor, metrics, health, log } = parts;
+        let Parts { config, kernel, psi, memory, tree, evictor, metrics, health, log, rate } = parts;
         Self {
             config,
             kernel,
@@ -200,7 +202,7 @@ impl Agent {
             log,
             conditions: ConditionLog::default(),
             state: State::default(),
-            rate: FallRate::default(),
+            rate,
             events: Vec::with_capacity(EVENTS_PER_WAKEUP),
             last: Last::default(),
             limits: Limits::default(),

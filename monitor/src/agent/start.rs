@@ -29,11 +29,16 @@ impl Agent {
             // Nobody reading the summary is no reason to stop.
             let _unread = std::io::stdout().write_all(render_summary(&summary).as_bytes());
         }
-        tell_started(&self.config, report, node.memory.map(|memory| memory.available(self.config.policy.semantics).0));
+        tell_started(
+            &self.config,
+            report,
+            self.rate.bytes_per_second(),
+            node.memory.map(|memory| memory.available(self.config.policy.semantics).0),
+        );
     }
 }
 
-fn tell_started(config: &MonitorConfig, report: &ProbeReport, memory_available_bytes: Option<u64>) {
+fn tell_started(config: &MonitorConfig, report: &ProbeReport, fastest_rate: f64, memory_available_bytes: Option<u64>) {
     tracing::info!(
         event = "started",
         version = env!("CARGO_PKG_VERSION"),
@@ -44,6 +49,7 @@ fn tell_started(config: &MonitorConfig, report: &ProbeReport, memory_available_b
         probes_missing = report.missing(),
         cgroup_ids = report.cgroup_source.as_str(),
         memory_available_bytes,
+        fastest_rate_bytes_per_second = fastest_rate,
         "started"
     );
     for probe in report.probes.iter().filter(|probe| !probe.is_attached()) {

@@ -12,10 +12,11 @@ use tokio::sync::mpsc;
 use crate::actions::release::Releaser;
 use crate::actions::{Evictor, self_protection};
 use crate::agent::{Agent, Parts};
-use crate::config::{ConfigErrors, Mode, MonitorConfig, Signal};
+use crate::config::{Bytes, ConfigErrors, Mode, MonitorConfig, Signal};
+use crate::eviction::deadline::FallRate;
 use crate::kernel::Kernel;
 use crate::node::psi::PsiTrigger;
-use crate::node::{Hierarchy, MemoryReader, namespaces};
+use crate::node::{Hierarchy, MemoryReader, fault_rate, namespaces};
 use crate::report::logging::{self, LogFormat, LoggingError};
 use crate::report::series::SeriesLimits;
 use crate::report::{Health, Metrics, http};
@@ -70,6 +71,8 @@ impl From<LogFormatOption> for LogFormat {
 
 /// A loop that has not gone round for this long hangs, however short the ceiling.
 const SHORTEST_HANG: Duration = Duration::from_secs(10);
+/// Bytes per second at which memory may vanish where that cannot be measured: more than one CPU of today faults in.
+const ASSUMED_RATE: Bytes = Bytes(6 << 30);
 /// Scrapes that may wait for a fresh look at once.
 const WAITING_SCRAPES: usize = 4;
 
@@ -185,7 +188,9 @@ async fn serve(config: MonitorConfig, text: bool, log: logging::Writer) -> anyho
     let (refresh, refreshes) = mpsc::channel(WAITING_SCRAPES);
     let shared = http::Shared { metrics: Arc::clone(&metrics), health: Arc::clone(&health), refresh };
     let evictor = Evictor::new(releaser);
-    let mut agent = Agent::new(Parts { config, kernel, psi, memory, tree, evictor, metrics, health, log });
+    let fastest = config.sampling.fastest_rate.or_else(fault_rate::measure).unwrap_or(ASSUMED_RATE);
+    let rate = FallRate::assuming(fastest);
+    let mut agent = Agent::new(Parts { config, kernel, psi, memory, tree, evictor, metrics, health, log, rate });
     agent.start(text, &degradations);
     let server = tokio::spawn(http::serve(listener, shared));
     let stopped = agent.run(refreshes).await.context("cannot run the loop");

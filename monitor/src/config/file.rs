@@ -262,7 +262,7 @@ fn read_loop(walk: &mut Walk<'_>, fields: &Fields<'_>, config: &mut MonitorConfi
             set(&mut sampling.ceiling, walk.positive_duration(&field, node, "10s"));
         }
         if let Some((field, node)) = inner.get("fastestRate") {
-            set(&mut sampling.fastest_rate, walk.bytes(&field, node, "6Gi"));
+            set(&mut sampling.fastest_rate, walk.bytes(&field, node, "6Gi").map(Some));
         }
         if sampling.floor < SHORTEST_FLOOR {
             let fix = "write at least 100us: shorter, the agent would do nothing but look";

@@ -61,7 +61,7 @@ procRoot: /host/proc
     assert_eq!(config.policy.pressure_transition_period, Duration::ZERO);
     assert_eq!(config.sampling.floor, Duration::from_millis(2));
     assert_eq!(config.sampling.ceiling, Duration::from_secs(5));
-    assert_eq!(config.sampling.fastest_rate, Bytes::from_gib(1));
+    assert_eq!(config.sampling.fastest_rate, Some(Bytes::from_gib(1)));
     assert_eq!(config.evictions.cool_down, Duration::ZERO);
     assert_eq!(config.evictions.max_per_minute, 60);
     assert_eq!(config.evictions.kill_timeout, Duration::from_secs(2));

@@ -158,13 +158,13 @@ pub struct Sampling {
     pub floor: Duration,
     /// Looks are at most this far apart.
     pub ceiling: Duration,
-    /// The rate, in bytes per second, at which memory is assumed to be able to vanish.
-    pub fastest_rate: Bytes,
+    /// The rate, in bytes per second, at which memory is assumed to be able to vanish; without one it is measured.
+    pub fastest_rate: Option<Bytes>,
 }
 
 impl Default for Sampling {
     fn default() -> Self {
-        Self { floor: Duration::from_millis(1), ceiling: Duration::from_secs(10), fastest_rate: Bytes::from_gib(6) }
+        Self { floor: Duration::from_millis(1), ceiling: Duration::from_secs(10), fastest_rate: None }
     }
 }
 

@@ -7,10 +7,11 @@ use crate::node::Monotonic;
 
 use super::Observation;
 
-/// The fastest fall of a signal seen lately. Forgets slowly: half every `HALF_LIFE`.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+/// The fastest fall of a signal seen lately, or possible. Forgets what it saw slowly: half every `HALF_LIFE`.
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct FallRate {
-    bytes_per_second: f64,
+    possible: f64,
+    seen: f64,
     last: Option<(Bytes, Monotonic)>,
 }
 
@@ -19,6 +20,12 @@ const HALF_LIFE: Duration = Duration::from_secs(60);
 const SHORTEST: Duration = Duration::from_micros(500);
 
 impl FallRate {
+    /// Nothing seen yet; `possible` bytes per second are assumed in any case.
+    #[must_use]
+    pub fn assuming(possible: Bytes) -> Self {
+        Self { possible: possible.as_f64(), seen: 0.0, last: None }
+    }
+
     /// Takes in one more sample.
     pub fn observe(&mut self, available: Bytes, at: Monotonic) {
         let Some((before, then)) = self.last else {
@@ -30,16 +37,15 @@ impl FallRate {
             return;
         }
         self.last = Some((available, at));
-        #[expect(clippy::cast_precision_loss, reason = "a rate needs no 53 bits")]
-        let fall = before.saturating_sub(available).0 as f64 / passed.as_secs_f64();
-        let faded = self.bytes_per_second * 0.5_f64.powf(passed.as_secs_f64() / HALF_LIFE.as_secs_f64());
-        self.bytes_per_second = fall.max(faded);
+        let fall = before.saturating_sub(available).as_f64() / passed.as_secs_f64();
+        let faded = self.seen * 0.5_f64.powf(passed.as_secs_f64() / HALF_LIFE.as_secs_f64());
+        self.seen = fall.max(faded);
     }
 
-    /// Bytes per second.
+    /// The greater of both, in bytes per second.
     #[must_use]
     pub fn bytes_per_second(&self) -> f64 {
-        self.bytes_per_second
+        self.seen.max(self.possible).max(1.0)
     }
 }
 
@@ -50,16 +56,14 @@ const CROSSED: Duration = Duration::from_millis(100);
 /// or assumed possible, between the floor and the ceiling.
 #[must_use]
 pub fn until_next_sample(policy: &Policy, sampling: &Sampling, observation: &Observation, rate: &FallRate) -> Duration {
-    #[expect(clippy::cast_precision_loss, reason = "a rate needs no 53 bits")]
-    let fastest = rate.bytes_per_second().max(sampling.fastest_rate.0.max(1) as f64);
+    let fastest = rate.bytes_per_second();
     let until_crossed = |threshold: &Threshold| {
         let value = observation.get(threshold.signal)?;
         let quantity = threshold.value.resolve(value.capacity);
         if value.available < quantity {
             return Some(CROSSED);
         }
-        #[expect(clippy::cast_precision_loss, reason = "a rate needs no 53 bits")]
-        let distance = value.available.saturating_sub(quantity).0 as f64;
+        let distance = value.available.saturating_sub(quantity).as_f64();
         Duration::try_from_secs_f64(distance / fastest).ok()
     };
     let soonest = policy.thresholds.iter().filter_map(until_crossed).min();
@@ -87,7 +91,7 @@ mod tests {
 
     #[test]
     fn the_closer_the_sooner() {
-        let still = FallRate::default();
+        let still = FallRate::assuming(Bytes(6 << 30));
         assert_eq!(until(100 + 6 * 1024, &still), Duration::from_secs(1));
         assert_eq!(until(100 + 614, &still).as_millis(), 99);
         assert_eq!(until(101, &still), Duration::from_millis(1), "the floor");
@@ -97,7 +101,7 @@ mod tests {
 
     #[test]
     fn a_faster_fall_than_assumed_is_believed() {
-        let mut rate = FallRate::default();
+        let mut rate = FallRate::assuming(Bytes(6 << 30));
         rate.observe(Bytes(30 << 30), Monotonic(0));
         rate.observe(Bytes(18 << 30), Monotonic(1_000_000_000));
         assert_eq!(until(100 + 12 * 1024, &rate), Duration::from_secs(1));
@@ -105,7 +109,7 @@ mod tests {
 
     #[test]
     fn rates_fade() {
-        let mut rate = FallRate::default();
+        let mut rate = FallRate::assuming(Bytes(0));
         rate.observe(Bytes(2000), Monotonic(0));
         rate.observe(Bytes(1000), Monotonic(1_000_000_000));
         assert!((rate.bytes_per_second() - 1000.0).abs() < 1e-6);
@@ -118,7 +122,7 @@ mod tests {
         let mut config = MonitorConfig::default();
         config.policy.thresholds.clear();
         let observation = Observation { signals: Vec::new(), at: Monotonic(0) };
-        let until = until_next_sample(&config.policy, &config.sampling, &observation, &FallRate::default());
+        let until = until_next_sample(&config.policy, &config.sampling, &observation, &FallRate::assuming(Bytes(1)));
         assert_eq!(until, config.sampling.ceiling);
     }
 }

@@ -1,6 +1,7 @@
 //! Samples of the node, as plain numbers with the time at which they were true.
 
 pub mod clock;
+pub mod fault_rate;
 pub mod file;
 pub mod hierarchy;
 pub mod meminfo;
