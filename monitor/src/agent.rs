@@ -104,7 +104,9 @@ struct Last {
     retry: Option<Monotonic>,
     /// Cgroups that are gone, to be let go of at the next housekeeping.
     forgotten: HashSet<CgroupId>,
-    /// Cgroups in the kernel's maps that no scan has seen, and for how many rounds.
+    /// Cgroups in the kernel's maps that no scan has seen.
+    unowned: HashSet<CgroupId>,
+    /// The same, and for how many rounds of housekeeping.
     unknown: HashMap<CgroupId, u32>,
     /// The ring held more than one look takes.
     ring_has_more: bool,
@@ -262,7 +264,9 @@ impl Agent {
         let woken = Monotonic::now();
         self.with_metrics(|metrics| metrics.wakeup(wakeup.as_str()));
         self.health.beat(Instant::now());
-        self.kernel.flush_logs();
+        if matches!(wakeup, Wakeup::KernelEvent | Wakeup::Housekeeping) {
+            self.kernel.flush_logs();
+        }
         self.drain_events();
         self.decide(wakeup, woken);
         self.tell_events();

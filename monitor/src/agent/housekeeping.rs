@@ -1,10 +1,9 @@
 //! What is done seldom: the tree, the kernel's aggregates, `oom_score_adj`, and the full report.
 
-use std::collections::HashSet;
 use std::time::Duration;
 
 use crate::actions::oom_score;
-use crate::config::{CgroupId, Mode};
+use crate::config::Mode;
 use crate::node::Monotonic;
 
 use super::{Agent, Scan, allow};
@@ -26,9 +25,9 @@ impl Agent {
     pub(super) fn keep_house(&mut self) {
         self.last.housekeeping = Some(Monotonic::now());
         self.scan();
-        self.give_up_unknown();
         self.audit_oom_score_adj();
         self.refresh_report();
+        self.give_up_unknown();
         // Only now: what was counted for them is in the report.
         let forgotten = std::mem::take(&mut self.last.forgotten);
         self.last.drift_told.retain(|id| !forgotten.contains(id));
@@ -38,11 +37,7 @@ impl Agent {
     /// Cgroups that were gone before any scan saw them would fill the kernel's maps: after some rounds they go too, counted
     /// under no workload's name.
     fn give_up_unknown(&mut self) {
-        let (mut cgroups, mut inodes) = (Vec::new(), Vec::new());
-        self.kernel.cgroups(&mut cgroups);
-        self.kernel.inodes(&mut inodes);
-        let ids = cgroups.iter().map(|(id, _)| *id).chain(inodes.iter().map(|(id, ..)| *id));
-        let unknown: HashSet<CgroupId> = ids.filter(|id| self.tree.owner(*id).is_none()).collect();
+        let unknown = std::mem::take(&mut self.last.unowned);
         self.last.unknown.retain(|id, _| unknown.contains(id));
         for id in unknown {
             let rounds = self.last.unknown.entry(id).or_insert(0);

@@ -130,10 +130,11 @@ impl Agent {
         self.kernel.cgroups(&mut cgroups);
         self.kernel.inodes(&mut inodes);
         // Something was counted for a cgroup that the last scan did not see: it may be younger.
-        let ids = cgroups.iter().map(|(id, _)| *id).chain(inodes.iter().map(|(id, ..)| *id));
-        if ids.filter(|id| *id != CgroupId(0)).any(|id| self.tree.owner(id).is_none()) {
+        let ids = || cgroups.iter().map(|(id, _)| *id).chain(inodes.iter().map(|(id, ..)| *id));
+        if ids().any(|id| self.tree.owner(id).is_none()) {
             self.scan_if_old();
         }
+        self.last.unowned = ids().filter(|id| self.tree.owner(*id).is_none()).collect();
         let mut reports: BTreeMap<u64, CgroupReport> = BTreeMap::new();
         let mut names: HashMap<CgroupId, String> = HashMap::new();
         let mut report = |id: CgroupId, act: &mut dyn FnMut(&mut CgroupReport)| {

@@ -11,18 +11,18 @@ const REGION: usize = 8 << 20;
 /// The best of several runs: anything else that ran meanwhile made a run slower, never faster.
 const RUNS: usize = 3;
 /// A CPU may do better than a thread that was just woken on a busy one.
-const HEADROOM: u64 = 2;
+const HEADROOM: f64 = 1.5;
 
 /// Bytes per second that all CPUs together could take, measured with one (it takes as long as faulting in 24 MiB); `None` when
 /// it cannot be measured.
 #[must_use]
 pub fn measure() -> Option<Bytes> {
     let fastest = (0..RUNS).filter_map(|_| fault_in()).min_by(f64::total_cmp)?;
-    let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get) as u64;
+    let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     #[expect(clippy::cast_precision_loss, reason = "a rate needs no 53 bits")]
-    let per_cpu = REGION as f64 / fastest;
+    let all_cpus = REGION as f64 / fastest * cpus as f64 * HEADROOM;
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive, and saturating is right")]
-    Some(Bytes((per_cpu as u64).saturating_mul(cpus).saturating_mul(HEADROOM)))
+    Some(Bytes(all_cpus as u64))
 }
 
 /// Seconds that it takes to touch every page of a fresh region.

@@ -27,6 +27,9 @@ struct Enclosing {
     index: Option<usize>,
 }
 
+/// Stands for the root cgroup where a workload's name is expected.
+const ROOT: &str = "/";
+
 /// One walk over the tree.
 pub(super) struct Walk<'t> {
     version: CgroupVersion,
@@ -50,7 +53,11 @@ impl<'t> Walk<'t> {
         known: HashMap<CgroupId, Tracked>,
         buffer: &'t mut Buffer,
     ) -> Self {
-        let (found, owned, unreadable) = (Vec::new(), Vec::new(), Vec::new());
+        let (found, mut owned, unreadable) = (Vec::new(), Vec::new(), Vec::new());
+        // What is in no workload is in the root: kernel threads, and whatever nobody put anywhere else.
+        if let Ok(stat) = entries.stat() {
+            owned.push((CgroupId(stat.st_ino), ROOT.into()));
+        }
         let mut walk = Self { version, root, known, found, owned, unreadable, buffer };
         walk.descend(entries, "", None);
         walk
