@@ -110,6 +110,8 @@ struct Last {
     unknown: HashMap<CgroupId, u32>,
     /// The ring held more than one look takes.
     ring_has_more: bool,
+    /// When counters of what is gone were last let go of.
+    let_go: Option<Monotonic>,
     /// When the report was last made.
     reported: Option<Monotonic>,
     drifted: usize,

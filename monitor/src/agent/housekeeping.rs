@@ -8,7 +8,9 @@ use crate::node::Monotonic;
 
 use super::{Agent, Scan, allow};
 
-/// Rounds of housekeeping in which nobody knew a cgroup.
+/// Full reports are made for those who ask, and this often for nobody.
+const LET_GO_EVERY: Duration = Duration::from_secs(30);
+/// Reports in which nobody knew a cgroup.
 const UNKNOWN_ROUNDS: u32 = 3;
 
 impl Agent {
@@ -26,9 +28,18 @@ impl Agent {
         self.last.housekeeping = Some(Monotonic::now());
         self.scan();
         self.audit_oom_score_adj();
-        self.refresh_report();
+        let now = Monotonic::now();
+        if self.last.let_go.is_none_or(|last| now.since(last) >= LET_GO_EVERY) {
+            self.last.let_go = Some(now);
+            // What was counted for those that go must be in the report before.
+            self.refresh_report();
+            self.let_go();
+        }
+    }
+
+    /// Lets go of what was counted for cgroups that are gone.
+    fn let_go(&mut self) {
         self.give_up_unknown();
-        // Only now: what was counted for them is in the report.
         let forgotten = std::mem::take(&mut self.last.forgotten);
         self.last.drift_told.retain(|id| !forgotten.contains(id));
         self.kernel.forget_cgroups(&forgotten);
