@@ -266,9 +266,6 @@ impl Agent {
         let woken = Monotonic::now();
         self.with_metrics(|metrics| metrics.wakeup(wakeup.as_str()));
         self.health.beat(Instant::now());
-        if matches!(wakeup, Wakeup::KernelEvent | Wakeup::Housekeeping) {
-            self.kernel.flush_logs();
-        }
         self.drain_events();
         self.decide(wakeup, woken);
         self.tell_events();

@@ -31,6 +31,8 @@ impl Agent {
         let now = Monotonic::now();
         if self.last.let_go.is_none_or(|last| now.since(last) >= LET_GO_EVERY) {
             self.last.let_go = Some(now);
+            // Diagnostics of the programs: rare, and slow to fetch.
+            self.kernel.flush_logs();
             // What was counted for those that go must be in the report before.
             self.refresh_report();
             self.let_go();
