@@ -24,6 +24,8 @@ pub struct Tracked {
     stat: PinnedFile,
     /// `cgroup.kill`, open before it is needed; v1 has none, nor have kernels before 5.14.
     kill: Option<OwnedFd>,
+    /// When the workload's facts were read.
+    read: Monotonic,
 }
 
 impl Tracked {
@@ -42,12 +44,12 @@ impl Tracked {
         let stat = PinnedFile::open_at(directory, path, "memory.stat")?;
         let directory = directory.try_clone().map_err(|source| FileError::Open { path: path.to_owned(), source })?;
         let kill = rustix::fs::openat(&directory, "cgroup.kill", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty()).ok();
-        Ok(Self { workload, directory, usage, stat, kill })
+        Ok(Self { workload, directory, usage, stat, kill, read: Monotonic::now() })
     }
 
-    /// The same cgroup, its facts read anew.
-    pub(super) fn with(self, workload: Workload) -> Self {
-        Self { workload, ..self }
+    /// How long ago its facts were read.
+    pub(super) fn age(&self) -> Duration {
+        Monotonic::now().since(self.read)
     }
 
     /// The workload.

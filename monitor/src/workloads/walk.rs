@@ -5,6 +5,7 @@ use std::io::ErrorKind;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::fs::{Access, AtFlags, Dir, FileType, Mode, OFlags};
 
@@ -27,6 +28,8 @@ struct Enclosing {
     index: Option<usize>,
 }
 
+/// How long a workload's request, limit and marks are believed before they are read again.
+const FACTS_AGE: Duration = Duration::from_secs(60);
 /// Stands for the root cgroup where a workload's name is expected.
 const ROOT: &str = "/";
 
@@ -145,6 +148,11 @@ impl<'t> Walk<'t> {
         kind: Kind,
         qos: Option<QosClass>,
     ) -> Result<Tracked, FileError> {
+        if let Some(mut known) = self.known.remove(&id).filter(|known| known.age() < FACTS_AGE) {
+            // Who lives in it may have changed.
+            known.workload.protection = protection(&known.workload.kind);
+            return Ok(known);
+        }
         let full_path = self.root.join(path);
         let (request, limit) = self.request_and_limit(directory, &full_path)?;
         // In a delegated cgroup its user sets memory.min and memory.low: promises that nobody made.
@@ -156,16 +164,9 @@ impl<'t> Walk<'t> {
             CgroupVersion::V1 => Preference::None,
             CgroupVersion::V2 => marks::read(directory, owner_uid),
         };
-        // The kubelet names static pods by a hash without dashes; it treats all of them as critical.
-        let protection = match &kind {
-            Kind::Pod(uid) if uid.is_static() => Some(Protection::StaticPod),
-            _ => None,
-        };
+        let protection = protection(&kind);
         let workload = Workload { name: path.to_owned(), id, kind, qos, request, preference, protection };
-        match self.known.remove(&id) {
-            Some(known) => Ok(known.with(workload)),
-            None => Tracked::open(workload, directory, &full_path, self.version),
-        }
+        Tracked::open(workload, directory, &full_path, self.version)
     }
 
     /// v2: the larger of `memory.min` and `memory.low`, and `memory.max`. v1: the soft limit and the limit.
@@ -247,6 +248,11 @@ fn kind(role: Role, within: Option<&Enclosing>) -> Option<(Kind, Option<QosClass
         (Role::Scope, _) => Some((Kind::Scope, None)),
         (Role::Container(container), _) => Some((Kind::Container(container), None)),
     }
+}
+
+/// The kubelet names static pods by a hash without dashes; it treats all of them as critical.
+fn protection(kind: &Kind) -> Option<Protection> {
+    matches!(kind, Kind::Pod(uid) if uid.is_static()).then_some(Protection::StaticPod)
 }
 
 /// Pods and containers are evicted with all that is in them.
