@@ -9,7 +9,7 @@ use crate::node::Monotonic;
 use super::{Agent, Scan, allow};
 
 /// Full reports are made for those who ask, and this often for nobody.
-const LET_GO_EVERY: Duration = Duration::from_secs(30);
+const LET_GO_EVERY: Duration = Duration::from_secs(60);
 /// Reports in which nobody knew a cgroup.
 const UNKNOWN_ROUNDS: u32 = 3;
 
