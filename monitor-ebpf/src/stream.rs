@@ -32,7 +32,7 @@ static DOORBELL_INTERVAL_NS: Global<u64> = Global::new(10_000_000);
 #[derive(Clone, Copy)]
 pub enum Wake {
     Now,
-    /// Only when the ring is more than a quarter full: the record can wait until the agent looks anyway.
+    /// Only when the ring is more than half full: the record can wait until the agent looks anyway.
     WhenFilling,
 }
 
@@ -53,7 +53,7 @@ pub fn send<T>(kind: EventKind, wake: Wake, record: &T) {
     count(kind, |counts| counts.generated += 1);
     let flags = match wake {
         Wake::Now => BPF_RB_FORCE_WAKEUP,
-        Wake::WhenFilling if EVENTS.query(u64::from(BPF_RB_AVAIL_DATA)) > RING_BYTES.load() / 4 => BPF_RB_FORCE_WAKEUP,
+        Wake::WhenFilling if EVENTS.query(u64::from(BPF_RB_AVAIL_DATA)) > RING_BYTES.load() / 2 => BPF_RB_FORCE_WAKEUP,
         Wake::WhenFilling => BPF_RB_NO_WAKEUP,
     };
     if EVENTS.output::<T>(record, u64::from(flags)).is_err() {

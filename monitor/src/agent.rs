@@ -27,7 +27,7 @@ use crate::report::{ConditionLog, EvictionOutcome, Health, Metrics, RateLimiter,
 use crate::workloads::WorkloadTree;
 
 /// Events decoded at most before the loop looks at the node again.
-const EVENTS_PER_WAKEUP: usize = 1024;
+const EVENTS_PER_WAKEUP: usize = 4096;
 
 /// Why the loop woke.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -110,6 +110,9 @@ struct Last {
     unknown: HashMap<CgroupId, u32>,
     /// The ring held more than one look takes.
     ring_has_more: bool,
+    /// Something may have changed an `oom_score_adj`.
+    audit_due: bool,
+    audited: Option<Monotonic>,
     /// When counters of what is gone were last let go of.
     let_go: Option<Monotonic>,
     /// When the report was last made.
@@ -269,6 +272,7 @@ impl Agent {
         self.drain_events();
         self.decide(wakeup, woken);
         self.tell_events();
+        self.audit_if_due();
         self.prepare();
         if self.is_housekeeping_due() {
             self.keep_house();

@@ -8,6 +8,10 @@ use crate::node::Monotonic;
 
 use super::{Agent, Scan, allow};
 
+/// The kernel tells of every `oom_score_adj` that is written, and a scan of every new workload: this is for what was lost.
+const AUDIT_EVERY: Duration = Duration::from_secs(60);
+/// Whoever writes `oom_score_adj` all the time gets it set back this often.
+const AUDIT_PAUSE: Duration = Duration::from_secs(1);
 /// Full reports are made for those who ask, and this often for nobody.
 const LET_GO_EVERY: Duration = Duration::from_secs(60);
 /// Reports in which nobody knew a cgroup.
@@ -27,8 +31,9 @@ impl Agent {
     pub(super) fn keep_house(&mut self) {
         self.last.housekeeping = Some(Monotonic::now());
         self.scan();
-        self.audit_oom_score_adj();
         let now = Monotonic::now();
+        self.last.audit_due |= self.last.audited.is_none_or(|last| now.since(last) >= AUDIT_EVERY);
+        self.audit_if_due();
         if self.last.let_go.is_none_or(|last| now.since(last) >= LET_GO_EVERY) {
             self.last.let_go = Some(now);
             // Diagnostics of the programs: rare, and slow to fetch.
@@ -36,6 +41,17 @@ impl Agent {
             // What was counted for those that go must be in the report before.
             self.refresh_report();
             self.let_go();
+        }
+    }
+
+    /// Looks at `oom_score_adj` when something calls for it.
+    pub(super) fn audit_if_due(&mut self) {
+        let now = Monotonic::now();
+        let rested = self.last.audited.is_none_or(|last| now.since(last) >= AUDIT_PAUSE);
+        if self.last.audit_due && rested {
+            self.last.audit_due = false;
+            self.last.audited = Some(now);
+            self.audit_oom_score_adj();
         }
     }
 
@@ -67,6 +83,7 @@ impl Agent {
         match self.tree.scan() {
             Ok(changes) => {
                 self.last.forgotten.extend(changes.forgotten);
+                self.last.audit_due |= changes.appeared;
                 if let Some(first) = changes.unreadable.first()
                     && let Some(suppressed) = allow(&mut self.limits.scan)
                 {

@@ -10,17 +10,15 @@ const PAGE: usize = 4096;
 const REGION: usize = 8 << 20;
 /// The best of several runs: anything else that ran meanwhile made a run slower, never faster.
 const RUNS: usize = 3;
-/// All at once they share the way to memory, so this is little: for what takes pages without clearing them.
-const HEADROOM: f64 = 1.2;
 
-/// Bytes per second that all CPUs together could take, measured with one (it takes as long as faulting in 24 MiB); `None` when
+/// Bytes per second that all CPUs together could take if they did not share the way to memory, measured with one (it takes as long as faulting in 24 MiB); `None` when
 /// it cannot be measured.
 #[must_use]
 pub fn measure() -> Option<Bytes> {
     let fastest = (0..RUNS).filter_map(|_| fault_in()).min_by(f64::total_cmp)?;
     let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     #[expect(clippy::cast_precision_loss, reason = "a rate needs no 53 bits")]
-    let all_cpus = REGION as f64 / fastest * cpus as f64 * HEADROOM;
+    let all_cpus = REGION as f64 / fastest * cpus as f64;
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive, and saturating is right")]
     Some(Bytes(all_cpus as u64))
 }

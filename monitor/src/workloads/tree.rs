@@ -112,6 +112,8 @@ const REMEMBERED: Duration = Duration::from_secs(60);
 pub struct Changes {
     /// Cgroups not seen for some time; what is kept about them can go.
     pub forgotten: Vec<CgroupId>,
+    /// There is a workload that the scan before did not find.
+    pub appeared: bool,
     /// Directories that could not be read, with the reason.
     pub unreadable: Vec<String>,
 }
@@ -132,10 +134,10 @@ impl WorkloadTree {
         let entries = root_entries(&root)?;
         let known = self.tracked.drain(..).map(|tracked| (tracked.workload.id, tracked)).collect();
         let walk = Walk::over(entries, root, self.hierarchy.version, known, &mut self.buffer);
-        let Walk { found, owned, unreadable, .. } = walk;
+        let Walk { found, owned, appeared, unreadable, .. } = walk;
         self.tracked = found;
         self.protect();
-        Ok(Changes { forgotten: self.remember(owned), unreadable })
+        Ok(Changes { forgotten: self.remember(owned), appeared, unreadable })
     }
 
     /// The workloads.

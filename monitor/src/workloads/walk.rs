@@ -42,6 +42,8 @@ pub(super) struct Walk<'t> {
     pub(super) found: Vec<Tracked>,
     /// Every cgroup of a workload, and that workload's name.
     pub(super) owned: Vec<(CgroupId, Arc<str>)>,
+    /// There is a workload that was not known.
+    pub(super) appeared: bool,
     /// What could not be read, and why.
     pub(super) unreadable: Vec<String>,
     buffer: &'t mut Buffer,
@@ -61,7 +63,7 @@ impl<'t> Walk<'t> {
         if let Ok(stat) = entries.stat() {
             owned.push((CgroupId(stat.st_ino), ROOT.into()));
         }
-        let mut walk = Self { version, root, known, found, owned, unreadable, buffer };
+        let mut walk = Self { version, root, known, found, owned, appeared: false, unreadable, buffer };
         walk.descend(entries, "", None);
         walk
     }
@@ -148,7 +150,9 @@ impl<'t> Walk<'t> {
         kind: Kind,
         qos: Option<QosClass>,
     ) -> Result<Tracked, FileError> {
-        if let Some(mut known) = self.known.remove(&id).filter(|known| known.age() < FACTS_AGE) {
+        let known = self.known.remove(&id);
+        self.appeared |= known.is_none();
+        if let Some(mut known) = known.filter(|known| known.age() < FACTS_AGE) {
             // Who lives in it may have changed.
             known.workload.protection = protection(&known.workload.kind);
             return Ok(known);
