@@ -42,7 +42,7 @@ pub enum Wakeup {
     Eviction,
     /// Somebody asked for the metrics.
     Scrape,
-    /// The ceiling between two full observations.
+    /// Time to look at the whole tree.
     Housekeeping,
 }
 

@@ -8,6 +8,9 @@ use crate::node::Monotonic;
 
 use super::{Agent, Scan, allow};
 
+/// How often the tree is walked with nothing calling for it. Near a threshold, and when the kernel counts for a cgroup that
+/// nobody knows, it is walked at once.
+const EVERY: Duration = Duration::from_secs(20);
 /// The kernel tells of every `oom_score_adj` that is written, and a scan of every new workload: this is for what was lost.
 const AUDIT_EVERY: Duration = Duration::from_secs(60);
 /// Whoever writes `oom_score_adj` all the time gets it set back this often.
@@ -20,7 +23,7 @@ const UNKNOWN_ROUNDS: u32 = 3;
 impl Agent {
     pub(super) fn until_housekeeping(&self, now: Monotonic) -> Duration {
         let since = self.last.housekeeping.map(|last| now.since(last));
-        since.map_or(Duration::ZERO, |since| self.config.sampling.ceiling.saturating_sub(since))
+        since.map_or(Duration::ZERO, |since| EVERY.saturating_sub(since))
     }
 
     pub(super) fn is_housekeeping_due(&self) -> bool {
