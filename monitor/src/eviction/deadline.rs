@@ -52,6 +52,9 @@ impl FallRate {
 /// While a threshold is crossed there is nothing left to catch on its way down: often enough to see it recover.
 const CROSSED: Duration = Duration::from_millis(100);
 
+/// So near, in time, a few looks more cost little, and the kernel's counters move in jumps.
+const NEAR: Duration = Duration::from_millis(50);
+
 /// How long until the next sample: the time in which the signal nearest to a threshold could reach it at the fastest rate seen
 /// or assumed possible, between the floor and the ceiling.
 #[must_use]
@@ -64,7 +67,8 @@ pub fn until_next_sample(policy: &Policy, sampling: &Sampling, observation: &Obs
             return Some(CROSSED);
         }
         let distance = value.available.saturating_sub(quantity).as_f64();
-        Duration::try_from_secs_f64(distance / fastest).ok()
+        let until = Duration::try_from_secs_f64(distance / fastest).ok()?;
+        Some(if until < NEAR { until / 4 } else { until })
     };
     let soonest = policy.thresholds.iter().filter_map(until_crossed).min();
     soonest.unwrap_or(sampling.ceiling).clamp(sampling.floor, sampling.ceiling)
@@ -94,6 +98,7 @@ mod tests {
         let still = FallRate::assuming(Bytes(6 << 30));
         assert_eq!(until(100 + 6 * 1024, &still), Duration::from_secs(1));
         assert_eq!(until(100 + 614, &still).as_millis(), 99);
+        assert_eq!(until(100 + 60, &still).as_micros(), 2441, "near: four times as often");
         assert_eq!(until(101, &still), Duration::from_millis(1), "the floor");
         assert_eq!(until(50, &still), CROSSED, "crossed already");
         assert_eq!(until(1 << 20, &still), Duration::from_secs(10), "the ceiling");
