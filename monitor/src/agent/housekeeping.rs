@@ -10,9 +10,7 @@ use super::{Agent, Scan, allow};
 
 /// How often the tree is walked with nothing calling for it. Near a threshold, and when the kernel counts for a cgroup that
 /// nobody knows, it is walked at once.
-const EVERY: Duration = Duration::from_secs(20);
-/// The kernel tells of every `oom_score_adj` that is written, and a scan of every new workload: this is for what was lost.
-const AUDIT_EVERY: Duration = Duration::from_secs(60);
+const EVERY: Duration = Duration::from_secs(10);
 /// Whoever writes `oom_score_adj` all the time gets it set back this often.
 const AUDIT_PAUSE: Duration = Duration::from_secs(1);
 /// Full reports are made for those who ask, and this often for nobody.
@@ -35,7 +33,8 @@ impl Agent {
         self.last.housekeeping = Some(Monotonic::now());
         self.scan();
         let now = Monotonic::now();
-        self.last.audit_due |= self.last.audited.is_none_or(|last| now.since(last) >= AUDIT_EVERY);
+        // The kernel tells of every write, but not of who was never told the right value.
+        self.last.audit_due = true;
         self.audit_if_due();
         if self.last.let_go.is_none_or(|last| now.since(last) >= LET_GO_EVERY) {
             self.last.let_go = Some(now);
