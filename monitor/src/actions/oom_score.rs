@@ -43,14 +43,15 @@ pub struct Drift {
 /// runtimes give themselves and their sandboxes, -997 is what the kubelet gives to node-critical pods of any class.
 const LEFT_ALONE: i16 = -997;
 
-/// What a process of this workload should have; `None` for a pod whose request is not known: the kubelet's value, which rests
-/// on it, is better than ours without. It sets `memory.min` only with its MemoryQoS feature.
-fn expected(workload: &Workload, capacity: Bytes) -> Option<i16> {
-    let is_pod = matches!(workload.kind, Kind::Pod(_));
-    if is_pod && workload.qos == QosClass::Burstable && workload.request.is_zero() {
-        return None;
-    }
-    Some(oom_score_adj(workload.qos, workload.request, capacity))
+/// Values that the kubelet gives to Burstable pods, by their request.
+const BURSTABLE: std::ops::RangeInclusive<i16> = 3..=999;
+
+/// Whether the value may stand. The request of a Burstable pod is known here only when the kubelet sets `memory.min`, its MemoryQoS
+/// feature: without it, the kubelet's own value, which rests on the request, is better than ours.
+fn is_right(workload: &Workload, value: i16, expected: i16) -> bool {
+    let unknown_request =
+        matches!(workload.kind, Kind::Pod(_)) && workload.qos == QosClass::Burstable && workload.request.is_zero();
+    value == expected || value <= LEFT_ALONE || (unknown_request && BURSTABLE.contains(&value))
 }
 
 /// Whether a process of this pod has the value that the kubelet gives to node-critical pods only, Guaranteed ones aside.
@@ -69,7 +70,7 @@ pub fn audit(tree: &WorkloadTree, proc_root: &Path, capacity: Bytes, mode: Agent
     let version = tree.hierarchy().version;
     for tracked in tree.tracked().iter().filter(|tracked| tracked.workload().protection.is_none()) {
         let workload = tracked.workload();
-        let Some(expected) = expected(workload, capacity) else { continue };
+        let expected = oom_score_adj(workload.qos, workload.request, capacity);
         let mut differing = differing(tracked, proc_root, expected);
         let Some(example) = differing.first().copied() else { continue };
         let processes = differing.len();
@@ -95,7 +96,7 @@ pub fn audit(tree: &WorkloadTree, proc_root: &Path, capacity: Bytes, mode: Agent
 
 fn differing(tracked: &Tracked, proc_root: &Path, expected: i16) -> Vec<(Pid, i16)> {
     let mut values = values(tracked, proc_root, usize::MAX);
-    values.retain(|(_, value)| *value != expected && *value > LEFT_ALONE);
+    values.retain(|(_, value)| !is_right(tracked.workload(), *value, expected));
     values
 }
 

@@ -10,7 +10,7 @@ use super::{Agent, Scan, allow};
 
 /// How often the tree is walked with nothing calling for it. Near a threshold, and when the kernel counts for a cgroup that
 /// nobody knows, it is walked at once.
-const EVERY: Duration = Duration::from_secs(10);
+const EVERY: Duration = Duration::from_secs(20);
 /// Whoever writes `oom_score_adj` all the time gets it set back this often.
 const AUDIT_PAUSE: Duration = Duration::from_secs(1);
 /// Full reports are made for those who ask, and this often for nobody.
