@@ -1,6 +1,5 @@
 //! Ending every process of a workload, and no other.
 
-use std::io::ErrorKind;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -10,7 +9,7 @@ use rustix::io::Errno;
 use rustix::process::{PidfdFlags, Signal};
 
 use crate::config::{CgroupId, Pid};
-use crate::node::file::keyed_value;
+use crate::node::file::{is_gone, keyed_value};
 use crate::node::{CgroupVersion, Hierarchy};
 use crate::workloads::tree::Tracked;
 use crate::workloads::{membership, processes};
@@ -64,19 +63,17 @@ impl Target {
     /// Whether no process is left. What cannot be read is not known to be gone.
     #[must_use]
     pub fn is_gone(&self) -> bool {
-        let gone =
-            |error: &std::io::Error| error.kind() == ErrorKind::NotFound || error.raw_os_error() == Some(libc::ENODEV);
         match self.version {
             CgroupVersion::V1 => {
                 let mut pids = Vec::new();
                 match processes::collect(&self.directory, &mut pids) {
                     Ok(()) => pids.is_empty(),
-                    Err(error) => gone(&error),
+                    Err(error) => is_gone(&error),
                 }
             }
             CgroupVersion::V2 => match read_at(&self.directory, "cgroup.events") {
                 Ok(events) => keyed_value(&events, "populated") == Some(0),
-                Err(error) => gone(&error),
+                Err(error) => is_gone(&error),
             },
         }
     }

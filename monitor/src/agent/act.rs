@@ -142,10 +142,10 @@ impl Agent {
     }
 
     fn evict(&mut self, met: &MetThreshold, ranked: &Ranked, grace: Duration) -> Result<usize, ActionError> {
-        if self.is_node_critical(ranked) {
+        let tracked = self.tree.find(ranked.usage.workload.id).ok_or(ActionError::Gone)?;
+        if oom_score::is_node_critical(tracked, &self.config.proc_root) {
             return Err(ActionError::Critical);
         }
-        let tracked = self.tree.find(ranked.usage.workload.id).ok_or(ActionError::Gone)?;
         let target = Target::new(tracked, self.tree.hierarchy(), &self.config.proc_root)?;
         self.evictor.start(target, met.threshold.signal, grace, Monotonic::now())
     }

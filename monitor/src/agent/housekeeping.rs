@@ -79,7 +79,7 @@ impl Agent {
         }
     }
 
-    /// Walks the workload tree and lets go of what is gone.
+    /// Walks the workload tree, and notes what is gone and what is new.
     pub(super) fn scan(&mut self) {
         let started = Monotonic::now();
         match self.tree.scan() {

@@ -36,6 +36,12 @@ pub enum FileError {
     },
 }
 
+/// Whether the cgroup that a file belongs to has been removed: its path is free (`ENOENT`), or its open file is dead (`ENODEV`).
+#[must_use]
+pub fn is_gone(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ENODEV)
+}
+
 /// A kernel file held open and read from its start each time: one system call a read, no allocation, and for a cgroup's
 /// file a proof of identity, for the read fails once that cgroup is removed, even when another takes its path.
 #[derive(Debug)]

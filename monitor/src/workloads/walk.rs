@@ -11,7 +11,7 @@ use rustix::fs::{Access, AtFlags, Dir, FileType, Mode, OFlags};
 
 use crate::config::{Bytes, CgroupId};
 use crate::node::CgroupVersion;
-use crate::node::file::{Buffer, FileError, PinnedFile, keyed_value, number_or_max};
+use crate::node::file::{Buffer, FileError, PinnedFile, is_gone, keyed_value, number_or_max};
 
 use super::path::{Role, role};
 use super::processes::DEPTH_LIMIT;
@@ -233,8 +233,7 @@ impl<'t> Walk<'t> {
 
     /// Notes what could not be read. A cgroup removed while it is being read is no news.
     fn skip(&mut self, error: &FileError) {
-        let gone = matches!(error, FileError::Open { source, .. } | FileError::Read { source, .. }
-            if source.kind() == ErrorKind::NotFound || source.raw_os_error() == Some(libc::ENODEV));
+        let gone = matches!(error, FileError::Open { source, .. } | FileError::Read { source, .. } if is_gone(source));
         if !gone {
             self.unreadable.push(error.to_string());
         }
