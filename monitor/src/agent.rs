@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 use crate::actions::Evictor;
 use crate::config::{CgroupId, MonitorConfig, Semantics, Signal};
 use crate::eviction::deadline::{FallRate, until_next_sample};
-use crate::eviction::{Assessment, Observation, SignalValue, State, assess};
+use crate::eviction::{Armed, Assessment, Layout, Observation, SignalValue, State, arm, assess};
 use crate::kernel::{Event, Kernel};
 use crate::node::file::FileError;
 use crate::node::psi::PsiTrigger;
@@ -66,6 +66,8 @@ impl Wakeup {
 struct Look {
     wakeup: Wakeup,
     woken: Monotonic,
+    /// When the observation was true.
+    sampled: Monotonic,
     observation: Observation,
     assessment: Assessment,
 }
@@ -83,6 +85,7 @@ pub struct Agent {
     health: Arc<Health>,
     log: Writer,
     conditions: ConditionLog,
+    armed: Vec<Armed>,
     state: State,
     rate: FallRate,
     events: Vec<Event>,
@@ -198,6 +201,7 @@ impl Agent {
     pub fn new(parts: Parts) -> Self {
         let Parts { config, kernel, psi, memory, tree, evictor, metrics, health, log, rate } = parts;
         Self {
+            armed: arm(&config.policy, Layout::default()),
             config,
             kernel,
             psi,
@@ -282,10 +286,10 @@ impl Agent {
     /// From a fresh sample to a deed, if one is called for.
     fn decide(&mut self, wakeup: Wakeup, woken: Monotonic) {
         self.poll_evictions();
-        let Some(observation) = self.observe() else { return };
+        let Some((sampled, observation)) = self.observe() else { return };
         let before = self.state.clone();
-        let assessment = self.assess(&observation);
-        let look = Look { wakeup, woken, observation, assessment };
+        let assessment = self.assess(&observation, sampled);
+        let look = Look { wakeup, woken, sampled, observation, assessment };
         // First the deed, then the words: a log record takes as long as a decision.
         let deed = self.act(&look, &before);
         self.tell_changes(&look);
@@ -320,17 +324,17 @@ impl Agent {
         soonest
     }
 
-    /// A fresh sample as an observation; without one nothing is decided.
-    fn observe(&mut self) -> Option<Observation> {
+    /// A fresh sample as an observation, and when it was taken; without one nothing is decided.
+    fn observe(&mut self) -> Option<(Monotonic, Observation)> {
         match self.sample() {
             Ok(sample) => {
                 self.last.sample = Some(sample);
                 self.health.set_ready(Ok(()));
                 let observation = self.observation(sample);
                 if let Some(value) = observation.get(Signal::MemoryAvailable) {
-                    self.rate.observe(value.available, sample.at);
+                    self.rate.observe(value.available_bytes(), sample.at);
                 }
-                Some(observation)
+                Some((sample.at, observation))
             }
             Err(error) => {
                 self.last.sample = None;
@@ -358,8 +362,7 @@ impl Agent {
             Semantics::Corrected => sample.meminfo.available,
             Semantics::Kubelet => self.last.root_usage.available(capacity),
         };
-        let memory = SignalValue { signal: Signal::MemoryAvailable, available, capacity };
-        Observation { signals: vec![memory], at: sample.at }
+        Observation { signals: vec![SignalValue::now(Signal::MemoryAvailable, available, capacity)] }
     }
 
     fn with_metrics(&self, act: impl FnOnce(&mut Metrics)) {
@@ -371,8 +374,8 @@ impl Agent {
         self.with_metrics(|metrics| metrics.eviction(signal, outcome));
     }
 
-    fn assess(&mut self, observation: &Observation) -> Assessment {
-        let (state, assessment) = assess(&self.config.policy, &self.state, observation, observation.at);
+    fn assess(&mut self, observation: &Observation, now: Monotonic) -> Assessment {
+        let (state, assessment) = assess(&self.config.policy, &self.armed, &self.state, observation, now.into());
         self.state = state;
         assessment
     }

@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use crate::actions::{ActionError, Outcome, Target, oom_score};
-use crate::config::Mode;
+use crate::config::{Mode, Resource};
 use crate::eviction::budget::Refusal;
-use crate::eviction::rank::{Ranked, rank, rank_first};
+use crate::eviction::rank::{Order, Ranked};
 use crate::eviction::{MetThreshold, State, assess};
 use crate::node::Monotonic;
 use crate::report::EvictionOutcome;
+use crate::workloads::WorkloadUsage;
 
 use super::tell::ranking_text;
 use super::{Agent, Look, Scan, allow};
@@ -24,10 +25,13 @@ const PREPARE_WITHIN: Duration = Duration::from_millis(20);
 /// What observe mode would do is said again after this long.
 const OBSERVED_AGAIN: Duration = Duration::from_secs(60);
 
+/// A workload in its place.
+pub(super) type RankedWorkload = Ranked<WorkloadUsage>;
+
 /// What was done, or in observe mode would have been, and when each step was taken.
 pub(super) struct Deed {
     pub(super) met: MetThreshold,
-    pub(super) ranked: Ranked,
+    pub(super) ranked: RankedWorkload,
     /// The head of the ranking.
     pub(super) ranking: String,
     pub(super) action: &'static str,
@@ -44,7 +48,7 @@ impl Agent {
     /// Acts on the most urgent threshold that is met.
     pub(super) fn act(&mut self, look: &Look, before: &State) -> Option<Deed> {
         self.last.retry = None;
-        let met = look.assessment.met.first()?;
+        let met = *look.assessment.to_act_on().first()?;
         let now = Monotonic::now();
         if let Err(refusal) = self.evictor.may_start(met.is_hard(), &self.config.evictions, now) {
             self.wait(refusal, now);
@@ -54,9 +58,9 @@ impl Agent {
         let ranking = self.rank_first();
         let ordered = Monotonic::now();
         // Ranking takes a moment, in which the pressure may be gone: decide on numbers taken after it.
-        let fresh = self.observe()?;
+        let (sampled, fresh) = self.observe()?;
         // As if for the first time: minimum reclaim holds a threshold after an eviction, not after the look before this one.
-        let (_, assessment) = assess(&self.config.policy, before, &fresh, fresh.at);
+        let (_, assessment) = assess(&self.config.policy, &self.armed, before, &fresh, sampled.into());
         let met = assessment.met.into_iter().find(|fresh| fresh.threshold == met.threshold)?;
         let decided = Monotonic::now();
         let (ranked, action, processes) = match self.config.mode {
@@ -68,24 +72,27 @@ impl Agent {
     }
 
     /// Orders the candidates so that the first is right, for the price of few reads.
-    fn rank_first(&mut self) -> Vec<Ranked> {
-        let at_most = self.tree.usages_at_most();
+    fn rank_first(&mut self) -> Vec<RankedWorkload> {
+        let at_most = candidates(self.tree.usages_at_most());
+        let order = Order::of(&self.config.policy, Resource::Memory);
         let tree = &mut self.tree;
-        rank_first(self.config.policy.ranking, at_most, |id| tree.measure(id)).unwrap_or_else(|| self.rank_all())
+        let measure = |usage: &WorkloadUsage| tree.measure(usage.workload.id);
+        order.rank_first(at_most, |usage| usage.exact, measure).unwrap_or_else(|| self.rank_all())
     }
 
     /// Orders the candidates by the exact working set of each.
-    fn rank_all(&mut self) -> Vec<Ranked> {
-        rank(self.config.policy.ranking, self.tree.usages())
+    fn rank_all(&mut self) -> Vec<RankedWorkload> {
+        let usages = candidates(self.tree.usages());
+        Order::of(&self.config.policy, Resource::Memory).rank(usages)
     }
 
     /// Evicts the first candidate, or the first after it that can be.
     fn evict_one(
         &mut self,
         met: &MetThreshold,
-        ranking: &[Ranked],
+        ranking: &[RankedWorkload],
         now: Monotonic,
-    ) -> Option<(Ranked, &'static str, usize)> {
+    ) -> Option<(RankedWorkload, &'static str, usize)> {
         if let Some(evicted) = self.evict_first_possible(met, ranking.get(..1).unwrap_or_default(), now) {
             return Some(evicted);
         }
@@ -101,13 +108,13 @@ impl Agent {
     fn evict_first_possible(
         &mut self,
         met: &MetThreshold,
-        ranking: &[Ranked],
+        ranking: &[RankedWorkload],
         now: Monotonic,
-    ) -> Option<(Ranked, &'static str, usize)> {
+    ) -> Option<(RankedWorkload, &'static str, usize)> {
         let hard = met.is_hard();
-        let grace = if hard { Duration::ZERO } else { self.config.policy.max_pod_grace_period };
+        let grace = if hard { Duration::ZERO } else { self.config.policy.soft_grace(None) };
         for ranked in ranking {
-            let workload = &ranked.usage.workload;
+            let workload = &ranked.candidate.workload;
             if !self.evictor.is_candidate(workload.id, hard, now) {
                 continue;
             }
@@ -132,8 +139,8 @@ impl Agent {
             tracing::error!(
                 event = "candidates_exhausted",
                 signal = met.threshold.signal.as_str(),
-                available_bytes = met.available.0,
-                threshold_bytes = met.quantity.0,
+                available_bytes = met.value.available,
+                threshold_bytes = met.quantity.units(),
                 candidates,
                 suppressed,
                 "no workload is left to evict: the kernel's OOM killer will choose"
@@ -141,8 +148,8 @@ impl Agent {
         }
     }
 
-    fn evict(&mut self, met: &MetThreshold, ranked: &Ranked, grace: Duration) -> Result<usize, ActionError> {
-        let tracked = self.tree.find(ranked.usage.workload.id).ok_or(ActionError::Gone)?;
+    fn evict(&mut self, met: &MetThreshold, ranked: &RankedWorkload, grace: Duration) -> Result<usize, ActionError> {
+        let tracked = self.tree.find(ranked.candidate.workload.id).ok_or(ActionError::Gone)?;
         if oom_score::is_node_critical(tracked, &self.config.proc_root) {
             return Err(ActionError::Critical);
         }
@@ -150,18 +157,23 @@ impl Agent {
         self.evictor.start(target, met.threshold.signal, grace, Monotonic::now())
     }
 
-    fn is_node_critical(&self, ranked: &Ranked) -> bool {
-        let tracked = self.tree.find(ranked.usage.workload.id);
+    fn is_node_critical(&self, ranked: &RankedWorkload) -> bool {
+        let tracked = self.tree.find(ranked.candidate.workload.id);
         tracked.is_some_and(|tracked| oom_score::is_node_critical(tracked, &self.config.proc_root))
     }
 
     /// The dry-run twin of an eviction: whom it would be, once, and again when the answer changes or a minute has passed.
-    fn would_evict(&mut self, met: &MetThreshold, ranking: &[Ranked], now: Monotonic) -> Option<Ranked> {
+    fn would_evict(
+        &mut self,
+        met: &MetThreshold,
+        ranking: &[RankedWorkload],
+        now: Monotonic,
+    ) -> Option<RankedWorkload> {
         let Some(ranked) = ranking.iter().find(|ranked| !self.is_node_critical(ranked)) else {
             self.tell_exhausted(met, ranking.len());
             return None;
         };
-        let (signal, id) = (met.threshold.signal, ranked.usage.workload.id);
+        let (signal, id) = (met.threshold.signal, ranked.candidate.workload.id);
         let told = self.last.observed.filter(|(.., at)| now.since(*at) < OBSERVED_AGAIN);
         if told.is_some_and(|(told, of, _)| (told, of) == (signal, id)) {
             return None;
@@ -215,4 +227,9 @@ impl Agent {
             );
         }
     }
+}
+
+/// Those that may be evicted at all.
+fn candidates(usages: Vec<WorkloadUsage>) -> impl Iterator<Item = WorkloadUsage> {
+    usages.into_iter().filter(|usage| usage.workload.protection.is_none())
 }

@@ -85,11 +85,12 @@ impl Agent {
         let observation = self.last.sample.map(|sample| self.observation(sample));
         let value = |signal| observation.as_ref().and_then(|observation: &Observation| observation.get(signal));
         let crossed = &self.last.assessment.crossed;
-        let thresholds = self.config.policy.thresholds.iter().enumerate();
+        let thresholds = self.armed.iter().map(|armed| &armed.threshold).enumerate();
         thresholds
             .map(|(index, threshold)| ThresholdReport {
                 threshold: threshold.clone(),
-                bytes: value(threshold.signal).map(|value| threshold.value.resolve(value.capacity)),
+                bytes: value(threshold.signal)
+                    .map(|value| threshold.value.resolve(value.capacity, self.config.policy.quirks).bytes()),
                 met: crossed.get(index).copied().unwrap_or(false),
             })
             .collect()

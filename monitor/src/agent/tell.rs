@@ -7,13 +7,13 @@ use monitor_ebpf::ReclaimKind;
 
 use crate::actions::{Ended, Outcome};
 use crate::config::CgroupId;
-use crate::eviction::MetThreshold;
-use crate::eviction::rank::Ranked;
+use crate::eviction::rank::Order;
+use crate::eviction::{Armed, MetThreshold};
 use crate::kernel::{Event, OomKill, Stall};
 use crate::node::Monotonic;
 use crate::report::EvictionOutcome;
 
-use super::act::Deed;
+use super::act::{Deed, RankedWorkload};
 use super::{Agent, EVENTS_PER_WAKEUP, Look, allow_at};
 
 /// How many of the ranking go into a log record.
@@ -139,31 +139,31 @@ impl Agent {
                 signal = met.threshold.signal.as_str(),
                 kind = kind(met),
                 threshold = %met.threshold,
-                available_bytes = met.available.0,
-                threshold_bytes = met.quantity.0,
+                available_bytes = met.value.available,
+                threshold_bytes = met.quantity.units(),
                 wakeup = look.wakeup.as_str(),
-                sampled_mono_ns = look.observation.at.0,
-                "{}: {} left", met.threshold, met.available
+                sampled_mono_ns = look.sampled.0,
+                "{}: {} left", met.threshold, met.value.available_bytes()
             );
         }
-        for (threshold, (was, is)) in
-            self.config.policy.thresholds.iter().zip(before.crossed.iter().zip(&look.assessment.crossed))
+        for (Armed { threshold, .. }, (was, is)) in
+            self.armed.iter().zip(before.crossed.iter().zip(&look.assessment.crossed))
         {
             let Some(value) = look.observation.get(threshold.signal).filter(|_| *was && !*is) else { continue };
             tracing::info!(
                 event = "recovered",
                 signal = threshold.signal.as_str(),
                 threshold = %threshold,
-                available_bytes = value.available.0,
-                sampled_mono_ns = look.observation.at.0,
-                "{threshold} no longer: {} left", value.available
+                available_bytes = value.available,
+                sampled_mono_ns = look.sampled.0,
+                "{threshold} no longer: {} left", value.available_bytes()
             );
         }
     }
 
     pub(super) fn tell_eviction(&mut self, look: &Look, deed: &Deed) {
         let Deed { met, ranked, action, .. } = deed;
-        let workload = &ranked.usage.workload;
+        let workload = &ranked.candidate.workload;
         let message = match *action {
             "would_kill" => {
                 self.count_eviction(met.threshold.signal, EvictionOutcome::Observed);
@@ -183,15 +183,15 @@ impl Agent {
             action,
             wakeup = look.wakeup.as_str(),
             processes = deed.processes,
-            working_set_bytes = ranked.usage.working_set.0,
-            available_bytes = met.available.0,
-            threshold_bytes = met.quantity.0,
+            working_set_bytes = ranked.candidate.working_set.0,
+            available_bytes = met.value.available,
+            threshold_bytes = met.quantity.units(),
             woken_mono_ns = look.woken.0,
-            sampled_mono_ns = look.observation.at.0,
+            sampled_mono_ns = look.sampled.0,
             ordered_mono_ns = deed.ordered.0,
             decided_mono_ns = deed.decided.0,
             acted_mono_ns = deed.acted.0,
-            explanation = ranked.explanation(),
+            explanation = ranked.explanation(Order::of(&self.config.policy, met.threshold.signal.resource())),
             ranking = deed.ranking,
             "{message}"
         );
@@ -227,9 +227,9 @@ impl Agent {
 }
 
 /// The head of a ranking, for the log.
-pub(super) fn ranking_text(ranking: &[Ranked]) -> String {
+pub(super) fn ranking_text(ranking: &[RankedWorkload]) -> String {
     let names: Vec<&str> =
-        ranking.iter().take(RANKING_SHOWN).map(|ranked| ranked.usage.workload.name.as_str()).collect();
+        ranking.iter().take(RANKING_SHOWN).map(|ranked| ranked.candidate.workload.name.as_str()).collect();
     let more = ranking.len().saturating_sub(RANKING_SHOWN);
     if more > 0 { format!("{}, and {more} more", names.join(", ")) } else { names.join(", ") }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::error::{ConfigError, ConfigErrors};
 use super::patterns::NamePattern;
 use super::policy::{Mode, MonitorConfig, Policy, Ranking, Semantics};
+use super::quirks::Quirks;
 use super::signal::{Signal, UnsupportedSignal};
 use super::threshold::{ThresholdError, ThresholdLists, parse_grace_period, parse_min_reclaim, parse_threshold_value};
 use super::units::Bytes;
@@ -165,15 +166,14 @@ fn read_policy(walk: &mut Walk<'_>, fields: &Fields<'_>, policy: &mut Policy) {
     if let Some((field, node)) = fields.get("semantics") {
         let choices = [Semantics::Corrected, Semantics::Kubelet].map(|it| (it.as_str(), it));
         set(&mut policy.semantics, walk.choice(&field, node, &choices));
+        policy.quirks = Quirks::of(policy.semantics);
     }
     if let Some((field, node)) = fields.get("ranking") {
-        let choices = [(Ranking::Qos.as_str(), Ranking::Qos)];
-        set(&mut policy.ranking, walk.choice(&field, node, &choices));
+        set(&mut policy.ranking, walk.choice(&field, node, &Ranking::PRESETS));
     }
     if let Some((field, node)) = fields.get("evictionMaxPodGracePeriod") {
         let seconds = walk.whole_number(&field, node, 0, "30, in seconds");
-        let duration = seconds.map(|seconds| Duration::from_secs(seconds.into()));
-        set(&mut policy.max_pod_grace_period, duration);
+        set(&mut policy.max_pod_grace_period, seconds.map(i64::from));
     }
     if let Some((field, node)) = fields.get("evictionPressureTransitionPeriod") {
         let period = walk.duration(&field, node, "5m");

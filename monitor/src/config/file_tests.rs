@@ -52,12 +52,12 @@ procRoot: /host/proc
         config.policy.thresholds[2],
         Threshold {
             signal: Signal::MemoryAvailable,
-            value: ThresholdValue::Quantity(Bytes::from_mib(300)),
+            value: ThresholdValue::bytes(Bytes::from_mib(300)),
             grace_period: Duration::from_secs(90),
-            min_reclaim: Some(ThresholdValue::Quantity(Bytes::from_mib(50))),
+            min_reclaim: Some(ThresholdValue::bytes(Bytes::from_mib(50))),
         }
     );
-    assert_eq!(config.policy.max_pod_grace_period, Duration::from_secs(30));
+    assert_eq!(config.policy.max_pod_grace_period, 30);
     assert_eq!(config.policy.pressure_transition_period, Duration::ZERO);
     assert_eq!(config.sampling.floor, Duration::from_millis(2));
     assert_eq!(config.sampling.ceiling, Duration::from_secs(5));

@@ -7,6 +7,7 @@ pub mod gofloat;
 pub mod patterns;
 pub mod policy;
 pub mod quantity;
+pub mod quirks;
 pub mod signal;
 pub mod threshold;
 pub mod units;
@@ -16,8 +17,12 @@ pub mod yaml;
 pub use duration::{format_go_duration, parse_go_duration};
 pub use error::{ConfigError, ConfigErrors};
 pub use patterns::{NamePattern, PatternError, built_in_patterns};
-pub use policy::{EvictionLimits, KernelOptions, Mode, MonitorConfig, Policy, Ranking, Sampling, Semantics};
+pub use policy::{
+    EvictionLimits, KernelOptions, Mode, MonitorConfig, OomScores, Policy, Ranking, RankingKey, Reservations, Sampling,
+    Semantics,
+};
 pub use quantity::{Quantity, QuantityError};
-pub use signal::{Signal, UnsupportedSignal};
-pub use threshold::{Threshold, ThresholdError, ThresholdLists, ThresholdValue};
-pub use units::{Bytes, CgroupId, Pid};
+pub use quirks::{Quirk, Quirks};
+pub use signal::{Resource, Signal, UnsupportedSignal};
+pub use threshold::{Percentage, Threshold, ThresholdError, ThresholdLists, ThresholdValue};
+pub use units::{Amount, Bytes, CgroupId, Moment, Pid};

@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::patterns::{NamePattern, built_in_patterns};
-use super::signal::Signal;
+use super::quantity::Quantity;
+use super::quirks::{Quirk, Quirks};
+use super::signal::{Resource, Signal};
 use super::threshold::{Threshold, ThresholdValue};
 use super::units::Bytes;
 
@@ -30,13 +32,13 @@ impl Mode {
     }
 }
 
-/// Which of the two figures called available is compared with the thresholds.
+/// Whose rules apply. Sets what is not set by hand: which figure called available acts, the quirks, the percentages' arithmetic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Semantics {
-    /// What the kernel could really hand out, from `MemAvailable`.
+    /// What the kernel could really hand out (`MemAvailable`), and the kubelet's rules with its quirks mended.
     #[default]
     Corrected,
-    /// Capacity minus working set, as the kubelet computes it.
+    /// Capacity minus working set, and the kubelet's rules with its quirks.
     Kubelet,
 }
 
@@ -52,21 +54,133 @@ impl Semantics {
 }
 
 /// The order in which workloads are evicted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub enum Ranking {
     /// QoS class, exceeds its request, priority, usage above request.
     #[default]
     Qos,
+    /// Exceeds its request, priority, usage above request: Kubernetes 1.9 and later.
+    Kubernetes,
+    /// QoS class, usage above request, usage: OpenShift 3.
+    OpenShift3,
+    /// These keys, most important first.
+    Custom(Vec<RankingKey>),
 }
 
 impl Ranking {
-    /// Returns the name used in configuration and logs.
+    /// The presets, by the names used in configuration.
+    pub const PRESETS: [(&str, Self); 3] =
+        [("qos", Self::Qos), ("kubernetes", Self::Kubernetes), ("openshift3", Self::OpenShift3)];
+
+    /// Returns the keys for a resource that runs out, most important first.
+    #[must_use]
+    pub fn keys(&self, resource: Resource) -> &[RankingKey] {
+        use RankingKey::{ExceedsRequests, Excess, Preference, Priority, QosClass, Usage, UsageAboveRequest};
+        match (self, resource) {
+            (Self::Custom(keys), _) => keys,
+            (Self::Kubernetes, Resource::Pids) => &[Priority, Usage],
+            (Self::Kubernetes, _) => &[ExceedsRequests, Priority, UsageAboveRequest],
+            (Self::OpenShift3, Resource::Memory) => &[QosClass, Excess, Usage],
+            // There, local disk is nothing that can be requested.
+            (Self::OpenShift3, _) => &[QosClass, Usage],
+            (Self::Qos, Resource::Pids) => &[Preference, QosClass, Priority, Usage],
+            (Self::Qos, _) => &[Preference, QosClass, ExceedsRequests, Priority, UsageAboveRequest],
+        }
+    }
+
+    /// Returns the name used in logs and metrics.
+    #[must_use]
+    pub const fn as_str(&self) -> &'static str {
+        match self {
+            Self::Qos => "qos",
+            Self::Kubernetes => "kubernetes",
+            Self::OpenShift3 => "openshift3",
+            Self::Custom(_) => "custom",
+        }
+    }
+}
+
+/// One criterion of a ranking. The name of the workload always decides last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum RankingKey {
+    /// `user.oomd_avoid` goes last.
+    Preference,
+    /// BestEffort, then Burstable, then Guaranteed.
+    QosClass,
+    /// Who uses more than was requested goes first. Process ids cannot be requested: equal for all.
+    ExceedsRequests,
+    /// The lower priority goes first.
+    Priority,
+    /// Who is further above the request goes first; below it counts as a negative distance.
+    UsageAboveRequest,
+    /// Who is further above the request goes first; all below it are equal.
+    Excess,
+    /// Who uses more goes first.
+    Usage,
+    /// Who requested less goes first.
+    Request,
+}
+
+impl RankingKey {
+    /// Every key.
+    pub const ALL: [Self; 8] = [
+        Self::Preference,
+        Self::QosClass,
+        Self::ExceedsRequests,
+        Self::Priority,
+        Self::UsageAboveRequest,
+        Self::Excess,
+        Self::Usage,
+        Self::Request,
+    ];
+
+    /// Returns the name used in configuration and output.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
-            Self::Qos => "qos",
+            Self::Preference => "preference",
+            Self::QosClass => "qosClass",
+            Self::ExceedsRequests => "exceedsRequests",
+            Self::Priority => "priority",
+            Self::UsageAboveRequest => "usageAboveRequest",
+            Self::Excess => "excess",
+            Self::Usage => "usage",
+            Self::Request => "request",
         }
     }
+}
+
+/// How `oom_score_adj` follows from the QoS class.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct OomScores {
+    /// For Guaranteed pods.
+    pub guaranteed: i16,
+    /// The least for Burstable ones.
+    pub burstable_min: i16,
+}
+
+impl OomScores {
+    /// Kubernetes since Guaranteed is -997.
+    pub const KUBERNETES: Self = Self { guaranteed: -997, burstable_min: 3 };
+    /// OpenShift 3.
+    pub const OPENSHIFT3: Self = Self { guaranteed: -998, burstable_min: 2 };
+}
+
+impl Default for OomScores {
+    fn default() -> Self {
+        Self::KUBERNETES
+    }
+}
+
+/// Which figures node allocatable is reduced by.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Reservations {
+    /// `systemReserved`: resource names and amounts in the order written.
+    pub system: Vec<(String, Quantity)>,
+    /// `kubeReserved`.
+    pub kube: Vec<(String, Quantity)>,
+    /// `--experimental-allocatable-ignore-eviction`: hard thresholds are neither reserved nor copied.
+    pub ignore_eviction: bool,
 }
 
 /// Everything the agent can be told.
@@ -114,25 +228,51 @@ impl Default for MonitorConfig {
 /// When and whom to evict.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Policy {
-    /// Which figure is compared with the thresholds.
+    /// Whose rules apply.
     pub semantics: Semantics,
+    /// Which of the kubelet's quirks are reproduced.
+    pub quirks: Quirks,
     /// Who goes first.
     pub ranking: Ranking,
-    /// Hard thresholds, then soft ones, each in the order written.
+    /// How `oom_score_adj` follows from the QoS class.
+    pub oom_scores: OomScores,
+    /// Hard thresholds, then soft ones, each in the order written, then the allocatable copies; without the containerfs override.
     pub thresholds: Vec<Threshold>,
-    /// Time between SIGTERM and SIGKILL of a soft eviction, at most.
-    pub max_pod_grace_period: Duration,
-    /// How long a condition stays true after its thresholds are no longer met. Zero: no hysteresis.
+    /// Seconds between SIGTERM and SIGKILL of a soft eviction, at most. Negative: as long as the pod asks for.
+    pub max_pod_grace_period: i64,
+    /// How long a condition stays true after its thresholds are no longer met.
     pub pressure_transition_period: Duration,
+    /// Whether limits of local storage are enforced.
+    pub local_storage_isolation: bool,
+    /// What is kept from pods.
+    pub reservations: Reservations,
 }
 
 impl Policy {
+    /// How long a pod evicted for a soft threshold may take to stop; `own` is the grace period that it asks for itself.
+    #[must_use]
+    pub fn soft_grace(&self, own: Option<i64>) -> Duration {
+        Duration::from_secs(u64::try_from(self.soft_grace_seconds(own)).unwrap_or(0))
+    }
+
+    /// As [`Self::soft_grace`], in seconds as the kubelet computes them: the lesser of the two.
+    #[must_use]
+    pub fn soft_grace_seconds(&self, own: Option<i64>) -> i64 {
+        let limit = self.max_pod_grace_period;
+        match own {
+            // Documented as "defer to the pod", whose grace period is 30 s when it does not say so itself.
+            _ if limit < 0 && !self.quirks.has(Quirk::NegativeMaxGrace) => own.unwrap_or(30),
+            Some(own) => own.min(limit),
+            None => limit,
+        }
+    }
+
     /// Returns the threshold that applies when `evictionHard` is not given.
     #[must_use]
     pub fn default_hard_threshold() -> Threshold {
         Threshold {
             signal: Signal::MemoryAvailable,
-            value: ThresholdValue::Quantity(Bytes::from_mib(100)),
+            value: ThresholdValue::bytes(Bytes::from_mib(100)),
             grace_period: Duration::ZERO,
             min_reclaim: None,
         }
@@ -143,10 +283,14 @@ impl Default for Policy {
     fn default() -> Self {
         Self {
             semantics: Semantics::default(),
+            quirks: Quirks::of(Semantics::default()),
             ranking: Ranking::default(),
+            oom_scores: OomScores::default(),
             thresholds: vec![Self::default_hard_threshold()],
-            max_pod_grace_period: Duration::ZERO,
+            max_pod_grace_period: 0,
             pressure_transition_period: Duration::from_secs(300),
+            local_storage_isolation: true,
+            reservations: Reservations::default(),
         }
     }
 }

@@ -9,6 +9,10 @@
 use std::cmp::Ordering;
 use std::fmt;
 
+use serde::de::{Deserialize, Deserializer, Error, Visitor};
+
+use super::units::{Amount, Bytes};
+
 /// Powers of ten outside this range are refused. The range is far beyond what 64 bits of bytes can hold.
 const MAX_EXPONENT: i64 = 64;
 /// What fits in a `u128` whatever the digits are.
@@ -50,13 +54,19 @@ enum Format {
 }
 
 /// An exact amount: `±unscaled × 10^exponent`.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Quantity {
     negative: bool,
     /// Without trailing zeros, at most 38 digits; zero is `0 × 10^0`, never negative.
     unscaled: u128,
     exponent: i32,
     format: Format,
+}
+
+impl Default for Quantity {
+    fn default() -> Self {
+        Self::binary(Bytes::ZERO)
+    }
 }
 
 impl Quantity {
@@ -87,6 +97,27 @@ impl Quantity {
         }
         let zero = unscaled == 0;
         Self { negative: negative && !zero, unscaled, exponent: if zero { 0 } else { exponent }, format }
+    }
+
+    /// Writes a number of bytes with binary suffixes.
+    #[must_use]
+    pub fn binary(bytes: Bytes) -> Self {
+        Self::normalized(false, (u128::from(bytes.0), 0), Format::BinarySi)
+    }
+
+    /// Returns the amount, exactly, for comparing and computing.
+    #[must_use]
+    pub fn amount(&self) -> Amount {
+        let scale = u32::try_from(self.exponent - SMALLEST_EXPONENT).unwrap_or(0);
+        let magnitude = power_of_ten(scale).and_then(|power| self.unscaled.checked_mul(power));
+        let magnitude = magnitude.and_then(|value| i128::try_from(value).ok()).unwrap_or(i128::MAX);
+        Amount::from_billionths(if self.negative { -magnitude } else { magnitude })
+    }
+
+    /// Prints the canonical form: no fraction, the largest suffix of its family that loses nothing.
+    #[must_use]
+    pub fn canonical(&self) -> String {
+        self.to_string()
     }
 
     /// Returns the amount in whole units, rounded away from zero, and stopping at the ends of 64 bits.
@@ -161,6 +192,37 @@ impl Ord for Quantity {
 impl PartialOrd for Quantity {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
+    }
+}
+
+/// As the API reads it: a string, or a number as it stands.
+impl<'de> Deserialize<'de> for Quantity {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Text;
+        impl Visitor<'_> for Text {
+            type Value = Quantity;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a quantity such as \"100Mi\"")
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<Quantity, E> {
+                Quantity::parse(text.trim()).map_err(|error| E::custom(format!("{text:?}: {error}")))
+            }
+
+            fn visit_u64<E: Error>(self, number: u64) -> Result<Quantity, E> {
+                self.visit_str(&number.to_string())
+            }
+
+            fn visit_i64<E: Error>(self, number: i64) -> Result<Quantity, E> {
+                self.visit_str(&number.to_string())
+            }
+
+            fn visit_f64<E: Error>(self, number: f64) -> Result<Quantity, E> {
+                self.visit_str(&number.to_string())
+            }
+        }
+        deserializer.deserialize_any(Text)
     }
 }
 

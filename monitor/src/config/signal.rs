@@ -57,6 +57,51 @@ impl Signal {
     }
 }
 
+/// What a signal counts, and what pods are ranked by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Resource {
+    /// Bytes of memory.
+    Memory,
+    /// Bytes of a filesystem.
+    EphemeralStorage,
+    /// Inodes of a filesystem.
+    Inodes,
+    /// Process ids.
+    Pids,
+}
+
+impl Resource {
+    /// Returns the name used in messages and events.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Memory => "memory",
+            Self::EphemeralStorage => "ephemeral-storage",
+            Self::Inodes => "inodes",
+            Self::Pids => "pids",
+        }
+    }
+
+    /// Tells whether amounts are bytes, which are written with binary suffixes; all else with decimal ones.
+    #[must_use]
+    pub const fn is_bytes(self) -> bool {
+        matches!(self, Self::Memory | Self::EphemeralStorage)
+    }
+}
+
+impl Signal {
+    /// Returns what the signal counts.
+    #[must_use]
+    pub const fn resource(self) -> Resource {
+        match self {
+            Self::MemoryAvailable | Self::AllocatableMemoryAvailable => Resource::Memory,
+            Self::NodeFsAvailable | Self::ImageFsAvailable | Self::ContainerFsAvailable => Resource::EphemeralStorage,
+            Self::NodeFsInodesFree | Self::ImageFsInodesFree | Self::ContainerFsInodesFree => Resource::Inodes,
+            Self::PidAvailable => Resource::Pids,
+        }
+    }
+}
+
 impl fmt::Display for Signal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.as_str())

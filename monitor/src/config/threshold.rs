@@ -10,59 +10,69 @@ use std::time::Duration;
 use super::duration::{DurationError, parse_go_duration};
 use super::gofloat::{FloatError, parse_float32};
 use super::quantity::{Quantity, QuantityError};
+use super::quirks::{Quirk, Quirks};
 use super::signal::Signal;
-use super::units::Bytes;
+use super::units::{Amount, Bytes};
 
 /// An amount to compare a signal with: absolute, or relative to the signal's capacity.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum ThresholdValue {
     /// Bytes; inodes or process ids for the signals that count those.
-    Quantity(Bytes),
-    /// A fraction of the capacity. 32-bit as in the kubelet: 10 % of 100 GiB is 10737418400 there, not …240.
-    Percentage(f32),
+    Quantity(Quantity),
+    /// A share of the capacity.
+    Percentage(Percentage),
 }
 
-impl ThresholdValue {
-    /// Returns the absolute amount for a signal of this capacity.
+/// A percentage as the kubelet keeps it, and as it was meant.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Percentage {
+    /// 32 bits, one is the whole capacity.
+    pub fraction: f32,
+    /// 64 bits, a hundred is the whole capacity.
+    pub percent: f64,
+}
+
+impl Percentage {
+    /// Takes the share of a capacity, truncated toward zero as in the kubelet, where 10% of 100Gi is 10737418400, not …240.
     #[must_use]
     #[expect(
         clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "the kubelet truncates toward zero; negative and huge products saturate"
+        clippy::cast_precision_loss,
+        reason = "the kubelet computes in floats and truncates toward zero; huge products saturate"
     )]
-    pub fn resolve(self, capacity: Bytes) -> Bytes {
+    pub fn of(self, capacity: i64, quirks: Quirks) -> i64 {
+        if quirks.has(Quirk::Float32Percentages) {
+            (capacity as f64 * f64::from(self.fraction)) as i64
+        } else {
+            (capacity as f64 * self.percent / 100.0) as i64
+        }
+    }
+}
+
+impl ThresholdValue {
+    /// Bytes, as a binary quantity.
+    #[must_use]
+    pub fn bytes(bytes: Bytes) -> Self {
+        Self::Quantity(Quantity::binary(bytes))
+    }
+
+    /// Returns the absolute amount for a signal of this capacity.
+    #[must_use]
+    pub fn resolve(&self, capacity: i64, quirks: Quirks) -> Amount {
         match self {
-            Self::Quantity(bytes) => bytes,
-            Self::Percentage(fraction) => Bytes((capacity.as_f64() * f64::from(fraction)) as u64),
+            Self::Quantity(quantity) => quantity.amount(),
+            Self::Percentage(percentage) => Amount::from_units(percentage.of(capacity, quirks)),
         }
     }
 }
 
 impl fmt::Display for ThresholdValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
-            Self::Quantity(bytes) => f.pad(&quantity_text(bytes)),
-            Self::Percentage(fraction) => f.pad(&percentage_text(fraction)),
+        match self {
+            Self::Quantity(quantity) => f.pad(&quantity.canonical()),
+            Self::Percentage(percentage) => f.pad(&percentage_text(percentage.fraction)),
         }
     }
-}
-
-/// Writes an amount as a Kubernetes quantity with the largest suffix that loses nothing, binary ones first.
-fn quantity_text(bytes: Bytes) -> String {
-    let shorten = |base: u64, suffixes: [&str; 6]| {
-        let (mut value, mut suffix) = (bytes.0, "");
-        for name in suffixes {
-            if value == 0 || !value.is_multiple_of(base) {
-                break;
-            }
-            value /= base;
-            suffix = name;
-        }
-        (!suffix.is_empty()).then(|| format!("{value}{suffix}"))
-    };
-    shorten(1024, ["Ki", "Mi", "Gi", "Ti", "Pi", "Ei"])
-        .or_else(|| shorten(1000, ["k", "M", "G", "T", "P", "E"]))
-        .unwrap_or_else(|| bytes.0.to_string())
 }
 
 /// Finds the shortest percentage that reads back as the same 32-bit fraction: `15%`, not `15.000001%`.
@@ -185,7 +195,8 @@ pub fn parse_threshold_value(signal: Signal, text: &str) -> Result<Option<Thresh
         return Ok(None);
     }
     if text.ends_with('%') {
-        let fraction = parse_percentage(text)?;
+        let percentage = parse_percentage(text)?;
+        let fraction = percentage.fraction;
         let text = text.to_owned();
         return if fraction.is_nan() {
             Err(ThresholdError::PercentageNotFinite { signal, text })
@@ -194,14 +205,14 @@ pub fn parse_threshold_value(signal: Signal, text: &str) -> Result<Option<Thresh
         } else if fraction > 1.0 {
             Err(ThresholdError::PercentageTooLarge { signal, text })
         } else {
-            Ok(Some(ThresholdValue::Percentage(fraction)))
+            Ok(Some(ThresholdValue::Percentage(percentage)))
         };
     }
     let quantity = Quantity::parse(text)?;
     if quantity.is_negative() || quantity.is_zero() {
         return Err(ThresholdError::NotPositive { signal, quantity: quantity.to_string() });
     }
-    Ok(Some(ThresholdValue::Quantity(whole_bytes(&quantity))))
+    Ok(Some(ThresholdValue::Quantity(quantity)))
 }
 
 /// Parses the grace period of a soft threshold. Zero is allowed, and makes the threshold a hard one.
@@ -218,31 +229,31 @@ pub fn parse_grace_period(text: &str) -> Result<Duration, ThresholdError> {
 /// When the kubelet would refuse the value, and for `NaN%` and `inf%`, which it takes.
 pub fn parse_min_reclaim(signal: Signal, text: &str) -> Result<ThresholdValue, ThresholdError> {
     if text.ends_with('%') {
-        let fraction = parse_percentage(text)?;
+        let percentage = parse_percentage(text)?;
+        let fraction = percentage.fraction;
         let text = text.to_owned();
         return if fraction.is_nan() || fraction == f32::INFINITY {
             Err(ThresholdError::PercentageNotFinite { signal, text })
         } else if fraction <= 0.0 {
             Err(ThresholdError::ReclaimNotPositive { signal, text })
         } else {
-            Ok(ThresholdValue::Percentage(fraction))
+            Ok(ThresholdValue::Percentage(percentage))
         };
     }
     let quantity = Quantity::parse(text)?;
     if quantity.is_negative() {
         return Err(ThresholdError::ReclaimNegative(signal));
     }
-    Ok(ThresholdValue::Quantity(whole_bytes(&quantity)))
+    Ok(ThresholdValue::Quantity(quantity))
 }
 
-fn parse_percentage(text: &str) -> Result<f32, ThresholdError> {
+fn parse_percentage(text: &str) -> Result<Percentage, ThresholdError> {
     // All of them: the kubelet reads `5%%` as 5%.
-    Ok(parse_float32(text.trim_end_matches('%'))? / 100.0)
-}
-
-/// Rounds up, which changes no decision: a whole number is below `q` exactly when it is below `q` rounded up.
-fn whole_bytes(quantity: &Quantity) -> Bytes {
-    Bytes(u64::try_from(quantity.value_bytes()).unwrap_or(0))
+    let number = text.trim_end_matches('%');
+    let percent = parse_float32(number)?;
+    // What is not written the way Rust writes numbers (hexadecimal, say) has the precision of 32 bits.
+    let exact = number.parse().unwrap_or(f64::from(percent));
+    Ok(Percentage { fraction: percent / 100.0, percent: exact })
 }
 
 /// The four lists that thresholds are written in, parsed but not yet put together.
@@ -266,16 +277,18 @@ impl ThresholdLists {
     pub fn assemble(&self) -> Result<Vec<Threshold>, Vec<ThresholdError>> {
         let mut thresholds = Vec::with_capacity(self.hard.len() + self.soft.len());
         let mut errors = Vec::new();
-        let min_reclaim = |signal| self.min_reclaims.get(&signal).copied();
-        for &(signal, value) in &self.hard {
+        let min_reclaim = |signal| self.min_reclaims.get(&signal).cloned();
+        for (signal, value) in &self.hard {
+            let signal = *signal;
             thresholds.push(Threshold {
                 signal,
-                value,
+                value: value.clone(),
                 grace_period: Duration::ZERO,
                 min_reclaim: min_reclaim(signal),
             });
         }
-        for &(signal, value) in &self.soft {
+        for (signal, value) in &self.soft {
+            let (signal, value) = (*signal, value.clone());
             match self.grace_periods.get(&signal) {
                 Some(&grace_period) => {
                     thresholds.push(Threshold { signal, value, grace_period, min_reclaim: min_reclaim(signal) });

@@ -1,6 +1,16 @@
 use super::*;
+use crate::config::Semantics;
 
 const MEMORY: Signal = Signal::MemoryAvailable;
+/// All of them.
+const KUBELET: Quirks = Quirks::ALL;
+
+fn fraction_of(value: &Result<Option<ThresholdValue>, String>) -> Option<f32> {
+    match value {
+        Ok(Some(ThresholdValue::Percentage(percentage))) => Some(percentage.fraction),
+        _ => None,
+    }
+}
 
 fn value(text: &str) -> Result<Option<ThresholdValue>, String> {
     parse_threshold_value(MEMORY, text).map_err(|error| error.to_string())
@@ -12,16 +22,15 @@ fn accepted_quantities() {
         ("100Mi", 100 << 20, "100Mi"),
         ("1.5Gi", 1536 << 20, "1536Mi"),
         ("100M", 100_000_000, "100M"),
-        ("1e3", 1000, "1k"),
-        // Fractions round up: available < 0.5 exactly when available < 1.
-        ("100m", 1, "1"),
-        (".5", 1, "1"),
+        ("1e3", 1000, "1e3"),
+        ("100m", 1, "100m"),
+        (".5", 1, "500m"),
         ("+1Ki", 1024, "1Ki"),
         ("1025", 1025, "1025"),
-        ("59E", i64::MAX as u64, "9223372036854775807"),
+        ("59E", i64::MAX as u64, "59E"),
     ] {
         let parsed = value(text).unwrap().unwrap();
-        assert_eq!(parsed, ThresholdValue::Quantity(Bytes(bytes)), "{text}");
+        assert_eq!(parsed.resolve(0, KUBELET).bytes(), Bytes(bytes), "{text}");
         assert_eq!(parsed.to_string(), printed, "{text}");
     }
 }
@@ -32,7 +41,7 @@ fn exactly_zero_and_hundred_percent_switch_off() {
         assert_eq!(value(text), Ok(None), "{text}");
     }
     for (text, fraction) in [("0.0%", 0.0), ("-0%", 0.0), ("100.0%", 1.0), ("0%%", 0.0)] {
-        assert_eq!(value(text), Ok(Some(ThresholdValue::Percentage(fraction))), "{text}");
+        assert_eq!(fraction_of(&value(text)), Some(fraction), "{text}");
     }
 }
 
@@ -48,7 +57,7 @@ fn accepted_percentages() {
         ("+7.25%", 7.25_f32 / 100.0, "7.25%"),
     ] {
         let parsed = value(text).unwrap().unwrap();
-        assert_eq!(parsed, ThresholdValue::Percentage(fraction), "{text}");
+        assert_eq!(fraction_of(&Ok(Some(parsed.clone()))), Some(fraction), "{text}");
         assert_eq!(parsed.to_string(), printed, "{text}");
     }
 }
@@ -103,10 +112,10 @@ fn grace_periods() {
 #[test]
 fn minimum_reclaims() {
     for (text, expected) in [
-        ("0", ThresholdValue::Quantity(Bytes::ZERO)),
-        ("500Mi", ThresholdValue::Quantity(Bytes(500 << 20))),
-        ("10%", ThresholdValue::Percentage(0.1)),
-        ("150%", ThresholdValue::Percentage(1.5)),
+        ("0", ThresholdValue::bytes(Bytes::ZERO)),
+        ("500Mi", ThresholdValue::bytes(Bytes(500 << 20))),
+        ("10%", percentage(10.0)),
+        ("150%", percentage(150.0)),
     ] {
         assert_eq!(parse_min_reclaim(MEMORY, text), Ok(expected), "{text}");
     }
@@ -122,23 +131,31 @@ fn minimum_reclaims() {
     }
 }
 
-/// A computation in f64 alone would give …240.
+fn percentage(percent: f32) -> ThresholdValue {
+    ThresholdValue::Percentage(Percentage { fraction: percent / 100.0, percent: percent.into() })
+}
+
 #[test]
-fn percentages_resolve_through_32_bits() {
-    let ten = ThresholdValue::Percentage(10.0_f32 / 100.0);
-    assert_eq!(ten.resolve(Bytes::from_gib(100)), Bytes(10_737_418_400));
-    let five = ThresholdValue::Percentage(5.0_f32 / 100.0);
-    assert_eq!(five.resolve(Bytes::from_gib(100)), Bytes(5_368_709_200));
-    assert_eq!(ThresholdValue::Percentage(1.0).resolve(Bytes(77)), Bytes(77));
-    assert_eq!(ThresholdValue::Quantity(Bytes(5)).resolve(Bytes(1)), Bytes(5));
+fn percentages_resolve_through_32_bits_as_in_the_kubelet_and_exactly_when_corrected() {
+    let corrected = Quirks::of(Semantics::Corrected);
+    for (percent, capacity, kubelet, exact) in [
+        (10.0, 100 << 30, 10_737_418_400, 10_737_418_240),
+        (5.0, 100 << 30, 5_368_709_200, 5_368_709_120),
+        (100.0, 77, 77, 77),
+    ] {
+        let value = percentage(percent);
+        assert_eq!(value.resolve(capacity, KUBELET), Amount::from_units(kubelet), "{percent}");
+        assert_eq!(value.resolve(capacity, corrected), Amount::from_units(exact), "{percent}");
+    }
+    assert_eq!(ThresholdValue::bytes(Bytes(5)).resolve(1, KUBELET), Amount::from_units(5));
 }
 
 #[test]
 fn lists_go_together_hard_first() {
-    let ten = ThresholdValue::Percentage(0.1);
-    let hundred = ThresholdValue::Quantity(Bytes::from_mib(100));
+    let ten = percentage(10.0);
+    let hundred = ThresholdValue::bytes(Bytes::from_mib(100));
     let mut lists = ThresholdLists {
-        hard: vec![(Signal::NodeFsAvailable, ten), (MEMORY, hundred)],
+        hard: vec![(Signal::NodeFsAvailable, ten.clone()), (MEMORY, hundred.clone())],
         soft: vec![(MEMORY, ten)],
         ..ThresholdLists::default()
     };
@@ -149,15 +166,17 @@ fn lists_go_together_hard_first() {
     lists.grace_periods.insert(MEMORY, Duration::from_secs(30));
     // A grace period without a soft threshold means nothing.
     lists.grace_periods.insert(Signal::PidAvailable, Duration::from_secs(1));
-    lists.min_reclaims.insert(MEMORY, hundred);
+    lists.min_reclaims.insert(MEMORY, hundred.clone());
     let thresholds = lists.assemble().unwrap();
-    let shown: Vec<_> =
-        thresholds.iter().map(|threshold| (threshold.to_string(), threshold.kind(), threshold.min_reclaim)).collect();
+    let shown: Vec<_> = thresholds
+        .iter()
+        .map(|threshold| (threshold.to_string(), threshold.kind(), threshold.min_reclaim.clone()))
+        .collect();
     assert_eq!(
         shown,
         [
             ("nodefs.available<10%".to_owned(), "hard", None),
-            ("memory.available<100Mi".to_owned(), "hard", Some(hundred)),
+            ("memory.available<100Mi".to_owned(), "hard", Some(hundred.clone())),
             ("memory.available<10%".to_owned(), "soft", Some(hundred)),
         ]
     );

@@ -127,6 +127,110 @@ impl From<Bytes> for u64 {
     }
 }
 
+/// An exact amount of whatever a signal or resource counts, in billionths: requests may be fractions of a byte, and comparisons
+/// must not round. Stops at its ends, which lie far beyond 64 bits of whole units.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Amount(i128);
+
+impl Amount {
+    /// Nothing.
+    pub const ZERO: Self = Self(0);
+    /// Billionths in one.
+    const SCALE: i128 = 1_000_000_000;
+    /// Sums of many such still fit.
+    const END: i128 = i128::MAX / 1024;
+
+    /// So many whole units.
+    #[must_use]
+    pub const fn from_units(units: i64) -> Self {
+        Self(units as i128 * Self::SCALE)
+    }
+
+    /// So many billionths of a unit.
+    #[must_use]
+    pub const fn from_billionths(billionths: i128) -> Self {
+        if billionths > Self::END {
+            Self(Self::END)
+        } else if billionths < -Self::END {
+            Self(-Self::END)
+        } else {
+            Self(billionths)
+        }
+    }
+
+    /// Returns the billionths.
+    #[must_use]
+    pub const fn billionths(self) -> i128 {
+        self.0
+    }
+
+    /// Returns whole units, rounded away from zero, stopping at the ends of 64 bits.
+    #[must_use]
+    pub fn units(self) -> i64 {
+        let away = self.0.signum() * ((self.0.abs() + Self::SCALE - 1) / Self::SCALE);
+        i64::try_from(away).unwrap_or(if away < 0 { i64::MIN } else { i64::MAX })
+    }
+
+    /// Returns whole bytes, rounded up; zero when negative.
+    #[must_use]
+    pub fn bytes(self) -> Bytes {
+        Bytes(u64::try_from(self.units()).unwrap_or(0))
+    }
+
+    /// Tells whether it is exactly nothing.
+    #[must_use]
+    pub const fn is_zero(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Tells whether it is less than nothing.
+    #[must_use]
+    pub const fn is_negative(self) -> bool {
+        self.0 < 0
+    }
+}
+
+impl std::ops::Add for Amount {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self::from_billionths(self.0 + other.0)
+    }
+}
+
+impl std::ops::Sub for Amount {
+    type Output = Self;
+
+    fn sub(self, other: Self) -> Self {
+        Self::from_billionths(self.0 - other.0)
+    }
+}
+
+impl From<Bytes> for Amount {
+    fn from(bytes: Bytes) -> Self {
+        Self(i128::from(bytes.0) * Self::SCALE)
+    }
+}
+
+impl Sum for Amount {
+    fn sum<I: Iterator<Item = Self>>(iter: I) -> Self {
+        iter.fold(Self::ZERO, |sum, amount| sum + amount)
+    }
+}
+
+/// A point in time on the clock of whoever decides: nanoseconds since an origin of its choice, which no decision depends on.
+/// Wide enough for every date that can be written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Moment(pub i128);
+
+impl Moment {
+    /// Nanoseconds from `earlier` to here; negative when `earlier` lies in the future.
+    #[must_use]
+    pub const fn nanos_since(self, earlier: Self) -> i128 {
+        self.0.saturating_sub(earlier.0)
+    }
+}
+
 /// The kernfs id of a cgroup, which is the inode number of its directory.
 ///
 /// Ids are not reused while the machine is up, so a cgroup made again under an old path has another one.
@@ -179,5 +283,15 @@ mod tests {
         assert_eq!(Bytes::MAX.checked_add(Bytes(1)), None);
         assert_eq!(Bytes::from_kib(u64::MAX), Bytes::MAX);
         assert_eq!([Bytes(1), Bytes(2)].into_iter().sum::<Bytes>(), Bytes(3));
+    }
+
+    #[test]
+    fn amounts_are_exact_and_round_away_from_zero() {
+        let half = Amount::from_billionths(500_000_000);
+        assert_eq!((half.units(), (half + half).units(), (Amount::ZERO - half).units()), (1, 1, -1));
+        assert_eq!(Amount::from(Bytes(u64::MAX)).units(), i64::MAX);
+        assert_eq!((Amount::ZERO - Amount::from_units(5)).bytes(), Bytes::ZERO);
+        let end = Amount::from_billionths(i128::MAX);
+        assert_eq!(end + end, end);
     }
 }

@@ -140,11 +140,11 @@ impl<'a> Walk<'a> {
     }
 
     /// Reads one of the given names.
-    pub fn choice<T: Copy>(&mut self, field: &str, node: &Node, choices: &[(&str, T)]) -> Option<T> {
+    pub fn choice<T: Clone>(&mut self, field: &str, node: &Node, choices: &[(&str, T)]) -> Option<T> {
         let names: Vec<_> = choices.iter().map(|(name, _)| *name).collect();
         let fix = format!("write {}", names.join(" or "));
         let text = self.text(field, node, &fix)?;
-        let found = choices.iter().find(|(name, _)| *name == text).map(|(_, value)| *value);
+        let found = choices.iter().find(|(name, _)| *name == text).map(|(_, value)| value.clone());
         if found.is_none() {
             self.error(field, node, "not one of the choices", &fix);
         }

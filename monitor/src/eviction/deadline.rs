@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::config::{Bytes, Policy, Sampling, Threshold};
+use crate::config::{Amount, Bytes, Policy, Sampling, Threshold};
 use crate::node::Monotonic;
 
 use super::Observation;
@@ -62,11 +62,11 @@ pub fn until_next_sample(policy: &Policy, sampling: &Sampling, observation: &Obs
     let fastest = rate.bytes_per_second();
     let until_crossed = |threshold: &Threshold| {
         let value = observation.get(threshold.signal)?;
-        let quantity = threshold.value.resolve(value.capacity);
-        if value.available < quantity {
+        let distance = Amount::from_units(value.available) - threshold.value.resolve(value.capacity, policy.quirks);
+        if distance.is_negative() {
             return Some(CROSSED);
         }
-        let distance = value.available.saturating_sub(quantity).as_f64();
+        let distance = distance.bytes().as_f64();
         let until = Duration::try_from_secs_f64(distance / fastest).ok()?;
         Some(if until < NEAR { until / 4 } else { until })
     };
@@ -84,12 +84,8 @@ mod tests {
 
     fn until(available_mib: u64, rate: &FallRate) -> Duration {
         let config = MonitorConfig::default();
-        let value = SignalValue {
-            signal: Signal::MemoryAvailable,
-            available: Bytes(available_mib * MIB),
-            capacity: Bytes(1024 * MIB),
-        };
-        let observation = Observation { signals: vec![value], at: Monotonic(0) };
+        let (available, capacity) = (Bytes(available_mib * MIB), Bytes(1024 * MIB));
+        let observation = Observation { signals: vec![SignalValue::now(Signal::MemoryAvailable, available, capacity)] };
         until_next_sample(&config.policy, &config.sampling, &observation, rate)
     }
 
@@ -126,7 +122,7 @@ mod tests {
     fn without_thresholds_only_the_ceiling_counts() {
         let mut config = MonitorConfig::default();
         config.policy.thresholds.clear();
-        let observation = Observation { signals: Vec::new(), at: Monotonic(0) };
+        let observation = Observation::default();
         let until = until_next_sample(&config.policy, &config.sampling, &observation, &FallRate::assuming(Bytes(1)));
         assert_eq!(until, config.sampling.ceiling);
     }

@@ -1,38 +1,54 @@
 //! The eviction decision, pure: (policy, state, observation, now) in, (state, decision) out. No I/O, no clock, no logging.
 //!
 //! The steps and their names are the kubelet's (`synchronize`): thresholds met, held by minimum reclaim, first observed,
-//! conditions last observed, past their grace period, ranked. The agent asks twice: [`assess`] looks at the signals alone and is
-//! cheap enough for a thousand times a second; [`rank`](rank::rank) orders the workloads once a threshold is to be acted on.
+//! conditions last observed, past their grace period, fresh, ranked. The agent asks twice: [`assess`] looks at the signals alone
+//! and is cheap enough for a thousand times a second; [`rank`](rank::rank) orders the workloads once a threshold is to be acted on.
 
+pub mod arm;
 pub mod budget;
 pub mod deadline;
 pub mod oom_score;
 pub mod rank;
 pub mod thresholds;
 
-pub use thresholds::{Assessment, MetThreshold, State, assess};
+pub use arm::{Armed, Layout, arm};
+pub use thresholds::{Assessment, MetThreshold, NodeCondition, State, assess};
 
-use crate::config::{Bytes, Signal};
-use crate::node::Monotonic;
+use crate::config::{Bytes, Moment, Signal};
 
 /// One signal's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SignalValue {
     /// Which signal.
     pub signal: Signal,
-    /// What is left.
-    pub available: Bytes,
+    /// What is left, in the signal's own unit. Negative where the kubelet's arithmetic makes it so.
+    pub available: i64,
     /// What a percentage is a percentage of.
-    pub capacity: Bytes,
+    pub capacity: i64,
+    /// When the statistics behind it were taken; without it they are taken for fresh.
+    pub at: Option<Moment>,
+}
+
+impl SignalValue {
+    /// A value measured just now, in bytes.
+    #[must_use]
+    pub fn now(signal: Signal, available: Bytes, capacity: Bytes) -> Self {
+        let signed = |bytes: Bytes| i64::try_from(bytes.0).unwrap_or(i64::MAX);
+        Self { signal, available: signed(available), capacity: signed(capacity), at: None }
+    }
+
+    /// What is left in bytes; zero when negative.
+    #[must_use]
+    pub fn available_bytes(&self) -> Bytes {
+        Bytes(u64::try_from(self.available).unwrap_or(0))
+    }
 }
 
 /// The signals at one moment.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Observation {
     /// The signals that could be observed; a threshold on another is not met.
     pub signals: Vec<SignalValue>,
-    /// When they were true.
-    pub at: Monotonic,
 }
 
 impl Observation {

@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use crate::config::{Bytes, Policy, Signal, Threshold};
-use crate::node::Monotonic;
+use crate::config::{Amount, Moment, Policy, Quirk, Signal, Threshold};
 
-use super::Observation;
+use super::{Armed, Observation, SignalValue};
 
 /// A node condition that eviction thresholds raise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -45,15 +44,34 @@ impl NodeCondition {
     }
 }
 
-/// What one pass must remember for the next. Thresholds are known by their place in the policy.
+/// What one pass must remember for the next. Thresholds are known by their place among the armed ones.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct State {
-    /// Since when each threshold has been met without a break.
-    first_observed: Vec<Option<Monotonic>>,
+    /// Since when each threshold has been met.
+    first_observed: Vec<Option<Span>>,
     /// When each condition was last seen.
-    last_observed: Vec<(NodeCondition, Monotonic)>,
+    last_observed: Vec<(NodeCondition, Moment)>,
     /// Thresholds past their grace period at the last pass: minimum reclaim holds only these.
     held: Vec<bool>,
+    /// When the statistics of the last pass were taken, for each signal that was observed.
+    statistics: Vec<(Signal, Option<Moment>)>,
+    /// There was a pass before.
+    has_passed: bool,
+}
+
+impl State {
+    /// Tells whether no pass has been made yet.
+    #[must_use]
+    pub fn is_first_pass(&self) -> bool {
+        !self.has_passed
+    }
+}
+
+/// How long a threshold has been met, short interruptions included.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Span {
+    first: Moment,
+    last: Moment,
 }
 
 /// A threshold that is met and past its grace period.
@@ -61,84 +79,128 @@ pub struct State {
 pub struct MetThreshold {
     /// The threshold.
     pub threshold: Threshold,
-    /// Its value as a quantity of this node.
-    pub quantity: Bytes,
+    /// Its value as an amount of this node.
+    pub quantity: Amount,
     /// What was observed.
-    pub available: Bytes,
+    pub value: SignalValue,
+    /// The statistics are newer than those of the pass before: it may be acted on.
+    pub is_fresh: bool,
 }
 
 impl MetThreshold {
     /// Acts at once.
     #[must_use]
     pub fn is_hard(&self) -> bool {
-        self.threshold.grace_period.is_zero()
+        self.threshold.is_hard()
+    }
+
+    /// Memory before all else, hard before soft.
+    fn urgency(&self) -> (bool, bool) {
+        (NodeCondition::of(self.threshold.signal) != NodeCondition::MemoryPressure, !self.is_hard())
     }
 }
 
 /// What the signals amount to.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Assessment {
-    /// Thresholds met and past their grace period, the one to act on first: memory before others, hard before soft.
+    /// Thresholds met and past their grace period, fresh or not, in the order in which they are armed.
     pub met: Vec<MetThreshold>,
     /// Conditions that hold, those inside their transition period included.
     pub conditions: Vec<NodeCondition>,
-    /// For each threshold of the policy, whether it is met now, its grace period ignored.
+    /// For each armed threshold, whether it is met now, its grace period ignored.
     pub crossed: Vec<bool>,
     /// When the next grace or transition period ends: the time to look again at the latest.
     pub next_change: Option<Duration>,
 }
 
+impl Assessment {
+    /// The thresholds that may be acted on, the most urgent first: memory before others, hard before soft, then as armed.
+    #[must_use]
+    pub fn to_act_on(&self) -> Vec<&MetThreshold> {
+        let mut fresh: Vec<&MetThreshold> = self.met.iter().filter(|met| met.is_fresh).collect();
+        fresh.sort_by_key(|met| met.urgency());
+        fresh
+    }
+}
+
+/// How long all must be well before a grace period starts anew: the kubelet's monitoring interval, which is what one good sample of
+/// its own stands for.
+const RECOVERED_AFTER: Duration = Duration::from_secs(10);
+
 /// One pass over the signals at `now`.
 #[must_use]
-pub fn assess(policy: &Policy, state: &State, observation: &Observation, now: Monotonic) -> (State, Assessment) {
-    let thresholds = &policy.thresholds;
-    let held = |index: usize| state.held.get(index).copied().unwrap_or(false);
-    let crossed: Vec<bool> =
-        thresholds.iter().enumerate().map(|(index, threshold)| is_met(threshold, held(index), observation)).collect();
-
-    let since = |index: usize| state.first_observed.get(index).copied().flatten().unwrap_or(now);
-    let first_observed: Vec<Option<Monotonic>> =
-        crossed.iter().enumerate().map(|(index, met)| met.then(|| since(index))).collect();
-
-    let last_observed = last_observed(&state.last_observed, thresholds, &crossed, now);
-    let holds =
-        |(_, seen): &&(NodeCondition, Monotonic)| now.since(*seen) < policy.pressure_transition_period || *seen == now;
-    let mut conditions: Vec<NodeCondition> =
-        last_observed.iter().filter(holds).map(|(condition, _)| *condition).collect();
-    conditions.sort_unstable();
-
-    let past_grace: Vec<bool> = thresholds
-        .iter()
-        .zip(&first_observed)
-        .map(|(threshold, since)| since.is_some_and(|since| now.since(since) >= threshold.grace_period))
-        .collect();
-
+pub fn assess(
+    policy: &Policy,
+    armed: &[Armed],
+    state: &State,
+    observation: &Observation,
+    now: Moment,
+) -> (State, Assessment) {
+    let crossed = crossed(policy, armed, state, observation);
+    let first_observed = first_observed(policy, armed, state, &crossed, now);
+    let past_grace = past_grace(armed, &crossed, &first_observed, now);
+    let raising =
+        if policy.quirks.has(Quirk::ConditionBeforeGrace) { crossed.as_slice() } else { past_grace.as_slice() };
+    let last_observed = last_observed(&state.last_observed, armed, raising, now);
     let assessment = Assessment {
-        met: in_order_of_action(thresholds, &past_grace, observation),
-        next_change: next_change(policy, &first_observed, &last_observed, now),
-        conditions,
+        met: met(policy, armed, state, &past_grace, observation),
+        next_change: next_change(policy, armed, &crossed, &first_observed, &last_observed, now),
+        conditions: conditions(policy, &last_observed, now),
         crossed,
     };
-    (State { first_observed, last_observed, held: past_grace }, assessment)
+    let statistics = observation.signals.iter().map(|value| (value.signal, value.at)).collect();
+    (State { first_observed, last_observed, held: past_grace, statistics, has_passed: true }, assessment)
 }
 
 /// Below its quantity; or, once it was past its grace period, below quantity plus minimum reclaim. Equal is not below.
-fn is_met(threshold: &Threshold, held: bool, observation: &Observation) -> bool {
+fn crossed(policy: &Policy, armed: &[Armed], state: &State, observation: &Observation) -> Vec<bool> {
+    let held = |index: usize| state.held.get(index).copied().unwrap_or(false);
+    let is_met = |(index, armed): (usize, &Armed)| {
+        armed.counts(state.is_first_pass()) && is_below(policy, &armed.threshold, observation, held(index))
+    };
+    armed.iter().enumerate().map(is_met).collect()
+}
+
+/// Compares one threshold with its signal, its minimum reclaim added if wanted.
+#[must_use]
+pub fn is_below(policy: &Policy, threshold: &Threshold, observation: &Observation, with_min_reclaim: bool) -> bool {
     let Some(value) = observation.get(threshold.signal) else { return false };
-    let quantity = threshold.value.resolve(value.capacity);
-    let reclaim = threshold.min_reclaim.filter(|_| held).map_or(Bytes(0), |reclaim| reclaim.resolve(value.capacity));
-    value.available < quantity.saturating_add(reclaim)
+    let quantity = threshold.value.resolve(value.capacity, policy.quirks);
+    let reclaim = threshold.min_reclaim.as_ref().filter(|_| with_min_reclaim);
+    let reclaim = reclaim.map_or(Amount::ZERO, |reclaim| reclaim.resolve(value.capacity, policy.quirks));
+    Amount::from_units(value.available) < quantity + reclaim
+}
+
+fn first_observed(policy: &Policy, armed: &[Armed], state: &State, crossed: &[bool], now: Moment) -> Vec<Option<Span>> {
+    let at_once = policy.quirks.has(Quirk::GraceRestartsAtOnce);
+    let span = |(index, (armed, crossed)): (usize, (&Armed, &bool))| {
+        let before = state.first_observed.get(index).copied().flatten();
+        if *crossed {
+            return Some(Span { first: before.map_or(now, |before| before.first), last: now });
+        }
+        let patience = RECOVERED_AFTER.min(armed.threshold.grace_period);
+        before.filter(|before| !at_once && now.nanos_since(before.last) < nanos(patience))
+    };
+    armed.iter().zip(crossed).enumerate().map(span).collect()
+}
+
+fn past_grace(armed: &[Armed], crossed: &[bool], first_observed: &[Option<Span>], now: Moment) -> Vec<bool> {
+    let is_past = |((armed, crossed), span): ((&Armed, &bool), &Option<Span>)| {
+        let since = span.map(|span| now.nanos_since(span.first));
+        *crossed && since.is_some_and(|since| since >= nanos(armed.threshold.grace_period))
+    };
+    armed.iter().zip(crossed).zip(first_observed).map(is_past).collect()
 }
 
 fn last_observed(
-    before: &[(NodeCondition, Monotonic)],
-    thresholds: &[Threshold],
-    crossed: &[bool],
-    now: Monotonic,
-) -> Vec<(NodeCondition, Monotonic)> {
+    before: &[(NodeCondition, Moment)],
+    armed: &[Armed],
+    raising: &[bool],
+    now: Moment,
+) -> Vec<(NodeCondition, Moment)> {
     let mut all = before.to_vec();
-    for (threshold, _) in thresholds.iter().zip(crossed).filter(|(_, crossed)| **crossed) {
-        let condition = NodeCondition::of(threshold.signal);
+    for (armed, _) in armed.iter().zip(raising).filter(|(_, raising)| **raising) {
+        let condition = NodeCondition::of(armed.threshold.signal);
         match all.iter_mut().find(|(known, _)| *known == condition) {
             Some((_, seen)) => *seen = now,
             None => all.push((condition, now)),
@@ -147,134 +209,67 @@ fn last_observed(
     all
 }
 
-fn in_order_of_action(thresholds: &[Threshold], past_grace: &[bool], observation: &Observation) -> Vec<MetThreshold> {
-    let mut met: Vec<MetThreshold> = thresholds
-        .iter()
-        .zip(past_grace)
-        .filter(|(_, past_grace)| **past_grace)
-        .filter_map(|(threshold, _)| {
-            let value = observation.get(threshold.signal)?;
-            let quantity = threshold.value.resolve(value.capacity);
-            Some(MetThreshold { threshold: threshold.clone(), quantity, available: value.available })
+fn conditions(policy: &Policy, last_observed: &[(NodeCondition, Moment)], now: Moment) -> Vec<NodeCondition> {
+    let period = nanos(policy.pressure_transition_period);
+    let shown_while_seen = !policy.quirks.has(Quirk::ZeroTransitionHidesCondition);
+    let holds = |seen: Moment| now.nanos_since(seen) < period || shown_while_seen && seen == now;
+    let mut conditions: Vec<NodeCondition> =
+        last_observed.iter().filter(|(_, seen)| holds(*seen)).map(|(condition, _)| *condition).collect();
+    conditions.sort_unstable();
+    conditions
+}
+
+fn met(
+    policy: &Policy,
+    armed: &[Armed],
+    state: &State,
+    past_grace: &[bool],
+    observation: &Observation,
+) -> Vec<MetThreshold> {
+    let met = |(armed, _): (&Armed, &bool)| {
+        let value = observation.get(armed.threshold.signal)?;
+        Some(MetThreshold {
+            threshold: armed.threshold.clone(),
+            quantity: armed.threshold.value.resolve(value.capacity, policy.quirks),
+            value,
+            is_fresh: is_fresh(state, value),
         })
-        .collect();
-    // Stable: among equals the order of the policy decides.
-    met.sort_by_key(|met| (NodeCondition::of(met.threshold.signal), !met.is_hard()));
-    met
+    };
+    armed.iter().zip(past_grace).filter(|(_, past_grace)| **past_grace).filter_map(met).collect()
+}
+
+/// Newer than at the pass before. Where either time is not known there is nothing to tell old from new by.
+fn is_fresh(state: &State, value: SignalValue) -> bool {
+    let before = state.statistics.iter().find(|(signal, _)| *signal == value.signal).and_then(|(_, at)| *at);
+    before.zip(value.at).is_none_or(|(before, at)| at > before)
 }
 
 fn next_change(
     policy: &Policy,
-    first_observed: &[Option<Monotonic>],
-    last_observed: &[(NodeCondition, Monotonic)],
-    now: Monotonic,
+    armed: &[Armed],
+    crossed: &[bool],
+    first_observed: &[Option<Span>],
+    last_observed: &[(NodeCondition, Moment)],
+    now: Moment,
 ) -> Option<Duration> {
-    let remaining =
-        |since: Monotonic, period: Duration| period.checked_sub(now.since(since)).filter(|left| !left.is_zero());
-    let graces = policy
-        .thresholds
+    let remaining = |since: Moment, period: Duration| {
+        let left = nanos(period) - now.nanos_since(since);
+        u64::try_from(left).ok().filter(|left| *left > 0).map(Duration::from_nanos)
+    };
+    let graces = armed
         .iter()
+        .zip(crossed)
         .zip(first_observed)
-        .filter_map(|(threshold, since)| remaining((*since)?, threshold.grace_period));
+        .filter(|((_, crossed), _)| **crossed)
+        .filter_map(|((armed, _), span)| remaining((*span)?.first, armed.threshold.grace_period));
     let transitions = last_observed.iter().filter_map(|(_, seen)| remaining(*seen, policy.pressure_transition_period));
     graces.chain(transitions).min()
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::config::{MonitorConfig, ThresholdValue};
-    use crate::eviction::SignalValue;
-
-    const SECOND: u64 = 1_000_000_000;
-    const CAPACITY: u64 = 1000;
-
-    fn threshold(quantity: u64, grace_seconds: u64, min_reclaim: u64) -> Threshold {
-        Threshold {
-            signal: Signal::MemoryAvailable,
-            value: ThresholdValue::Quantity(Bytes(quantity)),
-            grace_period: Duration::from_secs(grace_seconds),
-            min_reclaim: (min_reclaim > 0).then_some(ThresholdValue::Quantity(Bytes(min_reclaim))),
-        }
-    }
-
-    fn policy(thresholds: Vec<Threshold>) -> Policy {
-        let pressure_transition_period = Duration::from_secs(300);
-        Policy { thresholds, pressure_transition_period, ..MonitorConfig::default().policy }
-    }
-
-    /// Steps the clock: `(second, available)` in, the assessment of each step out.
-    fn walk(policy: &Policy, steps: &[(u64, u64)]) -> Vec<Assessment> {
-        let mut state = State::default();
-        let step = |&(second, available): &(u64, u64)| {
-            let now = Monotonic(second * SECOND);
-            let value =
-                SignalValue { signal: Signal::MemoryAvailable, available: Bytes(available), capacity: Bytes(CAPACITY) };
-            let observation = Observation { signals: vec![value], at: now };
-            let (next, assessment) = assess(policy, &state, &observation, now);
-            state = next;
-            assessment
-        };
-        steps.iter().map(step).collect()
-    }
-
-    #[test]
-    fn equal_is_not_below() {
-        let seen = walk(&policy(vec![threshold(100, 0, 0)]), &[(0, 100), (1, 99)]);
-        assert!(seen[0].met.is_empty() && seen[0].conditions.is_empty());
-        assert_eq!(seen[1].met.len(), 1);
-        assert!(seen[1].met[0].is_hard());
-    }
-
-    #[test]
-    fn soft_waits_for_its_grace_and_starts_anew_after_one_good_sample() {
-        let policy = policy(vec![threshold(100, 30, 0)]);
-        let seen = walk(&policy, &[(0, 50), (29, 50), (30, 50), (31, 150), (32, 50), (61, 50), (62, 50)]);
-        let acted: Vec<bool> = seen.iter().map(|assessment| !assessment.met.is_empty()).collect();
-        assert_eq!(acted, [false, false, true, false, false, false, true]);
-        assert_eq!(
-            seen[0].conditions,
-            [NodeCondition::MemoryPressure],
-            "the condition does not wait for the grace period"
-        );
-        assert_eq!(seen[1].next_change, Some(Duration::from_secs(1)));
-    }
-
-    #[test]
-    fn minimum_reclaim_holds_a_threshold_until_it_is_reached() {
-        let seen = walk(&policy(vec![threshold(100, 0, 50)]), &[(0, 120), (1, 99), (2, 149), (3, 150), (4, 120)]);
-        let met: Vec<usize> = seen.iter().map(|assessment| assessment.met.len()).collect();
-        assert_eq!(met, [0, 1, 1, 0, 0]);
-    }
-
-    #[test]
-    fn a_condition_outlives_its_threshold_by_the_transition_period() {
-        let seen = walk(&policy(vec![threshold(100, 0, 0)]), &[(0, 50), (299, 500), (300, 500)]);
-        let conditions: Vec<usize> = seen.iter().map(|assessment| assessment.conditions.len()).collect();
-        assert_eq!(conditions, [1, 1, 0]);
-    }
-
-    #[test]
-    fn no_transition_period_reports_the_condition_while_it_lasts() {
-        // The kubelet would never report it (quirk 6); an operator who wants no hysteresis still wants the condition.
-        let mut policy = policy(vec![threshold(100, 0, 0)]);
-        policy.pressure_transition_period = Duration::ZERO;
-        let seen = walk(&policy, &[(0, 50), (1, 500)]);
-        assert_eq!(seen[0].conditions.len(), 1);
-        assert!(seen[1].conditions.is_empty());
-    }
-
-    #[test]
-    fn hard_goes_before_soft() {
-        let seen = walk(&policy(vec![threshold(200, 5, 0), threshold(100, 0, 0)]), &[(0, 50), (5, 50)]);
-        assert_eq!(seen[1].met.iter().map(MetThreshold::is_hard).collect::<Vec<_>>(), [true, false]);
-    }
-
-    #[test]
-    fn an_unobserved_signal_meets_nothing() {
-        let observation = Observation { signals: Vec::new(), at: Monotonic(0) };
-        let (_, assessment) =
-            assess(&policy(vec![threshold(100, 0, 0)]), &State::default(), &observation, Monotonic(0));
-        assert!(assessment.met.is_empty() && assessment.conditions.is_empty());
-    }
+fn nanos(duration: Duration) -> i128 {
+    i128::try_from(duration.as_nanos()).unwrap_or(i128::MAX)
 }
+
+#[cfg(test)]
+#[path = "thresholds_tests.rs"]
+mod tests;

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::config::Moment;
+
 /// Nanoseconds of `CLOCK_MONOTONIC`: the clock of the kernel's events too (`bpf_ktime_get_ns`), so that the two can be
 /// put on one timeline. Wall-clock jumps do not reach it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -29,6 +31,12 @@ impl Monotonic {
     pub fn after(self, duration: Duration) -> Self {
         let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
         Self(self.0.saturating_add(nanos))
+    }
+}
+
+impl From<Monotonic> for Moment {
+    fn from(time: Monotonic) -> Self {
+        Self(time.0.into())
     }
 }
 

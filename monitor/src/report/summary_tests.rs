@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::config::{Policy, Signal, ThresholdValue};
+use crate::config::{Percentage, Policy, Signal, ThresholdValue};
 use crate::report::{ProbeReport, SourceReport};
 
 fn node() -> NodeReport {
@@ -27,7 +27,7 @@ fn node() -> NodeReport {
             ThresholdReport {
                 threshold: Threshold {
                     signal: Signal::MemoryAvailable,
-                    value: ThresholdValue::Quantity(mib(700)),
+                    value: ThresholdValue::bytes(mib(700)),
                     grace_period: Duration::from_secs(90),
                     min_reclaim: None,
                 },
@@ -37,7 +37,7 @@ fn node() -> NodeReport {
             ThresholdReport {
                 threshold: Threshold {
                     signal: Signal::NodeFsAvailable,
-                    value: ThresholdValue::Percentage(0.1),
+                    value: ThresholdValue::Percentage(Percentage { fraction: 0.1, percent: 10.0 }),
                     grace_period: Duration::ZERO,
                     min_reclaim: None,
                 },

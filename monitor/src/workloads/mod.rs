@@ -1,9 +1,12 @@
 //! Workloads: what can be evicted as a whole, found in the cgroup tree.
 
+pub mod lenient;
 pub mod marks;
 pub mod membership;
 pub mod path;
+pub mod pod;
 pub mod processes;
+pub mod statistics;
 pub mod tree;
 mod walk;
 
@@ -13,6 +16,8 @@ use crate::config::{Bytes, CgroupId};
 
 pub use marks::Preference;
 pub use path::{PodUid, QosClass};
+pub use pod::Pod;
+pub use statistics::Summary;
 pub use tree::WorkloadTree;
 
 /// What kind of cgroup a workload is.

@@ -1,0 +1,101 @@
+use super::*;
+use crate::config::{Bytes, MonitorConfig, Quirks, Semantics, ThresholdValue};
+use crate::eviction::{Layout, arm};
+
+const SECOND: i128 = 1_000_000_000;
+const CAPACITY: i64 = 1000;
+
+fn threshold(quantity: u64, grace_seconds: u64, min_reclaim: u64) -> Threshold {
+    Threshold {
+        signal: Signal::MemoryAvailable,
+        value: ThresholdValue::bytes(Bytes(quantity)),
+        grace_period: Duration::from_secs(grace_seconds),
+        min_reclaim: (min_reclaim > 0).then_some(ThresholdValue::bytes(Bytes(min_reclaim))),
+    }
+}
+
+fn policy(thresholds: Vec<Threshold>) -> Policy {
+    let pressure_transition_period = Duration::from_secs(300);
+    Policy { thresholds, pressure_transition_period, ..MonitorConfig::default().policy }
+}
+
+/// Steps the clock: `(second, available)` in, the assessment of each step out.
+fn walk(policy: &Policy, steps: &[(i128, i64)]) -> Vec<Assessment> {
+    let mut state = State::default();
+    let armed = arm(policy, Layout::Single);
+    let step = |&(second, available): &(i128, i64)| {
+        let now = Moment(second * SECOND);
+        let value = SignalValue { signal: Signal::MemoryAvailable, available, capacity: CAPACITY, at: None };
+        let observation = Observation { signals: vec![value] };
+        let (next, assessment) = assess(policy, &armed, &state, &observation, now);
+        state = next;
+        assessment
+    };
+    steps.iter().map(step).collect()
+}
+
+#[test]
+fn equal_is_not_below() {
+    let seen = walk(&policy(vec![threshold(100, 0, 0)]), &[(0, 100), (1, 99)]);
+    assert!(seen[0].met.is_empty() && seen[0].conditions.is_empty());
+    assert_eq!(seen[1].met.len(), 1);
+    assert!(seen[1].met[0].is_hard());
+}
+
+#[test]
+fn soft_waits_for_its_grace_and_starts_anew_after_one_good_sample() {
+    let mut policy = policy(vec![threshold(100, 30, 0)]);
+    policy.quirks = Quirks::of(Semantics::Kubelet);
+    let seen = walk(&policy, &[(0, 50), (29, 50), (30, 50), (31, 150), (32, 50), (61, 50), (62, 50)]);
+    let acted: Vec<bool> = seen.iter().map(|assessment| !assessment.met.is_empty()).collect();
+    assert_eq!(acted, [false, false, true, false, false, false, true]);
+    assert_eq!(seen[0].conditions, [NodeCondition::MemoryPressure], "the condition does not wait for the grace period");
+    assert_eq!(seen[1].next_change, Some(Duration::from_secs(1)));
+}
+
+#[test]
+fn corrected_a_short_recovery_does_not_start_the_grace_period_anew() {
+    let policy = policy(vec![threshold(100, 30, 0)]);
+    let seen = walk(&policy, &[(0, 50), (9, 150), (18, 50), (27, 150), (31, 50), (40, 150), (41, 150), (42, 50)]);
+    let acted: Vec<bool> = seen.iter().map(|assessment| !assessment.met.is_empty()).collect();
+    assert_eq!(acted, [false, false, false, false, true, false, false, false]);
+}
+
+#[test]
+fn minimum_reclaim_holds_a_threshold_until_it_is_reached() {
+    let seen = walk(&policy(vec![threshold(100, 0, 50)]), &[(0, 120), (1, 99), (2, 149), (3, 150), (4, 120)]);
+    let met: Vec<usize> = seen.iter().map(|assessment| assessment.met.len()).collect();
+    assert_eq!(met, [0, 1, 1, 0, 0]);
+}
+
+#[test]
+fn a_condition_outlives_its_threshold_by_the_transition_period() {
+    let seen = walk(&policy(vec![threshold(100, 0, 0)]), &[(0, 50), (299, 500), (300, 500)]);
+    let conditions: Vec<usize> = seen.iter().map(|assessment| assessment.conditions.len()).collect();
+    assert_eq!(conditions, [1, 1, 0]);
+}
+
+#[test]
+fn no_transition_period_reports_the_condition_while_it_lasts() {
+    // The kubelet would never report it (quirk 6); an operator who wants no hysteresis still wants the condition.
+    let mut policy = policy(vec![threshold(100, 0, 0)]);
+    policy.pressure_transition_period = Duration::ZERO;
+    let seen = walk(&policy, &[(0, 50), (1, 500)]);
+    assert_eq!(seen[0].conditions.len(), 1);
+    assert!(seen[1].conditions.is_empty());
+}
+
+#[test]
+fn hard_goes_before_soft() {
+    let seen = walk(&policy(vec![threshold(200, 5, 0), threshold(100, 0, 0)]), &[(0, 50), (5, 50)]);
+    assert_eq!(seen[1].to_act_on().into_iter().map(MetThreshold::is_hard).collect::<Vec<_>>(), [true, false]);
+}
+
+#[test]
+fn an_unobserved_signal_meets_nothing() {
+    let observation = Observation::default();
+    let policy = policy(vec![threshold(100, 0, 0)]);
+    let armed = arm(&policy, Layout::Single);
+    let (_, assessment) = assess(&policy, &armed, &State::default(), &observation, Moment(0));
+    assert!(assessment.met.is_empty() && assessment.conditions.is_empty());
+}
