@@ -179,8 +179,8 @@ pub struct Reservations {
     pub system: Vec<(String, Quantity)>,
     /// `kubeReserved`.
     pub kube: Vec<(String, Quantity)>,
-    /// `--experimental-allocatable-ignore-eviction`: hard thresholds are neither reserved nor copied.
-    pub ignore_eviction: bool,
+    /// Hard thresholds are kept from pods too, as Kubernetes does; in OpenShift 3 `system-reserved` is to cover them.
+    pub hard_thresholds: bool,
 }
 
 /// Everything the agent can be told.
