@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use node_pressure_monitor::commands::run;
+use node_pressure_monitor::commands::{check_config, run};
 
 /// Watches this node for memory pressure, and evicts the right workload before the kernel's OOM killer shoots the wrong one.
 #[derive(Debug, Parser)]
@@ -22,16 +22,24 @@ struct Arguments {
 enum Command {
     /// Watch this node; act only when told to enforce.
     Run(run::Options),
+    /// Say what a configuration file means, or everything that is wrong with it
+    CheckConfig(check_config::Options),
 }
 
 fn main() -> ExitCode {
     let Arguments { command } = Arguments::parse();
-    let Command::Run(options) = command;
-    match run::run(&options) {
+    match command {
+        Command::Run(options) => finish(run::run(&options), run::RunError::exit_code),
+        Command::CheckConfig(options) => finish(check_config::run(&options), check_config::CheckError::exit_code),
+    }
+}
+
+fn finish<E: std::fmt::Display>(result: Result<(), E>, exit_code: impl FnOnce(&E) -> u8) -> ExitCode {
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("node-pressure-monitor: {error}");
-            ExitCode::from(error.exit_code())
+            ExitCode::from(exit_code(&error))
         }
     }
 }
