@@ -16,7 +16,7 @@ use crate::config::{Bytes, ConfigErrors, Loaded, Mode, MonitorConfig, Signal};
 use crate::eviction::deadline::FallRate;
 use crate::kernel::Kernel;
 use crate::node::psi::PsiTrigger;
-use crate::node::{Hierarchy, MemoryReader, fault_rate, namespaces};
+use crate::node::{Hierarchy, MemoryReader, fault_rate, namespaces, swap};
 use crate::report::logging::{self, LogFormat, LoggingError};
 use crate::report::series::SeriesLimits;
 use crate::report::{Health, Metrics, http};
@@ -187,6 +187,15 @@ async fn serve(config: MonitorConfig, text: bool, log: logging::Writer) -> anyho
         tracing::warn!(event = "degraded", reason, "running without it");
     }
 
+    let swap = swap::total(&config.proc_root);
+    if !swap.is_zero() {
+        tracing::warn!(
+            event = "swap_on",
+            swap_total_bytes = swap.0,
+            "swap is on: what is swapped out counts as available, so a node that thrashes may meet no threshold on memory"
+        );
+    }
+
     let metrics =
         Metrics::new(env!("CARGO_PKG_VERSION"), SeriesLimits::default()).context("cannot set up the metrics")?;
     let metrics = Arc::new(Mutex::new(metrics));
@@ -197,7 +206,7 @@ async fn serve(config: MonitorConfig, text: bool, log: logging::Writer) -> anyho
     let fastest = config.sampling.fastest_rate.or_else(fault_rate::measure).unwrap_or(ASSUMED_RATE);
     let rate = FallRate::assuming(fastest);
     let mut agent = Agent::new(Parts { config, kernel, psi, memory, tree, evictor, metrics, health, log, rate });
-    agent.start(text, &degradations);
+    agent.start(text, &degradations, swap);
     let server = tokio::spawn(http::serve(listener, shared));
     let stopped = agent.run(refreshes).await.context("cannot run the loop");
     server.abort();
