@@ -9,6 +9,8 @@ pub mod budget;
 pub mod conditions;
 pub mod deadline;
 pub mod evicted;
+#[cfg(test)]
+mod fixtures;
 pub mod garbage;
 pub mod local_storage;
 pub mod message;
