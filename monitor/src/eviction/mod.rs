@@ -7,6 +7,7 @@
 pub mod arm;
 pub mod budget;
 pub mod conditions;
+pub mod daemons;
 pub mod deadline;
 pub mod evicted;
 pub mod garbage;
