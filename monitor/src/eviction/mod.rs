@@ -10,6 +10,8 @@ pub mod conditions;
 pub mod daemons;
 pub mod deadline;
 pub mod evicted;
+#[cfg(test)]
+mod fixtures;
 pub mod garbage;
 pub mod local_storage;
 pub mod message;
