@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
 
+use crate::config::Amount;
 use crate::eviction::rank::KeyValue;
 use crate::workloads::Preference;
 
@@ -25,8 +26,8 @@ pub fn write(writer: &mut impl Write, verdict: &Verdict<'_>, node: &str) -> io::
         thresholds: thresholds.iter().map(Threshold::of).collect(),
         ranking: ranking.iter().map(|row| Ranked::of(row, verdict)).collect(),
         first: first.and_then(|first| ranking.get(first)).map(|row| row.ranked.candidate.name.as_str()),
-        grace_period_seconds: eviction.as_ref().map(|(grace, _)| *grace),
-        message: eviction.as_ref().map(|(_, message)| message.as_str()),
+        grace_period_seconds: eviction.as_ref().map(|told| told.grace_period_seconds),
+        message: eviction.as_ref().map(|told| told.message.as_str()),
     };
     serde_json::to_writer_pretty(&mut *writer, &answer)?;
     writer.write_all(b"\n")
@@ -63,7 +64,7 @@ impl Threshold {
             threshold: judged.threshold.to_string(),
             kind: judged.threshold.kind(),
             grace_period_seconds: judged.threshold.grace_period.as_secs_f64(),
-            quantity: judged.quantity.map(|quantity| quantity.units()),
+            quantity: judged.quantity.map(Amount::units),
             met: judged.met,
         }
     }
@@ -94,8 +95,8 @@ impl<'a> Ranked<'a> {
             uid: &ranked.candidate.pod.metadata.uid,
             qos_class: facts.qos.as_str(),
             priority: facts.priority,
-            usage: facts.usage.map(|usage| usage.units()),
-            request: facts.request.map(|request| request.units()),
+            usage: facts.usage.map(Amount::units),
+            request: facts.request.map(Amount::units),
             exempt: exempt.as_deref(),
             keys: names.zip(ranked.keys(verdict.order)).collect(),
             explanation,

@@ -139,6 +139,9 @@ fn of_node(mut pods: Vec<Pod>, node: &str, summary: &Summary) -> Vec<Pod> {
         return pods;
     }
     let measured: BTreeSet<&str> = summary.pods.iter().map(|pod| pod.pod_ref.uid.as_str()).collect();
+    for pod in &mut pods {
+        use_static_uid(pod, &measured);
+    }
     let nobody_says = pods.iter().all(|pod| pod.spec.node_name.is_empty());
     let before = pods.len();
     let mut elsewhere = BTreeSet::new();
@@ -156,6 +159,17 @@ fn of_node(mut pods: Vec<Pod>, node: &str, summary: &Summary) -> Vec<Pod> {
         note(&format!("{left_out} of {before} pods are not on {node} and left out: {}", few(&elsewhere)));
     }
     pods
+}
+
+/// The API server's copy of a static pod has a UID of its own; statistics are under the one that the kubelet made from the file.
+fn use_static_uid(pod: &mut Pod, measured: &BTreeSet<&str>) {
+    if measured.contains(pod.metadata.uid.as_str()) {
+        return;
+    }
+    let mirror = pod.metadata.annotations.iter().find(|(key, _)| key == "kubernetes.io/config.mirror");
+    if let Some((_, uid)) = mirror.filter(|(_, uid)| measured.contains(uid.as_str())) {
+        pod.metadata.uid = uid.clone();
+    }
 }
 
 /// So many names are told.

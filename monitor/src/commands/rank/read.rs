@@ -135,7 +135,7 @@ mod tests {
             pod.to_owned(),
             format!("[{pod}]"),
             format!(r#"{{"kind": "List", "items": [{pod}]}}"#),
-            format!(r#"{{"kind": "PodList", "metadata": {{}}, "items": [{{"metadata": {{"name": "a"}}}}]}}"#),
+            r#"{"kind": "PodList", "metadata": {}, "items": [{"metadata": {"name": "a"}}]}"#.to_owned(),
             format!(r#"{{"items": [{pod}]}}"#),
         ] {
             assert_eq!(names(&text), ["a"], "{text}");
@@ -149,7 +149,10 @@ mod tests {
     #[test]
     fn what_is_no_pod_is_refused() {
         assert_eq!(fault(r#"{"kind": "Node"}"#), "a Node, not a Pod");
-        assert_eq!(fault(r#"{"kind": "List", "items": [{"kind": "Pod"}, {"kind": "Service"}]}"#), "items[1]: a Service, not a Pod");
+        assert_eq!(
+            fault(r#"{"kind": "List", "items": [{"kind": "Pod"}, {"kind": "Service"}]}"#),
+            "items[1]: a Service, not a Pod"
+        );
         assert_eq!(fault("{}"), "neither a Pod nor a list of them: it has no kind and no items");
         assert_eq!(fault(""), "the file is empty");
         assert_eq!(fault("5"), "expected an object, found '5'");
@@ -160,6 +163,9 @@ mod tests {
     #[test]
     fn a_summary_is_told_from_an_object() {
         assert_eq!(parse_summary("{}"), Ok(Summary::default()));
-        assert_eq!(parse_summary(r#"{"kind": "PodList", "items": []}"#).unwrap_err().reason, "a PodList, not a Summary");
+        assert_eq!(
+            parse_summary(r#"{"kind": "PodList", "items": []}"#).unwrap_err().reason,
+            "a PodList, not a Summary"
+        );
     }
 }

@@ -6,7 +6,7 @@ use crate::config::{Amount, Policy, RankingKey, Resource, format_go_duration};
 use crate::eviction::rank::KeyValue;
 use crate::workloads::Preference;
 
-use super::verdict::{Judged, Row, Verdict};
+use super::verdict::{Judged, Row, Told, Verdict};
 
 /// Writes what was observed, the pods with every key that decided, and what would happen to the first.
 ///
@@ -28,9 +28,16 @@ fn observed(writer: &mut impl Write, verdict: &Verdict<'_>, node: &str) -> io::R
     match verdict.value {
         None => writeln!(writer, "{} is not observed: the summary does not say enough", verdict.signal)?,
         Some(value) => {
-            let at = value.at.map_or_else(|| "at a time not given".to_owned(), |at| format!("at {}", super::time_words(at)));
+            let at =
+                value.at.map_or_else(|| "at a time not given".to_owned(), |at| format!("at {}", super::time_words(at)));
             let (available, capacity) = (Amount::from_units(value.available), Amount::from_units(value.capacity));
-            writeln!(writer, "{} was {} of {} {at}", verdict.signal, words(available, resource), words(capacity, resource))?;
+            writeln!(
+                writer,
+                "{} was {} of {} {at}",
+                verdict.signal,
+                words(available, resource),
+                words(capacity, resource)
+            )?;
         }
     }
     if verdict.thresholds.is_empty() {
@@ -62,8 +69,10 @@ fn pods(writer: &mut impl Write, verdict: &Verdict<'_>) -> io::Result<()> {
     use RankingKey::{Priority, QosClass, Request, Usage};
     let keys = verdict.order.keys();
     let facts = [QosClass, Priority, Usage, Request];
-    let columns: Vec<RankingKey> =
-        keys.iter().copied().chain(facts.into_iter().filter(|key| !keys.contains(key))).collect();
+    let none_preferred = verdict.ranking.iter().all(|row| row.ranked.facts.preference == Preference::None);
+    let says_something = |key: &RankingKey| !(none_preferred && *key == RankingKey::Preference);
+    let others = facts.into_iter().filter(|key| !keys.contains(key));
+    let columns: Vec<RankingKey> = keys.iter().copied().filter(says_something).chain(others).collect();
     let resource = verdict.signal.resource();
     let mut table: Vec<Vec<String>> = Vec::with_capacity(verdict.ranking.len() + 1);
     let titles = columns.iter().map(|key| title(*key).to_owned());
@@ -79,14 +88,20 @@ fn pods(writer: &mut impl Write, verdict: &Verdict<'_>) -> io::Result<()> {
         table.push([(index + 1).to_string(), name].into_iter().chain(cells).chain([note]).collect());
     }
     let widths: Vec<usize> = (0..columns.len() + 2)
-        .map(|column| table.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0))
+        .map(|column| {
+            table.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
+        })
         .collect();
     for row in &table {
         let mut line = String::new();
         for (column, text) in row.iter().enumerate() {
             let width = widths.get(column).copied().unwrap_or(0);
             // Names and words on the left, numbers and the rest on the right.
-            let padded = if column == 1 || column > columns.len() + 1 { format!("{text:<width$}") } else { format!("{text:>width$}") };
+            let padded = if column == 1 || column > columns.len() + 1 {
+                format!("{text:<width$}")
+            } else {
+                format!("{text:>width$}")
+            };
             line.push_str(&padded);
             line.push_str("  ");
         }
@@ -117,9 +132,10 @@ fn cell(value: KeyValue, row: &Row<'_>, resource: Resource) -> String {
         KeyValue::ExceedsRequests(false) => "no".to_owned(),
         KeyValue::Priority(priority) => priority.to_string(),
         KeyValue::Request(_) if row.ranked.facts.request.is_none() => "-".to_owned(),
-        KeyValue::UsageAboveRequest(amount) | KeyValue::Excess(amount) | KeyValue::Usage(amount) | KeyValue::Request(amount) => {
-            words(amount, resource)
-        }
+        KeyValue::UsageAboveRequest(amount)
+        | KeyValue::Excess(amount)
+        | KeyValue::Usage(amount)
+        | KeyValue::Request(amount) => words(amount, resource),
         KeyValue::NoStatistics => "no statistics".to_owned(),
     }
 }
@@ -137,8 +153,13 @@ fn conclusion(writer: &mut impl Write, verdict: &Verdict<'_>) -> io::Result<()> 
         return writeln!(writer, "nobody would be evicted: no active pod, or all are exempt");
     };
     writeln!(writer, "first: {}", row.explanation)?;
-    if let Some((grace, message)) = &verdict.eviction {
-        writeln!(writer, "grace period {grace} s, message: {}", message.trim_end())?;
+    if let Some(Told { threshold, met, grace_period_seconds, message }) = &verdict.eviction {
+        let once = if *met { "" } else { "once that is met: " };
+        writeln!(
+            writer,
+            "for {threshold}: {once}grace period {grace_period_seconds} s, message: {}",
+            message.trim_end()
+        )?;
     }
     Ok(())
 }

@@ -33,8 +33,21 @@ pub struct Verdict<'a> {
     pub ranking: Vec<Row<'a>>,
     /// Where in it the first is that is not exempt.
     pub first: Option<usize>,
-    /// Seconds that it would get, and what it would be told; none where no threshold says so.
-    pub eviction: Option<(i64, String)>,
+    /// What would happen to it; none where no threshold says so.
+    pub eviction: Option<Told>,
+}
+
+/// What would happen to the first.
+#[derive(Debug)]
+pub struct Told {
+    /// The threshold that would be acted on.
+    pub threshold: String,
+    /// It is met now.
+    pub met: bool,
+    /// Seconds that the pod would get.
+    pub grace_period_seconds: i64,
+    /// The message that it would get.
+    pub message: String,
 }
 
 /// A pod in its place.
@@ -72,9 +85,10 @@ pub fn judge<'a>(
     let statistics = PodStatistics::of(summary);
     let ranking = order.rank(candidates(policy, signal, layout, pods, &statistics));
     let eviction = value.and_then(|value| {
-        let acted_on = acted_on(&thresholds, value)?;
+        let (met, acted_on) = acted_on(&thresholds, value)?;
         let eviction = first_evictable(policy, &acted_on, &ranking)?;
-        Some((eviction.grace_period_seconds, eviction.message))
+        let (threshold, message) = (acted_on.threshold.to_string(), eviction.message);
+        Some(Told { threshold, met, grace_period_seconds: eviction.grace_period_seconds, message })
     });
 
     let first = ranking.iter().position(|ranked| !ranked.candidate.pod.is_critical());
@@ -89,10 +103,10 @@ pub fn judge<'a>(
 }
 
 /// The threshold that would be acted on: one that is met before one that is not, then the hard one.
-fn acted_on(thresholds: &[Judged], value: SignalValue) -> Option<MetThreshold> {
+fn acted_on(thresholds: &[Judged], value: SignalValue) -> Option<(bool, MetThreshold)> {
     let judged = thresholds.iter().min_by_key(|judged| (!judged.met, !judged.threshold.is_hard()))?;
     let (threshold, quantity) = (judged.threshold.clone(), judged.quantity?);
-    Some(MetThreshold { threshold, quantity, value, is_fresh: true })
+    Some((judged.met, MetThreshold { threshold, quantity, value, is_fresh: true }))
 }
 
 /// Why a pod is never evicted.
@@ -112,12 +126,7 @@ fn exemption(pod: &Pod) -> Option<String> {
 }
 
 /// OpenShift 3 promises that a Guaranteed pod goes only for one of two reasons: so they are told.
-fn explain(
-    policy: &Policy,
-    order: Order<'_>,
-    ranked: &Ranked<PodCandidate<'_>>,
-    excess: Option<Amount>,
-) -> String {
+fn explain(policy: &Policy, order: Order<'_>, ranked: &Ranked<PodCandidate<'_>>, excess: Option<Amount>) -> String {
     let explanation = ranked.explanation(order);
     let goes_last = policy.ranking == Ranking::OpenShift3 && order.keys().contains(&RankingKey::QosClass);
     match excess {

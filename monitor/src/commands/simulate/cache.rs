@@ -36,7 +36,8 @@ impl PodCache {
         }
         if self.described.is_none() || self.capacity != capacity {
             self.capacity = capacity;
-            self.described = Some(describe(&self.pods, capacity, policy).map_err(|error| Fault::whole(error.to_string()))?);
+            self.described =
+                Some(describe(&self.pods, capacity, policy).map_err(|error| Fault::whole(error.to_string()))?);
         }
         Ok(())
     }
