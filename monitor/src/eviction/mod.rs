@@ -9,6 +9,7 @@ pub mod allocatable;
 pub mod arm;
 pub mod budget;
 pub mod conditions;
+pub mod daemons;
 pub mod deadline;
 pub mod evicted;
 #[cfg(test)]
