@@ -41,6 +41,16 @@ impl fmt::Display for ConfigError {
     }
 }
 
+/// Something that is not wrong, but hardly meant; where it is, and what to write instead. Prints as an error does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfigWarning(pub ConfigError);
+
+impl fmt::Display for ConfigWarning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
 /// Everything wrong with a file, in the order of its lines. Prints one a line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigErrors(pub Vec<ConfigError>);

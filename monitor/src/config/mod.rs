@@ -16,7 +16,8 @@ pub mod walk;
 pub mod yaml;
 
 pub use duration::{format_go_duration, parse_go_duration};
-pub use error::{ConfigError, ConfigErrors};
+pub use error::{ConfigError, ConfigErrors, ConfigWarning};
+pub use file::{FileKind, Loaded};
 pub use patterns::{NamePattern, PatternError, built_in_patterns};
 pub use policy::{
     EvictionLimits, KernelOptions, Mode, MonitorConfig, OomScores, Policy, Ranking, RankingKey, Reservations, Sampling,
