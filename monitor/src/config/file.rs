@@ -7,7 +7,7 @@ mod monitor;
 mod openshift3;
 mod reserved;
 
-use std::io::Read as _;
+use std::io::Read;
 use std::path::Path;
 
 use super::error::{ConfigError, ConfigErrors, ConfigWarning};
@@ -65,14 +65,23 @@ impl MonitorConfig {
     /// # Errors
     /// When it cannot be read.
     pub fn read(path: &Path) -> Result<Vec<u8>, ConfigErrors> {
-        let mut bytes = Vec::new();
-        match std::fs::File::open(path).and_then(|file| file.take(MAX_FILE_SIZE + 1).read_to_end(&mut bytes)) {
-            Ok(_) => Ok(bytes),
+        match std::fs::File::open(path).and_then(Self::read_from) {
+            Ok(bytes) => Ok(bytes),
             Err(error) => {
                 let fix = "check the path and its permissions, or leave --config out for the defaults";
                 Err(whole_file(&path.display().to_string(), format!("cannot be read: {error}"), fix))
             }
         }
+    }
+
+    /// Reads as much of a configuration file as is looked at.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn read_from(source: impl Read) -> std::io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        source.take(MAX_FILE_SIZE + 1).read_to_end(&mut bytes)?;
+        Ok(bytes)
     }
 
     /// Checks the bytes of a configuration file of any kind; the name is for messages only.

@@ -370,6 +370,9 @@ fn no_file_makes_more_of_its_errors_than_can_be_read() {
     let errors = MonitorConfig::parse("f", &format!("{HEAD}{body}")).unwrap_err();
     assert_eq!(errors.0.len(), 201);
     assert_eq!(errors.0[200].reason, "19800 more errors");
+    // Nor do control characters reach the terminal.
+    let errors = MonitorConfig::parse("f", &format!("{HEAD}\"\\e[31m\\n\": 1")).unwrap_err().to_string();
+    assert!(errors.starts_with("f:3: \u{fffd}[31m\u{fffd}: unknown field;"), "{errors}");
     let long = "x".repeat(1 << 16);
     let errors = MonitorConfig::parse("f", &format!("{HEAD}mode: {long}\n{long}: 1")).unwrap_err().to_string();
     assert!(errors.len() < 2000, "{}", errors.len());
