@@ -1,8 +1,8 @@
 //! Configuration files.
 
 use node_pressure_monitor::config::{ConfigErrors, MonitorConfig, Threshold};
-use node_pressure_monitor::eviction::{Armed, Layout, Observation, State, arm, assess};
 use node_pressure_monitor::config::{Moment, Signal};
+use node_pressure_monitor::eviction::{Armed, Layout, Observation, State, arm, assess};
 
 const NAME: &str = "fuzz.yaml";
 

@@ -1,5 +1,6 @@
 //! Quantities, durations, thresholds.
 
+use node_pressure_monitor::config::duration::SignedNanos;
 use node_pressure_monitor::config::threshold::{parse_grace_period, parse_min_reclaim, parse_threshold_value};
 use node_pressure_monitor::config::{
     Amount, Quantity, Quirks, Semantics, Signal, ThresholdValue, format_go_duration, parse_go_duration,
@@ -55,7 +56,8 @@ fn one_quantity(text: &str) -> Option<Quantity> {
 
 /// One duration a line.
 pub fn duration(text: &str) {
-    let all: Vec<(&str, i64)> = text.lines().take(MOST_LINES).filter_map(|line| Some((line, one_duration(line)?))).collect();
+    let all: Vec<(&str, i64)> =
+        text.lines().take(MOST_LINES).filter_map(|line| Some((line, one_duration(line)?))).collect();
     for (a, first) in &all {
         for (b, second) in &all {
             let is_plain = |text: &str| *text != *"0" && !text.starts_with(['+', '-']);
@@ -102,7 +104,7 @@ pub fn threshold(text: &str) {
     }
     if let Some(grace) = lines.next() {
         let parsed = parse_grace_period(grace);
-        let nanos = parse_go_duration(grace).ok().and_then(|nanos| nanos.to_duration());
+        let nanos = parse_go_duration(grace).ok().and_then(SignedNanos::to_duration);
         assert_eq!(parsed.ok(), nanos, "{grace:?}");
     }
     if let Some(reclaim) = lines.next()
