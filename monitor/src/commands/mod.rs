@@ -1,4 +1,6 @@
 //! One file per subcommand, thin.
 
+pub mod input;
 pub mod instance;
 pub mod run;
+pub mod simulate;

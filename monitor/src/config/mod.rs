@@ -9,6 +9,7 @@ pub mod policy;
 pub mod quantity;
 pub mod quirks;
 pub mod signal;
+mod stub;
 pub mod threshold;
 pub mod units;
 pub mod walk;

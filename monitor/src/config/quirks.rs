@@ -6,7 +6,7 @@ use super::policy::Semantics;
 /// those for which [`Quirk::is_mended`] says so.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Quirk {
-    /// The containerfs copies do not count on the first pass, a configured `containerfs` threshold does (1).
+    /// The containerfs copies of the thresholds that it shares a filesystem with do not count on the first pass (1).
     ContainerFsFirstPass,
     /// Ranked by inodes, a pod's request for bytes of ephemeral storage is subtracted from its count of inodes (2).
     InodesMinusBytes,

@@ -6,13 +6,21 @@
 
 pub mod arm;
 pub mod budget;
+pub mod conditions;
 pub mod deadline;
+pub mod evicted;
+pub mod garbage;
+pub mod local_storage;
+pub mod message;
 pub mod oom_score;
+pub mod pass;
 pub mod rank;
+pub mod signals;
 pub mod thresholds;
+pub mod usage;
 
 pub use arm::{Armed, Layout, arm};
-pub use thresholds::{Assessment, MetThreshold, NodeCondition, State, assess};
+pub use thresholds::{Assessment, MetThreshold, NodeCondition, State, assess, is_below};
 
 use crate::config::{Bytes, Moment, Signal};
 

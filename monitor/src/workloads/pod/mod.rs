@@ -1,5 +1,7 @@
 //! Pods as the API prints them (`v1.Pod`), as far as a decision looks at them.
 
+mod stub;
+
 use serde::Deserialize;
 
 use super::lenient::{entries, is_present, list, or_default};

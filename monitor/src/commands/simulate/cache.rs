@@ -1,0 +1,85 @@
+//! The pods of a trace, read again only when they have changed.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use serde::ser::Serializer;
+use serde_json::value::RawValue;
+
+use crate::config::Policy;
+use crate::eviction::oom_score::container_adjustments;
+use crate::workloads::Pod;
+
+use super::super::input::Fault;
+use super::trace::{self, TraceLine};
+
+/// The pods of the line before, and what the answer says about them.
+#[derive(Debug, Default)]
+pub struct PodCache {
+    text: String,
+    capacity: Option<i64>,
+    pods: Vec<Pod>,
+    described: Option<Box<RawValue>>,
+}
+
+impl PodCache {
+    /// Takes the pods of `line`, reading them unless they are written exactly as on the line before.
+    ///
+    /// # Errors
+    /// When they are not a list of pods.
+    pub fn update(&mut self, parsed: &TraceLine<'_>, line: &str, policy: &Policy) -> Result<(), Fault> {
+        let (text, capacity) = (parsed.pods_text(), parsed.memory_capacity());
+        if self.text != text {
+            self.described = None;
+            self.pods = trace::pods(text, line)?;
+            text.clone_into(&mut self.text);
+        }
+        if self.described.is_none() || self.capacity != capacity {
+            self.capacity = capacity;
+            self.described = Some(describe(&self.pods, capacity, policy).map_err(|error| Fault::whole(error.to_string()))?);
+        }
+        Ok(())
+    }
+
+    /// The pods.
+    #[must_use]
+    pub fn pods(&self) -> &[Pod] {
+        &self.pods
+    }
+
+    /// The answer's `pods`.
+    #[must_use]
+    pub fn described(&self) -> Option<&RawValue> {
+        self.described.as_deref()
+    }
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Described<'a> {
+    qos_class: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "in_order")]
+    oom_score_adj: Option<Vec<(&'a str, i64)>>,
+}
+
+fn in_order<S: Serializer>(scores: &Option<Vec<(&str, i64)>>, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(scores.iter().flatten().copied())
+}
+
+/// Of containers and init containers; those added for debugging come and go.
+fn adjustments<'a>(pod: &'a Pod, capacity: i64, policy: &Policy) -> Vec<(&'a str, i64)> {
+    let is_for_debugging = |name: &str| pod.spec.ephemeral_containers.iter().any(|container| container.name == name);
+    let mut all = container_adjustments(pod, capacity, &policy.oom_scores, policy.quirks);
+    all.retain(|(name, _)| !is_for_debugging(name));
+    all
+}
+
+/// All pods by name, ended ones too. Without the node's capacity there is no `oomScoreAdj`.
+fn describe(pods: &[Pod], capacity: Option<i64>, policy: &Policy) -> serde_json::Result<Box<RawValue>> {
+    let describe = |pod: &Pod| Described {
+        qos_class: pod.qos_class(policy.quirks).as_str(),
+        oom_score_adj: capacity.map(|capacity| adjustments(pod, capacity, policy)),
+    };
+    let by_name: BTreeMap<String, Described<'_>> = pods.iter().map(|pod| (pod.full_name(), describe(pod))).collect();
+    serde_json::value::to_raw_value(&by_name)
+}
