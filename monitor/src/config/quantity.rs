@@ -1,13 +1,15 @@
 //! Kubernetes quantities: `100Mi`, `1.5Gi`, `500m`, `1e9`.
 //!
-//! Parsed as `resource.ParseQuantity` does (k8s.io/apimachinery), exactly, in integers. Three deviations, all on purpose:
+//! Read and printed as `resource.Quantity` does it (k8s.io/apimachinery), exactly, in integers. Three deviations, all on purpose:
 //! an exponent there wraps at 32 bits and may then take minutes and gigabytes to apply, while here one that no machine
-//! needs is refused before anything is computed; more than 38 significant digits are refused; and an amount beyond 64 bits
-//! saturates where `Value()` there returns garbage. One more: some texts are printed there as they were written
-//! (`1E3`, `1.500`); `Display` always prints the canonical form.
+//! needs is refused before anything is computed; more than 38 significant digits of a decimal amount are refused; and an amount
+//! beyond 64 bits saturates where `Value()` there returns garbage.
+
+mod parse;
 
 use std::cmp::Ordering;
 use std::fmt;
+use std::iter::Sum;
 
 use serde::de::{Deserialize, Deserializer, Error, Visitor};
 
@@ -17,6 +19,8 @@ use super::units::{Amount, Bytes};
 const MAX_EXPONENT: i64 = 64;
 /// What fits in a `u128` whatever the digits are.
 const MAX_DIGITS: u32 = 38;
+/// The least number with more digits than that.
+const TOO_MANY_DIGITS: u128 = 10_u128.pow(MAX_DIGITS);
 /// Nothing is smaller than a nano unit; what is gets rounded up to one.
 const SMALLEST_EXPONENT: i32 = -9;
 /// Binary quantities stop here.
@@ -61,29 +65,18 @@ pub struct Quantity {
     unscaled: u128,
     exponent: i32,
     format: Format,
+    /// As written, where Kubernetes prints it so and the canonical form is another.
+    text: Option<Box<str>>,
 }
 
+/// Zero, of no family of its own: added to something, it takes the other's.
 impl Default for Quantity {
     fn default() -> Self {
-        Self::binary(Bytes::ZERO)
+        Self::normalized(false, (0, 0), Format::DecimalExponent)
     }
 }
 
 impl Quantity {
-    /// Parses a quantity as Kubernetes does.
-    ///
-    /// # Errors
-    /// When Kubernetes would refuse it, or when the amount is beyond all sense (see the module).
-    pub fn parse(text: &str) -> Result<Self, QuantityError> {
-        let parts = Parts::split(text)?;
-        let (scale, format) = parse_suffix(parts.suffix)?;
-        let exact = match scale {
-            Scale::Ten(exponent) => decimal(parts.integer, parts.fraction, exponent)?,
-            Scale::Two(shift) => binary(parts.integer, parts.fraction, shift)?,
-        };
-        Ok(Self::normalized(parts.negative, exact, format))
-    }
-
     fn normalized(negative: bool, exact: (u128, i32), format: Format) -> Self {
         let (mut unscaled, mut exponent) = exact;
         // Rounds up, so that asking for something never means nothing.
@@ -96,13 +89,47 @@ impl Quantity {
             exponent += 1;
         }
         let zero = unscaled == 0;
-        Self { negative: negative && !zero, unscaled, exponent: if zero { 0 } else { exponent }, format }
+        let exponent = if zero { 0 } else { exponent };
+        Self { negative: negative && !zero, unscaled, exponent, format, text: None }
     }
 
     /// Writes a number of bytes with binary suffixes.
     #[must_use]
     pub fn binary(bytes: Bytes) -> Self {
         Self::normalized(false, (u128::from(bytes.0), 0), Format::BinarySi)
+    }
+
+    /// Writes a number of units, with binary suffixes as bytes are, or with decimal ones.
+    #[must_use]
+    pub fn from_units(units: i64, binary: bool) -> Self {
+        let format = if binary { Format::BinarySi } else { Format::DecimalSi };
+        Self::normalized(units < 0, (u128::from(units.unsigned_abs()), 0), format)
+    }
+
+    /// Adds. The suffixes are the left one's, unless that is zero; the text is canonical, however the two were written.
+    #[must_use]
+    pub fn sum(&self, other: &Self) -> Self {
+        let format = if self.is_zero() { other.format } else { self.format };
+        let (high, low) = if self.exponent >= other.exponent { (self, other) } else { (other, self) };
+        let (mut high, mut low) = (high.signed(), low.signed());
+        loop {
+            let aligned = power_of_ten(high.1.abs_diff(low.1)).and_then(|power| i128::try_from(power).ok());
+            let sum = aligned.and_then(|power| high.0.checked_mul(power)).and_then(|value| value.checked_add(low.0));
+            if let Some(sum) = sum.filter(|sum| sum.unsigned_abs() < TOO_MANY_DIGITS) {
+                return Self::normalized(sum < 0, (sum.unsigned_abs(), low.1), format);
+            }
+            // More digits than fit: the last one goes, rounded away from zero.
+            if low.1 == high.1 {
+                high = without_last_digit(high);
+            }
+            low = without_last_digit(low);
+        }
+    }
+
+    fn signed(&self) -> (i128, i32) {
+        // At most 38 digits: it fits.
+        let magnitude = i128::try_from(self.unscaled).unwrap_or(i128::MAX);
+        (if self.negative { -magnitude } else { magnitude }, self.exponent)
     }
 
     /// Returns the amount, exactly, for comparing and computing.
@@ -117,7 +144,7 @@ impl Quantity {
     /// Prints the canonical form: no fraction, the largest suffix of its family that loses nothing.
     #[must_use]
     pub fn canonical(&self) -> String {
-        self.to_string()
+        self.printed(|exponent| format!("e{exponent}"))
     }
 
     /// Returns the amount in whole units, rounded away from zero, and stopping at the ends of 64 bits.
@@ -234,17 +261,36 @@ impl PartialEq for Quantity {
 
 impl Eq for Quantity {}
 
-/// Prints the canonical form: no fraction, the largest suffix of its family that loses nothing.
+/// One alone stays as it is written; nothing at all is zero.
+impl<'a> Sum<&'a Self> for Quantity {
+    fn sum<I: Iterator<Item = &'a Self>>(mut iter: I) -> Self {
+        let first = iter.next().cloned().unwrap_or_default();
+        iter.fold(first, |sum, next| sum.sum(next))
+    }
+}
+
+/// Prints what Kubernetes prints: some texts as they were written (`1E3`, `007`, `1025Ki`), all else in canonical form. Beyond the
+/// largest decimal suffix that is a number without one (`1000E` prints as `1`), while [`Quantity::canonical`] says `1e21`.
 impl fmt::Display for Quantity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.text {
+            Some(text) => f.pad(text),
+            None => f.pad(&self.printed(|_| String::new())),
+        }
+    }
+}
+
+impl Quantity {
+    /// `beyond` is the suffix of a power of ten that has none.
+    fn printed(&self, beyond: impl Fn(i32) -> String) -> String {
         if self.is_zero() {
-            return f.pad("0");
+            return "0".to_owned();
         }
         let sign = if self.negative { "-" } else { "" };
         if self.format == Format::BinarySi
             && let Some(text) = self.binary_text()
         {
-            return f.pad(&format!("{sign}{text}"));
+            return format!("{sign}{text}");
         }
         // The exponent must be a multiple of three; what is over becomes zeros.
         let over = self.exponent.rem_euclid(3);
@@ -256,13 +302,11 @@ impl fmt::Display for Quantity {
             _ => DECIMAL_SUFFIXES
                 .iter()
                 .find(|(_, power)| *power == exponent)
-                .map_or_else(|| format!("e{exponent}"), |(name, _)| (*name).to_owned()),
+                .map_or_else(|| beyond(exponent), |(name, _)| (*name).to_owned()),
         };
-        f.pad(&format!("{sign}{}{zeros}{suffix}", self.unscaled))
+        format!("{sign}{}{zeros}{suffix}", self.unscaled)
     }
-}
 
-impl Quantity {
     /// Returns nothing for fractions and for amounts below 1024, which print as decimal ones.
     fn binary_text(&self) -> Option<String> {
         if self.exponent < 0 {
@@ -289,108 +333,8 @@ const DECIMAL_SUFFIXES: [(&str, i32); 10] =
 
 const BINARY_SUFFIXES: [(&str, u32); 6] = [("Ki", 10), ("Mi", 20), ("Gi", 30), ("Ti", 40), ("Pi", 50), ("Ei", 60)];
 
-#[derive(Debug, Clone, Copy)]
-enum Scale {
-    Ten(i32),
-    Two(u32),
-}
-
-fn parse_suffix(suffix: &str) -> Result<(Scale, Format), QuantityError> {
-    if let Some((_, power)) = DECIMAL_SUFFIXES.iter().find(|(name, _)| *name == suffix) {
-        return Ok((Scale::Ten(*power), Format::DecimalSi));
-    }
-    if let Some((_, shift)) = BINARY_SUFFIXES.iter().find(|(name, _)| *name == suffix) {
-        return Ok((Scale::Two(*shift), Format::BinarySi));
-    }
-    let exponent = suffix.strip_prefix(['e', 'E']).ok_or(QuantityError::Suffix)?;
-    let digits = exponent.strip_prefix(['+', '-']).unwrap_or(exponent);
-    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
-        return Err(QuantityError::Suffix);
-    }
-    // Too many digits for 64 bits is just as much out of range.
-    match exponent.parse::<i64>() {
-        Ok(value) if value.abs() <= MAX_EXPONENT => i32::try_from(value)
-            .map(|value| (Scale::Ten(value), Format::DecimalExponent))
-            .map_err(|_| QuantityError::Exponent),
-        _ => Err(QuantityError::Exponent),
-    }
-}
-
-/// A quantity's text, taken apart.
-#[derive(Debug)]
-struct Parts<'a> {
-    negative: bool,
-    integer: &'a str,
-    fraction: &'a str,
-    suffix: &'a str,
-}
-
-impl<'a> Parts<'a> {
-    /// Splits as loosely as Kubernetes does: `.`, `+` and `Ki` are all zero.
-    fn split(text: &'a str) -> Result<Self, QuantityError> {
-        if text.is_empty() {
-            return Err(QuantityError::Format);
-        }
-        let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
-        let (integer, rest) = split_while(unsigned, |byte| byte.is_ascii_digit());
-        let (fraction, rest) = match rest.strip_prefix('.') {
-            Some(rest) => split_while(rest, |byte| byte.is_ascii_digit()),
-            None => ("", rest),
-        };
-        let suffix = rest;
-        let (_, rest) = split_while(rest, |byte| b"eEinumkKMGTP".contains(&byte));
-        let rest = rest.strip_prefix(['+', '-']).unwrap_or(rest);
-        let (_, rest) = split_while(rest, |byte| byte.is_ascii_digit());
-        if !rest.is_empty() {
-            return Err(QuantityError::Format);
-        }
-        Ok(Self {
-            negative: text.starts_with('-'),
-            integer: integer.trim_start_matches('0'),
-            fraction: fraction.trim_end_matches('0'),
-            suffix,
-        })
-    }
-}
-
-fn split_while(text: &str, accept: impl Fn(u8) -> bool) -> (&str, &str) {
-    let end = text.bytes().position(|byte| !accept(byte)).unwrap_or(text.len());
-    text.split_at(end)
-}
-
-fn decimal(integer: &str, fraction: &str, exponent: i32) -> Result<(u128, i32), QuantityError> {
-    let places = i32::try_from(fraction.len()).map_err(|_| QuantityError::Digits)?;
-    Ok((unscaled(integer, fraction)?, exponent - places))
-}
-
-fn binary(integer: &str, fraction: &str, shift: u32) -> Result<(u128, i32), QuantityError> {
-    let whole = unscaled(integer, "");
-    // Before anything else, since a number this large stops there whatever its fraction is.
-    match whole {
-        Ok(whole) if whole <= BINARY_MAX >> shift => {}
-        _ => return Ok((BINARY_MAX, 0)),
-    }
-    let places = i32::try_from(fraction.len()).map_err(|_| QuantityError::Digits)?;
-    let scaled = unscaled(integer, fraction)?.checked_mul(1 << shift).ok_or(QuantityError::Digits)?;
-    Ok((scaled, -places))
-}
-
-fn unscaled(integer: &str, fraction: &str) -> Result<u128, QuantityError> {
-    let mut value: u128 = 0;
-    let mut significant = 0;
-    for byte in integer.bytes().chain(fraction.bytes()) {
-        if value != 0 || byte != b'0' {
-            significant += 1;
-        }
-        if significant > MAX_DIGITS {
-            return Err(QuantityError::Digits);
-        }
-        value = value
-            .checked_mul(10)
-            .and_then(|value| value.checked_add(u128::from(byte - b'0')))
-            .ok_or(QuantityError::Numeric)?;
-    }
-    Ok(value)
+fn without_last_digit((value, exponent): (i128, i32)) -> (i128, i32) {
+    ((value + value.signum() * 9) / 10, exponent + 1)
 }
 
 fn power_of_ten(exponent: u32) -> Option<u128> {

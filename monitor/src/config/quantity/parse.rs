@@ -1,0 +1,195 @@
+//! From text.
+
+use super::{
+    BINARY_MAX, BINARY_SUFFIXES, DECIMAL_SUFFIXES, Format, MAX_DIGITS, MAX_EXPONENT, Quantity, QuantityError,
+    SMALLEST_EXPONENT, TOO_MANY_DIGITS, power_of_ten,
+};
+
+impl Quantity {
+    /// Parses a quantity as Kubernetes does.
+    ///
+    /// # Errors
+    /// When Kubernetes would refuse it, or when the amount is beyond all sense (see the module).
+    pub fn parse(text: &str) -> Result<Self, QuantityError> {
+        let parts = Parts::split(text)?;
+        let (scale, format) = parse_suffix(parts.suffix)?;
+        let path = parts.path(scale);
+        if path == Path::Decimal && !parts.has_digits() {
+            return Err(QuantityError::Numeric);
+        }
+        let (unscaled, exponent) = match scale {
+            Scale::Ten(exponent) => decimal(parts.integer, parts.fraction, exponent)?,
+            Scale::Two(shift) => binary(parts.integer, parts.fraction, shift),
+        };
+        let mut quantity = Self::normalized(parts.negative, (unscaled, exponent), format);
+        if format == Format::BinarySi && !quantity.is_zero() && quantity.magnitude() <= 0 {
+            // Less than one: written in powers of ten from here on, in sums too.
+            quantity.format = Format::DecimalSi;
+        }
+        if path == Path::AsWritten && quantity.canonical() != text {
+            quantity.text = Some(text.into());
+        }
+        Ok(quantity)
+    }
+}
+
+/// What Kubernetes does with a number on its way in; this shows in what it prints.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Path {
+    /// Into 64 bits, keeping the text.
+    AsWritten,
+    /// Into 64 bits, printed in canonical form.
+    Canonical,
+    /// Into an arbitrary decimal, printed in canonical form. Only this one minds a missing number.
+    Decimal,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Scale {
+    Ten(i32),
+    Two(u32),
+}
+
+fn parse_suffix(suffix: &str) -> Result<(Scale, Format), QuantityError> {
+    if let Some((_, power)) = DECIMAL_SUFFIXES.iter().find(|(name, _)| *name == suffix) {
+        return Ok((Scale::Ten(*power), Format::DecimalSi));
+    }
+    if let Some((_, shift)) = BINARY_SUFFIXES.iter().find(|(name, _)| *name == suffix) {
+        return Ok((Scale::Two(*shift), Format::BinarySi));
+    }
+    let exponent = suffix.strip_prefix(['e', 'E']).ok_or(QuantityError::Suffix)?;
+    let digits = exponent.strip_prefix(['+', '-']).unwrap_or(exponent);
+    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(QuantityError::Suffix);
+    }
+    // Too many digits for 64 bits is just as much out of range.
+    match exponent.parse::<i64>() {
+        Ok(value) if (-MAX_EXPONENT..=MAX_EXPONENT).contains(&value) => i32::try_from(value)
+            .map(|value| (Scale::Ten(value), Format::DecimalExponent))
+            .map_err(|_| QuantityError::Exponent),
+        _ => Err(QuantityError::Exponent),
+    }
+}
+
+/// A quantity's text, taken apart.
+#[derive(Debug)]
+struct Parts<'a> {
+    negative: bool,
+    /// Without leading zeros.
+    integer: &'a str,
+    /// There were such zeros.
+    leading_zeros: bool,
+    fraction: &'a str,
+    suffix: &'a str,
+}
+
+impl<'a> Parts<'a> {
+    /// Splits as loosely as Kubernetes does: `.`, `+` and `Ki` are all zero.
+    fn split(text: &'a str) -> Result<Self, QuantityError> {
+        if text.is_empty() {
+            return Err(QuantityError::Format);
+        }
+        let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
+        let (integer, rest) = split_while(unsigned, |byte| byte.is_ascii_digit());
+        let (fraction, rest) = match rest.strip_prefix('.') {
+            Some(rest) => split_while(rest, |byte| byte.is_ascii_digit()),
+            None => ("", rest),
+        };
+        let suffix = rest;
+        let (_, rest) = split_while(rest, |byte| b"eEinumkKMGTP".contains(&byte));
+        let rest = rest.strip_prefix(['+', '-']).unwrap_or(rest);
+        let (_, rest) = split_while(rest, |byte| byte.is_ascii_digit());
+        if !rest.is_empty() {
+            return Err(QuantityError::Format);
+        }
+        Ok(Self {
+            negative: text.starts_with('-'),
+            integer: integer.trim_start_matches('0'),
+            leading_zeros: integer.starts_with('0'),
+            fraction,
+            suffix,
+        })
+    }
+
+    fn has_digits(&self) -> bool {
+        self.leading_zeros || !self.integer.is_empty() || !self.fraction.is_empty()
+    }
+
+    /// Counts digits as Kubernetes does, where no integer is a zero and no digit of the fraction is left out.
+    fn path(&self, scale: Scale) -> Path {
+        let integer = self.integer.len().max(1);
+        let keeps = match scale {
+            Scale::Ten(exponent) => {
+                let places = self.fraction.len();
+                if integer + places > 18 {
+                    return Path::Decimal;
+                }
+                let places = i32::try_from(places).unwrap_or(i32::MAX);
+                let power = exponent - places;
+                if power < SMALLEST_EXPONENT {
+                    return Path::Decimal;
+                }
+                let last = self.integer.bytes().chain(self.fraction.bytes()).rev().take(3);
+                let thousands = last.filter(|digit| *digit == b'0').count() == 3;
+                power % 3 == 0 && !thousands && !self.integer.is_empty()
+            }
+            Scale::Two(shift) => {
+                // Three decimal digits for each factor of 1024.
+                let room = 14_usize.saturating_sub(usize::try_from(shift / 10 * 3).unwrap_or(usize::MAX));
+                if !self.fraction.is_empty() || integer > room {
+                    return Path::Decimal;
+                }
+                self.integer.parse::<u64>().is_ok_and(|number| number % 8 != 0)
+            }
+        };
+        if keeps { Path::AsWritten } else { Path::Canonical }
+    }
+}
+
+fn split_while(text: &str, accept: impl Fn(u8) -> bool) -> (&str, &str) {
+    let end = text.bytes().position(|byte| !accept(byte)).unwrap_or(text.len());
+    text.split_at(end)
+}
+
+/// Digits of the fraction that are worth less than a billionth count as one billionth together.
+fn decimal(integer: &str, fraction: &str, exponent: i32) -> Result<(u128, i32), QuantityError> {
+    let places = usize::try_from(exponent - SMALLEST_EXPONENT).unwrap_or(0).min(fraction.len());
+    let (fraction, rest) = fraction.split_at(places);
+    let more = rest.bytes().any(|digit| digit != b'0');
+    let fraction = if more { fraction } else { fraction.trim_end_matches('0') };
+    let mut value: u128 = 0;
+    for digit in integer.bytes().chain(fraction.bytes()) {
+        if value >= TOO_MANY_DIGITS / 10 {
+            return Err(QuantityError::Digits);
+        }
+        value = value * 10 + u128::from(digit - b'0');
+    }
+    let places = i32::try_from(fraction.len()).map_err(|_| QuantityError::Digits)?;
+    Ok((value + u128::from(more), exponent - places))
+}
+
+/// In billionths, rounded up, and stopping where binary quantities stop.
+fn binary(integer: &str, fraction: &str, shift: u32) -> (u128, i32) {
+    const BILLION: u128 = 1_000_000_000;
+    let stop = (BINARY_MAX, 0);
+    if integer.len() > usize::try_from(MAX_DIGITS).unwrap_or(0) {
+        return stop;
+    }
+    let whole = integer.bytes().fold(0, |value: u128, digit| value * 10 + u128::from(digit - b'0'));
+    // Before anything else, since a number this large stops there whatever its fraction is.
+    if whole > BINARY_MAX >> shift {
+        return stop;
+    }
+    // Multiplies the fraction as on paper, from its last digit on: however many there are, none is lost.
+    let (mut carry, mut billionths, mut more) = (0_u128, 0_u128, false);
+    for (place, digit) in fraction.bytes().enumerate().rev() {
+        let product = (u128::from(digit - b'0') << shift) + carry;
+        carry = product / 10;
+        match u32::try_from(place).ok().and_then(|place| 8_u32.checked_sub(place)).and_then(power_of_ten) {
+            Some(power) => billionths += product % 10 * power,
+            None => more |= !product.is_multiple_of(10),
+        }
+    }
+    let value = ((whole << shift) + carry) * BILLION + billionths + u128::from(more);
+    if value > BINARY_MAX * BILLION { stop } else { (value, SMALLEST_EXPONENT) }
+}
