@@ -30,7 +30,7 @@ impl Fault {
         Self { line: 1, column: 1, field: String::new(), reason: reason.into() }
     }
 
-    fn new(field: String, error: &serde_json::Error) -> Self {
+    fn new(field: &str, error: &serde_json::Error) -> Self {
         let (line, column) = (error.line(), error.column());
         let text = error.to_string();
         let reason = text.strip_suffix(&format!(" at line {line} column {column}")).unwrap_or(&text);
@@ -66,8 +66,8 @@ pub fn parse<'de, T: Deserialize<'de>>(text: &'de str) -> Result<T, Fault> {
 fn locate<'de, T: Deserialize<'de>>(text: &'de str, error: &serde_json::Error) -> Fault {
     let mut deserializer = serde_json::Deserializer::from_str(text);
     match serde_path_to_error::deserialize::<_, T>(&mut deserializer) {
-        Err(located) => Fault::new(located.path().to_string(), located.inner()),
-        Ok(_) => Fault::new(String::new(), error),
+        Err(located) => Fault::new(&located.path().to_string(), located.inner()),
+        Ok(_) => Fault::new("", error),
     }
 }
 

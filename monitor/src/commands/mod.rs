@@ -2,5 +2,6 @@
 
 pub mod input;
 pub mod instance;
+pub mod rank;
 pub mod run;
 pub mod simulate;

@@ -1,17 +1,6 @@
 //! Stands in until quantities keep their text.
 
-use super::{Bytes, Quantity, Quirks, ThresholdValue};
-
-impl Quantity {
-    /// A whole number.
-    #[must_use]
-    pub fn from_units(units: i64, binary: bool) -> Self {
-        match u64::try_from(units) {
-            Ok(units) if binary => Self::binary(Bytes(units)),
-            _ => Self::parse(&units.to_string()).unwrap_or_default(),
-        }
-    }
-}
+use super::{Quantity, Quirks, ThresholdValue};
 
 impl ThresholdValue {
     /// As in messages.

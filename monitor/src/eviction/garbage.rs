@@ -29,18 +29,15 @@ impl Collector {
 pub const fn collectors(signal: Signal, layout: Layout) -> &'static [Collector] {
     use Collector::{Containers, Images};
     use Signal::{
-        AllocatableMemoryAvailable, ContainerFsAvailable, ContainerFsInodesFree, ImageFsAvailable, ImageFsInodesFree,
-        MemoryAvailable, NodeFsAvailable, NodeFsInodesFree, PidAvailable,
+        AllocatableMemoryAvailable, ImageFsAvailable, ImageFsInodesFree, MemoryAvailable, NodeFsAvailable,
+        NodeFsInodesFree, PidAvailable,
     };
     match (layout, signal) {
-        (_, MemoryAvailable | AllocatableMemoryAvailable | PidAvailable) => &[],
-        (Layout::Single, _) => &[Containers, Images],
-        (Layout::DedicatedImageFs, NodeFsAvailable | NodeFsInodesFree) => &[],
-        (Layout::DedicatedImageFs, _) => &[Containers, Images],
+        (_, MemoryAvailable | AllocatableMemoryAvailable | PidAvailable)
+        | (Layout::DedicatedImageFs, NodeFsAvailable | NodeFsInodesFree) => &[],
+        (Layout::Single | Layout::DedicatedImageFs, _) => &[Containers, Images],
         (Layout::SplitImageFs, ImageFsAvailable | ImageFsInodesFree) => &[Images],
-        (Layout::SplitImageFs, NodeFsAvailable | NodeFsInodesFree | ContainerFsAvailable | ContainerFsInodesFree) => {
-            &[Containers]
-        }
+        (Layout::SplitImageFs, _) => &[Containers],
     }
 }
 

@@ -7,8 +7,11 @@
 pub mod arm;
 pub mod budget;
 pub mod conditions;
+pub mod daemons;
 pub mod deadline;
 pub mod evicted;
+#[cfg(test)]
+mod fixtures;
 pub mod garbage;
 pub mod local_storage;
 pub mod message;

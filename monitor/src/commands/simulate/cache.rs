@@ -36,7 +36,8 @@ impl PodCache {
         }
         if self.described.is_none() || self.capacity != capacity {
             self.capacity = capacity;
-            self.described = Some(describe(&self.pods, capacity, policy).map_err(|error| Fault::whole(error.to_string()))?);
+            self.described =
+                Some(describe(&self.pods, capacity, policy).map_err(|error| Fault::whole(error.to_string()))?);
         }
         Ok(())
     }
@@ -76,10 +77,13 @@ fn adjustments<'a>(pod: &'a Pod, capacity: i64, policy: &Policy) -> Vec<(&'a str
 
 /// All pods by name, ended ones too. Without the node's capacity there is no `oomScoreAdj`.
 fn describe(pods: &[Pod], capacity: Option<i64>, policy: &Policy) -> serde_json::Result<Box<RawValue>> {
-    let describe = |pod: &Pod| Described {
-        qos_class: pod.qos_class(policy.quirks).as_str(),
-        oom_score_adj: capacity.map(|capacity| adjustments(pod, capacity, policy)),
-    };
-    let by_name: BTreeMap<String, Described<'_>> = pods.iter().map(|pod| (pod.full_name(), describe(pod))).collect();
+    let mut by_name = BTreeMap::new();
+    for pod in pods {
+        let described = Described {
+            qos_class: pod.qos_class(policy.quirks).as_str(),
+            oom_score_adj: capacity.map(|capacity| adjustments(pod, capacity, policy)),
+        };
+        by_name.insert(pod.full_name(), described);
+    }
     serde_json::value::to_raw_value(&by_name)
 }

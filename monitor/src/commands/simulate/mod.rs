@@ -7,9 +7,9 @@ mod progress;
 mod table;
 mod trace;
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{self, BufWriter, IsTerminal, Read, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 
@@ -80,7 +80,7 @@ pub enum Format {
 /// When policy or trace are wrong or cannot be read, or the answer cannot be written.
 pub fn run(options: &Options) -> Result<(), CommandError> {
     let policy = input::policy(&options.config)?;
-    let (name, reader, size) = open(options)?;
+    let Source { name, reader, size } = Source::open(options.trace.as_deref())?;
     let progress = Progress::new(size, options.stats);
     match simulate(&policy, &name, reader, io::stdout().lock(), options.output, progress) {
         Err(error) if error.is_broken_pipe() => Ok(()),
@@ -88,22 +88,36 @@ pub fn run(options: &Options) -> Result<(), CommandError> {
     }
 }
 
-fn open(options: &Options) -> Result<(String, Box<dyn Read>, Option<u64>), CommandError> {
-    let size = |metadata: io::Result<std::fs::Metadata>| metadata.ok().filter(|it| it.is_file()).map(|it| it.len());
-    match options.trace.as_deref().filter(|path| path.as_os_str() != "-") {
-        Some(path) => {
-            let file = path.display().to_string();
-            match File::open(path) {
-                Ok(open) => Ok((file, Box::new(open.try_clone().unwrap_or(open)), size(std::fs::metadata(path)))),
-                Err(source) => Err(CommandError::Unreadable { file, source }),
+/// Where a trace comes from.
+struct Source {
+    name: String,
+    reader: Box<dyn Read>,
+    /// Its length, where it has one.
+    size: Option<u64>,
+}
+
+impl Source {
+    fn open(path: Option<&Path>) -> Result<Self, CommandError> {
+        let size = |path: &Path| std::fs::metadata(path).ok().filter(Metadata::is_file).map(|metadata| metadata.len());
+        match path {
+            Some(path) if path.as_os_str() != "-" => {
+                let name = path.display().to_string();
+                match File::open(path) {
+                    Ok(file) => Ok(Self { name, reader: Box::new(file), size: size(path) }),
+                    Err(source) => Err(CommandError::Unreadable { file: name, source }),
+                }
+            }
+            None if io::stdin().is_terminal() => Err(CommandError::Usage(NO_TRACE.to_owned())),
+            _ => {
+                let name = "(standard input)".to_owned();
+                Ok(Self { name, reader: Box::new(io::stdin().lock()), size: size(Path::new("/dev/stdin")) })
             }
         }
-        None if options.trace.is_none() && io::stdin().is_terminal() => Err(CommandError::Usage(
-            "no trace: name a file, or pipe one in (node-pressure-monitor simulate --help says what it looks like)".to_owned(),
-        )),
-        None => Ok(("(standard input)".to_owned(), Box::new(io::stdin()), size(std::fs::metadata("/dev/stdin")))),
     }
 }
+
+const NO_TRACE: &str =
+    "no trace: name a file, or pipe one in (node-pressure-monitor simulate --help says what one looks like)";
 
 /// Answers every line of `trace`, in constant memory; `name` is what errors call it. Returns the number of lines answered.
 ///
@@ -161,7 +175,8 @@ impl<'a> Simulation<'a> {
         progress: &mut Progress,
     ) -> Result<(), CommandError> {
         let name = self.name;
-        let at = |number: u64, column: usize, what: &str| CommandError::Wrong(format!("{name}:{number}:{column}: {what}"));
+        let at =
+            |number: u64, column: usize, what: &str| CommandError::Wrong(format!("{name}:{number}:{column}: {what}"));
         let mut lines = Lines::new(trace);
         let mut table = Table::new(self.policy);
         loop {

@@ -141,7 +141,11 @@ fn value_words(value: SignalValue) -> String {
 fn units(number: i64, resource: Resource) -> String {
     let sign = if number < 0 { "-" } else { "" };
     let number = number.saturating_abs();
-    if resource.is_bytes() { format!("{sign}{}", Amount::from_units(number).bytes()) } else { format!("{sign}{number}") }
+    if resource.is_bytes() {
+        format!("{sign}{}", Amount::from_units(number).bytes())
+    } else {
+        format!("{sign}{number}")
+    }
 }
 
 fn decision_words(answer: &Answer<'_>) -> String {
@@ -172,7 +176,9 @@ fn decision_words(answer: &Answer<'_>) -> String {
         (_, None) => {
             let crossed = answer.armed.iter().zip(&assessment.crossed).filter(|(_, crossed)| **crossed);
             let waiting: Vec<String> = crossed
-                .map(|(armed, _)| format!("{} for {}", armed.threshold, format_go_duration(armed.threshold.grace_period)))
+                .map(|(armed, _)| {
+                    format!("{} for {}", armed.threshold, format_go_duration(armed.threshold.grace_period))
+                })
                 .collect();
             if !waiting.is_empty() {
                 let _ = write!(words, "waits until {} has lasted", waiting.join(" or "));
@@ -181,4 +187,3 @@ fn decision_words(answer: &Answer<'_>) -> String {
     }
     if words.is_empty() { "-".to_owned() } else { words }
 }
-

@@ -15,8 +15,7 @@ use crate::workloads::{Pod, Summary};
 use super::super::input::{Fault, parse};
 
 /// What a line must be, for whoever wrote another one.
-pub const EXPECTED: &str =
-    r#"a line is one JSON object {"time", "node", "summary", "summaryAfterGarbageCollection", "pods"}, see simulate --help"#;
+pub const EXPECTED: &str = r#"a line is one JSON object {"time", "node", "summary", "summaryAfterGarbageCollection", "pods"}, see simulate --help"#;
 
 /// A line of a trace. All but the time may be missing, and null is the same as missing.
 #[derive(Debug, Default, Deserialize)]

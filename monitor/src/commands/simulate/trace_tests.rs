@@ -47,7 +47,12 @@ fn what_is_wrong_is_named() {
         (r#"{"time": null}"#, "time", 1, "missing"),
         (r#"{"time": "yesterday"}"#, "time", 21, "\"yesterday\" is not a time of RFC 3339"),
         (r#"{"time": 5}"#, "time", 10, "expected a string"),
-        (r#"{"time": "2026-01-01T00:00:10Z", "node": {"splitImageFs": true}}"#, "node.splitImageFs", 1, "dedicatedImageFs"),
+        (
+            r#"{"time": "2026-01-01T00:00:10Z", "node": {"splitImageFs": true}}"#,
+            "node.splitImageFs",
+            1,
+            "dedicatedImageFs",
+        ),
         (
             r#"{"time": "2026-01-01T00:00:10Z", "node": {"capacity": {"memory": "10GB"}}}"#,
             "node.capacity.memory",
