@@ -4,7 +4,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use node_pressure_monitor::commands::{check_config, run};
+use node_pressure_monitor::commands::input::CommandError;
+use node_pressure_monitor::commands::{check_config, rank, run, simulate};
 
 /// Watches this node for memory pressure, and evicts the right workload before the kernel's OOM killer shoots the wrong one.
 #[derive(Debug, Parser)]
@@ -22,6 +23,10 @@ struct Arguments {
 enum Command {
     /// Watch this node; act only when told to enforce.
     Run(run::Options),
+    /// Replay a trace of summaries and pods, and say for each line what would be decided
+    Simulate(simulate::Options),
+    /// Say which pod would be evicted first, and every key that decides it
+    Rank(rank::Options),
     /// Say what a configuration file means, or everything that is wrong with it
     CheckConfig(check_config::Options),
 }
@@ -30,6 +35,8 @@ fn main() -> ExitCode {
     let Arguments { command } = Arguments::parse();
     match command {
         Command::Run(options) => finish(run::run(&options), run::RunError::exit_code),
+        Command::Simulate(options) => finish(simulate::run(&options), CommandError::exit_code),
+        Command::Rank(options) => finish(rank::run(&options), CommandError::exit_code),
         Command::CheckConfig(options) => finish(check_config::run(&options), check_config::CheckError::exit_code),
     }
 }

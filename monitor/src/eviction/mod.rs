@@ -8,13 +8,24 @@ pub mod admission;
 pub mod allocatable;
 pub mod arm;
 pub mod budget;
+pub mod conditions;
+pub mod daemons;
 pub mod deadline;
+pub mod evicted;
+#[cfg(test)]
+mod fixtures;
+pub mod garbage;
+pub mod local_storage;
+pub mod message;
 pub mod oom_score;
+pub mod pass;
 pub mod rank;
+pub mod signals;
 pub mod thresholds;
+pub mod usage;
 
 pub use arm::{Armed, Layout, arm};
-pub use thresholds::{Assessment, MetThreshold, NodeCondition, State, assess};
+pub use thresholds::{Assessment, MetThreshold, NodeCondition, State, assess, is_below};
 
 use crate::config::{Bytes, Moment, Signal};
 

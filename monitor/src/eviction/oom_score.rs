@@ -18,27 +18,35 @@ pub fn oom_score_adj(qos: QosClass, request: Bytes, capacity: Bytes, scores: Oom
     i16::try_from(adj).unwrap_or(999)
 }
 
-/// The value for each container of a pod, init and ephemeral containers after the others.
+/// The value for each container of a pod, by its name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Adjustments<'a> {
+    /// Regular containers, then init containers.
+    pub containers: Vec<(&'a str, i64)>,
+    /// Containers added for debugging. They request nothing.
+    pub ephemeral: Vec<(&'a str, i64)>,
+}
+
+/// The values for a pod on a node with so many bytes of memory.
 #[must_use]
-pub fn of_containers<'a>(pod: &'a Pod, capacity: i64, scores: OomScores, quirks: Quirks) -> Vec<(&'a str, i64)> {
+pub fn adjustments(pod: &Pod, capacity: i64, scores: OomScores, quirks: Quirks) -> Adjustments<'_> {
     let spec = &pod.spec;
     let fixed = fixed(pod, scores, quirks);
     let remaining = remaining_per_container(pod);
-    let own = |container: &Container| share(container.memory_request().saturating_add(remaining), capacity);
+    let share_of = |request: i64| share(request.saturating_add(remaining), capacity);
+    // A sidecar is needed as long as the container that is killed last.
     let least = spec.containers.iter().map(Container::memory_request).min().unwrap_or(0);
-    let value = |container: &'a Container, is_sidecar: bool| {
-        let adj = fixed.unwrap_or_else(|| {
-            // A sidecar is needed as long as the container that is killed last.
-            let adj = own(container);
-            let adj = if is_sidecar { adj.min(share(least.saturating_add(remaining), capacity)) } else { adj };
-            clamp(adj, scores, quirks)
-        });
-        (container.name.as_str(), adj)
+    let value = |container: &Container, is_sidecar: bool| {
+        let own = share_of(container.memory_request());
+        let adj = if is_sidecar { own.min(share_of(least)) } else { own };
+        fixed.unwrap_or_else(|| clamp(adj, scores, quirks))
     };
-    let containers = spec.containers.iter().map(|container| value(container, false));
-    let init = spec.init_containers.iter().map(|container| value(container, container.is_sidecar()));
-    let ephemeral = spec.ephemeral_containers.iter().map(|container| value(container, false));
-    containers.chain(init).chain(ephemeral).collect()
+    let regular = spec.containers.iter().map(|it| (it.name.as_str(), value(it, false)));
+    let init = spec.init_containers.iter().map(|it| (it.name.as_str(), value(it, it.is_sidecar())));
+    Adjustments {
+        containers: regular.chain(init).collect(),
+        ephemeral: spec.ephemeral_containers.iter().map(|it| (it.name.as_str(), value(it, false))).collect(),
+    }
 }
 
 /// Where the class alone decides.

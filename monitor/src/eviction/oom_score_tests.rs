@@ -35,7 +35,8 @@ fn the_other_classes_are_fixed_and_openshift_3_has_its_own() {
 
 fn values(json: &str, quirks: Quirks) -> Vec<i64> {
     let pod: Pod = serde_json::from_str(json).unwrap();
-    of_containers(&pod, 4 * GIB, OomScores::KUBERNETES, quirks).into_iter().map(|(_, adj)| adj).collect()
+    let adjustments = adjustments(&pod, 4 * GIB, OomScores::KUBERNETES, quirks);
+    adjustments.containers.into_iter().chain(adjustments.ephemeral).map(|(_, adj)| adj).collect()
 }
 
 #[test]

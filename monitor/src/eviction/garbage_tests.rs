@@ -1,0 +1,43 @@
+use std::time::Duration;
+
+use super::*;
+use crate::config::{Bytes, ThresholdValue};
+use crate::eviction::fixtures::kubelet;
+use crate::eviction::{SignalValue, arm};
+
+#[test]
+fn what_is_removed_depends_on_the_layout() {
+    use Collector::{Containers, Images};
+    for (signal, single, dedicated, split) in [
+        (Signal::MemoryAvailable, &[][..], &[][..], &[][..]),
+        (Signal::AllocatableMemoryAvailable, &[], &[], &[]),
+        (Signal::PidAvailable, &[], &[], &[]),
+        (Signal::NodeFsAvailable, &[Containers, Images], &[], &[Containers]),
+        (Signal::NodeFsInodesFree, &[Containers, Images], &[], &[Containers]),
+        (Signal::ImageFsAvailable, &[Containers, Images], &[Containers, Images], &[Images]),
+        (Signal::ImageFsInodesFree, &[Containers, Images], &[Containers, Images], &[Images]),
+        (Signal::ContainerFsAvailable, &[Containers, Images], &[Containers, Images], &[Containers]),
+        (Signal::ContainerFsInodesFree, &[Containers, Images], &[Containers, Images], &[Containers]),
+    ] {
+        assert_eq!(collectors(signal, Layout::Single), single, "{signal} single");
+        assert_eq!(collectors(signal, Layout::DedicatedImageFs), dedicated, "{signal} dedicated");
+        assert_eq!(collectors(signal, Layout::SplitImageFs), split, "{signal} split");
+    }
+}
+
+#[test]
+fn enough_is_when_every_threshold_is_unmet_by_its_minimum_reclaim() {
+    let mut policy = kubelet(&[(Signal::NodeFsAvailable, "10", 0), (Signal::MemoryAvailable, "10", 30)]);
+    policy.thresholds[0].min_reclaim = Some(ThresholdValue::bytes(Bytes(5)));
+    let armed = arm(&policy, Layout::Single);
+    assert_eq!(policy.thresholds[1].grace_period, Duration::from_secs(30), "its grace period does not count");
+    for (disk, memory, kubelet, corrected) in [(15, 10, true, true), (14, 10, false, false), (15, 9, false, true)] {
+        let value = |signal, available| SignalValue { signal, available, capacity: 100, at: None };
+        let after =
+            Observation { signals: vec![value(Signal::NodeFsAvailable, disk), value(Signal::MemoryAvailable, memory)] };
+        let mut policy = policy.clone();
+        assert_eq!(is_enough(&policy, &armed, &after), kubelet, "{disk} {memory}");
+        policy.quirks.set(Quirk::EveryThresholdAfterGarbageCollection, false);
+        assert_eq!(is_enough(&policy, &armed, &after), corrected, "{disk} {memory} corrected");
+    }
+}

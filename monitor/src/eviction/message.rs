@@ -1,0 +1,86 @@
+//! What a pod that is evicted for a threshold is told, to the letter of the kubelet (`eviction-semantics.md` §9).
+
+use std::fmt::Write as _;
+
+use crate::config::{Amount, Policy, Quantity, Resource};
+use crate::workloads::Pod;
+use crate::workloads::statistics::{ContainerStats, PodStats};
+
+use super::MetThreshold;
+use super::usage::units;
+
+/// The message, and the annotations of the event about it. Of a pod without statistics there is little to say.
+#[must_use]
+pub fn compose(
+    policy: &Policy,
+    acted_on: &MetThreshold,
+    pod: &Pod,
+    stats: Option<&PodStats>,
+) -> (String, Vec<(&'static str, String)>) {
+    let resource = acted_on.threshold.signal.resource();
+    let mut message = format!(
+        "The node was low on resource: {}. Threshold quantity: {}, available: {}. ",
+        resource.as_str(),
+        acted_on.threshold.value.quantity_text(acted_on.value.capacity, policy.quirks),
+        Quantity::from_units(acted_on.value.available, resource.is_bytes()),
+    );
+    let Some(stats) = stats else { return (message, Vec::new()) };
+    let mut annotations = Vec::new();
+    if let Some((usage, request)) = pod_usage(resource, pod, stats) {
+        let name = &pod.metadata.name;
+        say(&mut message, "Pod", name, &usage, &request, resource);
+        annotations.push(("offending_pod", name.clone()));
+        annotations.push(("offending_pod_usage", usage));
+    }
+    let (mut names, mut usages) = (Vec::new(), Vec::new());
+    for container in &stats.containers {
+        if let Some((usage, request)) = usage_above_request(resource, pod, container) {
+            say(&mut message, "Container", &container.name, &usage, &request, resource);
+            names.push(container.name.as_str());
+            usages.push(usage);
+        }
+    }
+    annotations.push(("offending_containers", names.join(",")));
+    annotations.push(("offending_containers_usage", usages.join(",")));
+    annotations.push(("starved_resource", resource.as_str().to_owned()));
+    (message, annotations)
+}
+
+fn say(message: &mut String, kind: &str, name: &str, usage: &str, request: &str, resource: Resource) {
+    let resource = resource.as_str();
+    // Writing to a String does not fail.
+    let _ = write!(
+        message,
+        "{kind} {name} was using {usage}, request is {request}, has larger consumption of {resource}. "
+    );
+}
+
+/// A request for the pod as a whole is told whether it is exceeded or not.
+fn pod_usage(resource: Resource, pod: &Pod, stats: &PodStats) -> Option<(String, String)> {
+    let requests = &pod.spec.resources.as_ref().filter(|_| resource == Resource::Memory)?.requests;
+    let request = requests.get(resource.as_str())?;
+    let usage = stats.memory.as_ref()?.working_set_bytes.unwrap_or(0);
+    Some((text(usage), request.to_string()))
+}
+
+/// Containers for debugging cannot request anything, so that they would always be told; they are not.
+fn usage_above_request(resource: Resource, pod: &Pod, stats: &ContainerStats) -> Option<(String, String)> {
+    let mut containers = pod.spec.containers.iter().chain(&pod.spec.init_containers);
+    let container = containers.find(|container| container.name == stats.name)?;
+    let usage = match resource {
+        Resource::Memory => stats.memory?.working_set_bytes?,
+        Resource::EphemeralStorage => stats.rootfs?.used_bytes?.wrapping_add(stats.logs?.used_bytes?),
+        Resource::Inodes | Resource::Pids => return None,
+    };
+    let request = container.resources.requests.get(resource.as_str());
+    let above = units(Some(usage)) > request.map_or(Amount::ZERO, Quantity::amount);
+    above.then(|| (text(usage), request.map_or_else(|| "0".to_owned(), Quantity::to_string)))
+}
+
+fn text(bytes: u64) -> String {
+    Quantity::from_units(bytes.cast_signed(), true).to_string()
+}
+
+#[cfg(test)]
+#[path = "message_tests.rs"]
+mod tests;

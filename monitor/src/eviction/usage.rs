@@ -1,0 +1,182 @@
+//! Pods as candidates: how much of the resource that runs out each of them uses, and has requested.
+
+use std::collections::HashMap;
+
+use crate::config::{Amount, Policy, Quirk, Quirks, Resource, Signal};
+use crate::workloads::pod::Volume;
+use crate::workloads::statistics::{FsStats, PodStats, VolumeStats};
+use crate::workloads::{Pod, Preference, Summary};
+
+use super::Layout;
+use super::rank::{Candidate, Facts};
+
+/// The statistics of each pod, by its UID.
+#[derive(Debug, Clone, Default)]
+pub struct PodStatistics<'a> {
+    by_uid: HashMap<&'a str, &'a PodStats>,
+}
+
+impl<'a> PodStatistics<'a> {
+    /// Where there are two of one UID the last count.
+    #[must_use]
+    pub fn of(summary: &'a Summary) -> Self {
+        Self { by_uid: summary.pods.iter().map(|stats| (stats.pod_ref.uid.as_str(), stats)).collect() }
+    }
+
+    /// The statistics of `pod`, if there are any.
+    #[must_use]
+    pub fn get(&self, pod: &Pod) -> Option<&'a PodStats> {
+        self.by_uid.get(pod.metadata.uid.as_str()).copied()
+    }
+}
+
+/// A pod that can be ranked.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PodCandidate<'a> {
+    /// Which pod.
+    pub pod: &'a Pod,
+    /// `namespace/name`.
+    pub name: String,
+    /// What the keys look at.
+    pub facts: Facts,
+    /// What is known about its usage.
+    pub stats: Option<&'a PodStats>,
+}
+
+impl Candidate for PodCandidate<'_> {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn facts(&self) -> Facts {
+        self.facts
+    }
+}
+
+impl<'a> PodCandidate<'a> {
+    /// Looks at `pod` as `signal` asks for.
+    #[must_use]
+    pub fn new(policy: &Policy, signal: Signal, layout: Layout, pod: &'a Pod, stats: Option<&'a PodStats>) -> Self {
+        Self { pod, name: pod.full_name(), facts: facts(policy, signal, layout, pod, stats), stats }
+    }
+}
+
+/// The active pods, critical ones too, as candidates when `signal` is low.
+#[must_use]
+pub fn candidates<'a>(
+    policy: &Policy,
+    signal: Signal,
+    layout: Layout,
+    pods: &'a [Pod],
+    statistics: &PodStatistics<'a>,
+) -> Vec<PodCandidate<'a>> {
+    let active = pods.iter().filter(|pod| pod.is_active());
+    active.map(|pod| PodCandidate::new(policy, signal, layout, pod, statistics.get(pod))).collect()
+}
+
+fn facts(policy: &Policy, signal: Signal, layout: Layout, pod: &Pod, stats: Option<&PodStats>) -> Facts {
+    let resource = signal.resource();
+    let (request, subtracted) = request(pod, resource, policy.quirks);
+    Facts {
+        preference: Preference::None,
+        qos: pod.qos_class(policy.quirks),
+        priority: pod.spec.priority.unwrap_or(0),
+        usage: stats.map(|stats| usage(signal, layout, pod, stats)),
+        request,
+        subtracted,
+    }
+}
+
+/// What the pod requested, and what is subtracted from its usage. Inodes cannot be requested, so whoever has one exceeds its request.
+fn request(pod: &Pod, resource: Resource, quirks: Quirks) -> (Option<Amount>, Amount) {
+    match resource {
+        Resource::Memory | Resource::EphemeralStorage => {
+            let request = pod.request(resource, quirks);
+            (Some(request), request)
+        }
+        Resource::Inodes if quirks.has(Quirk::InodesMinusBytes) => {
+            (Some(Amount::ZERO), pod.request(Resource::EphemeralStorage, quirks))
+        }
+        Resource::Inodes => (Some(Amount::ZERO), Amount::ZERO),
+        Resource::Pids => (None, Amount::ZERO),
+    }
+}
+
+/// How much of what `signal` counts the pod uses, going by its statistics; what they do not say is nothing.
+#[must_use]
+pub fn usage(signal: Signal, layout: Layout, pod: &Pod, stats: &PodStats) -> Amount {
+    match signal.resource() {
+        Resource::Memory => units(stats.memory.and_then(|stats| stats.working_set_bytes)),
+        Resource::Pids => {
+            let processes = stats.process_stats.and_then(|stats| stats.process_count);
+            Amount::from_billionths(i128::from(processes.unwrap_or(0)) * Amount::from_units(1).billionths())
+        }
+        Resource::EphemeralStorage => {
+            disk(Measured::of(signal, layout), pod, stats, |fs| fs.used_bytes, |volume| volume.used_bytes)
+        }
+        Resource::Inodes => {
+            disk(Measured::of(signal, layout), pod, stats, |fs| fs.inodes_used, |volume| volume.inodes_used)
+        }
+    }
+}
+
+/// As the kubelet takes it: signed.
+pub(super) fn units(number: Option<u64>) -> Amount {
+    Amount::from_units(number.unwrap_or(0).cast_signed())
+}
+
+/// What of a pod lies on the filesystem of a signal. Images lie on none: they are charged to no pod.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Measured {
+    writable_layers: bool,
+    logs_and_volumes: bool,
+}
+
+impl Measured {
+    fn of(signal: Signal, layout: Layout) -> Self {
+        let is_node = matches!(signal, Signal::NodeFsAvailable | Signal::NodeFsInodesFree);
+        let is_image = matches!(signal, Signal::ImageFsAvailable | Signal::ImageFsInodesFree);
+        let (writable_layers, logs_and_volumes) = match layout {
+            Layout::Single => (true, true),
+            Layout::DedicatedImageFs => (!is_node, is_node),
+            Layout::SplitImageFs => (!is_image, !is_image),
+        };
+        Self { writable_layers, logs_and_volumes }
+    }
+}
+
+fn disk(
+    measured: Measured,
+    pod: &Pod,
+    stats: &PodStats,
+    of_fs: impl Fn(&FsStats) -> Option<u64>,
+    of_volume: impl Fn(&VolumeStats) -> Option<u64>,
+) -> Amount {
+    let mut sum = Amount::ZERO;
+    for container in &stats.containers {
+        if measured.writable_layers {
+            sum = sum + units(container.rootfs.as_ref().and_then(&of_fs));
+        }
+        if measured.logs_and_volumes {
+            sum = sum + units(container.logs.as_ref().and_then(&of_fs));
+        }
+    }
+    if measured.logs_and_volumes {
+        for volume in pod.spec.volumes.iter().filter(|volume| is_local(volume)) {
+            // Where a name is given twice the first counts.
+            let stats = stats.volumes.iter().find(|stats| stats.name == volume.name);
+            sum = sum + units(stats.and_then(&of_volume));
+        }
+    }
+    sum
+}
+
+/// Whether what it holds lies on the node's own filesystem.
+fn is_local(volume: &Volume) -> bool {
+    let is_directory = volume.empty_dir.as_ref().is_some_and(|empty_dir| empty_dir.medium.is_empty());
+    is_directory || volume.host_path || volume.config_map || volume.git_repo
+}
+
+#[cfg(test)]
+#[path = "usage_tests.rs"]
+mod tests;
