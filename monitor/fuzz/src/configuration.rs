@@ -10,7 +10,7 @@ const NAME: &str = "fuzz.yaml";
 pub fn file(text: &str) {
     let parsed = MonitorConfig::parse(NAME, text);
     match &parsed {
-        Ok(config) => usable(config),
+        Ok(loaded) => usable(&loaded.config),
         Err(errors) => helpful(text, errors),
     }
     assert_eq!(MonitorConfig::parse(NAME, text), parsed, "the same text, another answer");

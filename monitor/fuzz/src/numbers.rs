@@ -94,10 +94,10 @@ pub fn threshold(text: &str) {
     let mut lines = text.lines();
     let signal = lines.next().and_then(|name| name.parse().ok()).unwrap_or(Signal::MemoryAvailable);
     let value = lines.next().unwrap_or_default();
-    match parse_threshold_value(signal, value) {
+    match parse_threshold_value(signal, value, Quirks::ALL) {
         Ok(Some(parsed)) => {
             resolves(value, &parsed, true);
-            reads_back(value, &parsed, |text| parse_threshold_value(signal, text).ok().flatten());
+            reads_back(value, &parsed, |text| parse_threshold_value(signal, text, Quirks::ALL).ok().flatten());
         }
         Ok(None) => assert!(value == "0%" || value == "100%", "{value:?} is silently dropped"),
         Err(error) => assert!(!error.to_string().is_empty(), "{value:?}"),

@@ -118,7 +118,7 @@ pub fn policy(path: &Path) -> Result<Policy, CommandError> {
     let loaded = MonitorConfig::parse_bytes(&path.display().to_string(), bytes);
     let Loaded { config, warnings, .. } = loaded.map_err(|errors| CommandError::Wrong(errors.to_string()))?;
     for warning in warnings {
-        note(&warning);
+        note(&format_args!("warning: {warning}"));
     }
     Ok(config.policy)
 }

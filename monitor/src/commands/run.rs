@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use crate::actions::release::Releaser;
 use crate::actions::{Evictor, self_protection};
 use crate::agent::{Agent, Parts};
-use crate::config::{Bytes, ConfigErrors, Loaded, Mode, MonitorConfig, Signal};
+use crate::config::{Bytes, ConfigErrors, ConfigWarning, Loaded, Mode, MonitorConfig, Signal};
 use crate::eviction::deadline::FallRate;
 use crate::kernel::Kernel;
 use crate::node::psi::PsiTrigger;
@@ -110,25 +110,25 @@ impl RunError {
 /// # Errors
 /// When the configuration is wrong, another instance runs, or something it cannot do without is missing.
 pub fn run(options: &Options) -> Result<(), RunError> {
-    let config = configuration(options)?;
+    let (config, warnings) = configuration(options)?;
     let format = options.log_format.map_or_else(LogFormat::for_stderr, LogFormat::from);
     let log = logging::init(format)?;
+    for warning in warnings {
+        tracing::warn!(event = "configuration", "{warning}");
+    }
     let _lock = InstanceLock::take(&config.lock_file)?;
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start the event loop")?;
     runtime.block_on(serve(config, format == LogFormat::Text, log)).map_err(RunError::from)
 }
 
-fn configuration(options: &Options) -> Result<MonitorConfig, ConfigErrors> {
-    let mut config = match &options.config {
+fn configuration(options: &Options) -> Result<(MonitorConfig, Vec<ConfigWarning>), ConfigErrors> {
+    let (mut config, warnings) = match &options.config {
         Some(path) => {
             let Loaded { config, warnings, .. } = MonitorConfig::load(path)?;
-            for warning in warnings {
-                eprintln!("node-pressure-monitor: warning: {warning}");
-            }
-            config
+            (config, warnings)
         }
-        None => MonitorConfig::default(),
+        None => (MonitorConfig::default(), Vec::new()),
     };
     if let Some(mode) = options.mode {
         config.mode = match mode {
@@ -142,7 +142,7 @@ fn configuration(options: &Options) -> Result<MonitorConfig, ConfigErrors> {
     if let Some(lock_file) = &options.lock_file {
         config.lock_file.clone_from(lock_file);
     }
-    Ok(config)
+    Ok((config, warnings))
 }
 
 /// Inside a namespace of its own the agent recognizes neither itself nor the others: then it may look, but not act.

@@ -22,6 +22,10 @@ impl Quantity {
             Scale::Two(shift) => binary(parts.integer, parts.fraction, shift),
         };
         let mut quantity = Self::normalized(parts.negative, (unscaled, exponent), format);
+        // Printed with an exponent that would not be read again.
+        if i64::from(quantity.exponent) > MAX_EXPONENT + 1 {
+            return Err(QuantityError::Exponent);
+        }
         if format == Format::BinarySi && !quantity.is_zero() && quantity.magnitude() <= 0 {
             // Less than one: written in powers of ten from here on, in sums too.
             quantity.format = Format::DecimalSi;
