@@ -270,7 +270,7 @@ fn what_is_wrong_is_said_with_its_place_and_what_was_before_is_answered() {
     let moved = json!({"time": at(10), "node": {"dedicatedImageFs": true}}).to_string();
     for (wrong, place_and_field, reason) in [
         ("{\"time\": \"2026-01-01T00:00:10Z\", \"pods\": [{}, 7]}", ":3:47: pods[1]: ", "invalid type: integer `7`, expected an object: Pod; a line is one JSON object {\"time\""),
-        ("{\"time\": \"2026-01-01T00:00:10Z\", \"summary\": {", ":3:48: summary: ", "cut off"),
+        ("{\"time\": \"2026-01-01T00:00:10Z\", \"summary\": {", ":3:45: summary: ", "cut off"),
         ("{\"time\": \"2026-01-01T00:00:10Z\"]", ":3:32: ", "not JSON"),
         ("{\"summary\": {}}", ":3:1: time: ", "missing"),
         ("{\"time\": \"today\"}", ":3:17: time: ", "\"today\" is not a time of RFC 3339"),
