@@ -254,7 +254,7 @@ fn rows_say_what_changes_and_why() {
             rows.join("\n")
         );
     };
-    has("2026-01-01T00:00:30Z", "MemoryPressure  waits until memory.available<1Gi for 30s has lasted");
+    has("2026-01-01T00:00:30Z", "MemoryPressure  waits for memory.available<1Gi to last 30s");
     has("2026-01-01T00:01:00Z", "evicts batch/report within 0 s for memory.available<1Gi");
     has("2026-01-01T00:01:30Z", "evicts shop/web within 1 s for memory.available<512Mi");
     has(" ", "why   batch/report uses 3.6 GiB: BestEffort, 3.6 GiB above it");
@@ -269,7 +269,11 @@ fn what_is_wrong_is_said_with_its_place_and_what_was_before_is_answered() {
     let split = json!({"time": at(10), "node": {"splitImageFs": true}}).to_string();
     let moved = json!({"time": at(10), "node": {"dedicatedImageFs": true}}).to_string();
     for (wrong, place_and_field, reason) in [
-        ("{\"time\": \"2026-01-01T00:00:10Z\", \"pods\": [{}, 7]}", ":3:47: pods[1]: ", "invalid type: integer `7`, expected an object: Pod; a line is one JSON object {\"time\""),
+        (
+            "{\"time\": \"2026-01-01T00:00:10Z\", \"pods\": [{}, 7]}",
+            ":3:47: pods[1]: ",
+            "invalid type: integer `7`, expected an object: Pod; a line is one JSON object {\"time\"",
+        ),
         ("{\"time\": \"2026-01-01T00:00:10Z\", \"summary\": {", ":3:45: summary: ", "cut off"),
         ("{\"time\": \"2026-01-01T00:00:10Z\"]", ":3:32: ", "not JSON"),
         ("{\"summary\": {}}", ":3:1: time: ", "missing"),

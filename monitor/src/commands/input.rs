@@ -45,7 +45,9 @@ impl Fault {
         let reason = match error.classify() {
             Category::Eof => format!("cut off: {reason}"),
             Category::Syntax => format!("not JSON: {reason}"),
-            Category::Data | Category::Io => WORDS.iter().fold(reason.to_owned(), |text, (of, to)| text.replace(of, to)),
+            Category::Data | Category::Io => {
+                WORDS.iter().fold(reason.to_owned(), |text, (of, to)| text.replace(of, to))
+            }
         };
         // Where the text breaks off or is no JSON, the path ends in what could not be read.
         let field = field.trim_end_matches(['.', '?']).to_owned();
