@@ -11,7 +11,8 @@ use node_pressure_monitor::workloads::Summary;
 use serde::Deserialize;
 use serde_json::{json, value::RawValue};
 
-mod support;
+#[path = "support/node.rs"]
+mod node;
 
 const LINES: usize = 100_000;
 const PODS: usize = 100;
@@ -29,10 +30,11 @@ struct Trace {
 
 impl Trace {
     fn new(count: usize) -> Self {
-        let pods = support::pods(PODS);
+        let pods = node::pods(PODS);
         let line = |second: usize| {
             let time = format!("2026-01-01T00:00:{second:02}Z");
-            let line = json!({"node": {"capacity": {"memory": "10Gi"}}, "summary": support::summary(PODS, &time), "pods": pods});
+            let line =
+                json!({"node": {"capacity": {"memory": "10Gi"}}, "summary": node::summary(PODS, &time), "pods": pods});
             let text = line.to_string();
             (text.get(1..).unwrap_or_default().to_owned(), time)
         };
