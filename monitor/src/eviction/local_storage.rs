@@ -27,7 +27,7 @@ pub fn evictions<'a>(
 fn eviction<'a>(policy: &Policy, layout: Layout, pod: &'a Pod, stats: &PodStats) -> Option<Eviction<'a>> {
     let (cause, message) = above_empty_dir_limit(pod, stats)
         .map(|message| (Cause::EmptyDirLimit, message))
-        .or_else(|| Some((Cause::PodLimit, above_pod_limit(policy, pod, stats)?)))
+        .or_else(|| Some((Cause::PodLimit, above_pod_limit(pod, stats)?)))
         .or_else(|| Some((Cause::ContainerLimit, above_container_limit(layout, pod, stats)?)))?;
     // Looked at last: few pods get here.
     (!pod.is_critical()).then(|| Eviction {
@@ -56,8 +56,8 @@ fn above_empty_dir_limit(pod: &Pod, stats: &PodStats) -> Option<String> {
     Some(format!("Usage of EmptyDir volume \"{name}\" exceeds the limit \"{limit}\". "))
 }
 
-fn above_pod_limit(policy: &Policy, pod: &Pod, stats: &PodStats) -> Option<String> {
-    let limit = pod.ephemeral_storage_limit(policy.quirks)?;
+fn above_pod_limit(pod: &Pod, stats: &PodStats) -> Option<String> {
+    let limit = pod.ephemeral_storage_limit()?;
     let used = units(stats.ephemeral_storage.and_then(|stats| stats.used_bytes));
     (used > limit.amount())
         .then(|| format!("Pod ephemeral local storage usage exceeds the total limit of containers {limit}. "))

@@ -7,7 +7,7 @@ use serde::ser::Serializer;
 use serde_json::value::RawValue;
 
 use crate::config::Policy;
-use crate::eviction::oom_score::container_adjustments;
+use crate::eviction::oom_score::adjustments;
 use crate::workloads::Pod;
 
 use super::super::input::Fault;
@@ -67,21 +67,14 @@ fn in_order<S: Serializer>(scores: &Option<Vec<(&str, i64)>>, serializer: S) -> 
     serializer.collect_map(scores.iter().flatten().copied())
 }
 
-/// Of containers and init containers; those added for debugging come and go.
-fn adjustments<'a>(pod: &'a Pod, capacity: i64, policy: &Policy) -> Vec<(&'a str, i64)> {
-    let is_for_debugging = |name: &str| pod.spec.ephemeral_containers.iter().any(|container| container.name == name);
-    let mut all = container_adjustments(pod, capacity, &policy.oom_scores, policy.quirks);
-    all.retain(|(name, _)| !is_for_debugging(name));
-    all
-}
-
-/// All pods by name, ended ones too. Without the node's capacity there is no `oomScoreAdj`.
+/// All pods by name, ended ones too, with their containers and init containers; those added for debugging come and go. Without the node's capacity there is no `oomScoreAdj`.
 fn describe(pods: &[Pod], capacity: Option<i64>, policy: &Policy) -> serde_json::Result<Box<RawValue>> {
     let mut by_name = BTreeMap::new();
     for pod in pods {
         let described = Described {
             qos_class: pod.qos_class(policy.quirks).as_str(),
-            oom_score_adj: capacity.map(|capacity| adjustments(pod, capacity, policy)),
+            oom_score_adj: capacity
+                .map(|capacity| adjustments(pod, capacity, policy.oom_scores, policy.quirks).containers),
         };
         by_name.insert(pod.full_name(), described);
     }

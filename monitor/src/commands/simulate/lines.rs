@@ -79,7 +79,7 @@ impl<R: Read> Lines<R> {
     /// Tells whether the next line may have to be waited for: now is the time to write out what is known.
     #[must_use]
     pub fn may_wait(&self) -> bool {
-        self.reader.buffer().is_empty()
+        !self.reader.buffer().contains(&b'\n')
     }
 
     /// The next line that is not blank.
