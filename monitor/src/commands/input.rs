@@ -7,7 +7,7 @@ use std::path::Path;
 use serde::Deserialize;
 use serde_json::error::Category;
 
-use crate::config::{MonitorConfig, Policy};
+use crate::config::{Loaded, MonitorConfig, Policy};
 
 /// What the reader says in words of the program, and what an operator calls it.
 const WORDS: [(&str, &str); 5] = [
