@@ -58,7 +58,7 @@ pub fn arm(policy: &Policy, layout: Layout) -> Vec<Armed> {
     };
     let quirk = policy.quirks.has(Quirk::ContainerFsFirstPass);
     let mut places = places(policy, quirk);
-    let mut added = Vec::new();
+    let (mut added, mut configured) = (Vec::new(), Vec::new());
     let mut list = FirstPassList::of(policy);
     for (source, signal) in [(bytes, Signal::ContainerFsAvailable), (inodes, Signal::ContainerFsInodesFree)] {
         for hard in [true, false] {
@@ -66,8 +66,11 @@ pub fn arm(policy: &Policy, layout: Layout) -> Vec<Armed> {
             let last = |signal| policy.thresholds.iter().rposition(|it| it.signal == signal && it.is_hard() == hard);
             let copy = last(source).map(|source| Threshold { signal, ..policy.thresholds[source].clone() });
             match last(signal).and_then(|place| places.get_mut(place)) {
-                Some(place) if quirk && !list.is_shared => replace_later(place, copy),
-                Some(place) => *place = copy.into_iter().map(|it| armed(it, Passes::All)).collect(),
+                Some(place) if quirk && !list.is_shared => {
+                    configured.extend(place.take().map(|it| armed(it.threshold, Passes::First)));
+                    *place = copy.map(|it| armed(it, Passes::Later));
+                }
+                Some(place) => *place = copy.map(|it| armed(it, Passes::All)),
                 None => {
                     list.push();
                     added.extend(copy.map(|it| armed(it, if quirk { Passes::Later } else { Passes::All })));
@@ -75,7 +78,7 @@ pub fn arm(policy: &Policy, layout: Layout) -> Vec<Armed> {
             }
         }
     }
-    places.into_iter().flatten().chain(added).collect()
+    places.into_iter().flatten().chain(added).chain(configured).collect()
 }
 
 fn armed(threshold: Threshold, passes: Passes) -> Armed {
@@ -83,19 +86,12 @@ fn armed(threshold: Threshold, passes: Passes) -> Armed {
 }
 
 /// What stands in the place of each threshold of the policy. Mended, nothing that is configured for containerfs stands.
-fn places(policy: &Policy, quirk: bool) -> Vec<Vec<Armed>> {
+fn places(policy: &Policy, quirk: bool) -> Vec<Option<Armed>> {
     let is_containerfs =
         |signal: Signal| matches!(signal, Signal::ContainerFsAvailable | Signal::ContainerFsInodesFree);
     let stands = |it: &&Threshold| quirk || !is_containerfs(it.signal);
-    let place = |it: &Threshold| Some(it).filter(stands).map(|it| armed(it.clone(), Passes::All)).into_iter().collect();
+    let place = |it: &Threshold| Some(it).filter(stands).map(|it| armed(it.clone(), Passes::All));
     policy.thresholds.iter().map(place).collect()
-}
-
-fn replace_later(place: &mut Vec<Armed>, copy: Option<Threshold>) {
-    for configured in place.iter_mut() {
-        configured.passes = Passes::First;
-    }
-    place.extend(copy.map(|copy| armed(copy, Passes::Later)));
 }
 
 /// The list that the kubelet's first pass goes through while its copies are made in it: it sees those that replace what was
@@ -190,7 +186,7 @@ mod tests {
         ];
         // Nothing says what containerfs.inodesFree should follow: it is gone, but for the kubelet's first pass.
         let expected =
-            ["hard containerfs.available<1", "hard containerfs.inodesFree<8, first", "hard nodefs.available<1"];
+            ["hard containerfs.available<1", "hard nodefs.available<1", "hard containerfs.inodesFree<8, first"];
         assert_eq!(armed(&thresholds, Layout::Single, Semantics::Kubelet), expected);
         let expected = ["hard containerfs.available<1", "hard nodefs.available<1"];
         assert_eq!(armed(&thresholds, Layout::Single, Semantics::Corrected), expected);

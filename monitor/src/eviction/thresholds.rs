@@ -158,9 +158,9 @@ pub fn assess(
 fn crossed(policy: &Policy, armed: &[Armed], state: &State, observation: &Observation) -> Vec<bool> {
     let held = |index: usize| state.held.get(index).copied().unwrap_or(false);
     let is_met = |(index, armed): (usize, &Armed)| {
-        // What was acted on is held, also where it would not count any more.
-        (armed.counts(state.is_first_pass()) || held(index))
-            && is_below(policy, &armed.threshold, observation, held(index))
+        let is_below = |with_min_reclaim| is_below(policy, &armed.threshold, observation, with_min_reclaim);
+        // What is held is held also where it would not count any more; and a reclaim that is less than nothing lifts nothing.
+        armed.counts(state.is_first_pass()) && is_below(false) || held(index) && is_below(true)
     };
     armed.iter().enumerate().map(is_met).collect()
 }
