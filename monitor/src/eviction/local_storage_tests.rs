@@ -2,10 +2,11 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::eviction::fixtures::{kubelet, pod, stats, summary};
+use crate::eviction::usage::active_pods;
 
 fn decided(policy: &Policy, layout: Layout, pods: &[Pod], stats: &[Value]) -> Vec<String> {
     let summary = summary(json!({}), stats);
-    let evictions = evictions(policy, layout, pods, &PodStatistics::of(&summary));
+    let evictions = evictions(policy, layout, &active_pods(pods, &summary));
     for eviction in &evictions {
         assert_eq!(eviction.grace_period_seconds, 1);
         assert!(eviction.annotations.is_empty());

@@ -16,7 +16,7 @@ impl Pod {
     /// `namespace/name`.
     #[must_use]
     pub fn full_name(&self) -> String {
-        format!("{}/{}", self.metadata.namespace, self.metadata.name)
+        [&self.metadata.namespace, "/", &self.metadata.name].concat()
     }
 
     /// Neither failed nor succeeded.
