@@ -4,7 +4,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use node_pressure_monitor::commands::run;
+use node_pressure_monitor::commands::input::CommandError;
+use node_pressure_monitor::commands::{rank, run, simulate};
 
 /// Watches this node for memory pressure, and evicts the right workload before the kernel's OOM killer shoots the wrong one.
 #[derive(Debug, Parser)]
@@ -22,16 +23,27 @@ struct Arguments {
 enum Command {
     /// Watch this node; act only when told to enforce.
     Run(run::Options),
+    /// Replay a trace of summaries and pods, and say for each line what would be decided
+    Simulate(simulate::Options),
+    /// Say which pod would be evicted first, and every key that decides it
+    Rank(rank::Options),
 }
 
 fn main() -> ExitCode {
     let Arguments { command } = Arguments::parse();
-    let Command::Run(options) = command;
-    match run::run(&options) {
+    match command {
+        Command::Run(options) => finish(run::run(&options), run::RunError::exit_code),
+        Command::Simulate(options) => finish(simulate::run(&options), CommandError::exit_code),
+        Command::Rank(options) => finish(rank::run(&options), CommandError::exit_code),
+    }
+}
+
+fn finish<E: std::fmt::Display>(result: Result<(), E>, exit_code: impl FnOnce(&E) -> u8) -> ExitCode {
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("node-pressure-monitor: {error}");
-            ExitCode::from(error.exit_code())
+            ExitCode::from(exit_code(&error))
         }
     }
 }

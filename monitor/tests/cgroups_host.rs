@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use node_pressure_monitor::actions::release::Releaser;
 use node_pressure_monitor::actions::{Evictor, Outcome, Target};
-use node_pressure_monitor::config::{EvictionLimits, Mode, NamePattern, Signal, built_in_patterns};
+use node_pressure_monitor::config::{EvictionLimits, Mode, NamePattern, OomScores, Signal, built_in_patterns};
 use node_pressure_monitor::node::{Hierarchy, Monotonic};
 use node_pressure_monitor::workloads::{Kind, Protection, QosClass, WorkloadTree};
 
@@ -211,12 +211,12 @@ fn oom_score_adj_is_reported_and_only_set_when_enforcing() {
         others.push(NamePattern::new(&workload.name).unwrap());
     }
     let tree = cgroups.tree(others);
-    let seen = audit(&tree, Path::new(PROC), Bytes(1 << 30), Mode::Observe);
+    let seen = audit(&tree, Path::new(PROC), Bytes(1 << 30), OomScores::KUBERNETES, Mode::Observe);
     let drift = seen.workloads.iter().find(|drift| drift.workload == name).expect("the drift");
     assert_eq!((drift.processes, drift.expected), (3, 1000));
     assert_eq!(cgroups.children.iter().map(value).collect::<Vec<_>>(), before, "observe touches nothing");
-    let set = audit(&tree, Path::new(PROC), Bytes(1 << 30), Mode::Enforce);
+    let set = audit(&tree, Path::new(PROC), Bytes(1 << 30), OomScores::KUBERNETES, Mode::Enforce);
     assert_eq!((set.repaired, set.drifted, set.refused), (3, 0, None));
     assert!(cgroups.children.iter().map(value).all(|value| value == "1000"));
-    assert!(audit(&tree, Path::new(PROC), Bytes(1 << 30), Mode::Enforce).workloads.is_empty());
+    assert!(audit(&tree, Path::new(PROC), Bytes(1 << 30), OomScores::KUBERNETES, Mode::Enforce).workloads.is_empty());
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use rustix::fs::{Mode, OFlags};
 
-use crate::config::{Bytes, CgroupId, Mode as AgentMode, Pid};
+use crate::config::{Bytes, CgroupId, Mode as AgentMode, OomScores, Pid};
 use crate::eviction::oom_score::oom_score_adj;
 use crate::node::CgroupVersion;
 use crate::workloads::tree::Tracked;
@@ -65,12 +65,12 @@ pub fn is_node_critical(tracked: &Tracked, proc_root: &Path) -> bool {
 
 /// Compares every process of every candidate workload with what its class asks for; sets it when enforcing.
 #[must_use]
-pub fn audit(tree: &WorkloadTree, proc_root: &Path, capacity: Bytes, mode: AgentMode) -> Audit {
+pub fn audit(tree: &WorkloadTree, proc_root: &Path, capacity: Bytes, scores: OomScores, mode: AgentMode) -> Audit {
     let mut audit = Audit::default();
     let version = tree.hierarchy().version;
     for tracked in tree.tracked().iter().filter(|tracked| tracked.workload().protection.is_none()) {
         let workload = tracked.workload();
-        let expected = oom_score_adj(workload.qos, workload.request, capacity);
+        let expected = oom_score_adj(workload.qos, workload.request, capacity, scores);
         let mut differing = differing(tracked, proc_root, expected);
         let Some(example) = differing.first().copied() else { continue };
         let processes = differing.len();

@@ -113,7 +113,13 @@ impl Agent {
     /// Compares, and when enforcing sets, the `oom_score_adj` of every process of every candidate.
     fn audit_oom_score_adj(&mut self) {
         let Some(sample) = self.last.sample else { return };
-        let audit = oom_score::audit(&self.tree, &self.config.proc_root, sample.meminfo.total, self.config.mode);
+        let audit = oom_score::audit(
+            &self.tree,
+            &self.config.proc_root,
+            sample.meminfo.total,
+            self.config.policy.oom_scores,
+            self.config.mode,
+        );
         for drift in &audit.workloads {
             if self.last.drift_told.insert(drift.id) {
                 let (pid, value) = drift.example;

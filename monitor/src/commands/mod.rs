@@ -1,4 +1,7 @@
 //! One file per subcommand, thin.
 
+pub mod input;
 pub mod instance;
+pub mod rank;
 pub mod run;
+pub mod simulate;

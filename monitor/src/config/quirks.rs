@@ -102,13 +102,15 @@ impl Quirk {
 pub struct Quirks(u32);
 
 impl Quirks {
+    /// None of them.
+    pub const NONE: Self = Self(0);
     /// All of them.
     pub const ALL: Self = Self((1 << Quirk::ALL.len()) - 1);
 
     /// Those of a set of rules.
     #[must_use]
     pub fn of(semantics: Semantics) -> Self {
-        let mut quirks = Self(0);
+        let mut quirks = Self::NONE;
         for quirk in Quirk::ALL {
             quirks.set(quirk, semantics == Semantics::Kubelet || !quirk.is_mended());
         }

@@ -22,7 +22,7 @@ pub fn evictions<'a>(policy: &Policy, layout: Layout, active: &[ActivePod<'a>]) 
 fn eviction<'a>(policy: &Policy, layout: Layout, pod: &'a Pod, stats: &PodStats) -> Option<Eviction<'a>> {
     let (cause, message) = above_empty_dir_limit(pod, stats)
         .map(|message| (Cause::EmptyDirLimit, message))
-        .or_else(|| above_container_limits(policy, layout, pod, stats))?;
+        .or_else(|| above_container_limits(layout, pod, stats))?;
     // Looked at last: few pods get here.
     (!pod.is_critical()).then(|| Eviction {
         pod,
@@ -50,7 +50,7 @@ fn above_empty_dir_limit(pod: &Pod, stats: &PodStats) -> Option<String> {
     })
 }
 
-fn above_container_limits(policy: &Policy, layout: Layout, pod: &Pod, stats: &PodStats) -> Option<(Cause, String)> {
+fn above_container_limits(layout: Layout, pod: &Pod, stats: &PodStats) -> Option<(Cause, String)> {
     // No sum is less than the least of its parts, so that most pods need no closer look.
     let containers = pod.spec.containers.iter().chain(&pod.spec.init_containers);
     let least = containers.filter_map(limit).map(Quantity::amount).min()?;
@@ -59,13 +59,13 @@ fn above_container_limits(policy: &Policy, layout: Layout, pod: &Pod, stats: &Po
     if !is_close && pod.spec.overhead.0.is_empty() {
         return None;
     }
-    above_pod_limit(policy, pod, pod_used)
+    above_pod_limit(pod, pod_used)
         .map(|message| (Cause::PodLimit, message))
         .or_else(|| Some((Cause::ContainerLimit, above_container_limit(layout, pod, stats)?)))
 }
 
-fn above_pod_limit(policy: &Policy, pod: &Pod, used: Amount) -> Option<String> {
-    let limit = pod.ephemeral_storage_limit(policy.quirks)?;
+fn above_pod_limit(pod: &Pod, used: Amount) -> Option<String> {
+    let limit = pod.ephemeral_storage_limit()?;
     (used > limit.amount())
         .then(|| format!("Pod ephemeral local storage usage exceeds the total limit of containers {limit}. "))
 }

@@ -4,9 +4,12 @@
 //! conditions last observed, past their grace period, fresh, ranked. The agent asks twice: [`assess`] looks at the signals alone
 //! and is cheap enough for a thousand times a second; [`rank`](rank::rank) orders the workloads once a threshold is to be acted on.
 
+pub mod admission;
+pub mod allocatable;
 pub mod arm;
 pub mod budget;
 pub mod conditions;
+pub mod daemons;
 pub mod deadline;
 pub mod evicted;
 #[cfg(test)]

@@ -1,11 +1,15 @@
 //! Pods as the API prints them (`v1.Pod`), as far as a decision looks at them.
 
-mod stub;
+mod identity;
+mod qos;
+mod resources;
 
 use serde::Deserialize;
 
 use super::lenient::{entries, is_present, list, or_default};
 use crate::config::Quantity;
+
+pub use identity::Exemption;
 
 /// A `v1.Pod`.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
@@ -89,6 +93,14 @@ pub struct Container {
     /// `Always` makes an init container a sidecar.
     #[serde(deserialize_with = "or_default")]
     pub restart_policy: String,
+}
+
+impl Container {
+    /// Tells of an init container whether it runs beside the containers that come after it.
+    #[must_use]
+    pub fn is_sidecar(&self) -> bool {
+        self.restart_policy == "Always"
+    }
 }
 
 /// `resources`.

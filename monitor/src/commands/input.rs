@@ -1,0 +1,153 @@
+//! What the commands read, and how they say what is wrong with it.
+
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::path::Path;
+
+use serde::Deserialize;
+use serde_json::error::Category;
+
+use crate::config::{MonitorConfig, Policy};
+
+/// Something wrong in a JSON text, and where in it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fault {
+    /// Counted from one; zero where none can be given.
+    pub line: usize,
+    /// Counted from one, in bytes; zero where none can be given.
+    pub column: usize,
+    /// The path to the field, e.g. `node.capacity.memory`; empty when the text as a whole is meant.
+    pub field: String,
+    /// What is wrong.
+    pub reason: String,
+}
+
+impl Fault {
+    /// About the text as a whole.
+    #[must_use]
+    pub fn whole(reason: impl Into<String>) -> Self {
+        Self { line: 1, column: 1, field: String::new(), reason: reason.into() }
+    }
+
+    fn new(field: &str, error: &serde_json::Error) -> Self {
+        let (line, column) = (error.line(), error.column());
+        let text = error.to_string();
+        let reason = text.strip_suffix(&format!(" at line {line} column {column}")).unwrap_or(&text);
+        let reason = match error.classify() {
+            Category::Eof => format!("cut off: {reason}"),
+            Category::Syntax => format!("not JSON: {reason}"),
+            Category::Data | Category::Io => reason.to_owned(),
+        };
+        // Where the text breaks off or is no JSON, the path ends in what could not be read.
+        let field = field.trim_end_matches(['.', '?']).to_owned();
+        Self { line, column, field, reason }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.field.is_empty() {
+            write!(f, "{}: ", self.field)?;
+        }
+        f.write_str(&self.reason)
+    }
+}
+
+/// Reads JSON. What is right is read at full speed; only what is wrong is read again, to learn in which field.
+///
+/// # Errors
+/// The first thing that is wrong.
+pub fn parse<'de, T: Deserialize<'de>>(text: &'de str) -> Result<T, Fault> {
+    serde_json::from_str(text).map_err(|error| locate::<T>(text, &error))
+}
+
+#[cold]
+fn locate<'de, T: Deserialize<'de>>(text: &'de str, error: &serde_json::Error) -> Fault {
+    let mut deserializer = serde_json::Deserializer::from_str(text);
+    match serde_path_to_error::deserialize::<_, T>(&mut deserializer) {
+        Err(located) => Fault::new(&located.path().to_string(), located.inner()),
+        Ok(_) => Fault::new("", error),
+    }
+}
+
+/// Why a command could not do what was asked for.
+#[derive(Debug, thiserror::Error)]
+pub enum CommandError {
+    /// A file that was named cannot be read.
+    #[error("{file}: cannot be read: {source}; check the path and its permissions")]
+    Unreadable {
+        /// The file's name as given.
+        file: String,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// What was asked for makes no sense.
+    #[error("{0}")]
+    Usage(String),
+    /// A file was read, and it is wrong.
+    #[error("{0}")]
+    Wrong(String),
+    /// The answer could not be written.
+    #[error("the answer cannot be written: {0}")]
+    Output(#[source] io::Error),
+}
+
+impl CommandError {
+    /// Exit status, as `--help` documents it.
+    #[must_use]
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Wrong(_) | Self::Output(_) => 1,
+            Self::Unreadable { .. } | Self::Usage(_) => 2,
+        }
+    }
+
+    /// Tells whether whoever read the answer has had enough of it, as `head` does: nothing to complain about.
+    #[must_use]
+    pub fn is_broken_pipe(&self) -> bool {
+        matches!(self, Self::Output(source) if source.kind() == io::ErrorKind::BrokenPipe)
+    }
+}
+
+/// Reads the policy from a configuration file of any kind.
+///
+/// # Errors
+/// When it cannot be read, or is wrong: then with everything that is wrong with it.
+pub fn policy(path: &Path) -> Result<Policy, CommandError> {
+    let file = path.display().to_string();
+    // A pipe can be read once only: it is opened, no more.
+    match File::open(path).and_then(|open| open.metadata()) {
+        Ok(metadata) if metadata.is_dir() => {
+            Err(CommandError::Unreadable { file, source: io::ErrorKind::IsADirectory.into() })
+        }
+        Err(source) => Err(CommandError::Unreadable { file, source }),
+        Ok(_) => {
+            let config = MonitorConfig::load(path);
+            config.map(|config| config.policy).map_err(|errors| CommandError::Wrong(errors.to_string()))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workloads::Pod;
+
+    #[test]
+    fn a_fault_names_field_and_column() {
+        let text = r#"{"metadata": {"name": "a"}, "spec": {"containers": [{"name": 5}]}}"#;
+        let fault = parse::<Pod>(text).unwrap_err();
+        assert_eq!(fault.field, "spec.containers[0].name");
+        assert_eq!((fault.line, fault.column), (1, 62));
+        assert_eq!(fault.reason, "invalid type: integer `5`, expected a string");
+    }
+
+    #[test]
+    fn syntax_and_the_end_are_told_apart() {
+        let fault = |text| parse::<Pod>(text).unwrap_err().to_string();
+        assert!(fault("{\"spec\": {").starts_with("spec: cut off: "), "{}", fault("{\"spec\": {"));
+        assert!(fault("{\"spec\": }").starts_with("spec: not JSON: "), "{}", fault("{\"spec\": }"));
+        assert!(fault("{} x").starts_with("not JSON: trailing characters"), "{}", fault("{} x"));
+    }
+}

@@ -1,0 +1,124 @@
+//! The answer for programs.
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+use serde::ser::{SerializeMap, Serializer};
+
+use crate::config::Amount;
+use crate::eviction::rank::KeyValue;
+use crate::workloads::Preference;
+
+use super::verdict::{Judged, Row, Verdict};
+
+/// Writes one JSON object.
+///
+/// # Errors
+/// When it cannot be written.
+pub fn write(writer: &mut impl Write, verdict: &Verdict<'_>, node: &str) -> io::Result<()> {
+    let Verdict { signal, value, thresholds, order: _, ranking, first, eviction } = verdict;
+    let answer = Answer {
+        signal: signal.as_str(),
+        node,
+        available: value.map(|value| value.available),
+        capacity: value.map(|value| value.capacity),
+        time: value.and_then(|value| value.at).map(super::time_words),
+        thresholds: thresholds.iter().map(Threshold::of).collect(),
+        ranking: ranking.iter().map(|row| Ranked::of(row, verdict)).collect(),
+        first: first.and_then(|first| ranking.get(first)).map(|row| row.ranked.candidate.name.as_str()),
+        grace_period_seconds: eviction.as_ref().map(|told| told.grace_period_seconds),
+        message: eviction.as_ref().map(|told| told.message.as_str()),
+    };
+    serde_json::to_writer_pretty(&mut *writer, &answer)?;
+    writer.write_all(b"\n")
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Answer<'a> {
+    signal: &'static str,
+    node: &'a str,
+    available: Option<i64>,
+    capacity: Option<i64>,
+    time: Option<String>,
+    thresholds: Vec<Threshold>,
+    ranking: Vec<Ranked<'a>>,
+    first: Option<&'a str>,
+    grace_period_seconds: Option<i64>,
+    message: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Threshold {
+    threshold: String,
+    kind: &'static str,
+    grace_period_seconds: f64,
+    quantity: Option<i64>,
+    met: bool,
+}
+
+impl Threshold {
+    fn of(judged: &Judged) -> Self {
+        Self {
+            threshold: judged.threshold.to_string(),
+            kind: judged.threshold.kind(),
+            grace_period_seconds: judged.threshold.grace_period.as_secs_f64(),
+            quantity: judged.quantity.map(Amount::units),
+            met: judged.met,
+        }
+    }
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Ranked<'a> {
+    pod: &'a str,
+    uid: &'a str,
+    qos_class: &'static str,
+    priority: i32,
+    usage: Option<i64>,
+    request: Option<i64>,
+    exempt: Option<&'a str>,
+    #[serde(serialize_with = "in_order")]
+    keys: Vec<(&'static str, KeyValue)>,
+    explanation: &'a str,
+}
+
+impl<'a> Ranked<'a> {
+    fn of(row: &'a Row<'_>, verdict: &Verdict<'_>) -> Self {
+        let Row { ranked, exempt, explanation } = row;
+        let facts = &ranked.facts;
+        let names = verdict.order.keys().iter().map(|key| key.as_str());
+        Self {
+            pod: &ranked.candidate.name,
+            uid: &ranked.candidate.pod.metadata.uid,
+            qos_class: facts.qos.as_str(),
+            priority: facts.priority,
+            usage: facts.usage.map(Amount::units),
+            request: facts.request.map(Amount::units),
+            exempt: exempt.as_deref(),
+            keys: names.zip(ranked.keys(verdict.order)).collect(),
+            explanation,
+        }
+    }
+}
+
+fn in_order<S: Serializer>(keys: &[(&'static str, KeyValue)], serializer: S) -> Result<S::Ok, S::Error> {
+    let mut map = serializer.serialize_map(Some(keys.len()))?;
+    for (name, value) in keys {
+        match value {
+            KeyValue::Preference(Preference::None) => map.serialize_entry(name, "none")?,
+            KeyValue::Preference(_) => map.serialize_entry(name, "avoid")?,
+            KeyValue::QosClass(class) => map.serialize_entry(name, class.as_str())?,
+            KeyValue::ExceedsRequests(exceeds) => map.serialize_entry(name, exceeds)?,
+            KeyValue::Priority(priority) => map.serialize_entry(name, priority)?,
+            KeyValue::UsageAboveRequest(amount)
+            | KeyValue::Excess(amount)
+            | KeyValue::Usage(amount)
+            | KeyValue::Request(amount) => map.serialize_entry(name, &amount.units())?,
+            KeyValue::NoStatistics => map.serialize_entry(name, &None::<i64>)?,
+        }
+    }
+    map.end()
+}

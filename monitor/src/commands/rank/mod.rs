@@ -1,0 +1,224 @@
+//! `node-pressure-monitor rank`: who would be evicted first, and every key that decides it.
+
+mod json;
+mod read;
+mod table;
+mod verdict;
+
+use std::collections::BTreeSet;
+use std::io::{self, BufWriter, Write};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::ValueEnum;
+
+use crate::config::{Moment, Policy, Signal};
+use crate::eviction::Layout;
+use crate::workloads::{Pod, Summary};
+
+use super::input::{self, CommandError};
+
+/// Options of `rank`.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = HELP)]
+pub struct Options {
+    /// The policy: a KubeletConfiguration, OpenShift 3 kubeletArguments, or a MonitorConfiguration; without one the defaults apply
+    #[arg(long, value_name = "POLICY.yaml")]
+    config: Option<PathBuf>,
+    /// The pods: a list as kubectl get pods -A -o json prints it, a pod, or an array of pods; - is standard input
+    #[arg(long, value_name = "PODS.json")]
+    pods: PathBuf,
+    /// Their usage, as /stats/summary of the node's kubelet prints it; - is standard input
+    #[arg(long, value_name = "SUMMARY.json")]
+    summary: PathBuf,
+    /// The signal to rank for
+    #[arg(long, value_name = "SIGNAL", default_value_t = Signal::MemoryAvailable, value_parser = parse_signal)]
+    signal: Signal,
+    /// The node whose pods count; without it the one that the summary names
+    #[arg(long, value_name = "NAME")]
+    node: Option<String>,
+    /// The node's filesystems
+    #[arg(long, value_enum, default_value_t = LayoutOption::Single)]
+    layout: LayoutOption,
+    /// How to answer
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    output: Format,
+}
+
+const HELP: &str = r#"Where the files come from:
+
+  kubectl get pods -A -o json > pods.json
+  kubectl get --raw /api/v1/nodes/NODE/proxy/stats/summary > summary.json
+
+Of the pods only those count that are on the summary's node and have not ended; a pod that names no node counts when the summary has
+statistics of it, or no pod names one. Critical pods are ranked, but never evicted: exempt says why.
+
+With --output json the answer is one object:
+
+  {"signal", "node", "available", "capacity", "time",
+   "thresholds": [{"threshold", "kind": "hard"|"soft", "gracePeriodSeconds", "quantity", "met"}],
+   "ranking": [{"pod", "uid", "qosClass", "priority", "usage", "request", "exempt", "keys": {by name, in order}, "explanation"}],
+   "first", "gracePeriodSeconds", "message"}
+
+Amounts are in bytes, inodes or processes. What is not known, or not there, is null.
+
+Exit status: 0 answered; 1 the policy, the pods or the summary are wrong, or the answer cannot be written; 2 wrong usage, or a file
+that cannot be read."#;
+
+/// How to answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// Rows for people
+    Table,
+    /// One object
+    Json,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum LayoutOption {
+    /// One filesystem for images, containers and volumes
+    Single,
+    /// Images and containers have one of their own
+    Dedicated,
+    /// Images alone have one of their own
+    Split,
+}
+
+impl From<LayoutOption> for Layout {
+    fn from(option: LayoutOption) -> Self {
+        match option {
+            LayoutOption::Single => Self::Single,
+            LayoutOption::Dedicated => Self::DedicatedImageFs,
+            LayoutOption::Split => Self::SplitImageFs,
+        }
+    }
+}
+
+fn parse_signal(text: &str) -> Result<Signal, String> {
+    text.parse().map_err(|error| {
+        let all: Vec<&str> = Signal::ALL.iter().map(|signal| signal.as_str()).collect();
+        format!("{error}; write one of {}", all.join(", "))
+    })
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// When a file is wrong or cannot be read, or the answer cannot be written.
+pub fn run(options: &Options) -> Result<(), CommandError> {
+    if options.pods.as_os_str() == "-" && options.summary.as_os_str() == "-" {
+        return Err(CommandError::Usage("--pods - and --summary -: only one of them can be standard input".to_owned()));
+    }
+    let policy = options.config.as_deref().map_or_else(|| Ok(Policy::default()), input::policy)?;
+    let summary = read::summary(&options.summary)?;
+    let all = read::pods(&options.pods)?;
+    let node = options.node.as_deref().unwrap_or(&summary.node.node_name);
+    let pods = of_node(all, node, &summary);
+    let verdict = verdict::judge(&policy, options.layout.into(), options.signal, &pods, &summary);
+    if let Some(at) = verdict.value.and_then(|value| value.at) {
+        tell_age(at);
+    }
+    let mut writer = BufWriter::new(io::stdout().lock());
+    let written = match options.output {
+        Format::Table => table::write(&mut writer, &verdict, &policy, node),
+        Format::Json => json::write(&mut writer, &verdict, node),
+    };
+    match written.and_then(|()| writer.flush()).map_err(CommandError::Output) {
+        Err(error) if error.is_broken_pipe() => Ok(()),
+        result => result,
+    }
+}
+
+/// Keeps the pods of the node, and tells how many it left out.
+fn of_node(mut pods: Vec<Pod>, node: &str, summary: &Summary) -> Vec<Pod> {
+    if !summary.node.node_name.is_empty() && summary.node.node_name != node {
+        note(&format!("the summary is of node {}, not of {node}", summary.node.node_name));
+    }
+    if node.is_empty() {
+        note("the summary names no node: all pods count; --node NAME chooses");
+        return pods;
+    }
+    let measured: BTreeSet<&str> = summary.pods.iter().map(|pod| pod.pod_ref.uid.as_str()).collect();
+    for pod in &mut pods {
+        use_static_uid(pod, &measured);
+    }
+    let nobody_says = pods.iter().all(|pod| pod.spec.node_name.is_empty());
+    let before = pods.len();
+    let mut elsewhere = BTreeSet::new();
+    pods.retain(|pod| {
+        let on = pod.spec.node_name.as_str();
+        let is_here = on == node || on.is_empty() && (nobody_says || measured.contains(pod.metadata.uid.as_str()));
+        if !is_here {
+            elsewhere.insert(if on.is_empty() { "(no node)".to_owned() } else { on.to_owned() });
+        }
+        is_here
+    });
+    let left_out = before - pods.len();
+    if left_out > 0 {
+        let elsewhere: Vec<String> = elsewhere.into_iter().collect();
+        note(&format!("{left_out} of {before} pods are not on {node} and left out: {}", few(&elsewhere)));
+    }
+    pods
+}
+
+/// The API server's copy of a static pod has a UID of its own; statistics are under the one that the kubelet made from the file.
+fn use_static_uid(pod: &mut Pod, measured: &BTreeSet<&str>) {
+    if measured.contains(pod.metadata.uid.as_str()) {
+        return;
+    }
+    let mirror = pod.metadata.annotations.iter().find(|(key, _)| key == "kubernetes.io/config.mirror");
+    if let Some((_, uid)) = mirror.filter(|(_, uid)| measured.contains(uid.as_str())) {
+        pod.metadata.uid = uid.clone();
+    }
+}
+
+/// So many names are told.
+const NAMES: usize = 3;
+
+fn few(names: &[String]) -> String {
+    let told = names.iter().take(NAMES).cloned().collect::<Vec<_>>().join(", ");
+    if names.len() > NAMES { format!("on {told} and {} more", names.len() - NAMES) } else { format!("on {told}") }
+}
+
+/// Younger statistics need no remark: a kubelet takes them every ten seconds.
+const OLD: Duration = Duration::from_secs(60);
+
+fn tell_age(at: Moment) {
+    let now = Moment(jiff::Timestamp::now().as_nanosecond());
+    let age = u64::try_from(now.nanos_since(at) / 1_000_000_000).map(Duration::from_secs).unwrap_or(Duration::ZERO);
+    if age >= OLD {
+        note(&format!("the statistics are {} old", age_words(age)));
+    }
+}
+
+fn age_words(age: Duration) -> String {
+    let seconds = age.as_secs();
+    match seconds {
+        0..120 => format!("{seconds} s"),
+        120..7_200 => format!("{} minutes", seconds / 60),
+        7_200..172_800 => format!("{} hours", seconds / 3_600),
+        _ => format!("{} days", seconds / 86_400),
+    }
+}
+
+fn note(text: &str) {
+    // Whoever closed stderr does not want to know.
+    let _ = writeln!(io::stderr(), "node-pressure-monitor: {text}");
+}
+
+/// A moment of the calendar, as the API writes it.
+fn time_words(at: Moment) -> String {
+    jiff::Timestamp::from_nanosecond(at.0).map_or_else(|_| String::from("?"), |time| time.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ages_are_rounded_down() {
+        for (seconds, words) in [(61, "61 s"), (150, "2 minutes"), (7_300, "2 hours"), (200_000, "2 days")] {
+            assert_eq!(age_words(Duration::from_secs(seconds)), words);
+        }
+    }
+}

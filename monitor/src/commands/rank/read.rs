@@ -1,0 +1,171 @@
+//! What `kubectl` prints, as `rank` takes it.
+
+use std::fs;
+use std::io::{self, Read as _};
+use std::path::Path;
+
+use serde::Deserialize;
+
+use crate::workloads::lenient::{list, or_default};
+use crate::workloads::{Pod, Summary};
+
+use super::super::input::{CommandError, Fault, parse};
+
+const PODS_FIX: &str = "write it with: kubectl get pods -A -o json";
+const SUMMARY_FIX: &str = "write it with: kubectl get --raw /api/v1/nodes/NODE/proxy/stats/summary";
+
+/// Reads pods: a list as `kubectl get pods -o json` prints it, one pod, or a plain JSON array of pods.
+///
+/// # Errors
+/// When the file cannot be read, or is something else.
+pub fn pods(path: &Path) -> Result<Vec<Pod>, CommandError> {
+    let (name, text) = read(path)?;
+    parse_pods(&text).map_err(|fault| wrong(&name, &fault, PODS_FIX))
+}
+
+/// Reads a Summary.
+///
+/// # Errors
+/// When the file cannot be read, or is something else.
+pub fn summary(path: &Path) -> Result<Summary, CommandError> {
+    let (name, text) = read(path)?;
+    parse_summary(&text).map_err(|fault| wrong(&name, &fault, SUMMARY_FIX))
+}
+
+fn wrong(name: &str, fault: &Fault, fix: &str) -> CommandError {
+    CommandError::Wrong(format!("{name}:{}:{}: {fault}; {fix}", fault.line, fault.column))
+}
+
+fn read(path: &Path) -> Result<(String, String), CommandError> {
+    let is_stdin = path.as_os_str() == "-";
+    let name = if is_stdin { "(standard input)".to_owned() } else { path.display().to_string() };
+    let mut bytes = Vec::new();
+    let read = if is_stdin { io::stdin().read_to_end(&mut bytes).map(|_| bytes) } else { fs::read(path) };
+    let bytes = match read {
+        Ok(bytes) => bytes,
+        Err(source) => return Err(CommandError::Unreadable { file: name, source }),
+    };
+    let text = String::from_utf8(bytes).map_err(|error| {
+        let before = error.as_bytes().split_at(error.utf8_error().valid_up_to()).0;
+        let line = before.split(|byte| *byte == b'\n').count();
+        let column = before.rsplit(|byte| *byte == b'\n').next().map_or(0, <[u8]>::len) + 1;
+        CommandError::Wrong(format!("{name}:{line}:{column}: not UTF-8; save it as UTF-8"))
+    })?;
+    let text = text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text);
+    Ok((name, text))
+}
+
+/// What an object says that it is.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Object {
+    #[serde(deserialize_with = "or_default")]
+    kind: String,
+    #[serde(deserialize_with = "or_default")]
+    items: Option<Vec<Item>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Item {
+    #[serde(deserialize_with = "or_default")]
+    kind: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct Array(#[serde(deserialize_with = "list")] Vec<Pod>);
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Listed {
+    #[serde(deserialize_with = "list")]
+    items: Vec<Pod>,
+}
+
+fn parse_pods(text: &str) -> Result<Vec<Pod>, Fault> {
+    if text.trim_ascii_start().starts_with('[') {
+        return parse::<Array>(text).map(|Array(pods)| pods);
+    }
+    let Object { kind, items } = object(text)?;
+    let not_pods = |field: String, kind: &str| Err(Fault { field, ..Fault::whole(format!("a {kind}, not a Pod")) });
+    match (kind.as_str(), items) {
+        ("Pod", _) => parse(text).map(|pod| vec![pod]),
+        ("PodList" | "List" | "", Some(items)) => {
+            let other = items.iter().enumerate().find(|(_, item)| !matches!(item.kind.as_str(), "" | "Pod"));
+            match other {
+                Some((index, item)) => not_pods(format!("items[{index}]"), &item.kind),
+                None => parse::<Listed>(text).map(|listed| listed.items),
+            }
+        }
+        ("PodList" | "List", None) => Ok(Vec::new()),
+        ("", None) => Err(Fault::whole("neither a Pod nor a list of them: it has no kind and no items")),
+        (kind, _) => not_pods(String::new(), kind),
+    }
+}
+
+fn parse_summary(text: &str) -> Result<Summary, Fault> {
+    let Object { kind, .. } = object(text)?;
+    if kind.is_empty() { parse(text) } else { Err(Fault::whole(format!("a {kind}, not a Summary"))) }
+}
+
+fn object(text: &str) -> Result<Object, Fault> {
+    match text.trim_ascii_start().chars().next() {
+        Some('{') => parse(text),
+        Some(other) => Err(Fault::whole(format!("expected an object, found {other:?}"))),
+        None => Err(Fault::whole("the file is empty")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(text: &str) -> Vec<String> {
+        parse_pods(text).unwrap().into_iter().map(|pod| pod.metadata.name).collect()
+    }
+
+    fn fault(text: &str) -> String {
+        parse_pods(text).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn pods_come_in_many_forms() {
+        let pod = r#"{"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "a"}}"#;
+        for text in [
+            pod.to_owned(),
+            format!("[{pod}]"),
+            format!(r#"{{"kind": "List", "items": [{pod}]}}"#),
+            r#"{"kind": "PodList", "metadata": {}, "items": [{"metadata": {"name": "a"}}]}"#.to_owned(),
+            format!(r#"{{"items": [{pod}]}}"#),
+        ] {
+            assert_eq!(names(&text), ["a"], "{text}");
+        }
+        for text in ["[]", r#"{"kind": "PodList", "items": null}"#, r#"{"kind": "List"}"#] {
+            assert!(names(text).is_empty(), "{text}");
+        }
+        assert_eq!(names("[null]"), [""]);
+    }
+
+    #[test]
+    fn what_is_no_pod_is_refused() {
+        assert_eq!(fault(r#"{"kind": "Node"}"#), "a Node, not a Pod");
+        assert_eq!(
+            fault(r#"{"kind": "List", "items": [{"kind": "Pod"}, {"kind": "Service"}]}"#),
+            "items[1]: a Service, not a Pod"
+        );
+        assert_eq!(fault("{}"), "neither a Pod nor a list of them: it has no kind and no items");
+        assert_eq!(fault(""), "the file is empty");
+        assert_eq!(fault("5"), "expected an object, found '5'");
+        let wrong = parse_pods("{\"kind\": \"List\",\n \"items\": [{\"spec\": {\"priority\": \"x\"}}]}").unwrap_err();
+        assert_eq!((wrong.line, wrong.field.as_str()), (2, "items[0].spec.priority"));
+    }
+
+    #[test]
+    fn a_summary_is_told_from_an_object() {
+        assert_eq!(parse_summary("{}"), Ok(Summary::default()));
+        assert_eq!(
+            parse_summary(r#"{"kind": "PodList", "items": []}"#).unwrap_err().reason,
+            "a PodList, not a Summary"
+        );
+    }
+}

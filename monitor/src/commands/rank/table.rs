@@ -1,0 +1,165 @@
+//! The answer for people.
+
+use std::io::{self, Write};
+
+use crate::config::{Amount, Policy, RankingKey, Resource, format_go_duration};
+use crate::eviction::rank::KeyValue;
+use crate::workloads::Preference;
+
+use super::verdict::{Judged, Row, Told, Verdict};
+
+/// Writes what was observed, the pods with every key that decided, and what would happen to the first.
+///
+/// # Errors
+/// When it cannot be written.
+pub fn write(writer: &mut impl Write, verdict: &Verdict<'_>, policy: &Policy, node: &str) -> io::Result<()> {
+    observed(writer, verdict, node)?;
+    let keys: Vec<&str> = verdict.order.keys().iter().map(|key| key.as_str()).collect();
+    writeln!(writer, "ranking {}: {}, then the name\n", policy.ranking.as_str(), keys.join(", "))?;
+    pods(writer, verdict)?;
+    conclusion(writer, verdict)
+}
+
+fn observed(writer: &mut impl Write, verdict: &Verdict<'_>, node: &str) -> io::Result<()> {
+    let resource = verdict.signal.resource();
+    if !node.is_empty() {
+        write!(writer, "node {node}: ")?;
+    }
+    match verdict.value {
+        None => writeln!(writer, "{} is not observed: the summary does not say enough", verdict.signal)?,
+        Some(value) => {
+            let at =
+                value.at.map_or_else(|| "at a time not given".to_owned(), |at| format!("at {}", super::time_words(at)));
+            let (available, capacity) = (Amount::from_units(value.available), Amount::from_units(value.capacity));
+            writeln!(
+                writer,
+                "{} was {} of {} {at}",
+                verdict.signal,
+                words(available, resource),
+                words(capacity, resource)
+            )?;
+        }
+    }
+    if verdict.thresholds.is_empty() {
+        writeln!(writer, "  no threshold is set on it: nobody is evicted for it")?;
+    }
+    for judged in &verdict.thresholds {
+        writeln!(writer, "  {} {}  {}", judged.threshold.kind(), judged.threshold, state(judged, verdict))?;
+    }
+    Ok(())
+}
+
+fn state(judged: &Judged, verdict: &Verdict<'_>) -> String {
+    let resource = verdict.signal.resource();
+    let Some((quantity, value)) = judged.quantity.zip(verdict.value) else { return "not observed".to_owned() };
+    let left = Amount::from_units(value.available) - quantity;
+    if !judged.met {
+        return format!("not met: {} above it", words(left, resource));
+    }
+    let below = words(Amount::ZERO - left, resource);
+    if judged.threshold.is_hard() {
+        format!("met: {below} below it")
+    } else {
+        let grace = format_go_duration(judged.threshold.grace_period);
+        format!("met: {below} below it; acted on when that lasts for {grace}")
+    }
+}
+
+fn pods(writer: &mut impl Write, verdict: &Verdict<'_>) -> io::Result<()> {
+    use RankingKey::{Priority, QosClass, Request, Usage};
+    let keys = verdict.order.keys();
+    let facts = [QosClass, Priority, Usage, Request];
+    let none_preferred = verdict.ranking.iter().all(|row| row.ranked.facts.preference == Preference::None);
+    let says_something = |key: &RankingKey| !(none_preferred && *key == RankingKey::Preference);
+    let others = facts.into_iter().filter(|key| !keys.contains(key));
+    let columns: Vec<RankingKey> = keys.iter().copied().filter(says_something).chain(others).collect();
+    let resource = verdict.signal.resource();
+    let mut table: Vec<Vec<String>> = Vec::with_capacity(verdict.ranking.len() + 1);
+    let titles = columns.iter().map(|key| title(*key).to_owned());
+    table.push(["".to_owned(), "POD".to_owned()].into_iter().chain(titles).chain(["".to_owned()]).collect());
+    for (index, row) in verdict.ranking.iter().enumerate() {
+        let cells = columns.iter().map(|key| cell(KeyValue::of(*key, &row.ranked.facts), row, resource));
+        let note = match &row.exempt {
+            Some(exempt) => format!("exempt: {exempt}"),
+            None if verdict.first == Some(index) => "<- would be evicted first".to_owned(),
+            None => String::new(),
+        };
+        let name = row.ranked.candidate.name.clone();
+        table.push([(index + 1).to_string(), name].into_iter().chain(cells).chain([note]).collect());
+    }
+    let widths: Vec<usize> = (0..columns.len() + 2)
+        .map(|column| {
+            table.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
+        })
+        .collect();
+    for row in &table {
+        let mut line = String::new();
+        for (column, text) in row.iter().enumerate() {
+            let width = widths.get(column).copied().unwrap_or(0);
+            // Names and words on the left, numbers and the rest on the right.
+            let padded = if column == 1 || column > columns.len() + 1 {
+                format!("{text:<width$}")
+            } else {
+                format!("{text:>width$}")
+            };
+            line.push_str(&padded);
+            line.push_str("  ");
+        }
+        writeln!(writer, "{}", line.trim_end())?;
+    }
+    Ok(())
+}
+
+fn title(key: RankingKey) -> &'static str {
+    match key {
+        RankingKey::Preference => "PREFERENCE",
+        RankingKey::QosClass => "QOS CLASS",
+        RankingKey::ExceedsRequests => "EXCEEDS REQUEST",
+        RankingKey::Priority => "PRIORITY",
+        RankingKey::UsageAboveRequest => "ABOVE REQUEST",
+        RankingKey::Excess => "EXCESS",
+        RankingKey::Usage => "USAGE",
+        RankingKey::Request => "REQUEST",
+    }
+}
+
+fn cell(value: KeyValue, row: &Row<'_>, resource: Resource) -> String {
+    match value {
+        KeyValue::Preference(Preference::None) => "-".to_owned(),
+        KeyValue::Preference(_) => "avoid".to_owned(),
+        KeyValue::QosClass(class) => class.to_string(),
+        KeyValue::ExceedsRequests(true) => "yes".to_owned(),
+        KeyValue::ExceedsRequests(false) => "no".to_owned(),
+        KeyValue::Priority(priority) => priority.to_string(),
+        KeyValue::Request(_) if row.ranked.facts.request.is_none() => "-".to_owned(),
+        KeyValue::UsageAboveRequest(amount)
+        | KeyValue::Excess(amount)
+        | KeyValue::Usage(amount)
+        | KeyValue::Request(amount) => words(amount, resource),
+        KeyValue::NoStatistics => "no statistics".to_owned(),
+    }
+}
+
+/// An amount with its unit; a negative one too.
+fn words(amount: Amount, resource: Resource) -> String {
+    let magnitude = if amount.is_negative() { Amount::ZERO - amount } else { amount };
+    let sign = if amount.is_negative() { "-" } else { "" };
+    if resource.is_bytes() { format!("{sign}{}", magnitude.bytes()) } else { format!("{sign}{}", magnitude.units()) }
+}
+
+fn conclusion(writer: &mut impl Write, verdict: &Verdict<'_>) -> io::Result<()> {
+    writeln!(writer)?;
+    let Some(row) = verdict.first.and_then(|first| verdict.ranking.get(first)) else {
+        return writeln!(writer, "nobody would be evicted: no active pod, or all are exempt");
+    };
+    writeln!(writer, "first: {}", row.explanation)?;
+    if let Some(Told { threshold, met, grace_period_seconds, message }) = &verdict.eviction {
+        let once = if *met { "" } else { "once that is met: " };
+        writeln!(
+            writer,
+            "for {threshold}: {once}grace period {grace_period_seconds} s, message: {}",
+            message.trim_end()
+        )?;
+    }
+    Ok(())
+}

@@ -1,0 +1,139 @@
+//! Who would go first, and everything that says so.
+
+use crate::config::{Amount, Policy, Ranking, RankingKey, Signal, Threshold};
+use crate::eviction::pass::{PodCandidate, first_evictable};
+use crate::eviction::rank::{Order, Ranked};
+use crate::eviction::usage::{active_pods, candidates};
+use crate::eviction::{Layout, MetThreshold, SignalValue, arm, daemons, is_below, signals};
+use crate::workloads::{Pod, QosClass, Summary};
+
+/// A threshold on the signal.
+#[derive(Debug)]
+pub struct Judged {
+    /// The threshold.
+    pub threshold: Threshold,
+    /// Its value on this node; none where the signal is not observed.
+    pub quantity: Option<Amount>,
+    /// The signal is below it.
+    pub met: bool,
+}
+
+/// The whole answer.
+#[derive(Debug)]
+pub struct Verdict<'a> {
+    /// The signal that was asked about.
+    pub signal: Signal,
+    /// What it is.
+    pub value: Option<SignalValue>,
+    /// The thresholds on it.
+    pub thresholds: Vec<Judged>,
+    /// The keys of the ranking, most important first.
+    pub order: Order<'a>,
+    /// The pods, first to be evicted first.
+    pub ranking: Vec<Row<'a>>,
+    /// Where in it the first is that is not exempt.
+    pub first: Option<usize>,
+    /// What would happen to it; none where no threshold says so.
+    pub eviction: Option<Told>,
+}
+
+/// What would happen to the first.
+#[derive(Debug)]
+pub struct Told {
+    /// The threshold that would be acted on.
+    pub threshold: String,
+    /// It is met now.
+    pub met: bool,
+    /// Seconds that the pod would get.
+    pub grace_period_seconds: i64,
+    /// The message that it would get.
+    pub message: String,
+}
+
+/// A pod in its place.
+#[derive(Debug)]
+pub struct Row<'a> {
+    /// The pod.
+    pub ranked: Ranked<PodCandidate<'a>>,
+    /// Why it is never evicted, if so.
+    pub exempt: Option<String>,
+    /// Why it stands where it stands.
+    pub explanation: String,
+}
+
+/// Ranks `pods` as if `signal` were low.
+#[must_use]
+pub fn judge<'a>(
+    policy: &'a Policy,
+    layout: Layout,
+    signal: Signal,
+    pods: &'a [Pod],
+    summary: &'a Summary,
+) -> Verdict<'a> {
+    let observation = signals::observe(summary, policy.quirks);
+    let value = observation.get(signal);
+    // What a kubelet watches once it has started.
+    let armed = arm(policy, layout).into_iter().filter(|armed| armed.threshold.signal == signal && armed.counts(false));
+    let judged = |threshold: Threshold| Judged {
+        quantity: value.map(|value| threshold.value.resolve(value.capacity, policy.quirks)),
+        met: is_below(policy, &threshold, &observation, false),
+        threshold,
+    };
+    let thresholds: Vec<Judged> = armed.map(|armed| judged(armed.threshold)).collect();
+
+    let order = Order::of(policy, signal.resource());
+    let ranking = order.rank(candidates(policy, signal, layout, &active_pods(pods, summary)));
+    let eviction = value.and_then(|value| {
+        let (met, acted_on) = acted_on(&thresholds, value)?;
+        let eviction = first_evictable(policy, &acted_on, &ranking)?;
+        let (threshold, message) = (acted_on.threshold.to_string(), eviction.message);
+        Some(Told { threshold, met, grace_period_seconds: eviction.grace_period_seconds, message })
+    });
+
+    let first = ranking.iter().position(|ranked| !ranked.candidate.pod.is_critical());
+    let excess = daemons::above_reservation(policy, summary);
+    let row = |ranked: Ranked<PodCandidate<'a>>| Row {
+        exempt: exemption(ranked.candidate.pod),
+        explanation: explain(policy, order, &ranked, excess),
+        ranked,
+    };
+    let ranking = ranking.into_iter().map(row).collect();
+    Verdict { signal, value, thresholds, order, ranking, first, eviction }
+}
+
+/// The threshold that would be acted on: one that is met before one that is not, then the hard one.
+fn acted_on(thresholds: &[Judged], value: SignalValue) -> Option<(bool, MetThreshold)> {
+    let judged = thresholds.iter().min_by_key(|judged| (!judged.met, !judged.threshold.is_hard()))?;
+    let (threshold, quantity) = (judged.threshold.clone(), judged.quantity?);
+    Some((judged.met, MetThreshold { threshold, quantity, value, is_fresh: true }))
+}
+
+/// Why a pod is never evicted.
+fn exemption(pod: &Pod) -> Option<String> {
+    if !pod.is_critical() {
+        return None;
+    }
+    let annotation = |name: &str| pod.metadata.annotations.iter().find(|(key, _)| key == name);
+    let words = if annotation("kubernetes.io/config.mirror").is_some() {
+        "mirror pod".to_owned()
+    } else if annotation("kubernetes.io/config.source").is_some_and(|(_, source)| source != "api") {
+        "static pod".to_owned()
+    } else {
+        format!("critical priority {}", pod.spec.priority.unwrap_or(0))
+    };
+    Some(words)
+}
+
+/// OpenShift 3 promises that a Guaranteed pod goes only for one of two reasons: so they are told.
+fn explain(policy: &Policy, order: Order<'_>, ranked: &Ranked<PodCandidate<'_>>, excess: Option<Amount>) -> String {
+    let explanation = ranked.explanation(order);
+    let goes_last = policy.ranking == Ranking::OpenShift3 && order.keys().contains(&RankingKey::QosClass);
+    match excess {
+        _ if !goes_last || ranked.facts.qos != QosClass::Guaranteed => explanation,
+        None => format!("{explanation}; Guaranteed: goes only when nothing else is left"),
+        Some(excess) => format!(
+            "{explanation}; Guaranteed: goes only when nothing else is left, or because system daemons exceed their reservation, now by {}",
+            excess.bytes()
+        ),
+    }
+}

@@ -1,0 +1,124 @@
+//! What is said about one line of a trace.
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+use serde::ser::Serializer;
+use serde_json::value::RawValue;
+
+use crate::config::Signal;
+use crate::eviction::pass::{Decision, Eviction, REASON};
+use crate::eviction::{Armed, Observation};
+
+/// What was decided at one time.
+#[derive(Debug)]
+pub struct Answer<'a> {
+    /// The time as it was written.
+    pub time: &'a str,
+    /// The thresholds that were watched.
+    pub armed: &'a [Armed],
+    /// The decision.
+    pub decision: Decision<'a>,
+    /// The pods, described.
+    pub pods: Option<&'a RawValue>,
+}
+
+/// Writes the answer as one line of JSON.
+///
+/// # Errors
+/// When it cannot be written.
+pub fn write_json(writer: &mut impl Write, answer: &Answer<'_>) -> io::Result<()> {
+    serde_json::to_writer(&mut *writer, &Record::of(answer))?;
+    writer.write_all(b"\n")
+}
+
+/// An answer, in the order in which it is printed.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Record<'a> {
+    time: &'a str,
+    #[serde(serialize_with = "in_order")]
+    signals: &'a Observation,
+    thresholds_met: Vec<String>,
+    conditions: Vec<&'static str>,
+    garbage_collection: Vec<&'static str>,
+    ranking: Vec<&'a str>,
+    evict: Option<Evict<'a>>,
+    local_storage_evictions: Vec<LocalStorageEviction<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pods: Option<&'a RawValue>,
+}
+
+#[derive(Serialize)]
+struct Value {
+    available: i64,
+    capacity: i64,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Evict<'a> {
+    pod: String,
+    uid: &'a str,
+    signal: &'static str,
+    grace_period_seconds: i64,
+    reason: &'static str,
+    message: &'a str,
+}
+
+#[derive(Serialize)]
+struct LocalStorageEviction<'a> {
+    pod: String,
+    uid: &'a str,
+    reason: &'static str,
+    message: &'a str,
+}
+
+impl<'a> Record<'a> {
+    fn of(answer: &'a Answer<'_>) -> Self {
+        let Answer { time, armed: _, decision, pods } = answer;
+        Self {
+            time,
+            signals: &decision.observation,
+            thresholds_met: decision.assessment.met.iter().map(|met| met.threshold.to_string()).collect(),
+            conditions: decision.assessment.conditions.iter().map(|condition| condition.as_str()).collect(),
+            garbage_collection: decision.garbage_collection.iter().map(|collector| collector.as_str()).collect(),
+            ranking: decision.ranking.iter().map(|ranked| ranked.candidate.name.as_str()).collect(),
+            evict: decision.eviction.as_ref().map(Evict::of),
+            local_storage_evictions: decision.local_storage.iter().map(LocalStorageEviction::of).collect(),
+            pods: *pods,
+        }
+    }
+}
+
+impl<'a> Evict<'a> {
+    fn of(eviction: &'a Eviction<'_>) -> Self {
+        Self {
+            pod: eviction.pod.full_name(),
+            uid: &eviction.pod.metadata.uid,
+            signal: eviction.cause.as_str(),
+            grace_period_seconds: eviction.grace_period_seconds,
+            reason: REASON,
+            message: &eviction.message,
+        }
+    }
+}
+
+impl<'a> LocalStorageEviction<'a> {
+    fn of(eviction: &'a Eviction<'_>) -> Self {
+        Self {
+            pod: eviction.pod.full_name(),
+            uid: &eviction.pod.metadata.uid,
+            reason: REASON,
+            message: &eviction.message,
+        }
+    }
+}
+
+fn in_order<S: Serializer>(observation: &Observation, serializer: S) -> Result<S::Ok, S::Error> {
+    let values = Signal::ALL.into_iter().filter_map(|signal| {
+        let value = observation.get(signal)?;
+        Some((signal.as_str(), Value { available: value.available, capacity: value.capacity }))
+    });
+    serializer.collect_map(values)
+}

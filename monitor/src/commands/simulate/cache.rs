@@ -1,0 +1,82 @@
+//! The pods of a trace, read again only when they have changed.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use serde::ser::Serializer;
+use serde_json::value::RawValue;
+
+use crate::config::Policy;
+use crate::eviction::oom_score::adjustments;
+use crate::workloads::Pod;
+
+use super::super::input::Fault;
+use super::trace::{self, TraceLine};
+
+/// The pods of the line before, and what the answer says about them.
+#[derive(Debug, Default)]
+pub struct PodCache {
+    text: String,
+    capacity: Option<i64>,
+    pods: Vec<Pod>,
+    described: Option<Box<RawValue>>,
+}
+
+impl PodCache {
+    /// Takes the pods of `line`, reading them unless they are written exactly as on the line before.
+    ///
+    /// # Errors
+    /// When they are not a list of pods.
+    pub fn update(&mut self, parsed: &TraceLine<'_>, line: &str, policy: &Policy) -> Result<(), Fault> {
+        let (text, capacity) = (parsed.pods_text(), parsed.memory_capacity());
+        if self.text != text {
+            self.described = None;
+            self.pods = trace::pods(text, line)?;
+            text.clone_into(&mut self.text);
+        }
+        if self.described.is_none() || self.capacity != capacity {
+            self.capacity = capacity;
+            self.described =
+                Some(describe(&self.pods, capacity, policy).map_err(|error| Fault::whole(error.to_string()))?);
+        }
+        Ok(())
+    }
+
+    /// The pods.
+    #[must_use]
+    pub fn pods(&self) -> &[Pod] {
+        &self.pods
+    }
+
+    /// The answer's `pods`.
+    #[must_use]
+    pub fn described(&self) -> Option<&RawValue> {
+        self.described.as_deref()
+    }
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Described<'a> {
+    qos_class: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "in_order")]
+    oom_score_adj: Option<Vec<(&'a str, i64)>>,
+}
+
+fn in_order<S: Serializer>(scores: &Option<Vec<(&str, i64)>>, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(scores.iter().flatten().copied())
+}
+
+/// All pods by name, ended ones too, with their containers and init containers; those added for debugging come and go. Without the node's capacity there is no `oomScoreAdj`.
+fn describe(pods: &[Pod], capacity: Option<i64>, policy: &Policy) -> serde_json::Result<Box<RawValue>> {
+    let mut by_name = BTreeMap::new();
+    for pod in pods {
+        let described = Described {
+            qos_class: pod.qos_class(policy.quirks).as_str(),
+            oom_score_adj: capacity
+                .map(|capacity| adjustments(pod, capacity, policy.oom_scores, policy.quirks).containers),
+        };
+        by_name.insert(pod.full_name(), described);
+    }
+    serde_json::value::to_raw_value(&by_name)
+}

@@ -1,0 +1,257 @@
+//! `node-pressure-monitor simulate`: the decision, replayed over a trace.
+
+mod answer;
+mod cache;
+mod lines;
+mod progress;
+mod table;
+mod trace;
+
+use std::fs::{File, Metadata};
+use std::io::{self, BufWriter, IsTerminal, Read, Write};
+use std::path::{Path, PathBuf};
+
+use clap::ValueEnum;
+
+use crate::config::{Moment, Policy};
+use crate::eviction::pass::{Input, pass};
+use crate::eviction::{Armed, Layout, State, arm};
+
+use super::input::{self, CommandError, Fault};
+use answer::Answer;
+use cache::PodCache;
+use lines::{Lines, LinesError};
+use table::Table;
+use trace::{EXPECTED, TraceLine};
+
+pub use progress::Progress;
+
+/// Options of `simulate`.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = HELP)]
+pub struct Options {
+    /// The policy: a KubeletConfiguration, OpenShift 3 kubeletArguments, or a MonitorConfiguration
+    #[arg(long, value_name = "POLICY.yaml")]
+    config: PathBuf,
+    /// How to answer
+    #[arg(long, value_enum, default_value_t = Format::Json)]
+    output: Format,
+    /// Tell the number of lines and the time they took on stderr, also when that is no terminal
+    #[arg(long)]
+    stats: bool,
+    /// The trace; standard input when it is - or not given
+    #[arg(value_name = "TRACE.jsonl")]
+    trace: Option<PathBuf>,
+}
+
+/// What is written at a time.
+const BUFFER: usize = 256 << 10;
+
+const HELP: &str = r#"A trace has one JSON object a line, each what was so at one time:
+
+  {"time": "2026-01-01T00:00:10Z",
+   "node": {"capacity": {"memory": "10Gi"}, "dedicatedImageFs": false, "splitImageFs": false},
+   "summary": {Summary API, as from /stats/summary},
+   "summaryAfterGarbageCollection": {the same, once garbage was collected; without it that freed nothing},
+   "pods": [v1.Pod, ...]}
+
+All but the time may be missing or null, and fields that are not known are passed over. Blank lines are skipped. The trace is what
+happened: a pod that was evicted and is still in the next line is still there. The filesystems (dedicatedImageFs, splitImageFs) may
+not change in mid-trace. Without node.capacity.memory the answer has no oomScoreAdj.
+
+The answer has one JSON object a line, in the same order: time, signals, thresholdsMet, conditions, garbageCollection, ranking,
+evict, localStorageEvictions, pods. With --output table it has a row for each line on which something changes or is evicted.
+
+Exit status: 0 the whole trace was answered, or whoever read the answer went away; 1 the policy or the trace is wrong (every line
+before the one at fault is answered), or the answer cannot be written; 2 wrong usage, or a file that cannot be read."#;
+
+/// How to answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// One object a line
+    Json,
+    /// Rows for people, one for each change
+    Table,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// When policy or trace are wrong or cannot be read, or the answer cannot be written.
+pub fn run(options: &Options) -> Result<(), CommandError> {
+    let policy = input::policy(&options.config)?;
+    let Source { name, reader, size } = Source::open(options.trace.as_deref())?;
+    let progress = Progress::new(size, options.stats);
+    match simulate(&policy, &name, reader, io::stdout().lock(), options.output, progress) {
+        Err(error) if error.is_broken_pipe() => Ok(()),
+        result => result.map(|_| ()),
+    }
+}
+
+/// Where a trace comes from.
+struct Source {
+    name: String,
+    reader: Box<dyn Read>,
+    /// Its length, where it has one.
+    size: Option<u64>,
+}
+
+impl Source {
+    fn open(path: Option<&Path>) -> Result<Self, CommandError> {
+        let size = |path: &Path| std::fs::metadata(path).ok().filter(Metadata::is_file).map(|metadata| metadata.len());
+        match path {
+            Some(path) if path.as_os_str() != "-" => {
+                let name = path.display().to_string();
+                match File::open(path) {
+                    Ok(file) => Ok(Self { name, reader: Box::new(file), size: size(path) }),
+                    Err(source) => Err(CommandError::Unreadable { file: name, source }),
+                }
+            }
+            None if io::stdin().is_terminal() => Err(CommandError::Usage(NO_TRACE.to_owned())),
+            _ => {
+                let name = "(standard input)".to_owned();
+                Ok(Self { name, reader: Box::new(io::stdin().lock()), size: size(Path::new("/dev/stdin")) })
+            }
+        }
+    }
+}
+
+const NO_TRACE: &str =
+    "no trace: name a file, or pipe one in (node-pressure-monitor simulate --help says what one looks like)";
+
+/// Answers every line of `trace`, in constant memory; `name` is what errors call it. Returns the number of lines answered.
+///
+/// # Errors
+/// When a line is wrong, the trace cannot be read or the answer cannot be written. All lines before it are answered.
+pub fn simulate(
+    policy: &Policy,
+    name: &str,
+    trace: impl Read,
+    answer: impl Write,
+    format: Format,
+    mut progress: Progress,
+) -> Result<u64, CommandError> {
+    let mut simulation = Simulation::new(policy, name);
+    let mut writer = BufWriter::with_capacity(BUFFER, answer);
+    let replayed = simulation.replay(trace, &mut writer, format, &mut progress);
+    let written = replayed.and(writer.flush().map_err(CommandError::Output));
+    match &written {
+        Ok(()) => progress.end(simulation.answered),
+        Err(_) => progress.clear(),
+    }
+    written.map(|()| simulation.answered)
+}
+
+/// A node, as far as the trace has gone.
+struct Simulation<'a> {
+    policy: &'a Policy,
+    name: &'a str,
+    /// The filesystems, since which line, and what is watched on them.
+    armed: Option<(Layout, u64, Vec<Armed>)>,
+    state: State,
+    before: Option<Moment>,
+    pods: PodCache,
+    answered: u64,
+}
+
+impl<'a> Simulation<'a> {
+    fn new(policy: &'a Policy, name: &'a str) -> Self {
+        Self {
+            policy,
+            name,
+            armed: None,
+            state: State::default(),
+            before: None,
+            pods: PodCache::default(),
+            answered: 0,
+        }
+    }
+
+    fn replay(
+        &mut self,
+        trace: impl Read,
+        writer: &mut impl Write,
+        format: Format,
+        progress: &mut Progress,
+    ) -> Result<(), CommandError> {
+        let name = self.name;
+        let at =
+            |number: u64, column: usize, what: &str| CommandError::Wrong(format!("{name}:{number}:{column}: {what}"));
+        let mut lines = Lines::new(trace);
+        let mut table = Table::new(self.policy);
+        loop {
+            // Whoever follows a trace that is being written sees each answer at once.
+            if lines.may_wait() {
+                writer.flush().map_err(CommandError::Output)?;
+            }
+            let line = match lines.next_line() {
+                Ok(Some(line)) => line,
+                Ok(None) => break,
+                Err(LinesError::Io(source)) => return Err(CommandError::Unreadable { file: name.to_owned(), source }),
+                Err(error) => return Err(at(lines.number(), error.column(), &format!("{error}; {EXPECTED}"))),
+            };
+            let wrong = |fault: Fault| at(line.number, fault.column, &format!("{fault}; {EXPECTED}"));
+            let parsed = TraceLine::parse(line.text).map_err(wrong)?;
+            self.pods.update(&parsed, line.text, self.policy).map_err(wrong)?;
+            self.note_clock(&parsed, line.number, progress);
+            self.arm(parsed.layout(), line.number).map_err(|reason| at(line.number, 1, &reason))?;
+            let answer = self.step(&parsed);
+            let written = match format {
+                Format::Json => answer::write_json(writer, &answer),
+                Format::Table => table.write(writer, &answer),
+            };
+            written.map_err(CommandError::Output)?;
+            self.answered += 1;
+            progress.at(self.answered, line.end);
+        }
+        table.end(writer).map_err(CommandError::Output)
+    }
+
+    /// Watches what the filesystems ask for, which are looked at once, when a kubelet starts.
+    fn arm(&mut self, layout: Layout, number: u64) -> Result<(), String> {
+        match &self.armed {
+            Some((before, _, _)) if *before == layout => Ok(()),
+            Some((before, since, _)) => Err(format!(
+                "node: the filesystems change in mid-trace: {} since line {since}, now {}; a kubelet looks at them once, when it \
+                 starts: make this the first line of another trace",
+                words(*before),
+                words(layout)
+            )),
+            None => {
+                self.armed = Some((layout, number, arm(self.policy, layout)));
+                Ok(())
+            }
+        }
+    }
+
+    fn note_clock(&mut self, parsed: &TraceLine<'_>, number: u64, progress: &mut Progress) {
+        let now = parsed.now();
+        if self.before.is_some_and(|before| now < before) {
+            let name = self.name;
+            progress.note(&format!("{name}:{number}: the clock goes back here, to {}", parsed.time()));
+        }
+        self.before = Some(now);
+    }
+
+    fn step<'b>(&'b mut self, parsed: &'b TraceLine<'_>) -> Answer<'b> {
+        let armed = self.armed.as_ref().map_or(&[][..], |(_, _, armed)| armed);
+        let input = Input {
+            now: parsed.now(),
+            layout: parsed.layout(),
+            summary: parsed.summary(),
+            after_collection: parsed.after_collection(),
+            pods: self.pods.pods(),
+        };
+        let (state, decision) = pass(self.policy, armed, &self.state, &input);
+        self.state = state;
+        Answer { time: parsed.time(), armed, decision, pods: self.pods.described() }
+    }
+}
+
+fn words(layout: Layout) -> &'static str {
+    match layout {
+        Layout::Single => "one for all",
+        Layout::DedicatedImageFs => "one for images and containers (dedicatedImageFs)",
+        Layout::SplitImageFs => "one for images alone (dedicatedImageFs, splitImageFs)",
+    }
+}

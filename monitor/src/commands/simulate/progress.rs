@@ -1,0 +1,126 @@
+//! How far it is, for whoever waits at a terminal.
+
+use std::io::{self, IsTerminal, Write};
+use std::time::{Duration, Instant};
+
+/// Redrawn at most this often.
+const INTERVAL: Duration = Duration::from_millis(200);
+/// The clock is looked at only every so many lines, but for lines so long that each takes a while.
+const LINES_A_LOOK: u64 = 64;
+const BYTES_A_LOOK: u64 = 1 << 20;
+/// Odd things of the trace that are told; of the rest only the number.
+const NOTES: u64 = 5;
+
+/// Progress, notes and figures, on stderr.
+#[derive(Debug)]
+pub struct Progress {
+    started: Instant,
+    drawn: Option<Instant>,
+    looked: (u64, u64),
+    is_drawn: bool,
+    draws: bool,
+    tells: bool,
+    notes_heard: bool,
+    size: Option<u64>,
+    notes: u64,
+}
+
+impl Progress {
+    /// Draws only on a terminal, and not where the answer scrolls by on the same one. `size` is how long the trace is, where that
+    /// can be known. The figures at the end are told to a terminal, or when wanted.
+    #[must_use]
+    pub fn new(size: Option<u64>, wants_figures: bool) -> Self {
+        let is_terminal = io::stderr().is_terminal();
+        Self {
+            draws: is_terminal && !io::stdout().is_terminal(),
+            tells: is_terminal || wants_figures,
+            notes_heard: true,
+            ..Self::silent(size)
+        }
+    }
+
+    /// Draws and tells nothing.
+    #[must_use]
+    pub fn silent(size: Option<u64>) -> Self {
+        Self {
+            started: Instant::now(),
+            drawn: None,
+            looked: (0, 0),
+            is_drawn: false,
+            draws: false,
+            tells: false,
+            notes_heard: false,
+            size,
+            notes: 0,
+        }
+    }
+
+    /// So much is done.
+    pub fn at(&mut self, lines: u64, bytes: u64) {
+        let is_soon = lines < self.looked.0 + LINES_A_LOOK && bytes < self.looked.1 + BYTES_A_LOOK;
+        if !self.draws || is_soon {
+            return;
+        }
+        self.looked = (lines, bytes);
+        let now = Instant::now();
+        if self.drawn.is_none_or(|drawn| now.duration_since(drawn) >= INTERVAL) {
+            self.drawn = Some(now);
+            let percent = self.size.filter(|size| *size > 0).map(|size| {
+                let percent = u128::from(bytes.min(size)) * 100 / u128::from(size);
+                format!(", {percent} %")
+            });
+            let text = format!("{}{}", figures(lines, now.duration_since(self.started)), percent.unwrap_or_default());
+            self.is_drawn = true;
+            // Nobody is helped by an error about the progress.
+            let _ = write!(io::stderr(), "\r\x1b[K{text}");
+        }
+    }
+
+    /// Something odd that is no error.
+    pub fn note(&mut self, text: &str) {
+        self.notes += 1;
+        if self.notes_heard && self.notes <= NOTES {
+            self.clear();
+            let _ = writeln!(io::stderr(), "node-pressure-monitor: {text}");
+        }
+    }
+
+    /// Takes the progress away and tells the figures.
+    pub fn end(mut self, lines: u64) {
+        self.clear();
+        if self.notes_heard && self.notes > NOTES {
+            let _ = writeln!(io::stderr(), "node-pressure-monitor: and {} more such notes", self.notes - NOTES);
+        }
+        if self.tells {
+            let _ = writeln!(io::stderr(), "{}", figures(lines, self.started.elapsed()));
+        }
+    }
+
+    /// Takes the progress away.
+    pub fn clear(&mut self) {
+        if self.is_drawn {
+            self.is_drawn = false;
+            let _ = write!(io::stderr(), "\r\x1b[K");
+        }
+    }
+}
+
+/// `100 lines in 2.0 s (50 lines/s)`
+#[must_use]
+fn figures(lines: u64, took: Duration) -> String {
+    let seconds = took.as_secs_f64();
+    #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
+    let rate = if seconds > 0.0 { lines as f64 / seconds } else { 0.0 };
+    format!("{lines} lines in {seconds:.1} s ({rate:.0} lines/s)")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_have_units() {
+        assert_eq!(figures(100, Duration::from_secs(2)), "100 lines in 2.0 s (50 lines/s)");
+        assert_eq!(figures(0, Duration::ZERO), "0 lines in 0.0 s (0 lines/s)");
+    }
+}

@@ -1,0 +1,189 @@
+//! The answer for people: a row for each line on which something changes.
+
+use std::fmt::Write as _;
+use std::io::{self, Write};
+
+use crate::config::{Amount, Policy, Resource, format_go_duration};
+use crate::eviction::SignalValue;
+use crate::eviction::rank::Order;
+
+use super::answer::Answer;
+
+/// Wide enough for a time to the second.
+const TIME: usize = 20;
+const SIGNAL: usize = 44;
+const CONDITIONS: usize = 14;
+
+/// What was said last, so that the same is not said again.
+#[derive(Debug)]
+pub struct Table<'a> {
+    policy: &'a Policy,
+    last: Option<State>,
+    repeated: u64,
+    repeated_until: String,
+}
+
+/// What makes a row worth printing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct State {
+    crossed: Vec<bool>,
+    conditions: String,
+    decision: String,
+}
+
+impl<'a> Table<'a> {
+    /// Nothing was said yet.
+    #[must_use]
+    pub fn new(policy: &'a Policy) -> Self {
+        Self { policy, last: None, repeated: 0, repeated_until: String::new() }
+    }
+
+    /// Says what is new.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn write(&mut self, writer: &mut impl Write, answer: &Answer<'_>) -> io::Result<()> {
+        let decision = &answer.decision;
+        let conditions: Vec<&str> = decision.assessment.conditions.iter().map(|condition| condition.as_str()).collect();
+        let conditions = if conditions.is_empty() { "-".to_owned() } else { conditions.join(",") };
+        let crossed = decision.assessment.crossed.clone();
+        let state = State { crossed, conditions, decision: decision_words(answer) };
+        let evicts = decision.eviction.is_some() || !decision.local_storage.is_empty();
+        if !evicts && self.last.as_ref() == Some(&state) {
+            self.repeated += 1;
+            answer.time.clone_into(&mut self.repeated_until);
+            return Ok(());
+        }
+        if self.last.is_none() {
+            writeln!(writer, "{:<TIME$}  {:<SIGNAL$}  {:<CONDITIONS$}  DECISION", "TIME", "SIGNAL", "CONDITIONS")?;
+        }
+        self.end(writer)?;
+        let State { conditions, decision: words, .. } = &state;
+        let signal = signal_words(answer);
+        writeln!(writer, "{:<TIME$}  {signal:<SIGNAL$}  {conditions:<CONDITIONS$}  {words}", answer.time)?;
+        self.explain(writer, answer)?;
+        self.last = Some(state);
+        Ok(())
+    }
+
+    /// Says how often the last row was repeated.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn end(&mut self, writer: &mut impl Write) -> io::Result<()> {
+        let repeated = std::mem::take(&mut self.repeated);
+        if repeated > 0 {
+            let lines = if repeated == 1 { "line" } else { "lines" };
+            writeln!(writer, "{:<TIME$}  … {repeated} more {lines} like this, until {}", "", self.repeated_until)?;
+        }
+        Ok(())
+    }
+
+    /// Why this pod, and what it is told.
+    fn explain(&self, writer: &mut impl Write, answer: &Answer<'_>) -> io::Result<()> {
+        let decision = &answer.decision;
+        if let Some(eviction) = &decision.eviction {
+            let ranked = decision.ranking.iter().find(|ranked| std::ptr::eq(ranked.candidate.pod, eviction.pod));
+            let resource = decision.acted_on.as_ref().map(|met| met.threshold.signal.resource());
+            if let Some((ranked, resource)) = ranked.zip(resource) {
+                let why = ranked.explanation(Order::of(self.policy, resource));
+                writeln!(writer, "{:<TIME$}    why   {why}", "")?;
+            }
+            writeln!(writer, "{:<TIME$}    told  {}", "", eviction.message.trim_end())?;
+            let others: Vec<&str> = decision
+                .ranking
+                .iter()
+                .filter(|ranked| !std::ptr::eq(ranked.candidate.pod, eviction.pod))
+                .map(|ranked| ranked.candidate.name.as_str())
+                .collect();
+            if !others.is_empty() {
+                writeln!(writer, "{:<TIME$}    rest  {}", "", first_few(&others))?;
+            }
+        }
+        for eviction in &decision.local_storage {
+            let name = eviction.pod.full_name();
+            writeln!(writer, "{:<TIME$}    {name} ({}): {}", "", eviction.cause.as_str(), eviction.message.trim_end())?;
+        }
+        Ok(())
+    }
+}
+
+/// The order of so many others is shown.
+const SHOWN: usize = 4;
+
+fn first_few(names: &[&str]) -> String {
+    let shown = names.iter().take(SHOWN).copied().collect::<Vec<_>>().join(", ");
+    match names.len().checked_sub(SHOWN) {
+        Some(more @ 1..) => format!("{shown} and {more} more"),
+        _ => shown,
+    }
+}
+
+/// The signal that something is wrong with; `memory.available`, or the first there is, when nothing is.
+fn signal_words(answer: &Answer<'_>) -> String {
+    let decision = &answer.decision;
+    let crossed = answer.armed.iter().zip(&decision.assessment.crossed).find(|(_, crossed)| **crossed);
+    let acted_on = decision.acted_on.as_ref().map(|met| met.threshold.signal);
+    let signal = acted_on.or_else(|| crossed.map(|(armed, _)| armed.threshold.signal));
+    let value = match signal {
+        Some(signal) => decision.observation.get(signal),
+        None => decision.observation.signals.first().copied(),
+    };
+    value.map_or_else(|| "-".to_owned(), value_words)
+}
+
+fn value_words(value: SignalValue) -> String {
+    let resource = value.signal.resource();
+    format!("{} {} of {}", value.signal, units(value.available, resource), units(value.capacity, resource))
+}
+
+/// An amount with a unit; a negative one too.
+fn units(number: i64, resource: Resource) -> String {
+    let sign = if number < 0 { "-" } else { "" };
+    let number = number.saturating_abs();
+    if resource.is_bytes() {
+        format!("{sign}{}", Amount::from_units(number).bytes())
+    } else {
+        format!("{sign}{number}")
+    }
+}
+
+fn decision_words(answer: &Answer<'_>) -> String {
+    let decision = &answer.decision;
+    let assessment = &decision.assessment;
+    let mut words = String::new();
+    if !decision.garbage_collection.is_empty() {
+        let collectors: Vec<&str> = decision.garbage_collection.iter().map(|collector| collector.as_str()).collect();
+        // Writing to a String does not fail.
+        let _ = write!(words, "collects garbage ({})", collectors.join(", "));
+        words.push_str(if decision.collection_sufficed { ", which is enough" } else { ", " });
+    }
+    let local = decision.local_storage.len();
+    match (&decision.eviction, &decision.acted_on) {
+        (Some(eviction), Some(met)) => {
+            let (name, grace) = (eviction.pod.full_name(), eviction.grace_period_seconds);
+            let _ = write!(words, "evicts {name} within {grace} s for {}", met.threshold);
+        }
+        (None, Some(met)) if !decision.collection_sufficed => {
+            let _ = write!(words, "finds nobody to evict for {}", met.threshold);
+        }
+        _ if local > 0 => {
+            let pods = if local == 1 { "pod" } else { "pods" };
+            let _ = write!(words, "evicts {local} {pods} above a limit of local storage");
+        }
+        (_, Some(_)) => {}
+        (_, None) if !assessment.met.is_empty() => words.push_str("waits for newer statistics"),
+        (_, None) => {
+            let crossed = answer.armed.iter().zip(&assessment.crossed).filter(|(_, crossed)| **crossed);
+            let waiting: Vec<String> = crossed
+                .map(|(armed, _)| {
+                    format!("{} for {}", armed.threshold, format_go_duration(armed.threshold.grace_period))
+                })
+                .collect();
+            if !waiting.is_empty() {
+                let _ = write!(words, "waits until {} has lasted", waiting.join(" or "));
+            }
+        }
+    }
+    if words.is_empty() { "-".to_owned() } else { words }
+}

@@ -1,0 +1,152 @@
+//! One line of a trace: what was so at one moment.
+
+use std::borrow::Cow;
+
+use serde::Deserialize;
+use serde::de::{Deserializer, Error as _};
+use serde_json::value::RawValue;
+
+use crate::config::{Moment, Quantity};
+use crate::eviction::Layout;
+use crate::workloads::lenient::{list, or_default};
+use crate::workloads::pod::ResourceList;
+use crate::workloads::{Pod, Summary};
+
+use super::super::input::{Fault, parse};
+
+/// What a line must be, for whoever wrote another one.
+pub const EXPECTED: &str = r#"a line is one JSON object {"time", "node", "summary", "summaryAfterGarbageCollection", "pods"}, see simulate --help"#;
+
+/// A line of a trace. All but the time may be missing, and null is the same as missing.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct TraceLine<'a> {
+    time: Option<Time>,
+    #[serde(deserialize_with = "or_default")]
+    node: Node,
+    #[serde(deserialize_with = "or_default")]
+    summary: Summary,
+    summary_after_garbage_collection: Option<Summary>,
+    /// Read on its own: from one line to the next they are mostly the same, and then need no reading.
+    #[serde(borrow)]
+    pods: Option<&'a RawValue>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Node {
+    #[serde(deserialize_with = "or_default")]
+    capacity: ResourceList,
+    #[serde(deserialize_with = "or_default")]
+    dedicated_image_fs: bool,
+    #[serde(deserialize_with = "or_default")]
+    split_image_fs: bool,
+}
+
+/// A time as it was written, and the instant that it is.
+#[derive(Debug)]
+struct Time {
+    text: String,
+    at: Moment,
+}
+
+impl<'de> Deserialize<'de> for Time {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = Cow::<'de, str>::deserialize(deserializer)?.into_owned();
+        let at: jiff::Timestamp = text.parse().map_err(|error| {
+            D::Error::custom(format!("{text:?} is not a time of RFC 3339, such as 2026-01-01T00:00:10Z: {error}"))
+        })?;
+        Ok(Self { at: Moment(at.as_nanosecond()), text })
+    }
+}
+
+impl<'a> TraceLine<'a> {
+    /// Reads a line.
+    ///
+    /// # Errors
+    /// When it is not as described above, or says what cannot be.
+    pub fn parse(line: &'a str) -> Result<Self, Fault> {
+        if !line.trim_ascii_start().starts_with('{') {
+            let found = line.trim_ascii_start().chars().next().unwrap_or_default();
+            return Err(Fault::whole(format!("expected an object, found {found:?}")));
+        }
+        let this: Self = parse(line)?;
+        if this.time.is_none() {
+            return Err(Fault { field: "time".to_owned(), ..Fault::whole("missing") });
+        }
+        if this.node.split_image_fs && !this.node.dedicated_image_fs {
+            let reason = "true without dedicatedImageFs: images can only be apart from writable layers on a filesystem of their own";
+            return Err(Fault { field: "node.splitImageFs".to_owned(), ..Fault::whole(reason) });
+        }
+        Ok(this)
+    }
+
+    /// The time as it was written.
+    #[must_use]
+    pub fn time(&self) -> &str {
+        self.time.as_ref().map_or("", |time| &time.text)
+    }
+
+    /// The time as an instant.
+    #[must_use]
+    pub fn now(&self) -> Moment {
+        self.time.as_ref().map_or(Moment(0), |time| time.at)
+    }
+
+    /// The node's filesystems.
+    #[must_use]
+    pub fn layout(&self) -> Layout {
+        match (self.node.dedicated_image_fs, self.node.split_image_fs) {
+            (false, _) => Layout::Single,
+            (true, false) => Layout::DedicatedImageFs,
+            (true, true) => Layout::SplitImageFs,
+        }
+    }
+
+    /// The node's memory in bytes, where it has any.
+    #[must_use]
+    pub fn memory_capacity(&self) -> Option<i64> {
+        let memory = self.node.capacity.0.iter().find(|(name, _)| name == "memory");
+        memory.map(|(_, quantity): &(String, Quantity)| quantity.value_bytes()).filter(|capacity| *capacity > 0)
+    }
+
+    /// What the kubelet measured.
+    #[must_use]
+    pub fn summary(&self) -> &Summary {
+        &self.summary
+    }
+
+    /// What it measured after garbage collection, where that freed anything.
+    #[must_use]
+    pub fn after_collection(&self) -> Option<&Summary> {
+        self.summary_after_garbage_collection.as_ref()
+    }
+
+    /// The pods as they were written; empty when there are none.
+    #[must_use]
+    pub fn pods_text(&self) -> &'a str {
+        self.pods.map_or("", RawValue::get)
+    }
+}
+
+/// Reads the pods of a line.
+///
+/// # Errors
+/// When they are not a list of pods. `line` is where `text` was taken from, so that the place can be given there.
+pub fn pods(text: &str, line: &str) -> Result<Vec<Pod>, Fault> {
+    #[derive(Deserialize)]
+    struct Pods(#[serde(deserialize_with = "list")] Vec<Pod>);
+    if text.is_empty() {
+        return Ok(Vec::new());
+    }
+    let within = |fault: Fault| {
+        let start = text.as_ptr().addr().saturating_sub(line.as_ptr().addr());
+        let dot = if fault.field.is_empty() || fault.field.starts_with('[') { "" } else { "." };
+        Fault { column: start + fault.column, field: format!("pods{dot}{}", fault.field), ..fault }
+    };
+    parse::<Pods>(text).map(|Pods(pods)| pods).map_err(within)
+}
+
+#[cfg(test)]
+#[path = "trace_tests.rs"]
+mod tests;

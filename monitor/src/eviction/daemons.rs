@@ -1,0 +1,63 @@
+//! Whether system daemons use more than is kept for them: the second reason for which OpenShift 3 lets a Guaranteed pod go.
+
+use crate::config::{Amount, Policy, Quantity};
+use crate::workloads::Summary;
+
+/// By how much everything that is no pod exceeds `systemReserved` and `kubeReserved` memory. `None` when it does not, nothing is
+/// reserved, or the statistics do not say.
+#[must_use]
+pub fn above_reservation(policy: &Policy, summary: &Summary) -> Option<Amount> {
+    let reservations = &policy.reservations;
+    let of_memory = reservations.system.iter().chain(&reservations.kube).filter(|(name, _)| name == "memory");
+    let reserved: Vec<Amount> = of_memory.map(|(_, quantity): &(String, Quantity)| quantity.amount()).collect();
+    let working_set = |bytes: u64| Amount::from_units(i64::try_from(bytes).unwrap_or(i64::MAX));
+    let node = working_set(summary.node.memory?.working_set_bytes?);
+    let all_pods = summary.node.system_containers.iter().find(|container| container.name == "pods");
+    let pods = match all_pods.and_then(|container| container.memory?.working_set_bytes) {
+        Some(bytes) => working_set(bytes),
+        None => summary.pods.iter().filter_map(|pod| pod.memory?.working_set_bytes).map(working_set).sum(),
+    };
+    let excess = node - pods - reserved.iter().copied().sum();
+    (!reserved.is_empty() && excess > Amount::ZERO).then_some(excess)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn policy(system: &str, kube: &str) -> Policy {
+        let mut policy = Policy::default();
+        policy.reservations.system = vec![("cpu".to_owned(), Quantity::parse("1").unwrap())];
+        for (list, text) in [(&mut policy.reservations.system, system), (&mut policy.reservations.kube, kube)] {
+            if !text.is_empty() {
+                list.push(("memory".to_owned(), Quantity::parse(text).unwrap()));
+            }
+        }
+        policy
+    }
+
+    fn summary(json: &str) -> Summary {
+        serde_json::from_str(json).unwrap()
+    }
+
+    #[test]
+    fn daemons_are_what_the_pods_do_not_use() {
+        let known = summary(
+            r#"{"node": {"memory": {"workingSetBytes": 1000}, "systemContainers": [{"name": "pods", "memory": {"workingSetBytes": 700}}]}}"#,
+        );
+        for (system, kube, excess) in
+            [("100", "100", Some(100)), ("300", "", None), ("299", "", Some(1)), ("", "200", Some(100)), ("", "", None)]
+        {
+            let excess = excess.map(Amount::from_units);
+            assert_eq!(above_reservation(&policy(system, kube), &known), excess, "{system} {kube}");
+        }
+    }
+
+    #[test]
+    fn the_pods_are_added_up_where_nobody_did() {
+        let pods = r#"[{"memory": {"workingSetBytes": 400}}, {"memory": null}, {"memory": {"workingSetBytes": 200}}]"#;
+        let summed = summary(&format!(r#"{{"node": {{"memory": {{"workingSetBytes": 1000}}}}, "pods": {pods}}}"#));
+        assert_eq!(above_reservation(&policy("100", ""), &summed), Some(Amount::from_units(300)));
+        assert_eq!(above_reservation(&policy("100", ""), &summary(r#"{"node": {"memory": {}}}"#)), None);
+    }
+}

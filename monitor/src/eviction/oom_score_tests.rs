@@ -1,0 +1,91 @@
+use super::*;
+
+const MIB: u64 = 1 << 20;
+const GIB: i64 = 1 << 30;
+
+#[test]
+fn burstable_examples_of_the_kubelet() {
+    let (small, large) = (Bytes(4096 * MIB), Bytes(16384 * MIB));
+    for (request, capacity, adj) in [
+        (0, small, 999),
+        (5 * MIB, small, 999),
+        (100 * MIB, small, 976),
+        (1024 * MIB, small, 750),
+        (3072 * MIB, small, 250),
+        (4096 * MIB, small, 3),
+        (100 * MIB, large, 994),
+        (1024 * MIB, large, 938),
+        (4090 * MIB, large, 751),
+        (u64::MAX, small, 3),
+        (1, Bytes(0), 3),
+    ] {
+        let value = oom_score_adj(QosClass::Burstable, Bytes(request), capacity, OomScores::KUBERNETES);
+        assert_eq!(value, adj, "{request} of {capacity}");
+    }
+}
+
+#[test]
+fn the_other_classes_are_fixed_and_openshift_3_has_its_own() {
+    let adj = |qos, request, scores| oom_score_adj(qos, Bytes(request), Bytes(1), scores);
+    assert_eq!(adj(QosClass::Guaranteed, 1, OomScores::KUBERNETES), -997);
+    assert_eq!(adj(QosClass::Guaranteed, 1, OomScores::OPENSHIFT3), -998);
+    assert_eq!(adj(QosClass::BestEffort, 0, OomScores::KUBERNETES), 1000);
+    assert_eq!(adj(QosClass::Burstable, 1, OomScores::OPENSHIFT3), 2);
+}
+
+fn values(json: &str, quirks: Quirks) -> Vec<i64> {
+    let pod: Pod = serde_json::from_str(json).unwrap();
+    let adjustments = adjustments(&pod, 4 * GIB, OomScores::KUBERNETES, quirks);
+    adjustments.containers.into_iter().chain(adjustments.ephemeral).map(|(_, adj)| adj).collect()
+}
+
+#[test]
+fn containers_by_their_own_requests() {
+    let of = |memory: &str| format!(r#"{{"name":"c","resources":{{"requests":{{"memory":"{memory}"}}}}}}"#);
+    let pod = |init: &str, containers: &str, rest: &str| {
+        format!(r#"{{"spec":{{"initContainers":[{init}],"containers":[{containers}]{rest}}}}}"#)
+    };
+    let sidecar = of("100Mi").replace(r#""name""#, r#""restartPolicy":"Always","name""#);
+    let both = [of("1Gi"), of("3Gi")].join(",");
+    for (json, expected) in [
+        (pod("", &both, ""), &[750, 250][..]),
+        // A plain init container goes by its own request, a sidecar at least as long as the smallest of the others.
+        (pod(&of("100Mi"), &both, ""), &[750, 250, 976]),
+        (pod(&sidecar, &both, ""), &[750, 250, 750]),
+        // What the pod asks for beyond its containers is shared: (4Gi - 2Gi) / 2 each.
+        (pod("", &[of("1Gi"), of("1Gi")].join(","), r#","resources":{"requests":{"memory":"4Gi"}}"#), &[500, 500]),
+        // Limits alone, at pod level, are no requests.
+        (pod("", &of("1Gi"), r#","resources":{"limits":{"memory":"4Gi"}}"#), &[750]),
+        // Ephemeral containers request nothing.
+        (pod("", &of("1Gi"), r#","ephemeralContainers":[{"name":"debug"}]"#), &[750, 999]),
+        (pod("", r#"{"name":"c"}"#, ""), &[1000]),
+        (pod("", r#"{"name":"c"}"#, r#","priority":2000001000,"priorityClassName":"system-node-critical""#), &[-997]),
+        // Critical by another class: by its QoS class.
+        (
+            pod("", r#"{"name":"c"}"#, r#","priority":2000000000,"priorityClassName":"system-cluster-critical""#),
+            &[1000],
+        ),
+        (pod("", &of("8Gi"), ""), &[3]),
+        ("{}".to_owned(), &[]),
+    ] {
+        assert_eq!(values(&json, Quirks::ALL), expected, "{json}");
+        assert_eq!(values(&json, Quirks::NONE), expected, "{json}");
+    }
+}
+
+#[test]
+fn the_status_decides_the_class() {
+    for (class, expected) in [("Guaranteed", -997), ("Burstable", 999), ("BestEffort", 1000)] {
+        let json = format!(r#"{{"spec":{{"containers":[{{"name":"c"}}]}},"status":{{"qosClass":"{class}"}}}}"#);
+        assert_eq!(values(&json, Quirks::ALL), [expected], "{class}");
+    }
+}
+
+/// 1.5Gi less than the containers request, shared by two.
+#[test]
+fn a_pod_that_requests_less_than_its_containers() {
+    let json = r#"{"spec":{"resources":{"requests":{"memory":"512Mi"}},
+        "containers":[{"name":"large","resources":{"requests":{"memory":"2Gi"}}},{"name":"none"}]}}"#;
+    assert_eq!(values(json, Quirks::ALL), [688, 1187]);
+    assert_eq!(values(json, Quirks::NONE), [688, 999]);
+}

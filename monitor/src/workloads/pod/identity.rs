@@ -1,0 +1,109 @@
+//! Who a pod is, and whether it may be evicted at all.
+
+use std::fmt;
+
+use super::Pod;
+
+/// The lowest priority of what the system needs to run (`system-cluster-critical`).
+const SYSTEM_CRITICAL: i32 = 2_000_000_000;
+const NODE_CRITICAL_CLASS: &str = "system-node-critical";
+const SOURCE: &str = "kubernetes.io/config.source";
+const MIRROR: &str = "kubernetes.io/config.mirror";
+
+/// Why a pod is never evicted (`eviction-semantics.md` §7).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exemption {
+    /// It comes from a file on the node, not from the API server.
+    StaticPod,
+    /// It stands for such a pod at the API server.
+    MirrorPod,
+    /// The system needs it to run.
+    CriticalPriority,
+}
+
+impl fmt::Display for Exemption {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::StaticPod => "static pod",
+            Self::MirrorPod => "mirror pod",
+            Self::CriticalPriority => "critical priority",
+        })
+    }
+}
+
+impl Pod {
+    /// `namespace/name`.
+    #[must_use]
+    pub fn full_name(&self) -> String {
+        format!("{}/{}", self.metadata.namespace, self.metadata.name)
+    }
+
+    /// Tells whether it has not ended.
+    #[must_use]
+    pub fn is_active(&self) -> bool {
+        !matches!(self.status.phase.as_str(), "Failed" | "Succeeded")
+    }
+
+    /// Its priority; none is zero.
+    #[must_use]
+    pub fn priority(&self) -> i32 {
+        self.spec.priority.unwrap_or(0)
+    }
+
+    /// Why it is never evicted, if so.
+    #[must_use]
+    pub fn exemption(&self) -> Option<Exemption> {
+        if self.annotation(SOURCE).is_some_and(|source| source != "api") {
+            Some(Exemption::StaticPod)
+        } else if self.annotation(MIRROR).is_some() {
+            Some(Exemption::MirrorPod)
+        } else if self.priority() >= SYSTEM_CRITICAL {
+            Some(Exemption::CriticalPriority)
+        } else {
+            None
+        }
+    }
+
+    /// Tells whether it is never evicted.
+    #[must_use]
+    pub fn is_critical(&self) -> bool {
+        self.exemption().is_some()
+    }
+
+    /// Tells whether it is critical to this very node: the kernel's OOM killer is to take it last.
+    #[must_use]
+    pub fn is_node_critical(&self) -> bool {
+        self.spec.priority_class_name == NODE_CRITICAL_CLASS && self.is_critical()
+    }
+
+    fn annotation(&self, name: &str) -> Option<&str> {
+        self.metadata.annotations.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn exemption(json: &str) -> Option<Exemption> {
+        serde_json::from_str::<Pod>(json).unwrap().exemption()
+    }
+
+    #[test]
+    fn static_mirror_and_system_pods_are_exempt() {
+        for (json, expected) in [
+            (r#"{"metadata":{"annotations":{"kubernetes.io/config.source":"file"}}}"#, Some(Exemption::StaticPod)),
+            (r#"{"metadata":{"annotations":{"kubernetes.io/config.source":""}}}"#, Some(Exemption::StaticPod)),
+            (r#"{"metadata":{"annotations":{"kubernetes.io/config.source":"api"}}}"#, None),
+            (r#"{"metadata":{"annotations":{"kubernetes.io/config.mirror":"x"}}}"#, Some(Exemption::MirrorPod)),
+            (r#"{"metadata":{"annotations":{"kubernetes.io/config.mirror":null}}}"#, Some(Exemption::MirrorPod)),
+            (r#"{"spec":{"priority":2000000000}}"#, Some(Exemption::CriticalPriority)),
+            (r#"{"spec":{"priority":1999999999}}"#, None),
+            // The class alone, without the number that it stands for, says nothing.
+            (r#"{"spec":{"priorityClassName":"system-node-critical"}}"#, None),
+            (r#"{"spec":{"priority":null},"metadata":{"annotations":null}}"#, None),
+        ] {
+            assert_eq!(exemption(json), expected, "{json}");
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! `rank` as a program, on what `kubectl` prints.
+
+#![expect(clippy::unwrap_used, reason = "a fixture that cannot be made fails its test")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use serde_json::{Value, json};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_node-pressure-monitor");
+
+fn fixture(name: &str) -> String {
+    let path: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures").join(name);
+    path.display().to_string()
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap()
+}
+
+fn rank(arguments: &[&str]) -> Output {
+    Command::new(PROGRAM).arg("rank").args(arguments).stdin(Stdio::null()).output().unwrap()
+}
+
+/// What `kubectl` printed, asked about with more arguments.
+fn of_kubectl(arguments: &[&str]) -> Output {
+    let (pods, summary) = (fixture("kubectl/pods.json"), fixture("kubectl/summary.json"));
+    rank(&[&["--pods", &pods, "--summary", &summary], arguments].concat())
+}
+
+fn answer(output: &Output) -> Value {
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn of<'a>(answer: &'a Value, pod: &str) -> &'a Value {
+    let ranking = answer["ranking"].as_array().unwrap();
+    ranking.iter().find(|ranked| ranked["pod"].as_str().unwrap().starts_with(pod)).unwrap()
+}
+
+fn order(answer: &Value) -> Vec<&str> {
+    let name =
+        |ranked: &'_ Value| ranked["pod"].as_str().map(|name| name.split('-').next().unwrap_or(name)).map(str::len);
+    let names = answer["ranking"].as_array().unwrap().iter();
+    names
+        .map(|ranked| (ranked["pod"].as_str().unwrap(), name(ranked).unwrap()))
+        .map(|(name, end)| name.split_at(end).0)
+        .collect()
+}
+
+fn policy(directory: &tempfile::TempDir, yaml: &str) -> String {
+    let path = directory.path().join("policy.yaml");
+    fs::write(&path, yaml).unwrap();
+    path.display().to_string()
+}
+
+#[test]
+fn by_default_the_class_decides_before_the_request() {
+    let output = of_kubectl(&["--output", "json"]);
+    let answer = answer(&output);
+    assert!(text(&output.stderr).contains("3 of 12 pods are not on worker-1 and left out: on (no node), worker-2"));
+    assert!(text(&output.stderr).contains("the statistics are "), "{}", text(&output.stderr));
+    assert_eq!(answer["signal"], "memory.available");
+    assert_eq!(answer["node"], "worker-1");
+    assert_eq!(answer["time"], "2026-01-01T01:00:09Z");
+    assert_eq!(answer["available"], 420 << 20);
+    let threshold = json!({"threshold": "memory.available<100Mi", "kind": "hard", "gracePeriodSeconds": 0.0, "quantity": 100 << 20, "met": false});
+    assert_eq!(answer["thresholds"], json!([threshold]));
+    assert_eq!(
+        order(&answer),
+        [
+            "batch/report",
+            "shop/cache",
+            "shop/web",
+            "logging/fluent",
+            "kube",
+            "shop/search",
+            "shop/db",
+            "monitoring/node"
+        ]
+    );
+    assert_eq!(answer["first"], "batch/report-29453760-tz5rk");
+    assert_eq!(answer["gracePeriodSeconds"], 1);
+    assert_eq!(
+        answer["message"],
+        "The node was low on resource: memory. Threshold quantity: 100Mi, available: 420Mi. \
+         Container report was using 600Mi, request is 0, has larger consumption of memory. "
+    );
+}
+
+#[test]
+fn every_key_of_every_pod_is_there() {
+    let answer = answer(&of_kubectl(&["--output", "json"]));
+    let web = of(&answer, "shop/web");
+    assert_eq!(web["qosClass"], "Burstable");
+    assert_eq!(
+        (&web["usage"], &web["request"]),
+        (&json!(521 << 20), &json!(320 << 20)),
+        "the sidecar counts, the init container does not"
+    );
+    assert_eq!(web["exempt"], Value::Null);
+    let keys = json!({"preference": "none", "qosClass": "Burstable", "exceedsRequests": true, "priority": 0, "usageAboveRequest": 201 << 20});
+    assert_eq!(web["keys"], keys);
+    let names: Vec<&String> = web["keys"].as_object().unwrap().keys().collect();
+    assert_eq!(names.len(), 5);
+    assert_eq!(of(&answer, "shop/cache")["request"], 512 << 20, "of the pod as a whole");
+    assert_eq!(of(&answer, "shop/search")["request"], 820 << 20, "with overhead");
+    assert_eq!(of(&answer, "shop/search")["usage"], 0, "statistics without memory");
+    assert_eq!(of(&answer, "kube-system/kube-proxy")["exempt"], "mirror pod");
+    assert_eq!(of(&answer, "kube-system/kube-proxy")["usage"], 49 << 20, "statistics under the UID of the static pod");
+    assert_eq!(of(&answer, "monitoring/node-exporter")["exempt"], "critical priority 2000001000");
+    assert!(
+        of(&answer, "shop/db")["explanation"]
+            .as_str()
+            .unwrap()
+            .contains("Guaranteed, within its request, priority 100000")
+    );
+}
+
+#[test]
+fn the_table_marks_who_goes_first() {
+    let output = of_kubectl(&[]);
+    let rows: Vec<&str> = text(&output.stdout).lines().collect();
+    assert_eq!(rows[0], "node worker-1: memory.available was 420.0 MiB of 3.8 GiB at 2026-01-01T01:00:09Z");
+    assert_eq!(rows[1], "  hard memory.available<100Mi  not met: 320.0 MiB above it");
+    let has = |name: &str, words: &[&str]| {
+        let row = rows.iter().find(|row| row.contains(name)).unwrap();
+        assert!(words.iter().all(|words| row.contains(words)), "{row}");
+    };
+    has("POD ", &["QOS CLASS", "EXCEEDS REQUEST", "PRIORITY", "ABOVE REQUEST", "USAGE", "REQUEST"]);
+    has("1  batch/report", &["BestEffort", "yes", "601.0 MiB", "<- would be evicted first"]);
+    has("5  kube-system/", &["2000001000", "exempt: mirror pod"]);
+    assert_eq!(text(&output.stdout).matches("would be evicted first").count(), 1);
+    assert!(
+        rows.iter().any(|row| row.starts_with("for memory.available<100Mi: once that is met: grace period 1 s")),
+        "{rows:?}"
+    );
+}
+
+#[test]
+fn other_signals_other_nodes_other_filesystems() {
+    let directory = tempfile::tempdir().unwrap();
+    let policy = policy(
+        &directory,
+        "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nevictionHard: {nodefs.available: 60%}\n",
+    );
+    let disk = answer(&of_kubectl(&["--config", &policy, "--signal", "nodefs.available", "--output", "json"]));
+    assert_eq!((&disk["available"], &disk["capacity"]), (&json!(32_u64 << 30), &json!(64_u64 << 30)));
+    assert_eq!(disk["thresholds"][0]["met"], true);
+    assert_eq!(disk["first"], "batch/report-29453760-tz5rk", "it keeps most on the disk, above what it requested");
+    let (single, dedicated) = (of(&disk, "batch/report"), ["--layout", "dedicated"]);
+    assert_eq!(single["usage"], 302 << 20);
+    let arguments = ["--config", &policy, "--signal", "nodefs.available", "--output", "json"];
+    let disk = answer(&of_kubectl(&[&arguments[..], &dedicated].concat()));
+    assert_eq!(of(&disk, "batch/report")["usage"], 2 << 20, "logs alone");
+
+    let pids = answer(&of_kubectl(&["--config", &policy, "--signal", "pid.available", "--output", "json"]));
+    assert_eq!((&pids["available"], &pids["thresholds"], &pids["message"]), (&json!(31956), &json!([]), &Value::Null));
+    assert_eq!(order(&pids)[0], "shop/web", "of the least priority the one with most processes");
+    assert_eq!(of(&pids, "shop/web")["request"], Value::Null);
+
+    let output = of_kubectl(&["--signal", "allocatableMemory.available", "--node", "worker-2"]);
+    assert!(
+        text(&output.stderr).contains("the summary is of node worker-1, not of worker-2"),
+        "{}",
+        text(&output.stderr)
+    );
+    assert!(text(&output.stdout).contains("no statistics"), "{}", text(&output.stdout));
+    let empty = directory.path().join("empty.json").display().to_string();
+    fs::write(&empty, "{}").unwrap();
+    let unobserved = rank(&["--pods", &fixture("kubectl/pods.json"), "--summary", &empty]);
+    assert!(text(&unobserved.stdout).starts_with("memory.available is not observed"), "{}", text(&unobserved.stdout));
+    assert!(text(&unobserved.stderr).contains("the summary names no node: all pods count"));
+}
+
+#[test]
+fn openshift_3_says_why_a_guaranteed_pod_goes() {
+    let (config, summary) = (fixture("chapter/node-config.yaml"), fixture("chapter/summary.json"));
+    let run =
+        |pods: &str| answer(&rank(&["--config", &config, "--pods", pods, "--summary", &summary, "--output", "json"]));
+    let all = run(&fixture("chapter/pods.json"));
+    assert_eq!(order(&all), ["batch/report", "shop/web", "shop/db"]);
+    assert_eq!(all["thresholds"].as_array().unwrap().len(), 2);
+    assert_eq!((&all["thresholds"][0]["met"], &all["thresholds"][1]["met"]), (&json!(false), &json!(true)));
+    assert!(all["message"].as_str().unwrap().contains("Threshold quantity: 1Gi"), "{}", all["message"]);
+    let words = of(&all, "shop/db")["explanation"].as_str().unwrap();
+    assert!(words.ends_with("; Guaranteed: goes only when nothing else is left"), "{words}");
+
+    let directory = tempfile::tempdir().unwrap();
+    let greedy = directory.path().join("summary.json");
+    let mut changed: Value = serde_json::from_str(&fs::read_to_string(&summary).unwrap()).unwrap();
+    changed["node"]["memory"]["workingSetBytes"] = json!(10_u64 << 30);
+    changed["pods"] = json!([]);
+    fs::write(&greedy, changed.to_string()).unwrap();
+    let pods = fixture("chapter/pods.json");
+    let arguments = ["--config", &config, "--pods", &pods, "--output", "json", "--summary", greedy.to_str().unwrap()];
+    let all = answer(&rank(&arguments));
+    let words = of(&all, "shop/db")["explanation"].as_str().unwrap();
+    assert!(words.ends_with("or because system daemons exceed their reservation, now by 8.0 GiB"), "{words}");
+}
+
+#[test]
+fn what_is_wrong_is_said_with_its_place() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        fs::write(directory.path().join(name), text).unwrap();
+        directory.path().join(name).display().to_string()
+    };
+    let (pods, summary) = (fixture("kubectl/pods.json"), fixture("kubectl/summary.json"));
+    let wrong = file(
+        "wrong.json",
+        "{\"kind\": \"PodList\", \"items\": [\n  {\"spec\": {\"containers\": [{\"resources\": {\"requests\": {\"memory\": \"1GB\"}}}]}}\n]}",
+    );
+    for (pods, summary, code, words) in [
+        (
+            wrong.as_str(),
+            summary.as_str(),
+            1,
+            "wrong.json:2:70: items[0].spec.containers[0].resources.requests.memory: ",
+        ),
+        (
+            &summary,
+            &summary,
+            1,
+            "neither a Pod nor a list of them: it has no kind and no items; write it with: kubectl get pods -A -o json",
+        ),
+        (
+            &pods,
+            &pods,
+            1,
+            "a List, not a Summary; write it with: kubectl get --raw /api/v1/nodes/NODE/proxy/stats/summary",
+        ),
+        (&pods, "/nonexistent", 2, "/nonexistent: cannot be read: No such file or directory"),
+        ("-", "-", 2, "only one of them can be standard input"),
+    ] {
+        let output = rank(&["--pods", pods, "--summary", summary]);
+        assert_eq!(output.status.code(), Some(code), "{words}");
+        assert!(text(&output.stderr).contains(words), "{}", text(&output.stderr));
+        assert_eq!(text(&output.stdout), "");
+    }
+    assert_eq!(rank(&["--pods", &pods]).status.code(), Some(2));
+    let output = of_kubectl(&["--signal", "memory.free"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("unsupported eviction signal memory.free; write one of memory.available, "));
+}
