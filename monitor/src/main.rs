@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use node_pressure_monitor::commands::input::CommandError;
-use node_pressure_monitor::commands::{rank, run, simulate};
+use node_pressure_monitor::commands::{check_config, rank, run, simulate};
 
 /// Watches this node for memory pressure, and evicts the right workload before the kernel's OOM killer shoots the wrong one.
 #[derive(Debug, Parser)]
@@ -27,6 +27,8 @@ enum Command {
     Simulate(simulate::Options),
     /// Say which pod would be evicted first, and every key that decides it
     Rank(rank::Options),
+    /// Say what a configuration file means, or everything that is wrong with it
+    CheckConfig(check_config::Options),
 }
 
 fn main() -> ExitCode {
@@ -35,6 +37,7 @@ fn main() -> ExitCode {
         Command::Run(options) => finish(run::run(&options), run::RunError::exit_code),
         Command::Simulate(options) => finish(simulate::run(&options), CommandError::exit_code),
         Command::Rank(options) => finish(rank::run(&options), CommandError::exit_code),
+        Command::CheckConfig(options) => finish(check_config::run(&options), check_config::CheckError::exit_code),
     }
 }
 

@@ -3,6 +3,7 @@
 mod bpf;
 mod build;
 mod cmd;
+mod fuzz;
 mod paths;
 mod run;
 mod setup;
@@ -36,6 +37,8 @@ enum Command {
     Run(run::Options),
     /// Boot a virtual machine with the agent inside and run scenarios in it.
     Vm(vm::Options),
+    /// Search for a text or a document that breaks a claim of a parser or of the decision.
+    Fuzz(fuzz::Options),
     /// Everything that must be green: format, lints, unit and integration tests, VM scenarios.
     Test(test::Options),
 }
@@ -58,6 +61,7 @@ fn dispatch(command: Command) -> Result<ExitCode> {
         Command::Build(options) => build::run(&options, &workspace),
         Command::Run(options) => run::run(&options, &workspace),
         Command::Vm(options) => vm::run(&options, &workspace),
+        Command::Fuzz(options) => fuzz::run(&options, &workspace),
         Command::Test(options) => test::run(&options, &workspace),
     }
 }

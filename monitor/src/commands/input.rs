@@ -1,14 +1,13 @@
 //! What the commands read, and how they say what is wrong with it.
 
 use std::fmt;
-use std::fs::File;
-use std::io;
+use std::io::{self, Write as _};
 use std::path::Path;
 
 use serde::Deserialize;
 use serde_json::error::Category;
 
-use crate::config::{MonitorConfig, Policy};
+use crate::config::{Loaded, MonitorConfig, Policy};
 
 /// Something wrong in a JSON text, and where in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -82,7 +81,7 @@ pub enum CommandError {
         /// What the kernel said.
         source: io::Error,
     },
-    /// What was asked for makes no sense.
+    /// What was asked for makes no sense, or the policy cannot be read.
     #[error("{0}")]
     Usage(String),
     /// A file was read, and it is wrong.
@@ -110,23 +109,24 @@ impl CommandError {
     }
 }
 
-/// Reads the policy from a configuration file of any kind.
+/// Reads the policy from a configuration file of any kind; what can hardly be meant is told.
 ///
 /// # Errors
 /// When it cannot be read, or is wrong: then with everything that is wrong with it.
 pub fn policy(path: &Path) -> Result<Policy, CommandError> {
-    let file = path.display().to_string();
-    // A pipe can be read once only: it is opened, no more.
-    match File::open(path).and_then(|open| open.metadata()) {
-        Ok(metadata) if metadata.is_dir() => {
-            Err(CommandError::Unreadable { file, source: io::ErrorKind::IsADirectory.into() })
-        }
-        Err(source) => Err(CommandError::Unreadable { file, source }),
-        Ok(_) => {
-            let config = MonitorConfig::load(path);
-            config.map(|config| config.policy).map_err(|errors| CommandError::Wrong(errors.to_string()))
-        }
+    let bytes = MonitorConfig::read(path).map_err(|errors| CommandError::Usage(errors.to_string()))?;
+    let loaded = MonitorConfig::parse_bytes(&path.display().to_string(), bytes);
+    let Loaded { config, warnings, .. } = loaded.map_err(|errors| CommandError::Wrong(errors.to_string()))?;
+    for warning in warnings {
+        note(&warning);
     }
+    Ok(config.policy)
+}
+
+/// Tells something that is no error.
+pub fn note(what: &dyn fmt::Display) {
+    // Whoever closed stderr does not want to know.
+    let _ = writeln!(io::stderr(), "node-pressure-monitor: {what}");
 }
 
 #[cfg(test)]

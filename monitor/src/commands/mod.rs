@@ -1,5 +1,6 @@
 //! One file per subcommand, thin.
 
+pub mod check_config;
 pub mod input;
 pub mod instance;
 pub mod rank;

@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use crate::actions::release::Releaser;
 use crate::actions::{Evictor, self_protection};
 use crate::agent::{Agent, Parts};
-use crate::config::{Bytes, ConfigErrors, Mode, MonitorConfig, Signal};
+use crate::config::{Bytes, ConfigErrors, Loaded, Mode, MonitorConfig, Signal};
 use crate::eviction::deadline::FallRate;
 use crate::kernel::Kernel;
 use crate::node::psi::PsiTrigger;
@@ -27,7 +27,7 @@ use super::instance::{InstanceLock, LockError};
 /// Options of `run`; each overrides the file.
 #[derive(Debug, clap::Args)]
 pub struct Options {
-    /// Configuration file (kind MonitorConfiguration); without one the defaults apply
+    /// Configuration file (MonitorConfiguration, KubeletConfiguration, or OpenShift 3's NodeConfig); without one the defaults apply
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Whether to act: observe only says what it would do
@@ -121,7 +121,13 @@ pub fn run(options: &Options) -> Result<(), RunError> {
 
 fn configuration(options: &Options) -> Result<MonitorConfig, ConfigErrors> {
     let mut config = match &options.config {
-        Some(path) => MonitorConfig::load(path)?,
+        Some(path) => {
+            let Loaded { config, warnings, .. } = MonitorConfig::load(path)?;
+            for warning in warnings {
+                eprintln!("node-pressure-monitor: warning: {warning}");
+            }
+            config
+        }
         None => MonitorConfig::default(),
     };
     if let Some(mode) = options.mode {

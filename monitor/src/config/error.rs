@@ -1,6 +1,6 @@
 //! What is wrong with a configuration file, said so that it can be put right.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 
 /// One thing wrong, and where.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,8 +21,24 @@ pub struct ConfigError {
     pub fix: Option<String>,
 }
 
+/// Keeps what a file has in its names out of the terminal's hands, and each error on one line.
+struct Printable<'a, 'f>(&'a mut fmt::Formatter<'f>);
+
+impl fmt::Write for Printable<'_, '_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        for (index, piece) in text.split(char::is_control).enumerate() {
+            if index > 0 {
+                self.0.write_char(char::REPLACEMENT_CHARACTER)?;
+            }
+            self.0.write_str(piece)?;
+        }
+        Ok(())
+    }
+}
+
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let f = &mut Printable(f);
         f.write_str(&self.file)?;
         if self.line > 0 {
             write!(f, ":{}", self.line)?;
@@ -38,6 +54,16 @@ impl fmt::Display for ConfigError {
             write!(f, "; {fix}")?;
         }
         Ok(())
+    }
+}
+
+/// Something that is not wrong, but hardly meant; where it is, and what to write instead. Prints as an error does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfigWarning(pub ConfigError);
+
+impl fmt::Display for ConfigWarning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
     }
 }
 

@@ -1,21 +1,41 @@
+use std::time::Duration;
+
 use super::*;
+use crate::config::policy::{Mode, OomScores, Ranking, RankingKey, Semantics};
+use crate::config::quirks::{Quirk, Quirks};
+use crate::config::signal::Signal;
 use crate::config::threshold::{Threshold, ThresholdValue};
+use crate::config::units::Bytes;
 
 const HEAD: &str = "apiVersion: node-pressure-monitor/v1alpha1\nkind: MonitorConfiguration\n";
 
 fn parse(body: &str) -> Result<MonitorConfig, String> {
-    MonitorConfig::parse("m.yaml", &format!("{HEAD}{body}")).map_err(|errors| errors.to_string())
+    let loaded = MonitorConfig::parse("m.yaml", &format!("{HEAD}{body}"));
+    loaded.map(|loaded| loaded.config).map_err(|errors| errors.to_string())
+}
+
+fn warnings(body: &str) -> Vec<String> {
+    let loaded = MonitorConfig::parse("m.yaml", &format!("{HEAD}{body}")).unwrap();
+    loaded.warnings.iter().map(ToString::to_string).collect()
 }
 
 #[test]
 fn the_default_file_is_the_default() {
     let text = include_str!("../../../config/monitor.yaml");
     let parsed = MonitorConfig::parse("config/monitor.yaml", text);
-    assert_eq!(parsed, Ok(MonitorConfig::default()));
+    let expected = Loaded { kind: FileKind::Monitor, config: MonitorConfig::default(), warnings: Vec::new() };
+    assert_eq!(parsed, Ok(expected));
     // Written out in full, so that the file cannot fall behind when a field is added.
-    for field in FIELDS {
+    for field in monitor::FIELDS {
         let start = format!("\n{field}:");
         assert!(text.contains(&start), "{field} is missing from the default file");
+    }
+    for quirk in Quirk::ALL {
+        let line = format!("\n#   {}: ", quirk.as_str());
+        assert!(text.contains(&line), "{} is missing from the default file", quirk.as_str());
+    }
+    for key in RankingKey::ALL {
+        assert!(text.contains(key.as_str()), "{} is missing from the default file", key.as_str());
     }
     assert_eq!(parse(""), Ok(MonitorConfig::default()));
 }
@@ -26,13 +46,20 @@ fn every_field_is_read() {
         r#"
 mode: enforce
 semantics: kubelet
-ranking: qos
+quirks: {float32Percentages: false, negativeMaxGrace: true}
+ranking: [qosClass, excess, usage]
+oomScoreAdj: openshift3
 evictionHard: {memory.available: 5%, nodefs.available: "10%"}
+mergeDefaultEvictionSettings: true
 evictionSoft: {memory.available: 300Mi}
 evictionSoftGracePeriod: {memory.available: 1m30s}
 evictionMinimumReclaim: {memory.available: 50Mi}
-evictionMaxPodGracePeriod: 30
+evictionMaxPodGracePeriod: -1
 evictionPressureTransitionPeriod: 0s
+localStorageCapacityIsolation: false
+systemReserved: {memory: 1Gi, cpu: 500m}
+kubeReserved: {pid: 1000}
+enforceNodeAllocatable: [pods]
 sampling: {floor: 2ms, ceiling: 5s, fastestRate: 1Gi}
 evictions: {coolDown: 0s, maxPerMinute: 60, killTimeout: 2s}
 protected: ["db*.service"]
@@ -47,7 +74,23 @@ procRoot: /host/proc
     assert_eq!(config.mode, Mode::Enforce);
     assert_eq!(config.policy.semantics, Semantics::Kubelet);
     let shown: Vec<_> = config.policy.thresholds.iter().map(ToString::to_string).collect();
-    assert_eq!(shown, ["memory.available<5%", "nodefs.available<10%", "memory.available<300Mi"]);
+    assert_eq!(
+        shown,
+        ["memory.available<5%", "nodefs.available<10%", "memory.available<300Mi", "allocatableMemory.available<5%"]
+    );
+    let mut quirks = Quirks::of(Semantics::Kubelet);
+    quirks.set(Quirk::Float32Percentages, false);
+    assert_eq!(config.policy.quirks, quirks);
+    use RankingKey::{Excess, QosClass, Usage};
+    assert_eq!(config.policy.ranking, Ranking::Custom(vec![QosClass, Excess, Usage]));
+    assert_eq!(config.policy.oom_scores, OomScores::OPENSHIFT3);
+    assert!(!config.policy.local_storage_isolation);
+    let amounts = |list: &[(String, _)]| -> Vec<String> {
+        list.iter().map(|(name, amount): &(String, crate::config::Quantity)| format!("{name}={amount}")).collect()
+    };
+    assert_eq!(amounts(&config.policy.reservations.system), ["memory=1Gi", "cpu=500m"]);
+    assert_eq!(amounts(&config.policy.reservations.kube), ["pid=1k"]);
+    assert!(config.policy.reservations.hard_thresholds);
     assert_eq!(
         config.policy.thresholds[2],
         Threshold {
@@ -57,7 +100,7 @@ procRoot: /host/proc
             min_reclaim: Some(ThresholdValue::bytes(Bytes::from_mib(50))),
         }
     );
-    assert_eq!(config.policy.max_pod_grace_period, 30);
+    assert_eq!(config.policy.max_pod_grace_period, -1);
     assert_eq!(config.policy.pressure_transition_period, Duration::ZERO);
     assert_eq!(config.sampling.floor, Duration::from_millis(2));
     assert_eq!(config.sampling.ceiling, Duration::from_secs(5));
@@ -79,7 +122,7 @@ procRoot: /host/proc
 
 #[test]
 fn absent_null_and_empty_hard_thresholds() {
-    let count = |body| parse(body).unwrap().policy.thresholds.len();
+    let count = |body: &str| parse(body).unwrap().policy.thresholds.len();
     assert_eq!(count(""), 1);
     assert_eq!(count("evictionHard:\n"), 1);
     assert_eq!(count("evictionHard: null\n"), 1);
@@ -89,6 +132,11 @@ fn absent_null_and_empty_hard_thresholds() {
     let config = parse("evictionHard: {pid.available: 10%}\n").unwrap();
     assert_eq!(config.policy.thresholds.len(), 1);
     assert_eq!(config.policy.thresholds[0].signal, Signal::PidAvailable);
+    let merged = |body: &str| count(&format!("mergeDefaultEvictionSettings: true\nevictionHard: {body}\n"));
+    assert_eq!(
+        [merged("{pid.available: 10%}"), merged("{}"), merged("{memory.available: 0%}"), merged("")],
+        [2, 1, 0, 1]
+    );
 }
 
 #[test]
@@ -142,8 +190,8 @@ fn wrong_types_are_named() {
             "m.yaml:3: evictionHard.memory.available: must be a plain value, not a map; write e.g. 100Mi or 10%",
         ),
         (
-            "evictionMaxPodGracePeriod: -1",
-            r#"m.yaml:3: evictionMaxPodGracePeriod: "-1": must be a whole number from 0 to 4294967295; write e.g. 30, in seconds"#,
+            "evictionMaxPodGracePeriod: 30s",
+            r#"m.yaml:3: evictionMaxPodGracePeriod: "30s": must be a whole number from -2147483648 to 2147483647; write e.g. 30, in seconds"#,
         ),
         ("evictions: {maxPerMinute: 0}", r#"m.yaml:3: evictions.maxPerMinute: "0": must be a whole number from 1 to"#),
         ("sampling: {fastestRate: -1}", r#"m.yaml:3: sampling.fastestRate: "-1": must be positive; write e.g. 6Gi"#),
@@ -153,7 +201,60 @@ fn wrong_types_are_named() {
             "m.yaml:3: evictionHard.memory.available: given twice, first in line 3; remove one of them",
         ),
         ("semantics: real", r#"m.yaml:3: semantics: "real": not one of the choices; write corrected or kubelet"#),
-        ("kubeReserved: {}", "m.yaml:3: kubeReserved: unknown field; known here: apiVersion, kind, mode"),
+        ("podPidsLimit: 1", "m.yaml:3: podPidsLimit: unknown field; known here: apiVersion, kind, mode"),
+        (
+            "evictionHard: {memory.available: }",
+            "m.yaml:3: evictionHard.memory.available: must be a plain value, not nothing; write e.g. 100Mi or 10%",
+        ),
+        (
+            "evictionHard: {memory.available: 100.0%}",
+            r#"m.yaml:3: evictionHard.memory.available: "100.0%": eviction percentage threshold memory.available is always met: 100.0%; to switch it off, write exactly 100%; else write e.g. 10%"#,
+        ),
+        ("quirks: {float32: true}", "m.yaml:3: quirks.float32: unknown quirk; known here: containerFsFirstPass"),
+        (
+            "quirks: {inodesMinusByte: true}",
+            "m.yaml:3: quirks.inodesMinusByte: unknown quirk; did you mean inodesMinusBytes?",
+        ),
+        (
+            r#"quirks: {inodesMinusBytes: "true"}"#,
+            r#"m.yaml:3: quirks.inodesMinusBytes: "true": must be true or false, not text; remove the quotes"#,
+        ),
+        ("quirks: {inodesMinusBytes: 1}", r#"m.yaml:3: quirks.inodesMinusBytes: "1": must be true or false; write"#),
+        ("ranking: []", "m.yaml:3: ranking: an empty list ranks nobody; write qos or kubernetes"),
+        (
+            "ranking: [usage, priority, usage]",
+            r#"m.yaml:3: ranking[2]: "usage": given twice: the first one has decided already; remove one of them"#,
+        ),
+        ("ranking: [age]", r#"m.yaml:3: ranking[0]: "age": not one of the choices; write preference or qosClass or"#),
+        (
+            "ranking: fair",
+            r#"m.yaml:3: ranking: "fair": not one of the choices; write qos or kubernetes or openshift3"#,
+        ),
+        (
+            "oomScoreAdj: linux",
+            r#"m.yaml:3: oomScoreAdj: "linux": not one of the choices; write kubernetes or openshift3"#,
+        ),
+        (
+            "systemReserved: {memory: -1}",
+            r#"m.yaml:3: systemReserved.memory: "-1": what is reserved cannot be negative"#,
+        ),
+        (
+            "systemReserved: {disk: 1}",
+            "m.yaml:3: systemReserved.disk: disk cannot be reserved; known here: cpu, memory",
+        ),
+        ("kubeReserved: {memory: 1Q}", r#"m.yaml:3: kubeReserved.memory: "1Q": quantities must match"#),
+        (
+            "enforceNodeAllocatable: pods",
+            r#"m.yaml:3: enforceNodeAllocatable: "pods": must be a list of names, not a plain"#,
+        ),
+        (
+            "enforceNodeAllocatable: [pod]",
+            r#"m.yaml:3: enforceNodeAllocatable[0]: "pod": not one of the choices; write none"#,
+        ),
+        (
+            "enforceNodeAllocatable: [none, pods]",
+            r#"m.yaml:3: enforceNodeAllocatable[0]: "none": cannot stand with others; leave out either"#,
+        ),
     ] {
         let errors = parse(body).unwrap_err();
         assert!(errors.starts_with(message), "{body}:\n{errors}\nexpected\n{message}");
@@ -162,7 +263,7 @@ fn wrong_types_are_named() {
 }
 
 #[test]
-fn other_kinds_are_refused_by_name() {
+fn other_texts_are_refused_by_name() {
     for (text, message) in [
         (
             "",
@@ -174,13 +275,18 @@ fn other_kinds_are_refused_by_name() {
             "f:1: apiVersion: missing; add `apiVersion: node-pressure-monitor/v1alpha1`\nf:1: kind: missing; add `kind: MonitorConfiguration`",
         ),
         (
-            "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nevictionHard: {}",
-            r#"f:2: kind: "KubeletConfiguration": KubeletConfiguration files are not read yet; write the same eviction fields in a MonitorConfiguration, see config/monitor.yaml"#,
+            "apiVersion: v1\nkind: Pod",
+            r#"f:2: kind: "Pod": not one of the kinds of configuration; write MonitorConfiguration, KubeletConfiguration or NodeConfig"#,
         ),
         (
-            "kubeletArguments:\n  eviction-hard: [memory.available<500Mi]\n",
-            r#"f:1: kubeletArguments: "kubeletArguments": OpenShift 3 node configuration files are not read yet; write"#,
+            "apiVersion: v1\nkind: ConfigMap\ndata: {node-config.yaml: x}",
+            r#"f:2: kind: "ConfigMap": a ConfigMap, not the configuration in it; save the text below one of its `data` keys"#,
         ),
+        (
+            "apiVersion: machineconfiguration.openshift.io/v1\nkind: KubeletConfig",
+            r#"f:2: kind: "KubeletConfig": a resource of OpenShift's operators, not the kubelet's configuration; name the file"#,
+        ),
+        ("kind: [x]", "f:1: apiVersion: missing; add"),
         (
             "apiVersion: node-pressure-monitor/v2\nkind: MonitorConfiguration",
             r#"f:1: apiVersion: "node-pressure-monitor/v2": not one of the choices; write node-pressure-monitor/v1alpha1"#,
@@ -210,7 +316,66 @@ fn unreadable_files_say_what_to_do() {
     assert!(errors.contains("not UTF-8"), "{errors}");
     let good = folder.path().join("good.yaml");
     std::fs::write(&good, HEAD).unwrap();
-    assert_eq!(MonitorConfig::load(&good), Ok(MonitorConfig::default()));
+    assert_eq!(MonitorConfig::load(&good).map(|loaded| loaded.config), Ok(MonitorConfig::default()));
+    let large = folder.path().join("large.yaml");
+    std::fs::write(&large, "#".repeat(300 << 10)).unwrap();
+    assert!(MonitorConfig::load(&large).unwrap_err().to_string().contains("larger than 256 KiB"));
+}
+
+#[test]
+fn what_can_hardly_be_meant_is_a_warning() {
+    assert_eq!(warnings("evictionHard: {}"), [""; 0]);
+    for (body, expected) in [
+        (
+            "evictionHard: {pid.available: 10%}",
+            "m.yaml:3: evictionHard: replaces all default thresholds; not watched any more: memory.available<100Mi; add them, set \
+             mergeDefaultEvictionSettings: true, or switch them off by name with 0%",
+        ),
+        (
+            "evictionSoft: {memory.available: 50Mi}\nevictionSoftGracePeriod: {memory.available: 30s}",
+            r#"m.yaml:3: evictionSoft.memory.available: "50Mi": not above the hard threshold of 100Mi, which is met no later and evicts at once; raise the soft threshold, or leave it out"#,
+        ),
+        (
+            "evictionSoft: {memory.available: 200Mi}\nevictionSoftGracePeriod: {memory.available: 0s}",
+            r#"m.yaml:4: evictionSoftGracePeriod.memory.available: "0s": without a grace period the soft threshold is a hard one; write e.g. 1m30s"#,
+        ),
+        (
+            "evictionSoftGracePeriod: {memory.available: 30s}",
+            r#"m.yaml:3: evictionSoftGracePeriod.memory.available: "30s": has no effect: there is no soft threshold for this signal; add one to evictionSoft, or leave this out"#,
+        ),
+        (
+            "evictionMinimumReclaim: {nodefs.available: 1Gi}",
+            r#"m.yaml:3: evictionMinimumReclaim.nodefs.available: "1Gi": has no effect: there is no threshold for this signal; add a threshold, or leave this out"#,
+        ),
+        (
+            "mergeDefaultEvictionSettings: true\nevictionHard: {containerfs.available: 1Gi}",
+            r#"m.yaml:4: evictionHard.containerfs.available: "1Gi": has no effect: containerfs has the thresholds of the filesystem that it is on; write a threshold for nodefs or imagefs instead"#,
+        ),
+        (
+            "evictionHard: {memory.available: 0.0%}",
+            r#"m.yaml:3: evictionHard.memory.available: "0.0%": never met; to switch it off, write exactly 0%"#,
+        ),
+        (
+            "semantics: kubelet\nevictionHard: {memory.available: 1e2%}",
+            r#"m.yaml:4: evictionHard.memory.available: "1e2%": always met: it evicts one pod after another; to switch it off, write exactly 100%"#,
+        ),
+    ] {
+        assert_eq!(warnings(body), [expected], "{body}");
+    }
+}
+
+#[test]
+fn no_file_makes_more_of_its_errors_than_can_be_read() {
+    let body: String = (0..20_000).map(|number| format!("x{number}: 1\n")).collect();
+    let errors = MonitorConfig::parse("f", &format!("{HEAD}{body}")).unwrap_err();
+    assert_eq!(errors.0.len(), 201);
+    assert_eq!(errors.0[200].reason, "19800 more errors");
+    // Nor do control characters reach the terminal.
+    let errors = MonitorConfig::parse("f", &format!("{HEAD}\"\\e[31m\\n\": 1")).unwrap_err().to_string();
+    assert!(errors.starts_with("f:3: \u{fffd}[31m\u{fffd}: unknown field;"), "{errors}");
+    let long = "x".repeat(1 << 16);
+    let errors = MonitorConfig::parse("f", &format!("{HEAD}mode: {long}\n{long}: 1")).unwrap_err().to_string();
+    assert!(errors.len() < 2000, "{}", errors.len());
 }
 
 /// Every broken file ends in a message, never in a panic: a thousand ways to damage the default file.
@@ -239,7 +404,7 @@ fn damaged_files_are_refused_calmly() {
                 _ => drop(text.remove(at)),
             }
         }
-        if let Err(errors) = MonitorConfig::parse("f", &text) {
+        if let Err(errors) = MonitorConfig::parse("f", &text).map(drop) {
             refused += 1;
             assert!(errors.0.iter().all(|error| error.line > 0 && !error.reason.is_empty()), "{text}");
         }

@@ -9,14 +9,14 @@ pub mod policy;
 pub mod quantity;
 pub mod quirks;
 pub mod signal;
-mod stub;
 pub mod threshold;
 pub mod units;
 pub mod walk;
 pub mod yaml;
 
 pub use duration::{format_go_duration, parse_go_duration};
-pub use error::{ConfigError, ConfigErrors};
+pub use error::{ConfigError, ConfigErrors, ConfigWarning};
+pub use file::{FileKind, Loaded};
 pub use patterns::{NamePattern, PatternError, built_in_patterns};
 pub use policy::{
     EvictionLimits, KernelOptions, Mode, MonitorConfig, OomScores, Policy, Ranking, RankingKey, Reservations, Sampling,

@@ -290,7 +290,7 @@ impl Default for Policy {
             max_pod_grace_period: 0,
             pressure_transition_period: Duration::from_secs(300),
             local_storage_isolation: true,
-            reservations: Reservations::default(),
+            reservations: Reservations { hard_thresholds: true, ..Reservations::default() },
         }
     }
 }

@@ -102,8 +102,14 @@ impl Quantity {
     /// Writes a number of units, with binary suffixes as bytes are, or with decimal ones.
     #[must_use]
     pub fn from_units(units: i64, binary: bool) -> Self {
+        Self::from_amount(Amount::from_units(units), binary)
+    }
+
+    /// Writes an amount, with binary suffixes as bytes are, or with decimal ones.
+    #[must_use]
+    pub fn from_amount(amount: Amount, binary: bool) -> Self {
         let format = if binary { Format::BinarySi } else { Format::DecimalSi };
-        Self::normalized(units < 0, (u128::from(units.unsigned_abs()), 0), format)
+        Self::normalized(amount.is_negative(), (amount.billionths().unsigned_abs(), SMALLEST_EXPONENT), format)
     }
 
     /// Adds. The suffixes are the left one's, unless that is zero; the text is canonical, however the two were written.

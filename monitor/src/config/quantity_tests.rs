@@ -1,5 +1,5 @@
 use super::{Quantity, QuantityError};
-use crate::config::Bytes;
+use crate::config::{Amount, Bytes};
 use std::cmp::Ordering;
 
 /// Text, its whole units, what Kubernetes prints, the canonical form where that is another.
@@ -130,6 +130,8 @@ fn whole_units_print_with_the_suffixes_of_what_they_count() {
         assert_eq!(Quantity::from_units(units, true).value_bytes(), units);
     }
     assert_eq!(Quantity::binary(Bytes(1 << 63)).to_string(), "8Ei");
+    assert_eq!(Quantity::from_amount(Amount::from_billionths(-1_500_000_000), false).to_string(), "-1500m");
+    assert!(Quantity::from_amount(Amount::from_billionths(i128::MAX), true) > Quantity::parse("1e25").unwrap());
 }
 
 #[test]

@@ -33,6 +33,12 @@ pub struct Percentage {
 }
 
 impl Percentage {
+    /// So many hundredths.
+    #[must_use]
+    pub fn whole(percent: u8) -> Self {
+        Self { fraction: f32::from(percent) / 100.0, percent: f64::from(percent) }
+    }
+
     /// Takes the share of a capacity, truncated toward zero as in the kubelet, where 10% of 100Gi is 10737418400, not …240.
     #[must_use]
     #[expect(
@@ -62,6 +68,15 @@ impl ThresholdValue {
         match self {
             Self::Quantity(quantity) => quantity.amount(),
             Self::Percentage(percentage) => Amount::from_units(percentage.of(capacity, quirks)),
+        }
+    }
+
+    /// Returns the amount for a signal of this capacity as Kubernetes prints it in messages, shares of inodes as if they were bytes.
+    #[must_use]
+    pub fn quantity_text(&self, capacity: i64, quirks: Quirks) -> String {
+        match self {
+            Self::Quantity(quantity) => quantity.to_string(),
+            Self::Percentage(percentage) => Quantity::from_units(percentage.of(capacity, quirks), true).to_string(),
         }
     }
 }
@@ -156,12 +171,20 @@ pub enum ThresholdError {
         /// The value as written.
         text: String,
     },
+    /// All of the capacity, without [`Quirk::AlwaysMetPercentage`]. The kubelet takes it, and then never stops evicting.
+    #[error("eviction percentage threshold {signal} is always met: {text}")]
+    PercentageAlwaysMet {
+        /// The signal.
+        signal: Signal,
+        /// The value as written.
+        text: String,
+    },
     /// Zero or less.
     #[error("eviction threshold {signal} must be positive: {quantity}")]
     NotPositive {
         /// The signal.
         signal: Signal,
-        /// The value in canonical form.
+        /// The value as Kubernetes prints it.
         quantity: String,
     },
     /// Less than nothing.
@@ -189,8 +212,12 @@ pub enum ThresholdError {
 /// that is always met, and `0.0%` one that never is, as in the kubelet.
 ///
 /// # Errors
-/// When the kubelet would refuse the value, and for `NaN%`, which it takes.
-pub fn parse_threshold_value(signal: Signal, text: &str) -> Result<Option<ThresholdValue>, ThresholdError> {
+/// When the kubelet would refuse the value, for `NaN%`, which it takes, and without [`Quirk::AlwaysMetPercentage`] for `100.0%`.
+pub fn parse_threshold_value(
+    signal: Signal,
+    text: &str,
+    quirks: Quirks,
+) -> Result<Option<ThresholdValue>, ThresholdError> {
     if text == "0%" || text == "100%" {
         return Ok(None);
     }
@@ -204,6 +231,8 @@ pub fn parse_threshold_value(signal: Signal, text: &str) -> Result<Option<Thresh
             Err(ThresholdError::PercentageNegative { signal, text })
         } else if fraction > 1.0 {
             Err(ThresholdError::PercentageTooLarge { signal, text })
+        } else if fraction >= 1.0 && !quirks.has(Quirk::AlwaysMetPercentage) {
+            Err(ThresholdError::PercentageAlwaysMet { signal, text })
         } else {
             Ok(Some(ThresholdValue::Percentage(percentage)))
         };
@@ -267,10 +296,12 @@ pub struct ThresholdLists {
     pub grace_periods: BTreeMap<Signal, Duration>,
     /// How much more to reclaim, for the hard and the soft threshold of a signal alike.
     pub min_reclaims: BTreeMap<Signal, ThresholdValue>,
+    /// Whether the pods' own cgroup is limited (`enforceNodeAllocatable: [pods]`) and so has its own signal to watch.
+    pub pods_enforced: bool,
 }
 
 impl ThresholdLists {
-    /// Puts the thresholds together: the hard ones, then the soft ones.
+    /// Puts the thresholds together: the hard ones, then the soft ones, then copies of the hard ones on memory for the pods' cgroup.
     ///
     /// # Errors
     /// One for each soft threshold without a grace period.
@@ -295,6 +326,12 @@ impl ThresholdLists {
                 }
                 None => errors.push(ThresholdError::GraceMissing(signal)),
             }
+        }
+        if self.pods_enforced {
+            let hard = thresholds.iter().filter(|it| it.signal == Signal::MemoryAvailable && it.is_hard());
+            let signal = Signal::AllocatableMemoryAvailable;
+            let copies: Vec<_> = hard.map(|it| Threshold { signal, ..it.clone() }).collect();
+            thresholds.extend(copies);
         }
         if errors.is_empty() { Ok(thresholds) } else { Err(errors) }
     }

@@ -1,21 +1,25 @@
 //! Walks a located tree field by field, collecting everything that is wrong instead of stopping at the first.
 
-use std::collections::HashMap;
-use std::net::SocketAddr;
-use std::path::PathBuf;
-use std::time::Duration;
+mod scalars;
 
-use super::duration::parse_go_duration;
-use super::error::ConfigError;
-use super::quantity::Quantity;
-use super::units::Bytes;
+use std::collections::HashMap;
+
+use super::error::{ConfigError, ConfigWarning};
 use super::yaml::{Node, Value};
 
-/// Collects errors of one file.
+/// Nobody reads on after so many, and a file made to be wrong everywhere must not fill the memory with what is said about it.
+const MOST_ERRORS: usize = 200;
+/// As much of a value as is needed to recognize it.
+const LONGEST_VALUE: usize = 120;
+
+/// Collects errors and warnings of one file.
 #[derive(Debug)]
 pub struct Walk<'a> {
     file: &'a str,
     errors: Vec<ConfigError>,
+    /// Errors that were not noted, because there are too many.
+    more: usize,
+    warnings: Vec<ConfigWarning>,
 }
 
 /// A map's fields, checked for duplicates and unknown names.
@@ -29,10 +33,11 @@ impl<'n> Fields<'n> {
     /// Returns a field's path and value; nothing when it is absent or null.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<(String, &'n Node)> {
-        self.entries.iter().find(|(key, _)| *key == name).map(|(key, node)| (self.path_of(key), *node))
+        let found = self.entries.iter().find(|(key, node)| *key == name && node.value != Value::Null);
+        found.map(|(key, node)| (self.path_of(key), *node))
     }
 
-    /// Returns every field's name, path and value, in the order written, without the null ones.
+    /// Returns every field's name, path and value, in the order written, the null ones too.
     pub fn iter(&self) -> impl Iterator<Item = (&'n str, String, &'n Node)> + '_ {
         self.entries.iter().map(|(key, node)| (*key, self.path_of(key), *node))
     }
@@ -46,31 +51,58 @@ impl<'a> Walk<'a> {
     /// Starts on a file.
     #[must_use]
     pub fn new(file: &'a str) -> Self {
-        Self { file, errors: Vec::new() }
+        Self { file, errors: Vec::new(), more: 0, warnings: Vec::new() }
     }
 
-    /// Returns what was wrong, in the order of lines.
+    /// Returns what was wrong and what is worth saying, each in the order of lines.
     #[must_use]
-    pub fn into_errors(mut self) -> Vec<ConfigError> {
+    pub fn finish(mut self) -> (Vec<ConfigError>, Vec<ConfigWarning>) {
         self.errors.sort_by_key(|error| (error.line, error.column));
-        self.errors
+        self.warnings.sort_by_key(|warning| (warning.0.line, warning.0.column));
+        if let Some(last) = self.errors.last().filter(|_| self.more > 0) {
+            let reason = format!("{} more errors", self.more);
+            let fix = Some("correct the first ones and check again".to_owned());
+            self.errors.push(ConfigError { field: String::new(), value: None, reason, fix, ..last.clone() });
+        }
+        (self.errors, self.warnings)
     }
 
     /// Notes that something is wrong at a node.
     pub fn error(&mut self, field: &str, node: &Node, reason: impl Into<String>, fix: &str) {
-        let value = match &node.value {
-            Value::Scalar { text, .. } => Some(text.clone()),
-            _ => None,
-        };
-        self.errors.push(ConfigError {
+        self.error_in(field, node, scalar(node), reason, fix);
+    }
+
+    /// Notes that something is wrong with a part of what stands at a node.
+    pub fn error_in(&mut self, field: &str, node: &Node, value: Option<&str>, reason: impl Into<String>, fix: &str) {
+        if self.errors.len() < MOST_ERRORS {
+            self.errors.push(self.note(field, node, value, reason.into(), fix));
+        } else {
+            self.more += 1;
+        }
+    }
+
+    /// Notes that something at a node is not wrong, but not likely meant either.
+    pub fn warning(&mut self, field: &str, node: &Node, reason: impl Into<String>, fix: &str) {
+        self.warning_in(field, node, scalar(node), reason, fix);
+    }
+
+    /// Notes the same of a part of what stands at a node.
+    pub fn warning_in(&mut self, field: &str, node: &Node, value: Option<&str>, reason: impl Into<String>, fix: &str) {
+        if self.warnings.len() < MOST_ERRORS {
+            self.warnings.push(ConfigWarning(self.note(field, node, value, reason.into(), fix)));
+        }
+    }
+
+    fn note(&self, field: &str, node: &Node, value: Option<&str>, reason: String, fix: &str) -> ConfigError {
+        ConfigError {
             file: self.file.to_owned(),
             line: node.line,
             column: node.column,
-            field: field.to_owned(),
-            value,
-            reason: reason.into(),
+            field: cut(field),
+            value: value.map(cut),
+            reason,
             fix: (!fix.is_empty()).then(|| fix.to_owned()),
-        });
+        }
     }
 
     /// Takes a map apart. A name that is not `known` is an error that proposes the nearest one; so is a duplicate.
@@ -92,159 +124,83 @@ impl<'a> Walk<'a> {
             self.error(path, node, reason, &format!("fields: {}", known.join(", ")));
             return fields;
         };
-        let mut seen: HashMap<&str, usize> = HashMap::new();
-        for (key, value) in pairs {
-            let Value::Scalar { text: name, .. } = &key.value else {
-                continue;
-            };
-            let field = fields.path_of(name);
-            if let Some(line) = seen.get(name.as_str()) {
-                let reason = format!("given twice, first in line {line}");
-                self.key_error(&field, key, reason, "remove one of them".to_owned());
-                continue;
-            }
-            seen.insert(name, key.line);
-            if !known.contains(&name.as_str()) {
+        for (name, key, value) in self.pairs(path, pairs) {
+            if !known.contains(&name) {
                 let fix = match nearest(name, known) {
                     Some(nearest) => format!("did you mean {nearest}?"),
                     None => format!("known here: {}", known.join(", ")),
                 };
-                self.key_error(&field, key, unknown(name), fix);
-            } else if value.value != Value::Null {
+                self.error_in(&fields.path_of(name), key, None, unknown(name), &fix);
+            } else {
                 fields.entries.push((name, value));
             }
         }
         fields
     }
 
-    fn key_error(&mut self, field: &str, key: &Node, reason: String, fix: String) {
-        self.errors.push(ConfigError {
-            file: self.file.to_owned(),
-            line: key.line,
-            column: key.column,
-            field: field.to_owned(),
-            value: None,
-            reason,
-            fix: Some(fix),
-        });
-    }
-
-    /// Reads text, quoted or not.
-    pub fn text<'n>(&mut self, field: &str, node: &'n Node, fix: &str) -> Option<&'n str> {
-        if let Value::Scalar { text, .. } = &node.value {
-            return Some(text);
-        }
-        let reason = format!("must be a plain value, not {}", node.value.kind());
-        self.error(field, node, reason, fix);
-        None
-    }
-
-    /// Reads one of the given names.
-    pub fn choice<T: Clone>(&mut self, field: &str, node: &Node, choices: &[(&str, T)]) -> Option<T> {
-        let names: Vec<_> = choices.iter().map(|(name, _)| *name).collect();
-        let fix = format!("write {}", names.join(" or "));
-        let text = self.text(field, node, &fix)?;
-        let found = choices.iter().find(|(name, _)| *name == text).map(|(_, value)| value.clone());
-        if found.is_none() {
-            self.error(field, node, "not one of the choices", &fix);
-        }
-        found
-    }
-
-    /// Reads an amount of bytes above zero.
-    pub fn bytes(&mut self, field: &str, node: &Node, example: &str) -> Option<Bytes> {
-        let fix = format!("write e.g. {example}");
-        let text = self.text(field, node, &fix)?;
-        let quantity = match Quantity::parse(text) {
-            Ok(quantity) => quantity,
-            Err(error) => {
-                self.error(field, node, error.to_string(), &fix);
-                return None;
-            }
+    /// Takes a map apart of which only the `known` names matter. A name that is nearly one of them is worth a warning.
+    pub fn known_fields<'n>(&mut self, path: &str, node: &'n Node, known: &[&str]) -> Fields<'n> {
+        let mut fields = Fields { path: path.to_owned(), entries: Vec::new() };
+        let Value::Mapping(pairs) = &node.value else {
+            let reason = format!("must be a map, not {}", node.value.kind());
+            self.error(path, node, reason, "write its fields, or leave it out");
+            return fields;
         };
-        match u64::try_from(quantity.value_bytes()) {
-            Ok(bytes) if bytes > 0 => Some(Bytes(bytes)),
-            _ => {
-                self.error(field, node, "must be positive", &fix);
-                None
+        for (name, key, value) in self.pairs(path, pairs) {
+            if known.contains(&name) {
+                fields.entries.push((name, value));
+            } else if let Some(meant) = misspelt(name, known) {
+                let fix = format!("did you mean {meant}?");
+                self.warning_in(&fields.path_of(name), key, None, "an unknown field, which means nothing", &fix);
             }
         }
+        fields
     }
 
-    /// Reads a duration that is not negative.
-    pub fn duration(&mut self, field: &str, node: &Node, example: &str) -> Option<Duration> {
-        let fix = format!("write e.g. {example}");
-        let text = self.text(field, node, &fix)?;
-        match parse_go_duration(text) {
-            Ok(nanos) => {
-                let duration = nanos.to_duration();
-                if duration.is_none() {
-                    self.error(field, node, "must not be negative", &fix);
-                }
-                duration
-            }
-            Err(error) => {
-                self.error(field, node, error.to_string(), &fix);
-                None
-            }
-        }
-    }
-
-    /// Reads a duration above zero.
-    pub fn positive_duration(&mut self, field: &str, node: &Node, example: &str) -> Option<Duration> {
-        let duration = self.duration(field, node, example)?;
-        if duration.is_zero() {
-            let fix = format!("write e.g. {example}");
-            self.error(field, node, "must be longer than zero", &fix);
-            return None;
-        }
-        Some(duration)
-    }
-
-    /// Reads a whole number of at least `minimum`, which must not stand in quotes.
-    pub fn whole_number(&mut self, field: &str, node: &Node, minimum: u32, example: &str) -> Option<u32> {
-        let fix = format!("write e.g. {example}");
-        let text = self.text(field, node, &fix)?;
-        let quoted = matches!(node.value, Value::Scalar { quoted: true, .. });
-        match text.parse::<u32>() {
-            Ok(number) if !quoted && number >= minimum => Some(number),
-            Ok(_) if quoted => {
-                self.error(field, node, "must be a number, not text", "remove the quotes");
-                None
-            }
-            _ => {
-                let reason = format!("must be a whole number from {minimum} to {}", u32::MAX);
-                self.error(field, node, reason, &fix);
-                None
+    /// Returns the names, keys and values of a map, once each.
+    fn pairs<'n>(&mut self, path: &str, pairs: &'n [(Node, Node)]) -> Vec<(&'n str, &'n Node, &'n Node)> {
+        let mut seen: HashMap<&str, usize> = HashMap::new();
+        let mut unique = Vec::new();
+        for (key, value) in pairs {
+            let Some(name) = scalar(key) else {
+                continue;
+            };
+            if let Some(line) = seen.get(name) {
+                let field = Fields { path: path.to_owned(), entries: Vec::new() }.path_of(name);
+                let reason = format!("given twice, first in line {line}");
+                self.error_in(&field, key, None, reason, "remove one of them");
+            } else {
+                seen.insert(name, key.line);
+                unique.push((name, key, value));
             }
         }
-    }
-
-    /// Reads an address and port to listen on.
-    pub fn address(&mut self, field: &str, node: &Node) -> Option<SocketAddr> {
-        const FIX: &str = "write e.g. 127.0.0.1:9946 or \"[::1]:9946\"";
-        let text = self.text(field, node, FIX)?;
-        let address = text.parse().ok();
-        if address.is_none() {
-            self.error(field, node, "must be an IP address and a port", FIX);
-        }
-        address
-    }
-
-    /// Reads an absolute path.
-    pub fn path(&mut self, field: &str, node: &Node, example: &str) -> Option<PathBuf> {
-        let fix = format!("write e.g. {example}");
-        let text = self.text(field, node, &fix)?;
-        if text.starts_with('/') {
-            return Some(PathBuf::from(text));
-        }
-        self.error(field, node, "must be an absolute path", &fix);
-        None
+        unique
     }
 }
 
+/// Returns the text at a node, if it is a plain value.
+fn scalar(node: &Node) -> Option<&str> {
+    match &node.value {
+        Value::Scalar { text, .. } => Some(text),
+        _ => None,
+    }
+}
+
+fn cut(text: &str) -> String {
+    match text.char_indices().nth(LONGEST_VALUE) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+/// Returns the known name of which this can only be a misspelling.
+fn misspelt<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
+    nearest(name, known).filter(|candidate| edit_distance(name, candidate) <= 2)
+}
+
 /// Returns the known name that was most likely meant, if any is near.
-fn nearest<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
+#[must_use]
+pub fn nearest<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
     // Far longer than any field's name, and the work grows with it.
     if name.len() > 64 {
         return None;

@@ -12,7 +12,7 @@ use crate::workloads::{Pod, Summary};
 pub fn kubelet(thresholds: &[(Signal, &str, u64)]) -> Policy {
     let threshold = |(signal, value, grace): &(Signal, &str, u64)| Threshold {
         signal: *signal,
-        value: parse_threshold_value(*signal, value).unwrap().unwrap(),
+        value: parse_threshold_value(*signal, value, Quirks::of(Semantics::Kubelet)).unwrap().unwrap(),
         grace_period: Duration::from_secs(*grace),
         min_reclaim: None,
     };

@@ -44,6 +44,9 @@ pub enum Part {
     Xz,
     /// Debian's earlyoom, unpacked for the guest and never installed: it would run on this machine.
     Earlyoom,
+    /// libFuzzer is C++.
+    CxxCompiler,
+    CargoFuzz,
     Kernel(Series),
 }
 
@@ -53,10 +56,16 @@ pub const BUILD: &[Part] = &[Part::CLinker, Part::BpfToolchain];
 /// What booting the VM needs besides a kernel and the build.
 pub const VM: &[Part] = &[Part::Qemu, Part::Busybox, Part::Mkfs, Part::Xz, Part::Earlyoom];
 
+/// What fuzzing needs: its targets are built with the agent's whole library.
+pub const FUZZ: &[Part] = &[Part::CLinker, Part::BpfToolchain, Part::CxxCompiler, Part::CargoFuzz];
+
+const CARGO_FUZZ_VERSION: &str = "0.13.2";
+
 pub fn run(options: &Options, workspace: &Workspace) -> Result<ExitCode> {
     let mut parts = BUILD.to_vec();
     parts.push(Part::RustComponents);
     parts.extend_from_slice(VM);
+    parts.extend(FUZZ.iter().filter(|part| !BUILD.contains(part)));
     parts.extend(Series::ALL.map(Part::Kernel));
     let setup = Setup { workspace, check_only: options.check, verbose: true };
     setup.ensure(&parts)?;
@@ -155,6 +164,8 @@ impl Part {
             Self::Mkfs => "mkfs.ext4, mkfs.xfs".to_owned(),
             Self::Xz => "xz".to_owned(),
             Self::Earlyoom => "earlyoom (unpacked)".to_owned(),
+            Self::CxxCompiler => "C++ compiler".to_owned(),
+            Self::CargoFuzz => "cargo-fuzz".to_owned(),
             Self::Kernel(series) => format!("kernel {series}"),
         }
     }
@@ -179,6 +190,9 @@ impl Part {
                 let path = earlyoom(cache);
                 path.is_file().then(|| path.display().to_string())
             }
+            Self::CxxCompiler => program("g++"),
+            // Cargo finds its subcommands where `cargo install` puts them, in PATH or not.
+            Self::CargoFuzz => Some(cmd::output(cmd::cargo().args(["fuzz", "--version"])).ok()?.trim().to_owned()),
             Self::Kernel(series) => kernel::find(cache, *series).map(|kernel| kernel.image.display().to_string()),
         }
     }
@@ -191,16 +205,23 @@ impl Part {
             Self::Busybox => &["busybox-static"],
             Self::Mkfs => &["e2fsprogs", "xfsprogs"],
             Self::Xz => &["xz-utils"],
-            Self::BpfToolchain | Self::RustComponents | Self::Earlyoom | Self::Kernel(_) => &[],
+            Self::CxxCompiler => &["g++"],
+            Self::BpfToolchain | Self::RustComponents | Self::Earlyoom | Self::CargoFuzz | Self::Kernel(_) => &[],
         }
     }
 
     /// Downloading into the cache and rustup's components need no privilege; installing packages does.
     fn needs_root(self) -> bool {
         match self {
-            Self::RustComponents | Self::Earlyoom | Self::Kernel(_) => false,
+            Self::RustComponents | Self::Earlyoom | Self::CargoFuzz | Self::Kernel(_) => false,
             Self::BpfToolchain => bpf_toolchain::needs_packages(),
-            Self::CLinker | Self::BpfClippy | Self::Qemu | Self::Busybox | Self::Mkfs | Self::Xz => true,
+            Self::CLinker
+            | Self::BpfClippy
+            | Self::Qemu
+            | Self::Busybox
+            | Self::Mkfs
+            | Self::Xz
+            | Self::CxxCompiler => true,
         }
     }
 
@@ -209,9 +230,16 @@ impl Part {
         match self {
             Self::BpfToolchain => bpf_toolchain::by_hand(),
             Self::RustComponents => vec!["rustup component add rustfmt clippy".to_owned()],
+            Self::CargoFuzz => vec![format!("cargo install cargo-fuzz --version {CARGO_FUZZ_VERSION} --locked")],
             // Downloads need only the package lists; xtask does the rest without privilege.
             Self::Earlyoom | Self::Kernel(_) => vec!["cargo xtask setup".to_owned()],
-            Self::CLinker | Self::BpfClippy | Self::Qemu | Self::Busybox | Self::Mkfs | Self::Xz => {
+            Self::CLinker
+            | Self::BpfClippy
+            | Self::Qemu
+            | Self::Busybox
+            | Self::Mkfs
+            | Self::Xz
+            | Self::CxxCompiler => {
                 vec![format!("apt-get install -y --no-install-recommends {}", self.packages().join(" "))]
             }
         }
@@ -240,7 +268,20 @@ impl Part {
                 let kernel = kernel::download(apt, cache, series)?;
                 Ok(format!("downloaded {}", kernel.release))
             }
-            Self::CLinker | Self::BpfClippy | Self::Qemu | Self::Busybox | Self::Mkfs | Self::Xz => {
+            Self::CargoFuzz => {
+                let mut install = cmd::cargo();
+                install.args(["install", "cargo-fuzz", "--version", CARGO_FUZZ_VERSION, "--locked"]);
+                // Not below the workspace: its linker and alias settings are not for this build.
+                cmd::output(install.current_dir(std::env::temp_dir()))?;
+                Ok(format!("installed cargo-fuzz {CARGO_FUZZ_VERSION}"))
+            }
+            Self::CLinker
+            | Self::BpfClippy
+            | Self::Qemu
+            | Self::Busybox
+            | Self::Mkfs
+            | Self::Xz
+            | Self::CxxCompiler => {
                 apt.install(self.packages())?;
                 Ok("installed".to_owned())
             }

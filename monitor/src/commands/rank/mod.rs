@@ -132,10 +132,10 @@ pub fn run(options: &Options) -> Result<(), CommandError> {
 /// Keeps the pods of the node, and tells how many it left out.
 fn of_node(mut pods: Vec<Pod>, node: &str, summary: &Summary) -> Vec<Pod> {
     if !summary.node.node_name.is_empty() && summary.node.node_name != node {
-        note(&format!("the summary is of node {}, not of {node}", summary.node.node_name));
+        input::note(&format!("the summary is of node {}, not of {node}", summary.node.node_name));
     }
     if node.is_empty() {
-        note("the summary names no node: all pods count; --node NAME chooses");
+        input::note(&"the summary names no node: all pods count; --node NAME chooses");
         return pods;
     }
     let measured: BTreeSet<&str> = summary.pods.iter().map(|pod| pod.pod_ref.uid.as_str()).collect();
@@ -156,7 +156,7 @@ fn of_node(mut pods: Vec<Pod>, node: &str, summary: &Summary) -> Vec<Pod> {
     let left_out = before - pods.len();
     if left_out > 0 {
         let elsewhere: Vec<String> = elsewhere.into_iter().collect();
-        note(&format!("{left_out} of {before} pods are not on {node} and left out: {}", few(&elsewhere)));
+        input::note(&format!("{left_out} of {before} pods are not on {node} and left out: {}", few(&elsewhere)));
     }
     pods
 }
@@ -187,7 +187,7 @@ fn tell_age(at: Moment) {
     let now = Moment(jiff::Timestamp::now().as_nanosecond());
     let age = u64::try_from(now.nanos_since(at) / 1_000_000_000).map(Duration::from_secs).unwrap_or(Duration::ZERO);
     if age >= OLD {
-        note(&format!("the statistics are {} old", age_words(age)));
+        input::note(&format!("the statistics are {} old", age_words(age)));
     }
 }
 
@@ -199,11 +199,6 @@ fn age_words(age: Duration) -> String {
         7_200..172_800 => format!("{} hours", seconds / 3_600),
         _ => format!("{} days", seconds / 86_400),
     }
-}
-
-fn note(text: &str) {
-    // Whoever closed stderr does not want to know.
-    let _ = writeln!(io::stderr(), "node-pressure-monitor: {text}");
 }
 
 /// A moment of the calendar, as the API writes it.

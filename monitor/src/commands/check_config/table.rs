@@ -1,0 +1,169 @@
+//! The answer for people.
+
+use std::fmt::Write as _;
+
+use super::{Allocatable, Loaded, amount_text};
+use crate::config::{Policy, Quantity, Quirk, RankingKey, Resource, Semantics, Threshold, format_go_duration};
+
+/// Where the right-hand column begins.
+const INDENT: usize = 16;
+
+/// Renders the answer, ending with a line break.
+#[must_use]
+pub fn render(file: &str, loaded: &Loaded, left: &[Allocatable]) -> String {
+    let policy = &loaded.config.policy;
+    let mut text = format!("{file}: a {}, and right\n\n", loaded.kind.as_str());
+    thresholds(&mut text, &policy.thresholds);
+    text.push('\n');
+    row(&mut text, "semantics", &semantics(policy));
+    row(&mut text, "ranking", &ranking(policy));
+    let scores = policy.oom_scores;
+    let scores =
+        format!("Guaranteed {}, Burstable {} to 999, BestEffort 1000", scores.guaranteed, scores.burstable_min);
+    row(&mut text, "oom_score_adj", &scores);
+    row(&mut text, "soft evictions", &grace(policy));
+    let period = format_go_duration(policy.pressure_transition_period);
+    row(&mut text, "conditions", &format!("stay for {period} after the last threshold was met"));
+    let isolation = if policy.local_storage_isolation { "limits are enforced" } else { "limits are not enforced" };
+    row(&mut text, "local storage", isolation);
+    row(&mut text, "reserved", &reserved(policy));
+    for one in left {
+        row(&mut text, "allocatable", &allocatable(one));
+    }
+    quirks(&mut text, policy);
+    text
+}
+
+fn row(text: &mut String, label: &str, what: &str) {
+    // Writing to a String does not fail.
+    let _ = writeln!(text, "{label:<INDENT$}{what}");
+}
+
+fn thresholds(text: &mut String, thresholds: &[Threshold]) {
+    if thresholds.is_empty() {
+        text.push_str("no thresholds: nothing is evicted for them\n");
+        return;
+    }
+    let rows: Vec<_> = thresholds
+        .iter()
+        .map(|threshold| {
+            let grace = match threshold.is_hard() {
+                true => "at once".to_owned(),
+                false => format!("after {}", format_go_duration(threshold.grace_period)),
+            };
+            let reclaim = threshold.min_reclaim.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string);
+            [threshold.to_string(), threshold.kind().to_owned(), grace, reclaim]
+        })
+        .collect();
+    let heads = ["THRESHOLD", "KIND", "EVICTS", "MINIMUM RECLAIM"];
+    let mut widths = heads.map(str::len);
+    for row in &rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    for row in std::iter::once(&heads.map(str::to_owned)).chain(&rows) {
+        let mut line = String::new();
+        for (cell, width) in row.iter().zip(widths) {
+            let _ = write!(line, "{cell:<width$}   ");
+        }
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+}
+
+fn semantics(policy: &Policy) -> String {
+    let what = match policy.semantics {
+        Semantics::Kubelet => "available is capacity minus working set",
+        Semantics::Corrected => "available is what the kernel could really hand out",
+    };
+    format!("{}: {what}", policy.semantics.as_str())
+}
+
+fn ranking(policy: &Policy) -> String {
+    let keys = |resource| {
+        let keys = policy.ranking.keys(resource).iter().copied().map(RankingKey::as_str);
+        keys.collect::<Vec<_>>().join(", ")
+    };
+    let memory = keys(Resource::Memory);
+    let mut text = format!("{}: {memory}", policy.ranking.as_str());
+    for (resource, name) in [(Resource::EphemeralStorage, "disk"), (Resource::Pids, "pids")] {
+        let others = keys(resource);
+        if others != memory {
+            let _ = write!(text, "; for {name}: {others}");
+        }
+    }
+    text
+}
+
+fn grace(policy: &Policy) -> String {
+    match policy.max_pod_grace_period {
+        0 => "the pod is killed at once".to_owned(),
+        seconds @ 1.. => format!("the pod has {seconds} s to stop, at most"),
+        seconds if policy.quirks.has(Quirk::NegativeMaxGrace) => format!("the pod is given {seconds} s, as it is"),
+        _ => "the pod has as long to stop as it asks for".to_owned(),
+    }
+}
+
+fn reserved(policy: &Policy) -> String {
+    let list = |amounts: &[(String, Quantity)]| {
+        let amounts: Vec<_> = amounts.iter().map(|(name, amount)| format!("{name}={}", amount.canonical())).collect();
+        if amounts.is_empty() { "nothing".to_owned() } else { amounts.join(", ") }
+    };
+    let hard = if policy.reservations.hard_thresholds {
+        "hard thresholds are kept from pods too"
+    } else {
+        "hard thresholds are not kept from pods: what is reserved must cover them"
+    };
+    format!("system {}; kube {}; {hard}", list(&policy.reservations.system), list(&policy.reservations.kube))
+}
+
+fn allocatable(one: &Allocatable) -> String {
+    let text = |amount| amount_text(&one.resource, amount);
+    format!(
+        "{} {} of {} (system {}, kube {}, hard threshold {})",
+        one.resource,
+        text(one.allocatable),
+        one.capacity.canonical(),
+        text(one.system_reserved),
+        text(one.kube_reserved),
+        text(one.hard_threshold),
+    )
+}
+
+fn quirks(text: &mut String, policy: &Policy) {
+    let (kept, mended): (Vec<Quirk>, Vec<Quirk>) = Quirk::ALL.iter().partition(|quirk| policy.quirks.has(**quirk));
+    if mended.is_empty() {
+        row(text, "quirks", "all of the kubelet's are reproduced; config/SEMANTICS.md explains them");
+        return;
+    }
+    let mut label = "mended";
+    for quirk in mended {
+        row(text, label, &format!("{}: {}", quirk.as_str(), instead(quirk)));
+        label = "";
+    }
+    let kept: Vec<_> = kept.into_iter().map(Quirk::as_str).collect();
+    row(text, "as the kubelet", &if kept.is_empty() { "nothing".to_owned() } else { kept.join(", ") });
+}
+
+/// What happens where a quirk is mended.
+const fn instead(quirk: Quirk) -> &'static str {
+    match quirk {
+        Quirk::ContainerFsFirstPass => "thresholds for containerfs count from the first pass on",
+        Quirk::InodesMinusBytes => "inodes are compared with inodes",
+        Quirk::NegativeMaxGrace => "a negative evictionMaxPodGracePeriod means the pod's own",
+        Quirk::GraceRestartsAtOnce => "a single good sample does not start a grace period anew",
+        Quirk::ConditionBeforeGrace => "the node condition waits for the grace period",
+        Quirk::ZeroTransitionHidesCondition => "without a transition period the condition is reported all the same",
+        Quirk::AlwaysMetPercentage => "100.0% is refused",
+        Quirk::Float32Percentages => "percentages are exact",
+        Quirk::AvailableUnderflow => "usage above capacity leaves zero, not less",
+        Quirk::EventWithoutCandidate => "the node event is sent only when something can be freed",
+        Quirk::EveryThresholdAfterGarbageCollection => "garbage collection is judged by the filesystems alone",
+        Quirk::MissingStatisticsFirst => "a pod without statistics goes last",
+        Quirk::LocalStorageWithoutDisruptionTarget => "evictions for local storage set DisruptionTarget, too",
+        Quirk::PodLevelHidesStorageRequest => "pod-level resources leave the request for ephemeral storage alone",
+        Quirk::EmptyPodResourcesBestEffort => "`resources: {}` of a pod says nothing",
+        Quirk::OomScoreAdjAbove1000 => "oom_score_adj is 999 at most",
+    }
+}

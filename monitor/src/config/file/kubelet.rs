@@ -1,0 +1,126 @@
+//! A `KubeletConfiguration`, read as the kubelet reads it: fields that have nothing to do with evictions are passed over.
+
+use std::time::Duration;
+
+use super::lists::{Lists, Rules, Style};
+use super::reserved::{SWAP, SWAP_FIX, enforced_field, reserved_map};
+use crate::config::policy::{MonitorConfig, OomScores, Policy, Ranking, Reservations, Semantics};
+use crate::config::quirks::Quirks;
+use crate::config::signal::Signal;
+use crate::config::threshold::{Percentage, ThresholdValue};
+use crate::config::units::Bytes;
+use crate::config::walk::{Fields, Walk};
+use crate::config::yaml::Node;
+
+pub const API_VERSION: &str = "kubelet.config.k8s.io/v1beta1";
+pub const KIND: &str = "KubeletConfiguration";
+
+const FIELDS: [&str; 16] = [
+    "apiVersion",
+    "kind",
+    "evictionHard",
+    "evictionSoft",
+    "evictionSoftGracePeriod",
+    "evictionMinimumReclaim",
+    "evictionPressureTransitionPeriod",
+    "evictionMaxPodGracePeriod",
+    "mergeDefaultEvictionSettings",
+    "enforceNodeAllocatable",
+    "localStorageCapacityIsolation",
+    "systemReserved",
+    "kubeReserved",
+    "failSwapOn",
+    "memorySwap",
+    "kernelMemcgNotification",
+];
+
+/// Reads the file. What is wrong with it is noted in `walk`.
+pub fn read(walk: &mut Walk<'_>, document: &Node) -> MonitorConfig {
+    let fields = walk.known_fields("", document, &FIELDS);
+    for (name, expected) in [("apiVersion", API_VERSION), ("kind", KIND)] {
+        match fields.get(name) {
+            Some((field, node)) => drop(walk.choice(&field, node, &[(expected, ())])),
+            None => walk.error(name, document, "missing", &format!("add `{name}: {expected}`")),
+        }
+    }
+    let mut policy = kubelet_policy();
+    if let Some((field, node)) = fields.get("evictionMaxPodGracePeriod") {
+        let seconds = walk.whole_number(&field, node, i32::MIN.into()..=i32::MAX.into(), "30, in seconds");
+        policy.max_pod_grace_period = seconds.unwrap_or_default();
+    }
+    if let Some((field, node)) = fields.get("evictionPressureTransitionPeriod") {
+        // Zero is the same as absent there.
+        if let Some(period) = walk.duration(&field, node, "5m").filter(|period| *period > Duration::ZERO) {
+            policy.pressure_transition_period = period;
+        }
+    }
+    policy.local_storage_isolation = flag(walk, &fields, "localStorageCapacityIsolation").unwrap_or(true);
+    policy.reservations.system = reserved_map(walk, &fields, "systemReserved");
+    policy.reservations.kube = reserved_map(walk, &fields, "kubeReserved");
+    let rules = Rules {
+        quirks: policy.quirks,
+        defaults: default_thresholds(),
+        merge_defaults: flag(walk, &fields, "mergeDefaultEvictionSettings").unwrap_or(false),
+        pods_enforced: enforced_field(walk, &fields, true),
+        style: Style::Maps,
+    };
+    policy.thresholds = Lists::from_maps(walk, &fields).assemble(walk, &rules);
+    advise(walk, &fields);
+    MonitorConfig { policy, ..MonitorConfig::default() }
+}
+
+/// The kubelet's rules, with no threshold yet.
+pub fn kubelet_policy() -> Policy {
+    Policy {
+        semantics: Semantics::Kubelet,
+        quirks: Quirks::of(Semantics::Kubelet),
+        ranking: Ranking::Kubernetes,
+        oom_scores: OomScores::KUBERNETES,
+        thresholds: Vec::new(),
+        reservations: Reservations { hard_thresholds: true, ..Reservations::default() },
+        ..Policy::default()
+    }
+}
+
+/// The hard thresholds of a kubelet on Linux to which none are given.
+pub fn default_thresholds() -> Vec<(Signal, ThresholdValue)> {
+    let percent = |percent| ThresholdValue::Percentage(Percentage::whole(percent));
+    vec![
+        (Signal::MemoryAvailable, ThresholdValue::bytes(Bytes::from_mib(100))),
+        (Signal::NodeFsAvailable, percent(10)),
+        (Signal::NodeFsInodesFree, percent(5)),
+        (Signal::ImageFsAvailable, percent(15)),
+        (Signal::ImageFsInodesFree, percent(5)),
+    ]
+}
+
+fn flag(walk: &mut Walk<'_>, fields: &Fields<'_>, name: &str) -> Option<bool> {
+    let (field, node) = fields.get(name)?;
+    walk.boolean(&field, node)
+}
+
+/// Notes what has nothing to do with thresholds, and all the same decides what becomes of them.
+fn advise(walk: &mut Walk<'_>, fields: &Fields<'_>) {
+    if let Some((field, node)) = fields.get("failSwapOn")
+        && walk.boolean(&field, node) == Some(false)
+    {
+        walk.warning(&field, node, SWAP, SWAP_FIX);
+    }
+    if let Some((path, node)) = fields.get("memorySwap")
+        && let Some((field, node)) = walk.known_fields(&path, node, &["swapBehavior"]).get("swapBehavior")
+        && let Some(behavior) = walk.text(&field, node, "write NoSwap or LimitedSwap")
+        && !matches!(behavior, "" | "NoSwap")
+    {
+        walk.warning(&field, node, SWAP, "write NoSwap where evictions are to protect memory");
+    }
+    if let Some((field, node)) = fields.get("kernelMemcgNotification")
+        && walk.boolean(&field, node) == Some(true)
+    {
+        let reason = "does nothing on cgroup v2: there the kubelet looks every ten seconds all the same";
+        walk.warning(&field, node, reason, "leave it out; this agent hears the kernel in any case");
+    }
+}
+
+#[cfg(test)]
+#[path = "kubelet_tests.rs"]
+mod tests;

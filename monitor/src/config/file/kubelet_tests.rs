@@ -1,0 +1,172 @@
+use super::*;
+use crate::config::file::FileKind;
+
+const HEAD: &str = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
+
+fn policy(body: &str) -> Policy {
+    let loaded = MonitorConfig::parse("k.yaml", &format!("{HEAD}{body}")).unwrap();
+    assert_eq!(loaded.kind, FileKind::Kubelet);
+    loaded.config.policy
+}
+
+fn shown(body: &str) -> String {
+    let thresholds = policy(body).thresholds;
+    thresholds.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+}
+
+fn warnings(body: &str) -> Vec<String> {
+    let loaded = MonitorConfig::parse("k.yaml", &format!("{HEAD}{body}")).unwrap();
+    loaded.warnings.iter().map(ToString::to_string).collect()
+}
+
+const DEFAULTS: &str =
+    "memory.available<100Mi nodefs.available<10% nodefs.inodesFree<5% imagefs.available<15% imagefs.inodesFree<5%";
+const COPY: &str = "allocatableMemory.available<100Mi";
+
+#[test]
+fn a_real_file_is_read_as_it_is() {
+    let text = include_str!("../../../../tests/fixtures/config/kubelet.yaml");
+    let loaded = MonitorConfig::parse("kubelet.yaml", text).unwrap();
+    let policy = &loaded.config.policy;
+    let shown: Vec<_> = policy.thresholds.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        shown,
+        ["imagefs.available<15%", "memory.available<100Mi", "nodefs.available<10%", "nodefs.inodesFree<5%", COPY]
+    );
+    assert_eq!(policy.pressure_transition_period, Duration::from_secs(300));
+    assert_eq!(policy.reservations.system.len(), 3);
+    let warnings: Vec<_> = loaded.warnings.iter().map(ToString::to_string).collect();
+    assert_eq!(warnings.len(), 2, "{warnings:#?}");
+    assert!(
+        warnings[0]
+            .contains(": evictionHard: replaces all default thresholds; not watched any more: imagefs.inodesFree<5%")
+    );
+    assert!(warnings[1].contains(": failSwapOn: \"false\": swap may be used on this node"));
+}
+
+#[test]
+fn json_is_read_too() {
+    let text = "{\n\t\"kind\": \"KubeletConfiguration\",\n\t\"apiVersion\": \"kubelet.config.k8s.io/v1beta1\",\n\t\"evictionHard\": {\n\t\t\
+                \"memory.available\": \"1Gi\"\n\t},\n\t\"evictionMaxPodGracePeriod\": -1,\n\t\"enforceNodeAllocatable\": [],\n\t\
+                \"clusterDNS\": [\"10.96.0.10\"],\n\t\"nothing\": null\n}\n";
+    let loaded = MonitorConfig::parse("k.json", text).unwrap();
+    assert_eq!(loaded.config.policy.thresholds[0].to_string(), "memory.available<1Gi");
+    assert_eq!(loaded.config.policy.max_pod_grace_period, -1);
+    assert_eq!(loaded.config.policy.thresholds.len(), 1);
+}
+
+#[test]
+fn the_kubelets_rules_apply() {
+    let policy = policy("");
+    assert_eq!(policy.semantics, Semantics::Kubelet);
+    assert_eq!(policy.quirks, Quirks::ALL);
+    assert_eq!(policy.ranking, Ranking::Kubernetes);
+    assert_eq!(policy.oom_scores, OomScores::KUBERNETES);
+    assert!(policy.reservations.hard_thresholds && policy.local_storage_isolation);
+    assert_eq!(policy.max_pod_grace_period, 0);
+    assert_eq!(policy.pressure_transition_period, Duration::from_secs(300));
+}
+
+#[test]
+fn defaults_are_kept_replaced_or_merged() {
+    let all = format!("{DEFAULTS} {COPY}");
+    for (body, expected) in [
+        ("", all.as_str()),
+        ("evictionHard:", &all),
+        ("evictionHard: null", &all),
+        ("evictionHard: {}", ""),
+        ("evictionHard: {}\nmergeDefaultEvictionSettings: true", &all),
+        ("evictionHard: {nodefs.available: 1Gi}", "nodefs.available<1Gi"),
+        (
+            "evictionHard: {nodefs.available: 1Gi, memory.available: 0%}\nmergeDefaultEvictionSettings: true",
+            "nodefs.available<1Gi nodefs.inodesFree<5% imagefs.available<15% imagefs.inodesFree<5%",
+        ),
+        ("mergeDefaultEvictionSettings: true", &all),
+        ("enforceNodeAllocatable: []", DEFAULTS),
+        ("enforceNodeAllocatable: [none]", DEFAULTS),
+        ("enforceNodeAllocatable: [kube-reserved]", DEFAULTS),
+        ("enforceNodeAllocatable: [pods, system-reserved-compressible]", &all),
+        ("enforceNodeAllocatable: null", &all),
+    ] {
+        assert_eq!(shown(body), expected, "{body}");
+    }
+}
+
+#[test]
+fn single_fields() {
+    let period = |body| policy(body).pressure_transition_period;
+    assert_eq!(period("evictionPressureTransitionPeriod: 0s"), Duration::from_secs(300));
+    assert_eq!(period("evictionPressureTransitionPeriod: 0"), Duration::from_secs(300));
+    assert_eq!(period("evictionPressureTransitionPeriod: 30s"), Duration::from_secs(30));
+    assert_eq!(policy("evictionMaxPodGracePeriod: -30").max_pod_grace_period, -30);
+    assert!(!policy("localStorageCapacityIsolation: no").local_storage_isolation);
+    // Of another case it is another field, and unknown ones mean nothing.
+    assert_eq!(policy("EvictionMaxPodGracePeriod: x\nfuture: [{a: {b: c}}]\nmemoryThrottlingFactor: 0.9"), policy(""));
+    // Numbers and text are the same here, as long as they are quantities.
+    assert_eq!(
+        shown("evictionHard: {memory.available: 1e3, pid.available: \"1000\"}\nenforceNodeAllocatable: []"),
+        "memory.available<1e3 pid.available<1k"
+    );
+}
+
+#[test]
+fn all_errors_at_once() {
+    let errors = MonitorConfig::parse(
+        "k.yaml",
+        "kind: KubeletConfiguration
+evictionHard: {memory.available: }
+evictionSoft: {memory.available: 1Gi, memory.availabl: 1}
+evictionSoftGracePeriod: []
+evictionMaxPodGracePeriod: \"30\"
+evictionMaxPodGracePeriod: 30
+evictionPressureTransitionPeriod: -1s
+systemReserved: {hugepages-2Mi: 1, memory: [1]}
+failSwapOn: maybe
+memorySwap: on
+",
+    )
+    .unwrap_err();
+    let expected = r#"k.yaml:1: apiVersion: missing; add `apiVersion: kubelet.config.k8s.io/v1beta1`
+k.yaml:2: evictionHard.memory.available: must be a plain value, not nothing; write e.g. 100Mi or 10%
+k.yaml:3: evictionSoft.memory.available: "1Gi": grace period must be specified for the soft eviction threshold memory.available; add `memory.available: 30s` to evictionSoftGracePeriod
+k.yaml:3: evictionSoft.memory.availabl: unsupported eviction signal memory.availabl; did you mean memory.available?
+k.yaml:4: evictionSoftGracePeriod: must be a map, not a list; fields: memory.available, allocatableMemory.available, nodefs.available, nodefs.inodesFree, imagefs.available, imagefs.inodesFree, containerfs.available, containerfs.inodesFree, pid.available
+k.yaml:5: evictionMaxPodGracePeriod: "30": must be a number, not text; remove the quotes
+k.yaml:6: evictionMaxPodGracePeriod: given twice, first in line 5; remove one of them
+k.yaml:7: evictionPressureTransitionPeriod: "-1s": must not be negative; write e.g. 5m
+k.yaml:8: systemReserved.hugepages-2Mi: hugepages-2Mi cannot be reserved; known here: cpu, memory, ephemeral-storage, pid
+k.yaml:8: systemReserved.memory: must be a plain value, not a list; write e.g. 1Gi
+k.yaml:9: failSwapOn: "maybe": must be true or false; write true or false
+k.yaml:10: memorySwap: "on": must be a map, not a plain value; write its fields, or leave it out"#;
+    assert_eq!(errors.to_string(), expected);
+}
+
+#[test]
+fn swap_and_other_traps_are_said() {
+    assert_eq!(warnings("failSwapOn: true\nmemorySwap: {swapBehavior: NoSwap}"), [""; 0]);
+    assert_eq!(warnings("memorySwap: {}"), [""; 0]);
+    for (body, start) in [
+        (
+            "failSwapOn: false",
+            "k.yaml:3: failSwapOn: \"false\": swap may be used on this node, and evictions are blind to it",
+        ),
+        (
+            "memorySwap:\n  swapBehavior: LimitedSwap",
+            "k.yaml:4: memorySwap.swapBehavior: \"LimitedSwap\": swap may be used",
+        ),
+        ("kernelMemcgNotification: true", "k.yaml:3: kernelMemcgNotification: \"true\": does nothing on cgroup v2"),
+        ("evictonHard: {}", "k.yaml:3: evictonHard: an unknown field, which means nothing; did you mean evictionHard?"),
+        (
+            "evictionhard: {}",
+            "k.yaml:3: evictionhard: an unknown field, which means nothing; did you mean evictionHard?",
+        ),
+        (
+            "evictionHard: {imagefs.available: 5%, nodefs.available: 5%}",
+            "k.yaml:3: evictionHard: replaces all default thresholds; not watched any more: memory.available<100Mi, nodefs.inodesFree<5%, imagefs.inodesFree<5%; add them",
+        ),
+    ] {
+        let warnings = warnings(body);
+        assert_eq!(warnings.len(), 1, "{warnings:?}");
+        assert!(warnings[0].starts_with(start), "{}", warnings[0]);
+    }
+}

@@ -1,0 +1,159 @@
+//! Rankings.
+
+use node_pressure_monitor::config::{Amount, Policy, Resource};
+use node_pressure_monitor::eviction::rank::{Candidate, Facts, Order};
+use node_pressure_monitor::workloads::{Preference, QosClass};
+use proptest::collection::vec;
+use proptest::option;
+use proptest::prelude::*;
+use proptest::sample::select;
+
+use super::check::forall;
+use super::world;
+
+#[derive(Debug, Clone, PartialEq)]
+struct Who {
+    name: String,
+    facts: Facts,
+}
+
+impl Candidate for &Who {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn facts(&self) -> Facts {
+        self.facts
+    }
+}
+
+fn amount() -> impl Strategy<Value = Amount> {
+    const ENDS: [i128; 6] = [i128::MIN, 0, 1, 100_000_000, 1 << 60, i128::MAX];
+    prop_oneof![3 => (0_i64..5).prop_map(Amount::from_units), 1 => select(&ENDS[..]).prop_map(Amount::from_billionths)]
+}
+
+fn facts() -> impl Strategy<Value = Facts> {
+    const CLASSES: [QosClass; 3] = [QosClass::BestEffort, QosClass::Burstable, QosClass::Guaranteed];
+    const PREFERENCES: [Preference; 2] = [Preference::None, Preference::Avoid];
+    let requested = (option::weighted(0.9, amount()), amount(), any::<bool>());
+    (select(&PREFERENCES[..]), select(&CLASSES[..]), -1_i32..2, option::weighted(0.8, amount()), requested).prop_map(
+        |(preference, qos, priority, usage, (request, other, same))| {
+            let subtracted = if same { request.unwrap_or_default() } else { other };
+            Facts { preference, qos, priority, usage, request, subtracted }
+        },
+    )
+}
+
+/// Candidates, a policy to rank them by, and the resource that runs out.
+fn case() -> impl Strategy<Value = (Vec<Who>, Policy, Resource)> {
+    const RESOURCES: [Resource; 4] = [Resource::Memory, Resource::EphemeralStorage, Resource::Inodes, Resource::Pids];
+    let candidates = vec(facts(), 2..14).prop_map(|all| {
+        // Names whose order is not that of the numbers in them.
+        all.into_iter()
+            .enumerate()
+            .map(|(index, facts)| Who { name: format!("ns/p{}", index * 7 % 15), facts })
+            .collect()
+    });
+    let policy = (world::ranking(), world::quirks());
+    let policy = policy.prop_map(|(ranking, quirks)| Policy { ranking, quirks, ..Policy::default() });
+    (candidates, policy, select(&RESOURCES[..]))
+}
+
+fn names(policy: &Policy, resource: Resource, candidates: &[Who]) -> Vec<String> {
+    let ranked = Order::of(policy, resource).rank(candidates);
+    ranked.into_iter().map(|ranked| ranked.candidate.name.clone()).collect()
+}
+
+fn place(ranking: &[String], name: &str) -> usize {
+    ranking.iter().position(|other| other == name).unwrap()
+}
+
+/// Catches comparisons that contradict themselves, as the kubelet's does where statistics are missing: a sort then gives what it
+/// likes. If each pair, asked alone and either way round, stands as in the whole, the order is antisymmetric, transitive and total.
+#[test]
+fn every_ranking_is_a_total_order() {
+    forall(400, 300, &case(), |(candidates, policy, resource), seen| {
+        let ranking = names(&policy, resource, &candidates);
+        for (index, first) in candidates.iter().enumerate() {
+            for second in &candidates[..index] {
+                let pair = names(&policy, resource, &[first.clone(), second.clone()]);
+                let reverse = names(&policy, resource, &[second.clone(), first.clone()]);
+                prop_assert_eq!(&pair, &reverse);
+                prop_assert!(place(&ranking, &pair[0]) < place(&ranking, &pair[1]), "{:?} but {:?}", pair, ranking);
+            }
+        }
+        let by_name = ranking.is_sorted();
+        seen.when(!by_name);
+        Ok(())
+    });
+}
+
+/// Catches a tie that is left to the order in which pods happen to be listed, and candidates lost or doubled on the way.
+#[test]
+fn the_order_of_the_input_makes_no_difference() {
+    let shuffled = case().prop_flat_map(|(candidates, policy, resource)| {
+        (Just(candidates.clone()), Just(candidates).prop_shuffle(), Just((policy, resource)))
+    });
+    forall(400, 300, &shuffled, |(candidates, shuffled, (policy, resource)), seen| {
+        let ranking = names(&policy, resource, &candidates);
+        prop_assert_eq!(&names(&policy, resource, &shuffled), &ranking);
+        let mut sorted = ranking;
+        sorted.sort();
+        let mut all: Vec<String> = candidates.iter().map(|who| who.name.clone()).collect();
+        all.sort();
+        prop_assert_eq!(sorted, all);
+        seen.when(candidates != shuffled);
+        Ok(())
+    });
+}
+
+/// One candidate becomes worse in one respect; it may only move forward. Catches a key compared the wrong way round, and amounts
+/// that wrap when a request is subtracted.
+fn moves_forward(worse: impl Fn(&mut Facts, Amount) -> bool) {
+    let changed = (case(), any::<prop::sample::Index>(), amount());
+    forall(1200, 100, &changed, |((mut candidates, policy, resource), index, amount), seen| {
+        let before = names(&policy, resource, &candidates);
+        let who = index.index(candidates.len());
+        if amount.is_negative() || !worse(&mut candidates[who].facts, amount) {
+            return Ok(());
+        }
+        let after = names(&policy, resource, &candidates);
+        let name = &candidates[who].name;
+        prop_assert!(place(&after, name) <= place(&before, name), "{} in {:?}, then {:?}", name, before, after);
+        seen.when(after != before);
+        Ok(())
+    });
+}
+
+#[test]
+fn more_usage_never_moves_a_candidate_back() {
+    moves_forward(|facts, amount| {
+        facts.usage = facts.usage.map(|usage| usage + amount);
+        facts.usage.is_some()
+    });
+}
+
+#[test]
+fn a_smaller_request_never_moves_a_candidate_back() {
+    moves_forward(|facts, amount| {
+        facts.request = facts.request.map(|request| request - amount);
+        facts.subtracted = facts.subtracted - amount;
+        true
+    });
+}
+
+#[test]
+fn a_lower_priority_never_moves_a_candidate_back() {
+    moves_forward(|facts, _| {
+        facts.priority -= 1;
+        true
+    });
+}
+
+#[test]
+fn a_lower_class_never_moves_a_candidate_back() {
+    moves_forward(|facts, _| {
+        let lower = if facts.qos == QosClass::Guaranteed { QosClass::Burstable } else { QosClass::BestEffort };
+        std::mem::replace(&mut facts.qos, lower) != lower
+    });
+}
