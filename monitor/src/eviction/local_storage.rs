@@ -36,12 +36,11 @@ fn eviction<'a>(policy: &Policy, layout: Layout, pod: &'a Pod, stats: &PodStats)
 
 /// The first volume in the order of the pod that holds more than it may.
 fn above_empty_dir_limit(pod: &Pod, stats: &PodStats) -> Option<String> {
-    let is_above =
-        |used: Option<u64>, limit: Amount| limit > Amount::ZERO && used.is_some_and(|used| units(Some(used)) > limit);
+    let used = |name: &str| stats.volumes.iter().rev().filter(|it| it.name == name).find_map(|it| it.used_bytes);
     let exceeds = |name: &str, limit: Amount| {
-        // Names are compared for the few only that are large enough. Where one is given twice the last counts.
-        stats.volumes.iter().any(|volume| is_above(volume.used_bytes, limit))
-            && stats.volumes.iter().rfind(|volume| volume.name == name).is_some_and(|it| is_above(it.used_bytes, limit))
+        let is_above = |used: Option<u64>| used.is_some_and(|used| units(Some(used)) > limit);
+        // Names are compared for the few only that are large enough. Where one is given twice the last figure counts.
+        limit > Amount::ZERO && stats.volumes.iter().any(|it| is_above(it.used_bytes)) && is_above(used(name))
     };
     pod.spec.volumes.iter().find_map(|volume| {
         let limit = volume.empty_dir.as_ref()?.size_limit.as_ref()?;

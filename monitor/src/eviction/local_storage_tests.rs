@@ -38,6 +38,8 @@ fn an_empty_dir_above_its_limit() {
         (vec![volume("v", "", Value::Null)], vec![used("v", json!(2))], None),
         (vec![volume("v", "", json!("1"))], vec![used("v", Value::Null)], None),
         (vec![volume("v", "", json!("1"))], vec![used("other", json!(2))], None),
+        // Without a figure it is passed over.
+        (vec![volume("v", "", json!("1"))], vec![used("v", json!(2)), used("v", Value::Null)], Some(message("v", "1"))),
         // The order is the pod's, and of the statistics the last of a name count.
         (
             vec![volume("a", "", json!("9")), volume("c", "", json!("1")), volume("b", "", json!("1"))],
