@@ -156,7 +156,9 @@ pub fn assess(
 fn crossed(policy: &Policy, armed: &[Armed], state: &State, observation: &Observation) -> Vec<bool> {
     let held = |index: usize| state.held.get(index).copied().unwrap_or(false);
     let is_met = |(index, armed): (usize, &Armed)| {
-        armed.counts(state.is_first_pass()) && is_below(policy, &armed.threshold, observation, held(index))
+        // What was acted on is held, also where it would not count any more.
+        (armed.counts(state.is_first_pass()) || held(index))
+            && is_below(policy, &armed.threshold, observation, held(index))
     };
     armed.iter().enumerate().map(is_met).collect()
 }
