@@ -1,11 +1,17 @@
 //! Reading quantities.
 
 use std::hint::black_box;
+use std::time::Duration;
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use node_pressure_monitor::config::Quantity;
 
-fn quantities(criterion: &mut Criterion) {
+#[path = "support/cpu_time.rs"]
+mod cpu_time;
+
+use cpu_time::CpuTime;
+
+fn quantities(criterion: &mut Criterion<CpuTime>) {
     let mut group = criterion.benchmark_group("quantity");
     for (name, text) in
         [("whole", "100Mi"), ("fraction", "1.5Gi"), ("exponent", "1e9"), ("long", "12345678901234567890123456")]
@@ -20,5 +26,10 @@ fn quantities(criterion: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, quantities);
+fn settings() -> Criterion<CpuTime> {
+    let criterion = Criterion::default().with_measurement(CpuTime).sample_size(30);
+    criterion.warm_up_time(Duration::from_millis(500)).measurement_time(Duration::from_secs(1))
+}
+
+criterion_group!(name = benches; config = settings(); targets = quantities);
 criterion_main!(benches);

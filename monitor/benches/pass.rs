@@ -2,6 +2,7 @@
 //! written. `cargo xtask bench pass` prints how the time grows, and holds it against the promise.
 
 use std::hint::black_box;
+use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use node_pressure_monitor::config::{Moment, Policy};
@@ -9,16 +10,20 @@ use node_pressure_monitor::eviction::pass::{Input, pass};
 use node_pressure_monitor::eviction::{Layout, State, arm};
 use node_pressure_monitor::workloads::{Pod, Summary};
 
-mod support;
+#[path = "support/cpu_time.rs"]
+mod cpu_time;
+#[path = "support/node.rs"]
+mod node;
 
-fn passes(criterion: &mut Criterion) {
+use cpu_time::CpuTime;
+
+fn passes(criterion: &mut Criterion<CpuTime>) {
     let policy = Policy::default();
     let armed = arm(&policy, Layout::Single);
     let mut group = criterion.benchmark_group("pass");
     for count in [10, 100, 1_000, 10_000] {
-        let pods: Vec<Pod> =
-            support::pods(count).into_iter().filter_map(|pod| serde_json::from_value(pod).ok()).collect();
-        let summary = support::summary(count, "2026-01-01T00:00:10Z");
+        let pods: Vec<Pod> = node::pods(count).into_iter().filter_map(|pod| serde_json::from_value(pod).ok()).collect();
+        let summary = node::summary(count, "2026-01-01T00:00:10Z");
         let summary: Summary = serde_json::from_value(summary).unwrap_or_default();
         let input =
             Input { now: Moment(0), layout: Layout::Single, summary: &summary, after_collection: None, pods: &pods };
@@ -32,5 +37,10 @@ fn passes(criterion: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, passes);
+fn settings() -> Criterion<CpuTime> {
+    let criterion = Criterion::default().with_measurement(CpuTime).sample_size(30);
+    criterion.warm_up_time(Duration::from_secs(1)).measurement_time(Duration::from_secs(2))
+}
+
+criterion_group!(name = benches; config = settings(); targets = passes);
 criterion_main!(benches);

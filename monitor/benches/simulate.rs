@@ -11,7 +11,8 @@ use node_pressure_monitor::workloads::Summary;
 use serde::Deserialize;
 use serde_json::{json, value::RawValue};
 
-mod support;
+#[path = "support/node.rs"]
+mod node;
 
 const LINES: usize = 100_000;
 const PODS: usize = 100;
@@ -29,17 +30,18 @@ struct Trace {
 
 impl Trace {
     fn new(count: usize) -> Self {
-        let pods = support::pods(PODS);
+        let pods = node::pods(PODS);
         let line = |second: usize| {
             let time = format!("2026-01-01T00:00:{second:02}Z");
-            let line = json!({"node": {"capacity": {"memory": "10Gi"}}, "summary": support::summary(PODS, &time), "pods": pods});
+            let line =
+                json!({"node": {"capacity": {"memory": "10Gi"}}, "summary": node::summary(PODS, &time), "pods": pods});
             let text = line.to_string();
             (text.get(1..).unwrap_or_default().to_owned(), time)
         };
         Self { lines: (0..DIFFERENT).map(line).collect(), told: 0, count, current: Vec::new(), at: 0 }
     }
 
-    fn bytes(&self) -> usize {
+    fn size(&self) -> usize {
         self.lines.iter().map(|(rest, time)| rest.len() + time.len() + 12).sum::<usize>() / DIFFERENT * self.count
     }
 }
@@ -78,7 +80,7 @@ fn main() {
     // `cargo test --benches` only wants to know that it runs.
     let lines = if std::env::args().any(|argument| argument == "--bench") { LINES } else { DIFFERENT };
     let trace = Trace::new(lines);
-    let megabytes = trace.bytes() as f64 / 1e6;
+    let megabytes = trace.size() as f64 / 1e6;
 
     let start = Instant::now();
     let answered = simulate(&Policy::default(), "trace", trace, io::sink(), Format::Json, Progress::silent(None));

@@ -1,5 +1,6 @@
 //! Every chore of the project behind one command: `cargo xtask --help`.
 
+mod bench;
 mod bpf;
 mod build;
 mod cmd;
@@ -37,6 +38,8 @@ enum Command {
     Run(run::Options),
     /// Boot a virtual machine with the agent inside and run scenarios in it.
     Vm(vm::Options),
+    /// Measure the decision, and hold it against what is promised.
+    Bench(bench::Options),
     /// Search for a text or a document that breaks a claim of a parser or of the decision.
     Fuzz(fuzz::Options),
     /// Everything that must be green: format, lints, unit and integration tests, VM scenarios.
@@ -61,6 +64,7 @@ fn dispatch(command: Command) -> Result<ExitCode> {
         Command::Build(options) => build::run(&options, &workspace),
         Command::Run(options) => run::run(&options, &workspace),
         Command::Vm(options) => vm::run(&options, &workspace),
+        Command::Bench(options) => bench::run(&options, &workspace),
         Command::Fuzz(options) => fuzz::run(&options, &workspace),
         Command::Test(options) => test::run(&options, &workspace),
     }

@@ -1,7 +1,6 @@
 //! Configuration files.
 
-use node_pressure_monitor::config::{ConfigErrors, MonitorConfig, Threshold};
-use node_pressure_monitor::config::{Moment, Signal};
+use node_pressure_monitor::config::{ConfigErrors, Moment, MonitorConfig, Threshold};
 use node_pressure_monitor::eviction::{Armed, Layout, Observation, State, arm, assess};
 
 const NAME: &str = "fuzz.yaml";
@@ -10,7 +9,7 @@ const NAME: &str = "fuzz.yaml";
 pub fn file(text: &str) {
     let parsed = MonitorConfig::parse(NAME, text);
     match &parsed {
-        Ok(config) => usable(config),
+        Ok(loaded) => usable(&loaded.config),
         Err(errors) => helpful(text, errors),
     }
     assert_eq!(MonitorConfig::parse(NAME, text), parsed, "the same text, another answer");
@@ -37,13 +36,11 @@ fn usable(config: &MonitorConfig) {
     assert!(config.sampling.floor <= config.sampling.ceiling, "{:?}", config.sampling);
     assert!(!config.sampling.floor.is_zero(), "{:?}", config.sampling);
     assert!(config.lock_file.is_absolute() && config.cgroup_root.is_absolute() && config.proc_root.is_absolute());
-    let mut seen: Vec<(Signal, bool, bool)> = Vec::new();
     for Threshold { signal, value, grace_period: _, min_reclaim } in &policy.thresholds {
         let amounts = [0, 1 << 30, i64::MAX].map(|capacity| value.resolve(capacity, policy.quirks));
         assert!(amounts.iter().all(|amount| !amount.is_negative()), "{signal}<{value}");
         let reclaim = min_reclaim.as_ref().map(|reclaim| reclaim.resolve(1 << 30, policy.quirks));
         assert!(reclaim.is_none_or(|reclaim| !reclaim.is_negative()), "{signal}<{value}: {min_reclaim:?}");
-        seen.push((*signal, false, false));
     }
     for layout in [Layout::Single, Layout::DedicatedImageFs, Layout::SplitImageFs] {
         let armed: Vec<Armed> = arm(policy, layout);

@@ -11,7 +11,7 @@ mod numbers;
 type Target = (&'static str, fn(&[u8]));
 
 /// Every target.
-pub const TARGETS: [Target; 8] = [
+pub const TARGETS: [Target; 9] = [
     ("quantity", |data| on_text(data, numbers::quantity)),
     ("duration", |data| on_text(data, numbers::duration)),
     ("threshold", |data| on_text(data, numbers::threshold)),
@@ -21,6 +21,7 @@ pub const TARGETS: [Target; 8] = [
     ("config_openshift3", |data| on_text(data, configuration::file)),
     ("summary_json", documents::summary),
     ("pod_json", documents::pod),
+    ("pass", |data| on_text(data, documents::trace)),
 ];
 
 /// Checks the claims of one target.

@@ -19,6 +19,7 @@ pub fn quantity(text: &str) {
             assert_eq!(a == b, a.cmp(b).is_eq(), "{a} and {b}");
             // Amounts stop at their ends, so that they may be equal where quantities are not; never the other way round.
             assert!(a > b || a.amount() <= b.amount(), "{a} and {b}: {:?} {:?}", a.amount(), b.amount());
+            assert_eq!(a.sum(b), b.sum(a), "{a} and {b}");
             for c in &all {
                 assert!(a > b || b > c || a <= c, "{a}, {b}, {c}");
             }
@@ -41,6 +42,10 @@ fn one_quantity(text: &str) -> Option<Quantity> {
     assert_eq!(again.as_ref(), Ok(&quantity), "{text:?} prints {canonical}");
     assert_eq!(again.map(|again| again.canonical()), Ok(canonical.clone()), "{text:?}");
     assert!(canonical.len() <= 128, "{text:?} prints {canonical}");
+
+    // As it was written or in canonical form, without its exponent where that has no suffix.
+    let printed = quantity.to_string();
+    assert!(printed == text || canonical.starts_with(&printed), "{text:?} prints {printed}");
 
     let amount = quantity.amount();
     assert_eq!(quantity.is_zero(), amount.is_zero(), "{text:?}");
@@ -94,13 +99,18 @@ pub fn threshold(text: &str) {
     let mut lines = text.lines();
     let signal = lines.next().and_then(|name| name.parse().ok()).unwrap_or(Signal::MemoryAvailable);
     let value = lines.next().unwrap_or_default();
-    match parse_threshold_value(signal, value) {
-        Ok(Some(parsed)) => {
-            resolves(value, &parsed, true);
-            reads_back(value, &parsed, |text| parse_threshold_value(signal, text).ok().flatten());
+    for semantics in [Semantics::Kubelet, Semantics::Corrected] {
+        let parse = |text: &str| parse_threshold_value(signal, text, Quirks::of(semantics));
+        match parse(value) {
+            Ok(Some(parsed)) => {
+                resolves(value, &parsed, true);
+                reads_back(value, &parsed, |text| parse(text).ok().flatten());
+                let taken_by_the_kubelet = parse_threshold_value(signal, value, Quirks::ALL);
+                assert_eq!(taken_by_the_kubelet, Ok(Some(parsed)), "{value:?}");
+            }
+            Ok(None) => assert!(value == "0%" || value == "100%", "{value:?} is silently dropped"),
+            Err(error) => assert!(!error.to_string().is_empty(), "{value:?}"),
         }
-        Ok(None) => assert!(value == "0%" || value == "100%", "{value:?} is silently dropped"),
-        Err(error) => assert!(!error.to_string().is_empty(), "{value:?}"),
     }
     if let Some(grace) = lines.next() {
         let parsed = parse_grace_period(grace);
@@ -121,6 +131,9 @@ fn resolves(text: &str, value: &ThresholdValue, is_threshold: bool) {
         let quirks = Quirks::of(semantics);
         let amounts = CAPACITIES.map(|capacity| value.resolve(capacity, quirks));
         assert!(amounts.is_sorted(), "{text:?}: {amounts:?}");
+        for capacity in CAPACITIES {
+            assert!(!value.quantity_text(capacity, quirks).is_empty(), "{text:?} of {capacity}");
+        }
         for (amount, capacity) in amounts.into_iter().zip(CAPACITIES) {
             let whole = Amount::from_units(capacity.max(0));
             assert!(capacity < 0 || !amount.is_negative(), "{text:?} of {capacity}: {amount:?}");

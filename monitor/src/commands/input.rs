@@ -9,6 +9,15 @@ use serde_json::error::Category;
 
 use crate::config::{Loaded, MonitorConfig, Policy};
 
+/// What the reader says in words of the program, and what an operator calls it.
+const WORDS: [(&str, &str); 5] = [
+    ("expected struct ", "expected an object: "),
+    ("expected i32", "expected a whole number"),
+    ("expected i64", "expected a whole number"),
+    ("expected u64", "expected a whole number, not below zero"),
+    ("floating point `", "fraction `"),
+];
+
 /// Something wrong in a JSON text, and where in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
@@ -36,7 +45,9 @@ impl Fault {
         let reason = match error.classify() {
             Category::Eof => format!("cut off: {reason}"),
             Category::Syntax => format!("not JSON: {reason}"),
-            Category::Data | Category::Io => reason.to_owned(),
+            Category::Data | Category::Io => {
+                WORDS.iter().fold(reason.to_owned(), |text, (of, to)| text.replace(of, to))
+            }
         };
         // Where the text breaks off or is no JSON, the path ends in what could not be read.
         let field = field.trim_end_matches(['.', '?']).to_owned();
@@ -109,7 +120,7 @@ impl CommandError {
     }
 }
 
-/// Reads the policy from a configuration file of any kind; what can hardly be meant is told.
+/// Reads the policy from a configuration file of any kind. What can hardly be meant is told on stderr.
 ///
 /// # Errors
 /// When it cannot be read, or is wrong: then with everything that is wrong with it.
@@ -118,7 +129,7 @@ pub fn policy(path: &Path) -> Result<Policy, CommandError> {
     let loaded = MonitorConfig::parse_bytes(&path.display().to_string(), bytes);
     let Loaded { config, warnings, .. } = loaded.map_err(|errors| CommandError::Wrong(errors.to_string()))?;
     for warning in warnings {
-        note(&warning);
+        note(&format_args!("warning: {warning}"));
     }
     Ok(config.policy)
 }

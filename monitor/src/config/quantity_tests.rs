@@ -91,6 +91,7 @@ fn amounts_texts_and_canonical_forms() {
         ("59E", i64::MAX, "59E", ""),
         ("+59E", i64::MAX, "+59E", "59E"),
         ("1e30", i64::MAX, "1e30", ""),
+        ("10e64", i64::MAX, "100e63", ""),
         ("-1e30", i64::MIN, "-1e30", ""),
         // There is no suffix for it.
         ("1000E", i64::MAX, "1", "1e21"),
@@ -226,6 +227,7 @@ fn refused_texts() {
         ("Ei", Numeric),
         ("e-10", Numeric),
         ("1e65", Exponent),
+        ("100e64", Exponent),
         ("1e9999999999", Exponent),
         ("1e-9999999999", Exponent),
         ("0e9999999999", Exponent),

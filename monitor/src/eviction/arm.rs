@@ -129,9 +129,9 @@ fn grown(capacity: usize, length: usize) -> usize {
     if length <= capacity { capacity } else { rounded(length.max(2 * capacity)) }
 }
 
-/// Room is handed out in sizes; elements of 64 bytes fit them exactly up to the twelfth, and by two from there on.
+/// Room is handed out in sizes; elements of 64 bytes fit them exactly up to the eleventh, and by two from there on (Go 1.22 and later).
 fn rounded(length: usize) -> usize {
-    if length <= 12 { length } else { length.next_multiple_of(2) }
+    if length <= 11 { length } else { length | 1 }
 }
 
 #[cfg(test)]

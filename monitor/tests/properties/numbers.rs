@@ -99,7 +99,7 @@ fn a_mended_percentage_is_its_share_and_never_more_than_the_whole() {
     forall(4000, 1000, &(percent, capacity), |((percent, scale), capacity), seen| {
         #[expect(clippy::cast_precision_loss, reason = "a few digits")]
         let text = format!("{}%", percent as f64 / scale as f64);
-        let Ok(Some(value)) = parse_threshold_value(Signal::NodeFsAvailable, &text) else { return Ok(()) };
+        let Ok(Some(value)) = parse_threshold_value(Signal::NodeFsAvailable, &text, Quirks::ALL) else { return Ok(()) };
         let amount = |semantics| value.resolve(capacity, Quirks::of(semantics)).units();
         let exact = i128::from(capacity) * i128::from(percent) / i128::from(100 * scale);
         let (corrected, kubelet) = (i128::from(amount(Semantics::Corrected)), i128::from(amount(Semantics::Kubelet)));

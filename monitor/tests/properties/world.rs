@@ -187,7 +187,7 @@ fn without_storage_limits(pod: &mut Value) {
 }
 
 pub fn value(signal: Signal, text: &str) -> ThresholdValue {
-    parse_threshold_value(signal, text).unwrap().unwrap()
+    parse_threshold_value(signal, text, Quirks::ALL).unwrap().unwrap()
 }
 
 pub fn threshold() -> impl Strategy<Value = Threshold> {

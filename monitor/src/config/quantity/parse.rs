@@ -22,6 +22,10 @@ impl Quantity {
             Scale::Two(shift) => binary(parts.integer, parts.fraction, shift),
         };
         let mut quantity = Self::normalized(parts.negative, (unscaled, exponent), format);
+        // Printed with an exponent that would not be read again.
+        if i64::from(quantity.exponent) > MAX_EXPONENT + 1 {
+            return Err(QuantityError::Exponent);
+        }
         if format == Format::BinarySi && !quantity.is_zero() && quantity.magnitude() <= 0 {
             // Less than one: written in powers of ten from here on, in sums too.
             quantity.format = Format::DecimalSi;
@@ -158,14 +162,34 @@ fn decimal(integer: &str, fraction: &str, exponent: i32) -> Result<(u128, i32), 
     let more = rest.bytes().any(|digit| digit != b'0');
     let fraction = if more { fraction } else { fraction.trim_end_matches('0') };
     let mut value: u128 = 0;
+    // Zeros at the end are no significant digits: the canonical form may add two.
+    let mut zeros = 0;
     for digit in integer.bytes().chain(fraction.bytes()) {
-        if value >= TOO_MANY_DIGITS / 10 {
-            return Err(QuantityError::Digits);
+        zeros += 1;
+        if digit == b'0' {
+            continue;
         }
-        value = value * 10 + u128::from(digit - b'0');
+        while zeros > 0 {
+            if value >= TOO_MANY_DIGITS / 10 {
+                return Err(QuantityError::Digits);
+            }
+            value *= 10;
+            zeros -= 1;
+        }
+        value += u128::from(digit - b'0');
     }
-    let places = i32::try_from(fraction.len()).map_err(|_| QuantityError::Digits)?;
-    Ok((value + u128::from(more), exponent - places))
+    let places = i64::try_from(fraction.len()).map_err(|_| QuantityError::Digits)?;
+    let exponent = if value == 0 { SMALLEST_EXPONENT.into() } else { i64::from(exponent) - places + zeros };
+    if more {
+        // The last digit is a billionth, or no digit but a zero is left.
+        let missing = u32::try_from(exponent - i64::from(SMALLEST_EXPONENT)).ok().and_then(power_of_ten);
+        let value = missing.and_then(|power| value.checked_mul(power)).ok_or(QuantityError::Digits)?;
+        return Ok((value + 1, SMALLEST_EXPONENT));
+    }
+    match i32::try_from(exponent) {
+        Ok(exponent) if i64::from(exponent) <= MAX_EXPONENT => Ok((value, exponent)),
+        _ => Err(QuantityError::Exponent),
+    }
 }
 
 /// In billionths, rounded up, and stopping where binary quantities stop.

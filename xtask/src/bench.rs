@@ -1,0 +1,183 @@
+//! `cargo xtask bench`: how long a decision takes, held against what is promised.
+
+use std::io::{BufRead as _, BufReader};
+use std::process::{ExitCode, Stdio};
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::cmd;
+use crate::paths::Workspace;
+use crate::setup;
+
+/// Measures the decision on this machine; exits with 1 when a promise is broken.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  cargo xtask bench pass\n  cargo xtask bench")]
+pub struct Options {
+    /// pass, simulate or numbers; all when none is named.
+    benches: Vec<String>,
+}
+
+const BENCHES: [&str; 3] = ["numbers", "pass", "simulate"];
+
+/// One pass over a thousand pods with three containers each.
+const PROMISED: &str = "pass/1000";
+const PROMISED_NANOS: f64 = 500_000.0;
+const WANTED_NANOS: f64 = 200_000.0;
+
+pub fn run(options: &Options, workspace: &Workspace) -> Result<ExitCode> {
+    if let Some(unknown) = options.benches.iter().find(|name| !BENCHES.contains(&name.as_str())) {
+        bail!("there is no bench {unknown}; there are {}", BENCHES.join(", "));
+    }
+    setup::ensure(workspace, setup::BUILD)?;
+    let is_wanted = |name: &&str| options.benches.is_empty() || options.benches.iter().any(|wanted| wanted == name);
+    let mut measured = Vec::new();
+    let mut lines = Vec::new();
+    for bench in BENCHES.iter().filter(|name| is_wanted(name)) {
+        println!("== measuring {bench}");
+        for line in output_of(bench)? {
+            measured.extend(Measured::parse(&line));
+            lines.extend(line.starts_with("simulate ").then_some(line));
+        }
+    }
+    for line in lines {
+        println!("{line}");
+    }
+    Ok(if report(&measured, is_wanted(&"pass")) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Runs one bench, and returns what it prints.
+fn output_of(bench: &str) -> Result<Vec<String>> {
+    let mut command = cmd::cargo();
+    command.args(["bench", "--quiet", "--package", "node-pressure-monitor", "--bench", bench]).stdout(Stdio::piped());
+    let shown = cmd::shown(&command);
+    let mut child = command.spawn().with_context(|| format!("cannot run `{shown}`"))?;
+    let stdout = child.stdout.take().context("standard output of cargo bench")?;
+    let lines = BufReader::new(stdout).lines().collect::<Result<Vec<_>, _>>();
+    let status = child.wait().with_context(|| format!("waiting for `{shown}`"))?;
+    if !status.success() {
+        bail!("`{shown}` failed: {status}");
+    }
+    lines.with_context(|| format!("reading from `{shown}`"))
+}
+
+/// What criterion found.
+#[derive(Debug, Clone, PartialEq)]
+struct Measured {
+    name: String,
+    /// The most likely time, and the bounds within which it lies with 95 % confidence.
+    low: f64,
+    nanos: f64,
+    high: f64,
+}
+
+impl Measured {
+    /// `pass/1000               time:   [301.23 µs 304.56 µs 308.01 µs]`.
+    fn parse(line: &str) -> Option<Self> {
+        let (name, times) = line.split_once("time:")?;
+        let times = times.trim().strip_prefix('[')?.strip_suffix(']')?;
+        let words: Vec<&str> = times.split_whitespace().collect();
+        let [low, low_unit, nanos, unit, high, high_unit] = words[..] else { return None };
+        let nanos_of = |number: &str, unit| Some(number.parse::<f64>().ok()? * factor(unit)?);
+        Some(Self {
+            name: name.trim().to_owned(),
+            low: nanos_of(low, low_unit)?,
+            nanos: nanos_of(nanos, unit)?,
+            high: nanos_of(high, high_unit)?,
+        })
+    }
+
+    /// How many pods, where that is what the bench is about.
+    fn pods(&self) -> Option<f64> {
+        self.name.strip_prefix("pass/")?.parse().ok()
+    }
+}
+
+fn factor(unit: &str) -> Option<f64> {
+    match unit {
+        "ps" => Some(1e-3),
+        "ns" => Some(1.0),
+        "µs" | "us" => Some(1e3),
+        "ms" => Some(1e6),
+        "s" => Some(1e9),
+        _ => None,
+    }
+}
+
+fn text(nanos: f64) -> String {
+    match nanos {
+        _ if nanos < 1e3 => format!("{nanos:.1} ns"),
+        _ if nanos < 1e6 => format!("{:.1} µs", nanos / 1e3),
+        _ => format!("{:.2} ms", nanos / 1e6),
+    }
+}
+
+/// Prints what was measured, and tells whether the promise is kept; a promise that is due and was not measured is not.
+fn report(measured: &[Measured], promise_is_due: bool) -> bool {
+    println!("{:<20} {:>12} {:>26}  growth", "bench (CPU time)", "time", "95 % between");
+    let mut before: Option<(f64, f64)> = None;
+    for one in measured {
+        let between = format!("{} and {}", text(one.low), text(one.high));
+        let growth = one.pods().and_then(|pods| growth(before, pods, one.nanos)).unwrap_or_default();
+        println!("{:<20} {:>12} {between:>26}  {growth}", one.name, text(one.nanos));
+        before = one.pods().map(|pods| (pods, one.nanos));
+    }
+    let promised = measured.iter().find(|one| one.name == PROMISED);
+    match promised {
+        None if promise_is_due => {
+            println!("BROKEN: {PROMISED} was not measured");
+            false
+        }
+        None => true,
+        Some(one) => {
+            let kept = one.nanos <= PROMISED_NANOS;
+            let verdict = if kept { "kept" } else { "BROKEN" };
+            let wanted = if one.nanos <= WANTED_NANOS { "reached" } else { "not reached" };
+            println!(
+                "promise: one pass over 1,000 pods takes at most {}: {verdict}; the aim of {} is {wanted}",
+                text(PROMISED_NANOS),
+                text(WANTED_NANOS)
+            );
+            kept
+        }
+    }
+}
+
+/// Against the line before: `12.9 times; n log n would be 13.3`.
+fn growth(before: Option<(f64, f64)>, pods: f64, nanos: f64) -> Option<String> {
+    let (fewer, sooner) = before?;
+    let expected = pods * pods.ln() / (fewer * fewer.ln());
+    Some(format!("{:.1} times; n log n would be {expected:.1}", nanos / sooner))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn measured(name: &str, nanos: f64) -> Measured {
+        Measured { name: name.to_owned(), low: nanos, nanos, high: nanos }
+    }
+
+    #[test]
+    fn criterions_lines_are_read() {
+        let line = "pass/1000               time:   [301.23 µs 0.3 ms 308010 ns]";
+        let expected = Measured { name: "pass/1000".to_owned(), low: 301_230.0, nanos: 300_000.0, high: 308_010.0 };
+        assert_eq!(Measured::parse(line), Some(expected));
+        for line in ["Benchmarking pass/1000: Warming up for 1.0000 s", "time: x", "change time: [1 % 2 % 3 %]"] {
+            assert_eq!(Measured::parse(line), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_broken_or_unmeasured_promise_fails() {
+        assert!(report(&[measured("pass/1000", 499_000.0)], true));
+        assert!(!report(&[measured("pass/1000", 501_000.0)], true));
+        assert!(!report(&[measured("pass/100", 1.0)], true));
+        assert!(report(&[], false));
+    }
+
+    #[test]
+    fn growth_is_held_against_n_log_n() {
+        assert_eq!(growth(Some((10.0, 1.0)), 100.0, 15.0).unwrap(), "15.0 times; n log n would be 20.0");
+        assert_eq!(growth(None, 10.0, 1.0), None);
+    }
+}
