@@ -7,7 +7,7 @@ use std::path::Path;
 use serde::Deserialize;
 use serde_json::error::Category;
 
-use crate::config::{Loaded, MonitorConfig, Policy};
+use crate::config::{MonitorConfig, Policy};
 
 /// What the reader says in words of the program, and what an operator calls it.
 const WORDS: [(&str, &str); 5] = [
@@ -120,18 +120,14 @@ impl CommandError {
     }
 }
 
-/// Reads the policy from a configuration file of any kind. What can hardly be meant is told on stderr.
+/// Reads the policy from a configuration file of any kind. What can hardly be meant is not told here: `check-config` does.
 ///
 /// # Errors
 /// When it cannot be read, or is wrong: then with everything that is wrong with it.
 pub fn policy(path: &Path) -> Result<Policy, CommandError> {
     let bytes = MonitorConfig::read(path).map_err(|errors| CommandError::Usage(errors.to_string()))?;
     let loaded = MonitorConfig::parse_bytes(&path.display().to_string(), bytes);
-    let Loaded { config, warnings, .. } = loaded.map_err(|errors| CommandError::Wrong(errors.to_string()))?;
-    for warning in warnings {
-        note(&format_args!("warning: {warning}"));
-    }
-    Ok(config.policy)
+    loaded.map(|loaded| loaded.config.policy).map_err(|errors| CommandError::Wrong(errors.to_string()))
 }
 
 /// Tells something that is no error.

@@ -131,8 +131,7 @@ fn only_what_is_below_its_threshold_or_was_held_is_crossed() {
                 prop_assert_eq!(assessment.crossed[index], is_below && counts, "{}", armed.threshold);
                 seen.when(is_below && available >= quantity);
             }
-            let is_met = |threshold: &Threshold| assessment.met.iter().any(|met| met.threshold == *threshold);
-            held = armed.iter().map(|armed| is_met(&armed.threshold)).collect();
+            held = (0..armed.len()).map(|place| assessment.met.iter().any(|met| met.place == place)).collect();
         }
         Ok(())
     });

@@ -187,7 +187,8 @@ fn decimal(integer: &str, fraction: &str, exponent: i32) -> Result<(u128, i32), 
         return Ok((value + 1, SMALLEST_EXPONENT));
     }
     match i32::try_from(exponent) {
-        Ok(exponent) if i64::from(exponent) <= MAX_EXPONENT => Ok((value, exponent)),
+        // The canonical form's exponent is a multiple of three.
+        Ok(exponent) if i64::from(exponent - exponent.rem_euclid(3)) <= MAX_EXPONENT => Ok((value, exponent)),
         _ => Err(QuantityError::Exponent),
     }
 }
