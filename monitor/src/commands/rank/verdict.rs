@@ -3,7 +3,7 @@
 use crate::config::{Amount, Policy, Ranking, RankingKey, Signal, Threshold};
 use crate::eviction::pass::{PodCandidate, first_evictable};
 use crate::eviction::rank::{Order, Ranked};
-use crate::eviction::usage::{PodStatistics, candidates};
+use crate::eviction::usage::{active_pods, candidates};
 use crate::eviction::{Armed, Layout, MetThreshold, SignalValue, arm, daemons, is_below, signals};
 use crate::workloads::pod::Exemption;
 use crate::workloads::{Pod, QosClass, Summary};
@@ -86,8 +86,7 @@ pub fn judge<'a>(
     let thresholds: Vec<Judged> = armed.map(judged).collect();
 
     let order = Order::of(policy, signal.resource());
-    let statistics = PodStatistics::of(summary);
-    let ranking = order.rank(candidates(policy, signal, layout, pods, &statistics));
+    let ranking = order.rank(candidates(policy, signal, layout, &active_pods(pods, summary)));
     let eviction = value.and_then(|value| {
         let (met, acted_on) = acted_on(&thresholds, value)?;
         let eviction = first_evictable(policy, &acted_on, &ranking)?;

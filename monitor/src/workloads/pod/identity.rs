@@ -35,7 +35,7 @@ impl Pod {
     /// `namespace/name`.
     #[must_use]
     pub fn full_name(&self) -> String {
-        format!("{}/{}", self.metadata.namespace, self.metadata.name)
+        [&self.metadata.namespace, "/", &self.metadata.name].concat()
     }
 
     /// Tells whether it has not ended.
