@@ -109,7 +109,7 @@ impl FirstPassList {
         let capacity = if policy.pods_enforced {
             grown(rounded(length - copies), length)
         } else {
-            grown(rounded(policy.thresholds.iter().take_while(|it| it.is_hard()).count()), length)
+            grown(rounded(policy.hard_count), length)
         };
         Self { is_shared: true, room: capacity - length }
     }

@@ -71,8 +71,7 @@ pub fn read(walk: &mut Walk<'_>, document: &Node) -> MonitorConfig {
         pods_enforced: pods && !matches!(ignored, Some((_, true))),
         style: Style::Arguments,
     };
-    policy.pods_enforced = rules.pods_enforced;
-    policy.thresholds = lists.assemble(walk, &rules);
+    lists.assemble(walk, &rules, &mut policy);
     arguments.advise(walk, &policy);
     MonitorConfig { policy, ..MonitorConfig::default() }
 }
