@@ -68,9 +68,9 @@ pub fn pod(data: &[u8]) {
         }
         for (scores, least) in [(OomScores::KUBERNETES, -997), (OomScores::OPENSHIFT3, -998)] {
             for capacity in [i64::MIN, 0, 1, 8 << 30, i64::MAX] {
-                let all = oom_score::adjustments(&pod, capacity, scores, quirks);
-                assert_eq!(all.containers.len(), pod.spec.containers.len() + pod.spec.init_containers.len());
-                for (name, value) in all.containers.iter().chain(&all.ephemeral) {
+                let all = oom_score::container_adjustments(&pod, capacity, &scores, quirks);
+                assert_eq!(all.len(), pod.spec.containers.len() + pod.spec.init_containers.len());
+                for (name, value) in &all {
                     let most = if quirks.has(Quirk::OomScoreAdjAbove1000) { i64::MAX } else { 1000 };
                     assert!((least..=most).contains(value), "{name}: {value} on a node of {capacity}");
                 }

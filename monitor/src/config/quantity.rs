@@ -132,6 +132,13 @@ impl Quantity {
         }
     }
 
+    /// Subtracts; the suffixes and the text are as in [`Quantity::sum`].
+    #[must_use]
+    pub fn difference(&self, other: &Self) -> Self {
+        let negative = !other.negative && !other.is_zero();
+        self.sum(&Self { negative, ..other.clone() })
+    }
+
     fn signed(&self) -> (i128, i32) {
         // At most 38 digits: it fits.
         let magnitude = i128::try_from(self.unscaled).unwrap_or(i128::MAX);

@@ -1,89 +1,119 @@
-//! `oom_score_adj` by QoS class: whom the kernel's OOM killer should prefer when the agent was too late (`eviction-semantics.md` §15).
+//! `oom_score_adj`: whom the kernel's OOM killer should prefer when the agent was too late (`eviction-semantics.md` §15).
 
-use crate::config::{Bytes, OomScores, Quirk, Quirks, Resource};
-use crate::workloads::pod::Container;
+use crate::config::{Bytes, OomScores, Quantity, Quirk, Quirks, Resource};
+use crate::workloads::pod::{Container, ResourceList};
 use crate::workloads::{Pod, QosClass};
 
-const BEST_EFFORT: i64 = 1000;
+/// For BestEffort pods; all Burstable ones are to stay below.
+const BEST_EFFORT: i16 = 1000;
 
-/// The value for every process of a workload that requested so much of a node's memory.
+/// The value for every process of such a workload on a node of `capacity`.
 #[must_use]
 pub fn oom_score_adj(qos: QosClass, request: Bytes, capacity: Bytes, scores: OomScores) -> i16 {
     let signed = |bytes: Bytes| i64::try_from(bytes.0).unwrap_or(i64::MAX);
-    let adj = match qos {
-        QosClass::Guaranteed => i64::from(scores.guaranteed),
-        QosClass::BestEffort => BEST_EFFORT,
-        QosClass::Burstable => clamp(share(signed(request), signed(capacity)), scores, Quirks::NONE),
-    };
-    i16::try_from(adj).unwrap_or(999)
+    let node = Node { capacity: signed(capacity), scores, may_exceed: false };
+    i16::try_from(node.adj(qos, node.unrequested(signed(request)))).unwrap_or(BEST_EFFORT)
 }
 
-/// The value for each container of a pod, by its name.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Adjustments<'a> {
-    /// Regular containers, then init containers.
-    pub containers: Vec<(&'a str, i64)>,
-    /// Containers added for debugging. They request nothing.
-    pub ephemeral: Vec<(&'a str, i64)>,
-}
-
-/// The values for a pod on a node with so many bytes of memory.
+/// The value for each container of `pod`, then for each init container, on a node with `capacity` bytes of memory.
 #[must_use]
-pub fn adjustments(pod: &Pod, capacity: i64, scores: OomScores, quirks: Quirks) -> Adjustments<'_> {
-    let spec = &pod.spec;
-    let fixed = fixed(pod, scores, quirks);
-    let remaining = remaining_per_container(pod);
-    let share_of = |request: i64| share(request.saturating_add(remaining), capacity);
-    // A sidecar is needed as long as the container that is killed last.
-    let least = spec.containers.iter().map(Container::memory_request).min().unwrap_or(0);
-    let value = |container: &Container, is_sidecar: bool| {
-        let own = share_of(container.memory_request());
-        let adj = if is_sidecar { own.min(share_of(least)) } else { own };
-        fixed.unwrap_or_else(|| clamp(adj, scores, quirks))
-    };
-    let regular = spec.containers.iter().map(|it| (it.name.as_str(), value(it, false)));
-    let init = spec.init_containers.iter().map(|it| (it.name.as_str(), value(it, it.is_sidecar())));
-    Adjustments {
-        containers: regular.chain(init).collect(),
-        ephemeral: spec.ephemeral_containers.iter().map(|it| (it.name.as_str(), value(it, false))).collect(),
+pub fn container_adjustments<'a>(
+    pod: &'a Pod,
+    capacity: i64,
+    scores: &OomScores,
+    quirks: Quirks,
+) -> Vec<(&'a str, i64)> {
+    let pod_scores = PodScores::of(pod, capacity, *scores, quirks);
+    let containers = pod.spec.containers.iter().map(|container| (container, pod_scores.of_container(container)));
+    let init = pod.spec.init_containers.iter().map(|container| (container, pod_scores.of_init_container(container)));
+    containers.chain(init).map(|(container, adj)| (container.name.as_str(), adj)).collect()
+}
+
+/// What the containers of a pod have in common.
+#[derive(Debug, Clone, Copy)]
+pub struct PodScores {
+    node: Node,
+    /// By which the values go: node-critical pods are treated as Guaranteed ones.
+    qos: QosClass,
+    /// What each container is given of that part of the pod's own request which no container asked for.
+    share: i64,
+    /// The least request of a regular container.
+    least: Option<i64>,
+}
+
+impl PodScores {
+    /// Looks at the pod as a whole.
+    #[must_use]
+    pub fn of(pod: &Pod, capacity: i64, scores: OomScores, quirks: Quirks) -> Self {
+        Self {
+            node: Node { capacity, scores, may_exceed: quirks.has(Quirk::OomScoreAdjAbove1000) },
+            qos: if pod.is_node_critical() { QosClass::Guaranteed } else { pod.qos_class(quirks) },
+            share: share(pod),
+            least: pod.spec.containers.iter().map(request).min(),
+        }
+    }
+
+    /// The value for a container, and for one that was added for debugging: that one can request nothing itself.
+    #[must_use]
+    pub fn of_container(&self, container: &Container) -> i64 {
+        self.node.adj(self.qos, self.unrequested(request(container)))
+    }
+
+    /// The value for an init container. A sidecar is not to be preferred to any of the containers that need it.
+    #[must_use]
+    pub fn of_init_container(&self, container: &Container) -> i64 {
+        let own = self.unrequested(request(container));
+        let served = self.least.filter(|_| container.is_sidecar()).map(|least| self.unrequested(least));
+        self.node.adj(self.qos, served.map_or(own, |served| own.min(served)))
+    }
+
+    fn unrequested(&self, request: i64) -> i64 {
+        self.node.unrequested(request.wrapping_add(self.share))
     }
 }
 
-/// Where the class alone decides.
-fn fixed(pod: &Pod, scores: OomScores, quirks: Quirks) -> Option<i64> {
-    if pod.is_node_critical() {
-        return Some(scores.guaranteed.into());
-    }
-    match pod.qos_class(quirks) {
-        QosClass::Guaranteed => Some(scores.guaranteed.into()),
-        QosClass::BestEffort => Some(BEST_EFFORT),
-        QosClass::Burstable => None,
-    }
+fn request(container: &Container) -> i64 {
+    memory(&container.resources.requests).map_or(0, Quantity::value_bytes)
 }
 
-/// What the pod requested beyond its containers, shared among them; less than nothing when it requested less than they did.
-fn remaining_per_container(pod: &Pod) -> i64 {
-    let Some(request) = pod.pod_level_requests().and_then(|requests| requests.get("memory")) else { return 0 };
-    if request.is_zero() {
-        return 0;
-    }
+fn memory(list: &ResourceList) -> Option<&Quantity> {
+    list.get(Resource::Memory.as_str())
+}
+
+/// Negative where the pod requests less than its containers together, which the API server refuses.
+fn share(pod: &Pod) -> i64 {
+    let Some(of_pod) = pod.pod_level_requests().and_then(memory).filter(|request| !request.is_zero()) else { return 0 };
+    let left = of_pod.value_bytes().wrapping_sub(pod.container_request(Resource::Memory).units());
     let containers = pod.spec.containers.len() + pod.spec.init_containers.len();
-    let remaining = request.value_bytes().saturating_sub(pod.container_request(Resource::Memory).units());
-    i64::try_from(containers).ok().and_then(|containers| remaining.checked_div(containers)).unwrap_or(0)
+    i64::try_from(containers).ok().and_then(|containers| left.checked_div(containers)).unwrap_or(0)
 }
 
-/// A thousand for nothing, less by the share of the node that was requested.
-fn share(request: i64, capacity: i64) -> i64 {
-    let thousandths = i128::from(request) * 1000 / i128::from(capacity.max(1));
-    i64::try_from(1000 - thousandths).unwrap_or(if request > 0 { i64::MIN } else { i64::MAX })
+/// The arithmetic, which is the same for all.
+#[derive(Debug, Clone, Copy)]
+struct Node {
+    capacity: i64,
+    scores: OomScores,
+    /// As [`Quirk::OomScoreAdjAbove1000`] has it.
+    may_exceed: bool,
 }
 
-fn clamp(adj: i64, scores: OomScores, quirks: Quirks) -> i64 {
-    let most = BEST_EFFORT - 1;
-    if adj > BEST_EFFORT && quirks.has(Quirk::OomScoreAdjAbove1000) {
-        return adj;
+impl Node {
+    /// Thousandths of the node's memory that were not requested: fewer than none where the request is larger than the node.
+    fn unrequested(self, request: i64) -> i64 {
+        // A request of more than 8Pi is beyond 64 bits here; the kubelet lets it wrap, and may so exceed 1000, too.
+        let product = if self.may_exceed { request.wrapping_mul(1000) } else { request.saturating_mul(1000) };
+        1000_i64.saturating_sub(product / self.capacity.max(1))
     }
-    adj.max(scores.burstable_min.into()).min(most)
+
+    fn adj(self, qos: QosClass, unrequested: i64) -> i64 {
+        let best_effort = i64::from(BEST_EFFORT);
+        match qos {
+            QosClass::Guaranteed => i64::from(self.scores.guaranteed),
+            QosClass::BestEffort => best_effort,
+            QosClass::Burstable if unrequested > best_effort && self.may_exceed => unrequested,
+            QosClass::Burstable => unrequested.clamp(i64::from(self.scores.burstable_min), best_effort - 1),
+        }
+    }
 }
 
 #[cfg(test)]

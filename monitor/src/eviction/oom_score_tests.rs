@@ -35,8 +35,7 @@ fn the_other_classes_are_fixed_and_openshift_3_has_its_own() {
 
 fn values(json: &str, quirks: Quirks) -> Vec<i64> {
     let pod: Pod = serde_json::from_str(json).unwrap();
-    let adjustments = adjustments(&pod, 4 * GIB, OomScores::KUBERNETES, quirks);
-    adjustments.containers.into_iter().chain(adjustments.ephemeral).map(|(_, adj)| adj).collect()
+    container_adjustments(&pod, 4 * GIB, &OomScores::KUBERNETES, quirks).into_iter().map(|(_, adj)| adj).collect()
 }
 
 #[test]
@@ -56,8 +55,10 @@ fn containers_by_their_own_requests() {
         (pod("", &[of("1Gi"), of("1Gi")].join(","), r#","resources":{"requests":{"memory":"4Gi"}}"#), &[500, 500]),
         // Limits alone, at pod level, are no requests.
         (pod("", &of("1Gi"), r#","resources":{"limits":{"memory":"4Gi"}}"#), &[750]),
-        // Ephemeral containers request nothing.
-        (pod("", &of("1Gi"), r#","ephemeralContainers":[{"name":"debug"}]"#), &[750, 999]),
+        // A request for processors alone leaves no memory to share.
+        (pod("", &of("1Gi"), r#","resources":{"requests":{"cpu":"1"}}"#), &[750]),
+        // Plain init containers count among those who share, and what they need is the pod's need: (4Gi - 2Gi) / 2.
+        (pod(&of("2Gi"), &of("1Gi"), r#","resources":{"requests":{"memory":"4Gi"}}"#), &[500, 250]),
         (pod("", r#"{"name":"c"}"#, ""), &[1000]),
         (pod("", r#"{"name":"c"}"#, r#","priority":2000001000,"priorityClassName":"system-node-critical""#), &[-997]),
         // Critical by another class: by its QoS class.
@@ -88,4 +89,27 @@ fn a_pod_that_requests_less_than_its_containers() {
         "containers":[{"name":"large","resources":{"requests":{"memory":"2Gi"}}},{"name":"none"}]}}"#;
     assert_eq!(values(json, Quirks::ALL), [688, 1187]);
     assert_eq!(values(json, Quirks::NONE), [688, 999]);
+}
+
+#[test]
+fn containers_for_debugging_request_nothing() {
+    for (json, expected) in [
+        (r#"{"status":{"qosClass":"Guaranteed"}}"#, -997),
+        (r#"{"status":{"qosClass":"Burstable"}}"#, 999),
+        (r#"{"status":{"qosClass":"BestEffort"}}"#, 1000),
+        // They get a share of what the pod requested beyond its containers, though they do not count among those who share.
+        (r#"{"spec":{"resources":{"requests":{"memory":"2Gi"}},"containers":[{"name":"c"}]}}"#, 500),
+    ] {
+        let pod: Pod = serde_json::from_str(json).unwrap();
+        let scores = PodScores::of(&pod, 4 * GIB, OomScores::KUBERNETES, Quirks::ALL);
+        assert_eq!(scores.of_container(&Container::default()), expected, "{json}");
+    }
+}
+
+/// A thousand times 10Pi is beyond 64 bits, which the kubelet does not notice.
+#[test]
+fn a_request_beyond_all_sense() {
+    let json = r#"{"spec":{"containers":[{"name":"c","resources":{"requests":{"memory":"10Pi"}}}]}}"#;
+    assert_eq!(values(json, Quirks::ALL), [1_673_528_296]);
+    assert_eq!(values(json, Quirks::NONE), [3]);
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::Serialize;
 use serde::ser::{SerializeMap as _, Serializer};
 
-use super::{Allocatable, Loaded, amount_text};
+use super::{Allocatable, Loaded};
 use crate::config::{ConfigWarning, Policy, Quantity, Quirk, RankingKey, Resource, Threshold, ThresholdValue};
 
 #[derive(Debug, Serialize)]
@@ -78,6 +78,7 @@ struct AllocatableAnswer {
     system_reserved: String,
     kube_reserved: String,
     hard_threshold: String,
+    huge_pages: String,
     allocatable: String,
     pods_limit: String,
 }
@@ -151,14 +152,14 @@ fn amounts(list: &[(String, Quantity)]) -> Vec<(&str, String)> {
 }
 
 fn allocatable(one: &Allocatable) -> AllocatableAnswer {
-    let text = |amount| amount_text(&one.resource, amount);
     AllocatableAnswer {
         capacity: one.capacity.canonical(),
-        system_reserved: text(one.system_reserved),
-        kube_reserved: text(one.kube_reserved),
-        hard_threshold: text(one.hard_threshold),
-        allocatable: text(one.allocatable),
-        pods_limit: text(one.pods_limit),
+        system_reserved: one.system_reserved.canonical(),
+        kube_reserved: one.kube_reserved.canonical(),
+        hard_threshold: one.hard_threshold.canonical(),
+        huge_pages: one.huge_pages.canonical(),
+        allocatable: one.allocatable.canonical(),
+        pods_limit: one.pods_limit.canonical(),
     }
 }
 

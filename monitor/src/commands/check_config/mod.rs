@@ -113,9 +113,3 @@ pub fn run(options: &Options) -> Result<(), CheckError> {
         written => Ok(written?),
     }
 }
-
-/// Writes an amount of a resource: bytes in powers of 1024, all else in powers of 1000.
-fn amount_text(resource: &str, amount: crate::config::Amount) -> String {
-    let bytes = matches!(resource, "memory" | "ephemeral-storage") || resource.starts_with("hugepages-");
-    Quantity::from_amount(amount, bytes).canonical()
-}

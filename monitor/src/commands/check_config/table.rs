@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{Allocatable, Loaded, amount_text};
+use super::{Allocatable, Loaded};
 use crate::config::{Policy, Quantity, Quirk, RankingKey, Resource, Semantics, Threshold, format_go_duration};
 
 /// Where the right-hand column begins.
@@ -119,15 +119,14 @@ fn reserved(policy: &Policy) -> String {
 }
 
 fn allocatable(one: &Allocatable) -> String {
-    let text = |amount| amount_text(&one.resource, amount);
     format!(
         "{} {} of {} (system {}, kube {}, hard threshold {})",
         one.resource,
-        text(one.allocatable),
+        one.allocatable.canonical(),
         one.capacity.canonical(),
-        text(one.system_reserved),
-        text(one.kube_reserved),
-        text(one.hard_threshold),
+        one.system_reserved.canonical(),
+        one.kube_reserved.canonical(),
+        one.hard_threshold.canonical(),
     )
 }
 

@@ -7,7 +7,7 @@ use serde::ser::Serializer;
 use serde_json::value::RawValue;
 
 use crate::config::Policy;
-use crate::eviction::oom_score::adjustments;
+use crate::eviction::oom_score::container_adjustments;
 use crate::workloads::Pod;
 
 use super::super::input::Fault;
@@ -74,7 +74,7 @@ fn describe(pods: &[Pod], capacity: Option<i64>, policy: &Policy) -> serde_json:
         let described = Described {
             qos_class: pod.qos_class(policy.quirks).as_str(),
             oom_score_adj: capacity
-                .map(|capacity| adjustments(pod, capacity, policy.oom_scores, policy.quirks).containers),
+                .map(|capacity| container_adjustments(pod, capacity, &policy.oom_scores, policy.quirks)),
         };
         by_name.insert(pod.full_name(), described);
     }

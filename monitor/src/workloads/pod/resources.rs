@@ -20,14 +20,6 @@ impl ResourceList {
     }
 }
 
-impl Container {
-    /// Returns the memory it requested itself, in whole bytes.
-    #[must_use]
-    pub fn memory_request(&self) -> i64 {
-        self.resources.requests.get(Resource::Memory.as_str()).map_or(0, Quantity::value_bytes)
-    }
-}
-
 impl Resources {
     fn requests(&self) -> &ResourceList {
         &self.requests
