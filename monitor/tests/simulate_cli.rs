@@ -75,8 +75,8 @@ fn text(bytes: &[u8]) -> &str {
 }
 
 fn at(second: u64) -> String {
-    let (minutes, seconds) = (second / 60, second % 60);
-    format!("2026-01-01T{:02}:{:02}:{seconds:02}Z", minutes / 60, minutes % 60)
+    let (minutes, hours, days) = (second / 60, second / 3_600, second / 86_400);
+    format!("2026-01-{:02}T{:02}:{:02}:{:02}Z", days + 1, hours % 24, minutes % 60, second % 60)
 }
 
 /// A line with the memory of a 10Gi node and the two pods of a shop.
@@ -254,7 +254,7 @@ fn rows_say_what_changes_and_why() {
             rows.join("\n")
         );
     };
-    has("2026-01-01T00:00:30Z", "MemoryPressure  waits until memory.available<1Gi for 30s has lasted");
+    has("2026-01-01T00:00:30Z", "MemoryPressure  waits for memory.available<1Gi to last 30s");
     has("2026-01-01T00:01:00Z", "evicts batch/report within 0 s for memory.available<1Gi");
     has("2026-01-01T00:01:30Z", "evicts shop/web within 1 s for memory.available<512Mi");
     has(" ", "why   batch/report uses 3.6 GiB: BestEffort, 3.6 GiB above it");
@@ -269,8 +269,12 @@ fn what_is_wrong_is_said_with_its_place_and_what_was_before_is_answered() {
     let split = json!({"time": at(10), "node": {"splitImageFs": true}}).to_string();
     let moved = json!({"time": at(10), "node": {"dedicatedImageFs": true}}).to_string();
     for (wrong, place_and_field, reason) in [
-        ("{\"time\": \"2026-01-01T00:00:10Z\", \"pods\": [{}, 7]}", ":3:52: pods[1]: ", "invalid type: integer `7`"),
-        ("{\"time\": \"2026-01-01T00:00:10Z\", \"summary\": {", ":3:48: summary: ", "cut off"),
+        (
+            "{\"time\": \"2026-01-01T00:00:10Z\", \"pods\": [{}, 7]}",
+            ":3:47: pods[1]: ",
+            "invalid type: integer `7`, expected an object: Pod; a line is one JSON object {\"time\"",
+        ),
+        ("{\"time\": \"2026-01-01T00:00:10Z\", \"summary\": {", ":3:45: summary: ", "cut off"),
         ("{\"time\": \"2026-01-01T00:00:10Z\"]", ":3:32: ", "not JSON"),
         ("{\"summary\": {}}", ":3:1: time: ", "missing"),
         ("{\"time\": \"today\"}", ":3:17: time: ", "\"today\" is not a time of RFC 3339"),

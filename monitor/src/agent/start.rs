@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 
-use crate::config::MonitorConfig;
+use crate::config::{Bytes, MonitorConfig};
 use crate::kernel::ProbeReport;
 use crate::node::Hierarchy;
 use crate::report::{StartSummary, render_summary};
@@ -11,7 +11,7 @@ use super::{Agent, Wakeup};
 
 impl Agent {
     /// Looks once, and describes the node: as text on stdout when people read along, as one log record otherwise.
-    pub fn start(&mut self, text: bool, degradations: &[String]) {
+    pub fn start(&mut self, text: bool, degradations: &[String], swap: Bytes) {
         self.look(Wakeup::Housekeeping);
         self.health.set_degradations(degradations.to_vec());
         let node = self.node_report();
@@ -24,6 +24,7 @@ impl Agent {
                 semantics: self.config.policy.semantics,
                 cgroup: &hierarchy,
                 listen: self.config.listen,
+                swap,
                 node: &node,
             };
             // Nobody reading the summary is no reason to stop.

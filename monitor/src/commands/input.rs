@@ -7,7 +7,16 @@ use std::path::Path;
 use serde::Deserialize;
 use serde_json::error::Category;
 
-use crate::config::{Loaded, MonitorConfig, Policy};
+use crate::config::{MonitorConfig, Policy};
+
+/// What the reader says in words of the program, and what an operator calls it.
+const WORDS: [(&str, &str); 5] = [
+    ("expected struct ", "expected an object: "),
+    ("expected i32", "expected a whole number"),
+    ("expected i64", "expected a whole number"),
+    ("expected u64", "expected a whole number, not below zero"),
+    ("floating point `", "fraction `"),
+];
 
 /// Something wrong in a JSON text, and where in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,7 +45,9 @@ impl Fault {
         let reason = match error.classify() {
             Category::Eof => format!("cut off: {reason}"),
             Category::Syntax => format!("not JSON: {reason}"),
-            Category::Data | Category::Io => reason.to_owned(),
+            Category::Data | Category::Io => {
+                WORDS.iter().fold(reason.to_owned(), |text, (of, to)| text.replace(of, to))
+            }
         };
         // Where the text breaks off or is no JSON, the path ends in what could not be read.
         let field = field.trim_end_matches(['.', '?']).to_owned();
@@ -109,18 +120,14 @@ impl CommandError {
     }
 }
 
-/// Reads the policy from a configuration file of any kind; what can hardly be meant is told.
+/// Reads the policy from a configuration file of any kind. What can hardly be meant is not told here: `check-config` does.
 ///
 /// # Errors
 /// When it cannot be read, or is wrong: then with everything that is wrong with it.
 pub fn policy(path: &Path) -> Result<Policy, CommandError> {
     let bytes = MonitorConfig::read(path).map_err(|errors| CommandError::Usage(errors.to_string()))?;
     let loaded = MonitorConfig::parse_bytes(&path.display().to_string(), bytes);
-    let Loaded { config, warnings, .. } = loaded.map_err(|errors| CommandError::Wrong(errors.to_string()))?;
-    for warning in warnings {
-        note(&warning);
-    }
-    Ok(config.policy)
+    loaded.map(|loaded| loaded.config.policy).map_err(|errors| CommandError::Wrong(errors.to_string()))
 }
 
 /// Tells something that is no error.

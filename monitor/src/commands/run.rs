@@ -12,11 +12,11 @@ use tokio::sync::mpsc;
 use crate::actions::release::Releaser;
 use crate::actions::{Evictor, self_protection};
 use crate::agent::{Agent, Parts};
-use crate::config::{Bytes, ConfigErrors, Loaded, Mode, MonitorConfig, Signal};
+use crate::config::{Bytes, ConfigErrors, ConfigWarning, Loaded, Mode, MonitorConfig, Signal};
 use crate::eviction::deadline::FallRate;
 use crate::kernel::Kernel;
 use crate::node::psi::PsiTrigger;
-use crate::node::{Hierarchy, MemoryReader, fault_rate, namespaces};
+use crate::node::{Hierarchy, MemoryReader, fault_rate, namespaces, swap};
 use crate::report::logging::{self, LogFormat, LoggingError};
 use crate::report::series::SeriesLimits;
 use crate::report::{Health, Metrics, http};
@@ -110,25 +110,25 @@ impl RunError {
 /// # Errors
 /// When the configuration is wrong, another instance runs, or something it cannot do without is missing.
 pub fn run(options: &Options) -> Result<(), RunError> {
-    let config = configuration(options)?;
+    let (config, warnings) = configuration(options)?;
     let format = options.log_format.map_or_else(LogFormat::for_stderr, LogFormat::from);
     let log = logging::init(format)?;
+    for warning in warnings {
+        tracing::warn!(event = "configuration", "{warning}");
+    }
     let _lock = InstanceLock::take(&config.lock_file)?;
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start the event loop")?;
     runtime.block_on(serve(config, format == LogFormat::Text, log)).map_err(RunError::from)
 }
 
-fn configuration(options: &Options) -> Result<MonitorConfig, ConfigErrors> {
-    let mut config = match &options.config {
+fn configuration(options: &Options) -> Result<(MonitorConfig, Vec<ConfigWarning>), ConfigErrors> {
+    let (mut config, warnings) = match &options.config {
         Some(path) => {
             let Loaded { config, warnings, .. } = MonitorConfig::load(path)?;
-            for warning in warnings {
-                eprintln!("node-pressure-monitor: warning: {warning}");
-            }
-            config
+            (config, warnings)
         }
-        None => MonitorConfig::default(),
+        None => (MonitorConfig::default(), Vec::new()),
     };
     if let Some(mode) = options.mode {
         config.mode = match mode {
@@ -142,7 +142,7 @@ fn configuration(options: &Options) -> Result<MonitorConfig, ConfigErrors> {
     if let Some(lock_file) = &options.lock_file {
         config.lock_file.clone_from(lock_file);
     }
-    Ok(config)
+    Ok((config, warnings))
 }
 
 /// Inside a namespace of its own the agent recognizes neither itself nor the others: then it may look, but not act.
@@ -187,6 +187,15 @@ async fn serve(config: MonitorConfig, text: bool, log: logging::Writer) -> anyho
         tracing::warn!(event = "degraded", reason, "running without it");
     }
 
+    let swap = swap::total(&config.proc_root);
+    if !swap.is_zero() {
+        tracing::warn!(
+            event = "swap_on",
+            swap_total_bytes = swap.0,
+            "swap is on: what is swapped out counts as available, so a node that thrashes may meet no threshold on memory"
+        );
+    }
+
     let metrics =
         Metrics::new(env!("CARGO_PKG_VERSION"), SeriesLimits::default()).context("cannot set up the metrics")?;
     let metrics = Arc::new(Mutex::new(metrics));
@@ -197,7 +206,7 @@ async fn serve(config: MonitorConfig, text: bool, log: logging::Writer) -> anyho
     let fastest = config.sampling.fastest_rate.or_else(fault_rate::measure).unwrap_or(ASSUMED_RATE);
     let rate = FallRate::assuming(fastest);
     let mut agent = Agent::new(Parts { config, kernel, psi, memory, tree, evictor, metrics, health, log, rate });
-    agent.start(text, &degradations);
+    agent.start(text, &degradations, swap);
     let server = tokio::spawn(http::serve(listener, shared));
     let stopped = agent.run(refreshes).await.context("cannot run the loop");
     server.abort();

@@ -68,7 +68,7 @@ impl MonitorConfig {
         match std::fs::File::open(path).and_then(Self::read_from) {
             Ok(bytes) => Ok(bytes),
             Err(error) => {
-                let fix = "check the path and its permissions, or leave --config out for the defaults";
+                let fix = "check the path and its permissions";
                 Err(whole_file(&path.display().to_string(), format!("cannot be read: {error}"), fix))
             }
         }

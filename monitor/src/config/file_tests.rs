@@ -306,7 +306,7 @@ fn unreadable_files_say_what_to_do() {
     assert_eq!(
         errors,
         format!(
-            "{}: cannot be read: No such file or directory (os error 2); check the path and its permissions, or leave --config out for the defaults",
+            "{}: cannot be read: No such file or directory (os error 2); check the path and its permissions",
             missing.display()
         )
     );

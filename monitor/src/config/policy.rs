@@ -238,6 +238,10 @@ pub struct Policy {
     pub oom_scores: OomScores,
     /// Hard thresholds, then soft ones, each in the order written, then the allocatable copies; without the containerfs override.
     pub thresholds: Vec<Threshold>,
+    /// How many of them were written as hard ones. A soft one without a grace period is hard, but was not.
+    pub hard_count: usize,
+    /// The cgroup of all pods is limited (`enforceNodeAllocatable: [pods]`), and the allocatable copies are among the thresholds.
+    pub pods_enforced: bool,
     /// Seconds between SIGTERM and SIGKILL of a soft eviction, at most. Negative: as long as the pod asks for.
     pub max_pod_grace_period: i64,
     /// How long a condition stays true after its thresholds are no longer met.
@@ -287,6 +291,8 @@ impl Default for Policy {
             ranking: Ranking::default(),
             oom_scores: OomScores::default(),
             thresholds: vec![Self::default_hard_threshold()],
+            hard_count: 1,
+            pods_enforced: false,
             max_pod_grace_period: 0,
             pressure_transition_period: Duration::from_secs(300),
             local_storage_isolation: true,

@@ -11,6 +11,8 @@ use super::yaml::{Node, Value};
 const MOST_ERRORS: usize = 200;
 /// As much of a value as is needed to recognize it.
 const LONGEST_VALUE: usize = 120;
+/// Longer than any reason of ours, but some repeat the value.
+const LONGEST_REASON: usize = 1000;
 
 /// Collects errors and warnings of one file.
 #[derive(Debug)]
@@ -75,7 +77,7 @@ impl<'a> Walk<'a> {
     /// Notes that something is wrong with a part of what stands at a node.
     pub fn error_in(&mut self, field: &str, node: &Node, value: Option<&str>, reason: impl Into<String>, fix: &str) {
         if self.errors.len() < MOST_ERRORS {
-            self.errors.push(self.note(field, node, value, reason.into(), fix));
+            self.errors.push(self.note(field, node, value, &reason.into(), fix));
         } else {
             self.more += 1;
         }
@@ -89,18 +91,18 @@ impl<'a> Walk<'a> {
     /// Notes the same of a part of what stands at a node.
     pub fn warning_in(&mut self, field: &str, node: &Node, value: Option<&str>, reason: impl Into<String>, fix: &str) {
         if self.warnings.len() < MOST_ERRORS {
-            self.warnings.push(ConfigWarning(self.note(field, node, value, reason.into(), fix)));
+            self.warnings.push(ConfigWarning(self.note(field, node, value, &reason.into(), fix)));
         }
     }
 
-    fn note(&self, field: &str, node: &Node, value: Option<&str>, reason: String, fix: &str) -> ConfigError {
+    fn note(&self, field: &str, node: &Node, value: Option<&str>, reason: &str, fix: &str) -> ConfigError {
         ConfigError {
             file: self.file.to_owned(),
             line: node.line,
             column: node.column,
-            field: cut(field),
-            value: value.map(cut),
-            reason,
+            field: cut(field, LONGEST_VALUE),
+            value: value.map(|value| cut(value, LONGEST_VALUE)),
+            reason: cut(reason, LONGEST_REASON),
             fix: (!fix.is_empty()).then(|| fix.to_owned()),
         }
     }
@@ -126,16 +128,25 @@ impl<'a> Walk<'a> {
         };
         for (name, key, value) in self.pairs(path, pairs) {
             if !known.contains(&name) {
-                let fix = match nearest(name, known) {
-                    Some(nearest) => format!("did you mean {nearest}?"),
-                    None => format!("known here: {}", known.join(", ")),
-                };
+                let fix = self.propose(name, known);
                 self.error_in(&fields.path_of(name), key, None, unknown(name), &fix);
             } else {
                 fields.entries.push((name, value));
             }
         }
         fields
+    }
+
+    /// Says what to write instead of a name that is not known.
+    pub fn propose(&self, name: &str, known: &[&str]) -> String {
+        if self.errors.len() >= MOST_ERRORS {
+            // It is only counted.
+            return String::new();
+        }
+        match nearest(name, known) {
+            Some(nearest) => format!("did you mean {nearest}?"),
+            None => format!("known here: {}", known.join(", ")),
+        }
     }
 
     /// Takes a map apart of which only the `known` names matter. A name that is nearly one of them is worth a warning.
@@ -186,8 +197,8 @@ fn scalar(node: &Node) -> Option<&str> {
     }
 }
 
-fn cut(text: &str) -> String {
-    match text.char_indices().nth(LONGEST_VALUE) {
+fn cut(text: &str, longest: usize) -> String {
+    match text.char_indices().nth(longest) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text.to_owned(),
     }
@@ -195,12 +206,12 @@ fn cut(text: &str) -> String {
 
 /// Returns the known name of which this can only be a misspelling.
 fn misspelt<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
-    nearest(name, known).filter(|candidate| edit_distance(name, candidate) <= 2)
+    // Most fields of a file are none of ours: the lengths tell nearly all of them apart.
+    known.iter().copied().find(|known| known.len().abs_diff(name.len()) <= 2 && edit_distance(name, known) <= 2)
 }
 
 /// Returns the known name that was most likely meant, if any is near.
-#[must_use]
-pub fn nearest<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
+fn nearest<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
     // Far longer than any field's name, and the work grows with it.
     if name.len() > 64 {
         return None;

@@ -14,49 +14,120 @@ pub enum Layout {
     SplitImageFs,
 }
 
+/// On which passes a threshold counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Passes {
+    /// On all.
+    All,
+    /// On the first: what was configured for containerfs, where the kubelet comes upon it once more.
+    First,
+    /// On all but the first.
+    Later,
+}
+
 /// A threshold that is watched.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Armed {
     /// The threshold.
     pub threshold: Threshold,
-    /// It does not count on the first pass.
-    pub from_second_pass: bool,
+    /// When it counts.
+    pub passes: Passes,
 }
 
 impl Armed {
     /// Tells whether it counts on the first pass, or on a later one.
     #[must_use]
     pub fn counts(&self, first: bool) -> bool {
-        !(first && self.from_second_pass)
+        match self.passes {
+            Passes::All => true,
+            Passes::First => first,
+            Passes::Later => !first,
+        }
     }
 }
 
 /// The thresholds to watch on a node of this layout.
 ///
-/// Configured containerfs thresholds do not survive: containerfs is what its filesystem's own thresholds say
-/// (`eviction-semantics.md` §2.3). A copy takes the place of the one that was configured; one that was not is added at the end, and
-/// under [`Quirk::ContainerFsFirstPass`] does not count on the first pass.
+/// What is configured for containerfs does not survive: it follows the thresholds of the filesystem that it shares
+/// (`eviction-semantics.md` §2.3). A copy of those takes the place of what was configured, or is added at the end.
 #[must_use]
 pub fn arm(policy: &Policy, layout: Layout) -> Vec<Armed> {
-    let mut thresholds: Vec<Option<Threshold>> = policy.thresholds.iter().cloned().map(Some).collect();
     let [bytes, inodes] = match layout {
         Layout::Single | Layout::SplitImageFs => [Signal::NodeFsAvailable, Signal::NodeFsInodesFree],
         Layout::DedicatedImageFs => [Signal::ImageFsAvailable, Signal::ImageFsInodesFree],
     };
-    let mut added = Vec::new();
+    let quirk = policy.quirks.has(Quirk::ContainerFsFirstPass);
+    let mut places = places(policy, quirk);
+    let (mut added, mut configured) = (Vec::new(), Vec::new());
+    let mut list = FirstPassList::of(policy);
     for (source, signal) in [(bytes, Signal::ContainerFsAvailable), (inodes, Signal::ContainerFsInodesFree)] {
         for hard in [true, false] {
+            // Where several are of one kind the last counts.
             let last = |signal| policy.thresholds.iter().rposition(|it| it.signal == signal && it.is_hard() == hard);
             let copy = last(source).map(|source| Threshold { signal, ..policy.thresholds[source].clone() });
-            match last(signal).and_then(|place| thresholds.get_mut(place)) {
-                Some(configured) => *configured = copy,
-                None => added.extend(copy),
+            match last(signal).and_then(|place| places.get_mut(place)) {
+                Some(place) if quirk && !list.is_shared => {
+                    configured.extend(place.take().map(|it| armed(it.threshold, Passes::First)));
+                    *place = copy.map(|it| armed(it, Passes::Later));
+                }
+                Some(place) => *place = copy.map(|it| armed(it, Passes::All)),
+                None => {
+                    list.push();
+                    added.extend(copy.map(|it| armed(it, if quirk { Passes::Later } else { Passes::All })));
+                }
             }
         }
     }
-    let from_second_pass = policy.quirks.has(Quirk::ContainerFsFirstPass);
-    let configured = thresholds.into_iter().flatten().map(|threshold| Armed { threshold, from_second_pass: false });
-    configured.chain(added.into_iter().map(|threshold| Armed { threshold, from_second_pass })).collect()
+    places.into_iter().flatten().chain(added).chain(configured).collect()
+}
+
+fn armed(threshold: Threshold, passes: Passes) -> Armed {
+    Armed { threshold, passes }
+}
+
+/// What stands in the place of each threshold of the policy. Mended, nothing that is configured for containerfs stands.
+fn places(policy: &Policy, quirk: bool) -> Vec<Option<Armed>> {
+    let is_containerfs =
+        |signal: Signal| matches!(signal, Signal::ContainerFsAvailable | Signal::ContainerFsInodesFree);
+    let stands = |it: &&Threshold| quirk || !is_containerfs(it.signal);
+    let place = |it: &Threshold| Some(it).filter(stands).map(|it| armed(it.clone(), Passes::All));
+    policy.thresholds.iter().map(place).collect()
+}
+
+/// The list that the kubelet's first pass goes through while its copies are made in it: it sees those that replace what was
+/// configured, but none once a copy was added for which the list had no room, because all further ones go to a longer list.
+struct FirstPassList {
+    is_shared: bool,
+    room: usize,
+}
+
+impl FirstPassList {
+    fn of(policy: &Policy) -> Self {
+        let is_copied = |it: &&Threshold| it.signal == Signal::MemoryAvailable && it.is_hard();
+        let copies = policy.thresholds.iter().filter(is_copied).count();
+        let length = policy.thresholds.len();
+        let capacity = if policy.pods_enforced {
+            grown(rounded(length - copies), length)
+        } else {
+            grown(rounded(policy.hard_count), length)
+        };
+        Self { is_shared: true, room: capacity - length }
+    }
+
+    fn push(&mut self) {
+        self.is_shared &= self.room > 0;
+        self.room = self.room.saturating_sub(1);
+    }
+}
+
+/// How many fit in a Go slice with room for `capacity` that was made to take `length`.
+fn grown(capacity: usize, length: usize) -> usize {
+    if length <= capacity { capacity } else { rounded(length.max(2 * capacity)) }
+}
+
+/// Room is handed out in sizes; elements of 64 bytes fit them exactly up to the eleventh, and by two from there on (Go 1.22 and later).
+fn rounded(length: usize) -> usize {
+    if length <= 11 { length } else { length | 1 }
 }
 
 #[cfg(test)]
@@ -78,8 +149,12 @@ mod tests {
     fn armed(thresholds: &[Threshold], layout: Layout, semantics: Semantics) -> Vec<String> {
         let policy = Policy { thresholds: thresholds.to_vec(), quirks: Quirks::of(semantics), ..Policy::default() };
         let text = |armed: Armed| {
-            let late = if armed.from_second_pass { ", later" } else { "" };
-            format!("{} {}{late}", armed.threshold.kind(), armed.threshold)
+            let passes = match armed.passes {
+                Passes::All => "",
+                Passes::First => ", first",
+                Passes::Later => ", later",
+            };
+            format!("{} {}{passes}", armed.threshold.kind(), armed.threshold)
         };
         arm(&policy, layout).into_iter().map(text).collect()
     }
@@ -109,8 +184,20 @@ mod tests {
             threshold(Signal::ContainerFsInodesFree, 8, 0),
             threshold(Signal::NodeFsAvailable, 1, 0),
         ];
-        // Nothing says what containerfs.inodesFree should follow: it is gone.
-        let expected = ["hard containerfs.available<1", "hard nodefs.available<1"];
+        // Nothing says what containerfs.inodesFree should follow: it is gone, but for the kubelet's first pass.
+        let expected =
+            ["hard containerfs.available<1", "hard nodefs.available<1", "hard containerfs.inodesFree<8, first"];
         assert_eq!(armed(&thresholds, Layout::Single, Semantics::Kubelet), expected);
+        let expected = ["hard containerfs.available<1", "hard nodefs.available<1"];
+        assert_eq!(armed(&thresholds, Layout::Single, Semantics::Corrected), expected);
+    }
+
+    #[test]
+    fn a_zero_grace_soft_threshold_is_a_second_hard_one_and_the_last_is_replaced() {
+        let of = |bytes| threshold(Signal::ContainerFsAvailable, bytes, 0);
+        let thresholds = [of(9), of(8), threshold(Signal::NodeFsAvailable, 1, 0)];
+        let expected = ["hard containerfs.available<9", "hard containerfs.available<1", "hard nodefs.available<1"];
+        assert_eq!(armed(&thresholds, Layout::Single, Semantics::Kubelet), expected);
+        assert_eq!(armed(&thresholds, Layout::Single, Semantics::Corrected), expected[1..]);
     }
 }

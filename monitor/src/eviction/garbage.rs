@@ -47,8 +47,8 @@ pub const fn collectors(signal: Signal, layout: Layout) -> &'static [Collector] 
 pub fn is_enough(policy: &Policy, armed: &[Armed], after: &Observation) -> bool {
     let all = policy.quirks.has(Quirk::EveryThresholdAfterGarbageCollection);
     let counts = |signal| all || NodeCondition::of(signal) == NodeCondition::DiskPressure;
-    let mut counted = armed.iter().map(|armed| &armed.threshold).filter(|threshold| counts(threshold.signal));
-    !counted.any(|threshold| is_below(policy, threshold, after, true))
+    let mut counted = armed.iter().filter(|armed| armed.counts(false) && counts(armed.threshold.signal));
+    !counted.any(|armed| is_below(policy, &armed.threshold, after, true))
 }
 
 #[cfg(test)]

@@ -1,34 +1,28 @@
 //! Limits of local storage, which the kernel does not enforce: a pod above one is evicted.
 
-use crate::config::{Amount, Policy, Quantity, Quirk};
+use crate::config::{Amount, Policy, Quantity, Quirk, Resource};
 use crate::workloads::Pod;
-use crate::workloads::statistics::PodStats;
+use crate::workloads::pod::Container;
+use crate::workloads::statistics::{ContainerStats, PodStats};
 
 use super::Layout;
 use super::evicted::{Cause, Eviction, IMMEDIATE_GRACE_SECONDS};
-use super::usage::{PodStatistics, units};
+use super::usage::{ActivePod, units};
 
 /// Evicts every active pod that is above one of its limits (`eviction-semantics.md` §8); critical pods and pods without statistics
 /// are let be.
 #[must_use]
-pub fn evictions<'a>(
-    policy: &Policy,
-    layout: Layout,
-    pods: &'a [Pod],
-    statistics: &PodStatistics<'a>,
-) -> Vec<Eviction<'a>> {
+pub fn evictions<'a>(policy: &Policy, layout: Layout, active: &[ActivePod<'a>]) -> Vec<Eviction<'a>> {
     if !policy.local_storage_isolation {
         return Vec::new();
     }
-    let active = pods.iter().filter(|pod| pod.is_active());
-    active.filter_map(|pod| eviction(policy, layout, pod, statistics.get(pod)?)).collect()
+    active.iter().filter_map(|active| eviction(policy, layout, active.pod, active.stats?)).collect()
 }
 
 fn eviction<'a>(policy: &Policy, layout: Layout, pod: &'a Pod, stats: &PodStats) -> Option<Eviction<'a>> {
     let (cause, message) = above_empty_dir_limit(pod, stats)
         .map(|message| (Cause::EmptyDirLimit, message))
-        .or_else(|| Some((Cause::PodLimit, above_pod_limit(pod, stats)?)))
-        .or_else(|| Some((Cause::ContainerLimit, above_container_limit(layout, pod, stats)?)))?;
+        .or_else(|| above_container_limits(layout, pod, stats))?;
     // Looked at last: few pods get here.
     (!pod.is_critical()).then(|| Eviction {
         pod,
@@ -42,44 +36,59 @@ fn eviction<'a>(policy: &Policy, layout: Layout, pod: &'a Pod, stats: &PodStats)
 
 /// The first volume in the order of the pod that holds more than it may.
 fn above_empty_dir_limit(pod: &Pod, stats: &PodStats) -> Option<String> {
-    let is_above = |name: &str, limit: &Quantity| {
-        // Where a name is given twice the last counts.
-        let used = stats.volumes.iter().rev().find(|volume| volume.name == name).and_then(|volume| volume.used_bytes);
-        limit.amount() > Amount::ZERO && used.is_some_and(|used| units(Some(used)) > limit.amount())
+    let used = |name: &str| stats.volumes.iter().rev().filter(|it| it.name == name).find_map(|it| it.used_bytes);
+    let exceeds = |name: &str, limit: Amount| {
+        let is_above = |used: Option<u64>| used.is_some_and(|used| units(Some(used)) > limit);
+        // Names are compared for the few only that are large enough. Where one is given twice the last figure counts.
+        limit > Amount::ZERO && stats.volumes.iter().any(|it| is_above(it.used_bytes)) && is_above(used(name))
     };
-    let limits = pod
-        .spec
-        .volumes
-        .iter()
-        .filter_map(|volume| Some((&volume.name, volume.empty_dir.as_ref()?.size_limit.as_ref()?)));
-    let (name, limit) = limits.into_iter().find(|(name, limit)| is_above(name, limit))?;
-    Some(format!("Usage of EmptyDir volume \"{name}\" exceeds the limit \"{limit}\". "))
+    pod.spec.volumes.iter().find_map(|volume| {
+        let limit = volume.empty_dir.as_ref()?.size_limit.as_ref()?;
+        exceeds(&volume.name, limit.amount())
+            .then(|| format!("Usage of EmptyDir volume \"{}\" exceeds the limit \"{limit}\". ", volume.name))
+    })
 }
 
-fn above_pod_limit(pod: &Pod, stats: &PodStats) -> Option<String> {
+fn above_container_limits(layout: Layout, pod: &Pod, stats: &PodStats) -> Option<(Cause, String)> {
+    // No sum is less than the least of its parts, so that most pods need no closer look.
+    let containers = pod.spec.containers.iter().chain(&pod.spec.init_containers);
+    let least = containers.filter_map(limit).map(Quantity::amount).min()?;
+    let pod_used = units(stats.ephemeral_storage.and_then(|stats| stats.used_bytes));
+    let is_close = pod_used > least || stats.containers.iter().any(|container| used(layout, container) > least);
+    if !is_close && pod.spec.overhead.0.is_empty() {
+        return None;
+    }
+    above_pod_limit(pod, pod_used)
+        .map(|message| (Cause::PodLimit, message))
+        .or_else(|| Some((Cause::ContainerLimit, above_container_limit(layout, pod, stats)?)))
+}
+
+fn above_pod_limit(pod: &Pod, used: Amount) -> Option<String> {
     let limit = pod.ephemeral_storage_limit()?;
-    let used = units(stats.ephemeral_storage.and_then(|stats| stats.used_bytes));
     (used > limit.amount())
         .then(|| format!("Pod ephemeral local storage usage exceeds the total limit of containers {limit}. "))
 }
 
-/// The first container in the order of the statistics; its writable layer counts where it lies on the node's filesystem for sure.
+/// The first container in the order of the statistics.
 fn above_container_limit(layout: Layout, pod: &Pod, stats: &PodStats) -> Option<String> {
-    let limit_of = |name: &str| {
-        // Where a name is given twice the last counts.
-        let limits = pod.spec.containers.iter().rev().filter(|container| container.name == name);
-        limits
-            .filter_map(|container| container.resources.limits.get("ephemeral-storage"))
-            .find(|limit| !limit.is_zero())
-    };
     stats.containers.iter().find_map(|container| {
-        let limit = limit_of(&container.name)?;
-        let logs = units(container.logs.and_then(|fs| fs.used_bytes));
-        let rootfs = container.rootfs.filter(|_| layout == Layout::Single).and_then(|fs| fs.used_bytes);
+        // Where a name is given twice the last limit counts.
+        let limits = pod.spec.containers.iter().rev().filter(|it| it.name == container.name).filter_map(limit);
+        let limit = limits.into_iter().find(|limit| !limit.is_zero())?;
         let name = &container.name;
-        (logs + units(rootfs) > limit.amount())
+        (used(layout, container) > limit.amount())
             .then(|| format!("Container {name} exceeded its local ephemeral storage limit \"{limit}\". "))
     })
+}
+
+fn limit(container: &Container) -> Option<&Quantity> {
+    container.resources.limits.get(Resource::EphemeralStorage.as_str())
+}
+
+/// Logs; and the writable layer where it lies on the node's own filesystem for sure.
+fn used(layout: Layout, container: &ContainerStats) -> Amount {
+    let rootfs = container.rootfs.filter(|_| layout == Layout::Single);
+    units(container.logs.and_then(|fs| fs.used_bytes)) + units(rootfs.and_then(|fs| fs.used_bytes))
 }
 
 #[cfg(test)]

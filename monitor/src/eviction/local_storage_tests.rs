@@ -2,10 +2,11 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::eviction::fixtures::{kubelet, pod, stats, summary};
+use crate::eviction::usage::active_pods;
 
 fn decided(policy: &Policy, layout: Layout, pods: &[Pod], stats: &[Value]) -> Vec<String> {
     let summary = summary(json!({}), stats);
-    let evictions = evictions(policy, layout, pods, &PodStatistics::of(&summary));
+    let evictions = evictions(policy, layout, &active_pods(pods, &summary));
     for eviction in &evictions {
         assert_eq!(eviction.grace_period_seconds, 1);
         assert!(eviction.annotations.is_empty());
@@ -37,6 +38,8 @@ fn an_empty_dir_above_its_limit() {
         (vec![volume("v", "", Value::Null)], vec![used("v", json!(2))], None),
         (vec![volume("v", "", json!("1"))], vec![used("v", Value::Null)], None),
         (vec![volume("v", "", json!("1"))], vec![used("other", json!(2))], None),
+        // Without a figure it is passed over.
+        (vec![volume("v", "", json!("1"))], vec![used("v", json!(2)), used("v", Value::Null)], Some(message("v", "1"))),
         // The order is the pod's, and of the statistics the last of a name count.
         (
             vec![volume("a", "", json!("9")), volume("c", "", json!("1")), volume("b", "", json!("1"))],

@@ -7,7 +7,7 @@ use crate::workloads::{Pod, Summary};
 
 use super::evicted::IMMEDIATE_GRACE_SECONDS;
 use super::rank::{Order, Ranked};
-use super::usage::{PodStatistics, candidates};
+use super::usage::{ActivePod, active_pods, candidates};
 use super::{
     Armed, Assessment, Layout, MetThreshold, Observation, State, assess, garbage, local_storage, message, signals,
 };
@@ -60,8 +60,8 @@ pub struct Decision<'a> {
 pub fn pass<'a>(policy: &Policy, armed: &[Armed], state: &State, input: &Input<'a>) -> (State, Decision<'a>) {
     let observation = signals::observe(input.summary, policy.quirks);
     let (state, assessment) = assess(policy, armed, state, &observation, input.now);
-    let statistics = PodStatistics::of(input.summary);
-    let local_storage = local_storage::evictions(policy, input.layout, input.pods, &statistics);
+    let active = active_pods(input.pods, input.summary);
+    let local_storage = local_storage::evictions(policy, input.layout, &active);
     let acted_on = assessment.to_act_on().first().map(|met| (*met).clone());
     let decision = Decision { observation, assessment, local_storage, ..Decision::default() };
     let Some(acted_on) = acted_on.filter(|_| decision.local_storage.is_empty()) else { return (state, decision) };
@@ -71,8 +71,7 @@ pub fn pass<'a>(policy: &Policy, armed: &[Armed], state: &State, input: &Input<'
         let after = input.after_collection.map(|summary| signals::observe(summary, policy.quirks));
         garbage::is_enough(policy, armed, after.as_ref().unwrap_or(&decision.observation))
     };
-    let ranking =
-        if collection_sufficed { Vec::new() } else { rank(policy, &acted_on, input.layout, input.pods, &statistics) };
+    let ranking = if collection_sufficed { Vec::new() } else { rank(policy, &acted_on, input.layout, &active) };
     let eviction = first_evictable(policy, &acted_on, &ranking);
     let node_event = node_event(policy, &acted_on, garbage_collection, eviction.as_ref());
     let acted_on = Some(acted_on);
@@ -87,11 +86,10 @@ pub fn rank<'a>(
     policy: &Policy,
     acted_on: &MetThreshold,
     layout: Layout,
-    pods: &'a [Pod],
-    statistics: &PodStatistics<'a>,
+    active: &[ActivePod<'a>],
 ) -> Vec<Ranked<PodCandidate<'a>>> {
     let signal = acted_on.threshold.signal;
-    Order::of(policy, signal.resource()).rank(candidates(policy, signal, layout, pods, statistics))
+    Order::of(policy, signal.resource()).rank(candidates(policy, signal, layout, active))
 }
 
 /// The eviction of the first pod that is not critical. One at a time: the next pass sees what it has brought.

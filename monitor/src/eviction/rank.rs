@@ -95,19 +95,18 @@ impl KeyValue {
         }
     }
 
-    /// The smaller goes first.
-    fn order(self, quirks: Quirks) -> (i8, i128) {
-        let value = match self {
+    /// The smaller goes first. Amounts are bounded, so that the ends are free for what is not known.
+    fn order(self, quirks: Quirks) -> i128 {
+        match self {
             Self::Preference(preference) => preference as i128,
             Self::QosClass(class) => class as i128,
             Self::ExceedsRequests(exceeds) => i128::from(!exceeds),
             Self::Priority(priority) => i128::from(priority),
             Self::Request(request) => request.billionths(),
             Self::UsageAboveRequest(amount) | Self::Excess(amount) | Self::Usage(amount) => -amount.billionths(),
-            Self::NoStatistics if quirks.has(Quirk::MissingStatisticsFirst) => return (-1, 0),
-            Self::NoStatistics => return (1, 0),
-        };
-        (0, value)
+            Self::NoStatistics if quirks.has(Quirk::MissingStatisticsFirst) => i128::MIN,
+            Self::NoStatistics => i128::MAX,
+        }
     }
 
     /// Says it in words; `resource` gives the amounts their unit.
@@ -195,7 +194,22 @@ impl<'a> Order<'a> {
     #[must_use]
     pub fn rank<C: Candidate>(self, candidates: impl IntoIterator<Item = C>) -> Vec<Ranked<C>> {
         let mut ranked: Vec<Ranked<C>> = candidates.into_iter().map(Ranked::new).collect();
-        ranked.sort_by(|a, b| self.compare(a, b));
+        // Candidates are large, and sorting looks at each and moves each many times: it is given what it looks at, and their places.
+        let orders: Vec<i128> = ranked.iter().flat_map(|ranked| self.orders(&ranked.facts)).collect();
+        let keys = self.keys.len();
+        let orders = |place: usize| &orders[place * keys..][..keys];
+        let name = |place: usize| ranked[place].candidate.name();
+        let mut places: Vec<usize> = (0..ranked.len()).collect();
+        places.sort_by(|a, b| orders(*a).cmp(orders(*b)).then_with(|| name(*a).cmp(name(*b))));
+        for to in 0..places.len() {
+            let mut from = places[to];
+            // Who stood there has been moved on already.
+            while from < to {
+                from = places[from];
+            }
+            places[to] = from;
+            ranked.swap(to, from);
+        }
         ranked
     }
 
@@ -224,10 +238,11 @@ impl<'a> Order<'a> {
     }
 
     fn compare<C: Candidate>(self, a: &Ranked<C>, b: &Ranked<C>) -> Ordering {
-        let order = |key: RankingKey, facts| KeyValue::of(key, facts).order(self.quirks);
-        let by_keys = self.keys.iter().map(|key| order(*key, &a.facts).cmp(&order(*key, &b.facts)));
-        let by_keys = by_keys.into_iter().find(|ordering| ordering.is_ne()).unwrap_or(Ordering::Equal);
-        by_keys.then_with(|| a.candidate.name().cmp(b.candidate.name()))
+        self.orders(&a.facts).cmp(self.orders(&b.facts)).then_with(|| a.candidate.name().cmp(b.candidate.name()))
+    }
+
+    fn orders(self, facts: &Facts) -> impl Iterator<Item = i128> + use<'a, '_> {
+        self.keys.iter().map(move |key| KeyValue::of(*key, facts).order(self.quirks))
     }
 }
 

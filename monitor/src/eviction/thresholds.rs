@@ -77,6 +77,8 @@ struct Span {
 /// A threshold that is met and past its grace period.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MetThreshold {
+    /// Its place among the armed ones.
+    pub place: usize,
     /// The threshold.
     pub threshold: Threshold,
     /// Its value as an amount of this node.
@@ -156,7 +158,9 @@ pub fn assess(
 fn crossed(policy: &Policy, armed: &[Armed], state: &State, observation: &Observation) -> Vec<bool> {
     let held = |index: usize| state.held.get(index).copied().unwrap_or(false);
     let is_met = |(index, armed): (usize, &Armed)| {
-        armed.counts(state.is_first_pass()) && is_below(policy, &armed.threshold, observation, held(index))
+        let is_below = |with_min_reclaim| is_below(policy, &armed.threshold, observation, with_min_reclaim);
+        // What is held is held also where it would not count any more; and a reclaim that is less than nothing lifts nothing.
+        armed.counts(state.is_first_pass()) && is_below(false) || held(index) && is_below(true)
     };
     armed.iter().enumerate().map(is_met).collect()
 }
@@ -226,16 +230,17 @@ fn met(
     past_grace: &[bool],
     observation: &Observation,
 ) -> Vec<MetThreshold> {
-    let met = |(armed, _): (&Armed, &bool)| {
+    let met = |(place, (armed, _)): (usize, (&Armed, &bool))| {
         let value = observation.get(armed.threshold.signal)?;
         Some(MetThreshold {
+            place,
             threshold: armed.threshold.clone(),
             quantity: armed.threshold.value.resolve(value.capacity, policy.quirks),
             value,
             is_fresh: is_fresh(state, value),
         })
     };
-    armed.iter().zip(past_grace).filter(|(_, past_grace)| **past_grace).filter_map(met).collect()
+    armed.iter().zip(past_grace).enumerate().filter(|(_, (_, past_grace))| **past_grace).filter_map(met).collect()
 }
 
 /// Newer than at the pass before. Where either time is not known there is nothing to tell old from new by.

@@ -10,24 +10,22 @@ use crate::workloads::{Pod, Preference, Summary};
 use super::Layout;
 use super::rank::{Candidate, Facts};
 
-/// The statistics of each pod, by its UID.
-#[derive(Debug, Clone, Default)]
-pub struct PodStatistics<'a> {
-    by_uid: HashMap<&'a str, &'a PodStats>,
+/// A pod that has not ended.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ActivePod<'a> {
+    /// Which.
+    pub pod: &'a Pod,
+    /// What is known about its usage.
+    pub stats: Option<&'a PodStats>,
 }
 
-impl<'a> PodStatistics<'a> {
-    /// Where there are two of one UID the last count.
-    #[must_use]
-    pub fn of(summary: &'a Summary) -> Self {
-        Self { by_uid: summary.pods.iter().map(|stats| (stats.pod_ref.uid.as_str(), stats)).collect() }
-    }
-
-    /// The statistics of `pod`, if there are any.
-    #[must_use]
-    pub fn get(&self, pod: &Pod) -> Option<&'a PodStats> {
-        self.by_uid.get(pod.metadata.uid.as_str()).copied()
-    }
+/// The pods that have not ended, critical ones too, with the statistics of their UID; where there are two of one the last count.
+#[must_use]
+pub fn active_pods<'a>(pods: &'a [Pod], summary: &'a Summary) -> Vec<ActivePod<'a>> {
+    let by_uid: HashMap<&str, &PodStats> =
+        summary.pods.iter().map(|stats| (stats.pod_ref.uid.as_str(), stats)).collect();
+    let stats = |pod: &Pod| by_uid.get(pod.metadata.uid.as_str()).copied();
+    pods.iter().filter(|pod| pod.is_active()).map(|pod| ActivePod { pod, stats: stats(pod) }).collect()
 }
 
 /// A pod that can be ranked.
@@ -53,25 +51,17 @@ impl Candidate for PodCandidate<'_> {
     }
 }
 
-impl<'a> PodCandidate<'a> {
-    /// Looks at `pod` as `signal` asks for.
-    #[must_use]
-    pub fn new(policy: &Policy, signal: Signal, layout: Layout, pod: &'a Pod, stats: Option<&'a PodStats>) -> Self {
-        Self { pod, name: pod.full_name(), facts: facts(policy, signal, layout, pod, stats), stats }
-    }
-}
-
-/// The active pods, critical ones too, as candidates when `signal` is low.
-#[must_use]
+/// The active pods as candidates when `signal` is low.
 pub fn candidates<'a>(
     policy: &Policy,
     signal: Signal,
     layout: Layout,
-    pods: &'a [Pod],
-    statistics: &PodStatistics<'a>,
-) -> Vec<PodCandidate<'a>> {
-    let active = pods.iter().filter(|pod| pod.is_active());
-    active.map(|pod| PodCandidate::new(policy, signal, layout, pod, statistics.get(pod))).collect()
+    active: &[ActivePod<'a>],
+) -> impl Iterator<Item = PodCandidate<'a>> {
+    active.iter().map(move |&ActivePod { pod, stats }| {
+        let facts = facts(policy, signal, layout, pod, stats);
+        PodCandidate { pod, name: pod.full_name(), facts, stats }
+    })
 }
 
 fn facts(policy: &Policy, signal: Signal, layout: Layout, pod: &Pod, stats: Option<&PodStats>) -> Facts {

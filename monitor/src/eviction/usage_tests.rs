@@ -8,7 +8,8 @@ use crate::eviction::rank::Order;
 /// The names of the candidates, first to be evicted first.
 fn ranked(policy: &Policy, signal: Signal, layout: Layout, pods: &[Pod], stats: &[Value]) -> Vec<String> {
     let summary = summary(json!({}), stats);
-    let candidates = candidates(policy, signal, layout, pods, &PodStatistics::of(&summary));
+    let active = active_pods(pods, &summary);
+    let candidates = candidates(policy, signal, layout, &active);
     let ranked = Order::of(policy, signal.resource()).rank(candidates);
     ranked.into_iter().map(|ranked| ranked.candidate.pod.metadata.name.clone()).collect()
 }

@@ -8,6 +8,7 @@ pub mod meminfo;
 pub mod memory;
 pub mod namespaces;
 pub mod psi;
+pub mod swap;
 pub mod timer;
 
 pub use clock::Monotonic;

@@ -24,6 +24,8 @@ pub struct StartSummary<'a> {
     pub cgroup: &'a str,
     /// Where metrics are served.
     pub listen: SocketAddr,
+    /// Swap that is switched on.
+    pub swap: Bytes,
     /// The first look.
     pub node: &'a NodeReport,
 }
@@ -104,6 +106,13 @@ fn memory(page: &mut Page, summary: &StartSummary<'_>) {
         page.row("memory", &format!("available, {:<9} {available:>11}  {acts}", semantics.as_str()));
         let text = format!("= {}", formula(memory, semantics));
         page.wrapped("memory", &text, 2, 4);
+    }
+    if !summary.swap.is_zero() {
+        let text = format!(
+            "swap of {} is on: what is swapped out counts as available, so a node that thrashes may meet no threshold",
+            summary.swap
+        );
+        page.wrapped("memory", &text, 0, 2);
     }
 }
 

@@ -98,12 +98,17 @@ fn node() -> NodeReport {
 }
 
 fn render(mode: Mode, node: &NodeReport) -> String {
+    render_with_swap(mode, node, Bytes::ZERO)
+}
+
+fn render_with_swap(mode: Mode, node: &NodeReport, swap: Bytes) -> String {
     render_summary(&StartSummary {
         version: "0.1.0",
         mode,
         semantics: Semantics::Corrected,
         cgroup: "v2 at /sys/fs/cgroup",
         listen: "127.0.0.1:9946".parse().unwrap(),
+        swap,
         node,
     })
 }
@@ -161,4 +166,14 @@ fn what_is_missing_is_said() {
     ] {
         assert!(text.contains(line), "{line}\n{text}");
     }
+}
+
+#[test]
+fn swap_is_said() {
+    let text = render_with_swap(Mode::Observe, &node(), Bytes::from_gib(2));
+    let expected = "
+            swap of 2.0 GiB is on: what is swapped out counts as available, so a node that thrashes
+              may meet no threshold
+thresholds ";
+    assert!(text.contains(expected), "{text}");
 }

@@ -53,12 +53,15 @@ pub fn is_present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D:
 ///
 /// # Errors
 /// When it is neither null nor a map to what is wanted.
-pub fn entries<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(
-    deserializer: D,
-) -> Result<Vec<(String, T)>, D::Error> {
-    struct Entries<T>(PhantomData<T>);
-    impl<'de, T: Default + Deserialize<'de>> Visitor<'de> for Entries<T> {
-        type Value = Vec<(String, T)>;
+pub fn entries<'de, D, K, T>(deserializer: D) -> Result<Vec<(K, T)>, D::Error>
+where
+    D: Deserializer<'de>,
+    K: PartialEq + Deserialize<'de>,
+    T: Default + Deserialize<'de>,
+{
+    struct Entries<K, T>(PhantomData<(K, T)>);
+    impl<'de, K: PartialEq + Deserialize<'de>, T: Default + Deserialize<'de>> Visitor<'de> for Entries<K, T> {
+        type Value = Vec<(K, T)>;
 
         fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             f.write_str("a map")
@@ -69,8 +72,8 @@ pub fn entries<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(
         }
 
         fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-            let mut all: Vec<(String, T)> = Vec::new();
-            while let Some((key, value)) = map.next_entry::<String, Option<T>>()? {
+            let mut all: Vec<(K, T)> = Vec::new();
+            while let Some((key, value)) = map.next_entry::<K, Option<T>>()? {
                 let value = value.unwrap_or_default();
                 match all.iter_mut().find(|(known, _)| *known == key) {
                     Some((_, known)) => *known = value,

@@ -127,11 +127,11 @@ fn only_what_is_below_its_threshold_or_was_held_is_crossed() {
                 let available = Amount::from_units(value.available);
                 let is_below =
                     available < quantity || held[index] && available < quantity + reclaim.unwrap_or_default();
-                prop_assert_eq!(assessment.crossed[index], is_below && armed.counts(pass == 0), "{}", armed.threshold);
+                let counts = armed.counts(pass == 0) || held[index];
+                prop_assert_eq!(assessment.crossed[index], is_below && counts, "{}", armed.threshold);
                 seen.when(is_below && available >= quantity);
             }
-            let is_met = |threshold: &Threshold| assessment.met.iter().any(|met| met.threshold == *threshold);
-            held = armed.iter().map(|armed| is_met(&armed.threshold)).collect();
+            held = (0..armed.len()).map(|place| assessment.met.iter().any(|met| met.place == place)).collect();
         }
         Ok(())
     });

@@ -38,7 +38,7 @@ struct ThresholdAnswer {
     signal: &'static str,
     operator: &'static str,
     quantity: Option<String>,
-    percentage: Option<f32>,
+    percentage: Option<Share>,
     #[serde(serialize_with = "seconds")]
     grace_period_seconds: Duration,
     min_reclaim: Option<ReclaimAnswer>,
@@ -48,8 +48,12 @@ struct ThresholdAnswer {
 #[serde(rename_all = "camelCase")]
 enum ReclaimAnswer {
     Quantity(String),
-    Percentage(f32),
+    Percentage(Share),
 }
+
+/// One is all of the capacity.
+#[derive(Debug)]
+struct Share(f32);
 
 #[derive(Debug, Serialize)]
 struct RankingAnswer {
@@ -118,7 +122,7 @@ pub fn render(loaded: &Loaded, left: &[Allocatable]) -> std::io::Result<String> 
 fn threshold(threshold: &Threshold) -> ThresholdAnswer {
     let (quantity, percentage) = match &threshold.value {
         ThresholdValue::Quantity(quantity) => (Some(quantity.canonical()), None),
-        ThresholdValue::Percentage(percentage) => (None, Some(percentage.fraction)),
+        ThresholdValue::Percentage(percentage) => (None, Some(Share(percentage.fraction))),
     };
     ThresholdAnswer {
         signal: threshold.signal.as_str(),
@@ -128,7 +132,7 @@ fn threshold(threshold: &Threshold) -> ThresholdAnswer {
         grace_period_seconds: threshold.grace_period,
         min_reclaim: threshold.min_reclaim.as_ref().map(|value| match value {
             ThresholdValue::Quantity(quantity) => ReclaimAnswer::Quantity(quantity.canonical()),
-            ThresholdValue::Percentage(percentage) => ReclaimAnswer::Percentage(percentage.fraction),
+            ThresholdValue::Percentage(percentage) => ReclaimAnswer::Percentage(Share(percentage.fraction)),
         }),
     }
 }
@@ -176,6 +180,18 @@ fn map<S: Serializer, K: Serialize, V: Serialize>(pairs: &[(K, V)], serializer: 
         map.serialize_entry(key, value)?;
     }
     map.end()
+}
+
+/// In the fewest digits that are read back as the same 32 bits, and as Go prints them: without a point where there is nothing behind.
+impl Serialize for Share {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[expect(clippy::cast_possible_truncation, reason = "anything larger is printed with its fraction")]
+        if self.0.fract() == 0.0 && self.0.abs() < 1e6 {
+            serializer.serialize_i64(self.0 as i64)
+        } else {
+            serializer.serialize_f32(self.0)
+        }
+    }
 }
 
 /// A whole number where it is one.

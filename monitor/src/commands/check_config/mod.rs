@@ -107,8 +107,11 @@ pub fn run(options: &Options) -> Result<(), CheckError> {
         Format::Table => table::render(&name, &loaded, &left),
         Format::Json => json::render(&loaded, &left)?,
     };
-    std::io::stdout().write_all(text.as_bytes())?;
-    Ok(())
+    match std::io::stdout().write_all(text.as_bytes()) {
+        // Whoever reads on the other end has seen enough.
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        written => Ok(written?),
+    }
 }
 
 /// Writes an amount of a resource: bytes in powers of 1024, all else in powers of 1000.

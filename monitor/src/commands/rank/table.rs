@@ -43,8 +43,11 @@ fn observed(writer: &mut impl Write, verdict: &Verdict<'_>, node: &str) -> io::R
     if verdict.thresholds.is_empty() {
         writeln!(writer, "  no threshold is set on it: nobody is evicted for it")?;
     }
+    let texts = verdict.thresholds.iter().map(|judged| judged.threshold.to_string());
+    let width = texts.map(|text| text.len()).max().unwrap_or(0);
     for judged in &verdict.thresholds {
-        writeln!(writer, "  {} {}  {}", judged.threshold.kind(), judged.threshold, state(judged, verdict))?;
+        let threshold = judged.threshold.to_string();
+        writeln!(writer, "  {} {threshold:<width$}  {}", judged.threshold.kind(), state(judged, verdict))?;
     }
     Ok(())
 }

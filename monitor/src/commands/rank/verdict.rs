@@ -3,13 +3,15 @@
 use crate::config::{Amount, Policy, Ranking, RankingKey, Signal, Threshold};
 use crate::eviction::pass::{PodCandidate, first_evictable};
 use crate::eviction::rank::{Order, Ranked};
-use crate::eviction::usage::{PodStatistics, candidates};
-use crate::eviction::{Layout, MetThreshold, SignalValue, arm, daemons, is_below, signals};
+use crate::eviction::usage::{active_pods, candidates};
+use crate::eviction::{Armed, Layout, MetThreshold, SignalValue, arm, daemons, is_below, signals};
+use crate::workloads::pod::Exemption;
 use crate::workloads::{Pod, QosClass, Summary};
 
 /// A threshold on the signal.
 #[derive(Debug)]
 pub struct Judged {
+    place: usize,
     /// The threshold.
     pub threshold: Threshold,
     /// Its value on this node; none where the signal is not observed.
@@ -73,17 +75,18 @@ pub fn judge<'a>(
     let observation = signals::observe(summary, policy.quirks);
     let value = observation.get(signal);
     // What a kubelet watches once it has started.
-    let armed = arm(policy, layout).into_iter().filter(|armed| armed.threshold.signal == signal && armed.counts(false));
-    let judged = |threshold: Threshold| Judged {
+    let counts = |armed: &Armed| armed.threshold.signal == signal && armed.counts(false);
+    let armed = arm(policy, layout).into_iter().enumerate().filter(|(_, armed)| counts(armed));
+    let judged = |(place, Armed { threshold, .. })| Judged {
+        place,
         quantity: value.map(|value| threshold.value.resolve(value.capacity, policy.quirks)),
         met: is_below(policy, &threshold, &observation, false),
         threshold,
     };
-    let thresholds: Vec<Judged> = armed.map(|armed| judged(armed.threshold)).collect();
+    let thresholds: Vec<Judged> = armed.map(judged).collect();
 
     let order = Order::of(policy, signal.resource());
-    let statistics = PodStatistics::of(summary);
-    let ranking = order.rank(candidates(policy, signal, layout, pods, &statistics));
+    let ranking = order.rank(candidates(policy, signal, layout, &active_pods(pods, summary)));
     let eviction = value.and_then(|value| {
         let (met, acted_on) = acted_on(&thresholds, value)?;
         let eviction = first_evictable(policy, &acted_on, &ranking)?;
@@ -105,24 +108,17 @@ pub fn judge<'a>(
 /// The threshold that would be acted on: one that is met before one that is not, then the hard one.
 fn acted_on(thresholds: &[Judged], value: SignalValue) -> Option<(bool, MetThreshold)> {
     let judged = thresholds.iter().min_by_key(|judged| (!judged.met, !judged.threshold.is_hard()))?;
-    let (threshold, quantity) = (judged.threshold.clone(), judged.quantity?);
-    Some((judged.met, MetThreshold { threshold, quantity, value, is_fresh: true }))
+    let (place, threshold, quantity) = (judged.place, judged.threshold.clone(), judged.quantity?);
+    Some((judged.met, MetThreshold { place, threshold, quantity, value, is_fresh: true }))
 }
 
-/// Why a pod is never evicted.
+/// Why a pod is never evicted, if so.
 fn exemption(pod: &Pod) -> Option<String> {
-    if !pod.is_critical() {
-        return None;
-    }
-    let annotation = |name: &str| pod.metadata.annotations.iter().find(|(key, _)| key == name);
-    let words = if annotation("kubernetes.io/config.mirror").is_some() {
-        "mirror pod".to_owned()
-    } else if annotation("kubernetes.io/config.source").is_some_and(|(_, source)| source != "api") {
-        "static pod".to_owned()
-    } else {
-        format!("critical priority {}", pod.spec.priority.unwrap_or(0))
-    };
-    Some(words)
+    let exemption = pod.exemption()?;
+    Some(match exemption {
+        Exemption::CriticalPriority => format!("{exemption} {}", pod.priority()),
+        Exemption::StaticPod | Exemption::MirrorPod => exemption.to_string(),
+    })
 }
 
 /// OpenShift 3 promises that a Guaranteed pod goes only for one of two reasons: so they are told.

@@ -177,11 +177,11 @@ fn decision_words(answer: &Answer<'_>) -> String {
             let crossed = answer.armed.iter().zip(&assessment.crossed).filter(|(_, crossed)| **crossed);
             let waiting: Vec<String> = crossed
                 .map(|(armed, _)| {
-                    format!("{} for {}", armed.threshold, format_go_duration(armed.threshold.grace_period))
+                    format!("{} to last {}", armed.threshold, format_go_duration(armed.threshold.grace_period))
                 })
                 .collect();
             if !waiting.is_empty() {
-                let _ = write!(words, "waits until {} has lasted", waiting.join(" or "));
+                let _ = write!(words, "waits for {}", waiting.join(" or "));
             }
         }
     }

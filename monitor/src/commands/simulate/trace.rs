@@ -106,8 +106,7 @@ impl<'a> TraceLine<'a> {
     /// The node's memory in bytes, where it has any.
     #[must_use]
     pub fn memory_capacity(&self) -> Option<i64> {
-        let memory = self.node.capacity.0.iter().find(|(name, _)| name == "memory");
-        memory.map(|(_, quantity): &(String, Quantity)| quantity.value_bytes()).filter(|capacity| *capacity > 0)
+        self.node.capacity.get("memory").map(Quantity::value_bytes).filter(|capacity| *capacity > 0)
     }
 
     /// What the kubelet measured.

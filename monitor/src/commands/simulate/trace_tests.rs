@@ -59,12 +59,12 @@ fn what_is_wrong_is_named() {
             71,
             "quantit",
         ),
-        (r#"{"time": "2026-01-01T00:00:10Z", "pods": {"items": []}}"#, "pods", 41, "expected a list"),
+        (r#"{"time": "2026-01-01T00:00:10Z", "pods": {"items": []}}"#, "pods", 42, "expected a list"),
         (
             r#"{"time": "2026-01-01T00:00:10Z", "pods": [{}, {"spec": {"priority": "high"}}]}"#,
             "pods[1].spec.priority",
             74,
-            "expected i32",
+            "expected a whole number",
         ),
         (r#"{"time": "2026-01-01T00:00:10Z", "pods": [{}"#, "pods", 44, "cut off"),
     ] {

@@ -64,7 +64,7 @@ pub fn read(walk: &mut Walk<'_>, document: &Node) -> MonitorConfig {
         pods_enforced: enforced_field(walk, &fields, true),
         style: Style::Maps,
     };
-    policy.thresholds = Lists::from_maps(walk, &fields).assemble(walk, &rules);
+    Lists::from_maps(walk, &fields).assemble(walk, &rules, &mut policy);
     advise(walk, &fields);
     MonitorConfig { policy, ..MonitorConfig::default() }
 }

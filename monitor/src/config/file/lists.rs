@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
+use crate::config::policy::Policy;
 use crate::config::quirks::Quirks;
 use crate::config::signal::{Signal, UnsupportedSignal};
 use crate::config::threshold::{
-    Threshold, ThresholdError, ThresholdLists, ThresholdValue, parse_grace_period, parse_min_reclaim,
-    parse_threshold_value,
+    ThresholdError, ThresholdLists, ThresholdValue, parse_grace_period, parse_min_reclaim, parse_threshold_value,
 };
 use crate::config::walk::{Fields, Walk};
 use crate::config::yaml::Node;
@@ -89,8 +89,8 @@ impl<'n> Lists<'n> {
         self.hard.as_ref().map_or(&[], |(_, _, entries)| entries)
     }
 
-    /// Puts the thresholds together, noting what is wrong with them and what was hardly meant.
-    pub fn assemble(&self, walk: &mut Walk<'_>, rules: &Rules) -> Vec<Threshold> {
+    /// Puts the thresholds of the policy together, noting what is wrong with them and what was hardly meant.
+    pub fn assemble(&self, walk: &mut Walk<'_>, rules: &Rules, policy: &mut Policy) {
         let mut lists = ThresholdLists { pods_enforced: rules.pods_enforced, ..ThresholdLists::default() };
         lists.hard =
             values(walk, self.hard(), rules.quirks).into_iter().map(|(entry, value)| (entry.signal, value)).collect();
@@ -114,7 +114,7 @@ impl<'n> Lists<'n> {
                 Err(error) => refuse(walk, entry, error.to_string(), RECLAIM_FIX),
             }
         }
-        let thresholds = lists.assemble().unwrap_or_else(|errors| {
+        policy.thresholds = lists.assemble().unwrap_or_else(|errors| {
             for error in errors {
                 let ThresholdError::GraceMissing(missing) = error else { continue };
                 if let Some(entry) = self.soft.iter().find(|entry| entry.signal == missing) {
@@ -123,8 +123,9 @@ impl<'n> Lists<'n> {
             }
             Vec::new()
         });
+        policy.hard_count = lists.hard.len();
+        policy.pods_enforced = lists.pods_enforced;
         self.advise(walk, rules, &lists, &soft);
-        thresholds
     }
 
     /// Notes what is legal and can hardly be meant.

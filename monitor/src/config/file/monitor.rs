@@ -117,7 +117,7 @@ fn read_policy(walk: &mut Walk<'_>, fields: &Fields<'_>, policy: &mut Policy) {
         pods_enforced: enforced_field(walk, fields, false),
         style: Style::Maps,
     };
-    policy.thresholds = Lists::from_maps(walk, fields).assemble(walk, &rules);
+    Lists::from_maps(walk, fields).assemble(walk, &rules, policy);
 }
 
 fn read_quirks(walk: &mut Walk<'_>, path: &str, node: &Node, quirks: &mut Quirks) {

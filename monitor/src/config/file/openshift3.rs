@@ -10,7 +10,7 @@ use crate::config::policy::{MonitorConfig, OomScores, Policy, Ranking};
 use crate::config::quantity::Quantity;
 use crate::config::signal::{Signal, UnsupportedSignal};
 use crate::config::threshold::ThresholdValue;
-use crate::config::walk::{Walk, nearest};
+use crate::config::walk::Walk;
 use crate::config::yaml::{Node, Value};
 
 pub const KIND: &str = "NodeConfig";
@@ -71,7 +71,7 @@ pub fn read(walk: &mut Walk<'_>, document: &Node) -> MonitorConfig {
         pods_enforced: pods && !matches!(ignored, Some((_, true))),
         style: Style::Arguments,
     };
-    policy.thresholds = lists.assemble(walk, &rules);
+    lists.assemble(walk, &rules, &mut policy);
     arguments.advise(walk, &policy);
     MonitorConfig { policy, ..MonitorConfig::default() }
 }
@@ -165,11 +165,7 @@ impl<'n> Arguments<'n> {
             match key.parse() {
                 Ok(signal) => entries.push(Entry { signal, field, node, text, shown }),
                 Err(UnsupportedSignal(_)) => {
-                    let names = Signal::ALL.map(Signal::as_str);
-                    let fix = nearest(key, &names).map_or_else(
-                        || format!("known here: {}", names.join(", ")),
-                        |near| format!("did you mean {near}?"),
-                    );
+                    let fix = walk.propose(key, &Signal::ALL.map(Signal::as_str));
                     walk.error_in(&field, node, Some(shown), format!("unsupported eviction signal {key}"), &fix);
                 }
             }

@@ -22,6 +22,10 @@ impl Quantity {
             Scale::Two(shift) => binary(parts.integer, parts.fraction, shift),
         };
         let mut quantity = Self::normalized(parts.negative, (unscaled, exponent), format);
+        // Printed with an exponent that would not be read again.
+        if i64::from(quantity.exponent) > MAX_EXPONENT + 1 {
+            return Err(QuantityError::Exponent);
+        }
         if format == Format::BinarySi && !quantity.is_zero() && quantity.magnitude() <= 0 {
             // Less than one: written in powers of ten from here on, in sums too.
             quantity.format = Format::DecimalSi;
@@ -186,7 +190,9 @@ fn decimal(integer: &str, fraction: &str, exponent: i32) -> Result<(u128, i32), 
         let value = value.filter(|value| *value < TOO_MANY_DIGITS).ok_or(QuantityError::Digits)?;
         return Ok((value + 1, exponent.min(SMALLEST_EXPONENT)));
     }
-    if i64::from(exponent) > MAX_EXPONENT { Err(QuantityError::Exponent) } else { Ok((value, exponent)) }
+    // The canonical form's exponent is a multiple of three.
+    let printed = exponent - exponent.rem_euclid(3);
+    if i64::from(printed) > MAX_EXPONENT { Err(QuantityError::Exponent) } else { Ok((value, exponent)) }
 }
 
 /// In billionths, rounded up, and stopping where binary quantities stop.

@@ -35,7 +35,7 @@ impl Pod {
     /// `namespace/name`.
     #[must_use]
     pub fn full_name(&self) -> String {
-        format!("{}/{}", self.metadata.namespace, self.metadata.name)
+        [&self.metadata.namespace, "/", &self.metadata.name].concat()
     }
 
     /// Tells whether it has not ended.
@@ -53,10 +53,11 @@ impl Pod {
     /// Why it is never evicted, if so.
     #[must_use]
     pub fn exemption(&self) -> Option<Exemption> {
-        if self.annotation(SOURCE).is_some_and(|source| source != "api") {
-            Some(Exemption::StaticPod)
-        } else if self.annotation(MIRROR).is_some() {
+        // A mirror carries the annotations of the pod that it stands for.
+        if self.annotation(MIRROR).is_some() {
             Some(Exemption::MirrorPod)
+        } else if self.annotation(SOURCE).is_some_and(|source| source != "api") {
+            Some(Exemption::StaticPod)
         } else if self.priority() >= SYSTEM_CRITICAL {
             Some(Exemption::CriticalPriority)
         } else {

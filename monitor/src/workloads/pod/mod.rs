@@ -2,6 +2,7 @@
 
 mod identity;
 mod qos;
+mod resource_name;
 mod resources;
 
 use serde::Deserialize;
@@ -10,6 +11,7 @@ use super::lenient::{entries, is_present, list, or_default};
 use crate::config::Quantity;
 
 pub use identity::Exemption;
+pub use resource_name::ResourceName;
 
 /// A `v1.Pod`.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
@@ -118,7 +120,7 @@ pub struct Resources {
 /// Amounts by the name of the resource, in the order written.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 #[serde(transparent)]
-pub struct ResourceList(#[serde(deserialize_with = "entries")] pub Vec<(String, Quantity)>);
+pub struct ResourceList(#[serde(deserialize_with = "entries")] pub Vec<(ResourceName, Quantity)>);
 
 /// A volume.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]

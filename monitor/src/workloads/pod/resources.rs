@@ -1,18 +1,22 @@
 //! What a pod asks for, all its containers together.
 
-use super::{Container, Pod, ResourceList, Resources, Spec};
+use super::{Container, Pod, ResourceList, ResourceName, Resources, Spec};
 use crate::config::{Amount, Quantity, Quirk, Quirks, Resource};
 
 impl ResourceList {
     /// The amount of a resource, if it is named.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&Quantity> {
-        self.0.iter().find(|(known, _)| known == name).map(|(_, quantity)| quantity)
+        self.0.iter().find(|(known, _)| known.as_str() == name).map(|(_, quantity)| quantity)
     }
 
     /// Names anything that can be asked for by the pod as a whole. Local storage cannot.
     fn names_pod_level(&self) -> bool {
-        self.0.iter().any(|(name, _)| matches!(name.as_str(), "cpu" | "memory") || name.starts_with("hugepages-"))
+        self.0.iter().any(|(name, _)| match name {
+            ResourceName::Cpu | ResourceName::Memory => true,
+            ResourceName::EphemeralStorage => false,
+            ResourceName::Other(name) => name.starts_with("hugepages-"),
+        })
     }
 }
 

@@ -1,0 +1,155 @@
+//! `check-config` as people run it: the real binary, its output and its exit status.
+#![expect(clippy::unwrap_used, reason = "a command that cannot be run fails its test")]
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use serde_json::{Value, json};
+
+fn repository(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)
+}
+
+fn check(arguments: &[&str], input: &str) -> Output {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_node-pressure-monitor"))
+        .arg("check-config")
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // Who refuses the arguments does not read on.
+    let _unread = child.stdin.take().unwrap().write_all(input.as_bytes());
+    child.wait_with_output().unwrap()
+}
+
+fn texts(output: &Output) -> (i32, String, String) {
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    (output.status.code().unwrap(), text(&output.stdout), text(&output.stderr))
+}
+
+fn answer(arguments: &[&str], input: &str) -> Value {
+    let (status, stdout, stderr) = texts(&check(arguments, input));
+    assert_eq!(status, 0, "{stderr}");
+    serde_json::from_str(&stdout).unwrap()
+}
+
+const KUBELET: &str = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
+
+#[test]
+fn thresholds_as_understood() {
+    let text = format!(
+        "{KUBELET}evictionHard: {{memory.available: 0.5Gi, nodefs.available: 15%, pid.available: 1E3}}
+evictionSoft: {{memory.available: 10%}}
+evictionSoftGracePeriod: {{memory.available: 1.5s}}
+evictionMinimumReclaim: {{memory.available: 1.500, nodefs.available: 5%}}
+"
+    );
+    let answer = answer(&["--output", "json", "-"], &text);
+    let threshold = |signal, quantity: Value, percentage: Value, grace: Value, reclaim: Value| {
+        json!({"signal": signal, "operator": "LessThan", "quantity": quantity, "percentage": percentage,
+               "gracePeriodSeconds": grace, "minReclaim": reclaim})
+    };
+    let null = Value::Null;
+    assert_eq!(
+        answer["thresholds"],
+        json!([
+            threshold("memory.available", json!("512Mi"), null.clone(), json!(0), json!({"quantity": "1500m"})),
+            threshold("nodefs.available", null.clone(), json!(0.15), json!(0), json!({"percentage": 0.05})),
+            threshold("pid.available", json!("1e3"), null.clone(), json!(0), null.clone()),
+            threshold("memory.available", null.clone(), json!(0.1), json!(1.5), json!({"quantity": "1500m"})),
+            threshold("allocatableMemory.available", json!("512Mi"), null, json!(0), json!({"quantity": "1500m"})),
+        ])
+    );
+    assert_eq!(answer["kind"], "KubeletConfiguration");
+    assert_eq!(answer["semantics"], "kubelet");
+    assert_eq!(answer["ranking"]["name"], "kubernetes");
+    assert_eq!(answer["ranking"]["keys"]["memory"], json!(["exceedsRequests", "priority", "usageAboveRequest"]));
+    assert_eq!(answer["ranking"]["keys"]["pids"], json!(["priority", "usage"]));
+    assert_eq!(answer["quirks"]["float32Percentages"], true);
+    assert_eq!(answer["evictionPressureTransitionPeriodSeconds"], 300);
+    assert_eq!(answer["warnings"][0]["line"], 3);
+}
+
+#[test]
+fn each_kind_starts_from_its_own_rules() {
+    let file = |path| repository(path).display().to_string();
+    for (path, kind, semantics, ranking, guaranteed, thresholds) in [
+        ("config/monitor.yaml", "MonitorConfiguration", "corrected", "qos", -997, 1),
+        ("tests/fixtures/config/kubelet.yaml", "KubeletConfiguration", "kubelet", "kubernetes", -997, 5),
+        ("tests/fixtures/config/node-config.yaml", "NodeConfig", "kubelet", "openshift3", -998, 7),
+    ] {
+        let answer = answer(&["--output=json", &file(path)], "");
+        assert_eq!(answer["kind"], kind);
+        assert_eq!(answer["semantics"], semantics);
+        assert_eq!(answer["ranking"]["name"], ranking);
+        assert_eq!(answer["oomScoreAdj"]["guaranteed"], guaranteed);
+        assert_eq!(answer["thresholds"].as_array().unwrap().len(), thresholds, "{path}");
+        let (status, table, _) = texts(&check(&[&file(path)], ""));
+        assert_eq!(status, 0);
+        for line in [kind, "THRESHOLD", "memory.available<", "ranking         ", "reserved        "] {
+            assert!(table.contains(line), "{line}\n{table}");
+        }
+    }
+}
+
+#[test]
+fn what_is_left_for_pods() {
+    let text = "kubeletArguments:\n  system-reserved: [\"memory=2Gi\"]\n  eviction-hard: [\"memory.available<.5Gi\"]\n";
+    let arguments = ["--output", "json", "--capacity", "memory=10Gi,cpu=4", "-"];
+    let answer = answer(&arguments, text);
+    assert_eq!(answer["allocatable"]["memory"]["allocatable"], "8Gi");
+    assert_eq!(answer["allocatable"]["cpu"]["allocatable"], "4");
+    let (status, table, _) = texts(&check(&["--capacity", "memory=10Gi", "-"], text));
+    assert_eq!(status, 0);
+    assert!(table.contains("allocatable     memory 8Gi of 10Gi (system 2Gi, kube 0, hard threshold 0)"), "{table}");
+    let (status, _, stderr) = texts(&check(&["--capacity", "memory=1Gi", "-"], text));
+    assert_eq!(status, 1);
+    assert!(stderr.contains("Resource \"memory\" has a reservation of 2Gi but capacity of 1Gi."), "{stderr}");
+}
+
+#[test]
+fn warnings_leave_the_status_alone() {
+    let (status, stdout, stderr) = texts(&check(&["-"], &format!("{KUBELET}failSwapOn: false\n")));
+    assert_eq!(status, 0);
+    assert!(
+        stderr.starts_with("warning: standard input:3: failSwapOn: \"false\": swap may be used on this node"),
+        "{stderr}"
+    );
+    assert!(stdout.starts_with("standard input: a KubeletConfiguration, and right\n"), "{stdout}");
+}
+
+#[test]
+fn errors_are_all_on_stderr_with_status_1() {
+    let text = format!("{KUBELET}evictionSoft: {{memory.available: 1Gi}}\nevictionMaxPodGracePeriod: soon\n");
+    let (status, stdout, stderr) = texts(&check(&["--output", "json", "-"], &text));
+    assert_eq!((status, stdout.as_str()), (1, ""));
+    let lines: Vec<_> = stderr.lines().collect();
+    assert_eq!(lines.len(), 3, "{stderr}");
+    assert!(
+        lines[1]
+            .starts_with("standard input:3: evictionSoft.memory.available: \"1Gi\": grace period must be specified")
+    );
+    assert!(lines[2].starts_with("standard input:4: evictionMaxPodGracePeriod: \"soon\": must be a whole number"));
+}
+
+#[test]
+fn wrong_usage_and_unreadable_files_are_status_2() {
+    for arguments in [
+        &["/nonexistent.yaml"][..],
+        &["/"],
+        &[],
+        &["--output", "xml", "-"],
+        &["--capacity", "memory", "-"],
+        &["--capacity", "memory=-1", "-"],
+    ] {
+        let (status, stdout, stderr) = texts(&check(arguments, ""));
+        assert_eq!((status, stdout.as_str()), (2, ""), "{arguments:?}");
+        assert!(!stderr.is_empty());
+    }
+    let (status, stdout, _) = texts(&check(&["--help"], ""));
+    assert_eq!(status, 0);
+    assert!(stdout.contains("Exit status: 0"), "{stdout}");
+}
