@@ -41,8 +41,9 @@ impl Trace {
         Self { lines: (0..DIFFERENT).map(line).collect(), told: 0, count, current: Vec::new(), at: 0 }
     }
 
-    fn size(&self) -> usize {
-        self.lines.iter().map(|(rest, time)| rest.len() + time.len() + 12).sum::<usize>() / DIFFERENT * self.count
+    fn megabytes(&self) -> f64 {
+        let bytes: usize = self.lines.iter().map(|(rest, time)| rest.len() + time.len() + 12).sum();
+        as_f64(bytes) * as_f64(self.count) / as_f64(DIFFERENT) / 1e6
     }
 }
 
@@ -76,11 +77,16 @@ struct Line<'a> {
     pods: Option<&'a RawValue>,
 }
 
+#[expect(clippy::cast_precision_loss, reason = "exact below nine quadrillion")]
+fn as_f64(number: usize) -> f64 {
+    number as f64
+}
+
 fn main() {
     // `cargo test --benches` only wants to know that it runs.
     let lines = if std::env::args().any(|argument| argument == "--bench") { LINES } else { DIFFERENT };
     let trace = Trace::new(lines);
-    let megabytes = trace.size() as f64 / 1e6;
+    let megabytes = trace.megabytes();
 
     let start = Instant::now();
     let answered = simulate(&Policy::default(), "trace", trace, io::sink(), Format::Json, Progress::silent(None));
@@ -100,7 +106,7 @@ fn main() {
     let reading = start.elapsed().as_secs_f64();
     assert_eq!(read, lines, "every line is read");
 
-    let per_second = |seconds: f64| lines as f64 / seconds;
+    let per_second = |seconds: f64| as_f64(lines) / seconds;
     println!(
         "simulate {lines} lines with {PODS} pods ({megabytes:.0} MB): {whole:.2} s, {:.0} lines/s",
         per_second(whole)

@@ -23,6 +23,10 @@ fn amounts_texts_and_canonical_forms() {
         ("1.1Mi", 1_153_434, "1153433600m", ""),
         ("1000M", 1_000_000_000, "1G", ""),
         ("1.5", 2, "1500m", ""),
+        ("1.5e-20", 1, "1e-9", ""),
+        ("1.0000000001", 2, "1000000001n", ""),
+        ("10.0000000001", 11, "10000000001n", ""),
+        ("0.00000000001", 1, "1n", ""),
         ("1.000", 1, "1", ""),
         ("12e-1", 2, "1200e-3", ""),
         ("12e4", 120_000, "120e3", ""),
@@ -266,5 +270,31 @@ fn comparison_is_exact() {
     ] {
         assert_eq!(cmp(a, b), expected, "{a} and {b}");
         assert_eq!(cmp(b, a), expected.reverse(), "{b} and {a}");
+    }
+}
+
+/// Zeros at the end are not significant, however many; and whatever is read is printed so that it can be read again.
+#[test]
+fn the_largest_quantities_read_back() {
+    let digits = "12345678901234567890123456789012345678";
+    for text in [
+        digits.to_owned(),
+        format!("{}.8", &digits[1..]),
+        format!("{digits}e-1"),
+        format!("1{}", "0".repeat(60)),
+        "1e64".to_owned(),
+        "10e64".to_owned(),
+    ] {
+        let quantity = Quantity::parse(&text).unwrap();
+        assert_eq!(Quantity::parse(&quantity.canonical()), Ok(quantity), "{text}");
+    }
+    for (text, error) in [
+        (format!("{digits}9"), QuantityError::Digits),
+        (format!("{}.00000000001", &digits[..30]), QuantityError::Digits),
+        (format!("1{}", "0".repeat(66)), QuantityError::Exponent),
+        ("100e64".to_owned(), QuantityError::Exponent),
+        ("1e65".to_owned(), QuantityError::Exponent),
+    ] {
+        assert_eq!(Quantity::parse(&text), Err(error), "{text}");
     }
 }

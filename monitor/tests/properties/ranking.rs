@@ -1,6 +1,6 @@
 //! Rankings.
 
-use node_pressure_monitor::config::{Amount, Policy, Resource};
+use node_pressure_monitor::config::{Amount, Policy, Quirk, Ranking, Resource};
 use node_pressure_monitor::eviction::rank::{Candidate, Facts, Order};
 use node_pressure_monitor::workloads::{Preference, QosClass};
 use proptest::collection::vec;
@@ -17,7 +17,7 @@ struct Who {
     facts: Facts,
 }
 
-impl Candidate for &Who {
+impl Candidate for Who {
     fn name(&self) -> &str {
         &self.name
     }
@@ -60,8 +60,8 @@ fn case() -> impl Strategy<Value = (Vec<Who>, Policy, Resource)> {
 }
 
 fn names(policy: &Policy, resource: Resource, candidates: &[Who]) -> Vec<String> {
-    let ranked = Order::of(policy, resource).rank(candidates);
-    ranked.into_iter().map(|ranked| ranked.candidate.name.clone()).collect()
+    let ranked = Order::of(policy, resource).rank(candidates.iter().cloned());
+    ranked.into_iter().map(|ranked| ranked.candidate.name).collect()
 }
 
 fn place(ranking: &[String], name: &str) -> usize {
@@ -103,6 +103,23 @@ fn the_order_of_the_input_makes_no_difference() {
         all.sort();
         prop_assert_eq!(sorted, all);
         seen.when(candidates != shuffled);
+        Ok(())
+    });
+}
+
+/// Catches missing statistics taken for no usage. Where the first key looks at usage it decides, whatever the priorities.
+#[test]
+fn who_has_no_statistics_stands_at_the_end_that_the_quirk_says() {
+    forall(400, 200, &case(), |(candidates, policy, _), seen| {
+        let policy = Policy { ranking: Ranking::Kubernetes, ..policy };
+        let ranked = Order::of(&policy, Resource::Memory).rank(candidates.iter().map(|who| Who {
+            facts: Facts { request: Some(who.facts.request.unwrap_or_default()), ..who.facts },
+            ..who.clone()
+        }));
+        let missing: Vec<bool> = ranked.iter().map(|ranked| ranked.facts.usage.is_none()).collect();
+        let first = policy.quirks.has(Quirk::MissingStatisticsFirst);
+        prop_assert!(missing.is_sorted_by_key(|missing| *missing != first), "{:?}", missing);
+        seen.when(missing.contains(&true) && missing.contains(&false));
         Ok(())
     });
 }

@@ -179,18 +179,20 @@ fn decimal(integer: &str, fraction: &str, exponent: i32) -> Result<(u128, i32), 
         value += u128::from(digit - b'0');
     }
     let places = i64::try_from(fraction.len()).map_err(|_| QuantityError::Digits)?;
-    let exponent = if value == 0 { SMALLEST_EXPONENT.into() } else { i64::from(exponent) - places + zeros };
+    if value == 0 {
+        return Ok((more.into(), SMALLEST_EXPONENT));
+    }
+    let exponent = i32::try_from(i64::from(exponent) - places + zeros).map_err(|_| QuantityError::Exponent)?;
     if more {
-        // The last digit is a billionth, or no digit but a zero is left.
-        let missing = u32::try_from(exponent - i64::from(SMALLEST_EXPONENT)).ok().and_then(power_of_ten);
-        let value = missing.and_then(|power| value.checked_mul(power)).ok_or(QuantityError::Digits)?;
-        return Ok((value + 1, SMALLEST_EXPONENT));
+        // One billionth more; of what is less than that to begin with, one of the last digit, which comes to the same.
+        let zeros = u32::try_from(exponent - SMALLEST_EXPONENT).unwrap_or(0);
+        let value = power_of_ten(zeros).and_then(|power| value.checked_mul(power));
+        let value = value.filter(|value| *value < TOO_MANY_DIGITS).ok_or(QuantityError::Digits)?;
+        return Ok((value + 1, exponent.min(SMALLEST_EXPONENT)));
     }
-    match i32::try_from(exponent) {
-        // The canonical form's exponent is a multiple of three.
-        Ok(exponent) if i64::from(exponent - exponent.rem_euclid(3)) <= MAX_EXPONENT => Ok((value, exponent)),
-        _ => Err(QuantityError::Exponent),
-    }
+    // The canonical form's exponent is a multiple of three.
+    let printed = exponent - exponent.rem_euclid(3);
+    if i64::from(printed) > MAX_EXPONENT { Err(QuantityError::Exponent) } else { Ok((value, exponent)) }
 }
 
 /// In billionths, rounded up, and stopping where binary quantities stop.
