@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result};
 
+use crate::bench;
 use crate::cmd;
 use crate::paths::Workspace;
 use crate::setup::kernel::Series;
@@ -69,6 +70,7 @@ pub fn run(options: &Options, workspace: &Workspace) -> Result<ExitCode> {
     });
     lint_ebpf(workspace, &mut tally);
     host_tests(&mut tally)?;
+    tally.check("speed of the decision", bench::check_promise);
     let mut verdicts = Vec::new();
     if options.no_vm {
         tally.skip("VM scenarios: --no-vm".to_owned());
