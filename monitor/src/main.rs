@@ -8,12 +8,11 @@ use node_pressure_monitor::commands::input::CommandError;
 use node_pressure_monitor::commands::{check_config, rank, run, simulate};
 
 /// Watches this node for memory pressure, and evicts the right workload before the kernel's OOM killer shoots the wrong one.
+///
+/// Answers for any other node from files what its kubelet would decide, and why.
 #[derive(Debug, Parser)]
 #[command(name = "node-pressure-monitor", version, arg_required_else_help = true)]
-#[command(
-    after_help = "Exit status: 0 stopped on request; 1 failed while starting or running; 2 wrong usage or configuration; \
-                        3 another instance is running on this machine."
-)]
+#[command(after_help = "Each command's --help says what it reads, what it answers and its exit status.")]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -21,7 +20,7 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Watch this node; act only when told to enforce.
+    /// Watch this node; act only when told to enforce
     Run(run::Options),
     /// Replay a trace of summaries and pods, and say for each line what would be decided
     Simulate(simulate::Options),

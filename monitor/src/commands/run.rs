@@ -26,6 +26,10 @@ use super::instance::{InstanceLock, LockError};
 
 /// Options of `run`; each overrides the file.
 #[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Exit status: 0 stopped on request; 1 failed while starting or running; 2 wrong usage or configuration; \
+                  3 another instance is running on this machine."
+)]
 pub struct Options {
     /// Configuration file (MonitorConfiguration, KubeletConfiguration, or OpenShift 3's NodeConfig); without one the defaults apply
     #[arg(long, value_name = "FILE")]
