@@ -12,8 +12,8 @@ pub enum Quirk {
     InodesMinusBytes,
     /// A negative `evictionMaxPodGracePeriod` reaches the pod as it is (3). Mended: the pod's own grace period applies.
     NegativeMaxGrace,
-    /// One good sample starts a soft threshold's grace period anew (4). Mended: only ten seconds of good samples do, or as
-    /// long as the grace period itself.
+    /// One good sample starts a soft threshold's grace period anew (4). Mended: ten seconds of good samples do; a shorter
+    /// recovery just does not count.
     GraceRestartsAtOnce,
     /// A soft threshold raises the node condition before its grace period is over (5). Kept: schedulers should know early.
     ConditionBeforeGrace,

@@ -67,11 +67,23 @@ impl State {
     }
 }
 
-/// How long a threshold has been met, short interruptions included.
+/// How long a threshold has been met.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Span {
+    /// Since when, had it not been interrupted.
     first: Moment,
+    /// When it was last met.
     last: Moment,
+    /// It was not met at the last pass.
+    is_interrupted: bool,
+}
+
+impl Span {
+    fn met(self, now: Moment) -> Self {
+        // The interruption does not count as time in which it was met.
+        let gap = if self.is_interrupted { now.nanos_since(self.last) } else { 0 };
+        Self { first: Moment(self.first.0.saturating_add(gap)), last: now, is_interrupted: false }
+    }
 }
 
 /// A threshold that is met and past its grace period.
@@ -139,7 +151,7 @@ pub fn assess(
     now: Moment,
 ) -> (State, Assessment) {
     let crossed = crossed(policy, armed, state, observation);
-    let first_observed = first_observed(policy, armed, state, &crossed, now);
+    let first_observed = first_observed(policy, state, &crossed, now);
     let past_grace = past_grace(armed, &crossed, &first_observed, now);
     let raising =
         if policy.quirks.has(Quirk::ConditionBeforeGrace) { crossed.as_slice() } else { past_grace.as_slice() };
@@ -175,17 +187,18 @@ pub fn is_below(policy: &Policy, threshold: &Threshold, observation: &Observatio
     Amount::from_units(value.available) < quantity + reclaim
 }
 
-fn first_observed(policy: &Policy, armed: &[Armed], state: &State, crossed: &[bool], now: Moment) -> Vec<Option<Span>> {
+fn first_observed(policy: &Policy, state: &State, crossed: &[bool], now: Moment) -> Vec<Option<Span>> {
     let at_once = policy.quirks.has(Quirk::GraceRestartsAtOnce);
-    let span = |(index, (armed, crossed)): (usize, (&Armed, &bool))| {
+    let span = |(index, crossed): (usize, &bool)| {
         let before = state.first_observed.get(index).copied().flatten();
         if *crossed {
-            return Some(Span { first: before.map_or(now, |before| before.first), last: now });
+            let fresh = Span { first: now, last: now, is_interrupted: false };
+            return Some(before.map_or(fresh, |before| before.met(now)));
         }
-        let patience = RECOVERED_AFTER.min(armed.threshold.grace_period);
-        before.filter(|before| !at_once && now.nanos_since(before.last) < nanos(patience))
+        let recovers = |before: &Span| !at_once && now.nanos_since(before.last) < nanos(RECOVERED_AFTER);
+        before.filter(recovers).map(|before| Span { is_interrupted: true, ..before })
     };
-    armed.iter().zip(crossed).enumerate().map(span).collect()
+    crossed.iter().enumerate().map(span).collect()
 }
 
 fn past_grace(armed: &[Armed], crossed: &[bool], first_observed: &[Option<Span>], now: Moment) -> Vec<bool> {

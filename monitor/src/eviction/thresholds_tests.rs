@@ -54,11 +54,17 @@ fn soft_waits_for_its_grace_and_starts_anew_after_one_good_sample() {
 }
 
 #[test]
-fn corrected_a_short_recovery_does_not_start_the_grace_period_anew() {
+fn corrected_a_short_recovery_does_not_start_the_grace_period_anew_and_does_not_count() {
     let policy = policy(vec![threshold(100, 30, 0)]);
-    let seen = walk(&policy, &[(0, 50), (9, 150), (18, 50), (27, 150), (31, 50), (40, 150), (41, 150), (42, 50)]);
-    let acted: Vec<bool> = seen.iter().map(|assessment| !assessment.met.is_empty()).collect();
-    assert_eq!(acted, [false, false, false, false, true, false, false, false]);
+    let acted = |steps: &[(i128, i64)]| -> Vec<bool> {
+        walk(&policy, steps).iter().map(|assessment| !assessment.met.is_empty()).collect()
+    };
+    // Met for ten seconds and, after four of which it is not known or not so, for twenty more.
+    let steps = [(0, 50), (10, 50), (12, 150), (14, 50), (33, 50), (34, 50)];
+    assert_eq!(acted(&steps), [false, false, false, false, false, true]);
+    // Ten seconds without: from the start.
+    let steps = [(0, 50), (10, 50), (19, 150), (20, 150), (21, 50), (50, 50), (51, 50)];
+    assert_eq!(acted(&steps), [false, false, false, false, false, false, true]);
 }
 
 #[test]
