@@ -14,7 +14,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
 use crate::actions::Evictor;
-use crate::config::{CgroupId, MonitorConfig, Semantics, Signal};
+use crate::config::{CgroupId, MonitorConfig, Quirk, Semantics, Signal};
 use crate::eviction::deadline::{FallRate, until_next_sample};
 use crate::eviction::{Armed, Assessment, Layout, Observation, SignalValue, State, arm, assess};
 use crate::kernel::{Event, Kernel};
@@ -199,7 +199,9 @@ impl Agent {
     /// Puts the parts together.
     #[must_use]
     pub fn new(parts: Parts) -> Self {
-        let Parts { config, kernel, psi, memory, tree, evictor, metrics, health, log, rate } = parts;
+        let Parts { mut config, kernel, psi, memory, tree, evictor, metrics, health, log, rate } = parts;
+        // A kubelet's one good sample stands for ten seconds; one of a thousand in a second does not.
+        config.policy.quirks.set(Quirk::GraceRestartsAtOnce, false);
         Self {
             armed: arm(&config.policy, Layout::default()),
             config,

@@ -355,3 +355,29 @@ impl Default for KernelOptions {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Semantics;
+
+    #[test]
+    fn the_grace_period_of_a_soft_eviction() {
+        let grace = |limit, semantics, own| {
+            let quirks = Quirks::of(semantics);
+            Policy { max_pod_grace_period: limit, quirks, ..Policy::default() }.soft_grace_seconds(own)
+        };
+        for (limit, own, kubelet, corrected) in [
+            (60, None, 60, 60),
+            (60, Some(30), 30, 30),
+            (60, Some(300), 60, 60),
+            (0, Some(30), 0, 0),
+            (-1, Some(30), -1, 30),
+            (-1, Some(0), -1, 0),
+            (-1, None, -1, 30),
+        ] {
+            assert_eq!(grace(limit, Semantics::Kubelet, own), kubelet, "{limit} {own:?}");
+            assert_eq!(grace(limit, Semantics::Corrected, own), corrected, "{limit} {own:?}");
+        }
+    }
+}

@@ -74,15 +74,24 @@ struct Span {
     first: Moment,
     /// When it was last met.
     last: Moment,
-    /// It was not met at the last pass.
-    is_interrupted: bool,
+    /// Since when it has not been.
+    interrupted: Option<Moment>,
 }
 
 impl Span {
     fn met(self, now: Moment) -> Self {
-        // The interruption does not count as time in which it was met.
-        let gap = if self.is_interrupted { now.nanos_since(self.last) } else { 0 };
-        Self { first: Moment(self.first.0.saturating_add(gap)), last: now, is_interrupted: false }
+        // An interruption does not count as time in which it was met.
+        let gap = self.interrupted.map_or(0, |_| now.nanos_since(self.last));
+        Self { first: Moment(self.first.0.saturating_add(gap)), last: now, interrupted: None }
+    }
+
+    fn unmet(self, now: Moment) -> Self {
+        Self { interrupted: self.interrupted.or(Some(now)), ..self }
+    }
+
+    /// Well for so long that a next time is another time.
+    fn is_over(self, now: Moment) -> bool {
+        self.interrupted.is_some_and(|since| now.nanos_since(since) >= nanos(RECOVERED_AFTER))
     }
 }
 
@@ -192,11 +201,10 @@ fn first_observed(policy: &Policy, state: &State, crossed: &[bool], now: Moment)
     let span = |(index, crossed): (usize, &bool)| {
         let before = state.first_observed.get(index).copied().flatten();
         if *crossed {
-            let fresh = Span { first: now, last: now, is_interrupted: false };
+            let fresh = Span { first: now, last: now, interrupted: None };
             return Some(before.map_or(fresh, |before| before.met(now)));
         }
-        let recovers = |before: &Span| !at_once && now.nanos_since(before.last) < nanos(RECOVERED_AFTER);
-        before.filter(recovers).map(|before| Span { is_interrupted: true, ..before })
+        before.filter(|_| !at_once).map(|before| before.unmet(now)).filter(|span| !span.is_over(now))
     };
     crossed.iter().enumerate().map(span).collect()
 }

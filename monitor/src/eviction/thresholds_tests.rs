@@ -62,8 +62,11 @@ fn corrected_a_short_recovery_does_not_start_the_grace_period_anew_and_does_not_
     // Met for ten seconds and, after four of which it is not known or not so, for twenty more.
     let steps = [(0, 50), (10, 50), (12, 150), (14, 50), (33, 50), (34, 50)];
     assert_eq!(acted(&steps), [false, false, false, false, false, true]);
-    // Ten seconds without: from the start.
-    let steps = [(0, 50), (10, 50), (19, 150), (20, 150), (21, 50), (50, 50), (51, 50)];
+    // One good sample among a kubelet's, ten seconds apart, is such a recovery.
+    let steps = [(0, 50), (10, 50), (20, 150), (30, 50), (40, 50), (50, 50)];
+    assert_eq!(acted(&steps), [false, false, false, false, false, true]);
+    // Well for ten seconds: from the start.
+    let steps = [(0, 50), (10, 50), (20, 150), (30, 150), (40, 50), (69, 50), (70, 50)];
     assert_eq!(acted(&steps), [false, false, false, false, false, false, true]);
 }
 
@@ -89,6 +92,15 @@ fn no_transition_period_reports_the_condition_while_it_lasts() {
     let seen = walk(&policy, &[(0, 50), (1, 500)]);
     assert_eq!(seen[0].conditions.len(), 1);
     assert!(seen[1].conditions.is_empty());
+}
+
+#[test]
+fn a_condition_may_wait_for_the_grace_period() {
+    let mut policy = policy(vec![threshold(100, 30, 0)]);
+    policy.quirks.set(Quirk::ConditionBeforeGrace, false);
+    let seen = walk(&policy, &[(0, 50), (29, 50), (30, 50), (31, 150)]);
+    let conditions: Vec<usize> = seen.iter().map(|assessment| assessment.conditions.len()).collect();
+    assert_eq!(conditions, [0, 0, 1, 1]);
 }
 
 #[test]
