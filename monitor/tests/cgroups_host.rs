@@ -128,9 +128,12 @@ fn workloads_are_found_with_class_and_protection() {
         tree.workloads().filter(|workload| workload.protection == Some(Protection::Agent)).cloned().collect();
     assert!(own.len() <= 1, "{own:?}");
 
-    let usages = tree.usages();
-    let usage = usages.iter().find(|usage| usage.workload.name == service).expect("its usage");
-    assert!(usage.working_set.0 > 0 && usage.working_set.0 < 1 << 30, "{usage:?}");
+    wait_until("memory charged to the service", || {
+        let usages = tree.usages();
+        let usage = usages.iter().find(|usage| usage.workload.name == service).expect("its usage");
+        assert!(usage.working_set.0 < 1 << 30, "{usage:?}");
+        usage.working_set.0 > 0
+    });
 }
 
 #[test]

@@ -7,6 +7,7 @@ use crate::workloads::statistics::{ContainerStats, PodStats};
 
 use super::Layout;
 use super::evicted::{Cause, Eviction, IMMEDIATE_GRACE_SECONDS};
+use super::names::Names;
 use super::usage::{ActivePod, units};
 
 /// Evicts every active pod that is above one of its limits (`eviction-semantics.md` §8); critical pods and pods without statistics
@@ -36,11 +37,14 @@ fn eviction<'a>(policy: &Policy, layout: Layout, pod: &'a Pod, stats: &PodStats)
 
 /// The first volume in the order of the pod that holds more than it may.
 fn above_empty_dir_limit(pod: &Pod, stats: &PodStats) -> Option<String> {
-    let used = |name: &str| stats.volumes.iter().rev().filter(|it| it.name == name).find_map(|it| it.used_bytes);
-    let exceeds = |name: &str, limit: Amount| {
-        let is_above = |used: Option<u64>| used.is_some_and(|used| units(Some(used)) > limit);
-        // Names are compared for the few only that are large enough. Where one is given twice the last figure counts.
-        limit > Amount::ZERO && stats.volumes.iter().any(|it| is_above(it.used_bytes)) && is_above(used(name))
+    let most = stats.volumes.iter().map(|it| units(it.used_bytes)).max().unwrap_or_default();
+    let mut by_name = None;
+    let mut exceeds = |name: &str, limit: Amount| {
+        // Names are compared only where a volume is large enough. Where one is given twice the last figure counts.
+        limit > Amount::ZERO && most > limit && {
+            let volumes = by_name.get_or_insert_with(|| Names::new(&stats.volumes, |it| &it.name));
+            volumes.last(name, |it| it.used_bytes).is_some_and(|used| units(Some(used)) > limit)
+        }
     };
     pod.spec.volumes.iter().find_map(|volume| {
         let limit = volume.empty_dir.as_ref()?.size_limit.as_ref()?;
@@ -71,10 +75,10 @@ fn above_pod_limit(pod: &Pod, used: Amount) -> Option<String> {
 
 /// The first container in the order of the statistics.
 fn above_container_limit(layout: Layout, pod: &Pod, stats: &PodStats) -> Option<String> {
+    let containers = Names::new(&pod.spec.containers, |it| &it.name);
     stats.containers.iter().find_map(|container| {
         // Where a name is given twice the last limit counts.
-        let limits = pod.spec.containers.iter().rev().filter(|it| it.name == container.name).filter_map(limit);
-        let limit = limits.into_iter().find(|limit| !limit.is_zero())?;
+        let limit = containers.last(&container.name, |it| limit(it).filter(|limit| !limit.is_zero()))?;
         let name = &container.name;
         (used(layout, container) > limit.amount())
             .then(|| format!("Container {name} exceeded its local ephemeral storage limit \"{limit}\". "))

@@ -4,9 +4,11 @@ use std::fmt::Write as _;
 
 use crate::config::{Amount, Policy, Quantity, Resource};
 use crate::workloads::Pod;
+use crate::workloads::pod::Container;
 use crate::workloads::statistics::{ContainerStats, PodStats};
 
 use super::MetThreshold;
+use super::names::Names;
 use super::usage::units;
 
 /// The message, and the annotations of the event about it. Of a pod without statistics there is little to say.
@@ -33,8 +35,11 @@ pub fn compose(
         annotations.push(("offending_pod_usage", usage));
     }
     let (mut names, mut usages) = (Vec::new(), Vec::new());
+    let containers = [&pod.spec.containers, &pod.spec.init_containers].map(|all| Names::new(all, |it| &it.name));
     for container in &stats.containers {
-        if let Some((usage, request)) = usage_above_request(resource, pod, container) {
+        let asked = containers.iter().find_map(|all| all.first(&container.name));
+        let told = asked.and_then(|asked| usage_above_request(resource, asked, container));
+        if let Some((usage, request)) = told {
             say(&mut message, "Container", &container.name, &usage, &request, resource);
             names.push(container.name.as_str());
             usages.push(usage);
@@ -64,9 +69,7 @@ fn pod_usage(resource: Resource, pod: &Pod, stats: &PodStats) -> Option<(String,
 }
 
 /// Containers for debugging cannot request anything, so that they would always be told; they are not.
-fn usage_above_request(resource: Resource, pod: &Pod, stats: &ContainerStats) -> Option<(String, String)> {
-    let mut containers = pod.spec.containers.iter().chain(&pod.spec.init_containers);
-    let container = containers.find(|container| container.name == stats.name)?;
+fn usage_above_request(resource: Resource, container: &Container, stats: &ContainerStats) -> Option<(String, String)> {
     let usage = match resource {
         Resource::Memory => stats.memory?.working_set_bytes?,
         Resource::EphemeralStorage => stats.rootfs?.used_bytes?.wrapping_add(stats.logs?.used_bytes?),

@@ -17,6 +17,7 @@ mod fixtures;
 pub mod garbage;
 pub mod local_storage;
 pub mod message;
+mod names;
 pub mod oom_score;
 pub mod pass;
 pub mod rank;

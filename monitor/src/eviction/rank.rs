@@ -1,5 +1,6 @@
 //! The order in which workloads are evicted, and why.
 
+use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::fmt;
 
@@ -25,8 +26,10 @@ pub struct Facts {
 
 /// What can be ranked.
 pub trait Candidate {
-    /// Decides between equals: no two candidates have the same.
+    /// Decides between equals.
     fn name(&self) -> &str;
+    /// Decides where two have the same name all the same.
+    fn id(&self) -> Cow<'_, str>;
     /// What the keys look at.
     fn facts(&self) -> Facts;
 }
@@ -34,6 +37,10 @@ pub trait Candidate {
 impl Candidate for WorkloadUsage {
     fn name(&self) -> &str {
         &self.workload.name
+    }
+
+    fn id(&self) -> Cow<'_, str> {
+        Cow::Owned(self.workload.id.to_string())
     }
 
     fn facts(&self) -> Facts {
@@ -96,7 +103,7 @@ impl KeyValue {
     }
 
     /// The smaller goes first. Amounts are bounded, so that the ends are free for what is not known.
-    fn order(self, quirks: Quirks) -> i128 {
+    fn order(self) -> i128 {
         match self {
             Self::Preference(preference) => preference as i128,
             Self::QosClass(class) => class as i128,
@@ -104,8 +111,7 @@ impl KeyValue {
             Self::Priority(priority) => i128::from(priority),
             Self::Request(request) => request.billionths(),
             Self::UsageAboveRequest(amount) | Self::Excess(amount) | Self::Usage(amount) => -amount.billionths(),
-            Self::NoStatistics if quirks.has(Quirk::MissingStatisticsFirst) => i128::MIN,
-            Self::NoStatistics => i128::MAX,
+            Self::NoStatistics => i128::MIN,
         }
     }
 
@@ -164,7 +170,7 @@ impl<C: Candidate> Ranked<C> {
             Some(usage) => {
                 format!("{name} uses {}: {}", quantity_words(usage, order.resource), keys.join(", "))
             }
-            None => format!("{name}: {}", keys.join(", ")),
+            None => format!("{name} has no statistics: {}", keys.join(", ")),
         }
     }
 }
@@ -190,17 +196,17 @@ impl<'a> Order<'a> {
         self.keys
     }
 
-    /// Orders candidates, first to be evicted first. Total: the name decides last.
+    /// Orders candidates, first to be evicted first. Total: the name decides last, and the identity where names are the same.
     #[must_use]
     pub fn rank<C: Candidate>(self, candidates: impl IntoIterator<Item = C>) -> Vec<Ranked<C>> {
         let mut ranked: Vec<Ranked<C>> = candidates.into_iter().map(Ranked::new).collect();
         // Candidates are large, and sorting looks at each and moves each many times: it is given what it looks at, and their places.
         let orders: Vec<i128> = ranked.iter().flat_map(|ranked| self.orders(&ranked.facts)).collect();
-        let keys = self.keys.len();
+        let keys = self.keys.len() + 1;
         let orders = |place: usize| &orders[place * keys..][..keys];
-        let name = |place: usize| ranked[place].candidate.name();
+        let last = |a: usize, b: usize| by_identity(&ranked[a].candidate, &ranked[b].candidate);
         let mut places: Vec<usize> = (0..ranked.len()).collect();
-        places.sort_by(|a, b| orders(*a).cmp(orders(*b)).then_with(|| name(*a).cmp(name(*b))));
+        places.sort_by(|a, b| orders(*a).cmp(orders(*b)).then_with(|| last(*a, *b)));
         for to in 0..places.len() {
             let mut from = places[to];
             // Who stood there has been moved on already.
@@ -238,12 +244,19 @@ impl<'a> Order<'a> {
     }
 
     fn compare<C: Candidate>(self, a: &Ranked<C>, b: &Ranked<C>) -> Ordering {
-        self.orders(&a.facts).cmp(self.orders(&b.facts)).then_with(|| a.candidate.name().cmp(b.candidate.name()))
+        self.orders(&a.facts).cmp(self.orders(&b.facts)).then_with(|| by_identity(&a.candidate, &b.candidate))
     }
 
+    /// Mended, who has no statistics goes last, whatever the keys.
     fn orders(self, facts: &Facts) -> impl Iterator<Item = i128> + use<'a, '_> {
-        self.keys.iter().map(move |key| KeyValue::of(*key, facts).order(self.quirks))
+        let is_unknown = facts.usage.is_none() && !self.quirks.has(Quirk::MissingStatisticsFirst);
+        let by_keys = self.keys.iter().map(move |key| KeyValue::of(*key, facts).order());
+        std::iter::once(is_unknown.into()).chain(by_keys)
     }
+}
+
+fn by_identity<C: Candidate>(a: &C, b: &C) -> Ordering {
+    a.name().cmp(b.name()).then_with(|| a.id().cmp(&b.id()))
 }
 
 /// So many candidates are measured exactly one after the other before it is quicker to measure all.

@@ -1,5 +1,6 @@
 //! Pods as candidates: how much of the resource that runs out each of them uses, and has requested.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 use crate::config::{Amount, Policy, Quirk, Quirks, Resource, Signal};
@@ -8,6 +9,7 @@ use crate::workloads::statistics::{FsStats, PodStats, VolumeStats};
 use crate::workloads::{Pod, Preference, Summary};
 
 use super::Layout;
+use super::names::Names;
 use super::rank::{Candidate, Facts};
 
 /// A pod that has not ended.
@@ -19,12 +21,14 @@ pub struct ActivePod<'a> {
     pub stats: Option<&'a PodStats>,
 }
 
-/// The pods that have not ended, critical ones too, with the statistics of their UID; where there are two of one the last count.
+/// The pods that have not ended, critical ones too, with the statistics of their UID; where there are two of one the last count. A
+/// mirror of a static pod has a UID of its own, and the statistics of the pod that it stands for.
 #[must_use]
 pub fn active_pods<'a>(pods: &'a [Pod], summary: &'a Summary) -> Vec<ActivePod<'a>> {
     let by_uid: HashMap<&str, &PodStats> =
         summary.pods.iter().map(|stats| (stats.pod_ref.uid.as_str(), stats)).collect();
-    let stats = |pod: &Pod| by_uid.get(pod.metadata.uid.as_str()).copied();
+    let of_mirrored = |pod: &Pod| pod.mirrored_uid().and_then(|uid| by_uid.get(uid));
+    let stats = |pod: &Pod| by_uid.get(pod.metadata.uid.as_str()).or_else(|| of_mirrored(pod)).copied();
     pods.iter().filter(|pod| pod.is_active()).map(|pod| ActivePod { pod, stats: stats(pod) }).collect()
 }
 
@@ -44,6 +48,10 @@ pub struct PodCandidate<'a> {
 impl Candidate for PodCandidate<'_> {
     fn name(&self) -> &str {
         &self.name
+    }
+
+    fn id(&self) -> Cow<'_, str> {
+        Cow::Borrowed(&self.pod.metadata.uid)
     }
 
     fn facts(&self) -> Facts {
@@ -70,7 +78,7 @@ fn facts(policy: &Policy, signal: Signal, layout: Layout, pod: &Pod, stats: Opti
     Facts {
         preference: Preference::None,
         qos: pod.qos_class(policy.quirks),
-        priority: pod.spec.priority.unwrap_or(0),
+        priority: pod.priority(),
         usage: stats.map(|stats| usage(signal, layout, pod, stats)),
         request,
         subtracted,
@@ -152,10 +160,10 @@ fn disk(
         }
     }
     if measured.logs_and_volumes {
+        let measured = Names::new(&stats.volumes, |it| &it.name);
         for volume in pod.spec.volumes.iter().filter(|volume| is_local(volume)) {
             // Where a name is given twice the first counts.
-            let stats = stats.volumes.iter().find(|stats| stats.name == volume.name);
-            sum = sum + units(stats.and_then(&of_volume));
+            sum = sum + units(measured.first(&volume.name).and_then(&of_volume));
         }
     }
     sum

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use node_pressure_monitor::commands::simulate::{Format, Progress, simulate};
 use node_pressure_monitor::config::{Moment, Policy, Quirk, Resource, Signal, Threshold};
-use node_pressure_monitor::eviction::pass::{Decision, Input, pass};
-use node_pressure_monitor::eviction::rank::{Candidate as _, Order};
+use node_pressure_monitor::eviction::pass::{Decision, Input, PodCandidate, pass};
+use node_pressure_monitor::eviction::rank::{Candidate as _, Order, Ranked};
 use node_pressure_monitor::eviction::{Layout, State, arm};
 use node_pressure_monitor::workloads::{Pod, Summary};
 use proptest::prelude::*;
@@ -229,7 +229,8 @@ fn the_keys_that_are_told_explain_the_order() {
             let Some(acted_on) = &decision.acted_on else { return Ok(()) };
             let order = Order::of(&policy, acted_on.threshold.signal.resource());
             for pair in decision.ranking.windows(2) {
-                let same_keys = pair[0].keys(order) == pair[1].keys(order);
+                let told = |ranked: &Ranked<PodCandidate<'_>>| (ranked.facts.usage.is_none(), ranked.keys(order));
+                let same_keys = told(&pair[0]) == told(&pair[1]);
                 let by_name = pair[0].candidate.name() < pair[1].candidate.name();
                 prop_assert!(!same_keys || by_name, "{:?}", pair);
                 seen.when(!same_keys && !by_name);

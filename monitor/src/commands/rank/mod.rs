@@ -139,15 +139,14 @@ fn of_node(mut pods: Vec<Pod>, node: &str, summary: &Summary) -> Vec<Pod> {
         return pods;
     }
     let measured: BTreeSet<&str> = summary.pods.iter().map(|pod| pod.pod_ref.uid.as_str()).collect();
-    for pod in &mut pods {
-        use_static_uid(pod, &measured);
-    }
     let nobody_says = pods.iter().all(|pod| pod.spec.node_name.is_empty());
     let before = pods.len();
     let mut elsewhere = BTreeSet::new();
     pods.retain(|pod| {
         let on = pod.spec.node_name.as_str();
-        let is_here = on == node || on.is_empty() && (nobody_says || measured.contains(pod.metadata.uid.as_str()));
+        let is_measured =
+            [Some(pod.metadata.uid.as_str()), pod.mirrored_uid()].iter().flatten().any(|uid| measured.contains(uid));
+        let is_here = on == node || on.is_empty() && (nobody_says || is_measured);
         if !is_here {
             elsewhere.insert(if on.is_empty() { "(no node)".to_owned() } else { on.to_owned() });
         }
@@ -159,17 +158,6 @@ fn of_node(mut pods: Vec<Pod>, node: &str, summary: &Summary) -> Vec<Pod> {
         input::note(&format!("{left_out} of {before} pods are not on {node} and left out: {}", few(&elsewhere)));
     }
     pods
-}
-
-/// The API server's copy of a static pod has a UID of its own; statistics are under the one that the kubelet made from the file.
-fn use_static_uid(pod: &mut Pod, measured: &BTreeSet<&str>) {
-    if measured.contains(pod.metadata.uid.as_str()) {
-        return;
-    }
-    let mirror = pod.metadata.annotations.iter().find(|(key, _)| key == "kubernetes.io/config.mirror");
-    if let Some((_, uid)) = mirror.filter(|(_, uid)| measured.contains(uid.as_str())) {
-        pod.metadata.uid = uid.clone();
-    }
 }
 
 /// So many names are told.

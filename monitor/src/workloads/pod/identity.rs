@@ -65,6 +65,12 @@ impl Pod {
         }
     }
 
+    /// The UID of the static pod that it stands for, when it is the mirror of one.
+    #[must_use]
+    pub fn mirrored_uid(&self) -> Option<&str> {
+        self.annotation(MIRROR)
+    }
+
     /// Tells whether it is never evicted.
     #[must_use]
     pub fn is_critical(&self) -> bool {

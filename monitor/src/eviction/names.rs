@@ -1,0 +1,60 @@
+//! Looking things up by name where there are few, and where somebody made many.
+
+use std::collections::HashMap;
+
+/// So many are looked through one by one: an index costs more than that.
+const FEW: usize = 16;
+
+/// Things by name, which need not be unique.
+#[derive(Debug)]
+pub(super) struct Names<'a, T> {
+    all: &'a [T],
+    name: fn(&T) -> &str,
+    places: Option<HashMap<&'a str, Vec<usize>>>,
+}
+
+impl<'a, T> Names<'a, T> {
+    pub(super) fn new(all: &'a [T], name: fn(&T) -> &str) -> Self {
+        let places = (all.len() > FEW).then(|| {
+            let mut places: HashMap<&str, Vec<usize>> = HashMap::with_capacity(all.len());
+            for (place, it) in all.iter().enumerate() {
+                places.entry(name(it)).or_default().push(place);
+            }
+            places
+        });
+        Self { all, name, places }
+    }
+
+    /// The first of that name.
+    pub(super) fn first(&self, name: &str) -> Option<&'a T> {
+        match &self.places {
+            Some(places) => self.all.get(*places.get(name)?.first()?),
+            None => self.all.iter().find(|it| (self.name)(it) == name),
+        }
+    }
+
+    /// What the last of that name gives that gives anything.
+    pub(super) fn last<V>(&self, name: &str, give: impl Fn(&'a T) -> Option<V>) -> Option<V> {
+        match &self.places {
+            Some(places) => places.get(name)?.iter().rev().find_map(|place| give(self.all.get(*place)?)),
+            None => self.all.iter().rev().filter(|it| (self.name)(it) == name).find_map(give),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_and_many_are_found_alike() {
+        for extra in [0, 100] {
+            let mut all = vec![("a", Some(1)), ("b", Some(2)), ("a", Some(3)), ("a", None)];
+            all.extend((0..extra).map(|_| ("other", None)));
+            let names = Names::new(&all, |it| it.0);
+            assert_eq!(names.first("a"), Some(&("a", Some(1))));
+            assert_eq!(names.last("a", |it| it.1), Some(3));
+            assert_eq!((names.first("c"), names.last("c", |it| it.1)), (None, None));
+        }
+    }
+}
