@@ -236,7 +236,7 @@ pub struct Policy {
     pub ranking: Ranking,
     /// How `oom_score_adj` follows from the QoS class.
     pub oom_scores: OomScores,
-    /// Hard thresholds, then soft ones, each in the order written, then the allocatable copies; without the containerfs override.
+    /// Hard thresholds, then soft ones, each by the name of the signal, then the allocatable copies; without the containerfs override.
     pub thresholds: Vec<Threshold>,
     /// How many of them were written as hard ones. A soft one without a grace period is hard, but was not.
     pub hard_count: usize,

@@ -288,9 +288,9 @@ fn parse_percentage(text: &str) -> Result<Percentage, ThresholdError> {
 /// The four lists that thresholds are written in, parsed but not yet put together.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ThresholdLists {
-    /// Hard thresholds in the order written.
+    /// Hard thresholds by the name of the signal.
     pub hard: Vec<(Signal, ThresholdValue)>,
-    /// Soft thresholds in the order written.
+    /// Soft thresholds by the name of the signal.
     pub soft: Vec<(Signal, ThresholdValue)>,
     /// How long a soft threshold must be met. Those of signals without a soft threshold mean nothing.
     pub grace_periods: BTreeMap<Signal, Duration>,

@@ -20,7 +20,7 @@ fn warnings(body: &str) -> Vec<String> {
 }
 
 const DEFAULTS: &str =
-    "memory.available<100Mi nodefs.available<10% nodefs.inodesFree<5% imagefs.available<15% imagefs.inodesFree<5%";
+    "imagefs.available<15% imagefs.inodesFree<5% memory.available<100Mi nodefs.available<10% nodefs.inodesFree<5%";
 const COPY: &str = "allocatableMemory.available<100Mi";
 
 #[test]
@@ -79,7 +79,7 @@ fn defaults_are_kept_replaced_or_merged() {
         ("evictionHard: {nodefs.available: 1Gi}", "nodefs.available<1Gi"),
         (
             "evictionHard: {nodefs.available: 1Gi, memory.available: 0%}\nmergeDefaultEvictionSettings: true",
-            "nodefs.available<1Gi nodefs.inodesFree<5% imagefs.available<15% imagefs.inodesFree<5%",
+            "imagefs.available<15% imagefs.inodesFree<5% nodefs.available<1Gi nodefs.inodesFree<5%",
         ),
         ("mergeDefaultEvictionSettings: true", &all),
         ("enforceNodeAllocatable: []", DEFAULTS),

@@ -100,6 +100,9 @@ impl<'n> Lists<'n> {
         }
         let soft = values(walk, &self.soft, rules.quirks);
         lists.soft = soft.iter().map(|(entry, value)| (entry.signal, value.clone())).collect();
+        // The lists are maps: in which order they are written must not decide who is evicted.
+        lists.hard.sort_by_key(|(signal, _)| signal.as_str());
+        lists.soft.sort_by_key(|(signal, _)| signal.as_str());
         for entry in &self.grace {
             let parsed = parse_grace_period(entry.text);
             if let Err(error) = &parsed {

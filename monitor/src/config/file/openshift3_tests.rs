@@ -57,7 +57,7 @@ fn a_whole_node_configuration_is_read_as_it_is() {
     let text = include_str!("../../../../tests/fixtures/config/node-config.yaml");
     assert_eq!(
         shown(text),
-        "memory.available<500Mi nodefs.available<500Mi nodefs.inodesFree<100Mi imagefs.available<100Mi imagefs.inodesFree<100Mi \
+        "imagefs.available<100Mi imagefs.inodesFree<100Mi memory.available<500Mi nodefs.available<500Mi nodefs.inodesFree<100Mi \
          memory.available<1536Mi for 1m30s allocatableMemory.available<500Mi"
     );
     let policy = policy(text);
@@ -67,7 +67,7 @@ fn a_whole_node_configuration_is_read_as_it_is() {
 
 #[test]
 fn arguments_are_read_as_flags_are() {
-    let defaults = "memory.available<100Mi nodefs.available<10% nodefs.inodesFree<5% imagefs.available<15%";
+    let defaults = "imagefs.available<15% memory.available<100Mi nodefs.available<10% nodefs.inodesFree<5%";
     let none = "enforce-node-allocatable: none";
     for (body, expected) in [
         ("x: [y]", format!("{defaults} allocatableMemory.available<100Mi")),
