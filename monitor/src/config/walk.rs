@@ -83,6 +83,12 @@ impl<'a> Walk<'a> {
         }
     }
 
+    /// Tells whether something is wrong at a node already.
+    #[must_use]
+    pub fn has_error_at(&self, node: &Node) -> bool {
+        self.errors.iter().any(|error| (error.line, error.column) == (node.line, node.column))
+    }
+
     /// Notes that something at a node is not wrong, but not likely meant either.
     pub fn warning(&mut self, field: &str, node: &Node, reason: impl Into<String>, fix: &str) {
         self.warning_in(field, node, scalar(node), reason, fix);
