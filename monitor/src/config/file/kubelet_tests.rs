@@ -149,7 +149,7 @@ fn numbers_without_quotes_are_not_text() {
         assert_ne!(errors(&format!("evictionHard: {{memory.available: {text}}}")), "", "{text}");
     }
     // Text all the same: with a unit, in quotes, in a block, or said to be.
-    for text in ["100Mi", "10%", "1.5Gi", "1e3%", "500m", "\"100\"", "'1e3'", "!!str 100", "|-\n    100"] {
+    for text in ["100Mi", "10%", "1.5Gi", "1e1%", "500m", "\"100\"", "'1e3'", "!!str 100", "|-\n    100"] {
         assert_eq!(errors(&format!("evictionHard:\n  memory.available: {text}\n")), "", "{text}");
     }
     // Where numbers are meant they stay numbers.
