@@ -41,10 +41,10 @@ const KUBELET: &str = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletC
 #[test]
 fn thresholds_as_understood() {
     let text = format!(
-        "{KUBELET}evictionHard: {{memory.available: 0.5Gi, nodefs.available: 15%, pid.available: 1E3}}
+        "{KUBELET}evictionHard: {{memory.available: 0.5Gi, nodefs.available: 15%, pid.available: \"1E3\"}}
 evictionSoft: {{memory.available: 10%}}
 evictionSoftGracePeriod: {{memory.available: 1.5s}}
-evictionMinimumReclaim: {{memory.available: 1.500, nodefs.available: 5%}}
+evictionMinimumReclaim: {{memory.available: \"1.500\", nodefs.available: 5%}}
 "
     );
     let answer = answer(&["--output", "json", "-"], &text);

@@ -46,7 +46,7 @@ pub fn summary(data: &[u8]) {
     }
     let pods = summary.pods.iter().map(|stats| {
         let mut pod = Pod::default();
-        pod.metadata.name.clone_from(&stats.pod_ref.name);
+        pod.metadata.name.clone_from(&stats.pod_ref.uid);
         pod.metadata.uid.clone_from(&stats.pod_ref.uid);
         pod
     });

@@ -12,8 +12,9 @@ use tokio::sync::mpsc;
 use crate::actions::release::Releaser;
 use crate::actions::{Evictor, self_protection};
 use crate::agent::{Agent, Parts};
-use crate::config::{Bytes, ConfigErrors, ConfigWarning, Loaded, Mode, MonitorConfig, Signal};
+use crate::config::{Bytes, ConfigErrors, ConfigWarning, Loaded, Mode, MonitorConfig, Policy, Signal};
 use crate::eviction::deadline::FallRate;
+use crate::eviction::{Layout, arm};
 use crate::kernel::Kernel;
 use crate::node::psi::PsiTrigger;
 use crate::node::{Hierarchy, MemoryReader, fault_rate, namespaces, swap};
@@ -166,10 +167,25 @@ fn private_namespaces(mode: Mode) -> anyhow::Result<Option<String>> {
     }
 }
 
-/// Thresholds on signals that nobody observes would wait for ever: better said than discovered.
-fn unobserved(config: &MonitorConfig) -> impl Iterator<Item = String> {
-    let thresholds = config.policy.thresholds.iter().filter(|threshold| threshold.signal != Signal::MemoryAvailable);
-    thresholds.map(|threshold| format!("threshold {threshold}: {} is not observed by this version", threshold.signal))
+/// Thresholds on signals that nobody observes would wait for ever, and what is reserved would be kept by nobody: better said than
+/// discovered.
+fn not_acted_on(policy: &Policy) -> Vec<String> {
+    // The filesystems of the node are not looked at: the copies for containerfs are those that most nodes have.
+    let armed = arm(policy, Layout::default());
+    let thresholds = armed.iter().map(|armed| &armed.threshold).filter(|it| it.signal != Signal::MemoryAvailable);
+    let mut reasons: Vec<String> =
+        thresholds.map(|it| format!("threshold {it}: {} is not observed by this version", it.signal)).collect();
+    let reserved = &policy.reservations;
+    for (field, is_set) in [
+        ("systemReserved", !reserved.system.is_empty()),
+        ("kubeReserved", !reserved.kube.is_empty()),
+        ("enforceNodeAllocatable", policy.pods_enforced),
+    ] {
+        if is_set {
+            reasons.push(format!("{field}: not acted on by this version; check-config, rank and simulate use it"));
+        }
+    }
+    reasons
 }
 
 async fn serve(config: MonitorConfig, text: bool, log: logging::Writer) -> anyhow::Result<()> {
@@ -185,7 +201,7 @@ async fn serve(config: MonitorConfig, text: bool, log: logging::Writer) -> anyho
     let psi = PsiTrigger::register(&config.proc_root);
     let psi = psi.map_err(|reason| degradations.push(format!("PSI trigger: {reason}"))).ok();
     degradations.extend(self_protection::apply(&config.proc_root));
-    degradations.extend(unobserved(&config));
+    degradations.extend(not_acted_on(&config.policy));
     degradations.extend(private);
     for reason in &degradations {
         tracing::warn!(event = "degraded", reason, "running without it");
@@ -215,4 +231,34 @@ async fn serve(config: MonitorConfig, text: bool, log: logging::Writer) -> anyho
     let stopped = agent.run(refreshes).await.context("cannot run the loop");
     server.abort();
     stopped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_acted_on_is_said() {
+        assert_eq!(not_acted_on(&Policy::default()), [""; 0]);
+        let text = "apiVersion: node-pressure-monitor/v1alpha1
+kind: MonitorConfiguration
+evictionHard: {memory.available: 1Gi, nodefs.available: 10%}
+systemReserved: {memory: 1Gi}
+kubeReserved: {}
+enforceNodeAllocatable: [pods]
+";
+        let policy = MonitorConfig::parse("m.yaml", text).unwrap().config.policy;
+        let starts = [
+            "threshold nodefs.available<10%: nodefs.available is not observed",
+            "threshold allocatableMemory.available<1Gi: allocatableMemory.available is not observed",
+            "threshold containerfs.available<10%: containerfs.available is not observed",
+            "systemReserved: not acted on by this version;",
+            "enforceNodeAllocatable: not acted on by this version;",
+        ];
+        let said = not_acted_on(&policy);
+        assert_eq!(said.len(), starts.len(), "{said:?}");
+        for (line, start) in said.iter().zip(starts) {
+            assert!(line.starts_with(start), "{line}");
+        }
+    }
 }

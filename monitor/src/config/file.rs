@@ -111,7 +111,7 @@ impl MonitorConfig {
                 field: String::new(),
                 value: None,
                 reason: error.reason,
-                fix: error.fix.map(str::to_owned),
+                fix: Some(error.fix),
             }])
         })?;
         let mut walk = Walk::new(file_name);
@@ -185,6 +185,9 @@ fn kind(walk: &mut Walk<'_>, document: &Node) -> Option<FileKind> {
     walk.error("kind", kind.unwrap_or(document), reason, fix);
     None
 }
+
+#[cfg(test)]
+mod refused_tests;
 
 #[cfg(test)]
 #[path = "file_tests.rs"]

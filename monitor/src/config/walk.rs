@@ -83,6 +83,12 @@ impl<'a> Walk<'a> {
         }
     }
 
+    /// Tells whether something is wrong at a node already.
+    #[must_use]
+    pub fn has_error_at(&self, node: &Node) -> bool {
+        self.errors.iter().any(|error| (error.line, error.column) == (node.line, node.column))
+    }
+
     /// Notes that something at a node is not wrong, but not likely meant either.
     pub fn warning(&mut self, field: &str, node: &Node, reason: impl Into<String>, fix: &str) {
         self.warning_in(field, node, scalar(node), reason, fix);
@@ -218,10 +224,20 @@ fn nearest<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
     }
     known
         .iter()
+        .filter(|candidate| is_same_thing(name, candidate))
         .map(|candidate| (edit_distance(name, candidate), *candidate))
         .min()
         .filter(|(distance, candidate)| *distance <= (candidate.len() / 3).max(2))
         .map(|(_, candidate)| candidate)
+}
+
+/// Tells whether two names with a dot may mean the same before it: `s20.available` is no misspelling of `pid.available`.
+fn is_same_thing(name: &str, candidate: &str) -> bool {
+    let (Some((name, _)), Some((candidate, _))) = (name.split_once('.'), candidate.split_once('.')) else {
+        return true;
+    };
+    let is_short_for = name.len() >= 3 && candidate.starts_with(name);
+    is_short_for || edit_distance(name, candidate) <= (candidate.len() / 3).max(1)
 }
 
 /// Counts the insertions, deletions and replacements between two names; case makes no difference.
@@ -247,12 +263,20 @@ mod tests {
 
     #[test]
     fn the_nearest_name_is_proposed_when_it_is_near() {
-        let known = ["evictionHard", "evictionSoft", "mode", "memory.available"];
+        let known = ["evictionHard", "evictionSoft", "mode", "memory.available", "pid.available", "nodefs.inodesFree"];
         for (name, expected) in [
             ("evictionhard", Some("evictionHard")),
             ("evictonHard", Some("evictionHard")),
             ("eviction_soft", Some("evictionSoft")),
             ("memory.avail", Some("memory.available")),
+            ("mem.available", Some("memory.available")),
+            ("memroy.available", Some("memory.available")),
+            ("Pids.available", Some("pid.available")),
+            ("pidavailable", Some("pid.available")),
+            ("nodefs.inodesfree", Some("nodefs.inodesFree")),
+            ("s20.available", None),
+            ("cpu.available", None),
+            ("fs.available", None),
             ("mod", Some("mode")),
             ("kubeReserved", None),
             ("x", None),

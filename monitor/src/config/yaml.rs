@@ -3,6 +3,8 @@
 //! Built from the parser's events, because duplicate keys must all be reported and scalars kept as written: `1e3` and
 //! `010` are quantities here, and a ready-made tree would have turned them into numbers.
 
+mod fix;
+
 use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Span, StrInput};
 
 /// Deeper than any configuration, and shallow enough for recursion.
@@ -60,38 +62,35 @@ pub struct SyntaxError {
     /// What is wrong.
     pub reason: String,
     /// What to write instead.
-    pub fix: Option<&'static str>,
+    pub fix: String,
 }
 
 impl SyntaxError {
-    fn at(span: Span, reason: &str, fix: &'static str) -> Self {
-        Self { line: span.start.line(), column: span.start.col() + 1, reason: reason.to_owned(), fix: Some(fix) }
+    fn scanning(text: &str, error: &ScanError) -> Self {
+        let (line, column, reason) = (error.marker().line(), error.marker().col() + 1, error.info());
+        let fix = fix::of(text, reason, line, column);
+        Self { line, column, reason: format!("not valid YAML: {reason}"), fix }
+    }
+
+    fn at(span: Span, reason: &str, fix: &str) -> Self {
+        Self { line: span.start.line(), column: span.start.col() + 1, reason: reason.to_owned(), fix: fix.to_owned() }
     }
 }
 
-impl From<ScanError> for SyntaxError {
-    fn from(error: ScanError) -> Self {
-        Self {
-            line: error.marker().line(),
-            column: error.marker().col() + 1,
-            reason: format!("not valid YAML: {}", error.info()),
-            fix: None,
-        }
-    }
-}
-
-/// Reads one document. An empty text is a null.
+/// Reads one document. An empty text is a null; empty documents after it are none.
 ///
 /// # Errors
 /// At the first place that is not YAML, or that uses more of YAML than a configuration needs: aliases, application tags,
 /// several documents, keys that are no scalars.
 pub fn parse_document(text: &str) -> Result<Node, SyntaxError> {
-    let mut reader = Reader { parser: Parser::new_from_str(text), end: 1 };
+    let mut reader = Reader { text, parser: Parser::new_from_str(text), end: 1 };
     let mut document = None;
     while let Some((event, span)) = reader.next()? {
         match event {
             Event::StreamStart | Event::DocumentStart(_) | Event::DocumentEnd | Event::Nothing => {}
             Event::StreamEnd => break,
+            // What a `---` at the end begins.
+            Event::Scalar(text, ScalarStyle::Plain, _, None) if document.is_some() && is_null(&text) => {}
             _ if document.is_some() => {
                 return Err(SyntaxError::at(
                     span,
@@ -106,6 +105,7 @@ pub fn parse_document(text: &str) -> Result<Node, SyntaxError> {
 }
 
 struct Reader<'a> {
+    text: &'a str,
     parser: Parser<'a, StrInput<'a>>,
     /// The last line seen, for a text that breaks off.
     end: usize,
@@ -113,7 +113,7 @@ struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     fn next(&mut self) -> Result<Option<(Event<'a>, Span)>, SyntaxError> {
-        let next = self.parser.next_event().transpose()?;
+        let next = self.parser.next_event().transpose().map_err(|error| SyntaxError::scanning(self.text, &error))?;
         if let Some((_, span)) = &next {
             self.end = span.start.line();
         }
@@ -122,11 +122,12 @@ impl<'a> Reader<'a> {
 
     fn next_inside(&mut self) -> Result<(Event<'a>, Span), SyntaxError> {
         let end = self.end;
+        let reason = "the text breaks off";
         self.next()?.ok_or_else(|| SyntaxError {
             line: end,
             column: 1,
-            reason: "not valid YAML: the text breaks off".to_owned(),
-            fix: None,
+            reason: format!("not valid YAML: {reason}"),
+            fix: fix::of(self.text, reason, end, usize::MAX),
         })
     }
 
@@ -140,11 +141,7 @@ impl<'a> Reader<'a> {
                 if tag.is_some_and(|tag| !tag.is_yaml_core_schema()) {
                     return Err(tag_error(span));
                 }
-                if !quoted && matches!(&*text, "" | "~" | "null" | "Null" | "NULL") {
-                    Value::Null
-                } else {
-                    Value::Scalar { text: text.into_owned(), quoted }
-                }
+                if !quoted && is_null(&text) { Value::Null } else { Value::Scalar { text: text.into_owned(), quoted } }
             }
             Event::SequenceStart(_, tag) => {
                 if tag.is_some_and(|tag| !tag.is_yaml_core_schema()) {
@@ -194,6 +191,10 @@ impl<'a> Reader<'a> {
             pairs.push((key, self.node(event, span, depth + 1)?));
         }
     }
+}
+
+fn is_null(text: &str) -> bool {
+    matches!(text, "" | "~" | "null" | "Null" | "NULL")
 }
 
 fn tag_error(span: Span) -> SyntaxError {
@@ -249,5 +250,15 @@ mod tests {
         assert!(refused("a: [1\n").1.starts_with("not valid YAML: "));
         assert!(refused("a: b: c\n").1.starts_with("not valid YAML: "));
         assert_eq!(parse_document("").unwrap().value, Value::Null);
+    }
+
+    #[test]
+    fn empty_documents_at_the_end_are_none() {
+        let document = parse_document("a: 1\n").unwrap();
+        for text in ["a: 1\n---\n", "a: 1\n---", "a: 1\n---\n# nothing\n---\n", "a: 1\n...\n", "a: 1\n--- ~\n"] {
+            assert_eq!(parse_document(text), Ok(document.clone()), "{text}");
+        }
+        assert_eq!(refused("a: 1\n---\n---\nb: 1\n"), (4, "a second document in the same file".to_owned()));
+        assert_eq!(refused("a: 1\n---\n''\n").1, "a second document in the same file");
     }
 }

@@ -47,8 +47,6 @@ pub struct MemoryStats {
     pub time: Option<Timestamp>,
     /// Limit minus working set.
     pub available_bytes: Option<u64>,
-    /// Usage, file memory included.
-    pub usage_bytes: Option<u64>,
     /// Usage minus inactive file memory.
     pub working_set_bytes: Option<u64>,
 }
@@ -149,12 +147,6 @@ pub struct PodStats {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(default)]
 pub struct PodReference {
-    /// Name.
-    #[serde(deserialize_with = "or_default")]
-    pub name: String,
-    /// Namespace.
-    #[serde(deserialize_with = "or_default")]
-    pub namespace: String,
     /// UID.
     #[serde(deserialize_with = "or_default")]
     pub uid: String,

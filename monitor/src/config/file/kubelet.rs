@@ -10,10 +10,20 @@ use crate::config::signal::Signal;
 use crate::config::threshold::{Percentage, ThresholdValue};
 use crate::config::units::Bytes;
 use crate::config::walk::{Fields, Walk};
-use crate::config::yaml::Node;
+use crate::config::yaml::{Node, Value};
 
 pub const API_VERSION: &str = "kubelet.config.k8s.io/v1beta1";
 pub const KIND: &str = "KubeletConfiguration";
+
+/// The fields that are maps from text to text.
+const MAPS: [&str; 6] = [
+    "evictionHard",
+    "evictionSoft",
+    "evictionSoftGracePeriod",
+    "evictionMinimumReclaim",
+    "systemReserved",
+    "kubeReserved",
+];
 
 const FIELDS: [&str; 16] = [
     "apiVersion",
@@ -65,6 +75,7 @@ pub fn read(walk: &mut Walk<'_>, document: &Node) -> MonitorConfig {
         style: Style::Maps,
     };
     Lists::from_maps(walk, &fields).assemble(walk, &rules, &mut policy);
+    refuse_numbers(walk, &fields);
     advise(walk, &fields);
     MonitorConfig { policy, ..MonitorConfig::default() }
 }
@@ -92,6 +103,33 @@ pub fn default_thresholds() -> Vec<(Signal, ThresholdValue)> {
         (Signal::ImageFsAvailable, percent(15)),
         (Signal::ImageFsInodesFree, percent(5)),
     ]
+}
+
+/// Refuses what would be right in quotes: without them it is a number, and the kubelet takes only text for text. What YAML 1.1 makes
+/// a number or a boolean besides (`0x10`, `1_000`, `yes`) is no amount anyway.
+fn refuse_numbers(walk: &mut Walk<'_>, fields: &Fields<'_>) {
+    for (path, node) in MAPS.iter().filter_map(|name| fields.get(name)) {
+        let Value::Mapping(pairs) = &node.value else {
+            continue;
+        };
+        for (key, value) in pairs {
+            if let (Value::Scalar { text: name, .. }, Value::Scalar { text, quoted: false }) =
+                (&key.value, &value.value)
+                && is_number(text)
+                && !walk.has_error_at(key)
+                && !walk.has_error_at(value)
+            {
+                let reason = "must be text here; the kubelet does not start with a number";
+                walk.error(&format!("{path}.{name}"), value, reason, &format!("put it in quotes: \"{text}\""));
+            }
+        }
+    }
+}
+
+/// Tells whether a text without quotes is a number to the kubelet's YAML reader. One that is too large for it remains text.
+fn is_number(text: &str) -> bool {
+    let may_be = |byte: u8| byte.is_ascii_digit() || b"+-.eE".contains(&byte);
+    text.bytes().all(may_be) && text.parse().is_ok_and(f64::is_finite)
 }
 
 fn flag(walk: &mut Walk<'_>, fields: &Fields<'_>, name: &str) -> Option<bool> {

@@ -102,11 +102,58 @@ fn single_fields() {
     assert!(!policy("localStorageCapacityIsolation: no").local_storage_isolation);
     // Of another case it is another field, and unknown ones mean nothing.
     assert_eq!(policy("EvictionMaxPodGracePeriod: x\nfuture: [{a: {b: c}}]\nmemoryThrottlingFactor: 0.9"), policy(""));
-    // Numbers and text are the same here, as long as they are quantities.
     assert_eq!(
-        shown("evictionHard: {memory.available: 1e3, pid.available: \"1000\"}\nenforceNodeAllocatable: []"),
+        shown("evictionHard: {memory.available: '1e3', pid.available: \"1000\"}\nenforceNodeAllocatable: []"),
         "memory.available<1e3 pid.available<1k"
     );
+}
+
+#[test]
+fn numbers_without_quotes_are_not_text() {
+    let errors = |body: &str| match MonitorConfig::parse("k.yaml", &format!("{HEAD}{body}")) {
+        Ok(_) => String::new(),
+        Err(errors) => errors.to_string(),
+    };
+    let reason = "must be text here; the kubelet does not start with a number; put it in quotes:";
+    for text in ["100", "+5", "010", "1.5", ".5", "5.", "1e3", "1E3", "1.5e-1"] {
+        for (body, field) in [
+            (format!("evictionHard: {{memory.available: {text}}}"), "evictionHard.memory.available"),
+            (format!("systemReserved:\n  cpu: {text}\n"), "systemReserved.cpu"),
+            (format!("kubeReserved: {{\"pid\": {text}}}"), "kubeReserved.pid"),
+            (
+                format!("evictionMinimumReclaim: {{memory.available: {text}}}"),
+                "evictionMinimumReclaim.memory.available",
+            ),
+        ] {
+            let said = errors(&body);
+            assert_eq!(said.lines().count(), 1, "{body}: {said}");
+            assert!(said.contains(&format!(": {field}: {text:?}: {reason} {text:?}")), "{body}: {said}");
+        }
+    }
+    // As JSON too, and each once, with what else is wrong with it before that.
+    let json = "{\"kind\": \"KubeletConfiguration\", \"apiVersion\": \"kubelet.config.k8s.io/v1beta1\",
+        \"evictionSoft\": {\"memory.available\": 100}, \"evictionSoftGracePeriod\": {\"memory.available\": 30},
+        \"systemReserved\": {\"cpu\": 1, \"gpu\": 1}}";
+    let said = MonitorConfig::parse("k.json", json).unwrap_err().to_string();
+    let starts = [
+        "k.json:2: evictionSoft.memory.available: \"100\": must be text here;",
+        "k.json:2: evictionSoftGracePeriod.memory.available: \"30\": time: missing unit",
+        "k.json:3: systemReserved.cpu: \"1\": must be text here;",
+        "k.json:3: systemReserved.gpu: gpu cannot be reserved;",
+    ];
+    assert_eq!(said.lines().count(), starts.len(), "{said}");
+    for (line, start) in said.lines().zip(starts) {
+        assert!(line.starts_with(start), "{line}");
+    }
+    for text in ["0x10", "1_000", "true", "yes", "off", "12:30", ".inf", "0b1", "0o7", "null"] {
+        assert_ne!(errors(&format!("evictionHard: {{memory.available: {text}}}")), "", "{text}");
+    }
+    // Text all the same: with a unit, in quotes, in a block, or said to be.
+    for text in ["100Mi", "10%", "1.5Gi", "1e1%", "500m", "\"100\"", "'1e3'", "!!str 100", "|-\n    100"] {
+        assert_eq!(errors(&format!("evictionHard:\n  memory.available: {text}\n")), "", "{text}");
+    }
+    // Where numbers are meant they stay numbers.
+    assert_eq!(errors("evictionMaxPodGracePeriod: 30\npodPidsLimit: 100"), "");
 }
 
 #[test]

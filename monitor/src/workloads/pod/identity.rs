@@ -2,13 +2,24 @@
 
 use std::fmt;
 
+use serde::Deserializer;
+
 use super::Pod;
+use crate::workloads::lenient::entries_of;
 
 /// The lowest priority of what the system needs to run (`system-cluster-critical`).
 const SYSTEM_CRITICAL: i32 = 2_000_000_000;
 const NODE_CRITICAL_CLASS: &str = "system-node-critical";
 const SOURCE: &str = "kubernetes.io/config.source";
 const MIRROR: &str = "kubernetes.io/config.mirror";
+
+/// Reads the annotations that are looked at: pods may carry any number of others.
+///
+/// # Errors
+/// When they are neither null nor a map to text.
+pub fn annotations<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<(String, String)>, D::Error> {
+    entries_of(deserializer, |name: &String| [SOURCE, MIRROR].contains(&name.as_str()))
+}
 
 /// Why a pod is never evicted (`eviction-semantics.md` §7).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

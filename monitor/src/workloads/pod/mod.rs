@@ -41,8 +41,8 @@ pub struct Metadata {
     /// Unique for ever.
     #[serde(deserialize_with = "or_default")]
     pub uid: String,
-    /// Annotations.
-    #[serde(deserialize_with = "entries")]
+    /// The annotations that are looked at.
+    #[serde(deserialize_with = "identity::annotations")]
     pub annotations: Vec<(String, String)>,
 }
 
@@ -59,9 +59,6 @@ pub struct Spec {
     /// Containers that run before the others, or beside them (`restartPolicy: Always`).
     #[serde(deserialize_with = "list")]
     pub init_containers: Vec<Container>,
-    /// Containers added for debugging.
-    #[serde(deserialize_with = "list")]
-    pub ephemeral_containers: Vec<Container>,
     /// Volumes.
     #[serde(deserialize_with = "list")]
     pub volumes: Vec<Volume>,
@@ -169,8 +166,6 @@ pub struct Toleration {
     /// The taint's effect; empty: all.
     #[serde(deserialize_with = "or_default")]
     pub effect: String,
-    /// How long a `NoExecute` taint is tolerated; none: for ever.
-    pub toleration_seconds: Option<i64>,
 }
 
 /// `status`.

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::de::{Deserialize, Deserializer, Error, Visitor};
 
 /// The name of a resource. Those that most pods name are no text of their own: a pass over a thousand pods compares ten thousand.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum ResourceName {
     /// `cpu`.
     Cpu,

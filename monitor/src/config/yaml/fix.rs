@@ -1,0 +1,99 @@
+//! What to do about a text that is not YAML. The parser says what it stumbled over, seldom what is missing.
+
+/// Returns the fix for what the parser says is wrong in `text`, at a line and a column counted from one.
+pub fn of(text: &str, reason: &str, line: usize, column: usize) -> String {
+    if is_trace(text) {
+        return "this looks like a trace: give it to simulate as TRACE.jsonl".to_owned();
+    }
+    if reason.contains("quoted scalar") && (reason.contains("unexpected") || reason.contains("indentation")) {
+        return format!("close the quote opened in line {line}");
+    }
+    // A plain value is read on into the next line, and the tab there is said to be wrong in this one.
+    let mut here = text.lines().skip(line.saturating_sub(1)).take(2);
+    if reason.contains("tab") && here.any(|line| indentation(line).contains('\t')) {
+        return "indent with spaces".to_owned();
+    }
+    if let Some((bracket, opened)) = open_bracket(text, line, column) {
+        return format!("close the {bracket} opened in line {opened}");
+    }
+    "check the indentation and the quotes near here".to_owned()
+}
+
+/// One JSON object a line, of which YAML reads only the first.
+fn is_trace(text: &str) -> bool {
+    let mut objects = text.trim_start().lines().map(|line| line.starts_with('{'));
+    objects.next() == Some(true) && objects.any(|is_object| is_object)
+}
+
+fn indentation(line: &str) -> &str {
+    let text = line.trim_start_matches([' ', '\t']);
+    &line[..line.len() - text.len()]
+}
+
+/// Returns the innermost bracket that is open at a place, and its line. Brackets within quotes, comments and words do not count.
+fn open_bracket(text: &str, end_line: usize, end_column: usize) -> Option<(char, usize)> {
+    let mut open = Vec::new();
+    let mut quote = None;
+    // The last character that is not a blank, and whether blanks follow it.
+    let (mut last, mut after_blank) = ('\n', true);
+    for (line, content) in (1..=end_line).zip(text.lines()) {
+        let longest = if line == end_line { end_column.saturating_sub(1) } else { usize::MAX };
+        if quote.is_none() {
+            (last, after_blank) = ('\n', true);
+        }
+        let mut characters = content.chars().take(longest);
+        while let Some(character) = characters.next() {
+            if let Some(end) = quote {
+                match character {
+                    '\\' if end == '"' => drop(characters.next()),
+                    _ if character == end => quote = None,
+                    _ => {}
+                }
+                continue;
+            }
+            let starts_value = matches!(last, '[' | '{' | ',') || (after_blank && matches!(last, '\n' | ':' | '-'));
+            match character {
+                '#' if after_blank => break,
+                '"' | '\'' if starts_value => quote = Some(character),
+                '[' | '{' if starts_value => open.push((character, line)),
+                ']' | '}' => drop(open.pop()),
+                _ => {}
+            }
+            after_blank = character.is_whitespace();
+            if !after_blank {
+                last = character;
+            }
+        }
+    }
+    open.pop()
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::config::yaml::parse_document;
+
+    #[test]
+    fn each_kind_of_mistake_has_its_fix() {
+        for (text, line, fix) in [
+            ("a:\n\tb: 1\n", 2, "indent with spaces"),
+            ("a:\n  - x\n\t- y\n", 2, "indent with spaces"),
+            ("a: {b: 1\nfoo: [1\n", 2, "close the { opened in line 1"),
+            ("a: 1\nb: [1, # ]\n  2\nc: 3\n", 4, "close the [ opened in line 2"),
+            ("a: {b: '}', \"c]\": \"\\\"}\"\n", 2, "close the { opened in line 1"),
+            ("it's: don't [\na: {b: 1\n", 3, "close the { opened in line 2"),
+            ("a: [1, {b: 2}\n", 2, "close the [ opened in line 1"),
+            ("a: \"x\nb: 1\n", 1, "close the quote opened in line 1"),
+            ("a: 1\nb: 'x\n", 2, "close the quote opened in line 2"),
+            ("a: \"x\n---\n", 1, "close the quote opened in line 1"),
+            ("\n{\"a\": 1}\n{\"a\": 2}\n", 3, "this looks like a trace: give it to simulate as TRACE.jsonl"),
+            ("a: b: c\n", 1, "check the indentation and the quotes near here"),
+            ("a:\n  b: 1\n c: 2\n", 3, "check the indentation and the quotes near here"),
+            ("a: }\n", 1, "check the indentation and the quotes near here"),
+            ("a: @x\n", 1, "check the indentation and the quotes near here"),
+            ("a: \"\\q\"\n", 1, "check the indentation and the quotes near here"),
+        ] {
+            let error = parse_document(text).unwrap_err();
+            assert_eq!((error.fix.as_str(), error.line), (fix, line), "{text}: {error:?}");
+        }
+    }
+}
