@@ -1,7 +1,7 @@
 //! What `kubectl` prints, as `rank` takes it.
 
-use std::fs;
-use std::io::{self, Read as _};
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::Path;
 
 use serde::Deserialize;
@@ -9,7 +9,7 @@ use serde::Deserialize;
 use crate::workloads::lenient::{list, or_default};
 use crate::workloads::{Pod, Summary};
 
-use super::super::input::{CommandError, Fault, parse};
+use super::super::input::{CommandError, Fault, is_stdin, parse};
 
 const PODS_FIX: &str = "write it with: kubectl get pods -A -o json";
 const SUMMARY_FIX: &str = "write it with: kubectl get --raw /api/v1/nodes/NODE/proxy/stats/summary";
@@ -19,7 +19,7 @@ const SUMMARY_FIX: &str = "write it with: kubectl get --raw /api/v1/nodes/NODE/p
 /// # Errors
 /// When the file cannot be read, or is something else.
 pub fn pods(path: &Path) -> Result<Vec<Pod>, CommandError> {
-    let (name, text) = read(path)?;
+    let (name, text) = read(path, MOST_PODS)?;
     parse_pods(&text).map_err(|fault| wrong(&name, &fault, PODS_FIX))
 }
 
@@ -28,7 +28,7 @@ pub fn pods(path: &Path) -> Result<Vec<Pod>, CommandError> {
 /// # Errors
 /// When the file cannot be read, or is something else.
 pub fn summary(path: &Path) -> Result<Summary, CommandError> {
-    let (name, text) = read(path)?;
+    let (name, text) = read(path, MOST_SUMMARY)?;
     parse_summary(&text).map_err(|fault| wrong(&name, &fault, SUMMARY_FIX))
 }
 
@@ -36,13 +36,30 @@ fn wrong(name: &str, fault: &Fault, fix: &str) -> CommandError {
     CommandError::Wrong(format!("{name}:{}:{}: {fault}; {fix}", fault.line, fault.column))
 }
 
-fn read(path: &Path) -> Result<(String, String), CommandError> {
-    let is_stdin = path.as_os_str() == "-";
-    let name = if is_stdin { "(standard input)".to_owned() } else { path.display().to_string() };
+/// Larger files are refused: a cluster's pods and a node's Summary are far smaller.
+const MOST_PODS: u64 = 1 << 30;
+const MOST_SUMMARY: u64 = 256 << 20;
+
+fn read_at_most(source: impl Read, most: u64) -> io::Result<Option<Vec<u8>>> {
     let mut bytes = Vec::new();
-    let read = if is_stdin { io::stdin().read_to_end(&mut bytes).map(|_| bytes) } else { fs::read(path) };
+    source.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
+    Ok(u64::try_from(bytes.len()).is_ok_and(|length| length <= most).then_some(bytes))
+}
+
+fn read(path: &Path, most: u64) -> Result<(String, String), CommandError> {
+    let is_stdin = is_stdin(path);
+    let name = if is_stdin { "(standard input)".to_owned() } else { path.display().to_string() };
+    let read = if is_stdin {
+        read_at_most(io::stdin().lock(), most)
+    } else {
+        File::open(path).and_then(|file| read_at_most(file, most))
+    };
     let bytes = match read {
-        Ok(bytes) => bytes,
+        Ok(Some(bytes)) => bytes,
+        Ok(None) => {
+            let reason = format!("{name}: larger than {} MiB; check the path", most >> 20);
+            return Err(CommandError::Usage(reason));
+        }
         Err(source) => return Err(CommandError::Unreadable { file: name, source }),
     };
     let text = String::from_utf8(bytes).map_err(|error| {
@@ -144,6 +161,13 @@ mod tests {
             assert!(names(text).is_empty(), "{text}");
         }
         assert_eq!(names("[null]"), [""]);
+    }
+
+    #[test]
+    fn a_file_may_be_as_large_as_allowed_but_no_larger() {
+        assert_eq!(read_at_most(&b"12345"[..], 5).unwrap(), Some(b"12345".to_vec()));
+        assert_eq!(read_at_most(&b"123456"[..], 5).unwrap(), None);
+        assert_eq!(read_at_most(io::repeat(0), 1 << 20).unwrap(), None);
     }
 
     #[test]
