@@ -280,6 +280,11 @@ fn what_is_wrong_is_said_with_its_place_and_what_was_before_is_answered() {
             ":3:47: pods[1]: ",
             "invalid type: integer `7`, expected an object: Pod; a line is one JSON object {\"time\"",
         ),
+        (
+            "{\"time\": \"2026-01-01T00:00:10Z\", \"pods\": [[{}]]}",
+            ":3:42: pods[0]: ",
+            "invalid type: sequence, expected an object: Pod; ",
+        ),
         ("{\"time\": \"2026-01-01T00:00:10Z\", \"summary\": {", ":3:45: summary: ", "cut off"),
         ("{\"time\": \"2026-01-01T00:00:10Z\"]", ":3:32: ", "not JSON"),
         ("{\"summary\": {}}", ":3:1: time: ", "missing"),

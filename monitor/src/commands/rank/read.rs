@@ -6,10 +6,11 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-use crate::workloads::lenient::{list, or_default};
+use crate::workloads::lenient::or_default;
 use crate::workloads::{Pod, Summary};
 
 use super::super::input::{CommandError, Fault, is_stdin, parse};
+use super::super::pods::Pods;
 
 const PODS_FIX: &str = "write it with: kubectl get pods -A -o json";
 const SUMMARY_FIX: &str = "write it with: kubectl get --raw /api/v1/nodes/NODE/proxy/stats/summary";
@@ -89,19 +90,15 @@ struct Item {
     kind: String,
 }
 
-#[derive(Debug, Deserialize)]
-struct Array(#[serde(deserialize_with = "list")] Vec<Pod>);
-
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Listed {
-    #[serde(deserialize_with = "list")]
-    items: Vec<Pod>,
+    items: Pods,
 }
 
 fn parse_pods(text: &str) -> Result<Vec<Pod>, Fault> {
     if text.trim_ascii_start().starts_with('[') {
-        return parse::<Array>(text).map(|Array(pods)| pods);
+        return parse::<Pods>(text).map(|Pods(pods)| pods);
     }
     let Object { kind, items } = object(text)?;
     let not_pods = |field: String, kind: &str| Err(Fault { field, ..Fault::whole(format!("a {kind}, not a Pod")) });
@@ -111,7 +108,7 @@ fn parse_pods(text: &str) -> Result<Vec<Pod>, Fault> {
             let other = items.iter().enumerate().find(|(_, item)| !matches!(item.kind.as_str(), "" | "Pod"));
             match other {
                 Some((index, item)) => not_pods(format!("items[{index}]"), &item.kind),
-                None => parse::<Listed>(text).map(|listed| listed.items),
+                None => parse::<Listed>(text).map(|listed| listed.items.0),
             }
         }
         ("PodList" | "List", None) => Ok(Vec::new()),
@@ -179,6 +176,11 @@ mod tests {
         );
         assert_eq!(fault("{}"), "neither a Pod nor a list of them: it has no kind and no items");
         assert_eq!(fault(""), "the file is empty");
+        assert_eq!(
+            fault(r#"[[{"name": "a"}]]"#),
+            "[0]: invalid type: sequence, expected an object: Pod",
+            "no fields without names"
+        );
         assert_eq!(fault("5"), "expected an object, found '5'");
         let wrong = parse_pods("{\"kind\": \"List\",\n \"items\": [{\"spec\": {\"priority\": \"x\"}}]}").unwrap_err();
         assert_eq!((wrong.line, wrong.field.as_str()), (2, "items[0].spec.priority"));
