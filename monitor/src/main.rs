@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use node_pressure_monitor::commands::input::CommandError;
-use node_pressure_monitor::commands::{check_config, rank, run, simulate};
+use node_pressure_monitor::commands::{check_config, output, rank, run, simulate};
 
 /// Watches this node for memory pressure, and evicts the right workload before the kernel's OOM killer shoots the wrong one.
 ///
@@ -44,7 +44,7 @@ fn finish<E: std::fmt::Display>(result: Result<(), E>, exit_code: impl FnOnce(&E
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("node-pressure-monitor: {error}");
+            output::complain(&error);
             ExitCode::from(exit_code(&error))
         }
     }

@@ -1,6 +1,7 @@
 //! `check-config` as people run it: the real binary, its output and its exit status.
 #![expect(clippy::unwrap_used, reason = "a command that cannot be run fails its test")]
 
+use std::fs::{File, OpenOptions};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -144,6 +145,8 @@ fn wrong_usage_and_unreadable_files_are_status_2() {
         &["--output", "xml", "-"],
         &["--capacity", "memory", "-"],
         &["--capacity", "memory=-1", "-"],
+        &["--capacity", "memory=10Gi,memory=20Gi", "-"],
+        &["--capacity", "memory=10Gi", "--capacity", "memory=10Gi", "-"],
     ] {
         let (status, stdout, stderr) = texts(&check(arguments, ""));
         assert_eq!((status, stdout.as_str()), (2, ""), "{arguments:?}");
@@ -152,4 +155,44 @@ fn wrong_usage_and_unreadable_files_are_status_2() {
     let (status, stdout, _) = texts(&check(&["--help"], ""));
     assert_eq!(status, 0);
     assert!(stdout.contains("Exit status: 0"), "{stdout}");
+}
+
+#[test]
+fn a_stderr_that_cannot_be_written_loses_no_answer() {
+    let directory = tempfile::tempdir().unwrap();
+    let swap = directory.path().join("swap.yaml");
+    std::fs::write(&swap, format!("{KUBELET}failSwapOn: false\n")).unwrap();
+    let run = |file: &str, stderr: Stdio| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_node-pressure-monitor"));
+        command.args(["check-config", file]).stdout(Stdio::piped()).stderr(stderr).output().unwrap()
+    };
+    let full = || Stdio::from(OpenOptions::new().write(true).open("/dev/full").unwrap());
+    let closed = || {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        Stdio::from(writer)
+    };
+    for stderr in [&full as &dyn Fn() -> Stdio, &closed] {
+        let (status, stdout, _) = texts(&run(swap.to_str().unwrap(), stderr()));
+        assert_eq!(status, 0);
+        assert!(stdout.contains(": a KubeletConfiguration, and right\n"), "{stdout}");
+        assert_eq!(run("/nonexistent", stderr()).status.code(), Some(2));
+    }
+}
+
+#[test]
+fn a_directory_as_standard_input_cannot_be_read() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_node-pressure-monitor"));
+    let directory = File::open(std::env::temp_dir()).unwrap();
+    let (status, _, stderr) = texts(&command.args(["check-config", "-"]).stdin(directory).output().unwrap());
+    assert_eq!(status, 2);
+    assert!(stderr.contains("standard input: cannot be read: Is a directory"), "{stderr}");
+}
+
+#[test]
+fn names_cannot_command_the_terminal() {
+    let text = format!("{KUBELET}systemReserved: {{\"a\\e[31mb\\nc\": 1}}\nevictionHard: {{\"x\\e]0;y\": 1}}\n");
+    let (_, stdout, stderr) = texts(&check(&["-"], &text));
+    assert!(!stdout.contains('\u{1b}') && !stderr.contains('\u{1b}'), "{stdout:?} {stderr:?}");
+    assert!(stderr.contains('\u{fffd}'), "{stderr:?}");
 }

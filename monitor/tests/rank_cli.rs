@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a fixture that cannot be made fails its test")]
 
-use std::fs;
+use std::fs::{self, File, OpenOptions};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -65,7 +65,7 @@ fn by_default_the_class_decides_before_the_request() {
     assert_eq!(answer["node"], "worker-1");
     assert_eq!(answer["time"], "2026-01-01T01:00:09Z");
     assert_eq!(answer["available"], 420 << 20);
-    let threshold = json!({"threshold": "memory.available<100Mi", "kind": "hard", "gracePeriodSeconds": 0.0, "quantity": 100 << 20, "met": false});
+    let threshold = json!({"threshold": "memory.available<100Mi", "kind": "hard", "gracePeriodSeconds": 0, "quantity": 100 << 20, "met": false});
     assert_eq!(answer["thresholds"], json!([threshold]));
     assert_eq!(
         order(&answer),
@@ -233,6 +233,7 @@ fn what_is_wrong_is_said_with_its_place() {
         ),
         (&pods, "/nonexistent", 2, "/nonexistent: cannot be read: No such file or directory"),
         ("-", "-", 2, "only one of them can be standard input"),
+        (&pods, "/dev/zero", 2, "/dev/zero: larger than 256 MiB; check the path"),
     ] {
         let output = rank(&["--pods", pods, "--summary", summary]);
         assert_eq!(output.status.code(), Some(code), "{words}");
@@ -243,4 +244,103 @@ fn what_is_wrong_is_said_with_its_place() {
     let output = of_kubectl(&["--signal", "memory.free"]);
     assert_eq!(output.status.code(), Some(2));
     assert!(text(&output.stderr).contains("unsupported eviction signal memory.free; write one of memory.available, "));
+}
+
+#[test]
+fn a_stderr_that_cannot_be_written_loses_no_answer() {
+    let (pods, summary) = (fixture("kubectl/pods.json"), fixture("kubectl/summary.json"));
+    let run = |arguments: &[&str]| {
+        let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let mut command = Command::new(PROGRAM);
+        command.arg("rank").args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(full).output().unwrap()
+    };
+    let output = run(&["--pods", &pods, "--summary", &summary]);
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(output.stdout, of_kubectl(&[]).stdout);
+    assert_eq!(run(&["--pods", "/nonexistent", "--summary", &summary]).status.code(), Some(2));
+}
+
+#[test]
+fn names_cannot_command_the_terminal() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = |name: &str, value: &Value| {
+        fs::write(directory.path().join(name), value.to_string()).unwrap();
+        directory.path().join(name).display().to_string()
+    };
+    let odd = "a\u{1b}[2Jb\nc\u{9b}d";
+    let memory = json!({"time": "2026-01-01T00:00:00Z", "workingSetBytes": 1000});
+    let node =
+        json!({"nodeName": odd, "memory": {"time": "2026-01-01T00:00:00Z", "availableBytes": 5, "workingSetBytes": 5}});
+    let summary = json!({"node": node, "pods": [
+        {"podRef": {"name": odd, "namespace": odd, "uid": "u"}, "memory": memory, "containers": [{"name": odd, "memory": memory}]}
+    ]});
+    let pod = |node: &str, uid: &str| {
+        json!({"kind": "Pod", "metadata": {"name": odd, "namespace": odd, "uid": uid}, "status": {"phase": "Running"},
+               "spec": {"nodeName": node, "containers": [{"name": odd}]}})
+    };
+    let pods = file("pods.json", &json!([pod(odd, "u"), pod("e\u{1b}f", "v")]));
+    let summary = file("summary.json", &summary);
+    let output = rank(&["--pods", &pods, "--summary", &summary]);
+    assert_eq!(output.status.code(), Some(0));
+    for told in [text(&output.stdout), text(&output.stderr)] {
+        assert!(told.chars().all(|letter| letter == '\n' || !letter.is_control()), "{told:?}");
+    }
+    let shown = "a\u{fffd}[2Jb\u{fffd}c\u{fffd}d";
+    assert!(text(&output.stdout).contains(&format!("first: {shown}/{shown} ")), "{}", text(&output.stdout));
+    assert!(text(&output.stdout).contains(&format!("Container {shown} was using")), "{}", text(&output.stdout));
+    let json = answer(&rank(&["--pods", &pods, "--summary", &summary, "--output", "json"]));
+    assert_eq!(json["first"], format!("{odd}/{odd}"), "for programs it is as it is");
+
+    let kind = file("kind.json", &json!({"kind": odd}));
+    let output = rank(&["--pods", &kind, "--summary", &summary]);
+    assert!(text(&output.stderr).contains(&format!("a {shown}, not a Pod")), "{}", text(&output.stderr));
+}
+
+const KUBELET: &str = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
+
+#[test]
+fn warnings_of_the_policy_are_counted_and_swap_is_told() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = policy(&directory, &format!("{KUBELET}failSwapOn: false\nevictionHard: {{memory.available: 1.500}}\n"));
+    let output = of_kubectl(&["--config", &file]);
+    let told = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{told}");
+    assert!(
+        told.contains(&format!("warning: {file}:3: failSwapOn: \"false\": swap may be used on this node")),
+        "{told}"
+    );
+    let counted = told.lines().find(|line| line.contains("warning") && line.contains("`check-config "));
+    assert!(counted.is_some_and(|line| line.contains(&format!("{file}: "))), "{told}");
+    let quiet = policy(&directory, &format!("{KUBELET}evictionMaxPodGracePeriod: 5\n"));
+    assert!(!text(&of_kubectl(&["--config", &quiet]).stderr).contains("warning"));
+}
+
+#[test]
+fn swap_of_the_node_is_told() {
+    let directory = tempfile::tempdir().unwrap();
+    let summary = |available: u64, usage: u64| {
+        let swap = json!({"swapAvailableBytes": available, "swapUsageBytes": usage});
+        let path = directory.path().join("summary.json");
+        fs::write(&path, json!({"node": {"swap": swap}}).to_string()).unwrap();
+        let output = rank(&["--pods", &fixture("kubectl/pods.json"), "--summary", path.to_str().unwrap()]);
+        text(&output.stderr).to_owned()
+    };
+    assert!(!summary(0, 0).contains("swap"));
+    let told = summary(1 << 30, 1 << 30);
+    assert!(told.contains("swap is on (1.0 GiB of 2.0 GiB used), and memory.available is blind to it"), "{told}");
+    assert!(summary(u64::MAX, 1).contains("swap is on"));
+}
+
+#[test]
+fn the_policy_may_be_standard_input() {
+    let (pods, summary) = (fixture("kubectl/pods.json"), fixture("kubectl/summary.json"));
+    let directory = tempfile::tempdir().unwrap();
+    let file = policy(&directory, &format!("{KUBELET}evictionHard: {{memory.available: 1Gi}}\n"));
+    let run = |pods: &str| {
+        let mut command = Command::new(PROGRAM);
+        command.args(["rank", "--config", "-", "--pods", pods, "--summary", &summary]);
+        command.stdin(File::open(&file).unwrap()).output().unwrap()
+    };
+    assert_eq!(run(&pods).stdout, of_kubectl(&["--config", &file]).stdout);
+    assert_eq!(run("-").status.code(), Some(2));
 }

@@ -1,13 +1,16 @@
 //! What the commands read, and how they say what is wrong with it.
 
 use std::fmt;
-use std::io::{self, Write as _};
+use std::io;
 use std::path::Path;
 
 use serde::Deserialize;
 use serde_json::error::Category;
 
-use crate::config::{MonitorConfig, Policy};
+use crate::config::{Amount, ConfigWarning, MonitorConfig, Policy};
+use crate::workloads::Summary;
+
+use super::output::{self, printable};
 
 /// What the reader says in words of the program, and what an operator calls it.
 const WORDS: [(&str, &str); 5] = [
@@ -58,9 +61,9 @@ impl Fault {
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.field.is_empty() {
-            write!(f, "{}: ", self.field)?;
+            write!(f, "{}: ", printable(&self.field))?;
         }
-        f.write_str(&self.reason)
+        f.write_str(&printable(&self.reason))
     }
 }
 
@@ -120,20 +123,70 @@ impl CommandError {
     }
 }
 
-/// Reads the policy from a configuration file of any kind. What can hardly be meant is not told here: `check-config` does.
+/// Tells whether a file is standard input.
+#[must_use]
+pub fn is_stdin(path: &Path) -> bool {
+    path.as_os_str() == "-"
+}
+
+/// Reads a configuration file without looking at what is in it; - is standard input. Returns what messages call it, too.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn configuration(path: &Path) -> Result<(String, Vec<u8>), CommandError> {
+    if is_stdin(path) {
+        let name = "standard input".to_owned();
+        match MonitorConfig::read_from(io::stdin()) {
+            Ok(bytes) => Ok((name, bytes)),
+            Err(source) => Err(CommandError::Unreadable { file: name, source }),
+        }
+    } else {
+        let bytes = MonitorConfig::read(path).map_err(|errors| CommandError::Usage(errors.to_string()))?;
+        Ok((path.display().to_string(), bytes))
+    }
+}
+
+/// Reads the policy from a configuration file of any kind, and tells what swap does to it. What else can hardly be meant is only
+/// counted: `check-config` tells it.
 ///
 /// # Errors
 /// When it cannot be read, or is wrong: then with everything that is wrong with it.
 pub fn policy(path: &Path) -> Result<Policy, CommandError> {
-    let bytes = MonitorConfig::read(path).map_err(|errors| CommandError::Usage(errors.to_string()))?;
-    let loaded = MonitorConfig::parse_bytes(&path.display().to_string(), bytes);
-    loaded.map(|loaded| loaded.config.policy).map_err(|errors| CommandError::Wrong(errors.to_string()))
+    let (name, bytes) = configuration(path)?;
+    let loaded = MonitorConfig::parse_bytes(&name, bytes).map_err(|errors| CommandError::Wrong(errors.to_string()))?;
+    let (swap, others): (Vec<_>, Vec<_>) = loaded.warnings.iter().partition(|warning| is_about_swap(warning));
+    for warning in swap {
+        output::warn(warning);
+    }
+    let (count, file) = (others.len(), path.display());
+    match count {
+        0 => {}
+        1 => output::note(format_args!("{name}: 1 warning; `check-config {file}` tells it")),
+        _ => output::note(format_args!("{name}: {count} warnings; `check-config {file}` tells them")),
+    }
+    Ok(loaded.config.policy)
 }
 
-/// Tells something that is no error.
-pub fn note(what: &dyn fmt::Display) {
-    // Whoever closed stderr does not want to know.
-    let _ = writeln!(io::stderr(), "node-pressure-monitor: {what}");
+/// Whoever reads an answer about memory must know of it.
+fn is_about_swap(ConfigWarning(warning): &ConfigWarning) -> bool {
+    ["failSwapOn", "memorySwap", "fail-swap-on"].iter().any(|field| warning.field.contains(field))
+}
+
+/// What is to be said of a node that swaps; nothing where it has no swap.
+#[must_use]
+pub fn swap_words(summary: &Summary) -> Option<String> {
+    let swap = summary.node.swap?;
+    let used = swap.swap_usage_bytes.unwrap_or(0);
+    let total = used.saturating_add(swap.swap_available_bytes.unwrap_or(0));
+    let bytes = |bytes| Amount::from_units(i64::try_from(bytes).unwrap_or(i64::MAX)).bytes().to_string();
+    (total > 0).then(|| {
+        format!(
+            "swap is on ({} of {} used), and memory.available is blind to it: swap neither adds to it nor counts as used, and memory \
+             that is swapped out leaves the working set, so it stays high while the node thrashes",
+            bytes(used),
+            bytes(total)
+        )
+    })
 }
 
 #[cfg(test)]

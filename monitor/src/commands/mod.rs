@@ -3,6 +3,8 @@
 pub mod check_config;
 pub mod input;
 pub mod instance;
+pub mod output;
+mod pods;
 pub mod rank;
 pub mod run;
 pub mod simulate;

@@ -22,9 +22,10 @@ pub struct ConfigError {
 }
 
 /// Keeps what a file has in its names out of the terminal's hands, and each error on one line.
-struct Printable<'a, 'f>(&'a mut fmt::Formatter<'f>);
+#[derive(Debug)]
+pub struct Printable<'a, W>(pub &'a mut W);
 
-impl fmt::Write for Printable<'_, '_> {
+impl<W: fmt::Write> fmt::Write for Printable<'_, W> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         for (index, piece) in text.split(char::is_control).enumerate() {
             if index > 0 {

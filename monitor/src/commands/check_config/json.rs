@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::Serialize;
 use serde::ser::{SerializeMap as _, Serializer};
 
+use super::super::output::seconds;
 use super::{Allocatable, Loaded};
 use crate::config::{ConfigWarning, Policy, Quantity, Quirk, RankingKey, Resource, Threshold, ThresholdValue};
 
@@ -192,14 +193,5 @@ impl Serialize for Share {
         } else {
             serializer.serialize_f32(self.0)
         }
-    }
-}
-
-/// A whole number where it is one.
-fn seconds<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
-    if duration.subsec_nanos() == 0 {
-        serializer.serialize_u64(duration.as_secs())
-    } else {
-        serializer.serialize_f64(duration.as_secs_f64())
     }
 }

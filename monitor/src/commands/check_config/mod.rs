@@ -11,6 +11,9 @@ use clap::ValueEnum;
 use crate::config::{ConfigErrors, Loaded, MonitorConfig, Quantity};
 use crate::eviction::allocatable::{Allocatable, ReservationError, allocatable};
 
+use super::input::{self, CommandError};
+use super::output;
+
 /// Options of `check-config`.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = HELP)]
@@ -53,9 +56,9 @@ enum Format {
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckError {
-    /// The file cannot be read.
-    #[error("{0}")]
-    Unreadable(ConfigErrors),
+    /// The file cannot be read, or what was asked for makes no sense.
+    #[error(transparent)]
+    Input(#[from] CommandError),
     /// The file is wrong.
     #[error("the configuration is wrong\n{0}")]
     Wrong(ConfigErrors),
@@ -72,7 +75,7 @@ impl CheckError {
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::Unreadable(_) => 2,
+            Self::Input(error) => error.exit_code(),
             Self::Wrong(_) | Self::Reserved(_) | Self::Output(_) => 1,
         }
     }
@@ -87,20 +90,25 @@ fn parse_capacity(text: &str) -> Result<(String, Quantity), String> {
     Ok((resource.to_owned(), amount))
 }
 
+/// The first resource that is there before.
+fn twice(capacity: &[(String, Quantity)]) -> Option<&(String, Quantity)> {
+    let is_before = |index: usize, name: &str| capacity.iter().take(index).any(|(before, _)| before == name);
+    capacity.iter().enumerate().find(|(index, (name, _))| is_before(*index, name)).map(|(_, pair)| pair)
+}
+
 /// Runs the command.
 ///
 /// # Errors
 /// When the file is wrong or cannot be read, or the answer cannot be written.
 pub fn run(options: &Options) -> Result<(), CheckError> {
-    let (name, bytes) = if options.file.as_os_str() == "-" {
-        ("standard input".to_owned(), MonitorConfig::read_from(std::io::stdin())?)
-    } else {
-        let bytes = MonitorConfig::read(&options.file).map_err(CheckError::Unreadable)?;
-        (options.file.display().to_string(), bytes)
-    };
+    if let Some((_, resource)) = twice(&options.capacity) {
+        let reason = format!("--capacity: {resource} is given twice; give the amount that the node has");
+        return Err(CommandError::Usage(reason).into());
+    }
+    let (name, bytes) = input::configuration(&options.file)?;
     let loaded = MonitorConfig::parse_bytes(&name, bytes).map_err(CheckError::Wrong)?;
     for warning in &loaded.warnings {
-        eprintln!("warning: {warning}");
+        output::warn(warning);
     }
     let left = allocatable(&loaded.config.policy, &options.capacity)?;
     let text = match options.output {

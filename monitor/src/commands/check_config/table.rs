@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use super::super::output::printable;
 use super::{Allocatable, Loaded};
 use crate::config::{Policy, Quantity, Quirk, RankingKey, Resource, Semantics, Threshold, format_go_duration};
 
@@ -12,7 +13,7 @@ const INDENT: usize = 16;
 #[must_use]
 pub fn render(file: &str, loaded: &Loaded, left: &[Allocatable]) -> String {
     let policy = &loaded.config.policy;
-    let mut text = format!("{file}: a {}, and right\n\n", loaded.kind.as_str());
+    let mut text = format!("{}: a {}, and right\n\n", printable(file), loaded.kind.as_str());
     thresholds(&mut text, &policy.thresholds);
     text.push('\n');
     row(&mut text, "semantics", &semantics(policy));
@@ -36,7 +37,7 @@ pub fn render(file: &str, loaded: &Loaded, left: &[Allocatable]) -> String {
 
 fn row(text: &mut String, label: &str, what: &str) {
     // Writing to a String does not fail.
-    let _ = writeln!(text, "{label:<INDENT$}{what}");
+    let _ = writeln!(text, "{label:<INDENT$}{}", printable(what));
 }
 
 fn thresholds(text: &mut String, thresholds: &[Threshold]) {

@@ -1,6 +1,7 @@
 //! The answer for programs.
 
 use std::io::{self, Write};
+use std::time::Duration;
 
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
@@ -9,6 +10,7 @@ use crate::config::Amount;
 use crate::eviction::rank::KeyValue;
 use crate::workloads::Preference;
 
+use super::super::output::seconds;
 use super::verdict::{Judged, Row, Verdict};
 
 /// Writes one JSON object.
@@ -53,7 +55,8 @@ struct Answer<'a> {
 struct Threshold {
     threshold: String,
     kind: &'static str,
-    grace_period_seconds: f64,
+    #[serde(serialize_with = "seconds")]
+    grace_period_seconds: Duration,
     quantity: Option<i64>,
     met: bool,
 }
@@ -63,7 +66,7 @@ impl Threshold {
         Self {
             threshold: judged.threshold.to_string(),
             kind: judged.threshold.kind(),
-            grace_period_seconds: judged.threshold.grace_period.as_secs_f64(),
+            grace_period_seconds: judged.threshold.grace_period,
             quantity: judged.quantity.map(Amount::units),
             met: judged.met,
         }

@@ -17,12 +17,13 @@ use crate::eviction::Layout;
 use crate::workloads::{Pod, Summary};
 
 use super::input::{self, CommandError};
+use super::output;
 
 /// Options of `rank`.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = HELP)]
 pub struct Options {
-    /// The policy: a KubeletConfiguration, OpenShift 3 kubeletArguments, or a MonitorConfiguration; without one the defaults apply
+    /// The policy: a KubeletConfiguration, OpenShift 3 kubeletArguments, or a MonitorConfiguration; - is standard input; without one the defaults apply
     #[arg(long, value_name = "POLICY.yaml")]
     config: Option<PathBuf>,
     /// The pods: a list as kubectl get pods -A -o json prints it, a pod, or an array of pods; - is standard input
@@ -106,14 +107,19 @@ fn parse_signal(text: &str) -> Result<Signal, String> {
 /// # Errors
 /// When a file is wrong or cannot be read, or the answer cannot be written.
 pub fn run(options: &Options) -> Result<(), CommandError> {
-    if options.pods.as_os_str() == "-" && options.summary.as_os_str() == "-" {
-        return Err(CommandError::Usage("--pods - and --summary -: only one of them can be standard input".to_owned()));
+    let files = [options.config.as_deref(), Some(options.pods.as_path()), Some(options.summary.as_path())];
+    if files.into_iter().flatten().filter(|path| input::is_stdin(path)).count() > 1 {
+        let reason = "of --config, --pods and --summary only one of them can be standard input";
+        return Err(CommandError::Usage(reason.to_owned()));
     }
     let policy = options.config.as_deref().map_or_else(|| Ok(Policy::default()), input::policy)?;
     let summary = read::summary(&options.summary)?;
     let all = read::pods(&options.pods)?;
     let node = options.node.as_deref().unwrap_or(&summary.node.node_name);
     let pods = of_node(all, node, &summary);
+    if let Some(words) = input::swap_words(&summary) {
+        output::note(words);
+    }
     let verdict = verdict::judge(&policy, options.layout.into(), options.signal, &pods, &summary);
     if let Some(at) = verdict.value.and_then(|value| value.at) {
         tell_age(at);
@@ -132,10 +138,10 @@ pub fn run(options: &Options) -> Result<(), CommandError> {
 /// Keeps the pods of the node, and tells how many it left out.
 fn of_node(mut pods: Vec<Pod>, node: &str, summary: &Summary) -> Vec<Pod> {
     if !summary.node.node_name.is_empty() && summary.node.node_name != node {
-        input::note(&format!("the summary is of node {}, not of {node}", summary.node.node_name));
+        output::note(format_args!("the summary is of node {}, not of {node}", summary.node.node_name));
     }
     if node.is_empty() {
-        input::note(&"the summary names no node: all pods count; --node NAME chooses");
+        output::note("the summary names no node: all pods count; --node NAME chooses");
         return pods;
     }
     let measured: BTreeSet<&str> = summary.pods.iter().map(|pod| pod.pod_ref.uid.as_str()).collect();
@@ -155,7 +161,7 @@ fn of_node(mut pods: Vec<Pod>, node: &str, summary: &Summary) -> Vec<Pod> {
     let left_out = before - pods.len();
     if left_out > 0 {
         let elsewhere: Vec<String> = elsewhere.into_iter().collect();
-        input::note(&format!("{left_out} of {before} pods are not on {node} and left out: {}", few(&elsewhere)));
+        output::note(format_args!("{left_out} of {before} pods are not on {node} and left out: {}", few(&elsewhere)));
     }
     pods
 }
@@ -175,7 +181,7 @@ fn tell_age(at: Moment) {
     let now = Moment(jiff::Timestamp::now().as_nanosecond());
     let age = u64::try_from(now.nanos_since(at) / 1_000_000_000).map(Duration::from_secs).unwrap_or(Duration::ZERO);
     if age >= OLD {
-        input::note(&format!("the statistics are {} old", age_words(age)));
+        output::note(format_args!("the statistics are {} old", age_words(age)));
     }
 }
 

@@ -1,15 +1,16 @@
 //! What `kubectl` prints, as `rank` takes it.
 
-use std::fs;
-use std::io::{self, Read as _};
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::Path;
 
 use serde::Deserialize;
 
-use crate::workloads::lenient::{list, or_default};
+use crate::workloads::lenient::or_default;
 use crate::workloads::{Pod, Summary};
 
-use super::super::input::{CommandError, Fault, parse};
+use super::super::input::{CommandError, Fault, is_stdin, parse};
+use super::super::pods::Pods;
 
 const PODS_FIX: &str = "write it with: kubectl get pods -A -o json";
 const SUMMARY_FIX: &str = "write it with: kubectl get --raw /api/v1/nodes/NODE/proxy/stats/summary";
@@ -19,7 +20,7 @@ const SUMMARY_FIX: &str = "write it with: kubectl get --raw /api/v1/nodes/NODE/p
 /// # Errors
 /// When the file cannot be read, or is something else.
 pub fn pods(path: &Path) -> Result<Vec<Pod>, CommandError> {
-    let (name, text) = read(path)?;
+    let (name, text) = read(path, MOST_PODS)?;
     parse_pods(&text).map_err(|fault| wrong(&name, &fault, PODS_FIX))
 }
 
@@ -28,7 +29,7 @@ pub fn pods(path: &Path) -> Result<Vec<Pod>, CommandError> {
 /// # Errors
 /// When the file cannot be read, or is something else.
 pub fn summary(path: &Path) -> Result<Summary, CommandError> {
-    let (name, text) = read(path)?;
+    let (name, text) = read(path, MOST_SUMMARY)?;
     parse_summary(&text).map_err(|fault| wrong(&name, &fault, SUMMARY_FIX))
 }
 
@@ -36,13 +37,30 @@ fn wrong(name: &str, fault: &Fault, fix: &str) -> CommandError {
     CommandError::Wrong(format!("{name}:{}:{}: {fault}; {fix}", fault.line, fault.column))
 }
 
-fn read(path: &Path) -> Result<(String, String), CommandError> {
-    let is_stdin = path.as_os_str() == "-";
-    let name = if is_stdin { "(standard input)".to_owned() } else { path.display().to_string() };
+/// Larger files are refused: a cluster's pods and a node's Summary are far smaller.
+const MOST_PODS: u64 = 1 << 30;
+const MOST_SUMMARY: u64 = 256 << 20;
+
+fn read_at_most(source: impl Read, most: u64) -> io::Result<Option<Vec<u8>>> {
     let mut bytes = Vec::new();
-    let read = if is_stdin { io::stdin().read_to_end(&mut bytes).map(|_| bytes) } else { fs::read(path) };
+    source.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
+    Ok(u64::try_from(bytes.len()).is_ok_and(|length| length <= most).then_some(bytes))
+}
+
+fn read(path: &Path, most: u64) -> Result<(String, String), CommandError> {
+    let is_stdin = is_stdin(path);
+    let name = if is_stdin { "(standard input)".to_owned() } else { path.display().to_string() };
+    let read = if is_stdin {
+        read_at_most(io::stdin().lock(), most)
+    } else {
+        File::open(path).and_then(|file| read_at_most(file, most))
+    };
     let bytes = match read {
-        Ok(bytes) => bytes,
+        Ok(Some(bytes)) => bytes,
+        Ok(None) => {
+            let reason = format!("{name}: larger than {} MiB; check the path", most >> 20);
+            return Err(CommandError::Usage(reason));
+        }
         Err(source) => return Err(CommandError::Unreadable { file: name, source }),
     };
     let text = String::from_utf8(bytes).map_err(|error| {
@@ -72,19 +90,15 @@ struct Item {
     kind: String,
 }
 
-#[derive(Debug, Deserialize)]
-struct Array(#[serde(deserialize_with = "list")] Vec<Pod>);
-
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Listed {
-    #[serde(deserialize_with = "list")]
-    items: Vec<Pod>,
+    items: Pods,
 }
 
 fn parse_pods(text: &str) -> Result<Vec<Pod>, Fault> {
     if text.trim_ascii_start().starts_with('[') {
-        return parse::<Array>(text).map(|Array(pods)| pods);
+        return parse::<Pods>(text).map(|Pods(pods)| pods);
     }
     let Object { kind, items } = object(text)?;
     let not_pods = |field: String, kind: &str| Err(Fault { field, ..Fault::whole(format!("a {kind}, not a Pod")) });
@@ -94,7 +108,7 @@ fn parse_pods(text: &str) -> Result<Vec<Pod>, Fault> {
             let other = items.iter().enumerate().find(|(_, item)| !matches!(item.kind.as_str(), "" | "Pod"));
             match other {
                 Some((index, item)) => not_pods(format!("items[{index}]"), &item.kind),
-                None => parse::<Listed>(text).map(|listed| listed.items),
+                None => parse::<Listed>(text).map(|listed| listed.items.0),
             }
         }
         ("PodList" | "List", None) => Ok(Vec::new()),
@@ -147,6 +161,13 @@ mod tests {
     }
 
     #[test]
+    fn a_file_may_be_as_large_as_allowed_but_no_larger() {
+        assert_eq!(read_at_most(&b"12345"[..], 5).unwrap(), Some(b"12345".to_vec()));
+        assert_eq!(read_at_most(&b"123456"[..], 5).unwrap(), None);
+        assert_eq!(read_at_most(io::repeat(0), 1 << 20).unwrap(), None);
+    }
+
+    #[test]
     fn what_is_no_pod_is_refused() {
         assert_eq!(fault(r#"{"kind": "Node"}"#), "a Node, not a Pod");
         assert_eq!(
@@ -155,6 +176,11 @@ mod tests {
         );
         assert_eq!(fault("{}"), "neither a Pod nor a list of them: it has no kind and no items");
         assert_eq!(fault(""), "the file is empty");
+        assert_eq!(
+            fault(r#"[[{"name": "a"}]]"#),
+            "[0]: invalid type: sequence, expected an object: Pod",
+            "no fields without names"
+        );
         assert_eq!(fault("5"), "expected an object, found '5'");
         let wrong = parse_pods("{\"kind\": \"List\",\n \"items\": [{\"spec\": {\"priority\": \"x\"}}]}").unwrap_err();
         assert_eq!((wrong.line, wrong.field.as_str()), (2, "items[0].spec.priority"));

@@ -6,6 +6,7 @@ use crate::config::{Amount, Policy, RankingKey, Resource, format_go_duration};
 use crate::eviction::rank::KeyValue;
 use crate::workloads::Preference;
 
+use super::super::output::printable;
 use super::verdict::{Judged, Row, Told, Verdict};
 
 /// Writes what was observed, the pods with every key that decided, and what would happen to the first.
@@ -23,7 +24,7 @@ pub fn write(writer: &mut impl Write, verdict: &Verdict<'_>, policy: &Policy, no
 fn observed(writer: &mut impl Write, verdict: &Verdict<'_>, node: &str) -> io::Result<()> {
     let resource = verdict.signal.resource();
     if !node.is_empty() {
-        write!(writer, "node {node}: ")?;
+        write!(writer, "node {}: ", printable(node))?;
     }
     match verdict.value {
         None => writeln!(writer, "{} is not observed: the summary does not say enough", verdict.signal)?,
@@ -87,7 +88,7 @@ fn pods(writer: &mut impl Write, verdict: &Verdict<'_>) -> io::Result<()> {
             None if verdict.first == Some(index) => "<- would be evicted first".to_owned(),
             None => String::new(),
         };
-        let name = row.ranked.candidate.name.clone();
+        let name = printable(&row.ranked.candidate.name);
         table.push([(index + 1).to_string(), name].into_iter().chain(cells).chain([note]).collect());
     }
     let widths: Vec<usize> = (0..columns.len() + 2)
@@ -155,13 +156,13 @@ fn conclusion(writer: &mut impl Write, verdict: &Verdict<'_>) -> io::Result<()> 
     let Some(row) = verdict.first.and_then(|first| verdict.ranking.get(first)) else {
         return writeln!(writer, "nobody would be evicted: no active pod, or all are exempt");
     };
-    writeln!(writer, "first: {}", row.explanation)?;
+    writeln!(writer, "first: {}", printable(&row.explanation))?;
     if let Some(Told { threshold, met, grace_period_seconds, message }) = &verdict.eviction {
         let once = if *met { "" } else { "once that is met: " };
         writeln!(
             writer,
             "for {threshold}: {once}grace period {grace_period_seconds} s, message: {}",
-            message.trim_end()
+            printable(message.trim_end())
         )?;
     }
     Ok(())

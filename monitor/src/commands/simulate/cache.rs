@@ -20,6 +20,7 @@ pub struct PodCache {
     capacity: Option<i64>,
     pods: Vec<Pod>,
     described: Option<Box<RawValue>>,
+    twice: Option<String>,
 }
 
 impl PodCache {
@@ -36,8 +37,10 @@ impl PodCache {
         }
         if self.described.is_none() || self.capacity != capacity {
             self.capacity = capacity;
-            self.described =
-                Some(describe(&self.pods, capacity, policy).map_err(|error| Fault::whole(error.to_string()))?);
+            let (by_name, twice) = describe(&self.pods, capacity, policy);
+            self.twice = twice;
+            let described = serde_json::value::to_raw_value(&by_name);
+            self.described = Some(described.map_err(|error| Fault::whole(error.to_string()))?);
         }
         Ok(())
     }
@@ -46,6 +49,12 @@ impl PodCache {
     #[must_use]
     pub fn pods(&self) -> &[Pod] {
         &self.pods
+    }
+
+    /// A name that more than one of them has.
+    #[must_use]
+    pub fn twice(&self) -> Option<&str> {
+        self.twice.as_deref()
     }
 
     /// The answer's `pods`.
@@ -67,16 +76,23 @@ fn in_order<S: Serializer>(scores: &Option<Vec<(&str, i64)>>, serializer: S) -> 
     serializer.collect_map(scores.iter().flatten().copied())
 }
 
-/// All pods by name, ended ones too, with their containers and init containers; those added for debugging come and go. Without the node's capacity there is no `oomScoreAdj`.
-fn describe(pods: &[Pod], capacity: Option<i64>, policy: &Policy) -> serde_json::Result<Box<RawValue>> {
-    let mut by_name = BTreeMap::new();
+/// All pods by name, ended ones too, with their containers and init containers; those added for debugging come and go. Without the
+/// node's capacity there is no `oomScoreAdj`. Of pods with the same name the last counts; the first such name is returned.
+fn describe<'a>(
+    pods: &'a [Pod],
+    capacity: Option<i64>,
+    policy: &Policy,
+) -> (BTreeMap<String, Described<'a>>, Option<String>) {
+    let (mut by_name, mut twice) = (BTreeMap::new(), None);
     for pod in pods {
         let described = Described {
             qos_class: pod.qos_class(policy.quirks).as_str(),
             oom_score_adj: capacity
                 .map(|capacity| container_adjustments(pod, capacity, &policy.oom_scores, policy.quirks)),
         };
-        by_name.insert(pod.full_name(), described);
+        if by_name.insert(pod.full_name(), described).is_some() && twice.is_none() {
+            twice = Some(pod.full_name());
+        }
     }
-    serde_json::value::to_raw_value(&by_name)
+    (by_name, twice)
 }

@@ -30,7 +30,7 @@ pub use progress::Progress;
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = HELP)]
 pub struct Options {
-    /// The policy: a KubeletConfiguration, OpenShift 3 kubeletArguments, or a MonitorConfiguration
+    /// The policy: a KubeletConfiguration, OpenShift 3 kubeletArguments, or a MonitorConfiguration; - is standard input
     #[arg(long, value_name = "POLICY.yaml")]
     config: PathBuf,
     /// How to answer
@@ -79,6 +79,10 @@ pub enum Format {
 /// # Errors
 /// When policy or trace are wrong or cannot be read, or the answer cannot be written.
 pub fn run(options: &Options) -> Result<(), CommandError> {
+    if input::is_stdin(&options.config) && options.trace.as_deref().is_none_or(input::is_stdin) {
+        let reason = "--config -: the trace is standard input already; name a file for one of them";
+        return Err(CommandError::Usage(reason.to_owned()));
+    }
     let policy = input::policy(&options.config)?;
     let Source { name, reader, size } = Source::open(options.trace.as_deref())?;
     let progress = Progress::new(size, options.stats);
@@ -152,6 +156,8 @@ struct Simulation<'a> {
     before: Option<Moment>,
     pods: PodCache,
     answered: u64,
+    swap_told: bool,
+    twice_told: bool,
 }
 
 impl<'a> Simulation<'a> {
@@ -164,6 +170,8 @@ impl<'a> Simulation<'a> {
             before: None,
             pods: PodCache::default(),
             answered: 0,
+            swap_told: false,
+            twice_told: false,
         }
     }
 
@@ -194,6 +202,7 @@ impl<'a> Simulation<'a> {
             let parsed = TraceLine::parse(line.text).map_err(wrong)?;
             self.pods.update(&parsed, line.text, self.policy).map_err(wrong)?;
             self.note_clock(&parsed, line.number, progress);
+            self.note_once(&parsed, line.number, progress);
             self.arm(parsed.layout(), line.number).map_err(|reason| at(line.number, 1, &reason))?;
             let answer = self.step(&parsed);
             let written = match format {
@@ -231,6 +240,24 @@ impl<'a> Simulation<'a> {
             progress.note(&format!("{name}:{number}: the clock goes back here, to {}", parsed.time()));
         }
         self.before = Some(now);
+    }
+
+    fn note_once(&mut self, parsed: &TraceLine<'_>, number: u64, progress: &mut Progress) {
+        let name = self.name;
+        if !self.swap_told
+            && let Some(words) = input::swap_words(parsed.summary())
+        {
+            self.swap_told = true;
+            progress.tell(&format!("{name}:{number}: {words}"));
+        }
+        if !self.twice_told
+            && let Some(pod) = self.pods.twice()
+        {
+            self.twice_told = true;
+            progress.tell(&format!(
+                "{name}:{number}: pods: two are {pod}; of pods with the same name the last counts in the answer's pods"
+            ));
+        }
     }
 
     fn step<'b>(&'b mut self, parsed: &'b TraceLine<'_>) -> Answer<'b> {

@@ -3,6 +3,8 @@
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
+use super::super::output;
+
 /// Redrawn at most this often.
 const INTERVAL: Duration = Duration::from_millis(200);
 /// The clock is looked at only every so many lines, but for lines so long that each takes a while.
@@ -79,9 +81,16 @@ impl Progress {
     /// Something odd that is no error.
     pub fn note(&mut self, text: &str) {
         self.notes += 1;
-        if self.notes_heard && self.notes <= NOTES {
+        if self.notes <= NOTES {
+            self.tell(text);
+        }
+    }
+
+    /// Something that is told once, however much else is.
+    pub fn tell(&mut self, text: &str) {
+        if self.notes_heard {
             self.clear();
-            let _ = writeln!(io::stderr(), "node-pressure-monitor: {text}");
+            output::note(text);
         }
     }
 
@@ -89,7 +98,7 @@ impl Progress {
     pub fn end(mut self, lines: u64) {
         self.clear();
         if self.notes_heard && self.notes > NOTES {
-            let _ = writeln!(io::stderr(), "node-pressure-monitor: and {} more such notes", self.notes - NOTES);
+            output::note(format_args!("and {} more such notes", self.notes - NOTES));
         }
         if self.tells {
             let _ = writeln!(io::stderr(), "{}", figures(lines, self.started.elapsed()));

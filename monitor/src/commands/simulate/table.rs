@@ -7,6 +7,7 @@ use crate::config::{Amount, Policy, Resource, format_go_duration};
 use crate::eviction::SignalValue;
 use crate::eviction::rank::Order;
 
+use super::super::output::printable;
 use super::answer::Answer;
 
 /// Wide enough for a time to the second.
@@ -86,10 +87,10 @@ impl<'a> Table<'a> {
             let ranked = decision.ranking.iter().find(|ranked| std::ptr::eq(ranked.candidate.pod, eviction.pod));
             let resource = decision.acted_on.as_ref().map(|met| met.threshold.signal.resource());
             if let Some((ranked, resource)) = ranked.zip(resource) {
-                let why = ranked.explanation(Order::of(self.policy, resource));
+                let why = printable(ranked.explanation(Order::of(self.policy, resource)));
                 writeln!(writer, "{:<TIME$}    why   {why}", "")?;
             }
-            writeln!(writer, "{:<TIME$}    told  {}", "", eviction.message.trim_end())?;
+            writeln!(writer, "{:<TIME$}    told  {}", "", printable(eviction.message.trim_end()))?;
             let others: Vec<&str> = decision
                 .ranking
                 .iter()
@@ -97,12 +98,12 @@ impl<'a> Table<'a> {
                 .map(|ranked| ranked.candidate.name.as_str())
                 .collect();
             if !others.is_empty() {
-                writeln!(writer, "{:<TIME$}    rest  {}", "", first_few(&others))?;
+                writeln!(writer, "{:<TIME$}    rest  {}", "", printable(first_few(&others)))?;
             }
         }
         for eviction in &decision.local_storage {
-            let name = eviction.pod.full_name();
-            writeln!(writer, "{:<TIME$}    {name} ({}): {}", "", eviction.cause.as_str(), eviction.message.trim_end())?;
+            let (name, told) = (printable(eviction.pod.full_name()), printable(eviction.message.trim_end()));
+            writeln!(writer, "{:<TIME$}    {name} ({}): {told}", "", eviction.cause.as_str())?;
         }
         Ok(())
     }
@@ -161,7 +162,7 @@ fn decision_words(answer: &Answer<'_>) -> String {
     let local = decision.local_storage.len();
     match (&decision.eviction, &decision.acted_on) {
         (Some(eviction), Some(met)) => {
-            let (name, grace) = (eviction.pod.full_name(), eviction.grace_period_seconds);
+            let (name, grace) = (printable(eviction.pod.full_name()), eviction.grace_period_seconds);
             let _ = write!(words, "evicts {name} within {grace} s for {}", met.threshold);
         }
         (None, Some(met)) if !decision.collection_sufficed => {

@@ -8,11 +8,12 @@ use serde_json::value::RawValue;
 
 use crate::config::{Moment, Quantity};
 use crate::eviction::Layout;
-use crate::workloads::lenient::{list, or_default};
+use crate::workloads::lenient::or_default;
 use crate::workloads::pod::ResourceList;
 use crate::workloads::{Pod, Summary};
 
 use super::super::input::{Fault, parse};
+use super::super::pods::Pods;
 
 /// What a line must be, for whoever wrote another one.
 pub const EXPECTED: &str = r#"a line is one JSON object {"time", "node", "summary", "summaryAfterGarbageCollection", "pods"}, see simulate --help"#;
@@ -133,8 +134,6 @@ impl<'a> TraceLine<'a> {
 /// # Errors
 /// When they are not a list of pods. `line` is where `text` was taken from, so that the place can be given there.
 pub fn pods(text: &str, line: &str) -> Result<Vec<Pod>, Fault> {
-    #[derive(Deserialize)]
-    struct Pods(#[serde(deserialize_with = "list")] Vec<Pod>);
     if text.is_empty() {
         return Ok(Vec::new());
     }

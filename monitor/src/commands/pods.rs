@@ -1,0 +1,41 @@
+//! Pods, each of which must be an object: read as a struct, an array would do as well, its items taken for the fields in order.
+
+use std::fmt;
+
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+
+use crate::workloads::Pod;
+use crate::workloads::lenient::list;
+
+/// A list of pods, in which a null stands for an empty one; a null for the list is an empty one.
+#[derive(Debug, Default)]
+pub struct Pods(pub Vec<Pod>);
+
+impl<'de> Deserialize<'de> for Pods {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let pods: Vec<Object> = list(deserializer)?;
+        Ok(Self(pods.into_iter().map(|Object(pod)| pod).collect()))
+    }
+}
+
+#[derive(Debug, Default)]
+struct Object(Pod);
+
+impl<'de> Deserialize<'de> for Object {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Fields;
+        impl<'de> Visitor<'de> for Fields {
+            type Value = Object;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object: Pod")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, fields: A) -> Result<Object, A::Error> {
+                Pod::deserialize(MapAccessDeserializer::new(fields)).map(Object)
+            }
+        }
+        deserializer.deserialize_map(Fields)
+    }
+}
