@@ -301,7 +301,8 @@ const KUBELET: &str = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletC
 #[test]
 fn warnings_of_the_policy_are_counted_and_swap_is_told() {
     let directory = tempfile::tempdir().unwrap();
-    let file = policy(&directory, &format!("{KUBELET}failSwapOn: false\nevictionHard: {{memory.available: "1.500"}}\n"));
+    let file =
+        policy(&directory, &format!("{KUBELET}failSwapOn: false\nevictionHard: {{memory.available: \"1.500\"}}\n"));
     let output = of_kubectl(&["--config", &file]);
     let told = text(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{told}");
