@@ -75,7 +75,7 @@ pub fn read(walk: &mut Walk<'_>, document: &Node) -> MonitorConfig {
         style: Style::Maps,
     };
     Lists::from_maps(walk, &fields).assemble(walk, &rules, &mut policy);
-    refuse_numbers(walk, &fields);
+    advise_quotes(walk, &fields);
     advise(walk, &fields);
     MonitorConfig { policy, ..MonitorConfig::default() }
 }
@@ -105,9 +105,9 @@ pub fn default_thresholds() -> Vec<(Signal, ThresholdValue)> {
     ]
 }
 
-/// Refuses what would be right in quotes: without them it is a number, and the kubelet takes only text for text. What YAML 1.1 makes
-/// a number or a boolean besides (`0x10`, `1_000`, `yes`) is no amount anyway.
-fn refuse_numbers(walk: &mut Walk<'_>, fields: &Fields<'_>) {
+/// Warns of what would be right in quotes: what is meant is clear, but without them it is a number, and the kubelet takes only text
+/// for text. What YAML 1.1 makes a number or a boolean besides (`0x10`, `1_000`, `yes`) is no amount anyway.
+fn advise_quotes(walk: &mut Walk<'_>, fields: &Fields<'_>) {
     for (path, node) in MAPS.iter().filter_map(|name| fields.get(name)) {
         let Value::Mapping(pairs) = &node.value else {
             continue;
@@ -119,8 +119,8 @@ fn refuse_numbers(walk: &mut Walk<'_>, fields: &Fields<'_>) {
                 && !walk.has_error_at(key)
                 && !walk.has_error_at(value)
             {
-                let reason = "must be text here; the kubelet does not start with a number";
-                walk.error(&format!("{path}.{name}"), value, reason, &format!("put it in quotes: \"{text}\""));
+                let reason = "a kubelet does not start with a number here";
+                walk.warning(&format!("{path}.{name}"), value, reason, &format!("put it in quotes: \"{text}\""));
             }
         }
     }
