@@ -154,7 +154,8 @@ fn lint_ebpf(workspace: &Workspace, tally: &mut Tally) {
             .args(["--target", "bpfel-unknown-none", "--release", "--quiet", "--target-dir"])
             .arg(workspace.target.join("ebpf-clippy"))
             .args(["--", "-D", "warnings"])
-            .env("CARGO", "/usr/bin/cargo")
+            // Debian's clippy may be there without Debian's cargo; any will do.
+            .env("CARGO", std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
             .env("RUSTC", rustc)
             .env("RUSTC_BOOTSTRAP", "1")
             .env_remove("RUSTUP_TOOLCHAIN")
