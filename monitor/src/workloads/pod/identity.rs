@@ -1,8 +1,9 @@
 //! Who a pod is, and whether it may be evicted at all.
 
-use std::fmt;
+use std::cmp::Ordering;
+use std::{fmt, iter};
 
-use serde::Deserializer;
+use serde::{Deserializer, Serialize, Serializer};
 
 use super::Pod;
 use crate::workloads::lenient::entries_of;
@@ -42,7 +43,50 @@ impl fmt::Display for Exemption {
     }
 }
 
+/// `namespace/name`, ordered as that text is, which is put together only to be printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FullName<'a> {
+    namespace: &'a str,
+    name: &'a str,
+}
+
+impl FullName<'_> {
+    fn bytes(&self) -> impl Iterator<Item = u8> {
+        self.namespace.bytes().chain(iter::once(b'/')).chain(self.name.bytes())
+    }
+}
+
+impl Ord for FullName<'_> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.bytes().cmp(other.bytes())
+    }
+}
+
+impl PartialOrd for FullName<'_> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl fmt::Display for FullName<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+impl Serialize for FullName<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
 impl Pod {
+    /// `namespace/name`, to compare by.
+    #[must_use]
+    pub fn qualified_name(&self) -> FullName<'_> {
+        FullName { namespace: &self.metadata.namespace, name: &self.metadata.name }
+    }
+
     /// `namespace/name`.
     #[must_use]
     pub fn full_name(&self) -> String {
