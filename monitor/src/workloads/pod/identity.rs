@@ -58,7 +58,12 @@ impl FullName<'_> {
 
 impl Ord for FullName<'_> {
     fn cmp(&self, other: &Self) -> Ordering {
-        self.bytes().cmp(other.bytes())
+        if self.namespace.len() == other.namespace.len() {
+            // Part by part, which is much quicker.
+            (self.namespace, self.name).cmp(&(other.namespace, other.name))
+        } else {
+            self.bytes().cmp(other.bytes())
+        }
     }
 }
 
@@ -149,6 +154,19 @@ mod tests {
 
     fn exemption(json: &str) -> Option<Exemption> {
         serde_json::from_str::<Pod>(json).unwrap().exemption()
+    }
+
+    #[test]
+    fn names_are_ordered_as_their_text_is() {
+        // A hyphen comes before the slash, letters after it.
+        let parts = ["", "-", "0", "a", "a-", "a-b", "a0", "aa", "b"];
+        let names = parts.iter().flat_map(|namespace| parts.map(|name| FullName { namespace, name }));
+        let names: Vec<FullName<'_>> = names.collect();
+        for a in &names {
+            for b in &names {
+                assert_eq!(a.cmp(b), a.to_string().cmp(&b.to_string()), "{a} {b}");
+            }
+        }
     }
 
     #[test]
