@@ -350,8 +350,19 @@ fn without_last_digit((value, exponent): (i128, i32)) -> (i128, i32) {
     ((value + value.signum() * 9) / 10, exponent + 1)
 }
 
+/// Every power of ten that fits, for amounts are computed by the ten thousand.
+const POWERS_OF_TEN: [u128; 39] = {
+    let mut powers = [1; 39];
+    let mut exponent = 1;
+    while exponent < powers.len() {
+        powers[exponent] = powers[exponent - 1] * 10;
+        exponent += 1;
+    }
+    powers
+};
+
 fn power_of_ten(exponent: u32) -> Option<u128> {
-    10_u128.checked_pow(exponent)
+    POWERS_OF_TEN.get(usize::try_from(exponent).ok()?).copied()
 }
 
 fn digits(value: u128) -> u32 {

@@ -114,7 +114,7 @@ fn critical_pods_are_ranked_and_passed_over() {
     let mut pods = [requesting("critical", "memory", "0", 2_000_000_000), requesting("ordinary", "memory", "100", 0)];
     let usages = [memory("critical", 90), memory("ordinary", 10)];
     let ranking = |decision: &Decision<'_>| -> Vec<String> {
-        decision.ranking.iter().map(|ranked| ranked.candidate.name.clone()).collect()
+        decision.ranking.iter().map(|ranked| ranked.candidate.pod.full_name()).collect()
     };
     let event = |decision: &Decision<'_>| decision.node_event.map(NodeEvent::message);
     let see = |policy: &Policy, pods: &[Pod]| {

@@ -26,8 +26,12 @@ pub struct Facts {
 
 /// What can be ranked.
 pub trait Candidate {
+    /// What names are.
+    type Name<'a>: Ord + fmt::Display
+    where
+        Self: 'a;
     /// Decides between equals.
-    fn name(&self) -> &str;
+    fn name(&self) -> Self::Name<'_>;
     /// Decides where two have the same name all the same.
     fn id(&self) -> Cow<'_, str>;
     /// What the keys look at.
@@ -35,6 +39,8 @@ pub trait Candidate {
 }
 
 impl Candidate for WorkloadUsage {
+    type Name<'a> = &'a str;
+
     fn name(&self) -> &str {
         &self.workload.name
     }
@@ -146,19 +152,20 @@ fn quantity_words(amount: Amount, resource: Resource) -> String {
 pub struct Ranked<C> {
     /// Who.
     pub candidate: C,
-    /// What its place rests on.
-    pub facts: Facts,
 }
 
 impl<C: Candidate> Ranked<C> {
-    fn new(candidate: C) -> Self {
-        Self { facts: candidate.facts(), candidate }
+    /// What its place rests on.
+    #[must_use]
+    pub fn facts(&self) -> Facts {
+        self.candidate.facts()
     }
 
     /// Every key that decided its place, most important first.
     #[must_use]
     pub fn keys(&self, order: Order<'_>) -> Vec<KeyValue> {
-        order.keys.iter().map(|key| KeyValue::of(*key, &self.facts)).collect()
+        let facts = self.facts();
+        order.keys.iter().map(|key| KeyValue::of(*key, &facts)).collect()
     }
 
     /// Why it stands where it stands.
@@ -166,7 +173,7 @@ impl<C: Candidate> Ranked<C> {
     pub fn explanation(&self, order: Order<'_>) -> String {
         let keys: Vec<String> = self.keys(order).into_iter().map(|key| key.words(order.resource)).collect();
         let name = self.candidate.name();
-        match self.facts.usage {
+        match self.facts().usage {
             Some(usage) => {
                 format!("{name} uses {}: {}", quantity_words(usage, order.resource), keys.join(", "))
             }
@@ -199,9 +206,9 @@ impl<'a> Order<'a> {
     /// Orders candidates, first to be evicted first. Total: the name decides last, and the identity where names are the same.
     #[must_use]
     pub fn rank<C: Candidate>(self, candidates: impl IntoIterator<Item = C>) -> Vec<Ranked<C>> {
-        let mut ranked: Vec<Ranked<C>> = candidates.into_iter().map(Ranked::new).collect();
+        let mut ranked: Vec<Ranked<C>> = candidates.into_iter().map(|candidate| Ranked { candidate }).collect();
         // Candidates are large, and sorting looks at each and moves each many times: it is given what it looks at, and their places.
-        let orders: Vec<i128> = ranked.iter().flat_map(|ranked| self.orders(&ranked.facts)).collect();
+        let orders: Vec<i128> = ranked.iter().flat_map(|ranked| self.orders(ranked.facts())).collect();
         let keys = self.keys.len() + 1;
         let orders = |place: usize| &orders[place * keys..][..keys];
         let last = |a: usize, b: usize| by_identity(&ranked[a].candidate, &ranked[b].candidate);
@@ -233,7 +240,7 @@ impl<'a> Order<'a> {
         for _ in 0..MEASURED_ONE_BY_ONE {
             match ranked.first_mut() {
                 Some(first) if !is_exact(&first.candidate) => match measure(&first.candidate) {
-                    Some(exact) => *first = Ranked::new(exact),
+                    Some(exact) => first.candidate = exact,
                     None => drop(ranked.remove(0)),
                 },
                 _ => return Some(ranked),
@@ -244,19 +251,19 @@ impl<'a> Order<'a> {
     }
 
     fn compare<C: Candidate>(self, a: &Ranked<C>, b: &Ranked<C>) -> Ordering {
-        self.orders(&a.facts).cmp(self.orders(&b.facts)).then_with(|| by_identity(&a.candidate, &b.candidate))
+        self.orders(a.facts()).cmp(self.orders(b.facts())).then_with(|| by_identity(&a.candidate, &b.candidate))
     }
 
     /// Mended, who has no statistics goes last, whatever the keys.
-    fn orders(self, facts: &Facts) -> impl Iterator<Item = i128> + use<'a, '_> {
+    fn orders(self, facts: Facts) -> impl Iterator<Item = i128> + use<'a> {
         let is_unknown = facts.usage.is_none() && !self.quirks.has(Quirk::MissingStatisticsFirst);
-        let by_keys = self.keys.iter().map(move |key| KeyValue::of(*key, facts).order());
+        let by_keys = self.keys.iter().map(move |key| KeyValue::of(*key, &facts).order());
         std::iter::once(is_unknown.into()).chain(by_keys)
     }
 }
 
 fn by_identity<C: Candidate>(a: &C, b: &C) -> Ordering {
-    a.name().cmp(b.name()).then_with(|| a.id().cmp(&b.id()))
+    a.name().cmp(&b.name()).then_with(|| a.id().cmp(&b.id()))
 }
 
 /// So many candidates are measured exactly one after the other before it is quicker to measure all.

@@ -4,8 +4,8 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 use crate::config::{Amount, Policy, Quirk, Quirks, Resource, Signal};
-use crate::workloads::pod::Volume;
-use crate::workloads::statistics::{FsStats, PodStats, VolumeStats};
+use crate::workloads::pod::{FullName, Volume};
+use crate::workloads::statistics::{FsUsage, PodStats, VolumeStats};
 use crate::workloads::{Pod, Preference, Summary};
 
 use super::Layout;
@@ -37,8 +37,6 @@ pub fn active_pods<'a>(pods: &'a [Pod], summary: &'a Summary) -> Vec<ActivePod<'
 pub struct PodCandidate<'a> {
     /// Which pod.
     pub pod: &'a Pod,
-    /// `namespace/name`.
-    pub name: String,
     /// What the keys look at.
     pub facts: Facts,
     /// What is known about its usage.
@@ -46,8 +44,13 @@ pub struct PodCandidate<'a> {
 }
 
 impl Candidate for PodCandidate<'_> {
-    fn name(&self) -> &str {
-        &self.name
+    type Name<'a>
+        = FullName<'a>
+    where
+        Self: 'a;
+
+    fn name(&self) -> FullName<'_> {
+        self.pod.qualified_name()
     }
 
     fn id(&self) -> Cow<'_, str> {
@@ -68,7 +71,7 @@ pub fn candidates<'a>(
 ) -> impl Iterator<Item = PodCandidate<'a>> {
     active.iter().map(move |&ActivePod { pod, stats }| {
         let facts = facts(policy, signal, layout, pod, stats);
-        PodCandidate { pod, name: pod.full_name(), facts, stats }
+        PodCandidate { pod, facts, stats }
     })
 }
 
@@ -147,7 +150,7 @@ fn disk(
     measured: Measured,
     pod: &Pod,
     stats: &PodStats,
-    of_fs: impl Fn(&FsStats) -> Option<u64>,
+    of_fs: impl Fn(&FsUsage) -> Option<u64>,
     of_volume: impl Fn(&VolumeStats) -> Option<u64>,
 ) -> Amount {
     let mut sum = Amount::ZERO;

@@ -26,7 +26,7 @@ pub struct NodeStats {
     pub node_name: String,
     /// Daemons, and all pods together under the name `pods`.
     #[serde(deserialize_with = "list")]
-    pub system_containers: Vec<ContainerStats>,
+    pub system_containers: Vec<SystemContainerStats>,
     /// Memory.
     pub memory: Option<MemoryStats>,
     /// The filesystem of the kubelet's root directory.
@@ -39,7 +39,7 @@ pub struct NodeStats {
     pub swap: Option<SwapStats>,
 }
 
-/// `memory`.
+/// `memory` of the node, or of a system container.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct MemoryStats {
@@ -51,7 +51,15 @@ pub struct MemoryStats {
     pub working_set_bytes: Option<u64>,
 }
 
-/// A filesystem, or what somebody uses of it.
+/// `memory` of a pod or a container.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct MemoryUsage {
+    /// Usage minus inactive file memory.
+    pub working_set_bytes: Option<u64>,
+}
+
+/// A filesystem of the node.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct FsStats {
@@ -61,12 +69,19 @@ pub struct FsStats {
     pub available_bytes: Option<u64>,
     /// Bytes in all.
     pub capacity_bytes: Option<u64>,
-    /// Bytes used.
-    pub used_bytes: Option<u64>,
     /// Inodes free.
     pub inodes_free: Option<u64>,
     /// Inodes in all.
     pub inodes: Option<u64>,
+}
+
+/// What somebody uses of a filesystem. Of the filesystem itself, which is said there too, nothing is kept: a pass goes through
+/// thousands of these.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct FsUsage {
+    /// Bytes used.
+    pub used_bytes: Option<u64>,
     /// Inodes used.
     pub inodes_used: Option<u64>,
 }
@@ -105,7 +120,18 @@ pub struct SwapStats {
     pub swap_usage_bytes: Option<u64>,
 }
 
-/// A container, or a system container.
+/// A daemon's cgroup, or that of all pods.
+#[derive(Debug, Clone, PartialEq, Default, Deserialize)]
+#[serde(default)]
+pub struct SystemContainerStats {
+    /// Its name.
+    #[serde(deserialize_with = "or_default")]
+    pub name: String,
+    /// Memory.
+    pub memory: Option<MemoryStats>,
+}
+
+/// A container.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 #[serde(default)]
 pub struct ContainerStats {
@@ -113,11 +139,11 @@ pub struct ContainerStats {
     #[serde(deserialize_with = "or_default")]
     pub name: String,
     /// Memory.
-    pub memory: Option<MemoryStats>,
+    pub memory: Option<MemoryUsage>,
     /// Its writable layer.
-    pub rootfs: Option<FsStats>,
+    pub rootfs: Option<FsUsage>,
     /// Its logs.
-    pub logs: Option<FsStats>,
+    pub logs: Option<FsUsage>,
 }
 
 /// A pod.
@@ -131,13 +157,13 @@ pub struct PodStats {
     #[serde(deserialize_with = "list")]
     pub containers: Vec<ContainerStats>,
     /// Memory of the pod's cgroup.
-    pub memory: Option<MemoryStats>,
+    pub memory: Option<MemoryUsage>,
     /// Volumes.
     #[serde(rename = "volume", deserialize_with = "list")]
     pub volumes: Vec<VolumeStats>,
     /// All that it keeps on the node's disks.
     #[serde(rename = "ephemeral-storage")]
-    pub ephemeral_storage: Option<FsStats>,
+    pub ephemeral_storage: Option<FsUsage>,
     /// Processes.
     #[serde(rename = "process_stats")]
     pub process_stats: Option<ProcessStats>,

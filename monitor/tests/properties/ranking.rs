@@ -22,6 +22,8 @@ struct Who {
 }
 
 impl Candidate for Who {
+    type Name<'a> = &'a str;
+
     fn name(&self) -> &str {
         &self.name
     }
@@ -127,7 +129,7 @@ fn who_has_no_statistics_stands_at_the_end_that_the_quirk_says() {
             facts: Facts { request: Some(who.facts.request.unwrap_or_default()), ..who.facts },
             ..who.clone()
         }));
-        let missing: Vec<bool> = ranked.iter().map(|ranked| ranked.facts.usage.is_none()).collect();
+        let missing: Vec<bool> = ranked.iter().map(|ranked| ranked.facts().usage.is_none()).collect();
         let first = policy.quirks.has(Quirk::MissingStatisticsFirst);
         prop_assert!(missing.is_sorted_by_key(|missing| *missing != first), "{:?}", missing);
         seen.when(missing.contains(&true) && missing.contains(&false));

@@ -7,8 +7,9 @@ use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
 
 use crate::config::Amount;
-use crate::eviction::rank::KeyValue;
+use crate::eviction::rank::{Candidate as _, KeyValue};
 use crate::workloads::Preference;
+use crate::workloads::pod::FullName;
 
 use super::super::output::seconds;
 use super::verdict::{Judged, Row, Verdict};
@@ -27,7 +28,7 @@ pub fn write(writer: &mut impl Write, verdict: &Verdict<'_>, node: &str) -> io::
         time: value.and_then(|value| value.at).map(super::time_words),
         thresholds: thresholds.iter().map(Threshold::of).collect(),
         ranking: ranking.iter().map(|row| Ranked::of(row, verdict)).collect(),
-        first: first.and_then(|first| ranking.get(first)).map(|row| row.ranked.candidate.name.as_str()),
+        first: first.and_then(|first| ranking.get(first)).map(|row| row.ranked.candidate.name()),
         grace_period_seconds: eviction.as_ref().map(|told| told.grace_period_seconds),
         message: eviction.as_ref().map(|told| told.message.as_str()),
     };
@@ -45,7 +46,7 @@ struct Answer<'a> {
     time: Option<String>,
     thresholds: Vec<Threshold>,
     ranking: Vec<Ranked<'a>>,
-    first: Option<&'a str>,
+    first: Option<FullName<'a>>,
     grace_period_seconds: Option<i64>,
     message: Option<&'a str>,
 }
@@ -76,7 +77,7 @@ impl Threshold {
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Ranked<'a> {
-    pod: &'a str,
+    pod: FullName<'a>,
     uid: &'a str,
     qos_class: &'static str,
     priority: i32,
@@ -91,10 +92,10 @@ struct Ranked<'a> {
 impl<'a> Ranked<'a> {
     fn of(row: &'a Row<'_>, verdict: &Verdict<'_>) -> Self {
         let Row { ranked, exempt, explanation } = row;
-        let facts = &ranked.facts;
+        let facts = ranked.facts();
         let names = verdict.order.keys().iter().map(|key| key.as_str());
         Self {
-            pod: &ranked.candidate.name,
+            pod: ranked.candidate.name(),
             uid: &ranked.candidate.pod.metadata.uid,
             qos_class: facts.qos.as_str(),
             priority: facts.priority,

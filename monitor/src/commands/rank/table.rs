@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 
 use crate::config::{Amount, Policy, RankingKey, Resource, format_go_duration};
+use crate::eviction::rank::Candidate as _;
 use crate::eviction::rank::KeyValue;
 use crate::workloads::Preference;
 
@@ -73,7 +74,7 @@ fn pods(writer: &mut impl Write, verdict: &Verdict<'_>) -> io::Result<()> {
     use RankingKey::{Priority, QosClass, Request, Usage};
     let keys = verdict.order.keys();
     let facts = [QosClass, Priority, Usage, Request];
-    let none_preferred = verdict.ranking.iter().all(|row| row.ranked.facts.preference == Preference::None);
+    let none_preferred = verdict.ranking.iter().all(|row| row.ranked.facts().preference == Preference::None);
     let says_something = |key: &RankingKey| !(none_preferred && *key == RankingKey::Preference);
     let others = facts.into_iter().filter(|key| !keys.contains(key));
     let columns: Vec<RankingKey> = keys.iter().copied().filter(says_something).chain(others).collect();
@@ -82,13 +83,13 @@ fn pods(writer: &mut impl Write, verdict: &Verdict<'_>) -> io::Result<()> {
     let titles = columns.iter().map(|key| title(*key).to_owned());
     table.push(["".to_owned(), "POD".to_owned()].into_iter().chain(titles).chain(["".to_owned()]).collect());
     for (index, row) in verdict.ranking.iter().enumerate() {
-        let cells = columns.iter().map(|key| cell(KeyValue::of(*key, &row.ranked.facts), row, resource));
+        let cells = columns.iter().map(|key| cell(KeyValue::of(*key, &row.ranked.facts()), row, resource));
         let note = match &row.exempt {
             Some(exempt) => format!("exempt: {exempt}"),
             None if verdict.first == Some(index) => "<- would be evicted first".to_owned(),
             None => String::new(),
         };
-        let name = printable(&row.ranked.candidate.name);
+        let name = printable(row.ranked.candidate.name());
         table.push([(index + 1).to_string(), name].into_iter().chain(cells).chain([note]).collect());
     }
     let widths: Vec<usize> = (0..columns.len() + 2)
@@ -135,7 +136,7 @@ fn cell(value: KeyValue, row: &Row<'_>, resource: Resource) -> String {
         KeyValue::ExceedsRequests(true) => "yes".to_owned(),
         KeyValue::ExceedsRequests(false) => "no".to_owned(),
         KeyValue::Priority(priority) => priority.to_string(),
-        KeyValue::Request(_) if row.ranked.facts.request.is_none() => "-".to_owned(),
+        KeyValue::Request(_) if row.ranked.facts().request.is_none() => "-".to_owned(),
         KeyValue::UsageAboveRequest(amount)
         | KeyValue::Excess(amount)
         | KeyValue::Usage(amount)

@@ -126,7 +126,7 @@ fn explain(policy: &Policy, order: Order<'_>, ranked: &Ranked<PodCandidate<'_>>,
     let explanation = ranked.explanation(order);
     let goes_last = policy.ranking == Ranking::OpenShift3 && order.keys().contains(&RankingKey::QosClass);
     match excess {
-        _ if !goes_last || ranked.facts.qos != QosClass::Guaranteed => explanation,
+        _ if !goes_last || ranked.facts().qos != QosClass::Guaranteed => explanation,
         None => format!("{explanation}; Guaranteed: goes only when nothing else is left"),
         Some(excess) => format!(
             "{explanation}; Guaranteed: goes only when nothing else is left, or because system daemons exceed their reservation, now by {}",

@@ -8,7 +8,9 @@ use serde_json::value::RawValue;
 
 use crate::config::Signal;
 use crate::eviction::pass::{Decision, Eviction, REASON};
+use crate::eviction::rank::Candidate as _;
 use crate::eviction::{Armed, Observation};
+use crate::workloads::pod::FullName;
 
 /// What was decided at one time.
 #[derive(Debug)]
@@ -42,7 +44,7 @@ struct Record<'a> {
     thresholds_met: Vec<String>,
     conditions: Vec<&'static str>,
     garbage_collection: Vec<&'static str>,
-    ranking: Vec<&'a str>,
+    ranking: Vec<FullName<'a>>,
     evict: Option<Evict<'a>>,
     local_storage_evictions: Vec<LocalStorageEviction<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -83,7 +85,7 @@ impl<'a> Record<'a> {
             thresholds_met: decision.assessment.met.iter().map(|met| met.threshold.to_string()).collect(),
             conditions: decision.assessment.conditions.iter().map(|condition| condition.as_str()).collect(),
             garbage_collection: decision.garbage_collection.iter().map(|collector| collector.as_str()).collect(),
-            ranking: decision.ranking.iter().map(|ranked| ranked.candidate.name.as_str()).collect(),
+            ranking: decision.ranking.iter().map(|ranked| ranked.candidate.name()).collect(),
             evict: decision.eviction.as_ref().map(Evict::of),
             local_storage_evictions: decision.local_storage.iter().map(LocalStorageEviction::of).collect(),
             pods: *pods,

@@ -5,6 +5,7 @@ use std::io::{self, Write};
 
 use crate::config::{Amount, Policy, Resource, format_go_duration};
 use crate::eviction::SignalValue;
+use crate::eviction::rank::Candidate as _;
 use crate::eviction::rank::Order;
 
 use super::super::output::printable;
@@ -91,11 +92,11 @@ impl<'a> Table<'a> {
                 writeln!(writer, "{:<TIME$}    why   {why}", "")?;
             }
             writeln!(writer, "{:<TIME$}    told  {}", "", printable(eviction.message.trim_end()))?;
-            let others: Vec<&str> = decision
+            let others: Vec<String> = decision
                 .ranking
                 .iter()
                 .filter(|ranked| !std::ptr::eq(ranked.candidate.pod, eviction.pod))
-                .map(|ranked| ranked.candidate.name.as_str())
+                .map(|ranked| ranked.candidate.name().to_string())
                 .collect();
             if !others.is_empty() {
                 writeln!(writer, "{:<TIME$}    rest  {}", "", printable(first_few(&others)))?;
@@ -112,8 +113,8 @@ impl<'a> Table<'a> {
 /// The order of so many others is shown.
 const SHOWN: usize = 4;
 
-fn first_few(names: &[&str]) -> String {
-    let shown = names.iter().take(SHOWN).copied().collect::<Vec<_>>().join(", ");
+fn first_few(names: &[String]) -> String {
+    let shown = names.iter().take(SHOWN).map(String::as_str).collect::<Vec<_>>().join(", ");
     match names.len().checked_sub(SHOWN) {
         Some(more @ 1..) => format!("{shown} and {more} more"),
         _ => shown,

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use super::lenient::{entries, is_present, list, or_default};
 use crate::config::Quantity;
 
-pub use identity::Exemption;
+pub use identity::{Exemption, FullName};
 pub use resource_name::ResourceName;
 
 /// A `v1.Pod`.
