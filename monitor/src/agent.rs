@@ -289,8 +289,7 @@ impl Agent {
     fn decide(&mut self, wakeup: Wakeup, woken: Monotonic) {
         self.poll_evictions();
         let Some((sampled, observation)) = self.observe() else { return };
-        let before = self.state.clone();
-        let assessment = self.assess(&observation, sampled);
+        let (before, assessment) = self.assess(&observation, sampled);
         let look = Look { wakeup, woken, sampled, observation, assessment };
         // First the deed, then the words: a log record takes as long as a decision.
         let deed = self.act(&look, &before);
@@ -376,10 +375,10 @@ impl Agent {
         self.with_metrics(|metrics| metrics.eviction(signal, outcome));
     }
 
-    fn assess(&mut self, observation: &Observation, now: Monotonic) -> Assessment {
+    /// One pass over the signals; the state before it is what a closer look starts from.
+    fn assess(&mut self, observation: &Observation, now: Monotonic) -> (State, Assessment) {
         let (state, assessment) = assess(&self.config.policy, &self.armed, &self.state, observation, now.into());
-        self.state = state;
-        assessment
+        (std::mem::replace(&mut self.state, state), assessment)
     }
 }
 

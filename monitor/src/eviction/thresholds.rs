@@ -53,8 +53,8 @@ pub struct State {
     last_observed: Vec<(NodeCondition, Moment)>,
     /// Thresholds past their grace period at the last pass: minimum reclaim holds only these.
     held: Vec<bool>,
-    /// When the statistics of the last pass were taken, for each signal that was observed.
-    statistics: Vec<(Signal, Option<Moment>)>,
+    /// When the statistics of the last pass were taken, for each signal of which that is known.
+    statistics: Vec<(Signal, Moment)>,
     /// There was a pass before.
     has_passed: bool,
 }
@@ -171,7 +171,8 @@ pub fn assess(
         conditions: conditions(policy, &last_observed, now),
         crossed,
     };
-    let statistics = observation.signals.iter().map(|value| (value.signal, value.at)).collect();
+    // Where the time is not known the next statistics are fresh in any case.
+    let statistics = observation.signals.iter().filter_map(|value| Some((value.signal, value.at?))).collect();
     (State { first_observed, last_observed, held: past_grace, statistics, has_passed: true }, assessment)
 }
 
@@ -266,7 +267,7 @@ fn met(
 
 /// Newer than at the pass before. Where either time is not known there is nothing to tell old from new by.
 fn is_fresh(state: &State, value: SignalValue) -> bool {
-    let before = state.statistics.iter().find(|(signal, _)| *signal == value.signal).and_then(|(_, at)| *at);
+    let before = state.statistics.iter().find(|(signal, _)| *signal == value.signal).map(|(_, at)| *at);
     before.zip(value.at).is_none_or(|(before, at)| at > before)
 }
 
