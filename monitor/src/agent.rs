@@ -2,6 +2,8 @@
 
 mod act;
 mod housekeeping;
+mod oom_kill;
+mod recorder;
 mod report;
 mod start;
 mod tell;
@@ -25,6 +27,8 @@ use crate::node::{MemoryReader, MemorySample, Monotonic, RootUsage};
 use crate::report::logging::Writer;
 use crate::report::{ConditionLog, EvictionOutcome, Health, Metrics, RateLimiter, Refresh, Verdict};
 use crate::workloads::WorkloadTree;
+
+pub use recorder::Recorder;
 
 /// Events decoded at most before the loop looks at the node again.
 const EVENTS_PER_WAKEUP: usize = 4096;
@@ -85,6 +89,7 @@ pub struct Agent {
     health: Arc<Health>,
     log: Writer,
     conditions: ConditionLog,
+    recorder: Recorder,
     armed: Vec<Armed>,
     state: State,
     rate: FallRate,
@@ -193,13 +198,15 @@ pub struct Parts {
     pub log: Writer,
     /// How fast memory can vanish.
     pub rate: FallRate,
+    /// What is kept of incidents.
+    pub recorder: Recorder,
 }
 
 impl Agent {
     /// Puts the parts together.
     #[must_use]
     pub fn new(parts: Parts) -> Self {
-        let Parts { mut config, kernel, psi, memory, tree, evictor, metrics, health, log, rate } = parts;
+        let Parts { mut config, kernel, psi, memory, tree, evictor, metrics, health, log, rate, recorder } = parts;
         // A kubelet's one good sample stands for ten seconds; one of a thousand in a second does not.
         config.policy.quirks.set(Quirk::GraceRestartsAtOnce, false);
         Self {
@@ -214,6 +221,7 @@ impl Agent {
             health,
             log,
             conditions: ConditionLog::default(),
+            recorder,
             state: State::default(),
             rate,
             events: Vec::with_capacity(EVENTS_PER_WAKEUP),
@@ -278,6 +286,7 @@ impl Agent {
         self.drain_events();
         self.decide(wakeup, woken);
         self.tell_events();
+        self.record_oom_kills();
         self.audit_if_due();
         self.prepare();
         if self.is_housekeeping_due() {
@@ -296,6 +305,7 @@ impl Agent {
         self.tell_changes(&look);
         if let Some(deed) = deed {
             self.tell_eviction(&look, &deed);
+            self.record_eviction(&look, &deed);
         }
         self.last.assessment = look.assessment;
         for change in self.conditions.update(&self.condition_reports()) {
@@ -321,6 +331,7 @@ impl Agent {
         sooner(self.last.assessment.next_change, Wakeup::Deadline);
         sooner(self.evictor.next_poll(now), Wakeup::Eviction);
         sooner(self.last.retry.map(|retry| retry.since(now)), Wakeup::Eviction);
+        sooner(self.recorder.next_due(now), Wakeup::Deadline);
         sooner(Some(self.until_housekeeping(now)), Wakeup::Housekeeping);
         soonest
     }
@@ -334,6 +345,7 @@ impl Agent {
                 let observation = self.observation(sample);
                 if let Some(value) = observation.get(Signal::MemoryAvailable) {
                     self.rate.observe(value.available_bytes(), sample.at);
+                    self.recorder.sampled(sample.at, value.available_bytes());
                 }
                 Some((sample.at, observation))
             }

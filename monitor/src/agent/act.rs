@@ -34,6 +34,8 @@ pub(super) struct Deed {
     pub(super) ranked: RankedWorkload,
     /// The head of the ranking.
     pub(super) ranking: String,
+    /// All of it.
+    pub(super) candidates: Vec<RankedWorkload>,
     pub(super) action: &'static str,
     pub(super) processes: usize,
     /// The list of candidates was in order.
@@ -68,7 +70,8 @@ impl Agent {
             Mode::Enforce => self.evict_one(&met, &ranking, decided)?,
         };
         let acted = Monotonic::now();
-        Some(Deed { met, ranked, ranking: ranking_text(&ranking), action, processes, ordered, decided, acted })
+        let (text, candidates) = (ranking_text(&ranking), ranking);
+        Some(Deed { met, ranked, ranking: text, candidates, action, processes, ordered, decided, acted })
     }
 
     /// Orders the candidates so that the first is right, for the price of few reads.

@@ -33,6 +33,7 @@ impl Agent {
         self.last.housekeeping = Some(Monotonic::now());
         self.scan();
         let now = Monotonic::now();
+        self.note_counters();
         // The kernel tells of every write, but not of who was never told the right value.
         self.last.audit_due = true;
         self.audit_if_due();

@@ -59,6 +59,7 @@ impl Agent {
             kswapd_wakes: kswapd.wakes,
             kswapd_nanos: kswapd.active_ns,
             log_lines_dropped: self.log.dropped(),
+            incidents: self.recorder.report(),
         }
     }
 

@@ -9,7 +9,7 @@ use crate::actions::{Ended, Outcome};
 use crate::config::CgroupId;
 use crate::eviction::rank::Order;
 use crate::eviction::{Armed, MetThreshold};
-use crate::kernel::{Event, OomKill, Stall};
+use crate::kernel::{Event, Stall};
 use crate::node::Monotonic;
 use crate::report::EvictionOutcome;
 
@@ -19,7 +19,7 @@ use super::{Agent, EVENTS_PER_WAKEUP, Look, allow_at};
 /// How many of the ranking go into a log record.
 const RANKING_SHOWN: usize = 5;
 /// Stands for the workload of a cgroup that is in none, or was gone before it was seen.
-const UNKNOWN: &str = "(none)";
+pub(super) const UNKNOWN: &str = "(none)";
 
 impl Agent {
     /// Decodes what the kernel streamed, at most a bounded number.
@@ -51,6 +51,7 @@ impl Agent {
             Event::OomKill(kill) => self.tell_oom_kill(kill, now),
             Event::Stall(stall) => self.tell_stall(stall, now),
             Event::OomMark { at_ns, victim_pid, trigger_pid, .. } => {
+                self.note_mark(event);
                 tracing::debug!(
                     event = "oom_mark",
                     victim_pid = victim_pid.0,
@@ -75,35 +76,6 @@ impl Agent {
                 tracing::debug!(event = "oom_score_adj_update", pid = pid.0, %comm, oom_score_adj = adj, writer_pid = writer_pid.0, at_mono_ns = at_ns, "somebody set oom_score_adj");
             }
         }
-    }
-
-    fn tell_oom_kill(&mut self, kill: &OomKill, now: Instant) {
-        let Some(suppressed) = allow_at(&mut self.limits.oom_kills, now) else { return };
-        let victim = kill.victim_cgroup.map_or_else(|| UNKNOWN.into(), |id| self.owner_known(id));
-        let trigger = self.owner_known(kill.trigger_cgroup);
-        let victim_comm = kill.victim_comm.as_ref().map(ToString::to_string);
-        tracing::warn!(
-            event = "oom_kill",
-            victim_pid = kill.victim_pid.0,
-            victim_comm,
-            victim_workload = &*victim,
-            victim_cgroup_id = kill.victim_cgroup.map(|id| id.0),
-            uid = kill.uid,
-            total_vm_bytes = kill.total_vm.map(|bytes| bytes.0),
-            anon_rss_bytes = kill.anon_rss.map(|bytes| bytes.0),
-            file_rss_bytes = kill.file_rss.map(|bytes| bytes.0),
-            shmem_rss_bytes = kill.shmem_rss.map(|bytes| bytes.0),
-            pgtables_bytes = kill.pgtables.map(|bytes| bytes.0),
-            oom_score_adj = kill.oom_score_adj,
-            trigger_pid = kill.trigger_pid.0,
-            trigger_comm = %kill.trigger_comm,
-            trigger_workload = &*trigger,
-            trigger_cgroup_id = kill.trigger_cgroup.0,
-            marked_mono_ns = kill.marked_at_ns,
-            at_mono_ns = kill.at_ns,
-            suppressed,
-            "the kernel's OOM killer ended a process of {victim}; the allocation was of {trigger}"
-        );
     }
 
     fn tell_stall(&mut self, stall: &Stall, now: Instant) {
@@ -198,6 +170,7 @@ impl Agent {
     }
 
     pub(super) fn tell_ended(&mut self, ended: &Ended, now: Monotonic) {
+        self.record_ended(ended, now);
         let took_ms = ended.took.as_secs_f64() * 1e3;
         let available_bytes = self.memory.sample().ok().map(|sample| sample.meminfo.available.0);
         match &ended.outcome {

@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 
 use crate::actions::release::Releaser;
 use crate::actions::{Evictor, self_protection};
-use crate::agent::{Agent, Parts};
+use crate::agent::{Agent, Parts, Recorder};
 use crate::config::{Bytes, ConfigErrors, ConfigWarning, Loaded, Mode, MonitorConfig, Policy, Signal};
 use crate::eviction::deadline::FallRate;
 use crate::eviction::{Layout, arm};
@@ -200,6 +200,9 @@ async fn serve(config: MonitorConfig, text: bool, log: logging::Writer) -> anyho
     let mut degradations: Vec<String> = kernel.report().degradations.iter().map(ToString::to_string).collect();
     let psi = PsiTrigger::register(&config.proc_root);
     let psi = psi.map_err(|reason| degradations.push(format!("PSI trigger: {reason}"))).ok();
+    let (recorder, missing) =
+        Recorder::start(&config.incidents).context("cannot start the thread that writes incidents")?;
+    degradations.extend(missing);
     degradations.extend(self_protection::apply(&config.proc_root));
     degradations.extend(not_acted_on(&config.policy));
     degradations.extend(private);
@@ -221,11 +224,12 @@ async fn serve(config: MonitorConfig, text: bool, log: logging::Writer) -> anyho
     let metrics = Arc::new(Mutex::new(metrics));
     let health = Arc::new(Health::new(config.sampling.ceiling.saturating_mul(3).max(SHORTEST_HANG), Instant::now()));
     let (refresh, refreshes) = mpsc::channel(WAITING_SCRAPES);
-    let shared = http::Shared { metrics: Arc::clone(&metrics), health: Arc::clone(&health), refresh };
+    let incidents = recorder.shelf();
+    let shared = http::Shared { metrics: Arc::clone(&metrics), health: Arc::clone(&health), incidents, refresh };
     let evictor = Evictor::new(releaser);
     let fastest = config.sampling.fastest_rate.or_else(fault_rate::measure).unwrap_or(ASSUMED_RATE);
     let rate = FallRate::assuming(fastest);
-    let mut agent = Agent::new(Parts { config, kernel, psi, memory, tree, evictor, metrics, health, log, rate });
+    let mut agent = Agent::new(Parts { config, kernel, psi, memory, tree, evictor, metrics, health, log, rate, recorder });
     agent.start(text, &degradations, swap);
     let server = tokio::spawn(http::serve(listener, shared));
     let stopped = agent.run(refreshes).await.context("cannot run the loop");

@@ -4,6 +4,7 @@ pub mod duration;
 pub mod error;
 pub mod file;
 pub mod gofloat;
+pub mod incidents;
 pub mod patterns;
 pub mod policy;
 pub mod quantity;
@@ -17,6 +18,7 @@ pub mod yaml;
 pub use duration::{format_go_duration, parse_go_duration};
 pub use error::{ConfigError, ConfigErrors, ConfigWarning};
 pub use file::{FileKind, Loaded};
+pub use incidents::IncidentOptions;
 pub use patterns::{NamePattern, PatternError, built_in_patterns};
 pub use policy::{
     EvictionLimits, KernelOptions, Mode, MonitorConfig, OomScores, Policy, Ranking, RankingKey, Reservations, Sampling,

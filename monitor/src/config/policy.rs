@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::incidents::IncidentOptions;
 use super::patterns::{NamePattern, built_in_patterns};
 use super::quantity::Quantity;
 use super::quirks::{Quirk, Quirks};
@@ -198,6 +199,8 @@ pub struct MonitorConfig {
     pub protected: Vec<NamePattern>,
     /// What the kernel side counts and streams.
     pub kernel: KernelOptions,
+    /// Where incidents are kept.
+    pub incidents: IncidentOptions,
     /// Where metrics and health are served.
     pub listen: SocketAddr,
     /// Held while the agent runs, so that a second instance is refused.
@@ -217,6 +220,7 @@ impl Default for MonitorConfig {
             evictions: EvictionLimits::default(),
             protected: built_in_patterns(),
             kernel: KernelOptions::default(),
+            incidents: IncidentOptions::default(),
             listen: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9946),
             lock_file: PathBuf::from("/run/node-pressure-monitor.lock"),
             cgroup_root: PathBuf::from("/sys/fs/cgroup"),

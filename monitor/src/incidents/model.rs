@@ -58,6 +58,9 @@ pub struct Incident {
     pub node: String,
     /// The story in one line.
     pub summary: String,
+    /// `enforce` or `observe`.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub mode: String,
     /// Of an OOM kill.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub oom_kill: Option<OomKill>,

@@ -62,6 +62,8 @@ pub struct Assembled {
     pub kill: OomKill,
     /// What happened, from then on.
     pub steps: Vec<Step>,
+    /// It was told before, knowing less.
+    pub again: bool,
 }
 
 #[derive(Debug)]
@@ -76,6 +78,8 @@ struct Open {
     marked: Vec<(i32, Monotonic)>,
     gone: Vec<(i32, Monotonic, Monotonic)>,
     told: bool,
+    /// So often.
+    tellings: u32,
 }
 
 /// Puts together what belongs together.
@@ -139,8 +143,9 @@ impl Assembler {
         let mut due = Vec::new();
         for (index, open) in self.open.iter_mut().enumerate() {
             if !open.told && (open.until_due(now).is_zero() || index < too_many) {
-                open.told = true;
                 due.push(open.assembled());
+                open.told = true;
+                open.tellings += 1;
             }
         }
         self.open.retain(|open| !open.told || now.since(open.last_news) < MEMORY);
@@ -183,6 +188,7 @@ impl Assembler {
                 marked: Vec::new(),
                 gone: Vec::new(),
                 told: false,
+                tellings: 0,
             });
             self.open.len() - 1
         });
@@ -213,7 +219,7 @@ impl Open {
         let waiting = self.marked.iter().map(|(pid, _)| Victim { pid: *pid, ..Victim::default() });
         kill.victims.extend(waiting.take(VICTIMS));
         kill.group = self.marked.len() + self.gone.len() > 1;
-        Assembled { id: self.id.clone(), at: begin, kill, steps }
+        Assembled { id: self.id.clone(), at: begin, kill, steps, again: self.tellings > 0 }
     }
 }
 

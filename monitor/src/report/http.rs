@@ -1,4 +1,6 @@
-//! Metrics and health over HTTP, on the loop's own thread.
+//! Metrics, health and incidents over HTTP, on the loop's own thread.
+
+mod incidents;
 
 use std::io;
 use std::net::SocketAddr;
@@ -18,6 +20,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::time::{sleep, timeout};
 
 use super::Metrics;
+use crate::incidents::Shelf;
 
 /// A scrape waits this long for a fresh look, and then gets the last one.
 const REFRESH_WAIT: Duration = Duration::from_millis(250);
@@ -28,7 +31,7 @@ const HEADER_TIME: Duration = Duration::from_secs(5);
 const HEADER_BYTES: usize = 16 << 10;
 const CONNECTIONS: usize = 16;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-const INDEX: &str = "node-pressure-monitor: see /metrics, /healthz and /readyz\n";
+const INDEX: &str = "node-pressure-monitor: see /metrics, /incidents, /healthz and /readyz\n";
 /// The text format of Prometheus, which a scraper must be told.
 const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
@@ -159,6 +162,8 @@ pub struct Shared {
     pub metrics: Arc<Mutex<Metrics>>,
     /// Kept by the loop.
     pub health: Arc<Health>,
+    /// Kept by the thread that writes them.
+    pub incidents: Arc<Shelf>,
     /// To the loop. A few places are enough: a full channel means that a fresh look is on its way.
     pub refresh: mpsc::Sender<Refresh>,
 }
@@ -173,6 +178,8 @@ pub async fn serve(listener: TcpListener, shared: Shared) {
         .route("/metrics", get(metrics))
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))
+        .route("/incidents", get(incidents::list))
+        .route("/incidents/{id}", get(incidents::one))
         .with_state(shared);
     let places = Arc::new(Semaphore::new(CONNECTIONS));
     loop {

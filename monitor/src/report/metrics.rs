@@ -7,6 +7,7 @@ use prometheus::{
     Counter, Encoder as _, GaugeVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry, TextEncoder,
 };
 
+use super::incidents::IncidentMetrics;
 use super::series::{SeriesLimits, WorkloadSeries, increase, options};
 use super::{EventReport, NodeReport};
 use crate::config::{Semantics, Signal};
@@ -66,6 +67,7 @@ pub struct Metrics {
     kswapd_wakes: IntCounter,
     kswapd_seconds: Counter,
     log_lines_dropped: IntCounter,
+    incidents: IncidentMetrics,
     series: WorkloadSeries,
     last_events: HashMap<&'static str, EventReport>,
 }
@@ -191,6 +193,7 @@ impl Metrics {
             kswapd_wakes,
             kswapd_seconds,
             log_lines_dropped,
+            incidents: IncidentMetrics::new(&registry)?,
             series: WorkloadSeries::new(&registry, limits)?,
             last_events: HashMap::new(),
             registry,
@@ -203,6 +206,7 @@ impl Metrics {
         self.observe_states(report);
         self.observe_events(&report.events);
         self.observe_totals(report);
+        self.incidents.observe(&report.incidents);
         self.series.observe(&report.counters, now);
     }
 

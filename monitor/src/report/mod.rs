@@ -4,6 +4,7 @@
 
 pub mod conditions;
 pub mod http;
+pub mod incidents;
 pub mod logging;
 pub mod metrics;
 pub mod rate_limit;
@@ -14,6 +15,7 @@ use crate::config::{Bytes, CgroupId, Semantics, Signal, Threshold};
 
 pub use conditions::{ConditionChange, ConditionLog};
 pub use http::{BindError, Health, Refresh};
+pub use incidents::IncidentReport;
 pub use logging::{LogFormat, LoggingError};
 pub use metrics::{EvictionOutcome, Metrics};
 pub use rate_limit::{RateLimiter, Verdict};
@@ -50,6 +52,8 @@ pub struct NodeReport {
     pub kswapd_nanos: u64,
     /// Log lines dropped because whoever reads them is too slow.
     pub log_lines_dropped: u64,
+    /// Incidents, and the journal that keeps them.
+    pub incidents: IncidentReport,
 }
 
 /// Memory of the node, under both semantics.

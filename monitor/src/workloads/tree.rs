@@ -12,7 +12,7 @@ use crate::config::{Bytes, CgroupId, NamePattern};
 use crate::node::file::{Buffer, FileError, PinnedFile, keyed_value};
 use crate::node::{CgroupVersion, Hierarchy, Monotonic};
 
-use super::walk::{Walk, root_entries};
+use super::walk::{Owned, Walk, root_entries};
 use super::{Preference, Protection, Workload, WorkloadUsage, membership};
 
 /// A workload and the open files that read it.
@@ -101,6 +101,8 @@ pub struct WorkloadTree {
 #[derive(Debug, Clone)]
 struct Owner {
     workload: Arc<str>,
+    /// The cgroup itself, which is the workload or part of it.
+    path: Arc<str>,
     seen: Monotonic,
 }
 
@@ -163,6 +165,12 @@ impl WorkloadTree {
         self.owners.get(&id).map(|owner| Arc::clone(&owner.workload))
     }
 
+    /// Path of the cgroup `id` below the hierarchy's root, as it was when it was last seen.
+    #[must_use]
+    pub fn path(&self, id: CgroupId) -> Option<Arc<str>> {
+        self.owners.get(&id).map(|owner| Arc::clone(&owner.path))
+    }
+
     /// Reads every workload's memory now. Those that are gone are left out.
     pub fn usages(&mut self) -> Vec<WorkloadUsage> {
         let (version, buffer) = (self.hierarchy.version, &mut self.buffer);
@@ -213,9 +221,10 @@ impl WorkloadTree {
         }
     }
 
-    fn remember(&mut self, owned: Vec<(CgroupId, Arc<str>)>) -> Vec<CgroupId> {
+    fn remember(&mut self, owned: Vec<Owned>) -> Vec<CgroupId> {
         let seen = Monotonic::now();
-        self.owners.extend(owned.into_iter().map(|(id, workload)| (id, Owner { workload, seen })));
+        let owner = |Owned { id, workload, path }| (id, Owner { workload, path, seen });
+        self.owners.extend(owned.into_iter().map(owner));
         let mut forgotten = Vec::new();
         self.owners.retain(|id, owner| {
             let keep = seen.since(owner.seen) < REMEMBERED;

@@ -16,10 +16,13 @@ const SHORTEST_FLOOR: Duration = Duration::from_micros(100);
 /// Kernel memory that stays allocated as long as the agent runs.
 const MAX_RING_BUFFER: Bytes = Bytes(64 * Bytes::MIB);
 
+/// Below, a few large records would push each other out.
+const SMALLEST_JOURNAL: Bytes = Bytes(4 * Bytes::MIB);
+
 pub const API_VERSION: &str = "node-pressure-monitor/v1alpha1";
 pub const KIND: &str = "MonitorConfiguration";
 
-pub const FIELDS: [&str; 26] = [
+pub const FIELDS: [&str; 27] = [
     "apiVersion",
     "kind",
     "mode",
@@ -42,6 +45,7 @@ pub const FIELDS: [&str; 26] = [
     "evictions",
     "protected",
     "kernel",
+    "incidents",
     "metrics",
     "lockFile",
     "cgroupRoot",
@@ -220,6 +224,9 @@ fn read_host(walk: &mut Walk<'_>, fields: &Fields<'_>, config: &mut MonitorConfi
     if let Some((path, node)) = fields.get("protected") {
         read_protected(walk, &path, node, config);
     }
+    if let Some((path, node)) = fields.get("incidents") {
+        read_incidents(walk, &path, node, config);
+    }
     if let Some((path, node)) = fields.get("metrics")
         && let Some((field, node)) = walk.fields(&path, node, &["listen"]).get("listen")
     {
@@ -233,6 +240,21 @@ fn read_host(walk: &mut Walk<'_>, fields: &Fields<'_>, config: &mut MonitorConfi
         if let Some((field, node)) = fields.get(name) {
             set(target, walk.path(&field, node, example));
         }
+    }
+}
+
+fn read_incidents(walk: &mut Walk<'_>, path: &str, node: &Node, config: &mut MonitorConfig) {
+    let inner = walk.fields(path, node, &["directory", "maxSize"]);
+    let incidents = &mut config.incidents;
+    if let Some((field, node)) = inner.get("directory") {
+        set(&mut incidents.directory, walk.path(&field, node, "/var/lib/node-pressure-monitor/incidents"));
+    }
+    if let Some((field, node)) = inner.get("maxSize") {
+        let size = walk.bytes(&field, node, "32Mi");
+        if size.is_some_and(|size| size < SMALLEST_JOURNAL) {
+            walk.error(&field, node, "too small: a single incident may take half a MiB", "write at least 4Mi");
+        }
+        set(&mut incidents.max_size, size);
     }
 }
 

@@ -1,0 +1,174 @@
+//! OOM kills: who was killed, whose limit was hit, who asked; told one by one, and handed to the recorder to be put together.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::config::{Bytes, CgroupId};
+use crate::incidents::model::{self, Limit, Trigger, Victim};
+use crate::incidents::oom::{Kill, Mark};
+use crate::kernel::{Event, OomKill};
+use crate::node::{CgroupVersion, Monotonic};
+use crate::workloads::path;
+
+use super::recorder::wall;
+use super::{Agent, allow_at};
+
+/// A cgroup as far as it is known.
+#[derive(Debug, Default)]
+struct Place {
+    id: Option<CgroupId>,
+    path: Option<String>,
+    workload: Option<Arc<str>>,
+}
+
+impl Place {
+    fn container(&self) -> Option<String> {
+        self.path.as_deref().and_then(path::container)
+    }
+}
+
+impl Agent {
+    /// The kernel chose a victim.
+    pub(super) fn note_mark(&mut self, event: &Event) {
+        let Event::OomMark { at_ns, victim_pid, trigger_pid, trigger_comm, trigger_cgroup, already_dying, .. } = event
+        else {
+            return;
+        };
+        // Nothing is killed: it was on its way out by itself.
+        if *already_dying {
+            return;
+        }
+        let place = self.place(Some(*trigger_cgroup));
+        let mark = Mark {
+            at: Monotonic(*at_ns),
+            invoked: None,
+            victim_pid: victim_pid.0,
+            trigger: trigger(trigger_pid.0, None, trigger_comm.to_string(), &place),
+        };
+        let time = wall(mark.at);
+        self.recorder.assembler.mark(mark, time);
+    }
+
+    /// A victim has gone: adds it to its incident, and tells of it.
+    pub(super) fn tell_oom_kill(&mut self, kill: &OomKill, now: Instant) {
+        let victim_place = self.place(kill.victim_cgroup);
+        let trigger_place = self.place(Some(kill.trigger_cgroup));
+        let container = victim_place.container();
+        let marked = Monotonic(kill.marked_at_ns);
+        let limit: Option<Limit> = None;
+        let record = Kill {
+            at: Monotonic(kill.at_ns),
+            marked,
+            invoked: None,
+            victim: victim(kill, &victim_place),
+            kill: model::OomKill {
+                constraint: None,
+                source: "ebpf".to_owned(),
+                order: None,
+                limit: limit.clone(),
+                trigger: Some(trigger(kill.trigger_pid.0, None, kill.trigger_comm.to_string(), &trigger_place)),
+                ..model::OomKill::default()
+            },
+        };
+        let constraint = record.kill.constraint.clone();
+        let incident = self.recorder.assembler.kill(record, wall(marked)).to_owned();
+        let Some(suppressed) = allow_at(&mut self.limits.oom_kills, now) else { return };
+        let victim = name(&victim_place);
+        let trigger = name(&trigger_place);
+        let victim_comm = kill.victim_comm.as_ref().map(ToString::to_string);
+        tracing::warn!(
+            event = "oom_kill",
+            incident,
+            victim_pid = kill.victim_pid.0,
+            victim_comm,
+            victim_workload = victim,
+            victim_cgroup_id = kill.victim_cgroup.map(|id| id.0),
+            container,
+            uid = kill.uid,
+            total_vm_bytes = kill.total_vm.map(|bytes| bytes.0),
+            anon_rss_bytes = kill.anon_rss.map(|bytes| bytes.0),
+            file_rss_bytes = kill.file_rss.map(|bytes| bytes.0),
+            shmem_rss_bytes = kill.shmem_rss.map(|bytes| bytes.0),
+            pgtables_bytes = kill.pgtables.map(|bytes| bytes.0),
+            oom_score_adj = kill.oom_score_adj,
+            constraint,
+            limit_workload = limit.as_ref().and_then(|limit| limit.workload.as_deref()),
+            limit_cgroup_id = limit.as_ref().and_then(|limit| limit.cgroup_id),
+            trigger_pid = kill.trigger_pid.0,
+            trigger_comm = %kill.trigger_comm,
+            trigger_workload = trigger,
+            trigger_cgroup_id = kill.trigger_cgroup.0,
+            marked_mono_ns = kill.marked_at_ns,
+            at_mono_ns = kill.at_ns,
+            suppressed,
+            "the kernel's OOM killer ended a process of {victim}; the allocation was of {trigger}"
+        );
+    }
+
+    /// Where a cgroup is and whose: as the tree knows it.
+    fn place(&self, id: Option<CgroupId>) -> Place {
+        let id = id.filter(|id| id.0 != 0);
+        let path = id.and_then(|id| self.tree.path(id)).map(|path| path.to_string());
+        Place { id, path, workload: id.and_then(|id| self.tree.owner(id)) }
+    }
+
+    /// The limit of a cgroup and its usage now. Its files are read: an OOM kill is seldom, and its cgroup still there as a rule.
+    #[expect(dead_code, reason = "until the kernel side tells the owner of the limit")]
+    fn limit(&self, place: Place) -> Limit {
+        let hierarchy = self.tree.hierarchy();
+        let (limit, usage) = match hierarchy.version {
+            CgroupVersion::V1 => ("memory.limit_in_bytes", "memory.usage_in_bytes"),
+            CgroupVersion::V2 => ("memory.max", "memory.current"),
+        };
+        let number = |name: &str| {
+            let directory = hierarchy.memory.join(place.path.as_deref()?.trim_start_matches('/'));
+            std::fs::read_to_string(directory.join(name)).ok()?.trim().parse::<u64>().ok()
+        };
+        Limit {
+            // v1 writes "no limit" as a very large number.
+            limit_bytes: number(limit).filter(|limit| *limit < 1 << 62),
+            usage_bytes: number(usage),
+            cgroup_id: place.id.map(|id| id.0),
+            workload: place.workload.as_deref().map(str::to_owned),
+            cgroup: place.path,
+        }
+    }
+}
+
+/// As the log says it.
+fn name(place: &Place) -> &str {
+    place.workload.as_deref().unwrap_or(super::tell::UNKNOWN)
+}
+
+fn trigger(pid: i32, tid: Option<i32>, comm: String, place: &Place) -> Trigger {
+    Trigger {
+        pid: Some(pid),
+        tid,
+        comm: Some(comm),
+        workload: place.workload.as_deref().map(str::to_owned),
+        container: place.container(),
+        cgroup: place.path.clone(),
+        cgroup_id: place.id.map(|id| id.0),
+    }
+}
+
+fn victim(kill: &OomKill, place: &Place) -> Victim {
+    let size = |bytes: Option<Bytes>| bytes.map(|bytes| bytes.0);
+    Victim {
+        pid: kill.victim_pid.0,
+        comm: kill.victim_comm.map(|comm| comm.to_string()),
+        uid: kill.uid,
+        workload: place.workload.as_deref().map(str::to_owned),
+        container: place.container(),
+        cgroup: place.path.clone(),
+        cgroup_id: place.id.map(|id| id.0),
+        anon_bytes: size(kill.anon_rss),
+        file_bytes: size(kill.file_rss),
+        shmem_bytes: size(kill.shmem_rss),
+        pgtables_bytes: size(kill.pgtables),
+        total_vm_bytes: size(kill.total_vm),
+        oom_score_adj: kill.oom_score_adj,
+        age_ms: None,
+        dying_ms: Some(model::millis(kill.at_ns.saturating_sub(kill.marked_at_ns))),
+    }
+}
