@@ -87,8 +87,10 @@ pub fn ranking(page: &mut Page, incident: &Incident, victim: Option<&str>) {
     let title = if incident.eviction.is_some() { "WHY THIS ONE" } else { "WHO WOULD BE EVICTED FIRST" };
     let by: Option<Vec<&str>> =
         incident.ranking.iter().find(|place| place.place.is_some()).map(|place| place.keys.iter().map(|key| key.name.as_str()).collect());
-    let by = by.map(|keys| format!(" (by {}, then the name)", keys.join(", "))).unwrap_or_default();
-    page.section(&format!("{title}{by}"));
+    page.section(title);
+    if let Some(keys) = by {
+        page.item("by", &format!("{}, then the name", keys.join(", ")));
+    }
     let ranked: Vec<&Place> = incident.ranking.iter().filter(|place| place.place.is_some()).collect();
     for place in ranked.iter().enumerate().filter(|(index, place)| *index < SHOWN || is_victim(place)).map(|(_, place)| place) {
         let mark = if is_victim(place) { "  <-" } else { "" };

@@ -33,7 +33,7 @@ mod tests {
     #[test]
     fn values_hold_until_the_next_and_dips_are_seen() {
         let samples = [(50.0, 80), (35.0, 10), (34.0, 80), (10.0, 40), (0.0, 0), (-5.0, 80)];
-        assert_eq!(spark(&samples, 60.0, 0.0, 6, 80), " █▂█▅▁");
+        assert_eq!(spark(&samples, 60.0, 0.0, 6, 80), " █▂██▁");
         assert_eq!(spark(&samples, 10.0, 0.0, 5, 80), "▅▅▅▅▁");
         assert_eq!(spark(&[], 10.0, 0.0, 3, 80), "   ");
         assert_eq!(spark(&[(9.0, 5)], 10.0, 0.0, 2, 0), "██");
