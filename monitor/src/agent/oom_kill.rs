@@ -6,7 +6,7 @@ use std::time::Instant;
 use crate::config::{Bytes, CgroupId};
 use crate::incidents::model::{self, Limit, Trigger, Victim};
 use crate::incidents::oom::{Kill, Mark};
-use crate::kernel::{Event, OomKill};
+use crate::kernel::{CgroupPath, Event, OomConstraint, OomKill};
 use crate::node::{CgroupVersion, Monotonic};
 use crate::workloads::path;
 
@@ -30,7 +30,16 @@ impl Place {
 impl Agent {
     /// The kernel chose a victim.
     pub(super) fn note_mark(&mut self, event: &Event) {
-        let Event::OomMark { at_ns, victim_pid, trigger_pid, trigger_comm, trigger_cgroup, already_dying, .. } = event
+        let Event::OomMark {
+            at_ns,
+            invoked_at_ns,
+            victim_pid,
+            trigger_pid,
+            trigger_tid,
+            trigger_comm,
+            trigger_cgroup,
+            already_dying,
+        } = event
         else {
             return;
         };
@@ -38,12 +47,12 @@ impl Agent {
         if *already_dying {
             return;
         }
-        let place = self.place(Some(*trigger_cgroup));
+        let place = self.place(Some(*trigger_cgroup), None);
         let mark = Mark {
             at: Monotonic(*at_ns),
-            invoked: None,
+            invoked: invoked_at_ns.map(Monotonic),
             victim_pid: victim_pid.0,
-            trigger: trigger(trigger_pid.0, None, trigger_comm.to_string(), &place),
+            trigger: trigger(trigger_pid.0, trigger_tid.0, trigger_comm.to_string(), &place),
         };
         let time = wall(mark.at);
         self.recorder.assembler.mark(mark, time);
@@ -51,26 +60,26 @@ impl Agent {
 
     /// A victim has gone: adds it to its incident, and tells of it.
     pub(super) fn tell_oom_kill(&mut self, kill: &OomKill, now: Instant) {
-        let victim_place = self.place(kill.victim_cgroup);
-        let trigger_place = self.place(Some(kill.trigger_cgroup));
+        let as_seen = kill.victim_path.as_ref();
+        let victim_place = self.place(kill.victim_cgroup, as_seen);
+        let trigger_place = self.place(Some(kill.trigger_cgroup), as_seen);
         let container = victim_place.container();
         let marked = Monotonic(kill.marked_at_ns);
-        let limit: Option<Limit> = None;
+        let limit = kill.limit_cgroup.map(|id| self.limit(self.place(Some(id), as_seen)));
         let record = Kill {
             at: Monotonic(kill.at_ns),
             marked,
-            invoked: None,
+            invoked: kill.invoked_at_ns.map(Monotonic),
             victim: victim(kill, &victim_place),
             kill: model::OomKill {
-                constraint: None,
+                constraint: kill.constraint.map(|constraint| constraint.as_str().to_owned()),
                 source: "ebpf".to_owned(),
-                order: None,
+                order: kill.order,
                 limit: limit.clone(),
-                trigger: Some(trigger(kill.trigger_pid.0, None, kill.trigger_comm.to_string(), &trigger_place)),
+                trigger: Some(trigger(kill.trigger_pid.0, kill.trigger_tid.0, kill.trigger_comm.to_string(), &trigger_place)),
                 ..model::OomKill::default()
             },
         };
-        let constraint = record.kill.constraint.clone();
         let incident = self.recorder.assembler.kill(record, wall(marked)).to_owned();
         let Some(suppressed) = allow_at(&mut self.limits.oom_kills, now) else { return };
         let victim = name(&victim_place);
@@ -91,7 +100,7 @@ impl Agent {
             shmem_rss_bytes = kill.shmem_rss.map(|bytes| bytes.0),
             pgtables_bytes = kill.pgtables.map(|bytes| bytes.0),
             oom_score_adj = kill.oom_score_adj,
-            constraint,
+            constraint = kill.constraint.map(OomConstraint::as_str),
             limit_workload = limit.as_ref().and_then(|limit| limit.workload.as_deref()),
             limit_cgroup_id = limit.as_ref().and_then(|limit| limit.cgroup_id),
             trigger_pid = kill.trigger_pid.0,
@@ -105,15 +114,18 @@ impl Agent {
         );
     }
 
-    /// Where a cgroup is and whose: as the tree knows it.
-    fn place(&self, id: Option<CgroupId>) -> Place {
-        let id = id.filter(|id| id.0 != 0);
-        let path = id.and_then(|id| self.tree.path(id)).map(|path| path.to_string());
-        Place { id, path, workload: id.and_then(|id| self.tree.owner(id)) }
+    /// Where a cgroup is and whose: as the tree knows it, or else as the kernel saw it when somebody in it or below was killed. A
+    /// container may be gone a millisecond later.
+    fn place(&self, id: Option<CgroupId>, as_seen: Option<&CgroupPath>) -> Place {
+        let Some(id) = id.filter(|id| id.0 != 0) else { return Place::default() };
+        if let Some((path, workload)) = self.tree.path(id).zip(self.tree.owner(id)) {
+            return Place { id: Some(id), path: Some(path.to_string()), workload: Some(workload) };
+        }
+        let path = as_seen.and_then(|path| path_to(path, id));
+        Place { id: Some(id), workload: path.as_deref().map(|path| path::workload(path).into()), path }
     }
 
     /// The limit of a cgroup and its usage now. Its files are read: an OOM kill is seldom, and its cgroup still there as a rule.
-    #[expect(dead_code, reason = "until the kernel side tells the owner of the limit")]
     fn limit(&self, place: Place) -> Limit {
         let hierarchy = self.tree.hierarchy();
         let (limit, usage) = match hierarchy.version {
@@ -135,15 +147,23 @@ impl Agent {
     }
 }
 
+/// The path as far as the level with that id; what was too long begins with dots.
+fn path_to(path: &CgroupPath, id: CgroupId) -> Option<String> {
+    let place = path.levels().position(|(level, _)| level == id)?;
+    let names: Vec<&str> = path.levels().take(place + 1).map(|(_, name)| name).collect();
+    let above = if path.is_truncated() { "…/" } else { "" };
+    Some(format!("{above}{}", names.join("/")))
+}
+
 /// As the log says it.
 fn name(place: &Place) -> &str {
     place.workload.as_deref().unwrap_or(super::tell::UNKNOWN)
 }
 
-fn trigger(pid: i32, tid: Option<i32>, comm: String, place: &Place) -> Trigger {
+fn trigger(pid: i32, tid: i32, comm: String, place: &Place) -> Trigger {
     Trigger {
         pid: Some(pid),
-        tid,
+        tid: Some(tid),
         comm: Some(comm),
         workload: place.workload.as_deref().map(str::to_owned),
         container: place.container(),
@@ -168,7 +188,7 @@ fn victim(kill: &OomKill, place: &Place) -> Victim {
         pgtables_bytes: size(kill.pgtables),
         total_vm_bytes: size(kill.total_vm),
         oom_score_adj: kill.oom_score_adj,
-        age_ms: None,
+        age_ms: kill.started_at_ns.map(|started| model::millis(kill.marked_at_ns.saturating_sub(started))),
         dying_ms: Some(model::millis(kill.at_ns.saturating_sub(kill.marked_at_ns))),
     }
 }

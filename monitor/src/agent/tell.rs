@@ -9,7 +9,7 @@ use crate::actions::{Ended, Outcome};
 use crate::config::CgroupId;
 use crate::eviction::rank::Order;
 use crate::eviction::{Armed, MetThreshold};
-use crate::kernel::{Event, Stall};
+use crate::kernel::{Event, OomKill, Stall};
 use crate::node::Monotonic;
 use crate::report::EvictionOutcome;
 

@@ -114,7 +114,13 @@ impl Assembler {
         let Kill { at, marked, invoked, victim, kill } = kill;
         let trigger = kill.trigger.clone().unwrap_or_default();
         let open = self.find_or_open(invoked, marked, &trigger, victim.pid, time);
-        open.marked.retain(|(pid, _)| *pid != victim.pid);
+        // Of a process with several threads the one that was marked may be another than the one that the process is called by.
+        let is_it = |by: fn(&(i32, Monotonic), &(i32, Monotonic)) -> bool| {
+            open.marked.iter().position(|mark| by(mark, &(victim.pid, marked)))
+        };
+        if let Some(place) = is_it(|mark, kill| mark.0 == kill.0).or_else(|| is_it(|mark, kill| mark.1 == kill.1)) {
+            open.marked.remove(place);
+        }
         open.gone.push((victim.pid, marked, at));
         open.last_mark = open.last_mark.max(marked);
         open.last_news = open.last_news.max(at);

@@ -121,6 +121,11 @@ fn one_incident_for_each_invocation() {
             vec![one(2000, 7, &[(7, true), (8, false)]), one(9000, 7, &[(7, true), (8, true)])],
         ),
         (
+            "a process with several threads: another one than its first was marked",
+            vec![Mark(mark(77, 1, Some(0), 9)), kill(7, 1, 6, Some(0), 9), Look(30), Look(5000)],
+            vec![one(30, 77, &[(7, true)])],
+        ),
+        (
             "a mark that was lost, or comes after its kill, changes nothing",
             vec![kill(7, 1, 2, Some(0), 9), Mark(mark(7, 1, Some(0), 9)), Look(30), Look(3000)],
             vec![one(30, 7, &[(7, true)])],

@@ -53,7 +53,7 @@ fn signal_items(page: &mut Page, signal: &str, history: &SignalHistory) {
     if close >= WORTH_A_LOOK {
         page.item("last second", &format!("|{}|", row(SECOND)));
     }
-    let at = |before: f64| if before < 0.05 { "at the incident".to_owned() } else { format!("{} before", time(before)) };
+    let at = |before: f64| if before < 0.05 { "at the incident".to_owned() } else if before >= MINUTE { "a minute before".to_owned() } else { format!("{} before", time(before)) };
     let threshold = history.threshold.map(|threshold| format!("; threshold {}", amount(threshold))).unwrap_or_default();
     page.item(
         "",

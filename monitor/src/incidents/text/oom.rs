@@ -65,16 +65,17 @@ pub fn story(page: &mut Page, incident: &Incident, kill: &OomKill) {
 
 fn because(kill: &OomKill) -> String {
     let limit = |limit: &Limit| {
-        limit.limit_bytes.map_or_else(|| "its memory limit".to_owned(), |limit| format!("its memory limit of {}", bytes(limit)))
+        let own = if is_own(kill, limit) { "its own" } else { "its" };
+        limit.limit_bytes.map_or_else(|| format!("{own} memory limit"), |limit| format!("{own} memory limit of {}", bytes(limit)))
     };
     match (kill.constraint.as_deref(), &kill.limit) {
         (Some("none"), _) => "the node as a whole had no memory left".to_owned(),
         (Some("cpuset"), _) => "the memory nodes that its cpuset allows had no memory left".to_owned(),
         (Some("memory_policy"), _) => "the memory nodes that its memory policy allows had no memory left".to_owned(),
-        (_, Some(of)) => {
-            let shared = if is_own(kill, of) { "" } else { ", which it shares with others" };
-            format!("{} reached {}{shared}", owner(of), limit(of))
+        (_, Some(of)) if is_own(kill, of) => {
+            format!("the {} reached {}", of.cgroup.as_deref().map_or("workload", noun), limit(of))
         }
+        (_, Some(of)) => format!("{} reached {}, which it shares with others", owner(of), limit(of)),
         (Some(_), None) => "a memory cgroup reached its limit; which one is not known".to_owned(),
         (None, None) => "an allocation found no memory; whether the node's or a cgroup's was at its end is not known".to_owned(),
     }

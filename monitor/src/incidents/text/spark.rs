@@ -22,7 +22,8 @@ pub fn spark(samples: &[(f64, u64)], from: f64, to: f64, columns: u32, full: u64
 
 fn block(value: u64, full: u64) -> char {
     let last = BLOCKS.len() as u128 - 1;
-    let level = (u128::from(value) * last).div_ceil(u128::from(full.max(1)));
+    let full = u128::from(full.max(1));
+    let level = (u128::from(value) * last + full / 2) / full;
     BLOCKS[usize::try_from(level.min(last)).unwrap_or(0)]
 }
 
