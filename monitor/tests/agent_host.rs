@@ -42,7 +42,10 @@ impl Agent {
         let directory = tempfile::tempdir().unwrap();
         let address = free_address();
         let path = |name: &str| directory.path().join(name);
-        fs::write(path("monitor.yaml"), configuration(config)).unwrap();
+        // A test leaves nothing behind on this machine.
+        let own = format!("incidents: {{directory: {}}}\n", path("incidents").display());
+        let incidents = if config.contains("incidents:") { "" } else { &own };
+        fs::write(path("monitor.yaml"), configuration(&format!("{config}{incidents}"))).unwrap();
         let (file, lock) = (path("monitor.yaml").display().to_string(), path("lock").display().to_string());
         let listen = address.to_string();
         let arguments = [
@@ -191,7 +194,54 @@ fn the_summary_and_the_metrics_tell_the_truth_about_this_machine() {
 
     assert!(agent.get("/healthz").starts_with("HTTP/1.1 200"));
     assert!(agent.get("/readyz").contains("\nready\n"));
+    assert!(agent.get("/incidents").ends_with("\r\n\r\n[]"), "{}", agent.get("/incidents"));
+    assert!(agent.path("incidents/incidents-00000001.journal").exists());
     assert_eq!(agent.stop(), 0, "a clean end");
+}
+
+#[test]
+fn what_observe_mode_would_evict_is_an_incident() {
+    // More than there is: met at once, whatever this machine has left.
+    let agent = Agent::start("evictionHard: {memory.available: 99%}\n", "json");
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let records = || agent.get("/incidents/last");
+    while records().starts_with("HTTP/1.1 404") {
+        if agent.text("err").contains("candidates_exhausted") {
+            tell!("SKIPPED what_observe_mode_would_evict: nothing here can be evicted");
+            return;
+        }
+        assert!(Instant::now() < deadline, "{}", agent.text("err"));
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let record = records();
+    let json = record.split("\r\n\r\n").nth(1).unwrap();
+    for part in [
+        "\"kind\":\"Eviction\"",
+        "\"outcome\":\"observed\"",
+        "\"samples\":[[",
+        "\"ranking\":[{\"place\":1",
+        "\"step\":\"acted\"",
+    ] {
+        assert!(json.contains(part), "{part:?} is missing in\n{json}");
+    }
+    assert!(agent.metric("node_pressure_monitor_incidents_total{kind=\"Eviction\"}") >= 1.0);
+    let told = agent.get("/incidents/last?output=text");
+    assert!(told.contains("WHY THIS ONE") && told.contains("observe mode"), "{told}");
+    let directory = agent.path("incidents").display().to_string();
+    let printed =
+        Command::new(PROGRAM).args(["incidents", "--directory", &directory, "--output", "json", "last"]).output();
+    let printed = String::from_utf8(printed.unwrap().stdout).unwrap();
+    assert_eq!(printed.trim_end(), json, "the journal and HTTP agree");
+    assert_eq!(agent.stop(), 0);
+}
+
+#[test]
+fn a_journal_that_cannot_be_written_is_a_degradation() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let refused = file.path().join("incidents").display().to_string();
+    let agent = Agent::start(&format!("incidents: {{directory: {refused}}}\n"), "json");
+    let readyz = agent.get("/readyz");
+    assert!(readyz.contains("degraded: incident journal: ") && readyz.contains("incidents.directory"), "{readyz}");
 }
 
 #[test]

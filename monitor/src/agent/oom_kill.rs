@@ -76,7 +76,12 @@ impl Agent {
                 source: "ebpf".to_owned(),
                 order: kill.order,
                 limit: limit.clone(),
-                trigger: Some(trigger(kill.trigger_pid.0, kill.trigger_tid.0, kill.trigger_comm.to_string(), &trigger_place)),
+                trigger: Some(trigger(
+                    kill.trigger_pid.0,
+                    kill.trigger_tid.0,
+                    kill.trigger_comm.to_string(),
+                    &trigger_place,
+                )),
                 ..model::OomKill::default()
             },
         };

@@ -179,10 +179,9 @@ impl Agent {
         self.refresh_evidence(Monotonic::now());
         // A hard threshold may cut the grace period of an eviction short: that is one incident, not two.
         let earlier = self.recorder.underway.remove(&workload.id);
-        let id = earlier.as_ref().map_or_else(
-            || model::name(Kind::Eviction, wall(deed.decided), workload.id),
-            |earlier| earlier.id.clone(),
-        );
+        let id = earlier
+            .as_ref()
+            .map_or_else(|| model::name(Kind::Eviction, wall(deed.decided), workload.id), |earlier| earlier.id.clone());
         let begun = earlier.as_ref().map_or(look.woken, |earlier| Monotonic(earlier.monotonic_ns));
         let mut incident = self.incident(Kind::Eviction, id, begun);
         let order = Order::of(&self.config.policy, met.threshold.signal.resource());

@@ -229,7 +229,8 @@ async fn serve(config: MonitorConfig, text: bool, log: logging::Writer) -> anyho
     let evictor = Evictor::new(releaser);
     let fastest = config.sampling.fastest_rate.or_else(fault_rate::measure).unwrap_or(ASSUMED_RATE);
     let rate = FallRate::assuming(fastest);
-    let mut agent = Agent::new(Parts { config, kernel, psi, memory, tree, evictor, metrics, health, log, rate, recorder });
+    let mut agent =
+        Agent::new(Parts { config, kernel, psi, memory, tree, evictor, metrics, health, log, rate, recorder });
     agent.start(text, &degradations, swap);
     let server = tokio::spawn(http::serve(listener, shared));
     let stopped = agent.run(refreshes).await.context("cannot run the loop");

@@ -83,7 +83,8 @@ pub fn ranking(ranked: &[Ranked<WorkloadUsage>], order: Order<'_>, resource: Res
 /// Who is never evicted, the largest first.
 #[must_use]
 pub fn protected(usages: &[WorkloadUsage]) -> Vec<Place> {
-    let mut protected: Vec<&WorkloadUsage> = usages.iter().filter(|usage| usage.workload.protection.is_some()).collect();
+    let mut protected: Vec<&WorkloadUsage> =
+        usages.iter().filter(|usage| usage.workload.protection.is_some()).collect();
     protected.sort_by(|a, b| b.working_set.cmp(&a.working_set).then_with(|| a.workload.name.cmp(&b.workload.name)));
     let place = |usage: &&WorkloadUsage| Place {
         workload: usage.workload.name.clone(),
@@ -218,7 +219,8 @@ mod tests {
 
     #[test]
     fn meminfo_as_far_as_it_goes() {
-        let text = "MemTotal: 100 kB\nMemFree: 7 kB\nActive(file): 3 kB\nHugePages_Total:       0\nSwapTotal: many kB\n";
+        let text =
+            "MemTotal: 100 kB\nMemFree: 7 kB\nActive(file): 3 kB\nHugePages_Total:       0\nSwapTotal: many kB\n";
         let memory = memory(text);
         assert_eq!(memory.total_bytes, Some(102_400));
         assert_eq!(memory.active_file_bytes, Some(3072));
@@ -240,9 +242,11 @@ mod tests {
             baselines.note(counted(seconds, &[(1, seconds / 10), (9, 38), (3, 7)]));
         }
         let growth = baselines.growth(&now, owner).unwrap();
-        let stalls: Vec<_> = growth.stalls.iter().map(|it| (it.workload.as_str(), it.kind.as_str(), it.count)).collect();
+        let stalls: Vec<_> =
+            growth.stalls.iter().map(|it| (it.workload.as_str(), it.kind.as_str(), it.count)).collect();
         assert_eq!(stalls, [("pod", "direct", 12), ("other", "direct", 2)]);
-        let inodes: Vec<_> = growth.inodes.iter().map(|it| (it.workload.as_str(), it.device.as_str(), it.created)).collect();
+        let inodes: Vec<_> =
+            growth.inodes.iter().map(|it| (it.workload.as_str(), it.device.as_str(), it.created)).collect();
         assert_eq!(inodes, [("pod", "8:0", 12), ("other", "8:0", 2)]);
         assert_eq!(growth.span, Duration::from_secs(50));
     }

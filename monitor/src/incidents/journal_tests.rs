@@ -56,7 +56,9 @@ fn it_stays_within_its_size_and_the_oldest_go() {
     let (records, found) = read(directory.path());
     assert_eq!(found, Found::default());
     assert!(records.len() >= 20, "{}", records.len());
-    assert!(records.iter().eq((200 - records.len()..200).map(|number| payload(number, 200)).collect::<Vec<_>>().iter()));
+    assert!(
+        records.iter().eq((200 - records.len()..200).map(|number| payload(number, 200)).collect::<Vec<_>>().iter())
+    );
     assert_eq!(journal.oldest(), list(directory.path()).unwrap()[0].0);
     // A record larger than a file has one of its own.
     journal.append(&payload(200, 3000)).unwrap();

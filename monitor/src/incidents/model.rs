@@ -535,6 +535,7 @@ pub fn name(kind: Kind, time: Timestamp, number: impl std::fmt::Display) -> Stri
 
 /// Nanoseconds as milliseconds, to the microsecond.
 #[must_use]
+#[expect(clippy::cast_precision_loss, reason = "exact for centuries of microseconds")]
 pub fn millis(nanos: u64) -> f64 {
-    std::time::Duration::from_micros(nanos / 1000).as_secs_f64() * 1e3
+    (nanos / 1000) as f64 / 1e3
 }

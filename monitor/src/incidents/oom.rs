@@ -179,7 +179,8 @@ impl Assembler {
             _ => {
                 let near = |a: Monotonic, b: Monotonic| a.since(b).max(b.since(a)) <= SAME_INVOCATION;
                 let task = |trigger: &Trigger| trigger.tid.or(trigger.pid);
-                let same_task = open.kill.trigger.as_ref().is_none_or(|of| task(of) == task(trigger) || of.pid == trigger.pid);
+                let same_task =
+                    open.kill.trigger.as_ref().is_none_or(|of| task(of) == task(trigger) || of.pid == trigger.pid);
                 near(open.first_mark, marked) && same_task
             }
         };

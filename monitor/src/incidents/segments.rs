@@ -51,7 +51,9 @@ mod tests {
     #[test]
     fn in_the_order_of_their_numbers_and_nothing_else() {
         let directory = tempfile::tempdir().unwrap();
-        for name in ["incidents-00000010.journal", "incidents-9.journal", "incidents-x.journal", "notes", "incidents-1.old"] {
+        for name in
+            ["incidents-00000010.journal", "incidents-9.journal", "incidents-x.journal", "notes", "incidents-1.old"]
+        {
             fs::write(directory.path().join(name), "12345").unwrap();
         }
         fs::create_dir(directory.path().join("incidents-00000011.journal")).unwrap();

@@ -82,7 +82,8 @@ impl Shelf {
     #[must_use]
     pub fn find(&self, id: &str) -> Option<Body> {
         self.with(|entries| {
-            let found = if id == "last" { entries.back() } else { entries.iter().rev().find(|(head, _)| head.id == id) };
+            let found =
+                if id == "last" { entries.back() } else { entries.iter().rev().find(|(head, _)| head.id == id) };
             found.map(|(_, body)| body.clone())
         })
     }

@@ -9,8 +9,10 @@ use super::super::model::{
 use super::*;
 
 const MIB: u64 = 1 << 20;
-const SHOP: &str = "kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1b2c3d4e_5f60_4718_8293_a4b5c6d7e8f9.slice";
-const BATCH: &str = "kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod9f8e7d6c_5b4a_4392_8180_716253443526.slice";
+const SHOP: &str =
+    "kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1b2c3d4e_5f60_4718_8293_a4b5c6d7e8f9.slice";
+const BATCH: &str =
+    "kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod9f8e7d6c_5b4a_4392_8180_716253443526.slice";
 const WEB: &str = "3f9a2b1c0d4e5f60718293a4b5c6d7e8f90a1b2c3d4e5f60718293a4b5c6d7e8";
 const SIDECAR: &str = "77aa2b1c0d4e5f60718293a4b5c6d7e8f90a1b2c3d4e5f60718293a4b5c6d7e8";
 
@@ -79,8 +81,10 @@ fn place(place: usize, workload: &str, class: &str, exceeds: &str, above: &str) 
 
 /// A falling signal: a value a second, then one a millisecond.
 fn falling(to_mib: u64) -> SignalHistory {
-    let slow = (0..59).map(|second| (60_000.0 - f64::from(second) * 1000.0, (900 - u64::from(second as u32) * 9) * MIB));
-    let fast = (0..200).map(|step| (1000.0 - f64::from(step) * 5.0, (369 - u64::from(step as u32) * (369 - to_mib) / 200) * MIB));
+    let slow =
+        (0..59).map(|second| (60_000.0 - f64::from(second) * 1000.0, (900 - u64::from(second as u32) * 9) * MIB));
+    let fast = (0..200)
+        .map(|step| (1000.0 - f64::from(step) * 5.0, (369 - u64::from(step as u32) * (369 - to_mib) / 200) * MIB));
     SignalHistory {
         unit: "bytes".to_owned(),
         capacity: Some(2000 * MIB),
@@ -136,8 +140,7 @@ fn memcg() -> Incident {
             ..SignalHistory::default()
         },
     );
-    incident.stalls =
-        vec![Stalls { workload: SHOP.to_owned(), kind: "memcg".to_owned(), count: 412, seconds: 3.1 }];
+    incident.stalls = vec![Stalls { workload: SHOP.to_owned(), kind: "memcg".to_owned(), count: 412, seconds: 3.1 }];
     incident.oom_kill = Some(OomKill {
         constraint: Some("memcg".to_owned()),
         source: "ebpf".to_owned(),
@@ -356,7 +359,12 @@ fn of_what_is_not_known_it_says_so() {
     let victims = vec![Victim { pid: 7, ..Victim::default() }];
     let kill = OomKill { victims, source: "kmsg".to_owned(), ..OomKill::default() };
     let text = render(&Incident { oom_kill: Some(kill.clone()), ..Incident::default() });
-    for part in ["process 7 of an unknown workload", "limit of   not known", "asked      not known", "it was chosen, and had not exited"] {
+    for part in [
+        "process 7 of an unknown workload",
+        "limit of   not known",
+        "asked      not known",
+        "it was chosen, and had not exited",
+    ] {
         assert!(text.contains(part), "{part}\n{text}");
     }
     assert_eq!(summary_of_oom_kill(&kill), "process 7 of an unknown workload killed: whose limit was hit is not known");

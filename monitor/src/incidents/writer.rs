@@ -103,7 +103,9 @@ impl Writer {
         let shelf = Arc::new(Shelf::new(directory));
         let (journal, missing) = match open(directory, max_size, &counters) {
             Ok(journal) => (Some(journal), None),
-            Err(reason) => (None, Some(format!("incident journal: {reason}; incidents stay in memory, the last {KEPT}"))),
+            Err(reason) => {
+                (None, Some(format!("incident journal: {reason}; incidents stay in memory, the last {KEPT}")))
+            }
         };
         let (queue, work) = sync_channel(WAITING);
         let (give_back, spares) = channel();
@@ -210,11 +212,8 @@ impl Worker {
         self.list_what_is_there();
         loop {
             let idle = self.pending.is_empty() && self.journal.is_some();
-            let first = if idle {
-                work.recv().map_err(|_| RecvTimeoutError::Disconnected)
-            } else {
-                work.recv_timeout(RETRY)
-            };
+            let first =
+                if idle { work.recv().map_err(|_| RecvTimeoutError::Disconnected) } else { work.recv_timeout(RETRY) };
             // All that wait go to the disk in one go.
             let drafts = match first {
                 Ok(first) => std::iter::once(first).chain(work.try_iter().take(WAITING)).collect(),

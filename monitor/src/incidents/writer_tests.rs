@@ -13,7 +13,8 @@ fn draft(id: &str, summary: &str, padding: usize) -> Draft {
         summary: format!("{summary}{}", "x".repeat(padding)),
         ..Incident::default()
     };
-    let samples = [(1_999_000_000, 7), (2_000_500_000, 9)].map(|(at, value)| Sample { at: crate::node::Monotonic(at), value });
+    let samples =
+        [(1_999_000_000, 7), (2_000_500_000, 9)].map(|(at, value)| Sample { at: crate::node::Monotonic(at), value });
     let signal = SignalHistory { unit: "bytes".to_owned(), ..SignalHistory::default() };
     Draft { incident, signal: Some(("memory.available", signal)), samples: samples.to_vec() }
 }
@@ -83,9 +84,7 @@ fn without_a_directory_the_last_ones_stay_in_memory_until_there_is_one() {
         }
     }
     let shelf = writer.shelf();
-    wait_for("the last ones are kept", || {
-        shelf.heads(1000).len() == KEPT && shelf.heads(1)[0].id == "99"
-    });
+    wait_for("the last ones are kept", || shelf.heads(1000).len() == KEPT && shelf.heads(1)[0].id == "99");
     assert!(matches!(shelf.find("99"), Some(Body::Memory(_))));
     assert!(writer.report().dropped >= 100 - KEPT as u64 && writer.report().write_failures > 0);
     fs::remove_file(&directory).unwrap();
@@ -105,5 +104,7 @@ fn what_waits_is_bounded_in_bytes_too() {
         assert!(writer.submit(draft(&number.to_string(), "", 1 << 20)));
     }
     let shelf = writer.shelf();
-    wait_for("four MiB are kept", || shelf.heads(1).first().is_some_and(|head| head.id == "9") && shelf.heads(100).len() <= 4);
+    wait_for("four MiB are kept", || {
+        shelf.heads(1).first().is_some_and(|head| head.id == "9") && shelf.heads(100).len() <= 4
+    });
 }

@@ -20,7 +20,12 @@ async fn start() -> Fixture {
     let metrics = Arc::new(Mutex::new(metrics));
     let (refresh, refreshes) = mpsc::channel(1);
     let incidents = Arc::new(Shelf::new(std::path::Path::new("/nonexistent")));
-    let shared = Shared { metrics: Arc::clone(&metrics), health: Arc::clone(&health), incidents: Arc::clone(&incidents), refresh };
+    let shared = Shared {
+        metrics: Arc::clone(&metrics),
+        health: Arc::clone(&health),
+        incidents: Arc::clone(&incidents),
+        refresh,
+    };
     tokio::spawn(serve(listener, shared));
     Fixture { address, health, metrics, incidents, refreshes }
 }
@@ -147,7 +152,8 @@ async fn incidents_are_listed_and_told() {
         fixture.incidents.put(Head::from(&incident), Body::Memory(serde_json::to_vec(&incident).unwrap().into()));
     }
     let list = fetch(fixture.address, "/incidents?limit=1").await;
-    let shown = r#"[{"id":"20260102-030406-oom-8","kind":"OomKill","time":"1970-01-01T00:00:00Z","summary":"a story"}]"#;
+    let shown =
+        r#"[{"id":"20260102-030406-oom-8","kind":"OomKill","time":"1970-01-01T00:00:00Z","summary":"a story"}]"#;
     assert!(list.contains("content-type: application/json") && list.ends_with(shown), "{list}");
     let one = fetch(fixture.address, "/incidents/20260102-030405-oom-7").await;
     assert!(one.contains(r#"{"id":"20260102-030405-oom-7","kind":"OomKill","#), "{one}");

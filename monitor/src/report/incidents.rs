@@ -34,7 +34,8 @@ impl IncidentMetrics {
             registry.register(Box::new(counter.clone()))?;
             Ok(counter)
         };
-        let help = "Incidents recorded, by kind: OomKill (one for each invocation of the kernel's OOM killer), Eviction.";
+        let help =
+            "Incidents recorded, by kind: OomKill (one for each invocation of the kernel's OOM killer), Eviction.";
         let incidents = IntCounterVec::new(options("incidents_total", help), &["kind"])?;
         registry.register(Box::new(incidents.clone()))?;
         for kind in Kind::ALL {

@@ -247,7 +247,11 @@ mod tests {
             (format!("{pod}/cri-containerd-{ID}.scope/init/x.service"), pod, Some(ID)),
             (pod.to_owned(), pod, None),
             ("system.slice/a.service/payload/x".to_owned(), "system.slice/a.service", None),
-            ("user.slice/user@1.service/app.slice/b.service".to_owned(), "user.slice/user@1.service/app.slice/b.service", None),
+            (
+                "user.slice/user@1.service/app.slice/b.service".to_owned(),
+                "user.slice/user@1.service/app.slice/b.service",
+                None,
+            ),
             (format!("system.slice/docker-{ID}.scope/x"), &*format!("system.slice/docker-{ID}.scope"), Some(ID)),
             ("lxc/web/inner".to_owned(), "lxc/web/inner", None),
             ("kubepods.slice".to_owned(), "kubepods.slice", None),

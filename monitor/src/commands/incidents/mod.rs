@@ -81,7 +81,10 @@ pub fn run(options: &Options) -> Result<(), CommandError> {
             let skipped = collected.incidents.len().saturating_sub(options.limit);
             let shown = collected.incidents.get(skipped..).unwrap_or_default();
             if skipped > 0 {
-                output::note(format_args!("{skipped} older ones are not shown; --limit {} shows all", collected.incidents.len()));
+                output::note(format_args!(
+                    "{skipped} older ones are not shown; --limit {} shows all",
+                    collected.incidents.len()
+                ));
             }
             let listed = list(&mut out, shown, options.output);
             if listed.is_ok() && options.follow { follow(&mut out, &mut collector, options.output) } else { listed }
@@ -106,7 +109,10 @@ fn directory(options: &Options) -> Result<PathBuf, CommandError> {
 
 fn note_damage(collected: &Collected) {
     if collected.damaged > 0 {
-        output::note(format_args!("the journal is damaged in {} of its places: what was there is not shown", collected.damaged));
+        output::note(format_args!(
+            "the journal is damaged in {} of its places: what was there is not shown",
+            collected.damaged
+        ));
     }
     if collected.unfinished {
         output::note("the last record is being written, or a crash cut it off: it is not shown");
@@ -129,7 +135,9 @@ fn chosen(collected: &Collected, id: &str) -> Result<Incident, CommandError> {
     match found[..] {
         [one] => Ok(one.clone()),
         [] if incidents.is_empty() => Err(CommandError::Wrong("the journal has no incident yet".to_owned())),
-        [] => Err(CommandError::Wrong(format!("no incident is called {id}; `node-pressure-monitor incidents` lists them"))),
+        [] => Err(CommandError::Wrong(format!(
+            "no incident is called {id}; `node-pressure-monitor incidents` lists them"
+        ))),
         [first, second, ..] => Err(CommandError::Wrong(format!(
             "{} incidents begin with {id}: {}, {}{}",
             found.len(),

@@ -9,7 +9,7 @@ use super::super::output::printable;
 /// Column widths: a time to the second, the longer of the kinds, a name.
 const TIME: usize = 20;
 const KIND: usize = 8;
-const ID: usize = 26;
+const ID: usize = 29;
 
 /// Writes a heading and a line for each.
 ///

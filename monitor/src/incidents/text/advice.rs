@@ -3,7 +3,7 @@
 use super::super::model::{Eviction, Incident, OomKill, Outcome, Victim};
 use super::oom::is_own;
 use super::page::Page;
-use super::words::{bytes, is_best_effort, name, name_or_unknown, noun, time};
+use super::words::{bytes, capital, is_best_effort, name, name_or_unknown, noun, time};
 
 /// A share of the victim's memory that decides what to look for, in percent.
 const MOST: u64 = 70;
@@ -27,7 +27,7 @@ pub fn advice(page: &mut Page, incident: &Incident) {
     }
     page.section("WHAT TO DO");
     for point in points {
-        page.point(&point);
+        page.point(&capital(&point));
     }
 }
 
@@ -75,7 +75,9 @@ fn own_limit(points: &mut Vec<String>, incident: &Incident, first: &Victim, limi
         points.push(format!("It needs more than {limit}, at least now and then: raise it, or find out what grew."));
     }
     let workload = first.workload.as_deref();
-    if let Some(stalls) = incident.stalls.iter().find(|stalls| stalls.kind == "memcg" && Some(stalls.workload.as_str()) == workload) {
+    if let Some(stalls) =
+        incident.stalls.iter().find(|stalls| stalls.kind == "memcg" && Some(stalls.workload.as_str()) == workload)
+    {
         points.push(format!(
             "The {} had been at its limit before: {} in reclaim, {} in all. An alert on reclaim stalls of kind memcg tells of it before the kill.",
             cgroup.map_or("workload", noun),
@@ -123,7 +125,7 @@ fn who_else(points: &mut Vec<String>, kill: &OomKill, first: &Victim) {
     if first.oom_score_adj.is_some_and(|adj| adj <= SPARED) {
         points.push("The victim was to be spared (oom_score_adj): nothing else was left to kill. That is worth an alert of its own.".to_owned());
     }
-    if first.age_ms.is_some_and(|age| age < YOUNG_MS) {
+    if !kill.group && first.age_ms.is_some_and(|age| age < YOUNG_MS) {
         points.push(format!(
             "The victim was only {} old: a child that somebody started when the memory was full already. Its parent, and whoever filled the memory, live on.",
             time(first.age_ms.unwrap_or(0.0))
@@ -161,7 +163,9 @@ fn evicted(points: &mut Vec<String>, incident: &Incident, eviction: &Eviction) {
         ));
     } else if key("exceedsRequests").as_deref() == Some("exceeds its request") {
         let above = key("usageAboveRequest").unwrap_or_else(|| "above it".to_owned());
-        points.push(format!("{of} used more than it requested ({above}): request what it needs, or limit it to what it requests."));
+        points.push(format!(
+            "{of} used more than it requested ({above}): request what it needs, or limit it to what it requests."
+        ));
     } else {
         points.push(format!("{of} was within its request: the node promises more than it has. Reserve more for the system (systemReserved, kubeReserved)."));
     }
@@ -171,7 +175,8 @@ fn evicted(points: &mut Vec<String>, incident: &Incident, eviction: &Eviction) {
         && freed < used / 2
     {
         let largest = incident.top_consumers.iter().find(|it| it.workload != eviction.workload);
-        let whom = largest.map(|it| format!(" {} is the next largest.", name(&it.workload))).unwrap_or_default();
+        let whom =
+            largest.map(|it| format!(" {} is the next largest.", capital(&name(&it.workload)))).unwrap_or_default();
         points.push(format!("Less than half of what it used came back: somebody else goes on taking.{whom}"));
     }
     if eviction.reclaim.as_ref().is_some_and(|reclaim| reclaim.outcome == "timed_out") {

@@ -16,13 +16,13 @@ use page::Page;
 /// The story of an OOM kill in one line.
 #[must_use]
 pub fn summary_of_oom_kill(kill: &OomKill) -> String {
-    oom::summary(kill)
+    oom::summary(kill).replace(words::NO_BREAK, " ")
 }
 
 /// The story of an eviction in one line.
 #[must_use]
 pub fn summary_of_eviction(eviction: &Eviction) -> String {
-    eviction::summary(eviction)
+    eviction::summary(eviction).replace(words::NO_BREAK, " ")
 }
 
 /// The whole story.

@@ -30,7 +30,10 @@ pub fn minute(page: &mut Page, incident: &Incident) {
     for line in &incident.pressure {
         page.item(
             "pressure",
-            &format!("{} {} {}: {:.1} % of the last 10 s, {:.1} % of the minute", line.scope, line.resource, line.kind, line.avg10, line.avg60),
+            &format!(
+                "{} {} {}: {:.1} % of the last 10 s, {:.1} % of the minute",
+                line.scope, line.resource, line.kind, line.avg10, line.avg60
+            ),
         );
     }
     stall_items(page, incident);
@@ -42,7 +45,8 @@ fn signal_items(page: &mut Page, signal: &str, history: &SignalHistory) {
     // What held when the minute began counts, too.
     let held = history.samples.iter().rev().find(|(before, _)| *before > MINUTE).map(|(_, value)| (MINUTE, *value));
     let all: Vec<(f64, u64)> = held.into_iter().chain(minute().copied()).collect();
-    let (Some(highest), Some(lowest)) = (all.iter().max_by_key(|(_, value)| *value), all.iter().rev().min_by_key(|(_, value)| *value))
+    let (Some(highest), Some(lowest)) =
+        (all.iter().max_by_key(|(_, value)| *value), all.iter().rev().min_by_key(|(_, value)| *value))
     else {
         return page.item(signal, "was not observed");
     };
@@ -51,13 +55,27 @@ fn signal_items(page: &mut Page, signal: &str, history: &SignalHistory) {
     page.item("60 s", &format!("|{}|", row(MINUTE)));
     let close = history.samples.iter().filter(|(before, _)| (0.0..=SECOND).contains(before)).count();
     if close >= WORTH_A_LOOK {
-        page.item("last second", &format!("|{}|", row(SECOND)));
+        page.item("last 1 s", &format!("|{}|", row(SECOND)));
     }
-    let at = |before: f64| if before < 0.05 { "at the incident".to_owned() } else if before >= MINUTE { "a minute before".to_owned() } else { format!("{} before", time(before)) };
+    let at = |before: f64| {
+        if before < 0.05 {
+            "at the incident".to_owned()
+        } else if before >= MINUTE {
+            "a minute before".to_owned()
+        } else {
+            format!("{} before", time(before))
+        }
+    };
     let threshold = history.threshold.map(|threshold| format!("; threshold {}", amount(threshold))).unwrap_or_default();
     page.item(
         "",
-        &format!("highest {} ({}), lowest {} ({}){threshold}", amount(highest.1), at(highest.0), amount(lowest.1), at(lowest.0)),
+        &format!(
+            "highest {} ({}), lowest {} ({}){threshold}",
+            amount(highest.1),
+            at(highest.0),
+            amount(lowest.1),
+            at(lowest.0)
+        ),
     );
     let mut notes = vec![count(all.len() as u64, "value", "values")];
     if history.thinned > 0 {
@@ -132,6 +150,10 @@ pub fn consumers(page: &mut Page, incident: &Incident) {
             0 => "no request".to_owned(),
             request => format!("request {}", bytes(request)),
         };
-        page.line(&format!("  {:>10}  {:<width$}  {qos_class:<10}  {request}", bytes(*working_set_bytes), super::page::clean(&name(workload))));
+        page.line(&format!(
+            "  {:>10}  {:<width$}  {qos_class:<10}  {request}",
+            bytes(*working_set_bytes),
+            super::page::clean(&name(workload))
+        ));
     }
 }

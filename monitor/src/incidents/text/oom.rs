@@ -66,7 +66,9 @@ pub fn story(page: &mut Page, incident: &Incident, kill: &OomKill) {
 fn because(kill: &OomKill) -> String {
     let limit = |limit: &Limit| {
         let own = if is_own(kill, limit) { "its own" } else { "its" };
-        limit.limit_bytes.map_or_else(|| format!("{own} memory limit"), |limit| format!("{own} memory limit of {}", bytes(limit)))
+        limit
+            .limit_bytes
+            .map_or_else(|| format!("{own} memory limit"), |limit| format!("{own} memory limit of {}", bytes(limit)))
     };
     match (kill.constraint.as_deref(), &kill.limit) {
         (Some("none"), _) => "the node as a whole had no memory left".to_owned(),
@@ -77,17 +79,23 @@ fn because(kill: &OomKill) -> String {
         }
         (_, Some(of)) => format!("{} reached {}, which it shares with others", owner(of), limit(of)),
         (Some(_), None) => "a memory cgroup reached its limit; which one is not known".to_owned(),
-        (None, None) => "an allocation found no memory; whether the node's or a cgroup's was at its end is not known".to_owned(),
+        (None, None) => {
+            "an allocation found no memory; whether the node's or a cgroup's was at its end is not known".to_owned()
+        }
     }
 }
 
 /// Whether the node was short of memory, too.
 fn node_words(incident: &Incident, kill: &OomKill) -> String {
-    let Some(available) = incident.memory.as_ref().and_then(|memory| memory.available_bytes) else { return String::new() };
+    let Some(available) = incident.memory.as_ref().and_then(|memory| memory.available_bytes) else {
+        return String::new();
+    };
     let total = incident.memory.as_ref().and_then(|memory| memory.total_bytes).unwrap_or(u64::MAX);
     match kill.constraint.as_deref() {
         Some("none") => format!("Just after, {} were available again.", bytes(available)),
-        _ if available > total / 10 => format!("The node was not short of memory: {} were available.", bytes(available)),
+        _ if available > total / 10 => {
+            format!("The node was not short of memory: {} were available.", bytes(available))
+        }
         _ => format!("The node was short of memory, too: {} were available.", bytes(available)),
     }
 }
@@ -95,8 +103,10 @@ fn node_words(incident: &Incident, kill: &OomKill) -> String {
 /// The three parties.
 pub fn parties(page: &mut Page, kill: &OomKill) {
     page.section("WHO");
-    for (index, victim) in kill.victims.iter().take(SHOWN).enumerate() {
-        victim_items(page, if index == 0 { "killed" } else { "and" }, victim);
+    let mut before: Option<&Victim> = None;
+    for victim in kill.victims.iter().take(SHOWN) {
+        victim_items(page, victim, before);
+        before = Some(victim);
     }
     let rest = kill.victims.len().saturating_sub(SHOWN) + kill.victims_omitted;
     if rest > 0 {
@@ -110,7 +120,10 @@ pub fn parties(page: &mut Page, kill: &OomKill) {
     trigger_items(page, kill);
 }
 
-fn victim_items(page: &mut Page, label: &str, of: &Victim) {
+/// `before` is the victim told of before this one: what they have in common is not repeated.
+fn victim_items(page: &mut Page, of: &Victim, before: Option<&Victim>) {
+    let label = if before.is_none() { "killed" } else { "and" };
+    let is_elsewhere = before.is_none_or(|before| before.cgroup != of.cgroup || before.workload != of.workload);
     let mut words = vec![victim(of)];
     words.extend(of.uid.map(|uid| format!("user {uid}")));
     words.extend(of.oom_score_adj.map(|adj| format!("oom_score_adj {adj}")));
@@ -118,7 +131,9 @@ fn victim_items(page: &mut Page, label: &str, of: &Victim) {
     page.item(label, &words.join(", "));
     let mut place = vec![name_or_unknown(of.workload.as_deref())];
     place.extend(of.container.as_ref().map(|id| format!("container {}", short(id))));
-    page.item("", &place.join(", "));
+    if is_elsewhere {
+        page.item("", &place.join(", "));
+    }
     if let Some(resident) = of.resident_bytes() {
         let part = |of: Option<u64>, what: &str| of.map(|size| format!("{} {what}", bytes(size)));
         let parts = [part(of.anon_bytes, "anonymous"), part(of.file_bytes, "files"), part(of.shmem_bytes, "shared")];
@@ -132,7 +147,7 @@ fn victim_items(page: &mut Page, label: &str, of: &Victim) {
     } else if of.uid.is_none() && of.workload.is_none() {
         page.item("", "it was chosen, and had not exited when this was written: nothing more is known");
     }
-    if let Some(cgroup) = &of.cgroup {
+    if let Some(cgroup) = of.cgroup.as_ref().filter(|_| is_elsewhere) {
         page.item("", cgroup);
     }
 }

@@ -1,5 +1,7 @@
 //! Lines of at most a hundred columns.
 
+use super::words::NO_BREAK;
+
 /// No line is longer, as long as there is a place to break it.
 pub const WIDTH: usize = 100;
 /// Labels stand in front of this column.
@@ -19,7 +21,7 @@ impl Page {
 
     /// A line as it is, of text that this room has made.
     pub fn line(&mut self, line: &str) {
-        self.text.push_str(line.trim_end());
+        self.text.push_str(&line.trim_end().replace(NO_BREAK, " "));
         self.text.push('\n');
     }
 

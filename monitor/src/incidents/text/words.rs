@@ -63,15 +63,28 @@ pub fn trigger(trigger: &Trigger) -> String {
     }
 }
 
+/// Between a number and its unit no line is broken.
+pub const NO_BREAK: char = '\u{a0}';
+
+fn unbroken(text: &str) -> String {
+    text.replace(' ', &NO_BREAK.to_string())
+}
+
 /// An amount of memory.
 pub fn bytes(bytes: u64) -> String {
-    Bytes(bytes).to_string()
+    unbroken(&Bytes(bytes).to_string())
+}
+
+/// The sentence as it begins.
+pub fn capital(text: &str) -> String {
+    let mut characters = text.chars();
+    characters.next().map_or_else(String::new, |first| first.to_uppercase().chain(characters).collect())
 }
 
 /// An amount of memory that may be below zero.
 pub fn signed_bytes(bytes: i64) -> String {
     let sign = if bytes < 0 { "-" } else { "" };
-    format!("{sign}{}", Bytes(bytes.unsigned_abs()))
+    format!("{sign}{}", self::bytes(bytes.unsigned_abs()))
 }
 
 /// A time that passed.
@@ -83,14 +96,14 @@ pub fn time(ms: f64) -> String {
     let two = |large: f64, name: &str, small: f64, small_name: &str| {
         format!("{:.0} {name} {:.0} {small_name}", (ms / large).floor(), (ms % large / small).floor())
     };
-    match ms {
+    unbroken(&match ms {
         ms if ms < 10.0 => format!("{ms:.1} ms"),
         ms if ms < SECOND => format!("{ms:.0} ms"),
         ms if ms < MINUTE => format!("{:.1} s", ms / SECOND),
         ms if ms < HOUR => two(MINUTE, "min", SECOND, "s"),
         ms if ms < DAY => two(HOUR, "h", MINUTE, "min"),
         _ => two(DAY, "d", HOUR, "h"),
-    }
+    })
 }
 
 /// One or many.
@@ -133,7 +146,7 @@ mod tests {
             (3_725_000.0, "1 h 2 min"),
             (180_000_000.0, "2 d 2 h"),
         ] {
-            assert_eq!(time(ms), expected);
+            assert_eq!(time(ms).replace(NO_BREAK, " "), expected);
         }
     }
 }

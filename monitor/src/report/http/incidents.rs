@@ -27,11 +27,7 @@ pub(super) async fn list(State(shared): State<Shared>, RawQuery(query): RawQuery
 }
 
 /// One incident, or `last`; `?output=text` tells it to people.
-pub(super) async fn one(
-    State(shared): State<Shared>,
-    Path(id): Path<String>,
-    RawQuery(query): RawQuery,
-) -> Response {
+pub(super) async fn one(State(shared): State<Shared>, Path(id): Path<String>, RawQuery(query): RawQuery) -> Response {
     let as_text = match parameter(query.as_deref(), "output") {
         None | Some("json") => false,
         Some("text") => true,
