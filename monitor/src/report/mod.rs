@@ -6,11 +6,14 @@ pub mod conditions;
 pub mod http;
 pub mod logging;
 pub mod metrics;
+pub mod probes;
 pub mod rate_limit;
+pub mod reclaim;
 pub mod series;
 pub mod summary;
 
 use crate::config::{Bytes, CgroupId, Semantics, Signal, Threshold};
+use crate::kernel::{ProbeStatistics, ReclaimCounters};
 
 pub use conditions::{ConditionChange, ConditionLog};
 pub use http::{BindError, Health, Refresh};
@@ -48,6 +51,11 @@ pub struct NodeReport {
     pub kswapd_wakes: u64,
     /// How long it was active, in nanoseconds.
     pub kswapd_nanos: u64,
+    /// Pages that it freed and looked at, as far as the kernel tells.
+    pub kswapd_reclaimed_pages: u64,
+    pub kswapd_scanned_pages: u64,
+    /// What each attached probe costs.
+    pub probe_statistics: Vec<ProbeStatistics>,
     /// Log lines dropped because whoever reads them is too slow.
     pub log_lines_dropped: u64,
 }
@@ -157,10 +165,8 @@ pub struct CgroupReport {
 pub struct StallReport {
     /// `direct` or `memcg`.
     pub kind: &'static str,
-    /// How many.
-    pub count: u64,
-    /// How long, together.
-    pub nanos: u64,
+    /// How many, how long, and what came of them.
+    pub counters: ReclaimCounters,
 }
 
 /// Inodes made and removed on one file system.
