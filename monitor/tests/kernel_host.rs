@@ -1,6 +1,8 @@
 //! Loads the real programs on this machine, provokes what they watch for inside small memory cgroups of its own, and checks every
 //! figure against what it did itself. Needs root; says SKIPPED, and why, where it cannot run.
 
+#[path = "kernel_host/kills.rs"]
+mod kills;
 mod support;
 
 use std::{
@@ -75,18 +77,14 @@ fn test() -> Result<()> {
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut compared = oom_kill_is_attributed(&mut kernel, &runtime, &cgroups)?;
+    compared += kills::every_kind(&mut kernel, &cgroups)?;
     compared += inodes_are_attributed(&mut kernel, &cgroups)?;
     compared += books_balance(&mut kernel)?;
     compared += forgotten_cgroups_are_gone(&mut kernel, &cgroups)?;
-    let mut st = Vec::new();
-    kernel.statistics(&mut st);
-    for s in &st {
-        println!("  {} hits {} ns/hit {}", s.name, s.hits, s.nanos / s.hits.max(1));
-    }
     kernel.flush_logs();
     drop(kernel);
     compared += loss_is_counted(&options, &cgroups)?;
-    ensure!(compared >= 16, "only {compared} figures were compared");
+    ensure!(compared >= 60, "only {compared} figures were compared");
     println!("PASSED kernel_host: {compared} figures compared; {}", memory_of_this_process()?);
     Ok(())
 }
@@ -125,7 +123,9 @@ fn oom_kill_is_attributed(kernel: &mut Kernel, runtime: &Runtime, cgroups: &Cgro
         _ => None,
     });
     ensure!(mark == Some((kill.marked_at_ns, allocator_cgroup, false)), "mark: {mark:?}");
-    let details_compared = details(&kill)?;
+    let details_compared = details(&kill)?
+        + kills::check_invocation(kernel, cgroups, &kill)?
+        + kills::check_path(&kill, (id_of(&cgroups.top)?, &cgroups.top), (victim_cgroup, "victim"))?;
     allocator.wait()?;
 
     let mut counters = Vec::new();
@@ -265,11 +265,6 @@ fn loss_is_counted(options: &KernelOptions, cgroups: &Cgroups) -> Result<u32> {
     ensure!(books.lost > 0, "a page of {} stalls is more than one ring: {books:?}", books.generated);
     ensure!(books.generated == books.delivered + books.lost, "{books:?}");
 
-    let mut st = Vec::new();
-    kernel.statistics(&mut st);
-    for s in &st {
-        println!("  {} hits {} ns/hit {}", s.name, s.hits, s.nanos / s.hits.max(1));
-    }
     // The counters do not go through the ring: nothing is missing there.
     let mut counters = Vec::new();
     kernel.cgroups(&mut counters);

@@ -44,6 +44,8 @@ impl Agent {
         let protected = |usage: &&WorkloadUsage| usage.workload.protection.is_some();
         let accounts = self.kernel.accounts();
         let kswapd = self.kernel.kswapd();
+        let mut probe_statistics = Vec::new();
+        self.kernel.statistics(&mut probe_statistics);
         NodeReport {
             memory: self.memory_report(),
             thresholds: self.threshold_reports(),
@@ -58,6 +60,9 @@ impl Agent {
             untracked: accounts.untracked.iter().map(|(what, count)| (untracked_name(*what), *count)).collect(),
             kswapd_wakes: kswapd.wakes,
             kswapd_nanos: kswapd.active_ns,
+            kswapd_reclaimed_pages: kswapd.reclaimed_pages,
+            kswapd_scanned_pages: kswapd.scanned_pages,
+            probe_statistics,
             log_lines_dropped: self.log.dropped(),
             incidents: self.recorder.report(),
         }
@@ -201,7 +206,7 @@ fn add_counters(report: &mut CgroupReport, counters: &CgroupCounters) {
     for (kind, counters) in [(ReclaimKind::Direct, &counters.direct), (ReclaimKind::Memcg, &counters.memcg)] {
         if counters.stalls > 0 {
             let kind = reclaim_kind(kind);
-            report.stalls.push(StallReport { kind, count: counters.stalls, nanos: counters.stalled_ns });
+            report.stalls.push(StallReport { kind, counters: *counters });
         }
     }
     report.oom_kills = counters.oom_kills;

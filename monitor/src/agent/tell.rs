@@ -42,6 +42,7 @@ impl Agent {
             self.tell_event(&event, now);
         }
         for kill in oom_kills.drain(..) {
+            self.with_metrics(|metrics| metrics.oom_kill(kill.constraint));
             self.tell_oom_kill(&kill, now);
         }
         self.events = events;

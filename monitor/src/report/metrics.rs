@@ -8,9 +8,14 @@ use prometheus::{
 };
 
 use super::incidents::IncidentMetrics;
+use super::probes::ProbeSeries;
 use super::series::{SeriesLimits, WorkloadSeries, increase, options};
 use super::{EventReport, NodeReport};
 use crate::config::{Semantics, Signal};
+use crate::kernel::OomConstraint;
+
+/// An OOM kill whose constraint nobody told.
+const UNKNOWN_CONSTRAINT: &str = "unknown";
 
 /// How an eviction ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -66,6 +71,10 @@ pub struct Metrics {
     untracked: IntCounterVec,
     kswapd_wakes: IntCounter,
     kswapd_seconds: Counter,
+    kswapd_reclaimed: IntCounter,
+    kswapd_scanned: IntCounter,
+    oom_kills_by_constraint: IntCounterVec,
+    probes: ProbeSeries,
     log_lines_dropped: IntCounter,
     incidents: IncidentMetrics,
     series: WorkloadSeries,
@@ -105,6 +114,23 @@ impl Metrics {
             Ok(counter)
         };
         let kswapd_wakes = total("kswapd_wakes_total", "Times that kswapd was woken, all NUMA nodes together.")?;
+        let kswapd_reclaimed = total(
+            "kswapd_pages_reclaimed_total",
+            "Pages of the inactive lists that kswapd freed, all NUMA nodes together.",
+        )?;
+        let kswapd_scanned = total(
+            "kswapd_pages_scanned_total",
+            "Pages of the inactive lists that kswapd looked at, all NUMA nodes together; stays 0 where the kernel does not tell.",
+        )?;
+        let oom_kills_by_constraint = counters(
+            "oom_kills_by_constraint_total",
+            "Processes that the kernel's OOM killer chose, by what kept the allocation from being served (none: the node had run out, memcg: a cgroup's limit).",
+            &["constraint"],
+        )?;
+        // A counter that appears with its first increment hides that increment from `increase()`.
+        for constraint in OomConstraint::ALL.map(OomConstraint::as_str).into_iter().chain([UNKNOWN_CONSTRAINT]) {
+            oom_kills_by_constraint.with_label_values(&[constraint]);
+        }
         let log_lines_dropped =
             total("log_lines_dropped_total", "Log lines dropped because whoever reads them is too slow.")?;
         let kswapd_seconds = Counter::with_opts(options(
@@ -192,6 +218,10 @@ impl Metrics {
             )?,
             kswapd_wakes,
             kswapd_seconds,
+            kswapd_reclaimed,
+            kswapd_scanned,
+            oom_kills_by_constraint,
+            probes: ProbeSeries::new(&registry)?,
             log_lines_dropped,
             incidents: IncidentMetrics::new(&registry)?,
             series: WorkloadSeries::new(&registry, limits)?,
@@ -207,6 +237,7 @@ impl Metrics {
         self.observe_events(&report.events);
         self.observe_totals(report);
         self.incidents.observe(&report.incidents);
+        self.probes.observe(&report.probe_statistics);
         self.series.observe(&report.counters, now);
     }
 
@@ -218,6 +249,12 @@ impl Metrics {
     /// Counts one eviction.
     pub fn eviction(&self, signal: Signal, outcome: EvictionOutcome) {
         self.evictions.with_label_values(&[signal.as_str(), outcome.as_str()]).inc();
+    }
+
+    /// Counts one OOM kill.
+    pub fn oom_kill(&self, constraint: Option<OomConstraint>) {
+        let constraint = constraint.map_or(UNKNOWN_CONSTRAINT, OomConstraint::as_str);
+        self.oom_kills_by_constraint.with_label_values(&[constraint]).inc();
     }
 
     /// Prints everything in the text format 0.0.4.
@@ -283,6 +320,8 @@ impl Metrics {
         }
         let rest = |counter: &IntCounter, total: u64| counter.inc_by(total.saturating_sub(counter.get()));
         rest(&self.kswapd_wakes, report.kswapd_wakes);
+        rest(&self.kswapd_reclaimed, report.kswapd_reclaimed_pages);
+        rest(&self.kswapd_scanned, report.kswapd_scanned_pages);
         rest(&self.log_lines_dropped, report.log_lines_dropped);
         let seconds = Duration::from_nanos(report.kswapd_nanos).as_secs_f64();
         self.kswapd_seconds.inc_by((seconds - self.kswapd_seconds.get()).max(0.0));

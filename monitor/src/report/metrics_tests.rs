@@ -2,6 +2,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::config::{Bytes, Policy};
+use crate::kernel::{OomConstraint, ProbeStatistics};
 use crate::report::{ClassReport, ConditionReport, MemoryReport, ProbeReport, SourceReport, ThresholdReport};
 
 fn text(metrics: &Metrics) -> String {
@@ -30,6 +31,14 @@ fn report() -> NodeReport {
         ],
         sources: vec![SourceReport { signal: Signal::MemoryAvailable, source: "ebpf" }],
         oom_score_adj_drift: 2,
+        kswapd_reclaimed_pages: 12,
+        kswapd_scanned_pages: 34,
+        probe_statistics: vec![ProbeStatistics {
+            name: "oom:mark_victim".to_owned(),
+            hits: 5,
+            nanos: 2_500_000_000,
+            missed: 1,
+        }],
         events: vec![EventReport { event: "stall", generated: 10, delivered: 7, lost: 2, malformed: 1, suppressed: 4 }],
         ..NodeReport::default()
     }
@@ -41,6 +50,8 @@ fn everything_is_rendered_under_its_name() {
     metrics.observe(&report(), Instant::now());
     metrics.wakeup("deadline");
     metrics.eviction(Signal::MemoryAvailable, EvictionOutcome::Observed);
+    metrics.oom_kill(Some(OomConstraint::Memcg));
+    metrics.oom_kill(None);
     let text = text(&metrics);
     for sample in [
         r#"build_info{version="1.2.3"} 1"#,
@@ -56,6 +67,14 @@ fn everything_is_rendered_under_its_name() {
         r#"probe_attached{probe="ext4:ext4_free_inode"} 0"#,
         r#"signal_source{signal="memory.available",source="ebpf"} 1"#,
         "oom_score_adj_drift 2",
+        "kswapd_pages_reclaimed_total 12",
+        "kswapd_pages_scanned_total 34",
+        r#"probe_hits_total{probe="oom:mark_victim"} 5"#,
+        r#"probe_seconds_total{probe="oom:mark_victim"} 2.5"#,
+        r#"probe_missed_total{probe="oom:mark_victim"} 1"#,
+        r#"oom_kills_by_constraint_total{constraint="memcg"} 1"#,
+        r#"oom_kills_by_constraint_total{constraint="none"} 0"#,
+        r#"oom_kills_by_constraint_total{constraint="unknown"} 1"#,
         r#"events_generated_total{event="stall"} 10"#,
         r#"events_delivered_total{event="stall"} 7"#,
         r#"events_lost_total{event="stall"} 2"#,

@@ -7,11 +7,14 @@ pub mod http;
 pub mod incidents;
 pub mod logging;
 pub mod metrics;
+pub mod probes;
 pub mod rate_limit;
+pub mod reclaim;
 pub mod series;
 pub mod summary;
 
 use crate::config::{Bytes, CgroupId, Semantics, Signal, Threshold};
+use crate::kernel::{ProbeStatistics, ReclaimCounters};
 
 pub use conditions::{ConditionChange, ConditionLog};
 pub use http::{BindError, Health, Refresh};
@@ -50,6 +53,11 @@ pub struct NodeReport {
     pub kswapd_wakes: u64,
     /// How long it was active, in nanoseconds.
     pub kswapd_nanos: u64,
+    /// Pages that it freed and looked at, as far as the kernel tells.
+    pub kswapd_reclaimed_pages: u64,
+    pub kswapd_scanned_pages: u64,
+    /// What each attached probe costs.
+    pub probe_statistics: Vec<ProbeStatistics>,
     /// Log lines dropped because whoever reads them is too slow.
     pub log_lines_dropped: u64,
     /// Incidents, and the journal that keeps them.
@@ -161,10 +169,8 @@ pub struct CgroupReport {
 pub struct StallReport {
     /// `direct` or `memcg`.
     pub kind: &'static str,
-    /// How many.
-    pub count: u64,
-    /// How long, together.
-    pub nanos: u64,
+    /// How many, how long, and what came of them.
+    pub counters: ReclaimCounters,
 }
 
 /// Inodes made and removed on one file system.
