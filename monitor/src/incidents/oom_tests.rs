@@ -35,7 +35,10 @@ enum Do {
     Look(u64),
 }
 
-fn told(what: Vec<Do>) -> Vec<(u64, String, Vec<(i32, bool)>)> {
+/// When it was told, its name, and its victims.
+type Told = (u64, String, Vec<(i32, bool)>);
+
+fn told(what: Vec<Do>) -> Vec<Told> {
     let mut assembler = Assembler::default();
     let mut told = Vec::new();
     for what in what {
@@ -52,7 +55,7 @@ fn told(what: Vec<Do>) -> Vec<(u64, String, Vec<(i32, bool)>)> {
     told
 }
 
-fn one(ms: u64, pid: i32, victims: &[(i32, bool)]) -> (u64, String, Vec<(i32, bool)>) {
+fn one(ms: u64, pid: i32, victims: &[(i32, bool)]) -> Told {
     (ms, format!("20260102-030405-oom-{pid}"), victims.to_vec())
 }
 

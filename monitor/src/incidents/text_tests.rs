@@ -81,10 +81,9 @@ fn place(place: usize, workload: &str, class: &str, exceeds: &str, above: &str) 
 
 /// A falling signal: a value a second, then one a millisecond.
 fn falling(to_mib: u64) -> SignalHistory {
-    let slow =
-        (0..59).map(|second| (60_000.0 - f64::from(second) * 1000.0, (900 - u64::from(second as u32) * 9) * MIB));
-    let fast = (0..200)
-        .map(|step| (1000.0 - f64::from(step) * 5.0, (369 - u64::from(step as u32) * (369 - to_mib) / 200) * MIB));
+    let slow = (0..59_u32).map(|second| (60_000.0 - f64::from(second) * 1000.0, (900 - u64::from(second) * 9) * MIB));
+    let fast =
+        (0..200_u32).map(|step| (1000.0 - f64::from(step) * 5.0, (369 - u64::from(step) * (369 - to_mib) / 200) * MIB));
     SignalHistory {
         unit: "bytes".to_owned(),
         capacity: Some(2000 * MIB),
@@ -246,9 +245,9 @@ fn hard() -> Incident {
         outcome: Outcome::Gone,
         processes: Some(3),
         working_set_bytes: Some(900 * MIB),
-        available_bytes: Some(99 * MIB as i64),
-        threshold_bytes: Some(100 * MIB as i64),
-        freed_bytes: Some(891 * MIB as i64),
+        available_bytes: Some(99 << 20),
+        threshold_bytes: Some(100 << 20),
+        freed_bytes: Some(891 << 20),
         ..Eviction::default()
     });
     for (step, ms) in
@@ -280,9 +279,9 @@ fn soft() -> Incident {
         eviction.kind = "soft".to_owned();
         eviction.action = "term".to_owned();
         eviction.working_set_bytes = Some(506 * MIB);
-        eviction.available_bytes = Some(259 * MIB as i64);
-        eviction.threshold_bytes = Some(300 * MIB as i64);
-        eviction.freed_bytes = Some(40 * MIB as i64);
+        eviction.available_bytes = Some(259 << 20);
+        eviction.threshold_bytes = Some(300 << 20);
+        eviction.freed_bytes = Some(40 << 20);
         eviction.processes = Some(1);
         eviction.reclaim = Some(reclaim);
     }

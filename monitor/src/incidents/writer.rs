@@ -85,7 +85,7 @@ pub struct JournalReport {
 #[derive(Debug)]
 pub struct Writer {
     /// Taken at the end, so that the thread knows.
-    queue: Option<SyncSender<Draft>>,
+    queue: Option<SyncSender<Box<Draft>>>,
     spares: Receiver<Vec<Sample>>,
     ended: Receiver<()>,
     shelf: Arc<Shelf>,
@@ -140,7 +140,7 @@ impl Writer {
 
     /// Hands a record over. Returns false when too many are waiting: then it is dropped, and counted.
     pub fn submit(&self, draft: Draft) -> bool {
-        let sent = self.queue.as_ref().map(|queue| queue.try_send(draft));
+        let sent = self.queue.as_ref().map(|queue| queue.try_send(Box::new(draft)));
         let is_sent = matches!(sent, Some(Ok(())));
         if let None | Some(Err(TrySendError::Full(_) | TrySendError::Disconnected(_))) = sent {
             self.counters.dropped.fetch_add(1, Ordering::Relaxed);
@@ -208,7 +208,7 @@ struct Worker {
 }
 
 impl Worker {
-    fn run(&mut self, work: &Receiver<Draft>, give_back: &std::sync::mpsc::Sender<Vec<Sample>>) {
+    fn run(&mut self, work: &Receiver<Box<Draft>>, give_back: &std::sync::mpsc::Sender<Vec<Sample>>) {
         self.list_what_is_there();
         loop {
             let idle = self.pending.is_empty() && self.journal.is_some();
@@ -224,7 +224,7 @@ impl Worker {
                 }
             };
             for draft in drafts {
-                self.take(draft, give_back);
+                self.take(*draft, give_back);
             }
             self.write_pending();
         }

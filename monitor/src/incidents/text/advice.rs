@@ -1,6 +1,6 @@
 //! What to do about it: what a colleague who has seen many of these would say, and only what the record gives reason for.
 
-use super::super::model::{Eviction, Incident, OomKill, Outcome, Victim};
+use super::super::model::{Eviction, Incident, OomKill, Outcome, Stalls, Victim};
 use super::oom::is_own;
 use super::page::Page;
 use super::words::{bytes, capital, is_best_effort, name, name_or_unknown, noun, time};
@@ -47,12 +47,25 @@ fn oom(points: &mut Vec<String>, incident: &Incident, kill: &OomKill) {
             limit.cgroup.as_deref().map_or_else(|| "another cgroup".to_owned(), name)
         )),
         (Some(_), None) => points.push("The cgroup was gone before its limit could be read: look at the limits of the victim's pod and of everything above it.".to_owned()),
-        (None, None) => points.push(format!(
-            "Whose limit was hit is not known on this kernel (/readyz says what is missing): the kernel's own report has it, `journalctl -k | grep -B40 'Killed process {}'`.",
-            first.pid
-        )),
+        (None, None) => unknown_limit(points, incident, first),
     }
-    who_else(points, kill, first);
+    who_else(points, kill, first, incident.memory.as_ref().and_then(|memory| memory.total_bytes));
+}
+
+/// Neither the kernel's programs nor its log told: what speaks for what.
+fn unknown_limit(points: &mut Vec<String>, incident: &Incident, first: &Victim) {
+    let own = |stalls: &&Stalls| stalls.kind == "memcg" && Some(stalls.workload.as_str()) == first.workload.as_deref();
+    if incident.stalls.iter().any(|stalls| own(&stalls)) {
+        points.push(
+            "Its tasks had been reclaiming at a memory limit just before: most likely that limit was hit, its own or one above it."
+                .to_owned(),
+        );
+    }
+    points.push(format!(
+        "Whose limit was hit is not known on this kernel (/readyz says what is missing): the kernel's own report has it, `journalctl -k | \
+         grep -B40 'Killed process {}'`.",
+        first.pid
+    ));
 }
 
 fn own_limit(points: &mut Vec<String>, incident: &Incident, first: &Victim, limit: Option<u64>, cgroup: Option<&str>) {
@@ -113,7 +126,7 @@ fn global(points: &mut Vec<String>, incident: &Incident, kill: &OomKill) {
     }
 }
 
-fn who_else(points: &mut Vec<String>, kill: &OomKill, first: &Victim) {
+fn who_else(points: &mut Vec<String>, kill: &OomKill, first: &Victim, total: Option<u64>) {
     let foreign = kill.trigger.as_ref().filter(|of| of.workload.is_some() && of.workload != first.workload);
     if let Some(of) = foreign {
         points.push(format!(
@@ -125,10 +138,14 @@ fn who_else(points: &mut Vec<String>, kill: &OomKill, first: &Victim) {
     if first.oom_score_adj.is_some_and(|adj| adj <= SPARED) {
         points.push("The victim was to be spared (oom_score_adj): nothing else was left to kill. That is worth an alert of its own.".to_owned());
     }
-    if !kill.group && first.age_ms.is_some_and(|age| age < YOUNG_MS) {
+    let all = kill.limit.as_ref().and_then(|limit| limit.limit_bytes).or(total);
+    let is_small = first.resident_bytes().zip(all).is_some_and(|(resident, all)| resident < all / 4);
+    // A young one that is large filled the memory itself, only quickly.
+    if let Some(age) = first.age_ms.filter(|age| !kill.group && is_small && *age < YOUNG_MS) {
         points.push(format!(
-            "The victim was only {} old: a child that somebody started when the memory was full already. Its parent, and whoever filled the memory, live on.",
-            time(first.age_ms.unwrap_or(0.0))
+            "The victim was only {} old, and small: a child that somebody started when the memory was full already. Its parent, and whoever \
+             filled the memory, live on.",
+            time(age)
         ));
     }
     if kill.group {

@@ -52,10 +52,10 @@ fn signal_items(page: &mut Page, signal: &str, history: &SignalHistory) {
     };
     page.item("", signal);
     let row = |from: f64| spark(&history.samples, from, 0.0, COLUMNS, highest.1);
-    page.item("60 s", &format!("|{}|", row(MINUTE)));
+    page.drawing("60 s", &format!("|{}|", row(MINUTE)));
     let close = history.samples.iter().filter(|(before, _)| (0.0..=SECOND).contains(before)).count();
     if close >= WORTH_A_LOOK {
-        page.item("last 1 s", &format!("|{}|", row(SECOND)));
+        page.drawing("last 1 s", &format!("|{}|", row(SECOND)));
     }
     let at = |before: f64| {
         if before < 0.05 {

@@ -147,7 +147,7 @@ fn victim_items(page: &mut Page, of: &Victim, before: Option<&Victim>) {
     } else if of.uid.is_none() && of.workload.is_none() {
         page.item("", "it was chosen, and had not exited when this was written: nothing more is known");
     }
-    if let Some(cgroup) = of.cgroup.as_ref().filter(|_| is_elsewhere) {
+    if let Some(cgroup) = of.cgroup.as_ref().filter(|cgroup| is_elsewhere && name(cgroup) != **cgroup) {
         page.item("", cgroup);
     }
 }

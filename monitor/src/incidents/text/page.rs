@@ -54,6 +54,11 @@ impl Page {
         self.wrapped(&format!("  {label:<width$}", width = LABEL - 2), &rest, text);
     }
 
+    /// A label and a drawing, whose blanks count.
+    pub fn drawing(&mut self, label: &str, drawing: &str) {
+        self.line(&format!("  {label:<width$}{drawing}", width = LABEL - 2));
+    }
+
     fn wrapped(&mut self, first: &str, rest: &str, text: &str) {
         let text = clean(text);
         let mut line = first.to_owned();
