@@ -36,11 +36,19 @@ const SI_USER: i32 = 0;
 struct Sigkill {
     sender_tid: u32,
     by_user: u32,
-    exited: u32,
+    /// One of the three below.
+    state: u32,
     reserved: u32,
     /// Known once it has exited.
     left_behind: LeftBehind,
 }
+
+/// It has not exited yet.
+const RUNS: u32 = 0;
+/// It has, and nothing of it has been told.
+const EXITED: u32 = 1;
+/// It has, and its OOM kill has been told. A group kill (`memory.oom.group`) marks its first victim twice.
+const TOLD: u32 = 2;
 
 /// What only the exiting task itself can tell.
 #[derive(Clone, Copy)]
@@ -155,7 +163,11 @@ pub fn signal_generate(ctx: TracePointContext) -> u32 {
     if let Some(victim_tid) = SIGNAL_GENERATE.read::<u32>(&ctx, signal::PID) {
         let (sender_tid, _) = task::ids();
         let by_user = u32::from(SIGNAL_GENERATE.read(&ctx, signal::CODE) == Some(SI_USER));
-        let sigkill = Sigkill { sender_tid, by_user, exited: 0, reserved: 0, left_behind: LeftBehind::NOTHING };
+        let is_told = |sigkill: Sigkill| sigkill.state == TOLD && sigkill.sender_tid == sender_tid;
+        if sigkill(victim_tid).is_some_and(is_told) {
+            return 0;
+        }
+        let sigkill = Sigkill { sender_tid, by_user, state: RUNS, reserved: 0, left_behind: LeftBehind::NOTHING };
         let _inserted = SIGKILLED.insert(victim_tid, &sigkill, 0);
     }
     0
@@ -204,7 +216,7 @@ pub fn mark_victim(ctx: TracePointContext) -> u32 {
             trigger_comm: kill.trigger_comm,
         },
     );
-    if !killed {
+    if !killed || sigkill(victim_tid).is_some_and(|sigkill| sigkill.state == TOLD) {
         return 0;
     }
     describe(&ctx, kill);
@@ -218,7 +230,7 @@ pub fn mark_victim(ctx: TracePointContext) -> u32 {
         return 0;
     }
     if let Some(sigkill) = sigkill(victim_tid)
-        && sigkill.exited != 0
+        && sigkill.state == EXITED
         && sigkill.sender_tid == trigger_tid
     {
         // SAFETY: an element of a thread that has exited is not written again.
@@ -254,12 +266,20 @@ pub fn sched_process_exit(_ctx: TracePointContext) -> u32 {
         if sigkill.by_user == 0 {
             let _inserted = LEFT_PATHS.insert(tid, &scratch.workspace.path, 0);
         }
-        let _updated = SIGKILLED.insert(tid, &Sigkill { exited: 1, left_behind, ..sigkill }, 0);
+        let _updated = SIGKILLED.insert(tid, &Sigkill { state: EXITED, left_behind, ..sigkill }, 0);
     }
     // SAFETY: an element of a dying thread is only removed, by whoever completes it; it is copied at once.
     if let Some(kill) = unsafe { VICTIMS.get(tid) } {
         scratch.kill = *kill;
+        // A mark that came after its victim's exit waits for a thread that will never come: this one only got its id.
+        if left_behind.started_at_ns > kill.marked_at_ns {
+            let _removed = VICTIMS.remove(tid);
+            return 0;
+        }
         complete(scratch, &left_behind);
+        if let Some(sigkill) = sigkill(tid) {
+            let _updated = SIGKILLED.insert(tid, &Sigkill { state: TOLD, ..sigkill }, 0);
+        }
     }
     0
 }
