@@ -107,7 +107,7 @@ impl Recorder {
         }
         tracing::info!(
             event = "incident",
-            incident = incident.id,
+            id = incident.id,
             kind = incident.kind.as_str(),
             at_mono_ns = incident.monotonic_ns,
             summary = incident.summary,
