@@ -1,6 +1,7 @@
 //! The loop: wait for the next reason to look, observe, decide, act, report.
 
 mod act;
+mod gentle;
 mod housekeeping;
 mod report;
 mod start;
@@ -14,6 +15,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
 use crate::actions::Evictor;
+use crate::actions::reclaim::ReclaimFirst;
 use crate::config::{CgroupId, MonitorConfig, Quirk, Semantics, Signal};
 use crate::eviction::deadline::{FallRate, until_next_sample};
 use crate::eviction::{Armed, Assessment, Layout, Observation, SignalValue, State, arm, assess};
@@ -25,6 +27,8 @@ use crate::node::{MemoryReader, MemorySample, Monotonic, RootUsage};
 use crate::report::logging::Writer;
 use crate::report::{ConditionLog, EvictionOutcome, Health, Metrics, RateLimiter, Refresh, Verdict};
 use crate::workloads::WorkloadTree;
+
+use self::gentle::Gentle;
 
 /// Events decoded at most before the loop looks at the node again.
 const EVENTS_PER_WAKEUP: usize = 4096;
@@ -40,6 +44,8 @@ pub enum Wakeup {
     Deadline,
     /// An eviction under way wants to be looked at, or the next one may start.
     Eviction,
+    /// The kernel has answered to being asked for memory.
+    Reclaim,
     /// Somebody asked for the metrics.
     Scrape,
     /// Time to look at the whole tree.
@@ -55,6 +61,7 @@ impl Wakeup {
             Self::Psi => "psi",
             Self::Deadline => "deadline",
             Self::Eviction => "eviction",
+            Self::Reclaim => "reclaim",
             Self::Scrape => "scrape",
             Self::Housekeeping => "housekeeping",
         }
@@ -81,6 +88,7 @@ pub struct Agent {
     memory: MemoryReader,
     tree: WorkloadTree,
     evictor: Evictor,
+    gentle: Gentle,
     metrics: Arc<Mutex<Metrics>>,
     health: Arc<Health>,
     log: Writer,
@@ -185,6 +193,8 @@ pub struct Parts {
     pub tree: WorkloadTree,
     /// Evictions.
     pub evictor: Evictor,
+    /// Whether memory is asked for before.
+    pub reclaim: ReclaimFirst,
     /// What others see.
     pub metrics: Arc<Mutex<Metrics>>,
     /// How the loop is doing.
@@ -199,7 +209,7 @@ impl Agent {
     /// Puts the parts together.
     #[must_use]
     pub fn new(parts: Parts) -> Self {
-        let Parts { mut config, kernel, psi, memory, tree, evictor, metrics, health, log, rate } = parts;
+        let Parts { mut config, kernel, psi, memory, tree, evictor, reclaim, metrics, health, log, rate } = parts;
         // A kubelet's one good sample stands for ten seconds; one of a thousand in a second does not.
         config.policy.quirks.set(Quirk::GraceRestartsAtOnce, false);
         Self {
@@ -210,6 +220,7 @@ impl Agent {
             memory,
             tree,
             evictor,
+            gentle: Gentle::new(reclaim),
             metrics,
             health,
             log,
@@ -243,6 +254,7 @@ impl Agent {
                 () = self.kernel.readable() => Wakeup::KernelEvent,
                 () = timer.sleep(wait) => reason,
                 () = psi_fired(self.psi.as_ref()) => Wakeup::Psi,
+                () = self.gentle.answered() => Wakeup::Reclaim,
                 Some(request) = scrapes.recv() => {
                     scrape = Some(request);
                     Wakeup::Scrape
@@ -320,6 +332,7 @@ impl Agent {
         };
         sooner(self.last.assessment.next_change, Wakeup::Deadline);
         sooner(self.evictor.next_poll(now), Wakeup::Eviction);
+        sooner(self.gentle.next_check(now), Wakeup::Reclaim);
         sooner(self.last.retry.map(|retry| retry.since(now)), Wakeup::Eviction);
         sooner(Some(self.until_housekeeping(now)), Wakeup::Housekeeping);
         soonest

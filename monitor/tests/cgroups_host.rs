@@ -145,7 +145,12 @@ fn a_kill_ends_every_process_of_the_workload_and_no_other() {
     let tracked = tree.tracked().iter().find(|tracked| tracked.workload().name == victim).expect("the victim");
     let target = Target::new(tracked, tree.hierarchy(), Path::new(PROC)).unwrap();
     assert!(!target.is_gone());
-    let limits = EvictionLimits { cool_down: Duration::ZERO, max_per_minute: 1, kill_timeout: Duration::from_secs(5) };
+    let limits = EvictionLimits {
+        cool_down: Duration::ZERO,
+        max_per_minute: 1,
+        kill_timeout: Duration::from_secs(5),
+        ..EvictionLimits::default()
+    };
     let mut evictor = Evictor::new(Releaser::start().unwrap());
     let killed = evictor.start(target, Signal::MemoryAvailable, Duration::ZERO, Monotonic::now()).unwrap();
     assert_eq!(killed, 20);

@@ -3,6 +3,7 @@
 pub mod evict;
 pub mod kill;
 pub mod oom_score;
+pub mod reclaim;
 pub mod release;
 pub mod self_protection;
 
@@ -39,7 +40,7 @@ pub enum ActionError {
 }
 
 impl ActionError {
-    fn refused(what: impl Into<String>, source: impl Into<std::io::Error>) -> Self {
+    pub(crate) fn refused(what: impl Into<String>, source: impl Into<std::io::Error>) -> Self {
         let source = source.into();
         match source.raw_os_error() {
             Some(libc::ENODEV) => Self::Gone,

@@ -191,6 +191,9 @@ impl Agent {
             ordered_mono_ns = deed.ordered.0,
             decided_mono_ns = deed.decided.0,
             acted_mono_ns = deed.acted.0,
+            reclaim = deed.reclaimed.as_ref().map(|reclaimed| reclaimed.outcome.as_str()),
+            reclaim_freed_bytes = deed.reclaimed.as_ref().map(|reclaimed| reclaimed.freed.0),
+            reclaim_ms = deed.reclaimed.as_ref().map(|reclaimed| reclaimed.took.as_secs_f64() * 1e3),
             explanation = ranked.explanation(Order::of(&self.config.policy, met.threshold.signal.resource())),
             ranking = deed.ranking,
             "{message}"

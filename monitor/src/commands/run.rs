@@ -9,6 +9,7 @@ use anyhow::Context as _;
 use clap::ValueEnum;
 use tokio::sync::mpsc;
 
+use crate::actions::reclaim::{self, ReclaimFirst, Reclaimer};
 use crate::actions::release::Releaser;
 use crate::actions::{Evictor, self_protection};
 use crate::agent::{Agent, Parts};
@@ -188,6 +189,27 @@ fn not_acted_on(policy: &Policy) -> Vec<String> {
     reasons
 }
 
+/// As configured, where this machine can.
+fn reclaim_first(
+    config: &MonitorConfig,
+    hierarchy: &Hierarchy,
+    degradations: &mut Vec<String>,
+) -> anyhow::Result<ReclaimFirst> {
+    if config.evictions.reclaim_deadline.is_zero() {
+        return Ok(ReclaimFirst::Off);
+    }
+    if let Err(reason) = reclaim::is_possible(hierarchy) {
+        degradations.push(format!("memory.reclaim: {reason}"));
+        return Ok(ReclaimFirst::Off);
+    }
+    Ok(match config.mode {
+        Mode::Observe => ReclaimFirst::Observe,
+        Mode::Enforce => {
+            ReclaimFirst::Enforce(Reclaimer::start().context("cannot start the thread that asks for memory")?)
+        }
+    })
+}
+
 async fn serve(config: MonitorConfig, text: bool, log: logging::Writer) -> anyhow::Result<()> {
     let private = private_namespaces(config.mode)?;
     let listener = http::bind(config.listen).await?;
@@ -203,6 +225,7 @@ async fn serve(config: MonitorConfig, text: bool, log: logging::Writer) -> anyho
     degradations.extend(self_protection::apply(&config.proc_root));
     degradations.extend(not_acted_on(&config.policy));
     degradations.extend(private);
+    let reclaim = reclaim_first(&config, tree.hierarchy(), &mut degradations)?;
     for reason in &degradations {
         tracing::warn!(event = "degraded", reason, "running without it");
     }
@@ -225,7 +248,8 @@ async fn serve(config: MonitorConfig, text: bool, log: logging::Writer) -> anyho
     let evictor = Evictor::new(releaser);
     let fastest = config.sampling.fastest_rate.or_else(fault_rate::measure).unwrap_or(ASSUMED_RATE);
     let rate = FallRate::assuming(fastest);
-    let mut agent = Agent::new(Parts { config, kernel, psi, memory, tree, evictor, metrics, health, log, rate });
+    let mut agent =
+        Agent::new(Parts { config, kernel, psi, memory, tree, evictor, reclaim, metrics, health, log, rate });
     agent.start(text, &degradations, swap);
     let server = tokio::spawn(http::serve(listener, shared));
     let stopped = agent.run(refreshes).await.context("cannot run the loop");

@@ -7,9 +7,11 @@ use prometheus::{
     Counter, Encoder as _, GaugeVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry, TextEncoder,
 };
 
+use super::deeds::Deeds;
 use super::series::{SeriesLimits, WorkloadSeries, increase, options};
 use super::{EventReport, NodeReport};
-use crate::config::{Semantics, Signal};
+use crate::config::{Bytes, Semantics, Signal};
+use crate::eviction::gentle::ReclaimOutcome;
 
 /// How an eviction ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -66,6 +68,7 @@ pub struct Metrics {
     kswapd_wakes: IntCounter,
     kswapd_seconds: Counter,
     log_lines_dropped: IntCounter,
+    deeds: Deeds,
     series: WorkloadSeries,
     last_events: HashMap<&'static str, EventReport>,
 }
@@ -191,6 +194,7 @@ impl Metrics {
             kswapd_wakes,
             kswapd_seconds,
             log_lines_dropped,
+            deeds: Deeds::new(&registry)?,
             series: WorkloadSeries::new(&registry, limits)?,
             last_events: HashMap::new(),
             registry,
@@ -214,6 +218,21 @@ impl Metrics {
     /// Counts one eviction.
     pub fn eviction(&self, signal: Signal, outcome: EvictionOutcome) {
         self.evictions.with_label_values(&[signal.as_str(), outcome.as_str()]).inc();
+    }
+
+    /// Counts a workload that was asked to give memory back, or would have been.
+    pub fn reclaimed(&self, outcome: ReclaimOutcome, freed: Bytes, took: Duration) {
+        self.deeds.reclaimed(outcome, freed, took);
+    }
+
+    /// Counts processes that were newly found to differ in `oom_score_adj`, and those set right.
+    pub fn scores(&self, drifted: u64, repaired: u64) {
+        self.deeds.scores(drifted, repaired);
+    }
+
+    /// Takes over two totals: OOM kills that have no workload, and records of the kernel's log that were lost.
+    pub fn unaccounted(&self, unattributed: u64, log_records_lost: u64) {
+        self.deeds.unaccounted(unattributed, log_records_lost);
     }
 
     /// Prints everything in the text format 0.0.4.
