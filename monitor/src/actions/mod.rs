@@ -1,6 +1,7 @@
 //! What the agent does to the machine. Everything here is idempotent, checks whom it touches, and acts only when told to enforce.
 
 pub mod evict;
+pub mod frozen;
 pub mod kill;
 pub mod oom_score;
 pub mod reclaim;
@@ -10,6 +11,7 @@ pub mod self_protection;
 use std::path::PathBuf;
 
 pub use evict::{Ended, Evictor, Outcome};
+pub use frozen::FreezeRecord;
 pub use kill::Target;
 
 /// Why an action had no effect.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::actions::{ActionError, Outcome, Target, oom_score};
+use crate::actions::{ActionError, FreezeRecord, Outcome, Target, oom_score};
 use crate::config::{CgroupId, Mode, Resource};
 use crate::eviction::budget::Refusal;
 use crate::eviction::rank::{Order, Ranked};
@@ -174,7 +174,8 @@ impl Agent {
         if oom_score::is_node_critical(tracked, &self.config.proc_root) {
             return Err(ActionError::Critical);
         }
-        let target = Target::new(tracked, self.tree.hierarchy(), &self.config.proc_root)?;
+        let record = FreezeRecord::beside(&self.config.lock_file);
+        let target = Target::new(tracked, self.tree.hierarchy(), &self.config.proc_root)?.recorded_in(record);
         self.evictor.start(target, met.threshold.signal, grace, Monotonic::now())
     }
 

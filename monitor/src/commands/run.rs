@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 
 use crate::actions::reclaim::{self, ReclaimFirst, Reclaimer};
 use crate::actions::release::Releaser;
-use crate::actions::{Evictor, self_protection};
+use crate::actions::{Evictor, FreezeRecord, self_protection};
 use crate::agent::{Agent, Parts};
 use crate::config::{Bytes, ConfigErrors, ConfigWarning, Loaded, Mode, MonitorConfig, Policy, Signal};
 use crate::eviction::deadline::FallRate;
@@ -123,6 +123,7 @@ pub fn run(options: &Options) -> Result<(), RunError> {
         tracing::warn!(event = "configuration", "{warning}");
     }
     let _lock = InstanceLock::take(&config.lock_file)?;
+    thaw_left_frozen(&config);
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start the event loop")?;
     runtime.block_on(serve(config, format == LogFormat::Text, log)).map_err(RunError::from)
@@ -149,6 +150,18 @@ fn configuration(options: &Options) -> Result<(MonitorConfig, Vec<ConfigWarning>
         config.lock_file.clone_from(lock_file);
     }
     Ok((config, warnings))
+}
+
+/// Only after the lock was had: what a running agent has frozen is its own business. In observe mode too: it is the end of a deed.
+fn thaw_left_frozen(config: &MonitorConfig) {
+    match FreezeRecord::beside(&config.lock_file).thaw() {
+        Ok(None) => {}
+        Ok(Some(cgroup)) => {
+            let cgroup = cgroup.display();
+            tracing::warn!(event = "thawed", %cgroup, "an earlier agent was ended while it held this cgroup frozen: thawed");
+        }
+        Err(reason) => tracing::error!(event = "degraded", capability = "thaw", reason, "a cgroup is left frozen"),
+    }
 }
 
 /// Inside a namespace of its own the agent recognizes neither itself nor the others: then it may look, but not act.
