@@ -11,19 +11,31 @@ use aya_ebpf::{
 };
 use monitor_ebpf::{
     DirectReclaim, EventKind, HISTOGRAM_BUCKETS, ReclaimCounters, ReclaimKey, ReclaimKind, Stall, Untracked,
-    field::{reclaim_begin, reclaim_end},
+    field::{reclaim_begin, reclaim_end, shrink_inactive, throttled},
     histogram_bucket,
 };
 
 use crate::{
+    kswapd,
     layout::Layout,
     stream::{self, Wake},
     task,
 };
 
-/// Tasks in reclaim now: kind and thread id -> begin.
+/// A stall under way. A task in reclaim does not enter reclaim again (`PF_MEMALLOC`), so there is one a task.
+#[repr(C)]
+struct Stalling {
+    /// 0 while the task does not stall.
+    began_ns: u64,
+    scanned_pages: u64,
+    throttled_ns: u64,
+    throttles: u32,
+    kind: u32,
+}
+
+/// By thread id. An element stays until its thread exits: putting one in and taking it out costs more than the rest of a stall.
 #[map]
-static STALLING: HashMap<u64, u64> = HashMap::with_max_entries(8192, 0);
+static STALLING: HashMap<u32, Stalling> = HashMap::with_max_entries(8192, 0);
 
 #[map]
 static RECLAIM: HashMap<ReclaimKey, ReclaimCounters> = HashMap::with_max_entries(4096, 0);
@@ -40,6 +52,10 @@ static DIRECT_RECLAIM_BEGIN: Layout = Layout::new();
 static DIRECT_RECLAIM_END: Layout = Layout::new();
 #[unsafe(no_mangle)]
 static MEMCG_RECLAIM_END: Layout = Layout::new();
+#[unsafe(no_mangle)]
+static SHRINK_INACTIVE: Layout = Layout::new();
+#[unsafe(no_mangle)]
+static THROTTLED: Layout = Layout::new();
 
 #[tracepoint]
 pub fn mm_vmscan_direct_reclaim_begin(ctx: TracePointContext) -> u32 {
@@ -78,16 +94,59 @@ pub fn mm_vmscan_memcg_reclaim_end(ctx: TracePointContext) -> u32 {
     0
 }
 
+/// A stretch of an inactive list was looked at: in a stall, or by kswapd.
+#[tracepoint]
+pub fn mm_vmscan_lru_shrink_inactive(ctx: TracePointContext) -> u32 {
+    let (tid, _) = task::ids();
+    let scanned_pages = SHRINK_INACTIVE.read(&ctx, shrink_inactive::NR_SCANNED).unwrap_or(0);
+    if let Some(stall) = stall_of(tid) {
+        stall.scanned_pages += scanned_pages;
+    } else if let Some(node) = SHRINK_INACTIVE.read(&ctx, shrink_inactive::NID) {
+        let reclaimed_pages = SHRINK_INACTIVE.read(&ctx, shrink_inactive::NR_RECLAIMED).unwrap_or(0);
+        kswapd::reclaimed(node, tid, scanned_pages, reclaimed_pages);
+    }
+    0
+}
+
+/// The running task was put to sleep, for writeback or because nothing could be reclaimed.
+#[tracepoint]
+pub fn mm_vmscan_throttled(ctx: TracePointContext) -> u32 {
+    let (tid, _) = task::ids();
+    if let (Some(stall), Some(usec)) = (stall_of(tid), THROTTLED.read::<u32>(&ctx, throttled::USEC_DELAYED)) {
+        stall.throttles += 1;
+        stall.throttled_ns += u64::from(usec) * 1000;
+    }
+    0
+}
+
+/// The running task's element, whether or not it stalls.
 #[inline(always)]
-fn stalling_key(kind: ReclaimKind, tid: u32) -> u64 {
-    (kind as u64) << 32 | u64::from(tid)
+fn element(tid: u32) -> Option<&'static mut Stalling> {
+    // SAFETY: the lookup gave a valid element, and only its own task uses it.
+    STALLING.get_ptr_mut(tid).map(|element| unsafe { &mut *element })
+}
+
+#[inline(always)]
+fn stall_of(tid: u32) -> Option<&'static mut Stalling> {
+    element(tid).filter(|stall| stall.began_ns != 0)
+}
+
+/// The running task exits.
+#[inline(always)]
+pub fn let_go(tid: u32) {
+    if STALLING.get_ptr(tid).is_some() {
+        let _removed = STALLING.remove(tid);
+    }
 }
 
 #[inline(always)]
 fn begin(kind: ReclaimKind) -> u64 {
     let (tid, _) = task::ids();
     let now_ns = stream::now_ns();
-    if STALLING.insert(stalling_key(kind, tid), now_ns, 0).is_err() {
+    let stall = Stalling { began_ns: now_ns, scanned_pages: 0, throttled_ns: 0, throttles: 0, kind: kind as u32 };
+    if let Some(element) = element(tid) {
+        *element = stall;
+    } else if STALLING.insert(tid, &stall, 0).is_err() {
         stream::untracked(Untracked::Stall);
     }
     now_ns
@@ -96,17 +155,15 @@ fn begin(kind: ReclaimKind) -> u64 {
 #[inline(always)]
 fn end(kind: ReclaimKind, reclaimed_pages: u64) {
     let (tid, pid) = task::ids();
-    let key = stalling_key(kind, tid);
-    // SAFETY: only this task writes or removes its own element.
-    let Some(&began_ns) = (unsafe { STALLING.get(key) }) else {
+    let Some(stall) = stall_of(tid).filter(|stall| stall.kind == kind as u32) else {
         // Began before the program was attached, or was counted as untracked.
         return;
     };
-    let _removed = STALLING.remove(key);
     let now_ns = stream::now_ns();
-    let duration_ns = now_ns.saturating_sub(began_ns);
+    let duration_ns = now_ns.saturating_sub(stall.began_ns);
+    stall.began_ns = 0;
     let cgroup = task::memory_cgroup();
-    account(&ReclaimKey { cgroup, kind: kind as u32, reserved: 0 }, duration_ns, reclaimed_pages);
+    account(&ReclaimKey { cgroup, kind: kind as u32, reserved: 0 }, stall, duration_ns, reclaimed_pages);
     if duration_ns >= STALL_THRESHOLD_NS.load() {
         stream::send(
             EventKind::Stall,
@@ -131,7 +188,7 @@ fn end(kind: ReclaimKind, reclaimed_pages: u64) {
     clippy::needless_borrows_for_generic_args,
     reason = "by value it would be copied to the stack, which is too small"
 )]
-fn account(key: &ReclaimKey, duration_ns: u64, reclaimed_pages: u64) {
+fn account(key: &ReclaimKey, stall: &Stalling, duration_ns: u64, reclaimed_pages: u64) {
     let counters = RECLAIM.get_ptr_mut(key).or_else(|| {
         // Another CPU may have been first: then this insertion fails and the lookup finds its element.
         let _inserted = RECLAIM.insert(key, &ZERO, u64::from(BPF_NOEXIST));
@@ -147,6 +204,11 @@ fn account(key: &ReclaimKey, duration_ns: u64, reclaimed_pages: u64) {
         add(&raw mut (*counters).stalls, 1);
         add(&raw mut (*counters).stalled_ns, duration_ns);
         add(&raw mut (*counters).reclaimed_pages, reclaimed_pages);
+        add(&raw mut (*counters).scanned_pages, stall.scanned_pages);
+        if stall.throttles != 0 {
+            add(&raw mut (*counters).throttles, u64::from(stall.throttles));
+            add(&raw mut (*counters).throttled_ns, stall.throttled_ns);
+        }
         add((&raw mut (*counters).histogram).cast::<u64>().add(bucket), 1);
     }
 }

@@ -19,7 +19,7 @@ use crate::actions::reclaim::ReclaimFirst;
 use crate::config::{CgroupId, MonitorConfig, Quirk, Semantics, Signal};
 use crate::eviction::deadline::{FallRate, until_next_sample};
 use crate::eviction::{Armed, Assessment, Layout, Observation, SignalValue, State, arm, assess};
-use crate::kernel::{Event, Kernel};
+use crate::kernel::{Event, Kernel, OomKill};
 use crate::node::file::FileError;
 use crate::node::psi::PsiTrigger;
 use crate::node::timer::Timer;
@@ -32,6 +32,8 @@ use self::gentle::Gentle;
 
 /// Events decoded at most before the loop looks at the node again.
 const EVENTS_PER_WAKEUP: usize = 4096;
+/// Room for the OOM kills of one look; a ring of the usual size holds few more.
+const OOM_KILLS_EXPECTED: usize = 256;
 
 /// Why the loop woke.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,6 +99,7 @@ pub struct Agent {
     state: State,
     rate: FallRate,
     events: Vec<Event>,
+    oom_kills: Vec<OomKill>,
     last: Last,
     limits: Limits,
 }
@@ -228,6 +231,7 @@ impl Agent {
             state: State::default(),
             rate,
             events: Vec::with_capacity(EVENTS_PER_WAKEUP),
+            oom_kills: Vec::with_capacity(OOM_KILLS_EXPECTED),
             last: Last::default(),
             limits: Limits::default(),
         }

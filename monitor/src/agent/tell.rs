@@ -24,18 +24,16 @@ const UNKNOWN: &str = "(none)";
 impl Agent {
     /// Decodes what the kernel streamed, at most a bounded number.
     pub(super) fn drain_events(&mut self) {
-        self.last.ring_has_more = self.kernel.drain(EVENTS_PER_WAKEUP, &mut self.events).exhausted;
+        self.last.ring_has_more = self.kernel.drain(EVENTS_PER_WAKEUP, &mut self.events, &mut self.oom_kills).exhausted;
     }
 
     /// Tells of each event that was drained. The tree is looked at again at most once for all of them.
     pub(super) fn tell_events(&mut self) {
         let mut events = std::mem::take(&mut self.events);
+        let mut oom_kills = std::mem::take(&mut self.oom_kills);
         let is_unknown = |id: &CgroupId| id.0 != 0 && self.tree.owner(*id).is_none();
-        let concerned = |event: &Event| match event {
-            Event::OomKill(kill) => [kill.victim_cgroup, Some(kill.trigger_cgroup)],
-            _ => [None, None],
-        };
-        if events.iter().flat_map(concerned).flatten().any(|id| is_unknown(&id)) {
+        let concerned = |kill: &OomKill| [kill.victim_cgroup, Some(kill.trigger_cgroup)];
+        if oom_kills.iter().flat_map(concerned).flatten().any(|id| is_unknown(&id)) {
             self.scan();
         }
         // One look at the clock for all: reading it costs as much as an event.
@@ -43,12 +41,15 @@ impl Agent {
         for event in events.drain(..) {
             self.tell_event(&event, now);
         }
+        for kill in oom_kills.drain(..) {
+            self.tell_oom_kill(&kill, now);
+        }
         self.events = events;
+        self.oom_kills = oom_kills;
     }
 
     fn tell_event(&mut self, event: &Event, now: Instant) {
         match event {
-            Event::OomKill(kill) => self.tell_oom_kill(kill, now),
             Event::Stall(stall) => self.tell_stall(stall, now),
             Event::OomMark { at_ns, victim_pid, trigger_pid, .. } => {
                 tracing::debug!(

@@ -35,7 +35,7 @@ plain_old_data!(
     KswapdCounters,
     ReclaimCounters,
     ReclaimKey,
-    monitor_ebpf::CgroupWalk,
+    monitor_ebpf::KernelOffsets,
     monitor_ebpf::FieldOffsets
 );
 
@@ -171,6 +171,8 @@ impl Maps {
             sum.wakes += node.wakes;
             sum.active_ns += node.active_ns;
             sum.woke_at_ns = sum.woke_at_ns.max(node.woke_at_ns);
+            sum.reclaimed_pages += node.reclaimed_pages;
+            sum.scanned_pages += node.scanned_pages;
         }
         sum
     }
