@@ -3,6 +3,7 @@
 mod act;
 mod gentle;
 mod housekeeping;
+mod kills;
 mod report;
 mod start;
 mod tell;
@@ -29,6 +30,7 @@ use crate::report::{ConditionLog, EvictionOutcome, Health, Metrics, RateLimiter,
 use crate::workloads::WorkloadTree;
 
 use self::gentle::Gentle;
+pub use self::kills::Kills;
 
 /// Events decoded at most before the loop looks at the node again.
 const EVENTS_PER_WAKEUP: usize = 4096;
@@ -40,6 +42,8 @@ const OOM_KILLS_EXPECTED: usize = 256;
 pub enum Wakeup {
     /// The kernel's programs streamed something.
     KernelEvent,
+    /// The kernel's log has something to read, or a kill has waited for it long enough.
+    KernelLog,
     /// The PSI trigger fired.
     Psi,
     /// The computed sampling deadline.
@@ -60,6 +64,7 @@ impl Wakeup {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::KernelEvent => "kernel_event",
+            Self::KernelLog => "kernel_log",
             Self::Psi => "psi",
             Self::Deadline => "deadline",
             Self::Eviction => "eviction",
@@ -100,6 +105,7 @@ pub struct Agent {
     rate: FallRate,
     events: Vec<Event>,
     oom_kills: Vec<OomKill>,
+    kills: Kills,
     last: Last,
     limits: Limits,
 }
@@ -190,6 +196,8 @@ pub struct Parts {
     pub kernel: Kernel,
     /// The doorbell for machines without the kernel side.
     pub psi: Option<PsiTrigger>,
+    /// Who tells of OOM kills.
+    pub kills: Kills,
     /// The node's memory.
     pub memory: MemoryReader,
     /// The workloads.
@@ -212,7 +220,8 @@ impl Agent {
     /// Puts the parts together.
     #[must_use]
     pub fn new(parts: Parts) -> Self {
-        let Parts { mut config, kernel, psi, memory, tree, evictor, reclaim, metrics, health, log, rate } = parts;
+        let Parts { mut config, kernel, psi, kills, memory, tree, evictor, reclaim, metrics, health, log, rate } =
+            parts;
         // A kubelet's one good sample stands for ten seconds; one of a thousand in a second does not.
         config.policy.quirks.set(Quirk::GraceRestartsAtOnce, false);
         Self {
@@ -232,6 +241,7 @@ impl Agent {
             rate,
             events: Vec::with_capacity(EVENTS_PER_WAKEUP),
             oom_kills: Vec::with_capacity(OOM_KILLS_EXPECTED),
+            kills,
             last: Last::default(),
             limits: Limits::default(),
         }
@@ -258,6 +268,7 @@ impl Agent {
                 () = self.kernel.readable() => Wakeup::KernelEvent,
                 () = timer.sleep(wait) => reason,
                 () = psi_fired(self.psi.as_ref()) => Wakeup::Psi,
+                () = self.kills.readable() => Wakeup::KernelLog,
                 () = self.gentle.answered() => Wakeup::Reclaim,
                 Some(request) = scrapes.recv() => {
                     scrape = Some(request);
@@ -336,6 +347,7 @@ impl Agent {
         };
         sooner(self.last.assessment.next_change, Wakeup::Deadline);
         sooner(self.evictor.next_poll(now), Wakeup::Eviction);
+        sooner(self.kills.due(now), Wakeup::KernelLog);
         sooner(self.gentle.next_check(now), Wakeup::Reclaim);
         sooner(self.last.retry.map(|retry| retry.since(now)), Wakeup::Eviction);
         sooner(Some(self.until_housekeeping(now)), Wakeup::Housekeeping);

@@ -19,7 +19,7 @@ use super::{Agent, EVENTS_PER_WAKEUP, Look, allow_at};
 /// How many of the ranking go into a log record.
 const RANKING_SHOWN: usize = 5;
 /// Stands for the workload of a cgroup that is in none, or was gone before it was seen.
-const UNKNOWN: &str = "(none)";
+pub(super) const UNKNOWN: &str = "(none)";
 
 impl Agent {
     /// Decodes what the kernel streamed, at most a bounded number.
@@ -31,6 +31,7 @@ impl Agent {
     pub(super) fn tell_events(&mut self) {
         let mut events = std::mem::take(&mut self.events);
         let mut oom_kills = std::mem::take(&mut self.oom_kills);
+        self.settle_kills(&mut oom_kills);
         let is_unknown = |id: &CgroupId| id.0 != 0 && self.tree.owner(*id).is_none();
         let concerned = |kill: &OomKill| [kill.victim_cgroup, Some(kill.trigger_cgroup)];
         if oom_kills.iter().flat_map(concerned).flatten().any(|id| is_unknown(&id)) {
@@ -79,8 +80,12 @@ impl Agent {
     }
 
     fn tell_oom_kill(&mut self, kill: &OomKill, now: Instant) {
+        let source = self.kills.source();
+        let owner = self.victims_workload(kill);
+        self.count_kill(owner.as_deref());
         let Some(suppressed) = allow_at(&mut self.limits.oom_kills, now) else { return };
-        let victim = kill.victim_cgroup.map_or_else(|| UNKNOWN.into(), |id| self.owner_known(id));
+        let victim = owner.unwrap_or_else(|| UNKNOWN.into());
+        let limit = kill.limit_cgroup.map(|id| self.owner_known(id));
         let trigger = self.owner_known(kill.trigger_cgroup);
         let victim_comm = kill.victim_comm.as_ref().map(ToString::to_string);
         tracing::warn!(
@@ -96,6 +101,10 @@ impl Agent {
             shmem_rss_bytes = kill.shmem_rss.map(|bytes| bytes.0),
             pgtables_bytes = kill.pgtables.map(|bytes| bytes.0),
             oom_score_adj = kill.oom_score_adj,
+            constraint = kill.constraint.map(crate::kernel::OomConstraint::as_str),
+            limit_workload = limit.as_deref(),
+            limit_cgroup_id = kill.limit_cgroup.map(|id| id.0),
+            source,
             trigger_pid = kill.trigger_pid.0,
             trigger_comm = %kill.trigger_comm,
             trigger_workload = &*trigger,

@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use crate::actions::reclaim::{self, ReclaimFirst, Reclaimer};
 use crate::actions::release::Releaser;
 use crate::actions::{Evictor, FreezeRecord, self_protection};
-use crate::agent::{Agent, Parts};
+use crate::agent::{Agent, Kills, Parts};
 use crate::config::{Bytes, ConfigErrors, ConfigWarning, Loaded, Mode, MonitorConfig, Policy, Signal};
 use crate::eviction::deadline::FallRate;
 use crate::eviction::{Layout, arm};
@@ -233,6 +233,7 @@ async fn serve(config: MonitorConfig, text: bool, log: logging::Writer) -> anyho
 
     let kernel = Kernel::load(&config.kernel, std::process::id());
     let mut degradations: Vec<String> = kernel.report().degradations.iter().map(ToString::to_string).collect();
+    let kills = Kills::open(kernel.report(), &mut degradations);
     let psi = PsiTrigger::register(&config.proc_root);
     let psi = psi.map_err(|reason| degradations.push(format!("PSI trigger: {reason}"))).ok();
     degradations.extend(self_protection::apply(&config.proc_root));
@@ -262,7 +263,7 @@ async fn serve(config: MonitorConfig, text: bool, log: logging::Writer) -> anyho
     let fastest = config.sampling.fastest_rate.or_else(fault_rate::measure).unwrap_or(ASSUMED_RATE);
     let rate = FallRate::assuming(fastest);
     let mut agent =
-        Agent::new(Parts { config, kernel, psi, memory, tree, evictor, reclaim, metrics, health, log, rate });
+        Agent::new(Parts { config, kernel, psi, kills, memory, tree, evictor, reclaim, metrics, health, log, rate });
     agent.start(text, &degradations, swap);
     let server = tokio::spawn(http::serve(listener, shared));
     let stopped = agent.run(refreshes).await.context("cannot run the loop");

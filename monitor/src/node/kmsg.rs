@@ -1,6 +1,7 @@
 //! The kernel's log, `/dev/kmsg`: OOM kills for machines where the eBPF programs do not tell of them.
 
 mod oom;
+mod pairing;
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -10,7 +11,8 @@ use rustix::io::Errno;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-pub use oom::{Constraint, OomLog, OomReport};
+pub use oom::{OomLog, OomReport};
+pub use pairing::Pairing;
 
 /// Where the kernel has it.
 pub const PATH: &str = "/dev/kmsg";

@@ -225,6 +225,11 @@ impl Metrics {
         self.deeds.reclaimed(outcome, freed, took);
     }
 
+    /// Counts an OOM kill that no program counted.
+    pub fn oom_kill(&mut self, workload: &str) {
+        self.series.oom_kill(workload, Instant::now());
+    }
+
     /// Counts processes that were newly found to differ in `oom_score_adj`, and those set right.
     pub fn scores(&self, drifted: u64, repaired: u64) {
         self.deeds.scores(drifted, repaired);

@@ -7,19 +7,7 @@
 use std::collections::VecDeque;
 
 use crate::config::{Bytes, Pid};
-
-/// Whose limit on memory could not be kept.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Constraint {
-    /// The node's.
-    None,
-    /// That of the memory nodes of a cpuset.
-    Cpuset,
-    /// That of the memory nodes of a policy.
-    MemoryPolicy,
-    /// That of a memory cgroup.
-    Memcg,
-}
+use crate::kernel::OomConstraint;
 
 /// An OOM kill, as far as the log tells. Cgroups are paths in the memory hierarchy, without the slash at their head.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -51,7 +39,7 @@ pub struct OomReport {
     /// How much it wanted: two to this power pages.
     pub order: Option<i32>,
     /// Whose limit.
-    pub constraint: Option<Constraint>,
+    pub constraint: Option<OomConstraint>,
     /// The cgroup whose limit it was.
     pub limit_cgroup: Option<String>,
     /// Killed along with the victim proper, for `memory.oom.group`.
@@ -64,7 +52,7 @@ struct Invocation {
     trigger_tid: Option<Pid>,
     trigger_comm: Option<String>,
     order: Option<i32>,
-    constraint: Option<Constraint>,
+    constraint: Option<OomConstraint>,
     limit_cgroup: Option<String>,
     victim: Option<Pid>,
     victim_cgroup: Option<String>,
@@ -188,23 +176,23 @@ impl Invocation {
     /// Before Linux 5.0: `/a/b killed as a result of limit of /a`.
     fn limit(&mut self, rest: &str) {
         let Some((task, limit)) = rest.split_once(" killed as a result of limit of ") else { return };
-        self.constraint = Some(Constraint::Memcg);
+        self.constraint = Some(OomConstraint::Memcg);
         self.victim_cgroup = Some(relative(task));
         self.limit_cgroup = Some(relative(limit));
     }
 }
 
 /// What the kernel calls it says whether it was for a limit, though not, of the node's memory, which part of it was short.
-fn by_limit(message: &str) -> Option<Constraint> {
-    message.starts_with("Memory cgroup ").then_some(Constraint::Memcg)
+fn by_limit(message: &str) -> Option<OomConstraint> {
+    message.starts_with("Memory cgroup ").then_some(OomConstraint::Memcg)
 }
 
-fn constraint(name: &str) -> Option<Constraint> {
+fn constraint(name: &str) -> Option<OomConstraint> {
     Some(match name {
-        "CONSTRAINT_NONE" => Constraint::None,
-        "CONSTRAINT_CPUSET" => Constraint::Cpuset,
-        "CONSTRAINT_MEMORY_POLICY" => Constraint::MemoryPolicy,
-        "CONSTRAINT_MEMCG" => Constraint::Memcg,
+        "CONSTRAINT_NONE" => OomConstraint::None,
+        "CONSTRAINT_CPUSET" => OomConstraint::Cpuset,
+        "CONSTRAINT_MEMORY_POLICY" => OomConstraint::MemoryPolicy,
+        "CONSTRAINT_MEMCG" => OomConstraint::Memcg,
         _ => return None,
     })
 }

@@ -43,7 +43,7 @@ fn every_kernels_report_is_understood() {
                 trigger_tid: Some(Pid(23832)),
                 trigger_comm: path("tail"),
                 order: Some(0),
-                constraint: Some(Constraint::Memcg),
+                constraint: Some(OomConstraint::Memcg),
                 limit_cgroup: path("npm-d-oom"),
                 ..expected(23832, "tail")
             },
@@ -68,7 +68,7 @@ fn every_kernels_report_is_understood() {
                 trigger_tid: Some(Pid(1_977_413)),
                 trigger_comm: path("mdsd"),
                 order: Some(0),
-                constraint: Some(Constraint::None),
+                constraint: Some(OomConstraint::None),
                 ..expected(1_975_949, "mdsd")
             },
         ),
@@ -84,7 +84,7 @@ fn every_kernels_report_is_understood() {
                 anon_rss: kib(4288),
                 file_rss: kib(3028),
                 shmem_rss: kib(0),
-                constraint: Some(Constraint::Memcg),
+                constraint: Some(OomConstraint::Memcg),
                 limit_cgroup: path("kubepods/burstable/podu"),
                 ..expected(966, "manager")
             },
@@ -109,7 +109,7 @@ fn every_kernels_report_is_understood() {
                 trigger_tid: Some(Pid(6581)),
                 trigger_comm: path("alloc"),
                 order: Some(1),
-                constraint: Some(Constraint::Memcg),
+                constraint: Some(OomConstraint::Memcg),
                 limit_cgroup: path("kubepods/podu"),
                 ..expected(6584, "syz-executor1")
             },
@@ -155,7 +155,7 @@ fn every_kernels_report_is_understood() {
                 shmem_rss: kib(0),
                 pgtables: kib(40),
                 oom_score_adj: Some(999),
-                constraint: Some(Constraint::Memcg),
+                constraint: Some(OomConstraint::Memcg),
                 ..expected(7, "a")
             },
         ),
@@ -205,7 +205,7 @@ fn when_reports_may_be_held_back_a_kill_inherits_nothing() {
     }
     let within = log.line(1_500_000, &killed(8)).unwrap();
     assert_eq!((within.of_group, within.limit_cgroup), (false, None));
-    assert_eq!(within.constraint, Some(Constraint::Memcg), "its own line says so much");
+    assert_eq!(within.constraint, Some(OomConstraint::Memcg), "its own line says so much");
     let after = log.line(60_000_000, &killed(9)).unwrap();
     assert_eq!(after.limit_cgroup, None, "nothing is left of the group by then");
 }
