@@ -1,7 +1,9 @@
 //! The loop: wait for the next reason to look, observe, decide, act, report.
 
 mod act;
+mod gentle;
 mod housekeeping;
+mod kills;
 mod oom_kill;
 mod recorder;
 mod report;
@@ -16,6 +18,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
 use crate::actions::Evictor;
+use crate::actions::reclaim::ReclaimFirst;
 use crate::config::{CgroupId, MonitorConfig, Quirk, Semantics, Signal};
 use crate::eviction::deadline::{FallRate, until_next_sample};
 use crate::eviction::{Armed, Assessment, Layout, Observation, SignalValue, State, arm, assess};
@@ -28,6 +31,8 @@ use crate::report::logging::Writer;
 use crate::report::{ConditionLog, EvictionOutcome, Health, Metrics, RateLimiter, Refresh, Verdict};
 use crate::workloads::WorkloadTree;
 
+use self::gentle::Gentle;
+pub use self::kills::Kills;
 pub use recorder::Recorder;
 
 /// Events decoded at most before the loop looks at the node again.
@@ -40,12 +45,16 @@ const OOM_KILLS_EXPECTED: usize = 256;
 pub enum Wakeup {
     /// The kernel's programs streamed something.
     KernelEvent,
+    /// The kernel's log has something to read, or a kill has waited for it long enough.
+    KernelLog,
     /// The PSI trigger fired.
     Psi,
     /// The computed sampling deadline.
     Deadline,
     /// An eviction under way wants to be looked at, or the next one may start.
     Eviction,
+    /// The kernel has answered to being asked for memory.
+    Reclaim,
     /// Somebody asked for the metrics.
     Scrape,
     /// Time to look at the whole tree.
@@ -58,9 +67,11 @@ impl Wakeup {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::KernelEvent => "kernel_event",
+            Self::KernelLog => "kernel_log",
             Self::Psi => "psi",
             Self::Deadline => "deadline",
             Self::Eviction => "eviction",
+            Self::Reclaim => "reclaim",
             Self::Scrape => "scrape",
             Self::Housekeeping => "housekeeping",
         }
@@ -87,6 +98,7 @@ pub struct Agent {
     memory: MemoryReader,
     tree: WorkloadTree,
     evictor: Evictor,
+    gentle: Gentle,
     metrics: Arc<Mutex<Metrics>>,
     health: Arc<Health>,
     log: Writer,
@@ -97,6 +109,7 @@ pub struct Agent {
     rate: FallRate,
     events: Vec<Event>,
     oom_kills: Vec<OomKill>,
+    kills: Kills,
     last: Last,
     limits: Limits,
 }
@@ -187,12 +200,16 @@ pub struct Parts {
     pub kernel: Kernel,
     /// The doorbell for machines without the kernel side.
     pub psi: Option<PsiTrigger>,
+    /// Who tells of OOM kills.
+    pub kills: Kills,
     /// The node's memory.
     pub memory: MemoryReader,
     /// The workloads.
     pub tree: WorkloadTree,
     /// Evictions.
     pub evictor: Evictor,
+    /// Whether memory is asked for before.
+    pub reclaim: ReclaimFirst,
     /// What others see.
     pub metrics: Arc<Mutex<Metrics>>,
     /// How the loop is doing.
@@ -209,7 +226,21 @@ impl Agent {
     /// Puts the parts together.
     #[must_use]
     pub fn new(parts: Parts) -> Self {
-        let Parts { mut config, kernel, psi, memory, tree, evictor, metrics, health, log, rate, recorder } = parts;
+        let Parts {
+            mut config,
+            kernel,
+            psi,
+            kills,
+            memory,
+            tree,
+            evictor,
+            reclaim,
+            metrics,
+            health,
+            log,
+            rate,
+            recorder,
+        } = parts;
         // A kubelet's one good sample stands for ten seconds; one of a thousand in a second does not.
         config.policy.quirks.set(Quirk::GraceRestartsAtOnce, false);
         Self {
@@ -220,6 +251,7 @@ impl Agent {
             memory,
             tree,
             evictor,
+            gentle: Gentle::new(reclaim),
             metrics,
             health,
             log,
@@ -229,6 +261,7 @@ impl Agent {
             rate,
             events: Vec::with_capacity(EVENTS_PER_WAKEUP),
             oom_kills: Vec::with_capacity(OOM_KILLS_EXPECTED),
+            kills,
             last: Last::default(),
             limits: Limits::default(),
         }
@@ -255,6 +288,8 @@ impl Agent {
                 () = self.kernel.readable() => Wakeup::KernelEvent,
                 () = timer.sleep(wait) => reason,
                 () = psi_fired(self.psi.as_ref()) => Wakeup::Psi,
+                () = self.kills.readable() => Wakeup::KernelLog,
+                () = self.gentle.answered() => Wakeup::Reclaim,
                 Some(request) = scrapes.recv() => {
                     scrape = Some(request);
                     Wakeup::Scrape
@@ -334,6 +369,8 @@ impl Agent {
         };
         sooner(self.last.assessment.next_change, Wakeup::Deadline);
         sooner(self.evictor.next_poll(now), Wakeup::Eviction);
+        sooner(self.kills.due(now), Wakeup::KernelLog);
+        sooner(self.gentle.next_check(now), Wakeup::Reclaim);
         sooner(self.last.retry.map(|retry| retry.since(now)), Wakeup::Eviction);
         sooner(self.recorder.next_due(now), Wakeup::Deadline);
         sooner(Some(self.until_housekeeping(now)), Wakeup::Housekeeping);

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use node_pressure_monitor::actions::release::Releaser;
-use node_pressure_monitor::actions::{Evictor, Outcome, Target};
+use node_pressure_monitor::actions::{Evictor, FreezeRecord, Outcome, Target};
 use node_pressure_monitor::config::{EvictionLimits, Mode, NamePattern, OomScores, Signal, built_in_patterns};
 use node_pressure_monitor::node::{Hierarchy, Monotonic};
 use node_pressure_monitor::workloads::{Kind, Protection, QosClass, WorkloadTree};
@@ -145,7 +145,12 @@ fn a_kill_ends_every_process_of_the_workload_and_no_other() {
     let tracked = tree.tracked().iter().find(|tracked| tracked.workload().name == victim).expect("the victim");
     let target = Target::new(tracked, tree.hierarchy(), Path::new(PROC)).unwrap();
     assert!(!target.is_gone());
-    let limits = EvictionLimits { cool_down: Duration::ZERO, max_per_minute: 1, kill_timeout: Duration::from_secs(5) };
+    let limits = EvictionLimits {
+        cool_down: Duration::ZERO,
+        max_per_minute: 1,
+        kill_timeout: Duration::from_secs(5),
+        ..EvictionLimits::default()
+    };
     let mut evictor = Evictor::new(Releaser::start().unwrap());
     let killed = evictor.start(target, Signal::MemoryAvailable, Duration::ZERO, Monotonic::now()).unwrap();
     assert_eq!(killed, 20);
@@ -222,4 +227,59 @@ fn oom_score_adj_is_reported_and_only_set_when_enforcing() {
     assert_eq!((set.repaired, set.drifted, set.refused), (3, 0, None));
     assert!(cgroups.children.iter().map(value).all(|value| value == "1000"));
     assert!(audit(&tree, Path::new(PROC), Bytes(1 << 30), OomScores::KUBERNETES, Mode::Enforce).workloads.is_empty());
+}
+
+/// Names the workload that a copy of this program is to kill, and the lock beside which it records what it freezes.
+const KILLER: &str = "NPM_TEST_KILLER";
+
+/// Not a test of its own: the agent of the next one, which does not live to see the end.
+#[test]
+fn killer() {
+    let Ok(order) = std::env::var(KILLER) else { return };
+    let (name, lock) = order.split_once(':').unwrap();
+    let hierarchy = Hierarchy::detect(Path::new("/sys/fs/cgroup")).unwrap();
+    let mut tree = WorkloadTree::new(hierarchy, PROC.into(), Vec::new());
+    tree.scan().unwrap();
+    let tracked = tree.tracked().iter().find(|tracked| tracked.workload().name == name).unwrap();
+    let target = Target::new(tracked, tree.hierarchy(), Path::new(PROC)).unwrap();
+    let _outcome = target.recorded_in(FreezeRecord::beside(Path::new(lock))).kill();
+}
+
+#[test]
+fn what_a_killed_agent_left_frozen_is_thawed_at_the_next_start() {
+    let Some(mut cgroups) = Cgroups::make("thaw") else { return };
+    let Some(freezer) = cgroups.hierarchy.freezer.clone() else {
+        tell!("SKIPPED thaw: no v1 freezer here");
+        return;
+    };
+    let directory = tempfile::tempdir().unwrap();
+    let lock = directory.path().join("lock");
+    let record = directory.path().join("lock.frozen");
+    for attempt in 0..20 {
+        let name = cgroups.workload(&format!("frozen{attempt}.service"), 60);
+        let mut agent = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "killer", "--quiet"])
+            .env(KILLER, format!("{name}:{}", lock.display()))
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        while !record.exists() && agent.try_wait().unwrap().is_none() {
+            std::hint::spin_loop();
+        }
+        agent.kill().unwrap();
+        agent.wait().unwrap();
+        let state = freezer.join(&name).join("freezer.state");
+        let state = || fs::read_to_string(&state).unwrap().trim().to_owned();
+        let was_frozen = state() != "THAWED";
+        let recorded = record.exists();
+        assert!(recorded || !was_frozen, "frozen, and nobody knows");
+        let thawed = FreezeRecord::beside(&lock).thaw().unwrap();
+        assert_eq!(thawed.is_some(), recorded);
+        assert_eq!(state(), "THAWED");
+        assert!(!record.exists());
+        if was_frozen {
+            return;
+        }
+    }
+    panic!("in 20 attempts the agent was never killed while its victim was frozen");
 }

@@ -60,8 +60,10 @@ impl Agent {
 
     /// A victim has gone: adds it to its incident, and tells of it.
     pub(super) fn tell_oom_kill(&mut self, kill: &OomKill, now: Instant) {
+        let source = self.kills.source();
         let as_seen = kill.victim_path.as_ref();
-        let victim_place = self.place(kill.victim_cgroup, as_seen);
+        let victim_place = self.victim_place(kill);
+        self.count_kill(victim_place.workload.as_deref());
         let trigger_place = self.place(Some(kill.trigger_cgroup), as_seen);
         let container = victim_place.container();
         let marked = Monotonic(kill.marked_at_ns);
@@ -73,7 +75,7 @@ impl Agent {
             victim: victim(kill, &victim_place),
             kill: model::OomKill {
                 constraint: kill.constraint.map(|constraint| constraint.as_str().to_owned()),
-                source: "ebpf".to_owned(),
+                source: source.to_owned(),
                 order: kill.order,
                 limit: limit.clone(),
                 trigger: Some(trigger(
@@ -108,6 +110,7 @@ impl Agent {
             constraint = kill.constraint.map(OomConstraint::as_str),
             limit_workload = limit.as_ref().and_then(|limit| limit.workload.as_deref()),
             limit_cgroup_id = limit.as_ref().and_then(|limit| limit.cgroup_id),
+            source,
             trigger_pid = kill.trigger_pid.0,
             trigger_comm = %kill.trigger_comm,
             trigger_workload = trigger,
@@ -128,6 +131,17 @@ impl Agent {
         }
         let path = as_seen.and_then(|path| path_to(path, id));
         Place { id: Some(id), workload: path.as_deref().map(|path| path::workload(path).into()), path }
+    }
+
+    /// Where a victim was. The kernel's log does not tell the id of a cgroup that is gone, but its path.
+    fn victim_place(&self, kill: &OomKill) -> Place {
+        let as_seen = kill.victim_path.as_ref();
+        let place = self.place(kill.victim_cgroup, as_seen);
+        if place.path.is_some() {
+            return place;
+        }
+        let Some(path) = as_seen.map(|path| path_of(path, usize::MAX)) else { return place };
+        Place { id: place.id, workload: Some(path::workload(&path).into()), path: Some(path) }
     }
 
     /// The limit of a cgroup and its usage now. Its files are read: an OOM kill is seldom, and its cgroup still there as a rule.
@@ -152,12 +166,19 @@ impl Agent {
     }
 }
 
-/// The path as far as the level with that id; what was too long begins with dots.
+/// The path as far as the level with that id.
 fn path_to(path: &CgroupPath, id: CgroupId) -> Option<String> {
-    let place = path.levels().position(|(level, _)| level == id)?;
-    let names: Vec<&str> = path.levels().take(place + 1).map(|(_, name)| name).collect();
-    let above = if path.is_truncated() { "…/" } else { "" };
-    Some(format!("{above}{}", names.join("/")))
+    path.levels().position(|(level, _)| level == id).map(|place| path_of(path, place + 1))
+}
+
+/// The first levels of a path; what was too long begins with dots.
+fn path_of(path: &CgroupPath, levels: usize) -> String {
+    let names: Vec<&str> = path.levels().take(levels).map(|(_, name)| name).collect();
+    match (path.is_truncated(), names.is_empty()) {
+        (false, true) => "/".to_owned(),
+        (false, false) => names.join("/"),
+        (true, _) => format!("…/{}", names.join("/")),
+    }
 }
 
 /// As the log says it.

@@ -18,14 +18,13 @@ use crate::node::Monotonic;
 use crate::report::IncidentReport;
 
 use super::act::Deed;
+use super::gentle::Reclaimed;
 use super::{Agent, Look};
 
 /// In a storm of OOM kills the workloads are not measured for each.
 const EVIDENCE_AGE: Duration = Duration::from_millis(250);
 /// Samples of a record for which no buffer is left: another one has just been made, and has them.
 const FEW_SAMPLES: usize = 1_000;
-/// What reclaiming freed belongs to the eviction that follows within this time.
-const RECLAIM_AGE: Duration = Duration::from_secs(10);
 
 /// What is kept for the record of an incident, and the way to the disk.
 #[derive(Debug)]
@@ -36,7 +35,6 @@ pub struct Recorder {
     baselines: Baselines,
     evidence: Option<Evidence>,
     underway: HashMap<CgroupId, Incident>,
-    reclaim: Option<(Reclaim, Monotonic)>,
     node: String,
     report: IncidentReport,
 }
@@ -67,7 +65,6 @@ impl Recorder {
             baselines: Baselines::default(),
             evidence: None,
             underway: HashMap::new(),
-            reclaim: None,
             node: rustix::system::uname().nodename().to_string_lossy().into_owned(),
             report: IncidentReport::default(),
         };
@@ -83,12 +80,6 @@ impl Recorder {
     /// A value of `memory.available`.
     pub(super) fn sampled(&mut self, at: Monotonic, available: Bytes) {
         self.history.push(at, available.0);
-    }
-
-    /// What reclaiming freed before the eviction that may follow.
-    #[expect(dead_code, reason = "called by whoever reclaims before a kill")]
-    pub(super) fn reclaimed(&mut self, reclaim: Reclaim, now: Monotonic) {
-        self.reclaim = Some((reclaim, now));
     }
 
     pub(super) fn next_due(&self, now: Monotonic) -> Option<Duration> {
@@ -173,7 +164,7 @@ impl Agent {
             working_set_bytes: Some(ranked.candidate.working_set.0),
             available_bytes: Some(met.value.available),
             threshold_bytes: Some(met.quantity.units()),
-            reclaim: self.recorder.reclaim.take().filter(|(_, at)| deed.acted.since(*at) < RECLAIM_AGE).map(|it| it.0),
+            reclaim: deed.reclaimed.as_ref().map(reclaim),
             ..Eviction::default()
         };
         self.refresh_evidence(Monotonic::now());
@@ -319,6 +310,18 @@ impl Agent {
             threshold: threshold.or_else(thresholds).map(|bytes| bytes.0),
             ..SignalHistory::default()
         })
+    }
+}
+
+fn reclaim(reclaimed: &Reclaimed) -> Reclaim {
+    Reclaim {
+        workload: reclaimed.workload.clone(),
+        requested_bytes: reclaimed.requested.0,
+        freed_bytes: Some(reclaimed.freed.0),
+        available_before_bytes: Some(reclaimed.available_before.0),
+        available_after_bytes: Some(reclaimed.available_after.0),
+        took_ms: reclaimed.took.as_secs_f64() * 1e3,
+        outcome: reclaimed.outcome.as_str().to_owned(),
     }
 }
 

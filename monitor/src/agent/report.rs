@@ -27,6 +27,7 @@ const LARGEST_SHOWN: usize = 3;
 impl Agent {
     /// Looks at everything that the report shows and publishes it.
     pub(super) fn refresh_report(&mut self) {
+        self.balance_kills();
         let report = self.node_report();
         self.with_metrics(|metrics| metrics.observe(&report, Instant::now()));
         self.last.reported = Some(Monotonic::now());

@@ -31,6 +31,7 @@ impl Agent {
     pub(super) fn tell_events(&mut self) {
         let mut events = std::mem::take(&mut self.events);
         let mut oom_kills = std::mem::take(&mut self.oom_kills);
+        self.settle_kills(&mut oom_kills);
         let is_unknown = |id: &CgroupId| id.0 != 0 && self.tree.owner(*id).is_none();
         let concerned = |kill: &OomKill| [kill.victim_cgroup, Some(kill.trigger_cgroup)];
         if oom_kills.iter().flat_map(concerned).flatten().any(|id| is_unknown(&id)) {
@@ -165,6 +166,9 @@ impl Agent {
             ordered_mono_ns = deed.ordered.0,
             decided_mono_ns = deed.decided.0,
             acted_mono_ns = deed.acted.0,
+            reclaim = deed.reclaimed.as_ref().map(|reclaimed| reclaimed.outcome.as_str()),
+            reclaim_freed_bytes = deed.reclaimed.as_ref().map(|reclaimed| reclaimed.freed.0),
+            reclaim_ms = deed.reclaimed.as_ref().map(|reclaimed| reclaimed.took.as_secs_f64() * 1e3),
             explanation = ranked.explanation(Order::of(&self.config.policy, met.threshold.signal.resource())),
             ranking = deed.ranking,
             "{message}"

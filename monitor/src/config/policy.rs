@@ -331,11 +331,18 @@ pub struct EvictionLimits {
     pub max_per_minute: u32,
     /// When a killed workload is not gone after this time, the next candidate is tried.
     pub kill_timeout: Duration,
+    /// How long a workload may take to give memory back before one is evicted; zero: none is asked to.
+    pub reclaim_deadline: Duration,
 }
 
 impl Default for EvictionLimits {
     fn default() -> Self {
-        Self { cool_down: Duration::from_millis(100), max_per_minute: 6, kill_timeout: Duration::from_secs(3) }
+        Self {
+            cool_down: Duration::from_millis(100),
+            max_per_minute: 6,
+            kill_timeout: Duration::from_secs(3),
+            reclaim_deadline: Duration::ZERO,
+        }
     }
 }
 

@@ -15,6 +15,7 @@ pub mod evicted;
 #[cfg(test)]
 mod fixtures;
 pub mod garbage;
+pub mod gentle;
 pub mod local_storage;
 pub mod message;
 mod names;

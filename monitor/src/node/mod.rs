@@ -4,6 +4,7 @@ pub mod clock;
 pub mod fault_rate;
 pub mod file;
 pub mod hierarchy;
+pub mod kmsg;
 pub mod meminfo;
 pub mod memory;
 pub mod namespaces;

@@ -7,11 +7,13 @@ use prometheus::{
     Counter, Encoder as _, GaugeVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry, TextEncoder,
 };
 
+use super::deeds::Deeds;
 use super::incidents::IncidentMetrics;
 use super::probes::ProbeSeries;
 use super::series::{SeriesLimits, WorkloadSeries, increase, options};
 use super::{EventReport, NodeReport};
-use crate::config::{Semantics, Signal};
+use crate::config::{Bytes, Semantics, Signal};
+use crate::eviction::gentle::ReclaimOutcome;
 use crate::kernel::OomConstraint;
 
 /// An OOM kill whose constraint nobody told.
@@ -77,6 +79,7 @@ pub struct Metrics {
     probes: ProbeSeries,
     log_lines_dropped: IntCounter,
     incidents: IncidentMetrics,
+    deeds: Deeds,
     series: WorkloadSeries,
     last_events: HashMap<&'static str, EventReport>,
 }
@@ -224,6 +227,7 @@ impl Metrics {
             probes: ProbeSeries::new(&registry)?,
             log_lines_dropped,
             incidents: IncidentMetrics::new(&registry)?,
+            deeds: Deeds::new(&registry)?,
             series: WorkloadSeries::new(&registry, limits)?,
             last_events: HashMap::new(),
             registry,
@@ -255,6 +259,26 @@ impl Metrics {
     pub fn oom_kill(&self, constraint: Option<OomConstraint>) {
         let constraint = constraint.map_or(UNKNOWN_CONSTRAINT, OomConstraint::as_str);
         self.oom_kills_by_constraint.with_label_values(&[constraint]).inc();
+    }
+
+    /// Counts a workload that was asked to give memory back, or would have been.
+    pub fn reclaimed(&self, outcome: ReclaimOutcome, freed: Bytes, took: Duration) {
+        self.deeds.reclaimed(outcome, freed, took);
+    }
+
+    /// Counts an OOM kill that no program counted.
+    pub fn oom_kill_of(&mut self, workload: &str) {
+        self.series.oom_kill(workload, Instant::now());
+    }
+
+    /// Counts processes that were newly found to differ in `oom_score_adj`, and those set right.
+    pub fn scores(&self, drifted: u64, repaired: u64) {
+        self.deeds.scores(drifted, repaired);
+    }
+
+    /// Takes over two totals: OOM kills that have no workload, and records of the kernel's log that were lost.
+    pub fn unaccounted(&self, unattributed: u64, log_records_lost: u64) {
+        self.deeds.unaccounted(unattributed, log_records_lost);
     }
 
     /// Prints everything in the text format 0.0.4.

@@ -3,6 +3,7 @@
 //! The loop describes the node in a `NodeReport`, plain values only, and everything here renders that.
 
 pub mod conditions;
+mod deeds;
 pub mod http;
 pub mod incidents;
 pub mod logging;

@@ -139,6 +139,12 @@ impl WorkloadSeries {
         self.oom_kills.with_label_values(&[workload]).inc_by(increase(&mut last.oom_kills, cgroup.oom_kills));
     }
 
+    /// Counts one OOM kill by itself.
+    pub fn oom_kill(&mut self, workload: &str, now: Instant) {
+        let workload = self.admit(workload, now);
+        self.oom_kills.with_label_values(&[workload]).inc();
+    }
+
     /// Returns the label under which a workload is counted.
     fn admit<'w>(&mut self, workload: &'w str, now: Instant) -> &'w str {
         if let Some(tracked) = self.tracked.get_mut(workload) {

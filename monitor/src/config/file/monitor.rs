@@ -186,7 +186,7 @@ fn read_loop(walk: &mut Walk<'_>, fields: &Fields<'_>, config: &mut MonitorConfi
         }
     }
     if let Some((path, node)) = fields.get("evictions") {
-        let inner = walk.fields(&path, node, &["coolDown", "maxPerMinute", "killTimeout"]);
+        let inner = walk.fields(&path, node, &["coolDown", "maxPerMinute", "killTimeout", "reclaimDeadline"]);
         let limits = &mut config.evictions;
         if let Some((field, node)) = inner.get("coolDown") {
             set(&mut limits.cool_down, walk.duration(&field, node, "100ms"));
@@ -198,6 +198,9 @@ fn read_loop(walk: &mut Walk<'_>, fields: &Fields<'_>, config: &mut MonitorConfi
         }
         if let Some((field, node)) = inner.get("killTimeout") {
             set(&mut limits.kill_timeout, walk.positive_duration(&field, node, "3s"));
+        }
+        if let Some((field, node)) = inner.get("reclaimDeadline") {
+            set(&mut limits.reclaim_deadline, walk.duration(&field, node, "200ms"));
         }
     }
     if let Some((path, node)) = fields.get("kernel") {
