@@ -6,6 +6,7 @@ pub mod file;
 pub mod gofloat;
 pub mod patterns;
 pub mod policy;
+pub mod pressure;
 pub mod quantity;
 pub mod quirks;
 pub mod signal;
@@ -22,6 +23,7 @@ pub use policy::{
     EvictionLimits, KernelOptions, Mode, MonitorConfig, OomScores, Policy, Ranking, RankingKey, Reservations, Sampling,
     Semantics,
 };
+pub use pressure::{PressureCondition, PressureKind, PressureLevel, PressureResource, PressureScope};
 pub use quantity::{Quantity, QuantityError};
 pub use quirks::{Quirk, Quirks};
 pub use signal::{Resource, Signal, UnsupportedSignal};

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::patterns::{NamePattern, built_in_patterns};
+use super::pressure::PressureCondition;
 use super::quantity::Quantity;
 use super::quirks::{Quirk, Quirks};
 use super::signal::{Resource, Signal};
@@ -194,6 +195,8 @@ pub struct MonitorConfig {
     pub sampling: Sampling,
     /// How much may be evicted in what time.
     pub evictions: EvictionLimits,
+    /// Node conditions that follow from pressure stall information.
+    pub pressure_conditions: Vec<PressureCondition>,
     /// Workloads that are never candidates: the built-in list, then the configured patterns.
     pub protected: Vec<NamePattern>,
     /// What the kernel side counts and streams.
@@ -215,6 +218,7 @@ impl Default for MonitorConfig {
             policy: Policy::default(),
             sampling: Sampling::default(),
             evictions: EvictionLimits::default(),
+            pressure_conditions: Vec::new(),
             protected: built_in_patterns(),
             kernel: KernelOptions::default(),
             listen: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9946),

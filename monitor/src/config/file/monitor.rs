@@ -19,7 +19,7 @@ const MAX_RING_BUFFER: Bytes = Bytes(64 * Bytes::MIB);
 pub const API_VERSION: &str = "node-pressure-monitor/v1alpha1";
 pub const KIND: &str = "MonitorConfiguration";
 
-pub const FIELDS: [&str; 26] = [
+pub const FIELDS: [&str; 27] = [
     "apiVersion",
     "kind",
     "mode",
@@ -40,6 +40,7 @@ pub const FIELDS: [&str; 26] = [
     "enforceNodeAllocatable",
     "sampling",
     "evictions",
+    "pressureConditions",
     "protected",
     "kernel",
     "metrics",
@@ -65,6 +66,7 @@ pub fn read(walk: &mut Walk<'_>, document: &Node) -> MonitorConfig {
         set(&mut config.mode, walk.choice(&field, node, &choices));
     }
     read_policy(walk, &fields, &mut config.policy);
+    config.pressure_conditions = super::pressure::read(walk, &fields);
     read_loop(walk, &fields, &mut config);
     read_host(walk, &fields, &mut config);
     config
