@@ -49,10 +49,11 @@ pub fn parse(mountinfo: &str) -> Vec<Mounted> {
         }
         let mounted = Mounted { device: device.to_owned(), mount_point: unescaped(mount_point), kind: kind.to_owned() };
         let is_root = root == "/";
+        let has_room = found.len() < MOST;
         match found.iter_mut().find(|(known, _)| known.device == device) {
             Some(known) if is_root && !known.1 => *known = (mounted, true),
             Some(_) => {}
-            None if found.len() < MOST => found.push((mounted, is_root)),
+            None if has_room => found.push((mounted, is_root)),
             None => {}
         }
     }
