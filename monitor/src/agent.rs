@@ -1,7 +1,10 @@
 //! The loop: wait for the next reason to look, observe, decide, act, report.
 
 mod act;
+mod disks;
+mod figures;
 mod housekeeping;
+mod ladder;
 mod report;
 mod start;
 mod tell;
@@ -14,17 +17,21 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
 use crate::actions::Evictor;
-use crate::config::{CgroupId, MonitorConfig, Quirk, Semantics, Signal};
+use crate::config::{Bytes, CgroupId, MonitorConfig, Quirk, Semantics, Signal};
 use crate::eviction::deadline::{FallRate, until_next_sample};
-use crate::eviction::{Armed, Assessment, Layout, Observation, SignalValue, State, arm, assess};
+use crate::eviction::{Armed, Assessment, Layout, NodeCondition, Observation, SignalValue, State, arm, assess};
 use crate::kernel::{Event, Kernel};
 use crate::node::file::FileError;
 use crate::node::psi::PsiTrigger;
 use crate::node::timer::Timer;
 use crate::node::{MemoryReader, MemorySample, Monotonic, RootUsage};
 use crate::report::logging::Writer;
-use crate::report::{ConditionLog, EvictionOutcome, Health, Metrics, RateLimiter, Refresh, Verdict};
+use crate::report::{ConditionLog, EvictionOutcome, Health, Metrics, RateLimiter, Refresh, SummaryPage, Verdict};
 use crate::workloads::WorkloadTree;
+
+use self::disks::Disks;
+use self::figures::Figures;
+use self::ladder::Ladder;
 
 /// Events decoded at most before the loop looks at the node again.
 const EVENTS_PER_WAKEUP: usize = 4096;
@@ -40,6 +47,8 @@ pub enum Wakeup {
     Deadline,
     /// An eviction under way wants to be looked at, or the next one may start.
     Eviction,
+    /// Pressure is to be looked at, for the conditions that follow from it.
+    Pressure,
     /// Somebody asked for the metrics.
     Scrape,
     /// Time to look at the whole tree.
@@ -55,6 +64,7 @@ impl Wakeup {
             Self::Psi => "psi",
             Self::Deadline => "deadline",
             Self::Eviction => "eviction",
+            Self::Pressure => "pressure",
             Self::Scrape => "scrape",
             Self::Housekeeping => "housekeeping",
         }
@@ -83,6 +93,10 @@ pub struct Agent {
     evictor: Evictor,
     metrics: Arc<Mutex<Metrics>>,
     health: Arc<Health>,
+    page: Arc<SummaryPage>,
+    figures: Figures,
+    disks: Disks,
+    ladder: Ladder,
     log: Writer,
     conditions: ConditionLog,
     armed: Vec<Armed>,
@@ -189,6 +203,8 @@ pub struct Parts {
     pub metrics: Arc<Mutex<Metrics>>,
     /// How the loop is doing.
     pub health: Arc<Health>,
+    /// The summary for who asks later.
+    pub summary: Arc<SummaryPage>,
     /// Where log records go.
     pub log: Writer,
     /// How fast memory can vanish.
@@ -199,11 +215,15 @@ impl Agent {
     /// Puts the parts together.
     #[must_use]
     pub fn new(parts: Parts) -> Self {
-        let Parts { mut config, kernel, psi, memory, tree, evictor, metrics, health, log, rate } = parts;
+        let Parts { mut config, kernel, psi, memory, tree, evictor, metrics, health, summary, log, rate } = parts;
         // A kubelet's one good sample stands for ten seconds; one of a thousand in a second does not.
         config.policy.quirks.set(Quirk::GraceRestartsAtOnce, false);
         Self {
             armed: arm(&config.policy, Layout::default()),
+            figures: Figures::new(&config, tree.hierarchy()),
+            disks: Disks::new(&config.proc_root),
+            ladder: Ladder::default(),
+            page: summary,
             config,
             kernel,
             psi,
@@ -242,7 +262,12 @@ impl Agent {
                 _ = hang_up.recv() => break,
                 () = self.kernel.readable() => Wakeup::KernelEvent,
                 () = timer.sleep(wait) => reason,
-                () = psi_fired(self.psi.as_ref()) => Wakeup::Psi,
+                fired = psi_fired(self.psi.as_ref()) => {
+                    if let Err(reason) = fired {
+                        self.lose_psi(reason);
+                    }
+                    Wakeup::Psi
+                }
                 Some(request) = scrapes.recv() => {
                     scrape = Some(request);
                     Wakeup::Scrape
@@ -279,6 +304,7 @@ impl Agent {
         self.decide(wakeup, woken);
         self.tell_events();
         self.audit_if_due();
+        self.refresh_figures(wakeup);
         self.prepare();
         if self.is_housekeeping_due() {
             self.keep_house();
@@ -298,7 +324,8 @@ impl Agent {
             self.tell_eviction(&look, &deed);
         }
         self.last.assessment = look.assessment;
-        for change in self.conditions.update(&self.condition_reports()) {
+        let memory_pressure = self.has_memory_pressure();
+        if let Some(change) = self.conditions.update(NodeCondition::MemoryPressure.as_str(), memory_pressure) {
             change.log();
         }
     }
@@ -321,6 +348,7 @@ impl Agent {
         sooner(self.last.assessment.next_change, Wakeup::Deadline);
         sooner(self.evictor.next_poll(now), Wakeup::Eviction);
         sooner(self.last.retry.map(|retry| retry.since(now)), Wakeup::Eviction);
+        sooner(self.figures.until_conditions(now), Wakeup::Pressure);
         sooner(Some(self.until_housekeeping(now)), Wakeup::Housekeeping);
         soonest
     }
@@ -332,8 +360,9 @@ impl Agent {
                 self.last.sample = Some(sample);
                 self.health.set_ready(Ok(()));
                 let observation = self.observation(sample);
+                self.rate.observe(self.uncorrected(sample), sample.at);
                 if let Some(value) = observation.get(Signal::MemoryAvailable) {
-                    self.rate.observe(value.available_bytes(), sample.at);
+                    self.figures.observe(value.available_bytes(), sample.at);
                 }
                 Some((sample.at, observation))
             }
@@ -359,10 +388,11 @@ impl Agent {
     /// What the chosen semantics make of a sample.
     fn observation(&self, sample: MemorySample) -> Observation {
         let capacity = sample.meminfo.total;
-        let available = match self.config.policy.semantics {
-            Semantics::Corrected => sample.meminfo.available,
-            Semantics::Kubelet => self.last.root_usage.available(capacity),
+        let correction = match self.config.policy.semantics {
+            Semantics::Corrected => self.figures.correction(),
+            Semantics::Kubelet => Bytes::ZERO,
         };
+        let available = self.uncorrected(sample).saturating_sub(correction);
         Observation { signals: vec![SignalValue::now(Signal::MemoryAvailable, available, capacity)] }
     }
 
@@ -382,7 +412,7 @@ impl Agent {
     }
 }
 
-async fn psi_fired(psi: Option<&PsiTrigger>) {
+async fn psi_fired(psi: Option<&PsiTrigger>) -> Result<(), String> {
     match psi {
         Some(psi) => psi.fired().await,
         None => std::future::pending().await,

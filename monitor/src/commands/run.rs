@@ -20,7 +20,7 @@ use crate::node::psi::PsiTrigger;
 use crate::node::{Hierarchy, MemoryReader, fault_rate, namespaces, swap};
 use crate::report::logging::{self, LogFormat, LoggingError};
 use crate::report::series::SeriesLimits;
-use crate::report::{Health, Metrics, http};
+use crate::report::{Health, Metrics, SummaryPage, http};
 use crate::workloads::WorkloadTree;
 
 use super::instance::{InstanceLock, LockError};
@@ -221,12 +221,19 @@ async fn serve(config: MonitorConfig, text: bool, log: logging::Writer) -> anyho
     let metrics = Arc::new(Mutex::new(metrics));
     let health = Arc::new(Health::new(config.sampling.ceiling.saturating_mul(3).max(SHORTEST_HANG), Instant::now()));
     let (refresh, refreshes) = mpsc::channel(WAITING_SCRAPES);
-    let shared = http::Shared { metrics: Arc::clone(&metrics), health: Arc::clone(&health), refresh };
+    let summary = Arc::new(SummaryPage::default());
+    let shared = http::Shared {
+        metrics: Arc::clone(&metrics),
+        health: Arc::clone(&health),
+        summary: Arc::clone(&summary),
+        refresh,
+    };
     let evictor = Evictor::new(releaser);
     let fastest = config.sampling.fastest_rate.or_else(fault_rate::measure).unwrap_or(ASSUMED_RATE);
     let rate = FallRate::assuming(fastest);
-    let mut agent = Agent::new(Parts { config, kernel, psi, memory, tree, evictor, metrics, health, log, rate });
-    agent.start(text, &degradations, swap);
+    let mut agent =
+        Agent::new(Parts { config, kernel, psi, memory, tree, evictor, metrics, health, summary, log, rate });
+    agent.start(text, &degradations);
     let server = tokio::spawn(http::serve(listener, shared));
     let stopped = agent.run(refreshes).await.context("cannot run the loop");
     server.abort();

@@ -95,6 +95,12 @@ pub struct SmoothRate {
 }
 
 impl SmoothRate {
+    /// Nothing has been counted before `at`.
+    #[must_use]
+    pub fn starting(at: Monotonic) -> Self {
+        Self { per_second: 0.0, last: Some(at) }
+    }
+
     /// Takes in what was counted since the look before; the first look only starts the clock.
     pub fn observe(&mut self, counted: f64, at: Monotonic) {
         let passed = self.last.map(|last| at.since(last).as_secs_f64());

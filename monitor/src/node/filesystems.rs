@@ -52,9 +52,8 @@ pub fn parse(mountinfo: &str) -> Vec<Mounted> {
         let has_room = found.len() < MOST;
         match found.iter_mut().find(|(known, _)| known.device == device) {
             Some(known) if is_root && !known.1 => *known = (mounted, true),
-            Some(_) => {}
             None if has_room => found.push((mounted, is_root)),
-            None => {}
+            Some(_) | None => {}
         }
     }
     found.into_iter().map(|(mounted, _)| mounted).collect()

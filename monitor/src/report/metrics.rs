@@ -7,6 +7,7 @@ use prometheus::{
     Counter, Encoder as _, GaugeVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry, TextEncoder,
 };
 
+use super::figures_metrics::FiguresMetrics;
 use super::series::{SeriesLimits, WorkloadSeries, increase, options};
 use super::{EventReport, NodeReport};
 use crate::config::{Semantics, Signal};
@@ -66,6 +67,7 @@ pub struct Metrics {
     kswapd_wakes: IntCounter,
     kswapd_seconds: Counter,
     log_lines_dropped: IntCounter,
+    figures: FiguresMetrics,
     series: WorkloadSeries,
     last_events: HashMap<&'static str, EventReport>,
 }
@@ -179,7 +181,7 @@ impl Metrics {
             )?,
             signal_source: states(
                 "signal_source",
-                "Always 1; the label says what tells the agent about the signal: ebpf, psi or polling.",
+                "Always 1; the label says what tells the agent about the signal: ebpf, psi, kmsg, polling or none.",
                 &["signal", "source"],
             )?,
             wakeups: counters("wakeups_total", "Times that the agent woke up, by cause.", &["cause"])?,
@@ -191,6 +193,7 @@ impl Metrics {
             kswapd_wakes,
             kswapd_seconds,
             log_lines_dropped,
+            figures: FiguresMetrics::new(&registry)?,
             series: WorkloadSeries::new(&registry, limits)?,
             last_events: HashMap::new(),
             registry,
@@ -203,6 +206,7 @@ impl Metrics {
         self.observe_states(report);
         self.observe_events(&report.events);
         self.observe_totals(report);
+        self.figures.observe(&report.figures);
         self.series.observe(&report.counters, now);
     }
 
@@ -256,7 +260,7 @@ impl Metrics {
             }
         }
         for condition in &report.conditions {
-            self.condition.with_label_values(&[condition.condition]).set(condition.status.into());
+            self.condition.with_label_values(&[&condition.condition]).set(condition.status.into());
         }
         for class in &report.classes {
             self.workloads.with_label_values(&[class.qos_class]).set(i64::try_from(class.count).unwrap_or(i64::MAX));
@@ -267,7 +271,7 @@ impl Metrics {
         // A signal that climbed down must not be listed with its old source too.
         self.signal_source.reset();
         for source in &report.sources {
-            self.signal_source.with_label_values(&[source.signal.as_str(), source.source]).set(1);
+            self.signal_source.with_label_values(&[source.signal, source.source]).set(1);
         }
         self.oom_score_adj_drift.set(i64::try_from(report.oom_score_adj_drift).unwrap_or(i64::MAX));
     }

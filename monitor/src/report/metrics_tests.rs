@@ -22,13 +22,13 @@ fn report() -> NodeReport {
             bytes: Some(Bytes::from_mib(100)),
             met: true,
         }],
-        conditions: vec![ConditionReport { condition: "MemoryPressure", status: true }],
+        conditions: vec![ConditionReport { condition: "MemoryPressure".into(), status: true }],
         classes: vec![ClassReport { qos_class: "BestEffort", count: 3, working_set: Bytes(5), largest: Vec::new() }],
         probes: vec![
             ProbeReport { name: "oom:mark_victim".to_owned(), missing: None },
             ProbeReport { name: "ext4:ext4_free_inode".to_owned(), missing: Some("not in this kernel".to_owned()) },
         ],
-        sources: vec![SourceReport { signal: Signal::MemoryAvailable, source: "ebpf" }],
+        sources: vec![SourceReport { signal: "memory.available", source: "ebpf" }],
         oom_score_adj_drift: 2,
         events: vec![EventReport { event: "stall", generated: 10, delivered: 7, lost: 2, malformed: 1, suppressed: 4 }],
         ..NodeReport::default()
