@@ -41,7 +41,7 @@ pub struct Options {
     /// Log format; default: text on a terminal, one JSON object a line otherwise
     #[arg(long, value_enum)]
     log_format: Option<LogFormatOption>,
-    /// Address for /metrics, /healthz and /readyz
+    /// Address for /metrics, /summary, /healthz and /readyz
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
     /// File that is locked while the agent runs, so that a second one is refused

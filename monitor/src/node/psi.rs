@@ -59,3 +59,23 @@ impl PsiTrigger {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A descriptor without a trigger is what the kernel makes of one that it has taken away: it polls as an error for ever.
+    #[tokio::test]
+    async fn a_trigger_that_is_gone_is_an_error_and_no_signal() {
+        let Ok(file) = rustix::fs::open("/proc/pressure/memory", OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty())
+        else {
+            println!("skipped: no PSI on this machine");
+            return;
+        };
+        // SAFETY: the descriptor is owned by the AsyncFd and stays open and the same until that is dropped.
+        let trigger = unsafe { AsyncFd::register_with_interest(file, Interest::PRIORITY | Interest::ERROR) }.unwrap();
+        let gone = PsiTrigger { trigger };
+        let told = tokio::time::timeout(Duration::from_secs(5), gone.fired()).await.unwrap();
+        assert!(told.unwrap_err().contains("given up"));
+    }
+}
