@@ -98,6 +98,12 @@ impl Figures {
         self.correction
     }
 
+    /// A workload is gone: what it did to the file cache is no reason to evict another.
+    pub(super) fn forget_refaults(&mut self) {
+        self.refaulting.forget();
+        self.correction = Bytes::ZERO;
+    }
+
     /// Takes in one more value of `memory.available`.
     pub(super) fn observe(&mut self, available: Bytes, at: Monotonic) {
         self.available.observe(available.as_f64(), at);

@@ -36,6 +36,12 @@ impl Refaulting {
         self.last = Some((activated, stolen, sample.at));
     }
 
+    /// Forgets what was: memory has been made free, and only what still comes back from now on counts. Else the next workload would
+    /// pay for what the one that has just gone did to the cache.
+    pub fn forget(&mut self) {
+        *self = Self { last: self.last, ..Self::default() };
+    }
+
     /// The memory that came back as fast as it was dropped; never more than there is active file memory.
     #[must_use]
     pub fn bytes(&self, page_size: u64, active_file: Bytes) -> Bytes {
@@ -115,6 +121,12 @@ mod tests {
         assert_eq!(bytes(&refaulting), 367, "a third after ten seconds");
         refaulting.observe(&at(61, 1000));
         assert_eq!(bytes(&refaulting), 2);
+        let mut forgetful = refaulting;
+        forgetful.observe(&at(62, 2000));
+        forgetful.forget();
+        assert_eq!(bytes(&forgetful), 0);
+        forgetful.observe(&at(63, 2500));
+        assert_eq!(bytes(&forgetful), 500, "what is new counts");
         // Counters that began anew, and counters that are gone.
         refaulting.observe(&at(62, 5));
         assert!(bytes(&refaulting) <= 2);
