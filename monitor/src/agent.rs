@@ -1,9 +1,12 @@
 //! The loop: wait for the next reason to look, observe, decide, act, report.
 
 mod act;
+mod disks;
+mod figures;
 mod gentle;
 mod housekeeping;
 mod kills;
+mod ladder;
 mod oom_kill;
 mod recorder;
 mod report;
@@ -19,20 +22,23 @@ use tokio::sync::mpsc;
 
 use crate::actions::Evictor;
 use crate::actions::reclaim::ReclaimFirst;
-use crate::config::{CgroupId, MonitorConfig, Quirk, Semantics, Signal};
+use crate::config::{Bytes, CgroupId, MonitorConfig, Quirk, Semantics, Signal};
 use crate::eviction::deadline::{FallRate, until_next_sample};
-use crate::eviction::{Armed, Assessment, Layout, Observation, SignalValue, State, arm, assess};
+use crate::eviction::{Armed, Assessment, Layout, NodeCondition, Observation, SignalValue, State, arm, assess};
 use crate::kernel::{Event, Kernel, OomKill};
 use crate::node::file::FileError;
 use crate::node::psi::PsiTrigger;
 use crate::node::timer::Timer;
 use crate::node::{MemoryReader, MemorySample, Monotonic, RootUsage};
 use crate::report::logging::Writer;
-use crate::report::{ConditionLog, EvictionOutcome, Health, Metrics, RateLimiter, Refresh, Verdict};
+use crate::report::{ConditionLog, EvictionOutcome, Health, Metrics, RateLimiter, Refresh, SummaryPage, Verdict};
 use crate::workloads::WorkloadTree;
 
+use self::disks::Disks;
+use self::figures::Figures;
 use self::gentle::Gentle;
 pub use self::kills::Kills;
+use self::ladder::Ladder;
 pub use recorder::Recorder;
 
 /// Events decoded at most before the loop looks at the node again.
@@ -55,6 +61,8 @@ pub enum Wakeup {
     Eviction,
     /// The kernel has answered to being asked for memory.
     Reclaim,
+    /// Pressure is to be looked at, for the conditions that follow from it.
+    Pressure,
     /// Somebody asked for the metrics.
     Scrape,
     /// Time to look at the whole tree.
@@ -72,6 +80,7 @@ impl Wakeup {
             Self::Deadline => "deadline",
             Self::Eviction => "eviction",
             Self::Reclaim => "reclaim",
+            Self::Pressure => "pressure",
             Self::Scrape => "scrape",
             Self::Housekeeping => "housekeeping",
         }
@@ -101,6 +110,10 @@ pub struct Agent {
     gentle: Gentle,
     metrics: Arc<Mutex<Metrics>>,
     health: Arc<Health>,
+    page: Arc<SummaryPage>,
+    figures: Figures,
+    disks: Disks,
+    ladder: Ladder,
     log: Writer,
     conditions: ConditionLog,
     recorder: Recorder,
@@ -214,6 +227,8 @@ pub struct Parts {
     pub metrics: Arc<Mutex<Metrics>>,
     /// How the loop is doing.
     pub health: Arc<Health>,
+    /// The summary for who asks later.
+    pub summary: Arc<SummaryPage>,
     /// Where log records go.
     pub log: Writer,
     /// How fast memory can vanish.
@@ -237,6 +252,7 @@ impl Agent {
             reclaim,
             metrics,
             health,
+            summary,
             log,
             rate,
             recorder,
@@ -245,6 +261,10 @@ impl Agent {
         config.policy.quirks.set(Quirk::GraceRestartsAtOnce, false);
         Self {
             armed: arm(&config.policy, Layout::default()),
+            figures: Figures::new(&config, tree.hierarchy()),
+            disks: Disks::new(&config.proc_root),
+            ladder: Ladder::default(),
+            page: summary,
             config,
             kernel,
             psi,
@@ -287,7 +307,12 @@ impl Agent {
                 _ = hang_up.recv() => break,
                 () = self.kernel.readable() => Wakeup::KernelEvent,
                 () = timer.sleep(wait) => reason,
-                () = psi_fired(self.psi.as_ref()) => Wakeup::Psi,
+                fired = psi_fired(self.psi.as_ref()) => {
+                    if let Err(reason) = fired {
+                        self.lose_psi(reason);
+                    }
+                    Wakeup::Psi
+                }
                 () = self.kills.readable() => Wakeup::KernelLog,
                 () = self.gentle.answered() => Wakeup::Reclaim,
                 Some(request) = scrapes.recv() => {
@@ -327,6 +352,7 @@ impl Agent {
         self.tell_events();
         self.record_oom_kills();
         self.audit_if_due();
+        self.refresh_figures(wakeup);
         self.prepare();
         if self.is_housekeeping_due() {
             self.keep_house();
@@ -347,7 +373,8 @@ impl Agent {
             self.record_eviction(&look, &deed);
         }
         self.last.assessment = look.assessment;
-        for change in self.conditions.update(&self.condition_reports()) {
+        let memory_pressure = self.has_memory_pressure();
+        if let Some(change) = self.conditions.update(NodeCondition::MemoryPressure.as_str(), memory_pressure) {
             change.log();
         }
     }
@@ -373,6 +400,7 @@ impl Agent {
         sooner(self.gentle.next_check(now), Wakeup::Reclaim);
         sooner(self.last.retry.map(|retry| retry.since(now)), Wakeup::Eviction);
         sooner(self.recorder.next_due(now), Wakeup::Deadline);
+        sooner(self.figures.until_conditions(now), Wakeup::Pressure);
         sooner(Some(self.until_housekeeping(now)), Wakeup::Housekeeping);
         soonest
     }
@@ -384,8 +412,9 @@ impl Agent {
                 self.last.sample = Some(sample);
                 self.health.set_ready(Ok(()));
                 let observation = self.observation(sample);
+                self.rate.observe(self.uncorrected(sample), sample.at);
                 if let Some(value) = observation.get(Signal::MemoryAvailable) {
-                    self.rate.observe(value.available_bytes(), sample.at);
+                    self.figures.observe(value.available_bytes(), sample.at);
                     self.recorder.sampled(sample.at, value.available_bytes());
                 }
                 Some((sample.at, observation))
@@ -412,10 +441,11 @@ impl Agent {
     /// What the chosen semantics make of a sample.
     fn observation(&self, sample: MemorySample) -> Observation {
         let capacity = sample.meminfo.total;
-        let available = match self.config.policy.semantics {
-            Semantics::Corrected => sample.meminfo.available,
-            Semantics::Kubelet => self.last.root_usage.available(capacity),
+        let correction = match self.config.policy.semantics {
+            Semantics::Corrected => self.figures.correction(),
+            Semantics::Kubelet => Bytes::ZERO,
         };
+        let available = self.uncorrected(sample).saturating_sub(correction);
         Observation { signals: vec![SignalValue::now(Signal::MemoryAvailable, available, capacity)] }
     }
 
@@ -435,7 +465,7 @@ impl Agent {
     }
 }
 
-async fn psi_fired(psi: Option<&PsiTrigger>) {
+async fn psi_fired(psi: Option<&PsiTrigger>) -> Result<(), String> {
     match psi {
         Some(psi) => psi.fired().await,
         None => std::future::pending().await,

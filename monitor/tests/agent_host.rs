@@ -307,6 +307,47 @@ fn without_capabilities_it_says_what_it_cannot_do() {
     let attached =
         agent.get("/metrics").lines().filter(|line| line.contains("probe_attached{") && line.ends_with(" 1")).count();
     assert_eq!(attached, 0);
+    // Each signal stands on another rung, and says on which.
+    let metrics = agent.get("/metrics");
+    let sources: Vec<&str> = metrics.lines().filter(|line| line.contains("_signal_source{")).collect();
+    assert_eq!(sources.len(), 5, "{sources:?}");
+    assert!(sources.iter().all(|line| !line.contains("ebpf")), "{sources:?}");
+}
+
+#[test]
+fn the_other_figures_are_those_of_this_machine() {
+    let condition = "pressureConditions: [{condition: Busy, scope: system, resource: cpu, kind: some, \
+                     set: {level: 0.01%, for: 0s}, clear: {level: 0.01%, for: 1h}}]\n";
+    let agent = Agent::start(condition, "json");
+    let stat = rustix::fs::statvfs("/").unwrap();
+    let metrics = agent.get("/metrics");
+    let of_root = |line: &&str| line.contains("_filesystem_inodes{") && line.contains("mountpoint=\"/\"");
+    if let Some(line) = metrics.lines().find(of_root) {
+        assert_eq!(line.rsplit(' ').next().unwrap().parse::<u64>().ok(), Some(stat.f_files), "{line}");
+    } else {
+        tell!("SKIPPED: the root filesystem of this machine is no local one that counts its inodes");
+    }
+    let swap = line_value(Path::new("/proc/meminfo"), "SwapTotal") * 1024;
+    assert!((agent.metric("node_pressure_monitor_swap_bytes") - swap as f64).abs() < 1.0);
+    assert!(agent.metric("node_pressure_monitor_memory_correction_bytes{correction=\"watermarks\"}") > 0.0);
+    // The slope needs two looks: each scrape is one.
+    std::thread::sleep(Duration::from_millis(1100));
+    assert!(agent.metric("node_pressure_monitor_exhaustion_seconds{signal=\"memory.available\"}") > 0.0);
+    let page = agent.get("/summary");
+    for part in ["\nmode        observe", "\nexhaustion  memory.available ", "\nsources     memory.available by "] {
+        assert!(page.contains(part), "{part:?} is missing in\n{page}");
+    }
+    if Path::new("/proc/pressure/cpu").exists() {
+        assert!(page.contains("\npressure    system "), "{page}");
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while !agent.text("err").contains("Busy is now true") {
+            assert!(Instant::now() < deadline, "{}", agent.text("err"));
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        assert!((agent.metric("node_pressure_monitor_condition{condition=\"Busy\"}") - 1.0).abs() < 0.5);
+    } else {
+        tell!("SKIPPED: no PSI on this machine");
+    }
 }
 
 #[test]

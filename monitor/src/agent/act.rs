@@ -205,6 +205,7 @@ impl Agent {
             if ended.outcome == Outcome::Gone {
                 // The list of workloads is out of date.
                 self.last.scan = Scan::default();
+                self.figures.forget_refaults();
             }
         }
     }

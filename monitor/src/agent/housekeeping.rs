@@ -32,6 +32,7 @@ impl Agent {
     pub(super) fn keep_house(&mut self) {
         self.last.housekeeping = Some(Monotonic::now());
         self.scan();
+        self.climb();
         let now = Monotonic::now();
         self.note_counters();
         // The kernel tells of every write, but not of who was never told the right value.

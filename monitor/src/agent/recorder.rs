@@ -11,11 +11,13 @@ use crate::config::{Bytes, CgroupId, IncidentOptions, Mode, Resource, Signal};
 use crate::eviction::rank::Order;
 use crate::incidents::evidence::{self, Baselines, Counted, Growth};
 use crate::incidents::history::History;
-use crate::incidents::model::{self, Consumer, Eviction, Memory, Outcome, Place, Reclaim, SignalHistory, Step};
+use crate::incidents::model::{
+    self, Consumer, Eviction, Memory, Outcome, Place, Pressure, Reclaim, SignalHistory, Step,
+};
 use crate::incidents::oom::Assembler;
 use crate::incidents::{Draft, Incident, Kind, Shelf, Writer, text, writer};
 use crate::node::Monotonic;
-use crate::report::IncidentReport;
+use crate::report::{IncidentReport, PressureReport};
 
 use super::act::Deed;
 use super::gentle::Reclaimed;
@@ -49,6 +51,7 @@ struct Evidence {
     ranking: Vec<Place>,
     omitted: usize,
     growth: Option<Growth>,
+    pressure: Vec<Pressure>,
 }
 
 impl Recorder {
@@ -266,8 +269,10 @@ impl Agent {
         let (ranking, omitted) = evidence::ranking(&order.rank(candidates), order, Resource::Memory);
         let meminfo = std::fs::read_to_string(self.config.proc_root.join("meminfo"));
         let memory = meminfo.ok().map(|text| evidence::memory(&text));
+        let pressure = self.figures.pressures().iter().map(pressure).collect();
+        let at = Monotonic::now();
         self.recorder.evidence =
-            Some(Evidence { at: Monotonic::now(), memory, consumers, protected, ranking, omitted, growth });
+            Some(Evidence { at, memory, consumers, protected, ranking, omitted, growth, pressure });
     }
 
     /// A record with what is known of the node.
@@ -283,6 +288,7 @@ impl Agent {
         };
         let Some(evidence) = &self.recorder.evidence else { return incident };
         incident.memory.clone_from(&evidence.memory);
+        incident.pressure.clone_from(&evidence.pressure);
         incident.top_consumers.clone_from(&evidence.consumers);
         incident.ranking = evidence.ranking.iter().chain(&evidence.protected).cloned().collect();
         incident.ranking_omitted = evidence.omitted;
@@ -310,6 +316,18 @@ impl Agent {
             threshold: threshold.or_else(thresholds).map(|bytes| bytes.0),
             ..SignalHistory::default()
         })
+    }
+}
+
+fn pressure(report: &PressureReport) -> Pressure {
+    let [avg10, avg60, avg300] = report.averages.map(|share| (share * 1e4).round() / 1e2);
+    Pressure {
+        scope: report.scope.as_str().to_owned(),
+        resource: report.resource.as_str().to_owned(),
+        kind: report.kind.as_str().to_owned(),
+        avg10,
+        avg60,
+        avg300,
     }
 }
 

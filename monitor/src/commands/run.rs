@@ -21,7 +21,7 @@ use crate::node::psi::PsiTrigger;
 use crate::node::{Hierarchy, MemoryReader, fault_rate, namespaces, swap};
 use crate::report::logging::{self, LogFormat, LoggingError};
 use crate::report::series::SeriesLimits;
-use crate::report::{Health, Metrics, http};
+use crate::report::{Health, Metrics, SummaryPage, http};
 use crate::workloads::WorkloadTree;
 
 use super::instance::{InstanceLock, LockError};
@@ -42,7 +42,7 @@ pub struct Options {
     /// Log format; default: text on a terminal, one JSON object a line otherwise
     #[arg(long, value_enum)]
     log_format: Option<LogFormatOption>,
-    /// Address for /metrics, /healthz and /readyz
+    /// Address for /metrics, /summary, /healthz and /readyz
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
     /// File that is locked while the agent runs, so that a second one is refused
@@ -262,7 +262,14 @@ async fn serve(config: MonitorConfig, text: bool, log: logging::Writer) -> anyho
     let health = Arc::new(Health::new(config.sampling.ceiling.saturating_mul(3).max(SHORTEST_HANG), Instant::now()));
     let (refresh, refreshes) = mpsc::channel(WAITING_SCRAPES);
     let incidents = recorder.shelf();
-    let shared = http::Shared { metrics: Arc::clone(&metrics), health: Arc::clone(&health), incidents, refresh };
+    let summary = Arc::new(SummaryPage::default());
+    let shared = http::Shared {
+        metrics: Arc::clone(&metrics),
+        health: Arc::clone(&health),
+        incidents,
+        summary: Arc::clone(&summary),
+        refresh,
+    };
     let evictor = Evictor::new(releaser);
     let fastest = config.sampling.fastest_rate.or_else(fault_rate::measure).unwrap_or(ASSUMED_RATE);
     let rate = FallRate::assuming(fastest);
@@ -277,11 +284,12 @@ async fn serve(config: MonitorConfig, text: bool, log: logging::Writer) -> anyho
         reclaim,
         metrics,
         health,
+        summary,
         log,
         rate,
         recorder,
     });
-    agent.start(text, &degradations, swap);
+    agent.start(text, &degradations);
     let server = tokio::spawn(http::serve(listener, shared));
     let stopped = agent.run(refreshes).await.context("cannot run the loop");
     server.abort();

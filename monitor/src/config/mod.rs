@@ -7,6 +7,7 @@ pub mod gofloat;
 pub mod incidents;
 pub mod patterns;
 pub mod policy;
+pub mod pressure;
 pub mod quantity;
 pub mod quirks;
 pub mod signal;
@@ -24,6 +25,7 @@ pub use policy::{
     EvictionLimits, KernelOptions, Mode, MonitorConfig, OomScores, Policy, Ranking, RankingKey, Reservations, Sampling,
     Semantics,
 };
+pub use pressure::{PressureCondition, PressureKind, PressureLevel, PressureResource, PressureScope};
 pub use quantity::{Quantity, QuantityError};
 pub use quirks::{Quirk, Quirks};
 pub use signal::{Resource, Signal, UnsupportedSignal};

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::incidents::IncidentOptions;
 use super::patterns::{NamePattern, built_in_patterns};
+use super::pressure::PressureCondition;
 use super::quantity::Quantity;
 use super::quirks::{Quirk, Quirks};
 use super::signal::{Resource, Signal};
@@ -195,6 +196,8 @@ pub struct MonitorConfig {
     pub sampling: Sampling,
     /// How much may be evicted in what time.
     pub evictions: EvictionLimits,
+    /// Node conditions that follow from pressure stall information.
+    pub pressure_conditions: Vec<PressureCondition>,
     /// Workloads that are never candidates: the built-in list, then the configured patterns.
     pub protected: Vec<NamePattern>,
     /// What the kernel side counts and streams.
@@ -218,6 +221,7 @@ impl Default for MonitorConfig {
             policy: Policy::default(),
             sampling: Sampling::default(),
             evictions: EvictionLimits::default(),
+            pressure_conditions: Vec::new(),
             protected: built_in_patterns(),
             kernel: KernelOptions::default(),
             incidents: IncidentOptions::default(),

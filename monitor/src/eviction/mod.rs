@@ -12,6 +12,7 @@ pub mod conditions;
 pub mod daemons;
 pub mod deadline;
 pub mod evicted;
+pub mod exhaustion;
 #[cfg(test)]
 mod fixtures;
 pub mod garbage;
@@ -21,7 +22,9 @@ pub mod message;
 mod names;
 pub mod oom_score;
 pub mod pass;
+pub mod pressure;
 pub mod rank;
+pub mod refaulting;
 pub mod signals;
 pub mod thresholds;
 pub mod usage;

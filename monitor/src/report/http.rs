@@ -19,7 +19,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::time::{sleep, timeout};
 
-use super::Metrics;
+use super::{Metrics, SummaryPage};
 use crate::incidents::Shelf;
 
 /// A scrape waits this long for a fresh look, and then gets the last one.
@@ -31,7 +31,7 @@ const HEADER_TIME: Duration = Duration::from_secs(5);
 const HEADER_BYTES: usize = 16 << 10;
 const CONNECTIONS: usize = 16;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-const INDEX: &str = "node-pressure-monitor: see /metrics, /incidents, /healthz and /readyz\n";
+const INDEX: &str = "node-pressure-monitor: see /metrics, /summary, /incidents, /healthz and /readyz\n";
 /// The text format of Prometheus, which a scraper must be told.
 const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
@@ -164,6 +164,8 @@ pub struct Shared {
     pub health: Arc<Health>,
     /// Kept by the thread that writes them.
     pub incidents: Arc<Shelf>,
+    /// Rendered by the loop for who asks.
+    pub summary: Arc<SummaryPage>,
     /// To the loop. A few places are enough: a full channel means that a fresh look is on its way.
     pub refresh: mpsc::Sender<Refresh>,
 }
@@ -176,6 +178,7 @@ pub async fn serve(listener: TcpListener, shared: Shared) {
     let router = Router::new()
         .route("/", get(|| async { INDEX }))
         .route("/metrics", get(metrics))
+        .route("/summary", get(summary))
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))
         .route("/incidents", get(incidents::list))
@@ -219,12 +222,23 @@ async fn answer(stream: TcpStream, router: Router) {
     }
 }
 
-async fn metrics(State(shared): State<Shared>) -> Response {
+/// Has the loop look at the node, if it can do so at once.
+async fn refresh(shared: &Shared) {
     let (done, fresh) = oneshot::channel();
     if shared.refresh.try_send(Refresh(done)).is_ok() {
         // Late or dropped: the last look is better than none.
         let _ = timeout(REFRESH_WAIT, fresh).await;
     }
+}
+
+async fn summary(State(shared): State<Shared>) -> String {
+    shared.summary.want();
+    refresh(&shared).await;
+    shared.summary.text()
+}
+
+async fn metrics(State(shared): State<Shared>) -> Response {
+    refresh(&shared).await;
     let rendered = shared.metrics.lock().unwrap_or_else(PoisonError::into_inner).render();
     match rendered {
         Ok(text) => ([(header::CONTENT_TYPE, METRICS_TYPE)], text).into_response(),

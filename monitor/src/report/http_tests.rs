@@ -20,10 +20,13 @@ async fn start() -> Fixture {
     let metrics = Arc::new(Mutex::new(metrics));
     let (refresh, refreshes) = mpsc::channel(1);
     let incidents = Arc::new(Shelf::new(std::path::Path::new("/nonexistent")));
+    let summary = Arc::new(SummaryPage::default());
+    summary.publish("the last page\n".to_owned());
     let shared = Shared {
         metrics: Arc::clone(&metrics),
         health: Arc::clone(&health),
         incidents: Arc::clone(&incidents),
+        summary,
         refresh,
     };
     tokio::spawn(serve(listener, shared));
@@ -50,6 +53,7 @@ async fn every_path_answers() {
     assert!(index.starts_with("HTTP/1.1 200 OK\r\n"), "{index}");
     assert!(index.ends_with(INDEX), "{index}");
     assert!(fetch(fixture.address, "/healthz").await.ends_with("\r\n\r\nok\n"));
+    assert!(fetch(fixture.address, "/summary").await.ends_with("\r\n\r\nthe last page\n"));
     assert!(fetch(fixture.address, "/none").await.starts_with("HTTP/1.1 404"));
     let posted = exchange(fixture.address, b"POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n").await;
     assert!(posted.starts_with("HTTP/1.1 405"), "{posted}");

@@ -8,6 +8,7 @@ use prometheus::{
 };
 
 use super::deeds::Deeds;
+use super::figures_metrics::FiguresMetrics;
 use super::incidents::IncidentMetrics;
 use super::probes::ProbeSeries;
 use super::series::{SeriesLimits, WorkloadSeries, increase, options};
@@ -80,6 +81,7 @@ pub struct Metrics {
     log_lines_dropped: IntCounter,
     incidents: IncidentMetrics,
     deeds: Deeds,
+    figures: FiguresMetrics,
     series: WorkloadSeries,
     last_events: HashMap<&'static str, EventReport>,
 }
@@ -210,7 +212,7 @@ impl Metrics {
             )?,
             signal_source: states(
                 "signal_source",
-                "Always 1; the label says what tells the agent about the signal: ebpf, psi or polling.",
+                "Always 1; the label says what tells the agent about the signal: ebpf, psi, kmsg, polling or none.",
                 &["signal", "source"],
             )?,
             wakeups: counters("wakeups_total", "Times that the agent woke up, by cause.", &["cause"])?,
@@ -228,6 +230,7 @@ impl Metrics {
             log_lines_dropped,
             incidents: IncidentMetrics::new(&registry)?,
             deeds: Deeds::new(&registry)?,
+            figures: FiguresMetrics::new(&registry)?,
             series: WorkloadSeries::new(&registry, limits)?,
             last_events: HashMap::new(),
             registry,
@@ -242,6 +245,7 @@ impl Metrics {
         self.observe_totals(report);
         self.incidents.observe(&report.incidents);
         self.probes.observe(&report.probe_statistics);
+        self.figures.observe(&report.figures);
         self.series.observe(&report.counters, now);
     }
 
@@ -321,7 +325,7 @@ impl Metrics {
             }
         }
         for condition in &report.conditions {
-            self.condition.with_label_values(&[condition.condition]).set(condition.status.into());
+            self.condition.with_label_values(&[&condition.condition]).set(condition.status.into());
         }
         for class in &report.classes {
             self.workloads.with_label_values(&[class.qos_class]).set(i64::try_from(class.count).unwrap_or(i64::MAX));
@@ -332,7 +336,7 @@ impl Metrics {
         // A signal that climbed down must not be listed with its old source too.
         self.signal_source.reset();
         for source in &report.sources {
-            self.signal_source.with_label_values(&[source.signal.as_str(), source.source]).set(1);
+            self.signal_source.with_label_values(&[source.signal, source.source]).set(1);
         }
         self.oom_score_adj_drift.set(i64::try_from(report.oom_score_adj_drift).unwrap_or(i64::MAX));
     }

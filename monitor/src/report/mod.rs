@@ -4,6 +4,8 @@
 
 pub mod conditions;
 mod deeds;
+pub mod figures;
+mod figures_metrics;
 pub mod http;
 pub mod incidents;
 pub mod logging;
@@ -13,17 +15,23 @@ pub mod rate_limit;
 pub mod reclaim;
 pub mod series;
 pub mod summary;
+mod summary_figures;
+pub mod summary_page;
 
-use crate::config::{Bytes, CgroupId, Semantics, Signal, Threshold};
+use std::borrow::Cow;
+
+use crate::config::{Bytes, CgroupId, Semantics, Threshold};
 use crate::kernel::{ProbeStatistics, ReclaimCounters};
 
 pub use conditions::{ConditionChange, ConditionLog};
+pub use figures::{ExhaustionReport, FiguresReport, FilesystemReport, PressureReport, SwapReport};
 pub use http::{BindError, Health, Refresh};
 pub use incidents::IncidentReport;
 pub use logging::{LogFormat, LoggingError};
 pub use metrics::{EvictionOutcome, Metrics};
 pub use rate_limit::{RateLimiter, Verdict};
 pub use summary::{StartSummary, render_summary};
+pub use summary_page::SummaryPage;
 
 /// The node as it was at one look.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -40,7 +48,7 @@ pub struct NodeReport {
     pub protected: Vec<String>,
     /// Every probe, attached or not.
     pub probes: Vec<ProbeReport>,
-    /// Where each signal stands on its ladder: eBPF, PSI triggers, polling.
+    /// Where each signal stands on its ladder: eBPF, PSI, the kernel's log, polling.
     pub sources: Vec<SourceReport>,
     /// Processes whose `oom_score_adj` is not what their workload's class asks for.
     pub oom_score_adj_drift: u64,
@@ -59,6 +67,8 @@ pub struct NodeReport {
     pub kswapd_scanned_pages: u64,
     /// What each attached probe costs.
     pub probe_statistics: Vec<ProbeStatistics>,
+    /// Swap, pressure, filesystems, and when things will have run out.
+    pub figures: FiguresReport,
     /// Log lines dropped because whoever reads them is too slow.
     pub log_lines_dropped: u64,
     /// Incidents, and the journal that keeps them.
@@ -111,10 +121,10 @@ pub struct ThresholdReport {
 }
 
 /// A node condition.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConditionReport {
     /// Its name, e.g. `MemoryPressure`.
-    pub condition: &'static str,
+    pub condition: Cow<'static, str>,
     /// Whether it is reported as true.
     pub status: bool,
 }
@@ -144,9 +154,9 @@ pub struct ProbeReport {
 /// Where a signal is heard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SourceReport {
-    /// The signal.
-    pub signal: Signal,
-    /// `ebpf`, `psi` or `polling`.
+    /// The signal: one that thresholds name, or what the kernel side counts.
+    pub signal: &'static str,
+    /// `ebpf`, `psi`, `kmsg`, `polling` or `none`.
     pub source: &'static str,
 }
 

@@ -22,7 +22,7 @@ const SMALLEST_JOURNAL: Bytes = Bytes(4 * Bytes::MIB);
 pub const API_VERSION: &str = "node-pressure-monitor/v1alpha1";
 pub const KIND: &str = "MonitorConfiguration";
 
-pub const FIELDS: [&str; 27] = [
+pub const FIELDS: [&str; 28] = [
     "apiVersion",
     "kind",
     "mode",
@@ -43,6 +43,7 @@ pub const FIELDS: [&str; 27] = [
     "enforceNodeAllocatable",
     "sampling",
     "evictions",
+    "pressureConditions",
     "protected",
     "kernel",
     "incidents",
@@ -69,6 +70,7 @@ pub fn read(walk: &mut Walk<'_>, document: &Node) -> MonitorConfig {
         set(&mut config.mode, walk.choice(&field, node, &choices));
     }
     read_policy(walk, &fields, &mut config.policy);
+    config.pressure_conditions = super::pressure::read(walk, &fields);
     read_loop(walk, &fields, &mut config);
     read_host(walk, &fields, &mut config);
     config

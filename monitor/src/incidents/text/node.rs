@@ -1,6 +1,6 @@
 //! The node around an incident: the last minute, where the memory was, who used most.
 
-use super::super::model::{Consumer, Incident, Memory, SignalHistory};
+use super::super::model::{Consumer, Incident, Memory, Pressure, SignalHistory};
 use super::page::{Page, columns};
 use super::spark::spark;
 use super::words::{bytes, count, name, name_or_unknown, time};
@@ -27,7 +27,9 @@ pub fn minute(page: &mut Page, incident: &Incident) {
     if let Some(memory) = &incident.memory {
         page.item("memory", &memory_words(memory));
     }
-    for line in &incident.pressure {
+    // What nobody waited for is only told of memory.
+    let is_told = |line: &&Pressure| line.resource == "memory" || line.avg10 > 0.0;
+    for line in incident.pressure.iter().filter(is_told) {
         page.item(
             "pressure",
             &format!(
