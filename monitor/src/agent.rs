@@ -7,11 +7,13 @@ mod gentle;
 mod housekeeping;
 mod kills;
 mod ladder;
+mod limits;
 mod oom_kill;
 mod recorder;
 mod report;
 mod start;
 mod tell;
+mod wakeup;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -31,7 +33,7 @@ use crate::node::psi::PsiTrigger;
 use crate::node::timer::Timer;
 use crate::node::{MemoryReader, MemorySample, Monotonic, RootUsage};
 use crate::report::logging::Writer;
-use crate::report::{ConditionLog, EvictionOutcome, Health, Metrics, RateLimiter, Refresh, SummaryPage, Verdict};
+use crate::report::{ConditionLog, EvictionOutcome, Health, Metrics, Refresh, SummaryPage};
 use crate::workloads::WorkloadTree;
 
 use self::disks::Disks;
@@ -39,53 +41,14 @@ use self::figures::Figures;
 use self::gentle::Gentle;
 pub use self::kills::Kills;
 use self::ladder::Ladder;
-pub use recorder::Recorder;
+use self::limits::{Limits, allow, allow_at};
+pub use self::recorder::Recorder;
+pub use self::wakeup::Wakeup;
 
 /// Events decoded at most before the loop looks at the node again.
 const EVENTS_PER_WAKEUP: usize = 4096;
 /// Room for the OOM kills of one look; a ring of the usual size holds few more.
 const OOM_KILLS_EXPECTED: usize = 256;
-
-/// Why the loop woke.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wakeup {
-    /// The kernel's programs streamed something.
-    KernelEvent,
-    /// The kernel's log has something to read, or a kill has waited for it long enough.
-    KernelLog,
-    /// The PSI trigger fired.
-    Psi,
-    /// The computed sampling deadline.
-    Deadline,
-    /// An eviction under way wants to be looked at, or the next one may start.
-    Eviction,
-    /// The kernel has answered to being asked for memory.
-    Reclaim,
-    /// Pressure is to be looked at, for the conditions that follow from it.
-    Pressure,
-    /// Somebody asked for the metrics.
-    Scrape,
-    /// Time to look at the whole tree.
-    Housekeeping,
-}
-
-impl Wakeup {
-    /// As metrics and logs call it.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::KernelEvent => "kernel_event",
-            Self::KernelLog => "kernel_log",
-            Self::Psi => "psi",
-            Self::Deadline => "deadline",
-            Self::Eviction => "eviction",
-            Self::Reclaim => "reclaim",
-            Self::Pressure => "pressure",
-            Self::Scrape => "scrape",
-            Self::Housekeeping => "housekeeping",
-        }
-    }
-}
 
 /// A look at the node: why, when woken, and what was seen.
 #[derive(Debug, Clone)]
@@ -163,45 +126,6 @@ struct Last {
 struct Scan {
     at: Option<Monotonic>,
     took: Duration,
-}
-
-/// Limiters of the log lines that a bad hour could repeat without end.
-#[derive(Debug)]
-struct Limits {
-    sampling: RateLimiter,
-    exhausted: RateLimiter,
-    stalls: RateLimiter,
-    oom_kills: RateLimiter,
-    scan: RateLimiter,
-    adj: RateLimiter,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        let seldom = RateLimiter::new(1, Duration::from_secs(10));
-        let often = RateLimiter::new(10, Duration::from_secs(1));
-        let oom_kills = RateLimiter::new(200, Duration::from_millis(100));
-        Self {
-            sampling: seldom.clone(),
-            exhausted: seldom.clone(),
-            stalls: often,
-            oom_kills,
-            scan: seldom.clone(),
-            adj: seldom,
-        }
-    }
-}
-
-/// How many lines were held back, when this one may be written.
-fn allow(limiter: &mut RateLimiter) -> Option<u64> {
-    allow_at(limiter, Instant::now())
-}
-
-fn allow_at(limiter: &mut RateLimiter, now: Instant) -> Option<u64> {
-    match limiter.check(now) {
-        Verdict::Write { suppressed } => Some(suppressed),
-        Verdict::Suppress => None,
-    }
 }
 
 /// The parts of an agent, each made by who knows how.

@@ -97,9 +97,17 @@ impl Agent {
         }
         let directory = tempfile::tempdir().unwrap();
         let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+        let config = directory.path().join("monitor.yaml");
+        let journal = directory.path().join("incidents").display().to_string();
+        let text = format!(
+            "apiVersion: node-pressure-monitor/v1alpha1\nkind: MonitorConfiguration\nincidents: {{directory: {journal}}}\n"
+        );
+        fs::write(&config, text).unwrap();
         let child = Command::new(program)
             .args(before)
-            .args([PROGRAM, "run", "--mode", "observe", "--log-format", "json", "--listen", &address, "--lock-file"])
+            .args([PROGRAM, "run", "--config"])
+            .arg(&config)
+            .args(["--mode", "observe", "--log-format", "json", "--listen", &address, "--lock-file"])
             .arg(directory.path().join("lock"))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -124,6 +132,24 @@ impl Agent {
                 return record.clone();
             }
             assert!(Instant::now() < deadline, "no {event} in {records:#?}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// The incident of that name from the journal, which has it a moment after the log; and as people read it.
+    fn incident(&self, id: &str) -> (Value, String) {
+        let journal = self.directory.path().join("incidents");
+        let print = |arguments: &[&str]| {
+            let mut command = Command::new(PROGRAM);
+            let output = command.args(["incidents", "--directory"]).arg(&journal).args(arguments).output().unwrap();
+            output.status.success().then(|| String::from_utf8(output.stdout).unwrap())
+        };
+        let deadline = Instant::now() + Duration::from_secs(20);
+        loop {
+            if let Some(json) = print(&["--output", "json", id]) {
+                return (serde_json::from_str(&json).unwrap(), print(&[id]).unwrap());
+            }
+            assert!(Instant::now() < deadline, "no incident {id}");
             std::thread::sleep(Duration::from_millis(20));
         }
     }
@@ -155,6 +181,17 @@ fn check_told(agent: &Agent, cgroups: &Cgroups, source: Option<&str>) {
     if let Some(source) = source {
         assert_eq!(record["source"], source);
     }
+    let (incident, told) = agent.incident(record["incident"].as_str().unwrap());
+    let kill = &incident["oomKill"];
+    assert_eq!((&kill["constraint"], &kill["source"]), (&record["constraint"], &record["source"]), "{incident:#}");
+    assert_eq!(kill["limit"]["cgroup"], cgroups.name.as_str(), "{incident:#}");
+    assert_eq!(kill["limit"]["limitBytes"].to_string(), LIMIT, "{incident:#}");
+    assert_eq!(kill["victims"][0]["pid"], pid, "{incident:#}");
+    assert_eq!(kill["victims"][0]["workload"], cgroups.name.as_str(), "{incident:#}");
+    assert_eq!(kill["trigger"]["pid"], pid, "{incident:#}");
+    assert!(incident["steps"].as_array().unwrap().len() >= 2, "{incident:#}");
+    assert!(told.contains("the service reached its own memory limit of 16.0 MiB"), "{told}");
+    assert!(told.contains("asked      tail") && told.contains("the victim itself"), "{told}");
     let series = format!("node_pressure_monitor_oom_kills_total{{workload=\"{}\"}} 1", cgroups.name);
     let metrics = agent.metrics();
     assert!(metrics.is_empty() || metrics.contains(&series), "{series} in {metrics}");
