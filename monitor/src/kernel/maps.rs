@@ -135,7 +135,8 @@ impl Maps {
                 out.len() - 1
             })
         };
-        let read = reclaim_reader.read(reclaim, |Shared(key), Shared(counters)| {
+        let read = reclaim_reader.read(reclaim, |Shared(key), Shared(mut counters)| {
+            counters.stalls = counters.histogram.iter().sum();
             let place = entry(out, key.cgroup);
             if let (Some((_, into)), Some(kind)) = (out.get_mut(place), ReclaimKind::from_raw(key.kind)) {
                 match kind {
