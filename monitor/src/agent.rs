@@ -16,6 +16,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
 use crate::actions::Evictor;
+use crate::actions::oom_score::Auditor;
 use crate::actions::reclaim::ReclaimFirst;
 use crate::config::{CgroupId, MonitorConfig, Quirk, Semantics, Signal};
 use crate::eviction::deadline::{FallRate, until_next_sample};
@@ -96,6 +97,7 @@ pub struct Agent {
     tree: WorkloadTree,
     evictor: Evictor,
     gentle: Gentle,
+    auditor: Auditor,
     metrics: Arc<Mutex<Metrics>>,
     health: Arc<Health>,
     log: Writer,
@@ -157,6 +159,7 @@ struct Limits {
     oom_kills: RateLimiter,
     scan: RateLimiter,
     adj: RateLimiter,
+    drift: RateLimiter,
 }
 
 impl Default for Limits {
@@ -167,7 +170,8 @@ impl Default for Limits {
         Self {
             sampling: seldom.clone(),
             exhausted: seldom.clone(),
-            stalls: often,
+            stalls: often.clone(),
+            drift: often,
             oom_kills,
             scan: seldom.clone(),
             adj: seldom,
@@ -233,6 +237,7 @@ impl Agent {
             tree,
             evictor,
             gentle: Gentle::new(reclaim),
+            auditor: Auditor::default(),
             metrics,
             health,
             log,

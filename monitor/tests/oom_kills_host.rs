@@ -156,8 +156,16 @@ fn check_told(agent: &Agent, cgroups: &Cgroups, source: Option<&str>) {
         assert_eq!(record["source"], source);
     }
     let series = format!("node_pressure_monitor_oom_kills_total{{workload=\"{}\"}} 1", cgroups.name);
-    let metrics = agent.metrics();
-    assert!(metrics.is_empty() || metrics.contains(&series), "{series} in {metrics}");
+    // A report that was made just before is shown once more.
+    let deadline = Instant::now() + Duration::from_secs(5);
+    loop {
+        let metrics = agent.metrics();
+        if metrics.is_empty() || metrics.contains(&series) {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{series} in {metrics}");
+        std::thread::sleep(Duration::from_millis(150));
+    }
 }
 
 #[test]

@@ -12,8 +12,9 @@ use super::{Agent, Wakeup};
 impl Agent {
     /// Looks once, and describes the node: as text on stdout when people read along, as one log record otherwise.
     pub fn start(&mut self, text: bool, degradations: &[String], swap: Bytes) {
-        self.look(Wakeup::Housekeeping);
+        // The first look may find more.
         self.health.set_degradations(degradations.to_vec());
+        self.look(Wakeup::Housekeeping);
         let node = self.node_report();
         let report = self.kernel.report();
         if text {

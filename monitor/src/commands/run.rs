@@ -237,6 +237,9 @@ async fn serve(config: MonitorConfig, text: bool, log: logging::Writer) -> anyho
     let psi = PsiTrigger::register(&config.proc_root);
     let psi = psi.map_err(|reason| degradations.push(format!("PSI trigger: {reason}"))).ok();
     degradations.extend(self_protection::apply(&config.proc_root));
+    if config.mode == Mode::Enforce {
+        degradations.extend(self_protection::missing_for_scores(&config.proc_root));
+    }
     degradations.extend(not_acted_on(&config.policy));
     degradations.extend(private);
     let reclaim = reclaim_first(&config, tree.hierarchy(), &mut degradations)?;
