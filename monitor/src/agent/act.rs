@@ -78,7 +78,7 @@ impl Agent {
             Mode::Enforce => self.evict_one(&met, &ranking, decided)?,
         };
         let acted = Monotonic::now();
-        let reclaimed = self.gentle.take_in_vain();
+        let reclaimed = self.gentle.take_in_vain(now);
         Some(Deed {
             met,
             ranked,
