@@ -23,6 +23,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
 use crate::actions::Evictor;
+use crate::actions::oom_score::Auditor;
 use crate::actions::reclaim::ReclaimFirst;
 use crate::config::{Bytes, CgroupId, MonitorConfig, Quirk, Semantics, Signal};
 use crate::eviction::deadline::{FallRate, until_next_sample};
@@ -71,6 +72,7 @@ pub struct Agent {
     tree: WorkloadTree,
     evictor: Evictor,
     gentle: Gentle,
+    auditor: Auditor,
     metrics: Arc<Mutex<Metrics>>,
     health: Arc<Health>,
     page: Arc<SummaryPage>,
@@ -196,6 +198,7 @@ impl Agent {
             tree,
             evictor,
             gentle: Gentle::new(reclaim),
+            auditor: Auditor::default(),
             metrics,
             health,
             log,

@@ -205,7 +205,7 @@ fn a_cgroup_made_again_at_the_same_path_is_another_workload() {
 
 #[test]
 fn oom_score_adj_is_reported_and_only_set_when_enforcing() {
-    use node_pressure_monitor::actions::oom_score::audit;
+    use node_pressure_monitor::actions::oom_score::Auditor;
     use node_pressure_monitor::config::Bytes;
     let Some(mut cgroups) = Cgroups::make("adj") else { return };
     let name = cgroups.workload("drifted.service", 3);
@@ -213,20 +213,31 @@ fn oom_score_adj_is_reported_and_only_set_when_enforcing() {
     let value =
         |child: &Child| fs::read_to_string(format!("/proc/{}/oom_score_adj", child.id())).unwrap().trim().to_owned();
     let before: Vec<String> = cgroups.children.iter().map(value).collect();
-    // Only this workload: the others of this machine are not the test's to change.
-    let mut others: Vec<NamePattern> = Vec::new();
-    for workload in tree.workloads().filter(|workload| workload.name != name) {
-        others.push(NamePattern::new(&workload.name).unwrap());
-    }
-    let tree = cgroups.tree(others);
-    let seen = audit(&tree, Path::new(PROC), Bytes(1 << 30), OomScores::KUBERNETES, Mode::Observe);
+    // Only this workload: the others of this machine are not the test's to change, those that appear meanwhile neither.
+    let mut tree = tree;
+    wait_until("a look at this workload alone", || {
+        let others = tree.workloads().filter(|workload| workload.name != name);
+        tree = cgroups.tree(others.map(|workload| NamePattern::new(&workload.name).unwrap()).collect());
+        tree.workloads().filter(|workload| workload.protection.is_none()).count() == 1
+    });
+    let mut auditor = Auditor::default();
+    let mut audit = |mode| auditor.audit(&tree, Path::new(PROC), Bytes(1 << 30), OomScores::KUBERNETES, mode);
+    let seen = audit(Mode::Observe);
     let drift = seen.workloads.iter().find(|drift| drift.workload == name).expect("the drift");
-    assert_eq!((drift.processes, drift.expected), (3, 1000));
+    assert_eq!((drift.processes, drift.expected, seen.newly_drifted), (3, 1000, 3));
+    let again = audit(Mode::Observe);
+    assert_eq!((again.drifted, again.newly_drifted), (3, 0), "each wrong value counts once");
+    fs::write(format!("/proc/{}/oom_score_adj", cgroups.children[0].id()), "7").unwrap();
+    assert_eq!(audit(Mode::Observe).newly_drifted, 1, "another wrong value is another drift");
+    fs::write(format!("/proc/{}/oom_score_adj", cgroups.children[0].id()), &before[0]).unwrap();
     assert_eq!(cgroups.children.iter().map(value).collect::<Vec<_>>(), before, "observe touches nothing");
-    let set = audit(&tree, Path::new(PROC), Bytes(1 << 30), OomScores::KUBERNETES, Mode::Enforce);
+    let set = audit(Mode::Enforce);
     assert_eq!((set.repaired, set.drifted, set.refused), (3, 0, None));
     assert!(cgroups.children.iter().map(value).all(|value| value == "1000"));
-    assert!(audit(&tree, Path::new(PROC), Bytes(1 << 30), OomScores::KUBERNETES, Mode::Enforce).workloads.is_empty());
+    assert!(audit(Mode::Enforce).workloads.is_empty());
+    fs::write(format!("/proc/{}/oom_score_adj", cgroups.children[0].id()), "7").unwrap();
+    let mended = audit(Mode::Enforce);
+    assert_eq!((mended.newly_drifted, mended.repaired, mended.drifted), (1, 1, 0), "wrong again counts again");
 }
 
 /// Names the workload that a copy of this program is to kill, and the lock beside which it records what it freezes.
@@ -263,18 +274,18 @@ fn what_a_killed_agent_left_frozen_is_thawed_at_the_next_start() {
             .stdout(Stdio::null())
             .spawn()
             .unwrap();
-        while !record.exists() && agent.try_wait().unwrap().is_none() {
+        let state = freezer.join(&name).join("freezer.state");
+        let state = || fs::read_to_string(&state).unwrap().trim().to_owned();
+        // Some are killed when they have recorded what they are about to do, the others when they have done it.
+        let is_time = || if attempt % 3 == 0 { record.exists() } else { state() != "THAWED" };
+        while !is_time() && agent.try_wait().unwrap().is_none() {
             std::hint::spin_loop();
         }
         agent.kill().unwrap();
         agent.wait().unwrap();
-        let state = freezer.join(&name).join("freezer.state");
-        let state = || fs::read_to_string(&state).unwrap().trim().to_owned();
         let was_frozen = state() != "THAWED";
-        let recorded = record.exists();
-        assert!(recorded || !was_frozen, "frozen, and nobody knows");
         let thawed = FreezeRecord::beside(&lock).thaw().unwrap();
-        assert_eq!(thawed.is_some(), recorded);
+        assert!(thawed.is_some() || !was_frozen, "frozen, and nobody knows");
         assert_eq!(state(), "THAWED");
         assert!(!record.exists());
         if was_frozen {

@@ -80,7 +80,7 @@ impl Agent {
             Mode::Enforce => self.evict_one(&met, &ranking, decided)?,
         };
         let acted = Monotonic::now();
-        let reclaimed = self.gentle.take_in_vain();
+        let reclaimed = self.gentle.take_in_vain(now);
         let (text, candidates) = (ranking_text(&ranking), ranking);
         Some(Deed { met, ranked, ranking: text, candidates, action, processes, ordered, decided, acted, reclaimed })
     }

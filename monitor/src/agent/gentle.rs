@@ -39,11 +39,20 @@ pub(super) struct Gentle {
     running: Option<Attempt>,
     answer: Option<Answer>,
     rests_until: Option<Monotonic>,
+    /// Asking that has an effect goes on until the deadline: who is asked may take more meanwhile.
+    episode: Option<Episode>,
     /// What was said last of why it is not tried.
     told: Option<Futile>,
     observed: Option<(CgroupId, Monotonic)>,
     /// The last attempt, if it was in vain: the eviction that follows is to tell of it.
     in_vain: Option<Reclaimed>,
+}
+
+/// One attempt after the other, for as long as a hard threshold may wait.
+#[derive(Debug, Clone, Copy)]
+struct Episode {
+    started: Monotonic,
+    deadline: Monotonic,
 }
 
 /// An attempt under way.
@@ -78,8 +87,8 @@ impl Gentle {
     }
 
     /// The attempt that was in vain, for the eviction that follows it.
-    pub(super) fn take_in_vain(&mut self) -> Option<Reclaimed> {
-        self.in_vain.take()
+    pub(super) fn take_in_vain(&mut self, now: Monotonic) -> Option<Reclaimed> {
+        self.in_vain.take().filter(|_| self.rests_until.is_some_and(|until| now < until))
     }
 
     fn interrupt(&self) {
@@ -109,7 +118,9 @@ impl Agent {
         self.gentle.answer = None;
         let Some(attempt) = self.gentle.running.take() else { return false };
         let took = now.since(attempt.started);
-        self.gentle.rests_until = Some(now.after(gentle::rest(took, self.config.evictions.cool_down)));
+        let episode = self.gentle.episode.take();
+        let since = episode.map_or(took, |episode| now.since(episode.started));
+        self.gentle.rests_until = Some(now.after(gentle::rest(since, self.config.evictions.cool_down)));
         // A cgroup that is gone gave back everything, but not to this.
         let usage = bytes_in(&attempt.usage, &mut Buffer::new()).unwrap_or(attempt.usage_before);
         let reclaimed = Reclaimed {
@@ -122,6 +133,8 @@ impl Agent {
             took,
             outcome,
         };
+        let goes_on = gentle::goes_on(outcome, answer, reclaimed.freed);
+        self.gentle.episode = episode.filter(|episode| goes_on && now < episode.deadline);
         self.tell_reclaimed(&reclaimed);
         self.gentle.in_vain = Some(reclaimed).filter(|it| it.outcome != ReclaimOutcome::Sufficed);
         false
@@ -131,15 +144,16 @@ impl Agent {
     pub(super) fn asks_first(&mut self, met: &MetThreshold) -> bool {
         let now = Monotonic::now();
         let resting = self.gentle.rests_until.is_some_and(|until| now < until);
-        if matches!(self.gentle.first, ReclaimFirst::Off) || resting {
+        self.gentle.episode = self.gentle.episode.filter(|episode| resting && now < episode.deadline);
+        if matches!(self.gentle.first, ReclaimFirst::Off) || (resting && self.gentle.episode.is_none()) {
             return false;
         }
-        self.gentle.in_vain = None;
         match self.whom_to_ask(met, now) {
             Ok((usage, requested)) => self.ask(met, &usage, requested, now),
             Err(futile) => {
-                self.gentle.rests_until =
-                    Some(now.after(gentle::rest(Duration::ZERO, self.config.evictions.cool_down)));
+                let rest = now.after(gentle::rest(Duration::ZERO, self.config.evictions.cool_down));
+                self.gentle.rests_until = self.gentle.rests_until.max(Some(rest));
+                self.gentle.episode = None;
                 if self.gentle.told.replace(futile) != Some(futile) {
                     self.tell_futile(met, futile);
                 }
@@ -186,8 +200,10 @@ impl Agent {
         };
         match begin(reclaimer, tracked, usage, requested, met.value.available_bytes(), now) {
             Ok(attempt) => {
-                let deadline = now.after(self.config.evictions.reclaim_deadline);
-                self.gentle.running = Some(Attempt { deadline, ..attempt });
+                let whole = Episode { started: now, deadline: now.after(self.config.evictions.reclaim_deadline) };
+                let episode = *self.gentle.episode.get_or_insert(whole);
+                self.gentle.running = Some(Attempt { deadline: episode.deadline, ..attempt });
+                self.gentle.in_vain = None;
                 self.gentle.answer = None;
                 self.gentle.told = None;
                 true
@@ -208,7 +224,7 @@ impl Agent {
             ReclaimOutcome::Sufficed => "gave back enough: nobody is evicted",
             ReclaimOutcome::TimedOut => "did not give back enough in time: evicting",
             ReclaimOutcome::Refused => "the kernel refused to take memory back: evicting",
-            ReclaimOutcome::Insufficient | ReclaimOutcome::Skipped => "did not give back enough: evicting",
+            ReclaimOutcome::Insufficient | ReclaimOutcome::Skipped => "did not give back enough",
         };
         tracing::warn!(
             event = "reclaim",

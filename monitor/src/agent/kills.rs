@@ -251,6 +251,8 @@ impl Agent {
     }
 
     fn count_kills_in_files(&mut self) {
+        // What nobody has seen has no counter to be compared.
+        self.scan_if_old();
         let first = self.kills.counted_before.is_none();
         for (workload, kills) in self.tree.new_oom_kills(first) {
             self.kills.attributed += kills;

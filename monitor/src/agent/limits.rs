@@ -13,6 +13,7 @@ pub(super) struct Limits {
     pub(super) oom_kills: RateLimiter,
     pub(super) scan: RateLimiter,
     pub(super) adj: RateLimiter,
+    pub(super) drift: RateLimiter,
 }
 
 impl Default for Limits {
@@ -23,7 +24,8 @@ impl Default for Limits {
         Self {
             sampling: seldom.clone(),
             exhausted: seldom.clone(),
-            stalls: often,
+            stalls: often.clone(),
+            drift: often,
             oom_kills,
             scan: seldom.clone(),
             adj: seldom,

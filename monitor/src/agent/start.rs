@@ -12,8 +12,9 @@ use super::{Agent, Wakeup};
 impl Agent {
     /// Looks once, and describes the node: as text on stdout when people read along, as one log record otherwise.
     pub fn start(&mut self, text: bool, degradations: &[String]) {
-        self.look(Wakeup::Housekeeping);
+        // The first look may find more.
         self.health.set_degradations(degradations.to_vec());
+        self.look(Wakeup::Housekeeping);
         let node = self.node_report();
         // Said at start if they are not what they might be; from now on their changes are.
         self.climb();

@@ -240,6 +240,9 @@ async fn serve(config: MonitorConfig, text: bool, log: logging::Writer) -> anyho
         Recorder::start(&config.incidents).context("cannot start the thread that writes incidents")?;
     degradations.extend(missing);
     degradations.extend(self_protection::apply(&config.proc_root));
+    if config.mode == Mode::Enforce {
+        degradations.extend(self_protection::missing_for_scores(&config.proc_root));
+    }
     degradations.extend(not_acted_on(&config.policy));
     degradations.extend(private);
     let reclaim = reclaim_first(&config, tree.hierarchy(), &mut degradations)?;

@@ -61,8 +61,8 @@ systemReserved: {memory: 1Gi, cpu: 500m}
 kubeReserved: {pid: 1000}
 enforceNodeAllocatable: [pods]
 sampling: {floor: 2ms, ceiling: 5s, fastestRate: 1Gi}
-evictions: {coolDown: 0s, maxPerMinute: 60, killTimeout: 2s}
 pressureConditions: [{condition: A, scope: kubepods, resource: io, kind: some, set: {level: 20%, for: 1s}, clear: {level: 10%, for: 2s}}]
+evictions: {coolDown: 0s, maxPerMinute: 60, killTimeout: 2s, reclaimDeadline: 150ms}
 protected: ["db*.service"]
 kernel: {ringBuffer: 1Mi, stallThreshold: 0, doorbellInterval: 1ms}
 metrics: {listen: "[::1]:1234"}
@@ -110,6 +110,7 @@ procRoot: /host/proc
     assert_eq!(config.evictions.max_per_minute, 60);
     assert_eq!(config.evictions.kill_timeout, Duration::from_secs(2));
     assert_eq!(config.pressure_conditions.len(), 1);
+    assert_eq!(config.evictions.reclaim_deadline, Duration::from_millis(150));
     let protects = |name| config.protected.iter().any(|pattern| pattern.matches(name));
     assert!(protects("system.slice/db1.service"));
     assert!(protects("init.scope"), "the built-in list stays");

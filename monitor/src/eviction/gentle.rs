@@ -155,6 +155,16 @@ pub fn outcome(answer: Answer, is_met: bool, is_late: bool, is_worth_waiting: bo
     }
 }
 
+/// Whether it is worth asking again before the deadline: the kernel did what it was asked to, and it had an effect.
+#[must_use]
+pub fn goes_on(outcome: ReclaimOutcome, answer: Answer, freed: Bytes) -> bool {
+    match outcome {
+        ReclaimOutcome::Sufficed => true,
+        ReclaimOutcome::Insufficient => answer == Answer::Done && !freed.is_zero(),
+        ReclaimOutcome::TimedOut | ReclaimOutcome::Refused | ReclaimOutcome::Skipped => false,
+    }
+}
+
 /// How long after an attempt there is no other.
 #[must_use]
 pub fn rest(took: Duration, cool_down: Duration) -> Duration {

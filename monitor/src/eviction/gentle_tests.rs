@@ -111,6 +111,20 @@ fn an_attempt_ends_with_the_pressure_or_with_patience() {
 }
 
 #[test]
+fn asking_goes_on_while_it_has_an_effect() {
+    for (outcome, answer, freed, expected) in [
+        (ReclaimOutcome::Sufficed, Answer::Pending, 0, true),
+        (ReclaimOutcome::Insufficient, Answer::Done, 1, true),
+        (ReclaimOutcome::Insufficient, Answer::Done, 0, false),
+        (ReclaimOutcome::Insufficient, Answer::Pending, 1, false),
+        (ReclaimOutcome::TimedOut, Answer::Pending, 1, false),
+        (ReclaimOutcome::Refused, Answer::Refused, 1, false),
+    ] {
+        assert_eq!(goes_on(outcome, answer, mib(freed)), expected, "{outcome:?} {answer:?} {freed}");
+    }
+}
+
+#[test]
 fn it_rests_in_proportion() {
     let ms = Duration::from_millis;
     assert_eq!(rest(ms(1), ms(100)), ms(100));

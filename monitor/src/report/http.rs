@@ -121,6 +121,15 @@ impl Health {
         self.with(|state| state.degradations = degradations);
     }
 
+    /// Notes that a capability is off, and why, in the place of what was noted of it before; or that it is on again.
+    pub fn set_degradation(&self, capability: &str, reason: Option<&str>) {
+        self.with(|state| {
+            let is_of_it = |text: &String| text.strip_prefix(capability).is_some_and(|rest| rest.starts_with(": "));
+            state.degradations.retain(|text| !is_of_it(text));
+            state.degradations.extend(reason.map(|reason| format!("{capability}: {reason}")));
+        });
+    }
+
     fn with<T>(&self, act: impl FnOnce(&mut HealthState) -> T) -> T {
         // Nothing panics while holding it; if something did, the state is still whole.
         act(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))

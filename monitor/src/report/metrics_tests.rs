@@ -52,12 +52,27 @@ fn everything_is_rendered_under_its_name() {
     metrics.eviction(Signal::MemoryAvailable, EvictionOutcome::Observed);
     metrics.oom_kill(Some(OomConstraint::Memcg));
     metrics.oom_kill(None);
+    metrics.reclaimed(ReclaimOutcome::Sufficed, Bytes(25), Duration::from_millis(1500));
+    metrics.scores(3, 2);
+    metrics.unaccounted(4, 5);
+    // Totals: the same ones again are nothing new.
+    metrics.unaccounted(4, 5);
+    metrics.oom_kill_of("a.service");
     let text = text(&metrics);
     for sample in [
         r#"build_info{version="1.2.3"} 1"#,
         r#"memory_available_bytes{semantics="corrected"} 300"#,
         r#"memory_available_bytes{semantics="kubelet"} 400"#,
         "memory_capacity_bytes 1000",
+        r#"proactive_reclaims_total{outcome="sufficed"} 1"#,
+        r#"proactive_reclaims_total{outcome="timed_out"} 0"#,
+        "proactive_reclaim_freed_bytes_total 25",
+        "proactive_reclaim_seconds_total 1.5",
+        "oom_score_adj_drifted_total 3",
+        "oom_score_adj_repaired_total 2",
+        "oom_kills_unattributed_total 4",
+        "kernel_log_records_lost_total 5",
+        r#"oom_kills_total{workload="a.service"} 1"#,
         "memory_working_set_bytes 600",
         r#"threshold_bytes{kind="hard",signal="memory.available"} 104857600"#,
         r#"threshold_met{kind="hard",signal="memory.available"} 1"#,
