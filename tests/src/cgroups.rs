@@ -16,7 +16,7 @@ pub const ROOT: &str = "/sys/fs/cgroup";
 pub const CONTROLLERS: &[&str] = &["memory", "pids"];
 
 /// Which cgroup interface the guest runs with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Layout {
     /// One hierarchy a controller.
     V1,

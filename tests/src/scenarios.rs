@@ -9,12 +9,15 @@ mod judge;
 mod lifecycle;
 mod omit;
 mod oom;
+mod oom_many;
+mod overlay;
 mod pressure;
 mod ramps;
 mod scores;
 mod soft;
 mod storm;
 mod swarm;
+mod turnover;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -45,7 +48,10 @@ fn scenario(name: &str) -> Option<Scenario> {
         "soft-hard" => soft::soft_hard,
         "memcg-oom" => oom::memcg,
         "global-oom" => oom::global,
+        "oom-many" => oom_many::oom_many,
         "inodes" => inodes::inodes,
+        "inodes-100k" => turnover::turnover,
+        "inodes-overlay" => overlay::overlay,
         "restart" => lifecycle::restart,
         "second-instance" => lifecycle::second_instance,
         "accounts" => accounts::accounts,
