@@ -21,8 +21,6 @@ pub struct Entry {
 pub enum InTest {
     /// Once on every kernel and layout that it supports.
     Everywhere,
-    /// Once on each kernel, with cgroup v2: what is long and does not depend on the layout.
-    EachKernel,
     /// As often as said, on the reference boot (newest kernel, cgroup v2) only: long runs and counted ones.
     Reference(u32),
     /// Once everywhere, and as often as said on the reference boot.
@@ -36,7 +34,6 @@ impl Entry {
         let times = match self.in_test {
             InTest::Reference(times) | InTest::EverywhereAndReference(times) if reference => times,
             InTest::Everywhere | InTest::EverywhereAndReference(_) => 1,
-            InTest::EachKernel => u32::from(cgroup == "v2"),
             InTest::Reference(_) => 0,
         };
         match times {
@@ -61,7 +58,7 @@ const fn entry(
     Entry { name, about, cgroups, in_test, timeout_seconds }
 }
 
-use InTest::{EachKernel, Everywhere, EverywhereAndReference, Reference};
+use InTest::{Everywhere, EverywhereAndReference, Reference};
 
 /// Every scenario, in the order in which a boot runs them.
 #[rustfmt::skip]
@@ -77,6 +74,7 @@ pub const CATALOGUE: &[Entry] = &[
     entry("global-oom", BOTH, Everywhere, 90, "a global OOM kill is attributed to the victim, not the allocator"),
     entry("inodes", BOTH, Everywhere, 60, "inodes made and removed on ext4 and xfs are counted exactly, per workload"),
     entry("oom-many", BOTH, Everywhere, 90, "200 OOM kills, half of processes younger than 50 ms, half in containers gone at once: every one attributed"),
+    entry("oom-gallery", BOTH, Everywhere, 240, "ten different OOM kills: each record against the kernel's own words; run by itself it prints them"),
     entry("inodes-100k", BOTH, Reference(1), 240, "100,000 files made and removed by three workloads at once are counted exactly"),
     entry("inodes-overlay", BOTH, Everywhere, 60, "a file made through overlayfs is counted once, to its container"),
     entry("restart", BOTH, Everywhere, 60, "the agent is killed and restarted in mid-pressure: pressure is resolved, once"),

@@ -77,7 +77,8 @@ fn run() -> Result<(u32, u32, u32)> {
         ),
     );
     let expressions = options.get("npm.scenarios").map_or("", String::as_str);
-    scenarios::play(layout, expressions)
+    let pages = options.get("npm.pages").is_some_and(|value| value == "1");
+    scenarios::play(layout, pages, expressions)
 }
 
 /// `key=value` words of the kernel command line; the last of equal keys counts.

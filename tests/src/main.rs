@@ -7,6 +7,7 @@ mod config;
 mod console;
 mod evidence;
 mod http;
+mod incidents;
 mod init;
 mod processes;
 mod sampler;

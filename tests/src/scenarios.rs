@@ -3,6 +3,8 @@
 mod accounts;
 mod cache;
 mod earlyoom;
+mod gallery;
+mod gallery_cases;
 mod idle;
 mod inodes;
 mod judge;
@@ -48,6 +50,7 @@ fn scenario(name: &str) -> Option<Scenario> {
         "soft-hard" => soft::soft_hard,
         "memcg-oom" => oom::memcg,
         "global-oom" => oom::global,
+        "oom-gallery" => gallery::gallery,
         "oom-many" => oom_many::oom_many,
         "inodes" => inodes::inodes,
         "inodes-100k" => turnover::turnover,
@@ -80,8 +83,8 @@ fn parse_request(word: &str) -> Result<Request> {
 }
 
 /// Plays every scenario asked for; returns how many passed, failed and were skipped.
-pub fn play(layout: Layout, expressions: &str) -> Result<(u32, u32, u32)> {
-    let boot = Boot::new(layout)?;
+pub fn play(layout: Layout, pages: bool, expressions: &str) -> Result<(u32, u32, u32)> {
+    let boot = Boot::new(layout, pages)?;
     let watchdog = Watchdog::start()?;
     let (mut passed, mut failed, mut skipped) = (0, 0, 0);
     for word in expressions.split(',').filter(|word| !word.is_empty()) {

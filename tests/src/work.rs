@@ -22,6 +22,8 @@ pub enum Work {
     Ramp(Ramp),
     /// Touch anonymous memory and sleep.
     Hold(Hold),
+    /// Touch anonymous memory in threads that are not the first, and sleep.
+    Threads(Threads),
     /// Fork many processes that each touch a little.
     Swarm(Swarm),
     /// Map a file and keep touching it.
@@ -79,6 +81,20 @@ pub struct Hold {
     /// Fork so many children that only sleep.
     #[arg(long, default_value_t = 0)]
     children: u32,
+    /// Shared memory instead of private.
+    #[arg(long)]
+    shared: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct Threads {
+    #[command(flatten)]
+    common: Common,
+    /// All of them together.
+    #[arg(long)]
+    mib: u64,
+    #[arg(long, default_value_t = 4)]
+    count: u32,
 }
 
 #[derive(Debug, Args)]
@@ -179,6 +195,9 @@ pub struct Doom {
     /// Only victims that lived shorter count.
     #[arg(long, default_value_t = u64::MAX)]
     younger_than_ms: u64,
+    /// Live on when all are dead.
+    #[arg(long)]
+    stay: bool,
     /// Where to write who died where.
     #[arg(long)]
     account: PathBuf,
@@ -228,6 +247,7 @@ impl Work {
         let common = match &self {
             Self::Ramp(Ramp { common, .. })
             | Self::Hold(Hold { common, .. })
+            | Self::Threads(Threads { common, .. })
             | Self::Swarm(Swarm { common, .. })
             | Self::Cache(Cache { common, .. })
             | Self::Churn(Churn { common, .. })
@@ -240,6 +260,7 @@ impl Work {
         let outcome = match self {
             Self::Ramp(ramp) => memory::ramp(&ramp),
             Self::Hold(hold) => memory::hold(&hold),
+            Self::Threads(threads) => memory::threads(&threads),
             Self::Swarm(swarm) => memory::swarm(&swarm),
             Self::Cache(cache) => cache::cache(&cache),
             Self::Churn(churn) => files::churn(&churn),

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
+use super::gallery_cases::runtime_id;
 use crate::agent::{Agent, Record};
 use crate::cgroups::{Pod, PodSpec};
 use crate::config::AgentConfig;
@@ -80,7 +81,7 @@ fn start(stage: &mut Stage<'_>, label: &str, arguments: &str, remove: bool) -> R
 }
 
 /// The container's name with its last digits open: a runtime's id has 64 of them.
-fn numbered(container: &str) -> Option<String> {
+pub fn numbered(container: &str) -> Option<String> {
     let unit = container.strip_suffix(".scope")?;
     Some(format!("{}{NUMBER}.scope", unit.get(..unit.len().checked_sub(NUMBER.len())?)?))
 }
@@ -134,14 +135,8 @@ fn misattributed(records: &HashMap<u64, &Record>, workload: &str, death: &Death)
         return Some(format!("no record of pid {pid} in {container}"));
     };
     let found = (record.text("victim_workload"), record.text("container"), record.number("victim_cgroup_id"));
-    let expected = (workload, container_of(container), Some(*container_id));
+    let expected = (workload, runtime_id(container), Some(*container_id));
     (found != expected).then(|| format!("pid {pid}: found {found:?}, expected {expected:?}"))
-}
-
-/// The runtime's id of a container, from the path of its cgroup.
-fn container_of(path: &str) -> &str {
-    let unit = path.rsplit('/').next().unwrap_or(path);
-    unit.strip_prefix("cri-containerd-").and_then(|unit| unit.strip_suffix(".scope")).unwrap_or(unit)
 }
 
 /// The counters by workload, which outlive the containers.

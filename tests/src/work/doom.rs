@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use super::Doom;
-use super::memory::Memory;
+use super::memory::{Memory, sleep_for_ever};
 use crate::cgroups::Cgroup;
 
 /// More tries than this for one victim that is young enough, and the machine is too slow to prove anything.
@@ -41,6 +41,9 @@ pub fn doom(doom: &Doom) -> Result<()> {
         if lived < Duration::from_millis(doom.younger_than_ms) {
             counted += 1;
         }
+    }
+    if doom.stay {
+        sleep_for_ever();
     }
     Ok(())
 }
