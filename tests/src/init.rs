@@ -16,6 +16,8 @@ use crate::{console, scenarios};
 
 /// Where ext4 and xfs are mounted, when the VM has those disks.
 pub const EXT4: &str = "/mnt/ext4";
+/// An ext4 of about two thousand inodes.
+pub const SMALL: &str = "/mnt/small";
 /// See [`EXT4`].
 pub const XFS: &str = "/mnt/xfs";
 

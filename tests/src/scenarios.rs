@@ -1,23 +1,33 @@
 //! The scenarios and how they are played.
 
 mod accounts;
+mod available;
 mod cache;
+mod drift;
 mod earlyoom;
+mod exhaustion;
 mod gallery;
 mod gallery_cases;
 mod idle;
 mod inodes;
+mod journal;
 mod judge;
+mod ladder;
 mod lifecycle;
 mod omit;
 mod oom;
 mod oom_many;
 mod overlay;
 mod pressure;
+mod probes;
+mod psi;
 mod ramps;
+mod reclaim;
+mod reclaim_first;
 mod scores;
 mod soft;
 mod storm;
+mod swap;
 mod swarm;
 mod turnover;
 
@@ -50,6 +60,16 @@ fn scenario(name: &str) -> Option<Scenario> {
         "soft-hard" => soft::soft_hard,
         "memcg-oom" => oom::memcg,
         "global-oom" => oom::global,
+        "reclaim" => reclaim::reclaim,
+        "inode-exhaustion" => exhaustion::exhaustion,
+        "ladder" => ladder::ladder,
+        "psi-conditions" => psi::conditions,
+        "available" => available::available,
+        "swap" => swap::swap,
+        "reclaim-first" => reclaim_first::reclaim_first,
+        "oom-score-drift" => drift::drift,
+        "incidents" => journal::journal,
+        "probes" => probes::probes,
         "oom-gallery" => gallery::gallery,
         "oom-many" => oom_many::oom_many,
         "inodes" => inodes::inodes,

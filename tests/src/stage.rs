@@ -328,7 +328,7 @@ impl<'a> Stage<'a> {
         }
         self.thaw(&pods);
         pods.remove()?;
-        for directory in [crate::init::EXT4, crate::init::XFS] {
+        for directory in [crate::init::EXT4, crate::init::SMALL, crate::init::XFS] {
             empty(Path::new(directory));
         }
         self.settle();

@@ -30,6 +30,8 @@ pub enum Work {
     Cache(Cache),
     /// Make inodes and remove some of them.
     Churn(Churn),
+    /// Make files at a steady rate until there is no room for another.
+    Fill(Fill),
     /// Write a few bytes to the end of a file that is there.
     Append(Append),
     /// Make files and remove them again, a few at a time.
@@ -84,6 +86,9 @@ pub struct Hold {
     /// Shared memory instead of private.
     #[arg(long)]
     shared: bool,
+    /// Touch it again and again.
+    #[arg(long)]
+    again: bool,
 }
 
 #[derive(Debug, Args)]
@@ -125,6 +130,9 @@ pub struct Cache {
     /// Create this file once everything has been touched twice.
     #[arg(long)]
     ready: PathBuf,
+    /// Then leave it alone.
+    #[arg(long)]
+    once: bool,
 }
 
 #[derive(Debug, Args)]
@@ -146,6 +154,17 @@ pub struct Churn {
     /// The number of the first file.
     #[arg(long, default_value_t = 0)]
     first: u32,
+}
+
+#[derive(Debug, Args)]
+pub struct Fill {
+    #[command(flatten)]
+    common: Common,
+    /// Where; exists already.
+    #[arg(long)]
+    dir: PathBuf,
+    #[arg(long)]
+    per_second: u32,
 }
 
 #[derive(Debug, Args)]
@@ -251,6 +270,7 @@ impl Work {
             | Self::Swarm(Swarm { common, .. })
             | Self::Cache(Cache { common, .. })
             | Self::Churn(Churn { common, .. })
+            | Self::Fill(Fill { common, .. })
             | Self::Append(Append { common, .. })
             | Self::Turnover(Turnover { common, .. })
             | Self::MemcgStall(Stall { common, .. })
@@ -264,6 +284,7 @@ impl Work {
             Self::Swarm(swarm) => memory::swarm(&swarm),
             Self::Cache(cache) => cache::cache(&cache),
             Self::Churn(churn) => files::churn(&churn),
+            Self::Fill(fill) => files::fill(&fill),
             Self::Append(append) => files::append(&append),
             Self::Turnover(turnover) => files::turnover(&turnover),
             Self::MemcgStall(stall) => stall::stall(&stall),

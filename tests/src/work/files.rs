@@ -1,13 +1,15 @@
 //! Inodes, in exact numbers.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::Write;
+use std::io::{self, Write};
 use std::os::unix::fs::symlink;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use rustix::fs::{AtFlags, FileType, Mode, mknodat, unlinkat};
 
-use super::{Append, Churn, Turnover};
+use super::{Append, Churn, Fill, Turnover};
 
 pub fn churn(churn: &Churn) -> Result<()> {
     let dir = &churn.dir;
@@ -44,6 +46,22 @@ pub fn turnover(turnover: &Turnover) -> Result<()> {
         }
     }
     (turnover.files.saturating_sub(turnover.window)..turnover.files).try_for_each(remove)
+}
+
+/// Due times follow from the start, so that sleeping too long is made up for.
+pub fn fill(fill: &Fill) -> Result<()> {
+    let begun = Instant::now();
+    for index in 0_u32.. {
+        let path = fill.dir.join(format!("f{index}"));
+        match File::create(&path) {
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::StorageFull => return Ok(()),
+            Err(error) => return Err(error).with_context(|| format!("create {}", path.display())),
+        }
+        let due = Duration::from_secs(1) * index / fill.per_second.max(1);
+        sleep(due.saturating_sub(begun.elapsed()));
+    }
+    Ok(())
 }
 
 pub fn append(append: &Append) -> Result<()> {

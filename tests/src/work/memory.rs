@@ -139,7 +139,13 @@ pub fn hold(hold: &Hold) -> Result<()> {
     let bytes = hold.mib * MIB;
     let memory = if hold.shared { Memory::shared(bytes)? } else { Memory::reserve(bytes)? };
     memory.touch_all();
-    sleep_for_ever()
+    loop {
+        if !hold.again {
+            sleep_for_ever();
+        }
+        sleep(Duration::from_millis(100));
+        memory.touch_all();
+    }
 }
 
 /// The main thread only waits, so that who allocates has another id than the process.
