@@ -9,6 +9,7 @@ mod evidence;
 mod http;
 mod incidents;
 mod init;
+mod knob;
 mod processes;
 mod sampler;
 mod scenarios;

@@ -1,6 +1,5 @@
 //! What takes memory away without using it lowers the corrected figure, and the kubelet's knows nothing of it.
 
-use std::fs;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -10,6 +9,7 @@ use crate::agent::Agent;
 use crate::cgroups::PodSpec;
 use crate::config::AgentConfig;
 use crate::init::EXT4;
+use crate::knob::Knob;
 use crate::stage::Stage;
 use crate::units::{MIB, mib};
 
@@ -17,33 +17,6 @@ use crate::units::{MIB, mib};
 const ASIDE: u64 = 48 * MIB;
 /// That flicker.
 const FLICKER: f64 = 10.0;
-
-/// A number under `/proc/sys/vm` that is put back when it is dropped.
-#[derive(Debug)]
-struct Knob {
-    path: String,
-    before: u64,
-}
-
-impl Knob {
-    fn open(name: &str) -> Result<Self> {
-        let path = format!("/proc/sys/vm/{name}");
-        let text = fs::read_to_string(&path).with_context(|| format!("read {path}"))?;
-        let before = text.trim().parse().with_context(|| format!("{path}: {text:?}"))?;
-        Ok(Self { path, before })
-    }
-
-    fn set(&self, value: u64) -> Result<()> {
-        fs::write(&self.path, value.to_string()).with_context(|| format!("write {}", self.path))
-    }
-}
-
-impl Drop for Knob {
-    fn drop(&mut self) {
-        // What stays set shows in the next scenario's figures.
-        let _ = self.set(self.before);
-    }
-}
 
 /// One reading of everything, in MiB.
 #[derive(Debug, Clone, Copy)]

@@ -27,8 +27,8 @@ pub struct Truth {
     pub victims: Vec<Dead>,
     /// Who allocated; not said where anybody may have been the last straw.
     pub trigger: Option<(i32, String)>,
-    /// Where most of the victim's memory was.
-    pub heaviest: &'static str,
+    /// Where most of the victim's memory was; none where it had next to nothing of its own.
+    pub heaviest: Option<&'static str>,
 }
 
 /// One victim.
@@ -45,6 +45,9 @@ pub fn gallery(stage: &mut Stage<'_>) -> Result<()> {
     // Nothing is to be evicted, in words or in deed: the kernel is to be the only killer.
     let config = AgentConfig { hard: None, extra: incidents::configuration(), ..AgentConfig::observe() };
     let agent = stage.agent(&config)?;
+    for record in agent.events("degraded") {
+        stage.note(format!("degraded: {} {}", record.text("capability"), record.text("reason")));
+    }
     let mut shown = 0;
     for case in cases::ALL {
         let Case { title, layouts, play } = case;
@@ -140,10 +143,11 @@ fn check_victims(stage: &mut Stage<'_>, incident: &Incident, truth: &Truth) {
         stage.check_equal(&format!("{title}: whose"), &told, &(dead.workload.as_str(), container));
         stage.check(victim.at("/ageMs").is_some(), || format!("{title}: no age of pid {}", dead.pid));
     }
+    let Some(expected) = truth.heaviest else { return };
     let part = |key: &str| found.iter().filter_map(|victim| victim.number(key)).max().unwrap_or(0);
     let parts = ["/anonBytes", "/fileBytes", "/shmemBytes"].map(|key| (part(key), key));
     let heaviest = parts.iter().max().map_or("", |(_, key)| key);
-    stage.check_equal(&format!("{title}: where the memory was"), &heaviest, &truth.heaviest);
+    stage.check_equal(&format!("{title}: where the memory was"), &heaviest, &expected);
 }
 
 /// The kernel's own report is the other witness.

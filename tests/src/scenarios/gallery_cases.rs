@@ -70,7 +70,7 @@ fn alone(stage: &mut Stage<'_>, title: &'static str, pod: &Pod, work: &str, heav
         limit: Some(container),
         victims: vec![dead(worker.pid, pod, 0)?],
         trigger: Some((worker.pid, pod.workload().to_owned())),
-        heaviest,
+        heaviest: Some(heaviest),
     })
 }
 
@@ -85,7 +85,7 @@ fn sibling(stage: &mut Stage<'_>, title: &'static str) -> Result<Truth> {
         limit: Some(pod.cgroup.clone()),
         victims: vec![dead(victim.pid, &pod, 1)?],
         trigger: Some((allocator.pid, pod.workload().to_owned())),
-        heaviest: "/anonBytes",
+        heaviest: Some("/anonBytes"),
     })
 }
 
@@ -103,7 +103,7 @@ fn all_pods(stage: &mut Stage<'_>, title: &'static str) -> Result<Truth> {
         limit: Some(pods),
         victims: vec![dead(victim.pid, &victim_pod, 0)?],
         trigger: Some((allocator.pid, allocator_pod.workload().to_owned())),
-        heaviest: "/anonBytes",
+        heaviest: Some("/anonBytes"),
     })
 }
 
@@ -129,7 +129,7 @@ fn group(stage: &mut Stage<'_>, title: &'static str) -> Result<Truth> {
         limit: Some(container),
         victims: workers.iter().rev().map(|worker| dead(worker.pid, &pod, 0)).collect::<Result<_>>()?,
         trigger: Some((greedy.pid, pod.workload().to_owned())),
-        heaviest: "/anonBytes",
+        heaviest: Some("/anonBytes"),
     })
 }
 
@@ -147,7 +147,7 @@ fn child(stage: &mut Stage<'_>, title: &'static str) -> Result<Truth> {
         limit: Some(container),
         victims: vec![dead(death.pid, &pod, 0)?],
         trigger: Some((death.pid, pod.workload().to_owned())),
-        heaviest: "/anonBytes",
+        heaviest: Some("/anonBytes"),
     })
 }
 
@@ -166,7 +166,7 @@ fn mayfly(stage: &mut Stage<'_>, title: &'static str) -> Result<Truth> {
         limit: Some(Cgroup::absent(stage.layout(), &death.container)),
         victims: vec![Dead { pid: death.pid, workload: pod.workload().to_owned(), container: death.container }],
         trigger: Some((death.pid, pod.workload().to_owned())),
-        heaviest: "/anonBytes",
+        heaviest: None,
     })
 }
 
@@ -195,7 +195,7 @@ fn protected(stage: &mut Stage<'_>, title: &'static str) -> Result<Truth> {
 
 /// Nobody's limit but the machine's. Whoever allocated last triggered it, be it the agent itself.
 fn machine(title: &'static str, victims: Vec<Dead>) -> Result<Truth> {
-    Ok(Truth { title, constraint: "none", limit: None, victims, trigger: None, heaviest: "/anonBytes" })
+    Ok(Truth { title, constraint: "none", limit: None, victims, trigger: None, heaviest: Some("/anonBytes") })
 }
 
 /// Who is to be chosen, by its score.

@@ -43,11 +43,6 @@ pub fn ladder(stage: &mut Stage<'_>) -> Result<()> {
         extra: incidents::configuration(),
         ..AgentConfig::default()
     };
-    let agent = stage.agent(&config)?;
-    check_sources(stage, &agent, &[("memory.available", "psi"), ("oom_kills", "kmsg")])?;
-    oom_kill(stage, &agent)?;
-    stage.stop(&agent);
-
     let hidden = WithoutPressure::new()?;
     stage.check(fs::read("/proc/pressure/memory").is_err(), || format!("{PRESSURE} is still there"));
     let bystanders = Bystanders::start(stage, 250, 100)?;
@@ -67,6 +62,11 @@ pub fn ladder(stage: &mut Stage<'_>) -> Result<()> {
     }
     stage.stop(&agent);
     drop(hidden);
+
+    let agent = stage.agent(&config)?;
+    check_sources(stage, &agent, &[("memory.available", "psi"), ("oom_kills", "kmsg")])?;
+    oom_kill(stage, &agent)?;
+    stage.stop(&agent);
     Ok(())
 }
 

@@ -6,14 +6,16 @@ use anyhow::Result;
 
 use super::accounts::{MEMCG_RECLAIM_END, end, stallers};
 use super::cache::mounted;
-use super::pressure::EVERYTHING_MIB;
+use super::pressure::lingering_pod;
 use crate::agent::Agent;
 use crate::cgroups::{Pod, PodSpec};
 use crate::config::AgentConfig;
-use crate::evidence::vmstat;
+use crate::evidence::{meminfo, vmstat};
 use crate::http::Metrics;
 use crate::init::EXT4;
+use crate::knob::Knob;
 use crate::stage::{Stage, Worker};
+use crate::units::MIB;
 
 const DIRECT_RECLAIM_END: &str = "vmscan/mm_vmscan_direct_reclaim_end";
 const STALLS: &str = "reclaim_stall_seconds_count";
@@ -34,13 +36,17 @@ pub fn reclaim(stage: &mut Stage<'_>) -> Result<()> {
     let workers = stallers(stage, 2)?;
     stage.pause(Duration::from_secs(2));
     end(stage, &workers);
-    let (squeezer, worker) = squeeze(stage)?;
+    // The less room between kswapd's beginning and the end of free memory, the more is left to those who allocate.
+    let knob = Knob::open("watermark_scale_factor")?;
+    knob.set(1)?;
+    let (squeezer, squeezers) = squeeze(stage)?;
     let squeezed = stage.until(Duration::from_secs(30), |stage| {
         stage.pause(Duration::from_millis(50));
         direct.hits().is_ok_and(|hits| hits >= 20)
     });
     stage.check(squeezed, || "fewer than 20 direct reclaims in 30 s".to_owned());
-    end(stage, &[worker]);
+    end(stage, &squeezers);
+    drop(knob);
 
     let (memcg, direct) = (count(memcg.hits()?), count(direct.hits()?));
     let allocstalls = count(vmstat("allocstall_")? - allocstalls);
@@ -65,15 +71,16 @@ pub fn reclaim(stage: &mut Stage<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Fills the page cache and then wants memory faster than kswapd can make room.
-fn squeeze(stage: &mut Stage<'_>) -> Result<(Pod, Worker)> {
-    let reader = stage.pod("reader", PodSpec::best_effort())?;
-    stage.work(&reader, &format!("memcg-stall --name reader --file {EXT4}/squeeze --mib 220"))?;
-    stage.pause(Duration::from_secs(1));
-    let pod = stage.pod("squeezer", PodSpec::best_effort())?;
-    let work = format!("ramp --name squeezer --rate max --to {EVERYTHING_MIB} --stop-at 60");
-    let worker = stage.work(&pod, &work)?;
-    Ok((pod, worker))
+/// Takes nearly all memory, and lets several read more files than fit into the rest: kswapd alone cannot keep up.
+pub fn squeeze(stage: &mut Stage<'_>) -> Result<(Pod, Vec<Worker>)> {
+    let (_, filler) = lingering_pod(stage, "filler", PodSpec::best_effort(), 60)?;
+    stage.until(Duration::from_secs(20), |_| meminfo("MemAvailable").is_ok_and(|bytes| bytes < 62 * MIB));
+    let pod = stage.pod("readers", PodSpec::best_effort())?;
+    let mut workers = vec![filler];
+    for index in 0..3 {
+        workers.push(stage.work(&pod, &format!("memcg-stall --name reader --file {EXT4}/squeeze{index} --mib 36"))?);
+    }
+    Ok((pod, workers))
 }
 
 fn count(number: u64) -> f64 {
