@@ -16,7 +16,7 @@ pub const ROOT: &str = "/sys/fs/cgroup";
 pub const CONTROLLERS: &[&str] = &["memory", "pids"];
 
 /// Which cgroup interface the guest runs with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Layout {
     /// One hierarchy a controller.
     V1,
@@ -88,6 +88,11 @@ impl Cgroup {
         Ok(Self { layout, path: path.to_owned() })
     }
 
+    /// A cgroup that may not be there any more.
+    pub fn absent(layout: Layout, path: &str) -> Self {
+        Self { layout, path: path.to_owned() }
+    }
+
     /// The directory in the memory hierarchy.
     pub fn directory(&self) -> PathBuf {
         self.directories().next().unwrap_or_default()
@@ -114,6 +119,15 @@ impl Cgroup {
     /// Limits memory.
     pub fn limit(&self, bytes: u64) -> Result<()> {
         self.write(self.layout.limit_file(), &bytes.to_string())
+    }
+
+    /// Takes the limit away.
+    pub fn unlimit(&self) -> Result<()> {
+        let text = match self.layout {
+            Layout::V1 => "-1",
+            Layout::V2 => "max",
+        };
+        self.write(self.layout.limit_file(), text)
     }
 
     /// Writes one file in the memory hierarchy's directory.

@@ -15,6 +15,8 @@ pub struct AgentConfig {
     pub ring_buffer: Option<&'static str>,
     pub stall_threshold: Option<&'static str>,
     pub port: u16,
+    /// Further lines of the file, each with its end.
+    pub extra: String,
     /// Capabilities taken from the agent before it starts.
     pub without_capabilities: Vec<i32>,
 }
@@ -30,6 +32,7 @@ impl Default for AgentConfig {
             ring_buffer: None,
             stall_threshold: None,
             port: 9946,
+            extra: String::new(),
             without_capabilities: Vec::new(),
         }
     }
@@ -77,6 +80,7 @@ impl AgentConfig {
         if let Some(threshold) = self.stall_threshold {
             let _ = writeln!(text, "  stallThreshold: {threshold}");
         }
+        text.push_str(&self.extra);
         let _ = writeln!(text, "metrics:\n  listen: \"{}\"", self.address());
         text
     }

@@ -49,6 +49,11 @@ pub fn note(name: &str, text: impl Display) {
     line(&format!("@@ note {name} {text}"));
 }
 
+/// `@@ page NAME |text`: one line of something for people to read as it is; the bar keeps its indentation.
+pub fn page(name: &str, text: &str) {
+    line(&format!("@@ page {name} |{text}"));
+}
+
 /// `@@ figure NAME key=value unit`.
 pub fn figure(name: &str, key: &str, value: f64, unit: &str) {
     // Three decimals are enough for milliseconds and percent, and whole numbers stay whole.

@@ -15,6 +15,21 @@ pub fn oom_kills() -> Result<u64> {
     parse_vmstat(&text, "oom_kill").context("/proc/vmstat: no oom_kill")
 }
 
+/// The sum of all counters of `/proc/vmstat` whose names begin so.
+pub fn vmstat(prefix: &str) -> Result<u64> {
+    let text = fs::read_to_string("/proc/vmstat").context("read /proc/vmstat")?;
+    sum_vmstat(&text, prefix).with_context(|| format!("/proc/vmstat: no {prefix}*"))
+}
+
+fn sum_vmstat(text: &str, prefix: &str) -> Option<u64> {
+    let values: Vec<u64> = text
+        .lines()
+        .filter(|line| line.starts_with(prefix))
+        .filter_map(|line| line.split_whitespace().nth(1)?.parse().ok())
+        .collect();
+    (!values.is_empty()).then(|| values.iter().sum())
+}
+
 fn parse_vmstat(text: &str, key: &str) -> Option<u64> {
     let line = text.lines().find(|line| line.split(' ').next() == Some(key))?;
     line.split_whitespace().nth(1)?.parse().ok()
@@ -58,5 +73,7 @@ mod tests {
     fn vmstat_keys_are_whole_words() {
         assert_eq!(parse_vmstat("oom_kill_x 5\noom_kill 3\n", "oom_kill"), Some(3));
         assert_eq!(parse_vmstat("pgfault 5\n", "oom_kill"), None);
+        assert_eq!(sum_vmstat("allocstall_dma 1\nallocstall_normal 2\npgfault 5\n", "allocstall_"), Some(3));
+        assert_eq!(sum_vmstat("pgfault 5\n", "allocstall_"), None);
     }
 }

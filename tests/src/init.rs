@@ -16,6 +16,8 @@ use crate::{console, scenarios};
 
 /// Where ext4 and xfs are mounted, when the VM has those disks.
 pub const EXT4: &str = "/mnt/ext4";
+/// An ext4 of about two thousand inodes.
+pub const SMALL: &str = "/mnt/small";
 /// See [`EXT4`].
 pub const XFS: &str = "/mnt/xfs";
 
@@ -77,7 +79,8 @@ fn run() -> Result<(u32, u32, u32)> {
         ),
     );
     let expressions = options.get("npm.scenarios").map_or("", String::as_str);
-    scenarios::play(layout, expressions)
+    let pages = options.get("npm.pages").is_some_and(|value| value == "1");
+    scenarios::play(layout, pages, expressions)
 }
 
 /// `key=value` words of the kernel command line; the last of equal keys counts.

@@ -1,20 +1,35 @@
 //! The scenarios and how they are played.
 
 mod accounts;
+mod available;
 mod cache;
+mod drift;
 mod earlyoom;
+mod exhaustion;
+mod gallery;
+mod gallery_cases;
 mod idle;
 mod inodes;
+mod journal;
 mod judge;
+mod ladder;
 mod lifecycle;
 mod omit;
 mod oom;
+mod oom_many;
+mod overlay;
 mod pressure;
+mod probes;
+mod psi;
 mod ramps;
+mod reclaim;
+mod reclaim_first;
 mod scores;
 mod soft;
 mod storm;
+mod swap;
 mod swarm;
+mod turnover;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -45,7 +60,21 @@ fn scenario(name: &str) -> Option<Scenario> {
         "soft-hard" => soft::soft_hard,
         "memcg-oom" => oom::memcg,
         "global-oom" => oom::global,
+        "reclaim" => reclaim::reclaim,
+        "inode-exhaustion" => exhaustion::exhaustion,
+        "ladder" => ladder::ladder,
+        "psi-conditions" => psi::conditions,
+        "available" => available::available,
+        "swap" => swap::swap,
+        "reclaim-first" => reclaim_first::reclaim_first,
+        "oom-score-drift" => drift::drift,
+        "incidents" => journal::journal,
+        "probes" => probes::probes,
+        "oom-gallery" => gallery::gallery,
+        "oom-many" => oom_many::oom_many,
         "inodes" => inodes::inodes,
+        "inodes-100k" => turnover::turnover,
+        "inodes-overlay" => overlay::overlay,
         "restart" => lifecycle::restart,
         "second-instance" => lifecycle::second_instance,
         "accounts" => accounts::accounts,
@@ -74,8 +103,8 @@ fn parse_request(word: &str) -> Result<Request> {
 }
 
 /// Plays every scenario asked for; returns how many passed, failed and were skipped.
-pub fn play(layout: Layout, expressions: &str) -> Result<(u32, u32, u32)> {
-    let boot = Boot::new(layout)?;
+pub fn play(layout: Layout, pages: bool, expressions: &str) -> Result<(u32, u32, u32)> {
+    let boot = Boot::new(layout, pages)?;
     let watchdog = Watchdog::start()?;
     let (mut passed, mut failed, mut skipped) = (0, 0, 0);
     for word in expressions.split(',').filter(|word| !word.is_empty()) {

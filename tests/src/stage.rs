@@ -26,6 +26,8 @@ pub struct Boot {
     pub layout: Layout,
     pub sampler: Sampler,
     pub trace: Trace,
+    /// Whether texts are printed in full.
+    pages: bool,
     /// Where agents run, as a service.
     service: Cgroup,
     pods_made: Cell<u32>,
@@ -33,7 +35,7 @@ pub struct Boot {
 
 impl Boot {
     /// Moves pid 1 into its own cgroup, as systemd does, and opens the evidence.
-    pub fn new(layout: Layout) -> Result<Self> {
+    pub fn new(layout: Layout, pages: bool) -> Result<Self> {
         let own = Cgroup::create(layout, "init.scope")?;
         for directory in own.directories() {
             let path = directory.join("cgroup.procs");
@@ -43,6 +45,7 @@ impl Boot {
             layout,
             sampler: Sampler::new()?,
             trace: Trace::open()?,
+            pages,
             service: Cgroup::create(layout, "system.slice/node-pressure-monitor.service")?,
             pods_made: Cell::new(0),
         })
@@ -127,6 +130,13 @@ impl<'a> Stage<'a> {
 
     pub fn note(&self, text: impl Display) {
         console::note(self.name, text);
+    }
+
+    /// Prints a text for people as it is.
+    pub fn page(&self, text: &str) {
+        if self.boot.pages {
+            text.lines().for_each(|line| console::page(self.name, line));
+        }
     }
 
     pub fn figure(&mut self, key: &'static str, value: f64, unit: &'static str) {
@@ -318,7 +328,7 @@ impl<'a> Stage<'a> {
         }
         self.thaw(&pods);
         pods.remove()?;
-        for directory in [crate::init::EXT4, crate::init::XFS] {
+        for directory in [crate::init::EXT4, crate::init::SMALL, crate::init::XFS] {
             empty(Path::new(directory));
         }
         self.settle();

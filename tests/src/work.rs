@@ -1,6 +1,7 @@
 //! The workloads. Each uses little memory of its own, prints nothing, and says by its exit status how it ended.
 
 mod cache;
+pub mod doom;
 mod files;
 mod memory;
 mod stall;
@@ -12,6 +13,8 @@ use std::str::FromStr;
 
 use clap::{Args, Subcommand};
 
+use crate::cgroups::Layout;
+
 /// What a workload does.
 #[derive(Debug, Subcommand)]
 pub enum Work {
@@ -19,14 +22,24 @@ pub enum Work {
     Ramp(Ramp),
     /// Touch anonymous memory and sleep.
     Hold(Hold),
+    /// Touch anonymous memory in threads that are not the first, and sleep.
+    Threads(Threads),
     /// Fork many processes that each touch a little.
     Swarm(Swarm),
     /// Map a file and keep touching it.
     Cache(Cache),
     /// Make inodes and remove some of them.
     Churn(Churn),
+    /// Make files at a steady rate until there is no room for another.
+    Fill(Fill),
+    /// Write a few bytes to the end of a file that is there.
+    Append(Append),
+    /// Make files and remove them again, a few at a time.
+    Turnover(Turnover),
     /// Make the own cgroup reclaim, over and over.
     MemcgStall(Stall),
+    /// Fork children into containers that are too small for them.
+    Doom(Doom),
 }
 
 /// Arguments all workloads share.
@@ -70,6 +83,23 @@ pub struct Hold {
     /// Fork so many children that only sleep.
     #[arg(long, default_value_t = 0)]
     children: u32,
+    /// Shared memory instead of private.
+    #[arg(long)]
+    shared: bool,
+    /// Touch it again and again.
+    #[arg(long)]
+    again: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct Threads {
+    #[command(flatten)]
+    common: Common,
+    /// All of them together.
+    #[arg(long)]
+    mib: u64,
+    #[arg(long, default_value_t = 4)]
+    count: u32,
 }
 
 #[derive(Debug, Args)]
@@ -100,6 +130,9 @@ pub struct Cache {
     /// Create this file once everything has been touched twice.
     #[arg(long)]
     ready: PathBuf,
+    /// Then leave it alone.
+    #[arg(long)]
+    once: bool,
 }
 
 #[derive(Debug, Args)]
@@ -118,6 +151,75 @@ pub struct Churn {
     /// Remove so many of the files.
     #[arg(long, default_value_t = 0)]
     remove: u32,
+    /// The number of the first file.
+    #[arg(long, default_value_t = 0)]
+    first: u32,
+}
+
+#[derive(Debug, Args)]
+pub struct Fill {
+    #[command(flatten)]
+    common: Common,
+    /// Where; exists already.
+    #[arg(long)]
+    dir: PathBuf,
+    #[arg(long)]
+    per_second: u32,
+}
+
+#[derive(Debug, Args)]
+pub struct Append {
+    #[command(flatten)]
+    common: Common,
+    #[arg(long)]
+    file: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub struct Turnover {
+    #[command(flatten)]
+    common: Common,
+    /// Where; exists already.
+    #[arg(long)]
+    dir: PathBuf,
+    /// So many in all.
+    #[arg(long)]
+    files: u32,
+    /// So many there at a time.
+    #[arg(long, default_value_t = 64)]
+    window: u32,
+}
+
+#[derive(Debug, Args)]
+pub struct Doom {
+    #[command(flatten)]
+    common: Common,
+    #[arg(long)]
+    layout: Layout,
+    /// The container's path below the root of the hierarchies; NNN in it stands for the victim's number.
+    #[arg(long)]
+    container: String,
+    /// Remove the container as soon as the child is dead.
+    #[arg(long)]
+    remove: bool,
+    /// So many victims.
+    #[arg(long)]
+    count: u32,
+    /// The container's limit; a child wants twice as much.
+    #[arg(long, default_value_t = 256)]
+    kib: u64,
+    /// A child sleeps so long before it takes memory.
+    #[arg(long, default_value_t = 0)]
+    age_ms: u64,
+    /// Only victims that lived shorter count.
+    #[arg(long, default_value_t = u64::MAX)]
+    younger_than_ms: u64,
+    /// Live on when all are dead.
+    #[arg(long)]
+    stay: bool,
+    /// Where to write who died where.
+    #[arg(long)]
+    account: PathBuf,
 }
 
 #[derive(Debug, Args)]
@@ -164,19 +266,29 @@ impl Work {
         let common = match &self {
             Self::Ramp(Ramp { common, .. })
             | Self::Hold(Hold { common, .. })
+            | Self::Threads(Threads { common, .. })
             | Self::Swarm(Swarm { common, .. })
             | Self::Cache(Cache { common, .. })
             | Self::Churn(Churn { common, .. })
-            | Self::MemcgStall(Stall { common, .. }) => common,
+            | Self::Fill(Fill { common, .. })
+            | Self::Append(Append { common, .. })
+            | Self::Turnover(Turnover { common, .. })
+            | Self::MemcgStall(Stall { common, .. })
+            | Self::Doom(Doom { common, .. }) => common,
         };
         prepare(common);
         let outcome = match self {
             Self::Ramp(ramp) => memory::ramp(&ramp),
             Self::Hold(hold) => memory::hold(&hold),
+            Self::Threads(threads) => memory::threads(&threads),
             Self::Swarm(swarm) => memory::swarm(&swarm),
             Self::Cache(cache) => cache::cache(&cache),
             Self::Churn(churn) => files::churn(&churn),
+            Self::Fill(fill) => files::fill(&fill),
+            Self::Append(append) => files::append(&append),
+            Self::Turnover(turnover) => files::turnover(&turnover),
             Self::MemcgStall(stall) => stall::stall(&stall),
+            Self::Doom(doom) => doom::doom(&doom),
         };
         match outcome {
             Ok(()) => ExitCode::SUCCESS,

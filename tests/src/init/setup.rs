@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use rustix::mount::{MountFlags, mount};
 
-use super::{EXT4, XFS, load_module};
+use super::{EXT4, SMALL, XFS, load_module};
 use crate::cgroups::{CONTROLLERS, Layout, ROOT};
 
 fn mount_at(source: &str, target: &str, kind: &str, data: &str) -> Result<()> {
@@ -58,7 +58,7 @@ pub fn modules(directory: &Path) -> Vec<String> {
 /// Mounts the disks that are there; returns what could not be mounted.
 pub fn disks() -> Vec<String> {
     let mut problems = Vec::new();
-    for (device, target, kind) in [("/dev/vda", EXT4, "ext4"), ("/dev/vdb", XFS, "xfs")] {
+    for (device, target, kind) in [("/dev/vda", EXT4, "ext4"), ("/dev/vdb", SMALL, "ext4"), ("/dev/vdc", XFS, "xfs")] {
         if Path::new(device).exists()
             && let Err(error) = mount_at(device, target, kind, "")
         {

@@ -96,7 +96,7 @@ pub fn ramp_max(stage: &mut Stage<'_>) -> Result<()> {
 }
 
 /// CAP_SYS_ADMIN, CAP_PERFMON and CAP_BPF, by their numbers in linux/capability.h.
-const BPF_CAPABILITIES: [i32; 3] = [21, 38, 39];
+pub const BPF_CAPABILITIES: [i32; 3] = [21, 38, 39];
 
 /// Without the right to load BPF programs.
 pub fn degraded(stage: &mut Stage<'_>) -> Result<()> {

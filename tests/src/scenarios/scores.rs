@@ -81,7 +81,7 @@ fn scores_of(pod: &Pod) -> Result<Vec<i32>> {
     pod.cgroup.processes().into_iter().map(score_of).collect()
 }
 
-fn score_of(pid: i32) -> Result<i32> {
+pub fn score_of(pid: i32) -> Result<i32> {
     let path = format!("/proc/{pid}/oom_score_adj");
     let text = fs::read_to_string(&path).with_context(|| format!("read {path}"))?;
     text.trim().parse().with_context(|| format!("{path}: {text:?}"))

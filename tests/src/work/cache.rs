@@ -42,6 +42,9 @@ pub fn cache(cache: &Cache) -> Result<()> {
         while file.read(&mut buffer).context("read")? > 0 {}
     }
     fs::write(&cache.ready, "").with_context(|| format!("write {}", cache.ready.display()))?;
+    if cache.once {
+        super::memory::sleep_for_ever();
+    }
     loop {
         touch(start, length);
         sleep(Duration::from_millis(200));

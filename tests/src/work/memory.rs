@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-use super::{Hold, Ramp, Rate, Swarm};
+use super::{Hold, Ramp, Rate, Swarm, Threads};
 use crate::sampler::parse_available;
 use crate::units::MIB;
 
@@ -25,15 +25,24 @@ pub struct Memory {
 
 impl Memory {
     pub fn reserve(bytes: u64) -> Result<Self> {
+        Self::map(bytes, libc::MAP_PRIVATE)
+    }
+
+    /// Counted as shared memory, as what lies in a tmpfs is.
+    fn shared(bytes: u64) -> Result<Self> {
+        Self::map(bytes, libc::MAP_SHARED)
+    }
+
+    fn map(bytes: u64, sharing: libc::c_int) -> Result<Self> {
         // An empty mapping is an error.
         let length = usize::try_from(bytes).context("size")?.max(PAGE);
-        // SAFETY: a new private mapping aliases nothing; it is never unmapped.
+        // SAFETY: a new anonymous mapping aliases nothing; it is never unmapped.
         let start = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
                 length,
                 libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+                sharing | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
                 -1,
                 0,
             )
@@ -71,7 +80,7 @@ fn available(meminfo: &File) -> u64 {
     buffer.get(..length).and_then(parse_available).unwrap_or(u64::MAX)
 }
 
-fn sleep_for_ever() -> ! {
+pub fn sleep_for_ever() -> ! {
     loop {
         sleep(Duration::from_secs(3600));
     }
@@ -127,8 +136,31 @@ pub fn hold(hold: &Hold) -> Result<()> {
             sleep_for_ever();
         }
     }
-    let memory = Memory::reserve(hold.mib * MIB)?;
+    let bytes = hold.mib * MIB;
+    let memory = if hold.shared { Memory::shared(bytes)? } else { Memory::reserve(bytes)? };
     memory.touch_all();
+    loop {
+        if !hold.again {
+            sleep_for_ever();
+        }
+        sleep(Duration::from_millis(100));
+        memory.touch_all();
+    }
+}
+
+/// The main thread only waits, so that who allocates has another id than the process.
+pub fn threads(threads: &Threads) -> Result<()> {
+    let each = threads.mib * MIB / u64::from(threads.count.max(1));
+    for _ in 0..threads.count {
+        std::thread::Builder::new()
+            .spawn(move || {
+                if let Ok(memory) = Memory::reserve(each) {
+                    memory.touch_all();
+                }
+                sleep_for_ever()
+            })
+            .context("start a thread")?;
+    }
     sleep_for_ever()
 }
 

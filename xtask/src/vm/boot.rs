@@ -66,8 +66,9 @@ impl Boot<'_> {
         // An oops ends the boot at once: a kernel that has faulted proves nothing any more. Console messages below
         // critical would land in the middle of the guest's lines; it reads them from /dev/kmsg.
         let append = format!(
-            "console=ttyS0 panic=-1 oops=panic quiet loglevel=3 psi=1 npm.cgroup={} npm.scenarios={}",
+            "console=ttyS0 panic=-1 oops=panic quiet loglevel=3 psi=1 npm.cgroup={} npm.pages={} npm.scenarios={}",
             plan.cgroup.word(),
+            u32::from(plan.pages),
             expressions.join(",")
         );
         check_command_line(&append)?;

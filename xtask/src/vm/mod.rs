@@ -128,6 +128,8 @@ pub struct Plan {
     pub memory_mib: u32,
     pub requests: Vec<Request>,
     pub keep_log: bool,
+    /// Whether the guest prints what is for people to read in full; among the outcomes of a whole suite it would drown them.
+    pub pages: bool,
     pub time_limit: Duration,
     pub silence_limit: Duration,
 }
@@ -143,6 +145,7 @@ impl Plan {
             time_limit: scenario::time_limit(&requests),
             requests,
             keep_log: false,
+            pages: false,
             silence_limit: Duration::from_secs(300),
         })
     }
@@ -168,6 +171,7 @@ pub fn run(options: &Options, workspace: &Workspace) -> Result<ExitCode> {
         memory_mib: options.memory,
         requests,
         keep_log: options.keep_log,
+        pages: true,
         time_limit,
         silence_limit: Duration::from_secs(options.silence_limit),
     };

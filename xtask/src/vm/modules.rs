@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result, bail};
 use crate::cmd;
 
 /// What the guest uses, where it is a module: disks, file systems, loop devices. crc32c-intel is xfs' faster check sum.
-const WANTED: [&str; 5] = ["virtio_pci", "virtio_blk", "crc32c_intel", "xfs", "loop"];
+const WANTED: [&str; 6] = ["virtio_pci", "virtio_blk", "crc32c_intel", "xfs", "overlay", "loop"];
 
 /// One module, unpacked.
 #[derive(Debug)]

@@ -13,6 +13,10 @@ pub enum Line<'a> {
         name: &'a str,
         text: &'a str,
     },
+    /// A line of a text that is shown as it is.
+    Page {
+        text: &'a str,
+    },
     Figure {
         name: &'a str,
         text: &'a str,
@@ -112,6 +116,7 @@ fn parse_body(body: &str) -> Option<Line<'_>> {
     match keyword {
         "scenario" => (rest == "start").then_some(Line::Start { name }),
         "note" => Some(Line::Note { name, text: rest }),
+        "page" => Some(Line::Page { text: rest.strip_prefix('|')? }),
         "figure" => Some(Line::Figure { name, text: rest }),
         "timeline" => {
             let (ms, what) = split_word(rest);
@@ -180,6 +185,7 @@ mod tests {
     fn every_kind_of_line() {
         assert_eq!(parse("@@ scenario ramp start\r\n"), Some(Line::Start { name: "ramp" }));
         assert_eq!(parse("@@ note ramp two words"), Some(Line::Note { name: "ramp", text: "two words" }));
+        assert_eq!(parse("@@ page gallery |  indented"), Some(Line::Page { text: "  indented" }));
         assert_eq!(
             parse("@@ figure ramp rate=12.5 MiB/s"),
             Some(Line::Figure { name: "ramp", text: "rate=12.5 MiB/s" })

@@ -22,7 +22,7 @@ pub struct Machine {
     pub initramfs: PathBuf,
     pub append: String,
     pub memory_mib: u32,
-    /// Raw images, in the order /dev/vda, /dev/vdb.
+    /// Raw images, in the order /dev/vda, /dev/vdb and so on.
     pub disks: Vec<PathBuf>,
 }
 

@@ -65,7 +65,7 @@ impl Record {
             }
             Line::End(counts) => self.end = Some(*counts),
             Line::Malformed(text) => self.malformed.push((*text).to_owned()),
-            Line::Note { .. } | Line::Figure { .. } | Line::Timeline { .. } => {}
+            Line::Note { .. } | Line::Page { .. } | Line::Figure { .. } | Line::Timeline { .. } => {}
         }
         Some(parsed)
     }

@@ -26,6 +26,7 @@ impl Live {
         match line {
             Line::Start { name } => println!("[{:7.1} s] {name}", at.as_secs_f64()),
             Line::Note { text, .. } => println!("              {text}"),
+            Line::Page { text } => println!("{text}"),
             Line::Figure { text, .. } => println!("              figure: {text}"),
             Line::Timeline { ms, what, .. } => println!("              {ms:9.1} ms  {what}"),
             Line::Outcome { name, outcome, reason } => {

@@ -1,0 +1,96 @@
+//! What takes memory away without using it lowers the corrected figure, and the kubelet's knows nothing of it.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use super::cache::mounted;
+use crate::agent::Agent;
+use crate::cgroups::PodSpec;
+use crate::config::AgentConfig;
+use crate::init::EXT4;
+use crate::knob::Knob;
+use crate::stage::Stage;
+use crate::units::{MIB, mib};
+
+/// Set aside each time: far more than the flicker between two readings.
+const ASIDE: u64 = 48 * MIB;
+/// That flicker.
+const FLICKER: f64 = 10.0;
+
+/// One reading of everything, in MiB.
+#[derive(Debug, Clone, Copy)]
+struct Figures {
+    corrected: f64,
+    kubelet: f64,
+    hugepages: f64,
+    watermarks: f64,
+}
+
+fn figures(stage: &mut Stage<'_>, agent: &Agent) -> Result<Figures> {
+    // The zones' watermarks are read once a second or so, not at every scrape.
+    stage.pause(Duration::from_millis(2500));
+    let metrics = agent.metrics()?;
+    let value = |name: &str, label, value| {
+        let bytes = metrics.sum(name, &[(label, value)]).with_context(|| format!("no {name}{{{label}={value:?}}}"));
+        bytes.map(|bytes| bytes / 1_048_576.0)
+    };
+    Ok(Figures {
+        corrected: value("memory_available_bytes", "semantics", "corrected")?,
+        kubelet: value("memory_available_bytes", "semantics", "kubelet")?,
+        hugepages: value("memory_correction_bytes", "correction", "hugepages")?,
+        watermarks: value("memory_correction_bytes", "correction", "watermarks")?,
+    })
+}
+
+pub fn available(stage: &mut Stage<'_>) -> Result<()> {
+    let agent = stage.agent(&AgentConfig::observe())?;
+    let before = figures(stage, &agent)?;
+    let aside = mib(ASIDE);
+
+    let knob = Knob::open("nr_hugepages")?;
+    knob.set(ASIDE / (2 * MIB))?;
+    let huge = figures(stage, &agent)?;
+    stage.check((huge.hugepages - aside).abs() < 0.1, || format!("huge pages: {:.1} MiB, not {aside}", huge.hugepages));
+    check_lowered(stage, "huge pages", before, huge);
+    drop(knob);
+
+    let between = figures(stage, &agent)?;
+    let knob = Knob::open("min_free_kbytes")?;
+    knob.set(knob.before + ASIDE / 1024)?;
+    let reserved = figures(stage, &agent)?;
+    let rise = reserved.watermarks - between.watermarks;
+    // The high watermark rises by the minimum and a quarter of it twice.
+    stage.check(rise > 0.9 * aside, || format!("the watermarks rose by {rise:.1} MiB only"));
+    check_lowered(stage, "min_free_kbytes", between, reserved);
+    drop(knob);
+    if mounted(EXT4) {
+        refaults(stage, &agent)?;
+    }
+    stage.stop(&agent);
+    Ok(())
+}
+
+fn check_lowered(stage: &mut Stage<'_>, what: &str, before: Figures, after: Figures) {
+    let (corrected, kubelet) = (before.corrected - after.corrected, before.kubelet - after.kubelet);
+    stage.note(format!("{what}: corrected fell by {corrected:.1} MiB, the kubelet's by {kubelet:.1} MiB"));
+    stage.check(corrected > mib(ASIDE) - FLICKER, || format!("{what}: corrected fell by {corrected:.1} MiB only"));
+    stage.check(kubelet.abs() < FLICKER, || format!("{what}: the kubelet's figure moved by {kubelet:.1} MiB"));
+}
+
+/// File pages that come back as fast as they are dropped are no memory to be had.
+fn refaults(stage: &mut Stage<'_>, agent: &Agent) -> Result<()> {
+    let pod = stage.pod("thrasher", PodSpec::best_effort())?;
+    pod.container()?.limit(64 * MIB)?;
+    stage.work(&pod, &format!("cache --name thrasher --file {EXT4}/thrash --mib 80 --ready /tmp/thrash-ready"))?;
+    let mut worth = 0.0;
+    let seen = stage.until(Duration::from_secs(20), |stage| {
+        stage.pause(Duration::from_millis(500));
+        let metrics = agent.metrics().unwrap_or_default();
+        worth = metrics.sum("memory_correction_bytes", &[("correction", "refaulting_file")]).unwrap_or(0.0);
+        worth > 0.0
+    });
+    stage.check(seen, || "memory_correction_bytes{correction=\"refaulting_file\"} stays 0 under refaults".to_owned());
+    stage.figure("refaulting_file", worth / 1_048_576.0, "MiB");
+    Ok(())
+}

@@ -1,0 +1,70 @@
+//! Every change of an `oom_score_adj` behind the agent's back is counted once, mended, and counted as mended.
+
+use std::fs;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use super::scores::score_of;
+use crate::agent::Agent;
+use crate::cgroups::PodSpec;
+use crate::config::AgentConfig;
+use crate::stage::Stage;
+
+/// Parent and children.
+const PROCESSES: u32 = 4;
+/// CAP_SYS_RESOURCE, by its number in linux/capability.h.
+const SYS_RESOURCE: i32 = 24;
+
+pub fn drift(stage: &mut Stage<'_>) -> Result<()> {
+    let pod = stage.pod("guaranteed", PodSpec::guaranteed(64))?;
+    stage.work(&pod, &format!("hold --name guaranteed --mib 8 --children {}", PROCESSES - 1))?;
+    stage.until(Duration::from_secs(10), |_| pod.cgroup.processes().len() == 4);
+    let agent = stage.agent(&AgentConfig::default())?;
+    let all = f64::from(PROCESSES);
+    wait_counts(stage, &agent, [all; 2], "at the start");
+    stage.check_equal("the agent's own score", &score_of(agent.pid)?, &-999);
+
+    // Somebody meddles with two of them, and with the agent itself.
+    let meddled: Vec<i32> = pod.cgroup.processes().into_iter().take(2).collect();
+    for pid in &meddled {
+        set(*pid, 0)?;
+    }
+    let mended = stage
+        .until(Duration::from_secs(15), |_| meddled.iter().all(|pid| score_of(*pid).is_ok_and(|score| score == -997)));
+    stage.check(mended, || format!("{meddled:?} keep their wrong scores"));
+    wait_counts(stage, &agent, [all + 2.0; 2], "after two more");
+    set(agent.pid, 0)?;
+    let own = stage.until(Duration::from_secs(15), |_| score_of(agent.pid).is_ok_and(|score| score == -999));
+    stage.check(own, || "the agent's own score stays 0".to_owned());
+    let told = agent.events("oom_score_adj_drift").len();
+    stage.check(told >= 1, || "drift is not logged".to_owned());
+    stage.stop(&agent);
+
+    // Lowering a score takes a capability.
+    let config = AgentConfig { without_capabilities: vec![SYS_RESOURCE], ..AgentConfig::default() };
+    let agent = stage.agent(&config)?;
+    let named = stage.until(Duration::from_secs(10), |_| {
+        agent.events("degraded").iter().any(|record| record.to_string().contains("CAP_SYS_RESOURCE"))
+    });
+    stage.check(named, || "without CAP_SYS_RESOURCE no degradation names it".to_owned());
+    stage.stop(&agent);
+    Ok(())
+}
+
+fn set(pid: i32, score: i32) -> Result<()> {
+    let path = format!("/proc/{pid}/oom_score_adj");
+    fs::write(&path, score.to_string()).with_context(|| format!("write {path}"))
+}
+
+/// Drifted and repaired, by the agent's counters.
+fn wait_counts(stage: &mut Stage<'_>, agent: &Agent, expected: [f64; 2], when: &str) {
+    let mut found = [0.0; 2];
+    stage.until(Duration::from_secs(15), |_| {
+        let metrics = agent.metrics().unwrap_or_default();
+        found = ["oom_score_adj_drifted_total", "oom_score_adj_repaired_total"]
+            .map(|name| metrics.sum(name, &[]).unwrap_or(f64::NAN));
+        found == expected
+    });
+    stage.check_equal(&format!("drifted and repaired {when}"), &found, &expected);
+}

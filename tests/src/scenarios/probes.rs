@@ -1,0 +1,103 @@
+//! What each program in the kernel costs for each of its runs, by the kernel's own clock.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use super::accounts::{end, stallers};
+use super::cache::mounted;
+use super::reclaim::squeeze;
+use crate::cgroups::PodSpec;
+use crate::config::AgentConfig;
+use crate::init::{EXT4, XFS};
+use crate::knob::Knob;
+use crate::stage::Stage;
+use crate::units::MIB;
+
+const STATISTICS: &str = "/proc/sys/kernel/bpf_stats_enabled";
+
+/// Happens when the disk is slower than reclaim, which this guest's never is.
+const RARE: &str = "vmscan:mm_vmscan_throttled";
+
+/// The kernel's statistics of BPF programs, on until it is dropped.
+#[derive(Debug)]
+struct Statistics;
+
+impl Statistics {
+    fn on() -> Result<Self> {
+        fs::write(STATISTICS, "1").with_context(|| format!("write {STATISTICS}"))?;
+        Ok(Self)
+    }
+}
+
+impl Drop for Statistics {
+    fn drop(&mut self) {
+        // Left on it costs every program a little, the agent's included.
+        let _ = fs::write(STATISTICS, "0");
+    }
+}
+
+pub fn probes(stage: &mut Stage<'_>) -> Result<()> {
+    let statistics = Statistics::on()?;
+    let agent = stage.agent(&AgentConfig::observe())?;
+    provoke(stage)?;
+    let metrics = agent.metrics()?;
+    let by_probe = |name: &str| -> BTreeMap<String, f64> {
+        metrics.all(name).map(|series| (series.label("probe").to_owned(), series.value)).collect()
+    };
+    let (hits, seconds, attached) =
+        (by_probe("probe_hits_total"), by_probe("probe_seconds_total"), by_probe("probe_attached"));
+    let attached: Vec<String> =
+        attached.into_iter().filter(|(_, value)| *value > 0.0).map(|(probe, _)| probe).collect();
+    stage.check(attached.len() > 8, || format!("only {attached:?} are attached"));
+    for probe in &attached {
+        let hit = hits.get(probe).copied().unwrap_or(0.0);
+        // Under emulation this is no promise, only a comparison between probes.
+        let cost = seconds.get(probe).copied().unwrap_or(0.0) * 1e9 / hit.max(1.0);
+        stage.note(format!("{probe}: {hit} hits, {cost:.0} ns each"));
+        stage.check(hit > 0.0 || probe == RARE, || format!("{probe} is attached and was never hit"));
+    }
+    let missed = metrics.sum("probe_missed_total", &[]).unwrap_or(0.0);
+    stage.figure("missed", missed, "hits");
+    stage.figure("probes", f64::from(u32::try_from(attached.len())?), "");
+    stage.stop(&agent);
+    drop(statistics);
+    Ok(())
+}
+
+/// Something of everything that a program counts.
+fn provoke(stage: &mut Stage<'_>) -> Result<()> {
+    let pod = stage.pod("churner", PodSpec::best_effort())?;
+    let mut churners = Vec::new();
+    for filesystem in [EXT4, XFS].into_iter().filter(|path| mounted(path)) {
+        let dir = format!("{filesystem}/probes");
+        fs::create_dir(&dir).with_context(|| format!("create {dir}"))?;
+        churners
+            .push(stage.work(&pod, &format!("churn --name churn --dir {dir} --files 200 --symlinks 20 --remove 150"))?);
+    }
+    for worker in &churners {
+        let pid = worker.pid;
+        stage.until(Duration::from_secs(20), |stage| stage.reaper.ended(pid).is_some());
+    }
+    // Inodes leave the cache when somebody asks for the memory.
+    fs::write("/proc/sys/vm/drop_caches", "2").context("write /proc/sys/vm/drop_caches")?;
+    let greedy_pod = stage.pod("greedy", PodSpec::best_effort())?;
+    greedy_pod.container()?.limit(16 * MIB)?;
+    let greedy = stage.work(&greedy_pod, "ramp --name greedy --rate max --to 64")?;
+    stage.until(Duration::from_secs(20), |stage| stage.reaper.ended(greedy.pid).is_some());
+    if mounted(EXT4) {
+        let workers = stallers(stage, 1)?;
+        stage.pause(Duration::from_secs(1));
+        end(stage, &workers);
+        let knob = Knob::open("watermark_scale_factor")?;
+        knob.set(1)?;
+        let (_, squeezers) = squeeze(stage)?;
+        // Until all of them are at it, and then kswapd has its rest.
+        stage.pause(Duration::from_secs(3));
+        end(stage, &squeezers);
+        stage.pause(Duration::from_secs(1));
+    }
+    Ok(())
+}

@@ -1,0 +1,132 @@
+//! Reclaim stalls, pages and kswapd's work, each in the right bill and as many as the kernel itself counts.
+
+use std::time::Duration;
+
+use anyhow::Result;
+
+use super::accounts::{MEMCG_RECLAIM_END, end, stallers};
+use super::cache::mounted;
+use super::pressure::lingering_pod;
+use crate::agent::Agent;
+use crate::cgroups::{Pod, PodSpec};
+use crate::config::AgentConfig;
+use crate::evidence::{meminfo, vmstat};
+use crate::http::Metrics;
+use crate::init::EXT4;
+use crate::knob::Knob;
+use crate::stage::{Stage, Worker};
+use crate::units::MIB;
+
+const DIRECT_RECLAIM_END: &str = "vmscan/mm_vmscan_direct_reclaim_end";
+const STALLS: &str = "reclaim_stall_seconds_count";
+
+pub fn reclaim(stage: &mut Stage<'_>) -> Result<()> {
+    if !mounted(EXT4) {
+        stage.skip("no ext4 disk in this guest");
+        return Ok(());
+    }
+    let calm = stage.pod("calm", PodSpec::best_effort())?;
+    let sleeper = stage.holder(&calm, 16)?;
+    let agent = stage.agent(&AgentConfig::observe())?;
+    let boot = stage.boot;
+    let (memcg, direct) = (boot.trace.count(MEMCG_RECLAIM_END)?, boot.trace.count(DIRECT_RECLAIM_END)?);
+    let allocstalls = vmstat("allocstall_")?;
+    let before = agent.metrics()?;
+
+    let workers = stallers(stage, 2)?;
+    stage.pause(Duration::from_secs(2));
+    end(stage, &workers);
+    // The less room between kswapd's beginning and the end of free memory, the more is left to those who allocate.
+    let knob = Knob::open("watermark_scale_factor")?;
+    knob.set(1)?;
+    let (squeezer, squeezers) = squeeze(stage)?;
+    let squeezed = stage.until(Duration::from_secs(30), |stage| {
+        stage.pause(Duration::from_millis(50));
+        direct.hits().is_ok_and(|hits| hits >= 20)
+    });
+    stage.check(squeezed, || "fewer than 20 direct reclaims in 30 s".to_owned());
+    end(stage, &squeezers);
+    drop(knob);
+
+    let (memcg, direct) = (count(memcg.hits()?), count(direct.hits()?));
+    let allocstalls = count(vmstat("allocstall_")? - allocstalls);
+    let metrics = settled(stage, &agent, memcg + direct);
+    let rise = |kind| {
+        metrics.sum(STALLS, &[("kind", kind)]).unwrap_or(0.0) - before.sum(STALLS, &[("kind", kind)]).unwrap_or(0.0)
+    };
+    // Who is killed within a reclaim begins it and does not end it.
+    check_near(stage, "memcg stalls", rise("memcg"), memcg);
+    check_near(stage, "direct stalls", rise("direct"), direct);
+    // One direct reclaim counts again when it starts over with other limits.
+    stage.check(direct <= allocstalls + 8.5, || format!("{direct} direct reclaims, /proc/vmstat has {allocstalls}"));
+    check_workload(stage, &metrics, &squeezer, "direct");
+    let calm_stalls = metrics.sum(STALLS, &[("workload", calm.workload())]).unwrap_or(0.0);
+    stage.check_equal("stalls of who only sleeps", &calm_stalls, &0.0);
+    stage.check_alive(&[&sleeper]);
+    check_kswapd(stage, &before, &metrics);
+    stage.figure("memcg_stalls", memcg, "");
+    stage.figure("direct_stalls", direct, "");
+    stage.check_no_oom_kill()?;
+    stage.stop(&agent);
+    Ok(())
+}
+
+/// Takes nearly all memory, and lets several read more files than fit into the rest: kswapd alone cannot keep up.
+pub fn squeeze(stage: &mut Stage<'_>) -> Result<(Pod, Vec<Worker>)> {
+    let (_, filler) = lingering_pod(stage, "filler", PodSpec::best_effort(), 60)?;
+    stage.until(Duration::from_secs(20), |_| meminfo("MemAvailable").is_ok_and(|bytes| bytes < 62 * MIB));
+    let pod = stage.pod("readers", PodSpec::best_effort())?;
+    let mut workers = vec![filler];
+    for index in 0..3 {
+        workers.push(stage.work(&pod, &format!("memcg-stall --name reader --file {EXT4}/squeeze{index} --mib 36"))?);
+    }
+    Ok((pod, workers))
+}
+
+fn count(number: u64) -> f64 {
+    f64::from(u32::try_from(number).unwrap_or(u32::MAX))
+}
+
+fn settled(stage: &mut Stage<'_>, agent: &Agent, expected: f64) -> Metrics {
+    let mut metrics = Metrics::default();
+    stage.until(Duration::from_secs(5), |_| {
+        metrics = agent.metrics().unwrap_or_default();
+        metrics.sum(STALLS, &[]).is_some_and(|found| found + 0.5 >= expected)
+    });
+    metrics
+}
+
+fn check_near(stage: &mut Stage<'_>, what: &str, found: f64, kernel: f64) {
+    stage.check(kernel > 0.0, || format!("{what}: the kernel counted none"));
+    stage.check((found - kernel).abs() < 8.5, || format!("{what}: the agent has {found}, the kernel {kernel}"));
+}
+
+/// Count, sum and buckets of one workload agree with each other, and pages were reclaimed.
+fn check_workload(stage: &mut Stage<'_>, metrics: &Metrics, pod: &Pod, kind: &str) {
+    let labels = [("workload", pod.workload()), ("kind", kind)];
+    let value = |name: &str| metrics.sum(name, &labels).unwrap_or(0.0);
+    let (stalls, seconds) = (value(STALLS), value("reclaim_stall_seconds_sum"));
+    stage.check(stalls > 0.0 && seconds > 0.0, || format!("{}: {stalls} stalls of {seconds} s", pod.label));
+    let mut buckets: Vec<(f64, f64)> = metrics
+        .all("reclaim_stall_seconds_bucket")
+        .filter(|series| labels.iter().all(|(key, value)| series.label(key) == *value))
+        .filter_map(|series| Some((series.label("le").parse().ok()?, series.value)))
+        .collect();
+    buckets.sort_by(|a, b| a.0.total_cmp(&b.0));
+    stage.check(buckets.len() > 3, || format!("{}: {} buckets", pod.label, buckets.len()));
+    stage.check(buckets.is_sorted_by(|a, b| a.1 <= b.1), || format!("{}: buckets fall: {buckets:?}", pod.label));
+    stage.check_equal("the last bucket", &buckets.last().copied(), &Some((f64::INFINITY, stalls)));
+    let (reclaimed, scanned) = (value("reclaim_pages_reclaimed_total"), value("reclaim_pages_scanned_total"));
+    stage.check(reclaimed > 0.0, || format!("{}: no pages reclaimed", pod.label));
+    // Zero is unknown: the multi-generational LRU told of no scans before 6.7.
+    stage.check(scanned == 0.0 || reclaimed <= scanned, || {
+        format!("{}: reclaimed {reclaimed} of {scanned} scanned pages", pod.label)
+    });
+}
+
+fn check_kswapd(stage: &mut Stage<'_>, before: &Metrics, after: &Metrics) {
+    let rise = |name| after.sum(name, &[]).unwrap_or(0.0) - before.sum(name, &[]).unwrap_or(0.0);
+    let (wakes, reclaimed) = (rise("kswapd_wakes_total"), rise("kswapd_pages_reclaimed_total"));
+    stage.check(wakes > 0.0, || "kswapd was never woken".to_owned());
+    stage.figure("kswapd_pages_reclaimed", reclaimed, "pages");
+}

@@ -1,0 +1,106 @@
+//! Swap shows: how much there is, how much is free, and what goes out and comes in.
+
+use std::ffi::CString;
+use std::fs::OpenOptions;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+
+use super::cache::mounted;
+use crate::cgroups::PodSpec;
+use crate::config::AgentConfig;
+use crate::evidence::{meminfo, vmstat};
+use crate::http::Metrics;
+use crate::init::EXT4;
+use crate::stage::Stage;
+use crate::units::MIB;
+
+const SIZE: u64 = 96 * MIB;
+
+/// A swap file in use until it is dropped.
+#[derive(Debug)]
+struct SwapFile {
+    path: CString,
+}
+
+impl SwapFile {
+    fn on(path: &str) -> Result<Self> {
+        let file = OpenOptions::new().write(true).create(true).truncate(true).open(path);
+        let file = file.with_context(|| format!("create {path}"))?;
+        // Allocated, not written: swapon takes extents without data, but no holes.
+        rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, SIZE)
+            .with_context(|| format!("fallocate {path}"))?;
+        let output = Command::new("/bin/busybox").args(["mkswap", path]).output().context("run busybox mkswap")?;
+        if !output.status.success() {
+            bail!("mkswap {path}: {}", String::from_utf8_lossy(&output.stderr).trim());
+        }
+        let path = CString::new(path).context("path")?;
+        // SAFETY: the path is NUL-terminated and lives across the call.
+        if unsafe { libc::swapon(path.as_ptr(), 0) } != 0 {
+            return Err(std::io::Error::last_os_error()).context("swapon");
+        }
+        Ok(Self { path })
+    }
+}
+
+impl Drop for SwapFile {
+    fn drop(&mut self) {
+        // SAFETY: the path is NUL-terminated and lives across the call. A swap that stays on shows in the next scenario.
+        unsafe { libc::swapoff(self.path.as_ptr()) };
+    }
+}
+
+pub fn swap(stage: &mut Stage<'_>) -> Result<()> {
+    if !mounted(EXT4) {
+        stage.skip("no ext4 disk in this guest");
+        return Ok(());
+    }
+    let file = SwapFile::on(&format!("{EXT4}/swap"))?;
+    let agent = stage.agent(&AgentConfig::observe())?;
+    let total = agent.metrics()?.sum("swap_bytes", &[]);
+    stage.check_equal("swap_bytes", &total, &Some(bytes(meminfo("SwapTotal")?)));
+    let before = [vmstat("pswpout ")?, vmstat("pswpin ")?];
+
+    let pod = stage.pod("swapper", PodSpec::best_effort())?;
+    pod.container()?.limit(32 * MIB)?;
+    let worker = stage.work(&pod, "hold --name swapper --mib 56 --again")?;
+    let moved = stage.until(Duration::from_secs(30), |stage| {
+        stage.pause(Duration::from_millis(200));
+        vmstat("pswpout ").is_ok_and(|out| out > before[0] + 4096)
+            && vmstat("pswpin ").is_ok_and(|into| into > before[1] + 1024)
+    });
+    stage.check(moved, || "16 MiB did not go out and 4 MiB did not come back in 30 s".to_owned());
+    stage.check_alive(&[&worker]);
+    // Nothing moves while it is looked at.
+    super::accounts::end(stage, &[worker]);
+    let kernel = [vmstat("pswpout ")? * 4096, vmstat("pswpin ")? * 4096].map(bytes);
+    let mut metrics = Metrics::default();
+    let totals = |metrics: &Metrics| {
+        ["swap_out_bytes_total", "swap_in_bytes_total"].map(|name| metrics.sum(name, &[]).unwrap_or(f64::NAN))
+    };
+    stage.until(Duration::from_secs(5), |stage| {
+        stage.pause(Duration::from_millis(100));
+        metrics = agent.metrics().unwrap_or_default();
+        totals(&metrics) == kernel
+    });
+    stage.check_equal("swapped out and in", &totals(&metrics), &kernel);
+    let free = metrics.sum("swap_free_bytes", &[]).unwrap_or(f64::NAN);
+    let by_kernel = bytes(meminfo("SwapFree")?);
+    stage.check((free - by_kernel).abs() < bytes(MIB), || {
+        format!("swap_free_bytes is {free}, the kernel has {by_kernel}")
+    });
+    stage.figure("swapped_out", kernel[0] / 1_048_576.0, "MiB");
+    stage.figure("swapped_in", kernel[1] / 1_048_576.0, "MiB");
+    stage.check_no_oom_kill()?;
+    stage.stop(&agent);
+    drop(file);
+    Ok(())
+}
+
+/// Exact up to 2^52: a guest swaps less.
+fn bytes(number: u64) -> f64 {
+    let (mebibytes, rest) = (number / MIB, number % MIB);
+    let part = |value: u64| f64::from(u32::try_from(value).unwrap_or(u32::MAX));
+    part(mebibytes) * 1_048_576.0 + part(rest)
+}
