@@ -136,6 +136,7 @@ pub struct ReclaimKey {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct ReclaimCounters {
+    /// The sum of the histogram: left at 0 by the programs, which have better to do than to count twice.
     pub stalls: u64,
     pub stalled_ns: u64,
     pub reclaimed_pages: u64,

@@ -21,7 +21,7 @@ use monitor_ebpf::{
 use crate::{
     layout::Layout,
     path,
-    reclaim::{self, add},
+    reclaim::add,
     stream::{self, Wake},
     task::{self, offset},
 };
@@ -83,6 +83,13 @@ struct Scratch {
     kill: OomKill,
     workspace: path::Workspace,
 }
+
+const EXPECTED_SLOTS: u32 = 4096;
+
+/// By the low bits of the thread id: how many exits are waited for. Most exits are told here, without a call, to be nobody's
+/// business; too high a count only costs the two lookups.
+#[map]
+static EXPECTED: Array<u64> = Array::with_max_entries(EXPECTED_SLOTS, 0);
 
 /// Marked victims that have not exited yet, by thread id.
 #[map]
@@ -169,6 +176,7 @@ pub fn signal_generate(ctx: TracePointContext) -> u32 {
         }
         let sigkill = Sigkill { sender_tid, by_user, state: RUNS, reserved: 0, left_behind: LeftBehind::NOTHING };
         let _inserted = SIGKILLED.insert(victim_tid, &sigkill, 0);
+        expect(victim_tid, 1);
     }
     0
 }
@@ -221,6 +229,7 @@ pub fn mark_victim(ctx: TracePointContext) -> u32 {
     }
     describe(&ctx, kill);
 
+    expect(victim_tid, 1);
     // Insert before looking whether the victim has exited; the exit does the two in the opposite order. One of both sees the other.
     if VICTIMS.insert(victim_tid, &*kill, 0).is_err() {
         stream::untracked(Untracked::OomKill);
@@ -246,7 +255,9 @@ pub fn mark_victim(ctx: TracePointContext) -> u32 {
 #[tracepoint]
 pub fn sched_process_exit(_ctx: TracePointContext) -> u32 {
     let (tid, pid) = task::ids();
-    reclaim::let_go(tid);
+    if !is_expected(tid) {
+        return 0;
+    }
     if SIGKILLED.get_ptr(tid).is_none() && VICTIMS.get_ptr(tid).is_none() {
         return 0;
     }
@@ -263,6 +274,9 @@ pub fn sched_process_exit(_ctx: TracePointContext) -> u32 {
     // SAFETY: this CPU's own element.
     unsafe { path::read_own(&raw mut scratch.workspace) };
     if let Some(sigkill) = sigkill(tid) {
+        if sigkill.state == RUNS {
+            expect(tid, -1);
+        }
         if sigkill.by_user == 0 {
             let _inserted = LEFT_PATHS.insert(tid, &scratch.workspace.path, 0);
         }
@@ -271,6 +285,7 @@ pub fn sched_process_exit(_ctx: TracePointContext) -> u32 {
     // SAFETY: an element of a dying thread is only removed, by whoever completes it; it is copied at once.
     if let Some(kill) = unsafe { VICTIMS.get(tid) } {
         scratch.kill = *kill;
+        expect(tid, -1);
         // A mark that came after its victim's exit waits for a thread that will never come: this one only got its id.
         if left_behind.started_at_ns > kill.marked_at_ns {
             let _removed = VICTIMS.remove(tid);
@@ -314,6 +329,20 @@ pub fn oom_score_adj_update(ctx: TracePointContext) -> u32 {
         },
     );
     0
+}
+
+#[inline(always)]
+fn is_expected(tid: u32) -> bool {
+    EXPECTED.get(tid & (EXPECTED_SLOTS - 1)).is_some_and(|&exits| exits != 0)
+}
+
+#[inline(always)]
+#[expect(clippy::cast_sign_loss, reason = "addition wraps")]
+fn expect(tid: u32, exits: i64) {
+    if let Some(slot) = EXPECTED.get_ptr_mut(tid & (EXPECTED_SLOTS - 1)) {
+        // SAFETY: the lookup gave a valid element.
+        unsafe { add(slot, exits as u64) };
+    }
 }
 
 #[inline(always)]

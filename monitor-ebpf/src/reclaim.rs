@@ -6,7 +6,7 @@ use aya_ebpf::{
     Global,
     bindings::BPF_NOEXIST,
     macros::{map, tracepoint},
-    maps::HashMap,
+    maps::{Array, HashMap},
     programs::TracePointContext,
 };
 use monitor_ebpf::{
@@ -25,17 +25,25 @@ use crate::{
 /// A stall under way. A task in reclaim does not enter reclaim again (`PF_MEMALLOC`), so there is one a task.
 #[repr(C)]
 struct Stalling {
-    /// 0 while the task does not stall.
+    /// 0 while nobody stalls here.
     began_ns: u64,
     scanned_pages: u64,
     throttled_ns: u64,
+    tid: u32,
     throttles: u32,
     kind: u32,
+    reserved: u32,
 }
 
-/// By thread id. An element stays until its thread exits: putting one in and taking it out costs more than the rest of a stall.
+const SLOTS: u32 = 8192;
+
+/// By the low bits of the thread id: found without a call, and nothing has to be inserted or removed.
 #[map]
-static STALLING: HashMap<u32, Stalling> = HashMap::with_max_entries(8192, 0);
+static STALLING: Array<Stalling> = Array::with_max_entries(SLOTS, 0);
+
+/// By thread id, for those whose slot somebody else stalls in.
+#[map]
+static CROWDED_OUT: HashMap<u32, Stalling> = HashMap::with_max_entries(1024, 0);
 
 #[map]
 static RECLAIM: HashMap<ReclaimKey, ReclaimCounters> = HashMap::with_max_entries(4096, 0);
@@ -119,34 +127,34 @@ pub fn mm_vmscan_throttled(ctx: TracePointContext) -> u32 {
     0
 }
 
-/// The running task's element, whether or not it stalls.
-#[inline(always)]
-fn element(tid: u32) -> Option<&'static mut Stalling> {
-    // SAFETY: the lookup gave a valid element, and only its own task uses it.
-    STALLING.get_ptr_mut(tid).map(|element| unsafe { &mut *element })
-}
-
 #[inline(always)]
 fn stall_of(tid: u32) -> Option<&'static mut Stalling> {
-    element(tid).filter(|stall| stall.began_ns != 0)
-}
-
-/// The running task exits.
-#[inline(always)]
-pub fn let_go(tid: u32) {
-    if STALLING.get_ptr(tid).is_some() {
-        let _removed = STALLING.remove(tid);
-    }
+    let is_own = |stall: &&mut Stalling| stall.tid == tid && stall.began_ns != 0;
+    // SAFETY: the lookup gave a valid element, and only its own task writes it until it ends its stall.
+    let slot = STALLING.get_ptr_mut(tid & (SLOTS - 1)).map(|slot| unsafe { &mut *slot }).filter(is_own);
+    // SAFETY: as above.
+    slot.or_else(|| CROWDED_OUT.get_ptr_mut(tid).map(|element| unsafe { &mut *element }))
 }
 
 #[inline(always)]
 fn begin(kind: ReclaimKind) -> u64 {
     let (tid, _) = task::ids();
     let now_ns = stream::now_ns();
-    let stall = Stalling { began_ns: now_ns, scanned_pages: 0, throttled_ns: 0, throttles: 0, kind: kind as u32 };
-    if let Some(element) = element(tid) {
-        *element = stall;
-    } else if STALLING.insert(tid, &stall, 0).is_err() {
+    let stall = Stalling {
+        began_ns: now_ns,
+        scanned_pages: 0,
+        throttled_ns: 0,
+        tid,
+        throttles: 0,
+        kind: kind as u32,
+        reserved: 0,
+    };
+    // SAFETY: the lookup gave a valid element. Two tasks of one slot that begin within nanoseconds: one of both is missed.
+    let slot = STALLING.get_ptr_mut(tid & (SLOTS - 1)).map(|slot| unsafe { &mut *slot });
+    // A task that was killed inside a stall of old never ended it: then its successor of the same id takes over.
+    if let Some(slot) = slot.filter(|slot| slot.began_ns == 0 || slot.tid == tid) {
+        *slot = stall;
+    } else if CROWDED_OUT.insert(tid, &stall, 0).is_err() {
         stream::untracked(Untracked::Stall);
     }
     now_ns
@@ -161,9 +169,11 @@ fn end(kind: ReclaimKind, reclaimed_pages: u64) {
     };
     let now_ns = stream::now_ns();
     let duration_ns = now_ns.saturating_sub(stall.began_ns);
-    stall.began_ns = 0;
     let cgroup = task::memory_cgroup();
     account(&ReclaimKey { cgroup, kind: kind as u32, reserved: 0 }, stall, duration_ns, reclaimed_pages);
+    if !give_back(tid) {
+        let _removed = CROWDED_OUT.remove(tid);
+    }
     if duration_ns >= STALL_THRESHOLD_NS.load() {
         stream::send(
             EventKind::Stall,
@@ -181,6 +191,18 @@ fn end(kind: ReclaimKind, reclaimed_pages: u64) {
             },
         );
     }
+}
+
+/// Frees the running task's slot; false when it has none.
+#[inline(always)]
+fn give_back(tid: u32) -> bool {
+    // SAFETY: the lookup gave a valid element.
+    let slot = STALLING.get_ptr_mut(tid & (SLOTS - 1)).map(|slot| unsafe { &mut *slot });
+    let Some(slot) = slot.filter(|slot| slot.tid == tid && slot.began_ns != 0) else {
+        return false;
+    };
+    slot.began_ns = 0;
+    true
 }
 
 #[inline(always)]
@@ -201,10 +223,13 @@ fn account(key: &ReclaimKey, stall: &Stalling, duration_ns: u64, reclaimed_pages
     let bucket = masked(histogram_bucket(duration_ns));
     // SAFETY: the lookup gave a valid element, shared with other CPUs: atomics only.
     unsafe {
-        add(&raw mut (*counters).stalls, 1);
         add(&raw mut (*counters).stalled_ns, duration_ns);
-        add(&raw mut (*counters).reclaimed_pages, reclaimed_pages);
-        add(&raw mut (*counters).scanned_pages, stall.scanned_pages);
+        if reclaimed_pages != 0 {
+            add(&raw mut (*counters).reclaimed_pages, reclaimed_pages);
+        }
+        if stall.scanned_pages != 0 {
+            add(&raw mut (*counters).scanned_pages, stall.scanned_pages);
+        }
         if stall.throttles != 0 {
             add(&raw mut (*counters).throttles, u64::from(stall.throttles));
             add(&raw mut (*counters).throttled_ns, stall.throttled_ns);

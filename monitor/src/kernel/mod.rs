@@ -1,5 +1,6 @@
 //! eBPF: load, attach what this kernel offers, decode events, read the aggregate maps; and say what is missing and why.
 
+mod batch;
 pub mod btf;
 mod decode;
 pub mod format;
