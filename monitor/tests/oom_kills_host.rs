@@ -167,10 +167,28 @@ impl Drop for Agent {
     }
 }
 
+/// It says so when it reports again.
+fn kernel_holds_back() -> bool {
+    let log = Command::new("dmesg").output();
+    log.is_ok_and(|log| String::from_utf8_lossy(&log.stdout).contains("oom_kill_process: "))
+}
+
 /// What both the programs with the log, and the log alone, tell of a kill.
 fn check_told(agent: &Agent, cgroups: &Cgroups, source: Option<&str>) {
-    let pid = cgroups.provoke();
-    let record = agent.wait_for("oom_kill", |record| record["victim_pid"] == pid);
+    let mut kills = 1;
+    let mut pid = cgroups.provoke();
+    let mut record = agent.wait_for("oom_kill", |record| record["victim_pid"] == pid);
+    // Other tests provoke OOM kills too, and the kernel holds back reports beyond ten in five seconds.
+    while record["constraint"].is_null() && kills < 3 {
+        std::thread::sleep(Duration::from_secs(6));
+        kills += 1;
+        pid = cgroups.provoke();
+        record = agent.wait_for("oom_kill", |record| record["victim_pid"] == pid);
+    }
+    if record["constraint"].is_null() && kernel_holds_back() {
+        tell!("SKIPPED: the kernel's log holds back its reports of OOM kills: too many are provoked here at once");
+        return;
+    }
     let id = |directory: &Path| fs::metadata(directory).unwrap().ino();
     assert_eq!(record["constraint"], "memcg", "{record:#}");
     assert_eq!(record["limit_cgroup_id"], id(&cgroups.limited), "{record:#}");
@@ -190,9 +208,10 @@ fn check_told(agent: &Agent, cgroups: &Cgroups, source: Option<&str>) {
     assert_eq!(kill["victims"][0]["workload"], cgroups.name.as_str(), "{incident:#}");
     assert_eq!(kill["trigger"]["pid"], pid, "{incident:#}");
     assert!(incident["steps"].as_array().unwrap().len() >= 2, "{incident:#}");
+    let told = told.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(told.contains("the service reached its own memory limit of 16.0 MiB"), "{told}");
-    assert!(told.contains("asked      tail") && told.contains("the victim itself"), "{told}");
-    let series = format!("node_pressure_monitor_oom_kills_total{{workload=\"{}\"}} 1", cgroups.name);
+    assert!(told.contains("asked tail") && told.contains("the victim itself"), "{told}");
+    let series = format!("node_pressure_monitor_oom_kills_total{{workload=\"{}\"}} {kills}", cgroups.name);
     // A report that was made just before is shown once more.
     let deadline = Instant::now() + Duration::from_secs(5);
     loop {

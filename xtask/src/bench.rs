@@ -1,4 +1,6 @@
-//! `cargo xtask bench`: how long a decision takes, held against what is promised.
+//! `cargo xtask bench`: how long a decision takes and what the kernel side costs, held against what is promised.
+
+mod kernel;
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{ExitCode, Stdio};
@@ -9,15 +11,20 @@ use crate::cmd;
 use crate::paths::Workspace;
 use crate::setup;
 
-/// Measures the decision on this machine; exits with 1 when a promise is broken.
+/// Measures the decision and the kernel side on this machine; exits with 1 when a promise is broken.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  cargo xtask bench pass\n  cargo xtask bench")]
+#[command(
+    after_help = "Examples:\n  cargo xtask bench pass\n  cargo xtask bench probes aggregates\n  cargo xtask bench"
+)]
 pub struct Options {
-    /// pass, simulate or numbers; all when none is named.
+    /// pass, simulate, numbers, probes or aggregates; all when none is named.
     benches: Vec<String>,
 }
 
 const BENCHES: [&str; 3] = ["numbers", "pass", "simulate"];
+/// Those that judge themselves: name and how.
+type Judge = fn() -> Result<bool>;
+const OF_THE_KERNEL: [(&str, Judge); 2] = [("probes", kernel::probes), ("aggregates", kernel::aggregates)];
 
 /// One pass over a thousand pods with three containers each.
 const PROMISED: &str = "pass/1000";
@@ -25,12 +32,32 @@ const PROMISED_NANOS: f64 = 500_000.0;
 const WANTED_NANOS: f64 = 200_000.0;
 
 pub fn run(options: &Options, workspace: &Workspace) -> Result<ExitCode> {
-    if let Some(unknown) = options.benches.iter().find(|name| !BENCHES.contains(&name.as_str())) {
-        bail!("there is no bench {unknown}; there are {}", BENCHES.join(", "));
+    let names = || BENCHES.into_iter().chain(OF_THE_KERNEL.map(|(name, _)| name));
+    if let Some(unknown) = options.benches.iter().find(|wanted| !names().any(|name| name == *wanted)) {
+        bail!("there is no bench {unknown}; there are {}", names().collect::<Vec<_>>().join(", "));
     }
     setup::ensure(workspace, setup::BUILD)?;
     let is_wanted = |name: &&str| options.benches.is_empty() || options.benches.iter().any(|wanted| wanted == name);
-    Ok(if measure(is_wanted)? { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let mut kept = !BENCHES.iter().any(|name| is_wanted(&name)) || measure(is_wanted)?;
+    for (name, judge) in OF_THE_KERNEL {
+        if is_wanted(&name) {
+            kept &= judge()?;
+        }
+    }
+    Ok(if kept { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Measures what is promised of the kernel side.
+///
+/// # Errors
+/// When a promise is broken, or could not be measured.
+pub fn check_kernel_side() -> Result<()> {
+    for (name, judge) in OF_THE_KERNEL {
+        if !judge()? {
+            bail!("{name}: a promise is broken");
+        }
+    }
+    Ok(())
 }
 
 /// Measures what is promised alone.

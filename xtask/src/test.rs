@@ -71,6 +71,7 @@ pub fn run(options: &Options, workspace: &Workspace) -> Result<ExitCode> {
     lint_ebpf(workspace, &mut tally);
     host_tests(&mut tally)?;
     tally.check("speed of the decision", bench::check_promise);
+    tally.check("cost of the kernel side", bench::check_kernel_side);
     let mut verdicts = Vec::new();
     if options.no_vm {
         tally.skip("VM scenarios: --no-vm".to_owned());

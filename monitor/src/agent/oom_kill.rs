@@ -215,6 +215,7 @@ fn victim(kill: &OomKill, place: &Place) -> Victim {
         total_vm_bytes: size(kill.total_vm),
         oom_score_adj: kill.oom_score_adj,
         age_ms: kill.started_at_ns.map(|started| model::millis(kill.marked_at_ns.saturating_sub(started))),
-        dying_ms: Some(model::millis(kill.at_ns.saturating_sub(kill.marked_at_ns))),
+        // The kernel's log tells only of the choice.
+        dying_ms: kill.at_ns.checked_sub(kill.marked_at_ns).filter(|nanos| *nanos > 0).map(model::millis),
     }
 }

@@ -219,7 +219,9 @@ impl Open {
         let all_marked = self.marked.iter().copied().chain(self.gone.iter().map(|(pid, marked, _)| (*pid, *marked)));
         let of = |step: &str, pid: i32, at: Monotonic| Step { pid: Some(pid), ..Step::at(step, ms(at)) };
         steps.extend(all_marked.take(VICTIMS).map(|(pid, at)| of("marked", pid, at)));
-        steps.extend(self.gone.iter().take(VICTIMS).map(|(pid, _, at)| of("exited", *pid, *at)));
+        // The kernel's log tells only of the choice.
+        let exited = self.gone.iter().filter(|(_, marked, at)| at > marked);
+        steps.extend(exited.take(VICTIMS).map(|(pid, _, at)| of("exited", *pid, *at)));
         steps.sort_by(|a, b| a.ms.total_cmp(&b.ms));
         let mut kill = self.kill.clone();
         // Who has been chosen and is still there: nothing is known but that.

@@ -163,7 +163,7 @@ fn limit_items(page: &mut Page, kill: &OomKill, limit: &Limit) {
         words.push_str(&format!(": {}", bytes(size)));
     }
     if let Some(usage) = limit.usage_bytes {
-        words.push_str(&format!(" ({} used when this was written, after the kill)", bytes(usage)));
+        words.push_str(&format!(" ({} used when this was written)", bytes(usage)));
     }
     page.item("limit of", &words);
     if let Some(cgroup) = limit.cgroup.as_deref().filter(|cgroup| name(cgroup) != *cgroup) {

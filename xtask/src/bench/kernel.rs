@@ -1,0 +1,119 @@
+//! What the kernel side costs: each probe by the kernel's own count, and reading what was counted.
+
+use anyhow::{Result, bail};
+
+use super::output_of;
+
+/// Counting probes run at the pace of whoever does what they count.
+const PROBE_NANOS: f64 = 150.0;
+/// These send a record each time, or work out an OOM kill: they are as rare as what they tell of.
+const NOT_COUNTING: [&str; 3] = ["oom:mark_victim", "oom:oom_score_adj_update", "kprobe:oom_kill_process"];
+/// Fewer tell nothing: the first hits pay for every cold cache.
+const ENOUGH_HITS: u64 = 100;
+/// For a thousand cgroups.
+const AGGREGATES_MILLIS: f64 = 5.0;
+
+/// One line of the bench.
+#[derive(Debug, PartialEq)]
+struct Probe {
+    name: String,
+    hits: u64,
+    nanos: f64,
+}
+
+impl Probe {
+    /// `probe oom:mark_victim 5 hits 18968 ns`.
+    fn parse(line: &str) -> Option<Self> {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let ["probe", name, hits, "hits", nanos, "ns"] = words[..] else { return None };
+        Some(Self { name: name.to_owned(), hits: hits.parse().ok()?, nanos: nanos.parse().ok()? })
+    }
+
+    fn verdict(&self) -> &'static str {
+        match self {
+            _ if self.hits == 0 => "not provoked here",
+            _ if NOT_COUNTING.contains(&self.name.as_str()) => "not a counting probe",
+            _ if self.hits < ENOUGH_HITS => "too few hits to tell",
+            _ if self.nanos <= PROBE_NANOS => "kept",
+            _ => "BROKEN",
+        }
+    }
+}
+
+/// Measures the probes; false when one breaks its promise.
+pub fn probes() -> Result<bool> {
+    let lines = lines_of("probes")?;
+    let probes: Vec<Probe> = lines.iter().filter_map(|line| Probe::parse(line)).collect();
+    if skipped(&lines) {
+        return Ok(true);
+    }
+    println!("{:<40} {:>8} {:>10}  promise: {PROBE_NANOS:.0} ns", "probe", "hits", "ns a hit");
+    for probe in &probes {
+        println!("{:<40} {:>8} {:>10.0}  {}", probe.name, probe.hits, probe.nanos, probe.verdict());
+    }
+    let judged = probes.iter().filter(|probe| ["kept", "BROKEN"].contains(&probe.verdict())).count();
+    if judged == 0 {
+        bail!("no probe was hit often enough to tell what it costs");
+    }
+    Ok(probes.iter().all(|probe| probe.verdict() != "BROKEN"))
+}
+
+/// Measures reading all aggregates; false when it takes longer than promised.
+pub fn aggregates() -> Result<bool> {
+    let lines = lines_of("aggregates")?;
+    if skipped(&lines) {
+        return Ok(true);
+    }
+    let Some(millis) = lines.iter().find_map(|line| millis(line)) else {
+        bail!("the bench told no time");
+    };
+    let kept = millis <= AGGREGATES_MILLIS;
+    let verdict = if kept { "kept" } else { "BROKEN" };
+    println!(
+        "promise: reading the aggregates of 1,000 cgroups takes at most {AGGREGATES_MILLIS} ms: {millis:.2} ms, {verdict}"
+    );
+    Ok(kept)
+}
+
+/// `aggregates 1000 cgroups: 1.221 ms`.
+fn millis(line: &str) -> Option<f64> {
+    line.strip_prefix("aggregates 1000 cgroups: ")?.strip_suffix(" ms")?.parse().ok()
+}
+
+fn lines_of(bench: &str) -> Result<Vec<String>> {
+    println!("== measuring {bench}");
+    output_of(bench)
+}
+
+fn skipped(lines: &[String]) -> bool {
+    let reasons: Vec<&String> = lines.iter().filter(|line| line.starts_with("SKIPPED")).collect();
+    for reason in &reasons {
+        println!("{reason}");
+    }
+    !reasons.is_empty()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_counting_probe_that_was_hit_often_is_judged() {
+        for (line, verdict) in [
+            ("probe ext4:ext4_free_inode 2002 hits 132 ns", "kept"),
+            ("probe ext4:ext4_free_inode 2002 hits 151 ns", "BROKEN"),
+            ("probe vmscan:mm_vmscan_throttled 1 hits 671 ns", "too few hits to tell"),
+            ("probe oom:oom_score_adj_update 1001 hits 227 ns", "not a counting probe"),
+            ("probe xfs:xfs_create 0 hits 0 ns", "not provoked here"),
+        ] {
+            assert_eq!(Probe::parse(line).map(|probe| probe.verdict()), Some(verdict), "{line}");
+        }
+        assert_eq!(Probe::parse("probes: files are made on ext4"), None);
+    }
+
+    #[test]
+    fn the_time_of_the_aggregates_is_read() {
+        assert_eq!(millis("aggregates 1000 cgroups: 1.221 ms"), Some(1.221));
+        assert_eq!(millis("aggregates: 1000 cgroups made and busied in 1.9 s"), None);
+    }
+}
