@@ -26,6 +26,7 @@ const ROUNDS: usize = 5;
 const FILES: usize = 2000;
 const EXITS: usize = 1000;
 const SIGNALS: usize = 5000;
+const RECLAIMS: usize = 2000;
 const ADJUSTMENTS: usize = 1000;
 const SETTING: &str = "/proc/sys/kernel/bpf_stats_enabled";
 
@@ -148,6 +149,7 @@ fn busy(cgroup: &Path, directory: &Path) -> Result<()> {
         fs::remove_file(directory.join(number.to_string()))?;
     }
     page_cache(&directory.join("hole"))?;
+    reclaim_in_vain(cgroup);
     for _ in 0..EXITS {
         thread::spawn(|| {}).join().ok().context("a thread that does nothing")?;
     }
@@ -165,6 +167,14 @@ fn busy(cgroup: &Path, directory: &Path) -> Result<()> {
         child.wait()?;
     }
     Ok(())
+}
+
+/// Asks for reclaim again and again where nothing is left to be freed: the rate at which the cost of a probe counts.
+fn reclaim_in_vain(cgroup: &Path) {
+    let knob = cgroup.join(if cgroup.join("memory.reclaim").exists() { "memory.reclaim" } else { "memory.force_empty" });
+    for _ in 0..RECLAIMS {
+        let _refused = fs::write(&knob, "1M");
+    }
 }
 
 /// Reads a hole page by page: the cgroup is at its limit and reclaims for every few pages.
