@@ -10,6 +10,7 @@ use monitor_ebpf::{EventKind, KswapdCounters, KswapdWake, field::kswapd};
 use crate::{
     layout::Layout,
     stream::{self, Wake},
+    task,
 };
 
 /// One kswapd thread a node, so each element has one writer.
@@ -21,20 +22,39 @@ static KSWAPD_WAKE: Layout = Layout::new();
 #[unsafe(no_mangle)]
 static KSWAPD_SLEEP: Layout = Layout::new();
 
+/// What kswapd looked at and freed; false when the running task is not this node's kswapd.
+#[inline(always)]
+pub fn reclaimed(node: i32, tid: u32, scanned_pages: u64, reclaimed_pages: u64) -> bool {
+    let Some(counters) = KSWAPD.get_ptr_mut(node) else {
+        return false;
+    };
+    // SAFETY: the lookup gave a valid element, and only this thread writes it.
+    let counters = unsafe { &mut *counters };
+    if counters.tid != tid {
+        return false;
+    }
+    counters.scanned_pages += scanned_pages;
+    counters.reclaimed_pages += reclaimed_pages;
+    true
+}
+
 #[tracepoint]
 pub fn mm_vmscan_kswapd_wake(ctx: TracePointContext) -> u32 {
     let node = KSWAPD_WAKE.read(&ctx, kswapd::NID).unwrap_or(0);
     let now_ns = stream::now_ns();
+    let (tid, _) = task::ids();
     if let Some(counters) = KSWAPD.get_ptr_mut(node) {
         // SAFETY: the lookup gave a valid element, and only this thread writes it.
         let counters = unsafe { &mut *counters };
         counters.wakes += 1;
+        counters.tid = tid;
         // kswapd may wake again without having slept: one spell of activity.
         if counters.woke_at_ns == 0 {
             counters.woke_at_ns = now_ns;
         }
     } else {
-        let _inserted = KSWAPD.insert(node, KswapdCounters { wakes: 1, active_ns: 0, woke_at_ns: now_ns }, 0);
+        let counters = KswapdCounters { wakes: 1, woke_at_ns: now_ns, tid, ..KswapdCounters::ZERO };
+        let _inserted = KSWAPD.insert(node, &counters, 0);
     }
     if stream::doorbell(EventKind::KswapdWake, now_ns) {
         stream::send(

@@ -1,6 +1,10 @@
 //! Reading tracepoint fields at the offsets that the running kernel has.
 
-use aya_ebpf::{EbpfContext, helpers::bpf_probe_read_kernel_str_bytes, programs::TracePointContext};
+use aya_ebpf::{
+    EbpfContext,
+    helpers::{bpf_probe_read_kernel, bpf_probe_read_kernel_str_bytes},
+    programs::TracePointContext,
+};
 use monitor_ebpf::{COMM_LEN, FieldOffsets};
 
 /// A tracepoint's offsets, overwritten by the loader before the programs are verified.
@@ -26,7 +30,7 @@ impl Layout {
     pub fn read<T>(&'static self, ctx: &TracePointContext, field: usize) -> Option<T> {
         let offset = self.offset(field)?;
         // SAFETY: the loader took offset and size from this tracepoint's format file; the helper checks the address.
-        unsafe { ctx.read_at(offset) }.ok()
+        unsafe { bpf_probe_read_kernel(ctx.as_ptr().cast::<u8>().wrapping_add(offset).cast::<T>()) }.ok()
     }
 
     /// Reads a `__data_loc char[]` field: the low half of the field is where in the record the text is.

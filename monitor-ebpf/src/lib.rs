@@ -3,6 +3,15 @@
 //! Every type is `repr(C)`, has no implicit padding and a size that is asserted here, so that both compilations agree or fail.
 #![no_std]
 
+mod offsets;
+mod records;
+
+pub use offsets::{Access, FieldOffsets, KernelOffsets, MAX_FIELDS, field};
+pub use records::{
+    CgroupPath, DirectReclaim, Header, KswapdWake, OomKill, OomKillRecord, OomMark, OomScoreAdj, PATH_LEVELS,
+    PATH_TEXT, Stall,
+};
+
 /// Length of a task's `comm`, terminating zero included (`TASK_COMM_LEN`).
 pub const COMM_LEN: usize = 16;
 
@@ -74,115 +83,6 @@ impl ReclaimKind {
     }
 }
 
-/// Head of every record.
-#[derive(Debug, Clone, Copy)]
-#[repr(C)]
-pub struct Header {
-    /// `CLOCK_MONOTONIC` nanoseconds.
-    pub at_ns: u64,
-    /// An [`EventKind`].
-    pub kind: u32,
-    /// Presence bits, see the constants beside each record.
-    pub flags: u32,
-}
-
-#[derive(Debug, Clone, Copy)]
-#[repr(C)]
-pub struct KswapdWake {
-    pub header: Header,
-    pub node: i32,
-    pub order: i32,
-}
-
-#[derive(Debug, Clone, Copy)]
-#[repr(C)]
-pub struct DirectReclaim {
-    pub header: Header,
-    pub cgroup: u64,
-    pub pid: u32,
-    pub order: i32,
-}
-
-#[derive(Debug, Clone, Copy)]
-#[repr(C)]
-pub struct Stall {
-    pub header: Header,
-    pub cgroup: u64,
-    pub duration_ns: u64,
-    pub reclaimed_pages: u64,
-    /// Process (thread group) and thread that stalled.
-    pub pid: u32,
-    pub tid: u32,
-    /// A [`ReclaimKind`].
-    pub kind: u32,
-    pub reserved: u32,
-    pub comm: [u8; COMM_LEN],
-}
-
-#[derive(Debug, Clone, Copy)]
-#[repr(C)]
-pub struct OomMark {
-    pub header: Header,
-    pub trigger_cgroup: u64,
-    /// The thread that was marked, by its thread id: the process's own id in all but multi-threaded victims.
-    pub victim_tid: u32,
-    pub trigger_pid: u32,
-    pub trigger_comm: [u8; COMM_LEN],
-}
-
-impl OomMark {
-    /// The victim was dying already, from something else than the OOM killer: nothing was killed (`task_will_free_mem`).
-    pub const ALREADY_DYING: u32 = 1;
-}
-
-/// Sizes are in KiB, as the tracepoint gives them.
-#[derive(Debug, Clone, Copy)]
-#[repr(C)]
-pub struct OomKill {
-    pub header: Header,
-    pub marked_at_ns: u64,
-    pub victim_cgroup: u64,
-    pub trigger_cgroup: u64,
-    pub total_vm_kib: u64,
-    pub anon_rss_kib: u64,
-    pub file_rss_kib: u64,
-    pub shmem_rss_kib: u64,
-    pub pgtables_kib: u64,
-    pub victim_tid: u32,
-    pub victim_pid: u32,
-    pub trigger_pid: u32,
-    pub uid: u32,
-    pub oom_score_adj: i32,
-    pub reserved: u32,
-    pub victim_comm: [u8; COMM_LEN],
-    pub trigger_comm: [u8; COMM_LEN],
-}
-
-impl OomKill {
-    pub const HAS_VICTIM_CGROUP: u32 = 1;
-    pub const HAS_COMM: u32 = 1 << 1;
-    pub const HAS_TOTAL_VM: u32 = 1 << 2;
-    pub const HAS_ANON_RSS: u32 = 1 << 3;
-    pub const HAS_FILE_RSS: u32 = 1 << 4;
-    pub const HAS_SHMEM_RSS: u32 = 1 << 5;
-    pub const HAS_PGTABLES: u32 = 1 << 6;
-    pub const HAS_UID: u32 = 1 << 7;
-    pub const HAS_OOM_SCORE_ADJ: u32 = 1 << 8;
-}
-
-#[derive(Debug, Clone, Copy)]
-#[repr(C)]
-pub struct OomScoreAdj {
-    pub header: Header,
-    /// The thread whose value was written, as the tracepoint names it.
-    pub pid: u32,
-    pub oom_score_adj: i32,
-    /// Process (thread group) that wrote it.
-    pub writer_pid: u32,
-    pub reserved: u32,
-    pub comm: [u8; COMM_LEN],
-}
-
 /// Per CPU and [`EventKind`]; `generated` is counted before the reservation, so generated = delivered + lost + malformed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[repr(C)]
@@ -236,14 +136,28 @@ pub struct ReclaimKey {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct ReclaimCounters {
+    /// The sum of the histogram: left at 0 by the programs, which have better to do than to count twice.
     pub stalls: u64,
     pub stalled_ns: u64,
     pub reclaimed_pages: u64,
+    /// Pages of the inactive lists that were looked at; stays 0 where the kernel does not tell (MGLRU before 6.7).
+    pub scanned_pages: u64,
+    /// How often, and how long, a task was put to sleep inside a stall (5.16).
+    pub throttles: u64,
+    pub throttled_ns: u64,
     pub histogram: [u64; HISTOGRAM_BUCKETS],
 }
 
 impl ReclaimCounters {
-    pub const ZERO: Self = Self { stalls: 0, stalled_ns: 0, reclaimed_pages: 0, histogram: [0; HISTOGRAM_BUCKETS] };
+    pub const ZERO: Self = Self {
+        stalls: 0,
+        stalled_ns: 0,
+        reclaimed_pages: 0,
+        scanned_pages: 0,
+        throttles: 0,
+        throttled_ns: 0,
+        histogram: [0; HISTOGRAM_BUCKETS],
+    };
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -272,108 +186,27 @@ pub struct KswapdCounters {
     pub active_ns: u64,
     /// When it last woke; 0 while asleep.
     pub woke_at_ns: u64,
+    /// Of the inactive lists, as far as the kernel tells; see [`ReclaimCounters::scanned_pages`].
+    pub reclaimed_pages: u64,
+    pub scanned_pages: u64,
+    /// The thread of this node.
+    pub tid: u32,
+    pub reserved: u32,
 }
 
-/// How many fields of one tracepoint the programs can use.
-pub const MAX_FIELDS: usize = 10;
-
-/// Where one tracepoint's fields are on the running kernel; filled in at load from its `format` file, indexed by `field::…`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(C)]
-pub struct FieldOffsets {
-    pub offsets: [u16; MAX_FIELDS],
-}
-
-impl FieldOffsets {
-    /// This kernel's tracepoint has no such field. Not zero: an all-zero static would leave `.rodata`.
-    pub const ABSENT: u16 = u16::MAX;
-    pub const NONE: Self = Self { offsets: [Self::ABSENT; MAX_FIELDS] };
-}
-
-/// Slots of [`FieldOffsets`], per tracepoint.
-pub mod field {
-    pub mod reclaim_begin {
-        pub const ORDER: usize = 0;
-    }
-    pub mod reclaim_end {
-        pub const NR_RECLAIMED: usize = 0;
-    }
-    pub mod kswapd {
-        pub const NID: usize = 0;
-        pub const ORDER: usize = 1;
-    }
-    pub mod signal_generate {
-        pub const SIG: usize = 0;
-        pub const PID: usize = 1;
-    }
-    pub mod mark_victim {
-        pub const PID: usize = 0;
-        pub const COMM: usize = 1;
-        pub const TOTAL_VM: usize = 2;
-        pub const ANON_RSS: usize = 3;
-        pub const FILE_RSS: usize = 4;
-        pub const SHMEM_RSS: usize = 5;
-        pub const UID: usize = 6;
-        pub const PGTABLES: usize = 7;
-        pub const OOM_SCORE_ADJ: usize = 8;
-    }
-    pub mod oom_score_adj_update {
-        pub const PID: usize = 0;
-        pub const COMM: usize = 1;
-        pub const OOM_SCORE_ADJ: usize = 2;
-    }
-    pub mod inode {
-        pub const DEV: usize = 0;
-    }
-}
-
-/// Byte offsets of the walk from a task to its memory cgroup's id, from the running kernel's BTF.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(C)]
-pub struct CgroupWalk {
-    /// 1 when the offsets hold; otherwise `bpf_get_current_cgroup_id` is the source.
-    pub known: u32,
-    /// `task_struct.cgroups`
-    pub task_cgroups: u32,
-    /// `css_set.subsys[memory_cgrp_id]`
-    pub css_set_memory: u32,
-    /// `cgroup_subsys_state.cgroup`
-    pub css_cgroup: u32,
-    /// `cgroup.kn`
-    pub cgroup_kn: u32,
-    /// `kernfs_node.id`
-    pub kn_id: u32,
-}
-
-impl CgroupWalk {
-    /// No BTF. The filler keeps the static in `.rodata`, see [`FieldOffsets::ABSENT`].
-    pub const UNKNOWN: Self = Self {
-        known: 0,
-        task_cgroups: u32::MAX,
-        css_set_memory: u32::MAX,
-        css_cgroup: u32::MAX,
-        cgroup_kn: u32::MAX,
-        kn_id: u32::MAX,
-    };
+impl KswapdCounters {
+    pub const ZERO: Self =
+        Self { wakes: 0, active_ns: 0, woke_at_ns: 0, reclaimed_pages: 0, scanned_pages: 0, tid: 0, reserved: 0 };
 }
 
 const _: () = {
     assert!(EventKind::ALL.len() == EventKind::COUNT as usize);
-    assert!(size_of::<Header>() == 16);
-    assert!(size_of::<KswapdWake>() == 24);
-    assert!(size_of::<DirectReclaim>() == 32);
-    assert!(size_of::<Stall>() == 72);
-    assert!(size_of::<OomMark>() == 48);
-    assert!(size_of::<OomKill>() == 136);
-    assert!(size_of::<OomScoreAdj>() == 48);
     assert!(size_of::<EventCounts>() == 24);
     assert!(size_of::<ReclaimKey>() == 16);
-    assert!(size_of::<ReclaimCounters>() == 24 + 8 * HISTOGRAM_BUCKETS);
+    assert!(size_of::<ReclaimCounters>() == 48 + 8 * HISTOGRAM_BUCKETS);
     assert!(size_of::<InodeKey>() == 16);
     assert!(size_of::<InodeCounters>() == 24);
-    assert!(size_of::<KswapdCounters>() == 24);
-    assert!(size_of::<FieldOffsets>() == 2 * MAX_FIELDS);
-    assert!(size_of::<CgroupWalk>() == 24);
+    assert!(size_of::<KswapdCounters>() == 48);
 };
 
 #[cfg(test)]

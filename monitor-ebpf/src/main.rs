@@ -1,6 +1,6 @@
 //! The programs in the kernel: they count in maps, and stream only what needs a look now.
 //!
-//! Tracepoints only: they exist without kprobes, fentry or an LSM. Nothing here trusts a compiled-in offset.
+//! Tracepoints, which exist without kprobes, fentry or an LSM; one kprobe adds what no tracepoint tells of an OOM kill. Nothing here trusts a compiled-in offset.
 #![no_std]
 #![no_main]
 // Inline assembly for BPF is unstable in every compiler so far; aya-ebpf needs the same.
@@ -11,6 +11,7 @@ mod inodes;
 mod kswapd;
 mod layout;
 mod oom;
+mod path;
 mod reclaim;
 mod stream;
 mod task;

@@ -6,39 +6,90 @@
 //! its SIGKILL was sent before, under its signal lock, and `SIGKILLED` holds what it left behind.
 
 use aya_ebpf::{
-    Global,
+    EbpfContext as _, Global,
     bindings::BPF_NOEXIST,
-    macros::{map, tracepoint},
-    maps::{Array, HashMap, LruHashMap},
-    programs::TracePointContext,
+    macros::{kprobe, map, tracepoint},
+    maps::{Array, HashMap, LruHashMap, PerCpuArray},
+    programs::{ProbeContext, TracePointContext},
 };
 use aya_log_ebpf::warn;
 use monitor_ebpf::{
-    COMM_LEN, EventKind, OomKill, OomMark, OomScoreAdj, Untracked,
+    COMM_LEN, CgroupPath, EventKind, KernelOffsets, OomKill, OomKillRecord, OomMark, OomScoreAdj, Untracked,
     field::{mark_victim as mark, oom_score_adj_update as adj_update, signal_generate as signal},
 };
 
 use crate::{
     layout::Layout,
+    path,
     reclaim::add,
     stream::{self, Wake},
-    task,
+    task::{self, offset},
 };
 
 const SIGKILL: i32 = 9;
+/// What `kill` and `tgkill` send; the OOM killer's are the kernel's own.
+const SI_USER: i32 = 0;
 
 /// A SIGKILL on its way, keyed by the thread it was sent to.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct Sigkill {
     sender_tid: u32,
-    exited: u32,
-    /// From here on: known once it has exited.
+    by_user: u32,
+    /// One of the three below.
+    state: u32,
+    reserved: u32,
+    /// Known once it has exited.
+    left_behind: LeftBehind,
+}
+
+/// It has not exited yet.
+const RUNS: u32 = 0;
+/// It has, and nothing of it has been told.
+const EXITED: u32 = 1;
+/// It has, and its OOM kill has been told. A group kill (`memory.oom.group`) marks its first victim twice.
+const TOLD: u32 = 2;
+
+/// What only the exiting task itself can tell.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct LeftBehind {
     cgroup: u64,
+    started_at_ns: u64,
+    comm: [u8; COMM_LEN],
     pid: u32,
     reserved: u32,
-    comm: [u8; COMM_LEN],
 }
+
+impl LeftBehind {
+    const NOTHING: Self = Self { cgroup: 0, started_at_ns: 0, comm: [0; COMM_LEN], pid: 0, reserved: 0 };
+}
+
+/// The OOM killer at work: what it was invoked with. `oom_lock` lets it work once at a time.
+#[repr(C)]
+struct Invocation {
+    at_ns: u64,
+    limit_cgroup: u64,
+    trigger_tid: u32,
+    constraint: u32,
+    order: i32,
+    /// As in [`OomKill`].
+    flags: u32,
+}
+
+/// A record in the making: too large for the stack of a program. The path's slack is not sent.
+#[repr(C)]
+struct Scratch {
+    kill: OomKill,
+    workspace: path::Workspace,
+}
+
+const EXPECTED_SLOTS: u32 = 4096;
+
+/// By the low bits of the thread id: how many exits are waited for. Most exits are told here, without a call, to be nobody's
+/// business; too high a count only costs the two lookups.
+#[map]
+static EXPECTED: Array<u64> = Array::with_max_entries(EXPECTED_SLOTS, 0);
 
 /// Marked victims that have not exited yet, by thread id.
 #[map]
@@ -46,6 +97,16 @@ static VICTIMS: HashMap<u32, OomKill> = HashMap::with_max_entries(1024, 0);
 
 #[map]
 static SIGKILLED: LruHashMap<u32, Sigkill> = LruHashMap::with_max_entries(1024, 0);
+
+/// Where those were that exited from a SIGKILL of the kernel's, by thread id.
+#[map]
+static LEFT_PATHS: LruHashMap<u32, CgroupPath> = LruHashMap::with_max_entries(128, 0);
+
+#[map]
+static INVOCATION: Array<Invocation> = Array::with_max_entries(1, 0);
+
+#[map]
+static SCRATCH: PerCpuArray<Scratch> = PerCpuArray::with_max_entries(1, 0);
 
 /// OOM kills by the victim's cgroup.
 #[map]
@@ -64,6 +125,43 @@ static MARK_VICTIM: Layout = Layout::new();
 #[unsafe(no_mangle)]
 static OOM_SCORE_ADJ_UPDATE: Layout = Layout::new();
 
+/// Runs in the task that triggered the OOM killer, once for all victims of one invocation (`memory.oom.group`).
+#[kprobe]
+pub fn oom_kill_process(ctx: ProbeContext) -> u32 {
+    let Some(invocation) = INVOCATION.get_ptr_mut(0) else {
+        return 0;
+    };
+    let (trigger_tid, _) = task::ids();
+    let mut flags = OomKill::HAS_INVOCATION;
+    let (mut limit_cgroup, mut constraint, mut order) = (0, 0, 0);
+    let control: Option<u64> = task::read(ctx.as_ptr() as u64, offset!(first_argument));
+    if let Some(control) = control {
+        if let Some(value) = task::read(control, offset!(oom_constraint)) {
+            constraint = value;
+            flags |= OomKill::HAS_CONSTRAINT;
+        }
+        if let Some(value) = task::read(control, offset!(oom_order)) {
+            order = value;
+            flags |= OomKill::HAS_ORDER;
+        }
+        // Null when it was not a cgroup's limit.
+        let memcg: u64 = task::read(control, offset!(oom_memcg)).unwrap_or(0);
+        if memcg != 0
+            && offset!(memcg_css) != KernelOffsets::ABSENT
+            && let Some(node) = task::css_node(memcg + u64::from(offset!(memcg_css)))
+            && let Some(id) = task::read(node, offset!(kn_id))
+        {
+            limit_cgroup = id;
+            flags |= OomKill::HAS_LIMIT_CGROUP;
+        }
+    }
+    // SAFETY: the lookup gave a valid element, and nobody else is in here meanwhile.
+    unsafe {
+        *invocation = Invocation { at_ns: stream::now_ns(), limit_cgroup, trigger_tid, constraint, order, flags };
+    }
+    0
+}
+
 #[tracepoint]
 pub fn signal_generate(ctx: TracePointContext) -> u32 {
     if SIGNAL_GENERATE.read::<i32>(&ctx, signal::SIG) != Some(SIGKILL) {
@@ -71,70 +169,85 @@ pub fn signal_generate(ctx: TracePointContext) -> u32 {
     }
     if let Some(victim_tid) = SIGNAL_GENERATE.read::<u32>(&ctx, signal::PID) {
         let (sender_tid, _) = task::ids();
-        let sigkill = Sigkill { sender_tid, exited: 0, cgroup: 0, pid: 0, reserved: 0, comm: [0; COMM_LEN] };
-        let _inserted = SIGKILLED.insert(victim_tid, sigkill, 0);
+        let by_user = u32::from(SIGNAL_GENERATE.read(&ctx, signal::CODE) == Some(SI_USER));
+        let is_told = |sigkill: Sigkill| sigkill.state == TOLD && sigkill.sender_tid == sender_tid;
+        if sigkill(victim_tid).is_some_and(is_told) {
+            return 0;
+        }
+        let sigkill = Sigkill { sender_tid, by_user, state: RUNS, reserved: 0, left_behind: LeftBehind::NOTHING };
+        let _inserted = SIGKILLED.insert(victim_tid, &sigkill, 0);
+        expect(victim_tid, 1);
     }
     0
 }
 
 #[tracepoint]
 pub fn mark_victim(ctx: TracePointContext) -> u32 {
-    let Some(victim_tid) = MARK_VICTIM.read::<u32>(&ctx, mark::PID) else {
+    let (Some(victim_tid), Some(scratch)) = (MARK_VICTIM.read::<u32>(&ctx, mark::PID), scratch()) else {
         return 0;
     };
+    let kill = &mut scratch.kill;
+    *kill = OomKill::EMPTY;
     let now_ns = stream::now_ns();
     let (trigger_tid, trigger_pid) = task::ids();
-    let trigger_comm = task::comm();
-    let trigger_cgroup = task::memory_cgroup();
+    kill.header.at_ns = now_ns;
+    kill.marked_at_ns = now_ns;
+    kill.trigger_cgroup = task::memory_cgroup();
+    kill.victim_tid = victim_tid;
+    kill.victim_pid = victim_tid;
+    kill.trigger_pid = trigger_pid;
+    kill.trigger_tid = trigger_tid;
+    kill.trigger_comm = task::comm();
     let killed = !sigkills_seen() || sigkill(victim_tid).is_some_and(|sigkill| sigkill.sender_tid == trigger_tid);
+    // A victim that was dying already may be of no invocation: the element would be of an earlier one.
+    if killed
+        && let Some(invocation) = INVOCATION.get(0)
+        && invocation.trigger_tid == trigger_tid
+    {
+        kill.header.flags |= invocation.flags;
+        kill.invoked_at_ns = invocation.at_ns;
+        kill.limit_cgroup = invocation.limit_cgroup;
+        kill.constraint = invocation.constraint;
+        kill.order = invocation.order;
+    }
     stream::send(
         EventKind::OomMark,
         Wake::Now,
         &OomMark {
             header: stream::header(now_ns, EventKind::OomMark, if killed { 0 } else { OomMark::ALREADY_DYING }),
-            trigger_cgroup,
+            invoked_at_ns: kill.invoked_at_ns,
+            trigger_cgroup: kill.trigger_cgroup,
             victim_tid,
             trigger_pid,
-            trigger_comm,
+            trigger_tid,
+            reserved: 0,
+            trigger_comm: kill.trigger_comm,
         },
     );
-    if !killed {
+    if !killed || sigkill(victim_tid).is_some_and(|sigkill| sigkill.state == TOLD) {
         return 0;
     }
+    describe(&ctx, kill);
 
-    let mut kill = OomKill {
-        header: stream::header(now_ns, EventKind::OomKill, 0),
-        marked_at_ns: now_ns,
-        victim_cgroup: 0,
-        trigger_cgroup,
-        total_vm_kib: 0,
-        anon_rss_kib: 0,
-        file_rss_kib: 0,
-        shmem_rss_kib: 0,
-        pgtables_kib: 0,
-        victim_tid,
-        victim_pid: victim_tid,
-        trigger_pid,
-        uid: 0,
-        oom_score_adj: 0,
-        reserved: 0,
-        victim_comm: [0; COMM_LEN],
-        trigger_comm,
-    };
-    describe(&ctx, &mut kill);
-
+    expect(victim_tid, 1);
     // Insert before looking whether the victim has exited; the exit does the two in the opposite order. One of both sees the other.
-    if VICTIMS.insert(victim_tid, kill, 0).is_err() {
+    if VICTIMS.insert(victim_tid, &*kill, 0).is_err() {
         stream::untracked(Untracked::OomKill);
         warn!(&ctx, "too many OOM victims at once: thread {} stays without its cgroup", victim_tid);
-        stream::send(EventKind::OomKill, Wake::Now, &kill);
+        scratch.workspace.path.levels = 0;
+        send(scratch);
         return 0;
     }
     if let Some(sigkill) = sigkill(victim_tid)
-        && sigkill.exited != 0
+        && sigkill.state == EXITED
         && sigkill.sender_tid == trigger_tid
     {
-        complete(&mut kill, sigkill.cgroup, sigkill.pid, &sigkill.comm);
+        // SAFETY: an element of a thread that has exited is not written again.
+        match unsafe { LEFT_PATHS.get(victim_tid) } {
+            Some(path) => scratch.workspace.path = *path,
+            None => scratch.workspace.path.levels = 0,
+        }
+        complete(scratch, &sigkill.left_behind);
     }
     0
 }
@@ -142,21 +255,46 @@ pub fn mark_victim(ctx: TracePointContext) -> u32 {
 #[tracepoint]
 pub fn sched_process_exit(_ctx: TracePointContext) -> u32 {
     let (tid, pid) = task::ids();
+    if !is_expected(tid) {
+        return 0;
+    }
+    if SIGKILLED.get_ptr(tid).is_none() && VICTIMS.get_ptr(tid).is_none() {
+        return 0;
+    }
+    let Some(scratch) = scratch() else {
+        return 0;
+    };
+    let left_behind = LeftBehind {
+        cgroup: task::memory_cgroup(),
+        started_at_ns: task::process_start().unwrap_or(0),
+        comm: task::comm(),
+        pid,
+        reserved: 0,
+    };
+    // SAFETY: this CPU's own element.
+    unsafe { path::read_own(&raw mut scratch.workspace) };
     if let Some(sigkill) = sigkill(tid) {
-        let left_behind = Sigkill {
-            sender_tid: sigkill.sender_tid,
-            exited: 1,
-            cgroup: task::memory_cgroup(),
-            pid,
-            reserved: 0,
-            comm: task::comm(),
-        };
-        let _updated = SIGKILLED.insert(tid, left_behind, 0);
+        if sigkill.state == RUNS {
+            expect(tid, -1);
+        }
+        if sigkill.by_user == 0 {
+            let _inserted = LEFT_PATHS.insert(tid, &scratch.workspace.path, 0);
+        }
+        let _updated = SIGKILLED.insert(tid, &Sigkill { state: EXITED, left_behind, ..sigkill }, 0);
     }
     // SAFETY: an element of a dying thread is only removed, by whoever completes it; it is copied at once.
-    if let Some(&kill) = unsafe { VICTIMS.get(tid) } {
-        let mut kill = kill;
-        complete(&mut kill, task::memory_cgroup(), pid, &task::comm());
+    if let Some(kill) = unsafe { VICTIMS.get(tid) } {
+        scratch.kill = *kill;
+        expect(tid, -1);
+        // A mark that came after its victim's exit waits for a thread that will never come: this one only got its id.
+        if left_behind.started_at_ns > kill.marked_at_ns {
+            let _removed = VICTIMS.remove(tid);
+            return 0;
+        }
+        complete(scratch, &left_behind);
+        if let Some(sigkill) = sigkill(tid) {
+            let _updated = SIGKILLED.insert(tid, &Sigkill { state: TOLD, ..sigkill }, 0);
+        }
     }
     0
 }
@@ -191,6 +329,20 @@ pub fn oom_score_adj_update(ctx: TracePointContext) -> u32 {
         },
     );
     0
+}
+
+#[inline(always)]
+fn is_expected(tid: u32) -> bool {
+    EXPECTED.get(tid & (EXPECTED_SLOTS - 1)).is_some_and(|&exits| exits != 0)
+}
+
+#[inline(always)]
+#[expect(clippy::cast_sign_loss, reason = "addition wraps")]
+fn expect(tid: u32, exits: i64) {
+    if let Some(slot) = EXPECTED.get_ptr_mut(tid & (EXPECTED_SLOTS - 1)) {
+        // SAFETY: the lookup gave a valid element.
+        unsafe { add(slot, exits as u64) };
+    }
 }
 
 #[inline(always)]
@@ -235,15 +387,21 @@ fn describe(ctx: &TracePointContext, kill: &mut OomKill) {
 
 /// Mark and exit have met. Whoever removes the element streams the record: exactly one does.
 #[inline(always)]
-fn complete(kill: &mut OomKill, cgroup: u64, pid: u32, comm: &[u8; COMM_LEN]) {
+fn complete(scratch: &mut Scratch, left_behind: &LeftBehind) {
+    let kill = &mut scratch.kill;
     if VICTIMS.remove(kill.victim_tid).is_err() {
         return;
     }
     kill.header.at_ns = stream::now_ns();
     kill.header.flags |= OomKill::HAS_COMM;
-    kill.victim_pid = pid;
-    kill.victim_comm = *comm;
+    kill.victim_pid = left_behind.pid;
+    kill.victim_comm = left_behind.comm;
+    if left_behind.started_at_ns != 0 {
+        kill.started_at_ns = left_behind.started_at_ns;
+        kill.header.flags |= OomKill::HAS_START;
+    }
     // 0 is no cgroup's id: the walk hit something it could not read.
+    let cgroup = left_behind.cgroup;
     if cgroup != 0 {
         kill.victim_cgroup = cgroup;
         kill.header.flags |= OomKill::HAS_VICTIM_CGROUP;
@@ -257,5 +415,19 @@ fn complete(kill: &mut OomKill, cgroup: u64, pid: u32, comm: &[u8; COMM_LEN]) {
             None => stream::untracked(Untracked::OomKill),
         }
     }
-    stream::send(EventKind::OomKill, Wake::Now, kill);
+    send(scratch);
+}
+
+#[inline(always)]
+fn send(scratch: &Scratch) {
+    // SAFETY: both begin with the kill and its path.
+    let record = unsafe { &*core::ptr::from_ref(scratch).cast::<OomKillRecord>() };
+    stream::send(EventKind::OomKill, Wake::Now, record);
+}
+
+/// This CPU's scratch: no program of ours interrupts another (`bpf_prog_active`).
+#[inline(always)]
+fn scratch() -> Option<&'static mut Scratch> {
+    // SAFETY: the lookup gave a valid element, and nobody else uses it meanwhile.
+    SCRATCH.get_ptr_mut(0).map(|scratch| unsafe { &mut *scratch })
 }

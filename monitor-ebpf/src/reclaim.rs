@@ -6,24 +6,44 @@ use aya_ebpf::{
     Global,
     bindings::BPF_NOEXIST,
     macros::{map, tracepoint},
-    maps::HashMap,
+    maps::{Array, HashMap},
     programs::TracePointContext,
 };
 use monitor_ebpf::{
     DirectReclaim, EventKind, HISTOGRAM_BUCKETS, ReclaimCounters, ReclaimKey, ReclaimKind, Stall, Untracked,
-    field::{reclaim_begin, reclaim_end},
+    field::{reclaim_begin, reclaim_end, shrink_inactive, throttled},
     histogram_bucket,
 };
 
 use crate::{
+    kswapd,
     layout::Layout,
     stream::{self, Wake},
     task,
 };
 
-/// Tasks in reclaim now: kind and thread id -> begin.
+/// A stall under way. A task in reclaim does not enter reclaim again (`PF_MEMALLOC`), so there is one a task.
+#[repr(C)]
+struct Stalling {
+    /// 0 while nobody stalls here.
+    began_ns: u64,
+    scanned_pages: u64,
+    throttled_ns: u64,
+    tid: u32,
+    throttles: u32,
+    kind: u32,
+    reserved: u32,
+}
+
+const SLOTS: u32 = 8192;
+
+/// By the low bits of the thread id: found without a call, and nothing has to be inserted or removed.
 #[map]
-static STALLING: HashMap<u64, u64> = HashMap::with_max_entries(8192, 0);
+static STALLING: Array<Stalling> = Array::with_max_entries(SLOTS, 0);
+
+/// By thread id, for those whose slot somebody else stalls in.
+#[map]
+static CROWDED_OUT: HashMap<u32, Stalling> = HashMap::with_max_entries(1024, 0);
 
 #[map]
 static RECLAIM: HashMap<ReclaimKey, ReclaimCounters> = HashMap::with_max_entries(4096, 0);
@@ -40,6 +60,10 @@ static DIRECT_RECLAIM_BEGIN: Layout = Layout::new();
 static DIRECT_RECLAIM_END: Layout = Layout::new();
 #[unsafe(no_mangle)]
 static MEMCG_RECLAIM_END: Layout = Layout::new();
+#[unsafe(no_mangle)]
+static SHRINK_INACTIVE: Layout = Layout::new();
+#[unsafe(no_mangle)]
+static THROTTLED: Layout = Layout::new();
 
 #[tracepoint]
 pub fn mm_vmscan_direct_reclaim_begin(ctx: TracePointContext) -> u32 {
@@ -78,16 +102,59 @@ pub fn mm_vmscan_memcg_reclaim_end(ctx: TracePointContext) -> u32 {
     0
 }
 
+/// A stretch of an inactive list was looked at: in a stall, or by kswapd.
+#[tracepoint]
+pub fn mm_vmscan_lru_shrink_inactive(ctx: TracePointContext) -> u32 {
+    let (tid, _) = task::ids();
+    let scanned_pages = SHRINK_INACTIVE.read(&ctx, shrink_inactive::NR_SCANNED).unwrap_or(0);
+    if let Some(stall) = stall_of(tid) {
+        stall.scanned_pages += scanned_pages;
+    } else if let Some(node) = SHRINK_INACTIVE.read(&ctx, shrink_inactive::NID) {
+        let reclaimed_pages = SHRINK_INACTIVE.read(&ctx, shrink_inactive::NR_RECLAIMED).unwrap_or(0);
+        kswapd::reclaimed(node, tid, scanned_pages, reclaimed_pages);
+    }
+    0
+}
+
+/// The running task was put to sleep, for writeback or because nothing could be reclaimed.
+#[tracepoint]
+pub fn mm_vmscan_throttled(ctx: TracePointContext) -> u32 {
+    let (tid, _) = task::ids();
+    if let (Some(stall), Some(usec)) = (stall_of(tid), THROTTLED.read::<u32>(&ctx, throttled::USEC_DELAYED)) {
+        stall.throttles += 1;
+        stall.throttled_ns += u64::from(usec) * 1000;
+    }
+    0
+}
+
 #[inline(always)]
-fn stalling_key(kind: ReclaimKind, tid: u32) -> u64 {
-    (kind as u64) << 32 | u64::from(tid)
+fn stall_of(tid: u32) -> Option<&'static mut Stalling> {
+    let is_own = |stall: &&mut Stalling| stall.tid == tid && stall.began_ns != 0;
+    // SAFETY: the lookup gave a valid element, and only its own task writes it until it ends its stall.
+    let slot = STALLING.get_ptr_mut(tid & (SLOTS - 1)).map(|slot| unsafe { &mut *slot }).filter(is_own);
+    // SAFETY: as above.
+    slot.or_else(|| CROWDED_OUT.get_ptr_mut(tid).map(|element| unsafe { &mut *element }))
 }
 
 #[inline(always)]
 fn begin(kind: ReclaimKind) -> u64 {
     let (tid, _) = task::ids();
     let now_ns = stream::now_ns();
-    if STALLING.insert(stalling_key(kind, tid), now_ns, 0).is_err() {
+    let stall = Stalling {
+        began_ns: now_ns,
+        scanned_pages: 0,
+        throttled_ns: 0,
+        tid,
+        throttles: 0,
+        kind: kind as u32,
+        reserved: 0,
+    };
+    // SAFETY: the lookup gave a valid element. Two tasks of one slot that begin within nanoseconds: one of both is missed.
+    let slot = STALLING.get_ptr_mut(tid & (SLOTS - 1)).map(|slot| unsafe { &mut *slot });
+    // A task that was killed inside a stall of old never ended it: then its successor of the same id takes over.
+    if let Some(slot) = slot.filter(|slot| slot.began_ns == 0 || slot.tid == tid) {
+        *slot = stall;
+    } else if CROWDED_OUT.insert(tid, &stall, 0).is_err() {
         stream::untracked(Untracked::Stall);
     }
     now_ns
@@ -96,17 +163,17 @@ fn begin(kind: ReclaimKind) -> u64 {
 #[inline(always)]
 fn end(kind: ReclaimKind, reclaimed_pages: u64) {
     let (tid, pid) = task::ids();
-    let key = stalling_key(kind, tid);
-    // SAFETY: only this task writes or removes its own element.
-    let Some(&began_ns) = (unsafe { STALLING.get(key) }) else {
+    let Some(stall) = stall_of(tid).filter(|stall| stall.kind == kind as u32) else {
         // Began before the program was attached, or was counted as untracked.
         return;
     };
-    let _removed = STALLING.remove(key);
     let now_ns = stream::now_ns();
-    let duration_ns = now_ns.saturating_sub(began_ns);
+    let duration_ns = now_ns.saturating_sub(stall.began_ns);
     let cgroup = task::memory_cgroup();
-    account(&ReclaimKey { cgroup, kind: kind as u32, reserved: 0 }, duration_ns, reclaimed_pages);
+    account(&ReclaimKey { cgroup, kind: kind as u32, reserved: 0 }, stall, duration_ns, reclaimed_pages);
+    if !give_back(tid) {
+        let _removed = CROWDED_OUT.remove(tid);
+    }
     if duration_ns >= STALL_THRESHOLD_NS.load() {
         stream::send(
             EventKind::Stall,
@@ -126,12 +193,24 @@ fn end(kind: ReclaimKind, reclaimed_pages: u64) {
     }
 }
 
+/// Frees the running task's slot; false when it has none.
+#[inline(always)]
+fn give_back(tid: u32) -> bool {
+    // SAFETY: the lookup gave a valid element.
+    let slot = STALLING.get_ptr_mut(tid & (SLOTS - 1)).map(|slot| unsafe { &mut *slot });
+    let Some(slot) = slot.filter(|slot| slot.tid == tid && slot.began_ns != 0) else {
+        return false;
+    };
+    slot.began_ns = 0;
+    true
+}
+
 #[inline(always)]
 #[expect(
     clippy::needless_borrows_for_generic_args,
     reason = "by value it would be copied to the stack, which is too small"
 )]
-fn account(key: &ReclaimKey, duration_ns: u64, reclaimed_pages: u64) {
+fn account(key: &ReclaimKey, stall: &Stalling, duration_ns: u64, reclaimed_pages: u64) {
     let counters = RECLAIM.get_ptr_mut(key).or_else(|| {
         // Another CPU may have been first: then this insertion fails and the lookup finds its element.
         let _inserted = RECLAIM.insert(key, &ZERO, u64::from(BPF_NOEXIST));
@@ -144,9 +223,17 @@ fn account(key: &ReclaimKey, duration_ns: u64, reclaimed_pages: u64) {
     let bucket = masked(histogram_bucket(duration_ns));
     // SAFETY: the lookup gave a valid element, shared with other CPUs: atomics only.
     unsafe {
-        add(&raw mut (*counters).stalls, 1);
         add(&raw mut (*counters).stalled_ns, duration_ns);
-        add(&raw mut (*counters).reclaimed_pages, reclaimed_pages);
+        if reclaimed_pages != 0 {
+            add(&raw mut (*counters).reclaimed_pages, reclaimed_pages);
+        }
+        if stall.scanned_pages != 0 {
+            add(&raw mut (*counters).scanned_pages, stall.scanned_pages);
+        }
+        if stall.throttles != 0 {
+            add(&raw mut (*counters).throttles, u64::from(stall.throttles));
+            add(&raw mut (*counters).throttled_ns, stall.throttled_ns);
+        }
         add((&raw mut (*counters).histogram).cast::<u64>().add(bucket), 1);
     }
 }

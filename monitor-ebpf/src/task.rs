@@ -3,20 +3,22 @@
 use core::ffi::c_void;
 
 use aya_ebpf::helpers::{
-    bpf_get_current_comm, bpf_get_current_pid_tgid, bpf_probe_read_kernel,
-    generated::{bpf_get_current_cgroup_id, bpf_get_current_task},
+    bpf_get_current_pid_tgid, bpf_probe_read_kernel,
+    generated::{bpf_get_current_cgroup_id, bpf_get_current_comm, bpf_get_current_task, bpf_get_current_task_btf},
 };
-use monitor_ebpf::{COMM_LEN, CgroupWalk};
+use monitor_ebpf::{Access, COMM_LEN, KernelOffsets};
 
 #[unsafe(no_mangle)]
-static CGROUP_WALK: CgroupWalk = CgroupWalk::UNKNOWN;
+pub static KERNEL_OFFSETS: KernelOffsets = KernelOffsets::UNKNOWN;
 
-macro_rules! walk {
+/// Reads one of the loader's offsets.
+macro_rules! offset {
     ($field:ident) => {
         // SAFETY: a static is valid for reads. Volatile, for the loader overwrites it after compilation.
-        unsafe { core::ptr::read_volatile(&raw const CGROUP_WALK.$field) }
+        unsafe { core::ptr::read_volatile(&raw const $crate::task::KERNEL_OFFSETS.$field) }
     };
 }
+pub(crate) use offset;
 
 /// Thread id and process (thread group) id in the initial pid namespace.
 #[inline(always)]
@@ -28,7 +30,13 @@ pub fn ids() -> (u32, u32) {
 
 #[inline(always)]
 pub fn comm() -> [u8; COMM_LEN] {
-    bpf_get_current_comm().unwrap_or([0; COMM_LEN])
+    /// For the compiler to move it by words and not by bytes.
+    #[repr(align(8))]
+    struct Aligned([u8; COMM_LEN]);
+    let mut name = Aligned([0; COMM_LEN]);
+    // SAFETY: the helper writes no more than it is told; without it the name stays empty.
+    let _failed = unsafe { bpf_get_current_comm(name.0.as_mut_ptr().cast(), COMM_LEN as u32) };
+    name.0
 }
 
 /// kernfs id of the running task's cgroup in the hierarchy of the memory controller, v1 or v2: the inode number of its directory.
@@ -36,27 +44,73 @@ pub fn comm() -> [u8; COMM_LEN] {
 /// The v2 helper is no substitute where memory is on v1: it answers 1 for every task there.
 #[inline(always)]
 pub fn memory_cgroup() -> u64 {
-    if walk!(known) == 0 {
+    let access = offset!(access);
+    if access == Access::Load as u32 {
+        load_memory_cgroup()
+    } else if access == Access::ProbeRead as u32 {
+        memory_node().and_then(|node| read(node, offset!(kn_id))).unwrap_or(0)
+    } else {
         // SAFETY: a helper without arguments.
-        return unsafe { bpf_get_current_cgroup_id() };
+        unsafe { bpf_get_current_cgroup_id() }
     }
-    walk_to_memory_cgroup().unwrap_or(0)
 }
 
+/// The same way as [`memory_node`], a few instructions instead of five calls: every counting program takes it.
 #[inline(always)]
-fn walk_to_memory_cgroup() -> Option<u64> {
+fn load_memory_cgroup() -> u64 {
+    // SAFETY: a helper without arguments. The verifier knows the type of what it returns, holds each load against the kernel's
+    // BTF, and makes a load from a bad address give zero.
+    unsafe {
+        let task = bpf_get_current_task_btf() as u64;
+        let css_set = load(task, offset!(task_cgroups));
+        let css = load(css_set, offset!(css_set_memory));
+        let cgroup = load(css, offset!(css_cgroup));
+        let node = load(cgroup, offset!(cgroup_kn));
+        load(node, offset!(kn_id))
+    }
+}
+
+/// # Safety
+/// `base` came from a helper or load whose type the verifier knows.
+#[inline(always)]
+unsafe fn load(base: u64, offset: u32) -> u64 {
+    let address = (base as *const u8).wrapping_add(offset as usize);
+    // SAFETY: the caller's promise.
+    unsafe { core::ptr::read_volatile(address.cast::<u64>()) }
+}
+
+/// The `kernfs_node` of the running task's memory cgroup.
+#[inline(always)]
+pub fn memory_node() -> Option<u64> {
     // SAFETY: a helper without arguments.
     let task = unsafe { bpf_get_current_task() };
-    let css_set: u64 = read(task, walk!(task_cgroups))?;
-    let css: u64 = read(css_set, walk!(css_set_memory))?;
-    let cgroup: u64 = read(css, walk!(css_cgroup))?;
-    let node: u64 = read(cgroup, walk!(cgroup_kn))?;
-    read(node, walk!(kn_id))
+    let css_set: u64 = read(task, offset!(task_cgroups))?;
+    let css: u64 = read(css_set, offset!(css_set_memory))?;
+    css_node(css)
 }
 
+/// The `kernfs_node` of a `cgroup_subsys_state`'s cgroup.
 #[inline(always)]
-fn read(base: u64, offset: u32) -> Option<u64> {
+pub fn css_node(css: u64) -> Option<u64> {
+    let cgroup: u64 = read(css, offset!(css_cgroup))?;
+    read(cgroup, offset!(cgroup_kn)).filter(|&node| node != 0)
+}
+
+/// When the running task's process was started, `CLOCK_MONOTONIC` nanoseconds.
+#[inline(always)]
+pub fn process_start() -> Option<u64> {
+    // SAFETY: a helper without arguments.
+    let task = unsafe { bpf_get_current_task() };
+    read(read(task, offset!(task_leader))?, offset!(task_start))
+}
+
+/// Reads a member of one of the kernel's structs; none where this kernel does not have it.
+#[inline(always)]
+pub fn read<T>(base: u64, offset: u32) -> Option<T> {
+    if offset == KernelOffsets::ABSENT {
+        return None;
+    }
     let address = base.wrapping_add(u64::from(offset)) as *const c_void;
     // SAFETY: the helper faults softly on a bad address; the offsets are this kernel's own.
-    unsafe { bpf_probe_read_kernel(address.cast::<u64>()) }.ok()
+    unsafe { bpf_probe_read_kernel(address.cast::<T>()) }.ok()
 }

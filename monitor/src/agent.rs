@@ -1,10 +1,19 @@
 //! The loop: wait for the next reason to look, observe, decide, act, report.
 
 mod act;
+mod disks;
+mod figures;
+mod gentle;
 mod housekeeping;
+mod kills;
+mod ladder;
+mod limits;
+mod oom_kill;
+mod recorder;
 mod report;
 mod start;
 mod tell;
+mod wakeup;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,52 +23,33 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
 use crate::actions::Evictor;
-use crate::config::{CgroupId, MonitorConfig, Quirk, Semantics, Signal};
+use crate::actions::oom_score::Auditor;
+use crate::actions::reclaim::ReclaimFirst;
+use crate::config::{Bytes, CgroupId, MonitorConfig, Quirk, Semantics, Signal};
 use crate::eviction::deadline::{FallRate, until_next_sample};
-use crate::eviction::{Armed, Assessment, Layout, Observation, SignalValue, State, arm, assess};
-use crate::kernel::{Event, Kernel};
+use crate::eviction::{Armed, Assessment, Layout, NodeCondition, Observation, SignalValue, State, arm, assess};
+use crate::kernel::{Event, Kernel, OomKill};
 use crate::node::file::FileError;
 use crate::node::psi::PsiTrigger;
 use crate::node::timer::Timer;
 use crate::node::{MemoryReader, MemorySample, Monotonic, RootUsage};
 use crate::report::logging::Writer;
-use crate::report::{ConditionLog, EvictionOutcome, Health, Metrics, RateLimiter, Refresh, Verdict};
+use crate::report::{ConditionLog, EvictionOutcome, Health, Metrics, Refresh, SummaryPage};
 use crate::workloads::WorkloadTree;
+
+use self::disks::Disks;
+use self::figures::Figures;
+use self::gentle::Gentle;
+pub use self::kills::Kills;
+use self::ladder::Ladder;
+use self::limits::{Limits, allow, allow_at};
+pub use self::recorder::Recorder;
+pub use self::wakeup::Wakeup;
 
 /// Events decoded at most before the loop looks at the node again.
 const EVENTS_PER_WAKEUP: usize = 4096;
-
-/// Why the loop woke.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wakeup {
-    /// The kernel's programs streamed something.
-    KernelEvent,
-    /// The PSI trigger fired.
-    Psi,
-    /// The computed sampling deadline.
-    Deadline,
-    /// An eviction under way wants to be looked at, or the next one may start.
-    Eviction,
-    /// Somebody asked for the metrics.
-    Scrape,
-    /// Time to look at the whole tree.
-    Housekeeping,
-}
-
-impl Wakeup {
-    /// As metrics and logs call it.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::KernelEvent => "kernel_event",
-            Self::Psi => "psi",
-            Self::Deadline => "deadline",
-            Self::Eviction => "eviction",
-            Self::Scrape => "scrape",
-            Self::Housekeeping => "housekeeping",
-        }
-    }
-}
+/// Room for the OOM kills of one look; a ring of the usual size holds few more.
+const OOM_KILLS_EXPECTED: usize = 256;
 
 /// A look at the node: why, when woken, and what was seen.
 #[derive(Debug, Clone)]
@@ -81,14 +71,23 @@ pub struct Agent {
     memory: MemoryReader,
     tree: WorkloadTree,
     evictor: Evictor,
+    gentle: Gentle,
+    auditor: Auditor,
     metrics: Arc<Mutex<Metrics>>,
     health: Arc<Health>,
+    page: Arc<SummaryPage>,
+    figures: Figures,
+    disks: Disks,
+    ladder: Ladder,
     log: Writer,
     conditions: ConditionLog,
+    recorder: Recorder,
     armed: Vec<Armed>,
     state: State,
     rate: FallRate,
     events: Vec<Event>,
+    oom_kills: Vec<OomKill>,
+    kills: Kills,
     last: Last,
     limits: Limits,
 }
@@ -131,45 +130,6 @@ struct Scan {
     took: Duration,
 }
 
-/// Limiters of the log lines that a bad hour could repeat without end.
-#[derive(Debug)]
-struct Limits {
-    sampling: RateLimiter,
-    exhausted: RateLimiter,
-    stalls: RateLimiter,
-    oom_kills: RateLimiter,
-    scan: RateLimiter,
-    adj: RateLimiter,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        let seldom = RateLimiter::new(1, Duration::from_secs(10));
-        let often = RateLimiter::new(10, Duration::from_secs(1));
-        let oom_kills = RateLimiter::new(200, Duration::from_millis(100));
-        Self {
-            sampling: seldom.clone(),
-            exhausted: seldom.clone(),
-            stalls: often,
-            oom_kills,
-            scan: seldom.clone(),
-            adj: seldom,
-        }
-    }
-}
-
-/// How many lines were held back, when this one may be written.
-fn allow(limiter: &mut RateLimiter) -> Option<u64> {
-    allow_at(limiter, Instant::now())
-}
-
-fn allow_at(limiter: &mut RateLimiter, now: Instant) -> Option<u64> {
-    match limiter.check(now) {
-        Verdict::Write { suppressed } => Some(suppressed),
-        Verdict::Suppress => None,
-    }
-}
-
 /// The parts of an agent, each made by who knows how.
 #[derive(Debug)]
 pub struct Parts {
@@ -179,44 +139,76 @@ pub struct Parts {
     pub kernel: Kernel,
     /// The doorbell for machines without the kernel side.
     pub psi: Option<PsiTrigger>,
+    /// Who tells of OOM kills.
+    pub kills: Kills,
     /// The node's memory.
     pub memory: MemoryReader,
     /// The workloads.
     pub tree: WorkloadTree,
     /// Evictions.
     pub evictor: Evictor,
+    /// Whether memory is asked for before.
+    pub reclaim: ReclaimFirst,
     /// What others see.
     pub metrics: Arc<Mutex<Metrics>>,
     /// How the loop is doing.
     pub health: Arc<Health>,
+    /// The summary for who asks later.
+    pub summary: Arc<SummaryPage>,
     /// Where log records go.
     pub log: Writer,
     /// How fast memory can vanish.
     pub rate: FallRate,
+    /// What is kept of incidents.
+    pub recorder: Recorder,
 }
 
 impl Agent {
     /// Puts the parts together.
     #[must_use]
     pub fn new(parts: Parts) -> Self {
-        let Parts { mut config, kernel, psi, memory, tree, evictor, metrics, health, log, rate } = parts;
+        let Parts {
+            mut config,
+            kernel,
+            psi,
+            kills,
+            memory,
+            tree,
+            evictor,
+            reclaim,
+            metrics,
+            health,
+            summary,
+            log,
+            rate,
+            recorder,
+        } = parts;
         // A kubelet's one good sample stands for ten seconds; one of a thousand in a second does not.
         config.policy.quirks.set(Quirk::GraceRestartsAtOnce, false);
         Self {
             armed: arm(&config.policy, Layout::default()),
+            figures: Figures::new(&config, tree.hierarchy()),
+            disks: Disks::new(&config.proc_root),
+            ladder: Ladder::default(),
+            page: summary,
             config,
             kernel,
             psi,
             memory,
             tree,
             evictor,
+            gentle: Gentle::new(reclaim),
+            auditor: Auditor::default(),
             metrics,
             health,
             log,
             conditions: ConditionLog::default(),
+            recorder,
             state: State::default(),
             rate,
             events: Vec::with_capacity(EVENTS_PER_WAKEUP),
+            oom_kills: Vec::with_capacity(OOM_KILLS_EXPECTED),
+            kills,
             last: Last::default(),
             limits: Limits::default(),
         }
@@ -242,7 +234,14 @@ impl Agent {
                 _ = hang_up.recv() => break,
                 () = self.kernel.readable() => Wakeup::KernelEvent,
                 () = timer.sleep(wait) => reason,
-                () = psi_fired(self.psi.as_ref()) => Wakeup::Psi,
+                fired = psi_fired(self.psi.as_ref()) => {
+                    if let Err(reason) = fired {
+                        self.lose_psi(reason);
+                    }
+                    Wakeup::Psi
+                }
+                () = self.kills.readable() => Wakeup::KernelLog,
+                () = self.gentle.answered() => Wakeup::Reclaim,
                 Some(request) = scrapes.recv() => {
                     scrape = Some(request);
                     Wakeup::Scrape
@@ -278,7 +277,9 @@ impl Agent {
         self.drain_events();
         self.decide(wakeup, woken);
         self.tell_events();
+        self.record_oom_kills();
         self.audit_if_due();
+        self.refresh_figures(wakeup);
         self.prepare();
         if self.is_housekeeping_due() {
             self.keep_house();
@@ -296,9 +297,11 @@ impl Agent {
         self.tell_changes(&look);
         if let Some(deed) = deed {
             self.tell_eviction(&look, &deed);
+            self.record_eviction(&look, &deed);
         }
         self.last.assessment = look.assessment;
-        for change in self.conditions.update(&self.condition_reports()) {
+        let memory_pressure = self.has_memory_pressure();
+        if let Some(change) = self.conditions.update(NodeCondition::MemoryPressure.as_str(), memory_pressure) {
             change.log();
         }
     }
@@ -320,7 +323,11 @@ impl Agent {
         };
         sooner(self.last.assessment.next_change, Wakeup::Deadline);
         sooner(self.evictor.next_poll(now), Wakeup::Eviction);
+        sooner(self.kills.due(now), Wakeup::KernelLog);
+        sooner(self.gentle.next_check(now), Wakeup::Reclaim);
         sooner(self.last.retry.map(|retry| retry.since(now)), Wakeup::Eviction);
+        sooner(self.recorder.next_due(now), Wakeup::Deadline);
+        sooner(self.figures.until_conditions(now), Wakeup::Pressure);
         sooner(Some(self.until_housekeeping(now)), Wakeup::Housekeeping);
         soonest
     }
@@ -332,8 +339,10 @@ impl Agent {
                 self.last.sample = Some(sample);
                 self.health.set_ready(Ok(()));
                 let observation = self.observation(sample);
+                self.rate.observe(self.uncorrected(sample), sample.at);
                 if let Some(value) = observation.get(Signal::MemoryAvailable) {
-                    self.rate.observe(value.available_bytes(), sample.at);
+                    self.figures.observe(value.available_bytes(), sample.at);
+                    self.recorder.sampled(sample.at, value.available_bytes());
                 }
                 Some((sample.at, observation))
             }
@@ -359,10 +368,11 @@ impl Agent {
     /// What the chosen semantics make of a sample.
     fn observation(&self, sample: MemorySample) -> Observation {
         let capacity = sample.meminfo.total;
-        let available = match self.config.policy.semantics {
-            Semantics::Corrected => sample.meminfo.available,
-            Semantics::Kubelet => self.last.root_usage.available(capacity),
+        let correction = match self.config.policy.semantics {
+            Semantics::Corrected => self.figures.correction(),
+            Semantics::Kubelet => Bytes::ZERO,
         };
+        let available = self.uncorrected(sample).saturating_sub(correction);
         Observation { signals: vec![SignalValue::now(Signal::MemoryAvailable, available, capacity)] }
     }
 
@@ -382,7 +392,7 @@ impl Agent {
     }
 }
 
-async fn psi_fired(psi: Option<&PsiTrigger>) {
+async fn psi_fired(psi: Option<&PsiTrigger>) -> Result<(), String> {
     match psi {
         Some(psi) => psi.fired().await,
         None => std::future::pending().await,

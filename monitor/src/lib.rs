@@ -10,6 +10,7 @@ pub mod workloads;
 pub mod eviction;
 
 pub mod actions;
+pub mod incidents;
 pub mod report;
 
 pub mod agent;

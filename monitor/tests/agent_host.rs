@@ -42,7 +42,10 @@ impl Agent {
         let directory = tempfile::tempdir().unwrap();
         let address = free_address();
         let path = |name: &str| directory.path().join(name);
-        fs::write(path("monitor.yaml"), configuration(config)).unwrap();
+        // A test leaves nothing behind on this machine.
+        let own = format!("incidents: {{directory: {}}}\n", path("incidents").display());
+        let incidents = if config.contains("incidents:") { "" } else { &own };
+        fs::write(path("monitor.yaml"), configuration(&format!("{config}{incidents}"))).unwrap();
         let (file, lock) = (path("monitor.yaml").display().to_string(), path("lock").display().to_string());
         let listen = address.to_string();
         let arguments = [
@@ -191,7 +194,54 @@ fn the_summary_and_the_metrics_tell_the_truth_about_this_machine() {
 
     assert!(agent.get("/healthz").starts_with("HTTP/1.1 200"));
     assert!(agent.get("/readyz").contains("\nready\n"));
+    assert!(agent.get("/incidents").ends_with("\r\n\r\n[]"), "{}", agent.get("/incidents"));
+    assert!(agent.path("incidents/incidents-00000001.journal").exists());
     assert_eq!(agent.stop(), 0, "a clean end");
+}
+
+#[test]
+fn what_observe_mode_would_evict_is_an_incident() {
+    // More than there is: met at once, whatever this machine has left.
+    let agent = Agent::start("evictionHard: {memory.available: 99%}\n", "json");
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let records = || agent.get("/incidents/last");
+    while records().starts_with("HTTP/1.1 404") {
+        if agent.text("err").contains("candidates_exhausted") {
+            tell!("SKIPPED what_observe_mode_would_evict: nothing here can be evicted");
+            return;
+        }
+        assert!(Instant::now() < deadline, "{}", agent.text("err"));
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let record = records();
+    let json = record.split("\r\n\r\n").nth(1).unwrap();
+    for part in [
+        "\"kind\":\"Eviction\"",
+        "\"outcome\":\"observed\"",
+        "\"samples\":[[",
+        "\"ranking\":[{\"place\":1",
+        "\"step\":\"acted\"",
+    ] {
+        assert!(json.contains(part), "{part:?} is missing in\n{json}");
+    }
+    assert!(agent.metric("node_pressure_monitor_incidents_total{kind=\"Eviction\"}") >= 1.0);
+    let told = agent.get("/incidents/last?output=text");
+    assert!(told.contains("WHY THIS ONE") && told.contains("observe mode"), "{told}");
+    let directory = agent.path("incidents").display().to_string();
+    let printed =
+        Command::new(PROGRAM).args(["incidents", "--directory", &directory, "--output", "json", "last"]).output();
+    let printed = String::from_utf8(printed.unwrap().stdout).unwrap();
+    assert_eq!(printed.trim_end(), json, "the journal and HTTP agree");
+    assert_eq!(agent.stop(), 0);
+}
+
+#[test]
+fn a_journal_that_cannot_be_written_is_a_degradation() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let refused = file.path().join("incidents").display().to_string();
+    let agent = Agent::start(&format!("incidents: {{directory: {refused}}}\n"), "json");
+    let readyz = agent.get("/readyz");
+    assert!(readyz.contains("degraded: incident journal: ") && readyz.contains("incidents.directory"), "{readyz}");
 }
 
 #[test]
@@ -257,6 +307,47 @@ fn without_capabilities_it_says_what_it_cannot_do() {
     let attached =
         agent.get("/metrics").lines().filter(|line| line.contains("probe_attached{") && line.ends_with(" 1")).count();
     assert_eq!(attached, 0);
+    // Each signal stands on another rung, and says on which.
+    let metrics = agent.get("/metrics");
+    let sources: Vec<&str> = metrics.lines().filter(|line| line.contains("_signal_source{")).collect();
+    assert_eq!(sources.len(), 5, "{sources:?}");
+    assert!(sources.iter().all(|line| !line.contains("ebpf")), "{sources:?}");
+}
+
+#[test]
+fn the_other_figures_are_those_of_this_machine() {
+    let condition = "pressureConditions: [{condition: Busy, scope: system, resource: cpu, kind: some, \
+                     set: {level: 0.01%, for: 0s}, clear: {level: 0.01%, for: 1h}}]\n";
+    let agent = Agent::start(condition, "json");
+    let stat = rustix::fs::statvfs("/").unwrap();
+    let metrics = agent.get("/metrics");
+    let of_root = |line: &&str| line.contains("_filesystem_inodes{") && line.contains("mountpoint=\"/\"");
+    if let Some(line) = metrics.lines().find(of_root) {
+        assert_eq!(line.rsplit(' ').next().unwrap().parse::<u64>().ok(), Some(stat.f_files), "{line}");
+    } else {
+        tell!("SKIPPED: the root filesystem of this machine is no local one that counts its inodes");
+    }
+    let swap = line_value(Path::new("/proc/meminfo"), "SwapTotal") * 1024;
+    assert!((agent.metric("node_pressure_monitor_swap_bytes") - swap as f64).abs() < 1.0);
+    assert!(agent.metric("node_pressure_monitor_memory_correction_bytes{correction=\"watermarks\"}") > 0.0);
+    // The slope needs two looks: each scrape is one.
+    std::thread::sleep(Duration::from_millis(1100));
+    assert!(agent.metric("node_pressure_monitor_exhaustion_seconds{signal=\"memory.available\"}") > 0.0);
+    let page = agent.get("/summary");
+    for part in ["\nmode        observe", "\nexhaustion  memory.available ", "\nsources     memory.available by "] {
+        assert!(page.contains(part), "{part:?} is missing in\n{page}");
+    }
+    if Path::new("/proc/pressure/cpu").exists() {
+        assert!(page.contains("\npressure    system "), "{page}");
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while !agent.text("err").contains("Busy is now true") {
+            assert!(Instant::now() < deadline, "{}", agent.text("err"));
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        assert!((agent.metric("node_pressure_monitor_condition{condition=\"Busy\"}") - 1.0).abs() < 0.5);
+    } else {
+        tell!("SKIPPED: no PSI on this machine");
+    }
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use node_pressure_monitor::actions::release::Releaser;
-use node_pressure_monitor::actions::{Evictor, Outcome, Target};
+use node_pressure_monitor::actions::{Evictor, FreezeRecord, Outcome, Target};
 use node_pressure_monitor::config::{EvictionLimits, Mode, NamePattern, OomScores, Signal, built_in_patterns};
 use node_pressure_monitor::node::{Hierarchy, Monotonic};
 use node_pressure_monitor::workloads::{Kind, Protection, QosClass, WorkloadTree};
@@ -145,7 +145,12 @@ fn a_kill_ends_every_process_of_the_workload_and_no_other() {
     let tracked = tree.tracked().iter().find(|tracked| tracked.workload().name == victim).expect("the victim");
     let target = Target::new(tracked, tree.hierarchy(), Path::new(PROC)).unwrap();
     assert!(!target.is_gone());
-    let limits = EvictionLimits { cool_down: Duration::ZERO, max_per_minute: 1, kill_timeout: Duration::from_secs(5) };
+    let limits = EvictionLimits {
+        cool_down: Duration::ZERO,
+        max_per_minute: 1,
+        kill_timeout: Duration::from_secs(5),
+        ..EvictionLimits::default()
+    };
     let mut evictor = Evictor::new(Releaser::start().unwrap());
     let killed = evictor.start(target, Signal::MemoryAvailable, Duration::ZERO, Monotonic::now()).unwrap();
     assert_eq!(killed, 20);
@@ -200,7 +205,7 @@ fn a_cgroup_made_again_at_the_same_path_is_another_workload() {
 
 #[test]
 fn oom_score_adj_is_reported_and_only_set_when_enforcing() {
-    use node_pressure_monitor::actions::oom_score::audit;
+    use node_pressure_monitor::actions::oom_score::Auditor;
     use node_pressure_monitor::config::Bytes;
     let Some(mut cgroups) = Cgroups::make("adj") else { return };
     let name = cgroups.workload("drifted.service", 3);
@@ -208,18 +213,84 @@ fn oom_score_adj_is_reported_and_only_set_when_enforcing() {
     let value =
         |child: &Child| fs::read_to_string(format!("/proc/{}/oom_score_adj", child.id())).unwrap().trim().to_owned();
     let before: Vec<String> = cgroups.children.iter().map(value).collect();
-    // Only this workload: the others of this machine are not the test's to change.
-    let mut others: Vec<NamePattern> = Vec::new();
-    for workload in tree.workloads().filter(|workload| workload.name != name) {
-        others.push(NamePattern::new(&workload.name).unwrap());
-    }
-    let tree = cgroups.tree(others);
-    let seen = audit(&tree, Path::new(PROC), Bytes(1 << 30), OomScores::KUBERNETES, Mode::Observe);
+    // Only this workload: the others of this machine are not the test's to change, those that appear meanwhile neither.
+    let mut tree = tree;
+    wait_until("a look at this workload alone", || {
+        let others = tree.workloads().filter(|workload| workload.name != name);
+        tree = cgroups.tree(others.map(|workload| NamePattern::new(&workload.name).unwrap()).collect());
+        tree.workloads().filter(|workload| workload.protection.is_none()).count() == 1
+    });
+    let mut auditor = Auditor::default();
+    let mut audit = |mode| auditor.audit(&tree, Path::new(PROC), Bytes(1 << 30), OomScores::KUBERNETES, mode);
+    let seen = audit(Mode::Observe);
     let drift = seen.workloads.iter().find(|drift| drift.workload == name).expect("the drift");
-    assert_eq!((drift.processes, drift.expected), (3, 1000));
+    assert_eq!((drift.processes, drift.expected, seen.newly_drifted), (3, 1000, 3));
+    let again = audit(Mode::Observe);
+    assert_eq!((again.drifted, again.newly_drifted), (3, 0), "each wrong value counts once");
+    fs::write(format!("/proc/{}/oom_score_adj", cgroups.children[0].id()), "7").unwrap();
+    assert_eq!(audit(Mode::Observe).newly_drifted, 1, "another wrong value is another drift");
+    fs::write(format!("/proc/{}/oom_score_adj", cgroups.children[0].id()), &before[0]).unwrap();
     assert_eq!(cgroups.children.iter().map(value).collect::<Vec<_>>(), before, "observe touches nothing");
-    let set = audit(&tree, Path::new(PROC), Bytes(1 << 30), OomScores::KUBERNETES, Mode::Enforce);
+    let set = audit(Mode::Enforce);
     assert_eq!((set.repaired, set.drifted, set.refused), (3, 0, None));
     assert!(cgroups.children.iter().map(value).all(|value| value == "1000"));
-    assert!(audit(&tree, Path::new(PROC), Bytes(1 << 30), OomScores::KUBERNETES, Mode::Enforce).workloads.is_empty());
+    assert!(audit(Mode::Enforce).workloads.is_empty());
+    fs::write(format!("/proc/{}/oom_score_adj", cgroups.children[0].id()), "7").unwrap();
+    let mended = audit(Mode::Enforce);
+    assert_eq!((mended.newly_drifted, mended.repaired, mended.drifted), (1, 1, 0), "wrong again counts again");
+}
+
+/// Names the workload that a copy of this program is to kill, and the lock beside which it records what it freezes.
+const KILLER: &str = "NPM_TEST_KILLER";
+
+/// Not a test of its own: the agent of the next one, which does not live to see the end.
+#[test]
+fn killer() {
+    let Ok(order) = std::env::var(KILLER) else { return };
+    let (name, lock) = order.split_once(':').unwrap();
+    let hierarchy = Hierarchy::detect(Path::new("/sys/fs/cgroup")).unwrap();
+    let mut tree = WorkloadTree::new(hierarchy, PROC.into(), Vec::new());
+    tree.scan().unwrap();
+    let tracked = tree.tracked().iter().find(|tracked| tracked.workload().name == name).unwrap();
+    let target = Target::new(tracked, tree.hierarchy(), Path::new(PROC)).unwrap();
+    let _outcome = target.recorded_in(FreezeRecord::beside(Path::new(lock))).kill();
+}
+
+#[test]
+fn what_a_killed_agent_left_frozen_is_thawed_at_the_next_start() {
+    let Some(mut cgroups) = Cgroups::make("thaw") else { return };
+    let Some(freezer) = cgroups.hierarchy.freezer.clone() else {
+        tell!("SKIPPED thaw: no v1 freezer here");
+        return;
+    };
+    let directory = tempfile::tempdir().unwrap();
+    let lock = directory.path().join("lock");
+    let record = directory.path().join("lock.frozen");
+    for attempt in 0..20 {
+        let name = cgroups.workload(&format!("frozen{attempt}.service"), 60);
+        let mut agent = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "killer", "--quiet"])
+            .env(KILLER, format!("{name}:{}", lock.display()))
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let state = freezer.join(&name).join("freezer.state");
+        let state = || fs::read_to_string(&state).unwrap().trim().to_owned();
+        // Some are killed when they have recorded what they are about to do, the others when they have done it.
+        let is_time = || if attempt % 3 == 0 { record.exists() } else { state() != "THAWED" };
+        while !is_time() && agent.try_wait().unwrap().is_none() {
+            std::hint::spin_loop();
+        }
+        agent.kill().unwrap();
+        agent.wait().unwrap();
+        let was_frozen = state() != "THAWED";
+        let thawed = FreezeRecord::beside(&lock).thaw().unwrap();
+        assert!(thawed.is_some() || !was_frozen, "frozen, and nobody knows");
+        assert_eq!(state(), "THAWED");
+        assert!(!record.exists());
+        if was_frozen {
+            return;
+        }
+    }
+    panic!("in 20 attempts the agent was never killed while its victim was frozen");
 }

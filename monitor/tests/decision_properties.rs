@@ -7,6 +7,9 @@
 #[path = "properties/numbers.rs"]
 mod numbers;
 #[cfg(test)]
+#[path = "properties/pressure.rs"]
+mod pressure;
+#[cfg(test)]
 #[path = "properties/ranking.rs"]
 mod ranking;
 #[cfg(test)]

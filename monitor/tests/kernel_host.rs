@@ -1,6 +1,8 @@
 //! Loads the real programs on this machine, provokes what they watch for inside small memory cgroups of its own, and checks every
 //! figure against what it did itself. Needs root; says SKIPPED, and why, where it cannot run.
 
+#[path = "kernel_host/kills.rs"]
+mod kills;
 mod support;
 
 use std::{
@@ -75,13 +77,14 @@ fn test() -> Result<()> {
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut compared = oom_kill_is_attributed(&mut kernel, &runtime, &cgroups)?;
+    compared += kills::every_kind(&mut kernel, &cgroups)?;
     compared += inodes_are_attributed(&mut kernel, &cgroups)?;
     compared += books_balance(&mut kernel)?;
     compared += forgotten_cgroups_are_gone(&mut kernel, &cgroups)?;
     kernel.flush_logs();
     drop(kernel);
     compared += loss_is_counted(&options, &cgroups)?;
-    ensure!(compared >= 16, "only {compared} figures were compared");
+    ensure!(compared >= 60, "only {compared} figures were compared");
     println!("PASSED kernel_host: {compared} figures compared; {}", memory_of_this_process()?);
     Ok(())
 }
@@ -91,8 +94,8 @@ fn oom_kill_is_attributed(kernel: &mut Kernel, runtime: &Runtime, cgroups: &Cgro
     let (victim_cgroup, allocator_cgroup) = (id_of(&cgroups.victim)?, id_of(&cgroups.allocator)?);
     let victim = Workload::start("victim", &cgroups.victim, &[])?;
     let victim_pid = victim.pid()?;
-    let mut events = Vec::new();
-    while kernel.drain(1024, &mut events).exhausted {}
+    let (mut events, mut kills) = (Vec::new(), Vec::new());
+    while kernel.drain(1024, &mut events, &mut kills).exhausted {}
     let adj = events.iter().find_map(|event| match event {
         Event::OomScoreAdj { pid, adj, writer_pid, .. } if *pid == victim_pid => Some((*adj, *writer_pid)),
         _ => None,
@@ -104,13 +107,9 @@ fn oom_kill_is_attributed(kernel: &mut Kernel, runtime: &Runtime, cgroups: &Cgro
         // Waits on the ring alone: an OOM kill has to wake the agent.
         let woken = runtime.block_on(async { timeout(Duration::from_secs(30), kernel.readable()).await });
         ensure!(woken.is_ok(), "no OomKill within 30 s of the last event: {events:?}");
-        kernel.drain(16, &mut events);
-        let kill = events.iter().find_map(|event| match event {
-            Event::OomKill(kill) if kill.victim_pid == victim_pid => Some(*kill),
-            _ => None,
-        });
-        if let Some(kill) = kill {
-            break kill;
+        kernel.drain(16, &mut events, &mut kills);
+        if let Some(kill) = kills.iter().find(|kill| kill.victim_pid == victim_pid) {
+            break kill.clone();
         }
     };
     println!("  {kill:?}");
@@ -124,7 +123,9 @@ fn oom_kill_is_attributed(kernel: &mut Kernel, runtime: &Runtime, cgroups: &Cgro
         _ => None,
     });
     ensure!(mark == Some((kill.marked_at_ns, allocator_cgroup, false)), "mark: {mark:?}");
-    let details_compared = details(&kill)?;
+    let details_compared = details(&kill)?
+        + kills::check_invocation(kernel, cgroups, &kill)?
+        + kills::check_path(&kill, (id_of(&cgroups.top)?, &cgroups.top), (victim_cgroup, "victim"))?;
     allocator.wait()?;
 
     let mut counters = Vec::new();
@@ -133,7 +134,7 @@ fn oom_kill_is_attributed(kernel: &mut Kernel, runtime: &Runtime, cgroups: &Cgro
     ensure!(of(victim_cgroup).is_some_and(|counters| counters.oom_kills == 1), "one kill in the victim's cgroup");
     let reclaim = of(allocator_cgroup).context("the allocator stalled")?;
     ensure!(reclaim.oom_kills == 0, "no kill in the allocator's cgroup");
-    while kernel.drain(1024, &mut events).exhausted {}
+    while kernel.drain(1024, &mut events, &mut kills).exhausted {}
     Ok(7 + details_compared + stalls_agree(reclaim, &events, allocator_cgroup)?)
 }
 
@@ -217,11 +218,11 @@ fn books_balance(kernel: &mut Kernel) -> Result<u32> {
     let balanced = |accounts: &Accounts| {
         accounts.events.iter().all(|books| books.generated == books.delivered + books.lost + books.malformed)
     };
-    let mut events = Vec::new();
+    let (mut events, mut kills) = (Vec::new(), Vec::new());
     let mut accounts = Accounts::default();
     // Other tasks go on making events: look again while one is between its count and its delivery.
     for _ in 0..50 {
-        while kernel.drain(1024, &mut events).exhausted {}
+        while kernel.drain(1024, &mut events, &mut kills).exhausted {}
         accounts = kernel.accounts();
         if balanced(&accounts) {
             break;
@@ -255,8 +256,8 @@ fn loss_is_counted(options: &KernelOptions, cgroups: &Cgroups) -> Result<u32> {
     let file = place.join(format!("npm-test-{}.hole", std::process::id()));
     Workload::start("cache", &cgroups.allocator, &[file.display().to_string()])?.wait()?;
 
-    let mut events = Vec::new();
-    let drained = kernel.drain(usize::MAX, &mut events);
+    let (mut events, mut kills) = (Vec::new(), Vec::new());
+    let drained = kernel.drain(usize::MAX, &mut events, &mut kills);
     let accounts = kernel.accounts();
     let books = accounts.of(EventKind::Stall).context("stalls have books")?;
     println!("  page cache in {}: {books:?}", place.display());

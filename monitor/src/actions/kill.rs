@@ -14,7 +14,7 @@ use crate::node::{CgroupVersion, Hierarchy};
 use crate::workloads::tree::Tracked;
 use crate::workloads::{membership, processes};
 
-use super::ActionError;
+use super::{ActionError, FreezeRecord};
 
 /// The workload to act on, by the identity of its cgroup: an open directory stays the same cgroup whatever takes its path.
 #[derive(Debug)]
@@ -29,6 +29,7 @@ pub struct Target {
     cgroup: PathBuf,
     freezer: Option<PathBuf>,
     proc_root: PathBuf,
+    record: Option<FreezeRecord>,
 }
 
 /// How often the processes of a v1 cgroup are listed and killed; frozen ones cannot fork, so one round is the rule.
@@ -57,7 +58,14 @@ impl Target {
             cgroup: hierarchy.memory.join(&workload.name),
             freezer: hierarchy.freezer.as_ref().map(|freezer| freezer.join(&workload.name)),
             proc_root: proc_root.to_owned(),
+            record: None,
         })
+    }
+
+    /// Where it is noted that the workload is frozen, while it is.
+    #[must_use]
+    pub fn recorded_in(self, record: FreezeRecord) -> Self {
+        Self { record: Some(record), ..self }
     }
 
     /// Whether no process is left. What cannot be read is not known to be gone.
@@ -117,7 +125,7 @@ impl Target {
 
     /// Kills one by one while nothing can fork. What is frozen dies when it thaws.
     fn kill_frozen(&self) -> Result<Vec<Pid>, ActionError> {
-        let _frozen = Freezer::of(self).map(Freezer::freeze);
+        let _frozen = Freezer::of(self).and_then(Freezer::freeze);
         let mut signalled: Vec<Pid> = Vec::new();
         for _ in 0..ROUNDS {
             // Those that have been signalled are listed until they are gone: only what is new counts as left.
@@ -181,6 +189,8 @@ fn read_at(directory: impl AsFd, name: &str) -> std::io::Result<String> {
 
 /// A way to hold all tasks of a cgroup still: one file, open from before the freeze until after the thaw.
 struct Freezer {
+    record: Option<FreezeRecord>,
+    cgroup: PathBuf,
     state: OwnedFd,
     words: FreezerWords,
     /// v2 tells in another file.
@@ -200,11 +210,13 @@ impl Freezer {
     /// v1: the same path in the freezer hierarchy, when it holds processes of this workload and no others. v2 (Linux 5.2):
     /// the cgroup itself.
     fn of(target: &Target) -> Option<Self> {
+        let record = target.record.clone();
         let directory_flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let state_flags = OFlags::RDWR | OFlags::CLOEXEC;
         match target.version {
             CgroupVersion::V1 => {
-                let directory = rustix::fs::open(target.freezer.as_ref()?, directory_flags, Mode::empty()).ok()?;
+                let cgroup = target.freezer.clone()?;
+                let directory = rustix::fs::open(&cgroup, directory_flags, Mode::empty()).ok()?;
                 let mut pids = Vec::new();
                 processes::collect(&directory, &mut pids).ok()?;
                 let is_ours = |pid: &Pid| membership::is_in(&target.proc_root, *pid, target.version, &target.name);
@@ -212,27 +224,32 @@ impl Freezer {
                     return None;
                 }
                 let state = rustix::fs::openat(&directory, "freezer.state", state_flags, Mode::empty()).ok()?;
-                Some(Self { state, words: FreezerWords { freeze: "FROZEN", thaw: "THAWED" }, events: None })
+                let words = FreezerWords { freeze: "FROZEN", thaw: "THAWED" };
+                Some(Self { record, cgroup, state, words, events: None })
             }
             CgroupVersion::V2 => {
                 let state = rustix::fs::openat(&target.directory, "cgroup.freeze", state_flags, Mode::empty()).ok()?;
                 let events_flags = OFlags::RDONLY | OFlags::CLOEXEC;
                 let events =
                     rustix::fs::openat(&target.directory, "cgroup.events", events_flags, Mode::empty()).ok()?;
-                Some(Self { state, words: FreezerWords { freeze: "1", thaw: "0" }, events: Some(events) })
+                let words = FreezerWords { freeze: "1", thaw: "0" };
+                Some(Self { record, cgroup: target.cgroup.clone(), state, words, events: Some(events) })
             }
         }
     }
 
-    /// Freezes, waiting a little. That it did not work is no reason not to kill.
-    fn freeze(self) -> Frozen {
+    /// Freezes, waiting a little. That it did not work is no reason not to kill; what could not be recorded is not frozen.
+    fn freeze(self) -> Option<Frozen> {
+        if let Some(record) = &self.record {
+            record.write(&self.cgroup).ok()?;
+        }
         let asked = rustix::io::write(&self.state, self.words.freeze.as_bytes()).is_ok();
         let mut waited = Duration::ZERO;
         while asked && waited < FREEZE_LIMIT && !self.is_frozen() {
             std::thread::sleep(Duration::from_millis(1));
             waited += Duration::from_millis(1);
         }
-        Frozen(self)
+        Some(Frozen(self))
     }
 
     fn is_frozen(&self) -> bool {
@@ -251,5 +268,8 @@ impl Drop for Frozen {
     fn drop(&mut self) {
         // A cgroup that is gone needs no thawing.
         let _gone = rustix::io::write(&self.0.state, self.0.words.thaw.as_bytes());
+        if let Some(record) = &self.0.record {
+            record.clear();
+        }
     }
 }

@@ -1,14 +1,17 @@
 //! What the agent does to the machine. Everything here is idempotent, checks whom it touches, and acts only when told to enforce.
 
 pub mod evict;
+pub mod frozen;
 pub mod kill;
 pub mod oom_score;
+pub mod reclaim;
 pub mod release;
 pub mod self_protection;
 
 use std::path::PathBuf;
 
 pub use evict::{Ended, Evictor, Outcome};
+pub use frozen::FreezeRecord;
 pub use kill::Target;
 
 /// Why an action had no effect.
@@ -39,7 +42,7 @@ pub enum ActionError {
 }
 
 impl ActionError {
-    fn refused(what: impl Into<String>, source: impl Into<std::io::Error>) -> Self {
+    pub(crate) fn refused(what: impl Into<String>, source: impl Into<std::io::Error>) -> Self {
         let source = source.into();
         match source.raw_os_error() {
             Some(libc::ENODEV) => Self::Gone,

@@ -6,7 +6,7 @@ use rustix::mm::MlockAllFlags;
 use rustix::process::{Resource, Rlimit};
 
 /// The value that the kubelet gives itself.
-const OWN_OOM_SCORE_ADJ: &str = "-999";
+const OWN_OOM_SCORE_ADJ: i16 = -999;
 
 /// A loop that sleeps nearly always may go first when it wakes.
 const OWN_NICE: i32 = -10;
@@ -23,13 +23,8 @@ pub fn apply(proc_root: &Path) -> Vec<String> {
             "locked memory: mlockall: {errno}; under pressure the agent may wait for its own pages (needs CAP_IPC_LOCK)"
         ));
     }
-    let path = proc_root.join("self/oom_score_adj");
-    if let Err(error) = std::fs::write(&path, OWN_OOM_SCORE_ADJ) {
-        missing.push(format!(
-            "own oom_score_adj: cannot write {OWN_OOM_SCORE_ADJ} to {}: {error}; the OOM killer may choose the agent \
-             (needs CAP_SYS_RESOURCE)",
-            path.display()
-        ));
+    if let Err(reason) = set_own_score(proc_root) {
+        missing.push(format!("{OWN_SCORE}: {reason}"));
     }
     if let Err(errno) = rustix::process::setpriority_process(None, OWN_NICE) {
         missing.push(format!(
@@ -43,4 +38,80 @@ pub fn apply(proc_root: &Path) -> Vec<String> {
         missing.push(format!("open files: cannot raise the limit: {errno}"));
     }
     missing
+}
+
+/// What it is called among the capabilities that are missing.
+pub const OWN_SCORE: &str = "own oom_score_adj";
+/// The same, for that of the workloads.
+pub const SCORES: &str = "oom_score_adj";
+
+/// Sets the agent's own value again, if somebody raised it; returns what it was then. It is the agent's own in observe mode too.
+///
+/// # Errors
+/// When it cannot be set.
+pub fn keep_own_score(proc_root: &Path) -> Result<Option<i16>, String> {
+    let text = std::fs::read_to_string(proc_root.join("self/oom_score_adj")).unwrap_or_default();
+    // Lower still is somebody's own decision.
+    match text.trim().parse() {
+        Ok(value) if value > OWN_OOM_SCORE_ADJ => set_own_score(proc_root).map(|()| Some(value)),
+        _ => Ok(None),
+    }
+}
+
+fn set_own_score(proc_root: &Path) -> Result<(), String> {
+    let path = proc_root.join("self/oom_score_adj");
+    std::fs::write(&path, OWN_OOM_SCORE_ADJ.to_string()).map_err(|error| {
+        format!(
+            "cannot write {OWN_OOM_SCORE_ADJ} to {}: {error}; the OOM killer may choose the agent (needs CAP_SYS_RESOURCE)",
+            path.display()
+        )
+    })
+}
+
+/// What enforcing cannot do without CAP_SYS_RESOURCE, if it is missing.
+#[must_use]
+pub fn missing_for_scores(proc_root: &Path) -> Option<String> {
+    let status = std::fs::read_to_string(proc_root.join("self/status")).unwrap_or_default();
+    may_lower(&status).is_some_and(|may| !may).then(|| {
+        format!(
+            "{SCORES}: no CAP_SYS_RESOURCE: values of workloads can be raised, and not lowered; grant it or run as root"
+        )
+    })
+}
+
+/// Bit 24 of the effective capabilities, `linux/capability.h`; `None` when they cannot be told.
+fn may_lower(status: &str) -> Option<bool> {
+    let value = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
+    let bits = u64::from_str_radix(value.trim(), 16).ok()?;
+    Some(bits & (1 << 24) != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_own_value_is_set_again_when_it_was_raised() {
+        let root = tempfile::tempdir().unwrap();
+        let own = root.path().join("self/oom_score_adj");
+        std::fs::create_dir(root.path().join("self")).unwrap();
+        for (found, expected, left) in [
+            ("-999\n", None, "-999\n"),
+            ("0\n", Some(0), "-999"),
+            ("-1000\n", None, "-1000\n"),
+            ("-998\n", Some(-998), "-999"),
+        ] {
+            std::fs::write(&own, found).unwrap();
+            assert_eq!(keep_own_score(root.path()), Ok(expected), "{found}");
+            assert_eq!(std::fs::read_to_string(&own).unwrap(), left);
+        }
+        assert_eq!(keep_own_score(Path::new("/nonexistent")), Ok(None));
+    }
+
+    #[test]
+    fn the_capability_is_one_bit() {
+        for (cap_eff, expected) in [("0000000001000000", Some(true)), ("fffffffffeffffff", Some(false)), ("x", None)] {
+            assert_eq!(may_lower(&format!("Name:\ta\nCapEff:\t{cap_eff}\n")), expected, "{cap_eff}");
+        }
+    }
 }

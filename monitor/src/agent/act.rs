@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::actions::{ActionError, Outcome, Target, oom_score};
-use crate::config::{Mode, Resource};
+use crate::actions::{ActionError, FreezeRecord, Outcome, Target, oom_score};
+use crate::config::{CgroupId, Mode, Resource};
 use crate::eviction::budget::Refusal;
 use crate::eviction::rank::{Order, Ranked};
 use crate::eviction::{MetThreshold, State, assess};
@@ -11,6 +11,7 @@ use crate::node::Monotonic;
 use crate::report::EvictionOutcome;
 use crate::workloads::WorkloadUsage;
 
+use super::gentle::Reclaimed;
 use super::tell::ranking_text;
 use super::{Agent, Look, Scan, allow};
 
@@ -34,6 +35,8 @@ pub(super) struct Deed {
     pub(super) ranked: RankedWorkload,
     /// The head of the ranking.
     pub(super) ranking: String,
+    /// All of it.
+    pub(super) candidates: Vec<RankedWorkload>,
     pub(super) action: &'static str,
     pub(super) processes: usize,
     /// The list of candidates was in order.
@@ -42,19 +45,28 @@ pub(super) struct Deed {
     pub(super) decided: Monotonic,
     /// The signals were sent.
     pub(super) acted: Monotonic,
+    /// Who was asked to give memory back before, in vain.
+    pub(super) reclaimed: Option<Reclaimed>,
 }
 
 impl Agent {
     /// Acts on the most urgent threshold that is met.
     pub(super) fn act(&mut self, look: &Look, before: &State) -> Option<Deed> {
         self.last.retry = None;
-        let met = *look.assessment.to_act_on().first()?;
+        let met = look.assessment.to_act_on().first().copied();
+        if self.waits_for_reclaim(met, look) {
+            return None;
+        }
+        let met = met?;
         let now = Monotonic::now();
         if let Err(refusal) = self.evictor.may_start(met.is_hard(), &self.config.evictions, now) {
             self.wait(refusal, now);
             return None;
         }
         self.scan_if_older(LIST_AGE_AT_DECISION);
+        if self.asks_first(met) {
+            return None;
+        }
         let ranking = self.rank_first();
         let ordered = Monotonic::now();
         // Ranking takes a moment, in which the pressure may be gone: decide on numbers taken after it.
@@ -68,7 +80,9 @@ impl Agent {
             Mode::Enforce => self.evict_one(&met, &ranking, decided)?,
         };
         let acted = Monotonic::now();
-        Some(Deed { met, ranked, ranking: ranking_text(&ranking), action, processes, ordered, decided, acted })
+        let reclaimed = self.gentle.take_in_vain(now);
+        let (text, candidates) = (ranking_text(&ranking), ranking);
+        Some(Deed { met, ranked, ranking: text, candidates, action, processes, ordered, decided, acted, reclaimed })
     }
 
     /// Orders the candidates so that the first is right, for the price of few reads.
@@ -153,12 +167,13 @@ impl Agent {
         if oom_score::is_node_critical(tracked, &self.config.proc_root) {
             return Err(ActionError::Critical);
         }
-        let target = Target::new(tracked, self.tree.hierarchy(), &self.config.proc_root)?;
+        let record = FreezeRecord::beside(&self.config.lock_file);
+        let target = Target::new(tracked, self.tree.hierarchy(), &self.config.proc_root)?.recorded_in(record);
         self.evictor.start(target, met.threshold.signal, grace, Monotonic::now())
     }
 
-    fn is_node_critical(&self, ranked: &RankedWorkload) -> bool {
-        let tracked = self.tree.find(ranked.candidate.workload.id);
+    pub(super) fn is_node_critical(&self, id: CgroupId) -> bool {
+        let tracked = self.tree.find(id);
         tracked.is_some_and(|tracked| oom_score::is_node_critical(tracked, &self.config.proc_root))
     }
 
@@ -169,7 +184,7 @@ impl Agent {
         ranking: &[RankedWorkload],
         now: Monotonic,
     ) -> Option<RankedWorkload> {
-        let Some(ranked) = ranking.iter().find(|ranked| !self.is_node_critical(ranked)) else {
+        let Some(ranked) = ranking.iter().find(|ranked| !self.is_node_critical(ranked.candidate.workload.id)) else {
             self.tell_exhausted(met, ranking.len());
             return None;
         };
@@ -190,6 +205,7 @@ impl Agent {
             if ended.outcome == Outcome::Gone {
                 // The list of workloads is out of date.
                 self.last.scan = Scan::default();
+                self.figures.forget_refaults();
             }
         }
     }
@@ -230,6 +246,6 @@ impl Agent {
 }
 
 /// Those that may be evicted at all.
-fn candidates(usages: Vec<WorkloadUsage>) -> impl Iterator<Item = WorkloadUsage> {
+pub(super) fn candidates(usages: Vec<WorkloadUsage>) -> impl Iterator<Item = WorkloadUsage> {
     usages.into_iter().filter(|usage| usage.workload.protection.is_none())
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::actions::oom_score;
+use crate::actions::self_protection;
 use crate::config::Mode;
 use crate::node::Monotonic;
 
@@ -32,7 +32,9 @@ impl Agent {
     pub(super) fn keep_house(&mut self) {
         self.last.housekeeping = Some(Monotonic::now());
         self.scan();
+        self.climb();
         let now = Monotonic::now();
+        self.note_counters();
         // The kernel tells of every write, but not of who was never told the right value.
         self.last.audit_due = true;
         self.audit_if_due();
@@ -110,18 +112,23 @@ impl Agent {
         self.last.scan = Scan { at: Some(now), took: now.since(started) };
     }
 
-    /// Compares, and when enforcing sets, the `oom_score_adj` of every process of every candidate.
+    /// Compares, and when enforcing sets, the `oom_score_adj` of every process of every candidate, and keeps the agent's own.
     fn audit_oom_score_adj(&mut self) {
+        self.keep_own_score();
         let Some(sample) = self.last.sample else { return };
-        let audit = oom_score::audit(
+        let audit = self.auditor.audit(
             &self.tree,
             &self.config.proc_root,
             sample.meminfo.total,
             self.config.policy.oom_scores,
             self.config.mode,
         );
+        // What is right again may be told anew.
+        self.last.drift_told.retain(|told| audit.workloads.iter().any(|drift| drift.id == *told));
         for drift in &audit.workloads {
-            if self.last.drift_told.insert(drift.id) {
+            if self.last.drift_told.insert(drift.id)
+                && let Some(suppressed) = allow(&mut self.limits.drift)
+            {
                 let (pid, value) = drift.example;
                 tracing::info!(
                     event = "oom_score_adj_drift",
@@ -131,21 +138,49 @@ impl Agent {
                     pid = pid.0,
                     processes = drift.processes,
                     enforcing = self.config.mode == Mode::Enforce,
+                    suppressed,
                     "oom_score_adj differs from what the QoS class asks for"
                 );
             }
         }
-        if let Some(reason) = audit.refused
-            && let Some(suppressed) = allow(&mut self.limits.adj)
-        {
+        if let Some(reason) = &audit.refused {
+            self.degrade_scores(self_protection::SCORES, reason);
+        } else if audit.repaired > 0 {
+            self.health.set_degradation(self_protection::SCORES, None);
+        }
+        self.with_metrics(|metrics| metrics.scores(audit.newly_drifted as u64, audit.repaired as u64));
+        self.last.drifted = audit.drifted;
+    }
+
+    fn keep_own_score(&mut self) {
+        match self_protection::keep_own_score(&self.config.proc_root) {
+            Ok(None) => {}
+            Ok(Some(found)) => {
+                self.with_metrics(|metrics| metrics.scores(1, 1));
+                self.health.set_degradation(self_protection::OWN_SCORE, None);
+                if let Some(suppressed) = allow(&mut self.limits.drift) {
+                    tracing::warn!(
+                        event = "own_oom_score_adj",
+                        found,
+                        suppressed,
+                        "somebody raised the agent's own oom_score_adj: set again"
+                    );
+                }
+            }
+            Err(reason) => self.degrade_scores(self_protection::OWN_SCORE, &reason),
+        }
+    }
+
+    fn degrade_scores(&mut self, capability: &str, reason: &str) {
+        self.health.set_degradation(capability, Some(reason));
+        if let Some(suppressed) = allow(&mut self.limits.adj) {
             tracing::warn!(
                 event = "degraded",
-                capability = "oom_score_adj",
+                capability,
                 reason,
                 suppressed,
                 "cannot be set (lowering it needs CAP_SYS_RESOURCE)"
             );
         }
-        self.last.drifted = audit.drifted;
     }
 }

@@ -12,7 +12,7 @@ use crate::kernel::{
 use crate::node::Monotonic;
 use crate::report::{
     CgroupReport, ClassReport, ConditionReport, EventReport, InodeReport, MemoryReport, NodeReport, ProbeReport,
-    SourceReport, StallReport, ThresholdReport,
+    StallReport, ThresholdReport,
 };
 use crate::workloads::{QosClass, WorkloadUsage};
 
@@ -27,14 +27,20 @@ const LARGEST_SHOWN: usize = 3;
 impl Agent {
     /// Looks at everything that the report shows and publishes it.
     pub(super) fn refresh_report(&mut self) {
+        self.balance_kills();
         let report = self.node_report();
+        if self.page.take_wanted() {
+            self.page.publish(self.render_page(&report));
+        }
         self.with_metrics(|metrics| metrics.observe(&report, Instant::now()));
         self.last.reported = Some(Monotonic::now());
     }
 
     /// As often as somebody asks, but not more often than it can change much.
     pub(super) fn refresh_report_if_old(&mut self) {
-        if self.last.reported.is_none_or(|reported| Monotonic::now().since(reported) >= REPORT_AGE) {
+        // A page is rendered from a whole report.
+        let is_wanted = self.page.is_wanted();
+        if is_wanted || self.last.reported.is_none_or(|reported| Monotonic::now().since(reported) >= REPORT_AGE) {
             self.refresh_report();
         }
     }
@@ -42,9 +48,14 @@ impl Agent {
     pub(super) fn node_report(&mut self) -> NodeReport {
         let usages = self.tree.usages();
         let protected = |usage: &&WorkloadUsage| usage.workload.protection.is_some();
+        // How fast inodes go follows from the counters.
+        let counters = self.cgroup_reports();
         let accounts = self.kernel.accounts();
         let kswapd = self.kernel.kswapd();
+        let mut probe_statistics = Vec::new();
+        self.kernel.statistics(&mut probe_statistics);
         NodeReport {
+            figures: self.figures_report(),
             memory: self.memory_report(),
             thresholds: self.threshold_reports(),
             conditions: self.condition_reports(),
@@ -53,12 +64,16 @@ impl Agent {
             probes: self.probe_reports(),
             sources: self.source_reports(),
             oom_score_adj_drift: self.last.drifted as u64,
-            counters: self.cgroup_reports(),
+            counters,
             events: event_reports(&accounts),
             untracked: accounts.untracked.iter().map(|(what, count)| (untracked_name(*what), *count)).collect(),
             kswapd_wakes: kswapd.wakes,
             kswapd_nanos: kswapd.active_ns,
+            kswapd_reclaimed_pages: kswapd.reclaimed_pages,
+            kswapd_scanned_pages: kswapd.scanned_pages,
+            probe_statistics,
             log_lines_dropped: self.log.dropped(),
+            incidents: self.recorder.report(),
         }
     }
 
@@ -67,13 +82,16 @@ impl Agent {
         if let Ok(usage) = self.memory.root_usage() {
             self.last.root_usage = usage;
         }
-        let root = self.last.root_usage;
+        let (root, correction) = (self.last.root_usage, self.figures.correction());
         Some(MemoryReport {
             capacity: meminfo.total,
             mem_total: meminfo.total,
             mem_available: meminfo.available,
-            corrections: Vec::new(),
-            corrected: meminfo.available,
+            corrections: Some(("refaulting file pages", correction))
+                .filter(|(_, bytes)| !bytes.is_zero())
+                .into_iter()
+                .collect(),
+            corrected: meminfo.available.saturating_sub(correction),
             usage: root.usage,
             inactive_file: root.inactive_file,
             working_set: root.working_set(),
@@ -96,9 +114,14 @@ impl Agent {
             .collect()
     }
 
-    pub(super) fn condition_reports(&self) -> Vec<ConditionReport> {
-        let status = self.last.assessment.conditions.contains(&NodeCondition::MemoryPressure);
-        vec![ConditionReport { condition: NodeCondition::MemoryPressure.as_str(), status }]
+    fn condition_reports(&self) -> Vec<ConditionReport> {
+        let memory = NodeCondition::MemoryPressure;
+        let memory = ConditionReport { condition: memory.as_str().into(), status: self.has_memory_pressure() };
+        std::iter::once(memory).chain(self.pressure_condition_reports()).collect()
+    }
+
+    pub(super) fn has_memory_pressure(&self) -> bool {
+        self.last.assessment.conditions.contains(&NodeCondition::MemoryPressure)
     }
 
     fn probe_reports(&self) -> Vec<ProbeReport> {
@@ -112,24 +135,12 @@ impl Agent {
         self.kernel.report().probes.iter().map(report).collect()
     }
 
-    /// The kernel's programs ring first; where they are missing PSI does, and where that is off the deadline is all there is.
-    fn source_reports(&self) -> Vec<SourceReport> {
-        let rings = |name| self.kernel.report().has(name);
-        let source = if rings("vmscan:mm_vmscan_direct_reclaim_begin") || rings("vmscan:mm_vmscan_kswapd_wake") {
-            "ebpf"
-        } else if self.psi.is_some() {
-            "psi"
-        } else {
-            "polling"
-        };
-        vec![SourceReport { signal: crate::config::Signal::MemoryAvailable, source }]
-    }
-
     /// The kernel's aggregates, with the name of the workload that each cgroup belongs to.
     fn cgroup_reports(&mut self) -> Vec<CgroupReport> {
         let (mut cgroups, mut inodes) = (Vec::new(), Vec::new());
         self.kernel.cgroups(&mut cgroups);
         self.kernel.inodes(&mut inodes);
+        self.disks.count(&inodes, Monotonic::now());
         // Something was counted for a cgroup that the last scan did not see: it may be younger.
         let ids = || cgroups.iter().map(|(id, _)| *id).chain(inodes.iter().map(|(id, ..)| *id));
         if ids().any(|id| self.tree.owner(id).is_none()) {
@@ -200,7 +211,7 @@ fn add_counters(report: &mut CgroupReport, counters: &CgroupCounters) {
     for (kind, counters) in [(ReclaimKind::Direct, &counters.direct), (ReclaimKind::Memcg, &counters.memcg)] {
         if counters.stalls > 0 {
             let kind = reclaim_kind(kind);
-            report.stalls.push(StallReport { kind, count: counters.stalls, nanos: counters.stalled_ns });
+            report.stalls.push(StallReport { kind, counters: *counters });
         }
     }
     report.oom_kills = counters.oom_kills;

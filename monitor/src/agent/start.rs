@@ -2,33 +2,26 @@
 
 use std::io::Write as _;
 
-use crate::config::{Bytes, MonitorConfig};
+use crate::config::MonitorConfig;
 use crate::kernel::ProbeReport;
 use crate::node::Hierarchy;
-use crate::report::{StartSummary, render_summary};
+use crate::report::{NodeReport, StartSummary, render_summary};
 
 use super::{Agent, Wakeup};
 
 impl Agent {
     /// Looks once, and describes the node: as text on stdout when people read along, as one log record otherwise.
-    pub fn start(&mut self, text: bool, degradations: &[String], swap: Bytes) {
-        self.look(Wakeup::Housekeeping);
+    pub fn start(&mut self, text: bool, degradations: &[String]) {
+        // The first look may find more.
         self.health.set_degradations(degradations.to_vec());
+        self.look(Wakeup::Housekeeping);
         let node = self.node_report();
+        // Said at start if they are not what they might be; from now on their changes are.
+        self.climb();
         let report = self.kernel.report();
         if text {
-            let hierarchy = describe(self.tree.hierarchy());
-            let summary = StartSummary {
-                version: env!("CARGO_PKG_VERSION"),
-                mode: self.config.mode,
-                semantics: self.config.policy.semantics,
-                cgroup: &hierarchy,
-                listen: self.config.listen,
-                swap,
-                node: &node,
-            };
             // Nobody reading the summary is no reason to stop.
-            let _unread = std::io::stdout().write_all(render_summary(&summary).as_bytes());
+            let _unread = std::io::stdout().write_all(self.render_page(&node).as_bytes());
         }
         tell_started(
             &self.config,
@@ -36,6 +29,19 @@ impl Agent {
             self.rate.bytes_per_second(),
             node.memory.map(|memory| memory.available(self.config.policy.semantics).0),
         );
+    }
+
+    /// The node as people want to read of it.
+    pub(super) fn render_page(&self, node: &NodeReport) -> String {
+        let hierarchy = describe(self.tree.hierarchy());
+        render_summary(&StartSummary {
+            version: env!("CARGO_PKG_VERSION"),
+            mode: self.config.mode,
+            semantics: self.config.policy.semantics,
+            cgroup: &hierarchy,
+            listen: self.config.listen,
+            node,
+        })
     }
 }
 

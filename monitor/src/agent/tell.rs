@@ -19,23 +19,22 @@ use super::{Agent, EVENTS_PER_WAKEUP, Look, allow_at};
 /// How many of the ranking go into a log record.
 const RANKING_SHOWN: usize = 5;
 /// Stands for the workload of a cgroup that is in none, or was gone before it was seen.
-const UNKNOWN: &str = "(none)";
+pub(super) const UNKNOWN: &str = "(none)";
 
 impl Agent {
     /// Decodes what the kernel streamed, at most a bounded number.
     pub(super) fn drain_events(&mut self) {
-        self.last.ring_has_more = self.kernel.drain(EVENTS_PER_WAKEUP, &mut self.events).exhausted;
+        self.last.ring_has_more = self.kernel.drain(EVENTS_PER_WAKEUP, &mut self.events, &mut self.oom_kills).exhausted;
     }
 
     /// Tells of each event that was drained. The tree is looked at again at most once for all of them.
     pub(super) fn tell_events(&mut self) {
         let mut events = std::mem::take(&mut self.events);
+        let mut oom_kills = std::mem::take(&mut self.oom_kills);
+        self.settle_kills(&mut oom_kills);
         let is_unknown = |id: &CgroupId| id.0 != 0 && self.tree.owner(*id).is_none();
-        let concerned = |event: &Event| match event {
-            Event::OomKill(kill) => [kill.victim_cgroup, Some(kill.trigger_cgroup)],
-            _ => [None, None],
-        };
-        if events.iter().flat_map(concerned).flatten().any(|id| is_unknown(&id)) {
+        let concerned = |kill: &OomKill| [kill.victim_cgroup, Some(kill.trigger_cgroup)];
+        if oom_kills.iter().flat_map(concerned).flatten().any(|id| is_unknown(&id)) {
             self.scan();
         }
         // One look at the clock for all: reading it costs as much as an event.
@@ -43,14 +42,19 @@ impl Agent {
         for event in events.drain(..) {
             self.tell_event(&event, now);
         }
+        for kill in oom_kills.drain(..) {
+            self.with_metrics(|metrics| metrics.oom_kill(kill.constraint));
+            self.tell_oom_kill(&kill, now);
+        }
         self.events = events;
+        self.oom_kills = oom_kills;
     }
 
     fn tell_event(&mut self, event: &Event, now: Instant) {
         match event {
-            Event::OomKill(kill) => self.tell_oom_kill(kill, now),
             Event::Stall(stall) => self.tell_stall(stall, now),
             Event::OomMark { at_ns, victim_pid, trigger_pid, .. } => {
+                self.note_mark(event);
                 tracing::debug!(
                     event = "oom_mark",
                     victim_pid = victim_pid.0,
@@ -75,35 +79,6 @@ impl Agent {
                 tracing::debug!(event = "oom_score_adj_update", pid = pid.0, %comm, oom_score_adj = adj, writer_pid = writer_pid.0, at_mono_ns = at_ns, "somebody set oom_score_adj");
             }
         }
-    }
-
-    fn tell_oom_kill(&mut self, kill: &OomKill, now: Instant) {
-        let Some(suppressed) = allow_at(&mut self.limits.oom_kills, now) else { return };
-        let victim = kill.victim_cgroup.map_or_else(|| UNKNOWN.into(), |id| self.owner_known(id));
-        let trigger = self.owner_known(kill.trigger_cgroup);
-        let victim_comm = kill.victim_comm.as_ref().map(ToString::to_string);
-        tracing::warn!(
-            event = "oom_kill",
-            victim_pid = kill.victim_pid.0,
-            victim_comm,
-            victim_workload = &*victim,
-            victim_cgroup_id = kill.victim_cgroup.map(|id| id.0),
-            uid = kill.uid,
-            total_vm_bytes = kill.total_vm.map(|bytes| bytes.0),
-            anon_rss_bytes = kill.anon_rss.map(|bytes| bytes.0),
-            file_rss_bytes = kill.file_rss.map(|bytes| bytes.0),
-            shmem_rss_bytes = kill.shmem_rss.map(|bytes| bytes.0),
-            pgtables_bytes = kill.pgtables.map(|bytes| bytes.0),
-            oom_score_adj = kill.oom_score_adj,
-            trigger_pid = kill.trigger_pid.0,
-            trigger_comm = %kill.trigger_comm,
-            trigger_workload = &*trigger,
-            trigger_cgroup_id = kill.trigger_cgroup.0,
-            marked_mono_ns = kill.marked_at_ns,
-            at_mono_ns = kill.at_ns,
-            suppressed,
-            "the kernel's OOM killer ended a process of {victim}; the allocation was of {trigger}"
-        );
     }
 
     fn tell_stall(&mut self, stall: &Stall, now: Instant) {
@@ -191,6 +166,9 @@ impl Agent {
             ordered_mono_ns = deed.ordered.0,
             decided_mono_ns = deed.decided.0,
             acted_mono_ns = deed.acted.0,
+            reclaim = deed.reclaimed.as_ref().map(|reclaimed| reclaimed.outcome.as_str()),
+            reclaim_freed_bytes = deed.reclaimed.as_ref().map(|reclaimed| reclaimed.freed.0),
+            reclaim_ms = deed.reclaimed.as_ref().map(|reclaimed| reclaimed.took.as_secs_f64() * 1e3),
             explanation = ranked.explanation(Order::of(&self.config.policy, met.threshold.signal.resource())),
             ranking = deed.ranking,
             "{message}"
@@ -198,6 +176,7 @@ impl Agent {
     }
 
     pub(super) fn tell_ended(&mut self, ended: &Ended, now: Monotonic) {
+        self.record_ended(ended, now);
         let took_ms = ended.took.as_secs_f64() * 1e3;
         let available_bytes = self.memory.sample().ok().map(|sample| sample.meminfo.available.0);
         match &ended.outcome {

@@ -1,6 +1,7 @@
 //! One file per subcommand, thin.
 
 pub mod check_config;
+pub mod incidents;
 pub mod input;
 pub mod instance;
 pub mod output;

@@ -9,9 +9,10 @@ use anyhow::Context as _;
 use clap::ValueEnum;
 use tokio::sync::mpsc;
 
+use crate::actions::reclaim::{self, ReclaimFirst, Reclaimer};
 use crate::actions::release::Releaser;
-use crate::actions::{Evictor, self_protection};
-use crate::agent::{Agent, Parts};
+use crate::actions::{Evictor, FreezeRecord, self_protection};
+use crate::agent::{Agent, Kills, Parts, Recorder};
 use crate::config::{Bytes, ConfigErrors, ConfigWarning, Loaded, Mode, MonitorConfig, Policy, Signal};
 use crate::eviction::deadline::FallRate;
 use crate::eviction::{Layout, arm};
@@ -20,7 +21,7 @@ use crate::node::psi::PsiTrigger;
 use crate::node::{Hierarchy, MemoryReader, fault_rate, namespaces, swap};
 use crate::report::logging::{self, LogFormat, LoggingError};
 use crate::report::series::SeriesLimits;
-use crate::report::{Health, Metrics, http};
+use crate::report::{Health, Metrics, SummaryPage, http};
 use crate::workloads::WorkloadTree;
 
 use super::instance::{InstanceLock, LockError};
@@ -41,7 +42,7 @@ pub struct Options {
     /// Log format; default: text on a terminal, one JSON object a line otherwise
     #[arg(long, value_enum)]
     log_format: Option<LogFormatOption>,
-    /// Address for /metrics, /healthz and /readyz
+    /// Address for /metrics, /summary, /healthz and /readyz
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
     /// File that is locked while the agent runs, so that a second one is refused
@@ -122,6 +123,7 @@ pub fn run(options: &Options) -> Result<(), RunError> {
         tracing::warn!(event = "configuration", "{warning}");
     }
     let _lock = InstanceLock::take(&config.lock_file)?;
+    thaw_left_frozen(&config);
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start the event loop")?;
     runtime.block_on(serve(config, format == LogFormat::Text, log)).map_err(RunError::from)
@@ -148,6 +150,18 @@ fn configuration(options: &Options) -> Result<(MonitorConfig, Vec<ConfigWarning>
         config.lock_file.clone_from(lock_file);
     }
     Ok((config, warnings))
+}
+
+/// Only after the lock was had: what a running agent has frozen is its own business. In observe mode too: it is the end of a deed.
+fn thaw_left_frozen(config: &MonitorConfig) {
+    match FreezeRecord::beside(&config.lock_file).thaw() {
+        Ok(None) => {}
+        Ok(Some(cgroup)) => {
+            let cgroup = cgroup.display();
+            tracing::warn!(event = "thawed", %cgroup, "an earlier agent was ended while it held this cgroup frozen: thawed");
+        }
+        Err(reason) => tracing::error!(event = "degraded", capability = "thaw", reason, "a cgroup is left frozen"),
+    }
 }
 
 /// Inside a namespace of its own the agent recognizes neither itself nor the others: then it may look, but not act.
@@ -188,6 +202,27 @@ fn not_acted_on(policy: &Policy) -> Vec<String> {
     reasons
 }
 
+/// As configured, where this machine can.
+fn reclaim_first(
+    config: &MonitorConfig,
+    hierarchy: &Hierarchy,
+    degradations: &mut Vec<String>,
+) -> anyhow::Result<ReclaimFirst> {
+    if config.evictions.reclaim_deadline.is_zero() {
+        return Ok(ReclaimFirst::Off);
+    }
+    if let Err(reason) = reclaim::is_possible(hierarchy) {
+        degradations.push(format!("memory.reclaim: {reason}"));
+        return Ok(ReclaimFirst::Off);
+    }
+    Ok(match config.mode {
+        Mode::Observe => ReclaimFirst::Observe,
+        Mode::Enforce => {
+            ReclaimFirst::Enforce(Reclaimer::start().context("cannot start the thread that asks for memory")?)
+        }
+    })
+}
+
 async fn serve(config: MonitorConfig, text: bool, log: logging::Writer) -> anyhow::Result<()> {
     let private = private_namespaces(config.mode)?;
     let listener = http::bind(config.listen).await?;
@@ -198,11 +233,19 @@ async fn serve(config: MonitorConfig, text: bool, log: logging::Writer) -> anyho
 
     let kernel = Kernel::load(&config.kernel, std::process::id());
     let mut degradations: Vec<String> = kernel.report().degradations.iter().map(ToString::to_string).collect();
+    let kills = Kills::open(kernel.report(), &mut degradations);
     let psi = PsiTrigger::register(&config.proc_root);
     let psi = psi.map_err(|reason| degradations.push(format!("PSI trigger: {reason}"))).ok();
+    let (recorder, missing) =
+        Recorder::start(&config.incidents).context("cannot start the thread that writes incidents")?;
+    degradations.extend(missing);
     degradations.extend(self_protection::apply(&config.proc_root));
+    if config.mode == Mode::Enforce {
+        degradations.extend(self_protection::missing_for_scores(&config.proc_root));
+    }
     degradations.extend(not_acted_on(&config.policy));
     degradations.extend(private);
+    let reclaim = reclaim_first(&config, tree.hierarchy(), &mut degradations)?;
     for reason in &degradations {
         tracing::warn!(event = "degraded", reason, "running without it");
     }
@@ -221,12 +264,35 @@ async fn serve(config: MonitorConfig, text: bool, log: logging::Writer) -> anyho
     let metrics = Arc::new(Mutex::new(metrics));
     let health = Arc::new(Health::new(config.sampling.ceiling.saturating_mul(3).max(SHORTEST_HANG), Instant::now()));
     let (refresh, refreshes) = mpsc::channel(WAITING_SCRAPES);
-    let shared = http::Shared { metrics: Arc::clone(&metrics), health: Arc::clone(&health), refresh };
+    let incidents = recorder.shelf();
+    let summary = Arc::new(SummaryPage::default());
+    let shared = http::Shared {
+        metrics: Arc::clone(&metrics),
+        health: Arc::clone(&health),
+        incidents,
+        summary: Arc::clone(&summary),
+        refresh,
+    };
     let evictor = Evictor::new(releaser);
     let fastest = config.sampling.fastest_rate.or_else(fault_rate::measure).unwrap_or(ASSUMED_RATE);
     let rate = FallRate::assuming(fastest);
-    let mut agent = Agent::new(Parts { config, kernel, psi, memory, tree, evictor, metrics, health, log, rate });
-    agent.start(text, &degradations, swap);
+    let mut agent = Agent::new(Parts {
+        config,
+        kernel,
+        psi,
+        kills,
+        memory,
+        tree,
+        evictor,
+        reclaim,
+        metrics,
+        health,
+        summary,
+        log,
+        rate,
+        recorder,
+    });
+    agent.start(text, &degradations);
     let server = tokio::spawn(http::serve(listener, shared));
     let stopped = agent.run(refreshes).await.context("cannot run the loop");
     server.abort();

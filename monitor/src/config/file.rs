@@ -5,6 +5,7 @@ mod kubelet;
 mod lists;
 mod monitor;
 mod openshift3;
+mod pressure;
 mod reserved;
 
 use std::io::Read;

@@ -4,8 +4,10 @@ pub mod duration;
 pub mod error;
 pub mod file;
 pub mod gofloat;
+pub mod incidents;
 pub mod patterns;
 pub mod policy;
+pub mod pressure;
 pub mod quantity;
 pub mod quirks;
 pub mod signal;
@@ -17,11 +19,13 @@ pub mod yaml;
 pub use duration::{format_go_duration, parse_go_duration};
 pub use error::{ConfigError, ConfigErrors, ConfigWarning};
 pub use file::{FileKind, Loaded};
+pub use incidents::IncidentOptions;
 pub use patterns::{NamePattern, PatternError, built_in_patterns};
 pub use policy::{
     EvictionLimits, KernelOptions, Mode, MonitorConfig, OomScores, Policy, Ranking, RankingKey, Reservations, Sampling,
     Semantics,
 };
+pub use pressure::{PressureCondition, PressureKind, PressureLevel, PressureResource, PressureScope};
 pub use quantity::{Quantity, QuantityError};
 pub use quirks::{Quirk, Quirks};
 pub use signal::{Resource, Signal, UnsupportedSignal};

@@ -4,7 +4,9 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::incidents::IncidentOptions;
 use super::patterns::{NamePattern, built_in_patterns};
+use super::pressure::PressureCondition;
 use super::quantity::Quantity;
 use super::quirks::{Quirk, Quirks};
 use super::signal::{Resource, Signal};
@@ -194,10 +196,14 @@ pub struct MonitorConfig {
     pub sampling: Sampling,
     /// How much may be evicted in what time.
     pub evictions: EvictionLimits,
+    /// Node conditions that follow from pressure stall information.
+    pub pressure_conditions: Vec<PressureCondition>,
     /// Workloads that are never candidates: the built-in list, then the configured patterns.
     pub protected: Vec<NamePattern>,
     /// What the kernel side counts and streams.
     pub kernel: KernelOptions,
+    /// Where incidents are kept.
+    pub incidents: IncidentOptions,
     /// Where metrics and health are served.
     pub listen: SocketAddr,
     /// Held while the agent runs, so that a second instance is refused.
@@ -215,8 +221,10 @@ impl Default for MonitorConfig {
             policy: Policy::default(),
             sampling: Sampling::default(),
             evictions: EvictionLimits::default(),
+            pressure_conditions: Vec::new(),
             protected: built_in_patterns(),
             kernel: KernelOptions::default(),
+            incidents: IncidentOptions::default(),
             listen: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9946),
             lock_file: PathBuf::from("/run/node-pressure-monitor.lock"),
             cgroup_root: PathBuf::from("/sys/fs/cgroup"),
@@ -327,11 +335,18 @@ pub struct EvictionLimits {
     pub max_per_minute: u32,
     /// When a killed workload is not gone after this time, the next candidate is tried.
     pub kill_timeout: Duration,
+    /// How long a workload may take to give memory back before one is evicted; zero: none is asked to.
+    pub reclaim_deadline: Duration,
 }
 
 impl Default for EvictionLimits {
     fn default() -> Self {
-        Self { cool_down: Duration::from_millis(100), max_per_minute: 6, kill_timeout: Duration::from_secs(3) }
+        Self {
+            cool_down: Duration::from_millis(100),
+            max_per_minute: 6,
+            kill_timeout: Duration::from_secs(3),
+            reclaim_deadline: Duration::ZERO,
+        }
     }
 }
 

@@ -55,8 +55,12 @@ fn left(since: Monotonic, period: Duration, now: Monotonic) -> Option<Duration> 
 mod tests {
     use super::*;
 
-    const LIMITS: EvictionLimits =
-        EvictionLimits { cool_down: Duration::from_secs(2), max_per_minute: 2, kill_timeout: Duration::from_secs(5) };
+    const LIMITS: EvictionLimits = EvictionLimits {
+        cool_down: Duration::from_secs(2),
+        max_per_minute: 2,
+        kill_timeout: Duration::from_secs(5),
+        reclaim_deadline: Duration::ZERO,
+    };
 
     fn at(seconds: u64) -> Monotonic {
         Monotonic(seconds * 1_000_000_000)

@@ -3,7 +3,7 @@
 //! Reads the raw bytes in place, with one table of positions (4 bytes a type): a parsed tree of all types takes tens of MiB.
 //! Format: Documentation/bpf/btf.rst.
 
-use monitor_ebpf::CgroupWalk;
+use monitor_ebpf::{Access, KernelOffsets};
 use thiserror::Error;
 
 const MAGIC: u16 = 0xeb9f;
@@ -16,6 +16,7 @@ const KIND_ARRAY: u32 = 3;
 const KIND_STRUCT: u32 = 4;
 const KIND_UNION: u32 = 5;
 const KIND_ENUM: u32 = 6;
+const KIND_FUNC: u32 = 12;
 const KIND_FUNC_PROTO: u32 = 13;
 const KIND_VAR: u32 = 14;
 const KIND_DATASEC: u32 = 15;
@@ -135,6 +136,17 @@ impl<'a> Btf<'a> {
         Err(BtfError::NoEnumerator { type_name, name })
     }
 
+    /// Whether the kernel has a function of this name.
+    pub fn has_function(&self, name: &str) -> Result<bool, BtfError> {
+        for at in self.positions.iter().skip(1).map(|&at| at as usize) {
+            let head = self.head(at)?;
+            if head.kind() == KIND_FUNC && self.name_is(head.name, name) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     fn find_member(&self, container: Type, member: &str, nesting: usize) -> Result<Option<u32>, BtfError> {
         for entry in (0..container.members()).map(|index| container.rest + index * 12) {
             let (name, type_id, offset) =
@@ -176,23 +188,48 @@ fn word(bytes: &[u8], at: usize) -> Result<u32, BtfError> {
     Ok(u32::from_ne_bytes(*chunk))
 }
 
-/// The way from a task to the id of its memory cgroup on the kernel that this BTF describes.
-pub fn cgroup_walk(vmlinux: &[u8]) -> Result<CgroupWalk, BtfError> {
+/// Where the kernel that this BTF describes keeps what the programs read. Without the way from a task to the id of its memory
+/// cgroup it is an error; anything else may be [`KernelOffsets::ABSENT`].
+pub fn kernel_offsets(vmlinux: &[u8]) -> Result<KernelOffsets, BtfError> {
     let btf = Btf::parse(vmlinux)?;
     let memory = btf.enumerator("cgroup_subsys_id", "memory_cgrp_id")?;
-    Ok(CgroupWalk {
-        known: 1,
+    let optional = |type_name, member| btf.member_offset(type_name, member).unwrap_or(KernelOffsets::ABSENT);
+    // A rename without a change of meaning, 6.15.
+    let parent = btf.member_offset("kernfs_node", "parent").or_else(|_| btf.member_offset("kernfs_node", "__parent"));
+    let access = if btf.has_function("bpf_get_current_task_btf")? { Access::Load } else { Access::ProbeRead };
+    Ok(KernelOffsets {
+        access: access as u32,
         task_cgroups: btf.member_offset("task_struct", "cgroups")?,
         css_set_memory: btf.member_offset("css_set", "subsys")?.saturating_add(memory.saturating_mul(POINTER_BYTES)),
         css_cgroup: btf.member_offset("cgroup_subsys_state", "cgroup")?,
         cgroup_kn: btf.member_offset("cgroup", "kn")?,
         kn_id: btf.member_offset("kernfs_node", "id")?,
+        kn_name: optional("kernfs_node", "name"),
+        kn_parent: parent.unwrap_or(KernelOffsets::ABSENT),
+        task_leader: optional("task_struct", "group_leader"),
+        task_start: optional("task_struct", "start_time"),
+        oom_memcg: optional("oom_control", "memcg"),
+        oom_constraint: optional("oom_control", "constraint"),
+        oom_order: optional("oom_control", "order"),
+        memcg_css: optional("mem_cgroup", "css"),
+        first_argument: FIRST_ARGUMENT.map_or(KernelOffsets::ABSENT, |register| optional("pt_regs", register)),
     })
 }
 
+/// The member of `pt_regs` that holds a function's first argument; on arm64 it is the first of an array.
+const FIRST_ARGUMENT: Option<&str> = if cfg!(target_arch = "x86_64") {
+    Some("di")
+} else if cfg!(target_arch = "aarch64") {
+    Some("regs")
+} else {
+    None
+};
+
 #[cfg(test)]
 mod tests {
-    use super::{Btf, BtfError, KIND_ENUM, KIND_INT, KIND_STRUCT, KIND_UNION, MAGIC, cgroup_walk};
+    use monitor_ebpf::{Access, KernelOffsets};
+
+    use super::{Btf, BtfError, KIND_ENUM, KIND_FUNC, KIND_INT, KIND_STRUCT, KIND_UNION, MAGIC, kernel_offsets};
 
     /// Writes BTF type by type; ids count from 1 as in the format.
     struct Builder {
@@ -243,6 +280,12 @@ mod tests {
                 let entry = self.string(entry);
                 self.words(&[entry, value]);
             }
+            self
+        }
+
+        fn function(mut self, name: &str) -> Self {
+            let name = self.string(name);
+            self.words(&[name, KIND_FUNC << 24, 1]);
             self
         }
 
@@ -304,19 +347,43 @@ mod tests {
         assert!(Btf::parse(&bytes).expect("parses").member_offset("loop", "x").is_err());
     }
 
-    #[test]
-    fn the_walk_uses_the_controllers_number() {
-        let bytes = Builder::new()
+    fn kernel(parent: &str) -> Builder {
+        Builder::new()
             .int()
             .enumeration("cgroup_subsys_id", &[("cpuset_cgrp_id", 0), ("memory_cgrp_id", 4)])
-            .container(KIND_STRUCT, "task_struct", false, &[("cgroups", 1, 800)])
+            .container(KIND_STRUCT, "task_struct", false, &[("cgroups", 1, 800), ("group_leader", 1, 640)])
             .container(KIND_STRUCT, "css_set", false, &[("subsys", 1, 0)])
             .container(KIND_STRUCT, "cgroup_subsys_state", false, &[("cgroup", 1, 0)])
             .container(KIND_STRUCT, "cgroup", false, &[("kn", 1, 2304)])
-            .container(KIND_STRUCT, "kernfs_node", false, &[("id", 1, 768)])
-            .build();
-        let walk = cgroup_walk(&bytes).expect("complete");
-        assert_eq!((walk.task_cgroups, walk.css_set_memory, walk.cgroup_kn, walk.kn_id), (100, 32, 288, 96));
+            .container(KIND_STRUCT, "kernfs_node", false, &[(parent, 1, 64), ("id", 1, 768)])
+    }
+
+    #[test]
+    fn the_walk_uses_the_controllers_number() {
+        let offsets = kernel_offsets(&kernel("parent").build()).expect("complete");
+        assert_eq!(
+            (offsets.task_cgroups, offsets.css_set_memory, offsets.cgroup_kn, offsets.kn_id),
+            (100, 32, 288, 96)
+        );
+        assert_eq!(offsets.access, Access::ProbeRead as u32);
+    }
+
+    #[test]
+    fn what_this_kernel_does_not_have_is_absent_and_not_zero() {
+        let offsets = kernel_offsets(&kernel("parent").build()).expect("complete");
+        assert_eq!((offsets.kn_parent, offsets.task_leader), (8, 80));
+        for absent in
+            [offsets.kn_name, offsets.task_start, offsets.oom_memcg, offsets.oom_constraint, offsets.memcg_css]
+        {
+            assert_eq!(absent, KernelOffsets::ABSENT);
+        }
+    }
+
+    #[test]
+    fn members_and_functions_are_found_under_their_later_names() {
+        let offsets =
+            kernel_offsets(&kernel("__parent").function("bpf_get_current_task_btf").build()).expect("complete");
+        assert_eq!((offsets.kn_parent, offsets.access), (8, Access::Load as u32));
     }
 
     #[test]

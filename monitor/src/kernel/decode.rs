@@ -3,10 +3,11 @@
 use std::fmt;
 
 use bytes::{Buf, TryGetError};
-use monitor_ebpf::{COMM_LEN, EventKind, OomKill as RawOomKill, OomMark as RawOomMark, ReclaimKind};
+use monitor_ebpf::{COMM_LEN, EventKind, OomMark as RawOomMark, ReclaimKind};
 use thiserror::Error;
 
-use crate::config::{Bytes, CgroupId, Pid};
+use super::oom::{self, OomKill};
+use crate::config::{CgroupId, Pid};
 
 /// A task's name as the kernel keeps it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -42,7 +43,7 @@ impl fmt::Debug for Comm {
     }
 }
 
-/// What the kernel side streams. `at_ns` is `CLOCK_MONOTONIC`; a cgroup id of 0 is one that could not be read.
+/// What the kernel side streams, OOM kills apart: those are large. `at_ns` is `CLOCK_MONOTONIC`; a cgroup id of 0 is one that could not be read.
 /// No variant is boxed: events go into a vector made beforehand, and a box would allocate under pressure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
@@ -60,17 +61,20 @@ pub enum Event {
         order: i32,
     },
     Stall(Stall),
-    /// The OOM killer chose a victim; what is known of it follows as `OomKill`.
+    /// The OOM killer chose a victim; what is known of it follows as [`OomKill`].
     OomMark {
         at_ns: u64,
+        /// When the OOM killer was invoked: the same for all victims of one invocation.
+        invoked_at_ns: Option<u64>,
+        /// The thread that was marked: the process's own id in all but multi-threaded victims.
         victim_pid: Pid,
         trigger_pid: Pid,
+        trigger_tid: Pid,
         trigger_comm: Comm,
         trigger_cgroup: CgroupId,
         /// Nothing was killed: the victim was on its way out and only got access to reserves. No `OomKill` follows.
         already_dying: bool,
     },
-    OomKill(OomKill),
     /// Somebody other than the agent wrote an `oom_score_adj`.
     OomScoreAdj {
         at_ns: u64,
@@ -95,28 +99,6 @@ pub struct Stall {
     pub reclaimed_pages: u64,
 }
 
-/// An OOM kill with both sides of it; what this kernel's tracepoint does not tell is `None`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct OomKill {
-    /// When the victim exited.
-    pub at_ns: u64,
-    /// When the OOM killer marked it.
-    pub marked_at_ns: u64,
-    pub victim_pid: Pid,
-    pub victim_comm: Option<Comm>,
-    pub victim_cgroup: Option<CgroupId>,
-    pub uid: Option<u32>,
-    pub total_vm: Option<Bytes>,
-    pub anon_rss: Option<Bytes>,
-    pub file_rss: Option<Bytes>,
-    pub shmem_rss: Option<Bytes>,
-    pub pgtables: Option<Bytes>,
-    pub oom_score_adj: Option<i32>,
-    pub trigger_pid: Pid,
-    pub trigger_comm: Comm,
-    pub trigger_cgroup: CgroupId,
-}
-
 impl Event {
     #[must_use]
     pub const fn kind(&self) -> EventKind {
@@ -125,7 +107,6 @@ impl Event {
             Self::DirectReclaim { .. } => EventKind::DirectReclaim,
             Self::Stall(_) => EventKind::Stall,
             Self::OomMark { .. } => EventKind::OomMark,
-            Self::OomKill(_) => EventKind::OomKill,
             Self::OomScoreAdj { .. } => EventKind::OomScoreAdj,
         }
     }
@@ -139,7 +120,6 @@ impl Event {
             | Self::OomMark { at_ns, .. }
             | Self::OomScoreAdj { at_ns, .. } => *at_ns,
             Self::Stall(stall) => stall.at_ns,
-            Self::OomKill(kill) => kill.at_ns,
         }
     }
 }
@@ -153,42 +133,66 @@ pub struct DecodeError {
     pub reason: &'static str,
 }
 
+/// One record of the ring.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(clippy::large_enum_variant, reason = "taken apart at once, never kept")]
+pub enum Record {
+    Event(Event),
+    OomKill(OomKill),
+}
+
+impl Record {
+    #[must_use]
+    pub const fn kind(&self) -> EventKind {
+        match self {
+            Self::Event(event) => event.kind(),
+            Self::OomKill(_) => EventKind::OomKill,
+        }
+    }
+}
+
 /// Decodes one record; the order of reads is the order of fields in `monitor_ebpf`.
-pub fn decode(mut record: &[u8]) -> Result<Event, DecodeError> {
+pub fn decode(mut record: &[u8]) -> Result<Record, DecodeError> {
     let header =
         (|| Ok::<_, TryGetError>((record.try_get_u64_ne()?, record.try_get_u32_ne()?, record.try_get_u32_ne()?)))();
     let (at_ns, raw_kind, flags) = header.map_err(|_| DecodeError { kind: None, reason: "shorter than its header" })?;
     let kind = EventKind::from_raw(raw_kind).ok_or(DecodeError { kind: None, reason: "unknown kind" })?;
     let malformed = |reason| DecodeError { kind: Some(kind), reason };
-    let event = body(kind, at_ns, flags, &mut record).map_err(malformed)?;
-    if record.has_remaining() { Err(malformed("longer than its kind")) } else { Ok(event) }
+    let decoded = body(kind, at_ns, flags, &mut record).map_err(malformed)?;
+    if record.has_remaining() { Err(malformed("longer than its kind")) } else { Ok(decoded) }
 }
 
-fn body(kind: EventKind, at_ns: u64, flags: u32, from: &mut impl Buf) -> Result<Event, &'static str> {
-    Ok(match kind {
+fn body(kind: EventKind, at_ns: u64, flags: u32, from: &mut impl Buf) -> Result<Record, &'static str> {
+    let event = match kind {
         EventKind::KswapdWake => Event::KswapdWake { at_ns, node: int(from)?, order: int(from)? },
         EventKind::DirectReclaim => {
             Event::DirectReclaim { at_ns, cgroup: cgroup(from)?, pid: pid(from)?, order: int(from)? }
         }
         EventKind::Stall => stall(at_ns, from)?,
         EventKind::OomMark => {
+            let invoked_at_ns = Some(long(from)?).filter(|&at_ns| at_ns != 0);
             let trigger_cgroup = cgroup(from)?;
+            let (victim_pid, trigger_pid, trigger_tid) = (pid(from)?, pid(from)?, pid(from)?);
+            skip(from, 4)?;
             Event::OomMark {
                 at_ns,
-                victim_pid: pid(from)?,
-                trigger_pid: pid(from)?,
+                invoked_at_ns,
+                victim_pid,
+                trigger_pid,
+                trigger_tid,
                 trigger_comm: comm(from)?,
                 trigger_cgroup,
                 already_dying: flags & RawOomMark::ALREADY_DYING != 0,
             }
         }
-        EventKind::OomKill => oom_kill(at_ns, flags, from)?,
+        EventKind::OomKill => return oom::decode(at_ns, flags, from).map(Record::OomKill),
         EventKind::OomScoreAdj => {
             let (pid, adj, writer_pid) = (pid(from)?, int(from)?, self::pid(from)?);
             skip(from, 4)?;
             Event::OomScoreAdj { at_ns, pid, comm: comm(from)?, adj, writer_pid }
         }
-    })
+    };
+    Ok(Record::Event(event))
 }
 
 fn stall(at_ns: u64, from: &mut impl Buf) -> Result<Event, &'static str> {
@@ -199,66 +203,35 @@ fn stall(at_ns: u64, from: &mut impl Buf) -> Result<Event, &'static str> {
     Ok(Event::Stall(Stall { at_ns, kind, cgroup, pid, tid, comm: comm(from)?, duration_ns, reclaimed_pages }))
 }
 
-fn oom_kill(at_ns: u64, flags: u32, from: &mut impl Buf) -> Result<Event, &'static str> {
-    let has = |flag: u32| flags & flag != 0;
-    let (marked_at_ns, victim_cgroup, trigger_cgroup) = (long(from)?, cgroup(from)?, cgroup(from)?);
-    let mut size = |flag| Ok::<_, &'static str>(Some(Bytes::from_kib(long(from)?)).filter(|_| has(flag)));
-    let (total_vm, anon_rss) = (size(RawOomKill::HAS_TOTAL_VM)?, size(RawOomKill::HAS_ANON_RSS)?);
-    let (file_rss, shmem_rss) = (size(RawOomKill::HAS_FILE_RSS)?, size(RawOomKill::HAS_SHMEM_RSS)?);
-    let pgtables = size(RawOomKill::HAS_PGTABLES)?;
-    skip(from, 4)?; // victim_tid
-    let (victim_pid, trigger_pid) = (pid(from)?, pid(from)?);
-    let (uid, oom_score_adj) = (word(from)?, int(from)?);
-    skip(from, 4)?;
-    let (victim_comm, trigger_comm) = (comm(from)?, comm(from)?);
-    Ok(Event::OomKill(OomKill {
-        at_ns,
-        marked_at_ns,
-        victim_pid,
-        victim_comm: has(RawOomKill::HAS_COMM).then_some(victim_comm),
-        victim_cgroup: has(RawOomKill::HAS_VICTIM_CGROUP).then_some(victim_cgroup),
-        uid: has(RawOomKill::HAS_UID).then_some(uid),
-        total_vm,
-        anon_rss,
-        file_rss,
-        shmem_rss,
-        pgtables,
-        oom_score_adj: has(RawOomKill::HAS_OOM_SCORE_ADJ).then_some(oom_score_adj),
-        trigger_pid,
-        trigger_comm,
-        trigger_cgroup,
-    }))
-}
+pub(super) const SHORT: &str = "shorter than its kind";
 
-const SHORT: &str = "shorter than its kind";
-
-fn long(from: &mut impl Buf) -> Result<u64, &'static str> {
+pub(super) fn long(from: &mut impl Buf) -> Result<u64, &'static str> {
     from.try_get_u64_ne().map_err(|_| SHORT)
 }
 
-fn word(from: &mut impl Buf) -> Result<u32, &'static str> {
+pub(super) fn word(from: &mut impl Buf) -> Result<u32, &'static str> {
     from.try_get_u32_ne().map_err(|_| SHORT)
 }
 
-fn int(from: &mut impl Buf) -> Result<i32, &'static str> {
+pub(super) fn int(from: &mut impl Buf) -> Result<i32, &'static str> {
     from.try_get_i32_ne().map_err(|_| SHORT)
 }
 
-fn pid(from: &mut impl Buf) -> Result<Pid, &'static str> {
+pub(super) fn pid(from: &mut impl Buf) -> Result<Pid, &'static str> {
     int(from).map(Pid)
 }
 
-fn cgroup(from: &mut impl Buf) -> Result<CgroupId, &'static str> {
+pub(super) fn cgroup(from: &mut impl Buf) -> Result<CgroupId, &'static str> {
     long(from).map(CgroupId)
 }
 
-fn comm(from: &mut impl Buf) -> Result<Comm, &'static str> {
+pub(super) fn comm(from: &mut impl Buf) -> Result<Comm, &'static str> {
     let mut comm = Comm::default();
     from.try_copy_to_slice(&mut comm.0).map_err(|_| SHORT)?;
     Ok(comm)
 }
 
-fn skip(from: &mut impl Buf, bytes: usize) -> Result<(), &'static str> {
+pub(super) fn skip(from: &mut impl Buf, bytes: usize) -> Result<(), &'static str> {
     if from.remaining() < bytes {
         return Err(SHORT);
     }
@@ -268,4 +241,4 @@ fn skip(from: &mut impl Buf, bytes: usize) -> Result<(), &'static str> {
 
 #[cfg(test)]
 #[path = "decode_tests.rs"]
-mod tests;
+pub(super) mod tests;

@@ -6,7 +6,7 @@ use std::{
     thread,
 };
 
-use monitor_ebpf::CgroupWalk;
+use monitor_ebpf::KernelOffsets;
 
 use super::btf;
 
@@ -14,6 +14,8 @@ const TRACEFS: &str = "/sys/kernel/tracing";
 const TRACEFS_OF_OLD: &str = "/sys/kernel/debug/tracing";
 /// Any directory without `sys` in it.
 const EMPTY_ROOT: &str = "/sys/kernel/btf";
+const KPROBES: &str = "/sys/bus/event_source/devices/kprobe";
+const KALLSYMS: &str = "/proc/kallsyms";
 const VMLINUX_BTF: &str = "/sys/kernel/btf/vmlinux";
 
 /// Bits of `CapEff`, from `linux/capability.h`.
@@ -99,11 +101,22 @@ pub(super) fn format_file(tracefs: &Path, category: &str, event: &str) -> Result
     })
 }
 
-/// The way to a task's memory cgroup; the file (5 MiB) is read, searched and let go.
-pub(super) fn cgroup_walk() -> Result<CgroupWalk, String> {
+/// Where the kernel keeps what the programs read; the file (5 MiB) is read, searched and let go.
+pub(super) fn kernel_offsets() -> Result<KernelOffsets, String> {
     let raw = fs::read(VMLINUX_BTF)
         .map_err(|error| format!("cannot read {VMLINUX_BTF}: {error}; a kernel with CONFIG_DEBUG_INFO_BTF has it"))?;
-    btf::cgroup_walk(&raw).map_err(|error| format!("{VMLINUX_BTF}: {error}"))
+    btf::kernel_offsets(&raw).map_err(|error| format!("{VMLINUX_BTF}: {error}"))
+}
+
+/// Whether a kprobe can be put on a function of the kernel, or why not.
+pub(super) fn can_probe(function: &str) -> Result<(), String> {
+    if !Path::new(KPROBES).exists() {
+        return Err("this kernel has no kprobes (CONFIG_KPROBES); nothing to do".to_owned());
+    }
+    let symbols = fs::read_to_string(KALLSYMS).map_err(|error| format!("cannot read {KALLSYMS}: {error}"))?;
+    // address type name [module]; a name with a suffix is what a compiler left of the function.
+    let is_there = symbols.lines().any(|line| line.split_whitespace().nth(2) == Some(function));
+    if is_there { Ok(()) } else { Err(format!("this kernel has no function {function}; please report this kernel")) }
 }
 
 /// Calls `make` where it cannot see vmlinux' BTF.

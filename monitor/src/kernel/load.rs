@@ -1,26 +1,30 @@
 //! From the object inside the agent to attached programs, one degradation at a time.
 
-use std::{error::Error, fs, path::Path};
+use std::{error::Error, fs, os::fd::AsFd as _, path::Path};
 
 use aya::{
     Ebpf, EbpfLoader,
-    programs::{ProgramError, TracePoint},
+    programs::{KProbe, ProgramError, TracePoint},
 };
 use aya_log::EbpfLogger;
-use monitor_ebpf::{CgroupWalk, FieldOffsets};
+use monitor_ebpf::{Access, FieldOffsets, KernelOffsets};
 
 use super::{
     Loaded, ProbeReport, ProbeState,
     format::TracepointFormat,
     host::{self, Capabilities},
     maps::{self, Maps, Shared},
-    probes::{PROBES, Probe},
-    report::CgroupSource,
+    probes::{PROBES, Probe, Target},
+    report::{CgroupSource, Degradation, VERIFIER_REFUSES},
+    statistics::Programs,
     stream::Stream,
 };
 use crate::config::KernelOptions;
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!(env!("MONITOR_EBPF_OBJECT"));
+
+/// Tells the constraint and the limit's owner.
+const LIMIT_OWNER: &str = "kprobe:oom_kill_process";
 
 /// What can be said of a probe before anything is loaded.
 type Planned = (&'static Probe, Result<Shared<FieldOffsets>, String>);
@@ -45,10 +49,21 @@ pub(super) fn load(options: &KernelOptions, own_tgid: u32, report: &mut ProbeRep
             return None;
         }
     };
-    let plan = plan(&tracefs);
-    let walk = walk(report);
+    let mut offsets = kernel_offsets(report);
+    let plan = plan(&tracefs, &offsets);
     host::raise_memlock_limit();
-    let (mut ebpf, mut maps, stream) = match load_object(options, own_tgid, &plan, walk) {
+    let loaded = load_and_attach(options, own_tgid, &plan, offsets, report).and_then(|loaded| {
+        if offsets.access == Access::Load as u32 && report.refused_by_verifier() {
+            // A verifier that does not follow the plain loads: then every step is a call.
+            drop(loaded);
+            report.probes.clear();
+            offsets.access = Access::ProbeRead as u32;
+            load_and_attach(options, own_tgid, &plan, offsets, report)
+        } else {
+            Ok(loaded)
+        }
+    });
+    let (mut ebpf, programs, maps, stream) = match loaded {
         Ok(loaded) => loaded,
         Err(mut reason) => {
             if capabilities.is_some_and(|capabilities| !capabilities.may_raise_limits()) {
@@ -60,7 +75,16 @@ pub(super) fn load(options: &KernelOptions, own_tgid: u32, report: &mut ProbeRep
             return None;
         }
     };
-    attach(&mut ebpf, &mut maps, &plan, report);
+    for probe in &report.probes {
+        if let ProbeState::Missing(reason) = &probe.state
+            && probe.name == LIMIT_OWNER
+        {
+            let reason = format!(
+                "{LIMIT_OWNER}: {reason}; of OOM kills the constraint and the cgroup whose limit was hit are not known from eBPF"
+            );
+            report.degradations.push(Degradation { capability: "OOM constraint", reason });
+        }
+    }
     let flush_logs = match EbpfLogger::init(&mut ebpf) {
         Ok(mut logger) => Some(Box::new(move || logger.flush()) as Box<dyn FnMut() + Send>),
         Err(error) => {
@@ -68,11 +92,20 @@ pub(super) fn load(options: &KernelOptions, own_tgid: u32, report: &mut ProbeRep
             None
         }
     };
-    Some(Loaded { _ebpf: ebpf, maps, stream, flush_logs })
+    Some(Loaded { _ebpf: ebpf, programs, maps, stream, flush_logs })
 }
 
-fn plan(tracefs: &Path) -> Vec<Planned> {
+fn plan(tracefs: &Path, kernel: &KernelOffsets) -> Vec<Planned> {
     let offsets = |probe: &Probe| {
+        if probe.target == Target::Function {
+            let absent = [kernel.first_argument, kernel.oom_constraint].contains(&KernelOffsets::ABSENT);
+            host::can_probe(probe.event)?;
+            return if absent {
+                Err("the kernel's BTF does not tell its arguments".to_owned())
+            } else {
+                Ok(Shared(FieldOffsets::NONE))
+            };
+        }
         let text = host::format_file(tracefs, probe.category, probe.event)?;
         let format = TracepointFormat::parse(&text).and_then(|format| probe.offsets(&format));
         format.map(Shared).map_err(|error| format!("its format file does not fit: {error}; please report this kernel"))
@@ -81,11 +114,11 @@ fn plan(tracefs: &Path) -> Vec<Planned> {
 }
 
 /// Settles where cgroup ids come from.
-fn walk(report: &mut ProbeReport) -> CgroupWalk {
-    match host::cgroup_walk() {
-        Ok(walk) => {
+fn kernel_offsets(report: &mut ProbeReport) -> KernelOffsets {
+    match host::kernel_offsets() {
+        Ok(offsets) => {
             report.cgroup_source = CgroupSource::MemoryController;
-            walk
+            offsets
         }
         Err(reason) => {
             report.cgroup_source = CgroupSource::UnifiedHierarchy;
@@ -96,23 +129,37 @@ fn walk(report: &mut ProbeReport) -> CgroupWalk {
                 "the memory controller is on cgroup v1, so counts and OOM kills cannot be attributed to cgroups"
             };
             report.degrade("BTF", format!("{reason}; {consequence}"));
-            CgroupWalk::UNKNOWN
+            KernelOffsets::UNKNOWN
         }
     }
+}
+
+type Attached = (Ebpf, Programs, Maps, Stream);
+
+fn load_and_attach(
+    options: &KernelOptions,
+    own_tgid: u32,
+    plan: &[Planned],
+    offsets: KernelOffsets,
+    report: &mut ProbeReport,
+) -> Result<Attached, String> {
+    let (mut ebpf, mut maps, stream) = load_object(options, own_tgid, plan, offsets)?;
+    let programs = attach(&mut ebpf, &mut maps, plan, report);
+    Ok((ebpf, programs, maps, stream))
 }
 
 fn load_object(
     options: &KernelOptions,
     own_tgid: u32,
     plan: &[Planned],
-    walk: CgroupWalk,
+    offsets: KernelOffsets,
 ) -> Result<(Ebpf, Maps, Stream), String> {
     let nanoseconds = |duration: std::time::Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
     let stall_threshold_ns = nanoseconds(options.stall_threshold);
     let doorbell_interval_ns = nanoseconds(options.doorbell_interval);
     let ring_bytes = ring_bytes(options.ring_buffer.0, u64::try_from(rustix::param::page_size()).unwrap_or(4096));
     let wide_ring_bytes = u64::from(ring_bytes);
-    let walk = Shared(walk);
+    let offsets = Shared(offsets);
 
     let mut loader = host::without_vmlinux_btf(EbpfLoader::new);
     loader
@@ -121,7 +168,7 @@ fn load_object(
         .override_global("STALL_THRESHOLD_NS", &stall_threshold_ns, true)
         .override_global("DOORBELL_INTERVAL_NS", &doorbell_interval_ns, true)
         .override_global("OWN_PID", &own_tgid, true)
-        .override_global("CGROUP_WALK", &walk, true);
+        .override_global("KERNEL_OFFSETS", &offsets, true);
     for (probe, offsets) in plan {
         if let (Some(layout), Ok(offsets)) = (probe.layout, offsets) {
             loader.override_global(layout, offsets, true);
@@ -139,13 +186,14 @@ fn ring_bytes(wanted: u64, page: u64) -> u32 {
     u32::try_from(wanted.clamp(page, LARGEST).next_power_of_two()).unwrap_or(1 << 30)
 }
 
-fn attach(ebpf: &mut Ebpf, maps: &mut Maps, plan: &[Planned], report: &mut ProbeReport) {
+fn attach(ebpf: &mut Ebpf, maps: &mut Maps, plan: &[Planned], report: &mut ProbeReport) -> Programs {
+    let mut programs = Programs::default();
     for (probe, offsets) in plan {
         if probe.instead_of.is_some_and(|other| report.has(&format!("{}:{other}", probe.category))) {
             continue;
         }
         let attached = match offsets {
-            Ok(_) => attach_one(ebpf, probe),
+            Ok(_) => attach_one(ebpf, probe, &mut programs),
             Err(reason) => Err(reason.clone()),
         };
         let attached = attached.and_then(|()| {
@@ -159,13 +207,28 @@ fn attach(ebpf: &mut Ebpf, maps: &mut Maps, plan: &[Planned], report: &mut Probe
         let state = attached.map_or_else(ProbeState::Missing, |()| ProbeState::Attached);
         report.probe(probe.name(), probe.purpose, state);
     }
+    programs
 }
 
-fn attach_one(ebpf: &mut Ebpf, probe: &Probe) -> Result<(), String> {
+fn attach_one(ebpf: &mut Ebpf, probe: &Probe, programs: &mut Programs) -> Result<(), String> {
     let program = ebpf.program_mut(probe.program()).ok_or("the object has no such program; build the agent again")?;
-    let program: &mut TracePoint = program.try_into().map_err(|error: ProgramError| chain(&error))?;
-    program.load().map_err(|error| explain_load(&error))?;
-    program.attach(probe.category, probe.event).map_err(|error| chain(&error))?;
+    let fd = match probe.target {
+        Target::Tracepoint => {
+            let program: &mut TracePoint = program.try_into().map_err(|error: ProgramError| chain(&error))?;
+            program.load().map_err(|error| explain_load(&error))?;
+            program.attach(probe.category, probe.event).map_err(|error| chain(&error))?;
+            program.fd()
+        }
+        Target::Function => {
+            let program: &mut KProbe = program.try_into().map_err(|error: ProgramError| chain(&error))?;
+            program.load().map_err(|error| explain_load(&error))?;
+            program.attach(probe.event, 0).map_err(|error| chain(&error))?;
+            program.fd()
+        }
+    };
+    if let Ok(program) = fd {
+        programs.add(probe.name(), program.as_fd());
+    }
     Ok(())
 }
 
@@ -181,7 +244,7 @@ fn explain_load(error: &ProgramError) -> String {
     if objection.is_empty() {
         format!("the kernel refuses to load the program: {io_error}; it needs CAP_BPF and CAP_PERFMON")
     } else {
-        format!("the verifier refuses the program: {}; please report this kernel", objection.join(" | "))
+        format!("{VERIFIER_REFUSES}: {}; please report this kernel", objection.join(" | "))
     }
 }
 

@@ -15,6 +15,7 @@ use monitor_ebpf::{
     Untracked,
 };
 
+use super::batch::Reader;
 use crate::config::CgroupId;
 
 /// Carries a shared type across aya's `Pod` bound, which is foreign to both crates.
@@ -35,7 +36,7 @@ plain_old_data!(
     KswapdCounters,
     ReclaimCounters,
     ReclaimKey,
-    monitor_ebpf::CgroupWalk,
+    monitor_ebpf::KernelOffsets,
     monitor_ebpf::FieldOffsets
 );
 
@@ -85,6 +86,9 @@ pub(super) struct Maps {
     sigkills_seen: Array<MapData, u32>,
     /// Where each cgroup is in the list being made; kept for its allocation.
     places: Table<CgroupId, usize>,
+    reclaim_reader: Reader<Shared<ReclaimKey>, Shared<ReclaimCounters>>,
+    oom_reader: Reader<u64, u64>,
+    inode_reader: Reader<Shared<InodeKey>, Shared<InodeCounters>>,
     warned: bool,
 }
 
@@ -108,6 +112,9 @@ impl Maps {
             untracked: take(ebpf, "UNTRACKED")?,
             sigkills_seen: take(ebpf, "SIGKILLS_SEEN")?,
             places: Table::new(),
+            reclaim_reader: Reader::new(),
+            oom_reader: Reader::new(),
+            inode_reader: Reader::new(),
             warned: false,
         })
     }
@@ -119,7 +126,7 @@ impl Maps {
 
     pub fn cgroups(&mut self, out: &mut Vec<(CgroupId, CgroupCounters)>) {
         out.clear();
-        let Self { reclaim, oom_kills, places, warned, .. } = self;
+        let Self { reclaim, oom_kills, places, reclaim_reader, oom_reader, warned, .. } = self;
         places.clear();
         let mut entry = |out: &mut Vec<(CgroupId, CgroupCounters)>, cgroup: u64| {
             let id = CgroupId(cgroup);
@@ -128,10 +135,8 @@ impl Maps {
                 out.len() - 1
             })
         };
-        for item in reclaim.iter() {
-            let Some((Shared(key), Shared(counters))) = readable(item, "RECLAIM", warned) else {
-                break;
-            };
+        let read = reclaim_reader.read(reclaim, |Shared(key), Shared(mut counters)| {
+            counters.stalls = counters.histogram.iter().sum();
             let place = entry(out, key.cgroup);
             if let (Some((_, into)), Some(kind)) = (out.get_mut(place), ReclaimKind::from_raw(key.kind)) {
                 match kind {
@@ -139,26 +144,23 @@ impl Maps {
                     ReclaimKind::Memcg => into.memcg = counters,
                 }
             }
-        }
-        for item in oom_kills.iter() {
-            let Some((cgroup, kills)) = readable(item, "OOM_KILLS", warned) else {
-                break;
-            };
+        });
+        let _warned = readable(read, "RECLAIM", warned);
+        let read = oom_reader.read(oom_kills, |cgroup, kills| {
             let place = entry(out, cgroup);
             if let Some((_, into)) = out.get_mut(place) {
                 into.oom_kills = kills;
             }
-        }
+        });
+        let _warned = readable(read, "OOM_KILLS", warned);
     }
 
     pub fn inodes(&mut self, out: &mut Vec<(CgroupId, DeviceId, InodeCounters)>) {
         out.clear();
-        for item in self.inodes.iter() {
-            let Some((Shared(key), Shared(counters))) = readable(item, "INODES", &mut self.warned) else {
-                break;
-            };
+        let read = self.inode_reader.read(&self.inodes, |Shared(key), Shared(counters)| {
             out.push((CgroupId(key.cgroup), DeviceId(key.device), counters));
-        }
+        });
+        let _warned = readable(read, "INODES", &mut self.warned);
     }
 
     /// All nodes' together; a spell that still lasts is not in `active_ns` yet.
@@ -171,6 +173,8 @@ impl Maps {
             sum.wakes += node.wakes;
             sum.active_ns += node.active_ns;
             sum.woke_at_ns = sum.woke_at_ns.max(node.woke_at_ns);
+            sum.reclaimed_pages += node.reclaimed_pages;
+            sum.scanned_pages += node.scanned_pages;
         }
         sum
     }

@@ -1,28 +1,33 @@
 //! eBPF: load, attach what this kernel offers, decode events, read the aggregate maps; and say what is missing and why.
 
+mod batch;
 pub mod btf;
 mod decode;
 pub mod format;
 mod host;
 mod load;
 mod maps;
+mod oom;
 mod probes;
 mod report;
+mod statistics;
 mod stream;
 
 use std::collections::HashSet;
 use std::fmt;
 
 use aya::Ebpf;
-pub use decode::{Comm, DecodeError, Event, OomKill, Stall, decode};
+pub use decode::{Comm, DecodeError, Event, Record, Stall, decode};
 pub use maps::{CgroupCounters, DeviceId};
 pub use monitor_ebpf::{
     EventKind, HISTOGRAM_BUCKETS, InodeCounters, KswapdCounters, ReclaimCounters, ReclaimKind, Untracked,
 };
+pub use oom::{CgroupPath, OomConstraint, OomKill};
 pub use report::{CgroupSource, Degradation, ProbeReport, ProbeState, ProbeStatus};
+pub use statistics::ProbeStatistics;
 pub use stream::{Accounts, Drained, EventAccount};
 
-use self::{maps::Maps, stream::Stream};
+use self::{maps::Maps, statistics::Programs, stream::Stream};
 use crate::config::{CgroupId, KernelOptions};
 
 /// The kernel side as the agent sees it. Dropping it detaches every program.
@@ -34,6 +39,7 @@ pub struct Kernel {
 struct Loaded {
     /// Holds the programs and their attachments.
     _ebpf: Ebpf,
+    programs: Programs,
     maps: Maps,
     stream: Stream,
     /// Empties aya-log's own ring into the `log` facade.
@@ -71,9 +77,9 @@ impl Kernel {
         }
     }
 
-    /// Appends at most `budget` events to `out`; records that cannot be decoded use up the budget as well.
-    pub fn drain(&mut self, budget: usize, out: &mut Vec<Event>) -> Drained {
-        self.loaded.as_mut().map_or_else(Drained::default, |loaded| loaded.stream.drain(budget, out))
+    /// Appends at most `budget` records to `events` and `kills`; those that cannot be decoded use up the budget as well.
+    pub fn drain(&mut self, budget: usize, events: &mut Vec<Event>, kills: &mut Vec<OomKill>) -> Drained {
+        self.loaded.as_mut().map_or_else(Drained::default, |loaded| loaded.stream.drain(budget, events, kills))
     }
 
     /// Replaces `out` by the reclaim and OOM counters of every cgroup that has any.
@@ -100,6 +106,14 @@ impl Kernel {
     /// Both sides of the books: with the ring drained and no event on its way, generated = delivered + lost + malformed.
     pub fn accounts(&mut self) -> Accounts {
         self.loaded.as_mut().map_or_else(Accounts::default, |loaded| loaded.stream.accounts(&mut loaded.maps))
+    }
+
+    /// Replaces `out` by what each attached program has cost so far.
+    pub fn statistics(&self, out: &mut Vec<ProbeStatistics>) {
+        match &self.loaded {
+            Some(loaded) => loaded.programs.read(out),
+            None => out.clear(),
+        }
     }
 
     /// Removes the counters of cgroups that are gone.

@@ -15,9 +15,19 @@ pub(super) struct ProbeField {
     pub required: bool,
 }
 
-/// One tracepoint, the program for it, and what that is good for.
+/// What a program is attached to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Target {
+    Tracepoint,
+    /// The entry of a function of the kernel, by a kprobe: for what no tracepoint tells.
+    Function,
+}
+
+/// One tracepoint or function, the program for it, and what that is good for.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Probe {
+    pub target: Target,
+    /// `kprobe` for a function.
     pub category: &'static str,
     pub event: &'static str,
     /// What is lost without it.
@@ -30,7 +40,7 @@ pub(super) struct Probe {
 }
 
 impl Probe {
-    /// Programs are named after their tracepoint.
+    /// Programs are named after their tracepoint or function.
     pub const fn program(&self) -> &'static str {
         self.event
     }
@@ -71,11 +81,11 @@ const fn vmscan(
     layout: Option<&'static str>,
     fields: &'static [ProbeField],
 ) -> Probe {
-    Probe { category: "vmscan", event, purpose, layout, fields, instead_of: None }
+    Probe { target: Target::Tracepoint, category: "vmscan", event, purpose, layout, fields, instead_of: None }
 }
 
 const fn inode(category: &'static str, event: &'static str, purpose: &'static str, layout: &'static str) -> Probe {
-    Probe { category, event, purpose, layout: Some(layout), fields: DEV, instead_of: None }
+    Probe { target: Target::Tracepoint, category, event, purpose, layout: Some(layout), fields: DEV, instead_of: None }
 }
 
 /// In the order of attachment: an end before its begin, and what completes a record before what opens it.
@@ -89,6 +99,22 @@ pub(super) const PROBES: &[Probe] = &[
     ),
     vmscan("mm_vmscan_memcg_reclaim_end", "stalls at a cgroup's own limit", Some("MEMCG_RECLAIM_END"), NR_RECLAIMED),
     vmscan("mm_vmscan_memcg_reclaim_begin", "stalls at a cgroup's own limit", None, &[]),
+    vmscan(
+        "mm_vmscan_lru_shrink_inactive",
+        "pages scanned by reclaim",
+        Some("SHRINK_INACTIVE"),
+        &[
+            required(field::shrink_inactive::NID, "nid", 4),
+            required(field::shrink_inactive::NR_SCANNED, "nr_scanned", 8),
+            optional(field::shrink_inactive::NR_RECLAIMED, "nr_reclaimed", 8),
+        ],
+    ),
+    vmscan(
+        "mm_vmscan_throttled",
+        "throttled reclaim",
+        Some("THROTTLED"),
+        &[required(field::throttled::USEC_DELAYED, "usec_delayed", 4)],
+    ),
     vmscan("mm_vmscan_kswapd_sleep", "kswapd's activity", Some("KSWAPD_SLEEP"), &[NID]),
     vmscan(
         "mm_vmscan_kswapd_wake",
@@ -97,14 +123,20 @@ pub(super) const PROBES: &[Probe] = &[
         &[NID, optional(field::kswapd::ORDER, "order", 4)],
     ),
     Probe {
+        target: Target::Tracepoint,
         category: "signal",
         event: "signal_generate",
         purpose: "telling OOM kills from tasks that were dying anyway",
         layout: Some("SIGNAL_GENERATE"),
-        fields: &[required(field::signal_generate::SIG, "sig", 4), required(field::signal_generate::PID, "pid", 4)],
+        fields: &[
+            required(field::signal_generate::SIG, "sig", 4),
+            required(field::signal_generate::PID, "pid", 4),
+            optional(field::signal_generate::CODE, "code", 4),
+        ],
         instead_of: None,
     },
     Probe {
+        target: Target::Tracepoint,
         category: "sched",
         event: "sched_process_exit",
         purpose: "OOM kills with their victim",
@@ -113,6 +145,16 @@ pub(super) const PROBES: &[Probe] = &[
         instead_of: None,
     },
     Probe {
+        target: Target::Function,
+        category: "kprobe",
+        event: "oom_kill_process",
+        purpose: "constraint and limit owner of OOM kills",
+        layout: None,
+        fields: &[],
+        instead_of: None,
+    },
+    Probe {
+        target: Target::Tracepoint,
         category: "oom",
         event: "mark_victim",
         purpose: "OOM kills",
@@ -131,6 +173,7 @@ pub(super) const PROBES: &[Probe] = &[
         instead_of: None,
     },
     Probe {
+        target: Target::Tracepoint,
         category: "oom",
         event: "oom_score_adj_update",
         purpose: "drift of oom_score_adj",
@@ -152,6 +195,7 @@ pub(super) const PROBES: &[Probe] = &[
     // (xfs_inode_inactivating), where nobody can be told apart any more.
     inode("xfs", "xfs_iunlink", "inodes removed from xfs", "XFS_IUNLINK"),
     Probe {
+        target: Target::Tracepoint,
         category: "xfs",
         event: "xfs_inode_set_need_inactive",
         purpose: "inodes removed from xfs (counts those with preallocated blocks as well)",
@@ -207,6 +251,7 @@ mod tests {
             ("mm_vmscan_memcg_reclaim_end", "mm_vmscan_memcg_reclaim_begin"),
             ("signal_generate", "mark_victim"),
             ("sched_process_exit", "mark_victim"),
+            ("oom_kill_process", "mark_victim"),
             ("xfs_iunlink", "xfs_inode_set_need_inactive"),
         ] {
             assert!(place(first) < place(then), "{first} before {then}");

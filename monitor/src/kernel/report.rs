@@ -2,6 +2,9 @@
 
 use std::fmt;
 
+/// How the reason of a program that was refused begins.
+pub(super) const VERIFIER_REFUSES: &str = "the verifier refuses the program";
+
 /// What became of one probe.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ProbeState {
@@ -12,7 +15,7 @@ pub enum ProbeState {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProbeStatus {
-    /// `category:event`, as in tracefs.
+    /// `category:event`, as in tracefs; `kprobe:function`.
     pub name: String,
     /// What it is for.
     pub purpose: &'static str,
@@ -85,6 +88,11 @@ impl ProbeReport {
     #[must_use]
     pub fn has(&self, name: &str) -> bool {
         self.probes.iter().any(|probe| probe.name == name && probe.is_attached())
+    }
+
+    pub(super) fn refused_by_verifier(&self) -> bool {
+        let is_refused = |probe: &ProbeStatus| matches!(&probe.state, ProbeState::Missing(reason) if reason.starts_with(VERIFIER_REFUSES));
+        self.probes.iter().any(is_refused)
     }
 
     pub(super) fn degrade(&mut self, capability: &'static str, reason: impl Into<String>) {

@@ -5,8 +5,9 @@ use monitor_ebpf::{EventKind, Untracked};
 use tokio::io::{Interest, unix::AsyncFd};
 
 use super::{
-    decode::{Event, decode},
+    decode::{Event, Record, decode},
     maps::Maps,
+    oom::OomKill,
 };
 
 const KINDS: usize = EventKind::ALL.len();
@@ -105,7 +106,7 @@ impl Stream {
         }
     }
 
-    pub fn drain(&mut self, budget: usize, out: &mut Vec<Event>) -> Drained {
+    pub fn drain(&mut self, budget: usize, out: &mut Vec<Event>, kills: &mut Vec<OomKill>) -> Drained {
         let Self { ring, more, delivered, malformed, unknown } = self;
         let ring = match ring {
             Ring::Plain(ring) => ring,
@@ -124,10 +125,13 @@ impl Stream {
                 return drained;
             };
             match decode(&record) {
-                Ok(event) => {
-                    bump(delivered, event.kind());
+                Ok(record) => {
+                    bump(delivered, record.kind());
                     drained.delivered += 1;
-                    out.push(event);
+                    match record {
+                        Record::Event(event) => out.push(event),
+                        Record::OomKill(kill) => kills.push(kill),
+                    }
                 }
                 Err(error) => {
                     match error.kind {

@@ -87,6 +87,26 @@ impl PinnedFile {
         std::str::from_utf8(text).map_err(|error| self.content(error.to_string()))
     }
 
+    /// Reads a file of many records, of which the kernel hands out a page at a time (`seq_file`), to its end or to the
+    /// end of the buffer, whichever comes first.
+    ///
+    /// # Errors
+    /// When it cannot be read or is not text.
+    pub fn read_whole<'b>(&self, buffer: &'b mut Buffer) -> Result<&'b str, FileError> {
+        let mut length = 0;
+        while let Some(room) = buffer.0.get_mut(length..).filter(|room| !room.is_empty()) {
+            let offset = u64::try_from(length).unwrap_or(u64::MAX);
+            let read = rustix::io::retry_on_intr(|| rustix::io::pread(&self.file, &mut *room, offset))
+                .map_err(|errno| FileError::Read { path: self.path.clone(), source: errno.into() })?;
+            if read == 0 {
+                break;
+            }
+            length += read;
+        }
+        let text = buffer.0.get(..length).unwrap_or_default();
+        std::str::from_utf8(text).map_err(|error| self.content(error.to_string()))
+    }
+
     /// An error about what this file says.
     #[must_use]
     pub fn content(&self, what: impl Into<String>) -> FileError {
@@ -160,6 +180,20 @@ mod tests {
     fn a_missing_file_is_named() {
         let error = PinnedFile::open("/nonexistent/memory.current").unwrap_err().to_string();
         assert!(error.contains("/nonexistent/memory.current"), "{error}");
+    }
+
+    #[test]
+    fn a_file_of_many_pages_is_read_to_its_end() {
+        // More than the page that one read of it gives.
+        let file = PinnedFile::open("/proc/self/smaps").unwrap();
+        let mut buffer = Buffer::new();
+        let text = file.read_whole(&mut buffer).unwrap();
+        assert!(text.len() > 4096, "{}", text.len());
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("long");
+        std::fs::write(&path, "x".repeat(100_000)).unwrap();
+        let whole = PinnedFile::open(&path).unwrap().read_whole(&mut buffer).unwrap().len();
+        assert_eq!(whole, 16 * 1024, "never more than there is room for");
     }
 
     #[test]

@@ -11,6 +11,46 @@ pub struct MemInfo {
     pub available: Bytes,
 }
 
+/// Further lines of `/proc/meminfo`, which no look needs: read when somebody asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct MemDetails {
+    /// `Active(file)`: file pages that were used more than once.
+    pub active_file: Option<Bytes>,
+    /// `SwapTotal`.
+    pub swap_total: Option<Bytes>,
+    /// `SwapFree`.
+    pub swap_free: Option<Bytes>,
+    /// Memory in the pools of huge pages, used or not: nobody else can have it.
+    pub huge_pages: Option<Bytes>,
+}
+
+impl MemDetails {
+    /// Parses the text of `/proc/meminfo`. What is not in it is absent.
+    #[must_use]
+    pub fn parse(text: &str) -> Self {
+        let mut details = Self::default();
+        let (mut pool_pages, mut pool_page_size) = (None, None);
+        for line in text.lines() {
+            let Some((key, value)) = line.split_once(':') else { continue };
+            let number = || value.split_ascii_whitespace().next().and_then(|number| number.parse::<u64>().ok());
+            let bytes = || number().map(Bytes::from_kib);
+            match key {
+                "Active(file)" => details.active_file = bytes(),
+                "SwapTotal" => details.swap_total = bytes(),
+                "SwapFree" => details.swap_free = bytes(),
+                // Pages of every size together (Linux 4.17); the two below are those of the default size.
+                "Hugetlb" => details.huge_pages = bytes(),
+                "HugePages_Total" => pool_pages = number(),
+                "Hugepagesize" => pool_page_size = bytes(),
+                _ => {}
+            }
+        }
+        let pool = pool_pages.zip(pool_page_size).map(|(pages, size)| size.saturating_mul(pages));
+        details.huge_pages = details.huge_pages.or(pool);
+        details
+    }
+}
+
 /// Why `/proc/meminfo` could not be understood.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MemInfoError {
@@ -65,5 +105,32 @@ mod tests {
         assert_eq!(MemInfo::parse(&text), Err(MemInfoError::Missing("MemAvailable")));
         let text = TEXT.replace("890160", "many");
         assert_eq!(MemInfo::parse(&text), Err(MemInfoError::Malformed("MemAvailable")));
+    }
+
+    /// `/proc/meminfo` of a 6.18 kernel with 64 huge pages reserved and a swap file, shortened to the lines around those read.
+    const WHOLE: &str = "MemTotal:       24684084 kB\nMemFree:        14445068 kB\nMemAvailable:   23627888 kB\n\
+        Active:          2092676 kB\nActive(anon):       1572 kB\nActive(file):    2091104 kB\nInactive(file):  7050132 kB\n\
+        SwapTotal:       1048572 kB\nSwapFree:        1047548 kB\nZswap:                 0 kB\nHugePages_Total:      64\n\
+        HugePages_Free:       64\nHugepagesize:       2048 kB\nHugetlb:          131072 kB\nDirectMap4k:       28672 kB\n";
+
+    #[test]
+    fn details_are_what_the_kernel_says() {
+        let details = MemDetails::parse(WHOLE);
+        let expected = MemDetails {
+            active_file: Some(Bytes::from_kib(2_091_104)),
+            swap_total: Some(Bytes::from_kib(1_048_572)),
+            swap_free: Some(Bytes::from_kib(1_047_548)),
+            huge_pages: Some(Bytes::from_mib(128)),
+        };
+        assert_eq!(details, expected);
+        // Before 4.17 the pool of the default size is all that is told.
+        assert_eq!(MemDetails::parse(&WHOLE.replace("Hugetlb:", "Other:")), expected);
+    }
+
+    #[test]
+    fn details_that_are_not_told_are_absent() {
+        assert_eq!(MemDetails::parse(""), MemDetails::default());
+        let details = MemDetails::parse("SwapTotal:  many kB\nHugePages_Total: 4\nActive(file)\n");
+        assert_eq!(details, MemDetails::default());
     }
 }

@@ -7,7 +7,7 @@ use crate::config::Bytes;
 use super::clock::Monotonic;
 use super::file::{Buffer, FileError, PinnedFile, keyed_value};
 use super::hierarchy::{CgroupVersion, Hierarchy};
-use super::meminfo::MemInfo;
+use super::meminfo::{MemDetails, MemInfo};
 
 /// One look at the node's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,6 +92,14 @@ impl MemoryReader {
         let text = self.meminfo.read(&mut self.buffer)?;
         let meminfo = MemInfo::parse(text).map_err(|error| self.meminfo.content(error.to_string()))?;
         Ok(MemorySample { meminfo, at })
+    }
+
+    /// Reads the lines of `/proc/meminfo` that no look needs.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn details(&mut self) -> Result<MemDetails, FileError> {
+        Ok(MemDetails::parse(self.meminfo.read(&mut self.buffer)?))
     }
 
     /// Reads the root cgroup's usage. On v2 the kernel folds its per-CPU counters first, which costs more than a sample.

@@ -3,13 +3,18 @@
 pub mod clock;
 pub mod fault_rate;
 pub mod file;
+pub mod filesystems;
 pub mod hierarchy;
+pub mod kmsg;
 pub mod meminfo;
 pub mod memory;
 pub mod namespaces;
+pub mod pressure;
 pub mod psi;
 pub mod swap;
 pub mod timer;
+pub mod vmstat;
+pub mod zoneinfo;
 
 pub use clock::Monotonic;
 pub use hierarchy::{CgroupVersion, Hierarchy};

@@ -38,17 +38,44 @@ impl PsiTrigger {
         let [best, slow] = TRIGGERS;
         set(best).or_else(|_| set(slow)).map_err(|errno| say("cannot set a trigger on", errno.into()))?;
         // SAFETY: the descriptor is owned by the AsyncFd and stays open and the same until that is dropped.
-        let registered = unsafe { AsyncFd::register_with_interest(file, Interest::PRIORITY) };
+        let registered = unsafe { AsyncFd::register_with_interest(file, Interest::PRIORITY | Interest::ERROR) };
         let trigger = registered.map_err(|error| say("cannot poll", error.into()))?;
         Ok(Self { trigger })
     }
 
     /// Resolves when the trigger fires, at most once a window.
-    pub async fn fired(&self) {
-        match self.trigger.ready(Interest::PRIORITY).await {
-            Ok(mut guard) => guard.clear_ready(),
+    ///
+    /// # Errors
+    /// When the kernel has taken the trigger away: from then on it would ring without end and mean nothing.
+    pub async fn fired(&self) -> Result<(), String> {
+        match self.trigger.ready(Interest::PRIORITY | Interest::ERROR).await {
+            Ok(guard) if guard.ready().is_error() => Err("the kernel has given up the PSI trigger".to_owned()),
+            Ok(mut guard) => {
+                guard.clear_ready();
+                Ok(())
+            }
             // The reactor is gone, and the loop with it.
             Err(_) => std::future::pending().await,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A descriptor without a trigger is what the kernel makes of one that it has taken away: it polls as an error for ever.
+    #[tokio::test]
+    async fn a_trigger_that_is_gone_is_an_error_and_no_signal() {
+        let Ok(file) = rustix::fs::open("/proc/pressure/memory", OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty())
+        else {
+            println!("skipped: no PSI on this machine");
+            return;
+        };
+        // SAFETY: the descriptor is owned by the AsyncFd and stays open and the same until that is dropped.
+        let trigger = unsafe { AsyncFd::register_with_interest(file, Interest::PRIORITY | Interest::ERROR) }.unwrap();
+        let gone = PsiTrigger { trigger };
+        let told = tokio::time::timeout(Duration::from_secs(5), gone.fired()).await.unwrap();
+        assert!(told.unwrap_err().contains("given up"));
     }
 }

@@ -1,4 +1,6 @@
-//! Metrics and health over HTTP, on the loop's own thread.
+//! Metrics, health and incidents over HTTP, on the loop's own thread.
+
+mod incidents;
 
 use std::io;
 use std::net::SocketAddr;
@@ -17,7 +19,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::time::{sleep, timeout};
 
-use super::Metrics;
+use super::{Metrics, SummaryPage};
+use crate::incidents::Shelf;
 
 /// A scrape waits this long for a fresh look, and then gets the last one.
 const REFRESH_WAIT: Duration = Duration::from_millis(250);
@@ -28,7 +31,7 @@ const HEADER_TIME: Duration = Duration::from_secs(5);
 const HEADER_BYTES: usize = 16 << 10;
 const CONNECTIONS: usize = 16;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-const INDEX: &str = "node-pressure-monitor: see /metrics, /healthz and /readyz\n";
+const INDEX: &str = "node-pressure-monitor: see /metrics, /summary, /incidents, /healthz and /readyz\n";
 /// The text format of Prometheus, which a scraper must be told.
 const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
@@ -118,6 +121,15 @@ impl Health {
         self.with(|state| state.degradations = degradations);
     }
 
+    /// Notes that a capability is off, and why, in the place of what was noted of it before; or that it is on again.
+    pub fn set_degradation(&self, capability: &str, reason: Option<&str>) {
+        self.with(|state| {
+            let is_of_it = |text: &String| text.strip_prefix(capability).is_some_and(|rest| rest.starts_with(": "));
+            state.degradations.retain(|text| !is_of_it(text));
+            state.degradations.extend(reason.map(|reason| format!("{capability}: {reason}")));
+        });
+    }
+
     fn with<T>(&self, act: impl FnOnce(&mut HealthState) -> T) -> T {
         // Nothing panics while holding it; if something did, the state is still whole.
         act(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
@@ -159,6 +171,10 @@ pub struct Shared {
     pub metrics: Arc<Mutex<Metrics>>,
     /// Kept by the loop.
     pub health: Arc<Health>,
+    /// Kept by the thread that writes them.
+    pub incidents: Arc<Shelf>,
+    /// Rendered by the loop for who asks.
+    pub summary: Arc<SummaryPage>,
     /// To the loop. A few places are enough: a full channel means that a fresh look is on its way.
     pub refresh: mpsc::Sender<Refresh>,
 }
@@ -171,8 +187,11 @@ pub async fn serve(listener: TcpListener, shared: Shared) {
     let router = Router::new()
         .route("/", get(|| async { INDEX }))
         .route("/metrics", get(metrics))
+        .route("/summary", get(summary))
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))
+        .route("/incidents", get(incidents::list))
+        .route("/incidents/{id}", get(incidents::one))
         .with_state(shared);
     let places = Arc::new(Semaphore::new(CONNECTIONS));
     loop {
@@ -212,12 +231,23 @@ async fn answer(stream: TcpStream, router: Router) {
     }
 }
 
-async fn metrics(State(shared): State<Shared>) -> Response {
+/// Has the loop look at the node, if it can do so at once.
+async fn refresh(shared: &Shared) {
     let (done, fresh) = oneshot::channel();
     if shared.refresh.try_send(Refresh(done)).is_ok() {
         // Late or dropped: the last look is better than none.
         let _ = timeout(REFRESH_WAIT, fresh).await;
     }
+}
+
+async fn summary(State(shared): State<Shared>) -> String {
+    shared.summary.want();
+    refresh(&shared).await;
+    shared.summary.text()
+}
+
+async fn metrics(State(shared): State<Shared>) -> Response {
+    refresh(&shared).await;
     let rendered = shared.metrics.lock().unwrap_or_else(PoisonError::into_inner).render();
     match rendered {
         Ok(text) => ([(header::CONTENT_TYPE, METRICS_TYPE)], text).into_response(),

@@ -8,6 +8,7 @@ struct Fixture {
     address: SocketAddr,
     health: Arc<Health>,
     metrics: Arc<Mutex<Metrics>>,
+    incidents: Arc<Shelf>,
     refreshes: mpsc::Receiver<Refresh>,
 }
 
@@ -18,8 +19,18 @@ async fn start() -> Fixture {
     let metrics = Metrics::new("1.2.3", SeriesLimits::default()).unwrap();
     let metrics = Arc::new(Mutex::new(metrics));
     let (refresh, refreshes) = mpsc::channel(1);
-    tokio::spawn(serve(listener, Shared { metrics: Arc::clone(&metrics), health: Arc::clone(&health), refresh }));
-    Fixture { address, health, metrics, refreshes }
+    let incidents = Arc::new(Shelf::new(std::path::Path::new("/nonexistent")));
+    let summary = Arc::new(SummaryPage::default());
+    summary.publish("the last page\n".to_owned());
+    let shared = Shared {
+        metrics: Arc::clone(&metrics),
+        health: Arc::clone(&health),
+        incidents: Arc::clone(&incidents),
+        summary,
+        refresh,
+    };
+    tokio::spawn(serve(listener, shared));
+    Fixture { address, health, metrics, incidents, refreshes }
 }
 
 async fn exchange(address: SocketAddr, request: &[u8]) -> String {
@@ -42,6 +53,7 @@ async fn every_path_answers() {
     assert!(index.starts_with("HTTP/1.1 200 OK\r\n"), "{index}");
     assert!(index.ends_with(INDEX), "{index}");
     assert!(fetch(fixture.address, "/healthz").await.ends_with("\r\n\r\nok\n"));
+    assert!(fetch(fixture.address, "/summary").await.ends_with("\r\n\r\nthe last page\n"));
     assert!(fetch(fixture.address, "/none").await.starts_with("HTTP/1.1 404"));
     let posted = exchange(fixture.address, b"POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n").await;
     assert!(posted.starts_with("HTTP/1.1 405"), "{posted}");
@@ -131,4 +143,27 @@ async fn a_busy_port_is_named_with_the_fix() {
     );
     let error = bind("192.0.2.1:9946".parse().unwrap()).await.unwrap_err();
     assert!(matches!(error, BindError::NotHere(_)), "{error}");
+}
+
+#[tokio::test]
+async fn incidents_are_listed_and_told() {
+    use crate::incidents::shelf::Body;
+    use crate::incidents::{Head, Incident};
+    let fixture = start().await;
+    assert!(fetch(fixture.address, "/incidents").await.ends_with("\r\n\r\n[]"));
+    for id in ["20260102-030405-oom-7", "20260102-030406-oom-8"] {
+        let incident = Incident { id: id.to_owned(), summary: "a story".to_owned(), ..Incident::default() };
+        fixture.incidents.put(Head::from(&incident), Body::Memory(serde_json::to_vec(&incident).unwrap().into()));
+    }
+    let list = fetch(fixture.address, "/incidents?limit=1").await;
+    let shown =
+        r#"[{"id":"20260102-030406-oom-8","kind":"OomKill","time":"1970-01-01T00:00:00Z","summary":"a story"}]"#;
+    assert!(list.contains("content-type: application/json") && list.ends_with(shown), "{list}");
+    let one = fetch(fixture.address, "/incidents/20260102-030405-oom-7").await;
+    assert!(one.contains(r#"{"id":"20260102-030405-oom-7","kind":"OomKill","#), "{one}");
+    let text = fetch(fixture.address, "/incidents/last?output=text").await;
+    assert!(text.contains("content-type: text/plain") && text.contains("\r\n\r\n20260102-030406-oom-8 "), "{text}");
+    assert!(fetch(fixture.address, "/incidents/none").await.starts_with("HTTP/1.1 404"));
+    assert!(fetch(fixture.address, "/incidents?limit=x").await.starts_with("HTTP/1.1 400"));
+    assert!(fetch(fixture.address, "/incidents/last?output=xml").await.starts_with("HTTP/1.1 400"));
 }

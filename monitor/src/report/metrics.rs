@@ -7,9 +7,18 @@ use prometheus::{
     Counter, Encoder as _, GaugeVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry, TextEncoder,
 };
 
+use super::deeds::Deeds;
+use super::figures_metrics::FiguresMetrics;
+use super::incidents::IncidentMetrics;
+use super::probes::ProbeSeries;
 use super::series::{SeriesLimits, WorkloadSeries, increase, options};
 use super::{EventReport, NodeReport};
-use crate::config::{Semantics, Signal};
+use crate::config::{Bytes, Semantics, Signal};
+use crate::eviction::gentle::ReclaimOutcome;
+use crate::kernel::OomConstraint;
+
+/// An OOM kill whose constraint nobody told.
+const UNKNOWN_CONSTRAINT: &str = "unknown";
 
 /// How an eviction ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -65,7 +74,14 @@ pub struct Metrics {
     untracked: IntCounterVec,
     kswapd_wakes: IntCounter,
     kswapd_seconds: Counter,
+    kswapd_reclaimed: IntCounter,
+    kswapd_scanned: IntCounter,
+    oom_kills_by_constraint: IntCounterVec,
+    probes: ProbeSeries,
     log_lines_dropped: IntCounter,
+    incidents: IncidentMetrics,
+    deeds: Deeds,
+    figures: FiguresMetrics,
     series: WorkloadSeries,
     last_events: HashMap<&'static str, EventReport>,
 }
@@ -103,6 +119,23 @@ impl Metrics {
             Ok(counter)
         };
         let kswapd_wakes = total("kswapd_wakes_total", "Times that kswapd was woken, all NUMA nodes together.")?;
+        let kswapd_reclaimed = total(
+            "kswapd_pages_reclaimed_total",
+            "Pages of the inactive lists that kswapd freed, all NUMA nodes together.",
+        )?;
+        let kswapd_scanned = total(
+            "kswapd_pages_scanned_total",
+            "Pages of the inactive lists that kswapd looked at, all NUMA nodes together; stays 0 where the kernel does not tell.",
+        )?;
+        let oom_kills_by_constraint = counters(
+            "oom_kills_by_constraint_total",
+            "Processes that the kernel's OOM killer chose, by what kept the allocation from being served (none: the node had run out, memcg: a cgroup's limit).",
+            &["constraint"],
+        )?;
+        // A counter that appears with its first increment hides that increment from `increase()`.
+        for constraint in OomConstraint::ALL.map(OomConstraint::as_str).into_iter().chain([UNKNOWN_CONSTRAINT]) {
+            oom_kills_by_constraint.with_label_values(&[constraint]);
+        }
         let log_lines_dropped =
             total("log_lines_dropped_total", "Log lines dropped because whoever reads them is too slow.")?;
         let kswapd_seconds = Counter::with_opts(options(
@@ -179,7 +212,7 @@ impl Metrics {
             )?,
             signal_source: states(
                 "signal_source",
-                "Always 1; the label says what tells the agent about the signal: ebpf, psi or polling.",
+                "Always 1; the label says what tells the agent about the signal: ebpf, psi, kmsg, polling or none.",
                 &["signal", "source"],
             )?,
             wakeups: counters("wakeups_total", "Times that the agent woke up, by cause.", &["cause"])?,
@@ -190,7 +223,14 @@ impl Metrics {
             )?,
             kswapd_wakes,
             kswapd_seconds,
+            kswapd_reclaimed,
+            kswapd_scanned,
+            oom_kills_by_constraint,
+            probes: ProbeSeries::new(&registry)?,
             log_lines_dropped,
+            incidents: IncidentMetrics::new(&registry)?,
+            deeds: Deeds::new(&registry)?,
+            figures: FiguresMetrics::new(&registry)?,
             series: WorkloadSeries::new(&registry, limits)?,
             last_events: HashMap::new(),
             registry,
@@ -203,6 +243,9 @@ impl Metrics {
         self.observe_states(report);
         self.observe_events(&report.events);
         self.observe_totals(report);
+        self.incidents.observe(&report.incidents);
+        self.probes.observe(&report.probe_statistics);
+        self.figures.observe(&report.figures);
         self.series.observe(&report.counters, now);
     }
 
@@ -214,6 +257,32 @@ impl Metrics {
     /// Counts one eviction.
     pub fn eviction(&self, signal: Signal, outcome: EvictionOutcome) {
         self.evictions.with_label_values(&[signal.as_str(), outcome.as_str()]).inc();
+    }
+
+    /// Counts one OOM kill.
+    pub fn oom_kill(&self, constraint: Option<OomConstraint>) {
+        let constraint = constraint.map_or(UNKNOWN_CONSTRAINT, OomConstraint::as_str);
+        self.oom_kills_by_constraint.with_label_values(&[constraint]).inc();
+    }
+
+    /// Counts a workload that was asked to give memory back, or would have been.
+    pub fn reclaimed(&self, outcome: ReclaimOutcome, freed: Bytes, took: Duration) {
+        self.deeds.reclaimed(outcome, freed, took);
+    }
+
+    /// Counts an OOM kill that no program counted.
+    pub fn oom_kill_of(&mut self, workload: &str) {
+        self.series.oom_kill(workload, Instant::now());
+    }
+
+    /// Counts processes that were newly found to differ in `oom_score_adj`, and those set right.
+    pub fn scores(&self, drifted: u64, repaired: u64) {
+        self.deeds.scores(drifted, repaired);
+    }
+
+    /// Takes over two totals: OOM kills that have no workload, and records of the kernel's log that were lost.
+    pub fn unaccounted(&self, unattributed: u64, log_records_lost: u64) {
+        self.deeds.unaccounted(unattributed, log_records_lost);
     }
 
     /// Prints everything in the text format 0.0.4.
@@ -256,7 +325,7 @@ impl Metrics {
             }
         }
         for condition in &report.conditions {
-            self.condition.with_label_values(&[condition.condition]).set(condition.status.into());
+            self.condition.with_label_values(&[&condition.condition]).set(condition.status.into());
         }
         for class in &report.classes {
             self.workloads.with_label_values(&[class.qos_class]).set(i64::try_from(class.count).unwrap_or(i64::MAX));
@@ -267,7 +336,7 @@ impl Metrics {
         // A signal that climbed down must not be listed with its old source too.
         self.signal_source.reset();
         for source in &report.sources {
-            self.signal_source.with_label_values(&[source.signal.as_str(), source.source]).set(1);
+            self.signal_source.with_label_values(&[source.signal, source.source]).set(1);
         }
         self.oom_score_adj_drift.set(i64::try_from(report.oom_score_adj_drift).unwrap_or(i64::MAX));
     }
@@ -279,6 +348,8 @@ impl Metrics {
         }
         let rest = |counter: &IntCounter, total: u64| counter.inc_by(total.saturating_sub(counter.get()));
         rest(&self.kswapd_wakes, report.kswapd_wakes);
+        rest(&self.kswapd_reclaimed, report.kswapd_reclaimed_pages);
+        rest(&self.kswapd_scanned, report.kswapd_scanned_pages);
         rest(&self.log_lines_dropped, report.log_lines_dropped);
         let seconds = Duration::from_nanos(report.kswapd_nanos).as_secs_f64();
         self.kswapd_seconds.inc_by((seconds - self.kswapd_seconds.get()).max(0.0));

@@ -2,6 +2,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::config::{Bytes, Policy};
+use crate::kernel::{OomConstraint, ProbeStatistics};
 use crate::report::{ClassReport, ConditionReport, MemoryReport, ProbeReport, SourceReport, ThresholdReport};
 
 fn text(metrics: &Metrics) -> String {
@@ -22,14 +23,22 @@ fn report() -> NodeReport {
             bytes: Some(Bytes::from_mib(100)),
             met: true,
         }],
-        conditions: vec![ConditionReport { condition: "MemoryPressure", status: true }],
+        conditions: vec![ConditionReport { condition: "MemoryPressure".into(), status: true }],
         classes: vec![ClassReport { qos_class: "BestEffort", count: 3, working_set: Bytes(5), largest: Vec::new() }],
         probes: vec![
             ProbeReport { name: "oom:mark_victim".to_owned(), missing: None },
             ProbeReport { name: "ext4:ext4_free_inode".to_owned(), missing: Some("not in this kernel".to_owned()) },
         ],
-        sources: vec![SourceReport { signal: Signal::MemoryAvailable, source: "ebpf" }],
+        sources: vec![SourceReport { signal: "memory.available", source: "ebpf" }],
         oom_score_adj_drift: 2,
+        kswapd_reclaimed_pages: 12,
+        kswapd_scanned_pages: 34,
+        probe_statistics: vec![ProbeStatistics {
+            name: "oom:mark_victim".to_owned(),
+            hits: 5,
+            nanos: 2_500_000_000,
+            missed: 1,
+        }],
         events: vec![EventReport { event: "stall", generated: 10, delivered: 7, lost: 2, malformed: 1, suppressed: 4 }],
         ..NodeReport::default()
     }
@@ -41,12 +50,29 @@ fn everything_is_rendered_under_its_name() {
     metrics.observe(&report(), Instant::now());
     metrics.wakeup("deadline");
     metrics.eviction(Signal::MemoryAvailable, EvictionOutcome::Observed);
+    metrics.oom_kill(Some(OomConstraint::Memcg));
+    metrics.oom_kill(None);
+    metrics.reclaimed(ReclaimOutcome::Sufficed, Bytes(25), Duration::from_millis(1500));
+    metrics.scores(3, 2);
+    metrics.unaccounted(4, 5);
+    // Totals: the same ones again are nothing new.
+    metrics.unaccounted(4, 5);
+    metrics.oom_kill_of("a.service");
     let text = text(&metrics);
     for sample in [
         r#"build_info{version="1.2.3"} 1"#,
         r#"memory_available_bytes{semantics="corrected"} 300"#,
         r#"memory_available_bytes{semantics="kubelet"} 400"#,
         "memory_capacity_bytes 1000",
+        r#"proactive_reclaims_total{outcome="sufficed"} 1"#,
+        r#"proactive_reclaims_total{outcome="timed_out"} 0"#,
+        "proactive_reclaim_freed_bytes_total 25",
+        "proactive_reclaim_seconds_total 1.5",
+        "oom_score_adj_drifted_total 3",
+        "oom_score_adj_repaired_total 2",
+        "oom_kills_unattributed_total 4",
+        "kernel_log_records_lost_total 5",
+        r#"oom_kills_total{workload="a.service"} 1"#,
         "memory_working_set_bytes 600",
         r#"threshold_bytes{kind="hard",signal="memory.available"} 104857600"#,
         r#"threshold_met{kind="hard",signal="memory.available"} 1"#,
@@ -56,6 +82,14 @@ fn everything_is_rendered_under_its_name() {
         r#"probe_attached{probe="ext4:ext4_free_inode"} 0"#,
         r#"signal_source{signal="memory.available",source="ebpf"} 1"#,
         "oom_score_adj_drift 2",
+        "kswapd_pages_reclaimed_total 12",
+        "kswapd_pages_scanned_total 34",
+        r#"probe_hits_total{probe="oom:mark_victim"} 5"#,
+        r#"probe_seconds_total{probe="oom:mark_victim"} 2.5"#,
+        r#"probe_missed_total{probe="oom:mark_victim"} 1"#,
+        r#"oom_kills_by_constraint_total{constraint="memcg"} 1"#,
+        r#"oom_kills_by_constraint_total{constraint="none"} 0"#,
+        r#"oom_kills_by_constraint_total{constraint="unknown"} 1"#,
         r#"events_generated_total{event="stall"} 10"#,
         r#"events_delivered_total{event="stall"} 7"#,
         r#"events_lost_total{event="stall"} 2"#,

@@ -3,21 +3,35 @@
 //! The loop describes the node in a `NodeReport`, plain values only, and everything here renders that.
 
 pub mod conditions;
+mod deeds;
+pub mod figures;
+mod figures_metrics;
 pub mod http;
+pub mod incidents;
 pub mod logging;
 pub mod metrics;
+pub mod probes;
 pub mod rate_limit;
+pub mod reclaim;
 pub mod series;
 pub mod summary;
+mod summary_figures;
+pub mod summary_page;
 
-use crate::config::{Bytes, CgroupId, Semantics, Signal, Threshold};
+use std::borrow::Cow;
+
+use crate::config::{Bytes, CgroupId, Semantics, Threshold};
+use crate::kernel::{ProbeStatistics, ReclaimCounters};
 
 pub use conditions::{ConditionChange, ConditionLog};
+pub use figures::{ExhaustionReport, FiguresReport, FilesystemReport, PressureReport, SwapReport};
 pub use http::{BindError, Health, Refresh};
+pub use incidents::IncidentReport;
 pub use logging::{LogFormat, LoggingError};
 pub use metrics::{EvictionOutcome, Metrics};
 pub use rate_limit::{RateLimiter, Verdict};
 pub use summary::{StartSummary, render_summary};
+pub use summary_page::SummaryPage;
 
 /// The node as it was at one look.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -34,7 +48,7 @@ pub struct NodeReport {
     pub protected: Vec<String>,
     /// Every probe, attached or not.
     pub probes: Vec<ProbeReport>,
-    /// Where each signal stands on its ladder: eBPF, PSI triggers, polling.
+    /// Where each signal stands on its ladder: eBPF, PSI, the kernel's log, polling.
     pub sources: Vec<SourceReport>,
     /// Processes whose `oom_score_adj` is not what their workload's class asks for.
     pub oom_score_adj_drift: u64,
@@ -48,8 +62,17 @@ pub struct NodeReport {
     pub kswapd_wakes: u64,
     /// How long it was active, in nanoseconds.
     pub kswapd_nanos: u64,
+    /// Pages that it freed and looked at, as far as the kernel tells.
+    pub kswapd_reclaimed_pages: u64,
+    pub kswapd_scanned_pages: u64,
+    /// What each attached probe costs.
+    pub probe_statistics: Vec<ProbeStatistics>,
+    /// Swap, pressure, filesystems, and when things will have run out.
+    pub figures: FiguresReport,
     /// Log lines dropped because whoever reads them is too slow.
     pub log_lines_dropped: u64,
+    /// Incidents, and the journal that keeps them.
+    pub incidents: IncidentReport,
 }
 
 /// Memory of the node, under both semantics.
@@ -98,10 +121,10 @@ pub struct ThresholdReport {
 }
 
 /// A node condition.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConditionReport {
     /// Its name, e.g. `MemoryPressure`.
-    pub condition: &'static str,
+    pub condition: Cow<'static, str>,
     /// Whether it is reported as true.
     pub status: bool,
 }
@@ -131,9 +154,9 @@ pub struct ProbeReport {
 /// Where a signal is heard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SourceReport {
-    /// The signal.
-    pub signal: Signal,
-    /// `ebpf`, `psi` or `polling`.
+    /// The signal: one that thresholds name, or what the kernel side counts.
+    pub signal: &'static str,
+    /// `ebpf`, `psi`, `kmsg`, `polling` or `none`.
     pub source: &'static str,
 }
 
@@ -157,10 +180,8 @@ pub struct CgroupReport {
 pub struct StallReport {
     /// `direct` or `memcg`.
     pub kind: &'static str,
-    /// How many.
-    pub count: u64,
-    /// How long, together.
-    pub nanos: u64,
+    /// How many, how long, and what came of them.
+    pub counters: ReclaimCounters,
 }
 
 /// Inodes made and removed on one file system.

@@ -3,11 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
-use prometheus::{CounterVec, IntCounterVec, Opts, Registry};
+use prometheus::{IntCounterVec, Opts, Registry};
 
 use super::CgroupReport;
+use super::reclaim::ReclaimSeries;
 use crate::config::CgroupId;
+use crate::kernel::ReclaimCounters;
 
+/// What every metric's name begins with.
+pub(super) const NAMESPACE: &str = "node_pressure_monitor";
 /// Takes the increments of workloads that have no series of their own.
 pub const OTHER: &str = "(other)";
 
@@ -30,8 +34,7 @@ impl Default for SeriesLimits {
 #[derive(Debug)]
 pub struct WorkloadSeries {
     limits: SeriesLimits,
-    stalls: IntCounterVec,
-    stall_seconds: CounterVec,
+    reclaim: ReclaimSeries,
     inodes_created: IntCounterVec,
     inodes_removed: IntCounterVec,
     oom_kills: IntCounterVec,
@@ -43,8 +46,8 @@ pub struct WorkloadSeries {
 #[derive(Debug)]
 struct Last {
     seen: Instant,
-    /// Kind to count and nanoseconds.
-    stalls: BTreeMap<&'static str, (u64, u64)>,
+    /// By kind.
+    stalls: BTreeMap<&'static str, ReclaimCounters>,
     /// Device to created and removed.
     inodes: BTreeMap<String, (u64, u64)>,
     oom_kills: u64,
@@ -69,22 +72,9 @@ impl WorkloadSeries {
             registry.register(Box::new(counter.clone()))?;
             Ok(counter)
         };
-        let stall_seconds = CounterVec::new(
-            options(
-                "reclaim_stall_seconds_total",
-                "Seconds that tasks of a workload waited for memory reclaim, by kind (direct: the node's, memcg: the workload's own limit).",
-            ),
-            &["workload", "kind"],
-        )?;
-        registry.register(Box::new(stall_seconds.clone()))?;
         Ok(Self {
             limits,
-            stalls: ints(
-                "reclaim_stalls_total",
-                "Times that tasks of a workload had to reclaim memory themselves, by kind (direct: the node's, memcg: the workload's own limit).",
-                &["workload", "kind"],
-            )?,
-            stall_seconds,
+            reclaim: ReclaimSeries::new(registry)?,
             inodes_created: ints(
                 "inodes_created_total",
                 "Inodes that tasks of a workload made, by device (major:minor).",
@@ -124,11 +114,8 @@ impl WorkloadSeries {
         last.seen = now;
         let mut tracked = self.tracked.get_mut(workload);
         for stall in &cgroup.stalls {
-            let (count, nanos) = last.stalls.entry(stall.kind).or_default();
-            let labels = [workload, stall.kind];
-            let seconds = Duration::from_nanos(increase(nanos, stall.nanos)).as_secs_f64();
-            self.stalls.with_label_values(&labels).inc_by(increase(count, stall.count));
-            self.stall_seconds.with_label_values(&labels).inc_by(seconds);
+            let last = last.stalls.entry(stall.kind).or_insert(ReclaimCounters::ZERO);
+            self.reclaim.add(workload, stall.kind, last, &stall.counters);
             if let Some(tracked) = &mut tracked {
                 tracked.kinds.insert(stall.kind);
             }
@@ -152,6 +139,12 @@ impl WorkloadSeries {
         self.oom_kills.with_label_values(&[workload]).inc_by(increase(&mut last.oom_kills, cgroup.oom_kills));
     }
 
+    /// Counts one OOM kill by itself.
+    pub fn oom_kill(&mut self, workload: &str, now: Instant) {
+        let workload = self.admit(workload, now);
+        self.oom_kills.with_label_values(&[workload]).inc();
+    }
+
     /// Returns the label under which a workload is counted.
     fn admit<'w>(&mut self, workload: &'w str, now: Instant) -> &'w str {
         if let Some(tracked) = self.tracked.get_mut(workload) {
@@ -171,16 +164,13 @@ impl WorkloadSeries {
         let gone = |seen: Instant| now.saturating_duration_since(seen) > keep;
         // The cgroup's values are kept as long as its series: dropped sooner, they would be counted again.
         self.last.retain(|_, last| !gone(last.seen));
-        let Self { stalls, stall_seconds, inodes_created, inodes_removed, oom_kills, tracked, .. } = self;
+        let Self { reclaim, inodes_created, inodes_removed, oom_kills, tracked, .. } = self;
         tracked.retain(|workload, tracked| {
             if !gone(tracked.seen) {
                 return true;
             }
+            reclaim.remove(workload, tracked.kinds.iter().copied());
             // Removing fails only for a series that was never made.
-            for kind in &tracked.kinds {
-                let _ = stalls.remove_label_values(&[workload.as_str(), kind]);
-                let _ = stall_seconds.remove_label_values(&[workload.as_str(), kind]);
-            }
             for device in &tracked.devices {
                 let labels = [workload.as_str(), device.as_str()];
                 let _ = inodes_created.remove_label_values(&labels);
@@ -201,7 +191,7 @@ pub(super) fn increase(last: &mut u64, current: u64) -> u64 {
 
 /// Names a metric of this agent.
 pub(super) fn options(name: &str, help: &str) -> Opts {
-    Opts::new(name, help).namespace("node_pressure_monitor")
+    Opts::new(name, help).namespace(NAMESPACE)
 }
 
 #[cfg(test)]

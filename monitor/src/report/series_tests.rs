@@ -34,11 +34,17 @@ impl Fixture {
     }
 }
 
+fn counters(stalls: u64) -> ReclaimCounters {
+    let mut counters = ReclaimCounters { stalls, stalled_ns: stalls * 500_000_000, ..ReclaimCounters::ZERO };
+    counters.histogram[19] = stalls;
+    counters
+}
+
 fn cgroup(id: u64, workload: &str, stalls: u64, oom_kills: u64) -> CgroupReport {
     CgroupReport {
         cgroup: CgroupId(id),
         workload: workload.to_owned(),
-        stalls: vec![StallReport { kind: "direct", count: stalls, nanos: stalls * 500_000_000 }],
+        stalls: vec![StallReport { kind: "direct", counters: counters(stalls) }],
         inodes: vec![InodeReport { device: "254:0".to_owned(), created: stalls * 10, removed: stalls }],
         oom_kills,
     }
@@ -49,8 +55,8 @@ fn increments_of_a_workloads_cgroups_add_up() {
     let mut fixture = Fixture::new(10);
     fixture.observe(0, &[cgroup(1, "a", 2, 0), cgroup(2, "a", 3, 1)]);
     fixture.observe(1, &[cgroup(1, "a", 4, 0), cgroup(2, "a", 3, 1)]);
-    assert_eq!(fixture.samples("reclaim_stalls_total"), [r#"kind="direct",workload="a"} 7"#]);
-    assert_eq!(fixture.samples("reclaim_stall_seconds_total"), [r#"kind="direct",workload="a"} 3.5"#]);
+    assert_eq!(fixture.samples("reclaim_stall_seconds_count"), [r#"kind="direct",workload="a"} 7"#]);
+    assert_eq!(fixture.samples("reclaim_stall_seconds_sum"), [r#"kind="direct",workload="a"} 3.5"#]);
     assert_eq!(fixture.samples("inodes_created_total"), [r#"device="254:0",workload="a"} 70"#]);
     assert_eq!(fixture.samples("inodes_removed_total"), [r#"device="254:0",workload="a"} 7"#]);
     assert_eq!(fixture.samples("oom_kills_total"), [r#"workload="a"} 1"#]);
@@ -62,13 +68,13 @@ fn a_container_that_goes_takes_nothing_away() {
     let mut fixture = Fixture::new(10);
     fixture.observe(0, &[cgroup(1, "a", 2, 0), cgroup(2, "a", 3, 0)]);
     fixture.observe(1, &[cgroup(1, "a", 2, 0)]);
-    assert_eq!(fixture.samples("reclaim_stalls_total"), [r#"kind="direct",workload="a"} 5"#]);
+    assert_eq!(fixture.samples("reclaim_stall_seconds_count"), [r#"kind="direct",workload="a"} 5"#]);
     // A new container of the pod begins at zero.
     fixture.observe(2, &[cgroup(1, "a", 2, 0), cgroup(3, "a", 1, 0)]);
-    assert_eq!(fixture.samples("reclaim_stalls_total"), [r#"kind="direct",workload="a"} 6"#]);
+    assert_eq!(fixture.samples("reclaim_stall_seconds_count"), [r#"kind="direct",workload="a"} 6"#]);
     // A value that fell all the same began again.
     fixture.observe(3, &[cgroup(1, "a", 1, 0)]);
-    assert_eq!(fixture.samples("reclaim_stalls_total"), [r#"kind="direct",workload="a"} 7"#]);
+    assert_eq!(fixture.samples("reclaim_stall_seconds_count"), [r#"kind="direct",workload="a"} 7"#]);
 }
 
 #[test]
@@ -80,8 +86,8 @@ fn series_of_workloads_that_are_gone_expire() {
     assert_eq!(fixture.samples("oom_kills_total").len(), 2);
     fixture.observe(61, &[cgroup(2, "b", 2, 0)]);
     for name in [
-        "reclaim_stalls_total",
-        "reclaim_stall_seconds_total",
+        "reclaim_stall_seconds_count",
+        "reclaim_stall_seconds_sum",
         "inodes_created_total",
         "inodes_removed_total",
         "oom_kills_total",
@@ -100,14 +106,14 @@ fn beyond_the_limit_workloads_are_counted_together() {
     fixture.observe(0, &[cgroup(1, "a", 1, 0), cgroup(2, "b", 2, 0), cgroup(3, "c", 4, 0)]);
     fixture.observe(1, &[cgroup(1, "a", 1, 0), cgroup(2, "b", 3, 0), cgroup(3, "c", 4, 0)]);
     assert_eq!(
-        fixture.samples("reclaim_stalls_total"),
+        fixture.samples("reclaim_stall_seconds_count"),
         [r#"kind="direct",workload="(other)"} 7"#, r#"kind="direct",workload="a"} 1"#]
     );
     // Room again: from now on b has its own series, and what it counted stays where it was.
     fixture.observe(100, &[cgroup(2, "b", 3, 0)]);
     fixture.observe(101, &[cgroup(2, "b", 5, 0)]);
     assert_eq!(
-        fixture.samples("reclaim_stalls_total"),
+        fixture.samples("reclaim_stall_seconds_count"),
         [r#"kind="direct",workload="(other)"} 7"#, r#"kind="direct",workload="b"} 2"#]
     );
 }

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 
+use super::summary_figures::{exhaustion, left_out, pressure, sources, swap};
 use super::{ClassReport, MemoryReport, NodeReport, ThresholdReport};
 use crate::config::{Bytes, Mode, Semantics, Threshold, format_go_duration};
 
@@ -24,8 +25,6 @@ pub struct StartSummary<'a> {
     pub cgroup: &'a str,
     /// Where metrics are served.
     pub listen: SocketAddr,
-    /// Swap that is switched on.
-    pub swap: Bytes,
     /// The first look.
     pub node: &'a NodeReport,
 }
@@ -43,22 +42,25 @@ pub fn render_summary(summary: &StartSummary<'_>) -> String {
     );
     memory(&mut page, summary);
     thresholds(&mut page, summary);
+    exhaustion(&mut page, summary.node);
+    pressure(&mut page, summary.node);
     workloads(&mut page, summary.node);
     probes(&mut page, summary.node);
+    sources(&mut page, summary.node);
     page.row("cgroup", summary.cgroup);
     page.row("metrics", &format!("http://{}/metrics", summary.listen));
     format!("node-pressure-monitor {}\n\n{}", summary.version, page.text)
 }
 
 #[derive(Default)]
-struct Page {
+pub(super) struct Page {
     text: String,
     last: String,
 }
 
 impl Page {
     /// Adds a line. The label is left out when it is the one of the line above.
-    fn row(&mut self, label: &str, text: &str) {
+    pub(super) fn row(&mut self, label: &str, text: &str) {
         let shown = if self.last == label { "" } else { label };
         label.clone_into(&mut self.last);
         let line = format!("{shown:<INDENT$}{text}");
@@ -74,7 +76,7 @@ impl Page {
     }
 
     /// Adds text broken between words; the first line is indented by `first` columns, further ones by `hang`.
-    fn wrapped(&mut self, label: &str, text: &str, first: usize, hang: usize) {
+    pub(super) fn wrapped(&mut self, label: &str, text: &str, first: usize, hang: usize) {
         let room = WIDTH - INDENT;
         let mut line = " ".repeat(first);
         for word in text.split(' ') {
@@ -107,12 +109,11 @@ fn memory(page: &mut Page, summary: &StartSummary<'_>) {
         let text = format!("= {}", formula(memory, semantics));
         page.wrapped("memory", &text, 2, 4);
     }
-    if !summary.swap.is_zero() {
-        let text = format!(
-            "swap of {} is on: what is swapped out counts as available, so a node that thrashes may meet no threshold",
-            summary.swap
-        );
+    if let Some(text) = left_out(&summary.node.figures) {
         page.wrapped("memory", &text, 0, 2);
+    }
+    if let Some(report) = summary.node.figures.swap.filter(|report| !report.total.is_zero()) {
+        page.wrapped("memory", &swap(&report), 0, 2);
     }
 }
 
@@ -218,9 +219,6 @@ fn probes(page: &mut Page, node: &NodeReport) {
         if let Some(reason) = &probe.missing {
             page.wrapped("probes", &format!("missing {}: {reason}", probe.name), 0, 2);
         }
-    }
-    for source in &node.sources {
-        page.row("probes", &format!("{} is heard by {}", source.signal, source.source));
     }
 }
 

@@ -2,7 +2,10 @@ use std::time::Duration;
 
 use super::*;
 use crate::config::{Percentage, Policy, Signal, ThresholdValue};
-use crate::report::{ProbeReport, SourceReport};
+use crate::config::{PressureKind, PressureResource, PressureScope};
+use crate::report::{
+    ExhaustionReport, FiguresReport, FilesystemReport, PressureReport, ProbeReport, SourceReport, SwapReport,
+};
 
 fn node() -> NodeReport {
     let mib = Bytes::from_mib;
@@ -11,7 +14,7 @@ fn node() -> NodeReport {
             capacity: mib(986),
             mem_total: mib(986),
             mem_available: mib(620),
-            corrections: vec![("huge pages", mib(16)), ("watermarks", Bytes(9 << 19))],
+            corrections: vec![("refaulting file pages", Bytes(mib(16).0 + (9 << 19)))],
             corrected: Bytes(mib(604).0 - (9 << 19)),
             usage: mib(520),
             inactive_file: mib(104),
@@ -89,26 +92,71 @@ fn node() -> NodeReport {
                 ),
             },
         ],
-        sources: vec![SourceReport {
-            signal: Signal::MemoryAvailable,
-            source: "ebpf",
-        }],
+        sources: vec![
+            SourceReport { signal: "memory.available", source: "psi" },
+            SourceReport { signal: "oom_kills", source: "ebpf" },
+        ],
+        figures: figures(),
         ..NodeReport::default()
     }
 }
 
-fn render(mode: Mode, node: &NodeReport) -> String {
-    render_with_swap(mode, node, Bytes::ZERO)
+fn figures() -> FiguresReport {
+    let filesystem = |device: &str, mount_point: &str, kind: &str, inodes| FilesystemReport {
+        device: device.to_owned(),
+        mount_point: mount_point.to_owned(),
+        kind: kind.to_owned(),
+        inodes,
+        growth: inodes.map(|_| 0.0),
+        seconds: inodes.map(|_| f64::INFINITY),
+        makers: Vec::new(),
+    };
+    let pressure = |scope, resource, kind, share| PressureReport {
+        scope,
+        resource,
+        kind,
+        averages: [share, 0.0, 0.0],
+        total: Duration::ZERO,
+    };
+    use PressureScope::{Kubepods, System};
+    FiguresReport {
+        corrections: vec![
+            ("hugepages", Bytes::from_mib(64)),
+            ("watermarks", Bytes(9 << 19)),
+            ("refaulting_file", Bytes(20)),
+        ],
+        swap: None,
+        pressure: vec![
+            pressure(System, PressureResource::Memory, PressureKind::Some, 0.125),
+            pressure(System, PressureResource::Memory, PressureKind::Full, 0.0),
+            pressure(System, PressureResource::Cpu, PressureKind::Some, 0.5),
+            pressure(Kubepods, PressureResource::Io, PressureKind::Some, 0.01),
+        ],
+        exhaustion: vec![ExhaustionReport {
+            signal: "memory.available",
+            seconds: 131.0,
+            thresholds: vec![("hard", 9.96), ("soft", 0.0)],
+        }],
+        filesystems: vec![
+            filesystem("0:40", "/home", "btrfs", None),
+            filesystem("254:0", "/", "ext4", Some((3_932_160, 3_100_000))),
+            FilesystemReport {
+                growth: Some(250.25),
+                seconds: Some(4800.0),
+                makers: vec![("batch/report".to_owned(), 240.0)],
+                ..filesystem("8:17", "/data", "xfs", Some((2_000_000, 1_201_200)))
+            },
+        ],
+    }
 }
 
-fn render_with_swap(mode: Mode, node: &NodeReport, swap: Bytes) -> String {
+fn render(mode: Mode, node: &NodeReport) -> String {
     render_summary(&StartSummary {
         version: "0.1.0",
         mode,
         semantics: Semantics::Corrected,
         cgroup: "v2 at /sys/fs/cgroup",
         listen: "127.0.0.1:9946".parse().unwrap(),
-        swap,
         node,
     })
 }
@@ -121,12 +169,21 @@ node-pressure-monitor 0.1.0
 mode        observe: nothing is touched; what would be evicted is logged and counted
 memory      capacity 986.0 MiB, working set 416.0 MiB
             available, corrected   599.5 MiB  <- compared with the thresholds
-              = MemAvailable 620.0 MiB - huge pages 16.0 MiB - watermarks 4.5 MiB
+              = MemAvailable 620.0 MiB - refaulting file pages 20.5 MiB
             available, kubelet     570.0 MiB
               = MemTotal 986.0 MiB - (usage 520.0 MiB - inactive_file 104.0 MiB)
+            MemAvailable leaves out huge pages 64.0 MiB, the kernel's reserves 4.5 MiB
 thresholds  hard memory.available<100Mi  499.5 MiB above 100.0 MiB
             soft memory.available<700Mi  MET: 100.5 MiB below 700.0 MiB, evicts after 1m30s
             hard nodefs.available<10%    not observed: can not be met
+exhaustion  memory.available is gone in 2m11s at the present rate; hard threshold in 10s; soft
+              threshold met
+            inodes on /data (8:17): 1201200 of 2000000 left, 250.2 fewer each second, none in 1h20m;
+              most by batch/report
+            inodes on / (254:0): 3100000 of 3932160 left
+            inodes on /home (0:40): btrfs has no fixed number of them
+pressure    system   memory some 12.5% full 0.0%, cpu some 50.0%
+            kubepods io some 1.0%
 workloads   BestEffort   20   300.0 MiB
                               120.0 MiB  system.slice/nginx.service
                                 4.5 MiB  …s-besteffort-pod0b9c5d51_3a37_4d52_9d5e_2f9d4b0f8a11.slice
@@ -136,7 +193,7 @@ workloads   BestEffort   20   300.0 MiB
 probes      2 of 3 attached: oom:mark_victim, vmscan:mm_vmscan_kswapd_wake
             missing xfs:xfs_create: this kernel has no such tracepoint (xfs is a module and not
               loaded); inodes made on xfs are not counted
-            memory.available is heard by ebpf
+sources     memory.available by psi, oom_kills by ebpf
 cgroup      v2 at /sys/fs/cgroup
 metrics     http://127.0.0.1:9946/metrics
 ";
@@ -170,10 +227,32 @@ fn what_is_missing_is_said() {
 
 #[test]
 fn swap_is_said() {
-    let text = render_with_swap(Mode::Observe, &node(), Bytes::from_gib(2));
+    let mut node = node();
+    let gib = Bytes::from_gib;
+    node.figures.swap = Some(SwapReport {
+        total: gib(2),
+        free: gib(1),
+        read: gib(7),
+        written: gib(8),
+        read_per_second: 1_048_576.0,
+        written_per_second: 0.0,
+    });
+    let text = render(Mode::Observe, &node);
     let expected = "
-            swap of 2.0 GiB is on: what is swapped out counts as available, so a node that thrashes
-              may meet no threshold
+            swap of 2.0 GiB is on, 1.0 GiB of it free, 1.0 MiB/s in, 0 B/s out: what is swapped out
+              counts as available, so a node that thrashes may meet no threshold
 thresholds ";
     assert!(text.contains(expected), "{text}");
+    node.figures.swap = Some(SwapReport::default());
+    assert!(!render(Mode::Observe, &node).contains("swap of"), "none is switched on");
+}
+
+#[test]
+fn what_does_not_fall_is_not_gone() {
+    let mut node = node();
+    node.figures.exhaustion[0].seconds = f64::INFINITY;
+    node.figures.filesystems[2].seconds = Some(1e12);
+    let text = render(Mode::Observe, &node);
+    assert!(text.contains("exhaustion  memory.available does not fall\n"), "{text}");
+    assert!(text.contains("(8:17): 1201200 of 2000000 left\n"), "{text}");
 }

@@ -3,6 +3,7 @@
 pub mod lenient;
 pub mod marks;
 pub mod membership;
+mod oom_kills;
 pub mod path;
 pub mod pod;
 pub mod processes;

@@ -88,6 +88,37 @@ pub fn role(path: &str) -> Role {
     }
 }
 
+/// The workload that a process in the cgroup at `path` belongs to: what the walk over the tree would say, told from the path alone,
+/// for a cgroup that is gone.
+#[must_use]
+pub fn workload(path: &str) -> &str {
+    let mut owner = None;
+    for prefix in prefixes(path) {
+        match role(prefix) {
+            Role::Pod(..) | Role::Container(_) => return prefix,
+            Role::Service | Role::Scope => owner = Some((prefix, true)),
+            // Without a name of its own it is part of what has one; else each stands for itself.
+            Role::Plain if !owner.is_some_and(|(_, is_named)| is_named) => owner = Some((prefix, false)),
+            Role::Plain | Role::Group => {}
+        }
+    }
+    owner.map_or(path, |(prefix, _)| prefix)
+}
+
+/// The id of the container that the cgroup at `path` is, or is part of.
+#[must_use]
+pub fn container(path: &str) -> Option<String> {
+    prefixes(path).find_map(|prefix| match role(prefix) {
+        Role::Container(id) => Some(id),
+        _ => None,
+    })
+}
+
+/// `a`, `a/b`, `a/b/c`.
+fn prefixes(path: &str) -> impl Iterator<Item = &str> {
+    path.match_indices('/').map(|(at, _)| at).chain([path.len()]).filter_map(|end| path.get(..end))
+}
+
 /// The directories that the kubelet makes above the pods with the cgroupfs driver.
 fn is_kubernetes_group(path: &str) -> bool {
     let mut parts = path.rsplit('/');
@@ -206,6 +237,28 @@ mod tests {
             assert_eq!(role(&path), Role::Container(ID.to_owned()), "{path}");
         }
         assert_eq!(role(&format!("kubepods.slice/crio-conmon-{ID}.scope")), Role::Scope);
+    }
+
+    #[test]
+    fn workload_and_container_of_a_cgroup_that_is_gone() {
+        let pod = "kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1b_2.slice";
+        for (path, owner, container_id) in [
+            (format!("{pod}/cri-containerd-{ID}.scope"), pod, Some(ID)),
+            (format!("{pod}/cri-containerd-{ID}.scope/init/x.service"), pod, Some(ID)),
+            (pod.to_owned(), pod, None),
+            ("system.slice/a.service/payload/x".to_owned(), "system.slice/a.service", None),
+            (
+                "user.slice/user@1.service/app.slice/b.service".to_owned(),
+                "user.slice/user@1.service/app.slice/b.service",
+                None,
+            ),
+            (format!("system.slice/docker-{ID}.scope/x"), &*format!("system.slice/docker-{ID}.scope"), Some(ID)),
+            ("lxc/web/inner".to_owned(), "lxc/web/inner", None),
+            ("kubepods.slice".to_owned(), "kubepods.slice", None),
+        ] {
+            assert_eq!(workload(&path), owner, "{path}");
+            assert_eq!(container(&path).as_deref(), container_id, "{path}");
+        }
     }
 
     #[test]

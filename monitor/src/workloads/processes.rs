@@ -31,7 +31,7 @@ fn collect_to_depth(directory: BorrowedFd<'_>, pids: &mut Vec<Pid>, depth: usize
     Ok(())
 }
 
-fn children(directory: impl AsFd) -> std::io::Result<Vec<OwnedFd>> {
+pub(super) fn children(directory: impl AsFd) -> std::io::Result<Vec<OwnedFd>> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let is_child = |name: &std::ffi::CStr| name != c"." && name != c"..";
     let entries = Dir::read_from(&directory)?.flatten();

@@ -12,8 +12,8 @@ use crate::config::{Bytes, CgroupId, NamePattern};
 use crate::node::file::{Buffer, FileError, PinnedFile, keyed_value};
 use crate::node::{CgroupVersion, Hierarchy, Monotonic};
 
-use super::walk::{Walk, root_entries};
-use super::{Preference, Protection, Workload, WorkloadUsage, membership};
+use super::walk::{Owned, Walk, root_entries};
+use super::{Preference, Protection, Workload, WorkloadUsage, membership, oom_kills};
 
 /// A workload and the open files that read it.
 #[derive(Debug)]
@@ -26,6 +26,8 @@ pub struct Tracked {
     kill: Option<OwnedFd>,
     /// When the workload's facts were read.
     read: Monotonic,
+    /// OOM kills when they were last looked at.
+    oom_kills: Option<u64>,
 }
 
 impl Tracked {
@@ -44,7 +46,7 @@ impl Tracked {
         let stat = PinnedFile::open_at(directory, path, "memory.stat")?;
         let directory = directory.try_clone().map_err(|source| FileError::Open { path: path.to_owned(), source })?;
         let kill = rustix::fs::openat(&directory, "cgroup.kill", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty()).ok();
-        Ok(Self { workload, directory, usage, stat, kill, read: Monotonic::now() })
+        Ok(Self { workload, directory, usage, stat, kill, read: Monotonic::now(), oom_kills: None })
     }
 
     /// How long ago its facts were read.
@@ -101,6 +103,8 @@ pub struct WorkloadTree {
 #[derive(Debug, Clone)]
 struct Owner {
     workload: Arc<str>,
+    /// The cgroup itself, which is the workload or part of it.
+    path: Arc<str>,
     seen: Monotonic,
 }
 
@@ -163,6 +167,12 @@ impl WorkloadTree {
         self.owners.get(&id).map(|owner| Arc::clone(&owner.workload))
     }
 
+    /// Path of the cgroup `id` below the hierarchy's root, as it was when it was last seen.
+    #[must_use]
+    pub fn path(&self, id: CgroupId) -> Option<Arc<str>> {
+        self.owners.get(&id).map(|owner| Arc::clone(&owner.path))
+    }
+
     /// Reads every workload's memory now. Those that are gone are left out.
     pub fn usages(&mut self) -> Vec<WorkloadUsage> {
         let (version, buffer) = (self.hierarchy.version, &mut self.buffer);
@@ -183,6 +193,22 @@ impl WorkloadTree {
     pub fn measure(&mut self, id: CgroupId) -> Option<WorkloadUsage> {
         let tracked = self.tracked.iter().find(|tracked| tracked.workload.id == id)?;
         tracked.measure(self.hierarchy.version, &mut self.buffer)
+    }
+
+    /// OOM kills of each workload since the last call, by the kernel's own counters; where it is the `first`, what has been counted
+    /// so far is not new.
+    pub fn new_oom_kills(&mut self, first: bool) -> Vec<(String, u64)> {
+        let version = self.hierarchy.version;
+        let mut new = Vec::new();
+        for tracked in &mut self.tracked {
+            let holds_others = tracked.workload.protection == Some(Protection::HoldsOthers);
+            let Some(kills) = oom_kills::of(&tracked.directory, version, !holds_others) else { continue };
+            let before = tracked.oom_kills.replace(kills).unwrap_or(if first { kills } else { 0 });
+            if kills > before {
+                new.push((tracked.workload.name.clone(), kills - before));
+            }
+        }
+        new
     }
 
     /// Where memory is accounted.
@@ -213,9 +239,10 @@ impl WorkloadTree {
         }
     }
 
-    fn remember(&mut self, owned: Vec<(CgroupId, Arc<str>)>) -> Vec<CgroupId> {
+    fn remember(&mut self, owned: Vec<Owned>) -> Vec<CgroupId> {
         let seen = Monotonic::now();
-        self.owners.extend(owned.into_iter().map(|(id, workload)| (id, Owner { workload, seen })));
+        let owner = |Owned { id, workload, path }| (id, Owner { workload, path, seen });
+        self.owners.extend(owned.into_iter().map(owner));
         let mut forgotten = Vec::new();
         self.owners.retain(|id, owner| {
             let keep = seen.since(owner.seen) < REMEMBERED;

@@ -33,6 +33,13 @@ const FACTS_AGE: Duration = Duration::from_secs(60);
 /// Stands for the root cgroup where a workload's name is expected.
 const ROOT: &str = "/";
 
+/// A cgroup and the workload that it is, or is part of.
+pub(super) struct Owned {
+    pub(super) id: CgroupId,
+    pub(super) workload: Arc<str>,
+    pub(super) path: Arc<str>,
+}
+
 /// One walk over the tree.
 pub(super) struct Walk<'t> {
     version: CgroupVersion,
@@ -41,7 +48,7 @@ pub(super) struct Walk<'t> {
     /// The workloads.
     pub(super) found: Vec<Tracked>,
     /// Every cgroup of a workload, and that workload's name.
-    pub(super) owned: Vec<(CgroupId, Arc<str>)>,
+    pub(super) owned: Vec<Owned>,
     /// There is a workload that was not known.
     pub(super) appeared: bool,
     /// What could not be read, and why.
@@ -61,7 +68,7 @@ impl<'t> Walk<'t> {
         let (found, mut owned, unreadable) = (Vec::new(), Vec::new(), Vec::new());
         // What is in no workload is in the root: kernel threads, and whatever nobody put anywhere else.
         if let Ok(stat) = entries.stat() {
-            owned.push((CgroupId(stat.st_ino), ROOT.into()));
+            owned.push(Owned { id: CgroupId(stat.st_ino), workload: ROOT.into(), path: ROOT.into() });
         }
         let mut walk = Self { version, root, known, found, owned, appeared: false, unreadable, buffer };
         walk.descend(entries, "", None);
@@ -95,11 +102,12 @@ impl<'t> Walk<'t> {
         let id = CgroupId(stat.st_ino);
         let kind = kind(trusted_role(path, stat.st_uid), within);
         // A cgroup whose processes have ended is no workload any more, but what the kernel counted for it has its name.
+        let own: Arc<str> = path.into();
         let name = match (&kind, within) {
             (None, Some(outer)) => Arc::clone(&outer.name),
-            _ => path.into(),
+            _ => Arc::clone(&own),
         };
-        self.owned.push((id, Arc::clone(&name)));
+        self.owned.push(Owned { id, workload: Arc::clone(&name), path: own });
         let mut enclosing = match (&kind, within) {
             (Some((Kind::Cgroup, _)), _) => None,
             (Some((kind, _)), _) => Some(Enclosing { name, is_whole: is_whole(kind), index: None }),

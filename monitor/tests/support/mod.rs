@@ -5,11 +5,11 @@ use std::{
     env,
     fs::{self, File},
     io::{self, BufRead, BufReader, Write},
-    os::unix::fs::MetadataExt,
+    os::unix::{fs::MetadataExt, process::ExitStatusExt},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result, bail, ensure};
@@ -51,7 +51,8 @@ impl Hierarchy {
 
 /// A limited cgroup with two inside: one for the victim, one for whoever allocates. Removed on drop.
 pub struct Cgroups {
-    top: PathBuf,
+    pub top: PathBuf,
+    pub is_v2: bool,
     pub victim: PathBuf,
     pub allocator: PathBuf,
 }
@@ -60,7 +61,8 @@ impl Cgroups {
     pub fn make(hierarchy: &Hierarchy) -> Result<Self> {
         hierarchy.allow_children(&hierarchy.root)?;
         let top = hierarchy.root.join(format!("npm-test-{}", std::process::id()));
-        let cgroups = Self { victim: top.join("victim"), allocator: top.join("allocator"), top };
+        let cgroups =
+            Self { victim: top.join("victim"), allocator: top.join("allocator"), is_v2: hierarchy.is_v2, top };
         fs::create_dir(&cgroups.top).with_context(|| cgroups.top.display().to_string())?;
         hierarchy.allow_children(&cgroups.top)?;
         fs::create_dir(&cgroups.victim)?;
@@ -69,6 +71,25 @@ impl Cgroups {
         // Without swap, or the limit would only push memory out. Not every kernel accounts swap.
         let _absent = fs::write(cgroups.top.join("memory.swap.max"), "0");
         Ok(cgroups)
+    }
+
+    /// One more below the limit; whoever makes it removes it.
+    pub fn child(&self, name: &str) -> Result<PathBuf> {
+        let path = self.top.join(name);
+        fs::create_dir(&path).with_context(|| path.display().to_string())?;
+        Ok(path)
+    }
+}
+
+/// Removes a cgroup as soon as nothing is left in it.
+pub fn remove_cgroup(path: &Path) -> Result<()> {
+    let begun = Instant::now();
+    loop {
+        match fs::remove_dir(path) {
+            Ok(()) => return Ok(()),
+            Err(error) if begun.elapsed() > Duration::from_secs(5) => bail!("{}: {error}", path.display()),
+            Err(_) => thread::yield_now(),
+        }
     }
 }
 
@@ -106,6 +127,17 @@ impl Workload {
         Ok(Pid(self.0.id().try_into()?))
     }
 
+    /// Waits for its end by SIGKILL.
+    pub fn wait_killed(&mut self) -> Result<()> {
+        let status = self.0.wait()?;
+        ensure!(status.signal() == Some(libc::SIGKILL), "workload ended with {status}");
+        Ok(())
+    }
+
+    pub fn is_running(&mut self) -> Result<bool> {
+        Ok(self.0.try_wait()?.is_none())
+    }
+
     pub fn wait(&mut self) -> Result<()> {
         let status = self.0.wait()?;
         ensure!(status.success(), "workload ended with {status}");
@@ -141,6 +173,24 @@ pub fn workload(kind: &str, rest: &[&str]) -> Result<()> {
             let _refused = fs::write("/proc/self/oom_score_adj", "-1000");
             ready()?;
             drop(touched(LIMIT - VICTIM_HOLDS + 8 * MIB));
+        }
+        "hog" => {
+            fs::write("/proc/self/oom_score_adj", "1000")?;
+            ready()?;
+            drop(touched(2 * LIMIT));
+        }
+        "bystander" => {
+            ready()?;
+            thread::sleep(Duration::from_secs(60));
+        }
+        "parent" => {
+            ready()?;
+            let child =
+                Command::new(env::current_exe()?).args(["workload", "hog"]).arg(cgroup).stdout(Stdio::null()).spawn();
+            let status = child?.wait()?;
+            ensure!(status.signal() == Some(libc::SIGKILL), "the child ended with {status}");
+            // The container lives on.
+            thread::sleep(Duration::from_secs(60));
         }
         "cache" => {
             ready()?;

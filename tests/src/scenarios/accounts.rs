@@ -114,7 +114,7 @@ pub fn accounts(stage: &mut Stage<'_>) -> Result<()> {
     let boot = stage.boot;
     let agent = stage.agent(&config)?;
     let count = if Trace::has(MEMCG_RECLAIM_END) { Some(boot.trace.count(MEMCG_RECLAIM_END)?) } else { None };
-    let before = agent.metrics()?.sum("reclaim_stalls_total", &[]).unwrap_or(0.0);
+    let before = agent.metrics()?.sum("reclaim_stall_seconds_count", &[]).unwrap_or(0.0);
     let workers = stallers(stage, 2)?;
     stage.pause(Duration::from_secs(2));
     // Nobody reads the ring now: it fills, and what comes after is lost.
@@ -141,7 +141,7 @@ pub fn accounts(stage: &mut Stage<'_>) -> Result<()> {
 
 /// Stalls are counted in maps: nothing of them may be lost, whatever the ring does.
 pub fn check_stalls(stage: &mut Stage<'_>, agent: &crate::agent::Agent, before: f64, hits: u64) -> Result<()> {
-    let counted = agent.metrics()?.sum("reclaim_stalls_total", &[]).unwrap_or(0.0) - before;
+    let counted = agent.metrics()?.sum("reclaim_stall_seconds_count", &[]).unwrap_or(0.0) - before;
     let kernel = f64::from(u32::try_from(hits).unwrap_or(u32::MAX));
     stage.figure("kernel_memcg_reclaims", kernel, "events");
     stage.figure("agent_stalls", counted, "events");

@@ -24,7 +24,7 @@ pub fn storm(stage: &mut Stage<'_>) -> Result<()> {
     let agent = stage.agent(&AgentConfig { stall_threshold: Some("0s"), ..AgentConfig::observe() })?;
     let boot = stage.boot;
     let count = boot.trace.count(MEMCG_RECLAIM_END)?;
-    let before = agent.metrics()?.sum("reclaim_stalls_total", &[]).unwrap_or(0.0);
+    let before = agent.metrics()?.sum("reclaim_stall_seconds_count", &[]).unwrap_or(0.0);
     let cpu_before = processes::cpu_time(agent.pid)?;
     let begun = monotonic_ns();
     let workers = askers(stage, 2)?;

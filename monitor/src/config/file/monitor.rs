@@ -16,10 +16,13 @@ const SHORTEST_FLOOR: Duration = Duration::from_micros(100);
 /// Kernel memory that stays allocated as long as the agent runs.
 const MAX_RING_BUFFER: Bytes = Bytes(64 * Bytes::MIB);
 
+/// Below, a few large records would push each other out.
+const SMALLEST_JOURNAL: Bytes = Bytes(4 * Bytes::MIB);
+
 pub const API_VERSION: &str = "node-pressure-monitor/v1alpha1";
 pub const KIND: &str = "MonitorConfiguration";
 
-pub const FIELDS: [&str; 26] = [
+pub const FIELDS: [&str; 28] = [
     "apiVersion",
     "kind",
     "mode",
@@ -40,8 +43,10 @@ pub const FIELDS: [&str; 26] = [
     "enforceNodeAllocatable",
     "sampling",
     "evictions",
+    "pressureConditions",
     "protected",
     "kernel",
+    "incidents",
     "metrics",
     "lockFile",
     "cgroupRoot",
@@ -65,6 +70,7 @@ pub fn read(walk: &mut Walk<'_>, document: &Node) -> MonitorConfig {
         set(&mut config.mode, walk.choice(&field, node, &choices));
     }
     read_policy(walk, &fields, &mut config.policy);
+    config.pressure_conditions = super::pressure::read(walk, &fields);
     read_loop(walk, &fields, &mut config);
     read_host(walk, &fields, &mut config);
     config
@@ -182,7 +188,7 @@ fn read_loop(walk: &mut Walk<'_>, fields: &Fields<'_>, config: &mut MonitorConfi
         }
     }
     if let Some((path, node)) = fields.get("evictions") {
-        let inner = walk.fields(&path, node, &["coolDown", "maxPerMinute", "killTimeout"]);
+        let inner = walk.fields(&path, node, &["coolDown", "maxPerMinute", "killTimeout", "reclaimDeadline"]);
         let limits = &mut config.evictions;
         if let Some((field, node)) = inner.get("coolDown") {
             set(&mut limits.cool_down, walk.duration(&field, node, "100ms"));
@@ -194,6 +200,9 @@ fn read_loop(walk: &mut Walk<'_>, fields: &Fields<'_>, config: &mut MonitorConfi
         }
         if let Some((field, node)) = inner.get("killTimeout") {
             set(&mut limits.kill_timeout, walk.positive_duration(&field, node, "3s"));
+        }
+        if let Some((field, node)) = inner.get("reclaimDeadline") {
+            set(&mut limits.reclaim_deadline, walk.duration(&field, node, "200ms"));
         }
     }
     if let Some((path, node)) = fields.get("kernel") {
@@ -220,6 +229,9 @@ fn read_host(walk: &mut Walk<'_>, fields: &Fields<'_>, config: &mut MonitorConfi
     if let Some((path, node)) = fields.get("protected") {
         read_protected(walk, &path, node, config);
     }
+    if let Some((path, node)) = fields.get("incidents") {
+        read_incidents(walk, &path, node, config);
+    }
     if let Some((path, node)) = fields.get("metrics")
         && let Some((field, node)) = walk.fields(&path, node, &["listen"]).get("listen")
     {
@@ -233,6 +245,21 @@ fn read_host(walk: &mut Walk<'_>, fields: &Fields<'_>, config: &mut MonitorConfi
         if let Some((field, node)) = fields.get(name) {
             set(target, walk.path(&field, node, example));
         }
+    }
+}
+
+fn read_incidents(walk: &mut Walk<'_>, path: &str, node: &Node, config: &mut MonitorConfig) {
+    let inner = walk.fields(path, node, &["directory", "maxSize"]);
+    let incidents = &mut config.incidents;
+    if let Some((field, node)) = inner.get("directory") {
+        set(&mut incidents.directory, walk.path(&field, node, "/var/lib/node-pressure-monitor/incidents"));
+    }
+    if let Some((field, node)) = inner.get("maxSize") {
+        let size = walk.bytes(&field, node, "32Mi");
+        if size.is_some_and(|size| size < SMALLEST_JOURNAL) {
+            walk.error(&field, node, "too small: a single incident may take half a MiB", "write at least 4Mi");
+        }
+        set(&mut incidents.max_size, size);
     }
 }
 

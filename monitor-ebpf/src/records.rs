@@ -1,0 +1,203 @@
+//! Records in the ring.
+
+use crate::{COMM_LEN, EventKind};
+
+/// Head of every record.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct Header {
+    /// `CLOCK_MONOTONIC` nanoseconds.
+    pub at_ns: u64,
+    /// An [`EventKind`].
+    pub kind: u32,
+    /// Presence bits, see the constants beside each record.
+    pub flags: u32,
+}
+
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct KswapdWake {
+    pub header: Header,
+    pub node: i32,
+    pub order: i32,
+}
+
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct DirectReclaim {
+    pub header: Header,
+    pub cgroup: u64,
+    pub pid: u32,
+    pub order: i32,
+}
+
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct Stall {
+    pub header: Header,
+    pub cgroup: u64,
+    pub duration_ns: u64,
+    pub reclaimed_pages: u64,
+    /// Process (thread group) and thread that stalled.
+    pub pid: u32,
+    pub tid: u32,
+    /// A [`ReclaimKind`].
+    pub kind: u32,
+    pub reserved: u32,
+    pub comm: [u8; COMM_LEN],
+}
+
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct OomMark {
+    pub header: Header,
+    /// When the OOM killer was invoked: the same for every victim of one invocation; 0 when not known.
+    pub invoked_at_ns: u64,
+    pub trigger_cgroup: u64,
+    /// The thread that was marked, by its thread id: the process's own id in all but multi-threaded victims.
+    pub victim_tid: u32,
+    pub trigger_pid: u32,
+    pub trigger_tid: u32,
+    pub reserved: u32,
+    pub trigger_comm: [u8; COMM_LEN],
+}
+
+impl OomMark {
+    /// The victim was dying already, from something else than the OOM killer: nothing was killed (`task_will_free_mem`).
+    pub const ALREADY_DYING: u32 = 1;
+}
+
+/// All of an OOM kill but the path. Sizes are in KiB, as the tracepoint gives them.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct OomKill {
+    pub header: Header,
+    pub marked_at_ns: u64,
+    /// When the OOM killer was invoked: the same for every victim of one invocation.
+    pub invoked_at_ns: u64,
+    /// When the victim's process was started.
+    pub started_at_ns: u64,
+    pub victim_cgroup: u64,
+    pub trigger_cgroup: u64,
+    /// The cgroup whose limit was hit.
+    pub limit_cgroup: u64,
+    pub total_vm_kib: u64,
+    pub anon_rss_kib: u64,
+    pub file_rss_kib: u64,
+    pub shmem_rss_kib: u64,
+    pub pgtables_kib: u64,
+    pub victim_tid: u32,
+    pub victim_pid: u32,
+    pub trigger_pid: u32,
+    pub trigger_tid: u32,
+    pub uid: u32,
+    pub oom_score_adj: i32,
+    /// The kernel's `enum oom_constraint`: none, cpuset, memory policy, memcg.
+    pub constraint: u32,
+    pub order: i32,
+    pub victim_comm: [u8; COMM_LEN],
+    pub trigger_comm: [u8; COMM_LEN],
+}
+
+impl OomKill {
+    pub const HAS_VICTIM_CGROUP: u32 = 1;
+    pub const HAS_COMM: u32 = 1 << 1;
+    pub const HAS_TOTAL_VM: u32 = 1 << 2;
+    pub const HAS_ANON_RSS: u32 = 1 << 3;
+    pub const HAS_FILE_RSS: u32 = 1 << 4;
+    pub const HAS_SHMEM_RSS: u32 = 1 << 5;
+    pub const HAS_PGTABLES: u32 = 1 << 6;
+    pub const HAS_UID: u32 = 1 << 7;
+    pub const HAS_OOM_SCORE_ADJ: u32 = 1 << 8;
+    pub const HAS_INVOCATION: u32 = 1 << 9;
+    pub const HAS_CONSTRAINT: u32 = 1 << 10;
+    pub const HAS_ORDER: u32 = 1 << 11;
+    pub const HAS_LIMIT_CGROUP: u32 = 1 << 12;
+    pub const HAS_START: u32 = 1 << 13;
+
+    pub const EMPTY: Self = Self {
+        header: Header { at_ns: 0, kind: EventKind::OomKill as u32, flags: 0 },
+        marked_at_ns: 0,
+        invoked_at_ns: 0,
+        started_at_ns: 0,
+        victim_cgroup: 0,
+        trigger_cgroup: 0,
+        limit_cgroup: 0,
+        total_vm_kib: 0,
+        anon_rss_kib: 0,
+        file_rss_kib: 0,
+        shmem_rss_kib: 0,
+        pgtables_kib: 0,
+        victim_tid: 0,
+        victim_pid: 0,
+        trigger_pid: 0,
+        trigger_tid: 0,
+        uid: 0,
+        oom_score_adj: 0,
+        constraint: 0,
+        order: 0,
+        victim_comm: [0; COMM_LEN],
+        trigger_comm: [0; COMM_LEN],
+    };
+}
+
+/// Levels of a cgroup's path that a record holds: a container's scope is the fourth or fifth.
+pub const PATH_LEVELS: usize = 8;
+/// Bytes for the names of all levels, terminating zeros included.
+pub const PATH_TEXT: usize = 256;
+
+/// A cgroup's way to the root as the kernel has it, from the leaf up.
+///
+/// The victim's cgroup may be gone before anybody can look at the file system: then this is all that is left of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(C)]
+pub struct CgroupPath {
+    /// Id of each level; the root is not among them.
+    pub ids: [u64; PATH_LEVELS],
+    pub levels: u32,
+    /// 1 when the path goes on above the last level, or a name was cut.
+    pub truncated: u32,
+    /// How much of `text` is in use.
+    pub text_bytes: u32,
+    pub reserved: u32,
+    /// The names, each with a terminating zero.
+    pub text: [u8; PATH_TEXT],
+}
+
+impl CgroupPath {
+    pub const EMPTY: Self =
+        Self { ids: [0; PATH_LEVELS], levels: 0, truncated: 0, text_bytes: 0, reserved: 0, text: [0; PATH_TEXT] };
+}
+
+/// What is streamed of an OOM kill.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct OomKillRecord {
+    pub kill: OomKill,
+    pub path: CgroupPath,
+}
+
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct OomScoreAdj {
+    pub header: Header,
+    /// The thread whose value was written, as the tracepoint names it.
+    pub pid: u32,
+    pub oom_score_adj: i32,
+    /// Process (thread group) that wrote it.
+    pub writer_pid: u32,
+    pub reserved: u32,
+    pub comm: [u8; COMM_LEN],
+}
+
+const _: () = {
+    assert!(size_of::<Header>() == 16);
+    assert!(size_of::<KswapdWake>() == 24);
+    assert!(size_of::<DirectReclaim>() == 32);
+    assert!(size_of::<Stall>() == 72);
+    assert!(size_of::<OomMark>() == 64);
+    assert!(size_of::<OomKill>() == 168);
+    assert!(size_of::<CgroupPath>() == 8 * PATH_LEVELS + 16 + PATH_TEXT);
+    assert!(size_of::<OomKillRecord>() == size_of::<OomKill>() + size_of::<CgroupPath>());
+    assert!(size_of::<OomScoreAdj>() == 48);
+};

@@ -1,0 +1,182 @@
+//! What each probe costs, by the kernel's own count (`kernel.bpf_stats_enabled`), on this machine and inside cgroups of its own.
+//! A line a probe: `probe NAME HITS hits NANOSECONDS ns`; the best of several rounds, for other work shares the caches.
+
+use std::{
+    env, fs,
+    fs::File,
+    io::{Read as _, Seek as _, SeekFrom},
+    path::Path,
+    process::Command,
+    thread,
+};
+
+use anyhow::{Context, Result, ensure};
+use node_pressure_monitor::{
+    config::KernelOptions,
+    kernel::{Kernel, ProbeStatistics},
+};
+use rustix::fs::{Advice, fadvise};
+use support::{Cgroups, Hierarchy, LIMIT, Workload, file_system_of};
+
+#[path = "../tests/support/mod.rs"]
+#[allow(dead_code, reason = "the test uses more of it")]
+mod support;
+
+const ROUNDS: usize = 5;
+const FILES: usize = 2000;
+const EXITS: usize = 1000;
+const SIGNALS: usize = 5000;
+const ADJUSTMENTS: usize = 1000;
+const SETTING: &str = "/proc/sys/kernel/bpf_stats_enabled";
+
+fn main() {
+    let arguments: Vec<String> = env::args().collect();
+    let outcome = match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+        [_, "workload", "busy", cgroup, directory] => busy(Path::new(cgroup), Path::new(directory)),
+        [_, "workload", kind, rest @ ..] => support::workload(kind, rest),
+        // `cargo test --benches` only wants to know that it runs.
+        arguments if !arguments.contains(&"--bench") => Ok(()),
+        _ => measure(),
+    };
+    if let Err(error) = outcome {
+        eprintln!("FAILED: {error:#}");
+        std::process::exit(1);
+    }
+}
+
+/// The setting as it was, put back whatever happens.
+struct Counting(String);
+
+impl Counting {
+    fn begin() -> Result<Self> {
+        let before = fs::read_to_string(SETTING).context(SETTING)?;
+        fs::write(SETTING, "1").context(SETTING)?;
+        Ok(Self(before))
+    }
+}
+
+impl Drop for Counting {
+    fn drop(&mut self) {
+        if fs::write(SETTING, &self.0).is_err() {
+            eprintln!("{SETTING} could not be put back to {}", self.0.trim());
+        }
+    }
+}
+
+fn measure() -> Result<()> {
+    if !rustix::process::geteuid().is_root() {
+        println!("SKIPPED probes: needs root");
+        return Ok(());
+    }
+    let Some(hierarchy) = Hierarchy::find() else {
+        println!("SKIPPED probes: no memory controller in /sys/fs/cgroup");
+        return Ok(());
+    };
+    let mut kernel = Kernel::load(&KernelOptions::default(), std::process::id());
+    if kernel.report().attached() == 0 {
+        println!("SKIPPED probes: {:?}", kernel.report().degradations);
+        return Ok(());
+    }
+    let cgroups = Cgroups::make(&hierarchy)?;
+    let directory = Path::new("/var/tmp").join(format!("npm-bench-{}", std::process::id()));
+    let file_system = file_system_of(Path::new("/var/tmp"))?.unwrap_or_default();
+    println!("probes: files are made on {file_system}");
+    let _counting = Counting::begin()?;
+    let (mut before, mut after) = (Vec::new(), Vec::new());
+    let mut best: Vec<Best> = Vec::new();
+    let (mut events, mut kills) = (Vec::new(), Vec::new());
+    for round in 0..=ROUNDS {
+        kernel.statistics(&mut before);
+        fs::create_dir(&directory)?;
+        let worked = round_of_work(&cgroups, &directory);
+        fs::remove_dir_all(&directory)?;
+        worked?;
+        while kernel.drain(4096, &mut events, &mut kills).exhausted {}
+        (events.clear(), kills.clear()).1;
+        kernel.statistics(&mut after);
+        // The first round pays for every first time.
+        if round > 0 {
+            for (before, after) in before.iter().zip(&after) {
+                Best::take(&mut best, before, after);
+            }
+        }
+    }
+    for best in best {
+        println!("probe {} {} hits {:.0} ns", best.name, best.hits, best.nanos);
+    }
+    Ok(())
+}
+
+/// The round with the lowest mean.
+struct Best {
+    name: String,
+    hits: u64,
+    nanos: f64,
+}
+
+impl Best {
+    fn take(all: &mut Vec<Self>, before: &ProbeStatistics, after: &ProbeStatistics) {
+        let hits = after.hits - before.hits;
+        let nanos = if hits == 0 { 0.0 } else { as_f64(after.nanos - before.nanos) / as_f64(hits) };
+        match all.iter_mut().find(|best| best.name == after.name) {
+            None => all.push(Self { name: after.name.clone(), hits, nanos }),
+            Some(best) if hits > 0 && (best.hits == 0 || nanos < best.nanos) => (best.hits, best.nanos) = (hits, nanos),
+            Some(_) => {}
+        }
+    }
+}
+
+fn as_f64(number: u64) -> f64 {
+    std::time::Duration::from_nanos(number).as_secs_f64() * 1e9
+}
+
+fn round_of_work(cgroups: &Cgroups, directory: &Path) -> Result<()> {
+    let argument = directory.display().to_string();
+    Workload::start("busy", &cgroups.allocator, &[argument])?.wait()?;
+    let mut hog = Workload::start("hog", &cgroups.victim, &[])?;
+    hog.wait_killed()
+}
+
+/// Does, many times over, all that can be done without harm to anybody else.
+fn busy(cgroup: &Path, directory: &Path) -> Result<()> {
+    fs::write(cgroup.join("cgroup.procs"), std::process::id().to_string())?;
+    println!("ready");
+    for number in 0..FILES {
+        fs::write(directory.join(number.to_string()), "")?;
+    }
+    for number in 0..FILES {
+        fs::remove_file(directory.join(number.to_string()))?;
+    }
+    page_cache(&directory.join("hole"))?;
+    for _ in 0..EXITS {
+        thread::spawn(|| {}).join().ok().context("a thread that does nothing")?;
+    }
+    for _ in 0..SIGNALS {
+        // Ignored unless somebody asks for it.
+        // SAFETY: signals only this process.
+        ensure!(unsafe { libc::raise(libc::SIGWINCH) } == 0, "raise");
+    }
+    for adjustment in 0..ADJUSTMENTS {
+        fs::write("/proc/self/oom_score_adj", if adjustment % 2 == 0 { "1000" } else { "999" })?;
+    }
+    for _ in 0..10 {
+        let mut child = Command::new("/bin/sleep").arg("60").spawn()?;
+        child.kill()?;
+        child.wait()?;
+    }
+    Ok(())
+}
+
+/// Reads a hole page by page: the cgroup is at its limit and reclaims for every few pages.
+fn page_cache(path: &Path) -> Result<()> {
+    let length = 2 * LIMIT as u64;
+    File::create(path)?.set_len(length)?;
+    let mut file = File::open(path)?;
+    fadvise(&file, 0, None, Advice::Random)?;
+    let mut page = [0; 4096];
+    for _ in 0..2 {
+        file.seek(SeekFrom::Start(0))?;
+        while file.read(&mut page)? > 0 {}
+    }
+    Ok(())
+}

@@ -1,0 +1,74 @@
+use std::fs;
+use std::time::{Duration, Instant};
+
+use super::*;
+
+fn directory(files: &[(&str, &str)]) -> tempfile::TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    for (name, text) in files {
+        let path = directory.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+    directory
+}
+
+fn held(files: &[(&str, &str)], swap_free: u64) -> Holding {
+    let directory = directory(files);
+    let open = fs::File::open(directory.path()).unwrap();
+    holding(open.as_fd(), Bytes(7), Bytes(swap_free)).unwrap()
+}
+
+const STAT: &str = "anon 90\nfile 60\ninactive_anon 60\nactive_anon 40\ninactive_file 30\nactive_file 20\n";
+
+#[test]
+fn what_may_be_swapped_is_what_the_limits_let() {
+    let stat = ("memory.stat", STAT);
+    let child = |max: &'static str| {
+        [stat, ("c/memory.stat", STAT), ("c/memory.swap.max", max), ("c/memory.swap.current", "0\n")]
+    };
+    let swappable = |files: &[(&str, &str)], swap_free| held(files, swap_free).swappable;
+    assert_eq!(swappable(&[stat], 0), Bytes(0), "no swap");
+    assert_eq!(swappable(&[stat], 1000), Bytes(100));
+    assert_eq!(swappable(&[stat], 10), Bytes(10), "no more than the node has");
+    assert_eq!(swappable(&[stat, ("memory.swap.max", "50\n"), ("memory.swap.current", "20\n")], 1000), Bytes(30));
+    assert_eq!(swappable(&child("max\n"), 1000), Bytes(100));
+    assert_eq!(swappable(&child("0\n"), 1000), Bytes(0), "the kubelet's NoSwap");
+    let whole = held(&[stat], 0);
+    assert_eq!((whole.above_request, whole.active_file, whole.inactive_file), (Bytes(7), Bytes(20), Bytes(30)));
+}
+
+#[test]
+fn an_order_is_written_in_pieces_and_answered() {
+    let cgroup = directory(&[("memory.reclaim", "")]);
+    let open = fs::File::open(cgroup.path()).unwrap();
+    let mut reclaimer = Reclaimer::start().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    reclaimer.ask(&open, Bytes(PIECE + 5)).unwrap();
+    assert_eq!(runtime.block_on(reclaimer.answer()), Answer::Done);
+    assert!(reclaimer.is_idle());
+    let written = fs::read_to_string(cgroup.path().join("memory.reclaim")).unwrap();
+    assert_eq!(written, format!("{PIECE}5"), "one piece after the other");
+    assert!(reclaimer.ask(fs::File::open("/proc").unwrap(), Bytes(1)).is_err(), "no such file there");
+}
+
+#[test]
+fn nobody_waits_for_a_kernel_that_does_not_answer() {
+    // A full pipe stands for a kernel that is busy: the write ends only when it is interrupted.
+    let (_reader, writer) = rustix::pipe::pipe().unwrap();
+    let full = vec![0; 1 << 20];
+    rustix::fs::fcntl_setfl(&writer, OFlags::NONBLOCK).unwrap();
+    while rustix::io::write(&writer, &full).is_ok() {}
+    rustix::fs::fcntl_setfl(&writer, OFlags::empty()).unwrap();
+    let reclaimer = Reclaimer::start().unwrap();
+    reclaimer.shared.busy.store(true, Ordering::Release);
+    reclaimer.orders.send(Order { file: writer, bytes: Bytes(5) }).unwrap();
+    std::thread::sleep(Duration::from_millis(50));
+    assert!(!reclaimer.is_idle());
+    let started = Instant::now();
+    reclaimer.interrupt();
+    while !reclaimer.is_idle() {
+        assert!(started.elapsed() < Duration::from_secs(5), "not interrupted");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}

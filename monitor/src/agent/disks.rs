@@ -1,0 +1,220 @@
+//! Inodes: how many are left, how fast they go, and who makes them.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use crate::config::CgroupId;
+use crate::eviction::exhaustion::{SmoothRate, seconds_until};
+use crate::kernel::{DeviceId, InodeCounters};
+use crate::node::Monotonic;
+use crate::node::filesystems::{Filesystems, Inodes, Mounted};
+use crate::report::FilesystemReport;
+
+use super::Agent;
+
+/// Mounts come and go seldom.
+const MOUNTS_AGE: Duration = Duration::from_secs(10);
+/// However often somebody asks, the filesystems are asked this often.
+const INODES_AGE: Duration = Duration::from_secs(1);
+/// The workloads named for a filesystem.
+const MAKERS_SHOWN: usize = 3;
+
+/// What is known of the filesystems. Looked at only when a report is made.
+#[derive(Debug)]
+pub(super) struct Disks {
+    filesystems: Filesystems,
+    mounted: Vec<(Mounted, Option<Inodes>)>,
+    /// When the mounts, and when their inodes were read last.
+    mounts_read: Option<Monotonic>,
+    inodes_read: Option<Monotonic>,
+    /// What the kernel's programs counted, by cgroup: a sum over cgroups falls when one of them goes.
+    cgroups: HashMap<(CgroupId, DeviceId), Counted>,
+    counted: Option<Monotonic>,
+    /// By device, from the programs' counters.
+    growth: HashMap<String, SmoothRate>,
+    /// By device, from the filesystem's own count where the programs do not count.
+    used: HashMap<String, (u64, SmoothRate)>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Counted {
+    counters: InodeCounters,
+    rate: SmoothRate,
+}
+
+impl Disks {
+    pub(super) fn new(proc_root: &std::path::Path) -> Self {
+        Self {
+            filesystems: Filesystems::new(proc_root),
+            mounted: Vec::new(),
+            mounts_read: None,
+            inodes_read: None,
+            cgroups: HashMap::new(),
+            counted: None,
+            growth: HashMap::new(),
+            used: HashMap::new(),
+        }
+    }
+
+    /// Whether there is a filesystem that counts its inodes.
+    pub(super) fn knows_any(&self) -> bool {
+        self.mounted.iter().any(|(_, inodes)| inodes.is_some())
+    }
+
+    /// Takes in what the kernel's programs have counted until now.
+    pub(super) fn count(&mut self, inodes: &[(CgroupId, DeviceId, InodeCounters)], now: Monotonic) {
+        let since = self.counted.replace(now).unwrap_or(now);
+        let mut grown: HashMap<String, f64> = HashMap::new();
+        let mut cgroups = HashMap::with_capacity(inodes.len());
+        for (id, device, counters) in inodes {
+            let before = self.cgroups.get(&(*id, *device)).copied();
+            let mut counted =
+                before.unwrap_or(Counted { counters: InodeCounters::default(), rate: SmoothRate::starting(since) });
+            let rise = |now: u64, before: u64| float(now.saturating_sub(before));
+            let net =
+                rise(counters.created, counted.counters.created) - rise(counters.removed, counted.counters.removed);
+            counted.counters = *counters;
+            counted.rate.observe(net, now);
+            *grown.entry(device.to_string()).or_default() += net;
+            cgroups.insert((*id, *device), counted);
+        }
+        self.cgroups = cgroups;
+        for device in grown.keys() {
+            self.growth.entry(device.clone()).or_insert_with(|| SmoothRate::starting(since));
+        }
+        for (device, rate) in &mut self.growth {
+            rate.observe(grown.get(device).copied().unwrap_or(0.0), now);
+        }
+    }
+
+    /// Reads mounts and inodes as far as they are too old.
+    fn refresh(&mut self, now: Monotonic) {
+        let is_old = |read: Option<Monotonic>, age| read.is_none_or(|read| now.since(read) >= age);
+        if !is_old(self.inodes_read, INODES_AGE) {
+            return;
+        }
+        let is_new = |device: &String| !self.mounted.iter().any(|(mounted, _)| mounted.device == *device);
+        if is_old(self.mounts_read, MOUNTS_AGE) || self.growth.keys().any(is_new) {
+            self.mounts_read = Some(now);
+            match self.filesystems.mounted() {
+                Ok(mounted) => self.mounted = mounted.into_iter().map(|mounted| (mounted, None)).collect(),
+                Err(reason) => {
+                    tracing::debug!(
+                        event = "degraded",
+                        capability = "filesystems",
+                        reason,
+                        "inodes left are not known"
+                    );
+                    self.mounted.clear();
+                }
+            }
+            let is_mounted = |device: &String| self.mounted.iter().any(|(mounted, _)| mounted.device == *device);
+            self.used.retain(|device, _| is_mounted(device));
+            self.growth.retain(|device, rate| is_mounted(device) || rate.per_second().abs() > 0.1);
+        }
+        self.inodes_read = Some(now);
+        for (mounted, inodes) in &mut self.mounted {
+            *inodes = self.filesystems.inodes(mounted);
+            let Some(Inodes { total, free }) = *inodes else { continue };
+            let used = total.saturating_sub(free);
+            let (before, rate) =
+                self.used.entry(mounted.device.clone()).or_insert_with(|| (used, SmoothRate::default()));
+            rate.observe(float(used) - float(*before), now);
+            *before = used;
+        }
+    }
+
+    /// The workloads whose inodes on a device grow most, with the growth a second.
+    fn makers(&self, device: &str, owner: impl Fn(CgroupId) -> String) -> Vec<(String, f64)> {
+        let mut makers: HashMap<String, f64> = HashMap::new();
+        let grows = |counted: &Counted| counted.rate.per_second() >= 0.5;
+        for ((id, _), counted) in
+            self.cgroups.iter().filter(|((_, of), counted)| grows(counted) && of.to_string() == device)
+        {
+            *makers.entry(owner(*id)).or_default() += counted.rate.per_second();
+        }
+        let mut makers: Vec<_> = makers.into_iter().collect();
+        makers.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+        makers.truncate(MAKERS_SHOWN);
+        makers
+    }
+}
+
+impl Agent {
+    /// Each local filesystem as it stands now.
+    pub(super) fn filesystem_reports(&mut self) -> Vec<FilesystemReport> {
+        let has = |name| self.kernel.report().has(name);
+        let (ext4, xfs) = (has("ext4:ext4_allocate_inode"), has("xfs:xfs_create"));
+        self.disks.refresh(Monotonic::now());
+        let disks = &self.disks;
+        let report = |(mounted, inodes): &(Mounted, Option<Inodes>)| {
+            let Mounted { device, mount_point, kind } = mounted;
+            let by_programs = kind == "ext4" && ext4 || kind == "xfs" && xfs;
+            let growth = match by_programs {
+                true => Some(disks.growth.get(device).map_or(0.0, SmoothRate::per_second)),
+                false => disks.used.get(device).map(|(_, rate)| rate.per_second()),
+            };
+            FilesystemReport {
+                device: device.clone(),
+                mount_point: mount_point.display().to_string(),
+                kind: kind.clone(),
+                inodes: inodes.map(|Inodes { total, free }| (total, free)),
+                growth,
+                seconds: inodes.zip(growth).map(|(inodes, growth)| seconds_until(float(inodes.free), growth)),
+                makers: disks.makers(device, |id| self.owner_known(id).to_string()),
+            }
+        };
+        disks.mounted.iter().map(report).collect()
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a rate needs no 53 bits")]
+fn float(count: u64) -> f64 {
+    count as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+    const DISK: DeviceId = DeviceId(0x0080_0001);
+
+    fn disks() -> Disks {
+        Disks::new(std::path::Path::new("/nonexistent"))
+    }
+
+    fn counted(id: u64, created: u64, removed: u64) -> (CgroupId, DeviceId, InodeCounters) {
+        (CgroupId(id), DISK, InodeCounters { created, removed, evicted: 0 })
+    }
+
+    #[test]
+    fn growth_is_what_is_made_less_what_is_removed() {
+        let mut disks = disks();
+        for second in 0..60 {
+            let of = |made: u64, removed: u64| (second * made, second * removed);
+            let (hog, churn) = (of(100, 10), of(500, 500));
+            disks.count(&[counted(7, hog.0, hog.1), counted(8, churn.0, churn.1)], Monotonic(second * SECOND));
+        }
+        let growth = disks.growth["8:1"].per_second();
+        assert!((growth - 90.0).abs() < 1.0, "{growth}");
+        let makers = disks.makers("8:1", |id| format!("w{}", id.0));
+        assert_eq!(makers.len(), 1, "who removes as many as it makes is none: {makers:?}");
+        assert!(makers[0].0 == "w7" && (makers[0].1 - 90.0).abs() < 1.0, "{makers:?}");
+        assert!(disks.makers("8:2", |id| format!("w{}", id.0)).is_empty());
+    }
+
+    #[test]
+    fn a_cgroup_that_goes_takes_nothing_with_it() {
+        let mut disks = disks();
+        disks.count(&[counted(7, 0, 0)], Monotonic(0));
+        disks.count(&[counted(7, 1000, 0)], Monotonic(SECOND));
+        let before = disks.growth["8:1"].per_second();
+        disks.count(&[], Monotonic(2 * SECOND));
+        let after = disks.growth["8:1"].per_second();
+        assert!(after > 0.0 && after < before, "{before} {after}");
+        // A new one counts from its first inode on.
+        disks.count(&[counted(9, 500, 0)], Monotonic(3 * SECOND));
+        assert!(disks.growth["8:1"].per_second() > after, "{:?}", disks.growth);
+    }
+}

@@ -1,0 +1,310 @@
+//! The figures beside the one that is compared with thresholds: refaults, swap, pressure, time to exhaustion.
+
+use std::borrow::Cow;
+use std::path::Path;
+use std::time::Duration;
+
+use crate::config::{
+    Amount, Bytes, MonitorConfig, PressureCondition, PressureKind, PressureResource, PressureScope, Semantics, Signal,
+};
+use crate::eviction::exhaustion::{Slope, SmoothRate, seconds_until};
+use crate::eviction::pressure::PressureState;
+use crate::eviction::refaulting::Refaulting;
+use crate::node::meminfo::MemDetails;
+use crate::node::pressure::PressureFiles;
+use crate::node::vmstat::{VmStat, VmStatReader, VmStatSample};
+use crate::node::zoneinfo::reserved_pages;
+use crate::node::{Hierarchy, Monotonic};
+use crate::report::{ConditionReport, ExhaustionReport, FiguresReport, PressureReport, SwapReport};
+
+use super::{Agent, Wakeup};
+
+/// `/proc/vmstat` is read at most this often, near a threshold.
+const NEAR_AGE: Duration = Duration::from_millis(100);
+/// So near, in time, refaulting file pages make a difference.
+const NEAR: Duration = Duration::from_secs(1);
+/// When the kernel rings, far from a threshold.
+const RUNG_AGE: Duration = Duration::from_secs(1);
+/// When nothing happens: as often as the house is kept.
+const CALM_AGE: Duration = Duration::from_secs(20);
+/// Watermarks change when somebody writes a sysctl; on a large machine they are a long read.
+const WATERMARKS_AGE: Duration = Duration::from_secs(5);
+/// The kernel renews its averages of pressure this often (`PSI_FREQ`).
+const PRESSURE_EVERY: Duration = Duration::from_secs(2);
+
+/// What is read and remembered for the figures.
+#[derive(Debug)]
+pub(super) struct Figures {
+    proc_root: std::path::PathBuf,
+    page_size: u64,
+    vmstat: Option<VmStatReader>,
+    sample: Option<VmStatSample>,
+    refaulting: Refaulting,
+    /// File pages that come back as fast as they are dropped: left out of what is available.
+    correction: Bytes,
+    details: MemDetails,
+    watermarks: Option<(Bytes, Monotonic)>,
+    swap_in: SmoothRate,
+    swap_out: SmoothRate,
+    available: Slope,
+    pressure: PressureFiles,
+    has_pressure: bool,
+    conditions: Vec<Watched>,
+    conditions_at: Option<Monotonic>,
+}
+
+/// A condition that follows from pressure, and how it stands.
+#[derive(Debug)]
+struct Watched {
+    condition: PressureCondition,
+    state: PressureState,
+    /// That its figure cannot be had was said.
+    is_told: bool,
+}
+
+impl Figures {
+    pub(super) fn new(config: &MonitorConfig, hierarchy: &Hierarchy) -> Self {
+        let proc_root: &Path = &config.proc_root;
+        let watched = |condition: &PressureCondition| Watched {
+            condition: condition.clone(),
+            state: PressureState::default(),
+            is_told: false,
+        };
+        let vmstat = VmStatReader::open(proc_root).map_err(|error| {
+            tracing::warn!(event = "degraded", capability = "vmstat", reason = %error, "refaults, swap rates and the kernel's own counts are not known");
+        });
+        let pressure = PressureFiles::new(proc_root, hierarchy);
+        Self {
+            proc_root: proc_root.to_owned(),
+            page_size: u64::try_from(rustix::param::page_size()).unwrap_or(4096),
+            vmstat: vmstat.ok(),
+            sample: None,
+            refaulting: Refaulting::default(),
+            correction: Bytes::ZERO,
+            details: MemDetails::default(),
+            watermarks: None,
+            swap_in: SmoothRate::default(),
+            swap_out: SmoothRate::default(),
+            available: Slope::default(),
+            has_pressure: pressure.read(PressureScope::System, PressureResource::Memory).is_ok(),
+            pressure,
+            conditions: config.pressure_conditions.iter().map(watched).collect(),
+            conditions_at: None,
+        }
+    }
+
+    /// What is to be left out of `MemAvailable`.
+    pub(super) fn correction(&self) -> Bytes {
+        self.correction
+    }
+
+    /// A workload is gone: what it did to the file cache is no reason to evict another.
+    pub(super) fn forget_refaults(&mut self) {
+        self.refaulting.forget();
+        self.correction = Bytes::ZERO;
+    }
+
+    /// Takes in one more value of `memory.available`.
+    pub(super) fn observe(&mut self, available: Bytes, at: Monotonic) {
+        self.available.observe(available.as_f64(), at);
+    }
+
+    /// Whether pressure of the whole system can be read.
+    pub(super) fn knows_pressure(&self) -> bool {
+        self.has_pressure
+    }
+
+    /// Whether the kernel's counts can be read.
+    pub(super) fn knows_vmstat(&self) -> bool {
+        self.vmstat.is_some()
+    }
+
+    /// How long until pressure must be looked at for the conditions; nothing when there are none.
+    pub(super) fn until_conditions(&self, now: Monotonic) -> Option<Duration> {
+        let since = self.conditions_at.map_or(PRESSURE_EVERY, |at| now.since(at));
+        (!self.conditions.is_empty()).then(|| PRESSURE_EVERY.saturating_sub(since))
+    }
+
+    /// Reads `/proc/vmstat`; nothing when it cannot be.
+    fn read_vmstat(&mut self) -> Option<VmStat> {
+        let sample = self.vmstat.as_mut()?.sample().ok()?;
+        let before = self.sample.replace(sample);
+        self.refaulting.observe(&sample);
+        let swapped = |of: fn(&VmStat) -> Option<u64>| {
+            let pages = of(&sample.stat)?.saturating_sub(of(&before?.stat)?);
+            Some(Bytes(pages.saturating_mul(self.page_size)).as_f64())
+        };
+        let (read, written) = (swapped(|stat| stat.swapped_in), swapped(|stat| stat.swapped_out));
+        self.swap_in.observe(read.unwrap_or(0.0), sample.at);
+        self.swap_out.observe(written.unwrap_or(0.0), sample.at);
+        Some(sample.stat)
+    }
+
+    /// What the kernel keeps free for itself.
+    fn watermarks(&mut self, now: Monotonic) -> Option<Bytes> {
+        if self.watermarks.is_none_or(|(_, at)| now.since(at) >= WATERMARKS_AGE) {
+            let text = std::fs::read_to_string(self.proc_root.join("zoneinfo")).ok()?;
+            self.watermarks = Some((Bytes(reserved_pages(&text).saturating_mul(self.page_size)), now));
+        }
+        self.watermarks.map(|(bytes, _)| bytes)
+    }
+
+    fn corrections(&mut self, now: Monotonic) -> Vec<(&'static str, Bytes)> {
+        let knows_refaults = self.sample.is_some_and(|sample| sample.stat.activated_file.is_some());
+        let all = [
+            ("hugepages", self.details.huge_pages),
+            ("watermarks", self.watermarks(now)),
+            ("refaulting_file", knows_refaults.then_some(self.correction)),
+        ];
+        all.into_iter().filter_map(|(name, bytes)| Some((name, bytes?))).collect()
+    }
+
+    fn swap(&self) -> Option<SwapReport> {
+        let stat = self.sample?.stat;
+        let bytes = |pages: Option<u64>| Bytes(pages.unwrap_or(0).saturating_mul(self.page_size));
+        Some(SwapReport {
+            total: self.details.swap_total?,
+            free: self.details.swap_free?,
+            read: bytes(stat.swapped_in),
+            written: bytes(stat.swapped_out),
+            read_per_second: self.swap_in.per_second(),
+            written_per_second: self.swap_out.per_second(),
+        })
+    }
+
+    pub(super) fn pressures(&mut self) -> Vec<PressureReport> {
+        let mut reports = Vec::new();
+        for scope in PressureScope::ALL {
+            for resource in PressureResource::ALL {
+                let read = self.pressure.read(scope, resource);
+                if (scope, resource) == (PressureScope::System, PressureResource::Memory) {
+                    self.has_pressure = read.is_ok();
+                }
+                let Ok(pressure) = read else { continue };
+                let report = |kind| {
+                    let stall = pressure.of(kind)?;
+                    Some(PressureReport { scope, resource, kind, averages: stall.averages, total: stall.total })
+                };
+                reports.extend(PressureKind::ALL.into_iter().filter_map(report));
+            }
+        }
+        reports
+    }
+}
+
+impl Agent {
+    /// Reads what the figures need, as seldom as will do; called once a look, after what is urgent.
+    pub(super) fn refresh_figures(&mut self, wakeup: Wakeup) {
+        let now = Monotonic::now();
+        let age = self.figures.sample.map_or(Duration::MAX, |sample| now.since(sample.at));
+        let rang = matches!(wakeup, Wakeup::KernelEvent | Wakeup::Psi);
+        let is_due = age >= CALM_AGE || rang && age >= RUNG_AGE || age >= NEAR_AGE && self.next_wakeup().0 <= NEAR;
+        if is_due {
+            self.read_figures();
+        }
+        if self.figures.until_conditions(now).is_some_and(|left| left.is_zero()) {
+            self.watch_pressure(now);
+        }
+    }
+
+    /// Reads the kernel's counts, and what follows from them.
+    pub(super) fn read_figures(&mut self) {
+        let Some(stat) = self.figures.read_vmstat() else { return };
+        // Most of the time nothing refaults, and nothing more is to be read.
+        let uncapped = self.figures.refaulting.bytes(self.figures.page_size, Bytes::MAX);
+        if !uncapped.is_zero()
+            && let Ok(details) = self.memory.details()
+        {
+            self.figures.details = details;
+        }
+        let active_file = self.figures.details.active_file.unwrap_or(Bytes::ZERO);
+        self.figures.correction = uncapped.min(active_file);
+        self.check_hearing(stat.allocstall);
+    }
+
+    /// Takes one sample of pressure for each condition, and tells what changed.
+    fn watch_pressure(&mut self, now: Monotonic) {
+        self.figures.conditions_at = Some(now);
+        for Watched { condition, state, is_told } in &mut self.figures.conditions {
+            let PressureCondition { scope, resource, kind, .. } = *condition;
+            let read = self.figures.pressure.read(scope, resource);
+            let [average, ..] = match &read {
+                Ok(pressure) => pressure.of(kind).map_or([None; 3], |stall| stall.averages.map(Some)),
+                Err(_) => [None; 3],
+            };
+            if let Err(reason) = &read
+                && !std::mem::replace(is_told, true)
+            {
+                tracing::warn!(
+                    event = "degraded",
+                    capability = "pressureConditions",
+                    condition = condition.condition,
+                    reason,
+                    "the condition stays as it is until there are figures"
+                );
+            }
+            *is_told &= read.is_err();
+            *state = state.after(condition, average, now.into());
+            if let Some(change) = self.conditions.update(&condition.condition, state.status()) {
+                change.log();
+            }
+        }
+    }
+
+    /// The conditions that follow from pressure.
+    pub(super) fn pressure_condition_reports(&self) -> impl Iterator<Item = ConditionReport> {
+        self.figures.conditions.iter().map(|watched| ConditionReport {
+            condition: Cow::Owned(watched.condition.condition.clone()),
+            status: watched.state.status(),
+        })
+    }
+
+    pub(super) fn figures_report(&mut self) -> FiguresReport {
+        let now = Monotonic::now();
+        if self.figures.sample.is_none_or(|sample| now.since(sample.at) >= NEAR_AGE) {
+            self.read_figures();
+        }
+        if let Ok(details) = self.memory.details() {
+            self.figures.details = details;
+        }
+        FiguresReport {
+            corrections: self.figures.corrections(now),
+            swap: self.figures.swap(),
+            pressure: self.figures.pressures(),
+            exhaustion: self.exhaustion_report().into_iter().collect(),
+            filesystems: self.filesystem_reports(),
+        }
+    }
+
+    /// When memory will have run out; nothing before the slope is known.
+    fn exhaustion_report(&self) -> Option<ExhaustionReport> {
+        let value = self.observation(self.last.sample?).get(Signal::MemoryAvailable)?;
+        let rate = -self.figures.available.per_second()?;
+        let mut thresholds: Vec<(&'static str, f64)> = Vec::new();
+        let of_memory = self.armed.iter().map(|armed| &armed.threshold);
+        for threshold in of_memory.filter(|threshold| threshold.signal == Signal::MemoryAvailable) {
+            let quantity = threshold.value.resolve(value.capacity, self.config.policy.quirks);
+            let distance = Amount::from_units(value.available) - quantity;
+            let distance = if distance.is_negative() { 0.0 } else { distance.bytes().as_f64() };
+            let seconds = seconds_until(distance, rate);
+            match thresholds.iter_mut().find(|(kind, _)| *kind == threshold.kind()) {
+                Some((_, nearest)) => *nearest = nearest.min(seconds),
+                None => thresholds.push((threshold.kind(), seconds)),
+            }
+        }
+        Some(ExhaustionReport {
+            signal: Signal::MemoryAvailable.as_str(),
+            seconds: seconds_until(value.available_bytes().as_f64(), rate),
+            thresholds,
+        })
+    }
+
+    /// The figure that falls as memory is taken, refaulting file pages included: they come and go by whole samples, which is no rate at which
+    /// memory vanishes.
+    pub(super) fn uncorrected(&self, sample: crate::node::MemorySample) -> Bytes {
+        match self.config.policy.semantics {
+            Semantics::Corrected => sample.meminfo.available,
+            Semantics::Kubelet => self.last.root_usage.available(sample.meminfo.total),
+        }
+    }
+}

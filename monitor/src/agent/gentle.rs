@@ -1,0 +1,295 @@
+//! Memory back from a workload before one is evicted: who is asked, how long is waited, and what came of it.
+
+use std::time::Duration;
+
+use crate::actions::reclaim::{self, ReclaimFirst, Reclaimer};
+use crate::config::{Bytes, CgroupId};
+use crate::eviction::MetThreshold;
+use crate::eviction::gentle::{self, Answer, Futile, ReclaimOutcome};
+use crate::node::Monotonic;
+use crate::node::file::{Buffer, PinnedFile};
+use crate::workloads::WorkloadUsage;
+
+use super::act::candidates;
+use super::{Agent, Look};
+
+/// While the kernel is at it, the node is looked at this often: the pressure may be gone, or grow.
+const CHECK: Duration = Duration::from_millis(10);
+/// What observe mode would do is said again after this long.
+const OBSERVED_AGAIN: Duration = Duration::from_secs(60);
+
+/// A workload that was asked to give memory back, and what came of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Reclaimed {
+    pub(super) workload: String,
+    pub(super) id: CgroupId,
+    pub(super) requested: Bytes,
+    /// By how much its usage fell meanwhile.
+    pub(super) freed: Bytes,
+    pub(super) available_before: Bytes,
+    pub(super) available_after: Bytes,
+    pub(super) took: Duration,
+    pub(super) outcome: ReclaimOutcome,
+}
+
+/// What the loop knows of such attempts.
+#[derive(Debug, Default)]
+pub(super) struct Gentle {
+    first: ReclaimFirst,
+    running: Option<Attempt>,
+    answer: Option<Answer>,
+    rests_until: Option<Monotonic>,
+    /// Asking that has an effect goes on until the deadline: who is asked may take more meanwhile.
+    episode: Option<Episode>,
+    /// What was said last of why it is not tried.
+    told: Option<Futile>,
+    observed: Option<(CgroupId, Monotonic)>,
+    /// The last attempt, if it was in vain: the eviction that follows is to tell of it.
+    in_vain: Option<Reclaimed>,
+}
+
+/// One attempt after the other, for as long as a hard threshold may wait.
+#[derive(Debug, Clone, Copy)]
+struct Episode {
+    started: Monotonic,
+    deadline: Monotonic,
+}
+
+/// An attempt under way.
+#[derive(Debug)]
+struct Attempt {
+    workload: String,
+    id: CgroupId,
+    requested: Bytes,
+    usage: PinnedFile,
+    usage_before: Bytes,
+    available_before: Bytes,
+    started: Monotonic,
+    deadline: Monotonic,
+}
+
+impl Gentle {
+    pub(super) fn new(first: ReclaimFirst) -> Self {
+        Self { first, ..Self::default() }
+    }
+
+    /// Returns when the kernel has answered; never, when nothing was asked. Cancel-safe.
+    pub(super) async fn answered(&mut self) {
+        match (&mut self.first, &self.running, self.answer) {
+            (ReclaimFirst::Enforce(reclaimer), Some(_), None) => self.answer = Some(reclaimer.answer().await),
+            _ => std::future::pending().await,
+        }
+    }
+
+    /// How long until an attempt under way wants to be looked at.
+    pub(super) fn next_check(&self, now: Monotonic) -> Option<Duration> {
+        self.running.as_ref().map(|attempt| attempt.deadline.since(now).min(CHECK))
+    }
+
+    /// The attempt that was in vain, for the eviction that follows it.
+    pub(super) fn take_in_vain(&mut self, now: Monotonic) -> Option<Reclaimed> {
+        self.in_vain.take().filter(|_| self.rests_until.is_some_and(|until| now < until))
+    }
+
+    fn interrupt(&self) {
+        if let ReclaimFirst::Enforce(reclaimer) = &self.first {
+            reclaimer.interrupt();
+        }
+    }
+}
+
+fn bytes_in(file: &PinnedFile, buffer: &mut Buffer) -> Option<Bytes> {
+    file.read(buffer).ok()?.trim().parse().ok().map(Bytes)
+}
+
+impl Agent {
+    /// Looks at the attempt under way, if any. True while it is to be waited for.
+    pub(super) fn waits_for_reclaim(&mut self, met: Option<&MetThreshold>, look: &Look) -> bool {
+        let Some(attempt) = &self.gentle.running else { return false };
+        let now = Monotonic::now();
+        let available = look.observation.get(crate::config::Signal::MemoryAvailable);
+        let available = available.map_or(Bytes::ZERO, |value| value.available_bytes());
+        let worth = gentle::is_worth_waiting(attempt.available_before, available);
+        let answer = self.gentle.answer.unwrap_or(Answer::Pending);
+        let Some(outcome) = gentle::outcome(answer, met.is_some(), now >= attempt.deadline, worth) else { return true };
+        if answer == Answer::Pending {
+            self.gentle.interrupt();
+        }
+        self.gentle.answer = None;
+        let Some(attempt) = self.gentle.running.take() else { return false };
+        let took = now.since(attempt.started);
+        let episode = self.gentle.episode.take();
+        let since = episode.map_or(took, |episode| now.since(episode.started));
+        self.gentle.rests_until = Some(now.after(gentle::rest(since, self.config.evictions.cool_down)));
+        // A cgroup that is gone gave back everything, but not to this.
+        let usage = bytes_in(&attempt.usage, &mut Buffer::new()).unwrap_or(attempt.usage_before);
+        let reclaimed = Reclaimed {
+            workload: attempt.workload,
+            id: attempt.id,
+            requested: attempt.requested,
+            freed: attempt.usage_before.saturating_sub(usage),
+            available_before: attempt.available_before,
+            available_after: available,
+            took,
+            outcome,
+        };
+        let goes_on = gentle::goes_on(outcome, answer, reclaimed.freed);
+        self.gentle.episode = episode.filter(|episode| goes_on && now < episode.deadline);
+        self.tell_reclaimed(&reclaimed);
+        self.gentle.in_vain = Some(reclaimed).filter(|it| it.outcome != ReclaimOutcome::Sufficed);
+        false
+    }
+
+    /// Asks a workload to give memory back, where that can help. True when it was asked, and its answer is to be waited for.
+    pub(super) fn asks_first(&mut self, met: &MetThreshold) -> bool {
+        let now = Monotonic::now();
+        let resting = self.gentle.rests_until.is_some_and(|until| now < until);
+        self.gentle.episode = self.gentle.episode.filter(|episode| resting && now < episode.deadline);
+        if matches!(self.gentle.first, ReclaimFirst::Off) || (resting && self.gentle.episode.is_none()) {
+            return false;
+        }
+        match self.whom_to_ask(met, now) {
+            Ok((usage, requested)) => self.ask(met, &usage, requested, now),
+            Err(futile) => {
+                let rest = now.after(gentle::rest(Duration::ZERO, self.config.evictions.cool_down));
+                self.gentle.rests_until = self.gentle.rests_until.max(Some(rest));
+                self.gentle.episode = None;
+                if self.gentle.told.replace(futile) != Some(futile) {
+                    self.tell_futile(met, futile);
+                }
+                false
+            }
+        }
+    }
+
+    /// The candidate furthest above its request, and how much to ask of it.
+    fn whom_to_ask(&mut self, met: &MetThreshold, now: Monotonic) -> Result<(WorkloadUsage, Bytes), Futile> {
+        let mut usages: Vec<WorkloadUsage> = candidates(self.tree.usages()).collect();
+        usages.retain(|usage| self.evictor.is_candidate(usage.workload.id, met.is_hard(), now));
+        loop {
+            let (furthest, above) = gentle::furthest_above_request(&usages).ok_or(Futile::NobodyAboveRequest)?;
+            let id = furthest.workload.id;
+            if self.is_node_critical(id) {
+                usages.retain(|usage| usage.workload.id != id);
+                continue;
+            }
+            let swap_free = reclaim::swap_free(&self.config.proc_root);
+            let tracked = self.tree.find(id).ok_or(Futile::NobodyAboveRequest)?;
+            let holding = reclaim::holding(tracked.directory(), above, swap_free).map_err(|_| Futile::TooLittle)?;
+            let missing = gentle::missing(&self.config.policy, met);
+            return Ok((furthest.clone(), gentle::ask(self.config.policy.semantics, missing, &holding)?));
+        }
+    }
+
+    fn ask(&mut self, met: &MetThreshold, usage: &WorkloadUsage, requested: Bytes, now: Monotonic) -> bool {
+        let workload = &usage.workload;
+        let Some(tracked) = self.tree.find(workload.id) else { return false };
+        let reclaimer = match &mut self.gentle.first {
+            ReclaimFirst::Off => return false,
+            ReclaimFirst::Observe => {
+                let told = self.gentle.observed.filter(|(_, at)| now.since(*at) < OBSERVED_AGAIN);
+                if told.is_none_or(|(id, _)| id != workload.id) {
+                    self.gentle.observed = Some((workload.id, now));
+                    self.tell_would_ask(met, workload.name.as_str(), requested);
+                }
+                return false;
+            }
+            // One that was given up may still keep the kernel busy: nothing more is asked until that is over.
+            ReclaimFirst::Enforce(reclaimer) if !reclaimer.is_idle() => return false,
+            ReclaimFirst::Enforce(reclaimer) => reclaimer,
+        };
+        match begin(reclaimer, tracked, usage, requested, met.value.available_bytes(), now) {
+            Ok(attempt) => {
+                let whole = Episode { started: now, deadline: now.after(self.config.evictions.reclaim_deadline) };
+                let episode = *self.gentle.episode.get_or_insert(whole);
+                self.gentle.running = Some(Attempt { deadline: episode.deadline, ..attempt });
+                self.gentle.in_vain = None;
+                self.gentle.answer = None;
+                self.gentle.told = None;
+                true
+            }
+            Err(error) => {
+                self.gentle.rests_until =
+                    Some(now.after(gentle::rest(Duration::ZERO, self.config.evictions.cool_down)));
+                tracing::warn!(event = "reclaim", workload = workload.name, outcome = ReclaimOutcome::Refused.as_str(), reason = %error, "cannot ask for memory back: evicting");
+                self.with_metrics(|metrics| metrics.reclaimed(ReclaimOutcome::Refused, Bytes::ZERO, Duration::ZERO));
+                false
+            }
+        }
+    }
+
+    fn tell_reclaimed(&self, reclaimed: &Reclaimed) {
+        self.with_metrics(|metrics| metrics.reclaimed(reclaimed.outcome, reclaimed.freed, reclaimed.took));
+        let message = match reclaimed.outcome {
+            ReclaimOutcome::Sufficed => "gave back enough: nobody is evicted",
+            ReclaimOutcome::TimedOut => "did not give back enough in time: evicting",
+            ReclaimOutcome::Refused => "the kernel refused to take memory back: evicting",
+            ReclaimOutcome::Insufficient | ReclaimOutcome::Skipped => "did not give back enough",
+        };
+        tracing::warn!(
+            event = "reclaim",
+            workload = reclaimed.workload,
+            workload_id = reclaimed.id.0,
+            outcome = reclaimed.outcome.as_str(),
+            requested_bytes = reclaimed.requested.0,
+            freed_bytes = reclaimed.freed.0,
+            available_before_bytes = reclaimed.available_before.0,
+            available_after_bytes = reclaimed.available_after.0,
+            took_ms = reclaimed.took.as_secs_f64() * 1e3,
+            "{message}"
+        );
+    }
+
+    fn tell_futile(&self, met: &MetThreshold, futile: Futile) {
+        self.with_metrics(|metrics| metrics.reclaimed(ReclaimOutcome::Skipped, Bytes::ZERO, Duration::ZERO));
+        tracing::info!(
+            event = "reclaim",
+            signal = met.threshold.signal.as_str(),
+            outcome = ReclaimOutcome::Skipped.as_str(),
+            reason = futile.as_str(),
+            available_before_bytes = met.value.available,
+            "nobody is asked to give memory back: it cannot help"
+        );
+    }
+
+    fn tell_would_ask(&self, met: &MetThreshold, workload: &str, requested: Bytes) {
+        self.with_metrics(|metrics| metrics.reclaimed(ReclaimOutcome::Skipped, Bytes::ZERO, Duration::ZERO));
+        tracing::warn!(
+            event = "reclaim",
+            workload,
+            mode = self.config.mode.as_str(),
+            outcome = ReclaimOutcome::Skipped.as_str(),
+            requested_bytes = requested.0,
+            available_before_bytes = met.value.available,
+            "observe mode: this workload would be asked to give memory back before one is evicted"
+        );
+    }
+}
+
+fn begin(
+    reclaimer: &mut Reclaimer,
+    tracked: &crate::workloads::tree::Tracked,
+    usage: &WorkloadUsage,
+    requested: Bytes,
+    available_before: Bytes,
+    now: Monotonic,
+) -> Result<Attempt, crate::actions::ActionError> {
+    let workload = &usage.workload;
+    let refused = |error: crate::node::file::FileError| {
+        crate::actions::ActionError::refused(workload.name.clone(), std::io::Error::other(error.to_string()))
+    };
+    let file = PinnedFile::open_at(tracked.directory(), std::path::Path::new(&workload.name), "memory.current");
+    let file = file.map_err(refused)?;
+    let usage_before = bytes_in(&file, &mut Buffer::new()).unwrap_or(usage.working_set);
+    reclaimer.ask(tracked.directory(), requested)?;
+    Ok(Attempt {
+        workload: workload.name.clone(),
+        id: workload.id,
+        requested,
+        usage: file,
+        usage_before,
+        available_before,
+        started: now,
+        deadline: now,
+    })
+}

@@ -1,0 +1,42 @@
+//! Why the loop woke.
+
+/// Why the loop woke.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wakeup {
+    /// The kernel's programs streamed something.
+    KernelEvent,
+    /// The kernel's log has something to read, or a kill has waited for it long enough.
+    KernelLog,
+    /// The PSI trigger fired.
+    Psi,
+    /// The computed sampling deadline.
+    Deadline,
+    /// An eviction under way wants to be looked at, or the next one may start.
+    Eviction,
+    /// The kernel has answered to being asked for memory.
+    Reclaim,
+    /// Pressure is to be looked at, for the conditions that follow from it.
+    Pressure,
+    /// Somebody asked for the metrics.
+    Scrape,
+    /// Time to look at the whole tree.
+    Housekeeping,
+}
+
+impl Wakeup {
+    /// As metrics and logs call it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::KernelEvent => "kernel_event",
+            Self::KernelLog => "kernel_log",
+            Self::Psi => "psi",
+            Self::Deadline => "deadline",
+            Self::Eviction => "eviction",
+            Self::Reclaim => "reclaim",
+            Self::Pressure => "pressure",
+            Self::Scrape => "scrape",
+            Self::Housekeeping => "housekeeping",
+        }
+    }
+}

@@ -1,0 +1,133 @@
+use super::*;
+use crate::config::{CgroupId, Policy, Signal, Threshold, ThresholdValue};
+use crate::eviction::SignalValue;
+use crate::workloads::{Kind, Preference, QosClass, Workload};
+
+const MIB: u64 = 1 << 20;
+
+fn mib(mib: u64) -> Bytes {
+    Bytes(mib * MIB)
+}
+
+#[test]
+fn what_is_missing_includes_minimum_reclaim() {
+    let met = |available_mib: i64, min_reclaim: Option<u64>| {
+        let threshold = Threshold {
+            min_reclaim: min_reclaim.map(|bytes| ThresholdValue::bytes(mib(bytes))),
+            ..Policy::default_hard_threshold()
+        };
+        let value = SignalValue {
+            signal: Signal::MemoryAvailable,
+            available: available_mib * (1 << 20),
+            capacity: 1 << 30,
+            at: None,
+        };
+        let quantity = threshold.value.resolve(value.capacity, Policy::default().quirks);
+        MetThreshold { place: 0, threshold, quantity, value, is_fresh: true }
+    };
+    for (available, min_reclaim, expected) in
+        [(80, None, 20), (80, Some(50), 70), (120, Some(50), 30), (100, None, 0), (300, Some(50), 0), (-5, None, 105)]
+    {
+        assert_eq!(
+            missing(&Policy::default(), &met(available, min_reclaim)),
+            mib(expected),
+            "{available} {min_reclaim:?}"
+        );
+    }
+}
+
+fn usage(name: &str, working_set: u64, request: u64) -> WorkloadUsage {
+    let workload = Workload {
+        name: name.to_owned(),
+        id: CgroupId(1),
+        kind: Kind::Service,
+        qos: QosClass::Burstable,
+        request: mib(request),
+        preference: Preference::None,
+        protection: None,
+    };
+    WorkloadUsage { workload, working_set: mib(working_set), exact: true }
+}
+
+#[test]
+fn who_is_furthest_above_its_request_is_asked() {
+    let name = |candidates: &[WorkloadUsage]| {
+        furthest_above_request(candidates).map(|(usage, above)| (usage.workload.name.clone(), above))
+    };
+    let (large, small) = (usage("large", 500, 450), usage("small", 100, 0));
+    assert_eq!(name(&[large.clone(), small]), Some(("small".to_owned(), mib(100))), "not who uses most");
+    assert_eq!(name(&[usage("b", 9, 0), usage("a", 9, 0)]), Some(("a".to_owned(), mib(9))), "the name decides");
+    assert_eq!(name(&[usage("within", 10, 20), usage("just", 20, 20)]), None);
+    assert_eq!(name(&[]), None);
+}
+
+#[test]
+fn whether_it_can_help_depends_on_what_counts_as_available() {
+    let holding = |above, active, inactive, swappable| Holding {
+        above_request: mib(above),
+        active_file: mib(active),
+        inactive_file: mib(inactive),
+        swappable: mib(swappable),
+    };
+    use Semantics::{Corrected, Kubelet};
+    for (semantics, missing, holding, expected) in [
+        // File cache is worth something to the kubelet's figure only.
+        (Kubelet, 20, holding(200, 150, 0, 0), Ok(22)),
+        (Corrected, 20, holding(200, 150, 0, 0), Err(Futile::NoSwap)),
+        // Inactive pages go first and help nobody.
+        (Kubelet, 20, holding(200, 150, 30, 0), Ok(52)),
+        (Kubelet, 20, holding(200, 0, 150, 0), Err(Futile::TooLittle)),
+        // With swap, anonymous memory helps both; file pages taken along the way do not help MemAvailable.
+        (Corrected, 20, holding(200, 0, 0, 100), Ok(22)),
+        (Corrected, 20, holding(200, 5, 5, 100), Ok(32)),
+        (Corrected, 20, holding(200, 500, 500, 100), Ok(42)),
+        (Kubelet, 20, holding(200, 0, 0, 100), Ok(22)),
+        (Kubelet, 20, holding(200, 10, 0, 10), Ok(22)),
+        // Not below its request, and not for a part of what is missing.
+        (Kubelet, 20, holding(10, 150, 0, 0), Err(Futile::TooLittle)),
+        (Corrected, 20, holding(200, 0, 0, 19), Err(Futile::TooLittle)),
+    ] {
+        assert_eq!(ask(semantics, mib(missing), &holding), expected.map(mib), "{semantics:?} {missing} {holding:?}");
+    }
+}
+
+#[test]
+fn an_attempt_ends_with_the_pressure_or_with_patience() {
+    use Answer::{Done, Pending, Refused};
+    for (answer, is_met, is_late, worth, expected) in [
+        (Pending, true, false, true, None),
+        (Pending, false, false, true, Some(ReclaimOutcome::Sufficed)),
+        (Done, false, false, true, Some(ReclaimOutcome::Sufficed)),
+        (Done, true, false, true, Some(ReclaimOutcome::Insufficient)),
+        (Pending, true, true, true, Some(ReclaimOutcome::TimedOut)),
+        (Pending, false, true, true, Some(ReclaimOutcome::Sufficed)),
+        (Pending, true, false, false, Some(ReclaimOutcome::Insufficient)),
+        (Refused, true, false, true, Some(ReclaimOutcome::Refused)),
+        (Refused, false, true, true, Some(ReclaimOutcome::Refused)),
+    ] {
+        assert_eq!(outcome(answer, is_met, is_late, worth), expected, "{answer:?} {is_met} {is_late} {worth}");
+    }
+    assert!(is_worth_waiting(mib(90), mib(45)) && !is_worth_waiting(mib(90), mib(44)));
+}
+
+#[test]
+fn asking_goes_on_while_it_has_an_effect() {
+    for (outcome, answer, freed, expected) in [
+        (ReclaimOutcome::Sufficed, Answer::Pending, 0, true),
+        (ReclaimOutcome::Insufficient, Answer::Done, 1, true),
+        (ReclaimOutcome::Insufficient, Answer::Done, 0, false),
+        (ReclaimOutcome::Insufficient, Answer::Pending, 1, false),
+        (ReclaimOutcome::TimedOut, Answer::Pending, 1, false),
+        (ReclaimOutcome::Refused, Answer::Refused, 1, false),
+    ] {
+        assert_eq!(goes_on(outcome, answer, mib(freed)), expected, "{outcome:?} {answer:?} {freed}");
+    }
+}
+
+#[test]
+fn it_rests_in_proportion() {
+    let ms = Duration::from_millis;
+    assert_eq!(rest(ms(1), ms(100)), ms(100));
+    assert_eq!(rest(ms(150), ms(100)), ms(1500));
+    assert_eq!(rest(Duration::MAX, ms(0)), Duration::MAX);
+}

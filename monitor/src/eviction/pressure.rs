@@ -1,0 +1,91 @@
+//! Conditions that follow from pressure stall information: true after so long above one level, false after so long below another.
+
+use std::time::Duration;
+
+use crate::config::{Moment, PressureCondition, PressureLevel};
+
+/// What is remembered of one condition between two samples.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PressureState {
+    status: bool,
+    /// Since when the samples have been asking for the other status, without a break.
+    since: Option<Moment>,
+}
+
+impl PressureState {
+    /// Whether the condition is true.
+    #[must_use]
+    pub const fn status(self) -> bool {
+        self.status
+    }
+
+    /// Takes in one sample; without a figure it is not known what was, and what was asked for must last anew.
+    #[must_use]
+    pub fn after(self, condition: &PressureCondition, average: Option<f64>, now: Moment) -> Self {
+        let PressureLevel { share, lasting } = if self.status { condition.clear } else { condition.set };
+        let asks_for_other =
+            average.is_some_and(|average| if self.status { average < share } else { average >= share });
+        if !asks_for_other {
+            return Self { since: None, ..self };
+        }
+        let since = self.since.unwrap_or(now);
+        if now.nanos_since(since) >= nanos(lasting) {
+            return Self { status: !self.status, since: None };
+        }
+        Self { since: Some(since), ..self }
+    }
+}
+
+fn nanos(duration: Duration) -> i128 {
+    i128::try_from(duration.as_nanos()).unwrap_or(i128::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{PressureKind, PressureResource, PressureScope};
+
+    fn condition(set_for: u64, clear_for: u64) -> PressureCondition {
+        let level = |share, seconds| PressureLevel { share, lasting: Duration::from_secs(seconds) };
+        PressureCondition {
+            condition: "X".to_owned(),
+            scope: PressureScope::System,
+            resource: PressureResource::Memory,
+            kind: PressureKind::Some,
+            set: level(0.10, set_for),
+            clear: level(0.05, clear_for),
+        }
+    }
+
+    /// The status after each sample, two seconds apart; a negative one is a sample that could not be had.
+    fn statuses(condition: &PressureCondition, percents: &[f64]) -> Vec<bool> {
+        let mut state = PressureState::default();
+        let step = |(index, percent): (usize, &f64)| {
+            let now = Moment(i128::try_from(index).unwrap() * 2_000_000_000);
+            state = state.after(condition, (*percent >= 0.0).then_some(percent / 100.0), now);
+            state.status()
+        };
+        percents.iter().enumerate().map(step).collect()
+    }
+
+    #[test]
+    fn table() {
+        for (name, set_for, clear_for, percents, expected) in [
+            ("for so long", 4, 4, &[10.0, 10.0, 10.0, 10.0][..], "..##"),
+            ("just below", 0, 0, &[9.99, 9.99], ".."),
+            ("a break starts it anew", 4, 4, &[20.0, 20.0, 9.0, 20.0, 20.0, 20.0], ".....#"),
+            ("at once", 0, 0, &[10.0, 4.0, 10.0], "#.#"),
+            ("between the levels it stays", 0, 0, &[7.0, 12.0, 7.0, 5.0, 4.9, 7.0], ".###.."),
+            ("clearing takes its time", 0, 4, &[50.0, 1.0, 1.0, 1.0, 1.0], "###.."),
+            ("clearing is broken off", 0, 4, &[50.0, 1.0, 1.0, 6.0, 1.0, 1.0, 1.0], "######."),
+            ("what is not known does not count", 4, 4, &[20.0, 20.0, -1.0, 20.0, 20.0, 20.0], ".....#"),
+            ("nor does it end anything", 0, 4, &[50.0, -1.0, -1.0, -1.0, -1.0], "#####"),
+        ] {
+            let shown: String = statuses(&condition(set_for, clear_for), percents)
+                .iter()
+                .map(|on| if *on { '#' } else { '.' })
+                .collect();
+            assert_eq!(shown, expected, "{name}");
+        }
+    }
+}

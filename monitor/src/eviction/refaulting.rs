@@ -1,0 +1,136 @@
+//! File pages that count as available and are not: dropped, they are read back at once.
+
+use std::time::Duration;
+
+use crate::config::Bytes;
+use crate::node::Monotonic;
+use crate::node::vmstat::VmStatSample;
+
+/// How far back it looks.
+const MEMORY: Duration = Duration::from_secs(10);
+
+/// How much of the file cache is a working set that the node is too small for.
+///
+/// The kernel counts a dropped file page that is read again soon after as activated (`workingset_activate_file`); a file that is read once
+/// from end to end is not. But it counts also what a memory cgroup drops at its own limit, which says nothing about the node. So no
+/// more is believed than reclaim for the node itself dropped in the same time.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Refaulting {
+    last: Option<(u64, u64, Monotonic)>,
+    activated: f64,
+    stolen: f64,
+}
+
+impl Refaulting {
+    /// Takes in the counters. Without them nothing is known, and nothing is corrected.
+    pub fn observe(&mut self, sample: &VmStatSample) {
+        let (Some(activated), Some(stolen)) = (sample.stat.activated_file, sample.stat.stolen()) else {
+            *self = Self::default();
+            return;
+        };
+        if let Some((activated_before, stolen_before, then)) = self.last {
+            let faded = (-sample.at.since(then).as_secs_f64() / MEMORY.as_secs_f64()).exp();
+            self.activated = self.activated * faded + pages(activated.saturating_sub(activated_before));
+            self.stolen = self.stolen * faded + pages(stolen.saturating_sub(stolen_before));
+        }
+        self.last = Some((activated, stolen, sample.at));
+    }
+
+    /// Forgets what was: memory has been made free, and only what still comes back from now on counts. Else the next workload would
+    /// pay for what the one that has just gone did to the cache.
+    pub fn forget(&mut self) {
+        *self = Self { last: self.last, ..Self::default() };
+    }
+
+    /// The memory that came back as fast as it was dropped; never more than there is active file memory.
+    #[must_use]
+    pub fn bytes(&self, page_size: u64, active_file: Bytes) -> Bytes {
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "positive, and saturating is right"
+        )]
+        let pages = self.activated.min(self.stolen) as u64;
+        Bytes(pages.saturating_mul(page_size)).min(active_file)
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "pages of a few seconds")]
+fn pages(count: u64) -> f64 {
+    count as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::node::vmstat::VmStat;
+
+    const SECOND: u64 = 1_000_000_000;
+    const MIB: u64 = 256;
+
+    /// What is corrected after `seconds` seconds with so many MiB activated and stolen in each.
+    fn after(seconds: u64, activated: u64, stolen: u64, active_file: u64) -> u64 {
+        let mut refaulting = Refaulting::default();
+        for second in 0..=seconds {
+            refaulting.observe(&VmStatSample {
+                stat: VmStat {
+                    activated_file: Some(1_000_000 + second * activated * MIB),
+                    stolen_direct: Some(77),
+                    stolen_kswapd: Some(second * stolen * MIB),
+                    ..VmStat::default()
+                },
+                at: Monotonic(second * SECOND),
+            });
+        }
+        refaulting.bytes(4096, Bytes::from_mib(active_file)).0 >> 20
+    }
+
+    #[test]
+    fn table() {
+        for (name, activated, stolen, active_file, expected) in [
+            ("hot cache, no refaults", 0, 0, 800, 0..=0),
+            ("a file read once from end to end: dropped, never active again", 0, 200, 800, 0..=0),
+            ("thrashing", 20, 30, 800, 195..=215),
+            ("a container thrashes at its own limit", 200, 0, 800, 0..=0),
+            ("the same while the node drops a little", 200, 5, 800, 45..=55),
+            ("never more than is active", 100, 100, 60, 60..=60),
+        ] {
+            let found = after(120, activated, stolen, active_file);
+            assert!(expected.contains(&found), "{name}: {found} MiB");
+        }
+        assert_eq!(after(0, 50, 50, 800), 0, "what was before the first look is long ago");
+    }
+
+    #[test]
+    fn it_ends_with_the_thrashing() {
+        let at = |second: u64, pages: u64| VmStatSample {
+            stat: VmStat {
+                activated_file: Some(pages),
+                stolen_direct: Some(pages),
+                stolen_kswapd: Some(0),
+                ..VmStat::default()
+            },
+            at: Monotonic(second * SECOND),
+        };
+        let mut refaulting = Refaulting::default();
+        refaulting.observe(&at(0, 0));
+        refaulting.observe(&at(1, 1000));
+        let bytes = |refaulting: &Refaulting| refaulting.bytes(4096, Bytes::MAX).0 / 4096;
+        assert_eq!(bytes(&refaulting), 1000);
+        refaulting.observe(&at(11, 1000));
+        assert_eq!(bytes(&refaulting), 367, "a third after ten seconds");
+        refaulting.observe(&at(61, 1000));
+        assert_eq!(bytes(&refaulting), 2);
+        let mut forgetful = refaulting;
+        forgetful.observe(&at(62, 2000));
+        forgetful.forget();
+        assert_eq!(bytes(&forgetful), 0);
+        forgetful.observe(&at(63, 2500));
+        assert_eq!(bytes(&forgetful), 500, "what is new counts");
+        // Counters that began anew, and counters that are gone.
+        refaulting.observe(&at(62, 5));
+        assert!(bytes(&refaulting) <= 2);
+        refaulting.observe(&VmStatSample { stat: VmStat::default(), at: Monotonic(63 * SECOND) });
+        assert_eq!(bytes(&refaulting), 0);
+    }
+}

@@ -1,0 +1,184 @@
+//! How a record lies on disk: one line of text, `<length> <crc32> <json>`, both numbers as eight hexadecimal digits.
+//!
+//! JSON has no line breaks, so a line break is where the next record begins whatever happened to this one: a flipped bit costs one
+//! record, a crash in mid-write the last one. Without the agent at hand, `cut -c19- FILE | jq` reads it.
+
+use std::io::Write as _;
+
+/// Two numbers with a space after each.
+const HEADER: usize = 18;
+
+/// The same with the line break at the end.
+pub const OVERHEAD: usize = HEADER + 1;
+
+/// CRC-32 as in Ethernet, zip and `crc32(1)`: polynomial 0xEDB88320, reflected.
+const CRC: [u32; 256] = {
+    let mut table = [0; 256];
+    let mut index = 0;
+    while index < 256 {
+        #[expect(clippy::cast_possible_truncation, reason = "below 256")]
+        let mut value = index as u32;
+        let mut bit = 0;
+        while bit < 8 {
+            value = if value & 1 == 1 { value >> 1 ^ 0xEDB8_8320 } else { value >> 1 };
+            bit += 1;
+        }
+        table[index] = value;
+        index += 1;
+    }
+    table
+};
+
+fn crc32(bytes: &[u8]) -> u32 {
+    let step = |crc: u32, byte: &u8| crc >> 8 ^ CRC[usize::from(crc.to_le_bytes()[0] ^ byte)];
+    !bytes.iter().fold(u32::MAX, step)
+}
+
+/// Appends a record to `out`; `None` when it is longer than a length can say, or no single line.
+pub fn encode(payload: &[u8], out: &mut Vec<u8>) -> Option<()> {
+    let length = u32::try_from(payload.len()).ok().filter(|_| !payload.contains(&b'\n'))?;
+    write!(out, "{length:08x} {:08x} ", crc32(payload)).ok()?;
+    out.extend_from_slice(payload);
+    out.push(b'\n');
+    Some(())
+}
+
+/// What stands at the beginning of some bytes.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Piece<'a> {
+    /// A record, and where the next begins.
+    Record { payload: &'a [u8], end: usize },
+    /// No record; the next may begin here.
+    Damaged { end: usize },
+    /// What is written so far of the last record, or what a crash left of it.
+    Unfinished,
+}
+
+/// Looks at the beginning of `bytes`; `None` when there are none.
+pub fn next(bytes: &[u8]) -> Option<Piece<'_>> {
+    if bytes.is_empty() {
+        return None;
+    }
+    if let Some((payload, end)) = record(bytes) {
+        return Some(Piece::Record { payload, end });
+    }
+    let line_break = bytes.iter().position(|byte| *byte == b'\n');
+    Some(line_break.map_or(Piece::Unfinished, |at| Piece::Damaged { end: at + 1 }))
+}
+
+fn record(bytes: &[u8]) -> Option<(&[u8], usize)> {
+    let header = bytes.get(..HEADER)?;
+    let number = |digits: &[u8]| u32::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok();
+    let (length, crc) = (number(header.get(..8)?)?, number(header.get(9..17)?)?);
+    if header[8] != b' ' || header[17] != b' ' {
+        return None;
+    }
+    let end = HEADER.checked_add(usize::try_from(length).ok()?)?;
+    let payload = bytes.get(HEADER..end)?;
+    // The byte after it is a line break, or was one; without it the record was not finished.
+    (bytes.len() > end && crc32(payload) == crc).then_some((payload, end + 1))
+}
+
+/// Every record in `bytes`, in order, with where it begins; and what else was there.
+pub fn scan<'a>(bytes: &'a [u8], mut each: impl FnMut(usize, &'a [u8])) -> Scanned {
+    let mut scanned = Scanned::default();
+    let mut in_damage = false;
+    while let Some(piece) = bytes.get(scanned.end..).and_then(next) {
+        match piece {
+            Piece::Record { payload, end } => {
+                each(scanned.end, payload);
+                scanned.end += end;
+                in_damage = false;
+            }
+            Piece::Damaged { end } => {
+                scanned.damaged += u64::from(!in_damage);
+                scanned.end += end;
+                in_damage = true;
+            }
+            Piece::Unfinished => break,
+        }
+    }
+    scanned.unfinished = bytes.len() - scanned.end;
+    scanned
+}
+
+/// What a scan came upon besides records.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Scanned {
+    /// Where the last record, or what was damaged after it, ends.
+    pub end: usize,
+    /// Places at which something is damaged.
+    pub damaged: u64,
+    /// Bytes at the end that are the beginning of a record.
+    pub unfinished: usize,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn three() -> (Vec<u8>, Vec<Vec<u8>>, Vec<usize>) {
+        let payloads: Vec<Vec<u8>> =
+            [&br#"{"id":"a"}"#[..], br#"{"id":"bb","x":[1,2,3]}"#, br#"{"id":"c"}"#].map(<[u8]>::to_vec).into();
+        let (mut bytes, mut ends) = (Vec::new(), vec![0]);
+        for payload in &payloads {
+            encode(payload, &mut bytes).unwrap();
+            ends.push(bytes.len());
+        }
+        (bytes, payloads, ends)
+    }
+
+    fn scanned(bytes: &[u8]) -> (Vec<Vec<u8>>, Scanned) {
+        let mut found = Vec::new();
+        let scanned = scan(bytes, |_, payload| found.push(payload.to_vec()));
+        (found, scanned)
+    }
+
+    #[test]
+    fn the_checksum_is_the_one_that_everybody_means() {
+        assert_eq!(crc32(b"123456789"), 0xCBF4_3926);
+        let mut bytes = Vec::new();
+        encode(b"123456789", &mut bytes).unwrap();
+        assert_eq!(bytes, b"00000009 cbf43926 123456789\n");
+        assert_eq!(encode(b"two\nlines", &mut bytes), None);
+    }
+
+    #[test]
+    fn cut_off_at_any_byte_everything_before_is_kept() {
+        let (bytes, payloads, ends) = three();
+        for length in 0..=bytes.len() {
+            let (found, scanned) = scanned(&bytes[..length]);
+            let whole = ends.iter().filter(|end| **end <= length).count() - 1;
+            assert_eq!(found, payloads[..whole], "{length}");
+            assert_eq!((scanned.end, scanned.damaged), (ends[whole], 0), "{length}");
+            assert_eq!(scanned.unfinished, length - ends[whole], "{length}");
+        }
+    }
+
+    #[test]
+    fn any_flipped_bit_costs_one_record_at_most_and_makes_none_up() {
+        let (bytes, payloads, _) = three();
+        let mut lost_one = 0;
+        for at in 0..bytes.len() {
+            for bit in 0..8 {
+                let mut broken = bytes.clone();
+                broken[at] ^= 1 << bit;
+                let (found, scanned) = scanned(&broken);
+                assert!(found.iter().all(|payload| payloads.contains(payload)), "{at} {bit}: {found:?}");
+                assert!(found.len() + 1 >= payloads.len(), "{at} {bit}: {found:?}");
+                if found.len() < payloads.len() {
+                    lost_one += 1;
+                    assert!(scanned.damaged == 1 || scanned.unfinished > 0, "{at} {bit}: lost without a word");
+                }
+            }
+        }
+        assert!(lost_one > 8 * bytes.len() / 2, "{lost_one}");
+    }
+
+    #[test]
+    fn what_is_no_journal_is_no_record() {
+        for bytes in [&b"hello\n"[..], b"\n\n\n", &[0; 100], b"ffffffff 00000000 {}\n"] {
+            assert_eq!(scanned(bytes).0, Vec::<Vec<u8>>::new());
+        }
+    }
+}

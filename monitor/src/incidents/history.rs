@@ -1,0 +1,134 @@
+//! The last minute of a signal at full resolution.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::node::Monotonic;
+
+/// How far back a record looks.
+pub const WINDOW: Duration = Duration::from_secs(60);
+/// A thousand looks a second, for a little longer than the window. 1 MiB, of which only what was written is resident.
+pub const CAPACITY: usize = 65_536;
+
+/// A value and the time from which on it held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sample {
+    /// Since when.
+    pub at: Monotonic,
+    /// What was left.
+    pub value: u64,
+}
+
+/// A ring of samples. Made once: nothing is allocated when a sample is taken.
+#[derive(Debug)]
+pub struct History {
+    ring: VecDeque<Sample>,
+    capacity: usize,
+}
+
+impl Default for History {
+    fn default() -> Self {
+        Self::with_capacity(CAPACITY)
+    }
+}
+
+impl History {
+    /// Holds at most so many samples.
+    #[must_use]
+    pub fn with_capacity(capacity: usize) -> Self {
+        Self { ring: VecDeque::with_capacity(capacity), capacity }
+    }
+
+    /// Notes a value. One that has not changed is not repeated.
+    pub fn push(&mut self, at: Monotonic, value: u64) {
+        if self.ring.back().is_some_and(|last| last.value == value || last.at > at) {
+            return;
+        }
+        // The one that held when the window began is kept: it says where the minute started from.
+        while self.ring.get(1).is_some_and(|second| at.since(second.at) > WINDOW) || self.ring.len() >= self.capacity {
+            self.ring.pop_front();
+        }
+        self.ring.push_back(Sample { at, value });
+    }
+
+    /// Copies what is needed to tell of the minute before `since` and of all after it, at most `most` samples. Returns how many
+    /// were left out: of the newer half of what fits every sample is kept, of the older ones the lowest of each few, so that no
+    /// dip is lost.
+    pub fn copy_to(&self, since: Monotonic, most: usize, out: &mut Vec<Sample>) -> usize {
+        out.clear();
+        let begin = self.ring.partition_point(|sample| since.since(sample.at) > WINDOW).saturating_sub(1);
+        let count = self.ring.len() - begin;
+        if count <= most {
+            out.extend(self.ring.range(begin..));
+            return 0;
+        }
+        let newer = most / 2;
+        let older = count - newer;
+        let group = older.div_ceil((most - newer).max(1));
+        let mut lowest: Option<Sample> = None;
+        for (index, sample) in self.ring.range(begin..begin + older).enumerate() {
+            if lowest.is_none_or(|lowest| sample.value < lowest.value) {
+                lowest = Some(*sample);
+            }
+            if (index + 1) % group == 0 || index + 1 == older {
+                out.extend(lowest.take());
+            }
+        }
+        out.extend(self.ring.range(begin + older..));
+        count - out.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    fn filled(capacity: usize, samples: impl IntoIterator<Item = (u64, u64)>) -> History {
+        let mut history = History::with_capacity(capacity);
+        for (ms, value) in samples {
+            history.push(Monotonic(ms * MS), value);
+        }
+        history
+    }
+
+    fn copied(history: &History, since_ms: u64, most: usize) -> (Vec<(u64, u64)>, usize) {
+        let mut out = Vec::new();
+        let thinned = history.copy_to(Monotonic(since_ms * MS), most, &mut out);
+        (out.iter().map(|sample| (sample.at.0 / MS, sample.value)).collect(), thinned)
+    }
+
+    #[test]
+    fn unchanged_values_are_not_repeated_and_the_start_of_the_window_is_known() {
+        let history = filled(100, [(0, 9), (10, 9), (20, 8), (70_000, 7), (100_000, 6), (90_000, 1)]);
+        assert_eq!(copied(&history, 100_000, 100), (vec![(20, 8), (70_000, 7), (100_000, 6)], 0));
+        // What came after the incident is told too.
+        assert_eq!(copied(&history, 70_001, 100), (vec![(20, 8), (70_000, 7), (100_000, 6)], 0));
+        assert_eq!(copied(&filled(100, []), 5, 100), (vec![], 0));
+    }
+
+    #[test]
+    fn the_ring_never_grows() {
+        let history = filled(64, (0..1000).map(|ms| (ms, ms)));
+        assert_eq!(history.ring.len(), 64);
+        assert_eq!(history.ring.capacity(), 64);
+        assert_eq!(copied(&history, 1000, 64).0.first(), Some(&(936, 936)));
+    }
+
+    #[test]
+    fn thinning_keeps_the_newest_whole_and_every_dip() {
+        let dip = |ms: u64| if ms == 137 { 1 } else { 1000 + ms };
+        let history = filled(1000, (0..1000).map(|ms| (ms, dip(ms))));
+        for most in [1, 2, 3, 10, 99, 500, 999] {
+            let (kept, thinned) = copied(&history, 1000, most);
+            assert!(kept.len() <= most, "{most}: {}", kept.len());
+            assert_eq!(kept.len() + thinned, 1000, "{most}");
+            assert!(kept.contains(&(137, 1)), "{most}");
+            assert!(kept.is_sorted(), "{most}");
+            let newest = kept.iter().rev().take(most / 2).map(|(ms, _)| *ms);
+            assert!(newest.eq((1000 - most as u64 / 2..1000).rev()), "{most}");
+        }
+        assert_eq!(copied(&history, 1000, 1000).1, 0);
+    }
+}

@@ -1,0 +1,88 @@
+//! What is told of an eviction.
+
+use serde::{Deserialize, Serialize};
+
+/// One eviction.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Eviction {
+    /// The signal.
+    pub signal: String,
+    /// The threshold as configured.
+    pub threshold: String,
+    /// `hard` or `soft`.
+    pub kind: String,
+    /// `enforce` or `observe`.
+    pub mode: String,
+    /// Who went, or would have.
+    pub workload: String,
+    /// Its cgroup's kernfs id.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cgroup_id: Option<u64>,
+    /// Its QoS class.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub qos_class: String,
+    /// `kill`, `term` or `would_kill`.
+    pub action: String,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// Why it failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failure: Option<String>,
+    /// Processes that were signalled.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub processes: Option<usize>,
+    /// What it used.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub working_set_bytes: Option<u64>,
+    /// What was left when it was decided.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub available_bytes: Option<i64>,
+    /// The threshold as an amount of this node.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub threshold_bytes: Option<i64>,
+    /// How much more was left when the workload was gone; below zero when others took more than it gave back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub freed_bytes: Option<i64>,
+    /// What reclaiming freed before anybody was evicted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reclaim: Option<Reclaim>,
+}
+
+/// How an eviction stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(rename_all = "camelCase")]
+pub enum Outcome {
+    /// Signals were sent; the end is not known.
+    #[default]
+    Underway,
+    /// No process is left.
+    Gone,
+    /// Processes are left, or could not be signalled.
+    Failed,
+    /// Observe mode: nothing was done.
+    Observed,
+}
+
+/// An attempt to reclaim memory before a kill.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Reclaim {
+    /// Whose memory was to be reclaimed.
+    pub workload: String,
+    /// How much was asked for.
+    pub requested_bytes: u64,
+    /// How much its usage fell.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub freed_bytes: Option<u64>,
+    /// What was left on the node before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub available_before_bytes: Option<u64>,
+    /// And after.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub available_after_bytes: Option<u64>,
+    /// How long it took.
+    pub took_ms: f64,
+    /// `sufficed`, `insufficient`, `timed_out`, `refused` or `skipped`.
+    pub outcome: String,
+}

@@ -1,0 +1,187 @@
+use super::*;
+
+const MS: u64 = 1_000_000;
+
+fn at(ms: u64) -> Monotonic {
+    Monotonic(1_000 * MS + ms * MS)
+}
+
+fn wall() -> Timestamp {
+    "2026-01-02T03:04:05Z".parse().unwrap()
+}
+
+fn trigger(pid: i32) -> Trigger {
+    Trigger { pid: Some(pid), ..Trigger::default() }
+}
+
+fn mark(pid: i32, ms: u64, invoked: Option<u64>, by: i32) -> Mark {
+    Mark { at: at(ms), invoked: invoked.map(at), victim_pid: pid, trigger: trigger(by) }
+}
+
+fn kill(pid: i32, marked: u64, gone: u64, invoked: Option<u64>, by: i32) -> Kill {
+    Kill {
+        at: at(gone),
+        marked: at(marked),
+        invoked: invoked.map(at),
+        victim: Victim { pid, uid: Some(1000), ..Victim::default() },
+        kill: OomKill { trigger: Some(trigger(by)), constraint: Some("memcg".to_owned()), ..OomKill::default() },
+    }
+}
+
+/// What happens, in order; a number is a look at that time. Answers each incident told: its victims, known or not.
+enum Do {
+    Mark(Mark),
+    Kill(Box<Kill>),
+    Look(u64),
+}
+
+/// When it was told, its name, and its victims.
+type Told = (u64, String, Vec<(i32, bool)>);
+
+fn told(what: Vec<Do>) -> Vec<Told> {
+    let mut assembler = Assembler::default();
+    let mut told = Vec::new();
+    for what in what {
+        match what {
+            Do::Mark(mark) => assembler.mark(mark, wall()),
+            Do::Kill(kill) => drop(assembler.kill(*kill, wall()).to_owned()),
+            Do::Look(ms) => {
+                for Assembled { id, kill, .. } in assembler.due(at(ms)) {
+                    told.push((ms, id, kill.victims.iter().map(|it| (it.pid, it.uid.is_some())).collect()));
+                }
+            }
+        }
+    }
+    told
+}
+
+fn one(ms: u64, pid: i32, victims: &[(i32, bool)]) -> Told {
+    (ms, format!("20260102-030405-oom-{pid}"), victims.to_vec())
+}
+
+#[test]
+fn one_incident_for_each_invocation() {
+    use Do::{Kill, Look, Mark};
+    let kill = |pid, marked, gone, invoked, by| Kill(Box::new(kill(pid, marked, gone, invoked, by)));
+    for (name, what, expected) in [
+        (
+            "one victim: told when it has gone, not before the marks have settled",
+            vec![Mark(mark(7, 1, Some(0), 9)), Look(5), kill(7, 1, 6, Some(0), 9), Look(7), Look(21), Look(5000)],
+            vec![one(21, 7, &[(7, true)])],
+        ),
+        (
+            "a group: marks come while the first has gone already",
+            vec![
+                Mark(mark(7, 1, Some(0), 9)),
+                kill(7, 1, 2, Some(0), 9),
+                Look(3),
+                Mark(mark(8, 4, Some(0), 9)),
+                Look(30),
+                kill(8, 4, 40, Some(0), 9),
+                Look(41),
+            ],
+            vec![one(41, 7, &[(7, true), (8, true)])],
+        ),
+        (
+            "two invocations of one task at once are two incidents when the kernel says so",
+            vec![
+                Mark(mark(7, 1, Some(0), 9)),
+                Mark(mark(8, 3, Some(2), 9)),
+                kill(8, 3, 4, Some(2), 9),
+                kill(7, 1, 5, Some(0), 9),
+                Look(50),
+            ],
+            vec![one(50, 7, &[(7, true)]), one(50, 8, &[(8, true)])],
+        ),
+        (
+            "without the time of the invocation: one task's within 100 ms belong together",
+            vec![
+                Mark(mark(7, 1, None, 9)),
+                Mark(mark(8, 3, None, 9)),
+                kill(8, 3, 4, None, 9),
+                kill(7, 1, 5, None, 9),
+                Mark(mark(10, 4, None, 99)),
+                kill(10, 4, 6, None, 99),
+                Mark(mark(11, 150, None, 9)),
+                kill(11, 150, 151, None, 9),
+                Look(200),
+            ],
+            vec![one(200, 7, &[(8, true), (7, true)]), one(200, 10, &[(10, true)]), one(200, 11, &[(11, true)])],
+        ),
+        (
+            "who hangs is waited for two seconds, told of, and told again when it goes",
+            vec![
+                Mark(mark(7, 0, Some(0), 9)),
+                Mark(mark(8, 0, Some(0), 9)),
+                kill(7, 0, 3, Some(0), 9),
+                Look(1999),
+                Look(2000),
+                Look(3000),
+                kill(8, 0, 9000, Some(0), 9),
+                Look(9000),
+                Look(9500),
+            ],
+            vec![one(2000, 7, &[(7, true), (8, false)]), one(9000, 7, &[(7, true), (8, true)])],
+        ),
+        (
+            "a process with several threads: another one than its first was marked",
+            vec![Mark(mark(77, 1, Some(0), 9)), kill(7, 1, 6, Some(0), 9), Look(30), Look(5000)],
+            vec![one(30, 77, &[(7, true)])],
+        ),
+        (
+            "a mark that was lost, or comes after its kill, changes nothing",
+            vec![kill(7, 1, 2, Some(0), 9), Mark(mark(7, 1, Some(0), 9)), Look(30), Look(3000)],
+            vec![one(30, 7, &[(7, true)])],
+        ),
+    ] {
+        assert_eq!(told(what), expected, "{name}");
+    }
+}
+
+#[test]
+fn the_loop_is_woken_when_something_is_due() {
+    let mut assembler = Assembler::default();
+    assert_eq!(assembler.next_due(at(0)), None);
+    assembler.mark(mark(7, 0, Some(0), 9), wall());
+    assert_eq!(assembler.next_due(at(500)), Some(Duration::from_millis(1500)));
+    assembler.kill(kill(7, 0, 510, Some(0), 9), wall());
+    assert_eq!(assembler.next_due(at(510)), Some(Duration::ZERO));
+    assert_eq!(assembler.due(at(510)).len(), 1);
+    assert_eq!(assembler.next_due(at(510)), None);
+}
+
+#[test]
+fn what_happened_is_told_from_the_invocation_on() {
+    let mut assembler = Assembler::default();
+    assembler.mark(mark(7, 3, Some(0), 9), wall());
+    assembler.kill(kill(7, 3, 5, Some(0), 9), wall());
+    let [assembled] = &assembler.due(at(100))[..] else { panic!("one") };
+    let steps: Vec<(&str, f64)> = assembled.steps.iter().map(|step| (step.step.as_str(), step.ms)).collect();
+    assert_eq!(steps, [("invoked", 0.0), ("marked", 3.0), ("exited", 5.0)]);
+    assert_eq!(assembled.at, at(0));
+    assert!(!assembled.kill.group);
+    assert_eq!(assembled.kill.constraint.as_deref(), Some("memcg"));
+    assert_eq!(assembled.kill.trigger, Some(trigger(9)));
+}
+
+#[test]
+fn a_storm_is_bounded_and_nothing_in_it_is_lost() {
+    let mut assembler = Assembler::default();
+    let mut told = 0;
+    for pid in 0..5000_i32 {
+        let ms = u64::from(pid.unsigned_abs());
+        // None of them ever goes.
+        assembler.mark(mark(pid, ms / 100, Some(ms), pid), wall());
+        told += assembler.due(at(ms / 100)).len();
+        assert!(assembler.open.len() <= OPEN + 1, "{}", assembler.open.len());
+    }
+    told += assembler.due(at(60_000)).len();
+    assert_eq!(told, 5000);
+    let mut assembler = Assembler::default();
+    for pid in 0..300 {
+        assembler.kill(kill(pid, 0, 1, Some(0), 9), wall());
+    }
+    let [assembled] = &assembler.due(at(100))[..] else { panic!("one") };
+    assert_eq!((assembled.kill.victims.len(), assembled.kill.victims_omitted), (VICTIMS, 300 - VICTIMS));
+    assert!(assembled.kill.group);
+}

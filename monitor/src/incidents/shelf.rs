@@ -1,0 +1,153 @@
+//! What is asked for over HTTP: the incidents there are, and where each is to be had.
+
+use std::collections::VecDeque;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::journal::{Location, read_back};
+use super::model::Head;
+use super::segments::Segment;
+
+/// Incidents that are listed; older ones are in the journal only.
+const LISTED: usize = 4096;
+
+/// Where a record is to be had.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Body {
+    /// Here: it is not on disk yet, or cannot be written.
+    Memory(Arc<[u8]>),
+    /// In the journal.
+    Stored(Location),
+}
+
+/// The incidents of this node, oldest first. Shared between the thread that writes them and whoever answers.
+#[derive(Debug)]
+pub struct Shelf {
+    directory: PathBuf,
+    entries: Mutex<VecDeque<(Head, Body)>>,
+}
+
+impl Shelf {
+    /// Without any; `directory` is the journal's.
+    #[must_use]
+    pub fn new(directory: &Path) -> Self {
+        Self { directory: directory.to_owned(), entries: Mutex::default() }
+    }
+
+    /// Adds an incident, or takes the place of an earlier record of it.
+    pub fn put(&self, head: Head, body: Body) {
+        self.with(|entries| {
+            if let Some(entry) = entries.iter_mut().rev().find(|(known, _)| known.id == head.id) {
+                *entry = (head, body);
+                return;
+            }
+            if entries.len() >= LISTED {
+                entries.pop_front();
+            }
+            entries.push_back((head, body));
+        });
+    }
+
+    /// The record is on disk: it need not be kept here.
+    pub fn stored(&self, id: &str, location: Location) {
+        self.with(|entries| {
+            if let Some((_, body)) = entries.iter_mut().rev().find(|(head, _)| head.id == id) {
+                *body = Body::Stored(location);
+            }
+        });
+    }
+
+    /// The record was given up before it could be written.
+    pub fn give_up(&self, id: &str) {
+        self.with(|entries| entries.retain(|(head, body)| head.id != id || matches!(body, Body::Stored(_))));
+    }
+
+    /// Files before this one are gone.
+    pub fn forget_before(&self, oldest: Segment) {
+        let is_there = |body: &Body| !matches!(body, Body::Stored(location) if location.segment < oldest);
+        self.with(|entries| entries.retain(|(_, body)| is_there(body)));
+    }
+
+    /// The newest, at most so many, oldest of them first.
+    #[must_use]
+    pub fn heads(&self, most: usize) -> Vec<Head> {
+        self.with(|entries| {
+            let skipped = entries.len().saturating_sub(most);
+            entries.iter().skip(skipped).map(|(head, _)| head.clone()).collect()
+        })
+    }
+
+    /// Where the incident of that name is to be had; `last` is the newest.
+    #[must_use]
+    pub fn find(&self, id: &str) -> Option<Body> {
+        self.with(|entries| {
+            let found =
+                if id == "last" { entries.back() } else { entries.iter().rev().find(|(head, _)| head.id == id) };
+            found.map(|(_, body)| body.clone())
+        })
+    }
+
+    /// The JSON of a record; `None` when the journal has let go of it meanwhile. May wait for the disk.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn read(&self, body: &Body) -> io::Result<Option<Vec<u8>>> {
+        match body {
+            Body::Memory(json) => Ok(Some(json.to_vec())),
+            Body::Stored(location) => read_back(&self.directory, *location),
+        }
+    }
+
+    fn with<T>(&self, act: impl FnOnce(&mut VecDeque<(Head, Body)>) -> T) -> T {
+        // Nothing panics while holding it; if something did, the list is still whole.
+        act(&mut self.entries.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::model::Kind;
+    use super::*;
+
+    fn head(id: &str, summary: &str) -> Head {
+        Head { id: id.to_owned(), kind: Kind::OomKill, time: jiff::Timestamp::UNIX_EPOCH, summary: summary.to_owned() }
+    }
+
+    fn location(segment: u64) -> Location {
+        Location { segment: Segment(segment), offset: 0, length: 1 }
+    }
+
+    fn ids(shelf: &Shelf, most: usize) -> Vec<String> {
+        shelf.heads(most).into_iter().map(|head| head.id).collect()
+    }
+
+    #[test]
+    fn a_later_record_takes_the_place_of_the_earlier() {
+        let shelf = Shelf::new(Path::new("/nonexistent"));
+        shelf.put(head("a", "underway"), Body::Stored(location(1)));
+        shelf.put(head("b", ""), Body::Stored(location(2)));
+        shelf.put(head("a", "gone"), Body::Memory(Arc::from(*b"{}")));
+        assert_eq!(ids(&shelf, 9), ["a", "b"]);
+        assert_eq!(shelf.heads(9)[0].summary, "gone");
+        assert_eq!(ids(&shelf, 1), ["b"]);
+        assert_eq!(shelf.read(&shelf.find("a").unwrap()).unwrap(), Some(b"{}".to_vec()));
+        assert_eq!(shelf.find("last"), Some(Body::Stored(location(2))));
+        assert_eq!(shelf.read(&Body::Stored(location(2))).unwrap(), None);
+        shelf.stored("a", location(3));
+        shelf.forget_before(Segment(3));
+        assert_eq!(ids(&shelf, 9), ["a"]);
+        shelf.give_up("a");
+        assert_eq!(ids(&shelf, 9), ["a"], "it is on disk");
+    }
+
+    #[test]
+    fn the_list_is_bounded() {
+        let shelf = Shelf::new(Path::new("/nonexistent"));
+        for number in 0..LISTED + 10 {
+            shelf.put(head(&number.to_string(), ""), Body::Stored(location(1)));
+        }
+        assert_eq!(shelf.heads(usize::MAX).len(), LISTED);
+        assert_eq!(shelf.heads(1)[0].id, (LISTED + 9).to_string());
+    }
+}

@@ -1,0 +1,57 @@
+//! An incident as a post-mortem for people: what happened, why, who is who, what the node looked like, what was done and how long
+//! that took, and what to do about it. Pure: a record in, text out.
+
+mod advice;
+mod eviction;
+mod node;
+mod oom;
+mod page;
+mod spark;
+mod timeline;
+mod words;
+
+use super::model::{Eviction, Incident, OomKill};
+use page::Page;
+
+/// The story of an OOM kill in one line.
+#[must_use]
+pub fn summary_of_oom_kill(kill: &OomKill) -> String {
+    oom::summary(kill).replace(words::NO_BREAK, " ")
+}
+
+/// The story of an eviction in one line.
+#[must_use]
+pub fn summary_of_eviction(eviction: &Eviction) -> String {
+    eviction::summary(eviction).replace(words::NO_BREAK, " ")
+}
+
+/// The whole story.
+#[must_use]
+pub fn render(incident: &Incident) -> String {
+    let mut page = Page::default();
+    let node = if incident.node.is_empty() { String::new() } else { format!(" on {}", incident.node) };
+    page.heading(&incident.id, &format!("{}{node}", incident.kind.words()));
+    page.line(&incident.time.strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string());
+    page.line("");
+    let mut victim = None;
+    if let Some(kill) = &incident.oom_kill {
+        oom::story(&mut page, incident, kill);
+        oom::parties(&mut page, kill);
+        victim = kill.victims.first().and_then(|victim| victim.workload.as_deref());
+    }
+    if let Some(eviction) = &incident.eviction {
+        eviction::story(&mut page, incident, eviction);
+        eviction::parties(&mut page, eviction);
+        victim = Some(&eviction.workload);
+    }
+    node::minute(&mut page, incident);
+    node::consumers(&mut page, incident);
+    eviction::ranking(&mut page, incident, victim);
+    timeline::timeline(&mut page, incident);
+    advice::advice(&mut page, incident);
+    page.finish()
+}
+
+#[cfg(test)]
+#[path = "../text_tests.rs"]
+mod tests;

@@ -1,0 +1,161 @@
+//! The node around an incident: the last minute, where the memory was, who used most.
+
+use super::super::model::{Consumer, Incident, Memory, Pressure, SignalHistory};
+use super::page::{Page, columns};
+use super::spark::spark;
+use super::words::{bytes, count, name, name_or_unknown, time};
+
+/// A column for each second.
+const COLUMNS: u32 = 60;
+const MINUTE: f64 = 60_000.0;
+const SECOND: f64 = 1_000.0;
+/// So many samples in the last second are worth a closer look.
+const WORTH_A_LOOK: usize = 5;
+/// Workloads in each list.
+const SHOWN: usize = 6;
+
+/// The minute before.
+pub fn minute(page: &mut Page, incident: &Incident) {
+    let has_figures = !incident.signals.is_empty() || incident.memory.is_some() || !incident.pressure.is_empty();
+    if !has_figures && incident.stalls_seconds.is_none() {
+        return;
+    }
+    page.section("THE NODE IN THE MINUTE BEFORE");
+    for (signal, history) in &incident.signals {
+        signal_items(page, signal, history);
+    }
+    if let Some(memory) = &incident.memory {
+        page.item("memory", &memory_words(memory));
+    }
+    // What nobody waited for is only told of memory.
+    let is_told = |line: &&Pressure| line.resource == "memory" || line.avg10 > 0.0;
+    for line in incident.pressure.iter().filter(is_told) {
+        page.item(
+            "pressure",
+            &format!(
+                "{} {} {}: {:.1} % of the last 10 s, {:.1} % of the minute",
+                line.scope, line.resource, line.kind, line.avg10, line.avg60
+            ),
+        );
+    }
+    stall_items(page, incident);
+}
+
+fn signal_items(page: &mut Page, signal: &str, history: &SignalHistory) {
+    let amount = |value: u64| if history.unit == "bytes" { bytes(value) } else { value.to_string() };
+    let minute = || history.samples.iter().filter(|(before, _)| (0.0..=MINUTE).contains(before));
+    // What held when the minute began counts, too.
+    let held = history.samples.iter().rev().find(|(before, _)| *before > MINUTE).map(|(_, value)| (MINUTE, *value));
+    let all: Vec<(f64, u64)> = held.into_iter().chain(minute().copied()).collect();
+    let (Some(highest), Some(lowest)) =
+        (all.iter().max_by_key(|(_, value)| *value), all.iter().rev().min_by_key(|(_, value)| *value))
+    else {
+        return page.item(signal, "was not observed");
+    };
+    page.item("", signal);
+    let row = |from: f64| spark(&history.samples, from, 0.0, COLUMNS, highest.1);
+    page.drawing("60 s", &format!("|{}|", row(MINUTE)));
+    let close = history.samples.iter().filter(|(before, _)| (0.0..=SECOND).contains(before)).count();
+    if close >= WORTH_A_LOOK {
+        page.drawing("last 1 s", &format!("|{}|", row(SECOND)));
+    }
+    let at = |before: f64| {
+        if before < 0.05 {
+            "at the incident".to_owned()
+        } else if before >= MINUTE {
+            "a minute before".to_owned()
+        } else {
+            format!("{} before", time(before))
+        }
+    };
+    let threshold = history.threshold.map(|threshold| format!("; threshold {}", amount(threshold))).unwrap_or_default();
+    page.item(
+        "",
+        &format!(
+            "highest {} ({}), lowest {} ({}){threshold}",
+            amount(highest.1),
+            at(highest.0),
+            amount(lowest.1),
+            at(lowest.0)
+        ),
+    );
+    let mut notes = vec![count(all.len() as u64, "value", "values")];
+    if history.thinned > 0 {
+        notes.push(format!("{} older ones left out", history.thinned));
+    }
+    if let Some((before, value)) = history.samples.iter().rev().find(|(before, _)| *before < 0.0) {
+        notes.push(format!("{} after it: {}", time(-before), amount(*value)));
+    }
+    page.item("", &notes.join(", "));
+}
+
+fn memory_words(memory: &Memory) -> String {
+    let parts = [
+        (memory.total_bytes, "in all"),
+        (memory.free_bytes, "free"),
+        (memory.anon_bytes, "anonymous"),
+        (memory.active_file_bytes, "active file"),
+        (memory.inactive_file_bytes, "inactive file"),
+        (memory.shmem_bytes, "shared"),
+        (memory.slab_reclaimable_bytes, "reclaimable slab"),
+        (memory.slab_unreclaimable_bytes, "other slab"),
+        (memory.tables_and_stacks_bytes, "page tables and stacks"),
+        (memory.hugetlb_bytes.filter(|size| *size > 0), "huge pages"),
+    ];
+    let parts: Vec<String> =
+        parts.into_iter().filter_map(|(size, what)| size.map(|size| format!("{} {what}", bytes(size)))).collect();
+    let swap = match memory.swap_total_bytes.zip(memory.swap_free_bytes) {
+        Some((0, _)) => "; no swap".to_owned(),
+        Some((total, free)) => format!("; swap {} of {} used", bytes(total.saturating_sub(free)), bytes(total)),
+        None => String::new(),
+    };
+    format!("{}{swap}", parts.join(", "))
+}
+
+fn stall_items(page: &mut Page, incident: &Incident) {
+    let Some(span) = incident.stalls_seconds else { return };
+    let span = time(span * SECOND);
+    if incident.stalls.is_empty() {
+        page.item("stalls", &format!("nobody was held up in reclaim in the last {span}"));
+    }
+    for (index, stalls) in incident.stalls.iter().take(SHOWN).enumerate() {
+        let why = if stalls.kind == "memcg" { "at a limit of its own" } else { "because the node was short of memory" };
+        page.item(
+            if index == 0 { "stalls" } else { "" },
+            &format!(
+                "{}: held up {}, {} in all in the last {span}, {why}",
+                name(&stalls.workload),
+                count(stalls.count, "time", "times"),
+                time(stalls.seconds * SECOND)
+            ),
+        );
+    }
+    for (index, growth) in incident.inode_growth.iter().take(SHOWN).enumerate() {
+        let label = if index == 0 { "inodes" } else { "" };
+        let made = growth.created.saturating_sub(growth.removed);
+        page.item(label, &format!("{} made {made} more than it removed on {}", name(&growth.workload), growth.device));
+    }
+}
+
+/// Who used most memory.
+pub fn consumers(page: &mut Page, incident: &Incident) {
+    if incident.top_consumers.is_empty() {
+        return;
+    }
+    let age = incident.evidence_age_ms.filter(|age| *age >= 1.0);
+    let age = age.map(|age| format!(" (figures of {} before this was written)", time(age))).unwrap_or_default();
+    page.section(&format!("WHO USED MOST{age}"));
+    let shown = incident.top_consumers.iter().take(SHOWN);
+    let width = shown.clone().map(|it| columns(&name_or_unknown(Some(&it.workload)))).max().unwrap_or(0).min(56);
+    for Consumer { workload, qos_class, working_set_bytes, request_bytes } in shown {
+        let request = match *request_bytes {
+            0 => "no request".to_owned(),
+            request => format!("request {}", bytes(request)),
+        };
+        page.line(&format!(
+            "  {:>10}  {:<width$}  {qos_class:<10}  {request}",
+            bytes(*working_set_bytes),
+            super::page::clean(&name(workload))
+        ));
+    }
+}

@@ -1,0 +1,202 @@
+//! An OOM kill: what happened, and who is who. Three parties are told apart: who was killed, whose allocation it was, and whose
+//! limit was hit. They are often taken for one another, and are often one.
+
+use super::super::model::{Incident, Limit, OomKill, Trigger, Victim};
+use super::page::Page;
+use super::words::{bytes, count, name, name_or_unknown, noun, short, time, trigger, victim};
+
+/// Victims that are told one by one.
+const SHOWN: usize = 8;
+
+/// The story in one line.
+pub fn summary(kill: &OomKill) -> String {
+    let Some(first) = kill.victims.first() else { return "an OOM kill of which nothing is known".to_owned() };
+    let all = kill.victims.len() + kill.victims_omitted;
+    let more = if all > 1 { format!(" and {} more", all - 1) } else { String::new() };
+    let size = kill.victims.iter().filter_map(Victim::resident_bytes).sum::<u64>();
+    let size = if size > 0 { format!(", {}", bytes(size)) } else { String::new() };
+    let of = name_or_unknown(first.workload.as_deref());
+    format!("{}{more} of {of} killed{size}: {}", victim(first), cause(kill))
+}
+
+fn cause(kill: &OomKill) -> String {
+    let limit = |limit: &Limit| limit.limit_bytes.map(|limit| format!(" of {}", bytes(limit))).unwrap_or_default();
+    match (kill.constraint.as_deref(), &kill.limit) {
+        (Some("none"), _) => "the node ran out of memory".to_owned(),
+        (Some("cpuset"), _) => "the memory nodes of its cpuset ran out".to_owned(),
+        (Some("memory_policy"), _) => "the memory nodes of its memory policy ran out".to_owned(),
+        (_, Some(of)) if is_own(kill, of) => format!("at its own limit{}", limit(of)),
+        (_, Some(of)) => format!("at the limit{} of {}", limit(of), owner(of)),
+        (Some(_), None) => "at a memory cgroup's limit".to_owned(),
+        (None, None) => "whose limit was hit is not known".to_owned(),
+    }
+}
+
+/// The limit is the victim's own, not one that it shares with others.
+pub fn is_own(kill: &OomKill, limit: &Limit) -> bool {
+    let workload = kill.victims.first().and_then(|victim| victim.workload.as_deref());
+    workload.is_some() && workload == limit.workload.as_deref()
+}
+
+/// Whose limit it is, as people call it.
+pub fn owner(limit: &Limit) -> String {
+    match (&limit.cgroup, &limit.workload, limit.cgroup_id) {
+        (Some(cgroup), ..) => name(cgroup),
+        (None, Some(workload), _) => format!("a cgroup of {}", name(workload)),
+        (None, None, Some(id)) => format!("a cgroup that is gone (id {id})"),
+        (None, None, None) => "an unknown cgroup".to_owned(),
+    }
+}
+
+/// What happened and why, in whole sentences.
+pub fn story(page: &mut Page, incident: &Incident, kill: &OomKill) {
+    let Some(first) = kill.victims.first() else {
+        return page.paragraph("The kernel's OOM killer was at work; nothing more is known.");
+    };
+    let of = name_or_unknown(first.workload.as_deref());
+    let all = kill.victims.len() + kill.victims_omitted;
+    let who = if all > 1 {
+        format!("The kernel's OOM killer ended {all} processes of {of} at once, {} first,", victim(first))
+    } else {
+        format!("The kernel's OOM killer ended {} of {of},", victim(first))
+    };
+    page.paragraph(&format!("{who} because {}. {}", because(kill), node_words(incident, kill)));
+}
+
+fn because(kill: &OomKill) -> String {
+    let limit = |limit: &Limit| {
+        let own = if is_own(kill, limit) { "its own" } else { "its" };
+        limit
+            .limit_bytes
+            .map_or_else(|| format!("{own} memory limit"), |limit| format!("{own} memory limit of {}", bytes(limit)))
+    };
+    match (kill.constraint.as_deref(), &kill.limit) {
+        (Some("none"), _) => "the node as a whole had no memory left".to_owned(),
+        (Some("cpuset"), _) => "the memory nodes that its cpuset allows had no memory left".to_owned(),
+        (Some("memory_policy"), _) => "the memory nodes that its memory policy allows had no memory left".to_owned(),
+        (_, Some(of)) if is_own(kill, of) => {
+            format!("the {} reached {}", of.cgroup.as_deref().map_or("workload", noun), limit(of))
+        }
+        (_, Some(of)) => format!("{} reached {}, which it shares with others", owner(of), limit(of)),
+        (Some(_), None) => "a memory cgroup reached its limit; which one is not known".to_owned(),
+        (None, None) => {
+            "an allocation found no memory; whether the node's or a cgroup's was at its end is not known".to_owned()
+        }
+    }
+}
+
+/// Whether the node was short of memory, too.
+fn node_words(incident: &Incident, kill: &OomKill) -> String {
+    let Some(available) = incident.memory.as_ref().and_then(|memory| memory.available_bytes) else {
+        return String::new();
+    };
+    let total = incident.memory.as_ref().and_then(|memory| memory.total_bytes).unwrap_or(u64::MAX);
+    match kill.constraint.as_deref() {
+        Some("none") => format!("Just after, {} were available again.", bytes(available)),
+        _ if available > total / 10 => {
+            format!("The node was not short of memory: {} were available.", bytes(available))
+        }
+        _ => format!("The node was short of memory, too: {} were available.", bytes(available)),
+    }
+}
+
+/// The three parties.
+pub fn parties(page: &mut Page, kill: &OomKill) {
+    page.section("WHO");
+    let mut before: Option<&Victim> = None;
+    for victim in kill.victims.iter().take(SHOWN) {
+        victim_items(page, victim, before);
+        before = Some(victim);
+    }
+    let rest = kill.victims.len().saturating_sub(SHOWN) + kill.victims_omitted;
+    if rest > 0 {
+        page.item("", &format!("… and {}", count(rest as u64, "more process", "more processes")));
+    }
+    match &kill.limit {
+        Some(limit) => limit_items(page, kill, limit),
+        None if kill.constraint.as_deref() == Some("none") => page.item("limit of", "nobody: it was the node's memory"),
+        None => page.item("limit of", "not known"),
+    }
+    trigger_items(page, kill);
+}
+
+/// `before` is the victim told of before this one: what they have in common is not repeated.
+fn victim_items(page: &mut Page, of: &Victim, before: Option<&Victim>) {
+    let label = if before.is_none() { "killed" } else { "and" };
+    let is_elsewhere = before.is_none_or(|before| before.cgroup != of.cgroup || before.workload != of.workload);
+    let mut words = vec![victim(of)];
+    words.extend(of.uid.map(|uid| format!("user {uid}")));
+    words.extend(of.oom_score_adj.map(|adj| format!("oom_score_adj {adj}")));
+    words.extend(of.age_ms.map(|age| format!("{} old", time(age))));
+    page.item(label, &words.join(", "));
+    let mut place = vec![name_or_unknown(of.workload.as_deref())];
+    place.extend(of.container.as_ref().map(|id| format!("container {}", short(id))));
+    if is_elsewhere {
+        page.item("", &place.join(", "));
+    }
+    if let Some(resident) = of.resident_bytes() {
+        let part = |of: Option<u64>, what: &str| of.map(|size| format!("{} {what}", bytes(size)));
+        let parts = [part(of.anon_bytes, "anonymous"), part(of.file_bytes, "files"), part(of.shmem_bytes, "shared")];
+        let parts: Vec<String> = parts.into_iter().flatten().collect();
+        let others = [
+            of.pgtables_bytes.map(|size| format!("; page tables {}", bytes(size))),
+            of.total_vm_bytes.map(|size| format!("; address space {}", bytes(size))),
+        ];
+        let others: String = others.into_iter().flatten().collect();
+        page.item("", &format!("{} in memory: {}{others}", bytes(resident), parts.join(", ")));
+    } else if of.uid.is_none() && of.workload.is_none() {
+        page.item("", "it was chosen, and had not exited when this was written: nothing more is known");
+    }
+    if let Some(cgroup) = of.cgroup.as_ref().filter(|cgroup| is_elsewhere && name(cgroup) != **cgroup) {
+        page.item("", cgroup);
+    }
+}
+
+fn limit_items(page: &mut Page, kill: &OomKill, limit: &Limit) {
+    let mut words = if is_own(kill, limit) {
+        let what = limit.cgroup.as_deref().map_or("workload", noun);
+        format!("the {what} itself")
+    } else {
+        owner(limit)
+    };
+    if let Some(size) = limit.limit_bytes {
+        words.push_str(&format!(": {}", bytes(size)));
+    }
+    if let Some(usage) = limit.usage_bytes {
+        words.push_str(&format!(" ({} used when this was written, after the kill)", bytes(usage)));
+    }
+    page.item("limit of", &words);
+    if let Some(cgroup) = limit.cgroup.as_deref().filter(|cgroup| name(cgroup) != *cgroup) {
+        page.item("", cgroup);
+    }
+}
+
+fn trigger_items(page: &mut Page, kill: &OomKill) {
+    let Some(of) = &kill.trigger else { return page.item("asked", "not known") };
+    let size = match kill.order {
+        Some(-1) => " by hand (SysRq f)".to_owned(),
+        Some(order) if order > 0 => format!(" for {} pages in one piece", 1_u64 << order.min(32)),
+        _ => String::new(),
+    };
+    page.item("asked", &format!("{}{size}: {}", trigger(of), relation(kill, of)));
+}
+
+/// What the task that asked has to do with who died.
+fn relation(kill: &OomKill, of: &Trigger) -> String {
+    if of.pid.is_some() && kill.victims.iter().any(|victim| Some(victim.pid) == of.pid) {
+        return "the victim itself".to_owned();
+    }
+    let first = kill.victims.first();
+    let same = |of: Option<&String>, with: Option<&String>| of.is_some() && of == with;
+    let workload = name_or_unknown(of.workload.as_deref());
+    if same(of.container.as_ref(), first.and_then(|it| it.container.as_ref())) {
+        "another process of the same container".to_owned()
+    } else if same(of.workload.as_ref(), first.and_then(|it| it.workload.as_ref())) {
+        match &of.container {
+            Some(id) => format!("another container of it, {}", short(id)),
+            None => "another process of it".to_owned(),
+        }
+    } else {
+        format!("of {workload}, not of the victim's")
+    }
+}

@@ -1,0 +1,152 @@
+//! Names, amounts and times as people say them.
+
+use crate::config::Bytes;
+use crate::workloads::QosClass;
+use crate::workloads::path::{Role, role};
+
+use super::super::model::{Trigger, Victim};
+
+/// Characters of a container's id that tools show.
+const SHORT_ID: usize = 12;
+
+/// A workload or another cgroup by the name that people know it by; the whole path where that is the name.
+pub fn name(path: &str) -> String {
+    let last = path.rsplit('/').next().unwrap_or(path);
+    match role(path) {
+        _ if path == "/" => "the root cgroup".to_owned(),
+        Role::Pod(uid, _) => format!("pod {uid}"),
+        Role::Container(id) => format!("container {}", short(&id)),
+        Role::Service | Role::Scope => last.to_owned(),
+        Role::Group | Role::Plain => path.to_owned(),
+    }
+}
+
+/// The same where it may not be known.
+pub fn name_or_unknown(path: Option<&str>) -> String {
+    path.filter(|path| !path.is_empty() && *path != "(none)").map_or_else(|| "an unknown workload".to_owned(), name)
+}
+
+/// What a cgroup is, to speak of it a second time.
+pub fn noun(path: &str) -> &'static str {
+    match role(path) {
+        Role::Pod(..) => "pod",
+        Role::Container(_) => "container",
+        Role::Service => "service",
+        Role::Scope => "scope",
+        Role::Group => "slice",
+        Role::Plain => "cgroup",
+    }
+}
+
+/// A container's id as tools show it.
+pub fn short(id: &str) -> &str {
+    id.get(..SHORT_ID).unwrap_or(id)
+}
+
+/// The process, by its name and number.
+pub fn victim(victim: &Victim) -> String {
+    match &victim.comm {
+        Some(comm) => format!("{comm} (process {})", victim.pid),
+        None => format!("process {}", victim.pid),
+    }
+}
+
+/// The task that asked for memory, by name and numbers.
+pub fn trigger(trigger: &Trigger) -> String {
+    let thread = trigger.tid.filter(|tid| Some(*tid) != trigger.pid).map(|tid| format!(", thread {tid}"));
+    let thread = thread.unwrap_or_default();
+    match (&trigger.comm, trigger.pid) {
+        (Some(comm), Some(pid)) => format!("{comm} (process {pid}{thread})"),
+        (Some(comm), None) => comm.clone(),
+        (None, Some(pid)) => format!("process {pid}{thread}"),
+        (None, None) => "an unknown task".to_owned(),
+    }
+}
+
+/// Between a number and its unit no line is broken.
+pub const NO_BREAK: char = '\u{a0}';
+
+fn unbroken(text: &str) -> String {
+    text.replace(' ', &NO_BREAK.to_string())
+}
+
+/// An amount of memory.
+pub fn bytes(bytes: u64) -> String {
+    unbroken(&Bytes(bytes).to_string())
+}
+
+/// The sentence as it begins.
+pub fn capital(text: &str) -> String {
+    let mut characters = text.chars();
+    characters.next().map_or_else(String::new, |first| first.to_uppercase().chain(characters).collect())
+}
+
+/// An amount of memory that may be below zero.
+pub fn signed_bytes(bytes: i64) -> String {
+    let sign = if bytes < 0 { "-" } else { "" };
+    format!("{sign}{}", self::bytes(bytes.unsigned_abs()))
+}
+
+/// A time that passed.
+pub fn time(ms: f64) -> String {
+    const SECOND: f64 = 1e3;
+    const MINUTE: f64 = 60.0 * SECOND;
+    const HOUR: f64 = 60.0 * MINUTE;
+    const DAY: f64 = 24.0 * HOUR;
+    let two = |large: f64, name: &str, small: f64, small_name: &str| {
+        format!("{:.0} {name} {:.0} {small_name}", (ms / large).floor(), (ms % large / small).floor())
+    };
+    unbroken(&match ms {
+        ms if ms < 10.0 => format!("{ms:.1} ms"),
+        ms if ms < SECOND => format!("{ms:.0} ms"),
+        ms if ms < MINUTE => format!("{:.1} s", ms / SECOND),
+        ms if ms < HOUR => two(MINUTE, "min", SECOND, "s"),
+        ms if ms < DAY => two(HOUR, "h", MINUTE, "min"),
+        _ => two(DAY, "d", HOUR, "h"),
+    })
+}
+
+/// One or many.
+pub fn count(number: u64, one: &str, many: &str) -> String {
+    if number == 1 { format!("1 {one}") } else { format!("{number} {many}") }
+}
+
+/// What a QoS class is said to be.
+pub fn is_best_effort(qos_class: &str) -> bool {
+    qos_class == QosClass::BestEffort.as_str()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn workloads_have_the_names_that_people_know() {
+        let id = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+        for (path, expected) in [
+            ("kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1b2c_3d.slice", "pod 1b2c-3d"),
+            ("system.slice/nginx.service", "nginx.service"),
+            (&*format!("machine.slice/libpod-{id}.scope"), "container 0123456789ab"),
+            ("kubepods.slice", "kubepods.slice"),
+            ("lxc/web", "lxc/web"),
+            ("/", "the root cgroup"),
+        ] {
+            assert_eq!(name(path), expected);
+        }
+        assert_eq!(name_or_unknown(Some("(none)")), "an unknown workload");
+    }
+
+    #[test]
+    fn times_are_told_in_two_units_at_most() {
+        for (ms, expected) in [
+            (0.04, "0.0 ms"),
+            (12.3, "12 ms"),
+            (1500.0, "1.5 s"),
+            (61_000.0, "1 min 1 s"),
+            (3_725_000.0, "1 h 2 min"),
+            (180_000_000.0, "2 d 2 h"),
+        ] {
+            assert_eq!(time(ms).replace(NO_BREAK, " "), expected);
+        }
+    }
+}

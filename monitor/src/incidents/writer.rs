@@ -1,0 +1,337 @@
+//! The thread that finishes records and writes them: the loop hands over what it knows and goes on.
+
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, channel, sync_channel};
+use std::time::{Duration, Instant};
+
+use super::history::Sample;
+use super::journal::Journal;
+use super::model::{Head, Incident, SignalHistory, millis};
+use super::reader::Reader;
+use super::shelf::{Body, Shelf};
+use crate::config::Bytes;
+
+/// Records that wait for the thread.
+const WAITING: usize = 128;
+/// Records that could not be written yet; beyond that the oldest are given up.
+const KEPT: usize = 64;
+/// And they are no larger than this together.
+const KEPT_BYTES: usize = 4 << 20;
+/// What could not be written is tried again this often.
+const RETRY: Duration = Duration::from_secs(5);
+/// A failing disk is complained of this often.
+const COMPLAIN: Duration = Duration::from_secs(60);
+/// With the agent stopping, what is under way gets this long to reach the disk.
+const LAST_WRITES: Duration = Duration::from_secs(2);
+/// Samples of one signal in a record.
+pub const SAMPLES: usize = 20_000;
+/// Buffers for them that are made beforehand.
+const SPARES: usize = 2;
+
+/// A record as the loop hands it over.
+#[derive(Debug)]
+pub struct Draft {
+    /// Everything but the signals.
+    pub incident: Incident,
+    /// The signal that was looked at, its samples left out.
+    pub signal: Option<(&'static str, SignalHistory)>,
+    /// Its samples.
+    pub samples: Vec<Sample>,
+}
+
+impl Draft {
+    /// The whole record.
+    fn finish(self) -> (Incident, Vec<Sample>) {
+        let Self { mut incident, signal, samples } = self;
+        if let Some((name, mut history)) = signal {
+            let at = incident.monotonic_ns;
+            let before = |sample: &Sample| match at.checked_sub(sample.at.0) {
+                Some(before) => millis(before),
+                None => -millis(sample.at.0 - at),
+            };
+            history.samples = samples.iter().map(|sample| (before(sample), sample.value)).collect();
+            incident.signals.insert(name.to_owned(), history);
+        }
+        (incident, samples)
+    }
+}
+
+/// What the thread counts.
+#[derive(Debug, Default)]
+struct Counters {
+    journal_bytes: AtomicU64,
+    write_failures: AtomicU64,
+    dropped: AtomicU64,
+    truncations: AtomicU64,
+}
+
+/// The figures of the journal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct JournalReport {
+    /// Bytes on disk.
+    pub bytes: u64,
+    /// Times that a record could not be written; it was kept and tried again.
+    pub write_failures: u64,
+    /// Records given up: the thread, or the disk, was too slow for too long.
+    pub dropped: u64,
+    /// Times that a start cut off what a crash had left, or came upon damage.
+    pub truncations: u64,
+}
+
+/// The loop's end of the thread.
+#[derive(Debug)]
+pub struct Writer {
+    /// Taken at the end, so that the thread knows.
+    queue: Option<SyncSender<Box<Draft>>>,
+    spares: Receiver<Vec<Sample>>,
+    ended: Receiver<()>,
+    shelf: Arc<Shelf>,
+    counters: Arc<Counters>,
+}
+
+impl Writer {
+    /// Opens the journal and starts the thread. Returns why there is no journal, too: then incidents stay in memory, and the thread
+    /// tries again from time to time.
+    ///
+    /// # Errors
+    /// When no thread can be started.
+    pub fn start(directory: &Path, max_size: Bytes) -> std::io::Result<(Self, Option<String>)> {
+        let counters = Arc::new(Counters::default());
+        let shelf = Arc::new(Shelf::new(directory));
+        let (journal, missing) = match open(directory, max_size, &counters) {
+            Ok(journal) => (Some(journal), None),
+            Err(reason) => {
+                (None, Some(format!("incident journal: {reason}; incidents stay in memory, the last {KEPT}")))
+            }
+        };
+        let (queue, work) = sync_channel(WAITING);
+        let (give_back, spares) = channel();
+        for _ in 0..SPARES {
+            // The other end is here.
+            let _sent = give_back.send(Vec::with_capacity(SAMPLES));
+        }
+        let (end, ended) = channel();
+        let mut worker = Worker {
+            directory: directory.to_owned(),
+            max_size,
+            journal,
+            shelf: Arc::clone(&shelf),
+            counters: Arc::clone(&counters),
+            pending: VecDeque::new(),
+            complained: None,
+        };
+        let run = move || {
+            worker.run(&work, &give_back);
+            // Nobody waits any more when this fails.
+            let _unheard = end.send(());
+        };
+        std::thread::Builder::new().name("incidents".to_owned()).spawn(run)?;
+        Ok((Self { queue: Some(queue), spares, ended, shelf, counters }, missing))
+    }
+
+    /// A buffer for samples that was made beforehand; `None` when all are under way.
+    #[must_use]
+    pub fn spare(&self) -> Option<Vec<Sample>> {
+        self.spares.try_recv().ok()
+    }
+
+    /// Hands a record over. Returns false when too many are waiting: then it is dropped, and counted.
+    pub fn submit(&self, draft: Draft) -> bool {
+        let sent = self.queue.as_ref().map(|queue| queue.try_send(Box::new(draft)));
+        let is_sent = matches!(sent, Some(Ok(())));
+        if let None | Some(Err(TrySendError::Full(_) | TrySendError::Disconnected(_))) = sent {
+            self.counters.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+        is_sent
+    }
+
+    /// What is shown over HTTP.
+    #[must_use]
+    pub fn shelf(&self) -> Arc<Shelf> {
+        Arc::clone(&self.shelf)
+    }
+
+    /// The figures of the journal.
+    #[must_use]
+    pub fn report(&self) -> JournalReport {
+        let Counters { journal_bytes, write_failures, dropped, truncations } = &*self.counters;
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        JournalReport {
+            bytes: get(journal_bytes),
+            write_failures: get(write_failures),
+            dropped: get(dropped),
+            truncations: get(truncations),
+        }
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.queue = None;
+        // A disk that hangs must not keep the agent from stopping.
+        let _late = self.ended.recv_timeout(LAST_WRITES);
+    }
+}
+
+fn open(directory: &Path, max_size: Bytes, counters: &Counters) -> Result<Journal, String> {
+    let (journal, recovery) = Journal::open(directory, max_size).map_err(|error| error.to_string())?;
+    if recovery.cut_off > 0 {
+        counters.truncations.fetch_add(1, Ordering::Relaxed);
+        tracing::warn!(
+            event = "journal_recovered",
+            directory = %directory.display(),
+            cut_off_bytes = recovery.cut_off,
+            "the journal of incidents ended in the middle of a record, which is lost; all before it are kept"
+        );
+    }
+    counters.journal_bytes.store(journal.size(), Ordering::Relaxed);
+    Ok(journal)
+}
+
+/// A record on its way to the disk.
+struct Pending {
+    id: String,
+    json: Arc<[u8]>,
+}
+
+struct Worker {
+    directory: PathBuf,
+    max_size: Bytes,
+    journal: Option<Journal>,
+    shelf: Arc<Shelf>,
+    counters: Arc<Counters>,
+    pending: VecDeque<Pending>,
+    complained: Option<Instant>,
+}
+
+impl Worker {
+    fn run(&mut self, work: &Receiver<Box<Draft>>, give_back: &std::sync::mpsc::Sender<Vec<Sample>>) {
+        self.list_what_is_there();
+        loop {
+            let idle = self.pending.is_empty() && self.journal.is_some();
+            let first =
+                if idle { work.recv().map_err(|_| RecvTimeoutError::Disconnected) } else { work.recv_timeout(RETRY) };
+            // All that wait go to the disk in one go.
+            let drafts = match first {
+                Ok(first) => std::iter::once(first).chain(work.try_iter().take(WAITING)).collect(),
+                Err(RecvTimeoutError::Timeout) => Vec::new(),
+                Err(RecvTimeoutError::Disconnected) => {
+                    self.write_pending();
+                    return;
+                }
+            };
+            for draft in drafts {
+                self.take(*draft, give_back);
+            }
+            self.write_pending();
+        }
+    }
+
+    /// Incidents of earlier runs.
+    fn list_what_is_there(&mut self) {
+        let shelf = Arc::clone(&self.shelf);
+        let read = Reader::new(&self.directory).poll(|entry| {
+            if let Ok(head) = serde_json::from_slice::<Head>(&entry.json) {
+                shelf.put(head, Body::Stored(entry.location));
+            }
+        });
+        let Ok(found) = read else { return };
+        if found.damaged > 0 {
+            self.counters.truncations.fetch_add(found.damaged, Ordering::Relaxed);
+            tracing::warn!(
+                event = "journal_damaged",
+                directory = %self.directory.display(),
+                places = found.damaged,
+                "the journal of incidents is damaged: the records there are skipped"
+            );
+        }
+    }
+
+    fn take(&mut self, draft: Draft, give_back: &std::sync::mpsc::Sender<Vec<Sample>>) {
+        let (incident, samples) = draft.finish();
+        if samples.capacity() >= SAMPLES {
+            // The loop may have ended meanwhile.
+            let _ended = give_back.send(samples);
+        }
+        let Ok(json) = serde_json::to_vec(&incident) else {
+            self.counters.dropped.fetch_add(1, Ordering::Relaxed);
+            return;
+        };
+        let json: Arc<[u8]> = json.into();
+        self.shelf.put(Head::from(&incident), Body::Memory(Arc::clone(&json)));
+        match self.pending.iter_mut().find(|pending| pending.id == incident.id) {
+            Some(pending) => pending.json = json,
+            None => self.pending.push_back(Pending { id: incident.id, json }),
+        }
+    }
+
+    fn write_pending(&mut self) {
+        if self.journal.is_none() {
+            self.journal = open(&self.directory, self.max_size, &self.counters).ok();
+        }
+        if let Err(error) = self.try_write() {
+            self.counters.write_failures.fetch_add(1, Ordering::Relaxed);
+            if self.complained.is_none_or(|last| last.elapsed() >= COMPLAIN) {
+                self.complained = Some(Instant::now());
+                tracing::error!(
+                    event = "degraded",
+                    capability = "incident_journal",
+                    directory = %self.directory.display(),
+                    reason = %error,
+                    waiting = self.pending.len(),
+                    "incidents cannot be written: they are kept in memory and tried again"
+                );
+            }
+        } else if self.complained.take().is_some() {
+            tracing::info!(event = "journal_recovered", "incidents can be written again");
+        }
+        self.give_up_oldest();
+    }
+
+    fn try_write(&mut self) -> std::io::Result<()> {
+        let Some(journal) = &mut self.journal else {
+            return if self.pending.is_empty() { Ok(()) } else { Err(std::io::Error::other("there is no journal")) };
+        };
+        let mut written = Vec::new();
+        let mut result = Ok(());
+        while let Some(Pending { id, json }) = self.pending.front() {
+            match journal.append(json) {
+                Ok(location) => {
+                    written.push((id.clone(), location));
+                    self.pending.pop_front();
+                }
+                Err(error) => {
+                    result = Err(error);
+                    break;
+                }
+            }
+        }
+        if !written.is_empty() {
+            // After a failed sync the kernel may have dropped what was written: nobody can tell, and writing it again would fail too.
+            result = result.and(journal.sync());
+            for (id, location) in &written {
+                self.shelf.stored(id, *location);
+            }
+            self.shelf.forget_before(journal.oldest());
+        }
+        self.counters.journal_bytes.store(journal.size(), Ordering::Relaxed);
+        result
+    }
+
+    fn give_up_oldest(&mut self) {
+        let bytes = |pending: &VecDeque<Pending>| pending.iter().map(|pending| pending.json.len()).sum::<usize>();
+        while self.pending.len() > KEPT || self.pending.len() > 1 && bytes(&self.pending) > KEPT_BYTES {
+            if let Some(Pending { id, .. }) = self.pending.pop_front() {
+                self.shelf.give_up(&id);
+                self.counters.dropped.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "writer_tests.rs"]
+mod tests;

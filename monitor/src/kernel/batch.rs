@@ -1,0 +1,105 @@
+//! Whole hash maps in a few system calls: `BPF_MAP_LOOKUP_BATCH` (5.6). Element by element it takes two calls for each.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd as _, AsRawFd as _, RawFd};
+
+use aya::Pod;
+use aya::maps::{HashMap, IterableMap, MapData, MapError};
+use aya::sys::SyscallError;
+
+const BPF_MAP_LOOKUP_BATCH: libc::c_long = 24;
+/// Elements a call; a bucket must fit in, and those of a map that is half full hold one or two.
+const CHUNK: usize = 256;
+
+/// `union bpf_attr`, its `batch` member.
+#[repr(C)]
+#[derive(Default)]
+struct Attributes {
+    in_batch: u64,
+    out_batch: u64,
+    keys: u64,
+    values: u64,
+    count: u32,
+    map_fd: u32,
+    elem_flags: u64,
+    flags: u64,
+}
+
+/// Reads one map, again and again; keeps its buffers.
+#[derive(Debug)]
+pub(super) struct Reader<K, V> {
+    keys: Vec<MaybeUninit<K>>,
+    values: Vec<MaybeUninit<V>>,
+    /// This kernel, or its policy, does not let us.
+    refused: bool,
+}
+
+impl<K: Pod, V: Pod> Reader<K, V> {
+    pub const fn new() -> Self {
+        Self { keys: Vec::new(), values: Vec::new(), refused: false }
+    }
+
+    /// Passes every element to `visit`. Those that come or go meanwhile may be passed or not, as with any way to read a map.
+    pub fn read(&mut self, map: &HashMap<MapData, K, V>, mut visit: impl FnMut(K, V)) -> Result<(), MapError> {
+        if !self.refused {
+            let fd = IterableMap::map(map).fd().as_fd().as_raw_fd();
+            match self.read_chunks(fd, &mut visit) {
+                Ok(()) => return Ok(()),
+                // Not a single element was passed: one by one, then, now and from now on.
+                Err((false, _)) => self.refused = true,
+                Err((true, io_error)) => {
+                    return Err(MapError::from(SyscallError { call: "bpf_map_lookup_batch", io_error }));
+                }
+            }
+        }
+        for element in map.iter() {
+            let (key, value) = element?;
+            visit(key, value);
+        }
+        Ok(())
+    }
+
+    /// The error tells whether elements have been passed already.
+    fn read_chunks(&mut self, map: RawFd, visit: &mut impl FnMut(K, V)) -> Result<(), (bool, io::Error)> {
+        self.keys.resize_with(CHUNK, MaybeUninit::uninit);
+        self.values.resize_with(CHUNK, MaybeUninit::uninit);
+        // Where a call stopped: for a hash map the number of a bucket, 32 bits wide.
+        let mut position = 0_u32;
+        let mut begun = false;
+        loop {
+            let mut next = 0_u32;
+            let mut attributes = Attributes {
+                in_batch: if begun { address(&raw const position) } else { 0 },
+                out_batch: address(&raw mut next),
+                keys: address(self.keys.as_mut_ptr()),
+                values: address(self.values.as_mut_ptr()),
+                count: u32::try_from(CHUNK).unwrap_or(u32::MAX),
+                map_fd: map.unsigned_abs(),
+                ..Attributes::default()
+            };
+            // SAFETY: all addresses are valid for `count` elements of the map's key and value size, which aya has checked, and the
+            // kernel writes nothing else.
+            let result = unsafe {
+                libc::syscall(libc::SYS_bpf, BPF_MAP_LOOKUP_BATCH, &raw mut attributes, size_of::<Attributes>())
+            };
+            let error = (result < 0).then(io::Error::last_os_error);
+            let at_end = error.as_ref().is_some_and(|error| error.raw_os_error() == Some(libc::ENOENT));
+            if let Some(error) = error.filter(|_| !at_end) {
+                return Err((begun, error));
+            }
+            for (key, value) in self.keys.iter().zip(&self.values).take(attributes.count as usize) {
+                // SAFETY: the kernel has written the first `count` of each, and any bytes are a valid `Pod`.
+                visit(unsafe { key.assume_init_read() }, unsafe { value.assume_init_read() });
+            }
+            if at_end {
+                return Ok(());
+            }
+            (position, begun) = (next, true);
+        }
+    }
+}
+
+fn address<T>(pointer: *const T) -> u64 {
+    pointer.expose_provenance() as u64
+}

@@ -1,0 +1,182 @@
+//! The local filesystems: where each device is mounted, and how many inodes it has left.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{major, minor, stat, statvfs};
+
+/// Filesystems on a disk of this machine: asking one never waits for a network or for a process of a user.
+const LOCAL: [&str; 9] = ["ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "bcachefs", "jfs", "nilfs2"];
+/// Volumes of pods included; each of them is a few series.
+const MOST: usize = 256;
+
+/// A filesystem that is mounted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mounted {
+    /// `major:minor`, as the kernel's counters name it.
+    pub device: String,
+    /// Where it is mounted, in the eyes of the machine's init.
+    pub mount_point: PathBuf,
+    /// Its type.
+    pub kind: String,
+}
+
+/// The inodes of a filesystem.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Inodes {
+    /// How many there can be. xfs makes them of free space: then it changes with that.
+    pub total: u64,
+    /// How many of them are not in use.
+    pub free: u64,
+}
+
+/// Finds the local filesystems in the text of `mountinfo`: each device once, by the first mount of its root, or the first mount of a
+/// part of it (a bind mount) where its root is not mounted. Overlays and everything in memory or far away is left out.
+#[must_use]
+pub fn parse(mountinfo: &str) -> Vec<Mounted> {
+    let mut found: Vec<(Mounted, bool)> = Vec::new();
+    for line in mountinfo.lines() {
+        // 27 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw
+        let Some((mount, filesystem)) = line.split_once(" - ") else { continue };
+        let mut fields = mount.split(' ').skip(2);
+        let (Some(device), Some(root), Some(mount_point)) = (fields.next(), fields.next(), fields.next()) else {
+            continue;
+        };
+        let kind = filesystem.split(' ').next().unwrap_or_default();
+        if !LOCAL.contains(&kind) {
+            continue;
+        }
+        let mounted = Mounted { device: device.to_owned(), mount_point: unescaped(mount_point), kind: kind.to_owned() };
+        let is_root = root == "/";
+        let has_room = found.len() < MOST;
+        match found.iter_mut().find(|(known, _)| known.device == device) {
+            Some(known) if is_root && !known.1 => *known = (mounted, true),
+            None if has_room => found.push((mounted, is_root)),
+            Some(_) | None => {}
+        }
+    }
+    found.into_iter().map(|(mounted, _)| mounted).collect()
+}
+
+/// Blanks and backslashes are written as three octal digits.
+fn unescaped(text: &str) -> PathBuf {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((first, after)) = rest.split_first() {
+        let code = after.get(..3).filter(|_| *first == b'\\').and_then(|digits| std::str::from_utf8(digits).ok());
+        match code.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
+            Some(byte) => {
+                bytes.push(byte);
+                rest = after.get(3..).unwrap_or_default();
+            }
+            None => {
+                bytes.push(*first);
+                rest = after;
+            }
+        }
+    }
+    PathBuf::from(OsString::from_vec(bytes))
+}
+
+/// Reads the mounts of this machine.
+#[derive(Debug, Clone)]
+pub struct Filesystems {
+    /// Whose mounts: those of the machine's init where they can be seen, for an agent in a container has others.
+    process: PathBuf,
+}
+
+impl Filesystems {
+    /// Chooses whose mounts are read.
+    #[must_use]
+    pub fn new(proc_root: &Path) -> Self {
+        let init = proc_root.join("1");
+        let process = if init.join("root/.").exists() { init } else { proc_root.join("self") };
+        Self { process }
+    }
+
+    /// The local filesystems that are mounted now.
+    ///
+    /// # Errors
+    /// When the mounts cannot be read.
+    pub fn mounted(&self) -> Result<Vec<Mounted>, String> {
+        let path = self.process.join("mountinfo");
+        let bytes = std::fs::read(&path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+        Ok(parse(&String::from_utf8_lossy(&bytes)))
+    }
+
+    /// The inodes of one of them now; nothing where it keeps no count (btrfs makes them without limit), and where something else
+    /// is mounted there by now.
+    #[must_use]
+    pub fn inodes(&self, mounted: &Mounted) -> Option<Inodes> {
+        let below_root = mounted.mount_point.strip_prefix("/").unwrap_or(&mounted.mount_point);
+        let path = self.process.join("root").join(below_root);
+        let device = stat(&path).ok()?.st_dev;
+        if format!("{}:{}", major(device), minor(device)) != mounted.device {
+            return None;
+        }
+        let stat = statvfs(&path).ok()?;
+        (stat.f_files > 0).then_some(Inodes { total: stat.f_files, free: stat.f_ffree })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A node with kubelet and containerd (Linux 6.12), and what else can be mounted.
+    const TEXT: &str = r"22 27 0:21 / /proc rw,relatime - proc proc rw
+27 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw,discard
+31 27 0:28 / /sys/fs/cgroup rw,relatime - cgroup2 cgroup2 rw
+40 27 8:17 /pods/a/volumes/data /var/lib/kubelet/pods/a/volume-subpaths/data rw - xfs /dev/sdb1 rw
+41 27 8:17 / /mnt/with\040blank\134s rw,relatime shared:7 master:3 - xfs /dev/sdb1 rw
+42 27 8:17 / /mnt/again rw,relatime - xfs /dev/sdb1 rw
+43 27 0:51 / /run/containerd/io.containerd.runtime.v2.task/k8s.io/x/rootfs rw - overlay overlay rw,lowerdir=/a
+44 27 0:52 / /var/lib/kubelet/pods/b/volumes/nfs rw - nfs4 server:/export rw
+45 27 0:53 / /mnt/fuse rw - fuse.sshfs host:/ rw
+46 27 0:54 / /run/secrets rw - tmpfs tmpfs rw,size=4k
+47 27 0:40 /@home /home rw - btrfs /dev/sdc rw,subvol=/@home
+48 27 8:33 /sub /srv rw - ext4 /dev/sdc1 rw
+49 27 254:0 /var/lib/docker /mnt/bind rw - ext4 /dev/vda rw
+a line that is none
+50 27 8:49
+";
+
+    #[test]
+    fn each_device_once_by_its_root() {
+        let found = parse(TEXT);
+        let shown: Vec<_> = found
+            .iter()
+            .map(|mounted| format!("{} {} {}", mounted.device, mounted.kind, mounted.mount_point.display()))
+            .collect();
+        assert_eq!(shown, ["254:0 ext4 /", r"8:17 xfs /mnt/with blank\s", "0:40 btrfs /home", "8:33 ext4 /srv"]);
+    }
+
+    #[test]
+    fn a_machine_full_of_volumes_is_cut_off() {
+        let many: String =
+            (0..1000).map(|number| format!("1 1 8:{number} / /mnt/{number} rw - ext4 /dev/x rw\n")).collect();
+        assert_eq!(parse(&many).len(), MOST);
+    }
+
+    #[test]
+    fn odd_escapes_are_kept() {
+        for (text, expected) in [(r"/a\", r"/a\"), (r"/a\04", r"/a\04"), (r"/a\999", r"/a\999"), (r"/a\011b", "/a\tb")]
+        {
+            assert_eq!(unescaped(text), Path::new(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn this_machine_has_one_that_counts_its_inodes_or_says_none() {
+        let filesystems = Filesystems::new(Path::new("/proc"));
+        for mounted in filesystems.mounted().unwrap() {
+            if let Some(Inodes { total, free }) = filesystems.inodes(&mounted) {
+                assert!(free <= total, "{mounted:?}");
+            }
+            // What is mounted somewhere else by now is not confused with it.
+            let elsewhere = Mounted { mount_point: "/proc".into(), ..mounted };
+            assert_eq!(filesystems.inodes(&elsewhere), None);
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! The kernel's log, `/dev/kmsg`: OOM kills for machines where the eBPF programs do not tell of them.
+
+mod oom;
+mod pairing;
+
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use rustix::fs::{Mode, OFlags, SeekFrom};
+use rustix::io::Errno;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+pub use oom::{OomLog, OomReport};
+pub use pairing::Pairing;
+
+/// Where the kernel has it.
+pub const PATH: &str = "/dev/kmsg";
+/// The kernel's own bound on a record with its head and dictionary (`PRINTK_MESSAGE_MAX`, Linux 6.4; `CONSOLE_EXT_LOG_MAX` before);
+/// a read with less room fails.
+const LONGEST: usize = 8192;
+/// Records read at one go at most: the report of one OOM kill has a line for every process of its domain.
+const RECORDS_PER_READ: usize = 1024;
+/// Bits of the priority that say who wrote: 0 is the kernel, and the kernel lets nobody else claim to be it.
+const FACILITY_SHIFT: u32 = 3;
+
+/// The log from the moment of opening on, and what it has said of OOM kills so far.
+#[derive(Debug)]
+pub struct Kmsg {
+    file: AsyncFd<OwnedFd>,
+    record: Box<[u8]>,
+    log: OomLog,
+    next: Option<u64>,
+    lost: u64,
+}
+
+impl Kmsg {
+    /// Opens the log at its end; it needs the runtime.
+    ///
+    /// # Errors
+    /// What to do about it, when it cannot be read.
+    pub fn open(path: &Path) -> Result<Self, String> {
+        let say = |what: &str, error: std::io::Error| {
+            format!("cannot {what} {}: {error}; run as root or grant CAP_SYSLOG", path.display())
+        };
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| say("open", errno.into()))?;
+        rustix::fs::seek(&file, SeekFrom::End(0)).map_err(|errno| say("go to the end of", errno.into()))?;
+        // SAFETY: the descriptor is owned by the AsyncFd and stays open and the same until that is dropped.
+        let registered = unsafe { AsyncFd::register_with_interest(file, Interest::READABLE) };
+        let file = registered.map_err(|error| say("poll", error.into()))?;
+        Ok(Self { file, record: vec![0; LONGEST].into_boxed_slice(), log: OomLog::default(), next: None, lost: 0 })
+    }
+
+    /// Returns when there is something for [`Self::read`]. Cancel-safe.
+    pub async fn readable(&self) {
+        match self.file.readable().await {
+            // The next read empties the log or leaves more than it may take; poll then says so anew.
+            Ok(mut guard) => guard.clear_ready(),
+            // The reactor is gone, and the loop with it.
+            Err(_) => std::future::pending().await,
+        }
+    }
+
+    /// Appends the OOM kills in what was logged since the last read. True when there may be more.
+    pub fn read(&mut self, out: &mut Vec<OomReport>) -> bool {
+        for _ in 0..RECORDS_PER_READ {
+            match rustix::io::read(self.file.get_ref(), &mut *self.record) {
+                Ok(0) | Err(Errno::AGAIN) => return false,
+                Ok(length) => {
+                    let record = self.record.get(..length).unwrap_or_default();
+                    let Some(record) = Record::parse(record) else { continue };
+                    self.lost += self.next.map_or(0, |next| record.sequence.saturating_sub(next));
+                    self.next = Some(record.sequence + 1);
+                    if record.by_kernel {
+                        out.extend(self.log.line(record.at_us, &unescaped(record.text)));
+                    }
+                }
+                // Overwritten before it was read: the sequence number of the next says how many.
+                Err(Errno::PIPE) => self.log.forget(),
+                Err(Errno::INTR) => {}
+                Err(_) => return false,
+            }
+        }
+        true
+    }
+
+    /// Records that were overwritten before they could be read.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        self.lost
+    }
+}
+
+/// One record: `priority,sequence,microseconds,flags[,…];text`, then lines of a dictionary.
+#[derive(Debug, PartialEq, Eq)]
+struct Record<'r> {
+    by_kernel: bool,
+    sequence: u64,
+    at_us: u64,
+    text: &'r str,
+}
+
+impl<'r> Record<'r> {
+    fn parse(record: &'r [u8]) -> Option<Self> {
+        // The kernel escapes everything but printable ASCII.
+        let (head, text) = std::str::from_utf8(record).ok()?.split_once(';')?;
+        let mut fields = head.split(',');
+        let priority: u32 = fields.next()?.parse().ok()?;
+        let (sequence, at_us) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
+        Some(Self {
+            by_kernel: priority >> FACILITY_SHIFT == 0,
+            sequence,
+            at_us,
+            text: text.split('\n').next().unwrap_or(text),
+        })
+    }
+}
+
+/// The text as it was written: the kernel prints a backslash, and what cannot be printed, as `\x` and two digits.
+fn unescaped(text: &str) -> String {
+    if !text.contains('\\') {
+        return text.to_owned();
+    }
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once("\\x") {
+        bytes.extend(before.bytes());
+        let byte = after.get(..2).and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        match byte {
+            Some(byte) => bytes.push(byte),
+            None => bytes.extend(after.bytes().take(2)),
+        }
+        rest = after.get(2..).unwrap_or_default();
+    }
+    bytes.extend(rest.bytes());
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_has_a_head_a_text_and_maybe_a_dictionary() {
+        let record = |text: &'static str| Record::parse(text.as_bytes());
+        let expected =
+            Record { by_kernel: true, sequence: 340, at_us: 1_279_457, text: "virtio_blk virtio1: [vda] new size" };
+        assert_eq!(
+            record("5,340,1279457,-;virtio_blk virtio1: [vda] new size\n SUBSYSTEM=virtio\n DEVICE=+virtio:virtio1\n"),
+            Some(expected)
+        );
+        // CONFIG_PRINTK_CALLER adds a field; facility 1 is a program that wrote to the log.
+        assert_eq!(
+            record("12,7,1,-,caller=T1;hello\n"),
+            Some(Record { by_kernel: false, sequence: 7, at_us: 1, text: "hello" })
+        );
+        assert_eq!(record("no head"), None);
+        assert_eq!(record("a,b,c;text"), None);
+    }
+
+    #[test]
+    fn what_the_kernel_escaped_is_as_it_was() {
+        for (text, expected) in [
+            ("plain", "plain"),
+            (r"/npm/child\x5cx2d1,task=a", r"/npm/child\x2d1,task=a"),
+            (r"two\x0alines", "two\nlines"),
+            (r"\xc3\xa9", "é"),
+            (r"\xzz and \x4", r"zz and 4"),
+        ] {
+            assert_eq!(unescaped(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_log_of_this_machine_can_be_read_from_its_end() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            match Kmsg::open(Path::new(PATH)) {
+                Ok(mut kmsg) => {
+                    let mut reports = Vec::new();
+                    assert!(!kmsg.read(&mut reports), "the end has nothing after it");
+                    assert_eq!(kmsg.lost(), 0);
+                }
+                Err(reason) => assert!(reason.contains(PATH), "{reason}"),
+            }
+            let reason = Kmsg::open(Path::new("/nonexistent/kmsg")).unwrap_err();
+            assert!(reason.contains("/nonexistent/kmsg") && reason.contains("CAP_SYSLOG"), "{reason}");
+        });
+    }
+}

@@ -1,0 +1,100 @@
+//! Brings together what two witnesses say of the same kill, pure.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::config::Pid;
+use crate::node::Monotonic;
+
+/// How long a kill waits for its report. The log is written before the victim exits, so it hardly ever does.
+const PATIENCE: Duration = Duration::from_millis(100);
+/// How long a report waits for its kill: a victim may be stuck for some time before it exits.
+const REMEMBERED: Duration = Duration::from_secs(30);
+/// Reports remembered at most.
+const REPORTS: usize = 1024;
+
+/// Kills that wait for a report, and reports that wait for a kill, by the victim's process id.
+#[derive(Debug)]
+pub struct Pairing<K, R> {
+    kills: VecDeque<(Pid, Monotonic, K)>,
+    reports: VecDeque<(Pid, Monotonic, R)>,
+}
+
+impl<K, R> Default for Pairing<K, R> {
+    fn default() -> Self {
+        Self { kills: VecDeque::new(), reports: VecDeque::new() }
+    }
+}
+
+impl<K, R> Pairing<K, R> {
+    /// Takes in a report.
+    pub fn report(&mut self, victim: Pid, report: R, now: Monotonic) {
+        self.reports.retain(|(_, at, _)| now.since(*at) < REMEMBERED);
+        if self.reports.len() >= REPORTS {
+            self.reports.pop_front();
+        }
+        self.reports.push_back((victim, now, report));
+    }
+
+    /// Takes in a kill.
+    pub fn kill(&mut self, victim: Pid, kill: K, now: Monotonic) {
+        self.kills.push_back((victim, now, kill));
+    }
+
+    /// The oldest kill, if its report is there, or need not be waited for any longer.
+    pub fn next(&mut self, now: Monotonic) -> Option<(K, Option<R>)> {
+        let (victim, since, _) = self.kills.front()?;
+        // The oldest of that id: ids are given out anew.
+        let place = self.reports.iter().position(|(pid, ..)| pid == victim);
+        if place.is_none() && now.since(*since) < PATIENCE {
+            return None;
+        }
+        let report = place.and_then(|place| self.reports.remove(place)).map(|(.., report)| report);
+        self.kills.pop_front().map(|(.., kill)| (kill, report))
+    }
+
+    /// When [`Self::next`] has something at the latest.
+    #[must_use]
+    pub fn due(&self, now: Monotonic) -> Option<Duration> {
+        self.kills.front().map(|(_, since, _)| PATIENCE.saturating_sub(now.since(*since)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(millis: u64) -> Monotonic {
+        Monotonic(millis * 1_000_000)
+    }
+
+    #[test]
+    fn whichever_comes_first_waits_for_the_other() {
+        let mut pairing: Pairing<&str, &str> = Pairing::default();
+        pairing.report(Pid(7), "of seven", at(0));
+        pairing.kill(Pid(7), "seven", at(1));
+        pairing.kill(Pid(8), "eight", at(1));
+        pairing.kill(Pid(9), "nine", at(2));
+        assert_eq!(pairing.next(at(2)), Some(("seven", Some("of seven"))));
+        assert_eq!((pairing.next(at(2)), pairing.due(at(2))), (None, Some(Duration::from_millis(99))));
+        pairing.report(Pid(9), "of nine", at(50));
+        assert_eq!(pairing.next(at(50)), None, "in their order");
+        assert_eq!(pairing.next(at(101)), Some(("eight", None)), "not for ever");
+        assert_eq!(pairing.next(at(101)), Some(("nine", Some("of nine"))));
+        assert_eq!((pairing.next(at(101)), pairing.due(at(101))), (None, None));
+    }
+
+    #[test]
+    fn a_report_that_nobody_asks_for_is_forgotten() {
+        let mut pairing: Pairing<(), u64> = Pairing::default();
+        pairing.report(Pid(7), 1, at(0));
+        pairing.report(Pid(8), 2, at(40_000));
+        pairing.kill(Pid(7), (), at(40_000));
+        assert_eq!(pairing.next(at(40_200)), Some(((), None)));
+        for number in 0..2000 {
+            pairing.report(Pid(1), number, at(41_000));
+        }
+        pairing.kill(Pid(1), (), at(41_000));
+        assert_eq!(pairing.next(at(41_000)), Some(((), Some(2000 - 1024))));
+    }
+}

@@ -1,0 +1,275 @@
+//! The figures as metrics.
+
+use prometheus::{Counter, CounterVec, GaugeVec, Registry};
+
+use super::figures::{ExhaustionReport, FiguresReport, FilesystemReport, PressureReport, SwapReport};
+use super::series::options;
+
+/// The windows over which the kernel averages pressure.
+const WINDOWS: [&str; 3] = ["10s", "60s", "300s"];
+
+/// The metrics made of [`FiguresReport`].
+#[derive(Debug)]
+pub struct FiguresMetrics {
+    corrections: GaugeVec,
+    swap: GaugeVec,
+    swap_free: GaugeVec,
+    swap_in: Counter,
+    swap_out: Counter,
+    pressure: GaugeVec,
+    pressure_stalls: CounterVec,
+    exhaustion: GaugeVec,
+    threshold_seconds: GaugeVec,
+    inodes: GaugeVec,
+    inodes_free: GaugeVec,
+    inode_growth: GaugeVec,
+    inodes_exhaustion: GaugeVec,
+}
+
+impl FiguresMetrics {
+    /// Registers them.
+    ///
+    /// # Errors
+    /// When one of the names is taken already.
+    pub fn new(registry: &Registry) -> prometheus::Result<Self> {
+        let gauges = |name, help, labels: &[&str]| -> prometheus::Result<GaugeVec> {
+            let gauge = GaugeVec::new(options(name, help), labels)?;
+            registry.register(Box::new(gauge.clone()))?;
+            Ok(gauge)
+        };
+        let counter = |name, help| -> prometheus::Result<Counter> {
+            let counter = Counter::with_opts(options(name, help))?;
+            registry.register(Box::new(counter.clone()))?;
+            Ok(counter)
+        };
+        let pressure_stalls = CounterVec::new(
+            options(
+                "pressure_stall_seconds_total",
+                "Seconds in which tasks waited for a resource (PSI), by scope (system, kubepods), resource and kind (some: at least one, full: all that were not idle).",
+            ),
+            &["scope", "resource", "kind"],
+        )?;
+        registry.register(Box::new(pressure_stalls.clone()))?;
+        Ok(Self {
+            corrections: gauges(
+                "memory_correction_bytes",
+                "Memory that cannot be handed out, in bytes. hugepages, watermarks: left out of MemAvailable, and counted as available by the kubelet; refaulting_file: file pages that come back from disk as fast as they are dropped, left out of the corrected figure.",
+                &["correction"],
+            )?,
+            swap: gauges("swap_bytes", "Swap that is switched on, in bytes.", &[])?,
+            swap_free: gauges("swap_free_bytes", "Swap that is not in use, in bytes.", &[])?,
+            swap_in: counter("swap_in_bytes_total", "Bytes read back from swap.")?,
+            swap_out: counter("swap_out_bytes_total", "Bytes written to swap.")?,
+            pressure: gauges(
+                "pressure_ratio",
+                "Share of the window (10s, 60s, 300s) in which tasks waited for a resource (PSI), 0 to 1.",
+                &["scope", "resource", "kind", "window"],
+            )?,
+            pressure_stalls,
+            exhaustion: gauges(
+                "exhaustion_seconds",
+                "Seconds until nothing is left of the signal at the rate of the last seconds; +Inf when it does not fall.",
+                &["signal"],
+            )?,
+            threshold_seconds: gauges(
+                "threshold_seconds",
+                "Seconds until the nearest eviction threshold at the rate of the last seconds; +Inf when the signal does not fall, 0 when the threshold is met.",
+                &["signal", "kind"],
+            )?,
+            inodes: gauges(
+                "filesystem_inodes",
+                "Inodes that there can be on a local filesystem; absent where it keeps no count (btrfs).",
+                &["device", "mountpoint"],
+            )?,
+            inodes_free: gauges(
+                "filesystem_inodes_free",
+                "Inodes of a local filesystem that are not in use.",
+                &["device", "mountpoint"],
+            )?,
+            inode_growth: gauges(
+                "inode_growth_per_second",
+                "Inodes made less inodes removed on a local filesystem, a second, over the last seconds.",
+                &["device"],
+            )?,
+            inodes_exhaustion: gauges(
+                "inodes_exhaustion_seconds",
+                "Seconds until no inode is left on a local filesystem at that growth; +Inf when it does not grow.",
+                &["device"],
+            )?,
+        })
+    }
+
+    /// Takes over what a look at the node found; what it did not find is absent.
+    pub fn observe(&self, report: &FiguresReport) {
+        self.corrections.reset();
+        for (correction, bytes) in &report.corrections {
+            self.corrections.with_label_values(&[correction]).set(bytes.as_f64());
+        }
+        self.observe_swap(report.swap.as_ref());
+        self.pressure.reset();
+        for pressure in &report.pressure {
+            self.observe_pressure(pressure);
+        }
+        for gauge in [&self.exhaustion, &self.threshold_seconds] {
+            gauge.reset();
+        }
+        for ExhaustionReport { signal, seconds, thresholds } in &report.exhaustion {
+            self.exhaustion.with_label_values(&[signal]).set(*seconds);
+            for (kind, seconds) in thresholds {
+                self.threshold_seconds.with_label_values(&[signal, kind]).set(*seconds);
+            }
+        }
+        // A filesystem that is unmounted goes with its series.
+        for gauge in [&self.inodes, &self.inodes_free, &self.inode_growth, &self.inodes_exhaustion] {
+            gauge.reset();
+        }
+        for filesystem in &report.filesystems {
+            self.observe_filesystem(filesystem);
+        }
+    }
+
+    fn observe_swap(&self, swap: Option<&SwapReport>) {
+        let none: &[&str] = &[];
+        let Some(swap) = swap else {
+            self.swap.reset();
+            self.swap_free.reset();
+            return;
+        };
+        self.swap.with_label_values(none).set(swap.total.as_f64());
+        self.swap_free.with_label_values(none).set(swap.free.as_f64());
+        raise(&self.swap_in, swap.read.as_f64());
+        raise(&self.swap_out, swap.written.as_f64());
+    }
+
+    fn observe_pressure(&self, pressure: &PressureReport) {
+        let labels = [pressure.scope.as_str(), pressure.resource.as_str(), pressure.kind.as_str()];
+        let [scope, resource, kind] = labels;
+        for (window, share) in WINDOWS.iter().zip(pressure.averages) {
+            self.pressure.with_label_values(&[scope, resource, kind, window]).set(share);
+        }
+        raise(&self.pressure_stalls.with_label_values(&labels), pressure.total.as_secs_f64());
+    }
+
+    fn observe_filesystem(&self, filesystem: &FilesystemReport) {
+        let device = filesystem.device.as_str();
+        let labels = [device, filesystem.mount_point.as_str()];
+        if let Some((total, free)) = filesystem.inodes {
+            self.inodes.with_label_values(&labels).set(float(total));
+            self.inodes_free.with_label_values(&labels).set(float(free));
+        }
+        if let Some(growth) = filesystem.growth {
+            self.inode_growth.with_label_values(&[device]).set(growth);
+        }
+        if let Some(seconds) = filesystem.seconds {
+            self.inodes_exhaustion.with_label_values(&[device]).set(seconds);
+        }
+    }
+}
+
+/// Lets a counter follow a total of the kernel's; one that began anew (a cgroup made again) is waited for.
+fn raise(counter: &Counter, total: f64) {
+    counter.inc_by((total - counter.get()).max(0.0));
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a gauge is a float")]
+fn float(count: u64) -> f64 {
+    count as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use prometheus::{Encoder as _, TextEncoder};
+
+    use super::*;
+    use crate::config::{Bytes, PressureKind, PressureResource, PressureScope};
+
+    fn report() -> FiguresReport {
+        FiguresReport {
+            corrections: vec![("hugepages", Bytes(64)), ("refaulting_file", Bytes(0))],
+            swap: Some(SwapReport {
+                total: Bytes(100),
+                free: Bytes(40),
+                read: Bytes(7),
+                written: Bytes(9),
+                ..SwapReport::default()
+            }),
+            pressure: vec![PressureReport {
+                scope: PressureScope::System,
+                resource: PressureResource::Io,
+                kind: PressureKind::Full,
+                averages: [0.25, 0.125, 0.0625],
+                total: Duration::from_millis(1500),
+            }],
+            exhaustion: vec![ExhaustionReport {
+                signal: "memory.available",
+                seconds: f64::INFINITY,
+                thresholds: vec![("hard", 2.5)],
+            }],
+            filesystems: vec![
+                FilesystemReport {
+                    device: "8:1".to_owned(),
+                    mount_point: "/data".to_owned(),
+                    kind: "ext4".to_owned(),
+                    inodes: Some((1000, 250)),
+                    growth: Some(-0.5),
+                    seconds: Some(f64::INFINITY),
+                    makers: Vec::new(),
+                },
+                FilesystemReport {
+                    device: "0:40".to_owned(),
+                    mount_point: "/home".to_owned(),
+                    kind: "btrfs".to_owned(),
+                    inodes: None,
+                    growth: None,
+                    seconds: None,
+                    makers: Vec::new(),
+                },
+            ],
+        }
+    }
+
+    fn text(registry: &Registry) -> String {
+        let mut text = Vec::new();
+        TextEncoder::new().encode(&registry.gather(), &mut text).unwrap();
+        String::from_utf8(text).unwrap()
+    }
+
+    #[test]
+    fn every_figure_under_its_name_and_absent_when_unknown() {
+        let registry = Registry::new();
+        let metrics = FiguresMetrics::new(&registry).unwrap();
+        metrics.observe(&report());
+        // Twice: totals must not add up.
+        metrics.observe(&report());
+        let found = text(&registry);
+        for sample in [
+            r#"memory_correction_bytes{correction="hugepages"} 64"#,
+            r#"memory_correction_bytes{correction="refaulting_file"} 0"#,
+            "swap_bytes 100",
+            "swap_free_bytes 40",
+            "swap_in_bytes_total 7",
+            "swap_out_bytes_total 9",
+            r#"pressure_ratio{kind="full",resource="io",scope="system",window="10s"} 0.25"#,
+            r#"pressure_ratio{kind="full",resource="io",scope="system",window="300s"} 0.0625"#,
+            r#"pressure_stall_seconds_total{kind="full",resource="io",scope="system"} 1.5"#,
+            r#"exhaustion_seconds{signal="memory.available"} inf"#,
+            r#"threshold_seconds{kind="hard",signal="memory.available"} 2.5"#,
+            r#"filesystem_inodes{device="8:1",mountpoint="/data"} 1000"#,
+            r#"filesystem_inodes_free{device="8:1",mountpoint="/data"} 250"#,
+            r#"inode_growth_per_second{device="8:1"} -0.5"#,
+            r#"inodes_exhaustion_seconds{device="8:1"} inf"#,
+        ] {
+            assert!(
+                found.contains(&format!("\nnode_pressure_monitor_{sample}\n")),
+                "{sample} is missing from\n{found}"
+            );
+        }
+        assert!(!found.contains("0:40"), "{found}");
+        metrics.observe(&FiguresReport::default());
+        let found = text(&registry);
+        let left: Vec<&str> = found.lines().filter(|line| !line.starts_with('#')).collect();
+        assert!(left.iter().all(|line| line.contains("_total")), "only what was counted stays: {left:?}");
+    }
+}

@@ -1,0 +1,64 @@
+//! What the probes cost, as the kernel counts it.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use prometheus::{CounterVec, IntCounterVec, Registry};
+
+use super::series::{increase, options};
+use crate::kernel::ProbeStatistics;
+
+/// The counters that have a `probe` label.
+#[derive(Debug)]
+pub struct ProbeSeries {
+    hits: IntCounterVec,
+    seconds: CounterVec,
+    missed: IntCounterVec,
+    last: HashMap<String, ProbeStatistics>,
+}
+
+impl ProbeSeries {
+    /// Registers the counters.
+    ///
+    /// # Errors
+    /// When one of the names is taken already.
+    pub fn new(registry: &Registry) -> prometheus::Result<Self> {
+        let ints = |name: &str, help: &str| -> prometheus::Result<IntCounterVec> {
+            let counter = IntCounterVec::new(options(name, help), &["probe"])?;
+            registry.register(Box::new(counter.clone()))?;
+            Ok(counter)
+        };
+        let seconds = CounterVec::new(
+            options(
+                "probe_seconds_total",
+                "Seconds spent in a probe; counted only while kernel.bpf_stats_enabled is 1.",
+            ),
+            &["probe"],
+        )?;
+        registry.register(Box::new(seconds.clone()))?;
+        Ok(Self {
+            hits: ints("probe_hits_total", "Runs of a probe; counted only while kernel.bpf_stats_enabled is 1.")?,
+            seconds,
+            missed: ints(
+                "probe_missed_total",
+                "Runs of a probe that the kernel left out because a probe was running on that CPU already; what they would have counted is missing.",
+            )?,
+            last: HashMap::new(),
+        })
+    }
+
+    /// Adds what rose since the last look.
+    pub fn observe(&mut self, statistics: &[ProbeStatistics]) {
+        for current in statistics {
+            let name = current.name.as_str();
+            if !self.last.contains_key(name) {
+                self.last.insert(name.to_owned(), ProbeStatistics::default());
+            }
+            let Some(last) = self.last.get_mut(name) else { continue };
+            self.hits.with_label_values(&[name]).inc_by(increase(&mut last.hits, current.hits));
+            self.missed.with_label_values(&[name]).inc_by(increase(&mut last.missed, current.missed));
+            let seconds = Duration::from_nanos(increase(&mut last.nanos, current.nanos)).as_secs_f64();
+            self.seconds.with_label_values(&[name]).inc_by(seconds);
+        }
+    }
+}

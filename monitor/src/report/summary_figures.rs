@@ -1,0 +1,143 @@
+//! The part of the summary that tells of rates: when things will have run out, what tasks wait for, who is heard by what.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use super::figures::{ExhaustionReport, FilesystemReport, SwapReport};
+use super::summary::Page;
+use super::{FiguresReport, NodeReport};
+use crate::config::{Bytes, PressureKind, PressureScope, format_go_duration};
+
+/// Filesystems shown, those that run out soonest first.
+const FILESYSTEMS_SHOWN: usize = 5;
+/// Further away than this is not worth a warning: a year.
+const FAR: f64 = 365.0 * 86_400.0;
+
+/// What the corrections are worth, where there are any.
+pub(super) fn left_out(figures: &FiguresReport) -> Option<String> {
+    let name = |correction: &str| match correction {
+        "hugepages" => Some("huge pages"),
+        "watermarks" => Some("the kernel's reserves"),
+        _ => None,
+    };
+    let parts: Vec<_> = figures
+        .corrections
+        .iter()
+        .filter(|(_, bytes)| !bytes.is_zero())
+        .filter_map(|(correction, bytes)| Some(format!("{} {bytes}", name(correction)?)))
+        .collect();
+    (!parts.is_empty()).then(|| format!("MemAvailable leaves out {}", parts.join(", ")))
+}
+
+/// Swap that is on, and what follows from that.
+pub(super) fn swap(swap: &SwapReport) -> String {
+    format!(
+        "swap of {} is on, {} of it free, {}/s in, {}/s out: what is swapped out counts as available, so a node that \
+         thrashes may meet no threshold",
+        swap.total,
+        swap.free,
+        rate(swap.read_per_second),
+        rate(swap.written_per_second)
+    )
+}
+
+pub(super) fn exhaustion(page: &mut Page, node: &NodeReport) {
+    for report in &node.figures.exhaustion {
+        page.wrapped("exhaustion", &signal(report), 0, 2);
+    }
+    let mut filesystems: Vec<&FilesystemReport> = node.figures.filesystems.iter().collect();
+    let share_free =
+        |report: &FilesystemReport| report.inodes.map_or(f64::INFINITY, |(total, free)| share(free, total));
+    let soonest = |report: &FilesystemReport| report.seconds.unwrap_or(f64::INFINITY);
+    filesystems.sort_by(|a, b| soonest(a).total_cmp(&soonest(b)).then_with(|| share_free(a).total_cmp(&share_free(b))));
+    for report in filesystems.iter().take(FILESYSTEMS_SHOWN) {
+        page.wrapped("exhaustion", &filesystem(report), 0, 2);
+    }
+    let more = filesystems.len().saturating_sub(FILESYSTEMS_SHOWN);
+    if more > 0 {
+        page.row("exhaustion", &format!("and {more} more filesystems, further from it"));
+    }
+}
+
+fn signal(report: &ExhaustionReport) -> String {
+    let ExhaustionReport { signal, seconds, thresholds } = report;
+    if *seconds > FAR {
+        return format!("{signal} does not fall");
+    }
+    let mut text = format!("{signal} is gone in {} at the present rate", time(*seconds));
+    for (kind, seconds) in thresholds {
+        // Writing to a String does not fail.
+        let _ = match *seconds {
+            0.0 => write!(text, "; {kind} threshold met"),
+            seconds => write!(text, "; {kind} threshold in {}", time(seconds)),
+        };
+    }
+    text
+}
+
+fn filesystem(report: &FilesystemReport) -> String {
+    let FilesystemReport { device, mount_point, kind, inodes, growth, seconds, makers } = report;
+    let Some((total, free)) = inodes else {
+        return format!("inodes on {mount_point} ({device}): {kind} has no fixed number of them");
+    };
+    let mut text = format!("inodes on {mount_point} ({device}): {free} of {total} left");
+    if let (Some(growth), Some(seconds)) = (growth, seconds.filter(|seconds| *seconds <= FAR)) {
+        let _ = write!(text, ", {growth:.1} fewer each second, none in {}", time(seconds));
+        if let Some((workload, _)) = makers.first() {
+            let _ = write!(text, "; most by {workload}");
+        }
+    }
+    text
+}
+
+pub(super) fn pressure(page: &mut Page, node: &NodeReport) {
+    for scope in PressureScope::ALL {
+        let mut resources: Vec<String> = Vec::new();
+        let of_scope = node.figures.pressure.iter().filter(|report| report.scope == scope);
+        for report in of_scope {
+            let [share, ..] = report.averages.map(|share| share * 100.0);
+            match report.kind {
+                PressureKind::Some => resources.push(format!("{} some {share:.1}%", report.resource.as_str())),
+                PressureKind::Full => {
+                    if let Some(text) = resources.last_mut() {
+                        let _ = write!(text, " full {share:.1}%");
+                    }
+                }
+            }
+        }
+        if !resources.is_empty() {
+            page.row("pressure", &format!("{:<8} {}", scope.as_str(), resources.join(", ")));
+        }
+    }
+}
+
+pub(super) fn sources(page: &mut Page, node: &NodeReport) {
+    let sources: Vec<String> =
+        node.sources.iter().map(|report| format!("{} by {}", report.signal, report.source)).collect();
+    if !sources.is_empty() {
+        page.wrapped("sources", &sources.join(", "), 0, 2);
+    }
+}
+
+/// A time to come, as exact as it is worth.
+fn time(seconds: f64) -> String {
+    let rounded = match seconds {
+        ..10.0 => (seconds * 10.0).round() / 10.0,
+        ..600.0 => seconds.round(),
+        ..86_400.0 => (seconds / 60.0).round() * 60.0,
+        _ => return format!("{:.0} days", seconds / 86_400.0),
+    };
+    let text = format_go_duration(Duration::try_from_secs_f64(rounded).unwrap_or_default());
+    // Go writes whole minutes as `1h20m0s`.
+    text.strip_suffix("m0s").map_or_else(|| text.clone(), |minutes| format!("{minutes}m"))
+}
+
+fn rate(bytes_per_second: f64) -> Bytes {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive, and saturating is right")]
+    Bytes(bytes_per_second as u64)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a share needs no 53 bits")]
+fn share(part: u64, whole: u64) -> f64 {
+    part as f64 / whole as f64
+}

@@ -1,0 +1,265 @@
+//! OOM kills as the agent tells of them on this machine, one rung of its ladder after the other. Each is provoked inside a small
+//! limited cgroup of the test's own.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a fixture that cannot be made fails its test")]
+
+use std::fs;
+use std::io::Write as _;
+use std::net::TcpListener;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use node_pressure_monitor::node::{CgroupVersion, Hierarchy};
+use serde_json::Value;
+
+/// Past the test harness, which shows what a test prints only when it fails: a skipped test must say so.
+macro_rules! tell {
+    ($($text:tt)*) => {
+        let _unheard = writeln!(std::io::stderr(), $($text)*);
+    };
+}
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_node-pressure-monitor");
+const LIMIT: &str = "16777216";
+
+/// A limited cgroup with one inside, both removed at the end.
+struct Cgroups {
+    limited: PathBuf,
+    victim: PathBuf,
+    name: String,
+}
+
+impl Cgroups {
+    fn make(test: &str) -> Option<Self> {
+        let hierarchy = Hierarchy::detect(Path::new("/sys/fs/cgroup")).ok()?;
+        let name = format!("npm-oom-{test}-{}.service", std::process::id());
+        let limited = hierarchy.memory.join(&name);
+        // A backslash is in the names of many units, and escaped in the kernel's log.
+        let victim = limited.join(r"inner\x2d1");
+        if let Err(error) = fs::create_dir(&limited) {
+            tell!("SKIPPED {test}: cannot make a cgroup: {error}");
+            return None;
+        }
+        let limit_file = match hierarchy.version {
+            CgroupVersion::V1 => "memory.limit_in_bytes",
+            CgroupVersion::V2 => "memory.max",
+        };
+        fs::write(limited.join(limit_file), LIMIT).unwrap();
+        let _v1_has_none = fs::write(limited.join("cgroup.subtree_control"), "+memory");
+        let _not_everywhere = fs::write(limited.join("memory.swap.max"), "0");
+        fs::create_dir(&victim).unwrap();
+        Some(Self { limited, victim, name })
+    }
+
+    /// A process that takes memory until it is killed; returns its id.
+    fn provoke(&self) -> u32 {
+        let script = format!("echo $$ > '{}/cgroup.procs'; exec tail /dev/zero", self.victim.display());
+        let mut child =
+            Command::new("sh").args(["-c", &script]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while child.try_wait().unwrap().is_none() {
+            if Instant::now() > deadline {
+                let _over = child.kill();
+                panic!("the limit killed nobody");
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        child.id()
+    }
+}
+
+impl Drop for Cgroups {
+    fn drop(&mut self) {
+        for directory in [&self.victim, &self.limited] {
+            let deadline = Instant::now() + Duration::from_secs(2);
+            while fs::remove_dir(directory).is_err() && directory.exists() && Instant::now() < deadline {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        }
+    }
+}
+
+/// A running agent that observes.
+struct Agent {
+    child: Child,
+    address: String,
+    directory: tempfile::TempDir,
+}
+
+impl Agent {
+    /// Starts it by `program` with these arguments before its own; `None` when that is not possible here.
+    fn start(program: &str, before: &[&str]) -> Option<Self> {
+        let able = Command::new(program).args(before).arg(PROGRAM).arg("--version").output();
+        if !able.is_ok_and(|output| output.status.success()) {
+            return None;
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+        let config = directory.path().join("monitor.yaml");
+        let journal = directory.path().join("incidents").display().to_string();
+        let text = format!(
+            "apiVersion: node-pressure-monitor/v1alpha1\nkind: MonitorConfiguration\nincidents: {{directory: {journal}}}\n"
+        );
+        fs::write(&config, text).unwrap();
+        let child = Command::new(program)
+            .args(before)
+            .args([PROGRAM, "run", "--config"])
+            .arg(&config)
+            .args(["--mode", "observe", "--log-format", "json", "--listen", &address, "--lock-file"])
+            .arg(directory.path().join("lock"))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(fs::File::create(directory.path().join("log")).unwrap())
+            .spawn()
+            .unwrap();
+        let agent = Self { child, address, directory };
+        agent.wait_for("ready", |_| true);
+        Some(agent)
+    }
+
+    fn records(&self) -> Vec<Value> {
+        let text = fs::read_to_string(self.directory.path().join("log")).unwrap_or_default();
+        text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+    }
+
+    fn wait_for(&self, event: &str, is_it: impl Fn(&Value) -> bool) -> Value {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        loop {
+            let records = self.records();
+            if let Some(record) = records.iter().find(|record| record["event"] == event && is_it(record)) {
+                return record.clone();
+            }
+            assert!(Instant::now() < deadline, "no {event} in {records:#?}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// The incident of that name from the journal, which has it a moment after the log; and as people read it.
+    fn incident(&self, id: &str) -> (Value, String) {
+        let journal = self.directory.path().join("incidents");
+        let print = |arguments: &[&str]| {
+            let mut command = Command::new(PROGRAM);
+            let output = command.args(["incidents", "--directory"]).arg(&journal).args(arguments).output().unwrap();
+            output.status.success().then(|| String::from_utf8(output.stdout).unwrap())
+        };
+        let deadline = Instant::now() + Duration::from_secs(20);
+        loop {
+            if let Some(json) = print(&["--output", "json", id]) {
+                return (serde_json::from_str(&json).unwrap(), print(&[id]).unwrap());
+            }
+            assert!(Instant::now() < deadline, "no incident {id}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn metrics(&self) -> String {
+        let output = Command::new("curl").args(["-s", &format!("http://{}/metrics", self.address)]).output();
+        output.map_or_else(|_| String::new(), |output| String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let _already_gone = self.child.kill();
+        let _already_gone = self.child.wait();
+    }
+}
+
+/// What both the programs with the log, and the log alone, tell of a kill.
+fn check_told(agent: &Agent, cgroups: &Cgroups, source: Option<&str>) {
+    let pid = cgroups.provoke();
+    let record = agent.wait_for("oom_kill", |record| record["victim_pid"] == pid);
+    let id = |directory: &Path| fs::metadata(directory).unwrap().ino();
+    assert_eq!(record["constraint"], "memcg", "{record:#}");
+    assert_eq!(record["limit_cgroup_id"], id(&cgroups.limited), "{record:#}");
+    assert_eq!(record["victim_cgroup_id"], id(&cgroups.victim), "{record:#}");
+    assert_eq!(record["victim_workload"], cgroups.name.as_str(), "{record:#}");
+    assert_eq!(record["victim_comm"], "tail");
+    assert!(record["anon_rss_bytes"].as_u64().unwrap() > 1 << 20, "{record:#}");
+    if let Some(source) = source {
+        assert_eq!(record["source"], source);
+    }
+    let (incident, told) = agent.incident(record["incident"].as_str().unwrap());
+    let kill = &incident["oomKill"];
+    assert_eq!((&kill["constraint"], &kill["source"]), (&record["constraint"], &record["source"]), "{incident:#}");
+    assert_eq!(kill["limit"]["cgroup"], cgroups.name.as_str(), "{incident:#}");
+    assert_eq!(kill["limit"]["limitBytes"].to_string(), LIMIT, "{incident:#}");
+    assert_eq!(kill["victims"][0]["pid"], pid, "{incident:#}");
+    assert_eq!(kill["victims"][0]["workload"], cgroups.name.as_str(), "{incident:#}");
+    assert_eq!(kill["trigger"]["pid"], pid, "{incident:#}");
+    assert!(incident["steps"].as_array().unwrap().len() >= 2, "{incident:#}");
+    assert!(told.contains("the service reached its own memory limit of 16.0 MiB"), "{told}");
+    assert!(told.contains("asked      tail") && told.contains("the victim itself"), "{told}");
+    let series = format!("node_pressure_monitor_oom_kills_total{{workload=\"{}\"}} 1", cgroups.name);
+    // A report that was made just before is shown once more.
+    let deadline = Instant::now() + Duration::from_secs(5);
+    loop {
+        let metrics = agent.metrics();
+        if metrics.is_empty() || metrics.contains(&series) {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{series} in {metrics}");
+        std::thread::sleep(Duration::from_millis(150));
+    }
+}
+
+#[test]
+fn the_constraint_and_the_limits_owner_are_told_even_without_a_kprobe() {
+    let Some(cgroups) = Cgroups::make("full") else { return };
+    let agent = Agent::start("env", &[]).unwrap();
+    check_told(&agent, &cgroups, None);
+}
+
+#[test]
+fn without_ebpf_the_log_tells() {
+    let Some(cgroups) = Cgroups::make("log") else { return };
+    let less = ["--inh-caps=-all", "--bounding-set=-bpf,-perfmon,-sys_admin", "--"];
+    let Some(agent) = Agent::start("setpriv", &less) else {
+        tell!("SKIPPED: setpriv cannot drop capabilities here");
+        return;
+    };
+    if fs::File::open("/dev/kmsg").is_err() {
+        tell!("SKIPPED: the kernel's log cannot be read here");
+        return;
+    }
+    check_told(&agent, &cgroups, Some("kmsg"));
+}
+
+#[test]
+fn without_the_log_either_files_count() {
+    let Some(cgroups) = Cgroups::make("files") else { return };
+    let hide = "mount --bind /dev/null /dev/kmsg && exec setpriv --inh-caps=-all --bounding-set=-bpf,-perfmon,-sys_admin -- \"$0\" \"$@\"";
+    let Some(agent) = Agent::start("unshare", &["--mount", "sh", "-c", hide]) else {
+        tell!("SKIPPED: this host lets nobody hide its log");
+        return;
+    };
+    agent.wait_for("degraded", |record| record["reason"].as_str().is_some_and(|reason| reason.contains("/dev/kmsg")));
+    // The workload must be there to be counted: it lives on with another process.
+    let holder = format!("echo $$ > '{}/cgroup.procs'; exec sleep 60", cgroups.victim.display());
+    let mut holder = Command::new("sh").args(["-c", &holder]).spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(100));
+    agent.metrics();
+    cgroups.provoke();
+    let mut found = None;
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while found.is_none() && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(300));
+        if agent.metrics().is_empty() {
+            tell!("SKIPPED: no curl to ask for the metrics with");
+            break;
+        }
+        // The other tests' victims are counted too.
+        let is_it =
+            |record: &Value| record["event"] == "oom_kills_counted" && record["workload"] == cgroups.name.as_str();
+        found = agent.records().into_iter().find(is_it);
+    }
+    holder.kill().unwrap();
+    holder.wait().unwrap();
+    if let Some(record) = found {
+        assert_eq!(record["kills"], 1, "{record:#}");
+    } else {
+        assert!(agent.metrics().is_empty(), "nobody counted");
+    }
+}
