@@ -147,6 +147,11 @@ impl Agent {
             self.scan_if_old();
         }
         self.last.unowned = ids().filter(|id| self.tree.owner(*id).is_none()).collect();
+        // Who is younger than the last scan has a name soon; counted under none by then, it would stay there for ever.
+        let (tree, unknown) = (&self.tree, &self.last.unknown);
+        let is_too_young = |id: &CgroupId| tree.owner(*id).is_none() && !unknown.contains_key(id);
+        cgroups.retain(|(id, _)| !is_too_young(id));
+        inodes.retain(|(id, ..)| !is_too_young(id));
         let mut reports: BTreeMap<u64, CgroupReport> = BTreeMap::new();
         let mut names: HashMap<CgroupId, String> = HashMap::new();
         let mut report = |id: CgroupId, act: &mut dyn FnMut(&mut CgroupReport)| {

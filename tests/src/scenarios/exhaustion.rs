@@ -16,9 +16,9 @@ use crate::stage::Stage;
 use crate::units::monotonic_ns;
 
 /// Inodes a second; the file system has about two thousand.
-const RATE: u32 = 150;
-/// How long the rate may be watched before it has to be known.
-const WATCHED: Duration = Duration::from_secs(5);
+const RATE: u32 = 110;
+/// How long the rate may be watched before it has to be known: it is smoothed over some seconds.
+const WATCHED: Duration = Duration::from_secs(10);
 /// Of what really happened.
 const TOLERANCE: f64 = 0.3;
 

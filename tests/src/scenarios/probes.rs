@@ -12,7 +12,6 @@ use super::reclaim::squeeze;
 use crate::cgroups::PodSpec;
 use crate::config::AgentConfig;
 use crate::init::{EXT4, XFS};
-use crate::knob::Knob;
 use crate::stage::Stage;
 use crate::units::MIB;
 
@@ -91,12 +90,8 @@ fn provoke(stage: &mut Stage<'_>) -> Result<()> {
         let workers = stallers(stage, 1)?;
         stage.pause(Duration::from_secs(1));
         end(stage, &workers);
-        let knob = Knob::open("watermark_scale_factor")?;
-        knob.set(1)?;
-        let (_, squeezers) = squeeze(stage)?;
-        // Until all of them are at it, and then kswapd has its rest.
-        stage.pause(Duration::from_secs(3));
-        end(stage, &squeezers);
+        squeeze(stage)?;
+        // Then kswapd has its rest.
         stage.pause(Duration::from_secs(1));
     }
     Ok(())

@@ -2,19 +2,18 @@
 
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 
-use super::accounts::{MEMCG_RECLAIM_END, end, stallers};
+use super::accounts::{MEMCG_RECLAIM_END, end};
 use super::cache::mounted;
-use super::pressure::lingering_pod;
+use super::pressure::EVERYTHING_MIB;
 use crate::agent::Agent;
 use crate::cgroups::{Pod, PodSpec};
 use crate::config::AgentConfig;
-use crate::evidence::{meminfo, vmstat};
+use crate::evidence::vmstat;
 use crate::http::Metrics;
 use crate::init::EXT4;
-use crate::knob::Knob;
-use crate::stage::{Stage, Worker};
+use crate::stage::Stage;
 use crate::units::MIB;
 
 const DIRECT_RECLAIM_END: &str = "vmscan/mm_vmscan_direct_reclaim_end";
@@ -33,20 +32,13 @@ pub fn reclaim(stage: &mut Stage<'_>) -> Result<()> {
     let allocstalls = vmstat("allocstall_")?;
     let before = agent.metrics()?;
 
-    let workers = stallers(stage, 2)?;
+    let staller = stage.pod("staller", PodSpec::best_effort())?;
+    staller.container()?.limit(8 * MIB)?;
+    let work = format!("memcg-stall --name staller --file {EXT4}/stall --mib 48");
+    let workers = [stage.work(&staller, &work)?, stage.work(&staller, &work)?];
     stage.pause(Duration::from_secs(2));
     end(stage, &workers);
-    // The less room between kswapd's beginning and the end of free memory, the more is left to those who allocate.
-    let knob = Knob::open("watermark_scale_factor")?;
-    knob.set(1)?;
-    let (squeezer, squeezers) = squeeze(stage)?;
-    let squeezed = stage.until(Duration::from_secs(30), |stage| {
-        stage.pause(Duration::from_millis(50));
-        direct.hits().is_ok_and(|hits| hits >= 20)
-    });
-    stage.check(squeezed, || "fewer than 20 direct reclaims in 30 s".to_owned());
-    end(stage, &squeezers);
-    drop(knob);
+    let squeezer = squeeze(stage)?;
 
     let (memcg, direct) = (count(memcg.hits()?), count(direct.hits()?));
     let allocstalls = count(vmstat("allocstall_")? - allocstalls);
@@ -59,28 +51,31 @@ pub fn reclaim(stage: &mut Stage<'_>) -> Result<()> {
     check_near(stage, "direct stalls", rise("direct"), direct);
     // One direct reclaim counts again when it starts over with other limits.
     stage.check(direct <= allocstalls + 8.5, || format!("{direct} direct reclaims, /proc/vmstat has {allocstalls}"));
-    check_workload(stage, &metrics, &squeezer, "direct");
+    check_workload(stage, &metrics, &staller, "memcg");
+    let labels = [("workload", squeezer.workload()), ("kind", "direct")];
+    let squeezed = metrics.sum(STALLS, &labels).unwrap_or(0.0);
+    stage.check(squeezed > 0.0, || "who took all memory was never held up for it".to_owned());
     let calm_stalls = metrics.sum(STALLS, &[("workload", calm.workload())]).unwrap_or(0.0);
     stage.check_equal("stalls of who only sleeps", &calm_stalls, &0.0);
     stage.check_alive(&[&sleeper]);
     check_kswapd(stage, &before, &metrics);
     stage.figure("memcg_stalls", memcg, "");
     stage.figure("direct_stalls", direct, "");
-    stage.check_no_oom_kill()?;
     stage.stop(&agent);
     Ok(())
 }
 
-/// Takes nearly all memory, and lets several read more files than fit into the rest: kswapd alone cannot keep up.
-pub fn squeeze(stage: &mut Stage<'_>) -> Result<(Pod, Vec<Worker>)> {
-    let (_, filler) = lingering_pod(stage, "filler", PodSpec::best_effort(), 60)?;
-    stage.until(Duration::from_secs(20), |_| meminfo("MemAvailable").is_ok_and(|bytes| bytes < 62 * MIB));
-    let pod = stage.pod("readers", PodSpec::best_effort())?;
-    let mut workers = vec![filler];
-    for index in 0..3 {
-        workers.push(stage.work(&pod, &format!("memcg-stall --name reader --file {EXT4}/squeeze{index} --mib 36"))?);
-    }
-    Ok((pod, workers))
+/// Wants more memory than there is, beside somebody who reads files: kswapd cannot keep up in the end, and then nothing
+/// can.
+pub fn squeeze(stage: &mut Stage<'_>) -> Result<Pod> {
+    let reader = stage.pod("reader", PodSpec::best_effort())?;
+    let reader = stage.work(&reader, &format!("memcg-stall --name reader --file {EXT4}/squeeze --mib 96"))?;
+    let pod = stage.pod("squeezer", PodSpec::best_effort())?;
+    let work = format!("ramp --name squeezer --rate max --to {EVERYTHING_MIB}");
+    let squeezer = stage.work_in(pod.container()?, "squeezer", &work, 1000)?;
+    let killed = stage.until(Duration::from_secs(30), |stage| stage.reaper.ended(squeezer.pid).is_some());
+    end(stage, &[reader]);
+    if killed { Ok(pod) } else { bail!("the machine was not out of memory after 30 s") }
 }
 
 fn count(number: u64) -> f64 {
