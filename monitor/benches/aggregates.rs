@@ -12,7 +12,7 @@ use node_pressure_monitor::{config::KernelOptions, kernel::Kernel};
 use support::{Cgroups, Hierarchy, Workload, file_system_of, id_of, remove_cgroup};
 
 #[path = "../tests/support/mod.rs"]
-#[allow(dead_code, reason = "the test uses more of it")]
+#[expect(dead_code, reason = "the test uses more of it")]
 mod support;
 
 const CGROUPS: usize = 1000;
