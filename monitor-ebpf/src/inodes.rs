@@ -48,7 +48,7 @@ inode_program! {
 
 #[inline(always)]
 fn count(ctx: &TracePointContext, layout: &'static Layout, change: Change) {
-    let Some(device) = layout.read(ctx, inode::DEV) else {
+    let Some(device) = layout.read_u32(ctx, inode::DEV) else {
         return;
     };
     let key = InodeKey { cgroup: task::memory_cgroup(), device, reserved: 0 };

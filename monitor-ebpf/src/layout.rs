@@ -1,11 +1,31 @@
 //! Reading tracepoint fields at the offsets that the running kernel has.
 
+use core::arch::asm;
+
 use aya_ebpf::{
     EbpfContext,
     helpers::{bpf_probe_read_kernel, bpf_probe_read_kernel_str_bytes},
     programs::TracePointContext,
 };
 use monitor_ebpf::{COMM_LEN, FieldOffsets};
+
+/// One load from the context. The verifier wants the offset inside the instruction, so there is one for each usual place; which
+/// one is taken the loader's offset decides, and the verifier drops the others. In assembly, or the compiler makes one of them all.
+macro_rules! load_at {
+    ($size:literal, $offset:literal, $ctx:expr) => {{
+        let value: u64;
+        // SAFETY: the loader took the offset from this tracepoint's format file, and the verifier checks it.
+        unsafe {
+            asm!(
+                concat!("{value} = *(", $size, " *)({context} + ", $offset, ")"),
+                value = out(reg) value,
+                context = in(reg) $ctx.as_ptr(),
+                options(readonly, nostack)
+            );
+        }
+        value as _
+    }};
+}
 
 /// A tracepoint's offsets, overwritten by the loader before the programs are verified.
 #[repr(transparent)]
@@ -31,6 +51,28 @@ impl Layout {
         let offset = self.offset(field)?;
         // SAFETY: the loader took offset and size from this tracepoint's format file; the helper checks the address.
         unsafe { bpf_probe_read_kernel(ctx.as_ptr().cast::<u8>().wrapping_add(offset).cast::<T>()) }.ok()
+    }
+
+    /// Reads a field of 4 bytes: by one instruction where it is at a usual place, see [`load_at`].
+    #[inline(always)]
+    pub fn read_u32(&'static self, ctx: &TracePointContext, field: usize) -> Option<u32> {
+        match self.offset(field)? {
+            8 => Some(load_at!("u32", 8, ctx)),
+            12 => Some(load_at!("u32", 12, ctx)),
+            16 => Some(load_at!("u32", 16, ctx)),
+            _ => self.read(ctx, field),
+        }
+    }
+
+    /// Reads a field of 8 bytes, likewise.
+    #[inline(always)]
+    pub fn read_u64(&'static self, ctx: &TracePointContext, field: usize) -> Option<u64> {
+        match self.offset(field)? {
+            8 => Some(load_at!("u64", 8, ctx)),
+            16 => Some(load_at!("u64", 16, ctx)),
+            24 => Some(load_at!("u64", 24, ctx)),
+            _ => self.read(ctx, field),
+        }
     }
 
     /// Reads a `__data_loc char[]` field: the low half of the field is where in the record the text is.

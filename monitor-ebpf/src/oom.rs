@@ -26,7 +26,7 @@ use crate::{
     task::{self, offset},
 };
 
-const SIGKILL: i32 = 9;
+const SIGKILL: u32 = 9;
 /// What `kill` and `tgkill` send; the OOM killer's are the kernel's own.
 const SI_USER: i32 = 0;
 
@@ -164,7 +164,7 @@ pub fn oom_kill_process(ctx: ProbeContext) -> u32 {
 
 #[tracepoint]
 pub fn signal_generate(ctx: TracePointContext) -> u32 {
-    if SIGNAL_GENERATE.read::<i32>(&ctx, signal::SIG) != Some(SIGKILL) {
+    if SIGNAL_GENERATE.read_u32(&ctx, signal::SIG) != Some(SIGKILL) {
         return 0;
     }
     if let Some(victim_tid) = SIGNAL_GENERATE.read::<u32>(&ctx, signal::PID) {

@@ -86,7 +86,7 @@ pub fn mm_vmscan_direct_reclaim_begin(ctx: TracePointContext) -> u32 {
 
 #[tracepoint]
 pub fn mm_vmscan_direct_reclaim_end(ctx: TracePointContext) -> u32 {
-    end(ReclaimKind::Direct, DIRECT_RECLAIM_END.read(&ctx, reclaim_end::NR_RECLAIMED).unwrap_or(0));
+    end(ReclaimKind::Direct, DIRECT_RECLAIM_END.read_u64(&ctx, reclaim_end::NR_RECLAIMED).unwrap_or(0));
     0
 }
 
@@ -98,7 +98,7 @@ pub fn mm_vmscan_memcg_reclaim_begin(_ctx: TracePointContext) -> u32 {
 
 #[tracepoint]
 pub fn mm_vmscan_memcg_reclaim_end(ctx: TracePointContext) -> u32 {
-    end(ReclaimKind::Memcg, MEMCG_RECLAIM_END.read(&ctx, reclaim_end::NR_RECLAIMED).unwrap_or(0));
+    end(ReclaimKind::Memcg, MEMCG_RECLAIM_END.read_u64(&ctx, reclaim_end::NR_RECLAIMED).unwrap_or(0));
     0
 }
 
@@ -106,11 +106,11 @@ pub fn mm_vmscan_memcg_reclaim_end(ctx: TracePointContext) -> u32 {
 #[tracepoint]
 pub fn mm_vmscan_lru_shrink_inactive(ctx: TracePointContext) -> u32 {
     let (tid, _) = task::ids();
-    let scanned_pages = SHRINK_INACTIVE.read(&ctx, shrink_inactive::NR_SCANNED).unwrap_or(0);
+    let scanned_pages = SHRINK_INACTIVE.read_u64(&ctx, shrink_inactive::NR_SCANNED).unwrap_or(0);
     if let Some(stall) = stall_of(tid) {
         stall.scanned_pages += scanned_pages;
     } else if let Some(node) = SHRINK_INACTIVE.read(&ctx, shrink_inactive::NID) {
-        let reclaimed_pages = SHRINK_INACTIVE.read(&ctx, shrink_inactive::NR_RECLAIMED).unwrap_or(0);
+        let reclaimed_pages = SHRINK_INACTIVE.read_u64(&ctx, shrink_inactive::NR_RECLAIMED).unwrap_or(0);
         kswapd::reclaimed(node, tid, scanned_pages, reclaimed_pages);
     }
     0
@@ -120,7 +120,7 @@ pub fn mm_vmscan_lru_shrink_inactive(ctx: TracePointContext) -> u32 {
 #[tracepoint]
 pub fn mm_vmscan_throttled(ctx: TracePointContext) -> u32 {
     let (tid, _) = task::ids();
-    if let (Some(stall), Some(usec)) = (stall_of(tid), THROTTLED.read::<u32>(&ctx, throttled::USEC_DELAYED)) {
+    if let (Some(stall), Some(usec)) = (stall_of(tid), THROTTLED.read_u32(&ctx, throttled::USEC_DELAYED)) {
         stall.throttles += 1;
         stall.throttled_ns += u64::from(usec) * 1000;
     }

@@ -24,9 +24,9 @@ mod support;
 
 const ROUNDS: usize = 5;
 const FILES: usize = 2000;
-const EXITS: usize = 1000;
+const EXITS: usize = 5000;
 const SIGNALS: usize = 5000;
-const RECLAIMS: usize = 2000;
+const RECLAIMS: usize = 200;
 const ADJUSTMENTS: usize = 1000;
 const SETTING: &str = "/proc/sys/kernel/bpf_stats_enabled";
 
@@ -171,7 +171,8 @@ fn busy(cgroup: &Path, directory: &Path) -> Result<()> {
 
 /// Asks for reclaim again and again where nothing is left to be freed: the rate at which the cost of a probe counts.
 fn reclaim_in_vain(cgroup: &Path) {
-    let knob = cgroup.join(if cgroup.join("memory.reclaim").exists() { "memory.reclaim" } else { "memory.force_empty" });
+    let knob =
+        cgroup.join(if cgroup.join("memory.reclaim").exists() { "memory.reclaim" } else { "memory.force_empty" });
     for _ in 0..RECLAIMS {
         let _refused = fs::write(&knob, "1M");
     }
