@@ -27,17 +27,7 @@ pub fn minute(page: &mut Page, incident: &Incident) {
     if let Some(memory) = &incident.memory {
         page.item("memory", &memory_words(memory));
     }
-    // What nobody waited for is only told of memory.
-    let is_told = |line: &&Pressure| line.resource == "memory" || line.avg10 > 0.0;
-    for line in incident.pressure.iter().filter(is_told) {
-        page.item(
-            "pressure",
-            &format!(
-                "{} {} {}: {:.1} % of the last 10 s, {:.1} % of the minute",
-                line.scope, line.resource, line.kind, line.avg10, line.avg60
-            ),
-        );
-    }
+    pressure_items(page, &incident.pressure);
     stall_items(page, incident);
 }
 
@@ -110,6 +100,26 @@ fn memory_words(memory: &Memory) -> String {
         None => String::new(),
     };
     format!("{}{swap}", parts.join(", "))
+}
+
+fn pressure_items(page: &mut Page, pressure: &[Pressure]) {
+    if pressure.is_empty() {
+        return;
+    }
+    let mut label = "pressure";
+    for line in pressure.iter().filter(|line| line.avg10 > 0.0 || line.avg60 > 0.0) {
+        page.item(
+            label,
+            &format!(
+                "{} {} {}: {:.1} % of the last 10 s, {:.1} % of the minute",
+                line.scope, line.resource, line.kind, line.avg10, line.avg60
+            ),
+        );
+        label = "";
+    }
+    if !label.is_empty() {
+        page.item(label, "none by PSI's averages, which follow every two seconds");
+    }
 }
 
 fn stall_items(page: &mut Page, incident: &Incident) {
