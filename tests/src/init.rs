@@ -61,6 +61,7 @@ fn run() -> Result<(u32, u32, u32)> {
         console::note("guest", problem);
     }
     setup::loopback_up().context("bring lo up")?;
+    rustix::system::sethostname(b"guest").context("set the host's name")?;
     let layout = match options.get("npm.cgroup").map_or("v2", String::as_str) {
         "v1" => Layout::V1,
         "v2" => Layout::V2,
