@@ -19,7 +19,7 @@ use rustix::fs::{Advice, fadvise};
 use support::{Cgroups, Hierarchy, LIMIT, Workload, file_system_of};
 
 #[path = "../tests/support/mod.rs"]
-#[allow(dead_code, reason = "the test uses more of it")]
+#[expect(dead_code, reason = "the test uses more of it")]
 mod support;
 
 const ROUNDS: usize = 5;
@@ -93,7 +93,8 @@ fn measure() -> Result<()> {
         fs::remove_dir_all(&directory)?;
         worked?;
         while kernel.drain(4096, &mut events, &mut kills).exhausted {}
-        (events.clear(), kills.clear()).1;
+        events.clear();
+        kills.clear();
         kernel.statistics(&mut after);
         // The first round pays for every first time.
         if round > 0 {

@@ -37,10 +37,10 @@ pub fn run(options: &Options, workspace: &Workspace) -> Result<ExitCode> {
         bail!("there is no bench {unknown}; there are {}", names().collect::<Vec<_>>().join(", "));
     }
     setup::ensure(workspace, setup::BUILD)?;
-    let is_wanted = |name: &&str| options.benches.is_empty() || options.benches.iter().any(|wanted| wanted == name);
-    let mut kept = !BENCHES.iter().any(|name| is_wanted(&name)) || measure(is_wanted)?;
+    let is_wanted = |name: &str| options.benches.is_empty() || options.benches.iter().any(|wanted| wanted == name);
+    let mut kept = !BENCHES.iter().any(|name| is_wanted(name)) || measure(is_wanted)?;
     for (name, judge) in OF_THE_KERNEL {
-        if is_wanted(&name) {
+        if is_wanted(name) {
             kept &= judge()?;
         }
     }
@@ -65,11 +65,11 @@ pub fn check_kernel_side() -> Result<()> {
 /// # Errors
 /// When the promise is broken, or could not be measured.
 pub fn check_promise() -> Result<()> {
-    if measure(|name| *name == "pass")? { Ok(()) } else { bail!("one pass takes longer than promised") }
+    if measure(|name| name == "pass")? { Ok(()) } else { bail!("one pass takes longer than promised") }
 }
 
 /// Runs the benches that are wanted and prints what they measured; tells whether the promise is kept.
-fn measure(is_wanted: impl Fn(&&str) -> bool) -> Result<bool> {
+fn measure(is_wanted: impl Fn(&str) -> bool) -> Result<bool> {
     let mut measured = Vec::new();
     let mut lines = Vec::new();
     for bench in BENCHES.iter().filter(|name| is_wanted(name)) {
@@ -82,7 +82,7 @@ fn measure(is_wanted: impl Fn(&&str) -> bool) -> Result<bool> {
     for line in lines {
         println!("{line}");
     }
-    Ok(report(&measured, is_wanted(&"pass")))
+    Ok(report(&measured, is_wanted("pass")))
 }
 
 /// Runs one bench, and returns what it prints.
