@@ -63,6 +63,7 @@ impl Agent {
         let source = self.kills.source();
         let as_seen = kill.victim_path.as_ref();
         let victim_place = self.victim_place(kill);
+        self.learn(&victim_place);
         self.count_kill(victim_place.workload.as_deref());
         let trigger_place = self.place(Some(kill.trigger_cgroup), as_seen);
         let container = victim_place.container();
@@ -131,6 +132,13 @@ impl Agent {
         }
         let path = as_seen.and_then(|path| path_to(path, id));
         Place { id: Some(id), workload: path.as_deref().map(|path| path::workload(path).into()), path }
+    }
+
+    /// The kernel's counters know a cgroup by its id alone.
+    fn learn(&mut self, place: &Place) {
+        if let (Some(id), Some(path), Some(workload)) = (place.id, place.path.as_deref(), &place.workload) {
+            self.tree.learn(id, path.into(), Arc::clone(workload));
+        }
     }
 
     /// Where a victim was. The kernel's log does not tell the id of a cgroup that is gone, but its path.

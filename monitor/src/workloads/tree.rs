@@ -173,6 +173,11 @@ impl WorkloadTree {
         self.owners.get(&id).map(|owner| Arc::clone(&owner.path))
     }
 
+    /// Takes down what somebody else saw of a cgroup that came and went between two scans, so that what is counted for it has a name.
+    pub fn learn(&mut self, id: CgroupId, path: Arc<str>, workload: Arc<str>) {
+        self.owners.entry(id).or_insert_with(|| Owner { workload, path, seen: Monotonic::now() });
+    }
+
     /// Reads every workload's memory now. Those that are gone are left out.
     pub fn usages(&mut self) -> Vec<WorkloadUsage> {
         let (version, buffer) = (self.hierarchy.version, &mut self.buffer);

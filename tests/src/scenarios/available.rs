@@ -4,11 +4,13 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
+use super::accounts::end;
 use super::cache::mounted;
+use super::pressure::lingering_pod;
 use crate::agent::Agent;
 use crate::cgroups::PodSpec;
 use crate::config::AgentConfig;
-use crate::evidence::vmstat;
+use crate::evidence::{meminfo, vmstat};
 use crate::init::EXT4;
 use crate::knob::Knob;
 use crate::stage::Stage;
@@ -80,22 +82,41 @@ fn check_lowered(stage: &mut Stage<'_>, what: &str, before: Figures, after: Figu
     stage.check(kubelet.abs() < FLICKER, || format!("{what}: the kubelet's figure moved by {kubelet:.1} MiB"));
 }
 
-/// File pages that come back as fast as they are dropped are no memory to be had.
+/// File pages that come back as fast as they are dropped are no memory to be had: where the node drops them, not where a workload
+/// does that to itself at its own limit.
 fn refaults(stage: &mut Stage<'_>, agent: &Agent) -> Result<()> {
+    let own = stage.pod("own", PodSpec::best_effort())?;
+    own.container()?.limit(32 * MIB)?;
+    let own = stage.work(&own, &format!("cache --name own --file {EXT4}/own --mib 48 --ready /tmp/own-ready"))?;
+    let worth = watch(stage, agent, Duration::from_secs(4), "a workload at its own limit")?;
+    stage.check_equal("refaulting_file while only a workload thrashes", &worth, &0.0);
+    end(stage, &[own]);
+
+    lingering_pod(stage, "filler", PodSpec::best_effort(), 140)?;
+    stage.until(Duration::from_secs(20), |_| meminfo("MemAvailable").is_ok_and(|bytes| bytes < 150 * MIB));
     let pod = stage.pod("thrasher", PodSpec::best_effort())?;
-    pod.container()?.limit(64 * MIB)?;
-    stage.work(&pod, &format!("cache --name thrasher --file {EXT4}/thrash --mib 80 --ready /tmp/thrash-ready"))?;
+    stage.work(&pod, &format!("cache --name thrasher --file {EXT4}/thrash --mib 200 --ready /tmp/thrash-ready"))?;
+    let worth = watch(stage, agent, Duration::from_secs(20), "the node")?;
+    stage.check(worth > 0.0, || {
+        "memory_correction_bytes{correction=\"refaulting_file\"} stays 0 under refaults".to_owned()
+    });
+    stage.figure("refaulting_file", worth / 1_048_576.0, "MiB");
+    stage.check_no_oom_kill()
+}
+
+/// What `refaulting_file` comes to within that time.
+fn watch(stage: &mut Stage<'_>, agent: &Agent, time: Duration, whose: &str) -> Result<f64> {
     let before = [vmstat("workingset_refault_file")?, vmstat("workingset_activate_file")?];
     let mut worth = 0.0;
-    let seen = stage.until(Duration::from_secs(20), |stage| {
+    stage.until(time, |stage| {
         stage.pause(Duration::from_millis(500));
         let metrics = agent.metrics().unwrap_or_default();
         worth = metrics.sum("memory_correction_bytes", &[("correction", "refaulting_file")]).unwrap_or(0.0);
         worth > 0.0
     });
     let after = [vmstat("workingset_refault_file")?, vmstat("workingset_activate_file")?];
-    stage.note(format!("file pages back, and active at once: {} and {}", after[0] - before[0], after[1] - before[1]));
-    stage.check(seen, || "memory_correction_bytes{correction=\"refaulting_file\"} stays 0 under refaults".to_owned());
-    stage.figure("refaulting_file", worth / 1_048_576.0, "MiB");
-    Ok(())
+    let (back, active) = (after[0] - before[0], after[1] - before[1]);
+    stage.note(format!("{whose}: file pages back, and active at once: {back} and {active}"));
+    stage.check(active > 0, || format!("{whose}: no file page came back"));
+    Ok(worth)
 }

@@ -27,7 +27,7 @@ pub fn cache(stage: &mut Stage<'_>) -> Result<()> {
     }
     let _ = std::fs::remove_file(READY);
     let pod = stage.pod("cache", PodSpec::best_effort())?;
-    let reader = stage.work(&pod, &format!("cache --name cache --file {EXT4}/hot --mib 215 --ready {READY}"))?;
+    let reader = stage.work(&pod, &format!("cache --name cache --file {EXT4}/hot --mib 240 --ready {READY}"))?;
     let ready = stage.until(Duration::from_secs(30), |_| Path::new(READY).exists());
     if !ready {
         bail!("the file was not in memory after 30 s");

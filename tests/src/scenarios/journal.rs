@@ -111,5 +111,5 @@ fn crashes(stage: &mut Stage<'_>, config: &AgentConfig) -> Result<()> {
 }
 
 fn told(agent: &Agent) -> Vec<String> {
-    agent.events("incident").iter().map(|record| record.text("incident").to_owned()).collect()
+    agent.events("incident").iter().map(|record| record.text("id").to_owned()).collect()
 }

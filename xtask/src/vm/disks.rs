@@ -17,7 +17,7 @@ pub fn make(dir: &Path) -> Result<Vec<PathBuf>> {
     // Everything is initialized now: a kernel thread that does it later would stir the guest's inode counts and caches.
     let options = ["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"];
     let mut disks = vec![
-        disk(dir, "ext4.img", 256, Command::new(&ext4).args(options))?,
+        disk(dir, "ext4.img", 320, Command::new(&ext4).args(options))?,
         disk(dir, "small.img", 32, Command::new(&ext4).args(options).args(["-N", "2048"]))?,
     ];
     if let Some(xfs) = find_program("mkfs.xfs") {
