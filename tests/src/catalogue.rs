@@ -19,21 +19,36 @@ pub struct Entry {
 /// Where `cargo xtask test` runs a scenario, and how often.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InTest {
-    /// Once on every kernel and layout that it supports.
+    /// Once in every boot whose layout it supports.
     Everywhere,
-    /// As often as said, on the reference boot (newest kernel, cgroup v2) only: long runs and counted ones.
+    /// Once on each kernel, and so once on each layout: what depends on both at the same time is not to be expected.
+    EachKernel,
+    /// As often as said, on the reference boot only: long runs and counted ones.
     Reference(u32),
     /// Once everywhere, and as often as said on the reference boot.
     EverywhereAndReference(u32),
 }
 
+/// What a boot of `cargo xtask test` is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Boot {
+    /// The newest kernel on cgroup v2.
+    Reference,
+    /// Another kernel on the other layout.
+    Contrast,
+    /// That kernel on the layout of the reference.
+    Between,
+}
+
 impl Entry {
     /// What to put into `npm.scenarios=` for this entry in a boot of the test suite, if it belongs there.
-    pub fn expression(&self, cgroup: &str, reference: bool) -> Option<String> {
+    pub fn expression(&self, cgroup: &str, boot: Boot) -> Option<String> {
         let supported = self.cgroups.contains(&cgroup);
+        let is_reference = boot == Boot::Reference;
         let times = match self.in_test {
-            InTest::Reference(times) | InTest::EverywhereAndReference(times) if reference => times,
+            InTest::Reference(times) | InTest::EverywhereAndReference(times) if is_reference => times,
             InTest::Everywhere | InTest::EverywhereAndReference(_) => 1,
+            InTest::EachKernel => u32::from(boot != Boot::Between),
             InTest::Reference(_) => 0,
         };
         match times {
@@ -58,38 +73,38 @@ const fn entry(
     Entry { name, about, cgroups, in_test, timeout_seconds }
 }
 
-use InTest::{Everywhere, EverywhereAndReference, Reference};
+use InTest::{EachKernel, Everywhere, EverywhereAndReference, Reference};
 
 /// Every scenario, in the order in which a boot runs them.
 #[rustfmt::skip]
 pub const CATALOGUE: &[Entry] = &[
     entry("ramp", BOTH, Everywhere, 60, "a BestEffort ramp beside Guaranteed and Burstable bystanders: the right one dies, no OOM kill"),
-    entry("innocent", BOTH, Everywhere, 60, "the fattest process is a Guaranteed one within its request: it lives"),
+    entry("innocent", BOTH, EachKernel, 60, "the fattest process is a Guaranteed one within its request: it lives"),
     entry("swarm", BOTH, EverywhereAndReference(10), 90, "200 small processes of one pod exceed its request: all go in one act, no bystander is touched"),
-    entry("cache", BOTH, Everywhere, 90, "hot mapped page cache crosses the working-set figure and not MemAvailable: nothing dies"),
-    entry("soft", BOTH, Everywhere, 60, "soft threshold: SIGTERM after the grace period, SIGKILL after evictionMaxPodGracePeriod"),
-    entry("soft-hard", BOTH, Everywhere, 60, "a hard threshold crossed during a soft eviction does not wait for it"),
-    entry("observe", BOTH, Everywhere, 60, "observe mode touches nothing, says and counts what it would do"),
+    entry("cache", BOTH, EachKernel, 90, "hot mapped page cache crosses the working-set figure and not MemAvailable: nothing dies"),
+    entry("soft", BOTH, EachKernel, 60, "soft threshold: SIGTERM after the grace period, SIGKILL after evictionMaxPodGracePeriod"),
+    entry("soft-hard", BOTH, EachKernel, 60, "a hard threshold crossed during a soft eviction does not wait for it"),
+    entry("observe", BOTH, EachKernel, 60, "observe mode touches nothing, says and counts what it would do"),
     entry("memcg-oom", BOTH, Everywhere, 60, "a memory-cgroup OOM kill is attributed to the victim, not the allocator"),
     entry("global-oom", BOTH, Everywhere, 90, "a global OOM kill is attributed to the victim, not the allocator"),
     entry("inodes", BOTH, Everywhere, 60, "inodes made and removed on ext4 and xfs are counted exactly, per workload"),
     entry("reclaim", BOTH, Everywhere, 90, "direct and memory-cgroup reclaim stalls: as many as the kernel counts, each in the right bill"),
     entry("oom-many", BOTH, Everywhere, 90, "200 OOM kills, half of processes younger than 50 ms, half in containers gone at once: every one attributed"),
-    entry("oom-gallery", BOTH, Everywhere, 240, "ten different OOM kills: each record against the kernel's own words; run by itself it prints them"),
+    entry("oom-gallery", BOTH, EachKernel, 240, "ten different OOM kills: each record against the kernel's own words; run by itself it prints them"),
     entry("inodes-100k", BOTH, Reference(1), 240, "100,000 files made and removed by three workloads at once are counted exactly"),
-    entry("inodes-overlay", BOTH, Everywhere, 60, "a file made through overlayfs is counted once, to its container"),
-    entry("inode-exhaustion", BOTH, Everywhere, 90, "a small ext4 runs out of inodes: the time foretold against what happens"),
-    entry("available", BOTH, Everywhere, 90, "huge pages, min_free_kbytes and refaults lower the corrected figure, not the kubelet's"),
-    entry("swap", BOTH, Everywhere, 90, "size, free, in and out of a swap file"),
-    entry("psi-conditions", BOTH, Everywhere, 120, "a condition on PSI is set and cleared once, each after its time"),
+    entry("inodes-overlay", BOTH, EachKernel, 60, "a file made through overlayfs is counted once, to its container"),
+    entry("inode-exhaustion", BOTH, EachKernel, 90, "a small ext4 runs out of inodes: the time foretold against what happens"),
+    entry("available", BOTH, EachKernel, 90, "huge pages, min_free_kbytes and refaults lower the corrected figure, not the kubelet's"),
+    entry("swap", BOTH, EachKernel, 90, "size, free, in and out of a swap file"),
+    entry("psi-conditions", BOTH, EachKernel, 120, "a condition on PSI is set and cleared once, each after its time"),
     entry("reclaim-first", V2, Everywhere, 120, "before a kill memory.reclaim: enough for a cache, not for what cannot be reclaimed"),
-    entry("incidents", BOTH, Everywhere, 120, "records are complete, HTTP and the journal agree, a crash in mid-write loses nothing written"),
-    entry("ladder", BOTH, Everywhere, 120, "without BPF on PSI, without PSI by polling: each said, OOM kills attributed, the ramp ends well"),
-    entry("oom-score-drift", BOTH, Everywhere, 60, "drift is counted, mended and counted as mended; the agent's own score; without CAP_SYS_RESOURCE"),
-    entry("probes", BOTH, Everywhere, 90, "every program in the kernel is hit, and what each hit costs under emulation"),
+    entry("incidents", BOTH, EachKernel, 120, "records are complete, HTTP and the journal agree, a crash in mid-write loses nothing written"),
+    entry("ladder", BOTH, EachKernel, 120, "without BPF on PSI, without PSI by polling: each said, OOM kills attributed, the ramp ends well"),
+    entry("oom-score-drift", BOTH, EachKernel, 60, "drift is counted, mended and counted as mended; the agent's own score; without CAP_SYS_RESOURCE"),
+    entry("probes", BOTH, EachKernel, 90, "every program in the kernel is hit, and what each hit costs under emulation"),
     entry("restart", BOTH, Everywhere, 60, "the agent is killed and restarted in mid-pressure: pressure is resolved, once"),
     entry("accounts", BOTH, Everywhere, 60, "generated = delivered + lost + malformed for every kind of event, with real loss"),
-    entry("second-instance", BOTH, Everywhere, 30, "a second agent on the same machine is refused with exit code 3"),
+    entry("second-instance", BOTH, EachKernel, 30, "a second agent on the same machine is refused with exit code 3"),
     entry("degraded", BOTH, Everywhere, 60, "without CAP_BPF, CAP_PERFMON and CAP_SYS_ADMIN it says so and still saves the node"),
     entry("oom-score-adj", BOTH, Everywhere, 60, "enforce sets oom_score_adj by QoS class for every process; observe reports drift only"),
     entry("omit", V2, Everywhere, 90, "user.oomd_omit spares the first candidate, user.oomd_avoid goes last"),

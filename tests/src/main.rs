@@ -21,6 +21,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use crate::catalogue::Boot;
+
 /// The test VM's pid 1 and its workloads.
 #[derive(Debug, Parser)]
 #[command(name = "vm-guest")]
@@ -47,13 +49,16 @@ fn main() -> ExitCode {
         Command::Work(work) => work.run(),
         Command::List => {
             for entry in catalogue::CATALOGUE {
+                let boots = [(Boot::Reference, "v2"), (Boot::Contrast, "v1"), (Boot::Between, "v2")];
+                let times =
+                    boots.map(|(boot, cgroup)| entry.expression(cgroup, boot).unwrap_or_else(|| "-".to_owned()));
                 println!(
-                    "{:<16} {:<6} {} ({} s at most; in the test: {:?})",
+                    "{:<16} {:<6} {} ({} s at most; in the test's boots: {})",
                     entry.name,
                     entry.cgroups.join(","),
                     entry.about,
                     entry.timeout_seconds,
-                    entry.expression("v2", true).unwrap_or_default(),
+                    times.join(", "),
                 );
             }
             ExitCode::SUCCESS

@@ -13,6 +13,7 @@ use crate::cmd;
 use crate::paths::Workspace;
 use crate::setup::kernel::Series;
 use crate::setup::{self, Part};
+use crate::vm::scenario::Boot;
 use crate::vm::{self, Cgroup, Counts, Lab, Plan, Verdict};
 
 /// Checks format and lints, runs unit and integration tests on this machine and the VM scenarios on both kernels.
@@ -23,9 +24,12 @@ pub struct Options {
     no_vm: bool,
 }
 
-/// The boots of the suite. The first is the reference, which also runs what is counted or long.
-const BOOTS: [(Series, Cgroup, bool); 3] =
-    [(Series::V6_12, Cgroup::V2, true), (Series::V6_1, Cgroup::V2, false), (Series::V6_1, Cgroup::V1, false)];
+/// The boots of the suite.
+const BOOTS: [(Series, Cgroup, Boot); 3] = [
+    (Series::V6_12, Cgroup::V2, Boot::Reference),
+    (Series::V6_1, Cgroup::V1, Boot::Contrast),
+    (Series::V6_1, Cgroup::V2, Boot::Between),
+];
 
 /// Counts and the story of each failure.
 #[derive(Debug, Default)]
@@ -37,11 +41,12 @@ struct Tally {
 
 impl Tally {
     fn check(&mut self, name: &str, work: impl FnOnce() -> Result<()>) {
-        println!("== {name}");
+        let start = begin(name);
         match work() {
             Ok(()) => self.counts.passed += 1,
             Err(error) => self.fail(format!("{name}: {error:#}")),
         }
+        end(name, start);
     }
 
     fn fail(&mut self, story: String) {
@@ -57,11 +62,22 @@ impl Tally {
     }
 }
 
+fn begin(step: &str) -> Instant {
+    println!("== {step}");
+    Instant::now()
+}
+
+/// Where the time goes is part of the log: a suite grows unseen.
+fn end(step: &str, start: Instant) {
+    println!("== {step}: took {:.0} s", start.elapsed().as_secs_f64());
+}
+
 pub fn run(options: &Options, workspace: &Workspace) -> Result<ExitCode> {
     let start = Instant::now();
     let mut parts = setup::BUILD.to_vec();
     parts.push(Part::RustComponents);
     setup::ensure(workspace, &parts)?;
+    end("setup", start);
 
     let mut tally = Tally::default();
     tally.check("format", || cmd::run(cmd::cargo().args(["fmt", "--all", "--check"])));
@@ -84,7 +100,8 @@ pub fn run(options: &Options, workspace: &Workspace) -> Result<ExitCode> {
 
 /// `cargo test` of the whole workspace; each test counts.
 fn host_tests(tally: &mut Tally) -> Result<()> {
-    println!("== unit and integration tests on this machine");
+    const NAME: &str = "unit and integration tests on this machine";
+    let start = begin(NAME);
     let mut command = cmd::cargo();
     command.args(["test", "--workspace", "--no-fail-fast"]).stdout(Stdio::piped());
     let shown = cmd::shown(&command);
@@ -118,6 +135,7 @@ fn host_tests(tally: &mut Tally) -> Result<()> {
     if status.success() && binaries == 0 {
         tally.fail(format!("`{shown}` ran no tests at all"));
     }
+    end(NAME, start);
     Ok(())
 }
 
@@ -171,8 +189,8 @@ fn vm_scenarios(workspace: &Workspace, tally: &mut Tally, verdicts: &mut Vec<Ver
         Ok(lab) => lab,
         Err(error) => return tally.fail(format!("setting the VM up: {error:#}")),
     };
-    for (series, cgroup, reference) in BOOTS {
-        match Plan::for_test(series, cgroup, reference).and_then(|plan| lab.boot(&plan)) {
+    for (series, cgroup, boot) in BOOTS {
+        match Plan::for_test(series, cgroup, boot).and_then(|plan| lab.boot(&plan)) {
             Ok(verdict) => verdicts.push(verdict),
             Err(error) => tally.fail(format!("VM {series} {}: {error:#}", cgroup.word())),
         }

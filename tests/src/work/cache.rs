@@ -34,6 +34,8 @@ pub fn cache(cache: &Cache) -> Result<()> {
         return Err(io::Error::last_os_error()).with_context(|| format!("mmap {}", path.display()));
     }
     let start: *const u8 = start.cast();
+    // Whoever comes next needs the room on the disk.
+    fs::remove_file(path).with_context(|| format!("remove {}", path.display()))?;
     // MGLRU puts pages that were faulted in into its youngest generation; the older LRU activates at a second read(2).
     touch(start, length);
     let mut buffer = vec![0_u8; 64 * 1024];

@@ -25,7 +25,7 @@ use crate::paths::Workspace;
 use crate::setup::kernel::{Kernel, Series};
 use crate::setup::{self, Part};
 use accel::Accel;
-use scenario::Request;
+use scenario::{Boot, Request};
 
 pub use boot::Verdict;
 pub use protocol::{Counts, Outcome};
@@ -136,8 +136,8 @@ pub struct Plan {
 
 impl Plan {
     /// A boot of `cargo xtask test`.
-    pub fn for_test(series: Series, cgroup: Cgroup, reference: bool) -> Result<Self> {
-        let requests = scenario::in_test(cgroup, reference)?;
+    pub fn for_test(series: Series, cgroup: Cgroup, boot: Boot) -> Result<Self> {
+        let requests = scenario::in_test(cgroup, boot)?;
         Ok(Self {
             kernel: KernelChoice::Series(series),
             cgroup,

@@ -10,7 +10,7 @@ use super::Cgroup;
 #[path = "../../../tests/src/catalogue.rs"]
 mod catalogue;
 
-pub use catalogue::{CATALOGUE, Entry};
+pub use catalogue::{Boot, CATALOGUE, Entry};
 
 /// Allowance for booting and powering off.
 const BOOT_TIME: Duration = Duration::from_secs(60);
@@ -88,10 +88,10 @@ pub fn choose(expressions: &[String], cgroup: Cgroup) -> Result<Vec<Request>> {
 }
 
 /// What one boot of `cargo xtask test` runs.
-pub fn in_test(cgroup: Cgroup, reference: bool) -> Result<Vec<Request>> {
+pub fn in_test(cgroup: Cgroup, boot: Boot) -> Result<Vec<Request>> {
     CATALOGUE
         .iter()
-        .filter_map(|entry| entry.expression(cgroup.word(), reference))
+        .filter_map(|entry| entry.expression(cgroup.word(), boot))
         .map(|expression| Request::parse(&expression))
         .collect()
 }
@@ -148,8 +148,9 @@ mod tests {
 
     #[test]
     fn every_boot_of_the_test_suite_runs_something() {
-        for (cgroup, reference) in [(Cgroup::V2, true), (Cgroup::V2, false), (Cgroup::V1, false)] {
-            assert!(!in_test(cgroup, reference).unwrap().is_empty());
+        for (cgroup, boot) in [(Cgroup::V2, Boot::Reference), (Cgroup::V2, Boot::Between), (Cgroup::V1, Boot::Contrast)]
+        {
+            assert!(!in_test(cgroup, boot).unwrap().is_empty());
         }
     }
 }
