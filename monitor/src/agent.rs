@@ -308,14 +308,16 @@ impl Agent {
 
     /// How long to wait, and for what.
     fn next_wakeup(&self) -> (Duration, Wakeup) {
+        if self.auditor.is_busy() { (Duration::ZERO, Wakeup::Housekeeping) } else { self.next_event() }
+    }
+
+    /// How long until something is to be done at its time.
+    fn next_event(&self) -> (Duration, Wakeup) {
         let now = Monotonic::now();
         let Some(sample) = self.last.sample else {
             return (self.config.sampling.ceiling.min(Duration::from_secs(1)), Wakeup::Deadline);
         };
-        let observation = self.observation(sample);
-        let until_sample = until_next_sample(&self.config.policy, &self.config.sampling, &observation, &self.rate);
-        let since_sample = now.since(sample.at);
-        let mut soonest = (until_sample.saturating_sub(since_sample), Wakeup::Deadline);
+        let mut soonest = (self.until_sample(now, sample), Wakeup::Deadline);
         let mut sooner = |wait: Option<Duration>, wakeup| {
             if let Some(wait) = wait.filter(|wait| *wait < soonest.0) {
                 soonest = (wait, wakeup);
@@ -330,6 +332,13 @@ impl Agent {
         sooner(self.figures.until_conditions(now), Wakeup::Pressure);
         sooner(Some(self.until_housekeeping(now)), Wakeup::Housekeeping);
         soonest
+    }
+
+    /// How long until memory must be looked at again.
+    fn until_sample(&self, now: Monotonic, sample: MemorySample) -> Duration {
+        let observation = self.observation(sample);
+        let until = until_next_sample(&self.config.policy, &self.config.sampling, &observation, &self.rate);
+        until.saturating_sub(now.since(sample.at))
     }
 
     /// A fresh sample as an observation, and when it was taken; without one nothing is decided.

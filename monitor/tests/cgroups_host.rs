@@ -205,8 +205,9 @@ fn a_cgroup_made_again_at_the_same_path_is_another_workload() {
 
 #[test]
 fn oom_score_adj_is_reported_and_only_set_when_enforcing() {
-    use node_pressure_monitor::actions::oom_score::Auditor;
+    use node_pressure_monitor::actions::oom_score::{Auditor, Rules};
     use node_pressure_monitor::config::Bytes;
+    use node_pressure_monitor::node::Monotonic;
     let Some(mut cgroups) = Cgroups::make("adj") else { return };
     let name = cgroups.workload("drifted.service", 3);
     let tree = cgroups.tree(Vec::new());
@@ -221,7 +222,14 @@ fn oom_score_adj_is_reported_and_only_set_when_enforcing() {
         tree.workloads().filter(|workload| workload.protection.is_none()).count() == 1
     });
     let mut auditor = Auditor::default();
-    let mut audit = |mode| auditor.audit(&tree, Path::new(PROC), Bytes(1 << 30), OomScores::KUBERNETES, mode);
+    let mut audit = |mode| {
+        let rules = Rules { proc_root: Path::new(PROC), capacity: Bytes(1 << 30), scores: OomScores::KUBERNETES, mode };
+        auditor.begin(&tree);
+        // It is late already: one process at a time, and three of them take more than one step.
+        let found: Vec<_> = std::iter::repeat_with(|| auditor.step(&tree, rules, Monotonic(0))).take(20).collect();
+        assert!(found[0].is_none() && !auditor.is_busy());
+        found.into_iter().flatten().next().unwrap()
+    };
     let seen = audit(Mode::Observe);
     let drift = seen.workloads.iter().find(|drift| drift.workload == name).expect("the drift");
     assert_eq!((drift.processes, drift.expected, seen.newly_drifted), (3, 1000, 3));

@@ -8,17 +8,44 @@ use rustix::io::Errno;
 
 use crate::config::{Bytes, CgroupId, Mode as AgentMode, OomScores, Pid};
 use crate::eviction::oom_score::oom_score_adj;
-use crate::node::CgroupVersion;
+use crate::node::{CgroupVersion, Monotonic};
 use crate::workloads::tree::Tracked;
 use crate::workloads::{Kind, QosClass, Workload, WorkloadTree, membership, processes};
 
 /// A process for good: ids are given out anew, not at the same tick of the clock.
 type Process = (Pid, u64);
 
-/// Looks at `oom_score_adj`, and remembers what it found wrong, so that each wrong value counts once.
+/// Looks at `oom_score_adj` a few processes at a time, since a node may have ten thousand and the loop has more urgent things to do;
+/// and remembers what it found wrong, so that each wrong value counts once.
 #[derive(Debug, Default)]
 pub struct Auditor {
+    /// As of the last whole round.
     drifted: HashMap<Process, i16>,
+    round: Option<Round>,
+}
+
+/// What is right, and what is to be done about what is not.
+#[derive(Debug, Clone, Copy)]
+pub struct Rules<'a> {
+    /// Where procfs is mounted.
+    pub proc_root: &'a Path,
+    /// The node's memory, which the score of a request rests on.
+    pub capacity: Bytes,
+    /// Scores by class.
+    pub scores: OomScores,
+    /// Only enforcing sets anything.
+    pub mode: AgentMode,
+}
+
+/// Once through all candidates.
+#[derive(Debug)]
+struct Round {
+    workloads: Vec<CgroupId>,
+    /// Processes of the workload in hand.
+    pids: Vec<Pid>,
+    in_hand: Option<(CgroupId, i16)>,
+    drifted: HashMap<Process, i16>,
+    audit: Audit,
 }
 
 /// What one audit found.
@@ -76,53 +103,104 @@ pub fn is_node_critical(tracked: &Tracked, proc_root: &Path) -> bool {
 }
 
 impl Auditor {
-    /// Compares every process of every candidate workload with what its class asks for; sets it when enforcing.
+    /// Starts a round over all candidates, if none is under way.
+    pub fn begin(&mut self, tree: &WorkloadTree) {
+        let candidates = tree.workloads().filter(|workload| workload.protection.is_none());
+        self.round.get_or_insert_with(|| Round {
+            workloads: candidates.map(|workload| workload.id).collect(),
+            pids: Vec::new(),
+            in_hand: None,
+            drifted: HashMap::new(),
+            audit: Audit::default(),
+        });
+    }
+
+    /// A round is under way.
     #[must_use]
-    pub fn audit(
+    pub fn is_busy(&self) -> bool {
+        self.round.is_some()
+    }
+
+    /// Compares processes with what their class asks for, and sets what differs when enforcing, until it is that late or the round is
+    /// over; one process at least. Returns what the round found when it is over.
+    pub fn step(&mut self, tree: &WorkloadTree, rules: Rules<'_>, until: Monotonic) -> Option<Audit> {
+        let round = self.round.as_mut()?;
+        while round.check_next(&self.drifted, tree, rules) {
+            if Monotonic::now() >= until {
+                return None;
+            }
+        }
+        let Round { mut audit, drifted, .. } = self.round.take()?;
+        audit.drifted = drifted.len();
+        self.drifted = drifted;
+        Some(audit)
+    }
+}
+
+impl Round {
+    /// Checks one process, or takes the next workload in hand; false when there is none.
+    fn check_next(&mut self, before: &HashMap<Process, i16>, tree: &WorkloadTree, rules: Rules<'_>) -> bool {
+        let Some(pid) = self.pids.pop() else { return self.take_next(tree, rules) };
+        let Some((id, expected)) = self.in_hand else { return true };
+        // Gone since the round began.
+        let Some(tracked) = tree.find(id) else {
+            self.pids.clear();
+            return true;
+        };
+        let value = value_of(rules.proc_root, pid);
+        if let Some(value) = value.filter(|value| !is_right(tracked.workload(), *value, expected)) {
+            self.differs(before, tree, rules, (tracked.workload(), expected), (pid, value));
+        }
+        true
+    }
+
+    fn take_next(&mut self, tree: &WorkloadTree, rules: Rules<'_>) -> bool {
+        let Some(id) = self.workloads.pop() else { return false };
+        self.in_hand = None;
+        if let Some(tracked) = tree.find(id)
+            && processes::collect(tracked.directory(), &mut self.pids).is_ok()
+        {
+            let Workload { qos, request, .. } = *tracked.workload();
+            self.in_hand = Some((id, oom_score_adj(qos, request, rules.capacity, rules.scores)));
+        }
+        true
+    }
+
+    fn differs(
         &mut self,
+        before: &HashMap<Process, i16>,
         tree: &WorkloadTree,
-        proc_root: &Path,
-        capacity: Bytes,
-        scores: OomScores,
-        mode: AgentMode,
-    ) -> Audit {
-        let mut audit = Audit::default();
-        let before = std::mem::take(&mut self.drifted);
-        let version = tree.hierarchy().version;
-        for tracked in tree.tracked().iter().filter(|tracked| tracked.workload().protection.is_none()) {
-            let workload = tracked.workload();
-            let expected = oom_score_adj(workload.qos, workload.request, capacity, scores);
-            let differing = differing(tracked, proc_root, expected);
-            let Some(example) = differing.first().copied() else { continue };
-            let processes = differing.len();
-            audit.workloads.push(Drift {
+        rules: Rules<'_>,
+        (workload, expected): (&Workload, i16),
+        (pid, value): (Pid, i16),
+    ) {
+        let Rules { proc_root, mode, .. } = rules;
+        match self.audit.workloads.last_mut().filter(|drift| drift.id == workload.id) {
+            Some(drift) => drift.processes += 1,
+            None => self.audit.workloads.push(Drift {
                 id: workload.id,
                 workload: workload.name.clone(),
                 expected,
-                example,
-                processes,
-            });
-            for (pid, value) in differing {
-                // Gone meanwhile: it was found wrong all the same.
-                let process = (pid, started(proc_root, pid).unwrap_or(0));
-                audit.newly_drifted += usize::from(before.get(&process) != Some(&value));
-                if mode == AgentMode::Enforce {
-                    match set(pid, proc_root, &workload.name, version, expected) {
-                        Ok(was_set) => {
-                            audit.repaired += usize::from(was_set);
-                            continue;
-                        }
-                        Err(error) => {
-                            let say = || format!("cannot set oom_score_adj of process {}: {error}", pid.0);
-                            audit.refused.get_or_insert_with(say);
-                        }
-                    }
+                example: (pid, value),
+                processes: 1,
+            }),
+        }
+        // Gone meanwhile: it was found wrong all the same.
+        let process = (pid, started(proc_root, pid).unwrap_or(0));
+        self.audit.newly_drifted += usize::from(before.get(&process) != Some(&value));
+        if mode == AgentMode::Enforce {
+            match set(pid, proc_root, &workload.name, tree.hierarchy().version, expected) {
+                Ok(was_set) => {
+                    self.audit.repaired += usize::from(was_set);
+                    return;
                 }
-                self.drifted.insert(process, value);
+                Err(error) => {
+                    let say = || format!("cannot set oom_score_adj of process {}: {error}", pid.0);
+                    self.audit.refused.get_or_insert_with(say);
+                }
             }
         }
-        audit.drifted = self.drifted.len();
-        audit
+        self.drifted.insert(process, value);
     }
 }
 
@@ -132,23 +210,18 @@ fn started(proc_root: &Path, pid: Pid) -> Option<u64> {
     stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(19)?.parse().ok()
 }
 
-fn differing(tracked: &Tracked, proc_root: &Path, expected: i16) -> Vec<(Pid, i16)> {
-    let mut values = values(tracked, proc_root, usize::MAX);
-    values.retain(|(_, value)| !is_right(tracked.workload(), *value, expected));
-    values
-}
-
 /// Processes of the workload, at most so many, each with its `oom_score_adj`.
 fn values(tracked: &Tracked, proc_root: &Path, at_most: usize) -> Vec<(Pid, i16)> {
     let mut pids = Vec::new();
     if processes::collect(tracked.directory(), &mut pids).is_err() {
         return Vec::new();
     }
-    let value = |pid: Pid| {
-        let text = std::fs::read_to_string(proc_root.join(pid.0.to_string()).join("oom_score_adj")).ok()?;
-        Some((pid, text.trim().parse().ok()?))
-    };
-    pids.into_iter().take(at_most).filter_map(value).collect()
+    pids.into_iter().take(at_most).filter_map(|pid| Some((pid, value_of(proc_root, pid)?))).collect()
+}
+
+fn value_of(proc_root: &Path, pid: Pid) -> Option<i16> {
+    let text = std::fs::read_to_string(proc_root.join(pid.0.to_string()).join("oom_score_adj")).ok()?;
+    text.trim().parse().ok()
 }
 
 /// Writes through the open directory of the process, after checking that it is still of this workload: a reused pid is another

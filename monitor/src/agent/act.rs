@@ -212,7 +212,7 @@ impl Agent {
 
     /// Near a threshold the list of workloads is kept fresh, so that the decision need not wait for it.
     pub(super) fn prepare(&mut self) {
-        if self.next_wakeup().0 <= PREPARE_WITHIN {
+        if self.next_event().0 <= PREPARE_WITHIN {
             self.scan_if_old();
         }
     }

@@ -198,7 +198,7 @@ impl Agent {
         let now = Monotonic::now();
         let age = self.figures.sample.map_or(Duration::MAX, |sample| now.since(sample.at));
         let rang = matches!(wakeup, Wakeup::KernelEvent | Wakeup::Psi);
-        let is_due = age >= CALM_AGE || rang && age >= RUNG_AGE || age >= NEAR_AGE && self.next_wakeup().0 <= NEAR;
+        let is_due = age >= CALM_AGE || rang && age >= RUNG_AGE || age >= NEAR_AGE && self.next_event().0 <= NEAR;
         if is_due {
             self.read_figures();
         }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::actions::oom_score::{Audit, Rules};
 use crate::actions::self_protection;
 use crate::config::Mode;
 use crate::node::Monotonic;
@@ -13,6 +14,8 @@ use super::{Agent, Scan, allow};
 const EVERY: Duration = Duration::from_secs(20);
 /// Whoever writes `oom_score_adj` all the time gets it set back this often.
 const AUDIT_PAUSE: Duration = Duration::from_secs(1);
+/// An audit of many processes is done in pieces of this length.
+const AUDIT_SLICE: Duration = Duration::from_millis(2);
 /// Full reports are made for those who ask, and this often for nobody.
 const LET_GO_EVERY: Duration = Duration::from_secs(60);
 /// Reports in which nobody knew a cgroup.
@@ -48,14 +51,29 @@ impl Agent {
         }
     }
 
-    /// Looks at `oom_score_adj` when something calls for it.
+    /// Looks at `oom_score_adj` when something calls for it, for a moment only: the next sample must not be late for it.
     pub(super) fn audit_if_due(&mut self) {
         let now = Monotonic::now();
-        let rested = self.last.audited.is_none_or(|last| now.since(last) >= AUDIT_PAUSE);
-        if self.last.audit_due && rested {
+        if !self.auditor.is_busy() {
+            let rested = self.last.audited.is_none_or(|last| now.since(last) >= AUDIT_PAUSE);
+            if !self.last.audit_due || !rested {
+                return;
+            }
             self.last.audit_due = false;
-            self.last.audited = Some(now);
-            self.audit_oom_score_adj();
+            self.keep_own_score();
+            self.auditor.begin(&self.tree);
+        }
+        let Some(sample) = self.last.sample else { return };
+        let rules = Rules {
+            proc_root: &self.config.proc_root,
+            capacity: sample.meminfo.total,
+            scores: self.config.policy.oom_scores,
+            mode: self.config.mode,
+        };
+        let until = now.after(self.until_sample(now, sample).min(AUDIT_SLICE));
+        if let Some(audit) = self.auditor.step(&self.tree, rules, until) {
+            self.last.audited = Some(Monotonic::now());
+            self.tell_audit(&audit);
         }
     }
 
@@ -113,16 +131,7 @@ impl Agent {
     }
 
     /// Compares, and when enforcing sets, the `oom_score_adj` of every process of every candidate, and keeps the agent's own.
-    fn audit_oom_score_adj(&mut self) {
-        self.keep_own_score();
-        let Some(sample) = self.last.sample else { return };
-        let audit = self.auditor.audit(
-            &self.tree,
-            &self.config.proc_root,
-            sample.meminfo.total,
-            self.config.policy.oom_scores,
-            self.config.mode,
-        );
+    fn tell_audit(&mut self, audit: &Audit) {
         // What is right again may be told anew.
         self.last.drift_told.retain(|told| audit.workloads.iter().any(|drift| drift.id == *told));
         for drift in &audit.workloads {
