@@ -288,12 +288,14 @@ impl Agent {
 
     /// From a fresh sample to a deed, if one is called for.
     fn decide(&mut self, wakeup: Wakeup, woken: Monotonic) {
-        self.poll_evictions();
-        let Some((sampled, observation)) = self.observe() else { return };
+        let polled = Monotonic::now();
+        let ended = self.poll_evictions(polled);
+        let Some((sampled, observation)) = self.observe() else { return self.tell_ended(&ended, polled, None) };
         let (before, assessment) = self.assess(&observation, sampled);
         let look = Look { wakeup, woken, sampled, observation, assessment };
         // First the deed, then the words: a log record takes as long as a decision.
         let deed = self.act(&look, &before);
+        self.tell_ended(&ended, polled, Some(&look.observation));
         self.tell_changes(&look);
         if let Some(deed) = deed {
             self.tell_eviction(&look, &deed);

@@ -184,6 +184,33 @@ fn a_soft_eviction_asks_first() {
 }
 
 #[test]
+fn who_outlives_the_grace_period_is_killed_and_that_is_told() {
+    let Some(mut cgroups) = Cgroups::make("stubborn") else { return };
+    let victim = cgroups.workload("stubborn.service", 1);
+    // What is stopped does not hear SIGTERM.
+    let pid = rustix::process::Pid::from_child(&cgroups.children[0]);
+    rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
+    wait_until("its halt", || {
+        let stat = fs::read_to_string(format!("{PROC}/{}/stat", pid.as_raw_nonzero())).unwrap();
+        stat.contains(") T ")
+    });
+    let tree = cgroups.tree(Vec::new());
+    let tracked = tree.tracked().iter().find(|tracked| tracked.workload().name == victim).expect("the victim");
+    let target = Target::new(tracked, tree.hierarchy(), Path::new(PROC)).unwrap();
+    let mut evictor = Evictor::new(Releaser::start().unwrap());
+    let (started, grace) = (Monotonic::now(), Duration::from_millis(50));
+    evictor.start(target, Signal::MemoryAvailable, grace, started).unwrap();
+    let mut ended = Vec::new();
+    wait_until("the end of it", || {
+        cgroups.ended();
+        ended.extend(evictor.poll(&EvictionLimits::default(), Monotonic::now()));
+        !ended.is_empty()
+    });
+    assert_eq!(ended[0].outcome, Outcome::Gone);
+    assert!(ended[0].killed.expect("it was killed").since(started) >= grace, "{ended:?}");
+}
+
+#[test]
 fn a_cgroup_made_again_at_the_same_path_is_another_workload() {
     let Some(mut cgroups) = Cgroups::make("identity") else { return };
     let name = cgroups.workload("again.service", 1);

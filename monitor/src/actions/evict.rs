@@ -16,6 +16,8 @@ struct Running {
     signal: Signal,
     stage: Stage,
     started: Monotonic,
+    /// When its grace period was over and SIGKILL followed.
+    killed: Option<Monotonic>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,6 +37,8 @@ pub struct Ended {
     pub id: CgroupId,
     /// For which signal it was evicted.
     pub signal: Signal,
+    /// When SIGKILL followed, where it outlived its grace period.
+    pub killed: Option<Monotonic>,
     /// From the first signal to the end.
     pub took: Duration,
     /// How it ended.
@@ -119,7 +123,7 @@ impl Evictor {
         }
         let earlier = self.running.iter().position(|running| running.target.id == target.id);
         let started = earlier.map_or(now, |index| self.running.swap_remove(index).started);
-        self.running.push(Running { target, signal, stage, started });
+        self.running.push(Running { target, signal, stage, started, killed: None });
         Ok(count)
     }
 
@@ -136,8 +140,8 @@ impl Evictor {
                         Outcome::Failed(_) => self.failed.push((running.target.id, now)),
                     }
                     let took = now.since(running.started);
-                    let Running { target, signal, .. } = running;
-                    ended.push(Ended { name: target.name, id: target.id, signal, took, outcome });
+                    let Running { target, signal, killed, .. } = running;
+                    ended.push(Ended { name: target.name, id: target.id, signal, killed, took, outcome });
                 }
             }
         }
@@ -170,6 +174,7 @@ impl Evictor {
                 Ok(pids) => {
                     self.releaser.release(pids);
                     running.stage = Stage::Dying { since: now };
+                    running.killed = Some(now);
                     None
                 }
                 Err(ActionError::Gone) => Some(Outcome::Gone),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::actions::{ActionError, FreezeRecord, Outcome, Target, oom_score};
+use crate::actions::{ActionError, Ended, FreezeRecord, Outcome, Target, oom_score};
 use crate::config::{CgroupId, Mode, Resource};
 use crate::eviction::budget::Refusal;
 use crate::eviction::rank::{Order, Ranked};
@@ -197,17 +197,15 @@ impl Agent {
         Some(ranked.clone())
     }
 
-    /// Looks at the evictions under way and says which ended.
-    pub(super) fn poll_evictions(&mut self) {
-        let now = Monotonic::now();
-        for ended in self.evictor.poll(&self.config.evictions, now) {
-            self.tell_ended(&ended, now);
-            if ended.outcome == Outcome::Gone {
-                // The list of workloads is out of date.
-                self.last.scan = Scan::default();
-                self.figures.forget_refaults();
-            }
+    /// Looks at the evictions under way; those that ended are to be told of when what is next has been done.
+    pub(super) fn poll_evictions(&mut self, now: Monotonic) -> Vec<Ended> {
+        let ended = self.evictor.poll(&self.config.evictions, now);
+        if ended.iter().any(|ended| ended.outcome == Outcome::Gone) {
+            // The list of workloads is out of date.
+            self.last.scan = Scan::default();
+            self.figures.forget_refaults();
         }
+        ended
     }
 
     /// Near a threshold the list of workloads is kept fresh, so that the decision need not wait for it.

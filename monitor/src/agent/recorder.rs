@@ -8,6 +8,7 @@ use jiff::Timestamp;
 
 use crate::actions::{Ended, Outcome as How};
 use crate::config::{Bytes, CgroupId, IncidentOptions, Mode, Resource, Signal};
+use crate::eviction::SignalValue;
 use crate::eviction::rank::Order;
 use crate::incidents::evidence::{self, Baselines, Counted, Growth};
 use crate::incidents::history::History;
@@ -210,11 +211,12 @@ impl Agent {
         self.recorder.submit(incident, signal);
     }
 
-    /// An eviction that has ended.
-    pub(super) fn record_ended(&mut self, ended: &Ended, now: Monotonic) {
+    /// An eviction that was found ended at `at`, and what was available right after.
+    pub(super) fn record_ended(&mut self, ended: &Ended, at: Monotonic, available: Option<SignalValue>) {
         let Some(mut incident) = self.recorder.underway.remove(&ended.id) else { return };
-        let available = self.memory.sample().ok().map(|sample| self.observation(sample));
-        let available = available.and_then(|observation| observation.get(Signal::MemoryAvailable));
+        let since = |at: Monotonic| model::millis(at.0.saturating_sub(incident.monotonic_ns));
+        let mut steps: Vec<Step> = ended.killed.map(|killed| Step::at("killed", since(killed))).into_iter().collect();
+        let ended_after = since(at);
         let mut threshold = None;
         if let Some(eviction) = &mut incident.eviction {
             let step = match &ended.outcome {
@@ -230,13 +232,10 @@ impl Agent {
                     "failed"
                 }
             };
-            incident.steps.push(Step::at(step, model::millis(now.0.saturating_sub(incident.monotonic_ns))));
+            steps.push(Step::at(step, ended_after));
+            incident.steps.append(&mut steps);
             incident.summary = text::summary_of_eviction(eviction);
             threshold = eviction.threshold_bytes.and_then(|bytes| u64::try_from(bytes).ok()).map(Bytes);
-        }
-        if let Some(value) = available {
-            // So that the record shows how far it came back.
-            self.recorder.sampled(now, value.available_bytes());
         }
         let signal = self.signal_history(threshold);
         self.recorder.submit(incident, signal);

@@ -288,6 +288,8 @@ fn soft() -> Incident {
     if let Some(last) = incident.steps.last_mut() {
         last.ms = 8_016.0;
     }
+    let gone = incident.steps.len() - 1;
+    incident.steps.insert(gone, Step::at("killed", 8_004.9));
     incident
 }
 

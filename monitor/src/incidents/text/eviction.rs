@@ -40,7 +40,9 @@ pub fn story(page: &mut Page, incident: &Incident, eviction: &Eviction) {
     page.paragraph(&capital(&format!("{was} ({kind}: {threshold}). {of} was the first in the ranking that could go.")));
     let processes = eviction.processes.map(|number| format!(" ({})", count(number as u64, "process", "processes")));
     let how = if eviction.action == "term" { "was asked to stop (SIGTERM)" } else { "was killed" };
-    let sent = format!("{how}{}", processes.unwrap_or_default());
+    let outlived = incident.steps.iter().any(|step| step.step == "killed");
+    let then = if outlived { ", was killed when its grace period was over" } else { "" };
+    let sent = format!("{how}{}{then}", processes.unwrap_or_default());
     let took = incident.steps.last().map(|step| format!(" after {}", time(step.ms))).unwrap_or_default();
     page.paragraph(&match eviction.outcome {
         Outcome::Observed => {
