@@ -291,12 +291,15 @@ impl Agent {
         incident.top_consumers.clone_from(&evidence.consumers);
         incident.ranking = evidence.ranking.iter().chain(&evidence.protected).cloned().collect();
         incident.ranking_omitted = evidence.omitted;
-        let age = Monotonic::now().since(evidence.at).as_nanos();
-        incident.evidence_age_ms = u64::try_from(age).ok().map(model::millis);
+        incident.evidence_after_ms = Some(match evidence.at.0.checked_sub(at.0) {
+            Some(after) => model::millis(after),
+            None => -model::millis(at.0 - evidence.at.0),
+        });
         if let Some(growth) = &evidence.growth {
             incident.stalls.clone_from(&growth.stalls);
             incident.inode_growth.clone_from(&growth.inodes);
-            incident.stalls_seconds = Some(growth.span.as_secs_f64());
+            // That nobody stalled is known only where somebody counts.
+            incident.stalls_seconds = self.counts_stalls().then(|| growth.span.as_secs_f64());
         }
         incident
     }

@@ -227,7 +227,8 @@ impl Open {
         // Who has been chosen and is still there: nothing is known but that.
         let waiting = self.marked.iter().map(|(pid, _)| Victim { pid: *pid, ..Victim::default() });
         kill.victims.extend(waiting.take(VICTIMS));
-        kill.group = self.marked.len() + self.gone.len() > 1;
+        // Only the same invocation makes a group; one task may call the OOM killer twice in a moment.
+        kill.group = self.invoked.is_some() && self.marked.len() + self.gone.len() > 1;
         Assembled { id: self.id.clone(), at: begin, kill, steps, again: self.tellings > 0 }
     }
 }
