@@ -18,11 +18,11 @@ use crate::incidents::model::{
 use crate::incidents::oom::Assembler;
 use crate::incidents::{Draft, Incident, Kind, Shelf, Writer, text, writer};
 use crate::node::Monotonic;
-use crate::report::{IncidentReport, PressureReport};
+use crate::report::{IncidentReport, PressureReport, RateLimiter};
 
 use super::act::Deed;
 use super::gentle::Reclaimed;
-use super::{Agent, Look};
+use super::{Agent, Look, allow};
 
 /// In a storm of OOM kills the workloads are not measured for each.
 const EVIDENCE_AGE: Duration = Duration::from_millis(250);
@@ -40,6 +40,7 @@ pub struct Recorder {
     underway: HashMap<CgroupId, Incident>,
     node: String,
     report: IncidentReport,
+    refused: RateLimiter,
 }
 
 /// The workloads as they were.
@@ -71,6 +72,7 @@ impl Recorder {
             underway: HashMap::new(),
             node: rustix::system::uname().nodename().to_string_lossy().into_owned(),
             report: IncidentReport::default(),
+            refused: RateLimiter::new(1, Duration::from_secs(10)),
         };
         Ok((recorder, missing))
     }
@@ -94,6 +96,11 @@ impl Recorder {
         IncidentReport { journal: self.writer.report(), ..self.report }
     }
 
+    /// Why incidents cannot be written now.
+    pub(super) fn trouble(&self) -> Option<String> {
+        self.writer.trouble()
+    }
+
     /// Counts and tells an incident, once.
     fn tell(&mut self, incident: &Incident) {
         match incident.kind {
@@ -112,7 +119,7 @@ impl Recorder {
     }
 
     /// Hands a record over with the last minute before it.
-    fn submit(&self, incident: Incident, signal: Option<SignalHistory>) {
+    fn submit(&mut self, incident: Incident, signal: Option<SignalHistory>) {
         let at = Monotonic(incident.monotonic_ns);
         let (mut samples, most) = match self.writer.spare() {
             Some(buffer) => (buffer, writer::SAMPLES),
@@ -122,8 +129,12 @@ impl Recorder {
             signal.thinned = self.history.copy_to(at, most, &mut samples);
             (Signal::MemoryAvailable.as_str(), signal)
         });
-        // What cannot be handed over is counted there.
-        let _counted = self.writer.submit(Draft { incident, signal, samples });
+        let id = incident.id.clone();
+        if let Err(reason) = self.writer.submit(Draft { incident, signal, samples })
+            && let Some(suppressed) = allow(&mut self.refused)
+        {
+            tracing::error!(event = "incident_dropped", id, %reason, suppressed, "an incident is not kept");
+        }
     }
 }
 
@@ -299,7 +310,7 @@ impl Agent {
             incident.stalls.clone_from(&growth.stalls);
             incident.inode_growth.clone_from(&growth.inodes);
             // That nobody stalled is known only where somebody counts.
-            incident.stalls_seconds = self.counts_stalls().then(|| growth.span.as_secs_f64());
+            incident.stalls_seconds = self.counts_stalls().then_some(growth.span.as_secs_f64());
         }
         incident
     }
