@@ -2,6 +2,7 @@
 
 mod act;
 mod disks;
+mod evidence;
 mod figures;
 mod gentle;
 mod housekeeping;
@@ -266,6 +267,7 @@ impl Agent {
                 tokio::task::yield_now().await;
             }
         }
+        self.record_rest();
         for workload in self.evictor.in_grace() {
             tracing::warn!(
                 event = "shutdown",

@@ -235,7 +235,7 @@ impl Agent {
         self.scan_if_older(LIST_AGE);
     }
 
-    fn scan_if_older(&mut self, age: Duration) {
+    pub(super) fn scan_if_older(&mut self, age: Duration) {
         let Scan { at, took } = self.last.scan;
         let allowed = age.max(took.saturating_mul(SCAN_SHARE));
         if at.is_none_or(|at| Monotonic::now().since(at) > allowed) {

@@ -14,7 +14,7 @@ use crate::node::Monotonic;
 use crate::report::EvictionOutcome;
 
 use super::act::{Deed, RankedWorkload};
-use super::{Agent, EVENTS_PER_WAKEUP, Look, allow_at};
+use super::{Agent, EVENTS_PER_WAKEUP, Look, Scan, allow_at};
 
 /// How many of the ranking go into a log record.
 const RANKING_SHOWN: usize = 5;
@@ -34,8 +34,11 @@ impl Agent {
         self.settle_kills(&mut oom_kills);
         let is_unknown = |id: &CgroupId| id.0 != 0 && self.tree.owner(*id).is_none();
         let concerned = |kill: &OomKill| [kill.victim_cgroup, Some(kill.trigger_cgroup)];
-        if oom_kills.iter().flat_map(concerned).flatten().any(|id| is_unknown(&id)) {
-            self.scan();
+        // What the last scan did not see although it was there then is gone for good.
+        let Scan { at, took } = self.last.scan;
+        let is_later = |kill: &&OomKill| at.is_none_or(|at| at.since(Monotonic(kill.marked_at_ns)) < took);
+        if oom_kills.iter().filter(is_later).flat_map(concerned).flatten().any(|id| is_unknown(&id)) {
+            self.scan_if_older(Duration::ZERO);
         }
         // One look at the clock for all: reading it costs as much as an event.
         let now = Instant::now();
