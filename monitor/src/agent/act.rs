@@ -226,9 +226,14 @@ impl Agent {
 
     /// Near a threshold the list of workloads is kept fresh, so that the decision need not wait for it.
     pub(super) fn prepare(&mut self) {
-        if self.next_wakeup().0 <= PREPARE_WITHIN {
+        if self.is_near() {
             self.scan_if_old();
         }
+    }
+
+    /// Whether a threshold may be met before long: what takes its time had better wait.
+    pub(super) fn is_near(&self) -> bool {
+        self.next_wakeup().0 <= PREPARE_WITHIN
     }
 
     pub(super) fn scan_if_old(&mut self) {

@@ -14,6 +14,8 @@ use super::{Agent, Scan, allow};
 const EVERY: Duration = Duration::from_secs(20);
 /// Whoever writes `oom_score_adj` all the time gets it set back this often.
 const AUDIT_PAUSE: Duration = Duration::from_secs(1);
+/// Every process is read: near a threshold that waits, but no longer than this.
+const AUDIT_PATIENCE: Duration = Duration::from_secs(5);
 /// Full reports are made for those who ask, and this often for nobody.
 const LET_GO_EVERY: Duration = Duration::from_secs(60);
 /// Reports in which nobody knew a cgroup.
@@ -53,8 +55,12 @@ impl Agent {
     /// Looks at `oom_score_adj` when something calls for it.
     pub(super) fn audit_if_due(&mut self) {
         let now = Monotonic::now();
-        let rested = self.last.audited.is_none_or(|last| now.since(last) >= AUDIT_PAUSE);
-        if self.last.audit_due && rested {
+        if !self.last.audit_due {
+            return;
+        }
+        let since = self.last.audited.map_or(Duration::MAX, |last| now.since(last));
+        let pause = if self.is_near() { AUDIT_PATIENCE } else { AUDIT_PAUSE };
+        if since >= pause {
             self.last.audit_due = false;
             self.last.audited = Some(now);
             self.audit_oom_score_adj();
