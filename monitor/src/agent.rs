@@ -2,6 +2,7 @@
 
 mod act;
 mod disks;
+mod evidence;
 mod figures;
 mod gentle;
 mod housekeeping;
@@ -11,6 +12,7 @@ mod limits;
 mod oom_kill;
 mod recorder;
 mod report;
+mod said;
 mod start;
 mod tell;
 mod wakeup;
@@ -44,10 +46,13 @@ pub use self::kills::Kills;
 use self::ladder::Ladder;
 use self::limits::{Limits, allow, allow_at};
 pub use self::recorder::Recorder;
+use self::said::Said;
 pub use self::wakeup::Wakeup;
 
 /// Events decoded at most before the loop looks at the node again.
 const EVENTS_PER_WAKEUP: usize = 4096;
+/// What observe mode would do is said again after this long.
+const OBSERVED_AGAIN: Duration = Duration::from_secs(60);
 /// Room for the OOM kills of one look; a ring of the usual size holds few more.
 const OOM_KILLS_EXPECTED: usize = 256;
 
@@ -88,6 +93,7 @@ pub struct Agent {
     events: Vec<Event>,
     oom_kills: Vec<OomKill>,
     kills: Kills,
+    would_evict: Said<(Signal, CgroupId)>,
     last: Last,
     limits: Limits,
 }
@@ -100,8 +106,10 @@ struct Last {
     root_usage: RootUsage,
     scan: Scan,
     housekeeping: Option<Monotonic>,
-    /// What observe mode said last it would do, and when.
-    observed: Option<(Signal, CgroupId, Monotonic)>,
+    /// When observe mode last worked out whom it would evict.
+    observed: Option<Monotonic>,
+    /// When nobody was found to be evicted, for a hard threshold or a soft one.
+    exhausted: Option<(bool, Monotonic)>,
     /// The earliest time at which a refused eviction may be tried again.
     retry: Option<Monotonic>,
     /// Cgroups that are gone, to be let go of at the next housekeeping.
@@ -209,6 +217,7 @@ impl Agent {
             events: Vec::with_capacity(EVENTS_PER_WAKEUP),
             oom_kills: Vec::with_capacity(OOM_KILLS_EXPECTED),
             kills,
+            would_evict: Said::new(OBSERVED_AGAIN),
             last: Last::default(),
             limits: Limits::default(),
         }
@@ -258,6 +267,7 @@ impl Agent {
                 tokio::task::yield_now().await;
             }
         }
+        self.record_rest();
         for workload in self.evictor.in_grace() {
             tracing::warn!(
                 event = "shutdown",
@@ -288,12 +298,14 @@ impl Agent {
 
     /// From a fresh sample to a deed, if one is called for.
     fn decide(&mut self, wakeup: Wakeup, woken: Monotonic) {
-        self.poll_evictions();
-        let Some((sampled, observation)) = self.observe() else { return };
+        let polled = Monotonic::now();
+        let ended = self.poll_evictions(polled);
+        let Some((sampled, observation)) = self.observe() else { return self.tell_ended(&ended, polled, None) };
         let (before, assessment) = self.assess(&observation, sampled);
         let look = Look { wakeup, woken, sampled, observation, assessment };
         // First the deed, then the words: a log record takes as long as a decision.
         let deed = self.act(&look, &before);
+        self.tell_ended(&ended, polled, Some(&look.observation));
         self.tell_changes(&look);
         if let Some(deed) = deed {
             self.tell_eviction(&look, &deed);

@@ -56,12 +56,17 @@ impl Cgroups {
 
     /// A workload called `name` holding `processes` sleepers, in every hierarchy as a container runtime would do it.
     fn workload(&mut self, name: &str, processes: usize) -> String {
+        self.workload_of(name, processes, &["sleep", "600"])
+    }
+
+    /// The same of other processes.
+    fn workload_of(&mut self, name: &str, processes: usize, command: &[&str]) -> String {
         let path = format!("{}/{name}", self.root);
         for hierarchy in self.hierarchies() {
             fs::create_dir_all(hierarchy.join(&path)).unwrap();
         }
         for _ in 0..processes {
-            let child = Command::new("sleep").arg("600").stdin(Stdio::null()).spawn().unwrap();
+            let child = Command::new(command[0]).args(&command[1..]).stdin(Stdio::null()).spawn().unwrap();
             for hierarchy in self.hierarchies() {
                 fs::write(hierarchy.join(&path).join("cgroup.procs"), child.id().to_string()).unwrap();
             }
@@ -90,10 +95,17 @@ impl Drop for Cgroups {
         }
         for hierarchy in self.hierarchies() {
             let root = hierarchy.join(&self.root);
-            for entry in fs::read_dir(&root).into_iter().flatten().flatten() {
-                let _not_a_directory = fs::remove_dir(entry.path());
+            // Children of the children take a moment to go.
+            for _ in 0..200 {
+                for entry in fs::read_dir(&root).into_iter().flatten().flatten() {
+                    let _not_a_directory = fs::remove_dir(entry.path());
+                }
+                let _gone = fs::remove_dir(&root);
+                if !root.exists() {
+                    break;
+                }
+                std::thread::sleep(Duration::from_millis(5));
             }
-            let _gone = fs::remove_dir(root);
         }
     }
 }
@@ -111,7 +123,8 @@ fn workloads_are_found_with_class_and_protection() {
     let Some(mut cgroups) = Cgroups::make("scan") else { return };
     let uid = "11112222-3333-4444-5555-666677778888";
     let pod = cgroups.workload(&format!("kubepods-besteffort-pod{}.slice", uid.replace('-', "_")), 1);
-    let service = cgroups.workload("web.service", 2);
+    // What a sleeper took before it was moved is not charged here.
+    let service = cgroups.workload_of("web.service", 2, &["sh", "-c", "while sleep 0.05; do :; done"]);
     let named = cgroups.workload("precious.service", 1);
     let empty = cgroups.workload("empty.service", 0);
     let protected = vec![NamePattern::new("precious.service").unwrap()];
@@ -184,6 +197,33 @@ fn a_soft_eviction_asks_first() {
 }
 
 #[test]
+fn who_outlives_the_grace_period_is_killed_and_that_is_told() {
+    let Some(mut cgroups) = Cgroups::make("stubborn") else { return };
+    let victim = cgroups.workload("stubborn.service", 1);
+    // What is stopped does not hear SIGTERM.
+    let pid = rustix::process::Pid::from_child(&cgroups.children[0]);
+    rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
+    wait_until("its halt", || {
+        let stat = fs::read_to_string(format!("{PROC}/{}/stat", pid.as_raw_nonzero())).unwrap();
+        stat.contains(") T ")
+    });
+    let tree = cgroups.tree(Vec::new());
+    let tracked = tree.tracked().iter().find(|tracked| tracked.workload().name == victim).expect("the victim");
+    let target = Target::new(tracked, tree.hierarchy(), Path::new(PROC)).unwrap();
+    let mut evictor = Evictor::new(Releaser::start().unwrap());
+    let (started, grace) = (Monotonic::now(), Duration::from_millis(50));
+    evictor.start(target, Signal::MemoryAvailable, grace, started).unwrap();
+    let mut ended = Vec::new();
+    wait_until("the end of it", || {
+        cgroups.ended();
+        ended.extend(evictor.poll(&EvictionLimits::default(), Monotonic::now()));
+        !ended.is_empty()
+    });
+    assert_eq!(ended[0].outcome, Outcome::Gone);
+    assert!(ended[0].killed.expect("it was killed").since(started) >= grace, "{ended:?}");
+}
+
+#[test]
 fn a_cgroup_made_again_at_the_same_path_is_another_workload() {
     let Some(mut cgroups) = Cgroups::make("identity") else { return };
     let name = cgroups.workload("again.service", 1);
@@ -248,6 +288,43 @@ fn oom_score_adj_is_reported_and_only_set_when_enforcing() {
     assert_eq!((mended.newly_drifted, mended.repaired, mended.drifted), (1, 1, 0), "wrong again counts again");
 }
 
+#[test]
+fn who_waits_for_memory_is_killed_without_waiting_for_a_freeze() {
+    let Some(mut cgroups) = Cgroups::make("stuck") else { return };
+    let mut took = Vec::new();
+    for attempt in 0..5 {
+        let name = cgroups.workload(&format!("stuck{attempt}.service"), 0);
+        let directory = cgroups.hierarchy.memory.join(&name);
+        // Its tasks wait at the limit, uninterruptible but for SIGKILL, and do not freeze.
+        let limited = fs::write(directory.join("memory.limit_in_bytes"), "8M")
+            .and_then(|()| fs::write(directory.join("memory.oom_control"), "1"));
+        if let Err(error) = limited {
+            tell!("SKIPPED stuck: no v1 limit without an OOM killer here: {error}");
+            return;
+        }
+        let mut child =
+            Command::new("sh").args(["-c", "read go; exec tail /dev/zero"]).stdin(Stdio::piped()).spawn().unwrap();
+        for hierarchy in cgroups.hierarchies() {
+            fs::write(hierarchy.join(&name).join("cgroup.procs"), child.id().to_string()).unwrap();
+        }
+        child.stdin.take().unwrap().write_all(b"\n").unwrap();
+        cgroups.children.push(child);
+        wait_until("it to be stuck", || {
+            fs::read_to_string(directory.join("memory.oom_control")).unwrap().contains("under_oom 1")
+        });
+        let tree = cgroups.tree(Vec::new());
+        let tracked = tree.tracked().iter().find(|tracked| tracked.workload().name == name).expect("the stuck one");
+        let target = Target::new(tracked, tree.hierarchy(), Path::new(PROC)).unwrap();
+        let begun = Instant::now();
+        assert_eq!(target.kill().unwrap().len(), 1);
+        took.push(begun.elapsed());
+        wait_until("its end", || cgroups.ended() == attempt + 1);
+    }
+    let quickest = took.iter().min().expect("five attempts");
+    println!("killed after {took:?}");
+    assert!(*quickest < Duration::from_millis(20), "{took:?}");
+}
+
 /// Names the workload that a copy of this program is to kill, and the lock beside which it records what it freezes.
 const KILLER: &str = "NPM_TEST_KILLER";
 
@@ -275,7 +352,9 @@ fn what_a_killed_agent_left_frozen_is_thawed_at_the_next_start() {
     let lock = directory.path().join("lock");
     let record = directory.path().join("lock.frozen");
     for attempt in 0..20 {
-        let name = cgroups.workload(&format!("frozen{attempt}.service"), 60);
+        // Only who forks is frozen.
+        let forking = ["sh", "-c", "while :; do /bin/true; done"];
+        let name = cgroups.workload_of(&format!("frozen{attempt}.service"), 20, &forking);
         let mut agent = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "killer", "--quiet"])
             .env(KILLER, format!("{name}:{}", lock.display()))

@@ -238,7 +238,7 @@ fn on_a_full_disk_records_are_kept_and_written_when_there_is_room() {
     let (writer, missing) = Writer::start(&directory.path().join("journal"), SIZE).unwrap();
     assert_eq!(missing, None);
     let submit = |id: &str| {
-        assert!(writer.submit(Draft { incident: incident(id, &"x".repeat(3000)), signal: None, samples: Vec::new() }));
+        writer.submit(Draft { incident: incident(id, &"x".repeat(3000)), signal: None, samples: Vec::new() }).unwrap();
     };
     let wait_for = |what: &str, is_so: &dyn Fn() -> bool| {
         let deadline = Instant::now() + Duration::from_secs(30);

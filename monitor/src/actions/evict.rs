@@ -16,6 +16,10 @@ struct Running {
     signal: Signal,
     stage: Stage,
     started: Monotonic,
+    /// When its grace period was over and SIGKILL followed.
+    killed: Option<Monotonic>,
+    /// When it was last killed once more.
+    again: Option<Monotonic>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,6 +39,8 @@ pub struct Ended {
     pub id: CgroupId,
     /// For which signal it was evicted.
     pub signal: Signal,
+    /// When SIGKILL followed, where it outlived its grace period.
+    pub killed: Option<Monotonic>,
     /// From the first signal to the end.
     pub took: Duration,
     /// How it ended.
@@ -61,6 +67,9 @@ pub struct Evictor {
 
 /// How long a workload that could not be evicted is left out of the candidates.
 const FAILED_FOR: Duration = Duration::from_secs(30);
+/// How often a dying workload is killed once more where processes are killed one by one: the kernel lists a process a moment after it was
+/// forked.
+const KILL_AGAIN: Duration = Duration::from_millis(50);
 /// How often a dying workload is looked at.
 const POLL: Duration = Duration::from_millis(5);
 
@@ -119,7 +128,7 @@ impl Evictor {
         }
         let earlier = self.running.iter().position(|running| running.target.id == target.id);
         let started = earlier.map_or(now, |index| self.running.swap_remove(index).started);
-        self.running.push(Running { target, signal, stage, started });
+        self.running.push(Running { target, signal, stage, started, killed: None, again: None });
         Ok(count)
     }
 
@@ -136,8 +145,8 @@ impl Evictor {
                         Outcome::Failed(_) => self.failed.push((running.target.id, now)),
                     }
                     let took = now.since(running.started);
-                    let Running { target, signal, .. } = running;
-                    ended.push(Ended { name: target.name, id: target.id, signal, took, outcome });
+                    let Running { target, signal, killed, .. } = running;
+                    ended.push(Ended { name: target.name, id: target.id, signal, killed, took, outcome });
                 }
             }
         }
@@ -170,6 +179,7 @@ impl Evictor {
                 Ok(pids) => {
                     self.releaser.release(pids);
                     running.stage = Stage::Dying { since: now };
+                    running.killed = Some(now);
                     None
                 }
                 Err(ActionError::Gone) => Some(Outcome::Gone),
@@ -179,6 +189,14 @@ impl Evictor {
                 "processes are still there {:.1} s after SIGKILL",
                 now.since(since).as_secs_f64()
             ))),
+            Stage::Dying { since } if !running.target.is_killed_at_once() => {
+                if now.since(running.again.unwrap_or(since)) >= KILL_AGAIN {
+                    running.again = Some(now);
+                    // What is left of it is killed the next time, or said when its time is over.
+                    let _left = running.target.kill();
+                }
+                None
+            }
             Stage::Terminating { .. } | Stage::Dying { .. } => None,
         }
     }

@@ -32,7 +32,7 @@ pub struct Target {
     record: Option<FreezeRecord>,
 }
 
-/// How often the processes of a v1 cgroup are listed and killed; frozen ones cannot fork, so one round is the rule.
+/// How often the processes of a cgroup without `cgroup.kill` are listed and killed; from the second time on they cannot fork.
 const ROUNDS: u32 = 8;
 /// How long a v1 freezer may take: a task in uninterruptible sleep must not keep the others alive.
 const FREEZE_LIMIT: Duration = Duration::from_millis(50);
@@ -95,12 +95,18 @@ impl Target {
         if self.is_gone() {
             return Err(ActionError::Gone);
         }
-        let Some(kill_file) = &self.kill_file else { return self.kill_frozen() };
+        let Some(kill_file) = &self.kill_file else { return self.kill_one_by_one() };
         rustix::io::write(kill_file, b"1").map_err(|errno| {
             ActionError::refused(format!("cannot write {}/cgroup.kill", self.cgroup.display()), errno)
         })?;
         // Listing them takes longer than killing them. One that is gone already has given back its memory.
         Ok(self.processes().unwrap_or_default())
+    }
+
+    /// Whether the kernel kills all at once, those that are being forked included.
+    #[must_use]
+    pub fn is_killed_at_once(&self) -> bool {
+        self.kill_file.is_some()
     }
 
     /// Sends SIGTERM to every process; returns those that got it.
@@ -123,24 +129,34 @@ impl Target {
         Ok(pids)
     }
 
-    /// Kills one by one while nothing can fork. What is frozen dies when it thaws.
-    fn kill_frozen(&self) -> Result<Vec<Pid>, ActionError> {
-        let _frozen = Freezer::of(self).and_then(Freezer::freeze);
+    /// Kills one by one, and those that were forked meanwhile while nothing can fork. Before the first round nothing is frozen: what waits
+    /// for memory or a disk does not freeze until it has it, and what is frozen does not die.
+    fn kill_one_by_one(&self) -> Result<Vec<Pid>, ActionError> {
+        let mut frozen = None;
         let mut signalled: Vec<Pid> = Vec::new();
-        for _ in 0..ROUNDS {
-            // Those that have been signalled are listed until they are gone: only what is new counts as left.
-            let mut left = match self.processes() {
-                Err(ActionError::Gone) => Vec::new(),
-                listed => listed?,
-            };
-            left.retain(|pid| !signalled.contains(pid));
+        for round in 0..ROUNDS {
+            let mut left = self.not_among(&signalled)?;
             if left.is_empty() {
                 return Ok(signalled);
+            }
+            if round > 0 && frozen.is_none() {
+                frozen = Freezer::of(self).and_then(Freezer::freeze);
+                left = self.not_among(&signalled)?;
             }
             self.signal_all(&left, Signal::KILL)?;
             signalled.extend(left);
         }
         Err(ActionError::StillAlive { rounds: ROUNDS, cgroup: self.cgroup.clone() })
+    }
+
+    /// Those that have been signalled are listed until they are gone: only what is new counts as left.
+    fn not_among(&self, signalled: &[Pid]) -> Result<Vec<Pid>, ActionError> {
+        let mut left = match self.processes() {
+            Err(ActionError::Gone) => Vec::new(),
+            listed => listed?,
+        };
+        left.retain(|pid| !signalled.contains(pid));
+        Ok(left)
     }
 
     /// Signals all of `pids`; returns those that got it.

@@ -54,7 +54,9 @@ pub fn is_possible(hierarchy: &Hierarchy) -> Result<(), String> {
 #[derive(Debug)]
 pub struct Reclaimer {
     orders: Sender<Order>,
-    answers: mpsc::UnboundedReceiver<Answer>,
+    /// Each with the number of its order: one that was given up may still be answered when the next is under way.
+    answers: mpsc::UnboundedReceiver<(u64, Answer)>,
+    last: u64,
     shared: Arc<Shared>,
     thread: JoinHandle<()>,
 }
@@ -67,6 +69,7 @@ struct Shared {
 
 #[derive(Debug)]
 struct Order {
+    number: u64,
     file: OwnedFd,
     bytes: Bytes,
 }
@@ -84,7 +87,7 @@ impl Reclaimer {
         let of_thread = Arc::clone(&shared);
         let run = move || serve(&work, &reply, &of_thread);
         let thread = std::thread::Builder::new().name("reclaim".to_owned()).stack_size(64 * 1024).spawn(run)?;
-        Ok(Self { orders, answers, shared, thread })
+        Ok(Self { orders, answers, last: 0, shared, thread })
     }
 
     /// Whether the last order was answered, or nobody waits for its answer and it is over all the same.
@@ -101,20 +104,22 @@ impl Reclaimer {
         let flags = OFlags::WRONLY | OFlags::CLOEXEC;
         let file = rustix::fs::openat(directory, "memory.reclaim", flags, Mode::empty())
             .map_err(|errno| ActionError::refused("cannot open memory.reclaim", errno))?;
-        // What an order that was given up still said is no answer to this one.
-        while self.answers.try_recv().is_ok() {}
+        self.last += 1;
         self.shared.stop.store(false, Ordering::Release);
         self.shared.busy.store(true, Ordering::Release);
         self.orders
-            .send(Order { file, bytes })
+            .send(Order { number: self.last, file, bytes })
             .map_err(|_| ActionError::refused("the thread that reclaims has ended", std::io::Error::other("no thread")))
     }
 
     /// The kernel's answer. Cancel-safe.
     pub async fn answer(&mut self) -> Answer {
-        match self.answers.recv().await {
-            Some(answer) => answer,
-            None => std::future::pending().await,
+        loop {
+            match self.answers.recv().await {
+                Some((number, answer)) if number == self.last => return answer,
+                Some(_given_up) => {}
+                None => return std::future::pending().await,
+            }
         }
     }
 
@@ -139,12 +144,12 @@ fn catch_interrupts() -> std::io::Result<()> {
     }
 }
 
-fn serve(orders: &Receiver<Order>, reply: &mpsc::UnboundedSender<Answer>, shared: &Shared) {
+fn serve(orders: &Receiver<Order>, reply: &mpsc::UnboundedSender<(u64, Answer)>, shared: &Shared) {
     while let Ok(order) = orders.recv() {
         let answer = carry_out(&order, &shared.stop);
         shared.busy.store(false, Ordering::Release);
         // Who gave up waiting has done so.
-        let _unheard = reply.send(answer);
+        let _unheard = reply.send((order.number, answer));
     }
 }
 

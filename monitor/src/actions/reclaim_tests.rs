@@ -62,7 +62,7 @@ fn nobody_waits_for_a_kernel_that_does_not_answer() {
     rustix::fs::fcntl_setfl(&writer, OFlags::empty()).unwrap();
     let reclaimer = Reclaimer::start().unwrap();
     reclaimer.shared.busy.store(true, Ordering::Release);
-    reclaimer.orders.send(Order { file: writer, bytes: Bytes(5) }).unwrap();
+    reclaimer.orders.send(Order { number: 0, file: writer, bytes: Bytes(5) }).unwrap();
     std::thread::sleep(Duration::from_millis(50));
     assert!(!reclaimer.is_idle());
     let started = Instant::now();
@@ -71,4 +71,18 @@ fn nobody_waits_for_a_kernel_that_does_not_answer() {
         assert!(started.elapsed() < Duration::from_secs(5), "not interrupted");
         std::thread::sleep(Duration::from_millis(1));
     }
+}
+
+#[test]
+fn what_was_given_up_does_not_answer_for_the_next() {
+    let cgroup = directory(&[("memory.reclaim", "")]);
+    let open = fs::File::open(cgroup.path()).unwrap();
+    let mut reclaimer = Reclaimer::start().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    // Nobody hears this one.
+    reclaimer.ask(&open, Bytes(5)).unwrap();
+    let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    reclaimer.last += 1;
+    reclaimer.orders.send(Order { number: reclaimer.last, file: full.into(), bytes: Bytes(5) }).unwrap();
+    assert_eq!(runtime.block_on(reclaimer.answer()), Answer::Refused);
 }

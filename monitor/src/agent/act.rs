@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::actions::{ActionError, FreezeRecord, Outcome, Target, oom_score};
+use crate::actions::{ActionError, Ended, FreezeRecord, Outcome, Target, oom_score};
 use crate::config::{CgroupId, Mode, Resource};
 use crate::eviction::budget::Refusal;
 use crate::eviction::rank::{Order, Ranked};
@@ -23,8 +23,8 @@ const LIST_AGE_AT_DECISION: Duration = Duration::from_millis(500);
 const SCAN_SHARE: u32 = 10;
 /// How far from a threshold, in time, the list of workloads is made ready.
 const PREPARE_WITHIN: Duration = Duration::from_millis(20);
-/// What observe mode would do is said again after this long.
-const OBSERVED_AGAIN: Duration = Duration::from_secs(60);
+/// While a threshold stays met observe mode works out this often whom it would evict: events may call for a look at any time.
+const OBSERVE_PAUSE: Duration = Duration::from_millis(100);
 
 /// A workload in its place.
 pub(super) type RankedWorkload = Ranked<WorkloadUsage>;
@@ -63,6 +63,9 @@ impl Agent {
             self.wait(refusal, now);
             return None;
         }
+        if self.was_just_answered(met, now) {
+            return None;
+        }
         self.scan_if_older(LIST_AGE_AT_DECISION);
         if self.asks_first(met) {
             return None;
@@ -83,6 +86,21 @@ impl Agent {
         let reclaimed = self.gentle.take_in_vain(now);
         let (text, candidates) = (ranking_text(&ranking), ranking);
         Some(Deed { met, ranked, ranking: text, candidates, action, processes, ordered, decided, acted, reclaimed })
+    }
+
+    /// Whether it was just found that nobody can be evicted, or said who would be: to rank everybody at each look costs what the node is
+    /// short of.
+    fn was_just_answered(&mut self, met: &MetThreshold, now: Monotonic) -> bool {
+        let until = match self.config.mode {
+            Mode::Observe => self.last.observed.map(|at| at.after(OBSERVE_PAUSE)),
+            Mode::Enforce => {
+                let of_kind = self.last.exhausted.filter(|(hard, _)| *hard == met.is_hard());
+                of_kind.map(|(_, at)| at.after(LIST_AGE))
+            }
+        };
+        let until = until.filter(|until| now < *until);
+        self.last.retry = until;
+        until.is_some()
     }
 
     /// Orders the candidates so that the first is right, for the price of few reads.
@@ -147,7 +165,9 @@ impl Agent {
     }
 
     fn tell_exhausted(&mut self, met: &MetThreshold, candidates: usize) {
-        self.last.retry = Some(Monotonic::now().after(LIST_AGE));
+        let now = Monotonic::now();
+        self.last.retry = Some(now.after(LIST_AGE));
+        self.last.exhausted = Some((met.is_hard(), now));
         if let Some(suppressed) = allow(&mut self.limits.exhausted) {
             self.count_eviction(met.threshold.signal, EvictionOutcome::NoCandidate);
             tracing::error!(
@@ -177,51 +197,50 @@ impl Agent {
         tracked.is_some_and(|tracked| oom_score::is_node_critical(tracked, &self.config.proc_root))
     }
 
-    /// The dry-run twin of an eviction: whom it would be, once, and again when the answer changes or a minute has passed.
+    /// The dry-run twin of an eviction: whom it would be, each once a minute.
     fn would_evict(
         &mut self,
         met: &MetThreshold,
         ranking: &[RankedWorkload],
         now: Monotonic,
     ) -> Option<RankedWorkload> {
+        self.last.observed = Some(now);
         let Some(ranked) = ranking.iter().find(|ranked| !self.is_node_critical(ranked.candidate.workload.id)) else {
             self.tell_exhausted(met, ranking.len());
             return None;
         };
-        let (signal, id) = (met.threshold.signal, ranked.candidate.workload.id);
-        let told = self.last.observed.filter(|(.., at)| now.since(*at) < OBSERVED_AGAIN);
-        if told.is_some_and(|(told, of, _)| (told, of) == (signal, id)) {
-            return None;
-        }
-        self.last.observed = Some((signal, id, now));
-        Some(ranked.clone())
+        let what = (met.threshold.signal, ranked.candidate.workload.id);
+        self.would_evict.is_due(what, now).then(|| ranked.clone())
     }
 
-    /// Looks at the evictions under way and says which ended.
-    pub(super) fn poll_evictions(&mut self) {
-        let now = Monotonic::now();
-        for ended in self.evictor.poll(&self.config.evictions, now) {
-            self.tell_ended(&ended, now);
-            if ended.outcome == Outcome::Gone {
-                // The list of workloads is out of date.
-                self.last.scan = Scan::default();
-                self.figures.forget_refaults();
-            }
+    /// Looks at the evictions under way; those that ended are to be told of when what is next has been done.
+    pub(super) fn poll_evictions(&mut self, now: Monotonic) -> Vec<Ended> {
+        let ended = self.evictor.poll(&self.config.evictions, now);
+        if ended.iter().any(|ended| ended.outcome == Outcome::Gone) {
+            // The list of workloads is out of date.
+            self.last.scan = Scan::default();
+            self.figures.forget_refaults();
         }
+        ended
     }
 
     /// Near a threshold the list of workloads is kept fresh, so that the decision need not wait for it.
     pub(super) fn prepare(&mut self) {
-        if self.next_event().0 <= PREPARE_WITHIN {
+        if self.is_near() {
             self.scan_if_old();
         }
+    }
+
+    /// Whether a threshold may be met before long: what takes its time had better wait.
+    pub(super) fn is_near(&self) -> bool {
+        self.next_event().0 <= PREPARE_WITHIN
     }
 
     pub(super) fn scan_if_old(&mut self) {
         self.scan_if_older(LIST_AGE);
     }
 
-    fn scan_if_older(&mut self, age: Duration) {
+    pub(super) fn scan_if_older(&mut self, age: Duration) {
         let Scan { at, took } = self.last.scan;
         let allowed = age.max(took.saturating_mul(SCAN_SHARE));
         if at.is_none_or(|at| Monotonic::now().since(at) > allowed) {

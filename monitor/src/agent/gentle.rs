@@ -11,13 +11,11 @@ use crate::node::file::{Buffer, PinnedFile};
 use crate::workloads::WorkloadUsage;
 
 use super::act::candidates;
-use super::{Agent, Look};
+use super::said::Said;
+use super::{Agent, Look, OBSERVED_AGAIN};
 
 /// While the kernel is at it, the node is looked at this often: the pressure may be gone, or grow.
 const CHECK: Duration = Duration::from_millis(10);
-/// What observe mode would do is said again after this long.
-const OBSERVED_AGAIN: Duration = Duration::from_secs(60);
-
 /// A workload that was asked to give memory back, and what came of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Reclaimed {
@@ -33,7 +31,7 @@ pub(super) struct Reclaimed {
 }
 
 /// What the loop knows of such attempts.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Gentle {
     first: ReclaimFirst,
     running: Option<Attempt>,
@@ -43,7 +41,7 @@ pub(super) struct Gentle {
     episode: Option<Episode>,
     /// What was said last of why it is not tried.
     told: Option<Futile>,
-    observed: Option<(CgroupId, Monotonic)>,
+    would_ask: Said<CgroupId>,
     /// The last attempt, if it was in vain: the eviction that follows is to tell of it.
     in_vain: Option<Reclaimed>,
 }
@@ -70,7 +68,16 @@ struct Attempt {
 
 impl Gentle {
     pub(super) fn new(first: ReclaimFirst) -> Self {
-        Self { first, ..Self::default() }
+        Self {
+            first,
+            running: None,
+            answer: None,
+            rests_until: None,
+            episode: None,
+            told: None,
+            would_ask: Said::new(OBSERVED_AGAIN),
+            in_vain: None,
+        }
     }
 
     /// Returns when the kernel has answered; never, when nothing was asked. Cancel-safe.
@@ -187,9 +194,7 @@ impl Agent {
         let reclaimer = match &mut self.gentle.first {
             ReclaimFirst::Off => return false,
             ReclaimFirst::Observe => {
-                let told = self.gentle.observed.filter(|(_, at)| now.since(*at) < OBSERVED_AGAIN);
-                if told.is_none_or(|(id, _)| id != workload.id) {
-                    self.gentle.observed = Some((workload.id, now));
+                if self.gentle.would_ask.is_due(workload.id, now) {
                     self.tell_would_ask(met, workload.name.as_str(), requested);
                 }
                 return false;

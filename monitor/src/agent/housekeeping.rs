@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::actions::oom_score::{Audit, Rules};
 use crate::actions::self_protection;
 use crate::config::Mode;
+use crate::incidents::writer;
 use crate::node::Monotonic;
 
 use super::{Agent, Scan, allow};
@@ -38,6 +39,7 @@ impl Agent {
         self.climb();
         let now = Monotonic::now();
         self.note_counters();
+        self.health.set_degradation(writer::CAPABILITY, self.recorder.trouble().as_deref());
         // The kernel tells of every write, but not of who was never told the right value.
         self.last.audit_due = true;
         self.audit_if_due();

@@ -144,6 +144,12 @@ impl Agent {
         }
     }
 
+    /// The programs count reclaim stalls, and hear what there is to count.
+    pub(super) fn counts_stalls(&self) -> bool {
+        let facts = self.facts();
+        facts.stalls && !facts.deaf
+    }
+
     fn facts(&self) -> Facts {
         let has = |name| self.kernel.report().has(name);
         Facts {

@@ -1,5 +1,7 @@
 //! OOM kills: who was killed, whose limit was hit, who asked; told one by one, and handed to the recorder to be put together.
 
+use std::os::unix::fs::MetadataExt as _;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -159,10 +161,15 @@ impl Agent {
             CgroupVersion::V1 => ("memory.limit_in_bytes", "memory.usage_in_bytes"),
             CgroupVersion::V2 => ("memory.max", "memory.current"),
         };
-        let number = |name: &str| {
-            let directory = hierarchy.memory.join(place.path.as_deref()?.trim_start_matches('/'));
-            std::fs::read_to_string(directory.join(name)).ok()?.trim().parse::<u64>().ok()
+        let directory = place.path.as_deref().map(|path| hierarchy.memory.join(path.trim_start_matches('/')));
+        // Another cgroup may have taken its path.
+        let is_it = |path: &PathBuf| {
+            let inode = std::fs::metadata(path).ok().map(|metadata| metadata.ino());
+            inode.is_some() && (place.id.is_none() || inode == place.id.map(|id| id.0))
         };
+        let directory = directory.filter(is_it);
+        let number =
+            |name: &str| std::fs::read_to_string(directory.as_ref()?.join(name)).ok()?.trim().parse::<u64>().ok();
         Limit {
             // v1 writes "no limit" as a very large number.
             limit_bytes: number(limit).filter(|limit| *limit < 1 << 62),

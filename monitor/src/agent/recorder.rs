@@ -1,6 +1,6 @@
 //! What the loop hands to the room of incidents: each sample, each kill, each eviction, and what the node looked like.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,23 +8,25 @@ use jiff::Timestamp;
 
 use crate::actions::{Ended, Outcome as How};
 use crate::config::{Bytes, CgroupId, IncidentOptions, Mode, Resource, Signal};
+use crate::eviction::SignalValue;
 use crate::eviction::rank::Order;
-use crate::incidents::evidence::{self, Baselines, Counted, Growth};
+use crate::incidents::evidence::{self, Baselines};
 use crate::incidents::history::History;
-use crate::incidents::model::{
-    self, Consumer, Eviction, Memory, Outcome, Place, Pressure, Reclaim, SignalHistory, Step,
-};
-use crate::incidents::oom::Assembler;
+use crate::incidents::model::{self, Eviction, Outcome, Reclaim, SignalHistory, Step};
+use crate::incidents::oom::{Assembled, Assembler};
 use crate::incidents::{Draft, Incident, Kind, Shelf, Writer, text, writer};
 use crate::node::Monotonic;
-use crate::report::{IncidentReport, PressureReport};
+use crate::report::{IncidentReport, RateLimiter};
 
 use super::act::Deed;
+use super::evidence::Evidence;
 use super::gentle::Reclaimed;
-use super::{Agent, Look};
+use super::{Agent, Look, allow};
 
-/// In a storm of OOM kills the workloads are not measured for each.
-const EVIDENCE_AGE: Duration = Duration::from_millis(250);
+/// Incidents that wait for their last victims, to be told again with the evidence of then.
+const INCOMPLETE: usize = 8;
+/// In a storm so many are said at once, then one in so long.
+const SAID: (u32, Duration) = (200, Duration::from_millis(100));
 /// Samples of a record for which no buffer is left: another one has just been made, and has them.
 const FEW_SAMPLES: usize = 1_000;
 
@@ -34,24 +36,14 @@ pub struct Recorder {
     history: History,
     pub(super) assembler: Assembler,
     writer: Writer,
-    baselines: Baselines,
-    evidence: Option<Evidence>,
+    pub(super) baselines: Baselines,
+    pub(super) evidence: Option<Evidence>,
     underway: HashMap<CgroupId, Incident>,
+    incomplete: VecDeque<Incident>,
     node: String,
     report: IncidentReport,
-}
-
-/// The workloads as they were.
-#[derive(Debug)]
-struct Evidence {
-    at: Monotonic,
-    memory: Option<Memory>,
-    consumers: Vec<Consumer>,
-    protected: Vec<Place>,
-    ranking: Vec<Place>,
-    omitted: usize,
-    growth: Option<Growth>,
-    pressure: Vec<Pressure>,
+    said: RateLimiter,
+    refused: RateLimiter,
 }
 
 impl Recorder {
@@ -68,8 +60,11 @@ impl Recorder {
             baselines: Baselines::default(),
             evidence: None,
             underway: HashMap::new(),
+            incomplete: VecDeque::new(),
             node: rustix::system::uname().nodename().to_string_lossy().into_owned(),
             report: IncidentReport::default(),
+            said: RateLimiter::new(SAID.0, SAID.1),
+            refused: RateLimiter::new(1, Duration::from_secs(10)),
         };
         Ok((recorder, missing))
     }
@@ -93,25 +88,44 @@ impl Recorder {
         IncidentReport { journal: self.writer.report(), ..self.report }
     }
 
+    /// Why incidents cannot be written now.
+    pub(super) fn trouble(&self) -> Option<String> {
+        self.writer.trouble()
+    }
+
     /// Counts and tells an incident, once.
     fn tell(&mut self, incident: &Incident) {
         match incident.kind {
             Kind::OomKill => self.report.oom_kills += 1,
             Kind::Eviction => self.report.evictions += 1,
         }
+        let Some(suppressed) = allow(&mut self.said) else { return };
         tracing::info!(
             event = "incident",
             id = incident.id,
             kind = incident.kind.as_str(),
             at_mono_ns = incident.monotonic_ns,
             summary = incident.summary,
+            suppressed,
             "recorded: node-pressure-monitor incidents {}",
             incident.id
         );
     }
 
+    fn keep_incomplete(&mut self, incident: &Incident) {
+        if self.incomplete.len() >= INCOMPLETE {
+            self.incomplete.pop_front();
+        }
+        self.incomplete.push_back(incident.clone());
+    }
+
+    fn take_incomplete(&mut self, id: &str) -> Option<Incident> {
+        let place = self.incomplete.iter().position(|incident| incident.id == id)?;
+        self.incomplete.remove(place)
+    }
+
     /// Hands a record over with the last minute before it.
-    fn submit(&self, incident: Incident, signal: Option<SignalHistory>) {
+    fn submit(&mut self, incident: Incident, signal: Option<SignalHistory>) {
         let at = Monotonic(incident.monotonic_ns);
         let (mut samples, most) = match self.writer.spare() {
             Some(buffer) => (buffer, writer::SAMPLES),
@@ -121,8 +135,12 @@ impl Recorder {
             signal.thinned = self.history.copy_to(at, most, &mut samples);
             (Signal::MemoryAvailable.as_str(), signal)
         });
-        // What cannot be handed over is counted there.
-        let _counted = self.writer.submit(Draft { incident, signal, samples });
+        let id = incident.id.clone();
+        if let Err(reason) = self.writer.submit(Draft { incident, signal, samples })
+            && let Some(suppressed) = allow(&mut self.refused)
+        {
+            tracing::error!(event = "incident_dropped", id, %reason, suppressed, "an incident is not kept");
+        }
     }
 }
 
@@ -134,14 +152,36 @@ impl Agent {
             return;
         }
         let due = self.recorder.assembler.due(now);
+        self.record_assembled(due, now);
+    }
+
+    /// With the agent stopping, what has not been told yet.
+    pub(super) fn record_rest(&mut self) {
+        self.drain_events();
+        self.tell_events();
+        let now = Monotonic::now();
+        let rest = self.recorder.assembler.rest(now);
+        self.record_assembled(rest, now);
+    }
+
+    fn record_assembled(&mut self, assembled: Vec<Assembled>, now: Monotonic) {
+        if assembled.is_empty() {
+            return;
+        }
         self.refresh_evidence(now);
-        for assembled in due {
-            let mut incident = self.incident(Kind::OomKill, assembled.id, assembled.at);
+        for assembled in assembled {
+            // The evidence of the first time is nearer to what happened.
+            let first = self.recorder.take_incomplete(&assembled.id);
+            let fresh = || self.incident(Kind::OomKill, assembled.id.clone(), assembled.at);
+            let mut incident = first.unwrap_or_else(fresh);
             incident.summary = text::summary_of_oom_kill(&assembled.kill);
             incident.oom_kill = Some(assembled.kill);
             incident.steps = assembled.steps;
             if !assembled.again {
                 self.recorder.tell(&incident);
+            }
+            if !assembled.complete {
+                self.recorder.keep_incomplete(&incident);
             }
             let signal = self.signal_history(None);
             self.recorder.submit(incident, signal);
@@ -182,11 +222,7 @@ impl Agent {
         let (mut ranking, omitted) = evidence::ranking(candidates, order, Resource::Memory);
         ranking.extend(incident.ranking.drain(..).filter(|place| place.place.is_none()));
         (incident.ranking, incident.ranking_omitted) = (ranking, omitted);
-        if let Some(victim) = incident.top_consumers.iter_mut().find(|it| it.workload == workload.name) {
-            // It is on its way out already.
-            victim.working_set_bytes = ranked.candidate.working_set.0;
-        }
-        incident.top_consumers.sort_by_key(|it| std::cmp::Reverse(it.working_set_bytes));
+        evidence::put_victim(&mut incident.top_consumers, &ranked.candidate);
         incident.summary = text::summary_of_eviction(&eviction);
         incident.eviction = Some(eviction);
         incident.steps = earlier.as_ref().map(|earlier| earlier.steps.clone()).unwrap_or_default();
@@ -210,11 +246,12 @@ impl Agent {
         self.recorder.submit(incident, signal);
     }
 
-    /// An eviction that has ended.
-    pub(super) fn record_ended(&mut self, ended: &Ended, now: Monotonic) {
+    /// An eviction that was found ended at `at`, and what was available right after.
+    pub(super) fn record_ended(&mut self, ended: &Ended, at: Monotonic, available: Option<SignalValue>) {
         let Some(mut incident) = self.recorder.underway.remove(&ended.id) else { return };
-        let available = self.memory.sample().ok().map(|sample| self.observation(sample));
-        let available = available.and_then(|observation| observation.get(Signal::MemoryAvailable));
+        let since = |at: Monotonic| model::millis(at.0.saturating_sub(incident.monotonic_ns));
+        let mut steps: Vec<Step> = ended.killed.map(|killed| Step::at("killed", since(killed))).into_iter().collect();
+        let ended_after = since(at);
         let mut threshold = None;
         if let Some(eviction) = &mut incident.eviction {
             let step = match &ended.outcome {
@@ -230,49 +267,13 @@ impl Agent {
                     "failed"
                 }
             };
-            incident.steps.push(Step::at(step, model::millis(now.0.saturating_sub(incident.monotonic_ns))));
+            steps.push(Step::at(step, ended_after));
+            incident.steps.append(&mut steps);
             incident.summary = text::summary_of_eviction(eviction);
             threshold = eviction.threshold_bytes.and_then(|bytes| u64::try_from(bytes).ok()).map(Bytes);
         }
-        if let Some(value) = available {
-            // So that the record shows how far it came back.
-            self.recorder.sampled(now, value.available_bytes());
-        }
         let signal = self.signal_history(threshold);
         self.recorder.submit(incident, signal);
-    }
-
-    /// The kernel's counters now, to tell later what was added.
-    pub(super) fn note_counters(&mut self) {
-        let counted = self.counted();
-        self.recorder.baselines.note(counted);
-    }
-
-    fn counted(&mut self) -> Counted {
-        let (mut cgroups, mut inodes) = (Vec::new(), Vec::new());
-        self.kernel.cgroups(&mut cgroups);
-        self.kernel.inodes(&mut inodes);
-        Counted::of(Monotonic::now(), &cgroups, &inodes)
-    }
-
-    /// Looks at the workloads, unless that was done just now.
-    fn refresh_evidence(&mut self, now: Monotonic) {
-        if self.recorder.evidence.as_ref().is_some_and(|evidence| now.since(evidence.at) < EVIDENCE_AGE) {
-            return;
-        }
-        let counted = self.counted();
-        let growth = self.recorder.baselines.growth(&counted, |id| self.owner_known(id));
-        let usages = self.tree.usages();
-        let (consumers, protected) = (evidence::consumers(&usages), evidence::protected(&usages));
-        let order = Order::of(&self.config.policy, Resource::Memory);
-        let candidates = usages.into_iter().filter(|usage| usage.workload.protection.is_none());
-        let (ranking, omitted) = evidence::ranking(&order.rank(candidates), order, Resource::Memory);
-        let meminfo = std::fs::read_to_string(self.config.proc_root.join("meminfo"));
-        let memory = meminfo.ok().map(|text| evidence::memory(&text));
-        let pressure = self.figures.pressures().iter().map(pressure).collect();
-        let at = Monotonic::now();
-        self.recorder.evidence =
-            Some(Evidence { at, memory, consumers, protected, ranking, omitted, growth, pressure });
     }
 
     /// A record with what is known of the node.
@@ -292,12 +293,15 @@ impl Agent {
         incident.top_consumers.clone_from(&evidence.consumers);
         incident.ranking = evidence.ranking.iter().chain(&evidence.protected).cloned().collect();
         incident.ranking_omitted = evidence.omitted;
-        let age = Monotonic::now().since(evidence.at).as_nanos();
-        incident.evidence_age_ms = u64::try_from(age).ok().map(model::millis);
+        incident.evidence_after_ms = Some(match evidence.at.0.checked_sub(at.0) {
+            Some(after) => model::millis(after),
+            None => -model::millis(at.0 - evidence.at.0),
+        });
         if let Some(growth) = &evidence.growth {
             incident.stalls.clone_from(&growth.stalls);
             incident.inode_growth.clone_from(&growth.inodes);
-            incident.stalls_seconds = Some(growth.span.as_secs_f64());
+            // That nobody stalled is known only where somebody counts.
+            incident.stalls_seconds = self.counts_stalls().then_some(growth.span.as_secs_f64());
         }
         incident
     }
@@ -316,18 +320,6 @@ impl Agent {
             threshold: threshold.or_else(thresholds).map(|bytes| bytes.0),
             ..SignalHistory::default()
         })
-    }
-}
-
-fn pressure(report: &PressureReport) -> Pressure {
-    let [avg10, avg60, avg300] = report.averages.map(|share| (share * 1e4).round() / 1e2);
-    Pressure {
-        scope: report.scope.as_str().to_owned(),
-        resource: report.resource.as_str().to_owned(),
-        kind: report.kind.as_str().to_owned(),
-        avg10,
-        avg60,
-        avg300,
     }
 }
 

@@ -6,15 +6,15 @@ use std::time::{Duration, Instant};
 use monitor_ebpf::ReclaimKind;
 
 use crate::actions::{Ended, Outcome};
-use crate::config::CgroupId;
+use crate::config::{CgroupId, Signal};
 use crate::eviction::rank::Order;
-use crate::eviction::{Armed, MetThreshold};
+use crate::eviction::{Armed, MetThreshold, Observation, SignalValue};
 use crate::kernel::{Event, OomKill, Stall};
 use crate::node::Monotonic;
 use crate::report::EvictionOutcome;
 
 use super::act::{Deed, RankedWorkload};
-use super::{Agent, EVENTS_PER_WAKEUP, Look, allow_at};
+use super::{Agent, EVENTS_PER_WAKEUP, Look, Scan, allow_at};
 
 /// How many of the ranking go into a log record.
 const RANKING_SHOWN: usize = 5;
@@ -34,8 +34,11 @@ impl Agent {
         self.settle_kills(&mut oom_kills);
         let is_unknown = |id: &CgroupId| id.0 != 0 && self.tree.owner(*id).is_none();
         let concerned = |kill: &OomKill| [kill.victim_cgroup, Some(kill.trigger_cgroup)];
-        if oom_kills.iter().flat_map(concerned).flatten().any(|id| is_unknown(&id)) {
-            self.scan();
+        // What the last scan did not see although it was there then is gone for good.
+        let Scan { at, took } = self.last.scan;
+        let is_later = |kill: &&OomKill| at.is_none_or(|at| at.since(Monotonic(kill.marked_at_ns)) < took);
+        if oom_kills.iter().filter(is_later).flat_map(concerned).flatten().any(|id| is_unknown(&id)) {
+            self.scan_if_older(Duration::ZERO);
         }
         // One look at the clock for all: reading it costs as much as an event.
         let now = Instant::now();
@@ -175,17 +178,25 @@ impl Agent {
         );
     }
 
-    pub(super) fn tell_ended(&mut self, ended: &Ended, now: Monotonic) {
-        self.record_ended(ended, now);
+    /// Tells of evictions that were found ended at `at`; `seen` is what was observed right after.
+    pub(super) fn tell_ended(&mut self, ended: &[Ended], at: Monotonic, seen: Option<&Observation>) {
+        let available = seen.and_then(|seen| seen.get(Signal::MemoryAvailable));
+        ended.iter().for_each(|ended| self.tell_one_ended(ended, at, available));
+    }
+
+    fn tell_one_ended(&mut self, ended: &Ended, at: Monotonic, available: Option<SignalValue>) {
+        self.record_ended(ended, at, available);
         let took_ms = ended.took.as_secs_f64() * 1e3;
-        let available_bytes = self.memory.sample().ok().map(|sample| sample.meminfo.available.0);
+        let available_bytes = available.map(|value| value.available_bytes().0);
+        let killed_mono_ns = ended.killed.map(|killed| killed.0);
         match &ended.outcome {
             Outcome::Gone => {
                 self.count_eviction(ended.signal, EvictionOutcome::Killed);
                 tracing::info!(
                     event = "eviction_done",
                     workload = ended.name,
-                    gone_mono_ns = now.0,
+                    killed_mono_ns,
+                    gone_mono_ns = at.0,
                     took_ms,
                     available_bytes,
                     "no process is left"

@@ -57,6 +57,6 @@ mod tests {
 
     #[test]
     fn names_cannot_command_a_terminal() {
-        assert_eq!(printable("a\u{1b}[31mb\nc\u{9b}d é"), "a\u{fffd}[31mb\u{fffd}c\u{fffd}d é");
+        assert_eq!(printable("a\u{1b}[31mb\nc\u{9b}d\u{202e}e é"), "a\u{fffd}[31mb\u{fffd}c\u{fffd}d\u{fffd}e é");
     }
 }

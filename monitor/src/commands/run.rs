@@ -126,7 +126,10 @@ pub fn run(options: &Options) -> Result<(), RunError> {
     thaw_left_frozen(&config);
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start the event loop")?;
-    runtime.block_on(serve(config, format == LogFormat::Text, log)).map_err(RunError::from)
+    let served = runtime.block_on(serve(config, format == LogFormat::Text, log));
+    // Whoever reads an incident from a disk that hangs must not keep the agent from stopping.
+    runtime.shutdown_background();
+    served.map_err(RunError::from)
 }
 
 fn configuration(options: &Options) -> Result<(MonitorConfig, Vec<ConfigWarning>), ConfigErrors> {

@@ -25,9 +25,17 @@ pub struct ConfigError {
 #[derive(Debug)]
 pub struct Printable<'a, W>(pub &'a mut W);
 
+/// Whether a terminal takes it for a command, or shows what stands around it in another order: controls, and Unicode's invisible
+/// formatting, lines and directions (UTS 55).
+#[must_use]
+pub fn is_unprintable(character: char) -> bool {
+    character.is_control()
+        || matches!(character, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
+}
+
 impl<W: fmt::Write> fmt::Write for Printable<'_, W> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        for (index, piece) in text.split(char::is_control).enumerate() {
+        for (index, piece) in text.split(is_unprintable).enumerate() {
             if index > 0 {
                 self.0.write_char(char::REPLACEMENT_CHARACTER)?;
             }

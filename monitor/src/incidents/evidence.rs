@@ -53,13 +53,24 @@ pub fn memory(meminfo: &str) -> Memory {
 pub fn consumers(usages: &[WorkloadUsage]) -> Vec<Consumer> {
     let mut by_usage: Vec<&WorkloadUsage> = usages.iter().collect();
     by_usage.sort_by(|a, b| b.working_set.cmp(&a.working_set).then_with(|| a.workload.name.cmp(&b.workload.name)));
-    let consumer = |usage: &&WorkloadUsage| Consumer {
+    by_usage.into_iter().take(SHOWN).map(consumer).collect()
+}
+
+/// Puts who was evicted among those that used most, with what it used before: it is on its way out already.
+pub fn put_victim(consumers: &mut Vec<Consumer>, victim: &WorkloadUsage) {
+    consumers.retain(|it| it.workload != victim.workload.name);
+    let place = consumers.partition_point(|it| it.working_set_bytes >= victim.working_set.0);
+    consumers.insert(place, consumer(victim));
+    consumers.truncate(SHOWN);
+}
+
+fn consumer(usage: &WorkloadUsage) -> Consumer {
+    Consumer {
         workload: usage.workload.name.clone(),
         qos_class: usage.workload.qos.as_str().to_owned(),
         working_set_bytes: usage.working_set.0,
         request_bytes: usage.workload.request.0,
-    };
-    by_usage.iter().take(SHOWN).map(consumer).collect()
+    }
 }
 
 /// The head of a ranking with every key, and how many it leaves out.
@@ -216,6 +227,8 @@ fn inodes(before: &Counted, now: &Counted, owner: impl Fn(CgroupId) -> Arc<str>)
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Bytes;
+    use crate::workloads::{Kind, Preference, QosClass, Workload};
 
     #[test]
     fn meminfo_as_far_as_it_goes() {
@@ -225,6 +238,32 @@ mod tests {
         assert_eq!(memory.total_bytes, Some(102_400));
         assert_eq!(memory.active_file_bytes, Some(3072));
         assert_eq!((memory.swap_total_bytes, memory.tables_and_stacks_bytes), (None, None));
+    }
+
+    #[test]
+    fn who_was_evicted_is_among_those_that_used_most() {
+        let usage = |name: &str, mib: u64| WorkloadUsage {
+            workload: Workload {
+                name: name.to_owned(),
+                id: CgroupId(1),
+                kind: Kind::Service,
+                qos: QosClass::BestEffort,
+                request: Bytes::ZERO,
+                preference: Preference::default(),
+                protection: None,
+            },
+            working_set: Bytes::from_mib(mib),
+            exact: true,
+        };
+        let usages: Vec<_> = (0..20).map(|number| usage(&number.to_string(), 100 - number)).collect();
+        for (victim, used, expected) in [("19", 99, 2), ("gone", 200, 0), ("3", 97, 3), ("gone", 1, SHOWN)] {
+            let mut consumers = consumers(&usages);
+            put_victim(&mut consumers, &usage(victim, used));
+            assert_eq!(consumers.len(), SHOWN);
+            assert!(consumers.is_sorted_by_key(|it| std::cmp::Reverse(it.working_set_bytes)));
+            let place = consumers.iter().position(|it| it.workload == victim);
+            assert_eq!(place.unwrap_or(SHOWN), expected, "{victim}");
+        }
     }
 
     #[test]

@@ -7,7 +7,8 @@ use crate::node::Monotonic;
 
 /// How far back a record looks.
 pub const WINDOW: Duration = Duration::from_secs(60);
-/// A thousand looks a second, for a little longer than the window. 1 MiB, of which only what was written is resident.
+/// A thousand looks a second, for a little longer than the window; in a storm of events there are more, and the older half is thinned.
+/// 1 MiB, of which only what was written is resident.
 pub const CAPACITY: usize = 65_536;
 
 /// A value and the time from which on it held.
@@ -24,6 +25,8 @@ pub struct Sample {
 pub struct History {
     ring: VecDeque<Sample>,
     capacity: usize,
+    /// Samples left out because they came too fast, and the time of the last of them.
+    thinned: (usize, Monotonic),
 }
 
 impl Default for History {
@@ -36,7 +39,8 @@ impl History {
     /// Holds at most so many samples.
     #[must_use]
     pub fn with_capacity(capacity: usize) -> Self {
-        Self { ring: VecDeque::with_capacity(capacity), capacity }
+        let capacity = capacity.max(2);
+        Self { ring: VecDeque::with_capacity(capacity), capacity, thinned: (0, Monotonic::default()) }
     }
 
     /// Notes a value. One that has not changed is not repeated.
@@ -45,10 +49,27 @@ impl History {
             return;
         }
         // The one that held when the window began is kept: it says where the minute started from.
-        while self.ring.get(1).is_some_and(|second| at.since(second.at) > WINDOW) || self.ring.len() >= self.capacity {
+        while self.ring.get(1).is_some_and(|second| at.since(second.at) > WINDOW) {
             self.ring.pop_front();
         }
+        if self.ring.len() >= self.capacity {
+            self.thin(at);
+        }
         self.ring.push_back(Sample { at, value });
+    }
+
+    /// Of the older half every other sample goes, the higher of two.
+    fn thin(&mut self, now: Monotonic) {
+        let half = (self.capacity / 2).next_multiple_of(2).min(self.ring.len());
+        let last = self.ring.get(half.saturating_sub(1)).map_or(now, |sample| sample.at);
+        for pair in 0..half / 2 {
+            let (a, b) = (self.ring[2 * pair], self.ring[2 * pair + 1]);
+            self.ring[pair] = if b.value < a.value { b } else { a };
+        }
+        self.ring.drain(half / 2..half);
+        let (before, until) = self.thinned;
+        let before = if now.since(until) > WINDOW { 0 } else { before };
+        self.thinned = (before + half / 2, last);
     }
 
     /// Copies what is needed to tell of the minute before `since` and of all after it, at most `most` samples. Returns how many
@@ -58,9 +79,11 @@ impl History {
         out.clear();
         let begin = self.ring.partition_point(|sample| since.since(sample.at) > WINDOW).saturating_sub(1);
         let count = self.ring.len() - begin;
+        let (thinned, until) = self.thinned;
+        let thinned = if since.since(until) > WINDOW { 0 } else { thinned };
         if count <= most {
             out.extend(self.ring.range(begin..));
-            return 0;
+            return thinned;
         }
         let newer = most / 2;
         let older = count - newer;
@@ -75,7 +98,7 @@ impl History {
             }
         }
         out.extend(self.ring.range(begin + older..));
-        count - out.len()
+        count - out.len() + thinned
     }
 }
 
@@ -110,10 +133,22 @@ mod tests {
 
     #[test]
     fn the_ring_never_grows() {
-        let history = filled(64, (0..1000).map(|ms| (ms, ms)));
-        assert_eq!(history.ring.len(), 64);
-        assert_eq!(history.ring.capacity(), 64);
-        assert_eq!(copied(&history, 1000, 64).0.first(), Some(&(936, 936)));
+        let history = filled(64, (0..1000).map(|seconds| (seconds * 1000, seconds)));
+        assert_eq!((history.ring.len(), history.ring.capacity()), (62, 64));
+        assert_eq!(copied(&history, 999_000, 64).0.first(), Some(&(938_000, 938)));
+    }
+
+    #[test]
+    fn in_a_storm_the_minute_is_thinned_and_not_shortened() {
+        let dip = |ms: u64| if ms == 7 { 1 } else { 1000 + ms };
+        let history = filled(64, (0..5000).map(|ms| (ms, dip(ms))));
+        assert!(history.ring.len() <= 64 && history.ring.capacity() == 64);
+        let (kept, thinned) = copied(&history, 5000, 64);
+        assert_eq!(kept.len() + thinned, 5000);
+        assert!(kept.is_sorted() && kept.contains(&(7, 1)), "{kept:?}");
+        assert!(kept.ends_with(&[(4998, 5998), (4999, 5999)]), "{kept:?}");
+        // A minute later all of that is forgotten.
+        assert_eq!(copied(&history, 70_000, 64), (vec![(4999, 5999)], 0));
     }
 
     #[test]

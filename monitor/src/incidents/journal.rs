@@ -2,7 +2,7 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::FlockOperation;
@@ -66,6 +66,8 @@ pub struct Journal {
     segment: Segment,
     file: File,
     length: u64,
+    /// As much of it is on disk.
+    synced: u64,
     /// Framing happens here.
     buffer: Vec<u8>,
 }
@@ -93,9 +95,11 @@ impl Journal {
         let path = segment.path(directory);
         let file = open_segment(&path).map_err(unusable(&path))?;
         let (length, recovery) = recover(&path, &file).map_err(unusable(&path))?;
+        // A file that was just made is on disk only when its name is.
+        directory_handle.sync_all().map_err(unusable(directory))?;
         let directory = directory.to_owned();
-        let buffer = Vec::new();
-        Ok((Self { directory, directory_handle, max_size, full, segment, file, length, buffer }, recovery))
+        let (synced, buffer) = (length, Vec::new());
+        Ok((Self { directory, directory_handle, max_size, full, segment, file, length, synced, buffer }, recovery))
     }
 
     /// Appends one record; it is on disk after [`Self::sync`]. What could not be written whole is taken back.
@@ -124,9 +128,30 @@ impl Journal {
     /// Returns when everything appended is on disk.
     ///
     /// # Errors
-    /// When that is not known: the kernel may have dropped it.
-    pub fn sync(&self) -> io::Result<()> {
-        self.file.sync_data()
+    /// When that is not known: then all since the last time is taken back, to be appended anew.
+    pub fn sync(&mut self) -> io::Result<()> {
+        let synced = self.file.sync_data();
+        if synced.is_err() {
+            // The kernel may have dropped any of it, tells so only once, and reads it from its cache all the same (fsync(2)).
+            let _left_there = self.file.set_len(self.synced);
+            self.length = self.synced;
+        }
+        self.synced = self.length;
+        synced
+    }
+
+    /// Whether a record that was appended has not been taken back since.
+    #[must_use]
+    pub fn holds(&self, location: Location) -> bool {
+        location.segment < self.segment || location.segment == self.segment && location.offset < self.length
+    }
+
+    /// Whether its file still is where others look for it: somebody may have cleared the directory away.
+    #[must_use]
+    pub fn is_in_place(&self) -> bool {
+        let there = fs::metadata(self.segment.path(&self.directory));
+        let same = |(there, own): (fs::Metadata, fs::Metadata)| (there.dev(), there.ino()) == (own.dev(), own.ino());
+        there.ok().zip(self.file.metadata().ok()).is_some_and(same)
     }
 
     /// Bytes on disk.
@@ -146,14 +171,15 @@ impl Journal {
     }
 
     fn rotate(&mut self) -> io::Result<()> {
-        self.file.sync_data()?;
-        let next = Segment(self.segment.0 + 1);
+        self.sync()?;
+        let next = self.segment.0.checked_add(1).map(Segment);
+        let next = next.ok_or_else(|| io::Error::other("no number is left for a further file"))?;
         let file = open_segment(&next.path(&self.directory))?;
         // A file of that name from who knows when: whatever it holds, it does not belong behind ours.
         file.set_len(0)?;
         self.directory_handle.sync_all()?;
         self.full.push((self.segment, self.length));
-        (self.segment, self.file, self.length) = (next, file, 0);
+        (self.segment, self.file, self.length, self.synced) = (next, file, 0, 0);
         Ok(())
     }
 

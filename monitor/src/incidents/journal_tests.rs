@@ -139,6 +139,22 @@ fn a_reader_follows_a_writer_over_files_and_crashes() {
 }
 
 #[test]
+fn a_journal_that_was_made_again_is_read_from_its_beginning() {
+    let parent = tempfile::tempdir().unwrap();
+    let directory = parent.path().join("journal");
+    write(&directory, &[payload(1, 0)]);
+    let mut reader = Reader::new(&directory);
+    assert_eq!(reader.poll(|_| ()).unwrap(), Found::default());
+    fs::remove_dir_all(&directory).unwrap();
+    assert_eq!(reader.poll(|_| ()).unwrap_err().kind(), io::ErrorKind::NotFound);
+    let payloads = [payload(2, 5), payload(3, 0)];
+    write(&directory, &payloads);
+    let mut records = Vec::new();
+    assert_eq!(reader.poll(|entry| records.push(entry.json)).unwrap(), Found::default());
+    assert_eq!(records, payloads);
+}
+
+#[test]
 fn where_nothing_can_be_written_it_says_what_to_do() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("file");

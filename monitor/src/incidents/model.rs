@@ -105,9 +105,10 @@ pub struct Incident {
     /// What was done, and when.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<Step>,
-    /// How old the figures about workloads were: in a storm of OOM kills they are not read anew for each.
+    /// When the figures about the node and its workloads were taken, in milliseconds after the incident. Below zero is before it:
+    /// in a storm of OOM kills they are not taken anew for each.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub evidence_age_ms: Option<f64>,
+    pub evidence_after_ms: Option<f64>,
 }
 
 fn is_zero(number: &usize) -> bool {

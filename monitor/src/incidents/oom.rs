@@ -14,6 +14,9 @@ use crate::node::Monotonic;
 const SETTLE: Duration = Duration::from_millis(20);
 /// Whoever has not gone by then is not waited for.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// An incident is told again after this long, then twice as long, and so on this many times: of a thousand processes each goes when
+/// it can, and one record for each would push all others out of the journal.
+const DOUBLINGS: u32 = 3;
 /// Whoever goes later than this belongs to nobody any more.
 const MEMORY: Duration = Duration::from_secs(30);
 /// Where the kernel does not say which marks belong together: those of one task within this time.
@@ -64,6 +67,8 @@ pub struct Assembled {
     pub steps: Vec<Step>,
     /// It was told before, knowing less.
     pub again: bool,
+    /// All that were chosen have gone.
+    pub complete: bool,
 }
 
 #[derive(Debug)]
@@ -80,6 +85,7 @@ struct Open {
     told: bool,
     /// So often.
     tellings: u32,
+    last_told: Monotonic,
 }
 
 /// Puts together what belongs together.
@@ -149,15 +155,18 @@ impl Assembler {
         let mut due = Vec::new();
         for (index, open) in self.open.iter_mut().enumerate() {
             if !open.told && (open.until_due(now).is_zero() || index < too_many) {
-                due.push(open.assembled());
-                open.told = true;
-                open.tellings += 1;
+                due.push(open.tell(now));
             }
         }
         self.open.retain(|open| !open.told || now.since(open.last_news) < MEMORY);
         let told_first = self.open.len().saturating_sub(OPEN);
         self.open.drain(..told_first);
         due
+    }
+
+    /// What has not been told yet, whatever may follow: nobody will be there to tell it.
+    pub fn rest(&mut self, now: Monotonic) -> Vec<Assembled> {
+        self.open.iter_mut().filter(|open| !open.told).map(|open| open.tell(now)).collect()
     }
 
     /// How long until something is due; `None` when nothing is waited for.
@@ -196,6 +205,7 @@ impl Assembler {
                 gone: Vec::new(),
                 told: false,
                 tellings: 0,
+                last_told: Monotonic::default(),
             });
             self.open.len() - 1
         });
@@ -209,7 +219,19 @@ impl Assembler {
 impl Open {
     fn until_due(&self, now: Monotonic) -> Duration {
         let settled = SETTLE.saturating_sub(now.since(self.last_mark));
-        if self.marked.is_empty() { settled } else { PATIENCE.saturating_sub(now.since(self.first_mark)) }
+        let due = if self.marked.is_empty() { settled } else { PATIENCE.saturating_sub(now.since(self.first_mark)) };
+        match self.tellings.checked_sub(1) {
+            None => due,
+            Some(again) => due.max((PATIENCE * (1 << again.min(DOUBLINGS))).saturating_sub(now.since(self.last_told))),
+        }
+    }
+
+    fn tell(&mut self, now: Monotonic) -> Assembled {
+        let assembled = self.assembled();
+        self.told = true;
+        self.tellings += 1;
+        self.last_told = now;
+        assembled
     }
 
     fn assembled(&self) -> Assembled {
@@ -227,8 +249,10 @@ impl Open {
         // Who has been chosen and is still there: nothing is known but that.
         let waiting = self.marked.iter().map(|(pid, _)| Victim { pid: *pid, ..Victim::default() });
         kill.victims.extend(waiting.take(VICTIMS));
-        kill.group = self.marked.len() + self.gone.len() > 1;
-        Assembled { id: self.id.clone(), at: begin, kill, steps, again: self.tellings > 0 }
+        // Only the same invocation makes a group; one task may call the OOM killer twice in a moment.
+        kill.group = self.invoked.is_some() && self.marked.len() + self.gone.len() > 1;
+        let (again, complete) = (self.tellings > 0, self.marked.is_empty());
+        Assembled { id: self.id.clone(), at: begin, kill, steps, again, complete }
     }
 }
 

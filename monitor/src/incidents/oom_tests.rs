@@ -185,3 +185,28 @@ fn a_storm_is_bounded_and_nothing_in_it_is_lost() {
     assert_eq!((assembled.kill.victims.len(), assembled.kill.victims_omitted), (VICTIMS, 300 - VICTIMS));
     assert!(assembled.kill.group);
 }
+
+#[test]
+fn a_large_group_that_goes_one_by_one_is_told_a_few_times() {
+    let mut assembler = Assembler::default();
+    let mut told = Vec::new();
+    for pid in 0..1000 {
+        assembler.mark(mark(pid, 0, Some(0), 9), wall());
+    }
+    for pid in 0..1000_u32 {
+        let now = u64::from(pid) * 20;
+        assembler.kill(kill(i32::try_from(pid).unwrap(), 0, now, Some(0), 9), wall());
+        told.extend(assembler.due(at(now)).into_iter().map(|it| (now, it.complete)));
+    }
+    told.extend(assembler.due(at(60_000)).into_iter().map(|it| (60_000, it.complete)));
+    assert_eq!(told, [(2_000, false), (4_000, false), (8_000, false), (16_000, false), (60_000, true)]);
+}
+
+#[test]
+fn what_is_left_at_the_end_is_told() {
+    let mut assembler = Assembler::default();
+    assembler.mark(mark(7, 0, Some(0), 9), wall());
+    assert_eq!(assembler.due(at(1)).len(), 0);
+    assert_eq!(assembler.rest(at(1)).len(), 1);
+    assert_eq!(assembler.rest(at(2)).len(), 0);
+}

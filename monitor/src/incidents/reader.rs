@@ -47,7 +47,8 @@ impl Reader {
     /// When the directory or a file cannot be read.
     pub fn poll(&mut self, mut each: impl FnMut(Entry)) -> io::Result<Found> {
         let mut found = Found::default();
-        let segments = list(&self.directory)?;
+        // Where there is no directory any more, one that is made again is another journal.
+        let segments = list(&self.directory).inspect_err(|_| self.positions.clear())?;
         self.positions.retain(|segment, _| segments.iter().any(|(listed, _)| listed == segment));
         let last = segments.last().map(|(segment, _)| *segment);
         for (segment, length) in segments {

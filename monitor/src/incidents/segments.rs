@@ -15,11 +15,16 @@ impl Segment {
     /// Where it lies.
     #[must_use]
     pub fn path(self, directory: &Path) -> PathBuf {
-        directory.join(format!("{PREFIX}{:08}{SUFFIX}", self.0))
+        directory.join(self.name())
     }
 
     fn of(name: &str) -> Option<Self> {
-        name.strip_prefix(PREFIX)?.strip_suffix(SUFFIX)?.parse().ok().map(Self)
+        let segment = Self(name.strip_prefix(PREFIX)?.strip_suffix(SUFFIX)?.parse().ok()?);
+        (segment.name() == name).then_some(segment)
+    }
+
+    fn name(self) -> String {
+        format!("{PREFIX}{:08}{SUFFIX}", self.0)
     }
 }
 
@@ -51,9 +56,15 @@ mod tests {
     #[test]
     fn in_the_order_of_their_numbers_and_nothing_else() {
         let directory = tempfile::tempdir().unwrap();
-        for name in
-            ["incidents-00000010.journal", "incidents-9.journal", "incidents-x.journal", "notes", "incidents-1.old"]
-        {
+        for name in [
+            "incidents-00000010.journal",
+            "incidents-00000009.journal",
+            "incidents-8.journal",
+            "incidents-+0000007.journal",
+            "incidents-x.journal",
+            "notes",
+            "incidents-1.old",
+        ] {
             fs::write(directory.path().join(name), "12345").unwrap();
         }
         fs::create_dir(directory.path().join("incidents-00000011.journal")).unwrap();

@@ -63,6 +63,16 @@ impl Shelf {
         self.with(|entries| entries.retain(|(head, body)| head.id != id || matches!(body, Body::Stored(_))));
     }
 
+    /// Forgets what is in the journal: it is another one now.
+    pub fn forget_stored(&self) {
+        self.with(|entries| entries.retain(|(_, body)| matches!(body, Body::Memory(_))));
+    }
+
+    /// Puts them in the order in which they happened: what was in the journal may have been found late.
+    pub fn sort(&self) {
+        self.with(|entries| entries.make_contiguous().sort_by_key(|(head, _)| head.time));
+    }
+
     /// Files before this one are gone.
     pub fn forget_before(&self, oldest: Segment) {
         let is_there = |body: &Body| !matches!(body, Body::Stored(location) if location.segment < oldest);

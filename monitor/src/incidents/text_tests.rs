@@ -124,6 +124,7 @@ fn base(id: &str, kind: Kind, available_mib: u64) -> Incident {
             consumer("system.slice/containerd.service", "BestEffort", 71, 0),
         ],
         stalls_seconds: Some(57.0),
+        evidence_after_ms: Some(25.3),
         ..Incident::default()
     }
 }
@@ -288,6 +289,8 @@ fn soft() -> Incident {
     if let Some(last) = incident.steps.last_mut() {
         last.ms = 8_016.0;
     }
+    let gone = incident.steps.len() - 1;
+    incident.steps.insert(gone, Step::at("killed", 8_004.9));
     incident
 }
 
@@ -362,9 +365,41 @@ fn of_what_is_not_known_it_says_so() {
         "process 7 of an unknown workload",
         "limit of   not known",
         "asked      not known",
-        "it was chosen, and had not exited",
+        "it was chosen; that it exited was not seen",
     ] {
         assert!(text.contains(part), "{part}\n{text}");
     }
     assert_eq!(summary_of_oom_kill(&kill), "process 7 of an unknown workload killed: whose limit was hit is not known");
+}
+
+#[test]
+fn what_the_record_gives_no_reason_for_is_not_told() {
+    let told = |incident: &Incident, part: &str| render(incident).replace("\n  ", " ").contains(part);
+    // Nobody counted stalls.
+    let mut incident = memcg();
+    (incident.stalls, incident.stalls_seconds) = (Vec::new(), None);
+    assert!(!told(&incident, "held up"));
+    // Much is available after the kill because of it.
+    incident.signals.clear();
+    assert!(!told(&incident, "short of memory") && told(&incident, "25 ms after it, 1.2"));
+    incident.signals.insert("memory.available".to_owned(), falling(3));
+    assert!(told(&incident, "The node was short of memory, too: 3.0"));
+    // Two invocations may have been taken for one.
+    let mut incident = group();
+    let kill = incident.oom_kill.as_mut().unwrap();
+    kill.group = false;
+    kill.victims[1].workload = Some(BATCH.to_owned());
+    assert!(!told(&incident, "at once") && !told(&incident, "memory.oom.group set"));
+    assert!(told(&incident, "and 1 other workload") && !told(&incident, "its own memory limit"));
+    // Whose the task was that asked.
+    let kill = incident.oom_kill.as_mut().unwrap();
+    kill.trigger = Some(Trigger { pid: Some(1), ..Trigger::default() });
+    assert!(!told(&incident, "not of the victim's"));
+    // Who died is not among the usages any more.
+    let mut incident = global();
+    incident.top_consumers[0].working_set_bytes = 400 * MIB;
+    assert!(!told(&incident, "used most,"));
+    let mut incident = hard();
+    incident.eviction.as_mut().unwrap().available_bytes = Some(110 << 20);
+    assert!(told(&incident, "was 110.0 MiB, not yet far enough above"));
 }

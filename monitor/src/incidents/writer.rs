@@ -2,9 +2,9 @@
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, channel, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::history::Sample;
@@ -14,8 +14,12 @@ use super::reader::Reader;
 use super::shelf::{Body, Shelf};
 use crate::config::Bytes;
 
+/// What it is called among the capabilities that are missing.
+pub const CAPABILITY: &str = "incident journal";
 /// Records that wait for the thread.
 const WAITING: usize = 128;
+/// Records that are made and written in one go.
+const AT_ONCE: usize = 16;
 /// Records that could not be written yet; beyond that the oldest are given up.
 const KEPT: usize = 64;
 /// And they are no larger than this together.
@@ -66,6 +70,25 @@ struct Counters {
     write_failures: AtomicU64,
     dropped: AtomicU64,
     truncations: AtomicU64,
+    /// Why nothing can be written.
+    trouble: Mutex<Option<String>>,
+}
+
+impl Counters {
+    fn set_trouble(&self, reason: Option<&String>) {
+        *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = reason.cloned();
+    }
+}
+
+/// Why a record was not taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// The disk is slow, or incidents come fast.
+    #[error("{WAITING} records wait for the thread that writes them")]
+    Behind,
+    /// It can only have died of a defect.
+    #[error("the thread that writes incidents has ended; restart the agent")]
+    Ended,
 }
 
 /// The figures of the journal.
@@ -104,7 +127,8 @@ impl Writer {
         let (journal, missing) = match open(directory, max_size, &counters) {
             Ok(journal) => (Some(journal), None),
             Err(reason) => {
-                (None, Some(format!("incident journal: {reason}; incidents stay in memory, the last {KEPT}")))
+                counters.set_trouble(Some(&reason));
+                (None, Some(format!("{CAPABILITY}: {}", consequence(&reason))))
             }
         };
         let (queue, work) = sync_channel(WAITING);
@@ -138,14 +162,28 @@ impl Writer {
         self.spares.try_recv().ok()
     }
 
-    /// Hands a record over. Returns false when too many are waiting: then it is dropped, and counted.
-    pub fn submit(&self, draft: Draft) -> bool {
-        let sent = self.queue.as_ref().map(|queue| queue.try_send(Box::new(draft)));
-        let is_sent = matches!(sent, Some(Ok(())));
-        if let None | Some(Err(TrySendError::Full(_) | TrySendError::Disconnected(_))) = sent {
-            self.counters.dropped.fetch_add(1, Ordering::Relaxed);
+    /// Hands a record over.
+    ///
+    /// # Errors
+    /// When it is dropped, which is counted: too many are waiting.
+    pub fn submit(&self, draft: Draft) -> Result<(), Refused> {
+        let refused = match self.queue.as_ref().map(|queue| queue.try_send(Box::new(draft))) {
+            Some(Ok(())) => return Ok(()),
+            Some(Err(TrySendError::Full(_))) => Refused::Behind,
+            None | Some(Err(TrySendError::Disconnected(_))) => Refused::Ended,
+        };
+        self.counters.dropped.fetch_add(1, Ordering::Relaxed);
+        if refused == Refused::Ended {
+            self.counters.set_trouble(Some(&refused.to_string()));
         }
-        is_sent
+        Err(refused)
+    }
+
+    /// Why nothing can be written now, and what follows from that; `None` when all is well.
+    #[must_use]
+    pub fn trouble(&self) -> Option<String> {
+        let trouble = self.counters.trouble.lock().unwrap_or_else(PoisonError::into_inner);
+        trouble.as_deref().map(consequence)
     }
 
     /// What is shown over HTTP.
@@ -157,7 +195,7 @@ impl Writer {
     /// The figures of the journal.
     #[must_use]
     pub fn report(&self) -> JournalReport {
-        let Counters { journal_bytes, write_failures, dropped, truncations } = &*self.counters;
+        let Counters { journal_bytes, write_failures, dropped, truncations, .. } = &*self.counters;
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         JournalReport {
             bytes: get(journal_bytes),
@@ -174,6 +212,10 @@ impl Drop for Writer {
         // A disk that hangs must not keep the agent from stopping.
         let _late = self.ended.recv_timeout(LAST_WRITES);
     }
+}
+
+fn consequence(reason: &str) -> String {
+    format!("{reason}; incidents stay in memory, the last {KEPT}")
 }
 
 fn open(directory: &Path, max_size: Bytes, counters: &Counters) -> Result<Journal, String> {
@@ -214,9 +256,9 @@ impl Worker {
             let idle = self.pending.is_empty() && self.journal.is_some();
             let first =
                 if idle { work.recv().map_err(|_| RecvTimeoutError::Disconnected) } else { work.recv_timeout(RETRY) };
-            // All that wait go to the disk in one go.
+            // Those that wait go to the disk together.
             let drafts = match first {
-                Ok(first) => std::iter::once(first).chain(work.try_iter().take(WAITING)).collect(),
+                Ok(first) => std::iter::once(first).chain(work.try_iter().take(AT_ONCE - 1)).collect(),
                 Err(RecvTimeoutError::Timeout) => Vec::new(),
                 Err(RecvTimeoutError::Disconnected) => {
                     self.write_pending();
@@ -269,40 +311,49 @@ impl Worker {
     }
 
     fn write_pending(&mut self) {
-        if self.journal.is_none() {
-            self.journal = open(&self.directory, self.max_size, &self.counters).ok();
-        }
-        if let Err(error) = self.try_write() {
-            self.counters.write_failures.fetch_add(1, Ordering::Relaxed);
-            if self.complained.is_none_or(|last| last.elapsed() >= COMPLAIN) {
-                self.complained = Some(Instant::now());
-                tracing::error!(
-                    event = "degraded",
-                    capability = "incident_journal",
-                    directory = %self.directory.display(),
-                    reason = %error,
-                    waiting = self.pending.len(),
-                    "incidents cannot be written: they are kept in memory and tried again"
-                );
+        let written = self.try_write();
+        self.counters.set_trouble(written.as_ref().err());
+        match written {
+            // It is known that there is no journal, and nothing was to be written.
+            Err(_) if self.pending.is_empty() => {}
+            Err(reason) => {
+                self.counters.write_failures.fetch_add(1, Ordering::Relaxed);
+                if self.complained.is_none_or(|last| last.elapsed() >= COMPLAIN) {
+                    self.complained = Some(Instant::now());
+                    tracing::error!(
+                        event = "degraded",
+                        capability = CAPABILITY,
+                        directory = %self.directory.display(),
+                        reason,
+                        waiting = self.pending.len(),
+                        "incidents cannot be written: they are kept in memory and tried again"
+                    );
+                }
             }
-        } else if self.complained.take().is_some() {
-            tracing::info!(event = "journal_recovered", "incidents can be written again");
+            Ok(()) if self.complained.take().is_some() => {
+                tracing::info!(event = "journal_recovered", "incidents can be written again");
+            }
+            Ok(()) => {}
         }
         self.give_up_oldest();
     }
 
-    fn try_write(&mut self) -> std::io::Result<()> {
-        let Some(journal) = &mut self.journal else {
-            return if self.pending.is_empty() { Ok(()) } else { Err(std::io::Error::other("there is no journal")) };
-        };
+    fn try_write(&mut self) -> Result<(), String> {
+        let is_usable = |journal: &Journal| self.pending.is_empty() || journal.is_in_place();
+        if !self.journal.as_ref().is_some_and(is_usable) {
+            // The lock goes with it.
+            self.journal = None;
+            self.journal = Some(open(&self.directory, self.max_size, &self.counters)?);
+            self.shelf.forget_stored();
+            self.list_what_is_there();
+            self.shelf.sort();
+        }
+        let Some(journal) = &mut self.journal else { return Ok(()) };
         let mut written = Vec::new();
         let mut result = Ok(());
-        while let Some(Pending { id, json }) = self.pending.front() {
+        for Pending { id, json } in &self.pending {
             match journal.append(json) {
-                Ok(location) => {
-                    written.push((id.clone(), location));
-                    self.pending.pop_front();
-                }
+                Ok(location) => written.push((id.clone(), location)),
                 Err(error) => {
                     result = Err(error);
                     break;
@@ -310,15 +361,16 @@ impl Worker {
             }
         }
         if !written.is_empty() {
-            // After a failed sync the kernel may have dropped what was written: nobody can tell, and writing it again would fail too.
             result = result.and(journal.sync());
+            written.retain(|(_, location)| journal.holds(*location));
+            self.pending.drain(..written.len());
             for (id, location) in &written {
                 self.shelf.stored(id, *location);
             }
             self.shelf.forget_before(journal.oldest());
         }
         self.counters.journal_bytes.store(journal.size(), Ordering::Relaxed);
-        result
+        result.map_err(|error| format!("{}: {error}", self.directory.display()))
     }
 
     fn give_up_oldest(&mut self) {

@@ -41,9 +41,9 @@ fn what_is_handed_over_is_on_disk_at_the_end_and_listed_before() {
     let buffers: Vec<_> = std::iter::from_fn(|| writer.spare()).collect();
     assert_eq!(buffers.len(), SPARES);
     for number in 0..50 {
-        assert!(writer.submit(draft(&number.to_string(), "underway", 0)));
+        writer.submit(draft(&number.to_string(), "underway", 0)).unwrap();
     }
-    assert!(writer.submit(draft("7", "gone", 0)));
+    writer.submit(draft("7", "gone", 0)).unwrap();
     let shelf = writer.shelf();
     wait_for("all are on disk", || {
         let stored = |head: Head| matches!(shelf.find(&head.id), Some(Body::Stored(_)));
@@ -53,7 +53,7 @@ fn what_is_handed_over_is_on_disk_at_the_end_and_listed_before() {
     let report = writer.report();
     assert_eq!((report.write_failures, report.dropped, report.truncations), (0, 0, 0));
     assert_eq!(report.bytes, fs::metadata(directory.path().join("incidents-00000001.journal")).unwrap().len());
-    assert!(writer.submit(draft("last", "", 0)));
+    writer.submit(draft("last", "", 0)).unwrap();
     drop(writer);
     let incidents = read(directory.path());
     assert!(incidents.len() >= 51, "{}", incidents.len());
@@ -76,10 +76,11 @@ fn without_a_directory_the_last_ones_stay_in_memory_until_there_is_one() {
     fs::write(&directory, "in the way").unwrap();
     let (writer, missing) = Writer::start(&directory, SIZE).unwrap();
     let missing = missing.unwrap();
+    assert_eq!(missing, format!("{CAPABILITY}: {}", writer.trouble().unwrap()));
     assert!(missing.starts_with("incident journal: ") && missing.contains("incidents.directory"), "{missing}");
     for number in 0..100 {
         // The thread is given the time: here it is not the queue that is tested.
-        while !writer.submit(draft(&number.to_string(), "", 0)) {
+        while writer.submit(draft(&number.to_string(), "", 0)).is_err() {
             std::thread::sleep(Duration::from_millis(1));
         }
     }
@@ -88,8 +89,9 @@ fn without_a_directory_the_last_ones_stay_in_memory_until_there_is_one() {
     assert!(matches!(shelf.find("99"), Some(Body::Memory(_))));
     assert!(writer.report().dropped >= 100 - KEPT as u64 && writer.report().write_failures > 0);
     fs::remove_file(&directory).unwrap();
-    assert!(writer.submit(draft("100", "", 0)));
+    writer.submit(draft("100", "", 0)).unwrap();
     wait_for("now they can be written", || matches!(shelf.find("100"), Some(Body::Stored(_))));
+    wait_for("all is well", || writer.trouble().is_none());
     drop(writer);
     assert_eq!(read(&directory).len(), KEPT + 1);
 }
@@ -101,10 +103,47 @@ fn what_waits_is_bounded_in_bytes_too() {
     fs::write(&directory, "in the way").unwrap();
     let (writer, _) = Writer::start(&directory, SIZE).unwrap();
     for number in 0..10 {
-        assert!(writer.submit(draft(&number.to_string(), "", 1 << 20)));
+        writer.submit(draft(&number.to_string(), "", 1 << 20)).unwrap();
     }
     let shelf = writer.shelf();
     wait_for("four MiB are kept", || {
         shelf.heads(1).first().is_some_and(|head| head.id == "9") && shelf.heads(100).len() <= 4
     });
+}
+
+#[test]
+fn a_journal_that_was_cleared_away_is_made_again() {
+    let parent = tempfile::tempdir().unwrap();
+    let directory = parent.path().join("journal");
+    let (writer, _) = Writer::start(&directory, SIZE).unwrap();
+    let shelf = writer.shelf();
+    let stored = |id: &str| matches!(shelf.find(id), Some(Body::Stored(_)));
+    writer.submit(draft("before", "", 0)).unwrap();
+    wait_for("it is written", || stored("before"));
+    fs::remove_dir_all(&directory).unwrap();
+    writer.submit(draft("after", "", 0)).unwrap();
+    wait_for("the next is written", || stored("after"));
+    assert_eq!(read(&directory).into_iter().map(|incident| incident.id).collect::<Vec<_>>(), ["after"]);
+    assert_eq!(shelf.heads(9).len(), 1, "what is gone is not listed");
+}
+
+#[test]
+fn what_did_not_reach_the_disk_is_not_said_to_be_there() {
+    let directory = tempfile::tempdir().unwrap();
+    // It takes every write, and cannot be synced.
+    std::os::unix::fs::symlink("/dev/null", directory.path().join("incidents-00000001.journal")).unwrap();
+    let (writer, missing) = Writer::start(directory.path(), SIZE).unwrap();
+    assert_eq!(missing, None);
+    let shelf = writer.shelf();
+    writer.submit(draft("a", "", 0)).unwrap();
+    wait_for("the failure is counted", || writer.report().write_failures > 0);
+    assert!(matches!(shelf.find("a"), Some(Body::Memory(_))));
+    assert!(writer.trouble().unwrap().contains("Invalid argument"), "{:?}", writer.trouble());
+    fs::remove_file(directory.path().join("incidents-00000001.journal")).unwrap();
+    writer.submit(draft("b", "", 0)).unwrap();
+    wait_for("both are written", || {
+        shelf.heads(9).iter().all(|it| matches!(shelf.find(&it.id), Some(Body::Stored(_))))
+    });
+    assert_eq!(read(directory.path()).len(), 2);
+    assert_eq!(writer.trouble(), None);
 }

@@ -7,6 +7,7 @@ use monitor_ebpf::{COMM_LEN, EventKind, OomMark as RawOomMark, ReclaimKind};
 use thiserror::Error;
 
 use super::oom::{self, OomKill};
+use crate::config::error::is_unprintable;
 use crate::config::{CgroupId, Pid};
 
 /// A task's name as the kernel keeps it.
@@ -26,7 +27,7 @@ impl fmt::Display for Comm {
         // A task chooses its own name: keep control characters out of terminals and logs.
         for chunk in self.as_bytes().utf8_chunks() {
             for character in chunk.valid().chars() {
-                let shown = if character.is_control() { char::REPLACEMENT_CHARACTER } else { character };
+                let shown = if is_unprintable(character) { char::REPLACEMENT_CHARACTER } else { character };
                 write!(f, "{shown}")?;
             }
             if !chunk.invalid().is_empty() {

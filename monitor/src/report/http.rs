@@ -184,15 +184,15 @@ pub struct Shared {
 /// Spawns a task for each connection on the runtime it is called in, at most 16 at a time; more wait in the backlog.
 /// A connection is for one request and ends after 10 s, so that a slow or silent client holds nothing for long.
 pub async fn serve(listener: TcpListener, shared: Shared) {
+    let incidents = incidents::router(Arc::clone(&shared.incidents));
     let router = Router::new()
         .route("/", get(|| async { INDEX }))
         .route("/metrics", get(metrics))
         .route("/summary", get(summary))
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))
-        .route("/incidents", get(incidents::list))
-        .route("/incidents/{id}", get(incidents::one))
-        .with_state(shared);
+        .with_state(shared)
+        .merge(incidents);
     let places = Arc::new(Semaphore::new(CONNECTIONS));
     loop {
         // The semaphore is never closed.

@@ -13,13 +13,18 @@ struct Fixture {
 }
 
 async fn start() -> Fixture {
+    start_with(std::path::Path::new("/nonexistent")).await
+}
+
+/// With a journal in `directory`.
+async fn start_with(directory: &std::path::Path) -> Fixture {
     let listener = bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
     let address = listener.local_addr().unwrap();
     let health = Arc::new(Health::new(Duration::from_secs(30), Instant::now()));
     let metrics = Metrics::new("1.2.3", SeriesLimits::default()).unwrap();
     let metrics = Arc::new(Mutex::new(metrics));
     let (refresh, refreshes) = mpsc::channel(1);
-    let incidents = Arc::new(Shelf::new(std::path::Path::new("/nonexistent")));
+    let incidents = Arc::new(Shelf::new(directory));
     let summary = Arc::new(SummaryPage::default());
     summary.publish("the last page\n".to_owned());
     let shared = Shared {
@@ -166,4 +171,31 @@ async fn incidents_are_listed_and_told() {
     assert!(fetch(fixture.address, "/incidents/none").await.starts_with("HTTP/1.1 404"));
     assert!(fetch(fixture.address, "/incidents?limit=x").await.starts_with("HTTP/1.1 400"));
     assert!(fetch(fixture.address, "/incidents/last?output=xml").await.starts_with("HTTP/1.1 400"));
+}
+
+#[tokio::test]
+async fn a_disk_that_hangs_holds_up_nothing_but_its_own_records() {
+    use crate::incidents::journal::Location;
+    use crate::incidents::segments::Segment;
+    use crate::incidents::shelf::Body;
+    use crate::incidents::{Head, Incident};
+    let directory = tempfile::tempdir().unwrap();
+    // Opening a pipe waits until somebody opens its other end: a disk that does not answer.
+    let path = Segment(1).path(directory.path());
+    assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+    let fixture = start_with(directory.path()).await;
+    let incident = Incident { id: "a".to_owned(), ..Incident::default() };
+    let location = Location { segment: Segment(1), offset: 0, length: 9 };
+    fixture.incidents.put(Head::from(&incident), Body::Stored(location));
+    let (begun, address) = (Instant::now(), fixture.address);
+    let stuck: Vec<_> = (0..4).map(|_| tokio::spawn(fetch(address, "/incidents/a"))).collect();
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert!(fetch(address, "/incidents").await.contains("\"id\":\"a\""));
+    assert!(fetch(address, "/healthz").await.ends_with("ok\n"));
+    assert!(begun.elapsed() < CONNECTION_TIME / 2);
+    // One waits for the disk, the others for their turn. A descriptor that stays open lets them all go.
+    let _answers = std::fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
+    for request in stuck {
+        assert!(request.await.unwrap().starts_with("HTTP/1.1 500"));
+    }
 }

@@ -11,7 +11,7 @@ pub struct OomKill {
     /// Whose memory was at its end: `none` (the node's), `cpuset`, `memory_policy` or `memcg`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub constraint: Option<String>,
-    /// More than one process was chosen (`memory.oom.group`).
+    /// One invocation chose more than one process (`memory.oom.group`).
     pub group: bool,
     /// Who told: `ebpf` or `kmsg`.
     pub source: String,
@@ -134,6 +134,9 @@ impl Victim {
     #[must_use]
     pub fn resident_bytes(&self) -> Option<u64> {
         let parts = [self.anon_bytes, self.file_bytes, self.shmem_bytes];
-        parts.iter().any(Option::is_some).then(|| parts.iter().flatten().sum())
+        parts
+            .iter()
+            .any(Option::is_some)
+            .then(|| parts.iter().flatten().fold(0_u64, |sum, part| sum.saturating_add(*part)))
     }
 }

@@ -1,7 +1,7 @@
 //! What to do about it: what a colleague who has seen many of these would say, and only what the record gives reason for.
 
 use super::super::model::{Eviction, Incident, OomKill, Outcome, Stalls, Victim};
-use super::oom::is_own;
+use super::oom::{is_own, resident};
 use super::page::Page;
 use super::words::{bytes, capital, is_best_effort, name, name_or_unknown, noun, time};
 
@@ -46,7 +46,7 @@ fn oom(points: &mut Vec<String>, incident: &Incident, kill: &OomKill) {
              below it, and give each of them a limit of its own, or raise the limit that they share.",
             limit.cgroup.as_deref().map_or_else(|| "another cgroup".to_owned(), name)
         )),
-        (Some(_), None) => points.push("The cgroup was gone before its limit could be read: look at the limits of the victim's pod and of everything above it.".to_owned()),
+        (Some(_), None) => points.push("Which cgroup's limit it was could not be told, most likely because it was gone: look at the limits of the victim's pod and of everything above it.".to_owned()),
         (None, None) => unknown_limit(points, incident, first),
     }
     who_else(points, kill, first, incident.memory.as_ref().and_then(|memory| memory.total_bytes));
@@ -69,7 +69,8 @@ fn unknown_limit(points: &mut Vec<String>, incident: &Incident, first: &Victim) 
 }
 
 fn own_limit(points: &mut Vec<String>, incident: &Incident, first: &Victim, limit: Option<u64>, cgroup: Option<&str>) {
-    let share = |of: Option<u64>| of.zip(first.resident_bytes()).map_or(0, |(of, all)| of * 100 / all.max(1));
+    let share =
+        |of: Option<u64>| of.zip(first.resident_bytes()).map_or(0, |(of, all)| of.saturating_mul(100) / all.max(1));
     let limit = limit.map_or_else(|| "the limit".to_owned(), |limit| format!("the limit of {}", bytes(limit)));
     if share(first.shmem_bytes) >= MUCH {
         points.push(format!(
@@ -116,7 +117,9 @@ fn global(points: &mut Vec<String>, incident: &Incident, kill: &OomKill) {
     });
     if let Some(largest) = incident.top_consumers.first() {
         let victim = kill.victims.first().and_then(|victim| victim.workload.as_deref());
-        if victim != Some(largest.workload.as_str()) {
+        // What was killed is not among the usages any more.
+        let used_more = resident(kill).is_some_and(|killed| largest.working_set_bytes > killed);
+        if used_more && victim != Some(largest.workload.as_str()) {
             points.push(format!(
                 "{} used most, {}, and is not who died: give it a limit.",
                 name(&largest.workload),
@@ -143,13 +146,13 @@ fn who_else(points: &mut Vec<String>, kill: &OomKill, first: &Victim, total: Opt
     // A young one that is large filled the memory itself, only quickly.
     if let Some(age) = first.age_ms.filter(|age| !kill.group && is_small && *age < YOUNG_MS) {
         points.push(format!(
-            "The victim was only {} old, and small: a child that somebody started when the memory was full already. Its parent, and whoever \
-             filled the memory, live on.",
+            "The victim was only {} old, and small: most likely a child that somebody started when the memory was full already, and not who \
+             filled it.",
             time(age)
         ));
     }
     if kill.group {
-        points.push("memory.oom.group is set there, so its processes went together: none of them is left half alive, and whoever started it can start it anew.".to_owned());
+        points.push("Its cgroup, or one above it, has memory.oom.group set, so its processes went together: none of them is left half alive, and whoever started it can start it anew.".to_owned());
     } else if first.container.is_some() {
         points.push(format!(
             "Only {} was killed. If other processes of its container live on without it, set memory.oom.group (Kubernetes does from 1.28 on), or let a liveness \
@@ -171,7 +174,9 @@ fn evicted(points: &mut Vec<String>, incident: &Incident, eviction: &Eviction) {
             "Find out what holds it: processes in state D (`ps -eo pid,stat,wchan:32,comm`) wait for a disk or a network file system, and die when that answers. \
              {of} is tried again after a while."
         )),
-        Outcome::Underway => points.push("Look whether the agent was restarted just then; its log tells what came after this.".to_owned()),
+        Outcome::Underway => points.push(
+            "If it is not under way still, the agent was stopped meanwhile: its log tells what came after this.".to_owned(),
+        ),
         Outcome::Gone => {}
     }
     if is_best_effort(&eviction.qos_class) {
@@ -194,7 +199,7 @@ fn evicted(points: &mut Vec<String>, incident: &Incident, eviction: &Eviction) {
         let largest = incident.top_consumers.iter().find(|it| it.workload != eviction.workload);
         let whom =
             largest.map(|it| format!(" {} is the next largest.", capital(&name(&it.workload)))).unwrap_or_default();
-        points.push(format!("Less than half of what it used came back: somebody else goes on taking.{whom}"));
+        points.push(format!("When it was gone, less than half of what it used had come back: somebody else goes on taking, or it shared what it used.{whom}"));
     }
     if eviction.reclaim.as_ref().is_some_and(|reclaim| reclaim.outcome == "timed_out") {
         points.push("Reclaiming ran into its deadline: raise evictions.reclaimDeadline if it was nearly enough, else it only costs time.".to_owned());

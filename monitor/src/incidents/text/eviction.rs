@@ -27,12 +27,15 @@ pub fn story(page: &mut Page, incident: &Incident, eviction: &Eviction) {
     let of = name(&eviction.workload);
     let was = match (eviction.available_bytes, eviction.threshold_bytes) {
         (Some(available), Some(limit)) => {
-            format!(
-                "the node's {signal} was {}, {} below the threshold of {}",
-                signed_bytes(available),
-                signed_bytes(limit - available),
-                signed_bytes(limit)
-            )
+            let was = signed_bytes(available);
+            let limit_words = signed_bytes(limit);
+            // Minimum reclaim keeps a threshold met until so much more is there.
+            if available < limit {
+                let below = signed_bytes(limit.saturating_sub(available));
+                format!("the node's {signal} was {was}, {below} below the threshold of {limit_words}")
+            } else {
+                format!("the node's {signal} was {was}, not yet far enough above the threshold of {limit_words}")
+            }
         }
         _ => format!("the node's {signal} was below its threshold"),
     };
@@ -40,7 +43,9 @@ pub fn story(page: &mut Page, incident: &Incident, eviction: &Eviction) {
     page.paragraph(&capital(&format!("{was} ({kind}: {threshold}). {of} was the first in the ranking that could go.")));
     let processes = eviction.processes.map(|number| format!(" ({})", count(number as u64, "process", "processes")));
     let how = if eviction.action == "term" { "was asked to stop (SIGTERM)" } else { "was killed" };
-    let sent = format!("{how}{}", processes.unwrap_or_default());
+    let outlived = incident.steps.iter().any(|step| step.step == "killed");
+    let then = if outlived { ", was killed when its grace period was over" } else { "" };
+    let sent = format!("{how}{}{then}", processes.unwrap_or_default());
     let took = incident.steps.last().map(|step| format!(" after {}", time(step.ms))).unwrap_or_default();
     page.paragraph(&match eviction.outcome {
         Outcome::Observed => {
@@ -48,7 +53,7 @@ pub fn story(page: &mut Page, incident: &Incident, eviction: &Eviction) {
         }
         Outcome::Underway => format!("It {sent}; this record was made then, and none that tells the end followed."),
         Outcome::Failed => format!(
-            "It {sent} and did not go{took}: {}. The next candidate was tried.",
+            "It {sent} and did not go{took}: {}. For a while it is no candidate.",
             eviction.failure.as_deref().unwrap_or("the reason is not known")
         ),
         Outcome::Gone => match eviction.freed_bytes {
@@ -75,17 +80,19 @@ pub fn parties(page: &mut Page, eviction: &Eviction) {
     }
     if let Some(reclaim) = &eviction.reclaim {
         let freed = reclaim.freed_bytes.map_or_else(
-            || "how much came back is not known".to_owned(),
-            |freed| format!("{} came back", bytes(freed)),
+            || "how far its usage fell is not known".to_owned(),
+            |freed| format!("its usage fell by {}", bytes(freed)),
         );
+        let before =
+            reclaim.available_before_bytes.map(|before| format!(", {} before", bytes(before))).unwrap_or_default();
         let left = reclaim
             .available_after_bytes
-            .map(|left| format!("; {} were available then", bytes(left)))
+            .map(|left| format!("; {} were available then{before}", bytes(left)))
             .unwrap_or_default();
         page.item(
             "reclaimed",
             &format!(
-                "before the kill: {} asked of {}, {freed} in {}{left} ({})",
+                "before the kill: {} asked of {}; {freed} in {}{left} ({})",
                 bytes(reclaim.requested_bytes),
                 name(&reclaim.workload),
                 time(reclaim.took_ms),

@@ -1,9 +1,9 @@
 //! The node around an incident: the last minute, where the memory was, who used most.
 
 use super::super::model::{Consumer, Incident, Memory, Pressure, SignalHistory};
-use super::page::{Page, columns};
+use super::page::{Page, clean, columns};
 use super::spark::spark;
-use super::words::{bytes, count, name, name_or_unknown, time};
+use super::words::{bytes, count, name, name_or_unknown, taken, time};
 
 /// A column for each second.
 const COLUMNS: u32 = 60;
@@ -17,7 +17,8 @@ const SHOWN: usize = 6;
 /// The minute before.
 pub fn minute(page: &mut Page, incident: &Incident) {
     let has_figures = !incident.signals.is_empty() || incident.memory.is_some() || !incident.pressure.is_empty();
-    if !has_figures && incident.stalls_seconds.is_none() {
+    let has_counts = incident.stalls_seconds.is_some() || !incident.inode_growth.is_empty();
+    if !has_figures && !has_counts {
         return;
     }
     page.section("THE NODE IN THE MINUTE BEFORE");
@@ -25,7 +26,8 @@ pub fn minute(page: &mut Page, incident: &Incident) {
         signal_items(page, signal, history);
     }
     if let Some(memory) = &incident.memory {
-        page.item("memory", &memory_words(memory));
+        let taken = incident.evidence_after_ms.map(|after| format!(" ({})", taken(after))).unwrap_or_default();
+        page.item("memory", &format!("{}{taken}", memory_words(memory)));
     }
     pressure_items(page, &incident.pressure);
     stall_items(page, incident);
@@ -123,17 +125,17 @@ fn pressure_items(page: &mut Page, pressure: &[Pressure]) {
 }
 
 fn stall_items(page: &mut Page, incident: &Incident) {
-    let Some(span) = incident.stalls_seconds else { return };
-    let span = time(span * SECOND);
-    if incident.stalls.is_empty() {
+    let span = incident.stalls_seconds.map(|span| time(span * SECOND));
+    if let Some(span) = span.as_ref().filter(|_| incident.stalls.is_empty()) {
         page.item("stalls", &format!("nobody was held up in reclaim in the last {span}"));
     }
+    let span = span.map(|span| format!(" in the last {span}")).unwrap_or_default();
     for (index, stalls) in incident.stalls.iter().take(SHOWN).enumerate() {
         let why = if stalls.kind == "memcg" { "at a limit of its own" } else { "because the node was short of memory" };
         page.item(
             if index == 0 { "stalls" } else { "" },
             &format!(
-                "{}: held up {}, {} in all in the last {span}, {why}",
+                "{}: held up {}, {} in all{span}, {why}",
                 name(&stalls.workload),
                 count(stalls.count, "time", "times"),
                 time(stalls.seconds * SECOND)
@@ -152,9 +154,8 @@ pub fn consumers(page: &mut Page, incident: &Incident) {
     if incident.top_consumers.is_empty() {
         return;
     }
-    let age = incident.evidence_age_ms.filter(|age| *age >= 1.0);
-    let age = age.map(|age| format!(" (figures of {} before this was written)", time(age))).unwrap_or_default();
-    page.section(&format!("WHO USED MOST{age}"));
+    let taken = incident.evidence_after_ms.map(|after| format!(" ({})", taken(after))).unwrap_or_default();
+    page.section(&format!("WHO USED MOST{taken}"));
     let shown = incident.top_consumers.iter().take(SHOWN);
     let width = shown.clone().map(|it| columns(&name_or_unknown(Some(&it.workload)))).max().unwrap_or(0).min(56);
     for Consumer { workload, qos_class, working_set_bytes, request_bytes } in shown {
@@ -163,9 +164,10 @@ pub fn consumers(page: &mut Page, incident: &Incident) {
             request => format!("request {}", bytes(request)),
         };
         page.line(&format!(
-            "  {:>10}  {:<width$}  {qos_class:<10}  {request}",
+            "  {:>10}  {:<width$}  {:<10}  {request}",
             bytes(*working_set_bytes),
-            super::page::clean(&name(workload))
+            clean(&name(workload)),
+            clean(qos_class)
         ));
     }
 }

@@ -1,9 +1,11 @@
 //! An OOM kill: what happened, and who is who. Three parties are told apart: who was killed, whose allocation it was, and whose
 //! limit was hit. They are often taken for one another, and are often one.
 
+use std::collections::BTreeSet;
+
 use super::super::model::{Incident, Limit, OomKill, Trigger, Victim};
 use super::page::Page;
-use super::words::{bytes, count, name, name_or_unknown, noun, short, time, trigger, victim};
+use super::words::{bytes, count, name, name_or_unknown, noun, short, taken, time, trigger, victim};
 
 /// Victims that are told one by one.
 const SHOWN: usize = 8;
@@ -13,10 +15,26 @@ pub fn summary(kill: &OomKill) -> String {
     let Some(first) = kill.victims.first() else { return "an OOM kill of which nothing is known".to_owned() };
     let all = kill.victims.len() + kill.victims_omitted;
     let more = if all > 1 { format!(" and {} more", all - 1) } else { String::new() };
-    let size = kill.victims.iter().filter_map(Victim::resident_bytes).sum::<u64>();
-    let size = if size > 0 { format!(", {}", bytes(size)) } else { String::new() };
-    let of = name_or_unknown(first.workload.as_deref());
+    let size = resident(kill).map(|size| format!(", {}", bytes(size))).unwrap_or_default();
+    let of = whose(kill, first);
     format!("{}{more} of {of} killed{size}: {}", victim(first), cause(kill))
+}
+
+/// What those that were killed had in memory, as far as it is known.
+pub fn resident(kill: &OomKill) -> Option<u64> {
+    let all = kill.victims.iter().filter_map(Victim::resident_bytes).fold(0_u64, u64::saturating_add);
+    (all > 0).then_some(all)
+}
+
+/// Whose processes were killed: a limit above several workloads may cost several of them theirs.
+fn whose(kill: &OomKill, first: &Victim) -> String {
+    let known = kill.victims.iter().filter_map(|victim| victim.workload.as_deref());
+    let others: BTreeSet<&str> = known.filter(|workload| Some(*workload) != first.workload.as_deref()).collect();
+    let more = match others.len() {
+        0 => String::new(),
+        more => format!(" and {}", count(more as u64, "other workload", "other workloads")),
+    };
+    format!("{}{more}", name_or_unknown(first.workload.as_deref()))
 }
 
 fn cause(kill: &OomKill) -> String {
@@ -34,8 +52,8 @@ fn cause(kill: &OomKill) -> String {
 
 /// The limit is the victim's own, not one that it shares with others.
 pub fn is_own(kill: &OomKill, limit: &Limit) -> bool {
-    let workload = kill.victims.first().and_then(|victim| victim.workload.as_deref());
-    workload.is_some() && workload == limit.workload.as_deref()
+    let mut known = kill.victims.iter().filter_map(|victim| victim.workload.as_deref()).peekable();
+    known.peek().is_some() && known.all(|workload| Some(workload) == limit.workload.as_deref())
 }
 
 /// Whose limit it is, as people call it.
@@ -53,10 +71,11 @@ pub fn story(page: &mut Page, incident: &Incident, kill: &OomKill) {
     let Some(first) = kill.victims.first() else {
         return page.paragraph("The kernel's OOM killer was at work; nothing more is known.");
     };
-    let of = name_or_unknown(first.workload.as_deref());
+    let of = whose(kill, first);
     let all = kill.victims.len() + kill.victims_omitted;
     let who = if all > 1 {
-        format!("The kernel's OOM killer ended {all} processes of {of} at once, {} first,", victim(first))
+        let at_once = if kill.group { " at once" } else { "" };
+        format!("The kernel's OOM killer ended {all} processes of {of}{at_once}, {} first,", victim(first))
     } else {
         format!("The kernel's OOM killer ended {} of {of},", victim(first))
     };
@@ -85,18 +104,24 @@ fn because(kill: &OomKill) -> String {
     }
 }
 
-/// Whether the node was short of memory, too.
+/// Whether the node was short of memory, too. What `/proc/meminfo` said after the kill tells nothing of that: the victim's memory
+/// may be back by then.
 fn node_words(incident: &Incident, kill: &OomKill) -> String {
-    let Some(available) = incident.memory.as_ref().and_then(|memory| memory.available_bytes) else {
-        return String::new();
-    };
-    let total = incident.memory.as_ref().and_then(|memory| memory.total_bytes).unwrap_or(u64::MAX);
-    match kill.constraint.as_deref() {
-        Some("none") => format!("Just after, {} were available again.", bytes(available)),
-        _ if available > total / 10 => {
-            format!("The node was not short of memory: {} were available.", bytes(available))
+    let memory = incident.memory.as_ref();
+    let after = memory.and_then(|memory| memory.available_bytes).zip(incident.evidence_after_ms);
+    let after = after.map(|(available, at)| format!("{}, {} were available.", taken(at), bytes(available)));
+    if kill.constraint.as_deref() == Some("none") {
+        return after.unwrap_or_default();
+    }
+    let samples = incident.signals.get("memory.available").map(|history| history.samples.as_slice());
+    let before = samples.unwrap_or_default().iter().rev().find(|(before, _)| *before >= 0.0);
+    let total = memory.and_then(|memory| memory.total_bytes);
+    match before.zip(total) {
+        Some(((_, available), total)) => {
+            let was = if *available > total / 10 { "was not short of memory" } else { "was short of memory, too" };
+            format!("The node {was}: {} were available when the agent last looked before it.", bytes(*available))
         }
-        _ => format!("The node was short of memory, too: {} were available.", bytes(available)),
+        None => after.unwrap_or_default(),
     }
 }
 
@@ -145,7 +170,7 @@ fn victim_items(page: &mut Page, of: &Victim, before: Option<&Victim>) {
         let others: String = others.into_iter().flatten().collect();
         page.item("", &format!("{} in memory: {}{others}", bytes(resident), parts.join(", ")));
     } else if of.uid.is_none() && of.workload.is_none() {
-        page.item("", "it was chosen, and had not exited when this was written: nothing more is known");
+        page.item("", "it was chosen; that it exited was not seen when this was written, and nothing more is known");
     }
     if let Some(cgroup) = of.cgroup.as_ref().filter(|cgroup| is_elsewhere && name(cgroup) != **cgroup) {
         page.item("", cgroup);
@@ -192,11 +217,14 @@ fn relation(kill: &OomKill, of: &Trigger) -> String {
     if same(of.container.as_ref(), first.and_then(|it| it.container.as_ref())) {
         "another process of the same container".to_owned()
     } else if same(of.workload.as_ref(), first.and_then(|it| it.workload.as_ref())) {
-        match &of.container {
-            Some(id) => format!("another container of it, {}", short(id)),
-            None => "another process of it".to_owned(),
+        match (&of.container, first.and_then(|it| it.container.as_ref())) {
+            (Some(id), Some(_)) => format!("another container of it, {}", short(id)),
+            (Some(id), None) => format!("another process of it, in container {}", short(id)),
+            (None, _) => "another process of it".to_owned(),
         }
-    } else {
+    } else if of.workload.is_some() && first.is_some_and(|it| it.workload.is_some()) {
         format!("of {workload}, not of the victim's")
+    } else {
+        format!("of {workload}")
     }
 }

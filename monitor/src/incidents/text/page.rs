@@ -1,6 +1,7 @@
 //! Lines of at most a hundred columns.
 
 use super::words::NO_BREAK;
+use crate::config::error::is_unprintable;
 
 /// No line is longer, as long as there is a place to break it.
 pub const WIDTH: usize = 100;
@@ -105,7 +106,9 @@ pub fn columns(text: &str) -> usize {
 
 /// Processes choose their names: none of them is to command a terminal.
 pub fn clean(text: &str) -> String {
-    text.chars().map(|character| if character.is_control() { char::REPLACEMENT_CHARACTER } else { character }).collect()
+    text.chars()
+        .map(|character| if is_unprintable(character) { char::REPLACEMENT_CHARACTER } else { character })
+        .collect()
 }
 
 #[cfg(test)]
@@ -130,7 +133,7 @@ mod tests {
 
     #[test]
     fn names_cannot_command_a_terminal() {
-        let text = of(|page| page.paragraph("a\u{1b}[31m\nb"));
-        assert_eq!(text, "  a\u{fffd}[31m\u{fffd}b\n");
+        let text = of(|page| page.paragraph("a\u{1b}[31m\nb\u{202e}c\u{9b}"));
+        assert_eq!(text, "  a\u{fffd}[31m\u{fffd}b\u{fffd}c\u{fffd}\n");
     }
 }

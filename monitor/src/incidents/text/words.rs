@@ -38,6 +38,14 @@ pub fn noun(path: &str) -> &'static str {
     }
 }
 
+/// When the figures about the node were taken, to be put after them or before.
+pub fn taken(after_ms: f64) -> String {
+    match after_ms {
+        after if after < 0.0 => format!("{} before it", time(-after)),
+        after => format!("{} after it", time(after)),
+    }
+}
+
 /// A container's id as tools show it.
 pub fn short(id: &str) -> &str {
     id.get(..SHORT_ID).unwrap_or(id)

@@ -1,11 +1,15 @@
 //! `/incidents` and `/incidents/{id}`.
 
+use std::sync::Arc;
+
+use axum::Router;
 use axum::extract::{Path, RawQuery, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use tokio::sync::Semaphore;
 
-use super::Shared;
-use crate::incidents::{Incident, text};
+use crate::incidents::{Incident, Shelf, text};
 
 /// Incidents that are listed when nobody says how many.
 const LISTED: usize = 100;
@@ -13,37 +17,75 @@ const LISTED: usize = 100;
 const JSON: &str = "application/json";
 const TEXT: &str = "text/plain; charset=utf-8";
 
+/// Answers about the incidents on this shelf.
+pub(super) fn router(shelf: Arc<Shelf>) -> Router {
+    let turn = || Arc::new(Semaphore::new(1));
+    let desk = Desk { shelf, lists: turn(), records: turn() };
+    Router::new().route("/incidents", get(list)).route("/incidents/{id}", get(one)).with_state(desk)
+}
+
+/// Where it is asked for incidents. A record has half a megabyte, takes milliseconds to be told, and the disk that it is on may hang:
+/// none of this is done on the loop's thread, nor for more than one at a time. Lists do not wait for the disk.
+#[derive(Debug, Clone)]
+struct Desk {
+    shelf: Arc<Shelf>,
+    lists: Arc<Semaphore>,
+    records: Arc<Semaphore>,
+}
+
+/// Does something on a thread of its own, in its turn. Whoever gives up waiting does not end it: the turn is over when it is.
+async fn in_turn(
+    turns: &Arc<Semaphore>,
+    shelf: &Arc<Shelf>,
+    act: impl FnOnce(&Shelf) -> Response + Send + 'static,
+) -> Response {
+    let turn = match Arc::clone(turns).acquire_owned().await {
+        Ok(turn) => turn,
+        Err(error) => return failed(&error),
+    };
+    let shelf = Arc::clone(shelf);
+    let done = tokio::task::spawn_blocking(move || {
+        let response = act(&shelf);
+        drop(turn);
+        response
+    });
+    done.await.unwrap_or_else(|error| failed(&error))
+}
+
 /// The newest incidents, oldest of them first; `?limit=` says how many.
-pub(super) async fn list(State(shared): State<Shared>, RawQuery(query): RawQuery) -> Response {
+async fn list(State(desk): State<Desk>, RawQuery(query): RawQuery) -> Response {
     let limit = match parameter(query.as_deref(), "limit").map(str::parse) {
         None => LISTED,
         Some(Ok(limit)) => limit,
         Some(Err(_)) => return (StatusCode::BAD_REQUEST, "limit: write a whole number\n").into_response(),
     };
-    match serde_json::to_vec(&shared.incidents.heads(limit)) {
+    let listed = move |shelf: &Shelf| match serde_json::to_vec(&shelf.heads(limit)) {
         Ok(json) => ([(header::CONTENT_TYPE, JSON)], json).into_response(),
         Err(error) => failed(&error),
-    }
+    };
+    in_turn(&desk.lists, &desk.shelf, listed).await
 }
 
 /// One incident, or `last`; `?output=text` tells it to people.
-pub(super) async fn one(State(shared): State<Shared>, Path(id): Path<String>, RawQuery(query): RawQuery) -> Response {
+async fn one(State(desk): State<Desk>, Path(id): Path<String>, RawQuery(query): RawQuery) -> Response {
     let as_text = match parameter(query.as_deref(), "output") {
         None | Some("json") => false,
         Some("text") => true,
         Some(_) => return (StatusCode::BAD_REQUEST, "output: write json or text\n").into_response(),
     };
-    let Some(body) = shared.incidents.find(&id) else { return not_there() };
-    // The disk may take its time: the loop's thread does not wait for it.
-    let read = tokio::task::spawn_blocking(move || shared.incidents.read(&body)).await;
-    match read {
-        Ok(Ok(Some(json))) if as_text => match serde_json::from_slice::<Incident>(&json) {
+    in_turn(&desk.records, &desk.shelf, move |shelf| told(shelf, &id, as_text)).await
+}
+
+/// May wait for the disk.
+fn told(shelf: &Shelf, id: &str, as_text: bool) -> Response {
+    let Some(body) = shelf.find(id) else { return not_there() };
+    match shelf.read(&body) {
+        Ok(Some(json)) if as_text => match serde_json::from_slice::<Incident>(&json) {
             Ok(incident) => ([(header::CONTENT_TYPE, TEXT)], text::render(&incident)).into_response(),
             Err(error) => failed(&error),
         },
-        Ok(Ok(Some(json))) => ([(header::CONTENT_TYPE, JSON)], json).into_response(),
-        Ok(Ok(None)) => not_there(),
-        Ok(Err(error)) => failed(&error),
+        Ok(Some(json)) => ([(header::CONTENT_TYPE, JSON)], json).into_response(),
+        Ok(None) => not_there(),
         Err(error) => failed(&error),
     }
 }

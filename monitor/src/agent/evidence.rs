@@ -1,0 +1,88 @@
+//! What the node looked like, for the records of incidents: looked at when one is made, and not too often.
+
+use std::time::Duration;
+
+use crate::config::Resource;
+use crate::eviction::rank::Order;
+use crate::incidents::evidence::{self, Counted, Growth};
+use crate::incidents::model::{Consumer, Memory, Place, Pressure};
+use crate::node::Monotonic;
+use crate::report::PressureReport;
+
+use super::Agent;
+
+/// In a storm of OOM kills the workloads are not measured for each.
+const EVIDENCE_AGE: Duration = Duration::from_millis(250);
+/// Nor so often that more than one in so many parts of the time goes into it.
+const EVIDENCE_SHARE: u32 = 20;
+
+/// The workloads as they were.
+#[derive(Debug)]
+pub(super) struct Evidence {
+    pub(super) at: Monotonic,
+    pub(super) took: Duration,
+    pub(super) memory: Option<Memory>,
+    pub(super) consumers: Vec<Consumer>,
+    pub(super) protected: Vec<Place>,
+    pub(super) ranking: Vec<Place>,
+    pub(super) omitted: usize,
+    pub(super) growth: Option<Growth>,
+    pub(super) pressure: Vec<Pressure>,
+}
+
+impl Agent {
+    /// The kernel's counters now, to tell later what was added.
+    pub(super) fn note_counters(&mut self) {
+        let counted = self.counted();
+        self.recorder.baselines.note(counted);
+    }
+
+    fn counted(&mut self) -> Counted {
+        let (mut cgroups, mut inodes) = (Vec::new(), Vec::new());
+        self.kernel.cgroups(&mut cgroups);
+        self.kernel.inodes(&mut inodes);
+        Counted::of(Monotonic::now(), &cgroups, &inodes)
+    }
+
+    /// Looks at the workloads, unless that was done just now.
+    pub(super) fn refresh_evidence(&mut self, now: Monotonic) {
+        let is_young = |evidence: &Evidence| now.since(evidence.at) < EVIDENCE_AGE.max(evidence.took * EVIDENCE_SHARE);
+        if self.recorder.evidence.as_ref().is_some_and(is_young) {
+            return;
+        }
+        let counted = self.counted();
+        let growth = self.recorder.baselines.growth(&counted, |id| self.owner_known(id));
+        let usages = self.tree.usages();
+        let (consumers, protected) = (evidence::consumers(&usages), evidence::protected(&usages));
+        let order = Order::of(&self.config.policy, Resource::Memory);
+        let candidates = usages.into_iter().filter(|usage| usage.workload.protection.is_none());
+        let (ranking, omitted) = evidence::ranking(&order.rank(candidates), order, Resource::Memory);
+        let meminfo = std::fs::read_to_string(self.config.proc_root.join("meminfo"));
+        let memory = meminfo.ok().map(|text| evidence::memory(&text));
+        let pressure = self.figures.pressures().iter().map(pressure).collect();
+        let at = Monotonic::now();
+        self.recorder.evidence = Some(Evidence {
+            at,
+            took: at.since(now),
+            memory,
+            consumers,
+            protected,
+            ranking,
+            omitted,
+            growth,
+            pressure,
+        });
+    }
+}
+
+fn pressure(report: &PressureReport) -> Pressure {
+    let [avg10, avg60, avg300] = report.averages.map(|share| (share * 1e4).round() / 1e2);
+    Pressure {
+        scope: report.scope.as_str().to_owned(),
+        resource: report.resource.as_str().to_owned(),
+        kind: report.kind.as_str().to_owned(),
+        avg10,
+        avg60,
+        avg300,
+    }
+}
