@@ -114,6 +114,11 @@ impl Figures {
         self.has_pressure
     }
 
+    /// OOM kills that the kernel has counted since it booted, read now (Linux 4.13).
+    pub(super) fn counted_oom_kills(&mut self) -> Option<u64> {
+        self.read_vmstat()?.oom_kills
+    }
+
     /// Whether the kernel's counts can be read.
     pub(super) fn knows_vmstat(&self) -> bool {
         self.vmstat.is_some()

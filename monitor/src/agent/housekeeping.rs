@@ -35,6 +35,7 @@ impl Agent {
         self.climb();
         let now = Monotonic::now();
         self.note_counters();
+        self.note_oom_counters();
         // The kernel tells of every write, but not of who was never told the right value.
         self.last.audit_due = true;
         self.audit_if_due();

@@ -43,9 +43,9 @@ impl Agent {
             self.tell_event(&event, now);
         }
         for kill in oom_kills.drain(..) {
-            self.with_metrics(|metrics| metrics.oom_kill(kill.constraint));
-            self.tell_oom_kill(&kill, now);
+            self.tell_or_hold(kill, now);
         }
+        self.tell_held(now);
         self.events = events;
         self.oom_kills = oom_kills;
     }

@@ -259,10 +259,10 @@ impl Metrics {
         self.evictions.with_label_values(&[signal.as_str(), outcome.as_str()]).inc();
     }
 
-    /// Counts one OOM kill.
-    pub fn oom_kill(&self, constraint: Option<OomConstraint>) {
+    /// Counts OOM kills.
+    pub fn oom_kills(&self, constraint: Option<OomConstraint>, kills: u64) {
         let constraint = constraint.map_or(UNKNOWN_CONSTRAINT, OomConstraint::as_str);
-        self.oom_kills_by_constraint.with_label_values(&[constraint]).inc();
+        self.oom_kills_by_constraint.with_label_values(&[constraint]).inc_by(kills);
     }
 
     /// Counts a workload that was asked to give memory back, or would have been.
@@ -270,9 +270,9 @@ impl Metrics {
         self.deeds.reclaimed(outcome, freed, took);
     }
 
-    /// Counts an OOM kill that no program counted.
-    pub fn oom_kill_of(&mut self, workload: &str) {
-        self.series.oom_kill(workload, Instant::now());
+    /// Counts OOM kills that no program counted.
+    pub fn oom_kills_of(&mut self, workload: &str, kills: u64) {
+        self.series.oom_kills(workload, kills, Instant::now());
     }
 
     /// Counts processes that were newly found to differ in `oom_score_adj`, and those set right.

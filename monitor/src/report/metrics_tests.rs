@@ -50,14 +50,14 @@ fn everything_is_rendered_under_its_name() {
     metrics.observe(&report(), Instant::now());
     metrics.wakeup("deadline");
     metrics.eviction(Signal::MemoryAvailable, EvictionOutcome::Observed);
-    metrics.oom_kill(Some(OomConstraint::Memcg));
-    metrics.oom_kill(None);
+    metrics.oom_kills(Some(OomConstraint::Memcg), 1);
+    metrics.oom_kills(None, 1);
     metrics.reclaimed(ReclaimOutcome::Sufficed, Bytes(25), Duration::from_millis(1500));
     metrics.scores(3, 2);
     metrics.unaccounted(4, 5);
     // Totals: the same ones again are nothing new.
     metrics.unaccounted(4, 5);
-    metrics.oom_kill_of("a.service");
+    metrics.oom_kills_of("a.service", 1);
     let text = text(&metrics);
     for sample in [
         r#"build_info{version="1.2.3"} 1"#,
