@@ -3,9 +3,7 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use prometheus::{
-    Counter, Encoder as _, GaugeVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry, TextEncoder,
-};
+use prometheus::{Counter, GaugeVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry, TextEncoder};
 
 use super::deeds::Deeds;
 use super::figures_metrics::FiguresMetrics;
@@ -290,9 +288,10 @@ impl Metrics {
     /// # Errors
     /// When a metric family is inconsistent.
     pub fn render(&self) -> prometheus::Result<Vec<u8>> {
-        let mut text = Vec::with_capacity(16 << 10);
-        TextEncoder::new().encode(&self.registry.gather(), &mut text)?;
-        Ok(text)
+        let mut text = String::with_capacity(16 << 10);
+        TextEncoder::new().encode_utf8(&self.registry.gather(), &mut text)?;
+        // The format knows infinity by this name alone; the encoder writes Rust's. In labels there are no line breaks.
+        Ok(text.replace(" inf\n", " +Inf\n").into_bytes())
     }
 
     fn observe_memory(&self, report: &NodeReport) {
