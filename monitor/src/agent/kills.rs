@@ -272,7 +272,7 @@ impl Agent {
         let started = Monotonic::now();
         // What was not there before has counted nobody knows what: its kills are not new.
         let risen = self.tree.new_oom_kills(true);
-        let total = self.figures.counted_oom_kills();
+        let total = self.counted_oom_kills();
         let (held, workload) = self.kills.by_counters.compare(risen, total, started, Monotonic::now());
         let workload: Option<Arc<str>> = workload.map(Into::into);
         for kill in held {
@@ -286,7 +286,7 @@ impl Agent {
             self.count_kills_in_files();
         }
         // Linux 4.13.
-        let Some(counted) = self.figures.counted_oom_kills() else { return };
+        let Some(counted) = self.counted_oom_kills() else { return };
         let before = *self.kills.counted_before.get_or_insert(counted);
         // What the ring had no room for is in the counters by workload all the same.
         let accounts = self.kernel.accounts();
