@@ -75,7 +75,7 @@ impl Agent {
                 );
             }
             Event::OomScoreAdj { at_ns, pid, comm, adj, writer_pid } => {
-                self.last.audit_due = true;
+                self.audits.due = true;
                 tracing::debug!(event = "oom_score_adj_update", pid = pid.0, %comm, oom_score_adj = adj, writer_pid = writer_pid.0, at_mono_ns = at_ns, "somebody set oom_score_adj");
             }
         }
