@@ -7,7 +7,7 @@ use crate::node::Monotonic;
 
 /// How far back a record looks.
 pub const WINDOW: Duration = Duration::from_secs(60);
-/// A thousand looks a second, for a little longer than the window. 1 MiB, of which only what was written is resident.
+/// A thousand looks a second, for a little longer than the window: 1 MiB.
 pub const CAPACITY: usize = 65_536;
 
 /// A value and the time from which on it held.
@@ -36,7 +36,11 @@ impl History {
     /// Holds at most so many samples.
     #[must_use]
     pub fn with_capacity(capacity: usize) -> Self {
-        Self { ring: VecDeque::with_capacity(capacity), capacity }
+        let mut ring = VecDeque::with_capacity(capacity);
+        // Touched now: near a threshold a sample must not wait for the kernel to find a page.
+        ring.resize(capacity, Sample { at: Monotonic(0), value: 0 });
+        ring.clear();
+        Self { ring, capacity }
     }
 
     /// Notes a value. One that has not changed is not repeated.
