@@ -247,7 +247,7 @@ impl Agent {
             let workload = self.victim_place(&kill).workload;
             self.kills.by_counters.logged(workload.as_deref());
             if workload.is_none() {
-                self.kills.by_counters.hold(kill);
+                self.kills.by_counters.hold(kill, Monotonic::now());
                 return;
             }
         }

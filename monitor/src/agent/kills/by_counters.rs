@@ -10,6 +10,8 @@ use crate::node::Monotonic;
 const PAUSE: Duration = Duration::from_millis(250);
 /// Where there are many workloads, this many times as long as the last reading took.
 const PAUSE_SHARE: u32 = 20;
+/// While more kills come all the time, the counters and the log are not at the same point; so long it is tried again.
+const PATIENCE: Duration = Duration::from_secs(1);
 /// Kills held for one reading; the log is read in smaller portions.
 const HELD: usize = 4096;
 
@@ -17,11 +19,14 @@ const HELD: usize = 4096;
 #[derive(Debug)]
 pub(super) struct ByCounters<K> {
     held: Vec<K>,
-    /// Kills logged since the counters were last read.
+    held_since: Option<Monotonic>,
+    /// Kills logged since the mark.
     logged: u64,
     /// Those of them whose workload the log told.
     told: HashMap<String, u64>,
-    /// The kernel's count of all kills when the counters were last read.
+    /// By how much each workload's counter has risen since the mark.
+    risen: HashMap<String, u64>,
+    /// The mark: what the kernel had counted in all.
     total: Option<u64>,
     /// Not before this time are they read again.
     rests_until: Option<Monotonic>,
@@ -29,7 +34,15 @@ pub(super) struct ByCounters<K> {
 
 impl<K> Default for ByCounters<K> {
     fn default() -> Self {
-        Self { held: Vec::new(), logged: 0, told: HashMap::new(), total: None, rests_until: None }
+        Self {
+            held: Vec::new(),
+            held_since: None,
+            logged: 0,
+            told: HashMap::new(),
+            risen: HashMap::new(),
+            total: None,
+            rests_until: None,
+        }
     }
 }
 
@@ -45,7 +58,8 @@ impl<K> ByCounters<K> {
     }
 
     /// Keeps a kill until the counters are read.
-    pub(super) fn hold(&mut self, kill: K) {
+    pub(super) fn hold(&mut self, kill: K, now: Monotonic) {
+        self.held_since.get_or_insert(now);
         self.held.push(kill);
     }
 
@@ -59,7 +73,7 @@ impl<K> ByCounters<K> {
     }
 
     /// Takes in the counters: by how much each workload's `risen` since they were last read, and then the `total` of all kills that the
-    /// kernel counted. Returns the kills that were held, and whose all of them were, if that is certain.
+    /// kernel counted. Returns the kills that are to be told now, and whose all of them were, if that is certain.
     pub(super) fn compare(
         &mut self,
         risen: Vec<(String, u64)>,
@@ -67,24 +81,35 @@ impl<K> ByCounters<K> {
         started: Monotonic,
         ended: Monotonic,
     ) -> (Vec<K>, Option<String>) {
-        let held = std::mem::take(&mut self.held);
-        let told = std::mem::take(&mut self.told);
-        let logged = std::mem::take(&mut self.logged);
-        let before = std::mem::replace(&mut self.total, total);
         self.rests_until = Some(ended.after(PAUSE.max(ended.since(started).saturating_mul(PAUSE_SHARE))));
+        for (workload, kills) in risen {
+            *self.risen.entry(workload).or_default() += kills;
+        }
         // A kill that was counted and is still to be logged may be the one that made a counter rise.
-        let is_all_logged = total.zip(before).is_some_and(|(total, before)| total.saturating_sub(before) == logged);
+        let is_all_logged = total.zip(self.total).is_some_and(|(now, then)| now.saturating_sub(then) == self.logged);
+        let is_patient = self.held_since.is_some_and(|since| ended.since(since) < PATIENCE);
+        if total.is_some() && !is_all_logged && is_patient && self.held.len() < HELD {
+            return (Vec::new(), None);
+        }
+        let whose = if is_all_logged { self.whose() } else { None };
+        let held = std::mem::take(&mut self.held);
+        *self = Self { total, rests_until: self.rests_until, ..Self::default() };
+        (held, whose)
+    }
+
+    /// The only workload whose counter rose by more kills than the log told of.
+    fn whose(&mut self) -> Option<String> {
+        let told = &self.told;
         let untold = |(workload, risen): (String, u64)| {
             let rest = risen.saturating_sub(told.get(&workload).copied().unwrap_or(0));
             (rest > 0).then_some((workload, rest))
         };
-        let mut untold = risen.into_iter().filter_map(untold);
-        let whose = match (untold.next(), untold.next()) {
+        let mut untold = self.risen.drain().filter_map(untold);
+        match (untold.next(), untold.next()) {
             // Fewer than are held: the others were of somebody who is gone.
-            (Some((workload, rest)), None) if is_all_logged && rest == held.len() as u64 => Some(workload),
+            (Some((workload, rest)), None) if rest == self.held.len() as u64 => Some(workload),
             _ => None,
-        };
-        (held, whose)
+        }
     }
 }
 
@@ -101,12 +126,12 @@ mod tests {
         told.iter().for_each(|workload| counters.logged(Some(workload)));
         for _ in 0..held {
             counters.logged(None);
-            counters.hold(());
+            counters.hold((), Monotonic(0));
         }
         let risen = risen.iter().map(|(workload, kills)| ((*workload).to_owned(), *kills)).collect();
-        let (returned, whose) = counters.compare(risen, total, Monotonic(0), Monotonic(0));
+        let (returned, whose) = counters.compare(risen, total, Monotonic(0), Monotonic(1000 * MS));
         assert_eq!(returned.len(), held);
-        assert_eq!(counters.due(Monotonic(0)), None, "nothing is left");
+        assert_eq!(counters.due(Monotonic(1000 * MS)), None, "nothing is left");
         whose
     }
 
@@ -131,12 +156,33 @@ mod tests {
     #[test]
     fn counters_are_read_now_and_then() {
         let mut counters = ByCounters::<()>::default();
-        counters.hold(());
+        counters.hold((), Monotonic(0));
         assert_eq!(counters.due(Monotonic(0)), Some(Duration::ZERO), "the first at once");
         // It took 50 ms.
         counters.compare(Vec::new(), None, Monotonic(0), Monotonic(50 * MS));
-        counters.hold(());
+        counters.hold((), Monotonic(50 * MS));
         assert_eq!(counters.due(Monotonic(50 * MS)), Some(Duration::from_secs(1)));
         assert_eq!(counters.due(Monotonic(2000 * MS)), Some(Duration::ZERO));
+    }
+
+    #[test]
+    fn what_is_counted_and_not_logged_yet_is_waited_for() {
+        let mut counters = ByCounters::<u32>::default();
+        let at = |ms: u64| Monotonic(ms * MS);
+        counters.compare(Vec::new(), Some(10), at(0), at(0));
+        counters.logged(None);
+        counters.hold(1, at(300));
+        let rose = |kills| vec![("a".to_owned(), kills)];
+        assert_eq!(counters.compare(rose(2), Some(12), at(300), at(300)), (vec![], None));
+        counters.logged(None);
+        counters.hold(2, at(310));
+        assert_eq!(counters.due(at(310)), Some(Duration::from_millis(240)));
+        let told = counters.compare(vec![], Some(12), at(550), at(550));
+        assert_eq!(told, (vec![1, 2], Some("a".to_owned())));
+        // Not for ever.
+        counters.logged(None);
+        counters.hold(3, at(1000));
+        assert_eq!(counters.compare(rose(2), Some(14), at(1000), at(1000)), (vec![], None));
+        assert_eq!(counters.compare(vec![], Some(14), at(2000), at(2000)), (vec![3], None));
     }
 }
