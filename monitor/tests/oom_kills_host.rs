@@ -338,7 +338,9 @@ fn a_kill_whose_report_is_held_back_is_no_kill_of_the_root() {
         let workload = record["victim_workload"].as_str().unwrap();
         assert!([cgroups.name.as_str(), "(none)"].contains(&workload), "{record:#}");
         tell!("a kill of which the kernel's log told no cgroup was told as one of {workload}");
-        let (incident, _) = agent.incident(record["incident"].as_str().unwrap());
+        let (incident, told) = agent.incident(record["incident"].as_str().unwrap());
         assert!(incident["oomKill"]["trigger"].is_null(), "{incident:#}");
+        assert!(incident["stallsSeconds"].is_null(), "nobody counts stalls here: {incident:#}");
+        assert!(told.contains("held its report back") && !told.contains("nobody was held up"), "{told}");
     }
 }

@@ -144,6 +144,12 @@ impl Agent {
         }
     }
 
+    /// Whether reclaim stalls are counted by workload.
+    pub(super) fn counts_stalls(&self) -> bool {
+        let facts = self.facts();
+        facts.stalls && !facts.deaf
+    }
+
     fn facts(&self) -> Facts {
         let has = |name| self.kernel.report().has(name);
         Facts {

@@ -295,9 +295,12 @@ impl Agent {
         let age = Monotonic::now().since(evidence.at).as_nanos();
         incident.evidence_age_ms = u64::try_from(age).ok().map(model::millis);
         if let Some(growth) = &evidence.growth {
-            incident.stalls.clone_from(&growth.stalls);
             incident.inode_growth.clone_from(&growth.inodes);
-            incident.stalls_seconds = Some(growth.span.as_secs_f64());
+            // Where nobody counts, none is not known to be none.
+            if self.counts_stalls() {
+                incident.stalls.clone_from(&growth.stalls);
+                incident.stalls_seconds = Some(growth.span.as_secs_f64());
+            }
         }
         incident
     }
