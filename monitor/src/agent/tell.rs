@@ -32,11 +32,7 @@ impl Agent {
         let mut events = std::mem::take(&mut self.events);
         let mut oom_kills = std::mem::take(&mut self.oom_kills);
         self.settle_kills(&mut oom_kills);
-        let is_unknown = |id: &CgroupId| id.0 != 0 && self.tree.owner(*id).is_none();
-        let concerned = |kill: &OomKill| [kill.victim_cgroup, Some(kill.trigger_cgroup)];
-        if oom_kills.iter().flat_map(concerned).flatten().any(|id| is_unknown(&id)) {
-            self.scan();
-        }
+        self.look_for_owners(&oom_kills);
         // One look at the clock for all: reading it costs as much as an event.
         let now = Instant::now();
         for event in events.drain(..) {
@@ -48,6 +44,24 @@ impl Agent {
         self.tell_held(now);
         self.events = events;
         self.oom_kills = oom_kills;
+    }
+
+    /// Looks at the tree again when somebody was killed in a cgroup that it does not know. Where the kernel told the cgroup's path, that
+    /// says whose it was too: in a storm of kills in cgroups that come and go there is no walk for each.
+    fn look_for_owners(&mut self, kills: &[OomKill]) {
+        let is_unknown = |id: &CgroupId| id.0 != 0 && self.tree.owner(*id).is_none();
+        let is_told = |kill: &OomKill, id: CgroupId| {
+            kill.victim_path.as_ref().is_some_and(|path| path.levels().any(|(level, _)| level == id))
+        };
+        let unknown = |kill: &OomKill| {
+            let concerned = [kill.victim_cgroup, Some(kill.trigger_cgroup)].into_iter().flatten().filter(is_unknown);
+            concerned.map(|id| is_told(kill, id)).min()
+        };
+        match kills.iter().filter_map(unknown).min() {
+            Some(false) => self.scan(),
+            Some(true) => self.scan_if_old(),
+            None => {}
+        }
     }
 
     fn tell_event(&mut self, event: &Event, now: Instant) {
