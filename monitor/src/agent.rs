@@ -8,6 +8,7 @@ mod gentle;
 mod housekeeping;
 mod kills;
 mod ladder;
+mod last;
 mod limits;
 mod oom_kill;
 mod recorder;
@@ -17,7 +18,6 @@ mod start;
 mod tell;
 mod wakeup;
 
-use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -34,7 +34,7 @@ use crate::kernel::{Event, Kernel, OomKill};
 use crate::node::file::FileError;
 use crate::node::psi::PsiTrigger;
 use crate::node::timer::Timer;
-use crate::node::{MemoryReader, MemorySample, Monotonic, RootUsage};
+use crate::node::{MemoryReader, MemorySample, Monotonic};
 use crate::report::logging::Writer;
 use crate::report::{ConditionLog, EvictionOutcome, Health, Metrics, Refresh, SummaryPage};
 use crate::workloads::WorkloadTree;
@@ -44,6 +44,7 @@ use self::figures::Figures;
 use self::gentle::Gentle;
 pub use self::kills::Kills;
 use self::ladder::Ladder;
+use self::last::{Audits, Last, Outside};
 use self::limits::{Limits, allow, allow_at};
 pub use self::recorder::Recorder;
 use self::said::Said;
@@ -95,47 +96,9 @@ pub struct Agent {
     kills: Kills,
     would_evict: Said<(Signal, CgroupId)>,
     last: Last,
+    outside: Outside,
+    audits: Audits,
     limits: Limits,
-}
-
-/// What the loop remembers of earlier looks.
-#[derive(Debug, Default)]
-struct Last {
-    assessment: Assessment,
-    sample: Option<MemorySample>,
-    root_usage: RootUsage,
-    scan: Scan,
-    housekeeping: Option<Monotonic>,
-    /// When observe mode last worked out whom it would evict.
-    observed: Option<Monotonic>,
-    /// When nobody was found to be evicted, for a hard threshold or a soft one.
-    exhausted: Option<(bool, Monotonic)>,
-    /// The earliest time at which a refused eviction may be tried again.
-    retry: Option<Monotonic>,
-    /// Cgroups that are gone, to be let go of at the next housekeeping.
-    forgotten: HashSet<CgroupId>,
-    /// Cgroups in the kernel's maps that no scan has seen.
-    unowned: HashSet<CgroupId>,
-    /// The same, and for how many rounds of housekeeping.
-    unknown: HashMap<CgroupId, u32>,
-    /// The ring held more than one look takes.
-    ring_has_more: bool,
-    /// Something may have changed an `oom_score_adj`.
-    audit_due: bool,
-    audited: Option<Monotonic>,
-    /// When counters of what is gone were last let go of.
-    let_go: Option<Monotonic>,
-    /// When the report was last made.
-    reported: Option<Monotonic>,
-    drifted: usize,
-    drift_told: HashSet<CgroupId>,
-}
-
-/// When the workload tree was scanned, and how long that took.
-#[derive(Debug, Default, Clone, Copy)]
-struct Scan {
-    at: Option<Monotonic>,
-    took: Duration,
 }
 
 /// The parts of an agent, each made by who knows how.
@@ -219,6 +182,8 @@ impl Agent {
             kills,
             would_evict: Said::new(OBSERVED_AGAIN),
             last: Last::default(),
+            outside: Outside::default(),
+            audits: Audits::default(),
             limits: Limits::default(),
         }
     }
@@ -305,6 +270,7 @@ impl Agent {
         let look = Look { wakeup, woken, sampled, observation, assessment };
         // First the deed, then the words: a log record takes as long as a decision.
         let deed = self.act(&look, &before);
+        self.note_samples();
         self.tell_ended(&ended, polled, Some(&look.observation));
         self.tell_changes(&look);
         if let Some(deed) = deed {
@@ -362,8 +328,7 @@ impl Agent {
                 let observation = self.observation(sample);
                 self.rate.observe(self.uncorrected(sample), sample.at);
                 if let Some(value) = observation.get(Signal::MemoryAvailable) {
-                    self.figures.observe(value.available_bytes(), sample.at);
-                    self.recorder.sampled(sample.at, value.available_bytes());
+                    self.last.unnoted.push((sample.at, value.available_bytes()));
                 }
                 Some((sample.at, observation))
             }
@@ -375,6 +340,15 @@ impl Agent {
                 }
                 None
             }
+        }
+    }
+
+    /// Hands what this look saw to those who look at its course. They may touch memory for the first time, which takes long when none is
+    /// left: after the deed.
+    fn note_samples(&mut self) {
+        for (at, available) in self.last.unnoted.drain(..) {
+            self.figures.observe(available, at);
+            self.recorder.sampled(at, available);
         }
     }
 

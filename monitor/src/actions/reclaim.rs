@@ -2,7 +2,6 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::thread::JoinHandleExt as _;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -203,15 +202,6 @@ fn swap_left(directory: BorrowedFd<'_>) -> Bytes {
         // Without the files swap is not accounted, and so not limited.
         (Ok(None) | Err(_), _) => Bytes::MAX,
     }
-}
-
-/// Free swap of the node; none when `/proc/meminfo` does not say.
-#[must_use]
-pub fn swap_free(proc_root: &Path) -> Bytes {
-    let text = std::fs::read_to_string(proc_root.join("meminfo")).unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix("SwapFree:"));
-    let kib = line.and_then(|value| value.split_ascii_whitespace().next()).and_then(|number| number.parse().ok());
-    kib.map_or(Bytes::ZERO, Bytes::from_kib)
 }
 
 fn children(directory: BorrowedFd<'_>) -> Vec<OwnedFd> {

@@ -12,8 +12,9 @@ use crate::report::EvictionOutcome;
 use crate::workloads::WorkloadUsage;
 
 use super::gentle::Reclaimed;
+use super::last::Scan;
 use super::tell::ranking_text;
-use super::{Agent, Look, Scan, allow};
+use super::{Agent, Look, allow};
 
 /// Near a threshold the list of workloads is renewed this often.
 const LIST_AGE: Duration = Duration::from_millis(250);

@@ -32,6 +32,8 @@ pub(super) struct Disks {
     counted: Option<Monotonic>,
     /// By device, from the programs' counters.
     growth: HashMap<String, SmoothRate>,
+    /// That the mounts cannot be read was said.
+    is_told: bool,
     /// By device, from the filesystem's own count where the programs do not count.
     used: HashMap<String, (u64, SmoothRate)>,
 }
@@ -52,6 +54,7 @@ impl Disks {
             cgroups: HashMap::new(),
             counted: None,
             growth: HashMap::new(),
+            is_told: false,
             used: HashMap::new(),
         }
     }
@@ -97,14 +100,19 @@ impl Disks {
         if is_old(self.mounts_read, MOUNTS_AGE) || self.growth.keys().any(is_new) {
             self.mounts_read = Some(now);
             match self.filesystems.mounted() {
-                Ok(mounted) => self.mounted = mounted.into_iter().map(|mounted| (mounted, None)).collect(),
+                Ok(mounted) => {
+                    self.mounted = mounted.into_iter().map(|mounted| (mounted, None)).collect();
+                    self.is_told = false;
+                }
                 Err(reason) => {
-                    tracing::debug!(
-                        event = "degraded",
-                        capability = "filesystems",
-                        reason,
-                        "inodes left are not known"
-                    );
+                    if !std::mem::replace(&mut self.is_told, true) {
+                        tracing::warn!(
+                            event = "degraded",
+                            capability = "filesystems",
+                            reason,
+                            "inodes left are not known"
+                        );
+                    }
                     self.mounted.clear();
                 }
             }

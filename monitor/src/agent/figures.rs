@@ -32,6 +32,8 @@ const WATERMARKS_AGE: Duration = Duration::from_secs(5);
 /// The kernel renews its averages of pressure this often (`PSI_FREQ`).
 const PRESSURE_EVERY: Duration = Duration::from_secs(2);
 
+const VMSTAT_UNKNOWN: &str = "refaults, swap rates and the kernel's own counts are not known";
+
 /// What is read and remembered for the figures.
 #[derive(Debug)]
 pub(super) struct Figures {
@@ -71,7 +73,7 @@ impl Figures {
             is_told: false,
         };
         let vmstat = VmStatReader::open(proc_root).map_err(|error| {
-            tracing::warn!(event = "degraded", capability = "vmstat", reason = %error, "refaults, swap rates and the kernel's own counts are not known");
+            tracing::warn!(event = "degraded", capability = "vmstat", reason = %error, "{VMSTAT_UNKNOWN}");
         });
         let pressure = PressureFiles::new(proc_root, hierarchy);
         Self {
@@ -116,7 +118,7 @@ impl Figures {
 
     /// Whether the kernel's counts can be read.
     pub(super) fn knows_vmstat(&self) -> bool {
-        self.vmstat.is_some()
+        self.sample.is_some()
     }
 
     /// How long until pressure must be looked at for the conditions; nothing when there are none.
@@ -125,10 +127,21 @@ impl Figures {
         (!self.conditions.is_empty()).then(|| PRESSURE_EVERY.saturating_sub(since))
     }
 
-    /// Reads `/proc/vmstat`; nothing when it cannot be.
+    /// Reads `/proc/vmstat`; nothing when it cannot be, and then nothing stays of what it said before.
     fn read_vmstat(&mut self) -> Option<VmStat> {
-        let sample = self.vmstat.as_mut()?.sample().ok()?;
-        let before = self.sample.replace(sample);
+        let before = self.sample.take();
+        let sample = match self.vmstat.as_mut()?.sample() {
+            Ok(sample) => sample,
+            Err(error) => {
+                if before.is_some() {
+                    tracing::warn!(event = "degraded", capability = "vmstat", reason = %error, "{VMSTAT_UNKNOWN}");
+                }
+                self.refaulting = Refaulting::default();
+                self.correction = Bytes::ZERO;
+                return None;
+            }
+        };
+        self.sample = Some(sample);
         self.refaulting.observe(&sample);
         let swapped = |of: fn(&VmStat) -> Option<u64>| {
             let pages = of(&sample.stat)?.saturating_sub(of(&before?.stat)?);
@@ -222,6 +235,12 @@ impl Agent {
         self.check_hearing(stat.allocstall);
     }
 
+    /// OOM kills that the kernel has counted since it booted, read now (Linux 4.13).
+    pub(super) fn counted_oom_kills(&mut self) -> Option<u64> {
+        self.read_figures();
+        self.figures.sample?.stat.oom_kills
+    }
+
     /// Takes one sample of pressure for each condition, and tells what changed.
     fn watch_pressure(&mut self, now: Monotonic) {
         self.figures.conditions_at = Some(now);
@@ -306,5 +325,29 @@ impl Agent {
             Semantics::Corrected => sample.meminfo.available,
             Semantics::Kubelet => self.last.root_usage.available(sample.meminfo.total),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::node::CgroupVersion;
+
+    #[test]
+    fn counts_that_cannot_be_read_any_more_correct_nothing() {
+        let root = tempfile::tempdir().unwrap();
+        let vmstat = root.path().join("vmstat");
+        std::fs::write(&vmstat, "pswpin 1\noom_kill 2\n").unwrap();
+        let config = MonitorConfig { proc_root: root.path().to_owned(), ..MonitorConfig::default() };
+        let memory = root.path().to_owned();
+        let hierarchy = Hierarchy { version: CgroupVersion::V2, memory, freezer: None, hybrid: false };
+        let mut figures = Figures::new(&config, &hierarchy);
+        assert_eq!(figures.read_vmstat().and_then(|stat| stat.oom_kills), Some(2));
+        figures.correction = Bytes(5);
+        std::fs::write(&vmstat, [0xff]).unwrap();
+        assert_eq!(figures.read_vmstat(), None);
+        assert_eq!((figures.correction(), figures.knows_vmstat()), (Bytes::ZERO, false));
+        std::fs::write(&vmstat, "oom_kill 3\n").unwrap();
+        assert_eq!(figures.read_vmstat().and_then(|stat| stat.oom_kills), Some(3), "it may come back");
     }
 }

@@ -173,6 +173,8 @@ impl Agent {
     fn whom_to_ask(&mut self, met: &MetThreshold, now: Monotonic) -> Result<(WorkloadUsage, Bytes), Futile> {
         let mut usages: Vec<WorkloadUsage> = candidates(self.tree.usages()).collect();
         usages.retain(|usage| self.evictor.is_candidate(usage.workload.id, met.is_hard(), now));
+        // What is not told is not there to swap to.
+        let swap_free = self.memory.details().ok().and_then(|details| details.swap_free).unwrap_or(Bytes::ZERO);
         loop {
             let (furthest, above) = gentle::furthest_above_request(&usages).ok_or(Futile::NobodyAboveRequest)?;
             let id = furthest.workload.id;
@@ -180,7 +182,6 @@ impl Agent {
                 usages.retain(|usage| usage.workload.id != id);
                 continue;
             }
-            let swap_free = reclaim::swap_free(&self.config.proc_root);
             let tracked = self.tree.find(id).ok_or(Futile::NobodyAboveRequest)?;
             let holding = reclaim::holding(tracked.directory(), above, swap_free).map_err(|_| Futile::TooLittle)?;
             let missing = gentle::missing(&self.config.policy, met);

@@ -8,7 +8,8 @@ use crate::config::Mode;
 use crate::incidents::writer;
 use crate::node::Monotonic;
 
-use super::{Agent, Scan, allow};
+use super::last::Scan;
+use super::{Agent, allow};
 
 /// How often the tree is walked with nothing calling for it. Near a threshold, and when the kernel counts for a cgroup that
 /// nobody knows, it is walked at once.
@@ -36,12 +37,12 @@ impl Agent {
     pub(super) fn keep_house(&mut self) {
         self.last.housekeeping = Some(Monotonic::now());
         self.scan();
-        self.climb();
         let now = Monotonic::now();
         self.note_counters();
         self.health.set_degradation(writer::CAPABILITY, self.recorder.trouble().as_deref());
+        self.note_oom_counters();
         // The kernel tells of every write, but not of who was never told the right value.
-        self.last.audit_due = true;
+        self.audits.due = true;
         self.audit_if_due();
         if self.last.let_go.is_none_or(|last| now.since(last) >= LET_GO_EVERY) {
             self.last.let_go = Some(now);
@@ -51,17 +52,19 @@ impl Agent {
             self.refresh_report();
             self.let_go();
         }
+        // After the report, which finds the filesystems: what is found for the first time has not changed.
+        self.climb();
     }
 
     /// Looks at `oom_score_adj` when something calls for it, for a moment only: the next sample must not be late for it.
     pub(super) fn audit_if_due(&mut self) {
         let now = Monotonic::now();
         if !self.auditor.is_busy() {
-            let rested = self.last.audited.is_none_or(|last| now.since(last) >= AUDIT_PAUSE);
-            if !self.last.audit_due || !rested {
+            let rested = self.audits.at.is_none_or(|last| now.since(last) >= AUDIT_PAUSE);
+            if !self.audits.due || !rested {
                 return;
             }
-            self.last.audit_due = false;
+            self.audits.due = false;
             self.keep_own_score();
             self.auditor.begin(&self.tree);
         }
@@ -74,7 +77,7 @@ impl Agent {
         };
         let until = now.after(self.until_sample(now, sample).min(AUDIT_SLICE));
         if let Some(audit) = self.auditor.step(&self.tree, rules, until) {
-            self.last.audited = Some(Monotonic::now());
+            self.audits.at = Some(Monotonic::now());
             self.tell_audit(&audit);
         }
     }
@@ -82,21 +85,21 @@ impl Agent {
     /// Lets go of what was counted for cgroups that are gone.
     fn let_go(&mut self) {
         self.give_up_unknown();
-        let forgotten = std::mem::take(&mut self.last.forgotten);
-        self.last.drift_told.retain(|id| !forgotten.contains(id));
+        let forgotten = std::mem::take(&mut self.outside.forgotten);
+        self.audits.told.retain(|id| !forgotten.contains(id));
         self.kernel.forget_cgroups(&forgotten);
     }
 
     /// Cgroups that were gone before any scan saw them would fill the kernel's maps: after some rounds they go too, counted
     /// under no workload's name.
     fn give_up_unknown(&mut self) {
-        let unknown = std::mem::take(&mut self.last.unowned);
-        self.last.unknown.retain(|id, _| unknown.contains(id));
+        let unknown = std::mem::take(&mut self.outside.unowned);
+        self.outside.unknown.retain(|id, _| unknown.contains(id));
         for id in unknown {
-            let rounds = self.last.unknown.entry(id).or_insert(0);
+            let rounds = self.outside.unknown.entry(id).or_insert(0);
             *rounds += 1;
             if *rounds >= UNKNOWN_ROUNDS {
-                self.last.forgotten.insert(id);
+                self.outside.forgotten.insert(id);
             }
         }
     }
@@ -106,8 +109,8 @@ impl Agent {
         let started = Monotonic::now();
         match self.tree.scan() {
             Ok(changes) => {
-                self.last.forgotten.extend(changes.forgotten);
-                self.last.audit_due |= changes.appeared;
+                self.outside.forgotten.extend(changes.forgotten);
+                self.audits.due |= changes.appeared;
                 if let Some(first) = changes.unreadable.first()
                     && let Some(suppressed) = allow(&mut self.limits.scan)
                 {
@@ -135,11 +138,13 @@ impl Agent {
     /// Compares, and when enforcing sets, the `oom_score_adj` of every process of every candidate, and keeps the agent's own.
     fn tell_audit(&mut self, audit: &Audit) {
         // What is right again may be told anew.
-        self.last.drift_told.retain(|told| audit.workloads.iter().any(|drift| drift.id == *told));
+        self.audits.told.retain(|told| audit.workloads.iter().any(|drift| drift.id == *told));
         for drift in &audit.workloads {
-            if self.last.drift_told.insert(drift.id)
+            // Who is held back now is told of after the next audit.
+            if !self.audits.told.contains(&drift.id)
                 && let Some(suppressed) = allow(&mut self.limits.drift)
             {
+                self.audits.told.insert(drift.id);
                 let (pid, value) = drift.example;
                 tracing::info!(
                     event = "oom_score_adj_drift",
@@ -160,7 +165,7 @@ impl Agent {
             self.health.set_degradation(self_protection::SCORES, None);
         }
         self.with_metrics(|metrics| metrics.scores(audit.newly_drifted as u64, audit.repaired as u64));
-        self.last.drifted = audit.drifted;
+        self.audits.drifted = audit.drifted;
     }
 
     fn keep_own_score(&mut self) {

@@ -1,17 +1,20 @@
 //! One stream of OOM kills, from whoever tells of them on this machine: the kernel's programs; where they do not tell whose limit
 //! was hit, completed from the kernel's log; where they do not tell at all, the log; and at the very least the counters in files.
 
+mod by_counters;
+
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use crate::config::{CgroupId, Pid};
 use crate::kernel::{CgroupPath, Comm, EventKind, OomKill, ProbeReport};
 use crate::node::Monotonic;
-use crate::node::file::keyed_value;
 use crate::node::kmsg::{self, Kmsg, OomReport, Pairing};
 use crate::workloads::membership;
 
+use self::by_counters::ByCounters;
 use super::Agent;
 
 /// Who tells of OOM kills.
@@ -40,10 +43,13 @@ pub struct Kills {
     log_has_more: bool,
     /// Of the last kill that the log told of: those of its group share it.
     invoked_at_ns: u64,
+    /// The counters in files were read once: what they say from then on is new.
+    files_read: bool,
     /// What `/proc/vmstat` had counted before.
     counted_before: Option<u64>,
     attributed: u64,
     unattributed: Unattributed,
+    by_counters: ByCounters<OomKill>,
 }
 
 impl Kills {
@@ -65,9 +71,11 @@ impl Kills {
             read: None,
             log_has_more: false,
             invoked_at_ns: 0,
+            files_read: false,
             counted_before: None,
             attributed: 0,
             unattributed: Unattributed::default(),
+            by_counters: ByCounters::default(),
         }
     }
 
@@ -93,9 +101,9 @@ impl Kills {
         }
     }
 
-    /// How long until a kill is told that waits for the log.
+    /// How long until a kill is told that waits for the log, or for the counters.
     pub(super) fn due(&self, now: Monotonic) -> Option<Duration> {
-        self.pairing.due(now)
+        self.pairing.due(now).into_iter().chain(self.by_counters.due(now)).min()
     }
 
     fn log(&self) -> Option<&Kmsg> {
@@ -194,9 +202,10 @@ impl Agent {
         }
     }
 
+    /// Where a task lives that may be exiting; nothing where that is not known for sure.
     fn cgroup_of(&self, pid: Pid) -> Option<String> {
         let version = self.tree.hierarchy().version;
-        (pid.0 > 0).then(|| membership::of(&self.config.proc_root, &pid.0.to_string(), version)).flatten()
+        (pid.0 > 0).then(|| membership::of_exiting(&self.config.proc_root, pid, version)).flatten()
     }
 
     /// The process of a thread.
@@ -228,7 +237,46 @@ impl Agent {
         self.kills.attributed += u64::from(workload.is_some());
         if matches!(self.kills.witness, Witness::Log(_)) {
             let workload = workload.unwrap_or(super::tell::UNKNOWN).to_owned();
-            self.with_metrics(|metrics| metrics.oom_kill_of(&workload));
+            self.with_metrics(|metrics| metrics.oom_kills_of(&workload, 1));
+        }
+    }
+
+    /// Tells of a kill, unless the log left out whose it was: that is looked for in the workloads' counters first.
+    pub(super) fn tell_or_hold(&mut self, kill: OomKill, now: Instant) {
+        if matches!(self.kills.witness, Witness::Log(_)) {
+            let workload = self.victim_place(&kill).workload;
+            self.kills.by_counters.logged(workload.as_deref());
+            if workload.is_none() {
+                self.kills.by_counters.hold(kill, Monotonic::now());
+                return;
+            }
+        }
+        self.tell_oom_kill(&kill, None, now);
+    }
+
+    /// Tells of the kills that were held, and whose they were if the counters can tell.
+    pub(super) fn tell_held(&mut self, now: Instant) {
+        if self.kills.by_counters.due(Monotonic::now()).is_some_and(|left| left.is_zero()) {
+            self.read_oom_counters(now);
+        }
+    }
+
+    /// Reads the workloads' counters, which the next kill without a cgroup is to be compared with.
+    pub(super) fn note_oom_counters(&mut self) {
+        if matches!(self.kills.witness, Witness::Log(_)) {
+            self.read_oom_counters(Instant::now());
+        }
+    }
+
+    fn read_oom_counters(&mut self, now: Instant) {
+        let started = Monotonic::now();
+        // What was not there before has counted nobody knows what: its kills are not new.
+        let risen = self.tree.new_oom_kills(true);
+        let total = self.counted_oom_kills();
+        let (held, workload) = self.kills.by_counters.compare(risen, total, started, Monotonic::now());
+        let workload: Option<Arc<str>> = workload.map(Into::into);
+        for kill in held {
+            self.tell_oom_kill(&kill, workload.clone(), now);
         }
     }
 
@@ -237,9 +285,8 @@ impl Agent {
         if matches!(self.kills.witness, Witness::Nobody) {
             self.count_kills_in_files();
         }
-        let vmstat = std::fs::read_to_string(self.config.proc_root.join("vmstat")).unwrap_or_default();
         // Linux 4.13.
-        let Some(counted) = keyed_value(&vmstat, "oom_kill") else { return };
+        let Some(counted) = self.counted_oom_kills() else { return };
         let before = *self.kills.counted_before.get_or_insert(counted);
         // What the ring had no room for is in the counters by workload all the same.
         let accounts = self.kernel.accounts();
@@ -253,7 +300,7 @@ impl Agent {
     fn count_kills_in_files(&mut self) {
         // What nobody has seen has no counter to be compared.
         self.scan_if_old();
-        let first = self.kills.counted_before.is_none();
+        let first = !std::mem::replace(&mut self.kills.files_read, true);
         for (workload, kills) in self.tree.new_oom_kills(first) {
             self.kills.attributed += kills;
             tracing::warn!(
@@ -262,7 +309,10 @@ impl Agent {
                 kills,
                 "the kernel's OOM killer ended processes of this workload"
             );
-            self.with_metrics(|metrics| (0..kills).for_each(|_| metrics.oom_kill_of(&workload)));
+            self.with_metrics(|metrics| {
+                metrics.oom_kills_of(&workload, kills);
+                metrics.oom_kills(None, kills);
+            });
         }
     }
 }

@@ -17,10 +17,10 @@ use super::{Agent, allow_at};
 
 /// A cgroup as far as it is known.
 #[derive(Debug, Default)]
-struct Place {
+pub(super) struct Place {
     id: Option<CgroupId>,
     path: Option<String>,
-    workload: Option<Arc<str>>,
+    pub(super) workload: Option<Arc<str>>,
 }
 
 impl Place {
@@ -60,14 +60,19 @@ impl Agent {
         self.recorder.assembler.mark(mark, time);
     }
 
-    /// A victim has gone: adds it to its incident, and tells of it.
-    pub(super) fn tell_oom_kill(&mut self, kill: &OomKill, now: Instant) {
+    /// A victim has gone: counts it, adds it to its incident, and tells of it. Where its cgroup is not known, its workload may be all the
+    /// same, by the workload's own counter.
+    pub(super) fn tell_oom_kill(&mut self, kill: &OomKill, by_counter: Option<Arc<str>>, now: Instant) {
+        self.with_metrics(|metrics| metrics.oom_kills(kill.constraint, 1));
         let source = self.kills.source();
         let as_seen = kill.victim_path.as_ref();
-        let victim_place = self.victim_place(kill);
+        let mut victim_place = self.victim_place(kill);
+        victim_place.workload = victim_place.workload.or(by_counter);
         self.learn(&victim_place);
         self.count_kill(victim_place.workload.as_deref());
         let trigger_place = self.place(Some(kill.trigger_cgroup), as_seen);
+        // The kernel's log may leave it out; nobody's allocation is that of process 0.
+        let is_trigger_known = kill.trigger_tid.0 != 0;
         let container = victim_place.container();
         let marked = Monotonic(kill.marked_at_ns);
         let limit = kill.limit_cgroup.map(|id| self.limit(self.place(Some(id), as_seen)));
@@ -81,12 +86,10 @@ impl Agent {
                 source: source.to_owned(),
                 order: kill.order,
                 limit: limit.clone(),
-                trigger: Some(trigger(
-                    kill.trigger_pid.0,
-                    kill.trigger_tid.0,
-                    kill.trigger_comm.to_string(),
-                    &trigger_place,
-                )),
+                trigger: is_trigger_known.then(|| {
+                    let comm = kill.trigger_comm.to_string();
+                    trigger(kill.trigger_pid.0, kill.trigger_tid.0, comm, &trigger_place)
+                }),
                 ..model::OomKill::default()
             },
         };
@@ -114,10 +117,10 @@ impl Agent {
             limit_workload = limit.as_ref().and_then(|limit| limit.workload.as_deref()),
             limit_cgroup_id = limit.as_ref().and_then(|limit| limit.cgroup_id),
             source,
-            trigger_pid = kill.trigger_pid.0,
-            trigger_comm = %kill.trigger_comm,
+            trigger_pid = is_trigger_known.then_some(kill.trigger_pid.0),
+            trigger_comm = is_trigger_known.then(|| tracing::field::display(&kill.trigger_comm)),
             trigger_workload = trigger,
-            trigger_cgroup_id = kill.trigger_cgroup.0,
+            trigger_cgroup_id = trigger_place.id.map(|id| id.0),
             marked_mono_ns = kill.marked_at_ns,
             at_mono_ns = kill.at_ns,
             suppressed,
@@ -144,7 +147,7 @@ impl Agent {
     }
 
     /// Where a victim was. The kernel's log does not tell the id of a cgroup that is gone, but its path.
-    fn victim_place(&self, kill: &OomKill) -> Place {
+    pub(super) fn victim_place(&self, kill: &OomKill) -> Place {
         let as_seen = kill.victim_path.as_ref();
         let place = self.place(kill.victim_cgroup, as_seen);
         if place.path.is_some() {

@@ -298,10 +298,12 @@ impl Agent {
             None => -model::millis(at.0 - evidence.at.0),
         });
         if let Some(growth) = &evidence.growth {
-            incident.stalls.clone_from(&growth.stalls);
             incident.inode_growth.clone_from(&growth.inodes);
-            // That nobody stalled is known only where somebody counts.
-            incident.stalls_seconds = self.counts_stalls().then_some(growth.span.as_secs_f64());
+            // Where nobody counts, none is not known to be none.
+            if self.counts_stalls() {
+                incident.stalls.clone_from(&growth.stalls);
+                incident.stalls_seconds = Some(growth.span.as_secs_f64());
+            }
         }
         incident
     }

@@ -63,7 +63,7 @@ impl Agent {
             protected: usages.iter().filter(protected).map(|usage| usage.workload.name.clone()).collect(),
             probes: self.probe_reports(),
             sources: self.source_reports(),
-            oom_score_adj_drift: self.last.drifted as u64,
+            oom_score_adj_drift: self.audits.drifted as u64,
             counters,
             events: event_reports(&accounts),
             untracked: accounts.untracked.iter().map(|(what, count)| (untracked_name(*what), *count)).collect(),
@@ -146,9 +146,9 @@ impl Agent {
         if ids().any(|id| self.tree.owner(id).is_none()) {
             self.scan_if_old();
         }
-        self.last.unowned = ids().filter(|id| self.tree.owner(*id).is_none()).collect();
+        self.outside.unowned = ids().filter(|id| self.tree.owner(*id).is_none()).collect();
         // Who is younger than the last scan has a name soon; counted under none by then, it would stay there for ever.
-        let (tree, unknown) = (&self.tree, &self.last.unknown);
+        let (tree, unknown) = (&self.tree, &self.outside.unknown);
         let is_too_young = |id: &CgroupId| tree.owner(*id).is_none() && !unknown.contains_key(id);
         cgroups.retain(|(id, _)| !is_too_young(id));
         inodes.retain(|(id, ..)| !is_too_young(id));

@@ -14,7 +14,8 @@ use crate::node::Monotonic;
 use crate::report::EvictionOutcome;
 
 use super::act::{Deed, RankedWorkload};
-use super::{Agent, EVENTS_PER_WAKEUP, Look, Scan, allow_at};
+use super::last::Scan;
+use super::{Agent, EVENTS_PER_WAKEUP, Look, allow_at};
 
 /// How many of the ranking go into a log record.
 const RANKING_SHOWN: usize = 5;
@@ -32,25 +33,39 @@ impl Agent {
         let mut events = std::mem::take(&mut self.events);
         let mut oom_kills = std::mem::take(&mut self.oom_kills);
         self.settle_kills(&mut oom_kills);
-        let is_unknown = |id: &CgroupId| id.0 != 0 && self.tree.owner(*id).is_none();
-        let concerned = |kill: &OomKill| [kill.victim_cgroup, Some(kill.trigger_cgroup)];
-        // What the last scan did not see although it was there then is gone for good.
-        let Scan { at, took } = self.last.scan;
-        let is_later = |kill: &&OomKill| at.is_none_or(|at| at.since(Monotonic(kill.marked_at_ns)) < took);
-        if oom_kills.iter().filter(is_later).flat_map(concerned).flatten().any(|id| is_unknown(&id)) {
-            self.scan_if_older(Duration::ZERO);
-        }
+        self.look_for_owners(&oom_kills);
         // One look at the clock for all: reading it costs as much as an event.
         let now = Instant::now();
         for event in events.drain(..) {
             self.tell_event(&event, now);
         }
         for kill in oom_kills.drain(..) {
-            self.with_metrics(|metrics| metrics.oom_kill(kill.constraint));
-            self.tell_oom_kill(&kill, now);
+            self.tell_or_hold(kill, now);
         }
+        self.tell_held(now);
         self.events = events;
         self.oom_kills = oom_kills;
+    }
+
+    /// Looks at the tree again when somebody was killed in a cgroup that it does not know. Where the kernel told the cgroup's path, that
+    /// says whose it was too: in a storm of kills in cgroups that come and go there is no walk for each.
+    fn look_for_owners(&mut self, kills: &[OomKill]) {
+        let is_unknown = |id: &CgroupId| id.0 != 0 && self.tree.owner(*id).is_none();
+        let is_told = |kill: &OomKill, id: CgroupId| {
+            kill.victim_path.as_ref().is_some_and(|path| path.levels().any(|(level, _)| level == id))
+        };
+        let unknown = |kill: &OomKill| {
+            let concerned = [kill.victim_cgroup, Some(kill.trigger_cgroup)].into_iter().flatten().filter(is_unknown);
+            concerned.map(|id| is_told(kill, id)).min()
+        };
+        // What the last scan did not see although it was there then is gone for good.
+        let Scan { at, took } = self.last.scan;
+        let is_later = |kill: &&OomKill| at.is_none_or(|at| at.since(Monotonic(kill.marked_at_ns)) < took);
+        match kills.iter().filter(is_later).filter_map(unknown).min() {
+            Some(false) => self.scan_if_older(Duration::ZERO),
+            Some(true) => self.scan_if_old(),
+            None => {}
+        }
     }
 
     fn tell_event(&mut self, event: &Event, now: Instant) {
@@ -78,7 +93,7 @@ impl Agent {
                 );
             }
             Event::OomScoreAdj { at_ns, pid, comm, adj, writer_pid } => {
-                self.last.audit_due = true;
+                self.audits.due = true;
                 tracing::debug!(event = "oom_score_adj_update", pid = pid.0, %comm, oom_score_adj = adj, writer_pid = writer_pid.0, at_mono_ns = at_ns, "somebody set oom_score_adj");
             }
         }

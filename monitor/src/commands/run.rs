@@ -242,13 +242,14 @@ async fn serve(config: MonitorConfig, text: bool, log: logging::Writer) -> anyho
     let (recorder, missing) =
         Recorder::start(&config.incidents).context("cannot start the thread that writes incidents")?;
     degradations.extend(missing);
+    // Before the loop takes a priority of its own, which threads made from then on would share.
+    let reclaim = reclaim_first(&config, tree.hierarchy(), &mut degradations)?;
     degradations.extend(self_protection::apply(&config.proc_root));
     if config.mode == Mode::Enforce {
         degradations.extend(self_protection::missing_for_scores(&config.proc_root));
     }
     degradations.extend(not_acted_on(&config.policy));
     degradations.extend(private);
-    let reclaim = reclaim_first(&config, tree.hierarchy(), &mut degradations)?;
     for reason in &degradations {
         tracing::warn!(event = "degraded", reason, "running without it");
     }

@@ -111,7 +111,7 @@ impl SmoothRate {
                 self.per_second = self.per_second * faded + (1.0 - faded) * counted / seconds;
                 self.last = Some(at);
             }
-            // Two looks in the same nanosecond: the count is not lost, the rate is told a little too low.
+            // At the very moment that it starts from: all that was counted before is no rate.
             Some(_) => {}
         }
     }

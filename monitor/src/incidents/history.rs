@@ -7,8 +7,8 @@ use crate::node::Monotonic;
 
 /// How far back a record looks.
 pub const WINDOW: Duration = Duration::from_secs(60);
-/// A thousand looks a second, for a little longer than the window; in a storm of events there are more, and the older half is thinned.
-/// 1 MiB, of which only what was written is resident.
+/// A thousand looks a second, for a little longer than the window: 1 MiB. In a storm of events there are more, and the older half is
+/// thinned.
 pub const CAPACITY: usize = 65_536;
 
 /// A value and the time from which on it held.
@@ -40,7 +40,11 @@ impl History {
     #[must_use]
     pub fn with_capacity(capacity: usize) -> Self {
         let capacity = capacity.max(2);
-        Self { ring: VecDeque::with_capacity(capacity), capacity, thinned: (0, Monotonic::default()) }
+        let mut ring = VecDeque::with_capacity(capacity);
+        // Touched now: near a threshold a sample must not wait for the kernel to find a page.
+        ring.resize(capacity, Sample { at: Monotonic(0), value: 0 });
+        ring.clear();
+        Self { ring, capacity, thinned: (0, Monotonic::default()) }
     }
 
     /// Notes a value. One that has not changed is not repeated.

@@ -8,6 +8,11 @@ use rustix::fs::{major, minor, stat, statvfs};
 
 /// Filesystems on a disk of this machine: asking one never waits for a network or for a process of a user.
 const LOCAL: [&str; 9] = ["ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "bcachefs", "jfs", "nilfs2"];
+/// Others that a path may lead through: in memory, or on a disk of this machine too.
+const QUICK: [&str; 18] = [
+    "tmpfs", "ramfs", "rootfs", "devtmpfs", "overlay", "aufs", "squashfs", "erofs", "proc", "sysfs", "cgroup",
+    "cgroup2", "zfs", "vfat", "exfat", "ntfs3", "iso9660", "udf",
+];
 /// Volumes of pods included; each of them is a few series.
 const MOST: usize = 256;
 
@@ -32,22 +37,22 @@ pub struct Inodes {
 }
 
 /// Finds the local filesystems in the text of `mountinfo`: each device once, by the first mount of its root, or the first mount of a
-/// part of it (a bind mount) where its root is not mounted. Overlays and everything in memory or far away is left out.
+/// part of it (a bind mount) where its root is not mounted. Overlays and everything in memory or far away is left out, and what can be
+/// reached only through something far away: asking for it would wait for that.
 #[must_use]
 pub fn parse(mountinfo: &str) -> Vec<Mounted> {
     let mut found: Vec<(Mounted, bool)> = Vec::new();
-    for line in mountinfo.lines() {
-        // 27 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw
-        let Some((mount, filesystem)) = line.split_once(" - ") else { continue };
-        let mut fields = mount.split(' ').skip(2);
-        let (Some(device), Some(root), Some(mount_point)) = (fields.next(), fields.next(), fields.next()) else {
-            continue;
-        };
-        let kind = filesystem.split(' ').next().unwrap_or_default();
-        if !LOCAL.contains(&kind) {
+    let is_far = |line: &Line<'_>| !LOCAL.contains(&line.kind) && !QUICK.contains(&line.kind);
+    // Everything is below the root; whoever waits for that waits anyway.
+    let far: Vec<PathBuf> = lines(mountinfo)
+        .filter(|line| is_far(line) && line.mount_point != "/")
+        .map(|line| unescaped(line.mount_point))
+        .collect();
+    for Line { device, root, mount_point, kind } in lines(mountinfo).filter(|line| LOCAL.contains(&line.kind)) {
+        let mounted = Mounted { device: device.to_owned(), mount_point: unescaped(mount_point), kind: kind.to_owned() };
+        if far.iter().any(|far| mounted.mount_point.starts_with(far)) {
             continue;
         }
-        let mounted = Mounted { device: device.to_owned(), mount_point: unescaped(mount_point), kind: kind.to_owned() };
         let is_root = root == "/";
         let has_room = found.len() < MOST;
         match found.iter_mut().find(|(known, _)| known.device == device) {
@@ -57,6 +62,24 @@ pub fn parse(mountinfo: &str) -> Vec<Mounted> {
         }
     }
     found.into_iter().map(|(mounted, _)| mounted).collect()
+}
+
+/// What is read of a line.
+struct Line<'l> {
+    device: &'l str,
+    root: &'l str,
+    mount_point: &'l str,
+    kind: &'l str,
+}
+
+fn lines(mountinfo: &str) -> impl Iterator<Item = Line<'_>> {
+    mountinfo.lines().filter_map(|line| {
+        // 27 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw
+        let (mount, filesystem) = line.split_once(" - ")?;
+        let mut fields = mount.split(' ').skip(2);
+        let (device, root, mount_point) = (fields.next()?, fields.next()?, fields.next()?);
+        Some(Line { device, root, mount_point, kind: filesystem.split(' ').next()? })
+    })
 }
 
 /// Blanks and backslashes are written as three octal digits.
@@ -150,6 +173,16 @@ a line that is none
             .map(|mounted| format!("{} {} {}", mounted.device, mounted.kind, mounted.mount_point.display()))
             .collect();
         assert_eq!(shown, ["254:0 ext4 /", r"8:17 xfs /mnt/with blank\s", "0:40 btrfs /home", "8:33 ext4 /srv"]);
+    }
+
+    #[test]
+    fn what_is_behind_something_far_away_is_not_asked() {
+        let text = "27 1 0:2 / / rw - 9p host rw\n28 27 8:1 / /data rw - ext4 /dev/a rw\n\
+            29 27 0:52 / /mnt/nfs rw - nfs4 server:/export rw\n30 29 8:2 / /mnt/nfs/disk rw - xfs /dev/b rw\n\
+            31 27 8:3 / /mnt/nfs-not rw - ext4 /dev/c rw\n32 27 8:4 / /over rw - ext4 /dev/d rw\n\
+            33 32 0:60 / /over rw - fuse.sshfs host:/ rw\n";
+        let devices: Vec<_> = parse(text).into_iter().map(|mounted| mounted.device).collect();
+        assert_eq!(devices, ["8:1", "8:3"]);
     }
 
     #[test]

@@ -72,7 +72,9 @@ impl Kmsg {
                     let Some(record) = Record::parse(record) else { continue };
                     self.lost += self.next.map_or(0, |next| record.sequence.saturating_sub(next));
                     self.next = Some(record.sequence + 1);
-                    if record.by_kernel {
+                    if record.by_kernel && record.is_continued {
+                        self.log.continued(&unescaped(record.text));
+                    } else if record.by_kernel {
                         out.extend(self.log.line(record.at_us, &unescaped(record.text)));
                     }
                 }
@@ -98,6 +100,8 @@ struct Record<'r> {
     by_kernel: bool,
     sequence: u64,
     at_us: u64,
+    /// The rest of a line that another had cut off.
+    is_continued: bool,
     text: &'r str,
 }
 
@@ -112,6 +116,7 @@ impl<'r> Record<'r> {
             by_kernel: priority >> FACILITY_SHIFT == 0,
             sequence,
             at_us,
+            is_continued: fields.next() == Some("c"),
             text: text.split('\n').next().unwrap_or(text),
         })
     }
@@ -144,8 +149,8 @@ mod tests {
     #[test]
     fn a_record_has_a_head_a_text_and_maybe_a_dictionary() {
         let record = |text: &'static str| Record::parse(text.as_bytes());
-        let expected =
-            Record { by_kernel: true, sequence: 340, at_us: 1_279_457, text: "virtio_blk virtio1: [vda] new size" };
+        let text = "virtio_blk virtio1: [vda] new size";
+        let expected = Record { by_kernel: true, sequence: 340, at_us: 1_279_457, is_continued: false, text };
         assert_eq!(
             record("5,340,1279457,-;virtio_blk virtio1: [vda] new size\n SUBSYSTEM=virtio\n DEVICE=+virtio:virtio1\n"),
             Some(expected)
@@ -153,8 +158,9 @@ mod tests {
         // CONFIG_PRINTK_CALLER adds a field; facility 1 is a program that wrote to the log.
         assert_eq!(
             record("12,7,1,-,caller=T1;hello\n"),
-            Some(Record { by_kernel: false, sequence: 7, at_us: 1, text: "hello" })
+            Some(Record { by_kernel: false, sequence: 7, at_us: 1, is_continued: false, text: "hello" })
         );
+        assert_eq!(record("6,8,1,c;,oom_memcg=/a\n").map(|record| record.is_continued), Some(true));
         assert_eq!(record("no head"), None);
         assert_eq!(record("a,b,c;text"), None);
     }

@@ -3,9 +3,7 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use prometheus::{
-    Counter, Encoder as _, GaugeVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry, TextEncoder,
-};
+use prometheus::{Counter, GaugeVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry, TextEncoder};
 
 use super::deeds::Deeds;
 use super::figures_metrics::FiguresMetrics;
@@ -259,10 +257,10 @@ impl Metrics {
         self.evictions.with_label_values(&[signal.as_str(), outcome.as_str()]).inc();
     }
 
-    /// Counts one OOM kill.
-    pub fn oom_kill(&self, constraint: Option<OomConstraint>) {
+    /// Counts OOM kills.
+    pub fn oom_kills(&self, constraint: Option<OomConstraint>, kills: u64) {
         let constraint = constraint.map_or(UNKNOWN_CONSTRAINT, OomConstraint::as_str);
-        self.oom_kills_by_constraint.with_label_values(&[constraint]).inc();
+        self.oom_kills_by_constraint.with_label_values(&[constraint]).inc_by(kills);
     }
 
     /// Counts a workload that was asked to give memory back, or would have been.
@@ -270,9 +268,9 @@ impl Metrics {
         self.deeds.reclaimed(outcome, freed, took);
     }
 
-    /// Counts an OOM kill that no program counted.
-    pub fn oom_kill_of(&mut self, workload: &str) {
-        self.series.oom_kill(workload, Instant::now());
+    /// Counts OOM kills that no program counted.
+    pub fn oom_kills_of(&mut self, workload: &str, kills: u64) {
+        self.series.oom_kills(workload, kills, Instant::now());
     }
 
     /// Counts processes that were newly found to differ in `oom_score_adj`, and those set right.
@@ -290,9 +288,10 @@ impl Metrics {
     /// # Errors
     /// When a metric family is inconsistent.
     pub fn render(&self) -> prometheus::Result<Vec<u8>> {
-        let mut text = Vec::with_capacity(16 << 10);
-        TextEncoder::new().encode(&self.registry.gather(), &mut text)?;
-        Ok(text)
+        let mut text = String::with_capacity(16 << 10);
+        TextEncoder::new().encode_utf8(&self.registry.gather(), &mut text)?;
+        // The format knows infinity by this name alone; the encoder writes Rust's. In labels there are no line breaks.
+        Ok(text.replace(" inf\n", " +Inf\n").into_bytes())
     }
 
     fn observe_memory(&self, report: &NodeReport) {

@@ -3,7 +3,10 @@ use std::time::Duration;
 use super::*;
 use crate::config::{Bytes, Policy};
 use crate::kernel::{OomConstraint, ProbeStatistics};
-use crate::report::{ClassReport, ConditionReport, MemoryReport, ProbeReport, SourceReport, ThresholdReport};
+use crate::report::{
+    ClassReport, ConditionReport, ExhaustionReport, FiguresReport, MemoryReport, ProbeReport, SourceReport,
+    ThresholdReport,
+};
 
 fn text(metrics: &Metrics) -> String {
     String::from_utf8(metrics.render().unwrap()).unwrap()
@@ -50,14 +53,14 @@ fn everything_is_rendered_under_its_name() {
     metrics.observe(&report(), Instant::now());
     metrics.wakeup("deadline");
     metrics.eviction(Signal::MemoryAvailable, EvictionOutcome::Observed);
-    metrics.oom_kill(Some(OomConstraint::Memcg));
-    metrics.oom_kill(None);
+    metrics.oom_kills(Some(OomConstraint::Memcg), 1);
+    metrics.oom_kills(None, 1);
     metrics.reclaimed(ReclaimOutcome::Sufficed, Bytes(25), Duration::from_millis(1500));
     metrics.scores(3, 2);
     metrics.unaccounted(4, 5);
     // Totals: the same ones again are nothing new.
     metrics.unaccounted(4, 5);
-    metrics.oom_kill_of("a.service");
+    metrics.oom_kills_of("a.service", 1);
     let text = text(&metrics);
     for sample in [
         r#"build_info{version="1.2.3"} 1"#,
@@ -138,4 +141,16 @@ fn event_counters_follow_the_kernels() {
     let text = text(&metrics);
     assert!(text.contains(r#"events_generated_total{event="stall"} 25"#), "{text}");
     assert!(text.contains(r#"events_delivered_total{event="stall"} 7"#), "{text}");
+}
+
+#[test]
+fn infinity_is_written_as_the_format_has_it() {
+    let exhaustion =
+        ExhaustionReport { signal: "memory.available", seconds: f64::INFINITY, thresholds: vec![("hard", 2.5)] };
+    let figures = FiguresReport { exhaustion: vec![exhaustion], ..FiguresReport::default() };
+    let mut metrics = Metrics::new("1", SeriesLimits::default()).unwrap();
+    metrics.observe(&NodeReport { figures, ..NodeReport::default() }, Instant::now());
+    let text = text(&metrics);
+    assert!(text.contains("exhaustion_seconds{signal=\"memory.available\"} +Inf\n"), "{text}");
+    assert!(!text.contains(" inf"), "{text}");
 }

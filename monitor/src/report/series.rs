@@ -139,10 +139,10 @@ impl WorkloadSeries {
         self.oom_kills.with_label_values(&[workload]).inc_by(increase(&mut last.oom_kills, cgroup.oom_kills));
     }
 
-    /// Counts one OOM kill by itself.
-    pub fn oom_kill(&mut self, workload: &str, now: Instant) {
+    /// Counts OOM kills by themselves.
+    pub fn oom_kills(&mut self, workload: &str, kills: u64, now: Instant) {
         let workload = self.admit(workload, now);
-        self.oom_kills.with_label_values(&[workload]).inc();
+        self.oom_kills.with_label_values(&[workload]).inc_by(kills);
     }
 
     /// Returns the label under which a workload is counted.

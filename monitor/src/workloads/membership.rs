@@ -12,6 +12,23 @@ pub fn of(proc_root: &Path, pid: &str, version: CgroupVersion) -> Option<String>
     parse(&text, version).map(str::to_owned)
 }
 
+/// The same of a task that may be exiting. `None` also where the answer is none: v1 shows whoever exits in the root, wherever it lived
+/// (`proc_cgroup_show`, Linux 4.15 to 6.18). v2 tells where it lived, and marks that when it is gone.
+#[must_use]
+pub fn of_exiting(proc_root: &Path, pid: Pid, version: CgroupVersion) -> Option<String> {
+    let path = of(proc_root, &pid.0.to_string(), version)?;
+    where_it_lived(&path, version).map(str::to_owned)
+}
+
+fn where_it_lived(path: &str, version: CgroupVersion) -> Option<&str> {
+    let path = match version {
+        CgroupVersion::V1 => Some(path).filter(|path| !path.is_empty())?,
+        CgroupVersion::V2 => path.strip_suffix(" (deleted)").unwrap_or(path),
+    };
+    // Outside of the agent's cgroup namespace there is no path that could be looked up.
+    (!path.starts_with("..")).then_some(path)
+}
+
 /// Whether `pid` is in the cgroup `name` or below.
 #[must_use]
 pub fn is_in(proc_root: &Path, pid: Pid, version: CgroupVersion, name: &str) -> bool {
@@ -45,6 +62,21 @@ mod tests {
     fn a_longer_name_is_not_below() {
         assert!(is_within("a/b", "a") && is_within("a", "a"));
         assert!(!is_within("ab", "a") && !is_within("", "a"));
+    }
+
+    #[test]
+    fn where_an_exiting_task_lived_is_told_by_v2_alone() {
+        use CgroupVersion::{V1, V2};
+        for (path, version, expected) in [
+            ("", V1, None),
+            ("pod/c", V1, Some("pod/c")),
+            ("", V2, Some("")),
+            ("pod/c", V2, Some("pod/c")),
+            ("pod/c (deleted)", V2, Some("pod/c")),
+            ("../pod/c", V2, None),
+        ] {
+            assert_eq!(where_it_lived(path, version), expected, "{path:?} {version}");
+        }
     }
 
     #[test]

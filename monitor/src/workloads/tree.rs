@@ -26,8 +26,6 @@ pub struct Tracked {
     kill: Option<OwnedFd>,
     /// When the workload's facts were read.
     read: Monotonic,
-    /// OOM kills when they were last looked at.
-    oom_kills: Option<u64>,
 }
 
 impl Tracked {
@@ -46,7 +44,7 @@ impl Tracked {
         let stat = PinnedFile::open_at(directory, path, "memory.stat")?;
         let directory = directory.try_clone().map_err(|source| FileError::Open { path: path.to_owned(), source })?;
         let kill = rustix::fs::openat(&directory, "cgroup.kill", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty()).ok();
-        Ok(Self { workload, directory, usage, stat, kill, read: Monotonic::now(), oom_kills: None })
+        Ok(Self { workload, directory, usage, stat, kill, read: Monotonic::now() })
     }
 
     /// How long ago its facts were read.
@@ -96,6 +94,8 @@ pub struct WorkloadTree {
     protected: Vec<NamePattern>,
     tracked: Vec<Tracked>,
     owners: HashMap<CgroupId, Owner>,
+    /// OOM kills of each workload when they were last looked at. Not beside its open files: these are opened anew from time to time.
+    oom_kills: HashMap<CgroupId, u64>,
     buffer: Buffer,
 }
 
@@ -126,7 +126,8 @@ impl WorkloadTree {
     /// An empty tree over `hierarchy`.
     #[must_use]
     pub fn new(hierarchy: Hierarchy, proc_root: PathBuf, protected: Vec<NamePattern>) -> Self {
-        Self { hierarchy, proc_root, protected, tracked: Vec::new(), owners: HashMap::new(), buffer: Buffer::new() }
+        let (owners, oom_kills) = (HashMap::new(), HashMap::new());
+        Self { hierarchy, proc_root, protected, tracked: Vec::new(), owners, oom_kills, buffer: Buffer::new() }
     }
 
     /// Walks the tree. Workloads known already keep their open files.
@@ -204,11 +205,13 @@ impl WorkloadTree {
     /// so far is not new.
     pub fn new_oom_kills(&mut self, first: bool) -> Vec<(String, u64)> {
         let version = self.hierarchy.version;
+        let before = std::mem::take(&mut self.oom_kills);
         let mut new = Vec::new();
-        for tracked in &mut self.tracked {
+        for tracked in &self.tracked {
             let holds_others = tracked.workload.protection == Some(Protection::HoldsOthers);
             let Some(kills) = oom_kills::of(&tracked.directory, version, !holds_others) else { continue };
-            let before = tracked.oom_kills.replace(kills).unwrap_or(if first { kills } else { 0 });
+            self.oom_kills.insert(tracked.workload.id, kills);
+            let before = before.get(&tracked.workload.id).copied().unwrap_or(if first { kills } else { 0 });
             if kills > before {
                 new.push((tracked.workload.name.clone(), kills - before));
             }
@@ -257,5 +260,49 @@ impl WorkloadTree {
             keep
         });
         forgotten
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workloads::{Kind, QosClass};
+
+    #[test]
+    fn a_kill_is_new_once_although_the_files_are_opened_anew() {
+        let root = tempfile::tempdir().unwrap();
+        let counted =
+            |kills| std::fs::write(root.path().join("memory.oom_control"), format!("oom_kill {kills}\n")).unwrap();
+        for file in ["memory.usage_in_bytes", "memory.stat"] {
+            std::fs::write(root.path().join(file), "").unwrap();
+        }
+        let version = CgroupVersion::V1;
+        let memory = root.path().to_owned();
+        let mut tree = WorkloadTree::new(
+            Hierarchy { version, memory, freezer: None, hybrid: false },
+            PathBuf::from("/proc"),
+            Vec::new(),
+        );
+        let open = || {
+            let workload = Workload {
+                name: "a.service".to_owned(),
+                id: CgroupId(7),
+                kind: Kind::Service,
+                qos: QosClass::BestEffort,
+                request: Bytes::ZERO,
+                preference: Preference::None,
+                protection: None,
+            };
+            let directory = std::fs::File::open(root.path()).unwrap().into();
+            vec![Tracked::open(workload, &directory, root.path(), version).unwrap()]
+        };
+        counted(5);
+        tree.tracked = open();
+        assert_eq!(tree.new_oom_kills(true), [], "what was before is not new");
+        counted(7);
+        tree.tracked = open();
+        assert_eq!(tree.new_oom_kills(false), [("a.service".to_owned(), 2)]);
+        tree.tracked = open();
+        assert_eq!(tree.new_oom_kills(false), []);
     }
 }

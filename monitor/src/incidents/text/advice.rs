@@ -46,6 +46,11 @@ fn oom(points: &mut Vec<String>, incident: &Incident, kill: &OomKill) {
              below it, and give each of them a limit of its own, or raise the limit that they share.",
             limit.cgroup.as_deref().map_or_else(|| "another cgroup".to_owned(), name)
         )),
+        (Some(_), None) if kill.source == "kmsg" && kill.trigger.is_none() => points.push(
+            "The kernel held its report back, which it prints ten times in five seconds at most: look at the limits of the victim's pod and \
+             of everything above it, and at the incidents just before this one."
+                .to_owned(),
+        ),
         (Some(_), None) => points.push("Which cgroup's limit it was could not be told, most likely because it was gone: look at the limits of the victim's pod and of everything above it.".to_owned()),
         (None, None) => unknown_limit(points, incident, first),
     }

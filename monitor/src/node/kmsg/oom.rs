@@ -56,11 +56,16 @@ struct Invocation {
     limit_cgroup: Option<String>,
     victim: Option<Pid>,
     victim_cgroup: Option<String>,
+    /// As far as it has been read: it is printed piece by piece, and another CPU's line may come between.
+    summary: Option<String>,
 }
 
 /// The kernel prints the report of an invocation at most so often in so long (`oom_rs` in `mm/oom_kill.c`); the last line always.
 const REPORTS: usize = 10;
 const REPORTS_WITHIN_US: u64 = 5_000_000;
+
+/// Three paths at the most.
+const LONGEST_SUMMARY: usize = 4 * 4096;
 
 /// Reads the log line by line.
 #[derive(Debug, Default)]
@@ -83,7 +88,9 @@ impl OomLog {
             open.trigger_comm = Some(comm.to_owned());
             open.order = field(rest, "order=").and_then(|number| number.parse().ok());
         } else if let Some(summary) = line.strip_prefix("oom-kill:constraint=") {
-            self.opened().summary(summary);
+            let open = self.opened();
+            open.summary(summary);
+            open.summary = Some(summary.to_owned());
         } else if let Some(rest) = line.strip_prefix("Task in ") {
             self.opened().limit(rest);
         } else if line.starts_with("Tasks in ") && line.contains(" memory.oom.group set") {
@@ -99,6 +106,22 @@ impl OomLog {
             return self.kill(at_us, message, killed);
         }
         None
+    }
+
+    /// Takes in the rest of a line that another had cut off (`pr_cont`).
+    pub fn continued(&mut self, text: &str) {
+        let Some(open) = &mut self.open else { return };
+        // Whatever else goes on at the same time, this begins like no other line, or is the path that was still to come.
+        let heads = [",cpuset=", ",mems_allowed=", ",oom_memcg=", ",global_oom", ",task_memcg=", ",task="];
+        if let Some(mut summary) = open.summary.take()
+            && summary.len() < LONGEST_SUMMARY
+            && (heads.iter().any(|head| text.starts_with(head))
+                || summary.ends_with("_memcg=") && text.starts_with('/'))
+        {
+            summary.push_str(text);
+            open.summary(&summary);
+            open.summary = Some(summary);
+        }
     }
 
     /// Lines are missing: nothing that follows belongs to what was said.

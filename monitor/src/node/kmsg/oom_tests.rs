@@ -249,3 +249,26 @@ fn after_a_gap_nothing_is_inherited() {
     log.forget();
     assert_eq!(log.line(1, &killed(7)).unwrap().limit_cgroup, None);
 }
+
+#[test]
+fn a_line_that_another_cut_off_is_put_together() {
+    let mut log = OomLog::default();
+    log.line(0, "oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null)");
+    log.line(1, "virtio_blk virtio1: [vda] new size");
+    log.continued(",cpuset=/,mems_allowed=0");
+    log.continued(" of another line");
+    log.continued(",oom_memcg=/pod,task_memcg=/pod/c,task=a,pid=7,uid=0");
+    let report = log.line(2, &killed(7)).unwrap();
+    assert_eq!(report.limit_cgroup, None, "what is not all there is not believed");
+    let mut log = OomLog::default();
+    log.line(0, "oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null)");
+    log.line(1, "virtio_blk virtio1: [vda] new size");
+    log.continued(",cpuset=/,mems_allowed=0");
+    log.continued(",oom_memcg=");
+    log.continued("/pod,task_memcg=/pod/c,task=a,pid=7,uid=0");
+    let report = log.line(2, &killed(7)).unwrap();
+    assert_eq!((report.limit_cgroup.as_deref(), report.victim_cgroup.as_deref()), (Some("pod"), Some("pod/c")));
+    // Without a beginning there is nothing to continue.
+    log.continued(",oom_memcg=/pod,task_memcg=/pod/c,task=a,pid=8,uid=0");
+    assert_eq!(log.line(3, &killed(8)).unwrap().limit_cgroup, None);
+}

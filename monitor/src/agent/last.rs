@@ -1,0 +1,63 @@
+//! What the loop remembers of earlier looks.
+
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
+
+use crate::config::{Bytes, CgroupId};
+use crate::eviction::Assessment;
+use crate::node::{MemorySample, Monotonic, RootUsage};
+
+/// The last look, and when what is done now and then was done last.
+#[derive(Debug, Default)]
+pub(super) struct Last {
+    pub(super) assessment: Assessment,
+    pub(super) sample: Option<MemorySample>,
+    pub(super) root_usage: RootUsage,
+    /// What was seen and not handed on yet: a look takes two samples at most.
+    pub(super) unnoted: Vec<(Monotonic, Bytes)>,
+    pub(super) scan: Scan,
+    pub(super) housekeeping: Option<Monotonic>,
+    /// When counters of what is gone were last let go of.
+    pub(super) let_go: Option<Monotonic>,
+    /// When the report was last made.
+    pub(super) reported: Option<Monotonic>,
+    /// When observe mode last worked out whom it would evict.
+    pub(super) observed: Option<Monotonic>,
+    /// When nobody was found to be evicted, for a hard threshold or a soft one.
+    pub(super) exhausted: Option<(bool, Monotonic)>,
+    /// The earliest time at which a refused eviction may be tried again.
+    pub(super) retry: Option<Monotonic>,
+    /// The ring held more than one look takes.
+    pub(super) ring_has_more: bool,
+}
+
+/// When the workload tree was scanned, and how long that took.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct Scan {
+    pub(super) at: Option<Monotonic>,
+    pub(super) took: Duration,
+}
+
+/// Cgroups that are in the kernel's maps and not, or no longer, in the tree.
+#[derive(Debug, Default)]
+pub(super) struct Outside {
+    /// Gone, to be let go of at the next housekeeping.
+    pub(super) forgotten: HashSet<CgroupId>,
+    /// No scan has seen them.
+    pub(super) unowned: HashSet<CgroupId>,
+    /// The same, and for how many rounds of housekeeping.
+    pub(super) unknown: HashMap<CgroupId, u32>,
+}
+
+/// Audits of `oom_score_adj`.
+#[derive(Debug, Default)]
+pub(super) struct Audits {
+    /// Something may have changed one.
+    pub(super) due: bool,
+    /// When the last one was.
+    pub(super) at: Option<Monotonic>,
+    /// Processes that it left with another value than they should have.
+    pub(super) drifted: usize,
+    /// Workloads of which that was said.
+    pub(super) told: HashSet<CgroupId>,
+}
