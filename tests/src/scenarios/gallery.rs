@@ -40,11 +40,16 @@ pub struct Dead {
     pub container: String,
 }
 
+/// As long as the kernel's log remembers how much it has said.
+const REPORTS_HELD_BACK: Duration = Duration::from_secs(5);
+
 pub fn gallery(stage: &mut Stage<'_>) -> Result<()> {
     incidents::forget()?;
     // Nothing is to be evicted, in words or in deed: the kernel is to be the only killer.
     let config = AgentConfig { hard: None, extra: incidents::configuration(), ..AgentConfig::observe() };
     let agent = stage.agent(&config)?;
+    // The kernel reports ten OOM kills in five seconds, and the scenario before may have had them all.
+    stage.pause(REPORTS_HELD_BACK);
     for record in agent.events("degraded") {
         stage.note(format!("degraded: {} {}", record.text("capability"), record.text("reason")));
     }
