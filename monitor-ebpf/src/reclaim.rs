@@ -4,18 +4,19 @@ use core::arch::asm;
 
 use aya_ebpf::{
     Global,
-    bindings::BPF_NOEXIST,
     macros::{map, tracepoint},
     maps::{Array, HashMap},
     programs::TracePointContext,
 };
 use monitor_ebpf::{
-    DirectReclaim, EventKind, HISTOGRAM_BUCKETS, ReclaimCounters, ReclaimKey, ReclaimKind, Stall, Untracked,
+    COUNTER_SLOTS, DirectReclaim, EventKind, HISTOGRAM_BUCKETS, OTHER_COUNTERS, ReclaimCounters, ReclaimKey,
+    ReclaimKind, Slot, Stall, Untracked,
     field::{reclaim_begin, reclaim_end, shrink_inactive, throttled},
     histogram_bucket,
 };
 
 use crate::{
+    counters::Counters,
     kswapd,
     layout::Layout,
     stream::{self, Wake},
@@ -46,7 +47,14 @@ static STALLING: Array<Stalling> = Array::with_max_entries(SLOTS, 0);
 static CROWDED_OUT: HashMap<u32, Stalling> = HashMap::with_max_entries(1024, 0);
 
 #[map]
-static RECLAIM: HashMap<ReclaimKey, ReclaimCounters> = HashMap::with_max_entries(4096, 0);
+static RECLAIM_SLOTS: Array<Slot<ReclaimKey, ReclaimCounters>> = Array::with_max_entries(COUNTER_SLOTS, 0);
+#[map]
+static RECLAIM_OWNERS: HashMap<u32, ReclaimKey> = HashMap::with_max_entries(COUNTER_SLOTS, 0);
+#[map]
+static RECLAIM_OTHERS: HashMap<ReclaimKey, ReclaimCounters> = HashMap::with_max_entries(OTHER_COUNTERS, 0);
+
+static RECLAIM: Counters<ReclaimKey, ReclaimCounters> =
+    Counters { slots: &RECLAIM_SLOTS, owners: &RECLAIM_OWNERS, others: &RECLAIM_OTHERS };
 
 #[unsafe(no_mangle)]
 static STALL_THRESHOLD_NS: Global<u64> = Global::new(10_000_000);
@@ -127,13 +135,23 @@ pub fn mm_vmscan_throttled(ctx: TracePointContext) -> u32 {
     0
 }
 
+/// The running task's slot, while that task stalls in it.
+#[inline(always)]
+fn slot_of(tid: u32) -> Option<&'static mut Stalling> {
+    // SAFETY: the lookup gave a valid element, and only its own task writes it until it ends its stall.
+    let slot = STALLING.get_ptr_mut(tid & (SLOTS - 1)).map(|slot| unsafe { &mut *slot });
+    slot.filter(|stall| stall.tid == tid && stall.began_ns != 0)
+}
+
 #[inline(always)]
 fn stall_of(tid: u32) -> Option<&'static mut Stalling> {
-    let is_own = |stall: &&mut Stalling| stall.tid == tid && stall.began_ns != 0;
-    // SAFETY: the lookup gave a valid element, and only its own task writes it until it ends its stall.
-    let slot = STALLING.get_ptr_mut(tid & (SLOTS - 1)).map(|slot| unsafe { &mut *slot }).filter(is_own);
+    slot_of(tid).or_else(|| crowded_out(tid))
+}
+
+#[inline(always)]
+fn crowded_out(tid: u32) -> Option<&'static mut Stalling> {
     // SAFETY: as above.
-    slot.or_else(|| CROWDED_OUT.get_ptr_mut(tid).map(|element| unsafe { &mut *element }))
+    CROWDED_OUT.get_ptr_mut(tid).map(|element| unsafe { &mut *element })
 }
 
 #[inline(always)]
@@ -162,8 +180,10 @@ fn begin(kind: ReclaimKind) -> u64 {
 
 #[inline(always)]
 fn end(kind: ReclaimKind, reclaimed_pages: u64) {
-    let (tid, pid) = task::ids();
-    let Some(stall) = stall_of(tid).filter(|stall| stall.kind == kind as u32) else {
+    let tid = task::tid();
+    let slot = slot_of(tid);
+    let has_slot = slot.is_some();
+    let Some(stall) = slot.or_else(|| crowded_out(tid)).filter(|stall| stall.kind == kind as u32) else {
         // Began before the program was attached, or was counted as untracked.
         return;
     };
@@ -171,10 +191,13 @@ fn end(kind: ReclaimKind, reclaimed_pages: u64) {
     let duration_ns = now_ns.saturating_sub(stall.began_ns);
     let cgroup = task::memory_cgroup();
     account(&ReclaimKey { cgroup, kind: kind as u32, reserved: 0 }, stall, duration_ns, reclaimed_pages);
-    if !give_back(tid) {
+    if has_slot {
+        stall.began_ns = 0;
+    } else {
         let _removed = CROWDED_OUT.remove(tid);
     }
     if duration_ns >= STALL_THRESHOLD_NS.load() {
+        let (_, pid) = task::ids();
         stream::send(
             EventKind::Stall,
             Wake::WhenFilling,
@@ -193,30 +216,9 @@ fn end(kind: ReclaimKind, reclaimed_pages: u64) {
     }
 }
 
-/// Frees the running task's slot; false when it has none.
 #[inline(always)]
-fn give_back(tid: u32) -> bool {
-    // SAFETY: the lookup gave a valid element.
-    let slot = STALLING.get_ptr_mut(tid & (SLOTS - 1)).map(|slot| unsafe { &mut *slot });
-    let Some(slot) = slot.filter(|slot| slot.tid == tid && slot.began_ns != 0) else {
-        return false;
-    };
-    slot.began_ns = 0;
-    true
-}
-
-#[inline(always)]
-#[expect(
-    clippy::needless_borrows_for_generic_args,
-    reason = "by value it would be copied to the stack, which is too small"
-)]
 fn account(key: &ReclaimKey, stall: &Stalling, duration_ns: u64, reclaimed_pages: u64) {
-    let counters = RECLAIM.get_ptr_mut(key).or_else(|| {
-        // Another CPU may have been first: then this insertion fails and the lookup finds its element.
-        let _inserted = RECLAIM.insert(key, &ZERO, u64::from(BPF_NOEXIST));
-        RECLAIM.get_ptr_mut(key)
-    });
-    let Some(counters) = counters else {
+    let Some(counters) = RECLAIM.of(key, key.cgroup ^ u64::from(key.kind), &ZERO) else {
         stream::untracked(Untracked::Reclaim);
         return;
     };

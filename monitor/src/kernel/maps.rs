@@ -11,11 +11,11 @@ use aya::{
     maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray, RingBuf},
 };
 use monitor_ebpf::{
-    EventCounts, EventKind, InodeCounters, InodeKey, KswapdCounters, ReclaimCounters, ReclaimKey, ReclaimKind,
+    EventCounts, EventKind, InodeCounters, InodeKey, KswapdCounters, ReclaimCounters, ReclaimKey, ReclaimKind, Slot,
     Untracked,
 };
 
-use super::batch::Reader;
+use super::{batch::Reader, slots::Counters};
 use crate::config::CgroupId;
 
 /// Carries a shared type across aya's `Pod` bound, which is foreign to both crates.
@@ -36,6 +36,8 @@ plain_old_data!(
     KswapdCounters,
     ReclaimCounters,
     ReclaimKey,
+    Slot<InodeKey, InodeCounters>,
+    Slot<ReclaimKey, ReclaimCounters>,
     monitor_ebpf::KernelOffsets,
     monitor_ebpf::FieldOffsets
 );
@@ -77,22 +79,21 @@ impl CgroupCounters {
 
 /// The programs' maps. A read that fails is warned about once a map; its figures are then missing, not wrong.
 pub(super) struct Maps {
-    reclaim: HashMap<MapData, Shared<ReclaimKey>, Shared<ReclaimCounters>>,
+    reclaim: Counters<ReclaimKey, ReclaimCounters>,
     oom_kills: HashMap<MapData, u64, u64>,
-    inodes: HashMap<MapData, Shared<InodeKey>, Shared<InodeCounters>>,
+    inodes: Counters<InodeKey, InodeCounters>,
     kswapd: HashMap<MapData, i32, Shared<KswapdCounters>>,
     counts: PerCpuArray<MapData, Shared<EventCounts>>,
     untracked: PerCpuArray<MapData, u64>,
     sigkills_seen: Array<MapData, u32>,
     /// Where each cgroup is in the list being made; kept for its allocation.
     places: Table<CgroupId, usize>,
-    reclaim_reader: Reader<Shared<ReclaimKey>, Shared<ReclaimCounters>>,
+    inode_places: Table<(CgroupId, DeviceId), usize>,
     oom_reader: Reader<u64, u64>,
-    inode_reader: Reader<Shared<InodeKey>, Shared<InodeCounters>>,
     warned: bool,
 }
 
-fn take<T: TryFrom<Map, Error = MapError>>(ebpf: &mut Ebpf, name: &'static str) -> Result<T, String> {
+pub(super) fn take<T: TryFrom<Map, Error = MapError>>(ebpf: &mut Ebpf, name: &'static str) -> Result<T, String> {
     let map = ebpf.take_map(name).ok_or_else(|| format!("the object has no map {name}"))?;
     T::try_from(map).map_err(|error| format!("map {name}: {error}"))
 }
@@ -104,17 +105,16 @@ pub(super) fn ring(ebpf: &mut Ebpf) -> Result<RingBuf<MapData>, String> {
 impl Maps {
     pub fn take(ebpf: &mut Ebpf) -> Result<Self, String> {
         Ok(Self {
-            reclaim: take(ebpf, "RECLAIM")?,
+            reclaim: Counters::take(ebpf, "RECLAIM_SLOTS", "RECLAIM_OWNERS", "RECLAIM_OTHERS")?,
             oom_kills: take(ebpf, "OOM_KILLS")?,
-            inodes: take(ebpf, "INODES")?,
+            inodes: Counters::take(ebpf, "INODE_SLOTS", "INODE_OWNERS", "INODE_OTHERS")?,
             kswapd: take(ebpf, "KSWAPD")?,
             counts: take(ebpf, "COUNTS")?,
             untracked: take(ebpf, "UNTRACKED")?,
             sigkills_seen: take(ebpf, "SIGKILLS_SEEN")?,
             places: Table::new(),
-            reclaim_reader: Reader::new(),
+            inode_places: Table::new(),
             oom_reader: Reader::new(),
-            inode_reader: Reader::new(),
             warned: false,
         })
     }
@@ -126,7 +126,7 @@ impl Maps {
 
     pub fn cgroups(&mut self, out: &mut Vec<(CgroupId, CgroupCounters)>) {
         out.clear();
-        let Self { reclaim, oom_kills, places, reclaim_reader, oom_reader, warned, .. } = self;
+        let Self { reclaim, oom_kills, places, oom_reader, warned, .. } = self;
         places.clear();
         let mut entry = |out: &mut Vec<(CgroupId, CgroupCounters)>, cgroup: u64| {
             let id = CgroupId(cgroup);
@@ -135,13 +135,13 @@ impl Maps {
                 out.len() - 1
             })
         };
-        let read = reclaim_reader.read(reclaim, |Shared(key), Shared(mut counters)| {
+        let read = reclaim.read(|key, mut counters| {
             counters.stalls = counters.histogram.iter().sum();
             let place = entry(out, key.cgroup);
             if let (Some((_, into)), Some(kind)) = (out.get_mut(place), ReclaimKind::from_raw(key.kind)) {
                 match kind {
-                    ReclaimKind::Direct => into.direct = counters,
-                    ReclaimKind::Memcg => into.memcg = counters,
+                    ReclaimKind::Direct => into.direct.add(&counters),
+                    ReclaimKind::Memcg => into.memcg.add(&counters),
                 }
             }
         });
@@ -157,8 +157,19 @@ impl Maps {
 
     pub fn inodes(&mut self, out: &mut Vec<(CgroupId, DeviceId, InodeCounters)>) {
         out.clear();
-        let read = self.inode_reader.read(&self.inodes, |Shared(key), Shared(counters)| {
-            out.push((CgroupId(key.cgroup), DeviceId(key.device), counters));
+        let places = &mut self.inode_places;
+        places.clear();
+        let read = self.inodes.read(|key, counters| {
+            let key = (CgroupId(key.cgroup), DeviceId(key.device));
+            let place = *places.entry(key).or_insert_with(|| {
+                out.push((key.0, key.1, InodeCounters::default()));
+                out.len() - 1
+            });
+            if let Some((.., into)) = out.get_mut(place) {
+                into.created += counters.created;
+                into.removed += counters.removed;
+                into.evicted += counters.evicted;
+            }
         });
         let _warned = readable(read, "INODES", &mut self.warned);
     }
@@ -198,17 +209,21 @@ impl Maps {
 
     /// Removes what is kept of cgroups that are gone, to make room for those to come.
     pub fn forget(&mut self, cgroups: &HashSet<CgroupId>) {
-        for &CgroupId(cgroup) in cgroups {
-            for kind in [ReclaimKind::Direct, ReclaimKind::Memcg] {
-                // Most cgroups never had an element: not found is the usual answer.
-                let _absent = self.reclaim.remove(&Shared(ReclaimKey { cgroup, kind: kind as u32, reserved: 0 }));
-            }
-            let _absent = self.oom_kills.remove(&cgroup);
+        if cgroups.is_empty() {
+            return;
         }
-        let is_gone = |Shared(key): &Shared<InodeKey>| cgroups.contains(&CgroupId(key.cgroup));
-        let keys: Vec<_> = self.inodes.keys().flatten().filter(is_gone).collect();
-        for key in keys {
-            let _absent = self.inodes.remove(&key);
+        let is_gone = |cgroup| cgroups.contains(&CgroupId(cgroup));
+        let nothing =
+            Slot { key: ReclaimKey { cgroup: 0, kind: 0, reserved: 0 }, taken: 0, value: ReclaimCounters::ZERO };
+        let forgotten = self.reclaim.forget(|key| is_gone(key.cgroup), nothing);
+        let _warned = readable(forgotten, "RECLAIM", &mut self.warned);
+        let key = InodeKey { cgroup: 0, device: 0, reserved: 0 };
+        let nothing = Slot { key, taken: 0, value: InodeCounters::default() };
+        let forgotten = self.inodes.forget(|key| is_gone(key.cgroup), nothing);
+        let _warned = readable(forgotten, "INODES", &mut self.warned);
+        for CgroupId(cgroup) in cgroups {
+            // Most cgroups never had an element: not found is the usual answer.
+            let _absent = self.oom_kills.remove(cgroup);
         }
     }
 }

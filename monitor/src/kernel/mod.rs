@@ -10,6 +10,7 @@ mod maps;
 mod oom;
 mod probes;
 mod report;
+mod slots;
 mod statistics;
 mod stream;
 

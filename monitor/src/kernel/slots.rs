@@ -1,0 +1,83 @@
+//! Counters of which most are in slots of an array and the others in a hash map; the programs' `counters` says why.
+
+use aya::{
+    Ebpf, Pod,
+    maps::{Array, HashMap, MapData, MapError},
+};
+use monitor_ebpf::Slot;
+
+use super::{
+    batch::Reader,
+    maps::{Shared, take},
+};
+
+/// The three maps of one kind of counters.
+pub(super) struct Counters<K, V>
+where
+    Shared<K>: Pod,
+    Shared<V>: Pod,
+    Shared<Slot<K, V>>: Pod,
+{
+    slots: Array<MapData, Shared<Slot<K, V>>>,
+    owners: HashMap<MapData, u32, Shared<K>>,
+    others: HashMap<MapData, Shared<K>, Shared<V>>,
+    owner_reader: Reader<u32, Shared<K>>,
+    other_reader: Reader<Shared<K>, Shared<V>>,
+    /// Slots that are owned, of one reading; kept for its allocation.
+    owned: Vec<(u32, K)>,
+}
+
+impl<K: Copy + 'static, V: Copy + 'static> Counters<K, V>
+where
+    Shared<K>: Pod,
+    Shared<V>: Pod,
+    Shared<Slot<K, V>>: Pod,
+{
+    pub fn take(
+        ebpf: &mut Ebpf,
+        slots: &'static str,
+        owners: &'static str,
+        others: &'static str,
+    ) -> Result<Self, String> {
+        Ok(Self {
+            slots: take(ebpf, slots)?,
+            owners: take(ebpf, owners)?,
+            others: take(ebpf, others)?,
+            owner_reader: Reader::new(),
+            other_reader: Reader::new(),
+            owned: Vec::new(),
+        })
+    }
+
+    /// Passes all counters to `visit`; a key may come twice, and then has the sum of both.
+    pub fn read(&mut self, mut visit: impl FnMut(K, V)) -> Result<(), MapError> {
+        self.read_owners()?;
+        for &(index, key) in &self.owned {
+            let Shared(slot) = self.slots.get(&index, 0)?;
+            // Claimed, and not filled in yet: nothing has been counted there.
+            if slot.taken != 0 {
+                visit(key, slot.value);
+            }
+        }
+        self.other_reader.read(&self.others, |Shared(key), Shared(value)| visit(key, value))
+    }
+
+    /// Lets go of keys, to make room for those to come.
+    pub fn forget(&mut self, is_gone: impl Fn(&K) -> bool, nothing: Slot<K, V>) -> Result<(), MapError> {
+        self.read_owners()?;
+        for (index, _) in self.owned.iter().filter(|(_, key)| is_gone(key)) {
+            // In this order: whoever claims the slot next finds it empty.
+            self.slots.set(*index, Shared(nothing), 0)?;
+            self.owners.remove(index)?;
+        }
+        let mut gone = Vec::new();
+        self.other_reader.read(&self.others, |Shared(key), _| gone.extend(is_gone(&key).then_some(key)))?;
+        gone.into_iter().try_for_each(|key| self.others.remove(&Shared(key)))
+    }
+
+    fn read_owners(&mut self) -> Result<(), MapError> {
+        let Self { owners, owner_reader, owned, .. } = self;
+        owned.clear();
+        owner_reader.read(owners, |index, Shared(key)| owned.push((index, key)))
+    }
+}
