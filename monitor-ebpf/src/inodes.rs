@@ -19,6 +19,9 @@ static INODE_OTHERS: HashMap<InodeKey, InodeCounters> = HashMap::with_max_entrie
 static INODES: Counters<InodeKey, InodeCounters> =
     Counters { slots: &INODE_SLOTS, owners: &INODE_OWNERS, others: &INODE_OTHERS };
 
+/// Not made on the stack: that is a call of memset for each hit.
+static ZERO: InodeCounters = InodeCounters { created: 0, removed: 0, evicted: 0 };
+
 #[derive(Clone, Copy)]
 enum Change {
     Created,
@@ -58,8 +61,7 @@ fn count(ctx: &TracePointContext, layout: &'static Layout, change: Change) {
         return;
     };
     let key = InodeKey { cgroup: task::memory_cgroup(), device, reserved: 0 };
-    let zero = InodeCounters { created: 0, removed: 0, evicted: 0 };
-    let Some(counters) = INODES.of(&key, key.cgroup ^ u64::from(device) << 32, &zero) else {
+    let Some(counters) = INODES.of(&key, key.cgroup ^ u64::from(device) << 32, &ZERO) else {
         stream::untracked(Untracked::Inode);
         return;
     };

@@ -21,10 +21,9 @@ where
     slots: Array<MapData, Shared<Slot<K, V>>>,
     owners: HashMap<MapData, u32, Shared<K>>,
     others: HashMap<MapData, Shared<K>, Shared<V>>,
+    slot_reader: Reader<u32, Shared<Slot<K, V>>>,
     owner_reader: Reader<u32, Shared<K>>,
     other_reader: Reader<Shared<K>, Shared<V>>,
-    /// Slots that are owned, of one reading; kept for its allocation.
-    owned: Vec<(u32, K)>,
 }
 
 impl<K: Copy + 'static, V: Copy + 'static> Counters<K, V>
@@ -43,41 +42,34 @@ where
             slots: take(ebpf, slots)?,
             owners: take(ebpf, owners)?,
             others: take(ebpf, others)?,
+            slot_reader: Reader::new(),
             owner_reader: Reader::new(),
             other_reader: Reader::new(),
-            owned: Vec::new(),
         })
     }
 
     /// Passes all counters to `visit`; a key may come twice, and then has the sum of both.
     pub fn read(&mut self, mut visit: impl FnMut(K, V)) -> Result<(), MapError> {
-        self.read_owners()?;
-        for &(index, key) in &self.owned {
-            let Shared(slot) = self.slots.get(&index, 0)?;
-            // Claimed, and not filled in yet: nothing has been counted there.
+        // Element by element the owned ones alone take longer: a thousand took 5 ms.
+        self.slot_reader.read_array(&self.slots, |_, Shared(slot)| {
             if slot.taken != 0 {
-                visit(key, slot.value);
+                visit(slot.key, slot.value);
             }
-        }
+        })?;
         self.other_reader.read(&self.others, |Shared(key), Shared(value)| visit(key, value))
     }
 
     /// Lets go of keys, to make room for those to come.
     pub fn forget(&mut self, is_gone: impl Fn(&K) -> bool, nothing: Slot<K, V>) -> Result<(), MapError> {
-        self.read_owners()?;
-        for (index, _) in self.owned.iter().filter(|(_, key)| is_gone(key)) {
+        let mut owned = Vec::new();
+        self.owner_reader.read(&self.owners, |index, Shared(key)| owned.extend(is_gone(&key).then_some(index)))?;
+        for index in owned {
             // In this order: whoever claims the slot next finds it empty.
-            self.slots.set(*index, Shared(nothing), 0)?;
-            self.owners.remove(index)?;
+            self.slots.set(index, Shared(nothing), 0)?;
+            self.owners.remove(&index)?;
         }
         let mut gone = Vec::new();
         self.other_reader.read(&self.others, |Shared(key), _| gone.extend(is_gone(&key).then_some(key)))?;
         gone.into_iter().try_for_each(|key| self.others.remove(&Shared(key)))
-    }
-
-    fn read_owners(&mut self) -> Result<(), MapError> {
-        let Self { owners, owner_reader, owned, .. } = self;
-        owned.clear();
-        owner_reader.read(owners, |index, Shared(key)| owned.push((index, key)))
     }
 }
