@@ -94,11 +94,11 @@ pub struct EventCounts {
     pub suppressed: u64,
 }
 
-/// What could not be counted because a map was full; index into the per-CPU array `UNTRACKED`.
+/// What could not be counted, mostly because a map was full; index into the per-CPU array `UNTRACKED`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Untracked {
-    /// Too many tasks in reclaim at once: the stall is missed.
+    /// The stall's begin was not seen, or found no place among too many: the stall is missed.
     Stall = 0,
     /// Too many cgroups: the stall is in no cgroup's account.
     Reclaim = 1,

@@ -37,6 +37,8 @@ struct Stalling {
 }
 
 const SLOTS: u32 = 8192;
+/// A stall is milliseconds long, seconds where nothing can be freed.
+const NEVER_ENDED_NS: u64 = 600 * 1_000_000_000;
 
 /// By the low bits of the thread id: found without a call, and nothing has to be inserted or removed.
 #[map]
@@ -45,6 +47,9 @@ static STALLING: Array<Stalling> = Array::with_max_entries(SLOTS, 0);
 /// By thread id, for those whose slot somebody else stalls in.
 #[map]
 static CROWDED_OUT: HashMap<u32, Stalling> = HashMap::with_max_entries(1024, 0);
+
+static NOT_STALLING: Stalling =
+    Stalling { began_ns: 0, scanned_pages: 0, throttled_ns: 0, tid: 0, throttles: 0, kind: 0, reserved: 0 };
 
 #[map]
 static RECLAIM_SLOTS: Array<Slot<ReclaimKey, ReclaimCounters>> = Array::with_max_entries(COUNTER_SLOTS, 0);
@@ -158,22 +163,27 @@ fn crowded_out(tid: u32) -> Option<&'static mut Stalling> {
 fn begin(kind: ReclaimKind) -> u64 {
     let (tid, _) = task::ids();
     let now_ns = stream::now_ns();
-    let stall = Stalling {
-        began_ns: now_ns,
-        scanned_pages: 0,
-        throttled_ns: 0,
-        tid,
-        throttles: 0,
-        kind: kind as u32,
-        reserved: 0,
-    };
     // SAFETY: the lookup gave a valid element. Two tasks of one slot that begin within nanoseconds: one of both is missed.
     let slot = STALLING.get_ptr_mut(tid & (SLOTS - 1)).map(|slot| unsafe { &mut *slot });
-    // A task that was killed inside a stall of old never ended it: then its successor of the same id takes over.
-    if let Some(slot) = slot.filter(|slot| slot.began_ns == 0 || slot.tid == tid) {
-        *slot = stall;
-    } else if CROWDED_OUT.insert(tid, &stall, 0).is_err() {
-        stream::untracked(Untracked::Stall);
+    // An end that the kernel left out, for another program was running on that CPU, would keep the slot for good.
+    let is_free = |slot: &&mut Stalling| {
+        slot.began_ns == 0 || slot.tid == tid || now_ns.saturating_sub(slot.began_ns) > NEVER_ENDED_NS
+    };
+    let place = slot.filter(is_free).or_else(|| {
+        // Refused when too many are crowded out: the end finds nothing then, and counts it.
+        let _inserted = CROWDED_OUT.insert(tid, &NOT_STALLING, 0);
+        crowded_out(tid)
+    });
+    if let Some(place) = place {
+        place.began_ns = now_ns;
+        place.tid = tid;
+        place.kind = kind as u32;
+        // SAFETY: references are valid for writes. Volatile, or the compiler calls memset for these few, byte by byte: 20 ns.
+        unsafe {
+            core::ptr::write_volatile(&raw mut place.scanned_pages, 0);
+            core::ptr::write_volatile(&raw mut place.throttled_ns, 0);
+            core::ptr::write_volatile(&raw mut place.throttles, 0);
+        }
     }
     now_ns
 }
@@ -184,7 +194,8 @@ fn end(kind: ReclaimKind, reclaimed_pages: u64) {
     let slot = slot_of(tid);
     let has_slot = slot.is_some();
     let Some(stall) = slot.or_else(|| crowded_out(tid)).filter(|stall| stall.kind == kind as u32) else {
-        // Began before the program was attached, or was counted as untracked.
+        // Began before the program was attached, found no place, or lost it to a task that began at the same moment.
+        stream::untracked(Untracked::Stall);
         return;
     };
     let now_ns = stream::now_ns();
