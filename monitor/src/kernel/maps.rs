@@ -11,12 +11,15 @@ use aya::{
     maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray, RingBuf},
 };
 use monitor_ebpf::{
-    EventCounts, EventKind, InodeCounters, InodeKey, KswapdCounters, ReclaimCounters, ReclaimKey, ReclaimKind, Slot,
-    Untracked,
+    EventCounts, EventKind, InodeCounters, InodeKey, KswapdCounters, OomKill, ReclaimCounters, ReclaimKey, ReclaimKind,
+    Slot, Untracked,
 };
 
 use super::{batch::Reader, slots::Counters};
 use crate::config::CgroupId;
+
+/// As long as the programs wait for an exit.
+const NEVER_EXITED_NS: u64 = 3600 * 1_000_000_000;
 
 /// Carries a shared type across aya's `Pod` bound, which is foreign to both crates.
 #[derive(Clone, Copy)]
@@ -34,6 +37,7 @@ plain_old_data!(
     InodeCounters,
     InodeKey,
     KswapdCounters,
+    OomKill,
     ReclaimCounters,
     ReclaimKey,
     Slot<InodeKey, InodeCounters>,
@@ -81,6 +85,7 @@ impl CgroupCounters {
 pub(super) struct Maps {
     reclaim: Counters<ReclaimKey, ReclaimCounters>,
     oom_kills: HashMap<MapData, u64, u64>,
+    victims: HashMap<MapData, u32, Shared<OomKill>>,
     inodes: Counters<InodeKey, InodeCounters>,
     kswapd: HashMap<MapData, i32, Shared<KswapdCounters>>,
     counts: PerCpuArray<MapData, Shared<EventCounts>>,
@@ -90,6 +95,7 @@ pub(super) struct Maps {
     places: Table<CgroupId, usize>,
     inode_places: Table<(CgroupId, DeviceId), usize>,
     oom_reader: Reader<u64, u64>,
+    victim_reader: Reader<u32, Shared<OomKill>>,
     warned: bool,
 }
 
@@ -107,6 +113,7 @@ impl Maps {
         Ok(Self {
             reclaim: Counters::take(ebpf, "RECLAIM_SLOTS", "RECLAIM_OWNERS", "RECLAIM_OTHERS")?,
             oom_kills: take(ebpf, "OOM_KILLS")?,
+            victims: take(ebpf, "VICTIMS")?,
             inodes: Counters::take(ebpf, "INODE_SLOTS", "INODE_OWNERS", "INODE_OTHERS")?,
             kswapd: take(ebpf, "KSWAPD")?,
             counts: take(ebpf, "COUNTS")?,
@@ -115,6 +122,7 @@ impl Maps {
             places: Table::new(),
             inode_places: Table::new(),
             oom_reader: Reader::new(),
+            victim_reader: Reader::new(),
             warned: false,
         })
     }
@@ -207,6 +215,17 @@ impl Maps {
             .map_or(0, |cpus| cpus.iter().sum())
     }
 
+    /// Removes victims whose exit was missed: they would fill the map, and then no kill had its cgroup any more.
+    pub fn forget_victims(&mut self, now_ns: u64) {
+        let mut waiting = Vec::new();
+        let read = self.victim_reader.read(&self.victims, |tid, Shared(kill)| waiting.push((tid, kill.marked_at_ns)));
+        let _warned = readable(read, "VICTIMS", &mut self.warned);
+        for tid in never_exited(&waiting, now_ns) {
+            // It may have exited at last: then it is gone by itself.
+            let _absent = self.victims.remove(&tid);
+        }
+    }
+
     /// Removes what is kept of cgroups that are gone, to make room for those to come.
     pub fn forget(&mut self, cgroups: &HashSet<CgroupId>) {
         if cgroups.is_empty() {
@@ -228,6 +247,14 @@ impl Maps {
     }
 }
 
+/// Victims that were marked so long ago that their exit was missed.
+fn never_exited(victims: &[(u32, u64)], now_ns: u64) -> impl Iterator<Item = u32> {
+    victims
+        .iter()
+        .filter(move |(_, marked_at_ns)| now_ns.saturating_sub(*marked_at_ns) > NEVER_EXITED_NS)
+        .map(|(tid, _)| *tid)
+}
+
 fn readable<T>(item: Result<T, impl Borrow<MapError>>, map: &'static str, warned: &mut bool) -> Option<T> {
     match item {
         Ok(value) => Some(value),
@@ -243,7 +270,14 @@ fn readable<T>(item: Result<T, impl Borrow<MapError>>, map: &'static str, warned
 
 #[cfg(test)]
 mod tests {
-    use super::DeviceId;
+    use super::{DeviceId, NEVER_EXITED_NS, never_exited};
+
+    #[test]
+    fn victims_are_waited_for_and_not_for_ever() {
+        let now_ns = 2 * NEVER_EXITED_NS;
+        let victims = [(1, NEVER_EXITED_NS - 1), (2, NEVER_EXITED_NS), (3, now_ns), (4, now_ns + 1)];
+        assert_eq!(never_exited(&victims, now_ns).collect::<Vec<_>>(), [1]);
+    }
 
     #[test]
     fn devices_read_as_in_mountinfo() {
