@@ -28,6 +28,8 @@ use crate::{
 struct Stalling {
     /// 0 while nobody stalls here.
     began_ns: u64,
+    /// Looked up by the begin, which has less to do than the end.
+    cgroup: u64,
     scanned_pages: u64,
     throttled_ns: u64,
     tid: u32,
@@ -49,7 +51,7 @@ static STALLING: Array<Stalling> = Array::with_max_entries(SLOTS, 0);
 static CROWDED_OUT: HashMap<u32, Stalling> = HashMap::with_max_entries(1024, 0);
 
 static NOT_STALLING: Stalling =
-    Stalling { began_ns: 0, scanned_pages: 0, throttled_ns: 0, tid: 0, throttles: 0, kind: 0, reserved: 0 };
+    Stalling { began_ns: 0, cgroup: 0, scanned_pages: 0, throttled_ns: 0, tid: 0, throttles: 0, kind: 0, reserved: 0 };
 
 #[map]
 static RECLAIM_SLOTS: Array<Slot<ReclaimKey, ReclaimCounters>> = Array::with_max_entries(COUNTER_SLOTS, 0);
@@ -80,7 +82,7 @@ static THROTTLED: Layout = Layout::new();
 
 #[tracepoint]
 pub fn mm_vmscan_direct_reclaim_begin(ctx: TracePointContext) -> u32 {
-    let now_ns = begin(ReclaimKind::Direct);
+    let (now_ns, cgroup) = begin(ReclaimKind::Direct);
     if stream::doorbell(EventKind::DirectReclaim, now_ns) {
         let (_, pid) = task::ids();
         stream::send(
@@ -88,7 +90,7 @@ pub fn mm_vmscan_direct_reclaim_begin(ctx: TracePointContext) -> u32 {
             Wake::Now,
             &DirectReclaim {
                 header: stream::header(now_ns, EventKind::DirectReclaim, 0),
-                cgroup: task::memory_cgroup(),
+                cgroup,
                 pid,
                 order: DIRECT_RECLAIM_BEGIN.read(&ctx, reclaim_begin::ORDER).unwrap_or(0),
             },
@@ -159,9 +161,11 @@ fn crowded_out(tid: u32) -> Option<&'static mut Stalling> {
     CROWDED_OUT.get_ptr_mut(tid).map(|element| unsafe { &mut *element })
 }
 
+/// Returns when and in which cgroup.
 #[inline(always)]
-fn begin(kind: ReclaimKind) -> u64 {
+fn begin(kind: ReclaimKind) -> (u64, u64) {
     let (tid, _) = task::ids();
+    let cgroup = task::memory_cgroup();
     let now_ns = stream::now_ns();
     // SAFETY: the lookup gave a valid element. Two tasks of one slot that begin within nanoseconds: one of both is missed.
     let slot = STALLING.get_ptr_mut(tid & (SLOTS - 1)).map(|slot| unsafe { &mut *slot });
@@ -176,6 +180,7 @@ fn begin(kind: ReclaimKind) -> u64 {
     });
     if let Some(place) = place {
         place.began_ns = now_ns;
+        place.cgroup = cgroup;
         place.tid = tid;
         place.kind = kind as u32;
         // SAFETY: references are valid for writes. Volatile, or the compiler calls memset for these few, byte by byte: 20 ns.
@@ -185,7 +190,7 @@ fn begin(kind: ReclaimKind) -> u64 {
             core::ptr::write_volatile(&raw mut place.throttles, 0);
         }
     }
-    now_ns
+    (now_ns, cgroup)
 }
 
 #[inline(always)]
@@ -200,7 +205,7 @@ fn end(kind: ReclaimKind, reclaimed_pages: u64) {
     };
     let now_ns = stream::now_ns();
     let duration_ns = now_ns.saturating_sub(stall.began_ns);
-    let cgroup = task::memory_cgroup();
+    let cgroup = stall.cgroup;
     account(&ReclaimKey { cgroup, kind: kind as u32, reserved: 0 }, stall, duration_ns, reclaimed_pages);
     if has_slot {
         stall.began_ns = 0;
