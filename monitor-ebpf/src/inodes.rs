@@ -1,17 +1,26 @@
 //! Inodes made and removed, per cgroup and device, in the context of the task that does it.
 
 use aya_ebpf::{
-    bindings::BPF_NOEXIST,
     macros::{map, tracepoint},
-    maps::HashMap,
+    maps::{Array, HashMap},
     programs::TracePointContext,
 };
-use monitor_ebpf::{InodeCounters, InodeKey, Untracked, field::inode};
+use monitor_ebpf::{COUNTER_SLOTS, InodeCounters, InodeKey, OTHER_COUNTERS, Slot, Untracked, field::inode};
 
-use crate::{layout::Layout, reclaim::add, stream, task};
+use crate::{counters::Counters, layout::Layout, reclaim::add, stream, task};
 
 #[map]
-static INODES: HashMap<InodeKey, InodeCounters> = HashMap::with_max_entries(4096, 0);
+static INODE_SLOTS: Array<Slot<InodeKey, InodeCounters>> = Array::with_max_entries(COUNTER_SLOTS, 0);
+#[map]
+static INODE_OWNERS: HashMap<u32, InodeKey> = HashMap::with_max_entries(COUNTER_SLOTS, 0);
+#[map]
+static INODE_OTHERS: HashMap<InodeKey, InodeCounters> = HashMap::with_max_entries(OTHER_COUNTERS, 0);
+
+static INODES: Counters<InodeKey, InodeCounters> =
+    Counters { slots: &INODE_SLOTS, owners: &INODE_OWNERS, others: &INODE_OTHERS };
+
+/// Not made on the stack: that is a call of memset for each hit.
+static ZERO: InodeCounters = InodeCounters { created: 0, removed: 0, evicted: 0 };
 
 #[derive(Clone, Copy)]
 enum Change {
@@ -52,13 +61,7 @@ fn count(ctx: &TracePointContext, layout: &'static Layout, change: Change) {
         return;
     };
     let key = InodeKey { cgroup: task::memory_cgroup(), device, reserved: 0 };
-    let counters = INODES.get_ptr_mut(key).or_else(|| {
-        // Another CPU may have been first: then this insertion fails and the lookup finds its element.
-        let _inserted =
-            INODES.insert(key, InodeCounters { created: 0, removed: 0, evicted: 0 }, u64::from(BPF_NOEXIST));
-        INODES.get_ptr_mut(key)
-    });
-    let Some(counters) = counters else {
+    let Some(counters) = INODES.of(&key, key.cgroup ^ u64::from(device) << 32, &ZERO) else {
         stream::untracked(Untracked::Inode);
         return;
     };

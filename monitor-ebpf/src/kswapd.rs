@@ -22,20 +22,15 @@ static KSWAPD_WAKE: Layout = Layout::new();
 #[unsafe(no_mangle)]
 static KSWAPD_SLEEP: Layout = Layout::new();
 
-/// What kswapd looked at and freed; false when the running task is not this node's kswapd.
+/// What kswapd looked at and freed; nothing when the running task is not this node's kswapd.
 #[inline(always)]
-pub fn reclaimed(node: i32, tid: u32, scanned_pages: u64, reclaimed_pages: u64) -> bool {
-    let Some(counters) = KSWAPD.get_ptr_mut(node) else {
-        return false;
-    };
+pub fn reclaimed(node: i32, tid: u32, scanned_pages: u64, reclaimed_pages: u64) {
     // SAFETY: the lookup gave a valid element, and only this thread writes it.
-    let counters = unsafe { &mut *counters };
-    if counters.tid != tid {
-        return false;
+    let counters = KSWAPD.get_ptr_mut(node).map(|counters| unsafe { &mut *counters });
+    if let Some(counters) = counters.filter(|counters| counters.tid == tid) {
+        counters.scanned_pages += scanned_pages;
+        counters.reclaimed_pages += reclaimed_pages;
     }
-    counters.scanned_pages += scanned_pages;
-    counters.reclaimed_pages += reclaimed_pages;
-    true
 }
 
 #[tracepoint]
@@ -54,7 +49,7 @@ pub fn mm_vmscan_kswapd_wake(ctx: TracePointContext) -> u32 {
         }
     } else {
         let counters = KswapdCounters { wakes: 1, woke_at_ns: now_ns, tid, ..KswapdCounters::ZERO };
-        let _inserted = KSWAPD.insert(node, &counters, 0);
+        let _inserted = KSWAPD.insert(node, counters, 0);
     }
     if stream::doorbell(EventKind::KswapdWake, now_ns) {
         stream::send(

@@ -23,7 +23,7 @@ macro_rules! load_at {
                 options(readonly, nostack)
             );
         }
-        value as _
+        value
     }};
 }
 
@@ -55,11 +55,12 @@ impl Layout {
 
     /// Reads a field of 4 bytes: by one instruction where it is at a usual place, see [`load_at`].
     #[inline(always)]
+    #[expect(clippy::cast_possible_truncation, reason = "four bytes were loaded")]
     pub fn read_u32(&'static self, ctx: &TracePointContext, field: usize) -> Option<u32> {
         match self.offset(field)? {
-            8 => Some(load_at!("u32", 8, ctx)),
-            12 => Some(load_at!("u32", 12, ctx)),
-            16 => Some(load_at!("u32", 16, ctx)),
+            8 => Some(load_at!("u32", 8, ctx) as u32),
+            12 => Some(load_at!("u32", 12, ctx) as u32),
+            16 => Some(load_at!("u32", 16, ctx) as u32),
             _ => self.read(ctx, field),
         }
     }

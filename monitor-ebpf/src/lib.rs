@@ -94,11 +94,11 @@ pub struct EventCounts {
     pub suppressed: u64,
 }
 
-/// What could not be counted because a map was full; index into the per-CPU array `UNTRACKED`.
+/// What could not be counted, mostly because a map was full; index into the per-CPU array `UNTRACKED`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Untracked {
-    /// Too many tasks in reclaim at once: the stall is missed.
+    /// The stall's begin was not seen, or found no place among too many: the stall is missed.
     Stall = 0,
     /// Too many cgroups: the stall is in no cgroup's account.
     Reclaim = 1,
@@ -120,8 +120,25 @@ const _: () = assert!(HISTOGRAM_BUCKETS.is_power_of_two(), "the programs mask th
 #[must_use]
 #[inline]
 pub const fn histogram_bucket(duration_ns: u64) -> usize {
-    let bucket = (u64::BITS - (duration_ns >> 10).leading_zeros()) as usize;
-    if bucket < HISTOGRAM_BUCKETS { bucket } else { HISTOGRAM_BUCKETS - 1 }
+    let mut rest = duration_ns >> 10;
+    if rest >> (HISTOGRAM_BUCKETS - 2) != 0 {
+        return HISTOGRAM_BUCKETS - 1;
+    }
+    // The length in bits, by halves: BPF has no instruction that counts leading zeros, and the long way round costs 10 ns.
+    let mut bits = 0;
+    let mut half = HISTOGRAM_BUCKETS / 2;
+    while half > 1 {
+        if rest >> half != 0 {
+            rest >>= half;
+            bits += half;
+        }
+        half /= 2;
+    }
+    bits + match rest {
+        0 => 0,
+        1 => 1,
+        _ => 2,
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -158,6 +175,19 @@ impl ReclaimCounters {
         throttled_ns: 0,
         histogram: [0; HISTOGRAM_BUCKETS],
     };
+
+    /// Adds what was counted elsewhere for the same.
+    pub fn add(&mut self, other: &Self) {
+        self.stalls += other.stalls;
+        self.stalled_ns += other.stalled_ns;
+        self.reclaimed_pages += other.reclaimed_pages;
+        self.scanned_pages += other.scanned_pages;
+        self.throttles += other.throttles;
+        self.throttled_ns += other.throttled_ns;
+        for (sum, other) in self.histogram.iter_mut().zip(other.histogram) {
+            *sum += other;
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -199,11 +229,30 @@ impl KswapdCounters {
         Self { wakes: 0, active_ns: 0, woke_at_ns: 0, reclaimed_pages: 0, scanned_pages: 0, tid: 0, reserved: 0 };
 }
 
+/// Slots of each kind of counters: more than a node has containers, for a slot of one's own is the cheap way to count.
+pub const COUNTER_SLOTS: u32 = 4096;
+const _: () = assert!(COUNTER_SLOTS.is_power_of_two(), "the programs mask the index");
+
+/// Room for keys whose slot is another's: with as many keys as slots, about 1,500 of them.
+pub const OTHER_COUNTERS: u32 = 2048;
+
+/// An element of an array of counters, found by its key's hash.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(C)]
+pub struct Slot<K, V> {
+    pub key: K,
+    /// 1 once the key is there.
+    pub taken: u64,
+    pub value: V,
+}
+
 const _: () = {
     assert!(EventKind::ALL.len() == EventKind::COUNT as usize);
     assert!(size_of::<EventCounts>() == 24);
     assert!(size_of::<ReclaimKey>() == 16);
     assert!(size_of::<ReclaimCounters>() == 48 + 8 * HISTOGRAM_BUCKETS);
+    assert!(size_of::<Slot<ReclaimKey, ReclaimCounters>>() == 24 + size_of::<ReclaimCounters>());
+    assert!(size_of::<Slot<InodeKey, InodeCounters>>() == 48);
     assert!(size_of::<InodeKey>() == 16);
     assert!(size_of::<InodeCounters>() == 24);
     assert!(size_of::<KswapdCounters>() == 48);
@@ -219,6 +268,16 @@ mod tests {
             [(0, 0), (1023, 0), (1024, 1), (2047, 1), (2048, 2), (u64::MAX, HISTOGRAM_BUCKETS - 1)]
         {
             assert_eq!(histogram_bucket(duration_ns), bucket, "{duration_ns} ns");
+        }
+    }
+
+    #[test]
+    fn buckets_are_the_length_in_bits_of_the_microseconds() {
+        for shift in 0..64 {
+            for duration_ns in [(1_u64 << shift) - 1, 1 << shift, (1 << shift) + 1] {
+                let bits = (u64::BITS - (duration_ns >> 10).leading_zeros()) as usize;
+                assert_eq!(histogram_bucket(duration_ns), bits.min(HISTOGRAM_BUCKETS - 1), "{duration_ns} ns");
+            }
         }
     }
 

@@ -7,6 +7,7 @@
 #![feature(asm_experimental_arch)]
 #![expect(clippy::needless_pass_by_value, reason = "the program macro hands the context over by value")]
 
+mod counters;
 mod inodes;
 mod kswapd;
 mod layout;

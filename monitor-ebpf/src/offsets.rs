@@ -80,6 +80,8 @@ pub enum Access {
 pub struct KernelOffsets {
     /// An [`Access`]; unless it is `Helper`, the five steps of the walk and `kn_id` are there.
     pub access: u32,
+    /// `task_struct.pid`: the thread's own id.
+    pub task_pid: u32,
     /// `task_struct.cgroups`
     pub task_cgroups: u32,
     /// `css_set.subsys[memory_cgrp_id]`
@@ -116,6 +118,7 @@ impl KernelOffsets {
     /// No BTF. The filler keeps the static in `.rodata`, see [`FieldOffsets::ABSENT`].
     pub const UNKNOWN: Self = Self {
         access: Access::Helper as u32,
+        task_pid: Self::ABSENT,
         task_cgroups: Self::ABSENT,
         css_set_memory: Self::ABSENT,
         css_cgroup: Self::ABSENT,
@@ -135,5 +138,5 @@ impl KernelOffsets {
 
 const _: () = {
     assert!(size_of::<FieldOffsets>() == 2 * MAX_FIELDS);
-    assert!(size_of::<KernelOffsets>() == 60);
+    assert!(size_of::<KernelOffsets>() == 64);
 };

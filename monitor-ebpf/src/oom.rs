@@ -85,9 +85,11 @@ struct Scratch {
 }
 
 const EXPECTED_SLOTS: u32 = 4096;
+/// Longer than a victim sits in uninterruptible sleep before it can exit.
+const EXPECTED_FOR_NS: u64 = 3600 * 1_000_000_000;
 
-/// By the low bits of the thread id: how many exits are waited for. Most exits are told here, without a call, to be nobody's
-/// business; too high a count only costs the two lookups.
+/// By the low bits of the thread id: when an exit was last waited for. Most exits are told here, without a call, to be nobody's
+/// business. Not a count: the SIGKILL to a zombie, or the second one to the same thread, is followed by no exit that takes it back.
 #[map]
 static EXPECTED: Array<u64> = Array::with_max_entries(EXPECTED_SLOTS, 0);
 
@@ -175,8 +177,8 @@ pub fn signal_generate(ctx: TracePointContext) -> u32 {
             return 0;
         }
         let sigkill = Sigkill { sender_tid, by_user, state: RUNS, reserved: 0, left_behind: LeftBehind::NOTHING };
-        let _inserted = SIGKILLED.insert(victim_tid, &sigkill, 0);
-        expect(victim_tid, 1);
+        let _inserted = SIGKILLED.insert(victim_tid, sigkill, 0);
+        expect(victim_tid, stream::now_ns());
     }
     0
 }
@@ -229,9 +231,11 @@ pub fn mark_victim(ctx: TracePointContext) -> u32 {
     }
     describe(&ctx, kill);
 
-    expect(victim_tid, 1);
+    expect(victim_tid, now_ns);
     // Insert before looking whether the victim has exited; the exit does the two in the opposite order. One of both sees the other.
-    if VICTIMS.insert(victim_tid, &*kill, 0).is_err() {
+    // By reference: a copy is too large for the stack.
+    let victim: &OomKill = kill;
+    if VICTIMS.insert(victim_tid, victim, 0).is_err() {
         stream::untracked(Untracked::OomKill);
         warn!(&ctx, "too many OOM victims at once: thread {} stays without its cgroup", victim_tid);
         scratch.workspace.path.levels = 0;
@@ -255,10 +259,15 @@ pub fn mark_victim(ctx: TracePointContext) -> u32 {
 #[tracepoint]
 pub fn sched_process_exit(_ctx: TracePointContext) -> u32 {
     let (tid, pid) = task::ids();
-    if !is_expected(tid) {
+    let Some((slot, since_ns)) = expected(tid) else {
         return 0;
-    }
+    };
     if SIGKILLED.get_ptr(tid).is_none() && VICTIMS.get_ptr(tid).is_none() {
+        if stream::now_ns().wrapping_sub(since_ns) > EXPECTED_FOR_NS {
+            // To 0, unless somebody has set it meanwhile.
+            // SAFETY: the lookup gave a valid element.
+            unsafe { add(slot, since_ns.wrapping_neg()) };
+        }
         return 0;
     }
     let Some(scratch) = scratch() else {
@@ -274,26 +283,24 @@ pub fn sched_process_exit(_ctx: TracePointContext) -> u32 {
     // SAFETY: this CPU's own element.
     unsafe { path::read_own(&raw mut scratch.workspace) };
     if let Some(sigkill) = sigkill(tid) {
-        if sigkill.state == RUNS {
-            expect(tid, -1);
-        }
         if sigkill.by_user == 0 {
-            let _inserted = LEFT_PATHS.insert(tid, &scratch.workspace.path, 0);
+            let path: &CgroupPath = &scratch.workspace.path;
+            let _inserted = LEFT_PATHS.insert(tid, path, 0);
         }
-        let _updated = SIGKILLED.insert(tid, &Sigkill { state: EXITED, left_behind, ..sigkill }, 0);
+        let _updated = SIGKILLED.insert(tid, Sigkill { state: EXITED, left_behind, ..sigkill }, 0);
     }
     // SAFETY: an element of a dying thread is only removed, by whoever completes it; it is copied at once.
     if let Some(kill) = unsafe { VICTIMS.get(tid) } {
         scratch.kill = *kill;
-        expect(tid, -1);
-        // A mark that came after its victim's exit waits for a thread that will never come: this one only got its id.
-        if left_behind.started_at_ns > kill.marked_at_ns {
+        // A mark that came after its victim's exit waits for a thread that will never come: this one only got its id. The thread's
+        // own start tells, for its process may be older than the mark.
+        if task::thread_start().is_some_and(|started_at_ns| started_at_ns > kill.marked_at_ns) {
             let _removed = VICTIMS.remove(tid);
             return 0;
         }
         complete(scratch, &left_behind);
         if let Some(sigkill) = sigkill(tid) {
-            let _updated = SIGKILLED.insert(tid, &Sigkill { state: TOLD, ..sigkill }, 0);
+            let _updated = SIGKILLED.insert(tid, Sigkill { state: TOLD, ..sigkill }, 0);
         }
     }
     0
@@ -331,17 +338,20 @@ pub fn oom_score_adj_update(ctx: TracePointContext) -> u32 {
     0
 }
 
+/// The thread's slot and since when an exit is waited for there, if one is.
 #[inline(always)]
-fn is_expected(tid: u32) -> bool {
-    EXPECTED.get(tid & (EXPECTED_SLOTS - 1)).is_some_and(|&exits| exits != 0)
+fn expected(tid: u32) -> Option<(*mut u64, u64)> {
+    let slot = EXPECTED.get_ptr_mut(tid & (EXPECTED_SLOTS - 1))?;
+    // SAFETY: the lookup gave a valid element; an aligned 64-bit access does not tear.
+    let since_ns = unsafe { core::ptr::read_volatile(slot) };
+    (since_ns != 0).then_some((slot, since_ns))
 }
 
 #[inline(always)]
-#[expect(clippy::cast_sign_loss, reason = "addition wraps")]
-fn expect(tid: u32, exits: i64) {
+fn expect(tid: u32, now_ns: u64) {
     if let Some(slot) = EXPECTED.get_ptr_mut(tid & (EXPECTED_SLOTS - 1)) {
-        // SAFETY: the lookup gave a valid element.
-        unsafe { add(slot, exits as u64) };
+        // SAFETY: as above.
+        unsafe { core::ptr::write_volatile(slot, now_ns) };
     }
 }
 

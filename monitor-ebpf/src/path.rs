@@ -15,16 +15,17 @@ pub struct Workspace {
     slack: [u8; NAME_BYTES],
 }
 
-impl Workspace {
-    pub const EMPTY: Self = Self { path: CgroupPath::EMPTY, slack: [0; NAME_BYTES] };
-}
-
 /// Reads the path of the running task's memory cgroup, from the leaf up.
 ///
 /// # Safety
 /// `into` is a map element that nobody else uses meanwhile.
 #[inline(always)]
-#[expect(clippy::cast_possible_truncation, reason = "at most PATH_LEVELS and PATH_TEXT")]
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_sign_loss,
+    reason = "at most PATH_LEVELS and PATH_TEXT, and lengths above 0"
+)]
 pub unsafe fn read_own(into: *mut Workspace) {
     let mut node = task::memory_node().unwrap_or(0);
     let mut at = 0_usize;

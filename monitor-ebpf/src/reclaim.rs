@@ -4,18 +4,19 @@ use core::arch::asm;
 
 use aya_ebpf::{
     Global,
-    bindings::BPF_NOEXIST,
     macros::{map, tracepoint},
     maps::{Array, HashMap},
     programs::TracePointContext,
 };
 use monitor_ebpf::{
-    DirectReclaim, EventKind, HISTOGRAM_BUCKETS, ReclaimCounters, ReclaimKey, ReclaimKind, Stall, Untracked,
+    COUNTER_SLOTS, DirectReclaim, EventKind, HISTOGRAM_BUCKETS, OTHER_COUNTERS, ReclaimCounters, ReclaimKey,
+    ReclaimKind, Slot, Stall, Untracked,
     field::{reclaim_begin, reclaim_end, shrink_inactive, throttled},
     histogram_bucket,
 };
 
 use crate::{
+    counters::Counters,
     kswapd,
     layout::Layout,
     stream::{self, Wake},
@@ -27,6 +28,8 @@ use crate::{
 struct Stalling {
     /// 0 while nobody stalls here.
     began_ns: u64,
+    /// Looked up by the begin, which has less to do than the end.
+    cgroup: u64,
     scanned_pages: u64,
     throttled_ns: u64,
     tid: u32,
@@ -36,6 +39,8 @@ struct Stalling {
 }
 
 const SLOTS: u32 = 8192;
+/// A stall is milliseconds long, seconds where nothing can be freed.
+const NEVER_ENDED_NS: u64 = 600 * 1_000_000_000;
 
 /// By the low bits of the thread id: found without a call, and nothing has to be inserted or removed.
 #[map]
@@ -45,8 +50,18 @@ static STALLING: Array<Stalling> = Array::with_max_entries(SLOTS, 0);
 #[map]
 static CROWDED_OUT: HashMap<u32, Stalling> = HashMap::with_max_entries(1024, 0);
 
+static NOT_STALLING: Stalling =
+    Stalling { began_ns: 0, cgroup: 0, scanned_pages: 0, throttled_ns: 0, tid: 0, throttles: 0, kind: 0, reserved: 0 };
+
 #[map]
-static RECLAIM: HashMap<ReclaimKey, ReclaimCounters> = HashMap::with_max_entries(4096, 0);
+static RECLAIM_SLOTS: Array<Slot<ReclaimKey, ReclaimCounters>> = Array::with_max_entries(COUNTER_SLOTS, 0);
+#[map]
+static RECLAIM_OWNERS: HashMap<u32, ReclaimKey> = HashMap::with_max_entries(COUNTER_SLOTS, 0);
+#[map]
+static RECLAIM_OTHERS: HashMap<ReclaimKey, ReclaimCounters> = HashMap::with_max_entries(OTHER_COUNTERS, 0);
+
+static RECLAIM: Counters<ReclaimKey, ReclaimCounters> =
+    Counters { slots: &RECLAIM_SLOTS, owners: &RECLAIM_OWNERS, others: &RECLAIM_OTHERS };
 
 #[unsafe(no_mangle)]
 static STALL_THRESHOLD_NS: Global<u64> = Global::new(10_000_000);
@@ -67,7 +82,7 @@ static THROTTLED: Layout = Layout::new();
 
 #[tracepoint]
 pub fn mm_vmscan_direct_reclaim_begin(ctx: TracePointContext) -> u32 {
-    let now_ns = begin(ReclaimKind::Direct);
+    let (now_ns, cgroup) = begin(ReclaimKind::Direct);
     if stream::doorbell(EventKind::DirectReclaim, now_ns) {
         let (_, pid) = task::ids();
         stream::send(
@@ -75,7 +90,7 @@ pub fn mm_vmscan_direct_reclaim_begin(ctx: TracePointContext) -> u32 {
             Wake::Now,
             &DirectReclaim {
                 header: stream::header(now_ns, EventKind::DirectReclaim, 0),
-                cgroup: task::memory_cgroup(),
+                cgroup,
                 pid,
                 order: DIRECT_RECLAIM_BEGIN.read(&ctx, reclaim_begin::ORDER).unwrap_or(0),
             },
@@ -127,54 +142,78 @@ pub fn mm_vmscan_throttled(ctx: TracePointContext) -> u32 {
     0
 }
 
+/// The running task's slot, while that task stalls in it.
 #[inline(always)]
-fn stall_of(tid: u32) -> Option<&'static mut Stalling> {
-    let is_own = |stall: &&mut Stalling| stall.tid == tid && stall.began_ns != 0;
+fn slot_of(tid: u32) -> Option<&'static mut Stalling> {
     // SAFETY: the lookup gave a valid element, and only its own task writes it until it ends its stall.
-    let slot = STALLING.get_ptr_mut(tid & (SLOTS - 1)).map(|slot| unsafe { &mut *slot }).filter(is_own);
-    // SAFETY: as above.
-    slot.or_else(|| CROWDED_OUT.get_ptr_mut(tid).map(|element| unsafe { &mut *element }))
+    let slot = STALLING.get_ptr_mut(tid & (SLOTS - 1)).map(|slot| unsafe { &mut *slot });
+    slot.filter(|stall| stall.tid == tid && stall.began_ns != 0)
 }
 
 #[inline(always)]
-fn begin(kind: ReclaimKind) -> u64 {
+fn stall_of(tid: u32) -> Option<&'static mut Stalling> {
+    slot_of(tid).or_else(|| crowded_out(tid))
+}
+
+#[inline(always)]
+fn crowded_out(tid: u32) -> Option<&'static mut Stalling> {
+    // SAFETY: as above.
+    CROWDED_OUT.get_ptr_mut(tid).map(|element| unsafe { &mut *element })
+}
+
+/// Returns when and in which cgroup.
+#[inline(always)]
+fn begin(kind: ReclaimKind) -> (u64, u64) {
     let (tid, _) = task::ids();
+    let cgroup = task::memory_cgroup();
     let now_ns = stream::now_ns();
-    let stall = Stalling {
-        began_ns: now_ns,
-        scanned_pages: 0,
-        throttled_ns: 0,
-        tid,
-        throttles: 0,
-        kind: kind as u32,
-        reserved: 0,
-    };
     // SAFETY: the lookup gave a valid element. Two tasks of one slot that begin within nanoseconds: one of both is missed.
     let slot = STALLING.get_ptr_mut(tid & (SLOTS - 1)).map(|slot| unsafe { &mut *slot });
-    // A task that was killed inside a stall of old never ended it: then its successor of the same id takes over.
-    if let Some(slot) = slot.filter(|slot| slot.began_ns == 0 || slot.tid == tid) {
-        *slot = stall;
-    } else if CROWDED_OUT.insert(tid, &stall, 0).is_err() {
-        stream::untracked(Untracked::Stall);
+    // An end that the kernel left out, for another program was running on that CPU, would keep the slot for good.
+    let is_free = |slot: &&mut Stalling| {
+        slot.began_ns == 0 || slot.tid == tid || now_ns.saturating_sub(slot.began_ns) > NEVER_ENDED_NS
+    };
+    let place = slot.filter(is_free).or_else(|| {
+        // Refused when too many are crowded out: the end finds nothing then, and counts it.
+        let _inserted = CROWDED_OUT.insert(tid, &NOT_STALLING, 0);
+        crowded_out(tid)
+    });
+    if let Some(place) = place {
+        place.began_ns = now_ns;
+        place.cgroup = cgroup;
+        place.tid = tid;
+        place.kind = kind as u32;
+        // SAFETY: references are valid for writes. Volatile, or the compiler calls memset for these few, byte by byte: 20 ns.
+        unsafe {
+            core::ptr::write_volatile(&raw mut place.scanned_pages, 0);
+            core::ptr::write_volatile(&raw mut place.throttled_ns, 0);
+            core::ptr::write_volatile(&raw mut place.throttles, 0);
+        }
     }
-    now_ns
+    (now_ns, cgroup)
 }
 
 #[inline(always)]
 fn end(kind: ReclaimKind, reclaimed_pages: u64) {
-    let (tid, pid) = task::ids();
-    let Some(stall) = stall_of(tid).filter(|stall| stall.kind == kind as u32) else {
-        // Began before the program was attached, or was counted as untracked.
+    let tid = task::tid();
+    let slot = slot_of(tid);
+    let has_slot = slot.is_some();
+    let Some(stall) = slot.or_else(|| crowded_out(tid)).filter(|stall| stall.kind == kind as u32) else {
+        // Began before the program was attached, found no place, or lost it to a task that began at the same moment.
+        stream::untracked(Untracked::Stall);
         return;
     };
     let now_ns = stream::now_ns();
     let duration_ns = now_ns.saturating_sub(stall.began_ns);
-    let cgroup = task::memory_cgroup();
+    let cgroup = stall.cgroup;
     account(&ReclaimKey { cgroup, kind: kind as u32, reserved: 0 }, stall, duration_ns, reclaimed_pages);
-    if !give_back(tid) {
+    if has_slot {
+        stall.began_ns = 0;
+    } else {
         let _removed = CROWDED_OUT.remove(tid);
     }
     if duration_ns >= STALL_THRESHOLD_NS.load() {
+        let (_, pid) = task::ids();
         stream::send(
             EventKind::Stall,
             Wake::WhenFilling,
@@ -193,30 +232,9 @@ fn end(kind: ReclaimKind, reclaimed_pages: u64) {
     }
 }
 
-/// Frees the running task's slot; false when it has none.
 #[inline(always)]
-fn give_back(tid: u32) -> bool {
-    // SAFETY: the lookup gave a valid element.
-    let slot = STALLING.get_ptr_mut(tid & (SLOTS - 1)).map(|slot| unsafe { &mut *slot });
-    let Some(slot) = slot.filter(|slot| slot.tid == tid && slot.began_ns != 0) else {
-        return false;
-    };
-    slot.began_ns = 0;
-    true
-}
-
-#[inline(always)]
-#[expect(
-    clippy::needless_borrows_for_generic_args,
-    reason = "by value it would be copied to the stack, which is too small"
-)]
 fn account(key: &ReclaimKey, stall: &Stalling, duration_ns: u64, reclaimed_pages: u64) {
-    let counters = RECLAIM.get_ptr_mut(key).or_else(|| {
-        // Another CPU may have been first: then this insertion fails and the lookup finds its element.
-        let _inserted = RECLAIM.insert(key, &ZERO, u64::from(BPF_NOEXIST));
-        RECLAIM.get_ptr_mut(key)
-    });
-    let Some(counters) = counters else {
+    let Some(counters) = RECLAIM.of(key, key.cgroup ^ u64::from(key.kind), &ZERO) else {
         stream::untracked(Untracked::Reclaim);
         return;
     };

@@ -14,11 +14,16 @@ pub static KERNEL_OFFSETS: KernelOffsets = KernelOffsets::UNKNOWN;
 /// Reads one of the loader's offsets.
 macro_rules! offset {
     ($field:ident) => {
-        // SAFETY: a static is valid for reads. Volatile, for the loader overwrites it after compilation.
-        unsafe { core::ptr::read_volatile(&raw const $crate::task::KERNEL_OFFSETS.$field) }
+        $crate::task::overwritten(&$crate::task::KERNEL_OFFSETS.$field)
     };
 }
 pub(crate) use offset;
+
+#[inline(always)]
+pub fn overwritten(offset: &'static u32) -> u32 {
+    // SAFETY: a reference is valid for reads. Volatile, for the loader overwrites it after compilation.
+    unsafe { core::ptr::read_volatile(offset) }
+}
 
 /// Thread id and process (thread group) id in the initial pid namespace.
 #[inline(always)]
@@ -28,14 +33,27 @@ pub fn ids() -> (u32, u32) {
     (both as u32, (both >> 32) as u32)
 }
 
+/// The thread's id alone: where the task is needed anyway it is cheaper loaded from there than asked for.
+#[inline(always)]
+pub fn tid() -> u32 {
+    if offset!(access) == Access::Load as u32 && offset!(task_pid) != KernelOffsets::ABSENT {
+        // SAFETY: a helper without arguments; the verifier knows the type of what it returns.
+        unsafe { load(bpf_get_current_task_btf() as u64, offset!(task_pid)) }
+    } else {
+        ids().0
+    }
+}
+
 #[inline(always)]
 pub fn comm() -> [u8; COMM_LEN] {
     /// For the compiler to move it by words and not by bytes.
     #[repr(align(8))]
     struct Aligned([u8; COMM_LEN]);
+    const LENGTH: u32 = 16;
+    const _: () = assert!(LENGTH as usize == COMM_LEN);
     let mut name = Aligned([0; COMM_LEN]);
     // SAFETY: the helper writes no more than it is told; without it the name stays empty.
-    let _failed = unsafe { bpf_get_current_comm(name.0.as_mut_ptr().cast(), COMM_LEN as u32) };
+    let _failed = unsafe { bpf_get_current_comm(name.0.as_mut_ptr().cast(), LENGTH) };
     name.0
 }
 
@@ -73,10 +91,10 @@ fn load_memory_cgroup() -> u64 {
 /// # Safety
 /// `base` came from a helper or load whose type the verifier knows.
 #[inline(always)]
-unsafe fn load(base: u64, offset: u32) -> u64 {
+unsafe fn load<T>(base: u64, offset: u32) -> T {
     let address = (base as *const u8).wrapping_add(offset as usize);
     // SAFETY: the caller's promise.
-    unsafe { core::ptr::read_volatile(address.cast::<u64>()) }
+    unsafe { core::ptr::read_volatile(address.cast::<T>()) }
 }
 
 /// The `kernfs_node` of the running task's memory cgroup.
@@ -102,6 +120,13 @@ pub fn process_start() -> Option<u64> {
     // SAFETY: a helper without arguments.
     let task = unsafe { bpf_get_current_task() };
     read(read(task, offset!(task_leader))?, offset!(task_start))
+}
+
+/// When the running thread itself was started, likewise.
+#[inline(always)]
+pub fn thread_start() -> Option<u64> {
+    // SAFETY: a helper without arguments.
+    read(unsafe { bpf_get_current_task() }, offset!(task_start))
 }
 
 /// Reads a member of one of the kernel's structs; none where this kernel does not have it.

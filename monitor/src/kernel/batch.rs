@@ -1,11 +1,11 @@
-//! Whole hash maps in a few system calls: `BPF_MAP_LOOKUP_BATCH` (5.6). Element by element it takes two calls for each.
+//! Whole maps in a few system calls: `BPF_MAP_LOOKUP_BATCH` (5.6). Element by element it takes two calls for each.
 
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd as _, AsRawFd as _, RawFd};
 
 use aya::Pod;
-use aya::maps::{HashMap, IterableMap, MapData, MapError};
+use aya::maps::{Array, HashMap, IterableMap, MapData, MapError};
 use aya::sys::SyscallError;
 
 const BPF_MAP_LOOKUP_BATCH: libc::c_long = 24;
@@ -42,16 +42,8 @@ impl<K: Pod, V: Pod> Reader<K, V> {
 
     /// Passes every element to `visit`. Those that come or go meanwhile may be passed or not, as with any way to read a map.
     pub fn read(&mut self, map: &HashMap<MapData, K, V>, mut visit: impl FnMut(K, V)) -> Result<(), MapError> {
-        if !self.refused {
-            let fd = IterableMap::map(map).fd().as_fd().as_raw_fd();
-            match self.read_chunks(fd, &mut visit) {
-                Ok(()) => return Ok(()),
-                // Not a single element was passed: one by one, then, now and from now on.
-                Err((false, _)) => self.refused = true,
-                Err((true, io_error)) => {
-                    return Err(MapError::from(SyscallError { call: "bpf_map_lookup_batch", io_error }));
-                }
-            }
+        if self.read_whole(IterableMap::map(map), &mut visit)? {
+            return Ok(());
         }
         for element in map.iter() {
             let (key, value) = element?;
@@ -60,11 +52,26 @@ impl<K: Pod, V: Pod> Reader<K, V> {
         Ok(())
     }
 
+    /// False when not a single element was passed, for the kernel does not let us: one by one, then, now and from now on.
+    fn read_whole(&mut self, map: &MapData, visit: &mut impl FnMut(K, V)) -> Result<bool, MapError> {
+        if self.refused {
+            return Ok(false);
+        }
+        match self.read_chunks(map.fd().as_fd().as_raw_fd(), visit) {
+            Ok(()) => Ok(true),
+            Err((false, _)) => {
+                self.refused = true;
+                Ok(false)
+            }
+            Err((true, io_error)) => Err(MapError::from(SyscallError { call: "bpf_map_lookup_batch", io_error })),
+        }
+    }
+
     /// The error tells whether elements have been passed already.
     fn read_chunks(&mut self, map: RawFd, visit: &mut impl FnMut(K, V)) -> Result<(), (bool, io::Error)> {
         self.keys.resize_with(CHUNK, MaybeUninit::uninit);
         self.values.resize_with(CHUNK, MaybeUninit::uninit);
-        // Where a call stopped: for a hash map the number of a bucket, 32 bits wide.
+        // Where a call stopped: the number of a hash map's bucket or an array's index, 32 bits wide.
         let mut position = 0_u32;
         let mut begun = false;
         loop {
@@ -97,6 +104,16 @@ impl<K: Pod, V: Pod> Reader<K, V> {
             }
             (position, begun) = (next, true);
         }
+    }
+}
+
+impl<V: Pod> Reader<u32, V> {
+    /// Passes every element of an array to `visit`.
+    pub fn read_array(&mut self, map: &Array<MapData, V>, mut visit: impl FnMut(u32, V)) -> Result<(), MapError> {
+        if self.read_whole(IterableMap::map(map), &mut visit)? {
+            return Ok(());
+        }
+        (0..map.len()).try_for_each(|index| map.get(&index, 0).map(|value| visit(index, value)))
     }
 }
 

@@ -199,6 +199,7 @@ pub fn kernel_offsets(vmlinux: &[u8]) -> Result<KernelOffsets, BtfError> {
     let access = if btf.has_function("bpf_get_current_task_btf")? { Access::Load } else { Access::ProbeRead };
     Ok(KernelOffsets {
         access: access as u32,
+        task_pid: optional("task_struct", "pid"),
         task_cgroups: btf.member_offset("task_struct", "cgroups")?,
         css_set_memory: btf.member_offset("css_set", "subsys")?.saturating_add(memory.saturating_mul(POINTER_BYTES)),
         css_cgroup: btf.member_offset("cgroup_subsys_state", "cgroup")?,

@@ -11,12 +11,15 @@ use aya::{
     maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray, RingBuf},
 };
 use monitor_ebpf::{
-    EventCounts, EventKind, InodeCounters, InodeKey, KswapdCounters, ReclaimCounters, ReclaimKey, ReclaimKind,
-    Untracked,
+    EventCounts, EventKind, InodeCounters, InodeKey, KswapdCounters, OomKill, ReclaimCounters, ReclaimKey, ReclaimKind,
+    Slot, Untracked,
 };
 
-use super::batch::Reader;
+use super::{batch::Reader, slots::Counters};
 use crate::config::CgroupId;
+
+/// As long as the programs wait for an exit.
+const NEVER_EXITED_NS: u64 = 3600 * 1_000_000_000;
 
 /// Carries a shared type across aya's `Pod` bound, which is foreign to both crates.
 #[derive(Clone, Copy)]
@@ -34,8 +37,11 @@ plain_old_data!(
     InodeCounters,
     InodeKey,
     KswapdCounters,
+    OomKill,
     ReclaimCounters,
     ReclaimKey,
+    Slot<InodeKey, InodeCounters>,
+    Slot<ReclaimKey, ReclaimCounters>,
     monitor_ebpf::KernelOffsets,
     monitor_ebpf::FieldOffsets
 );
@@ -77,22 +83,23 @@ impl CgroupCounters {
 
 /// The programs' maps. A read that fails is warned about once a map; its figures are then missing, not wrong.
 pub(super) struct Maps {
-    reclaim: HashMap<MapData, Shared<ReclaimKey>, Shared<ReclaimCounters>>,
+    reclaim: Counters<ReclaimKey, ReclaimCounters>,
     oom_kills: HashMap<MapData, u64, u64>,
-    inodes: HashMap<MapData, Shared<InodeKey>, Shared<InodeCounters>>,
+    victims: HashMap<MapData, u32, Shared<OomKill>>,
+    inodes: Counters<InodeKey, InodeCounters>,
     kswapd: HashMap<MapData, i32, Shared<KswapdCounters>>,
     counts: PerCpuArray<MapData, Shared<EventCounts>>,
     untracked: PerCpuArray<MapData, u64>,
     sigkills_seen: Array<MapData, u32>,
     /// Where each cgroup is in the list being made; kept for its allocation.
     places: Table<CgroupId, usize>,
-    reclaim_reader: Reader<Shared<ReclaimKey>, Shared<ReclaimCounters>>,
+    inode_places: Table<(CgroupId, DeviceId), usize>,
     oom_reader: Reader<u64, u64>,
-    inode_reader: Reader<Shared<InodeKey>, Shared<InodeCounters>>,
+    victim_reader: Reader<u32, Shared<OomKill>>,
     warned: bool,
 }
 
-fn take<T: TryFrom<Map, Error = MapError>>(ebpf: &mut Ebpf, name: &'static str) -> Result<T, String> {
+pub(super) fn take<T: TryFrom<Map, Error = MapError>>(ebpf: &mut Ebpf, name: &'static str) -> Result<T, String> {
     let map = ebpf.take_map(name).ok_or_else(|| format!("the object has no map {name}"))?;
     T::try_from(map).map_err(|error| format!("map {name}: {error}"))
 }
@@ -104,17 +111,18 @@ pub(super) fn ring(ebpf: &mut Ebpf) -> Result<RingBuf<MapData>, String> {
 impl Maps {
     pub fn take(ebpf: &mut Ebpf) -> Result<Self, String> {
         Ok(Self {
-            reclaim: take(ebpf, "RECLAIM")?,
+            reclaim: Counters::take(ebpf, "RECLAIM_SLOTS", "RECLAIM_OWNERS", "RECLAIM_OTHERS")?,
             oom_kills: take(ebpf, "OOM_KILLS")?,
-            inodes: take(ebpf, "INODES")?,
+            victims: take(ebpf, "VICTIMS")?,
+            inodes: Counters::take(ebpf, "INODE_SLOTS", "INODE_OWNERS", "INODE_OTHERS")?,
             kswapd: take(ebpf, "KSWAPD")?,
             counts: take(ebpf, "COUNTS")?,
             untracked: take(ebpf, "UNTRACKED")?,
             sigkills_seen: take(ebpf, "SIGKILLS_SEEN")?,
             places: Table::new(),
-            reclaim_reader: Reader::new(),
+            inode_places: Table::new(),
             oom_reader: Reader::new(),
-            inode_reader: Reader::new(),
+            victim_reader: Reader::new(),
             warned: false,
         })
     }
@@ -126,7 +134,7 @@ impl Maps {
 
     pub fn cgroups(&mut self, out: &mut Vec<(CgroupId, CgroupCounters)>) {
         out.clear();
-        let Self { reclaim, oom_kills, places, reclaim_reader, oom_reader, warned, .. } = self;
+        let Self { reclaim, oom_kills, places, oom_reader, warned, .. } = self;
         places.clear();
         let mut entry = |out: &mut Vec<(CgroupId, CgroupCounters)>, cgroup: u64| {
             let id = CgroupId(cgroup);
@@ -135,13 +143,13 @@ impl Maps {
                 out.len() - 1
             })
         };
-        let read = reclaim_reader.read(reclaim, |Shared(key), Shared(mut counters)| {
+        let read = reclaim.read(|key, mut counters| {
             counters.stalls = counters.histogram.iter().sum();
             let place = entry(out, key.cgroup);
             if let (Some((_, into)), Some(kind)) = (out.get_mut(place), ReclaimKind::from_raw(key.kind)) {
                 match kind {
-                    ReclaimKind::Direct => into.direct = counters,
-                    ReclaimKind::Memcg => into.memcg = counters,
+                    ReclaimKind::Direct => into.direct.add(&counters),
+                    ReclaimKind::Memcg => into.memcg.add(&counters),
                 }
             }
         });
@@ -157,8 +165,19 @@ impl Maps {
 
     pub fn inodes(&mut self, out: &mut Vec<(CgroupId, DeviceId, InodeCounters)>) {
         out.clear();
-        let read = self.inode_reader.read(&self.inodes, |Shared(key), Shared(counters)| {
-            out.push((CgroupId(key.cgroup), DeviceId(key.device), counters));
+        let places = &mut self.inode_places;
+        places.clear();
+        let read = self.inodes.read(|key, counters| {
+            let key = (CgroupId(key.cgroup), DeviceId(key.device));
+            let place = *places.entry(key).or_insert_with(|| {
+                out.push((key.0, key.1, InodeCounters::default()));
+                out.len() - 1
+            });
+            if let Some((.., into)) = out.get_mut(place) {
+                into.created += counters.created;
+                into.removed += counters.removed;
+                into.evicted += counters.evicted;
+            }
         });
         let _warned = readable(read, "INODES", &mut self.warned);
     }
@@ -196,21 +215,44 @@ impl Maps {
             .map_or(0, |cpus| cpus.iter().sum())
     }
 
-    /// Removes what is kept of cgroups that are gone, to make room for those to come.
-    pub fn forget(&mut self, cgroups: &HashSet<CgroupId>) {
-        for &CgroupId(cgroup) in cgroups {
-            for kind in [ReclaimKind::Direct, ReclaimKind::Memcg] {
-                // Most cgroups never had an element: not found is the usual answer.
-                let _absent = self.reclaim.remove(&Shared(ReclaimKey { cgroup, kind: kind as u32, reserved: 0 }));
-            }
-            let _absent = self.oom_kills.remove(&cgroup);
-        }
-        let is_gone = |Shared(key): &Shared<InodeKey>| cgroups.contains(&CgroupId(key.cgroup));
-        let keys: Vec<_> = self.inodes.keys().flatten().filter(is_gone).collect();
-        for key in keys {
-            let _absent = self.inodes.remove(&key);
+    /// Removes victims whose exit was missed: they would fill the map, and then no kill had its cgroup any more.
+    pub fn forget_victims(&mut self, now_ns: u64) {
+        let mut waiting = Vec::new();
+        let read = self.victim_reader.read(&self.victims, |tid, Shared(kill)| waiting.push((tid, kill.marked_at_ns)));
+        let _warned = readable(read, "VICTIMS", &mut self.warned);
+        for tid in never_exited(&waiting, now_ns) {
+            // It may have exited at last: then it is gone by itself.
+            let _absent = self.victims.remove(&tid);
         }
     }
+
+    /// Removes what is kept of cgroups that are gone, to make room for those to come.
+    pub fn forget(&mut self, cgroups: &HashSet<CgroupId>) {
+        if cgroups.is_empty() {
+            return;
+        }
+        let is_gone = |cgroup| cgroups.contains(&CgroupId(cgroup));
+        let nothing =
+            Slot { key: ReclaimKey { cgroup: 0, kind: 0, reserved: 0 }, taken: 0, value: ReclaimCounters::ZERO };
+        let forgotten = self.reclaim.forget(|key| is_gone(key.cgroup), nothing);
+        let _warned = readable(forgotten, "RECLAIM", &mut self.warned);
+        let key = InodeKey { cgroup: 0, device: 0, reserved: 0 };
+        let nothing = Slot { key, taken: 0, value: InodeCounters::default() };
+        let forgotten = self.inodes.forget(|key| is_gone(key.cgroup), nothing);
+        let _warned = readable(forgotten, "INODES", &mut self.warned);
+        for CgroupId(cgroup) in cgroups {
+            // Most cgroups never had an element: not found is the usual answer.
+            let _absent = self.oom_kills.remove(cgroup);
+        }
+    }
+}
+
+/// Victims that were marked so long ago that their exit was missed.
+fn never_exited(victims: &[(u32, u64)], now_ns: u64) -> impl Iterator<Item = u32> {
+    victims
+        .iter()
+        .filter(move |(_, marked_at_ns)| now_ns.saturating_sub(*marked_at_ns) > NEVER_EXITED_NS)
+        .map(|(tid, _)| *tid)
 }
 
 fn readable<T>(item: Result<T, impl Borrow<MapError>>, map: &'static str, warned: &mut bool) -> Option<T> {
@@ -228,7 +270,14 @@ fn readable<T>(item: Result<T, impl Borrow<MapError>>, map: &'static str, warned
 
 #[cfg(test)]
 mod tests {
-    use super::DeviceId;
+    use super::{DeviceId, NEVER_EXITED_NS, never_exited};
+
+    #[test]
+    fn victims_are_waited_for_and_not_for_ever() {
+        let now_ns = 2 * NEVER_EXITED_NS;
+        let victims = [(1, NEVER_EXITED_NS - 1), (2, NEVER_EXITED_NS), (3, now_ns), (4, now_ns + 1)];
+        assert_eq!(never_exited(&victims, now_ns).collect::<Vec<_>>(), [1]);
+    }
 
     #[test]
     fn devices_read_as_in_mountinfo() {

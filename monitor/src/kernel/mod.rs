@@ -10,6 +10,7 @@ mod maps;
 mod oom;
 mod probes;
 mod report;
+mod slots;
 mod statistics;
 mod stream;
 
@@ -29,6 +30,7 @@ pub use stream::{Accounts, Drained, EventAccount};
 
 use self::{maps::Maps, statistics::Programs, stream::Stream};
 use crate::config::{CgroupId, KernelOptions};
+use crate::node::Monotonic;
 
 /// The kernel side as the agent sees it. Dropping it detaches every program.
 pub struct Kernel {
@@ -116,10 +118,11 @@ impl Kernel {
         }
     }
 
-    /// Removes the counters of cgroups that are gone.
+    /// Removes the counters of cgroups that are gone, and victims that never exited.
     pub fn forget_cgroups(&mut self, cgroups: &HashSet<CgroupId>) {
         if let Some(loaded) = &mut self.loaded {
             loaded.maps.forget(cgroups);
+            loaded.maps.forget_victims(Monotonic::now().0);
         }
     }
 

@@ -40,12 +40,27 @@ impl Probe {
     }
 }
 
-/// Measures the probes; false when one breaks its promise.
-pub fn probes() -> Result<bool> {
+/// What came of holding a bench against its promise.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Outcome {
+    Kept,
+    Broken,
+    /// Nothing was measured here, and why.
+    Skipped(String),
+}
+
+impl Outcome {
+    const fn of(kept: bool) -> Self {
+        if kept { Self::Kept } else { Self::Broken }
+    }
+}
+
+/// Measures the probes.
+pub fn probes() -> Result<Outcome> {
     let lines = lines_of("probes")?;
     let probes: Vec<Probe> = lines.iter().filter_map(|line| Probe::parse(line)).collect();
-    if skipped(&lines) {
-        return Ok(true);
+    if let Some(skipped) = skipped(&lines) {
+        return Ok(skipped);
     }
     println!("{:<40} {:>8} {:>10}  promise: {PROBE_NANOS:.0} ns", "probe", "hits", "ns a hit");
     for probe in &probes {
@@ -55,14 +70,14 @@ pub fn probes() -> Result<bool> {
     if judged == 0 {
         bail!("no probe was hit often enough to tell what it costs");
     }
-    Ok(probes.iter().all(|probe| probe.verdict() != "BROKEN"))
+    Ok(Outcome::of(probes.iter().all(|probe| probe.verdict() != "BROKEN")))
 }
 
-/// Measures reading all aggregates; false when it takes longer than promised.
-pub fn aggregates() -> Result<bool> {
+/// Measures reading all aggregates.
+pub fn aggregates() -> Result<Outcome> {
     let lines = lines_of("aggregates")?;
-    if skipped(&lines) {
-        return Ok(true);
+    if let Some(skipped) = skipped(&lines) {
+        return Ok(skipped);
     }
     let Some(millis) = lines.iter().find_map(|line| millis(line)) else {
         bail!("the bench told no time");
@@ -72,7 +87,7 @@ pub fn aggregates() -> Result<bool> {
     println!(
         "promise: reading the aggregates of 1,000 cgroups takes at most {AGGREGATES_MILLIS} ms: {millis:.2} ms, {verdict}"
     );
-    Ok(kept)
+    Ok(Outcome::of(kept))
 }
 
 /// `aggregates 1000 cgroups: 1.221 ms`.
@@ -85,12 +100,9 @@ fn lines_of(bench: &str) -> Result<Vec<String>> {
     output_of(bench)
 }
 
-fn skipped(lines: &[String]) -> bool {
-    let reasons: Vec<&String> = lines.iter().filter(|line| line.starts_with("SKIPPED")).collect();
-    for reason in &reasons {
-        println!("{reason}");
-    }
-    !reasons.is_empty()
+fn skipped(lines: &[String]) -> Option<Outcome> {
+    let reasons: Vec<&str> = lines.iter().filter_map(|line| line.strip_prefix("SKIPPED ")).collect();
+    (!reasons.is_empty()).then(|| Outcome::Skipped(reasons.join("; ")))
 }
 
 #[cfg(test)]
@@ -109,6 +121,13 @@ mod tests {
             assert_eq!(Probe::parse(line).map(|probe| probe.verdict()), Some(verdict), "{line}");
         }
         assert_eq!(Probe::parse("probes: files are made on ext4"), None);
+    }
+
+    #[test]
+    fn what_was_not_measured_is_neither_kept_nor_broken() {
+        let lines = ["probes: files are made on ext4".to_owned(), "SKIPPED probes: needs root".to_owned()];
+        assert_eq!(skipped(&lines), Some(Outcome::Skipped("probes: needs root".to_owned())));
+        assert_eq!(skipped(&lines[..1]), None);
     }
 
     #[test]

@@ -1,0 +1,75 @@
+//! Counters of which most are in slots of an array and the others in a hash map; the programs' `counters` says why.
+
+use aya::{
+    Ebpf, Pod,
+    maps::{Array, HashMap, MapData, MapError},
+};
+use monitor_ebpf::Slot;
+
+use super::{
+    batch::Reader,
+    maps::{Shared, take},
+};
+
+/// The three maps of one kind of counters.
+pub(super) struct Counters<K, V>
+where
+    Shared<K>: Pod,
+    Shared<V>: Pod,
+    Shared<Slot<K, V>>: Pod,
+{
+    slots: Array<MapData, Shared<Slot<K, V>>>,
+    owners: HashMap<MapData, u32, Shared<K>>,
+    others: HashMap<MapData, Shared<K>, Shared<V>>,
+    slot_reader: Reader<u32, Shared<Slot<K, V>>>,
+    owner_reader: Reader<u32, Shared<K>>,
+    other_reader: Reader<Shared<K>, Shared<V>>,
+}
+
+impl<K: Copy + 'static, V: Copy + 'static> Counters<K, V>
+where
+    Shared<K>: Pod,
+    Shared<V>: Pod,
+    Shared<Slot<K, V>>: Pod,
+{
+    pub fn take(
+        ebpf: &mut Ebpf,
+        slots: &'static str,
+        owners: &'static str,
+        others: &'static str,
+    ) -> Result<Self, String> {
+        Ok(Self {
+            slots: take(ebpf, slots)?,
+            owners: take(ebpf, owners)?,
+            others: take(ebpf, others)?,
+            slot_reader: Reader::new(),
+            owner_reader: Reader::new(),
+            other_reader: Reader::new(),
+        })
+    }
+
+    /// Passes all counters to `visit`; a key may come twice, and then has the sum of both.
+    pub fn read(&mut self, mut visit: impl FnMut(K, V)) -> Result<(), MapError> {
+        // Element by element the owned ones alone take longer: a thousand took 5 ms.
+        self.slot_reader.read_array(&self.slots, |_, Shared(slot)| {
+            if slot.taken != 0 {
+                visit(slot.key, slot.value);
+            }
+        })?;
+        self.other_reader.read(&self.others, |Shared(key), Shared(value)| visit(key, value))
+    }
+
+    /// Lets go of keys, to make room for those to come.
+    pub fn forget(&mut self, is_gone: impl Fn(&K) -> bool, nothing: Slot<K, V>) -> Result<(), MapError> {
+        let mut owned = Vec::new();
+        self.owner_reader.read(&self.owners, |index, Shared(key)| owned.extend(is_gone(&key).then_some(index)))?;
+        for index in owned {
+            // In this order: whoever claims the slot next finds it empty.
+            self.slots.set(index, Shared(nothing), 0)?;
+            self.owners.remove(&index)?;
+        }
+        let mut gone = Vec::new();
+        self.other_reader.read(&self.others, |Shared(key), _| gone.extend(is_gone(&key).then_some(key)))?;
+        gone.into_iter().try_for_each(|key| self.others.remove(&Shared(key)))
+    }
+}
