@@ -8,12 +8,14 @@
 #![expect(clippy::needless_pass_by_value, reason = "the program macro hands the context over by value")]
 
 mod counters;
+mod expected;
 mod inodes;
 mod kswapd;
 mod layout;
 mod oom;
 mod path;
 mod reclaim;
+mod score;
 mod stream;
 mod task;
 

@@ -1,4 +1,4 @@
-//! OOM kills, from the mark to the victim's own exit, and writes of `oom_score_adj`.
+//! OOM kills, from the mark to the victim's own exit.
 //!
 //! In `mark_victim` the running task is the allocator, and the tracepoint names the victim by thread id alone. So the record
 //! waits in `VICTIMS` until the victim exits, where the running task is the victim and its cgroup can be read.
@@ -6,7 +6,7 @@
 //! its SIGKILL was sent before, under its signal lock, and `SIGKILLED` holds what it left behind.
 
 use aya_ebpf::{
-    EbpfContext as _, Global,
+    EbpfContext as _,
     bindings::BPF_NOEXIST,
     macros::{kprobe, map, tracepoint},
     maps::{Array, HashMap, LruHashMap, PerCpuArray},
@@ -14,11 +14,12 @@ use aya_ebpf::{
 };
 use aya_log_ebpf::warn;
 use monitor_ebpf::{
-    COMM_LEN, CgroupPath, EventKind, KernelOffsets, OomKill, OomKillRecord, OomMark, OomScoreAdj, Untracked,
-    field::{mark_victim as mark, oom_score_adj_update as adj_update, signal_generate as signal},
+    COMM_LEN, CgroupPath, EventKind, KernelOffsets, OomKill, OomKillRecord, OomMark, Untracked,
+    field::{mark_victim as mark, signal_generate as signal},
 };
 
 use crate::{
+    expected,
     layout::Layout,
     path,
     reclaim::add,
@@ -84,15 +85,6 @@ struct Scratch {
     workspace: path::Workspace,
 }
 
-const EXPECTED_SLOTS: u32 = 4096;
-/// Longer than a victim sits in uninterruptible sleep before it can exit.
-const EXPECTED_FOR_NS: u64 = 3600 * 1_000_000_000;
-
-/// By the low bits of the thread id: when an exit was last waited for. Most exits are told here, without a call, to be nobody's
-/// business. Not a count: the SIGKILL to a zombie, or the second one to the same thread, is followed by no exit that takes it back.
-#[map]
-static EXPECTED: Array<u64> = Array::with_max_entries(EXPECTED_SLOTS, 0);
-
 /// Marked victims that have not exited yet, by thread id.
 #[map]
 static VICTIMS: HashMap<u32, OomKill> = HashMap::with_max_entries(1024, 0);
@@ -119,13 +111,9 @@ static OOM_KILLS: HashMap<u64, u64> = HashMap::with_max_entries(4096, 0);
 static SIGKILLS_SEEN: Array<u32> = Array::with_max_entries(1, 0);
 
 #[unsafe(no_mangle)]
-static OWN_PID: Global<u32> = Global::new(u32::MAX);
-#[unsafe(no_mangle)]
 static SIGNAL_GENERATE: Layout = Layout::new();
 #[unsafe(no_mangle)]
 static MARK_VICTIM: Layout = Layout::new();
-#[unsafe(no_mangle)]
-static OOM_SCORE_ADJ_UPDATE: Layout = Layout::new();
 
 /// Runs in the task that triggered the OOM killer, once for all victims of one invocation (`memory.oom.group`).
 #[kprobe]
@@ -178,7 +166,7 @@ pub fn signal_generate(ctx: TracePointContext) -> u32 {
         }
         let sigkill = Sigkill { sender_tid, by_user, state: RUNS, reserved: 0, left_behind: LeftBehind::NOTHING };
         let _inserted = SIGKILLED.insert(victim_tid, sigkill, 0);
-        expect(victim_tid, stream::now_ns());
+        expected::note(victim_tid, stream::now_ns());
     }
     0
 }
@@ -231,7 +219,7 @@ pub fn mark_victim(ctx: TracePointContext) -> u32 {
     }
     describe(&ctx, kill);
 
-    expect(victim_tid, now_ns);
+    expected::note(victim_tid, now_ns);
     // Insert before looking whether the victim has exited; the exit does the two in the opposite order. One of both sees the other.
     // By reference: a copy is too large for the stack.
     let victim: &OomKill = kill;
@@ -259,15 +247,11 @@ pub fn mark_victim(ctx: TracePointContext) -> u32 {
 #[tracepoint]
 pub fn sched_process_exit(_ctx: TracePointContext) -> u32 {
     let (tid, pid) = task::ids();
-    let Some((slot, since_ns)) = expected(tid) else {
+    let Some((slot, since_ns)) = expected::find(tid) else {
         return 0;
     };
     if SIGKILLED.get_ptr(tid).is_none() && VICTIMS.get_ptr(tid).is_none() {
-        if stream::now_ns().wrapping_sub(since_ns) > EXPECTED_FOR_NS {
-            // To 0, unless somebody has set it meanwhile.
-            // SAFETY: the lookup gave a valid element.
-            unsafe { add(slot, since_ns.wrapping_neg()) };
-        }
+        expected::give_up(slot, since_ns);
         return 0;
     }
     let Some(scratch) = scratch() else {
@@ -304,55 +288,6 @@ pub fn sched_process_exit(_ctx: TracePointContext) -> u32 {
         }
     }
     0
-}
-
-#[tracepoint]
-pub fn oom_score_adj_update(ctx: TracePointContext) -> u32 {
-    let (_, writer_pid) = task::ids();
-    if writer_pid == OWN_PID.load() {
-        return 0;
-    }
-    let (Some(pid), Some(oom_score_adj)) = (
-        OOM_SCORE_ADJ_UPDATE.read::<u32>(&ctx, adj_update::PID),
-        OOM_SCORE_ADJ_UPDATE.read::<i16>(&ctx, adj_update::OOM_SCORE_ADJ),
-    ) else {
-        return 0;
-    };
-    let now_ns = stream::now_ns();
-    // Anybody may write their own value in a loop: that must not fill the ring or keep the agent awake.
-    if !stream::doorbell(EventKind::OomScoreAdj, now_ns) {
-        return 0;
-    }
-    stream::send(
-        EventKind::OomScoreAdj,
-        Wake::WhenFilling,
-        &OomScoreAdj {
-            header: stream::header(now_ns, EventKind::OomScoreAdj, 0),
-            pid,
-            oom_score_adj: i32::from(oom_score_adj),
-            writer_pid,
-            reserved: 0,
-            comm: OOM_SCORE_ADJ_UPDATE.read(&ctx, adj_update::COMM).unwrap_or([0; COMM_LEN]),
-        },
-    );
-    0
-}
-
-/// The thread's slot and since when an exit is waited for there, if one is.
-#[inline(always)]
-fn expected(tid: u32) -> Option<(*mut u64, u64)> {
-    let slot = EXPECTED.get_ptr_mut(tid & (EXPECTED_SLOTS - 1))?;
-    // SAFETY: the lookup gave a valid element; an aligned 64-bit access does not tear.
-    let since_ns = unsafe { core::ptr::read_volatile(slot) };
-    (since_ns != 0).then_some((slot, since_ns))
-}
-
-#[inline(always)]
-fn expect(tid: u32, now_ns: u64) {
-    if let Some(slot) = EXPECTED.get_ptr_mut(tid & (EXPECTED_SLOTS - 1)) {
-        // SAFETY: as above.
-        unsafe { core::ptr::write_volatile(slot, now_ns) };
-    }
 }
 
 #[inline(always)]

@@ -24,7 +24,12 @@ where
     slot_reader: Reader<u32, Shared<Slot<K, V>>>,
     owner_reader: Reader<u32, Shared<K>>,
     other_reader: Reader<Shared<K>, Shared<V>>,
+    /// Indices of the slots that have an owner; kept for its allocation.
+    owned: Vec<u32>,
 }
+
+/// Up to so many slots are read one by one, which takes a call for each; beyond that the whole array, most of it empty, is cheaper.
+const FEW: usize = 256;
 
 impl<K: Copy + 'static, V: Copy + 'static> Counters<K, V>
 where
@@ -45,17 +50,25 @@ where
             slot_reader: Reader::new(),
             owner_reader: Reader::new(),
             other_reader: Reader::new(),
+            owned: Vec::new(),
         })
     }
 
     /// Passes all counters to `visit`; a key may come twice, and then has the sum of both.
     pub fn read(&mut self, mut visit: impl FnMut(K, V)) -> Result<(), MapError> {
-        // Element by element the owned ones alone take longer: a thousand took 5 ms.
-        self.slot_reader.read_array(&self.slots, |_, Shared(slot)| {
+        let mut visit_slot = |Shared(slot): Shared<Slot<K, V>>| {
             if slot.taken != 0 {
                 visit(slot.key, slot.value);
             }
-        })?;
+        };
+        let owned = &mut self.owned;
+        owned.clear();
+        self.owner_reader.read(&self.owners, |index, _| owned.push(index))?;
+        if owned.len() <= FEW {
+            owned.iter().try_for_each(|index| self.slots.get(index, 0).map(&mut visit_slot))?;
+        } else {
+            self.slot_reader.read_array(&self.slots, |_, slot| visit_slot(slot))?;
+        }
         self.other_reader.read(&self.others, |Shared(key), Shared(value)| visit(key, value))
     }
 
