@@ -24,8 +24,8 @@ use support::{Cgroups, Hierarchy, LIMIT, Workload, file_system_of};
 mod support;
 
 /// Other work can only add to what a hit costs: rounds go on until so many in a row have made no probe cheaper by a hundredth.
-const CALM_ROUNDS: usize = 4;
-const MOST_ROUNDS: usize = 30;
+const CALM_ROUNDS: usize = 6;
+const MOST_ROUNDS: usize = 40;
 const FILES: usize = 2000;
 const EXITS: usize = 5000;
 const SIGNALS: usize = 5000;
