@@ -10,11 +10,13 @@ mod kills;
 mod ladder;
 mod last;
 mod limits;
+pub mod local_storage;
 mod oom_kill;
 mod recorder;
 mod report;
 mod said;
 mod start;
+mod stop;
 mod tell;
 mod wakeup;
 
@@ -29,6 +31,7 @@ use crate::actions::oom_score::Auditor;
 use crate::actions::reclaim::ReclaimFirst;
 use crate::config::{Bytes, CgroupId, MonitorConfig, Quirk, Semantics, Signal};
 use crate::eviction::deadline::{FallRate, until_next_sample};
+use crate::eviction::evicted::Cause;
 use crate::eviction::{Armed, Assessment, Layout, NodeCondition, Observation, SignalValue, State, arm, assess};
 use crate::kernel::{Event, Kernel, OomKill};
 use crate::node::file::FileError;
@@ -46,6 +49,7 @@ pub use self::kills::Kills;
 use self::ladder::Ladder;
 use self::last::{Audits, Last, Outside};
 use self::limits::{Limits, allow, allow_at};
+use self::local_storage::LocalStorage;
 pub use self::recorder::Recorder;
 use self::said::Said;
 pub use self::wakeup::Wakeup;
@@ -77,6 +81,7 @@ pub struct Agent {
     memory: MemoryReader,
     tree: WorkloadTree,
     evictor: Evictor,
+    local: LocalStorage,
     gentle: Gentle,
     auditor: Auditor,
     metrics: Arc<Mutex<Metrics>>,
@@ -118,6 +123,8 @@ pub struct Parts {
     pub tree: WorkloadTree,
     /// Evictions.
     pub evictor: Evictor,
+    /// Limits of local storage.
+    pub local: LocalStorage,
     /// Whether memory is asked for before.
     pub reclaim: ReclaimFirst,
     /// What others see.
@@ -146,6 +153,7 @@ impl Agent {
             memory,
             tree,
             evictor,
+            local,
             reclaim,
             metrics,
             health,
@@ -168,6 +176,7 @@ impl Agent {
             memory,
             tree,
             evictor,
+            local,
             gentle: Gentle::new(reclaim),
             auditor: Auditor::default(),
             metrics,
@@ -256,6 +265,7 @@ impl Agent {
         self.audit_if_due();
         self.refresh_figures(wakeup);
         self.prepare();
+        self.keep_limits();
         if self.is_housekeeping_due() {
             self.keep_house();
         }
@@ -308,6 +318,7 @@ impl Agent {
         sooner(self.last.retry.map(|retry| retry.since(now)), Wakeup::Eviction);
         sooner(self.recorder.next_due(now), Wakeup::Deadline);
         sooner(self.figures.until_conditions(now), Wakeup::Pressure);
+        sooner(self.local.until_due(now), Wakeup::Deadline);
         sooner(Some(self.until_housekeeping(now)), Wakeup::Housekeeping);
         soonest
     }
@@ -376,8 +387,8 @@ impl Agent {
         act(&mut self.metrics.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    fn count_eviction(&self, signal: Signal, outcome: EvictionOutcome) {
-        self.with_metrics(|metrics| metrics.eviction(signal, outcome));
+    fn count_eviction(&self, cause: impl Into<Cause>, outcome: EvictionOutcome) {
+        self.with_metrics(|metrics| metrics.eviction(cause, outcome));
     }
 
     /// One pass over the signals; the state before it is what a closer look starts from.

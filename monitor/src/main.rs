@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use node_pressure_monitor::commands::input::CommandError;
-use node_pressure_monitor::commands::{check_config, incidents, output, rank, run, simulate};
+use node_pressure_monitor::commands::{check_config, doctor, incidents, output, rank, run, simulate};
 
 /// Watches this node for memory pressure, and evicts the right workload before the kernel's OOM killer shoots the wrong one.
 ///
@@ -28,6 +28,8 @@ enum Command {
     Rank(rank::Options),
     /// Say what a configuration file means, or everything that is wrong with it
     CheckConfig(check_config::Options),
+    /// Say what this machine has for the agent, what will not work on it, and how to mend that
+    Doctor(doctor::Options),
     /// Tell what happened on this node: OOM kills and evictions, each with its evidence
     Incidents(incidents::Options),
 }
@@ -39,6 +41,7 @@ fn main() -> ExitCode {
         Command::Simulate(options) => finish(simulate::run(&options), CommandError::exit_code),
         Command::Rank(options) => finish(rank::run(&options), CommandError::exit_code),
         Command::CheckConfig(options) => finish(check_config::run(&options), check_config::CheckError::exit_code),
+        Command::Doctor(options) => finish(doctor::run(&options), doctor::DoctorError::exit_code),
         Command::Incidents(options) => finish(incidents::run(&options), CommandError::exit_code),
     }
 }

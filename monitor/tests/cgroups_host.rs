@@ -13,110 +13,11 @@ use node_pressure_monitor::config::{EvictionLimits, Mode, NamePattern, OomScores
 use node_pressure_monitor::node::{Hierarchy, Monotonic};
 use node_pressure_monitor::workloads::{Kind, Protection, QosClass, WorkloadTree};
 
-/// Past the test harness, which shows what a test prints only when it fails: a skipped test must say so.
-macro_rules! tell {
-    ($($text:tt)*) => {
-        let _unheard = writeln!(std::io::stderr(), $($text)*);
-    };
-}
+#[macro_use]
+#[path = "support/sleepers.rs"]
+mod sleepers;
 
-const PROC: &str = "/proc";
-
-/// Cgroups of one test, removed with everything in them at its end.
-struct Cgroups {
-    hierarchy: Hierarchy,
-    root: String,
-    children: Vec<Child>,
-}
-
-impl Cgroups {
-    /// `None`, said aloud, where cgroups cannot be made.
-    fn make(test: &str) -> Option<Self> {
-        let hierarchy = match Hierarchy::detect(Path::new("/sys/fs/cgroup")) {
-            Ok(hierarchy) => hierarchy,
-            Err(error) => {
-                tell!("SKIPPED {test}: {error}");
-                return None;
-            }
-        };
-        let root = format!("npm-test-{test}-{}", std::process::id());
-        let cgroups = Self { hierarchy, root, children: Vec::new() };
-        if let Err(error) = fs::create_dir(cgroups.hierarchy.memory.join(&cgroups.root)) {
-            tell!("SKIPPED {test}: cannot make a cgroup: {error}");
-            return None;
-        }
-        let _v1_has_none =
-            fs::write(cgroups.hierarchy.memory.join(&cgroups.root).join("cgroup.subtree_control"), "+memory");
-        Some(cgroups)
-    }
-
-    fn hierarchies(&self) -> impl Iterator<Item = &PathBuf> {
-        [Some(&self.hierarchy.memory), self.hierarchy.freezer.as_ref()].into_iter().flatten()
-    }
-
-    /// A workload called `name` holding `processes` sleepers, in every hierarchy as a container runtime would do it.
-    fn workload(&mut self, name: &str, processes: usize) -> String {
-        self.workload_of(name, processes, &["sleep", "600"])
-    }
-
-    /// The same of other processes.
-    fn workload_of(&mut self, name: &str, processes: usize, command: &[&str]) -> String {
-        let path = format!("{}/{name}", self.root);
-        for hierarchy in self.hierarchies() {
-            fs::create_dir_all(hierarchy.join(&path)).unwrap();
-        }
-        for _ in 0..processes {
-            let child = Command::new(command[0]).args(&command[1..]).stdin(Stdio::null()).spawn().unwrap();
-            for hierarchy in self.hierarchies() {
-                fs::write(hierarchy.join(&path).join("cgroup.procs"), child.id().to_string()).unwrap();
-            }
-            self.children.push(child);
-        }
-        path
-    }
-
-    fn tree(&self, protected: Vec<NamePattern>) -> WorkloadTree {
-        let mut tree = WorkloadTree::new(self.hierarchy.clone(), PROC.into(), protected);
-        tree.scan().unwrap();
-        tree
-    }
-
-    /// How many of the children have ended.
-    fn ended(&mut self) -> usize {
-        self.children.iter_mut().filter_map(|child| child.try_wait().unwrap()).count()
-    }
-}
-
-impl Drop for Cgroups {
-    fn drop(&mut self) {
-        for child in &mut self.children {
-            let _already_gone = child.kill();
-            let _already_gone = child.wait();
-        }
-        for hierarchy in self.hierarchies() {
-            let root = hierarchy.join(&self.root);
-            // Children of the children take a moment to go.
-            for _ in 0..200 {
-                for entry in fs::read_dir(&root).into_iter().flatten().flatten() {
-                    let _not_a_directory = fs::remove_dir(entry.path());
-                }
-                let _gone = fs::remove_dir(&root);
-                if !root.exists() {
-                    break;
-                }
-                std::thread::sleep(Duration::from_millis(5));
-            }
-        }
-    }
-}
-
-fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(10);
-    while !condition() {
-        assert!(Instant::now() < deadline, "{what} did not happen within 10 s");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
+use sleepers::{Cgroups, PROC, wait_until};
 
 #[test]
 fn workloads_are_found_with_class_and_protection() {
@@ -174,7 +75,10 @@ fn a_kill_ends_every_process_of_the_workload_and_no_other() {
         !outcomes.is_empty()
     });
     assert_eq!(outcomes, [Outcome::Gone]);
-    assert!(evictor.may_start(true, &limits, Monotonic::now()).is_err(), "the budget of one is spent");
+    assert!(
+        evictor.may_start(Signal::MemoryAvailable, true, &limits, Monotonic::now()).is_err(),
+        "the budget of one is spent"
+    );
     let rest = cgroups.tree(Vec::new());
     assert!(rest.workloads().any(|workload| workload.name == bystander), "the bystander lives");
     assert!(rest.workloads().all(|workload| workload.name != victim), "the victim is gone");
@@ -191,8 +95,11 @@ fn a_soft_eviction_asks_first() {
     let grace = Duration::from_secs(60);
     evictor.start(target, Signal::MemoryAvailable, grace, Monotonic::now()).unwrap();
     let limits = EvictionLimits::default();
-    assert!(evictor.may_start(true, &limits, Monotonic::now()).is_ok(), "a hard threshold does not wait behind it");
-    assert!(evictor.may_start(false, &limits, Monotonic::now()).is_err(), "a soft one does");
+    assert!(
+        evictor.may_start(Signal::MemoryAvailable, true, &limits, Monotonic::now()).is_ok(),
+        "a hard threshold does not wait behind it"
+    );
+    assert!(evictor.may_start(Signal::MemoryAvailable, false, &limits, Monotonic::now()).is_err(), "a soft one does");
     wait_until("the end of the victim", || cgroups.ended() == 2);
 }
 

@@ -1,50 +1,71 @@
-//! Evictions under way: SIGTERM, grace period, SIGKILL, gone.
+//! Evictions under way: SIGTERM, grace period, SIGKILL, gone; or by the runtime, which removes what is left of a pod.
 
 use std::time::Duration;
 
-use crate::config::{CgroupId, EvictionLimits, Signal};
+use crate::config::{CgroupId, EvictionLimits};
 use crate::eviction::budget::{Budget, Refusal};
+use crate::eviction::evicted::Cause;
 use crate::node::Monotonic;
+use crate::workloads::PodUid;
 
 use super::release::Releaser;
+use super::stop::{Asked, NotDone, PodStopper};
 use super::{ActionError, Target};
 
 /// One eviction under way.
 #[derive(Debug)]
 struct Running {
     target: Target,
-    signal: Signal,
+    cause: Cause,
     stage: Stage,
     started: Monotonic,
     /// When its grace period was over and SIGKILL followed.
     killed: Option<Monotonic>,
     /// When it was last killed once more.
     again: Option<Monotonic>,
+    /// A pod whose disk is wanted back, and that is ended by the runtime.
+    pod: Option<StoppedPod>,
+    /// What did not go as it should have.
+    note: Option<String>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// A pod that the runtime is to end.
+#[derive(Debug)]
+struct StoppedPod {
+    uid: PodUid,
+    /// For a hard threshold or a limit: no other may go for its disk meanwhile.
+    urgent: bool,
+}
+
+#[derive(Debug)]
 enum Stage {
+    /// The runtime was asked to stop it, with a grace period until the time given.
+    Stopping { asked: Asked, until: Monotonic },
     /// SIGTERM was sent; SIGKILL follows at the time given.
     Terminating { until: Monotonic },
     /// SIGKILL was sent at the time given.
     Dying { since: Monotonic },
+    /// No process is left; the runtime was asked to remove the rest at the time given.
+    Removing { asked: Asked, since: Monotonic },
 }
 
 /// An eviction that ended.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Ended {
     /// The workload.
     pub name: String,
     /// Its cgroup.
     pub id: CgroupId,
-    /// For which signal it was evicted.
-    pub signal: Signal,
+    /// What it was evicted for.
+    pub cause: Cause,
     /// When SIGKILL followed, where it outlived its grace period.
     pub killed: Option<Monotonic>,
     /// From the first signal to the end.
     pub took: Duration,
     /// How it ended.
     pub outcome: Outcome,
+    /// What did not go as it should have: the runtime was late or refused, or its disk was not given back.
+    pub note: Option<String>,
 }
 
 /// How an eviction ended.
@@ -63,6 +84,7 @@ pub struct Evictor {
     failed: Vec<(CgroupId, Monotonic)>,
     budget: Budget,
     releaser: Releaser,
+    stopper: Option<Box<dyn PodStopper>>,
 }
 
 /// How long a workload that could not be evicted is left out of the candidates.
@@ -72,21 +94,46 @@ const FAILED_FOR: Duration = Duration::from_secs(30);
 const KILL_AGAIN: Duration = Duration::from_millis(50);
 /// How often a dying workload is looked at.
 const POLL: Duration = Duration::from_millis(5);
+/// How often one that takes its time is.
+const PATIENT_POLL: Duration = Duration::from_millis(100);
+/// How long after the grace period the runtime may take to kill by itself.
+const LATE: Duration = Duration::from_secs(2);
+/// How long the removal of a pod's disk is waited for. A large writable layer takes long to remove, and is removed all the same.
+const REMOVAL_LIMIT: Duration = Duration::from_secs(30);
 
 impl Evictor {
     /// Nothing under way.
     #[must_use]
     pub fn new(releaser: Releaser) -> Self {
-        Self { running: Vec::new(), failed: Vec::new(), budget: Budget::default(), releaser }
+        Self { running: Vec::new(), failed: Vec::new(), budget: Budget::default(), releaser, stopper: None }
+    }
+
+    /// The same, with a runtime that ends pods.
+    #[must_use]
+    pub fn with_stopper(self, stopper: Box<dyn PodStopper>) -> Self {
+        Self { stopper: Some(stopper), ..self }
     }
 
     /// Whether an eviction may start now. A hard one never waits for the grace period of another, only for processes that have
-    /// been killed already and whose memory is on its way back.
+    /// been killed already and whose memory is on its way back; and for disk, for another whose disk is.
     ///
     /// # Errors
     /// Why not, and for how long.
-    pub fn may_start(&self, hard: bool, limits: &EvictionLimits, now: Monotonic) -> Result<(), Refusal> {
-        let in_the_way = |running: &Running| matches!(running.stage, Stage::Dying { .. }) || !hard;
+    pub fn may_start(
+        &self,
+        cause: impl Into<Cause>,
+        hard: bool,
+        limits: &EvictionLimits,
+        now: Monotonic,
+    ) -> Result<(), Refusal> {
+        let for_disk = cause.into().is_for_disk();
+        let in_the_way = |running: &Running| match running.stage {
+            Stage::Dying { .. } => true,
+            Stage::Removing { .. } => !hard || for_disk,
+            Stage::Stopping { .. } | Stage::Terminating { .. } => {
+                !hard || for_disk && running.pod.as_ref().is_some_and(|pod| pod.urgent)
+            }
+        };
         if self.running.iter().any(in_the_way) {
             return Err(Refusal::CoolDown(self.next_poll(now).unwrap_or(POLL)));
         }
@@ -110,8 +157,48 @@ impl Evictor {
     pub fn start(
         &mut self,
         target: Target,
-        signal: Signal,
+        cause: impl Into<Cause>,
         grace: Duration,
+        now: Monotonic,
+    ) -> Result<usize, ActionError> {
+        self.signal(target, cause.into(), grace, None, None, now)
+    }
+
+    /// Starts to evict a pod that is to give back its disk: by the runtime, which kills it when its grace period is over and removes
+    /// what is left. Where the runtime cannot be asked, as [`Self::start`] does. Returns how many processes it has.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub fn stop_pod(
+        &mut self,
+        target: Target,
+        pod: (PodUid, bool),
+        cause: impl Into<Cause>,
+        grace: Duration,
+        now: Monotonic,
+    ) -> Result<usize, ActionError> {
+        let cause = cause.into();
+        let (uid, urgent) = pod;
+        let Some(stopper) = &self.stopper else { return self.signal(target, cause, grace, None, None, now) };
+        let asked = stopper.stop(&uid, grace);
+        let pod = Some(StoppedPod { uid, urgent });
+        match asked {
+            Ok(asked) => {
+                let count = target.processes().map_or(0, |pids| pids.len());
+                self.run(target, cause, Stage::Stopping { asked, until: now.after(grace) }, pod, None, now);
+                Ok(count)
+            }
+            Err(reason) => self.signal(target, cause, grace, pod, Some(not_by_the_runtime(&reason)), now),
+        }
+    }
+
+    fn signal(
+        &mut self,
+        target: Target,
+        cause: Cause,
+        grace: Duration,
+        pod: Option<StoppedPod>,
+        note: Option<String>,
         now: Monotonic,
     ) -> Result<usize, ActionError> {
         let signalled = if grace.is_zero() { target.kill() } else { target.terminate() };
@@ -126,10 +213,26 @@ impl Evictor {
         if grace.is_zero() {
             self.releaser.release(pids);
         }
-        let earlier = self.running.iter().position(|running| running.target.id == target.id);
-        let started = earlier.map_or(now, |index| self.running.swap_remove(index).started);
-        self.running.push(Running { target, signal, stage, started, killed: None, again: None });
+        self.run(target, cause, stage, pod, note, now);
         Ok(count)
+    }
+
+    /// One that is under way already goes on as the same.
+    fn run(
+        &mut self,
+        target: Target,
+        cause: Cause,
+        stage: Stage,
+        pod: Option<StoppedPod>,
+        note: Option<String>,
+        now: Monotonic,
+    ) {
+        let earlier = self.running.iter().position(|running| running.target.id == target.id);
+        let earlier = earlier.map(|index| self.running.swap_remove(index));
+        let started = earlier.as_ref().map_or(now, |earlier| earlier.started);
+        // Whatever it goes for now, its disk is wanted back as well.
+        let pod = pod.or_else(|| earlier.and_then(|earlier| earlier.pod));
+        self.running.push(Running { target, cause, stage, started, killed: None, again: None, pod, note });
     }
 
     /// Looks at those under way: kills what outlived its grace period, and returns what ended.
@@ -145,8 +248,8 @@ impl Evictor {
                         Outcome::Failed(_) => self.failed.push((running.target.id, now)),
                     }
                     let took = now.since(running.started);
-                    let Running { target, signal, killed, .. } = running;
-                    ended.push(Ended { name: target.name, id: target.id, signal, killed, took, outcome });
+                    let Running { target, cause, killed, note, .. } = running;
+                    ended.push(Ended { name: target.name, id: target.id, cause, killed, took, outcome, note });
                 }
             }
         }
@@ -165,26 +268,42 @@ impl Evictor {
         let wait = |running: &Running| match running.stage {
             Stage::Dying { .. } => POLL,
             // The workload may well end before its grace period does.
-            Stage::Terminating { until } => until.since(now).clamp(POLL, 20 * POLL),
+            Stage::Stopping { until, .. } | Stage::Terminating { until } => until.since(now).clamp(POLL, PATIENT_POLL),
+            Stage::Removing { .. } => PATIENT_POLL,
         };
         self.running.iter().map(wait).min()
     }
 
     fn advance(&self, running: &mut Running, limits: &EvictionLimits, now: Monotonic) -> Option<Outcome> {
-        if running.target.is_gone() {
+        if let Stage::Removing { asked, since } = &running.stage {
+            let left = removal(asked.answer(), now.since(*since))?;
+            running.note = running.note.take().or(left);
             return Some(Outcome::Gone);
         }
+        if running.target.is_gone() {
+            return self.remove_rest(running, now);
+        }
         match running.stage {
-            Stage::Terminating { until } if now >= until => match running.target.kill() {
-                Ok(pids) => {
-                    self.releaser.release(pids);
-                    running.stage = Stage::Dying { since: now };
-                    running.killed = Some(now);
-                    None
+            Stage::Stopping { ref asked, until } => match asked.answer() {
+                // Known by the runtime alone, and just in time: nothing was touched.
+                Some(Err(NotDone::Critical)) => {
+                    Some(Outcome::Failed("the runtime says that it is a static pod".to_owned()))
                 }
-                Err(ActionError::Gone) => Some(Outcome::Gone),
-                Err(error) => Some(Outcome::Failed(error.to_string())),
+                Some(Err(NotDone::Failed(reason))) => {
+                    running.note = Some(not_by_the_runtime(&reason));
+                    self.terminate_instead(running, until, now)
+                }
+                // What it says it has stopped is still there: it has as long as without an answer.
+                Some(Ok(())) | None if now >= until.after(LATE) => {
+                    running.note = Some(format!(
+                        "the runtime had not stopped it {:.1} s after its grace period: killed",
+                        now.since(until).as_secs_f64()
+                    ));
+                    self.kill(running, now)
+                }
+                Some(Ok(())) | None => None,
             },
+            Stage::Terminating { until } if now >= until => self.kill(running, now),
             Stage::Dying { since } if now.since(since) >= limits.kill_timeout => Some(Outcome::Failed(format!(
                 "processes are still there {:.1} s after SIGKILL",
                 now.since(since).as_secs_f64()
@@ -197,7 +316,71 @@ impl Evictor {
                 }
                 None
             }
-            Stage::Terminating { .. } | Stage::Dying { .. } => None,
+            Stage::Terminating { .. } | Stage::Dying { .. } | Stage::Removing { .. } => None,
         }
     }
+
+    fn kill(&self, running: &mut Running, now: Monotonic) -> Option<Outcome> {
+        match running.target.kill() {
+            Ok(pids) => {
+                self.releaser.release(pids);
+                running.stage = Stage::Dying { since: now };
+                running.killed = Some(now);
+                None
+            }
+            Err(ActionError::Gone) => self.remove_rest(running, now),
+            Err(error) => Some(Outcome::Failed(error.to_string())),
+        }
+    }
+
+    /// What the runtime does not do is done here, within what is left of the grace period.
+    fn terminate_instead(&self, running: &mut Running, until: Monotonic, now: Monotonic) -> Option<Outcome> {
+        if now >= until {
+            return self.kill(running, now);
+        }
+        match running.target.terminate() {
+            Ok(_) => {
+                running.stage = Stage::Terminating { until };
+                None
+            }
+            Err(ActionError::Gone) => self.remove_rest(running, now),
+            Err(error) => Some(Outcome::Failed(error.to_string())),
+        }
+    }
+
+    /// No process is left. What a pod leaves on the disk takes a while longer.
+    fn remove_rest(&self, running: &mut Running, now: Monotonic) -> Option<Outcome> {
+        let (Some(pod), Some(stopper)) = (&running.pod, &self.stopper) else { return Some(Outcome::Gone) };
+        match stopper.remove(&pod.uid) {
+            Ok(asked) => {
+                running.stage = Stage::Removing { asked, since: now };
+                None
+            }
+            Err(reason) => {
+                running.note = running.note.take().or(Some(not_removed(&reason)));
+                Some(Outcome::Gone)
+            }
+        }
+    }
+}
+
+/// What is to be said once the removal is over; nothing while it is not.
+fn removal(answer: Option<Result<(), NotDone>>, waited: Duration) -> Option<Option<String>> {
+    match answer {
+        Some(Ok(())) => Some(None),
+        Some(Err(NotDone::Critical)) => Some(Some(not_removed("the runtime says that it is a static pod"))),
+        Some(Err(NotDone::Failed(reason))) => Some(Some(not_removed(&reason))),
+        None if waited >= REMOVAL_LIMIT => {
+            Some(Some(not_removed(&format!("the runtime is at it for {} s", waited.as_secs()))))
+        }
+        None => None,
+    }
+}
+
+fn not_by_the_runtime(reason: &str) -> String {
+    format!("the runtime did not stop it: {reason}; its processes were signalled instead")
+}
+
+fn not_removed(reason: &str) -> String {
+    format!("what it left on the disk is not removed: {reason}")
 }

@@ -121,7 +121,8 @@ impl Target {
         self.signal_all(&pids, Signal::TERM)
     }
 
-    fn processes(&self) -> Result<Vec<Pid>, ActionError> {
+    /// The processes that are there now.
+    pub(super) fn processes(&self) -> Result<Vec<Pid>, ActionError> {
         let mut pids = Vec::new();
         processes::collect(&self.directory, &mut pids).map_err(|error| {
             ActionError::refused(format!("cannot list {}/cgroup.procs", self.cgroup.display()), error)

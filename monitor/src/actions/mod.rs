@@ -7,12 +7,14 @@ pub mod oom_score;
 pub mod reclaim;
 pub mod release;
 pub mod self_protection;
+pub mod stop;
 
 use std::path::PathBuf;
 
 pub use evict::{Ended, Evictor, Outcome};
 pub use frozen::FreezeRecord;
 pub use kill::Target;
+pub use stop::PodStopper;
 
 /// Why an action had no effect.
 #[derive(Debug, thiserror::Error)]

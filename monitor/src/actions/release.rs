@@ -37,6 +37,14 @@ impl Releaser {
     }
 }
 
+/// Whether this kernel has `process_mrelease` (Linux 5.15).
+#[must_use]
+pub fn is_possible() -> bool {
+    // SAFETY: there is no descriptor -1, which is all that the kernel looks at; it touches no memory of ours.
+    let refused = unsafe { libc::syscall(libc::SYS_process_mrelease, -1, 0) };
+    refused == 0 || std::io::Error::last_os_error().raw_os_error() != Some(libc::ENOSYS)
+}
+
 /// The kernel refuses what is not dying, so a reused pid is safe; a process that is gone already needs nothing.
 fn release(pid: Pid) {
     let Some(raw) = rustix::process::Pid::from_raw(pid.0) else { return };

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::actions::{ActionError, Ended, FreezeRecord, Outcome, Target, oom_score};
+use crate::actions::{ActionError, Ended, FreezeRecord, Outcome, Target};
 use crate::config::{CgroupId, Mode, Resource};
 use crate::eviction::budget::Refusal;
 use crate::eviction::rank::{Order, Ranked};
@@ -60,7 +60,7 @@ impl Agent {
         }
         let met = met?;
         let now = Monotonic::now();
-        if let Err(refusal) = self.evictor.may_start(met.is_hard(), &self.config.evictions, now) {
+        if let Err(refusal) = self.evictor.may_start(met.threshold.signal, met.is_hard(), &self.config.evictions, now) {
             self.wait(refusal, now);
             return None;
         }
@@ -185,17 +185,17 @@ impl Agent {
 
     fn evict(&mut self, met: &MetThreshold, ranked: &RankedWorkload, grace: Duration) -> Result<usize, ActionError> {
         let tracked = self.tree.find(ranked.candidate.workload.id).ok_or(ActionError::Gone)?;
-        if oom_score::is_node_critical(tracked, &self.config.proc_root) {
+        if self.is_critical(tracked) {
             return Err(ActionError::Critical);
         }
         let record = FreezeRecord::beside(&self.config.lock_file);
         let target = Target::new(tracked, self.tree.hierarchy(), &self.config.proc_root)?.recorded_in(record);
-        self.evictor.start(target, met.threshold.signal, grace, Monotonic::now())
+        let pod = ranked.candidate.workload.kind.pod_uid().cloned();
+        self.start_eviction(target, pod, met.threshold.signal.into(), met.is_hard(), grace)
     }
 
     pub(super) fn is_node_critical(&self, id: CgroupId) -> bool {
-        let tracked = self.tree.find(id);
-        tracked.is_some_and(|tracked| oom_score::is_node_critical(tracked, &self.config.proc_root))
+        self.tree.find(id).is_some_and(|tracked| self.is_critical(tracked))
     }
 
     /// The dry-run twin of an eviction: whom it would be, each once a minute.

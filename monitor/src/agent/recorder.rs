@@ -246,6 +246,15 @@ impl Agent {
         self.recorder.submit(incident, signal);
     }
 
+    /// An eviction for a limit of the pod's own: no signal of the node has part in it.
+    pub(super) fn submit_eviction(&mut self, incident: Incident, id: CgroupId) {
+        self.recorder.tell(&incident);
+        if incident.eviction.as_ref().is_some_and(|eviction| eviction.outcome == Outcome::Underway) {
+            self.recorder.underway.insert(id, incident.clone());
+        }
+        self.recorder.submit(incident, None);
+    }
+
     /// An eviction that was found ended at `at`, and what was available right after.
     pub(super) fn record_ended(&mut self, ended: &Ended, at: Monotonic, available: Option<SignalValue>) {
         let Some(mut incident) = self.recorder.underway.remove(&ended.id) else { return };
@@ -277,7 +286,7 @@ impl Agent {
     }
 
     /// A record with what is known of the node.
-    fn incident(&self, kind: Kind, id: String, at: Monotonic) -> Incident {
+    pub(super) fn incident(&self, kind: Kind, id: String, at: Monotonic) -> Incident {
         let mut incident = Incident {
             id,
             kind,

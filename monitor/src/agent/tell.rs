@@ -206,7 +206,7 @@ impl Agent {
         let killed_mono_ns = ended.killed.map(|killed| killed.0);
         match &ended.outcome {
             Outcome::Gone => {
-                self.count_eviction(ended.signal, EvictionOutcome::Killed);
+                self.count_eviction(ended.cause, EvictionOutcome::Killed);
                 tracing::info!(
                     event = "eviction_done",
                     workload = ended.name,
@@ -214,16 +214,19 @@ impl Agent {
                     gone_mono_ns = at.0,
                     took_ms,
                     available_bytes,
+                    cause = ended.cause.as_str(),
+                    note = ended.note,
                     "no process is left"
                 );
             }
             Outcome::Failed(reason) => {
-                self.count_eviction(ended.signal, EvictionOutcome::Failed);
+                self.count_eviction(ended.cause, EvictionOutcome::Failed);
                 tracing::error!(
                     event = "eviction_failed",
                     workload = ended.name,
                     reason,
                     took_ms,
+                    note = ended.note,
                     "the next candidate is to be tried"
                 );
             }

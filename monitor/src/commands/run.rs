@@ -12,6 +12,7 @@ use tokio::sync::mpsc;
 use crate::actions::reclaim::{self, ReclaimFirst, Reclaimer};
 use crate::actions::release::Releaser;
 use crate::actions::{Evictor, FreezeRecord, self_protection};
+use crate::agent::local_storage::LocalStorage;
 use crate::agent::{Agent, Kills, Parts, Recorder};
 use crate::config::{Bytes, ConfigErrors, ConfigWarning, Loaded, Mode, MonitorConfig, Policy, Signal};
 use crate::eviction::deadline::FallRate;
@@ -22,7 +23,7 @@ use crate::node::{Hierarchy, MemoryReader, fault_rate, namespaces, swap};
 use crate::report::logging::{self, LogFormat, LoggingError};
 use crate::report::series::SeriesLimits;
 use crate::report::{Health, Metrics, SummaryPage, http};
-use crate::workloads::WorkloadTree;
+use crate::workloads::{PodsFile, WorkloadTree};
 
 use super::instance::{InstanceLock, LockError};
 
@@ -169,24 +170,31 @@ fn thaw_left_frozen(config: &MonitorConfig) {
 
 /// Inside a namespace of its own the agent recognizes neither itself nor the others: then it may look, but not act.
 fn private_namespaces(mode: Mode) -> anyhow::Result<Option<String>> {
-    let private = namespaces::private();
-    if private.is_empty() {
-        return Ok(None);
-    }
-    let text = format!(
-        "the agent runs in a {} namespace of its own, where it cannot tell which workloads are whose; \
-         run it in the host's (hostPID: true and the host's cgroup namespace)",
-        private.join(" and ")
-    );
+    let Some(text) = namespaces_text(&namespaces::private()) else { return Ok(None) };
     match mode {
         Mode::Observe => Ok(Some(text)),
         Mode::Enforce => anyhow::bail!("{text}; nothing was started, because mode is enforce"),
     }
 }
 
+/// What is to be said of those in which the agent is alone.
+pub(super) fn namespaces_text(private: &[&str]) -> Option<String> {
+    (!private.is_empty()).then(|| {
+        format!(
+            "the agent runs in a {} namespace of its own, where it cannot tell which workloads are whose; \
+             run it in the host's (hostPID: true and the host's cgroup namespace)",
+            private.join(" and ")
+        )
+    })
+}
+
+/// Said of a node that swaps.
+pub(super) const SWAP_ON: &str =
+    "swap is on: what is swapped out counts as available, so a node that thrashes may meet no threshold on memory";
+
 /// Thresholds on signals that nobody observes would wait for ever, and what is reserved would be kept by nobody: better said than
 /// discovered.
-fn not_acted_on(policy: &Policy) -> Vec<String> {
+pub(super) fn not_acted_on(policy: &Policy) -> Vec<String> {
     // The filesystems of the node are not looked at: the copies for containerfs are those that most nodes have.
     let armed = arm(policy, Layout::default());
     let thresholds = armed.iter().map(|armed| &armed.threshold).filter(|it| it.signal != Signal::MemoryAvailable);
@@ -242,6 +250,8 @@ async fn serve(config: MonitorConfig, text: bool, log: logging::Writer) -> anyho
     let (recorder, missing) =
         Recorder::start(&config.incidents).context("cannot start the thread that writes incidents")?;
     degradations.extend(missing);
+    let pods = config.pods.as_deref().map(PodsFile::watch).transpose();
+    let pods = pods.context("cannot start the thread that reads the pods")?;
     // Before the loop takes a priority of its own, which threads made from then on would share.
     let reclaim = reclaim_first(&config, tree.hierarchy(), &mut degradations)?;
     degradations.extend(self_protection::apply(&config.proc_root));
@@ -256,11 +266,7 @@ async fn serve(config: MonitorConfig, text: bool, log: logging::Writer) -> anyho
 
     let swap = swap::total(&config.proc_root);
     if !swap.is_zero() {
-        tracing::warn!(
-            event = "swap_on",
-            swap_total_bytes = swap.0,
-            "swap is on: what is swapped out counts as available, so a node that thrashes may meet no threshold on memory"
-        );
+        tracing::warn!(event = "swap_on", swap_total_bytes = swap.0, "{SWAP_ON}");
     }
 
     let metrics =
@@ -278,6 +284,7 @@ async fn serve(config: MonitorConfig, text: bool, log: logging::Writer) -> anyho
         refresh,
     };
     let evictor = Evictor::new(releaser);
+    let local = LocalStorage::new(pods, None);
     let fastest = config.sampling.fastest_rate.or_else(fault_rate::measure).unwrap_or(ASSUMED_RATE);
     let rate = FallRate::assuming(fastest);
     let mut agent = Agent::new(Parts {
@@ -288,6 +295,7 @@ async fn serve(config: MonitorConfig, text: bool, log: logging::Writer) -> anyho
         memory,
         tree,
         evictor,
+        local,
         reclaim,
         metrics,
         health,

@@ -202,6 +202,8 @@ pub struct MonitorConfig {
     pub protected: Vec<NamePattern>,
     /// What the kernel side counts and streams.
     pub kernel: KernelOptions,
+    /// The pods of this node, as `kubectl get pods -o json` prints them; limits of local storage are known from there alone.
+    pub pods: Option<PathBuf>,
     /// Where incidents are kept.
     pub incidents: IncidentOptions,
     /// Where metrics and health are served.
@@ -224,6 +226,7 @@ impl Default for MonitorConfig {
             pressure_conditions: Vec::new(),
             protected: built_in_patterns(),
             kernel: KernelOptions::default(),
+            pods: None,
             incidents: IncidentOptions::default(),
             listen: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9946),
             lock_file: PathBuf::from("/run/node-pressure-monitor.lock"),

@@ -1,6 +1,6 @@
 //! An eviction that was decided: who, why, how fast, and what is written on the pod.
 
-use crate::config::Signal;
+use crate::config::{Resource, Signal};
 use crate::workloads::Pod;
 
 /// The `reason` in the pod's status and of the event about it.
@@ -32,6 +32,21 @@ impl Cause {
             Self::PodLimit => "ephemeralpodfs.limit",
             Self::ContainerLimit => "ephemeralcontainerfs.limit",
         }
+    }
+
+    /// Whether the end of the processes alone gives nothing back: what they leave on the disk has to go as well.
+    #[must_use]
+    pub const fn is_for_disk(self) -> bool {
+        match self {
+            Self::Signal(signal) => matches!(signal.resource(), Resource::EphemeralStorage | Resource::Inodes),
+            Self::EmptyDirLimit | Self::PodLimit | Self::ContainerLimit => true,
+        }
+    }
+}
+
+impl From<Signal> for Cause {
+    fn from(signal: Signal) -> Self {
+        Self::Signal(signal)
     }
 }
 

@@ -64,16 +64,24 @@ pub(super) fn raise_memlock_limit() {
     let _ignored = setrlimit(Resource::Memlock, Rlimit { current: None, maximum: None });
 }
 
-/// tracefs, mounted where systemd mounts it when nobody has.
-pub(super) fn tracefs() -> Result<PathBuf, String> {
+/// Where tracefs is mounted, if it is.
+pub(super) fn mounted_tracefs() -> Result<Option<PathBuf>, String> {
     for place in [TRACEFS, TRACEFS_OF_OLD] {
         match fs::metadata(Path::new(place).join("events")) {
-            Ok(_) => return Ok(place.into()),
+            Ok(_) => return Ok(Some(place.into())),
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                 return Err(format!("{place} is readable by root only: run as root"));
             }
             Err(_) => {}
         }
+    }
+    Ok(None)
+}
+
+/// tracefs, mounted where systemd mounts it when nobody has.
+pub(super) fn tracefs() -> Result<PathBuf, String> {
+    if let Some(place) = mounted_tracefs()? {
+        return Ok(place);
     }
     use rustix::mount::{MountFlags, mount};
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;

@@ -26,10 +26,22 @@ static OBJECT: &[u8] = aya::include_bytes_aligned!(env!("MONITOR_EBPF_OBJECT"));
 /// Tells the constraint and the limit's owner.
 const LIMIT_OWNER: &str = "kprobe:oom_kill_process";
 
+const NOT_MOUNTED: &str =
+    "it is not mounted; the agent mounts it when it starts, run as root: mount -t tracefs tracefs /sys/kernel/tracing";
+
 /// What can be said of a probe before anything is loaded.
 type Planned = (&'static Probe, Result<Shared<FieldOffsets>, String>);
 
-pub(super) fn load(options: &KernelOptions, own_tgid: u32, report: &mut ProbeReport) -> Option<Loaded> {
+/// How far to go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Depth {
+    /// The programs run until they are dropped.
+    Attach,
+    /// The verifier has its say, and nothing runs: attached is what would be. Nothing is mounted either.
+    Rehearse,
+}
+
+pub(super) fn load(options: &KernelOptions, own_tgid: u32, depth: Depth, report: &mut ProbeReport) -> Option<Loaded> {
     let capabilities = Capabilities::of_this_process();
     let lacking = capabilities.map(Capabilities::lacking).unwrap_or_default();
     if !lacking.is_empty() {
@@ -41,7 +53,11 @@ pub(super) fn load(options: &KernelOptions, own_tgid: u32, report: &mut ProbeRep
         }
         report.degrade("eBPF", reason);
     }
-    let tracefs = match host::tracefs() {
+    let tracefs = match depth {
+        Depth::Attach => host::tracefs(),
+        Depth::Rehearse => host::mounted_tracefs().and_then(|place| place.ok_or_else(|| NOT_MOUNTED.to_owned())),
+    };
+    let tracefs = match tracefs {
         Ok(tracefs) => tracefs,
         Err(reason) => {
             report.degrade("tracefs", reason);
@@ -52,13 +68,13 @@ pub(super) fn load(options: &KernelOptions, own_tgid: u32, report: &mut ProbeRep
     let mut offsets = kernel_offsets(report);
     let plan = plan(&tracefs, &offsets);
     host::raise_memlock_limit();
-    let loaded = load_and_attach(options, own_tgid, &plan, offsets, report).and_then(|loaded| {
+    let loaded = load_and_attach(options, own_tgid, &plan, offsets, depth, report).and_then(|loaded| {
         if offsets.access == Access::Load as u32 && report.refused_by_verifier() {
             // A verifier that does not follow the plain loads: then every step is a call.
             drop(loaded);
             report.probes.clear();
             offsets.access = Access::ProbeRead as u32;
-            load_and_attach(options, own_tgid, &plan, offsets, report)
+            load_and_attach(options, own_tgid, &plan, offsets, depth, report)
         } else {
             Ok(loaded)
         }
@@ -141,10 +157,11 @@ fn load_and_attach(
     own_tgid: u32,
     plan: &[Planned],
     offsets: KernelOffsets,
+    depth: Depth,
     report: &mut ProbeReport,
 ) -> Result<Attached, String> {
     let (mut ebpf, mut maps, stream) = load_object(options, own_tgid, plan, offsets)?;
-    let programs = attach(&mut ebpf, &mut maps, plan, report);
+    let programs = attach(&mut ebpf, &mut maps, plan, depth, report);
     Ok((ebpf, programs, maps, stream))
 }
 
@@ -186,14 +203,14 @@ fn ring_bytes(wanted: u64, page: u64) -> u32 {
     u32::try_from(wanted.clamp(page, LARGEST).next_power_of_two()).unwrap_or(1 << 30)
 }
 
-fn attach(ebpf: &mut Ebpf, maps: &mut Maps, plan: &[Planned], report: &mut ProbeReport) -> Programs {
+fn attach(ebpf: &mut Ebpf, maps: &mut Maps, plan: &[Planned], depth: Depth, report: &mut ProbeReport) -> Programs {
     let mut programs = Programs::default();
     for (probe, offsets) in plan {
         if probe.instead_of.is_some_and(|other| report.has(&format!("{}:{other}", probe.category))) {
             continue;
         }
         let attached = match offsets {
-            Ok(_) => attach_one(ebpf, probe, &mut programs),
+            Ok(_) => attach_one(ebpf, probe, depth, &mut programs),
             Err(reason) => Err(reason.clone()),
         };
         let attached = attached.and_then(|()| {
@@ -210,19 +227,23 @@ fn attach(ebpf: &mut Ebpf, maps: &mut Maps, plan: &[Planned], report: &mut Probe
     programs
 }
 
-fn attach_one(ebpf: &mut Ebpf, probe: &Probe, programs: &mut Programs) -> Result<(), String> {
+fn attach_one(ebpf: &mut Ebpf, probe: &Probe, depth: Depth, programs: &mut Programs) -> Result<(), String> {
     let program = ebpf.program_mut(probe.program()).ok_or("the object has no such program; build the agent again")?;
     let fd = match probe.target {
         Target::Tracepoint => {
             let program: &mut TracePoint = program.try_into().map_err(|error: ProgramError| chain(&error))?;
             program.load().map_err(|error| explain_load(&error))?;
-            program.attach(probe.category, probe.event).map_err(|error| chain(&error))?;
+            if depth == Depth::Attach {
+                program.attach(probe.category, probe.event).map_err(|error| chain(&error))?;
+            }
             program.fd()
         }
         Target::Function => {
             let program: &mut KProbe = program.try_into().map_err(|error: ProgramError| chain(&error))?;
             program.load().map_err(|error| explain_load(&error))?;
-            program.attach(probe.event, 0).map_err(|error| chain(&error))?;
+            if depth == Depth::Attach {
+                program.attach(probe.event, 0).map_err(|error| chain(&error))?;
+            }
             program.fd()
         }
     };

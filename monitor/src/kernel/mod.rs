@@ -61,9 +61,17 @@ impl Kernel {
     #[must_use]
     pub fn load(options: &KernelOptions, own_tgid: u32) -> Self {
         let mut report = ProbeReport::default();
-        let loaded = load::load(options, own_tgid, &mut report);
+        let loaded = load::load(options, own_tgid, load::Depth::Attach, &mut report);
         give_back_freed_memory();
         Self { report, loaded }
+    }
+
+    /// What would become of each probe. The programs are loaded, which the verifier has to agree to, and let go; none of them runs.
+    #[must_use]
+    pub fn rehearse(options: &KernelOptions) -> ProbeReport {
+        let mut report = ProbeReport::default();
+        drop(load::load(options, std::process::id(), load::Depth::Rehearse, &mut report));
+        report
     }
 
     #[must_use]

@@ -11,7 +11,8 @@ use super::incidents::IncidentMetrics;
 use super::probes::ProbeSeries;
 use super::series::{SeriesLimits, WorkloadSeries, increase, options};
 use super::{EventReport, NodeReport};
-use crate::config::{Bytes, Semantics, Signal};
+use crate::config::{Bytes, Semantics};
+use crate::eviction::evicted::Cause;
 use crate::eviction::gentle::ReclaimOutcome;
 use crate::kernel::OomConstraint;
 
@@ -253,8 +254,8 @@ impl Metrics {
     }
 
     /// Counts one eviction.
-    pub fn eviction(&self, signal: Signal, outcome: EvictionOutcome) {
-        self.evictions.with_label_values(&[signal.as_str(), outcome.as_str()]).inc();
+    pub fn eviction(&self, cause: impl Into<Cause>, outcome: EvictionOutcome) {
+        self.evictions.with_label_values(&[cause.into().as_str(), outcome.as_str()]).inc();
     }
 
     /// Counts OOM kills.

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::config::{Bytes, Policy};
+use crate::config::{Bytes, Policy, Signal};
 use crate::kernel::{OomConstraint, ProbeStatistics};
 use crate::report::{
     ClassReport, ConditionReport, ExhaustionReport, FiguresReport, MemoryReport, ProbeReport, SourceReport,

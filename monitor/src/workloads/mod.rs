@@ -7,6 +7,7 @@ mod oom_kills;
 pub mod path;
 pub mod pod;
 pub mod processes;
+pub mod specs;
 pub mod statistics;
 pub mod tree;
 mod walk;
@@ -18,6 +19,7 @@ use crate::config::{Bytes, CgroupId};
 pub use marks::Preference;
 pub use path::{PodUid, QosClass};
 pub use pod::Pod;
+pub use specs::{PodSpecs, PodsFile};
 pub use statistics::Summary;
 pub use tree::WorkloadTree;
 
@@ -34,6 +36,17 @@ pub enum Kind {
     Container(String),
     /// Another cgroup that holds processes.
     Cgroup,
+}
+
+impl Kind {
+    /// The pod that it is, if it is one.
+    #[must_use]
+    pub const fn pod_uid(&self) -> Option<&PodUid> {
+        match self {
+            Self::Pod(uid) => Some(uid),
+            Self::Service | Self::Scope | Self::Container(_) | Self::Cgroup => None,
+        }
+    }
 }
 
 /// Why a workload is never a candidate.

@@ -7,10 +7,10 @@ use std::path::Path;
 use serde::Deserialize;
 
 use crate::workloads::lenient::or_default;
+use crate::workloads::pod::Pods;
 use crate::workloads::{Pod, Summary};
 
 use super::super::input::{CommandError, Fault, is_stdin, parse};
-use super::super::pods::Pods;
 
 const PODS_FIX: &str = "write it with: kubectl get pods -A -o json";
 const SUMMARY_FIX: &str = "write it with: kubectl get --raw /api/v1/nodes/NODE/proxy/stats/summary";

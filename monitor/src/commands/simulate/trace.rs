@@ -9,11 +9,10 @@ use serde_json::value::RawValue;
 use crate::config::{Moment, Quantity};
 use crate::eviction::Layout;
 use crate::workloads::lenient::or_default;
-use crate::workloads::pod::ResourceList;
+use crate::workloads::pod::{Pods, ResourceList};
 use crate::workloads::{Pod, Summary};
 
 use super::super::input::{Fault, parse};
-use super::super::pods::Pods;
 
 /// What a line must be, for whoever wrote another one.
 pub const EXPECTED: &str = r#"a line is one JSON object {"time", "node", "summary", "summaryAfterGarbageCollection", "pods"}, see simulate --help"#;

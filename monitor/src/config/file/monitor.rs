@@ -22,7 +22,7 @@ const SMALLEST_JOURNAL: Bytes = Bytes(4 * Bytes::MIB);
 pub const API_VERSION: &str = "node-pressure-monitor/v1alpha1";
 pub const KIND: &str = "MonitorConfiguration";
 
-pub const FIELDS: [&str; 28] = [
+pub const FIELDS: [&str; 29] = [
     "apiVersion",
     "kind",
     "mode",
@@ -46,6 +46,7 @@ pub const FIELDS: [&str; 28] = [
     "pressureConditions",
     "protected",
     "kernel",
+    "pods",
     "incidents",
     "metrics",
     "lockFile",
@@ -228,6 +229,9 @@ fn read_loop(walk: &mut Walk<'_>, fields: &Fields<'_>, config: &mut MonitorConfi
 fn read_host(walk: &mut Walk<'_>, fields: &Fields<'_>, config: &mut MonitorConfig) {
     if let Some((path, node)) = fields.get("protected") {
         read_protected(walk, &path, node, config);
+    }
+    if let Some((field, node)) = fields.get("pods") {
+        config.pods = walk.path(&field, node, "/run/node-pressure-monitor/pods.json");
     }
     if let Some((path, node)) = fields.get("incidents") {
         read_incidents(walk, &path, node, config);

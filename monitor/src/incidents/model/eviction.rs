@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 pub struct Eviction {
     /// The signal.
     pub signal: String,
-    /// The threshold as configured.
+    /// The threshold as configured; of a limit, what is above it.
     pub threshold: String,
-    /// `hard` or `soft`.
+    /// `hard`, `soft`, or `limit` for one of the pod's own.
     pub kind: String,
     /// `enforce` or `observe`.
     pub mode: String,

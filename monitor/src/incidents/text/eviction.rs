@@ -4,11 +4,17 @@ use super::super::model::{Eviction, Incident, Outcome, Place};
 use super::page::Page;
 use super::words::{bytes, capital, count, name, signed_bytes, time};
 
+/// The kind of an eviction for a limit of the pod's own: no threshold of the node was met.
+const LIMIT: &str = "limit";
+
 /// The story in one line.
 pub fn summary(eviction: &Eviction) -> String {
     let of = name(&eviction.workload);
     let used = eviction.working_set_bytes.map(|used| format!(", {}", bytes(used))).unwrap_or_default();
-    let for_what = format!("for {}", eviction.threshold);
+    let for_what = match eviction.kind.as_str() {
+        LIMIT => format!("for {}", eviction.signal),
+        _ => format!("for {}", eviction.threshold),
+    };
     match eviction.outcome {
         Outcome::Gone => {
             let freed =
@@ -40,7 +46,10 @@ pub fn story(page: &mut Page, incident: &Incident, eviction: &Eviction) {
         _ => format!("the node's {signal} was below its threshold"),
     };
     let of = capital(&of);
-    page.paragraph(&capital(&format!("{was} ({kind}: {threshold}). {of} was the first in the ranking that could go.")));
+    page.paragraph(&match kind.as_str() {
+        LIMIT => format!("{of} was above a limit of its own ({signal}): {threshold}."),
+        _ => capital(&format!("{was} ({kind}: {threshold}). {of} was the first in the ranking that could go.")),
+    });
     let processes = eviction.processes.map(|number| format!(" ({})", count(number as u64, "process", "processes")));
     let how = if eviction.action == "term" { "was asked to stop (SIGTERM)" } else { "was killed" };
     let outlived = incident.steps.iter().any(|step| step.step == "killed");

@@ -1,6 +1,7 @@
 //! Pods as the API prints them (`v1.Pod`), as far as a decision looks at them.
 
 mod identity;
+mod list;
 mod qos;
 mod resource_name;
 mod resources;
@@ -11,6 +12,7 @@ use super::lenient::{entries, is_present, list, or_default};
 use crate::config::Quantity;
 
 pub use identity::{Exemption, FullName};
+pub use list::Pods;
 pub use resource_name::ResourceName;
 
 /// A `v1.Pod`.

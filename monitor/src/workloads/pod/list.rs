@@ -5,7 +5,7 @@ use std::fmt;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 
-use crate::workloads::Pod;
+use super::Pod;
 use crate::workloads::lenient::list;
 
 /// A list of pods, in which a null stands for an empty one; a null for the list is an empty one.

@@ -1,0 +1,212 @@
+//! Limits of local storage: whoever keeps more on the disk than its pod may goes, whether or not the disk is full.
+
+mod above;
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::actions::{ActionError, FreezeRecord, Target};
+use crate::config::{CgroupId, Mode};
+use crate::eviction::Layout;
+use crate::eviction::evicted::Cause;
+use crate::incidents::model::{self, Eviction, Kind, Outcome};
+use crate::incidents::text;
+use crate::node::Monotonic;
+use crate::report::EvictionOutcome;
+use crate::workloads::statistics::PodStats;
+use crate::workloads::{PodSpecs, PodUid, PodsFile};
+
+use self::above::{Above, Measured, above_limits};
+use super::recorder::wall;
+use super::said::Said;
+use super::stop::AT_ONCE;
+use super::{Agent, OBSERVED_AGAIN};
+
+/// As often as the kubelet's own passes.
+const EVERY: Duration = Duration::from_secs(10);
+/// While one that is above its limit waits for its turn.
+const AGAIN: Duration = Duration::from_millis(500);
+/// What it is called among the capabilities that are missing.
+const CAPABILITY: &str = "pods";
+
+/// Who has measured what pods keep on the node's disks.
+pub trait PodUsages: fmt::Debug + Send {
+    /// What the pod with this cgroup keeps, and when the oldest part of that was measured; nothing while it is not known. Must not wait.
+    fn stats(&self, pod: &PodUid, workload: &str, id: CgroupId) -> Option<(PodStats, Monotonic)>;
+
+    /// Asks for that workload to be measured again, before others. Must not wait.
+    fn hurry(&self, workload: &str);
+}
+
+/// What the loop knows of such limits.
+#[derive(Debug)]
+pub struct LocalStorage {
+    file: Option<PodsFile>,
+    specs: PodSpecs,
+    usages: Option<Box<dyn PodUsages>>,
+    next: Option<Monotonic>,
+    would_evict: Said<(Cause, CgroupId)>,
+}
+
+impl LocalStorage {
+    /// Pods from a file, if there is one, and who measures what they keep, if somebody does.
+    #[must_use]
+    pub fn new(file: Option<PodsFile>, usages: Option<Box<dyn PodUsages>>) -> Self {
+        Self { file, specs: PodSpecs::default(), usages, next: None, would_evict: Said::new(OBSERVED_AGAIN) }
+    }
+
+    /// The pods as they were asked for.
+    pub(super) fn specs(&self) -> &PodSpecs {
+        &self.specs
+    }
+
+    /// How long until the limits want to be looked at; `None` where there are none.
+    pub(super) fn until_due(&self, now: Monotonic) -> Option<Duration> {
+        (self.file.is_some() || !self.specs.pods().is_empty())
+            .then(|| self.next.map_or(Duration::ZERO, |next| next.since(now)))
+    }
+}
+
+impl Agent {
+    /// Evicts whoever is above a limit, one at a time, when it is time to look.
+    pub(super) fn keep_limits(&mut self) {
+        let now = Monotonic::now();
+        if self.local.until_due(now) != Some(Duration::ZERO) {
+            return;
+        }
+        self.local.next = Some(now.after(EVERY));
+        self.read_pods();
+        for above in self.above_limits() {
+            if above.is_stale(now) {
+                self.local.usages.iter().for_each(|usages| usages.hurry(&above.workload));
+                continue;
+            }
+            if self.config.mode == Mode::Observe {
+                self.would_evict_for_limit(&above, now);
+            } else if self.evict_for_limit(&above, now) {
+                // The others, and those that could not go yet, in a moment.
+                self.local.next = Some(now.after(AGAIN));
+                break;
+            }
+        }
+    }
+
+    fn read_pods(&mut self) {
+        match self.local.file.as_ref().and_then(PodsFile::news) {
+            None => {}
+            Some(Ok(specs)) => {
+                tracing::info!(event = "pods", pods = specs.pods().len(), "the pods of this node were read");
+                self.health.set_degradation(CAPABILITY, None);
+                self.local.specs = specs;
+            }
+            Some(Err(reason)) => {
+                let known = self.local.specs.pods().len();
+                tracing::warn!(
+                    event = "degraded",
+                    capability = CAPABILITY,
+                    reason,
+                    known,
+                    "the pods of this node cannot be read: those known before stand"
+                );
+                self.health.set_degradation(CAPABILITY, Some(&format!("{CAPABILITY}: {reason}")));
+            }
+        }
+    }
+
+    fn above_limits(&self) -> Vec<Above> {
+        let (Some(usages), false) = (&self.local.usages, self.local.specs.pods().is_empty()) else { return Vec::new() };
+        let measured = |workload: &crate::workloads::Workload| {
+            let uid = workload.kind.pod_uid().filter(|_| workload.protection.is_none())?;
+            let (stats, at) = usages.stats(uid, &workload.name, workload.id)?;
+            Some(Measured { workload: workload.name.clone(), id: workload.id, uid: uid.clone(), stats, at })
+        };
+        let measured = self.tree.workloads().filter_map(measured).collect();
+        above_limits(&self.config.policy, self.storage_layout(), &self.local.specs, measured)
+    }
+
+    /// Which filesystems count for a container's limit.
+    fn storage_layout(&self) -> Layout {
+        Layout::default()
+    }
+
+    fn would_evict_for_limit(&mut self, above: &Above, now: Monotonic) {
+        if !self.local.would_evict.is_due((above.cause, above.id), now) {
+            return;
+        }
+        self.count_eviction(above.cause, EvictionOutcome::Observed);
+        self.tell_limit(above, "would_stop", 0, now, "observe mode: this pod would be evicted");
+        self.record_limit(above, "would_kill", None, now);
+    }
+
+    /// True when it goes, or has to wait for another.
+    fn evict_for_limit(&mut self, above: &Above, now: Monotonic) -> bool {
+        // Whoever is on its way out already is not told again to go.
+        if !self.evictor.is_candidate(above.id, false, now) {
+            return false;
+        }
+        if self.evictor.may_start(above.cause, true, &self.config.evictions, now).is_err() {
+            return true;
+        }
+        match self.stop_above_limit(above) {
+            Ok(processes) => {
+                self.tell_limit(above, "stop", processes, now, "evicting: above a limit of its own");
+                self.record_limit(above, "term", Some(processes), now);
+                true
+            }
+            Err(ActionError::Gone | ActionError::Critical) => false,
+            Err(error) => {
+                self.count_eviction(above.cause, EvictionOutcome::Failed);
+                tracing::error!(event = "eviction_failed", workload = above.workload, reason = %error, "above a limit of its own, and cannot be evicted");
+                false
+            }
+        }
+    }
+
+    fn stop_above_limit(&mut self, above: &Above) -> Result<usize, ActionError> {
+        let tracked = self.tree.find(above.id).ok_or(ActionError::Gone)?;
+        if self.is_critical(tracked) {
+            return Err(ActionError::Critical);
+        }
+        let record = FreezeRecord::beside(&self.config.lock_file);
+        let target = Target::new(tracked, self.tree.hierarchy(), &self.config.proc_root)?.recorded_in(record);
+        self.start_eviction(target, Some(above.uid.clone()), above.cause, true, AT_ONCE)
+    }
+
+    fn tell_limit(&self, above: &Above, action: &'static str, processes: usize, now: Monotonic, message: &'static str) {
+        tracing::warn!(
+            event = "eviction",
+            workload = above.workload,
+            workload_id = above.id.0,
+            pod = above.pod,
+            signal = above.cause.as_str(),
+            kind = "limit",
+            mode = self.config.mode.as_str(),
+            action,
+            processes,
+            reason = above.message,
+            measured_ms_ago = now.since(above.at).as_secs_f64() * 1e3,
+            acted_mono_ns = Monotonic::now().0,
+            "{message}"
+        );
+    }
+
+    fn record_limit(&mut self, above: &Above, action: &'static str, processes: Option<usize>, now: Monotonic) {
+        let eviction = Eviction {
+            signal: above.cause.as_str().to_owned(),
+            threshold: above.message.trim_end().trim_end_matches('.').to_owned(),
+            kind: "limit".to_owned(),
+            mode: self.config.mode.as_str().to_owned(),
+            workload: above.workload.clone(),
+            cgroup_id: Some(above.id.0),
+            action: action.to_owned(),
+            outcome: if processes.is_some() { Outcome::Underway } else { Outcome::Observed },
+            processes,
+            ..Eviction::default()
+        };
+        let mut incident = self.incident(Kind::Eviction, model::name(Kind::Eviction, wall(now), above.id), now);
+        incident.summary = text::summary_of_eviction(&eviction);
+        incident.eviction = Some(eviction);
+        incident.steps = vec![model::Step::at("acted", model::millis(Monotonic::now().0.saturating_sub(now.0)))];
+        self.submit_eviction(incident, above.id);
+    }
+}

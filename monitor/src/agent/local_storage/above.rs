@@ -1,0 +1,138 @@
+//! Which pods are above a limit, by what was measured of them. Pure.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use crate::config::{CgroupId, Policy};
+use crate::eviction::evicted::{Cause, Eviction};
+use crate::eviction::usage::active_pods;
+use crate::eviction::{Layout, local_storage};
+use crate::node::Monotonic;
+use crate::workloads::statistics::{PodReference, PodStats};
+use crate::workloads::{PodSpecs, PodUid, Summary};
+
+/// What was measured longer ago says too little of now: a pod may have tidied up since. The kubelet's own figures may be two minutes old.
+const OLDEST: Duration = Duration::from_secs(120);
+
+/// What was measured of a pod.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Measured {
+    /// The workload that it is.
+    pub workload: String,
+    /// Its cgroup.
+    pub id: CgroupId,
+    /// Its UID.
+    pub uid: PodUid,
+    /// What it keeps.
+    pub stats: PodStats,
+    /// When the oldest part of that was measured.
+    pub at: Monotonic,
+}
+
+/// A pod above a limit.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Above {
+    /// The workload that it is.
+    pub workload: String,
+    /// Its cgroup.
+    pub id: CgroupId,
+    /// Its UID.
+    pub uid: PodUid,
+    /// `namespace/name`.
+    pub pod: String,
+    /// Which limit.
+    pub cause: Cause,
+    /// What is written on the pod.
+    pub message: String,
+    /// When it was measured.
+    pub at: Monotonic,
+}
+
+impl Above {
+    /// Whether that was so long ago that it is to be measured again before anybody goes.
+    pub fn is_stale(&self, now: Monotonic) -> bool {
+        now.since(self.at) > OLDEST
+    }
+}
+
+/// Those that are above a limit, in the order of the pods; critical ones are left out.
+pub fn above_limits(policy: &Policy, layout: Layout, specs: &PodSpecs, measured: Vec<Measured>) -> Vec<Above> {
+    let mut pods = Vec::with_capacity(measured.len());
+    let mut cgroups = HashMap::with_capacity(measured.len());
+    for Measured { workload, id, uid, stats, at } in measured {
+        let pod_ref = PodReference { uid: uid.0.clone() };
+        pods.push(PodStats { pod_ref, ..stats });
+        cgroups.insert(uid.0, (workload, id, at));
+    }
+    let summary = Summary { pods, ..Summary::default() };
+    let evictions = local_storage::evictions(policy, layout, &active_pods(specs.pods(), &summary));
+    let above = |eviction: Eviction<'_>| {
+        // A mirror has the statistics of another UID; it is critical, and not among them.
+        let uid = &eviction.pod.metadata.uid;
+        let (workload, id, at) = cgroups.remove(uid)?;
+        let (pod, uid) = (eviction.pod.full_name(), PodUid(uid.clone()));
+        Some(Above { workload, id, uid, pod, cause: eviction.cause, message: eviction.message, at })
+    };
+    evictions.into_iter().filter_map(above).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workloads::statistics::{FsUsage, VolumeStats};
+
+    const SECOND: u64 = 1_000_000_000;
+    const PODS: &str = r#"{"kind": "List", "items": [
+        {"metadata": {"name": "scratch", "namespace": "ns", "uid": "u-1"},
+         "spec": {"volumes": [{"name": "tmp", "emptyDir": {"sizeLimit": "1Mi"}}]}},
+        {"metadata": {"name": "limited", "namespace": "ns", "uid": "u-2"},
+         "spec": {"containers": [{"name": "c", "resources": {"limits": {"ephemeral-storage": "1Mi"}}}]}},
+        {"metadata": {"name": "critical", "namespace": "ns", "uid": "u-3"},
+         "spec": {"priority": 2000000000, "volumes": [{"name": "tmp", "emptyDir": {"sizeLimit": "1Mi"}}]}}]}"#;
+
+    /// Keeps so many bytes in its volume, and in all.
+    fn measured(uid: &str, bytes: u64) -> Measured {
+        let used = Some(bytes);
+        let stats = PodStats {
+            volumes: vec![VolumeStats { name: "tmp".to_owned(), used_bytes: used, inodes_used: None }],
+            ephemeral_storage: Some(FsUsage { used_bytes: used, inodes_used: None }),
+            ..PodStats::default()
+        };
+        let uid = PodUid(uid.to_owned());
+        Measured { workload: format!("kubepods/pod{uid}"), id: CgroupId(7), uid, stats, at: Monotonic(5 * SECOND) }
+    }
+
+    fn above(policy: &Policy, measured: Vec<Measured>) -> Vec<(String, &'static str)> {
+        let specs = PodSpecs::parse(PODS).unwrap();
+        let above = above_limits(policy, Layout::Single, &specs, measured);
+        for above in &above {
+            assert_eq!(
+                (above.id, above.workload.as_str()),
+                (CgroupId(7), format!("kubepods/pod{}", above.uid).as_str())
+            );
+            assert!(above.message.contains("1Mi"), "{above:?}");
+        }
+        above.into_iter().map(|above| (above.pod, above.cause.as_str())).collect()
+    }
+
+    #[test]
+    fn who_is_above_which_limit() {
+        let over = (1 << 20) + 1;
+        let all = ["u-1", "u-2", "u-3", "u-unknown"].map(|uid| measured(uid, over)).to_vec();
+        let expected =
+            [("ns/scratch".to_owned(), "emptydirfs.limit"), ("ns/limited".to_owned(), "ephemeralpodfs.limit")];
+        assert_eq!(above(&Policy::default(), all.clone()), expected, "the critical one stays");
+        let off = Policy { local_storage_isolation: false, ..Policy::default() };
+        assert_eq!(above(&off, all), []);
+        let at_limit = vec![measured("u-1", 1 << 20)];
+        assert_eq!(above(&Policy::default(), at_limit), [], "at the limit is not above it");
+    }
+
+    #[test]
+    fn what_was_measured_long_ago_is_to_be_measured_again() {
+        let specs = PodSpecs::parse(PODS).unwrap();
+        let above = above_limits(&Policy::default(), Layout::Single, &specs, vec![measured("u-1", 2 << 20)]);
+        assert!(!above[0].is_stale(Monotonic(125 * SECOND)));
+        assert!(above[0].is_stale(Monotonic(126 * SECOND)));
+    }
+}

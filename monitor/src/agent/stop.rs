@@ -1,0 +1,43 @@
+//! How a workload that has to go is ended: a pod whose disk is wanted back by its runtime, everybody else by signals.
+
+use std::time::Duration;
+
+use crate::actions::{ActionError, Target, oom_score};
+use crate::eviction::evicted::{Cause, IMMEDIATE_GRACE_SECONDS};
+use crate::node::Monotonic;
+use crate::workloads::tree::Tracked;
+use crate::workloads::{Pod, PodUid};
+
+use super::Agent;
+
+/// A disk does not fill within a second as memory does: long enough to end in an orderly way.
+pub(super) const AT_ONCE: Duration = Duration::from_secs(IMMEDIATE_GRACE_SECONDS.unsigned_abs());
+
+impl Agent {
+    /// Starts to evict. The `grace` period of a soft threshold is at most what the pod itself asks for, where that is known.
+    pub(super) fn start_eviction(
+        &mut self,
+        target: Target,
+        pod: Option<PodUid>,
+        cause: Cause,
+        hard: bool,
+        grace: Duration,
+    ) -> Result<usize, ActionError> {
+        let now = Monotonic::now();
+        let own = pod.as_ref().and_then(|uid| self.local.specs().find(uid)?.spec.termination_grace_period_seconds);
+        let grace = if hard { grace } else { own.map_or(grace, |own| self.config.policy.soft_grace(Some(own))) };
+        match pod.filter(|_| cause.is_for_disk()) {
+            Some(uid) => {
+                let grace = if hard { AT_ONCE } else { grace };
+                self.evictor.stop_pod(target, (uid, hard), cause, grace, now)
+            }
+            None => self.evictor.start(target, cause, grace, now),
+        }
+    }
+
+    /// Whether somebody says that the node cannot do without it: the kubelet by its mark, or the pod itself.
+    pub(super) fn is_critical(&self, tracked: &Tracked) -> bool {
+        let pod = tracked.workload().kind.pod_uid().and_then(|uid| self.local.specs().find(uid));
+        pod.is_some_and(Pod::is_critical) || oom_score::is_node_critical(tracked, &self.config.proc_root)
+    }
+}

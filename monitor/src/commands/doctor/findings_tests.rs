@@ -1,0 +1,156 @@
+use super::super::facts::{Capability, Cgroup, Feature, Filesystem, InodesLeft, Kernel, MissingProbe, Probes, Runtime};
+use super::*;
+
+/// A machine on which everything works.
+pub(in super::super) fn capable() -> Facts {
+    let feature = |name| Feature { name, present: true, since: "5.0", otherwise: "less is known" };
+    let capability = |name| Capability { name, present: true, purpose: "something" };
+    let filesystem = |role, path: &str| Filesystem {
+        role,
+        path: path.into(),
+        device: "8:1".to_owned(),
+        mount_point: "/var".into(),
+        kind: "ext4".to_owned(),
+        available_bytes: 1 << 30,
+        capacity_bytes: 1 << 32,
+        inodes: Some(InodesLeft { free: 5, total: 10 }),
+    };
+    Facts {
+        mode: "observe",
+        kernel: Kernel { release: "6.12.0".to_owned(), features: vec![feature("pidfd"), feature("cgroup.kill")] },
+        cgroup: Some(Cgroup {
+            version: "v2".to_owned(),
+            memory: "/sys/fs/cgroup".into(),
+            hybrid: false,
+            controllers: vec!["memory".to_owned()],
+            kill: true,
+            freezer: true,
+        }),
+        probes: Probes { would_attach: vec!["oom:mark_victim".to_owned()], missing: Vec::new(), cgroup_ids: "none" },
+        oom_kills_told_by: "ebpf",
+        pressure_stall_information: true,
+        kernel_log: true,
+        swap_bytes: 0,
+        capabilities: vec![capability("CAP_KILL")],
+        private_namespaces: Vec::new(),
+        filesystems: vec![filesystem("nodefs", "/var/lib/kubelet"), filesystem("imagefs", "/var/lib/containerd")],
+        kubelet: true,
+        runtimes: vec![Runtime { name: "containerd", socket: "/run/c.sock".into(), trouble: None }],
+        other_instance: None,
+        limits_unknown: false,
+        troubles: Vec::new(),
+    }
+}
+
+type Lacking = fn(&mut Facts);
+
+#[test]
+fn nothing_is_said_of_a_capable_machine() {
+    assert_eq!(findings(&capable()), []);
+}
+
+/// One thing is taken away at a time: that is said, and nothing else.
+#[test]
+fn what_is_lacking_is_said_and_nothing_else() {
+    use Severity::{Degraded, Note, Unsafe};
+    let cases: [(Lacking, Severity, &str, &str); 15] = [
+        (|it| it.private_namespaces = vec!["cgroup", "pid"], Unsafe, "namespaces", "cgroup and pid namespace"),
+        (|it| it.troubles = vec![Trouble::fatal("cgroup", "no hierarchy")], Unsafe, "cgroup", "no hierarchy"),
+        (|it| it.troubles = vec![Trouble::degraded("eBPF", "eBPF: no CAP_BPF")], Degraded, "eBPF", "no CAP_BPF"),
+        (
+            |it| it.capabilities[0].present = false,
+            Degraded,
+            "ending workloads",
+            "no CAP_KILL: whole cgroups can be killed",
+        ),
+        (
+            |it| {
+                it.capabilities[0].present = false;
+                it.cgroup.as_mut().unwrap().kill = false;
+            },
+            Unsafe,
+            "ending workloads",
+            "no CAP_KILL: whoever is to be evicted",
+        ),
+        (
+            |it| {
+                let cgroup = it.cgroup.as_mut().unwrap();
+                (cgroup.kill, cgroup.freezer) = (false, false);
+            },
+            Degraded,
+            "ending workloads",
+            "a fork bomb may outrun that",
+        ),
+        (|it| it.swap_bytes = 1, Degraded, "swap", "swap is on"),
+        (|it| it.filesystems[0].inodes = None, Note, "nodefs", "there is no nodefs.inodesFree"),
+        // One filesystem in two roles is one thing to know.
+        (
+            |it| it.filesystems.iter_mut().for_each(|filesystem| filesystem.inodes = None),
+            Note,
+            "nodefs",
+            "makes inodes without limit",
+        ),
+        (
+            |it| it.runtimes[0].trouble = Some("Connection refused".to_owned()),
+            Degraded,
+            "runtime",
+            "containerd does not answer at /run/c.sock: Connection refused",
+        ),
+        (|it| it.runtimes.clear(), Degraded, "runtime", "none was found, though a kubelet"),
+        (|it| it.limits_unknown = true, Note, "local storage", "evict nobody"),
+        (|it| it.kernel.features[1].present = false, Note, "kernel", "no cgroup.kill (Linux 5.0): less is known"),
+        (
+            |it| {
+                let (name, reason) = ("xfs:xfs_create".to_owned(), "no xfs in this kernel".to_owned());
+                it.probes.missing = vec![MissingProbe { name, purpose: "inodes made on xfs", reason }];
+            },
+            Note,
+            "probes",
+            "xfs:xfs_create: no xfs in this kernel (inodes made on xfs)",
+        ),
+        (|it| it.other_instance = Some(77), Note, "other agent", "process 77"),
+    ];
+    for (take_away, severity, about, sentence) in cases {
+        let mut facts = capable();
+        take_away(&mut facts);
+        let found = findings(&facts);
+        let [finding] = &found[..] else { panic!("{sentence}: {found:?}") };
+        assert_eq!((finding.severity, finding.about.as_str()), (severity, about), "{sentence}");
+        assert!(finding.sentence.contains(sentence), "{finding:?}");
+    }
+}
+
+#[test]
+fn a_machine_without_a_kubelet_needs_no_runtime() {
+    let facts = Facts { kubelet: false, runtimes: Vec::new(), ..capable() };
+    assert_eq!(findings(&facts), []);
+}
+
+#[test]
+fn without_pidfds_nobody_can_be_ended_unless_the_kernel_does_it() {
+    let mut facts = capable();
+    facts.kernel.features[0].present = false;
+    assert!(findings(&facts).iter().all(|finding| finding.severity == Severity::Note));
+    facts.cgroup.as_mut().unwrap().kill = false;
+    assert!(findings(&facts).iter().any(|finding| finding.is_unsafe() && finding.sentence.contains("pidfd")));
+}
+
+#[test]
+fn probes_that_are_missing_because_of_one_reason_are_not_said_one_by_one() {
+    let missing = |name: &str| MissingProbe { name: name.to_owned(), purpose: "x", reason: "no eBPF".to_owned() };
+    let mut facts = capable();
+    facts.probes =
+        Probes { would_attach: Vec::new(), missing: vec![missing("a:b"), missing("c:d")], cgroup_ids: "none" };
+    facts.troubles = vec![Trouble::degraded("eBPF", "eBPF: cannot be loaded")];
+    assert_eq!(findings(&facts).len(), 1);
+}
+
+#[test]
+fn the_worst_comes_first() {
+    let mut facts = capable();
+    facts.limits_unknown = true;
+    facts.swap_bytes = 1;
+    facts.private_namespaces = vec!["pid"];
+    let severities: Vec<Severity> = findings(&facts).iter().map(|finding| finding.severity).collect();
+    assert_eq!(severities, [Severity::Unsafe, Severity::Degraded, Severity::Note]);
+}

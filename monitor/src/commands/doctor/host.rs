@@ -1,0 +1,209 @@
+//! The kernel and what this process may do: looked at, not changed.
+
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+
+use rustix::process::PidfdFlags;
+
+use crate::actions::release;
+use crate::node::{CgroupVersion, Hierarchy};
+
+use super::facts::{Capability, Cgroup, Feature};
+
+/// Bits of `CapEff` (`linux/capability.h`), with those of the older ones that include it, and what the agent needs it for.
+const CAPABILITIES: [(&str, u64, u64, &str); 9] = [
+    ("CAP_BPF", 39, 1 << 21, "loading programs into the kernel"),
+    ("CAP_PERFMON", 38, 1 << 21, "attaching them"),
+    ("CAP_KILL", 5, 0, "ending workloads"),
+    ("CAP_SYS_RESOURCE", 24, 0, "lowering oom_score_adj, short windows of pressure"),
+    ("CAP_IPC_LOCK", 14, 0, "keeping the agent in memory"),
+    ("CAP_SYS_NICE", 23, 0, "being scheduled first"),
+    ("CAP_SYSLOG", 34, 1 << 21, "reading the kernel's log"),
+    ("CAP_DAC_READ_SEARCH", 2, 1 << 1, "measuring what pods keep on the disk"),
+    ("CAP_SYS_PTRACE", 19, 0, "finding files that are deleted and still open"),
+];
+
+/// The effective capabilities, as the text of `/proc/self/status` has them; all are missing when it does not tell.
+pub fn capabilities(status: &str) -> Vec<Capability> {
+    let value = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let bits = value.and_then(|value| u64::from_str_radix(value.trim(), 16).ok()).unwrap_or(0);
+    let capability = |(name, bit, includes, purpose): (&'static str, u64, u64, &'static str)| Capability {
+        name,
+        present: bits & (1 << bit | includes) != 0,
+        purpose,
+    };
+    CAPABILITIES.into_iter().map(capability).collect()
+}
+
+/// The hierarchy with what can be done in it.
+pub fn cgroup(hierarchy: &Hierarchy, cgroup_root: &Path) -> Cgroup {
+    Cgroup {
+        version: hierarchy.version.to_string(),
+        memory: hierarchy.memory.clone(),
+        hybrid: hierarchy.hybrid,
+        controllers: controllers(hierarchy, cgroup_root),
+        kill: hierarchy.version == CgroupVersion::V2 && may_write_below(&hierarchy.memory, "cgroup.kill"),
+        freezer: match &hierarchy.freezer {
+            Some(freezer) => may_write_below(freezer, "freezer.state"),
+            None => hierarchy.version == CgroupVersion::V2 && may_write_below(&hierarchy.memory, "cgroup.freeze"),
+        },
+    }
+}
+
+fn controllers(hierarchy: &Hierarchy, cgroup_root: &Path) -> Vec<String> {
+    match hierarchy.version {
+        CgroupVersion::V2 => {
+            let text = fs::read_to_string(hierarchy.memory.join("cgroup.controllers")).unwrap_or_default();
+            text.split_ascii_whitespace().map(str::to_owned).collect()
+        }
+        CgroupVersion::V1 => {
+            let known = ["blkio", "cpu", "freezer", "memory", "pids"];
+            let mounted = |name: &&str| cgroup_root.join(name).join("cgroup.procs").exists();
+            known.into_iter().filter(mounted).map(str::to_owned).collect()
+        }
+    }
+}
+
+/// Whether the file of some cgroup below `root` can be opened for writing. The root itself has none of these.
+fn may_write_below(root: &Path, file: &str) -> bool {
+    let directories = fs::read_dir(root).into_iter().flatten().flatten();
+    let mut files = directories.map(|entry| entry.path().join(file)).filter(|path| path.exists());
+    files.next().is_some_and(|path| OpenOptions::new().write(true).open(path).is_ok())
+}
+
+/// What this kernel has.
+pub fn features(hierarchy: Option<&Hierarchy>, proc_root: &Path) -> Vec<Feature> {
+    let feature = |name, present, since, otherwise| Feature { name, present, since, otherwise };
+    let mut features = vec![
+        feature(
+            "BTF",
+            File::open("/sys/kernel/btf/vmlinux").is_ok(),
+            "5.4",
+            "OOM kills on cgroup v1 are not attributed to cgroups",
+        ),
+        feature("pidfd", has_pidfd(), "5.3", "no process can be signalled for certain, so none is"),
+        feature(
+            "process_mrelease",
+            release::is_possible(),
+            "5.15",
+            "memory of the killed comes back only as they exit",
+        ),
+        feature(
+            "PSI",
+            proc_root.join("pressure/memory").exists(),
+            "4.20",
+            "stalls are not told, nor are conditions that follow from them",
+        ),
+    ];
+    if let Some(hierarchy) = hierarchy.filter(|hierarchy| hierarchy.version == CgroupVersion::V2) {
+        let below = |file: &str| {
+            let directories = fs::read_dir(&hierarchy.memory).into_iter().flatten().flatten();
+            directories.map(|entry| entry.path().join(file)).any(|path| path.exists())
+        };
+        features.push(feature("cgroup.kill", below("cgroup.kill"), "5.14", "workloads are killed process by process"));
+        let reclaim = hierarchy.memory.join("memory.reclaim").exists();
+        features.push(feature(
+            "memory.reclaim",
+            reclaim,
+            "5.19",
+            "nobody can be asked for memory before the first is evicted",
+        ));
+    }
+    features
+}
+
+fn has_pidfd() -> bool {
+    rustix::process::pidfd_open(rustix::process::getpid(), PidfdFlags::empty()).is_ok()
+}
+
+/// Whether `proc_root` shows this process, and the machine's first one: by them the agent knows itself and the others.
+///
+/// # Errors
+/// What is not there, and what to do.
+pub fn sees_processes(proc_root: &Path) -> Result<(), String> {
+    let shown = proc_root.display();
+    let own = fs::read_link(proc_root.join("self")).map_err(|error| {
+        format!("cannot read {shown}/self: {error}; set procRoot to where the machine's procfs is mounted")
+    })?;
+    if own != Path::new(&std::process::id().to_string()) {
+        return Err(format!(
+            "{shown} belongs to another pid namespace than this process: pids there are others' here; run in the host's (hostPID: true)"
+        ));
+    }
+    fs::read_to_string(proc_root.join("1/cgroup")).map(drop).map_err(|error| {
+        format!(
+            "cannot read {shown}/1/cgroup: {error}; without it init's own cgroup is not known, nor who lives in which (hidepid? run as root)"
+        )
+    })
+}
+
+/// The process that holds the agent's lock, as `/proc/locks` tells; to try the lock might refuse an agent that starts right now.
+pub fn lock_holder(proc_root: &Path, lock_file: &Path) -> Option<i32> {
+    let found = fs::metadata(lock_file).ok()?;
+    let device = found.dev();
+    let wanted = format!("{:02x}:{:02x}:{}", rustix::fs::major(device), rustix::fs::minor(device), found.ino());
+    holder(&fs::read_to_string(proc_root.join("locks")).ok()?, &wanted)
+}
+
+fn holder(locks: &str, wanted: &str) -> Option<i32> {
+    locks.lines().find_map(|line| {
+        // 1: FLOCK  ADVISORY  WRITE 1234 00:1a:5678 0 EOF; one that waits has an arrow after its number.
+        let fields: Vec<&str> = line.split_ascii_whitespace().collect();
+        let [_, "FLOCK", _, "WRITE", pid, file, ..] = fields[..] else { return None };
+        pid.parse().ok().filter(|_| file == wanted)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn capabilities_count_with_those_that_include_them() {
+        let present = |cap_eff: &str| -> Vec<&str> {
+            let all = capabilities(&format!("Name:\tx\nCapEff:\t{cap_eff}\n"));
+            all.iter().filter(|capability| capability.present).map(|capability| capability.name).collect()
+        };
+        assert_eq!(present("000001ffffffffff").len(), CAPABILITIES.len());
+        assert_eq!(present("0000000000000000"), [""; 0]);
+        assert_eq!(present("none"), [""; 0]);
+        assert_eq!(present("0000000000200000"), ["CAP_BPF", "CAP_PERFMON", "CAP_SYSLOG"], "CAP_SYS_ADMIN");
+        assert_eq!(present("0000000000000020"), ["CAP_KILL"]);
+    }
+
+    #[test]
+    fn the_holder_of_a_lock_is_told_without_touching_it() {
+        let locks = "1: POSIX  ADVISORY  WRITE 11 00:1a:77 0 EOF\n2: FLOCK  ADVISORY  READ 12 00:1a:77 0 EOF\n\
+                     3: FLOCK  ADVISORY  WRITE 13 00:1a:777 0 EOF\n4: FLOCK  ADVISORY  WRITE 14 00:1a:77 0 EOF\n\
+                     4: -> FLOCK  ADVISORY  WRITE 15 00:1a:77 0 EOF\n";
+        assert_eq!(holder(locks, "00:1a:77"), Some(14));
+        assert_eq!(holder(locks, "08:01:77"), None);
+        assert_eq!(holder("", "08:01:77"), None);
+    }
+
+    #[test]
+    fn a_lock_that_is_held_here_is_found() {
+        use crate::commands::instance::InstanceLock;
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("lock");
+        assert_eq!(lock_holder(Path::new("/proc"), &path), None, "no file, no lock");
+        let _lock = InstanceLock::take(&path).unwrap();
+        // overlayfs shows another device in stat than in the lock.
+        if let Some(pid) = lock_holder(Path::new("/proc"), &path) {
+            assert_eq!(u32::try_from(pid), Ok(std::process::id()));
+        }
+    }
+
+    #[test]
+    fn another_procfs_is_not_taken_for_this_one() {
+        assert_eq!(sees_processes(Path::new("/proc")), Ok(()));
+        assert!(sees_processes(Path::new("/nonexistent")).unwrap_err().contains("procRoot"));
+        let other = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink("1", other.path().join("self")).unwrap();
+        assert!(sees_processes(other.path()).unwrap_err().contains("another pid namespace"));
+        std::fs::remove_file(other.path().join("self")).unwrap();
+        std::os::unix::fs::symlink(std::process::id().to_string(), other.path().join("self")).unwrap();
+        assert!(sees_processes(other.path()).unwrap_err().contains("1/cgroup"));
+    }
+}

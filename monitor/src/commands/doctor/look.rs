@@ -1,0 +1,134 @@
+//! Looks at everything once, in the way in which the agent does when it starts; what it would change is tried on this process alone.
+
+use std::path::{Path, PathBuf};
+
+use crate::actions::{reclaim, self_protection};
+use crate::agent::Kills;
+use crate::config::MonitorConfig;
+use crate::kernel::{Kernel, ProbeReport, ProbeState};
+use crate::node::kmsg::{self, Kmsg};
+use crate::node::psi::PsiTrigger;
+use crate::node::{Hierarchy, MemoryReader, namespaces, swap};
+
+use super::super::run::not_acted_on;
+use super::facts::{Facts, Kernel as KernelFacts, MissingProbe, Probes, Trouble};
+use super::{filesystems, host, runtimes};
+
+/// Everything there is to see.
+pub async fn look(config: &MonitorConfig) -> Facts {
+    let proc_root = &config.proc_root;
+    let mut troubles = Vec::new();
+    if let Err(reason) = host::sees_processes(proc_root) {
+        troubles.push(Trouble::fatal("processes", reason));
+    }
+    let hierarchy = Hierarchy::detect(&config.cgroup_root);
+    let hierarchy = hierarchy.map_err(|error| troubles.push(Trouble::fatal("cgroup", error.to_string()))).ok();
+    if let Some(hierarchy) = &hierarchy
+        && let Err(error) = MemoryReader::open(proc_root, hierarchy).and_then(|mut reader| reader.sample())
+    {
+        troubles.push(Trouble::fatal("memory", format!("cannot observe memory; nothing is decided: {error}")));
+    }
+    let report = Kernel::rehearse(&config.kernel);
+    let mut missing: Vec<String> = report.degradations.iter().map(ToString::to_string).collect();
+    let oom_kills_told_by = Kills::open(&report, &mut missing).source();
+    let psi = PsiTrigger::register(proc_root);
+    let psi = psi.map_err(|reason| missing.push(format!("PSI trigger: {reason}"))).is_ok();
+    missing.extend(self_protection::apply(proc_root));
+    missing.extend(self_protection::missing_for_scores(proc_root));
+    if let Some(hierarchy) = hierarchy.as_ref().filter(|_| !config.evictions.reclaim_deadline.is_zero())
+        && let Err(reason) = reclaim::is_possible(hierarchy)
+    {
+        missing.push(format!("memory.reclaim: {reason}"));
+    }
+    missing.extend(not_acted_on(&config.policy));
+    let (root, mountinfo) = machine(proc_root);
+    let mountinfo = std::fs::read_to_string(&mountinfo)
+        .map_err(|error| missing.push(format!("filesystems: cannot read {}: {error}", mountinfo.display())));
+    let roles = filesystems::by_role(&root, &mountinfo.unwrap_or_default());
+    let filesystems = roles.map_err(|reason| missing.push(format!("filesystems: {reason}"))).unwrap_or_default();
+    missing.extend(unwritable(
+        "incidents",
+        &config.incidents.directory,
+        "they are kept in memory, and lost at a restart",
+    ));
+    troubles.extend(missing.into_iter().map(degraded));
+    if let Some(reason) = unwritable("lock file", &config.lock_file, "the agent does not start without it") {
+        troubles.push(Trouble::fatal("lock file", reason));
+    }
+    let status = std::fs::read_to_string(proc_root.join("self/status")).unwrap_or_default();
+    Facts {
+        mode: config.mode.as_str(),
+        kernel: KernelFacts {
+            release: rustix::system::uname().release().to_string_lossy().into_owned(),
+            features: host::features(hierarchy.as_ref(), proc_root),
+        },
+        cgroup: hierarchy.as_ref().map(|hierarchy| host::cgroup(hierarchy, &config.cgroup_root)),
+        probes: probes(report),
+        oom_kills_told_by,
+        pressure_stall_information: psi,
+        kernel_log: Kmsg::open(Path::new(kmsg::PATH)).is_ok(),
+        swap_bytes: swap::total(proc_root).0,
+        capabilities: host::capabilities(&status),
+        private_namespaces: namespaces::private(),
+        filesystems,
+        kubelet: root.join(filesystems::KUBELET_ROOT.trim_start_matches('/')).is_dir(),
+        runtimes: runtimes::find(&root).await,
+        other_instance: host::lock_holder(proc_root, &config.lock_file),
+        limits_unknown: config.policy.local_storage_isolation && config.pods.is_none(),
+        troubles,
+    }
+}
+
+/// The root directory and the mounts of the machine's init, where they can be seen: an agent in a container has others.
+fn machine(proc_root: &Path) -> (PathBuf, PathBuf) {
+    let init = proc_root.join("1");
+    let process = if init.join("root/.").exists() { init } else { proc_root.join("self") };
+    (process.join("root"), process.join("mountinfo"))
+}
+
+/// The agent's own sentences begin with what they are about.
+fn degraded(sentence: String) -> Trouble {
+    let about = sentence.split_once(": ").map_or("", |(about, _)| about).to_owned();
+    Trouble::degraded(about, sentence)
+}
+
+/// What is to be said where `path` cannot be written, nor made: asked of the nearest directory that is there.
+fn unwritable(about: &str, path: &Path, consequence: &str) -> Option<String> {
+    let there = path.ancestors().find(|place| place.exists())?;
+    let errno = rustix::fs::access(there, rustix::fs::Access::WRITE_OK).err()?;
+    Some(format!("{about}: cannot write {}: {}: {errno}; {consequence}", path.display(), there.display()))
+}
+
+fn probes(report: ProbeReport) -> Probes {
+    let cgroup_ids = report.cgroup_source.as_str();
+    let (mut would_attach, mut missing) = (Vec::new(), Vec::new());
+    for probe in report.probes {
+        match probe.state {
+            ProbeState::Attached => would_attach.push(probe.name),
+            ProbeState::Missing(reason) => {
+                missing.push(MissingProbe { name: probe.name, purpose: probe.purpose, reason });
+            }
+        }
+    }
+    Probes { would_attach, missing, cgroup_ids }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sentence_begins_with_what_it_is_about() {
+        assert_eq!(degraded("PSI trigger: cannot open".to_owned()).about, "PSI trigger");
+        assert_eq!(degraded("just a sentence".to_owned()).about, "");
+    }
+
+    #[test]
+    fn what_cannot_be_made_is_asked_of_the_directory_above() {
+        let directory = tempfile::tempdir().unwrap();
+        assert_eq!(unwritable("incidents", &directory.path().join("not/yet"), "gone"), None);
+        // Nobody makes anything there, not even root.
+        let said = unwritable("incidents", Path::new("/proc/sys/none/x"), "gone");
+        assert!(said.is_none_or(|said| said.contains("/proc/sys") && said.ends_with("; gone")));
+    }
+}

@@ -1,0 +1,205 @@
+//! The answer for people: what was found, then what will not work, worst first, each with how to mend it.
+
+use std::fmt::Write as _;
+
+use crate::config::Bytes;
+
+use super::super::output::printable;
+use super::Report;
+use super::facts::{Facts, Filesystem};
+use super::findings::{Finding, Severity};
+
+/// No line is longer, as on the agent's own page.
+const WIDTH: usize = 100;
+/// Where the right-hand column begins.
+const INDENT: usize = 14;
+
+/// All of it, ending with a line break.
+pub fn render(report: &Report<'_>) -> String {
+    let mut page = Page(format!("node-pressure-monitor {} doctor\n\n", report.version));
+    found(&mut page, report.facts);
+    for (severity, heading) in [
+        (Severity::Unsafe, "ENFORCING WOULD BE UNSAFE"),
+        (Severity::Degraded, "WILL NOT WORK"),
+        (Severity::Note, "GOOD TO KNOW"),
+    ] {
+        let of_kind = || report.findings.iter().filter(|finding| finding.severity == severity);
+        if of_kind().next().is_some() {
+            page.heading(heading);
+        }
+        of_kind().for_each(|finding| page.finding(finding));
+    }
+    page.heading("VERDICT");
+    let degraded = report.findings.iter().filter(|finding| finding.severity == Severity::Degraded).count();
+    page.line(
+        "",
+        &match (report.enforcing, degraded) {
+            ("safe", 0) => "everything works; enforcing would be safe".to_owned(),
+            ("safe", degraded) => format!("enforcing would be safe; {degraded} things are done without"),
+            _ => "enforcing would be unsafe: mend what is said above first; mode: observe touches nothing".to_owned(),
+        },
+    );
+    page.0
+}
+
+fn found(page: &mut Page, facts: &Facts) {
+    page.line("mode", facts.mode);
+    page.line("kernel", &facts.kernel.release);
+    let having = |present| -> String {
+        let names = facts.kernel.features.iter().filter(|feature| feature.present == present).map(|it| it.name);
+        names.collect::<Vec<_>>().join(", ")
+    };
+    page.listed("", "has ", &having(true));
+    page.listed("", "has no ", &having(false));
+    match &facts.cgroup {
+        None => page.line("cgroup", "none that can be used"),
+        Some(cgroup) => {
+            let hybrid = if cgroup.hybrid { ", hybrid: v2 is mounted without the memory controller" } else { "" };
+            page.line("cgroup", &format!("{} at {}{hybrid}", cgroup.version, cgroup.memory.display()));
+            page.listed("", "controllers ", &cgroup.controllers.join(" "));
+            let kill = if cgroup.kill { "at once (cgroup.kill)" } else { "process by process" };
+            let freezer = if cgroup.freezer { ", held still meanwhile if they fork" } else { "" };
+            page.line("", &format!("workloads are killed {kill}{}", if cgroup.kill { "" } else { freezer }));
+        }
+    }
+    let (attached, missing) = (facts.probes.would_attach.len(), facts.probes.missing.len());
+    page.line("probes", &format!("{attached} of {} would attach", attached + missing));
+    page.line("", &format!("cgroup ids: {}; OOM kills told by {}", facts.probes.cgroup_ids, facts.oom_kills_told_by));
+    let yes_no = |yes| if yes { "yes" } else { "no" };
+    page.line("PSI", yes_no(facts.pressure_stall_information));
+    page.line("kernel's log", yes_no(facts.kernel_log));
+    let swap = if facts.swap_bytes == 0 { "off".to_owned() } else { Bytes(facts.swap_bytes).to_string() };
+    page.line("swap", &swap);
+    let lacking: Vec<&str> = facts.capabilities.iter().filter(|it| !it.present).map(|it| it.name).collect();
+    let capabilities =
+        if lacking.is_empty() { "all that are needed".to_owned() } else { format!("no {}", lacking.join(", no ")) };
+    page.line("capabilities", &capabilities);
+    let namespaces = match facts.private_namespaces[..] {
+        [] => "the machine's own".to_owned(),
+        _ => format!("own {}", facts.private_namespaces.join(" and ")),
+    };
+    page.line("namespaces", &namespaces);
+    facts.filesystems.iter().for_each(|filesystem| page.line(filesystem.role, &describe(filesystem)));
+    match &facts.runtimes[..] {
+        [] => page.line("runtime", "none found"),
+        runtimes => runtimes.iter().for_each(|runtime| {
+            let state = if runtime.trouble.is_none() { "answers" } else { "does not answer" };
+            page.line("runtime", &format!("{} at {}: {state}", runtime.name, runtime.socket.display()));
+        }),
+    }
+    page.line("kubelet", if facts.kubelet { "has its files here" } else { "none here" });
+    if let Some(pid) = facts.other_instance {
+        page.line("agent", &format!("at work, process {pid}"));
+    }
+}
+
+fn describe(filesystem: &Filesystem) -> String {
+    let Filesystem { path, device, mount_point, kind, available_bytes, capacity_bytes, inodes, .. } = filesystem;
+    let inodes = inodes.map_or("inodes without limit".to_owned(), |it| format!("{} of {} inodes", it.free, it.total));
+    format!(
+        "{} on {kind} {device} at {}: {} of {} and {inodes} left",
+        path.display(),
+        mount_point.display(),
+        Bytes(*available_bytes),
+        Bytes(*capacity_bytes),
+    )
+}
+
+struct Page(String);
+
+impl Page {
+    fn heading(&mut self, heading: &str) {
+        self.0.push('\n');
+        self.0.push_str(heading);
+        self.0.push('\n');
+    }
+
+    /// A label and what is to be said of it, broken between words.
+    fn line(&mut self, label: &str, text: &str) {
+        let mut label = label;
+        for line in broken(&printable(text), WIDTH - INDENT) {
+            // Writing to a String does not fail.
+            let _ = writeln!(self.0, "{label:<INDENT$}{line}");
+            label = "";
+        }
+    }
+
+    /// Nothing where there is nothing to list.
+    fn listed(&mut self, label: &str, verb: &str, list: &str) {
+        if !list.is_empty() {
+            self.line(label, &format!("{verb}{list}"));
+        }
+    }
+
+    fn finding(&mut self, finding: &Finding) {
+        let mut lead = "- ";
+        for line in broken(&printable(&finding.sentence), WIDTH - lead.len()) {
+            let _ = writeln!(self.0, "{lead}{line}");
+            lead = "  ";
+        }
+        if let Some(mend) = &finding.mend {
+            for (index, line) in broken(mend, WIDTH - 4).into_iter().enumerate() {
+                let _ = writeln!(self.0, "  {} {line}", if index == 0 { ">" } else { " " });
+            }
+        }
+    }
+}
+
+/// Lines of at most `width`, unless a single word is longer.
+fn broken(text: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        match lines.last_mut() {
+            Some(line) if line.is_empty() => line.push_str(word),
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::findings::{self, tests::capable};
+    use super::*;
+
+    fn rendered(facts: &Facts) -> String {
+        let findings = findings::findings(facts);
+        let is_unsafe = findings.iter().any(Finding::is_unsafe);
+        let enforcing = if is_unsafe { "unsafe" } else { "safe" };
+        render(&Report { version: "1.2.3", enforcing, findings: &findings, facts })
+    }
+
+    #[test]
+    fn a_capable_machine_on_one_page() {
+        let page = rendered(&capable());
+        assert!(page.ends_with("\nVERDICT\n              everything works; enforcing would be safe\n"), "{page}");
+        for line in ["kernel        6.12.0", "swap          off", "namespaces    the machine's own"] {
+            assert!(page.contains(&format!("\n{line}\n")), "{line}\n{page}");
+        }
+        assert!(page.lines().all(|line| line.chars().count() <= WIDTH), "{page}");
+    }
+
+    #[test]
+    fn what_is_wrong_stands_under_its_heading_with_the_remedy_below() {
+        let mut facts = capable();
+        facts.private_namespaces = vec!["pid"];
+        facts.swap_bytes = 1 << 30;
+        let page = rendered(&facts);
+        let place = |text: &str| page.find(text).unwrap_or_else(|| panic!("{text} is not in\n{page}"));
+        assert!(place("ENFORCING WOULD BE UNSAFE") < place("- the agent runs in a pid namespace"));
+        assert!(place("WILL NOT WORK") < place("- swap is on") && place("- swap is on") < place("> switch it off"));
+        assert!(place("swap          1.0 GiB") < place("WILL NOT WORK"));
+        assert!(page.lines().all(|line| line.chars().count() <= WIDTH), "{page}");
+    }
+
+    #[test]
+    fn names_cannot_command_a_terminal() {
+        let mut facts = capable();
+        facts.kernel.release = "6\u{1b}[31m".to_owned();
+        assert!(!rendered(&facts).contains('\u{1b}'));
+    }
+}

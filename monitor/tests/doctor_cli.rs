@@ -1,0 +1,140 @@
+//! `doctor` as people run it: the real binary on this machine, whatever it is.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a command that cannot be run fails its test")]
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+use node_pressure_monitor::commands::instance::InstanceLock;
+use serde_json::Value;
+
+const HEAD: &str = "apiVersion: node-pressure-monitor/v1alpha1\nkind: MonitorConfiguration\n";
+
+struct Machine {
+    directory: tempfile::TempDir,
+}
+
+impl Machine {
+    fn new() -> Self {
+        Self { directory: tempfile::tempdir().unwrap() }
+    }
+
+    fn lock(&self) -> PathBuf {
+        self.directory.path().join("lock")
+    }
+
+    /// With a configuration that keeps away from an agent of this machine.
+    fn doctor(&self, config: &str, arguments: &[&str]) -> (i32, String, String) {
+        let file = self.directory.path().join("monitor.yaml");
+        let place = self.directory.path().display();
+        fs::write(
+            &file,
+            format!("{HEAD}lockFile: {place}/lock\nincidents: {{directory: {place}/incidents}}\n{config}"),
+        )
+        .unwrap();
+        run(&[&["--config", file.to_str().unwrap()], arguments].concat())
+    }
+
+    fn json(&self, config: &str) -> (i32, Value) {
+        let (status, stdout, stderr) = self.doctor(config, &["--output", "json"]);
+        (status, serde_json::from_str(&stdout).unwrap_or_else(|error| panic!("{error}: {stdout}{stderr}")))
+    }
+}
+
+fn run(arguments: &[&str]) -> (i32, String, String) {
+    let output: Output =
+        Command::new(env!("CARGO_BIN_EXE_node-pressure-monitor")).arg("doctor").args(arguments).output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+}
+
+fn sentences(answer: &Value, severity: &str) -> Vec<String> {
+    let findings = answer["findings"].as_array().unwrap().iter();
+    let of_kind = findings.filter(|finding| finding["severity"] == severity);
+    of_kind.map(|finding| finding["sentence"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn what_is_found_is_told_and_the_status_says_whether_enforcing_is_safe() {
+    let machine = Machine::new();
+    let (status, answer) = machine.json("");
+    let is_unsafe = !sentences(&answer, "unsafe").is_empty();
+    assert_eq!((status, answer["enforcing"].as_str().unwrap()), if is_unsafe { (1, "unsafe") } else { (0, "safe") });
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    assert_eq!(answer["kernel"]["release"], release.trim());
+    for field in [
+        "version",
+        "mode",
+        "cgroup",
+        "probes",
+        "oomKillsToldBy",
+        "pressureStallInformation",
+        "kernelLog",
+        "swapBytes",
+        "capabilities",
+        "privateNamespaces",
+        "filesystems",
+        "kubelet",
+        "runtimes",
+        "otherInstance",
+    ] {
+        assert!(answer.get(field).is_some(), "{field}: {answer}");
+    }
+    assert!(answer["filesystems"].as_array().unwrap().iter().any(|it| it["role"] == "nodefs"), "{answer}");
+    let (text_status, text, stderr) = machine.doctor("", &[]);
+    assert_eq!(text_status, status, "{stderr}");
+    assert!(text.contains(release.trim()) && text.contains("\nVERDICT\n"), "{text}");
+    assert_eq!(stderr.contains("enforcing would be unsafe here"), is_unsafe, "{stderr}");
+    assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
+}
+
+#[test]
+fn nothing_is_left_behind_and_an_agent_at_work_is_seen_and_not_disturbed() {
+    let machine = Machine::new();
+    let (_, answer) = machine.json("");
+    assert_eq!(answer["otherInstance"], Value::Null);
+    let left: Vec<_> = fs::read_dir(machine.directory.path()).unwrap().flatten().map(|it| it.file_name()).collect();
+    assert_eq!(left, ["monitor.yaml"], "neither lock nor journal");
+    let held = InstanceLock::take(&machine.lock()).unwrap();
+    let (_, answer) = machine.json("");
+    // Where the file lies on an overlay, /proc/locks names another device than stat does.
+    if !answer["otherInstance"].is_null() {
+        assert_eq!(answer["otherInstance"], std::process::id());
+        assert!(sentences(&answer, "note").iter().any(|it| it.contains("an agent is at work already")), "{answer}");
+    }
+    drop(held);
+    InstanceLock::take(&machine.lock()).unwrap();
+}
+
+#[test]
+fn a_machine_that_cannot_be_seen_is_unsafe_to_enforce_on() {
+    let machine = Machine::new();
+    let (status, answer) = machine.json("cgroupRoot: /nonexistent\n");
+    assert_eq!(status, 1);
+    let said = sentences(&answer, "unsafe");
+    assert!(said.iter().any(|it| it.contains("no cgroup hierarchy") && it.contains("mount one there")), "{said:?}");
+    assert_eq!(answer["cgroup"], Value::Null);
+    let (status, answer) = machine.json("procRoot: /nonexistent\n");
+    assert_eq!(status, 1);
+    assert!(sentences(&answer, "unsafe").iter().any(|it| it.contains("set procRoot")), "{answer}");
+}
+
+#[test]
+fn limits_that_nobody_tells_are_named_unless_a_file_does() {
+    let machine = Machine::new();
+    let said =
+        |config| sentences(&machine.json(config).1, "note").iter().any(|it| it.contains("limits of local storage"));
+    assert!(said(""));
+    assert!(!said("pods: /run/pods.json\n"));
+    assert!(!said("localStorageCapacityIsolation: false\n"));
+}
+
+#[test]
+fn a_wrong_file_is_1_and_an_unreadable_one_2() {
+    let machine = Machine::new();
+    let (status, stdout, stderr) = machine.doctor("mode: maybe\n", &[]);
+    assert_eq!((status, stdout.as_str()), (1, ""));
+    assert!(stderr.contains("mode: \"maybe\""), "{stderr}");
+    assert_eq!(run(&["--config", "/nonexistent.yaml"]).0, 2);
+    assert_eq!(run(&["--output", "xml"]).0, 2);
+}

@@ -1,0 +1,216 @@
+//! Pods ended by their runtime, and by us when it is late, down or gone: on this machine's real cgroups, with a runtime made of paper.
+#![expect(clippy::unwrap_used, reason = "a fixture that cannot be made fails its test")]
+
+use std::collections::VecDeque;
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use node_pressure_monitor::actions::release::Releaser;
+use node_pressure_monitor::actions::stop::{Deed, Desk, NotDone, Order};
+use node_pressure_monitor::actions::{Ended, Evictor, Outcome, Target};
+use node_pressure_monitor::config::{EvictionLimits, Signal};
+use node_pressure_monitor::eviction::evicted::Cause;
+use node_pressure_monitor::node::Monotonic;
+use node_pressure_monitor::workloads::PodUid;
+
+#[macro_use]
+#[path = "support/sleepers.rs"]
+mod sleepers;
+
+use sleepers::{Cgroups, PROC, wait_until};
+
+const FULL: Signal = Signal::NodeFsAvailable;
+
+/// One pod under eviction, and the desk where the orders for its runtime lie.
+struct Stage {
+    cgroups: Cgroups,
+    evictor: Evictor,
+    desk: Desk,
+    orders: VecDeque<Order>,
+    limits: EvictionLimits,
+    started: Monotonic,
+}
+
+impl Stage {
+    /// `command` is what the pod's two processes run.
+    fn set(test: &str, command: &[&str], urgent: bool, grace: Duration) -> Option<Self> {
+        let mut cgroups = Cgroups::make(test)?;
+        let uid = format!("0000{}", std::process::id());
+        let pod = cgroups.workload_of(&format!("kubepods-besteffort-pod{uid}.slice"), 2, command);
+        let is_ready = |pid: u32| fs::read_to_string(format!("{PROC}/{pid}/comm")).unwrap() == "sleep\n";
+        wait_until("the pod to sleep", || cgroups.children.iter().all(|child| is_ready(child.id())));
+        let tree = cgroups.tree(Vec::new());
+        let tracked = tree.tracked().iter().find(|tracked| tracked.workload().name == pod).unwrap();
+        assert_eq!(tracked.workload().kind.pod_uid().unwrap().0, uid);
+        let target = Target::new(tracked, tree.hierarchy(), Path::new(PROC)).unwrap();
+        let desk = Desk::default();
+        let mut evictor = Evictor::new(Releaser::start().unwrap()).with_stopper(Box::new(desk.clone()));
+        let started = Monotonic::now();
+        let processes = evictor.stop_pod(target, (PodUid(uid), urgent), FULL, grace, started).unwrap();
+        assert_eq!(processes, 2);
+        let limits = EvictionLimits { cool_down: Duration::ZERO, ..EvictionLimits::default() };
+        Some(Self { cgroups, evictor, desk, orders: VecDeque::new(), limits, started })
+    }
+
+    /// The next order that the runtime is given.
+    fn order(&mut self) -> Order {
+        wait_until("an order", || {
+            self.orders.extend(self.desk.take());
+            if self.orders.is_empty() {
+                self.cgroups.ended();
+                assert_eq!(self.evictor.poll(&self.limits, Monotonic::now()), []);
+            }
+            !self.orders.is_empty()
+        });
+        self.orders.pop_front().unwrap()
+    }
+
+    fn ended(&mut self) -> Ended {
+        let mut ended = Vec::new();
+        wait_until("the end", || {
+            self.cgroups.ended();
+            ended.extend(self.evictor.poll(&self.limits, Monotonic::now()));
+            !ended.is_empty()
+        });
+        assert_eq!(ended.len(), 1);
+        ended.remove(0)
+    }
+
+    fn may_start(&self, signal: Signal, hard: bool) -> bool {
+        self.evictor.may_start(signal, hard, &self.limits, Monotonic::now()).is_ok()
+    }
+
+    /// As the runtime would.
+    fn kill_by_the_runtime(&mut self) {
+        for child in &mut self.cgroups.children {
+            child.kill().unwrap();
+        }
+    }
+}
+
+fn failed(why: &str) -> Result<(), NotDone> {
+    Err(NotDone::Failed(why.to_owned()))
+}
+
+const SLEEP: [&str; 2] = ["sleep", "600"];
+/// Does not hear SIGTERM: what is ignored stays so.
+const DEAF: [&str; 3] = ["sh", "-c", "trap '' TERM; exec sleep 600"];
+
+#[test]
+fn a_pod_is_stopped_by_its_runtime_and_then_its_disk_is_given_back() {
+    let grace = Duration::from_secs(60);
+    let Some(mut stage) = Stage::set("stop", &SLEEP, true, grace) else { return };
+    let stop = stage.order();
+    assert_eq!(stop.what, Deed::Stop { grace });
+    assert_eq!(stage.cgroups.ended(), 0, "nobody is signalled by us");
+    assert!(stage.may_start(Signal::MemoryAvailable, true), "memory does not wait for a disk");
+    assert!(!stage.may_start(FULL, true) && !stage.may_start(FULL, false), "a disk does: one at a time");
+    stage.kill_by_the_runtime();
+    stop.answer.give(Ok(()));
+    let remove = stage.order();
+    assert_eq!(remove.what, Deed::Remove);
+    assert!(!stage.may_start(FULL, true), "its disk is not back yet");
+    assert!(stage.may_start(Signal::PidAvailable, true));
+    remove.answer.give(Ok(()));
+    let ended = stage.ended();
+    assert_eq!(
+        (ended.outcome, ended.cause, ended.note, ended.killed),
+        (Outcome::Gone, Cause::Signal(FULL), None, None)
+    );
+    assert!(stage.may_start(FULL, true));
+}
+
+#[test]
+fn a_soft_eviction_in_its_grace_period_holds_up_no_hard_one() {
+    let Some(mut stage) = Stage::set("patience", &SLEEP, false, Duration::from_secs(60)) else { return };
+    assert!(stage.may_start(FULL, true));
+    assert!(!stage.may_start(FULL, false));
+    stage.kill_by_the_runtime();
+    stage.order().answer.give(Ok(()));
+    // That was the order to stop; the one to remove is refused.
+    stage.order().answer.give(failed("no space left"));
+    let ended = stage.ended();
+    assert_eq!(ended.outcome, Outcome::Gone);
+    assert!(ended.note.unwrap().contains("is not removed: no space left"));
+}
+
+#[test]
+fn when_the_runtime_is_down_we_do_it_with_the_same_grace() {
+    let Some(mut stage) = Stage::set("down", &SLEEP, true, Duration::from_secs(60)) else { return };
+    stage.order().answer.give(failed("connection refused"));
+    // SIGTERM is enough for these.
+    wait_until("the end of the pod", || {
+        let _running = stage.evictor.poll(&stage.limits, Monotonic::now());
+        stage.cgroups.ended() == 2
+    });
+    let ended = {
+        // Removed when the runtime is back; here it says so at once.
+        let order = stage.order();
+        assert_eq!(order.what, Deed::Remove);
+        order.answer.give(Ok(()));
+        stage.ended()
+    };
+    assert_eq!((ended.outcome, ended.killed), (Outcome::Gone, None));
+    assert!(ended.note.unwrap().contains("connection refused"));
+}
+
+#[test]
+fn a_runtime_that_has_gone_without_an_answer_is_no_reason_to_wait() {
+    let Some(mut stage) = Stage::set("vanished", &DEAF, true, Duration::from_millis(50)) else { return };
+    drop(stage.order());
+    let remove = stage.order();
+    assert_eq!(stage.cgroups.ended(), 2);
+    drop(remove);
+    let ended = stage.ended();
+    assert_eq!(ended.outcome, Outcome::Gone);
+    assert!(ended.killed.unwrap().since(stage.started) >= Duration::from_millis(50), "SIGTERM first, then SIGKILL");
+}
+
+#[test]
+fn when_the_runtime_is_late_the_cgroup_is_killed() {
+    let grace = Duration::from_millis(100);
+    let Some(mut stage) = Stage::set("late", &DEAF, true, grace) else { return };
+    // Taken, and not heard of again.
+    let stop = stage.order();
+    let remove = stage.order();
+    assert_eq!(remove.what, Deed::Remove);
+    drop(stop);
+    remove.answer.give(Ok(()));
+    let ended = stage.ended();
+    let killed_after = ended.killed.unwrap().since(stage.started);
+    assert!(
+        killed_after >= grace + Duration::from_secs(2) && killed_after < Duration::from_secs(5),
+        "{killed_after:?}"
+    );
+    assert!(ended.note.unwrap().contains("had not stopped it"));
+    assert_eq!(stage.cgroups.ended(), 2);
+}
+
+#[test]
+fn what_the_runtime_calls_static_is_not_touched() {
+    let Some(mut stage) = Stage::set("static", &SLEEP, true, Duration::ZERO) else { return };
+    stage.order().answer.give(Err(NotDone::Critical));
+    let ended = stage.ended();
+    assert!(matches!(&ended.outcome, Outcome::Failed(reason) if reason.contains("static")), "{ended:?}");
+    std::thread::sleep(Duration::from_millis(50));
+    assert_eq!(stage.cgroups.ended(), 0);
+    assert!(!stage.evictor.is_candidate(ended.id, true, Monotonic::now()), "it is not tried again for a while");
+}
+
+#[test]
+fn without_a_runtime_a_pod_is_sent_sigterm() {
+    let Some(mut cgroups) = Cgroups::make("none") else { return };
+    let pod = cgroups.workload("kubepods-pod00001111.slice", 2);
+    let tree = cgroups.tree(Vec::new());
+    let tracked = tree.tracked().iter().find(|tracked| tracked.workload().name == pod).unwrap();
+    let target = Target::new(tracked, tree.hierarchy(), Path::new(PROC)).unwrap();
+    let mut evictor = Evictor::new(Releaser::start().unwrap());
+    let uid = PodUid("00001111".to_owned());
+    let signalled = evictor.stop_pod(target, (uid, true), FULL, Duration::from_secs(60), Monotonic::now()).unwrap();
+    assert_eq!(signalled, 2);
+    wait_until("its end", || cgroups.ended() == 2);
+    let ended = evictor.poll(&EvictionLimits::default(), Monotonic::now());
+    assert_eq!(ended.len(), 1);
+    assert_eq!((&ended[0].outcome, &ended[0].note), (&Outcome::Gone, &None));
+}
