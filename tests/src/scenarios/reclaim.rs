@@ -25,7 +25,9 @@ pub fn reclaim(stage: &mut Stage<'_>) -> Result<()> {
         return Ok(());
     }
     let calm = stage.pod("calm", PodSpec::best_effort())?;
-    let sleeper = stage.holder(&calm, 16)?;
+    // The kernel at times kills a second one while the first is still on its way out: not this one.
+    let sleeper = stage.work_in(calm.container()?, "calm", "hold --name calm --mib 16", -900)?;
+    stage.wait_resident(&sleeper, 16)?;
     let agent = stage.agent(&AgentConfig::observe())?;
     let boot = stage.boot;
     let (memcg, direct) = (boot.trace.count(MEMCG_RECLAIM_END)?, boot.trace.count(DIRECT_RECLAIM_END)?);
