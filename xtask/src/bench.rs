@@ -53,7 +53,6 @@ pub fn run(options: &Options, workspace: &Workspace) -> Result<ExitCode> {
     Ok(if kept { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-
 /// Measures what is promised alone.
 ///
 /// # Errors

@@ -68,8 +68,7 @@ mod tests {
         let mut log = ConditionLog::default();
         let now = Instant::now();
         let mut update = |status| log.update("MemoryPressure", status, now);
-        let change =
-            |status| Some(ConditionChange { condition: "MemoryPressure".to_owned(), status, suppressed: 0 });
+        let change = |status| Some(ConditionChange { condition: "MemoryPressure".to_owned(), status, suppressed: 0 });
         assert_eq!(update(false), None);
         assert_eq!(update(true), change(true));
         assert_eq!(update(true), None);
