@@ -270,7 +270,8 @@ fn the_signals_beside_memory_are_those_of_this_machine() {
         directory.path().display()
     );
     let agent = Agent::start(&config, "json");
-    let signal = |what: &str, signal: &str| agent.metric(&format!("node_pressure_monitor_signal_{what}{{signal=\"{signal}\"}}"));
+    let signal =
+        |what: &str, signal: &str| agent.metric(&format!("node_pressure_monitor_signal_{what}{{signal=\"{signal}\"}}"));
     let number = |path: &str| fs::read_to_string(path).unwrap().trim().parse::<f64>().unwrap();
     let most = number("/proc/sys/kernel/pid_max").min(number("/proc/sys/kernel/threads-max"));
     let is = |found: f64, expected: f64| (found - expected).abs() < 0.5;

@@ -135,7 +135,11 @@ impl Disks {
     /// The devices whose inodes go, and how many a second.
     pub(super) fn growing(&self) -> Vec<(String, f64)> {
         let grows = |rate: &SmoothRate| rate.per_second() >= 1.0;
-        self.growth.iter().filter(|(_, rate)| grows(rate)).map(|(device, rate)| (device.clone(), rate.per_second())).collect()
+        self.growth
+            .iter()
+            .filter(|(_, rate)| grows(rate))
+            .map(|(device, rate)| (device.clone(), rate.per_second()))
+            .collect()
     }
 
     /// The workloads whose inodes on a device grow most, with the growth a second.

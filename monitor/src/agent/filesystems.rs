@@ -138,7 +138,8 @@ impl Filesystems {
         let (role, since) = *self.shared.asking.lock().unwrap_or_else(PoisonError::into_inner);
         let waited = now.since(since);
         // Between two looks it is nobody's turn, for as long as the next one takes to come.
-        (waited > STALE).then(|| format!("{} has not answered for {} s: no disk signal", role.as_str(), waited.as_secs()))
+        (waited > STALE)
+            .then(|| format!("{} has not answered for {} s: no disk signal", role.as_str(), waited.as_secs()))
     }
 
     /// Takes the runtime's word for where its stores are.

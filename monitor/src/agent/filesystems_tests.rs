@@ -13,7 +13,8 @@ fn config(evictions: &str) -> MonitorConfig {
 }
 
 fn sample(role: Role, device: &str, available: u64, free: Option<u64>, at: u64) -> FsSample {
-    let place = Place { path: "/p".into(), device: device.to_owned(), mount_point: "/".into(), kind: "ext4".to_owned() };
+    let place =
+        Place { path: "/p".into(), device: device.to_owned(), mount_point: "/".into(), kind: "ext4".to_owned() };
     FsSample {
         role,
         place: Arc::new(place),

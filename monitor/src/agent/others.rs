@@ -82,9 +82,7 @@ impl Agent {
     /// Who of these is worth ending for `met`.
     pub(super) fn worth(&self, met: &MetThreshold, ranking: &[RankedWorkload], now: Monotonic) -> Worth {
         let is_hard = met.is_hard();
-        let can_go = |ranked: &&RankedWorkload| {
-            self.evictor.is_candidate(ranked.candidate.workload.id, is_hard, now)
-        };
+        let can_go = |ranked: &&RankedWorkload| self.evictor.is_candidate(ranked.candidate.workload.id, is_hard, now);
         let largest = ranking.iter().filter(can_go).filter_map(|ranked| ranked.facts().usage).max();
         let reclaim = met.threshold.min_reclaim.as_ref();
         let reclaim = reclaim.map_or(Amount::ZERO, |it| it.resolve(met.value.capacity, self.config.policy.quirks));

@@ -376,7 +376,9 @@ mod tests {
             };
             worst = worst.min(left);
         }
-        println!("a bomb of 40,000 forks a second is seen with {worst} of 4096 process ids left, at worst; the threshold is 409");
+        println!(
+            "a bomb of 40,000 forks a second is seen with {worst} of 4096 process ids left, at worst; the threshold is 409"
+        );
         assert!(worst >= 200, "{worst}");
     }
 }

@@ -203,15 +203,15 @@ impl Agent {
     /// Tells of evictions that were found ended at `at`; `seen` is what was observed right after.
     pub(super) fn tell_ended(&mut self, ended: &[Ended], at: Monotonic, seen: Option<&Observation>) {
         // What is left on a disk is known later, when its filesystem is asked again.
-        let available = |signal: Signal| seen.and_then(|seen| seen.get(signal)).filter(|_| !is_of_disk(signal.resource()));
+        let available =
+            |signal: Signal| seen.and_then(|seen| seen.get(signal)).filter(|_| !is_of_disk(signal.resource()));
         ended.iter().for_each(|ended| self.tell_one_ended(ended, at, available(ended.signal)));
     }
 
     fn tell_one_ended(&mut self, ended: &Ended, at: Monotonic, available: Option<SignalValue>) {
         self.record_ended(ended, at, available);
         let took_ms = ended.took.as_secs_f64() * 1e3;
-        let available_bytes =
-            available.filter(|value| is_bytes(value.signal)).map(|value| value.available_bytes().0);
+        let available_bytes = available.filter(|value| is_bytes(value.signal)).map(|value| value.available_bytes().0);
         let killed_mono_ns = ended.killed.map(|killed| killed.0);
         match &ended.outcome {
             Outcome::Gone => {

@@ -109,8 +109,7 @@ procRoot: /host/proc
     assert_eq!(config.sampling.ceiling, Duration::from_secs(5));
     assert_eq!(config.sampling.fastest_rate, Some(Bytes::from_gib(1)));
     assert_eq!(config.evictions.cool_down, Duration::ZERO);
-    let filesystems =
-        FilesystemPaths { node: Some("/n".into()), image: None, container: Some("/c".into()) };
+    let filesystems = FilesystemPaths { node: Some("/n".into()), image: None, container: Some("/c".into()) };
     assert_eq!(config.filesystems, filesystems);
     assert_eq!(config.evictions.max_per_minute, 60);
     assert_eq!(config.evictions.kill_timeout, Duration::from_secs(2));

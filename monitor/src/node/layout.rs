@@ -42,7 +42,8 @@ pub struct FilesystemHints {
 const KUBELET: &str = "/var/lib/kubelet";
 const ROOT: &str = "/";
 /// Stores of runtimes that have not been asked: containerd, CRI-O, K3s.
-const STORES: [&str; 3] = ["/var/lib/containerd", "/var/lib/containers/storage", "/var/lib/rancher/k3s/agent/containerd"];
+const STORES: [&str; 3] =
+    ["/var/lib/containerd", "/var/lib/containers/storage", "/var/lib/rancher/k3s/agent/containerd"];
 
 /// The paths to try for a role; the first that is there counts.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -62,7 +62,8 @@ impl PidReader {
     pub fn sample(&mut self) -> Result<PidSample, FileError> {
         let at = Monotonic::now();
         let text = self.loadavg.read(&mut self.buffer)?;
-        let tasks = tasks(text).ok_or_else(|| self.loadavg.content("expected running/all tasks in the fourth field"))?;
+        let tasks =
+            tasks(text).ok_or_else(|| self.loadavg.content("expected running/all tasks in the fourth field"))?;
         let most = match self.most {
             Some((most, read)) if at.since(read) < LIMITS_AGE => most,
             _ => self.read_limits(at)?,

@@ -131,7 +131,9 @@ impl Statfs {
     fn mount_id(&self, file: &OwnedFd) -> Option<u64> {
         let name = format!("self/fdinfo/{}", file.as_raw_fd());
         // Another machine's procfs does not show us.
-        let text = [&self.proc_root, Path::new("/proc")].iter().find_map(|root| std::fs::read_to_string(root.join(&name)).ok());
+        let text = [&self.proc_root, Path::new("/proc")]
+            .iter()
+            .find_map(|root| std::fs::read_to_string(root.join(&name)).ok());
         mount_id(&text?)
     }
 }

@@ -83,7 +83,13 @@ mod tests {
         use CgroupVersion::{V1, V2};
         for (name, version, memory, files, expected) in [
             ("v2", V2, "", &[("a/pids.current", "41\n"), ("a/cgroup.threads", "1\n")][..], Some(41)),
-            ("v2 without the controller", V2, "", &[("a/cgroup.threads", "1\n2\n"), ("a/b/cgroup.threads", "3\n")], Some(3)),
+            (
+                "v2 without the controller",
+                V2,
+                "",
+                &[("a/cgroup.threads", "1\n2\n"), ("a/b/cgroup.threads", "3\n")],
+                Some(3),
+            ),
             ("v2, threaded", V2, "", &[("a/cgroup.procs", "1\n2\n")], Some(2)),
             ("v1", V1, "memory", &[("memory/a/tasks", "1\n"), ("pids/a/pids.current", "7\n")], Some(7)),
             ("v1 without", V1, "memory", &[("memory/a/tasks", "1\n9\n"), ("memory/a/b/tasks", "3\n")], Some(3)),
