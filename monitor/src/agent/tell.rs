@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use monitor_ebpf::ReclaimKind;
 
 use crate::actions::{Ended, Outcome};
-use crate::config::{CgroupId, Signal};
+use crate::config::{Amount, CgroupId, Signal};
 use crate::eviction::rank::Order;
 use crate::eviction::{Armed, MetThreshold, Observation, SignalValue};
 use crate::kernel::{Event, OomKill, Stall};
@@ -181,7 +181,7 @@ impl Agent {
             wakeup = look.wakeup.as_str(),
             processes = deed.processes,
             working_set_bytes = ranked.candidate.working_set.0,
-            used = ranked.candidate.other.and_then(|other| other.used).map(|used| used.units()),
+            used = ranked.candidate.other.and_then(|other| other.used).map(Amount::units),
             available_bytes = of_bytes(met, met.value.available),
             threshold_bytes = of_bytes(met, met.quantity.units()),
             available = of_others(met, met.value.available),
