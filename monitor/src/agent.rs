@@ -292,7 +292,7 @@ impl Agent {
         self.last.assessment = look.assessment;
         let conditions: Vec<_> = self.node_conditions().collect();
         for (condition, holds) in conditions {
-            if let Some(change) = self.conditions.update(condition.as_str(), holds) {
+            if let Some(change) = self.conditions.update(condition.as_str(), holds, Instant::now()) {
                 change.log();
             }
         }

@@ -13,6 +13,8 @@ use super::pauses::Pauses;
 #[derive(Debug, Default)]
 pub(super) struct Last {
     pub(super) assessment: Assessment,
+    /// Thresholds, by their place among the armed ones, of which it was said that they are met, and not that they no longer are.
+    pub(super) told_met: HashSet<usize>,
     pub(super) sample: Option<MemorySample>,
     pub(super) root_usage: RootUsage,
     /// The signals beside memory.

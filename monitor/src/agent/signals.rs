@@ -206,8 +206,14 @@ impl Agent {
         self.signals.layout = seen.layout;
         let armed = arm(&self.config.policy, seen.layout);
         self.state = self.state.rearmed(&self.armed, &armed);
+        let is_told = |threshold: &Threshold| {
+            let place = self.armed.iter().position(|before| before.threshold == *threshold);
+            place.is_some_and(|place| self.last.told_met.contains(&place))
+        };
+        let told = armed.iter().enumerate().filter(|(_, armed)| is_told(&armed.threshold)).map(|(place, _)| place);
+        self.last.told_met = told.collect();
         self.armed = armed;
-        // What was crossed is known by place.
+        // This, too, is known by place.
         self.last.assessment.crossed.clear();
         let device = |role| seen.of(role).map(|sample| sample.place.device.as_str());
         tracing::info!(
