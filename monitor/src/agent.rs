@@ -4,6 +4,7 @@ mod act;
 mod disks;
 mod evidence;
 mod figures;
+mod filesystems;
 mod gentle;
 mod housekeeping;
 mod kills;
@@ -11,10 +12,14 @@ mod ladder;
 mod last;
 mod limits;
 pub mod local_storage;
+mod observe;
 mod oom_kill;
+mod others;
+mod pauses;
 mod recorder;
 mod report;
 mod said;
+mod signals;
 mod start;
 mod stop;
 mod tell;
@@ -29,15 +34,14 @@ use tokio::sync::mpsc;
 use crate::actions::Evictor;
 use crate::actions::oom_score::Auditor;
 use crate::actions::reclaim::ReclaimFirst;
-use crate::config::{Bytes, CgroupId, MonitorConfig, Quirk, Semantics, Signal};
-use crate::eviction::deadline::{FallRate, until_next_sample};
+use crate::config::{CgroupId, MonitorConfig, Quirk, Signal};
+use crate::eviction::deadline::FallRate;
 use crate::eviction::evicted::Cause;
-use crate::eviction::{Armed, Assessment, Layout, NodeCondition, Observation, SignalValue, State, arm, assess};
+use crate::eviction::{Armed, Assessment, Layout, Observation, State, arm, assess};
 use crate::kernel::{Event, Kernel, OomKill};
-use crate::node::file::FileError;
 use crate::node::psi::PsiTrigger;
 use crate::node::timer::Timer;
-use crate::node::{MemoryReader, MemorySample, Monotonic};
+use crate::node::{MemoryReader, Monotonic};
 use crate::report::logging::Writer;
 use crate::report::{ConditionLog, EvictionOutcome, Health, Metrics, Refresh, SummaryPage};
 use crate::workloads::WorkloadTree;
@@ -52,6 +56,7 @@ use self::limits::{Limits, allow, allow_at};
 use self::local_storage::LocalStorage;
 pub use self::recorder::Recorder;
 use self::said::Said;
+pub use self::signals::Signals;
 pub use self::wakeup::Wakeup;
 
 /// Events decoded at most before the loop looks at the node again.
@@ -79,6 +84,7 @@ pub struct Agent {
     kernel: Kernel,
     psi: Option<PsiTrigger>,
     memory: MemoryReader,
+    signals: Signals,
     tree: WorkloadTree,
     evictor: Evictor,
     local: LocalStorage,
@@ -119,6 +125,8 @@ pub struct Parts {
     pub kills: Kills,
     /// The node's memory.
     pub memory: MemoryReader,
+    /// Process ids and the filesystems.
+    pub signals: Signals,
     /// The workloads.
     pub tree: WorkloadTree,
     /// Evictions.
@@ -151,6 +159,7 @@ impl Agent {
             psi,
             kills,
             memory,
+            signals,
             tree,
             evictor,
             local,
@@ -174,6 +183,7 @@ impl Agent {
             kernel,
             psi,
             memory,
+            signals,
             tree,
             evictor,
             local,
@@ -225,6 +235,7 @@ impl Agent {
                 }
                 () = self.kills.readable() => Wakeup::KernelLog,
                 () = self.gentle.answered() => Wakeup::Reclaim,
+                () = self.signals.news() => Wakeup::Filesystems,
                 Some(request) = scrapes.recv() => {
                     scrape = Some(request);
                     Wakeup::Scrape
@@ -264,6 +275,7 @@ impl Agent {
         self.record_oom_kills();
         self.audit_if_due();
         self.refresh_figures(wakeup);
+        self.steer_disks();
         self.prepare();
         self.keep_limits();
         if self.is_housekeeping_due() {
@@ -288,11 +300,11 @@ impl Agent {
             self.record_eviction(&look, &deed);
         }
         self.last.assessment = look.assessment;
-        let memory_pressure = self.has_memory_pressure();
-        if let Some(change) =
-            self.conditions.update(NodeCondition::MemoryPressure.as_str(), memory_pressure, Instant::now())
-        {
-            change.log();
+        let conditions: Vec<_> = self.node_conditions().collect();
+        for (condition, holds) in conditions {
+            if let Some(change) = self.conditions.update(condition.as_str(), holds, Instant::now()) {
+                change.log();
+            }
         }
     }
 
@@ -317,71 +329,13 @@ impl Agent {
         sooner(self.evictor.next_poll(now), Wakeup::Eviction);
         sooner(self.kills.due(now), Wakeup::KernelLog);
         sooner(self.gentle.next_check(now), Wakeup::Reclaim);
+        sooner(self.signals.until_pids(&self.config, now), Wakeup::Deadline);
         sooner(self.last.retry.map(|retry| retry.since(now)), Wakeup::Eviction);
         sooner(self.recorder.next_due(now), Wakeup::Deadline);
         sooner(self.figures.until_conditions(now), Wakeup::Pressure);
         sooner(self.local.until_due(now), Wakeup::Deadline);
         sooner(Some(self.until_housekeeping(now)), Wakeup::Housekeeping);
         soonest
-    }
-
-    /// How long until memory must be looked at again.
-    fn until_sample(&self, now: Monotonic, sample: MemorySample) -> Duration {
-        let observation = self.observation(sample);
-        let until = until_next_sample(&self.config.policy, &self.config.sampling, &observation, &self.rate);
-        until.saturating_sub(now.since(sample.at))
-    }
-
-    /// A fresh sample as an observation, and when it was taken; without one nothing is decided.
-    fn observe(&mut self) -> Option<(Monotonic, Observation)> {
-        match self.sample() {
-            Ok(sample) => {
-                self.last.sample = Some(sample);
-                self.health.set_ready(Ok(()));
-                let observation = self.observation(sample);
-                self.rate.observe(self.uncorrected(sample), sample.at);
-                if let Some(value) = observation.get(Signal::MemoryAvailable) {
-                    self.last.unnoted.push((sample.at, value.available_bytes()));
-                }
-                Some((sample.at, observation))
-            }
-            Err(error) => {
-                self.last.sample = None;
-                self.health.set_ready(Err(format!("cannot observe memory: {error}")));
-                if let Some(suppressed) = allow(&mut self.limits.sampling) {
-                    tracing::error!(event = "degraded", capability = "sampling", reason = %error, suppressed, "cannot observe memory; nothing is decided");
-                }
-                None
-            }
-        }
-    }
-
-    /// Hands what this look saw to those who look at its course. They may touch memory for the first time, which takes long when none is
-    /// left: after the deed.
-    fn note_samples(&mut self) {
-        for (at, available) in self.last.unnoted.drain(..) {
-            self.figures.observe(available, at);
-            self.recorder.sampled(at, available);
-        }
-    }
-
-    fn sample(&mut self) -> Result<MemorySample, FileError> {
-        let sample = self.memory.sample()?;
-        if self.config.policy.semantics == Semantics::Kubelet {
-            self.last.root_usage = self.memory.root_usage()?;
-        }
-        Ok(sample)
-    }
-
-    /// What the chosen semantics make of a sample.
-    fn observation(&self, sample: MemorySample) -> Observation {
-        let capacity = sample.meminfo.total;
-        let correction = match self.config.policy.semantics {
-            Semantics::Corrected => self.figures.correction(),
-            Semantics::Kubelet => Bytes::ZERO,
-        };
-        let available = self.uncorrected(sample).saturating_sub(correction);
-        Observation { signals: vec![SignalValue::now(Signal::MemoryAvailable, available, capacity)] }
     }
 
     fn with_metrics(&self, act: impl FnOnce(&mut Metrics)) {

@@ -261,6 +261,43 @@ fn what_observe_mode_would_evict_is_an_incident() {
 }
 
 #[test]
+fn the_signals_beside_memory_are_those_of_this_machine() {
+    let directory = tempfile::tempdir().unwrap();
+    // More process ids than there are, and a filesystem without any limit: procfs.
+    let config = format!(
+        "evictionHard: {{pid.available: 100Gi, nodefs.available: 1, imagefs.inodesFree: 1}}\n\
+         filesystems: {{nodefs: {}, imagefs: /proc}}\n",
+        directory.path().display()
+    );
+    let agent = Agent::start(&config, "json");
+    let signal =
+        |what: &str, signal: &str| agent.metric(&format!("node_pressure_monitor_signal_{what}{{signal=\"{signal}\"}}"));
+    let number = |path: &str| fs::read_to_string(path).unwrap().trim().parse::<f64>().unwrap();
+    let most = number("/proc/sys/kernel/pid_max").min(number("/proc/sys/kernel/threads-max"));
+    let is = |found: f64, expected: f64| (found - expected).abs() < 0.5;
+    assert!(is(signal("capacity", "pid.available"), most));
+    let left = signal("available", "pid.available");
+    assert!(left > 0.0 && left < most, "{left} of {most}");
+    let statvfs = Command::new("stat").args(["-f", "-c", "%b %S"]).arg(directory.path()).output().unwrap();
+    let statvfs = String::from_utf8(statvfs.stdout).unwrap();
+    let capacity: f64 = statvfs.split_whitespace().map(|number| number.parse::<f64>().unwrap()).product();
+    assert!(is(signal("capacity", "nodefs.available"), capacity), "{statvfs}");
+    let readyz = agent.get("/readyz");
+    assert!(readyz.contains("degraded: imagefs.inodesFree: proc at /proc has no limit of inodes"), "{readyz}");
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !agent.text("err").contains("\"event\":\"threshold_met\"") {
+        assert!(Instant::now() < deadline, "{}", agent.text("err"));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let metrics = agent.get("/metrics");
+    for (condition, status) in [("PIDPressure", 1), ("DiskPressure", 0), ("MemoryPressure", 0)] {
+        let line = format!("node_pressure_monitor_condition{{condition=\"{condition}\"}} {status}");
+        assert!(metrics.contains(&line), "{line} is missing in\n{metrics}");
+    }
+    assert_eq!(agent.stop(), 0);
+}
+
+#[test]
 fn a_journal_that_cannot_be_written_is_a_degradation() {
     let file = tempfile::NamedTempFile::new().unwrap();
     let refused = file.path().join("incidents").display().to_string();

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::actions::{ActionError, Ended, FreezeRecord, Outcome, Target};
-use crate::config::{CgroupId, Mode, Resource};
+use crate::config::{CgroupId, Mode, Resource, Signal};
 use crate::eviction::budget::Refusal;
 use crate::eviction::rank::{Order, Ranked};
 use crate::eviction::{MetThreshold, State, assess};
@@ -13,11 +13,13 @@ use crate::workloads::WorkloadUsage;
 
 use super::gentle::Reclaimed;
 use super::last::Scan;
-use super::tell::ranking_text;
+use super::stop::action;
+use super::others::{is_of_disk, pause};
+use super::tell::{of_bytes, of_others, ranking_text};
 use super::{Agent, Look, allow};
 
 /// Near a threshold the list of workloads is renewed this often.
-const LIST_AGE: Duration = Duration::from_millis(250);
+pub(super) const LIST_AGE: Duration = Duration::from_millis(250);
 /// A decision takes a list that was renewed so, and makes a new one only when it is older. Usage is always read anew.
 const LIST_AGE_AT_DECISION: Duration = Duration::from_millis(500);
 /// On a large tree a scan takes long: then the list may be this many times as old as a scan takes.
@@ -25,7 +27,7 @@ const SCAN_SHARE: u32 = 10;
 /// How far from a threshold, in time, the list of workloads is made ready.
 const PREPARE_WITHIN: Duration = Duration::from_millis(20);
 /// While a threshold stays met observe mode works out this often whom it would evict: events may call for a look at any time.
-const OBSERVE_PAUSE: Duration = Duration::from_millis(100);
+pub(super) const OBSERVE_PAUSE: Duration = Duration::from_millis(100);
 
 /// A workload in its place.
 pub(super) type RankedWorkload = Ranked<WorkloadUsage>;
@@ -54,27 +56,28 @@ impl Agent {
     /// Acts on the most urgent threshold that is met.
     pub(super) fn act(&mut self, look: &Look, before: &State) -> Option<Deed> {
         self.last.retry = None;
-        let met = look.assessment.to_act_on().first().copied();
-        if self.waits_for_reclaim(met, look) {
+        let to_act_on = look.assessment.to_act_on();
+        let is_memory = |met: &&&MetThreshold| met.threshold.signal.resource() == Resource::Memory;
+        if self.waits_for_reclaim(to_act_on.iter().find(is_memory).copied(), look) {
             return None;
         }
-        let met = met?;
         let now = Monotonic::now();
-        if let Err(refusal) = self.evictor.may_start(met.threshold.signal, met.is_hard(), &self.config.evictions, now) {
-            self.wait(refusal, now);
-            return None;
-        }
-        if self.was_just_answered(met, now) {
-            return None;
-        }
+        // One resource that nobody can give back must not keep another from being looked after.
+        let met = to_act_on.into_iter().find(|met| self.may_act_on(met, now))?;
         self.scan_if_older(LIST_AGE_AT_DECISION);
-        if self.asks_first(met) {
+        let signal = met.threshold.signal;
+        if signal.resource() == Resource::Memory && self.asks_first(met) {
             return None;
         }
-        let ranking = self.rank_first();
+        let ranking = self.rank_for(signal);
         let ordered = Monotonic::now();
         // Ranking takes a moment, in which the pressure may be gone: decide on numbers taken after it.
+        let layout = self.signals.layout();
         let (sampled, fresh) = self.observe()?;
+        if self.signals.layout() != layout {
+            // Other thresholds are armed now: the next look goes by them.
+            return None;
+        }
         // As if for the first time: minimum reclaim holds a threshold after an eviction, not after the look before this one.
         let (_, assessment) = assess(&self.config.policy, &self.armed, before, &fresh, sampled.into());
         let met = assessment.met.into_iter().find(|fresh| fresh.threshold == met.threshold)?;
@@ -83,25 +86,44 @@ impl Agent {
             Mode::Observe => (self.would_evict(&met, &ranking, decided)?, "would_kill", 0),
             Mode::Enforce => self.evict_one(&met, &ranking, decided)?,
         };
+        self.rest_disks(signal.resource(), decided);
         let acted = Monotonic::now();
         let reclaimed = self.gentle.take_in_vain(now);
         let (text, candidates) = (ranking_text(&ranking), ranking);
         Some(Deed { met, ranked, ranking: text, candidates, action, processes, ordered, decided, acted, reclaimed })
     }
 
+    /// Whether something may be done about a threshold now.
+    fn may_act_on(&mut self, met: &MetThreshold, now: Monotonic) -> bool {
+        if let Err(refusal) = self.evictor.may_start(met.threshold.signal, met.is_hard(), &self.config.evictions, now) {
+            self.wait(refusal, now);
+            return false;
+        }
+        !self.was_just_answered(met, now)
+    }
+
     /// Whether it was just found that nobody can be evicted, or said who would be: to rank everybody at each look costs what the node is
     /// short of.
     fn was_just_answered(&mut self, met: &MetThreshold, now: Monotonic) -> bool {
-        let until = match self.config.mode {
-            Mode::Observe => self.last.observed.map(|at| at.after(OBSERVE_PAUSE)),
-            Mode::Enforce => {
-                let of_kind = self.last.exhausted.filter(|(hard, _)| *hard == met.is_hard());
-                of_kind.map(|(_, at)| at.after(LIST_AGE))
-            }
-        };
-        let until = until.filter(|until| now < *until);
-        self.last.retry = until;
+        let resource = met.threshold.signal.resource();
+        let until = self.last.answered.until((resource, met.is_hard()), now);
+        // What is on disks is looked at again by itself for as long as a threshold is crossed.
+        if !is_of_disk(resource) {
+            self.retry_at(until);
+        }
         until.is_some()
+    }
+
+    fn retry_at(&mut self, at: Option<Monotonic>) {
+        self.last.retry = self.last.retry.into_iter().chain(at).min();
+    }
+
+    /// Orders the candidates for a signal.
+    fn rank_for(&mut self, signal: Signal) -> Vec<RankedWorkload> {
+        match signal.resource() {
+            Resource::Memory => self.rank_first(),
+            Resource::EphemeralStorage | Resource::Inodes | Resource::Pids => self.rank_others(signal),
+        }
     }
 
     /// Orders the candidates so that the first is right, for the price of few reads.
@@ -126,13 +148,19 @@ impl Agent {
         ranking: &[RankedWorkload],
         now: Monotonic,
     ) -> Option<(RankedWorkload, &'static str, usize)> {
-        if let Some(evicted) = self.evict_first_possible(met, ranking.get(..1).unwrap_or_default(), now) {
+        let is_memory = met.threshold.signal.resource() == Resource::Memory;
+        let sure = if is_memory { ranking.get(..1).unwrap_or_default() } else { ranking };
+        if let Some(evicted) = self.evict_first_possible(met, sure, now) {
             return Some(evicted);
         }
-        let ranking = self.rank_all();
-        let evicted = self.evict_first_possible(met, &ranking, now);
+        let (evicted, candidates) = if is_memory {
+            let ranking = self.rank_all();
+            (self.evict_first_possible(met, &ranking, now), ranking.len())
+        } else {
+            (None, ranking.len())
+        };
         if evicted.is_none() {
-            self.tell_exhausted(met, ranking.len());
+            self.tell_exhausted(met, candidates);
         }
         evicted
     }
@@ -146,14 +174,16 @@ impl Agent {
     ) -> Option<(RankedWorkload, &'static str, usize)> {
         let hard = met.is_hard();
         let grace = if hard { Duration::ZERO } else { self.config.policy.soft_grace(None) };
+        let worth = self.worth(met, ranking, now);
         for ranked in ranking {
             let workload = &ranked.candidate.workload;
-            if !self.evictor.is_candidate(workload.id, hard, now) {
+            if !worth.admits(ranked) || !self.evictor.is_candidate(workload.id, hard, now) {
                 continue;
             }
             match self.evict(met, ranked, grace) {
                 Ok(processes) => {
-                    return Some((ranked.clone(), if grace.is_zero() { "kill" } else { "term" }, processes));
+                    let action = action(workload, met.threshold.signal.into(), grace);
+                    return Some((ranked.clone(), action, processes));
                 }
                 Err(ActionError::Gone | ActionError::Critical) => {}
                 Err(error) => {
@@ -167,18 +197,28 @@ impl Agent {
 
     fn tell_exhausted(&mut self, met: &MetThreshold, candidates: usize) {
         let now = Monotonic::now();
-        self.last.retry = Some(now.after(LIST_AGE));
-        self.last.exhausted = Some((met.is_hard(), now));
+        let resource = met.threshold.signal.resource();
+        let pause = pause(resource, self.config.mode);
+        self.last.answered.set((resource, met.is_hard()), now, pause);
+        self.retry_at(Some(now.after(pause)));
         if let Some(suppressed) = allow(&mut self.limits.exhausted) {
             self.count_eviction(met.threshold.signal, EvictionOutcome::NoCandidate);
             tracing::error!(
                 event = "candidates_exhausted",
                 signal = met.threshold.signal.as_str(),
-                available_bytes = met.value.available,
-                threshold_bytes = met.quantity.units(),
+                available_bytes = of_bytes(met, met.value.available),
+                threshold_bytes = of_bytes(met, met.quantity.units()),
+                available = of_others(met, met.value.available),
+                threshold_value = of_others(met, met.quantity.units()),
                 candidates,
                 suppressed,
-                "no workload is left to evict: the kernel's OOM killer will choose"
+                "{}",
+                match resource {
+                    Resource::Memory => "no workload is left to evict: the kernel's OOM killer will choose",
+                    Resource::Pids => "no workload that is known to have many processes is left to evict",
+                    Resource::EphemeralStorage | Resource::Inodes =>
+                        "no workload that is known to have much on that filesystem is left to evict",
+                }
             );
         }
     }
@@ -205,8 +245,13 @@ impl Agent {
         ranking: &[RankedWorkload],
         now: Monotonic,
     ) -> Option<RankedWorkload> {
-        self.last.observed = Some(now);
-        let Some(ranked) = ranking.iter().find(|ranked| !self.is_node_critical(ranked.candidate.workload.id)) else {
+        let resource = met.threshold.signal.resource();
+        let pause = pause(resource, self.config.mode);
+        self.last.answered.set((resource, met.is_hard()), now, pause);
+        let worth = self.worth(met, ranking, now);
+        let may_go =
+            |ranked: &&RankedWorkload| worth.admits(ranked) && !self.is_node_critical(ranked.candidate.workload.id);
+        let Some(ranked) = ranking.iter().find(may_go) else {
             self.tell_exhausted(met, ranking.len());
             return None;
         };
@@ -221,6 +266,9 @@ impl Agent {
             // The list of workloads is out of date.
             self.last.scan = Scan::default();
             self.figures.forget_refaults();
+        }
+        for ended in &ended {
+            self.rest_disks(ended.signal.resource(), now);
         }
         ended
     }

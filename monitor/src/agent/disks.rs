@@ -132,6 +132,16 @@ impl Disks {
         }
     }
 
+    /// The devices whose inodes go, and how many a second.
+    pub(super) fn growing(&self) -> Vec<(String, f64)> {
+        let grows = |rate: &SmoothRate| rate.per_second() >= 1.0;
+        self.growth
+            .iter()
+            .filter(|(_, rate)| grows(rate))
+            .map(|(device, rate)| (device.clone(), rate.per_second()))
+            .collect()
+    }
+
     /// The workloads whose inodes on a device grow most, with the growth a second.
     fn makers(&self, device: &str, owner: impl Fn(CgroupId) -> String) -> Vec<(String, f64)> {
         let mut makers: HashMap<String, f64> = HashMap::new();

@@ -292,6 +292,8 @@ impl Agent {
             pressure: self.figures.pressures(),
             exhaustion: self.exhaustion_report().into_iter().collect(),
             filesystems: self.filesystem_reports(),
+            signals: self.signal_reports(),
+            roles: self.role_reports(),
         }
     }
 

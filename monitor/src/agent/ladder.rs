@@ -150,6 +150,11 @@ impl Agent {
         facts.stalls && !facts.deaf
     }
 
+    /// The programs count inodes, of one kind of filesystem at least.
+    pub(super) fn counts_inodes(&self) -> bool {
+        self.facts().inodes
+    }
+
     fn facts(&self) -> Facts {
         let has = |name| self.kernel.report().has(name);
         Facts {

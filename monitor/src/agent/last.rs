@@ -4,8 +4,10 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use crate::config::{Bytes, CgroupId};
-use crate::eviction::Assessment;
+use crate::eviction::{Assessment, SignalValue};
 use crate::node::{MemorySample, Monotonic, RootUsage};
+
+use super::pauses::Pauses;
 
 /// The last look, and when what is done now and then was done last.
 #[derive(Debug, Default)]
@@ -15,6 +17,8 @@ pub(super) struct Last {
     pub(super) told_met: HashSet<usize>,
     pub(super) sample: Option<MemorySample>,
     pub(super) root_usage: RootUsage,
+    /// The signals beside memory.
+    pub(super) others: Vec<SignalValue>,
     /// What was seen and not handed on yet: a look takes two samples at most.
     pub(super) unnoted: Vec<(Monotonic, Bytes)>,
     pub(super) scan: Scan,
@@ -23,10 +27,8 @@ pub(super) struct Last {
     pub(super) let_go: Option<Monotonic>,
     /// When the report was last made.
     pub(super) reported: Option<Monotonic>,
-    /// When observe mode last worked out whom it would evict.
-    pub(super) observed: Option<Monotonic>,
-    /// When nobody was found to be evicted, for a hard threshold or a soft one.
-    pub(super) exhausted: Option<(bool, Monotonic)>,
+    /// For which thresholds it was just worked out whom to evict, or that nobody can be.
+    pub(super) answered: Pauses,
     /// The earliest time at which a refused eviction may be tried again.
     pub(super) retry: Option<Monotonic>,
     /// The ring held more than one look takes.

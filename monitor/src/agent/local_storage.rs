@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use crate::actions::{ActionError, FreezeRecord, Target};
 use crate::config::{CgroupId, Mode};
-use crate::eviction::Layout;
 use crate::eviction::evicted::Cause;
 use crate::incidents::model::{self, Eviction, Kind, Outcome};
 use crate::incidents::text;
@@ -121,12 +120,7 @@ impl Agent {
             Some(Measured { workload: workload.name.clone(), id: workload.id, uid: uid.clone(), stats, at })
         };
         let measured = self.tree.workloads().filter_map(measured).collect();
-        above_limits(&self.config.policy, self.storage_layout(), &self.local.specs, measured)
-    }
-
-    /// Which filesystems count for a container's limit.
-    fn storage_layout(&self) -> Layout {
-        Layout::default()
+        above_limits(&self.config.policy, self.signals.layout(), &self.local.specs, measured)
     }
 
     fn would_evict_for_limit(&mut self, above: &Above, now: Monotonic) {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::actions::{Ended, Outcome as How};
-use crate::config::{Bytes, CgroupId, IncidentOptions, Mode, Resource, Signal};
+use crate::config::{Amount, Bytes, CgroupId, IncidentOptions, Mode, Resource, Signal};
 use crate::eviction::SignalValue;
 use crate::eviction::rank::Order;
 use crate::incidents::evidence::{self, Baselines};
@@ -21,6 +21,7 @@ use crate::report::{IncidentReport, RateLimiter};
 use super::act::Deed;
 use super::evidence::Evidence;
 use super::gentle::Reclaimed;
+use super::tell::{of_bytes, of_others};
 use super::{Agent, Look, allow};
 
 /// Incidents that wait for their last victims, to be told again with the evidence of then.
@@ -205,8 +206,11 @@ impl Agent {
             outcome: if enforcing { Outcome::Underway } else { Outcome::Observed },
             processes: enforcing.then_some(*processes),
             working_set_bytes: Some(ranked.candidate.working_set.0),
-            available_bytes: Some(met.value.available),
-            threshold_bytes: Some(met.quantity.units()),
+            used: ranked.candidate.other.and_then(|other| other.used).map(Amount::units),
+            available_bytes: of_bytes(met, met.value.available),
+            threshold_bytes: of_bytes(met, met.quantity.units()),
+            available: of_others(met, met.value.available),
+            threshold_value: of_others(met, met.quantity.units()),
             reclaim: deed.reclaimed.as_ref().map(reclaim),
             ..Eviction::default()
         };
@@ -219,7 +223,8 @@ impl Agent {
         let begun = earlier.as_ref().map_or(look.woken, |earlier| Monotonic(earlier.monotonic_ns));
         let mut incident = self.incident(Kind::Eviction, id, begun);
         let order = Order::of(&self.config.policy, met.threshold.signal.resource());
-        let (mut ranking, omitted) = evidence::ranking(candidates, order, Resource::Memory);
+        let resource = met.threshold.signal.resource();
+        let (mut ranking, omitted) = evidence::ranking(candidates, order, resource);
         ranking.extend(incident.ranking.drain(..).filter(|place| place.place.is_none()));
         (incident.ranking, incident.ranking_omitted) = (ranking, omitted);
         evidence::put_victim(&mut incident.top_consumers, &ranked.candidate);
@@ -238,7 +243,8 @@ impl Agent {
         if earlier.is_none() {
             self.recorder.tell(&incident);
         }
-        let threshold = Some(met.quantity.bytes());
+        // The history is that of memory.
+        let threshold = Some(met.quantity.bytes()).filter(|_| resource == Resource::Memory);
         if enforcing {
             self.recorder.underway.insert(workload.id, incident.clone());
         }
@@ -266,8 +272,9 @@ impl Agent {
             let step = match &ended.outcome {
                 How::Gone => {
                     eviction.outcome = Outcome::Gone;
-                    let before = eviction.available_bytes.zip(available);
-                    eviction.freed_bytes = before.map(|(before, now)| now.available.saturating_sub(before));
+                    let freed = |before: Option<i64>| Some(available?.available.saturating_sub(before?));
+                    eviction.freed_bytes = freed(eviction.available_bytes);
+                    eviction.freed = freed(eviction.available);
                     "gone"
                 }
                 How::Failed(reason) => {
@@ -279,7 +286,9 @@ impl Agent {
             steps.push(Step::at(step, ended_after));
             incident.steps.append(&mut steps);
             incident.summary = text::summary_of_eviction(eviction);
-            threshold = eviction.threshold_bytes.and_then(|bytes| u64::try_from(bytes).ok()).map(Bytes);
+            let of_memory = ended.signal.resource() == Resource::Memory;
+            let bytes = eviction.threshold_bytes.filter(|_| of_memory);
+            threshold = bytes.and_then(|bytes| u64::try_from(bytes).ok()).map(Bytes);
         }
         let signal = self.signal_history(threshold);
         self.recorder.submit(incident, signal);

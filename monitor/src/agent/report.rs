@@ -115,13 +115,11 @@ impl Agent {
     }
 
     fn condition_reports(&self) -> Vec<ConditionReport> {
-        let memory = NodeCondition::MemoryPressure;
-        let memory = ConditionReport { condition: memory.as_str().into(), status: self.has_memory_pressure() };
-        std::iter::once(memory).chain(self.pressure_condition_reports()).collect()
-    }
-
-    pub(super) fn has_memory_pressure(&self) -> bool {
-        self.last.assessment.conditions.contains(&NodeCondition::MemoryPressure)
+        let report = |(condition, status): (NodeCondition, bool)| ConditionReport {
+            condition: condition.as_str().into(),
+            status,
+        };
+        self.node_conditions().map(report).chain(self.pressure_condition_reports()).collect()
     }
 
     fn probe_reports(&self) -> Vec<ProbeReport> {

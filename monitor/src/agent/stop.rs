@@ -6,12 +6,18 @@ use crate::actions::{ActionError, Target, oom_score};
 use crate::eviction::evicted::{Cause, IMMEDIATE_GRACE_SECONDS};
 use crate::node::Monotonic;
 use crate::workloads::tree::Tracked;
-use crate::workloads::{Pod, PodUid};
+use crate::workloads::{Pod, PodUid, Workload};
 
 use super::Agent;
 
 /// A disk does not fill within a second as memory does: long enough to end in an orderly way.
 pub(super) const AT_ONCE: Duration = Duration::from_secs(IMMEDIATE_GRACE_SECONDS.unsigned_abs());
+
+/// What is done first with a workload that goes, as logs and incidents call it.
+pub(super) fn action(workload: &Workload, cause: Cause, grace: Duration) -> &'static str {
+    let is_stopped = cause.is_for_disk() && workload.kind.pod_uid().is_some();
+    if grace.is_zero() && !is_stopped { "kill" } else { "term" }
+}
 
 impl Agent {
     /// Starts to evict. The `grace` period of a soft threshold is at most what the pod itself asks for, where that is known.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use monitor_ebpf::ReclaimKind;
 
 use crate::actions::{Ended, Outcome};
-use crate::config::{CgroupId, Signal};
+use crate::config::{Amount, CgroupId, Signal};
 use crate::eviction::rank::Order;
 use crate::eviction::{Armed, MetThreshold, Observation, SignalValue};
 use crate::kernel::{Event, OomKill, Stall};
@@ -15,6 +15,7 @@ use crate::report::EvictionOutcome;
 
 use super::act::{Deed, RankedWorkload};
 use super::last::Scan;
+use super::others::is_of_disk;
 use super::{Agent, EVENTS_PER_WAKEUP, Look, allow, allow_at};
 
 /// How many of the ranking go into a log record.
@@ -139,10 +140,11 @@ impl Agent {
                     event = "recovered",
                     signal = threshold.signal.as_str(),
                     threshold = %threshold,
-                    available_bytes = value.available,
+                    available_bytes = is_bytes(threshold.signal).then_some(value.available),
+                    available = (!is_bytes(threshold.signal)).then_some(value.available),
                     sampled_mono_ns = look.sampled.0,
                     suppressed,
-                    "{threshold} no longer: {} left", value.available_bytes()
+                    "{threshold} no longer: {} left", value.words()
                 );
             }
         }
@@ -171,8 +173,11 @@ impl Agent {
             wakeup = look.wakeup.as_str(),
             processes = deed.processes,
             working_set_bytes = ranked.candidate.working_set.0,
-            available_bytes = met.value.available,
-            threshold_bytes = met.quantity.units(),
+            used = ranked.candidate.other.and_then(|other| other.used).map(Amount::units),
+            available_bytes = of_bytes(met, met.value.available),
+            threshold_bytes = of_bytes(met, met.quantity.units()),
+            available = of_others(met, met.value.available),
+            threshold_value = of_others(met, met.quantity.units()),
             woken_mono_ns = look.woken.0,
             sampled_mono_ns = look.sampled.0,
             ordered_mono_ns = deed.ordered.0,
@@ -189,14 +194,16 @@ impl Agent {
 
     /// Tells of evictions that were found ended at `at`; `seen` is what was observed right after.
     pub(super) fn tell_ended(&mut self, ended: &[Ended], at: Monotonic, seen: Option<&Observation>) {
-        let available = seen.and_then(|seen| seen.get(Signal::MemoryAvailable));
-        ended.iter().for_each(|ended| self.tell_one_ended(ended, at, available));
+        // What is left on a disk is known later, when its filesystem is asked again.
+        let available =
+            |signal: Signal| seen.and_then(|seen| seen.get(signal)).filter(|_| !is_of_disk(signal.resource()));
+        ended.iter().for_each(|ended| self.tell_one_ended(ended, at, available(ended.signal)));
     }
 
     fn tell_one_ended(&mut self, ended: &Ended, at: Monotonic, available: Option<SignalValue>) {
         self.record_ended(ended, at, available);
         let took_ms = ended.took.as_secs_f64() * 1e3;
-        let available_bytes = available.map(|value| value.available_bytes().0);
+        let available_bytes = available.filter(|value| is_bytes(value.signal)).map(|value| value.available_bytes().0);
         let killed_mono_ns = ended.killed.map(|killed| killed.0);
         match &ended.outcome {
             Outcome::Gone => {
@@ -236,18 +243,34 @@ pub(super) fn ranking_text(ranking: &[RankedWorkload]) -> String {
     if more > 0 { format!("{}, and {more} more", names.join(", ")) } else { names.join(", ") }
 }
 
+const fn is_bytes(signal: Signal) -> bool {
+    signal.resource().is_bytes()
+}
+
+/// A figure of the threshold's signal, where that counts bytes.
+pub(super) fn of_bytes(met: &MetThreshold, figure: i64) -> Option<i64> {
+    is_bytes(met.threshold.signal).then_some(figure)
+}
+
+/// The same where it counts something else.
+pub(super) fn of_others(met: &MetThreshold, figure: i64) -> Option<i64> {
+    (!is_bytes(met.threshold.signal)).then_some(figure)
+}
+
 fn tell_met(look: &Look, met: &MetThreshold, suppressed: u64) {
     tracing::warn!(
         event = "threshold_met",
         signal = met.threshold.signal.as_str(),
         kind = kind(met),
         threshold = %met.threshold,
-        available_bytes = met.value.available,
-        threshold_bytes = met.quantity.units(),
+        available_bytes = of_bytes(met, met.value.available),
+        threshold_bytes = of_bytes(met, met.quantity.units()),
+        available = of_others(met, met.value.available),
+        threshold_value = of_others(met, met.quantity.units()),
         wakeup = look.wakeup.as_str(),
         sampled_mono_ns = look.sampled.0,
         suppressed,
-        "{}: {} left", met.threshold, met.value.available_bytes()
+        "{}: {} left", met.threshold, met.value.words()
     );
 }
 

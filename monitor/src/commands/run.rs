@@ -13,10 +13,9 @@ use crate::actions::reclaim::{self, ReclaimFirst, Reclaimer};
 use crate::actions::release::Releaser;
 use crate::actions::{Evictor, FreezeRecord, self_protection};
 use crate::agent::local_storage::LocalStorage;
-use crate::agent::{Agent, Kills, Parts, Recorder};
+use crate::agent::{Agent, Kills, Parts, Recorder, Signals};
 use crate::config::{Bytes, ConfigErrors, ConfigWarning, Loaded, Mode, MonitorConfig, Policy, Signal};
 use crate::eviction::deadline::FallRate;
-use crate::eviction::{Layout, arm};
 use crate::kernel::Kernel;
 use crate::node::psi::PsiTrigger;
 use crate::node::{Hierarchy, MemoryReader, fault_rate, namespaces, swap};
@@ -195,9 +194,7 @@ pub(super) const SWAP_ON: &str =
 /// Thresholds on signals that nobody observes would wait for ever, and what is reserved would be kept by nobody: better said than
 /// discovered.
 pub(super) fn not_acted_on(policy: &Policy) -> Vec<String> {
-    // The filesystems of the node are not looked at: the copies for containerfs are those that most nodes have.
-    let armed = arm(policy, Layout::default());
-    let thresholds = armed.iter().map(|armed| &armed.threshold).filter(|it| it.signal != Signal::MemoryAvailable);
+    let thresholds = policy.thresholds.iter().filter(|it| it.signal == Signal::AllocatableMemoryAvailable);
     let mut reasons: Vec<String> =
         thresholds.map(|it| format!("threshold {it}: {} is not observed by this version", it.signal)).collect();
     let reserved = &policy.reservations;
@@ -253,6 +250,8 @@ async fn serve(config: MonitorConfig, text: bool, log: logging::Writer) -> anyho
     let pods = config.pods.as_deref().map(PodsFile::watch).transpose();
     let pods = pods.context("cannot start the thread that reads the pods")?;
     // Before the loop takes a priority of its own, which threads made from then on would share.
+    let signals =
+        Signals::start(&config, &mut degradations).context("cannot start the thread that asks the filesystems")?;
     let reclaim = reclaim_first(&config, tree.hierarchy(), &mut degradations)?;
     degradations.extend(self_protection::apply(&config.proc_root));
     if config.mode == Mode::Enforce {
@@ -293,6 +292,7 @@ async fn serve(config: MonitorConfig, text: bool, log: logging::Writer) -> anyho
         psi,
         kills,
         memory,
+        signals,
         tree,
         evictor,
         local,
@@ -327,9 +327,7 @@ enforceNodeAllocatable: [pods]
 ";
         let policy = MonitorConfig::parse("m.yaml", text).unwrap().config.policy;
         let starts = [
-            "threshold nodefs.available<10%: nodefs.available is not observed",
             "threshold allocatableMemory.available<1Gi: allocatableMemory.available is not observed",
-            "threshold containerfs.available<10%: containerfs.available is not observed",
             "systemReserved: not acted on by this version;",
             "enforceNodeAllocatable: not acted on by this version;",
         ];

@@ -1,6 +1,7 @@
 use std::time::Duration;
 
 use super::*;
+use crate::config::filesystems::FilesystemPaths;
 use crate::config::policy::{Mode, OomScores, Ranking, RankingKey, Semantics};
 use crate::config::quirks::{Quirk, Quirks};
 use crate::config::signal::Signal;
@@ -65,6 +66,7 @@ pressureConditions: [{condition: A, scope: kubepods, resource: io, kind: some, s
 evictions: {coolDown: 0s, maxPerMinute: 60, killTimeout: 2s, reclaimDeadline: 150ms}
 protected: ["db*.service"]
 kernel: {ringBuffer: 1Mi, stallThreshold: 0, doorbellInterval: 1ms}
+filesystems: {nodefs: /n, containerfs: /c}
 metrics: {listen: "[::1]:1234"}
 lockFile: /tmp/lock
 cgroupRoot: /host/cgroup
@@ -107,6 +109,8 @@ procRoot: /host/proc
     assert_eq!(config.sampling.ceiling, Duration::from_secs(5));
     assert_eq!(config.sampling.fastest_rate, Some(Bytes::from_gib(1)));
     assert_eq!(config.evictions.cool_down, Duration::ZERO);
+    let filesystems = FilesystemPaths { node: Some("/n".into()), image: None, container: Some("/c".into()) };
+    assert_eq!(config.filesystems, filesystems);
     assert_eq!(config.evictions.max_per_minute, 60);
     assert_eq!(config.evictions.kill_timeout, Duration::from_secs(2));
     assert_eq!(config.pressure_conditions.len(), 1);

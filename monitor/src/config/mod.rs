@@ -3,6 +3,7 @@
 pub mod duration;
 pub mod error;
 pub mod file;
+pub mod filesystems;
 pub mod gofloat;
 pub mod incidents;
 pub mod patterns;
@@ -19,6 +20,7 @@ pub mod yaml;
 pub use duration::{format_go_duration, parse_go_duration};
 pub use error::{ConfigError, ConfigErrors, ConfigWarning};
 pub use file::{FileKind, Loaded};
+pub use filesystems::FilesystemPaths;
 pub use incidents::IncidentOptions;
 pub use patterns::{NamePattern, PatternError, built_in_patterns};
 pub use policy::{

@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::filesystems::FilesystemPaths;
 use super::incidents::IncidentOptions;
 use super::patterns::{NamePattern, built_in_patterns};
 use super::pressure::PressureCondition;
@@ -206,6 +207,8 @@ pub struct MonitorConfig {
     pub pods: Option<PathBuf>,
     /// Where incidents are kept.
     pub incidents: IncidentOptions,
+    /// Where the filesystems of the signals are, as far as that is not to be found out.
+    pub filesystems: FilesystemPaths,
     /// Where metrics and health are served.
     pub listen: SocketAddr,
     /// Held while the agent runs, so that a second instance is refused.
@@ -228,6 +231,7 @@ impl Default for MonitorConfig {
             kernel: KernelOptions::default(),
             pods: None,
             incidents: IncidentOptions::default(),
+            filesystems: FilesystemPaths::default(),
             listen: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9946),
             lock_file: PathBuf::from("/run/node-pressure-monitor.lock"),
             cgroup_root: PathBuf::from("/sys/fs/cgroup"),

@@ -14,6 +14,31 @@ pub enum Layout {
     SplitImageFs,
 }
 
+impl Layout {
+    /// By the devices that the three lie on. As the kubelet has it, writable layers that are not where the images are make it split,
+    /// whatever else they share (`eviction-semantics.md` §1.3).
+    #[must_use]
+    pub fn of<D: PartialEq>(node: &D, image: &D, container: &D) -> Self {
+        if image != container {
+            Self::SplitImageFs
+        } else if image == node {
+            Self::Single
+        } else {
+            Self::DedicatedImageFs
+        }
+    }
+
+    /// The name used in logs and metrics.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Single => "single",
+            Self::DedicatedImageFs => "dedicated_imagefs",
+            Self::SplitImageFs => "split_imagefs",
+        }
+    }
+}
+
 /// On which passes a threshold counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Passes {
@@ -157,6 +182,19 @@ mod tests {
             format!("{} {}{passes}", armed.threshold.kind(), armed.threshold)
         };
         arm(&policy, layout).into_iter().map(text).collect()
+    }
+
+    #[test]
+    fn the_layout_follows_from_the_devices() {
+        for (node, image, container, layout) in [
+            (1, 1, 1, Layout::Single),
+            (1, 2, 2, Layout::DedicatedImageFs),
+            (1, 2, 1, Layout::SplitImageFs),
+            (1, 2, 3, Layout::SplitImageFs),
+            (1, 1, 2, Layout::SplitImageFs),
+        ] {
+            assert_eq!(Layout::of(&node, &image, &container), layout, "{node} {image} {container}");
+        }
     }
 
     #[test]

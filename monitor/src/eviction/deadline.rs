@@ -5,14 +5,14 @@ use std::time::Duration;
 use crate::config::{Amount, Bytes, Policy, Sampling, Threshold};
 use crate::node::Monotonic;
 
-use super::Observation;
+use super::{NodeCondition, Observation};
 
 /// The fastest fall of a signal seen lately, or possible. Forgets what it saw slowly: half every `HALF_LIFE`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct FallRate {
     possible: f64,
     seen: f64,
-    last: Option<(Bytes, Monotonic)>,
+    last: Option<(f64, Monotonic)>,
 }
 
 const HALF_LIFE: Duration = Duration::from_secs(60);
@@ -23,11 +23,22 @@ impl FallRate {
     /// Nothing seen yet; `possible` bytes per second are assumed in any case.
     #[must_use]
     pub fn assuming(possible: Bytes) -> Self {
-        Self { possible: possible.as_f64(), seen: 0.0, last: None }
+        Self::of_units(possible.as_f64())
+    }
+
+    /// The same of anything that is counted.
+    #[must_use]
+    pub const fn of_units(possible: f64) -> Self {
+        Self { possible, seen: 0.0, last: None }
     }
 
     /// Takes in one more sample.
     pub fn observe(&mut self, available: Bytes, at: Monotonic) {
+        self.observe_units(available.as_f64(), at);
+    }
+
+    /// Takes in one more sample of anything that is counted.
+    pub fn observe_units(&mut self, available: f64, at: Monotonic) {
         let Some((before, then)) = self.last else {
             self.last = Some((available, at));
             return;
@@ -37,12 +48,17 @@ impl FallRate {
             return;
         }
         self.last = Some((available, at));
-        let fall = before.saturating_sub(available).as_f64() / passed.as_secs_f64();
+        let fall = (before - available).max(0.0) / passed.as_secs_f64();
         let faded = self.seen * 0.5_f64.powf(passed.as_secs_f64() / HALF_LIFE.as_secs_f64());
         self.seen = fall.max(faded);
     }
 
-    /// The greater of both, in bytes per second.
+    /// Takes somebody else's word for how fast it falls, who saw it sooner.
+    pub fn believe(&mut self, per_second: f64) {
+        self.seen = self.seen.max(per_second);
+    }
+
+    /// The greater of both, in bytes (or what else is counted) per second.
     #[must_use]
     pub fn bytes_per_second(&self) -> f64 {
         self.seen.max(self.possible).max(1.0)
@@ -55,23 +71,47 @@ const CROSSED: Duration = Duration::from_millis(100);
 /// So near, in time, a few looks more cost little, and the kernel's counters move in jumps.
 const NEAR: Duration = Duration::from_millis(50);
 
-/// How long until the next sample: the time in which the signal nearest to a threshold could reach it at the fastest rate seen
+/// How long until the next sample of memory: the time in which the signal nearest to a threshold could reach it at the fastest rate seen
 /// or assumed possible, between the floor and the ceiling.
 #[must_use]
 pub fn until_next_sample(policy: &Policy, sampling: &Sampling, observation: &Observation, rate: &FallRate) -> Duration {
-    let fastest = rate.bytes_per_second();
-    let until_crossed = |threshold: &Threshold| {
-        let value = observation.get(threshold.signal)?;
-        let distance = Amount::from_units(value.available) - threshold.value.resolve(value.capacity, policy.quirks);
-        if distance.is_negative() {
-            return Some(CROSSED);
-        }
-        let distance = distance.bytes().as_f64();
-        let until = Duration::try_from_secs_f64(distance / fastest).ok()?;
-        Some(if until < NEAR { until / 4 } else { until })
+    let until = |threshold: &Threshold| {
+        Some(match until_reached(policy, threshold, observation, rate)? {
+            Reach::Crossed => CROSSED,
+            Reach::In(until) if until < NEAR => until / 4,
+            Reach::In(until) => until,
+        })
     };
-    let soonest = policy.thresholds.iter().filter_map(until_crossed).min();
+    let is_memory = |threshold: &&Threshold| NodeCondition::of(threshold.signal) == NodeCondition::MemoryPressure;
+    let soonest = policy.thresholds.iter().filter(is_memory).filter_map(until).min();
     soonest.unwrap_or(sampling.ceiling).clamp(sampling.floor, sampling.ceiling)
+}
+
+/// How far away a threshold is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reach {
+    /// The signal is below it.
+    Crossed,
+    /// At the fastest rate seen or assumed possible it takes so long to get there.
+    In(Duration),
+}
+
+/// How far away `threshold` is; nothing where its signal is not observed, or it is too far to be told.
+#[must_use]
+pub fn until_reached(
+    policy: &Policy,
+    threshold: &Threshold,
+    observation: &Observation,
+    rate: &FallRate,
+) -> Option<Reach> {
+    let value = observation.get(threshold.signal)?;
+    let distance = Amount::from_units(value.available) - threshold.value.resolve(value.capacity, policy.quirks);
+    if distance.is_negative() {
+        return Some(Reach::Crossed);
+    }
+    // Whole units of whatever is counted.
+    let distance = distance.bytes().as_f64();
+    Duration::try_from_secs_f64(distance / rate.bytes_per_second()).ok().map(Reach::In)
 }
 
 #[cfg(test)]
@@ -106,6 +146,26 @@ mod tests {
         rate.observe(Bytes(30 << 30), Monotonic(0));
         rate.observe(Bytes(18 << 30), Monotonic(1_000_000_000));
         assert_eq!(until(100 + 12 * 1024, &rate), Duration::from_secs(1));
+    }
+
+    #[test]
+    fn what_is_no_memory_is_looked_at_by_others() {
+        let text = "{apiVersion: node-pressure-monitor/v1alpha1, kind: MonitorConfiguration, evictionHard: {pid.available: 100}}";
+        let config = MonitorConfig::parse("m.yaml", text).unwrap().config;
+        let value = |available| SignalValue { signal: Signal::PidAvailable, available, capacity: 4096, at: None };
+        let observation = |available| Observation { signals: vec![value(available)] };
+        let mut rate = FallRate::of_units(1000.0);
+        let until = until_next_sample(&config.policy, &config.sampling, &observation(50), &rate);
+        assert_eq!(until, config.sampling.ceiling);
+        let threshold = &config.policy.thresholds[0];
+        let mut reach = |available, believed| {
+            rate.believe(believed);
+            until_reached(&config.policy, threshold, &observation(available), &rate)
+        };
+        assert_eq!(reach(600, 0.0), Some(Reach::In(Duration::from_millis(500))));
+        assert_eq!(reach(600, 5000.0), Some(Reach::In(Duration::from_millis(100))), "somebody saw it go faster");
+        assert_eq!(reach(99, 0.0), Some(Reach::Crossed));
+        assert_eq!(until_reached(&config.policy, threshold, &Observation::default(), &rate), None);
     }
 
     #[test]

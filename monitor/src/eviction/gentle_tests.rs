@@ -46,7 +46,7 @@ fn usage(name: &str, working_set: u64, request: u64) -> WorkloadUsage {
         preference: Preference::None,
         protection: None,
     };
-    WorkloadUsage { workload, working_set: mib(working_set), exact: true }
+    WorkloadUsage { workload, working_set: mib(working_set), exact: true, other: None }
 }
 
 #[test]

@@ -15,6 +15,7 @@ pub mod evicted;
 pub mod exhaustion;
 #[cfg(test)]
 mod fixtures;
+pub mod footprint;
 pub mod garbage;
 pub mod gentle;
 pub mod local_storage;
@@ -28,8 +29,10 @@ pub mod refaulting;
 pub mod signals;
 pub mod thresholds;
 pub mod usage;
+pub mod worthwhile;
 
 pub use arm::{Armed, Layout, arm};
+pub use footprint::{DiskUsage, DiskUsages};
 pub use thresholds::{Assessment, MetThreshold, NodeCondition, State, assess, is_below};
 
 use crate::config::{Bytes, Moment, Signal};
@@ -53,6 +56,12 @@ impl SignalValue {
     pub fn now(signal: Signal, available: Bytes, capacity: Bytes) -> Self {
         let signed = |bytes: Bytes| i64::try_from(bytes.0).unwrap_or(i64::MAX);
         Self { signal, available: signed(available), capacity: signed(capacity), at: None }
+    }
+
+    /// What is left, with its unit.
+    #[must_use]
+    pub fn words(&self) -> String {
+        if self.signal.resource().is_bytes() { self.available_bytes().to_string() } else { self.available.to_string() }
     }
 
     /// What is left in bytes; zero when negative.

@@ -50,14 +50,15 @@ impl Candidate for WorkloadUsage {
     }
 
     fn facts(&self) -> Facts {
-        let request = Amount::from(self.workload.request);
+        let memory = || (Some(self.working_set.into()), Some(Amount::from(self.workload.request)));
+        let (usage, request) = self.other.map_or_else(memory, |other| (other.used, other.request));
         Facts {
             preference: self.workload.preference,
             qos: self.workload.qos,
             priority: 0,
-            usage: Some(self.working_set.into()),
-            request: Some(request),
-            subtracted: request,
+            usage,
+            request,
+            subtracted: request.unwrap_or_default(),
         }
     }
 }

@@ -1,6 +1,6 @@
 use super::*;
 use crate::config::{Bytes, CgroupId};
-use crate::workloads::{Kind, Workload, WorkloadUsage};
+use crate::workloads::{Kind, OtherUsage, Workload, WorkloadUsage};
 
 fn usage(name: &str, qos: QosClass, request: u64, working_set: u64) -> WorkloadUsage {
     let workload = Workload {
@@ -12,7 +12,7 @@ fn usage(name: &str, qos: QosClass, request: u64, working_set: u64) -> WorkloadU
         preference: Preference::None,
         protection: None,
     };
-    WorkloadUsage { workload, working_set: Bytes(working_set), exact: true }
+    WorkloadUsage { workload, working_set: Bytes(working_set), exact: true, other: None }
 }
 
 /// The default: `qos`, by memory.
@@ -121,4 +121,29 @@ fn the_explanation_names_every_key() {
     for part in ["hog.service uses 3.0 MiB", "Burstable", "exceeds its request", "2.0 MiB above it"] {
         assert!(text.contains(part), "{text}");
     }
+}
+
+#[test]
+fn what_is_short_is_what_counts_not_memory() {
+    let of = |name: &str, used: Option<i64>, request: Option<i64>| WorkloadUsage {
+        other: Some(OtherUsage {
+            resource: Resource::Inodes,
+            used: used.map(Amount::from_units),
+            request: request.map(Amount::from_units),
+        }),
+        ..usage(name, QosClass::BestEffort, 0, 1 << 30)
+    };
+    let policy = Policy::default();
+    let usages = vec![
+        of("not-measured", None, Some(0)),
+        of("few", Some(10), Some(0)),
+        of("many", Some(9000), Some(0)),
+        of("none", Some(0), Some(0)),
+    ];
+    let ranked = Order::of(&policy, Resource::Inodes).rank(usages);
+    let names: Vec<&str> = ranked.iter().map(|ranked| ranked.candidate.workload.name.as_str()).collect();
+    assert_eq!(names, ["many", "few", "none", "not-measured"]);
+    // Process ids cannot be requested.
+    let pids = Order::of(&policy, Resource::Pids).rank(vec![of("few", Some(10), None), of("bomb", Some(4000), None)]);
+    assert_eq!(pids[0].candidate.workload.name, "bomb");
 }

@@ -65,6 +65,20 @@ impl State {
     pub fn is_first_pass(&self) -> bool {
         !self.has_passed
     }
+
+    /// The same with other thresholds armed, as when filesystems are found to lie elsewhere: those that stay keep how long they have been
+    /// met, and conditions how long ago they were seen.
+    #[must_use]
+    pub fn rearmed(&self, before: &[Armed], after: &[Armed]) -> Self {
+        let place = |armed: &Armed| before.iter().position(|it| it.threshold == armed.threshold);
+        let first = |place: Option<usize>| self.first_observed.get(place?).copied().flatten();
+        let held = |place: Option<usize>| place.and_then(|place| self.held.get(place)).copied().unwrap_or(false);
+        Self {
+            first_observed: after.iter().map(|armed| first(place(armed))).collect(),
+            held: after.iter().map(|armed| held(place(armed))).collect(),
+            ..self.clone()
+        }
+    }
 }
 
 /// How long a threshold has been met.

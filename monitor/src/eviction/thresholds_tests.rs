@@ -117,3 +117,19 @@ fn an_unobserved_signal_meets_nothing() {
     let (_, assessment) = assess(&policy, &armed, &State::default(), &observation, Moment(0));
     assert!(assessment.met.is_empty() && assessment.conditions.is_empty());
 }
+
+#[test]
+fn what_stays_armed_keeps_its_time() {
+    let (soft, other) = (threshold(100, 30, 0), threshold(50, 30, 0));
+    let before = arm(&policy(vec![other.clone(), soft.clone()]), Layout::Single);
+    let with = policy(vec![soft.clone()]);
+    let after = arm(&with, Layout::Single);
+    let value = SignalValue { signal: Signal::MemoryAvailable, available: 70, capacity: CAPACITY, at: None };
+    let observation = Observation { signals: vec![value] };
+    let (state, _) = assess(&policy(vec![other, soft]), &before, &State::default(), &observation, Moment(0));
+    let state = state.rearmed(&before, &after);
+    assert!(!state.is_first_pass());
+    let (_, assessment) = assess(&with, &after, &state, &observation, Moment(30 * SECOND));
+    assert_eq!(assessment.met.len(), 1, "thirty seconds since it was first met");
+    assert_eq!(assessment.conditions, [NodeCondition::MemoryPressure]);
+}

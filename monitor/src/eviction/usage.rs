@@ -128,13 +128,13 @@ pub(super) fn units(number: Option<u64>) -> Amount {
 
 /// What of a pod lies on the filesystem of a signal. Images lie on none: they are charged to no pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Measured {
-    writable_layers: bool,
-    logs_and_volumes: bool,
+pub(super) struct Measured {
+    pub(super) writable_layers: bool,
+    pub(super) logs_and_volumes: bool,
 }
 
 impl Measured {
-    fn of(signal: Signal, layout: Layout) -> Self {
+    pub(super) fn of(signal: Signal, layout: Layout) -> Self {
         let is_node = matches!(signal, Signal::NodeFsAvailable | Signal::NodeFsInodesFree);
         let is_image = matches!(signal, Signal::ImageFsAvailable | Signal::ImageFsInodesFree);
         let (writable_layers, logs_and_volumes) = match layout {

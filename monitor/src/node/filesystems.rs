@@ -48,7 +48,7 @@ pub fn parse(mountinfo: &str) -> Vec<Mounted> {
         .filter(|line| is_far(line) && line.mount_point != "/")
         .map(|line| unescaped(line.mount_point))
         .collect();
-    for Line { device, root, mount_point, kind } in lines(mountinfo).filter(|line| LOCAL.contains(&line.kind)) {
+    for Line { device, root, mount_point, kind, .. } in lines(mountinfo).filter(|line| LOCAL.contains(&line.kind)) {
         let mounted = Mounted { device: device.to_owned(), mount_point: unescaped(mount_point), kind: kind.to_owned() };
         if far.iter().any(|far| mounted.mount_point.starts_with(far)) {
             continue;
@@ -65,25 +65,27 @@ pub fn parse(mountinfo: &str) -> Vec<Mounted> {
 }
 
 /// What is read of a line.
-struct Line<'l> {
-    device: &'l str,
+pub(super) struct Line<'l> {
+    pub(super) id: &'l str,
+    pub(super) device: &'l str,
     root: &'l str,
-    mount_point: &'l str,
-    kind: &'l str,
+    pub(super) mount_point: &'l str,
+    pub(super) kind: &'l str,
 }
 
-fn lines(mountinfo: &str) -> impl Iterator<Item = Line<'_>> {
+pub(super) fn lines(mountinfo: &str) -> impl Iterator<Item = Line<'_>> {
     mountinfo.lines().filter_map(|line| {
         // 27 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw
         let (mount, filesystem) = line.split_once(" - ")?;
-        let mut fields = mount.split(' ').skip(2);
+        let mut fields = mount.split(' ');
+        let (id, _parent) = (fields.next()?, fields.next()?);
         let (device, root, mount_point) = (fields.next()?, fields.next()?, fields.next()?);
-        Some(Line { device, root, mount_point, kind: filesystem.split(' ').next()? })
+        Some(Line { id, device, root, mount_point, kind: filesystem.split(' ').next()? })
     })
 }
 
 /// Blanks and backslashes are written as three octal digits.
-fn unescaped(text: &str) -> PathBuf {
+pub(super) fn unescaped(text: &str) -> PathBuf {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let Some((first, after)) = rest.split_first() {
@@ -102,6 +104,12 @@ fn unescaped(text: &str) -> PathBuf {
     PathBuf::from(OsString::from_vec(bytes))
 }
 
+/// The process whose mounts are looked at: init where that may be done.
+pub(super) fn process_of_mounts(proc_root: &Path) -> PathBuf {
+    let init = proc_root.join("1");
+    if init.join("root/.").exists() { init } else { proc_root.join("self") }
+}
+
 /// Reads the mounts of this machine.
 #[derive(Debug, Clone)]
 pub struct Filesystems {
@@ -113,9 +121,7 @@ impl Filesystems {
     /// Chooses whose mounts are read.
     #[must_use]
     pub fn new(proc_root: &Path) -> Self {
-        let init = proc_root.join("1");
-        let process = if init.join("root/.").exists() { init } else { proc_root.join("self") };
-        Self { process }
+        Self { process: process_of_mounts(proc_root) }
     }
 
     /// The local filesystems that are mounted now.

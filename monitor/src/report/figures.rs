@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::config::{Bytes, PressureKind, PressureResource, PressureScope};
+use crate::config::{Bytes, PressureKind, PressureResource, PressureScope, Signal};
 
 /// What the loop knows beside the state of its thresholds. What could not be read is absent.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -17,6 +17,34 @@ pub struct FiguresReport {
     pub exhaustion: Vec<ExhaustionReport>,
     /// The local filesystems.
     pub filesystems: Vec<FilesystemReport>,
+    /// Every signal that could be observed.
+    pub signals: Vec<SignalReport>,
+    /// Which filesystem plays which part for the signals.
+    pub roles: Vec<RoleReport>,
+}
+
+/// A signal, as thresholds are compared with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SignalReport {
+    /// Which.
+    pub signal: Signal,
+    /// What is left, in the signal's own unit.
+    pub available: i64,
+    /// What percentages are relative to.
+    pub capacity: i64,
+}
+
+/// A filesystem in its part.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RoleReport {
+    /// `nodefs`, `imagefs` or `containerfs`.
+    pub role: &'static str,
+    /// The device as `major:minor`.
+    pub device: String,
+    /// Where it is mounted.
+    pub mount_point: String,
+    /// Its type.
+    pub kind: String,
 }
 
 /// The node's swap.

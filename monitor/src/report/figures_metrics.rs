@@ -2,7 +2,9 @@
 
 use prometheus::{Counter, CounterVec, GaugeVec, Registry};
 
-use super::figures::{ExhaustionReport, FiguresReport, FilesystemReport, PressureReport, SwapReport};
+use super::figures::{
+    ExhaustionReport, FiguresReport, FilesystemReport, PressureReport, RoleReport, SignalReport, SwapReport,
+};
 use super::series::options;
 
 /// The windows over which the kernel averages pressure.
@@ -24,6 +26,9 @@ pub struct FiguresMetrics {
     inodes_free: GaugeVec,
     inode_growth: GaugeVec,
     inodes_exhaustion: GaugeVec,
+    available: GaugeVec,
+    capacity: GaugeVec,
+    roles: GaugeVec,
 }
 
 impl FiguresMetrics {
@@ -96,6 +101,21 @@ impl FiguresMetrics {
                 "Seconds until no inode is left on a local filesystem at that growth; +Inf when it does not grow.",
                 &["device"],
             )?,
+            available: gauges(
+                "signal_available",
+                "What is left of an eviction signal, as its thresholds see it: bytes, inodes or process ids; absent while it cannot be observed.",
+                &["signal"],
+            )?,
+            capacity: gauges(
+                "signal_capacity",
+                "What percentages of thresholds on the signal are relative to, in the same unit.",
+                &["signal"],
+            )?,
+            roles: gauges(
+                "filesystem_role_info",
+                "Always 1; the labels say which filesystem is nodefs, imagefs and containerfs.",
+                &["role", "device", "mountpoint", "type"],
+            )?,
         })
     }
 
@@ -125,6 +145,20 @@ impl FiguresMetrics {
         }
         for filesystem in &report.filesystems {
             self.observe_filesystem(filesystem);
+        }
+        self.observe_signals(report);
+    }
+
+    fn observe_signals(&self, report: &FiguresReport) {
+        for gauge in [&self.available, &self.capacity, &self.roles] {
+            gauge.reset();
+        }
+        for SignalReport { signal, available, capacity } in &report.signals {
+            self.available.with_label_values(&[signal.as_str()]).set(signed(*available));
+            self.capacity.with_label_values(&[signal.as_str()]).set(signed(*capacity));
+        }
+        for RoleReport { role, device, mount_point, kind } in &report.roles {
+            self.roles.with_label_values(&[*role, device, mount_point, kind]).set(1.0);
         }
     }
 
@@ -172,6 +206,11 @@ fn raise(counter: &Counter, total: f64) {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a gauge is a float")]
+fn signed(number: i64) -> f64 {
+    number as f64
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a gauge is a float")]
 fn float(count: u64) -> f64 {
     count as f64
 }
@@ -183,7 +222,7 @@ mod tests {
     use prometheus::{Encoder as _, TextEncoder};
 
     use super::*;
-    use crate::config::{Bytes, PressureKind, PressureResource, PressureScope};
+    use crate::config::{Bytes, PressureKind, PressureResource, PressureScope, Signal};
 
     fn report() -> FiguresReport {
         FiguresReport {
@@ -227,6 +266,13 @@ mod tests {
                     makers: Vec::new(),
                 },
             ],
+            signals: vec![SignalReport { signal: Signal::NodeFsInodesFree, available: 250, capacity: 1000 }],
+            roles: vec![RoleReport {
+                role: "imagefs",
+                device: "8:1".to_owned(),
+                mount_point: "/data".to_owned(),
+                kind: "ext4".to_owned(),
+            }],
         }
     }
 
@@ -260,6 +306,9 @@ mod tests {
             r#"filesystem_inodes_free{device="8:1",mountpoint="/data"} 250"#,
             r#"inode_growth_per_second{device="8:1"} -0.5"#,
             r#"inodes_exhaustion_seconds{device="8:1"} inf"#,
+            r#"signal_available{signal="nodefs.inodesFree"} 250"#,
+            r#"signal_capacity{signal="nodefs.inodesFree"} 1000"#,
+            r#"filesystem_role_info{device="8:1",mountpoint="/data",role="imagefs",type="ext4"} 1"#,
         ] {
             assert!(
                 found.contains(&format!("\nnode_pressure_monitor_{sample}\n")),

@@ -24,7 +24,9 @@ use crate::config::{Bytes, CgroupId, Semantics, Threshold};
 use crate::kernel::{ProbeStatistics, ReclaimCounters};
 
 pub use conditions::{ConditionChange, ConditionLog};
-pub use figures::{ExhaustionReport, FiguresReport, FilesystemReport, PressureReport, SwapReport};
+pub use figures::{
+    ExhaustionReport, FiguresReport, FilesystemReport, PressureReport, RoleReport, SignalReport, SwapReport,
+};
 pub use http::{BindError, Health, Refresh};
 pub use incidents::IncidentReport;
 pub use logging::{LogFormat, LoggingError};

@@ -3,9 +3,9 @@
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 
-use super::summary_figures::{exhaustion, left_out, pressure, sources, swap};
+use super::summary_figures::{exhaustion, left_out, pressure, roles, sources, swap};
 use super::{ClassReport, MemoryReport, NodeReport, ThresholdReport};
-use crate::config::{Bytes, Mode, Semantics, Threshold, format_go_duration};
+use crate::config::{Bytes, Mode, Semantics, Signal, Threshold, format_go_duration};
 
 /// No line is longer, so that it fits next to something else on a screen.
 const WIDTH: usize = 100;
@@ -43,6 +43,7 @@ pub fn render_summary(summary: &StartSummary<'_>) -> String {
     memory(&mut page, summary);
     thresholds(&mut page, summary);
     exhaustion(&mut page, summary.node);
+    roles(&mut page, summary.node);
     pressure(&mut page, summary.node);
     workloads(&mut page, summary.node);
     probes(&mut page, summary.node);
@@ -141,12 +142,11 @@ fn thresholds(page: &mut Page, summary: &StartSummary<'_>) {
     let width = summary.node.thresholds.iter().map(|report| report.threshold.to_string().len()).max().unwrap_or(0);
     for report in &summary.node.thresholds {
         let threshold = &report.threshold;
-        let available = summary
-            .node
-            .memory
-            .as_ref()
-            .filter(|_| threshold.signal == crate::config::Signal::MemoryAvailable)
-            .map(|memory| memory.available(summary.semantics));
+        let memory = summary.node.memory.as_ref().filter(|_| threshold.signal == Signal::MemoryAvailable);
+        let other = summary.node.figures.signals.iter().find(|report| report.signal == threshold.signal);
+        let available = memory
+            .map(|memory| memory.available(summary.semantics))
+            .or_else(|| other.map(|report| Bytes(u64::try_from(report.available).unwrap_or(0))));
         let name = threshold.to_string();
         page.row("thresholds", &format!("{} {name:<width$}  {}", threshold.kind(), standing(report, available)));
     }
@@ -160,12 +160,14 @@ fn standing(report: &ThresholdReport, available: Option<Bytes>) -> String {
             format!(", evicts after {}", format_go_duration(threshold.grace_period))
         }
     };
+    let is_bytes = report.threshold.signal.resource().is_bytes();
+    let words = |amount: Bytes| if is_bytes { amount.to_string() } else { amount.0.to_string() };
     let distance = match (report.bytes, available) {
-        (Some(bytes), Some(available)) if report.met => {
-            format!("MET: {} below {bytes}", bytes.saturating_sub(available))
+        (Some(value), Some(available)) if report.met => {
+            format!("MET: {} below {}", words(value.saturating_sub(available)), words(value))
         }
-        (Some(bytes), Some(available)) => {
-            format!("{} above {bytes}", available.saturating_sub(bytes))
+        (Some(value), Some(available)) => {
+            format!("{} above {}", words(available.saturating_sub(value)), words(value))
         }
         (Some(_), None) if report.met => "MET".to_owned(),
         (Some(_), None) => "not met".to_owned(),

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use super::figures::{ExhaustionReport, FilesystemReport, SwapReport};
+use super::figures::{ExhaustionReport, FilesystemReport, RoleReport, SwapReport};
 use super::summary::Page;
 use super::{FiguresReport, NodeReport};
 use crate::config::{Bytes, PressureKind, PressureScope, format_go_duration};
@@ -88,6 +88,21 @@ fn filesystem(report: &FilesystemReport) -> String {
         }
     }
     text
+}
+
+/// Which filesystem is which; those that are one in one line.
+pub(super) fn roles(page: &mut Page, node: &NodeReport) {
+    let mut shown: Vec<(String, Vec<&str>)> = Vec::new();
+    for RoleReport { role, device, mount_point, kind } in &node.figures.roles {
+        let of = format!("{kind} at {mount_point} ({device})");
+        match shown.iter_mut().find(|(known, _)| *known == of) {
+            Some((_, roles)) => roles.push(role),
+            None => shown.push((of, vec![role])),
+        }
+    }
+    for (of, roles) in shown {
+        page.wrapped("disks", &format!("{}: {of}", roles.join(", ")), 0, 2);
+    }
 }
 
 pub(super) fn pressure(page: &mut Page, node: &NodeReport) {

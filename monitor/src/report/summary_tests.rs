@@ -4,7 +4,8 @@ use super::*;
 use crate::config::{Percentage, Policy, Signal, ThresholdValue};
 use crate::config::{PressureKind, PressureResource, PressureScope};
 use crate::report::{
-    ExhaustionReport, FiguresReport, FilesystemReport, PressureReport, ProbeReport, SourceReport, SwapReport,
+    ExhaustionReport, FiguresReport, FilesystemReport, PressureReport, ProbeReport, RoleReport, SignalReport,
+    SourceReport, SwapReport,
 };
 
 fn node() -> NodeReport {
@@ -147,6 +148,8 @@ fn figures() -> FiguresReport {
                 ..filesystem("8:17", "/data", "xfs", Some((2_000_000, 1_201_200)))
             },
         ],
+        signals: Vec::new(),
+        roles: Vec::new(),
     }
 }
 
@@ -255,4 +258,53 @@ fn what_does_not_fall_is_not_gone() {
     let text = render(Mode::Observe, &node);
     assert!(text.contains("exhaustion  memory.available does not fall\n"), "{text}");
     assert!(text.contains("(8:17): 1201200 of 2000000 left\n"), "{text}");
+}
+
+#[test]
+fn disks_and_process_ids_in_their_own_units() {
+    let threshold = |signal, met| ThresholdReport {
+        threshold: Threshold {
+            signal,
+            value: ThresholdValue::bytes(Bytes(1000)),
+            grace_period: Duration::ZERO,
+            min_reclaim: None,
+        },
+        bytes: Some(Bytes(1000)),
+        met,
+    };
+    let signal = |signal, available| SignalReport { signal, available, capacity: 4096 };
+    let role = |role, device: &str| RoleReport {
+        role,
+        device: device.to_owned(),
+        mount_point: "/data".to_owned(),
+        kind: "xfs".to_owned(),
+    };
+    let page = render(
+        Mode::Observe,
+        &NodeReport {
+            thresholds: vec![
+                threshold(Signal::PidAvailable, true),
+                threshold(Signal::NodeFsInodesFree, false),
+                threshold(Signal::ImageFsAvailable, false),
+            ],
+            figures: FiguresReport {
+                signals: vec![
+                    signal(Signal::PidAvailable, 90),
+                    signal(Signal::NodeFsInodesFree, 3000),
+                    signal(Signal::ImageFsAvailable, 3048),
+                ],
+                roles: vec![role("nodefs", "8:1"), role("imagefs", "8:2"), role("containerfs", "8:2")],
+                ..FiguresReport::default()
+            },
+            ..NodeReport::default()
+        },
+    );
+    for part in [
+        "MET: 910 below 1000\n",
+        "2000 above 1000\n",
+        "2.0 KiB above 1000 B\n",
+        "disks       nodefs: xfs at /data (8:1)\n            imagefs, containerfs: xfs at /data (8:2)\n",
+    ] {
+        assert!(page.contains(part), "{part:?} is missing in\n{page}");
+    }
 }

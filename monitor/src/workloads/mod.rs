@@ -5,6 +5,7 @@ pub mod marks;
 pub mod membership;
 mod oom_kills;
 pub mod path;
+pub mod pids;
 pub mod pod;
 pub mod processes;
 pub mod specs;
@@ -14,7 +15,7 @@ mod walk;
 
 use std::fmt;
 
-use crate::config::{Bytes, CgroupId};
+use crate::config::{Amount, Bytes, CgroupId, Resource};
 
 pub use marks::Preference;
 pub use path::{PodUid, QosClass};
@@ -107,6 +108,19 @@ pub struct WorkloadUsage {
     pub working_set: Bytes,
     /// False when inactive file memory was not looked up: that takes the kernel as long as all else together.
     pub exact: bool,
+    /// What it is ranked by when something other than memory is short.
+    pub other: Option<OtherUsage>,
+}
+
+/// How much a workload uses of a resource that is not memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OtherUsage {
+    /// Of what.
+    pub resource: Resource,
+    /// How much; nothing while that is not known.
+    pub used: Option<Amount>,
+    /// How much it requested; nothing for what cannot be requested.
+    pub request: Option<Amount>,
 }
 
 /// QoS class of a workload outside Kubernetes: `request` from `memory.min`/`memory.low` (v1: the soft limit), `limit` from

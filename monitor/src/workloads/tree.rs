@@ -82,7 +82,7 @@ impl Tracked {
         let usage = self.usage(buffer)?;
         let inactive_file = keyed_value(self.stat.read(buffer).ok()?, key)?;
         let working_set = usage.saturating_sub(Bytes(inactive_file));
-        Some(WorkloadUsage { workload: self.workload.clone(), working_set, exact: true })
+        Some(WorkloadUsage { workload: self.workload.clone(), working_set, exact: true, other: None })
     }
 }
 
@@ -190,7 +190,7 @@ impl WorkloadTree {
         let buffer = &mut self.buffer;
         let at_most = |tracked: &Tracked| {
             let working_set = tracked.usage(buffer)?;
-            Some(WorkloadUsage { workload: tracked.workload.clone(), working_set, exact: false })
+            Some(WorkloadUsage { workload: tracked.workload.clone(), working_set, exact: false, other: None })
         };
         self.tracked.iter().filter_map(at_most).collect()
     }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::lists::{Lists, Rules, Style};
 use super::reserved::{enforced_field, reserved_map};
+use crate::config::filesystems::FilesystemPaths;
 use crate::config::patterns::NamePattern;
 use crate::config::policy::{Mode, MonitorConfig, OomScores, Policy, Ranking, RankingKey, Semantics};
 use crate::config::quirks::{Quirk, Quirks};
@@ -22,7 +23,7 @@ const SMALLEST_JOURNAL: Bytes = Bytes(4 * Bytes::MIB);
 pub const API_VERSION: &str = "node-pressure-monitor/v1alpha1";
 pub const KIND: &str = "MonitorConfiguration";
 
-pub const FIELDS: [&str; 29] = [
+pub const FIELDS: [&str; 30] = [
     "apiVersion",
     "kind",
     "mode",
@@ -48,6 +49,7 @@ pub const FIELDS: [&str; 29] = [
     "kernel",
     "pods",
     "incidents",
+    "filesystems",
     "metrics",
     "lockFile",
     "cgroupRoot",
@@ -236,6 +238,9 @@ fn read_host(walk: &mut Walk<'_>, fields: &Fields<'_>, config: &mut MonitorConfi
     if let Some((path, node)) = fields.get("incidents") {
         read_incidents(walk, &path, node, config);
     }
+    if let Some((path, node)) = fields.get("filesystems") {
+        read_filesystems(walk, &path, node, config);
+    }
     if let Some((path, node)) = fields.get("metrics")
         && let Some((field, node)) = walk.fields(&path, node, &["listen"]).get("listen")
     {
@@ -248,6 +253,20 @@ fn read_host(walk: &mut Walk<'_>, fields: &Fields<'_>, config: &mut MonitorConfi
     ] {
         if let Some((field, node)) = fields.get(name) {
             set(target, walk.path(&field, node, example));
+        }
+    }
+}
+
+fn read_filesystems(walk: &mut Walk<'_>, path: &str, node: &Node, config: &mut MonitorConfig) {
+    let inner = walk.fields(path, node, &["nodefs", "imagefs", "containerfs"]);
+    let FilesystemPaths { node, image, container } = &mut config.filesystems;
+    for (name, target, example) in [
+        ("nodefs", node, "/var/lib/kubelet"),
+        ("imagefs", image, "/var/lib/containerd"),
+        ("containerfs", container, "/var/lib/containerd"),
+    ] {
+        if let Some((field, node)) = inner.get(name) {
+            set(target, walk.path(&field, node, example).map(Some));
         }
     }
 }

@@ -35,15 +35,27 @@ pub struct Eviction {
     /// What it used.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub working_set_bytes: Option<u64>,
+    /// What it used of what was short, where that was not memory, in the signal's unit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub used: Option<i64>,
     /// What was left when it was decided.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub available_bytes: Option<i64>,
+    /// The same of a signal that does not count bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub available: Option<i64>,
     /// The threshold as an amount of this node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub threshold_bytes: Option<i64>,
+    /// The same of a signal that does not count bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub threshold_value: Option<i64>,
     /// How much more was left when the workload was gone; below zero when others took more than it gave back.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub freed_bytes: Option<i64>,
+    /// The same of a signal that does not count bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub freed: Option<i64>,
     /// What reclaiming freed before anybody was evicted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reclaim: Option<Reclaim>,

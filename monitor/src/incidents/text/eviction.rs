@@ -1,8 +1,10 @@
 //! An eviction: what happened, who went, and why this one.
 
+use crate::config::Signal;
+
 use super::super::model::{Eviction, Incident, Outcome, Place};
 use super::page::Page;
-use super::words::{bytes, capital, count, name, signed_bytes, time};
+use super::words::{bytes, capital, count, counted, name, signed_bytes, time};
 
 /// The kind of an eviction for a limit of the pod's own: no threshold of the node was met.
 const LIMIT: &str = "limit";
@@ -10,15 +12,15 @@ const LIMIT: &str = "limit";
 /// The story in one line.
 pub fn summary(eviction: &Eviction) -> String {
     let of = name(&eviction.workload);
-    let used = eviction.working_set_bytes.map(|used| format!(", {}", bytes(used))).unwrap_or_default();
+    let used = used(eviction).map(|used| format!(", {used}")).unwrap_or_default();
     let for_what = match eviction.kind.as_str() {
         LIMIT => format!("for {}", eviction.signal),
         _ => format!("for {}", eviction.threshold),
     };
     match eviction.outcome {
         Outcome::Gone => {
-            let freed =
-                eviction.freed_bytes.map(|freed| format!("; {} freed", signed_bytes(freed))).unwrap_or_default();
+            let freed = figure(eviction.freed_bytes, eviction.freed);
+            let freed = freed.map(|freed| format!("; {} freed", freed.words(eviction))).unwrap_or_default();
             format!("{of}{used}, evicted {for_what}{freed}")
         }
         Outcome::Underway => format!("{of}{used}, being evicted {for_what}"),
@@ -27,17 +29,46 @@ pub fn summary(eviction: &Eviction) -> String {
     }
 }
 
+/// A figure of the signal.
+#[derive(Clone, Copy)]
+struct Figure {
+    number: i64,
+    is_bytes: bool,
+}
+
+/// Whichever of the two the record has.
+fn figure(in_bytes: Option<i64>, other: Option<i64>) -> Option<Figure> {
+    let of = |is_bytes| move |number| Figure { number, is_bytes };
+    in_bytes.map(of(true)).or_else(|| other.map(of(false)))
+}
+
+impl Figure {
+    fn words(self, eviction: &Eviction) -> String {
+        if self.is_bytes {
+            return signed_bytes(self.number);
+        }
+        counted(self.number, if eviction.signal == Signal::PidAvailable.as_str() { "process ids" } else { "inodes" })
+    }
+}
+
+/// How much it used of what was short: memory, if nothing else is said.
+fn used(eviction: &Eviction) -> Option<String> {
+    let Some(used) = eviction.used else { return eviction.working_set_bytes.map(bytes) };
+    Some(Figure { number: used, is_bytes: eviction.available_bytes.is_some() }.words(eviction))
+}
+
 /// What happened and why, in whole sentences.
 pub fn story(page: &mut Page, incident: &Incident, eviction: &Eviction) {
     let Eviction { signal, threshold, kind, .. } = eviction;
     let of = name(&eviction.workload);
-    let was = match (eviction.available_bytes, eviction.threshold_bytes) {
+    let available = figure(eviction.available_bytes, eviction.available);
+    let was = match (available, figure(eviction.threshold_bytes, eviction.threshold_value)) {
         (Some(available), Some(limit)) => {
-            let was = signed_bytes(available);
-            let limit_words = signed_bytes(limit);
+            let was = available.words(eviction);
+            let limit_words = limit.words(eviction);
             // Minimum reclaim keeps a threshold met until so much more is there.
-            if available < limit {
-                let below = signed_bytes(limit.saturating_sub(available));
+            if available.number < limit.number {
+                let below = Figure { number: limit.number.saturating_sub(available.number), ..limit }.words(eviction);
                 format!("the node's {signal} was {was}, {below} below the threshold of {limit_words}")
             } else {
                 format!("the node's {signal} was {was}, not yet far enough above the threshold of {limit_words}")
@@ -65,13 +96,13 @@ pub fn story(page: &mut Page, incident: &Incident, eviction: &Eviction) {
             "It {sent} and did not go{took}: {}. For a while it is no candidate.",
             eviction.failure.as_deref().unwrap_or("the reason is not known")
         ),
-        Outcome::Gone => match eviction.freed_bytes {
-            Some(freed) if freed >= 0 => {
-                format!("It {sent} and was gone{took}; {} more were available then.", bytes(freed.unsigned_abs()))
+        Outcome::Gone => match figure(eviction.freed_bytes, eviction.freed) {
+            Some(freed) if freed.number >= 0 => {
+                format!("It {sent} and was gone{took}; {} more were available then.", freed.words(eviction))
             }
             Some(freed) => format!(
                 "It {sent} and was gone{took}; others had taken {} more than it gave back.",
-                bytes(freed.unsigned_abs())
+                Figure { number: freed.number.saturating_neg(), ..freed }.words(eviction)
             ),
             None => format!("It {sent} and was gone{took}."),
         },
@@ -82,7 +113,7 @@ pub fn story(page: &mut Page, incident: &Incident, eviction: &Eviction) {
 pub fn parties(page: &mut Page, eviction: &Eviction) {
     page.section("WHO");
     let label = if eviction.outcome == Outcome::Observed { "would go" } else { "evicted" };
-    let used = eviction.working_set_bytes.map(|used| format!(", used {}", bytes(used))).unwrap_or_default();
+    let used = used(eviction).map(|used| format!(", used {used}")).unwrap_or_default();
     page.item(label, &format!("{}, {}{used}", name(&eviction.workload), eviction.qos_class));
     if name(&eviction.workload) != eviction.workload {
         page.item("", &eviction.workload);
@@ -150,5 +181,43 @@ pub fn ranking(page: &mut Page, incident: &Incident, victim: Option<&str>) {
             "never",
             &format!("{}: {}{used}", name(&place.workload), place.protection.as_deref().unwrap_or("protected")),
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::incidents::text::words::NO_BREAK;
+
+    #[test]
+    fn what_was_short_is_what_is_told() {
+        let eviction = |signal: &str, threshold: &str| Eviction {
+            signal: signal.to_owned(),
+            threshold: threshold.to_owned(),
+            workload: "system.slice/bomb.service".to_owned(),
+            outcome: Outcome::Gone,
+            working_set_bytes: Some(1 << 20),
+            ..Eviction::default()
+        };
+        let pids = Eviction {
+            used: Some(3500),
+            available: Some(90),
+            threshold_value: Some(100),
+            freed: Some(3400),
+            ..eviction("pid.available", "pid.available<100")
+        };
+        let disk = Eviction {
+            used: Some(3 << 30),
+            available_bytes: Some(1 << 30),
+            threshold_bytes: Some(2 << 30),
+            ..eviction("nodefs.available", "nodefs.available<2Gi")
+        };
+        let summary = |eviction: &Eviction| summary(eviction).replace(NO_BREAK, " ");
+        let told = summary(&pids);
+        assert!(told.contains(", 3500 process ids, evicted for pid.available<100; 3400 process ids freed"), "{told}");
+        let told = summary(&disk);
+        assert!(told.ends_with(", 3.0 GiB, evicted for nodefs.available<2Gi"), "{told}");
+        let told = summary(&eviction("memory.available", "memory.available<1Gi"));
+        assert!(told.contains(", 1.0 MiB, evicted for"), "{told}");
     }
 }

@@ -27,7 +27,8 @@ pub fn timeline(page: &mut Page, incident: &Incident) {
 fn words(step: &Step, incident: &Incident) -> String {
     let pid = step.pid.map_or_else(|| "the process".to_owned(), |pid| format!("process {pid}"));
     let (cause, left) = incident.eviction.as_ref().map_or(("", None), |eviction| {
-        (eviction.signal.as_str(), eviction.threshold_bytes.zip(eviction.available_bytes))
+        let in_bytes = eviction.threshold_bytes.zip(eviction.available_bytes);
+        (eviction.signal.as_str(), in_bytes.or_else(|| eviction.threshold_value.zip(eviction.available)))
     });
     match step.step.as_str() {
         "invoked" => "the kernel's OOM killer was invoked".to_owned(),

@@ -83,6 +83,11 @@ pub fn bytes(bytes: u64) -> String {
     unbroken(&Bytes(bytes).to_string())
 }
 
+/// A number of something, as one word.
+pub fn counted(number: i64, unit: &str) -> String {
+    unbroken(&format!("{number} {unit}"))
+}
+
 /// The sentence as it begins.
 pub fn capital(text: &str) -> String {
     let mut characters = text.chars();

@@ -1,0 +1,74 @@
+//! Looking at the node: memory by the loop itself, the rest by who looks at it.
+
+use std::time::Duration;
+
+use crate::config::{Bytes, Semantics, Signal};
+use crate::eviction::deadline::until_next_sample;
+use crate::eviction::{Observation, SignalValue};
+use crate::node::file::FileError;
+use crate::node::{MemorySample, Monotonic};
+
+use super::{Agent, allow};
+
+impl Agent {
+    /// How long until memory must be looked at again.
+    pub(super) fn until_sample(&self, now: Monotonic, sample: MemorySample) -> Duration {
+        let observation = self.observation(sample);
+        let until = until_next_sample(&self.config.policy, &self.config.sampling, &observation, &self.rate);
+        until.saturating_sub(now.since(sample.at))
+    }
+
+    /// A fresh sample as an observation, and when it was taken; without one nothing is decided.
+    pub(super) fn observe(&mut self) -> Option<(Monotonic, Observation)> {
+        match self.sample() {
+            Ok(sample) => {
+                self.last.sample = Some(sample);
+                self.health.set_ready(Ok(()));
+                self.observe_others();
+                let observation = self.observation(sample);
+                self.rate.observe(self.uncorrected(sample), sample.at);
+                if let Some(value) = observation.get(Signal::MemoryAvailable) {
+                    self.last.unnoted.push((sample.at, value.available_bytes()));
+                }
+                Some((sample.at, observation))
+            }
+            Err(error) => {
+                self.last.sample = None;
+                self.health.set_ready(Err(format!("cannot observe memory: {error}")));
+                if let Some(suppressed) = allow(&mut self.limits.sampling) {
+                    tracing::error!(event = "degraded", capability = "sampling", reason = %error, suppressed, "cannot observe memory; nothing is decided");
+                }
+                None
+            }
+        }
+    }
+
+    /// Hands what this look saw to those who look at its course. They may touch memory for the first time, which takes long when none is
+    /// left: after the deed.
+    pub(super) fn note_samples(&mut self) {
+        for (at, available) in self.last.unnoted.drain(..) {
+            self.figures.observe(available, at);
+            self.recorder.sampled(at, available);
+        }
+    }
+
+    fn sample(&mut self) -> Result<MemorySample, FileError> {
+        let sample = self.memory.sample()?;
+        if self.config.policy.semantics == Semantics::Kubelet {
+            self.last.root_usage = self.memory.root_usage()?;
+        }
+        Ok(sample)
+    }
+
+    /// What the chosen semantics make of a sample, and the other signals as they were last.
+    pub(super) fn observation(&self, sample: MemorySample) -> Observation {
+        let capacity = sample.meminfo.total;
+        let correction = match self.config.policy.semantics {
+            Semantics::Corrected => self.figures.correction(),
+            Semantics::Kubelet => Bytes::ZERO,
+        };
+        let available = self.uncorrected(sample).saturating_sub(correction);
+        let memory = SignalValue::now(Signal::MemoryAvailable, available, capacity);
+        Observation { signals: std::iter::once(memory).chain(self.last.others.iter().copied()).collect() }
+    }
+}

@@ -1,0 +1,390 @@
+//! The signals beside memory: process ids, read by the loop, and the filesystems, which a thread of its own asks.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::config::{MonitorConfig, Resource, Signal, Threshold};
+use crate::eviction::deadline::{FallRate, Reach, until_reached};
+use crate::eviction::footprint::NotMeasured;
+use crate::eviction::{Armed, DiskUsages, Layout, NodeCondition, Observation, SignalValue, arm};
+use crate::node::layout::{FilesystemHints, Role};
+use crate::node::statfs::FsSample;
+use crate::node::{Monotonic, PidReader, PidSample};
+use crate::report::{RoleReport, SignalReport};
+
+use super::Agent;
+use super::filesystems::{Filesystems, Seen, signals};
+
+/// Process ids that one CPU can take a second, and a little more: a fork takes some 50 us.
+const FORKS_PER_CPU: f64 = 20_000.0;
+/// However near the threshold for process ids is.
+const PIDS_FLOOR: Duration = Duration::from_millis(5);
+/// While it is crossed, to see it recover.
+const PIDS_CROSSED: Duration = Duration::from_millis(100);
+/// The programs' counters of inodes are read this often, when the loop is awake anyway.
+const COUNT_EVERY: Duration = Duration::from_secs(1);
+
+/// What the loop keeps of them.
+#[derive(Debug)]
+pub struct Signals {
+    pids: Option<PidReader>,
+    sample: Option<PidSample>,
+    rate: FallRate,
+    filesystems: Filesystems,
+    /// What was found there at the last look.
+    seen: Arc<Seen>,
+    /// Process ids could not be read, the filesystems hang.
+    troubles: (bool, bool),
+    layout: Layout,
+    usages: Box<dyn DiskUsages>,
+    /// By capability, what was said of it and still holds.
+    told: BTreeMap<&'static str, String>,
+    counted: Option<Monotonic>,
+}
+
+impl Signals {
+    /// Opens what is read, and starts the thread that asks the filesystems: before the loop takes a priority of its own.
+    ///
+    /// # Errors
+    /// When no thread can be started.
+    pub fn start(config: &MonitorConfig, degradations: &mut Vec<String>) -> std::io::Result<Self> {
+        let pids = PidReader::open(&config.proc_root).map_err(|error| {
+            if config.policy.thresholds.iter().any(|it| it.signal == Signal::PidAvailable) {
+                degradations.push(format!("{}: {error}; there is no such signal", Signal::PidAvailable));
+            }
+        });
+        let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        #[expect(clippy::cast_precision_loss, reason = "there are fewer CPUs than 2^53")]
+        let rate = FallRate::of_units(cpus as f64 * FORKS_PER_CPU);
+        Ok(Self {
+            pids: pids.ok(),
+            sample: None,
+            rate,
+            filesystems: Filesystems::start(config)?,
+            seen: Arc::default(),
+            troubles: (false, false),
+            layout: Layout::default(),
+            usages: Box::new(NotMeasured),
+            told: BTreeMap::new(),
+            counted: None,
+        })
+    }
+
+    /// Who knows what workloads have on the disks.
+    #[must_use]
+    pub fn measured_by(self, usages: Box<dyn DiskUsages>) -> Self {
+        Self { usages, ..self }
+    }
+
+    /// Takes the container runtime's word for where its stores are; may be called again when it changes.
+    pub fn hint(&self, hints: FilesystemHints) {
+        self.filesystems.hint(hints);
+    }
+
+    /// How the filesystems of this node share devices.
+    pub(super) fn layout(&self) -> Layout {
+        self.layout
+    }
+
+    /// What workloads have on the disks, as far as it is known.
+    pub(super) fn usages(&self) -> &dyn DiskUsages {
+        &*self.usages
+    }
+
+    /// Returns when there is something to look at on the filesystems. Cancel-safe.
+    pub(super) async fn news(&self) {
+        self.filesystems.news().await;
+    }
+
+    /// Something was done about a disk: its filesystem is asked again at once.
+    pub(super) fn look_at_disks(&self) {
+        self.filesystems.look();
+    }
+
+    /// How long until process ids must be looked at again; nothing where nobody waits for them.
+    pub(super) fn until_pids(&self, config: &MonitorConfig, now: Monotonic) -> Option<Duration> {
+        let sample = self.sample?;
+        let observation = Observation { signals: vec![value(&sample)] };
+        let reach = |threshold: &Threshold| until_reached(&config.policy, threshold, &observation, &self.rate);
+        let until = config.policy.thresholds.iter().filter_map(reach).map(|reach| match reach {
+            Reach::Crossed => PIDS_CROSSED,
+            Reach::In(until) => until,
+        });
+        let ceiling = config.sampling.ceiling.max(PIDS_FLOOR);
+        until.min().map(|until| until.clamp(PIDS_FLOOR, ceiling).saturating_sub(now.since(sample.at)))
+    }
+
+    /// Reads process ids. Where that fails they are no signal, and why is returned.
+    fn sample_pids(&mut self) -> Option<String> {
+        let sampled = self.pids.as_mut()?.sample();
+        self.sample = sampled.as_ref().ok().copied();
+        if let Some(sample) = self.sample {
+            self.rate.observe_units(float(sample.available()), sample.at);
+        }
+        sampled.err().map(|error| format!("{error}; there is no such signal"))
+    }
+}
+
+fn value(sample: &PidSample) -> SignalValue {
+    let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+    SignalValue {
+        signal: Signal::PidAvailable,
+        available: signed(sample.available()),
+        capacity: signed(sample.most),
+        at: None,
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a rate needs no 53 bits")]
+fn float(count: u64) -> f64 {
+    count as f64
+}
+
+/// What keeps a filesystem from having a signal on which there is a threshold, by capability.
+fn missing(seen: &Seen, is_armed: impl Fn(Signal) -> bool) -> Vec<(&'static str, String)> {
+    let mut missing = Vec::new();
+    for role in Role::ALL {
+        let of_role = signals(role).map(|signal| (signal, is_armed(signal)));
+        match seen.of(role) {
+            None if of_role.iter().any(|(_, armed)| *armed) => {
+                let of_it = |(missing, reason): &(Role, String)| (*missing == role).then(|| reason.clone());
+                let reason = seen.missing.iter().find_map(of_it).unwrap_or_else(|| "not asked yet".to_owned());
+                missing.push((role.as_str(), format!("{reason}; its signals are not there")));
+            }
+            None => {}
+            Some(FsSample { place, space, inodes, .. }) => {
+                let [(bytes, bytes_armed), (files, files_armed)] = of_role;
+                let of = format!("{} at {}", place.kind, place.mount_point.display());
+                if bytes_armed && space.is_none() {
+                    missing.push((bytes.as_str(), format!("{of} has no size of its own: there is no such signal")));
+                }
+                if files_armed && inodes.is_none() {
+                    missing.push((files.as_str(), format!("{of} has no limit of inodes: there is no such signal")));
+                }
+            }
+        }
+    }
+    missing
+}
+
+impl Agent {
+    /// Looks at the other signals, and arms the thresholds of the layout that was found.
+    pub(super) fn observe_others(&mut self) {
+        let pids_failed = self.signals.sample_pids();
+        let hangs = self.signals.filesystems.hangs(Monotonic::now());
+        // What is not believed any more is as if it had not been seen.
+        let seen = if hangs.is_some() { Arc::default() } else { self.signals.filesystems.seen() };
+        self.last.others.clear();
+        self.last.others.extend(self.signals.sample.as_ref().map(value));
+        self.last.others.extend(seen.values());
+        let troubles = (pids_failed.is_some(), hangs.is_some());
+        let is_new = !Arc::ptr_eq(&seen, &self.signals.seen);
+        if !is_new && troubles == self.signals.troubles {
+            return;
+        }
+        self.signals.troubles = troubles;
+        self.signals.seen = Arc::clone(&seen);
+        let mut missing_now: Vec<(&'static str, String)> = Vec::new();
+        missing_now.extend(pids_failed.map(|reason| (Signal::PidAvailable.as_str(), reason)));
+        match hangs {
+            Some(reason) => missing_now.push(("filesystems", reason)),
+            None => {
+                self.rearm(&seen);
+                let is_armed = |signal| self.armed.iter().any(|armed| armed.threshold.signal == signal);
+                missing_now.extend(missing(&seen, is_armed));
+            }
+        }
+        self.tell_missing(missing_now);
+    }
+
+    /// The filesystems share devices in another way than the thresholds are armed for.
+    fn rearm(&mut self, seen: &Seen) {
+        if self.signals.layout == seen.layout {
+            return;
+        }
+        self.signals.layout = seen.layout;
+        let armed = arm(&self.config.policy, seen.layout);
+        self.state = self.state.rearmed(&self.armed, &armed);
+        let is_told = |threshold: &Threshold| {
+            let place = self.armed.iter().position(|before| before.threshold == *threshold);
+            place.is_some_and(|place| self.last.told_met.contains(&place))
+        };
+        let told = armed.iter().enumerate().filter(|(_, armed)| is_told(&armed.threshold)).map(|(place, _)| place);
+        self.last.told_met = told.collect();
+        self.armed = armed;
+        // This, too, is known by place.
+        self.last.assessment.crossed.clear();
+        let device = |role| seen.of(role).map(|sample| sample.place.device.as_str());
+        tracing::info!(
+            event = "filesystems",
+            layout = seen.layout.as_str(),
+            nodefs = device(Role::Node),
+            imagefs = device(Role::Image),
+            containerfs = device(Role::Container),
+            "filesystems were found to be laid out so"
+        );
+    }
+
+    /// Says once of each capability that it is missing, and once that it is back.
+    fn tell_missing(&mut self, missing: Vec<(&'static str, String)>) {
+        let told = &mut self.signals.told;
+        let is_gone = |capability: &&'static str| !missing.iter().any(|(missing, _)| missing == capability);
+        let back: Vec<&'static str> = told.keys().copied().filter(is_gone).collect();
+        for capability in back {
+            told.remove(capability);
+            self.health.set_degradation(capability, None);
+            tracing::info!(event = "restored", capability, "is there again");
+        }
+        for (capability, reason) in missing {
+            // How long something has hung is in the reason: that it still does is no news.
+            if told.insert(capability, reason.clone()).is_none() {
+                tracing::warn!(event = "degraded", capability, reason, "running without it");
+            }
+            self.health.set_degradation(capability, Some(reason.as_str()));
+        }
+    }
+
+    /// Tells the thread how fast the programs saw inodes go, where a threshold waits for that.
+    pub(super) fn steer_disks(&mut self) {
+        let now = Monotonic::now();
+        let is_due = self.signals.counted.is_none_or(|at| now.since(at) >= COUNT_EVERY);
+        let is_inodes = |armed: &Armed| armed.threshold.signal.resource() == Resource::Inodes;
+        if !is_due || !self.counts_inodes() || !self.armed.iter().any(is_inodes) {
+            return;
+        }
+        self.signals.counted = Some(now);
+        let mut inodes = Vec::new();
+        self.kernel.inodes(&mut inodes);
+        self.disks.count(&inodes, now);
+        for (device, per_second) in self.disks.growing() {
+            self.signals.filesystems.growth(device, per_second);
+        }
+    }
+
+    /// The conditions that thresholds of this node can raise, and how they stand.
+    pub(super) fn node_conditions(&self) -> impl Iterator<Item = (NodeCondition, bool)> + '_ {
+        let is_watched = |condition: &NodeCondition| {
+            // That of memory is always shown.
+            *condition == NodeCondition::MemoryPressure
+                || self.armed.iter().any(|armed| NodeCondition::of(armed.threshold.signal) == *condition)
+        };
+        let holds = &self.last.assessment.conditions;
+        NodeCondition::ALL.into_iter().filter(is_watched).map(|condition| (condition, holds.contains(&condition)))
+    }
+
+    /// The other signals as others are shown them.
+    pub(super) fn signal_reports(&self) -> Vec<SignalReport> {
+        let report = |value: &SignalValue| SignalReport {
+            signal: value.signal,
+            available: value.available,
+            capacity: value.capacity,
+        };
+        let memory = self.last.sample.map(|sample| self.observation(sample));
+        let memory = memory.and_then(|observation| observation.get(Signal::MemoryAvailable));
+        memory.iter().chain(&self.last.others).map(report).collect()
+    }
+
+    /// Which filesystem plays which part.
+    pub(super) fn role_reports(&self) -> Vec<RoleReport> {
+        let report = |sample: &FsSample| RoleReport {
+            role: sample.role.as_str(),
+            device: sample.place.device.clone(),
+            mount_point: sample.place.mount_point.display().to_string(),
+            kind: sample.place.kind.clone(),
+        };
+        self.signals.seen.samples.iter().map(report).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Bytes;
+    use crate::node::filesystems::Inodes;
+    use crate::node::statfs::{Place, Space};
+
+    fn sample(role: Role, kind: &str, space: bool, inodes: bool) -> FsSample {
+        let place = Place { path: "/p".into(), device: "8:1".into(), mount_point: "/m".into(), kind: kind.to_owned() };
+        FsSample {
+            role,
+            place: Arc::new(place),
+            space: space.then_some(Space { available: Bytes(1), capacity: Bytes(2) }),
+            inodes: inodes.then_some(Inodes { total: 2, free: 1 }),
+            at: Monotonic(0),
+        }
+    }
+
+    #[test]
+    fn what_a_filesystem_cannot_tell_is_said_where_somebody_waits_for_it() {
+        let seen = Seen {
+            samples: vec![sample(Role::Node, "btrfs", true, false), sample(Role::Container, "ramfs", false, false)],
+            missing: vec![(Role::Image, "there is no /x".to_owned())],
+            layout: Layout::Single,
+        };
+        let all: Vec<String> =
+            missing(&seen, |_| true).into_iter().map(|(what, reason)| format!("{what}: {reason}")).collect();
+        assert_eq!(
+            all,
+            [
+                "nodefs.inodesFree: btrfs at /m has no limit of inodes: there is no such signal",
+                "imagefs: there is no /x; its signals are not there",
+                "containerfs.available: ramfs at /m has no size of its own: there is no such signal",
+                "containerfs.inodesFree: ramfs at /m has no limit of inodes: there is no such signal",
+            ]
+        );
+        assert_eq!(missing(&seen, |_| false), []);
+        let only = missing(&seen, |signal| signal == Signal::NodeFsInodesFree);
+        assert_eq!(only.len(), 1, "{only:?}");
+    }
+
+    #[test]
+    fn process_ids_are_looked_at_before_they_can_be_gone() {
+        let text = |hard: &str| {
+            let head = "apiVersion: node-pressure-monitor/v1alpha1\nkind: MonitorConfiguration\n";
+            MonitorConfig::parse("m.yaml", &format!("{head}evictionHard: {{{hard}}}\n")).unwrap().config
+        };
+        let signals = |tasks| {
+            let mut signals = Signals::start(&text("memory.available: 1"), &mut Vec::new()).unwrap();
+            signals.rate = FallRate::of_units(20_000.0);
+            signals.sample = Some(PidSample { tasks, most: 4096, at: Monotonic(0) });
+            signals
+        };
+        let until = |tasks, hard| signals(tasks).until_pids(&text(hard), Monotonic(0)).map(|until| until.as_millis());
+        assert_eq!(until(96, "pid.available: 1000"), Some(150), "3000 at 20,000 a second");
+        assert_eq!(until(3090, "pid.available: 1000"), Some(5), "the floor");
+        assert_eq!(until(3097, "pid.available: 1000"), Some(100), "crossed");
+        assert_eq!(until(96, "memory.available: 1Mi"), None, "nobody waits for them");
+    }
+
+    /// Against `pid_max` 4096 on two CPUs, from whatever moment between two looks the bomb begins.
+    #[test]
+    fn a_fork_bomb_is_seen_while_there_are_process_ids_left() {
+        let head = "apiVersion: node-pressure-monitor/v1alpha1\nkind: MonitorConfiguration\n";
+        let text = format!("{head}evictionHard: {{pid.available: 10%}}\n");
+        let config = MonitorConfig::parse("m.yaml", &text).unwrap().config;
+        let mut signals = Signals::start(&config, &mut Vec::new()).unwrap();
+        let mut worst = u64::MAX;
+        for begins_ms in 0..100 {
+            let forks_per_ms = 40;
+            let tasks = |ms: u64| 100 + forks_per_ms * ms.saturating_sub(begins_ms);
+            signals.rate = FallRate::of_units(2.0 * FORKS_PER_CPU);
+            let mut ms = 0;
+            let left = loop {
+                let sample = PidSample { tasks: tasks(ms), most: 4096, at: Monotonic(ms * 1_000_000) };
+                signals.rate.observe_units(float(sample.available()), sample.at);
+                signals.sample = Some(sample);
+                if sample.available() < 4096 / 10 {
+                    break sample.available();
+                }
+                let wait = signals.until_pids(&config, sample.at).unwrap();
+                ms += u64::try_from(wait.as_millis()).unwrap().max(1);
+            };
+            worst = worst.min(left);
+        }
+        println!(
+            "a bomb of 40,000 forks a second is seen with {worst} of 4096 process ids left, at worst; the threshold is 409"
+        );
+        assert!(worst >= 200, "{worst}");
+    }
+}
