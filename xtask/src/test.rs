@@ -87,8 +87,8 @@ pub fn run(options: &Options, workspace: &Workspace) -> Result<ExitCode> {
     lint_ebpf(workspace, &mut tally);
     host_tests(&mut tally)?;
     tally.check("speed of the decision", bench::check_promise);
-    for (name, outcome) in bench::kernel_side() {
-        cost_of_the_kernel_side(&mut tally, name, outcome);
+    for (name, outcome) in bench::check_costs() {
+        check_cost(&mut tally, name, outcome);
     }
     let mut verdicts = Vec::new();
     if options.no_vm {
@@ -101,12 +101,11 @@ pub fn run(options: &Options, workspace: &Workspace) -> Result<ExitCode> {
 }
 
 /// What could not be measured here counts as skipped, not as kept.
-fn cost_of_the_kernel_side(tally: &mut Tally, name: &str, outcome: Result<bench::Outcome>) {
-    let story = format!("cost of the kernel side, {name}");
+fn check_cost(tally: &mut Tally, story: &str, outcome: Result<bench::Outcome>) {
     match outcome {
         Ok(bench::Outcome::Skipped(reason)) => tally.skip(format!("{story}: {reason}")),
         Ok(bench::Outcome::Broken) => tally.fail(format!("{story}: a promise is broken")),
-        Ok(bench::Outcome::Kept) => tally.check(&story, || Ok(())),
+        Ok(bench::Outcome::Kept) => tally.check(story, || Ok(())),
         Err(error) => tally.fail(format!("{story}: {error:#}")),
     }
 }

@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::disk_usage::DiskUsageOptions;
 use super::incidents::IncidentOptions;
 use super::patterns::{NamePattern, built_in_patterns};
 use super::pressure::PressureCondition;
@@ -202,6 +203,8 @@ pub struct MonitorConfig {
     pub protected: Vec<NamePattern>,
     /// What the kernel side counts and streams.
     pub kernel: KernelOptions,
+    /// What finding out who keeps what on the disks may cost.
+    pub disk_usage: DiskUsageOptions,
     /// Where incidents are kept.
     pub incidents: IncidentOptions,
     /// Where metrics and health are served.
@@ -224,6 +227,7 @@ impl Default for MonitorConfig {
             pressure_conditions: Vec::new(),
             protected: built_in_patterns(),
             kernel: KernelOptions::default(),
+            disk_usage: DiskUsageOptions::default(),
             incidents: IncidentOptions::default(),
             listen: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9946),
             lock_file: PathBuf::from("/run/node-pressure-monitor.lock"),

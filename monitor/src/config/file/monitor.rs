@@ -22,7 +22,7 @@ const SMALLEST_JOURNAL: Bytes = Bytes(4 * Bytes::MIB);
 pub const API_VERSION: &str = "node-pressure-monitor/v1alpha1";
 pub const KIND: &str = "MonitorConfiguration";
 
-pub const FIELDS: [&str; 28] = [
+pub const FIELDS: [&str; 29] = [
     "apiVersion",
     "kind",
     "mode",
@@ -46,6 +46,7 @@ pub const FIELDS: [&str; 28] = [
     "pressureConditions",
     "protected",
     "kernel",
+    "diskUsage",
     "incidents",
     "metrics",
     "lockFile",
@@ -71,6 +72,7 @@ pub fn read(walk: &mut Walk<'_>, document: &Node) -> MonitorConfig {
     }
     read_policy(walk, &fields, &mut config.policy);
     config.pressure_conditions = super::pressure::read(walk, &fields);
+    config.disk_usage = super::disk_usage::read(walk, &fields);
     read_loop(walk, &fields, &mut config);
     read_host(walk, &fields, &mut config);
     config
