@@ -108,7 +108,11 @@ fn a_writable_layer_is_found_by_the_root_of_a_process() {
     let script = "dd if=/dev/zero of=/kept bs=1M count=3 2>/dev/null; dd if=/dev/zero of=/gone bs=1M count=5 2>/dev/null; \
                   exec 9</gone; rm /gone; echo ready; exec sleep 60";
     // Through the shell into the cgroup, then into mounts and a root of its own, as a runtime does.
-    let enter = format!("echo $$ > {}/cgroup.procs && exec unshare --mount chroot {} /bin/sh -c \"$0\"", container.display(), root.0.display());
+    let enter = format!(
+        "echo $$ > {}/cgroup.procs && exec unshare --mount chroot {} /bin/sh -c \"$0\"",
+        container.display(),
+        root.0.display()
+    );
     // Devices are not in the overlay.
     fs::create_dir_all(root.0.join("dev")).unwrap();
     let zero = Mounted::new(&["--bind", "/dev"], &root.0.join("dev"));

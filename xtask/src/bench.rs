@@ -27,7 +27,8 @@ pub struct Options {
 const BENCHES: [&str; 3] = ["numbers", "pass", "simulate"];
 /// Those that judge themselves: name and how.
 type Judge = fn() -> Result<Outcome>;
-const JUDGES: [(&str, Judge); 3] = [("probes", kernel::probes), ("aggregates", kernel::aggregates), ("walk", walk::million)];
+const JUDGES: [(&str, Judge); 3] =
+    [("probes", kernel::probes), ("aggregates", kernel::aggregates), ("walk", walk::million)];
 /// The same in a suite, which has less time.
 const JUDGES_OF_TEST: [(&str, Judge); 3] = [
     ("cost of the kernel side, probes", kernel::probes),

@@ -7,8 +7,7 @@ use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, ResolveFlags, Statx, StatxFlag
 use rustix::io::Errno;
 
 /// What the filesystem knows is enough: no server is asked, nothing is mounted for it.
-pub const STATX_FLAGS: AtFlags =
-    AtFlags::SYMLINK_NOFOLLOW.union(AtFlags::NO_AUTOMOUNT).union(AtFlags::STATX_DONT_SYNC);
+pub const STATX_FLAGS: AtFlags = AtFlags::SYMLINK_NOFOLLOW.union(AtFlags::NO_AUTOMOUNT).union(AtFlags::STATX_DONT_SYNC);
 /// What is looked at.
 pub const STATX_MASK: StatxFlags =
     StatxFlags::TYPE.union(StatxFlags::INO).union(StatxFlags::NLINK).union(StatxFlags::BLOCKS);

@@ -214,10 +214,7 @@ impl Measurement {
 fn of_filesystem(top: &OwnedFd) -> Option<Held> {
     let stat = fstatvfs(top).ok().filter(|stat| stat.f_blocks > 0)?;
     let blocks = stat.f_blocks.saturating_sub(stat.f_bfree);
-    Some(Held {
-        bytes: Bytes(blocks.saturating_mul(stat.f_frsize)),
-        inodes: stat.f_files.saturating_sub(stat.f_ffree),
-    })
+    Some(Held { bytes: Bytes(blocks.saturating_mul(stat.f_frsize)), inodes: stat.f_files.saturating_sub(stat.f_ffree) })
 }
 
 #[cfg(test)]

@@ -139,7 +139,9 @@ impl Finder {
         self.find_layers(wanted, &mut found);
         if found.places.len() > MOST_PLACES {
             found.places.truncate(MOST_PLACES);
-            found.missing.insert(format!("disk usage: a workload keeps files in more than {MOST_PLACES} places: the others are not counted"));
+            found.missing.insert(format!(
+                "disk usage: a workload keeps files in more than {MOST_PLACES} places: the others are not counted"
+            ));
         }
         found
     }
@@ -215,7 +217,10 @@ impl Finder {
     /// have mounted that without being able to do anything else.
     fn upper_directory(&mut self, mount: &Mount<'_>, is_of_init_user: bool, found: &mut Found) -> Option<PathBuf> {
         if mount.kind != "overlay" {
-            found.missing.insert(format!("disk usage: writable layers are found on overlays only: containers on {} are not counted", mount.kind));
+            found.missing.insert(format!(
+                "disk usage: writable layers are found on overlays only: containers on {} are not counted",
+                mount.kind
+            ));
             return None;
         }
         // A device's number is used again when an overlay is gone.
@@ -234,7 +239,8 @@ impl Finder {
         if upper.is_absolute() {
             return Some(upper);
         }
-        let in_store = STORES.iter().map(|store| Path::new(store).join(&upper)).find(|path| self.host.open(path).is_ok());
+        let in_store =
+            STORES.iter().map(|store| Path::new(store).join(&upper)).find(|path| self.host.open(path).is_ok());
         if in_store.is_none() {
             found.missing.insert("disk usage: an overlay names its upper directory by a relative path: that writable layer is not counted".to_owned());
         }

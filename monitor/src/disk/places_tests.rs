@@ -107,8 +107,11 @@ fn everything_that_a_pod_keeps_is_found() {
         ]
     );
     assert_eq!(found.missing, BTreeSet::new());
-    let seen: Vec<String> =
-        found.views[0].1.iter().map(|it| format!("{} {} {}", it.mount_point.display(), it.device, it.part.kind())).collect();
+    let seen: Vec<String> = found.views[0]
+        .1
+        .iter()
+        .map(|it| format!("{} {} {}", it.mount_point.display(), it.device, it.part.kind()))
+        .collect();
     assert_eq!(seen, ["/ 0:51 writable_layer", "/cache 8:1 volume", "/with blank 8:1 volume"]);
 }
 

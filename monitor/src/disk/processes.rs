@@ -145,7 +145,8 @@ mod tests {
         process(proc.path(), 11, "mnt:[2]", OTHER, "other");
         process(proc.path(), 12, "mnt:[3]", ID, "container");
         let init = Init::of(proc.path());
-        let container = |pids: &[i32]| Container { id: ID.to_owned(), processes: pids.iter().copied().map(Pid).collect() };
+        let container =
+            |pids: &[i32]| Container { id: ID.to_owned(), processes: pids.iter().copied().map(Pid).collect() };
         let view = view(proc.path(), &init, &container(&[9, 10, 11, 12])).unwrap();
         assert!(view.is_of_init_user);
         assert_eq!((view.mountinfo.as_str(), view.namespace.as_path()), ("container", Path::new("mnt:[3]")));

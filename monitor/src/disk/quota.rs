@@ -19,7 +19,6 @@ const GET_ATTRIBUTES: Opcode = opcode::read::<Attributes>(b'X', 31);
 /// `struct fsxattr` of `<linux/fs.h>`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
-#[expect(dead_code, reason = "the kernel writes all of it")]
 struct Attributes {
     flags: u32,
     extent_size: u32,

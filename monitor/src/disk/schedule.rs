@@ -108,7 +108,10 @@ impl Schedule {
         let quiet = QUIET.max(cost.saturating_mul(QUIET_FACTOR));
         let due = |entry: &Entry| self.due(entry, quiet);
         let soonest = |entries: &mut dyn Iterator<Item = &Entry>| {
-            entries.map(|entry| (due(entry), entry)).min_by_key(|(at, _)| *at).map(|(at, entry)| (at, entry.places.clone()))
+            entries
+                .map(|entry| (due(entry), entry))
+                .min_by_key(|(at, _)| *at)
+                .map(|(at, entry)| (at, entry.places.clone()))
         };
         let hurried = soonest(&mut self.entries.values().filter(|entry| entry.is_hurried));
         if let Some((at, places)) = hurried
@@ -201,7 +204,10 @@ mod tests {
         schedule.done("c", made(40, 8, 100));
         assert_eq!(whose(&schedule, 71), "hurried c");
         let others_first = schedule.next(Monotonic(71 * SECOND), true);
-        assert!(matches!(&others_first, Next::Due(places) if places.workload == "c"), "it waits longest: {others_first:?}");
+        assert!(
+            matches!(&others_first, Next::Due(places) if places.workload == "c"),
+            "it waits longest: {others_first:?}"
+        );
         schedule.begin("c");
         let others_first = schedule.next(Monotonic(73 * SECOND), true);
         assert!(matches!(&others_first, Next::Due(places) if places.workload == "a"), "{others_first:?}");

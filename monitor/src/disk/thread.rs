@@ -296,14 +296,18 @@ enum Choice {
 fn step_back() -> BTreeSet<String> {
     let mut missing = BTreeSet::new();
     if let Err(errno) = rustix::process::setpriority_process(None, NICE) {
-        missing.insert(format!("disk usage: cannot set nice {NICE}: {errno}; measuring takes the CPU from others, within its budget"));
+        missing.insert(format!(
+            "disk usage: cannot set nice {NICE}: {errno}; measuring takes the CPU from others, within its budget"
+        ));
     }
     // `IOPRIO_WHO_PROCESS`, this thread, `IOPRIO_CLASS_IDLE` of <linux/ioprio.h>.
     let (who, this, idle) = (1, 0, 3 << 13);
     // SAFETY: the call takes three numbers.
     if unsafe { libc::syscall(libc::SYS_ioprio_set, who, this, idle) } != 0 {
         let error = std::io::Error::last_os_error();
-        missing.insert(format!("disk usage: cannot use the idle I/O class: {error}; measuring may slow down the disk for others"));
+        missing.insert(format!(
+            "disk usage: cannot use the idle I/O class: {error}; measuring may slow down the disk for others"
+        ));
     }
     missing
 }

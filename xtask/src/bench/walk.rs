@@ -43,7 +43,8 @@ fn walk(files: &str) -> Result<Outcome> {
 /// `walk 100000 files: 12.3 s, 0.245 s of a CPU, share 0.0199 of 0.0200`: how long, the share, the budget.
 fn figures(line: &str) -> Option<(f64, f64, f64)> {
     let words: Vec<&str> = line.split_whitespace().collect();
-    let ["walk", _, "files:", seconds, "s,", _, "s", "of", "a", "CPU,", "share", share, "of", budget] = words[..] else {
+    let ["walk", _, "files:", seconds, "s,", _, "s", "of", "a", "CPU,", "share", share, "of", budget] = words[..]
+    else {
         return None;
     };
     Some((seconds.parse().ok()?, share.parse().ok()?, budget.parse().ok()?))

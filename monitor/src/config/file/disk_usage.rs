@@ -15,8 +15,7 @@ pub fn read(walk: &mut Walk<'_>, fields: &Fields<'_>) -> DiskUsageOptions {
         return options;
     };
     let inner = walk.fields(&path, node, &["cpuShare", "pressureCpuShare"]);
-    for (name, target) in
-        [("cpuShare", &mut options.cpu_share), ("pressureCpuShare", &mut options.pressure_cpu_share)]
+    for (name, target) in [("cpuShare", &mut options.cpu_share), ("pressureCpuShare", &mut options.pressure_cpu_share)]
     {
         let Some((field, node)) = inner.get(name) else { continue };
         match percent(walk, (field.clone(), node)) {
