@@ -201,7 +201,8 @@ fn quota(test: &str, make: &[&str], size: u64) {
     let (usage, degradations) = measure(Roots::new(path("proc")), Path::new("/nonexistent"), Some(UID));
     let of = |name: &str| {
         let part = usage.parts.iter().find(|part| part.part == Part::Volume { name: name.to_owned() });
-        part.map(|part| (part.held, part.source)).unwrap_or_else(|| panic!("{usage:?} {degradations:?}"))
+        assert!(part.is_some(), "{usage:?} {degradations:?}");
+        part.map(|part| (part.held, part.source)).unwrap()
     };
     let (counted, walked) = (of("counted"), of("walked"));
     drop(open);
