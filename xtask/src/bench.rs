@@ -26,11 +26,11 @@ pub struct Options {
 
 const BENCHES: [&str; 3] = ["numbers", "pass", "simulate"];
 /// Those that judge themselves: name and how.
-type Judge = fn() -> Result<Outcome>;
+pub type Judge = fn() -> Result<Outcome>;
 const JUDGES: [(&str, Judge); 3] =
     [("probes", kernel::probes), ("aggregates", kernel::aggregates), ("walk", walk::million)];
 /// The same in a suite, which has less time.
-const JUDGES_OF_TEST: [(&str, Judge); 3] = [
+pub const JUDGES_OF_TEST: [(&str, Judge); 3] = [
     ("cost of the kernel side, probes", kernel::probes),
     ("cost of the kernel side, aggregates", kernel::aggregates),
     ("cost of the walk", walk::tenth),
@@ -61,11 +61,6 @@ pub fn run(options: &Options, workspace: &Workspace) -> Result<ExitCode> {
     Ok(if kept { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Measures what else is promised, and what that is; an error is a promise that could not be measured.
-pub fn check_costs() -> Vec<(&'static str, Result<Outcome>)> {
-    JUDGES_OF_TEST.into_iter().map(|(name, judge)| (name, judge())).collect()
-}
-
 /// Measures what is promised alone.
 ///
 /// # Errors
@@ -80,7 +75,7 @@ fn measure(is_wanted: impl Fn(&str) -> bool) -> Result<bool> {
     let mut lines = Vec::new();
     for bench in BENCHES.iter().filter(|name| is_wanted(name)) {
         println!("== measuring {bench}");
-        for line in output_of(bench)? {
+        for line in output_of(bench, "bench")? {
             measured.extend(Measured::parse(&line));
             lines.extend(line.starts_with("simulate ").then_some(line));
         }
@@ -92,15 +87,17 @@ fn measure(is_wanted: impl Fn(&str) -> bool) -> Result<bool> {
 }
 
 /// Runs one bench, and returns what it prints.
-fn output_of(bench: &str) -> Result<Vec<String>> {
-    output_with(bench, &[])
+fn output_of(bench: &str, profile: &str) -> Result<Vec<String>> {
+    output_with(bench, profile, &[])
 }
 
 /// The same with variables of the environment.
-fn output_with(bench: &str, variables: &[(&str, &str)]) -> Result<Vec<String>> {
+fn output_with(bench: &str, profile: &str, variables: &[(&str, &str)]) -> Result<Vec<String>> {
     let mut command = cmd::cargo();
-    command.args(["bench", "--quiet", "--package", "node-pressure-monitor", "--bench", bench]).stdout(Stdio::piped());
-    command.envs(variables.iter().copied());
+    command
+        .args(["bench", "--quiet", "--package", "node-pressure-monitor", "--bench", bench, "--profile", profile])
+        .envs(variables.iter().copied())
+        .stdout(Stdio::piped());
     let shown = cmd::shown(&command);
     let mut child = command.spawn().with_context(|| format!("cannot run `{shown}`"))?;
     let stdout = child.stdout.take().context("standard output of cargo bench")?;
