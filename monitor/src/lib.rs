@@ -7,6 +7,7 @@ pub mod kernel;
 pub mod node;
 pub mod workloads;
 
+pub mod disk;
 pub mod eviction;
 
 pub mod actions;

@@ -1,6 +1,7 @@
-//! `cargo xtask bench`: how long a decision takes and what the kernel side costs, held against what is promised.
+//! `cargo xtask bench`: how long a decision takes, what the kernel side and the walk over files cost, held against what is promised.
 
 mod kernel;
+mod walk;
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{ExitCode, Stdio};
@@ -13,20 +14,27 @@ use crate::setup;
 
 pub use self::kernel::Outcome;
 
-/// Measures the decision and the kernel side on this machine; exits with 1 when a promise is broken.
+/// Measures the decision, the kernel side and the walk over files on this machine; exits with 1 when a promise is broken.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  cargo xtask bench pass\n  cargo xtask bench probes aggregates\n  cargo xtask bench"
 )]
 pub struct Options {
-    /// pass, simulate, numbers, probes or aggregates; all when none is named.
+    /// pass, simulate, numbers, probes, aggregates or walk; all when none is named.
     benches: Vec<String>,
 }
 
 const BENCHES: [&str; 3] = ["numbers", "pass", "simulate"];
 /// Those that judge themselves: name and how.
 pub type Judge = fn() -> Result<Outcome>;
-pub const OF_THE_KERNEL: [(&str, Judge); 2] = [("probes", kernel::probes), ("aggregates", kernel::aggregates)];
+const JUDGES: [(&str, Judge); 3] =
+    [("probes", kernel::probes), ("aggregates", kernel::aggregates), ("walk", walk::million)];
+/// The same in a suite, which has less time.
+pub const JUDGES_OF_TEST: [(&str, Judge); 3] = [
+    ("cost of the kernel side, probes", kernel::probes),
+    ("cost of the kernel side, aggregates", kernel::aggregates),
+    ("cost of the walk", walk::tenth),
+];
 
 /// One pass over a thousand pods with three containers each.
 const PROMISED: &str = "pass/1000";
@@ -34,14 +42,14 @@ const PROMISED_NANOS: f64 = 500_000.0;
 const WANTED_NANOS: f64 = 200_000.0;
 
 pub fn run(options: &Options, workspace: &Workspace) -> Result<ExitCode> {
-    let names = || BENCHES.into_iter().chain(OF_THE_KERNEL.map(|(name, _)| name));
+    let names = || BENCHES.into_iter().chain(JUDGES.map(|(name, _)| name));
     if let Some(unknown) = options.benches.iter().find(|wanted| !names().any(|name| name == *wanted)) {
         bail!("there is no bench {unknown}; there are {}", names().collect::<Vec<_>>().join(", "));
     }
     setup::ensure(workspace, setup::BUILD)?;
     let is_wanted = |name: &str| options.benches.is_empty() || options.benches.iter().any(|wanted| wanted == name);
     let mut kept = !BENCHES.iter().any(|name| is_wanted(name)) || measure(is_wanted)?;
-    for (name, judge) in OF_THE_KERNEL {
+    for (name, judge) in JUDGES {
         if is_wanted(name) {
             match judge()? {
                 Outcome::Kept => {}
@@ -80,9 +88,15 @@ fn measure(is_wanted: impl Fn(&str) -> bool) -> Result<bool> {
 
 /// Runs one bench, and returns what it prints.
 fn output_of(bench: &str, profile: &str) -> Result<Vec<String>> {
+    output_with(bench, profile, &[])
+}
+
+/// The same with variables of the environment.
+fn output_with(bench: &str, profile: &str, variables: &[(&str, &str)]) -> Result<Vec<String>> {
     let mut command = cmd::cargo();
     command
         .args(["bench", "--quiet", "--package", "node-pressure-monitor", "--bench", bench, "--profile", profile])
+        .envs(variables.iter().copied())
         .stdout(Stdio::piped());
     let shown = cmd::shown(&command);
     let mut child = command.spawn().with_context(|| format!("cannot run `{shown}`"))?;

@@ -87,8 +87,8 @@ pub fn run(options: &Options, workspace: &Workspace) -> Result<ExitCode> {
     lint_ebpf(workspace, &mut tally);
     host_tests(&mut tally)?;
     tally.check("speed of the decision", bench::check_promise);
-    for (name, judge) in bench::OF_THE_KERNEL {
-        cost_of_the_kernel_side(&mut tally, name, judge);
+    for (step, judge) in bench::JUDGES_OF_TEST {
+        check_cost(&mut tally, step, judge);
     }
     let mut verdicts = Vec::new();
     if options.no_vm {
@@ -101,16 +101,15 @@ pub fn run(options: &Options, workspace: &Workspace) -> Result<ExitCode> {
 }
 
 /// What could not be measured here counts as skipped, not as kept.
-fn cost_of_the_kernel_side(tally: &mut Tally, name: &str, judge: bench::Judge) {
-    let step = format!("cost of the kernel side, {name}");
-    let start = begin(&step);
+fn check_cost(tally: &mut Tally, step: &str, judge: bench::Judge) {
+    let start = begin(step);
     match judge() {
         Ok(bench::Outcome::Kept) => tally.counts.passed += 1,
         Ok(bench::Outcome::Skipped(reason)) => tally.skip(format!("{step}: {reason}")),
         Ok(bench::Outcome::Broken) => tally.fail(format!("{step}: a promise is broken")),
         Err(error) => tally.fail(format!("{step}: {error:#}")),
     }
-    end(&step, start);
+    end(step, start);
 }
 
 /// `cargo test` of the whole workspace; each test counts.

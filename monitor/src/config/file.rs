@@ -1,6 +1,7 @@
 //! The kinds of configuration files: a `KubeletConfiguration`, OpenShift 3's node configuration, and our own `MonitorConfiguration`.
 //! What kind a file is shows in the file.
 
+mod disk_usage;
 mod kubelet;
 mod lists;
 mod monitor;

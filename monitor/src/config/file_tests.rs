@@ -1,6 +1,7 @@
 use std::time::Duration;
 
 use super::*;
+use crate::config::disk_usage::DiskUsageOptions;
 use crate::config::filesystems::FilesystemPaths;
 use crate::config::policy::{Mode, OomScores, Ranking, RankingKey, Semantics};
 use crate::config::quirks::{Quirk, Quirks};
@@ -67,6 +68,7 @@ evictions: {coolDown: 0s, maxPerMinute: 60, killTimeout: 2s, reclaimDeadline: 15
 protected: ["db*.service"]
 kernel: {ringBuffer: 1Mi, stallThreshold: 0, doorbellInterval: 1ms}
 filesystems: {nodefs: /n, containerfs: /c}
+diskUsage: {cpuShare: 1%, pressureCpuShare: 50%}
 metrics: {listen: "[::1]:1234"}
 lockFile: /tmp/lock
 cgroupRoot: /host/cgroup
@@ -121,6 +123,7 @@ procRoot: /host/proc
     assert_eq!(config.kernel.ring_buffer, Bytes::from_mib(1));
     assert_eq!(config.kernel.stall_threshold, Duration::ZERO);
     assert_eq!(config.kernel.doorbell_interval, Duration::from_millis(1));
+    assert_eq!(config.disk_usage, DiskUsageOptions { cpu_share: 0.01, pressure_cpu_share: 0.5 });
     assert_eq!(config.listen.to_string(), "[::1]:1234");
     assert_eq!(config.lock_file, Path::new("/tmp/lock"));
     assert_eq!(config.cgroup_root, Path::new("/host/cgroup"));

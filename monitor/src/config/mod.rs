@@ -1,5 +1,6 @@
 //! What the operator asked for. Every error names file, line, field and the fix.
 
+pub mod disk_usage;
 pub mod duration;
 pub mod error;
 pub mod file;
@@ -17,6 +18,7 @@ pub mod units;
 pub mod walk;
 pub mod yaml;
 
+pub use disk_usage::DiskUsageOptions;
 pub use duration::{format_go_duration, parse_go_duration};
 pub use error::{ConfigError, ConfigErrors, ConfigWarning};
 pub use file::{FileKind, Loaded};

@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::disk_usage::DiskUsageOptions;
 use super::filesystems::FilesystemPaths;
 use super::incidents::IncidentOptions;
 use super::patterns::{NamePattern, built_in_patterns};
@@ -205,6 +206,8 @@ pub struct MonitorConfig {
     pub kernel: KernelOptions,
     /// The pods of this node, as `kubectl get pods -o json` prints them; limits of local storage are known from there alone.
     pub pods: Option<PathBuf>,
+    /// What finding out who keeps what on the disks may cost.
+    pub disk_usage: DiskUsageOptions,
     /// Where incidents are kept.
     pub incidents: IncidentOptions,
     /// Where the filesystems of the signals are, as far as that is not to be found out.
@@ -230,6 +233,7 @@ impl Default for MonitorConfig {
             protected: built_in_patterns(),
             kernel: KernelOptions::default(),
             pods: None,
+            disk_usage: DiskUsageOptions::default(),
             incidents: IncidentOptions::default(),
             filesystems: FilesystemPaths::default(),
             listen: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9946),

@@ -84,8 +84,9 @@ pub(super) fn lines(mountinfo: &str) -> impl Iterator<Item = Line<'_>> {
     })
 }
 
-/// Blanks and backslashes are written as three octal digits.
-pub(super) fn unescaped(text: &str) -> PathBuf {
+/// A path as `mountinfo` writes it: blanks, backslashes and, in options, commas are three octal digits.
+#[must_use]
+pub fn unescaped(text: &str) -> PathBuf {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let Some((first, after)) = rest.split_first() {

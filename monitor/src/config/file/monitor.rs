@@ -23,7 +23,7 @@ const SMALLEST_JOURNAL: Bytes = Bytes(4 * Bytes::MIB);
 pub const API_VERSION: &str = "node-pressure-monitor/v1alpha1";
 pub const KIND: &str = "MonitorConfiguration";
 
-pub const FIELDS: [&str; 30] = [
+pub const FIELDS: [&str; 31] = [
     "apiVersion",
     "kind",
     "mode",
@@ -48,6 +48,7 @@ pub const FIELDS: [&str; 30] = [
     "protected",
     "kernel",
     "pods",
+    "diskUsage",
     "incidents",
     "filesystems",
     "metrics",
@@ -74,6 +75,7 @@ pub fn read(walk: &mut Walk<'_>, document: &Node) -> MonitorConfig {
     }
     read_policy(walk, &fields, &mut config.policy);
     config.pressure_conditions = super::pressure::read(walk, &fields);
+    config.disk_usage = super::disk_usage::read(walk, &fields);
     read_loop(walk, &fields, &mut config);
     read_host(walk, &fields, &mut config);
     config

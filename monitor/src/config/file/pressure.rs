@@ -123,7 +123,8 @@ fn level(walk: &mut Walk<'_>, (path, node): (String, &Node)) -> Option<PressureL
     Some(PressureLevel { share: share?, lasting: lasting? })
 }
 
-fn percent(walk: &mut Walk<'_>, (field, node): (String, &Node)) -> Option<f64> {
+/// Reads a percentage of time as a share.
+pub fn percent(walk: &mut Walk<'_>, (field, node): (String, &Node)) -> Option<f64> {
     let text = walk.text(&field, node, PERCENT_FIX)?;
     let number =
         text.strip_suffix('%').filter(|number| number.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.'));

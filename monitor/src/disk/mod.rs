@@ -1,0 +1,25 @@
+//! What each workload keeps on the node's disks: writable layers, logs and volumes, in bytes and in inodes.
+//!
+//! The kernel counts this for nobody, unless project quotas are on. So a thread of its own finds out where a workload's files lie, asks
+//! the quota or walks the directories, slowly, and publishes what it found with its age. The loop only ever reads the last result.
+
+mod claims;
+mod clock;
+mod deleted;
+mod host;
+mod measurement;
+mod mounts;
+mod pace;
+mod places;
+mod processes;
+mod quota;
+mod schedule;
+mod thread;
+mod tree;
+mod usage;
+mod walker;
+
+pub use host::Roots;
+pub use places::{Layer, WorkloadPlaces};
+pub use usage::{Effort, Held, Part, PartUsage, Source, Usage, Usages};
+pub use walker::Walker;

@@ -1,0 +1,195 @@
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::fs::symlink;
+
+use super::*;
+
+const ID: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+const UID: &str = "1b2c3d4e-0000-1111-2222-333344445555";
+
+/// A node in a directory: what a kubelet and a runtime leave behind.
+struct Node {
+    root: tempfile::TempDir,
+}
+
+impl Node {
+    fn new() -> Self {
+        let node = Self { root: tempfile::tempdir().unwrap() };
+        let pod = format!("/var/lib/kubelet/pods/{UID}");
+        for path in [
+            &format!("{pod}/volumes/kubernetes.io~empty-dir/cache"),
+            &format!("{pod}/volumes/kubernetes.io~configmap/settings"),
+            &format!("{pod}/volumes/kubernetes.io~csi/data"),
+            &format!("{pod}/containers/app"),
+            &format!("/var/log/pods/shop_web-0_{UID}/app"),
+            &format!("/var/log/pods/shop_web-0_{UID}0/app"),
+            "/s/12/fs",
+            "/proc/1/ns",
+            &format!("/cgroup/pod/cri-containerd-{ID}.scope"),
+        ] {
+            fs::create_dir_all(node.path(path)).unwrap();
+        }
+        fs::write(node.path(&format!("{pod}/etc-hosts")), "127.0.0.1 localhost\n").unwrap();
+        fs::write(node.path(&format!("/cgroup/pod/cri-containerd-{ID}.scope/cgroup.procs")), "10\n").unwrap();
+        symlink("mnt:[1]", node.path("/proc/1/ns/mnt")).unwrap();
+        symlink("user:[1]", node.path("/proc/1/ns/user")).unwrap();
+        node.mounts(1, "43 27 0:51 / /run/x/rootfs rw - overlay overlay rw,lowerdir=/l,upperdir=/s/12/fs,workdir=/w\n");
+        node
+    }
+
+    fn path(&self, path: &str) -> PathBuf {
+        self.root.path().join(path.trim_start_matches('/'))
+    }
+
+    fn mounts(&self, pid: u32, mountinfo: &str) {
+        fs::create_dir_all(self.path(&format!("/proc/{pid}/ns"))).unwrap();
+        fs::write(self.path(&format!("/proc/{pid}/mountinfo")), mountinfo).unwrap();
+    }
+
+    /// A process of the container, with these mounts.
+    fn process(&self, users: &str, mountinfo: &str) {
+        self.mounts(10, mountinfo);
+        symlink("mnt:[2]", self.path("/proc/10/ns/mnt")).unwrap();
+        symlink(users, self.path("/proc/10/ns/user")).unwrap();
+        fs::write(self.path("/proc/10/cgroup"), format!("0::/cri-containerd-{ID}.scope\n")).unwrap();
+    }
+
+    fn find(&self, layers: Vec<Layer>) -> Found {
+        let host = Host::at(self.root.path().to_owned());
+        let mut finder = Finder::on(host, Roots::new(self.path("/proc")));
+        finder.find(&WorkloadPlaces {
+            workload: "pod".to_owned(),
+            id: CgroupId(1),
+            cgroup: self.path("/cgroup/pod"),
+            pod: Some(PodUid(UID.to_owned())),
+            layers,
+        })
+    }
+}
+
+fn shown(found: &Found) -> Vec<String> {
+    let mut shown: Vec<String> =
+        found.places.iter().map(|place| format!("{:?} {}", place.part, place.path.display())).collect();
+    shown.sort();
+    shown
+}
+
+fn layer_of(found: &Found) -> Option<PathBuf> {
+    let is_layer = |place: &&Place| matches!(place.part, Part::WritableLayer { .. });
+    found.places.iter().find(is_layer).map(|place| place.path.clone())
+}
+
+const OVERLAY: &str = "500 480 0:51 / / rw - overlay overlay rw,lowerdir=/l,upperdir=/s/12/fs,workdir=/w\n";
+
+#[test]
+fn everything_that_a_pod_keeps_is_found() {
+    let node = Node::new();
+    let volumes = format!("/pods/{UID}/volumes");
+    node.process(
+        "user:[1]",
+        &format!(
+            "{OVERLAY}502 500 8:1 {volumes}/kubernetes.io~empty-dir/cache /cache rw - ext4 /dev/sda1 rw\n\
+             503 500 8:1 {volumes}/kubernetes.io~empty-dir/cache/sub /with\\040blank rw - ext4 /dev/sda1 rw\n\
+             504 500 8:1 {volumes}/kubernetes.io~csi/data /data rw - ext4 /dev/sda1 rw\n"
+        ),
+    );
+    let found = node.find(Vec::new());
+    let pod = format!("/var/lib/kubelet/pods/{UID}");
+    assert_eq!(
+        shown(&found),
+        [
+            format!("Logs {{ container: \"app\" }} /var/log/pods/shop_web-0_{UID}/app"),
+            format!("PodFiles {pod}/containers"),
+            format!("PodFiles {pod}/etc-hosts"),
+            format!("Volume {{ name: \"cache\" }} {pod}/volumes/kubernetes.io~empty-dir/cache"),
+            format!("Volume {{ name: \"settings\" }} {pod}/volumes/kubernetes.io~configmap/settings"),
+            format!("WritableLayer {{ container: \"{ID}\" }} /s/12/fs"),
+        ]
+    );
+    assert_eq!(found.missing, BTreeSet::new());
+    let seen: Vec<String> = found.views[0]
+        .1
+        .iter()
+        .map(|it| format!("{} {} {}", it.mount_point.display(), it.device, it.part.kind()))
+        .collect();
+    assert_eq!(seen, ["/ 0:51 writable_layer", "/cache 8:1 volume", "/with blank 8:1 volume"]);
+}
+
+#[test]
+fn a_layer_that_is_known_is_not_looked_for() {
+    let node = Node::new();
+    node.process("user:[1]", OVERLAY);
+    let found = node.find(vec![Layer { container: ID.to_owned(), directory: "/elsewhere".into() }]);
+    assert_eq!(layer_of(&found).unwrap(), Path::new("/elsewhere"));
+    assert_eq!(found.places.iter().filter(|place| place.part.kind() == "writable_layer").count(), 1);
+}
+
+#[test]
+fn what_a_process_mounted_for_itself_names_no_directory() {
+    let own = "500 480 0:99 / / rw - overlay overlay rw,lowerdir=/l,upperdir=/etc,workdir=/w\n";
+    let node = Node::new();
+    node.process("user:[2]", own);
+    let found = node.find(Vec::new());
+    assert_eq!(layer_of(&found), None);
+    assert_eq!(found.missing.len(), 1, "{:?}", found.missing);
+    // The host's mounts count, whatever the process says of the same overlay.
+    let node = Node::new();
+    node.process("user:[2]", &OVERLAY.replace("/s/12/fs", "/etc"));
+    assert_eq!(layer_of(&node.find(Vec::new())).unwrap(), Path::new("/s/12/fs"));
+    // Without users of its own only the runtime can have mounted it: it hides its mounts (OpenShift can).
+    let node = Node::new();
+    node.process("user:[1]", &own.replace("/etc", "/s/12/fs"));
+    assert_eq!(layer_of(&node.find(Vec::new())).unwrap(), Path::new("/s/12/fs"));
+}
+
+#[test]
+fn other_roots_are_not_guessed_at() {
+    for (mountinfo, problem) in [
+        ("1 0 8:1 /snapshots/3 / rw - ext4 /dev/sda rw\n", "containers on ext4"),
+        ("1 0 0:51 / / rw - overlay o rw,lowerdir=/l,upperdir=id/diff\n", "relative"),
+    ] {
+        let node = Node::new();
+        node.mounts(1, &mountinfo.replace(" / rw", " /x rw"));
+        node.process("user:[1]", mountinfo);
+        let found = node.find(Vec::new());
+        assert_eq!(layer_of(&found), None, "{mountinfo}");
+        assert!(found.missing.iter().any(|text| text.contains(problem)), "{:?}", found.missing);
+    }
+    // By c/storage's habit.
+    let node = Node::new();
+    fs::create_dir_all(node.path("/var/lib/containers/storage/overlay/id/diff")).unwrap();
+    let own = OVERLAY.replace("/s/12/fs", "id/diff");
+    node.mounts(1, &own);
+    node.process("user:[1]", &own);
+    assert_eq!(layer_of(&node.find(Vec::new())).unwrap(), Path::new("/var/lib/containers/storage/overlay/id/diff"));
+}
+
+#[test]
+fn volumes_in_memory_are_told_apart() {
+    // The tests' machine has a filesystem in memory below one that is not.
+    let shm = Path::new("/dev/shm");
+    let host = Host::at("/".into());
+    let of = |path: &Path| host.open(path).and_then(status).map(|status| device(&status)).ok();
+    if of(shm).is_none() || of(shm) == of(Path::new("/")) {
+        writeln!(std::io::stderr(), "SKIPPED: no filesystem of its own at /dev/shm").unwrap();
+        return;
+    }
+    assert_ne!(of(shm), of(Path::new("/")));
+}
+
+#[test]
+fn only_what_is_known_to_keep_files_is_measured() {
+    let workload = |kind| Workload {
+        name: "a/b".to_owned(),
+        id: CgroupId(1),
+        kind,
+        qos: crate::workloads::QosClass::BestEffort,
+        request: crate::config::Bytes::ZERO,
+        preference: crate::workloads::Preference::None,
+        protection: None,
+    };
+    let of = |kind| WorkloadPlaces::of(&workload(kind), Path::new("/sys/fs/cgroup"));
+    assert_eq!(of(Kind::Service), None);
+    assert_eq!(of(Kind::Container(ID.to_owned())).unwrap().cgroup, Path::new("/sys/fs/cgroup/a/b"));
+    assert_eq!(of(Kind::Pod(PodUid(UID.to_owned()))).unwrap().pod, Some(PodUid(UID.to_owned())));
+}

@@ -1,0 +1,147 @@
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::fs::{MetadataExt as _, symlink};
+use std::path::Path;
+use std::process::Command;
+
+use super::*;
+use crate::disk::host::Host;
+
+fn begin(path: &Path) -> TreeWalk {
+    let host = Host::at("/".into());
+    TreeWalk::begin(&host.open(path).unwrap()).unwrap()
+}
+
+fn walk(path: &Path) -> TreeWalk {
+    let mut walk = begin(path);
+    let mut buffer = [MaybeUninit::uninit(); NAMES];
+    while walk.step(&mut buffer) == Progress::More {}
+    walk
+}
+
+/// What `du` says of it: another program's opinion.
+fn du(path: &Path, what: &str) -> u64 {
+    let output = Command::new("du").args(["--summarize", "--one-file-system", what]).arg(path).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    text.split_whitespace().next().unwrap().parse().unwrap()
+}
+
+#[test]
+fn it_agrees_with_du() {
+    let top = tempfile::tempdir().unwrap();
+    for directory in 0..20 {
+        let directory = top.path().join(format!("d{directory}/a/b"));
+        fs::create_dir_all(&directory).unwrap();
+        for file in 0..60 {
+            fs::write(directory.join(format!("a-file-with-a-rather-long-name-{file}")), vec![1; file * 700]).unwrap();
+        }
+    }
+    // A hole takes no space.
+    fs::File::create(top.path().join("sparse")).unwrap().set_len(1 << 30).unwrap();
+    // One file of several names.
+    fs::write(top.path().join("one"), vec![1; 100_000]).unwrap();
+    for name in 0..50 {
+        fs::hard_link(top.path().join("one"), top.path().join(format!("d3/name{name}"))).unwrap();
+    }
+    symlink("/usr", top.path().join("link")).unwrap();
+    symlink("nowhere", top.path().join("dangling")).unwrap();
+
+    let found = walk(top.path());
+    assert!(found.is_complete());
+    assert_eq!(found.held().inodes, du(top.path(), "--inodes"));
+    assert_eq!(found.held().bytes.0, du(top.path(), "--block-size=1"));
+    assert_eq!(found.entries(), found.held().inodes + 50);
+    assert_eq!(found.device(), device(&status(fs::File::open(top.path()).unwrap()).unwrap()));
+}
+
+#[test]
+fn a_single_file_is_a_tree_too_and_a_link_is_only_itself() {
+    let top = tempfile::tempdir().unwrap();
+    let file = top.path().join("file");
+    fs::write(&file, vec![1; 10_000]).unwrap();
+    let expected = fs::metadata(&file).unwrap().blocks() * 512;
+    assert_eq!(walk(&file).held(), Held { bytes: Bytes(expected), inodes: 1 });
+    symlink("/usr", top.path().join("link")).unwrap();
+    assert_eq!(walk(&top.path().join("link")).held().inodes, 1);
+}
+
+#[test]
+fn deeper_than_files_can_be_held_open() {
+    let top = tempfile::tempdir().unwrap();
+    let mut directory = fs::File::open(top.path()).map(OwnedFd::from).unwrap();
+    let depth = MOST_OPEN * 3;
+    for _ in 0..depth {
+        rustix::fs::mkdirat(&directory, c"a-directory-with-a-long-name", 0o700.into()).unwrap();
+        directory = open_directory(&directory, c"a-directory-with-a-long-name").unwrap();
+    }
+    let mut walk = begin(top.path());
+    let mut buffer = [MaybeUninit::uninit(); NAMES];
+    while walk.step(&mut buffer) == Progress::More {
+        assert!(walk.open.len() <= MOST_OPEN && walk.deferred.len() <= MOST_DEFERRED);
+    }
+    assert_eq!((walk.held().inodes, walk.is_complete()), (depth as u64 + 1, true));
+}
+
+#[test]
+fn too_many_directories_too_deep_make_it_incomplete() {
+    let top = tempfile::tempdir().unwrap();
+    let deep: std::path::PathBuf = std::iter::repeat_n("d", MOST_OPEN - 1).collect();
+    let deep = top.path().join(deep);
+    fs::create_dir_all(&deep).unwrap();
+    for number in 0..MOST_DEFERRED + 10 {
+        fs::create_dir(deep.join(number.to_string())).unwrap();
+    }
+    let found = walk(top.path());
+    // Each of them is counted; what is in the last ones is not looked at.
+    assert_eq!(found.held().inodes, (MOST_OPEN + MOST_DEFERRED + 10) as u64);
+    assert!(!found.is_complete());
+}
+
+#[test]
+fn what_changes_meanwhile_does_no_harm() {
+    let top = tempfile::tempdir().unwrap();
+    for directory in 0..50 {
+        fs::create_dir(top.path().join(directory.to_string())).unwrap();
+    }
+    let mut walk = begin(top.path());
+    let mut buffer = [MaybeUninit::uninit(); NAMES];
+    assert_eq!(walk.step(&mut buffer), Progress::More);
+    for directory in 0..50 {
+        fs::remove_dir(top.path().join(directory.to_string())).unwrap();
+        // What was a directory leads somewhere else now.
+        symlink("/usr", top.path().join(directory.to_string())).unwrap();
+    }
+    while walk.step(&mut buffer) == Progress::More {}
+    assert!(walk.held().inodes <= 51, "{walk:?}");
+}
+
+#[test]
+fn other_filesystems_are_not_entered() {
+    // The tree of cgroups is mounted in /sys.
+    let found = walk(Path::new("/sys/fs"));
+    let sys = fs::metadata("/sys/fs").unwrap().dev();
+    let is_other = |path: &str| fs::metadata(path).is_ok_and(|it| it.dev() != sys);
+    if !is_other("/sys/fs/cgroup") {
+        writeln!(std::io::stderr(), "SKIPPED: nothing is mounted at /sys/fs/cgroup").unwrap();
+        return;
+    }
+    let cgroup = du(Path::new("/sys/fs"), "--inodes");
+    assert!(found.held().inodes <= cgroup, "{} {cgroup}", found.held().inodes);
+}
+
+#[test]
+fn more_names_than_can_be_remembered_count_for_their_share() {
+    let top = tempfile::tempdir().unwrap();
+    fs::write(top.path().join("0"), vec![1; 4096]).unwrap();
+    for name in 1..10 {
+        fs::hard_link(top.path().join("0"), top.path().join(name.to_string())).unwrap();
+    }
+    let status = status(fs::File::open(top.path().join("0")).unwrap()).unwrap();
+    let mut tally = Tally { linked: (0..MOST_LINKED as u64).map(|ino| u64::MAX - ino).collect(), ..Tally::default() };
+    for _ in 0..10 {
+        tally.count(&status);
+    }
+    let held = tally.held();
+    assert_eq!(held.inodes, 1);
+    assert!(held.bytes.0.abs_diff(status.stx_blocks * 512) < 10, "{held:?}");
+}

@@ -1,0 +1,230 @@
+//! What workloads keep on this machine's real filesystems: an overlay with a process in it, and project quotas on images of a disk.
+#![expect(clippy::unwrap_used, reason = "a fixture that cannot be made fails its test")]
+
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use node_pressure_monitor::config::{Bytes, CgroupId, DiskUsageOptions};
+use node_pressure_monitor::disk::{Held, Part, Roots, Source, Usage, Walker, WorkloadPlaces};
+use node_pressure_monitor::workloads::PodUid;
+use rustix::ioctl::{Setter, opcode};
+
+/// Past the test harness, which shows what a test prints only when it fails: a skipped test must say so.
+macro_rules! tell {
+    ($($text:tt)*) => {
+        let _unheard = writeln!(std::io::stderr(), $($text)*);
+    };
+}
+
+const UID: &str = "1b2c3d4e-0000-1111-2222-333344445555";
+const ID: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+const MIB: u64 = 1 << 20;
+
+fn run(program: &str, arguments: &[&str]) -> Result<(), String> {
+    let output = Command::new(program).args(arguments).output().map_err(|error| format!("{program}: {error}"))?;
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    if output.status.success() { Ok(()) } else { Err(format!("{program} {arguments:?}: {said}")) }
+}
+
+/// Something mounted, until the end of the test.
+struct Mounted(PathBuf);
+
+impl Mounted {
+    fn new(options: &[&str], at: &Path) -> Result<Self, String> {
+        fs::create_dir_all(at).unwrap();
+        run("mount", &[options, &[at.to_str().unwrap()]].concat()).map(|()| Self(at.to_owned()))
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _gone = run("umount", &["--lazy", self.0.to_str().unwrap()]);
+    }
+}
+
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _gone = self.0.kill();
+        let _gone = self.0.wait();
+    }
+}
+
+fn measure(roots: Roots, cgroup: &Path, pod: Option<&str>) -> (Arc<Usage>, Vec<String>) {
+    let mut walker = Walker::start(&DiskUsageOptions::default(), roots).unwrap();
+    walker.wanted(vec![WorkloadPlaces {
+        workload: "pod".to_owned(),
+        id: CgroupId(1),
+        cgroup: cgroup.to_owned(),
+        pod: pod.map(|uid| PodUid(uid.to_owned())),
+        layers: Vec::new(),
+    }]);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let measured = async {
+        loop {
+            let usages = walker.usages();
+            if let Some(usage) = usages.get("pod", CgroupId(1)).filter(|_| usages.effort.measured > 0) {
+                return (Arc::clone(usage), usages.degradations.clone());
+            }
+            walker.changed().await;
+        }
+    };
+    runtime.block_on(async { tokio::time::timeout(Duration::from_secs(60), measured).await }).unwrap()
+}
+
+/// A process whose root is an overlay: it keeps a file of 3 MiB, and holds one of 5 MiB open that it has deleted.
+#[test]
+fn a_writable_layer_is_found_by_the_root_of_a_process() {
+    const TEST: &str = "a_writable_layer_is_found_by_the_root_of_a_process";
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let path = |name: &str| directory.path().join(name);
+    for name in ["upper", "work"] {
+        fs::create_dir(path(name)).unwrap();
+    }
+    let layers = format!("lowerdir=/usr,upperdir={},workdir={}", path("upper").display(), path("work").display());
+    let root = match Mounted::new(&["-t", "overlay", "overlay", "-o", &layers], &path("root")) {
+        Ok(root) => root,
+        Err(error) => {
+            tell!("SKIPPED {TEST}: {error}");
+            return;
+        }
+    };
+    // A cgroup of v1 or v2, whichever can be made: all that counts is that its name can be seen in /proc/PID/cgroup.
+    let hierarchies = ["/sys/fs/cgroup/memory", "/sys/fs/cgroup/unified", "/sys/fs/cgroup"];
+    let parent = format!("npm-test-disk-{}", std::process::id());
+    let made = hierarchies.iter().map(|root| Path::new(root).join(&parent)).find(|path| fs::create_dir(path).is_ok());
+    let Some(pod) = made else {
+        tell!("SKIPPED {TEST}: cannot make a cgroup");
+        return;
+    };
+    let container = pod.join(format!("cri-containerd-{ID}.scope"));
+    fs::create_dir(&container).unwrap();
+    let script = "dd if=/dev/zero of=/kept bs=1M count=3 2>/dev/null; dd if=/dev/zero of=/gone bs=1M count=5 2>/dev/null; \
+                  exec 9</gone; rm /gone; echo ready; exec sleep 60";
+    // Through the shell into the cgroup, then into mounts and a root of its own, as a runtime does.
+    let enter = format!(
+        "echo $$ > {}/cgroup.procs && exec unshare --mount chroot {} /bin/sh -c \"$0\"",
+        container.display(),
+        root.0.display()
+    );
+    // Devices are not in the overlay.
+    fs::create_dir_all(root.0.join("dev")).unwrap();
+    let zero = Mounted::new(&["--bind", "/dev"], &root.0.join("dev"));
+    let child = Command::new("sh").args(["-c", &enter, script]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut child = Running(child);
+    let mut line = String::new();
+    let stdout = child.0.stdout.take().unwrap();
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(stdout), &mut line).unwrap();
+    assert_eq!(line, "ready\n");
+
+    let (usage, degradations) = measure(Roots::new("/proc".into()), &pod, None);
+    drop((child, zero, root));
+    for cgroup in [&container, &pod] {
+        for _ in 0..100 {
+            if fs::remove_dir(cgroup).is_ok() {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+    let part = usage.parts.iter().find(|part| part.part == Part::WritableLayer { container: ID.to_owned() });
+    let held = part.unwrap_or_else(|| panic!("{usage:?} {degradations:?}")).held;
+    assert!(held.bytes >= Bytes(8 * MIB) && held.bytes < Bytes(9 * MIB), "{usage:?} {degradations:?}");
+    // The upper directory, /kept, /dev, and what was deleted.
+    assert_eq!(held.inodes, 4, "{usage:?}");
+}
+
+/// `struct fsxattr` of `<linux/fs.h>`.
+#[repr(C)]
+struct Attributes {
+    flags: u32,
+    extent_size: u32,
+    extents: u32,
+    project: u32,
+    copy_extent_size: u32,
+    padding: [u8; 8],
+}
+
+/// Charges everything that will be made in a directory to a project.
+fn set_project(directory: &Path, project: u32) {
+    const SET: rustix::ioctl::Opcode = opcode::write::<Attributes>(b'X', 32);
+    let attributes =
+        Attributes { flags: 0x200, extent_size: 0, extents: 0, project, copy_extent_size: 0, padding: [0; 8] };
+    let directory = File::open(directory).unwrap();
+    // SAFETY: the request takes one `fsxattr`, whose layout `Attributes` has.
+    let setter = unsafe { Setter::<SET, Attributes>::new(attributes) };
+    // SAFETY: see above.
+    unsafe { rustix::ioctl::ioctl(directory, setter) }.unwrap();
+}
+
+/// A pod with two volumes, one of them a project of its own, on a filesystem that counts projects.
+fn quota(test: &str, make: &[&str], size: u64) {
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let path = |name: &str| directory.path().join(name);
+    let image = path("image");
+    // A hole: hardly any of it is ever written.
+    File::create(&image).unwrap().set_len(size).unwrap();
+    let image = image.to_str().unwrap();
+    let kubelet = path("var/lib/kubelet");
+    let made = run(make[0], &[&make[1..], &[image]].concat());
+    let mounted = made.and_then(|()| Mounted::new(&["-o", "loop,prjquota", image], &kubelet));
+    let Ok(mounted) = mounted.map_err(|error| {
+        tell!("SKIPPED {test}: {error}");
+    }) else {
+        return;
+    };
+    fs::create_dir_all(path("proc/1")).unwrap();
+    symlink(directory.path(), path("proc/1/root")).unwrap();
+    let volume = |name: &str| kubelet.join("pods").join(UID).join("volumes/kubernetes.io~empty-dir").join(name);
+    for name in ["counted", "walked"] {
+        fs::create_dir_all(volume(name)).unwrap();
+    }
+    set_project(&volume("counted"), 1_048_577);
+    for name in ["counted", "walked"] {
+        fs::create_dir(volume(name).join("below")).unwrap();
+        fs::write(volume(name).join("below/file"), vec![1; 3 << 20]).unwrap();
+    }
+    let gone = volume("counted").join("gone");
+    let mut open = File::create(&gone).unwrap();
+    open.write_all(&vec![1; 2 << 20]).unwrap();
+    fs::remove_file(&gone).unwrap();
+    // Space is charged when it is allocated.
+    open.sync_all().unwrap();
+    run("sync", &["--file-system", kubelet.to_str().unwrap()]).unwrap();
+
+    let (usage, degradations) = measure(Roots::new(path("proc")), Path::new("/nonexistent"), Some(UID));
+    let of = |name: &str| {
+        let part = usage.parts.iter().find(|part| part.part == Part::Volume { name: name.to_owned() });
+        assert!(part.is_some(), "{usage:?} {degradations:?}");
+        part.map(|part| (part.held, part.source)).unwrap()
+    };
+    let (counted, walked) = (of("counted"), of("walked"));
+    drop(open);
+    drop(mounted);
+    if counted.1 != Source::Quota {
+        tell!("SKIPPED {test}: this kernel counts no projects: {degradations:?}");
+        return;
+    }
+    let near = |held: Held, mib: u64| held.bytes.0.abs_diff(mib * MIB) < 64 * 1024;
+    assert!(near(counted.0, 5), "the deleted file is counted: {usage:?}");
+    // The volume, a directory and a file; and what was deleted.
+    assert_eq!(counted.0.inodes, 4, "{usage:?}");
+    assert!(near(walked.0, 3) && walked.0.inodes == 3 && walked.1 == Source::Walk, "{usage:?}");
+}
+
+#[test]
+fn project_quotas_of_ext4_are_believed() {
+    let make = ["mkfs.ext4", "-q", "-F", "-O", "quota,project", "-E", "quotatype=prjquota"];
+    quota("project_quotas_of_ext4_are_believed", &make, 64 * MIB);
+}
+
+#[test]
+fn project_quotas_of_xfs_are_believed() {
+    quota("project_quotas_of_xfs_are_believed", &["mkfs.xfs", "-q", "-f"], 512 * MIB);
+}

@@ -1,0 +1,64 @@
+//! What the background walk over a great many files costs, held against its budget.
+
+use anyhow::{Result, bail};
+
+use super::kernel::Outcome;
+use super::output_with;
+
+/// As promised.
+const MANY: &str = "1000000";
+/// As many as a suite has time for.
+const FEWER: &str = "100000";
+
+/// Walks a million files: some three minutes, and as many to make and remove them.
+pub fn million() -> Result<Outcome> {
+    walk(MANY, "bench")
+}
+
+/// Walks a tenth of them.
+pub fn tenth() -> Result<Outcome> {
+    // The budget is the same however it is optimized, and where tests have run the dev profile is compiled.
+    walk(FEWER, "dev")
+}
+
+fn walk(files: &str, profile: &str) -> Result<Outcome> {
+    println!("== measuring walk, {files} files");
+    // It judges itself: its output ends with a failure when the budget is not kept.
+    let lines = output_with("walk", profile, &[("WALK_FILES", files)])?;
+    for line in &lines {
+        println!("{line}");
+    }
+    let Some((seconds, share, budget)) = lines.iter().find_map(|line| figures(line)) else {
+        bail!("the bench told no figures");
+    };
+    let count: f64 = files.parse()?;
+    println!(
+        "promise: the walk takes at most {:.1} % of a CPU: {:.2} %, kept; {:.0} files/s",
+        budget * 100.0,
+        share * 100.0,
+        count / seconds
+    );
+    Ok(Outcome::Kept)
+}
+
+/// `walk 100000 files: 12.3 s, 0.245 s of a CPU, share 0.0199 of 0.0200`: how long, the share, the budget.
+fn figures(line: &str) -> Option<(f64, f64, f64)> {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let ["walk", _, "files:", seconds, "s,", _, "s", "of", "a", "CPU,", "share", share, "of", budget] = words[..]
+    else {
+        return None;
+    };
+    Some((seconds.parse().ok()?, share.parse().ok()?, budget.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_figures_are_read() {
+        let line = "walk 100000 files: 12.3 s, 0.245 s of a CPU, share 0.0199 of 0.0200";
+        assert_eq!(figures(line), Some((12.3, 0.0199, 0.02)));
+        assert_eq!(figures("walk: 100000 files in 100 directories made in 3.1 s"), None);
+    }
+}
