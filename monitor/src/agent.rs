@@ -12,6 +12,7 @@ mod ladder;
 mod last;
 mod limits;
 pub mod local_storage;
+pub mod measured;
 mod observe;
 mod oom_kill;
 mod others;
@@ -54,6 +55,7 @@ use self::ladder::Ladder;
 use self::last::{Audits, Last, Outside};
 use self::limits::{Limits, allow, allow_at};
 use self::local_storage::LocalStorage;
+use self::measured::{Measured, Steered};
 pub use self::recorder::Recorder;
 use self::said::Said;
 pub use self::signals::Signals;
@@ -88,6 +90,8 @@ pub struct Agent {
     tree: WorkloadTree,
     evictor: Evictor,
     local: LocalStorage,
+    measured: Option<Measured>,
+    steered: Steered,
     gentle: Gentle,
     auditor: Auditor,
     metrics: Arc<Mutex<Metrics>>,
@@ -133,6 +137,8 @@ pub struct Parts {
     pub evictor: Evictor,
     /// Limits of local storage.
     pub local: LocalStorage,
+    /// Who measures the disks, if somebody does.
+    pub measured: Option<Measured>,
     /// Whether memory is asked for before.
     pub reclaim: ReclaimFirst,
     /// What others see.
@@ -163,6 +169,7 @@ impl Agent {
             tree,
             evictor,
             local,
+            measured,
             reclaim,
             metrics,
             health,
@@ -187,6 +194,8 @@ impl Agent {
             tree,
             evictor,
             local,
+            measured,
+            steered: Steered::default(),
             gentle: Gentle::new(reclaim),
             auditor: Auditor::default(),
             metrics,
@@ -277,6 +286,7 @@ impl Agent {
         self.refresh_figures(wakeup);
         self.steer_disks();
         self.prepare();
+        self.steer_walker();
         self.keep_limits();
         if self.is_housekeeping_due() {
             self.keep_house();

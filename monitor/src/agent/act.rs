@@ -13,8 +13,8 @@ use crate::workloads::WorkloadUsage;
 
 use super::gentle::Reclaimed;
 use super::last::Scan;
-use super::stop::action;
 use super::others::{is_of_disk, pause};
+use super::stop::action;
 use super::tell::{of_bytes, of_others, ranking_text};
 use super::{Agent, Look, allow};
 
@@ -268,7 +268,7 @@ impl Agent {
             self.figures.forget_refaults();
         }
         for ended in &ended {
-            self.rest_disks(ended.signal.resource(), now);
+            self.rest_disks(ended.cause.resource(), now);
         }
         ended
     }

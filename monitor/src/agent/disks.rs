@@ -142,6 +142,11 @@ impl Disks {
             .collect()
     }
 
+    /// The cgroups in which inodes are made.
+    pub(super) fn at_work(&self) -> impl Iterator<Item = CgroupId> + '_ {
+        self.cgroups.iter().filter(|(_, counted)| counted.rate.per_second() >= 1.0).map(|((id, _), _)| *id)
+    }
+
     /// The workloads whose inodes on a device grow most, with the growth a second.
     fn makers(&self, device: &str, owner: impl Fn(CgroupId) -> String) -> Vec<(String, f64)> {
         let mut makers: HashMap<String, f64> = HashMap::new();

@@ -286,7 +286,7 @@ impl Agent {
             steps.push(Step::at(step, ended_after));
             incident.steps.append(&mut steps);
             incident.summary = text::summary_of_eviction(eviction);
-            let of_memory = ended.signal.resource() == Resource::Memory;
+            let of_memory = ended.cause.resource() == Resource::Memory;
             let bytes = eviction.threshold_bytes.filter(|_| of_memory);
             threshold = bytes.and_then(|bytes| u64::try_from(bytes).ok()).map(Bytes);
         }

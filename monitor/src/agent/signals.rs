@@ -260,6 +260,7 @@ impl Agent {
         for (device, per_second) in self.disks.growing() {
             self.signals.filesystems.growth(device, per_second);
         }
+        self.hurry_makers();
     }
 
     /// The conditions that thresholds of this node can raise, and how they stand.

@@ -197,7 +197,7 @@ impl Agent {
         // What is left on a disk is known later, when its filesystem is asked again.
         let available =
             |signal: Signal| seen.and_then(|seen| seen.get(signal)).filter(|_| !is_of_disk(signal.resource()));
-        ended.iter().for_each(|ended| self.tell_one_ended(ended, at, available(ended.signal)));
+        ended.iter().for_each(|ended| self.tell_one_ended(ended, at, ended.cause.signal().and_then(available)));
     }
 
     fn tell_one_ended(&mut self, ended: &Ended, at: Monotonic, available: Option<SignalValue>) {

@@ -13,8 +13,10 @@ use crate::actions::reclaim::{self, ReclaimFirst, Reclaimer};
 use crate::actions::release::Releaser;
 use crate::actions::{Evictor, FreezeRecord, self_protection};
 use crate::agent::local_storage::LocalStorage;
+use crate::agent::measured::Measured;
 use crate::agent::{Agent, Kills, Parts, Recorder, Signals};
 use crate::config::{Bytes, ConfigErrors, ConfigWarning, Loaded, Mode, MonitorConfig, Policy, Signal};
+use crate::disk::{Roots, Walker};
 use crate::eviction::deadline::FallRate;
 use crate::kernel::Kernel;
 use crate::node::psi::PsiTrigger;
@@ -252,6 +254,9 @@ async fn serve(config: MonitorConfig, text: bool, log: logging::Writer) -> anyho
     // Before the loop takes a priority of its own, which threads made from then on would share.
     let signals =
         Signals::start(&config, &mut degradations).context("cannot start the thread that asks the filesystems")?;
+    let walker = Walker::start(&config.disk_usage, Roots::new(config.proc_root.clone()));
+    let measured = Measured::by(Arc::new(walker.context("cannot start the thread that measures disks")?));
+    let signals = signals.measured_by(Box::new(measured.clone()));
     let reclaim = reclaim_first(&config, tree.hierarchy(), &mut degradations)?;
     degradations.extend(self_protection::apply(&config.proc_root));
     if config.mode == Mode::Enforce {
@@ -283,7 +288,7 @@ async fn serve(config: MonitorConfig, text: bool, log: logging::Writer) -> anyho
         refresh,
     };
     let evictor = Evictor::new(releaser);
-    let local = LocalStorage::new(pods, None);
+    let local = LocalStorage::new(pods, Some(Box::new(measured.clone())));
     let fastest = config.sampling.fastest_rate.or_else(fault_rate::measure).unwrap_or(ASSUMED_RATE);
     let rate = FallRate::assuming(fastest);
     let mut agent = Agent::new(Parts {
@@ -296,6 +301,7 @@ async fn serve(config: MonitorConfig, text: bool, log: logging::Writer) -> anyho
         tree,
         evictor,
         local,
+        measured: Some(measured),
         reclaim,
         metrics,
         health,

@@ -34,13 +34,28 @@ impl Cause {
         }
     }
 
+    /// The signal whose threshold was met; none for a limit of the pod's own.
+    #[must_use]
+    pub const fn signal(self) -> Option<Signal> {
+        match self {
+            Self::Signal(signal) => Some(signal),
+            Self::EmptyDirLimit | Self::PodLimit | Self::ContainerLimit => None,
+        }
+    }
+
+    /// What is to be had back.
+    #[must_use]
+    pub const fn resource(self) -> Resource {
+        match self {
+            Self::Signal(signal) => signal.resource(),
+            Self::EmptyDirLimit | Self::PodLimit | Self::ContainerLimit => Resource::EphemeralStorage,
+        }
+    }
+
     /// Whether the end of the processes alone gives nothing back: what they leave on the disk has to go as well.
     #[must_use]
     pub const fn is_for_disk(self) -> bool {
-        match self {
-            Self::Signal(signal) => matches!(signal.resource(), Resource::EphemeralStorage | Resource::Inodes),
-            Self::EmptyDirLimit | Self::PodLimit | Self::ContainerLimit => true,
-        }
+        matches!(self.resource(), Resource::EphemeralStorage | Resource::Inodes)
     }
 }
 

@@ -59,8 +59,11 @@ pub fn findings(facts: &Facts) -> Vec<Finding> {
         let sentence = format!("this kernel has no {} (Linux {}): {}", feature.name, feature.since, feature.otherwise);
         say(Severity::Note, "kernel", sentence, Some("boot a newer kernel, if that matters"));
     }
-    // What is off as a whole was said above.
-    for probe in facts.probes.missing.iter().filter(|_| !facts.probes.would_attach.is_empty()) {
+    // What is off as a whole was said above, and what has a consequence of its own.
+    let was_said = |name: &str| {
+        facts.probes.would_attach.is_empty() || facts.troubles.iter().any(|trouble| trouble.sentence.contains(name))
+    };
+    for probe in facts.probes.missing.iter().filter(|probe| !was_said(&probe.name)) {
         let sentence = format!("{}: {} ({})", probe.name, probe.reason, probe.purpose);
         say(Severity::Note, "probes", sentence, None);
     }

@@ -45,7 +45,8 @@ pub fn cgroup(hierarchy: &Hierarchy, cgroup_root: &Path) -> Cgroup {
         controllers: controllers(hierarchy, cgroup_root),
         kill: hierarchy.version == CgroupVersion::V2 && may_write_below(&hierarchy.memory, "cgroup.kill"),
         freezer: match &hierarchy.freezer {
-            Some(freezer) => may_write_below(freezer, "freezer.state"),
+            // Nobody may be in it yet.
+            Some(freezer) => may_write_below(freezer, "freezer.state") || may_write(&freezer.join("cgroup.procs")),
             None => hierarchy.version == CgroupVersion::V2 && may_write_below(&hierarchy.memory, "cgroup.freeze"),
         },
     }
@@ -69,7 +70,11 @@ fn controllers(hierarchy: &Hierarchy, cgroup_root: &Path) -> Vec<String> {
 fn may_write_below(root: &Path, file: &str) -> bool {
     let directories = fs::read_dir(root).into_iter().flatten().flatten();
     let mut files = directories.map(|entry| entry.path().join(file)).filter(|path| path.exists());
-    files.next().is_some_and(|path| OpenOptions::new().write(true).open(path).is_ok())
+    files.next().is_some_and(|path| may_write(&path))
+}
+
+fn may_write(path: &Path) -> bool {
+    OpenOptions::new().write(true).open(path).is_ok()
 }
 
 /// What this kernel has.

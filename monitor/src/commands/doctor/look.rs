@@ -41,11 +41,10 @@ pub async fn look(config: &MonitorConfig) -> Facts {
         missing.push(format!("memory.reclaim: {reason}"));
     }
     missing.extend(not_acted_on(&config.policy));
-    let (root, mountinfo) = machine(proc_root);
-    let mountinfo = std::fs::read_to_string(&mountinfo)
-        .map_err(|error| missing.push(format!("filesystems: cannot read {}: {error}", mountinfo.display())));
-    let roles = filesystems::by_role(&root, &mountinfo.unwrap_or_default());
-    let filesystems = roles.map_err(|reason| missing.push(format!("filesystems: {reason}"))).unwrap_or_default();
+    let root = root(proc_root);
+    let kubelet = filesystems::has_kubelet(&root);
+    let (filesystems, unasked) = filesystems::by_role(config, kubelet);
+    missing.extend(unasked);
     missing.extend(unwritable(
         "incidents",
         &config.incidents.directory,
@@ -71,7 +70,7 @@ pub async fn look(config: &MonitorConfig) -> Facts {
         capabilities: host::capabilities(&status),
         private_namespaces: namespaces::private(),
         filesystems,
-        kubelet: root.join(filesystems::KUBELET_ROOT.trim_start_matches('/')).is_dir(),
+        kubelet,
         runtimes: runtimes::find(&root).await,
         other_instance: host::lock_holder(proc_root, &config.lock_file),
         limits_unknown: config.policy.local_storage_isolation && config.pods.is_none(),
@@ -79,11 +78,11 @@ pub async fn look(config: &MonitorConfig) -> Facts {
     }
 }
 
-/// The root directory and the mounts of the machine's init, where they can be seen: an agent in a container has others.
-fn machine(proc_root: &Path) -> (PathBuf, PathBuf) {
+/// The root directory of the machine's init, where it can be seen: an agent in a container has another.
+fn root(proc_root: &Path) -> PathBuf {
     let init = proc_root.join("1");
     let process = if init.join("root/.").exists() { init } else { proc_root.join("self") };
-    (process.join("root"), process.join("mountinfo"))
+    process.join("root")
 }
 
 /// The agent's own sentences begin with what they are about.

@@ -1,0 +1,161 @@
+//! The thread that measures disks: whom it is to measure, whom first, and what it found in the shapes that decisions want.
+
+use std::sync::Arc;
+
+use crate::config::CgroupId;
+use crate::disk::{Held, Part, Usage, Walker, WorkloadPlaces};
+use crate::eviction::footprint::Taken;
+use crate::eviction::{DiskUsage, DiskUsages, NodeCondition};
+use crate::node::Monotonic;
+use crate::workloads::PodUid;
+use crate::workloads::statistics::{ContainerStats, FsUsage, PodStats, VolumeStats};
+
+use super::Agent;
+use super::local_storage::PodUsages;
+
+/// The thread, as the loop sees it.
+#[derive(Debug, Clone)]
+pub struct Measured(Arc<Walker>);
+
+/// What the loop has told it last.
+#[derive(Debug, Default)]
+pub(super) struct Steered {
+    wanted: Vec<CgroupId>,
+    is_pressed: bool,
+}
+
+impl Measured {
+    /// What this thread measures.
+    #[must_use]
+    pub const fn by(walker: Arc<Walker>) -> Self {
+        Self(walker)
+    }
+}
+
+impl DiskUsages for Measured {
+    fn usage(&self, workload: &str) -> Option<DiskUsage> {
+        let usages = self.0.usages();
+        usages.by_workload.get(workload).map(|usage| disk_usage(usage))
+    }
+}
+
+impl PodUsages for Measured {
+    fn stats(&self, _pod: &PodUid, workload: &str, id: CgroupId) -> Option<(PodStats, Monotonic)> {
+        let usages = self.0.usages();
+        usages.get(workload, id).map(|usage| (pod_stats(usage), usage.at))
+    }
+
+    fn hurry(&self, workload: &str) {
+        self.0.hurry(workload);
+    }
+}
+
+fn disk_usage(usage: &Usage) -> DiskUsage {
+    let taken = |Held { bytes, inodes }| Taken { bytes, inodes };
+    let is_logs = |part: &Part| matches!(part, Part::Logs { .. });
+    let is_layer = |part: &Part| matches!(part, Part::WritableLayer { .. });
+    DiskUsage {
+        layers: taken(usage.of(is_layer)),
+        logs: taken(usage.of(is_logs)),
+        volumes: taken(usage.of(|part| part.is_on_disk() && !is_logs(part) && !is_layer(part))),
+        at: usage.at,
+    }
+}
+
+/// As the kubelet's Summary would tell it. Writable layers are known by the runtime's id of the container alone: they count for the pod,
+/// and for no container's limit.
+fn pod_stats(usage: &Usage) -> PodStats {
+    let fs = |held: Held| FsUsage { used_bytes: Some(held.bytes.0), inodes_used: Some(held.inodes) };
+    let mut stats = PodStats {
+        ephemeral_storage: Some(fs(Held { bytes: usage.bytes, inodes: usage.inodes })),
+        ..PodStats::default()
+    };
+    for part in &usage.parts {
+        match &part.part {
+            Part::Logs { container } => {
+                let (name, logs) = (container.clone(), Some(fs(part.held)));
+                stats.containers.push(ContainerStats { name, logs, ..ContainerStats::default() });
+            }
+            Part::Volume { name } | Part::MemoryVolume { name } => {
+                let (used_bytes, inodes_used) = (Some(part.held.bytes.0), Some(part.held.inodes));
+                stats.volumes.push(VolumeStats { name: name.clone(), used_bytes, inodes_used });
+            }
+            Part::WritableLayer { .. } | Part::PodFiles => {}
+        }
+    }
+    stats
+}
+
+impl Agent {
+    /// Tells the thread what the loop has learnt since: who is there, who is at work on the disks, and whether it is urgent.
+    pub(super) fn steer_walker(&mut self) {
+        let Some(Measured(walker)) = &self.measured else { return };
+        let is_pressed = self.last.assessment.conditions.contains(&NodeCondition::DiskPressure);
+        if is_pressed != self.steered.is_pressed {
+            self.steered.is_pressed = is_pressed;
+            walker.press(is_pressed);
+        }
+        let workloads = || self.tree.workloads().filter(|workload| workload.protection.is_none());
+        if !workloads().map(|workload| workload.id).eq(self.steered.wanted.iter().copied()) {
+            self.steered.wanted = workloads().map(|workload| workload.id).collect();
+            let hierarchy = &self.tree.hierarchy().memory;
+            walker.wanted(workloads().filter_map(|workload| WorkloadPlaces::of(workload, hierarchy)).collect());
+        }
+    }
+
+    /// Whoever makes inodes is measured first.
+    pub(super) fn hurry_makers(&self) {
+        let Some(Measured(walker)) = &self.measured else { return };
+        let mut makers: Vec<Arc<str>> = self.disks.at_work().filter_map(|id| self.tree.owner(id)).collect();
+        makers.sort_unstable();
+        makers.dedup();
+        makers.iter().for_each(|workload| walker.hurry(workload));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Bytes;
+    use crate::disk::{PartUsage, Source};
+    use crate::kernel::DeviceId;
+
+    fn usage() -> Usage {
+        let part = |part, bytes, inodes| PartUsage {
+            part,
+            device: DeviceId(1),
+            held: Held { bytes: Bytes(bytes), inodes },
+            at: Monotonic(7),
+            source: Source::Walk,
+            is_complete: true,
+        };
+        let name = |name: &str| name.to_owned();
+        let parts = vec![
+            part(Part::WritableLayer { container: name("id") }, 1000, 4),
+            part(Part::Logs { container: name("app") }, 200, 3),
+            part(Part::Volume { name: name("cache") }, 30, 2),
+            part(Part::MemoryVolume { name: name("shm") }, 5000, 9),
+            part(Part::PodFiles, 4, 1),
+        ];
+        Usage::new(CgroupId(1), parts, Monotonic(9), true)
+    }
+
+    #[test]
+    fn parts_are_what_the_table_of_layouts_counts() {
+        let taken = |bytes, inodes| Taken { bytes: Bytes(bytes), inodes };
+        let expected =
+            DiskUsage { layers: taken(1000, 4), logs: taken(200, 3), volumes: taken(34, 3), at: Monotonic(7) };
+        assert_eq!(disk_usage(&usage()), expected);
+    }
+
+    #[test]
+    fn a_pod_as_the_summary_tells_of_it() {
+        let stats = pod_stats(&usage());
+        assert_eq!(stats.ephemeral_storage.unwrap().used_bytes, Some(1234), "memory is no disk");
+        let volumes: Vec<_> = stats.volumes.iter().map(|it| (it.name.as_str(), it.used_bytes)).collect();
+        // One in memory may have a limit all the same.
+        assert_eq!(volumes, [("cache", Some(30)), ("shm", Some(5000))]);
+        assert_eq!(stats.containers.len(), 1);
+        assert_eq!(stats.containers[0].logs.unwrap().used_bytes, Some(200));
+    }
+}
