@@ -19,8 +19,6 @@ const FILES: usize = 1_000_000;
 /// As in a cache or a mail store: directories that are large, but not absurdly so.
 const IN_A_DIRECTORY: usize = 1000;
 const POD: &str = "1b2c3d4e-0000-1111-2222-333344445555";
-/// What the rest of this process and the clocks add.
-const TOLERANCE: f64 = 1.05;
 const PATIENCE: Duration = Duration::from_secs(3600);
 
 fn main() {
@@ -66,7 +64,7 @@ fn measure() -> Result<()> {
         own / took.as_secs_f64(),
         options.cpu_share
     );
-    ensure!(own / took.as_secs_f64() <= options.cpu_share * TOLERANCE, "the walk takes more than its budget");
+    ensure!(own / took.as_secs_f64() <= options.cpu_share, "the walk takes more than its budget");
     Ok(())
 }
 
@@ -93,7 +91,9 @@ struct Node(PathBuf);
 impl Node {
     fn new() -> Result<Self> {
         let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("walk-{}", std::process::id()));
-        fs::create_dir_all(root.join("proc/1")).with_context(|| format!("cannot make {}", root.display()))?;
+        for directory in ["proc/1", "var/log/pods"] {
+            fs::create_dir_all(root.join(directory)).with_context(|| format!("cannot make {}", root.display()))?;
+        }
         let node = Self(root);
         symlink(&node.0, node.0.join("proc/1/root"))?;
         Ok(node)

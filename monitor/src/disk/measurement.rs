@@ -69,12 +69,12 @@ impl Walking {
 impl Measurement {
     /// Finds out what there is to measure.
     pub fn begin(finder: &mut Finder, wanted: WorkloadPlaces, now: Monotonic) -> Self {
-        let Found { places, views, missing } = finder.find(&wanted);
+        let Found { places, views, missing, unseen } = finder.find(&wanted);
         let of_view = |(number, (view, _)): (usize, &(View, Vec<Shown>))| {
             view.container.processes.iter().map(|pid| (number, *pid)).collect::<Vec<_>>()
         };
         let mut processes: Vec<_> = views.iter().enumerate().flat_map(of_view).collect();
-        let is_complete = missing.is_empty() && processes.len() <= MOST_PROCESSES;
+        let is_complete = missing.is_empty() && unseen == 0 && processes.len() <= MOST_PROCESSES;
         processes.truncate(MOST_PROCESSES);
         Self {
             wanted,

@@ -20,6 +20,9 @@ struct Node {
 impl Node {
     fn new() -> Self {
         let root = tempfile::tempdir().unwrap();
+        for directory in ["var/lib/kubelet/pods", "var/log/pods"] {
+            fs::create_dir_all(root.path().join(directory)).unwrap();
+        }
         let finder = Finder::on(Host::at(root.path().to_owned()), Roots::new(root.path().join("proc")));
         Self { root, finder, claims: Claims::default() }
     }
@@ -79,6 +82,22 @@ fn a_pod_without_files_holds_nothing() {
     let (usage, missing) = Node::new().measure();
     assert!(usage.is_complete && missing.is_empty(), "{missing:?}");
     assert_eq!((usage.bytes, usage.inodes, usage.parts.len()), (Bytes::ZERO, 0, 0));
+}
+
+#[test]
+fn what_cannot_be_found_makes_it_incomplete() {
+    let mut node = Node::new();
+    fs::remove_dir(node.root.path().join("var/log/pods")).unwrap();
+    node.files(CACHE, 1, 0);
+    let (usage, missing) = node.measure();
+    assert_eq!((usage.inodes, usage.is_complete), (2, false));
+    assert!(missing.first().unwrap().contains("there is no /var/log/pods on this node"), "{missing:?}");
+    // A container that shows nothing.
+    let mut node = Node::new();
+    node.files("cgroup/cri-containerd-0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef.scope", 0, 0);
+    let container = fs::read_dir(node.root.path().join("cgroup")).unwrap().next().unwrap().unwrap().path();
+    fs::write(container.join("cgroup.procs"), "7\n").unwrap();
+    assert!(!node.measure().0.is_complete);
 }
 
 #[test]

@@ -14,6 +14,7 @@ mod places;
 mod processes;
 mod quota;
 mod schedule;
+mod statistics;
 mod thread;
 mod tree;
 mod usage;

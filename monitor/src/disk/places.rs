@@ -12,6 +12,7 @@ use super::processes::{Init, View, containers, view};
 use super::tree::device;
 use super::usage::Part;
 use crate::config::CgroupId;
+use crate::node::filesystems::unescaped;
 use crate::workloads::{Kind, PodUid, Workload};
 
 /// Volumes of a pod that lie on the node's own disk and go with it (`eviction-semantics.md` §5), by the kubelet's name for the plugin.
@@ -96,6 +97,8 @@ pub struct Found {
     pub views: Vec<(View, Vec<Shown>)>,
     /// What could not be found, and why.
     pub missing: BTreeSet<String>,
+    /// Containers that showed nothing: most likely they have just ended.
+    pub unseen: usize,
 }
 
 /// Finds the places of workloads.
@@ -109,10 +112,10 @@ pub struct Finder {
 
 impl Finder {
     pub fn new(roots: Roots) -> Self {
-        Self { host: Host::of_init(&roots.proc), roots, overlays: HashMap::new() }
+        Self::on(Host::of_init(&roots.proc), roots)
     }
 
-    #[cfg(test)]
+    /// On a host whose files are somewhere else.
     pub fn on(host: Host, roots: Roots) -> Self {
         Self { host, roots, overlays: HashMap::new() }
     }
@@ -129,6 +132,14 @@ impl Finder {
     pub fn find(&mut self, wanted: &WorkloadPlaces) -> Found {
         let mut found = Found::default();
         if let Some(PodUid(uid)) = &wanted.pod {
+            for (root, what) in [(&self.roots.kubelet.join("pods"), "volumes"), (&self.roots.pod_logs, "logs")] {
+                if self.host.open(root).is_err() {
+                    let root = root.display();
+                    found.missing.insert(format!(
+                        "disk usage: there is no {root} on this node: the {what} of pods are not counted"
+                    ));
+                }
+            }
             self.find_volumes(uid, &mut found);
             self.find_logs(uid, &mut found);
         }
@@ -196,7 +207,14 @@ impl Finder {
         let init = Init::of(&self.roots.proc);
         for container in containers(&wanted.cgroup) {
             // Ended by now, most likely: then it holds nothing open either.
-            let Some(view) = view(&self.roots.proc, &init, &container) else { continue };
+            let Some(view) = view(&self.roots.proc, &init, &container) else {
+                found.unseen += 1;
+                if container.processes.is_empty() {
+                    let reason = "disk usage: the processes of containers are in another pid namespace: their writable layers are not counted (needs hostPID)";
+                    found.missing.insert(reason.to_owned());
+                }
+                continue;
+            };
             let part = Part::WritableLayer { container: container.id };
             let mut shown = Vec::new();
             if let Some(mount) = root(&view.mountinfo) {
@@ -259,7 +277,7 @@ fn volume(mount: &Mount<'_>, uid: &str) -> Option<Shown> {
     let (_, below) = mount.root.split_once(&format!("/{uid}/volumes/"))?;
     let (plugin, name) = below.split_once('/')?;
     let name = name.split('/').next().filter(|_| LOCAL_VOLUMES.contains(&plugin))?;
-    let mount_point = crate::node::filesystems::unescaped(mount.mount_point);
+    let mount_point = unescaped(mount.mount_point);
     Some(Shown { mount_point, device: mount.device.to_owned(), part: Part::Volume { name: name.to_owned() } })
 }
 

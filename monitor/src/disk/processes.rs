@@ -14,7 +14,7 @@ const TRIED: usize = 8;
 pub struct Container {
     /// The runtime's id.
     pub id: String,
-    /// Sorted.
+    /// Sorted; none when they are in another pid namespace.
     pub processes: Vec<Pid>,
 }
 
@@ -38,7 +38,9 @@ pub fn containers(cgroup: &Path) -> Vec<Container> {
         let mut processes = Vec::new();
         collect(std::fs::File::open(directory).ok()?, &mut processes).ok()?;
         processes.sort_unstable();
-        (!processes.is_empty()).then_some(Container { id, processes })
+        let is_hidden =
+            || std::fs::read_to_string(directory.join("cgroup.procs")).is_ok_and(|text| text.starts_with('0'));
+        (!processes.is_empty() || is_hidden()).then_some(Container { id, processes })
     };
     if let Some(itself) = container(cgroup) {
         return vec![itself];
@@ -135,6 +137,13 @@ mod tests {
         assert_eq!(containers(pod.path()), [one.clone(), two]);
         assert_eq!(containers(&pod.path().join(format!("cri-containerd-{ID}.scope"))), [one]);
         assert_eq!(containers(Path::new("/nonexistent")), []);
+        // Processes that cannot be addressed are there all the same; none are none.
+        let hidden = pod.path().join(format!("docker-{ID}.scope"));
+        fs::create_dir(&hidden).unwrap();
+        fs::write(hidden.join("cgroup.procs"), "0\n0\n").unwrap();
+        assert_eq!(containers(&hidden), [Container { id: ID.to_owned(), processes: Vec::new() }]);
+        fs::write(hidden.join("cgroup.procs"), "").unwrap();
+        assert_eq!(containers(&hidden), []);
     }
 
     #[test]

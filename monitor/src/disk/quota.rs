@@ -1,6 +1,6 @@
 //! Project quotas (ext4, xfs): the filesystem's own exact count of what a directory holds, deleted files that are still open included.
 
-use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, RawFd};
 
 use rustix::io::Errno;
 use rustix::ioctl::{Getter, Opcode, opcode};
@@ -57,11 +57,18 @@ fn inherited(directory: BorrowedFd<'_>) -> Option<ProjectId> {
 /// # Errors
 /// `ESRCH` when nothing is counted there, `ENOSYS` when the kernel is older, `EPERM` without `CAP_SYS_ADMIN`.
 pub fn charged(directory: BorrowedFd<'_>, project: ProjectId) -> Result<Held, Errno> {
+    match quota(directory.as_raw_fd(), project) {
+        // xfs answers so where it does not count projects (`xfs_fs_get_dqblk`); a kernel that does not know the call minds no descriptor.
+        Err(Errno::NOSYS) if quota(-1, project) == Err(Errno::BADF) => Err(Errno::SRCH),
+        answer => answer,
+    }
+}
+
+fn quota(fd: RawFd, project: ProjectId) -> Result<Held, Errno> {
     let command = libc::QCMD(libc::Q_GETQUOTA, PROJECT);
     // SAFETY: all-zero is a valid value: it consists of numbers only.
     let mut quota: libc::dqblk = unsafe { std::mem::zeroed() };
-    let fd = directory.as_raw_fd();
-    // SAFETY: the descriptor is open, and the kernel writes one `dqblk` to where the pointer points.
+    // SAFETY: the kernel checks the descriptor, and writes one `dqblk` to where the pointer points.
     let result = unsafe { libc::syscall(libc::SYS_quotactl_fd, fd, command, project.0, &raw mut quota) };
     if result != 0 {
         let error = std::io::Error::last_os_error();

@@ -15,7 +15,9 @@ struct Node(tempfile::TempDir);
 impl Node {
     fn new() -> Self {
         let node = Self(tempfile::tempdir().unwrap());
-        fs::create_dir_all(node.0.path().join("proc/1")).unwrap();
+        for directory in ["proc/1", "var/lib/kubelet/pods", "var/log/pods"] {
+            fs::create_dir_all(node.0.path().join(directory)).unwrap();
+        }
         symlink(node.0.path(), node.0.path().join("proc/1/root")).unwrap();
         node
     }
