@@ -191,8 +191,9 @@ impl Agent {
             Some(reason) => missing_now.push(("filesystems", reason)),
             None => {
                 self.rearm(&seen);
-                let is_armed = |signal| self.armed.iter().any(|armed| armed.threshold.signal == signal);
-                missing_now.extend(missing(&seen, is_armed));
+                // As configured: who asked for nodefs alone need not hear that its copies have no containerfs.
+                let thresholds = &self.config.policy.thresholds;
+                missing_now.extend(missing(&seen, |signal| thresholds.iter().any(|it| it.signal == signal)));
             }
         }
         self.tell_missing(missing_now);
