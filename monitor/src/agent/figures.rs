@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use crate::config::{
     Amount, Bytes, MonitorConfig, PressureCondition, PressureKind, PressureResource, PressureScope, Semantics, Signal,
 };
+use crate::eviction::SignalValue;
 use crate::eviction::exhaustion::{Slope, SmoothRate, seconds_until};
 use crate::eviction::pressure::PressureState;
 use crate::eviction::refaulting::Refaulting;
@@ -290,20 +291,33 @@ impl Agent {
             corrections: self.figures.corrections(now),
             swap: self.figures.swap(),
             pressure: self.figures.pressures(),
-            exhaustion: self.exhaustion_report().into_iter().collect(),
+            exhaustion: self.exhaustion_reports(),
             filesystems: self.filesystem_reports(),
             signals: self.signal_reports(),
             roles: self.role_reports(),
         }
     }
 
-    /// When memory will have run out; nothing before the slope is known.
-    fn exhaustion_report(&self) -> Option<ExhaustionReport> {
-        let value = self.observation(self.last.sample?).get(Signal::MemoryAvailable)?;
-        let rate = -self.figures.available.per_second()?;
+    /// When each signal will have run out; nothing of those whose slope is not known yet.
+    fn exhaustion_reports(&self) -> Vec<ExhaustionReport> {
+        let Some(sample) = self.last.sample else { return Vec::new() };
+        let observation = self.observation(sample);
+        let report = |value: &SignalValue| {
+            let slope = match value.signal {
+                Signal::MemoryAvailable => &self.figures.available,
+                signal => self.signals.slope(signal)?,
+            };
+            let rate = -slope.per_second()?;
+            Some(self.exhaustion_report(*value, rate))
+        };
+        observation.signals.iter().filter_map(report).collect()
+    }
+
+    /// When a signal will have run out, and have reached its thresholds, if it goes on falling so fast.
+    fn exhaustion_report(&self, value: SignalValue, rate: f64) -> ExhaustionReport {
         let mut thresholds: Vec<(&'static str, f64)> = Vec::new();
-        let of_memory = self.armed.iter().map(|armed| &armed.threshold);
-        for threshold in of_memory.filter(|threshold| threshold.signal == Signal::MemoryAvailable) {
+        let of_signal = self.armed.iter().map(|armed| &armed.threshold);
+        for threshold in of_signal.filter(|threshold| threshold.signal == value.signal) {
             let quantity = threshold.value.resolve(value.capacity, self.config.policy.quirks);
             let distance = Amount::from_units(value.available) - quantity;
             let distance = if distance.is_negative() { 0.0 } else { distance.bytes().as_f64() };
@@ -313,11 +327,8 @@ impl Agent {
                 None => thresholds.push((threshold.kind(), seconds)),
             }
         }
-        Some(ExhaustionReport {
-            signal: Signal::MemoryAvailable.as_str(),
-            seconds: seconds_until(value.available_bytes().as_f64(), rate),
-            thresholds,
-        })
+        let seconds = seconds_until(value.available_bytes().as_f64(), rate);
+        ExhaustionReport { signal: value.signal.as_str(), seconds, thresholds }
     }
 
     /// The figure that falls as memory is taken, refaulting file pages included: they come and go by whole samples, which is no rate at which

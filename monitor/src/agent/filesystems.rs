@@ -43,6 +43,12 @@ impl Seen {
         self.samples.iter().find(|sample| sample.role == role)
     }
 
+    /// When the value of a signal was true.
+    pub(super) fn at(&self, signal: Signal) -> Option<Monotonic> {
+        let of_signal = |sample: &&FsSample| signals(sample.role).contains(&signal);
+        self.samples.iter().find(of_signal).map(|sample| sample.at)
+    }
+
     fn layout(samples: &[FsSample]) -> Layout {
         let device = |role| samples.iter().find(|sample| sample.role == role).map(|sample| &sample.place.device);
         // A node without a store of images has nothing that could lie elsewhere.
@@ -244,7 +250,7 @@ impl Asker {
             self.armed = arm(&self.policy, seen.layout);
         }
         for (signal, rate) in &mut self.rates {
-            if let Some((value, at)) = observation.get(*signal).and_then(|value| Some((value, at_of(seen, value)?))) {
+            if let Some((value, at)) = observation.get(*signal).zip(seen.at(*signal)) {
                 rate.observe_units(float(value.available), at);
             }
         }
@@ -285,12 +291,6 @@ impl Asker {
             Order::Now => {}
         }
     }
-}
-
-/// When a value was true.
-fn at_of(seen: &Seen, value: SignalValue) -> Option<Monotonic> {
-    let of_signal = |sample: &&FsSample| signals(sample.role).contains(&value.signal);
-    seen.samples.iter().find(of_signal).map(|sample| sample.at)
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a rate needs no 53 bits")]

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::config::{MonitorConfig, Resource, Signal, Threshold};
 use crate::eviction::deadline::{FallRate, Reach, until_reached};
+use crate::eviction::exhaustion::Slope;
 use crate::eviction::footprint::NotMeasured;
 use crate::eviction::{Armed, DiskUsages, Layout, NodeCondition, Observation, SignalValue, arm};
 use crate::node::layout::{FilesystemHints, Role};
@@ -38,6 +39,7 @@ pub struct Signals {
     troubles: (bool, bool),
     layout: Layout,
     usages: Box<dyn DiskUsages>,
+    slopes: Vec<(Signal, Slope)>,
     /// By capability, what was said of it and still holds.
     told: BTreeMap<&'static str, String>,
     counted: Option<Monotonic>,
@@ -66,6 +68,7 @@ impl Signals {
             troubles: (false, false),
             layout: Layout::default(),
             usages: Box::new(NotMeasured),
+            slopes: Vec::new(),
             told: BTreeMap::new(),
             counted: None,
         })
@@ -102,6 +105,26 @@ impl Signals {
         self.filesystems.look();
     }
 
+    /// How fast a signal falls.
+    pub(super) fn slope(&self, signal: Signal) -> Option<&Slope> {
+        self.slopes.iter().find(|(known, _)| *known == signal).map(|(_, slope)| slope)
+    }
+
+    fn follow_slopes(&mut self, seen: &Seen, values: &[SignalValue]) {
+        for value in values {
+            let of_pids = self.sample.as_ref().filter(|_| value.signal == Signal::PidAvailable).map(|sample| sample.at);
+            let Some(at) = of_pids.or_else(|| seen.at(value.signal)) else { continue };
+            let place = self.slopes.iter().position(|(known, _)| *known == value.signal);
+            let place = place.unwrap_or_else(|| {
+                self.slopes.push((value.signal, Slope::default()));
+                self.slopes.len() - 1
+            });
+            if let Some((_, slope)) = self.slopes.get_mut(place) {
+                slope.observe(float(value.available), at);
+            }
+        }
+    }
+
     /// How long until process ids must be looked at again; nothing where nobody waits for them.
     pub(super) fn until_pids(&self, config: &MonitorConfig, now: Monotonic) -> Option<Duration> {
         let sample = self.sample?;
@@ -120,7 +143,7 @@ impl Signals {
         let sampled = self.pids.as_mut()?.sample();
         self.sample = sampled.as_ref().ok().copied();
         if let Some(sample) = self.sample {
-            self.rate.observe_units(float(sample.available()), sample.at);
+            self.rate.observe_units(float(value(&sample).available), sample.at);
         }
         sampled.err().map(|error| format!("{error}; there is no such signal"))
     }
@@ -137,7 +160,7 @@ fn value(sample: &PidSample) -> SignalValue {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a rate needs no 53 bits")]
-fn float(count: u64) -> f64 {
+fn float(count: i64) -> f64 {
     count as f64
 }
 
@@ -178,6 +201,7 @@ impl Agent {
         self.last.others.clear();
         self.last.others.extend(self.signals.sample.as_ref().map(value));
         self.last.others.extend(seen.values());
+        self.signals.follow_slopes(&seen, &self.last.others);
         let troubles = (pids_failed.is_some(), hangs.is_some());
         let is_new = !Arc::ptr_eq(&seen, &self.signals.seen);
         if !is_new && troubles == self.signals.troubles {
@@ -191,8 +215,9 @@ impl Agent {
             Some(reason) => missing_now.push(("filesystems", reason)),
             None => {
                 self.rearm(&seen);
-                let is_armed = |signal| self.armed.iter().any(|armed| armed.threshold.signal == signal);
-                missing_now.extend(missing(&seen, is_armed));
+                // As configured: who asked for nodefs alone need not hear that its copies have no containerfs.
+                let thresholds = &self.config.policy.thresholds;
+                missing_now.extend(missing(&seen, |signal| thresholds.iter().any(|it| it.signal == signal)));
             }
         }
         self.tell_missing(missing_now);
@@ -299,93 +324,5 @@ impl Agent {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::config::Bytes;
-    use crate::node::filesystems::Inodes;
-    use crate::node::statfs::{Place, Space};
-
-    fn sample(role: Role, kind: &str, space: bool, inodes: bool) -> FsSample {
-        let place = Place { path: "/p".into(), device: "8:1".into(), mount_point: "/m".into(), kind: kind.to_owned() };
-        FsSample {
-            role,
-            place: Arc::new(place),
-            space: space.then_some(Space { available: Bytes(1), capacity: Bytes(2) }),
-            inodes: inodes.then_some(Inodes { total: 2, free: 1 }),
-            at: Monotonic(0),
-        }
-    }
-
-    #[test]
-    fn what_a_filesystem_cannot_tell_is_said_where_somebody_waits_for_it() {
-        let seen = Seen {
-            samples: vec![sample(Role::Node, "btrfs", true, false), sample(Role::Container, "ramfs", false, false)],
-            missing: vec![(Role::Image, "there is no /x".to_owned())],
-            layout: Layout::Single,
-        };
-        let all: Vec<String> =
-            missing(&seen, |_| true).into_iter().map(|(what, reason)| format!("{what}: {reason}")).collect();
-        assert_eq!(
-            all,
-            [
-                "nodefs.inodesFree: btrfs at /m has no limit of inodes: there is no such signal",
-                "imagefs: there is no /x; its signals are not there",
-                "containerfs.available: ramfs at /m has no size of its own: there is no such signal",
-                "containerfs.inodesFree: ramfs at /m has no limit of inodes: there is no such signal",
-            ]
-        );
-        assert_eq!(missing(&seen, |_| false), []);
-        let only = missing(&seen, |signal| signal == Signal::NodeFsInodesFree);
-        assert_eq!(only.len(), 1, "{only:?}");
-    }
-
-    #[test]
-    fn process_ids_are_looked_at_before_they_can_be_gone() {
-        let text = |hard: &str| {
-            let head = "apiVersion: node-pressure-monitor/v1alpha1\nkind: MonitorConfiguration\n";
-            MonitorConfig::parse("m.yaml", &format!("{head}evictionHard: {{{hard}}}\n")).unwrap().config
-        };
-        let signals = |tasks| {
-            let mut signals = Signals::start(&text("memory.available: 1"), &mut Vec::new()).unwrap();
-            signals.rate = FallRate::of_units(20_000.0);
-            signals.sample = Some(PidSample { tasks, most: 4096, at: Monotonic(0) });
-            signals
-        };
-        let until = |tasks, hard| signals(tasks).until_pids(&text(hard), Monotonic(0)).map(|until| until.as_millis());
-        assert_eq!(until(96, "pid.available: 1000"), Some(150), "3000 at 20,000 a second");
-        assert_eq!(until(3090, "pid.available: 1000"), Some(5), "the floor");
-        assert_eq!(until(3097, "pid.available: 1000"), Some(100), "crossed");
-        assert_eq!(until(96, "memory.available: 1Mi"), None, "nobody waits for them");
-    }
-
-    /// Against `pid_max` 4096 on two CPUs, from whatever moment between two looks the bomb begins.
-    #[test]
-    fn a_fork_bomb_is_seen_while_there_are_process_ids_left() {
-        let head = "apiVersion: node-pressure-monitor/v1alpha1\nkind: MonitorConfiguration\n";
-        let text = format!("{head}evictionHard: {{pid.available: 10%}}\n");
-        let config = MonitorConfig::parse("m.yaml", &text).unwrap().config;
-        let mut signals = Signals::start(&config, &mut Vec::new()).unwrap();
-        let mut worst = u64::MAX;
-        for begins_ms in 0..100 {
-            let forks_per_ms = 40;
-            let tasks = |ms: u64| 100 + forks_per_ms * ms.saturating_sub(begins_ms);
-            signals.rate = FallRate::of_units(2.0 * FORKS_PER_CPU);
-            let mut ms = 0;
-            let left = loop {
-                let sample = PidSample { tasks: tasks(ms), most: 4096, at: Monotonic(ms * 1_000_000) };
-                signals.rate.observe_units(float(sample.available()), sample.at);
-                signals.sample = Some(sample);
-                if sample.available() < 4096 / 10 {
-                    break sample.available();
-                }
-                let wait = signals.until_pids(&config, sample.at).unwrap();
-                ms += u64::try_from(wait.as_millis()).unwrap().max(1);
-            };
-            worst = worst.min(left);
-        }
-        println!(
-            "a bomb of 40,000 forks a second is seen with {worst} of 4096 process ids left, at worst; the threshold is 409"
-        );
-        assert!(worst >= 200, "{worst}");
-    }
-}
+#[path = "signals_tests.rs"]
+mod tests;

@@ -52,6 +52,8 @@ pub struct Choice {
     pub paths: Vec<PathBuf>,
     /// The operator named it: when it is not there, no other is guessed.
     pub is_configured: bool,
+    /// Whose field of the configuration names it, or would: runtimes keep writable layers where the images are.
+    pub field: Role,
 }
 
 impl Choice {
@@ -61,8 +63,9 @@ impl Choice {
         let guessed = |paths: &[&str], hint: Option<&PathBuf>| Self {
             paths: hint.cloned().into_iter().chain(paths.iter().map(PathBuf::from)).collect(),
             is_configured: false,
+            field: role,
         };
-        let named = |path: &Path| Self { paths: vec![path.to_owned()], is_configured: true };
+        let named = |path: &Path| Self { paths: vec![path.to_owned()], is_configured: true, field: role };
         match role {
             Role::Node => configured.node.as_deref().map_or_else(|| guessed(&[KUBELET, ROOT], None), named),
             Role::Image => configured.image.as_deref().map_or_else(|| guessed(&STORES, hints.image.as_ref()), named),

@@ -93,7 +93,7 @@ impl Statfs {
             return Ok(FsSample { role, place, space: space(&answer), inodes: inodes(&answer), at });
         }
         let fix = if choice.is_configured { "correct" } else { "if it is elsewhere, name it in" };
-        Err(format!("there is no {}; {fix} filesystems.{} of the configuration", choice.words(), role.as_str()))
+        Err(format!("there is no {}; {fix} filesystems.{} of the configuration", choice.words(), choice.field.as_str()))
     }
 
     /// Opens a path without opening what lies there. Symbolic links lead to where they lead for init (`openat2`, Linux 5.6).
@@ -166,7 +166,11 @@ mod tests {
     use super::*;
 
     fn choice(paths: &[&Path]) -> Choice {
-        Choice { paths: paths.iter().map(|path| (*path).to_owned()).collect(), is_configured: false }
+        Choice {
+            paths: paths.iter().map(|path| (*path).to_owned()).collect(),
+            is_configured: false,
+            field: Role::Image,
+        }
     }
 
     #[test]

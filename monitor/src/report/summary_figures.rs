@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::figures::{ExhaustionReport, FilesystemReport, RoleReport, SwapReport};
 use super::summary::Page;
 use super::{FiguresReport, NodeReport};
-use crate::config::{Bytes, PressureKind, PressureScope, format_go_duration};
+use crate::config::{Bytes, PressureKind, PressureScope, Signal, format_go_duration};
 
 /// Filesystems shown, those that run out soonest first.
 const FILESYSTEMS_SHOWN: usize = 5;
@@ -42,7 +42,10 @@ pub(super) fn swap(swap: &SwapReport) -> String {
 }
 
 pub(super) fn exhaustion(page: &mut Page, node: &NodeReport) {
-    for report in &node.figures.exhaustion {
+    // Of the others only those that fall: there are many, and most of them never do.
+    let is_shown =
+        |report: &&ExhaustionReport| report.signal == Signal::MemoryAvailable.as_str() || report.seconds <= FAR;
+    for report in node.figures.exhaustion.iter().filter(is_shown) {
         page.wrapped("exhaustion", &signal(report), 0, 2);
     }
     let mut filesystems: Vec<&FilesystemReport> = node.figures.filesystems.iter().collect();
