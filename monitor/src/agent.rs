@@ -13,6 +13,7 @@ mod limits;
 mod oom_kill;
 mod recorder;
 mod report;
+mod runtime;
 mod said;
 mod start;
 mod tell;
@@ -24,9 +25,9 @@ use std::time::{Duration, Instant};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
-use crate::actions::Evictor;
 use crate::actions::oom_score::Auditor;
 use crate::actions::reclaim::ReclaimFirst;
+use crate::actions::{Evictor, GarbageFirst};
 use crate::config::{Bytes, CgroupId, MonitorConfig, Quirk, Semantics, Signal};
 use crate::eviction::deadline::{FallRate, until_next_sample};
 use crate::eviction::{Armed, Assessment, Layout, NodeCondition, Observation, SignalValue, State, arm, assess};
@@ -37,6 +38,7 @@ use crate::node::timer::Timer;
 use crate::node::{MemoryReader, MemorySample, Monotonic};
 use crate::report::logging::Writer;
 use crate::report::{ConditionLog, EvictionOutcome, Health, Metrics, Refresh, SummaryPage};
+use crate::runtime::Runtime;
 use crate::workloads::WorkloadTree;
 
 use self::disks::Disks;
@@ -77,6 +79,8 @@ pub struct Agent {
     memory: MemoryReader,
     tree: WorkloadTree,
     evictor: Evictor,
+    runtime: Runtime,
+    garbage: GarbageFirst,
     gentle: Gentle,
     auditor: Auditor,
     metrics: Arc<Mutex<Metrics>>,
@@ -118,6 +122,8 @@ pub struct Parts {
     pub tree: WorkloadTree,
     /// Evictions.
     pub evictor: Evictor,
+    /// The container runtime.
+    pub runtime: Runtime,
     /// Whether memory is asked for before.
     pub reclaim: ReclaimFirst,
     /// What others see.
@@ -146,6 +152,7 @@ impl Agent {
             memory,
             tree,
             evictor,
+            runtime,
             reclaim,
             metrics,
             health,
@@ -168,6 +175,8 @@ impl Agent {
             memory,
             tree,
             evictor,
+            runtime,
+            garbage: GarbageFirst::default(),
             gentle: Gentle::new(reclaim),
             auditor: Auditor::default(),
             metrics,
@@ -201,6 +210,7 @@ impl Agent {
         loop {
             let (wait, reason) = self.next_wakeup();
             let mut scrape = None;
+            let mut heard = None;
             let wakeup = tokio::select! {
                 biased;
                 _ = terminate.recv() => break,
@@ -216,11 +226,18 @@ impl Agent {
                 }
                 () = self.kills.readable() => Wakeup::KernelLog,
                 () = self.gentle.answered() => Wakeup::Reclaim,
+                event = self.runtime.event() => {
+                    heard = Some(event);
+                    Wakeup::Runtime
+                }
                 Some(request) = scrapes.recv() => {
                     scrape = Some(request);
                     Wakeup::Scrape
                 }
             };
+            if let Some(event) = &heard {
+                self.hear(event);
+            }
             self.look(wakeup);
             if let Some(Refresh(done)) = scrape {
                 self.refresh_report_if_old();

@@ -7,6 +7,8 @@ pub mod kernel;
 pub mod node;
 pub mod workloads;
 
+pub mod runtime;
+
 pub mod eviction;
 
 pub mod actions;

@@ -2,6 +2,7 @@
 
 pub mod evict;
 pub mod frozen;
+pub mod garbage;
 pub mod kill;
 pub mod oom_score;
 pub mod reclaim;
@@ -12,6 +13,7 @@ use std::path::PathBuf;
 
 pub use evict::{Ended, Evictor, Outcome};
 pub use frozen::FreezeRecord;
+pub use garbage::GarbageFirst;
 pub use kill::Target;
 
 /// Why an action had no effect.

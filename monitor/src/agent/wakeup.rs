@@ -15,6 +15,8 @@ pub enum Wakeup {
     Eviction,
     /// The kernel has answered to being asked for memory.
     Reclaim,
+    /// The container runtime came or went, or has done what it was asked to.
+    Runtime,
     /// Pressure is to be looked at, for the conditions that follow from it.
     Pressure,
     /// Somebody asked for the metrics.
@@ -34,6 +36,7 @@ impl Wakeup {
             Self::Deadline => "deadline",
             Self::Eviction => "eviction",
             Self::Reclaim => "reclaim",
+            Self::Runtime => "runtime",
             Self::Pressure => "pressure",
             Self::Scrape => "scrape",
             Self::Housekeeping => "housekeeping",

@@ -22,6 +22,7 @@ use crate::node::{Hierarchy, MemoryReader, fault_rate, namespaces, swap};
 use crate::report::logging::{self, LogFormat, LoggingError};
 use crate::report::series::SeriesLimits;
 use crate::report::{Health, Metrics, SummaryPage, http};
+use crate::runtime::Runtime;
 use crate::workloads::WorkloadTree;
 
 use super::instance::{InstanceLock, LockError};
@@ -243,6 +244,8 @@ async fn serve(config: MonitorConfig, text: bool, log: logging::Writer) -> anyho
         Recorder::start(&config.incidents).context("cannot start the thread that writes incidents")?;
     degradations.extend(missing);
     // Before the loop takes a priority of its own, which threads made from then on would share.
+    let runtime = Runtime::start(config.runtime.clone())
+        .context("cannot start the thread that speaks to the container runtime")?;
     let reclaim = reclaim_first(&config, tree.hierarchy(), &mut degradations)?;
     degradations.extend(self_protection::apply(&config.proc_root));
     if config.mode == Mode::Enforce {
@@ -288,6 +291,7 @@ async fn serve(config: MonitorConfig, text: bool, log: logging::Writer) -> anyho
         memory,
         tree,
         evictor,
+        runtime,
         reclaim,
         metrics,
         health,

@@ -9,6 +9,7 @@ use super::patterns::{NamePattern, built_in_patterns};
 use super::pressure::PressureCondition;
 use super::quantity::Quantity;
 use super::quirks::{Quirk, Quirks};
+use super::runtime::RuntimeOptions;
 use super::signal::{Resource, Signal};
 use super::threshold::{Threshold, ThresholdValue};
 use super::units::Bytes;
@@ -204,6 +205,8 @@ pub struct MonitorConfig {
     pub kernel: KernelOptions,
     /// Where incidents are kept.
     pub incidents: IncidentOptions,
+    /// Where the container runtime is, and what of it may be collected.
+    pub runtime: RuntimeOptions,
     /// Where metrics and health are served.
     pub listen: SocketAddr,
     /// Held while the agent runs, so that a second instance is refused.
@@ -225,6 +228,7 @@ impl Default for MonitorConfig {
             protected: built_in_patterns(),
             kernel: KernelOptions::default(),
             incidents: IncidentOptions::default(),
+            runtime: RuntimeOptions::default(),
             listen: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9946),
             lock_file: PathBuf::from("/run/node-pressure-monitor.lock"),
             cgroup_root: PathBuf::from("/sys/fs/cgroup"),

@@ -22,7 +22,7 @@ const SMALLEST_JOURNAL: Bytes = Bytes(4 * Bytes::MIB);
 pub const API_VERSION: &str = "node-pressure-monitor/v1alpha1";
 pub const KIND: &str = "MonitorConfiguration";
 
-pub const FIELDS: [&str; 28] = [
+pub const FIELDS: [&str; 29] = [
     "apiVersion",
     "kind",
     "mode",
@@ -47,6 +47,7 @@ pub const FIELDS: [&str; 28] = [
     "protected",
     "kernel",
     "incidents",
+    "runtime",
     "metrics",
     "lockFile",
     "cgroupRoot",
@@ -232,6 +233,7 @@ fn read_host(walk: &mut Walk<'_>, fields: &Fields<'_>, config: &mut MonitorConfi
     if let Some((path, node)) = fields.get("incidents") {
         read_incidents(walk, &path, node, config);
     }
+    config.runtime = super::runtime::read(walk, fields);
     if let Some((path, node)) = fields.get("metrics")
         && let Some((field, node)) = walk.fields(&path, node, &["listen"]).get("listen")
     {
