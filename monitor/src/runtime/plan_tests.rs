@@ -3,7 +3,7 @@ use super::*;
 use crate::workloads::path::PodUid;
 
 const SECOND: u64 = 1_000_000_000;
-const NOW: Monotonic = Monotonic(1000 * SECOND);
+const NOW: Monotonic = Monotonic(10_000 * SECOND);
 const AGES: Ages = Ages { container: Duration::from_secs(60), image: Duration::from_secs(120) };
 
 fn ago(seconds: u64) -> Monotonic {

@@ -25,7 +25,7 @@ const MAPS: [&str; 6] = [
     "kubeReserved",
 ];
 
-const FIELDS: [&str; 18] = [
+const FIELDS: [&str; 19] = [
     "apiVersion",
     "kind",
     "evictionHard",
@@ -44,6 +44,7 @@ const FIELDS: [&str; 18] = [
     "kernelMemcgNotification",
     "containerRuntimeEndpoint",
     "imageMinimumGCAge",
+    "imageMaximumGCAge",
 ];
 
 /// Reads the file. What is wrong with it is noted in `walk`.
