@@ -90,7 +90,7 @@ fn tell_stopped(stopped: &Stopped) {
     let took_ms = stopped.took.as_secs_f64() * 1e3;
     match &stopped.result {
         Ok(containers) => {
-            tracing::info!(event = "pod_stopped", uid, containers, took_ms, "stopped by the container runtime")
+            tracing::info!(event = "pod_stopped", uid, containers, took_ms, "stopped by the container runtime");
         }
         Err(reason) => {
             tracing::warn!(event = "pod_not_stopped", uid, %reason, took_ms, "not stopped by the container runtime");

@@ -29,7 +29,7 @@ const LAST_RETRY: Duration = Duration::from_secs(30);
 
 /// What a task ends with.
 enum Done {
-    Looked(Result<(Found, Seeing), Missing>),
+    Looked(Box<Result<(Found, Seeing), Missing>>),
     Collected(Collected),
     Stopped(Stopped),
 }
@@ -137,14 +137,14 @@ impl Keeper {
     fn look(&mut self) {
         self.is_looking = true;
         let (options, found, watcher) = (self.options.clone(), self.found.clone(), Arc::clone(&self.watcher));
-        self.tasks.spawn(async move { Done::Looked(look(options, found, watcher).await) });
+        self.tasks.spawn(async move { Done::Looked(Box::new(look(options, found, watcher).await)) });
     }
 
     fn note(&mut self, done: Done) {
         match done {
             Done::Looked(result) => {
                 self.is_looking = false;
-                self.note_look(result);
+                self.note_look(*result);
             }
             Done::Collected(collected) => {
                 self.is_collecting = false;
