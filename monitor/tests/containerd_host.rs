@@ -1,6 +1,8 @@
 //! The container runtime's thread against a real containerd with a directory of its own: images only, for containers need cgroups. Skipped,
 //! loudly, where there is no containerd or no root.
 
+#![expect(clippy::unwrap_used, reason = "a fixture that cannot be made fails its test")]
+
 use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -9,7 +11,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use node_pressure_monitor::config::{RuntimeEndpoint, RuntimeOptions};
-use node_pressure_monitor::runtime::{CollectEnd, CollectOrder, Collected, Event, Garbage, Runtime, Snapshot, State};
+use node_pressure_monitor::runtime::{
+    CollectEnd, CollectOrder, Collected, Event, Garbage, Image, Runtime, Snapshot, State,
+};
 
 /// Not captured by the test harness: what was skipped must be seen.
 macro_rules! tell {
@@ -135,7 +139,7 @@ fn collect(runtime: &mut Runtime, dry_run: bool, is_enough: impl FnMut() -> bool
 }
 
 fn names(snapshot: &Snapshot) -> Vec<&str> {
-    let mut names: Vec<&str> = snapshot.images.iter().map(node_pressure_monitor::runtime::Image::name).collect();
+    let mut names: Vec<&str> = snapshot.images.iter().map(Image::name).collect();
     names.sort_unstable();
     names
 }
@@ -170,7 +174,7 @@ fn images_of_a_real_containerd_are_collected_and_its_restart_is_survived() {
     tell!("{}: {:?}, stores {:?}", snapshot.runtime, names(&snapshot), snapshot.stores);
     assert!(snapshot.runtime.starts_with("containerd "), "{}", snapshot.runtime);
     assert!(snapshot.stores.image.as_ref().is_some_and(|path| path.starts_with(place.path())), "{:?}", snapshot.stores);
-    let pinned: Vec<_> = snapshot.images.iter().filter(|image| image.is_pinned).map(|image| image.name()).collect();
+    let pinned: Vec<_> = snapshot.images.iter().filter(|image| image.is_pinned).map(Image::name).collect();
     assert_eq!(pinned, ["registry.local/sandbox:1"], "what its configuration makes sandboxes of");
 
     let listed = collect(&mut runtime, true, || false);
