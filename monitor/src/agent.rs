@@ -15,10 +15,12 @@ pub mod local_storage;
 pub mod measured;
 mod observe;
 mod oom_kill;
+mod orders;
 mod others;
 mod pauses;
 mod recorder;
 mod report;
+mod runtime;
 mod said;
 mod signals;
 mod start;
@@ -32,9 +34,10 @@ use std::time::{Duration, Instant};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
-use crate::actions::Evictor;
 use crate::actions::oom_score::Auditor;
 use crate::actions::reclaim::ReclaimFirst;
+use crate::actions::stop::Desk;
+use crate::actions::{Evictor, GarbageFirst};
 use crate::config::{CgroupId, MonitorConfig, Quirk, Signal};
 use crate::eviction::deadline::FallRate;
 use crate::eviction::evicted::Cause;
@@ -45,6 +48,7 @@ use crate::node::timer::Timer;
 use crate::node::{MemoryReader, Monotonic};
 use crate::report::logging::Writer;
 use crate::report::{ConditionLog, EvictionOutcome, Health, Metrics, Refresh, SummaryPage};
+use crate::runtime::Runtime;
 use crate::workloads::WorkloadTree;
 
 use self::disks::Disks;
@@ -56,6 +60,7 @@ use self::last::{Audits, Last, Outside};
 use self::limits::{Limits, allow, allow_at};
 use self::local_storage::LocalStorage;
 use self::measured::{Measured, Steered};
+use self::orders::Orders;
 pub use self::recorder::Recorder;
 use self::said::Said;
 pub use self::signals::Signals;
@@ -92,6 +97,9 @@ pub struct Agent {
     local: LocalStorage,
     measured: Option<Measured>,
     steered: Steered,
+    runtime: Runtime,
+    garbage: GarbageFirst,
+    orders: Orders,
     gentle: Gentle,
     auditor: Auditor,
     metrics: Arc<Mutex<Metrics>>,
@@ -139,6 +147,10 @@ pub struct Parts {
     pub local: LocalStorage,
     /// Who measures the disks, if somebody does.
     pub measured: Option<Measured>,
+    /// The container runtime.
+    pub runtime: Runtime,
+    /// Where evictions leave what the runtime is to do.
+    pub desk: Desk,
     /// Whether memory is asked for before.
     pub reclaim: ReclaimFirst,
     /// What others see.
@@ -170,6 +182,8 @@ impl Agent {
             evictor,
             local,
             measured,
+            runtime,
+            desk,
             reclaim,
             metrics,
             health,
@@ -196,6 +210,9 @@ impl Agent {
             local,
             measured,
             steered: Steered::default(),
+            runtime,
+            garbage: GarbageFirst::default(),
+            orders: Orders::on(desk),
             gentle: Gentle::new(reclaim),
             auditor: Auditor::default(),
             metrics,
@@ -229,6 +246,7 @@ impl Agent {
         loop {
             let (wait, reason) = self.next_wakeup();
             let mut scrape = None;
+            let mut heard = None;
             let wakeup = tokio::select! {
                 biased;
                 _ = terminate.recv() => break,
@@ -245,11 +263,18 @@ impl Agent {
                 () = self.kills.readable() => Wakeup::KernelLog,
                 () = self.gentle.answered() => Wakeup::Reclaim,
                 () = self.signals.news() => Wakeup::Filesystems,
+                event = self.runtime.event() => {
+                    heard = Some(event);
+                    Wakeup::Runtime
+                }
                 Some(request) = scrapes.recv() => {
                     scrape = Some(request);
                     Wakeup::Scrape
                 }
             };
+            if let Some(event) = &heard {
+                self.hear(event);
+            }
             self.look(wakeup);
             if let Some(Refresh(done)) = scrape {
                 self.refresh_report_if_old();
@@ -288,6 +313,7 @@ impl Agent {
         self.prepare();
         self.steer_walker();
         self.keep_limits();
+        self.hand_orders();
         if self.is_housekeeping_due() {
             self.keep_house();
         }

@@ -8,6 +8,8 @@ pub mod node;
 pub mod workloads;
 
 pub mod disk;
+pub mod runtime;
+
 pub mod eviction;
 
 pub mod actions;

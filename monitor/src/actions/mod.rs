@@ -2,6 +2,7 @@
 
 pub mod evict;
 pub mod frozen;
+pub mod garbage;
 pub mod kill;
 pub mod oom_score;
 pub mod reclaim;
@@ -13,6 +14,7 @@ use std::path::PathBuf;
 
 pub use evict::{Ended, Evictor, Outcome};
 pub use frozen::FreezeRecord;
+pub use garbage::GarbageFirst;
 pub use kill::Target;
 pub use stop::PodStopper;
 

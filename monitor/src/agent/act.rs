@@ -64,6 +64,9 @@ impl Agent {
         let now = Monotonic::now();
         // One resource that nobody can give back must not keep another from being looked after.
         let met = to_act_on.into_iter().find(|met| self.may_act_on(met, now))?;
+        if is_of_disk(met.threshold.signal.resource()) && self.collects_first(met, now) {
+            return None;
+        }
         self.scan_if_older(LIST_AGE_AT_DECISION);
         let signal = met.threshold.signal;
         if signal.resource() == Resource::Memory && self.asks_first(met) {

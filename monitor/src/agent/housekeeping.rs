@@ -37,6 +37,7 @@ impl Agent {
     pub(super) fn keep_house(&mut self) {
         self.last.housekeeping = Some(Monotonic::now());
         self.scan();
+        self.hint_stores();
         let now = Monotonic::now();
         self.note_counters();
         self.health.set_degradation(writer::CAPABILITY, self.recorder.trouble().as_deref());

@@ -30,8 +30,15 @@ const CAPABILITY: &str = "pods";
 
 /// Who has measured what pods keep on the node's disks.
 pub trait PodUsages: fmt::Debug + Send {
-    /// What the pod with this cgroup keeps, and when the oldest part of that was measured; nothing while it is not known. Must not wait.
-    fn stats(&self, pod: &PodUid, workload: &str, id: CgroupId) -> Option<(PodStats, Monotonic)>;
+    /// What the pod with this cgroup keeps, and when the oldest part of that was measured; nothing while it is not known. `name_of` tells
+    /// the name of a container by the runtime's id. Must not wait.
+    fn stats(
+        &self,
+        pod: &PodUid,
+        workload: &str,
+        id: CgroupId,
+        name_of: &dyn Fn(&str) -> Option<String>,
+    ) -> Option<(PodStats, Monotonic)>;
 
     /// Asks for that workload to be measured again, before others. Must not wait.
     fn hurry(&self, workload: &str);
@@ -114,9 +121,11 @@ impl Agent {
 
     fn above_limits(&self) -> Vec<Above> {
         let (Some(usages), false) = (&self.local.usages, self.local.specs.pods().is_empty()) else { return Vec::new() };
+        let snapshot = self.runtime.view().snapshot;
+        let name_of = |id: &str| Some(snapshot.as_ref()?.container(id)?.name.clone());
         let measured = |workload: &crate::workloads::Workload| {
             let uid = workload.kind.pod_uid().filter(|_| workload.protection.is_none())?;
-            let (stats, at) = usages.stats(uid, &workload.name, workload.id)?;
+            let (stats, at) = usages.stats(uid, &workload.name, workload.id, &name_of)?;
             Some(Measured { workload: workload.name.clone(), id: workload.id, uid: uid.clone(), stats, at })
         };
         let measured = self.tree.workloads().filter_map(measured).collect();

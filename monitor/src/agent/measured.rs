@@ -8,7 +8,7 @@ use crate::eviction::footprint::Taken;
 use crate::eviction::{DiskUsage, DiskUsages, NodeCondition};
 use crate::node::Monotonic;
 use crate::workloads::PodUid;
-use crate::workloads::statistics::{ContainerStats, FsUsage, PodStats, VolumeStats};
+use crate::workloads::statistics::PodStats;
 
 use super::Agent;
 use super::local_storage::PodUsages;
@@ -40,9 +40,15 @@ impl DiskUsages for Measured {
 }
 
 impl PodUsages for Measured {
-    fn stats(&self, _pod: &PodUid, workload: &str, id: CgroupId) -> Option<(PodStats, Monotonic)> {
+    fn stats(
+        &self,
+        pod: &PodUid,
+        workload: &str,
+        id: CgroupId,
+        name_of: &dyn Fn(&str) -> Option<String>,
+    ) -> Option<(PodStats, Monotonic)> {
         let usages = self.0.usages();
-        usages.get(workload, id).map(|usage| (pod_stats(usage), usage.at))
+        usages.get(workload, id).map(|usage| (usage.statistics(&pod.0, name_of), usage.at))
     }
 
     fn hurry(&self, workload: &str) {
@@ -62,30 +68,6 @@ fn disk_usage(usage: &Usage) -> DiskUsage {
     }
 }
 
-/// As the kubelet's Summary would tell it. Writable layers are known by the runtime's id of the container alone: they count for the pod,
-/// and for no container's limit.
-fn pod_stats(usage: &Usage) -> PodStats {
-    let fs = |held: Held| FsUsage { used_bytes: Some(held.bytes.0), inodes_used: Some(held.inodes) };
-    let mut stats = PodStats {
-        ephemeral_storage: Some(fs(Held { bytes: usage.bytes, inodes: usage.inodes })),
-        ..PodStats::default()
-    };
-    for part in &usage.parts {
-        match &part.part {
-            Part::Logs { container } => {
-                let (name, logs) = (container.clone(), Some(fs(part.held)));
-                stats.containers.push(ContainerStats { name, logs, ..ContainerStats::default() });
-            }
-            Part::Volume { name } | Part::MemoryVolume { name } => {
-                let (used_bytes, inodes_used) = (Some(part.held.bytes.0), Some(part.held.inodes));
-                stats.volumes.push(VolumeStats { name: name.clone(), used_bytes, inodes_used });
-            }
-            Part::WritableLayer { .. } | Part::PodFiles => {}
-        }
-    }
-    stats
-}
-
 impl Agent {
     /// Tells the thread what the loop has learnt since: who is there, who is at work on the disks, and whether it is urgent.
     pub(super) fn steer_walker(&mut self) {
@@ -94,6 +76,8 @@ impl Agent {
         if is_pressed != self.steered.is_pressed {
             self.steered.is_pressed = is_pressed;
             walker.press(is_pressed);
+            // Without a runtime there is nothing to look at more often.
+            let _no_runtime = self.runtime.set_pressure(is_pressed);
         }
         let workloads = || self.tree.workloads().filter(|workload| workload.protection.is_none());
         if !workloads().map(|workload| workload.id).eq(self.steered.wanted.iter().copied()) {
@@ -146,16 +130,5 @@ mod tests {
         let expected =
             DiskUsage { layers: taken(1000, 4), logs: taken(200, 3), volumes: taken(34, 3), at: Monotonic(7) };
         assert_eq!(disk_usage(&usage()), expected);
-    }
-
-    #[test]
-    fn a_pod_as_the_summary_tells_of_it() {
-        let stats = pod_stats(&usage());
-        assert_eq!(stats.ephemeral_storage.unwrap().used_bytes, Some(1234), "memory is no disk");
-        let volumes: Vec<_> = stats.volumes.iter().map(|it| (it.name.as_str(), it.used_bytes)).collect();
-        // One in memory may have a limit all the same.
-        assert_eq!(volumes, [("cache", Some(30)), ("shm", Some(5000))]);
-        assert_eq!(stats.containers.len(), 1);
-        assert_eq!(stats.containers[0].logs.unwrap().used_bytes, Some(200));
     }
 }

@@ -32,7 +32,11 @@ impl Agent {
         if self.page.take_wanted() {
             self.page.publish(self.render_page(&report));
         }
-        self.with_metrics(|metrics| metrics.observe(&report, Instant::now()));
+        let runtime = self.runtime.view();
+        self.with_metrics(|metrics| {
+            metrics.observe(&report, Instant::now());
+            metrics.runtime(&runtime);
+        });
         self.last.reported = Some(Monotonic::now());
     }
 

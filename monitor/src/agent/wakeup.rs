@@ -17,6 +17,8 @@ pub enum Wakeup {
     Reclaim,
     /// A threshold on a filesystem is crossed, or was, or filesystems are found elsewhere.
     Filesystems,
+    /// The container runtime came or went, or has done what it was asked to.
+    Runtime,
     /// Pressure is to be looked at, for the conditions that follow from it.
     Pressure,
     /// Somebody asked for the metrics.
@@ -37,6 +39,7 @@ impl Wakeup {
             Self::Eviction => "eviction",
             Self::Reclaim => "reclaim",
             Self::Filesystems => "filesystems",
+            Self::Runtime => "runtime",
             Self::Pressure => "pressure",
             Self::Scrape => "scrape",
             Self::Housekeeping => "housekeeping",

@@ -11,11 +11,12 @@ use tokio::sync::mpsc;
 
 use crate::actions::reclaim::{self, ReclaimFirst, Reclaimer};
 use crate::actions::release::Releaser;
+use crate::actions::stop::Desk;
 use crate::actions::{Evictor, FreezeRecord, self_protection};
 use crate::agent::local_storage::LocalStorage;
 use crate::agent::measured::Measured;
 use crate::agent::{Agent, Kills, Parts, Recorder, Signals};
-use crate::config::{Bytes, ConfigErrors, ConfigWarning, Loaded, Mode, MonitorConfig, Policy, Signal};
+use crate::config::{Bytes, ConfigErrors, ConfigWarning, Loaded, Mode, MonitorConfig, Policy, RuntimeEndpoint, Signal};
 use crate::disk::{Roots, Walker};
 use crate::eviction::deadline::FallRate;
 use crate::kernel::Kernel;
@@ -24,6 +25,7 @@ use crate::node::{Hierarchy, MemoryReader, fault_rate, namespaces, swap};
 use crate::report::logging::{self, LogFormat, LoggingError};
 use crate::report::series::SeriesLimits;
 use crate::report::{Health, Metrics, SummaryPage, http};
+use crate::runtime::Runtime;
 use crate::workloads::{PodsFile, WorkloadTree};
 
 use super::instance::{InstanceLock, LockError};
@@ -257,6 +259,8 @@ async fn serve(config: MonitorConfig, text: bool, log: logging::Writer) -> anyho
     let walker = Walker::start(&config.disk_usage, Roots::new(config.proc_root.clone()));
     let measured = Measured::by(Arc::new(walker.context("cannot start the thread that measures disks")?));
     let signals = signals.measured_by(Box::new(measured.clone()));
+    let runtime = Runtime::start(config.runtime.clone())
+        .context("cannot start the thread that speaks to the container runtime")?;
     let reclaim = reclaim_first(&config, tree.hierarchy(), &mut degradations)?;
     degradations.extend(self_protection::apply(&config.proc_root));
     if config.mode == Mode::Enforce {
@@ -287,7 +291,12 @@ async fn serve(config: MonitorConfig, text: bool, log: logging::Writer) -> anyho
         summary: Arc::clone(&summary),
         refresh,
     };
+    let desk = Desk::default();
     let evictor = Evictor::new(releaser);
+    let evictor = match config.runtime.endpoint {
+        RuntimeEndpoint::Off => evictor,
+        RuntimeEndpoint::Auto | RuntimeEndpoint::Unix(_) => evictor.with_stopper(Box::new(desk.clone())),
+    };
     let local = LocalStorage::new(pods, Some(Box::new(measured.clone())));
     let fastest = config.sampling.fastest_rate.or_else(fault_rate::measure).unwrap_or(ASSUMED_RATE);
     let rate = FallRate::assuming(fastest);
@@ -302,6 +311,8 @@ async fn serve(config: MonitorConfig, text: bool, log: logging::Writer) -> anyho
         evictor,
         local,
         measured: Some(measured),
+        runtime,
+        desk,
         reclaim,
         metrics,
         health,

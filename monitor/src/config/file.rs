@@ -8,6 +8,7 @@ mod monitor;
 mod openshift3;
 mod pressure;
 mod reserved;
+mod runtime;
 
 use std::io::Read;
 use std::path::Path;

@@ -12,6 +12,7 @@ pub mod policy;
 pub mod pressure;
 pub mod quantity;
 pub mod quirks;
+pub mod runtime;
 pub mod signal;
 pub mod threshold;
 pub mod units;
@@ -32,6 +33,7 @@ pub use policy::{
 pub use pressure::{PressureCondition, PressureKind, PressureLevel, PressureResource, PressureScope};
 pub use quantity::{Quantity, QuantityError};
 pub use quirks::{Quirk, Quirks};
+pub use runtime::{RuntimeEndpoint, RuntimeOptions};
 pub use signal::{Resource, Signal, UnsupportedSignal};
 pub use threshold::{Percentage, Threshold, ThresholdError, ThresholdLists, ThresholdValue};
 pub use units::{Amount, Bytes, CgroupId, Moment, Pid};

@@ -11,6 +11,7 @@ use super::patterns::{NamePattern, built_in_patterns};
 use super::pressure::PressureCondition;
 use super::quantity::Quantity;
 use super::quirks::{Quirk, Quirks};
+use super::runtime::RuntimeOptions;
 use super::signal::{Resource, Signal};
 use super::threshold::{Threshold, ThresholdValue};
 use super::units::Bytes;
@@ -212,6 +213,8 @@ pub struct MonitorConfig {
     pub incidents: IncidentOptions,
     /// Where the filesystems of the signals are, as far as that is not to be found out.
     pub filesystems: FilesystemPaths,
+    /// Where the container runtime is, and what of it may be collected.
+    pub runtime: RuntimeOptions,
     /// Where metrics and health are served.
     pub listen: SocketAddr,
     /// Held while the agent runs, so that a second instance is refused.
@@ -236,6 +239,7 @@ impl Default for MonitorConfig {
             disk_usage: DiskUsageOptions::default(),
             incidents: IncidentOptions::default(),
             filesystems: FilesystemPaths::default(),
+            runtime: RuntimeOptions::default(),
             listen: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9946),
             lock_file: PathBuf::from("/run/node-pressure-monitor.lock"),
             cgroup_root: PathBuf::from("/sys/fs/cgroup"),

@@ -9,12 +9,14 @@ use super::deeds::Deeds;
 use super::figures_metrics::FiguresMetrics;
 use super::incidents::IncidentMetrics;
 use super::probes::ProbeSeries;
+use super::runtime::RuntimeMetrics;
 use super::series::{SeriesLimits, WorkloadSeries, increase, options};
 use super::{EventReport, NodeReport};
 use crate::config::{Bytes, Semantics};
 use crate::eviction::evicted::Cause;
 use crate::eviction::gentle::ReclaimOutcome;
 use crate::kernel::OomConstraint;
+use crate::runtime::{Collected, View};
 
 /// An OOM kill whose constraint nobody told.
 const UNKNOWN_CONSTRAINT: &str = "unknown";
@@ -81,6 +83,7 @@ pub struct Metrics {
     incidents: IncidentMetrics,
     deeds: Deeds,
     figures: FiguresMetrics,
+    runtime: RuntimeMetrics,
     series: WorkloadSeries,
     last_events: HashMap<&'static str, EventReport>,
 }
@@ -230,6 +233,7 @@ impl Metrics {
             incidents: IncidentMetrics::new(&registry)?,
             deeds: Deeds::new(&registry)?,
             figures: FiguresMetrics::new(&registry)?,
+            runtime: RuntimeMetrics::new(&registry)?,
             series: WorkloadSeries::new(&registry, limits)?,
             last_events: HashMap::new(),
             registry,
@@ -272,6 +276,16 @@ impl Metrics {
     /// Counts OOM kills that no program counted.
     pub fn oom_kills_of(&mut self, workload: &str, kills: u64) {
         self.series.oom_kills(workload, kills, Instant::now());
+    }
+
+    /// Takes over what was last seen of the container runtime.
+    pub fn runtime(&self, view: &View) {
+        self.runtime.observe(view);
+    }
+
+    /// Counts a collection of garbage.
+    pub fn collected(&self, collected: &Collected) {
+        self.runtime.collected(collected);
     }
 
     /// Counts processes that were newly found to differ in `oom_score_adj`, and those set right.

@@ -13,6 +13,7 @@ pub mod metrics;
 pub mod probes;
 pub mod rate_limit;
 pub mod reclaim;
+pub mod runtime;
 pub mod series;
 pub mod summary;
 mod summary_figures;

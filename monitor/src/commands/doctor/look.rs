@@ -71,7 +71,7 @@ pub async fn look(config: &MonitorConfig) -> Facts {
         private_namespaces: namespaces::private(),
         filesystems,
         kubelet,
-        runtimes: runtimes::find(&root).await,
+        runtimes: runtimes::find(&root, &config.runtime.endpoint).await,
         other_instance: host::lock_holder(proc_root, &config.lock_file),
         limits_unknown: config.policy.local_storage_isolation && config.pods.is_none(),
         troubles,

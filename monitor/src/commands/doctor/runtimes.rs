@@ -1,10 +1,12 @@
 //! Container runtimes that have a socket here, and whether somebody answers there.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tokio::net::UnixStream;
+
+use crate::config::RuntimeEndpoint;
 
 use super::facts::Runtime;
 
@@ -18,17 +20,22 @@ const SOCKETS: [(&str, &str); 3] = [
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Those of the machine whose root directory is `root`. A connection is made and closed; nothing is asked.
-pub async fn find(root: &Path) -> Vec<Runtime> {
+pub async fn find(root: &Path, endpoint: &RuntimeEndpoint) -> Vec<Runtime> {
+    let candidates: Vec<(&'static str, PathBuf, bool)> = match endpoint {
+        RuntimeEndpoint::Off => Vec::new(),
+        RuntimeEndpoint::Auto => SOCKETS.map(|(name, socket)| (name, PathBuf::from(socket), false)).into(),
+        RuntimeEndpoint::Unix(socket) => vec![("the one configured", socket.clone(), true)],
+    };
     let mut found = Vec::new();
-    for (name, socket) in SOCKETS {
-        let place = root.join(socket.trim_start_matches('/'));
+    for (name, socket, is_configured) in candidates {
+        let place = root.join(socket.strip_prefix("/").unwrap_or(&socket));
         let trouble = match tokio::time::timeout(PATIENCE, UnixStream::connect(&place)).await {
             Ok(Ok(_)) => None,
-            Ok(Err(error)) if error.kind() == io::ErrorKind::NotFound => continue,
+            Ok(Err(error)) if error.kind() == io::ErrorKind::NotFound && !is_configured => continue,
             Ok(Err(error)) => Some(error.to_string()),
             Err(_) => Some(format!("no connection within {} s", PATIENCE.as_secs())),
         };
-        found.push(Runtime { name, socket: socket.into(), trouble });
+        found.push(Runtime { name, socket, trouble });
     }
     found
 }
@@ -40,7 +47,8 @@ mod tests {
     #[tokio::test]
     async fn who_answers_is_told_from_who_left_a_socket_behind() {
         let root = tempfile::tempdir().unwrap();
-        assert_eq!(find(root.path()).await, []);
+        let auto = RuntimeEndpoint::Auto;
+        assert_eq!(find(root.path(), &auto).await, []);
         let socket = |path: &str| {
             let path = root.path().join(path);
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -48,8 +56,11 @@ mod tests {
         };
         let _alive = socket("run/containerd/containerd.sock");
         drop(socket("run/crio/crio.sock"));
-        let found = find(root.path()).await;
+        let found = find(root.path(), &auto).await;
         let shown: Vec<_> = found.iter().map(|runtime| (runtime.name, runtime.trouble.is_some())).collect();
         assert_eq!(shown, [("containerd", false), ("CRI-O", true)]);
+        assert_eq!(find(root.path(), &RuntimeEndpoint::Off).await, []);
+        let named = find(root.path(), &RuntimeEndpoint::Unix("/run/none.sock".into())).await;
+        assert!(named[0].trouble.is_some(), "what is named must be there");
     }
 }

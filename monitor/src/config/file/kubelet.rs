@@ -25,7 +25,7 @@ const MAPS: [&str; 6] = [
     "kubeReserved",
 ];
 
-const FIELDS: [&str; 16] = [
+const FIELDS: [&str; 19] = [
     "apiVersion",
     "kind",
     "evictionHard",
@@ -42,6 +42,9 @@ const FIELDS: [&str; 16] = [
     "failSwapOn",
     "memorySwap",
     "kernelMemcgNotification",
+    "containerRuntimeEndpoint",
+    "imageMinimumGCAge",
+    "imageMaximumGCAge",
 ];
 
 /// Reads the file. What is wrong with it is noted in `walk`.
@@ -77,7 +80,8 @@ pub fn read(walk: &mut Walk<'_>, document: &Node) -> MonitorConfig {
     Lists::from_maps(walk, &fields).assemble(walk, &rules, &mut policy);
     advise_quotes(walk, &fields);
     advise(walk, &fields);
-    MonitorConfig { policy, ..MonitorConfig::default() }
+    let runtime = super::runtime::read_kubelet(walk, &fields);
+    MonitorConfig { policy, runtime, ..MonitorConfig::default() }
 }
 
 /// The kubelet's rules, with no threshold yet.

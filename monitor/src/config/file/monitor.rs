@@ -23,7 +23,7 @@ const SMALLEST_JOURNAL: Bytes = Bytes(4 * Bytes::MIB);
 pub const API_VERSION: &str = "node-pressure-monitor/v1alpha1";
 pub const KIND: &str = "MonitorConfiguration";
 
-pub const FIELDS: [&str; 31] = [
+pub const FIELDS: [&str; 32] = [
     "apiVersion",
     "kind",
     "mode",
@@ -51,6 +51,7 @@ pub const FIELDS: [&str; 31] = [
     "diskUsage",
     "incidents",
     "filesystems",
+    "runtime",
     "metrics",
     "lockFile",
     "cgroupRoot",
@@ -243,6 +244,7 @@ fn read_host(walk: &mut Walk<'_>, fields: &Fields<'_>, config: &mut MonitorConfi
     if let Some((path, node)) = fields.get("filesystems") {
         read_filesystems(walk, &path, node, config);
     }
+    config.runtime = super::runtime::read(walk, fields);
     if let Some((path, node)) = fields.get("metrics")
         && let Some((field, node)) = walk.fields(&path, node, &["listen"]).get("listen")
     {

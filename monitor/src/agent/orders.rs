@@ -1,0 +1,86 @@
+//! What the container runtime is asked for: pods to stop and to remove, and garbage to collect before any of them has to go.
+
+use crate::actions::garbage::{Advice, garbage_for, until_enough};
+use crate::actions::stop::{Answer, Deed, Desk, NotDone, Order};
+use crate::eviction::{MetThreshold, Observation};
+use crate::node::Monotonic;
+use crate::node::layout::{Choice, FilesystemHints, Role};
+use crate::node::statfs::Statfs;
+use crate::runtime::{StopError, StopOrder, Stopped};
+use crate::workloads::PodUid;
+
+use super::Agent;
+use super::filesystems::Seen;
+
+/// Orders that were handed to the runtime, and who waits for what comes of them.
+#[derive(Debug)]
+pub(super) struct Orders {
+    desk: Desk,
+    given: Vec<(PodUid, bool, Answer)>,
+    hints: FilesystemHints,
+}
+
+impl Orders {
+    pub(super) const fn on(desk: Desk) -> Self {
+        Self { desk, given: Vec::new(), hints: FilesystemHints { image: None, container: None } }
+    }
+}
+
+impl Agent {
+    /// Hands over what lies on the desk.
+    pub(super) fn hand_orders(&mut self) {
+        for Order { pod, what, answer } in self.orders.desk.take() {
+            let (grace, remove) = match what {
+                Deed::Stop { grace } => (grace, false),
+                Deed::Remove => (std::time::Duration::ZERO, true),
+            };
+            match self.runtime.stop_pod(StopOrder { uid: pod.clone(), grace, remove }) {
+                Ok(()) => self.orders.given.push((pod, remove, answer)),
+                Err(reason) => answer.give(Err(NotDone::Failed(reason.to_string()))),
+            }
+        }
+    }
+
+    /// Answers whoever waits for it.
+    pub(super) fn answer_order(&mut self, stopped: &Stopped) {
+        let is_it = |(pod, remove, _): &(PodUid, bool, Answer)| *pod == stopped.uid && *remove == stopped.remove;
+        let Some(index) = self.orders.given.iter().position(is_it) else { return };
+        let (_, remove, answer) = self.orders.given.swap_remove(index);
+        answer.give(match &stopped.result {
+            Ok(_) => Ok(()),
+            // What is not there is removed.
+            Err(StopError::Unknown) if remove => Ok(()),
+            Err(StopError::Static) => Err(NotDone::Critical),
+            Err(reason) => Err(NotDone::Failed(reason.to_string())),
+        });
+    }
+
+    /// Takes the runtime's word for where its stores are.
+    pub(super) fn hint_stores(&mut self) {
+        let stores = self.runtime.view().stores;
+        let hints = FilesystemHints { image: stores.image, container: stores.container };
+        if hints != self.orders.hints {
+            self.orders.hints = hints.clone();
+            self.signals.hint(hints);
+        }
+    }
+
+    /// Whether garbage is collected first, which may be enough.
+    pub(super) fn collects_first(&mut self, met: &MetThreshold, now: Monotonic) -> bool {
+        let what = garbage_for(met.threshold.signal, self.signals.layout());
+        let (policy, armed) = (&self.config.policy, &self.armed);
+        let (proc_root, configured, hints) = (&self.config.proc_root, &self.config.filesystems, &self.orders.hints);
+        let is_enough = || {
+            let mut statfs = Statfs::new(proc_root);
+            let choices = Role::ALL.map(|role| (role, Choice::of(role, configured, hints)));
+            let observe = move || {
+                // A filesystem that is not there has no signal, and keeps nobody collecting.
+                let sample = |(role, choice): &(Role, Choice)| statfs.sample(*role, choice).ok();
+                let samples = choices.iter().filter_map(sample).collect();
+                Observation { signals: Seen { samples, ..Seen::default() }.values() }
+            };
+            until_enough(policy.clone(), armed.clone(), observe)
+        };
+        self.garbage.ask(&self.runtime, self.config.mode, what, is_enough, now) == Advice::Wait
+    }
+}

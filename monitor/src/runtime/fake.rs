@@ -1,0 +1,364 @@
+//! A runtime for tests: tonic on a real Unix socket, over what a test says it has.
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::future::Future;
+use std::marker::PhantomData;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::{Request, Response};
+use prost::Message;
+use tokio::net::UnixListener;
+use tokio::sync::oneshot;
+use tokio_stream::wrappers::UnixListenerStream;
+use tonic::Status;
+use tonic::body::Body;
+use tonic::server::{Grpc, NamedService};
+use tonic::transport::Server;
+use tonic_prost::ProstCodec;
+
+use super::cri;
+
+/// What it has, what it was asked, and how it misbehaves.
+#[derive(Debug, Default)]
+pub struct Has {
+    pub sandboxes: Vec<cri::PodSandbox>,
+    pub containers: Vec<cri::Container>,
+    pub statuses: HashMap<String, cri::ContainerStatus>,
+    pub images: Vec<cri::Image>,
+    pub info: cri::Texts,
+    pub sandbox_info: cri::Texts,
+    /// Calls that changed something: `RemoveImage sha256:1`.
+    pub done: Vec<String>,
+    /// Answers wait for so long.
+    pub delays: HashMap<&'static str, Duration>,
+    /// These calls, or calls about these ids, are refused.
+    pub refusals: HashMap<&'static str, Status>,
+    /// These calls are answered by something else.
+    pub nonsense: Vec<&'static str>,
+    /// Everything from this change on stays unanswered.
+    pub dies_after: Option<usize>,
+}
+
+impl Has {
+    /// A pod of this name, whose sandbox is called `sandbox-NAME`; its UID is its name.
+    pub fn pod(&mut self, name: &str, is_ready: bool) -> &mut cri::PodSandbox {
+        let metadata = cri::PodSandboxMetadata {
+            name: name.to_owned(),
+            uid: name.to_owned(),
+            namespace: "ns".to_owned(),
+            attempt: 0,
+        };
+        self.sandboxes.push(cri::PodSandbox {
+            id: format!("sandbox-{name}"),
+            metadata: Some(metadata),
+            state: i32::from(!is_ready),
+            created_at: 1,
+            annotations: cri::Texts::new(),
+        });
+        self.sandboxes.last_mut().unwrap()
+    }
+
+    /// A container `POD-NAME-ATTEMPT` in it. It ended at `created`, if it has.
+    pub fn container(&mut self, pod: &str, name: &str, attempt: u32, state: i32, created: i64) -> &mut cri::Container {
+        let id = format!("{pod}-{name}-{attempt}");
+        let finished_at = if state == cri::CONTAINER_EXITED { created } else { 0 };
+        let status = cri::ContainerStatus { id: id.clone(), state, finished_at, ..Default::default() };
+        self.statuses.insert(id.clone(), status);
+        self.containers.push(cri::Container {
+            id,
+            pod_sandbox_id: format!("sandbox-{pod}"),
+            metadata: Some(cri::ContainerMetadata { name: name.to_owned(), attempt }),
+            image: Some(cri::ImageSpec { image: "registry/app:1".to_owned() }),
+            image_ref: String::new(),
+            state,
+            created_at: created,
+            labels: cri::Texts::new(),
+            annotations: cri::Texts::new(),
+            image_id: String::new(),
+        });
+        self.containers.last_mut().unwrap()
+    }
+
+    pub fn image(&mut self, id: &str, tag: &str, size: u64) -> &mut cri::Image {
+        let (id, repo_tags) = (id.to_owned(), vec![tag.to_owned()]);
+        self.images.push(cri::Image { id, repo_tags, repo_digests: Vec::new(), size, pinned: false });
+        self.images.last_mut().unwrap()
+    }
+}
+
+/// The runtime while it runs; a drop ends it and takes its socket away.
+#[derive(Debug)]
+pub struct Fake {
+    pub has: Arc<Mutex<Has>>,
+    socket: PathBuf,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Fake {
+    pub fn start(socket: &Path, has: Has) -> Self {
+        Self::start_again(socket, Arc::new(Mutex::new(has)))
+    }
+
+    /// With what another one had.
+    pub fn start_again(socket: &Path, has: Arc<Mutex<Has>>) -> Self {
+        let (stop, stopped) = oneshot::channel::<()>();
+        let (at, having) = (socket.to_owned(), Arc::clone(&has));
+        let (ready, is_ready) = std::sync::mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async {
+                let listener = UnixListener::bind(&at).unwrap();
+                ready.send(()).unwrap();
+                let serving = Server::builder()
+                    .add_service(Served::<RuntimeService>(Arc::clone(&having), PhantomData))
+                    .add_service(Served::<ImageService>(having, PhantomData))
+                    .serve_with_incoming(UnixListenerStream::new(listener));
+                // Not gracefully: connections break, as they do when a runtime is killed.
+                tokio::select! {
+                    served = serving => served.unwrap(),
+                    _ = stopped => {}
+                }
+            });
+            runtime.shutdown_background();
+        });
+        is_ready.recv().unwrap();
+        Self { has, socket: socket.to_owned(), stop: Some(stop), thread: Some(thread) }
+    }
+
+    pub fn has(&self) -> MutexGuard<'_, Has> {
+        self.has.lock().unwrap()
+    }
+
+    pub fn done(&self) -> Vec<String> {
+        self.has().done.clone()
+    }
+}
+
+impl Drop for Fake {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            let _ended = thread.join();
+        }
+        let _gone = std::fs::remove_file(&self.socket);
+    }
+}
+
+#[derive(Debug)]
+struct RuntimeService;
+#[derive(Debug)]
+struct ImageService;
+
+#[derive(Debug)]
+struct Served<K>(Arc<Mutex<Has>>, PhantomData<fn() -> K>);
+
+impl<K> Clone for Served<K> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0), PhantomData)
+    }
+}
+
+impl NamedService for Served<RuntimeService> {
+    const NAME: &'static str = "runtime.v1.RuntimeService";
+}
+
+impl NamedService for Served<ImageService> {
+    const NAME: &'static str = "runtime.v1.ImageService";
+}
+
+type Answering = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+
+impl<K> tower::Service<Request<Body>> for Served<K> {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Answering;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Answering {
+        let has = Arc::clone(&self.0);
+        Box::pin(async move {
+            let call = request.uri().path().rsplit('/').next().unwrap().to_owned();
+            let (delay, is_nonsense, is_dead) = {
+                let has = has.lock().unwrap();
+                let is_dead = has.dies_after.is_some_and(|changes| has.done.len() >= changes);
+                (has.delays.get(call.as_str()).copied(), has.nonsense.contains(&call.as_str()), is_dead)
+            };
+            if is_dead {
+                std::future::pending::<()>().await;
+            }
+            tokio::time::sleep(delay.unwrap_or_default()).await;
+            if is_nonsense {
+                return Ok(unary(request, |_: cri::Empty| Ok(Nonsense { number: 7 })).await);
+            }
+            Ok(answer(&call, request, has).await)
+        })
+    }
+}
+
+/// Where everybody expects a message or text, a number.
+#[derive(Clone, Copy, PartialEq, Message)]
+struct Nonsense {
+    #[prost(uint64, tag = "1")]
+    number: u64,
+}
+
+async fn unary<Q, A>(request: Request<Body>, act: impl FnOnce(Q) -> Result<A, Status> + Clone + Send) -> Response<Body>
+where
+    Q: Message + Default + 'static,
+    A: Message + Default + 'static,
+{
+    let service = tower::service_fn(move |request: tonic::Request<Q>| {
+        let answer = act.clone()(request.into_inner()).map(tonic::Response::new);
+        std::future::ready(answer)
+    });
+    Grpc::new(ProstCodec::<A, Q>::default()).unary(service, request).await
+}
+
+fn lock(has: &Mutex<Has>) -> MutexGuard<'_, Has> {
+    has.lock().unwrap()
+}
+
+#[expect(clippy::too_many_lines, reason = "one arm a call")]
+async fn answer(call: &str, request: Request<Body>, all: Arc<Mutex<Has>>) -> Response<Body> {
+    let name = call.to_owned();
+    // Notes a change, if it is allowed.
+    let change = {
+        let (all, name) = (Arc::clone(&all), name.clone());
+        move |id: &str, text: String| {
+            let mut has = lock(&all);
+            let refusal = has.refusals.get(name.as_str()).or_else(|| has.refusals.get(id)).cloned();
+            has.done.push(format!("{name} {text}"));
+            refusal.map_or(Ok(cri::Empty {}), Err)
+        }
+    };
+    let refusal = lock(&all).refusals.get(name.as_str()).filter(|_| !name.starts_with("Remove")).cloned();
+    if let Some(status) = refusal {
+        return unary(request, |_: cri::Empty| Err::<cri::Empty, _>(status)).await;
+    }
+    match call {
+        "Version" => {
+            let (runtime_name, runtime_version) = ("fake".to_owned(), "1.0".to_owned());
+            unary(request, |_: cri::Empty| Ok(cri::VersionResponse { runtime_name, runtime_version })).await
+        }
+        "Status" => {
+            unary(request, |_: cri::StatusRequest| Ok(cri::StatusResponse { info: lock(&all).info.clone() })).await
+        }
+        "ListPodSandbox" => {
+            unary(request, |_: cri::Empty| Ok(cri::ListPodSandboxResponse { items: lock(&all).sandboxes.clone() }))
+                .await
+        }
+        "ListContainers" => {
+            let list = move |request: cri::ListContainersRequest| {
+                let sandbox = request.filter.unwrap_or_default().pod_sandbox_id;
+                let mut containers = lock(&all).containers.clone();
+                containers.retain(|container| sandbox.is_empty() || container.pod_sandbox_id == sandbox);
+                Ok(cri::ListContainersResponse { containers })
+            };
+            unary(request, list).await
+        }
+        "PodSandboxStatus" => {
+            let status = move |request: cri::ItemStatusRequest| {
+                let has = lock(&all);
+                let found = has.sandboxes.iter().find(|sandbox| sandbox.id == request.id);
+                let status = found.map(|it| cri::PodSandboxStatus { id: it.id.clone(), state: it.state });
+                let status = Some(status.ok_or_else(|| Status::not_found("no such sandbox"))?);
+                Ok(cri::PodSandboxStatusResponse { status, info: has.sandbox_info.clone() })
+            };
+            unary(request, status).await
+        }
+        "ContainerStatus" => {
+            let status = move |request: cri::ItemStatusRequest| {
+                let status = lock(&all).statuses.get(&request.id).cloned();
+                let status = Some(status.ok_or_else(|| Status::not_found("no such container"))?);
+                Ok(cri::ContainerStatusResponse { status })
+            };
+            unary(request, status).await
+        }
+        "ListContainerStats" => {
+            let stats = move |_: cri::Empty| {
+                let stats = |container: &cri::Container| cri::ContainerStats {
+                    attributes: Some(cri::ContainerAttributes { id: container.id.clone() }),
+                    writable_layer: Some(cri::FilesystemUsage {
+                        used_bytes: Some(cri::UInt64Value { value: 1000 }),
+                        ..Default::default()
+                    }),
+                };
+                Ok(cri::ListContainerStatsResponse { stats: lock(&all).containers.iter().map(stats).collect() })
+            };
+            unary(request, stats).await
+        }
+        "ListImages" => {
+            unary(request, |_: cri::Empty| Ok(cri::ListImagesResponse { images: lock(&all).images.clone() })).await
+        }
+        "ImageFsInfo" => {
+            let filesystems = |_: cri::Empty| {
+                let usage = cri::FilesystemUsage {
+                    fs_id: Some(cri::FilesystemIdentifier { mountpoint: "/var/lib/fake/overlay".to_owned() }),
+                    used_bytes: Some(cri::UInt64Value { value: 1 << 20 }),
+                    inodes_used: Some(cri::UInt64Value { value: 12 }),
+                };
+                Ok(cri::ImageFsInfoResponse { image_filesystems: vec![usage], container_filesystems: Vec::new() })
+            };
+            unary(request, filesystems).await
+        }
+        "StopContainer" => {
+            let stop = move |request: cri::StopContainerRequest| {
+                let cri::StopContainerRequest { container_id: id, timeout } = request;
+                change(&id, format!("{id} {timeout}"))?;
+                let mut has = lock(&all);
+                has.containers.iter_mut().filter(|it| it.id == id).for_each(|it| it.state = cri::CONTAINER_EXITED);
+                has.statuses.entry(id).and_modify(|status| status.state = cri::CONTAINER_EXITED);
+                Ok(cri::Empty {})
+            };
+            unary(request, stop).await
+        }
+        "StopPodSandbox" => {
+            let stop = move |request: cri::PodSandboxRequest| {
+                change(&request.pod_sandbox_id, request.pod_sandbox_id.clone())?;
+                let mut has = lock(&all);
+                let of_it = has.sandboxes.iter_mut().filter(|it| it.id == request.pod_sandbox_id);
+                of_it.for_each(|sandbox| sandbox.state = 1);
+                Ok(cri::Empty {})
+            };
+            unary(request, stop).await
+        }
+        "RemovePodSandbox" => {
+            let remove = move |request: cri::PodSandboxRequest| {
+                let id = request.pod_sandbox_id;
+                change(&id, id.clone())?;
+                let mut has = lock(&all);
+                has.sandboxes.retain(|sandbox| sandbox.id != id);
+                has.containers.retain(|container| container.pod_sandbox_id != id);
+                Ok(cri::Empty {})
+            };
+            unary(request, remove).await
+        }
+        "RemoveContainer" => {
+            let remove = move |request: cri::RemoveContainerRequest| {
+                change(&request.container_id, request.container_id.clone())?;
+                lock(&all).containers.retain(|container| container.id != request.container_id);
+                Ok(cri::Empty {})
+            };
+            unary(request, remove).await
+        }
+        "RemoveImage" => {
+            let remove = move |request: cri::RemoveImageRequest| {
+                let id = request.image.unwrap_or_default().image;
+                change(&id, id.clone())?;
+                lock(&all).images.retain(|image| image.id != id);
+                Ok(cri::Empty {})
+            };
+            unary(request, remove).await
+        }
+        _ => unary(request, |_: cri::Empty| Err::<cri::Empty, _>(Status::unimplemented("unknown method"))).await,
+    }
+}

@@ -1,0 +1,146 @@
+//! The logs of containers: a runtime writes them and leaves their removal to its client.
+
+use std::ffi::OsStr;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path};
+
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
+
+use crate::config::Bytes;
+
+/// Where the kubelet has runtimes put them.
+pub(super) const ROOT: &str = "/var/log/pods";
+
+/// About what a log and what was rotated away from it take; nothing when it does not lie below `root`.
+pub(super) fn size(root: &Path, log: &Path) -> Bytes {
+    let mut bytes = 0;
+    let _unseen = each_file(root, log, |directory, name| {
+        if let Ok(stat) = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)
+            && FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
+        {
+            // Of 512 bytes each, whatever the filesystem's own are (`man 3 stat`).
+            bytes += u64::try_from(stat.st_blocks).unwrap_or(0) * 512;
+        }
+        Ok(())
+    });
+    Bytes(bytes)
+}
+
+/// Removes the log of a container that is gone, and what was rotated away from it. A path that does not lie below `root`, or leads
+/// through a symbolic link, is left alone: it comes from outside.
+///
+/// # Errors
+/// What the kernel said.
+pub(super) fn remove(root: &Path, log: &Path) -> std::io::Result<()> {
+    each_file(root, log, |directory, name| match rustix::fs::unlinkat(directory, name, AtFlags::empty()) {
+        Ok(()) | Err(Errno::NOENT | Errno::ISDIR) => Ok(()),
+        Err(errno) => Err(errno),
+    })?;
+    remove_empty(root, log);
+    Ok(())
+}
+
+/// Calls for `0.log`, `0.log.20260101-000000`, `0.log.20260101-000000.gz` of `…/0.log`.
+fn each_file(
+    root: &Path,
+    log: &Path,
+    mut each: impl FnMut(&OwnedFd, &OsStr) -> rustix::io::Result<()>,
+) -> rustix::io::Result<()> {
+    let Some((parent, name)) = below(root, log) else { return Ok(()) };
+    let directory = match open_below(root, parent) {
+        Ok(directory) => directory,
+        Err(Errno::NOENT) => return Ok(()),
+        Err(errno) => return Err(errno),
+    };
+    for entry in Dir::read_from(&directory)? {
+        let entry = entry?;
+        let found = entry.file_name().to_bytes();
+        let rest = found.strip_prefix(name.as_bytes());
+        if rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(b".")) {
+            each(&directory, OsStr::from_bytes(found))?;
+        }
+    }
+    Ok(())
+}
+
+/// The directory of a log, relative to `root`, and its name.
+fn below<'p>(root: &Path, log: &'p Path) -> Option<(&'p Path, &'p OsStr)> {
+    let inside = log.strip_prefix(root).ok()?;
+    let is_plain = inside.components().all(|component| matches!(component, Component::Normal(_)));
+    // A log right in the root would be none of a container.
+    let parent = inside.parent().filter(|parent| is_plain && !parent.as_os_str().is_empty())?;
+    Some((parent, inside.file_name()?))
+}
+
+fn open_below(root: &Path, directory: &Path) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let root = rustix::fs::openat(CWD, root, flags, Mode::empty())?;
+    // Linux 5.6.
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+    rustix::fs::openat2(&root, directory, flags, Mode::empty(), resolve)
+}
+
+/// The directories of the container and of the pod, when nothing is left in them: rmdir(2) takes no others.
+fn remove_empty(root: &Path, log: &Path) {
+    let Some((mut directory, _)) = below(root, log) else { return };
+    while let (Some(parent), Some(name)) = (directory.parent(), directory.file_name()) {
+        let opened =
+            if parent.as_os_str().is_empty() { open_below(root, Path::new(".")) } else { open_below(root, parent) };
+        let removed = opened.and_then(|opened| rustix::fs::unlinkat(&opened, name, AtFlags::REMOVEDIR));
+        if removed.is_err() {
+            break;
+        }
+        directory = parent;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn a_log_goes_with_what_was_rotated_away_from_it_and_with_empty_directories() {
+        let root = tempfile::tempdir().unwrap();
+        let pod = root.path().join("ns_pod_uid");
+        fs::create_dir_all(pod.join("app")).unwrap();
+        for name in ["0.log", "0.log.20260101-000000", "0.log.20260101-000000.gz", "10.log", "0.logs"] {
+            fs::write(pod.join("app").join(name), [b'x'; 5000]).unwrap();
+        }
+        let log = pod.join("app/0.log");
+        assert!(size(root.path(), &log) >= Bytes(3 * 5000));
+        remove(root.path(), &log).unwrap();
+        let mut left: Vec<_> = fs::read_dir(pod.join("app")).unwrap().map(|it| it.unwrap().file_name()).collect();
+        left.sort();
+        assert_eq!(left, ["0.logs", "10.log"]);
+        fs::remove_file(pod.join("app/0.logs")).unwrap();
+        remove(root.path(), &pod.join("app/10.log")).unwrap();
+        assert!(!pod.exists() && root.path().exists(), "empty directories go, the root stays");
+        remove(root.path(), &log).unwrap();
+    }
+
+    #[test]
+    fn what_lies_elsewhere_is_left_alone() {
+        let root = tempfile::tempdir().unwrap();
+        let outside = tempfile::tempdir().unwrap();
+        let target = outside.path().join("0.log");
+        fs::write(&target, "mine").unwrap();
+        fs::write(root.path().join("0.log"), "not of a container").unwrap();
+        fs::create_dir(root.path().join("pod")).unwrap();
+        std::os::unix::fs::symlink(outside.path(), root.path().join("pod/link")).unwrap();
+        for log in [
+            target.clone(),
+            root.path().join("0.log"),
+            root.path().join("pod/../0.log"),
+            root.path().join("pod").join("../..").join(outside.path().file_name().unwrap()).join("0.log"),
+        ] {
+            remove(root.path(), &log).unwrap();
+            assert_eq!(size(root.path(), &log), Bytes::ZERO, "{}", log.display());
+        }
+        assert!(remove(root.path(), &root.path().join("pod/link/0.log")).is_err(), "no symbolic link is followed");
+        assert!(target.exists() && root.path().join("0.log").exists());
+    }
+}

@@ -1,0 +1,77 @@
+use super::*;
+
+fn texts(pairs: &[(&str, &str)]) -> cri::Texts {
+    pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+}
+
+fn listed(annotations: &[(&str, &str)]) -> cri::PodSandbox {
+    let metadata =
+        cri::PodSandboxMetadata { name: "n".to_owned(), uid: "u".to_owned(), namespace: "ns".to_owned(), attempt: 3 };
+    cri::PodSandbox {
+        id: "s".to_owned(),
+        metadata: Some(metadata),
+        state: 1,
+        created_at: 0,
+        annotations: texts(annotations),
+    }
+}
+
+#[test]
+fn static_pods_are_recognized_by_what_the_kubelet_notes() {
+    for (annotations, expected) in [
+        (&[][..], false),
+        (&[("kubernetes.io/config.source", "api")][..], false),
+        (&[("kubernetes.io/config.source", "file")][..], true),
+        (&[("kubernetes.io/config.mirror", "x")][..], true),
+    ] {
+        assert_eq!(sandbox(listed(annotations)).unwrap().is_static, expected, "{annotations:?}");
+    }
+    let sandbox = sandbox(listed(&[])).unwrap();
+    assert_eq!((sandbox.is_ready, sandbox.attempt, sandbox.created), (false, 3, None));
+}
+
+#[test]
+fn what_has_no_name_is_left_out() {
+    assert_eq!(sandbox(cri::PodSandbox { id: String::new(), ..listed(&[]) }), None);
+    assert_eq!(sandbox(cri::PodSandbox { metadata: None, ..listed(&[]) }), None);
+    let nameless = cri::PodSandboxMetadata::default();
+    assert_eq!(sandbox(cri::PodSandbox { metadata: Some(nameless), ..listed(&[]) }), None);
+    assert_eq!(container(cri::Container::default(), &[]), None);
+}
+
+#[test]
+fn a_container_whose_sandbox_is_gone_is_known_by_its_labels() {
+    let labels = texts(&[
+        ("io.kubernetes.pod.name", "n"),
+        ("io.kubernetes.pod.namespace", "ns"),
+        ("io.kubernetes.pod.uid", "u"),
+        ("app", "x"),
+    ]);
+    let message = cri::Container { id: "c".to_owned(), labels, state: 9, ..Default::default() };
+    let found = container(message.clone(), &[]).unwrap();
+    let pod = PodRef { namespace: "ns".to_owned(), name: "n".to_owned(), uid: PodUid("u".to_owned()) };
+    assert_eq!((found.pod, found.state), (Some(pod), ContainerState::Unknown));
+    let message = cri::Container { labels: cri::Texts::new(), ..message };
+    assert_eq!(container(message, &[]).unwrap().pod, None);
+}
+
+#[test]
+fn no_limit_is_none() {
+    let none = cri::LinuxContainerResources { cpu_period: 0, cpu_quota: -1, cpu_shares: 2, memory_limit_in_bytes: 0 };
+    let resources = Some(cri::ContainerResources { linux: Some(none) });
+    let status = cri::ContainerStatus { resources, log_path: "relative".to_owned(), ..Default::default() };
+    assert_eq!(details(status), Details::default());
+    assert_eq!(details(cri::ContainerStatus::default()), Details::default());
+}
+
+#[test]
+fn stores_are_directories() {
+    let usage = |path: &str| {
+        let mountpoint = path.to_owned();
+        vec![cri::FilesystemUsage { fs_id: Some(cri::FilesystemIdentifier { mountpoint }), ..Default::default() }]
+    };
+    let message = cri::ImageFsInfoResponse { image_filesystems: usage("/a"), container_filesystems: usage("b") };
+    let expected = Stores { image: Some(PathBuf::from("/a")), ..Stores::default() };
+    assert_eq!(stores(message), expected);
+    assert_eq!(stores(cri::ImageFsInfoResponse::default()), Stores::default());
+}

@@ -1,0 +1,493 @@
+//! The thread against a runtime on a real socket: what it sees, and what it does when that runtime is away, slow or mad.
+
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use tonic::Status;
+
+use super::fake::{Fake, Has};
+use super::*;
+use crate::workloads::path::PodUid;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A directory for a socket and logs.
+struct Place(tempfile::TempDir);
+
+impl Place {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.0.path().join("runtime.sock")
+    }
+
+    fn logs(&self) -> PathBuf {
+        self.0.path().join("pods")
+    }
+
+    /// Nothing is too young, and nobody waits long.
+    fn options(&self) -> RuntimeOptions {
+        RuntimeOptions {
+            endpoint: RuntimeEndpoint::Unix(self.socket()),
+            timeout: Duration::from_millis(500),
+            minimum_container_age: Duration::ZERO,
+            image_minimum_gc_age: Duration::ZERO,
+        }
+    }
+
+    fn start(&self) -> Runtime {
+        Runtime::start_with_logs(self.options(), self.logs()).unwrap()
+    }
+}
+
+fn until<T>(what: &str, mut find: impl FnMut() -> Option<T>) -> T {
+    let begun = Instant::now();
+    loop {
+        if let Some(found) = find() {
+            return found;
+        }
+        assert!(begun.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn snapshot(runtime: &Runtime) -> Arc<Snapshot> {
+    until("a snapshot", || runtime.view().snapshot)
+}
+
+fn down(runtime: &Runtime) -> String {
+    until("the runtime is down", || match runtime.view().state {
+        State::Down { reason, .. } => Some(reason),
+        _ => None,
+    })
+}
+
+fn up(runtime: &Runtime) {
+    until("the runtime is up", || matches!(runtime.view().state, State::Up { .. }).then_some(()));
+}
+
+fn collected(runtime: &mut Runtime, order: CollectOrder) -> Collected {
+    snapshot(runtime);
+    runtime.collect(order).unwrap();
+    until("a collection", || match runtime.try_event() {
+        Some(Event::Collected(collected)) => Some(collected),
+        _ => None,
+    })
+}
+
+fn stopped(runtime: &mut Runtime, order: StopOrder) -> Stopped {
+    snapshot(runtime);
+    runtime.stop_pod(order).unwrap();
+    until("a pod to stop", || match runtime.try_event() {
+        Some(Event::Stopped(stopped)) => Some(stopped),
+        _ => None,
+    })
+}
+
+fn everything(is_enough: impl FnMut() -> bool + Send + 'static) -> CollectOrder {
+    let what = vec![Garbage::Containers, Garbage::Images];
+    CollectOrder { what, dry_run: false, is_enough: Box::new(is_enough) }
+}
+
+/// A pod that runs with a container that was restarted, a pod that has ended, and four images of which one is in use.
+fn node() -> Has {
+    let mut has = Has::default();
+    has.pod("web", true);
+    has.container("web", "app", 0, cri::CONTAINER_EXITED, 30);
+    has.container("web", "app", 1, cri::CONTAINER_EXITED, 40);
+    has.container("web", "init", 0, cri::CONTAINER_EXITED, 20);
+    has.container("web", "app", 2, cri::CONTAINER_RUNNING, 50);
+    has.pod("job", false);
+    has.container("job", "work", 0, cri::CONTAINER_EXITED, 10);
+    has.image("sha256:a", "registry/app:1", 100);
+    has.image("sha256:small", "registry/old:1", 10);
+    has.image("sha256:large", "registry/old:2", 1000);
+    has.image("sha256:pause", "registry.k8s.io/pause:3.9", 1);
+    has.image("sha256:pinned", "registry/agent:1", 500).pinned = true;
+    has
+}
+
+#[test]
+fn a_snapshot_tells_pods_containers_and_images() {
+    let place = Place::new();
+    let mut has = node();
+    let resources = cri::LinuxContainerResources {
+        cpu_period: 100_000,
+        cpu_quota: 150_000,
+        cpu_shares: 512,
+        memory_limit_in_bytes: 64 << 20,
+    };
+    let status = has.statuses.get_mut("web-app-2").unwrap();
+    status.resources = Some(cri::ContainerResources { linux: Some(resources) });
+    status.started_at = 51;
+    has.containers[3].annotations.insert("io.kubernetes.pod.terminationGracePeriod".to_owned(), "45".to_owned());
+    let _fake = Fake::start(&place.socket(), has);
+    let runtime = place.start();
+    let snapshot = snapshot(&runtime);
+    assert_eq!(snapshot.runtime, "fake 1.0");
+    let uid = PodUid("web".to_owned());
+    assert_eq!(snapshot.containers_of(&uid).count(), 4);
+    assert_eq!(snapshot.grace_of(&uid), Some(Duration::from_secs(45)));
+    let app = snapshot.container("web-app-2").unwrap();
+    assert_eq!((app.state, app.attempt, app.name.as_str()), (ContainerState::Running, 2, "app"));
+    assert_eq!(app.pod.as_ref().map(|pod| (pod.namespace.as_str(), pod.name.as_str())), Some(("ns", "web")));
+    let details = app.details.as_ref().unwrap();
+    let limits = Limits {
+        memory: Some(crate::config::Bytes::from_mib(64)),
+        cpu_millis: Some(1500),
+        cpu_request_millis: Some(500),
+    };
+    assert_eq!((details.limits, details.started), (limits, Some(UnixNanos(51))));
+    let used: Vec<_> = snapshot.images.iter().filter(|image| image.is_used).map(Image::name).collect();
+    assert_eq!(used, ["registry/app:1"]);
+    let pinned: Vec<_> = snapshot.images.iter().filter(|image| image.is_pinned).map(Image::name).collect();
+    assert_eq!(pinned, ["registry.k8s.io/pause:3.9", "registry/agent:1"]);
+    assert_eq!(runtime.view().stores.image.as_deref(), Some(Path::new("/var/lib/fake/overlay")));
+    assert!(snapshot.sandboxes.iter().any(|sandbox| !sandbox.is_ready && sandbox.dead_since.is_some()));
+}
+
+#[test]
+fn a_runtime_that_was_away_comes_back_by_itself() {
+    let place = Place::new();
+    let runtime = place.start();
+    let reason = down(&runtime);
+    assert!(reason.contains("runtime.sock") && reason.contains("start the runtime"), "{reason}");
+    assert!(runtime.view().state.degradation().is_some_and(|text| text.starts_with("container runtime: ")));
+    let fake = Fake::start(&place.socket(), node());
+    up(&runtime);
+    let seen = snapshot(&runtime).images[0].first_seen;
+    let has = Arc::clone(&fake.has);
+    drop(fake);
+    runtime.look().unwrap();
+    down(&runtime);
+    assert_eq!(runtime.view().snapshot, None, "nobody acts on what was");
+    assert!(runtime.view().stores.image.is_some(), "the filesystems are where they were");
+    let _fake = Fake::start_again(&place.socket(), has);
+    up(&runtime);
+    assert_eq!(snapshot(&runtime).images[0].first_seen, seen, "a restart makes no image young");
+    assert_eq!(runtime.view().state.degradation(), None);
+}
+
+#[test]
+fn a_slow_runtime_is_said_to_be_slow() {
+    let place = Place::new();
+    let mut has = node();
+    has.delays.insert("ListContainers", Duration::from_secs(5));
+    let fake = Fake::start(&place.socket(), has);
+    let runtime = place.start();
+    let reason = down(&runtime);
+    assert_eq!(reason, "fake 1.0: ListContainers was not answered within 0.5 s");
+    fake.has().delays.clear();
+    up(&runtime);
+}
+
+#[test]
+fn nonsense_is_no_answer() {
+    let place = Place::new();
+    let mut has = node();
+    has.nonsense.push("ListPodSandbox");
+    let fake = Fake::start(&place.socket(), has);
+    let runtime = place.start();
+    let reason = down(&runtime);
+    assert!(reason.starts_with("fake 1.0: ListPodSandbox failed: "), "{reason}");
+    fake.has().nonsense.clear();
+    up(&runtime);
+}
+
+#[test]
+fn an_answer_without_end_is_no_answer() {
+    let place = Place::new();
+    let mut has = node();
+    has.image("sha256:x", &"x".repeat(17 << 20), 1);
+    let _fake = Fake::start(&place.socket(), has);
+    let options = RuntimeOptions { timeout: PATIENCE, ..place.options() };
+    let runtime = Runtime::start_with_logs(options, place.logs()).unwrap();
+    let reason = down(&runtime);
+    assert!(reason.starts_with("fake 1.0: ListImages failed: "), "{reason}");
+}
+
+#[test]
+fn somebody_else_behind_the_socket_is_found_out() {
+    use std::io::Write as _;
+
+    let place = Place::new();
+    let listener = UnixListener::bind(place.socket()).unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let _gone = stream.unwrap().write_all(b"SSH-2.0-OpenSSH_9.2\r\n");
+        }
+    });
+    let runtime = place.start();
+    let reason = down(&runtime);
+    assert!(reason.contains("runtime.sock"), "{reason}");
+}
+
+#[test]
+fn somebody_who_never_speaks_is_not_waited_for() {
+    let place = Place::new();
+    let _listener = UnixListener::bind(place.socket()).unwrap();
+    let runtime = place.start();
+    let reason = down(&runtime);
+    assert!(reason.contains("within 0.5 s"), "{reason}");
+}
+
+#[test]
+fn a_runtime_without_the_interface_is_told_how_to_get_it() {
+    let place = Place::new();
+    let mut has = node();
+    has.refusals.insert("Version", Status::unimplemented("unknown service runtime.v1.RuntimeService"));
+    let _fake = Fake::start(&place.socket(), has);
+    let reason = down(&place.start());
+    assert!(reason.contains("disabled_plugins") && reason.contains("runtime.endpoint: none"), "{reason}");
+}
+
+#[test]
+fn a_command_looks_once() {
+    let place = Place::new();
+    let view = look_once(place.options()).unwrap();
+    assert!(matches!(view.state, State::Down { .. }) && view.snapshot.is_none(), "{:?}", view.state);
+    let _fake = Fake::start(&place.socket(), node());
+    let view = look_once(place.options()).unwrap();
+    assert!(matches!(view.state, State::Up { ref runtime, .. } if runtime == "fake 1.0"), "{:?}", view.state);
+    assert_eq!(view.snapshot.map(|snapshot| snapshot.images.len()), Some(5));
+    let off = RuntimeOptions { endpoint: RuntimeEndpoint::Off, ..RuntimeOptions::default() };
+    assert_eq!(look_once(off).unwrap().state, State::Off);
+}
+
+/// Of the thread that asks: 0.2 % of a CPU at one look a minute are 120 ms, and this build is not optimized.
+#[test]
+fn a_look_at_a_busy_node_costs_little() {
+    let place = Place::new();
+    let mut has = Has::default();
+    for pod in 0..250 {
+        let pod = format!("pod-{pod}");
+        has.pod(&pod, true);
+        for name in ["app", "side"] {
+            let container = has.container(&pod, name, 0, cri::CONTAINER_RUNNING, 5);
+            let texts = (0..12).map(|text| (format!("example.com/label-{text}"), "x".repeat(60)));
+            container.annotations = texts.collect();
+            container.labels = container.annotations.clone();
+        }
+    }
+    for image in 0..100 {
+        has.image(&format!("sha256:{image}"), &format!("registry/image:{image}"), 1);
+    }
+    let _fake = Fake::start(&place.socket(), has);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let endpoint = place.options().endpoint;
+    let [first, again] = runtime.block_on(async {
+        let found = find::find(&endpoint, PATIENCE).await.unwrap();
+        let mut watcher = watch::Watcher::default();
+        let mut costs = [Duration::ZERO; 2];
+        for cost in &mut costs {
+            let before = thread_time();
+            let seeing = watcher.look(&found.client, &found.name).await.unwrap();
+            *cost = thread_time() - before;
+            assert_eq!((seeing.snapshot.containers.len(), seeing.snapshot.images.len()), (500, 100));
+        }
+        costs
+    });
+    println!("500 containers: {first:?} of CPU time for the first look, {again:?} for the next");
+    assert!(again < Duration::from_millis(120), "{again:?}");
+}
+
+fn thread_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(u64::try_from(time.tv_sec).unwrap(), u32::try_from(time.tv_nsec).unwrap())
+}
+
+#[test]
+fn no_runtime_is_wanted() {
+    let options = RuntimeOptions { endpoint: RuntimeEndpoint::Off, ..RuntimeOptions::default() };
+    let runtime = Runtime::start(options).unwrap();
+    assert_eq!(runtime.view().state, State::Off);
+    assert_eq!(runtime.look(), Err(NotTaken));
+    assert_eq!(runtime.view().state.degradation(), None);
+}
+
+#[test]
+fn garbage_goes_in_its_order_and_what_is_needed_stays() {
+    let place = Place::new();
+    let log = place.logs().join("ns_job_job/work/0.log");
+    std::fs::create_dir_all(log.parent().unwrap()).unwrap();
+    std::fs::write(&log, [b'x'; 9000]).unwrap();
+    let mut has = node();
+    has.statuses.get_mut("job-work-0").unwrap().log_path = log.display().to_string();
+    let fake = Fake::start(&place.socket(), has);
+    let collected = collected(&mut place.start(), everything(|| false));
+    assert_eq!(
+        fake.done(),
+        [
+            "RemoveContainer job-work-0",
+            "RemoveContainer web-app-0",
+            "RemoveContainer web-app-1",
+            "StopPodSandbox sandbox-job",
+            "RemovePodSandbox sandbox-job",
+            "RemoveImage sha256:large",
+            "RemoveImage sha256:small",
+        ]
+    );
+    assert_eq!(collected.end, CollectEnd::Exhausted);
+    assert_eq!(collected.counts, Counts { containers: 3, sandboxes: 1, images: 2 });
+    assert!(collected.frees.0 >= 3 * 1000 + 9000 + 1010, "{}", collected.frees.0);
+    assert_eq!(collected.steps[0].name, "ns/job/work#0");
+    assert!(!log.exists() && place.logs().exists(), "a log goes with its container");
+}
+
+#[test]
+fn it_stops_as_soon_as_there_is_enough() {
+    let place = Place::new();
+    let fake = Fake::start(&place.socket(), node());
+    let mut runtime = place.start();
+    let has = Arc::clone(&fake.has);
+    // Measured by what is left, as a filesystem would be.
+    let order = everything(move || has.lock().unwrap().images.iter().map(|image| image.size).sum::<u64>() <= 611);
+    let first = collected(&mut runtime, order);
+    assert_eq!((first.end, first.counts.images), (CollectEnd::Enough, 1));
+    assert_eq!(fake.done().last().map(String::as_str), Some("RemoveImage sha256:large"));
+    let changes = fake.done().len();
+    let second = collected(&mut runtime, everything(|| true));
+    assert_eq!((second.end, second.counts), (CollectEnd::Enough, Counts::default()));
+    assert_eq!(fake.done().len(), changes);
+}
+
+#[test]
+fn a_dry_run_only_lists() {
+    let place = Place::new();
+    let fake = Fake::start(&place.socket(), node());
+    let order = CollectOrder { dry_run: true, ..everything(|| false) };
+    let collected = collected(&mut place.start(), order);
+    assert_eq!(collected.end, CollectEnd::Listed);
+    let names: Vec<_> = collected.steps.iter().map(|step| (step.target.kind(), step.name.as_str())).collect();
+    assert_eq!(
+        names,
+        [
+            ("container", "ns/job/work#0"),
+            ("container", "ns/web/app#0"),
+            ("container", "ns/web/app#1"),
+            ("sandbox", "ns/job#0"),
+            ("image", "registry/old:2"),
+            ("image", "registry/old:1"),
+        ]
+    );
+    assert_eq!(collected.frees.0, 3 * 1000 + 1010);
+    assert_eq!(fake.done(), [""; 0]);
+}
+
+#[test]
+fn what_is_refused_is_told_and_the_rest_goes() {
+    let place = Place::new();
+    let mut has = node();
+    has.refusals.insert("web-app-0", Status::unknown("device or resource busy"));
+    has.refusals.insert("sha256:large", Status::not_found("no such image"));
+    let fake = Fake::start(&place.socket(), has);
+    let collected = collected(&mut place.start(), everything(|| false));
+    let refused: Vec<_> = collected.refused.iter().map(|(step, why)| (step.target.id(), why.as_str())).collect();
+    assert_eq!(refused, [("web-app-0", "RemoveContainer was refused: device or resource busy")]);
+    assert_eq!(collected.counts, Counts { containers: 2, sandboxes: 1, images: 1 });
+    assert_eq!(fake.done().last().map(String::as_str), Some("RemoveImage sha256:small"));
+}
+
+#[test]
+fn what_lives_again_is_looked_at_before_it_goes() {
+    let place = Place::new();
+    let mut has = node();
+    // The list is a moment old: asked for alone, one runs, and an image is in use once more.
+    has.statuses.get_mut("web-app-0").unwrap().state = cri::CONTAINER_RUNNING;
+    let fake = Fake::start(&place.socket(), has);
+    let having = Arc::clone(&fake.has);
+    let order = everything(move || {
+        let mut has = having.lock().unwrap();
+        if !has.containers.iter().any(|container| container.id == "web-late-0") {
+            has.container("web", "late", 0, cri::CONTAINER_CREATED, 60).image_ref = "sha256:small".to_owned();
+        }
+        false
+    });
+    collected(&mut place.start(), order);
+    let done = fake.done();
+    assert!(!done.iter().any(|call| call.ends_with("web-app-0") || call.ends_with("sha256:small")), "{done:?}");
+    assert!(done.iter().any(|call| call.ends_with("sha256:large")), "{done:?}");
+}
+
+#[test]
+fn a_runtime_that_dies_halfway_ends_the_collection() {
+    let place = Place::new();
+    let mut has = node();
+    has.dies_after = Some(1);
+    let fake = Fake::start(&place.socket(), has);
+    let mut runtime = place.start();
+    let first = collected(&mut runtime, everything(|| false));
+    assert!(matches!(&first.end, CollectEnd::Interrupted(why) if why.contains("0.5 s")), "{:?}", first.end);
+    assert_eq!(first.counts.containers, 1);
+    down(&runtime);
+    runtime.collect(everything(|| false)).unwrap();
+    let second = until("an answer", || match runtime.try_event() {
+        Some(Event::Collected(collected)) => Some(collected),
+        _ => None,
+    });
+    assert!(matches!(second.end, CollectEnd::Interrupted(_)), "{:?}", second.end);
+    fake.has().dies_after = None;
+    up(&runtime);
+    assert_eq!(collected(&mut runtime, everything(|| false)).end, CollectEnd::Exhausted);
+}
+
+#[test]
+fn a_pod_is_stopped_with_its_grace_period() {
+    let place = Place::new();
+    let mut has = node();
+    has.container("web", "side", 0, cri::CONTAINER_RUNNING, 45);
+    has.pod("static", true).annotations.insert("kubernetes.io/config.source".to_owned(), "file".to_owned());
+    has.container("static", "etcd", 0, cri::CONTAINER_RUNNING, 45);
+    let fake = Fake::start(&place.socket(), has);
+    let mut runtime = place.start();
+    let order = |uid: &str| StopOrder { uid: PodUid(uid.to_owned()), grace: Duration::from_secs(7), remove: false };
+    assert!(matches!(stopped(&mut runtime, order("nobody")).result, Err(StopError::Unknown)));
+    assert!(matches!(stopped(&mut runtime, order("static")).result, Err(StopError::Static)));
+    assert_eq!(fake.done(), [""; 0]);
+    let ended = stopped(&mut runtime, order("web"));
+    assert_eq!((ended.uid.0.as_str(), ended.result.unwrap()), ("web", 2));
+    let mut done = fake.done();
+    assert_eq!(done.pop().as_deref(), Some("StopPodSandbox sandbox-web"));
+    done.sort();
+    assert_eq!(done, ["StopContainer web-app-2 7", "StopContainer web-side-0 7"]);
+    let ended = stopped(&mut runtime, StopOrder { remove: true, ..order("web") });
+    assert_eq!(ended.result.unwrap(), 0);
+    assert_eq!(fake.done().last().map(String::as_str), Some("RemovePodSandbox sandbox-web"));
+}
+
+#[test]
+fn while_it_stops_one_pod_it_hears_of_the_others() {
+    let place = Place::new();
+    let mut has = node();
+    has.delays.insert("StopContainer", Duration::from_secs(3));
+    let fake = Fake::start(&place.socket(), has);
+    let runtime = place.start();
+    snapshot(&runtime);
+    let order = StopOrder { uid: PodUid("web".to_owned()), grace: Duration::from_secs(1), remove: false };
+    runtime.stop_pod(order).unwrap();
+    let begun = Instant::now();
+    fake.has().pod("new", true);
+    until("the new pod", || {
+        runtime.look().unwrap();
+        runtime.view().snapshot.filter(|snapshot| snapshot.sandboxes.len() == 3)
+    });
+    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+}
+
+#[test]
+fn orders_are_refused_rather_than_piled_up() {
+    let place = Place::new();
+    let mut has = node();
+    has.delays.insert("ListPodSandbox", Duration::from_secs(3));
+    let _fake = Fake::start(&place.socket(), has);
+    let mut runtime = place.start();
+    runtime.collect(everything(|| false)).unwrap();
+    let early = until("an answer", || match runtime.try_event() {
+        Some(Event::Collected(collected)) => Some(collected.end),
+        _ => None,
+    });
+    assert!(matches!(early, CollectEnd::Interrupted(_)), "{early:?}");
+}
