@@ -188,6 +188,17 @@ fn when_the_runtime_is_late_the_cgroup_is_killed() {
 }
 
 #[test]
+fn what_the_runtime_says_it_has_stopped_and_is_still_there_is_killed() {
+    let Some(mut stage) = Stage::set("undead", &SLEEP, true, Duration::from_secs(60)) else { return };
+    stage.order().answer.give(Ok(()));
+    stage.order().answer.give(Ok(()));
+    let ended = stage.ended();
+    let killed_after = ended.killed.unwrap().since(stage.started);
+    assert!(killed_after >= Duration::from_secs(2) && killed_after < Duration::from_secs(9), "{killed_after:?}");
+    assert_eq!((ended.outcome, ended.note), (Outcome::Gone, None));
+}
+
+#[test]
 fn what_the_runtime_calls_static_is_not_touched() {
     let Some(mut stage) = Stage::set("static", &SLEEP, true, Duration::ZERO) else { return };
     stage.order().answer.give(Err(NotDone::Critical));

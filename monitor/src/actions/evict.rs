@@ -293,15 +293,19 @@ impl Evictor {
                     running.note = Some(not_by_the_runtime(&reason));
                     self.terminate_instead(running, until, now)
                 }
-                // What it says it has stopped is still there: it has as long as without an answer.
-                Some(Ok(())) | None if now >= until.after(LATE) => {
+                // What it has stopped takes a moment to go; what somebody starts again meanwhile is killed.
+                Some(Ok(())) => {
+                    running.stage = Stage::Terminating { until: now.after(LATE) };
+                    None
+                }
+                None if now >= until.after(LATE) => {
                     running.note = Some(format!(
                         "the runtime had not stopped it {:.1} s after its grace period: killed",
                         now.since(until).as_secs_f64()
                     ));
                     self.kill(running, now)
                 }
-                Some(Ok(())) | None => None,
+                None => None,
             },
             Stage::Terminating { until } if now >= until => self.kill(running, now),
             Stage::Dying { since } if now.since(since) >= limits.kill_timeout => Some(Outcome::Failed(format!(
