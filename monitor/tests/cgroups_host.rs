@@ -10,8 +10,9 @@ use std::time::{Duration, Instant};
 use node_pressure_monitor::actions::release::Releaser;
 use node_pressure_monitor::actions::{Evictor, FreezeRecord, Outcome, Target};
 use node_pressure_monitor::config::{EvictionLimits, Mode, NamePattern, OomScores, Signal, built_in_patterns};
-use node_pressure_monitor::node::{Hierarchy, Monotonic};
-use node_pressure_monitor::workloads::{Kind, Protection, QosClass, WorkloadTree};
+use node_pressure_monitor::node::file::Buffer;
+use node_pressure_monitor::node::{CgroupVersion, Hierarchy, Monotonic};
+use node_pressure_monitor::workloads::{Kind, Protection, QosClass, WorkloadTree, pids};
 
 #[macro_use]
 #[path = "support/sleepers.rs"]
@@ -48,6 +49,35 @@ fn workloads_are_found_with_class_and_protection() {
         assert!(usage.working_set.0 < 1 << 30, "{usage:?}");
         usage.working_set.0 > 0
     });
+}
+
+#[test]
+fn process_ids_are_counted_with_the_controller_and_without() {
+    let Some(mut cgroups) = Cgroups::make("pids") else { return };
+    let name = cgroups.workload("many.service", 5);
+    let tree = cgroups.tree(Vec::new());
+    let tracked = tree.tracked().iter().find(|tracked| tracked.workload().name == name).expect("the workload");
+    let mut buffer = Buffer::new();
+    let mut count = || pids::count(tracked.directory(), &name, &cgroups.hierarchy, &mut buffer);
+    assert_eq!(count(), Some(5), "one by one, or by v2's controller");
+    // v1 has a hierarchy for it, in which a runtime makes the same path.
+    let controller = cgroups.hierarchy.memory.parent().unwrap().join("pids");
+    let own = controller.join(&name);
+    if cgroups.hierarchy.version == CgroupVersion::V2 || fs::create_dir_all(&own).is_err() {
+        tell!("SKIPPED the pids controller of v1: not here");
+        return;
+    }
+    for child in cgroups.children.iter().take(3) {
+        fs::write(own.join("cgroup.procs"), child.id().to_string()).unwrap();
+    }
+    let counted = count();
+    for child in cgroups.children.iter().take(3) {
+        fs::write(controller.join("cgroup.procs"), child.id().to_string()).unwrap();
+    }
+    for directory in [own.as_path(), own.parent().unwrap()] {
+        fs::remove_dir(directory).unwrap();
+    }
+    assert_eq!(counted, Some(3), "the controller's count is believed");
 }
 
 #[test]
