@@ -28,7 +28,8 @@ const MIB: u64 = 1 << 20;
 fn run(program: &str, arguments: &[&str]) -> Result<(), String> {
     let output = Command::new(program).args(arguments).output().map_err(|error| format!("{program}: {error}"))?;
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    if output.status.success() { Ok(()) } else { Err(format!("{program} {arguments:?}: {said}")) }
+    let reason = said.lines().next().unwrap_or("failed without a word");
+    if output.status.success() { Ok(()) } else { Err(format!("{program}: {reason}")) }
 }
 
 /// Something mounted, until the end of the test.

@@ -159,9 +159,9 @@ impl Measurement {
             // Nothing is counted there, though a project was set.
             Err(Errno::SRCH) => None,
             Err(errno) => {
-                let needs = "(needs Linux 5.14 and CAP_SYS_ADMIN)";
                 self.missing.insert(format!(
-                    "disk usage: project quotas cannot be read: {errno}; directories that have one are walked instead {needs}"
+                    "disk usage: project quotas cannot be read: {errno}; directories that have one are walked instead \
+                     (needs Linux 5.14 and CAP_SYS_ADMIN)"
                 ));
                 None
             }
@@ -172,7 +172,8 @@ impl Measurement {
     pub fn usage(mut self) -> (Usage, BTreeSet<String>) {
         if self.deleted.is_refused() {
             self.missing.insert(
-                "disk usage: the open files of some processes cannot be seen: deleted ones among them are not counted (needs CAP_SYS_PTRACE)"
+                "disk usage: the open files of some processes cannot be seen: deleted ones among them are not counted \
+                 (needs CAP_SYS_PTRACE)"
                     .to_owned(),
             );
         }

@@ -101,6 +101,12 @@ pub struct Found {
     pub unseen: usize,
 }
 
+impl Found {
+    fn miss(&mut self, what: impl std::fmt::Display) {
+        self.missing.insert(format!("disk usage: {what}"));
+    }
+}
+
 /// Finds the places of workloads.
 #[derive(Debug)]
 pub struct Finder {
@@ -135,9 +141,7 @@ impl Finder {
             for (root, what) in [(&self.roots.kubelet.join("pods"), "volumes"), (&self.roots.pod_logs, "logs")] {
                 if self.host.open(root).is_err() {
                     let root = root.display();
-                    found.missing.insert(format!(
-                        "disk usage: there is no {root} on this node: the {what} of pods are not counted"
-                    ));
+                    found.miss(format_args!("there is no {root} on this node: the {what} of pods are not counted"));
                 }
             }
             self.find_volumes(uid, &mut found);
@@ -150,8 +154,8 @@ impl Finder {
         self.find_layers(wanted, &mut found);
         if found.places.len() > MOST_PLACES {
             found.places.truncate(MOST_PLACES);
-            found.missing.insert(format!(
-                "disk usage: a workload keeps files in more than {MOST_PLACES} places: the others are not counted"
+            found.miss(format_args!(
+                "a workload keeps files in more than {MOST_PLACES} places: the others are not counted"
             ));
         }
         found
@@ -163,8 +167,13 @@ impl Finder {
             // Nothing of the kind there, or gone by now.
             Err(Errno::NOENT | Errno::NOTDIR) => Vec::new(),
             Err(errno) => {
-                let path = path.parent().unwrap_or(path).display();
-                found.missing.insert(format!("disk usage: cannot read directories below {path}: {errno}; what is there is not counted (needs CAP_DAC_READ_SEARCH)"));
+                // Said once, not for every pod.
+                let roots = [&self.roots.kubelet, &self.roots.pod_logs];
+                let path = roots.into_iter().find(|root| path.starts_with(root)).map_or(path, |root| root).display();
+                found.miss(format_args!(
+                    "cannot read directories below {path}: {errno}; what is there is not counted \
+                     (needs CAP_DAC_READ_SEARCH)"
+                ));
                 Vec::new()
             }
         }
@@ -210,8 +219,10 @@ impl Finder {
             let Some(view) = view(&self.roots.proc, &init, &container) else {
                 found.unseen += 1;
                 if container.processes.is_empty() {
-                    let reason = "disk usage: the processes of containers are in another pid namespace: their writable layers are not counted (needs hostPID)";
-                    found.missing.insert(reason.to_owned());
+                    found.miss(
+                        "the processes of containers are in another pid namespace: their writable layers are not \
+                         counted (needs hostPID)",
+                    );
                 }
                 continue;
             };
@@ -235,8 +246,8 @@ impl Finder {
     /// have mounted that without being able to do anything else.
     fn upper_directory(&mut self, mount: &Mount<'_>, is_of_init_user: bool, found: &mut Found) -> Option<PathBuf> {
         if mount.kind != "overlay" {
-            found.missing.insert(format!(
-                "disk usage: writable layers are found on overlays only: containers on {} are not counted",
+            found.miss(format_args!(
+                "writable layers are found on overlays only: containers on {} are not counted",
                 mount.kind
             ));
             return None;
@@ -250,7 +261,10 @@ impl Finder {
             Some(upper) => upper.clone(),
             None if is_of_init_user => own,
             None => {
-                found.missing.insert("disk usage: a container's overlay is not among the mounts of the machine's init: its writable layer is not counted".to_owned());
+                found.miss(
+                    "a container's overlay is not among the mounts of the machine's init: its writable layer is not \
+                     counted",
+                );
                 return None;
             }
         };
@@ -260,7 +274,7 @@ impl Finder {
         let in_store =
             STORES.iter().map(|store| Path::new(store).join(&upper)).find(|path| self.host.open(path).is_ok());
         if in_store.is_none() {
-            found.missing.insert("disk usage: an overlay names its upper directory by a relative path: that writable layer is not counted".to_owned());
+            found.miss("an overlay names its upper directory by a relative path: that writable layer is not counted");
         }
         in_store
     }

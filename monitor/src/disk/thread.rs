@@ -25,6 +25,8 @@ const ENTRIES: u64 = 256;
 const STEPS: u32 = 64;
 /// What is known is told this often while the walk goes on.
 const TOLD_AGAIN: Duration = Duration::from_secs(1);
+/// While a filesystem runs full: who has filled it stands out long before its last file is found.
+const TOLD_AGAIN_PRESSED: Duration = Duration::from_millis(200);
 /// Whether somebody else is to go first is asked this often.
 const ASKED_AGAIN: Duration = Duration::from_millis(100);
 /// News that come thick and fast are taken in together.
@@ -171,7 +173,8 @@ impl Thread {
                 return;
             }
             let now = Monotonic::now();
-            if now.since(told) >= TOLD_AGAIN {
+            let again = if self.schedule.is_pressed() { TOLD_AGAIN_PRESSED } else { TOLD_AGAIN };
+            if now.since(told) >= again {
                 told = now;
                 self.tell_so_far(&measurement);
             }
