@@ -26,7 +26,7 @@ pub use client::CallError;
 pub use collect::{CollectEnd, CollectOrder, Collected, Counts, IsEnough};
 pub use plan::{Ages, Garbage, Step, Target, plan};
 pub use snapshot::{Container, ContainerState, Details, Image, Limits, PodRef, Sandbox, Snapshot, Stores, UnixNanos};
-pub use stop::{Done, PodDeed, PodOrder, StopError, Stopped};
+pub use stop::{StopError, StopOrder, Stopped};
 
 /// What it is called among the capabilities that are missing.
 pub const CAPABILITY: &str = "container runtime";
@@ -82,7 +82,7 @@ pub enum Event {
     State(State),
     /// An order to collect has been carried out.
     Collected(Collected),
-    /// An order about a pod has been carried out.
+    /// An order to stop a pod has been carried out.
     Stopped(Stopped),
 }
 
@@ -91,7 +91,7 @@ enum Order {
     Look,
     Pressure(bool),
     Collect(CollectOrder),
-    Stop(PodOrder),
+    Stop(StopOrder),
 }
 
 /// What both threads see. Held for as long as a pointer is copied.
@@ -231,12 +231,11 @@ impl Runtime {
         self.give(Order::Collect(order))
     }
 
-    /// Has a pod stopped or removed; [`Event::Stopped`] follows, for a stop some 30 s after its grace period at the latest. A static pod is
-    /// left alone.
+    /// Has a pod stopped; [`Event::Stopped`] follows, some 30 s after its grace period at the latest. A static pod is left alone.
     ///
     /// # Errors
-    /// When the order is not taken; it is dropped then, and with it who wants to know.
-    pub fn order_pod(&self, order: PodOrder) -> Result<(), NotTaken> {
+    /// When the order is not taken.
+    pub fn stop_pod(&self, order: StopOrder) -> Result<(), NotTaken> {
         self.give(Order::Stop(order))
     }
 

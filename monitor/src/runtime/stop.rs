@@ -1,6 +1,5 @@
 //! Stopping a pod: its containers with their grace period, all at once, then its sandboxes. And removing what is left of it.
 
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -12,48 +11,18 @@ use super::{cri, logs};
 use crate::node::Monotonic;
 use crate::workloads::path::PodUid;
 
-/// What is to be done with a pod.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PodDeed {
-    /// Stop it.
-    Stop {
-        /// Between SIGTERM and SIGKILL; zero: SIGKILL at once.
-        grace: Duration,
-    },
-    /// Remove what is left of it once it has ended: its containers with their writable layers and logs, and its sandboxes.
-    Remove,
-}
-
-/// Hears how many containers were stopped, or why not. Called on the runtime's thread, and dropped uncalled when that ends.
-pub type Done = Box<dyn FnOnce(&Result<usize, StopError>) + Send>;
-
-/// An order about a pod.
-pub struct PodOrder {
+/// An order to stop a pod.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StopOrder {
     /// Which.
     pub uid: PodUid,
-    /// What to do with it.
-    pub deed: PodDeed,
-    /// Who wants to know.
-    pub done: Done,
+    /// Between SIGTERM and SIGKILL; zero: SIGKILL at once.
+    pub grace: Duration,
+    /// Remove it as well, with its writable layers and logs. Where there is a kubelet, that is for it to do.
+    pub remove: bool,
 }
 
-impl fmt::Debug for PodOrder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { uid, deed, done: _ } = self;
-        f.debug_struct("PodOrder").field("uid", uid).field("deed", deed).finish_non_exhaustive()
-    }
-}
-
-impl PodOrder {
-    /// It is done, or cannot be.
-    pub(super) fn end(self, result: Result<usize, StopError>, took: Duration) -> Stopped {
-        let Self { uid, deed, done } = self;
-        done(&result);
-        Stopped { uid, deed, result, took }
-    }
-}
-
-/// Why it was not done.
+/// Why a pod was not stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum StopError {
     /// The runtime has none of this UID.
@@ -62,10 +31,7 @@ pub enum StopError {
     /// It comes from a file on the node.
     #[error("it is a static pod")]
     Static,
-    /// It has not ended, and only what has is removed.
-    #[error("it still runs")]
-    Running,
-    /// There is nobody to ask.
+    /// There is nobody to stop it.
     #[error("the container runtime cannot be asked: {0}")]
     Down(String),
     /// The runtime failed.
@@ -73,30 +39,33 @@ pub enum StopError {
     Failed(#[from] CallError),
 }
 
-/// How an order about a pod ended.
+/// How an order to stop a pod ended.
 #[derive(Debug)]
 pub struct Stopped {
     /// The pod.
     pub uid: PodUid,
-    /// What was to be done with it.
-    pub deed: PodDeed,
-    /// How many of its containers were stopped; none when it was removed.
+    /// Whether it was to be removed as well.
+    pub remove: bool,
+    /// How many of its containers were stopped.
     pub result: Result<usize, StopError>,
     /// How long it took.
     pub took: Duration,
 }
 
 /// Carries the order out.
-pub(super) async fn stop(client: Client, log_root: PathBuf, order: PodOrder) -> Stopped {
+pub(super) async fn stop(client: Client, log_root: PathBuf, order: StopOrder) -> Stopped {
     let begun = Monotonic::now();
-    let result = match sandboxes_of(&client, &order.uid).await {
-        Ok(sandboxes) => match order.deed {
-            PodDeed::Stop { grace } => stop_all(&client, &sandboxes, grace).await,
-            PodDeed::Remove => remove_all(&client, &sandboxes, &log_root).await.map(|()| 0),
-        },
-        Err(error) => Err(error),
-    };
-    order.end(result, Monotonic::now().since(begun))
+    let result = try_stop(&client, &log_root, &order).await;
+    Stopped { remove: order.remove, uid: order.uid, result, took: Monotonic::now().since(begun) }
+}
+
+async fn try_stop(client: &Client, log_root: &Path, order: &StopOrder) -> Result<usize, StopError> {
+    let sandboxes = sandboxes_of(client, &order.uid).await?;
+    let stopped = stop_all(client, &sandboxes, order.grace).await?;
+    if order.remove {
+        remove_all(client, &sandboxes, log_root).await?;
+    }
+    Ok(stopped)
 }
 
 /// Asked anew: the pod is known by its UID alone, and what was seen before may be gone.
@@ -147,12 +116,8 @@ async fn stop_all(client: &Client, sandboxes: &[Sandbox], grace: Duration) -> Re
 }
 
 async fn remove_all(client: &Client, sandboxes: &[Sandbox], log_root: &Path) -> Result<(), StopError> {
-    let containers = containers_in(client, sandboxes).await?;
-    if containers.iter().any(|container| container.state == cri::CONTAINER_RUNNING) {
-        return Err(StopError::Running);
-    }
     let mut left = Vec::new();
-    for container in containers {
+    for container in containers_in(client, sandboxes).await? {
         match client.container(&container.id).await {
             Ok(status) => left.extend(status.and_then(|status| snapshot::details(status).log)),
             Err(error) if error.is_refusal() => {}
@@ -160,7 +125,6 @@ async fn remove_all(client: &Client, sandboxes: &[Sandbox], log_root: &Path) -> 
         }
     }
     for sandbox in sandboxes {
-        missing_is_fine(client.stop_sandbox(&sandbox.id).await)?;
         missing_is_fine(client.remove_sandbox(&sandbox.id).await)?;
     }
     for log in left {

@@ -78,21 +78,13 @@ fn collected(runtime: &mut Runtime, order: CollectOrder) -> Collected {
     })
 }
 
-fn order(uid: &str, deed: PodDeed) -> PodOrder {
-    PodOrder { uid: PodUid(uid.to_owned()), deed, done: Box::new(|_| ()) }
+fn order(uid: &str, grace: u64, remove: bool) -> StopOrder {
+    StopOrder { uid: PodUid(uid.to_owned()), grace: Duration::from_secs(grace), remove }
 }
 
-fn ended(runtime: &mut Runtime, uid: &str, deed: PodDeed) -> Stopped {
+fn stopped(runtime: &mut Runtime, order: StopOrder) -> Stopped {
     snapshot(runtime);
-    let (tell, told) = std::sync::mpsc::channel();
-    let done = Box::new(move |result: &Result<usize, StopError>| tell.send(result.is_ok()).unwrap());
-    runtime.order_pod(PodOrder { done, ..order(uid, deed) }).unwrap();
-    let stopped = stopped(runtime);
-    assert_eq!(told.try_recv(), Ok(stopped.result.is_ok()), "who gave the order hears of it first");
-    stopped
-}
-
-fn stopped(runtime: &mut Runtime) -> Stopped {
+    runtime.stop_pod(order).unwrap();
     until("a pod to stop", || match runtime.try_event() {
         Some(Event::Stopped(stopped)) => Some(stopped),
         _ => None,
@@ -474,20 +466,18 @@ fn a_pod_is_stopped_with_its_grace_period_and_removed_after_it() {
     has.statuses.get_mut("web-app-2").unwrap().log_path = log.display().to_string();
     let fake = Fake::start(&place.socket(), has);
     let mut runtime = place.start();
-    let stop = PodDeed::Stop { grace: Duration::from_secs(7) };
-    assert!(matches!(ended(&mut runtime, "nobody", stop).result, Err(StopError::Unknown)));
-    assert!(matches!(ended(&mut runtime, "static", stop).result, Err(StopError::Static)));
-    assert!(matches!(ended(&mut runtime, "static", PodDeed::Remove).result, Err(StopError::Static)));
-    assert!(matches!(ended(&mut runtime, "web", PodDeed::Remove).result, Err(StopError::Running)));
+    assert!(matches!(stopped(&mut runtime, order("nobody", 7, false)).result, Err(StopError::Unknown)));
+    assert!(matches!(stopped(&mut runtime, order("static", 0, true)).result, Err(StopError::Static)));
     assert_eq!(fake.done(), [""; 0]);
-    let web = ended(&mut runtime, "web", stop);
-    assert_eq!((web.uid.0.as_str(), web.deed, web.result.unwrap()), ("web", stop, 2));
+    let web = stopped(&mut runtime, order("web", 7, false));
+    assert_eq!((web.uid.0.as_str(), web.remove, web.result.unwrap()), ("web", false, 2));
     let mut done = fake.done();
     assert_eq!(done.pop().as_deref(), Some("StopPodSandbox sandbox-web"));
     done.sort();
     assert_eq!(done, ["StopContainer web-app-2 7", "StopContainer web-side-0 7"]);
     assert!(log.exists());
-    ended(&mut runtime, "web", PodDeed::Remove).result.unwrap();
+    let web = stopped(&mut runtime, order("web", 0, true));
+    assert_eq!((web.remove, web.result.unwrap()), (true, 0));
     assert_eq!(fake.done().last().map(String::as_str), Some("RemovePodSandbox sandbox-web"));
     assert!(!log.exists(), "what it has left on the disk goes with it");
 }
@@ -500,7 +490,7 @@ fn while_it_stops_one_pod_it_hears_of_the_others() {
     let fake = Fake::start(&place.socket(), has);
     let runtime = place.start();
     snapshot(&runtime);
-    runtime.order_pod(order("web", PodDeed::Stop { grace: Duration::from_secs(1) })).unwrap();
+    runtime.stop_pod(order("web", 1, false)).unwrap();
     let begun = Instant::now();
     fake.has().pod("new", true);
     until("the new pod", || {

@@ -129,7 +129,12 @@ impl Keeper {
                 }
                 None => {
                     let result = Err(StopError::Down(self.why_down()));
-                    self.tell(Event::Stopped(order.end(result, Duration::ZERO)));
+                    self.tell(Event::Stopped(Stopped {
+                        remove: order.remove,
+                        uid: order.uid,
+                        result,
+                        took: Duration::ZERO,
+                    }));
                 }
             },
         }
