@@ -231,7 +231,7 @@ impl Runtime {
         self.give(Order::Collect(order))
     }
 
-    /// Has a pod stopped; [`Event::Stopped`] follows, at the latest 15 s after its grace period. A static pod is left alone.
+    /// Has a pod stopped; [`Event::Stopped`] follows, some 30 s after its grace period at the latest. A static pod is left alone.
     ///
     /// # Errors
     /// When the order is not taken.

@@ -1,12 +1,13 @@
-//! Stopping a pod: its containers with their grace period, all at once, then its sandboxes.
+//! Stopping a pod: its containers with their grace period, all at once, then its sandboxes. And removing what is left of it.
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tokio::task::JoinSet;
 
 use super::client::{CallError, Client};
-use super::cri;
 use super::snapshot::{self, Sandbox};
+use super::{cri, logs};
 use crate::node::Monotonic;
 use crate::workloads::path::PodUid;
 
@@ -17,7 +18,7 @@ pub struct StopOrder {
     pub uid: PodUid,
     /// Between SIGTERM and SIGKILL; zero: SIGKILL at once.
     pub grace: Duration,
-    /// Remove it as well, with its writable layers. Where there is a kubelet, that is for it to do.
+    /// Remove it as well, with its writable layers and logs. Where there is a kubelet, that is for it to do.
     pub remove: bool,
 }
 
@@ -52,31 +53,47 @@ pub struct Stopped {
 }
 
 /// Carries the order out.
-pub(super) async fn stop(client: Client, order: StopOrder) -> Stopped {
+pub(super) async fn stop(client: Client, log_root: PathBuf, order: StopOrder) -> Stopped {
     let begun = Monotonic::now();
-    let result = try_stop(&client, &order).await;
+    let result = try_stop(&client, &log_root, &order).await;
     Stopped { remove: order.remove, uid: order.uid, result, took: Monotonic::now().since(begun) }
 }
 
-async fn try_stop(client: &Client, order: &StopOrder) -> Result<usize, StopError> {
-    // Asked anew: the pod is known by its UID alone, and what was seen before may be gone.
-    let sandboxes = client.sandboxes().await?;
-    let of_pod = |sandbox: &Sandbox| sandbox.pod.uid == order.uid;
-    let sandboxes: Vec<Sandbox> = sandboxes.into_iter().filter_map(snapshot::sandbox).filter(of_pod).collect();
+async fn try_stop(client: &Client, log_root: &Path, order: &StopOrder) -> Result<usize, StopError> {
+    let sandboxes = sandboxes_of(client, &order.uid).await?;
+    let stopped = stop_all(client, &sandboxes, order.grace).await?;
+    if order.remove {
+        remove_all(client, &sandboxes, log_root).await?;
+    }
+    Ok(stopped)
+}
+
+/// Asked anew: the pod is known by its UID alone, and what was seen before may be gone.
+async fn sandboxes_of(client: &Client, uid: &PodUid) -> Result<Vec<Sandbox>, StopError> {
+    let sandboxes = client.sandboxes().await?.into_iter().filter_map(snapshot::sandbox);
+    let sandboxes: Vec<Sandbox> = sandboxes.filter(|sandbox| sandbox.pod.uid == *uid).collect();
     if sandboxes.is_empty() {
         return Err(StopError::Unknown);
     }
     if sandboxes.iter().any(|sandbox| sandbox.is_static) {
         return Err(StopError::Static);
     }
-    let containers = client.containers(None).await?;
-    let running = containers.into_iter().filter(|container| {
-        container.state == cri::CONTAINER_RUNNING && sandboxes.iter().any(|it| it.id == container.pod_sandbox_id)
-    });
+    Ok(sandboxes)
+}
+
+async fn containers_in(client: &Client, sandboxes: &[Sandbox]) -> Result<Vec<cri::Container>, CallError> {
+    let mut containers = client.containers(None).await?;
+    containers.retain(|container| sandboxes.iter().any(|sandbox| sandbox.id == container.pod_sandbox_id));
+    Ok(containers)
+}
+
+async fn stop_all(client: &Client, sandboxes: &[Sandbox], grace: Duration) -> Result<usize, StopError> {
     let mut stopping = JoinSet::new();
-    for container in running {
-        let (client, grace) = (client.clone(), order.grace);
-        stopping.spawn(async move { client.stop_container(&container.id, grace).await });
+    for container in containers_in(client, sandboxes).await? {
+        if container.state == cri::CONTAINER_RUNNING {
+            let client = client.clone();
+            stopping.spawn(async move { client.stop_container(&container.id, grace).await });
+        }
     }
     let mut stopped = 0;
     let mut failed = None;
@@ -92,15 +109,30 @@ async fn try_stop(client: &Client, order: &StopOrder) -> Result<usize, StopError
     if let Some(error) = failed {
         return Err(error.into());
     }
-    for sandbox in &sandboxes {
-        if sandbox.is_ready {
-            missing_is_fine(client.stop_sandbox(&sandbox.id).await)?;
-        }
-        if order.remove {
-            missing_is_fine(client.remove_sandbox(&sandbox.id).await)?;
-        }
+    for sandbox in sandboxes.iter().filter(|sandbox| sandbox.is_ready) {
+        missing_is_fine(client.stop_sandbox(&sandbox.id).await)?;
     }
     Ok(stopped)
+}
+
+async fn remove_all(client: &Client, sandboxes: &[Sandbox], log_root: &Path) -> Result<(), StopError> {
+    let mut left = Vec::new();
+    for container in containers_in(client, sandboxes).await? {
+        match client.container(&container.id).await {
+            Ok(status) => left.extend(status.and_then(|status| snapshot::details(status).log)),
+            Err(error) if error.is_refusal() => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    for sandbox in sandboxes {
+        missing_is_fine(client.remove_sandbox(&sandbox.id).await)?;
+    }
+    for log in left {
+        if let Err(error) = logs::remove(log_root, &log) {
+            tracing::debug!(%error, log = %log.display(), "the log of a removed container is left");
+        }
+    }
+    Ok(())
 }
 
 fn missing_is_fine(result: Result<(), CallError>) -> Result<(), CallError> {

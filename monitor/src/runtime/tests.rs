@@ -78,6 +78,10 @@ fn collected(runtime: &mut Runtime, order: CollectOrder) -> Collected {
     })
 }
 
+fn order(uid: &str, grace: u64, remove: bool) -> StopOrder {
+    StopOrder { uid: PodUid(uid.to_owned()), grace: Duration::from_secs(grace), remove }
+}
+
 fn stopped(runtime: &mut Runtime, order: StopOrder) -> Stopped {
     snapshot(runtime);
     runtime.stop_pod(order).unwrap();
@@ -169,6 +173,21 @@ fn a_runtime_that_was_away_comes_back_by_itself() {
     up(&runtime);
     assert_eq!(snapshot(&runtime).images[0].first_seen, seen, "a restart makes no image young");
     assert_eq!(runtime.view().state.degradation(), None);
+}
+
+#[test]
+fn a_restart_between_two_looks_is_not_even_noticed() {
+    let place = Place::new();
+    let fake = Fake::start(&place.socket(), node());
+    let mut runtime = place.start();
+    let before = snapshot(&runtime).at;
+    let has = Arc::clone(&fake.has);
+    drop(fake);
+    let _fake = Fake::start_again(&place.socket(), has);
+    runtime.look().unwrap();
+    until("another snapshot", || runtime.view().snapshot.filter(|snapshot| snapshot.at > before));
+    assert!(matches!(runtime.try_event(), Some(Event::State(State::Up { .. }))));
+    assert!(runtime.try_event().is_none());
 }
 
 #[test]
@@ -435,27 +454,32 @@ fn a_runtime_that_dies_halfway_ends_the_collection() {
 }
 
 #[test]
-fn a_pod_is_stopped_with_its_grace_period() {
+fn a_pod_is_stopped_with_its_grace_period_and_removed_after_it() {
     let place = Place::new();
     let mut has = node();
     has.container("web", "side", 0, cri::CONTAINER_RUNNING, 45);
     has.pod("static", true).annotations.insert("kubernetes.io/config.source".to_owned(), "file".to_owned());
     has.container("static", "etcd", 0, cri::CONTAINER_RUNNING, 45);
+    let log = place.logs().join("ns_web_web/app/2.log");
+    std::fs::create_dir_all(log.parent().unwrap()).unwrap();
+    std::fs::write(&log, "x").unwrap();
+    has.statuses.get_mut("web-app-2").unwrap().log_path = log.display().to_string();
     let fake = Fake::start(&place.socket(), has);
     let mut runtime = place.start();
-    let order = |uid: &str| StopOrder { uid: PodUid(uid.to_owned()), grace: Duration::from_secs(7), remove: false };
-    assert!(matches!(stopped(&mut runtime, order("nobody")).result, Err(StopError::Unknown)));
-    assert!(matches!(stopped(&mut runtime, order("static")).result, Err(StopError::Static)));
+    assert!(matches!(stopped(&mut runtime, order("nobody", 7, false)).result, Err(StopError::Unknown)));
+    assert!(matches!(stopped(&mut runtime, order("static", 0, true)).result, Err(StopError::Static)));
     assert_eq!(fake.done(), [""; 0]);
-    let ended = stopped(&mut runtime, order("web"));
-    assert_eq!((ended.uid.0.as_str(), ended.result.unwrap()), ("web", 2));
+    let web = stopped(&mut runtime, order("web", 7, false));
+    assert_eq!((web.uid.0.as_str(), web.remove, web.result.unwrap()), ("web", false, 2));
     let mut done = fake.done();
     assert_eq!(done.pop().as_deref(), Some("StopPodSandbox sandbox-web"));
     done.sort();
     assert_eq!(done, ["StopContainer web-app-2 7", "StopContainer web-side-0 7"]);
-    let ended = stopped(&mut runtime, StopOrder { remove: true, ..order("web") });
-    assert_eq!(ended.result.unwrap(), 0);
+    assert!(log.exists());
+    let web = stopped(&mut runtime, order("web", 0, true));
+    assert_eq!((web.remove, web.result.unwrap()), (true, 0));
     assert_eq!(fake.done().last().map(String::as_str), Some("RemovePodSandbox sandbox-web"));
+    assert!(!log.exists(), "what it has left on the disk goes with it");
 }
 
 #[test]
@@ -466,8 +490,7 @@ fn while_it_stops_one_pod_it_hears_of_the_others() {
     let fake = Fake::start(&place.socket(), has);
     let runtime = place.start();
     snapshot(&runtime);
-    let order = StopOrder { uid: PodUid("web".to_owned()), grace: Duration::from_secs(1), remove: false };
-    runtime.stop_pod(order).unwrap();
+    runtime.stop_pod(order("web", 1, false)).unwrap();
     let begun = Instant::now();
     fake.has().pod("new", true);
     until("the new pod", || {

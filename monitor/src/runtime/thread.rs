@@ -8,6 +8,7 @@ use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
+use super::client::CallError;
 use super::collect::{Collected, Collection};
 use super::find::{Found, Missing, find};
 use super::plan::Ages;
@@ -123,8 +124,8 @@ impl Keeper {
             },
             Order::Stop(order) => match &self.found {
                 Some(found) => {
-                    let client = found.client.clone();
-                    self.tasks.spawn(async move { Done::Stopped(stop(client, order).await) });
+                    let (client, logs) = (found.client.clone(), self.logs.clone());
+                    self.tasks.spawn(async move { Done::Stopped(stop(client, logs, order).await) });
                 }
                 None => {
                     let result = Err(StopError::Down(self.why_down()));
@@ -219,14 +220,16 @@ async fn look(
     watcher: Arc<Mutex<Watcher>>,
 ) -> Result<(Found, Seeing), Missing> {
     let mut watcher = watcher.lock().await;
-    let found = match found {
-        Some(found) => found,
-        None => {
-            let found = find(&options.endpoint, options.timeout).await?;
-            watcher.set_sandbox_image(found.sandbox_image.clone());
-            found
+    if let Some(found) = found {
+        match watcher.look(&found.client, &found.name).await {
+            Ok(seeing) => return Ok((found, seeing)),
+            // It has been restarted, perhaps as something else; or it is gone, and is asked why.
+            Err(CallError::Broken { .. }) => {}
+            Err(error) => return Err(Missing::Unusable(format!("{}: {error}", found.name))),
         }
-    };
+    }
+    let found = find(&options.endpoint, options.timeout).await?;
+    watcher.set_sandbox_image(found.sandbox_image.clone());
     match watcher.look(&found.client, &found.name).await {
         Ok(seeing) => Ok((found, seeing)),
         Err(error) => Err(Missing::Unusable(format!("{}: {error}", found.name))),
