@@ -264,6 +264,24 @@ fn a_runtime_without_the_interface_is_told_how_to_get_it() {
 }
 
 #[test]
+fn the_first_that_answers_is_taken() {
+    let (docker, crio) = (Place::new(), Place::new());
+    let mut has = Has::default();
+    has.refusals.insert("Version", Status::unimplemented("unknown service"));
+    let _docker = Fake::start(&docker.socket(), has);
+    let _crio = Fake::start(&crio.socket(), node());
+    let first_of = |sockets: &[PathBuf]| {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(find::first_of(sockets, PATIENCE)).map(|found| found.socket)
+    };
+    let nobody = PathBuf::from("/nonexistent/runtime.sock");
+    assert_eq!(first_of(&[docker.socket(), crio.socket()]), Ok(crio.socket()));
+    let Err(find::Missing::Unusable(reason)) = first_of(&[docker.socket(), nobody]) else { panic!("nobody is found") };
+    assert!(reason.contains("disabled_plugins"), "the first one's reason is told: {reason}");
+    assert_eq!(first_of(&[]), Err(find::Missing::Absent));
+}
+
+#[test]
 fn a_command_looks_once() {
     let place = Place::new();
     let view = look_once(place.options()).unwrap();
