@@ -66,7 +66,7 @@ pub(super) async fn find(endpoint: &RuntimeEndpoint, timeout: Duration) -> Resul
 }
 
 /// The first that answers; else what is wrong with the first.
-async fn first_of(sockets: &[PathBuf], timeout: Duration) -> Result<Found, Missing> {
+pub(super) async fn first_of(sockets: &[PathBuf], timeout: Duration) -> Result<Found, Missing> {
     let mut missing = Missing::Absent;
     for socket in sockets {
         match greet(socket, timeout).await {

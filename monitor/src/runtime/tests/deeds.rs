@@ -1,0 +1,191 @@
+//! What it does when it is told to: collect, stop, remove.
+
+use super::*;
+
+#[test]
+fn garbage_goes_in_its_order_and_what_is_needed_stays() {
+    let place = Place::new();
+    let log = place.logs().join("ns_job_job/work/0.log");
+    std::fs::create_dir_all(log.parent().unwrap()).unwrap();
+    std::fs::write(&log, [b'x'; 9000]).unwrap();
+    let mut has = node();
+    has.statuses.get_mut("job-work-0").unwrap().log_path = log.display().to_string();
+    let fake = Fake::start(&place.socket(), has);
+    let collected = collected(&mut place.start(), everything(|| false));
+    assert_eq!(
+        fake.done(),
+        [
+            "RemoveContainer job-work-0",
+            "RemoveContainer web-app-0",
+            "RemoveContainer web-app-1",
+            "StopPodSandbox sandbox-job",
+            "RemovePodSandbox sandbox-job",
+            "RemoveImage sha256:large",
+            "RemoveImage sha256:small",
+        ]
+    );
+    assert_eq!(collected.end, CollectEnd::Exhausted);
+    assert_eq!(collected.counts, Counts { containers: 3, sandboxes: 1, images: 2 });
+    assert!(collected.frees.0 >= 3 * 1000 + 9000 + 1010, "{}", collected.frees.0);
+    assert_eq!(collected.steps[0].name, "ns/job/work#0");
+    assert!(!log.exists() && place.logs().exists(), "a log goes with its container");
+}
+
+#[test]
+fn it_stops_as_soon_as_there_is_enough() {
+    let place = Place::new();
+    let fake = Fake::start(&place.socket(), node());
+    let mut runtime = place.start();
+    let has = Arc::clone(&fake.has);
+    // Measured by what is left, as a filesystem would be.
+    let order = everything(move || has.lock().unwrap().images.iter().map(|image| image.size).sum::<u64>() <= 611);
+    let first = collected(&mut runtime, order);
+    assert_eq!((first.end, first.counts.images), (CollectEnd::Enough, 1));
+    assert_eq!(fake.done().last().map(String::as_str), Some("RemoveImage sha256:large"));
+    let changes = fake.done().len();
+    let second = collected(&mut runtime, everything(|| true));
+    assert_eq!((second.end, second.counts), (CollectEnd::Enough, Counts::default()));
+    assert_eq!(fake.done().len(), changes);
+}
+
+#[test]
+fn a_dry_run_only_lists() {
+    let place = Place::new();
+    let fake = Fake::start(&place.socket(), node());
+    let order = CollectOrder { dry_run: true, ..everything(|| false) };
+    let collected = collected(&mut place.start(), order);
+    assert_eq!(collected.end, CollectEnd::Listed);
+    let names: Vec<_> = collected.steps.iter().map(|step| (step.target.kind(), step.name.as_str())).collect();
+    assert_eq!(
+        names,
+        [
+            ("container", "ns/job/work#0"),
+            ("container", "ns/web/app#0"),
+            ("container", "ns/web/app#1"),
+            ("sandbox", "ns/job#0"),
+            ("image", "registry/old:2"),
+            ("image", "registry/old:1"),
+        ]
+    );
+    assert_eq!(collected.frees.0, 3 * 1000 + 1010);
+    assert_eq!(fake.done(), [""; 0]);
+}
+
+#[test]
+fn what_is_refused_is_told_and_the_rest_goes() {
+    let place = Place::new();
+    let mut has = node();
+    has.refusals.insert("web-app-0", Status::unknown("device or resource busy"));
+    has.refusals.insert("sha256:large", Status::not_found("no such image"));
+    let fake = Fake::start(&place.socket(), has);
+    let collected = collected(&mut place.start(), everything(|| false));
+    let refused: Vec<_> = collected.refused.iter().map(|(step, why)| (step.target.id(), why.as_str())).collect();
+    assert_eq!(refused, [("web-app-0", "RemoveContainer was refused: device or resource busy")]);
+    assert_eq!(collected.counts, Counts { containers: 2, sandboxes: 1, images: 1 });
+    assert_eq!(fake.done().last().map(String::as_str), Some("RemoveImage sha256:small"));
+}
+
+#[test]
+fn what_lives_again_is_looked_at_before_it_goes() {
+    let place = Place::new();
+    let mut has = node();
+    // The list is a moment old: asked for alone, one runs, and an image is in use once more.
+    has.statuses.get_mut("web-app-0").unwrap().state = cri::CONTAINER_RUNNING;
+    let fake = Fake::start(&place.socket(), has);
+    let having = Arc::clone(&fake.has);
+    let order = everything(move || {
+        let mut has = having.lock().unwrap();
+        if !has.containers.iter().any(|container| container.id == "web-late-0") {
+            has.container("web", "late", 0, cri::CONTAINER_CREATED, 60).image_ref = "sha256:small".to_owned();
+        }
+        false
+    });
+    collected(&mut place.start(), order);
+    let done = fake.done();
+    assert!(!done.iter().any(|call| call.ends_with("web-app-0") || call.ends_with("sha256:small")), "{done:?}");
+    assert!(done.iter().any(|call| call.ends_with("sha256:large")), "{done:?}");
+}
+
+#[test]
+fn a_runtime_that_dies_halfway_ends_the_collection() {
+    let place = Place::new();
+    let mut has = node();
+    has.dies_after = Some(1);
+    let fake = Fake::start(&place.socket(), has);
+    let mut runtime = place.start();
+    let first = collected(&mut runtime, everything(|| false));
+    assert!(matches!(&first.end, CollectEnd::Interrupted(why) if why.contains("0.5 s")), "{:?}", first.end);
+    assert_eq!(first.counts.containers, 1);
+    down(&runtime);
+    runtime.collect(everything(|| false)).unwrap();
+    let second = until("an answer", || match runtime.try_event() {
+        Some(Event::Collected(collected)) => Some(collected),
+        _ => None,
+    });
+    assert!(matches!(second.end, CollectEnd::Interrupted(_)), "{:?}", second.end);
+    fake.has().dies_after = None;
+    up(&runtime);
+    assert_eq!(collected(&mut runtime, everything(|| false)).end, CollectEnd::Exhausted);
+}
+
+#[test]
+fn a_pod_is_stopped_with_its_grace_period_and_removed_after_it() {
+    let place = Place::new();
+    let mut has = node();
+    has.container("web", "side", 0, cri::CONTAINER_RUNNING, 45);
+    has.pod("static", true).annotations.insert("kubernetes.io/config.source".to_owned(), "file".to_owned());
+    has.container("static", "etcd", 0, cri::CONTAINER_RUNNING, 45);
+    let log = place.logs().join("ns_web_web/app/2.log");
+    std::fs::create_dir_all(log.parent().unwrap()).unwrap();
+    std::fs::write(&log, "x").unwrap();
+    has.statuses.get_mut("web-app-2").unwrap().log_path = log.display().to_string();
+    let fake = Fake::start(&place.socket(), has);
+    let mut runtime = place.start();
+    assert!(matches!(stopped(&mut runtime, order("nobody", 7, false)).result, Err(StopError::Unknown)));
+    assert!(matches!(stopped(&mut runtime, order("static", 0, true)).result, Err(StopError::Static)));
+    assert_eq!(fake.done(), [""; 0]);
+    let web = stopped(&mut runtime, order("web", 7, false));
+    assert_eq!((web.uid.0.as_str(), web.remove, web.result.unwrap()), ("web", false, 2));
+    let mut done = fake.done();
+    assert_eq!(done.pop().as_deref(), Some("StopPodSandbox sandbox-web"));
+    done.sort();
+    assert_eq!(done, ["StopContainer web-app-2 7", "StopContainer web-side-0 7"]);
+    assert!(log.exists());
+    let web = stopped(&mut runtime, order("web", 0, true));
+    assert_eq!((web.remove, web.result.unwrap()), (true, 0));
+    assert_eq!(fake.done().last().map(String::as_str), Some("RemovePodSandbox sandbox-web"));
+    assert!(!log.exists(), "what it has left on the disk goes with it");
+}
+
+#[test]
+fn while_it_stops_one_pod_it_hears_of_the_others() {
+    let place = Place::new();
+    let mut has = node();
+    has.delays.insert("StopContainer", Duration::from_secs(3));
+    let fake = Fake::start(&place.socket(), has);
+    let runtime = place.start();
+    snapshot(&runtime);
+    runtime.stop_pod(order("web", 1, false)).unwrap();
+    let begun = Instant::now();
+    fake.has().pod("new", true);
+    until("the new pod", || {
+        runtime.look().unwrap();
+        runtime.view().snapshot.filter(|snapshot| snapshot.sandboxes.len() == 3)
+    });
+    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+}
+
+#[test]
+fn orders_are_refused_rather_than_piled_up() {
+    let place = Place::new();
+    let mut has = node();
+    has.delays.insert("ListPodSandbox", Duration::from_secs(3));
+    let _fake = Fake::start(&place.socket(), has);
+    let mut runtime = place.start();
+    runtime.collect(everything(|| false)).unwrap();
+    let early = until("an answer", || match runtime.try_event() {
+        Some(Event::Collected(collected)) => Some(collected.end),
+        _ => None,
+    });
+    assert!(matches!(early, CollectEnd::Interrupted(_)), "{early:?}");
+}
