@@ -30,4 +30,4 @@ pub use quantity::{Quantity, QuantityError};
 pub use quirks::{Quirk, Quirks};
 pub use signal::{Resource, Signal, UnsupportedSignal};
 pub use threshold::{Percentage, Threshold, ThresholdError, ThresholdLists, ThresholdValue};
-pub use units::{Amount, Bytes, CgroupId, Moment, Pid};
+pub use units::{Amount, Bytes, CgroupId, Moment, Pid, float};

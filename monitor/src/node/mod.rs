@@ -11,7 +11,6 @@ pub mod memory;
 pub mod namespaces;
 pub mod pressure;
 pub mod psi;
-pub mod swap;
 pub mod timer;
 pub mod vmstat;
 pub mod zoneinfo;

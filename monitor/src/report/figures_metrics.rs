@@ -4,6 +4,7 @@ use prometheus::{Counter, CounterVec, GaugeVec, Registry};
 
 use super::figures::{ExhaustionReport, FiguresReport, FilesystemReport, PressureReport, SwapReport};
 use super::series::options;
+use crate::config::float;
 
 /// The windows over which the kernel averages pressure.
 const WINDOWS: [&str; 3] = ["10s", "60s", "300s"];
@@ -169,11 +170,6 @@ impl FiguresMetrics {
 /// Lets a counter follow a total of the kernel's; one that began anew (a cgroup made again) is waited for.
 fn raise(counter: &Counter, total: f64) {
     counter.inc_by((total - counter.get()).max(0.0));
-}
-
-#[expect(clippy::cast_precision_loss, reason = "a gauge is a float")]
-fn float(count: u64) -> f64 {
-    count as f64
 }
 
 #[cfg(test)]
