@@ -5,6 +5,8 @@ use std::path::Path;
 use rustix::mm::MlockAllFlags;
 use rustix::process::{Resource, Rlimit};
 
+use crate::kernel::Capabilities;
+
 /// The value that the kubelet gives itself.
 const OWN_OOM_SCORE_ADJ: i16 = -999;
 
@@ -79,11 +81,9 @@ pub fn missing_for_scores(proc_root: &Path) -> Option<String> {
     })
 }
 
-/// Bit 24 of the effective capabilities, `linux/capability.h`; `None` when they cannot be told.
+/// Whether this process may lower an `oom_score_adj`; `None` when its capabilities cannot be told.
 fn may_lower(status: &str) -> Option<bool> {
-    let value = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
-    let bits = u64::from_str_radix(value.trim(), 16).ok()?;
-    Some(bits & (1 << 24) != 0)
+    Capabilities::parse(status).map(Capabilities::may_raise_limits)
 }
 
 #[cfg(test)]

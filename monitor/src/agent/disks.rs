@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use crate::config::CgroupId;
+use crate::config::{CgroupId, float};
 use crate::eviction::exhaustion::{SmoothRate, seconds_until};
 use crate::kernel::{DeviceId, InodeCounters};
 use crate::node::Monotonic;
@@ -189,11 +189,6 @@ impl Agent {
         };
         disks.mounted.iter().map(report).collect()
     }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "a rate needs no 53 bits")]
-fn float(count: u64) -> f64 {
-    count as f64
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ use crate::disk::{Roots, Walker};
 use crate::eviction::deadline::FallRate;
 use crate::kernel::Kernel;
 use crate::node::psi::PsiTrigger;
-use crate::node::{Hierarchy, MemoryReader, fault_rate, namespaces, swap};
+use crate::node::{Hierarchy, MemoryReader, fault_rate, namespaces};
 use crate::report::logging::{self, LogFormat, LoggingError};
 use crate::report::series::SeriesLimits;
 use crate::report::{Health, Metrics, SummaryPage, http};
@@ -239,7 +239,7 @@ async fn serve(config: MonitorConfig, text: bool, log: logging::Writer) -> anyho
     let private = private_namespaces(config.mode)?;
     let listener = http::bind(config.listen).await?;
     let hierarchy = Hierarchy::detect(&config.cgroup_root)?;
-    let memory = MemoryReader::open(&config.proc_root, &hierarchy)?;
+    let mut memory = MemoryReader::open(&config.proc_root, &hierarchy)?;
     let tree = WorkloadTree::new(hierarchy, config.proc_root.clone(), config.protected.clone());
     let releaser = Releaser::start().context("cannot start the thread that releases memory")?;
 
@@ -272,7 +272,7 @@ async fn serve(config: MonitorConfig, text: bool, log: logging::Writer) -> anyho
         tracing::warn!(event = "degraded", reason, "running without it");
     }
 
-    let swap = swap::total(&config.proc_root);
+    let swap = memory.details().ok().and_then(|details| details.swap_total).unwrap_or(Bytes::ZERO);
     if !swap.is_zero() {
         tracing::warn!(event = "swap_on", swap_total_bytes = swap.0, "{SWAP_ON}");
     }

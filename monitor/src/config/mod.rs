@@ -36,4 +36,4 @@ pub use quirks::{Quirk, Quirks};
 pub use runtime::{RuntimeEndpoint, RuntimeOptions};
 pub use signal::{Resource, Signal, UnsupportedSignal};
 pub use threshold::{Percentage, Threshold, ThresholdError, ThresholdLists, ThresholdValue};
-pub use units::{Amount, Bytes, CgroupId, Moment, Pid};
+pub use units::{Amount, Bytes, CgroupId, Moment, Pid, float};

@@ -47,9 +47,8 @@ impl Bytes {
 
     /// Returns the number of bytes as a float, for gauges. Exact below 2^53 bytes (8 PiB).
     #[must_use]
-    #[expect(clippy::cast_precision_loss, reason = "exact below 8 PiB, and a gauge is a float")]
     pub const fn as_f64(self) -> f64 {
-        self.0 as f64
+        float(self.0)
     }
 
     /// Adds, stopping at the largest number.
@@ -251,6 +250,13 @@ impl fmt::Display for Pid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }
+}
+
+/// A count as gauges and rates have it: exact below 2^53.
+#[must_use]
+#[expect(clippy::cast_precision_loss, reason = "a gauge is a float, and a rate needs no 53 bits")]
+pub const fn float(count: u64) -> f64 {
+    count as f64
 }
 
 #[cfg(test)]

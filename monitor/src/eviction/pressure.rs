@@ -1,7 +1,6 @@
 //! Conditions that follow from pressure stall information: true after so long above one level, false after so long below another.
 
-use std::time::Duration;
-
+use super::thresholds::nanos;
 use crate::config::{Moment, PressureCondition, PressureLevel};
 
 /// What is remembered of one condition between two samples.
@@ -36,12 +35,10 @@ impl PressureState {
     }
 }
 
-fn nanos(duration: Duration) -> i128 {
-    i128::try_from(duration.as_nanos()).unwrap_or(i128::MAX)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::config::{PressureKind, PressureResource, PressureScope};
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::config::Bytes;
+use crate::config::{Bytes, float};
 use crate::node::Monotonic;
 use crate::node::vmstat::VmStatSample;
 
@@ -30,8 +30,8 @@ impl Refaulting {
         };
         if let Some((activated_before, stolen_before, then)) = self.last {
             let faded = (-sample.at.since(then).as_secs_f64() / MEMORY.as_secs_f64()).exp();
-            self.activated = self.activated * faded + pages(activated.saturating_sub(activated_before));
-            self.stolen = self.stolen * faded + pages(stolen.saturating_sub(stolen_before));
+            self.activated = self.activated * faded + float(activated.saturating_sub(activated_before));
+            self.stolen = self.stolen * faded + float(stolen.saturating_sub(stolen_before));
         }
         self.last = Some((activated, stolen, sample.at));
     }
@@ -53,11 +53,6 @@ impl Refaulting {
         let pages = self.activated.min(self.stolen) as u64;
         Bytes(pages.saturating_mul(page_size)).min(active_file)
     }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "pages of a few seconds")]
-fn pages(count: u64) -> f64 {
-    count as f64
 }
 
 #[cfg(test)]

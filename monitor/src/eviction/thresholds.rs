@@ -307,7 +307,7 @@ fn next_change(
     graces.chain(transitions).min()
 }
 
-fn nanos(duration: Duration) -> i128 {
+pub(super) fn nanos(duration: Duration) -> i128 {
     i128::try_from(duration.as_nanos()).unwrap_or(i128::MAX)
 }
 

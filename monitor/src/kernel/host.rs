@@ -26,7 +26,7 @@ const CAP_BPF: u64 = 1 << 39;
 
 /// The effective capabilities of this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Capabilities(u64);
+pub(crate) struct Capabilities(u64);
 
 impl Capabilities {
     /// From the text of `/proc/self/status`; none when it cannot be told.
@@ -53,6 +53,7 @@ impl Capabilities {
         names
     }
 
+    /// CAP_SYS_RESOURCE, which lowering an `oom_score_adj` takes too.
     pub const fn may_raise_limits(self) -> bool {
         self.0 & CAP_SYS_RESOURCE != 0
     }

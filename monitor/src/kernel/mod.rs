@@ -19,6 +19,7 @@ use std::fmt;
 
 use aya::Ebpf;
 pub use decode::{Comm, DecodeError, Event, Record, Stall, decode};
+pub(crate) use host::Capabilities;
 pub use maps::{CgroupCounters, DeviceId};
 pub use monitor_ebpf::{
     EventKind, HISTOGRAM_BUCKETS, InodeCounters, KswapdCounters, ReclaimCounters, ReclaimKind, Untracked,

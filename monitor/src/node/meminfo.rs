@@ -130,6 +130,9 @@ mod tests {
     #[test]
     fn details_that_are_not_told_are_absent() {
         assert_eq!(MemDetails::parse(""), MemDetails::default());
+        assert_eq!(MemDetails::parse("SwapTotal:          0 kB\n").swap_total, Some(Bytes::ZERO));
+        let cached_first = "MemTotal: 5 kB\nSwapCached: 7 kB\nSwapTotal:          2048 kB\n";
+        assert_eq!(MemDetails::parse(cached_first).swap_total, Some(Bytes::from_mib(2)));
         let details = MemDetails::parse("SwapTotal:  many kB\nHugePages_Total: 4\nActive(file)\n");
         assert_eq!(details, MemDetails::default());
     }

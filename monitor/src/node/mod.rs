@@ -14,7 +14,6 @@ pub mod pids;
 pub mod pressure;
 pub mod psi;
 pub mod statfs;
-pub mod swap;
 pub mod timer;
 pub mod vmstat;
 pub mod zoneinfo;

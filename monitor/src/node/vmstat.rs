@@ -10,10 +10,6 @@ use super::file::{Buffer, FileError, PinnedFile};
 pub struct VmStat {
     /// Times that a task entered direct reclaim for the node (`allocstall_*`, all zones together); a memory cgroup's own reclaim is not in it.
     pub allocstall: Option<u64>,
-    /// Pages that tasks looked at in direct reclaim.
-    pub scanned_direct: Option<u64>,
-    /// Pages that kswapd looked at.
-    pub scanned_kswapd: Option<u64>,
     /// Pages that tasks took back in direct reclaim.
     pub stolen_direct: Option<u64>,
     /// Pages that kswapd took back.
@@ -24,9 +20,7 @@ pub struct VmStat {
     pub swapped_out: Option<u64>,
     /// Processes that the OOM killer chose (Linux 4.13).
     pub oom_kills: Option<u64>,
-    /// File pages that were read again soon after they had been dropped.
-    pub refaulted_file: Option<u64>,
-    /// Those of them that were found to belong to the working set, and made active.
+    /// File pages that were read again soon after they had been dropped, found to belong to the working set, and made active.
     pub activated_file: Option<u64>,
 }
 
@@ -38,15 +32,12 @@ impl VmStat {
         for line in text.lines() {
             let Some((key, value)) = line.split_once(' ') else { continue };
             let counter = match key {
-                "pgscan_direct" => &mut stat.scanned_direct,
-                "pgscan_kswapd" => &mut stat.scanned_kswapd,
                 "pgsteal_direct" => &mut stat.stolen_direct,
                 "pgsteal_kswapd" => &mut stat.stolen_kswapd,
                 "pswpin" => &mut stat.swapped_in,
                 "pswpout" => &mut stat.swapped_out,
                 "oom_kill" => &mut stat.oom_kills,
                 // Before 5.9 there was no other memory that could refault than that of files.
-                "workingset_refault_file" | "workingset_refault" => &mut stat.refaulted_file,
                 "workingset_activate_file" | "workingset_activate" => &mut stat.activated_file,
                 // One a zone since 4.10.
                 _ if key == "allocstall" || key.starts_with("allocstall_") => &mut stat.allocstall,
@@ -119,14 +110,11 @@ mod tests {
     fn counters_of_both_ages() {
         let expected = VmStat {
             allocstall: Some(41),
-            scanned_direct: Some(2090),
-            scanned_kswapd: Some(120_044),
             stolen_direct: Some(1041),
             stolen_kswapd: Some(88_123),
             swapped_in: Some(12),
             swapped_out: Some(512),
             oom_kills: Some(2),
-            refaulted_file: Some(20_764),
             activated_file: Some(15_432),
         };
         for text in [LINUX_6_12, LINUX_5_4] {

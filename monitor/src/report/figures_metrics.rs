@@ -6,6 +6,7 @@ use super::figures::{
     ExhaustionReport, FiguresReport, FilesystemReport, PressureReport, RoleReport, SignalReport, SwapReport,
 };
 use super::series::options;
+use crate::config::float;
 
 /// The windows over which the kernel averages pressure.
 const WINDOWS: [&str; 3] = ["10s", "60s", "300s"];
@@ -208,11 +209,6 @@ fn raise(counter: &Counter, total: f64) {
 #[expect(clippy::cast_precision_loss, reason = "a gauge is a float")]
 fn signed(number: i64) -> f64 {
     number as f64
-}
-
-#[expect(clippy::cast_precision_loss, reason = "a gauge is a float")]
-fn float(count: u64) -> f64 {
-    count as f64
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::figures::{ExhaustionReport, FilesystemReport, RoleReport, SwapReport};
 use super::summary::Page;
 use super::{FiguresReport, NodeReport};
-use crate::config::{Bytes, PressureKind, PressureScope, Signal, format_go_duration};
+use crate::config::{Bytes, PressureKind, PressureScope, Signal, float, format_go_duration};
 
 /// Filesystems shown, those that run out soonest first.
 const FILESYSTEMS_SHOWN: usize = 5;
@@ -155,7 +155,6 @@ fn rate(bytes_per_second: f64) -> Bytes {
     Bytes(bytes_per_second as u64)
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a share needs no 53 bits")]
 fn share(part: u64, whole: u64) -> f64 {
-    part as f64 / whole as f64
+    float(part) / float(whole)
 }

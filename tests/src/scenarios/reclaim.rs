@@ -10,13 +10,15 @@ use super::pressure::EVERYTHING_MIB;
 use crate::agent::Agent;
 use crate::cgroups::{Pod, PodSpec};
 use crate::config::AgentConfig;
-use crate::evidence::{meminfo, vmstat};
+use crate::evidence::vmstat;
 use crate::http::Metrics;
 use crate::init::EXT4;
 use crate::stage::Stage;
 use crate::units::MIB;
 
 const DIRECT_RECLAIM_END: &str = "vmscan/mm_vmscan_direct_reclaim_end";
+/// So many direct reclaims are some of the squeezer's own.
+const ENOUGH: u64 = 20;
 const STALLS: &str = "reclaim_stall_seconds_count";
 
 pub fn reclaim(stage: &mut Stage<'_>) -> Result<()> {
@@ -67,21 +69,22 @@ pub fn reclaim(stage: &mut Stage<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Wants more memory than there is, beside somebody who reads files: kswapd cannot keep up in the end, and then nothing
-/// can.
+/// Wants more memory than there is, beside somebody who reads files, until the kernel has made it wait for reclaim. It need not
+/// come to an OOM kill: without swap the machine may go round in its own programs' pages for a minute before.
 pub fn squeeze(stage: &mut Stage<'_>) -> Result<Pod> {
     let reader = stage.pod("reader", PodSpec::best_effort())?;
     let reader = stage.work(&reader, &format!("memcg-stall --name reader --file {EXT4}/squeeze --mib 96"))?;
     let pod = stage.pod("squeezer", PodSpec::best_effort())?;
     let work = format!("ramp --name squeezer --rate max --to {EVERYTHING_MIB}");
+    let stalls = vmstat("allocstall_")?;
     let squeezer = stage.work_in(pod.container()?, "squeezer", &work, 1000)?;
-    let is_tight = |bytes: u64| bytes < 30 * MIB;
-    stage.until(Duration::from_secs(20), |_| meminfo("MemAvailable").is_ok_and(is_tight));
-    // As long as somebody reads, there is always something to be reclaimed, and the end may not come.
-    stage.until(Duration::from_secs(3), |stage| stage.reaper.ended(squeezer.pid).is_some());
-    end(stage, &[reader]);
-    let killed = stage.until(Duration::from_secs(30), |stage| stage.reaper.ended(squeezer.pid).is_some());
-    if killed { Ok(pod) } else { bail!("the machine was not out of memory after 30 s") }
+    let pid = squeezer.pid;
+    let held_up = stage.until(Duration::from_secs(30), |stage| {
+        vmstat("allocstall_").is_ok_and(|now| now >= stalls + ENOUGH) || stage.reaper.ended(pid).is_some()
+    });
+    stage.until(Duration::from_secs(2), |stage| stage.reaper.ended(pid).is_some());
+    end(stage, &[reader, squeezer]);
+    if held_up { Ok(pod) } else { bail!("nobody was held up for memory in 30 s") }
 }
 
 fn count(number: u64) -> f64 {
