@@ -18,7 +18,7 @@ pub fn config(signal: &'static str, threshold: u64) -> AgentConfig {
     AgentConfig {
         hard: None,
         thresholds: vec![(signal, format!("\"{threshold}\""))],
-        extra: "imageMinimumGCAge: 0s\nminimumContainerAge: 0s\n".to_owned(),
+        extra: "runtime: {minimumContainerAge: 0s, imageMinimumGCAge: 0s}\n".to_owned(),
         ..AgentConfig::default()
     }
 }
