@@ -279,7 +279,9 @@ impl Agent {
         }
         self.last.assessment = look.assessment;
         let memory_pressure = self.has_memory_pressure();
-        if let Some(change) = self.conditions.update(NodeCondition::MemoryPressure.as_str(), memory_pressure) {
+        if let Some(change) =
+            self.conditions.update(NodeCondition::MemoryPressure.as_str(), memory_pressure, Instant::now())
+        {
             change.log();
         }
     }

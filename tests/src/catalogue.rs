@@ -38,6 +38,8 @@ pub enum InTest {
     Reference(u32),
     /// Once everywhere, and as often as said on the reference boot.
     EverywhereAndReference(u32),
+    /// Once on each kernel, and as often as said on the reference boot.
+    EachKernelAndReference(u32),
     /// Once, where there are containers.
     Containers,
 }
@@ -70,9 +72,15 @@ impl Entry {
         let supported = self.cgroups.contains(&cgroup) && self.guest == boot.guest();
         let is_reference = boot == Boot::Reference;
         let times = match self.in_test {
-            InTest::Reference(times) | InTest::EverywhereAndReference(times) if is_reference => times,
+            InTest::Reference(times)
+            | InTest::EverywhereAndReference(times)
+            | InTest::EachKernelAndReference(times)
+                if is_reference =>
+            {
+                times
+            }
             InTest::Everywhere | InTest::EverywhereAndReference(_) | InTest::Containers => 1,
-            InTest::EachKernel => u32::from(boot != Boot::Between),
+            InTest::EachKernel | InTest::EachKernelAndReference(_) => u32::from(boot != Boot::Between),
             InTest::Reference(_) => 0,
         };
         match times {
@@ -101,7 +109,7 @@ const fn with_containerd(name: &'static str, timeout_seconds: u32, about: &'stat
     Entry { name, about, cgroups: V2, guest: Guest::Containerd, in_test: InTest::Containers, timeout_seconds }
 }
 
-use InTest::{EachKernel, Everywhere, EverywhereAndReference, Reference};
+use InTest::{EachKernel, EachKernelAndReference, Everywhere, EverywhereAndReference, Reference};
 
 /// Every scenario, in the order in which a boot runs them.
 #[rustfmt::skip]
@@ -114,9 +122,9 @@ pub const CATALOGUE: &[Entry] = &[
     entry("soft-hard", BOTH, EachKernel, 60, "a hard threshold crossed during a soft eviction does not wait for it"),
     entry("observe", BOTH, EachKernel, 60, "observe mode touches nothing, says and counts what it would do"),
     entry("memcg-oom", BOTH, Everywhere, 60, "a memory-cgroup OOM kill is attributed to the victim, not the allocator"),
-    entry("global-oom", BOTH, Everywhere, 90, "a global OOM kill is attributed to the victim, not the allocator"),
-    entry("inodes", BOTH, Everywhere, 60, "inodes made and removed on ext4 and xfs are counted exactly, per workload"),
-    entry("reclaim", BOTH, Everywhere, 90, "direct and memory-cgroup reclaim stalls: as many as the kernel counts, each in the right bill"),
+    entry("global-oom", BOTH, EachKernel, 90, "a global OOM kill is attributed to the victim, not the allocator"),
+    entry("inodes", BOTH, EachKernel, 60, "inodes made and removed on ext4 and xfs are counted exactly, per workload"),
+    entry("reclaim", BOTH, EachKernel, 90, "direct and memory-cgroup reclaim stalls: as many as the kernel counts, each in the right bill"),
     entry("oom-many", BOTH, Everywhere, 90, "200 OOM kills, half of processes younger than 50 ms, half in containers gone at once: every one attributed"),
     entry("oom-gallery", BOTH, EachKernel, 240, "ten different OOM kills: each record against the kernel's own words; run by itself it prints them"),
     entry("inodes-100k", BOTH, Reference(1), 240, "100,000 files made and removed by three workloads at once are counted exactly"),
@@ -130,13 +138,13 @@ pub const CATALOGUE: &[Entry] = &[
     entry("ladder", BOTH, EachKernel, 120, "without BPF on PSI, without PSI by polling: each said, OOM kills attributed, the ramp ends well"),
     entry("oom-score-drift", BOTH, EachKernel, 60, "drift is counted, mended and counted as mended; the agent's own score; without CAP_SYS_RESOURCE"),
     entry("probes", BOTH, EachKernel, 90, "every program in the kernel is hit, and what each hit costs under emulation"),
-    entry("restart", BOTH, Everywhere, 60, "the agent is killed and restarted in mid-pressure: pressure is resolved, once"),
-    entry("accounts", BOTH, Everywhere, 60, "generated = delivered + lost + malformed for every kind of event, with real loss"),
+    entry("restart", BOTH, EachKernel, 60, "the agent is killed and restarted in mid-pressure: pressure is resolved, once"),
+    entry("accounts", BOTH, EachKernel, 60, "generated = delivered + lost + malformed for every kind of event, with real loss"),
     entry("second-instance", BOTH, EachKernel, 30, "a second agent on the same machine is refused with exit code 3"),
-    entry("degraded", BOTH, Everywhere, 60, "without CAP_BPF, CAP_PERFMON and CAP_SYS_ADMIN it says so and still saves the node"),
-    entry("oom-score-adj", BOTH, Everywhere, 60, "enforce sets oom_score_adj by QoS class for every process; observe reports drift only"),
+    entry("degraded", BOTH, EachKernel, 60, "without CAP_BPF, CAP_PERFMON and CAP_SYS_ADMIN it says so and still saves the node"),
+    entry("oom-score-adj", BOTH, EachKernel, 60, "enforce sets oom_score_adj by QoS class for every process; observe reports drift only"),
     entry("omit", V2, Everywhere, 90, "user.oomd_omit spares the first candidate, user.oomd_avoid goes last"),
-    entry("ramp-max", BOTH, EverywhereAndReference(20), 60, "a ramp at the fastest rate of the guest: the right victim, no OOM kill"),
+    entry("ramp-max", BOTH, EachKernelAndReference(20), 60, "a ramp at the fastest rate of the guest: the right victim, no OOM kill"),
     entry("storm", BOTH, Reference(1), 240, "100,000 reclaim events: loss counted exactly, at most 5 % of a core"),
     entry("idle", BOTH, Reference(1), 120, "60 s idle: at most 0.2 % of one core and 16 MiB resident"),
     entry("earlyoom", BOTH, Reference(1), 300, "from crossing to the first kill signal, beside earlyoom under the same ramp: at least 5 times sooner"),

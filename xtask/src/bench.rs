@@ -25,8 +25,8 @@ pub struct Options {
 
 const BENCHES: [&str; 3] = ["numbers", "pass", "simulate"];
 /// Those that judge themselves: name and how.
-type Judge = fn() -> Result<Outcome>;
-const OF_THE_KERNEL: [(&str, Judge); 2] = [("probes", kernel::probes), ("aggregates", kernel::aggregates)];
+pub type Judge = fn() -> Result<Outcome>;
+pub const OF_THE_KERNEL: [(&str, Judge); 2] = [("probes", kernel::probes), ("aggregates", kernel::aggregates)];
 
 /// One pass over a thousand pods with three containers each.
 const PROMISED: &str = "pass/1000";
@@ -53,11 +53,6 @@ pub fn run(options: &Options, workspace: &Workspace) -> Result<ExitCode> {
     Ok(if kept { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Measures what is promised of the kernel side; an error is a promise that could not be measured.
-pub fn kernel_side() -> Vec<(&'static str, Result<Outcome>)> {
-    OF_THE_KERNEL.into_iter().map(|(name, judge)| (name, judge())).collect()
-}
-
 /// Measures what is promised alone.
 ///
 /// # Errors
@@ -72,7 +67,7 @@ fn measure(is_wanted: impl Fn(&str) -> bool) -> Result<bool> {
     let mut lines = Vec::new();
     for bench in BENCHES.iter().filter(|name| is_wanted(name)) {
         println!("== measuring {bench}");
-        for line in output_of(bench)? {
+        for line in output_of(bench, "bench")? {
             measured.extend(Measured::parse(&line));
             lines.extend(line.starts_with("simulate ").then_some(line));
         }
@@ -84,9 +79,11 @@ fn measure(is_wanted: impl Fn(&str) -> bool) -> Result<bool> {
 }
 
 /// Runs one bench, and returns what it prints.
-fn output_of(bench: &str) -> Result<Vec<String>> {
+fn output_of(bench: &str, profile: &str) -> Result<Vec<String>> {
     let mut command = cmd::cargo();
-    command.args(["bench", "--quiet", "--package", "node-pressure-monitor", "--bench", bench]).stdout(Stdio::piped());
+    command
+        .args(["bench", "--quiet", "--package", "node-pressure-monitor", "--bench", bench, "--profile", profile])
+        .stdout(Stdio::piped());
     let shown = cmd::shown(&command);
     let mut child = command.spawn().with_context(|| format!("cannot run `{shown}`"))?;
     let stdout = child.stdout.take().context("standard output of cargo bench")?;

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::config::{
     Amount, Bytes, MonitorConfig, PressureCondition, PressureKind, PressureResource, PressureScope, Semantics, Signal,
@@ -264,7 +264,7 @@ impl Agent {
             }
             *is_told &= read.is_err();
             *state = state.after(condition, average, now.into());
-            if let Some(change) = self.conditions.update(&condition.condition, state.status()) {
+            if let Some(change) = self.conditions.update(&condition.condition, state.status(), Instant::now()) {
                 change.log();
             }
         }

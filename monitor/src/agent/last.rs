@@ -11,6 +11,8 @@ use crate::node::{MemorySample, Monotonic, RootUsage};
 #[derive(Debug, Default)]
 pub(super) struct Last {
     pub(super) assessment: Assessment,
+    /// Thresholds, by their place among the armed ones, of which it was said that they are met, and not that they no longer are.
+    pub(super) told_met: HashSet<usize>,
     pub(super) sample: Option<MemorySample>,
     pub(super) root_usage: RootUsage,
     /// What was seen and not handed on yet: a look takes two samples at most.

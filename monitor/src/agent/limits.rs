@@ -8,6 +8,7 @@ use crate::report::{RateLimiter, Verdict};
 #[derive(Debug)]
 pub(super) struct Limits {
     pub(super) sampling: RateLimiter,
+    pub(super) crossings: RateLimiter,
     pub(super) exhausted: RateLimiter,
     pub(super) stalls: RateLimiter,
     pub(super) oom_kills: RateLimiter,
@@ -23,6 +24,7 @@ impl Default for Limits {
         let oom_kills = RateLimiter::new(200, Duration::from_millis(100));
         Self {
             sampling: seldom.clone(),
+            crossings: RateLimiter::new(20, Duration::from_secs(1)),
             exhausted: seldom.clone(),
             stalls: often.clone(),
             drift: often,

@@ -15,7 +15,7 @@ use crate::report::EvictionOutcome;
 
 use super::act::{Deed, RankedWorkload};
 use super::last::Scan;
-use super::{Agent, EVENTS_PER_WAKEUP, Look, allow_at};
+use super::{Agent, EVENTS_PER_WAKEUP, Look, allow, allow_at};
 
 /// How many of the ranking go into a log record.
 const RANKING_SHOWN: usize = 5;
@@ -120,37 +120,31 @@ impl Agent {
         self.tree.owner(id).unwrap_or_else(|| UNKNOWN.into())
     }
 
-    /// Tells what changed since the look before: thresholds met and recovered, conditions.
+    /// Tells which thresholds are met now, and which no longer are. A figure that hovers about a threshold crosses it at every look:
+    /// what is not told now is told at a later look, if it is still so.
     pub(super) fn tell_changes(&mut self, look: &Look) {
-        let before = &self.last.assessment;
-        for met in &look.assessment.met {
-            if before.met.iter().any(|before| before.threshold == met.threshold) {
-                continue;
+        for (place, Armed { threshold, .. }) in self.armed.iter().enumerate() {
+            let met = look.assessment.met.iter().find(|met| met.threshold == *threshold);
+            let is_crossed = look.assessment.crossed.get(place).copied().unwrap_or(false);
+            let is_told = self.last.told_met.contains(&place);
+            if let Some(met) = met.filter(|_| !is_told) {
+                let Some(suppressed) = allow(&mut self.limits.crossings) else { continue };
+                self.last.told_met.insert(place);
+                tell_met(look, met, suppressed);
+            } else if is_told && !is_crossed && met.is_none() {
+                let Some(value) = look.observation.get(threshold.signal) else { continue };
+                let Some(suppressed) = allow(&mut self.limits.crossings) else { continue };
+                self.last.told_met.remove(&place);
+                tracing::info!(
+                    event = "recovered",
+                    signal = threshold.signal.as_str(),
+                    threshold = %threshold,
+                    available_bytes = value.available,
+                    sampled_mono_ns = look.sampled.0,
+                    suppressed,
+                    "{threshold} no longer: {} left", value.available_bytes()
+                );
             }
-            tracing::warn!(
-                event = "threshold_met",
-                signal = met.threshold.signal.as_str(),
-                kind = kind(met),
-                threshold = %met.threshold,
-                available_bytes = met.value.available,
-                threshold_bytes = met.quantity.units(),
-                wakeup = look.wakeup.as_str(),
-                sampled_mono_ns = look.sampled.0,
-                "{}: {} left", met.threshold, met.value.available_bytes()
-            );
-        }
-        for (Armed { threshold, .. }, (was, is)) in
-            self.armed.iter().zip(before.crossed.iter().zip(&look.assessment.crossed))
-        {
-            let Some(value) = look.observation.get(threshold.signal).filter(|_| *was && !*is) else { continue };
-            tracing::info!(
-                event = "recovered",
-                signal = threshold.signal.as_str(),
-                threshold = %threshold,
-                available_bytes = value.available,
-                sampled_mono_ns = look.sampled.0,
-                "{threshold} no longer: {} left", value.available_bytes()
-            );
         }
     }
 
@@ -237,6 +231,21 @@ pub(super) fn ranking_text(ranking: &[RankedWorkload]) -> String {
         ranking.iter().take(RANKING_SHOWN).map(|ranked| ranked.candidate.workload.name.as_str()).collect();
     let more = ranking.len().saturating_sub(RANKING_SHOWN);
     if more > 0 { format!("{}, and {more} more", names.join(", ")) } else { names.join(", ") }
+}
+
+fn tell_met(look: &Look, met: &MetThreshold, suppressed: u64) {
+    tracing::warn!(
+        event = "threshold_met",
+        signal = met.threshold.signal.as_str(),
+        kind = kind(met),
+        threshold = %met.threshold,
+        available_bytes = met.value.available,
+        threshold_bytes = met.quantity.units(),
+        wakeup = look.wakeup.as_str(),
+        sampled_mono_ns = look.sampled.0,
+        suppressed,
+        "{}: {} left", met.threshold, met.value.available_bytes()
+    );
 }
 
 fn kind(met: &MetThreshold) -> &'static str {

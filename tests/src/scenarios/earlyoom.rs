@@ -17,7 +17,7 @@ use crate::units::{median, milliseconds_between};
 
 const PROGRAM: &str = "/bin/earlyoom";
 /// earlyoom looks every 100 ms, so its single latencies lie anywhere between 0 and that: a median needs this many.
-const ROUNDS: u32 = 9;
+const ROUNDS: u32 = 7;
 const LIMIT: Duration = Duration::from_secs(25);
 /// At least so many times sooner.
 const FACTOR: f64 = 5.0;

@@ -10,7 +10,7 @@ use super::pressure::EVERYTHING_MIB;
 use crate::agent::Agent;
 use crate::cgroups::{Pod, PodSpec};
 use crate::config::AgentConfig;
-use crate::evidence::vmstat;
+use crate::evidence::{meminfo, vmstat};
 use crate::http::Metrics;
 use crate::init::EXT4;
 use crate::stage::Stage;
@@ -25,7 +25,9 @@ pub fn reclaim(stage: &mut Stage<'_>) -> Result<()> {
         return Ok(());
     }
     let calm = stage.pod("calm", PodSpec::best_effort())?;
-    let sleeper = stage.holder(&calm, 16)?;
+    // The kernel at times kills a second one while the first is still on its way out: not this one.
+    let sleeper = stage.work_in(calm.container()?, "calm", "hold --name calm --mib 16", -900)?;
+    stage.wait_resident(&sleeper, 16)?;
     let agent = stage.agent(&AgentConfig::observe())?;
     let boot = stage.boot;
     let (memcg, direct) = (boot.trace.count(MEMCG_RECLAIM_END)?, boot.trace.count(DIRECT_RECLAIM_END)?);
@@ -73,8 +75,12 @@ pub fn squeeze(stage: &mut Stage<'_>) -> Result<Pod> {
     let pod = stage.pod("squeezer", PodSpec::best_effort())?;
     let work = format!("ramp --name squeezer --rate max --to {EVERYTHING_MIB}");
     let squeezer = stage.work_in(pod.container()?, "squeezer", &work, 1000)?;
-    let killed = stage.until(Duration::from_secs(30), |stage| stage.reaper.ended(squeezer.pid).is_some());
+    let is_tight = |bytes: u64| bytes < 30 * MIB;
+    stage.until(Duration::from_secs(20), |_| meminfo("MemAvailable").is_ok_and(is_tight));
+    // As long as somebody reads, there is always something to be reclaimed, and the end may not come.
+    stage.until(Duration::from_secs(3), |stage| stage.reaper.ended(squeezer.pid).is_some());
     end(stage, &[reader]);
+    let killed = stage.until(Duration::from_secs(30), |stage| stage.reaper.ended(squeezer.pid).is_some());
     if killed { Ok(pod) } else { bail!("the machine was not out of memory after 30 s") }
 }
 
