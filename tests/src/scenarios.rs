@@ -5,6 +5,7 @@ mod available;
 mod cache;
 mod containers;
 mod culprit;
+mod doctor;
 mod drift;
 mod earlyoom;
 mod exhaustion;
@@ -90,6 +91,7 @@ fn scenario(name: &str) -> Option<Scenario> {
         "oom-score-adj" => scores::scores,
         "omit" => omit::omit,
         "containers" => containers::containers,
+        "doctor" => doctor::doctor,
         "unused-images" => tidying::unused_images,
         "dead-containers" => tidying::dead_containers,
         "writable-layer" => full_disk::on_the_shared_disk,
