@@ -1,5 +1,6 @@
 //! One pod: its sandbox, volumes and logs where the kubelet has them, and containers in it.
 
+use std::cell::RefCell;
 use std::fs;
 use std::path::PathBuf;
 
@@ -23,6 +24,8 @@ pub struct NodePod {
     config: Message,
     logs: PathBuf,
     empty_dirs: Vec<String>,
+    /// The names of the containers started so far.
+    started: RefCell<Vec<String>>,
 }
 
 impl NodePod {
@@ -53,6 +56,7 @@ impl NodePod {
             config,
             logs,
             empty_dirs: empty_dirs.iter().map(|name| (*name).to_owned()).collect(),
+            started: RefCell::default(),
         };
         for volume in empty_dirs {
             let directory = pod.empty_dir(volume);
@@ -62,12 +66,15 @@ impl NodePod {
         Ok(pod)
     }
 
-    /// Starts a container with a shell script; returns its id.
+    /// Starts a container with a shell script; returns its id. Another of the same name is the next attempt at it.
     pub fn run(&self, container: &str, script: &str) -> Result<String> {
         let log_dir = self.logs.join(container);
         fs::create_dir_all(&log_dir).with_context(|| format!("create {}", log_dir.display()))?;
+        let attempt = self.started.borrow().iter().filter(|name| *name == container).count();
+        self.started.borrow_mut().push(container.to_owned());
+        let number = u64::try_from(attempt).context("number of the attempt")?;
         let mut config = Message::default()
-            .part(1, &Message::default().text(1, container))
+            .part(1, &Message::default().text(1, container).number(2, number))
             .part(2, &Message::default().text(1, &image_name("busybox")));
         for word in ["sh", "-c", script] {
             config = config.text(3, word);
@@ -85,7 +92,7 @@ impl NodePod {
         ];
         let security = Message::default().part(3, &namespaces());
         let config = labelled(config, 9, &labels)
-            .text(11, &format!("{container}/0.log"))
+            .text(11, &format!("{container}/{attempt}.log"))
             .part(15, &Message::default().part(2, &security));
         let id = cri::create_container(&self.sandbox, &config, &self.config)
             .with_context(|| format!("container {container} of pod {}", self.name))?;
@@ -102,6 +109,7 @@ impl NodePod {
         PathBuf::from(format!("{}/pods/{}/volumes/kubernetes.io~empty-dir/{volume}", storage::KUBELET, self.uid))
     }
 
+    /// Of the first attempt.
     pub fn log(&self, container: &str) -> PathBuf {
         self.logs.join(container).join("0.log")
     }
