@@ -51,7 +51,8 @@ const FILES: [(&str, &str); 6] = [
 ];
 
 /// Enabled by their packages. containerd is started when its disks are there, the rest has nothing to do here.
-const NOT_AT_BOOT: [&str; 8] = [
+const NOT_AT_BOOT: [&str; 9] = [
+    "getty.target.wants/getty@tty1.service",
     "multi-user.target.wants/containerd.service",
     "multi-user.target.wants/e2scrub_reap.service",
     "timers.target.wants/apt-daily.timer",
