@@ -26,7 +26,9 @@ pub fn outage(stage: &mut Stage<'_>) -> Result<()> {
     node.stop_runtime()?;
     let gone = stage.until(LIMIT, |_| culprit.is_gone());
     stage.check(gone, || format!("the filler lives {LIMIT:?} after it began"));
-    let named = agent.events("degraded").iter().any(|record| record.text("capability").contains("runtime"));
+    // It may be seen first at the next look, which is not sooner than asked for.
+    let named = stage
+        .until(LIMIT, |_| agent.events("degraded").iter().any(|record| record.text("capability").contains("runtime")));
     stage.check(named, || "that the runtime is gone was not said: no degraded record names it".to_owned());
     stage.check_equal("evicted", &evicted(&agent), &vec![culprit.workload().to_owned()]);
     node.start_runtime()?;
