@@ -288,7 +288,9 @@ impl Agent {
 
     /// How long to wait, and for what.
     fn next_wakeup(&self) -> (Duration, Wakeup) {
-        if self.auditor.is_busy() { (Duration::ZERO, Wakeup::Housekeeping) } else { self.next_event() }
+        // Without a sample it does not go on.
+        let audits_on = self.auditor.is_busy() && self.last.sample.is_some();
+        if audits_on { (Duration::ZERO, Wakeup::Housekeeping) } else { self.next_event() }
     }
 
     /// How long until something is to be done at its time.

@@ -40,7 +40,11 @@ fn oom(points: &mut Vec<String>, incident: &Incident, kill: &OomKill) {
              move something else off them."
                 .to_owned(),
         ),
-        (_, Some(limit)) if is_own(kill, limit) => own_limit(points, incident, first, limit.limit_bytes, limit.cgroup.as_deref()),
+        (_, Some(limit)) if is_own(kill, limit) => {
+            // Of those that went together, the one that filled it says what with.
+            let largest = kill.victims.iter().rev().max_by_key(|victim| victim.resident_bytes()).unwrap_or(first);
+            own_limit(points, incident, largest, limit.limit_bytes, limit.cgroup.as_deref());
+        }
         (_, Some(limit)) => points.push(format!(
             "The limit is that of {}, which holds more than the victim: who died is not necessarily who filled it. Look at who used most \
              below it, and give each of them a limit of its own, or raise the limit that they share.",
@@ -73,27 +77,27 @@ fn unknown_limit(points: &mut Vec<String>, incident: &Incident, first: &Victim) 
     ));
 }
 
-fn own_limit(points: &mut Vec<String>, incident: &Incident, first: &Victim, limit: Option<u64>, cgroup: Option<&str>) {
+fn own_limit(points: &mut Vec<String>, incident: &Incident, victim: &Victim, limit: Option<u64>, cgroup: Option<&str>) {
     let share =
-        |of: Option<u64>| of.zip(first.resident_bytes()).map_or(0, |(of, all)| of.saturating_mul(100) / all.max(1));
+        |of: Option<u64>| of.zip(victim.resident_bytes()).map_or(0, |(of, all)| of.saturating_mul(100) / all.max(1));
     let limit = limit.map_or_else(|| "the limit".to_owned(), |limit| format!("the limit of {}", bytes(limit)));
-    if share(first.shmem_bytes) >= MUCH {
+    if share(victim.shmem_bytes) >= MUCH {
         points.push(format!(
             "{} % of the victim's memory was shared: tmpfs (an emptyDir of medium Memory, /dev/shm) counts against {limit}, and outlives the process. \
              Give the volume a sizeLimit, or raise the limit by it.",
-            share(first.shmem_bytes)
+            share(victim.shmem_bytes)
         ));
     }
-    if share(first.anon_bytes) >= MOST {
+    if share(victim.anon_bytes) >= MOST {
         points.push(format!(
             "{} % of it was anonymous memory, which cannot be given back without swap. If it needs that much, raise {limit}; if not, it leaks, or its own \
              heap limit (-Xmx, GOMEMLIMIT, --max-old-space-size) is too near: leave it a quarter of the limit for everything else.",
-            share(first.anon_bytes)
+            share(victim.anon_bytes)
         ));
     } else if points.is_empty() {
         points.push(format!("It needs more than {limit}, at least now and then: raise it, or find out what grew."));
     }
-    let workload = first.workload.as_deref();
+    let workload = victim.workload.as_deref();
     if let Some(stalls) =
         incident.stalls.iter().find(|stalls| stalls.kind == "memcg" && Some(stalls.workload.as_str()) == workload)
     {
