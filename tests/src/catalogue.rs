@@ -10,10 +10,21 @@ pub struct Entry {
     pub about: &'static str,
     /// The cgroup layouts it makes sense on: "v1", "v2".
     pub cgroups: &'static [&'static str],
+    /// What it needs around it.
+    pub guest: Guest,
     /// Where `cargo xtask test` runs it.
     pub in_test: InTest,
     /// Generous bound on one run's wall time under software emulation.
     pub timeout_seconds: u32,
+}
+
+/// What a guest has besides the kernel and the agent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Guest {
+    /// Next to nothing: it boots in a few seconds, and nobody else stirs.
+    Plain,
+    /// systemd, containerd and disks for what they keep.
+    Containerd,
 }
 
 /// Where `cargo xtask test` runs a scenario, and how often.
@@ -29,6 +40,8 @@ pub enum InTest {
     EverywhereAndReference(u32),
     /// Once on each kernel, and as often as said on the reference boot.
     EachKernelAndReference(u32),
+    /// Once, where there are containers.
+    Containers,
 }
 
 /// What a boot of `cargo xtask test` is for.
@@ -40,12 +53,23 @@ pub enum Boot {
     Contrast,
     /// That kernel on the layout of the reference.
     Between,
+    /// The newest kernel on cgroup v2 with systemd and containerd.
+    Containers,
+}
+
+impl Boot {
+    pub const fn guest(self) -> Guest {
+        match self {
+            Self::Containers => Guest::Containerd,
+            Self::Reference | Self::Contrast | Self::Between => Guest::Plain,
+        }
+    }
 }
 
 impl Entry {
     /// What to put into `npm.scenarios=` for this entry in a boot of the test suite, if it belongs there.
     pub fn expression(&self, cgroup: &str, boot: Boot) -> Option<String> {
-        let supported = self.cgroups.contains(&cgroup);
+        let supported = self.cgroups.contains(&cgroup) && self.guest == boot.guest();
         let is_reference = boot == Boot::Reference;
         let times = match self.in_test {
             InTest::Reference(times)
@@ -55,7 +79,7 @@ impl Entry {
             {
                 times
             }
-            InTest::Everywhere | InTest::EverywhereAndReference(_) => 1,
+            InTest::Everywhere | InTest::EverywhereAndReference(_) | InTest::Containers => 1,
             InTest::EachKernel | InTest::EachKernelAndReference(_) => u32::from(boot != Boot::Between),
             InTest::Reference(_) => 0,
         };
@@ -78,7 +102,11 @@ const fn entry(
     timeout_seconds: u32,
     about: &'static str,
 ) -> Entry {
-    Entry { name, about, cgroups, in_test, timeout_seconds }
+    Entry { name, about, cgroups, guest: Guest::Plain, in_test, timeout_seconds }
+}
+
+const fn with_containerd(name: &'static str, timeout_seconds: u32, about: &'static str) -> Entry {
+    Entry { name, about, cgroups: V2, guest: Guest::Containerd, in_test: InTest::Containers, timeout_seconds }
 }
 
 use InTest::{EachKernel, EachKernelAndReference, Everywhere, EverywhereAndReference, Reference};
@@ -120,4 +148,14 @@ pub const CATALOGUE: &[Entry] = &[
     entry("storm", BOTH, Reference(1), 240, "100,000 reclaim events: loss counted exactly, at most 5 % of a core"),
     entry("idle", BOTH, Reference(1), 120, "60 s idle: at most 0.2 % of one core and 16 MiB resident"),
     entry("earlyoom", BOTH, Reference(1), 300, "from crossing to the first kill signal, beside earlyoom under the same ramp: at least 5 times sooner"),
+    with_containerd("containers", 180, "containerd runs a pod through CRI, and the agent sees it as the kubelet would have made it"),
+    with_containerd("writable-layer", 300, "a pod fills its writable layer on the one shared file system: that pod goes, alone"),
+    with_containerd("dead-containers", 300, "a dead container's layer and log go first, before an image and before a pod"),
+    with_containerd("tiny-files", 600, "100,000 tiny files exhaust the inodes: the culprit goes, nodefs.inodesFree recovers"),
+    with_containerd("volume-limit", 300, "an emptyDir volume over its sizeLimit: that pod goes, on a disk with room enough"),
+    with_containerd("fork-bomb", 240, "a fork bomb against 4096 process ids is stopped, and its neighbour lives"),
+    with_containerd("unused-images", 300, "unused images fill a file system of their own: as many go as needed, and no pod"),
+    with_containerd("doctor", 180, "what doctor finds on a node with containerd, beside an agent at work; run by itself it prints it"),
+    with_containerd("imagefs-layer", 300, "a pod fills its writable layer on the images' file system: that pod goes, alone"),
+    with_containerd("runtime-outage", 300, "containerd stops in mid-pressure: the pod goes all the same, its remains when containerd is back"),
 ];

@@ -191,6 +191,21 @@ fn remove_tree(directory: &Path, deadline: Instant) -> Result<()> {
     }
 }
 
+/// The UID of a pod of this boot.
+pub fn pod_uid(number: u32) -> String {
+    format!("0a1b2c3d-4e5f-4a6b-8c7d-{number:012x}")
+}
+
+/// Where the kubelet's systemd driver puts a pod; dashes in a slice's name would be levels.
+pub fn pod_path(qos: Qos, uid: &str) -> String {
+    let uid = uid.replace('-', "_");
+    match qos {
+        Qos::Guaranteed => format!("kubepods.slice/kubepods-pod{uid}.slice"),
+        Qos::Burstable => format!("kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{uid}.slice"),
+        Qos::BestEffort => format!("kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod{uid}.slice"),
+    }
+}
+
 /// A pod's cgroup with its containers.
 #[derive(Debug)]
 pub struct Pod {
@@ -236,16 +251,7 @@ impl Pod {
         if spec.containers == 0 {
             bail!("pod {label}: a pod has at least one container");
         }
-        let uid = format!("0a1b2c3d_4e5f_4a6b_8c7d_{number:012x}");
-        let path = match spec.qos {
-            Qos::Guaranteed => format!("kubepods.slice/kubepods-pod{uid}.slice"),
-            Qos::Burstable => {
-                format!("kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{uid}.slice")
-            }
-            Qos::BestEffort => {
-                format!("kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod{uid}.slice")
-            }
-        };
+        let path = pod_path(spec.qos, &pod_uid(number));
         let containers = (0..spec.containers)
             .map(|index| {
                 let id = format!("{number:032x}{index:032x}");

@@ -9,6 +9,8 @@ pub struct AgentConfig {
     pub enforce: bool,
     pub semantics: &'static str,
     pub hard: Option<String>,
+    /// Further hard thresholds: signal and value.
+    pub thresholds: Vec<(&'static str, String)>,
     /// Threshold and grace period.
     pub soft: Option<(&'static str, &'static str)>,
     pub max_pod_grace_seconds: u32,
@@ -27,6 +29,7 @@ impl Default for AgentConfig {
             enforce: true,
             semantics: "corrected",
             hard: Some("100Mi".to_owned()),
+            thresholds: Vec::new(),
             soft: None,
             max_pod_grace_seconds: 0,
             ring_buffer: None,
@@ -57,11 +60,11 @@ impl AgentConfig {
         let mut text = String::from("apiVersion: node-pressure-monitor/v1alpha1\nkind: MonitorConfiguration\n");
         // Writing to a String cannot fail.
         let _ = writeln!(text, "mode: {}\nsemantics: {}", self.mode(), self.semantics);
-        match &self.hard {
-            Some(value) => {
-                let _ = writeln!(text, "evictionHard:\n  memory.available: {value}");
-            }
-            None => text.push_str("evictionHard: {}\n"),
+        let memory = self.hard.iter().map(|value| ("memory.available", value));
+        let hard: Vec<_> = memory.chain(self.thresholds.iter().map(|(signal, value)| (*signal, value))).collect();
+        text.push_str(if hard.is_empty() { "evictionHard: {}\n" } else { "evictionHard:\n" });
+        for (signal, value) in hard {
+            let _ = writeln!(text, "  {signal}: {value}");
         }
         if let Some((value, grace)) = self.soft {
             let _ = writeln!(
@@ -105,6 +108,8 @@ mod tests {
         {
             assert!(text.contains(part), "{part} in\n{text}");
         }
+        let disk = AgentConfig { thresholds: vec![("nodefs.available", "5%".to_owned())], ..AgentConfig::default() };
+        assert!(disk.yaml().contains("evictionHard:\n  memory.available: 100Mi\n  nodefs.available: 5%\n"));
         let none = AgentConfig { hard: None, ..AgentConfig::observe() }.yaml();
         assert!(none.contains("evictionHard: {}") && !none.contains("kernel:"), "{none}");
     }

@@ -1,5 +1,7 @@
-//! Pid 1: makes the guest usable, plays the scenarios asked for on the kernel command line, powers off.
+//! Pid 1: makes the guest usable, plays the scenarios asked for on the kernel command line, powers off. In the guest with
+//! containerd it makes way for systemd, which starts it again as a service.
 
+mod handover;
 mod setup;
 
 use std::collections::HashMap;
@@ -11,6 +13,7 @@ use std::{fs, thread};
 
 use anyhow::{Context, Result, bail};
 
+use crate::catalogue::Guest;
 use crate::cgroups::Layout;
 use crate::{console, scenarios};
 
@@ -21,10 +24,26 @@ pub const SMALL: &str = "/mnt/small";
 /// See [`EXT4`].
 pub const XFS: &str = "/mnt/xfs";
 
+pub use handover::ARCHIVES;
+pub use setup::mount_at;
+
+type Options = HashMap<String, String>;
+type Counts = (u32, u32, u32);
+
 /// Runs everything and powers the machine off; pid 1 must not return.
 pub fn main() -> ! {
     console::fresh_line();
-    let (passed, failed, skipped) = match run() {
+    conclude(run())
+}
+
+/// Plays the scenarios as a service of systemd, and powers the machine off.
+pub fn serve() -> ! {
+    console::fresh_line();
+    conclude(command_line().and_then(|options| play(&options, Guest::Containerd)))
+}
+
+fn conclude(outcome: Result<Counts>) -> ! {
+    let (passed, failed, skipped) = match outcome {
         Ok(counts) => counts,
         Err(error) => {
             console::note("guest", format!("set-up failed: {error:#}"));
@@ -49,25 +68,28 @@ pub fn finish(passed: u32, failed: u32, skipped: u32) -> ! {
     }
 }
 
-fn run() -> Result<(u32, u32, u32)> {
+fn run() -> Result<Counts> {
     setup::mounts()?;
-    let options = parse_command_line(&fs::read_to_string("/proc/cmdline").context("read /proc/cmdline")?);
-    // An OOM kill's dump over the emulated serial line takes longer than the kill; /dev/kmsg has it all the same.
-    fs::write("/proc/sys/kernel/printk", "1").context("write /proc/sys/kernel/printk")?;
+    let options = command_line()?;
     for problem in setup::modules(Path::new("/modules")) {
         console::note("guest", problem);
+    }
+    if let Some(device) = options.get("npm.root") {
+        match handover::to_systemd(device)? {}
     }
     for problem in setup::disks() {
         console::note("guest", problem);
     }
     setup::loopback_up().context("bring lo up")?;
     rustix::system::sethostname(b"guest").context("set the host's name")?;
-    let layout = match options.get("npm.cgroup").map_or("v2", String::as_str) {
-        "v1" => Layout::V1,
-        "v2" => Layout::V2,
-        other => bail!("npm.cgroup={other}: neither v1 nor v2"),
-    };
-    setup::mount_cgroups(layout)?;
+    setup::mount_cgroups(layout(&options)?)?;
+    play(&options, Guest::Plain)
+}
+
+fn play(options: &Options, guest: Guest) -> Result<Counts> {
+    let layout = layout(options)?;
+    // An OOM kill's dump over the emulated serial line takes longer than the kill; /dev/kmsg has it all the same.
+    fs::write("/proc/sys/kernel/printk", "1").context("write /proc/sys/kernel/printk")?;
     setup::stay_alive()?;
     let release = rustix::system::uname();
     console::note(
@@ -81,11 +103,23 @@ fn run() -> Result<(u32, u32, u32)> {
     );
     let expressions = options.get("npm.scenarios").map_or("", String::as_str);
     let pages = options.get("npm.pages").is_some_and(|value| value == "1");
-    scenarios::play(layout, pages, expressions)
+    scenarios::play(layout, guest, pages, expressions)
+}
+
+fn layout(options: &Options) -> Result<Layout> {
+    match options.get("npm.cgroup").map_or("v2", String::as_str) {
+        "v1" => Ok(Layout::V1),
+        "v2" => Ok(Layout::V2),
+        other => bail!("npm.cgroup={other}: neither v1 nor v2"),
+    }
+}
+
+fn command_line() -> Result<Options> {
+    Ok(parse_command_line(&fs::read_to_string("/proc/cmdline").context("read /proc/cmdline")?))
 }
 
 /// `key=value` words of the kernel command line; the last of equal keys counts.
-fn parse_command_line(text: &str) -> HashMap<String, String> {
+fn parse_command_line(text: &str) -> Options {
     text.split_whitespace()
         .filter_map(|word| word.split_once('='))
         .map(|(key, value)| (key.to_owned(), value.to_owned()))

@@ -4,7 +4,7 @@ use std::fs;
 
 use anyhow::{Context, Result};
 
-/// A number under `/proc/sys/vm` that is put back when it is dropped.
+/// A number under `/proc/sys` that is put back when it is dropped.
 #[derive(Debug)]
 pub struct Knob {
     path: String,
@@ -13,8 +13,12 @@ pub struct Knob {
 }
 
 impl Knob {
+    /// One under `/proc/sys/vm`.
     pub fn open(name: &str) -> Result<Self> {
-        let path = format!("/proc/sys/vm/{name}");
+        Self::at(format!("/proc/sys/vm/{name}"))
+    }
+
+    pub fn at(path: String) -> Result<Self> {
         let text = fs::read_to_string(&path).with_context(|| format!("read {path}"))?;
         let before = text.trim().parse().with_context(|| format!("{path}: {text:?}"))?;
         Ok(Self { path, before })

@@ -5,6 +5,7 @@ mod catalogue;
 mod cgroups;
 mod config;
 mod console;
+mod containers;
 mod evidence;
 mod http;
 mod incidents;
@@ -36,6 +37,8 @@ enum Command {
     /// Be one workload; prints nothing.
     #[command(subcommand)]
     Work(work::Work),
+    /// Play the scenarios asked for, as a service of the guest's systemd.
+    Serve,
     /// List the scenarios.
     List,
 }
@@ -45,11 +48,13 @@ fn main() -> ExitCode {
         init::main();
     }
     match Arguments::parse().command {
+        Command::Serve => init::serve(),
         // A workload's standard streams are /dev/null: its exit status is all it may say.
         Command::Work(work) => work.run(),
         Command::List => {
             for entry in catalogue::CATALOGUE {
-                let boots = [(Boot::Reference, "v2"), (Boot::Contrast, "v1"), (Boot::Between, "v2")];
+                let boots =
+                    [(Boot::Reference, "v2"), (Boot::Contrast, "v1"), (Boot::Between, "v2"), (Boot::Containers, "v2")];
                 let times =
                     boots.map(|(boot, cgroup)| entry.expression(cgroup, boot).unwrap_or_else(|| "-".to_owned()));
                 println!(

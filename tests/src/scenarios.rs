@@ -3,9 +3,14 @@
 mod accounts;
 mod available;
 mod cache;
+mod containers;
+mod culprit;
+mod doctor;
 mod drift;
 mod earlyoom;
 mod exhaustion;
+mod fork_bomb;
+mod full_disk;
 mod gallery;
 mod gallery_cases;
 mod idle;
@@ -17,6 +22,7 @@ mod lifecycle;
 mod omit;
 mod oom;
 mod oom_many;
+mod outage;
 mod overlay;
 mod pressure;
 mod probes;
@@ -29,6 +35,7 @@ mod soft;
 mod storm;
 mod swap;
 mod swarm;
+mod tidying;
 mod turnover;
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -38,7 +45,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use crate::catalogue::{CATALOGUE, Entry};
+use crate::catalogue::{CATALOGUE, Entry, Guest};
 use crate::cgroups::Layout;
 use crate::console::{self, Verdict};
 use crate::init;
@@ -83,6 +90,16 @@ fn scenario(name: &str) -> Option<Scenario> {
         "earlyoom" => earlyoom::earlyoom,
         "oom-score-adj" => scores::scores,
         "omit" => omit::omit,
+        "containers" => containers::containers,
+        "doctor" => doctor::doctor,
+        "unused-images" => tidying::unused_images,
+        "dead-containers" => tidying::dead_containers,
+        "writable-layer" => full_disk::on_the_shared_disk,
+        "imagefs-layer" => full_disk::on_the_images_disk,
+        "tiny-files" => full_disk::tiny_files,
+        "volume-limit" => full_disk::volume_limit,
+        "fork-bomb" => fork_bomb::fork_bomb,
+        "runtime-outage" => outage::outage,
         _ => return None,
     })
 }
@@ -103,8 +120,8 @@ fn parse_request(word: &str) -> Result<Request> {
 }
 
 /// Plays every scenario asked for; returns how many passed, failed and were skipped.
-pub fn play(layout: Layout, pages: bool, expressions: &str) -> Result<(u32, u32, u32)> {
-    let boot = Boot::new(layout, pages)?;
+pub fn play(layout: Layout, guest: Guest, pages: bool, expressions: &str) -> Result<(u32, u32, u32)> {
+    let boot = Boot::new(layout, guest, pages)?;
     let watchdog = Watchdog::start()?;
     let (mut passed, mut failed, mut skipped) = (0, 0, 0);
     for word in expressions.split(',').filter(|word| !word.is_empty()) {
@@ -136,6 +153,9 @@ fn play_request(boot: &Boot, request: &Request) -> (Verdict, String) {
     };
     if !entry.cgroups.contains(&boot.layout.name()) {
         return (Verdict::Skip, format!("not on cgroup {}", boot.layout.name()));
+    }
+    if entry.guest != boot.guest {
+        return (Verdict::Skip, "needs the other guest".to_owned());
     }
     let begun = monotonic_ns();
     let mut reports: Vec<Report> = Vec::new();

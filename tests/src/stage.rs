@@ -10,9 +10,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use crate::agent::Agent;
+use crate::catalogue::Guest;
 use crate::cgroups::{Cgroup, Layout, Pod, PodSpec};
 use crate::config::AgentConfig;
 use crate::console;
+use crate::containers::{self, Storage};
 use crate::evidence::kmsg::{Kmsg, OomReport, oom_reports};
 use crate::evidence::trace::{SignalEvent, Trace};
 use crate::evidence::{meminfo, oom_kills};
@@ -24,6 +26,9 @@ use crate::units::MIB;
 #[derive(Debug)]
 pub struct Boot {
     pub layout: Layout,
+    pub guest: Guest,
+    /// How the disks are laid out for containerd, once they are.
+    pub storage: Cell<Option<Storage>>,
     pub sampler: Sampler,
     pub trace: Trace,
     /// Whether texts are printed in full.
@@ -34,15 +39,18 @@ pub struct Boot {
 }
 
 impl Boot {
-    /// Moves pid 1 into its own cgroup, as systemd does, and opens the evidence.
-    pub fn new(layout: Layout, pages: bool) -> Result<Self> {
+    /// Moves this program into pid 1's own cgroup, as systemd has one, and opens the evidence. There no agent takes it for a
+    /// service.
+    pub fn new(layout: Layout, guest: Guest, pages: bool) -> Result<Self> {
         let own = Cgroup::create(layout, "init.scope")?;
         for directory in own.directories() {
             let path = directory.join("cgroup.procs");
-            fs::write(&path, "1").with_context(|| format!("write {}", path.display()))?;
+            fs::write(&path, "0").with_context(|| format!("write {}", path.display()))?;
         }
         Ok(Self {
             layout,
+            guest,
+            storage: Cell::new(None),
             sampler: Sampler::new()?,
             trace: Trace::open()?,
             pages,
@@ -149,9 +157,14 @@ impl<'a> Stage<'a> {
 
     /// Makes a pod's cgroups.
     pub fn pod(&self, label: &str, spec: PodSpec) -> Result<Pod> {
+        Pod::create(self.boot.layout, label, self.next_pod(), spec)
+    }
+
+    /// The number of one more pod; no two of a boot have the same.
+    pub fn next_pod(&self) -> u32 {
         let number = self.boot.pods_made.get() + 1;
         self.boot.pods_made.set(number);
-        Pod::create(self.boot.layout, label, number, spec)
+        number
     }
 
     /// Starts a workload, `work …` in one string, in the pod's first container.
@@ -327,7 +340,11 @@ impl<'a> Stage<'a> {
             sleep(Duration::from_millis(10));
         }
         self.thaw(&pods);
-        pods.remove()?;
+        match self.boot.guest {
+            Guest::Plain => pods.remove()?,
+            // systemd made them, and remembers.
+            Guest::Containerd => containers::systemctl(&["stop", "kubepods.slice"])?,
+        }
         for directory in [crate::init::EXT4, crate::init::SMALL, crate::init::XFS] {
             empty(Path::new(directory));
         }

@@ -25,10 +25,11 @@ pub struct Options {
 }
 
 /// The boots of the suite.
-const BOOTS: [(Series, Cgroup, Boot); 3] = [
+const BOOTS: [(Series, Cgroup, Boot); 4] = [
     (Series::V6_12, Cgroup::V2, Boot::Reference),
     (Series::V6_1, Cgroup::V1, Boot::Contrast),
     (Series::V6_1, Cgroup::V2, Boot::Between),
+    (Series::V6_12, Cgroup::V2, Boot::Containers),
 ];
 
 /// Counts and the story of each failure.
@@ -208,8 +209,9 @@ fn lint_ebpf(workspace: &Workspace, tally: &mut Tally) {
 }
 
 fn vm_scenarios(workspace: &Workspace, tally: &mut Tally, verdicts: &mut Vec<Verdict>) {
-    let kernels = Series::ALL.map(Part::Kernel);
-    let lab = match Lab::open(workspace, &kernels) {
+    let mut parts = Series::ALL.map(Part::Kernel).to_vec();
+    parts.push(Part::GuestRoot);
+    let lab = match Lab::open(workspace, &parts) {
         Ok(lab) => lab,
         Err(error) => return tally.fail(format!("setting the VM up: {error:#}")),
     };
@@ -257,7 +259,10 @@ fn scenarios_by_kernel(verdicts: &[Verdict]) -> String {
     for verdict in verdicts {
         let (runs, layouts) = kernels.entry(&verdict.release).or_default();
         *runs += verdict.counts.passed + verdict.counts.failed;
-        layouts.push(verdict.label.rsplit(' ').next().unwrap_or_default());
+        let layout = verdict.label.rsplit(' ').next().unwrap_or_default();
+        if !layouts.contains(&layout) {
+            layouts.push(layout);
+        }
     }
     if kernels.is_empty() {
         return "none ran".to_owned();

@@ -10,7 +10,8 @@ use rustix::mount::{MountFlags, mount};
 use super::{EXT4, SMALL, XFS, load_module};
 use crate::cgroups::{CONTROLLERS, Layout, ROOT};
 
-fn mount_at(source: &str, target: &str, kind: &str, data: &str) -> Result<()> {
+/// Mounts a file system; the mount point is made if it is not there.
+pub fn mount_at(source: &str, target: &str, kind: &str, data: &str) -> Result<()> {
     fs::create_dir_all(target).with_context(|| format!("create {target}"))?;
     let data = CString::new(data).context("mount data")?;
     let data: Option<&CStr> = if data.is_empty() { None } else { Some(&data) };

@@ -4,6 +4,7 @@
 
 mod apt;
 mod bpf_toolchain;
+pub mod guest_root;
 pub mod kernel;
 
 use std::path::{Path, PathBuf};
@@ -48,6 +49,8 @@ pub enum Part {
     CxxCompiler,
     CargoFuzz,
     Kernel(Series),
+    /// systemd and containerd from Debian's packages, as the image of a root file system.
+    GuestRoot,
 }
 
 /// What building and running the agent needs.
@@ -67,6 +70,7 @@ pub fn run(options: &Options, workspace: &Workspace) -> Result<ExitCode> {
     parts.extend_from_slice(VM);
     parts.extend(FUZZ.iter().filter(|part| !BUILD.contains(part)));
     parts.extend(Series::ALL.map(Part::Kernel));
+    parts.push(Part::GuestRoot);
     let setup = Setup { workspace, check_only: options.check, verbose: true };
     setup.ensure(&parts)?;
     println!("Everything is in place. Next: `cargo xtask run`, `cargo xtask vm ramp`, `cargo xtask test`.");
@@ -167,6 +171,7 @@ impl Part {
             Self::CxxCompiler => "C++ compiler".to_owned(),
             Self::CargoFuzz => "cargo-fuzz".to_owned(),
             Self::Kernel(series) => format!("kernel {series}"),
+            Self::GuestRoot => "guest with containerd".to_owned(),
         }
     }
 
@@ -194,6 +199,10 @@ impl Part {
             // Cargo finds its subcommands where `cargo install` puts them, in PATH or not.
             Self::CargoFuzz => Some(cmd::output(cmd::cargo().args(["fuzz", "--version"])).ok()?.trim().to_owned()),
             Self::Kernel(series) => kernel::find(cache, *series).map(|kernel| kernel.image.display().to_string()),
+            Self::GuestRoot => {
+                let path = guest_root::path(cache);
+                path.is_file().then(|| path.display().to_string())
+            }
         }
     }
 
@@ -206,7 +215,12 @@ impl Part {
             Self::Mkfs => &["e2fsprogs", "xfsprogs"],
             Self::Xz => &["xz-utils"],
             Self::CxxCompiler => &["g++"],
-            Self::BpfToolchain | Self::RustComponents | Self::Earlyoom | Self::CargoFuzz | Self::Kernel(_) => &[],
+            Self::BpfToolchain
+            | Self::RustComponents
+            | Self::Earlyoom
+            | Self::CargoFuzz
+            | Self::Kernel(_)
+            | Self::GuestRoot => &[],
         }
     }
 
@@ -221,7 +235,9 @@ impl Part {
             | Self::Busybox
             | Self::Mkfs
             | Self::Xz
-            | Self::CxxCompiler => true,
+            | Self::CxxCompiler
+            // Files of many owners, and a chroot in which packages are set up.
+            | Self::GuestRoot => true,
         }
     }
 
@@ -232,7 +248,7 @@ impl Part {
             Self::RustComponents => vec!["rustup component add rustfmt clippy".to_owned()],
             Self::CargoFuzz => vec![format!("cargo install cargo-fuzz --version {CARGO_FUZZ_VERSION} --locked")],
             // Downloads need only the package lists; xtask does the rest without privilege.
-            Self::Earlyoom | Self::Kernel(_) => vec!["cargo xtask setup".to_owned()],
+            Self::Earlyoom | Self::Kernel(_) | Self::GuestRoot => vec!["cargo xtask setup".to_owned()],
             Self::CLinker
             | Self::BpfClippy
             | Self::Qemu
@@ -268,6 +284,7 @@ impl Part {
                 let kernel = kernel::download(apt, cache, series)?;
                 Ok(format!("downloaded {}", kernel.release))
             }
+            Self::GuestRoot => guest_root::make(apt, cache),
             Self::CargoFuzz => {
                 let mut install = cmd::cargo();
                 install.args(["install", "cargo-fuzz", "--version", CARGO_FUZZ_VERSION, "--locked"]);

@@ -9,10 +9,11 @@ use anyhow::{Context as _, Result, bail};
 use super::accel::Accel;
 use super::initramfs::Initramfs;
 use super::protocol::Counts;
-use super::qemu::{Machine, Running, Said};
+use super::qemu::{Disk, Machine, Running, Said};
 use super::record::{Ending, Record, Run};
 use super::report::Live;
-use super::{Plan, check_command_line, disks, modules};
+use super::scenario::Guest;
+use super::{Plan, check_command_line, disks, images, modules};
 use crate::paths::{Workspace, find_program};
 use crate::setup;
 use crate::setup::kernel::Kernel;
@@ -21,6 +22,9 @@ use crate::setup::kernel::Kernel;
 const FAREWELL: Duration = Duration::from_secs(20);
 /// How far beyond its own bound a scenario may go before the boot is given up: the guest's own watchdog comes first.
 const SCENARIO_MARGIN: Duration = Duration::from_secs(30);
+
+/// Further words for the guest with systemd: where its root is, and that it keeps quiet on the console that is ours.
+const SYSTEMD: &str = " npm.root=/dev/vdc systemd.show_status=0 systemd.getty_auto=no systemd.log_target=kmsg";
 
 /// One boot about to be done.
 #[derive(Debug)]
@@ -65,12 +69,15 @@ impl Boot<'_> {
         let expressions: Vec<String> = plan.requests.iter().map(super::Request::expression).collect();
         // An oops ends the boot at once: a kernel that has faulted proves nothing any more. Console messages below
         // critical would land in the middle of the guest's lines; it reads them from /dev/kmsg.
-        let append = format!(
+        let mut append = format!(
             "console=ttyS0 panic=-1 oops=panic quiet loglevel=3 psi=1 npm.cgroup={} npm.pages={} npm.scenarios={}",
             plan.cgroup.word(),
             u32::from(plan.pages),
             expressions.join(",")
         );
+        if plan.guest == Guest::Containerd {
+            append.push_str(SYSTEMD);
+        }
         check_command_line(&append)?;
         let initramfs = dir.join("initramfs.cpio");
         self.initramfs()?.write(&initramfs)?;
@@ -80,7 +87,10 @@ impl Boot<'_> {
             initramfs,
             append,
             memory_mib: plan.memory_mib,
-            disks: disks::make(dir)?,
+            disks: match plan.guest {
+                Guest::Plain => disks::plain(dir)?,
+                Guest::Containerd => disks::with_containers(dir, setup::guest_root::path(&self.workspace.cache()))?,
+            },
         };
         println!(
             "== {} (Linux {}, {}, {} MiB): {}",
@@ -94,8 +104,8 @@ impl Boot<'_> {
         let start = Instant::now();
         let mut record = Record::default();
         let ending = self.listen(&machine, &log, start, &mut record)?;
-        for disk in &machine.disks {
-            fs::remove_file(disk).with_context(|| format!("removing {}", disk.display()))?;
+        for Disk { image, .. } in machine.disks.iter().filter(|disk| !disk.kept) {
+            fs::remove_file(image).with_context(|| format!("removing {}", image.display()))?;
         }
         let problems = record.problems(&plan.requests, &ending);
         let retry = record.is_worth_a_retry();
@@ -135,6 +145,12 @@ impl Boot<'_> {
             None => Vec::new(),
         };
         root.modules(modules);
+        if self.plan.guest == Guest::Containerd {
+            for archive in images::make(self.dir)? {
+                let name = archive.file_name().unwrap_or_default().to_string_lossy();
+                root.file(&format!("/archives/{name}"), &archive)?;
+            }
+        }
         Ok(root)
     }
 

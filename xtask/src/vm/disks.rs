@@ -1,4 +1,4 @@
-//! The guest's disks: fresh for every boot, sparse files.
+//! The guest's disks: sparse files, fresh for every boot but for the root file system.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -6,32 +6,50 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result};
 
+use super::qemu::Disk;
 use crate::cmd;
 use crate::paths::find_program;
 
 const MIB: u64 = 1024 * 1024;
 
+/// Everything is initialized now: a kernel thread that does it later would stir the guest's inode counts and caches.
+const EXT4: [&str; 4] = ["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"];
+const XFS: [&str; 2] = ["-q", "-f"];
+
 /// /dev/vda ext4, /dev/vdb a small ext4 whose inodes soon come to an end, /dev/vdc xfs where mkfs.xfs is at hand.
-pub fn make(dir: &Path) -> Result<Vec<PathBuf>> {
-    let ext4 = find_program("mkfs.ext4").context("mkfs.ext4 is not there: run `cargo xtask setup`")?;
-    // Everything is initialized now: a kernel thread that does it later would stir the guest's inode counts and caches.
-    let options = ["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"];
+pub fn plain(dir: &Path) -> Result<Vec<Disk>> {
+    let ext4 = mkfs_ext4()?;
     let mut disks = vec![
-        disk(dir, "ext4.img", 320, Command::new(&ext4).args(options))?,
-        disk(dir, "small.img", 32, Command::new(&ext4).args(options).args(["-N", "2048"]))?,
+        disk(dir, "ext4.img", 320, Command::new(&ext4).args(EXT4))?,
+        disk(dir, "small.img", 32, Command::new(&ext4).args(EXT4).args(["-N", "2048"]))?,
     ];
     if let Some(xfs) = find_program("mkfs.xfs") {
         // mkfs.xfs makes nothing below 300 MiB.
-        disks.push(disk(dir, "xfs.img", 320, Command::new(xfs).args(["-q", "-f"]))?);
+        disks.push(disk(dir, "xfs.img", 320, Command::new(xfs).args(XFS))?);
     }
     Ok(disks)
 }
 
-fn disk(dir: &Path, name: &str, mib: u64, mkfs: &mut Command) -> Result<PathBuf> {
-    let path = dir.join(name);
-    File::create(&path)
+/// The node's file system on /dev/vda, ext4 with a few inodes less than the 100,000 that a scenario wants; the images' on
+/// /dev/vdb, xfs; systemd and containerd on /dev/vdc.
+pub fn with_containers(dir: &Path, root: PathBuf) -> Result<Vec<Disk>> {
+    let xfs = find_program("mkfs.xfs").context("mkfs.xfs is not there: run `cargo xtask setup`")?;
+    Ok(vec![
+        disk(dir, "node.img", 400, Command::new(mkfs_ext4()?).args(EXT4).args(["-N", "98304"]))?,
+        disk(dir, "images.img", 400, Command::new(xfs).args(XFS))?,
+        Disk { image: root, kept: true },
+    ])
+}
+
+fn mkfs_ext4() -> Result<PathBuf> {
+    find_program("mkfs.ext4").context("mkfs.ext4 is not there: run `cargo xtask setup`")
+}
+
+fn disk(dir: &Path, name: &str, mib: u64, mkfs: &mut Command) -> Result<Disk> {
+    let image = dir.join(name);
+    File::create(&image)
         .and_then(|file| file.set_len(mib * MIB))
-        .with_context(|| format!("making the disk image {}", path.display()))?;
-    cmd::output(mkfs.arg(&path))?;
-    Ok(path)
+        .with_context(|| format!("making the disk image {}", image.display()))?;
+    cmd::output(mkfs.arg(&image))?;
+    Ok(Disk { image, kept: false })
 }

@@ -43,6 +43,12 @@ impl Initramfs {
         self.files.insert(guest_path.to_owned(), (0o755, text.as_bytes().to_vec()));
     }
 
+    pub fn file(&mut self, guest_path: &str, host_path: &Path) -> Result<()> {
+        let content = fs::read(host_path).with_context(|| format!("reading {}", host_path.display()))?;
+        self.files.insert(guest_path.to_owned(), (0o644, content));
+        Ok(())
+    }
+
     /// `/modules/NAME.ko` and their load order in `/modules/order`.
     pub fn modules(&mut self, modules: Vec<Module>) {
         let mut order = String::new();

@@ -4,6 +4,7 @@ mod accel;
 mod boot;
 mod cpio;
 mod disks;
+mod images;
 mod initramfs;
 mod modules;
 mod protocol;
@@ -25,7 +26,7 @@ use crate::paths::Workspace;
 use crate::setup::kernel::{Kernel, Series};
 use crate::setup::{self, Part};
 use accel::Accel;
-use scenario::{Boot, Request};
+use scenario::{Boot, Guest, Request};
 
 pub use boot::Verdict;
 pub use protocol::{Counts, Outcome};
@@ -43,6 +44,9 @@ pub struct Options {
     /// Cgroup layout of the guest. Debian's 6.12 has no memory controller on v1.
     #[arg(long, value_enum, default_value_t = Cgroup::V2)]
     cgroup: Cgroup,
+    /// Run all scenarios that need containerd when none is named. A named one brings the guest that it needs.
+    #[arg(long)]
+    containerd: bool,
     /// Memory of the guest.
     #[arg(long, value_name = "MIB", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(256..=65536))]
     memory: u32,
@@ -125,6 +129,7 @@ impl KernelChoice {
 pub struct Plan {
     pub kernel: KernelChoice,
     pub cgroup: Cgroup,
+    pub guest: Guest,
     pub memory_mib: u32,
     pub requests: Vec<Request>,
     pub keep_log: bool,
@@ -141,6 +146,7 @@ impl Plan {
         Ok(Self {
             kernel: KernelChoice::Series(series),
             cgroup,
+            guest: boot.guest(),
             memory_mib: 1024,
             time_limit: scenario::time_limit(&requests),
             requests,
@@ -151,7 +157,19 @@ impl Plan {
     }
 
     pub fn label(&self) -> String {
-        format!("{} {}", self.kernel.label(), self.cgroup.word())
+        let guest = match self.guest {
+            Guest::Plain => "",
+            Guest::Containerd => "+containerd",
+        };
+        format!("{}{guest} {}", self.kernel.label(), self.cgroup.word())
+    }
+
+    fn parts(&self) -> Vec<Part> {
+        let mut parts = self.kernel.parts();
+        if self.guest == Guest::Containerd {
+            parts.push(Part::GuestRoot);
+        }
+        parts
     }
 }
 
@@ -163,11 +181,13 @@ pub fn run(options: &Options, workspace: &Workspace) -> Result<ExitCode> {
     if options.kernel == KernelChoice::Series(Series::V6_12) && options.cgroup == Cgroup::V1 {
         bail!("Debian's 6.12 has no memory controller on cgroup v1 (CONFIG_MEMCG_V1 is unset): use --kernel 6.1");
     }
-    let requests = scenario::choose(&options.scenarios, options.cgroup)?;
+    let wanted = if options.containerd { Guest::Containerd } else { Guest::Plain };
+    let requests = scenario::choose(&options.scenarios, options.cgroup, wanted)?;
     let time_limit = options.time_limit.map_or_else(|| scenario::time_limit(&requests), Duration::from_secs);
     let plan = Plan {
         kernel: options.kernel.clone(),
         cgroup: options.cgroup,
+        guest: scenario::guest(&requests)?,
         memory_mib: options.memory,
         requests,
         keep_log: options.keep_log,
@@ -175,7 +195,7 @@ pub fn run(options: &Options, workspace: &Workspace) -> Result<ExitCode> {
         time_limit,
         silence_limit: Duration::from_secs(options.silence_limit),
     };
-    let lab = Lab::open(workspace, &plan.kernel.parts())?;
+    let lab = Lab::open(workspace, &plan.parts())?;
     let verdict = lab.boot(&plan)?;
     print_table(std::slice::from_ref(&verdict));
     Ok(if verdict.passed() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -191,10 +211,10 @@ pub struct Lab<'a> {
 
 impl<'a> Lab<'a> {
     /// Sets up and builds what the VM needs.
-    pub fn open(workspace: &'a Workspace, kernels: &[Part]) -> Result<Self> {
+    pub fn open(workspace: &'a Workspace, further: &[Part]) -> Result<Self> {
         let mut parts = setup::BUILD.to_vec();
         parts.extend_from_slice(setup::VM);
-        parts.extend_from_slice(kernels);
+        parts.extend_from_slice(further);
         setup::ensure(workspace, &parts)?;
         build::release(&["node-pressure-monitor", "vm-guest"])?;
         let dir = workspace.vm();

@@ -23,7 +23,15 @@ pub struct Machine {
     pub append: String,
     pub memory_mib: u32,
     /// Raw images, in the order /dev/vda, /dev/vdb and so on.
-    pub disks: Vec<PathBuf>,
+    pub disks: Vec<Disk>,
+}
+
+/// The raw image of a disk.
+#[derive(Debug)]
+pub struct Disk {
+    pub image: PathBuf,
+    /// Made for other boots too: what the guest writes is thrown away.
+    pub kept: bool,
 }
 
 impl Machine {
@@ -49,7 +57,11 @@ impl Machine {
             .args(["-append", &self.append]);
         for (index, disk) in self.disks.iter().enumerate() {
             // What is on these disks is thrown away: nothing needs to reach the host's storage.
-            let drive = format!("file={},format=raw,if=none,cache=unsafe,id=disk{index}", disk.display());
+            let snapshot = if disk.kept { "on" } else { "off" };
+            let drive = format!(
+                "file={},format=raw,if=none,cache=unsafe,snapshot={snapshot},id=disk{index}",
+                disk.image.display()
+            );
             command.args(["-drive", &drive, "-device", &format!("virtio-blk-pci,drive=disk{index}")]);
         }
         command

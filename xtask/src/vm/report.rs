@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::boot::Verdict;
 use super::protocol::Line;
 use super::record::Record;
-use super::scenario::CATALOGUE;
+use super::scenario::{CATALOGUE, Guest};
 use crate::cmd;
 
 /// Progress on standard output. On a terminal the last line shows the time a scenario has been running.
@@ -64,15 +64,15 @@ impl Live {
 /// The table of all runs of all boots, then what else is wrong.
 pub fn print_table(verdicts: &[Verdict]) {
     println!();
-    println!("{:<17} {:<10} {:<6} {:<7} {:>7}  reason", "scenario", "kernel", "cgroup", "outcome", "seconds");
+    println!("{:<17} {:<15} {:<6} {:<7} {:>7}  reason", "scenario", "kernel", "cgroup", "outcome", "seconds");
     for verdict in verdicts {
         let (kernel, cgroup) = verdict.label.rsplit_once(' ').unwrap_or((&verdict.label, ""));
         for run in &verdict.runs {
             let outcome = run.outcome.word();
-            println!("{:<17} {kernel:<10} {cgroup:<6} {outcome:<7} {:>7.1}  {}", run.name, run.seconds, run.reason);
+            println!("{:<17} {kernel:<15} {cgroup:<6} {outcome:<7} {:>7.1}  {}", run.name, run.seconds, run.reason);
         }
         for name in &verdict.missing {
-            println!("{name:<17} {kernel:<10} {cgroup:<6} {:<7} {:>7}  no outcome", "FAIL", "-");
+            println!("{name:<17} {kernel:<15} {cgroup:<6} {:<7} {:>7}  no outcome", "FAIL", "-");
         }
     }
     for verdict in verdicts {
@@ -91,6 +91,7 @@ pub fn print_table(verdicts: &[Verdict]) {
 
 pub fn print_catalogue() {
     for entry in CATALOGUE {
-        println!("{:<17} {:<6} {}", entry.name, entry.cgroups.join(","), entry.about);
+        let guest = if entry.guest == Guest::Containerd { " (needs containerd)" } else { "" };
+        println!("{:<17} {:<6} {}{guest}", entry.name, entry.cgroups.join(","), entry.about);
     }
 }

@@ -10,10 +10,10 @@ use super::Cgroup;
 #[path = "../../../tests/src/catalogue.rs"]
 mod catalogue;
 
-pub use catalogue::{Boot, CATALOGUE, Entry};
+pub use catalogue::{Boot, CATALOGUE, Entry, Guest};
 
 /// Allowance for booting and powering off.
-const BOOT_TIME: Duration = Duration::from_secs(60);
+const BOOT_TIME: Duration = Duration::from_secs(120);
 
 /// One scenario, so many times.
 #[derive(Debug, Clone, Copy)]
@@ -61,11 +61,12 @@ impl Request {
     }
 }
 
-/// What was asked for, or everything that this cgroup layout supports. Asking for what it does not support is an error.
-pub fn choose(expressions: &[String], cgroup: Cgroup) -> Result<Vec<Request>> {
+/// What was asked for, or everything that this cgroup layout supports in this guest. Asking for what it does not support is
+/// an error.
+pub fn choose(expressions: &[String], cgroup: Cgroup, guest: Guest) -> Result<Vec<Request>> {
     if expressions.is_empty() {
         let all = CATALOGUE.iter().map(|entry| Request { entry, times: 1 });
-        return Ok(all.filter(|request| request.supports(cgroup)).collect());
+        return Ok(all.filter(|request| request.supports(cgroup) && request.entry.guest == guest).collect());
     }
     let mut seen = BTreeSet::new();
     let mut requests = Vec::new();
@@ -85,6 +86,24 @@ pub fn choose(expressions: &[String], cgroup: Cgroup) -> Result<Vec<Request>> {
         requests.push(request);
     }
     Ok(requests)
+}
+
+/// The guest that these need: one boot has one.
+pub fn guest(requests: &[Request]) -> Result<Guest> {
+    let mut guests = requests.iter().map(|request| request.entry.guest);
+    let first = guests.next().unwrap_or(Guest::Plain);
+    if guests.any(|guest| guest != first) {
+        let names = |guest| {
+            let named = requests.iter().filter(|request| request.entry.guest == guest);
+            named.map(|request| request.entry.name).collect::<Vec<_>>().join(", ")
+        };
+        bail!(
+            "{} needs the guest with containerd and {} the one without: ask for them in two boots",
+            names(Guest::Containerd),
+            names(Guest::Plain)
+        );
+    }
+    Ok(first)
 }
 
 /// What one boot of `cargo xtask test` runs.
@@ -129,28 +148,41 @@ mod tests {
 
     #[test]
     fn nothing_asked_is_everything_the_layout_supports() {
-        let all = choose(&[], Cgroup::V1).unwrap();
+        let all = choose(&[], Cgroup::V1, Guest::Plain).unwrap();
         assert!(!all.is_empty());
         assert!(all.iter().all(|request| request.entry.cgroups.contains(&"v1")));
     }
 
     #[test]
     fn asking_twice_is_refused() {
-        assert!(choose(&["ramp".to_owned(), "ramp*2".to_owned()], Cgroup::V2).is_err());
+        assert!(choose(&["ramp".to_owned(), "ramp*2".to_owned()], Cgroup::V2, Guest::Plain).is_err());
     }
 
     #[test]
     fn asking_for_an_unsupported_layout_is_refused() {
         for entry in CATALOGUE.iter().filter(|entry| !entry.cgroups.contains(&"v1")) {
-            assert!(choose(&[entry.name.to_owned()], Cgroup::V1).is_err(), "{}", entry.name);
+            assert!(choose(&[entry.name.to_owned()], Cgroup::V1, Guest::Plain).is_err(), "{}", entry.name);
         }
     }
 
     #[test]
     fn every_boot_of_the_test_suite_runs_something() {
-        for (cgroup, boot) in [(Cgroup::V2, Boot::Reference), (Cgroup::V2, Boot::Between), (Cgroup::V1, Boot::Contrast)]
-        {
-            assert!(!in_test(cgroup, boot).unwrap().is_empty());
+        for (cgroup, boot) in [
+            (Cgroup::V2, Boot::Reference),
+            (Cgroup::V2, Boot::Between),
+            (Cgroup::V1, Boot::Contrast),
+            (Cgroup::V2, Boot::Containers),
+        ] {
+            let requests = in_test(cgroup, boot).unwrap();
+            assert!(!requests.is_empty());
+            assert_eq!(guest(&requests).unwrap(), boot.guest());
         }
+    }
+
+    #[test]
+    fn a_boot_has_one_guest() {
+        let mixed = ["ramp", "containers"].map(|name| Request::parse(name).unwrap());
+        let error = guest(&mixed).unwrap_err().to_string();
+        assert!(error.starts_with("containers needs") && error.contains("ramp the one"), "{error}");
     }
 }

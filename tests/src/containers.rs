@@ -1,0 +1,154 @@
+//! A node with containerd, and pods made through CRI as the kubelet makes them; only the kubelet is missing.
+
+mod call;
+pub mod cri;
+mod pod;
+pub mod storage;
+mod wire;
+
+use std::fs;
+use std::process::Command;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use crate::cgroups::Qos;
+use crate::console;
+use crate::init::ARCHIVES;
+use crate::stage::Stage;
+use cri::Image;
+
+pub use pod::NodePod;
+pub use storage::Storage;
+
+/// The sandbox's image and the one that pods use.
+const IN_USE: [&str; 2] = ["pause", "busybox"];
+/// runc leaves cgroups to systemd, as the kubelet's default has it. What this node does not have is not looked for.
+const CONFIG: &str = "\
+version = 2
+disabled_plugins = [\"io.containerd.snapshotter.v1.aufs\", \"io.containerd.snapshotter.v1.btrfs\",
+    \"io.containerd.snapshotter.v1.devmapper\", \"io.containerd.snapshotter.v1.zfs\", \"io.containerd.internal.v1.opt\"]
+[plugins.\"io.containerd.grpc.v1.cri\"]
+  sandbox_image = \"localhost/pause:1\"
+  [plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.runc]
+    runtime_type = \"io.containerd.runc.v2\"
+    [plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.runc.options]
+      SystemdCgroup = true
+";
+
+/// As CRI names what was imported.
+pub fn image_name(archive: &str) -> String {
+    format!("localhost/{archive}:1")
+}
+
+/// containerd at work. Dropping it removes every pod and every image that no pod uses.
+#[derive(Debug)]
+pub struct Node {
+    scenario: &'static str,
+}
+
+impl Node {
+    /// The disks are laid out anew only where the last scenario had them otherwise.
+    pub fn start(stage: &Stage<'_>, storage: Storage) -> Result<Self> {
+        let boot = stage.boot;
+        if boot.storage.get() != Some(storage) {
+            systemctl(&["stop", "containerd.service"])?;
+            boot.storage.set(None);
+            storage.arrange()?;
+            fs::create_dir_all("/etc/containerd").context("create /etc/containerd")?;
+            fs::write("/etc/containerd/config.toml", CONFIG).context("write /etc/containerd/config.toml")?;
+            boot.storage.set(Some(storage));
+        }
+        let node = Self { scenario: stage.name };
+        node.start_runtime()?;
+        for archive in IN_USE {
+            node.import(archive)?;
+        }
+        Ok(node)
+    }
+
+    pub fn start_runtime(&self) -> Result<()> {
+        systemctl(&["start", "containerd.service"])?;
+        wait_for("containerd's answer", || Ok(cri::version().is_ok()))
+    }
+
+    /// Containers live on without it.
+    pub fn stop_runtime(&self) -> Result<()> {
+        systemctl(&["stop", "containerd.service"])
+    }
+
+    /// Imports an archive, unless it is there already.
+    pub fn import(&self, archive: &str) -> Result<()> {
+        if self.image(archive)?.is_some() {
+            return Ok(());
+        }
+        run("ctr", &["-n", "k8s.io", "images", "import", &format!("{ARCHIVES}/{archive}.tar")])?;
+        // CRI learns of it by an event.
+        wait_for(&format!("image {archive}"), || Ok(self.image(archive)?.is_some()))
+    }
+
+    pub fn image(&self, archive: &str) -> Result<Option<Image>> {
+        let name = image_name(archive);
+        Ok(cri::images()?.into_iter().find(|image| image.names.contains(&name)))
+    }
+
+    /// A sandbox with these emptyDir volumes, each to be mounted at its name.
+    pub fn pod(&self, stage: &Stage<'_>, name: &str, qos: Qos, empty_dirs: &[&str]) -> Result<NodePod> {
+        NodePod::create(stage, name, qos, empty_dirs)
+    }
+
+    fn tidy(&self) -> Result<()> {
+        self.start_runtime()?;
+        for sandbox in cri::sandboxes()? {
+            if sandbox.ready {
+                cri::stop_sandbox(&sandbox.id)?;
+            }
+            cri::remove_sandbox(&sandbox.id)?;
+        }
+        let used: Vec<String> = IN_USE.iter().map(|archive| image_name(archive)).collect();
+        for image in cri::images()? {
+            if !image.names.iter().any(|name| used.contains(name)) {
+                cri::remove_image(&image.id)?;
+            }
+        }
+        for directory in [&format!("{}/pods", storage::KUBELET), storage::LOGS] {
+            if fs::exists(directory).unwrap_or(false) {
+                storage::empty(directory)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        if let Err(error) = self.tidy() {
+            console::note(self.scenario, format!("tidying the node: {error:#}"));
+        }
+    }
+}
+
+pub fn systemctl(arguments: &[&str]) -> Result<()> {
+    run("systemctl", arguments)
+}
+
+fn run(program: &str, arguments: &[&str]) -> Result<()> {
+    let output = Command::new(program).args(arguments).output().with_context(|| format!("start {program}"))?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        bail!("{program} {}: {}: {}", arguments.join(" "), output.status, said.trim());
+    }
+    Ok(())
+}
+
+fn wait_for(what: &str, mut there: impl FnMut() -> Result<bool>) -> Result<()> {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !there()? {
+        if Instant::now() > deadline {
+            bail!("no {what} after 60 s");
+        }
+        sleep(Duration::from_millis(100));
+    }
+    Ok(())
+}

@@ -1,0 +1,116 @@
+//! From the initramfs to systemd, on the root file system that has containerd.
+
+use std::convert::Infallible;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use rustix::mount::mount_move;
+
+use super::setup::mount_at;
+
+const NEW: &str = "/newroot";
+/// Where this program and the agent are for systemd.
+const PROGRAMS: [(&str, &str); 2] =
+    [("/init", "/bin/vm-guest"), ("/bin/node-pressure-monitor", "/bin/node-pressure-monitor")];
+/// Container images, as archives.
+pub const ARCHIVES: &str = "/archives";
+/// What the initramfs holds: all of it is memory.
+const USED_UP: [&str; 6] = ["/archives", "/bin", "/lib", "/lib64", "/modules", "/usr"];
+
+/// Plays the scenarios. Its streams are the serial console; what it does to cgroups and mounts is its own business.
+const UNIT: &str = "\
+[Unit]
+Description=Scenarios of the test VM
+After=dbus.socket
+
+[Service]
+ExecStart=/bin/vm-guest serve
+StandardInput=null
+StandardOutput=tty
+StandardError=tty
+TTYPath=/dev/ttyS0
+OOMScoreAdjust=-1000
+LimitMEMLOCK=infinity
+";
+
+/// Runtimes copy some of these into every container; the machine's id spares systemd its first-boot chores. Without a word on
+/// it systemd lets no container have more than 15 % of the process ids, and a fork bomb would be none.
+const FILES: [(&str, &str); 6] = [
+    ("/etc/systemd/system.conf", "[Manager]\nDefaultTasksMax=infinity\n"),
+    ("/etc/systemd/system/vm-guest.service", UNIT),
+    ("/etc/hostname", "guest\n"),
+    ("/etc/hosts", "127.0.0.1 localhost guest\n"),
+    ("/etc/resolv.conf", ""),
+    ("/etc/machine-id", "0123456789abcdef0123456789abcdef\n"),
+];
+
+/// Enabled by their packages. containerd is started when its disks are there, the rest has nothing to do here.
+const NOT_AT_BOOT: [&str; 9] = [
+    "getty.target.wants/getty@tty1.service",
+    "multi-user.target.wants/containerd.service",
+    "multi-user.target.wants/e2scrub_reap.service",
+    "timers.target.wants/apt-daily.timer",
+    "timers.target.wants/apt-daily-upgrade.timer",
+    "timers.target.wants/dpkg-db-backup.timer",
+    "timers.target.wants/e2scrub_all.timer",
+    "timers.target.wants/fstrim.timer",
+    "timers.target.wants/xfs_scrub_all.timer",
+];
+
+/// Does not come back: systemd takes this process's place.
+pub fn to_systemd(device: &str) -> Result<Infallible> {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !Path::new(device).exists() && Instant::now() < deadline {
+        sleep(Duration::from_millis(20));
+    }
+    mount_at(device, NEW, "ext4", "")?;
+    for (from, to) in PROGRAMS {
+        let to = format!("{NEW}{to}");
+        fs::copy(from, &to).with_context(|| format!("copy {from} to {to}"))?;
+    }
+    let archives = format!("{NEW}{ARCHIVES}");
+    fs::create_dir(&archives).with_context(|| format!("create {archives}"))?;
+    for entry in fs::read_dir(ARCHIVES).with_context(|| format!("read {ARCHIVES}"))? {
+        let entry = entry.with_context(|| format!("read {ARCHIVES}"))?;
+        let to = Path::new(&archives).join(entry.file_name());
+        fs::copy(entry.path(), &to).with_context(|| format!("copy to {}", to.display()))?;
+    }
+    configure()?;
+    for directory in USED_UP {
+        // Some are links to others.
+        let _ = fs::remove_dir_all(directory);
+    }
+    for directory in ["/dev", "/proc", "/sys"] {
+        let to = format!("{NEW}{directory}");
+        mount_move(directory, to.as_str()).with_context(|| format!("move {directory} to {to}"))?;
+    }
+    rustix::process::chdir(NEW).with_context(|| format!("change to {NEW}"))?;
+    mount_move(".", "/").context("make the new root the root")?;
+    rustix::process::chroot(".").context("chroot")?;
+    let error = Command::new("/sbin/init").exec();
+    Err(error).context("start systemd")
+}
+
+fn configure() -> Result<()> {
+    for (file, text) in FILES {
+        let path = format!("{NEW}{file}");
+        // resolv.conf may be a link into a directory that is not there.
+        let _ = fs::remove_file(&path);
+        fs::write(&path, text).with_context(|| format!("write {path}"))?;
+    }
+    let units = format!("{NEW}/etc/systemd/system");
+    for name in NOT_AT_BOOT {
+        // It may not be enabled in this Debian.
+        let _ = fs::remove_file(format!("{units}/{name}"));
+    }
+    let wanted = format!("{units}/multi-user.target.wants");
+    fs::create_dir_all(&wanted).with_context(|| format!("create {wanted}"))?;
+    let link = format!("{wanted}/vm-guest.service");
+    symlink("/etc/systemd/system/vm-guest.service", &link).with_context(|| format!("create {link}"))
+}

@@ -1,0 +1,85 @@
+//! What scenarios with containers ask in the end: did the guilty pod go, and nobody else?
+
+use std::time::Duration;
+
+use anyhow::Result;
+
+use crate::agent::Agent;
+use crate::cgroups::Qos;
+use crate::config::AgentConfig;
+use crate::containers::{Node, NodePod};
+use crate::stage::Stage;
+
+/// A second, wrong eviction would show within it.
+const AFTERMATH: Duration = Duration::from_secs(3);
+
+/// One hard threshold and nothing else to act on; what may be removed may be so at once.
+pub fn config(signal: &'static str, threshold: u64) -> AgentConfig {
+    AgentConfig {
+        hard: None,
+        thresholds: vec![(signal, format!("\"{threshold}\""))],
+        extra: "runtime: {minimumContainerAge: 0s, imageMinimumGCAge: 0s}\n".to_owned(),
+        ..AgentConfig::default()
+    }
+}
+
+/// A pod with a few files of its own everywhere: not nothing, and less than the culprit.
+pub fn bystander(node: &Node, stage: &Stage<'_>, name: &str, qos: Qos) -> Result<NodePod> {
+    let pod = node.pod(stage, name, qos, &["cache"])?;
+    pod.run(
+        "main",
+        "echo here; dd if=/dev/zero of=/data bs=1M count=4; echo kept > /cache/file; while :; do sleep 5; done",
+    )?;
+    Ok(pod)
+}
+
+/// Workloads that the agent says it has evicted, each once.
+pub fn evicted(agent: &Agent) -> Vec<String> {
+    let mut workloads = Vec::new();
+    for record in agent.events("eviction") {
+        let workload = record.text("workload").to_owned();
+        if record.text("mode") == "enforce" && !workloads.contains(&workload) {
+            workloads.push(workload);
+        }
+    }
+    workloads
+}
+
+/// Waits until the culprit is gone; then asserts that it was alone, by kernel, runtime and log.
+pub fn goes_alone(
+    stage: &mut Stage<'_>,
+    agent: &Agent,
+    culprit: &NodePod,
+    bystanders: &[&NodePod],
+    limit: Duration,
+) -> Result<()> {
+    let gone = stage.until(limit, |_| culprit.is_gone());
+    let left = culprit.cgroup.processes().len();
+    stage.check(gone, || format!("{} still has {left} processes after {limit:?}", culprit.name));
+    stage.pause(AFTERMATH);
+    live_on(stage, bystanders)?;
+    let evicted = evicted(agent);
+    let alone = evicted.len() == 1;
+    stage.check_equal("evicted", &evicted, &vec![culprit.workload().to_owned()]);
+    if !alone {
+        // The log's last lines are about what came of it: why each went is further up.
+        for record in agent.events("eviction") {
+            stage.note(format!(
+                "{}: {}; {}",
+                record.text("workload"),
+                record.text("explanation"),
+                record.text("ranking")
+            ));
+        }
+    }
+    stage.check_no_oom_kill()
+}
+
+/// Asserts that these pods' containers run.
+pub fn live_on(stage: &mut Stage<'_>, pods: &[&NodePod]) -> Result<()> {
+    for pod in pods {
+        let runs = pod.is_running()?;
+        stage.check(runs, || format!("{} does not run any more", pod.name));
+    }
+    Ok(())
+}

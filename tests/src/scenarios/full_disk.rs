@@ -1,0 +1,127 @@
+//! Pods that use up a file system: bytes in the writable layer, inodes, a volume over its own limit.
+
+use std::fs;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use super::culprit::{bystander, config, evicted, goes_alone, live_on};
+use crate::cgroups::Qos;
+use crate::config::AgentConfig;
+use crate::containers::storage::{CONTAINERD, KUBELET, available, free_inodes};
+use crate::containers::{Node, Storage};
+use crate::stage::Stage;
+use crate::units::{MIB, milliseconds_between, monotonic_ns};
+
+/// For the disk to get full.
+const FILLING: Duration = Duration::from_secs(120);
+/// From the crossing until the pod is gone.
+const EVICTION: Duration = Duration::from_secs(30);
+/// What is freed comes back when the runtime has removed the layer.
+const RECOVERY: Duration = Duration::from_secs(90);
+
+pub fn on_the_shared_disk(stage: &mut Stage<'_>) -> Result<()> {
+    writable_layer(stage, Storage::Shared, "nodefs.available", KUBELET)
+}
+
+pub fn on_the_images_disk(stage: &mut Stage<'_>) -> Result<()> {
+    writable_layer(stage, Storage::DedicatedImages, "imagefs.available", CONTAINERD)
+}
+
+/// About 20 MiB a second, 200 in all: the threshold lies 60 below.
+fn writable_layer(stage: &mut Stage<'_>, storage: Storage, signal: &'static str, place: &str) -> Result<()> {
+    let node = Node::start(stage, storage)?;
+    let quiet = bystander(&node, stage, "quiet", Qos::BestEffort)?;
+    let busy = bystander(&node, stage, "busy", Qos::Burstable)?;
+    let culprit = node.pod(stage, "filler", Qos::BestEffort, &[])?;
+    stage.pause(Duration::from_secs(1));
+    let threshold = available(place)?.saturating_sub(60 * MIB);
+    let agent = stage.agent(&config(signal, threshold))?;
+    culprit.run(
+        "main",
+        "for i in $(seq 50); do dd if=/dev/zero of=/fill$i bs=1M count=4; sleep 0.2; done; while :; do sleep 5; done",
+    )?;
+    let crossed = stage.until(FILLING, |_| available(place).is_ok_and(|bytes| bytes < threshold));
+    stage.check(crossed, || format!("{signal} did not pass the threshold within {FILLING:?}"));
+    let crossed_ns = monotonic_ns();
+    let gone = stage.until(EVICTION, |_| culprit.is_gone());
+    if gone {
+        stage.figure("crossing_to_gone_ms", milliseconds_between(crossed_ns, monotonic_ns()), "ms");
+    }
+    goes_alone(stage, &agent, &culprit, &[&quiet, &busy], Duration::ZERO)?;
+    let back = stage.until(RECOVERY, |_| available(place).is_ok_and(|bytes| bytes >= threshold));
+    stage.check(back, || format!("{signal} did not come back within {RECOVERY:?}"));
+    stage.stop(&agent);
+    Ok(())
+}
+
+/// 100,000 tiny files on a file system that has 98,304 inodes in all.
+pub fn tiny_files(stage: &mut Stage<'_>) -> Result<()> {
+    let node = Node::start(stage, Storage::Shared)?;
+    let quiet = bystander(&node, stage, "quiet", Qos::BestEffort)?;
+    let culprit = node.pod(stage, "hoarder", Qos::BestEffort, &[])?;
+    let free = free_inodes(KUBELET)?;
+    let threshold = free / 10;
+    let agent = stage.agent(&config("nodefs.inodesFree", threshold))?;
+    let begun = monotonic_ns();
+    culprit.run(
+        "main",
+        "mkdir /d; cd /d; i=0; while [ $i -lt 100000 ]; do : > f$i; i=$((i+1)); done; while :; do sleep 5; done",
+    )?;
+    let mut lowest = free;
+    let crossed = stage.until(Duration::from_secs(240), |_| {
+        lowest = lowest.min(free_inodes(KUBELET).unwrap_or(u64::MAX));
+        lowest < threshold || culprit.is_gone()
+    });
+    stage.check(crossed, || format!("{lowest} inodes are still free"));
+    let crossed_ns = monotonic_ns();
+    stage.figure("filling", milliseconds_between(begun, crossed_ns) / 1e3, "s");
+    let gone = stage.until(EVICTION, |_| {
+        lowest = lowest.min(free_inodes(KUBELET).unwrap_or(u64::MAX));
+        culprit.is_gone()
+    });
+    if gone {
+        stage.figure("crossing_to_gone_ms", milliseconds_between(crossed_ns, monotonic_ns()), "ms");
+    }
+    stage.figure("lowest_inodes_free", f64::from(u32::try_from(lowest)?), "inodes");
+    stage.check(lowest > 0, || "the file system ran out of inodes before the agent acted".to_owned());
+    goes_alone(stage, &agent, &culprit, &[&quiet], Duration::ZERO)?;
+    let back = stage.until(RECOVERY, |_| free_inodes(KUBELET).is_ok_and(|inodes| inodes > 2 * threshold));
+    stage.check(back, || format!("nodefs.inodesFree did not come back within {RECOVERY:?}"));
+    stage.stop(&agent);
+    Ok(())
+}
+
+/// A volume over its sizeLimit on a node that has room enough.
+pub fn volume_limit(stage: &mut Stage<'_>) -> Result<()> {
+    let node = Node::start(stage, Storage::Shared)?;
+    let free = node.pod(stage, "unlimited", Qos::BestEffort, &["cache"])?;
+    let culprit = node.pod(stage, "limited", Qos::Burstable, &["cache"])?;
+    let within = node.pod(stage, "within", Qos::BestEffort, &["cache"])?;
+    let pods = [
+        (&free.name, &free.uid, None),
+        (&culprit.name, &culprit.uid, Some("16Mi")),
+        (&within.name, &within.uid, Some("64Mi")),
+    ];
+    let items: Vec<String> = pods.iter().map(|(name, uid, limit)| pod_json(name, uid, *limit)).collect();
+    let file = "/tmp/pods.json";
+    let list = format!(r#"{{"apiVersion":"v1","kind":"PodList","items":[{}]}}"#, items.join(","));
+    fs::write(file, list).with_context(|| format!("write {file}"))?;
+    let config = config("nodefs.available", MIB);
+    let agent = stage.agent(&AgentConfig { extra: format!("{}pods: {file}\n", config.extra), ..config })?;
+    for (pod, mib) in [(&free, 40), (&within, 32), (&culprit, 24)] {
+        pod.run("main", &format!("dd if=/dev/zero of=/cache/file bs=1M count={mib}; while :; do sleep 5; done"))?;
+    }
+    goes_alone(stage, &agent, &culprit, &[&free, &within], Duration::from_secs(90))?;
+    live_on(stage, &[&free, &within])?;
+    stage.check_equal("evicted", &evicted(&agent).len(), &1);
+    stage.stop(&agent);
+    Ok(())
+}
+
+fn pod_json(name: &str, uid: &str, limit: Option<&str>) -> String {
+    let volume = limit.map_or_else(|| "{}".to_owned(), |limit| format!(r#"{{"sizeLimit":"{limit}"}}"#));
+    format!(
+        r#"{{"metadata":{{"name":"{name}","namespace":"default","uid":"{uid}"}},"spec":{{"containers":[{{"name":"main","resources":{{}}}}],"volumes":[{{"name":"cache","emptyDir":{volume}}}]}},"status":{{"phase":"Running"}}}}"#
+    )
+}

@@ -1,0 +1,78 @@
+//! The root file system of the guest with systemd and containerd: Debian's packages, put together once and kept as an image.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result};
+
+use super::apt::Apt;
+use crate::cmd;
+use crate::paths::find_program;
+
+/// What is in it besides Debian's smallest system.
+const PACKAGES: [&str; 8] =
+    ["systemd-sysv", "udev", "dbus", "containerd", "runc", "e2fsprogs", "xfsprogs", "busybox-static"];
+/// Nobody reads these in the guest.
+const LEFT_OUT: [&str; 4] = ["/usr/share/doc/*", "/usr/share/man/*", "/usr/share/locale/*", "/usr/share/info/*"];
+const SIZE: &str = "1G";
+/// Part of the file's name: an image that was made another way is not mistaken for this one.
+const REVISION: u32 = 1;
+
+/// Where the image is, made or not.
+pub fn path(cache: &Path) -> PathBuf {
+    cache.join(format!("guest-root-{REVISION}.img"))
+}
+
+/// Puts the packages together. The suite is this machine's own: the agent is built against its C library.
+pub fn make(apt: &mut Apt, cache: &Path) -> Result<String> {
+    if find_program("mmdebstrap").is_none() {
+        apt.install(&["mmdebstrap"])?;
+    }
+    let os = fs::read_to_string("/etc/os-release").context("reading /etc/os-release")?;
+    let suite = suite(&os).context("/etc/os-release has no VERSION_CODENAME: which Debian is this?")?;
+    fs::create_dir_all(cache).with_context(|| format!("creating {}", cache.display()))?;
+    let tree = cache.join("guest-root.part");
+    remove(&tree)?;
+    let mut bootstrap = Command::new("mmdebstrap");
+    bootstrap.args(["--quiet", "--variant=minbase", "--aptopt=APT::Sandbox::User \"root\""]);
+    bootstrap.arg(format!("--include={}", PACKAGES.join(",")));
+    for pattern in LEFT_OUT {
+        bootstrap.arg(format!("--dpkgopt=path-exclude={pattern}"));
+    }
+    cmd::output(bootstrap.arg(suite).arg(&tree))?;
+    let image = path(cache);
+    let part = cache.join("guest-root.img.part");
+    let mkfs = find_program("mkfs.ext4").context("mkfs.ext4 is not there: run `cargo xtask setup`")?;
+    let mut make = Command::new(mkfs);
+    // Never written to: the guest works on a throw-away copy on top of it, and needs no journal.
+    make.args(["-q", "-F", "-O", "^has_journal", "-E", "lazy_itable_init=0", "-m", "0", "-d"]);
+    cmd::output(make.arg(&tree).arg(&part).arg(SIZE))?;
+    fs::rename(&part, &image).with_context(|| format!("moving {} to {}", part.display(), image.display()))?;
+    remove(&tree)?;
+    Ok(format!("made from Debian {suite}"))
+}
+
+fn remove(tree: &Path) -> Result<()> {
+    if tree.exists() {
+        fs::remove_dir_all(tree).with_context(|| format!("removing {}", tree.display()))?;
+    }
+    Ok(())
+}
+
+fn suite(os_release: &str) -> Option<&str> {
+    let value = os_release.lines().find_map(|line| line.strip_prefix("VERSION_CODENAME="))?;
+    Some(value.trim_matches('"')).filter(|suite| !suite.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_suite_is_this_machines() {
+        assert_eq!(suite("ID=debian\nVERSION_CODENAME=bookworm\n"), Some("bookworm"));
+        assert_eq!(suite("VERSION_CODENAME=\"trixie\"\n"), Some("trixie"));
+        assert_eq!(suite("ID=arch\n"), None);
+    }
+}
