@@ -4,11 +4,12 @@ use std::path::{Path, PathBuf};
 
 use crate::actions::{reclaim, self_protection};
 use crate::agent::Kills;
-use crate::config::MonitorConfig;
+use crate::config::{Bytes, MonitorConfig};
 use crate::kernel::{Kernel, ProbeReport, ProbeState};
 use crate::node::kmsg::{self, Kmsg};
+use crate::node::meminfo::MemDetails;
 use crate::node::psi::PsiTrigger;
-use crate::node::{Hierarchy, MemoryReader, namespaces, swap};
+use crate::node::{Hierarchy, MemoryReader, namespaces};
 
 use super::super::run::not_acted_on;
 use super::facts::{Facts, Kernel as KernelFacts, MissingProbe, Probes, Trouble};
@@ -54,7 +55,9 @@ pub async fn look(config: &MonitorConfig) -> Facts {
     if let Some(reason) = unwritable("lock file", &config.lock_file, "the agent does not start without it") {
         troubles.push(Trouble::fatal("lock file", reason));
     }
-    let status = std::fs::read_to_string(proc_root.join("self/status")).unwrap_or_default();
+    // What cannot be read is shown as not there: the loop says more of it.
+    let text = |name: &str| std::fs::read_to_string(proc_root.join(name)).unwrap_or_default();
+    let (status, meminfo) = (text("self/status"), text("meminfo"));
     Facts {
         mode: config.mode.as_str(),
         kernel: KernelFacts {
@@ -66,7 +69,7 @@ pub async fn look(config: &MonitorConfig) -> Facts {
         oom_kills_told_by,
         pressure_stall_information: psi,
         kernel_log: Kmsg::open(Path::new(kmsg::PATH)).is_ok(),
-        swap_bytes: swap::total(proc_root).0,
+        swap_bytes: MemDetails::parse(&meminfo).swap_total.unwrap_or(Bytes::ZERO).0,
         capabilities: host::capabilities(&status),
         private_namespaces: namespaces::private(),
         filesystems,
