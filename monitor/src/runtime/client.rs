@@ -9,6 +9,7 @@ use hyper_util::rt::TokioIo;
 use prost::Message;
 use tokio::net::UnixStream;
 use tonic::client::Grpc;
+use tonic::metadata::MetadataValue;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Status};
 use tonic_prost::ProstCodec;
@@ -110,6 +111,10 @@ fn shortened(text: &str) -> String {
     }
 }
 
+/// Which of containerd's clients a call is made for.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Namespace(pub(super) &'static str);
+
 /// A connection to a runtime.
 #[derive(Debug, Clone)]
 pub struct Client {
@@ -146,13 +151,21 @@ impl Client {
         Q: Message + 'static,
         A: Message + Default + 'static,
     {
+        self.send(call, Request::new(request), after).await
+    }
+
+    async fn send<Q, A>(&self, call: &'static str, request: Request<Q>, after: Duration) -> Result<A, CallError>
+    where
+        Q: Message + 'static,
+        A: Message + Default + 'static,
+    {
         let mut grpc = Grpc::new(self.channel.clone()).max_decoding_message_size(LARGEST_ANSWER);
         let answered = async {
             let broken =
                 |error: tonic::transport::Error| CallError::Broken { call: name_of(call), reason: error.to_string() };
             grpc.ready().await.map_err(broken)?;
             let codec = ProstCodec::<Q, A>::default();
-            let answer = grpc.unary(Request::new(request), PathAndQuery::from_static(call), codec).await;
+            let answer = grpc.unary(request, PathAndQuery::from_static(call), codec).await;
             answer.map(tonic::Response::into_inner).map_err(|status| CallError::of(name_of(call), &status))
         };
         match tokio::time::timeout(after, answered).await {
@@ -240,6 +253,16 @@ impl Client {
     pub(super) async fn remove_image(&self, id: &str) -> Result<(), CallError> {
         let request = cri::RemoveImageRequest { image: Some(cri::ImageSpec { image: id.to_owned() }) };
         self.call::<_, cri::Empty>("/runtime.v1.ImageService/RemoveImage", request, REMOVAL_TIME).await.map(drop)
+    }
+
+    /// A call beyond CRI, whose answer says no more than that it is done.
+    pub(super) async fn change<Q>(&self, call: &'static str, request: Q, namespace: Namespace) -> Result<(), CallError>
+    where
+        Q: Message + 'static,
+    {
+        let mut request = Request::new(request);
+        request.metadata_mut().insert("containerd-namespace", MetadataValue::from_static(namespace.0));
+        self.send::<_, cri::Empty>(call, request, REMOVAL_TIME).await.map(drop)
     }
 }
 

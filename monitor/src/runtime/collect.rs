@@ -221,6 +221,9 @@ impl Collection {
                 }
                 Err(error) => return Err(error.into()),
             }
+            if !is_image {
+                self.found.give_back().await?;
+            }
             if is_enough() {
                 return Err(Stop::Enough);
             }

@@ -21,6 +21,7 @@ use tonic::server::{Grpc, NamedService};
 use tonic::transport::Server;
 use tonic_prost::ProstCodec;
 
+use super::containerd::DeleteLease;
 use super::cri;
 
 /// What it has, what it was asked, and how it misbehaves.
@@ -34,6 +35,9 @@ pub struct Has {
     pub sandbox_info: cri::Texts,
     /// Calls that changed something: `RemoveImage sha256:1`.
     pub done: Vec<String>,
+    /// It says that it is containerd, and has its leases.
+    pub is_containerd: bool,
+    pub leases: Vec<String>,
     /// Answers wait for so long.
     pub delays: HashMap<&'static str, Duration>,
     /// These calls, or calls about these ids, are refused.
@@ -117,7 +121,8 @@ impl Fake {
                 ready.send(()).unwrap();
                 let serving = Server::builder()
                     .add_service(Served::<RuntimeService>(Arc::clone(&having), PhantomData))
-                    .add_service(Served::<ImageService>(having, PhantomData))
+                    .add_service(Served::<ImageService>(Arc::clone(&having), PhantomData))
+                    .add_service(Served::<LeaseService>(having, PhantomData))
                     .serve_with_incoming(UnixListenerStream::new(listener));
                 // Not gracefully: connections break, as they do when a runtime is killed.
                 tokio::select! {
@@ -154,6 +159,8 @@ impl Drop for Fake {
 struct RuntimeService;
 #[derive(Debug)]
 struct ImageService;
+#[derive(Debug)]
+struct LeaseService;
 
 #[derive(Debug)]
 struct Served<K>(Arc<Mutex<Has>>, PhantomData<fn() -> K>);
@@ -170,6 +177,10 @@ impl NamedService for Served<RuntimeService> {
 
 impl NamedService for Served<ImageService> {
     const NAME: &'static str = "runtime.v1.ImageService";
+}
+
+impl NamedService for Served<LeaseService> {
+    const NAME: &'static str = "containerd.services.leases.v1.Leases";
 }
 
 type Answering = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
@@ -246,7 +257,8 @@ async fn answer(call: &str, request: Request<Body>, all: Arc<Mutex<Has>>) -> Res
     }
     match call {
         "Version" => {
-            let (runtime_name, runtime_version) = ("fake".to_owned(), "1.0".to_owned());
+            let name = if lock(&all).is_containerd { "containerd" } else { "fake" };
+            let (runtime_name, runtime_version) = (name.to_owned(), "1.0".to_owned());
             unary(request, |_: cri::Empty| Ok(cri::VersionResponse { runtime_name, runtime_version })).await
         }
         "Status" => {
@@ -358,6 +370,24 @@ async fn answer(call: &str, request: Request<Body>, all: Arc<Mutex<Has>>) -> Res
                 Ok(cri::Empty {})
             };
             unary(request, remove).await
+        }
+        // As containerd does: a lease cannot be made twice, and belongs to a namespace.
+        "Create" | "Delete" if lock(&all).is_containerd => {
+            let has_namespace = request.headers().contains_key("containerd-namespace");
+            let lease = move |request: DeleteLease| {
+                let is_there = lock(&all).leases.contains(&request.id);
+                if !has_namespace || (name == "Create" && is_there) {
+                    return Err(Status::already_exists("lease or no namespace"));
+                }
+                change(&request.id, format!("{} {}", request.id, request.sync))?;
+                let mut has = lock(&all);
+                has.leases.retain(|id| *id != request.id);
+                if name == "Create" {
+                    has.leases.push(request.id);
+                }
+                Ok(cri::Empty {})
+            };
+            unary(request, lease).await
         }
         _ => unary(request, |_: cri::Empty| Err::<cri::Empty, _>(Status::unimplemented("unknown method"))).await,
     }

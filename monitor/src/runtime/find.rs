@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::State;
 use super::client::{CallError, Client};
+use super::{State, containerd};
 use crate::config::RuntimeEndpoint;
 use crate::node::Monotonic;
 
@@ -34,6 +34,15 @@ pub(super) struct Found {
 impl Found {
     pub(super) fn state(&self) -> State {
         State::Up { runtime: self.name.clone(), socket: self.socket.clone() }
+    }
+
+    /// After something was removed: waits until what that frees is free. A runtime that cannot be asked frees it in its own time.
+    pub(super) async fn give_back(&self) -> Result<(), CallError> {
+        if !self.name.starts_with("containerd") {
+            return Ok(());
+        }
+        let collected = containerd::collect_garbage(&self.client).await;
+        collected.or_else(|error| if error.is_refusal() { Ok(()) } else { Err(error) })
     }
 }
 

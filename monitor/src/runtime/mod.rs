@@ -5,6 +5,7 @@
 
 mod client;
 mod collect;
+mod containerd;
 mod cri;
 mod find;
 mod logs;

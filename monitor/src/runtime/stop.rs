@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 
 use super::client::{CallError, Client};
+use super::find::Found;
 use super::snapshot::{self, Sandbox};
 use super::{cri, logs};
 use crate::node::Monotonic;
@@ -53,17 +54,19 @@ pub struct Stopped {
 }
 
 /// Carries the order out.
-pub(super) async fn stop(client: Client, log_root: PathBuf, order: StopOrder) -> Stopped {
+pub(super) async fn stop(found: Found, log_root: PathBuf, order: StopOrder) -> Stopped {
     let begun = Monotonic::now();
-    let result = try_stop(&client, &log_root, &order).await;
+    let result = try_stop(&found, &log_root, &order).await;
     Stopped { remove: order.remove, uid: order.uid, result, took: Monotonic::now().since(begun) }
 }
 
-async fn try_stop(client: &Client, log_root: &Path, order: &StopOrder) -> Result<usize, StopError> {
+async fn try_stop(found: &Found, log_root: &Path, order: &StopOrder) -> Result<usize, StopError> {
+    let client = &found.client;
     let sandboxes = sandboxes_of(client, &order.uid).await?;
     let stopped = stop_all(client, &sandboxes, order.grace).await?;
     if order.remove {
         remove_all(client, &sandboxes, log_root).await?;
+        found.give_back().await?;
     }
     Ok(stopped)
 }

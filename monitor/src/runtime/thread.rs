@@ -124,8 +124,8 @@ impl Keeper {
             },
             Order::Stop(order) => match &self.found {
                 Some(found) => {
-                    let (client, logs) = (found.client.clone(), self.logs.clone());
-                    self.tasks.spawn(async move { Done::Stopped(stop(client, logs, order).await) });
+                    let (found, logs) = (found.clone(), self.logs.clone());
+                    self.tasks.spawn(async move { Done::Stopped(stop(found, logs, order).await) });
                 }
                 None => {
                     let result = Err(StopError::Down(self.why_down()));

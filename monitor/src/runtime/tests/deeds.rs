@@ -31,6 +31,28 @@ fn garbage_goes_in_its_order_and_what_is_needed_stays() {
     assert!(!log.exists() && place.logs().exists(), "a log goes with its container");
 }
 
+/// Only what its own garbage collection has removed is free, and the next step depends on that.
+#[test]
+fn containerd_is_made_to_give_back_what_a_container_had() {
+    let place = Place::new();
+    // An agent that died has left its lease.
+    let has = Has { is_containerd: true, leases: vec!["node-pressure-monitor".to_owned()], ..node() };
+    let fake = Fake::start(&place.socket(), has);
+    let having = Arc::clone(&fake.has);
+    let deletions = move || having.lock().unwrap().done.iter().filter(|it| it.starts_with("Delete")).count();
+    let collected = collected(&mut place.start(), everything(move || deletions() == 2));
+    assert_eq!(collected.end, CollectEnd::Enough);
+    let lease = |call: &str, sync: bool| format!("{call} node-pressure-monitor {sync}");
+    let expected = [
+        "RemoveContainer job-work-0".to_owned(),
+        lease("Delete", true),
+        "RemoveContainer web-app-0".to_owned(),
+        lease("Create", false),
+        lease("Delete", true),
+    ];
+    assert_eq!(fake.done(), expected);
+}
+
 #[test]
 fn it_stops_as_soon_as_there_is_enough() {
     let place = Place::new();
