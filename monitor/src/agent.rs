@@ -18,6 +18,7 @@ mod oom_kill;
 mod orders;
 mod others;
 mod pauses;
+mod pending;
 mod recorder;
 mod report;
 mod runtime;
@@ -61,6 +62,7 @@ use self::limits::{Limits, allow, allow_at};
 use self::local_storage::LocalStorage;
 use self::measured::{Measured, Steered};
 use self::orders::Orders;
+use self::pending::Pending;
 pub use self::recorder::Recorder;
 use self::said::Said;
 pub use self::signals::Signals;
@@ -100,6 +102,7 @@ pub struct Agent {
     runtime: Runtime,
     garbage: GarbageFirst,
     orders: Orders,
+    pending: Pending,
     gentle: Gentle,
     auditor: Auditor,
     metrics: Arc<Mutex<Metrics>>,
@@ -213,6 +216,7 @@ impl Agent {
             runtime,
             garbage: GarbageFirst::default(),
             orders: Orders::on(desk),
+            pending: Pending::default(),
             gentle: Gentle::new(reclaim),
             auditor: Auditor::default(),
             metrics,

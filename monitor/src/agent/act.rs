@@ -64,7 +64,8 @@ impl Agent {
         let now = Monotonic::now();
         // One resource that nobody can give back must not keep another from being looked after.
         let met = to_act_on.into_iter().find(|met| self.may_act_on(met, now))?;
-        if is_of_disk(met.threshold.signal.resource()) && self.collects_first(met, now) {
+        let resource = met.threshold.signal.resource();
+        if is_of_disk(resource) && (self.collects_first(met, now) || self.measures_first(resource, now)) {
             return None;
         }
         self.scan_if_older(LIST_AGE_AT_DECISION);
@@ -102,7 +103,10 @@ impl Agent {
             self.wait(refusal, now);
             return false;
         }
-        !self.was_just_answered(met, now)
+        if self.was_just_answered(met, now) {
+            return false;
+        }
+        !(is_of_disk(met.threshold.signal.resource()) && self.is_enough_pending(met, now))
     }
 
     /// Whether it was just found that nobody can be evicted, or said who would be: to rank everybody at each look costs what the node is
@@ -117,7 +121,7 @@ impl Agent {
         until.is_some()
     }
 
-    fn retry_at(&mut self, at: Option<Monotonic>) {
+    pub(super) fn retry_at(&mut self, at: Option<Monotonic>) {
         self.last.retry = self.last.retry.into_iter().chain(at).min();
     }
 
@@ -271,6 +275,9 @@ impl Agent {
             self.figures.forget_refaults();
         }
         for ended in &ended {
+            if let Outcome::Failed(_) = ended.outcome {
+                self.pending.forget(&ended.name);
+            }
             self.rest_disks(ended.cause.resource(), now);
         }
         ended

@@ -1,14 +1,15 @@
 //! The thread that measures disks: whom it is to measure, whom first, and what it found in the shapes that decisions want.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use crate::config::CgroupId;
+use crate::config::{CgroupId, Resource};
 use crate::disk::{Held, Part, Usage, Walker, WorkloadPlaces};
 use crate::eviction::footprint::Taken;
 use crate::eviction::{DiskUsage, DiskUsages, NodeCondition};
 use crate::node::Monotonic;
-use crate::workloads::PodUid;
 use crate::workloads::statistics::PodStats;
+use crate::workloads::{PodUid, Workload};
 
 use super::Agent;
 use super::local_storage::PodUsages;
@@ -17,11 +18,23 @@ use super::local_storage::PodUsages;
 #[derive(Debug, Clone)]
 pub struct Measured(Arc<Walker>);
 
+/// Before somebody goes because a disk is full everybody is measured once more, for so long at most: nothing tells of files that grow, and
+/// what is known may be a minute old.
+const RENEWAL: Duration = Duration::from_secs(5);
+/// Whoever makes inodes is measured all the time, and they may be gone sooner.
+const RENEWAL_OF_INODES: Duration = Duration::from_secs(2);
+/// Whether that is done is asked this often.
+const ASKED_AGAIN: Duration = Duration::from_millis(50);
+/// What was measured so long ago is measured again before the next one goes.
+const FRESH: Duration = Duration::from_secs(10);
+
 /// What the loop has told it last.
 #[derive(Debug, Default)]
 pub(super) struct Steered {
     wanted: Vec<CgroupId>,
     is_pressed: bool,
+    /// Since when what is known has to be.
+    renewed: Option<Monotonic>,
 }
 
 impl Measured {
@@ -85,6 +98,34 @@ impl Agent {
             let hierarchy = &self.tree.hierarchy().memory;
             walker.wanted(workloads().filter_map(|workload| WorkloadPlaces::of(workload, hierarchy)).collect());
         }
+    }
+
+    /// Whether everybody is being measured once more, which is worth waiting for.
+    pub(super) fn measures_first(&mut self, resource: Resource, now: Monotonic) -> bool {
+        let Some(Measured(walker)) = &self.measured else { return false };
+        let asked = self.steered.renewed.filter(|since| now.since(*since) < FRESH);
+        let since = asked.unwrap_or(now);
+        if asked.is_none() {
+            walker.renew(now);
+            self.steered.renewed = Some(now);
+        }
+        let usages = walker.usages();
+        let is_renewed = |workload: &Workload| {
+            let usage = usages.get(&workload.name, workload.id);
+            usage.is_some_and(|usage| usage.at >= since)
+        };
+        let is_measured = |workload: &&Workload| workload.protection.is_none() && WorkloadPlaces::has(workload);
+        let limit = if resource == Resource::Inodes { RENEWAL_OF_INODES } else { RENEWAL };
+        if now.since(since) >= limit || self.tree.workloads().filter(is_measured).all(is_renewed) {
+            return false;
+        }
+        self.retry_at(Some(now.after(ASKED_AGAIN)));
+        true
+    }
+
+    /// Somebody was chosen by it.
+    pub(super) fn forget_renewal(&mut self) {
+        self.steered.renewed = None;
     }
 
     /// Whoever makes inodes is measured first.

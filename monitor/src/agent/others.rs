@@ -17,7 +17,7 @@ use super::act::{LIST_AGE, OBSERVE_PAUSE, RankedWorkload, candidates};
 
 /// What a pod had on a disk is given back when its directories are removed, which is seconds after its last process is gone: as often as
 /// the kubelet looks.
-const DISK_PAUSE: Duration = Duration::from_secs(10);
+pub(super) const DISK_PAUSE: Duration = Duration::from_secs(10);
 
 /// Who may be evicted for a threshold: not who would give back next to nothing.
 #[derive(Debug, Clone, Copy)]
@@ -84,14 +84,18 @@ impl Agent {
         let is_hard = met.is_hard();
         let can_go = |ranked: &&RankedWorkload| self.evictor.is_candidate(ranked.candidate.workload.id, is_hard, now);
         let largest = ranking.iter().filter(can_go).filter_map(|ranked| ranked.facts().usage).max();
-        let reclaim = met.threshold.min_reclaim.as_ref();
-        let reclaim = reclaim.map_or(Amount::ZERO, |it| it.resolve(met.value.capacity, self.config.policy.quirks));
         Worth {
             resource: met.threshold.signal.resource(),
             largest: largest.unwrap_or(Amount::ZERO),
-            missing: met.quantity + reclaim - Amount::from_units(met.value.available),
+            missing: self.wanted(met) - Amount::from_units(met.value.available),
             by_rank_alone: self.config.policy.semantics == Semantics::Kubelet,
         }
+    }
+
+    /// So much has to be available for a threshold not to be met any more.
+    pub(super) fn wanted(&self, met: &MetThreshold) -> Amount {
+        let reclaim = met.threshold.min_reclaim.as_ref();
+        met.quantity + reclaim.map_or(Amount::ZERO, |it| it.resolve(met.value.capacity, self.config.policy.quirks))
     }
 
     /// Something was done about a disk, or it was said what would be: what comes of it takes its time.
@@ -106,6 +110,7 @@ impl Agent {
             }
         }
         self.signals.look_at_disks();
+        self.forget_renewal();
     }
 }
 

@@ -35,7 +35,12 @@ impl Agent {
         match pod.filter(|_| cause.is_for_disk()) {
             Some(uid) => {
                 let grace = if hard { AT_ONCE } else { grace };
-                self.evictor.stop_pod(target, (uid, hard), cause, grace, now)
+                let workload = target.name.clone();
+                let started = self.evictor.stop_pod(target, (uid.clone(), hard), cause, grace, now);
+                if started.is_ok() {
+                    self.expect_back(&uid, &workload, now);
+                }
+                started
             }
             None => self.evictor.start(target, cause, grace, now),
         }

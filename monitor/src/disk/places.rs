@@ -58,13 +58,23 @@ impl WorkloadPlaces {
     /// write anywhere.
     #[must_use]
     pub fn of(workload: &Workload, hierarchy: &Path) -> Option<Self> {
-        let pod = match &workload.kind {
-            Kind::Pod(uid) => Some(uid.clone()),
-            Kind::Container(_) => None,
-            Kind::Service | Kind::Scope | Kind::Cgroup => return None,
+        let places = || Self {
+            workload: workload.name.clone(),
+            id: workload.id,
+            cgroup: hierarchy.join(&workload.name),
+            pod: workload.kind.pod_uid().cloned(),
+            layers: Vec::new(),
         };
-        let cgroup = hierarchy.join(&workload.name);
-        Some(Self { workload: workload.name.clone(), id: workload.id, cgroup, pod, layers: Vec::new() })
+        Self::has(workload).then(places)
+    }
+
+    /// Whether it has any.
+    #[must_use]
+    pub fn has(workload: &Workload) -> bool {
+        match workload.kind {
+            Kind::Pod(_) | Kind::Container(_) => true,
+            Kind::Service | Kind::Scope | Kind::Cgroup => false,
+        }
     }
 }
 

@@ -20,6 +20,8 @@ const PRESSED_FACTOR: u32 = 1;
 /// A measurement that was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Made {
+    /// When it began: what was written since may not be in it.
+    pub began: Monotonic,
     /// When it ended.
     pub at: Monotonic,
     /// How long it took, rests included.
@@ -53,6 +55,8 @@ pub enum Next {
 pub struct Schedule {
     entries: BTreeMap<String, Entry>,
     is_pressed: bool,
+    /// Whoever was measured before is due.
+    renewed: Monotonic,
 }
 
 impl Schedule {
@@ -83,6 +87,16 @@ impl Schedule {
         self.is_pressed
     }
 
+    /// What was measured before counts no more.
+    pub fn renew(&mut self, since: Monotonic) {
+        self.renewed = self.renewed.max(since);
+    }
+
+    /// Whether what began then counts no more.
+    pub fn is_outdated(&self, began: Monotonic) -> bool {
+        began < self.renewed
+    }
+
     /// Whether it is to be measured still.
     pub fn wants(&self, places: &WorkloadPlaces) -> bool {
         self.entries.get(&places.workload).is_some_and(|entry| entry.places.id == places.id)
@@ -110,7 +124,8 @@ impl Schedule {
         let soonest = |entries: &mut dyn Iterator<Item = &Entry>| {
             entries
                 .map(|entry| (due(entry), entry))
-                .min_by_key(|(at, _)| *at)
+                // Of those who are due all at once the small ones first: one large tree must not keep them waiting.
+                .min_by_key(|(at, entry)| (*at, entry.last.map(|last| last.took)))
                 .map(|(at, entry)| (at, entry.places.clone()))
         };
         let hurried = soonest(&mut self.entries.values().filter(|entry| entry.is_hurried));
@@ -128,7 +143,10 @@ impl Schedule {
     }
 
     fn due(&self, entry: &Entry, quiet: Duration) -> Monotonic {
-        let Some(Made { at, took, .. }) = entry.last else { return Monotonic::default() };
+        let Some(Made { began, at, took, .. }) = entry.last else { return Monotonic::default() };
+        if self.is_outdated(began) {
+            return Monotonic::default();
+        }
         let mut pause = quiet;
         if self.is_pressed {
             pause = pause.min(PRESSED.max(took.saturating_mul(PRESSED_FACTOR)));
@@ -159,7 +177,12 @@ mod tests {
     }
 
     fn made(at: u64, took: u64, cpu_micros: u64) -> Made {
-        Made { at: Monotonic(at * SECOND), took: Duration::from_secs(took), cpu: Duration::from_micros(cpu_micros) }
+        Made {
+            began: Monotonic(at.saturating_sub(took) * SECOND),
+            at: Monotonic(at * SECOND),
+            took: Duration::from_secs(took),
+            cpu: Duration::from_micros(cpu_micros),
+        }
     }
 
     fn whose(schedule: &Schedule, at: u64) -> String {
@@ -225,6 +248,20 @@ mod tests {
         assert_eq!(whose(&schedule, 15), "wait 1");
         schedule.press(false);
         assert_eq!(whose(&schedule, 15), "wait 5987");
+    }
+
+    #[test]
+    fn before_somebody_has_to_go_everybody_is_measured_once_more() {
+        let mut schedule = schedule(&["a", "b"]);
+        schedule.done("a", made(4, 1, 100));
+        schedule.done("b", made(6, 3, 100));
+        assert_eq!(whose(&schedule, 6), "wait 58");
+        schedule.renew(Monotonic(4 * SECOND));
+        assert_eq!(whose(&schedule, 6), "a");
+        schedule.done("a", made(7, 1, 100));
+        assert_eq!(whose(&schedule, 7), "b", "it was done after, and begun before");
+        schedule.done("b", made(8, 1, 100));
+        assert_eq!(whose(&schedule, 8), "wait 59");
     }
 
     #[test]

@@ -96,18 +96,22 @@ impl Thread {
 
     /// Takes in what was told; false when all is over.
     fn receive(&mut self) -> bool {
-        let (wanted, hurried, is_pressed) = {
+        let (wanted, hurried, renewed, is_pressed) = {
             let mut orders = self.shared.lock();
             if orders.is_over {
                 return false;
             }
-            (orders.wanted.take(), std::mem::take(&mut orders.hurried), orders.is_pressed)
+            (orders.wanted.take(), std::mem::take(&mut orders.hurried), orders.renewed.take(), orders.is_pressed)
         };
         if let Some(wanted) = wanted {
             self.want(wanted);
         }
         for workload in &hurried {
             self.schedule.hurry(workload);
+        }
+        if let Some(since) = renewed {
+            self.schedule.renew(since);
+            self.suspended = None;
         }
         self.schedule.press(is_pressed);
         let share = if is_pressed { self.options.pressure_cpu_share } else { self.options.cpu_share };
@@ -180,7 +184,7 @@ impl Thread {
             }
             if now.since(asked) >= ASKED_AGAIN {
                 asked = now;
-                if !self.receive() {
+                if !self.receive() || self.schedule.is_outdated(measurement.begun) {
                     return;
                 }
                 if !is_hurried && self.is_urgent_for_another(&measurement.wanted, now) {
@@ -211,7 +215,8 @@ impl Thread {
 
     fn finish(&mut self, measurement: Measurement, is_hurried: bool) {
         let now = Monotonic::now();
-        let made = Made { at: now, took: now.since(measurement.begun), cpu: measurement.cpu };
+        let (began, cpu) = (measurement.begun, measurement.cpu);
+        let made = Made { began, at: now, took: now.since(began), cpu };
         let places = measurement.wanted.clone();
         let (usage, missing) = measurement.usage();
         if is_hurried {
@@ -282,7 +287,10 @@ impl Thread {
         orders.is_idle = true;
         let is_pressed = self.schedule.is_pressed();
         let is_quiet = |orders: &mut Orders| {
-            let is_told = orders.wanted.is_some() || !orders.hurried.is_empty() || orders.is_pressed != is_pressed;
+            let is_told = orders.wanted.is_some()
+                || !orders.hurried.is_empty()
+                || orders.renewed.is_some()
+                || orders.is_pressed != is_pressed;
             !orders.is_over && !is_told
         };
         let rest = duration.unwrap_or(LONGEST_WAIT).saturating_sub(shortest);

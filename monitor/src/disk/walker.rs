@@ -10,6 +10,7 @@ use super::places::WorkloadPlaces;
 use super::thread::Thread;
 use super::usage::Usages;
 use crate::config::DiskUsageOptions;
+use crate::node::Monotonic;
 
 /// Signs of more workloads than a node can have are not kept.
 const MOST_HURRIED: usize = 4096;
@@ -34,6 +35,7 @@ pub(super) struct Shared {
 pub(super) struct Orders {
     pub(super) wanted: Option<Vec<WorkloadPlaces>>,
     pub(super) hurried: BTreeSet<String>,
+    pub(super) renewed: Option<Monotonic>,
     pub(super) is_pressed: bool,
     pub(super) is_over: bool,
     /// The thread waits for whatever comes; else it takes a rest that it owes, and news can wait.
@@ -74,6 +76,12 @@ impl Walker {
                 orders.hurried.insert(workload.to_owned());
             }
         });
+    }
+
+    /// Somebody is to be chosen by what is held now: what was measured before `since` is measured anew. Nothing but a quota tells of files
+    /// that grow.
+    pub fn renew(&self, since: Monotonic) {
+        self.tell(|orders| orders.renewed = Some(since));
     }
 
     /// A filesystem runs full, or does not any more: until then everybody is measured again and again, within a larger budget.

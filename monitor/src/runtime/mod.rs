@@ -63,6 +63,15 @@ pub enum State {
 }
 
 impl State {
+    /// Whether this machine has one, answering or not.
+    #[must_use]
+    pub const fn is_there(&self) -> bool {
+        match self {
+            Self::Up { .. } | Self::Down { .. } => true,
+            Self::Looking | Self::Off | Self::Absent => false,
+        }
+    }
+
     /// What does not work, for people; nothing when nothing is amiss.
     #[must_use]
     pub fn degradation(&self) -> Option<String> {

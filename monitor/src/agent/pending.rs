@@ -1,0 +1,185 @@
+//! What pods that had to go have on the disks still. It is going to be free, and nobody else has to go for it.
+
+use std::time::Duration;
+
+use crate::config::{Amount, Signal};
+use crate::eviction::footprint::Taken;
+use crate::eviction::{DiskUsage, Layout, MetThreshold};
+use crate::node::Monotonic;
+use crate::runtime::{Snapshot, View};
+use crate::workloads::PodUid;
+
+use super::others::DISK_PAUSE;
+use super::tell::{of_bytes, of_others};
+use super::{Agent, allow};
+
+/// A runtime that is up has removed a pod by then, or will not.
+const LONGEST: Duration = Duration::from_secs(60);
+
+/// Pods that were evicted for a disk and are not known to be removed.
+#[derive(Debug, Default)]
+pub(super) struct Pending(Vec<Left>);
+
+#[derive(Debug)]
+struct Left {
+    pod: PodUid,
+    workload: String,
+    has: DiskUsage,
+    since: Monotonic,
+    /// Then it counts no more; while the runtime is down, nobody knows when.
+    until: Option<Monotonic>,
+}
+
+impl Pending {
+    /// A pod is going, and its runtime will remove it. Its volumes are not the runtime's to remove.
+    fn add(&mut self, pod: PodUid, workload: &str, has: DiskUsage, now: Monotonic) {
+        self.0.retain(|left| left.pod != pod);
+        let (workload, has) = (workload.to_owned(), DiskUsage { volumes: Taken::default(), ..has });
+        self.0.push(Left { pod, workload, has, since: now, until: None });
+    }
+
+    /// It could not be ended, and keeps what it has.
+    pub(super) fn forget(&mut self, workload: &str) {
+        self.0.retain(|left| left.workload != workload);
+    }
+
+    /// Goes by what the runtime has; nothing while it is down.
+    fn update(&mut self, snapshot: Option<&Snapshot>, now: Monotonic) {
+        let Some(snapshot) = snapshot else {
+            self.0.iter_mut().for_each(|left| left.until = None);
+            return;
+        };
+        for left in &mut self.0 {
+            let is_there = |pod: Option<&PodUid>| pod.is_some_and(|pod| *pod == left.pod);
+            let has_it = snapshot.sandboxes.iter().any(|sandbox| is_there(Some(&sandbox.pod.uid)))
+                || snapshot.containers.iter().any(|container| is_there(container.pod.as_ref().map(|pod| &pod.uid)));
+            let is_removed = !has_it && snapshot.at > left.since;
+            // What is removed is seen by the disk's own figures a little later.
+            let until = now.after(if is_removed { DISK_PAUSE } else { LONGEST });
+            left.until = Some(left.until.map_or(until, |known| known.min(until)));
+        }
+        self.0.retain(|left| left.until.is_none_or(|until| now < until));
+    }
+
+    fn on(&self, signal: Signal, layout: Layout) -> Amount {
+        self.0.iter().fold(Amount::ZERO, |sum, left| sum + left.has.on(signal, layout))
+    }
+}
+
+impl Agent {
+    /// Takes note of what a pod has that is going.
+    pub(super) fn expect_back(&mut self, pod: &PodUid, workload: &str, now: Monotonic) {
+        // Without a runtime nobody is going to remove it.
+        let View { state, .. } = self.runtime.view();
+        if !state.is_there() {
+            return;
+        }
+        if let Some(usage) = self.signals.usages().usage(workload) {
+            self.pending.add(pod.clone(), workload, usage, now);
+        }
+    }
+
+    /// Whether what is already on its way will be enough.
+    pub(super) fn is_enough_pending(&mut self, met: &MetThreshold, now: Monotonic) -> bool {
+        if self.pending.0.is_empty() {
+            return false;
+        }
+        self.pending.update(self.runtime.view().snapshot.as_deref(), now);
+        let pending = self.pending.on(met.threshold.signal, self.signals.layout());
+        let available = Amount::from_units(met.value.available) + pending;
+        let is_enough = pending > Amount::ZERO && available >= self.wanted(met);
+        if is_enough && let Some(suppressed) = allow(&mut self.limits.pending) {
+            tracing::info!(
+                event = "eviction_waits",
+                signal = met.threshold.signal.as_str(),
+                pods = self.pending.0.len(),
+                expected_bytes = of_bytes(met, pending.units()),
+                expected = of_others(met, pending.units()),
+                suppressed,
+                "nobody else goes: what evicted pods had is enough once the container runtime has removed it"
+            );
+        }
+        is_enough
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Bytes;
+    use crate::runtime::{PodRef, Sandbox, Stores};
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn usage() -> DiskUsage {
+        let taken = |bytes| Taken { bytes: Bytes(bytes), inodes: 1 };
+        DiskUsage { layers: taken(100), logs: taken(10), volumes: taken(1), at: Monotonic(0) }
+    }
+
+    fn pending() -> Pending {
+        let mut pending = Pending::default();
+        pending.add(PodUid("a".to_owned()), "pods/a", usage(), Monotonic(SECOND));
+        pending
+    }
+
+    fn snapshot(at: u64, pods: &[&str]) -> Snapshot {
+        let sandbox = |uid: &&str| Sandbox {
+            id: format!("sandbox-{uid}"),
+            pod: PodRef { uid: PodUid((*uid).to_owned()), name: "n".to_owned(), namespace: "ns".to_owned() },
+            attempt: 0,
+            is_ready: false,
+            created: None,
+            is_static: false,
+            dead_since: None,
+        };
+        Snapshot {
+            at: Monotonic(at * SECOND),
+            runtime: "fake 1".to_owned(),
+            sandboxes: pods.iter().map(sandbox).collect(),
+            containers: Vec::new(),
+            images: Vec::new(),
+            stores: Stores::default(),
+        }
+    }
+
+    fn bytes(pending: &Pending) -> i64 {
+        pending.on(Signal::NodeFsAvailable, Layout::Single).units()
+    }
+
+    #[test]
+    fn while_the_runtime_is_down_it_stays_expected() {
+        let mut pending = pending();
+        pending.update(None, Monotonic(3600 * SECOND));
+        assert_eq!(bytes(&pending), 110, "volumes are the kubelet's to remove");
+        pending.forget("pods/b");
+        assert_eq!(bytes(&pending), 110);
+        pending.forget("pods/a");
+        assert_eq!(bytes(&pending), 0);
+    }
+
+    #[test]
+    fn once_it_is_removed_the_disk_tells() {
+        let mut pending = pending();
+        // From before it went.
+        pending.update(Some(&snapshot(1, &[])), Monotonic(2 * SECOND));
+        pending.update(Some(&snapshot(5, &[])), Monotonic(5 * SECOND));
+        pending.update(Some(&snapshot(5, &[])), Monotonic(14 * SECOND));
+        assert_eq!(bytes(&pending), 110);
+        pending.update(Some(&snapshot(5, &[])), Monotonic(15 * SECOND));
+        assert_eq!(bytes(&pending), 0);
+    }
+
+    #[test]
+    fn what_a_runtime_does_not_remove_is_not_waited_for() {
+        let mut pending = pending();
+        pending.update(Some(&snapshot(5, &["a"])), Monotonic(5 * SECOND));
+        pending.update(Some(&snapshot(64, &["a"])), Monotonic(64 * SECOND));
+        assert_eq!(bytes(&pending), 110);
+        // Down and up again: it has its time anew.
+        pending.update(None, Monotonic(64 * SECOND));
+        pending.update(Some(&snapshot(70, &["a"])), Monotonic(70 * SECOND));
+        assert_eq!(bytes(&pending), 110);
+        pending.update(Some(&snapshot(130, &["a"])), Monotonic(130 * SECOND));
+        assert_eq!(bytes(&pending), 0);
+    }
+}
