@@ -10,6 +10,7 @@ use anyhow::{Context as _, Result};
 
 use crate::bench;
 use crate::cmd;
+use crate::console::Console;
 use crate::paths::Workspace;
 use crate::setup::kernel::Series;
 use crate::setup::{self, Part};
@@ -216,7 +217,7 @@ fn vm_scenarios(workspace: &Workspace, tally: &mut Tally, verdicts: &mut Vec<Ver
         Err(error) => return tally.fail(format!("setting the VM up: {error:#}")),
     };
     for (series, cgroup, boot) in BOOTS {
-        match Plan::for_test(series, cgroup, boot).and_then(|plan| lab.boot(&plan)) {
+        match Plan::for_test(series, cgroup, boot).and_then(|plan| lab.boot(&plan, &Console::alone())) {
             Ok(verdict) => verdicts.push(verdict),
             Err(error) => tally.fail(format!("VM {series} {}: {error:#}", cgroup.word())),
         }
