@@ -227,7 +227,7 @@ impl<'a> Lab<'a> {
         parts.extend_from_slice(setup::VM);
         parts.extend_from_slice(further);
         setup::ensure(workspace, &parts)?;
-        build::release(&["node-pressure-monitor", "vm-guest"])?;
+        build::release(&build::BINARIES)?;
         let dir = workspace.vm();
         fs::create_dir_all(&dir).with_context(|| format!("creating {}", dir.display()))?;
         let lock_path = dir.join("lock");
