@@ -13,7 +13,8 @@ use crate::vm::scenario::Boot;
 use crate::vm::{self, Cgroup, KernelChoice, Lab, Outcome, Plan, Verdict};
 
 /// In the order of the table. The reference measures how long things take, and nothing runs beside it; the others prove that things
-/// happen, within generous bounds, and the one with containers takes about as long as the two on 6.1 together.
+/// happen. On 6.1 the agent still races workloads that take memory as fast as the guest can, and must find its processor when it
+/// wakes up: the boot with containers, where disks fill up and bounds are generous, makes do with what they leave over.
 const BOOTS: [(Lane, Wanted); 4] = [
     (Lane::Alone, Wanted(Series::V6_12, Cgroup::V2, Boot::Reference)),
     (Lane::A, Wanted(Series::V6_1, Cgroup::V1, Boot::Contrast)),
@@ -63,7 +64,8 @@ pub fn run(workspace: &Workspace, supplies: &Supplies, tally: &mut Tally) -> Vec
             Lane::Alone => Console::alone(),
             Lane::A | Lane::B => Console::beside_others(&wanted.label()),
         };
-        let verdict = wanted.plan().and_then(|plan| {
+        let verdict = wanted.plan().and_then(|mut plan| {
+            plan.yields = lane == Lane::B;
             supplies.check(&plan.parts()).context("setting it up")?;
             lab.boot(&plan, &console)
         });

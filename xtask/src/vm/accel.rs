@@ -98,6 +98,7 @@ fn try_kvm(kernel: &Path, dir: &Path) -> Result<()> {
         append: "console=ttyS0 panic=-1 quiet".to_owned(),
         memory_mib: 512,
         disks: Vec::new(),
+        yields: false,
     };
     let verdict = watch(&machine, &dir.join("kvm-trial.log"));
     fs::remove_file(&initramfs).with_context(|| format!("removing {}", initramfs.display()))?;

@@ -117,6 +117,7 @@ impl Boot<'_> {
             initramfs,
             append,
             memory_mib: plan.memory_mib,
+            yields: plan.yields,
             disks: match plan.guest {
                 Guest::Plain => disks::plain(&scratch.path)?,
                 Guest::Containerd => {

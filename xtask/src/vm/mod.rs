@@ -133,6 +133,8 @@ pub struct Plan {
     pub cgroup: Cgroup,
     pub guest: Guest,
     pub memory_mib: u32,
+    /// Whether another boot at the same time goes first.
+    pub yields: bool,
     pub requests: Vec<Request>,
     pub keep_log: bool,
     /// Whether the guest prints what is for people to read in full; among the outcomes of a whole suite it would drown them.
@@ -150,6 +152,7 @@ impl Plan {
             cgroup,
             guest: boot.guest(),
             memory_mib: 1024,
+            yields: false,
             time_limit: scenario::time_limit(&requests),
             requests,
             keep_log: false,
@@ -197,6 +200,7 @@ pub fn run(options: &Options, workspace: &Workspace) -> Result<ExitCode> {
         cgroup: options.cgroup,
         guest: scenario::guest(&requests)?,
         memory_mib: options.memory,
+        yields: false,
         requests,
         keep_log: options.keep_log,
         pages: true,
