@@ -34,11 +34,11 @@ pub enum InTest {
     Everywhere,
     /// Once on each kernel, and so once on each layout: what depends on both at the same time is not to be expected.
     EachKernel,
-    /// As often as said, on the reference boot only: long runs and counted ones.
+    /// As often as said, on the reference boot only: long runs and counted ones, and what needs the machine for itself.
     Reference(u32),
-    /// Once everywhere, and as often as said on the reference boot.
+    /// As often as said on the reference boot, and once on everything else.
     EverywhereAndReference(u32),
-    /// Once on each kernel, and as often as said on the reference boot.
+    /// As often as said on the reference boot, and once on the other kernel.
     EachKernelAndReference(u32),
     /// Once, where there are containers.
     Containers,
@@ -47,8 +47,10 @@ pub enum InTest {
 /// What a boot of `cargo xtask test` is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Boot {
-    /// The newest kernel on cgroup v2.
+    /// The newest kernel on cgroup v2, with nothing beside it: what runs long, is counted or measures time.
     Reference,
+    /// The same again, beside another boot: everything else.
+    Remainder,
     /// Another kernel on the other layout.
     Contrast,
     /// That kernel on the layout of the reference.
@@ -61,7 +63,7 @@ impl Boot {
     pub const fn guest(self) -> Guest {
         match self {
             Self::Containers => Guest::Containerd,
-            Self::Reference | Self::Contrast | Self::Between => Guest::Plain,
+            Self::Reference | Self::Remainder | Self::Contrast | Self::Between => Guest::Plain,
         }
     }
 }
@@ -70,18 +72,18 @@ impl Entry {
     /// What to put into `npm.scenarios=` for this entry in a boot of the test suite, if it belongs there.
     pub fn expression(&self, cgroup: &str, boot: Boot) -> Option<String> {
         let supported = self.cgroups.contains(&cgroup) && self.guest == boot.guest();
-        let is_reference = boot == Boot::Reference;
-        let times = match self.in_test {
+        let often = match self.in_test {
             InTest::Reference(times)
             | InTest::EverywhereAndReference(times)
-            | InTest::EachKernelAndReference(times)
-                if is_reference =>
-            {
-                times
-            }
-            InTest::Everywhere | InTest::EverywhereAndReference(_) | InTest::Containers => 1,
-            InTest::EachKernel | InTest::EachKernelAndReference(_) => u32::from(boot != Boot::Between),
-            InTest::Reference(_) => 0,
+            | InTest::EachKernelAndReference(times) => times,
+            InTest::Everywhere | InTest::EachKernel | InTest::Containers => 0,
+        };
+        let times = match boot {
+            Boot::Reference => often,
+            Boot::Remainder => u32::from(often == 0),
+            Boot::Contrast => u32::from(!matches!(self.in_test, InTest::Reference(_))),
+            Boot::Between => u32::from(matches!(self.in_test, InTest::Everywhere | InTest::EverywhereAndReference(_))),
+            Boot::Containers => 1,
         };
         match times {
             _ if !supported => None,

@@ -53,8 +53,13 @@ fn main() -> ExitCode {
         Command::Work(work) => work.run(),
         Command::List => {
             for entry in catalogue::CATALOGUE {
-                let boots =
-                    [(Boot::Reference, "v2"), (Boot::Contrast, "v1"), (Boot::Between, "v2"), (Boot::Containers, "v2")];
+                let boots = [
+                    (Boot::Reference, "v2"),
+                    (Boot::Remainder, "v2"),
+                    (Boot::Contrast, "v1"),
+                    (Boot::Between, "v2"),
+                    (Boot::Containers, "v2"),
+                ];
                 let times =
                     boots.map(|(boot, cgroup)| entry.expression(cgroup, boot).unwrap_or_else(|| "-".to_owned()));
                 println!(

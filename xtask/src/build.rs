@@ -9,6 +9,9 @@ use crate::cmd;
 use crate::paths::Workspace;
 use crate::setup;
 
+/// The agent, and process 1 of the test VM.
+pub const BINARIES: [&str; 2] = ["node-pressure-monitor", "vm-guest"];
+
 /// Compiles the eBPF programs and says where the object file is.
 #[derive(Debug, clap::Args)]
 pub struct EbpfOptions {}
@@ -29,7 +32,7 @@ pub fn run_ebpf(_: &EbpfOptions, workspace: &Workspace) -> Result<ExitCode> {
 
 pub fn run(_: &Options, workspace: &Workspace) -> Result<ExitCode> {
     setup::ensure(workspace, setup::BUILD)?;
-    release(&["node-pressure-monitor", "vm-guest"])?;
+    release(&BINARIES)?;
     println!("built {}", workspace.release("node-pressure-monitor").display());
     Ok(ExitCode::SUCCESS)
 }

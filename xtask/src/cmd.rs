@@ -8,6 +8,8 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
 
+use crate::console::Console;
+
 /// The command as one would type it.
 pub fn shown(command: &Command) -> String {
     let mut text = String::new();
@@ -51,33 +53,34 @@ pub fn cargo() -> Command {
 
 /// Numbered steps, each one line: `[3/9] kernel 6.12 … downloaded (3.1 s)`.
 #[derive(Debug)]
-pub struct Steps {
+pub struct Steps<'a> {
+    console: &'a Console,
     total: usize,
     done: usize,
 }
 
-impl Steps {
-    pub fn new(total: usize) -> Self {
-        Self { total, done: 0 }
+impl<'a> Steps<'a> {
+    pub fn new(console: &'a Console, total: usize) -> Self {
+        Self { console, total, done: 0 }
     }
 
     /// Runs one step; it returns what became of it.
     pub fn step(&mut self, name: &str, work: impl FnOnce() -> Result<String>) -> Result<()> {
         self.done += 1;
         let head = format!("[{}/{}] {name} … ", self.done, self.total);
-        print!("{head}");
-        io::stdout().flush()?;
+        // Beside other work the line waits until it is whole.
+        let rest = if self.console.is_alone() {
+            print!("{head}");
+            io::stdout().flush()?;
+            ""
+        } else {
+            head.as_str()
+        };
         let start = Instant::now();
-        match work() {
-            Ok(result) => {
-                println!("{result} ({:.1} s)", start.elapsed().as_secs_f64());
-                Ok(())
-            }
-            Err(error) => {
-                println!("failed ({:.1} s)", start.elapsed().as_secs_f64());
-                Err(error)
-            }
-        }
+        let done = work();
+        let result = done.as_deref().unwrap_or("failed");
+        self.console.say(format_args!("{rest}{result} ({:.1} s)", start.elapsed().as_secs_f64()));
+        done.map(drop)
     }
 }
 

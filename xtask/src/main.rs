@@ -4,6 +4,7 @@ mod bench;
 mod bpf;
 mod build;
 mod cmd;
+mod console;
 mod fuzz;
 mod paths;
 mod run;

@@ -1,4 +1,11 @@
 //! `cargo xtask test`: everything that must be green. Failures are collected, none hides the next.
+//!
+//! Everything is compiled before anything is run: what a bare machine lacks for the VM is downloaded and put together meanwhile, and
+//! is done before anything that measures.
+
+mod boots;
+mod lanes;
+mod supplies;
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader};
@@ -9,12 +16,12 @@ use std::time::Instant;
 use anyhow::{Context as _, Result};
 
 use crate::bench;
+use crate::build;
 use crate::cmd;
 use crate::paths::Workspace;
-use crate::setup::kernel::Series;
 use crate::setup::{self, Part};
-use crate::vm::scenario::Boot;
-use crate::vm::{self, Cgroup, Counts, Lab, Plan, Verdict};
+use crate::vm::{self, Counts, Verdict};
+use supplies::Pending;
 
 /// Checks format and lints, runs unit and integration tests on this machine and the VM scenarios on both kernels.
 #[derive(Debug, clap::Args)]
@@ -24,13 +31,8 @@ pub struct Options {
     no_vm: bool,
 }
 
-/// The boots of the suite.
-const BOOTS: [(Series, Cgroup, Boot); 4] = [
-    (Series::V6_12, Cgroup::V2, Boot::Reference),
-    (Series::V6_1, Cgroup::V1, Boot::Contrast),
-    (Series::V6_1, Cgroup::V2, Boot::Between),
-    (Series::V6_12, Cgroup::V2, Boot::Containers),
-];
+/// Its clippy is for the eBPF programs.
+const DEBIAN_RUSTC: &str = "/usr/bin/rustc";
 
 /// Counts and the story of each failure.
 #[derive(Debug, Default)]
@@ -78,27 +80,53 @@ pub fn run(options: &Options, workspace: &Workspace) -> Result<ExitCode> {
     let mut parts = setup::BUILD.to_vec();
     parts.push(Part::RustComponents);
     setup::ensure(workspace, &parts)?;
+    // All that the foreground ever installs is there before the background begins to: apt has one lock.
+    let ebpf_clippy = Path::new(DEBIAN_RUSTC).exists().then(|| setup::ensure(workspace, &[Part::BpfClippy]));
     end("setup", start);
+    let supplies = (!options.no_vm).then(|| Pending::begin(workspace, boots::parts()));
 
     let mut tally = Tally::default();
     tally.check("format", || cmd::run(cmd::cargo().args(["fmt", "--all", "--check"])));
     tally.check("lints", || {
         cmd::run(cmd::cargo().args(["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"]))
     });
-    lint_ebpf(workspace, &mut tally);
+    lint_ebpf(workspace, ebpf_clippy, &mut tally);
+    compile(options);
+    let supplies = supplies.map(|pending| {
+        let start = begin("waiting for what the VM needs");
+        let supplies = pending.wait();
+        end("waiting for what the VM needs", start);
+        supplies
+    });
     host_tests(&mut tally)?;
     tally.check("speed of the decision", bench::check_promise);
     for (step, judge) in bench::JUDGES_OF_TEST {
         check_cost(&mut tally, step, judge);
     }
-    let mut verdicts = Vec::new();
-    if options.no_vm {
-        tally.skip("VM scenarios: --no-vm".to_owned());
-    } else {
-        vm_scenarios(workspace, &mut tally, &mut verdicts);
-    }
+    let verdicts = match supplies {
+        Some(supplies) => boots::run(workspace, &supplies, &mut tally),
+        None => {
+            tally.skip("VM scenarios: --no-vm".to_owned());
+            Vec::new()
+        }
+    };
     summary(&tally, &verdicts, start);
     Ok(if tally.counts.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Compiles what later steps run. It judges nothing: the step that needs what does not compile fails, and says so.
+fn compile(options: &Options) {
+    const NAME: &str = "compiling what is run later";
+    let start = begin(NAME);
+    let mut done =
+        vec![cmd::run(cmd::cargo().args(["test", "--workspace", "--no-run", "--quiet"])), bench::compile_for_test()];
+    if !options.no_vm {
+        done.push(build::release(&build::BINARIES));
+    }
+    for error in done.into_iter().filter_map(Result::err) {
+        println!("{error:#}; going on to the step that needs it");
+    }
+    end(NAME, start);
 }
 
 /// What could not be measured here counts as skipped, not as kept.
@@ -180,18 +208,17 @@ fn parse_test_result(line: &str) -> Option<Counts> {
 }
 
 /// The programs are for another target, whose compiler may come without clippy.
-fn lint_ebpf(workspace: &Workspace, tally: &mut Tally) {
+fn lint_ebpf(workspace: &Workspace, clippy: Option<Result<()>>, tally: &mut Tally) {
     const NAME: &str = "lints of the eBPF programs";
-    let rustc = Path::new("/usr/bin/rustc");
-    let clippy = Path::new("/usr/bin/cargo-clippy");
-    if !rustc.exists() {
-        return tally.skip(format!("{NAME}: the BPF compiler is not Debian's, and rustup's has no clippy for BPF"));
-    }
-    if let Err(error) = setup::ensure(workspace, &[Part::BpfClippy]) {
-        return tally.skip(format!("{NAME}: {error:#}"));
+    match clippy {
+        None => {
+            return tally.skip(format!("{NAME}: the BPF compiler is not Debian's, and rustup's has no clippy for BPF"));
+        }
+        Some(Err(error)) => return tally.skip(format!("{NAME}: {error:#}")),
+        Some(Ok(())) => {}
     }
     tally.check(NAME, || {
-        let mut command = Command::new(clippy);
+        let mut command = Command::new("/usr/bin/cargo-clippy");
         command
             .arg("clippy")
             .args(["--package", "monitor-ebpf", "--bin", "monitor-ebpf", "--features", "programs"])
@@ -200,41 +227,12 @@ fn lint_ebpf(workspace: &Workspace, tally: &mut Tally) {
             .args(["--", "-D", "warnings"])
             // Debian's clippy may be there without Debian's cargo; any will do.
             .env("CARGO", std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
-            .env("RUSTC", rustc)
+            .env("RUSTC", DEBIAN_RUSTC)
             .env("RUSTC_BOOTSTRAP", "1")
             .env_remove("RUSTUP_TOOLCHAIN")
             .current_dir(&workspace.root);
         cmd::run(&mut command)
     });
-}
-
-fn vm_scenarios(workspace: &Workspace, tally: &mut Tally, verdicts: &mut Vec<Verdict>) {
-    let mut parts = Series::ALL.map(Part::Kernel).to_vec();
-    parts.push(Part::GuestRoot);
-    let lab = match Lab::open(workspace, &parts) {
-        Ok(lab) => lab,
-        Err(error) => return tally.fail(format!("setting the VM up: {error:#}")),
-    };
-    for (series, cgroup, boot) in BOOTS {
-        match Plan::for_test(series, cgroup, boot).and_then(|plan| lab.boot(&plan)) {
-            Ok(verdict) => verdicts.push(verdict),
-            Err(error) => tally.fail(format!("VM {series} {}: {error:#}", cgroup.word())),
-        }
-    }
-    for verdict in verdicts {
-        tally.counts.passed += verdict.counts.passed;
-        for run in &verdict.runs {
-            let story = format!("VM {}: {}: {}", verdict.label, run.name, run.reason);
-            match run.outcome {
-                vm::Outcome::Pass => {}
-                vm::Outcome::Fail => tally.fail(story),
-                vm::Outcome::Skip => tally.skip(story),
-            }
-        }
-        for problem in &verdict.problems {
-            tally.fail(format!("VM {}: {problem}", verdict.label));
-        }
-    }
 }
 
 fn summary(tally: &Tally, verdicts: &[Verdict], start: Instant) {
@@ -271,7 +269,7 @@ fn scenarios_by_kernel(verdicts: &[Verdict]) -> String {
     let parts = kernels
         .iter()
         .map(|(release, (runs, layouts))| format!("{runs} on Linux {release} (cgroup {})", layouts.join(", ")));
-    format!("{} in {seconds:.0} s", parts.collect::<Vec<_>>().join(", "))
+    format!("{} in boots of {seconds:.0} s together", parts.collect::<Vec<_>>().join(", "))
 }
 
 #[cfg(test)]

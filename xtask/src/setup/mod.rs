@@ -14,6 +14,7 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::bpf;
 use crate::cmd::{self, Steps};
+use crate::console::Console;
 use crate::paths::{Workspace, find_program, is_root};
 use apt::Apt;
 use kernel::Series;
@@ -71,7 +72,8 @@ pub fn run(options: &Options, workspace: &Workspace) -> Result<ExitCode> {
     parts.extend(FUZZ.iter().filter(|part| !BUILD.contains(part)));
     parts.extend(Series::ALL.map(Part::Kernel));
     parts.push(Part::GuestRoot);
-    let setup = Setup { workspace, check_only: options.check, verbose: true };
+    let console = Console::alone();
+    let setup = Setup { workspace, console: &console, check_only: options.check, verbose: true };
     setup.ensure(&parts)?;
     println!("Everything is in place. Next: `cargo xtask run`, `cargo xtask vm ramp`, `cargo xtask test`.");
     Ok(ExitCode::SUCCESS)
@@ -79,11 +81,17 @@ pub fn run(options: &Options, workspace: &Workspace) -> Result<ExitCode> {
 
 /// Sees to it that the parts are there, silently when they are.
 pub fn ensure(workspace: &Workspace, parts: &[Part]) -> Result<()> {
-    Setup { workspace, check_only: false, verbose: false }.ensure(parts)
+    ensure_on(&Console::alone(), workspace, parts)
+}
+
+/// The same beside other work.
+pub fn ensure_on(console: &Console, workspace: &Workspace, parts: &[Part]) -> Result<()> {
+    Setup { workspace, console, check_only: false, verbose: false }.ensure(parts)
 }
 
 struct Setup<'a> {
     workspace: &'a Workspace,
+    console: &'a Console,
     check_only: bool,
     verbose: bool,
 }
@@ -113,7 +121,7 @@ impl Setup<'_> {
             bail!("{}", advice(&missing, apt.is_some(), is_root()));
         }
         let mut apt = apt.context("apt-get is not there")?;
-        let mut steps = Steps::new(missing.len());
+        let mut steps = Steps::new(self.console, missing.len());
         for &part in &missing {
             steps.step(&part.name(), || part.install(&mut apt, &cache)).with_context(|| {
                 format!("setting up {}; by hand it is: {}", part.name(), part.by_hand().join(" && "))

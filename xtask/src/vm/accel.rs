@@ -2,7 +2,6 @@
 //! virtualization can accept a machine and then stop it with an internal error. So it is tried.
 
 use std::fs;
-use std::io::{self, Write as _};
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -12,6 +11,7 @@ use anyhow::{Context as _, Result};
 use super::initramfs::Initramfs;
 use super::qemu::{Machine, Said};
 use crate::cmd;
+use crate::console::Console;
 use crate::paths::find_program;
 
 /// How the guest's instructions are executed.
@@ -41,7 +41,7 @@ const ALIVE: &str = "node-pressure-monitor: the guest is alive";
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The verdict on KVM, from the last trial on this boot with this QEMU or from a new one.
-pub fn choose(kernel: &Path, dir: &Path) -> Result<Accel> {
+pub fn choose(kernel: &Path, dir: &Path, console: &Console) -> Result<Accel> {
     let key = key()?;
     let cached = dir.join("accel");
     if let Ok(text) = fs::read_to_string(&cached)
@@ -50,8 +50,7 @@ pub fn choose(kernel: &Path, dir: &Path) -> Result<Accel> {
         return Ok(accel);
     }
     let (accel, why) = if Path::new("/dev/kvm").exists() {
-        print!("/dev/kvm is there; trying whether it works … ");
-        io::stdout().flush()?;
+        console.say("/dev/kvm is there; trying whether it works");
         match try_kvm(kernel, dir) {
             Ok(()) => (Accel::Kvm, "it does".to_owned()),
             Err(error) => (Accel::Tcg, format!("it does not ({error:#})")),
@@ -59,7 +58,7 @@ pub fn choose(kernel: &Path, dir: &Path) -> Result<Accel> {
     } else {
         (Accel::Tcg, "/dev/kvm is not there".to_owned())
     };
-    println!("{why}: using {}", accel.word());
+    console.say(format_args!("{why}: using {}", accel.word()));
     let word = if accel == Accel::Kvm { "kvm" } else { "tcg" };
     fs::write(&cached, format!("{key}\n{word}\n")).with_context(|| format!("writing {}", cached.display()))?;
     Ok(accel)
@@ -99,6 +98,7 @@ fn try_kvm(kernel: &Path, dir: &Path) -> Result<()> {
         append: "console=ttyS0 panic=-1 quiet".to_owned(),
         memory_mib: 512,
         disks: Vec::new(),
+        yields: false,
     };
     let verdict = watch(&machine, &dir.join("kvm-trial.log"));
     fs::remove_file(&initramfs).with_context(|| format!("removing {}", initramfs.display()))?;

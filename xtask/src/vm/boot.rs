@@ -9,11 +9,12 @@ use anyhow::{Context as _, Result, bail};
 use super::accel::Accel;
 use super::initramfs::Initramfs;
 use super::protocol::Counts;
-use super::qemu::{Disk, Machine, Running, Said};
+use super::qemu::{Machine, Running, Said};
 use super::record::{Ending, Record, Run};
 use super::report::Live;
 use super::scenario::Guest;
 use super::{Plan, check_command_line, disks, images, modules};
+use crate::console::Console;
 use crate::paths::{Workspace, find_program};
 use crate::setup;
 use crate::setup::kernel::Kernel;
@@ -30,7 +31,9 @@ const SYSTEMD: &str = " npm.root=/dev/vdc systemd.show_status=0 systemd.getty_au
 #[derive(Debug)]
 pub struct Boot<'a> {
     pub workspace: &'a Workspace,
+    /// Of all boots: where their logs are kept.
     pub dir: &'a Path,
+    pub console: &'a Console,
     pub plan: &'a Plan,
     pub kernel: &'a Kernel,
     pub accel: Accel,
@@ -63,9 +66,34 @@ impl Verdict {
     }
 }
 
+#[cfg(test)]
+impl Verdict {
+    /// For tests of what is done with verdicts.
+    pub fn made_up(label: &str, outcomes: &[(&str, super::Outcome)]) -> Self {
+        let mut counts = Counts::default();
+        let mut run = |&(name, outcome): &(&str, super::Outcome)| {
+            counts.add(outcome);
+            Run { name: name.to_owned(), outcome, seconds: 1.0, reason: "made up".to_owned() }
+        };
+        let runs = outcomes.iter().map(&mut run).collect();
+        Self {
+            label: label.to_owned(),
+            release: "6.1.0-1".to_owned(),
+            runs,
+            problems: Vec::new(),
+            missing: Vec::new(),
+            retried: false,
+            seconds: 1.0,
+            counts,
+            retry: false,
+            log: None,
+        }
+    }
+}
+
 impl Boot<'_> {
     pub fn run(&self) -> Result<Verdict> {
-        let Self { dir, plan, kernel, accel, .. } = self;
+        let Self { dir, plan, kernel, accel, console, .. } = self;
         let expressions: Vec<String> = plan.requests.iter().map(super::Request::expression).collect();
         // An oops ends the boot at once: a kernel that has faulted proves nothing any more. Console messages below
         // critical would land in the middle of the guest's lines; it reads them from /dev/kmsg.
@@ -79,34 +107,37 @@ impl Boot<'_> {
             append.push_str(SYSTEMD);
         }
         check_command_line(&append)?;
-        let initramfs = dir.join("initramfs.cpio");
-        self.initramfs()?.write(&initramfs)?;
+        let name = file_name(&plan.label());
+        let scratch = Scratch::create(dir.join(&name))?;
+        let initramfs = scratch.path.join("initramfs.cpio");
+        self.initramfs(&scratch.path)?.write(&initramfs)?;
         let machine = Machine {
             accel: *accel,
             kernel: kernel.image.clone(),
             initramfs,
             append,
             memory_mib: plan.memory_mib,
+            yields: plan.yields,
             disks: match plan.guest {
-                Guest::Plain => disks::plain(dir)?,
-                Guest::Containerd => disks::with_containers(dir, setup::guest_root::path(&self.workspace.cache()))?,
+                Guest::Plain => disks::plain(&scratch.path)?,
+                Guest::Containerd => {
+                    disks::with_containers(&scratch.path, setup::guest_root::path(&self.workspace.cache()))?
+                }
             },
         };
-        println!(
+        console.say(format_args!(
             "== {} (Linux {}, {}, {} MiB): {}",
             plan.label(),
             kernel.release,
             accel.word(),
             plan.memory_mib,
             expressions.join(" ")
-        );
-        let log = dir.join(format!("serial-{}.log", file_name(&plan.label())));
+        ));
+        let log = dir.join(format!("serial-{name}.log"));
         let start = Instant::now();
         let mut record = Record::default();
         let ending = self.listen(&machine, &log, start, &mut record)?;
-        for Disk { image, .. } in machine.disks.iter().filter(|disk| !disk.kept) {
-            fs::remove_file(image).with_context(|| format!("removing {}", image.display()))?;
-        }
+        scratch.remove()?;
         let problems = record.problems(&plan.requests, &ending);
         let retry = record.is_worth_a_retry();
         let mut verdict = Verdict {
@@ -125,16 +156,16 @@ impl Boot<'_> {
             let seconds = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
             let kept = log.with_extension(format!("{seconds}.log"));
             fs::copy(&log, &kept).with_context(|| format!("keeping {}", kept.display()))?;
-            println!("serial log: {}", kept.display());
+            console.say(format_args!("serial log: {}", kept.display()));
             verdict.log = Some(kept);
         }
         Ok(verdict)
     }
 
-    fn initramfs(&self) -> Result<Initramfs> {
+    fn initramfs(&self, scratch: &Path) -> Result<Initramfs> {
         let mut root = Initramfs::default();
-        root.own_program("/init", &self.workspace.release("vm-guest"), self.dir)?;
-        root.own_program("/bin/node-pressure-monitor", &self.workspace.release("node-pressure-monitor"), self.dir)?;
+        root.own_program("/init", &self.workspace.release("vm-guest"), scratch)?;
+        root.own_program("/bin/node-pressure-monitor", &self.workspace.release("node-pressure-monitor"), scratch)?;
         root.program(
             "/bin/busybox",
             &find_program("busybox").context("busybox is not there: run `cargo xtask setup`")?,
@@ -146,7 +177,7 @@ impl Boot<'_> {
         };
         root.modules(modules);
         if self.plan.guest == Guest::Containerd {
-            for archive in images::make(self.dir)? {
+            for archive in images::make(scratch)? {
                 let name = archive.file_name().unwrap_or_default().to_string_lossy();
                 root.file(&format!("/archives/{name}"), &archive)?;
             }
@@ -157,7 +188,7 @@ impl Boot<'_> {
     /// Follows the console to the end, or stops the machine when it hangs.
     fn listen(&self, machine: &Machine, log: &Path, start: Instant, record: &mut Record) -> Result<Ending> {
         let mut running = machine.start(log)?;
-        let mut live = Live::new();
+        let mut live = Live::new(self.console);
         let mut last_line = start;
         let mut deadline = start + self.plan.time_limit;
         let mut complaints = Vec::new();
@@ -191,7 +222,7 @@ impl Boot<'_> {
             }
         };
         live.finish();
-        Self::emulator_failure(&mut running, record, &complaints)?;
+        self.emulator_failure(&mut running, record, &complaints)?;
         Ok(ending)
     }
 
@@ -210,10 +241,10 @@ impl Boot<'_> {
     }
 
     /// A QEMU that says no word of the guest's and fails is a broken set-up, not a failed scenario.
-    fn emulator_failure(running: &mut Running, record: &Record, complaints: &[String]) -> Result<()> {
+    fn emulator_failure(&self, running: &mut Running, record: &Record, complaints: &[String]) -> Result<()> {
         let code = running.exit_code(Duration::from_millis(200))?;
         for complaint in complaints {
-            println!("QEMU says: {complaint}");
+            self.console.say(format_args!("QEMU says: {complaint}"));
         }
         match code {
             Some(code) if code != 0 && record.runs.is_empty() && record.running.is_none() => {
@@ -221,6 +252,28 @@ impl Boot<'_> {
             }
             _ => Ok(()),
         }
+    }
+}
+
+/// What one boot has to itself while it lasts: initramfs, disks, archives. Another may run at the same time, under another label.
+#[derive(Debug)]
+struct Scratch {
+    path: PathBuf,
+}
+
+impl Scratch {
+    /// Empty, whatever a boot that broke off has left there.
+    fn create(path: PathBuf) -> Result<Self> {
+        let scratch = Self { path };
+        if scratch.path.exists() {
+            scratch.remove()?;
+        }
+        fs::create_dir_all(&scratch.path).with_context(|| format!("creating {}", scratch.path.display()))?;
+        Ok(scratch)
+    }
+
+    fn remove(&self) -> Result<()> {
+        fs::remove_dir_all(&self.path).with_context(|| format!("removing {}", self.path.display()))
     }
 }
 

@@ -17,11 +17,13 @@ use std::fs::{self, File};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::str::FromStr;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 
 use crate::build;
+use crate::console::Console;
 use crate::paths::Workspace;
 use crate::setup::kernel::{Kernel, Series};
 use crate::setup::{self, Part};
@@ -131,6 +133,8 @@ pub struct Plan {
     pub cgroup: Cgroup,
     pub guest: Guest,
     pub memory_mib: u32,
+    /// Whether another boot at the same time goes first.
+    pub yields: bool,
     pub requests: Vec<Request>,
     pub keep_log: bool,
     /// Whether the guest prints what is for people to read in full; among the outcomes of a whole suite it would drown them.
@@ -148,6 +152,7 @@ impl Plan {
             cgroup,
             guest: boot.guest(),
             memory_mib: 1024,
+            yields: false,
             time_limit: scenario::time_limit(&requests),
             requests,
             keep_log: false,
@@ -157,20 +162,26 @@ impl Plan {
     }
 
     pub fn label(&self) -> String {
-        let guest = match self.guest {
-            Guest::Plain => "",
-            Guest::Containerd => "+containerd",
-        };
-        format!("{}{guest} {}", self.kernel.label(), self.cgroup.word())
+        label(&self.kernel, self.guest, self.cgroup)
     }
 
-    fn parts(&self) -> Vec<Part> {
+    /// What this boot needs besides what every boot needs.
+    pub fn parts(&self) -> Vec<Part> {
         let mut parts = self.kernel.parts();
         if self.guest == Guest::Containerd {
             parts.push(Part::GuestRoot);
         }
         parts
     }
+}
+
+/// Short name of a boot: `6.12+containerd v2`. Its files have it too, so boots at the same time must differ in it.
+pub fn label(kernel: &KernelChoice, guest: Guest, cgroup: Cgroup) -> String {
+    let guest = match guest {
+        Guest::Plain => "",
+        Guest::Containerd => "+containerd",
+    };
+    format!("{}{guest} {}", kernel.label(), cgroup.word())
 }
 
 pub fn run(options: &Options, workspace: &Workspace) -> Result<ExitCode> {
@@ -189,6 +200,7 @@ pub fn run(options: &Options, workspace: &Workspace) -> Result<ExitCode> {
         cgroup: options.cgroup,
         guest: scenario::guest(&requests)?,
         memory_mib: options.memory,
+        yields: false,
         requests,
         keep_log: options.keep_log,
         pages: true,
@@ -196,16 +208,19 @@ pub fn run(options: &Options, workspace: &Workspace) -> Result<ExitCode> {
         silence_limit: Duration::from_secs(options.silence_limit),
     };
     let lab = Lab::open(workspace, &plan.parts())?;
-    let verdict = lab.boot(&plan)?;
+    let verdict = lab.boot(&plan, &Console::alone())?;
     print_table(std::slice::from_ref(&verdict));
     Ok(if verdict.passed() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Everything that boots have in common. One at a time for each target directory, and scenarios measure time.
+/// Everything that boots have in common. One at a time for each target directory, and scenarios measure time; what runs at once in
+/// one is for its owner to say, and boots of different labels share no file.
 #[derive(Debug)]
 pub struct Lab<'a> {
     workspace: &'a Workspace,
     dir: PathBuf,
+    /// One tries what accelerates the guest, and whoever comes second reads what it found.
+    trial: Mutex<()>,
     _lock: File,
 }
 
@@ -216,7 +231,7 @@ impl<'a> Lab<'a> {
         parts.extend_from_slice(setup::VM);
         parts.extend_from_slice(further);
         setup::ensure(workspace, &parts)?;
-        build::release(&["node-pressure-monitor", "vm-guest"])?;
+        build::release(&build::BINARIES)?;
         let dir = workspace.vm();
         fs::create_dir_all(&dir).with_context(|| format!("creating {}", dir.display()))?;
         let lock_path = dir.join("lock");
@@ -225,28 +240,34 @@ impl<'a> Lab<'a> {
             println!("another VM runs from this target directory; waiting for it to end");
             lock.lock().with_context(|| format!("locking {}", lock_path.display()))?;
         }
-        Ok(Self { workspace, dir, _lock: lock })
+        Ok(Self { workspace, dir, trial: Mutex::new(()), _lock: lock })
     }
 
     /// Boots, and boots again where the kernel itself faulted under software emulation.
-    pub fn boot(&self, plan: &Plan) -> Result<Verdict> {
+    pub fn boot(&self, plan: &Plan, console: &Console) -> Result<Verdict> {
         let kernel = plan.kernel.resolve(self.workspace)?;
-        let accel = accel::choose(&kernel.image, &self.dir)?;
-        let boot = boot::Boot { workspace: self.workspace, dir: &self.dir, plan, kernel: &kernel, accel };
+        let accel = self.accel(&kernel, console)?;
+        let boot = boot::Boot { workspace: self.workspace, dir: &self.dir, console, plan, kernel: &kernel, accel };
         let first = boot.run()?;
         // Under TCG about one guest in 250 faults while the kernel patches its own code: the emulator's race, not ours.
         if accel != Accel::Tcg || !first.is_worth_a_retry() {
             return Ok(first);
         }
-        println!(
-            "RETRY: the guest's kernel faulted under emulation, which happens once in some 250 boots; booting once more."
+        console.say(
+            "RETRY: the guest's kernel faulted under emulation, which happens once in some 250 boots; booting once more.",
         );
         for problem in &first.problems {
-            println!("  first attempt: {problem}");
+            console.say(format_args!("  first attempt: {problem}"));
         }
         let mut second = boot.run()?;
         second.retried = true;
         Ok(second)
+    }
+
+    fn accel(&self, kernel: &Kernel, console: &Console) -> Result<Accel> {
+        // A trial that broke off has left nothing half done that the next would read.
+        let _one = self.trial.lock().unwrap_or_else(PoisonError::into_inner);
+        accel::choose(&kernel.image, &self.dir, console)
     }
 }
 

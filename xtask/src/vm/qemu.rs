@@ -14,6 +14,11 @@ use super::accel::Accel;
 use crate::cmd;
 use crate::paths::find_program;
 
+const QEMU: &str = "qemu-system-x86_64";
+/// Three quarters of the processors for the other machine while it wants them all. With 19 it has everything, and the one that
+/// yields fails of its own bounds: its containerd does not answer within a minute.
+const YIELDING: &str = "5";
+
 /// One machine to start.
 #[derive(Debug)]
 pub struct Machine {
@@ -24,6 +29,8 @@ pub struct Machine {
     pub memory_mib: u32,
     /// Raw images, in the order /dev/vda, /dev/vdb and so on.
     pub disks: Vec<Disk>,
+    /// Whether another machine goes first where both want the processors.
+    pub yields: bool,
 }
 
 /// The raw image of a disk.
@@ -37,13 +44,20 @@ pub struct Disk {
 impl Machine {
     fn command(&self) -> Command {
         // QEMU must not outlive this program, however that ends; the flag says so to the kernel.
-        let mut command = match find_program("setpriv") {
-            Some(setpriv) => {
-                let mut command = Command::new(setpriv);
-                command.args(["--pdeathsig", "KILL", "qemu-system-x86_64"]);
+        let mut words = Vec::new();
+        if find_program("setpriv").is_some() {
+            words.extend(["setpriv", "--pdeathsig", "KILL"]);
+        }
+        if self.yields {
+            words.extend(["nice", "-n", YIELDING]);
+        }
+        let mut command = match words.split_first() {
+            Some((first, rest)) => {
+                let mut command = Command::new(first);
+                command.args(rest).arg(QEMU);
                 command
             }
-            None => Command::new("qemu-system-x86_64"),
+            None => Command::new(QEMU),
         };
         command
             .args(self.accel.arguments())

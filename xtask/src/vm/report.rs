@@ -7,41 +7,43 @@ use super::boot::Verdict;
 use super::protocol::Line;
 use super::record::Record;
 use super::scenario::{CATALOGUE, Guest};
-use crate::cmd;
+use crate::console::Console;
 
-/// Progress on standard output. On a terminal the last line shows the time a scenario has been running.
+/// Progress of one boot. Alone on a terminal the last line shows the time a scenario has been running.
 #[derive(Debug)]
-pub struct Live {
-    terminal: bool,
+pub struct Live<'a> {
+    console: &'a Console,
     ticking: bool,
 }
 
-impl Live {
-    pub fn new() -> Self {
-        Self { terminal: cmd::on_terminal(), ticking: false }
+impl<'a> Live<'a> {
+    pub const fn new(console: &'a Console) -> Self {
+        Self { console, ticking: false }
     }
 
     pub fn show(&mut self, line: &Line<'_>, record: &Record, at: Duration) {
         self.finish();
+        let console = self.console;
+        let at = at.as_secs_f64();
         match line {
-            Line::Start { name } => println!("[{:7.1} s] {name}", at.as_secs_f64()),
-            Line::Note { text, .. } => println!("              {text}"),
-            Line::Page { text } => println!("{text}"),
-            Line::Figure { text, .. } => println!("              figure: {text}"),
-            Line::Timeline { ms, what, .. } => println!("              {ms:9.1} ms  {what}"),
+            Line::Start { name } => console.say(format_args!("[{at:7.1} s] {name}")),
+            Line::Note { text, .. } => console.say(format_args!("              {text}")),
+            Line::Page { text } => console.say(text),
+            Line::Figure { text, .. } => console.say(format_args!("              figure: {text}")),
+            Line::Timeline { ms, what, .. } => console.say(format_args!("              {ms:9.1} ms  {what}")),
             Line::Outcome { name, outcome, reason } => {
                 let seconds = record.runs.last().map_or(0.0, |run| run.seconds);
                 let reason = if reason.is_empty() { String::new() } else { format!(": {reason}") };
-                println!("[{:7.1} s] {name} {} ({seconds:.1} s){reason}", at.as_secs_f64(), outcome.word());
+                console.say(format_args!("[{at:7.1} s] {name} {} ({seconds:.1} s){reason}", outcome.word()));
             }
-            Line::End(_) => println!("[{:7.1} s] end", at.as_secs_f64()),
-            Line::Malformed(text) => println!("              not understood: @@ {text}"),
+            Line::End(_) => console.say(format_args!("[{at:7.1} s] end")),
+            Line::Malformed(text) => console.say(format_args!("              not understood: @@ {text}")),
         }
     }
 
     /// Called about twice a second while nothing is said.
     pub fn tick(&mut self, record: &Record, at: Duration) {
-        if !self.terminal {
+        if !self.console.draws() {
             return;
         }
         let (what, since) =

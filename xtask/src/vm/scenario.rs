@@ -169,6 +169,7 @@ mod tests {
     fn every_boot_of_the_test_suite_runs_something() {
         for (cgroup, boot) in [
             (Cgroup::V2, Boot::Reference),
+            (Cgroup::V2, Boot::Remainder),
             (Cgroup::V2, Boot::Between),
             (Cgroup::V1, Boot::Contrast),
             (Cgroup::V2, Boot::Containers),
@@ -176,6 +177,15 @@ mod tests {
             let requests = in_test(cgroup, boot).unwrap();
             assert!(!requests.is_empty());
             assert_eq!(guest(&requests).unwrap(), boot.guest());
+        }
+    }
+
+    #[test]
+    fn the_newest_kernel_sees_every_scenario_of_its_layout_in_one_boot() {
+        let boots = [Boot::Reference, Boot::Remainder, Boot::Containers].map(|boot| in_test(Cgroup::V2, boot).unwrap());
+        for entry in CATALOGUE.iter().filter(|entry| entry.cgroups.contains(&"v2")) {
+            let times = boots.iter().flatten().filter(|request| request.entry.name == entry.name).count();
+            assert_eq!(times, 1, "{}", entry.name);
         }
     }
 

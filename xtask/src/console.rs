@@ -1,0 +1,68 @@
+//! Where a piece of work says its lines. Work that runs beside other work says of every line whose it is, and says whole lines only:
+//! each goes out in one piece, so that two never mix.
+
+use std::fmt;
+
+use crate::cmd;
+
+/// Standard output, for one piece of work.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Console {
+    mark: Option<String>,
+}
+
+impl Console {
+    /// For work that runs alone: its lines need no mark.
+    pub const fn alone() -> Self {
+        Self { mark: None }
+    }
+
+    /// For work that runs beside other work, under a name that is put before every line.
+    pub fn beside_others(name: &str) -> Self {
+        Self { mark: Some(format!("{name}| ")) }
+    }
+
+    /// Says one line, or several that stay together.
+    pub fn say(&self, text: impl fmt::Display) {
+        // One call is one turn at standard output; a text in several calls would let another lane in between.
+        println!("{}", self.marked(&text.to_string()));
+    }
+
+    /// Whether a line may be begun and ended later: only where nobody else says anything meanwhile.
+    pub const fn is_alone(&self) -> bool {
+        self.mark.is_none()
+    }
+
+    /// Whether the last line may be drawn over.
+    pub fn draws(&self) -> bool {
+        self.is_alone() && cmd::on_terminal()
+    }
+
+    fn marked(&self, text: &str) -> String {
+        match &self.mark {
+            None => text.to_owned(),
+            Some(mark) if text.is_empty() => mark.trim_end().to_owned(),
+            Some(mark) => text.lines().map(|line| format!("{mark}{line}")).collect::<Vec<_>>().join("\n"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_line_beside_others_says_whose_it_is() {
+        let console = Console::beside_others("6.1 v1");
+        assert_eq!(console.marked("[  1.0 s] ramp"), "6.1 v1| [  1.0 s] ramp");
+        assert_eq!(console.marked("two\nlines\n"), "6.1 v1| two\n6.1 v1| lines");
+        assert_eq!(console.marked(""), "6.1 v1|");
+        assert!(!console.is_alone() && !console.draws());
+    }
+
+    #[test]
+    fn alone_a_text_is_left_as_it_is() {
+        assert_eq!(Console::alone().marked("  two\nlines"), "  two\nlines");
+        assert!(Console::alone().is_alone());
+    }
+}

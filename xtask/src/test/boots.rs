@@ -1,0 +1,154 @@
+//! The boots of the suite: which, in which order, and what they add to its outcome.
+
+use anyhow::{Context as _, Result};
+
+use super::Tally;
+use super::lanes::{self, Lane};
+use super::supplies::Supplies;
+use crate::console::Console;
+use crate::paths::Workspace;
+use crate::setup::Part;
+use crate::setup::kernel::Series;
+use crate::vm::scenario::Boot;
+use crate::vm::{self, Cgroup, KernelChoice, Lab, Outcome, Plan, Verdict};
+
+/// In the order of the table. The reference measures how long things take, and nothing runs beside it; the others prove that things
+/// happen. In lane A the agent still races workloads that take memory as fast as the guest can, and must find its processor when it
+/// wakes up: the boot with containers, where disks fill up and bounds are generous, makes do with what they leave over.
+const BOOTS: [(Lane, Wanted); 5] = [
+    (Lane::Alone, Wanted(Series::V6_12, Cgroup::V2, Boot::Reference)),
+    (Lane::A, Wanted(Series::V6_12, Cgroup::V2, Boot::Remainder)),
+    (Lane::A, Wanted(Series::V6_1, Cgroup::V1, Boot::Contrast)),
+    (Lane::A, Wanted(Series::V6_1, Cgroup::V2, Boot::Between)),
+    (Lane::B, Wanted(Series::V6_12, Cgroup::V2, Boot::Containers)),
+];
+
+#[derive(Debug, Clone, Copy)]
+struct Wanted(Series, Cgroup, Boot);
+
+impl Wanted {
+    fn label(self) -> String {
+        let Self(series, cgroup, boot) = self;
+        vm::label(&KernelChoice::Series(series), boot.guest(), cgroup)
+    }
+
+    fn plan(self) -> Result<Plan> {
+        let Self(series, cgroup, boot) = self;
+        Plan::for_test(series, cgroup, boot)
+    }
+}
+
+/// What some boots need and others do not, each once.
+pub fn parts() -> Vec<Part> {
+    let mut parts = Vec::new();
+    // A plan that cannot be made needs nothing; its boot will say why.
+    for part in BOOTS.iter().filter_map(|(_, wanted)| wanted.plan().ok()).flat_map(|plan| plan.parts()) {
+        if !parts.contains(&part) {
+            parts.push(part);
+        }
+    }
+    parts
+}
+
+/// Boots all, and counts what came of it.
+pub fn run(workspace: &Workspace, supplies: &Supplies, tally: &mut Tally) -> Vec<Verdict> {
+    // The parts of some boots are theirs to miss.
+    let lab = match supplies.check_common().and_then(|()| Lab::open(workspace, &[])) {
+        Ok(lab) => lab,
+        Err(error) => {
+            tally.fail(format!("setting the VM up: {error:#}"));
+            return Vec::new();
+        }
+    };
+    let told = lanes::run(&BOOTS, |lane, wanted| {
+        let console = match lane {
+            Lane::Alone => Console::alone(),
+            Lane::A | Lane::B => Console::beside_others(&wanted.label()),
+        };
+        let verdict = wanted.plan().and_then(|mut plan| {
+            plan.yields = lane == Lane::B;
+            supplies.check(&plan.parts()).context("setting it up")?;
+            lab.boot(&plan, &console)
+        });
+        // The tally tells it again, when the other lane has ended too.
+        if let Err(error) = &verdict {
+            console.say(format_args!("FAILED {error:#}"));
+        }
+        verdict
+    });
+    let labels = BOOTS.iter().map(|(_, wanted)| wanted.label());
+    count(labels.zip(told), tally)
+}
+
+/// Every boot's outcome in the order of the table: a boot without a verdict is one failure.
+fn count(told: impl Iterator<Item = (String, Result<Verdict>)>, tally: &mut Tally) -> Vec<Verdict> {
+    let mut verdicts = Vec::new();
+    for (label, outcome) in told {
+        let verdict = match outcome {
+            Ok(verdict) => verdict,
+            Err(error) => {
+                tally.fail(format!("VM {label}: {error:#}"));
+                continue;
+            }
+        };
+        tally.counts.passed += verdict.counts.passed;
+        for run in &verdict.runs {
+            let story = format!("VM {label}: {}: {}", run.name, run.reason);
+            match run.outcome {
+                Outcome::Pass => {}
+                Outcome::Fail => tally.fail(story),
+                Outcome::Skip => tally.skip(story),
+            }
+        }
+        for problem in &verdict.problems {
+            tally.fail(format!("VM {label}: {problem}"));
+        }
+        verdicts.push(verdict);
+    }
+    verdicts
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::anyhow;
+
+    use super::*;
+
+    #[test]
+    fn boots_at_the_same_time_share_no_label_and_so_no_file() {
+        let labels = |wanted| BOOTS.iter().filter(move |(lane, _)| *lane == wanted).map(|(_, wanted)| wanted.label());
+        assert!(labels(Lane::A).all(|label| !labels(Lane::B).any(|other| other == label)));
+        assert!(labels(Lane::A).next().is_some() && labels(Lane::B).next().is_some());
+        for (_, wanted) in BOOTS {
+            assert_eq!(wanted.plan().unwrap().label(), wanted.label());
+        }
+    }
+
+    #[test]
+    fn what_measures_time_is_alone_and_first() {
+        for (lane, Wanted(_, _, boot)) in BOOTS {
+            assert_eq!(lane == Lane::Alone, boot == Boot::Reference);
+        }
+    }
+
+    #[test]
+    fn each_part_is_wanted_once() {
+        let kernels = [Part::Kernel(Series::V6_12), Part::Kernel(Series::V6_1)];
+        assert_eq!(parts(), [&kernels[..], &[Part::GuestRoot]].concat());
+    }
+
+    #[test]
+    fn a_boot_without_a_verdict_is_a_failure_by_name_and_hides_no_other() {
+        let told = [
+            ("6.1 v1".to_owned(), Ok(Verdict::made_up("6.1 v1", &[("ramp", Outcome::Pass), ("swarm", Outcome::Fail)]))),
+            ("6.1 v2".to_owned(), Err(anyhow!("panicked: ouch"))),
+            ("6.12 v2".to_owned(), Ok(Verdict::made_up("6.12 v2", &[("ramp", Outcome::Skip)]))),
+        ];
+        let mut tally = Tally::default();
+        let verdicts = count(told.into_iter(), &mut tally);
+        assert_eq!(verdicts.iter().map(|verdict| verdict.label.as_str()).collect::<Vec<_>>(), ["6.1 v1", "6.12 v2"]);
+        assert_eq!(tally.counts, vm::Counts { passed: 1, failed: 2, skipped: 1 });
+        assert_eq!(tally.failures, ["VM 6.1 v1: swarm: made up", "VM 6.1 v2: panicked: ouch"]);
+        assert_eq!(tally.skips, ["VM 6.12 v2: ramp: made up"]);
+    }
+}

@@ -1,0 +1,95 @@
+//! What the boots need and a bare machine lacks, downloaded and made in the background while the suite compiles.
+//!
+//! One thread, one part after the other: apt and dpkg take locks. Nothing else of the suite may install anything meanwhile.
+
+use std::thread::{self, JoinHandle};
+
+use anyhow::{Result, anyhow, bail};
+
+use super::lanes;
+use crate::console::Console;
+use crate::paths::Workspace;
+use crate::setup::{self, Part};
+
+/// Being seen to.
+#[derive(Debug)]
+pub struct Pending(JoinHandle<Supplies>);
+
+/// What came of it.
+#[derive(Debug)]
+pub struct Supplies {
+    /// What every boot needs.
+    common: Result<(), String>,
+    /// What only some need, and what went wrong with it.
+    missing: Vec<(Part, String)>,
+}
+
+impl Pending {
+    pub fn begin(workspace: &Workspace, of_some_boots: Vec<Part>) -> Self {
+        let workspace = workspace.clone();
+        Self(thread::spawn(move || {
+            let console = Console::beside_others("setup");
+            let ensure = |parts: &[Part]| lanes::caught(|| setup::ensure_on(&console, &workspace, parts));
+            Supplies::gather(&of_some_boots, ensure)
+        }))
+    }
+
+    pub fn wait(self) -> Supplies {
+        self.0.join().unwrap_or_else(|_| Supplies {
+            common: Err("the thread that saw to it panicked".to_owned()),
+            missing: Vec::new(),
+        })
+    }
+}
+
+impl Supplies {
+    fn gather(of_some_boots: &[Part], ensure: impl Fn(&[Part]) -> Result<()>) -> Self {
+        let told = |parts: &[Part]| ensure(parts).map_err(|error| format!("{error:#}"));
+        // The common ones first: the guest's root file system is made with mkfs.
+        let common = told(setup::VM);
+        let missing = of_some_boots.iter().filter_map(|&part| Some((part, told(&[part]).err()?))).collect();
+        Self { common, missing }
+    }
+
+    /// Whether there can be any boot at all.
+    pub fn check_common(&self) -> Result<()> {
+        self.common.clone().map_err(|story| anyhow!(story))
+    }
+
+    /// Whether a boot that needs these can be done: a part that is missing fails the boots that need it, and no others.
+    pub fn check(&self, needed: &[Part]) -> Result<()> {
+        match self.missing.iter().find(|(part, _)| needed.contains(part)) {
+            Some((_, story)) => bail!("{story}"),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::setup::kernel::Series;
+
+    #[test]
+    fn a_missing_part_fails_only_those_who_need_it() {
+        let kernel = Part::Kernel(Series::V6_12);
+        let supplies = Supplies::gather(&[kernel, Part::GuestRoot], |parts| {
+            if parts.contains(&Part::GuestRoot) { bail!("no mmdebstrap") } else { Ok(()) }
+        });
+        assert!(supplies.check_common().is_ok());
+        assert!(supplies.check(&[kernel]).is_ok());
+        assert_eq!(supplies.check(&[kernel, Part::GuestRoot]).unwrap_err().to_string(), "no mmdebstrap");
+    }
+
+    #[test]
+    fn without_the_emulator_there_is_no_boot() {
+        let supplies =
+            Supplies::gather(
+                &[Part::GuestRoot],
+                |parts| {
+                    if parts.contains(&Part::Qemu) { bail!("no QEMU") } else { Ok(()) }
+                },
+            );
+        assert_eq!(supplies.check_common().unwrap_err().to_string(), "no QEMU");
+    }
+}
