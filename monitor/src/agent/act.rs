@@ -62,12 +62,8 @@ impl Agent {
             return None;
         }
         let now = Monotonic::now();
-        // One resource that nobody can give back must not keep another from being looked after.
-        let met = to_act_on.into_iter().find(|met| self.may_act_on(met, now))?;
-        let resource = met.threshold.signal.resource();
-        if is_of_disk(resource) && (self.collects_first(met, now) || self.measures_first(resource, now)) {
-            return None;
-        }
+        // One resource that nobody can give back, or not yet, must not keep another from being looked after.
+        let met = to_act_on.into_iter().find(|met| self.may_act_on(met, now) && !self.has_something_first(met, now))?;
         self.scan_if_older(LIST_AGE_AT_DECISION);
         let signal = met.threshold.signal;
         if signal.resource() == Resource::Memory && self.asks_first(met) {
@@ -90,7 +86,9 @@ impl Agent {
             Mode::Observe => (self.would_evict(&met, &ranking, decided)?, "would_kill", 0),
             Mode::Enforce => self.evict_one(&met, &ranking, decided)?,
         };
-        self.rest_disks(signal.resource(), decided);
+        if self.config.mode == Mode::Enforce {
+            self.rest_disks(signal.resource(), decided);
+        }
         let acted = Monotonic::now();
         let reclaimed = self.gentle.take_in_vain(now);
         let (text, candidates) = (ranking_text(&ranking), ranking);
@@ -109,11 +107,17 @@ impl Agent {
         !(is_of_disk(met.threshold.signal.resource()) && self.is_enough_pending(met, now))
     }
 
+    /// For a disk: whether garbage is being collected, which may be enough, or everybody measured once more.
+    fn has_something_first(&mut self, met: &MetThreshold, now: Monotonic) -> bool {
+        let resource = met.threshold.signal.resource();
+        is_of_disk(resource) && (self.collects_first(met, now) || self.measures_first(resource, now))
+    }
+
     /// Whether it was just found that nobody can be evicted, or said who would be: to rank everybody at each look costs what the node is
     /// short of.
     fn was_just_answered(&mut self, met: &MetThreshold, now: Monotonic) -> bool {
         let resource = met.threshold.signal.resource();
-        let until = self.last.answered.until((resource, met.is_hard()), now);
+        let until = self.last.answered.until((met.threshold.signal, met.is_hard()), now);
         // What is on disks is looked at again by itself for as long as a threshold is crossed.
         if !is_of_disk(resource) {
             self.retry_at(until);
@@ -206,7 +210,7 @@ impl Agent {
         let now = Monotonic::now();
         let resource = met.threshold.signal.resource();
         let pause = pause(resource, self.config.mode);
-        self.last.answered.set((resource, met.is_hard()), now, pause);
+        self.last.answered.set((met.threshold.signal, met.is_hard()), now, pause);
         self.retry_at(Some(now.after(pause)));
         if let Some(suppressed) = allow(&mut self.limits.exhausted) {
             self.count_eviction(met.threshold.signal, EvictionOutcome::NoCandidate);
@@ -254,7 +258,7 @@ impl Agent {
     ) -> Option<RankedWorkload> {
         let resource = met.threshold.signal.resource();
         let pause = pause(resource, self.config.mode);
-        self.last.answered.set((resource, met.is_hard()), now, pause);
+        self.last.answered.set((met.threshold.signal, met.is_hard()), now, pause);
         let worth = self.worth(met, ranking, now);
         let may_go =
             |ranked: &&RankedWorkload| worth.admits(ranked) && !self.is_node_critical(ranked.candidate.workload.id);
@@ -275,8 +279,9 @@ impl Agent {
             self.figures.forget_refaults();
         }
         for ended in &ended {
-            if let Outcome::Failed(_) = ended.outcome {
-                self.pending.forget(&ended.name);
+            match ended.outcome {
+                Outcome::Gone => self.local.note_gone(ended.id, now),
+                Outcome::Failed(_) => self.pending.forget(&ended.name),
             }
             self.rest_disks(ended.cause.resource(), now);
         }

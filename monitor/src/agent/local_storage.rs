@@ -2,6 +2,7 @@
 
 mod above;
 
+use std::collections::HashMap;
 use std::fmt;
 use std::time::Duration;
 
@@ -25,6 +26,8 @@ use super::{Agent, OBSERVED_AGAIN};
 const EVERY: Duration = Duration::from_secs(10);
 /// While one that is above its limit waits for its turn.
 const AGAIN: Duration = Duration::from_millis(500);
+/// By then everybody was measured anew.
+const REMEMBERED: Duration = Duration::from_secs(600);
 /// What it is called among the capabilities that are missing.
 const CAPABILITY: &str = "pods";
 
@@ -52,18 +55,37 @@ pub struct LocalStorage {
     usages: Option<Box<dyn PodUsages>>,
     next: Option<Monotonic>,
     would_evict: Said<(Cause, CgroupId)>,
+    /// When it went last: started again it has the same name and cgroup, and not what was measured before.
+    gone: HashMap<CgroupId, Monotonic>,
 }
 
 impl LocalStorage {
     /// Pods from a file, if there is one, and who measures what they keep, if somebody does.
     #[must_use]
     pub fn new(file: Option<PodsFile>, usages: Option<Box<dyn PodUsages>>) -> Self {
-        Self { file, specs: PodSpecs::default(), usages, next: None, would_evict: Said::new(OBSERVED_AGAIN) }
+        Self {
+            file,
+            specs: PodSpecs::default(),
+            usages,
+            next: None,
+            would_evict: Said::new(OBSERVED_AGAIN),
+            gone: HashMap::new(),
+        }
     }
 
     /// The pods as they were asked for.
     pub(super) fn specs(&self) -> &PodSpecs {
         &self.specs
+    }
+
+    /// It was evicted, for whatever reason.
+    pub(super) fn note_gone(&mut self, id: CgroupId, now: Monotonic) {
+        self.gone.retain(|_, at| now.since(*at) < REMEMBERED);
+        self.gone.insert(id, now);
+    }
+
+    fn is_of_before(&self, above: &Above) -> bool {
+        self.gone.get(&above.id).is_some_and(|gone| above.at <= *gone)
     }
 
     /// How long until the limits want to be looked at; `None` where there are none.
@@ -83,7 +105,7 @@ impl Agent {
         self.local.next = Some(now.after(EVERY));
         self.read_pods();
         for above in self.above_limits() {
-            if above.is_stale(now) {
+            if above.is_stale(now) || self.local.is_of_before(&above) {
                 self.local.usages.iter().for_each(|usages| usages.hurry(&above.workload));
                 continue;
             }

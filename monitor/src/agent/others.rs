@@ -19,6 +19,9 @@ use super::act::{LIST_AGE, OBSERVE_PAUSE, RankedWorkload, candidates};
 /// the kubelet looks.
 pub(super) const DISK_PAUSE: Duration = Duration::from_secs(10);
 
+/// Of a capacity.
+const LITTLE: i64 = 100;
+
 /// Who may be evicted for a threshold: not who would give back next to nothing.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Worth {
@@ -56,6 +59,11 @@ impl Agent {
     /// Orders the candidates by what they use of what `signal` counts.
     pub(super) fn rank_others(&mut self, signal: Signal) -> Vec<RankedWorkload> {
         let mut usages: Vec<WorkloadUsage> = candidates(self.tree.usages_at_most()).collect();
+        if is_of_disk(signal.resource()) {
+            // What others have on a disk stays there when they are gone.
+            let is_removed = self.runtime.view().state.is_there();
+            usages.retain(|usage| is_removed && usage.workload.kind.pod_uid().is_some());
+        }
         let tracked: HashMap<CgroupId, &Tracked> =
             self.tree.tracked().iter().map(|tracked| (tracked.workload().id, tracked)).collect();
         let mut buffer = Buffer::new();
@@ -84,10 +92,12 @@ impl Agent {
         let is_hard = met.is_hard();
         let can_go = |ranked: &&RankedWorkload| self.evictor.is_candidate(ranked.candidate.workload.id, is_hard, now);
         let largest = ranking.iter().filter(can_go).filter_map(|ranked| ranked.facts().usage).max();
+        // A threshold is met by a little only, when it has just been crossed: who gives back no more than that would not be the last to go.
+        let little = Amount::from_units(met.value.capacity / LITTLE);
         Worth {
             resource: met.threshold.signal.resource(),
             largest: largest.unwrap_or(Amount::ZERO),
-            missing: self.wanted(met) - Amount::from_units(met.value.available),
+            missing: (self.wanted(met) - Amount::from_units(met.value.available)).max(little),
             by_rank_alone: self.config.policy.semantics == Semantics::Kubelet,
         }
     }
@@ -104,9 +114,9 @@ impl Agent {
             return;
         }
         // One disk is short of bytes and inodes at once, and the same workload may be the cause of both.
-        for resource in [Resource::EphemeralStorage, Resource::Inodes] {
+        for signal in Signal::ALL.into_iter().filter(|signal| is_of_disk(signal.resource())) {
             for hard in [true, false] {
-                self.last.answered.set((resource, hard), now, DISK_PAUSE);
+                self.last.answered.set((signal, hard), now, DISK_PAUSE);
             }
         }
         self.signals.look_at_disks();

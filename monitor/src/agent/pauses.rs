@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use crate::config::Resource;
+use crate::config::Signal;
 use crate::node::Monotonic;
 
-/// What runs out, and whether it is for a hard threshold.
-type About = (Resource, bool);
+/// What runs out, and whether it is for a hard threshold. Another filesystem is another matter.
+type About = (Signal, bool);
 
 /// For a kind of threshold: nobody could be evicted, it was said who would be, or what was done has not had its effect yet.
 #[derive(Debug, Default)]
@@ -34,13 +34,13 @@ mod tests {
     #[test]
     fn each_kind_of_threshold_pauses_by_itself() {
         let mut pauses = Pauses::default();
-        let (hard, soft) = ((Resource::Inodes, true), (Resource::Inodes, false));
+        let (hard, soft) = ((Signal::NodeFsInodesFree, true), (Signal::NodeFsInodesFree, false));
         pauses.set(hard, Monotonic(0), Duration::from_nanos(10));
         pauses.set(soft, Monotonic(5), Duration::from_nanos(10));
-        pauses.set((Resource::Memory, true), Monotonic(5), Duration::from_nanos(1));
+        pauses.set((Signal::MemoryAvailable, true), Monotonic(5), Duration::from_nanos(1));
         assert_eq!(pauses.until(hard, Monotonic(9)), Some(Monotonic(10)));
         assert_eq!(pauses.until(hard, Monotonic(10)), None);
         assert_eq!(pauses.until(soft, Monotonic(10)), Some(Monotonic(15)));
-        assert_eq!(pauses.until((Resource::Pids, true), Monotonic(0)), None);
+        assert_eq!(pauses.until((Signal::ImageFsInodesFree, true), Monotonic(0)), None);
     }
 }

@@ -18,7 +18,11 @@ const LONGEST: Duration = Duration::from_secs(60);
 
 /// Pods that were evicted for a disk and are not known to be removed.
 #[derive(Debug, Default)]
-pub(super) struct Pending(Vec<Left>);
+pub(super) struct Pending {
+    left: Vec<Left>,
+    /// What was available when waiting began.
+    began: Vec<(Signal, i64)>,
+}
 
 #[derive(Debug)]
 struct Left {
@@ -33,23 +37,23 @@ struct Left {
 impl Pending {
     /// A pod is going, and its runtime will remove it. Its volumes are not the runtime's to remove.
     fn add(&mut self, pod: PodUid, workload: &str, has: DiskUsage, now: Monotonic) {
-        self.0.retain(|left| left.pod != pod);
+        self.left.retain(|left| left.pod != pod);
         let (workload, has) = (workload.to_owned(), DiskUsage { volumes: Taken::default(), ..has });
-        self.0.push(Left { pod, workload, has, since: now, until: None });
+        self.left.push(Left { pod, workload, has, since: now, until: None });
     }
 
     /// It could not be ended, and keeps what it has.
     pub(super) fn forget(&mut self, workload: &str) {
-        self.0.retain(|left| left.workload != workload);
+        self.left.retain(|left| left.workload != workload);
     }
 
     /// Goes by what the runtime has; nothing while it is down.
     fn update(&mut self, snapshot: Option<&Snapshot>, now: Monotonic) {
         let Some(snapshot) = snapshot else {
-            self.0.iter_mut().for_each(|left| left.until = None);
+            self.left.iter_mut().for_each(|left| left.until = None);
             return;
         };
-        for left in &mut self.0 {
+        for left in &mut self.left {
             let is_there = |pod: Option<&PodUid>| pod.is_some_and(|pod| *pod == left.pod);
             let has_it = snapshot.sandboxes.iter().any(|sandbox| is_there(Some(&sandbox.pod.uid)))
                 || snapshot.containers.iter().any(|container| is_there(container.pod.as_ref().map(|pod| &pod.uid)));
@@ -58,11 +62,20 @@ impl Pending {
             let until = now.after(if is_removed { DISK_PAUSE } else { LONGEST });
             left.until = Some(left.until.map_or(until, |known| known.min(until)));
         }
-        self.0.retain(|left| left.until.is_none_or(|until| now < until));
+        self.left.retain(|left| left.until.is_none_or(|until| now < until));
+    }
+
+    /// Not when half of what was left is gone meanwhile: somebody else fills the disk.
+    fn is_worth_waiting(&mut self, signal: Signal, available: i64) -> bool {
+        if let Some((_, began)) = self.began.iter().find(|(of, _)| *of == signal) {
+            return available >= began / 2;
+        }
+        self.began.push((signal, available));
+        true
     }
 
     fn on(&self, signal: Signal, layout: Layout) -> Amount {
-        self.0.iter().fold(Amount::ZERO, |sum, left| sum + left.has.on(signal, layout))
+        self.left.iter().fold(Amount::ZERO, |sum, left| sum + left.has.on(signal, layout))
     }
 }
 
@@ -81,18 +94,21 @@ impl Agent {
 
     /// Whether what is already on its way will be enough.
     pub(super) fn is_enough_pending(&mut self, met: &MetThreshold, now: Monotonic) -> bool {
-        if self.pending.0.is_empty() {
+        self.pending.update(self.runtime.view().snapshot.as_deref(), now);
+        if self.pending.left.is_empty() {
+            self.pending.began.clear();
             return false;
         }
-        self.pending.update(self.runtime.view().snapshot.as_deref(), now);
         let pending = self.pending.on(met.threshold.signal, self.signals.layout());
         let available = Amount::from_units(met.value.available) + pending;
-        let is_enough = pending > Amount::ZERO && available >= self.wanted(met);
+        let is_enough = pending > Amount::ZERO
+            && available >= self.wanted(met)
+            && self.pending.is_worth_waiting(met.threshold.signal, met.value.available);
         if is_enough && let Some(suppressed) = allow(&mut self.limits.pending) {
             tracing::info!(
                 event = "eviction_waits",
                 signal = met.threshold.signal.as_str(),
-                pods = self.pending.0.len(),
+                pods = self.pending.left.len(),
                 expected_bytes = of_bytes(met, pending.units()),
                 expected = of_others(met, pending.units()),
                 suppressed,
@@ -155,6 +171,15 @@ mod tests {
         assert_eq!(bytes(&pending), 110);
         pending.forget("pods/a");
         assert_eq!(bytes(&pending), 0);
+    }
+
+    #[test]
+    fn who_fills_the_disk_meanwhile_is_not_waited_for() {
+        let mut pending = pending();
+        for (available, expected) in [(1000, true), (600, true), (499, false), (900, true)] {
+            assert_eq!(pending.is_worth_waiting(Signal::NodeFsAvailable, available), expected, "{available}");
+        }
+        assert!(pending.is_worth_waiting(Signal::ImageFsAvailable, 10), "another filesystem");
     }
 
     #[test]

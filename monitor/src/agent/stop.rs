@@ -30,7 +30,7 @@ impl Agent {
         grace: Duration,
     ) -> Result<usize, ActionError> {
         let now = Monotonic::now();
-        let own = pod.as_ref().and_then(|uid| self.local.specs().find(uid)?.spec.termination_grace_period_seconds);
+        let own = pod.as_ref().and_then(|uid| self.own_grace(uid));
         let grace = if hard { grace } else { own.map_or(grace, |own| self.config.policy.soft_grace(Some(own))) };
         match pod.filter(|_| cause.is_for_disk()) {
             Some(uid) => {
@@ -44,6 +44,13 @@ impl Agent {
             }
             None => self.evictor.start(target, cause, grace, now),
         }
+    }
+
+    /// How long a pod itself asks to be given, in seconds; its runtime knows it too where the kubelet has noted it.
+    fn own_grace(&self, uid: &PodUid) -> Option<i64> {
+        let asked_for = self.local.specs().find(uid).and_then(|pod| pod.spec.termination_grace_period_seconds);
+        let noted = || i64::try_from(self.runtime.view().snapshot?.grace_of(uid)?.as_secs()).ok();
+        asked_for.or_else(noted)
     }
 
     /// Whether somebody says that the node cannot do without it: the kubelet by its mark, or the pod itself.
