@@ -1,11 +1,14 @@
 //! A fork bomb on a node of 4096 process ids.
 
 use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{JoinHandle, sleep, spawn};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 
-use super::culprit::{bystander, config, goes_alone};
+use super::culprit::{bystander, config, evicted, goes_alone};
 use crate::cgroups::Qos;
 use crate::containers::{Node, Storage};
 use crate::knob::Knob;
@@ -15,6 +18,9 @@ use crate::units::{milliseconds_between, monotonic_ns};
 const PID_MAX: u64 = 4096;
 /// For the bomb to reach the threshold.
 const GROWTH: Duration = Duration::from_secs(60);
+/// So many are left for the agent and whoever tidies up.
+const ROOM: u64 = 100;
+const PROMISED_MS: f64 = 500.0;
 
 pub fn fork_bomb(stage: &mut Stage<'_>) -> Result<()> {
     let node = Node::start(stage, Storage::Shared)?;
@@ -24,30 +30,58 @@ pub fn fork_bomb(stage: &mut Stage<'_>) -> Result<()> {
     knob.set(PID_MAX)?;
     let threshold = PID_MAX / 2;
     let agent = stage.agent(&config("pid.available", threshold))?;
+    let count = Count::start(PID_MAX - threshold);
     culprit.run("main", "b() { b | b & }; b; while :; do sleep 5; done")?;
-    let mut most = 0;
-    let mut crossed = None;
-    let gone = stage.until(GROWTH, |_| {
-        let now = threads().unwrap_or(0);
-        most = most.max(now);
-        if crossed.is_none() && PID_MAX.saturating_sub(now) < threshold {
-            crossed = Some(monotonic_ns());
-        }
-        crossed.is_some() && culprit.is_gone()
-    });
-    stage.check(crossed.is_some(), || format!("the bomb came to {most} threads only"));
-    if let (Some(crossed), true) = (crossed, gone) {
-        stage.figure("crossing_to_gone_ms", milliseconds_between(crossed, monotonic_ns()), "ms");
-        let first = stage.signals_of(&agent)?.0.into_iter().find(|signal| signal.number == libc::SIGKILL);
-        if let Some(first) = first {
-            stage.figure("crossing_to_kill_ms", milliseconds_between(crossed, first.at_ns), "ms");
-        }
-    }
+    stage.until(GROWTH, |_| !evicted(&agent).is_empty() && culprit.is_gone());
+    let (most, crossed) = count.stop()?;
     stage.figure("most_threads", f64::from(u32::try_from(most)?), "threads");
+    stage.check(most < PID_MAX - ROOM, || format!("{most} of {PID_MAX} process ids were in use"));
+    let first = stage.signals_of(&agent)?.0.into_iter().find(|signal| signal.number == libc::SIGKILL);
+    stage.check(crossed.is_some(), || format!("the bomb came to {most} threads only"));
+    stage.check(first.is_some(), || "the agent killed nobody".to_owned());
+    if let (Some(crossed), Some(first)) = (crossed, first) {
+        let took = milliseconds_between(crossed, first.at_ns);
+        stage.figure("crossing_to_kill_ms", took, "ms");
+        stage.check(took < PROMISED_MS, || format!("{took:.0} ms from the crossing to the kill"));
+    }
     goes_alone(stage, &agent, &culprit, &[&quiet], Duration::from_secs(10))?;
     drop(knob);
     stage.stop(&agent);
     Ok(())
+}
+
+/// Counts the node's threads all the time, for a bomb grows by thousands a second.
+#[derive(Debug)]
+struct Count {
+    over: Arc<AtomicBool>,
+    thread: JoinHandle<(u64, Option<u64>)>,
+}
+
+impl Count {
+    /// `limit`: from there on the threshold is met.
+    fn start(limit: u64) -> Self {
+        let over = Arc::new(AtomicBool::new(false));
+        let is_over = Arc::clone(&over);
+        let thread = spawn(move || {
+            let (mut most, mut crossed) = (0, None);
+            while !is_over.load(Ordering::Relaxed) {
+                let now = threads().unwrap_or(0);
+                most = most.max(now);
+                if now > limit && crossed.is_none() {
+                    crossed = Some(monotonic_ns());
+                }
+                sleep(Duration::from_millis(1));
+            }
+            (most, crossed)
+        });
+        Self { over, thread }
+    }
+
+    /// The most there were, and when they were too many first.
+    fn stop(self) -> Result<(u64, Option<u64>)> {
+        self.over.store(true, Ordering::Relaxed);
+        self.thread.join().map_err(|_| anyhow!("counting threads panicked"))
+    }
 }
 
 /// Threads of the node: the second half of the fourth field of /proc/loadavg.

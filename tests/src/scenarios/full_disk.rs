@@ -49,6 +49,9 @@ fn writable_layer(stage: &mut Stage<'_>, storage: Storage, signal: &'static str,
         stage.figure("crossing_to_gone_ms", milliseconds_between(crossed_ns, monotonic_ns()), "ms");
     }
     goes_alone(stage, &agent, &culprit, &[&quiet, &busy], Duration::ZERO)?;
+    let stopped = agent.events("pod_stopped");
+    let by_runtime = stopped.iter().any(|record| record.text("uid") == culprit.uid);
+    stage.check(by_runtime, || "the runtime was not asked to stop it".to_owned());
     let back = stage.until(RECOVERY, |_| available(place).is_ok_and(|bytes| bytes >= threshold));
     stage.check(back, || format!("{signal} did not come back within {RECOVERY:?}"));
     stage.stop(&agent);
@@ -82,6 +85,11 @@ pub fn tiny_files(stage: &mut Stage<'_>) -> Result<()> {
     });
     if gone {
         stage.figure("crossing_to_gone_ms", milliseconds_between(crossed_ns, monotonic_ns()), "ms");
+    }
+    let decided = agent.events("eviction").first().and_then(|record| record.number("decided_mono_ns"));
+    stage.check(decided.is_some(), || "no eviction was decided".to_owned());
+    if let Some(decided) = decided {
+        stage.figure("crossing_to_decision_ms", milliseconds_between(crossed_ns, decided.max(crossed_ns)), "ms");
     }
     stage.figure("lowest_inodes_free", f64::from(u32::try_from(lowest)?), "inodes");
     stage.check(lowest > 0, || "the file system ran out of inodes before the agent acted".to_owned());

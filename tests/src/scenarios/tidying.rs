@@ -6,6 +6,7 @@ use anyhow::{Context, Result};
 
 use super::culprit::{bystander, config, evicted, live_on};
 use crate::cgroups::Qos;
+use crate::config::AgentConfig;
 use crate::containers::storage::{CONTAINERD, KUBELET, available};
 use crate::containers::{Node, Storage, cri};
 use crate::stage::Stage;
@@ -29,6 +30,7 @@ pub fn unused_images(stage: &mut Stage<'_>) -> Result<()> {
     stage.check(before >= full + 3 * ONE_IMAGE, || format!("three images took {taken:.1} MiB only"));
     // More than one image holds, less than two.
     let threshold = full + ONE_IMAGE + 10 * MIB;
+    only_lists(stage, &node, threshold)?;
     let agent = stage.agent(&config("imagefs.available", threshold))?;
     let enough = stage.until(LIMIT, |_| available(CONTAINERD).is_ok_and(|bytes| bytes >= threshold));
     let now = mib(available(CONTAINERD)?);
@@ -44,6 +46,26 @@ pub fn unused_images(stage: &mut Stage<'_>) -> Result<()> {
     stage.check_equal("evicted", &evicted(&agent), &Vec::new());
     stage.figure("available_before", mib(full), "MiB");
     stage.figure("available_after", mib(available(CONTAINERD)?), "MiB");
+    stage.stop(&agent);
+    Ok(())
+}
+
+/// In observe mode nothing goes; what would go is told, and how much that frees.
+fn only_lists(stage: &mut Stage<'_>, node: &Node, threshold: u64) -> Result<()> {
+    let config = config("imagefs.available", threshold);
+    let agent = stage.agent(&AgentConfig { enforce: false, ..config })?;
+    let told = stage.until(LIMIT, |_| !agent.events("garbage_collected").is_empty());
+    stage.check(told, || format!("nothing was listed within {LIMIT:?}"));
+    for record in agent.events("garbage_collected") {
+        stage.check_equal("outcome", &record.text("outcome"), &"listed");
+        let (images, frees) = (record.number("images").unwrap_or(0), record.number("frees_bytes").unwrap_or(0));
+        stage.check(images >= 3, || format!("{images} images listed"));
+        stage.check(frees >= 3 * ONE_IMAGE, || format!("{:.1} MiB told to be freed", mib(frees)));
+    }
+    for archive in JUNK {
+        let there = node.image(archive)?.is_some();
+        stage.check(there, || format!("observe mode removed {archive}"));
+    }
     stage.stop(&agent);
     Ok(())
 }
