@@ -118,7 +118,7 @@ use InTest::{EachKernel, EachKernelAndReference, Everywhere, EverywhereAndRefere
 pub const CATALOGUE: &[Entry] = &[
     entry("ramp", BOTH, Everywhere, 60, "a BestEffort ramp beside Guaranteed and Burstable bystanders: the right one dies, no OOM kill"),
     entry("innocent", BOTH, EachKernel, 60, "the fattest process is a Guaranteed one within its request: it lives"),
-    entry("swarm", BOTH, EverywhereAndReference(10), 90, "200 small processes of one pod exceed its request: all go in one act, no bystander is touched"),
+    entry("swarm", BOTH, EverywhereAndReference(5), 90, "200 small processes of one pod exceed its request: all go in one act, no bystander is touched"),
     entry("cache", BOTH, EachKernel, 90, "hot mapped page cache crosses the working-set figure and not MemAvailable: nothing dies"),
     entry("soft", BOTH, EachKernel, 60, "soft threshold: SIGTERM after the grace period, SIGKILL after evictionMaxPodGracePeriod"),
     entry("soft-hard", BOTH, EachKernel, 60, "a hard threshold crossed during a soft eviction does not wait for it"),
@@ -146,7 +146,7 @@ pub const CATALOGUE: &[Entry] = &[
     entry("degraded", BOTH, EachKernel, 60, "without CAP_BPF, CAP_PERFMON and CAP_SYS_ADMIN it says so and still saves the node"),
     entry("oom-score-adj", BOTH, EachKernel, 60, "enforce sets oom_score_adj by QoS class for every process; observe reports drift only"),
     entry("omit", V2, Everywhere, 90, "user.oomd_omit spares the first candidate, user.oomd_avoid goes last"),
-    entry("ramp-max", BOTH, EachKernelAndReference(20), 60, "a ramp at the fastest rate of the guest: the right victim, no OOM kill"),
+    entry("ramp-max", BOTH, EachKernelAndReference(10), 60, "a ramp at the fastest rate of the guest: the right victim, no OOM kill"),
     entry("storm", BOTH, Reference(1), 240, "100,000 reclaim events: loss counted exactly, at most 5 % of a core"),
     entry("idle", BOTH, Reference(1), 120, "60 s idle: at most 0.2 % of one core and 16 MiB resident"),
     entry("earlyoom", BOTH, Reference(1), 300, "from crossing to the first kill signal, beside earlyoom under the same ramp: at least 5 times sooner"),

@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, bail};
 
 use super::accel::Accel;
 use super::initramfs::Initramfs;
-use super::protocol::Counts;
+use super::protocol::{Counts, Outcome};
 use super::qemu::{Machine, Running, Said};
 use super::record::{Ending, Record, Run};
 use super::report::Live;
@@ -63,6 +63,27 @@ impl Verdict {
 
     pub fn is_worth_a_retry(&self) -> bool {
         self.retry
+    }
+
+    /// Scenarios that failed, in a boot that was well otherwise.
+    pub fn failed(&self) -> Vec<&str> {
+        let failed = self.runs.iter().filter(|run| run.outcome == Outcome::Fail && self.problems.is_empty());
+        failed.map(|run| run.name.as_str()).collect()
+    }
+
+    /// Goes by a later boot for the scenarios that failed here; what they failed of stays to be read.
+    pub fn overruled_by(mut self, later: Self) -> Self {
+        for run in self.runs.iter_mut().filter(|run| run.outcome == Outcome::Fail) {
+            let Some(again) = later.runs.iter().find(|again| again.name == run.name) else { continue };
+            let before = std::mem::take(&mut run.reason);
+            *run =
+                Run { reason: format!("{}; at first, beside another guest: {before}", again.reason), ..again.clone() };
+        }
+        self.problems.extend(later.problems);
+        self.seconds += later.seconds;
+        self.counts = Counts::default();
+        self.runs.iter().for_each(|run| self.counts.add(run.outcome));
+        self
     }
 }
 

@@ -161,6 +161,14 @@ impl Plan {
         })
     }
 
+    /// The same with these scenarios alone, once each.
+    pub fn only(mut self, names: &[&str]) -> Self {
+        self.requests.retain(|request| names.contains(&request.entry.name));
+        self.requests.iter_mut().for_each(|request| request.times = 1);
+        self.time_limit = scenario::time_limit(&self.requests);
+        self
+    }
+
     pub fn label(&self) -> String {
         label(&self.kernel, self.guest, self.cgroup)
     }
