@@ -281,7 +281,7 @@ impl Agent {
         self.signals.counted = Some(now);
         let mut inodes = Vec::new();
         self.kernel.inodes(&mut inodes);
-        self.disks.count(&inodes, now);
+        self.disks.take_in(&inodes, now);
         for (device, per_second) in self.disks.growing() {
             self.signals.filesystems.growth(device, per_second);
         }
