@@ -1,6 +1,9 @@
 //! Inodes: how many are left, how fast they go, and who makes them.
 
+mod looker;
+
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::config::{CgroupId, float};
@@ -10,10 +13,10 @@ use crate::node::Monotonic;
 use crate::node::filesystems::{Filesystems, Inodes, Mounted};
 use crate::report::FilesystemReport;
 
+use self::looker::{Looked, Looker};
+
 use super::Agent;
 
-/// Mounts come and go seldom.
-const MOUNTS_AGE: Duration = Duration::from_secs(10);
 /// However often somebody asks, the filesystems are asked this often.
 const INODES_AGE: Duration = Duration::from_secs(1);
 /// The workloads named for a filesystem.
@@ -22,17 +25,19 @@ const MAKERS_SHOWN: usize = 3;
 /// What is known of the filesystems. Looked at only when a report is made.
 #[derive(Debug)]
 pub(super) struct Disks {
-    filesystems: Filesystems,
-    mounted: Vec<(Mounted, Option<Inodes>)>,
-    /// When the mounts, and when their inodes were read last.
-    mounts_read: Option<Monotonic>,
-    inodes_read: Option<Monotonic>,
+    looker: Looker,
+    /// What was taken from there last.
+    looked: Arc<Looked>,
+    /// When a look was asked for.
+    asked: Option<Monotonic>,
     /// What the kernel's programs counted, by cgroup: a sum over cgroups falls when one of them goes.
     cgroups: HashMap<(CgroupId, DeviceId), Counted>,
     counted: Option<Monotonic>,
     /// By device, from the programs' counters.
     growth: HashMap<String, SmoothRate>,
-    /// That the mounts cannot be read was said.
+    /// Why the inodes that are left are not known.
+    trouble: Option<String>,
+    /// That was said.
     is_told: bool,
     /// By device, from the filesystem's own count where the programs do not count.
     used: HashMap<String, (u64, SmoothRate)>,
@@ -47,13 +52,13 @@ struct Counted {
 impl Disks {
     pub(super) fn new(proc_root: &std::path::Path) -> Self {
         Self {
-            filesystems: Filesystems::new(proc_root),
-            mounted: Vec::new(),
-            mounts_read: None,
-            inodes_read: None,
+            looker: Looker::start(Filesystems::new(proc_root)),
+            looked: Arc::default(),
+            asked: None,
             cgroups: HashMap::new(),
             counted: None,
             growth: HashMap::new(),
+            trouble: None,
             is_told: false,
             used: HashMap::new(),
         }
@@ -61,11 +66,23 @@ impl Disks {
 
     /// Whether there is a filesystem that counts its inodes.
     pub(super) fn knows_any(&self) -> bool {
-        self.mounted.iter().any(|(_, inodes)| inodes.is_some())
+        self.looked.mounted.iter().any(|(_, inodes)| inodes.is_some())
+    }
+
+    /// For a report that is about to be made: the filesystems are asked while the rest of it is gathered.
+    pub(super) fn count(&mut self, inodes: &[(CgroupId, DeviceId, InodeCounters)], now: Monotonic) {
+        self.take_in(inodes, now);
+        if self.asked.is_some_and(|asked| now.since(asked) < INODES_AGE) {
+            return;
+        }
+        self.asked = Some(now);
+        // New devices are looked for at once, unless they were just looked for.
+        let is_new = |device: &String| !self.looked.mounted.iter().any(|(mounted, _)| mounted.device == *device);
+        self.looker.look(self.growth.keys().any(is_new));
     }
 
     /// Takes in what the kernel's programs have counted until now.
-    pub(super) fn count(&mut self, inodes: &[(CgroupId, DeviceId, InodeCounters)], now: Monotonic) {
+    pub(super) fn take_in(&mut self, inodes: &[(CgroupId, DeviceId, InodeCounters)], now: Monotonic) {
         let since = self.counted.replace(now).unwrap_or(now);
         let mut grown: HashMap<String, f64> = HashMap::new();
         let mut cgroups = HashMap::with_capacity(inodes.len());
@@ -90,44 +107,28 @@ impl Disks {
         }
     }
 
-    /// Reads mounts and inodes as far as they are too old.
+    /// Takes what was found last. Nothing is waited for: what is not found yet is in the next report.
     fn refresh(&mut self, now: Monotonic) {
-        let is_old = |read: Option<Monotonic>, age| read.is_none_or(|read| now.since(read) >= age);
-        if !is_old(self.inodes_read, INODES_AGE) {
+        let looked = self.looker.looked();
+        let hangs = self.looker.hangs(now);
+        self.trouble = hangs.or_else(|| looked.trouble.clone());
+        if looked.at == self.looked.at {
             return;
         }
-        let is_new = |device: &String| !self.mounted.iter().any(|(mounted, _)| mounted.device == *device);
-        if is_old(self.mounts_read, MOUNTS_AGE) || self.growth.keys().any(is_new) {
-            self.mounts_read = Some(now);
-            match self.filesystems.mounted() {
-                Ok(mounted) => {
-                    self.mounted = mounted.into_iter().map(|mounted| (mounted, None)).collect();
-                    self.is_told = false;
-                }
-                Err(reason) => {
-                    if !std::mem::replace(&mut self.is_told, true) {
-                        tracing::warn!(
-                            event = "degraded",
-                            capability = "filesystems",
-                            reason,
-                            "inodes left are not known"
-                        );
-                    }
-                    self.mounted.clear();
-                }
-            }
-            let is_mounted = |device: &String| self.mounted.iter().any(|(mounted, _)| mounted.device == *device);
+        let are_read_anew = looked.mounts_read != self.looked.mounts_read;
+        self.looked = looked;
+        let mounted = &self.looked.mounted;
+        if are_read_anew {
+            let is_mounted = |device: &String| mounted.iter().any(|(mounted, _)| mounted.device == *device);
             self.used.retain(|device, _| is_mounted(device));
             self.growth.retain(|device, rate| is_mounted(device) || rate.per_second().abs() > 0.1);
         }
-        self.inodes_read = Some(now);
-        for (mounted, inodes) in &mut self.mounted {
-            *inodes = self.filesystems.inodes(mounted);
+        for (mounted, inodes) in mounted {
             let Some(Inodes { total, free }) = *inodes else { continue };
             let used = total.saturating_sub(free);
             let (before, rate) =
                 self.used.entry(mounted.device.clone()).or_insert_with(|| (used, SmoothRate::default()));
-            rate.observe(float(used) - float(*before), now);
+            rate.observe(float(used) - float(*before), self.looked.at);
             *before = used;
         }
     }
@@ -169,9 +170,12 @@ impl Agent {
         let has = |name| self.kernel.report().has(name);
         let (ext4, xfs) = (has("ext4:ext4_allocate_inode"), has("xfs:xfs_create"));
         self.disks.refresh(Monotonic::now());
+        self.tell_inodes();
         let disks = &self.disks;
         let report = |(mounted, inodes): &(Mounted, Option<Inodes>)| {
             let Mounted { device, mount_point, kind } = mounted;
+            // What was true before a filesystem began to hang says nothing of now.
+            let inodes = inodes.filter(|_| disks.trouble.is_none());
             let by_programs = kind == "ext4" && ext4 || kind == "xfs" && xfs;
             let growth = match by_programs {
                 true => Some(disks.growth.get(device).map_or(0.0, SmoothRate::per_second)),
@@ -187,7 +191,27 @@ impl Agent {
                 makers: disks.makers(device, |id| self.owner_known(id).to_string()),
             }
         };
-        disks.mounted.iter().map(report).collect()
+        disks.looked.mounted.iter().map(report).collect()
+    }
+
+    /// Says once that the inodes that are left are not known, and once that they are again.
+    fn tell_inodes(&mut self) {
+        const CAPABILITY: &str = "inodes";
+        let was_told = std::mem::replace(&mut self.disks.is_told, self.disks.trouble.is_some());
+        match &self.disks.trouble {
+            Some(reason) => {
+                let reason = format!("{reason}: inodes left are not known");
+                if !was_told {
+                    tracing::warn!(event = "degraded", capability = CAPABILITY, reason, "running without it");
+                }
+                self.health.set_degradation(CAPABILITY, Some(&reason));
+            }
+            None if was_told => {
+                self.health.set_degradation(CAPABILITY, None);
+                tracing::info!(event = "restored", capability = CAPABILITY, "is there again");
+            }
+            None => {}
+        }
     }
 }
 
@@ -207,12 +231,41 @@ mod tests {
     }
 
     #[test]
+    fn a_report_takes_what_was_found_and_waits_for_nothing() {
+        let mut disks = Disks::new(std::path::Path::new("/proc"));
+        disks.refresh(Monotonic::now());
+        let filesystems = Filesystems::new(std::path::Path::new("/proc"));
+        let found = |disks: &Disks| disks.looked.mounted.iter().map(|(mounted, _)| mounted.clone()).collect::<Vec<_>>();
+        assert_eq!(found(&disks), filesystems.mounted().unwrap(), "at the first report already");
+        assert_eq!(disks.trouble, None);
+        let first = disks.looked.at;
+        disks.count(&[], Monotonic::now());
+        let deadline = std::time::Instant::now() + Duration::from_secs(10);
+        while disks.looked.at == first {
+            assert!(std::time::Instant::now() < deadline);
+            std::thread::sleep(Duration::from_millis(5));
+            disks.refresh(Monotonic::now());
+        }
+        // However often somebody asks.
+        let asked = disks.asked;
+        disks.count(&[], asked.unwrap().after(INODES_AGE / 2));
+        assert_eq!(disks.asked, asked);
+    }
+
+    #[test]
+    fn mounts_that_cannot_be_read_are_said() {
+        let mut disks = disks();
+        disks.refresh(Monotonic::now());
+        assert!(disks.trouble.unwrap().contains("/nonexistent"));
+    }
+
+    #[test]
     fn growth_is_what_is_made_less_what_is_removed() {
         let mut disks = disks();
         for second in 0..60 {
             let of = |made: u64, removed: u64| (second * made, second * removed);
             let (hog, churn) = (of(100, 10), of(500, 500));
-            disks.count(&[counted(7, hog.0, hog.1), counted(8, churn.0, churn.1)], Monotonic(second * SECOND));
+            disks.take_in(&[counted(7, hog.0, hog.1), counted(8, churn.0, churn.1)], Monotonic(second * SECOND));
         }
         let growth = disks.growth["8:1"].per_second();
         assert!((growth - 90.0).abs() < 1.0, "{growth}");
@@ -225,14 +278,14 @@ mod tests {
     #[test]
     fn a_cgroup_that_goes_takes_nothing_with_it() {
         let mut disks = disks();
-        disks.count(&[counted(7, 0, 0)], Monotonic(0));
-        disks.count(&[counted(7, 1000, 0)], Monotonic(SECOND));
+        disks.take_in(&[counted(7, 0, 0)], Monotonic(0));
+        disks.take_in(&[counted(7, 1000, 0)], Monotonic(SECOND));
         let before = disks.growth["8:1"].per_second();
-        disks.count(&[], Monotonic(2 * SECOND));
+        disks.take_in(&[], Monotonic(2 * SECOND));
         let after = disks.growth["8:1"].per_second();
         assert!(after > 0.0 && after < before, "{before} {after}");
         // A new one counts from its first inode on.
-        disks.count(&[counted(9, 500, 0)], Monotonic(3 * SECOND));
+        disks.take_in(&[counted(9, 500, 0)], Monotonic(3 * SECOND));
         assert!(disks.growth["8:1"].per_second() > after, "{:?}", disks.growth);
     }
 }

@@ -1,28 +1,25 @@
 //! The node's filesystems, asked by a thread of its own: a disk that hangs must not keep the loop waiting.
 
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+mod asker;
+
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::config::{Bytes, FilesystemPaths, MonitorConfig, Policy, Resource, Signal};
-use crate::eviction::deadline::{FallRate, Reach, until_reached};
-use crate::eviction::{Armed, Layout, Observation, SignalValue, arm, is_below};
+use crate::config::{MonitorConfig, Signal};
+use crate::eviction::{Layout, SignalValue};
 use crate::node::Monotonic;
 use crate::node::layout::{Choice, FilesystemHints, Role};
-use crate::node::statfs::{FsSample, Statfs};
+use crate::node::statfs::{FsSample, NoSample, Statfs};
 
-/// However near a threshold is: asking takes some 20 us for all three, and no disk is filled in less.
-const FLOOR: Duration = Duration::from_millis(50);
-/// While a threshold is crossed, to see it recover.
-const CROSSED: Duration = Duration::from_millis(500);
-/// As fast as a good disk of today is written. What reserves space without writing it (fallocate) is seen when it is done.
-const ASSUMED_BYTES: Bytes = Bytes(2 << 30);
-/// Inodes that one busy task makes a second; where many do, the programs' counters tell.
-const ASSUMED_INODES: f64 = 20_000.0;
+use self::asker::{Asker, serve};
+
 /// How long the first answer is waited for, so that the agent starts with all its signals where disks are well.
 const FIRST_ANSWER: Duration = Duration::from_millis(500);
+/// A thread that waits this long for a filesystem is left there, and another one asks the others.
+const PATIENCE: Duration = Duration::from_secs(2);
 /// Older answers are none: the disk hangs.
 const STALE: Duration = Duration::from_secs(30);
 
@@ -47,13 +44,6 @@ impl Seen {
     pub(super) fn at(&self, signal: Signal) -> Option<Monotonic> {
         let of_signal = |sample: &&FsSample| signals(sample.role).contains(&signal);
         self.samples.iter().find(of_signal).map(|sample| sample.at)
-    }
-
-    fn layout(samples: &[FsSample]) -> Layout {
-        let device = |role| samples.iter().find(|sample| sample.role == role).map(|sample| &sample.place.device);
-        // A node without a store of images has nothing that could lie elsewhere.
-        let image = device(Role::Image).or_else(|| device(Role::Node));
-        Layout::of(&device(Role::Node), &image, &device(Role::Container).or(image))
     }
 
     /// The signals, as far as these filesystems have them.
@@ -84,54 +74,117 @@ pub(super) const fn signals(role: Role) -> [Signal; 2] {
     }
 }
 
-/// What the loop has to say to the thread.
-#[derive(Debug)]
-enum Order {
+/// Who asks. Each thread has one of its own: the one that hangs keeps it.
+trait Asks: std::fmt::Debug + Send + Sync {
+    fn sample(&mut self, role: Role, choice: &Choice) -> Result<FsSample, NoSample>;
+    fn another(&self) -> Box<dyn Asks>;
+}
+
+impl Asks for Statfs {
+    fn sample(&mut self, role: Role, choice: &Choice) -> Result<FsSample, NoSample> {
+        Self::sample(self, role, choice)
+    }
+
+    fn another(&self) -> Box<dyn Asks> {
+        Box::new(self.clone())
+    }
+}
+
+/// What the loop has to say to the thread: only the latest of each, for it may be long before it is heard.
+#[derive(Debug, Default, PartialEq)]
+struct Orders {
     /// The runtime tells where its stores are.
-    Hints(FilesystemHints),
-    /// The programs saw inodes of a device go.
-    Growth { device: String, per_second: f64 },
+    hints: Option<FilesystemHints>,
+    /// The programs saw inodes of these devices go, so many a second.
+    growth: Vec<(String, f64)>,
     /// Something was done: look again.
-    Now,
+    look: bool,
+}
+
+/// Who is asked, by whom.
+#[derive(Debug)]
+struct Duty {
+    /// Which thread is on duty; those before it end when they come back.
+    shift: u64,
+    /// Whom it waits for, and since when.
+    asking: Option<(Role, Monotonic)>,
+    /// When it asks next.
+    due: Monotonic,
+    /// Those whom threads that are off duty wait for still.
+    held: Vec<(Role, Monotonic)>,
+    orders: Orders,
+    has_ended: bool,
 }
 
 #[derive(Debug)]
 struct Shared {
     seen: Mutex<Arc<Seen>>,
-    /// Which is being asked, and since when.
-    asking: Mutex<(Role, Monotonic)>,
+    duty: Mutex<Duty>,
+    bell: Condvar,
+    /// Held by the thread on duty, never while it waits for a disk.
+    asker: Mutex<Asker>,
     news: Notify,
+}
+
+impl Shared {
+    fn new(asker: Asker) -> Self {
+        let duty = Duty {
+            shift: 0,
+            asking: None,
+            due: Monotonic::now(),
+            held: Vec::new(),
+            orders: Orders::default(),
+            has_ended: false,
+        };
+        Self {
+            seen: Mutex::default(),
+            duty: Mutex::new(duty),
+            bell: Condvar::new(),
+            asker: Mutex::new(asker),
+            news: Notify::new(),
+        }
+    }
+
+    fn seen(&self) -> Arc<Seen> {
+        Arc::clone(&lock(&self.seen))
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The thread, as the loop sees it.
 #[derive(Debug)]
 pub(super) struct Filesystems {
-    orders: Sender<Order>,
     shared: Arc<Shared>,
+    asks: Box<dyn Asks>,
 }
 
 impl Filesystems {
     /// Starts the thread, which ends with the value, and waits a little for its first answer.
     pub(super) fn start(config: &MonitorConfig) -> std::io::Result<Self> {
-        let shared = Arc::new(Shared {
-            seen: Mutex::default(),
-            asking: Mutex::new((Role::Node, Monotonic::now())),
-            news: Notify::new(),
-        });
-        let (orders, work) = channel();
+        Self::start_with(config, Box::new(Statfs::new(&config.proc_root)))
+    }
+
+    fn start_with(config: &MonitorConfig, asks: Box<dyn Asks>) -> std::io::Result<Self> {
+        let filesystems = Self { shared: Arc::new(Shared::new(Asker::new(config))), asks };
         let (answered, first_answer) = channel();
-        let mut asker = Asker::new(config);
-        let of_thread = Arc::clone(&shared);
-        let run = move || asker.serve(&work, &of_thread, &answered);
-        std::thread::Builder::new().name("filesystems".to_owned()).stack_size(128 * 1024).spawn(run)?;
+        filesystems.spawn(0, Some(answered))?;
         // One that hangs is said when its answer is late.
         let _late = first_answer.recv_timeout(FIRST_ANSWER);
-        Ok(Self { orders, shared })
+        Ok(filesystems)
+    }
+
+    fn spawn(&self, shift: u64, answered: Option<Sender<()>>) -> std::io::Result<()> {
+        let (mut asks, shared) = (self.asks.another(), Arc::clone(&self.shared));
+        let run = move || serve(&mut *asks, shift, &shared, answered);
+        std::thread::Builder::new().name("filesystems".to_owned()).stack_size(128 * 1024).spawn(run).map(drop)
     }
 
     /// What was found last, at once.
     pub(super) fn seen(&self) -> Arc<Seen> {
-        Arc::clone(&self.shared.seen.lock().unwrap_or_else(PoisonError::into_inner))
+        self.shared.seen()
     }
 
     /// Returns when a threshold was crossed either way, is crossed still, or filesystems are found elsewhere. Cancel-safe.
@@ -139,163 +192,58 @@ impl Filesystems {
         self.shared.news.notified().await;
     }
 
-    /// Why what was found last is not to be believed: a filesystem has not answered for long.
+    /// Leaves a thread that waits for a filesystem too long, and has another one ask the others. There are never more threads than
+    /// roles and one: each that was left keeps one role from being asked.
+    pub(super) fn relieve(&self, now: Monotonic) {
+        let mut duty = lock(&self.shared.duty);
+        let Some((role, since)) = duty.asking.filter(|(_, since)| now.since(*since) > PATIENCE) else { return };
+        duty.shift += 1;
+        duty.asking = None;
+        duty.due = now;
+        duty.held.push((role, since));
+        // The new thread waits for this lock before it does anything.
+        if self.spawn(duty.shift, None).is_err() {
+            duty.shift -= 1;
+            duty.asking = Some((role, since));
+            duty.held.retain(|(held, _)| *held != role);
+        }
+    }
+
+    /// Why nothing that was found last is to be believed: nobody has looked for long.
     pub(super) fn hangs(&self, now: Monotonic) -> Option<String> {
-        let (role, since) = *self.shared.asking.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited = now.since(since);
+        let duty = lock(&self.shared.duty);
         // Between two looks it is nobody's turn, for as long as the next one takes to come.
-        (waited > STALE)
-            .then(|| format!("{} has not answered for {} s: no disk signal", role.as_str(), waited.as_secs()))
+        let (name, since) = duty.asking.map_or(("the thread", duty.due), |(role, since)| (role.as_str(), since));
+        let waited = now.since(since);
+        (waited > STALE).then(|| format!("{name} has not answered for {} s: no disk signal", waited.as_secs()))
     }
 
     /// Takes the runtime's word for where its stores are.
     pub(super) fn hint(&self, hints: FilesystemHints) {
-        self.tell(Order::Hints(hints));
+        self.tell(|orders| orders.hints = Some(hints));
     }
 
-    /// Inodes of `device` (`major:minor`) go so fast.
-    pub(super) fn growth(&self, device: String, per_second: f64) {
-        self.tell(Order::Growth { device, per_second });
+    /// Inodes of these devices (`major:minor`) go so fast.
+    pub(super) fn growth(&self, growth: Vec<(String, f64)>) {
+        self.tell(|orders| orders.growth = growth);
     }
 
     /// Asks for a look now.
     pub(super) fn look(&self) {
-        self.tell(Order::Now);
+        self.tell(|orders| orders.look = true);
     }
 
-    fn tell(&self, order: Order) {
-        // A thread that has ended is noticed by the age of its answers.
-        let _ended = self.orders.send(order);
-    }
-}
-
-/// The thread's own.
-#[derive(Debug)]
-struct Asker {
-    statfs: Statfs,
-    configured: FilesystemPaths,
-    hints: FilesystemHints,
-    policy: Policy,
-    ceiling: Duration,
-    rates: Vec<(Signal, FallRate)>,
-    /// The thresholds of the layout found last, and which of them are crossed.
-    layout: Option<Layout>,
-    armed: Vec<Armed>,
-    crossed: Vec<(bool, bool)>,
-}
-
-impl Asker {
-    fn new(config: &MonitorConfig) -> Self {
-        let rate = |signal: Signal| {
-            let assumed = if signal.resource() == Resource::Inodes { ASSUMED_INODES } else { ASSUMED_BYTES.as_f64() };
-            (signal, FallRate::of_units(assumed))
-        };
-        Self {
-            statfs: Statfs::new(&config.proc_root),
-            configured: config.filesystems.clone(),
-            hints: FilesystemHints::default(),
-            policy: config.policy.clone(),
-            ceiling: config.sampling.ceiling.max(FLOOR),
-            rates: Role::ALL.into_iter().flat_map(signals).map(rate).collect(),
-            layout: None,
-            armed: Vec::new(),
-            crossed: Vec::new(),
-        }
-    }
-
-    fn serve(&mut self, orders: &Receiver<Order>, shared: &Shared, answered: &Sender<()>) {
-        loop {
-            let seen = self.ask(shared);
-            let observation = Observation { signals: seen.values() };
-            let is_news = self.take_in(&seen, &observation);
-            let wait = self.until_next(&observation);
-            *shared.seen.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(seen);
-            if is_news {
-                shared.news.notify_one();
-            }
-            // Only the first one is waited for.
-            let _nobody_waits = answered.send(());
-            *shared.asking.lock().unwrap_or_else(PoisonError::into_inner) = (Role::Node, Monotonic::now().after(wait));
-            // However many orders there are, looks stay apart.
-            std::thread::sleep(FLOOR.min(wait));
-            match orders.recv_timeout(wait.saturating_sub(FLOOR)) {
-                Ok(order) => self.follow(order, shared),
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => return,
-            }
-            while let Ok(order) = orders.try_recv() {
-                self.follow(order, shared);
-            }
-        }
-    }
-
-    fn ask(&mut self, shared: &Shared) -> Seen {
-        let mut seen = Seen::default();
-        for role in Role::ALL {
-            *shared.asking.lock().unwrap_or_else(PoisonError::into_inner) = (role, Monotonic::now());
-            let choice = Choice::of(role, &self.configured, &self.hints);
-            match self.statfs.sample(role, &choice) {
-                Ok(sample) => seen.samples.push(sample),
-                Err(reason) => seen.missing.push((role, reason)),
-            }
-        }
-        seen.layout = Seen::layout(&seen.samples);
-        seen
-    }
-
-    /// Learns from a look, and tells whether the loop is to be woken for it.
-    fn take_in(&mut self, seen: &Seen, observation: &Observation) -> bool {
-        let is_elsewhere = self.layout.replace(seen.layout) != Some(seen.layout);
-        if is_elsewhere {
-            self.armed = arm(&self.policy, seen.layout);
-        }
-        for (signal, rate) in &mut self.rates {
-            if let Some((value, at)) = observation.get(*signal).zip(seen.at(*signal)) {
-                rate.observe_units(float(value.available), at);
-            }
-        }
-        let policy = &self.policy;
-        let below = |armed: &Armed| {
-            let is_below = |with_reclaim| is_below(policy, &armed.threshold, observation, with_reclaim);
-            (is_below(false), is_below(true))
-        };
-        let crossed: Vec<(bool, bool)> = self.armed.iter().map(below).collect();
-        let has_changed = self.crossed != crossed;
-        self.crossed = crossed;
-        is_elsewhere || has_changed || self.crossed.iter().any(|(plain, _)| *plain)
-    }
-
-    /// The computed deadline of the next look.
-    fn until_next(&self, observation: &Observation) -> Duration {
-        let until = |armed: &Armed| {
-            let (_, rate) = self.rates.iter().find(|(signal, _)| *signal == armed.threshold.signal)?;
-            Some(match until_reached(&self.policy, &armed.threshold, observation, rate)? {
-                Reach::Crossed => CROSSED,
-                Reach::In(until) => until,
-            })
-        };
-        self.armed.iter().filter_map(until).min().unwrap_or(self.ceiling).clamp(FLOOR, self.ceiling)
-    }
-
-    fn follow(&mut self, order: Order, shared: &Shared) {
-        match order {
-            Order::Hints(hints) => self.hints = hints,
-            Order::Growth { device, per_second } => {
-                let seen = Arc::clone(&shared.seen.lock().unwrap_or_else(PoisonError::into_inner));
-                for sample in seen.samples.iter().filter(|sample| sample.place.device == device) {
-                    let [_, inodes] = signals(sample.role);
-                    let of_it = self.rates.iter_mut().filter(|(signal, _)| *signal == inodes);
-                    of_it.for_each(|(_, rate)| rate.believe(per_second));
-                }
-            }
-            Order::Now => {}
-        }
+    fn tell(&self, order: impl FnOnce(&mut Orders)) {
+        order(&mut lock(&self.shared.duty).orders);
+        self.shared.bell.notify_one();
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a rate needs no 53 bits")]
-fn float(number: i64) -> f64 {
-    number as f64
+impl Drop for Filesystems {
+    fn drop(&mut self) {
+        lock(&self.shared.duty).has_ended = true;
+        self.shared.bell.notify_one();
+    }
 }
 
 #[cfg(test)]

@@ -1,7 +1,9 @@
 use std::path::{Path, PathBuf};
 
+use super::asker::{Answer, CROSSED};
 use super::*;
-use crate::config::MonitorConfig;
+use crate::config::{Bytes, FilesystemPaths, MonitorConfig};
+use crate::eviction::Observation;
 use crate::node::filesystems::Inodes;
 use crate::node::statfs::{Place, Space};
 
@@ -18,6 +20,7 @@ fn sample(role: Role, device: &str, available: u64, free: Option<u64>, at: u64) 
     FsSample {
         role,
         place: Arc::new(place),
+        is_read_only: false,
         space: Some(Space { available: Bytes(available), capacity: Bytes(100 * GIB) }),
         inodes: free.map(|free| Inodes { total: 1_000_000, free }),
         at: Monotonic(at),
@@ -25,7 +28,12 @@ fn sample(role: Role, device: &str, available: u64, free: Option<u64>, at: u64) 
 }
 
 fn seen(samples: Vec<FsSample>) -> Seen {
-    Seen { layout: Seen::layout(&samples), samples, missing: Vec::new() }
+    Seen { samples, ..Seen::default() }
+}
+
+fn combined(asker: &mut Asker, answers: Vec<(Role, Result<FsSample, NoSample>)>) -> Seen {
+    let answers = answers.into_iter().map(|(role, answer)| (role, Answer::Given(answer))).collect();
+    asker.combine(answers, &Seen::default(), Monotonic(0))
 }
 
 #[test]
@@ -39,9 +47,118 @@ fn roles_share_devices_or_not() {
         ("the layers are not told", &[(Node, "8:1"), (Image, "8:2")], Layout::DedicatedImageFs),
         ("nothing answers", &[], Layout::Single),
     ] {
-        let samples: Vec<_> = devices.iter().map(|(role, device)| sample(*role, device, 1, None, 0)).collect();
-        assert_eq!(Seen::layout(&samples), expected, "{name}");
+        let samples = devices.iter().map(|(role, device)| (*role, Ok(sample(*role, device, 1, None, 0)))).collect();
+        let mut asker = Asker::new(&config("evictionHard: {nodefs.available: 1}"));
+        assert_eq!(combined(&mut asker, samples).layout, expected, "{name}");
     }
+}
+
+#[test]
+fn what_cannot_be_asked_now_is_where_it_was() {
+    use Role::{Container, Image, Node};
+    let mut asker = Asker::new(&config("evictionHard: {nodefs.available: 1}"));
+    let given = |image: &dyn Fn(Role) -> Result<FsSample, NoSample>| {
+        vec![(Node, Ok(sample(Node, "8:1", 1, None, 0))), (Image, image(Image)), (Container, image(Container))]
+    };
+    let there = |role| Ok(sample(role, "8:2", 1, None, 0));
+    assert_eq!(combined(&mut asker, given(&there)).layout, Layout::DedicatedImageFs);
+    let broken = combined(&mut asker, given(&|_| Err(NoSample::Failed("EIO".to_owned()))));
+    assert_eq!(broken.layout, Layout::DedicatedImageFs, "it has not gone anywhere");
+    assert_eq!((broken.samples.len(), broken.missing.len()), (1, 2), "but has no signal");
+    let gone = combined(&mut asker, given(&|_| Err(NoSample::Absent("there is no /x".to_owned()))));
+    assert_eq!(gone.layout, Layout::Single);
+    assert_eq!(combined(&mut asker, given(&there)).layout, Layout::DedicatedImageFs);
+}
+
+#[test]
+fn from_one_device_to_another_nothing_falls() {
+    let mut asker = Asker::new(&config("evictionHard: {nodefs.available: 1Gi}"));
+    let mut step = |device: &str, gib: u64, second: u64| {
+        let sample = sample(Role::Node, device, gib * GIB, None, second * 1_000_000_000);
+        let seen = combined(&mut asker, vec![(Role::Node, Ok(sample))]);
+        let observation = Observation { signals: seen.values() };
+        asker.take_in(&seen, &observation);
+        asker.until_next(&observation)
+    };
+    step("8:1", 91, 0);
+    assert_eq!(step("8:2", 5, 1), Duration::from_secs(2), "4 GiB at 2 GiB a second, not at 86");
+}
+
+/// Hangs for one role until it is told to go on.
+#[derive(Debug, Clone)]
+struct Hanging {
+    hangs: Arc<Mutex<Option<Role>>>,
+    asked: Arc<Mutex<Vec<Role>>>,
+}
+
+impl Asks for Hanging {
+    fn sample(&mut self, role: Role, _: &Choice) -> Result<FsSample, NoSample> {
+        lock(&self.asked).push(role);
+        while *lock(&self.hangs) == Some(role) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(sample(role, if role == Role::Node { "8:1" } else { "8:2" }, GIB, None, Monotonic::now().0))
+    }
+
+    fn another(&self) -> Box<dyn Asks> {
+        Box::new(self.clone())
+    }
+}
+
+#[test]
+fn one_that_hangs_takes_only_its_own_signals_and_its_orders_do_not_pile_up() {
+    let hanging = Hanging { hangs: Arc::default(), asked: Arc::default() };
+    let (hangs, asked) = (Arc::clone(&hanging.hangs), Arc::clone(&hanging.asked));
+    let filesystems =
+        Filesystems::start_with(&config("evictionHard: {nodefs.available: 1}"), Box::new(hanging)).unwrap();
+    let until = |filesystems: &Filesystems, what: &str, is_so: &dyn Fn(&Seen) -> bool| {
+        let deadline = std::time::Instant::now() + Duration::from_secs(20);
+        while !is_so(&filesystems.seen()) {
+            assert!(std::time::Instant::now() < deadline, "{what}: {:?}", filesystems.seen());
+            filesystems.look();
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    };
+    until(&filesystems, "all of them answer", &|seen| seen.samples.len() == 3);
+    *lock(&hangs) = Some(Role::Image);
+    let begun = lock(&asked).len();
+    filesystems.look();
+    while lock(&asked).iter().skip(begun).all(|role| *role != Role::Image) {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    for number in 0..10_000_u32 {
+        filesystems.growth(vec![("8:1".to_owned(), f64::from(number))]);
+        filesystems.look();
+    }
+    let orders = std::mem::take(&mut lock(&filesystems.shared.duty).orders);
+    assert_eq!(orders, Orders { hints: None, growth: vec![("8:1".to_owned(), 9999.0)], look: true });
+    filesystems.relieve(Monotonic::now());
+    assert!(lock(&filesystems.shared.duty).held.is_empty(), "it may be slow only");
+    let at = |seen: &Seen, role| seen.of(role).unwrap().at;
+    let before = filesystems.seen();
+    filesystems.relieve(Monotonic::now().after(PATIENCE + Duration::from_secs(1)));
+    until(&filesystems, "the others go on", &|seen| {
+        at(seen, Role::Node) > at(&before, Role::Node) && at(seen, Role::Container) > at(&before, Role::Container)
+    });
+    assert_eq!(at(&filesystems.seen(), Role::Image), at(&before, Role::Image), "what it said last is not old yet");
+    assert_eq!(filesystems.hangs(Monotonic::now()), None);
+    // It is, some time later.
+    lock(&filesystems.shared.duty).held[0].1 = Monotonic(0);
+    until(&filesystems, "only imagefs is missing", &|seen| {
+        seen.missing.first().is_some_and(|(role, reason)| *role == Role::Image && reason.contains("not answered for"))
+    });
+    let seen = filesystems.seen();
+    assert_eq!((seen.samples.len(), seen.layout), (2, Layout::DedicatedImageFs), "{seen:?}");
+    // And back.
+    *lock(&hangs) = None;
+    until(&filesystems, "it answers again", &|seen| seen.samples.len() == 3);
+    assert!(lock(&filesystems.shared.duty).held.is_empty());
+    // Where no other thread could be started for long, nothing is believed.
+    let shared = Arc::new(Shared::new(Asker::new(&config("evictionHard: {nodefs.available: 1}"))));
+    lock(&shared.duty).asking = Some((Role::Node, Monotonic(0)));
+    let left = Filesystems { shared, asks: filesystems.asks.another() };
+    let reason = left.hangs(Monotonic(40_000_000_000)).unwrap();
+    assert!(reason.contains("nodefs has not answered for 40 s"), "{reason}");
 }
 
 #[test]
@@ -86,15 +203,11 @@ fn the_programs_counters_bring_the_next_look_forward() {
     let seen = seen(vec![sample(Role::Node, "8:1", GIB, Some(600_000), 0)]);
     let observation = Observation { signals: seen.values() };
     asker.take_in(&seen, &observation);
-    let shared = Shared {
-        seen: Mutex::new(Arc::new(seen)),
-        asking: Mutex::new((Role::Node, Monotonic(0))),
-        news: Notify::new(),
-    };
+    let grows = |device: &str, rate| Orders { growth: vec![(device.to_owned(), rate)], ..Orders::default() };
     assert_eq!(asker.until_next(&observation), Duration::from_secs(5));
-    asker.follow(Order::Growth { device: "8:9".to_owned(), per_second: 1e6 }, &shared);
+    asker.follow(grows("8:9", 1e6), &seen);
     assert_eq!(asker.until_next(&observation), Duration::from_secs(5), "another disk");
-    asker.follow(Order::Growth { device: "8:1".to_owned(), per_second: 1e5 }, &shared);
+    asker.follow(grows("8:1", 1e5), &seen);
     assert_eq!(asker.until_next(&observation), Duration::from_secs(1));
 }
 

@@ -10,7 +10,7 @@ use crate::eviction::exhaustion::Slope;
 use crate::eviction::footprint::NotMeasured;
 use crate::eviction::{Armed, DiskUsages, Layout, NodeCondition, Observation, SignalValue, arm};
 use crate::node::layout::{FilesystemHints, Role};
-use crate::node::statfs::FsSample;
+use crate::node::statfs::{FsSample, Place};
 use crate::node::{Monotonic, PidReader, PidSample};
 use crate::report::{RoleReport, SignalReport};
 
@@ -40,6 +40,8 @@ pub struct Signals {
     layout: Layout,
     usages: Box<dyn DiskUsages>,
     slopes: Vec<(Signal, Slope)>,
+    /// Where the filesystems were for which there are slopes.
+    places: Vec<(Role, Arc<Place>)>,
     /// By capability, what was said of it and still holds.
     told: BTreeMap<&'static str, String>,
     counted: Option<Monotonic>,
@@ -69,6 +71,7 @@ impl Signals {
             layout: Layout::default(),
             usages: Box::new(NotMeasured),
             slopes: Vec::new(),
+            places: Vec::new(),
             told: BTreeMap::new(),
             counted: None,
         })
@@ -111,6 +114,15 @@ impl Signals {
     }
 
     fn follow_slopes(&mut self, seen: &Seen, values: &[SignalValue]) {
+        for FsSample { role, place, .. } in &seen.samples {
+            let known = self.places.iter().position(|(known, _)| known == role);
+            let known = known.map(|index| self.places.swap_remove(index).1);
+            // From one device to another there is no slope.
+            if known.is_some_and(|known| known.device != place.device) {
+                self.slopes.retain(|(signal, _)| !signals(*role).contains(signal));
+            }
+            self.places.push((*role, Arc::clone(place)));
+        }
         for value in values {
             let of_pids = self.sample.as_ref().filter(|_| value.signal == Signal::PidAvailable).map(|sample| sample.at);
             let Some(at) = of_pids.or_else(|| seen.at(value.signal)) else { continue };
@@ -176,9 +188,15 @@ fn missing(seen: &Seen, is_armed: impl Fn(Signal) -> bool) -> Vec<(&'static str,
                 missing.push((role.as_str(), format!("{reason}; its signals are not there")));
             }
             None => {}
-            Some(FsSample { place, space, inodes, .. }) => {
+            Some(FsSample { place, is_read_only, space, inodes, .. }) => {
                 let [(bytes, bytes_armed), (files, files_armed)] = of_role;
                 let of = format!("{} at {}", place.kind, place.mount_point.display());
+                if *is_read_only {
+                    let armed = of_role.into_iter().filter(|(_, armed)| *armed);
+                    let reason = format!("{of} is read-only: there is no such signal");
+                    missing.extend(armed.map(|(signal, _)| (signal.as_str(), reason.clone())));
+                    continue;
+                }
                 if bytes_armed && space.is_none() {
                     missing.push((bytes.as_str(), format!("{of} has no size of its own: there is no such signal")));
                 }
@@ -195,7 +213,9 @@ impl Agent {
     /// Looks at the other signals, and arms the thresholds of the layout that was found.
     pub(super) fn observe_others(&mut self) {
         let pids_failed = self.signals.sample_pids();
-        let hangs = self.signals.filesystems.hangs(Monotonic::now());
+        let now = Monotonic::now();
+        self.signals.filesystems.relieve(now);
+        let hangs = self.signals.filesystems.hangs(now);
         // What is not believed any more is as if it had not been seen.
         let seen = if hangs.is_some() { Arc::default() } else { self.signals.filesystems.seen() };
         self.last.others.clear();
@@ -281,9 +301,10 @@ impl Agent {
         self.signals.counted = Some(now);
         let mut inodes = Vec::new();
         self.kernel.inodes(&mut inodes);
-        self.disks.count(&inodes, now);
-        for (device, per_second) in self.disks.growing() {
-            self.signals.filesystems.growth(device, per_second);
+        self.disks.take_in(&inodes, now);
+        let growing = self.disks.growing();
+        if !growing.is_empty() {
+            self.signals.filesystems.growth(growing);
         }
         self.hurry_makers();
     }

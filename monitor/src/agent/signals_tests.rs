@@ -8,6 +8,7 @@ fn sample(role: Role, kind: &str, space: bool, inodes: bool) -> FsSample {
     FsSample {
         role,
         place: Arc::new(place),
+        is_read_only: false,
         space: space.then_some(Space { available: Bytes(1), capacity: Bytes(2) }),
         inodes: inodes.then_some(Inodes { total: 2, free: 1 }),
         at: Monotonic(0),
@@ -35,6 +36,58 @@ fn what_a_filesystem_cannot_tell_is_said_where_somebody_waits_for_it() {
     assert_eq!(missing(&seen, |_| false), []);
     let only = missing(&seen, |signal| signal == Signal::NodeFsInodesFree);
     assert_eq!(only.len(), 1, "{only:?}");
+}
+
+#[test]
+fn a_read_only_filesystem_has_no_signal_and_says_so() {
+    let root = FsSample { is_read_only: true, ..sample(Role::Node, "squashfs", false, false) };
+    let seen = Seen { samples: vec![root], ..Seen::default() };
+    assert_eq!(seen.values(), []);
+    let reasons = missing(&seen, |signal| signals(Role::Node).contains(&signal));
+    let reason = "squashfs at /m is read-only: there is no such signal".to_owned();
+    assert_eq!(reasons, [("nodefs.available", reason.clone()), ("nodefs.inodesFree", reason)]);
+}
+
+/// A root without sizes (the initramfs), or that nobody can write to, is not a disk that is full.
+#[test]
+fn what_cannot_run_out_is_no_pressure() {
+    use crate::eviction::{State, assess};
+    let head = "apiVersion: node-pressure-monitor/v1alpha1\nkind: MonitorConfiguration\n";
+    let hard =
+        "evictionHard: {nodefs.available: 10%, nodefs.inodesFree: 5%, imagefs.available: 15%, imagefs.inodesFree: 1}";
+    let config = MonitorConfig::parse("m.yaml", &format!("{head}{hard}\n")).unwrap().config;
+    let armed = arm(&config.policy, Layout::Single);
+    for (kind, is_read_only) in [("rootfs", false), ("ramfs", false), ("tmpfs", false), ("erofs", true)] {
+        let samples =
+            Role::ALL.map(|role| FsSample { is_read_only, ..sample(role, kind, false, false) }).into_iter().collect();
+        let seen = Seen { samples, ..Seen::default() };
+        let observation = Observation { signals: seen.values() };
+        let (_, assessment) = assess(&config.policy, &armed, &State::default(), &observation, Monotonic(0).into());
+        assert!(assessment.met.is_empty() && assessment.conditions.is_empty(), "{kind}: {assessment:?}");
+        let said = missing(&seen, |signal| config.policy.thresholds.iter().any(|it| it.signal == signal));
+        assert_eq!(said.len(), 4, "{said:?}");
+    }
+}
+
+#[test]
+fn between_two_devices_there_is_no_slope() {
+    let head = "apiVersion: node-pressure-monitor/v1alpha1\nkind: MonitorConfiguration\n";
+    let config =
+        MonitorConfig::parse("m.yaml", &format!("{head}evictionHard: {{memory.available: 1}}\n")).unwrap().config;
+    let mut of_agent = Signals::start(&config, &mut Vec::new()).unwrap();
+    let mut step = |device: &str, available: u64, second: u64| {
+        let mut sample = sample(Role::Node, "ext4", false, false);
+        sample.place = Arc::new(Place { device: device.to_owned(), ..Place::clone(&sample.place) });
+        sample.space = Some(Space { available: Bytes(available), capacity: Bytes(1 << 40) });
+        sample.at = Monotonic(second * 1_000_000_000);
+        let seen = Seen { samples: vec![sample], ..Seen::default() };
+        of_agent.follow_slopes(&seen, &seen.values());
+        of_agent.slope(Signal::NodeFsAvailable).and_then(Slope::per_second)
+    };
+    step("8:1", 1 << 39, 1);
+    assert!(step("8:1", 1 << 38, 2).is_some_and(|slope| slope < -1e9));
+    assert_eq!(step("8:2", 1 << 20, 3), None);
+    assert_eq!(step("8:2", 1 << 20, 4), Some(0.0));
 }
 
 #[test]

@@ -71,6 +71,15 @@ pub(super) struct Line<'l> {
     root: &'l str,
     pub(super) mount_point: &'l str,
     pub(super) kind: &'l str,
+    /// Of the filesystem itself, whatever this mount of it allows: read-only or not comes first.
+    options: &'l str,
+}
+
+impl Line<'_> {
+    /// Nobody writes to it through any mount.
+    pub(super) fn is_read_only(&self) -> bool {
+        self.options.split(',').next() == Some("ro")
+    }
 }
 
 pub(super) fn lines(mountinfo: &str) -> impl Iterator<Item = Line<'_>> {
@@ -80,7 +89,9 @@ pub(super) fn lines(mountinfo: &str) -> impl Iterator<Item = Line<'_>> {
         let mut fields = mount.split(' ');
         let (id, _parent) = (fields.next()?, fields.next()?);
         let (device, root, mount_point) = (fields.next()?, fields.next()?, fields.next()?);
-        Some(Line { id, device, root, mount_point, kind: filesystem.split(' ').next()? })
+        let mut fields = filesystem.split(' ');
+        let (kind, _source) = (fields.next()?, fields.next());
+        Some(Line { id, device, root, mount_point, kind, options: fields.next().unwrap_or_default() })
     })
 }
 

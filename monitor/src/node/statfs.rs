@@ -1,10 +1,12 @@
 //! How much is left on the filesystem that holds a path, and which one that is. Every call here may wait for a disk.
 
+use std::fmt;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
-use rustix::fs::{Mode, OFlags, ResolveFlags, StatVfs};
+use rustix::fs::{Mode, OFlags, ResolveFlags, StatVfs, StatVfsMountFlags};
 use rustix::io::Errno;
 
 use crate::config::Bytes;
@@ -42,16 +44,34 @@ pub struct FsSample {
     pub role: Role,
     /// Which.
     pub place: Arc<Place>,
-    /// Its bytes; nothing where it has no size of its own (ramfs).
+    /// Nobody can write to it: what is left there says nothing, and never changes.
+    pub is_read_only: bool,
+    /// Its bytes; nothing where it has no size of its own (ramfs), or is read-only.
     pub space: Option<Space>,
-    /// Its inodes; nothing where there is no limit (btrfs, tmpfs with `nr_inodes=0`).
+    /// Its inodes; nothing where there is no limit (btrfs, tmpfs with `nr_inodes=0`), or it is read-only.
     pub inodes: Option<Inodes>,
     /// When it was true: the moment before the call.
     pub at: Monotonic,
 }
 
+/// Why there is no sample.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NoSample {
+    /// None of the paths is there: so the machine is laid out.
+    Absent(String),
+    /// It could not be asked now, which says nothing about where it is.
+    Failed(String),
+}
+
+impl fmt::Display for NoSample {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Self::Absent(reason) | Self::Failed(reason)) = self;
+        f.write_str(reason)
+    }
+}
+
 /// Asks the filesystems of this machine, in the eyes of its init.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Statfs {
     proc_root: PathBuf,
     process: PathBuf,
@@ -59,12 +79,17 @@ pub struct Statfs {
 }
 
 /// A mount that was looked up. Ids of mounts are used again, hence the device beside.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Known {
     mount: u64,
     device: u64,
     place: Arc<Place>,
+    /// Of a mount that may not be written to: when the mounts were read, and whether the filesystem itself is read-only.
+    read_only: Option<(Monotonic, bool)>,
 }
+
+/// A filesystem below a read-only mount may be remounted without this mount changing.
+const READ_ONLY_AGE: Duration = Duration::from_secs(10);
 
 /// There are three roles; what is more was mounted over by now.
 const KNOWN: usize = 6;
@@ -80,51 +105,65 @@ impl Statfs {
     ///
     /// # Errors
     /// When none of them is there, or the filesystem does not answer.
-    pub fn sample(&mut self, role: Role, choice: &Choice) -> Result<FsSample, String> {
+    pub fn sample(&mut self, role: Role, choice: &Choice) -> Result<FsSample, NoSample> {
         let at = Monotonic::now();
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        let root = self.process.join("root");
+        // When even the root is not there, nothing was learnt about what is below it.
+        let root = rustix::fs::open(&root, flags | OFlags::DIRECTORY, Mode::empty())
+            .map_err(|errno| NoSample::Failed(cannot("open", &root, errno)))?;
         for path in &choice.paths {
-            let file = match self.open(path) {
+            let file = match open_below(&root, path) {
                 Ok(file) => file,
                 Err(Errno::NOENT | Errno::NOTDIR) => continue,
-                Err(errno) => return Err(cannot("open", path, errno)),
+                Err(errno) => return Err(NoSample::Failed(cannot("open", path, errno))),
             };
-            let answer = rustix::fs::fstatvfs(&file).map_err(|errno| cannot("ask the filesystem of", path, errno))?;
-            let place = self.place(path, &file)?;
-            return Ok(FsSample { role, place, space: space(&answer), inodes: inodes(&answer), at });
+            return self.ask(role, path, &file, at).map_err(NoSample::Failed);
         }
         let fix = if choice.is_configured { "correct" } else { "if it is elsewhere, name it in" };
-        Err(format!("there is no {}; {fix} filesystems.{} of the configuration", choice.words(), choice.field.as_str()))
+        let (words, field) = (choice.words(), choice.field.as_str());
+        Err(NoSample::Absent(format!("there is no {words}; {fix} filesystems.{field} of the configuration")))
     }
 
-    /// Opens a path without opening what lies there. Symbolic links lead to where they lead for init (`openat2`, Linux 5.6).
-    fn open(&self, path: &Path) -> Result<OwnedFd, Errno> {
-        let flags = OFlags::PATH | OFlags::CLOEXEC;
-        let root = rustix::fs::open(self.process.join("root"), flags | OFlags::DIRECTORY, Mode::empty())?;
-        let below = path.strip_prefix("/").unwrap_or(path);
-        let below = if below.as_os_str().is_empty() { Path::new(".") } else { below };
-        match rustix::fs::openat2(&root, below, flags, Mode::empty(), ResolveFlags::IN_ROOT) {
-            // Older kernels do not have it, and some sandboxes forbid it.
-            Err(Errno::NOSYS | Errno::PERM) => rustix::fs::openat(&root, below, flags, Mode::empty()),
-            opened => opened,
-        }
+    fn ask(&mut self, role: Role, path: &Path, file: &OwnedFd, at: Monotonic) -> Result<FsSample, String> {
+        let answer = rustix::fs::fstatvfs(file).map_err(|errno| cannot("ask the filesystem of", path, errno))?;
+        let may_be_read_only = answer.f_flag.contains(StatVfsMountFlags::RDONLY);
+        let (place, is_read_only) = self.place(path, file, may_be_read_only, at)?;
+        let (space, inodes) = if is_read_only { (None, None) } else { (space(&answer), inodes(&answer)) };
+        Ok(FsSample { role, place, is_read_only, space, inodes, at })
     }
 
-    fn place(&mut self, path: &Path, file: &OwnedFd) -> Result<Arc<Place>, String> {
+    /// Where the file is, and whether its filesystem is read-only. That this mount of it is does not suffice: others may write
+    /// through theirs, as the node does where a container is given its directories to read.
+    fn place(
+        &mut self,
+        path: &Path,
+        file: &OwnedFd,
+        may_be_read_only: bool,
+        now: Monotonic,
+    ) -> Result<(Arc<Place>, bool), String> {
         let device = rustix::fs::fstat(file).map_err(|errno| cannot("look at", path, errno))?.st_dev;
         let mount = self.mount_id(file).ok_or_else(|| format!("the mount of {} is not told", path.display()))?;
-        let is_it = |known: &&Known| (known.mount, known.device) == (mount, device) && known.place.path == path;
-        if let Some(known) = self.known.iter().find(is_it) {
-            return Ok(Arc::clone(&known.place));
+        let is_it = |known: &&mut Known| (known.mount, known.device) == (mount, device) && known.place.path == path;
+        if let Some(known) = self.known.iter_mut().find(is_it) {
+            if !may_be_read_only {
+                known.read_only = None;
+                return Ok((Arc::clone(&known.place), false));
+            }
+            if let Some((_, is_read_only)) = known.read_only.filter(|(read, _)| now.since(*read) < READ_ONLY_AGE) {
+                return Ok((Arc::clone(&known.place), is_read_only));
+            }
         }
         let mounts = self.process.join("mountinfo");
         let text = std::fs::read(&mounts).map_err(|error| format!("cannot read {}: {error}", mounts.display()))?;
-        let place = place_in(&String::from_utf8_lossy(&text), mount, path)
+        let (place, is_read_only) = place_in(&String::from_utf8_lossy(&text), mount, path)
             .ok_or_else(|| format!("{} does not list the mount of {}", mounts.display(), path.display()))?;
-        let place = Arc::new(place);
+        let (place, is_read_only) = (Arc::new(place), is_read_only && may_be_read_only);
+        let read_only = may_be_read_only.then_some((now, is_read_only));
         self.known.retain(|known| known.place.path != path);
         self.known.truncate(KNOWN - 1);
-        self.known.push(Known { mount, device, place: Arc::clone(&place) });
-        Ok(place)
+        self.known.push(Known { mount, device, place: Arc::clone(&place), read_only });
+        Ok((place, is_read_only))
     }
 
     /// The id by which mountinfo lists the mount (`fdinfo`, Linux 3.15).
@@ -142,10 +181,25 @@ fn mount_id(fdinfo: &str) -> Option<u64> {
     fdinfo.lines().find_map(|line| line.strip_prefix("mnt_id:"))?.trim().parse().ok()
 }
 
-fn place_in(mountinfo: &str, mount: u64, path: &Path) -> Option<Place> {
-    let Line { device, mount_point, kind, .. } = lines(mountinfo).find(|line| line.id.parse() == Ok(mount))?;
+/// Opens a path without opening what lies there. Symbolic links lead to where they lead for init (`openat2`, Linux 5.6).
+fn open_below(root: &OwnedFd, path: &Path) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let below = path.strip_prefix("/").unwrap_or(path);
+    let below = if below.as_os_str().is_empty() { Path::new(".") } else { below };
+    match rustix::fs::openat2(root, below, flags, Mode::empty(), ResolveFlags::IN_ROOT) {
+        // Older kernels do not have it, and some sandboxes forbid it.
+        Err(Errno::NOSYS | Errno::PERM) => rustix::fs::openat(root, below, flags, Mode::empty()),
+        opened => opened,
+    }
+}
+
+/// The mount with this id, and whether its filesystem is read-only.
+fn place_in(mountinfo: &str, mount: u64, path: &Path) -> Option<(Place, bool)> {
+    let line = lines(mountinfo).find(|line| line.id.parse() == Ok(mount))?;
+    let is_read_only = line.is_read_only();
+    let Line { device, mount_point, kind, .. } = line;
     let (device, kind) = (device.to_owned(), kind.to_owned());
-    Some(Place { path: path.to_owned(), device, mount_point: unescaped(mount_point), kind })
+    Some((Place { path: path.to_owned(), device, mount_point: unescaped(mount_point), kind }, is_read_only))
 }
 
 fn space(answer: &StatVfs) -> Option<Space> {
@@ -177,7 +231,8 @@ mod tests {
     fn a_mount_is_known_by_its_id() {
         let text = "22 27 0:21 / /proc rw - proc proc rw\n27 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw\n\
             41 27 8:17 / /mnt/with\\040blank rw master:3 - xfs /dev/sdb1 rw\n42 27 8:18 / /mnt/with\\040blank rw - ext4 /dev/c rw\n";
-        let place = |id| place_in(text, id, Path::new("/x")).map(|place| (place.device, place.kind, place.mount_point));
+        let place =
+            |id| place_in(text, id, Path::new("/x")).map(|(place, _)| (place.device, place.kind, place.mount_point));
         let blank = PathBuf::from("/mnt/with blank");
         assert_eq!(place(41), Some(("8:17".to_owned(), "xfs".to_owned(), blank.clone())));
         assert_eq!(place(42), Some(("8:18".to_owned(), "ext4".to_owned(), blank)), "mounted over it");
@@ -201,7 +256,37 @@ mod tests {
         let again = statfs.sample(Role::Image, &choice(&[&there])).unwrap();
         assert!(Arc::ptr_eq(&again.place, &sample.place), "the mounts are read once");
         let error = statfs.sample(Role::Image, &choice(&[&missing])).unwrap_err();
+        let NoSample::Absent(error) = error else { panic!("{error:?}") };
         assert!(error.contains("missing") && error.contains("filesystems.imagefs"), "{error}");
+        // A link that leads to itself cannot be opened, and is there.
+        let to_itself = directory.path().join("loop");
+        std::os::unix::fs::symlink(&to_itself, &to_itself).unwrap();
+        let error = statfs.sample(Role::Image, &choice(&[&to_itself, &there])).unwrap_err();
+        assert!(matches!(error, NoSample::Failed(_)), "{error:?}");
+        let mut statfs = Statfs { process: missing, ..statfs };
+        let error = statfs.sample(Role::Image, &choice(&[&there])).unwrap_err();
+        assert!(matches!(error, NoSample::Failed(_)), "{error:?}");
+    }
+
+    #[test]
+    fn read_only_is_what_nobody_writes_to() {
+        let text = "1 1 254:0 / / ro,relatime - squashfs /dev/root ro,errors=continue\n\
+            2 1 8:1 / /given ro,relatime - ext4 /dev/sda1 rw,discard\n3 1 0:2 / /run rw - tmpfs  rw,size=4k\n\
+            4 1 8:2 / /broken rw - ext4 /dev/sdb ro,errors=remount-ro\n5 1 0:3 / /cut rw - rootfs\n";
+        for (id, expected) in [(1, true), (2, false), (3, false), (4, true), (5, false)] {
+            let (place, is_read_only) = place_in(text, id, Path::new("/x")).unwrap();
+            assert_eq!(is_read_only, expected, "{place:?}");
+        }
+        // Whatever this machine has that is read-only: sysfs in a container, an image of the system.
+        let mut statfs = Statfs::new(Path::new("/proc"));
+        let mounts = std::fs::read_to_string(statfs.process.join("mountinfo")).unwrap();
+        for line in lines(&mounts).filter(Line::is_read_only) {
+            let path = unescaped(line.mount_point);
+            let Ok(sample) = statfs.sample(Role::Node, &choice(&[&path])) else { continue };
+            if sample.place.device == line.device {
+                assert_eq!((sample.is_read_only, sample.space, sample.inodes), (true, None, None), "{sample:?}");
+            }
+        }
     }
 
     #[test]
