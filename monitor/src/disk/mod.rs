@@ -13,6 +13,7 @@ mod pace;
 mod places;
 mod processes;
 mod quota;
+mod recount;
 mod schedule;
 mod statistics;
 mod thread;

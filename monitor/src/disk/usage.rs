@@ -199,6 +199,8 @@ pub struct Effort {
     pub measured: u64,
     /// Files looked at.
     pub entries: u64,
+    /// Times that a workload's project quotas were read again, between two measurements.
+    pub recounts: u64,
     /// CPU time of the thread, its waking up included.
     pub cpu: Duration,
 }
