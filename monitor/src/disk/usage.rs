@@ -93,6 +93,9 @@ pub enum Source {
 }
 
 impl Source {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Walk, Self::Filesystem, Self::Quota];
+
     /// Returns the name used in logs and metrics.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
