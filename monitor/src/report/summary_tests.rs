@@ -4,8 +4,8 @@ use super::*;
 use crate::config::{Percentage, Policy, Signal, ThresholdValue};
 use crate::config::{PressureKind, PressureResource, PressureScope};
 use crate::report::{
-    DiskUsageReport, ExhaustionReport, FiguresReport, FilesystemReport, PressureReport, ProbeReport, RoleReport, SignalReport,
-    SourceReport, SwapReport,
+    DiskUsageReport, ExhaustionReport, FiguresReport, FilesystemReport, PressureReport, ProbeReport, RoleReport,
+    SignalReport, SourceReport, SwapReport,
 };
 
 fn node() -> NodeReport {

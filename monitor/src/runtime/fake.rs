@@ -246,8 +246,12 @@ async fn answer(call: &str, request: Request<Body>, all: Arc<Mutex<Has>>) -> Res
     }
     match call {
         "Version" => {
-            let (runtime_name, runtime_version) = ("fake".to_owned(), "1.0".to_owned());
-            unary(request, |_: cri::Empty| Ok(cri::VersionResponse { runtime_name, runtime_version })).await
+            let version = cri::VersionResponse {
+                runtime_name: "fake".to_owned(),
+                runtime_version: "1.0".to_owned(),
+                runtime_api_version: "v1".to_owned(),
+            };
+            unary(request, |_: cri::Empty| Ok(version)).await
         }
         "Status" => {
             unary(request, |_: cri::StatusRequest| Ok(cri::StatusResponse { info: lock(&all).info.clone() })).await

@@ -3,7 +3,14 @@
 use serde::Serialize;
 
 use super::super::run::{SWAP_ON, namespaces_text};
-use super::facts::{Facts, Trouble};
+use super::facts::{Facts, Filesystem, Trouble};
+
+/// xfs takes it when it is mounted, not when it is mounted again (`man 5 xfs`).
+const XFS_PROJECTS: &str = "mount it with prjquota (of the root filesystem: rootflags=prjquota for the kernel), and let the kubelet give \
+    volumes their projects (feature gate LocalStorageCapacityIsolationFSQuotaMonitoring)";
+/// The feature cannot be set while it is mounted (`man 8 tune2fs`).
+const EXT4_PROJECTS: &str = "unmount it, tune2fs -O project,quota -Q prjquota DEVICE, mount it with prjquota, and let the kubelet give \
+    volumes their projects (feature gate LocalStorageCapacityIsolationFSQuotaMonitoring)";
 
 /// How bad it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -115,6 +122,20 @@ fn disks(facts: &Facts, say: &mut impl FnMut(Severity, &str, String, Option<&str
         let (role, kind) = (filesystem.role, &filesystem.kind);
         let sentence = format!("{role} is on {kind}, which makes inodes without limit: there is no {role}.inodesFree");
         say(Severity::Note, role, sentence, None);
+    }
+    let mut told: Vec<&str> = Vec::new();
+    for filesystem in facts.filesystems.iter().filter(|filesystem| filesystem.project_quotas == Some(false)) {
+        let Filesystem { role, device, kind, mount_point, .. } = filesystem;
+        if told.contains(&device.as_str()) {
+            continue;
+        }
+        told.push(device);
+        let sentence = format!(
+            "project quotas: {kind} at {} ({device}) counts no projects: what workloads keep there is found by walking directories, and \
+             older than a quota's count",
+            mount_point.display()
+        );
+        say(Severity::Note, role, sentence, Some(if kind == "xfs" { XFS_PROJECTS } else { EXT4_PROJECTS }));
     }
     for runtime in &facts.runtimes {
         let Some(trouble) = &runtime.trouble else { continue };
