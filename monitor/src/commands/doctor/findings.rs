@@ -6,11 +6,14 @@ use super::super::run::{SWAP_ON, namespaces_text};
 use super::facts::{Facts, Filesystem, Trouble};
 
 /// xfs takes it when it is mounted, not when it is mounted again (`man 5 xfs`).
-const XFS_PROJECTS: &str = "mount it with prjquota (of the root filesystem: rootflags=prjquota for the kernel), and let the kubelet give \
-    volumes their projects (feature gate LocalStorageCapacityIsolationFSQuotaMonitoring)";
+const XFS_PROJECTS: &str = "mount it with prjquota (of the root filesystem: rootflags=prjquota for the kernel)";
 /// The feature cannot be set while it is mounted (`man 8 tune2fs`).
-const EXT4_PROJECTS: &str = "unmount it, tune2fs -O project,quota -Q prjquota DEVICE, mount it with prjquota, and let the kubelet give \
-    volumes their projects (feature gate LocalStorageCapacityIsolationFSQuotaMonitoring)";
+const EXT4_PROJECTS: &str = "unmount it (the root filesystem: in a rescue system), tune2fs -O project,quota -Q prjquota DEVICE, mount it with prjquota";
+/// Who gives projects to directories, once they are counted.
+const KUBELET_PROJECTS: &str =
+    "and let the kubelet give volumes their projects (feature gate LocalStorageCapacityIsolationFSQuotaMonitoring)";
+const RUNTIME_PROJECTS: &str =
+    "which is of use with CRI-O on xfs, which gives writable layers their projects then; containerd does not";
 
 /// How bad it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -124,7 +127,10 @@ fn disks(facts: &Facts, say: &mut impl FnMut(Severity, &str, String, Option<&str
         say(Severity::Note, role, sentence, None);
     }
     let mut told: Vec<&str> = Vec::new();
-    for filesystem in facts.filesystems.iter().filter(|filesystem| filesystem.project_quotas == Some(false)) {
+    // Where there are no containers nobody's files are counted.
+    let has_containers = facts.kubelet || !facts.runtimes.is_empty();
+    let without_quotas = |filesystem: &&Filesystem| has_containers && filesystem.project_quotas == Some(false);
+    for filesystem in facts.filesystems.iter().filter(without_quotas) {
         let Filesystem { role, device, kind, mount_point, .. } = filesystem;
         if told.contains(&device.as_str()) {
             continue;
@@ -135,7 +141,9 @@ fn disks(facts: &Facts, say: &mut impl FnMut(Severity, &str, String, Option<&str
              older than a quota's count",
             mount_point.display()
         );
-        say(Severity::Note, role, sentence, Some(if kind == "xfs" { XFS_PROJECTS } else { EXT4_PROJECTS }));
+        let mount = if kind == "xfs" { XFS_PROJECTS } else { EXT4_PROJECTS };
+        let whose = if *role == "nodefs" { KUBELET_PROJECTS } else { RUNTIME_PROJECTS };
+        say(Severity::Note, role, sentence, Some(&format!("{mount}, {whose}")));
     }
     for runtime in &facts.runtimes {
         let Some(trouble) = &runtime.trouble else { continue };

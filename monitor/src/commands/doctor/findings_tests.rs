@@ -146,8 +146,9 @@ fn what_is_lacking_is_said_and_nothing_else() {
 
 #[test]
 fn a_machine_without_a_kubelet_needs_no_runtime() {
-    let facts = Facts { kubelet: false, runtimes: Vec::new(), ..capable() };
-    assert_eq!(findings(&facts), []);
+    let mut facts = Facts { kubelet: false, runtimes: Vec::new(), ..capable() };
+    facts.filesystems.iter_mut().for_each(|filesystem| filesystem.project_quotas = Some(false));
+    assert_eq!(findings(&facts), [], "nor quotas");
 }
 
 #[test]
