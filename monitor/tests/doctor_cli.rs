@@ -74,6 +74,7 @@ fn what_is_found_is_told_and_the_status_says_whether_enforcing_is_safe() {
         "capabilities",
         "privateNamespaces",
         "filesystems",
+        "filesystemLayout",
         "kubelet",
         "runtimes",
         "otherInstance",

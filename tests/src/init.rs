@@ -21,7 +21,9 @@ use crate::{console, scenarios};
 pub const EXT4: &str = "/mnt/ext4";
 /// An ext4 of about two thousand inodes.
 pub const SMALL: &str = "/mnt/small";
-/// See [`EXT4`].
+/// An ext4 that counts projects.
+pub const PROJECTS: &str = "/mnt/projects";
+/// See [`EXT4`]; it counts projects too.
 pub const XFS: &str = "/mnt/xfs";
 
 pub use handover::ARCHIVES;

@@ -26,6 +26,7 @@ mod outage;
 mod overlay;
 mod pressure;
 mod probes;
+mod projects;
 mod psi;
 mod ramps;
 mod reclaim;
@@ -80,6 +81,7 @@ fn scenario(name: &str) -> Option<Scenario> {
         "oom-gallery" => gallery::gallery,
         "oom-many" => oom_many::oom_many,
         "inodes" => inodes::inodes,
+        "project-quota" => projects::project_quota,
         "inodes-100k" => turnover::turnover,
         "inodes-overlay" => overlay::overlay,
         "restart" => lifecycle::restart,

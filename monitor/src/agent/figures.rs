@@ -295,6 +295,7 @@ impl Agent {
             filesystems: self.filesystem_reports(),
             signals: self.signal_reports(),
             roles: self.role_reports(),
+            disk_usage: self.disk_usage_report(),
         }
     }
 

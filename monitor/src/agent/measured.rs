@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::config::{CgroupId, Resource};
-use crate::disk::{Held, Part, Usage, Walker, WorkloadPlaces};
+use crate::disk::{Held, Part, Source, Usage, Usages, Walker, WorkloadPlaces};
 use crate::eviction::footprint::Taken;
 use crate::eviction::{DiskUsage, DiskUsages, NodeCondition};
 use crate::node::Monotonic;
+use crate::report::{DiskUsageReport, KeptReport};
 use crate::workloads::statistics::PodStats;
 use crate::workloads::{PodUid, Workload};
 
@@ -81,7 +82,34 @@ fn disk_usage(usage: &Usage) -> DiskUsage {
     }
 }
 
+fn report(usages: &Usages, now: Monotonic) -> DiskUsageReport {
+    let mut workloads: Vec<_> = usages.by_workload.iter().collect();
+    workloads.sort_unstable_by_key(|(name, _)| *name);
+    let of_workload = |(name, usage): (&Arc<str>, &Arc<Usage>)| -> Vec<KeptReport> {
+        let of_source = |source: Source| {
+            let parts = || usage.parts.iter().filter(move |part| part.source == source && part.part.is_on_disk());
+            let oldest = parts().map(|part| part.at).min()?;
+            let Held { bytes, inodes } = parts().map(|part| part.held).sum();
+            let (workload, source) = (name.to_string(), source.as_str());
+            Some(KeptReport { workload, source, bytes, inodes, age: now.since(oldest) })
+        };
+        Source::ALL.into_iter().filter_map(of_source).collect()
+    };
+    DiskUsageReport {
+        kept: workloads.into_iter().flat_map(of_workload).collect(),
+        walked: usages.effort.entries,
+        recounts: usages.effort.recounts,
+        cpu: usages.effort.cpu,
+    }
+}
+
 impl Agent {
+    /// What is known of the disks, for others to see.
+    pub(super) fn disk_usage_report(&self) -> DiskUsageReport {
+        let Some(Measured(walker)) = &self.measured else { return DiskUsageReport::default() };
+        report(&walker.usages(), Monotonic::now())
+    }
+
     /// Tells the thread what the loop has learnt since: who is there, who is at work on the disks, and whether it is urgent.
     pub(super) fn steer_walker(&mut self) {
         let Some(Measured(walker)) = &self.measured else { return };
@@ -171,5 +199,16 @@ mod tests {
         let expected =
             DiskUsage { layers: taken(1000, 4), logs: taken(200, 3), volumes: taken(34, 3), at: Monotonic(7) };
         assert_eq!(disk_usage(&usage()), expected);
+    }
+
+    #[test]
+    fn what_is_kept_is_told_by_source() {
+        let mut usage = usage();
+        usage.parts[2].source = Source::Quota;
+        usage.parts[2].at = Monotonic(2_000_000_007);
+        let by_workload = [(Arc::from("w"), Arc::new(usage))].into();
+        let found = report(&Usages { by_workload, ..Usages::default() }, Monotonic(3_000_000_007)).kept;
+        let shown: Vec<_> = found.iter().map(|it| (it.source, it.bytes.0, it.inodes, it.age.as_secs())).collect();
+        assert_eq!(shown, [("walk", 1204, 8, 3), ("quota", 30, 2, 1)], "memory is no disk");
     }
 }

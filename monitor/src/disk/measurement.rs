@@ -14,6 +14,7 @@ use super::host::{readable, status};
 use super::places::{Finder, Found, Place, Shown, WorkloadPlaces};
 use super::processes::View;
 use super::quota::{charged, project_of};
+use super::recount::Counted;
 use super::tree::{Progress, TreeWalk, device};
 use super::usage::{Held, Part, PartUsage, Source, Usage};
 use crate::config::{Bytes, Pid};
@@ -41,9 +42,21 @@ pub struct Measurement {
     processes: Vec<(usize, Pid)>,
     deleted: Deleted,
     parts: Vec<PartUsage>,
+    counted: Vec<Counted>,
     is_complete: bool,
     /// Of walks that are over.
     entries: u64,
+}
+
+/// What a measurement has found.
+#[derive(Debug)]
+pub struct Outcome {
+    /// What the workload keeps.
+    pub usage: Usage,
+    /// Places that can be counted again at any time.
+    pub counted: Vec<Counted>,
+    /// What cannot be measured.
+    pub missing: BTreeSet<String>,
 }
 
 #[derive(Debug)]
@@ -87,6 +100,7 @@ impl Measurement {
             processes,
             deleted: Deleted::default(),
             parts: Vec::new(),
+            counted: Vec::new(),
             is_complete,
             entries: 0,
         }
@@ -155,7 +169,11 @@ impl Measurement {
             return None;
         }
         match charged(directory.as_fd(), project) {
-            Ok(held) => Some(held),
+            Ok(held) => {
+                let (part, path) = (place.part.clone(), place.path.clone());
+                self.counted.push(Counted { part, path, device, project });
+                Some(held)
+            }
             // Nothing is counted there, though a project was set.
             Err(Errno::SRCH) => None,
             Err(errno) => {
@@ -169,7 +187,7 @@ impl Measurement {
     }
 
     /// What was found, when all is done.
-    pub fn usage(mut self) -> (Usage, BTreeSet<String>) {
+    pub fn outcome(mut self) -> Outcome {
         if self.deleted.is_refused() {
             self.missing.insert(
                 "disk usage: the open files of some processes cannot be seen: deleted ones among them are not counted \
@@ -185,7 +203,8 @@ impl Measurement {
             }
         }
         let is_complete = self.is_complete && self.deleted.is_complete();
-        (Usage::new(self.wanted.id, self.parts, self.begun, is_complete), self.missing)
+        let usage = Usage::new(self.wanted.id, self.parts, self.begun, is_complete);
+        Outcome { usage, counted: self.counted, missing: self.missing }
     }
 
     /// What is known already, where it is more than was known before: a workload that fills the disk is seen to before the walk is over.

@@ -55,7 +55,8 @@ impl Node {
     fn measure(&mut self) -> (Usage, BTreeSet<String>) {
         let mut measurement = self.begin();
         while self.step(&mut measurement) == Progress::More {}
-        measurement.usage()
+        let Outcome { usage, missing, .. } = measurement.outcome();
+        (usage, missing)
     }
 }
 
@@ -108,7 +109,7 @@ fn what_vanishes_meanwhile_is_nothing() {
     let mut measurement = node.begin();
     fs::remove_dir_all(node.root.path().join(CACHE.replace("UID", UID))).unwrap();
     while node.step(&mut measurement) == Progress::More {}
-    let (usage, _) = measurement.usage();
+    let usage = measurement.outcome().usage;
     assert_eq!((usage.inodes, usage.is_complete), (3, true), "{usage:?}");
 }
 
@@ -126,7 +127,7 @@ fn more_than_was_known_is_told_before_the_end() {
     let told: Usage = told.unwrap();
     assert!(told.inodes < 2000 && !told.is_complete, "{told:?}");
     assert_eq!(told.of(|part| matches!(part, Part::Logs { .. })), before.of(|_| true), "the rest is as it was");
-    let (usage, _) = measurement.usage();
+    let usage = measurement.outcome().usage;
     assert_eq!(usage.inodes, 2003);
     // Less than before is not told: it may only be that the walk is not over.
     let mut again = node.begin();

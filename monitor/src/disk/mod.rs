@@ -13,6 +13,7 @@ mod pace;
 mod places;
 mod processes;
 mod quota;
+mod recount;
 mod schedule;
 mod statistics;
 mod thread;
@@ -20,7 +21,18 @@ mod tree;
 mod usage;
 mod walker;
 
+use std::os::fd::AsFd as _;
+use std::path::Path;
+
 pub use host::Roots;
 pub use places::{Layer, WorkloadPlaces};
 pub use usage::{Effort, Held, Part, PartUsage, Source, Usage, Usages};
 pub use walker::Walker;
+
+/// Whether the filesystem that holds a path, in the eyes of the machine's init, counts what belongs to projects; nothing where that cannot
+/// be told.
+#[must_use]
+pub fn project_quotas(proc: &Path, path: &Path) -> Option<bool> {
+    let directory = host::Host::of_init(proc).open(path).ok()?;
+    quota::is_counting(directory.as_fd())
+}

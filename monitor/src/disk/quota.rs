@@ -52,6 +52,17 @@ fn inherited(directory: BorrowedFd<'_>) -> Option<ProjectId> {
     (attributes.project != 0 && attributes.flags & INHERITS != 0).then_some(ProjectId(attributes.project))
 }
 
+/// Whether the filesystem of a directory counts projects; nothing where that cannot be told (no `CAP_SYS_ADMIN`, Linux before 5.14). Whatever
+/// belongs to no project belongs to project 0.
+pub fn is_counting(directory: BorrowedFd<'_>) -> Option<bool> {
+    match charged(directory, ProjectId(0)) {
+        // xfs answers so for a project without anything in it.
+        Ok(_) | Err(Errno::NOENT) => Some(true),
+        Err(Errno::SRCH) => Some(false),
+        Err(_) => None,
+    }
+}
+
 /// What is charged to a project on the filesystem of a directory (`quotactl_fd`, Linux 5.14). xfs answers the same question as ext4.
 ///
 /// # Errors
@@ -94,6 +105,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let directory = std::fs::File::open(directory.path()).unwrap();
         assert_eq!(project_of(directory.as_fd()), None);
+        assert!(is_counting(directory.as_fd()) != Some(true) || charged(directory.as_fd(), ProjectId(0)).is_ok());
         let nothing = charged(directory.as_fd(), ProjectId(4_000_000_000));
         assert!(nothing.is_err() || nothing == Ok(Held::default()), "{nothing:?}");
     }

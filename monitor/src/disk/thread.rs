@@ -10,9 +10,10 @@ use tokio::sync::watch;
 use super::claims::Claims;
 use super::clock::thread_cpu;
 use super::host::Roots;
-use super::measurement::Measurement;
+use super::measurement::{Measurement, Outcome};
 use super::pace::Pace;
 use super::places::{Finder, WorkloadPlaces};
+use super::recount::{Recount, Refreshed};
 use super::schedule::{Made, Next, Schedule};
 use super::tree::{NAMES, Progress};
 use super::usage::{Usage, Usages};
@@ -49,6 +50,7 @@ pub(super) struct Thread {
     finder: Finder,
     schedule: Schedule,
     claims: Claims,
+    recount: Recount,
     pace: Pace,
     buffer: Box<[MaybeUninit<u8>]>,
     /// Left for one that gave a sign of having changed; only one at a time.
@@ -73,6 +75,7 @@ impl Thread {
             finder: Finder::new(roots),
             schedule: Schedule::default(),
             claims: Claims::default(),
+            recount: Recount::default(),
             pace,
             buffer: vec![MaybeUninit::uninit(); NAMES].into_boxed_slice(),
             suspended: None,
@@ -86,10 +89,13 @@ impl Thread {
         self.say(step_back());
         self.tell();
         while self.receive() {
-            let now = Monotonic::now();
-            match self.choose(now) {
+            self.recount_if_due();
+            match self.choose(Monotonic::now()) {
                 Choice::Measure(measurement, is_hurried) => self.work(*measurement, is_hurried),
-                Choice::Wait(duration) => self.wait(duration),
+                Choice::Wait(duration) => {
+                    let until_recount = self.recount.due(Monotonic::now(), self.schedule.is_pressed());
+                    self.wait(duration.into_iter().chain(until_recount).min());
+                }
             }
         }
     }
@@ -125,6 +131,7 @@ impl Thread {
             |name: &str, usage: &Usage| wanted.iter().any(|places| places.workload == name && places.id == usage.id);
         self.usages.by_workload.retain(|name, usage| is_wanted(name, usage));
         self.claims.keep(|workload| wanted.iter().any(|places| places.workload == workload));
+        self.recount.keep(|workload, id| wanted.iter().any(|it| it.workload == workload && it.id == id));
         self.schedule.want(wanted);
         if self.suspended.as_ref().is_some_and(|left| !self.schedule.wants(&left.wanted)) {
             self.suspended = None;
@@ -187,6 +194,7 @@ impl Thread {
                 if !self.receive() || self.schedule.is_outdated(measurement.begun) {
                     return;
                 }
+                self.recount_if_due();
                 if !is_hurried && self.is_urgent_for_another(&measurement.wanted, now) {
                     self.suspended = Some(measurement);
                     return;
@@ -218,7 +226,7 @@ impl Thread {
         let (began, cpu) = (measurement.begun, measurement.cpu);
         let made = Made { began, at: now, took: now.since(began), cpu };
         let places = measurement.wanted.clone();
-        let (usage, missing) = measurement.usage();
+        let Outcome { usage, counted, missing } = measurement.outcome();
         if is_hurried {
             self.others_until = now.after(made.took);
         }
@@ -226,8 +234,41 @@ impl Thread {
         self.say(missing);
         if self.schedule.wants(&places) {
             self.schedule.done(&places.workload, made);
+            self.recount.set(&places.workload, places.id, counted);
+            // A walk takes its time: what quotas said when it began is older than what was told since.
+            let usage = self.refreshed(&places.workload, &usage).unwrap_or(usage);
             self.usages.by_workload.insert(Arc::from(places.workload), Arc::new(usage));
             self.tell();
+        }
+    }
+
+    /// Reads all quotas again, where that is worth it by now.
+    fn recount_if_due(&mut self) {
+        if self.recount.due(Monotonic::now(), self.schedule.is_pressed()) != Some(Duration::ZERO) {
+            return;
+        }
+        let cpu = thread_cpu();
+        for workload in self.recount.workloads() {
+            let Some(known) = self.usages.by_workload.get(workload.as_str()).cloned() else { continue };
+            if let Some(usage) = self.refreshed(&workload, &known) {
+                self.usages.effort.recounts += 1;
+                self.usages.by_workload.insert(Arc::from(workload), Arc::new(usage));
+            }
+        }
+        self.tell();
+        self.recount.done(Monotonic::now(), thread_cpu().saturating_sub(cpu));
+    }
+
+    /// A usage with what quotas say now.
+    fn refreshed(&mut self, workload: &str, known: &Usage) -> Option<Usage> {
+        match self.recount.refreshed(self.finder.host(), &mut self.claims, workload, known) {
+            Refreshed::Known(usage) => Some(usage),
+            Refreshed::Changed => {
+                self.recount.set(workload, known.id, Vec::new());
+                self.schedule.hurry(workload);
+                None
+            }
+            Refreshed::Unknown => None,
         }
     }
 

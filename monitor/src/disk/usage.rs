@@ -93,6 +93,9 @@ pub enum Source {
 }
 
 impl Source {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Walk, Self::Filesystem, Self::Quota];
+
     /// Returns the name used in logs and metrics.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -199,6 +202,8 @@ pub struct Effort {
     pub measured: u64,
     /// Files looked at.
     pub entries: u64,
+    /// Times that a workload's project quotas were read again, between two measurements.
+    pub recounts: u64,
     /// CPU time of the thread, its waking up included.
     pub cpu: Duration,
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::disk_usage::DiskUsageReport;
 use crate::config::{Bytes, PressureKind, PressureResource, PressureScope, Signal};
 
 /// What the loop knows beside the state of its thresholds. What could not be read is absent.
@@ -21,6 +22,8 @@ pub struct FiguresReport {
     pub signals: Vec<SignalReport>,
     /// Which filesystem plays which part for the signals.
     pub roles: Vec<RoleReport>,
+    /// What workloads keep on disks.
+    pub disk_usage: DiskUsageReport,
 }
 
 /// A signal, as thresholds are compared with it.

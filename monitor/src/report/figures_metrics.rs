@@ -219,6 +219,7 @@ mod tests {
 
     use super::*;
     use crate::config::{Bytes, PressureKind, PressureResource, PressureScope, Signal};
+    use crate::report::DiskUsageReport;
 
     fn report() -> FiguresReport {
         FiguresReport {
@@ -269,6 +270,7 @@ mod tests {
                 mount_point: "/data".to_owned(),
                 kind: "ext4".to_owned(),
             }],
+            disk_usage: DiskUsageReport::default(),
         }
     }
 

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use prometheus::{Counter, GaugeVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry, TextEncoder};
 
 use super::deeds::Deeds;
+use super::disk_usage::DiskUsageMetrics;
 use super::figures_metrics::FiguresMetrics;
 use super::incidents::IncidentMetrics;
 use super::probes::ProbeSeries;
@@ -83,6 +84,7 @@ pub struct Metrics {
     incidents: IncidentMetrics,
     deeds: Deeds,
     figures: FiguresMetrics,
+    disk_usage: DiskUsageMetrics,
     runtime: RuntimeMetrics,
     series: WorkloadSeries,
     last_events: HashMap<&'static str, EventReport>,
@@ -233,6 +235,7 @@ impl Metrics {
             incidents: IncidentMetrics::new(&registry)?,
             deeds: Deeds::new(&registry)?,
             figures: FiguresMetrics::new(&registry)?,
+            disk_usage: DiskUsageMetrics::new(&registry)?,
             runtime: RuntimeMetrics::new(&registry)?,
             series: WorkloadSeries::new(&registry, limits)?,
             last_events: HashMap::new(),
@@ -249,6 +252,7 @@ impl Metrics {
         self.incidents.observe(&report.incidents);
         self.probes.observe(&report.probe_statistics);
         self.figures.observe(&report.figures);
+        self.disk_usage.observe(&report.figures.disk_usage);
         self.series.observe(&report.counters, now);
     }
 

@@ -4,6 +4,7 @@
 
 pub mod conditions;
 mod deeds;
+pub mod disk_usage;
 pub mod figures;
 mod figures_metrics;
 pub mod http;
@@ -25,6 +26,7 @@ use crate::config::{Bytes, CgroupId, Semantics, Threshold};
 use crate::kernel::{ProbeStatistics, ReclaimCounters};
 
 pub use conditions::{ConditionChange, ConditionLog};
+pub use disk_usage::{DiskUsageReport, KeptReport};
 pub use figures::{
     ExhaustionReport, FiguresReport, FilesystemReport, PressureReport, RoleReport, SignalReport, SwapReport,
 };

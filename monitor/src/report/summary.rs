@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 
+use super::disk_usage::disk_usage;
 use super::summary_figures::{exhaustion, left_out, pressure, roles, sources, swap};
 use super::{ClassReport, MemoryReport, NodeReport, ThresholdReport};
 use crate::config::{Bytes, Mode, Semantics, Signal, Threshold, format_go_duration};
@@ -46,6 +47,7 @@ pub fn render_summary(summary: &StartSummary<'_>) -> String {
     roles(&mut page, summary.node);
     pressure(&mut page, summary.node);
     workloads(&mut page, summary.node);
+    disk_usage(&mut page, summary.node);
     probes(&mut page, summary.node);
     sources(&mut page, summary.node);
     page.row("cgroup", summary.cgroup);
@@ -55,7 +57,7 @@ pub fn render_summary(summary: &StartSummary<'_>) -> String {
 
 #[derive(Default)]
 pub(super) struct Page {
-    text: String,
+    pub(super) text: String,
     last: String,
 }
 
@@ -74,6 +76,12 @@ impl Page {
         // Whoever makes a cgroup chooses its name: keep control characters out of the terminal.
         self.text.extend(line.trim_end().chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }));
         self.text.push('\n');
+    }
+
+    /// Adds one of those that have most: the amount where sums stand, the name after it.
+    pub(super) fn largest(&mut self, label: &str, bytes: Bytes, name: &str) {
+        let name = shortened(name, WIDTH - INDENT - 29);
+        self.row(label, &format!("{:16}{bytes:>11}  {name}", ""));
     }
 
     /// Adds text broken between words; the first line is indented by `first` columns, further ones by `hang`.
@@ -185,9 +193,7 @@ fn workloads(page: &mut Page, node: &NodeReport) {
         let ClassReport { qos_class, count, working_set, largest } = class;
         page.row("workloads", &format!("{qos_class:<10} {count:>4} {working_set:>11}"));
         for (name, bytes) in largest {
-            // The amount stands under the class's sum, the name after it.
-            let name = shortened(name, WIDTH - INDENT - 29);
-            page.row("workloads", &format!("{:16}{bytes:>11}  {name}", ""));
+            page.largest("workloads", *bytes, name);
         }
     }
     if !node.protected.is_empty() {

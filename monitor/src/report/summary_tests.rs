@@ -4,8 +4,8 @@ use super::*;
 use crate::config::{Percentage, Policy, Signal, ThresholdValue};
 use crate::config::{PressureKind, PressureResource, PressureScope};
 use crate::report::{
-    ExhaustionReport, FiguresReport, FilesystemReport, PressureReport, ProbeReport, RoleReport, SignalReport,
-    SourceReport, SwapReport,
+    DiskUsageReport, ExhaustionReport, FiguresReport, FilesystemReport, PressureReport, ProbeReport, RoleReport,
+    SignalReport, SourceReport, SwapReport,
 };
 
 fn node() -> NodeReport {
@@ -121,6 +121,7 @@ fn figures() -> FiguresReport {
     };
     use PressureScope::{Kubepods, System};
     FiguresReport {
+        disk_usage: DiskUsageReport::default(),
         corrections: vec![
             ("hugepages", Bytes::from_mib(64)),
             ("watermarks", Bytes(9 << 19)),

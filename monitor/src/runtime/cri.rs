@@ -24,6 +24,9 @@ pub struct VersionResponse {
     /// Its version.
     #[prost(string, tag = "3")]
     pub runtime_version: String,
+    /// The version of the interface that it speaks: `v1`.
+    #[prost(string, tag = "4")]
+    pub runtime_api_version: String,
 }
 
 /// Of `Status`.

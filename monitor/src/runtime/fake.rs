@@ -258,8 +258,12 @@ async fn answer(call: &str, request: Request<Body>, all: Arc<Mutex<Has>>) -> Res
     match call {
         "Version" => {
             let name = if lock(&all).is_containerd { "containerd" } else { "fake" };
-            let (runtime_name, runtime_version) = (name.to_owned(), "1.0".to_owned());
-            unary(request, |_: cri::Empty| Ok(cri::VersionResponse { runtime_name, runtime_version })).await
+            let version = cri::VersionResponse {
+                runtime_name: name.to_owned(),
+                runtime_version: "1.0".to_owned(),
+                runtime_api_version: "v1".to_owned(),
+            };
+            unary(request, |_: cri::Empty| Ok(version)).await
         }
         "Status" => {
             unary(request, |_: cri::StatusRequest| Ok(cri::StatusResponse { info: lock(&all).info.clone() })).await

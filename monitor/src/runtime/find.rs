@@ -6,7 +6,8 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::client::{CallError, Client};
-use super::{State, containerd};
+use super::snapshot::stores;
+use super::{State, Stores, containerd};
 use crate::config::RuntimeEndpoint;
 use crate::node::Monotonic;
 
@@ -19,6 +20,9 @@ const USUAL: [&str; 6] = [
     "/run/k3s/containerd/containerd.sock",
     "/run/k0s/containerd.sock",
 ];
+
+const NO_SUCH_INTERFACE: &str = "does not speak runtime.v1: its CRI plugin is switched off (disabled_plugins in \
+    /etc/containerd/config.toml) or it is older than containerd 1.6";
 
 /// A runtime that answers.
 #[derive(Debug, Clone)]
@@ -44,6 +48,41 @@ impl Found {
         let collected = containerd::collect_garbage(&self.client).await;
         collected.or_else(|error| if error.is_refusal() { Ok(()) } else { Err(error) })
     }
+}
+
+/// Who answers at a socket.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identity {
+    /// What the runtime calls itself: `containerd`.
+    pub name: String,
+    /// Its version.
+    pub version: String,
+    /// The version of the Container Runtime Interface that it speaks: `v1`.
+    pub api_version: String,
+    /// Where it keeps things, as far as it says so.
+    pub stores: Stores,
+}
+
+/// Asks who answers at a socket, once.
+///
+/// # Errors
+/// Why nobody does who could be of use.
+pub async fn identify(socket: &Path, timeout: Duration) -> Result<Identity, String> {
+    let words = |error: CallError| match error {
+        // Whoever asks knows where.
+        CallError::Unreachable { reason, .. } => reason,
+        error if error.is_unknown_call() => NO_SUCH_INTERFACE.to_owned(),
+        error => error.to_string(),
+    };
+    let client = Client::connect(socket, timeout).await.map_err(words)?;
+    let version = client.version().await.map_err(words)?;
+    let stores = client.filesystems().await.map(stores).unwrap_or_default();
+    Ok(Identity {
+        name: version.runtime_name,
+        version: version.runtime_version,
+        api_version: version.runtime_api_version,
+        stores,
+    })
 }
 
 /// Why there is none.
@@ -100,8 +139,7 @@ async fn greet(socket: &Path, timeout: Duration) -> Result<Found, String> {
 fn with_fix(socket: &Path, error: &CallError) -> String {
     if error.is_unknown_call() {
         return format!(
-            "{} answers, but does not speak runtime.v1: its CRI plugin is switched off (disabled_plugins in \
-             /etc/containerd/config.toml) or it is older than containerd 1.6; switch it on, or set runtime.endpoint: none",
+            "{} answers, but {NO_SUCH_INTERFACE}; switch it on, or set runtime.endpoint: none",
             socket.display()
         );
     }

@@ -25,6 +25,7 @@ use crate::node::Monotonic;
 
 pub use client::CallError;
 pub use collect::{CollectEnd, CollectOrder, Collected, Counts, IsEnough};
+pub use find::{Identity, identify};
 pub use plan::{Ages, Garbage, Step, Target, plan};
 pub use snapshot::{Container, ContainerState, Details, Image, Limits, PodRef, Sandbox, Snapshot, Stores, UnixNanos};
 pub use stop::{StopError, StopOrder, Stopped};

@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use rustix::mount::{MountFlags, mount};
 
-use super::{EXT4, SMALL, XFS, load_module};
+use super::{EXT4, PROJECTS, SMALL, XFS, load_module};
 use crate::cgroups::{CONTROLLERS, Layout, ROOT};
 
 /// Mounts a file system; the mount point is made if it is not there.
@@ -59,9 +59,15 @@ pub fn modules(directory: &Path) -> Vec<String> {
 /// Mounts the disks that are there; returns what could not be mounted.
 pub fn disks() -> Vec<String> {
     let mut problems = Vec::new();
-    for (device, target, kind) in [("/dev/vda", EXT4, "ext4"), ("/dev/vdb", SMALL, "ext4"), ("/dev/vdc", XFS, "xfs")] {
+    for (device, target, kind, data) in [
+        ("/dev/vda", EXT4, "ext4", ""),
+        ("/dev/vdb", SMALL, "ext4", ""),
+        ("/dev/vdc", PROJECTS, "ext4", "prjquota"),
+        // xfs cannot be told so later.
+        ("/dev/vdd", XFS, "xfs", "prjquota"),
+    ] {
         if Path::new(device).exists()
-            && let Err(error) = mount_at(device, target, kind, "")
+            && let Err(error) = mount_at(device, target, kind, data)
         {
             problems.push(format!("{device}: {error:#}"));
         }

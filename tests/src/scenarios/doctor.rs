@@ -24,13 +24,26 @@ pub fn doctor(stage: &mut Stage<'_>) -> Result<()> {
     stage.page(&text);
     stage.check_equal("doctor's exit status", &output.status.code(), &Some(0));
     let kernel = rustix::system::uname().release().to_string_lossy().into_owned();
-    for word in ["containerd", KUBELET, CONTAINERD, "ext4", "xfs", &kernel] {
+    for word in [
+        "containerd",
+        ", CRI v1, at",
+        KUBELET,
+        CONTAINERD,
+        "ext4",
+        "xfs",
+        &kernel,
+        "project quotas off",
+        "imagefs is not nodefs",
+    ] {
         stage.check(text.contains(word), || format!("{word:?} is not in what doctor says"));
     }
     let json = Command::new(PROGRAM).args(["doctor", "--output", "json"]).output().context("start doctor")?;
     stage.check_equal("exit status of doctor --output json", &json.status.code(), &Some(0));
     let parsed = serde_json::from_slice::<serde_json::Value>(&json.stdout);
     stage.check(parsed.is_ok(), || "doctor --output json: not JSON".to_owned());
+    let answer = parsed.unwrap_or_default();
+    stage.check_equal("the version of CRI", &answer["runtimes"][0]["apiVersion"].as_str(), &Some("v1"));
+    stage.check_equal("the layout", &answer["filesystemLayout"].as_str(), &Some("dedicatedImageFs"));
     stage.check_equal("the agent at work beside it", &condition_of(&agent)?, &before);
     stage.stop(&agent);
     Ok(())

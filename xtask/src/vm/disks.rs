@@ -16,12 +16,18 @@ const MIB: u64 = 1024 * 1024;
 const EXT4: [&str; 4] = ["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"];
 const XFS: [&str; 2] = ["-q", "-f"];
 
-/// /dev/vda ext4, /dev/vdb a small ext4 whose inodes soon come to an end, /dev/vdc xfs where mkfs.xfs is at hand.
+/// Of several `-E` mkfs.ext4 takes the last.
+const EXT4_WITH_PROJECTS: [&str; 6] =
+    ["-q", "-F", "-O", "quota,project", "-E", "lazy_itable_init=0,lazy_journal_init=0,quotatype=prjquota"];
+
+/// /dev/vda ext4, /dev/vdb a small ext4 whose inodes soon come to an end, /dev/vdc an ext4 that counts projects, /dev/vdd xfs where
+/// mkfs.xfs is at hand.
 pub fn plain(dir: &Path) -> Result<Vec<Disk>> {
     let ext4 = mkfs_ext4()?;
     let mut disks = vec![
         disk(dir, "ext4.img", 320, Command::new(&ext4).args(EXT4))?,
         disk(dir, "small.img", 32, Command::new(&ext4).args(EXT4).args(["-N", "2048"]))?,
+        disk(dir, "projects.img", 32, Command::new(&ext4).args(EXT4_WITH_PROJECTS))?,
     ];
     if let Some(xfs) = find_program("mkfs.xfs") {
         // mkfs.xfs makes nothing below 300 MiB.

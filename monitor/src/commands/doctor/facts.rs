@@ -30,6 +30,8 @@ pub struct Facts {
     pub private_namespaces: Vec<&'static str>,
     /// The filesystems by their role.
     pub filesystems: Vec<Filesystem>,
+    /// How the roles share them: `single`, `dedicatedImageFs` or `splitImageFs`.
+    pub filesystem_layout: &'static str,
     /// Whether a kubelet keeps its files here.
     pub kubelet: bool,
     /// Container runtimes that have a socket here.
@@ -139,6 +141,9 @@ pub struct Filesystem {
     pub capacity_bytes: u64,
     /// Inodes left and in all; none where they are made without limit.
     pub inodes: Option<InodesLeft>,
+    /// Whether it counts what belongs to projects, so that usage is read and not walked; none where it never does (only ext4 and xfs do), or
+    /// that cannot be told.
+    pub project_quotas: Option<bool>,
 }
 
 /// Inodes of a filesystem.
@@ -152,9 +157,14 @@ pub struct InodesLeft {
 
 /// A container runtime.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Runtime {
-    /// Its name.
-    pub name: &'static str,
+    /// Its name: its own, or whose socket it is where nobody answers.
+    pub name: String,
+    /// Its version, as it says.
+    pub version: Option<String>,
+    /// The version of the Container Runtime Interface that it speaks, as it says.
+    pub api_version: Option<String>,
     /// Its socket.
     pub socket: PathBuf,
     /// Why nobody answers there, if so.

@@ -3,22 +3,27 @@
 use std::path::Path;
 
 use crate::config::MonitorConfig;
+use crate::disk::project_quotas;
+use crate::eviction::Layout;
 use crate::node::layout::{Choice, FilesystemHints, Role};
 use crate::node::statfs::{FsSample, Statfs};
 
 use super::facts::{Filesystem, InodesLeft};
 
+/// Filesystems that can count projects.
+const PROJECTS: [&str; 2] = ["ext4", "xfs"];
+
 /// The kubelet's root, where there is one.
 pub const KUBELET_ROOT: &str = "/var/lib/kubelet";
 
 /// Each that is there, and why one cannot be asked. A machine without containers has no store of theirs, which is nothing to complain of.
-pub fn by_role(config: &MonitorConfig, has_kubelet: bool) -> (Vec<Filesystem>, Vec<String>) {
+pub fn by_role(config: &MonitorConfig, has_kubelet: bool, hints: &FilesystemHints) -> (Vec<Filesystem>, Vec<String>) {
     let mut statfs = Statfs::new(&config.proc_root);
     let (mut found, mut missing) = (Vec::new(), Vec::new());
     for role in Role::ALL {
-        let choice = Choice::of(role, &config.filesystems, &FilesystemHints::default());
+        let choice = Choice::of(role, &config.filesystems, hints);
         match statfs.sample(role, &choice) {
-            Ok(sample) => found.push(filesystem(&sample)),
+            Ok(sample) => found.push(filesystem(&config.proc_root, &sample)),
             Err(reason) if role == Role::Node || choice.is_configured || has_kubelet => {
                 missing.push(format!("{}: {reason}", role.as_str()));
             }
@@ -28,7 +33,7 @@ pub fn by_role(config: &MonitorConfig, has_kubelet: bool) -> (Vec<Filesystem>, V
     (found, missing)
 }
 
-fn filesystem(sample: &FsSample) -> Filesystem {
+fn filesystem(proc_root: &Path, sample: &FsSample) -> Filesystem {
     let FsSample { role, place, space, inodes, .. } = sample;
     Filesystem {
         role: role.as_str(),
@@ -39,6 +44,22 @@ fn filesystem(sample: &FsSample) -> Filesystem {
         available_bytes: space.map_or(0, |space| space.available.0),
         capacity_bytes: space.map_or(0, |space| space.capacity.0),
         inodes: inodes.map(|inodes| InodesLeft { free: inodes.free, total: inodes.total }),
+        project_quotas: PROJECTS
+            .contains(&place.kind.as_str())
+            .then(|| project_quotas(proc_root, &place.path))
+            .flatten(),
+    }
+}
+
+/// How the roles share filesystems, by their devices as the agent does.
+pub fn layout(filesystems: &[Filesystem]) -> &'static str {
+    let device = |role: Role| filesystems.iter().find(|it| it.role == role.as_str()).map(|it| it.device.as_str());
+    let node = device(Role::Node);
+    let image = device(Role::Image).or(node);
+    match Layout::of(&node, &image, &device(Role::Container).or(image)) {
+        Layout::Single => "single",
+        Layout::DedicatedImageFs => "dedicatedImageFs",
+        Layout::SplitImageFs => "splitImageFs",
     }
 }
 
@@ -54,11 +75,12 @@ mod tests {
 
     #[test]
     fn this_machine_has_a_node_filesystem_and_what_is_named_must_be_there() {
-        let (found, missing) = by_role(&MonitorConfig::default(), false);
+        let none = FilesystemHints::default();
+        let (found, missing) = by_role(&MonitorConfig::default(), false, &none);
         assert!(found.iter().any(|filesystem| filesystem.role == "nodefs"), "{missing:?}");
         let image = Some("/nonexistent/images".into());
         let filesystems = FilesystemPaths { image, ..FilesystemPaths::default() };
-        let (_, missing) = by_role(&MonitorConfig { filesystems, ..MonitorConfig::default() }, false);
+        let (_, missing) = by_role(&MonitorConfig { filesystems, ..MonitorConfig::default() }, false, &none);
         assert!(missing.iter().any(|reason| reason.starts_with("imagefs: ") && reason.contains("/nonexistent/images")));
     }
 }

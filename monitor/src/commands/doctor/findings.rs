@@ -3,7 +3,17 @@
 use serde::Serialize;
 
 use super::super::run::{SWAP_ON, namespaces_text};
-use super::facts::{Facts, Trouble};
+use super::facts::{Facts, Filesystem, Trouble};
+
+/// xfs takes it when it is mounted, not when it is mounted again (`man 5 xfs`).
+const XFS_PROJECTS: &str = "mount it with prjquota (of the root filesystem: rootflags=prjquota for the kernel)";
+/// The feature cannot be set while it is mounted (`man 8 tune2fs`).
+const EXT4_PROJECTS: &str = "unmount it (the root filesystem: in a rescue system), tune2fs -O project,quota -Q prjquota DEVICE, mount it with prjquota";
+/// Who gives projects to directories, once they are counted.
+const KUBELET_PROJECTS: &str =
+    "and let the kubelet give volumes their projects (feature gate LocalStorageCapacityIsolationFSQuotaMonitoring)";
+const RUNTIME_PROJECTS: &str =
+    "which is of use with CRI-O on xfs, which gives writable layers their projects then; containerd does not";
 
 /// How bad it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -115,6 +125,25 @@ fn disks(facts: &Facts, say: &mut impl FnMut(Severity, &str, String, Option<&str
         let (role, kind) = (filesystem.role, &filesystem.kind);
         let sentence = format!("{role} is on {kind}, which makes inodes without limit: there is no {role}.inodesFree");
         say(Severity::Note, role, sentence, None);
+    }
+    let mut told: Vec<&str> = Vec::new();
+    // Where there are no containers nobody's files are counted.
+    let has_containers = facts.kubelet || !facts.runtimes.is_empty();
+    let without_quotas = |filesystem: &&Filesystem| has_containers && filesystem.project_quotas == Some(false);
+    for filesystem in facts.filesystems.iter().filter(without_quotas) {
+        let Filesystem { role, device, kind, mount_point, .. } = filesystem;
+        if told.contains(&device.as_str()) {
+            continue;
+        }
+        told.push(device);
+        let sentence = format!(
+            "project quotas: {kind} at {} ({device}) counts no projects: what workloads keep there is found by walking directories, and \
+             older than a quota's count",
+            mount_point.display()
+        );
+        let mount = if kind == "xfs" { XFS_PROJECTS } else { EXT4_PROJECTS };
+        let whose = if *role == "nodefs" { KUBELET_PROJECTS } else { RUNTIME_PROJECTS };
+        say(Severity::Note, role, sentence, Some(&format!("{mount}, {whose}")));
     }
     for runtime in &facts.runtimes {
         let Some(trouble) = &runtime.trouble else { continue };

@@ -14,6 +14,7 @@ pub(in super::super) fn capable() -> Facts {
         available_bytes: 1 << 30,
         capacity_bytes: 1 << 32,
         inodes: Some(InodesLeft { free: 5, total: 10 }),
+        project_quotas: Some(true),
     };
     Facts {
         mode: "observe",
@@ -35,7 +36,14 @@ pub(in super::super) fn capable() -> Facts {
         private_namespaces: Vec::new(),
         filesystems: vec![filesystem("nodefs", "/var/lib/kubelet"), filesystem("imagefs", "/var/lib/containerd")],
         kubelet: true,
-        runtimes: vec![Runtime { name: "containerd", socket: "/run/c.sock".into(), trouble: None }],
+        filesystem_layout: "single",
+        runtimes: vec![Runtime {
+            name: "containerd".to_owned(),
+            version: Some("1.6.20".to_owned()),
+            api_version: Some("v1".to_owned()),
+            socket: "/run/c.sock".into(),
+            trouble: None,
+        }],
         other_instance: None,
         limits_unknown: false,
         troubles: Vec::new(),
@@ -53,7 +61,7 @@ fn nothing_is_said_of_a_capable_machine() {
 #[test]
 fn what_is_lacking_is_said_and_nothing_else() {
     use Severity::{Degraded, Note, Unsafe};
-    let cases: [(Lacking, Severity, &str, &str); 15] = [
+    let cases: [(Lacking, Severity, &str, &str); 18] = [
         (|it| it.private_namespaces = vec!["cgroup", "pid"], Unsafe, "namespaces", "cgroup and pid namespace"),
         (|it| it.troubles = vec![Trouble::fatal("cgroup", "no hierarchy")], Unsafe, "cgroup", "no hierarchy"),
         (|it| it.troubles = vec![Trouble::degraded("eBPF", "eBPF: no CAP_BPF")], Degraded, "eBPF", "no CAP_BPF"),
@@ -91,6 +99,22 @@ fn what_is_lacking_is_said_and_nothing_else() {
             "makes inodes without limit",
         ),
         (
+            |it| it.filesystems.iter_mut().for_each(|filesystem| filesystem.project_quotas = Some(false)),
+            Note,
+            "nodefs",
+            "/var (8:1) counts no projects",
+        ),
+        (|it| it.filesystems[1].project_quotas = Some(false), Note, "imagefs", "counts no projects"),
+        (
+            |it| {
+                it.filesystems[1].project_quotas = Some(false);
+                it.filesystems[1].kind = "xfs".to_owned();
+            },
+            Note,
+            "imagefs",
+            "xfs at /var",
+        ),
+        (
             |it| it.runtimes[0].trouble = Some("Connection refused".to_owned()),
             Degraded,
             "runtime",
@@ -122,8 +146,9 @@ fn what_is_lacking_is_said_and_nothing_else() {
 
 #[test]
 fn a_machine_without_a_kubelet_needs_no_runtime() {
-    let facts = Facts { kubelet: false, runtimes: Vec::new(), ..capable() };
-    assert_eq!(findings(&facts), []);
+    let mut facts = Facts { kubelet: false, runtimes: Vec::new(), ..capable() };
+    facts.filesystems.iter_mut().for_each(|filesystem| filesystem.project_quotas = Some(false));
+    assert_eq!(findings(&facts), [], "nor quotas");
 }
 
 #[test]

@@ -44,7 +44,8 @@ pub async fn look(config: &MonitorConfig) -> Facts {
     missing.extend(not_acted_on(&config.policy));
     let root = root(proc_root);
     let kubelet = filesystems::has_kubelet(&root);
-    let (filesystems, unasked) = filesystems::by_role(config, kubelet);
+    let (runtimes, hints) = runtimes::find(&root, &config.runtime.endpoint).await;
+    let (filesystems, unasked) = filesystems::by_role(config, kubelet, &hints);
     missing.extend(unasked);
     missing.extend(unwritable(
         "incidents",
@@ -72,9 +73,10 @@ pub async fn look(config: &MonitorConfig) -> Facts {
         swap_bytes: MemDetails::parse(&meminfo).swap_total.unwrap_or(Bytes::ZERO).0,
         capabilities: host::capabilities(&status),
         private_namespaces: namespaces::private(),
+        filesystem_layout: filesystems::layout(&filesystems),
         filesystems,
         kubelet,
-        runtimes: runtimes::find(&root, &config.runtime.endpoint).await,
+        runtimes,
         other_instance: host::lock_holder(proc_root, &config.lock_file),
         limits_unknown: config.policy.local_storage_isolation && config.pods.is_none(),
         troubles,

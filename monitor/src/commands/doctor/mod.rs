@@ -42,7 +42,8 @@ With --output json the answer is one object:
 
   {"version", "enforcing": "safe"|"unsafe", "findings": [{"severity": "unsafe"|"degraded"|"note", "about", "sentence", "mend": TEXT|null}],
    "mode", "kernel", "cgroup", "probes", "oomKillsToldBy", "pressureStallInformation", "kernelLog", "swapBytes", "capabilities",
-   "privateNamespaces", "filesystems", "kubelet", "runtimes", "otherInstance"}
+   "privateNamespaces", "filesystems", "filesystemLayout": "single"|"dedicatedImageFs"|"splitImageFs", "kubelet", "runtimes",
+   "otherInstance"}
 
 Each sentence is the one that the agent says of it. unsafe: enforcing would touch the wrong workload, or none; degraded: something is done
 without, or not at all; note: worth knowing.

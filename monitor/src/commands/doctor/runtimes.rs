@@ -1,66 +1,82 @@
-//! Container runtimes that have a socket here, and whether somebody answers there.
+//! Container runtimes that have a socket here, who answers there, and where it keeps things.
 
-use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use tokio::net::UnixStream;
-
 use crate::config::RuntimeEndpoint;
+use crate::node::layout::FilesystemHints;
+use crate::runtime::{Identity, identify};
 
 use super::facts::Runtime;
 
 /// Where they are known to listen.
-const SOCKETS: [(&str, &str); 3] = [
+const SOCKETS: [(&str, &str); 4] = [
     ("containerd", "/run/containerd/containerd.sock"),
     ("CRI-O", "/run/crio/crio.sock"),
     ("containerd of k3s", "/run/k3s/containerd/containerd.sock"),
+    ("containerd of k0s", "/run/k0s/containerd.sock"),
 ];
-/// A runtime that is busy still takes a connection.
+/// A runtime that is busy still says who it is.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Those of the machine whose root directory is `root`. A connection is made and closed; nothing is asked.
-pub async fn find(root: &Path, endpoint: &RuntimeEndpoint) -> Vec<Runtime> {
+/// Those of the machine whose root directory is `root`, and where the first that answers keeps things. Each is asked who it is, and nothing
+/// that changes anything.
+pub async fn find(root: &Path, endpoint: &RuntimeEndpoint) -> (Vec<Runtime>, FilesystemHints) {
     let candidates: Vec<(&'static str, PathBuf, bool)> = match endpoint {
         RuntimeEndpoint::Off => Vec::new(),
         RuntimeEndpoint::Auto => SOCKETS.map(|(name, socket)| (name, PathBuf::from(socket), false)).into(),
         RuntimeEndpoint::Unix(socket) => vec![("the one configured", socket.clone(), true)],
     };
-    let mut found = Vec::new();
+    let (mut found, mut hints) = (Vec::new(), None);
     for (name, socket, is_configured) in candidates {
         let place = root.join(socket.strip_prefix("/").unwrap_or(&socket));
-        let trouble = match tokio::time::timeout(PATIENCE, UnixStream::connect(&place)).await {
-            Ok(Ok(_)) => None,
-            Ok(Err(error)) if error.kind() == io::ErrorKind::NotFound && !is_configured => continue,
-            Ok(Err(error)) => Some(error.to_string()),
-            Err(_) => Some(format!("no connection within {} s", PATIENCE.as_secs())),
-        };
-        found.push(Runtime { name, socket, trouble });
+        if !is_configured && !place.exists() {
+            continue;
+        }
+        found.push(match identify(&place, PATIENCE).await {
+            Ok(Identity { name, version, api_version, stores }) => {
+                hints.get_or_insert(FilesystemHints { image: stores.image, container: stores.container });
+                Runtime { name, version: Some(version), api_version: Some(api_version), socket, trouble: None }
+            }
+            Err(trouble) => {
+                let name = name.to_owned();
+                Runtime { name, version: None, api_version: None, socket, trouble: Some(trouble) }
+            }
+        });
     }
-    found
+    (found, hints.unwrap_or_default())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::runtime::fake::{Fake, Has};
 
     #[tokio::test]
     async fn who_answers_is_told_from_who_left_a_socket_behind() {
         let root = tempfile::tempdir().unwrap();
         let auto = RuntimeEndpoint::Auto;
-        assert_eq!(find(root.path(), &auto).await, []);
+        assert_eq!(find(root.path(), &auto).await, (Vec::new(), FilesystemHints::default()));
         let socket = |path: &str| {
             let path = root.path().join(path);
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::os::unix::net::UnixListener::bind(path).unwrap()
+            path
         };
-        let _alive = socket("run/containerd/containerd.sock");
-        drop(socket("run/crio/crio.sock"));
-        let found = find(root.path(), &auto).await;
-        let shown: Vec<_> = found.iter().map(|runtime| (runtime.name, runtime.trouble.is_some())).collect();
-        assert_eq!(shown, [("containerd", false), ("CRI-O", true)]);
-        assert_eq!(find(root.path(), &RuntimeEndpoint::Off).await, []);
-        let named = find(root.path(), &RuntimeEndpoint::Unix("/run/none.sock".into())).await;
+        let _alive = Fake::start(&socket("run/containerd/containerd.sock"), Has::default());
+        drop(std::os::unix::net::UnixListener::bind(socket("run/crio/crio.sock")).unwrap());
+        let (found, hints) = find(root.path(), &auto).await;
+        let [alive, dead] = &found[..] else { panic!("{found:?}") };
+        let text = Some;
+        assert_eq!(
+            (alive.name.as_str(), alive.version.as_deref(), alive.api_version.as_deref()),
+            ("fake", text("1.0"), text("v1"))
+        );
+        assert_eq!(alive.trouble, None);
+        assert_eq!((dead.name.as_str(), dead.version.as_deref()), ("CRI-O", None));
+        assert!(dead.trouble.as_ref().is_some_and(|trouble| trouble.contains("refused")), "{found:?}");
+        assert_eq!(hints.image.as_deref(), Some(Path::new("/var/lib/fake/overlay")));
+        assert_eq!(find(root.path(), &RuntimeEndpoint::Off).await.0, []);
+        let (named, _) = find(root.path(), &RuntimeEndpoint::Unix("/run/none.sock".into())).await;
         assert!(named[0].trouble.is_some(), "what is named must be there");
     }
 }

@@ -80,11 +80,15 @@ fn found(page: &mut Page, facts: &Facts) {
     };
     page.line("namespaces", &namespaces);
     facts.filesystems.iter().for_each(|filesystem| page.line(filesystem.role, &describe(filesystem)));
+    page.line("layout", layout(facts));
     match &facts.runtimes[..] {
         [] => page.line("runtime", "none found"),
         runtimes => runtimes.iter().for_each(|runtime| {
             let state = if runtime.trouble.is_none() { "answers" } else { "does not answer" };
-            page.line("runtime", &format!("{} at {}: {state}", runtime.name, runtime.socket.display()));
+            let version = runtime.version.iter().map(|version| format!(" {version}"));
+            let api = runtime.api_version.iter().map(|version| format!(", CRI {version},"));
+            let name: String = [runtime.name.clone()].into_iter().chain(version).chain(api).collect();
+            page.line("runtime", &format!("{name} at {}: {state}", runtime.socket.display()));
         }),
     }
     page.line("kubelet", if facts.kubelet { "has its files here" } else { "none here" });
@@ -93,11 +97,27 @@ fn found(page: &mut Page, facts: &Facts) {
     }
 }
 
+fn layout(facts: &Facts) -> &'static str {
+    let has_images = facts.filesystems.iter().any(|filesystem| filesystem.role == "imagefs");
+    match facts.filesystem_layout {
+        "dedicatedImageFs" => "images and writable layers have a filesystem of their own (imagefs is not nodefs)",
+        "splitImageFs" => "images have a filesystem of their own, writable layers are on nodefs",
+        _ if has_images => "images, writable layers and pods share one filesystem (imagefs is nodefs)",
+        _ => "no store of images: everything is on nodefs",
+    }
+}
+
 fn describe(filesystem: &Filesystem) -> String {
-    let Filesystem { path, device, mount_point, kind, available_bytes, capacity_bytes, inodes, .. } = filesystem;
+    let Filesystem { path, device, mount_point, kind, available_bytes, capacity_bytes, inodes, project_quotas, .. } =
+        filesystem;
+    let quotas = match project_quotas {
+        Some(true) => "; project quotas on",
+        Some(false) => "; project quotas off",
+        None => "",
+    };
     let inodes = inodes.map_or("inodes without limit".to_owned(), |it| format!("{} of {} inodes", it.free, it.total));
     format!(
-        "{} on {kind} {device} at {}: {} of {} and {inodes} left",
+        "{} on {kind} {device} at {}: {} of {} and {inodes} left{quotas}",
         path.display(),
         mount_point.display(),
         Bytes(*available_bytes),
@@ -173,11 +193,18 @@ mod tests {
         render(&Report { version: "1.2.3", enforcing, findings: &findings, facts })
     }
 
+    const RUNTIME: &str = "runtime       containerd 1.6.20, CRI v1, at /run/c.sock: answers";
+    const NODEFS: &str = "nodefs        /var/lib/kubelet on ext4 8:1 at /var: 1.0 GiB of 4.0 GiB and 5 of 10 inodes left;\n\
+        \x20             project quotas on";
+    const LAYOUT: &str = "layout        images, writable layers and pods share one filesystem (imagefs is nodefs)";
+
     #[test]
     fn a_capable_machine_on_one_page() {
         let page = rendered(&capable());
         assert!(page.ends_with("\nVERDICT\n              everything works; enforcing would be safe\n"), "{page}");
-        for line in ["kernel        6.12.0", "swap          off", "namespaces    the machine's own"] {
+        for line in
+            ["kernel        6.12.0", "swap          off", "namespaces    the machine's own", RUNTIME, NODEFS, LAYOUT]
+        {
             assert!(page.contains(&format!("\n{line}\n")), "{line}\n{page}");
         }
         assert!(page.lines().all(|line| line.chars().count() <= WIDTH), "{page}");

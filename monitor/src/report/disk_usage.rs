@@ -1,0 +1,226 @@
+//! What workloads keep on disks, how that was found, and how old it is.
+
+use std::time::Duration;
+
+use prometheus::{Counter, GaugeVec, IntCounter, Registry};
+
+use super::NodeReport;
+use super::series::{OTHER, options};
+use super::summary::Page;
+use crate::config::{Bytes, float};
+
+/// Workloads named in the summary.
+const LARGEST_SHOWN: usize = 3;
+/// Workloads that have series of their own, those that keep most.
+const MOST_SERIES: usize = 1000;
+
+/// What all workloads keep on disks.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct DiskUsageReport {
+    /// One for each workload and source.
+    pub kept: Vec<KeptReport>,
+    /// Files looked at since the start.
+    pub walked: u64,
+    /// Times that quotas of a workload were read again between two measurements.
+    pub recounts: u64,
+    /// CPU time that all of it has taken.
+    pub cpu: Duration,
+}
+
+/// What a workload keeps, as far as it is known by one source.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeptReport {
+    /// Whose it is.
+    pub workload: String,
+    /// `quota`, `walk` or `filesystem`.
+    pub source: &'static str,
+    /// Allocated space.
+    pub bytes: Bytes,
+    /// Files, directories and all else that takes an inode.
+    pub inodes: u64,
+    /// Of the oldest part.
+    pub age: Duration,
+}
+
+/// The metrics made of it.
+#[derive(Debug)]
+pub struct DiskUsageMetrics {
+    bytes: GaugeVec,
+    inodes: GaugeVec,
+    age: GaugeVec,
+    walked: IntCounter,
+    recounts: IntCounter,
+    cpu: Counter,
+}
+
+impl DiskUsageMetrics {
+    /// Registers them.
+    ///
+    /// # Errors
+    /// When one of the names is taken already.
+    pub fn new(registry: &Registry) -> prometheus::Result<Self> {
+        let gauges = |name, help| -> prometheus::Result<GaugeVec> {
+            let gauge = GaugeVec::new(options(name, help), &["workload", "source"])?;
+            registry.register(Box::new(gauge.clone()))?;
+            Ok(gauge)
+        };
+        let total = |name, help| -> prometheus::Result<IntCounter> {
+            let counter = IntCounter::with_opts(options(name, help))?;
+            registry.register(Box::new(counter.clone()))?;
+            Ok(counter)
+        };
+        let cpu = Counter::with_opts(options(
+            "disk_usage_cpu_seconds_total",
+            "CPU time taken to find out what workloads keep on disks, in seconds.",
+        ))?;
+        registry.register(Box::new(cpu.clone()))?;
+        Ok(Self {
+            bytes: gauges(
+                "workload_disk_bytes",
+                "Space that a workload takes on the node's disks (writable layers, logs, volumes), by how that is known: quota (a project quota), walk (directories were walked), filesystem (a volume that is a filesystem).",
+            )?,
+            inodes: gauges(
+                "workload_disk_inodes",
+                "Inodes that a workload takes on the node's disks, by how that is known.",
+            )?,
+            age: gauges(
+                "workload_disk_age_seconds",
+                "How long ago the oldest part of these figures was measured, in seconds.",
+            )?,
+            walked: total(
+                "disk_usage_files_walked_total",
+                "Files looked at to find out what workloads keep on disks.",
+            )?,
+            recounts: total(
+                "disk_usage_quota_reads_total",
+                "Times that the project quotas of a workload were read again, between two measurements.",
+            )?,
+            cpu,
+        })
+    }
+
+    /// Takes over what is known.
+    pub fn observe(&self, report: &DiskUsageReport) {
+        for gauge in [&self.bytes, &self.inodes, &self.age] {
+            gauge.reset();
+        }
+        let mut kept: Vec<&KeptReport> = report.kept.iter().collect();
+        if kept.len() > MOST_SERIES {
+            kept.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.workload.cmp(&b.workload)));
+        }
+        for (index, kept) in kept.into_iter().enumerate() {
+            let workload = if index < MOST_SERIES { kept.workload.as_str() } else { OTHER };
+            let labels = [workload, kept.source];
+            self.bytes.with_label_values(&labels).add(kept.bytes.as_f64());
+            self.inodes.with_label_values(&labels).add(float(kept.inodes));
+            let age = self.age.with_label_values(&labels);
+            age.set(age.get().max(kept.age.as_secs_f64()));
+        }
+        self.walked.inc_by(report.walked.saturating_sub(self.walked.get()));
+        self.recounts.inc_by(report.recounts.saturating_sub(self.recounts.get()));
+        self.cpu.inc_by((report.cpu.as_secs_f64() - self.cpu.get()).max(0.0));
+    }
+}
+
+/// All of it by source, and who keeps most.
+pub(super) fn disk_usage(page: &mut Page, node: &NodeReport) {
+    let kept = &node.figures.disk_usage.kept;
+    let mut by_source: Vec<(&str, Bytes, u64, Duration)> = Vec::new();
+    let mut by_workload: Vec<(&str, Bytes)> = Vec::new();
+    for KeptReport { workload, source, bytes, inodes, age } in kept {
+        match by_source.iter_mut().find(|(known, ..)| known == source) {
+            Some((_, sum, all, oldest)) => {
+                (*sum, *all, *oldest) = (sum.saturating_add(*bytes), *all + inodes, (*oldest).max(*age));
+            }
+            None => by_source.push((source, *bytes, *inodes, *age)),
+        }
+        // Reports of one workload follow one another.
+        match by_workload.last_mut().filter(|(known, _)| known == workload) {
+            Some((_, sum)) => *sum = sum.saturating_add(*bytes),
+            None => by_workload.push((workload, *bytes)),
+        }
+    }
+    by_source.sort_unstable_by_key(|(source, ..)| *source);
+    for (source, bytes, inodes, age) in by_source {
+        let text = format!("{bytes} and {inodes} inodes by {source}, up to {} s old", age.as_secs());
+        page.row("kept", &text);
+    }
+    by_workload.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(b.0)));
+    for (workload, bytes) in by_workload.iter().filter(|(_, bytes)| !bytes.is_zero()).take(LARGEST_SHOWN) {
+        page.largest("kept", *bytes, workload);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus::TextEncoder;
+
+    use super::*;
+
+    fn kept(workload: &str, source: &'static str, bytes: u64, age: u64) -> KeptReport {
+        let (bytes, age) = (Bytes(bytes), Duration::from_secs(age));
+        KeptReport { workload: workload.to_owned(), source, bytes, inodes: 3, age }
+    }
+
+    fn report() -> DiskUsageReport {
+        let kept = vec![kept("a", "quota", 4096, 1), kept("a", "walk", 8192, 50), kept("b", "walk", 0, 60)];
+        DiskUsageReport { kept, walked: 1000, recounts: 7, cpu: Duration::from_millis(1500) }
+    }
+
+    fn text(registry: &Registry) -> String {
+        TextEncoder::new().encode_to_string(&registry.gather()).unwrap()
+    }
+
+    #[test]
+    fn each_workload_by_source_and_gone_when_it_is_gone() {
+        let registry = Registry::new();
+        let metrics = DiskUsageMetrics::new(&registry).unwrap();
+        metrics.observe(&report());
+        // Twice: nothing adds up.
+        metrics.observe(&report());
+        let found = text(&registry);
+        for sample in [
+            r#"workload_disk_bytes{source="quota",workload="a"} 4096"#,
+            r#"workload_disk_bytes{source="walk",workload="a"} 8192"#,
+            r#"workload_disk_inodes{source="walk",workload="b"} 3"#,
+            r#"workload_disk_age_seconds{source="walk",workload="a"} 50"#,
+            "disk_usage_files_walked_total 1000",
+            "disk_usage_quota_reads_total 7",
+            "disk_usage_cpu_seconds_total 1.5",
+        ] {
+            assert!(found.contains(&format!("\nnode_pressure_monitor_{sample}\n")), "{sample} is not in\n{found}");
+        }
+        metrics.observe(&DiskUsageReport::default());
+        assert!(!text(&registry).contains("workload=\""));
+    }
+
+    #[test]
+    fn the_smallest_share_a_series() {
+        let registry = Registry::new();
+        let metrics = DiskUsageMetrics::new(&registry).unwrap();
+        let many = (0..MOST_SERIES as u64 + 2).map(|number| kept(&format!("w{number}"), "walk", number, number));
+        metrics.observe(&DiskUsageReport { kept: many.collect(), ..DiskUsageReport::default() });
+        let found = text(&registry);
+        let other = |name: &str, value: &str| {
+            found.contains(&format!("{name}{{source=\"walk\",workload=\"(other)\"}} {value}\n"))
+        };
+        assert!(other("bytes", "1") && other("inodes", "6") && other("age_seconds", "1"), "{found}");
+        assert!(!found.contains("\"w0\"") && !found.contains("\"w1\"") && found.contains("\"w2\""));
+    }
+
+    #[test]
+    fn the_summary_says_what_is_known_how_and_how_fresh() {
+        let mut page = Page::default();
+        let mut node = NodeReport::default();
+        disk_usage(&mut page, &node);
+        assert_eq!(page.text, "", "nothing was measured yet");
+        node.figures.disk_usage = report();
+        disk_usage(&mut page, &node);
+        let expected = "\
+kept        4.0 KiB and 3 inodes by quota, up to 1 s old
+            8.0 KiB and 6 inodes by walk, up to 60 s old
+                               12.0 KiB  a
+";
+        assert_eq!(page.text, expected);
+    }
+}
