@@ -123,7 +123,10 @@ procRoot: /host/proc
     assert_eq!(config.kernel.ring_buffer, Bytes::from_mib(1));
     assert_eq!(config.kernel.stall_threshold, Duration::ZERO);
     assert_eq!(config.kernel.doorbell_interval, Duration::from_millis(1));
-    assert_eq!(config.disk_usage, DiskUsageOptions { cpu_share: 0.01, pressure_cpu_share: 0.5 });
+    assert_eq!(
+        config.disk_usage,
+        DiskUsageOptions { cpu_share: 0.01, pressure_cpu_share: 0.5, ..DiskUsageOptions::default() }
+    );
     assert_eq!(config.listen.to_string(), "[::1]:1234");
     assert_eq!(config.lock_file, Path::new("/tmp/lock"));
     assert_eq!(config.cgroup_root, Path::new("/host/cgroup"));

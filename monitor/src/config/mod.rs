@@ -19,7 +19,7 @@ pub mod units;
 pub mod walk;
 pub mod yaml;
 
-pub use disk_usage::DiskUsageOptions;
+pub use disk_usage::{DiskUsageOptions, ProjectQuotas};
 pub use duration::{format_go_duration, parse_go_duration};
 pub use error::{ConfigError, ConfigErrors, ConfigWarning};
 pub use file::{FileKind, Loaded};

@@ -1,7 +1,7 @@
 //! `diskUsage` of our own kind of file.
 
 use super::pressure::percent;
-use crate::config::disk_usage::DiskUsageOptions;
+use crate::config::disk_usage::{DiskUsageOptions, ProjectQuotas};
 use crate::config::walk::{Fields, Walk};
 
 /// Below, a million files take an hour.
@@ -14,7 +14,7 @@ pub fn read(walk: &mut Walk<'_>, fields: &Fields<'_>) -> DiskUsageOptions {
     let Some((path, node)) = fields.get("diskUsage") else {
         return options;
     };
-    let inner = walk.fields(&path, node, &["cpuShare", "pressureCpuShare"]);
+    let inner = walk.fields(&path, node, &["cpuShare", "pressureCpuShare", "projectQuotas"]);
     for (name, target) in [("cpuShare", &mut options.cpu_share), ("pressureCpuShare", &mut options.pressure_cpu_share)]
     {
         let Some((field, node)) = inner.get(name) else { continue };
@@ -23,6 +23,11 @@ pub fn read(walk: &mut Walk<'_>, fields: &Fields<'_>) -> DiskUsageOptions {
             Some(share) => *target = share,
             None => {}
         }
+    }
+    if let Some((field, node)) = inner.get("projectQuotas")
+        && let Some(choice) = walk.choice(&field, node, &ProjectQuotas::ALL.map(|it| (it.as_str(), it)))
+    {
+        options.project_quotas = choice;
     }
     if options.cpu_share > options.pressure_cpu_share && !walk.has_error_at(node) {
         let fix = "raise diskUsage.pressureCpuShare, which counts while a filesystem runs full";
@@ -48,8 +53,9 @@ mod tests {
     #[test]
     fn shares_are_percentages_of_a_cpu() {
         assert_eq!(read_text("diskUsage: {}").unwrap(), DiskUsageOptions::default());
-        let options = read_text("diskUsage: {cpuShare: 0.5%, pressureCpuShare: 100%}").unwrap();
-        assert_eq!(options, DiskUsageOptions { cpu_share: 0.005, pressure_cpu_share: 1.0 });
+        let options = read_text("diskUsage: {cpuShare: 0.5%, pressureCpuShare: 100%, projectQuotas: trusted}").unwrap();
+        let project_quotas = ProjectQuotas::Trusted;
+        assert_eq!(options, DiskUsageOptions { cpu_share: 0.005, pressure_cpu_share: 1.0, project_quotas });
     }
 
     #[test]
@@ -59,6 +65,7 @@ mod tests {
             ("diskUsage: {cpuShare: 0%}", "must be a percentage"),
             ("diskUsage: {cpuShare: 0.01%}", "too small"),
             ("diskUsage: {cpuShare: 30%}", "cpuShare is above pressureCpuShare"),
+            ("diskUsage: {projectQuotas: on}", "write isolated or trusted or off"),
             ("diskUsage: {cpushare: 3%}", "did you mean cpuShare?"),
         ] {
             let error = read_text(text).unwrap_err();
