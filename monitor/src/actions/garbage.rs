@@ -6,12 +6,14 @@ use crate::config::{Mode, Policy, Signal};
 use crate::eviction::garbage::{Collector, collectors, is_enough};
 use crate::eviction::{Armed, Layout, Observation};
 use crate::node::Monotonic;
-use crate::runtime::{CollectEnd, CollectOrder, Collected, Garbage, IsEnough, Runtime};
+use crate::runtime::{CollectEnd, CollectOrder, Collected, Garbage, IsEnough, Runtime, State, Stores, View};
 
 /// While it makes no end, a pod has to go all the same: a runtime may need a minute to remove one image.
 const LONGEST: Duration = Duration::from_secs(60);
 /// Once nothing was left, or the runtime was gone, it is not asked again for so long.
 const PAUSE: Duration = Duration::from_secs(30);
+/// A runtime that restarts, or is being looked for, has so long until a pod goes instead.
+const RESTARTING: Duration = Duration::from_secs(10);
 /// Observe mode lists anew this often, and so does not keep asking while a threshold stays met.
 const LISTED_AGAIN: Duration = Duration::from_secs(60);
 
@@ -49,6 +51,10 @@ pub fn until_enough(
 pub struct GarbageFirst {
     under_way: Option<Monotonic>,
     not_before: Option<Monotonic>,
+    /// Since when the runtime is waited for that nothing is known of yet.
+    looking: Option<Monotonic>,
+    /// The first of the collections that were cut off one after the other.
+    cut_off: Option<Monotonic>,
 }
 
 impl GarbageFirst {
@@ -73,15 +79,29 @@ impl GarbageFirst {
             None => {}
         }
         // A runtime that is down would only say so.
-        if runtime.view().snapshot.is_none() {
-            return Advice::GoOn;
+        let view = runtime.view();
+        if view.snapshot.is_none() {
+            let is_waited_for = !dry_run && self.may_be_back(&view, now);
+            return if is_waited_for { Advice::Wait } else { Advice::GoOn };
         }
+        self.looking = None;
         if runtime.collect(CollectOrder { what, dry_run, is_enough: is_enough() }).is_err() {
             return Advice::GoOn;
         }
         self.under_way = Some(now);
         // Nothing is removed by a list: what observe mode says of pods is true all the same.
         if dry_run { Advice::GoOn } else { Advice::Wait }
+    }
+
+    /// Whether it is worth waiting for a moment.
+    fn may_be_back(&mut self, view: &View, now: Monotonic) -> bool {
+        let since = match view.state {
+            State::Looking => *self.looking.get_or_insert(now),
+            // Where it keeps things is known once it has answered.
+            State::Down { since, .. } if view.stores != Stores::default() => since,
+            State::Down { .. } | State::Up { .. } | State::Off | State::Absent => return false,
+        };
+        now.since(since) < RESTARTING
     }
 
     /// Whether a collection is under way.
@@ -93,8 +113,12 @@ impl GarbageFirst {
     /// A collection has ended; look at the node anew before anything else is decided.
     pub fn note(&mut self, collected: &Collected, now: Monotonic) {
         self.under_way = None;
+        let is_cut_off = matches!(collected.end, CollectEnd::Interrupted(_));
+        self.cut_off = if is_cut_off { self.cut_off.or(Some(now)) } else { None };
         self.not_before = match collected.end {
             CollectEnd::Enough => None,
+            // The runtime may only be restarting.
+            CollectEnd::Interrupted(_) if self.cut_off.is_some_and(|first| now.since(first) < RESTARTING) => None,
             CollectEnd::Exhausted | CollectEnd::Interrupted(_) => Some(now.after(PAUSE)),
             CollectEnd::Listed => Some(now.after(LISTED_AGAIN)),
         };

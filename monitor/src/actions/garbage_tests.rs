@@ -32,6 +32,46 @@ fn up() -> (tempfile::TempDir, Fake, Runtime) {
     (place, fake, runtime)
 }
 
+#[test]
+fn a_runtime_that_restarts_is_waited_for_a_while() {
+    let (_place, fake, runtime) = up();
+    let mut first = GarbageFirst::default();
+    drop(fake);
+    runtime.look().unwrap();
+    let begun = std::time::Instant::now();
+    let since = loop {
+        if let State::Down { since, .. } = runtime.view().state {
+            break since;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(20));
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    let later = |seconds| since.after(Duration::from_secs(seconds));
+    let ask = |first: &mut GarbageFirst, mode, now| first.ask(&runtime, mode, images(), never, now);
+    assert_eq!(ask(&mut first, Mode::Enforce, later(1)), Advice::Wait);
+    assert_eq!(ask(&mut first, Mode::Observe, later(1)), Advice::GoOn);
+    assert_eq!(ask(&mut first, Mode::Enforce, later(10)), Advice::GoOn, "it stays away");
+    let interrupted = || ended(CollectEnd::Interrupted(String::new()));
+    first.note(&interrupted(), later(2));
+    assert_eq!(ask(&mut first, Mode::Enforce, later(3)), Advice::Wait, "it was cut off by the restart");
+    first.note(&interrupted(), later(12));
+    assert_eq!(first.not_before, Some(later(42)), "again and again is no restart");
+}
+
+#[test]
+fn while_the_runtime_is_looked_for_nobody_goes_yet() {
+    let place = tempfile::tempdir().unwrap();
+    let socket = place.path().join("runtime.sock");
+    let has = Has { delays: [("Version", Duration::from_secs(4))].into(), ..Has::default() };
+    let _fake = Fake::start(&socket, has);
+    let options = RuntimeOptions { endpoint: RuntimeEndpoint::Unix(socket), ..RuntimeOptions::default() };
+    let runtime = Runtime::start(options).unwrap();
+    let mut first = GarbageFirst::default();
+    assert_eq!(first.ask(&runtime, Mode::Enforce, images(), never, at(5)), Advice::Wait);
+    assert_eq!(first.ask(&runtime, Mode::Enforce, images(), never, at(14)), Advice::Wait);
+    assert_eq!(first.ask(&runtime, Mode::Enforce, images(), never, at(15)), Advice::GoOn);
+}
+
 fn never() -> IsEnough {
     Box::new(|| false)
 }

@@ -109,7 +109,7 @@ impl RuntimeMetrics {
     /// Counts a collection.
     pub fn collected(&self, collected: &Collected) {
         self.collections.with_label_values(&[collected.end.as_str()]).inc();
-        self.refused.inc_by(collected.refused.len() as u64);
+        self.refused.inc_by(collected.refusals as u64);
         if collected.end == CollectEnd::Listed {
             return;
         }

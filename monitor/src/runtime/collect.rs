@@ -2,7 +2,6 @@
 
 use std::collections::HashSet;
 use std::fmt;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,8 +10,8 @@ use tokio::sync::Mutex;
 use super::client::{CallError, Client};
 use super::find::Found;
 use super::plan::{self, Ages, Garbage, Step, Target};
-use super::snapshot::{Snapshot, container_state};
-use super::watch::{Watcher, is_among, used_images};
+use super::snapshot::container_state;
+use super::watch::{Seeing, Watcher, are_known, is_among, used_images};
 use super::{ContainerState, cri, logs, snapshot};
 use crate::config::Bytes;
 use crate::node::Monotonic;
@@ -21,8 +20,14 @@ use crate::node::Monotonic;
 const TOLD: usize = 64;
 /// A runtime may give the space of an image back a moment after it says that it is gone.
 const SETTLING: Duration = Duration::from_millis(100);
+/// What things weigh is for people to read: nothing waits longer for it.
+const WEIGHING: Duration = Duration::from_secs(1);
+/// A disk that has not told how full it is by then does not answer.
+const MEASURING: Duration = Duration::from_secs(5);
+/// Looks until all containers are known, of which each takes some seconds at most.
+const LOOKS: usize = 10;
 
-/// Measures once more; true when nothing more has to go. Called on the runtime's thread, before the first removal and after each.
+/// Measures once more; true when nothing more has to go. Called on a thread that may wait, before the first removal and after each.
 pub type IsEnough = Box<dyn FnMut() -> bool + Send>;
 
 /// An order to collect.
@@ -51,7 +56,7 @@ pub enum CollectEnd {
     Exhausted,
     /// It was only to be listed.
     Listed,
-    /// The runtime is gone; why.
+    /// The runtime is gone, or a disk does not answer; why.
     Interrupted(String),
 }
 
@@ -81,6 +86,8 @@ pub struct Collected {
     pub frees: Bytes,
     /// What the runtime would not remove, and why: the first 64 of them.
     pub refused: Vec<(Step, String)>,
+    /// How many that were in all.
+    pub refusals: usize,
     /// How long it took.
     pub took: Duration,
 }
@@ -104,6 +111,7 @@ impl Collected {
             counts: Counts::default(),
             frees: Bytes::ZERO,
             refused: Vec::new(),
+            refusals: 0,
             took: Duration::ZERO,
         }
     }
@@ -111,6 +119,13 @@ impl Collected {
     /// Of an order that could not even be begun.
     pub(crate) fn interrupted(reason: String) -> Self {
         Self { end: CollectEnd::Interrupted(reason), ..Self::new() }
+    }
+
+    fn refuse(&mut self, step: Step, reason: String) {
+        self.refusals += 1;
+        if self.refused.len() < TOLD {
+            self.refused.push((step, reason));
+        }
     }
 
     fn note(&mut self, step: Step) {
@@ -133,105 +148,135 @@ pub(super) struct Collection {
     pub(super) found: Found,
     pub(super) watcher: Arc<Mutex<Watcher>>,
     pub(super) ages: Ages,
-    pub(super) logs: PathBuf,
+    pub(super) logs: logs::Root,
 }
 
 /// Why no further step is taken.
 enum Stop {
     Enough,
-    Interrupted(CallError),
+    Interrupted(String),
 }
 
 impl From<CallError> for Stop {
     fn from(error: CallError) -> Self {
-        Self::Interrupted(error)
+        Self::Interrupted(error.to_string())
+    }
+}
+
+/// Measures, which a disk that hangs may hold up for ever: not on the thread that speaks to the runtime.
+struct Gauge(Option<IsEnough>);
+
+impl Gauge {
+    /// Goes on unless there is enough.
+    async fn read(&mut self) -> Result<(), Stop> {
+        let hangs = || Stop::Interrupted(format!("how full the disk is was not told within {} s", MEASURING.as_secs()));
+        let mut is_enough = self.0.take().ok_or_else(hangs)?;
+        let measuring = tokio::task::spawn_blocking(move || (is_enough(), is_enough));
+        match tokio::time::timeout(MEASURING, measuring).await {
+            Ok(Ok((true, _))) => Err(Stop::Enough),
+            Ok(Ok((false, is_enough))) => {
+                self.0 = Some(is_enough);
+                Ok(())
+            }
+            // A defect, which its panic has told of.
+            Ok(Err(_)) => Err(Stop::Interrupted("how full the disk is could not be measured".to_owned())),
+            Err(_) => Err(hangs()),
+        }
     }
 }
 
 impl Collection {
     /// Carries the order out.
-    pub(super) async fn run(self, mut order: CollectOrder) -> Collected {
+    pub(super) async fn run(self, order: CollectOrder) -> Collected {
         let begun = Monotonic::now();
         let mut collected = Collected::new();
-        let done = if order.dry_run {
-            self.list(&order.what, &mut collected).await
+        let CollectOrder { what, dry_run, is_enough } = order;
+        let done = if dry_run {
+            self.list(what, &mut collected).await
         } else {
-            self.remove(&mut order, &mut collected).await
+            self.remove(&what, Gauge(Some(is_enough)), &mut collected).await
         };
         collected.end = match done {
-            Ok(()) if order.dry_run => CollectEnd::Listed,
+            Ok(()) if dry_run => CollectEnd::Listed,
             Ok(()) => CollectEnd::Exhausted,
             Err(Stop::Enough) => CollectEnd::Enough,
-            Err(Stop::Interrupted(error)) => CollectEnd::Interrupted(error.to_string()),
+            Err(Stop::Interrupted(reason)) => CollectEnd::Interrupted(reason),
         };
         collected.took = Monotonic::now().since(begun);
         collected
     }
 
-    async fn list(&self, what: &[Garbage], collected: &mut Collected) -> Result<(), Stop> {
-        let snapshot = self.look().await?;
-        let mut steps = plan::plan(&snapshot, what, self.ages, Monotonic::now());
-        self.weigh(&mut steps).await?;
+    async fn list(&self, mut what: Vec<Garbage>, collected: &mut Collected) -> Result<(), Stop> {
+        let seeing = self.look_at_all().await?;
+        what.retain(|what| *what != Garbage::Images || may_collect_images(&seeing));
+        let mut steps = plan::plan(&seeing.snapshot, &what, self.ages, Monotonic::now());
+        self.weigh(&mut steps).await;
         steps.into_iter().for_each(|step| collected.note(step));
         Ok(())
     }
 
-    async fn remove(&self, order: &mut CollectOrder, collected: &mut Collected) -> Result<(), Stop> {
-        let CollectOrder { what, dry_run: _, is_enough } = order;
-        if is_enough() {
-            return Err(Stop::Enough);
-        }
+    async fn remove(&self, what: &[Garbage], mut gauge: Gauge, collected: &mut Collected) -> Result<(), Stop> {
+        gauge.read().await?;
         let none = HashSet::new();
         if what.contains(&Garbage::Containers) {
-            let snapshot = self.look().await?;
+            let snapshot = self.look().await?.snapshot;
             let mut steps = plan::containers(&snapshot, self.ages, Monotonic::now());
-            self.weigh(&mut steps).await?;
-            self.take(steps, is_enough, collected).await?;
+            self.weigh(&mut steps).await;
+            self.take(steps, &mut gauge, collected).await?;
             // Those that have lost their last container just now are among them.
-            let snapshot = self.look().await?;
+            let snapshot = self.look().await?.snapshot;
             let steps = plan::sandboxes(&snapshot, self.ages, Monotonic::now(), &none);
-            self.take(steps, is_enough, collected).await?;
+            self.take(steps, &mut gauge, collected).await?;
         }
         if what.contains(&Garbage::Images) {
-            let snapshot = self.look().await?;
-            let steps = plan::images(&snapshot, self.ages, Monotonic::now(), &none);
-            self.take(steps, is_enough, collected).await?;
+            let seeing = self.look_at_all().await?;
+            if may_collect_images(&seeing) {
+                let steps = plan::images(&seeing.snapshot, self.ages, Monotonic::now(), &none);
+                self.take(steps, &mut gauge, collected).await?;
+            }
         }
         Ok(())
     }
 
-    async fn look(&self) -> Result<Snapshot, CallError> {
-        let mut watcher = self.watcher.lock().await;
-        Ok(watcher.look(&self.found.client, &self.found.name).await?.snapshot)
+    async fn look(&self) -> Result<Seeing, CallError> {
+        self.watcher.lock().await.look(&self.found.client, &self.found.name).await
     }
 
-    /// One after the other, measuring after each.
-    async fn take(&self, steps: Vec<Step>, is_enough: &mut IsEnough, collected: &mut Collected) -> Result<(), Stop> {
+    /// The same, until no container is left that there was no time for.
+    async fn look_at_all(&self) -> Result<Seeing, CallError> {
+        let mut seeing = self.look().await?;
+        for _ in 1..LOOKS {
+            if !seeing.is_cut_short {
+                break;
+            }
+            seeing = self.look().await?;
+        }
+        Ok(seeing)
+    }
+
+    /// One after the other, measuring after each. One that the runtime is stuck with does not keep the others.
+    async fn take(&self, steps: Vec<Step>, gauge: &mut Gauge, collected: &mut Collected) -> Result<(), Stop> {
         for step in steps {
             let is_image = matches!(step.target, Target::Image { .. });
             match self.take_one(&step).await {
                 Ok(true) => collected.note(step),
                 Ok(false) => continue,
                 Err(error) if error.is_missing() => continue,
-                Err(error) if error.is_refusal() => {
-                    if collected.refused.len() < TOLD {
-                        collected.refused.push((step, error.to_string()));
+                Err(error) => {
+                    if !error.is_refusal() {
+                        self.found.client.sandboxes().await?;
                     }
+                    collected.refuse(step, error.to_string());
                     continue;
                 }
-                Err(error) => return Err(error.into()),
             }
             if !is_image {
                 self.found.give_back().await?;
             }
-            if is_enough() {
-                return Err(Stop::Enough);
-            }
+            gauge.read().await?;
             if is_image {
                 tokio::time::sleep(SETTLING).await;
-                if is_enough() {
-                    return Err(Stop::Enough);
-                }
+                gauge.read().await?;
             }
         }
         Ok(())
@@ -274,24 +319,25 @@ impl Collection {
         Ok(true)
     }
 
-    /// A container may have been made of it since it was planned.
+    /// A container may have been made of it since it was planned. One that nothing is known of may have it mounted.
     async fn is_used(&self, client: &Client, id: &str) -> Result<bool, CallError> {
         let Some(image) = client.images().await?.into_iter().find(|image| image.id == id) else { return Ok(true) };
         let containers = client.containers(None).await?;
-        let containers: Vec<_> = containers.into_iter().filter_map(|it| snapshot::container(it, &[])).collect();
+        let mut containers: Vec<_> = containers.into_iter().filter_map(|it| snapshot::container(it, &[])).collect();
+        self.watcher.lock().await.ask_details(client, &mut containers).await;
         let names: Vec<String> = image.repo_tags.into_iter().chain(image.repo_digests).collect();
-        Ok(image.pinned || is_among(&used_images(&containers), id, &names))
+        Ok(image.pinned || !are_known(&containers) || is_among(&used_images(&containers), id, &names))
     }
 
     /// What containers free: their logs, and their writable layers where the runtime tells.
-    async fn weigh(&self, steps: &mut [Step]) -> Result<(), CallError> {
+    async fn weigh(&self, steps: &mut [Step]) {
         if steps.iter().all(|step| !matches!(step.target, Target::Container { .. })) {
-            return Ok(());
+            return;
         }
-        let stats = match self.found.client.container_stats().await {
-            Ok(stats) => stats,
-            Err(error) if error.is_refusal() => Vec::new(),
-            Err(error) => return Err(error),
+        // It may have to walk directories for it, under the very pressure that this is about.
+        let stats = match tokio::time::timeout(WEIGHING, self.found.client.container_stats()).await {
+            Ok(Ok(stats)) => stats,
+            Ok(Err(_)) | Err(_) => Vec::new(),
         };
         for step in steps {
             let Target::Container { id, log } = &step.target else { continue };
@@ -303,6 +349,12 @@ impl Collection {
             let log = log.as_ref().map(|log| logs::size(&self.logs, log));
             step.frees = layer.into_iter().chain(log).reduce(Bytes::saturating_add);
         }
-        Ok(())
     }
+}
+
+fn may_collect_images(seeing: &Seeing) -> bool {
+    if let Some(reason) = seeing.keeps_images {
+        tracing::info!(event = "images_kept", reason, "no images are collected");
+    }
+    seeing.keeps_images.is_none()
 }

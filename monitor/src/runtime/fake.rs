@@ -38,7 +38,7 @@ pub struct Has {
     /// It says that it is containerd, and has its leases.
     pub is_containerd: bool,
     pub leases: Vec<String>,
-    /// Answers wait for so long.
+    /// Answers to these calls, or about these containers, wait for so long.
     pub delays: HashMap<&'static str, Duration>,
     /// These calls, or calls about these ids, are refused.
     pub refusals: HashMap<&'static str, Status>,
@@ -292,12 +292,18 @@ async fn answer(call: &str, request: Request<Body>, all: Arc<Mutex<Has>>) -> Res
             unary(request, status).await
         }
         "ContainerStatus" => {
-            let status = move |request: cri::ItemStatusRequest| {
-                let status = lock(&all).statuses.get(&request.id).cloned();
-                let status = Some(status.ok_or_else(|| Status::not_found("no such container"))?);
-                Ok(cri::ContainerStatusResponse { status })
-            };
-            unary(request, status).await
+            let service = tower::service_fn(move |request: tonic::Request<cri::ItemStatusRequest>| {
+                let (all, id) = (Arc::clone(&all), request.into_inner().id);
+                async move {
+                    let delay = lock(&all).delays.get(id.as_str()).copied();
+                    tokio::time::sleep(delay.unwrap_or_default()).await;
+                    let status = lock(&all).statuses.get(&id).cloned();
+                    let status = Some(status.ok_or_else(|| Status::not_found("no such container"))?);
+                    Ok::<_, Status>(tonic::Response::new(cri::ContainerStatusResponse { status }))
+                }
+            });
+            let codec = ProstCodec::<cri::ContainerStatusResponse, cri::ItemStatusRequest>::default();
+            Grpc::new(codec).unary(service, request).await
         }
         "ListContainerStats" => {
             let stats = move |_: cri::Empty| {

@@ -95,6 +95,17 @@ pub(super) enum Missing {
 }
 
 impl Missing {
+    /// Where there was one before.
+    pub(super) fn or_gone(self) -> Self {
+        match self {
+            Self::Absent => Self::Unusable(
+                "its socket is gone; start the runtime, or set runtime.endpoint: none if there is to be none"
+                    .to_owned(),
+            ),
+            Self::Unusable(reason) => Self::Unusable(reason),
+        }
+    }
+
     pub(super) fn into_state(self) -> State {
         match self {
             Self::Absent => State::Absent,
@@ -103,27 +114,114 @@ impl Missing {
     }
 }
 
-/// Looks for the runtime, and asks it who it is.
-pub(super) async fn find(endpoint: &RuntimeEndpoint, timeout: Duration) -> Result<Found, Missing> {
-    let sockets: Vec<PathBuf> = match endpoint {
-        RuntimeEndpoint::Off => return Err(Missing::Absent),
-        RuntimeEndpoint::Unix(socket) => return greet(socket, timeout).await.map_err(Missing::Unusable),
-        RuntimeEndpoint::Auto => USUAL.iter().map(PathBuf::from).filter(|socket| socket.exists()).collect(),
-    };
-    first_of(&sockets, timeout).await
+/// Where a runtime may listen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Sockets {
+    /// Nowhere.
+    None,
+    /// There, whether it is there now or not.
+    This(PathBuf),
+    /// At one of these, or there is none.
+    AnyOf(Vec<PathBuf>),
 }
 
-/// The first that answers; else what is wrong with the first.
+impl From<&RuntimeEndpoint> for Sockets {
+    fn from(endpoint: &RuntimeEndpoint) -> Self {
+        match endpoint {
+            RuntimeEndpoint::Off => Self::None,
+            RuntimeEndpoint::Unix(socket) => Self::This(socket.clone()),
+            RuntimeEndpoint::Auto => Self::AnyOf(USUAL.iter().map(PathBuf::from).collect()),
+        }
+    }
+}
+
+/// Looks for the runtime, and asks it who it is. One that was found before is waited for: it may be about to start again, and takes its
+/// socket away in between. Only one that has pods takes its place, and only when it `may_move`.
+pub(super) async fn find(
+    sockets: &Sockets,
+    before: Option<&Path>,
+    may_move: bool,
+    timeout: Duration,
+) -> Result<Found, Missing> {
+    match (sockets, before) {
+        (Sockets::None, _) => Err(Missing::Absent),
+        (Sockets::This(socket), _) => greet(socket, timeout).await.map_err(Missing::Unusable),
+        (Sockets::AnyOf(sockets), None) => first_of(sockets, timeout).await,
+        (Sockets::AnyOf(sockets), Some(before)) => match greet(before, timeout).await {
+            Ok(found) => Ok(found),
+            Err(reason) if may_move => with_pods(sockets, before, timeout).await.ok_or(Missing::Unusable(reason)),
+            Err(reason) => Err(Missing::Unusable(reason)),
+        },
+    }
+}
+
+/// The first that answers and has pods, else the first that answers; else what is wrong with the first. Docker's containerd may speak the
+/// interface too, beside the runtime that the kubelet uses.
 pub(super) async fn first_of(sockets: &[PathBuf], timeout: Duration) -> Result<Found, Missing> {
     let mut missing = Missing::Absent;
-    for socket in sockets {
-        match greet(socket, timeout).await {
-            Ok(found) => return Ok(found),
+    let mut answer = Vec::new();
+    for socket in distinct(sockets) {
+        match greet(&socket, timeout).await {
+            Ok(found) => answer.push(found),
             Err(reason) if missing == Missing::Absent => missing = Missing::Unusable(reason),
             Err(_) => {}
         }
     }
-    Err(missing)
+    let mut chosen = 0;
+    if answer.len() > 1 {
+        for (index, found) in answer.iter().enumerate() {
+            if has_pods(found).await {
+                chosen = index;
+                break;
+            }
+        }
+        for (_, other) in answer.iter().enumerate().filter(|(index, _)| *index != chosen) {
+            tracing::info!(
+                event = "container_runtime",
+                runtime = other.name,
+                socket = %other.socket.display(),
+                "another container runtime answers, and is left alone; runtime.endpoint can name it"
+            );
+        }
+    }
+    if chosen < answer.len() { Ok(answer.swap_remove(chosen)) } else { Err(missing) }
+}
+
+/// Another than `this`, if it answers and has pods.
+pub(super) async fn with_pods(sockets: &[PathBuf], this: &Path, timeout: Duration) -> Option<Found> {
+    let real = |socket: &Path| socket.canonicalize().unwrap_or_else(|_| socket.to_owned());
+    for socket in distinct(sockets).into_iter().filter(|socket| real(socket) != real(this)) {
+        if let Ok(found) = greet(&socket, timeout).await
+            && has_pods(&found).await
+        {
+            let (now, before) = (found.socket.display(), this.display());
+            tracing::warn!(
+                event = "container_runtime", runtime = found.name, socket = %now, before = %before,
+                "another container runtime has the pods: it is spoken to from now on"
+            );
+            return Some(found);
+        }
+    }
+    None
+}
+
+async fn has_pods(found: &Found) -> bool {
+    found.client.sandboxes().await.is_ok_and(|sandboxes| !sandboxes.is_empty())
+}
+
+/// Those that exist, each once: `/var/run` is `/run` nearly everywhere.
+fn distinct(sockets: &[PathBuf]) -> Vec<PathBuf> {
+    let mut seen = Vec::new();
+    let mut distinct = Vec::new();
+    for socket in sockets {
+        if let Ok(real) = socket.canonicalize()
+            && !seen.contains(&real)
+        {
+            seen.push(real);
+            distinct.push(socket.clone());
+        }
+    }
+    distinct
 }
 
 async fn greet(socket: &Path, timeout: Duration) -> Result<Found, String> {

@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Component, Path};
+use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
@@ -11,10 +11,45 @@ use rustix::io::Errno;
 use crate::config::Bytes;
 
 /// Where the kubelet has runtimes put them.
-pub(super) const ROOT: &str = "/var/log/pods";
+const ROOT: &str = "/var/log/pods";
+/// The file tree that runtimes see: the machine's.
+const MACHINE: &str = "/proc/1/root";
+
+/// The directory that logs lie in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Root {
+    /// What runtimes call it.
+    name: PathBuf,
+    /// Whose root directory that name begins at.
+    tree: PathBuf,
+}
+
+impl Root {
+    /// The machine's, or the agent's own where that cannot be seen: in a container it has other mounts.
+    pub(super) fn of_machine() -> Self {
+        let is_seen = Path::new(MACHINE).join(".").exists();
+        Self { name: PathBuf::from(ROOT), tree: PathBuf::from(if is_seen { MACHINE } else { "/" }) }
+    }
+
+    /// One of the agent's own directories.
+    #[cfg(test)]
+    pub(super) fn at(name: &Path) -> Self {
+        Self { name: name.to_owned(), tree: PathBuf::from("/") }
+    }
+
+    /// Symbolic links on the way to it are the machine's, and begin at its root.
+    fn open(&self) -> rustix::io::Result<OwnedFd> {
+        let tree = rustix::fs::openat(CWD, &self.tree, DIRECTORY, Mode::empty())?;
+        let below = self.name.strip_prefix("/").unwrap_or(&self.name);
+        // Linux 5.6.
+        rustix::fs::openat2(tree, below, DIRECTORY, Mode::empty(), ResolveFlags::IN_ROOT)
+    }
+}
+
+const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
 /// About what a log and what was rotated away from it take; nothing when it does not lie below `root`.
-pub(super) fn size(root: &Path, log: &Path) -> Bytes {
+pub(super) fn size(root: &Root, log: &Path) -> Bytes {
     let mut bytes = 0;
     let _unseen = each_file(root, log, |directory, name| {
         if let Ok(stat) = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)
@@ -32,8 +67,11 @@ pub(super) fn size(root: &Path, log: &Path) -> Bytes {
 /// through a symbolic link, is left alone: it comes from outside.
 ///
 /// # Errors
-/// What the kernel said.
-pub(super) fn remove(root: &Path, log: &Path) -> std::io::Result<()> {
+/// What the kernel said, or that it lies elsewhere.
+pub(super) fn remove(root: &Root, log: &Path) -> std::io::Result<()> {
+    if below(&root.name, log).is_none() {
+        return Err(std::io::Error::other(format!("it does not lie below {}", root.name.display())));
+    }
     each_file(root, log, |directory, name| match rustix::fs::unlinkat(directory, name, AtFlags::empty()) {
         Ok(()) | Err(Errno::NOENT | Errno::ISDIR) => Ok(()),
         Err(errno) => Err(errno),
@@ -44,16 +82,12 @@ pub(super) fn remove(root: &Path, log: &Path) -> std::io::Result<()> {
 
 /// Calls for `0.log`, `0.log.20260101-000000`, `0.log.20260101-000000.gz` of `…/0.log`.
 fn each_file(
-    root: &Path,
+    root: &Root,
     log: &Path,
     mut each: impl FnMut(&OwnedFd, &OsStr) -> rustix::io::Result<()>,
 ) -> rustix::io::Result<()> {
-    let Some((parent, name)) = below(root, log) else { return Ok(()) };
-    let directory = match open_below(root, parent) {
-        Ok(directory) => directory,
-        Err(Errno::NOENT) => return Ok(()),
-        Err(errno) => return Err(errno),
-    };
+    let Some((parent, name)) = below(&root.name, log) else { return Ok(()) };
+    let directory = open_below(root, parent)?;
     for entry in Dir::read_from(&directory)? {
         let entry = entry?;
         let found = entry.file_name().to_bytes();
@@ -74,17 +108,14 @@ fn below<'p>(root: &Path, log: &'p Path) -> Option<(&'p Path, &'p OsStr)> {
     Some((parent, inside.file_name()?))
 }
 
-fn open_below(root: &Path, directory: &Path) -> rustix::io::Result<OwnedFd> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let root = rustix::fs::openat(CWD, root, flags, Mode::empty())?;
-    // Linux 5.6.
+fn open_below(root: &Root, directory: &Path) -> rustix::io::Result<OwnedFd> {
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-    rustix::fs::openat2(&root, directory, flags, Mode::empty(), resolve)
+    rustix::fs::openat2(root.open()?, directory, DIRECTORY, Mode::empty(), resolve)
 }
 
 /// The directories of the container and of the pod, when nothing is left in them: rmdir(2) takes no others.
-fn remove_empty(root: &Path, log: &Path) {
-    let Some((mut directory, _)) = below(root, log) else { return };
+fn remove_empty(root: &Root, log: &Path) {
+    let Some((mut directory, _)) = below(&root.name, log) else { return };
     while let (Some(parent), Some(name)) = (directory.parent(), directory.file_name()) {
         let opened =
             if parent.as_os_str().is_empty() { open_below(root, Path::new(".")) } else { open_below(root, parent) };
@@ -105,26 +136,41 @@ mod tests {
     #[test]
     fn a_log_goes_with_what_was_rotated_away_from_it_and_with_empty_directories() {
         let root = tempfile::tempdir().unwrap();
+        let logs = Root::at(root.path());
         let pod = root.path().join("ns_pod_uid");
         fs::create_dir_all(pod.join("app")).unwrap();
         for name in ["0.log", "0.log.20260101-000000", "0.log.20260101-000000.gz", "10.log", "0.logs"] {
             fs::write(pod.join("app").join(name), [b'x'; 5000]).unwrap();
         }
         let log = pod.join("app/0.log");
-        assert!(size(root.path(), &log) >= Bytes(3 * 5000));
-        remove(root.path(), &log).unwrap();
+        assert!(size(&logs, &log) >= Bytes(3 * 5000));
+        remove(&logs, &log).unwrap();
         let mut left: Vec<_> = fs::read_dir(pod.join("app")).unwrap().map(|it| it.unwrap().file_name()).collect();
         left.sort();
         assert_eq!(left, ["0.logs", "10.log"]);
         fs::remove_file(pod.join("app/0.logs")).unwrap();
-        remove(root.path(), &pod.join("app/10.log")).unwrap();
+        remove(&logs, &pod.join("app/10.log")).unwrap();
         assert!(!pod.exists() && root.path().exists(), "empty directories go, the root stays");
-        remove(root.path(), &log).unwrap();
+        assert!(remove(&logs, &log).is_err(), "that it is not there is told");
+    }
+
+    #[test]
+    fn the_machines_directory_is_meant_and_its_links_begin_at_its_root() {
+        let tree = tempfile::tempdir().unwrap();
+        let pod = tree.path().join("data/pods/ns_pod_uid/app");
+        fs::create_dir_all(&pod).unwrap();
+        fs::create_dir_all(tree.path().join("var/log")).unwrap();
+        fs::write(pod.join("0.log"), "x").unwrap();
+        std::os::unix::fs::symlink("/data/pods", tree.path().join("var/log/pods")).unwrap();
+        let logs = Root { name: PathBuf::from(ROOT), tree: tree.path().to_owned() };
+        remove(&logs, Path::new("/var/log/pods/ns_pod_uid/app/0.log")).unwrap();
+        assert!(!tree.path().join("data/pods/ns_pod_uid").exists() && tree.path().join("data/pods").exists());
     }
 
     #[test]
     fn what_lies_elsewhere_is_left_alone() {
         let root = tempfile::tempdir().unwrap();
+        let logs = Root::at(root.path());
         let outside = tempfile::tempdir().unwrap();
         let target = outside.path().join("0.log");
         fs::write(&target, "mine").unwrap();
@@ -137,10 +183,11 @@ mod tests {
             root.path().join("pod/../0.log"),
             root.path().join("pod").join("../..").join(outside.path().file_name().unwrap()).join("0.log"),
         ] {
-            remove(root.path(), &log).unwrap();
-            assert_eq!(size(root.path(), &log), Bytes::ZERO, "{}", log.display());
+            let refused = remove(&logs, &log).unwrap_err();
+            assert!(refused.to_string().contains("does not lie below"), "{refused}");
+            assert_eq!(size(&logs, &log), Bytes::ZERO, "{}", log.display());
         }
-        assert!(remove(root.path(), &root.path().join("pod/link/0.log")).is_err(), "no symbolic link is followed");
+        assert!(remove(&logs, &root.path().join("pod/link/0.log")).is_err(), "no symbolic link is followed");
         assert!(target.exists() && root.path().join("0.log").exists());
     }
 }

@@ -7,6 +7,8 @@ mod client;
 mod collect;
 mod containerd;
 mod cri;
+mod deaths;
+mod departed;
 mod find;
 mod logs;
 mod plan;
@@ -23,6 +25,9 @@ use tokio::sync::mpsc;
 use crate::config::{RuntimeEndpoint, RuntimeOptions};
 use crate::node::Monotonic;
 
+use find::Sockets;
+use logs::Root;
+
 pub use client::CallError;
 pub use collect::{CollectEnd, CollectOrder, Collected, Counts, IsEnough};
 pub use find::{Identity, identify};
@@ -36,6 +41,8 @@ pub const CAPABILITY: &str = "container runtime";
 const WAITING: usize = 64;
 /// Enough for HTTP/2 in a debug build; what is not used costs nothing.
 const STACK: usize = 1 << 20;
+/// Threads that measure. One may hang with its disk, and the next need not.
+const MEASURING: usize = 2;
 
 /// How the runtime is doing.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -194,20 +201,30 @@ impl Runtime {
     /// # Errors
     /// When no thread can be started.
     pub fn start(options: RuntimeOptions) -> std::io::Result<Self> {
-        Self::start_with_logs(options, PathBuf::from(logs::ROOT))
+        let sockets = Sockets::from(&options.endpoint);
+        Self::start_with(options, sockets, Root::of_machine())
     }
 
-    fn start_with_logs(options: RuntimeOptions, logs: PathBuf) -> std::io::Result<Self> {
+    fn start_with(options: RuntimeOptions, sockets: Sockets, logs: Root) -> std::io::Result<Self> {
         let shared = Arc::new(Shared::default());
         let (tell, events) = mpsc::unbounded_channel();
-        if options.endpoint == RuntimeEndpoint::Off {
+        if sockets == Sockets::None {
             shared.set_state(State::Off);
             return Ok(Self { orders: None, events, shared });
         }
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .max_blocking_threads(MEASURING)
+            .thread_stack_size(STACK)
+            .build()?;
         let (orders, taken) = mpsc::channel(WAITING);
         let seen = Arc::clone(&shared);
-        let speak = move || runtime.block_on(async { thread::Keeper::new(options, logs, seen, tell).run(taken).await });
+        let speak = move || {
+            let keeper = thread::Keeper::new(options, sockets, logs, seen, tell);
+            runtime.block_on(keeper.run(taken));
+            // One that measures may hang with its disk.
+            runtime.shutdown_background();
+        };
         std::thread::Builder::new().name("runtime".to_owned()).stack_size(STACK).spawn(speak)?;
         Ok(Self { orders: Some(orders), events, shared })
     }

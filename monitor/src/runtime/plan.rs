@@ -2,7 +2,8 @@
 //!
 //! Dead containers first, the oldest before the others; then sandboxes that are dead and empty; then images that nothing uses, the one whose
 //! last use is the longest ago first (`eviction-semantics.md` §4). What the kubelet may still decide by is left to it: the newest dead
-//! container of its name in a sandbox that is ready tells it whether to run that container again.
+//! container of its name in a pod, and the pod's newest sandbox, tell it whether to run them again (`kuberuntime_gc.go`). Whether the pod
+//! was deleted only the API server knows: after a reboot, before the kubelet or the network is up, all pods look as if they were over.
 
 use std::cmp::Reverse;
 use std::collections::HashSet;
@@ -26,15 +27,17 @@ pub enum Garbage {
 /// How long what might still be needed is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ages {
-    /// A container or sandbox, after it was first seen dead.
+    /// A container or sandbox, after it died.
     pub container: Duration,
     /// An image, after it was first seen.
     pub image: Duration,
+    /// Keep the newest of its kind for good: there may be a kubelet, which decides by it.
+    pub keep_newest: bool,
 }
 
 impl From<&RuntimeOptions> for Ages {
     fn from(options: &RuntimeOptions) -> Self {
-        Self { container: options.minimum_container_age, image: options.image_minimum_gc_age }
+        Self { container: options.minimum_container_age, image: options.image_minimum_gc_age, keep_newest: true }
     }
 }
 
@@ -132,10 +135,12 @@ fn is_superseded(container: &Container, snapshot: &Snapshot) -> bool {
     !container.name.is_empty() && snapshot.containers_of(&pod.uid).any(is_newer)
 }
 
-/// Its sandbox is dead, and has been for so long that the kubelet would have made another if it wanted to.
+/// Its sandbox is gone, for which the kubelet removes it only of a pod that was deleted; or dead for long, and nobody asks by it.
 fn is_left_over(container: &Container, snapshot: &Snapshot, ages: Ages, now: Monotonic) -> bool {
     let sandbox = snapshot.sandboxes.iter().find(|sandbox| sandbox.id == container.sandbox);
-    is_older(container.dead_since, ages.container, now)
+    let is_asked_for = ages.keep_newest && sandbox.is_some() && container.pod.is_some();
+    !is_asked_for
+        && is_older(container.dead_since, ages.container, now)
         && sandbox.is_none_or(|sandbox| is_older(sandbox.dead_since, ages.container, now))
 }
 
@@ -158,7 +163,16 @@ pub(super) fn sandboxes(snapshot: &Snapshot, ages: Ages, now: Monotonic, gone: &
     let is_empty = |sandbox: &Sandbox| {
         snapshot.containers.iter().all(|container| container.sandbox != sandbox.id || gone.contains(&container.id))
     };
-    let is_garbage = |sandbox: &&Sandbox| is_older(sandbox.dead_since, ages.container, now) && is_empty(sandbox);
+    let is_newest = |sandbox: &Sandbox| {
+        let age = (sandbox.created, sandbox.attempt);
+        let mut others = snapshot.sandboxes.iter().filter(|other| other.pod.uid == sandbox.pod.uid);
+        others.all(|other| other.id == sandbox.id || (other.created, other.attempt) <= age)
+    };
+    let is_garbage = |sandbox: &&Sandbox| {
+        is_older(sandbox.dead_since, ages.container, now)
+            && is_empty(sandbox)
+            && !(ages.keep_newest && is_newest(sandbox))
+    };
     let mut garbage: Vec<&Sandbox> = snapshot.sandboxes.iter().filter(is_garbage).collect();
     garbage.sort_by_key(|sandbox| (sandbox.created, &sandbox.id));
     let step = |sandbox: &Sandbox| Step {
@@ -174,7 +188,7 @@ pub(super) fn images(snapshot: &Snapshot, ages: Ages, now: Monotonic, gone: &Has
     let used = used_images(snapshot.containers.iter().filter(|container| !gone.contains(&container.id)));
     let is_garbage = |image: &&Image| {
         !image.is_pinned
-            && is_older(Some(image.first_seen), ages.image, now)
+            && image.first_seen.is_none_or(|first| is_older(Some(first), ages.image, now))
             && !is_among(&used, &image.id, &image.names)
     };
     let mut garbage: Vec<&Image> = snapshot.images.iter().filter(is_garbage).collect();

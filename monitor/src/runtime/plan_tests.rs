@@ -4,7 +4,8 @@ use crate::workloads::path::PodUid;
 
 const SECOND: u64 = 1_000_000_000;
 const NOW: Monotonic = Monotonic(10_000 * SECOND);
-const AGES: Ages = Ages { container: Duration::from_secs(60), image: Duration::from_secs(120) };
+const AGES: Ages = Ages { container: Duration::from_secs(60), image: Duration::from_secs(120), keep_newest: true };
+const ALONE: Ages = Ages { keep_newest: false, ..AGES };
 
 fn ago(seconds: u64) -> Monotonic {
     Monotonic(NOW.0 - seconds * SECOND)
@@ -50,7 +51,7 @@ fn image(id: &str, seen: u64, used: Option<u64>) -> Image {
         size: Bytes(10),
         is_pinned: false,
         is_used: false,
-        first_seen: ago(seen),
+        first_seen: Some(ago(seen)),
         last_used: used.map(ago),
     }
 }
@@ -64,7 +65,11 @@ fn ids(steps: &[Step]) -> Vec<&str> {
 }
 
 fn all(snapshot: &Snapshot) -> Vec<String> {
-    let steps = plan(snapshot, &[Garbage::Containers, Garbage::Images], AGES, NOW);
+    all_at(snapshot, AGES)
+}
+
+fn all_at(snapshot: &Snapshot, ages: Ages) -> Vec<String> {
+    let steps = plan(snapshot, &[Garbage::Containers, Garbage::Images], ages, NOW);
     steps.iter().map(|step| step.target.id().to_owned()).collect()
 }
 
@@ -95,7 +100,36 @@ fn what_is_superseded_needs_no_age_and_the_rest_does() {
         ],
         Vec::new(),
     );
-    assert_eq!(all(&snapshot), ["a1", "b2"], "b still has a container, a is too young");
+    assert_eq!(all_at(&snapshot, ALONE), ["a1", "b2"], "b still has a container, a is too young");
+    assert_eq!(all(&snapshot), ["a1"]);
+}
+
+/// After a reboot, before the kubelet has made anything anew, all pods look as if they were over: by what is left of a job that has
+/// completed the kubelet knows that it has.
+#[test]
+fn the_newest_of_a_pod_stays_and_what_came_before_goes() {
+    let of_job = |sandbox: Sandbox| Sandbox { pod: pod("job"), ..sandbox };
+    let work = |container: Container| Container { pod: Some(pod("job")), ..container };
+    let old = Sandbox { created: Some(UnixNanos(1)), ..of_job(sandbox("old", Some(9000))) };
+    let new = Sandbox { created: Some(UnixNanos(2)), ..of_job(sandbox("new", Some(9000))) };
+    let containers = vec![
+        work(container("work-1", "old", "work", 1, Some(9000))),
+        work(container("work-2", "new", "work", 2, Some(9000))),
+        work(container("init", "old", "init", 1, Some(9000))),
+    ];
+    let over = of(vec![old, new], containers, vec![image("app", 900, None)]);
+    assert_eq!(all(&over), ["work-1"], "the old sandbox still has the newest of init");
+    assert_eq!(all_at(&over, ALONE), ["init", "work-1", "work-2", "old", "new", "sha256:app"]);
+    let mut restarted = over;
+    restarted.containers.push(work(container("init-2", "new", "init", 3, Some(8000))));
+    assert_eq!(all(&restarted), ["init", "work-1", "old"]);
+}
+
+#[test]
+fn an_image_that_was_always_there_is_old_enough() {
+    let always = Image { first_seen: None, ..image("always", 0, None) };
+    let snapshot = of(Vec::new(), Vec::new(), vec![always, image("young", 1, None)]);
+    assert_eq!(all(&snapshot), ["sha256:always"]);
 }
 
 #[test]
@@ -164,5 +198,5 @@ fn an_image_of_a_dead_container_goes_only_after_it() {
     let containers = vec![container("dead", "gone", "x", 1, Some(61))];
     let snapshot = of(vec![sandbox("gone", Some(61))], containers, vec![image("app", 900, Some(1))]);
     assert_eq!(ids(&images_of(&snapshot)), [""; 0]);
-    assert_eq!(all(&snapshot), ["dead", "gone", "sha256:app"]);
+    assert_eq!(all_at(&snapshot, ALONE), ["dead", "gone", "sha256:app"]);
 }

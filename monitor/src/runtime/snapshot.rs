@@ -52,7 +52,7 @@ pub struct Sandbox {
     pub created: Option<UnixNanos>,
     /// The pod comes from a file on the node, or stands for one that does: never to be stopped.
     pub is_static: bool,
-    /// When it was first seen not to run.
+    /// Since when it does not run, as far as is known.
     pub dead_since: Option<Monotonic>,
 }
 
@@ -106,7 +106,7 @@ pub struct Container {
     pub grace: Option<Duration>,
     /// All that its image is called by: names, digests, ids.
     pub images: Vec<String>,
-    /// When it was first seen dead.
+    /// Since when it is dead, as far as is known.
     pub dead_since: Option<Monotonic>,
     /// What the runtime tells of it when asked for it alone; it may not have been asked yet.
     pub details: Option<Details>,
@@ -155,8 +155,8 @@ pub struct Image {
     pub is_pinned: bool,
     /// A container uses it, dead or alive.
     pub is_used: bool,
-    /// When it was first seen.
-    pub first_seen: Monotonic,
+    /// When it was first seen; nothing for what was there at the first look: that is longer than anybody knows.
+    pub first_seen: Option<Monotonic>,
     /// When a container was last seen to use it.
     pub last_used: Option<Monotonic>,
 }

@@ -1,12 +1,12 @@
 //! Stopping a pod: its containers with their grace period, all at once, then its sandboxes. And removing what is left of it.
 
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tokio::task::JoinSet;
 
 use super::client::{CallError, Client};
 use super::find::Found;
+use super::logs::Root;
 use super::snapshot::{self, Sandbox};
 use super::{cri, logs};
 use crate::node::Monotonic;
@@ -19,7 +19,9 @@ pub struct StopOrder {
     pub uid: PodUid,
     /// Between SIGTERM and SIGKILL; zero: SIGKILL at once.
     pub grace: Duration,
-    /// Remove it as well, with its writable layers and logs. Where there is a kubelet, that is for it to do.
+    /// Remove what is left of it, with its writable layers and logs: sandboxes that do not run, and those that it had when it was last told
+    /// to stop. One that the kubelet has made since is left alone. While the runtime is away that is owed, and made good when it is back,
+    /// which another [`Stopped`] tells of.
     pub remove: bool,
 }
 
@@ -53,19 +55,40 @@ pub struct Stopped {
     pub took: Duration,
 }
 
-/// Carries the order out.
-pub(super) async fn stop(found: Found, log_root: PathBuf, order: StopOrder) -> Stopped {
-    let begun = Monotonic::now();
-    let result = try_stop(&found, &log_root, &order).await;
-    Stopped { remove: order.remove, uid: order.uid, result, took: Monotonic::now().since(begun) }
+/// How an order ended, and what there is to remember of it.
+#[derive(Debug)]
+pub(super) struct Ended {
+    pub(super) order: StopOrder,
+    pub(super) stopped: Stopped,
+    /// The sandboxes that were dealt with.
+    pub(super) sandboxes: Vec<String>,
 }
 
-async fn try_stop(found: &Found, log_root: &Path, order: &StopOrder) -> Result<usize, StopError> {
+/// Carries the order out. A removal only touches sandboxes that do not run, and those in `had`.
+pub(super) async fn stop(found: Found, logs: Root, order: StopOrder, had: Vec<String>) -> Ended {
+    let begun = Monotonic::now();
+    let mut touched = Vec::new();
+    let result = try_stop(&found, &logs, &order, &had, &mut touched).await;
+    let stopped = Stopped { remove: order.remove, uid: order.uid.clone(), result, took: Monotonic::now().since(begun) };
+    Ended { order, stopped, sandboxes: touched }
+}
+
+async fn try_stop(
+    found: &Found,
+    logs: &Root,
+    order: &StopOrder,
+    had: &[String],
+    touched: &mut Vec<String>,
+) -> Result<usize, StopError> {
     let client = &found.client;
-    let sandboxes = sandboxes_of(client, &order.uid).await?;
-    let stopped = stop_all(client, &sandboxes, order.grace).await?;
+    let mut sandboxes = sandboxes_of(client, &order.uid).await?;
     if order.remove {
-        remove_all(client, &sandboxes, log_root).await?;
+        sandboxes.retain(|sandbox| !sandbox.is_ready || had.contains(&sandbox.id));
+    }
+    touched.extend(sandboxes.iter().map(|sandbox| sandbox.id.clone()));
+    let stopped = stop_all(client, &sandboxes, order.grace).await?;
+    if order.remove && !sandboxes.is_empty() {
+        remove_all(client, &sandboxes, logs).await?;
         found.give_back().await?;
     }
     Ok(stopped)
@@ -118,7 +141,7 @@ async fn stop_all(client: &Client, sandboxes: &[Sandbox], grace: Duration) -> Re
     Ok(stopped)
 }
 
-async fn remove_all(client: &Client, sandboxes: &[Sandbox], log_root: &Path) -> Result<(), StopError> {
+async fn remove_all(client: &Client, sandboxes: &[Sandbox], log_root: &Root) -> Result<(), StopError> {
     let mut left = Vec::new();
     for container in containers_in(client, sandboxes).await? {
         match client.container(&container.id).await {

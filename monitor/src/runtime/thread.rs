@@ -10,9 +10,11 @@ use tokio::time::{Instant, sleep_until};
 
 use super::client::CallError;
 use super::collect::{Collected, Collection};
-use super::find::{Found, Missing, find};
+use super::departed::{Departed, Owed};
+use super::find::{Found, Missing, Sockets, find, with_pods};
+use super::logs::Root;
 use super::plan::Ages;
-use super::stop::{StopError, Stopped, stop};
+use super::stop::{Ended, StopError, StopOrder, Stopped, stop};
 use super::watch::{Seeing, Watcher};
 use super::{Event, Order, Shared, View};
 use crate::config::RuntimeOptions;
@@ -27,22 +29,31 @@ const FILLING: Duration = Duration::from_secs(1);
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 /// One that stays away is looked for this often.
 const LAST_RETRY: Duration = Duration::from_secs(30);
+/// After so many looks that failed, some three minutes, it does not come back: another may have taken its place.
+const GIVEN_UP: u32 = 10;
 
 /// What a task ends with.
 enum Done {
     Looked(Box<Result<(Found, Seeing), Missing>>),
     Collected(Collected),
-    Stopped(Stopped),
+    /// With how often it was tried before.
+    Stopped(Box<Ended>, u32),
 }
 
 /// The thread's state.
 pub(super) struct Keeper {
     options: RuntimeOptions,
-    logs: PathBuf,
+    sockets: Sockets,
+    logs: Root,
     shared: Arc<Shared>,
     events: mpsc::UnboundedSender<Event>,
     watcher: Arc<Mutex<Watcher>>,
     found: Option<Found>,
+    /// Where it was when it last answered.
+    before: Option<PathBuf>,
+    /// There was one, or something that should have been.
+    was_there: bool,
+    departed: Departed,
     tasks: JoinSet<Done>,
     is_looking: bool,
     is_collecting: bool,
@@ -50,28 +61,36 @@ pub(super) struct Keeper {
     /// Looks that failed, one after the other.
     failures: u32,
     next_look: Instant,
+    /// What a look that is under way came too early for wants another by then.
+    again: Option<Instant>,
 }
 
 impl Keeper {
     pub(super) fn new(
         options: RuntimeOptions,
-        logs: PathBuf,
+        sockets: Sockets,
+        logs: Root,
         shared: Arc<Shared>,
         events: mpsc::UnboundedSender<Event>,
     ) -> Self {
         Self {
             options,
+            sockets,
             logs,
             shared,
             events,
             watcher: Arc::default(),
             found: None,
+            before: None,
+            was_there: false,
+            departed: Departed::default(),
             tasks: JoinSet::new(),
             is_looking: false,
             is_collecting: false,
             is_pressed: false,
             failures: 0,
             next_look: Instant::now(),
+            again: None,
         }
     }
 
@@ -122,28 +141,57 @@ impl Keeper {
                     self.tell(Event::Collected(Collected::interrupted(reason)));
                 }
             },
-            Order::Stop(order) => match &self.found {
-                Some(found) => {
-                    let (found, logs) = (found.clone(), self.logs.clone());
-                    self.tasks.spawn(async move { Done::Stopped(stop(found, logs, order).await) });
+            Order::Stop(order) => {
+                if !order.remove {
+                    self.departed.tell(&order.uid);
                 }
-                None => {
-                    let result = Err(StopError::Down(self.why_down()));
-                    self.tell(Event::Stopped(Stopped {
-                        remove: order.remove,
-                        uid: order.uid,
-                        result,
-                        took: Duration::ZERO,
-                    }));
-                }
-            },
+                self.stop(Owed { order, tries: 0, due: None });
+            }
         }
+    }
+
+    fn stop(&mut self, owed: Owed) {
+        if let Some(found) = self.found.clone() {
+            let Owed { order, tries, due: _ } = owed;
+            let (logs, had) = (self.logs.clone(), self.departed.of(&order.uid));
+            self.tasks.spawn(async move { Done::Stopped(Box::new(stop(found, logs, order, had).await), tries) });
+            return;
+        }
+        let mut reason = self.why_down();
+        let StopOrder { uid, remove, .. } = owed.order.clone();
+        if remove && self.was_there && self.departed.owe(owed) {
+            reason.push_str("; what is left is removed once it answers");
+        }
+        let result = Err(StopError::Down(reason));
+        self.tell(Event::Stopped(Stopped { remove, uid, result, took: Duration::ZERO }));
+    }
+
+    fn note_stopped(&mut self, ended: Ended, tries: u32) {
+        let Ended { order, mut stopped, sandboxes } = ended;
+        if !order.remove {
+            self.departed.had(&order.uid, sandboxes);
+        } else if matches!(&stopped.result, Err(StopError::Failed(error)) if !error.is_refusal()) {
+            self.departed.owe_again(order, tries);
+        } else {
+            self.departed.forget(&order.uid);
+            // Nobody waits for what was owed, and what is not there is removed.
+            if tries > 0 && matches!(stopped.result, Err(StopError::Unknown)) {
+                stopped.result = Ok(0);
+            }
+        }
+        self.tell(Event::Stopped(stopped));
     }
 
     fn look(&mut self) {
         self.is_looking = true;
-        let (options, found, watcher) = (self.options.clone(), self.found.clone(), Arc::clone(&self.watcher));
-        self.tasks.spawn(async move { Done::Looked(Box::new(look(options, found, watcher).await)) });
+        let search = Search {
+            sockets: self.sockets.clone(),
+            before: self.before.clone(),
+            may_move: self.failures >= GIVEN_UP,
+            timeout: self.options.timeout,
+        };
+        let (found, watcher) = (self.found.clone(), Arc::clone(&self.watcher));
+        self.tasks.spawn(async move { Done::Looked(Box::new(look(search, found, watcher).await)) });
     }
 
     fn note(&mut self, done: Done) {
@@ -157,40 +205,61 @@ impl Keeper {
                 self.look_within(Duration::ZERO);
                 self.tell(Event::Collected(collected));
             }
-            Done::Stopped(stopped) => {
+            Done::Stopped(ended, tries) => {
                 self.look_within(Duration::ZERO);
-                self.tell(Event::Stopped(stopped));
+                self.note_stopped(*ended, tries);
             }
         }
     }
 
     fn note_look(&mut self, result: Result<(Found, Seeing), Missing>) {
         let (state, wait) = match result {
-            Ok((found, Seeing { snapshot, is_whole })) => {
+            Ok((found, Seeing { snapshot, is_cut_short, .. })) => {
                 self.failures = 0;
+                self.was_there = true;
                 let state = found.state();
+                self.before = Some(found.socket.clone());
                 self.found = Some(found);
+                self.departed.see(&snapshot);
                 self.shared.see(snapshot);
                 let wait = if self.is_pressed { UNDER_PRESSURE } else { AT_REST };
-                (state, if is_whole { wait } else { FILLING })
+                (state, if is_cut_short { FILLING } else { wait })
             }
+            Err(Missing::Absent) if !self.was_there => (Missing::Absent.into_state(), AT_REST),
             Err(missing) => {
+                self.was_there = true;
                 self.found = None;
                 self.shared.forget();
+                self.departed.away();
                 let wait = FIRST_RETRY.saturating_mul(1 << self.failures.min(10)).min(LAST_RETRY);
                 self.failures = self.failures.saturating_add(1);
-                let wait = if missing == Missing::Absent { AT_REST } else { wait };
-                (missing.into_state(), wait)
+                (missing.or_gone().into_state(), wait)
             }
         };
         self.next_look = Instant::now() + wait;
+        if let Some(again) = self.again.take() {
+            self.next_look = self.next_look.min(again);
+        }
         if self.shared.set_state(state.clone()) {
             self.tell(Event::State(state));
+        }
+        if self.found.is_some() {
+            for owed in self.departed.take_due() {
+                self.stop(Owed { tries: owed.tries.max(1), ..owed });
+            }
+            if let Some(due) = self.departed.next_due() {
+                self.next_look = self.next_look.min(due);
+            }
         }
     }
 
     fn look_within(&mut self, wait: Duration) {
-        self.next_look = self.next_look.min(Instant::now() + wait);
+        let then = Instant::now() + wait;
+        if self.is_looking {
+            self.again = Some(self.again.map_or(then, |again| again.min(then)));
+        } else {
+            self.next_look = self.next_look.min(then);
+        }
     }
 
     fn why_down(&self) -> String {
@@ -205,7 +274,9 @@ impl Keeper {
 
 /// One look without a thread.
 pub(super) async fn look_once(options: RuntimeOptions) -> View {
-    match look(options, None, Arc::default()).await {
+    let sockets = Sockets::from(&options.endpoint);
+    let search = Search { sockets, before: None, may_move: false, timeout: options.timeout };
+    match look(search, None, Arc::default()).await {
         Ok((found, Seeing { snapshot, .. })) => {
             View { state: found.state(), stores: snapshot.stores.clone(), snapshot: Some(Arc::new(snapshot)) }
         }
@@ -213,22 +284,38 @@ pub(super) async fn look_once(options: RuntimeOptions) -> View {
     }
 }
 
+/// Where a runtime is looked for.
+struct Search {
+    sockets: Sockets,
+    before: Option<PathBuf>,
+    may_move: bool,
+    timeout: Duration,
+}
+
 /// Finds the runtime if need be, and looks at what it has.
-async fn look(
-    options: RuntimeOptions,
-    found: Option<Found>,
-    watcher: Arc<Mutex<Watcher>>,
-) -> Result<(Found, Seeing), Missing> {
+async fn look(search: Search, found: Option<Found>, watcher: Arc<Mutex<Watcher>>) -> Result<(Found, Seeing), Missing> {
     let mut watcher = watcher.lock().await;
+    let Search { sockets, before, may_move, timeout } = &search;
     if let Some(found) = found {
         match watcher.look(&found.client, &found.name).await {
+            // It may be Docker's, and the other was not up yet.
+            Ok(seeing) if seeing.snapshot.sandboxes.is_empty() => {
+                let Sockets::AnyOf(sockets) = sockets else { return Ok((found, seeing)) };
+                let Some(other) = with_pods(sockets, &found.socket, *timeout).await else { return Ok((found, seeing)) };
+                *watcher = Watcher::default();
+                return look_at(other, &mut watcher).await;
+            }
             Ok(seeing) => return Ok((found, seeing)),
             // It has been restarted, perhaps as something else; or it is gone, and is asked why.
             Err(CallError::Broken { .. }) => {}
             Err(error) => return Err(Missing::Unusable(format!("{}: {error}", found.name))),
         }
     }
-    let found = find(&options.endpoint, options.timeout).await?;
+    let found = find(sockets, before.as_deref(), *may_move, *timeout).await?;
+    look_at(found, &mut watcher).await
+}
+
+async fn look_at(found: Found, watcher: &mut Watcher) -> Result<(Found, Seeing), Missing> {
     watcher.set_sandbox_image(found.sandbox_image.clone());
     match watcher.look(&found.client, &found.name).await {
         Ok(seeing) => Ok((found, seeing)),

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::client::{CallError, Client};
 use super::cri;
+use super::deaths::{Deaths, wall_clock};
 use super::find::image_of_sandbox;
 use super::snapshot::{self, Container, ContainerState, Details, Image, Sandbox, Snapshot, Stores};
 use crate::config::Bytes;
@@ -12,6 +13,8 @@ use crate::node::Monotonic;
 
 /// Containers are asked about one by one, and a node may have hundreds: the rest is asked at the next look.
 const DETAILS_TIME: Duration = Duration::from_secs(2);
+/// One whose details were not told in time is asked about again so soon, after the others.
+const SLOW_AGAIN: Duration = Duration::from_secs(30);
 /// What such an image is called wherever it comes from.
 const SANDBOX_IMAGE_NAME: &str = "pause";
 
@@ -19,26 +22,33 @@ const SANDBOX_IMAGE_NAME: &str = "pause";
 #[derive(Debug, Default)]
 pub(super) struct Watcher {
     images: HashMap<String, Seen>,
-    dead: HashMap<String, Monotonic>,
+    /// What is there at the first look may have been for ages.
+    has_looked: bool,
+    deaths: Deaths,
     details: HashMap<String, (ContainerState, Details)>,
+    /// Containers of which nothing could be learnt, and when that was tried.
+    slow: HashMap<String, Instant>,
     sandbox_image: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Seen {
-    first: Monotonic,
+    first: Option<Monotonic>,
     used: Option<Monotonic>,
 }
 
-/// A snapshot, and whether a look soon would tell more.
+/// A snapshot, and what it lacks.
 #[derive(Debug)]
 pub(super) struct Seeing {
     pub(super) snapshot: Snapshot,
-    pub(super) is_whole: bool,
+    /// There was no time for all: a look soon would tell more.
+    pub(super) is_cut_short: bool,
+    /// Why it does not tell which images are of no use to anybody.
+    pub(super) keeps_images: Option<&'static str>,
 }
 
 impl Watcher {
-    /// Asks the runtime for all that it has.
+    /// Asks the runtime for all that it has. Only the lists decide whether it answers: one container may be stuck.
     pub(super) async fn look(&mut self, client: &Client, runtime: &str) -> Result<Seeing, CallError> {
         let listed = client.sandboxes().await?;
         let containers = client.containers(None).await?;
@@ -49,16 +59,23 @@ impl Watcher {
             Err(error) if error.is_refusal() => Stores::default(),
             Err(error) => return Err(error),
         };
-        let at = Monotonic::now();
+        let (at, wall) = (Monotonic::now(), wall_clock());
         let mut sandboxes: Vec<Sandbox> = listed.into_iter().filter_map(snapshot::sandbox).collect();
         let mut containers: Vec<Container> =
             containers.into_iter().filter_map(|it| snapshot::container(it, &sandboxes)).collect();
-        self.note_deaths(&mut sandboxes, &mut containers, at);
-        let is_whole = self.ask_details(client, &mut containers).await?;
-        self.find_sandbox_image(client, &sandboxes, &images).await?;
+        let is_cut_short = !self.ask_details(client, &mut containers).await;
+        self.deaths.note(&mut sandboxes, &mut containers, at, wall);
+        let is_pause_known = self.find_sandbox_image(client, &sandboxes, &images).await;
         let images = self.note_images(images, &containers, at);
+        let keeps_images = if !is_pause_known {
+            Some("which image sandboxes are made of is not known")
+        } else if !are_known(&containers) {
+            Some("which images are mounted is not known of every container")
+        } else {
+            None
+        };
         let snapshot = Snapshot { at, runtime: runtime.to_owned(), sandboxes, containers, images, stores };
-        Ok(Seeing { snapshot, is_whole })
+        Ok(Seeing { snapshot, is_cut_short, keeps_images })
     }
 
     /// Sandboxes are made of this image, by what the runtime said of itself.
@@ -66,70 +83,55 @@ impl Watcher {
         self.sandbox_image = image;
     }
 
-    fn note_deaths(&mut self, sandboxes: &mut [Sandbox], containers: &mut [Container], at: Monotonic) {
-        let mut still = HashMap::new();
-        let mut since = |id: &str| {
-            let since = self.dead.get(id).copied().unwrap_or(at);
-            still.insert(id.to_owned(), since);
-            since
-        };
-        for sandbox in sandboxes.iter_mut().filter(|sandbox| !sandbox.is_ready) {
-            sandbox.dead_since = Some(since(&sandbox.id));
-        }
-        for container in containers.iter_mut().filter(|container| container.state == ContainerState::Exited) {
-            container.dead_since = Some(since(&container.id));
-        }
-        self.dead = still;
-    }
-
-    /// False when there was no time for all.
-    async fn ask_details(&mut self, client: &Client, containers: &mut [Container]) -> Result<bool, CallError> {
+    /// False when there was no time for all. Those that were slow before come last, and not at every look.
+    pub(super) async fn ask_details(&mut self, client: &Client, containers: &mut [Container]) -> bool {
         let listed: HashSet<&str> = containers.iter().map(|container| container.id.as_str()).collect();
         self.details.retain(|id, _| listed.contains(id.as_str()));
-        let begun = Instant::now();
-        let mut is_whole = true;
+        self.slow.retain(|id, _| listed.contains(id.as_str()));
+        let mut unknown: Vec<&mut Container> = Vec::new();
         for container in containers {
-            let known = self.details.get(&container.id).filter(|(state, _)| *state == container.state);
-            if let Some((_, details)) = known {
-                container.details = Some(details.clone());
-                continue;
+            match self.details.get(&container.id).filter(|(state, _)| *state == container.state) {
+                Some((_, details)) => container.details = Some(details.clone()),
+                None if self.slow.get(&container.id).is_some_and(|at| at.elapsed() < SLOW_AGAIN) => {}
+                None => unknown.push(container),
             }
+        }
+        unknown.sort_by_key(|container| self.slow.get(&container.id).copied());
+        let begun = Instant::now();
+        for container in unknown {
             if begun.elapsed() >= DETAILS_TIME {
-                is_whole = false;
-                continue;
+                return false;
             }
             match client.container(&container.id).await {
                 Ok(Some(status)) if snapshot::container_state(status.state) == container.state => {
                     let details = snapshot::details(status);
+                    self.slow.remove(&container.id);
                     self.details.insert(container.id.clone(), (container.state, details.clone()));
                     container.details = Some(details);
                 }
                 // It has changed since it was listed; so will the next list have.
                 Ok(_) => {}
                 Err(error) if error.is_refusal() => {}
-                Err(error) => return Err(error),
+                Err(error) => {
+                    tracing::debug!(%error, container = container.id, "nothing was learnt of a container");
+                    self.slow.insert(container.id.clone(), Instant::now());
+                }
             }
         }
-        Ok(is_whole)
+        true
     }
 
-    /// containerd 1.6 pins nothing, and no container is seen to use the image that its sandboxes are made of.
-    async fn find_sandbox_image(
-        &mut self,
-        client: &Client,
-        sandboxes: &[Sandbox],
-        images: &[cri::Image],
-    ) -> Result<(), CallError> {
-        if self.sandbox_image.is_some() || images.iter().any(|image| image.pinned) {
-            return Ok(());
+    /// Whether it is known. containerd 1.6 pins nothing, and no container is seen to use the image that its sandboxes are made of.
+    async fn find_sandbox_image(&mut self, client: &Client, sandboxes: &[Sandbox], images: &[cri::Image]) -> bool {
+        if self.sandbox_image.is_some() || images.iter().any(is_pinned_sandbox_image) {
+            return true;
         }
-        let Some(sandbox) = sandboxes.iter().find(|sandbox| sandbox.is_ready) else { return Ok(()) };
+        let Some(sandbox) = sandboxes.iter().find(|sandbox| sandbox.is_ready) else { return false };
         match client.sandbox(&sandbox.id, true).await {
             Ok(answer) => self.sandbox_image = answer.info.get("info").and_then(|json| image_of_sandbox(json)),
-            Err(error) if error.is_refusal() => {}
-            Err(error) => return Err(error),
+            Err(error) => tracing::debug!(%error, sandbox = sandbox.id, "nothing was learnt of a sandbox"),
         }
-        Ok(())
+        self.sandbox_image.is_some()
     }
 
     fn note_images(&mut self, images: Vec<cri::Image>, containers: &[Container], at: Monotonic) -> Vec<Image> {
@@ -140,7 +142,8 @@ impl Watcher {
             let cri::Image { id, repo_tags, repo_digests, size, pinned } = image;
             let names: Vec<String> = repo_tags.into_iter().chain(repo_digests).collect();
             let is_used = is_among(&used, &id, &names);
-            let seen = self.images.get(&id).copied().unwrap_or(Seen { first: at, used: None });
+            let seen =
+                self.images.get(&id).copied().unwrap_or(Seen { first: self.has_looked.then_some(at), used: None });
             let seen = Seen { used: if is_used { Some(at) } else { seen.used }, ..seen };
             still.insert(id.clone(), seen);
             let is_pinned = pinned || self.is_sandbox_image(&id, &names);
@@ -148,6 +151,7 @@ impl Watcher {
             noted.push(Image { id, names, size: Bytes(size), is_pinned, is_used, first_seen, last_used });
         }
         self.images = still;
+        self.has_looked = true;
         noted
     }
 
@@ -155,6 +159,17 @@ impl Watcher {
         let is_told = self.sandbox_image.as_ref().is_some_and(|image| image == id || names.contains(image));
         is_told || names.iter().any(|name| last_part(name) == SANDBOX_IMAGE_NAME)
     }
+}
+
+/// Whether all that may still run are known with the images that are mounted into them.
+pub(super) fn are_known(containers: &[Container]) -> bool {
+    containers.iter().all(|container| container.state == ContainerState::Exited || container.details.is_some())
+}
+
+/// containerd 2 and CRI-O pin the one that sandboxes are made of, and others may be pinned beside it.
+fn is_pinned_sandbox_image(image: &cri::Image) -> bool {
+    let names = || image.repo_tags.iter().chain(&image.repo_digests);
+    image.pinned && names().any(|name| last_part(name).contains(SANDBOX_IMAGE_NAME))
 }
 
 /// All that images are called by that these containers use, dead or alive.

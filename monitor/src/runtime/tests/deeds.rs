@@ -129,6 +129,25 @@ fn what_lives_again_is_looked_at_before_it_goes() {
 }
 
 #[test]
+fn an_image_that_was_mounted_meanwhile_stays() {
+    let place = Place::new();
+    let fake = Fake::start(&place.socket(), node());
+    let having = Arc::clone(&fake.has);
+    let order = everything(move || {
+        let mut has = having.lock().unwrap();
+        let is_at_images = has.done.iter().any(|call| call.starts_with("RemoveImage"));
+        if is_at_images && !has.statuses.contains_key("web-late-0") {
+            has.container("web", "late", 0, cri::CONTAINER_RUNNING, 60);
+            let image = Some(cri::ImageSpec { image: "registry/old:1".to_owned() });
+            has.statuses.get_mut("web-late-0").unwrap().mounts.push(cri::Mount { image });
+        }
+        false
+    });
+    collected(&mut place.start(), order);
+    assert_eq!(fake.done().last().map(String::as_str), Some("RemoveImage sha256:large"));
+}
+
+#[test]
 fn a_runtime_that_dies_halfway_ends_the_collection() {
     let place = Place::new();
     let mut has = node();
@@ -179,6 +198,116 @@ fn a_pod_is_stopped_with_its_grace_period_and_removed_after_it() {
     assert!(!log.exists(), "what it has left on the disk goes with it");
 }
 
+/// The kubelet is faster than the removal.
+#[test]
+fn what_the_kubelet_has_made_since_is_not_removed() {
+    let place = Place::new();
+    let fake = Fake::start(&place.socket(), node());
+    let mut runtime = place.start();
+    stopped(&mut runtime, order("web", 0, false)).result.unwrap();
+    {
+        let mut has = fake.has();
+        again(&mut has, "web", "web-again", true);
+        has.container("web-again", "app", 3, cri::CONTAINER_RUNNING, 70);
+    }
+    stopped(&mut runtime, order("web", 0, true)).result.unwrap();
+    let left: Vec<String> = fake.has().sandboxes.iter().map(|sandbox| sandbox.id.clone()).collect();
+    assert_eq!(left, ["sandbox-job", "sandbox-job-again", "sandbox-web-again"]);
+    assert!(!fake.done().iter().any(|call| call.contains("web-again")), "{:?}", fake.done());
+}
+
+#[test]
+fn a_sandbox_that_is_not_known_to_be_dead_yet_goes_with_its_pod() {
+    let place = Place::new();
+    let mut has = node();
+    has.refusals.insert("web-app-2", Status::unknown("it is stuck"));
+    let fake = Fake::start(&place.socket(), has);
+    let mut runtime = place.start();
+    assert!(stopped(&mut runtime, order("web", 0, false)).result.is_err());
+    fake.has().refusals.clear();
+    // Its processes were killed by somebody else, which the runtime has not noticed.
+    stopped(&mut runtime, order("web", 0, true)).result.unwrap();
+    assert_eq!(fake.done().last().map(String::as_str), Some("RemovePodSandbox sandbox-web"));
+}
+
+#[test]
+fn a_removal_that_the_runtime_was_away_for_is_made_good() {
+    let place = Place::new();
+    let fake = Fake::start(&place.socket(), node());
+    let mut runtime = place.start();
+    snapshot(&runtime);
+    let has = Arc::clone(&fake.has);
+    drop(fake);
+    runtime.look().unwrap();
+    down(&runtime);
+    runtime.stop_pod(order("web", 0, false)).unwrap();
+    runtime.stop_pod(order("web", 0, true)).unwrap();
+    let mut next = || {
+        until("an answer", || match runtime.try_event() {
+            Some(Event::Stopped(stopped)) => Some(stopped),
+            _ => None,
+        })
+    };
+    assert!(matches!(next().result, Err(StopError::Down(_))));
+    let Err(StopError::Down(reason)) = next().result else { panic!("it is down") };
+    assert!(reason.ends_with("removed once it answers"), "{reason}");
+    let fake = Fake::start_again(&place.socket(), has);
+    let made_good = next();
+    assert_eq!((made_good.uid.0.as_str(), made_good.remove, made_good.result.is_ok()), ("web", true, true));
+    assert!(fake.has().sandboxes.iter().all(|sandbox| sandbox.id != "sandbox-web"));
+}
+
+#[test]
+fn all_that_is_refused_is_counted_though_not_told() {
+    let place = Place::new();
+    let mut has = node();
+    has.refusals.insert("RemoveContainer", Status::unknown("device or resource busy"));
+    for attempt in 3..80 {
+        has.container("web", "app", attempt, cri::CONTAINER_EXITED, i64::from(attempt) + 50);
+    }
+    let _fake = Fake::start(&place.socket(), has);
+    let collected = collected(&mut place.start(), everything(|| false));
+    assert_eq!((collected.refused.len(), collected.refusals), (64, 79));
+}
+
+#[test]
+fn what_things_weigh_is_not_waited_for() {
+    let place = Place::new();
+    let mut has = node();
+    has.delays.insert("ListContainerStats", Duration::from_secs(60));
+    let _fake = Fake::start(&place.socket(), has);
+    let options = RuntimeOptions { timeout: PATIENCE, ..place.options() };
+    let collected = collected(&mut place.start_with(options), everything(|| false));
+    assert_eq!((collected.end, collected.counts.containers), (CollectEnd::Exhausted, 3));
+}
+
+#[test]
+fn while_the_image_of_sandboxes_is_not_known_no_image_goes() {
+    for pinned in [false, true] {
+        let place = Place::new();
+        let mut has = node();
+        has.info.clear();
+        has.images.iter_mut().find(|image| image.id == "sha256:pause").unwrap().pinned = pinned;
+        let _fake = Fake::start(&place.socket(), has);
+        let collected = collected(&mut place.start(), everything(|| false));
+        assert_eq!(collected.counts.images, if pinned { 2 } else { 0 });
+    }
+}
+
+#[test]
+fn a_disk_that_hangs_ends_the_collection() {
+    let place = Place::new();
+    let fake = Fake::start(&place.socket(), node());
+    let mut runtime = place.start();
+    let order = everything(|| {
+        std::thread::sleep(PATIENCE);
+        true
+    });
+    let collected = collected(&mut runtime, order);
+    assert!(matches!(&collected.end, CollectEnd::Interrupted(why) if why.contains("how full")), "{:?}", collected.end);
+    assert_eq!(fake.done(), [""; 0]);
+}
+
 #[test]
 fn while_it_stops_one_pod_it_hears_of_the_others() {
     let place = Place::new();
@@ -192,7 +321,7 @@ fn while_it_stops_one_pod_it_hears_of_the_others() {
     fake.has().pod("new", true);
     until("the new pod", || {
         runtime.look().unwrap();
-        runtime.view().snapshot.filter(|snapshot| snapshot.sandboxes.len() == 3)
+        runtime.view().snapshot.filter(|snapshot| snapshot.sandboxes.len() == 4)
     });
     assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
 }
