@@ -22,10 +22,9 @@ pub struct RuntimeOptions {
     pub endpoint: RuntimeEndpoint,
     /// A question that takes longer has failed. Removing and stopping have more time.
     pub timeout: Duration,
-    /// A dead container or sandbox is kept for so long after it was first seen dead: the kubelet may still decide by it whether to run the
-    /// pod again.
+    /// A dead container or sandbox is kept for so long after it ended: the kubelet may still decide by it whether to run the pod again.
     pub minimum_container_age: Duration,
-    /// An image is kept for so long after it was first seen (`imageMinimumGCAge`).
+    /// An image that came while the agent runs is kept for so long (`imageMinimumGCAge`).
     pub image_minimum_gc_age: Duration,
 }
 
