@@ -65,6 +65,7 @@ fn measure(roots: Roots, cgroup: &Path, pod: Option<&str>) -> (Arc<Usage>, Vec<S
         cgroup: cgroup.to_owned(),
         pod: pod.map(|uid| PodUid(uid.to_owned())),
         layers: Vec::new(),
+        is_limited: false,
     }]);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     let measured = async {
