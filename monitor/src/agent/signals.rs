@@ -10,7 +10,7 @@ use crate::eviction::exhaustion::Slope;
 use crate::eviction::footprint::NotMeasured;
 use crate::eviction::{Armed, DiskUsages, Layout, NodeCondition, Observation, SignalValue, arm};
 use crate::node::layout::{FilesystemHints, Role};
-use crate::node::statfs::FsSample;
+use crate::node::statfs::{FsSample, Place};
 use crate::node::{Monotonic, PidReader, PidSample};
 use crate::report::{RoleReport, SignalReport};
 
@@ -88,6 +88,11 @@ impl Signals {
     /// How the filesystems of this node share devices.
     pub(super) fn layout(&self) -> Layout {
         self.layout
+    }
+
+    /// The filesystem of a role, where it is known.
+    pub(super) fn place(&self, role: Role) -> Option<&Place> {
+        self.seen.of(role).map(|sample| &*sample.place)
     }
 
     /// What workloads have on the disks, as far as it is known.
