@@ -107,7 +107,12 @@ pub fn eyes(proc: &Path, init: &Init, container: &Container, volume: impl Fn(&Mo
     for pid in container.processes.iter().take(MOST_PROCESSES) {
         let process = proc.join(pid.to_string());
         let Some(mounts) = namespace(&process, "mnt") else { continue };
-        if Some(&mounts) == init.mounts.as_ref() || known.contains(&mounts) {
+        if Some(&mounts) == init.mounts.as_ref() {
+            continue;
+        }
+        // One that has changed its root (`chroot`) is shown only what is mounted below that.
+        let view = (mounts, std::fs::read_link(process.join("root")).ok());
+        if known.contains(&view) {
             continue;
         }
         if known.len() >= MOST_NAMESPACES {
@@ -124,7 +129,7 @@ pub fn eyes(proc: &Path, init: &Init, container: &Container, volume: impl Fn(&Mo
         if let Ok(is_whole) = is_whole
             && belongs_to(&process, &container.id)
         {
-            known.insert(mounts);
+            known.insert(view);
             seen.is_cut_off |= !is_whole;
             eyes.add(seen);
         }
@@ -258,8 +263,11 @@ mod tests {
         process(proc.path(), 10, "mnt:[2]", ID, hidden);
         process(proc.path(), 11, "mnt:[2]", ID, "not read again");
         process(proc.path(), 12, "mnt:[3]", ID, &format!("{OVERLAY}{hidden}6 5 8:1 /v /v rw - ext4 s rw\n"));
+        // Of the same mounts, but below another root, where there are none.
+        process(proc.path(), 9, "mnt:[3]", ID, "");
+        symlink("/cache", proc.path().join("9/root")).unwrap();
         let volume = |mount: &Mount<'_>| (mount.root == "/v").then(|| "cache".to_owned());
-        let seen = eyes(proc.path(), &Init::of(proc.path()), &container(&[10, 11, 12]), volume);
+        let seen = eyes(proc.path(), &Init::of(proc.path()), &container(&[9, 10, 11, 12]), volume);
         assert_eq!(devices(&seen), ["0:77", "0:77", "0:51"]);
         assert_eq!((seen.volumes[&6].as_str(), seen.others.len(), seen.is_cut_off), ("cache", 2, false));
     }
