@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
-use super::mounts::{Mount, of_init, read};
+use super::mounts::{Mount, of_init, plain, read};
 use super::places::{Finder, Found, LOCAL_VOLUMES, MOST_MOUNTINFO, Place, Shown, WorkloadPlaces};
 use super::processes::{Eyes, Init, Root, containers, eyes};
 use super::usage::Part;
@@ -104,7 +104,7 @@ impl Finder {
                 found.miss(match eyes.roots.first() {
                     Some(root) if overlays().next().is_none() => format!(
                         "writable layers are found on overlays only: containers on {} are not counted",
-                        root.kind
+                        plain(&root.kind)
                     ),
                     _ => "a container's overlay is not among the mounts of the machine's init: its writable layer is \
                           not counted"

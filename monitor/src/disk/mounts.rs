@@ -66,6 +66,11 @@ pub fn read(path: &Path, most: u64, mut take: impl FnMut(&Mount<'_>)) -> std::io
     }
 }
 
+/// The type of a filesystem without what its maker calls it (`fuse.ANYTHING`): each is said once.
+pub fn plain(kind: &str) -> &str {
+    kind.split('.').next().unwrap_or(kind)
+}
+
 impl Mount<'_> {
     /// The directory in which an overlay keeps what was changed; none for another filesystem, nor for one that cannot be changed.
     pub fn upper_directory(&self) -> Option<PathBuf> {
@@ -113,6 +118,11 @@ nonsense
         let expected = expected.map(|(id, text, upper)| (id, text.to_owned(), upper.map(PathBuf::from)));
         assert_eq!((seen.as_slice(), is_all), (expected.as_slice(), true));
         assert!(read(Path::new("/nonexistent"), 1, |_| ()).is_err());
+    }
+
+    #[test]
+    fn nobody_makes_up_kinds_of_filesystems() {
+        assert_eq!(["ext4", "fuse.a", "fuse.b", ""].map(plain), ["ext4", "fuse", "fuse", ""]);
     }
 
     #[test]

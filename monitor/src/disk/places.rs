@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use super::heart::Heart;
 use super::host::{Host, Roots, is_mounted, status};
 use super::layers::Overlays;
-use super::mounts::{of_init, read};
+use super::mounts::{of_init, plain, read};
 use super::processes::Container;
 use super::tree::device;
 use super::usage::Part;
@@ -241,7 +241,8 @@ impl Finder {
                     Some((_, on)) if on == disk => Part::Volume { name },
                     Some((kind, _)) => {
                         found.miss(format_args!(
-                            "a {kind} is mounted over a volume of a pod: what the pod keeps there is not counted"
+                            "a {} is mounted over a volume of a pod: what the pod keeps there is not counted",
+                            plain(kind)
                         ));
                         continue;
                     }
