@@ -110,6 +110,7 @@ impl Node {
             cgroup: self.0.join("cgroup"),
             pod: Some(PodUid(POD.to_owned())),
             layers: Vec::new(),
+            is_limited: false,
         }
     }
 

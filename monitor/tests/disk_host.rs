@@ -65,6 +65,7 @@ fn measure(roots: Roots, cgroup: &Path, pod: Option<&str>) -> (Arc<Usage>, Vec<S
         cgroup: cgroup.to_owned(),
         pod: pod.map(|uid| PodUid(uid.to_owned())),
         layers: Vec::new(),
+        is_limited: false,
     }]);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     let measured = async {
@@ -107,7 +108,9 @@ fn a_writable_layer_is_found_by_the_root_of_a_process() {
     let container = pod.join(format!("cri-containerd-{ID}.scope"));
     fs::create_dir(&container).unwrap();
     let script = "dd if=/dev/zero of=/kept bs=1M count=3 2>/dev/null; dd if=/dev/zero of=/gone bs=1M count=5 2>/dev/null; \
-                  exec 9</gone; rm /gone; echo ready; exec sleep 60";
+                  exec 9</gone; rm /gone; dd if=/dev/zero of=/hidden bs=1M count=2 2>/dev/null; \
+                  setpriv --pdeathsig KILL unshare --mount \
+                  sh -c 'exec 9<&- 8</hidden; rm /hidden; echo ready; exec sleep 60' & exec sleep 60";
     // Through the shell into the cgroup, then into mounts and a root of its own, as a runtime does.
     let enter = format!(
         "echo $$ > {}/cgroup.procs && exec unshare --mount chroot {} /bin/sh -c \"$0\"",
@@ -136,9 +139,45 @@ fn a_writable_layer_is_found_by_the_root_of_a_process() {
     }
     let part = usage.parts.iter().find(|part| part.part == Part::WritableLayer { container: ID.to_owned() });
     let held = part.unwrap_or_else(|| panic!("{usage:?} {degradations:?}")).held;
-    assert!(held.bytes >= Bytes(8 * MIB) && held.bytes < Bytes(9 * MIB), "{usage:?} {degradations:?}");
-    // The upper directory, /kept, /dev, and what was deleted.
-    assert_eq!(held.inodes, 4, "{usage:?}");
+    assert!(held.bytes >= Bytes(10 * MIB) && held.bytes < Bytes(11 * MIB), "{usage:?} {degradations:?}");
+    // The upper directory, /kept, /dev, and what was deleted, by a process with mounts of its own too.
+    assert_eq!(held.inodes, 5, "{usage:?}");
+}
+
+#[test]
+fn what_is_mounted_in_a_volume_is_not_its_own() {
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let path = |name: &str| directory.path().join(name);
+    let volumes = path(&format!("kubelet/pods/{UID}/volumes/kubernetes.io~empty-dir"));
+    for name in ["cache", "memory", "remote"] {
+        fs::create_dir_all(volumes.join(name)).unwrap();
+    }
+    fs::create_dir(path("elsewhere")).unwrap();
+    fs::write(path("elsewhere/large"), vec![1; 3 << 20]).unwrap();
+    fs::write(volumes.join("cache/own"), vec![1; 1 << 20]).unwrap();
+    let elsewhere = path("elsewhere");
+    let mounted = [
+        Mounted::new(&["--bind", elsewhere.to_str().unwrap()], &volumes.join("cache/bind")),
+        Mounted::new(&["-t", "tmpfs", "-o", "size=1m", "tmpfs"], &volumes.join("memory")),
+        // It stands for any that may not answer.
+        Mounted::new(&["-t", "proc", "proc"], &volumes.join("remote")),
+    ];
+    if let Some(error) = mounted.iter().find_map(|mounted| mounted.as_ref().err()) {
+        tell!("SKIPPED what_is_mounted_in_a_volume_is_not_its_own: {error}");
+        return;
+    }
+    fs::write(volumes.join("memory/file"), vec![1; 100_000]).unwrap();
+    let roots = Roots { kubelet: path("kubelet"), ..Roots::new("/proc".into()) };
+    let (usage, degradations) = measure(roots, Path::new("/nonexistent"), Some(UID));
+    drop(mounted);
+    let volume = |name: &str| usage.parts.iter().find(|part| part.part == Part::Volume { name: name.to_owned() });
+    let cache = volume("cache").unwrap().held;
+    assert!(cache.bytes >= Bytes(MIB) && cache.bytes < Bytes(2 * MIB) && cache.inodes <= 3, "{usage:?}");
+    let memory = Part::MemoryVolume { name: "memory".to_owned() };
+    let memory = usage.parts.iter().find(|part| part.part == memory).unwrap();
+    assert_eq!((memory.source, memory.held.inodes), (Source::Filesystem, 2), "{usage:?}");
+    assert!(volume("remote").is_none() && !usage.is_complete, "{usage:?}");
+    assert!(degradations.iter().any(|reason| reason.contains("a proc is mounted over a volume")), "{degradations:?}");
 }
 
 /// `struct fsxattr` of `<linux/fs.h>`.

@@ -1,23 +1,64 @@
 //! The thread that measures disks: whom it is to measure, whom first, and what it found in the shapes that decisions want.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::config::{CgroupId, Resource};
-use crate::disk::{Held, Part, Source, Usage, Usages, Walker, WorkloadPlaces};
+use crate::disk::{Held, Part, PartUsage, Source, Usage, Usages, Walker, WorkloadPlaces};
 use crate::eviction::footprint::Taken;
-use crate::eviction::{DiskUsage, DiskUsages, NodeCondition};
+use crate::eviction::{Armed, DiskUsage, DiskUsages, NodeCondition};
+use crate::kernel::DeviceId;
 use crate::node::Monotonic;
+use crate::node::layout::Role;
+use crate::node::statfs::Place;
 use crate::report::{DiskUsageReport, KeptReport};
+use crate::workloads::pod::Volume;
 use crate::workloads::statistics::PodStats;
-use crate::workloads::{PodUid, Workload};
+use crate::workloads::{Pod, PodUid, Workload};
 
 use super::Agent;
 use super::local_storage::PodUsages;
+use super::others::is_of_disk;
+use super::signals::Signals;
 
 /// The thread, as the loop sees it.
 #[derive(Debug, Clone)]
-pub struct Measured(Arc<Walker>);
+pub struct Measured {
+    walker: Arc<Walker>,
+    roles: Arc<Mutex<Roles>>,
+}
+
+/// The filesystems of the roles; what is not known here is taken for the right one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Roles {
+    /// Logs and volumes.
+    node: Option<DeviceId>,
+    /// Writable layers.
+    container: Option<DeviceId>,
+}
+
+impl Roles {
+    fn of(signals: &Signals) -> Self {
+        let device = |role| signals.place(role).and_then(device);
+        // As the layout has it: layers are where the images are, unless somebody says otherwise.
+        Self { node: device(Role::Node), container: device(Role::Container).or_else(|| device(Role::Image)) }
+    }
+
+    fn holds(&self, part: &PartUsage) -> bool {
+        let role = if matches!(part.part, Part::WritableLayer { .. }) { self.container } else { self.node };
+        role.is_none_or(|device| device == part.device)
+    }
+}
+
+/// The device that the files of a filesystem have; that of others is not the one of their mount.
+fn device(place: &Place) -> Option<DeviceId> {
+    let (major, minor) = place.device.split_once(':').filter(|_| !MANY_DEVICES.contains(&place.kind.as_str()))?;
+    let (major, minor): (u32, u32) = (major.parse().ok()?, minor.parse().ok()?);
+    (major < 1 << 12 && minor < 1 << 20).then_some(DeviceId(major << 20 | minor))
+}
+
+/// Each subvolume has one of its own, or each layer.
+const MANY_DEVICES: [&str; 3] = ["btrfs", "bcachefs", "overlay"];
 
 /// Before somebody goes because a disk is full everybody is measured once more, for so long at most: nothing tells of files that grow, and
 /// what is known may be a minute old.
@@ -26,30 +67,58 @@ const RENEWAL: Duration = Duration::from_secs(5);
 const RENEWAL_OF_INODES: Duration = Duration::from_secs(2);
 /// Whether that is done is asked this often.
 const ASKED_AGAIN: Duration = Duration::from_millis(50);
-/// What was measured so long ago is measured again before the next one goes.
+/// What was measured so long ago is measured again before the next one goes…
 const FRESH: Duration = Duration::from_secs(10);
+/// …or twice as long each time that nobody could go, but no longer than this.
+const LONGEST_FRESH: Duration = Duration::from_secs(60);
+/// After so many times in vain it is not urgent any more: a disk that nobody can be evicted for may stay full for weeks.
+const IN_VAIN: u32 = 3;
+/// Whether somebody's limits have come or gone is asked this often.
+const LIMITS_AGAIN: Duration = Duration::from_secs(10);
+/// What it is called among the capabilities that are missing.
+const CAPABILITY: &str = "disk_usage";
 
 /// What the loop has told it last.
 #[derive(Debug, Default)]
 pub(super) struct Steered {
-    wanted: Vec<CgroupId>,
+    workloads: Vec<CgroupId>,
+    /// With whether they have limits.
+    wanted: Vec<(CgroupId, bool)>,
+    looked: Option<Monotonic>,
+    is_needed: bool,
     is_pressed: bool,
+    is_urgent: bool,
     /// Since when what is known has to be.
     renewed: Option<Monotonic>,
+    /// How often nobody was chosen by what was measured anew.
+    in_vain: u32,
+    hangs: bool,
+}
+
+impl Steered {
+    /// What was measured earlier is measured anew.
+    fn fresh(&self) -> Duration {
+        FRESH.saturating_mul(1 << self.in_vain.min(IN_VAIN)).min(LONGEST_FRESH)
+    }
 }
 
 impl Measured {
     /// What this thread measures.
     #[must_use]
-    pub const fn by(walker: Arc<Walker>) -> Self {
-        Self(walker)
+    pub fn by(walker: Arc<Walker>) -> Self {
+        Self { walker, roles: Arc::default() }
+    }
+
+    fn roles(&self) -> MutexGuard<'_, Roles> {
+        self.roles.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl DiskUsages for Measured {
     fn usage(&self, workload: &str) -> Option<DiskUsage> {
-        let usages = self.0.usages();
-        usages.by_workload.get(workload).map(|usage| disk_usage(usage))
+        let usages = self.walker.usages();
+        let roles = *self.roles();
+        usages.by_workload.get(workload).map(|usage| disk_usage(usage, roles))
     }
 }
 
@@ -61,23 +130,28 @@ impl PodUsages for Measured {
         id: CgroupId,
         name_of: &dyn Fn(&str) -> Option<String>,
     ) -> Option<(PodStats, Monotonic)> {
-        let usages = self.0.usages();
+        let usages = self.walker.usages();
         usages.get(workload, id).map(|usage| (usage.statistics(&pod.0, name_of), usage.at))
     }
 
     fn hurry(&self, workload: &str) {
-        self.0.hurry(workload);
+        self.walker.hurry(workload);
     }
 }
 
-fn disk_usage(usage: &Usage) -> DiskUsage {
-    let taken = |Held { bytes, inodes }| Taken { bytes, inodes };
+/// What a workload has on the filesystems of the roles: what lies on a disk of its own (`/var/log` may) gives nothing back to another.
+fn disk_usage(usage: &Usage, roles: Roles) -> DiskUsage {
+    let sum = |is_wanted: &dyn Fn(&Part) -> bool| {
+        let parts = usage.parts.iter().filter(|part| is_wanted(&part.part) && roles.holds(part));
+        let Held { bytes, inodes } = parts.map(|part| part.held).sum();
+        Taken { bytes, inodes }
+    };
     let is_logs = |part: &Part| matches!(part, Part::Logs { .. });
     let is_layer = |part: &Part| matches!(part, Part::WritableLayer { .. });
     DiskUsage {
-        layers: taken(usage.of(is_layer)),
-        logs: taken(usage.of(is_logs)),
-        volumes: taken(usage.of(|part| part.is_on_disk() && !is_logs(part) && !is_layer(part))),
+        layers: sum(&is_layer),
+        logs: sum(&is_logs),
+        volumes: sum(&|part| part.is_on_disk() && !is_logs(part) && !is_layer(part)),
         at: usage.at,
     }
 }
@@ -103,39 +177,95 @@ fn report(usages: &Usages, now: Monotonic) -> DiskUsageReport {
     }
 }
 
+/// Whether what a pod keeps is limited.
+fn is_limited(pod: &Pod) -> bool {
+    let has_size = |volume: &Volume| volume.empty_dir.as_ref().is_some_and(|it| it.size_limit.is_some());
+    pod.spec.volumes.iter().any(has_size) || pod.ephemeral_storage_limit().is_some()
+}
+
 impl Agent {
     /// What is known of the disks, for others to see.
     pub(super) fn disk_usage_report(&self) -> DiskUsageReport {
-        let Some(Measured(walker)) = &self.measured else { return DiskUsageReport::default() };
+        let Some(Measured { walker, .. }) = &self.measured else { return DiskUsageReport::default() };
         report(&walker.usages(), Monotonic::now())
     }
 
     /// Tells the thread what the loop has learnt since: who is there, who is at work on the disks, and whether it is urgent.
     pub(super) fn steer_walker(&mut self) {
-        let Some(Measured(walker)) = &self.measured else { return };
+        let Some(measured) = &self.measured else { return };
+        let now = Monotonic::now();
+        *measured.roles() = Roles::of(&self.signals);
         let is_pressed = self.last.assessment.conditions.contains(&NodeCondition::DiskPressure);
         if is_pressed != self.steered.is_pressed {
             self.steered.is_pressed = is_pressed;
-            walker.press(is_pressed);
+            (self.steered.renewed, self.steered.in_vain) = (None, 0);
             // Without a runtime there is nothing to look at more often.
             let _no_runtime = self.runtime.set_pressure(is_pressed);
         }
+        let is_urgent = is_pressed && self.steered.in_vain < IN_VAIN;
+        if is_urgent != self.steered.is_urgent {
+            self.steered.is_urgent = is_urgent;
+            measured.walker.press(is_urgent);
+        }
+        self.tell_hang(now);
+        self.tell_wanted(now);
+    }
+
+    /// Everybody is measured where something is decided by it: a threshold of a disk, or a limit of local storage. Nothing else is made
+    /// of it.
+    fn tell_wanted(&mut self, now: Monotonic) {
+        let Some(measured) = &self.measured else { return };
         let workloads = || self.tree.workloads().filter(|workload| workload.protection.is_none());
-        if !workloads().map(|workload| workload.id).eq(self.steered.wanted.iter().copied()) {
-            self.steered.wanted = workloads().map(|workload| workload.id).collect();
-            let hierarchy = &self.tree.hierarchy().memory;
-            walker.wanted(workloads().filter_map(|workload| WorkloadPlaces::of(workload, hierarchy)).collect());
+        let is_of_disk = |armed: &Armed| is_of_disk(armed.threshold.signal.resource());
+        let is_needed = self.local.until_due(now).is_some() || self.armed.iter().any(is_of_disk);
+        let is_same = is_needed == self.steered.is_needed
+            && workloads().map(|workload| workload.id).eq(self.steered.workloads.iter().copied());
+        if is_same && self.steered.looked.is_some_and(|at| now.since(at) < LIMITS_AGAIN) {
+            return;
+        }
+        (self.steered.looked, self.steered.is_needed) = (Some(now), is_needed);
+        self.steered.workloads = workloads().map(|workload| workload.id).collect();
+        let hierarchy = &self.tree.hierarchy().memory;
+        let specs = self.local.specs();
+        let places = |workload: &Workload| {
+            let is_limited = workload.kind.pod_uid().and_then(|uid| specs.find(uid)).is_some_and(is_limited);
+            WorkloadPlaces::of(workload, hierarchy).map(|places| WorkloadPlaces { is_limited, ..places })
+        };
+        let all: Vec<WorkloadPlaces> = workloads().filter(|_| is_needed).filter_map(places).collect();
+        let wanted: Vec<(CgroupId, bool)> = all.iter().map(|places| (places.id, places.is_limited)).collect();
+        if wanted != self.steered.wanted {
+            self.steered.wanted = wanted;
+            measured.walker.wanted(all);
+        }
+    }
+
+    /// Says once that nothing more is measured, and once that it is again.
+    fn tell_hang(&mut self, now: Monotonic) {
+        let hangs = self.measured.as_ref().and_then(|measured| measured.walker.hangs(now));
+        if hangs.is_some() == self.steered.hangs {
+            return;
+        }
+        self.steered.hangs = hangs.is_some();
+        self.health.set_degradation(CAPABILITY, hangs.as_deref());
+        match hangs {
+            Some(reason) => {
+                tracing::warn!(event = "degraded", capability = CAPABILITY, reason, "running without it");
+            }
+            None => tracing::info!(event = "restored", capability = CAPABILITY, "is there again"),
         }
     }
 
     /// Whether everybody is being measured once more, which is worth waiting for.
     pub(super) fn measures_first(&mut self, resource: Resource, now: Monotonic) -> bool {
-        let Some(Measured(walker)) = &self.measured else { return false };
-        let asked = self.steered.renewed.filter(|since| now.since(*since) < FRESH);
+        let Some(Measured { walker, .. }) = &self.measured else { return false };
+        let asked = self.steered.renewed.filter(|since| now.since(*since) < self.steered.fresh());
         let since = asked.unwrap_or(now);
         if asked.is_none() {
             walker.renew(now);
-            self.steered.renewed = Some(now);
+            // Had somebody been chosen, it would be forgotten.
+            if self.steered.renewed.replace(now).is_some() {
+                self.steered.in_vain = self.steered.in_vain.saturating_add(1);
+            }
         }
         let usages = walker.usages();
         let is_renewed = |workload: &Workload| {
@@ -153,12 +283,12 @@ impl Agent {
 
     /// Somebody was chosen by it.
     pub(super) fn forget_renewal(&mut self) {
-        self.steered.renewed = None;
+        (self.steered.renewed, self.steered.in_vain) = (None, 0);
     }
 
     /// Whoever makes inodes is measured first.
     pub(super) fn hurry_makers(&self) {
-        let Some(Measured(walker)) = &self.measured else { return };
+        let Some(Measured { walker, .. }) = &self.measured else { return };
         let mut makers: Vec<Arc<str>> = self.disks.at_work().filter_map(|id| self.tree.owner(id)).collect();
         makers.sort_unstable();
         makers.dedup();
@@ -167,48 +297,5 @@ impl Agent {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::config::Bytes;
-    use crate::disk::{PartUsage, Source};
-    use crate::kernel::DeviceId;
-
-    fn usage() -> Usage {
-        let part = |part, bytes, inodes| PartUsage {
-            part,
-            device: DeviceId(1),
-            held: Held { bytes: Bytes(bytes), inodes },
-            at: Monotonic(7),
-            source: Source::Walk,
-            is_complete: true,
-        };
-        let name = |name: &str| name.to_owned();
-        let parts = vec![
-            part(Part::WritableLayer { container: name("id") }, 1000, 4),
-            part(Part::Logs { container: name("app") }, 200, 3),
-            part(Part::Volume { name: name("cache") }, 30, 2),
-            part(Part::MemoryVolume { name: name("shm") }, 5000, 9),
-            part(Part::PodFiles, 4, 1),
-        ];
-        Usage::new(CgroupId(1), parts, Monotonic(9), true)
-    }
-
-    #[test]
-    fn parts_are_what_the_table_of_layouts_counts() {
-        let taken = |bytes, inodes| Taken { bytes: Bytes(bytes), inodes };
-        let expected =
-            DiskUsage { layers: taken(1000, 4), logs: taken(200, 3), volumes: taken(34, 3), at: Monotonic(7) };
-        assert_eq!(disk_usage(&usage()), expected);
-    }
-
-    #[test]
-    fn what_is_kept_is_told_by_source() {
-        let mut usage = usage();
-        usage.parts[2].source = Source::Quota;
-        usage.parts[2].at = Monotonic(2_000_000_007);
-        let by_workload = [(Arc::from("w"), Arc::new(usage))].into();
-        let found = report(&Usages { by_workload, ..Usages::default() }, Monotonic(3_000_000_007)).kept;
-        let shown: Vec<_> = found.iter().map(|it| (it.source, it.bytes.0, it.inodes, it.age.as_secs())).collect();
-        assert_eq!(shown, [("walk", 1204, 8, 3), ("quota", 30, 2, 1)], "memory is no disk");
-    }
-}
+#[path = "measured_tests.rs"]
+mod tests;

@@ -93,6 +93,11 @@ impl Signals {
         self.layout
     }
 
+    /// The filesystem of a role, where it is known.
+    pub(super) fn place(&self, role: Role) -> Option<&Place> {
+        self.seen.of(role).map(|sample| &*sample.place)
+    }
+
     /// What workloads have on the disks, as far as it is known.
     pub(super) fn usages(&self) -> &dyn DiskUsages {
         &*self.usages

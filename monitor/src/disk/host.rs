@@ -19,6 +19,8 @@ pub struct Roots {
     pub proc: PathBuf,
     /// The kubelet's directory, in the eyes of the machine's init.
     pub kubelet: PathBuf,
+    /// What is configured for nodefs, likewise: where the kubelet's pods are there, it is the kubelet's directory.
+    pub node: Option<PathBuf>,
     /// The pods' logs, likewise.
     pub pod_logs: PathBuf,
 }
@@ -27,7 +29,14 @@ impl Roots {
     /// The kubelet's defaults.
     #[must_use]
     pub fn new(proc: PathBuf) -> Self {
-        Self { proc, kubelet: PathBuf::from("/var/lib/kubelet"), pod_logs: PathBuf::from("/var/log/pods") }
+        let (kubelet, pod_logs) = (PathBuf::from("/var/lib/kubelet"), PathBuf::from("/var/log/pods"));
+        Self { proc, kubelet, node: None, pod_logs }
+    }
+
+    /// The operator has named a path for nodefs, which may be the kubelet's directory.
+    #[must_use]
+    pub fn with_node(self, node: Option<PathBuf>) -> Self {
+        Self { node, ..self }
     }
 }
 
@@ -111,6 +120,33 @@ pub fn open_directory(above: impl AsFd, name: &std::ffi::CStr) -> Result<OwnedFd
         // Only the owner may ask for that, and CAP_FOWNER.
         Err(Errno::PERM) => openat(above, name, flags, Mode::empty()),
         opened => opened,
+    }
+}
+
+/// Opens a directory as `open_directory` does, unless something is mounted there (`EXDEV`): that may be a filesystem that does not
+/// answer, and it is not touched.
+///
+/// # Errors
+/// When there is none, or it may not be read; `ENOSYS` where the kernel cannot tell (before Linux 5.6, or forbidden).
+pub fn open_unmounted(above: impl AsFd, name: &std::ffi::CStr) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    match openat2(&above, name, flags | OFlags::NOATIME, Mode::empty(), ResolveFlags::NO_XDEV) {
+        Err(Errno::PERM) => match openat2(above, name, flags, Mode::empty(), ResolveFlags::NO_XDEV) {
+            // A seccomp filter that does not know the call.
+            Err(Errno::PERM) => Err(Errno::NOSYS),
+            opened => opened,
+        },
+        opened => opened,
+    }
+}
+
+/// Whether something is mounted over a name in a directory, without touching it; nothing where the kernel cannot tell.
+pub fn is_mounted(directory: impl AsFd, name: &str) -> Option<bool> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    match openat2(directory, name, flags, Mode::empty(), ResolveFlags::NO_XDEV) {
+        Err(Errno::XDEV) => Some(true),
+        Err(Errno::NOSYS | Errno::PERM) => None,
+        Ok(_) | Err(_) => Some(false),
     }
 }
 

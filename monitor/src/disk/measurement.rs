@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::fs::fstatvfs;
@@ -12,7 +13,7 @@ use super::claims::Claims;
 use super::deleted::Deleted;
 use super::host::{readable, status};
 use super::places::{Finder, Found, Place, Shown, WorkloadPlaces};
-use super::processes::View;
+use super::processes::{Container, Init, MOST_PROCESSES, has_mounts_of, is_of};
 use super::quota::{charged, project_of};
 use super::recount::Counted;
 use super::tree::{Progress, TreeWalk, device};
@@ -20,9 +21,6 @@ use super::usage::{Held, Part, PartUsage, Source, Usage};
 use crate::config::{Bytes, Pid};
 use crate::kernel::DeviceId;
 use crate::node::Monotonic;
-
-/// Processes of one workload whose open files are looked at.
-const MOST_PROCESSES: usize = 4096;
 
 /// A measurement that can be left and gone on with.
 #[derive(Debug)]
@@ -37,7 +35,8 @@ pub struct Measurement {
     pub missing: BTreeSet<String>,
     places: Vec<Place>,
     walking: Option<Walking>,
-    views: Vec<(View, Vec<Shown>)>,
+    views: Vec<(Container, Shown)>,
+    init: Init,
     /// By the number of the view.
     processes: Vec<(usize, Pid)>,
     deleted: Deleted,
@@ -62,6 +61,7 @@ pub struct Outcome {
 #[derive(Debug)]
 struct Walking {
     part: Part,
+    path: PathBuf,
     at: Monotonic,
     walk: TreeWalk,
 }
@@ -82,13 +82,13 @@ impl Walking {
 impl Measurement {
     /// Finds out what there is to measure.
     pub fn begin(finder: &mut Finder, wanted: WorkloadPlaces, now: Monotonic) -> Self {
-        let Found { places, views, missing, unseen } = finder.find(&wanted);
-        let of_view = |(number, (view, _)): (usize, &(View, Vec<Shown>))| {
-            view.container.processes.iter().map(|pid| (number, *pid)).collect::<Vec<_>>()
+        let Found { places, views, missing, unseen, .. } = finder.find(&wanted);
+        let all = || {
+            views.iter().enumerate().flat_map(|(number, (of, _))| of.processes.iter().map(move |pid| (number, *pid)))
         };
-        let mut processes: Vec<_> = views.iter().enumerate().flat_map(of_view).collect();
-        let is_complete = missing.is_empty() && unseen == 0 && processes.len() <= MOST_PROCESSES;
-        processes.truncate(MOST_PROCESSES);
+        let is_complete = missing.is_empty() && unseen == 0 && all().nth(MOST_PROCESSES).is_none();
+        let processes = all().take(MOST_PROCESSES).collect();
+        let init = Init::of(finder.proc());
         Self {
             wanted,
             begun: now,
@@ -97,6 +97,7 @@ impl Measurement {
             places,
             walking: None,
             views,
+            init,
             processes,
             deleted: Deleted::default(),
             parts: Vec::new(),
@@ -111,6 +112,13 @@ impl Measurement {
         self.entries + self.deleted.entries() + self.walking.as_ref().map_or(0, |walking| walking.walk.entries())
     }
 
+    /// Where it is to go on.
+    pub fn place(&self) -> &Path {
+        let walking = self.walking.as_ref().map(|walking| &walking.path);
+        let place = walking.or_else(|| self.places.last().map(|place| &place.path));
+        place.map_or(Path::new("/proc"), PathBuf::as_path)
+    }
+
     /// Goes on for a little.
     pub fn step(&mut self, finder: &Finder, claims: &mut Claims, buffer: &mut [MaybeUninit<u8>]) -> Progress {
         if let Some(mut walking) = self.walking.take() {
@@ -118,6 +126,7 @@ impl Measurement {
                 Progress::More => self.walking = Some(walking),
                 Progress::Done => {
                     self.entries += walking.walk.entries();
+                    self.missing.extend(walking.walk.left_out().map(|reason| format!("disk usage: {reason}")));
                     self.parts.push(walking.so_far());
                 }
             }
@@ -137,16 +146,18 @@ impl Measurement {
         }
         let Some((number, pid)) = self.processes.pop() else { return Progress::Done };
         let process = finder.proc().join(pid.to_string());
-        if let Some((view, shown)) = self.views.get(number)
-            && view.is_seen_by(&process)
+        if let Some((container, shown)) = self.views.get(number)
+            && is_of(&process, container)
         {
-            self.deleted.look(&process, shown);
+            finder.enter(&process);
+            self.deleted.look(&process, shown, has_mounts_of(&process, &self.init));
         }
         Progress::More
     }
 
     fn begin_place(&mut self, finder: &Finder, claims: &mut Claims, place: Place) -> Result<(), Errno> {
         let at = Monotonic::now();
+        finder.enter(&place.path);
         let top = finder.host().open(&place.path)?;
         let device = device(&status(&top)?);
         let counted = match &place.part {
@@ -157,7 +168,9 @@ impl Measurement {
             Some((held, source)) => {
                 self.parts.push(PartUsage { part: place.part, device, held, at, source, is_complete: true });
             }
-            None => self.walking = Some(Walking { part: place.part, at, walk: TreeWalk::begin(&top)? }),
+            None => {
+                self.walking = Some(Walking { part: place.part, path: place.path, at, walk: TreeWalk::begin(&top)? });
+            }
         }
         Ok(())
     }

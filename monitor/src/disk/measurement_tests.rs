@@ -43,6 +43,7 @@ impl Node {
             cgroup: self.root.path().join("cgroup"),
             pod: Some(PodUid(UID.to_owned())),
             layers: Vec::new(),
+            is_limited: false,
         };
         Measurement::begin(&mut self.finder, places, Monotonic::now())
     }

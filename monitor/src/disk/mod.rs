@@ -6,7 +6,9 @@
 mod claims;
 mod clock;
 mod deleted;
+mod heart;
 mod host;
+mod layers;
 mod measurement;
 mod mounts;
 mod pace;

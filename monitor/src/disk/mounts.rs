@@ -1,13 +1,19 @@
-//! `mountinfo`, as far as it tells where files lie: which overlay a process has for a root, and which directory a mount shows.
+//! `mountinfo`, as far as it tells where files lie: which overlay a process has for a root, and which directory a mount shows. It is
+//! read line by line, for whoever may mount can make it as long as he likes.
 
-use std::collections::HashMap;
-use std::path::PathBuf;
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::path::{Path, PathBuf};
 
 use crate::node::filesystems::unescaped;
+
+/// Read at a time.
+const ROOM: usize = 16 * 1024;
 
 /// A mount, not unescaped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mount<'t> {
+    /// What the kernel calls it, as in `fdinfo`.
+    pub id: u64,
     /// `major:minor` of the filesystem.
     pub device: &'t str,
     /// The directory of the filesystem that is shown.
@@ -20,17 +26,49 @@ pub struct Mount<'t> {
     pub options: &'t str,
 }
 
-/// Reads the text of `mountinfo`; a line that is none is left out.
-pub fn mounts(text: &str) -> impl DoubleEndedIterator<Item = Mount<'_>> {
-    text.lines().filter_map(|line| {
-        // 43 27 0:51 / /rootfs rw,relatime shared:7 - overlay overlay rw,lowerdir=/a:/b,upperdir=/c,workdir=/d
-        let (mount, filesystem) = line.split_once(" - ")?;
-        let mut fields = mount.split(' ').skip(2);
-        let (device, root, mount_point) = (fields.next()?, fields.next()?, fields.next()?);
-        let mut fields = filesystem.split(' ');
-        let (kind, _source, options) = (fields.next()?, fields.next()?, fields.next()?);
-        Some(Mount { device, root, mount_point, kind, options })
-    })
+/// Reads a line of `mountinfo`, if it is one.
+pub fn mount(line: &str) -> Option<Mount<'_>> {
+    // 43 27 0:51 / /rootfs rw,relatime shared:7 - overlay overlay rw,lowerdir=/a:/b,upperdir=/c,workdir=/d
+    let (mount, filesystem) = line.trim_end_matches('\n').split_once(" - ")?;
+    let mut fields = mount.split(' ');
+    let (id, _parent) = (fields.next()?.parse().ok()?, fields.next()?);
+    let (device, root, mount_point) = (fields.next()?, fields.next()?, fields.next()?);
+    let mut fields = filesystem.split(' ');
+    let (kind, _source, options) = (fields.next()?, fields.next()?, fields.next()?);
+    Some(Mount { id, device, root, mount_point, kind, options })
+}
+
+/// Where the mounts of the machine's init are listed, or the agent's own where that cannot be seen.
+pub fn of_init(proc: &Path) -> PathBuf {
+    let init = proc.join("1/mountinfo");
+    if init.exists() { init } else { proc.join("self/mountinfo") }
+}
+
+/// Hands over the mounts that a file lists in its first `most` bytes; false when there are more.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn read(path: &Path, most: u64, mut take: impl FnMut(&Mount<'_>)) -> std::io::Result<bool> {
+    let mut file = BufReader::with_capacity(ROOM, std::fs::File::open(path)?.take(most));
+    let (mut line, mut left) = (Vec::new(), most);
+    loop {
+        line.clear();
+        let length = file.read_until(b'\n', &mut line)?;
+        left = left.saturating_sub(length as u64);
+        // Half a line could name another directory than the whole one.
+        let is_cut_off = left == 0 && line.last() != Some(&b'\n');
+        if length == 0 || is_cut_off {
+            return Ok(left > 0);
+        }
+        if let Some(mount) = mount(&String::from_utf8_lossy(&line)) {
+            take(&mount);
+        }
+    }
+}
+
+/// The type of a filesystem without what its maker calls it (`fuse.ANYTHING`): each is said once.
+pub fn plain(kind: &str) -> &str {
+    kind.split('.').next().unwrap_or(kind)
 }
 
 impl Mount<'_> {
@@ -43,57 +81,56 @@ impl Mount<'_> {
     }
 }
 
-/// What a process has at `/`: of several mounts there the last one is seen.
-pub fn root(text: &str) -> Option<Mount<'_>> {
-    mounts(text).rfind(|mount| mount.mount_point == "/")
-}
-
-/// The overlays in the eyes of the machine's init, by device. A process can make an overlay of its own look like its root (in a user
-/// namespace, Linux 5.11); here only those are that the machine's own programs mounted.
-pub fn overlays(text: &str) -> HashMap<String, PathBuf> {
-    let upper = |mount: Mount<'_>| Some((mount.device.to_owned(), mount.upper_directory()?));
-    mounts(text).filter_map(upper).collect()
-}
-
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::*;
 
     /// A container of containerd 1.6 (Linux 6.12), shortened, as the container sees it.
     const CONTAINER: &str = "\
 500 480 0:51 / / rw,relatime master:7 - overlay overlay rw,lowerdir=/s/1/fs,upperdir=/s/12/fs,workdir=/s/12/work
-501 500 0:60 / /proc rw,nosuid - proc proc rw
-502 500 8:1 /pods/u/volumes/kubernetes.io~empty-dir/cache /cache rw,relatime - ext4 /dev/sda1 rw
-503 500 8:1 /pods/u/etc-hosts /etc/hosts rw,relatime - ext4 /dev/sda1 rw
+nonsense
+502 500 8:1 /pods/u/volumes/kubernetes.io~empty-dir/cache /cache rw,relatime - ext4 /dev/sda1 rw,upperdir=/no
+43 27 0:52 / /run/a rw - overlay overlay rw,lowerdir=/l,upperdir=/with\\040blank\\054comma,workdir=/w
 ";
 
-    #[test]
-    fn the_root_of_a_container_is_an_overlay() {
-        let root = root(CONTAINER).unwrap();
-        assert_eq!((root.device, root.kind), ("0:51", "overlay"));
-        assert_eq!(root.upper_directory().unwrap(), Path::new("/s/12/fs"));
-        let cache = mounts(CONTAINER).find(|mount| mount.mount_point == "/cache").unwrap();
-        assert_eq!((cache.device, cache.root), ("8:1", "/pods/u/volumes/kubernetes.io~empty-dir/cache"));
-        assert_eq!(cache.upper_directory(), None);
+    fn read_first(most: u64) -> (Vec<(u64, String, Option<PathBuf>)>, bool) {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), CONTAINER).unwrap();
+        let mut seen = Vec::new();
+        let is_all = read(file.path(), most, |mount| {
+            seen.push((
+                mount.id,
+                format!("{} {} {}", mount.device, mount.root, mount.mount_point),
+                mount.upper_directory(),
+            ));
+        });
+        (seen, is_all.unwrap())
     }
 
     #[test]
-    fn of_several_mounts_at_one_place_the_last_is_seen() {
-        let text = "1 0 8:1 / / rw - ext4 /dev/a rw\n2 1 0:9 / / rw - overlay o rw,upperdir=/u\n3 2 0:5 / /sys rw - sysfs s rw\n";
-        assert_eq!(root(text).unwrap().device, "0:9");
-        assert_eq!(root("3 2 0:5 / /sys rw - sysfs s rw\nnonsense\n"), None);
+    fn mounts_and_the_directories_of_overlays() {
+        let (seen, is_all) = read_first(1 << 20);
+        let expected = [
+            (500, "0:51 / /", Some("/s/12/fs")),
+            (502, "8:1 /pods/u/volumes/kubernetes.io~empty-dir/cache /cache", None),
+            (43, "0:52 / /run/a", Some("/with blank,comma")),
+        ];
+        let expected = expected.map(|(id, text, upper)| (id, text.to_owned(), upper.map(PathBuf::from)));
+        assert_eq!((seen.as_slice(), is_all), (expected.as_slice(), true));
+        assert!(read(Path::new("/nonexistent"), 1, |_| ()).is_err());
     }
 
     #[test]
-    fn overlays_are_known_by_device() {
-        let text = r"43 27 0:51 / /run/a/rootfs rw - overlay overlay rw,lowerdir=/l,upperdir=/with\040blank\054comma,workdir=/w
-44 27 0:52 / /run/b/rootfs ro - overlay overlay ro,lowerdir=/l:/m
-45 27 8:1 / / rw - ext4 /dev/sda rw,upperdir=/no
-";
-        let found = overlays(text);
-        assert_eq!(found.len(), 1, "{found:?}");
-        assert_eq!(found["0:51"], Path::new("/with blank,comma"));
+    fn nobody_makes_up_kinds_of_filesystems() {
+        assert_eq!(["ext4", "fuse.a", "fuse.b", ""].map(plain), ["ext4", "fuse", "fuse", ""]);
+    }
+
+    #[test]
+    fn it_is_read_no_further_than_is_allowed() {
+        let whole = CONTAINER.len() as u64;
+        for (most, count, expected) in [(whole + 1, 3, true), (whole - 1, 2, false), (130, 1, false), (5, 0, false)] {
+            let (seen, is_all) = read_first(most);
+            assert_eq!((seen.len(), is_all), (count, expected), "{most}");
+        }
     }
 }

@@ -1,29 +1,31 @@
 //! Where a workload's files lie, found without asking a runtime or an API server: pods by the UID in their cgroup's path, writable layers
 //! by what the containers' own processes have for a root.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rustix::io::Errno;
 
-use super::host::{Host, Roots, status};
-use super::mounts::{Mount, mounts, overlays, root};
-use super::processes::{Init, View, containers, view};
+use super::heart::Heart;
+use super::host::{Host, Roots, is_mounted, status};
+use super::layers::Overlays;
+use super::mounts::{of_init, plain, read};
+use super::processes::Container;
 use super::tree::device;
 use super::usage::Part;
 use crate::config::CgroupId;
+use crate::node::Monotonic;
 use crate::node::filesystems::unescaped;
 use crate::workloads::{Kind, PodUid, Workload};
 
 /// Volumes of a pod that lie on the node's own disk and go with it (`eviction-semantics.md` §5), by the kubelet's name for the plugin.
-const LOCAL_VOLUMES: [&str; 3] = ["kubernetes.io~empty-dir", "kubernetes.io~configmap", "kubernetes.io~git-repo"];
-/// Where runtimes keep overlays when they name them by a path that does not begin at the root (c/storage does when an image has very
-/// many layers).
-const STORES: [&str; 3] = [
-    "/var/lib/containers/storage/overlay",
-    "/var/lib/containerd/io.containerd.snapshotter.v1.overlayfs/snapshots",
-    "/var/lib/docker/overlay2",
-];
+pub(super) const LOCAL_VOLUMES: [&str; 3] =
+    ["kubernetes.io~empty-dir", "kubernetes.io~configmap", "kubernetes.io~git-repo"];
+/// Filesystems in memory, which answer at once.
+const MEMORY: [&str; 3] = ["tmpfs", "hugetlbfs", "ramfs"];
+/// Of init's `mountinfo`: a node has some thousand mounts.
+pub(super) const MOST_MOUNTINFO: u64 = 32 << 20;
 /// Of volumes, of containers with logs, and of pods with logs: a node runs a few hundred pods.
 const MOST_NAMES: usize = 4096;
 /// Of one workload.
@@ -51,6 +53,8 @@ pub struct WorkloadPlaces {
     pub pod: Option<PodUid>,
     /// Writable layers that are known; others are looked for.
     pub layers: Vec<Layer>,
+    /// What it keeps is limited, and the limit is known: it is looked at more often, for nothing tells of files that grow.
+    pub is_limited: bool,
 }
 
 impl WorkloadPlaces {
@@ -64,6 +68,7 @@ impl WorkloadPlaces {
             cgroup: hierarchy.join(&workload.name),
             pod: workload.kind.pod_uid().cloned(),
             layers: Vec::new(),
+            is_limited: false,
         };
         Self::has(workload).then(places)
     }
@@ -87,15 +92,17 @@ pub struct Place {
     pub path: PathBuf,
 }
 
-/// Where a container's processes see a place: files that they deleted are named by that.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// What the open files of a container's processes can lie on.
+#[derive(Debug, Default)]
 pub struct Shown {
-    /// Where in the container.
-    pub mount_point: PathBuf,
-    /// `major:minor`, as a file there has it.
-    pub device: String,
-    /// What it is.
-    pub part: Part,
+    /// The device of its own overlay, which is nobody else's.
+    pub layer: Option<(String, Part)>,
+    /// Volumes by the number of a mount.
+    pub mounts: HashMap<u64, Part>,
+    /// Mounts that show something else.
+    pub others: HashSet<u64>,
+    /// The pod's volumes by their device: for mounts that are not seen any more.
+    pub volumes: Vec<(String, Part)>,
 }
 
 /// What was found of a workload.
@@ -104,7 +111,9 @@ pub struct Found {
     /// What is to be measured.
     pub places: Vec<Place>,
     /// Whose open files are to be looked at, with what they see.
-    pub views: Vec<(View, Vec<Shown>)>,
+    pub views: Vec<(Container, Shown)>,
+    /// The devices of the pod's volumes.
+    pub volumes: Vec<(String, Part)>,
     /// What could not be found, and why.
     pub missing: BTreeSet<String>,
     /// Containers that showed nothing: most likely they have just ended.
@@ -112,7 +121,7 @@ pub struct Found {
 }
 
 impl Found {
-    fn miss(&mut self, what: impl std::fmt::Display) {
+    pub(super) fn miss(&mut self, what: impl std::fmt::Display) {
         self.missing.insert(format!("disk usage: {what}"));
     }
 }
@@ -120,20 +129,26 @@ impl Found {
 /// Finds the places of workloads.
 #[derive(Debug)]
 pub struct Finder {
-    host: Host,
-    roots: Roots,
-    /// By device. Read again when an overlay is not among them.
-    overlays: HashMap<String, PathBuf>,
+    pub(super) host: Host,
+    pub(super) roots: Roots,
+    /// Those that the machine's init knows.
+    pub(super) overlays: Overlays,
+    heart: Arc<Heart>,
 }
 
 impl Finder {
-    pub fn new(roots: Roots) -> Self {
-        Self::on(Host::of_init(&roots.proc), roots)
+    pub fn new(roots: Roots, heart: Arc<Heart>) -> Self {
+        Self { heart, ..Self::on(Host::of_init(&roots.proc), roots) }
     }
 
     /// On a host whose files are somewhere else.
     pub fn on(host: Host, roots: Roots) -> Self {
-        Self { host, roots, overlays: HashMap::new() }
+        Self { host, roots, overlays: Overlays::default(), heart: Arc::default() }
+    }
+
+    /// Says where work goes on.
+    pub fn enter(&self, path: &Path) {
+        self.heart.enter(path.display(), Monotonic::now());
     }
 
     pub const fn host(&self) -> &Host {
@@ -144,17 +159,24 @@ impl Finder {
         &self.roots.proc
     }
 
+    /// Says that it goes on there.
+    pub fn beat(&self) {
+        self.heart.beat(Monotonic::now());
+    }
+
     /// Looks for all places of a workload.
     pub fn find(&mut self, wanted: &WorkloadPlaces) -> Found {
         let mut found = Found::default();
         if let Some(PodUid(uid)) = &wanted.pod {
-            for (root, what) in [(&self.roots.kubelet.join("pods"), "volumes"), (&self.roots.pod_logs, "logs")] {
+            let pods = self.pods();
+            for (root, what) in [(&pods, "volumes"), (&self.roots.pod_logs, "logs")] {
+                self.enter(root);
                 if self.host.open(root).is_err() {
                     let root = root.display();
                     found.miss(format_args!("there is no {root} on this node: the {what} of pods are not counted"));
                 }
             }
-            self.find_volumes(uid, &mut found);
+            self.find_volumes(&pods.join(uid), uid, &mut found);
             self.find_logs(uid, &mut found);
         }
         for Layer { container, directory } in &wanted.layers {
@@ -171,6 +193,13 @@ impl Finder {
         found
     }
 
+    /// Where the kubelet keeps pods: the operator may have named its directory. Asked anew, for a kubelet may start later.
+    fn pods(&self) -> PathBuf {
+        let configured = self.roots.node.as_ref().map(|node| node.join("pods"));
+        let is_there = |pods: &PathBuf| self.host.open(pods).is_ok();
+        configured.filter(is_there).unwrap_or_else(|| self.roots.kubelet.join("pods"))
+    }
+
     fn names(&self, path: &Path, found: &mut Found) -> Vec<String> {
         match self.host.names(path, MOST_NAMES) {
             Ok(names) => names,
@@ -178,8 +207,9 @@ impl Finder {
             Err(Errno::NOENT | Errno::NOTDIR) => Vec::new(),
             Err(errno) => {
                 // Said once, not for every pod.
-                let roots = [&self.roots.kubelet, &self.roots.pod_logs];
-                let path = roots.into_iter().find(|root| path.starts_with(root)).map_or(path, |root| root).display();
+                let roots = [Some(&self.roots.kubelet), self.roots.node.as_ref(), Some(&self.roots.pod_logs)];
+                let root = roots.into_iter().flatten().find(|root| path.starts_with(root));
+                let path = root.map_or(path, |root| root).display();
                 found.miss(format_args!(
                     "cannot read directories below {path}: {errno}; what is there is not counted \
                      (needs CAP_DAC_READ_SEARCH)"
@@ -189,16 +219,36 @@ impl Finder {
         }
     }
 
-    fn find_volumes(&self, uid: &str, found: &mut Found) {
-        let pod = self.roots.kubelet.join("pods").join(uid);
+    fn find_volumes(&self, pod: &Path, uid: &str, found: &mut Found) {
+        let mut mounted = None;
         for plugin in LOCAL_VOLUMES {
             let directory = pod.join("volumes").join(plugin);
-            let of = |path: &Path| self.host.open(path).and_then(status).map(|status| device(&status)).ok();
-            let disk = of(&directory);
+            self.enter(&directory);
+            let Ok(opened) = self.host.open(&directory) else { continue };
+            let Some(disk) = status(&opened).ok().map(|status| device(&status).to_string()) else { continue };
             for name in self.names(&directory, found) {
                 let path = directory.join(&name);
-                // `medium: Memory` and huge pages are filesystems of their own.
-                let part = if of(&path) == disk { Part::Volume { name } } else { Part::MemoryVolume { name } };
+                if is_mounted(&opened, &name) == Some(false) {
+                    let part = Part::Volume { name };
+                    found.volumes.push((disk.clone(), part.clone()));
+                    found.places.push(Place { part, path });
+                    continue;
+                }
+                // `medium: Memory` and huge pages are filesystems of their own. Any other one may not answer: it is not touched.
+                let mounted = mounted.get_or_insert_with(|| Mounted::below(&self.roots.proc, uid));
+                let part = match mounted.at(&format!("{plugin}/{name}")) {
+                    Some((kind, _)) if MEMORY.contains(&kind) => Part::MemoryVolume { name },
+                    Some((_, on)) if on == disk => Part::Volume { name },
+                    Some((kind, _)) => {
+                        found.miss(format_args!(
+                            "a {} is mounted over a volume of a pod: what the pod keeps there is not counted",
+                            plain(kind)
+                        ));
+                        continue;
+                    }
+                    // It has just been unmounted, or the kernel cannot tell what is mounted there and nothing is.
+                    None => Part::Volume { name },
+                };
                 found.places.push(Place { part, path });
             }
         }
@@ -221,88 +271,33 @@ impl Finder {
             }
         }
     }
-
-    fn find_layers(&mut self, wanted: &WorkloadPlaces, found: &mut Found) {
-        let init = Init::of(&self.roots.proc);
-        for container in containers(&wanted.cgroup) {
-            // Ended by now, most likely: then it holds nothing open either.
-            let Some(view) = view(&self.roots.proc, &init, &container) else {
-                found.unseen += 1;
-                if container.processes.is_empty() {
-                    found.miss(
-                        "the processes of containers are in another pid namespace: their writable layers are not \
-                         counted (needs hostPID)",
-                    );
-                }
-                continue;
-            };
-            let part = Part::WritableLayer { container: container.id };
-            let mut shown = Vec::new();
-            if let Some(mount) = root(&view.mountinfo) {
-                let is_known = found.places.iter().any(|place| place.part == part);
-                let directory = if is_known { None } else { self.upper_directory(&mount, view.is_of_init_user, found) };
-                found.places.extend(directory.map(|path| Place { part: part.clone(), path }));
-                shown.push(Shown { mount_point: PathBuf::from("/"), device: mount.device.to_owned(), part });
-            }
-            if let Some(PodUid(uid)) = &wanted.pod {
-                shown.extend(mounts(&view.mountinfo).filter_map(|mount| volume(&mount, uid)));
-            }
-            found.views.push((view, shown));
-        }
-    }
-
-    /// Where the overlay keeps what was changed. The machine's init has to know it: what a process mounted for itself could name any
-    /// directory. Where the runtime hides its mounts from init, a container without users of its own is believed: nobody in it could
-    /// have mounted that without being able to do anything else.
-    fn upper_directory(&mut self, mount: &Mount<'_>, is_of_init_user: bool, found: &mut Found) -> Option<PathBuf> {
-        if mount.kind != "overlay" {
-            found.miss(format_args!(
-                "writable layers are found on overlays only: containers on {} are not counted",
-                mount.kind
-            ));
-            return None;
-        }
-        // A device's number is used again when an overlay is gone.
-        let own = mount.upper_directory()?;
-        if self.overlays.get(mount.device) != Some(&own) {
-            self.read_overlays();
-        }
-        let upper = match self.overlays.get(mount.device) {
-            Some(upper) => upper.clone(),
-            None if is_of_init_user => own,
-            None => {
-                found.miss(
-                    "a container's overlay is not among the mounts of the machine's init: its writable layer is not \
-                     counted",
-                );
-                return None;
-            }
-        };
-        if upper.is_absolute() {
-            return Some(upper);
-        }
-        let in_store =
-            STORES.iter().map(|store| Path::new(store).join(&upper)).find(|path| self.host.open(path).is_ok());
-        if in_store.is_none() {
-            found.miss("an overlay names its upper directory by a relative path: that writable layer is not counted");
-        }
-        in_store
-    }
-
-    fn read_overlays(&mut self) {
-        let process = if self.roots.proc.join("1/mountinfo").exists() { "1" } else { "self" };
-        let text = std::fs::read(self.roots.proc.join(process).join("mountinfo")).unwrap_or_default();
-        self.overlays = overlays(&String::from_utf8_lossy(&text));
-    }
 }
 
-/// The pod's volume that a mount in a container shows, or a directory in it (`subPath`).
-fn volume(mount: &Mount<'_>, uid: &str) -> Option<Shown> {
-    let (_, below) = mount.root.split_once(&format!("/{uid}/volumes/"))?;
-    let (plugin, name) = below.split_once('/')?;
-    let name = name.split('/').next().filter(|_| LOCAL_VOLUMES.contains(&plugin))?;
-    let mount_point = unescaped(mount.mount_point);
-    Some(Shown { mount_point, device: mount.device.to_owned(), part: Part::Volume { name: name.to_owned() } })
+/// What init has mounted on the volumes of a pod.
+#[derive(Debug, Default)]
+struct Mounted(HashMap<PathBuf, (String, String)>);
+
+impl Mounted {
+    fn below(proc: &Path, uid: &str) -> Self {
+        let mut mounted = Self::default();
+        let below = format!("/{uid}/volumes/");
+        // Of a volume of which nothing is said its directory is walked, which touches no mount.
+        let _unreadable = read(&of_init(proc), MOST_MOUNTINFO, |mount| {
+            let name = mount.mount_point.split_once(&below).map(|(_, name)| unescaped(name));
+            // Of several mounts at one place the last one is seen.
+            if let Some(name) = name
+                && mounted.0.len() < MOST_NAMES
+            {
+                mounted.0.insert(name, (mount.kind.to_owned(), mount.device.to_owned()));
+            }
+        });
+        mounted
+    }
+
+    /// Kind and device.
+    fn at(&self, name: &str) -> Option<(&str, &str)> {
+        self.0.get(Path::new(name)).map(|(kind, device)| (kind.as_str(), device.as_str()))
+    }
 }
 
 #[cfg(test)]

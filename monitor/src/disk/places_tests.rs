@@ -57,13 +57,18 @@ impl Node {
     fn find(&self, layers: Vec<Layer>) -> Found {
         let host = Host::at(self.root.path().to_owned());
         let mut finder = Finder::on(host, Roots::new(self.path("/proc")));
-        finder.find(&WorkloadPlaces {
+        finder.find(&self.wanted(layers))
+    }
+
+    fn wanted(&self, layers: Vec<Layer>) -> WorkloadPlaces {
+        WorkloadPlaces {
             workload: "pod".to_owned(),
             id: CgroupId(1),
             cgroup: self.path("/cgroup/pod"),
             pod: Some(PodUid(UID.to_owned())),
             layers,
-        })
+            is_limited: false,
+        }
     }
 }
 
@@ -107,12 +112,52 @@ fn everything_that_a_pod_keeps_is_found() {
         ]
     );
     assert_eq!(found.missing, BTreeSet::new());
-    let seen: Vec<String> = found.views[0]
-        .1
-        .iter()
-        .map(|it| format!("{} {} {}", it.mount_point.display(), it.device, it.part.kind()))
-        .collect();
-    assert_eq!(seen, ["/ 0:51 writable_layer", "/cache 8:1 volume", "/with blank 8:1 volume"]);
+    let shown = &found.views[0].1;
+    let layer = Part::WritableLayer { container: ID.to_owned() };
+    let cache = Part::Volume { name: "cache".to_owned() };
+    assert_eq!(shown.layer, Some(("0:51".to_owned(), layer)));
+    assert_eq!(shown.mounts, [(502, cache.clone()), (503, cache)].into());
+    assert_eq!(shown.others, [504].into(), "a mount of the overlay itself is the layer's");
+    assert_eq!(shown.volumes.len(), 2);
+}
+
+#[test]
+fn a_container_that_hides_its_root_is_found_by_another_process_or_said() {
+    let hidden = "501 500 0:77 / / rw - tmpfs tmpfs rw\n";
+    // It hides the overlay from itself, and it is there below.
+    let node = Node::new();
+    node.process("user:[2]", &format!("{OVERLAY}{hidden}"));
+    assert_eq!(layer_of(&node.find(Vec::new())).unwrap(), Path::new("/s/12/fs"));
+    // It has left it, and its parent has not.
+    let node = Node::new();
+    node.process("user:[2]", hidden);
+    fs::write(node.path(&format!("/cgroup/pod/cri-containerd-{ID}.scope/cgroup.procs")), "10\n11\n").unwrap();
+    node.mounts(11, OVERLAY);
+    symlink("mnt:[3]", node.path("/proc/11/ns/mnt")).unwrap();
+    symlink("user:[1]", node.path("/proc/11/ns/user")).unwrap();
+    fs::write(node.path("/proc/11/cgroup"), format!("0::/cri-containerd-{ID}.scope\n")).unwrap();
+    assert_eq!(layer_of(&node.find(Vec::new())).unwrap(), Path::new("/s/12/fs"));
+    // Nobody shows it.
+    fs::write(node.path(&format!("/cgroup/pod/cri-containerd-{ID}.scope/cgroup.procs")), "10\n").unwrap();
+    let found = node.find(Vec::new());
+    assert_eq!(layer_of(&found), None);
+    assert!(found.missing.iter().any(|text| text.contains("containers on tmpfs")), "{:?}", found.missing);
+}
+
+#[test]
+fn the_kubelets_directory_may_be_another() {
+    let node = Node::new();
+    fs::create_dir_all(node.path("/data/kubelet")).unwrap();
+    let cache = |found: &Found| found.places.iter().find(|it| it.part.kind() == "volume").unwrap().path.clone();
+    let find = || {
+        let roots = Roots::new(node.path("/proc")).with_node(Some("/data/kubelet".into()));
+        let mut finder = Finder::on(Host::at(node.root.path().to_owned()), roots);
+        finder.find(&node.wanted(Vec::new()))
+    };
+    // What is configured for nodefs need not be the kubelet's.
+    assert!(cache(&find()).starts_with("/var/lib/kubelet/pods"));
+    fs::rename(node.path("/var/lib/kubelet/pods"), node.path("/data/kubelet/pods")).unwrap();
+    assert!(cache(&find()).starts_with("/data/kubelet/pods"));
 }
 
 #[test]
@@ -165,16 +210,28 @@ fn other_roots_are_not_guessed_at() {
 }
 
 #[test]
-fn volumes_in_memory_are_told_apart() {
-    // The tests' machine has a filesystem in memory below one that is not.
-    let shm = Path::new("/dev/shm");
-    let host = Host::at("/".into());
-    let of = |path: &Path| host.open(path).and_then(status).map(|status| device(&status)).ok();
-    if of(shm).is_none() || of(shm) == of(Path::new("/")) {
-        writeln!(std::io::stderr(), "SKIPPED: no filesystem of its own at /dev/shm").unwrap();
+fn what_is_mounted_over_a_volume_is_told_apart_without_touching_it() {
+    let proc = tempfile::tempdir().unwrap();
+    fs::create_dir(proc.path().join("1")).unwrap();
+    let volumes = format!("/var/lib/kubelet/pods/{UID}/volumes/kubernetes.io~empty-dir");
+    let mounts = format!(
+        "1 0 0:60 / {volumes}/shm rw - tmpfs tmpfs rw\n2 0 0:61 / {volumes}/remote rw - fuse.rclone r rw\n\
+         3 0 8:1 / / rw - ext4 /dev/sda1 rw\n4 2 8:1 /x {volumes}/re\\040mote rw - ext4 /dev/sda1 rw\n"
+    );
+    fs::write(proc.path().join("1/mountinfo"), mounts).unwrap();
+    let mounted = Mounted::below(proc.path(), UID);
+    let at = |name: &str| mounted.at(&format!("kubernetes.io~empty-dir/{name}"));
+    assert_eq!(at("shm"), Some(("tmpfs", "0:60")));
+    assert_eq!(at("remote"), Some(("fuse.rclone", "0:61")));
+    assert_eq!(at("re mote"), Some(("ext4", "8:1")));
+    assert_eq!(at("cache"), None);
+    // The tests' machine has procfs mounted below its root.
+    let root = Host::at("/".into()).open(Path::new("/")).unwrap();
+    if is_mounted(&root, "proc").is_none() {
+        writeln!(std::io::stderr(), "SKIPPED: needs openat2 (Linux 5.6)").unwrap();
         return;
     }
-    assert_ne!(of(shm), of(Path::new("/")));
+    assert_eq!((is_mounted(&root, "proc"), is_mounted(&root, "etc")), (Some(true), Some(false)));
 }
 
 #[test]

@@ -1,13 +1,24 @@
 //! The containers of a workload, their processes, and what these see of the filesystems.
 
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use crate::config::Pid;
 use crate::workloads::path::{Role, role};
 use crate::workloads::processes::collect;
 
-/// Of the processes of a container the oldest are tried: one that ends meanwhile, or that looks out of the host's eyes, shows nothing.
-const TRIED: usize = 8;
+use super::mounts::{Mount, read};
+
+/// Of one container; also those whose open files are looked at.
+pub const MOST_PROCESSES: usize = 4096;
+/// Of one container, for each of which `mountinfo` is read.
+const MOST_NAMESPACES: usize = 16;
+/// Of `mountinfo`: a container has a few dozen mounts, but who may mount can have very many.
+const MOST_MOUNTINFO: u64 = 1 << 20;
+/// Mounts of one container that are remembered.
+const MOST_MOUNTS: usize = 4096;
+/// Mounts at `/` of one process.
+const MOST_ROOTS: usize = 8;
 
 /// A container that has processes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,17 +29,32 @@ pub struct Container {
     pub processes: Vec<Pid>,
 }
 
-/// What the processes of a container see.
+/// What a process has at `/`, or has hidden there.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct View {
-    /// The container.
-    pub container: Container,
-    /// Whose mounts: the name of the namespace.
-    pub namespace: PathBuf,
+pub struct Root {
+    /// `major:minor`.
+    pub device: String,
+    /// The filesystem's type.
+    pub kind: String,
+    /// Where an overlay keeps what was changed.
+    pub upper: Option<PathBuf>,
     /// Whether users are there what they are to the machine's init.
     pub is_of_init_user: bool,
-    /// The text of `mountinfo` there.
-    pub mountinfo: String,
+}
+
+/// What the processes of a container see, each with its own mounts.
+#[derive(Debug, Default)]
+pub struct Eyes {
+    /// Those of the oldest processes first, and of one process what is on top first.
+    pub roots: Vec<Root>,
+    /// The names of volumes that are seen, by the mount's number.
+    pub volumes: HashMap<u64, String>,
+    /// All other mounts, with their devices.
+    pub others: HashMap<u64, String>,
+    /// Whether anything was seen at all.
+    pub is_open: bool,
+    /// There were too many mounts, or too many processes with mounts of their own.
+    pub is_cut_off: bool,
 }
 
 /// The containers right in the cgroup of a pod, or the one that a cgroup is.
@@ -38,6 +64,8 @@ pub fn containers(cgroup: &Path) -> Vec<Container> {
         let mut processes = Vec::new();
         collect(std::fs::File::open(directory).ok()?, &mut processes).ok()?;
         processes.sort_unstable();
+        // One more tells that there are more.
+        processes.truncate(MOST_PROCESSES + 1);
         let is_hidden =
             || std::fs::read_to_string(directory.join("cgroup.procs")).is_ok_and(|text| text.starts_with('0'));
         (!processes.is_empty() || is_hidden()).then_some(Container { id, processes })
@@ -70,30 +98,84 @@ fn namespace(process: &Path, kind: &str) -> Option<PathBuf> {
     std::fs::read_link(process.join("ns").join(kind)).ok()
 }
 
-/// Looks through the eyes of the first process of the container that can show it: one that shares the mounts of the machine's init
-/// (`nsenter -t 1 -m`) shows nothing of it.
-pub fn view(proc: &Path, init: &Init, container: &Container) -> Option<View> {
-    container.processes.iter().take(TRIED).find_map(|pid| {
+/// Looks through the eyes of all processes of a container that have mounts of their own, the oldest first: one that shares the mounts
+/// of the machine's init (`nsenter -t 1 -m`) shows nothing of it, and one may have hidden its root from itself. `volume` names the volume
+/// that a mount shows.
+pub fn eyes(proc: &Path, init: &Init, container: &Container, volume: impl Fn(&Mount<'_>) -> Option<String>) -> Eyes {
+    let mut eyes = Eyes::default();
+    let mut known = HashSet::new();
+    for pid in container.processes.iter().take(MOST_PROCESSES) {
         let process = proc.join(pid.to_string());
-        let mounts = namespace(&process, "mnt");
+        let Some(mounts) = namespace(&process, "mnt") else { continue };
+        if Some(&mounts) == init.mounts.as_ref() {
+            continue;
+        }
+        // One that has changed its root (`chroot`) is shown only what is mounted below that.
+        let view = (mounts, std::fs::read_link(process.join("root")).ok());
+        if known.contains(&view) {
+            continue;
+        }
+        if known.len() >= MOST_NAMESPACES {
+            eyes.is_cut_off = true;
+            break;
+        }
         let users = namespace(&process, "user");
-        let mountinfo = std::fs::read(process.join("mountinfo")).ok()?;
+        let is_of_init_user = users.is_some() && users == init.users;
+        let mut seen = Eyes::default();
+        let is_whole = read(&process.join("mountinfo"), MOST_MOUNTINFO, |mount| {
+            seen.note(mount, is_of_init_user, volume(mount));
+        });
         // Looked at last: by now the number may be that of another process.
-        (mounts != init.mounts && belongs_to(&process, &container.id)).then_some(())?;
-        Some(View {
-            container: container.clone(),
-            namespace: mounts?,
-            is_of_init_user: users.is_some() && users == init.users,
-            mountinfo: String::from_utf8_lossy(&mountinfo).into_owned(),
-        })
-    })
+        if let Ok(is_whole) = is_whole
+            && belongs_to(&process, &container.id)
+        {
+            known.insert(view);
+            seen.is_cut_off |= !is_whole;
+            eyes.add(seen);
+        }
+    }
+    eyes
 }
 
-impl View {
-    /// Whether a process, whose directory in procfs is given, is in the container and sees the same.
-    pub fn is_seen_by(&self, process: &Path) -> bool {
-        namespace(process, "mnt").as_ref() == Some(&self.namespace) && belongs_to(process, &self.container.id)
+impl Eyes {
+    fn note(&mut self, mount: &Mount<'_>, is_of_init_user: bool, volume: Option<String>) {
+        if mount.mount_point == "/" {
+            let (device, kind) = (mount.device.to_owned(), mount.kind.to_owned());
+            self.roots.insert(0, Root { device, kind, upper: mount.upper_directory(), is_of_init_user });
+            // Of those in the middle neither the runtime nor the process has anything.
+            if self.roots.len() > MOST_ROOTS {
+                self.roots.remove(MOST_ROOTS / 2);
+            }
+        }
+        let is_room = self.volumes.len() + self.others.len() < MOST_MOUNTS;
+        self.is_cut_off |= !is_room;
+        match volume {
+            _ if !is_room => {}
+            Some(name) => drop(self.volumes.insert(mount.id, name)),
+            None => drop(self.others.insert(mount.id, mount.device.to_owned())),
+        }
     }
+
+    fn add(&mut self, other: Self) {
+        self.is_open = true;
+        self.roots.extend(other.roots);
+        self.volumes.extend(other.volumes);
+        let is_room = self.others.len() + other.others.len() <= MOST_MOUNTS;
+        if is_room {
+            self.others.extend(other.others);
+        }
+        self.is_cut_off |= other.is_cut_off || !is_room;
+    }
+}
+
+/// Whether a process, whose directory in procfs is given, is in the container.
+pub fn is_of(process: &Path, container: &Container) -> bool {
+    belongs_to(process, &container.id)
+}
+
+/// Whether a process has the mounts of the machine's init.
+pub fn has_mounts_of(process: &Path, init: &Init) -> bool {
+    namespace(process, "mnt") == init.mounts
 }
 
 /// A container's id is in the path of its cgroup, in whatever hierarchy and however much of that path can be seen.
@@ -146,21 +228,64 @@ mod tests {
         assert_eq!(containers(&hidden), []);
     }
 
+    fn container(pids: &[i32]) -> Container {
+        Container { id: ID.to_owned(), processes: pids.iter().copied().map(Pid).collect() }
+    }
+
+    fn devices(eyes: &Eyes) -> Vec<&str> {
+        eyes.roots.iter().map(|root| root.device.as_str()).collect()
+    }
+
+    const OVERLAY: &str = "1 0 0:51 / / rw - overlay o rw,upperdir=/s/1\n";
+
     #[test]
     fn who_looks_out_of_the_hosts_eyes_or_is_somebody_else_shows_nothing() {
         let proc = tempfile::tempdir().unwrap();
-        process(proc.path(), 1, "mnt:[1]", OTHER, "host");
-        process(proc.path(), 10, "mnt:[1]", ID, "host");
-        process(proc.path(), 11, "mnt:[2]", OTHER, "other");
-        process(proc.path(), 12, "mnt:[3]", ID, "container");
+        process(proc.path(), 1, "mnt:[1]", OTHER, "1 0 8:1 / / rw - ext4 s rw\n");
+        process(proc.path(), 10, "mnt:[1]", ID, "1 0 8:1 / / rw - ext4 s rw\n");
+        process(proc.path(), 11, "mnt:[2]", OTHER, "1 0 0:50 / / rw - overlay o rw,upperdir=/other\n");
+        process(proc.path(), 12, "mnt:[3]", ID, OVERLAY);
         let init = Init::of(proc.path());
-        let container =
-            |pids: &[i32]| Container { id: ID.to_owned(), processes: pids.iter().copied().map(Pid).collect() };
-        let view = view(proc.path(), &init, &container(&[9, 10, 11, 12])).unwrap();
-        assert!(view.is_of_init_user);
-        assert_eq!((view.mountinfo.as_str(), view.namespace.as_path()), ("container", Path::new("mnt:[3]")));
-        let seen: Vec<bool> = (9..=12).map(|pid: i32| view.is_seen_by(&proc.path().join(pid.to_string()))).collect();
-        assert_eq!(seen, [false, false, false, true]);
-        assert_eq!(super::view(proc.path(), &init, &container(&[10, 11])), None);
+        let seen = eyes(proc.path(), &init, &container(&[9, 10, 11, 12]), |_| None);
+        assert_eq!((devices(&seen), seen.roots[0].is_of_init_user), (vec!["0:51"], true));
+        let process = |pid: i32| proc.path().join(pid.to_string());
+        let of: Vec<bool> = (9..=12).map(|pid| is_of(&process(pid), &container(&[]))).collect();
+        assert_eq!(of, [false, true, false, true]);
+        assert!(has_mounts_of(&process(10), &init) && !has_mounts_of(&process(12), &init));
+        assert!(!eyes(proc.path(), &init, &container(&[10, 11]), |_| None).is_open);
+    }
+
+    #[test]
+    fn who_has_hidden_its_root_does_not_hide_that_of_the_others() {
+        let proc = tempfile::tempdir().unwrap();
+        process(proc.path(), 1, "mnt:[1]", OTHER, "");
+        let hidden = "5 4 0:77 / / rw - tmpfs t rw\n";
+        process(proc.path(), 10, "mnt:[2]", ID, hidden);
+        process(proc.path(), 11, "mnt:[2]", ID, "not read again");
+        process(proc.path(), 12, "mnt:[3]", ID, &format!("{OVERLAY}{hidden}6 5 8:1 /v /v rw - ext4 s rw\n"));
+        // Of the same mounts, but below another root, where there are none.
+        process(proc.path(), 9, "mnt:[3]", ID, "");
+        symlink("/cache", proc.path().join("9/root")).unwrap();
+        let volume = |mount: &Mount<'_>| (mount.root == "/v").then(|| "cache".to_owned());
+        let seen = eyes(proc.path(), &Init::of(proc.path()), &container(&[9, 10, 11, 12]), volume);
+        assert_eq!(devices(&seen), ["0:77", "0:77", "0:51"]);
+        assert_eq!((seen.volumes[&6].as_str(), seen.others.len(), seen.is_cut_off), ("cache", 2, false));
+    }
+
+    #[test]
+    fn very_many_mounts_are_not_kept() {
+        let proc = tempfile::tempdir().unwrap();
+        process(proc.path(), 1, "mnt:[1]", OTHER, "");
+        let mut mountinfo = OVERLAY.to_owned();
+        for number in 2..50_000 {
+            mountinfo += &format!("{number} 1 8:1 /x /somewhere/{number} rw - ext4 /dev/sda1 rw\n");
+        }
+        for pid in 10..40 {
+            process(proc.path(), pid, &format!("mnt:[{pid}]"), ID, &mountinfo);
+        }
+        let pids: Vec<i32> = (10..40).collect();
+        let seen = eyes(proc.path(), &Init::of(proc.path()), &container(&pids), |_| None);
+        assert!(seen.is_cut_off && seen.roots.len() == MOST_NAMESPACES);
+        assert!(seen.others.len() <= MOST_MOUNTS && !seen.others.is_empty(), "{}", seen.others.len());
     }
 }

@@ -8,12 +8,17 @@ use crate::node::Monotonic;
 
 /// What nobody asks for is this old at most while measuring it is cheap…
 const QUIET: Duration = Duration::from_secs(60);
-/// …and all of it together takes no more than a thousandth of a CPU: a node where nothing happens is left in peace.
+/// …and all of it together takes no more than a thousandth of a CPU: a node where nothing happens is left in peace…
 const QUIET_FACTOR: u32 = 1000;
+/// …but appended bytes give no sign: for so long at most, and so long where a limit of what may be kept is known.
+const LONGEST_QUIET: Duration = Duration::from_secs(15 * 60);
+const LONGEST_QUIET_LIMITED: Duration = Duration::from_secs(2 * 60);
 /// One whose inode counters rise is measured again after a pause, and after several times as long as it took: the others must get on.
 const HURRIED: Duration = Duration::from_secs(2);
 const HURRIED_FACTOR: u32 = 3;
-/// While a filesystem runs full everybody is measured again and again.
+/// While a filesystem runs full everybody is measured again and again, as long as somebody may be chosen by it: where nobody is for so
+/// long after the last renewal, nobody can be.
+const PRESSED_FOR: Duration = Duration::from_secs(60);
 const PRESSED: Duration = Duration::from_secs(5);
 const PRESSED_FACTOR: u32 = 1;
 
@@ -34,6 +39,8 @@ pub struct Made {
 struct Entry {
     places: WorkloadPlaces,
     is_hurried: bool,
+    /// It is being measured, or was left in the middle of it.
+    is_begun: bool,
     last: Option<Made>,
 }
 
@@ -54,7 +61,7 @@ pub enum Next {
 #[derive(Debug, Default)]
 pub struct Schedule {
     entries: BTreeMap<String, Entry>,
-    is_pressed: bool,
+    pressed: Option<Monotonic>,
     /// Whoever was measured before is due.
     renewed: Monotonic,
 }
@@ -65,8 +72,9 @@ impl Schedule {
         let mut before = std::mem::take(&mut self.entries);
         for places in workloads {
             let known = before.remove(&places.workload).filter(|known| known.places.id == places.id);
-            let (is_hurried, last) = known.map_or((false, None), |known| (known.is_hurried, known.last));
-            self.entries.insert(places.workload.clone(), Entry { places, is_hurried, last });
+            let new = || Entry { places: places.clone(), is_hurried: false, is_begun: false, last: None };
+            let entry = known.unwrap_or_else(new);
+            self.entries.insert(places.workload.clone(), Entry { places, ..entry });
         }
     }
 
@@ -78,23 +86,23 @@ impl Schedule {
     }
 
     /// Whether a filesystem runs full.
-    pub const fn press(&mut self, is_pressed: bool) {
-        self.is_pressed = is_pressed;
+    pub fn press(&mut self, is_pressed: bool, now: Monotonic) {
+        self.pressed = is_pressed.then(|| self.pressed.unwrap_or(now));
     }
 
     /// As told last.
-    pub const fn is_pressed(&self) -> bool {
-        self.is_pressed
+    pub const fn is_told_pressed(&self) -> bool {
+        self.pressed.is_some()
+    }
+
+    /// Whether one does, and somebody may be chosen by what is measured.
+    pub fn is_pressed(&self, now: Monotonic) -> bool {
+        self.pressed.is_some_and(|since| now.since(since.max(self.renewed)) < PRESSED_FOR)
     }
 
     /// What was measured before counts no more.
     pub fn renew(&mut self, since: Monotonic) {
         self.renewed = self.renewed.max(since);
-    }
-
-    /// Whether what began then counts no more.
-    pub fn is_outdated(&self, began: Monotonic) -> bool {
-        began < self.renewed
     }
 
     /// Whether it is to be measured still.
@@ -105,22 +113,23 @@ impl Schedule {
     /// Its measurement begins: what happens from now on is news again.
     pub fn begin(&mut self, workload: &str) {
         if let Some(entry) = self.entries.get_mut(workload) {
-            entry.is_hurried = false;
+            (entry.is_hurried, entry.is_begun) = (false, true);
         }
     }
 
     /// It was measured.
     pub fn done(&mut self, workload: &str, made: Made) {
         if let Some(entry) = self.entries.get_mut(workload) {
-            entry.last = Some(made);
+            (entry.last, entry.is_begun) = (Some(made), false);
         }
     }
 
-    /// Whose turn it is: those who gave a sign, unless the others are to get on first; then those never measured, then who waits longest.
+    /// Who is to be begun with: those who gave a sign, unless the others are to get on first; then those never measured, then who waits longest.
     pub fn next(&self, now: Monotonic, others_first: bool) -> Next {
         let cost: Duration = self.entries.values().filter_map(|entry| entry.last).map(|last| last.cpu).sum();
         let quiet = QUIET.max(cost.saturating_mul(QUIET_FACTOR));
-        let due = |entry: &Entry| self.due(entry, quiet);
+        let due = |entry: &Entry| self.due(entry, quiet, now);
+        let waiting = || self.entries.values().filter(|entry| !entry.is_begun);
         let soonest = |entries: &mut dyn Iterator<Item = &Entry>| {
             entries
                 .map(|entry| (due(entry), entry))
@@ -128,27 +137,27 @@ impl Schedule {
                 .min_by_key(|(at, entry)| (*at, entry.last.map(|last| last.took)))
                 .map(|(at, entry)| (at, entry.places.clone()))
         };
-        let hurried = soonest(&mut self.entries.values().filter(|entry| entry.is_hurried));
+        let hurried = soonest(&mut waiting().filter(|entry| entry.is_hurried));
         if let Some((at, places)) = hurried
             && at <= now
             && !others_first
         {
             return Next::Hurried(places);
         }
-        match soonest(&mut self.entries.values()) {
+        match soonest(&mut waiting()) {
             Some((at, places)) if at <= now => Next::Due(places),
             Some((at, _)) => Next::Wait(at.since(now)),
             None => Next::Nothing,
         }
     }
 
-    fn due(&self, entry: &Entry, quiet: Duration) -> Monotonic {
+    fn due(&self, entry: &Entry, quiet: Duration, now: Monotonic) -> Monotonic {
         let Some(Made { began, at, took, .. }) = entry.last else { return Monotonic::default() };
-        if self.is_outdated(began) {
+        if began < self.renewed {
             return Monotonic::default();
         }
-        let mut pause = quiet;
-        if self.is_pressed {
+        let mut pause = quiet.min(if entry.places.is_limited { LONGEST_QUIET_LIMITED } else { LONGEST_QUIET });
+        if self.is_pressed(now) {
             pause = pause.min(PRESSED.max(took.saturating_mul(PRESSED_FACTOR)));
         }
         if entry.is_hurried {
@@ -167,7 +176,14 @@ mod tests {
 
     fn places(name: &str, id: u64) -> WorkloadPlaces {
         let workload = name.to_owned();
-        WorkloadPlaces { workload, id: CgroupId(id), cgroup: "/".into(), pod: None, layers: Vec::new() }
+        WorkloadPlaces {
+            workload,
+            id: CgroupId(id),
+            cgroup: "/".into(),
+            pod: None,
+            layers: Vec::new(),
+            is_limited: false,
+        }
     }
 
     fn schedule(names: &[&str]) -> Schedule {
@@ -203,9 +219,15 @@ mod tests {
         schedule.done("b", made(2, 1, 100));
         assert_eq!(whose(&schedule, 2), "wait 59");
         assert_eq!(whose(&schedule, 61), "a");
-        // Three seconds of a CPU are worth an hour's rest.
+        // Half a second of a CPU is worth some minutes' rest.
+        schedule.done("a", made(100, 60, 300_000));
+        schedule.done("b", made(100, 60, 200_000));
+        assert_eq!(whose(&schedule, 110), "wait 490");
+        // Three seconds would be worth an hour's: too long for files that grow, and much too long where there is a limit.
         schedule.done("a", made(100, 60, 3_000_000));
-        assert_eq!(whose(&schedule, 2900), "wait 102");
+        assert_eq!(whose(&schedule, 110), "wait 890");
+        schedule.want(vec![places("a", 1), WorkloadPlaces { is_limited: true, ..places("b", 1) }]);
+        assert_eq!(whose(&schedule, 110), "wait 110");
         assert_eq!(whose(&Schedule::default(), 0), "nothing");
     }
 
@@ -241,13 +263,44 @@ mod tests {
         let mut schedule = schedule(&["a", "b"]);
         schedule.done("a", made(1, 1, 3_000_000));
         schedule.done("b", made(2, 20, 3_000_000));
-        assert_eq!(whose(&schedule, 10), "wait 5991");
-        schedule.press(true);
+        assert_eq!(whose(&schedule, 10), "wait 891");
+        schedule.press(true, Monotonic(10 * SECOND));
         assert_eq!(whose(&schedule, 10), "a");
         schedule.done("a", made(11, 1, 3_000_000));
         assert_eq!(whose(&schedule, 15), "wait 1");
-        schedule.press(false);
-        assert_eq!(whose(&schedule, 15), "wait 5987");
+        schedule.press(false, Monotonic(15 * SECOND));
+        assert_eq!(whose(&schedule, 15), "wait 887");
+    }
+
+    #[test]
+    fn where_nobody_is_chosen_it_calms_down_again() {
+        let mut schedule = schedule(&["a"]);
+        let press = |schedule: &mut Schedule, at| schedule.press(true, Monotonic(at * SECOND));
+        press(&mut schedule, 100);
+        schedule.done("a", made(150, 1, 3_000_000));
+        press(&mut schedule, 150);
+        assert_eq!(whose(&schedule, 150), "wait 5");
+        assert_eq!(whose(&schedule, 160), "wait 890");
+        // Somebody may be chosen again.
+        schedule.renew(Monotonic(200 * SECOND));
+        schedule.done("a", made(202, 1, 3_000_000));
+        press(&mut schedule, 203);
+        assert_eq!(whose(&schedule, 203), "wait 4");
+    }
+
+    #[test]
+    fn what_was_begun_is_not_begun_again_before_its_end() {
+        let mut schedule = schedule(&["a", "b"]);
+        schedule.begin("a");
+        assert_eq!(whose(&schedule, 1), "b");
+        schedule.begin("b");
+        schedule.renew(Monotonic(5 * SECOND));
+        schedule.hurry("a");
+        schedule.want(vec![places("a", 1), places("b", 1)]);
+        assert_eq!(whose(&schedule, 5), "nothing");
+        // It began before the renewal, and its end says so.
+        schedule.done("a", made(9, 6, 100));
+        assert_eq!(whose(&schedule, 9), "hurried a");
     }
 
     #[test]

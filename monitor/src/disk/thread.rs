@@ -1,6 +1,6 @@
 //! The thread itself: whose turn it is, a little work, a rest.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::mem::MaybeUninit;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -30,6 +30,14 @@ const TOLD_AGAIN: Duration = Duration::from_secs(1);
 const TOLD_AGAIN_PRESSED: Duration = Duration::from_millis(200);
 /// Whether somebody else is to go first is asked this often.
 const ASKED_AGAIN: Duration = Duration::from_millis(100);
+/// So long one is measured before another gets its turn.
+const QUANTUM: Duration = Duration::from_secs(2);
+/// Before somebody is chosen the small ones that are due go before what was left, for so long longer…
+const RENEWAL_CREDIT: Duration = Duration::from_secs(4);
+/// …but not all the time: what was left has to come to its end too.
+const RENEWAL_CREDIT_EVERY: Duration = Duration::from_secs(10);
+/// Measurements that are left in the middle: each holds some thirty files open, and a MiB at most.
+const MOST_SUSPENDED: usize = 7;
 /// News that come thick and fast are taken in together.
 const SHORTEST_WAIT: Duration = Duration::from_millis(50);
 /// With nothing to measure.
@@ -53,8 +61,14 @@ pub(super) struct Thread {
     recount: Recount,
     pace: Pace,
     buffer: Box<[MaybeUninit<u8>]>,
-    /// Left for one that gave a sign of having changed; only one at a time.
-    suspended: Option<Measurement>,
+    /// Left for others, and gone on with in turn: what has begun is brought to its end, or its figure could only rise.
+    suspended: VecDeque<Measurement>,
+    /// How long these had lately, and how long those that were begun with: where both wait they share.
+    resumed_for: Duration,
+    begun_for: Duration,
+    /// When that was last forgotten for a renewal, and whether whoever has its turn is to make way for it.
+    renewed: Monotonic,
+    is_renewed: bool,
     /// Who gave such a sign has had its turn: until then it is that of the others.
     others_until: Monotonic,
     usages: Usages,
@@ -67,18 +81,23 @@ impl Thread {
         shared: Arc<Shared>,
         publish: watch::Sender<Arc<Usages>>,
     ) -> Self {
+        let heart = Arc::clone(&shared.heart);
         let pace = Pace::new(options.cpu_share * AIM, thread_cpu(), Monotonic::now());
         Self {
             options,
             shared,
             publish,
-            finder: Finder::new(roots),
+            finder: Finder::new(roots, heart),
             schedule: Schedule::default(),
             claims: Claims::default(),
             recount: Recount::default(),
             pace,
             buffer: vec![MaybeUninit::uninit(); NAMES].into_boxed_slice(),
-            suspended: None,
+            suspended: VecDeque::new(),
+            resumed_for: Duration::ZERO,
+            begun_for: Duration::ZERO,
+            renewed: Monotonic::default(),
+            is_renewed: false,
             others_until: Monotonic::default(),
             usages: Usages::default(),
         }
@@ -90,10 +109,11 @@ impl Thread {
         self.tell();
         while self.receive() {
             self.recount_if_due();
-            match self.choose(Monotonic::now()) {
-                Choice::Measure(measurement, is_hurried) => self.work(*measurement, is_hurried),
+            let now = Monotonic::now();
+            match self.choose(now) {
+                Choice::Measure(measurement, turn) => self.work(*measurement, turn),
                 Choice::Wait(duration) => {
-                    let until_recount = self.recount.due(Monotonic::now(), self.schedule.is_pressed());
+                    let until_recount = self.recount.due(now, self.schedule.is_pressed(now));
                     self.wait(duration.into_iter().chain(until_recount).min());
                 }
             }
@@ -112,16 +132,21 @@ impl Thread {
         if let Some(wanted) = wanted {
             self.want(wanted);
         }
+        let now = Monotonic::now();
         for workload in &hurried {
             self.schedule.hurry(workload);
         }
         if let Some(since) = renewed {
             self.schedule.renew(since);
-            self.suspended = None;
+            if now.since(self.renewed) >= RENEWAL_CREDIT_EVERY {
+                (self.renewed, self.is_renewed) = (now, true);
+                (self.begun_for, self.resumed_for) = (Duration::ZERO, RENEWAL_CREDIT);
+            }
         }
-        self.schedule.press(is_pressed);
-        let share = if is_pressed { self.options.pressure_cpu_share } else { self.options.cpu_share };
-        self.pace.set_share(share * AIM, thread_cpu(), Monotonic::now());
+        self.schedule.press(is_pressed, now);
+        let share =
+            if self.schedule.is_pressed(now) { self.options.pressure_cpu_share } else { self.options.cpu_share };
+        self.pace.set_share(share * AIM, thread_cpu(), now);
         true
     }
 
@@ -133,9 +158,8 @@ impl Thread {
         self.claims.keep(|workload| wanted.iter().any(|places| places.workload == workload));
         self.recount.keep(|workload, id| wanted.iter().any(|it| it.workload == workload && it.id == id));
         self.schedule.want(wanted);
-        if self.suspended.as_ref().is_some_and(|left| !self.schedule.wants(&left.wanted)) {
-            self.suspended = None;
-        }
+        let schedule = &self.schedule;
+        self.suspended.retain(|left| schedule.wants(&left.wanted));
         if self.usages.by_workload.len() != before {
             self.tell();
         }
@@ -143,21 +167,20 @@ impl Thread {
 
     fn choose(&mut self, now: Monotonic) -> Choice {
         let next = self.schedule.next(now, now < self.others_until);
-        let suspended = self.suspended.take();
-        match (next, suspended) {
-            (Next::Hurried(places), Some(left)) if left.wanted.workload == places.workload => {
-                self.schedule.begin(&places.workload);
-                Choice::Measure(Box::new(left), true)
-            }
-            (Next::Hurried(places), left) => {
-                self.suspended = left;
-                Choice::Measure(Box::new(self.begin(places, now)), true)
-            }
-            (_, Some(left)) => Choice::Measure(Box::new(left), false),
-            (Next::Due(places), None) => Choice::Measure(Box::new(self.begin(places, now)), false),
-            (Next::Wait(duration), None) => Choice::Wait(Some(duration)),
-            (Next::Nothing, None) => Choice::Wait(None),
+        let is_resumed_first = self.begun_for >= QUANTUM;
+        self.is_renewed = false;
+        match next {
+            Next::Hurried(places) => Choice::Measure(Box::new(self.begin(places, now)), Turn::Hurried),
+            Next::Due(_) if is_resumed_first && !self.suspended.is_empty() => self.resume(),
+            Next::Due(places) => Choice::Measure(Box::new(self.begin(places, now)), Turn::Begun),
+            Next::Wait(_) | Next::Nothing if !self.suspended.is_empty() => self.resume(),
+            Next::Wait(duration) => Choice::Wait(Some(duration)),
+            Next::Nothing => Choice::Wait(None),
         }
+    }
+
+    fn resume(&mut self) -> Choice {
+        self.suspended.pop_front().map_or(Choice::Wait(None), |left| Choice::Measure(Box::new(left), Turn::Resumed))
     }
 
     fn begin(&mut self, places: WorkloadPlaces, now: Monotonic) -> Measurement {
@@ -169,48 +192,76 @@ impl Thread {
     }
 
     /// Measures until that is done, or somebody else is to go first, or all is over.
-    fn work(&mut self, mut measurement: Measurement, is_hurried: bool) {
-        let (mut told, mut asked) = (Monotonic::now(), Monotonic::now());
+    fn work(&mut self, mut measurement: Measurement, turn: Turn) {
+        let begun = Monotonic::now();
+        let (mut told, mut asked) = (begun, begun);
+        self.finder.enter(measurement.place());
         loop {
             let cpu = thread_cpu();
             let entries = measurement.entries();
             let progress = self.steps(&mut measurement);
             self.usages.effort.entries += measurement.entries().saturating_sub(entries);
             measurement.cpu += thread_cpu().saturating_sub(cpu);
+            let now = Monotonic::now();
             if progress == Progress::Done {
-                return self.finish(measurement, is_hurried);
+                self.account(turn, begun, now);
+                return self.finish(measurement);
             }
             if !self.breathe() {
                 return;
             }
-            let now = Monotonic::now();
-            let again = if self.schedule.is_pressed() { TOLD_AGAIN_PRESSED } else { TOLD_AGAIN };
+            let again = if self.schedule.is_pressed(now) { TOLD_AGAIN_PRESSED } else { TOLD_AGAIN };
             if now.since(told) >= again {
                 told = now;
                 self.tell_so_far(&measurement);
             }
             if now.since(asked) >= ASKED_AGAIN {
                 asked = now;
-                if !self.receive() || self.schedule.is_outdated(measurement.begun) {
+                if !self.receive() || !self.schedule.wants(&measurement.wanted) {
                     return;
                 }
                 self.recount_if_due();
-                if !is_hurried && self.is_urgent_for_another(&measurement.wanted, now) {
-                    self.suspended = Some(measurement);
+                if self.is_to_yield(turn, now.since(begun), now) {
+                    self.account(turn, begun, now);
+                    self.tell_so_far(&measurement);
+                    self.suspended.push_back(measurement);
                     return;
                 }
             }
         }
     }
 
-    fn is_urgent_for_another(&self, places: &WorkloadPlaces, now: Monotonic) -> bool {
-        let next = self.schedule.next(now, now < self.others_until);
-        matches!(next, Next::Hurried(other) if other.workload != places.workload)
+    /// Whether somebody else is to go on now: one that gave a sign at once, everybody else after a while.
+    fn is_to_yield(&self, turn: Turn, had: Duration, now: Monotonic) -> bool {
+        if self.suspended.len() >= MOST_SUSPENDED {
+            return false;
+        }
+        match self.schedule.next(now, now < self.others_until) {
+            Next::Hurried(_) if turn != Turn::Hurried => true,
+            Next::Due(_) if self.is_renewed && turn != Turn::Begun => true,
+            Next::Hurried(_) | Next::Due(_) => had >= QUANTUM,
+            Next::Wait(_) | Next::Nothing => had >= QUANTUM && !self.suspended.is_empty(),
+        }
+    }
+
+    /// Who gave a sign has had its turn: then it is that of the others for as long. The others share.
+    fn account(&mut self, turn: Turn, begun: Monotonic, now: Monotonic) {
+        let had = now.since(begun);
+        match turn {
+            Turn::Hurried => self.others_until = now.after(had),
+            Turn::Begun => self.begun_for += had,
+            Turn::Resumed => self.resumed_for += had,
+        }
+        // Time in which only one of both had something to do is owed to nobody.
+        let both = self.begun_for.min(self.resumed_for);
+        self.begun_for = self.begun_for.saturating_sub(both).min(QUANTUM);
+        self.resumed_for = self.resumed_for.saturating_sub(both).min(RENEWAL_CREDIT);
     }
 
     fn steps(&mut self, measurement: &mut Measurement) -> Progress {
         let until = measurement.entries().saturating_add(ENTRIES);
         for _ in 0..STEPS {
+            self.finder.beat();
             if measurement.step(&self.finder, &mut self.claims, &mut self.buffer) == Progress::Done {
                 return Progress::Done;
             }
@@ -221,15 +272,12 @@ impl Thread {
         Progress::More
     }
 
-    fn finish(&mut self, measurement: Measurement, is_hurried: bool) {
+    fn finish(&mut self, measurement: Measurement) {
         let now = Monotonic::now();
         let (began, cpu) = (measurement.begun, measurement.cpu);
         let made = Made { began, at: now, took: now.since(began), cpu };
         let places = measurement.wanted.clone();
         let Outcome { usage, counted, missing } = measurement.outcome();
-        if is_hurried {
-            self.others_until = now.after(made.took);
-        }
         self.usages.effort.measured += 1;
         self.say(missing);
         if self.schedule.wants(&places) {
@@ -244,7 +292,8 @@ impl Thread {
 
     /// Reads all quotas again, where that is worth it by now.
     fn recount_if_due(&mut self) {
-        if self.recount.due(Monotonic::now(), self.schedule.is_pressed()) != Some(Duration::ZERO) {
+        let now = Monotonic::now();
+        if self.recount.due(now, self.schedule.is_pressed(now)) != Some(Duration::ZERO) {
             return;
         }
         let cpu = thread_cpu();
@@ -312,6 +361,7 @@ impl Thread {
 
     /// Rests, and only the end is a reason to wake up; false then.
     fn rest(&self, duration: Duration) -> bool {
+        self.shared.heart.rest();
         let orders = self.shared.lock();
         let waited = self.shared.news.wait_timeout_while(orders, duration, |orders| !orders.is_over);
         let (orders, _) = waited.unwrap_or_else(PoisonError::into_inner);
@@ -326,7 +376,7 @@ impl Thread {
         }
         let mut orders = self.shared.lock();
         orders.is_idle = true;
-        let is_pressed = self.schedule.is_pressed();
+        let is_pressed = self.schedule.is_told_pressed();
         let is_quiet = |orders: &mut Orders| {
             let is_told = orders.wanted.is_some()
                 || !orders.hurried.is_empty()
@@ -341,8 +391,19 @@ impl Thread {
     }
 }
 
+/// Why one has its turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Turn {
+    /// It gave a sign of having changed.
+    Hurried,
+    /// It is due.
+    Begun,
+    /// It was left for others.
+    Resumed,
+}
+
 enum Choice {
-    Measure(Box<Measurement>, bool),
+    Measure(Box<Measurement>, Turn),
     Wait(Option<Duration>),
 }
 

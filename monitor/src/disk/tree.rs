@@ -5,18 +5,23 @@ use std::ffi::{CStr, CString};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd as _, OwnedFd};
 
-use rustix::fs::{FileType, RawDir, Statx, StatxAttributes, statx};
+use rustix::fs::{FileType, RawDir, SeekFrom, Statx, StatxAttributes, fstatvfs, seek, statx};
 use rustix::io::Errno;
 
-use super::host::{STATX_FLAGS, STATX_MASK, open_directory, readable, status};
+use super::host::{STATX_FLAGS, STATX_MASK, open_directory, open_unmounted, readable, status};
 use super::usage::Held;
 use crate::config::Bytes;
 use crate::kernel::DeviceId;
 
-/// Directories held open at a time, one a level.
-const MOST_OPEN: usize = 96;
-/// Directories held open to be walked later because they lie too deep.
-const MOST_DEFERRED: usize = 96;
+/// Directories held open at a time, one a level, and one more for all that lies deeper.
+const MOST_OPEN: usize = 32;
+/// Levels below those, of which is remembered where they are to be gone on with: half a MiB.
+const MOST_DEEP: usize = 32 * 1024;
+/// A tree can grow faster than it is walked. It can have as many names as its filesystem has inodes, or somewhat more where files have
+/// several, or where inodes are not counted.
+const MOST_NAMES_OF_INODE: u64 = 4;
+const MOST_NAMES: u64 = 1 << 20;
+const MOST_NAMES_UNCOUNTED: u64 = 1 << 28;
 /// Files with several names that are remembered, so that each is counted once: half a MiB.
 const MOST_LINKED: usize = 32 * 1024;
 /// Of what the kernel counts in (`st_blocks`), whatever the filesystem's own blocks are.
@@ -33,15 +38,20 @@ pub enum Progress {
     Done,
 }
 
-/// A walk that can be left and gone on with. It holds at most some two hundred files open and a few MiB, however large or deep the tree
-/// is; what it cannot look at makes it incomplete, never wrong.
+/// A walk that can be left and gone on with. It holds some thirty files open and a few MiB, however large or deep the tree is; what it
+/// cannot look at makes it incomplete, never wrong.
 #[derive(Debug)]
 pub struct TreeWalk {
     device: DeviceId,
     open: Vec<Level>,
-    deferred: Vec<OwnedFd>,
+    /// Below the last open level.
+    deep: Vec<Deep>,
+    /// The last of these.
+    bottom: Option<OwnedFd>,
     tally: Tally,
+    most: u64,
     is_complete: bool,
+    left_out: Option<&'static str>,
 }
 
 #[derive(Debug)]
@@ -58,6 +68,14 @@ impl Level {
     }
 }
 
+/// A directory that is not held open: it is come back to by `..` from the one below, if that is where it was.
+#[derive(Debug, Clone, Copy)]
+struct Deep {
+    inode: u64,
+    /// Where its next name is.
+    next: u64,
+}
+
 impl TreeWalk {
     /// Begins at a directory or file that was opened to be looked at.
     ///
@@ -65,12 +83,17 @@ impl TreeWalk {
     /// When it cannot be looked at.
     pub fn begin(top: &OwnedFd) -> Result<Self, Errno> {
         let status = status(top)?;
+        let used = fstatvfs(top).ok().filter(|it| it.f_files > 0).map(|it| it.f_files.saturating_sub(it.f_ffree));
+        let most = used.map(|used| used.saturating_mul(MOST_NAMES_OF_INODE).saturating_add(MOST_NAMES));
         let mut walk = Self {
             device: device(&status),
             open: Vec::new(),
-            deferred: Vec::new(),
+            deep: Vec::new(),
+            bottom: None,
             tally: Tally::default(),
+            most: most.unwrap_or(MOST_NAMES_UNCOUNTED),
             is_complete: true,
+            left_out: None,
         };
         walk.tally.count(&status);
         if kind(&status) == FileType::Directory {
@@ -99,17 +122,29 @@ impl TreeWalk {
         self.is_complete
     }
 
+    /// Why something was left out that could have been looked at.
+    pub const fn left_out(&self) -> Option<&'static str> {
+        self.left_out
+    }
+
+    fn leave_out(&mut self, reason: &'static str) {
+        self.is_complete = false;
+        self.left_out = Some(reason);
+    }
+
     /// Goes on for as many names as `buffer` has room for.
     pub fn step(&mut self, buffer: &mut [MaybeUninit<u8>]) -> Progress {
-        let Some(level) = self.open.last_mut() else {
-            return match self.deferred.pop() {
-                Some(directory) => {
-                    self.open.push(Level::new(directory));
-                    Progress::More
-                }
-                None => Progress::Done,
-            };
-        };
+        if self.tally.entries > self.most {
+            self.leave_out("a directory tree grows faster than it can be walked: what came last is not counted");
+            self.open.clear();
+            self.deep.clear();
+            self.bottom = None;
+        }
+        if self.bottom.is_some() {
+            self.step_deep(buffer);
+            return Progress::More;
+        }
+        let Some(level) = self.open.last_mut() else { return Progress::Done };
         if let Some(name) = level.directories.pop() {
             self.descend(&name);
         } else if level.is_read {
@@ -138,21 +173,10 @@ impl TreeWalk {
                 }
             };
             let name = entry.file_name();
-            match entry.file_type() {
-                FileType::Directory if name == c"." || name == c".." => {}
-                FileType::Directory => directories.push(name.to_owned()),
-                _ => match look(directory, name) {
-                    // Some filesystems do not tell beforehand.
-                    Ok(status) if kind(&status) == FileType::Directory => {
-                        if name != c"." && name != c".." {
-                            directories.push(name.to_owned());
-                        }
-                    }
-                    Ok(status) if is_mounted_over(&status) => {}
-                    Ok(status) => self.tally.count(&status),
-                    Err(Errno::NOENT) => {}
-                    Err(_) => self.is_complete = false,
-                },
+            match self.tally.file(directory, name, entry.file_type()) {
+                Ok(true) => {}
+                Ok(false) => directories.push(name.to_owned()),
+                Err(_) => self.is_complete = false,
             }
             if names.is_buffer_empty() {
                 break;
@@ -162,25 +186,86 @@ impl TreeWalk {
 
     fn descend(&mut self, name: &CStr) {
         let Some(level) = self.open.last() else { return };
-        let status = match look(&level.directory, name) {
-            Ok(status) => status,
-            Err(Errno::NOENT) => return,
-            Err(_) => {
-                self.is_complete = false;
-                return;
+        match self.tally.directory(&level.directory, name, self.device) {
+            Ok(Some((directory, _))) if self.open.len() < MOST_OPEN => self.open.push(Level::new(directory)),
+            Ok(Some((directory, inode))) => {
+                self.deep.push(Deep { inode, next: 0 });
+                self.bottom = Some(directory);
             }
-        };
-        // Another filesystem, or another directory of this one: neither lies here.
-        if device(&status) != self.device || is_mounted_over(&status) {
-            return;
+            Ok(None) => {}
+            Err(_) => self.is_complete = false,
         }
-        self.tally.count(&status);
-        match open_directory(&level.directory, name) {
-            Ok(directory) if self.open.len() < MOST_OPEN => self.open.push(Level::new(directory)),
-            Ok(directory) if self.deferred.len() < MOST_DEFERRED => self.deferred.push(directory),
-            // Replaced by something else, or removed.
-            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
-            Ok(_) | Err(_) => self.is_complete = false,
+    }
+
+    /// Goes on in the directory at the bottom, to its next directory or its end. Of names nothing is kept: somebody might make very many.
+    fn step_deep(&mut self, buffer: &mut [MaybeUninit<u8>]) {
+        let (Some(bottom), Some(place)) = (self.bottom.take(), self.deep.last().copied()) else { return };
+        let mut next = place.next;
+        let mut is_read = seek(&bottom, SeekFrom::Start(next)).is_err();
+        self.is_complete &= !is_read;
+        let mut names = RawDir::new(bottom.as_fd(), buffer);
+        let mut below = None;
+        while !is_read {
+            let entry = match names.next() {
+                Some(Ok(entry)) => entry,
+                Some(Err(Errno::INTR)) => continue,
+                Some(Err(_)) => {
+                    (is_read, self.is_complete) = (true, false);
+                    break;
+                }
+                None => {
+                    is_read = true;
+                    break;
+                }
+            };
+            next = entry.next_entry_cookie();
+            match self.tally.file(&bottom, entry.file_name(), entry.file_type()) {
+                Ok(true) => {}
+                Ok(false) => match self.tally.directory(&bottom, entry.file_name(), self.device) {
+                    Ok(Some(directory)) => {
+                        below = Some(directory);
+                        break;
+                    }
+                    Ok(None) => {}
+                    Err(_) => self.is_complete = false,
+                },
+                Err(_) => self.is_complete = false,
+            }
+            if names.is_buffer_empty() {
+                break;
+            }
+        }
+        if let Some(place) = self.deep.last_mut() {
+            place.next = next;
+        }
+        match below {
+            Some((directory, inode)) if self.deep.len() < MOST_DEEP => {
+                self.deep.push(Deep { inode, next: 0 });
+                self.bottom = Some(directory);
+            }
+            Some(_) => {
+                self.leave_out(
+                    "directories lie more than 32,000 levels deep: what is in the deepest ones is not counted",
+                );
+                self.bottom = Some(bottom);
+            }
+            None if is_read => self.ascend(&bottom),
+            None => self.bottom = Some(bottom),
+        }
+    }
+
+    fn ascend(&mut self, bottom: &OwnedFd) {
+        self.deep.pop();
+        // The level above the deep ones is still open.
+        let Some(above) = self.deep.last() else { return };
+        let is_it = |status: &Statx| status.stx_ino == above.inode && device(status) == self.device;
+        let opened = open_directory(bottom, c"..").and_then(|directory| Ok((status(&directory)?, directory)));
+        match opened {
+            Ok((status, directory)) if is_it(&status) => self.bottom = Some(directory),
+            Ok(_) | Err(_) => {
+                self.deep.clear();
+                self.leave_out("a directory was moved while it was walked: part of what is beside it is not counted");
+            }
         }
     }
 }
@@ -220,6 +305,58 @@ struct Tally {
 }
 
 impl Tally {
+    /// Counts what a directory has under a name; false when that is a directory itself, which is counted when it is opened.
+    fn file(&mut self, directory: &OwnedFd, name: &CStr, told: FileType) -> Result<bool, Errno> {
+        if name == c"." || name == c".." {
+            return Ok(true);
+        }
+        if told == FileType::Directory {
+            return Ok(false);
+        }
+        match look(directory, name) {
+            // Some filesystems do not tell beforehand.
+            Ok(status) if kind(&status) == FileType::Directory => return Ok(false),
+            Ok(status) if is_mounted_over(&status) => {}
+            Ok(status) => self.count(&status),
+            Err(Errno::NOENT) => {}
+            Err(errno) => return Err(errno),
+        }
+        Ok(true)
+    }
+
+    /// Opens a directory of this filesystem and counts it, with its inode's number. Another filesystem, or another directory of this one,
+    /// does not lie here; nor does what was replaced or removed.
+    fn directory(&mut self, above: &OwnedFd, name: &CStr, on: DeviceId) -> Result<Option<(OwnedFd, u64)>, Errno> {
+        let opened = match open_unmounted(above, name) {
+            Err(Errno::NOSYS) => {
+                let status = look(above, name);
+                if status.is_ok_and(|status| device(&status) != on || is_mounted_over(&status)) {
+                    return Ok(None);
+                }
+                open_directory(above, name)
+            }
+            opened => opened,
+        };
+        match opened {
+            Ok(directory) => {
+                let status = status(&directory)?;
+                if device(&status) != on {
+                    return Ok(None);
+                }
+                self.count(&status);
+                Ok(Some((directory, status.stx_ino)))
+            }
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV) => Ok(None),
+            Err(errno) => {
+                // It is there, but cannot be read.
+                if let Ok(status) = look(above, name) {
+                    self.count(&status);
+                }
+                Err(errno)
+            }
+        }
+    }
+
     fn count(&mut self, status: &Statx) {
         self.entries += 1;
         let links = u64::from(status.stx_nlink);

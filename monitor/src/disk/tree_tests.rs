@@ -65,36 +65,91 @@ fn a_single_file_is_a_tree_too_and_a_link_is_only_itself() {
     assert_eq!(walk(&top.path().join("link")).held().inodes, 1);
 }
 
+const NAME: &CStr = c"a-directory-with-a-long-name";
+
+/// So many directories one in the other.
+fn deep(top: &Path, depth: usize) -> OwnedFd {
+    let mut directory = fs::File::open(top).map(OwnedFd::from).unwrap();
+    for _ in 0..depth {
+        rustix::fs::mkdirat(&directory, NAME, 0o700.into()).unwrap();
+        directory = open_directory(&directory, NAME).unwrap();
+    }
+    directory
+}
+
+fn fill(directory: &OwnedFd, name: &CStr, bytes: usize) {
+    let flags = rustix::fs::OFlags::CREATE | rustix::fs::OFlags::WRONLY;
+    let file = rustix::fs::openat(directory, name, flags, 0o600.into()).unwrap();
+    fs::File::from(file).write_all(&vec![1; bytes]).unwrap();
+}
+
 #[test]
 fn deeper_than_files_can_be_held_open() {
     let top = tempfile::tempdir().unwrap();
-    let mut directory = fs::File::open(top.path()).map(OwnedFd::from).unwrap();
-    let depth = MOST_OPEN * 3;
-    for _ in 0..depth {
-        rustix::fs::mkdirat(&directory, c"a-directory-with-a-long-name", 0o700.into()).unwrap();
-        directory = open_directory(&directory, c"a-directory-with-a-long-name").unwrap();
+    let depth = MOST_OPEN * 4;
+    // At each level of the lower half there is more to come back to.
+    let mut directory = deep(top.path(), depth);
+    for level in 0..depth / 2 {
+        fill(&directory, c"large", 100_000);
+        for number in 0..level {
+            let name = CString::new(number.to_string()).unwrap();
+            rustix::fs::mkdirat(&directory, &name, 0o700.into()).unwrap();
+            fill(&open_directory(&directory, &name).unwrap(), c"file", 5000);
+        }
+        directory = open_directory(&directory, c"..").unwrap();
     }
     let mut walk = begin(top.path());
     let mut buffer = [MaybeUninit::uninit(); NAMES];
     while walk.step(&mut buffer) == Progress::More {
-        assert!(walk.open.len() <= MOST_OPEN && walk.deferred.len() <= MOST_DEFERRED);
+        assert!(walk.open.len() <= MOST_OPEN && walk.deep.len() <= depth);
     }
-    assert_eq!((walk.held().inodes, walk.is_complete()), (depth as u64 + 1, true));
+    assert!(walk.is_complete() && walk.left_out().is_none(), "{walk:?}");
+    assert_eq!(walk.held().inodes, du(top.path(), "--inodes"));
+    assert_eq!(walk.held().bytes.0, du(top.path(), "--block-size=1"));
 }
 
 #[test]
-fn too_many_directories_too_deep_make_it_incomplete() {
+fn many_directories_deep_down_are_all_walked() {
     let top = tempfile::tempdir().unwrap();
-    let deep: std::path::PathBuf = std::iter::repeat_n("d", MOST_OPEN - 1).collect();
-    let deep = top.path().join(deep);
-    fs::create_dir_all(&deep).unwrap();
-    for number in 0..MOST_DEFERRED + 10 {
-        fs::create_dir(deep.join(number.to_string())).unwrap();
+    let directory = deep(top.path(), MOST_OPEN + 2);
+    for number in 0..700 {
+        let name = CString::new(format!("directory-{number}")).unwrap();
+        rustix::fs::mkdirat(&directory, &name, 0o700.into()).unwrap();
+        fill(&open_directory(&directory, &name).unwrap(), c"hidden", 4096);
     }
     let found = walk(top.path());
-    // Each of them is counted; what is in the last ones is not looked at.
-    assert_eq!(found.held().inodes, (MOST_OPEN + MOST_DEFERRED + 10) as u64);
-    assert!(!found.is_complete());
+    assert!(found.is_complete());
+    assert_eq!(found.held().inodes, du(top.path(), "--inodes"));
+    assert_eq!(found.held().bytes.0, du(top.path(), "--block-size=1"));
+}
+
+#[test]
+fn what_is_moved_while_the_walk_is_below_makes_it_incomplete() {
+    let top = tempfile::tempdir().unwrap();
+    let bottom = deep(top.path(), MOST_OPEN * 2);
+    let above = open_directory(&bottom, c"..").unwrap();
+    let mut walk = begin(top.path());
+    let mut buffer = [MaybeUninit::uninit(); NAMES];
+    while walk.deep.len() <= MOST_OPEN {
+        assert_eq!(walk.step(&mut buffer), Progress::More);
+    }
+    let elsewhere = fs::File::open(top.path()).unwrap();
+    rustix::fs::renameat(&above, NAME, &elsewhere, c"moved").unwrap();
+    while walk.step(&mut buffer) == Progress::More {}
+    assert!(!walk.is_complete() && walk.left_out().unwrap().contains("moved"), "{walk:?}");
+}
+
+#[test]
+fn a_tree_that_grows_faster_than_it_is_walked_has_an_end() {
+    let top = tempfile::tempdir().unwrap();
+    for number in 0..600 {
+        fs::write(top.path().join(number.to_string()), "").unwrap();
+    }
+    let mut walk = begin(top.path());
+    walk.most = 10;
+    let mut buffer = [MaybeUninit::uninit(); NAMES];
+    while walk.step(&mut buffer) == Progress::More {}
+    assert!(walk.held().inodes < 600 && walk.left_out().unwrap().contains("faster"), "{walk:?}");
 }
 
 #[test]

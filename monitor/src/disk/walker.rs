@@ -5,6 +5,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
 
+use super::heart::Heart;
 use super::host::Roots;
 use super::places::WorkloadPlaces;
 use super::thread::Thread;
@@ -29,6 +30,7 @@ pub struct Walker {
 pub(super) struct Shared {
     orders: Mutex<Orders>,
     pub(super) news: Condvar,
+    pub(super) heart: Arc<Heart>,
 }
 
 #[derive(Debug, Default)]
@@ -87,6 +89,12 @@ impl Walker {
     /// A filesystem runs full, or does not any more: until then everybody is measured again and again, within a larger budget.
     pub fn press(&self, is_pressed: bool) {
         self.tell(|orders| orders.is_pressed = is_pressed);
+    }
+
+    /// Why nothing new is learnt, when the thread waits for a filesystem that does not answer.
+    #[must_use]
+    pub fn hangs(&self, now: Monotonic) -> Option<String> {
+        self.shared.heart.hangs(now)
     }
 
     /// What is known.

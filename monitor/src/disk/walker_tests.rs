@@ -46,6 +46,7 @@ fn places(pod: &str) -> WorkloadPlaces {
         cgroup: Path::new("/nonexistent").to_owned(),
         pod: Some(PodUid(pod.to_owned())),
         layers: Vec::new(),
+        is_limited: false,
     }
 }
 
@@ -126,6 +127,43 @@ fn who_gives_a_sign_does_not_wait_for_a_long_walk() {
     // Under pressure there is more time for it.
     walker.press(true);
     assert_eq!(until(&mut walker, "large", |usage| usage.is_complete).inodes, 20_001);
+}
+
+#[test]
+fn who_gives_signs_all_the_time_does_not_keep_the_thread() {
+    let node = Node::new();
+    node.files("large", 20_000);
+    node.files("small", 10);
+    // Many seconds in all.
+    let options = DiskUsageOptions { cpu_share: 0.01, ..DiskUsageOptions::default() };
+    let mut walker = Walker::start(&options, node.roots()).unwrap();
+    walker.wanted(vec![places("large"), places("small")]);
+    walker.hurry("large");
+    assert_eq!(until(&mut walker, "small", |_| true).inodes, 11);
+    let large = walker.usages().get("large", CgroupId(1)).cloned().unwrap();
+    assert!(!large.is_complete, "{large:?}");
+    walker.press(true);
+    assert_eq!(until(&mut walker, "large", |usage| usage.is_complete).inodes, 20_001);
+}
+
+#[test]
+fn a_walk_that_takes_longer_than_a_renewal_comes_to_its_end() {
+    let node = Node::new();
+    node.files("large", 10_000);
+    node.files("small", 10);
+    let options = DiskUsageOptions { cpu_share: 0.02, ..DiskUsageOptions::default() };
+    let walker = Walker::start(&options, node.roots()).unwrap();
+    walker.wanted(vec![places("large"), places("small")]);
+    let begun = Instant::now();
+    loop {
+        if walker.usages().get("large", CgroupId(1)).is_some_and(|usage| usage.is_complete) {
+            break;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(60), "it is begun again and again");
+        walker.renew(Monotonic::now());
+        std::thread::sleep(Duration::from_millis(150));
+    }
+    assert_eq!(walker.usages().get("large", CgroupId(1)).unwrap().inodes, 10_001);
 }
 
 #[test]

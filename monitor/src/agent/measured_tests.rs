@@ -1,0 +1,90 @@
+use super::*;
+use crate::config::Bytes;
+use crate::disk::Source;
+use crate::workloads::PodSpecs;
+
+const DISK: DeviceId = DeviceId(0x0080_0001);
+const OTHER: DeviceId = DeviceId(0x0080_0002);
+
+fn usage(logs: DeviceId) -> Usage {
+    let part = |part, device, bytes, inodes| PartUsage {
+        part,
+        device,
+        held: Held { bytes: Bytes(bytes), inodes },
+        at: Monotonic(7),
+        source: Source::Walk,
+        is_complete: true,
+    };
+    let name = |name: &str| name.to_owned();
+    let parts = vec![
+        part(Part::WritableLayer { container: name("id") }, DISK, 1000, 4),
+        part(Part::Logs { container: name("app") }, logs, 200, 3),
+        part(Part::Volume { name: name("cache") }, DISK, 30, 2),
+        part(Part::MemoryVolume { name: name("shm") }, DISK, 5000, 9),
+        part(Part::PodFiles, DISK, 4, 1),
+    ];
+    Usage::new(CgroupId(1), parts, Monotonic(9), true)
+}
+
+const fn taken(bytes: u64, inodes: u64) -> Taken {
+    Taken { bytes: Bytes(bytes), inodes }
+}
+
+#[test]
+fn parts_are_what_the_table_of_layouts_counts() {
+    let expected = DiskUsage { layers: taken(1000, 4), logs: taken(200, 3), volumes: taken(34, 3), at: Monotonic(7) };
+    assert_eq!(disk_usage(&usage(OTHER), Roles::default()), expected);
+    let roles = Roles { node: Some(DISK), container: Some(DISK) };
+    assert_eq!(disk_usage(&usage(DISK), roles), expected);
+}
+
+#[test]
+fn what_lies_on_another_disk_does_not_count() {
+    let (node, container) = (Some(DISK), Some(DISK));
+    let logs_elsewhere = disk_usage(&usage(OTHER), Roles { node, container });
+    assert_eq!((logs_elsewhere.logs, logs_elsewhere.volumes), (taken(0, 0), taken(34, 3)));
+    let layers_elsewhere = disk_usage(&usage(DISK), Roles { node, container: Some(OTHER) });
+    assert_eq!((layers_elsewhere.layers, layers_elsewhere.logs), (taken(0, 0), taken(200, 3)));
+}
+
+#[test]
+fn the_device_of_a_filesystem_is_that_of_its_files_where_it_has_one() {
+    let of = |text: &str, kind: &str| {
+        let path = std::path::PathBuf::from("/");
+        device(&Place { path: path.clone(), device: text.to_owned(), mount_point: path, kind: kind.to_owned() })
+    };
+    assert_eq!(of("8:1", "ext4"), Some(DISK));
+    assert_eq!(of("8:1", "ext4").unwrap().to_string(), "8:1");
+    for (text, kind) in [("0:41", "btrfs"), ("0:41", "overlay"), ("nonsense", "ext4"), ("8:x", "xfs")] {
+        assert_eq!(of(text, kind), None, "{text} {kind}");
+    }
+}
+
+#[test]
+fn it_is_measured_anew_ever_more_seldom_where_nobody_can_go() {
+    let fresh = |in_vain| Steered { in_vain, ..Steered::default() }.fresh().as_secs();
+    assert_eq!([0, 1, 2, 3, 4, u32::MAX].map(fresh), [10, 20, 40, 60, 60, 60]);
+}
+
+#[test]
+fn who_has_a_limit_of_local_storage() {
+    let pods = r#"{"kind": "List", "items": [
+        {"metadata": {"uid": "size"}, "spec": {"volumes": [{"name": "tmp", "emptyDir": {"sizeLimit": "1Mi"}}]}},
+        {"metadata": {"uid": "limit"},
+         "spec": {"containers": [{"name": "c", "resources": {"limits": {"ephemeral-storage": "1Mi"}}}]}},
+        {"metadata": {"uid": "none"}, "spec": {"volumes": [{"name": "tmp", "emptyDir": {}}]}}]}"#;
+    let specs = PodSpecs::parse(pods).unwrap();
+    let limited = |uid: &str| is_limited(specs.find(&PodUid(uid.to_owned())).unwrap());
+    assert_eq!(["size", "limit", "none"].map(limited), [true, true, false]);
+}
+
+#[test]
+fn what_is_kept_is_told_by_source() {
+    let mut usage = usage(DISK);
+    usage.parts[2].source = Source::Quota;
+    usage.parts[2].at = Monotonic(2_000_000_007);
+    let by_workload = [(Arc::from("w"), Arc::new(usage))].into();
+    let found = report(&Usages { by_workload, ..Usages::default() }, Monotonic(3_000_000_007)).kept;
+    let shown: Vec<_> = found.iter().map(|it| (it.source, it.bytes.0, it.inodes, it.age.as_secs())).collect();
+    assert_eq!(shown, [("walk", 1204, 8, 3), ("quota", 30, 2, 1)], "memory is no disk");
+}
