@@ -111,6 +111,7 @@ impl Node {
             pod: Some(PodUid(POD.to_owned())),
             layers: Vec::new(),
             is_limited: false,
+            believes_quotas: false,
         }
     }
 

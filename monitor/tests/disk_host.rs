@@ -66,6 +66,7 @@ fn measure(roots: Roots, cgroup: &Path, pod: Option<&str>) -> (Arc<Usage>, Vec<S
         pod: pod.map(|uid| PodUid(uid.to_owned())),
         layers: Vec::new(),
         is_limited: false,
+        believes_quotas: true,
     }]);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     let measured = async {

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::config::{CgroupId, Resource};
+use crate::config::{CgroupId, ProjectQuotas, Resource};
 use crate::disk::{Held, Part, PartUsage, Source, Usage, Usages, Walker, WorkloadPlaces};
 use crate::eviction::footprint::Taken;
 use crate::eviction::{Armed, DiskUsage, DiskUsages, NodeCondition};
@@ -83,7 +83,7 @@ const CAPABILITY: &str = "disk_usage";
 pub(super) struct Steered {
     workloads: Vec<CgroupId>,
     /// With whether they have limits.
-    wanted: Vec<(CgroupId, bool)>,
+    wanted: Vec<(CgroupId, bool, bool)>,
     looked: Option<Monotonic>,
     is_needed: bool,
     is_pressed: bool,
@@ -177,6 +177,15 @@ fn report(usages: &Usages, now: Monotonic) -> DiskUsageReport {
     }
 }
 
+/// Whether nobody in a pod can change what its project quota counts.
+fn believes_quotas(quotas: ProjectQuotas, pod: Option<&Pod>) -> bool {
+    match quotas {
+        ProjectQuotas::Isolated => pod.is_some_and(|pod| pod.spec.host_users == Some(false)),
+        ProjectQuotas::Trusted => true,
+        ProjectQuotas::Off => false,
+    }
+}
+
 /// Whether what a pod keeps is limited.
 fn is_limited(pod: &Pod) -> bool {
     let has_size = |volume: &Volume| volume.empty_dir.as_ref().is_some_and(|it| it.size_limit.is_some());
@@ -226,13 +235,20 @@ impl Agent {
         (self.steered.looked, self.steered.is_needed) = (Some(now), is_needed);
         self.steered.workloads = workloads().map(|workload| workload.id).collect();
         let hierarchy = &self.tree.hierarchy().memory;
+        let quotas = self.config.disk_usage.project_quotas;
         let specs = self.local.specs();
         let places = |workload: &Workload| {
-            let is_limited = workload.kind.pod_uid().and_then(|uid| specs.find(uid)).is_some_and(is_limited);
-            WorkloadPlaces::of(workload, hierarchy).map(|places| WorkloadPlaces { is_limited, ..places })
+            let pod = workload.kind.pod_uid().and_then(|uid| specs.find(uid));
+            let (is_limited, believes_quotas) = (pod.is_some_and(is_limited), believes_quotas(quotas, pod));
+            WorkloadPlaces::of(workload, hierarchy).map(|places| WorkloadPlaces {
+                is_limited,
+                believes_quotas,
+                ..places
+            })
         };
         let all: Vec<WorkloadPlaces> = workloads().filter(|_| is_needed).filter_map(places).collect();
-        let wanted: Vec<(CgroupId, bool)> = all.iter().map(|places| (places.id, places.is_limited)).collect();
+        let wanted: Vec<(CgroupId, bool, bool)> =
+            all.iter().map(|places| (places.id, places.is_limited, places.believes_quotas)).collect();
         if wanted != self.steered.wanted {
             self.steered.wanted = wanted;
             measured.walker.wanted(all);

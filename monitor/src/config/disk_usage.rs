@@ -11,12 +11,12 @@ pub struct DiskUsageOptions {
     pub project_quotas: ProjectQuotas,
 }
 
-/// Whose project quotas are believed. Whoever owns a file may give it another project, but from inside a user namespace of its own
-/// (`fileattr_set_prepare`, since Linux 4.5): a pod could hide what it has, or have another charged with it. The kubelet therefore
-/// measures by quota only pods with a user namespace (Kubernetes 1.31).
+/// Whose project quotas are believed. Whoever owns a file may give it another project, unless from inside a user namespace
+/// (`fileattr_set_prepare`): a pod could hide what it has, or have another charged with it. The kubelet therefore measures by quota only
+/// pods with `hostUsers: false` (Kubernetes 1.31).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum ProjectQuotas {
-    /// Those of pods that have a user namespace of their own.
+    /// Those of pods that are known (`pods:`) to have a user namespace of their own, `hostUsers: false`.
     #[default]
     Isolated,
     /// Everybody's: nobody on this node changes projects.

@@ -176,6 +176,9 @@ impl Measurement {
     }
 
     fn by_quota(&mut self, claims: &mut Claims, place: &Place, top: &OwnedFd, device: DeviceId) -> Option<Held> {
+        if !self.wanted.believes_quotas {
+            return None;
+        }
         let directory = readable(top).ok()?;
         let project = project_of(directory.as_fd())?;
         if !claims.is_sole(device, project, &self.wanted.workload, &place.path) {

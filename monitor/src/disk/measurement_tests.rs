@@ -44,6 +44,7 @@ impl Node {
             pod: Some(PodUid(UID.to_owned())),
             layers: Vec::new(),
             is_limited: false,
+            believes_quotas: true,
         };
         Measurement::begin(&mut self.finder, places, Monotonic::now())
     }

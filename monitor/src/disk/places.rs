@@ -55,6 +55,8 @@ pub struct WorkloadPlaces {
     pub layers: Vec<Layer>,
     /// What it keeps is limited, and the limit is known: it is looked at more often, for nothing tells of files that grow.
     pub is_limited: bool,
+    /// What project quotas say of it is true: nobody in it can give files another project.
+    pub believes_quotas: bool,
 }
 
 impl WorkloadPlaces {
@@ -69,6 +71,7 @@ impl WorkloadPlaces {
             pod: workload.kind.pod_uid().cloned(),
             layers: Vec::new(),
             is_limited: false,
+            believes_quotas: false,
         };
         Self::has(workload).then(places)
     }

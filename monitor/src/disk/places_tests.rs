@@ -68,6 +68,7 @@ impl Node {
             pod: Some(PodUid(UID.to_owned())),
             layers,
             is_limited: false,
+            believes_quotas: false,
         }
     }
 }

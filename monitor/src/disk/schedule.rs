@@ -183,6 +183,7 @@ mod tests {
             pod: None,
             layers: Vec::new(),
             is_limited: false,
+            believes_quotas: false,
         }
     }
 

@@ -47,6 +47,7 @@ fn places(pod: &str) -> WorkloadPlaces {
         pod: Some(PodUid(pod.to_owned())),
         layers: Vec::new(),
         is_limited: false,
+        believes_quotas: true,
     }
 }
 

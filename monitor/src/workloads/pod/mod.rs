@@ -79,6 +79,8 @@ pub struct Spec {
     pub overhead: ResourceList,
     /// Resources of the pod as a whole.
     pub resources: Option<Resources>,
+    /// False: it has a user namespace of its own.
+    pub host_users: Option<bool>,
 }
 
 /// A container of any kind.
