@@ -158,7 +158,7 @@ pub const CATALOGUE: &[Entry] = &[
     with_containerd("volume-limit", 300, "an emptyDir volume over its sizeLimit: that pod goes, on a disk with room enough"),
     with_containerd("fork-bomb", 240, "a fork bomb against 4096 process ids is stopped, and its neighbour lives"),
     with_containerd("unused-images", 300, "unused images fill a file system of their own: as many go as needed, and no pod"),
-    with_containerd("doctor", 180, "what doctor finds on a node with containerd, beside an agent at work; run by itself it prints it"),
+    with_containerd("doctor", 180, "what doctor and rank find on a node with containerd, beside an agent at work; run by itself it prints it"),
     with_containerd("imagefs-layer", 300, "a pod fills its writable layer on the images' file system: that pod goes, alone"),
     with_containerd("runtime-outage", 300, "containerd stops in mid-pressure: the pod goes all the same, its remains when containerd is back"),
 ];

@@ -152,6 +152,14 @@ pub fn configuration(path: &Path) -> Result<(String, Vec<u8>), CommandError> {
 /// # Errors
 /// When it cannot be read, or is wrong: then with everything that is wrong with it.
 pub fn policy(path: &Path) -> Result<Policy, CommandError> {
+    monitor(path).map(|config| config.policy)
+}
+
+/// The same with all else that the file says.
+///
+/// # Errors
+/// As [`policy`].
+pub fn monitor(path: &Path) -> Result<MonitorConfig, CommandError> {
     let (name, bytes) = configuration(path)?;
     let loaded = MonitorConfig::parse_bytes(&name, bytes).map_err(|errors| CommandError::Wrong(errors.to_string()))?;
     let (swap, others): (Vec<_>, Vec<_>) = loaded.warnings.iter().partition(|warning| is_about_swap(warning));
@@ -164,7 +172,7 @@ pub fn policy(path: &Path) -> Result<Policy, CommandError> {
         1 => output::note(format_args!("{name}: 1 warning; `check-config {file}` tells it")),
         _ => output::note(format_args!("{name}: {count} warnings; `check-config {file}` tells them")),
     }
-    Ok(loaded.config.policy)
+    Ok(loaded.config)
 }
 
 /// Whoever reads an answer about memory must know of it.

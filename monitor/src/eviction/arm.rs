@@ -28,6 +28,14 @@ impl Layout {
         }
     }
 
+    /// By those that are known. A node without a store of images has nothing that could lie elsewhere, and runtimes keep writable
+    /// layers where the images are.
+    #[must_use]
+    pub fn of_known<D: PartialEq + ?Sized>(node: Option<&D>, image: Option<&D>, container: Option<&D>) -> Self {
+        let image = image.or(node);
+        Self::of(&node, &image, &container.or(image))
+    }
+
     /// The name used in logs and metrics.
     #[must_use]
     pub const fn as_str(self) -> &'static str {

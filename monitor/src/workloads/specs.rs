@@ -51,6 +51,14 @@ impl PodSpecs {
         self.by_uid.get(&uid.0).and_then(|index| self.pods.get(*index))
     }
 
+    /// Reads the file once, for a command that does not wait for it to change.
+    ///
+    /// # Errors
+    /// Why it cannot be used, and what to do.
+    pub fn read(path: &Path) -> Read {
+        Watched { path: path.to_owned(), stamp: None, trouble: None }.look().unwrap_or_else(|| Ok(Self::default()))
+    }
+
     /// A list as `kubectl get pods -o json` prints it.
     ///
     /// # Errors

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags};
 
-use crate::config::{Bytes, CgroupId, NamePattern};
+use crate::config::{Bytes, CgroupId, NamePattern, Pid};
 use crate::node::file::{Buffer, FileError, PinnedFile, keyed_value};
 use crate::node::{CgroupVersion, Hierarchy, Monotonic};
 
@@ -92,6 +92,8 @@ pub struct WorkloadTree {
     hierarchy: Hierarchy,
     proc_root: PathBuf,
     protected: Vec<NamePattern>,
+    /// The agent's process, as procfs names it.
+    agent: Option<String>,
     tracked: Vec<Tracked>,
     owners: HashMap<CgroupId, Owner>,
     /// OOM kills of each workload when they were last looked at. Not beside its open files: these are opened anew from time to time.
@@ -127,7 +129,14 @@ impl WorkloadTree {
     #[must_use]
     pub fn new(hierarchy: Hierarchy, proc_root: PathBuf, protected: Vec<NamePattern>) -> Self {
         let (owners, oom_kills) = (HashMap::new(), HashMap::new());
-        Self { hierarchy, proc_root, protected, tracked: Vec::new(), owners, oom_kills, buffer: Buffer::new() }
+        let (agent, tracked) = (Some("self".to_owned()), Vec::new());
+        Self { hierarchy, proc_root, protected, agent, tracked, owners, oom_kills, buffer: Buffer::new() }
+    }
+
+    /// Who the agent is, for somebody else who looks at the same tree: its cgroup is protected, that of this process is not.
+    #[must_use]
+    pub fn of_agent(self, agent: Option<Pid>) -> Self {
+        Self { agent: agent.map(|Pid(pid)| pid.to_string()), ..self }
     }
 
     /// Walks the tree. Workloads known already keep their open files.
@@ -228,7 +237,7 @@ impl WorkloadTree {
     /// Marks those that are never candidates, unless the walk has marked them already.
     fn protect(&mut self) {
         let holder = |pid| membership::of(&self.proc_root, pid, self.hierarchy.version);
-        let (init, agent) = (holder("1"), holder("self"));
+        let (init, agent) = (holder("1"), self.agent.as_deref().and_then(holder));
         let holds =
             |name: &str, path: &Option<String>| path.as_deref().is_some_and(|path| membership::is_within(path, name));
         for Tracked { workload, .. } in &mut self.tracked {

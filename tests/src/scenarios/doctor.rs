@@ -1,7 +1,8 @@
-//! What `doctor` says of a node with containerd; run by itself the scenario prints it.
+//! What `doctor` says of a node with containerd, and whom `rank` finds there; run by itself the scenario prints it.
 
 use std::fs;
 use std::process::Command;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 
@@ -10,12 +11,17 @@ use crate::agent::{Agent, PROGRAM};
 use crate::cgroups::Qos;
 use crate::config::AgentConfig;
 use crate::containers::storage::{CONTAINERD, KUBELET};
-use crate::containers::{Node, Storage};
+use crate::containers::{Node, NodePod, Storage};
 use crate::stage::Stage;
+
+/// A node has a few dozen others in its pods.
+const FILES: usize = 2000;
+const RANK_CONFIG: &str = "/tmp/doctor-rank.yaml";
 
 pub fn doctor(stage: &mut Stage<'_>) -> Result<()> {
     let node = Node::start(stage, Storage::DedicatedImages)?;
     bystander(&node, stage, "quiet", Qos::BestEffort)?;
+    let hoarder = hoarder(&node, stage)?;
     let agent = stage.agent(&AgentConfig::observe())?;
     let before = condition_of(&agent)?;
     let output = Command::new(PROGRAM).arg("doctor").output().context("start doctor")?;
@@ -44,6 +50,7 @@ pub fn doctor(stage: &mut Stage<'_>) -> Result<()> {
     let answer = parsed.unwrap_or_default();
     stage.check_equal("the version of CRI", &answer["runtimes"][0]["apiVersion"].as_str(), &Some("v1"));
     stage.check_equal("the layout", &answer["filesystemLayout"].as_str(), &Some("dedicatedImageFs"));
+    rank(stage, &hoarder)?;
     stage.check_equal("the agent at work beside it", &condition_of(&agent)?, &before);
     stage.stop(&agent);
     Ok(())
@@ -55,4 +62,39 @@ fn condition_of(agent: &Agent) -> Result<(f64, usize, String)> {
     let path = format!("/proc/{}/oom_score_adj", agent.pid);
     let score = fs::read_to_string(&path).with_context(|| format!("read {path}"))?;
     Ok((attached, agent.events("degraded").len(), score))
+}
+
+/// Makes small files in a volume: layers have a filesystem of their own here.
+fn hoarder(node: &Node, stage: &mut Stage<'_>) -> Result<NodePod> {
+    let pod = node.pod(stage, "hoarder", Qos::BestEffort, &["cache"])?;
+    let script =
+        format!("i=0; while [ $i -lt {FILES} ]; do : > /cache/$i; i=$((i+1)); done; while :; do sleep 5; done");
+    pod.run("main", &script)?;
+    let cache = pod.empty_dir("cache");
+    let made = stage.until(Duration::from_secs(60), |_| fs::read_dir(&cache).is_ok_and(|files| files.count() >= FILES));
+    stage.check(made, || format!("the hoarder has not made its {FILES} files"));
+    Ok(pod)
+}
+
+/// Whom `rank` finds on this node, without files and beside an agent at work.
+fn rank(stage: &mut Stage<'_>, hoarder: &NodePod) -> Result<()> {
+    let thresholds = vec![("nodefs.inodesFree", "\"5%\"".to_owned())];
+    let config = AgentConfig { thresholds, ..AgentConfig::observe() };
+    fs::write(RANK_CONFIG, config.yaml()).with_context(|| format!("write {RANK_CONFIG}"))?;
+    let arguments = ["rank", "--signal", "nodefs.inodesFree", "--config", RANK_CONFIG];
+    let output = Command::new(PROGRAM).args(arguments).output().context("start rank")?;
+    stage.page(&format!("$ node-pressure-monitor {}", arguments.join(" ")));
+    stage.page(&String::from_utf8_lossy(&output.stderr));
+    stage.page(&String::from_utf8_lossy(&output.stdout));
+    stage.check_equal("rank's exit status", &output.status.code(), &Some(0));
+    let json = Command::new(PROGRAM).args(arguments).args(["--output", "json"]).output().context("start rank")?;
+    let answer: serde_json::Value = serde_json::from_slice(&json.stdout).context("rank --output json: not JSON")?;
+    let first = answer.get("first").and_then(serde_json::Value::as_str).unwrap_or_default().to_owned();
+    stage.check_equal("first", &first, &format!("default/{}", hoarder.name));
+    let ranking = answer.get("ranking").and_then(serde_json::Value::as_array);
+    let used = ranking.and_then(|rows| rows.first()?.get("usage")?.as_u64()).unwrap_or(0);
+    stage.check(usize::try_from(used).is_ok_and(|used| used >= FILES), || {
+        format!("the hoarder has {used} inodes by rank's count")
+    });
+    Ok(())
 }

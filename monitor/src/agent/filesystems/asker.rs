@@ -120,9 +120,7 @@ impl Devices {
 
     fn layout(&self) -> Layout {
         let [node, image, container] = &self.0;
-        // A node without a store of images has nothing that could lie elsewhere.
-        let image = image.as_ref().or(node.as_ref());
-        Layout::of(&node.as_ref(), &image, &container.as_ref().or(image))
+        Layout::of_known(node.as_ref(), image.as_ref(), container.as_ref())
     }
 }
 

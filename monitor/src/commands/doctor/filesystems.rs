@@ -54,9 +54,7 @@ fn filesystem(proc_root: &Path, sample: &FsSample) -> Filesystem {
 /// How the roles share filesystems, by their devices as the agent does.
 pub fn layout(filesystems: &[Filesystem]) -> &'static str {
     let device = |role: Role| filesystems.iter().find(|it| it.role == role.as_str()).map(|it| it.device.as_str());
-    let node = device(Role::Node);
-    let image = device(Role::Image).or(node);
-    match Layout::of(&node, &image, &device(Role::Container).or(image)) {
+    match Layout::of_known(device(Role::Node), device(Role::Image), device(Role::Container)) {
         Layout::Single => "single",
         Layout::DedicatedImageFs => "dedicatedImageFs",
         Layout::SplitImageFs => "splitImageFs",

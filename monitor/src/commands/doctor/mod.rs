@@ -5,7 +5,7 @@
 mod facts;
 mod filesystems;
 mod findings;
-mod host;
+pub(super) mod host;
 mod look;
 mod runtimes;
 mod text;

@@ -1,52 +1,71 @@
 //! `node-pressure-monitor rank`: who would be evicted first, and every key that decides it.
 
 mod json;
+mod live;
+mod marks;
 mod read;
 mod table;
 mod verdict;
 
 use std::collections::BTreeSet;
 use std::io::{self, BufWriter, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::ValueEnum;
 
-use crate::config::{Moment, Policy, Signal};
+use crate::config::{Moment, MonitorConfig, Policy, Signal};
 use crate::eviction::Layout;
 use crate::workloads::{Pod, Summary};
 
 use super::input::{self, CommandError};
 use super::output;
+use live::Live;
+use verdict::Verdict;
 
 /// Options of `rank`.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = HELP)]
 pub struct Options {
-    /// The policy: a KubeletConfiguration, OpenShift 3 kubeletArguments, or a MonitorConfiguration; - is standard input; without one the defaults apply
+    /// The policy: a KubeletConfiguration, OpenShift 3 kubeletArguments, or a MonitorConfiguration, which also says where things are on
+    /// this node; - is standard input; without one the defaults apply
     #[arg(long, value_name = "POLICY.yaml")]
     config: Option<PathBuf>,
-    /// The pods: a list as kubectl get pods -A -o json prints it, a pod, or an array of pods; - is standard input
+    /// The pods: a list as kubectl get pods -A -o json prints it, a pod, or an array of pods; - is standard input; without this and
+    /// --summary the workloads of this node are ranked, measured now
     #[arg(long, value_name = "PODS.json")]
-    pods: PathBuf,
+    pods: Option<PathBuf>,
     /// Their usage, as /stats/summary of the node's kubelet prints it; - is standard input
     #[arg(long, value_name = "SUMMARY.json")]
-    summary: PathBuf,
+    summary: Option<PathBuf>,
     /// The signal to rank for
     #[arg(long, value_name = "SIGNAL", default_value_t = Signal::MemoryAvailable, value_parser = parse_signal)]
     signal: Signal,
     /// The node whose pods count; without it the one that the summary names
     #[arg(long, value_name = "NAME")]
     node: Option<String>,
-    /// The node's filesystems
-    #[arg(long, value_enum, default_value_t = LayoutOption::Single)]
-    layout: LayoutOption,
+    /// The node's filesystems; by default single, or as this node has them
+    #[arg(long, value_enum)]
+    layout: Option<LayoutOption>,
     /// How to answer
     #[arg(long, value_enum, default_value_t = Format::Table)]
     output: Format,
 }
 
-const HELP: &str = r#"Where the files come from:
+const HELP: &str = r#"Of this node, as root on it, whether or not the agent runs (it is not disturbed, and nothing is done to anybody):
+
+  node-pressure-monitor rank
+  node-pressure-monitor rank --signal nodefs.inodesFree
+  node-pressure-monitor rank --config /etc/node-pressure-monitor/monitor.yaml --signal pid.available
+
+Memory and processes are read from the cgroups, what lies on the disks is measured, which may take minutes (five at most), and the container
+runtime tells which pod is whose. Priorities and requests are those of the pods: file that the configuration names, where it names one;
+without it the priority is 0 and the request what the cgroup is promised. For a disk pods alone are ranked. Workloads that are protected are
+left out; exempt says why another would not be evicted, be it that it would give back too little. What could not be asked is told on stderr.
+
+Of any node, from files:
+
+  node-pressure-monitor rank --pods pods.json --summary summary.json
 
   kubectl get pods -A -o json > pods.json
   kubectl get --raw /api/v1/nodes/NODE/proxy/stats/summary > summary.json
@@ -61,10 +80,11 @@ With --output json the answer is one object:
    "ranking": [{"pod", "uid", "qosClass", "priority", "usage", "request", "exempt", "keys": {by name, in order}, "explanation"}],
    "first", "gracePeriodSeconds", "message"}
 
-Amounts are in bytes, inodes or processes. What is not known, or not there, is null.
+Amounts are in bytes, inodes or processes. What is not known, or not there, is null. A workload of this node that is no pod has the path of
+its cgroup for a name and a uid; a pod that nobody names is called ?/UID.
 
-Exit status: 0 answered; 1 the policy, the pods or the summary are wrong, or the answer cannot be written; 2 wrong usage, or a file
-that cannot be read."#;
+Exit status: 0 answered; 1 the policy, the pods or the summary are wrong, this node cannot be measured (not root, no cgroups), or the
+answer cannot be written; 2 wrong usage (of --pods and --summary one is missing), or a file that cannot be read."#;
 
 /// How to answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -105,29 +125,62 @@ fn parse_signal(text: &str) -> Result<Signal, String> {
 /// Runs the command.
 ///
 /// # Errors
-/// When a file is wrong or cannot be read, or the answer cannot be written.
+/// When a file is wrong or cannot be read, this node cannot be measured, or the answer cannot be written.
 pub fn run(options: &Options) -> Result<(), CommandError> {
-    let files = [options.config.as_deref(), Some(options.pods.as_path()), Some(options.summary.as_path())];
+    match (&options.pods, &options.summary) {
+        (Some(pods), Some(summary)) => of_files(options, pods, summary),
+        (None, None) => of_this_node(options),
+        (pods, _) => {
+            let missing = if pods.is_none() { "--pods" } else { "--summary" };
+            let reason = "the two go together; without both of them this node is measured now";
+            Err(CommandError::Usage(format!("{missing} is missing: {reason}")))
+        }
+    }
+}
+
+fn of_files(options: &Options, pods: &Path, summary: &Path) -> Result<(), CommandError> {
+    let files = [options.config.as_deref(), Some(pods), Some(summary)];
     if files.into_iter().flatten().filter(|path| input::is_stdin(path)).count() > 1 {
         let reason = "of --config, --pods and --summary only one of them can be standard input";
         return Err(CommandError::Usage(reason.to_owned()));
     }
     let policy = options.config.as_deref().map_or_else(|| Ok(Policy::default()), input::policy)?;
-    let summary = read::summary(&options.summary)?;
-    let all = read::pods(&options.pods)?;
+    let summary = read::summary(summary)?;
+    let all = read::pods(pods)?;
     let node = options.node.as_deref().unwrap_or(&summary.node.node_name);
     let pods = of_node(all, node, &summary);
-    if let Some(words) = input::swap_words(&summary) {
+    let layout = options.layout.map_or(Layout::Single, Layout::from);
+    answer(options, &policy, &verdict::judge(&policy, layout, options.signal, &pods, &summary, None), node, &summary)
+}
+
+fn of_this_node(options: &Options) -> Result<(), CommandError> {
+    if options.node.is_some() {
+        let reason = "--node chooses among the pods of --pods, which are missing; without files this node is measured";
+        return Err(CommandError::Usage(reason.to_owned()));
+    }
+    let config = options.config.as_deref().map_or_else(|| Ok(MonitorConfig::default()), input::monitor)?;
+    let Live { layout, pods, summary, marks } = live::look(&config, options.signal, options.layout.map(Layout::from))?;
+    let verdict = verdict::judge(&config.policy, layout, options.signal, &pods, &summary, Some(&marks));
+    answer(options, &config.policy, &verdict, &summary.node.node_name, &summary)
+}
+
+fn answer(
+    options: &Options,
+    policy: &Policy,
+    verdict: &Verdict<'_>,
+    node: &str,
+    summary: &Summary,
+) -> Result<(), CommandError> {
+    if let Some(words) = input::swap_words(summary) {
         output::note(words);
     }
-    let verdict = verdict::judge(&policy, options.layout.into(), options.signal, &pods, &summary);
     if let Some(at) = verdict.value.and_then(|value| value.at) {
         tell_age(at);
     }
     let mut writer = BufWriter::new(io::stdout().lock());
     let written = match options.output {
-        Format::Table => table::write(&mut writer, &verdict, &policy, node),
-        Format::Json => json::write(&mut writer, &verdict, node),
+        Format::Table => table::write(&mut writer, verdict, policy, node),
+        Format::Json => json::write(&mut writer, verdict, node),
     };
     match written.and_then(|()| writer.flush()).map_err(CommandError::Output) {
         Err(error) if error.is_broken_pipe() => Ok(()),
@@ -161,17 +214,20 @@ fn of_node(mut pods: Vec<Pod>, node: &str, summary: &Summary) -> Vec<Pod> {
     let left_out = before - pods.len();
     if left_out > 0 {
         let elsewhere: Vec<String> = elsewhere.into_iter().collect();
-        output::note(format_args!("{left_out} of {before} pods are not on {node} and left out: {}", few(&elsewhere)));
+        output::note(format_args!(
+            "{left_out} of {before} pods are not on {node} and left out: on {}",
+            few(&elsewhere)
+        ));
     }
     pods
 }
 
-/// So many names are told.
+/// So many names are told, and how many more there are.
 const NAMES: usize = 3;
 
 fn few(names: &[String]) -> String {
     let told = names.iter().take(NAMES).cloned().collect::<Vec<_>>().join(", ");
-    if names.len() > NAMES { format!("on {told} and {} more", names.len() - NAMES) } else { format!("on {told}") }
+    if names.len() > NAMES { format!("{told} and {} more", names.len() - NAMES) } else { told }
 }
 
 /// Younger statistics need no remark: a kubelet takes them every ten seconds.

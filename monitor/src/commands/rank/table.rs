@@ -28,7 +28,7 @@ fn observed(writer: &mut impl Write, verdict: &Verdict<'_>, node: &str) -> io::R
         write!(writer, "node {}: ", printable(node))?;
     }
     match verdict.value {
-        None => writeln!(writer, "{} is not observed: the summary does not say enough", verdict.signal)?,
+        None => writeln!(writer, "{} is not observed: the statistics do not say enough", verdict.signal)?,
         Some(value) => {
             let at =
                 value.at.map_or_else(|| "at a time not given".to_owned(), |at| format!("at {}", super::time_words(at)));

@@ -6,7 +6,9 @@ use crate::eviction::rank::{Order, Ranked};
 use crate::eviction::usage::{active_pods, candidates};
 use crate::eviction::{Armed, Layout, MetThreshold, SignalValue, arm, daemons, is_below, signals};
 use crate::workloads::pod::Exemption;
-use crate::workloads::{Pod, QosClass, Summary};
+use crate::workloads::{Pod, Preference, QosClass, Summary};
+
+use super::marks::{self, Marks};
 
 /// A threshold on the signal.
 #[derive(Debug)]
@@ -63,7 +65,7 @@ pub struct Row<'a> {
     pub explanation: String,
 }
 
-/// Ranks `pods` as if `signal` were low.
+/// Ranks `pods` as if `signal` were low; with what their node itself says of them, where it was asked.
 #[must_use]
 pub fn judge<'a>(
     policy: &'a Policy,
@@ -71,6 +73,7 @@ pub fn judge<'a>(
     signal: Signal,
     pods: &'a [Pod],
     summary: &'a Summary,
+    marks: Option<&Marks>,
 ) -> Verdict<'a> {
     let observation = signals::observe(summary, policy.quirks);
     let value = observation.get(signal);
@@ -86,22 +89,28 @@ pub fn judge<'a>(
     let thresholds: Vec<Judged> = armed.map(judged).collect();
 
     let order = Order::of(policy, signal.resource());
-    let ranking = order.rank(candidates(policy, signal, layout, &active_pods(pods, summary)));
-    let eviction = value.and_then(|value| {
-        let (met, acted_on) = acted_on(&thresholds, value)?;
-        let eviction = first_evictable(policy, &acted_on, &ranking)?;
+    let active = active_pods(pods, summary);
+    let marked = candidates(policy, signal, layout, &active).map(|mut candidate| {
+        candidate.facts.preference = marks.map_or(Preference::None, |marks| marks.of(candidate.pod).preference);
+        candidate
+    });
+    let ranking = order.rank(marked);
+    let acted_on = value.and_then(|value| acted_on(&thresholds, value));
+    let exempt = exemptions(policy, signal, (value, acted_on.as_ref().map(|(_, met)| met)), &ranking, marks);
+    let first = exempt.iter().position(Option::is_none);
+    let eviction = acted_on.and_then(|(met, acted_on)| {
+        let eviction = first_evictable(policy, &acted_on, ranking.get(first?..)?)?;
         let (threshold, message) = (acted_on.threshold.to_string(), eviction.message);
         Some(Told { threshold, met, grace_period_seconds: eviction.grace_period_seconds, message })
     });
 
-    let first = ranking.iter().position(|ranked| !ranked.candidate.pod.is_critical());
     let excess = daemons::above_reservation(policy, summary);
-    let row = |ranked: Ranked<PodCandidate<'a>>| Row {
-        exempt: exemption(ranked.candidate.pod),
+    let row = |(ranked, exempt): (Ranked<PodCandidate<'a>>, Option<String>)| Row {
         explanation: explain(policy, order, &ranked, excess),
+        exempt,
         ranked,
     };
-    let ranking = ranking.into_iter().map(row).collect();
+    let ranking = ranking.into_iter().zip(exempt).map(row).collect();
     Verdict { signal, value, thresholds, order, ranking, first, eviction }
 }
 
@@ -110,6 +119,24 @@ fn acted_on(thresholds: &[Judged], value: SignalValue) -> Option<(bool, MetThres
     let judged = thresholds.iter().min_by_key(|judged| (!judged.met, !judged.threshold.is_hard()))?;
     let (place, threshold, quantity) = (judged.place, judged.threshold.clone(), judged.quantity?);
     Some((judged.met, MetThreshold { place, threshold, quantity, value, is_fresh: true }))
+}
+
+/// Why each is not evicted, if so.
+fn exemptions(
+    policy: &Policy,
+    signal: Signal,
+    met: (Option<SignalValue>, Option<&MetThreshold>),
+    ranking: &[Ranked<PodCandidate<'_>>],
+    marks: Option<&Marks>,
+) -> Vec<Option<String>> {
+    let by_pods = ranking.iter().map(|ranked| exemption(ranked.candidate.pod));
+    let Some(marks) = marks else { return by_pods.collect() };
+    let marked = |ranked: &Ranked<PodCandidate<'_>>| marks.of(ranked.candidate.pod).exempt.map(str::to_owned);
+    let never: Vec<Option<String>> =
+        by_pods.zip(ranking).map(|(exempt, ranked)| exempt.or_else(|| marked(ranked))).collect();
+    let can_go: Vec<bool> = never.iter().map(Option::is_none).collect();
+    let passed_over = marks::passed_over(policy, signal, met, ranking, &can_go);
+    never.into_iter().zip(passed_over).map(|(never, passed)| never.or_else(|| passed.map(str::to_owned))).collect()
 }
 
 /// Why a pod is never evicted, if so.

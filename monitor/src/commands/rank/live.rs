@@ -1,0 +1,230 @@
+//! The workloads of this node, measured once: what `kubectl` would have printed, as far as the node itself knows it. Acts on nothing,
+//! loads no program into the kernel, and needs no agent.
+
+mod disks;
+mod node;
+mod pods;
+
+use crate::actions::oom_score;
+use crate::config::{MonitorConfig, Pid, Resource, Signal};
+use crate::disk::{Usages, WorkloadPlaces};
+use crate::eviction::Layout;
+use crate::node::file::Buffer;
+use crate::node::layout::{FilesystemHints, Role};
+use crate::node::{Hierarchy, namespaces};
+use crate::runtime::{self, Snapshot, State, View};
+use crate::workloads::statistics::{MemoryUsage, PodReference, PodStats, ProcessStats};
+use crate::workloads::tree::Tracked;
+use crate::workloads::{Pod, PodSpecs, Protection, Summary, WorkloadTree, WorkloadUsage, pids};
+
+use super::super::doctor::host;
+use super::super::input::CommandError;
+use super::super::output;
+use super::few;
+use super::marks::{Mark, Marks};
+
+/// What was found.
+#[derive(Debug)]
+pub struct Live {
+    /// How its filesystems share devices.
+    pub layout: Layout,
+    /// Its workloads.
+    pub pods: Vec<Pod>,
+    /// What they use, and what is left.
+    pub summary: Summary,
+    /// What the agent would make of them.
+    pub marks: Marks,
+}
+
+const NODE_CRITICAL: &str = "critical to the node: the kubelet gave it oom_score_adj -997";
+const NOT_REMOVED: &str = "no container runtime removes what it has on a disk";
+const NOT_ROOT: &str = "this node is measured by root alone: others see neither its container runtime nor what pods keep on the disks; \
+                        run it with sudo, or give it --pods and --summary";
+
+/// Looks at this node for a ranking by `signal`. What cannot be asked is said on stderr.
+///
+/// # Errors
+/// When this is not root, or the cgroups cannot be read.
+pub fn look(config: &MonitorConfig, signal: Signal, layout: Option<Layout>) -> Result<Live, CommandError> {
+    if !rustix::process::geteuid().is_root() {
+        return Err(CommandError::Wrong(NOT_ROOT.to_owned()));
+    }
+    let mut tree = scan(config)?;
+    let is_of_disk = matches!(signal.resource(), Resource::EphemeralStorage | Resource::Inodes);
+    let view = look_at_runtime(config, is_of_disk);
+    let hints = FilesystemHints { image: view.stores.image.clone(), container: view.stores.container.clone() };
+    let (samples, missing) = node::filesystems(config, &hints);
+    if is_of_disk {
+        tell_missing(config, signal, &missing);
+    }
+    let (stats, trouble) = node::statistics(config, tree.hierarchy(), &samples, signal);
+    trouble.into_iter().for_each(output::note);
+    let specs = specs(config);
+    let snapshot = view.snapshot.as_deref();
+    let mut summary = Summary { node: stats, pods: Vec::new() };
+    let (mut pods, mut marks) = (Vec::new(), Marks::default());
+    let usages = ranked(&mut tree, is_of_disk);
+    let measured = if is_of_disk { Some(measure(config, &tree, &usages, &specs, snapshot)?) } else { None };
+    let mut buffer = Buffer::new();
+    for usage in usages {
+        let Some(tracked) = tree.find(usage.workload.id) else { continue };
+        let stats = statistics(&usage, tracked, &tree, signal, measured.as_ref(), snapshot, &mut buffer);
+        let on_disk = measured.as_ref().and_then(|it| it.get(&usage.workload.name, usage.workload.id));
+        let volumes = on_disk.map(|usage| pods::volumes(usage)).unwrap_or_default();
+        pods.push(pods::pod(&usage.workload, &specs, snapshot, volumes));
+        summary.pods.extend(stats);
+        let exempt = if oom_score::is_node_critical(tracked, &config.proc_root) {
+            Some(NODE_CRITICAL)
+        } else {
+            // What pods have on a disk is not given back by ending them, but by who removes them.
+            (is_of_disk && !view.state.is_there()).then_some(NOT_REMOVED)
+        };
+        marks.set(pods::uid(&usage.workload).to_owned(), Mark { preference: usage.workload.preference, exempt });
+    }
+    if is_of_disk && pods.is_empty() {
+        output::note(
+            "no pod lives on this node: for a disk pods alone are ranked, since what others have there stays when they end",
+        );
+    }
+    if pods.iter().any(|pod| pod.priority() != 0 && !pod.is_critical()) {
+        output::note("priorities of the pods: file count here; the agent of this version ranks without them");
+    }
+    Ok(Live { layout: layout.unwrap_or_else(|| node::layout(&samples)), pods, summary, marks })
+}
+
+fn scan(config: &MonitorConfig) -> Result<WorkloadTree, CommandError> {
+    let hierarchy = Hierarchy::detect(&config.cgroup_root).map_err(|error| CommandError::Wrong(error.to_string()))?;
+    if let Err(reason) = host::sees_processes(&config.proc_root) {
+        output::note(reason);
+    }
+    let private = namespaces::private();
+    if !private.is_empty() {
+        let private = private.join(" and ");
+        output::note(format_args!(
+            "in a {private} namespace of its own: only what is seen there is ranked; run it in the host's"
+        ));
+    }
+    let agent = host::lock_holder(&config.proc_root, &config.lock_file).map(Pid);
+    let tree = WorkloadTree::new(hierarchy, config.proc_root.clone(), config.protected.clone());
+    let mut tree = tree.of_agent(agent);
+    let changes = tree.scan().map_err(|error| CommandError::Wrong(error.to_string()))?;
+    changes.unreadable.iter().for_each(output::note);
+    Ok(tree)
+}
+
+/// Says what is not known without it.
+fn look_at_runtime(config: &MonitorConfig, is_of_disk: bool) -> View {
+    let view = runtime::look_once(config.runtime.clone()).unwrap_or_else(|error| {
+        let (reason, since) = (format!("cannot be asked: {error}"), crate::node::Monotonic::now());
+        View { state: State::Down { reason, since }, ..View::default() }
+    });
+    let why = match &view.state {
+        State::Up { .. } => return view,
+        State::Down { reason, .. } => reason.as_str(),
+        State::Off => "switched off in the configuration",
+        State::Looking | State::Absent => "there is none",
+    };
+    let is_for_nothing = is_of_disk && !view.state.is_there();
+    let consequence = if is_for_nothing { "; nobody would be evicted for a disk" } else { "" };
+    output::note(format_args!(
+        "container runtime: {why}; pods that no pods: file names are called by their UID{consequence}"
+    ));
+    view
+}
+
+/// Filesystems that a ranking for this signal rests on. A node without containers has no store of theirs.
+fn tell_missing(config: &MonitorConfig, signal: Signal, missing: &[(Role, String)]) {
+    for (role, reason) in missing {
+        let is_named = match role {
+            Role::Node => true,
+            Role::Image => config.filesystems.image.is_some(),
+            Role::Container => config.filesystems.container.is_some(),
+        };
+        if is_named || signal.as_str().starts_with(role.as_str()) {
+            output::note(format_args!("{}: {reason}", role.as_str()));
+        }
+    }
+}
+
+fn specs(config: &MonitorConfig) -> PodSpecs {
+    let Some(path) = &config.pods else { return PodSpecs::default() };
+    PodSpecs::read(path).unwrap_or_else(|reason| {
+        output::note(format_args!("pods: {reason}; priorities and requests are not known"));
+        PodSpecs::default()
+    })
+}
+
+/// Those that are ranked, with their memory: of a disk the pods alone, for what others have there stays when they are gone. Static pods
+/// are shown; who else is protected is only told.
+fn ranked(tree: &mut WorkloadTree, is_of_disk: bool) -> Vec<WorkloadUsage> {
+    let mut usages = tree.usages();
+    usages.retain(|usage| !is_of_disk || usage.workload.kind.pod_uid().is_some());
+    let is_shown = |usage: &WorkloadUsage| matches!(usage.workload.protection, None | Some(Protection::StaticPod));
+    let (shown, protected): (Vec<_>, Vec<_>) = usages.into_iter().partition(is_shown);
+    let is_told = |usage: &&WorkloadUsage| usage.workload.protection != Some(Protection::HoldsOthers);
+    let protected: Vec<String> = protected
+        .iter()
+        .filter(is_told)
+        .filter_map(|WorkloadUsage { workload, .. }| Some(format!("{} ({})", workload.name, workload.protection?)))
+        .collect();
+    if !protected.is_empty() {
+        output::note(format_args!("{} left out as protected: {}", protected.len(), few(&protected)));
+    }
+    shown
+}
+
+/// Measures the disks, and says whose figure is no more than a lower bound.
+fn measure(
+    config: &MonitorConfig,
+    tree: &WorkloadTree,
+    ranked: &[WorkloadUsage],
+    specs: &PodSpecs,
+    snapshot: Option<&Snapshot>,
+) -> Result<std::sync::Arc<Usages>, CommandError> {
+    let hierarchy = &tree.hierarchy().memory;
+    let wanted = ranked.iter().filter_map(|usage| WorkloadPlaces::of(&usage.workload, hierarchy)).collect();
+    let measured = disks::measure(config, wanted);
+    let disks::Measured { usages, is_over } =
+        measured.map_err(|error| CommandError::Wrong(format!("disks cannot be measured: no thread: {error}")))?;
+    usages.degradations.iter().for_each(output::note);
+    let is_partial =
+        |usage: &&WorkloadUsage| usages.get(&usage.workload.name, usage.workload.id).is_none_or(|it| !it.is_complete);
+    let name = |usage: &WorkloadUsage| pods::pod(&usage.workload, specs, snapshot, Vec::new()).full_name();
+    let partial: Vec<String> = ranked.iter().filter(is_partial).map(name).collect();
+    if !partial.is_empty() {
+        let why = if is_over { "not all of it could be seen" } else { "it takes more than five minutes" };
+        let (count, names) = (partial.len(), few(&partial));
+        output::note(format_args!("not measured to the end, {why}; {count} may have more than is said: {names}"));
+    }
+    Ok(usages)
+}
+
+/// What a workload uses; nothing where that is not known.
+fn statistics(
+    usage: &WorkloadUsage,
+    tracked: &Tracked,
+    tree: &WorkloadTree,
+    signal: Signal,
+    measured: Option<&std::sync::Arc<Usages>>,
+    snapshot: Option<&Snapshot>,
+    buffer: &mut Buffer,
+) -> Option<PodStats> {
+    let workload = &usage.workload;
+    let uid = pods::uid(workload);
+    let stats = match measured {
+        Some(usages) => {
+            let name_of = |id: &str| Some(snapshot?.container(id)?.name.clone());
+            usages.get(&workload.name, workload.id)?.statistics(uid, name_of)
+        }
+        None => PodStats { pod_ref: PodReference { uid: uid.to_owned() }, ..PodStats::default() },
+    };
+    let process_stats = match signal.resource() {
+        Resource::Pids => {
+            let count = pids::count(tracked.directory(), &workload.name, tree.hierarchy(), buffer)?;
+            Some(ProcessStats { process_count: Some(count) })
+        }
+        Resource::Memory | Resource::EphemeralStorage | Resource::Inodes => None,
+    };
+    let memory = Some(MemoryUsage { working_set_bytes: Some(usage.working_set.0) });
+    Some(PodStats { memory, process_stats, ..stats })
+}

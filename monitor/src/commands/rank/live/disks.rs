@@ -1,0 +1,105 @@
+//! What workloads keep on the disks, measured once and to the end: a command may take a whole CPU, and somebody waits for it.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::config::{DiskUsageOptions, MonitorConfig};
+use crate::disk::{Roots, Usages, Walker, WorkloadPlaces};
+
+use super::super::super::output;
+
+/// What is not measured by then is not waited for.
+const LONGEST: Duration = Duration::from_secs(300);
+/// Whoever waits is told this often that it goes on.
+const TOLD_AGAIN: Duration = Duration::from_secs(5);
+const ASKED_AGAIN: Duration = Duration::from_millis(20);
+
+/// What was found, and whether everybody was measured.
+#[derive(Debug)]
+pub struct Measured {
+    pub usages: Arc<Usages>,
+    pub is_over: bool,
+}
+
+/// Measures these.
+///
+/// # Errors
+/// When no thread can be started.
+pub fn measure(config: &MonitorConfig, wanted: Vec<WorkloadPlaces>) -> std::io::Result<Measured> {
+    let options = DiskUsageOptions { cpu_share: 1.0, pressure_cpu_share: 1.0, ..config.disk_usage };
+    measure_within(LONGEST, &options, Roots::new(config.proc_root.clone()), wanted)
+}
+
+fn measure_within(
+    longest: Duration,
+    options: &DiskUsageOptions,
+    roots: Roots,
+    wanted: Vec<WorkloadPlaces>,
+) -> std::io::Result<Measured> {
+    let count = u64::try_from(wanted.len()).unwrap_or(u64::MAX);
+    let walker = Walker::start(options, roots)?;
+    walker.wanted(wanted);
+    let (begun, mut told) = (Instant::now(), Instant::now());
+    loop {
+        let usages = walker.usages();
+        // Nobody is measured for the second time before everybody was for the first.
+        let is_over = usages.effort.measured >= count;
+        if is_over || begun.elapsed() >= longest {
+            return Ok(Measured { usages, is_over });
+        }
+        if told.elapsed() >= TOLD_AGAIN {
+            told = Instant::now();
+            let (measured, entries) = (usages.effort.measured, usages.effort.entries);
+            output::note(format_args!(
+                "measuring the disks for {} s: {measured} of {count} pods done, {entries} files seen",
+                begun.elapsed().as_secs()
+            ));
+        }
+        std::thread::sleep(ASKED_AGAIN);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::CgroupId;
+    use crate::workloads::PodUid;
+
+    fn wanted(directory: &tempfile::TempDir) -> (Roots, Vec<WorkloadPlaces>) {
+        let path = |name: &str| directory.path().join(name);
+        let places = |uid: &str| {
+            let volume = path("kubelet/pods").join(uid).join("volumes/kubernetes.io~empty-dir/cache");
+            std::fs::create_dir_all(&volume).unwrap();
+            for file in 0..5 {
+                std::fs::write(volume.join(file.to_string()), "").unwrap();
+            }
+            let pod = Some(PodUid(uid.to_owned()));
+            WorkloadPlaces {
+                workload: format!("pod{uid}"),
+                id: CgroupId(1),
+                cgroup: path("none"),
+                pod,
+                layers: Vec::new(),
+            }
+        };
+        let roots = Roots { proc: "/proc".into(), kubelet: path("kubelet"), pod_logs: path("logs") };
+        (roots, ["u-1", "u-2", "u-3"].map(places).to_vec())
+    }
+
+    #[test]
+    fn everybody_is_measured_and_who_is_not_is_known() {
+        let directory = tempfile::tempdir().unwrap();
+        let (roots, places) = wanted(&directory);
+        let options = DiskUsageOptions { cpu_share: 1.0, ..DiskUsageOptions::default() };
+        let Measured { usages, is_over } = measure_within(LONGEST, &options, roots.clone(), places.clone()).unwrap();
+        assert!(is_over);
+        for WorkloadPlaces { workload, id, .. } in &places {
+            assert!(usages.get(workload, *id).unwrap().inodes >= 5, "{usages:?}");
+        }
+        assert!(
+            measure_within(LONGEST, &options, roots.clone(), Vec::new()).unwrap().is_over,
+            "nobody is to be measured"
+        );
+        assert!(!measure_within(Duration::ZERO, &options, roots, places).unwrap().is_over);
+    }
+}

@@ -1,0 +1,115 @@
+//! What this node has left of everything, in the words of the kubelet's Summary API.
+
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::Duration;
+
+use crate::config::{Bytes, Moment, MonitorConfig, Resource, Semantics, Signal};
+use crate::eviction::Layout;
+use crate::node::file::FileError;
+use crate::node::layout::{Choice, FilesystemHints, Role};
+use crate::node::statfs::{FsSample, Statfs};
+use crate::node::{Hierarchy, MemoryReader, PidReader};
+use crate::workloads::statistics::{FsStats, MemoryStats, NodeStats, RlimitStats, RuntimeStats, SwapStats, Timestamp};
+
+/// A filesystem that has not answered by then hangs.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The filesystems that answer, and why others do not. Asked by a thread of its own, for a disk may hang.
+pub fn filesystems(config: &MonitorConfig, hints: &FilesystemHints) -> (Vec<FsSample>, Vec<(Role, String)>) {
+    let (mut samples, mut missing) = (Vec::new(), Vec::new());
+    let mut statfs = Statfs::new(&config.proc_root);
+    let choices = Role::ALL.map(|role| (role, Choice::of(role, &config.filesystems, hints)));
+    let (tell, answers) = channel();
+    let ask = move || {
+        for (role, choice) in choices {
+            // Nobody listens any more.
+            let _unheard = tell.send(statfs.sample(role, &choice));
+        }
+    };
+    if let Err(error) = std::thread::Builder::new().name("filesystems".to_owned()).spawn(ask) {
+        return (samples, vec![(Role::Node, format!("no thread can be started to ask it: {error}"))]);
+    }
+    for role in Role::ALL {
+        match answers.recv_timeout(PATIENCE) {
+            Ok(Ok(sample)) => samples.push(sample),
+            Ok(Err(reason)) => missing.push((role, reason.to_string())),
+            Err(RecvTimeoutError::Timeout) => {
+                missing.push((role, format!("has not answered within {} s: the disk hangs", PATIENCE.as_secs())));
+                break;
+            }
+            Err(RecvTimeoutError::Disconnected) => break,
+        }
+    }
+    (samples, missing)
+}
+
+/// How these share devices.
+pub fn layout(samples: &[FsSample]) -> Layout {
+    let device = |role| samples.iter().find(|sample| sample.role == role).map(|sample| &sample.place.device);
+    Layout::of_known(device(Role::Node), device(Role::Image), device(Role::Container))
+}
+
+/// All that is known of the node. What cannot be read is left out, and said where the signal needs it.
+pub fn statistics(
+    config: &MonitorConfig,
+    hierarchy: &Hierarchy,
+    samples: &[FsSample],
+    signal: Signal,
+) -> (NodeStats, Option<String>) {
+    // To the second, as a kubelet says it.
+    let time = Some(Timestamp(Moment(i128::from(jiff::Timestamp::now().as_second()) * 1_000_000_000)));
+    let fs = |role| samples.iter().find(|sample| sample.role == role).map(|sample| of_filesystem(sample, time));
+    let mut stats = NodeStats {
+        node_name: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+        fs: fs(Role::Node),
+        runtime: Some(RuntimeStats { image_fs: fs(Role::Image), container_fs: fs(Role::Container) }),
+        ..NodeStats::default()
+    };
+    let failed = match signal.resource() {
+        Resource::Memory => memory(config, hierarchy, time).map(|(memory, swap)| {
+            (stats.memory, stats.swap) = (Some(memory), Some(swap));
+        }),
+        Resource::Pids => pids(config, time).map(|pids| stats.rlimit = Some(pids)),
+        Resource::EphemeralStorage | Resource::Inodes => Ok(()),
+    };
+    (stats, failed.err().map(|error| format!("{signal}: {error}")))
+}
+
+fn of_filesystem(sample: &FsSample, time: Option<Timestamp>) -> FsStats {
+    let FsSample { space, inodes, .. } = sample;
+    FsStats {
+        time,
+        available_bytes: space.map(|space| space.available.0),
+        capacity_bytes: space.map(|space| space.capacity.0),
+        inodes_free: inodes.map(|inodes| inodes.free),
+        inodes: inodes.map(|inodes| inodes.total),
+    }
+}
+
+/// By the policy's definition of available; a working set is the rest.
+fn memory(
+    config: &MonitorConfig,
+    hierarchy: &Hierarchy,
+    time: Option<Timestamp>,
+) -> Result<(MemoryStats, SwapStats), FileError> {
+    let mut reader = MemoryReader::open(&config.proc_root, hierarchy)?;
+    let (meminfo, details) = (reader.sample()?.meminfo, reader.details()?);
+    let available = match config.policy.semantics {
+        Semantics::Corrected => meminfo.available,
+        Semantics::Kubelet => reader.root_usage()?.available(meminfo.total),
+    };
+    let memory = MemoryStats {
+        time,
+        available_bytes: Some(available.0),
+        working_set_bytes: Some(meminfo.total.saturating_sub(available).0),
+    };
+    let (total, free) = (details.swap_total.unwrap_or(Bytes::ZERO), details.swap_free.unwrap_or(Bytes::ZERO));
+    let used = total.saturating_sub(free);
+    Ok((memory, SwapStats { swap_available_bytes: Some(free.0), swap_usage_bytes: Some(used.0) }))
+}
+
+fn pids(config: &MonitorConfig, time: Option<Timestamp>) -> Result<RlimitStats, FileError> {
+    let sample = PidReader::open(&config.proc_root)?.sample()?;
+    let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+    Ok(RlimitStats { time, max_pid: Some(signed(sample.most)), running: Some(signed(sample.tasks)) })
+}

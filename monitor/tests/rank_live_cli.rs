@@ -1,0 +1,251 @@
+//! `rank` without files: this node, or one that is made up of files.
+#![expect(clippy::unwrap_used, reason = "a fixture that cannot be made fails its test")]
+
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+const HOARDER: &str = "1b2c3d4e-0000-1111-2222-333344445555";
+const QUIET: &str = "2b2c3d4e-0000-1111-2222-333344445555";
+const STATIC: &str = "0123456789abcdef0123456789abcdef";
+const HEAD: &str = "apiVersion: node-pressure-monitor/v1alpha1\nkind: MonitorConfiguration\n";
+const NO_RUNTIME: &str = "runtime: {endpoint: none}\n";
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap()
+}
+
+fn rank(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_node-pressure-monitor"));
+    command.arg("rank").args(arguments).stdin(Stdio::null()).output().unwrap()
+}
+
+/// Others cannot measure a node: what they are told is checked instead.
+fn is_root(test: &str) -> bool {
+    let is_root = rustix::process::geteuid().is_root();
+    if !is_root {
+        let output = rank(&[]);
+        assert_eq!(output.status.code(), Some(1));
+        assert!(text(&output.stderr).contains("run it with sudo, or give it --pods and --summary"));
+        let _unheard = writeln!(std::io::stderr(), "SKIPPED {test}: not root");
+    }
+    is_root
+}
+
+/// A node whose cgroups, processes and disks are files in a directory.
+struct Node(tempfile::TempDir);
+
+impl Node {
+    fn new() -> Self {
+        let node = Self(tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap());
+        node.write("cgroup/cgroup.controllers", "memory pids\n");
+        node.write("cgroup/memory.stat", "anon 500\nfile 400\ninactive_file 100\n");
+        node.write("proc/meminfo", "MemTotal: 4194304 kB\nMemFree: 1048576 kB\nMemAvailable: 2097152 kB\n");
+        node.write("proc/loadavg", "0.20 0.18 0.12 1/80 11206\n");
+        node.write("proc/sys/kernel/pid_max", "4096\n");
+        node.write("proc/1/cgroup", "0::/init.scope\n");
+        node.write("proc/1/mountinfo", &fs::read_to_string("/proc/self/mountinfo").unwrap());
+        fs::create_dir_all(node.path("proc/1/root/var/log/pods")).unwrap();
+        node.pod("besteffort", QUIET, 10, 3);
+        node.pod("besteffort", HOARDER, 20, 5);
+        node.pod("burstable", STATIC, 90, 1);
+        node.cgroup("system.slice/app.service", 300, 7);
+        node.cgroup("system.slice/systemd-journald.service", 400, 1);
+        node.files(QUIET, 2);
+        node.files(HOARDER, 300);
+        node
+    }
+
+    fn path(&self, path: &str) -> PathBuf {
+        self.0.path().join(path)
+    }
+
+    fn write(&self, path: &str, text: &str) {
+        let path = self.path(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    fn cgroup(&self, path: &str, mib: u64, pids: u64) {
+        for (file, text) in [
+            ("memory.current", (mib << 20).to_string()),
+            ("memory.stat", "inactive_file 0".to_owned()),
+            ("memory.min", "0".to_owned()),
+            ("memory.low", "0".to_owned()),
+            ("memory.max", "max".to_owned()),
+            ("cgroup.events", "populated 1".to_owned()),
+            ("cgroup.procs", String::new()),
+            ("pids.current", pids.to_string()),
+        ] {
+            self.write(&format!("cgroup/{path}/{file}"), &format!("{text}\n"));
+        }
+    }
+
+    fn pod(&self, class: &str, uid: &str, mib: u64, pids: u64) {
+        self.cgroup(&format!("kubepods/{class}/pod{uid}"), mib, pids);
+    }
+
+    fn files(&self, uid: &str, count: usize) {
+        for file in 0..count {
+            let volume = "volumes/kubernetes.io~empty-dir/cache";
+            self.write(&format!("proc/1/root/var/lib/kubelet/pods/{uid}/{volume}/{file}"), "");
+        }
+    }
+
+    fn runtime_that_is_down(&self) -> String {
+        format!("runtime: {{endpoint: \"unix://{}/none.sock\"}}\n", self.0.path().display())
+    }
+
+    /// The answer, and what was said beside it.
+    fn rank(&self, config: &str, arguments: &[&str]) -> (Value, String) {
+        let place = self.0.path().display();
+        let roots = format!("cgroupRoot: {place}/cgroup\nprocRoot: {place}/proc\nlockFile: {place}/lock\n");
+        self.write("monitor.yaml", &format!("{HEAD}{roots}{config}"));
+        let file = self.path("monitor.yaml");
+        let output = rank(&[&["--output", "json", "--config", file.to_str().unwrap()], arguments].concat());
+        let said = text(&output.stderr).to_owned();
+        assert_eq!(output.status.code(), Some(0), "{said}");
+        (serde_json::from_slice(&output.stdout).unwrap(), said)
+    }
+}
+
+fn names(answer: &Value) -> Vec<&str> {
+    answer["ranking"].as_array().unwrap().iter().map(|row| row["pod"].as_str().unwrap()).collect()
+}
+
+fn of<'a>(answer: &'a Value, pod: &str) -> &'a Value {
+    answer["ranking"].as_array().unwrap().iter().find(|row| row["pod"] == pod).unwrap()
+}
+
+#[test]
+fn who_hoards_files_goes_first_and_who_has_next_to_none_is_passed_over() {
+    if !is_root("who_hoards_files_goes_first_and_who_has_next_to_none_is_passed_over") {
+        return;
+    }
+    let node = Node::new();
+    // One that is down comes back, and removes what it has to.
+    let (answer, said) = node.rank(&node.runtime_that_is_down(), &["--signal", "nodefs.inodesFree"]);
+    let [hoarder, quiet, exempt] = [HOARDER, QUIET, STATIC].map(|uid| format!("?/{uid}"));
+    assert_eq!(names(&answer), [&hoarder, &quiet, &exempt], "pods alone: {said}");
+    assert_eq!(answer["first"], hoarder.as_str());
+    // Directories have an inode too.
+    assert!(of(&answer, &hoarder)["usage"].as_i64().unwrap() >= 300, "{answer}");
+    assert_eq!(of(&answer, &quiet)["exempt"], "passed over: it would give back too little");
+    assert_eq!(of(&answer, &exempt)["exempt"], "static pod");
+    assert!(said.contains("container runtime: ") && said.contains("none.sock"), "{said}");
+    assert!(!said.contains("not measured to the end"), "{said}");
+
+    let (answer, said) = node.rank(NO_RUNTIME, &["--signal", "nodefs.inodesFree"]);
+    assert_eq!((names(&answer).first().copied(), &answer["first"]), (Some(hoarder.as_str()), &Value::Null));
+    assert_eq!(of(&answer, &hoarder)["exempt"], "no container runtime removes what it has on a disk");
+    assert!(said.contains("switched off in the configuration") && said.contains("nobody would be evicted"), "{said}");
+}
+
+#[test]
+fn of_memory_and_process_ids_services_are_ranked_too_but_not_those_that_are_protected() {
+    if !is_root("of_memory_and_process_ids_services_are_ranked_too_but_not_those_that_are_protected") {
+        return;
+    }
+    let node = Node::new();
+    let (answer, said) = node.rank(NO_RUNTIME, &[]);
+    assert_eq!((&answer["available"], &answer["capacity"]), (&Value::from(2_u64 << 30), &Value::from(4_u64 << 30)));
+    assert_eq!(answer["first"], "system.slice/app.service");
+    assert_eq!(of(&answer, "system.slice/app.service")["usage"], 300 << 20);
+    assert_eq!(names(&answer).len(), 4);
+    assert!(
+        said.contains("1 left out as protected: system.slice/systemd-journald.service (named as protected)"),
+        "{said}"
+    );
+    let (answer, _) = node.rank(NO_RUNTIME, &["--signal", "pid.available"]);
+    assert_eq!((&answer["available"], &answer["capacity"]), (&Value::from(4016), &Value::from(4096)));
+    assert_eq!(of(&answer, &format!("?/{HOARDER}"))["usage"], 5);
+}
+
+#[test]
+fn the_agent_at_work_is_left_out_and_not_disturbed() {
+    if !is_root("the_agent_at_work_is_left_out_and_not_disturbed") {
+        return;
+    }
+    let node = Node::new();
+    node.write("lock", "77\n");
+    let lock = fs::metadata(node.path("lock")).unwrap();
+    let device = (rustix::fs::major(lock.dev()), rustix::fs::minor(lock.dev()));
+    let held = format!("1: FLOCK  ADVISORY  WRITE 77 {:02x}:{:02x}:{} 0 EOF\n", device.0, device.1, lock.ino());
+    node.write("proc/locks", &held);
+    node.write("proc/77/cgroup", "0::/system.slice/app.service\n");
+    let (answer, said) = node.rank(NO_RUNTIME, &[]);
+    assert!(!names(&answer).contains(&"system.slice/app.service"), "{answer}");
+    assert!(said.contains("system.slice/app.service (holds this agent)"), "{said}");
+    assert_eq!(fs::read_to_string(node.path("lock")).unwrap(), "77\n");
+}
+
+#[test]
+fn the_pods_file_gives_names_and_priorities() {
+    if !is_root("the_pods_file_gives_names_and_priorities") {
+        return;
+    }
+    let node = Node::new();
+    let pods = format!(
+        r#"{{"kind": "List", "items": [
+            {{"metadata": {{"name": "hoarder", "namespace": "batch", "uid": "{HOARDER}"}}, "spec": {{"priority": 2000000000}}}},
+            {{"metadata": {{"name": "quiet", "namespace": "batch", "uid": "{QUIET}"}}, "spec": {{"priority": -5}}}},
+            {{"metadata": {{"name": "elsewhere", "namespace": "batch", "uid": "u-9"}}}}]}}"#
+    );
+    node.write("pods.json", &pods);
+    let config = format!("{NO_RUNTIME}pods: {}\n", node.path("pods.json").display());
+    let (answer, said) = node.rank(&config, &[]);
+    assert!(said.contains("priorities of the pods: file count here"), "{said}");
+    assert_eq!(of(&answer, "batch/quiet")["priority"], -5);
+    assert_eq!(of(&answer, "batch/hoarder")["exempt"], "critical priority 2000000000");
+    assert!(!names(&answer).contains(&"batch/elsewhere"));
+    let (answer, said) = node.rank(&format!("{NO_RUNTIME}pods: /nonexistent/pods.json\n"), &[]);
+    assert!(said.contains("/nonexistent/pods.json") && said.contains("kubectl get pods"), "{said}");
+    assert_eq!(names(&answer).len(), 4, "it goes on without");
+}
+
+#[test]
+fn this_machine_itself_is_ranked() {
+    if !is_root("this_machine_itself_is_ranked") {
+        return;
+    }
+    let output = rank(&["--signal", "pid.available", "--output", "json"]);
+    let said = text(&output.stderr);
+    // A container may be shown no cgroups at all.
+    if output.status.code() == Some(1) {
+        assert!(said.contains("cgroup"), "{said}");
+        return;
+    }
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(answer["available"].as_i64().unwrap() > 0, "{answer}");
+}
+
+#[test]
+fn one_file_alone_is_wrong_usage() {
+    for (arguments, missing) in [(["--pods", "x.json"], "--summary"), (["--summary", "x.json"], "--pods")] {
+        let output = rank(&arguments);
+        assert_eq!(output.status.code(), Some(2));
+        assert!(text(&output.stderr).contains(&format!("{missing} is missing")), "{}", text(&output.stderr));
+    }
+    let output = rank(&["--node", "worker-1"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("--node chooses among the pods of --pods"), "{}", text(&output.stderr));
+}
+
+#[test]
+fn no_cgroups_is_an_error_that_says_what_to_do() {
+    if !is_root("no_cgroups_is_an_error_that_says_what_to_do") {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("monitor.yaml");
+    let root: &Path = directory.path();
+    fs::write(&file, format!("{HEAD}cgroupRoot: {}\n", root.display())).unwrap();
+    let output = rank(&["--config", file.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("set cgroupRoot in the configuration"), "{}", text(&output.stderr));
+}
