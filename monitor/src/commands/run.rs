@@ -256,7 +256,7 @@ async fn serve(config: MonitorConfig, text: bool, log: logging::Writer) -> anyho
     // Before the loop takes a priority of its own, which threads made from then on would share.
     let signals =
         Signals::start(&config, &mut degradations).context("cannot start the thread that asks the filesystems")?;
-    let roots = Roots::new(config.proc_root.clone()).with_node(config.filesystems.node.clone());
+    let roots = Roots::of(&config);
     let walker = Walker::start(&config.disk_usage, roots);
     let measured = Measured::by(Arc::new(walker.context("cannot start the thread that measures disks")?));
     let signals = signals.measured_by(Box::new(measured.clone()));

@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, ResolveFlags, Statx, StatxFlags, openat, openat2};
 use rustix::io::Errno;
 
+use crate::config::MonitorConfig;
+
 /// What the filesystem knows is enough: no server is asked, nothing is mounted for it.
 pub const STATX_FLAGS: AtFlags = AtFlags::SYMLINK_NOFOLLOW.union(AtFlags::NO_AUTOMOUNT).union(AtFlags::STATX_DONT_SYNC);
 /// What is looked at.
@@ -31,6 +33,12 @@ impl Roots {
     pub fn new(proc: PathBuf) -> Self {
         let (kubelet, pod_logs) = (PathBuf::from("/var/lib/kubelet"), PathBuf::from("/var/log/pods"));
         Self { proc, kubelet, node: None, pod_logs }
+    }
+
+    /// As configured.
+    #[must_use]
+    pub fn of(config: &MonitorConfig) -> Self {
+        Self::new(config.proc_root.clone()).with_node(config.filesystems.node.clone())
     }
 
     /// The operator has named a path for nodefs, which may be the kubelet's directory.

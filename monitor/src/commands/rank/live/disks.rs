@@ -27,7 +27,7 @@ pub struct Measured {
 /// When no thread can be started.
 pub fn measure(config: &MonitorConfig, wanted: Vec<WorkloadPlaces>) -> std::io::Result<Measured> {
     let options = DiskUsageOptions { cpu_share: 1.0, pressure_cpu_share: 1.0, ..config.disk_usage };
-    measure_within(LONGEST, &options, Roots::new(config.proc_root.clone()), wanted)
+    measure_within(LONGEST, &options, Roots::of(config), wanted)
 }
 
 fn measure_within(
@@ -80,9 +80,11 @@ mod tests {
                 cgroup: path("none"),
                 pod,
                 layers: Vec::new(),
+                is_limited: false,
+                believes_quotas: false,
             }
         };
-        let roots = Roots { proc: "/proc".into(), kubelet: path("kubelet"), pod_logs: path("logs") };
+        let roots = Roots { kubelet: path("kubelet"), pod_logs: path("logs"), ..Roots::new("/proc".into()) };
         (roots, ["u-1", "u-2", "u-3"].map(places).to_vec())
     }
 
