@@ -30,7 +30,7 @@ pub struct Measured {
 
 /// The filesystems of the roles; what is not known here is taken for the right one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-struct Roles {
+pub struct Roles {
     /// Logs and volumes.
     node: Option<DeviceId>,
     /// Writable layers.
@@ -39,12 +39,19 @@ struct Roles {
 
 impl Roles {
     fn of(signals: &Signals) -> Self {
-        let device = |role| signals.place(role).and_then(device);
+        Self::at(|role| signals.place(role))
+    }
+
+    /// Where these roles are.
+    pub fn at<'p>(place: impl Fn(Role) -> Option<&'p Place>) -> Self {
+        let device = |role| place(role).and_then(device);
         // As the layout has it: layers are where the images are, unless somebody says otherwise.
         Self { node: device(Role::Node), container: device(Role::Container).or_else(|| device(Role::Image)) }
     }
 
-    fn holds(&self, part: &PartUsage) -> bool {
+    /// Whether a part lies on the filesystem of its role, as far as that is known.
+    #[must_use]
+    pub fn holds(&self, part: &PartUsage) -> bool {
         let role = if matches!(part.part, Part::WritableLayer { .. }) { self.container } else { self.node };
         role.is_none_or(|device| device == part.device)
     }
@@ -178,7 +185,8 @@ fn report(usages: &Usages, now: Monotonic) -> DiskUsageReport {
 }
 
 /// Whether nobody in a pod can change what its project quota counts.
-fn believes_quotas(quotas: ProjectQuotas, pod: Option<&Pod>) -> bool {
+#[must_use]
+pub fn believes_quotas(quotas: ProjectQuotas, pod: Option<&Pod>) -> bool {
     match quotas {
         ProjectQuotas::Isolated => pod.is_some_and(|pod| pod.spec.host_users == Some(false)),
         ProjectQuotas::Trusted => true,

@@ -124,6 +124,11 @@ impl Schedule {
         }
     }
 
+    /// How many were never measured to the end.
+    pub fn unmeasured(&self) -> usize {
+        self.entries.values().filter(|entry| entry.last.is_none()).count()
+    }
+
     /// Who is to be begun with: those who gave a sign, unless the others are to get on first; then those never measured, then who waits longest.
     pub fn next(&self, now: Monotonic, others_first: bool) -> Next {
         let cost: Duration = self.entries.values().filter_map(|entry| entry.last).map(|last| last.cpu).sum();
@@ -216,6 +221,7 @@ mod tests {
         let mut schedule = schedule(&["a", "b"]);
         assert_eq!(whose(&schedule, 0), "a");
         schedule.done("a", made(1, 1, 100));
+        assert_eq!(schedule.unmeasured(), 1);
         assert_eq!(whose(&schedule, 1), "b");
         schedule.done("b", made(2, 1, 100));
         assert_eq!(whose(&schedule, 2), "wait 59");

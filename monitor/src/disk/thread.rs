@@ -335,6 +335,7 @@ impl Thread {
 
     fn tell(&mut self) {
         self.usages.effort.cpu = thread_cpu();
+        self.usages.unmeasured = self.schedule.unmeasured();
         self.publish.send_replace(Arc::new(self.usages.clone()));
     }
 

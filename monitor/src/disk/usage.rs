@@ -213,6 +213,8 @@ pub struct Effort {
 pub struct Usages {
     /// By the workload's name.
     pub by_workload: HashMap<Arc<str>, Arc<Usage>>,
+    /// Workloads that were not measured to the end even once.
+    pub unmeasured: usize,
     /// What cannot be measured here, each with its consequence; said in the log already.
     pub degradations: Vec<String>,
     /// What it has cost.
