@@ -5,9 +5,12 @@ mod disks;
 mod node;
 mod pods;
 
+use std::sync::Arc;
+
 use crate::actions::oom_score;
+use crate::agent::measured::{Roles, believes_quotas};
 use crate::config::{MonitorConfig, Pid, Resource, Signal};
-use crate::disk::{Usages, WorkloadPlaces};
+use crate::disk::{Usage, Usages, WorkloadPlaces};
 use crate::eviction::Layout;
 use crate::node::file::Buffer;
 use crate::node::layout::{FilesystemHints, Role};
@@ -65,12 +68,20 @@ pub fn look(config: &MonitorConfig, signal: Signal, layout: Option<Layout>) -> R
     let (mut pods, mut marks) = (Vec::new(), Marks::default());
     let usages = ranked(&mut tree, is_of_disk);
     let measured = if is_of_disk { Some(measure(config, &tree, &usages, &specs, snapshot)?) } else { None };
+    let roles = Roles::at(|role| samples.iter().find(|sample| sample.role == role).map(|sample| &*sample.place));
+    let on_disk = |usage: &WorkloadUsage| {
+        let usage = measured.as_ref()?.get(&usage.workload.name, usage.workload.id)?;
+        // What lies on another disk than its role's does not help there.
+        let parts = usage.parts.iter().filter(|part| roles.holds(part)).cloned().collect();
+        Some(Usage::new(usage.id, parts, usage.at, usage.is_complete))
+    };
     let mut buffer = Buffer::new();
     for usage in usages {
         let Some(tracked) = tree.find(usage.workload.id) else { continue };
-        let stats = statistics(&usage, tracked, &tree, signal, measured.as_ref(), snapshot, &mut buffer);
-        let on_disk = measured.as_ref().and_then(|it| it.get(&usage.workload.name, usage.workload.id));
-        let volumes = on_disk.map(|usage| pods::volumes(usage)).unwrap_or_default();
+        let on_disk = on_disk(&usage);
+        let volumes = on_disk.as_ref().map(pods::volumes).unwrap_or_default();
+        let stats = disk_statistics(&usage, is_of_disk, on_disk.as_ref(), snapshot)
+            .and_then(|stats| with_others(stats, &usage, tracked, &tree, signal, &mut buffer));
         pods.push(pods::pod(&usage.workload, &specs, snapshot, volumes));
         summary.pods.extend(stats);
         let exempt = if oom_score::is_node_critical(tracked, &config.proc_root) {
@@ -180,10 +191,14 @@ fn measure(
     ranked: &[WorkloadUsage],
     specs: &PodSpecs,
     snapshot: Option<&Snapshot>,
-) -> Result<std::sync::Arc<Usages>, CommandError> {
+) -> Result<Arc<Usages>, CommandError> {
     let hierarchy = &tree.hierarchy().memory;
-    let wanted = ranked.iter().filter_map(|usage| WorkloadPlaces::of(&usage.workload, hierarchy)).collect();
-    let measured = disks::measure(config, wanted);
+    let places = |WorkloadUsage { workload, .. }: &WorkloadUsage| {
+        let pod = workload.kind.pod_uid().and_then(|uid| specs.find(uid));
+        let believes_quotas = believes_quotas(config.disk_usage.project_quotas, pod);
+        WorkloadPlaces::of(workload, hierarchy).map(|places| WorkloadPlaces { believes_quotas, ..places })
+    };
+    let measured = disks::measure(config, ranked.iter().filter_map(places).collect());
     let disks::Measured { usages, is_over } =
         measured.map_err(|error| CommandError::Wrong(format!("disks cannot be measured: no thread: {error}")))?;
     usages.degradations.iter().for_each(output::note);
@@ -192,38 +207,41 @@ fn measure(
     let name = |usage: &WorkloadUsage| pods::pod(&usage.workload, specs, snapshot, Vec::new()).full_name();
     let partial: Vec<String> = ranked.iter().filter(is_partial).map(name).collect();
     if !partial.is_empty() {
-        let why = if is_over { "not all of it could be seen" } else { "it takes more than five minutes" };
+        let why = if is_over { "not all of it could be seen" } else { "it takes too long or hangs" };
         let (count, names) = (partial.len(), few(&partial));
         output::note(format_args!("not measured to the end, {why}; {count} may have more than is said: {names}"));
     }
     Ok(usages)
 }
 
-/// What a workload uses; nothing where that is not known.
-fn statistics(
+/// What a workload keeps on the disks, where that is asked for; nothing where it is and was not measured.
+fn disk_statistics(
+    usage: &WorkloadUsage,
+    is_of_disk: bool,
+    on_disk: Option<&Usage>,
+    snapshot: Option<&Snapshot>,
+) -> Option<PodStats> {
+    let uid = pods::uid(&usage.workload);
+    if !is_of_disk {
+        return Some(PodStats { pod_ref: PodReference { uid: uid.to_owned() }, ..PodStats::default() });
+    }
+    on_disk.map(|it| it.statistics(uid, |id| Some(snapshot?.container(id)?.name.clone())))
+}
+
+/// The same with memory, and with process ids where they are asked for; nothing where they cannot be counted.
+fn with_others(
+    stats: PodStats,
     usage: &WorkloadUsage,
     tracked: &Tracked,
     tree: &WorkloadTree,
     signal: Signal,
-    measured: Option<&std::sync::Arc<Usages>>,
-    snapshot: Option<&Snapshot>,
     buffer: &mut Buffer,
 ) -> Option<PodStats> {
-    let workload = &usage.workload;
-    let uid = pods::uid(workload);
-    let stats = match measured {
-        Some(usages) => {
-            let name_of = |id: &str| Some(snapshot?.container(id)?.name.clone());
-            usages.get(&workload.name, workload.id)?.statistics(uid, name_of)
-        }
-        None => PodStats { pod_ref: PodReference { uid: uid.to_owned() }, ..PodStats::default() },
-    };
-    let process_stats = match signal.resource() {
-        Resource::Pids => {
-            let count = pids::count(tracked.directory(), &workload.name, tree.hierarchy(), buffer)?;
-            Some(ProcessStats { process_count: Some(count) })
-        }
-        Resource::Memory | Resource::EphemeralStorage | Resource::Inodes => None,
+    let process_stats = if signal.resource() == Resource::Pids {
+        let count = pids::count(tracked.directory(), &usage.workload.name, tree.hierarchy(), buffer)?;
+        Some(ProcessStats { process_count: Some(count) })
+    } else {
+        None
     };
     let memory = Some(MemoryUsage { working_set_bytes: Some(usage.working_set.0) });
     Some(PodStats { memory, process_stats, ..stats })

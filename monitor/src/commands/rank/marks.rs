@@ -62,8 +62,8 @@ pub fn passed_over(
     let largest = if policy.semantics == Semantics::Kubelet { Amount::ZERO } else { largest };
     let reason = |ranked: &Ranked<PodCandidate<'_>>| match ranked.facts().usage {
         used if is_worthwhile(resource, used, largest, missing) => None,
-        Some(_) => Some("passed over: it would give back too little"),
-        None => Some("passed over: not measured"),
+        Some(_) => Some("it would give back too little"),
+        None => Some("it could not be measured"),
     };
     ranking.iter().map(reason).collect()
 }
@@ -121,10 +121,10 @@ mod tests {
     fn who_would_give_back_too_little_is_passed_over_where_the_agent_does_that() {
         let (pids, marks) = (Signal::PidAvailable, Marks::default());
         assert_eq!(judged(pids, Semantics::Corrected, None), told("a, c (mirror pod), b", "a"), "not on a file's word");
-        let little = "a, c (mirror pod), b (passed over: it would give back too little)";
+        let little = "a, c (mirror pod), b (it would give back too little)";
         assert_eq!(judged(pids, Semantics::Corrected, Some(&marks)), told(little, "a"));
         assert_eq!(judged(pids, Semantics::Kubelet, Some(&marks)), told("a, c (mirror pod), b", "a"));
-        let nothing = "a (passed over: it would give back too little), b (passed over: it would give back too little), c (mirror pod)";
+        let nothing = "a (it would give back too little), b (it would give back too little), c (mirror pod)";
         let disk = judged(Signal::NodeFsInodesFree, Semantics::Corrected, Some(&marks));
         assert_eq!(disk, told(nothing, ""), "nobody has anything there");
     }

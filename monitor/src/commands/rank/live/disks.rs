@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::config::{DiskUsageOptions, MonitorConfig};
 use crate::disk::{Roots, Usages, Walker, WorkloadPlaces};
+use crate::node::Monotonic;
 
 use super::super::super::output;
 
@@ -36,23 +37,29 @@ fn measure_within(
     roots: Roots,
     wanted: Vec<WorkloadPlaces>,
 ) -> std::io::Result<Measured> {
-    let count = u64::try_from(wanted.len()).unwrap_or(u64::MAX);
+    let count = wanted.len();
+    if count == 0 {
+        return Ok(Measured { usages: Arc::default(), is_over: true });
+    }
     let walker = Walker::start(options, roots)?;
     walker.wanted(wanted);
     let (begun, mut told) = (Instant::now(), Instant::now());
     loop {
         let usages = walker.usages();
-        // Nobody is measured for the second time before everybody was for the first.
-        let is_over = usages.effort.measured >= count;
-        if is_over || begun.elapsed() >= longest {
+        // Before the first is done it is not told how many there are.
+        let is_over = usages.effort.measured > 0 && usages.unmeasured == 0;
+        let hangs = walker.hangs(Monotonic::now());
+        if is_over || hangs.is_some() || begun.elapsed() >= longest {
+            hangs.iter().for_each(output::note);
             return Ok(Measured { usages, is_over });
         }
         if told.elapsed() >= TOLD_AGAIN {
             told = Instant::now();
-            let (measured, entries) = (usages.effort.measured, usages.effort.entries);
+            let done = if usages.effort.measured > 0 { count.saturating_sub(usages.unmeasured) } else { 0 };
             output::note(format_args!(
-                "measuring the disks for {} s: {measured} of {count} pods done, {entries} files seen",
-                begun.elapsed().as_secs()
+                "measuring the disks for {} s: {done} of {count} pods done, {} files seen",
+                begun.elapsed().as_secs(),
+                usages.effort.entries
             ));
         }
         std::thread::sleep(ASKED_AGAIN);
