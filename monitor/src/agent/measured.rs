@@ -70,8 +70,9 @@ const MANY_DEVICES: [&str; 3] = ["btrfs", "bcachefs", "overlay"];
 /// Before somebody goes because a disk is full everybody is measured once more, for so long at most: nothing tells of files that grow, and
 /// what is known may be a minute old.
 const RENEWAL: Duration = Duration::from_secs(5);
-/// Whoever makes inodes is measured all the time, and they may be gone sooner.
+/// Whoever makes inodes is measured all the time, and they may be gone sooner: then what is no older than a kubelet's figures will do.
 const RENEWAL_OF_INODES: Duration = Duration::from_secs(2);
+const TOLERATED_OF_INODES: Duration = Duration::from_secs(10);
 /// Whether that is done is asked this often.
 const ASKED_AGAIN: Duration = Duration::from_millis(50);
 /// What was measured so long ago is measured again before the next one goes…
@@ -291,13 +292,16 @@ impl Agent {
                 self.steered.in_vain = self.steered.in_vain.saturating_add(1);
             }
         }
+        let (limit, tolerated) = match resource {
+            Resource::Inodes => (RENEWAL_OF_INODES, TOLERATED_OF_INODES),
+            Resource::EphemeralStorage | Resource::Memory | Resource::Pids => (RENEWAL, Duration::ZERO),
+        };
         let usages = walker.usages();
         let is_renewed = |workload: &Workload| {
             let usage = usages.get(&workload.name, workload.id);
-            usage.is_some_and(|usage| usage.at >= since)
+            usage.is_some_and(|usage| usage.at.after(tolerated) >= since)
         };
         let is_measured = |workload: &&Workload| workload.protection.is_none() && WorkloadPlaces::has(workload);
-        let limit = if resource == Resource::Inodes { RENEWAL_OF_INODES } else { RENEWAL };
         if now.since(since) >= limit || self.tree.workloads().filter(is_measured).all(is_renewed) {
             return false;
         }

@@ -13,6 +13,8 @@ const QUIET_FACTOR: u32 = 1000;
 /// …but appended bytes give no sign: for so long at most, and so long where a limit of what may be kept is known.
 const LONGEST_QUIET: Duration = Duration::from_secs(15 * 60);
 const LONGEST_QUIET_LIMITED: Duration = Duration::from_secs(2 * 60);
+/// While measuring it is cheap such a one is measured as often as limits are looked at.
+const QUIET_LIMITED: Duration = Duration::from_secs(10);
 /// One whose inode counters rise is measured again after a pause, and after several times as long as it took: the others must get on.
 const HURRIED: Duration = Duration::from_secs(2);
 const HURRIED_FACTOR: u32 = 3;
@@ -157,11 +159,15 @@ impl Schedule {
     }
 
     fn due(&self, entry: &Entry, quiet: Duration, now: Monotonic) -> Monotonic {
-        let Some(Made { began, at, took, .. }) = entry.last else { return Monotonic::default() };
+        let Some(Made { began, at, took, cpu }) = entry.last else { return Monotonic::default() };
         if began < self.renewed {
             return Monotonic::default();
         }
-        let mut pause = quiet.min(if entry.places.is_limited { LONGEST_QUIET_LIMITED } else { LONGEST_QUIET });
+        let mut pause = if entry.places.is_limited {
+            QUIET_LIMITED.max(cpu.saturating_mul(QUIET_FACTOR)).min(LONGEST_QUIET_LIMITED)
+        } else {
+            quiet.min(LONGEST_QUIET)
+        };
         if self.is_pressed(now) {
             pause = pause.min(PRESSED.max(took.saturating_mul(PRESSED_FACTOR)));
         }
@@ -235,6 +241,8 @@ mod tests {
         assert_eq!(whose(&schedule, 110), "wait 890");
         schedule.want(vec![places("a", 1), WorkloadPlaces { is_limited: true, ..places("b", 1) }]);
         assert_eq!(whose(&schedule, 110), "wait 110");
+        schedule.done("b", made(100, 60, 20_000));
+        assert_eq!(whose(&schedule, 110), "wait 10", "it is cheap by itself, whatever the others cost");
         assert_eq!(whose(&Schedule::default(), 0), "nothing");
     }
 
