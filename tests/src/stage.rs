@@ -295,7 +295,7 @@ impl<'a> Stage<'a> {
         if !self.failures.is_empty() {
             // The serial line is slow: what the last agent said last, and not at full length.
             if let Some(agent) = self.agents.last() {
-                for line in agent.tail(12) {
+                for line in agent.tail(40) {
                     let line: String = line.chars().take(600).collect();
                     console::note(self.name, format!("agent {}: {line}", agent.pid));
                 }

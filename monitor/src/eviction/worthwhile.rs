@@ -4,6 +4,8 @@ use crate::config::{Amount, Resource};
 
 /// Of disks, who has less than this part of what the largest has is passed over, unless that alone is enough.
 const OF_LARGEST_ON_DISK: i128 = 10;
+/// And less than this part of what is missing is next to nothing even of the largest.
+const OF_MISSING_ON_DISK: i128 = 100;
 /// Of process ids: a fork bomb grows while others are ended, so only those that are as large count beside it.
 const OF_LARGEST_IN_PIDS: i128 = 4;
 
@@ -15,7 +17,10 @@ pub fn is_worthwhile(resource: Resource, used: Option<Amount>, largest: Amount, 
     let is_large = |part: i128| used.billionths() >= largest.billionths() / part;
     match resource {
         Resource::Memory => true,
-        Resource::EphemeralStorage | Resource::Inodes => used >= missing || is_large(OF_LARGEST_ON_DISK),
+        Resource::EphemeralStorage | Resource::Inodes => {
+            let counts = used.billionths() >= missing.billionths() / OF_MISSING_ON_DISK;
+            used >= missing || (counts && is_large(OF_LARGEST_ON_DISK))
+        }
         Resource::Pids => is_large(OF_LARGEST_IN_PIDS),
     }
 }
@@ -33,6 +38,8 @@ mod tests {
             ("a tenth", Inodes, Some(10_000), 100_000, 50_000, true),
             ("less, and not enough", Inodes, Some(9_999), 100_000, 50_000, false),
             ("less, but enough", EphemeralStorage, Some(5_000), 100_000, 1_000, true),
+            ("the largest of small ones", Inodes, Some(14), 14, 7_000, false),
+            ("the largest of small ones, which add up", Inodes, Some(70), 70, 7_000, true),
             ("nothing on this disk", EphemeralStorage, Some(0), 0, 1_000, false),
             ("nothing missing any more", EphemeralStorage, Some(0), 100, -5, false),
             ("not measured", EphemeralStorage, None, 100, 1, false),
