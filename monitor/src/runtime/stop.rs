@@ -86,7 +86,11 @@ async fn try_stop(
         sandboxes.retain(|sandbox| !sandbox.is_ready || had.contains(&sandbox.id));
     }
     touched.extend(sandboxes.iter().map(|sandbox| sandbox.id.clone()));
-    let stopped = stop_all(client, &sandboxes, order.grace).await?;
+    let stopped = match stop_all(client, &sandboxes, order.grace).await {
+        // What was killed meanwhile cannot be stopped (`ttrpc: closed`), and goes with its sandbox all the same.
+        Err(StopError::Failed(error)) if order.remove && error.is_refusal() => 0,
+        stopped => stopped?,
+    };
     if order.remove && !sandboxes.is_empty() {
         remove_all(client, &sandboxes, logs).await?;
         found.give_back().await?;

@@ -170,7 +170,7 @@ impl Keeper {
         let Ended { order, mut stopped, sandboxes } = ended;
         if !order.remove {
             self.departed.had(&order.uid, sandboxes);
-        } else if matches!(&stopped.result, Err(StopError::Failed(error)) if !error.is_refusal()) {
+        } else if matches!(&stopped.result, Err(StopError::Failed(_))) {
             self.departed.owe_again(order, tries);
         } else {
             self.departed.forget(&order.uid);
