@@ -71,7 +71,7 @@ const MANY_DEVICES: [&str; 3] = ["btrfs", "bcachefs", "overlay"];
 /// what is known may be a minute old.
 const RENEWAL: Duration = Duration::from_secs(5);
 /// Whoever makes inodes is measured all the time, and they may be gone sooner: then what is no older than a kubelet's figures will do.
-const RENEWAL_OF_INODES: Duration = Duration::from_secs(2);
+const RENEWAL_OF_INODES: Duration = Duration::from_secs(1);
 const TOLERATED_OF_INODES: Duration = Duration::from_secs(10);
 /// Whether that is done is asked this often.
 const ASKED_AGAIN: Duration = Duration::from_millis(50);
