@@ -1,6 +1,6 @@
 //! Children: started inside their cgroup, and reaped by nobody but us, with the status each ended with.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -149,6 +149,17 @@ fn parse_resident(status: &str) -> Option<u64> {
     line.split_whitespace().next()?.parse::<u64>().ok().map(|kib| kib * 1024)
 }
 
+/// Names of the threads there are, and the nanoseconds that each has had.
+pub fn thread_times(pid: i32) -> BTreeMap<String, u64> {
+    let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return BTreeMap::new() };
+    let time = |thread: std::fs::DirEntry| {
+        let name = std::fs::read_to_string(thread.path().join("comm")).ok()?;
+        let text = std::fs::read_to_string(thread.path().join("schedstat")).ok()?;
+        Some((name.trim().to_owned(), text.split_whitespace().next()?.parse().ok()?))
+    };
+    threads.flatten().filter_map(time).collect()
+}
+
 /// CPU time that all threads of a process have had, in nanoseconds.
 pub fn cpu_time(pid: i32) -> Result<u64> {
     // utime + stime, in ticks of 10 ms, cover threads that have ended too.
@@ -156,13 +167,7 @@ pub fn cpu_time(pid: i32) -> Result<u64> {
     let text = std::fs::read_to_string(&path).with_context(|| format!("read {path}"))?;
     let ticks = parse_ticks(&text).with_context(|| format!("{path}: no utime and stime"))?;
     // The scheduler's own nanoseconds of the threads there are: finer, but blind to ended threads.
-    let mut fine = 0;
-    if let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) {
-        for thread in threads.flatten() {
-            let text = std::fs::read_to_string(thread.path().join("schedstat")).unwrap_or_default();
-            fine += text.split_whitespace().next().and_then(|n| n.parse::<u64>().ok()).unwrap_or(0);
-        }
-    }
+    let fine: u64 = thread_times(pid).values().sum();
     Ok(fine.max(ticks * 10_000_000))
 }
 

@@ -23,6 +23,8 @@ const FORKS_PER_CPU: f64 = 20_000.0;
 const PIDS_FLOOR: Duration = Duration::from_millis(5);
 /// While it is crossed, to see it recover.
 const PIDS_CROSSED: Duration = Duration::from_millis(100);
+/// For those who only look.
+const PIDS_UNARMED: Duration = Duration::from_secs(5);
 /// The programs' counters of inodes are read this often, when the loop is awake anyway.
 const COUNT_EVERY: Duration = Duration::from_secs(1);
 
@@ -155,8 +157,11 @@ impl Signals {
         until.min().map(|until| until.clamp(PIDS_FLOOR, ceiling).saturating_sub(now.since(sample.at)))
     }
 
-    /// Reads process ids. Where that fails they are no signal, and why is returned.
-    fn sample_pids(&mut self) -> Option<String> {
+    /// Reads process ids. Where that fails they are no signal, and why is returned. Where nothing is decided by them an old figure will do.
+    fn sample_pids(&mut self, is_armed: bool, now: Monotonic) -> Option<String> {
+        if !is_armed && self.sample.is_some_and(|sample| now.since(sample.at) < PIDS_UNARMED) {
+            return None;
+        }
         let sampled = self.pids.as_mut()?.sample();
         self.sample = sampled.as_ref().ok().copied();
         if let Some(sample) = self.sample {
@@ -217,8 +222,9 @@ fn missing(seen: &Seen, is_armed: impl Fn(Signal) -> bool) -> Vec<(&'static str,
 impl Agent {
     /// Looks at the other signals, and arms the thresholds of the layout that was found.
     pub(super) fn observe_others(&mut self) {
-        let pids_failed = self.signals.sample_pids();
         let now = Monotonic::now();
+        let is_armed = self.armed.iter().any(|armed| armed.threshold.signal == Signal::PidAvailable);
+        let pids_failed = self.signals.sample_pids(is_armed, now);
         self.signals.filesystems.relieve(now);
         let hangs = self.signals.filesystems.hangs(now);
         // What is not believed any more is as if it had not been seen.

@@ -7,7 +7,7 @@ use super::clock::Monotonic;
 use super::file::{Buffer, FileError, PinnedFile};
 
 /// The limits are settings: they change when somebody writes one.
-const LIMITS_AGE: Duration = Duration::from_secs(1);
+const LIMITS_AGE: Duration = Duration::from_secs(10);
 
 /// One look at the node's process ids.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

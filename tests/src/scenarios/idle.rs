@@ -22,12 +22,17 @@ pub fn idle(stage: &mut Stage<'_>) -> Result<()> {
     let agent = stage.agent(&AgentConfig::default())?;
     stage.pause(Duration::from_secs(2));
     let cpu_before = processes::cpu_time(agent.pid)?;
+    let threads_before = processes::thread_times(agent.pid);
     let begun = monotonic_ns();
     // No polling of ours in this minute.
     sleep(SPAN);
     let cpu = Duration::from_nanos(processes::cpu_time(agent.pid)? - cpu_before);
     let span = Duration::from_nanos(monotonic_ns() - begun);
     let percent = cpu.as_secs_f64() / span.as_secs_f64() * 100.0;
+    for (name, time) in processes::thread_times(agent.pid) {
+        let took = Duration::from_nanos(time - threads_before.get(&name).copied().unwrap_or(0));
+        stage.note(format!("{name}: {:.1} ms", took.as_secs_f64() * 1e3));
+    }
     let resident = processes::resident(agent.pid)?;
     // After the measurement: a scrape is work too.
     let metrics = agent.metrics()?;
