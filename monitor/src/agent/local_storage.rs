@@ -216,7 +216,10 @@ impl Agent {
     }
 
     fn record_limit(&mut self, above: &Above, action: &'static str, processes: Option<usize>, now: Monotonic) {
+        let (pod, labels) = self.pod_named(Some(&above.uid));
         let eviction = Eviction {
+            pod,
+            labels,
             signal: above.cause.as_str().to_owned(),
             threshold: above.message.trim_end().trim_end_matches('.').to_owned(),
             kind: "limit".to_owned(),

@@ -1,5 +1,7 @@
 //! What the container runtime is asked for: pods to stop and to remove, and garbage to collect before any of them has to go.
 
+use std::collections::BTreeMap;
+
 use crate::actions::garbage::{Advice, garbage_for, until_enough};
 use crate::actions::stop::{Answer, Deed, Desk, NotDone, Order};
 use crate::eviction::{MetThreshold, Observation};
@@ -53,6 +55,18 @@ impl Agent {
             Err(StopError::Static) => Err(NotDone::Critical),
             Err(reason) => Err(NotDone::Failed(reason.to_string())),
         });
+    }
+
+    /// A pod's namespace and name, and its labels, by the runtime or the file of pods.
+    pub(super) fn pod_named(&self, uid: Option<&PodUid>) -> (Option<String>, BTreeMap<String, String>) {
+        let Some(uid) = uid else { return Default::default() };
+        let named = |namespace: &str, name: &str| Some(format!("{namespace}/{name}"));
+        let snapshot = self.runtime.view().snapshot;
+        if let Some(sandbox) = snapshot.as_ref().and_then(|snapshot| snapshot.sandbox_of(uid)) {
+            return (named(&sandbox.pod.namespace, &sandbox.pod.name), sandbox.labels.as_ref().clone());
+        }
+        let metadata = self.local.specs().find(uid).map(|pod| &pod.metadata);
+        (metadata.and_then(|it| named(&it.namespace, &it.name)), BTreeMap::new())
     }
 
     /// Takes the runtime's word for where its stores are.

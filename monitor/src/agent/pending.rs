@@ -142,6 +142,7 @@ mod tests {
         let sandbox = |uid: &&str| Sandbox {
             id: format!("sandbox-{uid}"),
             pod: PodRef { uid: PodUid((*uid).to_owned()), name: "n".to_owned(), namespace: "ns".to_owned() },
+            labels: std::sync::Arc::default(),
             attempt: 0,
             is_ready: false,
             created: None,

@@ -194,7 +194,10 @@ impl Agent {
         let Deed { met, ranked, candidates, action, processes, .. } = deed;
         let workload = &ranked.candidate.workload;
         let enforcing = self.config.mode == Mode::Enforce;
+        let (pod, labels) = self.pod_named(workload.kind.pod_uid());
         let eviction = Eviction {
+            pod,
+            labels,
             signal: met.threshold.signal.as_str().to_owned(),
             threshold: met.threshold.to_string(),
             kind: met.threshold.kind().to_owned(),

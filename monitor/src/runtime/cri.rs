@@ -80,6 +80,9 @@ pub struct PodSandbox {
     /// Nanoseconds since 1970.
     #[prost(int64, tag = "4")]
     pub created_at: i64,
+    /// The pod's labels, and the kubelet's own.
+    #[prost(btree_map = "string, string", tag = "5")]
+    pub labels: Texts,
     /// The pod's, as the kubelet knows them.
     #[prost(btree_map = "string, string", tag = "6")]
     pub annotations: Texts,

@@ -78,6 +78,7 @@ mod tests {
             metadata: Some(metadata),
             state: 1,
             created_at,
+            labels: cri::Texts::new(),
             annotations: cri::Texts::new(),
         };
         sandbox(message).unwrap()

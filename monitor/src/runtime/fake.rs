@@ -62,6 +62,7 @@ impl Has {
             metadata: Some(metadata),
             state: i32::from(!is_ready),
             created_at: 1,
+            labels: cri::Texts::new(),
             annotations: cri::Texts::new(),
         });
         self.sandboxes.last_mut().unwrap()

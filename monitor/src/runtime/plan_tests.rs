@@ -20,6 +20,7 @@ fn sandbox(name: &str, dead: Option<u64>) -> Sandbox {
     Sandbox {
         id: name.to_owned(),
         pod: pod(name),
+        labels: std::sync::Arc::default(),
         attempt: 0,
         is_ready: dead.is_none(),
         created: Some(UnixNanos(1)),

@@ -1,9 +1,10 @@
 //! What a runtime has, at one moment: sandboxes, containers, images. Plain values; the runtime's messages go no further than here.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::cri;
+use super::cri::{self, Texts};
 use crate::config::Bytes;
 use crate::node::Monotonic;
 use crate::workloads::path::PodUid;
@@ -44,6 +45,8 @@ pub struct Sandbox {
     pub id: String,
     /// Whose it is.
     pub pod: PodRef,
+    /// The pod's labels, without those that say again whose it is.
+    pub labels: Arc<Texts>,
     /// Which of the pod's, counted from zero.
     pub attempt: u32,
     /// It runs. One that does not never will again.
@@ -211,6 +214,12 @@ impl Snapshot {
         self.containers.iter().find(|container| container.id == id)
     }
 
+    /// The latest sandbox of a pod.
+    #[must_use]
+    pub fn sandbox_of(&self, uid: &PodUid) -> Option<&Sandbox> {
+        self.sandboxes.iter().filter(|sandbox| sandbox.pod.uid == *uid).max_by_key(|sandbox| sandbox.attempt)
+    }
+
     /// How long the pod asks to be given to stop.
     #[must_use]
     pub fn grace_of(&self, uid: &PodUid) -> Option<Duration> {
@@ -220,7 +229,7 @@ impl Snapshot {
 
 /// A sandbox of a list; `None` for one that cannot be told apart from others.
 pub(super) fn sandbox(message: cri::PodSandbox) -> Option<Sandbox> {
-    let cri::PodSandbox { id, metadata, state, created_at, annotations } = message;
+    let cri::PodSandbox { id, metadata, state, created_at, mut labels, annotations } = message;
     let cri::PodSandboxMetadata { name, uid, namespace, attempt } = metadata?;
     if id.is_empty() || uid.is_empty() {
         return None;
@@ -230,6 +239,10 @@ pub(super) fn sandbox(message: cri::PodSandbox) -> Option<Sandbox> {
     Some(Sandbox {
         id,
         pod: PodRef { namespace, name, uid: PodUid(uid) },
+        labels: Arc::new({
+            labels.retain(|key, _| ![POD_NAMESPACE, POD_NAME, POD_UID].contains(&key.as_str()));
+            labels
+        }),
         attempt,
         is_ready: state == cri::SANDBOX_READY,
         created: UnixNanos::given(created_at),

@@ -12,8 +12,17 @@ fn listed(annotations: &[(&str, &str)]) -> cri::PodSandbox {
         metadata: Some(metadata),
         state: 1,
         created_at: 0,
+        labels: cri::Texts::new(),
         annotations: texts(annotations),
     }
+}
+
+#[test]
+fn labels_of_the_pod_are_kept_and_those_of_the_kubelet_are_known_already() {
+    let own = [("app", "web"), ("io.kubernetes.pod.name", "n"), ("io.kubernetes.pod.uid", "u")];
+    let labels = own.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+    let found = sandbox(cri::PodSandbox { labels, ..listed(&[]) }).unwrap();
+    assert_eq!(*found.labels, [("app".to_owned(), "web".to_owned())].into());
 }
 
 #[test]

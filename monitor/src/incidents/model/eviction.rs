@@ -1,5 +1,7 @@
 //! What is told of an eviction.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 /// One eviction.
@@ -16,6 +18,12 @@ pub struct Eviction {
     pub mode: String,
     /// Who went, or would have.
     pub workload: String,
+    /// Its pod's namespace and name, where the container runtime or the file of pods tells.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pod: Option<String>,
+    /// The pod's labels.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
     /// Its cgroup's kernfs id.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cgroup_id: Option<u64>,

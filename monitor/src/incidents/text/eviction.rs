@@ -11,7 +11,7 @@ const LIMIT: &str = "limit";
 
 /// The story in one line.
 pub fn summary(eviction: &Eviction) -> String {
-    let of = name(&eviction.workload);
+    let of = who(eviction);
     let used = used(eviction).map(|used| format!(", {used}")).unwrap_or_default();
     let for_what = match eviction.kind.as_str() {
         LIMIT => format!("for {}", eviction.signal),
@@ -27,6 +27,11 @@ pub fn summary(eviction: &Eviction) -> String {
         Outcome::Failed => format!("{of}{used}, could not be evicted {for_what}"),
         Outcome::Observed => format!("{of}{used}, would have been evicted {for_what} (observe mode)"),
     }
+}
+
+/// By the name of its pod, where that is known.
+fn who(eviction: &Eviction) -> String {
+    eviction.pod.as_ref().map_or_else(|| name(&eviction.workload), |pod| format!("pod {pod}"))
 }
 
 /// A figure of the signal.
@@ -60,7 +65,7 @@ fn used(eviction: &Eviction) -> Option<String> {
 /// What happened and why, in whole sentences.
 pub fn story(page: &mut Page, incident: &Incident, eviction: &Eviction) {
     let Eviction { signal, threshold, kind, .. } = eviction;
-    let of = name(&eviction.workload);
+    let of = who(eviction);
     let available = figure(eviction.available_bytes, eviction.available);
     let was = match (available, figure(eviction.threshold_bytes, eviction.threshold_value)) {
         (Some(available), Some(limit)) => {
@@ -219,5 +224,7 @@ mod tests {
         assert!(told.ends_with(", 3.0 GiB, evicted for nodefs.available<2Gi"), "{told}");
         let told = summary(&eviction("memory.available", "memory.available<1Gi"));
         assert!(told.contains(", 1.0 MiB, evicted for"), "{told}");
+        let told = summary(&Eviction { pod: Some("shop/web".to_owned()), ..disk });
+        assert!(told.starts_with("pod shop/web, 3.0 GiB"), "{told}");
     }
 }

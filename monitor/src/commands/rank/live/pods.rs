@@ -96,6 +96,7 @@ mod tests {
 
     fn snapshot(uid: &str, is_static: bool) -> Snapshot {
         let sandbox = |attempt, name: &str| Sandbox {
+            labels: std::sync::Arc::default(),
             id: format!("s{attempt}"),
             pod: PodRef { namespace: "shop".to_owned(), name: name.to_owned(), uid: PodUid(uid.to_owned()) },
             attempt,
