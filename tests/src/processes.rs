@@ -1,7 +1,7 @@
 //! Children: started inside their cgroup, and reaped by nobody but us, with the status each ended with.
 
 use std::collections::{BTreeMap, HashMap};
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
@@ -149,13 +149,14 @@ fn parse_resident(status: &str) -> Option<u64> {
     line.split_whitespace().next()?.parse::<u64>().ok().map(|kib| kib * 1024)
 }
 
-/// Names of the threads there are, and the nanoseconds that each has had.
-pub fn thread_times(pid: i32) -> BTreeMap<String, u64> {
+/// The threads there are, by number: their names, and the nanoseconds that each has had.
+pub fn thread_times(pid: i32) -> BTreeMap<OsString, (String, u64)> {
     let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return BTreeMap::new() };
     let time = |thread: std::fs::DirEntry| {
         let name = std::fs::read_to_string(thread.path().join("comm")).ok()?;
         let text = std::fs::read_to_string(thread.path().join("schedstat")).ok()?;
-        Some((name.trim().to_owned(), text.split_whitespace().next()?.parse().ok()?))
+        let time = text.split_whitespace().next()?.parse().ok()?;
+        Some((thread.file_name(), (name.trim().to_owned(), time)))
     };
     threads.flatten().filter_map(time).collect()
 }
@@ -167,7 +168,7 @@ pub fn cpu_time(pid: i32) -> Result<u64> {
     let text = std::fs::read_to_string(&path).with_context(|| format!("read {path}"))?;
     let ticks = parse_ticks(&text).with_context(|| format!("{path}: no utime and stime"))?;
     // The scheduler's own nanoseconds of the threads there are: finer, but blind to ended threads.
-    let fine: u64 = thread_times(pid).values().sum();
+    let fine: u64 = thread_times(pid).values().map(|(_, time)| time).sum();
     Ok(fine.max(ticks * 10_000_000))
 }
 

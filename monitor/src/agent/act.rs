@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::actions::{ActionError, Ended, FreezeRecord, Outcome, Target};
 use crate::config::{CgroupId, Mode, Resource, Signal};
 use crate::eviction::budget::Refusal;
+use crate::eviction::evicted::Cause;
 use crate::eviction::rank::{Order, Ranked};
 use crate::eviction::{MetThreshold, State, assess};
 use crate::node::Monotonic;
@@ -13,6 +14,7 @@ use crate::workloads::WorkloadUsage;
 
 use super::gentle::Reclaimed;
 use super::last::Scan;
+use super::local_storage::PodUsages as _;
 use super::others::{is_of_disk, pause};
 use super::stop::action;
 use super::tell::{of_bytes, of_others, ranking_text};
@@ -280,10 +282,17 @@ impl Agent {
         }
         for ended in &ended {
             match ended.outcome {
-                Outcome::Gone => self.local.note_gone(ended.id, now),
+                Outcome::Gone => {
+                    self.local.note_gone(ended.id, now);
+                    self.measured.iter().for_each(|measured| measured.hurry(&ended.name));
+                }
                 Outcome::Failed(_) => self.pending.forget(&ended.name),
             }
-            self.rest_disks(ended.cause.resource(), now);
+            match ended.cause {
+                Cause::Signal(signal) => self.rest_disks(signal.resource(), now),
+                // A limit of its own has nothing to do with how full the disk is.
+                Cause::EmptyDirLimit | Cause::PodLimit | Cause::ContainerLimit => self.signals.look_at_disks(),
+            }
         }
         ended
     }

@@ -220,6 +220,11 @@ fn this_machines_filesystems_answer() {
     config.filesystems.image = Some(missing);
     config.filesystems.container = Some(directory.path().to_owned());
     let filesystems = Filesystems::start(&config).unwrap();
+    // On a busy machine the first answer may be late.
+    let deadline = std::time::Instant::now() + Duration::from_secs(10);
+    while filesystems.seen().of(Role::Node).is_none() && std::time::Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(20));
+    }
     let seen = filesystems.seen();
     assert_eq!(seen.of(Role::Node).unwrap().place.path, directory.path());
     let [(Role::Image, reason)] = seen.missing.as_slice() else { panic!("{seen:?}") };

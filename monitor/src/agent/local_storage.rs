@@ -84,8 +84,9 @@ impl LocalStorage {
         self.gone.insert(id, now);
     }
 
-    fn is_of_before(&self, above: &Above) -> bool {
-        self.gone.get(&above.id).is_some_and(|gone| above.at <= *gone)
+    /// Whether it was evicted since then.
+    pub(super) fn was_gone_since(&self, id: CgroupId, at: Monotonic) -> bool {
+        self.gone.get(&id).is_some_and(|gone| at <= *gone)
     }
 
     /// How long until the limits want to be looked at; `None` where there are none.
@@ -105,7 +106,7 @@ impl Agent {
         self.local.next = Some(now.after(EVERY));
         self.read_pods();
         for above in self.above_limits() {
-            if above.is_stale(now) || self.local.is_of_before(&above) {
+            if above.is_stale(now) || self.local.was_gone_since(above.id, above.at) {
                 self.local.usages.iter().for_each(|usages| usages.hurry(&above.workload));
                 continue;
             }

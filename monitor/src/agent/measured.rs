@@ -210,6 +210,10 @@ impl Agent {
 
     /// Tells the thread what the loop has learnt since: who is there, who is at work on the disks, and whether it is urgent.
     pub(super) fn steer_walker(&mut self) {
+        let is_met = self.last.assessment.met.iter().any(|met| is_of_disk(met.threshold.signal.resource()));
+        if !is_met && self.steered.renewed.is_some() {
+            self.forget_renewal();
+        }
         let Some(measured) = &self.measured else { return };
         let now = Monotonic::now();
         *measured.roles() = Roles::of(&self.signals);
@@ -299,7 +303,7 @@ impl Agent {
         let usages = walker.usages();
         let is_renewed = |workload: &Workload| {
             let usage = usages.get(&workload.name, workload.id);
-            usage.is_some_and(|usage| usage.at.after(tolerated) >= since)
+            usage.is_some_and(|usage| !usage.is_under_way && usage.at.after(tolerated) >= since)
         };
         let is_measured = |workload: &&Workload| workload.protection.is_none() && WorkloadPlaces::has(workload);
         if now.since(since) >= limit || self.tree.workloads().filter(is_measured).all(is_renewed) {
@@ -307,6 +311,11 @@ impl Agent {
         }
         self.retry_at(Some(now.after(ASKED_AGAIN)));
         true
+    }
+
+    /// Whether the thread hangs, and nothing more is measured.
+    pub(super) fn is_measuring_stuck(&self) -> bool {
+        self.steered.hangs
     }
 
     /// Somebody was chosen by it.

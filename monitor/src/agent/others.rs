@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use crate::config::{Amount, CgroupId, Mode, Resource, Semantics, Signal};
-use crate::eviction::MetThreshold;
 use crate::eviction::rank::Order;
 use crate::eviction::worthwhile::is_worthwhile;
+use crate::eviction::{DiskUsage, MetThreshold};
 use crate::node::Monotonic;
 use crate::node::file::Buffer;
 use crate::workloads::tree::Tracked;
@@ -81,7 +81,12 @@ impl Agent {
             let used = count.map(|count| Amount::from_units(i64::try_from(count).unwrap_or(i64::MAX)));
             return OtherUsage { resource, used, request: None };
         }
-        let usage = self.signals.usages().usage(name);
+        // Started again, a pod has the same name and cgroup, and not what it had before; and what nobody measures any more is a guess.
+        let is_of_now = |usage: &DiskUsage| {
+            let id = tracked.map(|it| it.workload().id);
+            !self.is_measuring_stuck() && !id.is_some_and(|id| self.local.was_gone_since(id, usage.at))
+        };
+        let usage = self.signals.usages().usage(name).filter(is_of_now);
         let used = usage.map(|usage| usage.on(signal, self.signals.layout()));
         // Nothing tells what was requested of a disk: whoever has anything on it is above its request.
         OtherUsage { resource, used, request: Some(Amount::ZERO) }

@@ -240,7 +240,7 @@ impl Measurement {
                 parts.push(known.clone());
             }
         }
-        let usage = Usage::new(self.wanted.id, parts, self.begun, false);
+        let usage = Usage { is_under_way: true, ..Usage::new(self.wanted.id, parts, self.begun, false) };
         let is_more = before.is_none_or(|before| usage.bytes > before.bytes || usage.inodes > before.inodes);
         is_more.then_some(usage)
     }

@@ -111,7 +111,8 @@ impl Recount {
             let Some(held) = place.held(host, claims, workload) else { return Refreshed::Changed };
             (part.held, part.at) = (held, now);
         }
-        Refreshed::Known(Usage::new(known.id, parts, now, known.is_complete))
+        let usage = Usage::new(known.id, parts, now, known.is_complete);
+        Refreshed::Known(Usage { is_under_way: known.is_under_way, ..usage })
     }
 }
 

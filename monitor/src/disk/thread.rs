@@ -299,6 +299,7 @@ impl Thread {
         let cpu = thread_cpu();
         for workload in self.recount.workloads() {
             let Some(known) = self.usages.by_workload.get(workload.as_str()).cloned() else { continue };
+            self.finder.enter(std::path::Path::new(&workload));
             if let Some(usage) = self.refreshed(&workload, &known) {
                 self.usages.effort.recounts += 1;
                 self.usages.by_workload.insert(Arc::from(workload), Arc::new(usage));

@@ -139,6 +139,8 @@ pub struct Usage {
     pub source: Source,
     /// False when it is at least this much.
     pub is_complete: bool,
+    /// It is being measured, and what has been found so far is more than was known.
+    pub is_under_way: bool,
     /// Place by place, sorted.
     pub parts: Vec<PartUsage>,
 }
@@ -156,6 +158,7 @@ impl Usage {
             at: parts.iter().map(|part| part.at).fold(at, Ord::min),
             source: parts.iter().map(|part| part.source).min().unwrap_or(Source::Filesystem),
             is_complete: is_complete && parts.iter().all(|part| part.is_complete),
+            is_under_way: false,
             parts,
         }
     }

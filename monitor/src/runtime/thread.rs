@@ -225,7 +225,10 @@ impl Keeper {
                 let wait = if self.is_pressed { UNDER_PRESSURE } else { AT_REST };
                 (state, if is_cut_short { FILLING } else { wait })
             }
-            Err(Missing::Absent) if !self.was_there => (Missing::Absent.into_state(), AT_REST),
+            Err(Missing::Absent) if !self.was_there => {
+                let wait = if self.is_pressed { UNDER_PRESSURE } else { AT_REST };
+                (Missing::Absent.into_state(), wait)
+            }
             Err(missing) => {
                 self.was_there = true;
                 self.found = None;

@@ -65,10 +65,10 @@ impl Verdict {
         self.retry
     }
 
-    /// Scenarios that failed, in a boot that was well otherwise.
+    /// Scenarios that failed, and those that the boot did not come to.
     pub fn failed(&self) -> Vec<&str> {
-        let failed = self.runs.iter().filter(|run| run.outcome == Outcome::Fail && self.problems.is_empty());
-        failed.map(|run| run.name.as_str()).collect()
+        let failed = self.runs.iter().filter(|run| run.outcome == Outcome::Fail).map(|run| run.name.as_str());
+        failed.chain(self.missing.iter().copied()).collect()
     }
 
     /// Goes by a later boot for the scenarios that failed here; what they failed of stays to be read.
@@ -76,8 +76,15 @@ impl Verdict {
         for run in self.runs.iter_mut().filter(|run| run.outcome == Outcome::Fail) {
             let Some(again) = later.runs.iter().find(|again| again.name == run.name) else { continue };
             let before = std::mem::take(&mut run.reason);
-            *run =
-                Run { reason: format!("{}; at first, beside another guest: {before}", again.reason), ..again.clone() };
+            *run = Run { reason: format!("{}; at first: {before}", again.reason), ..again.clone() };
+        }
+        let missing = std::mem::replace(&mut self.missing, later.missing);
+        for name in &missing {
+            self.runs.extend(later.runs.iter().find(|again| again.name == *name).cloned());
+        }
+        if !missing.is_empty() {
+            // It broke off, which is told by then, and what it had left to do was done in the other.
+            self.problems.clear();
         }
         self.problems.extend(later.problems);
         self.seconds += later.seconds;
