@@ -18,7 +18,7 @@ use crate::units::MIB;
 
 const DIRECT_RECLAIM_END: &str = "vmscan/mm_vmscan_direct_reclaim_end";
 /// So many direct reclaims are some of the squeezer's own.
-const ENOUGH: u64 = 20;
+const ENOUGH: u64 = 5;
 const STALLS: &str = "reclaim_stall_seconds_count";
 
 pub fn reclaim(stage: &mut Stage<'_>) -> Result<()> {
@@ -79,12 +79,12 @@ pub fn squeeze(stage: &mut Stage<'_>) -> Result<Pod> {
     let stalls = vmstat("allocstall_")?;
     let squeezer = stage.work_in(pod.container()?, "squeezer", &work, 1000)?;
     let pid = squeezer.pid;
-    let held_up = stage.until(Duration::from_secs(30), |stage| {
+    let held_up = stage.until(Duration::from_secs(45), |stage| {
         vmstat("allocstall_").is_ok_and(|now| now >= stalls + ENOUGH) || stage.reaper.ended(pid).is_some()
     });
     stage.until(Duration::from_secs(2), |stage| stage.reaper.ended(pid).is_some());
     end(stage, &[reader, squeezer]);
-    if held_up { Ok(pod) } else { bail!("nobody was held up for memory in 30 s") }
+    if held_up { Ok(pod) } else { bail!("nobody was held up for memory in 45 s") }
 }
 
 fn count(number: u64) -> f64 {
