@@ -190,7 +190,7 @@ impl Agent {
         let worth = self.worth(met, ranking, now);
         for ranked in ranking {
             let workload = &ranked.candidate.workload;
-            if !worth.admits(ranked) || !self.evictor.is_candidate(workload.id, hard, now) {
+            if !worth.admits(ranked.facts().usage) || !self.evictor.is_candidate(workload.id, hard, now) {
                 continue;
             }
             match self.evict(met, ranked, grace) {
@@ -262,8 +262,9 @@ impl Agent {
         let pause = pause(resource, self.config.mode);
         self.last.answered.set((met.threshold.signal, met.is_hard()), now, pause);
         let worth = self.worth(met, ranking, now);
-        let may_go =
-            |ranked: &&RankedWorkload| worth.admits(ranked) && !self.is_node_critical(ranked.candidate.workload.id);
+        let may_go = |ranked: &&RankedWorkload| {
+            worth.admits(ranked.facts().usage) && !self.is_node_critical(ranked.candidate.workload.id)
+        };
         let Some(ranked) = ranking.iter().find(may_go) else {
             self.tell_exhausted(met, ranking.len());
             return None;

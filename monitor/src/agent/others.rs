@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use crate::config::{Amount, CgroupId, Mode, Resource, Semantics, Signal};
+use crate::config::{Amount, CgroupId, Mode, Resource, Signal};
 use crate::eviction::rank::Order;
-use crate::eviction::worthwhile::is_worthwhile;
+use crate::eviction::worthwhile::Worth;
 use crate::eviction::{DiskUsage, MetThreshold};
 use crate::node::Monotonic;
 use crate::node::file::Buffer;
@@ -18,28 +18,6 @@ use super::act::{LIST_AGE, OBSERVE_PAUSE, RankedWorkload, candidates};
 /// What a pod had on a disk is given back when its directories are removed, which is seconds after its last process is gone: as often as
 /// the kubelet looks.
 pub(super) const DISK_PAUSE: Duration = Duration::from_secs(10);
-
-/// Of a capacity.
-const LITTLE: i64 = 100;
-
-/// Who may be evicted for a threshold: not who would give back next to nothing.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Worth {
-    resource: Resource,
-    largest: Amount,
-    missing: Amount,
-    /// As the kubelet, which ends also who is in front by its class alone.
-    by_rank_alone: bool,
-}
-
-impl Worth {
-    /// Whether ending it helps.
-    pub(super) fn admits(&self, ranked: &RankedWorkload) -> bool {
-        let used = ranked.facts().usage;
-        let largest = if self.by_rank_alone { Amount::ZERO } else { self.largest };
-        is_worthwhile(self.resource, used, largest, self.missing)
-    }
-}
 
 /// How long nothing more is done about a resource after something was done about it in vain, or it was said what would be.
 pub(super) const fn pause(resource: Resource, mode: Mode) -> Duration {
@@ -97,20 +75,7 @@ impl Agent {
         let is_hard = met.is_hard();
         let can_go = |ranked: &&RankedWorkload| self.evictor.is_candidate(ranked.candidate.workload.id, is_hard, now);
         let largest = ranking.iter().filter(can_go).filter_map(|ranked| ranked.facts().usage).max();
-        // A threshold is met by a little only, when it has just been crossed: who gives back no more than that would not be the last to go.
-        let little = Amount::from_units(met.value.capacity / LITTLE);
-        Worth {
-            resource: met.threshold.signal.resource(),
-            largest: largest.unwrap_or(Amount::ZERO),
-            missing: (self.wanted(met) - Amount::from_units(met.value.available)).max(little),
-            by_rank_alone: self.config.policy.semantics == Semantics::Kubelet,
-        }
-    }
-
-    /// So much has to be available for a threshold not to be met any more.
-    pub(super) fn wanted(&self, met: &MetThreshold) -> Amount {
-        let reclaim = met.threshold.min_reclaim.as_ref();
-        met.quantity + reclaim.map_or(Amount::ZERO, |it| it.resolve(met.value.capacity, self.config.policy.quirks))
+        Worth::of(&self.config.policy, met.threshold.signal, Some(met.value), Some(met), largest)
     }
 
     /// Something was done about a disk, or it was said what would be: what comes of it takes its time.
@@ -126,44 +91,5 @@ impl Agent {
         }
         self.signals.look_at_disks();
         self.forget_renewal();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::config::Bytes;
-    use crate::eviction::rank::Ranked;
-    use crate::workloads::{Kind, Preference, QosClass, Workload};
-
-    fn using(used: Option<i64>) -> RankedWorkload {
-        let workload = Workload {
-            name: "w".to_owned(),
-            id: CgroupId(1),
-            kind: Kind::Service,
-            qos: QosClass::BestEffort,
-            request: Bytes::ZERO,
-            preference: Preference::None,
-            protection: None,
-        };
-        let other = OtherUsage { resource: Resource::Inodes, used: used.map(Amount::from_units), request: None };
-        let candidate = WorkloadUsage { workload, working_set: Bytes(1), exact: false, other: Some(other) };
-        Ranked { candidate }
-    }
-
-    #[test]
-    fn who_has_next_to_nothing_is_passed_over_but_by_the_kubelets_rules() {
-        let worth = |by_rank_alone| Worth {
-            resource: Resource::Inodes,
-            largest: Amount::from_units(100_000),
-            missing: Amount::from_units(20_000),
-            by_rank_alone,
-        };
-        for (used, corrected, kubelet) in
-            [(Some(100_000), true, true), (Some(500), false, true), (Some(0), false, false), (None, false, false)]
-        {
-            assert_eq!(worth(false).admits(&using(used)), corrected, "{used:?}");
-            assert_eq!(worth(true).admits(&using(used)), kubelet, "{used:?}");
-        }
     }
 }

@@ -102,7 +102,7 @@ impl Agent {
         let pending = self.pending.on(met.threshold.signal, self.signals.layout());
         let available = Amount::from_units(met.value.available) + pending;
         let is_enough = pending > Amount::ZERO
-            && available >= self.wanted(met)
+            && available >= met.wanted(self.config.policy.quirks)
             && self.pending.is_worth_waiting(met.threshold.signal, met.value.available);
         if is_enough && let Some(suppressed) = allow(&mut self.limits.pending) {
             tracing::info!(

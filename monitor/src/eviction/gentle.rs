@@ -97,9 +97,7 @@ pub enum Answer {
 /// How much is missing until the threshold, with its minimum reclaim, is no longer met.
 #[must_use]
 pub fn missing(policy: &Policy, met: &MetThreshold) -> Bytes {
-    let resolve = |value: &crate::config::ThresholdValue| value.resolve(met.value.capacity, policy.quirks);
-    let on_top = met.threshold.min_reclaim.as_ref().map_or(Amount::ZERO, resolve);
-    let missing = met.quantity + on_top - Amount::from_units(met.value.available);
+    let missing = met.wanted(policy.quirks) - Amount::from_units(met.value.available);
     if missing.is_negative() { Bytes::ZERO } else { missing.bytes() }
 }
 

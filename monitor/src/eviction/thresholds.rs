@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::config::{Amount, Moment, Policy, Quirk, Signal, Threshold};
+use crate::config::{Amount, Moment, Policy, Quirk, Quirks, Signal, Threshold};
 
 use super::{Armed, Observation, SignalValue};
 
@@ -129,6 +129,13 @@ impl MetThreshold {
     #[must_use]
     pub fn is_hard(&self) -> bool {
         self.threshold.is_hard()
+    }
+
+    /// So much has to be available for it not to be met any more, by its minimum reclaim too.
+    #[must_use]
+    pub fn wanted(&self, quirks: Quirks) -> Amount {
+        let on_top = self.threshold.min_reclaim.as_ref().map(|it| it.resolve(self.value.capacity, quirks));
+        self.quantity + on_top.unwrap_or(Amount::ZERO)
     }
 
     /// Memory before all else, hard before soft.

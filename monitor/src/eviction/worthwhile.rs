@@ -1,6 +1,8 @@
 //! Whether it helps that a workload goes: one that has taken next to nothing of what is short gives back next to nothing.
 
-use crate::config::{Amount, Resource};
+use crate::config::{Amount, Policy, Resource, Semantics, Signal};
+
+use super::{MetThreshold, SignalValue};
 
 /// Of disks, who has less than this part of what the largest has is passed over, unless that alone is enough.
 const OF_LARGEST_ON_DISK: i128 = 10;
@@ -9,10 +11,50 @@ const OF_MISSING_ON_DISK: i128 = 100;
 /// Of process ids: a fork bomb grows while others are ended, so only those that are as large count beside it.
 const OF_LARGEST_IN_PIDS: i128 = 4;
 
+/// Of a capacity: a threshold is met by a little only, when it has just been crossed, and who gives back no more than that would not be the
+/// last to go.
+const LITTLE: i64 = 100;
+
+/// Who may be evicted for a signal: not who would give back next to nothing.
+#[derive(Debug, Clone, Copy)]
+pub struct Worth {
+    resource: Resource,
+    largest: Amount,
+    missing: Amount,
+}
+
+impl Worth {
+    /// By what was observed, the threshold on it that is met if one is, and what the largest uses of those who can go.
+    #[must_use]
+    pub fn of(
+        policy: &Policy,
+        signal: Signal,
+        value: Option<SignalValue>,
+        met: Option<&MetThreshold>,
+        largest: Option<Amount>,
+    ) -> Self {
+        let little = value.map(|value| Amount::from_units(value.capacity / LITTLE));
+        let missing = met.map(|met| met.wanted(policy.quirks) - Amount::from_units(met.value.available));
+        // The kubelet ends also who is in front by its class alone.
+        let largest = largest.filter(|_| policy.semantics != Semantics::Kubelet);
+        Self {
+            resource: signal.resource(),
+            largest: largest.unwrap_or(Amount::ZERO),
+            // Where the signal is not observed nobody can be said to give back enough.
+            missing: missing.max(little).unwrap_or(Amount::from_units(i64::MAX)),
+        }
+    }
+
+    /// Whether it helps that who uses so much goes.
+    #[must_use]
+    pub fn admits(&self, used: Option<Amount>) -> bool {
+        is_worthwhile(self.resource, used, self.largest, self.missing)
+    }
+}
+
 /// Tells whether a workload that uses `used` of `resource` is worth ending, when the largest candidate uses `largest` and so much is
 /// `missing`. Of memory everybody is: the ranking has looked at that. What is not known is not acted on.
-#[must_use]
-pub fn is_worthwhile(resource: Resource, used: Option<Amount>, largest: Amount, missing: Amount) -> bool {
+fn is_worthwhile(resource: Resource, used: Option<Amount>, largest: Amount, missing: Amount) -> bool {
     let Some(used) = used.filter(|used| *used > Amount::ZERO) else { return resource == Resource::Memory };
     let is_large = |part: i128| used.billionths() >= largest.billionths() / part;
     match resource {
@@ -28,6 +70,7 @@ pub fn is_worthwhile(resource: Resource, used: Option<Amount>, largest: Amount, 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Bytes;
 
     #[test]
     fn who_gives_back_next_to_nothing_stays() {
@@ -50,6 +93,27 @@ mod tests {
         ] {
             let found = is_worthwhile(resource, used.map(units), units(largest), units(missing));
             assert_eq!(found, expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn who_has_next_to_nothing_is_passed_over_but_by_the_kubelets_rules() {
+        let units = Amount::from_units;
+        let value = SignalValue {
+            available: 0,
+            capacity: 2_000_000,
+            ..SignalValue::now(Signal::NodeFsInodesFree, Bytes(0), Bytes(0))
+        };
+        let worth = |semantics| {
+            let policy = Policy { semantics, ..Policy::default() };
+            Worth::of(&policy, Signal::NodeFsInodesFree, Some(value), None, Some(units(100_000)))
+        };
+        for (used, corrected, kubelet) in
+            [(Some(100_000), true, true), (Some(500), false, true), (Some(0), false, false), (None, false, false)]
+        {
+            let used = used.map(units);
+            assert_eq!(worth(Semantics::Corrected).admits(used), corrected, "{used:?}");
+            assert_eq!(worth(Semantics::Kubelet).admits(used), kubelet, "{used:?}");
         }
     }
 }

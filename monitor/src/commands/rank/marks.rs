@@ -2,15 +2,12 @@
 
 use std::collections::HashMap;
 
-use crate::config::{Amount, Policy, Semantics, Signal};
+use crate::config::{Policy, Signal};
 use crate::eviction::rank::Ranked;
 use crate::eviction::usage::PodCandidate;
-use crate::eviction::worthwhile::is_worthwhile;
+use crate::eviction::worthwhile::Worth;
 use crate::eviction::{MetThreshold, SignalValue};
 use crate::workloads::{Pod, Preference};
-
-/// Of a capacity: a threshold that has just been crossed misses no less.
-const LITTLE: i64 = 100;
 
 /// By the UID of the cgroup.
 #[derive(Debug, Default)]
@@ -46,22 +43,11 @@ pub fn passed_over(
     ranking: &[Ranked<PodCandidate<'_>>],
     can_go: &[bool],
 ) -> Vec<Option<&'static str>> {
-    let resource = signal.resource();
-    let units = |units| Amount::from_units(units);
-    let little = value.map(|value| units(value.capacity / LITTLE));
-    let missing = acted_on.map(|met| {
-        let reclaim = met.threshold.min_reclaim.as_ref();
-        let reclaim = reclaim.map_or(Amount::ZERO, |it| it.resolve(met.value.capacity, policy.quirks));
-        met.quantity + reclaim - units(met.value.available)
-    });
-    // Where the signal is not observed nobody can be said to give back enough.
-    let missing = missing.max(little).unwrap_or(units(i64::MAX));
     let used_by_those = ranking.iter().zip(can_go).filter(|(_, can_go)| **can_go);
-    let largest = used_by_those.filter_map(|(ranked, _)| ranked.facts().usage).max().unwrap_or_default();
-    // As the kubelet, which ends also who is in front by its class alone.
-    let largest = if policy.semantics == Semantics::Kubelet { Amount::ZERO } else { largest };
+    let largest = used_by_those.filter_map(|(ranked, _)| ranked.facts().usage).max();
+    let worth = Worth::of(policy, signal, value, acted_on, largest);
     let reason = |ranked: &Ranked<PodCandidate<'_>>| match ranked.facts().usage {
-        used if is_worthwhile(resource, used, largest, missing) => None,
+        used if worth.admits(used) => None,
         Some(_) => Some("it would give back too little"),
         None => Some("it could not be measured"),
     };
@@ -72,6 +58,7 @@ pub fn passed_over(
 mod tests {
     use super::*;
     use crate::commands::rank::verdict::judge;
+    use crate::config::Semantics;
     use crate::eviction::Layout;
     use crate::workloads::Summary;
 
