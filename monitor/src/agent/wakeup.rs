@@ -21,6 +21,8 @@ pub enum Wakeup {
     Runtime,
     /// Pressure is to be looked at, for the conditions that follow from it.
     Pressure,
+    /// The configuration file has changed, or is to be read again.
+    Configuration,
     /// Somebody asked for the metrics.
     Scrape,
     /// Time to look at the whole tree.
@@ -41,6 +43,7 @@ impl Wakeup {
             Self::Filesystems => "filesystems",
             Self::Runtime => "runtime",
             Self::Pressure => "pressure",
+            Self::Configuration => "configuration",
             Self::Scrape => "scrape",
             Self::Housekeeping => "housekeeping",
         }
