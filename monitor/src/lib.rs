@@ -8,6 +8,7 @@ pub mod node;
 pub mod workloads;
 
 pub mod disk;
+pub mod cluster;
 pub mod runtime;
 
 pub mod eviction;
