@@ -258,7 +258,7 @@ impl Agent {
             let (wait, reason) = self.next_wakeup();
             let mut scrape = None;
             let mut heard = None;
-            let mut learnt = None;
+            let mut from_cluster = None;
             let wakeup = tokio::select! {
                 biased;
                 _ = terminate.recv() => break,
@@ -280,7 +280,7 @@ impl Agent {
                     Wakeup::Runtime
                 }
                 event = self.cluster.event() => {
-                    learnt = Some(event);
+                    from_cluster = Some(event);
                     Wakeup::Cluster
                 }
                 Some(request) = scrapes.recv() => {
@@ -291,8 +291,8 @@ impl Agent {
             if let Some(event) = &heard {
                 self.hear(event);
             }
-            if let Some(event) = learnt {
-                self.learn(event);
+            if let Some(event) = from_cluster {
+                self.hear_cluster(event);
             }
             self.look(wakeup);
             if let Some(Refresh(done)) = scrape {

@@ -7,8 +7,8 @@ pub mod kernel;
 pub mod node;
 pub mod workloads;
 
-pub mod disk;
 pub mod cluster;
+pub mod disk;
 pub mod runtime;
 
 pub mod eviction;

@@ -1,12 +1,22 @@
 //! What the control plane has to say.
 
+use std::time::Duration;
+
 use crate::cluster::{CAPABILITY, Event, State};
 
 use super::Agent;
 
+/// How long an agent that stops has to take its conditions and taints off the node.
+const LAST_WORDS: Duration = Duration::from_secs(5);
+
 impl Agent {
+    /// Ends what goes on beside the loop, after the loop.
+    pub fn end(self) {
+        self.cluster.stop(LAST_WORDS);
+    }
+
     /// Takes note of it, and tells it.
-    pub(super) fn learn(&mut self, event: Event) {
+    pub(super) fn hear_cluster(&mut self, event: Event) {
         match event {
             Event::State(state) => self.learn_state(&state),
             Event::Pods | Event::Node | Event::Settled(_) => {}

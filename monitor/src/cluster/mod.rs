@@ -61,7 +61,9 @@ impl State {
     pub fn degradation(&self) -> Option<String> {
         match self {
             Self::Looking | Self::Off | Self::Up => None,
-            Self::Down { reason, .. } => Some(format!("{CAPABILITY}: {reason}; until it answers, pods are those known last")),
+            Self::Down { reason, .. } => {
+                Some(format!("{CAPABILITY}: {reason}; until it answers, pods are those known last"))
+            }
         }
     }
 }

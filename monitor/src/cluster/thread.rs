@@ -8,6 +8,7 @@ use super::client::Access;
 use super::{Event, Inbox, Shared, events, evictions, node, pods, status};
 
 /// What every task needs.
+#[expect(dead_code, reason = "each task takes what it needs as it is written")]
 #[derive(Clone)]
 pub(super) struct Context {
     pub(super) client: kube::Client,

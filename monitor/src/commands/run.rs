@@ -275,8 +275,8 @@ async fn serve(config: MonitorConfig, text: bool, log: logging::Writer) -> anyho
     let signals = signals.measured_by(Box::new(measured.clone()));
     let runtime = Runtime::start(config.runtime.clone())
         .context("cannot start the thread that speaks to the container runtime")?;
-    let cluster = Cluster::start(config.kubernetes.clone())
-        .context("cannot start the thread that speaks to the API server")?;
+    let cluster =
+        Cluster::start(config.kubernetes.clone()).context("cannot start the thread that speaks to the API server")?;
     let reclaim = reclaim_first(&config, tree.hierarchy(), &mut degradations)?;
     degradations.extend(self_protection::apply(&config.proc_root));
     if config.mode == Mode::Enforce {
@@ -342,6 +342,7 @@ async fn serve(config: MonitorConfig, text: bool, log: logging::Writer) -> anyho
     let server = tokio::spawn(http::serve(listener, shared));
     let stopped = agent.run(refreshes).await.context("cannot run the loop");
     server.abort();
+    agent.end();
     stopped
 }
 

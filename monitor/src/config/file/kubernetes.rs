@@ -22,15 +22,8 @@ const FIELDS: [&str; 10] = [
     "events",
     "maintenance",
 ];
-const PROTECT: [&str; 7] = [
-    "daemonSets",
-    "annotations",
-    "namespaces",
-    "priorityAtLeast",
-    "localStorage",
-    "persistentVolumes",
-    "unowned",
-];
+const PROTECT: [&str; 7] =
+    ["daemonSets", "annotations", "namespaces", "priorityAtLeast", "localStorage", "persistentVolumes", "unowned"];
 const METHODS: [(&str, EvictionMethod); 3] =
     [("delete", EvictionMethod::Delete), ("evict", EvictionMethod::Evict), ("off", EvictionMethod::Off)];
 /// More often, five thousand nodes are a burden to the API server.
@@ -86,7 +79,8 @@ fn read_api(walk: &mut Walk<'_>, inner: &Fields<'_>, options: &mut KubernetesOpt
         options.kubeconfig = walk.path(&field, node, "/etc/node-pressure-monitor/kubeconfig");
     }
     if let Some((field, node)) = inner.get("nodeName") {
-        options.node_name = walk.text(&field, node, "write the name that `kubectl get nodes` prints").map(str::to_owned);
+        options.node_name =
+            walk.text(&field, node, "write the name that `kubectl get nodes` prints").map(str::to_owned);
     }
 }
 
