@@ -170,6 +170,9 @@ impl Agent {
             // Before anybody is chosen by who was protected earlier.
             self.scan();
         }
+        if before.kubernetes != self.config.kubernetes {
+            self.cluster.reload(self.config.kubernetes.clone());
+        }
         if (before.mode, before.policy.oom_scores) != (self.config.mode, self.config.policy.oom_scores) {
             self.audits.due = true;
             self.audits.told.clear();

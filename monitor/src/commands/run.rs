@@ -16,6 +16,7 @@ use crate::actions::{Evictor, FreezeRecord, self_protection};
 use crate::agent::local_storage::LocalStorage;
 use crate::agent::measured::Measured;
 use crate::agent::{Agent, Kills, Parts, Recorder, Reload, Signals, not_acted_on};
+use crate::cluster::Cluster;
 use crate::config::watch::Interpret;
 use crate::config::{
     Bytes, ConfigErrors, ConfigWatch, Fingerprint, Loaded, Mode, MonitorConfig, RuntimeEndpoint, Wanted,
@@ -53,6 +54,12 @@ pub struct Options {
     /// Address for /metrics, /summary, /healthz and /readyz
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
+    /// How to find the API server; default: KUBECONFIG of the environment, then the pod's service account
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// This node's name at the API server; default: NODE_NAME of the environment, then the host's name
+    #[arg(long, value_name = "NAME")]
+    node_name: Option<String>,
     /// File that is locked while the agent runs, so that a second one is refused
     #[arg(long, value_name = "FILE")]
     lock_file: Option<PathBuf>,
@@ -169,6 +176,12 @@ fn overridden(mut wanted: Wanted, options: &Options) -> Wanted {
     if let Some(lock_file) = &options.lock_file {
         config.lock_file.clone_from(lock_file);
     }
+    if let Some(kubeconfig) = &options.kubeconfig {
+        config.kubernetes.kubeconfig = Some(kubeconfig.clone());
+    }
+    if let Some(node_name) = &options.node_name {
+        config.kubernetes.node_name = Some(node_name.clone());
+    }
     wanted
 }
 
@@ -255,6 +268,8 @@ async fn serve(
     let signals = signals.measured_by(Box::new(measured.clone()));
     let runtime = Runtime::start(config.runtime.clone())
         .context("cannot start the thread that speaks to the container runtime")?;
+    let cluster =
+        Cluster::start(config.kubernetes.clone()).context("cannot start the thread that speaks to the API server")?;
     let reclaim = ReclaimFirst::of(config.mode, config.evictions.reclaim_deadline, tree.hierarchy());
     let reclaim = reclaim.unwrap_or_else(|reason| {
         degradations.push(format!("memory.reclaim: {reason}"));
@@ -310,6 +325,7 @@ async fn serve(
         local,
         measured: Some(measured),
         runtime,
+        cluster,
         desk,
         reclaim,
         metrics,
@@ -324,5 +340,6 @@ async fn serve(
     let server = tokio::spawn(http::serve(listener, shared));
     let stopped = agent.run(refreshes).await.context("cannot run the loop");
     server.abort();
+    agent.end();
     stopped
 }

@@ -1,6 +1,7 @@
 //! A new configuration for an agent at work: what of it can be had without a restart.
 
 use super::disk_usage::DiskUsageOptions;
+use super::kubernetes::KubernetesOptions;
 use super::policy::{MonitorConfig, Policy, Sampling};
 
 /// What becomes of a new configuration.
@@ -33,6 +34,7 @@ impl Adopted {
             incidents,
             filesystems,
             runtime,
+            kubernetes,
             listen,
             lock_file,
             cgroup_root,
@@ -51,6 +53,7 @@ impl Adopted {
             incidents: fields.fixed("incidents", &running.incidents, incidents),
             filesystems: fields.fixed("filesystems", &running.filesystems, filesystems),
             runtime: fields.fixed("runtime", &running.runtime, runtime),
+            kubernetes: fields.kubernetes(&running.kubernetes, kubernetes),
             listen: fields.fixed("metrics.listen", &running.listen, listen),
             lock_file: fields.fixed("lockFile", &running.lock_file, lock_file),
             cgroup_root: fields.fixed("cgroupRoot", &running.cgroup_root, cgroup_root),
@@ -136,6 +139,37 @@ impl Fields {
                 None => self.fixed("sampling.fastestRate", &running.fastest_rate, None),
                 rate => self.live("sampling.fastestRate", &running.fastest_rate, rate),
             },
+        }
+    }
+
+    fn kubernetes(&mut self, running: &KubernetesOptions, wanted: KubernetesOptions) -> KubernetesOptions {
+        let KubernetesOptions {
+            api,
+            kubeconfig,
+            node_name,
+            evictions,
+            protect,
+            conditions,
+            heartbeat,
+            taints,
+            events,
+            defer_soft_in_maintenance,
+        } = wanted;
+        KubernetesOptions {
+            api: self.fixed("kubernetes.api", &running.api, api),
+            kubeconfig: self.fixed("kubernetes.kubeconfig", &running.kubeconfig, kubeconfig),
+            node_name: self.fixed("kubernetes.nodeName", &running.node_name, node_name),
+            evictions: self.live("kubernetes.evictions", &running.evictions, evictions),
+            protect: self.live("kubernetes.protect", &running.protect, protect),
+            conditions: self.live("kubernetes.conditions", &running.conditions, conditions),
+            heartbeat: self.live("kubernetes.heartbeat", &running.heartbeat, heartbeat),
+            taints: self.live("kubernetes.taints", &running.taints, taints),
+            events: self.live("kubernetes.events", &running.events, events),
+            defer_soft_in_maintenance: self.live(
+                "kubernetes.maintenance",
+                &running.defer_soft_in_maintenance,
+                defer_soft_in_maintenance,
+            ),
         }
     }
 
