@@ -1,6 +1,7 @@
 //! The loop: wait for the next reason to look, observe, decide, act, report.
 
 mod act;
+mod cluster;
 mod disks;
 mod evidence;
 mod figures;
@@ -39,6 +40,7 @@ use crate::actions::oom_score::Auditor;
 use crate::actions::reclaim::ReclaimFirst;
 use crate::actions::stop::Desk;
 use crate::actions::{Evictor, GarbageFirst};
+use crate::cluster::Cluster;
 use crate::config::{CgroupId, MonitorConfig, Quirk, Signal};
 use crate::eviction::deadline::FallRate;
 use crate::eviction::evicted::Cause;
@@ -100,6 +102,7 @@ pub struct Agent {
     measured: Option<Measured>,
     steered: Steered,
     runtime: Runtime,
+    cluster: Cluster,
     garbage: GarbageFirst,
     orders: Orders,
     pending: Pending,
@@ -152,6 +155,8 @@ pub struct Parts {
     pub measured: Option<Measured>,
     /// The container runtime.
     pub runtime: Runtime,
+    /// The Kubernetes control plane.
+    pub cluster: Cluster,
     /// Where evictions leave what the runtime is to do.
     pub desk: Desk,
     /// Whether memory is asked for before.
@@ -186,6 +191,7 @@ impl Agent {
             local,
             measured,
             runtime,
+            cluster,
             desk,
             reclaim,
             metrics,
@@ -214,6 +220,7 @@ impl Agent {
             measured,
             steered: Steered::default(),
             runtime,
+            cluster,
             garbage: GarbageFirst::default(),
             orders: Orders::on(desk),
             pending: Pending::default(),
@@ -251,6 +258,7 @@ impl Agent {
             let (wait, reason) = self.next_wakeup();
             let mut scrape = None;
             let mut heard = None;
+            let mut from_cluster = None;
             let wakeup = tokio::select! {
                 biased;
                 _ = terminate.recv() => break,
@@ -271,6 +279,10 @@ impl Agent {
                     heard = Some(event);
                     Wakeup::Runtime
                 }
+                event = self.cluster.event() => {
+                    from_cluster = Some(event);
+                    Wakeup::Cluster
+                }
                 Some(request) = scrapes.recv() => {
                     scrape = Some(request);
                     Wakeup::Scrape
@@ -278,6 +290,9 @@ impl Agent {
             };
             if let Some(event) = &heard {
                 self.hear(event);
+            }
+            if let Some(event) = from_cluster {
+                self.hear_cluster(event);
             }
             self.look(wakeup);
             if let Some(Refresh(done)) = scrape {

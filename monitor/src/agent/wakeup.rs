@@ -19,6 +19,8 @@ pub enum Wakeup {
     Filesystems,
     /// The container runtime came or went, or has done what it was asked to.
     Runtime,
+    /// The control plane has something to say.
+    Cluster,
     /// Pressure is to be looked at, for the conditions that follow from it.
     Pressure,
     /// Somebody asked for the metrics.
@@ -40,6 +42,7 @@ impl Wakeup {
             Self::Reclaim => "reclaim",
             Self::Filesystems => "filesystems",
             Self::Runtime => "runtime",
+            Self::Cluster => "cluster",
             Self::Pressure => "pressure",
             Self::Scrape => "scrape",
             Self::Housekeeping => "housekeeping",

@@ -16,6 +16,7 @@ use crate::actions::{Evictor, FreezeRecord, self_protection};
 use crate::agent::local_storage::LocalStorage;
 use crate::agent::measured::Measured;
 use crate::agent::{Agent, Kills, Parts, Recorder, Signals};
+use crate::cluster::Cluster;
 use crate::config::{Bytes, ConfigErrors, ConfigWarning, Loaded, Mode, MonitorConfig, Policy, RuntimeEndpoint, Signal};
 use crate::disk::{Roots, Walker};
 use crate::eviction::deadline::FallRate;
@@ -49,6 +50,12 @@ pub struct Options {
     /// Address for /metrics, /summary, /healthz and /readyz
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
+    /// How to find the API server; default: KUBECONFIG of the environment, then the pod's service account
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// This node's name at the API server; default: NODE_NAME of the environment, then the host's name
+    #[arg(long, value_name = "NAME")]
+    node_name: Option<String>,
     /// File that is locked while the agent runs, so that a second one is refused
     #[arg(long, value_name = "FILE")]
     lock_file: Option<PathBuf>,
@@ -156,6 +163,12 @@ fn configuration(options: &Options) -> Result<(MonitorConfig, Vec<ConfigWarning>
     if let Some(lock_file) = &options.lock_file {
         config.lock_file.clone_from(lock_file);
     }
+    if let Some(kubeconfig) = &options.kubeconfig {
+        config.kubernetes.kubeconfig = Some(kubeconfig.clone());
+    }
+    if let Some(node_name) = &options.node_name {
+        config.kubernetes.node_name = Some(node_name.clone());
+    }
     Ok((config, warnings))
 }
 
@@ -262,6 +275,8 @@ async fn serve(config: MonitorConfig, text: bool, log: logging::Writer) -> anyho
     let signals = signals.measured_by(Box::new(measured.clone()));
     let runtime = Runtime::start(config.runtime.clone())
         .context("cannot start the thread that speaks to the container runtime")?;
+    let cluster =
+        Cluster::start(config.kubernetes.clone()).context("cannot start the thread that speaks to the API server")?;
     let reclaim = reclaim_first(&config, tree.hierarchy(), &mut degradations)?;
     degradations.extend(self_protection::apply(&config.proc_root));
     if config.mode == Mode::Enforce {
@@ -313,6 +328,7 @@ async fn serve(config: MonitorConfig, text: bool, log: logging::Writer) -> anyho
         local,
         measured: Some(measured),
         runtime,
+        cluster,
         desk,
         reclaim,
         metrics,
@@ -326,6 +342,7 @@ async fn serve(config: MonitorConfig, text: bool, log: logging::Writer) -> anyho
     let server = tokio::spawn(http::serve(listener, shared));
     let stopped = agent.run(refreshes).await.context("cannot run the loop");
     server.abort();
+    agent.end();
     stopped
 }
 

@@ -7,6 +7,7 @@ pub mod file;
 pub mod filesystems;
 pub mod gofloat;
 pub mod incidents;
+pub mod kubernetes;
 pub mod patterns;
 pub mod policy;
 pub mod pressure;
@@ -25,6 +26,7 @@ pub use error::{ConfigError, ConfigErrors, ConfigWarning};
 pub use file::{FileKind, Loaded};
 pub use filesystems::FilesystemPaths;
 pub use incidents::IncidentOptions;
+pub use kubernetes::KubernetesOptions;
 pub use patterns::{NamePattern, PatternError, built_in_patterns};
 pub use policy::{
     EvictionLimits, KernelOptions, Mode, MonitorConfig, OomScores, Policy, Ranking, RankingKey, Reservations, Sampling,
