@@ -1,6 +1,7 @@
 //! The loop: wait for the next reason to look, observe, decide, act, report.
 
 mod act;
+mod cluster;
 mod disks;
 mod evidence;
 mod figures;
@@ -20,6 +21,7 @@ mod others;
 mod pauses;
 mod pending;
 mod recorder;
+mod reload;
 mod report;
 mod runtime;
 mod said;
@@ -39,7 +41,8 @@ use crate::actions::oom_score::Auditor;
 use crate::actions::reclaim::ReclaimFirst;
 use crate::actions::stop::Desk;
 use crate::actions::{Evictor, GarbageFirst};
-use crate::config::{CgroupId, MonitorConfig, Quirk, Signal};
+use crate::cluster::Cluster;
+use crate::config::{CgroupId, MonitorConfig, Signal};
 use crate::eviction::deadline::FallRate;
 use crate::eviction::evicted::Cause;
 use crate::eviction::{Armed, Assessment, Layout, Observation, State, arm, assess};
@@ -64,6 +67,7 @@ use self::measured::{Measured, Steered};
 use self::orders::Orders;
 use self::pending::Pending;
 pub use self::recorder::Recorder;
+pub use self::reload::{Reload, not_acted_on};
 use self::said::Said;
 pub use self::signals::Signals;
 pub use self::wakeup::Wakeup;
@@ -100,6 +104,7 @@ pub struct Agent {
     measured: Option<Measured>,
     steered: Steered,
     runtime: Runtime,
+    cluster: Cluster,
     garbage: GarbageFirst,
     orders: Orders,
     pending: Pending,
@@ -114,6 +119,7 @@ pub struct Agent {
     log: Writer,
     conditions: ConditionLog,
     recorder: Recorder,
+    reload: Reload,
     armed: Vec<Armed>,
     state: State,
     rate: FallRate,
@@ -152,6 +158,8 @@ pub struct Parts {
     pub measured: Option<Measured>,
     /// The container runtime.
     pub runtime: Runtime,
+    /// The Kubernetes control plane.
+    pub cluster: Cluster,
     /// Where evictions leave what the runtime is to do.
     pub desk: Desk,
     /// Whether memory is asked for before.
@@ -168,6 +176,8 @@ pub struct Parts {
     pub rate: FallRate,
     /// What is kept of incidents.
     pub recorder: Recorder,
+    /// Where new configurations come from.
+    pub reload: Reload,
 }
 
 impl Agent {
@@ -175,7 +185,7 @@ impl Agent {
     #[must_use]
     pub fn new(parts: Parts) -> Self {
         let Parts {
-            mut config,
+            config,
             kernel,
             psi,
             kills,
@@ -186,6 +196,7 @@ impl Agent {
             local,
             measured,
             runtime,
+            cluster,
             desk,
             reclaim,
             metrics,
@@ -194,9 +205,9 @@ impl Agent {
             log,
             rate,
             recorder,
+            reload,
         } = parts;
-        // A kubelet's one good sample stands for ten seconds; one of a thousand in a second does not.
-        config.policy.quirks.set(Quirk::GraceRestartsAtOnce, false);
+        let config = reload::for_the_loop(config);
         Self {
             armed: arm(&config.policy, Layout::default()),
             figures: Figures::new(&config, tree.hierarchy()),
@@ -214,6 +225,7 @@ impl Agent {
             measured,
             steered: Steered::default(),
             runtime,
+            cluster,
             garbage: GarbageFirst::default(),
             orders: Orders::on(desk),
             pending: Pending::default(),
@@ -224,6 +236,7 @@ impl Agent {
             log,
             conditions: ConditionLog::default(),
             recorder,
+            reload,
             state: State::default(),
             rate,
             events: Vec::with_capacity(EVENTS_PER_WAKEUP),
@@ -237,7 +250,7 @@ impl Agent {
         }
     }
 
-    /// Runs until SIGTERM, SIGINT or SIGHUP.
+    /// Runs until SIGTERM or SIGINT. SIGHUP has the configuration file read again.
     ///
     /// # Errors
     /// When the signal handlers cannot be set.
@@ -251,11 +264,12 @@ impl Agent {
             let (wait, reason) = self.next_wakeup();
             let mut scrape = None;
             let mut heard = None;
+            let mut from_cluster = None;
+            let mut configuration = None;
             let wakeup = tokio::select! {
                 biased;
                 _ = terminate.recv() => break,
                 _ = interrupt.recv() => break,
-                _ = hang_up.recv() => break,
                 () = self.kernel.readable() => Wakeup::KernelEvent,
                 () = timer.sleep(wait) => reason,
                 fired = psi_fired(self.psi.as_ref()) => {
@@ -267,9 +281,21 @@ impl Agent {
                 () = self.kills.readable() => Wakeup::KernelLog,
                 () = self.gentle.answered() => Wakeup::Reclaim,
                 () = self.signals.news() => Wakeup::Filesystems,
+                _ = hang_up.recv() => {
+                    self.ask_for_configuration();
+                    Wakeup::Configuration
+                }
+                news = self.reload.news() => {
+                    configuration = Some(news);
+                    Wakeup::Configuration
+                }
                 event = self.runtime.event() => {
                     heard = Some(event);
                     Wakeup::Runtime
+                }
+                event = self.cluster.event() => {
+                    from_cluster = Some(event);
+                    Wakeup::Cluster
                 }
                 Some(request) = scrapes.recv() => {
                     scrape = Some(request);
@@ -278,6 +304,12 @@ impl Agent {
             };
             if let Some(event) = &heard {
                 self.hear(event);
+            }
+            if let Some(event) = from_cluster {
+                self.hear_cluster(event);
+            }
+            if let Some(news) = configuration {
+                self.take_configuration(news);
             }
             self.look(wakeup);
             if let Some(Refresh(done)) = scrape {

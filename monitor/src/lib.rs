@@ -7,6 +7,7 @@ pub mod kernel;
 pub mod node;
 pub mod workloads;
 
+pub mod cluster;
 pub mod disk;
 pub mod runtime;
 

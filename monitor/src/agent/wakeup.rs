@@ -19,8 +19,12 @@ pub enum Wakeup {
     Filesystems,
     /// The container runtime came or went, or has done what it was asked to.
     Runtime,
+    /// The control plane has something to say.
+    Cluster,
     /// Pressure is to be looked at, for the conditions that follow from it.
     Pressure,
+    /// The configuration file has changed, or is to be read again.
+    Configuration,
     /// Somebody asked for the metrics.
     Scrape,
     /// Time to look at the whole tree.
@@ -40,7 +44,9 @@ impl Wakeup {
             Self::Reclaim => "reclaim",
             Self::Filesystems => "filesystems",
             Self::Runtime => "runtime",
+            Self::Cluster => "cluster",
             Self::Pressure => "pressure",
+            Self::Configuration => "configuration",
             Self::Scrape => "scrape",
             Self::Housekeeping => "housekeeping",
         }

@@ -3,6 +3,7 @@
 
 mod disk_usage;
 mod kubelet;
+mod kubernetes;
 mod lists;
 mod monitor;
 mod openshift3;

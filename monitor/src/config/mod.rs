@@ -7,16 +7,20 @@ pub mod file;
 pub mod filesystems;
 pub mod gofloat;
 pub mod incidents;
+pub mod kubernetes;
 pub mod patterns;
 pub mod policy;
 pub mod pressure;
 pub mod quantity;
 pub mod quirks;
+pub mod reload;
 pub mod runtime;
 pub mod signal;
+pub mod stamp;
 pub mod threshold;
 pub mod units;
 pub mod walk;
+pub mod watch;
 pub mod yaml;
 
 pub use disk_usage::{DiskUsageOptions, ProjectQuotas};
@@ -25,6 +29,7 @@ pub use error::{ConfigError, ConfigErrors, ConfigWarning};
 pub use file::{FileKind, Loaded};
 pub use filesystems::FilesystemPaths;
 pub use incidents::IncidentOptions;
+pub use kubernetes::KubernetesOptions;
 pub use patterns::{NamePattern, PatternError, built_in_patterns};
 pub use policy::{
     EvictionLimits, KernelOptions, Mode, MonitorConfig, OomScores, Policy, Ranking, RankingKey, Reservations, Sampling,
@@ -33,7 +38,10 @@ pub use policy::{
 pub use pressure::{PressureCondition, PressureKind, PressureLevel, PressureResource, PressureScope};
 pub use quantity::{Quantity, QuantityError};
 pub use quirks::{Quirk, Quirks};
+pub use reload::Adopted;
 pub use runtime::{RuntimeEndpoint, RuntimeOptions};
 pub use signal::{Resource, Signal, UnsupportedSignal};
+pub use stamp::Stamp;
 pub use threshold::{Percentage, Threshold, ThresholdError, ThresholdLists, ThresholdValue};
 pub use units::{Amount, Bytes, CgroupId, Moment, Pid, float};
+pub use watch::{ConfigNews, ConfigWatch, Fingerprint, Wanted};

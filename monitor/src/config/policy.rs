@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::disk_usage::DiskUsageOptions;
 use super::filesystems::FilesystemPaths;
 use super::incidents::IncidentOptions;
+use super::kubernetes::KubernetesOptions;
 use super::patterns::{NamePattern, built_in_patterns};
 use super::pressure::PressureCondition;
 use super::quantity::Quantity;
@@ -215,6 +216,8 @@ pub struct MonitorConfig {
     pub filesystems: FilesystemPaths,
     /// Where the container runtime is, and what of it may be collected.
     pub runtime: RuntimeOptions,
+    /// How to live with a Kubernetes control plane.
+    pub kubernetes: KubernetesOptions,
     /// Where metrics and health are served.
     pub listen: SocketAddr,
     /// Held while the agent runs, so that a second instance is refused.
@@ -240,6 +243,7 @@ impl Default for MonitorConfig {
             incidents: IncidentOptions::default(),
             filesystems: FilesystemPaths::default(),
             runtime: RuntimeOptions::default(),
+            kubernetes: KubernetesOptions::default(),
             listen: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9946),
             lock_file: PathBuf::from("/run/node-pressure-monitor.lock"),
             cgroup_root: PathBuf::from("/sys/fs/cgroup"),

@@ -23,7 +23,7 @@ const SMALLEST_JOURNAL: Bytes = Bytes(4 * Bytes::MIB);
 pub const API_VERSION: &str = "node-pressure-monitor/v1alpha1";
 pub const KIND: &str = "MonitorConfiguration";
 
-pub const FIELDS: [&str; 32] = [
+pub const FIELDS: [&str; 33] = [
     "apiVersion",
     "kind",
     "mode",
@@ -52,6 +52,7 @@ pub const FIELDS: [&str; 32] = [
     "incidents",
     "filesystems",
     "runtime",
+    "kubernetes",
     "metrics",
     "lockFile",
     "cgroupRoot",
@@ -82,7 +83,7 @@ pub fn read(walk: &mut Walk<'_>, document: &Node) -> MonitorConfig {
     config
 }
 
-fn set<T>(target: &mut T, value: Option<T>) {
+pub(super) fn set<T>(target: &mut T, value: Option<T>) {
     if let Some(value) = value {
         *target = value;
     }
@@ -245,6 +246,7 @@ fn read_host(walk: &mut Walk<'_>, fields: &Fields<'_>, config: &mut MonitorConfi
         read_filesystems(walk, &path, node, config);
     }
     config.runtime = super::runtime::read(walk, fields);
+    config.kubernetes = super::kubernetes::read(walk, fields);
     if let Some((path, node)) = fields.get("metrics")
         && let Some((field, node)) = walk.fields(&path, node, &["listen"]).get("listen")
     {

@@ -1,0 +1,268 @@
+//! The Kubernetes control plane, spoken to by its API server.
+//!
+//! A thread of its own does it: it watches this node and its pods, and carries out what the loop hands over: the node's status, events,
+//! evictions. The loop never waits for it. An API server that is away, slow or refuses is a state with a reason; what was last known of
+//! the pods stays known, with its age.
+
+mod client;
+pub mod events;
+pub mod evictions;
+pub mod node;
+mod pods;
+pub mod status;
+mod thread;
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{mpsc, watch};
+
+use crate::config::KubernetesOptions;
+use crate::node::Monotonic;
+use crate::workloads::PodSpecs;
+
+pub use client::Access;
+pub use events::Happening;
+pub use evictions::{Intent, Settled};
+pub use node::NodeFacts;
+pub use status::NodeStatus;
+
+/// What it is called among the capabilities that are missing.
+pub const CAPABILITY: &str = "API server";
+/// Evictions that may wait to be carried out.
+const WAITING_EVICTIONS: usize = 64;
+/// Events that may wait to be sent.
+const WAITING_EVENTS: usize = 256;
+/// Enough for TLS in a debug build; what is not used costs nothing.
+const STACK: usize = 2 << 20;
+
+/// How the API server is doing.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum State {
+    /// Not asked yet.
+    #[default]
+    Looking,
+    /// There is none, or the configuration wants none.
+    Off,
+    /// It answers.
+    Up,
+    /// It does not.
+    Down {
+        /// Why, and what to do about it.
+        reason: String,
+        /// Since when.
+        since: Monotonic,
+    },
+}
+
+impl State {
+    /// What does not work, for people; nothing when nothing is amiss.
+    #[must_use]
+    pub fn degradation(&self) -> Option<String> {
+        match self {
+            Self::Looking | Self::Off | Self::Up => None,
+            Self::Down { reason, .. } => {
+                Some(format!("{CAPABILITY}: {reason}; until it answers, pods are those known last"))
+            }
+        }
+    }
+}
+
+/// The cluster as it was last seen.
+#[derive(Debug, Clone, Default)]
+pub struct View {
+    /// How the API server is doing.
+    pub state: State,
+    /// This node's name; empty when there is no API server.
+    pub node_name: Arc<str>,
+    /// The pods of this node.
+    pub pods: Arc<PodSpecs>,
+    /// When these pods were true; nothing while they were never read.
+    pub pods_as_of: Option<Monotonic>,
+    /// The node's object.
+    pub node: Arc<NodeFacts>,
+}
+
+/// What the thread has to say.
+#[derive(Debug)]
+pub enum Event {
+    /// The API server came or went.
+    State(State),
+    /// Other pods than before, or changed ones; many changes in a moment are told once.
+    Pods,
+    /// The node's object has changed in a way that matters.
+    Node,
+    /// What came of an eviction.
+    Settled(Settled),
+}
+
+/// What both threads see. Held for as long as a pointer is copied.
+#[derive(Debug, Default)]
+pub(crate) struct Shared(Mutex<View>);
+
+impl Shared {
+    pub(crate) fn with<T>(&self, act: impl FnOnce(&mut View) -> T) -> T {
+        // Nothing panics while holding it; if something did, the view is still whole.
+        act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// True when that is news. Another reason while it is down is none: that it is was said.
+    pub(crate) fn set_state(&self, state: State) -> bool {
+        self.with(|view| match (&mut view.state, state) {
+            (State::Down { reason, since: _ }, State::Down { reason: newer, .. }) => {
+                *reason = newer;
+                false
+            }
+            (before, now) if *before == now => false,
+            (before, now) => {
+                *before = now;
+                true
+            }
+        })
+    }
+}
+
+/// The other end of what the loop hands over, for the thread.
+#[derive(Debug)]
+pub(crate) struct Inbox {
+    pub(crate) evictions: mpsc::Receiver<Intent>,
+    pub(crate) events: mpsc::Receiver<Happening>,
+    pub(crate) status: watch::Receiver<NodeStatus>,
+    pub(crate) options: watch::Receiver<KubernetesOptions>,
+}
+
+/// Why something was not taken: too much waits, or there is nobody to carry it out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the thread that speaks to the API server takes no more")]
+pub struct NotTaken;
+
+/// The loop's end of the thread.
+#[derive(Debug)]
+pub struct Cluster {
+    evictions: mpsc::Sender<Intent>,
+    events: mpsc::Sender<Happening>,
+    status: watch::Sender<NodeStatus>,
+    options: watch::Sender<KubernetesOptions>,
+    news: mpsc::UnboundedReceiver<Event>,
+    shared: Arc<Shared>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Cluster {
+    /// Starts the thread where there is an API server to speak to. Best before the loop takes a priority of its own, which threads made
+    /// from then on would share.
+    ///
+    /// # Errors
+    /// When no thread can be started.
+    pub fn start(options: KubernetesOptions) -> std::io::Result<Self> {
+        let access = Access::find(&options);
+        Self::start_with(options, access)
+    }
+
+    /// The same, with an API server that was found already; none: everything that is handed over is refused.
+    ///
+    /// # Errors
+    /// When no thread can be started.
+    pub fn start_with(options: KubernetesOptions, access: Option<Access>) -> std::io::Result<Self> {
+        let shared = Arc::new(Shared::default());
+        let (tell, news) = mpsc::unbounded_channel();
+        let (evictions, wanted_evictions) = mpsc::channel(WAITING_EVICTIONS);
+        let (events, wanted_events) = mpsc::channel(WAITING_EVENTS);
+        let (status, wanted_status) = watch::channel(NodeStatus::default());
+        let (options, wanted_options) = watch::channel(options);
+        let inbox = Inbox {
+            evictions: wanted_evictions,
+            events: wanted_events,
+            status: wanted_status,
+            options: wanted_options,
+        };
+        let thread = match access {
+            None => {
+                shared.set_state(State::Off);
+                None
+            }
+            Some(access) => {
+                shared.with(|view| view.node_name = access.node_name().into());
+                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+                let seen = Arc::clone(&shared);
+                let speak = move || {
+                    runtime.block_on(thread::run(access, inbox, seen, tell));
+                    runtime.shutdown_background();
+                };
+                Some(std::thread::Builder::new().name("cluster".to_owned()).stack_size(STACK).spawn(speak)?)
+            }
+        };
+        Ok(Self { evictions, events, status, options, news, shared, thread })
+    }
+
+    /// Whether there is an API server, answering or not.
+    #[must_use]
+    pub const fn is_there(&self) -> bool {
+        self.thread.is_some()
+    }
+
+    /// The cluster as it was last seen; takes no time.
+    #[must_use]
+    pub fn view(&self) -> View {
+        self.shared.with(|view| view.clone())
+    }
+
+    /// Has a pod taken off the node; [`Event::Settled`] follows.
+    ///
+    /// # Errors
+    /// When it is not taken.
+    pub fn evict(&self, intent: Intent) -> Result<(), NotTaken> {
+        self.evictions.try_send(intent).map_err(|_| NotTaken)
+    }
+
+    /// Has an event sent, if there is room for it.
+    ///
+    /// # Errors
+    /// When it is not taken.
+    pub fn tell(&self, happening: Happening) -> Result<(), NotTaken> {
+        self.events.try_send(happening).map_err(|_| NotTaken)
+    }
+
+    /// What the node's conditions and taints are to be from now on. Costs nothing where it is as before.
+    pub fn publish(&self, status: NodeStatus) {
+        self.status.send_if_modified(|before| {
+            let is_new = *before != status;
+            if is_new {
+                *before = status;
+            }
+            is_new
+        });
+    }
+
+    /// Other options, after the configuration was read again.
+    pub fn reload(&self, options: KubernetesOptions) {
+        self.options.send_replace(options);
+    }
+
+    /// The next thing that the thread has to say. Cancel-safe.
+    pub async fn event(&mut self) -> Event {
+        match self.news.recv().await {
+            Some(event) => event,
+            // Nobody speaks, and nobody will.
+            None => std::future::pending().await,
+        }
+    }
+
+    /// The same, if there is something already.
+    pub fn try_event(&mut self) -> Option<Event> {
+        self.news.try_recv().ok()
+    }
+
+    /// Ends the thread: what it has put on the node is taken away, evictions under way stay in their ledger. Waits for that, but not
+    /// for longer than `deadline`.
+    pub fn stop(self, deadline: Duration) {
+        let Self { evictions, events, status, options, thread, .. } = self;
+        // The thread ends when nobody can hand anything over any more.
+        drop((evictions, events, status, options));
+        let Some(thread) = thread else { return };
+        let begun = std::time::Instant::now();
+        while !thread.is_finished() && begun.elapsed() < deadline {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
