@@ -118,6 +118,15 @@ impl TestServer {
         Client::try_from(config).context("making a client")
     }
 
+    /// A client through the listener that does not say who it is.
+    pub fn client_without_token(&self) -> Result<Client> {
+        let mut config = Config::new(self.url().parse().context("reading our own address")?);
+        config.root_cert = None;
+        config.accept_invalid_certs = self.front.identity().is_some();
+        config.default_retry = false;
+        Client::try_from(config).context("making a client")
+    }
+
     /// A client that meets no faults and leaves no trace in the log.
     #[must_use]
     pub fn admin(&self) -> Client {

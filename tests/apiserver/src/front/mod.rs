@@ -21,6 +21,7 @@ use hyper::body::Incoming;
 use crate::answer::{Reply, json};
 
 pub(crate) use backend::Backend;
+pub use body::End;
 pub use faults::{Fault, FaultId, Faults, What};
 pub use listen::Front;
 pub(crate) use listen::runtime;
