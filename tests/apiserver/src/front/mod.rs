@@ -24,7 +24,7 @@ pub(crate) use backend::Backend;
 pub use body::End;
 pub use faults::{Fault, FaultId, Faults, What};
 pub use listen::Front;
-pub(crate) use listen::runtime;
+pub(crate) use listen::Threads;
 pub use log::{Log, Record};
 pub use tls::Identity;
 

@@ -21,7 +21,7 @@ async fn another_uid_is_not_deleted() {
     let other = json!({"preconditions": {"uid": "another"}});
     let answer = ask(&stage, Method::DELETE, &stage.pods("a"), other).await;
     let message = format!(
-        "Operation cannot be fulfilled on pods \"a\": the UID in the precondition (another) does not match the UID in \
+        "Operation cannot be fulfilled on Pod \"a\": the UID in the precondition (another) does not match the UID in \
          record ({uid}). The object might have been deleted and then recreated"
     );
     assert_eq!(refusal(&answer), (409, "Conflict", message.as_str()));

@@ -27,9 +27,9 @@ async fn conditions_are_merged_by_their_type() {
     patch(&stage, "/status", STRATEGIC, &first).await;
     let second = json!({"status": {"conditions": [one("C", "True"), {"type": "A", "status": "False"}]}});
     let (_, node) = patch(&stage, "/status", STRATEGIC, &second).await;
-    assert_eq!(types(&node), ["B", "C", "A"]);
-    assert_eq!(node["status"]["conditions"][2]["status"], "False");
-    assert_eq!(node["status"]["conditions"][2]["reason"], "r");
+    assert_eq!(types(&node), ["C", "A", "B"]);
+    assert_eq!(node["status"]["conditions"][1]["status"], "False");
+    assert_eq!(node["status"]["conditions"][1]["reason"], "r");
     let ordered = json!({"status": {
         "$setElementOrder/conditions": [{"type": "A"}, {"type": "B"}, {"type": "C"}],
         "conditions": [{"type": "B", "status": "False"}],
@@ -41,7 +41,8 @@ async fn conditions_are_merged_by_their_type() {
     assert_eq!(types(&node), ["A", "C"]);
     let nameless = json!({"status": {"conditions": [{"status": "False"}]}});
     let (code, answer) = patch(&stage, "/status", STRATEGIC, &nameless).await;
-    assert_eq!(code, 400, "{answer}");
+    assert_eq!(code, 500, "{answer}");
+    assert_eq!(answer["message"], "map: map[status:False] does not contain declared merge key: type");
     let all = json!({"status": {"conditions": [{"$patch": "replace"}, one("D", "True")]}});
     let (_, node) = patch(&stage, "/status", STRATEGIC, &all).await;
     assert_eq!(types(&node), ["D"]);
@@ -81,19 +82,26 @@ async fn taints_are_replaced_and_conflicts_are_seen() {
 }
 
 #[tokio::test]
-async fn a_patch_that_names_another_uid_is_a_conflict() {
+async fn a_patch_that_names_another_uid_is_invalid_and_an_update_a_conflict() {
     let stage = stage().await;
     let pod = stage.running_pod("a", Value::Null, Value::Null).await.unwrap();
     let condition = json!({"type": "DisruptionTarget", "status": "True", "reason": "r", "message": "m"});
-    for (uid, expected) in [(pod["metadata"]["uid"].clone(), 200), (json!("another"), 409)] {
+    for (uid, expected) in [(pod["metadata"]["uid"].clone(), 200), (json!("another"), 422)] {
         let patch = json!({"metadata": {"uid": uid}, "status": {"conditions": [condition]}});
         let path = format!("{}/status", stage.pods("a"));
         let answer = stage.ask(Method::PATCH, &path, patch).await.unwrap();
         assert_eq!(answer.0, expected, "{answer:?}");
-        if expected == 409 {
-            assert_eq!(refusal(&answer).1, "Conflict");
+        if expected == 422 {
+            let message = "Pod \"a\" is invalid: metadata.uid: Invalid value: \"another\": field is immutable";
+            assert_eq!(refusal(&answer), (422, "Invalid", message));
         }
     }
+    let mut other = pod;
+    other["metadata"]["uid"] = json!("another");
+    other["metadata"]["resourceVersion"] = Value::Null;
+    let answer = stage.ask(Method::PUT, &stage.pods("a"), other).await.unwrap();
+    assert_eq!((refusal(&answer).0, refusal(&answer).1), (409, "Conflict"));
+    assert!(refusal(&answer).2.contains("Precondition failed: UID in precondition: another, UID in object meta: "));
     stage.end().await.unwrap();
 }
 

@@ -66,6 +66,11 @@ async fn a_watch_goes_on_from_a_version() {
     assert_eq!((&event["object"]["kind"], &event["object"]["apiVersion"]), (&json!("Pod"), &json!("v1")));
     let now = json!({"gracePeriodSeconds": 0});
     ask(&stage, Method::DELETE, &stage.pods("a"), now).await;
+    let marked = watch.next().await.unwrap();
+    assert_eq!(
+        (&marked["type"], &marked["object"]["metadata"]["deletionGracePeriodSeconds"]),
+        (&json!("MODIFIED"), &json!(0))
+    );
     let event = watch.next().await.unwrap();
     assert_eq!(event["type"], "DELETED");
     let last = event["object"]["metadata"]["resourceVersion"].as_str().unwrap().parse::<u64>().unwrap();
@@ -154,7 +159,12 @@ async fn a_list_may_come_as_a_watch() {
     stage.pod("a", Value::Null, Value::Null).await.unwrap();
     let query = "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
     let mut watch = Watch::open(&stage, &format!("{}?{query}", stage.pods(""))).await;
-    assert_eq!(watch.told().await, "ADDED a");
+    let first = watch.next().await.unwrap();
+    if first["object"]["message"].as_str().is_some_and(|message| message.contains("RequestWatchProgress is disabled")) {
+        assert!(stage.skips("a list that comes as a watch, for which its etcd is too old"));
+        return stage.end().await.unwrap();
+    }
+    assert_eq!(first["type"], "ADDED");
     let bookmark = watch.next().await.unwrap();
     assert_eq!(bookmark["type"], "BOOKMARK");
     assert_eq!(bookmark["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"], "true");
