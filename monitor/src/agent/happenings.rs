@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::cluster::events::About;
 use crate::cluster::{Event, Happening};
-use crate::config::Mode;
+use crate::config::{Mode, Signal};
 use crate::eviction::NodeCondition;
 use crate::eviction::conditions::NodeEvent;
 use crate::incidents::model::{OomKill, Victim};
@@ -41,7 +41,7 @@ impl Agent {
         }
         let of_deed = deed.map(|deed| deed.met.threshold.signal);
         let first = || look.assessment.to_act_on().first().map(|met| met.threshold.signal);
-        let Some(resource) = of_deed.or_else(first).map(|signal| signal.resource()) else { return };
+        let Some(resource) = of_deed.or_else(first).map(Signal::resource) else { return };
         if deed.is_some() || self.reclaiming.is_due(resource, Monotonic::now()) {
             self.tell_of_node(true, NodeEvent::REASON, NodeEvent { resource }.message());
         }

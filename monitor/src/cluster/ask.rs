@@ -40,8 +40,8 @@ impl Failure {
         }
     }
 
-    fn later(reason: impl ToString) -> Self {
-        Self::Later { reason: reason.to_string(), after: None }
+    fn later(reason: String) -> Self {
+        Self::Later { reason, after: None }
     }
 }
 

@@ -179,7 +179,7 @@ impl Sweeper {
             });
             let gone: Vec<String> = gone.collect();
             if !self.rules.dry_run {
-                let body = plan::taints_patch(left, &node);
+                let body = plan::taints_patch(&left, &node);
                 node = ask(&self.client, self.nodes.patch(&name, &params, &Patch::Merge(body)), TIMEOUT).await?;
             }
             done.extend(gone);

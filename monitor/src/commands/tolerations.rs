@@ -107,10 +107,9 @@ impl<'a> Row<'a> {
     fn why(&self) -> String {
         let Outcome { fate, because, kept_away_by } = &self.outcome;
         let mut why = match (fate, because) {
-            (Fate::Stays, _) => String::new(),
             (Fate::GoesAfter(_), Some(taint)) => format!("tolerates {taint} for so long"),
-            (_, Some(taint)) => format!("does not tolerate {taint}"),
-            (_, None) => String::new(),
+            (Fate::GoesAtOnce, Some(taint)) => format!("does not tolerate {taint}"),
+            (Fate::GoesAtOnce | Fate::GoesAfter(_) | Fate::Stays, _) => String::new(),
         };
         let mut add = |text: String| {
             if !why.is_empty() {

@@ -175,7 +175,7 @@ impl<'c> Keeper<'c> {
                 return Ok(());
             };
             self.has_written = true;
-            let body = plan::taints_patch(taints, seen);
+            let body = plan::taints_patch(&taints, seen);
             match self.patch_taints(&body, TIMEOUT).await {
                 Ok(node) => {
                     self.seen = Some(node);
@@ -226,7 +226,7 @@ impl<'c> Keeper<'c> {
         let seen: SeenNode = ask(&self.context.client, request, LAST_TIMEOUT).await?;
         // First what others act on.
         if let Some(taints) = plan::no_taints(&seen) {
-            self.patch_taints(&plan::taints_patch(taints, &seen), LAST_TIMEOUT).await?;
+            self.patch_taints(&plan::taints_patch(&taints, &seen), LAST_TIMEOUT).await?;
         }
         if let Some(body) = plan::no_conditions(&seen) {
             self.patch_conditions(&body, LAST_TIMEOUT).await?;

@@ -181,7 +181,7 @@ pub fn no_taints(seen: &SeenNode) -> Option<Vec<Value>> {
 /// What to send to `nodes/NAME`, as a merge patch: refused with 409 where somebody else has changed the node since it was seen. A list of
 /// taints is written as a whole (`listType: atomic`), so nobody else's change must be lost.
 #[must_use]
-pub fn taints_patch(taints: Vec<Value>, seen: &SeenNode) -> Value {
+pub fn taints_patch(taints: &[Value], seen: &SeenNode) -> Value {
     json!({"metadata": {"resourceVersion": seen.metadata.resource_version}, "spec": {"taints": taints}})
 }
 

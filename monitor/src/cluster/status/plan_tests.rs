@@ -18,7 +18,8 @@ fn status(holds: bool, taints: &[Effect]) -> NodeStatus {
     }
 }
 
-fn node(conditions: Value, taints: Value) -> SeenNode {
+fn node(conditions: impl Into<Value>, taints: impl Into<Value>) -> SeenNode {
+    let (conditions, taints): (Value, Value) = (conditions.into(), taints.into());
     let node = json!({
         "metadata": {"name": "n", "resourceVersion": "7", "unknown": 1},
         "spec": {"taints": taints, "podCIDR": "10.0.0.0/24"},
@@ -109,7 +110,7 @@ fn taints_come_and_go_between_those_of_others() {
     assert_eq!(set(&bare, &observing), None);
     assert_eq!(set(&tainted, &observing), Some(vec![others.clone()]), "observe mode takes away what enforcing left");
     assert_eq!(no_taints(&tainted), Some(vec![others]));
-    let patch = taints_patch(Vec::new(), &tainted);
+    let patch = taints_patch(&[], &tainted);
     assert_eq!(patch["metadata"]["resourceVersion"], "7");
 }
 
