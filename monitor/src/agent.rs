@@ -23,6 +23,7 @@ mod pauses;
 mod pending;
 mod published;
 mod recorder;
+mod reload;
 mod report;
 mod runtime;
 mod said;
@@ -43,7 +44,7 @@ use crate::actions::reclaim::ReclaimFirst;
 use crate::actions::stop::Desk;
 use crate::actions::{Evictor, GarbageFirst};
 use crate::cluster::Cluster;
-use crate::config::{CgroupId, MonitorConfig, Quirk, Resource, Signal};
+use crate::config::{CgroupId, MonitorConfig, Resource, Signal};
 use crate::eviction::deadline::FallRate;
 use crate::eviction::evicted::Cause;
 use crate::eviction::{Armed, Assessment, Layout, Observation, State, arm, assess};
@@ -69,6 +70,7 @@ use self::orders::Orders;
 use self::pending::Pending;
 use self::published::Published;
 pub use self::recorder::Recorder;
+pub use self::reload::{Reload, not_acted_on};
 use self::said::Said;
 pub use self::signals::Signals;
 pub use self::wakeup::Wakeup;
@@ -122,6 +124,7 @@ pub struct Agent {
     log: Writer,
     conditions: ConditionLog,
     recorder: Recorder,
+    reload: Reload,
     armed: Vec<Armed>,
     state: State,
     rate: FallRate,
@@ -180,6 +183,8 @@ pub struct Parts {
     pub rate: FallRate,
     /// What is kept of incidents.
     pub recorder: Recorder,
+    /// Where new configurations come from.
+    pub reload: Reload,
 }
 
 impl Agent {
@@ -187,7 +192,7 @@ impl Agent {
     #[must_use]
     pub fn new(parts: Parts) -> Self {
         let Parts {
-            mut config,
+            config,
             kernel,
             psi,
             kills,
@@ -207,9 +212,9 @@ impl Agent {
             log,
             rate,
             recorder,
+            reload,
         } = parts;
-        // A kubelet's one good sample stands for ten seconds; one of a thousand in a second does not.
-        config.policy.quirks.set(Quirk::GraceRestartsAtOnce, false);
+        let config = reload::for_the_loop(config);
         Self {
             armed: arm(&config.policy, Layout::default()),
             figures: Figures::new(&config, tree.hierarchy()),
@@ -238,6 +243,7 @@ impl Agent {
             log,
             conditions: ConditionLog::default(),
             recorder,
+            reload,
             state: State::default(),
             rate,
             events: Vec::with_capacity(EVENTS_PER_WAKEUP),
@@ -253,7 +259,7 @@ impl Agent {
         }
     }
 
-    /// Runs until SIGTERM, SIGINT or SIGHUP.
+    /// Runs until SIGTERM or SIGINT. SIGHUP has the configuration file read again.
     ///
     /// # Errors
     /// When the signal handlers cannot be set.
@@ -268,11 +274,11 @@ impl Agent {
             let mut scrape = None;
             let mut heard = None;
             let mut from_cluster = None;
+            let mut configuration = None;
             let wakeup = tokio::select! {
                 biased;
                 _ = terminate.recv() => break,
                 _ = interrupt.recv() => break,
-                _ = hang_up.recv() => break,
                 () = self.kernel.readable() => Wakeup::KernelEvent,
                 () = timer.sleep(wait) => reason,
                 fired = psi_fired(self.psi.as_ref()) => {
@@ -284,6 +290,14 @@ impl Agent {
                 () = self.kills.readable() => Wakeup::KernelLog,
                 () = self.gentle.answered() => Wakeup::Reclaim,
                 () = self.signals.news() => Wakeup::Filesystems,
+                _ = hang_up.recv() => {
+                    self.ask_for_configuration();
+                    Wakeup::Configuration
+                }
+                news = self.reload.news() => {
+                    configuration = Some(news);
+                    Wakeup::Configuration
+                }
                 event = self.runtime.event() => {
                     heard = Some(event);
                     Wakeup::Runtime
@@ -302,6 +316,9 @@ impl Agent {
             }
             if let Some(event) = from_cluster {
                 self.hear_cluster(event);
+            }
+            if let Some(news) = configuration {
+                self.take_configuration(news);
             }
             self.look(wakeup);
             if let Some(Refresh(done)) = scrape {

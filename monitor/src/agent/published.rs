@@ -11,6 +11,7 @@ use crate::eviction::NodeCondition;
 use crate::eviction::no_execute::{Held, KnownPods, News};
 use crate::eviction::tolerations::{NO_EXECUTE, Taint};
 use crate::node::Monotonic;
+use crate::report::configuration::ConfigState;
 
 use super::Agent;
 
@@ -33,7 +34,7 @@ struct Standing {
     conditions: [Option<Option<bool>>; NodeCondition::ALL.len()],
     no_execute: [bool; NodeCondition::ALL.len()],
     pressure: Vec<bool>,
-    configuration: Option<WantedCondition>,
+    configuration: Option<ConfigState>,
 }
 
 impl Agent {
@@ -67,7 +68,9 @@ impl Agent {
         }
         next.pressure.clear();
         next.pressure.extend(self.pressure_condition_reports().map(|report| report.status));
-        next.configuration = Some(configuration());
+        if next.configuration.as_ref() != Some(self.reload.state()) {
+            next.configuration = Some(self.reload.state().clone());
+        }
         if next != self.published.told {
             let status = self.node_status(&next);
             self.cluster.publish(status);
@@ -146,7 +149,7 @@ impl Agent {
                 message: message.to_owned(),
             }
         }));
-        status.conditions.extend(standing.configuration.clone());
+        status.conditions.extend(standing.configuration.as_ref().map(configuration));
         status
     }
 }
@@ -167,12 +170,13 @@ fn wanted(condition: NodeCondition, is_true: Option<bool>) -> WantedCondition {
     WantedCondition { kind: condition.as_str().to_owned(), status: is_true, reason, message }
 }
 
-fn configuration() -> WantedCondition {
+/// Whether what the configuration file asks for is in force.
+fn configuration(state: &ConfigState) -> WantedCondition {
     WantedCondition {
         kind: CONFIGURATION_ACCEPTED.to_owned(),
-        status: Some(true),
-        reason: "InForce".to_owned(),
-        message: "the configuration is in force".to_owned(),
+        status: Some(state.is_accepted()),
+        reason: state.reason().to_owned(),
+        message: state.message(),
     }
 }
 
@@ -190,6 +194,7 @@ mod tests {
                 assert!(!message.contains("kubelet"), "{message}");
             }
         }
-        assert!(is_our_condition(&configuration().kind, &configuration().reason));
+        let started = configuration(&ConfigState::started(None, std::time::SystemTime::now()));
+        assert!(started.status == Some(true) && is_our_condition(&started.kind, ""));
     }
 }
