@@ -11,6 +11,7 @@ pub mod evictions;
 pub mod names;
 pub mod node;
 mod patience;
+pub mod permissions;
 mod pods;
 pub mod status;
 pub mod sweep;
