@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::cgroups::Qos;
+use crate::cgroups::{Qos, pod_uid};
 use crate::console;
 use crate::init::ARCHIVES;
 use crate::stage::Stage;
@@ -95,7 +95,19 @@ impl Node {
 
     /// A sandbox with these emptyDir volumes, each to be mounted at its name.
     pub fn pod(&self, stage: &Stage<'_>, name: &str, qos: Qos, empty_dirs: &[&str]) -> Result<NodePod> {
-        NodePod::create(stage, name, qos, empty_dirs)
+        self.pod_of(stage, name, &pod_uid(stage.next_pod()), qos, empty_dirs)
+    }
+
+    /// The same for a pod whose UID is given.
+    pub fn pod_of(
+        &self,
+        stage: &Stage<'_>,
+        name: &str,
+        uid: &str,
+        qos: Qos,
+        empty_dirs: &[&str],
+    ) -> Result<NodePod> {
+        NodePod::create(stage.layout(), name, uid, qos, empty_dirs)
     }
 
     fn tidy(&self) -> Result<()> {
