@@ -21,6 +21,7 @@ mod others;
 mod pauses;
 mod pending;
 mod recorder;
+mod reload;
 mod report;
 mod runtime;
 mod said;
@@ -41,7 +42,7 @@ use crate::actions::reclaim::ReclaimFirst;
 use crate::actions::stop::Desk;
 use crate::actions::{Evictor, GarbageFirst};
 use crate::cluster::Cluster;
-use crate::config::{CgroupId, MonitorConfig, Quirk, Signal};
+use crate::config::{CgroupId, MonitorConfig, Signal};
 use crate::eviction::deadline::FallRate;
 use crate::eviction::evicted::Cause;
 use crate::eviction::{Armed, Assessment, Layout, Observation, State, arm, assess};
@@ -66,6 +67,7 @@ use self::measured::{Measured, Steered};
 use self::orders::Orders;
 use self::pending::Pending;
 pub use self::recorder::Recorder;
+pub use self::reload::{Reload, not_acted_on};
 use self::said::Said;
 pub use self::signals::Signals;
 pub use self::wakeup::Wakeup;
@@ -117,6 +119,7 @@ pub struct Agent {
     log: Writer,
     conditions: ConditionLog,
     recorder: Recorder,
+    reload: Reload,
     armed: Vec<Armed>,
     state: State,
     rate: FallRate,
@@ -173,6 +176,8 @@ pub struct Parts {
     pub rate: FallRate,
     /// What is kept of incidents.
     pub recorder: Recorder,
+    /// Where new configurations come from.
+    pub reload: Reload,
 }
 
 impl Agent {
@@ -180,7 +185,7 @@ impl Agent {
     #[must_use]
     pub fn new(parts: Parts) -> Self {
         let Parts {
-            mut config,
+            config,
             kernel,
             psi,
             kills,
@@ -200,9 +205,9 @@ impl Agent {
             log,
             rate,
             recorder,
+            reload,
         } = parts;
-        // A kubelet's one good sample stands for ten seconds; one of a thousand in a second does not.
-        config.policy.quirks.set(Quirk::GraceRestartsAtOnce, false);
+        let config = reload::for_the_loop(config);
         Self {
             armed: arm(&config.policy, Layout::default()),
             figures: Figures::new(&config, tree.hierarchy()),
@@ -231,6 +236,7 @@ impl Agent {
             log,
             conditions: ConditionLog::default(),
             recorder,
+            reload,
             state: State::default(),
             rate,
             events: Vec::with_capacity(EVENTS_PER_WAKEUP),
@@ -244,7 +250,7 @@ impl Agent {
         }
     }
 
-    /// Runs until SIGTERM, SIGINT or SIGHUP.
+    /// Runs until SIGTERM or SIGINT. SIGHUP has the configuration file read again.
     ///
     /// # Errors
     /// When the signal handlers cannot be set.
@@ -259,11 +265,11 @@ impl Agent {
             let mut scrape = None;
             let mut heard = None;
             let mut from_cluster = None;
+            let mut configuration = None;
             let wakeup = tokio::select! {
                 biased;
                 _ = terminate.recv() => break,
                 _ = interrupt.recv() => break,
-                _ = hang_up.recv() => break,
                 () = self.kernel.readable() => Wakeup::KernelEvent,
                 () = timer.sleep(wait) => reason,
                 fired = psi_fired(self.psi.as_ref()) => {
@@ -275,6 +281,14 @@ impl Agent {
                 () = self.kills.readable() => Wakeup::KernelLog,
                 () = self.gentle.answered() => Wakeup::Reclaim,
                 () = self.signals.news() => Wakeup::Filesystems,
+                _ = hang_up.recv() => {
+                    self.ask_for_configuration();
+                    Wakeup::Configuration
+                }
+                news = self.reload.news() => {
+                    configuration = Some(news);
+                    Wakeup::Configuration
+                }
                 event = self.runtime.event() => {
                     heard = Some(event);
                     Wakeup::Runtime
@@ -293,6 +307,9 @@ impl Agent {
             }
             if let Some(event) = from_cluster {
                 self.hear_cluster(event);
+            }
+            if let Some(news) = configuration {
+                self.take_configuration(news);
             }
             self.look(wakeup);
             if let Some(Refresh(done)) = scrape {

@@ -27,6 +27,8 @@ const REFRESH_WAIT: Duration = Duration::from_millis(250);
 /// A whole connection: one request and its answer.
 const CONNECTION_TIME: Duration = Duration::from_secs(10);
 const HEADER_TIME: Duration = Duration::from_secs(5);
+/// A loop that has not gone round for this long hangs, however short the ceiling.
+const SHORTEST_HANG: Duration = Duration::from_secs(10);
 /// More than any scraper sends, and a bound on what a client can make the agent hold.
 const HEADER_BYTES: usize = 16 << 10;
 const CONNECTIONS: usize = 16;
@@ -77,16 +79,22 @@ pub async fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
     })
 }
 
+/// How old the last beat of a loop that is well may be, by the longest time between two.
+#[must_use]
+pub fn hang_limit(ceiling: Duration) -> Duration {
+    ceiling.saturating_mul(3).max(SHORTEST_HANG)
+}
+
 /// How the loop is doing, as it says itself.
 #[derive(Debug)]
 pub struct Health {
-    /// Older than this, the last beat means that the loop hangs.
-    limit: Duration,
     state: Mutex<HealthState>,
 }
 
 #[derive(Debug)]
 struct HealthState {
+    /// Older than this, the last beat means that the loop hangs.
+    limit: Duration,
     beat: Instant,
     not_ready: Option<String>,
     degradations: Vec<String>,
@@ -97,8 +105,8 @@ impl Health {
     #[must_use]
     pub fn new(limit: Duration, now: Instant) -> Self {
         Self {
-            limit,
             state: Mutex::new(HealthState {
+                limit,
                 beat: now,
                 not_ready: Some("starting".to_owned()),
                 degradations: Vec::new(),
@@ -109,6 +117,11 @@ impl Health {
     /// Notes that the loop went round.
     pub fn beat(&self, now: Instant) {
         self.with(|state| state.beat = now);
+    }
+
+    /// The longest time between two beats is another now.
+    pub fn set_limit(&self, limit: Duration) {
+        self.with(|state| state.limit = limit);
     }
 
     /// Notes whether sampling works; the reason is for people.
@@ -130,21 +143,26 @@ impl Health {
         });
     }
 
+    /// Takes these off the list, as they were put there, and puts those on it.
+    pub fn replace_degradations(&self, gone: &[String], new: &[String]) {
+        self.with(|state| {
+            state.degradations.retain(|text| !gone.contains(text));
+            state.degradations.extend_from_slice(new);
+        });
+    }
+
     fn with<T>(&self, act: impl FnOnce(&mut HealthState) -> T) -> T {
         // Nothing panics while holding it; if something did, the state is still whole.
         act(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn healthz(&self, now: Instant) -> (StatusCode, String) {
-        let age = self.with(|state| now.saturating_duration_since(state.beat));
-        if age < self.limit {
+        let (age, limit) = self.with(|state| (now.saturating_duration_since(state.beat), state.limit));
+        if age < limit {
             return (StatusCode::OK, "ok\n".to_owned());
         }
-        let text = format!(
-            "the loop last went round {:.1} s ago, limit {:.1} s\n",
-            age.as_secs_f64(),
-            self.limit.as_secs_f64()
-        );
+        let text =
+            format!("the loop last went round {:.1} s ago, limit {:.1} s\n", age.as_secs_f64(), limit.as_secs_f64());
         (StatusCode::SERVICE_UNAVAILABLE, text)
     }
 

@@ -3,6 +3,7 @@
 //! The loop describes the node in a `NodeReport`, plain values only, and everything here renders that.
 
 pub mod conditions;
+pub mod configuration;
 mod deeds;
 pub mod disk_usage;
 pub mod figures;
@@ -26,6 +27,7 @@ use crate::config::{Bytes, CgroupId, Semantics, Threshold};
 use crate::kernel::{ProbeStatistics, ReclaimCounters};
 
 pub use conditions::{ConditionChange, ConditionLog};
+pub use configuration::{ConfigState, ReloadOutcome};
 pub use disk_usage::{DiskUsageReport, KeptReport};
 pub use figures::{
     ExhaustionReport, FiguresReport, FilesystemReport, PressureReport, RoleReport, SignalReport, SwapReport,
