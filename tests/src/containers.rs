@@ -2,9 +2,13 @@
 
 mod call;
 pub mod cri;
+pub mod daemon;
+pub mod manifests;
 mod pod;
 pub mod storage;
-mod wire;
+pub mod translation;
+pub mod volumes;
+pub mod wire;
 
 use std::fs;
 use std::process::Command;
@@ -80,12 +84,23 @@ impl Node {
 
     /// Imports an archive, unless it is there already.
     pub fn import(&self, archive: &str) -> Result<()> {
-        if self.image(archive)?.is_some() {
-            return Ok(());
+        self.import_as(archive, &image_name(archive)).map(drop)
+    }
+
+    /// The same of one that has another name than xtask gives its own.
+    pub fn import_as(&self, archive: &str, name: &str) -> Result<Image> {
+        let find = || Ok::<_, anyhow::Error>(cri::images()?.into_iter().find(|image| image.names.iter().any(|one| one == name)));
+        if let Some(image) = find()? {
+            return Ok(image);
         }
         run("ctr", &["-n", "k8s.io", "images", "import", &format!("{ARCHIVES}/{archive}.tar")])?;
         // CRI learns of it by an event.
-        wait_for(&format!("image {archive}"), || Ok(self.image(archive)?.is_some()))
+        let mut found = None;
+        wait_for(&format!("image {name}"), || {
+            found = find()?;
+            Ok(found.is_some())
+        })?;
+        found.with_context(|| format!("no image {name}"))
     }
 
     pub fn image(&self, archive: &str) -> Result<Option<Image>> {

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use http::Request;
 use node_pressure_apiserver::access::User;
+use node_pressure_apiserver::resource::RESOURCES;
 use node_pressure_apiserver::{Record, Settings, TestServer};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
@@ -43,6 +44,24 @@ impl ControlPlane {
         }
         plane.create("/api/v1/nodes", &json!({"metadata": {"name": NODE}}))?;
         Ok(plane)
+    }
+
+    /// Creates what `kubectl apply` would, as far as this server knows such objects.
+    pub fn apply(&self, objects: &[Value]) -> Result<()> {
+        for object in objects {
+            let (version, kind) = (&object["apiVersion"], &object["kind"]);
+            let (version, kind) = version.as_str().zip(kind.as_str()).context("an object of no kind")?;
+            let known = RESOURCES.iter().find(|one| one.kind == kind && one.api_version() == version);
+            // A quota is nothing to a node.
+            let Some(resource) = known else { continue };
+            let root = if resource.group.is_empty() { "/api" } else { "/apis" };
+            let within = match object["metadata"]["namespace"].as_str() {
+                Some(namespace) if resource.namespaced => format!("namespaces/{namespace}/"),
+                _ => String::new(),
+            };
+            self.create(&format!("{root}/{version}/{within}{}", resource.plural), object)?;
+        }
+        Ok(())
     }
 
     /// Someone else who asks, for another thread.
