@@ -89,7 +89,9 @@ impl Node {
 
     /// The same of one that has another name than xtask gives its own.
     pub fn import_as(&self, archive: &str, name: &str) -> Result<Image> {
-        let find = || Ok::<_, anyhow::Error>(cri::images()?.into_iter().find(|image| image.names.iter().any(|one| one == name)));
+        let find = || {
+            Ok::<_, anyhow::Error>(cri::images()?.into_iter().find(|image| image.names.iter().any(|one| one == name)))
+        };
         if let Some(image) = find()? {
             return Ok(image);
         }
@@ -114,14 +116,7 @@ impl Node {
     }
 
     /// The same for a pod whose UID is given.
-    pub fn pod_of(
-        &self,
-        stage: &Stage<'_>,
-        name: &str,
-        uid: &str,
-        qos: Qos,
-        empty_dirs: &[&str],
-    ) -> Result<NodePod> {
+    pub fn pod_of(&self, stage: &Stage<'_>, name: &str, uid: &str, qos: Qos, empty_dirs: &[&str]) -> Result<NodePod> {
         NodePod::create(stage.layout(), name, uid, qos, empty_dirs)
     }
 

@@ -29,12 +29,8 @@ pub struct Options {
 const BENCHES: [&str; 3] = ["numbers", "pass", "simulate"];
 /// Those that judge themselves: name and how.
 pub type Judge = fn(&Workspace) -> Result<Outcome>;
-const JUDGES: [(&str, Judge); 4] = [
-    ("probes", kernel::probes),
-    ("aggregates", kernel::aggregates),
-    ("walk", walk::million),
-    ("pods", pods::minute),
-];
+const JUDGES: [(&str, Judge); 4] =
+    [("probes", kernel::probes), ("aggregates", kernel::aggregates), ("walk", walk::million), ("pods", pods::minute)];
 /// The same in a suite, which has less time.
 pub const JUDGES_OF_TEST: [(&str, Judge); 4] = [
     ("cost of the kernel side, probes", kernel::probes),

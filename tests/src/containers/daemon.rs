@@ -25,7 +25,6 @@ const ARCHIVE: &str = "node-pressure-monitor";
 /// The pod.
 #[derive(Debug)]
 pub struct DaemonPod {
-    pub pod: NodePod,
     /// The container's id.
     pub id: String,
     pub agent: Agent,
@@ -71,7 +70,7 @@ impl DaemonPod {
         let port = items(&container["ports"]).find_map(|port| port["containerPort"].as_u64()).context("no port")?;
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, u16::try_from(port)?));
         let agent = Agent::attach(pid, address, pod.log(name));
-        Ok(Self { pod, id, agent, container, image_bytes, configuration, files })
+        Ok(Self { id, agent, container, image_bytes, configuration, files })
     }
 
     /// Changes its configuration as somebody would who edits the ConfigMap.

@@ -55,7 +55,8 @@ mod tests {
 
     #[test]
     fn several_documents_and_their_images() {
-        let text = "# of both\nkind: A\n---\nkind: B\nspec: {template: {spec: {containers: [{image: x}, {image: y}]}}}\n";
+        let text =
+            "# of both\nkind: A\n---\nkind: B\nspec: {template: {spec: {containers: [{image: x}, {image: y}]}}}\n";
         let mut objects = parse(text).unwrap();
         assert_eq!(objects.len(), 2);
         let image = serde_json::json!({"name": "x", "newName": "localhost/x", "newTag": "0.1.0"});

@@ -64,7 +64,8 @@ impl Seen<'_> {
 
     pub fn disruption_target(&self, pod: &str) -> Option<u64> {
         self.first(|record| {
-            record.is("PATCH", &format!("/pods/{pod}/status")) && condition(&record.body, "DisruptionTarget") == Some("True")
+            record.is("PATCH", &format!("/pods/{pod}/status"))
+                && condition(&record.body, "DisruptionTarget") == Some("True")
         })
     }
 

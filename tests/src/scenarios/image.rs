@@ -99,17 +99,18 @@ fn is_ready(stage: &mut Stage<'_>, daemon: &DaemonPod) {
     let begun = std::time::Instant::now();
     for name in ["startupProbe", "livenessProbe", "readinessProbe"] {
         let mut answer = String::new();
-        let came = stage.until(START, |_| match daemon.probe(name).and_then(|path| http::get(daemon.agent.address, path)) {
-            Ok((200, _)) => true,
-            Ok((code, text)) => {
-                answer = format!("{code} {text}");
-                false
-            }
-            Err(error) => {
-                answer = format!("{error:#}");
-                false
-            }
-        });
+        let came =
+            stage.until(START, |_| match daemon.probe(name).and_then(|path| http::get(daemon.agent.address, path)) {
+                Ok((200, _)) => true,
+                Ok((code, text)) => {
+                    answer = format!("{code} {text}");
+                    false
+                }
+                Err(error) => {
+                    answer = format!("{error:#}");
+                    false
+                }
+            });
         let log = || daemon.agent.tail(5).join(" / ");
         stage.check(came, || format!("{name} fails: {answer}; {}", log()));
     }

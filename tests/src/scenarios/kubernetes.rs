@@ -154,7 +154,9 @@ fn oom_kill(stage: &mut Stage<'_>, seen: &Seen<'_>, (kubelet, node): (&Kubelet, 
     let worker = stage.work_in(&scope, "glutton", "hold --name glutton --mib 64", 1000)?;
     let killed = stage.until(Duration::from_secs(20), |stage| stage.reaper.ended(worker.pid).is_some());
     stage.check(killed, || "the kernel killed nobody".to_owned());
-    seen.eventually(stage, "an event OOMKilling on the pod", |_| Ok(!seen.events_of("small", "OOMKilling")?.is_empty()));
+    seen.eventually(stage, "an event OOMKilling on the pod", |_| {
+        Ok(!seen.events_of("small", "OOMKilling")?.is_empty())
+    });
     let runs = small.is_running()?;
     stage.check(runs, || "the container did not survive".to_owned());
     if let Some(event) = seen.events_of("small", "OOMKilling")?.first() {

@@ -143,7 +143,7 @@ fn pod(name: &str, number: usize) -> Value {
 
 /// Different for each count.
 fn status(name: &str, count: usize) -> Value {
-    let ready = if count % 2 == 0 { "True" } else { "False" };
+    let ready = if count.is_multiple_of(2) { "True" } else { "False" };
     let time = format!("2026-01-01T{:02}:{:02}:{:02}Z", count / 3600 % 24, count / 60 % 60, count % 60);
     let condition = |kind: &str, status: &str| json!({"type": kind, "status": status, "lastTransitionTime": time});
     json!({

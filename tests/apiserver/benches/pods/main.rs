@@ -63,7 +63,7 @@ async fn measure() -> Result<()> {
         Err(_) => SECONDS,
     };
     let directory = tempfile::tempdir()?;
-    let server = Server::start(directory.path()).await?;
+    let server = Server::start(directory.path())?;
     let cluster = Cluster::new(server.client().await?).await?;
 
     let begun = Instant::now();
@@ -136,12 +136,12 @@ async fn changed(
         match count % 100 {
             // A pod is replaced: one that goes, one that comes, and its status.
             0 => {
-                let (old, kept) = (pods.pop_front().context("a pod")?, pods);
+                let old = pods.pop_front().context("a pod")?;
                 cluster.delete(&old).await?;
                 node.end(&old.uid);
                 let new = cluster.create_one(PODS + count).await?;
                 node.run(std::slice::from_ref(&new.uid))?;
-                kept.push_back(new);
+                pods.push_back(new);
                 made += 3;
             }
             // Counted with the pod that is replaced.
@@ -151,7 +151,11 @@ async fn changed(
                 let pod = pods.get(PODS / 10 + count * 7 % (PODS * 9 / 10)).context("a pod")?.clone();
                 let cluster = cluster.clone();
                 under_way.spawn(async move {
-                    if place % 10 == 3 { cluster.annotate(&pod, count).await } else { cluster.change_status(&pod, count).await }
+                    if place % 10 == 3 {
+                        cluster.annotate(&pod, count).await
+                    } else {
+                        cluster.change_status(&pod, count).await
+                    }
                 });
             }
         }
