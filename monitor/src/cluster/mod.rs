@@ -8,6 +8,7 @@ mod client;
 pub mod events;
 pub mod evictions;
 pub mod node;
+pub mod permissions;
 mod pods;
 pub mod status;
 mod thread;
