@@ -19,7 +19,8 @@ impl Agent {
     pub(super) fn hear_cluster(&mut self, event: Event) {
         match event {
             Event::State(state) => self.learn_state(&state),
-            Event::Pods | Event::Node | Event::Settled(_) => {}
+            Event::Settled(settled) => self.hear_settled(settled),
+            Event::Pods | Event::Node => {}
         }
     }
 
