@@ -8,6 +8,7 @@ mod evidence;
 mod figures;
 mod filesystems;
 mod gentle;
+mod happenings;
 mod housekeeping;
 mod kills;
 mod ladder;
@@ -21,12 +22,15 @@ mod orders;
 mod others;
 mod pauses;
 mod pending;
+mod published;
 mod recorder;
+mod reload;
 mod report;
 mod runtime;
 mod said;
 mod signals;
 mod start;
+mod stats;
 mod stop;
 mod tell;
 mod wakeup;
@@ -42,7 +46,7 @@ use crate::actions::reclaim::ReclaimFirst;
 use crate::actions::stop::Desk;
 use crate::actions::{Evictor, GarbageFirst};
 use crate::cluster::Cluster;
-use crate::config::{CgroupId, MonitorConfig, Quirk, Signal};
+use crate::config::{CgroupId, MonitorConfig, Resource, Signal};
 use crate::eviction::deadline::FallRate;
 use crate::eviction::evicted::Cause;
 use crate::eviction::{Armed, Assessment, Layout, Observation, State, arm, assess};
@@ -51,7 +55,7 @@ use crate::node::psi::PsiTrigger;
 use crate::node::timer::Timer;
 use crate::node::{MemoryReader, Monotonic};
 use crate::report::logging::Writer;
-use crate::report::{ConditionLog, EvictionOutcome, Health, Metrics, Refresh, SummaryPage};
+use crate::report::{ConditionLog, EvictionOutcome, Health, Metrics, Refresh, StatsBasis, SummaryPage};
 use crate::runtime::Runtime;
 use crate::workloads::WorkloadTree;
 
@@ -67,7 +71,9 @@ use self::local_storage::LocalStorage;
 use self::measured::{Measured, Steered};
 use self::orders::Orders;
 use self::pending::Pending;
+use self::published::Published;
 pub use self::recorder::Recorder;
+pub use self::reload::{Reload, not_acted_on};
 use self::said::Said;
 pub use self::signals::Signals;
 pub use self::wakeup::Wakeup;
@@ -76,6 +82,8 @@ pub use self::wakeup::Wakeup;
 const EVENTS_PER_WAKEUP: usize = 4096;
 /// What observe mode would do is said again after this long.
 const OBSERVED_AGAIN: Duration = Duration::from_secs(60);
+/// While it stays so, that something is to be got back is said to the cluster this often.
+const RECLAIMING_AGAIN: Duration = Duration::from_secs(10);
 /// Room for the OOM kills of one look; a ring of the usual size holds few more.
 const OOM_KILLS_EXPECTED: usize = 256;
 
@@ -114,12 +122,14 @@ pub struct Agent {
     metrics: Arc<Mutex<Metrics>>,
     health: Arc<Health>,
     page: Arc<SummaryPage>,
+    stats: Arc<StatsBasis>,
     figures: Figures,
     disks: Disks,
     ladder: Ladder,
     log: Writer,
     conditions: ConditionLog,
     recorder: Recorder,
+    reload: Reload,
     armed: Vec<Armed>,
     state: State,
     rate: FallRate,
@@ -127,6 +137,8 @@ pub struct Agent {
     oom_kills: Vec<OomKill>,
     kills: Kills,
     would_evict: Said<(Signal, CgroupId)>,
+    reclaiming: Said<Resource>,
+    published: Published,
     last: Last,
     outside: Outside,
     audits: Audits,
@@ -170,12 +182,16 @@ pub struct Parts {
     pub health: Arc<Health>,
     /// The summary for who asks later.
     pub summary: Arc<SummaryPage>,
+    /// What is known, for who asks later.
+    pub stats: Arc<StatsBasis>,
     /// Where log records go.
     pub log: Writer,
     /// How fast memory can vanish.
     pub rate: FallRate,
     /// What is kept of incidents.
     pub recorder: Recorder,
+    /// Where new configurations come from.
+    pub reload: Reload,
 }
 
 impl Agent {
@@ -183,7 +199,7 @@ impl Agent {
     #[must_use]
     pub fn new(parts: Parts) -> Self {
         let Parts {
-            mut config,
+            config,
             kernel,
             psi,
             kills,
@@ -200,18 +216,20 @@ impl Agent {
             metrics,
             health,
             summary,
+            stats,
             log,
             rate,
             recorder,
+            reload,
         } = parts;
-        // A kubelet's one good sample stands for ten seconds; one of a thousand in a second does not.
-        config.policy.quirks.set(Quirk::GraceRestartsAtOnce, false);
+        let config = reload::for_the_loop(config);
         Self {
             armed: arm(&config.policy, Layout::default()),
             figures: Figures::new(&config, tree.hierarchy()),
             disks: Disks::new(&config.proc_root),
             ladder: Ladder::default(),
             page: summary,
+            stats,
             config,
             kernel,
             psi,
@@ -235,12 +253,15 @@ impl Agent {
             log,
             conditions: ConditionLog::default(),
             recorder,
+            reload,
             state: State::default(),
             rate,
             events: Vec::with_capacity(EVENTS_PER_WAKEUP),
             oom_kills: Vec::with_capacity(OOM_KILLS_EXPECTED),
             kills,
             would_evict: Said::new(OBSERVED_AGAIN),
+            reclaiming: Said::new(RECLAIMING_AGAIN),
+            published: Published::default(),
             last: Last::default(),
             outside: Outside::default(),
             audits: Audits::default(),
@@ -248,7 +269,7 @@ impl Agent {
         }
     }
 
-    /// Runs until SIGTERM, SIGINT or SIGHUP.
+    /// Runs until SIGTERM or SIGINT. SIGHUP has the configuration file read again.
     ///
     /// # Errors
     /// When the signal handlers cannot be set.
@@ -263,11 +284,11 @@ impl Agent {
             let mut scrape = None;
             let mut heard = None;
             let mut from_cluster = None;
+            let mut configuration = None;
             let wakeup = tokio::select! {
                 biased;
                 _ = terminate.recv() => break,
                 _ = interrupt.recv() => break,
-                _ = hang_up.recv() => break,
                 () = self.kernel.readable() => Wakeup::KernelEvent,
                 () = timer.sleep(wait) => reason,
                 fired = psi_fired(self.psi.as_ref()) => {
@@ -279,6 +300,14 @@ impl Agent {
                 () = self.kills.readable() => Wakeup::KernelLog,
                 () = self.gentle.answered() => Wakeup::Reclaim,
                 () = self.signals.news() => Wakeup::Filesystems,
+                _ = hang_up.recv() => {
+                    self.ask_for_configuration();
+                    Wakeup::Configuration
+                }
+                news = self.reload.news() => {
+                    configuration = Some(news);
+                    Wakeup::Configuration
+                }
                 event = self.runtime.event() => {
                     heard = Some(event);
                     Wakeup::Runtime
@@ -297,6 +326,9 @@ impl Agent {
             }
             if let Some(event) = from_cluster {
                 self.hear_cluster(event);
+            }
+            if let Some(news) = configuration {
+                self.take_configuration(news);
             }
             self.look(wakeup);
             if let Some(Refresh(done)) = scrape {
@@ -332,6 +364,8 @@ impl Agent {
         self.record_oom_kills();
         self.audit_if_due();
         self.refresh_figures(wakeup);
+        // Conditions that follow from pressure; those of thresholds were told as soon as they were decided.
+        self.publish_status();
         self.steer_disks();
         self.prepare();
         self.steer_walker();
@@ -354,6 +388,7 @@ impl Agent {
         self.note_samples();
         self.tell_ended(&ended, polled, Some(&look.observation));
         self.tell_changes(&look);
+        self.tell_reclaiming(&look, deed.as_ref());
         if let Some(deed) = deed {
             self.tell_eviction(&look, &deed);
             self.record_eviction(&look, &deed);
@@ -363,8 +398,10 @@ impl Agent {
         for (condition, holds) in conditions {
             if let Some(change) = self.conditions.update(condition.as_str(), holds, Instant::now()) {
                 change.log();
+                self.tell_condition(condition, holds);
             }
         }
+        self.publish_status();
     }
 
     /// How long to wait, and for what.
@@ -395,6 +432,7 @@ impl Agent {
         sooner(self.recorder.next_due(now), Wakeup::Deadline);
         sooner(self.figures.until_conditions(now), Wakeup::Pressure);
         sooner(self.local.until_due(now), Wakeup::Deadline);
+        sooner(self.until_taint(now), Wakeup::Deadline);
         sooner(Some(self.until_housekeeping(now)), Wakeup::Housekeeping);
         soonest
     }

@@ -6,6 +6,9 @@ mod build;
 mod cmd;
 mod console;
 mod fuzz;
+mod image;
+mod libraries;
+mod manifests;
 mod paths;
 mod run;
 mod setup;
@@ -37,6 +40,10 @@ enum Command {
     Build(build::Options),
     /// Build the agent and run it on this machine with config/monitor.yaml.
     Run(run::Options),
+    /// Pack the agent into an OCI image, without network or container engine.
+    Image(image::Options),
+    /// Check what is under config/ against the published schemas and the code.
+    Manifests(manifests::Options),
     /// Boot a virtual machine with the agent inside and run scenarios in it.
     Vm(vm::Options),
     /// Measure the decision, and hold it against what is promised.
@@ -64,6 +71,8 @@ fn dispatch(command: Command) -> Result<ExitCode> {
         Command::BuildEbpf(options) => build::run_ebpf(&options, &workspace),
         Command::Build(options) => build::run(&options, &workspace),
         Command::Run(options) => run::run(&options, &workspace),
+        Command::Image(options) => image::run(&options, &workspace),
+        Command::Manifests(options) => manifests::run(&options, &workspace),
         Command::Vm(options) => vm::run(&options, &workspace),
         Command::Bench(options) => bench::run(&options, &workspace),
         Command::Fuzz(options) => fuzz::run(&options, &workspace),

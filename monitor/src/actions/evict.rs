@@ -260,6 +260,13 @@ impl Evictor {
         self.running.iter().filter(in_grace).map(|running| running.target.name.as_str())
     }
 
+    /// Nobody is to be killed any more: those inside their grace period are left to what they make of SIGTERM. Whoever was sent SIGKILL,
+    /// or is in the runtime's hands, cannot be called back.
+    pub fn stand_down(&mut self) -> Vec<String> {
+        let in_grace = |running: &mut Running| matches!(running.stage, Stage::Terminating { .. });
+        self.running.extract_if(.., in_grace).map(|running| running.target.name).collect()
+    }
+
     /// When to poll next; `None` when nothing is under way.
     #[must_use]
     pub fn next_poll(&self, now: Monotonic) -> Option<Duration> {

@@ -6,12 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use rustix::fs::{Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use tokio::sync::mpsc;
 
-use crate::config::Bytes;
+use crate::config::{self, Bytes};
 use crate::eviction::gentle::{Answer, Holding};
 use crate::node::file::{keyed_value, number_or_max};
 use crate::node::{CgroupVersion, Hierarchy};
@@ -33,6 +34,26 @@ pub enum ReclaimFirst {
     Observe,
     /// Yes, by this thread.
     Enforce(Reclaimer),
+}
+
+impl ReclaimFirst {
+    /// As configured.
+    ///
+    /// # Errors
+    /// Why this machine cannot.
+    pub fn of(mode: config::Mode, deadline: Duration, hierarchy: &Hierarchy) -> Result<Self, String> {
+        if deadline.is_zero() {
+            return Ok(Self::Off);
+        }
+        is_possible(hierarchy)?;
+        match mode {
+            config::Mode::Observe => Ok(Self::Observe),
+            config::Mode::Enforce => {
+                let started = Reclaimer::start();
+                started.map(Self::Enforce).map_err(|error| format!("cannot start the thread that asks: {error}"))
+            }
+        }
+    }
 }
 
 /// Why this machine cannot.
@@ -144,6 +165,8 @@ fn catch_interrupts() -> std::io::Result<()> {
 }
 
 fn serve(orders: &Receiver<Order>, reply: &mpsc::UnboundedSender<(u64, Answer)>, shared: &Shared) {
+    // One that is started by a new configuration inherits the loop's precedence. Lowering it is always allowed.
+    let _kept = rustix::process::setpriority_process(None, 0);
     while let Ok(order) = orders.recv() {
         let answer = carry_out(&order, &shared.stop);
         shared.busy.store(false, Ordering::Release);

@@ -20,6 +20,7 @@ impl Agent {
         match event {
             Event::State(state) => self.learn_state(&state),
             Event::Settled(settled) => self.hear_settled(settled),
+            trouble @ Event::Trouble { .. } => self.hear_trouble(&trouble),
             Event::Pods | Event::Node => {}
         }
     }

@@ -65,14 +65,15 @@ struct Watched {
     is_told: bool,
 }
 
+impl Watched {
+    fn new(condition: &PressureCondition) -> Self {
+        Self { condition: condition.clone(), state: PressureState::default(), is_told: false }
+    }
+}
+
 impl Figures {
     pub(super) fn new(config: &MonitorConfig, hierarchy: &Hierarchy) -> Self {
         let proc_root: &Path = &config.proc_root;
-        let watched = |condition: &PressureCondition| Watched {
-            condition: condition.clone(),
-            state: PressureState::default(),
-            is_told: false,
-        };
         let vmstat = VmStatReader::open(proc_root).map_err(|error| {
             tracing::warn!(event = "degraded", capability = "vmstat", reason = %error, "{VMSTAT_UNKNOWN}");
         });
@@ -91,7 +92,7 @@ impl Figures {
             available: Slope::default(),
             has_pressure: pressure.read(PressureScope::System, PressureResource::Memory).is_ok(),
             pressure,
-            conditions: config.pressure_conditions.iter().map(watched).collect(),
+            conditions: config.pressure_conditions.iter().map(Watched::new).collect(),
             conditions_at: None,
         }
     }
@@ -120,6 +121,18 @@ impl Figures {
     /// Whether the kernel's counts can be read.
     pub(super) fn knows_vmstat(&self) -> bool {
         self.sample.is_some()
+    }
+
+    /// Keeps these conditions from now on: those that stay go on as they stand. Returns the names of those that are kept no more.
+    pub(super) fn watch_for(&mut self, conditions: &[PressureCondition]) -> Vec<String> {
+        let mut before = std::mem::take(&mut self.conditions);
+        let watched = |condition: &PressureCondition| {
+            let known = before.iter().position(|watched| watched.condition == *condition);
+            known.map_or_else(|| Watched::new(condition), |place| before.swap_remove(place))
+        };
+        self.conditions = conditions.iter().map(watched).collect();
+        let is_kept = |name: &String| conditions.iter().any(|condition| condition.condition == *name);
+        before.into_iter().map(|watched| watched.condition.condition).filter(|name| !is_kept(name)).collect()
     }
 
     /// How long until pressure must be looked at for the conditions; nothing when there are none.

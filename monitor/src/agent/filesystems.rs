@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::config::{MonitorConfig, Signal};
+use crate::config::{MonitorConfig, Policy, Signal};
 use crate::eviction::{Layout, SignalValue};
 use crate::node::Monotonic;
 use crate::node::layout::{Choice, FilesystemHints, Role};
@@ -97,6 +97,8 @@ struct Orders {
     hints: Option<FilesystemHints>,
     /// The programs saw inodes of these devices go, so many a second.
     growth: Vec<(String, f64)>,
+    /// Other thresholds, and the longest time between two looks.
+    policy: Option<(Policy, Duration)>,
     /// Something was done: look again.
     look: bool,
 }
@@ -226,6 +228,11 @@ impl Filesystems {
     /// Inodes of these devices (`major:minor`) go so fast.
     pub(super) fn growth(&self, growth: Vec<(String, f64)>) {
         self.tell(|orders| orders.growth = growth);
+    }
+
+    /// Another configuration is in force.
+    pub(super) fn follow(&self, config: &MonitorConfig) {
+        self.tell(|orders| orders.policy = Some((config.policy.clone(), config.sampling.ceiling)));
     }
 
     /// Asks for a look now.

@@ -21,7 +21,7 @@ fn sample(role: Role, device: &str, available: u64, free: Option<u64>, at: u64) 
         role,
         place: Arc::new(place),
         is_read_only: false,
-        space: Some(Space { available: Bytes(available), capacity: Bytes(100 * GIB) }),
+        space: Some(Space { available: Bytes(available), capacity: Bytes(100 * GIB), used: Bytes(0) }),
         inodes: free.map(|free| Inodes { total: 1_000_000, free }),
         at: Monotonic(at),
     }
@@ -131,7 +131,7 @@ fn one_that_hangs_takes_only_its_own_signals_and_its_orders_do_not_pile_up() {
         filesystems.look();
     }
     let orders = std::mem::take(&mut lock(&filesystems.shared.duty).orders);
-    assert_eq!(orders, Orders { hints: None, growth: vec![("8:1".to_owned(), 9999.0)], look: true });
+    assert_eq!(orders, Orders { growth: vec![("8:1".to_owned(), 9999.0)], look: true, ..Orders::default() });
     filesystems.relieve(Monotonic::now());
     assert!(lock(&filesystems.shared.duty).held.is_empty(), "it may be slow only");
     let at = |seen: &Seen, role| seen.of(role).unwrap().at;

@@ -80,6 +80,12 @@ impl Gentle {
         }
     }
 
+    /// From now on so. What is under way is given up: the kernel is told to stop.
+    pub(super) fn set_first(&mut self, first: ReclaimFirst) {
+        self.interrupt();
+        *self = Self::new(first);
+    }
+
     /// Returns when the kernel has answered; never, when nothing was asked. Cancel-safe.
     pub(super) async fn answered(&mut self) {
         match (&mut self.first, &self.running, self.answer) {

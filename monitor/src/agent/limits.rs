@@ -18,6 +18,7 @@ pub(super) struct Limits {
     pub(super) scan: RateLimiter,
     pub(super) adj: RateLimiter,
     pub(super) drift: RateLimiter,
+    pub(super) events: RateLimiter,
 }
 
 impl Default for Limits {
@@ -36,6 +37,7 @@ impl Default for Limits {
             drift: often,
             oom_kills,
             scan: seldom.clone(),
+            events: seldom.clone(),
             adj: seldom,
         }
     }

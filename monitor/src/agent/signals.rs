@@ -90,9 +90,32 @@ impl Signals {
         self.filesystems.hint(hints);
     }
 
+    /// Another configuration is in force. Returns why there are no process ids, where they were not asked for before and are now.
+    pub(super) fn follow(&mut self, config: &MonitorConfig) -> Option<String> {
+        self.filesystems.follow(config);
+        // What is missing depends on what is asked for: it is told anew.
+        self.seen = Arc::default();
+        let is_wanted = config.policy.thresholds.iter().any(|it| it.signal == Signal::PidAvailable);
+        if self.pids.is_some() || !is_wanted {
+            return None;
+        }
+        match PidReader::open(&config.proc_root) {
+            Ok(reader) => {
+                self.pids = Some(reader);
+                None
+            }
+            Err(error) => Some(format!("{error}; there is no such signal")),
+        }
+    }
+
     /// How the filesystems of this node share devices.
     pub(super) fn layout(&self) -> Layout {
         self.layout
+    }
+
+    /// The filesystems as they were last seen.
+    pub(super) fn samples(&self) -> &[FsSample] {
+        &self.seen.samples
     }
 
     /// The filesystem of a role, where it is known.
@@ -260,7 +283,20 @@ impl Agent {
             return;
         }
         self.signals.layout = seen.layout;
-        let armed = arm(&self.config.policy, seen.layout);
+        self.arm_anew(arm(&self.config.policy, seen.layout));
+        let device = |role| seen.of(role).map(|sample| sample.place.device.as_str());
+        tracing::info!(
+            event = "filesystems",
+            layout = seen.layout.as_str(),
+            nodefs = device(Role::Node),
+            imagefs = device(Role::Image),
+            containerfs = device(Role::Container),
+            "filesystems were found to be laid out so"
+        );
+    }
+
+    /// Other thresholds are armed from now on; what is remembered of those that stay is kept.
+    pub(super) fn arm_anew(&mut self, armed: Vec<Armed>) {
         self.state = self.state.rearmed(&self.armed, &armed);
         let is_told = |threshold: &Threshold| {
             let place = self.armed.iter().position(|before| before.threshold == *threshold);
@@ -271,15 +307,6 @@ impl Agent {
         self.armed = armed;
         // This, too, is known by place.
         self.last.assessment.crossed.clear();
-        let device = |role| seen.of(role).map(|sample| sample.place.device.as_str());
-        tracing::info!(
-            event = "filesystems",
-            layout = seen.layout.as_str(),
-            nodefs = device(Role::Node),
-            imagefs = device(Role::Image),
-            containerfs = device(Role::Container),
-            "filesystems were found to be laid out so"
-        );
     }
 
     /// Says once of each capability that it is missing, and once that it is back.

@@ -14,6 +14,7 @@ impl Agent {
     pub fn start(&mut self, text: bool, degradations: &[String]) {
         // The first look may find more.
         self.health.set_degradations(degradations.to_vec());
+        self.with_metrics(|metrics| metrics.configuration(self.reload.state(), None));
         self.look(Wakeup::Housekeeping);
         let node = self.node_report();
         // Said at start if they are not what they might be; from now on their changes are.

@@ -23,6 +23,8 @@ pub enum Wakeup {
     Cluster,
     /// Pressure is to be looked at, for the conditions that follow from it.
     Pressure,
+    /// The configuration file has changed, or is to be read again.
+    Configuration,
     /// Somebody asked for the metrics.
     Scrape,
     /// Time to look at the whole tree.
@@ -44,6 +46,7 @@ impl Wakeup {
             Self::Runtime => "runtime",
             Self::Cluster => "cluster",
             Self::Pressure => "pressure",
+            Self::Configuration => "configuration",
             Self::Scrape => "scrape",
             Self::Housekeeping => "housekeeping",
         }

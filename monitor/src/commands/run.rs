@@ -1,24 +1,27 @@
 //! `node-pressure-monitor run`.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::{Instant, SystemTime};
 
 use anyhow::Context as _;
 use clap::ValueEnum;
 use tokio::sync::mpsc;
 
-use crate::actions::reclaim::{self, ReclaimFirst, Reclaimer};
+use crate::actions::reclaim::ReclaimFirst;
 use crate::actions::release::Releaser;
 use crate::actions::stop::Desk;
 use crate::actions::{Evictor, FreezeRecord, self_protection};
 use crate::agent::local_storage::LocalStorage;
 use crate::agent::measured::Measured;
-use crate::agent::{Agent, Kills, Parts, Recorder, Signals};
+use crate::agent::{Agent, Kills, Parts, Recorder, Reload, Signals, not_acted_on};
 use crate::cluster::Cluster;
 use crate::cluster::ledger::{Ledger, Open as Unfinished};
-use crate::config::{Bytes, ConfigErrors, ConfigWarning, Loaded, Mode, MonitorConfig, Policy, RuntimeEndpoint, Signal};
+use crate::config::watch::Interpret;
+use crate::config::{
+    Bytes, ConfigErrors, ConfigWatch, Fingerprint, Loaded, Mode, MonitorConfig, RuntimeEndpoint, Wanted,
+};
 use crate::disk::{Roots, Walker};
 use crate::eviction::deadline::FallRate;
 use crate::kernel::Kernel;
@@ -26,20 +29,21 @@ use crate::node::psi::PsiTrigger;
 use crate::node::{Hierarchy, MemoryReader, fault_rate, namespaces};
 use crate::report::logging::{self, LogFormat, LoggingError};
 use crate::report::series::SeriesLimits;
-use crate::report::{Health, Metrics, SummaryPage, http};
+use crate::report::{ConfigState, Health, Metrics, StatsBasis, SummaryPage, http};
 use crate::runtime::Runtime;
 use crate::workloads::{PodsFile, WorkloadTree};
 
 use super::instance::{InstanceLock, LockError};
 
 /// Options of `run`; each overrides the file.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Clone, clap::Args)]
 #[command(
     after_help = "Exit status: 0 stopped on request; 1 failed while starting or running; 2 wrong usage or configuration; \
                   3 another instance is running on this machine."
 )]
 pub struct Options {
-    /// Configuration file (MonitorConfiguration, KubeletConfiguration, or OpenShift 3's NodeConfig); without one the defaults apply
+    /// Configuration file (MonitorConfiguration, KubeletConfiguration, or OpenShift 3's NodeConfig); without one the defaults apply.
+    /// Read again when it changes, and on SIGHUP
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Whether to act: observe only says what it would do
@@ -48,7 +52,7 @@ pub struct Options {
     /// Log format; default: text on a terminal, one JSON object a line otherwise
     #[arg(long, value_enum)]
     log_format: Option<LogFormatOption>,
-    /// Address for /metrics, /summary, /healthz and /readyz
+    /// Address for /metrics, /summary, /stats/summary, /healthz and /readyz
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
     /// How to find the API server; default: KUBECONFIG of the environment, then the pod's service account
@@ -87,8 +91,6 @@ impl From<LogFormatOption> for LogFormat {
     }
 }
 
-/// A loop that has not gone round for this long hangs, however short the ceiling.
-const SHORTEST_HANG: Duration = Duration::from_secs(10);
 /// Bytes per second at which memory may vanish where that cannot be measured: more than one CPU of today faults in.
 const ASSUMED_RATE: Bytes = Bytes(6 << 30);
 /// Scrapes that may wait for a fresh look at once.
@@ -128,30 +130,42 @@ impl RunError {
 /// # Errors
 /// When the configuration is wrong, another instance runs, or something it cannot do without is missing.
 pub fn run(options: &Options) -> Result<(), RunError> {
-    let (config, warnings) = configuration(options)?;
+    let (Wanted { config, warnings }, fingerprint) = configuration(options)?;
     let format = options.log_format.map_or_else(LogFormat::for_stderr, LogFormat::from);
     let log = logging::init(format)?;
     for warning in warnings {
         tracing::warn!(event = "configuration", "{warning}");
     }
+    share_cgroups();
     let _lock = InstanceLock::take(&config.lock_file)?;
     thaw_left_frozen(&config);
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start the event loop")?;
-    let served = runtime.block_on(serve(config, format == LogFormat::Text, log));
+    let file = options.config.clone().zip(fingerprint).map(|(path, fingerprint)| (path, fingerprint, options.clone()));
+    let served = runtime.block_on(serve(config, file, format == LogFormat::Text, log));
     // Whoever reads an incident from a disk that hangs must not keep the agent from stopping.
     runtime.shutdown_background();
     served.map_err(RunError::from)
 }
 
-fn configuration(options: &Options) -> Result<(MonitorConfig, Vec<ConfigWarning>), ConfigErrors> {
-    let (mut config, warnings) = match &options.config {
-        Some(path) => {
-            let Loaded { config, warnings, .. } = MonitorConfig::load(path)?;
-            (config, warnings)
-        }
-        None => (MonitorConfig::default(), Vec::new()),
+/// What is asked for, and the fingerprint of the file that asks for it.
+fn configuration(options: &Options) -> Result<(Wanted, Option<Fingerprint>), ConfigErrors> {
+    let Some(path) = &options.config else {
+        let defaults = Wanted { config: MonitorConfig::default(), warnings: Vec::new() };
+        return Ok((overridden(defaults, options), None));
     };
+    let bytes = MonitorConfig::read(path)?;
+    let fingerprint = Fingerprint::of(&bytes);
+    Ok((interpreted(path, bytes, options)?, Some(fingerprint)))
+}
+
+fn interpreted(path: &Path, bytes: Vec<u8>, options: &Options) -> Result<Wanted, ConfigErrors> {
+    let Loaded { config, warnings, .. } = MonitorConfig::parse_bytes(&path.display().to_string(), bytes)?;
+    Ok(overridden(Wanted { config, warnings }, options))
+}
+
+fn overridden(mut wanted: Wanted, options: &Options) -> Wanted {
+    let config = &mut wanted.config;
     if let Some(mode) = options.mode {
         config.mode = match mode {
             ModeOption::Observe => Mode::Observe,
@@ -170,7 +184,30 @@ fn configuration(options: &Options) -> Result<(MonitorConfig, Vec<ConfigWarning>
     if let Some(node_name) = &options.node_name {
         config.kubernetes.node_name = Some(node_name.clone());
     }
-    Ok((config, warnings))
+    wanted
+}
+
+/// Reads a file of an agent at work as it was read at the start, and refuses what it would not have started with.
+fn interpret(path: PathBuf, options: Options) -> Interpret {
+    Box::new(move |bytes| {
+        let wanted = interpreted(&path, bytes, &options).map_err(|errors| errors.to_string())?;
+        private_namespaces(wanted.config.mode).map_err(|error| format!("{}: {error:#}", path.display()))?;
+        Ok(wanted)
+    })
+}
+
+/// Before any thread is started that looks at cgroups. What is said of a namespace of its own follows when it matters.
+fn share_cgroups() {
+    match namespaces::join_cgroups_of_machine() {
+        Ok(false) => {}
+        Ok(true) => tracing::info!(event = "namespace", "left the container's cgroup namespace for the host's"),
+        Err(reason) => tracing::warn!(
+            event = "degraded",
+            capability = "namespaces",
+            reason,
+            "stays in a cgroup namespace of its own"
+        ),
+    }
 }
 
 /// Only after the lock was had: what a running agent has frozen is its own business. In observe mode too: it is the end of a deed.
@@ -224,7 +261,7 @@ pub(super) fn namespaces_text(private: &[&str]) -> Option<String> {
     (!private.is_empty()).then(|| {
         format!(
             "the agent runs in a {} namespace of its own, where it cannot tell which workloads are whose; \
-             run it in the host's (hostPID: true and the host's cgroup namespace)",
+             run it in the host's (hostPID: true, and CAP_SYS_ADMIN and CAP_SYS_PTRACE for the host's cgroup namespace)",
             private.join(" and ")
         )
     })
@@ -234,47 +271,12 @@ pub(super) fn namespaces_text(private: &[&str]) -> Option<String> {
 pub(super) const SWAP_ON: &str =
     "swap is on: what is swapped out counts as available, so a node that thrashes may meet no threshold on memory";
 
-/// Thresholds on signals that nobody observes would wait for ever, and what is reserved would be kept by nobody: better said than
-/// discovered.
-pub(super) fn not_acted_on(policy: &Policy) -> Vec<String> {
-    let thresholds = policy.thresholds.iter().filter(|it| it.signal == Signal::AllocatableMemoryAvailable);
-    let mut reasons: Vec<String> =
-        thresholds.map(|it| format!("threshold {it}: {} is not observed by this version", it.signal)).collect();
-    let reserved = &policy.reservations;
-    for (field, is_set) in [
-        ("systemReserved", !reserved.system.is_empty()),
-        ("kubeReserved", !reserved.kube.is_empty()),
-        ("enforceNodeAllocatable", policy.pods_enforced),
-    ] {
-        if is_set {
-            reasons.push(format!("{field}: not acted on by this version; check-config, rank and simulate use it"));
-        }
-    }
-    reasons
-}
-
-/// As configured, where this machine can.
-fn reclaim_first(
-    config: &MonitorConfig,
-    hierarchy: &Hierarchy,
-    degradations: &mut Vec<String>,
-) -> anyhow::Result<ReclaimFirst> {
-    if config.evictions.reclaim_deadline.is_zero() {
-        return Ok(ReclaimFirst::Off);
-    }
-    if let Err(reason) = reclaim::is_possible(hierarchy) {
-        degradations.push(format!("memory.reclaim: {reason}"));
-        return Ok(ReclaimFirst::Off);
-    }
-    Ok(match config.mode {
-        Mode::Observe => ReclaimFirst::Observe,
-        Mode::Enforce => {
-            ReclaimFirst::Enforce(Reclaimer::start().context("cannot start the thread that asks for memory")?)
-        }
-    })
-}
-
-async fn serve(config: MonitorConfig, text: bool, log: logging::Writer) -> anyhow::Result<()> {
+async fn serve(
+    config: MonitorConfig,
+    file: Option<(PathBuf, Fingerprint, Options)>,
+    text: bool,
+    log: logging::Writer,
+) -> anyhow::Result<()> {
     let private = private_namespaces(config.mode)?;
     let listener = http::bind(config.listen).await?;
     let hierarchy = Hierarchy::detect(&config.cgroup_root)?;
@@ -292,6 +294,12 @@ async fn serve(config: MonitorConfig, text: bool, log: logging::Writer) -> anyho
     degradations.extend(missing);
     let pods = config.pods.as_deref().map(PodsFile::watch).transpose();
     let pods = pods.context("cannot start the thread that reads the pods")?;
+    let config_state = ConfigState::started(file.as_ref().map(|(_, fingerprint, _)| *fingerprint), SystemTime::now());
+    let watch = |(path, fingerprint, options): (PathBuf, Fingerprint, Options)| {
+        ConfigWatch::start(&path, fingerprint, interpret(path.clone(), options))
+    };
+    let file = file.map(watch).transpose().context("cannot start the thread that reads the configuration file")?;
+    let reload = Reload::of(file, config_state);
     // Before the loop takes a priority of its own, which threads made from then on would share.
     let signals =
         Signals::start(&config, &mut degradations).context("cannot start the thread that asks the filesystems")?;
@@ -303,7 +311,11 @@ async fn serve(config: MonitorConfig, text: bool, log: logging::Writer) -> anyho
         .context("cannot start the thread that speaks to the container runtime")?;
     let cluster = Cluster::start(config.kubernetes.clone(), ledger_of(&config))
         .context("cannot start the thread that speaks to the API server")?;
-    let reclaim = reclaim_first(&config, tree.hierarchy(), &mut degradations)?;
+    let reclaim = ReclaimFirst::of(config.mode, config.evictions.reclaim_deadline, tree.hierarchy());
+    let reclaim = reclaim.unwrap_or_else(|reason| {
+        degradations.push(format!("memory.reclaim: {reason}"));
+        ReclaimFirst::Off
+    });
     degradations.extend(self_protection::apply(&config.proc_root));
     if config.mode == Mode::Enforce {
         degradations.extend(self_protection::missing_for_scores(&config.proc_root));
@@ -322,15 +334,17 @@ async fn serve(config: MonitorConfig, text: bool, log: logging::Writer) -> anyho
     let metrics =
         Metrics::new(env!("CARGO_PKG_VERSION"), SeriesLimits::default()).context("cannot set up the metrics")?;
     let metrics = Arc::new(Mutex::new(metrics));
-    let health = Arc::new(Health::new(config.sampling.ceiling.saturating_mul(3).max(SHORTEST_HANG), Instant::now()));
+    let health = Arc::new(Health::new(http::hang_limit(config.sampling.ceiling), Instant::now()));
     let (refresh, refreshes) = mpsc::channel(WAITING_SCRAPES);
     let incidents = recorder.shelf();
     let summary = Arc::new(SummaryPage::default());
+    let stats = Arc::new(StatsBasis::default());
     let shared = http::Shared {
         metrics: Arc::clone(&metrics),
         health: Arc::clone(&health),
         incidents,
         summary: Arc::clone(&summary),
+        stats: Arc::clone(&stats),
         refresh,
     };
     let desk = Desk::default();
@@ -360,9 +374,11 @@ async fn serve(config: MonitorConfig, text: bool, log: logging::Writer) -> anyho
         metrics,
         health,
         summary,
+        stats,
         log,
         rate,
         recorder,
+        reload,
     });
     agent.start(text, &degradations);
     let server = tokio::spawn(http::serve(listener, shared));
@@ -370,32 +386,4 @@ async fn serve(config: MonitorConfig, text: bool, log: logging::Writer) -> anyho
     server.abort();
     agent.end();
     stopped
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_not_acted_on_is_said() {
-        assert_eq!(not_acted_on(&Policy::default()), [""; 0]);
-        let text = "apiVersion: node-pressure-monitor/v1alpha1
-kind: MonitorConfiguration
-evictionHard: {memory.available: 1Gi, nodefs.available: 10%}
-systemReserved: {memory: 1Gi}
-kubeReserved: {}
-enforceNodeAllocatable: [pods]
-";
-        let policy = MonitorConfig::parse("m.yaml", text).unwrap().config.policy;
-        let starts = [
-            "threshold allocatableMemory.available<1Gi: allocatableMemory.available is not observed",
-            "systemReserved: not acted on by this version;",
-            "enforceNodeAllocatable: not acted on by this version;",
-        ];
-        let said = not_acted_on(&policy);
-        assert_eq!(said.len(), starts.len(), "{said:?}");
-        for (line, start) in said.iter().zip(starts) {
-            assert!(line.starts_with(start), "{line}");
-        }
-    }
 }

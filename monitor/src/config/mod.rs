@@ -13,11 +13,14 @@ pub mod policy;
 pub mod pressure;
 pub mod quantity;
 pub mod quirks;
+pub mod reload;
 pub mod runtime;
 pub mod signal;
+pub mod stamp;
 pub mod threshold;
 pub mod units;
 pub mod walk;
+pub mod watch;
 pub mod yaml;
 
 pub use disk_usage::{DiskUsageOptions, ProjectQuotas};
@@ -35,7 +38,10 @@ pub use policy::{
 pub use pressure::{PressureCondition, PressureKind, PressureLevel, PressureResource, PressureScope};
 pub use quantity::{Quantity, QuantityError};
 pub use quirks::{Quirk, Quirks};
+pub use reload::Adopted;
 pub use runtime::{RuntimeEndpoint, RuntimeOptions};
 pub use signal::{Resource, Signal, UnsupportedSignal};
+pub use stamp::Stamp;
 pub use threshold::{Percentage, Threshold, ThresholdError, ThresholdLists, ThresholdValue};
 pub use units::{Amount, Bytes, CgroupId, Moment, Pid, float};
+pub use watch::{ConfigNews, ConfigWatch, Fingerprint, Wanted};

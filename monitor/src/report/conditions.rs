@@ -57,6 +57,11 @@ impl ConditionLog {
         told.status = status;
         Some(ConditionChange { condition: condition.to_owned(), status, suppressed })
     }
+
+    /// The condition is kept no more; should it come again, it begins as false.
+    pub fn forget(&mut self, condition: &str) {
+        self.last.remove(condition);
+    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Metrics, health and incidents over HTTP, on the loop's own thread.
 
 mod incidents;
+mod stats;
 
 use std::io;
 use std::net::SocketAddr;
@@ -19,7 +20,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::time::{sleep, timeout};
 
-use super::{Metrics, SummaryPage};
+use super::{Metrics, StatsBasis, SummaryPage};
 use crate::incidents::Shelf;
 
 /// A scrape waits this long for a fresh look, and then gets the last one.
@@ -27,11 +28,16 @@ const REFRESH_WAIT: Duration = Duration::from_millis(250);
 /// A whole connection: one request and its answer.
 const CONNECTION_TIME: Duration = Duration::from_secs(10);
 const HEADER_TIME: Duration = Duration::from_secs(5);
+/// A loop that has not gone round for this long hangs, however short the ceiling.
+const SHORTEST_HANG: Duration = Duration::from_secs(10);
 /// More than any scraper sends, and a bound on what a client can make the agent hold.
 const HEADER_BYTES: usize = 16 << 10;
 const CONNECTIONS: usize = 16;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-const INDEX: &str = "node-pressure-monitor: see /metrics, /summary, /incidents, /healthz and /readyz\n";
+const INDEX: &str =
+    "node-pressure-monitor: see /metrics, /summary, /stats/summary, /incidents, /healthz and /readyz\n";
+/// What is served, for who writes it down elsewhere: `/incidents/ID` besides.
+pub const PATHS: [&str; 7] = ["/", "/metrics", "/summary", "/stats/summary", "/incidents", "/healthz", "/readyz"];
 /// The text format of Prometheus, which a scraper must be told.
 const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
@@ -77,16 +83,22 @@ pub async fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
     })
 }
 
+/// How old the last beat of a loop that is well may be, by the longest time between two.
+#[must_use]
+pub fn hang_limit(ceiling: Duration) -> Duration {
+    ceiling.saturating_mul(3).max(SHORTEST_HANG)
+}
+
 /// How the loop is doing, as it says itself.
 #[derive(Debug)]
 pub struct Health {
-    /// Older than this, the last beat means that the loop hangs.
-    limit: Duration,
     state: Mutex<HealthState>,
 }
 
 #[derive(Debug)]
 struct HealthState {
+    /// Older than this, the last beat means that the loop hangs.
+    limit: Duration,
     beat: Instant,
     not_ready: Option<String>,
     degradations: Vec<String>,
@@ -97,8 +109,8 @@ impl Health {
     #[must_use]
     pub fn new(limit: Duration, now: Instant) -> Self {
         Self {
-            limit,
             state: Mutex::new(HealthState {
+                limit,
                 beat: now,
                 not_ready: Some("starting".to_owned()),
                 degradations: Vec::new(),
@@ -109,6 +121,11 @@ impl Health {
     /// Notes that the loop went round.
     pub fn beat(&self, now: Instant) {
         self.with(|state| state.beat = now);
+    }
+
+    /// The longest time between two beats is another now.
+    pub fn set_limit(&self, limit: Duration) {
+        self.with(|state| state.limit = limit);
     }
 
     /// Notes whether sampling works; the reason is for people.
@@ -130,21 +147,26 @@ impl Health {
         });
     }
 
+    /// Takes these off the list, as they were put there, and puts those on it.
+    pub fn replace_degradations(&self, gone: &[String], new: &[String]) {
+        self.with(|state| {
+            state.degradations.retain(|text| !gone.contains(text));
+            state.degradations.extend_from_slice(new);
+        });
+    }
+
     fn with<T>(&self, act: impl FnOnce(&mut HealthState) -> T) -> T {
         // Nothing panics while holding it; if something did, the state is still whole.
         act(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn healthz(&self, now: Instant) -> (StatusCode, String) {
-        let age = self.with(|state| now.saturating_duration_since(state.beat));
-        if age < self.limit {
+        let (age, limit) = self.with(|state| (now.saturating_duration_since(state.beat), state.limit));
+        if age < limit {
             return (StatusCode::OK, "ok\n".to_owned());
         }
-        let text = format!(
-            "the loop last went round {:.1} s ago, limit {:.1} s\n",
-            age.as_secs_f64(),
-            self.limit.as_secs_f64()
-        );
+        let text =
+            format!("the loop last went round {:.1} s ago, limit {:.1} s\n", age.as_secs_f64(), limit.as_secs_f64());
         (StatusCode::SERVICE_UNAVAILABLE, text)
     }
 
@@ -175,6 +197,8 @@ pub struct Shared {
     pub incidents: Arc<Shelf>,
     /// Rendered by the loop for who asks.
     pub summary: Arc<SummaryPage>,
+    /// What the loop knows, for the document of the Summary API.
+    pub stats: Arc<StatsBasis>,
     /// To the loop. A few places are enough: a full channel means that a fresh look is on its way.
     pub refresh: mpsc::Sender<Refresh>,
 }
@@ -185,6 +209,8 @@ pub struct Shared {
 /// A connection is for one request and ends after 10 s, so that a slow or silent client holds nothing for long.
 pub async fn serve(listener: TcpListener, shared: Shared) {
     let incidents = incidents::router(Arc::clone(&shared.incidents));
+    let stats =
+        Router::new().route("/stats/summary", get(stats::summary)).with_state((shared.clone(), stats::Desk::default()));
     let router = Router::new()
         .route("/", get(|| async { INDEX }))
         .route("/metrics", get(metrics))
@@ -192,7 +218,8 @@ pub async fn serve(listener: TcpListener, shared: Shared) {
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))
         .with_state(shared)
-        .merge(incidents);
+        .merge(incidents)
+        .merge(stats);
     let places = Arc::new(Semaphore::new(CONNECTIONS));
     loop {
         // The semaphore is never closed.
@@ -243,7 +270,7 @@ async fn refresh(shared: &Shared) {
 async fn summary(State(shared): State<Shared>) -> String {
     shared.summary.want();
     refresh(&shared).await;
-    shared.summary.text()
+    shared.summary.value().map(|page| page.as_str().to_owned()).unwrap_or_default()
 }
 
 async fn metrics(State(shared): State<Shared>) -> Response {
@@ -264,6 +291,12 @@ async fn healthz(State(shared): State<Shared>) -> (StatusCode, String) {
 
 async fn readyz(State(shared): State<Shared>) -> (StatusCode, String) {
     shared.health.readyz()
+}
+
+/// The value of a query's parameter, which needs no decoding here.
+fn parameter<'q>(query: Option<&'q str>, name: &str) -> Option<&'q str> {
+    let mut pairs = query?.split('&').filter_map(|pair| pair.split_once('='));
+    pairs.find_map(|(key, value)| (key == name).then_some(value))
 }
 
 #[cfg(test)]

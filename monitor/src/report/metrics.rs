@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use prometheus::{Counter, GaugeVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry, TextEncoder};
 
+use super::configuration::{ConfigMetrics, ConfigState, ReloadOutcome};
 use super::deeds::Deeds;
 use super::disk_usage::DiskUsageMetrics;
 use super::figures_metrics::FiguresMetrics;
@@ -89,6 +90,7 @@ pub struct Metrics {
     probes: ProbeSeries,
     log_lines_dropped: IntCounter,
     incidents: IncidentMetrics,
+    configuration: ConfigMetrics,
     deeds: Deeds,
     figures: FiguresMetrics,
     disk_usage: DiskUsageMetrics,
@@ -98,6 +100,19 @@ pub struct Metrics {
 }
 
 impl Metrics {
+    /// Whether there is a metric of this whole name, with a value or without: for who writes rules.
+    #[must_use]
+    pub fn has(&self, name: &str) -> bool {
+        // The registry tells nobody what is in it, and refuses a name that is taken with another help text.
+        let Ok(other) = IntGauge::new(name, "Not the help text of any metric.") else { return false };
+        let is_free = self.registry.register(Box::new(other.clone())).is_ok();
+        if is_free {
+            // Just registered.
+            let _gone = self.registry.unregister(Box::new(other));
+        }
+        !is_free
+    }
+
     /// Makes and registers everything.
     ///
     /// # Errors
@@ -240,6 +255,7 @@ impl Metrics {
             probes: ProbeSeries::new(&registry)?,
             log_lines_dropped,
             incidents: IncidentMetrics::new(&registry)?,
+            configuration: ConfigMetrics::new(&registry)?,
             deeds: Deeds::new(&registry)?,
             figures: FiguresMetrics::new(&registry)?,
             disk_usage: DiskUsageMetrics::new(&registry)?,
@@ -299,6 +315,11 @@ impl Metrics {
         self.runtime.collected(collected);
     }
 
+    /// Takes over how the configuration stands, and what led to it.
+    pub fn configuration(&self, state: &ConfigState, outcome: Option<ReloadOutcome>) {
+        self.configuration.observe(state, outcome);
+    }
+
     /// Counts processes that were newly found to differ in `oom_score_adj`, and those set right.
     pub fn scores(&self, drifted: u64, repaired: u64) {
         self.deeds.scores(drifted, repaired);
@@ -336,11 +357,14 @@ impl Metrics {
     }
 
     fn observe_states(&self, report: &NodeReport) {
+        // Thresholds and conditions that a new configuration does not have any more must not stay as they were.
+        self.threshold_bytes.reset();
+        self.threshold_met.reset();
+        self.condition.reset();
         for threshold in &report.thresholds {
             let labels = [threshold.threshold.signal.as_str(), threshold.threshold.kind()];
-            match threshold.bytes {
-                Some(bytes) => self.threshold_bytes.with_label_values(&labels).set(bytes.as_f64()),
-                None => drop(self.threshold_bytes.remove_label_values(&labels)),
+            if let Some(bytes) = threshold.bytes {
+                self.threshold_bytes.with_label_values(&labels).set(bytes.as_f64());
             }
             self.threshold_met.with_label_values(&labels).set(threshold.met.into());
             // A counter that appears with its first increment hides that increment from `increase()`.

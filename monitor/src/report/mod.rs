@@ -3,6 +3,7 @@
 //! The loop describes the node in a `NodeReport`, plain values only, and everything here renders that.
 
 pub mod conditions;
+pub mod configuration;
 mod deeds;
 pub mod disk_usage;
 pub mod figures;
@@ -11,14 +12,15 @@ pub mod http;
 pub mod incidents;
 pub mod logging;
 pub mod metrics;
+pub mod on_demand;
 pub mod probes;
 pub mod rate_limit;
 pub mod reclaim;
 pub mod runtime;
 pub mod series;
+pub mod stats;
 pub mod summary;
 mod summary_figures;
-pub mod summary_page;
 
 use std::borrow::Cow;
 
@@ -26,6 +28,7 @@ use crate::config::{Bytes, CgroupId, Semantics, Threshold};
 use crate::kernel::{ProbeStatistics, ReclaimCounters};
 
 pub use conditions::{ConditionChange, ConditionLog};
+pub use configuration::{ConfigState, ReloadOutcome};
 pub use disk_usage::{DiskUsageReport, KeptReport};
 pub use figures::{
     ExhaustionReport, FiguresReport, FilesystemReport, PressureReport, RoleReport, SignalReport, SwapReport,
@@ -34,9 +37,10 @@ pub use http::{BindError, Health, Refresh};
 pub use incidents::IncidentReport;
 pub use logging::{LogFormat, LoggingError};
 pub use metrics::{EvictionOutcome, Metrics};
+pub use on_demand::{OnDemand, SummaryPage};
 pub use rate_limit::{RateLimiter, Verdict};
+pub use stats::StatsBasis;
 pub use summary::{StartSummary, render_summary};
-pub use summary_page::SummaryPage;
 
 /// The node as it was at one look.
 #[derive(Debug, Clone, PartialEq, Default)]

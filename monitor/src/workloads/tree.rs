@@ -139,6 +139,11 @@ impl WorkloadTree {
         Self { agent: agent.map(|Pid(pid)| pid.to_string()), ..self }
     }
 
+    /// Others are protected by name, from the next scan on.
+    pub fn set_protected(&mut self, protected: Vec<NamePattern>) {
+        self.protected = protected;
+    }
+
     /// Walks the tree. Workloads known already keep their open files.
     ///
     /// # Errors

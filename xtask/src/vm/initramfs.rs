@@ -3,14 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{BufWriter, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 
 use super::cpio::Archive;
 use super::modules::Module;
 use crate::cmd;
+use crate::libraries;
 
 /// Files by their path in the guest.
 #[derive(Debug, Default)]
@@ -21,7 +22,7 @@ pub struct Initramfs {
 impl Initramfs {
     /// A program and, where it is dynamically linked, its libraries at the paths they have here.
     pub fn program(&mut self, guest_path: &str, host_path: &Path) -> Result<()> {
-        for library in libraries(host_path)? {
+        for library in libraries::of(host_path)? {
             let path = library.to_string_lossy().into_owned();
             let content = fs::read(&library).with_context(|| format!("reading {path}"))?;
             self.files.insert(path, (0o755, content));
@@ -87,54 +88,9 @@ impl Initramfs {
     }
 }
 
-/// What `ldd` says that a program needs.
-fn libraries(program: &Path) -> Result<Vec<PathBuf>> {
-    let mut command = Command::new("ldd");
-    command.arg(program);
-    let output = command.output().with_context(|| format!("cannot run `{}`", cmd::shown(&command)))?;
-    let stdout = String::from_utf8_lossy(&output.stdout);
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    // A static program makes ldd fail; that is no failure here.
-    if format!("{stdout}{stderr}").contains("not a dynamic executable") {
-        return Ok(Vec::new());
-    }
-    if !output.status.success() {
-        bail!("`{}` failed: {}", cmd::shown(&command), stderr.trim());
-    }
-    parse_ldd(&stdout).with_context(|| format!("libraries of {}", program.display()))
-}
-
-fn parse_ldd(text: &str) -> Result<Vec<PathBuf>> {
-    let mut libraries = Vec::new();
-    for line in text.lines().map(str::trim) {
-        if let Some((name, "not found")) = line.split_once(" => ") {
-            bail!("{name} is not installed");
-        }
-        let place = line.split_once(" => ").map_or(line, |(_, place)| place);
-        if place.starts_with('/') {
-            libraries.push(PathBuf::from(place.split_once(" (").map_or(place, |(path, _)| path)));
-        }
-    }
-    Ok(libraries)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn ldd_lists_libraries_and_the_loader_but_not_the_vdso() {
-        let text = "\tlinux-vdso.so.1 (0x00007ffd)\n\tlibc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x00007f)\n\t/lib64/ld-linux-x86-64.so.2 (0x00007f)\n";
-        let expected = ["/lib/x86_64-linux-gnu/libc.so.6", "/lib64/ld-linux-x86-64.so.2"].map(PathBuf::from);
-        assert_eq!(parse_ldd(text).unwrap(), expected);
-        assert!(parse_ldd("\tstatically linked\n").unwrap().is_empty());
-    }
-
-    #[test]
-    fn a_library_that_is_not_there_is_named() {
-        let error = parse_ldd("\tlibbpf.so.1 => not found\n").unwrap_err().to_string();
-        assert!(error.contains("libbpf.so.1"), "{error}");
-    }
 
     #[test]
     fn every_parent_directory_is_there_before_its_children() {

@@ -235,6 +235,13 @@ impl Asker {
         if let Some(hints) = orders.hints {
             self.hints = hints;
         }
+        if let Some((policy, ceiling)) = orders.policy {
+            self.policy = policy;
+            self.ceiling = ceiling.max(FLOOR);
+            self.armed = arm(&self.policy, seen.layout);
+            // Known by place: which of them are crossed is news in any case.
+            self.crossed.clear();
+        }
         for (device, per_second) in orders.growth {
             for sample in seen.samples.iter().filter(|sample| sample.place.device == device) {
                 let [_, inodes] = signals(sample.role);

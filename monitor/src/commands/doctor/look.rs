@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::actions::{reclaim, self_protection};
-use crate::agent::Kills;
+use crate::agent::{Kills, not_acted_on};
 use crate::config::{Bytes, MonitorConfig};
 use crate::kernel::{Kernel, ProbeReport, ProbeState};
 use crate::node::kmsg::{self, Kmsg};
@@ -11,7 +11,6 @@ use crate::node::meminfo::MemDetails;
 use crate::node::psi::PsiTrigger;
 use crate::node::{Hierarchy, MemoryReader, namespaces};
 
-use super::super::run::not_acted_on;
 use super::facts::{Facts, Kernel as KernelFacts, MissingProbe, Probes, Trouble};
 use super::{filesystems, host, runtimes};
 
@@ -19,6 +18,8 @@ use super::{filesystems, host, runtimes};
 pub async fn look(config: &MonitorConfig) -> Facts {
     let proc_root = &config.proc_root;
     let mut troubles = Vec::new();
+    // As `run` does. Where it fails, the namespace is among the facts.
+    let _stays = namespaces::join_cgroups_of_machine();
     if let Err(reason) = host::sees_processes(proc_root) {
         troubles.push(Trouble::fatal("processes", reason));
     }

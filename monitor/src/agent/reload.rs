@@ -1,0 +1,254 @@
+//! A new configuration while the loop runs: what is refused changes nothing, what is good is in force from the next look on.
+
+use std::time::SystemTime;
+
+use crate::actions::reclaim::ReclaimFirst;
+use crate::actions::self_protection;
+use crate::config::reload::Adopted;
+use crate::config::watch::{ConfigNews, ConfigWatch, Wanted};
+use crate::config::{Mode, MonitorConfig, Policy, Quirk, Signal};
+use crate::eviction::arm;
+use crate::eviction::deadline::FallRate;
+use crate::report::configuration::{ConfigState, ReloadOutcome};
+use crate::report::http::hang_limit;
+
+use super::Agent;
+use super::OBSERVED_AGAIN;
+use super::pauses::Pauses;
+use super::said::Said;
+
+/// What it is called among the things that are not as they should be.
+const CAPABILITY: &str = "configuration";
+/// Among the capabilities that are missing.
+const RECLAIM: &str = "memory.reclaim";
+
+/// Where new configurations come from, and how the one in force stands.
+#[derive(Debug)]
+pub struct Reload {
+    file: Option<ConfigWatch>,
+    state: ConfigState,
+}
+
+impl Reload {
+    /// By this file, which the agent was started by; without one it stays with what it was started by.
+    #[must_use]
+    pub fn of(file: Option<ConfigWatch>, state: ConfigState) -> Self {
+        Self { file, state }
+    }
+
+    /// How the configuration stands.
+    pub(super) fn state(&self) -> &ConfigState {
+        &self.state
+    }
+
+    /// What has become of the file; never, where there is none. Cancel-safe.
+    pub(super) async fn news(&self) -> ConfigNews {
+        match &self.file {
+            Some(file) => file.news().await,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+/// Makes a configuration one for the loop.
+pub(super) fn for_the_loop(mut config: MonitorConfig) -> MonitorConfig {
+    // A kubelet's one good sample stands for ten seconds; one of a thousand in a second does not.
+    config.policy.quirks.set(Quirk::GraceRestartsAtOnce, false);
+    config
+}
+
+/// Thresholds on signals that nobody observes would wait for ever, and what is reserved would be kept by nobody: better said than
+/// discovered.
+#[must_use]
+pub fn not_acted_on(policy: &Policy) -> Vec<String> {
+    let thresholds = policy.thresholds.iter().filter(|it| it.signal == Signal::AllocatableMemoryAvailable);
+    let mut reasons: Vec<String> =
+        thresholds.map(|it| format!("threshold {it}: {} is not observed by this version", it.signal)).collect();
+    let reserved = &policy.reservations;
+    for (field, is_set) in [
+        ("systemReserved", !reserved.system.is_empty()),
+        ("kubeReserved", !reserved.kube.is_empty()),
+        ("enforceNodeAllocatable", policy.pods_enforced),
+    ] {
+        if is_set {
+            reasons.push(format!("{field}: not acted on by this version; check-config, rank and simulate use it"));
+        }
+    }
+    reasons
+}
+
+impl Agent {
+    /// SIGHUP: the file is to be read now.
+    pub(super) fn ask_for_configuration(&self) {
+        match &self.reload.file {
+            Some(file) => file.ask(),
+            None => {
+                tracing::warn!(
+                    event = "configuration",
+                    "SIGHUP: the agent was started without --config, there is nothing to read again"
+                );
+            }
+        }
+    }
+
+    /// Takes what has become of the file.
+    pub(super) fn take_configuration(&mut self, news: ConfigNews) {
+        let file = self.reload.file.as_ref().map(|file| file.path().display().to_string()).unwrap_or_default();
+        let outcome = match news.read {
+            Err(reason) => {
+                tracing::error!(
+                    event = "configuration_refused",
+                    file,
+                    reason,
+                    "the configuration file cannot be used: the configuration before stays in force"
+                );
+                self.reload.state.refused = Some(reason);
+                ReloadOutcome::Refused
+            }
+            Ok(wanted) => {
+                let Wanted { config, warnings } = *wanted;
+                for warning in warnings.iter().filter(|_| !news.is_same) {
+                    tracing::warn!(event = "configuration", "{warning}");
+                }
+                let Adopted { config, changed, needs_restart } = Adopted::by(&self.config, for_the_loop(config));
+                let is_changed = !changed.is_empty();
+                if is_changed {
+                    self.adopt(config);
+                }
+                let mode = self.config.mode.as_str();
+                let (changed, restart) = (changed.join(", "), needs_restart.join(", "));
+                tracing::info!(
+                    event = "configuration_applied",
+                    file,
+                    changed,
+                    mode,
+                    "the configuration file is in force"
+                );
+                if !restart.is_empty() {
+                    tracing::warn!(
+                        event = "configuration",
+                        file,
+                        fields = restart,
+                        "these stay as they were until the agent is started anew"
+                    );
+                }
+                let since = SystemTime::now();
+                self.reload.state = ConfigState { refused: None, needs_restart, since, fingerprint: news.fingerprint };
+                if is_changed { ReloadOutcome::Applied } else { ReloadOutcome::Unchanged }
+            }
+        };
+        if outcome == ReloadOutcome::Refused {
+            self.reload.state.since = SystemTime::now();
+        }
+        let state = &self.reload.state;
+        let trouble = (state.reason() != "InForce").then(|| state.message());
+        self.health.set_degradation(CAPABILITY, trouble.as_deref());
+        self.with_metrics(|metrics| metrics.configuration(state, Some(outcome)));
+    }
+
+    /// Puts a configuration in force. What the loop looks at in its own is in force at once; here is what was made of it earlier.
+    fn adopt(&mut self, config: MonitorConfig) {
+        let before = std::mem::replace(&mut self.config, config);
+        // Whoever asks is to see what is in force now.
+        self.last.reported = None;
+        if before.policy != self.config.policy || before.sampling != self.config.sampling {
+            self.follow_policy(&before);
+        }
+        if before.mode != self.config.mode {
+            self.follow_mode();
+        }
+        if (before.mode, before.evictions.reclaim_deadline)
+            != (self.config.mode, self.config.evictions.reclaim_deadline)
+        {
+            self.follow_reclaim();
+        }
+        if before.pressure_conditions != self.config.pressure_conditions {
+            for gone in self.figures.watch_for(&self.config.pressure_conditions) {
+                self.conditions.forget(&gone);
+            }
+        }
+        if before.protected != self.config.protected {
+            self.tree.set_protected(self.config.protected.clone());
+            // Before anybody is chosen by who was protected earlier.
+            self.scan();
+        }
+        if before.kubernetes != self.config.kubernetes {
+            self.cluster.reload(self.config.kubernetes.clone());
+        }
+        if (before.mode, before.policy.oom_scores) != (self.config.mode, self.config.policy.oom_scores) {
+            self.audits.due = true;
+            self.audits.told.clear();
+        }
+    }
+
+    fn follow_policy(&mut self, before: &MonitorConfig) {
+        let (policy, sampling) = (&self.config.policy, &self.config.sampling);
+        self.health.replace_degradations(&not_acted_on(&before.policy), &not_acted_on(policy));
+        if let Some(rate) = sampling.fastest_rate.filter(|_| before.sampling.fastest_rate != sampling.fastest_rate) {
+            self.rate = FallRate::assuming(rate);
+        }
+        self.health.set_limit(hang_limit(sampling.ceiling));
+        let trouble = self.signals.follow(&self.config);
+        self.health.set_degradation(Signal::PidAvailable.as_str(), trouble.as_deref());
+        let armed = arm(policy, self.signals.layout());
+        self.arm_anew(armed);
+        // What was answered was asked by other rules.
+        self.last.answered = Pauses::default();
+        self.last.retry = None;
+    }
+
+    fn follow_mode(&mut self) {
+        let enforces = self.config.mode == Mode::Enforce;
+        let scores = self_protection::missing_for_scores(&self.config.proc_root).filter(|_| enforces);
+        let scores = scores.as_deref().map(|text| text.split_once(": ").map_or(text, |(_, reason)| reason));
+        self.health.set_degradation(self_protection::SCORES, scores);
+        self.would_evict = Said::new(OBSERVED_AGAIN);
+        if !enforces {
+            for workload in self.evictor.stand_down() {
+                tracing::warn!(
+                    event = "eviction_called_off",
+                    workload,
+                    "left inside its grace period: it was sent SIGTERM, and nobody will send SIGKILL in observe mode"
+                );
+            }
+        }
+    }
+
+    fn follow_reclaim(&mut self) {
+        let deadline = self.config.evictions.reclaim_deadline;
+        let (first, missing) = match ReclaimFirst::of(self.config.mode, deadline, self.tree.hierarchy()) {
+            Ok(first) => (first, None),
+            Err(reason) => (ReclaimFirst::Off, Some(reason)),
+        };
+        self.health.set_degradation(RECLAIM, missing.as_deref());
+        self.gentle.set_first(first);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_acted_on_is_said() {
+        assert_eq!(not_acted_on(&Policy::default()), [""; 0]);
+        let text = "apiVersion: node-pressure-monitor/v1alpha1
+kind: MonitorConfiguration
+evictionHard: {memory.available: 1Gi, nodefs.available: 10%}
+systemReserved: {memory: 1Gi}
+kubeReserved: {}
+enforceNodeAllocatable: [pods]
+";
+        let policy = MonitorConfig::parse("m.yaml", text).unwrap().config.policy;
+        let starts = [
+            "threshold allocatableMemory.available<1Gi: allocatableMemory.available is not observed",
+            "systemReserved: not acted on by this version;",
+            "enforceNodeAllocatable: not acted on by this version;",
+        ];
+        let said = not_acted_on(&policy);
+        assert_eq!(said.len(), starts.len(), "{said:?}");
+        for (line, start) in said.iter().zip(starts) {
+            assert!(line.starts_with(start), "{line}");
+        }
+    }
+}

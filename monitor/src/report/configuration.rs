@@ -1,0 +1,205 @@
+//! Which configuration is in force, and what became of the last one: a value for conditions, and metrics.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use prometheus::{Gauge, IntCounterVec, IntGauge, Registry};
+
+use super::series::options;
+use crate::config::Fingerprint;
+
+/// What came of looking at the configuration file again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ReloadOutcome {
+    /// What it asks for is in force, as far as that needs no restart.
+    Applied,
+    /// It asks for what is in force already.
+    Unchanged,
+    /// It cannot be used: what was in force stays.
+    Refused,
+}
+
+impl ReloadOutcome {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Applied, Self::Unchanged, Self::Refused];
+
+    /// Returns the value of the label.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Applied => "applied",
+            Self::Unchanged => "unchanged",
+            Self::Refused => "refused",
+        }
+    }
+}
+
+/// How the configuration stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfigState {
+    /// Why the file as it is now cannot be used; nothing when it is in force.
+    pub refused: Option<String>,
+    /// Fields that differ from what the agent works with until it is started anew.
+    pub needs_restart: Vec<&'static str>,
+    /// Since when it stands so.
+    pub since: SystemTime,
+    /// Of the file in force; without a file the defaults are.
+    pub fingerprint: Option<Fingerprint>,
+}
+
+impl ConfigState {
+    /// As the agent was started.
+    #[must_use]
+    pub fn started(fingerprint: Option<Fingerprint>, now: SystemTime) -> Self {
+        Self { refused: None, needs_restart: Vec::new(), since: now, fingerprint }
+    }
+
+    /// Whether what the file asks for is in force, but for what needs a restart.
+    #[must_use]
+    pub fn is_accepted(&self) -> bool {
+        self.refused.is_none()
+    }
+
+    /// In CamelCase, as conditions of Kubernetes want it.
+    #[must_use]
+    pub fn reason(&self) -> &'static str {
+        match (&self.refused, self.needs_restart.is_empty()) {
+            (Some(_), _) => "Refused",
+            (None, false) => "RestartNeeded",
+            (None, true) => "InForce",
+        }
+    }
+
+    /// For people.
+    #[must_use]
+    pub fn message(&self) -> String {
+        match (&self.refused, self.needs_restart.is_empty()) {
+            (Some(reason), _) => format!("the configuration before stays in force: {reason}"),
+            (None, false) => {
+                format!("in force, but for what needs a restart of the agent: {}", self.needs_restart.join(", "))
+            }
+            (None, true) => "the configuration is in force".to_owned(),
+        }
+    }
+}
+
+/// What Prometheus is told of it.
+#[derive(Debug)]
+pub struct ConfigMetrics {
+    reloads: IntCounterVec,
+    last_successful: IntGauge,
+    last_success: Gauge,
+    restart_needed: IntGauge,
+    hash: Gauge,
+}
+
+impl ConfigMetrics {
+    /// Registers them.
+    ///
+    /// # Errors
+    /// When one of the names is taken already.
+    pub fn new(registry: &Registry) -> prometheus::Result<Self> {
+        let reloads = IntCounterVec::new(
+            options(
+                "config_reloads_total",
+                "Times that the configuration file was read again, by outcome (applied, unchanged: it asked for what was in force already, refused: it cannot be used and the one before stays in force).",
+            ),
+            &["outcome"],
+        )?;
+        registry.register(Box::new(reloads.clone()))?;
+        for outcome in ReloadOutcome::ALL {
+            // A counter that appears with its first increment hides that increment from `increase()`.
+            reloads.with_label_values(&[outcome.as_str()]);
+        }
+        let flag = |name, help| -> prometheus::Result<IntGauge> {
+            let gauge = IntGauge::with_opts(options(name, help))?;
+            registry.register(Box::new(gauge.clone()))?;
+            Ok(gauge)
+        };
+        let gauge = |name, help| -> prometheus::Result<Gauge> {
+            let gauge = Gauge::with_opts(options(name, help))?;
+            registry.register(Box::new(gauge.clone()))?;
+            Ok(gauge)
+        };
+        Ok(Self {
+            reloads,
+            last_successful: flag(
+                "config_last_reload_successful",
+                "Whether the configuration file, when it was read last, could be used (1) or was refused (0).",
+            )?,
+            last_success: gauge(
+                "config_last_reload_success_timestamp_seconds",
+                "When a configuration came into force or was confirmed, in seconds since 1970.",
+            )?,
+            restart_needed: flag(
+                "config_restart_needed",
+                "Whether the configuration file asks for what needs a restart of the agent (1) or not (0).",
+            )?,
+            hash: gauge(
+                "config_hash",
+                "Hash of the configuration file in force, the same on every node with the same file; 0 without one.",
+            )?,
+        })
+    }
+
+    /// Takes over how it stands, and counts what led to it; nothing at the start.
+    pub fn observe(&self, state: &ConfigState, outcome: Option<ReloadOutcome>) {
+        if let Some(outcome) = outcome {
+            self.reloads.with_label_values(&[outcome.as_str()]).inc();
+        }
+        self.last_successful.set(state.is_accepted().into());
+        self.restart_needed.set((!state.needs_restart.is_empty()).into());
+        if state.is_accepted() {
+            self.last_success.set(state.since.duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64()));
+        }
+        self.hash.set(state.fingerprint.map_or(0.0, short));
+    }
+}
+
+/// So much of it as a sample of Prometheus can hold without rounding.
+#[expect(clippy::cast_precision_loss, reason = "52 bits are held exactly")]
+fn short(Fingerprint(hash): Fingerprint) -> f64 {
+    (hash >> 12) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_stands_is_told_in_one_word_and_in_one_sentence() {
+        let now = SystemTime::now();
+        let started = ConfigState::started(None, now);
+        assert_eq!((started.is_accepted(), started.reason()), (true, "InForce"));
+        let restart = ConfigState { needs_restart: vec!["kernel", "lockFile"], ..started.clone() };
+        assert_eq!((restart.is_accepted(), restart.reason()), (true, "RestartNeeded"));
+        assert!(restart.message().ends_with("a restart of the agent: kernel, lockFile"));
+        let refused = ConfigState { refused: Some("m.yaml:3: mode".to_owned()), ..restart };
+        assert_eq!((refused.is_accepted(), refused.reason()), (false, "Refused"));
+        assert_eq!(refused.message(), "the configuration before stays in force: m.yaml:3: mode");
+    }
+
+    #[test]
+    fn the_metrics_follow() {
+        let registry = Registry::new();
+        let metrics = ConfigMetrics::new(&registry).unwrap();
+        let at = |seconds| UNIX_EPOCH + std::time::Duration::from_secs(seconds);
+        let text = || prometheus::TextEncoder::new().encode_to_string(&registry.gather()).unwrap();
+        let started = ConfigState::started(Some(Fingerprint(0xabc0_0000_0000_0fff)), at(100));
+        metrics.observe(&started, None);
+        metrics.observe(
+            &ConfigState { refused: Some(String::new()), since: at(200), ..started },
+            Some(ReloadOutcome::Refused),
+        );
+        let text = text();
+        for line in [
+            "config_reloads_total{outcome=\"refused\"} 1",
+            "config_reloads_total{outcome=\"applied\"} 0",
+            "config_last_reload_successful 0",
+            "config_last_reload_success_timestamp_seconds 100",
+            "config_restart_needed 0",
+            "config_hash 3021457953128448",
+        ] {
+            assert!(text.contains(line), "{line}\n{text}");
+        }
+    }
+}

@@ -1,0 +1,266 @@
+//! What goes back: objects, and the `Status` objects of refusals, worded as the real server words them.
+
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, RETRY_AFTER};
+use http::{HeaderValue, Response, StatusCode};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Full};
+use serde_json::{Value, json};
+
+use crate::resource::Resource;
+
+/// A body that may end in the middle.
+pub type Body = UnsyncBoxBody<Bytes, std::io::Error>;
+/// An answer.
+pub type Reply = Response<Body>;
+
+/// A whole body.
+#[must_use]
+pub fn whole(bytes: impl Into<Bytes>) -> Body {
+    Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
+}
+
+/// An object as JSON.
+#[must_use]
+pub fn json(code: StatusCode, value: &Value) -> Reply {
+    with_type(code, "application/json", value.to_string())
+}
+
+/// Plain text, as the server's few endpoints that are not objects have it.
+#[must_use]
+pub fn text(code: StatusCode, text: impl Into<Bytes>) -> Reply {
+    with_type(code, "text/plain; charset=utf-8", text)
+}
+
+fn with_type(code: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Reply {
+    let mut reply = Response::new(whole(body));
+    *reply.status_mut() = code;
+    reply.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    reply
+}
+
+/// A refusal: what the `Status` object says.
+#[derive(Debug, Clone)]
+pub struct Failure {
+    /// The HTTP status.
+    pub code: StatusCode,
+    /// The reason by which programs tell it from others.
+    pub reason: &'static str,
+    /// For people.
+    pub message: String,
+    /// The member `details`.
+    pub details: Option<Value>,
+}
+
+impl Failure {
+    fn new(code: StatusCode, reason: &'static str, message: impl Into<String>) -> Self {
+        Self { code, reason, message: message.into(), details: None }
+    }
+
+    fn about(mut self, resource: &Resource, name: &str) -> Self {
+        let mut details = json!({"name": name, "kind": resource.plural});
+        if !resource.group.is_empty() {
+            details["group"] = json!(resource.group);
+        }
+        self.details = Some(details);
+        self
+    }
+
+    /// 404 of an object.
+    #[must_use]
+    pub fn not_found(resource: &Resource, name: &str) -> Self {
+        let message = format!("{} \"{name}\" not found", resource.qualified());
+        Self::new(StatusCode::NOT_FOUND, "NotFound", message).about(resource, name)
+    }
+
+    /// 404 of a resource that is not served.
+    #[must_use]
+    pub fn no_such_resource() -> Self {
+        let mut failure =
+            Self::new(StatusCode::NOT_FOUND, "NotFound", "the server could not find the requested resource");
+        failure.details = Some(json!({}));
+        failure
+    }
+
+    /// 409 of a name that is taken.
+    #[must_use]
+    pub fn already_exists(resource: &Resource, name: &str) -> Self {
+        let message = format!("{} \"{name}\" already exists", resource.qualified());
+        Self::new(StatusCode::CONFLICT, "AlreadyExists", message).about(resource, name)
+    }
+
+    /// 409 of an object that is not what the client thinks it is.
+    #[must_use]
+    pub fn conflict(resource: &Resource, name: &str, why: &str) -> Self {
+        let message = format!("Operation cannot be fulfilled on {} \"{name}\": {why}", resource.qualified());
+        Self::new(StatusCode::CONFLICT, "Conflict", message).about(resource, name)
+    }
+
+    /// 409 of a precondition of a deletion: the real server names the kind there.
+    #[must_use]
+    pub fn precondition(resource: &Resource, name: &str, why: &str) -> Self {
+        let message = format!("Operation cannot be fulfilled on {} \"{name}\": {why}", resource.kind);
+        let mut failure = Self::new(StatusCode::CONFLICT, "Conflict", message).about(resource, name);
+        if let Some(details) = &mut failure.details {
+            details["kind"] = json!(resource.kind);
+        }
+        failure
+    }
+
+    /// 422 of one field.
+    #[must_use]
+    pub fn invalid(resource: &Resource, name: &str, cause: &'static str, field: &str, what: &str) -> Self {
+        let full = if resource.group.is_empty() {
+            resource.kind.to_owned()
+        } else {
+            format!("{}.{}", resource.kind, resource.group)
+        };
+        let message = format!("{full} \"{name}\" is invalid: {field}: {what}");
+        let mut failure = Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message).about(resource, name);
+        if let Some(details) = &mut failure.details {
+            details["kind"] = json!(resource.kind);
+            details["causes"] = json!([{"reason": cause, "message": what, "field": field}]);
+        }
+        failure
+    }
+
+    /// 400.
+    #[must_use]
+    pub fn bad_request(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "BadRequest", message)
+    }
+
+    /// 401.
+    #[must_use]
+    pub fn unauthorized() -> Self {
+        Self::new(StatusCode::UNAUTHORIZED, "Unauthorized", "Unauthorized")
+    }
+
+    /// 403 of an object.
+    #[must_use]
+    pub fn forbidden(resource: &Resource, name: &str, why: &str) -> Self {
+        let of = if name.is_empty() { String::new() } else { format!(" \"{name}\"") };
+        let message = format!("{}{of} is forbidden: {why}", resource.qualified());
+        let mut failure = Self::new(StatusCode::FORBIDDEN, "Forbidden", message).about(resource, name);
+        if let Some(Value::Object(details)) = &mut failure.details
+            && name.is_empty()
+        {
+            details.remove("name");
+        }
+        failure
+    }
+
+    /// 403 of a path.
+    #[must_use]
+    pub fn forbidden_path(why: impl Into<String>) -> Self {
+        let mut failure = Self::new(StatusCode::FORBIDDEN, "Forbidden", format!("forbidden: {}", why.into()));
+        failure.details = Some(json!({}));
+        failure
+    }
+
+    /// 405.
+    #[must_use]
+    pub fn method_not_allowed() -> Self {
+        let message = "the server does not allow this method on the requested resource";
+        let mut failure = Self::new(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message);
+        failure.details = Some(json!({}));
+        failure
+    }
+
+    /// 410: what the client resumes from is forgotten.
+    #[must_use]
+    pub fn expired(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::GONE, "Expired", message)
+    }
+
+    /// 415 of a kind of patch.
+    #[must_use]
+    pub fn unsupported_media_type() -> Self {
+        let message = "415: Unsupported Media Type";
+        Self {
+            details: Some(json!({})),
+            ..Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", message)
+        }
+    }
+
+    /// 422 of a patch that cannot be applied.
+    #[must_use]
+    pub fn inapplicable() -> Self {
+        let message = "the server rejected our request due to an error in our request";
+        Self { details: Some(json!({})), ..Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message) }
+    }
+
+    /// 422 of the parameters of a list or a watch.
+    #[must_use]
+    pub fn list_options(field: &str, what: &str) -> Self {
+        let message = format!("ListOptions.meta.k8s.io \"\" is invalid: {field}: {what}");
+        let causes = json!([{"reason": "FieldValueForbidden", "message": what, "field": field}]);
+        let details = json!({"group": "meta.k8s.io", "kind": "ListOptions", "causes": causes});
+        Self { details: Some(details), ..Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message) }
+    }
+
+    /// 429 of an eviction; zero seconds name no time to wait.
+    #[must_use]
+    pub fn budget(cause: &str, retry_after: u32) -> Self {
+        let message = "Cannot evict pod as it would violate the pod's disruption budget.";
+        let mut failure = Self::new(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", message);
+        let mut details = json!({"causes": [{"reason": "DisruptionBudget", "message": cause}]});
+        if retry_after > 0 {
+            details["retryAfterSeconds"] = json!(retry_after);
+        }
+        failure.details = Some(details);
+        failure
+    }
+
+    /// 500.
+    #[must_use]
+    pub fn internal(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", message)
+    }
+
+    /// 500 of what the server did not expect to fail: it gives no reason.
+    #[must_use]
+    pub fn unexpected(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "", message)
+    }
+
+    /// 504: the client knows a version that this server has not reached.
+    #[must_use]
+    pub fn too_large_version(wanted: u64, current: u64) -> Self {
+        let message =
+            format!("Timeout: Too large resource version: Too large resource version: {wanted}, current: {current}");
+        let mut failure = Self::new(StatusCode::GATEWAY_TIMEOUT, "Timeout", message);
+        failure.details = Some(json!({
+            "causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}],
+            "retryAfterSeconds": 1
+        }));
+        failure
+    }
+
+    /// The `Status` object.
+    #[must_use]
+    pub fn status(&self) -> Value {
+        let mut status = json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+            "message": self.message, "code": self.code.as_u16(),
+        });
+        if !self.reason.is_empty() {
+            status["reason"] = json!(self.reason);
+        }
+        if let Some(details) = &self.details {
+            status["details"] = details.clone();
+        }
+        status
+    }
+
+    /// The answer.
+    #[must_use]
+    pub fn reply(&self) -> Reply {
+        let mut reply = json(self.code, &self.status());
+        let wait = self.details.as_ref().and_then(|details| details["retryAfterSeconds"].as_u64());
+        if let Some(wait) = wait {
+            reply.headers_mut().insert(RETRY_AFTER, HeaderValue::from(wait));
+        }
+        reply
+    }
+}

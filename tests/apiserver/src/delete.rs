@@ -1,0 +1,157 @@
+//! DELETE: preconditions, the grace of pods, finalizers.
+
+use std::sync::Arc;
+
+use http::StatusCode;
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+
+use crate::answer::{Failure, Reply, json as reply};
+use crate::api::Call;
+use crate::lists::existing;
+use crate::object::{self, has, text};
+use crate::resource::Resource;
+use crate::route::Target;
+use crate::selector::Selector;
+use crate::store::{Key, Store};
+
+/// How to delete.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct How {
+    grace: Option<i64>,
+    uid: Option<String>,
+    version: Option<String>,
+}
+
+impl How {
+    /// `DeleteOptions`, from the body or the query.
+    pub(crate) fn read(options: &Value, call: &Call) -> Result<Self, Failure> {
+        let own = |pointer: &str| options.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
+        let grace = options["gracePeriodSeconds"].as_i64();
+        let in_query = call.query.get("gracePeriodSeconds").and_then(|grace| grace.parse().ok());
+        let how = Self {
+            grace: grace.or(in_query),
+            uid: own("/preconditions/uid"),
+            version: own("/preconditions/resourceVersion"),
+        };
+        if how.grace.is_some_and(|grace| grace < 0) {
+            return Err(Failure::bad_request("gracePeriodSeconds must be non-negative"));
+        }
+        Ok(how)
+    }
+
+    fn check(&self, resource: &Resource, object: &Value) -> Result<(), Failure> {
+        let name = text(object, "/metadata/name");
+        let (uid, version) = (text(object, "/metadata/uid"), text(object, "/metadata/resourceVersion"));
+        if let Some(wanted) = self.uid.as_deref().filter(|wanted| *wanted != uid) {
+            let why = format!(
+                "the UID in the precondition ({wanted}) does not match the UID in record ({uid}). The object might have \
+                 been deleted and then recreated"
+            );
+            return Err(Failure::precondition(resource, name, &why));
+        }
+        if let Some(wanted) = self.version.as_deref().filter(|wanted| *wanted != version) {
+            let why = format!(
+                "the ResourceVersion in the precondition ({wanted}) does not match the ResourceVersion in record \
+                 ({version}). The object might have been modified"
+            );
+            return Err(Failure::precondition(resource, name, &why));
+        }
+        Ok(())
+    }
+}
+
+/// DELETE of one object.
+pub(crate) fn delete(store: &mut Store, call: &Call) -> Result<Reply, Failure> {
+    let how = How::read(&call.object()?, call)?;
+    let before = existing(store, &call.target)?;
+    let last = remove(store, &call.target, &before, &how, call.dry_run())?;
+    let Target { resource, name, .. } = &call.target;
+    // Pods are answered as they are now; of the others, that they are gone, unless something still holds them.
+    if resource.plural == "pods" || has(&last, "/metadata/deletionTimestamp") {
+        return Ok(reply(StatusCode::OK, &last));
+    }
+    let mut details = json!({"name": name, "kind": resource.plural, "uid": text(&before, "/metadata/uid")});
+    if !resource.group.is_empty() {
+        details["group"] = json!(resource.group);
+    }
+    let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details});
+    Ok(reply(StatusCode::OK, &status))
+}
+
+/// DELETE of all that are selected.
+pub(crate) fn delete_collection(store: &mut Store, call: &Call) -> Result<Reply, Failure> {
+    let how = How::read(&call.object()?, call)?;
+    let Target { resource, namespace, .. } = &call.target;
+    let selector = Selector::read(resource, call.query.get("fieldSelector"), call.query.get("labelSelector"))?;
+    let chosen: Vec<(Key, Arc<Value>)> = store
+        .list(resource, namespace)
+        .filter(|(_, object)| selector.matches(object))
+        .map(|(key, object)| (key.clone(), Arc::clone(object)))
+        .collect();
+    let mut items = Vec::new();
+    for (key, before) in chosen {
+        let target = Target { resource, namespace: key.namespace, name: key.name, part: String::new() };
+        items.push((*remove(store, &target, &before, &how, call.dry_run())?).clone());
+    }
+    let metadata = json!({"resourceVersion": store.revision().to_string()});
+    let kind = format!("{}List", resource.kind);
+    let list = json!({"kind": kind, "apiVersion": resource.api_version(), "metadata": metadata, "items": items});
+    Ok(reply(StatusCode::OK, &list))
+}
+
+/// Deletes an object, or marks it as to be deleted; answers its last or its present state.
+pub(crate) fn remove(
+    store: &mut Store,
+    target: &Target,
+    before: &Arc<Value>,
+    how: &How,
+    dry_run: bool,
+) -> Result<Arc<Value>, Failure> {
+    let Target { resource, namespace, name, .. } = target;
+    how.check(resource, before)?;
+    if dry_run {
+        return Ok(Arc::clone(before));
+    }
+    let key = Key::new(resource, namespace, name);
+    let grace = grace_of(resource, before, how);
+    let at_once = grace == 0 && !has(before, "/metadata/finalizers");
+    // Watchers see a pod marked before it goes, even when it goes at once.
+    if at_once && resource.plural != "pods" {
+        return Ok(store.remove(&key, (**before).clone()));
+    }
+    let after = marked(resource, before, grace);
+    let marked = if after == **before { Arc::clone(before) } else { store.put(key.clone(), after) };
+    Ok(if at_once { store.remove(&key, (*marked).clone()) } else { marked })
+}
+
+/// A pod that a kubelet runs has time to end; all else goes at once.
+fn grace_of(resource: &Resource, object: &Value, how: &How) -> i64 {
+    let ended = matches!(text(object, "/status/phase"), "Failed" | "Succeeded");
+    if resource.plural != "pods" || text(object, "/spec/nodeName").is_empty() || ended {
+        return 0;
+    }
+    let own = object.pointer("/spec/terminationGracePeriodSeconds").and_then(Value::as_i64);
+    how.grace.or(own).unwrap_or(30)
+}
+
+/// Marks an object as to be deleted. A second time can only shorten its grace (`BeforeDelete` in apiserver 1.36).
+fn marked(resource: &Resource, before: &Value, grace: i64) -> Value {
+    let mut after = before.clone();
+    let now = Timestamp::now();
+    let begun = text(before, "/metadata/deletionTimestamp").parse::<Timestamp>().ok();
+    let present = before.pointer("/metadata/deletionGracePeriodSeconds").and_then(Value::as_i64).unwrap_or_default();
+    let start = match begun {
+        Some(_) if present <= grace => return after,
+        Some(end) => end.checked_sub(SignedDuration::from_secs(present)).unwrap_or(now),
+        None => now,
+    };
+    let end = start.checked_add(SignedDuration::from_secs(grace)).unwrap_or(now);
+    after["metadata"]["deletionTimestamp"] = json!(object::at(end));
+    after["metadata"]["deletionGracePeriodSeconds"] = json!(grace);
+    if resource.generation {
+        let generation = before.pointer("/metadata/generation").and_then(Value::as_u64).unwrap_or_default();
+        after["metadata"]["generation"] = json!(generation + 1);
+    }
+    after
+}

@@ -1,0 +1,296 @@
+//! Faults: which requests they strike, and how.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use http::StatusCode;
+use http::request::Parts;
+use serde::{Deserialize, Serialize};
+use serde_json::json as object;
+
+use super::body::End;
+use crate::answer::{Reply, json};
+
+/// What goes wrong.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "camelCase")]
+pub enum What {
+    /// The server refuses; the request is not carried out.
+    #[serde(rename_all = "camelCase")]
+    Answer {
+        /// The HTTP status.
+        code: u16,
+        /// The reason in the `Status` object.
+        reason: String,
+        /// Its message.
+        message: String,
+        /// Seconds in `Retry-After`.
+        retry_after: Option<u32>,
+    },
+    /// The answer comes late.
+    Delay {
+        /// By so many milliseconds.
+        ms: u64,
+    },
+    /// The connection breaks before the request is carried out.
+    CutBefore,
+    /// The request is carried out; then the connection breaks without an answer.
+    CutAfter,
+    /// Nothing ever comes back, and nothing is carried out.
+    NeverAnswer,
+    /// The request is carried out, and nothing ever comes back.
+    NeverAnswerAfter,
+    /// The body goes wrong: an answer in the middle, a watch under way.
+    Body {
+        /// So many bytes come through.
+        after: usize,
+        /// Then this.
+        end: End,
+    },
+    /// 429 beyond so many requests a second.
+    #[serde(rename_all = "camelCase")]
+    RateLimit {
+        /// So many.
+        per_second: u32,
+    },
+}
+
+/// A fault and the requests that it strikes.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Fault {
+    /// What goes wrong.
+    pub what: What,
+    /// Only requests of this method.
+    #[serde(default)]
+    pub method: Option<String>,
+    /// Only paths, with their query, that contain all of these.
+    #[serde(default)]
+    pub containing: Vec<String>,
+    /// Only paths that end so, the query left out.
+    #[serde(default)]
+    pub ending: Option<String>,
+    /// So many matching requests are let through first.
+    #[serde(default)]
+    pub skip: u32,
+    /// So many are struck; all, when nothing is said.
+    #[serde(default)]
+    pub times: Option<u32>,
+}
+
+impl Fault {
+    /// A fault that strikes every request.
+    #[must_use]
+    pub const fn new(what: What) -> Self {
+        Self { what, method: None, containing: Vec::new(), ending: None, skip: 0, times: None }
+    }
+
+    /// A refusal with a status as the server would word it.
+    #[must_use]
+    pub fn answer(code: u16) -> Self {
+        let (reason, message, retry_after) = match code {
+            401 => ("Unauthorized", "Unauthorized", None),
+            403 => ("Forbidden", "forbidden: the test says so", None),
+            404 => ("NotFound", "the server could not find the requested resource", None),
+            409 => ("Conflict", "Operation cannot be fulfilled: the object has been modified", None),
+            410 => ("Expired", "too old resource version: 1 (1000)", None),
+            429 => ("TooManyRequests", "the server has received too many requests", Some(1)),
+            500 => ("InternalError", "Internal error occurred: the test says so", None),
+            503 => ("ServiceUnavailable", "the server is currently unable to handle the request", None),
+            504 => ("Timeout", "Timeout: request did not complete within requested timeout", None),
+            _ => ("", "the test says so", None),
+        };
+        Self::new(What::Answer { code, reason: reason.to_owned(), message: message.to_owned(), retry_after })
+    }
+
+    /// The answer comes late.
+    #[must_use]
+    pub fn delay(by: Duration) -> Self {
+        Self::new(What::Delay { ms: u64::try_from(by.as_millis()).unwrap_or(u64::MAX) })
+    }
+
+    /// The connection breaks before the request is carried out.
+    #[must_use]
+    pub const fn cut_before() -> Self {
+        Self::new(What::CutBefore)
+    }
+
+    /// The connection breaks after the request was carried out, before the answer.
+    #[must_use]
+    pub const fn cut_after() -> Self {
+        Self::new(What::CutAfter)
+    }
+
+    /// The connection breaks in the middle of the body, or of a watch.
+    #[must_use]
+    pub const fn cut_in_body(after: usize) -> Self {
+        Self::new(What::Body { after, end: End::Cut })
+    }
+
+    /// The body, or a watch, falls silent for good with the connection open.
+    #[must_use]
+    pub const fn stall_in_body(after: usize) -> Self {
+        Self::new(What::Body { after, end: End::Stall })
+    }
+
+    /// Only requests of this method.
+    #[must_use]
+    pub fn of(mut self, method: &str) -> Self {
+        self.method = Some(method.to_owned());
+        self
+    }
+
+    /// Only paths, with their query, that contain this.
+    #[must_use]
+    pub fn at(mut self, part: impl Into<String>) -> Self {
+        self.containing.push(part.into());
+        self
+    }
+
+    /// Only paths that end so.
+    #[must_use]
+    pub fn ending(mut self, end: impl Into<String>) -> Self {
+        self.ending = Some(end.into());
+        self
+    }
+
+    /// Lets so many matching requests through first.
+    #[must_use]
+    pub const fn after(mut self, requests: u32) -> Self {
+        self.skip = requests;
+        self
+    }
+
+    /// Strikes so many.
+    #[must_use]
+    pub const fn times(mut self, times: u32) -> Self {
+        self.times = Some(times);
+        self
+    }
+
+    /// Strikes one.
+    #[must_use]
+    pub const fn once(self) -> Self {
+        self.times(1)
+    }
+
+    fn matches(&self, head: &Parts) -> bool {
+        let whole = head.uri.path_and_query().map_or("", |path| path.as_str());
+        self.method.as_ref().is_none_or(|method| method == head.method.as_str())
+            && self.containing.iter().all(|part| whole.contains(part.as_str()))
+            && self.ending.as_ref().is_none_or(|end| head.uri.path().ends_with(end.as_str()))
+    }
+}
+
+/// By which a fault is asked about and taken back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FaultId(pub u64);
+
+#[derive(Debug)]
+struct Armed {
+    id: FaultId,
+    fault: Fault,
+    seen: u32,
+    struck: u32,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    last: u64,
+    armed: Vec<Armed>,
+    unknown_fields: bool,
+    window: Option<(Instant, u32)>,
+}
+
+/// All faults that are armed.
+#[derive(Debug, Clone, Default)]
+pub struct Faults(Arc<Mutex<State>>);
+
+impl Faults {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Arms a fault. Of several that match, the one that was armed first strikes.
+    pub fn add(&self, fault: Fault) -> FaultId {
+        let mut state = self.state();
+        state.last += 1;
+        let id = FaultId(state.last);
+        state.armed.push(Armed { id, fault, seen: 0, struck: 0 });
+        id
+    }
+
+    /// Takes a fault back.
+    pub fn remove(&self, id: FaultId) {
+        self.state().armed.retain(|armed| armed.id != id);
+    }
+
+    /// Takes all back; unknown fields as well.
+    pub fn clear(&self) {
+        let mut state = self.state();
+        state.armed.clear();
+        state.unknown_fields = false;
+    }
+
+    /// How often a fault struck.
+    #[must_use]
+    pub fn struck(&self, id: FaultId) -> u32 {
+        self.state().armed.iter().find(|armed| armed.id == id).map_or(0, |armed| armed.struck)
+    }
+
+    /// Fills every answer with fields that no client knows.
+    pub fn set_unknown_fields(&self, on: bool) {
+        self.state().unknown_fields = on;
+    }
+
+    pub(super) fn unknown_fields(&self) -> bool {
+        self.state().unknown_fields
+    }
+
+    /// What strikes this request.
+    pub(super) fn strike(&self, head: &Parts) -> Option<What> {
+        let mut state = self.state();
+        for armed in &mut state.armed {
+            if !armed.fault.matches(head) {
+                continue;
+            }
+            armed.seen += 1;
+            if armed.seen > armed.fault.skip && armed.fault.times.is_none_or(|times| armed.struck < times) {
+                armed.struck += 1;
+                return Some(armed.fault.what.clone());
+            }
+        }
+        None
+    }
+
+    /// Whether one more request is within the rate.
+    pub(super) fn within(&self, per_second: u32) -> bool {
+        let mut state = self.state();
+        match &mut state.window {
+            Some((start, used)) if start.elapsed() < Duration::from_secs(1) => {
+                *used += 1;
+                *used <= per_second
+            }
+            window => {
+                *window = Some((Instant::now(), 1));
+                per_second > 0
+            }
+        }
+    }
+}
+
+/// A refusal of our own making.
+pub(super) fn refusal(code: u16, reason: &str, message: &str, retry_after: Option<u32>) -> Reply {
+    let mut status = object!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": message,
+        "reason": reason, "code": code, "details": {},
+    });
+    if let Some(seconds) = retry_after {
+        status["details"]["retryAfterSeconds"] = object!(seconds);
+    }
+    let mut reply = json(StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR), &status);
+    if let Some(seconds) = retry_after {
+        reply.headers_mut().insert(http::header::RETRY_AFTER, seconds.into());
+    }
+    reply
+}

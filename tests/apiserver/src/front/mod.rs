@@ -1,0 +1,119 @@
+//! The way in: a listener, a log of what was asked, and faults, before a server in memory or a real one.
+
+mod backend;
+mod body;
+mod faults;
+mod listen;
+mod log;
+mod noise;
+mod tls;
+
+use std::io;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
+use http::request::Parts;
+use http::{Request, StatusCode};
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
+
+use crate::answer::{Reply, json};
+
+pub(crate) use backend::Backend;
+pub use body::End;
+pub use faults::{Fault, FaultId, Faults, What};
+pub use listen::Front;
+pub(crate) use listen::Threads;
+pub use log::{Log, Record};
+pub use tls::Identity;
+
+/// What every connection shares.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) backend: Backend,
+    pub(crate) faults: Faults,
+    pub(crate) log: Log,
+    /// Whether faults can be asked for under `/control`.
+    pub(crate) control: bool,
+}
+
+impl Shared {
+    /// Answers one request, well or badly. An error cuts the connection.
+    async fn answer(self: Arc<Self>, request: Request<Incoming>) -> io::Result<Reply> {
+        let (head, body) = request.into_parts();
+        let body = body.collect().await.map_err(io::Error::other)?.to_bytes();
+        if self.control && head.uri.path().starts_with("/control") {
+            return Ok(crate::control::answer(&self, &head, &body));
+        }
+        let number = self.log.begin(&head, &body);
+        let what = self.faults.strike(&head);
+        if let Some(what) = &what {
+            self.log.hit(number, what);
+        }
+        let answer = self.answer_with(what, head, body, number).await;
+        match &answer {
+            Ok(reply) => self.log.end(number, Some(reply.status())),
+            Err(_) => self.log.end(number, None),
+        }
+        answer
+    }
+
+    async fn answer_with(&self, what: Option<What>, head: Parts, body: Bytes, number: u64) -> io::Result<Reply> {
+        match what {
+            None => self.pass(head, body, number).await,
+            Some(What::Answer { code, reason, message, retry_after }) => {
+                Ok(faults::refusal(code, &reason, &message, retry_after))
+            }
+            Some(What::Delay { ms }) => {
+                tokio::time::sleep(std::time::Duration::from_millis(ms)).await;
+                self.pass(head, body, number).await
+            }
+            Some(What::CutBefore) => Err(cut()),
+            Some(What::CutAfter) => {
+                self.pass(head, body, number).await?;
+                Err(cut())
+            }
+            Some(What::NeverAnswer) => std::future::pending().await,
+            Some(What::NeverAnswerAfter) => {
+                self.pass(head, body, number).await?;
+                std::future::pending().await
+            }
+            Some(What::Body { after, end }) => {
+                let reply = self.pass(head, body, number).await?;
+                Ok(reply.map(|inner| body::shaped(inner, after, end)))
+            }
+            Some(What::RateLimit { per_second }) => {
+                if self.faults.within(per_second) {
+                    self.pass(head, body, number).await
+                } else {
+                    let message = "the server has received too many requests and has asked us to try again later";
+                    Ok(faults::refusal(429, "TooManyRequests", message, Some(1)))
+                }
+            }
+        }
+    }
+
+    /// To the server and back.
+    async fn pass(&self, head: Parts, body: Bytes, number: u64) -> io::Result<Reply> {
+        let watch = head.uri.query().is_some_and(|query| query.contains("watch=true") || query.contains("watch=1"));
+        let mut reply = self.backend.send(Request::from_parts(head, body)).await?;
+        self.log.carried_out(number, reply.status());
+        for header in [CONTENT_LENGTH, TRANSFER_ENCODING] {
+            reply.headers_mut().remove(header);
+        }
+        if self.faults.unknown_fields() {
+            return noise::add(reply, watch).await;
+        }
+        Ok(reply)
+    }
+}
+
+fn cut() -> io::Error {
+    io::Error::new(io::ErrorKind::ConnectionReset, "the connection is cut on purpose")
+}
+
+/// An answer of the controls.
+pub(crate) fn said(value: &serde_json::Value) -> Reply {
+    json(StatusCode::OK, value)
+}

@@ -1,0 +1,37 @@
+//! The test API server as a process of its own.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result};
+use clap::Parser;
+use node_pressure_apiserver::{Settings, TestServer};
+
+/// An API server in memory for tests, or a listener before a real one; both break connections when told to under /control.
+#[derive(Debug, Parser)]
+struct Options {
+    /// Where to listen.
+    #[arg(long, default_value_t = SocketAddr::from((Ipv4Addr::LOCALHOST, 8001)))]
+    listen: SocketAddr,
+    /// Speak TLS, with a certificate made for the occasion.
+    #[arg(long)]
+    tls: bool,
+    /// Stand before the real server of this kubeconfig.
+    #[arg(long)]
+    before: Option<PathBuf>,
+    /// Write a kubeconfig for clients to this file.
+    #[arg(long)]
+    write_kubeconfig: Option<PathBuf>,
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<()> {
+    let Options { listen, tls, before, write_kubeconfig } = Options::parse();
+    let server = TestServer::with(Settings { listen, tls, control: true, kubeconfig: before }).await?;
+    if let Some(path) = write_kubeconfig {
+        std::fs::write(&path, server.kubeconfig()).with_context(|| format!("writing {}", path.display()))?;
+    }
+    println!("serving at {}", server.url());
+    tokio::signal::ctrl_c().await.context("waiting for an interrupt")?;
+    Ok(())
+}

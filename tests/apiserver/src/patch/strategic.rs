@@ -1,0 +1,286 @@
+//! Strategic merge patch: lists of objects are merged by a key that the type declares, the rest is replaced.
+//!
+//! After `strategicpatch/patch.go` of apimachinery 1.36. The real server takes the keys from its types; here they are a table by the
+//! field's name, which tells them apart in all that is served.
+
+use serde_json::{Map, Value};
+
+const DIRECTIVE: &str = "$patch";
+const RETAIN_KEYS: &str = "$retainKeys";
+const DELETE_FROM: &str = "$deleteFromPrimitiveList/";
+const SET_ORDER: &str = "$setElementOrder/";
+
+/// How the lists of a field are merged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Merge {
+    /// Objects, told apart by this member.
+    By(&'static str),
+    /// Plain values: a set.
+    Set,
+    /// The whole list is replaced.
+    Replace,
+}
+
+fn merge_of(field: &str) -> Merge {
+    match field {
+        "conditions" | "addresses" => Merge::By("type"),
+        "containers"
+        | "initContainers"
+        | "ephemeralContainers"
+        | "volumes"
+        | "env"
+        | "imagePullSecrets"
+        | "schedulingGates"
+        | "resourceClaims"
+        | "secrets" => Merge::By("name"),
+        "ports" => Merge::By("containerPort"),
+        "volumeMounts" => Merge::By("mountPath"),
+        "volumeDevices" => Merge::By("devicePath"),
+        "hostAliases" | "podIPs" | "hostIPs" => Merge::By("ip"),
+        "topologySpreadConstraints" => Merge::By("topologyKey"),
+        "ownerReferences" => Merge::By("uid"),
+        "finalizers" | "podCIDRs" => Merge::Set,
+        // Taints and tolerations among them.
+        _ => Merge::Replace,
+    }
+}
+
+type Object = Map<String, Value>;
+
+/// The original with the patch merged in.
+pub fn merge(mut original: Object, mut patch: Object) -> Result<Object, String> {
+    match patch.remove(DIRECTIVE).as_ref().map(Value::as_str) {
+        None | Some(Some("merge")) => {}
+        Some(Some("replace")) => return Ok(patch),
+        Some(Some("delete")) => return Ok(Object::new()),
+        Some(other) => return Err(format!("unrecognised {DIRECTIVE} directive: {other:?}")),
+    }
+    if let Some(retain) = patch.remove(RETAIN_KEYS) {
+        let retain = as_list(RETAIN_KEYS, retain)?;
+        original.retain(|key, _| retain.iter().any(|kept| kept == key));
+    }
+    let mut orders = Object::new();
+    let mut changes = Vec::new();
+    for (key, value) in patch {
+        if let Some(field) = key.strip_prefix(SET_ORDER) {
+            orders.insert(field.to_owned(), value);
+        } else if let Some(field) = key.strip_prefix(DELETE_FROM) {
+            let barred = as_list(&key, value)?;
+            if let Some(Value::Array(list)) = original.get_mut(field) {
+                list.retain(|item| !barred.contains(item));
+            }
+        } else {
+            changes.push((key, value));
+        }
+    }
+    for (key, value) in changes {
+        let order = orders.remove(&key);
+        change(&mut original, key, value, order)?;
+    }
+    // What is only put into another order.
+    for (key, order) in orders {
+        if let (Merge::By(by), Some(Value::Array(list))) = (merge_of(&key), original.get_mut(&key)) {
+            let before = list.clone();
+            *list = in_order(std::mem::take(list), &as_list(SET_ORDER, order)?, &before, Some(by));
+        }
+    }
+    Ok(original)
+}
+
+fn change(original: &mut Object, key: String, value: Value, order: Option<Value>) -> Result<(), String> {
+    if value.is_null() {
+        original.remove(&key);
+        return Ok(());
+    }
+    let merged = match (original.remove(&key), value) {
+        (Some(Value::Object(before)), Value::Object(patch)) => Value::Object(merge(before, patch)?),
+        (Some(Value::Array(before)), Value::Array(patch)) => Value::Array(merge_list(&key, &before, patch, order)?),
+        (_, value) => without_directives(value),
+    };
+    original.insert(key, merged);
+    Ok(())
+}
+
+fn merge_list(field: &str, before: &[Value], patch: Vec<Value>, order: Option<Value>) -> Result<Vec<Value>, String> {
+    let order = order.map(|order| as_list(SET_ORDER, order)).transpose()?;
+    match merge_of(field) {
+        Merge::Replace => Ok(patch.into_iter().map(without_directives).collect()),
+        Merge::Set => {
+            let mut merged = before.to_vec();
+            merged.extend(patch.iter().filter(|item| !before.contains(item)).cloned());
+            Ok(in_order(merged, &order.unwrap_or(patch), before, None))
+        }
+        Merge::By(by) => {
+            let mut merged = before.to_vec();
+            let mut listed = Vec::new();
+            let mut replaces = false;
+            for item in patch {
+                let Value::Object(mut item) = item else { return Err(format!("{field}: an item is no object")) };
+                match item.get(DIRECTIVE).and_then(Value::as_str) {
+                    Some("replace") => {
+                        replaces = true;
+                        continue;
+                    }
+                    Some("delete") => {
+                        let name = key_of(&item, by)?;
+                        merged.retain(|old| old[by] != name);
+                        continue;
+                    }
+                    Some("merge") => {
+                        item.remove(DIRECTIVE);
+                    }
+                    Some(other) => return Err(format!("unrecognised {DIRECTIVE} directive: {other}")),
+                    None => {}
+                }
+                let name = key_of(&item, by)?;
+                match merged.iter_mut().find(|old| old[by] == name) {
+                    Some(old) => {
+                        let Value::Object(fields) = old.take() else {
+                            return Err(format!("{field}: an item of the original is no object"));
+                        };
+                        *old = Value::Object(merge(fields, item.clone())?);
+                    }
+                    None => merged.push(without_directives(Value::Object(item.clone()))),
+                }
+                listed.push(Value::Object(item));
+            }
+            if replaces {
+                return Ok(listed.into_iter().map(without_directives).collect());
+            }
+            Ok(in_order(merged, &order.unwrap_or(listed), before, Some(by)))
+        }
+    }
+}
+
+fn key_of(item: &Object, by: &str) -> Result<Value, String> {
+    let shown = || {
+        let fields: Vec<String> = item.iter().map(|(key, value)| format!("{key}:{}", plain(value))).collect();
+        format!("map: map[{}] does not contain declared merge key: {by}", fields.join(" "))
+    };
+    item.get(by).cloned().ok_or_else(shown)
+}
+
+/// What the patch names comes in its order, what only the server has keeps its place among them as far as it can.
+fn in_order(merged: Vec<Value>, order: &[Value], before: &[Value], by: Option<&str>) -> Vec<Value> {
+    let same = |a: &Value, b: &Value| by.map_or_else(|| a == b, |by| a[by] == b[by]);
+    let place = |list: &[Value], item: &Value| list.iter().position(|other| same(other, item));
+    let (mut named, mut others): (Vec<Value>, Vec<Value>) =
+        merged.into_iter().partition(|item| place(order, item).is_some());
+    named.sort_by_key(|item| place(order, item));
+    others.sort_by_key(|item| place(before, item));
+    let (mut named, mut others) = (named.into_iter().peekable(), others.into_iter().peekable());
+    let mut all = Vec::new();
+    loop {
+        let other_first = match (named.peek(), others.peek()) {
+            (None, None) => return all,
+            (Some(_), None) => false,
+            (None, Some(_)) => true,
+            (Some(named), Some(other)) => {
+                matches!((place(before, other), place(before, named)), (Some(other), Some(named)) if other < named)
+            }
+        };
+        all.extend(if other_first { others.next() } else { named.next() });
+    }
+}
+
+fn plain(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+fn as_list(what: &str, value: Value) -> Result<Vec<Value>, String> {
+    match value {
+        Value::Array(list) => Ok(list),
+        other => Err(format!("{what} is no list: {other}")),
+    }
+}
+
+/// A new value: nothing to merge with, so that directives say nothing, and nothing to remove.
+fn without_directives(value: Value) -> Value {
+    match value {
+        Value::Object(fields) => Value::Object(
+            fields
+                .into_iter()
+                .filter(|(key, value)| {
+                    let directive = key == DIRECTIVE
+                        || key == RETAIN_KEYS
+                        || key.starts_with(DELETE_FROM)
+                        || key.starts_with(SET_ORDER);
+                    !directive && !value.is_null()
+                })
+                .map(|(key, value)| (key, without_directives(value)))
+                .collect(),
+        ),
+        Value::Array(items) => Value::Array(
+            items
+                .into_iter()
+                .filter(|item| item.get(DIRECTIVE).and_then(Value::as_str) != Some("delete"))
+                .map(without_directives)
+                .collect(),
+        ),
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn merged(original: Value, patch: Value) -> Value {
+        match (original, patch) {
+            (Value::Object(original), Value::Object(patch)) => Value::Object(merge(original, patch).unwrap()),
+            _ => panic!("objects"),
+        }
+    }
+
+    #[test]
+    fn conditions_are_told_apart_by_their_type() {
+        let before = json!({"conditions": [{"type": "Ready", "status": "True"}, {"type": "Other", "status": "False"}]});
+        let patch = json!({"conditions": [{"type": "Mine", "status": "True"}, {"type": "Ready", "status": "False"}]});
+        let after = merged(before, patch);
+        let types: Vec<&str> =
+            after["conditions"].as_array().unwrap().iter().map(|item| item["type"].as_str().unwrap()).collect();
+        assert_eq!(types, ["Mine", "Ready", "Other"]);
+        assert_eq!(after["conditions"][1]["status"], "False");
+    }
+
+    #[test]
+    fn a_condition_is_taken_away_by_a_directive() {
+        let before = json!({"conditions": [{"type": "Ready", "status": "True"}, {"type": "Mine", "status": "False"}]});
+        let after = merged(before, json!({"conditions": [{"$patch": "delete", "type": "Mine"}]}));
+        assert_eq!(after, json!({"conditions": [{"type": "Ready", "status": "True"}]}));
+    }
+
+    #[test]
+    fn taints_are_replaced_as_a_whole() {
+        let before = json!({"taints": [{"key": "a", "effect": "NoSchedule"}]});
+        let after = merged(before, json!({"taints": [{"key": "b", "effect": "NoSchedule"}]}));
+        assert_eq!(after, json!({"taints": [{"key": "b", "effect": "NoSchedule"}]}));
+    }
+
+    #[test]
+    fn null_removes_and_retained_keys_remain() {
+        let before = json!({"labels": {"a": "1", "b": "2"}, "volumes": [{"name": "v", "emptyDir": {}}]});
+        let patch = json!({"labels": {"a": null}, "volumes": [{"name": "v", "$retainKeys": ["name", "hostPath"], "hostPath": {"path": "/x"}}]});
+        let after = merged(before, patch);
+        assert_eq!(after, json!({"labels": {"b": "2"}, "volumes": [{"name": "v", "hostPath": {"path": "/x"}}]}));
+    }
+
+    #[test]
+    fn the_order_that_is_set_is_the_order() {
+        let before = json!({"conditions": [{"type": "A"}, {"type": "B"}, {"type": "C"}]});
+        let patch = json!({"$setElementOrder/conditions": [{"type": "C"}, {"type": "A"}], "conditions": [{"type": "C", "status": "True"}]});
+        let types: Vec<Value> =
+            merged(before, patch)["conditions"].as_array().unwrap().iter().map(|item| item["type"].clone()).collect();
+        assert_eq!(types, ["C", "A", "B"]);
+    }
+
+    #[test]
+    fn finalizers_are_a_set() {
+        let before = json!({"finalizers": ["a", "b"]});
+        assert_eq!(merged(before.clone(), json!({"finalizers": ["c"]})), json!({"finalizers": ["c", "a", "b"]}));
+        let patch = json!({"$deleteFromPrimitiveList/finalizers": ["a"]});
+        assert_eq!(merged(before, patch), json!({"finalizers": ["b"]}));
+    }
+}

@@ -1,0 +1,110 @@
+//! From a path and a query to what is wanted.
+
+use std::borrow::Cow;
+
+use crate::resource::{self, Resource};
+
+/// What a path names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Route {
+    /// Objects of a resource.
+    Objects(Target),
+    /// Something of a group that is served, but not this.
+    NoSuchResource,
+    /// A review (`selfsubjectaccessreviews` and the like): asked, never stored.
+    Review(String),
+    /// Everything else.
+    Other(String),
+}
+
+/// Objects, one object, or a part of one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Target {
+    /// The resource.
+    pub resource: &'static Resource,
+    /// The namespace; empty means all, or none.
+    pub namespace: String,
+    /// The object; empty means the collection.
+    pub name: String,
+    /// `status`, `eviction`, `token`; empty means the object itself.
+    pub part: String,
+}
+
+impl Route {
+    /// Reads a path.
+    #[must_use]
+    pub fn of(path: &str) -> Self {
+        let pieces: Vec<&str> = path.trim_matches('/').split('/').collect();
+        let (group, version, rest) = match pieces.as_slice() {
+            ["api", version, rest @ ..] if !rest.is_empty() => ("", *version, rest),
+            ["apis", group, version, rest @ ..] if !rest.is_empty() => (*group, *version, rest),
+            _ => return Self::Other(path.to_owned()),
+        };
+        if let [plural] = rest
+            && plural.ends_with("reviews")
+        {
+            return Self::Review((*plural).to_owned());
+        }
+        let served = resource::RESOURCES.iter().any(|resource| resource.group == group && resource.version == version);
+        if !served {
+            return Self::Other(path.to_owned());
+        }
+        let find = |plural: &str| resource::find(group, version, plural);
+        // `namespaces/NAME/status` is a part of a namespace, `namespaces/NAME/pods` are objects in it.
+        let target = match rest {
+            ["namespaces", namespace, plural, rest @ ..] if find(plural).is_some_and(|found| found.namespaced) => {
+                find(plural).and_then(|resource| Target::build(resource, namespace, rest))
+            }
+            [plural, rest @ ..] => find(plural).and_then(|resource| Target::build(resource, "", rest)),
+            [] => None,
+        };
+        target.map_or(Self::NoSuchResource, Self::Objects)
+    }
+}
+
+impl Target {
+    fn build(resource: &'static Resource, namespace: &str, rest: &[&str]) -> Option<Self> {
+        let (name, part) = match rest {
+            [] => ("", ""),
+            [name] => (*name, ""),
+            [name, part] => (*name, *part),
+            _ => return None,
+        };
+        // Objects in namespaces are named within one; all of them are listed without.
+        if resource.namespaced && namespace.is_empty() && !name.is_empty() {
+            return None;
+        }
+        Some(Self { resource, namespace: namespace.to_owned(), name: name.to_owned(), part: part.to_owned() })
+    }
+}
+
+/// The parameters of a request.
+#[derive(Debug, Clone, Default)]
+pub struct Query(Vec<(String, String)>);
+
+impl Query {
+    /// Reads the part after the question mark.
+    #[must_use]
+    pub fn of(query: Option<&str>) -> Self {
+        let decoded = form_urlencoded::parse(query.unwrap_or_default().as_bytes());
+        Self(decoded.map(|(key, value)| (Cow::into_owned(key), Cow::into_owned(value))).collect())
+    }
+
+    /// A parameter; an empty one is none.
+    #[must_use]
+    pub fn get(&self, key: &str) -> Option<&str> {
+        self.0.iter().find(|(name, value)| name == key && !value.is_empty()).map(|(_, value)| value.as_str())
+    }
+
+    /// Whether a parameter is on.
+    #[must_use]
+    pub fn on(&self, key: &str) -> bool {
+        matches!(self.get(key), Some("true" | "1"))
+    }
+
+    /// A number; what is none is as if it were not there.
+    #[must_use]
+    pub fn number(&self, key: &str) -> Option<u64> {
+        self.get(key).and_then(|value| value.parse().ok())
+    }
+}

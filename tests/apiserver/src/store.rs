@@ -1,0 +1,162 @@
+//! The objects and their history: what etcd and the watch cache are to the real server.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use crate::answer::Failure;
+use crate::resource::Resource;
+
+/// Changes kept; whoever resumes from before them is told that they are gone.
+const HISTORY: usize = 20_000;
+
+/// The place of an object. In the order of lists.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Key {
+    /// The resource's plural.
+    pub plural: &'static str,
+    /// Empty where there are no namespaces.
+    pub namespace: String,
+    /// The object's name.
+    pub name: String,
+}
+
+impl Key {
+    /// The place of an object.
+    #[must_use]
+    pub fn new(resource: &Resource, namespace: &str, name: &str) -> Self {
+        Self { plural: resource.plural, namespace: namespace.to_owned(), name: name.to_owned() }
+    }
+}
+
+/// One write.
+#[derive(Debug, Clone)]
+pub struct Change {
+    /// The version it made.
+    pub revision: u64,
+    /// What it was about.
+    pub key: Key,
+    /// What was there before.
+    pub before: Option<Arc<Value>>,
+    /// What is there since; nothing once it is deleted.
+    pub after: Option<Arc<Value>>,
+    /// The deleted object as watchers see it: in its last state, with the version of the deletion.
+    pub tombstone: Option<Arc<Value>>,
+}
+
+/// All objects, and what happened to them.
+#[derive(Debug)]
+pub struct Store {
+    revision: u64,
+    compacted: u64,
+    objects: BTreeMap<Key, Arc<Value>>,
+    history: VecDeque<Change>,
+}
+
+impl Default for Store {
+    fn default() -> Self {
+        Self { revision: 1, compacted: 0, objects: BTreeMap::new(), history: VecDeque::new() }
+    }
+}
+
+impl Store {
+    /// The version of the newest write.
+    #[must_use]
+    pub const fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    /// Up to which version history is forgotten.
+    #[must_use]
+    pub const fn compacted(&self) -> u64 {
+        self.compacted
+    }
+
+    /// Forgets what happened so far.
+    pub fn compact(&mut self) {
+        self.compacted = self.revision;
+        self.history.clear();
+    }
+
+    /// An object.
+    #[must_use]
+    pub fn get(&self, key: &Key) -> Option<Arc<Value>> {
+        self.objects.get(key).cloned()
+    }
+
+    /// Objects of a resource, of one namespace or of all.
+    pub fn list<'store>(
+        &'store self,
+        resource: &Resource,
+        namespace: &str,
+    ) -> impl Iterator<Item = (&'store Key, &'store Arc<Value>)> + use<'store> {
+        let start = Key::new(resource, namespace, "");
+        let (plural, only) = (resource.plural, namespace.to_owned());
+        self.objects
+            .range(start..)
+            .take_while(move |(key, _)| key.plural == plural && (only.is_empty() || key.namespace == only))
+    }
+
+    /// Writes an object; answers it with its new version.
+    pub fn put(&mut self, key: Key, mut object: Value) -> Arc<Value> {
+        self.revision += 1;
+        object["metadata"]["resourceVersion"] = json!(self.revision.to_string());
+        let object = Arc::new(object);
+        let before = self.objects.insert(key.clone(), Arc::clone(&object));
+        let after = Some(Arc::clone(&object));
+        self.remember(Change { revision: self.revision, key, before, after, tombstone: None });
+        object
+    }
+
+    /// Deletes an object; `last` is the state in which watchers see it go.
+    pub fn remove(&mut self, key: &Key, mut last: Value) -> Arc<Value> {
+        self.revision += 1;
+        last["metadata"]["resourceVersion"] = json!(self.revision.to_string());
+        let last = Arc::new(last);
+        let before = self.objects.remove(key);
+        let tombstone = Some(Arc::clone(&last));
+        self.remember(Change { revision: self.revision, key: key.clone(), before, after: None, tombstone });
+        last
+    }
+
+    fn remember(&mut self, change: Change) {
+        if self.history.len() >= HISTORY
+            && let Some(oldest) = self.history.pop_front()
+        {
+            self.compacted = oldest.revision;
+        }
+        self.history.push_back(change);
+    }
+
+    /// What happened after a version; refused where that is forgotten.
+    pub fn since(&self, revision: u64) -> Result<impl Iterator<Item = &Change>, Failure> {
+        if revision < self.compacted {
+            return Err(Failure::expired(format!("too old resource version: {revision} ({})", self.compacted)));
+        }
+        let first = self.history.partition_point(|change| change.revision <= revision);
+        Ok(self.history.range(first..))
+    }
+
+    /// The objects as they were at a version: today's, with what happened since undone.
+    pub fn list_at(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+        revision: u64,
+    ) -> Result<BTreeMap<Key, Arc<Value>>, Failure> {
+        let mut objects: BTreeMap<Key, Arc<Value>> =
+            self.list(resource, namespace).map(|(key, object)| (key.clone(), Arc::clone(object))).collect();
+        let since: Vec<&Change> = self.since(revision)?.collect();
+        for change in since.into_iter().rev() {
+            if change.key.plural != resource.plural || !(namespace.is_empty() || change.key.namespace == namespace) {
+                continue;
+            }
+            match &change.before {
+                Some(before) => objects.insert(change.key.clone(), Arc::clone(before)),
+                None => objects.remove(&change.key),
+            };
+        }
+        Ok(objects)
+    }
+}

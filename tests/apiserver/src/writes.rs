@@ -1,0 +1,97 @@
+//! Creating and changing objects.
+
+use std::sync::Arc;
+
+use http::StatusCode;
+use serde_json::{Value, json};
+
+use crate::answer::{Failure, Reply, json as reply};
+use crate::api::Call;
+use crate::lists::existing;
+use crate::object::{self, Way, has};
+use crate::route::Target;
+use crate::store::{Key, Store};
+use crate::{admission, patch, resource};
+
+/// A namespace with the account that pods run as.
+pub(crate) fn furnish(store: &mut Store, namespace: &str) {
+    for (plural, within, name) in [("namespaces", "", namespace), ("serviceaccounts", namespace, "default")] {
+        let Some(resource) = resource::named(plural) else { continue };
+        let Ok(mut object) = object::prepare_new(resource, within, json!({"metadata": {"name": name}})) else {
+            continue;
+        };
+        if plural == "namespaces" {
+            object["status"] = json!({"phase": "Active"});
+        }
+        store.put(Key::new(resource, within, name), object);
+    }
+}
+
+/// POST.
+pub(crate) fn create(store: &mut Store, call: &Call) -> Result<Reply, Failure> {
+    let Target { resource, namespace, .. } = &call.target;
+    if resource.namespaced && namespace.is_empty() {
+        return Err(Failure::method_not_allowed());
+    }
+    let mut object = object::prepare_new(resource, namespace, call.object()?)?;
+    admission::new_object(store, resource, &mut object)?;
+    let name = object::text(&object, "/metadata/name").to_owned();
+    let key = Key::new(resource, namespace, &name);
+    if store.get(&key).is_some() {
+        return Err(Failure::already_exists(resource, &name));
+    }
+    if call.dry_run() {
+        return Ok(reply(StatusCode::CREATED, &object));
+    }
+    let created = store.put(key, object);
+    Ok(reply(StatusCode::CREATED, &created))
+}
+
+/// PUT.
+pub(crate) fn update(store: &mut Store, call: &Call) -> Result<Reply, Failure> {
+    let wanted = call.object()?;
+    change(store, call, Way::Update, |_| Ok(wanted))
+}
+
+/// PATCH. It is applied to what is there now: it meets no conflict that it did not ask for.
+pub(crate) fn patch(store: &mut Store, call: &Call) -> Result<Reply, Failure> {
+    change(store, call, Way::Patch, |before| patch::apply(&call.content_type, before, &call.body))
+}
+
+fn change(
+    store: &mut Store,
+    call: &Call,
+    way: Way,
+    after: impl FnOnce(&Value) -> Result<Value, Failure>,
+) -> Result<Reply, Failure> {
+    let before = existing(store, &call.target)?;
+    let changed = changed(store, &call.target, way, &before, after(&before)?, call.dry_run())?;
+    Ok(reply(StatusCode::OK, &changed))
+}
+
+/// Stores the changed object. One that does not differ is no write: it has no new version, and nobody is told.
+pub(crate) fn changed(
+    store: &mut Store,
+    target: &Target,
+    way: Way,
+    before: &Arc<Value>,
+    after: Value,
+    dry_run: bool,
+) -> Result<Arc<Value>, Failure> {
+    let Target { resource, namespace, name, part } = target;
+    let after = object::prepare_changed(resource, part, way, before, after)?;
+    admission::changed_object(resource, part, before, &after)?;
+    if after == **before {
+        return Ok(Arc::clone(before));
+    }
+    if dry_run {
+        return Ok(Arc::new(after));
+    }
+    let key = Key::new(resource, namespace, name);
+    // The last finalizer gone, and nothing else to wait for.
+    let ends = has(&after, "/metadata/deletionTimestamp")
+        && has(before, "/metadata/finalizers")
+        && !has(&after, "/metadata/finalizers")
+        && after.pointer("/metadata/deletionGracePeriodSeconds").and_then(Value::as_u64).unwrap_or_default() == 0;
+    Ok(if ends { store.remove(&key, after) } else { store.put(key, after) })
+}

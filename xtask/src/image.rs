@@ -1,0 +1,174 @@
+//! `cargo xtask image`: the agent and the libraries it needs as an OCI image made from nothing, without a network or a container engine.
+
+pub mod layout;
+mod tar;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context as _, Result};
+
+use self::layout::Description;
+use self::tar::Archive;
+use crate::build;
+use crate::cmd;
+use crate::libraries;
+use crate::paths::Workspace;
+use crate::setup;
+
+/// Where the agent is in the image.
+pub const PROGRAM: &str = "/usr/bin/node-pressure-monitor";
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+/// What is mounted over must be there where the root directory is read-only.
+const DIRECTORIES: [&str; 9] = [
+    "/dev",
+    "/etc/node-pressure-monitor",
+    "/proc",
+    "/run/containerd",
+    "/run/crio",
+    "/run/node-pressure-monitor",
+    "/sys",
+    "/tmp",
+    "/var/lib/node-pressure-monitor",
+];
+
+/// Builds the agent (release) and packs it with the libraries it needs into an OCI image: one file, no network, equal bytes for equal input.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  ctr -n k8s.io images import FILE\n  skopeo copy oci-archive:FILE docker://registry.example/node-pressure-monitor:0.1.0\n  podman load -i FILE"
+)]
+pub struct Options {
+    /// Name and tag by which the image is imported.
+    #[arg(long, value_name = "NAME:TAG", default_value = DEFAULT_REFERENCE)]
+    reference: String,
+    /// The archive; below the target directory where it is not said.
+    #[arg(long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Pack this agent instead of building one.
+    #[arg(long, value_name = "FILE")]
+    agent: Option<PathBuf>,
+}
+
+/// The name that config/kubernetes uses.
+pub const DEFAULT_REFERENCE: &str = concat!("localhost/node-pressure-monitor:", env!("CARGO_PKG_VERSION"));
+
+/// What was written.
+#[derive(Debug)]
+pub struct Written {
+    /// Of the archive.
+    pub packed_bytes: usize,
+    /// Of the one layer.
+    pub layer_bytes: usize,
+    /// Of the image's manifest.
+    pub digest: String,
+    /// What is in the layer.
+    pub files: Vec<(String, usize)>,
+}
+
+pub fn run(options: &Options, workspace: &Workspace) -> Result<ExitCode> {
+    let agent = match &options.agent {
+        Some(agent) => agent.clone(),
+        None => {
+            setup::ensure(workspace, setup::BUILD)?;
+            build::release(&["node-pressure-monitor"])?;
+            workspace.release("node-pressure-monitor")
+        }
+    };
+    let output = options.output.clone().unwrap_or_else(|| default_output(workspace));
+    let written = write(workspace, &agent, &options.reference, &output)?;
+    for (path, size) in &written.files {
+        println!("{:>9.1} KiB  {path}", kib(*size));
+    }
+    println!("{:>9.1} KiB  in all, {:.1} KiB packed", kib(written.layer_bytes), kib(written.packed_bytes));
+    println!("image  {} {}", options.reference, written.digest);
+    println!("built  {}", output.display());
+    Ok(ExitCode::SUCCESS)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "shown with one digit behind the point")]
+fn kib(bytes: usize) -> f64 {
+    bytes as f64 / 1024.0
+}
+
+/// Where the image is written.
+pub fn default_output(workspace: &Workspace) -> PathBuf {
+    workspace.target.join("image").join(format!("node-pressure-monitor-{VERSION}-{}.tar", layout::architecture()))
+}
+
+/// Packs a built agent.
+pub fn write(workspace: &Workspace, agent: &Path, reference: &str, output: &Path) -> Result<Written> {
+    let parent = output.parent().unwrap_or(Path::new("."));
+    fs::create_dir_all(parent).with_context(|| format!("creating {}", parent.display()))?;
+    let files = files(workspace, agent, parent)?;
+    let layer = layer(&files).context("writing the layer")?;
+    let description = Description { reference, version: VERSION, entrypoint: PROGRAM, command: "run" };
+    let (archive, digest) = layout::archive(&description, &layer)?;
+    fs::write(output, &archive).with_context(|| format!("writing {}", output.display()))?;
+    let files = files.into_iter().map(|(path, (_, content))| (path, content.len())).collect();
+    Ok(Written { packed_bytes: archive.len(), layer_bytes: layer.len(), digest, files })
+}
+
+/// Files by path, with their permissions.
+type Files = BTreeMap<String, (u32, Vec<u8>)>;
+
+fn files(workspace: &Workspace, agent: &Path, scratch: &Path) -> Result<Files> {
+    let read = |path: &Path| fs::read(path).with_context(|| format!("reading {}", path.display()));
+    let mut files = Files::new();
+    for library in libraries::of(agent)? {
+        files.insert(library.to_string_lossy().into_owned(), (0o755, read(&library)?));
+    }
+    // Line tables are half of the file; names of functions stay.
+    let stripped = scratch.join(format!("stripped-{}", std::process::id()));
+    cmd::output(Command::new("strip").arg("--strip-debug").arg("-o").arg(&stripped).arg(agent))?;
+    files.insert(PROGRAM.to_owned(), (0o755, read(&stripped)?));
+    fs::remove_file(&stripped).with_context(|| format!("removing {}", stripped.display()))?;
+    for (from, to) in [
+        ("config/monitor.yaml", "/etc/node-pressure-monitor/monitor.yaml"),
+        ("LICENSE-MIT", "/usr/share/doc/node-pressure-monitor/LICENSE-MIT"),
+        ("LICENSE-APACHE", "/usr/share/doc/node-pressure-monitor/LICENSE-APACHE"),
+    ] {
+        files.insert(to.to_owned(), (0o644, read(&workspace.root.join(from))?));
+    }
+    Ok(files)
+}
+
+fn layer(files: &Files) -> std::io::Result<Vec<u8>> {
+    let mut archive = Archive::new(Vec::new());
+    for directory in directories(files) {
+        archive.directory(&directory, if directory == "/tmp" { 0o1777 } else { 0o755 })?;
+    }
+    for (path, (permissions, content)) in files {
+        archive.file(path, *permissions, content)?;
+    }
+    archive.finish()
+}
+
+/// Every directory on the way to something; parents sort before their children.
+fn directories(files: &Files) -> BTreeSet<String> {
+    let mut directories: BTreeSet<String> = DIRECTORIES.map(str::to_owned).into();
+    for path in files.keys().map(String::as_str).chain(DIRECTORIES) {
+        for (index, _) in path.match_indices('/').skip(1) {
+            directories.insert(path[..index].to_owned());
+        }
+    }
+    directories
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_layer_has_every_directory_before_what_is_in_it() {
+        let files =
+            Files::from([(PROGRAM.to_owned(), (0o755, vec![1])), ("/lib64/ld.so".to_owned(), (0o755, vec![2]))]);
+        let directories: Vec<String> = directories(&files).into_iter().collect();
+        let position = |name: &str| directories.iter().position(|directory| directory == name);
+        assert!(position("/usr").unwrap() < position("/usr/bin").unwrap());
+        assert!(position("/var/lib").unwrap() < position("/var/lib/node-pressure-monitor").unwrap());
+        assert!(position("/lib64").is_some() && position("").is_none());
+        assert_eq!(layer(&files).unwrap(), layer(&files).unwrap());
+    }
+}

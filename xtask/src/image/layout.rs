@@ -1,0 +1,137 @@
+//! An image as one file: an OCI image layout in a tar archive, which `ctr`, `podman`, `skopeo` (`oci-archive:`) and, by the
+//! `manifest.json` beside it, `docker load` read.
+
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, Result, bail};
+
+use super::tar::Archive;
+
+/// What is known of an image besides its files.
+#[derive(Debug)]
+pub struct Description<'a> {
+    /// Its name with a tag: `localhost/node-pressure-monitor:0.1.0`.
+    pub reference: &'a str,
+    pub version: &'a str,
+    pub entrypoint: &'a str,
+    /// What the entrypoint does where nobody says otherwise.
+    pub command: &'a str,
+}
+
+/// An archive of one image with one layer, and the digest by which a registry will know the image.
+pub fn archive(description: &Description<'_>, layer: &[u8]) -> Result<(Vec<u8>, String)> {
+    let packed = filter("gzip", &["-n", "-9", "-c"], layer)?;
+    let config = config(description, &digest(layer)?);
+    let (config_digest, layer_digest) = (digest(config.as_bytes())?, digest(&packed)?);
+    let manifest = format!(
+        r#"{{"schemaVersion":2,"mediaType":"application/vnd.oci.image.manifest.v1+json","config":{{"mediaType":"application/vnd.oci.image.config.v1+json","digest":"sha256:{config_digest}","size":{}}},"layers":[{{"mediaType":"application/vnd.oci.image.layer.v1.tar+gzip","digest":"sha256:{layer_digest}","size":{}}}]}}"#,
+        config.len(),
+        packed.len()
+    );
+    let manifest_digest = digest(manifest.as_bytes())?;
+    let Description { reference, .. } = description;
+    let architecture = architecture();
+    // Readers differ in where they look for the name: podman at the first, containerd at the second.
+    let index = format!(
+        r#"{{"schemaVersion":2,"mediaType":"application/vnd.oci.image.index.v1+json","manifests":[{{"mediaType":"application/vnd.oci.image.manifest.v1+json","digest":"sha256:{manifest_digest}","size":{},"platform":{{"architecture":"{architecture}","os":"linux"}},"annotations":{{"org.opencontainers.image.ref.name":"{reference}","io.containerd.image.name":"{reference}"}}}}]}}"#,
+        manifest.len()
+    );
+    let for_docker = format!(
+        r#"[{{"Config":"blobs/sha256/{config_digest}","RepoTags":["{reference}"],"Layers":["blobs/sha256/{layer_digest}"]}}]"#
+    );
+    let mut blobs =
+        [(&config_digest, config.as_bytes()), (&layer_digest, &packed), (&manifest_digest, manifest.as_bytes())];
+    blobs.sort();
+    let write = || {
+        let mut archive = Archive::new(Vec::new());
+        archive.directory("blobs", 0o755)?;
+        archive.directory("blobs/sha256", 0o755)?;
+        for (digest, content) in blobs {
+            archive.file(&format!("blobs/sha256/{digest}"), 0o644, content)?;
+        }
+        archive.file("index.json", 0o644, index.as_bytes())?;
+        archive.file("manifest.json", 0o644, for_docker.as_bytes())?;
+        archive.file("oci-layout", 0o644, br#"{"imageLayoutVersion":"1.0.0"}"#)?;
+        archive.finish()
+    };
+    Ok((write().context("writing the archive")?, format!("sha256:{manifest_digest}")))
+}
+
+fn config(description: &Description<'_>, layer: &str) -> String {
+    let Description { version, entrypoint, command, .. } = description;
+    let architecture = architecture();
+    format!(
+        r#"{{"created":"1970-01-01T00:00:00Z","architecture":"{architecture}","os":"linux","config":{{"User":"0:0","Env":["PATH=/usr/bin"],"Entrypoint":["{entrypoint}"],"Cmd":["{command}"],"WorkingDir":"/","Labels":{{"org.opencontainers.image.licenses":"MIT OR Apache-2.0","org.opencontainers.image.title":"node-pressure-monitor","org.opencontainers.image.version":"{version}"}}}},"rootfs":{{"type":"layers","diff_ids":["sha256:{layer}"]}},"history":[{{"created":"1970-01-01T00:00:00Z","created_by":"cargo xtask image"}}]}}"#
+    )
+}
+
+/// As Go calls this machine's.
+pub fn architecture() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
+}
+
+/// SHA-256 in hexadecimal digits.
+fn digest(bytes: &[u8]) -> Result<String> {
+    let said = filter("sha256sum", &[], bytes)?;
+    let digits = said.split(|byte| *byte == b' ').next().unwrap_or_default();
+    Ok(String::from_utf8_lossy(digits).into_owned())
+}
+
+/// What a program of every Debian makes of its input; crates for that would be compiled before anything else on a fresh clone.
+fn filter(program: &str, args: &[&str], input: &[u8]) -> Result<Vec<u8>> {
+    let mut child = Command::new(program)
+        .args(args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .with_context(|| format!("cannot run {program}"))?;
+    let mut stdin = child.stdin.take().context("standard input of a child")?;
+    // Both ends at once: a pipe holds 64 KiB.
+    let output = std::thread::scope(|scope| {
+        let fed = scope.spawn(move || stdin.write_all(input));
+        let output = child.wait_with_output();
+        let fed = fed.join().unwrap_or_else(|_| Err(std::io::Error::other("the writer panicked")));
+        fed.and(output)
+    });
+    let output = output.with_context(|| format!("running {program}"))?;
+    if !output.status.success() {
+        bail!("{program} failed: {}", output.status);
+    }
+    Ok(output.stdout)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DESCRIPTION: Description<'_> =
+        Description { reference: "localhost/a:1", version: "1", entrypoint: "/usr/bin/a", command: "run" };
+
+    #[test]
+    fn a_digest_is_what_the_standard_says() {
+        // FIPS 180-2, appendix B.1.
+        assert_eq!(digest(b"abc").unwrap(), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+    }
+
+    #[test]
+    fn equal_layers_give_equal_archives_and_other_layers_another_digest() {
+        let layer = vec![1; 200_000];
+        let first = archive(&DESCRIPTION, &layer).unwrap();
+        assert_eq!(first, archive(&DESCRIPTION, &layer).unwrap());
+        assert_ne!(first.1, archive(&DESCRIPTION, b"other").unwrap().1);
+    }
+
+    #[test]
+    fn the_manifest_is_there_under_its_own_digest() {
+        let (bytes, digest) = archive(&DESCRIPTION, b"layer").unwrap();
+        let name = digest.replace("sha256:", "blobs/sha256/");
+        let text = String::from_utf8_lossy(&bytes);
+        assert!(text.contains(&name), "{name}");
+        assert!(text.contains(&format!(r#""digest":"{digest}""#)), "the index names it");
+    }
+}
