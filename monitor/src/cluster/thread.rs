@@ -17,6 +17,11 @@ pub(super) struct Context {
     pub(super) news: mpsc::UnboundedSender<Event>,
 }
 
+/// Until whoever could change it is gone: the loop has ended.
+pub(super) async fn ended<T>(mut watched: tokio::sync::watch::Receiver<T>) {
+    while watched.changed().await.is_ok() {}
+}
+
 /// Until nobody hands anything over any more.
 pub(super) async fn run(access: Access, inbox: Inbox, shared: Arc<Shared>, news: mpsc::UnboundedSender<Event>) {
     let Inbox { evictions: wanted_evictions, events: wanted_events, status: wanted_status, options } = inbox;

@@ -69,8 +69,7 @@ impl Stage {
 
     /// Asks as the one who may do everything, without faults: status and answer. PATCH is a strategic merge.
     pub async fn ask(&self, method: Method, path: &str, body: Value) -> Result<(u16, Value)> {
-        let kind =
-            if method == Method::PATCH { "application/strategic-merge-patch+json" } else { "application/json" };
+        let kind = if method == Method::PATCH { "application/strategic-merge-patch+json" } else { "application/json" };
         let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
         self.ask_with(&self.admin(), method, path, kind, body).await
     }
@@ -93,7 +92,8 @@ impl Stage {
             .context("writing a request")?;
         let answer = client.send(request).await.with_context(|| format!("asking {path}"))?;
         let status = answer.status().as_u16();
-        let bytes = answer.into_body().collect_bytes().await.with_context(|| format!("reading the answer of {path}"))?;
+        let bytes =
+            answer.into_body().collect_bytes().await.with_context(|| format!("reading the answer of {path}"))?;
         let value = serde_json::from_slice(&bytes)
             .unwrap_or_else(|_| Value::String(String::from_utf8_lossy(&bytes).into_owned()));
         Ok((status, value))
