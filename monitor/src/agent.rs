@@ -29,6 +29,7 @@ mod runtime;
 mod said;
 mod signals;
 mod start;
+mod stats;
 mod stop;
 mod tell;
 mod wakeup;
@@ -53,7 +54,7 @@ use crate::node::psi::PsiTrigger;
 use crate::node::timer::Timer;
 use crate::node::{MemoryReader, Monotonic};
 use crate::report::logging::Writer;
-use crate::report::{ConditionLog, EvictionOutcome, Health, Metrics, Refresh, SummaryPage};
+use crate::report::{ConditionLog, EvictionOutcome, Health, Metrics, Refresh, StatsBasis, SummaryPage};
 use crate::runtime::Runtime;
 use crate::workloads::WorkloadTree;
 
@@ -118,6 +119,7 @@ pub struct Agent {
     metrics: Arc<Mutex<Metrics>>,
     health: Arc<Health>,
     page: Arc<SummaryPage>,
+    stats: Arc<StatsBasis>,
     figures: Figures,
     disks: Disks,
     ladder: Ladder,
@@ -177,6 +179,8 @@ pub struct Parts {
     pub health: Arc<Health>,
     /// The summary for who asks later.
     pub summary: Arc<SummaryPage>,
+    /// What is known, for who asks later.
+    pub stats: Arc<StatsBasis>,
     /// Where log records go.
     pub log: Writer,
     /// How fast memory can vanish.
@@ -209,6 +213,7 @@ impl Agent {
             metrics,
             health,
             summary,
+            stats,
             log,
             rate,
             recorder,
@@ -221,6 +226,7 @@ impl Agent {
             disks: Disks::new(&config.proc_root),
             ladder: Ladder::default(),
             page: summary,
+            stats,
             config,
             kernel,
             psi,

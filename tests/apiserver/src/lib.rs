@@ -30,3 +30,4 @@ mod writes;
 pub use front::{Fault, FaultId, Faults, Log, Record, What};
 pub use kubelet::Kubelet;
 pub use server::{Settings, TestServer};
+pub use stage::Stage;
