@@ -19,6 +19,7 @@ impl Agent {
     pub(super) fn hear_cluster(&mut self, event: Event) {
         match event {
             Event::State(state) => self.learn_state(&state),
+            trouble @ Event::Trouble { .. } => self.hear_trouble(&trouble),
             Event::Pods | Event::Node | Event::Settled(_) => {}
         }
     }

@@ -16,6 +16,7 @@ pub(super) struct Limits {
     pub(super) scan: RateLimiter,
     pub(super) adj: RateLimiter,
     pub(super) drift: RateLimiter,
+    pub(super) events: RateLimiter,
 }
 
 impl Default for Limits {
@@ -32,6 +33,7 @@ impl Default for Limits {
             drift: often,
             oom_kills,
             scan: seldom.clone(),
+            events: seldom.clone(),
             adj: seldom,
         }
     }

@@ -180,6 +180,9 @@ impl Agent {
             incident.steps = assembled.steps;
             if !assembled.again {
                 self.recorder.tell(&incident);
+                if let Some(kill) = &incident.oom_kill {
+                    self.tell_pods_of_oom_kill(kill);
+                }
             }
             if !assembled.complete {
                 self.recorder.keep_incomplete(&incident);

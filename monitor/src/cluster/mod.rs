@@ -4,18 +4,24 @@
 //! evictions. The loop never waits for it. An API server that is away, slow or refuses is a state with a reason; what was last known of
 //! the pods stays known, with its age.
 
+mod ask;
 mod client;
 pub mod events;
 pub mod evictions;
+pub mod names;
 pub mod node;
+mod patience;
 pub mod permissions;
 mod pods;
 pub mod status;
+pub mod sweep;
 mod thread;
+mod time;
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use jiff::Timestamp;
 use tokio::sync::{mpsc, watch};
 
 use crate::config::KubernetesOptions;
@@ -95,6 +101,13 @@ pub enum Event {
     Node,
     /// What came of an eviction.
     Settled(Settled),
+    /// Something that the API server does not let us do, or does again.
+    Trouble {
+        /// What it is called among the capabilities that are missing.
+        capability: &'static str,
+        /// Why, and what to do about it; nothing when it works again.
+        reason: Option<String>,
+    },
 }
 
 /// What both threads see. Held for as long as a pointer is copied.
@@ -127,7 +140,7 @@ impl Shared {
 #[derive(Debug)]
 pub(crate) struct Inbox {
     pub(crate) evictions: mpsc::Receiver<Intent>,
-    pub(crate) events: mpsc::Receiver<Happening>,
+    pub(crate) events: mpsc::Receiver<(Timestamp, Happening)>,
     pub(crate) status: watch::Receiver<NodeStatus>,
     pub(crate) options: watch::Receiver<KubernetesOptions>,
 }
@@ -141,7 +154,7 @@ pub struct NotTaken;
 #[derive(Debug)]
 pub struct Cluster {
     evictions: mpsc::Sender<Intent>,
-    events: mpsc::Sender<Happening>,
+    events: mpsc::Sender<(Timestamp, Happening)>,
     status: watch::Sender<NodeStatus>,
     options: watch::Sender<KubernetesOptions>,
     news: mpsc::UnboundedReceiver<Event>,
@@ -221,7 +234,7 @@ impl Cluster {
     /// # Errors
     /// When it is not taken.
     pub fn tell(&self, happening: Happening) -> Result<(), NotTaken> {
-        self.events.try_send(happening).map_err(|_| NotTaken)
+        self.events.try_send((Timestamp::now(), happening)).map_err(|_| NotTaken)
     }
 
     /// What the node's conditions and taints are to be from now on. Costs nothing where it is as before.

@@ -29,7 +29,7 @@ pub(super) async fn run(access: Access, inbox: Inbox, shared: Arc<Shared>, news:
     let work = async {
         tokio::join!(
             evictions::carry_out(&context, wanted_evictions),
-            events::send(&context, wanted_events),
+            events::send(&context, wanted_events, options.clone()),
             status::keep(&context, wanted_status, options),
         );
     };

@@ -28,7 +28,7 @@ use crate::node::psi::PsiTrigger;
 use crate::node::{Hierarchy, MemoryReader, fault_rate, namespaces};
 use crate::report::logging::{self, LogFormat, LoggingError};
 use crate::report::series::SeriesLimits;
-use crate::report::{ConfigState, Health, Metrics, SummaryPage, http};
+use crate::report::{ConfigState, Health, Metrics, StatsBasis, SummaryPage, http};
 use crate::runtime::Runtime;
 use crate::workloads::{PodsFile, WorkloadTree};
 
@@ -51,7 +51,7 @@ pub struct Options {
     /// Log format; default: text on a terminal, one JSON object a line otherwise
     #[arg(long, value_enum)]
     log_format: Option<LogFormatOption>,
-    /// Address for /metrics, /summary, /healthz and /readyz
+    /// Address for /metrics, /summary, /stats/summary, /healthz and /readyz
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
     /// How to find the API server; default: KUBECONFIG of the environment, then the pod's service account
@@ -312,11 +312,13 @@ async fn serve(
     let (refresh, refreshes) = mpsc::channel(WAITING_SCRAPES);
     let incidents = recorder.shelf();
     let summary = Arc::new(SummaryPage::default());
+    let stats = Arc::new(StatsBasis::default());
     let shared = http::Shared {
         metrics: Arc::clone(&metrics),
         health: Arc::clone(&health),
         incidents,
         summary: Arc::clone(&summary),
+        stats: Arc::clone(&stats),
         refresh,
     };
     let desk = Desk::default();
@@ -346,6 +348,7 @@ async fn serve(
         metrics,
         health,
         summary,
+        stats,
         log,
         rate,
         recorder,

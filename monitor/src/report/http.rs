@@ -1,6 +1,7 @@
 //! Metrics, health and incidents over HTTP, on the loop's own thread.
 
 mod incidents;
+mod stats;
 
 use std::io;
 use std::net::SocketAddr;
@@ -19,7 +20,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::time::{sleep, timeout};
 
-use super::{Metrics, SummaryPage};
+use super::{Metrics, StatsBasis, SummaryPage};
 use crate::incidents::Shelf;
 
 /// A scrape waits this long for a fresh look, and then gets the last one.
@@ -33,9 +34,10 @@ const SHORTEST_HANG: Duration = Duration::from_secs(10);
 const HEADER_BYTES: usize = 16 << 10;
 const CONNECTIONS: usize = 16;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-const INDEX: &str = "node-pressure-monitor: see /metrics, /summary, /incidents, /healthz and /readyz\n";
+const INDEX: &str =
+    "node-pressure-monitor: see /metrics, /summary, /stats/summary, /incidents, /healthz and /readyz\n";
 /// What is served, for who writes it down elsewhere: `/incidents/ID` besides.
-pub const PATHS: [&str; 6] = ["/", "/metrics", "/summary", "/incidents", "/healthz", "/readyz"];
+pub const PATHS: [&str; 7] = ["/", "/metrics", "/summary", "/stats/summary", "/incidents", "/healthz", "/readyz"];
 /// The text format of Prometheus, which a scraper must be told.
 const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
@@ -195,6 +197,8 @@ pub struct Shared {
     pub incidents: Arc<Shelf>,
     /// Rendered by the loop for who asks.
     pub summary: Arc<SummaryPage>,
+    /// What the loop knows, for the document of the Summary API.
+    pub stats: Arc<StatsBasis>,
     /// To the loop. A few places are enough: a full channel means that a fresh look is on its way.
     pub refresh: mpsc::Sender<Refresh>,
 }
@@ -205,6 +209,8 @@ pub struct Shared {
 /// A connection is for one request and ends after 10 s, so that a slow or silent client holds nothing for long.
 pub async fn serve(listener: TcpListener, shared: Shared) {
     let incidents = incidents::router(Arc::clone(&shared.incidents));
+    let stats =
+        Router::new().route("/stats/summary", get(stats::summary)).with_state((shared.clone(), stats::Desk::default()));
     let router = Router::new()
         .route("/", get(|| async { INDEX }))
         .route("/metrics", get(metrics))
@@ -212,7 +218,8 @@ pub async fn serve(listener: TcpListener, shared: Shared) {
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))
         .with_state(shared)
-        .merge(incidents);
+        .merge(incidents)
+        .merge(stats);
     let places = Arc::new(Semaphore::new(CONNECTIONS));
     loop {
         // The semaphore is never closed.
@@ -263,7 +270,7 @@ async fn refresh(shared: &Shared) {
 async fn summary(State(shared): State<Shared>) -> String {
     shared.summary.want();
     refresh(&shared).await;
-    shared.summary.text()
+    shared.summary.value().map(|page| page.as_str().to_owned()).unwrap_or_default()
 }
 
 async fn metrics(State(shared): State<Shared>) -> Response {
@@ -284,6 +291,12 @@ async fn healthz(State(shared): State<Shared>) -> (StatusCode, String) {
 
 async fn readyz(State(shared): State<Shared>) -> (StatusCode, String) {
     shared.health.readyz()
+}
+
+/// The value of a query's parameter, which needs no decoding here.
+fn parameter<'q>(query: Option<&'q str>, name: &str) -> Option<&'q str> {
+    let mut pairs = query?.split('&').filter_map(|pair| pair.split_once('='));
+    pairs.find_map(|(key, value)| (key == name).then_some(value))
 }
 
 #[cfg(test)]

@@ -32,6 +32,7 @@ async fn start_with(directory: &std::path::Path) -> Fixture {
         health: Arc::clone(&health),
         incidents: Arc::clone(&incidents),
         summary,
+        stats: Arc::default(),
         refresh,
     };
     tokio::spawn(serve(listener, shared));
