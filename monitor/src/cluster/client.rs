@@ -70,7 +70,7 @@ impl Access {
         }
     }
 
-    async fn client(&self) -> Result<kube::Client, String> {
+    pub(super) async fn client(&self) -> Result<kube::Client, String> {
         let config = match &self.kubeconfig {
             Some(path) => {
                 let file = kube::config::Kubeconfig::read_from(path).map_err(|error| error.to_string())?;

@@ -89,6 +89,12 @@ impl TestServer {
         format!("{scheme}://{}", self.front.address())
     }
 
+    /// The certificate that clients are to trust; none without TLS.
+    #[must_use]
+    pub fn certificate(&self) -> Option<&str> {
+        self.front.identity().map(Identity::pem)
+    }
+
     /// A kubeconfig of the one who may do everything.
     #[must_use]
     pub fn kubeconfig(&self) -> String {

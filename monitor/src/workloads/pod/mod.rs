@@ -170,6 +170,8 @@ pub struct Toleration {
     /// The taint's effect; empty: all.
     #[serde(deserialize_with = "or_default")]
     pub effect: String,
+    /// How long a `NoExecute` taint is tolerated; without it for ever.
+    pub toleration_seconds: Option<i64>,
 }
 
 /// `status`.
