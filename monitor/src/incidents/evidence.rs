@@ -80,6 +80,7 @@ pub fn ranking(ranked: &[Ranked<WorkloadUsage>], order: Order<'_>, resource: Res
         place: Some(index + 1),
         workload: ranked.candidate.workload.name.clone(),
         protection: None,
+        pod: None,
         at_most: !ranked.candidate.exact,
         keys: order
             .keys()
@@ -251,6 +252,7 @@ mod tests {
                 request: Bytes::ZERO,
                 preference: Preference::default(),
                 protection: None,
+                pod: None,
             },
             working_set: Bytes::from_mib(mib),
             exact: true,
