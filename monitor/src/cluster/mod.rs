@@ -12,6 +12,7 @@ mod follow;
 mod items;
 mod maintenance;
 pub mod node;
+pub mod permissions;
 mod pods;
 mod remembered;
 mod request;

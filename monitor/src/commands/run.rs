@@ -135,6 +135,7 @@ pub fn run(options: &Options) -> Result<(), RunError> {
     for warning in warnings {
         tracing::warn!(event = "configuration", "{warning}");
     }
+    share_cgroups();
     let _lock = InstanceLock::take(&config.lock_file)?;
     thaw_left_frozen(&config);
     let runtime =
@@ -194,6 +195,20 @@ fn interpret(path: PathBuf, options: Options) -> Interpret {
     })
 }
 
+/// Before any thread is started that looks at cgroups. What is said of a namespace of its own follows when it matters.
+fn share_cgroups() {
+    match namespaces::join_cgroups_of_machine() {
+        Ok(false) => {}
+        Ok(true) => tracing::info!(event = "namespace", "left the container's cgroup namespace for the host's"),
+        Err(reason) => tracing::warn!(
+            event = "degraded",
+            capability = "namespaces",
+            reason,
+            "stays in a cgroup namespace of its own"
+        ),
+    }
+}
+
 /// Only after the lock was had: what a running agent has frozen is its own business. In observe mode too: it is the end of a deed.
 fn thaw_left_frozen(config: &MonitorConfig) {
     match FreezeRecord::beside(&config.lock_file).thaw() {
@@ -220,7 +235,7 @@ pub(super) fn namespaces_text(private: &[&str]) -> Option<String> {
     (!private.is_empty()).then(|| {
         format!(
             "the agent runs in a {} namespace of its own, where it cannot tell which workloads are whose; \
-             run it in the host's (hostPID: true and the host's cgroup namespace)",
+             run it in the host's (hostPID: true, and CAP_SYS_ADMIN and CAP_SYS_PTRACE for the host's cgroup namespace)",
             private.join(" and ")
         )
     })

@@ -34,6 +34,8 @@ const HEADER_BYTES: usize = 16 << 10;
 const CONNECTIONS: usize = 16;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 const INDEX: &str = "node-pressure-monitor: see /metrics, /summary, /incidents, /healthz and /readyz\n";
+/// What is served, for who writes it down elsewhere: `/incidents/ID` besides.
+pub const PATHS: [&str; 6] = ["/", "/metrics", "/summary", "/incidents", "/healthz", "/readyz"];
 /// The text format of Prometheus, which a scraper must be told.
 const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 

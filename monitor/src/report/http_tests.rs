@@ -59,6 +59,10 @@ async fn every_path_answers() {
     assert!(index.ends_with(INDEX), "{index}");
     assert!(fetch(fixture.address, "/healthz").await.ends_with("\r\n\r\nok\n"));
     assert!(fetch(fixture.address, "/summary").await.ends_with("\r\n\r\nthe last page\n"));
+    for path in PATHS {
+        let answer = fetch(fixture.address, path).await;
+        assert!(answer.starts_with("HTTP/1.1 200") || answer.starts_with("HTTP/1.1 503"), "{path}: {answer}");
+    }
     assert!(fetch(fixture.address, "/none").await.starts_with("HTTP/1.1 404"));
     let posted = exchange(fixture.address, b"POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n").await;
     assert!(posted.starts_with("HTTP/1.1 405"), "{posted}");

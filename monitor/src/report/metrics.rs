@@ -93,6 +93,19 @@ pub struct Metrics {
 }
 
 impl Metrics {
+    /// Whether there is a metric of this whole name, with a value or without: for who writes rules.
+    #[must_use]
+    pub fn has(&self, name: &str) -> bool {
+        // The registry tells nobody what is in it, and refuses a name that is taken with another help text.
+        let Ok(other) = IntGauge::new(name, "Not the help text of any metric.") else { return false };
+        let is_free = self.registry.register(Box::new(other.clone())).is_ok();
+        if is_free {
+            // Just registered.
+            let _gone = self.registry.unregister(Box::new(other));
+        }
+        !is_free
+    }
+
     /// Makes and registers everything.
     ///
     /// # Errors

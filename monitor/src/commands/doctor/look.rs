@@ -18,6 +18,8 @@ use super::{filesystems, host, runtimes};
 pub async fn look(config: &MonitorConfig) -> Facts {
     let proc_root = &config.proc_root;
     let mut troubles = Vec::new();
+    // As `run` does. Where it fails, the namespace is among the facts.
+    let _stays = namespaces::join_cgroups_of_machine();
     if let Err(reason) = host::sees_processes(proc_root) {
         troubles.push(Trouble::fatal("processes", reason));
     }

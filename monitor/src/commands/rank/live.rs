@@ -104,6 +104,8 @@ pub fn look(config: &MonitorConfig, signal: Signal, layout: Option<Layout>) -> R
 }
 
 fn scan(config: &MonitorConfig) -> Result<WorkloadTree, CommandError> {
+    // Where that fails, what follows of it is said below.
+    let _stays = namespaces::join_cgroups_of_machine();
     let hierarchy = Hierarchy::detect(&config.cgroup_root).map_err(|error| CommandError::Wrong(error.to_string()))?;
     if let Err(reason) = host::sees_processes(&config.proc_root) {
         output::note(reason);

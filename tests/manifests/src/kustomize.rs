@@ -1,0 +1,190 @@
+//! As much of kustomize as our manifests use, so that they can be checked where there is no kubectl. What it does not know it refuses; where
+//! kubectl is, a test holds the two against each other.
+
+use std::path::Path;
+
+use anyhow::{Context as _, Result, bail};
+use serde_json::{Map, Value};
+
+use crate::documents::{self, name, text};
+
+/// The fields of a kustomization that are understood.
+const KNOWN: [&str; 6] = ["apiVersion", "kind", "resources", "namespace", "images", "patches"];
+/// Kinds that are in no namespace.
+const CLUSTER_WIDE: [&str; 6] = [
+    "Namespace",
+    "ClusterRole",
+    "ClusterRoleBinding",
+    "SecurityContextConstraints",
+    "ValidatingAdmissionPolicy",
+    "ValidatingAdmissionPolicyBinding",
+];
+/// Lists that a strategic merge patch merges item by item, with what makes two items the same. Others are replaced.
+const MERGED: [(&str, &str); 5] =
+    [("containers", "name"), ("volumes", "name"), ("volumeMounts", "mountPath"), ("env", "name"), ("ports", "containerPort")];
+
+/// The objects that `kubectl kustomize DIRECTORY` prints.
+///
+/// # Errors
+/// When something is missing, or is not understood.
+pub fn build(directory: &Path) -> Result<Vec<Value>> {
+    let file = directory.join("kustomization.yaml");
+    let context = || format!("in {}", file.display());
+    let mut kustomizations = documents::read(&file)?;
+    let (Some(kustomization), true) = (kustomizations.pop(), kustomizations.is_empty()) else {
+        bail!("{} is not one document", file.display());
+    };
+    let fields = kustomization.as_object().with_context(context)?;
+    if let Some(unknown) = fields.keys().find(|key| !KNOWN.contains(&key.as_str())) {
+        bail!("{}: the field {unknown} is not understood here: see {}", file.display(), file!());
+    }
+    let mut objects = Vec::new();
+    for resource in documents::list(&kustomization, &["resources"]) {
+        let path = directory.join(resource.as_str().with_context(context)?);
+        objects.extend(if path.is_dir() { build(&path)? } else { documents::read(&path)? });
+    }
+    if let Some(namespace) = fields.get("namespace").and_then(Value::as_str) {
+        for object in &mut objects {
+            set_namespace(object, namespace);
+        }
+    }
+    for patch in documents::list(&kustomization, &["patches"]) {
+        let path = directory.join(text(patch, &["path"]));
+        if patch.as_object().is_none_or(|patch| patch.len() != 1) || !path.is_file() {
+            bail!("{}: a patch that is not a path alone is not understood here", file.display());
+        }
+        for patch in documents::read(&path)? {
+            apply(&mut objects, &patch).with_context(|| format!("applying {}", path.display()))?;
+        }
+    }
+    for image in documents::list(&kustomization, &["images"]) {
+        objects.iter_mut().for_each(|object| set_image(object, image));
+    }
+    Ok(objects)
+}
+
+fn set_namespace(object: &mut Value, namespace: &str) {
+    let kind = text(object, &["kind"]).to_owned();
+    if !CLUSTER_WIDE.contains(&kind.as_str())
+        && let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut)
+    {
+        metadata.insert("namespace".to_owned(), namespace.into());
+    }
+}
+
+/// Every `image: NAME` gets its new name and tag.
+fn set_image(value: &mut Value, image: &Value) {
+    match value {
+        Value::Object(fields) => {
+            for (key, value) in fields {
+                if key == "image" && value.as_str() == Some(text(image, &["name"])) {
+                    *value = format!("{}:{}", text(image, &["newName"]), text(image, &["newTag"])).into();
+                } else {
+                    set_image(value, image);
+                }
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(|item| set_image(item, image)),
+        _ => {}
+    }
+}
+
+fn apply(objects: &mut [Value], patch: &Value) -> Result<()> {
+    let is_it = |object: &&mut Value| name(object) == name(patch);
+    let object = objects.iter_mut().find(is_it).with_context(|| format!("there is no {}", name(patch)))?;
+    merge(object, patch)
+}
+
+fn merge(target: &mut Value, patch: &Value) -> Result<()> {
+    let Value::Object(patch) = patch else {
+        *target = patch.clone();
+        return Ok(());
+    };
+    if !target.is_object() {
+        *target = Value::Object(Map::new());
+    }
+    let Value::Object(fields) = target else { return Ok(()) };
+    for (key, value) in patch {
+        if key.starts_with('$') {
+            bail!("the directive {key} is not understood here");
+        }
+        let merge_key = MERGED.iter().find(|(list, _)| list == key).map(|(_, merge_key)| *merge_key);
+        match (value, merge_key) {
+            (Value::Null, _) => {
+                fields.remove(key);
+            }
+            (Value::Array(items), Some(merge_key)) => {
+                let list = fields.entry(key).or_insert_with(|| Value::Array(Vec::new()));
+                merge_list(list, items, merge_key)?;
+            }
+            _ => merge(fields.entry(key).or_insert(Value::Null), value)?,
+        }
+    }
+    Ok(())
+}
+
+fn merge_list(target: &mut Value, patch: &[Value], key: &str) -> Result<()> {
+    let list = target.as_array_mut().context("a list is patched that is none")?;
+    for item in patch {
+        match list.iter_mut().find(|known| known.get(key) == item.get(key)) {
+            Some(known) => merge(known, item)?,
+            None => {
+                let mut new = Value::Null;
+                merge(&mut new, item)?;
+                // kustomize puts new ones first.
+                list.insert(0, new);
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_patch_merges_named_items_replaces_other_lists_and_removes_by_null() {
+        let mut object = json!({"kind": "DaemonSet", "metadata": {"name": "a"}, "spec": {
+            "containers": [{"name": "x", "args": ["1"], "securityContext": {"capabilities": {"add": ["KILL"]}}}]}});
+        let patch = json!({"kind": "DaemonSet", "metadata": {"name": "a"}, "spec": {
+            "containers": [{"name": "x", "args": ["2"], "securityContext": {"capabilities": null, "privileged": true}}]}});
+        apply(std::slice::from_mut(&mut object), &patch).unwrap();
+        let container = json!({"name": "x", "args": ["2"], "securityContext": {"privileged": true}});
+        assert_eq!(object["spec"]["containers"], json!([container]));
+        let other = json!({"kind": "DaemonSet", "metadata": {"name": "b"}});
+        assert!(apply(std::slice::from_mut(&mut object), &other).unwrap_err().to_string().contains("DaemonSet b"));
+    }
+
+    #[test]
+    fn what_is_not_understood_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join("kustomization.yaml"), "namePrefix: a-\n").unwrap();
+        assert!(build(directory.path()).unwrap_err().to_string().contains("namePrefix"));
+        let mut object = json!({});
+        assert!(merge(&mut object, &json!({"$patch": "delete"})).is_err());
+    }
+
+    #[test]
+    fn kubectl_builds_the_same() {
+        let mut compared = 0;
+        for directory in crate::kustomizations(&crate::root()).unwrap() {
+            let Ok(output) = Command::new("kubectl").arg("kustomize").arg(&directory).output() else {
+                println!("SKIPPED comparing our kustomize with kubectl's: there is no kubectl here");
+                return;
+            };
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            let mut theirs = documents::parse(&String::from_utf8(output.stdout).unwrap()).unwrap();
+            let mut ours = build(&directory).unwrap();
+            theirs.sort_by_key(name);
+            ours.sort_by_key(name);
+            assert_eq!(ours, theirs, "{}", directory.display());
+            compared += ours.len();
+        }
+        assert!(compared > 0);
+    }
+}

@@ -1,0 +1,118 @@
+//! Holds what is under `config/` against the published schemas and against the code: `cargo xtask manifests --check`.
+//!
+//! Every kustomization is built as `kubectl kustomize` would; every object in it is held against its type's fields; roles against what the
+//! code asks of the API server, both ways; flags, configuration, ports, paths, mounts and metrics against the program. What a real API
+//! server says besides (values, expressions) is asked for with `kubectl apply --dry-run=server`.
+
+pub mod documents;
+mod foreign;
+pub mod kustomize;
+pub mod program;
+pub mod rbac;
+pub mod schema;
+pub mod units;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+use serde_json::Value;
+
+/// What was looked at, and what is wrong with it.
+#[derive(Debug, Default)]
+pub struct Report {
+    /// Kustomizations, by directory, with their number of objects.
+    pub kustomizations: Vec<(PathBuf, usize)>,
+    /// Units of systemd.
+    pub units: Vec<PathBuf>,
+    /// Each with where it is.
+    pub problems: Vec<String>,
+}
+
+/// The workspace's directory.
+#[must_use]
+pub fn root() -> PathBuf {
+    let manifests = Path::new(env!("CARGO_MANIFEST_DIR"));
+    manifests.ancestors().nth(2).unwrap_or(manifests).to_owned()
+}
+
+/// Every directory below `config` that has a kustomization, sorted.
+///
+/// # Errors
+/// When a directory cannot be read.
+pub fn kustomizations(root: &Path) -> Result<Vec<PathBuf>> {
+    let is_kustomization = |path: &Path| path.ends_with("kustomization.yaml");
+    let files = files(&root.join("config"))?;
+    Ok(files.iter().filter(|path| is_kustomization(path)).filter_map(|path| path.parent()).map(Path::to_owned).collect())
+}
+
+/// Every file below a directory, sorted.
+fn files(directory: &Path) -> Result<Vec<PathBuf>> {
+    let context = || format!("reading {}", directory.display());
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(directory).with_context(context)? {
+        let path = entry.with_context(context)?.path();
+        if path.is_dir() { found.extend(files(&path)?) } else { found.push(path) }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// Checks everything under `config`.
+///
+/// # Errors
+/// When something cannot be read at all.
+pub fn check(root: &Path) -> Result<Report> {
+    let mut report = Report::default();
+    let shown = |path: &Path| path.strip_prefix(root).unwrap_or(path).display().to_string();
+    for directory in kustomizations(root)? {
+        let objects = kustomize::build(&directory)?;
+        // What is applied beside the base has its references there.
+        let base = kustomize::build(&root.join("config/kubernetes/base"))?;
+        let is_whole = objects.iter().any(|object| documents::text(object, &["kind"]) == "Namespace");
+        let all: Vec<Value> = if is_whole { objects.clone() } else { [objects.clone(), base].concat() };
+        let mut say = |problem: String| {
+            let problem = format!("{}: {problem}", shown(&directory));
+            if !report.problems.contains(&problem) {
+                report.problems.push(problem);
+            }
+        };
+        for object in &objects {
+            for problem in schema::check(object) {
+                say(format!("{}: {problem}", documents::name(object)));
+            }
+        }
+        program::check(&all)?.into_iter().for_each(&mut say);
+        rbac::check(&all).into_iter().for_each(&mut say);
+        report.kustomizations.push((directory, objects.len()));
+    }
+    let units = files(&root.join("config/systemd"))?;
+    for unit in units.into_iter().filter(|path| path.extension().is_some_and(|extension| extension == "service")) {
+        for problem in units::check(&unit)? {
+            report.problems.push(format!("{}: {problem}", shown(&unit)));
+        }
+        report.units.push(unit);
+    }
+    // A file that nobody names is applied by nobody.
+    for path in unnamed(root)? {
+        report.problems.push(format!("{}: no kustomization names it", shown(&path)));
+    }
+    Ok(report)
+}
+
+/// YAML files in directories with a kustomization that it does not name.
+fn unnamed(root: &Path) -> Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for directory in kustomizations(root)? {
+        let text = std::fs::read_to_string(directory.join("kustomization.yaml"))
+            .with_context(|| format!("reading the kustomization in {}", directory.display()))?;
+        let entries = std::fs::read_dir(&directory).with_context(|| format!("reading {}", directory.display()))?;
+        for path in entries.filter_map(|entry| Some(entry.ok()?.path())) {
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            let is_object = name.ends_with(".yaml") && name != "kustomization.yaml";
+            if is_object && !text.lines().any(|line| line.split([' ', ':']).any(|word| word == name)) {
+                found.push(path);
+            }
+        }
+    }
+    Ok(found)
+}

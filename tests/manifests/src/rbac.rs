@@ -1,0 +1,140 @@
+//! What roles grant, as the API server would decide it, and whether that is what the code asks for.
+
+use serde_json::Value;
+
+use node_pressure_monitor::cluster::permissions::{PERMISSIONS, Permission, Who};
+
+use crate::documents::{list, text};
+
+/// What one service account may do.
+#[derive(Debug, Clone, Default)]
+pub struct Rights {
+    rules: Vec<Rule>,
+}
+
+#[derive(Debug, Clone)]
+struct Rule {
+    groups: Vec<String>,
+    resources: Vec<String>,
+    verbs: Vec<String>,
+}
+
+impl Rights {
+    /// By the bindings and roles among the objects.
+    #[must_use]
+    pub fn of(service_account: &str, objects: &[Value]) -> Self {
+        let is_bound = |binding: &&Value| {
+            let is_subject = |subject: &Value| {
+                text(subject, &["kind"]) == "ServiceAccount" && text(subject, &["name"]) == service_account
+            };
+            text(binding, &["kind"]).ends_with("RoleBinding") && list(binding, &["subjects"]).iter().any(is_subject)
+        };
+        let mut rules = Vec::new();
+        for binding in objects.iter().filter(is_bound) {
+            let is_role = |object: &&Value| {
+                ["kind", "name"].map(|key| text(binding, &["roleRef", key]))
+                    == [text(object, &["kind"]), text(object, &["metadata", "name"])]
+            };
+            for role in objects.iter().filter(is_role) {
+                rules.extend(list(role, &["rules"]).iter().map(Rule::read));
+            }
+        }
+        Self { rules }
+    }
+
+    /// Whether it may. The resource has its subresource behind a slash.
+    #[must_use]
+    pub fn allow(&self, verb: &str, group: &str, resource: &str) -> bool {
+        let has = |names: &[String], wanted: &str| names.iter().any(|name| name == wanted || name == "*");
+        self.rules.iter().any(|rule| {
+            has(&rule.verbs, verb) && has(&rule.groups, group) && has(&rule.resources, resource)
+        })
+    }
+
+    /// Each verb on each resource that is granted.
+    fn grants(&self) -> impl Iterator<Item = (&str, &str, &str)> {
+        self.rules.iter().flat_map(|rule| {
+            rule.groups.iter().flat_map(move |group| {
+                rule.resources.iter().flat_map(move |resource| {
+                    rule.verbs.iter().map(move |verb| (verb.as_str(), group.as_str(), resource.as_str()))
+                })
+            })
+        })
+    }
+}
+
+impl Rule {
+    fn read(rule: &Value) -> Self {
+        let texts = |key| list(rule, &[key]).iter().filter_map(Value::as_str).map(str::to_owned).collect();
+        Self { groups: texts("apiGroups"), resources: texts("resources"), verbs: texts("verbs") }
+    }
+}
+
+/// What is granted and not asked for, and what is asked for and not granted.
+#[must_use]
+pub fn check(objects: &[Value]) -> Vec<String> {
+    let mut problems = Vec::new();
+    for who in Who::ALL {
+        let account = who.service_account();
+        let rights = Rights::of(account, objects);
+        let asks = || PERMISSIONS.iter().filter(|permission| permission.who == who);
+        for Permission { verb, group, resource, why, .. } in asks() {
+            if !rights.allow(verb, group, resource) {
+                problems.push(format!(
+                    "ServiceAccount {account}: {verb} {} is not granted; the code needs it: {why}",
+                    shown(group, resource)
+                ));
+            }
+        }
+        for (verb, group, resource) in rights.grants() {
+            if !asks().any(|it| (it.verb, it.group, it.resource) == (verb, group, resource)) {
+                problems.push(format!(
+                    "ServiceAccount {account}: {verb} {} is granted, and nothing in monitor/src/cluster/permissions.rs asks for it",
+                    shown(group, resource)
+                ));
+            }
+        }
+    }
+    problems
+}
+
+fn shown(group: &str, resource: &str) -> String {
+    if group.is_empty() { resource.to_owned() } else { format!("{resource}.{group}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn objects(verbs: &[&str]) -> [Value; 2] {
+        [
+            json!({"kind": "ClusterRole", "metadata": {"name": "r"},
+                   "rules": [{"apiGroups": [""], "resources": ["pods", "pods/status"], "verbs": verbs}]}),
+            json!({"kind": "ClusterRoleBinding", "metadata": {"name": "b"},
+                   "roleRef": {"kind": "ClusterRole", "name": "r"},
+                   "subjects": [{"kind": "ServiceAccount", "name": "node-pressure-monitor", "namespace": "n"}]}),
+        ]
+    }
+
+    #[test]
+    fn a_subresource_is_another_resource_and_another_account_has_nothing() {
+        let objects = objects(&["patch"]);
+        let rights = Rights::of("node-pressure-monitor", &objects);
+        assert!(rights.allow("patch", "", "pods/status"));
+        assert!(!rights.allow("patch", "", "pods/eviction"));
+        assert!(!rights.allow("delete", "", "pods"));
+        assert!(!rights.allow("patch", "apps", "pods"));
+        assert!(!Rights::of("other", &objects).allow("patch", "", "pods"));
+    }
+
+    #[test]
+    fn both_directions_are_told() {
+        let problems = check(&objects(&["deletecollection"]));
+        let has = |text: &str| problems.iter().any(|problem| problem.contains(text));
+        assert!(has("node-pressure-monitor: deletecollection pods is granted, and nothing"), "{problems:?}");
+        assert!(has("node-pressure-monitor: delete pods is not granted"), "{problems:?}");
+        assert!(has("node-pressure-monitor-sweeper: patch nodes/status is not granted"), "{problems:?}");
+    }
+}

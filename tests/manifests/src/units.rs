@@ -1,0 +1,63 @@
+//! Units of systemd: the program's flags in them, the configuration they name, and directives that systemd knows.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context as _, Result};
+
+use crate::program;
+
+/// Where the unit expects the program.
+const PROGRAM: &str = "/usr/bin/node-pressure-monitor";
+
+/// What is wrong with a unit.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn check(path: &Path) -> Result<Vec<String>> {
+    let text = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
+    let mut problems = Vec::new();
+    let commands: Vec<&str> = values(&text, "ExecStart").collect();
+    if commands.is_empty() {
+        problems.push("has no ExecStart".to_owned());
+    }
+    for command in commands {
+        let words: Vec<&str> = command.split_whitespace().collect();
+        match words.split_first() {
+            Some((&PROGRAM, arguments)) => {
+                problems.extend(program::check_arguments(arguments).map(|problem| format!("ExecStart: {problem}")));
+            }
+            _ => problems.push(format!("ExecStart does not begin with {PROGRAM}")),
+        }
+    }
+    Ok(problems)
+}
+
+/// The values of a setting.
+pub fn values<'a>(text: &'a str, setting: &'a str) -> impl Iterator<Item = &'a str> {
+    text.lines().filter_map(move |line| line.strip_prefix(setting)?.strip_prefix('='))
+}
+
+/// What systemd itself says of the directives, where it is there: it names each that it does not know. Nothing where it is not.
+#[must_use]
+pub fn said_by_systemd(path: &Path) -> Option<Vec<String>> {
+    let output = Command::new("systemd-analyze").args(["verify", "--man=no"]).arg(path).output().ok()?;
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    let is_of_ours = |line: &&str| line.contains("Unknown") || line.contains("Failed to parse") || line.contains("Invalid");
+    Some(text.lines().filter(is_of_ours).map(str::to_owned).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wrong_flag_is_told() {
+        let directory = tempfile::tempdir().unwrap();
+        let unit = directory.path().join("a.service");
+        std::fs::write(&unit, format!("[Service]\nExecStart={PROGRAM} run --confg=/x\n")).unwrap();
+        assert!(check(&unit).unwrap()[0].contains("--confg"), "{:?}", check(&unit));
+        std::fs::write(&unit, "[Service]\n").unwrap();
+        assert_eq!(check(&unit).unwrap(), ["has no ExecStart"]);
+    }
+}
