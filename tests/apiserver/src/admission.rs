@@ -88,8 +88,9 @@ fn new_pod(store: &Store, resource: &Resource, pod: &mut Value) -> Result<(), Fa
         );
         return Err(Failure::forbidden(resource, &name, &why));
     }
-    let qos = qos_class(&pod["spec"]);
     let spec = &mut pod["spec"];
+    default_containers(spec);
+    let qos = qos_class(spec);
     spec["priority"] = json!(priority);
     for (field, value) in [
         ("restartPolicy", json!("Always")),
@@ -109,6 +110,31 @@ fn new_pod(store: &Store, resource: &Resource, pod: &mut Value) -> Result<(), Fa
     }
     pod["status"] = json!({"phase": "Pending", "qosClass": qos});
     Ok(())
+}
+
+/// What every container has; what it limits and does not request, it requests.
+fn default_containers(spec: &mut Value) {
+    for field in ["containers", "initContainers"] {
+        for container in spec.get_mut(field).and_then(Value::as_array_mut).into_iter().flatten() {
+            let latest = !text(container, "/image").contains(':') || text(container, "/image").ends_with(":latest");
+            let pull = if latest { "Always" } else { "IfNotPresent" };
+            for (field, value) in [
+                ("imagePullPolicy", json!(pull)),
+                ("resources", json!({})),
+                ("terminationMessagePath", json!("/dev/termination-log")),
+                ("terminationMessagePolicy", json!("File")),
+            ] {
+                if container[field].is_null() {
+                    container[field] = value;
+                }
+            }
+            for (what, amount) in container["resources"]["limits"].as_object().cloned().unwrap_or_default() {
+                if container["resources"]["requests"][&what].is_null() {
+                    container["resources"]["requests"][what] = amount;
+                }
+            }
+        }
+    }
 }
 
 fn default_tolerations() -> Value {
@@ -145,7 +171,7 @@ fn changed_pod(resource: &Resource, before: &Value, after: &Value) -> Result<(),
     let fixed = |pod: &Value| {
         let mut spec = pod["spec"].clone();
         for field in ["containers", "initContainers"] {
-            for container in spec[field].as_array_mut().into_iter().flatten() {
+            for container in spec.get_mut(field).and_then(Value::as_array_mut).into_iter().flatten() {
                 container["image"] = Value::Null;
             }
         }

@@ -96,6 +96,17 @@ impl Failure {
         Self::new(StatusCode::CONFLICT, "Conflict", message).about(resource, name)
     }
 
+    /// 409 of a precondition of a deletion: the real server names the kind there.
+    #[must_use]
+    pub fn precondition(resource: &Resource, name: &str, why: &str) -> Self {
+        let message = format!("Operation cannot be fulfilled on {} \"{name}\": {why}", resource.kind);
+        let mut failure = Self::new(StatusCode::CONFLICT, "Conflict", message).about(resource, name);
+        if let Some(details) = &mut failure.details {
+            details["kind"] = json!(resource.kind);
+        }
+        failure
+    }
+
     /// 422 of one field.
     #[must_use]
     pub fn invalid(resource: &Resource, name: &str, cause: &'static str, field: &str, what: &str) -> Self {
@@ -164,13 +175,28 @@ impl Failure {
 
     /// 415 of a kind of patch.
     #[must_use]
-    pub fn unsupported_media_type(given: &str) -> Self {
-        let message = format!(
-            "the body of the request was in an unknown format - accepted media types include: \
-             application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json; \
-             it was: {given}"
-        );
-        Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", message)
+    pub fn unsupported_media_type() -> Self {
+        let message = "415: Unsupported Media Type";
+        Self {
+            details: Some(json!({})),
+            ..Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", message)
+        }
+    }
+
+    /// 422 of a patch that cannot be applied.
+    #[must_use]
+    pub fn inapplicable() -> Self {
+        let message = "the server rejected our request due to an error in our request";
+        Self { details: Some(json!({})), ..Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message) }
+    }
+
+    /// 422 of the parameters of a list or a watch.
+    #[must_use]
+    pub fn list_options(field: &str, what: &str) -> Self {
+        let message = format!("ListOptions.meta.k8s.io \"\" is invalid: {field}: {what}");
+        let causes = json!([{"reason": "FieldValueForbidden", "message": what, "field": field}]);
+        let details = json!({"group": "meta.k8s.io", "kind": "ListOptions", "causes": causes});
+        Self { details: Some(details), ..Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message) }
     }
 
     /// 429 of an eviction; zero seconds name no time to wait.
@@ -192,6 +218,12 @@ impl Failure {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", message)
     }
 
+    /// 500 of what the server did not expect to fail: it gives no reason.
+    #[must_use]
+    pub fn unexpected(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "", message)
+    }
+
     /// 504: the client knows a version that this server has not reached.
     #[must_use]
     pub fn too_large_version(wanted: u64, current: u64) -> Self {
@@ -210,8 +242,11 @@ impl Failure {
     pub fn status(&self) -> Value {
         let mut status = json!({
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
-            "message": self.message, "reason": self.reason, "code": self.code.as_u16(),
+            "message": self.message, "code": self.code.as_u16(),
         });
+        if !self.reason.is_empty() {
+            status["reason"] = json!(self.reason);
+        }
         if let Some(details) = &self.details {
             status["details"] = details.clone();
         }

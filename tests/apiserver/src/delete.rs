@@ -48,14 +48,14 @@ impl How {
                 "the UID in the precondition ({wanted}) does not match the UID in record ({uid}). The object might have \
                  been deleted and then recreated"
             );
-            return Err(Failure::conflict(resource, name, &why));
+            return Err(Failure::precondition(resource, name, &why));
         }
         if let Some(wanted) = self.version.as_deref().filter(|wanted| *wanted != version) {
             let why = format!(
                 "the ResourceVersion in the precondition ({wanted}) does not match the ResourceVersion in record \
                  ({version}). The object might have been modified"
             );
-            return Err(Failure::conflict(resource, name, &why));
+            return Err(Failure::precondition(resource, name, &why));
         }
         Ok(())
     }
@@ -115,11 +115,14 @@ pub(crate) fn remove(
     }
     let key = Key::new(resource, namespace, name);
     let grace = grace_of(resource, before, how);
-    if grace == 0 && !has(before, "/metadata/finalizers") {
-        return Ok(store.remove(&key, last_state(before)));
+    let at_once = grace == 0 && !has(before, "/metadata/finalizers");
+    // Watchers see a pod marked before it goes, even when it goes at once.
+    if at_once && resource.plural != "pods" {
+        return Ok(store.remove(&key, (**before).clone()));
     }
     let after = marked(resource, before, grace);
-    Ok(if after == **before { Arc::clone(before) } else { store.put(key, after) })
+    let marked = if after == **before { Arc::clone(before) } else { store.put(key.clone(), after) };
+    Ok(if at_once { store.remove(&key, (*marked).clone()) } else { marked })
 }
 
 /// A pod that a kubelet runs has time to end; all else goes at once.
@@ -130,14 +133,6 @@ fn grace_of(resource: &Resource, object: &Value, how: &How) -> i64 {
     }
     let own = object.pointer("/spec/terminationGracePeriodSeconds").and_then(Value::as_i64);
     how.grace.or(own).unwrap_or(30)
-}
-
-fn last_state(object: &Value) -> Value {
-    let mut object = object.clone();
-    if has(&object, "/metadata/deletionTimestamp") {
-        object["metadata"]["deletionGracePeriodSeconds"] = json!(0);
-    }
-    object
 }
 
 /// Marks an object as to be deleted. A second time can only shorten its grace (`BeforeDelete` in apiserver 1.36).

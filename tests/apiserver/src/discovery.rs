@@ -53,6 +53,12 @@ fn resources(group: &str, version: &str) -> Value {
             })
         };
         list.push(entry(one.plural.to_owned(), &verbs));
+        if one.plural == "pods" {
+            list.push(json!({
+                "name": "pods/eviction", "singularName": "", "namespaced": true, "group": "policy", "version": "v1",
+                "kind": "Eviction", "verbs": ["create"],
+            }));
+        }
         if one.status {
             list.push(entry(format!("{}/status", one.plural), &["get", "patch", "update"]));
         }

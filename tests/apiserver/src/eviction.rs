@@ -11,7 +11,7 @@ use crate::answer::{Failure, Reply, json as reply};
 use crate::api::{Call, pods};
 use crate::delete::{self, How};
 use crate::lists::existing;
-use crate::object::{has, now, text};
+use crate::object::{Way, has, now, text};
 use crate::route::Target;
 use crate::selector::Selector;
 use crate::store::{Key, Store};
@@ -122,5 +122,5 @@ fn condition(store: &mut Store, target: &Target, pod: &Arc<Value>) -> Result<Arc
         None => after["status"]["conditions"] = json!([condition]),
     }
     let status = Target { part: "status".to_owned(), resource: pods()?, ..target.clone() };
-    writes::changed(store, &status, pod, after, false)
+    writes::changed(store, &status, Way::Update, pod, after, false)
 }

@@ -110,8 +110,23 @@ pub fn prepare_new(resource: &Resource, namespace: &str, mut object: Value) -> R
     Ok(object)
 }
 
+/// How an object is changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// By a patch: a UID in it is a change of the UID, and no precondition.
+    Patch,
+    /// By a whole object: its UID is a precondition.
+    Update,
+}
+
 /// Holds a changed object to what may be changed by this way; `part` is the subresource.
-pub fn prepare_changed(resource: &Resource, part: &str, before: &Value, mut after: Value) -> Result<Value, Failure> {
+pub fn prepare_changed(
+    resource: &Resource,
+    part: &str,
+    way: Way,
+    before: &Value,
+    mut after: Value,
+) -> Result<Value, Failure> {
     let name = text(before, "/metadata/name");
     let given_name = text(&after, "/metadata/name");
     if given_name != name {
@@ -121,7 +136,15 @@ pub fn prepare_changed(resource: &Resource, part: &str, before: &Value, mut afte
     }
     let (uid, given) = (text(before, "/metadata/uid"), text(&after, "/metadata/uid"));
     if !given.is_empty() && given != uid {
-        let why = format!("Precondition failed: UID in precondition: {given}, UID in object meta: {uid}");
+        if way == Way::Patch {
+            let what = format!("Invalid value: \"{given}\": field is immutable");
+            return Err(Failure::invalid(resource, name, "FieldValueInvalid", "metadata.uid", &what));
+        }
+        let why = format!(
+            "StorageError: invalid object, Code: 4, Key: /registry/{}/{name}, ResourceVersion: 0, AdditionalErrorMsg: \
+             Precondition failed: UID in precondition: {given}, UID in object meta: {uid}",
+            resource.plural
+        );
         return Err(Failure::conflict(resource, name, &why));
     }
     let (version, given) = (text(before, "/metadata/resourceVersion"), text(&after, "/metadata/resourceVersion"));

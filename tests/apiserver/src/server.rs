@@ -11,7 +11,7 @@ use kube::{Client, Config};
 
 use crate::access::ADMIN_TOKEN;
 use crate::api::Api;
-use crate::front::{Backend, Faults, Front, Identity, Log, Shared, runtime};
+use crate::front::{Backend, Faults, Front, Identity, Log, Shared, Threads};
 
 /// How to start.
 #[derive(Debug, Clone)]
@@ -58,12 +58,13 @@ impl TestServer {
 
     /// As the settings say.
     pub async fn with(settings: Settings) -> Result<Self> {
-        let runtime = runtime()?;
+        let threads = Threads::start()?;
         let backend = match settings.kubeconfig {
             None => Backend::Memory(Arc::new(Api::default())),
             Some(path) => {
                 let config = read(&path).await?;
-                runtime
+                threads
+                    .handle()?
                     .spawn(async move { Backend::real(&config) })
                     .await
                     .map_err(|error| anyhow!("making a client: {error}"))??
@@ -71,7 +72,7 @@ impl TestServer {
         };
         let identity = if settings.tls { Some(Identity::new()?) } else { None };
         let shared = Shared { backend, faults: Faults::default(), log: Log::default(), control: settings.control };
-        Ok(Self { front: Front::start(runtime, shared, settings.listen, identity).await? })
+        Ok(Self { front: Front::start(threads, shared, settings.listen, identity).await? })
     }
 
     /// Where clients reach it.
@@ -114,6 +115,15 @@ impl TestServer {
         let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
             .await
             .context("reading our own kubeconfig")?;
+        config.default_retry = false;
+        Client::try_from(config).context("making a client")
+    }
+
+    /// A client through the listener that does not say who it is.
+    pub fn client_without_token(&self) -> Result<Client> {
+        let mut config = Config::new(self.url().parse().context("reading our own address")?);
+        config.root_cert = None;
+        config.accept_invalid_certs = self.front.identity().is_some();
         config.default_retry = false;
         Client::try_from(config).context("making a client")
     }

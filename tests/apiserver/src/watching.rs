@@ -52,10 +52,8 @@ pub(crate) fn watch(api: &Arc<Api>, call: &Call) -> Result<Reply, Failure> {
     let bookmarks = query.on("allowWatchBookmarks");
     let matching = query.get("resourceVersionMatch");
     if query.get("sendInitialEvents").is_some() && matching != Some("NotOlderThan") {
-        return Err(Failure::bad_request(
-            "ListOptions.meta.k8s.io \"\" is invalid: resourceVersionMatch: Forbidden: sendInitialEvents requires \
-             setting resourceVersionMatch to NotOlderThan",
-        ));
+        let what = "Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
+        return Err(Failure::list_options("resourceVersionMatch", what));
     }
     let from = query.number("resourceVersion").unwrap_or_default();
     let time = query.number("timeoutSeconds").map_or(LONGEST, Duration::from_secs);

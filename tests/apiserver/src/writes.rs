@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::answer::{Failure, Reply, json as reply};
 use crate::api::Call;
 use crate::lists::existing;
-use crate::object::{self, has};
+use crate::object::{self, Way, has};
 use crate::route::Target;
 use crate::store::{Key, Store};
 use crate::{admission, patch, resource};
@@ -50,21 +50,22 @@ pub(crate) fn create(store: &mut Store, call: &Call) -> Result<Reply, Failure> {
 /// PUT.
 pub(crate) fn update(store: &mut Store, call: &Call) -> Result<Reply, Failure> {
     let wanted = call.object()?;
-    change(store, call, |_| Ok(wanted))
+    change(store, call, Way::Update, |_| Ok(wanted))
 }
 
 /// PATCH. It is applied to what is there now: it meets no conflict that it did not ask for.
 pub(crate) fn patch(store: &mut Store, call: &Call) -> Result<Reply, Failure> {
-    change(store, call, |before| patch::apply(&call.content_type, before, &call.body))
+    change(store, call, Way::Patch, |before| patch::apply(&call.content_type, before, &call.body))
 }
 
 fn change(
     store: &mut Store,
     call: &Call,
+    way: Way,
     after: impl FnOnce(&Value) -> Result<Value, Failure>,
 ) -> Result<Reply, Failure> {
     let before = existing(store, &call.target)?;
-    let changed = changed(store, &call.target, &before, after(&before)?, call.dry_run())?;
+    let changed = changed(store, &call.target, way, &before, after(&before)?, call.dry_run())?;
     Ok(reply(StatusCode::OK, &changed))
 }
 
@@ -72,12 +73,13 @@ fn change(
 pub(crate) fn changed(
     store: &mut Store,
     target: &Target,
+    way: Way,
     before: &Arc<Value>,
     after: Value,
     dry_run: bool,
 ) -> Result<Arc<Value>, Failure> {
     let Target { resource, namespace, name, part } = target;
-    let after = object::prepare_changed(resource, part, before, after)?;
+    let after = object::prepare_changed(resource, part, way, before, after)?;
     admission::changed_object(resource, part, before, &after)?;
     if after == **before {
         return Ok(Arc::clone(before));

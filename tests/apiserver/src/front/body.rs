@@ -3,13 +3,18 @@
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Body as HttpBody, Frame};
 use http_body_util::BodyExt as _;
 use serde::{Deserialize, Serialize};
+use tokio::time::{Instant, Sleep};
 
 use crate::answer::Body;
+
+/// Until what was sent is on its way.
+const ARRIVAL: Duration = Duration::from_millis(20);
 
 /// How a body ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,11 +32,14 @@ struct Shaped {
     inner: Body,
     left: usize,
     end: End,
+    /// What was let through is to arrive before the connection breaks.
+    pause: Pin<Box<Sleep>>,
 }
 
 /// Lets so many bytes through, then ends.
 pub(super) fn shaped(inner: Body, after: usize, end: End) -> Body {
-    Shaped { inner, left: after, end }.boxed_unsync()
+    let pause = Box::pin(tokio::time::sleep(Duration::ZERO));
+    Shaped { inner, left: after, end, pause }.boxed_unsync()
 }
 
 impl HttpBody for Shaped {
@@ -44,7 +52,7 @@ impl HttpBody for Shaped {
     ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
         if self.left == 0 {
             return match self.end {
-                End::Cut => Poll::Ready(Some(Err(super::cut()))),
+                End::Cut => self.pause.as_mut().poll(context).map(|()| Some(Err(super::cut()))),
                 // Nobody wakes this: the client's going away ends the connection.
                 End::Stall => Poll::Pending,
                 End::Finish => Poll::Ready(None),
@@ -55,6 +63,7 @@ impl HttpBody for Shaped {
                 Ok(mut data) => {
                     data.truncate(self.left);
                     self.left -= data.len();
+                    self.pause.as_mut().reset(Instant::now() + ARRIVAL);
                     Poll::Ready(Some(Ok(Frame::data(data))))
                 }
                 Err(other) => Poll::Ready(Some(Ok(other))),

@@ -25,8 +25,7 @@ const PORT_PATIENCE: Duration = Duration::from_secs(5);
 /// A listener before a server.
 #[derive(Debug)]
 pub struct Front {
-    // Ended without waiting: it may be dropped where nothing may block.
-    runtime: Option<Runtime>,
+    threads: Threads,
     shared: Arc<Shared>,
     identity: Option<Identity>,
     address: SocketAddr,
@@ -34,26 +33,44 @@ pub struct Front {
     cut: watch::Sender<u64>,
 }
 
-/// The threads on which connections live.
-pub(crate) fn runtime() -> Result<Runtime> {
-    Builder::new_multi_thread()
-        .worker_threads(1)
-        .thread_name("test-apiserver")
-        .enable_all()
-        .build()
-        .context("starting the test server's thread")
+/// The threads on which connections live. Ended without waiting: they may be dropped where nothing may block.
+#[derive(Debug)]
+pub(crate) struct Threads(Option<Runtime>);
+
+impl Threads {
+    pub(crate) fn start() -> Result<Self> {
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name("test-apiserver")
+            .enable_all()
+            .build()
+            .context("starting the test server's thread")?;
+        Ok(Self(Some(runtime)))
+    }
+
+    pub(crate) fn handle(&self) -> Result<Handle> {
+        self.0.as_ref().map(|runtime| runtime.handle().clone()).context("the test server has ended")
+    }
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
 }
 
 impl Front {
     /// Begins to listen.
     pub(crate) async fn start(
-        runtime: Runtime,
+        threads: Threads,
         shared: Shared,
         address: SocketAddr,
         identity: Option<Identity>,
     ) -> Result<Self> {
         let mut front = Self {
-            runtime: Some(runtime),
+            threads,
             shared: Arc::new(shared),
             identity,
             address,
@@ -80,15 +97,11 @@ impl Front {
         &self.shared
     }
 
-    fn handle(&self) -> Result<Handle> {
-        self.runtime.as_ref().map(|runtime| runtime.handle().clone()).context("the test server has ended")
-    }
-
     /// Opens the port, after it was closed.
     pub async fn open(&self) -> Result<SocketAddr> {
         let address = self.address;
         let (shared, identity, cut) = (Arc::clone(&self.shared), self.identity.clone(), self.cut.subscribe());
-        let handle = self.handle()?;
+        let handle = self.threads.handle()?;
         let listener = handle.spawn(bind(address)).await.context("opening the test server's port")?;
         let listener = listener.with_context(|| format!("opening the test server's port {address}"))?;
         let address = listener.local_addr().context("asking for the test server's address")?;
@@ -110,14 +123,6 @@ impl Front {
     /// Cuts all connections; new ones are taken.
     pub fn cut_connections(&self) {
         self.cut.send_modify(|cuts| *cuts += 1);
-    }
-}
-
-impl Drop for Front {
-    fn drop(&mut self) {
-        if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_background();
-        }
     }
 }
 

@@ -21,9 +21,10 @@ use hyper::body::Incoming;
 use crate::answer::{Reply, json};
 
 pub(crate) use backend::Backend;
+pub use body::End;
 pub use faults::{Fault, FaultId, Faults, What};
 pub use listen::Front;
-pub(crate) use listen::runtime;
+pub(crate) use listen::Threads;
 pub use log::{Log, Record};
 pub use tls::Identity;
 

@@ -19,7 +19,7 @@ pub fn apply(content_type: &str, original: &Value, patch: &[u8]) -> Result<Value
                 return Err(Failure::bad_request("error decoding patch: it is no object"));
             };
             let Value::Object(original) = object else { return Err(Failure::internal("what is stored is no object")) };
-            strategic::merge(original, patch).map(Value::Object).map_err(Failure::bad_request)
+            strategic::merge(original, patch).map(Value::Object).map_err(Failure::unexpected)
         }
         "application/merge-patch+json" => {
             let patch: Value = serde_json::from_slice(patch).map_err(unreadable)?;
@@ -28,14 +28,9 @@ pub fn apply(content_type: &str, original: &Value, patch: &[u8]) -> Result<Value
         }
         "application/json-patch+json" => {
             let patch: Vec<PatchOperation> = serde_json::from_slice(patch).map_err(unreadable)?;
-            json_patch::patch(&mut object, &patch).map_err(|error| Failure {
-                code: http::StatusCode::UNPROCESSABLE_ENTITY,
-                reason: "Invalid",
-                message: format!("the server rejected our request due to an error in our request: {error}"),
-                details: Some(serde_json::json!({})),
-            })?;
+            json_patch::patch(&mut object, &patch).map_err(|_| Failure::inapplicable())?;
             Ok(object)
         }
-        other => Err(Failure::unsupported_media_type(other)),
+        _ => Err(Failure::unsupported_media_type()),
     }
 }

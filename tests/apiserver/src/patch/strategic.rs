@@ -122,7 +122,7 @@ fn merge_list(field: &str, before: &[Value], patch: Vec<Value>, order: Option<Va
                         continue;
                     }
                     Some("delete") => {
-                        let name = key_of(field, &item, by)?;
+                        let name = key_of(&item, by)?;
                         merged.retain(|old| old[by] != name);
                         continue;
                     }
@@ -132,7 +132,7 @@ fn merge_list(field: &str, before: &[Value], patch: Vec<Value>, order: Option<Va
                     Some(other) => return Err(format!("unrecognised {DIRECTIVE} directive: {other}")),
                     None => {}
                 }
-                let name = key_of(field, &item, by)?;
+                let name = key_of(&item, by)?;
                 match merged.iter_mut().find(|old| old[by] == name) {
                     Some(old) => {
                         let Value::Object(fields) = old.take() else {
@@ -152,8 +152,12 @@ fn merge_list(field: &str, before: &[Value], patch: Vec<Value>, order: Option<Va
     }
 }
 
-fn key_of(field: &str, item: &Object, by: &str) -> Result<Value, String> {
-    item.get(by).cloned().ok_or_else(|| format!("{field}: map: {item:?} does not contain declared merge key: {by}"))
+fn key_of(item: &Object, by: &str) -> Result<Value, String> {
+    let shown = || {
+        let fields: Vec<String> = item.iter().map(|(key, value)| format!("{key}:{}", plain(value))).collect();
+        format!("map: map[{}] does not contain declared merge key: {by}", fields.join(" "))
+    };
+    item.get(by).cloned().ok_or_else(shown)
 }
 
 /// What the patch names comes in its order, what only the server has keeps its place among them as far as it can.
@@ -167,16 +171,20 @@ fn in_order(merged: Vec<Value>, order: &[Value], before: &[Value], by: Option<&s
     let (mut named, mut others) = (named.into_iter().peekable(), others.into_iter().peekable());
     let mut all = Vec::new();
     loop {
-        let first = match (named.peek(), others.peek()) {
+        let other_first = match (named.peek(), others.peek()) {
             (None, None) => return all,
-            (Some(_), None) => true,
-            (None, Some(_)) => false,
-            (Some(left), Some(right)) => {
-                matches!((place(before, left), place(before, right)), (Some(left), Some(right)) if left < right)
+            (Some(_), None) => false,
+            (None, Some(_)) => true,
+            (Some(named), Some(other)) => {
+                matches!((place(before, other), place(before, named)), (Some(other), Some(named)) if other < named)
             }
         };
-        all.extend(if first { named.next() } else { others.next() });
+        all.extend(if other_first { others.next() } else { named.next() });
     }
+}
+
+fn plain(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
 fn as_list(what: &str, value: Value) -> Result<Vec<Value>, String> {
@@ -233,8 +241,8 @@ mod tests {
         let after = merged(before, patch);
         let types: Vec<&str> =
             after["conditions"].as_array().unwrap().iter().map(|item| item["type"].as_str().unwrap()).collect();
-        assert_eq!(types, ["Other", "Mine", "Ready"]);
-        assert_eq!(after["conditions"][2]["status"], "False");
+        assert_eq!(types, ["Mine", "Ready", "Other"]);
+        assert_eq!(after["conditions"][1]["status"], "False");
     }
 
     #[test]
@@ -265,13 +273,13 @@ mod tests {
         let patch = json!({"$setElementOrder/conditions": [{"type": "C"}, {"type": "A"}], "conditions": [{"type": "C", "status": "True"}]});
         let types: Vec<Value> =
             merged(before, patch)["conditions"].as_array().unwrap().iter().map(|item| item["type"].clone()).collect();
-        assert_eq!(types, ["B", "C", "A"]);
+        assert_eq!(types, ["C", "A", "B"]);
     }
 
     #[test]
     fn finalizers_are_a_set() {
         let before = json!({"finalizers": ["a", "b"]});
-        assert_eq!(merged(before.clone(), json!({"finalizers": ["c"]})), json!({"finalizers": ["a", "b", "c"]}));
+        assert_eq!(merged(before.clone(), json!({"finalizers": ["c"]})), json!({"finalizers": ["c", "a", "b"]}));
         let patch = json!({"$deleteFromPrimitiveList/finalizers": ["a"]});
         assert_eq!(merged(before, patch), json!({"finalizers": ["b"]}));
     }

@@ -1,0 +1,218 @@
+//! What every contract test begins with: a server, in memory or the real one that `KUBECONFIG` names, a namespace and a node of the
+//! test's own, and short ways to put pods there and to look.
+
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use bytes::Bytes;
+use http::header::{ACCEPT, CONTENT_TYPE};
+use http::{Method, Request};
+use kube::Client;
+use kube::client::Body;
+use serde_json::{Value, json};
+
+use crate::object::new_uid;
+use crate::server::TestServer;
+
+/// Between two looks.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// A server and a place on it that no other test touches.
+#[derive(Debug)]
+pub struct Stage {
+    /// The server.
+    pub server: TestServer,
+    /// The test's own namespace.
+    pub namespace: String,
+    /// The test's own node.
+    pub node: String,
+}
+
+impl Stage {
+    /// Sets the stage.
+    pub async fn new() -> Result<Self> {
+        let server = TestServer::of_environment().await?;
+        let id = &new_uid()[..8];
+        let stage = Self { server, namespace: format!("test-{id}"), node: format!("node-{id}") };
+        stage.create("/api/v1/namespaces", json!({"metadata": {"name": stage.namespace}})).await?;
+        // In a real cluster a controller makes it, without which pods are refused; there may be no controller.
+        let accounts = format!("/api/v1/namespaces/{}/serviceaccounts", stage.namespace);
+        let account = stage.ask(Method::POST, &accounts, json!({"metadata": {"name": "default"}})).await?;
+        if !matches!(account.0, 201 | 409) {
+            bail!("making the service account: {}", account.1);
+        }
+        stage.create("/api/v1/nodes", json!({"metadata": {"name": stage.node}})).await?;
+        Ok(stage)
+    }
+
+    /// Takes down what a real server would keep; the namespace stays, empty.
+    pub async fn end(self) -> Result<()> {
+        if self.server.is_real() {
+            let now = json!({"gracePeriodSeconds": 0});
+            for plural in ["pods", "events", "configmaps"] {
+                let all = format!("/api/v1/namespaces/{}/{plural}", self.namespace);
+                self.ask(Method::DELETE, &all, now.clone()).await?;
+            }
+            self.ask(Method::DELETE, &format!("/api/v1/nodes/{}", self.node), now.clone()).await?;
+            self.ask(Method::DELETE, &format!("/api/v1/namespaces/{}", self.namespace), now).await?;
+        }
+        Ok(())
+    }
+
+    /// A client that meets no faults.
+    #[must_use]
+    pub fn admin(&self) -> Client {
+        self.server.admin()
+    }
+
+    /// Asks as the one who may do everything, without faults: status and answer. PATCH is a strategic merge.
+    pub async fn ask(&self, method: Method, path: &str, body: Value) -> Result<(u16, Value)> {
+        let kind = if method == Method::PATCH { "application/strategic-merge-patch+json" } else { "application/json" };
+        let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
+        self.ask_with(&self.admin(), method, path, kind, body).await
+    }
+
+    /// Asks with a client and a type of content of the caller's choice.
+    pub async fn ask_with(
+        &self,
+        client: &Client,
+        method: Method,
+        path: &str,
+        content_type: &str,
+        body: impl Into<Bytes>,
+    ) -> Result<(u16, Value)> {
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header(CONTENT_TYPE, content_type)
+            .header(ACCEPT, "application/json")
+            .body(Body::from(body.into()))
+            .context("writing a request")?;
+        let answer = client.send(request).await.with_context(|| format!("asking {path}"))?;
+        let status = answer.status().as_u16();
+        let bytes =
+            answer.into_body().collect_bytes().await.with_context(|| format!("reading the answer of {path}"))?;
+        let value = serde_json::from_slice(&bytes)
+            .unwrap_or_else(|_| Value::String(String::from_utf8_lossy(&bytes).into_owned()));
+        Ok((status, value))
+    }
+
+    /// Creates an object that must not be refused; answers it as stored.
+    pub async fn create(&self, collection: &str, object: Value) -> Result<Value> {
+        let (status, answer) = self.ask(Method::POST, collection, object).await?;
+        if status != 201 {
+            bail!("creating in {collection}: {status} {answer}");
+        }
+        Ok(answer)
+    }
+
+    /// An object; nothing when there is none.
+    pub async fn get(&self, path: &str) -> Result<Option<Value>> {
+        match self.ask(Method::GET, path, Value::Null).await? {
+            (200, object) => Ok(Some(object)),
+            (404, _) => Ok(None),
+            (status, answer) => bail!("reading {path}: {status} {answer}"),
+        }
+    }
+
+    /// The path of the test's pods, or of one of them.
+    #[must_use]
+    pub fn pods(&self, name: &str) -> String {
+        let pods = format!("/api/v1/namespaces/{}/pods", self.namespace);
+        if name.is_empty() { pods } else { format!("{pods}/{name}") }
+    }
+
+    /// The path of the test's node.
+    #[must_use]
+    pub fn node_path(&self) -> String {
+        format!("/api/v1/nodes/{}", self.node)
+    }
+
+    /// A pod that runs on the test's node and is ready; `spec` and `metadata` add to what it needs. Answers it as stored.
+    pub async fn running_pod(&self, name: &str, metadata: Value, spec: Value) -> Result<Value> {
+        self.pod(name, metadata, spec).await?;
+        let now = crate::object::now();
+        let status = json!({"status": {
+            "phase": "Running", "startTime": now,
+            "conditions": [
+                {"type": "Ready", "status": "True", "lastTransitionTime": now},
+                {"type": "ContainersReady", "status": "True", "lastTransitionTime": now},
+            ],
+        }});
+        let path = format!("{}/status", self.pods(name));
+        match self.ask(Method::PATCH, &path, status).await? {
+            (200, pod) => Ok(pod),
+            (code, answer) => bail!("running pod {name}: {code} {answer}"),
+        }
+    }
+
+    /// A pod bound to the test's node that does not run yet.
+    pub async fn pod(&self, name: &str, metadata: Value, spec: Value) -> Result<Value> {
+        let mut pod = json!({
+            "metadata": {"name": name},
+            "spec": {"nodeName": self.node, "containers": [{"name": "main", "image": "example.org/none:1"}]},
+        });
+        for (part, more) in [("metadata", metadata), ("spec", spec)] {
+            if let (Some(fields), Value::Object(more)) = (pod[part].as_object_mut(), more) {
+                fields.extend(more);
+            }
+        }
+        self.create(&self.pods(""), pod).await
+    }
+
+    /// The events of the test's namespace.
+    pub async fn events(&self) -> Result<Vec<Value>> {
+        let path = format!("/api/v1/namespaces/{}/events", self.namespace);
+        let list = self.get(&path).await?.unwrap_or_default();
+        Ok(list["items"].as_array().cloned().unwrap_or_default())
+    }
+
+    /// The events about the test's node, which are in `default`.
+    pub async fn node_events(&self) -> Result<Vec<Value>> {
+        let path = format!("/api/v1/namespaces/default/events?fieldSelector=involvedObject.name={}", self.node);
+        let list = self.get(&path).await?.unwrap_or_default();
+        Ok(list["items"].as_array().cloned().unwrap_or_default())
+    }
+
+    /// Looks again and again until what is there is what is wanted; the last look is in the error.
+    pub async fn until(&self, path: &str, within: Duration, wanted: impl Fn(Option<&Value>) -> bool) -> Result<Value> {
+        let start = Instant::now();
+        loop {
+            let object = self.get(path).await?;
+            if wanted(object.as_ref()) {
+                return Ok(object.unwrap_or_default());
+            }
+            if start.elapsed() > within {
+                bail!("{path} did not become as wanted within {within:?}; it is {object:?}");
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// A kubeconfig file of the listener, for a program under test; the caller deletes it.
+    pub fn kubeconfig_file(&self) -> Result<PathBuf> {
+        let path = std::env::temp_dir().join(format!("kubeconfig-{}-{}", std::process::id(), self.node));
+        std::fs::write(&path, self.server.kubeconfig()).with_context(|| format!("writing {}", path.display()))?;
+        Ok(path)
+    }
+
+    /// True, said loudly, where a real server cannot be told to do what the rest of a test needs.
+    #[must_use]
+    pub fn skips(&self, what: &str) -> bool {
+        if self.server.is_real() {
+            // Past the capture of the test harness: who counts the tests counts this line.
+            let line = format!("\nSKIPPED {what}: a real API server cannot be told to do that\n");
+            let _unsaid = std::io::stdout().write_all(line.as_bytes());
+        }
+        self.server.is_real()
+    }
+}
+
+/// A condition of an object by its type; null where there is none.
+#[must_use]
+pub fn condition<'object>(object: &'object Value, kind: &str) -> &'object Value {
+    let conditions = object.pointer("/status/conditions").and_then(Value::as_array).into_iter().flatten();
+    conditions.into_iter().find(|condition| condition["type"] == kind).unwrap_or(&Value::Null)
+}

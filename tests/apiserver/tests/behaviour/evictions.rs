@@ -1,0 +1,130 @@
+//! Evictions by the API, and the budgets they respect.
+
+use http::Method;
+use node_pressure_apiserver::Stage;
+use node_pressure_apiserver::stage::condition;
+use serde_json::{Value, json};
+
+use super::{ask, refusal, stage};
+
+const MESSAGE: &str = "Cannot evict pod as it would violate the pod's disruption budget.";
+
+async fn evict(stage: &Stage, name: &str, options: Value) -> (u16, Value) {
+    let eviction = json!({
+        "apiVersion": "policy/v1", "kind": "Eviction",
+        "metadata": {"name": name, "namespace": stage.namespace}, "deleteOptions": options,
+    });
+    ask(stage, Method::POST, &format!("{}/eviction", stage.pods(name)), eviction).await
+}
+
+/// A budget over all pods of team x.
+async fn budget(stage: &Stage, name: &str) -> String {
+    let path = format!("/apis/policy/v1/namespaces/{}/poddisruptionbudgets", stage.namespace);
+    let spec = json!({"minAvailable": 1, "selector": {"matchLabels": {"team": "x"}}});
+    stage.create(&path, json!({"metadata": {"name": name}, "spec": spec})).await.unwrap();
+    format!("{path}/{name}")
+}
+
+async fn allow(stage: &Stage, budget: &str, disruptions: u32) {
+    let status = json!({"status": {
+        "observedGeneration": 1, "disruptionsAllowed": disruptions, "currentHealthy": 1 + disruptions,
+        "desiredHealthy": 1, "expectedPods": 1 + disruptions,
+    }});
+    let (code, answer) = ask(stage, Method::PATCH, &format!("{budget}/status"), status).await;
+    assert_eq!(code, 200, "{answer}");
+}
+
+fn team() -> Value {
+    json!({"labels": {"team": "x"}})
+}
+
+#[tokio::test]
+async fn without_a_budget_it_is_a_deletion() {
+    let stage = stage().await;
+    stage.running_pod("a", Value::Null, Value::Null).await.unwrap();
+    let (code, answer) = evict(&stage, "a", json!({"gracePeriodSeconds": 7})).await;
+    assert_eq!((code, answer["kind"].as_str(), answer["status"].as_str()), (201, Some("Status"), Some("Success")));
+    let pod = stage.get(&stage.pods("a")).await.unwrap().unwrap();
+    assert_eq!(pod["metadata"]["deletionGracePeriodSeconds"], 7);
+    let why = condition(&pod, "DisruptionTarget");
+    assert_eq!((&why["status"], &why["reason"]), (&json!("True"), &json!("EvictionByEvictionAPI")));
+    // A second time it is on its way already.
+    assert_eq!(evict(&stage, "a", Value::Null).await.0, 201);
+    assert_eq!(refusal(&evict(&stage, "none", Value::Null).await).0, 404);
+    stage.end().await.unwrap();
+}
+
+#[tokio::test]
+async fn another_uid_is_not_evicted() {
+    let stage = stage().await;
+    stage.running_pod("a", Value::Null, Value::Null).await.unwrap();
+    let answer = evict(&stage, "a", json!({"preconditions": {"uid": "another"}})).await;
+    assert_eq!(refusal(&answer).0, 409, "{answer:?}");
+    assert!(stage.get(&stage.pods("a")).await.unwrap().unwrap()["metadata"]["deletionTimestamp"].is_null());
+    stage.end().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_budget_that_allows_none_refuses_with_429() {
+    let stage = stage().await;
+    let path = budget(&stage, "b").await;
+    stage.running_pod("a", team(), Value::Null).await.unwrap();
+    let uncounted = evict(&stage, "a", Value::Null).await;
+    assert_eq!(refusal(&uncounted), (429, "TooManyRequests", MESSAGE));
+    let cause = json!([{"reason": "DisruptionBudget",
+        "message": "The disruption budget b is still being processed by the server."}]);
+    assert_eq!(uncounted.1["details"], json!({"causes": cause, "retryAfterSeconds": 10}));
+    allow(&stage, &path, 0).await;
+    let refused = evict(&stage, "a", Value::Null).await;
+    assert_eq!(refusal(&refused), (429, "TooManyRequests", MESSAGE));
+    let cause = json!([{"reason": "DisruptionBudget",
+        "message": "The disruption budget b needs 1 healthy pods and has 1 currently"}]);
+    assert_eq!(refused.1["details"], json!({"causes": cause}));
+    // Deleting asks no budget.
+    assert_eq!(ask(&stage, Method::DELETE, &stage.pods("a"), Value::Null).await.0, 200);
+    stage.end().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_budget_counts_down() {
+    let stage = stage().await;
+    let path = budget(&stage, "b").await;
+    allow(&stage, &path, 1).await;
+    for name in ["a", "b"] {
+        stage.running_pod(name, team(), Value::Null).await.unwrap();
+    }
+    assert_eq!(evict(&stage, "a", Value::Null).await.0, 201);
+    let status = stage.get(&path).await.unwrap().unwrap()["status"].clone();
+    assert_eq!(status["disruptionsAllowed"], 0);
+    assert!(status["disruptedPods"]["a"].is_string(), "{status}");
+    assert_eq!(evict(&stage, "b", Value::Null).await.0, 429);
+    stage.end().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_pod_that_does_not_run_disrupts_nothing() {
+    let stage = stage().await;
+    let path = budget(&stage, "b").await;
+    allow(&stage, &path, 0).await;
+    stage.pod("pending", team(), Value::Null).await.unwrap();
+    assert_eq!(evict(&stage, "pending", Value::Null).await.0, 201);
+    // One that runs and is not ready goes where as many as desired are healthy.
+    stage.running_pod("unready", team(), Value::Null).await.unwrap();
+    let unready = json!({"status": {"conditions": [{"type": "Ready", "status": "False"}]}});
+    ask(&stage, Method::PATCH, &format!("{}/status", stage.pods("unready")), unready).await;
+    assert_eq!(evict(&stage, "unready", Value::Null).await.0, 201);
+    stage.end().await.unwrap();
+}
+
+#[tokio::test]
+async fn two_budgets_are_one_too_many() {
+    let stage = stage().await;
+    for name in ["b", "c"] {
+        budget(&stage, name).await;
+    }
+    stage.running_pod("a", team(), Value::Null).await.unwrap();
+    let answer = evict(&stage, "a", Value::Null).await;
+    assert_eq!(answer.0, 500, "{answer:?}");
+    assert!(answer.1["message"].as_str().unwrap().contains("more than one PodDisruptionBudget"), "{answer:?}");
+    stage.end().await.unwrap();
+}
