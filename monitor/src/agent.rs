@@ -55,6 +55,7 @@ use crate::report::{ConditionLog, EvictionOutcome, Health, Metrics, Refresh, Sum
 use crate::runtime::Runtime;
 use crate::workloads::WorkloadTree;
 
+use self::cluster::Told;
 use self::disks::Disks;
 use self::figures::Figures;
 use self::gentle::Gentle;
@@ -105,6 +106,7 @@ pub struct Agent {
     steered: Steered,
     runtime: Runtime,
     cluster: Cluster,
+    told: Told,
     garbage: GarbageFirst,
     orders: Orders,
     pending: Pending,
@@ -226,6 +228,7 @@ impl Agent {
             steered: Steered::default(),
             runtime,
             cluster,
+            told: Told::default(),
             garbage: GarbageFirst::default(),
             orders: Orders::on(desk),
             pending: Pending::default(),

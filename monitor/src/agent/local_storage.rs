@@ -82,6 +82,11 @@ impl LocalStorage {
         &self.specs
     }
 
+    /// Whether the API server has ever told the pods.
+    pub(super) const fn is_from_cluster(&self) -> bool {
+        self.is_from_cluster
+    }
+
     /// These are the pods, as the API server has them.
     pub(super) fn learn(&mut self, specs: Arc<PodSpecs>) {
         (self.specs, self.is_from_cluster) = (specs, true);

@@ -24,7 +24,7 @@ const RENEWED_EVERY: Duration = Duration::from_secs(30);
 
 /// How long the API server is waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Patience {
+pub struct Timeouts {
     /// To connect, and until an answer begins.
     pub answer: Duration,
     /// Until a watch that says nothing is taken for dead. The API server sends a bookmark about once a minute (`bookmarkFrequency` of its
@@ -32,7 +32,7 @@ pub struct Patience {
     pub silence: Duration,
 }
 
-impl Default for Patience {
+impl Default for Timeouts {
     fn default() -> Self {
         Self { answer: Duration::from_secs(15), silence: Duration::from_secs(150) }
     }
@@ -43,7 +43,7 @@ impl Default for Patience {
 pub struct Access {
     kubeconfig: Option<PathBuf>,
     node_name: String,
-    patience: Patience,
+    timeouts: Timeouts,
     /// Beside it is written down what is to outlive this agent.
     lock_file: Option<PathBuf>,
 }
@@ -68,7 +68,7 @@ impl Access {
     }
 
     fn new(kubeconfig: Option<PathBuf>, node_name: String) -> Self {
-        Self { kubeconfig, node_name, patience: Patience::default(), lock_file: None }
+        Self { kubeconfig, node_name, timeouts: Timeouts::default(), lock_file: None }
     }
 
     /// The same, with what is known written down beside the agent's lock file.
@@ -79,8 +79,8 @@ impl Access {
 
     /// The same, with other patience.
     #[must_use]
-    pub fn with_patience(self, patience: Patience) -> Self {
-        Self { patience, ..self }
+    pub fn with_timeouts(self, timeouts: Timeouts) -> Self {
+        Self { timeouts, ..self }
     }
 
     /// This node.
@@ -129,8 +129,8 @@ impl Access {
         };
         // Whoever asks decides whether and when to ask again: what is retried beneath hides for minutes that nobody answers.
         config.default_retry = false;
-        config.connect_timeout = Some(self.patience.answer);
-        config.write_timeout = Some(self.patience.answer);
+        config.connect_timeout = Some(self.timeouts.answer);
+        config.write_timeout = Some(self.timeouts.answer);
         let name = http::HeaderValue::from_static(concat!("node-pressure-monitor/", env!("CARGO_PKG_VERSION")));
         config.headers.push((http::header::USER_AGENT, name));
         kube::Client::try_from(config).map_err(|error| error.to_string())
@@ -163,8 +163,8 @@ impl Server {
         &self.client
     }
 
-    pub(super) const fn patience(&self) -> Patience {
-        self.access.patience
+    pub(super) const fn timeouts(&self) -> Timeouts {
+        self.access.timeouts
     }
 
     /// Reads the files again, unless that was done a moment ago. What cannot be read leaves all as it is.

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use crate::workloads::lenient::or_default;
 
 use super::backoff::{Backoff, jittered};
-use super::client::Patience;
+use super::client::Timeouts;
 use super::items::Items;
 use super::request::{self, Refusal, Status};
 use super::thread::Context;
@@ -155,7 +155,7 @@ async fn list<M: Mirror>(context: &Context, mirror: &mut M, latest: bool) -> Res
 
 /// Reads one page of a list.
 async fn page(context: &Context, path: &str, mut take: impl FnMut(&[u8])) -> Result<ListMeta, Refusal> {
-    let Patience { answer, .. } = context.server.patience();
+    let Timeouts { answer, .. } = context.server.timeouts();
     let mut text = request::get(&context.client, path, answer).await?;
     let mut items = Items::default();
     loop {
@@ -202,7 +202,7 @@ struct ListMeta {
 
 /// Watches from `version` on, until the server ends it.
 async fn watch<M: Mirror>(context: &Context, mirror: &mut M, version: String) -> (Next, Result<Wait, Refusal>) {
-    let Patience { answer, silence } = context.server.patience();
+    let Timeouts { answer, silence } = context.server.timeouts();
     let path = format!(
         "{}?fieldSelector={}&watch=true&allowWatchBookmarks=true&resourceVersion={}&timeoutSeconds={}",
         M::PATH,

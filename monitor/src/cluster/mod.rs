@@ -29,7 +29,7 @@ use crate::config::KubernetesOptions;
 use crate::node::Monotonic;
 use crate::workloads::PodSpecs;
 
-pub use client::{Access, Patience};
+pub use client::{Access, Timeouts};
 pub use events::Happening;
 pub use evictions::{Intent, Settled};
 pub use node::NodeFacts;
@@ -70,7 +70,7 @@ impl State {
         match self {
             Self::Looking | Self::Off | Self::Up => None,
             Self::Down { reason, .. } => {
-                Some(format!("{CAPABILITY}: {reason}; until it answers, pods are those known last"))
+                Some(format!("{CAPABILITY}: {reason}"))
             }
         }
     }

@@ -87,7 +87,7 @@ pub fn look(config: &MonitorConfig, signal: Signal, layout: Option<Layout>) -> R
         let of_spec = || usage.workload.kind.pod_uid().and_then(|uid| specs.find(uid));
         let exempt = if oom_score::is_node_critical(tracked, &config.proc_root) {
             Some(NODE_CRITICAL)
-        } else if let Some(protection) = of_spec().and_then(|pod| pod.protection(&config.kubernetes.protect)) {
+        } else if let Some(protection) = of_spec().and_then(|pod| operators(pod, config)) {
             Some(protection.as_str())
         } else {
             // What pods have on a disk is not given back by ending them, but by who removes them.
@@ -123,6 +123,11 @@ fn scan(config: &MonitorConfig) -> Result<WorkloadTree, CommandError> {
     let changes = tree.scan().map_err(|error| CommandError::Wrong(error.to_string()))?;
     changes.unreadable.iter().for_each(output::note);
     Ok(tree)
+}
+
+/// Why the operator has it protected; what the system needs says so itself.
+fn operators(pod: &Pod, config: &MonitorConfig) -> Option<Protection> {
+    pod.protection(&config.kubernetes.protect).filter(|_| !pod.is_critical())
 }
 
 /// Says what is not known without it.
