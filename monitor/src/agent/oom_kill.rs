@@ -83,11 +83,7 @@ impl Agent {
             at: Monotonic(kill.at_ns),
             marked,
             invoked: kill.invoked_at_ns.map(Monotonic),
-            victim: Victim {
-                pod: pod.clone(),
-                container_name: container_name.clone(),
-                ..victim(kill, &victim_place)
-            },
+            victim: Victim { pod: pod.clone(), container_name: container_name.clone(), ..victim(kill, &victim_place) },
             kill: model::OomKill {
                 constraint: kill.constraint.map(|constraint| constraint.as_str().to_owned()),
                 source: source.to_owned(),

@@ -55,6 +55,7 @@ impl Agent {
 
     /// Whether somebody says that the node cannot do without it: the kubelet by its mark, or the pod itself.
     pub(super) fn is_critical(&self, tracked: &Tracked) -> bool {
-        tracked.workload().pod.as_ref().is_some_and(|pod| pod.is_critical()) || oom_score::is_node_critical(tracked, &self.config.proc_root)
+        tracked.workload().pod.as_ref().is_some_and(|pod| pod.is_critical())
+            || oom_score::is_node_critical(tracked, &self.config.proc_root)
     }
 }

@@ -69,9 +69,7 @@ impl State {
     pub fn degradation(&self) -> Option<String> {
         match self {
             Self::Looking | Self::Off | Self::Up => None,
-            Self::Down { reason, .. } => {
-                Some(format!("{CAPABILITY}: {reason}"))
-            }
+            Self::Down { reason, .. } => Some(format!("{CAPABILITY}: {reason}")),
         }
     }
 }

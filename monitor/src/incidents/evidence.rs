@@ -80,7 +80,6 @@ pub fn ranking(ranked: &[Ranked<WorkloadUsage>], order: Order<'_>, resource: Res
         place: Some(index + 1),
         workload: ranked.candidate.workload.name.clone(),
         protection: None,
-        pod: None,
         at_most: !ranked.candidate.exact,
         keys: order
             .keys()

@@ -57,7 +57,9 @@ pub(super) fn rows(page: &mut Page, report: &ClusterReport) {
     let age = |age: Duration| format_go_duration(Duration::from_secs(age.as_secs()));
     let known = match report.pods_age {
         None => "no pod known".to_owned(),
-        Some(old) if report.down.is_some() || old > USUAL => format!("{} pods known, as of {} ago", report.pods, age(old)),
+        Some(old) if report.down.is_some() || old > USUAL => {
+            format!("{} pods known, as of {} ago", report.pods, age(old))
+        }
         Some(_) => format!("{} pods known", report.pods),
     };
     page.row("cluster", &format!("node {}, {known}", report.node));
@@ -114,8 +116,14 @@ impl ClusterMetrics {
         let deferred = IntCounterVec::new(deferred, &["signal"])?;
         registry.register(Box::new(deferred.clone()))?;
         Ok(Self {
-            up: states("api_server_up", "1 while the API server answers, 0 while it does not; absent where there is none.")?,
-            pods: states("pods_known", "Pods of this node that are known from the API server; absent where there is none.")?,
+            up: states(
+                "api_server_up",
+                "1 while the API server answers, 0 while it does not; absent where there is none.",
+            )?,
+            pods: states(
+                "pods_known",
+                "Pods of this node that are known from the API server; absent where there is none.",
+            )?,
             age,
             info,
             maintenance: states(
@@ -170,7 +178,13 @@ mod tests {
 
     fn report(down: Option<&str>, age: Option<u64>) -> ClusterReport {
         let pods_age = age.map(Duration::from_secs);
-        ClusterReport { node: "n-1".to_owned(), down: down.map(str::to_owned), pods: 3, pods_age, ..ClusterReport::default() }
+        ClusterReport {
+            node: "n-1".to_owned(),
+            down: down.map(str::to_owned),
+            pods: 3,
+            pods_age,
+            ..ClusterReport::default()
+        }
     }
 
     #[test]
@@ -184,7 +198,8 @@ mod tests {
         assert!(text(&report(None, Some(200))).contains("as of 3m20s ago"));
         let down = text(&report(Some("connection refused"), Some(5)));
         assert!(down.contains("as of 5s ago") && down.contains("does not answer: connection refused"), "{down}");
-        let maintenance = ClusterReport { maintenance: Some("cordoned".to_owned()), defers: true, ..report(None, None) };
+        let maintenance =
+            ClusterReport { maintenance: Some("cordoned".to_owned()), defers: true, ..report(None, None) };
         assert!(text(&maintenance).contains("in maintenance: cordoned; soft evictions wait"));
         assert!(text(&maintenance).contains("no pod known"));
     }
@@ -196,14 +211,26 @@ mod tests {
         let text = || TextEncoder::new().encode_to_string(&registry.gather()).unwrap();
         metrics.observe(None);
         assert!(!text().contains("api_server_up ") && !text().contains("pods_age_seconds"), "{}", text());
-        let info = PodInfo { workload: "a/b".to_owned(), name: "web".to_owned(), qos_class: "Burstable", ..PodInfo::default() };
+        let info = PodInfo {
+            workload: "a/b".to_owned(),
+            name: "web".to_owned(),
+            qos_class: "Burstable",
+            ..PodInfo::default()
+        };
         metrics.pods(std::slice::from_ref(&info));
         assert!(text().contains("pod=\"web\"") && text().contains("workload=\"a/b\""), "{}", text());
         metrics.pods(&[]);
         assert!(!text().contains("pod=\"web\""), "it is gone");
         let counts = WatchCounts { lists: 2, changes: 7 };
         metrics.observe(Some(&ClusterReport { counts, ..report(Some("x"), Some(9)) }));
-        for line in ["api_server_up 0\n", "pods_known 3\n", "pods_age_seconds 9\n", "pods_listed_total 2\n", "pod_changes_total 7\n", "node_in_maintenance 0\n"] {
+        for line in [
+            "api_server_up 0\n",
+            "pods_known 3\n",
+            "pods_age_seconds 9\n",
+            "pods_listed_total 2\n",
+            "pod_changes_total 7\n",
+            "node_in_maintenance 0\n",
+        ] {
             assert!(text().contains(line), "{line}: {}", text());
         }
     }

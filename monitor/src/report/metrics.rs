@@ -5,13 +5,13 @@ use std::time::{Duration, Instant};
 
 use prometheus::{Counter, GaugeVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry, TextEncoder};
 
+use super::cluster::ClusterMetrics;
 use super::configuration::{ConfigMetrics, ConfigState, ReloadOutcome};
 use super::deeds::Deeds;
 use super::disk_usage::DiskUsageMetrics;
 use super::figures_metrics::FiguresMetrics;
 use super::incidents::IncidentMetrics;
 use super::probes::ProbeSeries;
-use super::cluster::ClusterMetrics;
 use super::runtime::RuntimeMetrics;
 use super::series::{SeriesLimits, WorkloadSeries, increase, options};
 use super::{EventReport, NodeReport};

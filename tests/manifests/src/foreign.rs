@@ -59,12 +59,18 @@ const SECURITY_CONTEXT_CONSTRAINTS: &[Field] = &[
     must("priority", Nullable(&Whole)),
     must("readOnlyRootFilesystem", Boolean),
     must("requiredDropCapabilities", Nullable(&List(&Text))),
-    may("runAsUser", Fields(&[must("type", Text), may("uid", Whole), may("uidRangeMin", Whole), may("uidRangeMax", Whole)])),
+    may(
+        "runAsUser",
+        Fields(&[must("type", Text), may("uid", Whole), may("uidRangeMin", Whole), may("uidRangeMax", Whole)]),
+    ),
     may(
         "seLinuxContext",
         Fields(&[
             must("type", Text),
-            may("seLinuxOptions", Fields(&[may("level", Text), may("role", Text), may("type", Text), may("user", Text)])),
+            may(
+                "seLinuxOptions",
+                Fields(&[may("level", Text), may("role", Text), may("type", Text), may("user", Text)]),
+            ),
         ]),
     ),
     may("seccompProfiles", List(&Text)),

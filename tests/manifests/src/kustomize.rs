@@ -20,8 +20,13 @@ const CLUSTER_WIDE: [&str; 6] = [
     "ValidatingAdmissionPolicyBinding",
 ];
 /// Lists that a strategic merge patch merges item by item, with what makes two items the same. Others are replaced.
-const MERGED: [(&str, &str); 5] =
-    [("containers", "name"), ("volumes", "name"), ("volumeMounts", "mountPath"), ("env", "name"), ("ports", "containerPort")];
+const MERGED: [(&str, &str); 5] = [
+    ("containers", "name"),
+    ("volumes", "name"),
+    ("volumeMounts", "mountPath"),
+    ("env", "name"),
+    ("ports", "containerPort"),
+];
 
 /// The objects that `kubectl kustomize DIRECTORY` prints.
 ///

@@ -42,7 +42,12 @@ pub fn root() -> PathBuf {
 pub fn kustomizations(root: &Path) -> Result<Vec<PathBuf>> {
     let is_kustomization = |path: &Path| path.ends_with("kustomization.yaml");
     let files = files(&root.join("config"))?;
-    Ok(files.iter().filter(|path| is_kustomization(path)).filter_map(|path| path.parent()).map(Path::to_owned).collect())
+    Ok(files
+        .iter()
+        .filter(|path| is_kustomization(path))
+        .filter_map(|path| path.parent())
+        .map(Path::to_owned)
+        .collect())
 }
 
 /// Every file below a directory, sorted.

@@ -121,7 +121,10 @@ impl Place<'_> {
         let used = [config.lock_file.as_path(), &config.incidents.directory, &config.cgroup_root];
         for mount in &mounts {
             if mount.path != mount.on_host {
-                problems.push(format!("{} of the host is at {}: the agent looks under the same name", mount.on_host, mount.path));
+                problems.push(format!(
+                    "{} of the host is at {}: the agent looks under the same name",
+                    mount.on_host, mount.path
+                ));
             }
             if !used.iter().any(|path| path.starts_with(mount.path)) && !ALWAYS_USED.contains(&mount.path) {
                 problems.push(format!("{} is mounted, and the agent does not use it", mount.path));
@@ -136,9 +139,8 @@ impl Place<'_> {
             .find(|mount| Path::new(file) == Path::new(text(mount, &["mountPath"])).join(KEY));
         let volume = mount.and_then(|mount| self.volume(text(mount, &["name"])));
         let config_map = volume.map(|volume| text(volume, &["configMap", "name"])).and_then(|name| {
-            let is_it = |object: &&Value| {
-                text(object, &["kind"]) == "ConfigMap" && text(object, &["metadata", "name"]) == name
-            };
+            let is_it =
+                |object: &&Value| text(object, &["kind"]) == "ConfigMap" && text(object, &["metadata", "name"]) == name;
             self.objects.iter().find(is_it)
         });
         let Some(document) = config_map.map(|map| text(map, &["data", KEY])) else {
@@ -281,7 +283,11 @@ mod tests {
 
     #[test]
     fn names_of_images_are_found_in_any_registry() {
-        for image in ["node-pressure-monitor", "localhost/node-pressure-monitor:0.1.0", "r:5000/a/node-pressure-monitor@sha256:0"] {
+        for image in [
+            "node-pressure-monitor",
+            "localhost/node-pressure-monitor:0.1.0",
+            "r:5000/a/node-pressure-monitor@sha256:0",
+        ] {
             assert_eq!(image_name(image), IMAGE, "{image}");
         }
     }

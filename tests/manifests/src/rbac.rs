@@ -46,9 +46,9 @@ impl Rights {
     #[must_use]
     pub fn allow(&self, verb: &str, group: &str, resource: &str) -> bool {
         let has = |names: &[String], wanted: &str| names.iter().any(|name| name == wanted || name == "*");
-        self.rules.iter().any(|rule| {
-            has(&rule.verbs, verb) && has(&rule.groups, group) && has(&rule.resources, resource)
-        })
+        self.rules
+            .iter()
+            .any(|rule| has(&rule.verbs, verb) && has(&rule.groups, group) && has(&rule.resources, resource))
     }
 
     /// Each verb on each resource that is granted.

@@ -43,7 +43,8 @@ pub fn values<'a>(text: &'a str, setting: &'a str) -> impl Iterator<Item = &'a s
 pub fn said_by_systemd(path: &Path) -> Option<Vec<String>> {
     let output = Command::new("systemd-analyze").args(["verify", "--man=no"]).arg(path).output().ok()?;
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
-    let is_of_ours = |line: &&str| line.contains("Unknown") || line.contains("Failed to parse") || line.contains("Invalid");
+    let is_of_ours =
+        |line: &&str| line.contains("Unknown") || line.contains("Failed to parse") || line.contains("Invalid");
     Some(text.lines().filter(is_of_ours).map(str::to_owned).collect())
 }
 

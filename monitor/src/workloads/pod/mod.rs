@@ -20,7 +20,7 @@ pub use owner::Owner;
 pub use resource_name::ResourceName;
 
 /// A `v1.Pod`.
-#[derive(Debug, Clone, PartialEq, Default, Deserialize, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(default)]
 pub struct Pod {
     /// Who it is.
@@ -35,7 +35,7 @@ pub struct Pod {
 }
 
 /// `metadata`.
-#[derive(Debug, Clone, PartialEq, Default, Deserialize, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Metadata {
     /// Unique within the namespace, at any one time.
@@ -63,7 +63,7 @@ pub struct Metadata {
 }
 
 /// `spec`.
-#[derive(Debug, Clone, PartialEq, Default, Deserialize, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Spec {
     /// The node it runs on, when it does.
@@ -102,7 +102,7 @@ pub struct Spec {
 }
 
 /// A container of any kind.
-#[derive(Debug, Clone, PartialEq, Default, Deserialize, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Container {
     /// Its name, unique within the pod.
@@ -125,7 +125,7 @@ impl Container {
 }
 
 /// `resources`.
-#[derive(Debug, Clone, PartialEq, Default, Deserialize, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(default)]
 pub struct Resources {
     /// Promised.
@@ -137,14 +137,14 @@ pub struct Resources {
 }
 
 /// Amounts by the name of the resource, in the order written.
-#[derive(Debug, Clone, PartialEq, Default, Deserialize, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(transparent)]
 pub struct ResourceList(
     #[serde(deserialize_with = "entries", serialize_with = "write::map")] pub Vec<(ResourceName, Quantity)>,
 );
 
 /// A volume.
-#[derive(Debug, Clone, PartialEq, Default, Deserialize, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Volume {
     /// Its name, unique within the pod.
@@ -168,7 +168,7 @@ pub struct Volume {
 }
 
 /// `emptyDir`.
-#[derive(Debug, Clone, PartialEq, Default, Deserialize, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct EmptyDir {
     /// Empty: on the node's filesystem. `Memory`: tmpfs.
@@ -201,7 +201,7 @@ pub struct Toleration {
 }
 
 /// `status`.
-#[derive(Debug, Clone, PartialEq, Default, Deserialize, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Status {
     /// `Pending`, `Running`, `Succeeded`, `Failed`, `Unknown`.

@@ -59,7 +59,8 @@ mod tests {
     use crate::config::KubernetesOptions;
 
     fn pod(metadata: &str, spec: &str) -> Pod {
-        let mut pod: Pod = serde_json::from_str(&format!(r#"{{"metadata": {{{metadata}}}, "spec": {{{spec}}}}}"#)).unwrap();
+        let mut pod: Pod =
+            serde_json::from_str(&format!(r#"{{"metadata": {{{metadata}}}, "spec": {{{spec}}}}}"#)).unwrap();
         // Annotations beyond those that are always looked at are kept by who knows the configuration.
         pod.metadata.annotations.push(("example.com/keep".to_owned(), "yes".to_owned()));
         pod
@@ -91,7 +92,12 @@ mod tests {
         assert_eq!(of(&default, OWNED, r#""priority": 1000000, "volumes": [{"emptyDir": {}}]"#), None);
 
         let keep = |text: &str| PodProtection { annotations: vec![text.to_owned()], ..default.clone() };
-        for (text, holds) in [("example.com/keep", true), ("example.com/keep=yes", true), ("example.com/keep=no", false), ("other", false)] {
+        for (text, holds) in [
+            ("example.com/keep", true),
+            ("example.com/keep=yes", true),
+            ("example.com/keep=no", false),
+            ("other", false),
+        ] {
             assert_eq!(of(&keep(text), OWNED, "").is_some(), holds, "{text}");
         }
         let namespaces = PodProtection { namespaces: vec!["shop".to_owned()], ..default.clone() };
@@ -100,7 +106,9 @@ mod tests {
         assert_eq!(of(&priority, OWNED, r#""priority": -3"#), Some(Protection::Priority));
         assert_eq!(of(&priority, OWNED, r#""priority": -4"#), None);
         let local = PodProtection { local_storage: true, ..default.clone() };
-        for (volume, holds) in [(r#""emptyDir": {}"#, true), (r#""hostPath": {"path": "/"}"#, true), (r#""configMap": {}"#, false)] {
+        for (volume, holds) in
+            [(r#""emptyDir": {}"#, true), (r#""hostPath": {"path": "/"}"#, true), (r#""configMap": {}"#, false)]
+        {
             assert_eq!(of(&local, OWNED, &format!(r#""volumes": [{{{volume}}}]"#)).is_some(), holds, "{volume}");
         }
         let claims = PodProtection { persistent_volumes: true, ..default.clone() };
