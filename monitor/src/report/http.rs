@@ -34,8 +34,7 @@ const SHORTEST_HANG: Duration = Duration::from_secs(10);
 const HEADER_BYTES: usize = 16 << 10;
 const CONNECTIONS: usize = 16;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-const INDEX: &str =
-    "node-pressure-monitor: see /metrics, /summary, /stats/summary, /incidents, /healthz and /readyz\n";
+const INDEX: &str = "node-pressure-monitor: see /metrics, /summary, /stats/summary, /incidents, /healthz and /readyz\n";
 /// What is served, for who writes it down elsewhere: `/incidents/ID` besides.
 pub const PATHS: [&str; 7] = ["/", "/metrics", "/summary", "/stats/summary", "/incidents", "/healthz", "/readyz"];
 /// The text format of Prometheus, which a scraper must be told.
