@@ -17,6 +17,7 @@ use crate::agent::local_storage::LocalStorage;
 use crate::agent::measured::Measured;
 use crate::agent::{Agent, Kills, Parts, Recorder, Reload, Signals, not_acted_on};
 use crate::cluster::Cluster;
+use crate::cluster::ledger::{Ledger, Open as Unfinished};
 use crate::config::watch::Interpret;
 use crate::config::{
     Bytes, ConfigErrors, ConfigWatch, Fingerprint, Loaded, Mode, MonitorConfig, RuntimeEndpoint, Wanted,
@@ -221,6 +222,31 @@ fn thaw_left_frozen(config: &MonitorConfig) {
     }
 }
 
+/// What an earlier agent has begun to evict is finished, but for observe mode, which does nothing.
+fn ledger_of(config: &MonitorConfig) -> Ledger {
+    let ledger = Ledger::beside(&config.lock_file);
+    for Unfinished { intent, .. } in ledger.unfinished() {
+        let (pod, uid) = (intent.pod(), &intent.uid);
+        if config.mode == Mode::Observe {
+            ledger.end(&intent);
+            tracing::warn!(
+                event = "eviction_abandoned",
+                pod,
+                pod_uid = uid,
+                "an earlier agent began to evict this pod; observe mode does not finish it: the kubelet starts it again"
+            );
+        } else {
+            tracing::warn!(
+                event = "eviction_resumed",
+                pod,
+                pod_uid = uid,
+                "an earlier agent began to evict this pod: the rest follows as the API server answers"
+            );
+        }
+    }
+    ledger
+}
+
 /// Inside a namespace of its own the agent recognizes neither itself nor the others: then it may look, but not act.
 fn private_namespaces(mode: Mode) -> anyhow::Result<Option<String>> {
     let Some(text) = namespaces_text(&namespaces::private()) else { return Ok(None) };
@@ -283,8 +309,8 @@ async fn serve(
     let signals = signals.measured_by(Box::new(measured.clone()));
     let runtime = Runtime::start(config.runtime.clone())
         .context("cannot start the thread that speaks to the container runtime")?;
-    let cluster =
-        Cluster::start(config.kubernetes.clone()).context("cannot start the thread that speaks to the API server")?;
+    let cluster = Cluster::start(config.kubernetes.clone(), ledger_of(&config))
+        .context("cannot start the thread that speaks to the API server")?;
     let reclaim = ReclaimFirst::of(config.mode, config.evictions.reclaim_deadline, tree.hierarchy());
     let reclaim = reclaim.unwrap_or_else(|reason| {
         degradations.push(format!("memory.reclaim: {reason}"));

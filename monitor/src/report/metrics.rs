@@ -34,11 +34,16 @@ pub enum EvictionOutcome {
     Observed,
     /// Nothing was left to evict.
     NoCandidate,
+    /// The API server, or a disruption budget, did not allow it.
+    Refused,
+    /// The API server does not answer, without whose consent nothing was done.
+    PutOff,
 }
 
 impl EvictionOutcome {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Killed, Self::Failed, Self::Observed, Self::NoCandidate];
+    pub const ALL: [Self; 6] =
+        [Self::Killed, Self::Failed, Self::Observed, Self::NoCandidate, Self::Refused, Self::PutOff];
 
     /// Returns the value of the label.
     #[must_use]
@@ -48,6 +53,8 @@ impl EvictionOutcome {
             Self::Failed => "failed",
             Self::Observed => "observed",
             Self::NoCandidate => "no_candidate",
+            Self::Refused => "refused",
+            Self::PutOff => "put_off",
         }
     }
 }
@@ -199,7 +206,7 @@ impl Metrics {
             workloads: states("workloads", "Workloads on the node, by QoS class.", &["qos_class"])?,
             evictions: counters(
                 "evictions_total",
-                "Evictions by signal and outcome (killed, failed, observed: what would have been evicted in enforce mode, no_candidate: nothing was left to evict).",
+                "Evictions by signal and outcome (killed, failed, observed: what would have been evicted in enforce mode, no_candidate: nothing was left to evict, refused: the API server or a disruption budget did not allow it, put_off: the API server did not answer).",
                 &["signal", "outcome"],
             )?,
             oom_score_adj_drift: drift,
