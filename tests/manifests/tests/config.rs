@@ -24,7 +24,7 @@ fn systemd_knows_every_directive() {
 }
 
 /// A file, what is changed in it, and what is then said.
-const FAULTS: [(&str, &str, &str, &str); 22] = [
+const FAULTS: [(&str, &str, &str, &str); 25] = [
     ("kubernetes/base/daemon-set.yaml", "hostPID:", "hostPid:", "unknown field spec.template.spec.hostPid"),
     ("kubernetes/base/daemon-set.yaml", "hostPID: true", "hostPID: host", "expected a boolean"),
     ("kubernetes/base/daemon-set.yaml", "- --log-format=json", "- --log-formt=json", "--log-formt"),
@@ -75,6 +75,19 @@ const FAULTS: [(&str, &str, &str, &str); 22] = [
     ),
     ("kubernetes/prometheus/rules.yaml", "severity: info", "severity: 1", "is not of the right type"),
     ("kubernetes/prometheus/service.yaml", "name: metrics", "name: http", "the Service has no port metrics"),
+    ("kubernetes/tls/daemon-set.yaml", "scheme: HTTPS", "scheme: HTTP", "do not agree"),
+    (
+        "kubernetes/tls/daemon-set.yaml",
+        "mountPath: /etc/node-pressure-monitor-tls",
+        "mountPath: /tls",
+        "is on no volume",
+    ),
+    (
+        "kubernetes/tls/permissions-reviews.yaml",
+        "[tokenreviews]",
+        "[reviews]",
+        "create tokenreviews.authentication.k8s.io is not",
+    ),
     ("openshift/security-context-constraints.yaml", "  - SYSLOG\n", "", "CAP_SYSLOG is not both"),
     ("systemd/node-pressure-monitor.service", "CAP_KILL ", "", "CapabilityBoundingSet differs"),
 ];
