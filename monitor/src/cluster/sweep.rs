@@ -72,6 +72,7 @@ pub struct SweepError(String);
 pub struct Sweeper {
     client: kube::Client,
     nodes: Request,
+    selector: Option<String>,
     rules: Rules,
     judge: Judge,
 }
@@ -97,13 +98,14 @@ impl std::fmt::Debug for Sweeper {
 }
 
 impl Sweeper {
-    /// With a way to the API server.
+    /// With a way to the API server; `only` this node, where one is named.
     ///
     /// # Errors
     /// Why there is none.
-    pub async fn connect(access: &Access, rules: Rules) -> Result<Self, String> {
+    pub async fn connect(access: &Access, rules: Rules, only: Option<String>) -> Result<Self, String> {
         let client = access.client().await?;
-        Ok(Self { client, nodes: Request::new("/api/v1/nodes"), rules, judge: Judge::default() })
+        let selector = only.map(|node| format!("metadata.name={node}"));
+        Ok(Self { client, nodes: Request::new("/api/v1/nodes"), selector, rules, judge: Judge::default() })
     }
 
     /// Looks at every node once; `tell` hears of each on which there was something to do.
@@ -115,7 +117,12 @@ impl Sweeper {
         let mut there = HashSet::new();
         let mut next: Option<String> = None;
         loop {
-            let page = ListParams { limit: Some(PAGE), continue_token: next.take(), ..ListParams::default() };
+            let page = ListParams {
+                limit: Some(PAGE),
+                continue_token: next.take(),
+                field_selector: self.selector.clone(),
+                ..ListParams::default()
+            };
             let list: NodeList = ask(&self.client, self.nodes.list(&page), TIMEOUT).await.map_err(|failure| {
                 SweepError(format!("{failure}; it needs list on nodes, patch on nodes and nodes/status"))
             })?;

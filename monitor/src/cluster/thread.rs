@@ -18,6 +18,11 @@ pub(super) struct Context {
     pub(super) news: mpsc::UnboundedSender<Event>,
 }
 
+/// Until whoever could change it is gone: the loop has ended.
+pub(super) async fn ended<T>(mut watched: tokio::sync::watch::Receiver<T>) {
+    while watched.changed().await.is_ok() {}
+}
+
 /// Until nobody hands anything over any more.
 pub(super) async fn run(
     access: Access,

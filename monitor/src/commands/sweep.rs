@@ -23,6 +23,9 @@ pub struct Options {
     /// How often the agents confirm their conditions, as their kubernetes.heartbeat says, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     heartbeat: u64,
+    /// Only this node
+    #[arg(long, value_name = "NAME")]
+    node: Option<String>,
     /// One round, then end
     #[arg(long)]
     once: bool,
@@ -90,7 +93,8 @@ pub fn run(options: &Options) -> Result<(), SweepFailure> {
     let unusable = |error: std::io::Error| SweepFailure::Unreachable(format!("cannot start: {error}"));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(unusable)?;
     let swept = runtime.block_on(async {
-        let sweeper = Sweeper::connect(&access, rules).await.map_err(SweepFailure::Unreachable)?;
+        let sweeper =
+            Sweeper::connect(&access, rules, options.node.clone()).await.map_err(SweepFailure::Unreachable)?;
         if single { once(sweeper).await } else { stay(sweeper, rules.heartbeat).await }
     });
     runtime.shutdown_background();

@@ -21,7 +21,7 @@ use crate::config::KubernetesOptions;
 use super::Event;
 use super::ask::{Failure, TIMEOUT, ask};
 use super::patience::Patience;
-use super::thread::Context;
+use super::thread::{Context, ended};
 use super::time;
 use aggregate::{Aggregator, Write};
 
@@ -79,6 +79,7 @@ pub(super) async fn send(
         patience: Patience::new(Duration::from_millis(500), Duration::from_secs(30)),
         is_refused: HashSet::new(),
     };
+    let mut last: Vec<Write> = Vec::new();
     loop {
         let wait = sender.aggregator.until_due(Instant::now());
         let write = tokio::select! {
@@ -93,12 +94,25 @@ pub(super) async fn send(
             () = sleep(wait) => sender.aggregator.due(Instant::now()),
         };
         if let Some(write) = write {
-            sender.carry_out(&write, &happenings).await;
+            tokio::select! {
+                biased;
+                () = ended(options.clone()) => {
+                    last.push(write);
+                    break;
+                }
+                () = sender.carry_out(&write) => {}
+            }
         }
     }
-    // What was counted and not told yet.
+    // What was under way, what was not heard yet, and what was counted and not told.
+    while let Ok((at, happening)) = happenings.try_recv() {
+        if options.borrow().events {
+            last.extend(sender.aggregator.take(happening, at, Instant::now()));
+        }
+    }
     let rest = async {
-        while let Some(write) = sender.aggregator.rest() {
+        let mut last = last.into_iter();
+        while let Some(write) = last.next().or_else(|| sender.aggregator.rest()) {
             if sender.write(&write).await.is_err() {
                 break;
             }
@@ -124,12 +138,12 @@ struct Sender<'c> {
 
 impl Sender<'_> {
     /// Until it is done, or cannot be.
-    async fn carry_out(&mut self, write: &Write, happenings: &mpsc::Receiver<(Timestamp, Happening)>) {
+    async fn carry_out(&mut self, write: &Write) {
         let begun = Instant::now();
         loop {
             let failure = match self.write(write).await {
                 Ok(()) => break self.refused(None),
-                Err(failure @ Failure::Later { .. }) if begun.elapsed() < GIVE_UP && !happenings.is_closed() => failure,
+                Err(failure @ Failure::Later { .. }) if begun.elapsed() < GIVE_UP => failure,
                 Err(failure) => break self.refused(Some(&failure)),
             };
             tokio::time::sleep(self.patience.after_failure(failure.retry_after())).await;

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 
 use crate::config::KubernetesOptions;
 
-use super::thread::Context;
+use super::thread::{Context, ended};
 
 /// What the node's conditions and taints are to be.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -77,9 +77,16 @@ pub(super) async fn keep(
     mut options: watch::Receiver<KubernetesOptions>,
 ) {
     let mut keeper = keeper::Keeper::new(context);
+    let end = ended(wanted.clone());
+    tokio::pin!(end);
     loop {
         let (status, asked_for) = (wanted.borrow_and_update().clone(), options.borrow_and_update().clone());
-        let wait = keeper.settle(&status, &asked_for).await;
+        // A request that hangs must not keep an agent that stops from its last words.
+        let wait = tokio::select! {
+            biased;
+            () = &mut end => break,
+            wait = keeper.settle(&status, &asked_for) => wait,
+        };
         tokio::select! {
             changed = wanted.changed() => {
                 if changed.is_err() {
