@@ -14,6 +14,7 @@ pub mod node;
 mod patience;
 pub mod permissions;
 mod pods;
+pub mod reviews;
 pub mod status;
 pub mod sweep;
 mod thread;
@@ -34,6 +35,7 @@ pub use events::Happening;
 pub use evictions::{Intent, Settled, Verdict};
 pub use ledger::Ledger;
 pub use node::NodeFacts;
+pub use reviews::{Review, Reviewer};
 pub use status::NodeStatus;
 
 /// What it is called among the capabilities that are missing.
@@ -145,6 +147,7 @@ pub(crate) struct Inbox {
     pub(crate) events: mpsc::Receiver<(Timestamp, Happening)>,
     pub(crate) status: watch::Receiver<NodeStatus>,
     pub(crate) options: watch::Receiver<KubernetesOptions>,
+    pub(crate) reviews: mpsc::Receiver<reviews::Question>,
 }
 
 /// Why something was not taken: too much waits, or there is nobody to carry it out.
@@ -159,6 +162,7 @@ pub struct Cluster {
     events: mpsc::Sender<(Timestamp, Happening)>,
     status: watch::Sender<NodeStatus>,
     options: watch::Sender<KubernetesOptions>,
+    reviewer: Reviewer,
     news: mpsc::UnboundedReceiver<Event>,
     shared: Arc<Shared>,
     ledger: Arc<Ledger>,
@@ -196,11 +200,13 @@ impl Cluster {
         let (events, wanted_events) = mpsc::channel(WAITING_EVENTS);
         let (status, wanted_status) = watch::channel(NodeStatus::default());
         let (options, wanted_options) = watch::channel(options);
+        let (reviewer, reviews) = Reviewer::new();
         let inbox = Inbox {
             evictions: wanted_evictions,
             events: wanted_events,
             status: wanted_status,
             options: wanted_options,
+            reviews,
         };
         let thread = match access {
             None => {
@@ -218,7 +224,7 @@ impl Cluster {
                 Some(std::thread::Builder::new().name("cluster".to_owned()).stack_size(STACK).spawn(speak)?)
             }
         };
-        Ok(Self { evictions, events, status, options, news, shared, ledger, thread })
+        Ok(Self { evictions, events, status, options, reviewer, news, shared, ledger, thread })
     }
 
     /// Whether there is an API server, answering or not.
@@ -264,6 +270,12 @@ impl Cluster {
             }
             is_new
         });
+    }
+
+    /// Who has tokens reviewed; nobody where there is no API server.
+    #[must_use]
+    pub fn reviewer(&self) -> Option<Reviewer> {
+        self.is_there().then(|| self.reviewer.clone())
     }
 
     /// Other options, after the configuration was read again.

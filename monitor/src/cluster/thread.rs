@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 
 use super::client::Access;
-use super::{Event, Inbox, Ledger, Shared, events, evictions, node, pods, status};
+use super::{Event, Inbox, Ledger, Shared, events, evictions, node, pods, reviews, status};
 
 /// What every task needs.
 #[expect(dead_code, reason = "each task takes what it needs as it is written")]
@@ -31,12 +31,13 @@ pub(super) async fn run(
     ledger: Arc<Ledger>,
     news: mpsc::UnboundedSender<Event>,
 ) {
-    let Inbox { evictions: wanted_evictions, events: wanted_events, status: wanted_status, options } = inbox;
+    let Inbox { evictions: wanted_evictions, events: wanted_events, status: wanted_status, options, reviews: asked } =
+        inbox;
     let node_name: Arc<str> = access.node_name().into();
     let Some(client) = access.connect(&shared, &news, &options).await else { return };
     let context = Context { client, node_name, shared, ledger, news };
     let watches = async {
-        tokio::join!(pods::watch(&context), node::watch(&context));
+        tokio::join!(pods::watch(&context), node::watch(&context), reviews::answer(&context, asked));
     };
     let work = async {
         tokio::join!(

@@ -27,9 +27,10 @@ use crate::eviction::deadline::FallRate;
 use crate::kernel::Kernel;
 use crate::node::psi::PsiTrigger;
 use crate::node::{Hierarchy, MemoryReader, fault_rate, namespaces};
+use crate::report::http::material::{Current, Material, MaterialWatch};
 use crate::report::logging::{self, LogFormat, LoggingError};
 use crate::report::series::SeriesLimits;
-use crate::report::{ConfigState, Health, Metrics, StatsBasis, SummaryPage, http};
+use crate::report::{ConfigState, Guard, Health, Metrics, StatsBasis, SummaryPage, http};
 use crate::runtime::Runtime;
 use crate::workloads::{PodsFile, WorkloadTree};
 
@@ -322,6 +323,10 @@ async fn serve(
     }
     degradations.extend(not_acted_on(&config.policy));
     degradations.extend(private);
+    if config.serving.token_review && cluster.reviewer().is_none() {
+        degradations
+            .push("bearerToken: there is no API server to review tokens: those of the file alone are good".to_owned());
+    }
     for reason in &degradations {
         tracing::warn!(event = "degraded", reason, "running without it");
     }
@@ -339,12 +344,19 @@ async fn serve(
     let incidents = recorder.shelf();
     let summary = Arc::new(SummaryPage::default());
     let stats = Arc::new(StatsBasis::default());
+    let material = Material::read(&config.serving).context("metrics: what is to be served by cannot be used")?;
+    let (serving, material) = (config.serving.clone(), Arc::new(Current::new(material)));
+    let watch = MaterialWatch::start(&serving, &material, &health);
+    let _renewal = watch.context("cannot start the thread that reads certificates and tokens")?;
+    let is_encrypted = serving.tls.is_some();
+    let guard = Arc::new(Guard::new(serving, material, cluster.reviewer()));
     let shared = http::Shared {
         metrics: Arc::clone(&metrics),
         health: Arc::clone(&health),
         incidents,
         summary: Arc::clone(&summary),
         stats: Arc::clone(&stats),
+        guard,
         refresh,
     };
     let desk = Desk::default();
@@ -381,9 +393,12 @@ async fn serve(
         reload,
     });
     agent.start(text, &degradations);
-    let server = tokio::spawn(http::serve(listener, shared));
+    if is_encrypted {
+        http::serve_aside(listener, shared).context("cannot start the thread that serves metrics")?;
+    } else {
+        tokio::spawn(http::serve(listener, shared));
+    }
     let stopped = agent.run(refreshes).await.context("cannot run the loop");
-    server.abort();
     agent.end();
     stopped
 }

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
+use prometheus::proto::MetricFamily;
 use prometheus::{Counter, GaugeVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry, TextEncoder};
 
 use super::configuration::{ConfigMetrics, ConfigState, ReloadOutcome};
@@ -330,15 +331,10 @@ impl Metrics {
         self.deeds.unaccounted(unattributed, log_records_lost);
     }
 
-    /// Prints everything in the text format 0.0.4.
-    ///
-    /// # Errors
-    /// When a metric family is inconsistent.
-    pub fn render(&self) -> prometheus::Result<Vec<u8>> {
-        let mut text = String::with_capacity(16 << 10);
-        TextEncoder::new().encode_utf8(&self.registry.gather(), &mut text)?;
-        // The format knows infinity by this name alone; the encoder writes Rust's. In labels there are no line breaks.
-        Ok(text.replace(" inf\n", " +Inf\n").into_bytes())
+    /// All that there is now. To be printed when the metrics are given back: the loop may wait for them.
+    #[must_use]
+    pub fn gather(&self) -> Vec<MetricFamily> {
+        self.registry.gather()
     }
 
     fn observe_memory(&self, report: &NodeReport) {
@@ -418,6 +414,17 @@ impl Metrics {
             add(&self.suppressed, &mut last.suppressed, event.suppressed);
         }
     }
+}
+
+/// Prints metrics in the text format 0.0.4.
+///
+/// # Errors
+/// When a metric family is inconsistent.
+pub fn render(gathered: &[MetricFamily]) -> prometheus::Result<Vec<u8>> {
+    let mut text = String::with_capacity(16 << 10);
+    TextEncoder::new().encode_utf8(gathered, &mut text)?;
+    // The format knows infinity by this name alone; the encoder writes Rust's. In labels there are no line breaks.
+    Ok(text.replace(" inf\n", " +Inf\n").into_bytes())
 }
 
 #[cfg(test)]
