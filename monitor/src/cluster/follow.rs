@@ -76,17 +76,19 @@ pub(super) async fn follow(context: &Context, mirror: &mut impl Mirror) {
     let (mut next, mut failures) = (Next::List { latest: false }, 0_u32);
     loop {
         let begun = Instant::now();
+        // That the store can be asked how old it is does not make what was refused before possible.
+        let is_check = matches!(next, Next::Resume(_));
         let (then, outcome) = step(context, mirror, next).await;
         next = then;
         if outcome.is_ok() && begun.elapsed() >= HELD {
             backoff.reset();
         }
+        if outcome.is_ok() && !is_check {
+            failures = 0;
+        }
         match outcome {
-            Ok(Wait::None) => failures = 0,
-            Ok(Wait::ALittle) => {
-                failures = 0;
-                tokio::time::sleep(backoff.next()).await;
-            }
+            Ok(Wait::None) => {}
+            Ok(Wait::ALittle) => tokio::time::sleep(backoff.next()).await,
             Err(refusal) => {
                 failures = failures.saturating_add(1);
                 mirror.failed(&refusal, failures);

@@ -112,10 +112,10 @@ async fn bookmarks_keep_a_quiet_node_from_listing_anew() {
     for number in 0..20 {
         scene.patch(&scene.stage.node_path(), json!({"metadata": {"labels": {"n": number.to_string()}}})).await;
     }
+    scene.until_watched().await;
     let before = scene.cluster.view().pods_as_of;
     api.bookmark();
     scene.until("the bookmark", |view| view.pods_as_of > before).await;
-    tokio::time::sleep(Duration::from_millis(100)).await;
     api.compact();
     scene.stage.server.cut_connections();
     scene.pod("b").await;

@@ -103,6 +103,19 @@ impl Scene {
         self.stage.server.log().all().iter().filter(|it| it.is_watch() && it.path.ends_with("/pods")).count()
     }
 
+    /// A watch of pods is under way, as far as the server has answered it.
+    async fn until_watched(&self) {
+        let begun = Instant::now();
+        let is_watch = |it: &node_pressure_apiserver::Record| {
+            it.is_watch() && it.path.ends_with("/pods") && it.status == Some(200)
+        };
+        while !self.stage.server.log().all().iter().any(is_watch) {
+            assert!(begun.elapsed() < LATE, "no watch");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        tokio::time::sleep(Duration::from_millis(300)).await;
+    }
+
     async fn end(self) {
         self.cluster.stop(LATE);
         self.stage.end().await.unwrap();
