@@ -3,6 +3,7 @@
 mod act;
 mod cluster;
 mod disks;
+mod evictions;
 mod evidence;
 mod figures;
 mod filesystems;
@@ -59,6 +60,7 @@ use crate::runtime::Runtime;
 use crate::workloads::WorkloadTree;
 
 use self::disks::Disks;
+use self::evictions::Asking;
 use self::figures::Figures;
 use self::gentle::Gentle;
 pub use self::kills::Kills;
@@ -113,6 +115,7 @@ pub struct Agent {
     cluster: Cluster,
     garbage: GarbageFirst,
     orders: Orders,
+    asking: Asking,
     pending: Pending,
     gentle: Gentle,
     auditor: Auditor,
@@ -241,6 +244,7 @@ impl Agent {
             cluster,
             garbage: GarbageFirst::default(),
             orders: Orders::on(desk),
+            asking: Asking::default(),
             pending: Pending::default(),
             gentle: Gentle::new(reclaim),
             auditor: Auditor::default(),

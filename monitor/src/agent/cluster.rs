@@ -19,8 +19,9 @@ impl Agent {
     pub(super) fn hear_cluster(&mut self, event: Event) {
         match event {
             Event::State(state) => self.learn_state(&state),
+            Event::Settled(settled) => self.hear_settled(settled),
             trouble @ Event::Trouble { .. } => self.hear_trouble(&trouble),
-            Event::Pods | Event::Node | Event::Settled(_) => {}
+            Event::Pods | Event::Node => {}
         }
     }
 

@@ -38,6 +38,7 @@ impl Agent {
         self.last.housekeeping = Some(Monotonic::now());
         self.scan();
         self.hint_stores();
+        self.keep_ledger();
         let now = Monotonic::now();
         self.note_counters();
         self.health.set_degradation(writer::CAPABILITY, self.recorder.trouble().as_deref());

@@ -283,7 +283,7 @@ impl Agent {
                     eviction.freed = freed(eviction.available);
                     "gone"
                 }
-                How::Failed(reason) => {
+                How::Failed(reason) | How::Refused(reason) => {
                     eviction.outcome = Outcome::Failed;
                     eviction.failure = Some(reason.clone());
                     "failed"

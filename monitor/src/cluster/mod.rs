@@ -8,11 +8,13 @@ mod ask;
 mod client;
 pub mod events;
 pub mod evictions;
+pub mod ledger;
 pub mod names;
 pub mod node;
 mod patience;
 pub mod permissions;
 mod pods;
+pub mod reviews;
 pub mod status;
 pub mod sweep;
 mod thread;
@@ -30,8 +32,10 @@ use crate::workloads::PodSpecs;
 
 pub use client::Access;
 pub use events::Happening;
-pub use evictions::{Intent, Settled};
+pub use evictions::{Intent, Settled, Verdict};
+pub use ledger::Ledger;
 pub use node::NodeFacts;
+pub use reviews::{Review, Reviewer};
 pub use status::NodeStatus;
 
 /// What it is called among the capabilities that are missing.
@@ -143,6 +147,7 @@ pub(crate) struct Inbox {
     pub(crate) events: mpsc::Receiver<(Timestamp, Happening)>,
     pub(crate) status: watch::Receiver<NodeStatus>,
     pub(crate) options: watch::Receiver<KubernetesOptions>,
+    pub(crate) reviews: mpsc::Receiver<reviews::Question>,
 }
 
 /// Why something was not taken: too much waits, or there is nobody to carry it out.
@@ -157,8 +162,10 @@ pub struct Cluster {
     events: mpsc::Sender<(Timestamp, Happening)>,
     status: watch::Sender<NodeStatus>,
     options: watch::Sender<KubernetesOptions>,
+    reviewer: Reviewer,
     news: mpsc::UnboundedReceiver<Event>,
     shared: Arc<Shared>,
+    ledger: Arc<Ledger>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
@@ -168,9 +175,9 @@ impl Cluster {
     ///
     /// # Errors
     /// When no thread can be started.
-    pub fn start(options: KubernetesOptions) -> std::io::Result<Self> {
+    pub fn start(options: KubernetesOptions, ledger: Ledger) -> std::io::Result<Self> {
         let access = Access::find(&options);
-        Self::start_with(options, access)
+        Self::start_on(options, access, ledger)
     }
 
     /// The same, with an API server that was found already; none: everything that is handed over is refused.
@@ -178,17 +185,28 @@ impl Cluster {
     /// # Errors
     /// When no thread can be started.
     pub fn start_with(options: KubernetesOptions, access: Option<Access>) -> std::io::Result<Self> {
+        Self::start_on(options, access, Ledger::default())
+    }
+
+    /// The same, and what an earlier agent left unfinished is finished.
+    ///
+    /// # Errors
+    /// When no thread can be started.
+    pub fn start_on(options: KubernetesOptions, access: Option<Access>, ledger: Ledger) -> std::io::Result<Self> {
+        let ledger = Arc::new(ledger);
         let shared = Arc::new(Shared::default());
         let (tell, news) = mpsc::unbounded_channel();
         let (evictions, wanted_evictions) = mpsc::channel(WAITING_EVICTIONS);
         let (events, wanted_events) = mpsc::channel(WAITING_EVENTS);
         let (status, wanted_status) = watch::channel(NodeStatus::default());
         let (options, wanted_options) = watch::channel(options);
+        let (reviewer, reviews) = Reviewer::new();
         let inbox = Inbox {
             evictions: wanted_evictions,
             events: wanted_events,
             status: wanted_status,
             options: wanted_options,
+            reviews,
         };
         let thread = match access {
             None => {
@@ -198,15 +216,15 @@ impl Cluster {
             Some(access) => {
                 shared.with(|view| view.node_name = access.node_name().into());
                 let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-                let seen = Arc::clone(&shared);
+                let (seen, kept) = (Arc::clone(&shared), Arc::clone(&ledger));
                 let speak = move || {
-                    runtime.block_on(thread::run(access, inbox, seen, tell));
+                    runtime.block_on(thread::run(access, inbox, seen, kept, tell));
                     runtime.shutdown_background();
                 };
                 Some(std::thread::Builder::new().name("cluster".to_owned()).stack_size(STACK).spawn(speak)?)
             }
         };
-        Ok(Self { evictions, events, status, options, news, shared, thread })
+        Ok(Self { evictions, events, status, options, reviewer, news, shared, ledger, thread })
     }
 
     /// Whether there is an API server, answering or not.
@@ -221,7 +239,13 @@ impl Cluster {
         self.shared.with(|view| view.clone())
     }
 
-    /// Has a pod taken off the node; [`Event::Settled`] follows.
+    /// Evictions that are not finished.
+    #[must_use]
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// Has a pod taken off the node whose eviction is in the ledger; [`Event::Settled`] follows.
     ///
     /// # Errors
     /// When it is not taken.
@@ -246,6 +270,12 @@ impl Cluster {
             }
             is_new
         });
+    }
+
+    /// Who has tokens reviewed; nobody where there is no API server.
+    #[must_use]
+    pub fn reviewer(&self) -> Option<Reviewer> {
+        self.is_there().then(|| self.reviewer.clone())
     }
 
     /// Other options, after the configuration was read again.

@@ -33,7 +33,7 @@ pub use disk_usage::{DiskUsageReport, KeptReport};
 pub use figures::{
     ExhaustionReport, FiguresReport, FilesystemReport, PressureReport, RoleReport, SignalReport, SwapReport,
 };
-pub use http::{BindError, Health, Refresh};
+pub use http::{BindError, Guard, Health, Refresh};
 pub use incidents::IncidentReport;
 pub use logging::{LogFormat, LoggingError};
 pub use metrics::{EvictionOutcome, Metrics};

@@ -39,7 +39,7 @@ impl Seen<'_> {
     pub fn pods(&self, stage: &mut Stage<'_>, count: u32) {
         let mut known = None;
         let came = stage.until(PATIENCE, |_| {
-            known = self.agent.metrics().ok().and_then(|metrics| metrics.sum("cluster_pods", &[]));
+            known = self.agent.metrics().ok().and_then(|metrics| metrics.sum("pods_known", &[]));
             known == Some(f64::from(count))
         });
         stage.check(came, || format!("the agent knows {known:?} pods, not {count}"));

@@ -103,7 +103,7 @@ async fn measure() -> Result<()> {
 
 /// As many pods of this node as the agent knows from the API server.
 fn known_pods(agent: &Agent) -> Result<Option<usize>> {
-    let known = agent.metric("cluster_pods", "")?;
+    let known = agent.metric("pods_known", "")?;
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count of pods")]
     Ok(known.map(|count| count as usize))
 }
