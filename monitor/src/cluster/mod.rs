@@ -5,7 +5,6 @@
 //! the pods stays known, with its age.
 
 mod ask;
-mod backoff;
 mod client;
 pub mod events;
 pub mod evictions;
