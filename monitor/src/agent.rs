@@ -3,10 +3,12 @@
 mod act;
 mod cluster;
 mod disks;
+mod evictions;
 mod evidence;
 mod figures;
 mod filesystems;
 mod gentle;
+mod happenings;
 mod housekeeping;
 mod kills;
 mod ladder;
@@ -20,6 +22,7 @@ mod orders;
 mod others;
 mod pauses;
 mod pending;
+mod published;
 mod recorder;
 mod reload;
 mod report;
@@ -27,6 +30,7 @@ mod runtime;
 mod said;
 mod signals;
 mod start;
+mod stats;
 mod stop;
 mod tell;
 mod wakeup;
@@ -42,7 +46,7 @@ use crate::actions::reclaim::ReclaimFirst;
 use crate::actions::stop::Desk;
 use crate::actions::{Evictor, GarbageFirst};
 use crate::cluster::Cluster;
-use crate::config::{CgroupId, MonitorConfig, Signal};
+use crate::config::{CgroupId, MonitorConfig, Resource, Signal};
 use crate::eviction::deadline::FallRate;
 use crate::eviction::evicted::Cause;
 use crate::eviction::{Armed, Assessment, Layout, Observation, State, arm, assess};
@@ -51,12 +55,13 @@ use crate::node::psi::PsiTrigger;
 use crate::node::timer::Timer;
 use crate::node::{MemoryReader, Monotonic};
 use crate::report::logging::Writer;
-use crate::report::{ConditionLog, EvictionOutcome, Health, Metrics, Refresh, SummaryPage};
+use crate::report::{ConditionLog, EvictionOutcome, Health, Metrics, Refresh, StatsBasis, SummaryPage};
 use crate::runtime::Runtime;
 use crate::workloads::WorkloadTree;
 
 use self::cluster::Told;
 use self::disks::Disks;
+use self::evictions::Asking;
 use self::figures::Figures;
 use self::gentle::Gentle;
 pub use self::kills::Kills;
@@ -67,6 +72,7 @@ use self::local_storage::LocalStorage;
 use self::measured::{Measured, Steered};
 use self::orders::Orders;
 use self::pending::Pending;
+use self::published::Published;
 pub use self::recorder::Recorder;
 pub use self::reload::{Reload, not_acted_on};
 use self::said::Said;
@@ -77,6 +83,8 @@ pub use self::wakeup::Wakeup;
 const EVENTS_PER_WAKEUP: usize = 4096;
 /// What observe mode would do is said again after this long.
 const OBSERVED_AGAIN: Duration = Duration::from_secs(60);
+/// While it stays so, that something is to be got back is said to the cluster this often.
+const RECLAIMING_AGAIN: Duration = Duration::from_secs(10);
 /// Room for the OOM kills of one look; a ring of the usual size holds few more.
 const OOM_KILLS_EXPECTED: usize = 256;
 
@@ -109,12 +117,14 @@ pub struct Agent {
     told: Told,
     garbage: GarbageFirst,
     orders: Orders,
+    asking: Asking,
     pending: Pending,
     gentle: Gentle,
     auditor: Auditor,
     metrics: Arc<Mutex<Metrics>>,
     health: Arc<Health>,
     page: Arc<SummaryPage>,
+    stats: Arc<StatsBasis>,
     figures: Figures,
     disks: Disks,
     ladder: Ladder,
@@ -129,6 +139,8 @@ pub struct Agent {
     oom_kills: Vec<OomKill>,
     kills: Kills,
     would_evict: Said<(Signal, CgroupId)>,
+    reclaiming: Said<Resource>,
+    published: Published,
     last: Last,
     outside: Outside,
     audits: Audits,
@@ -172,6 +184,8 @@ pub struct Parts {
     pub health: Arc<Health>,
     /// The summary for who asks later.
     pub summary: Arc<SummaryPage>,
+    /// What is known, for who asks later.
+    pub stats: Arc<StatsBasis>,
     /// Where log records go.
     pub log: Writer,
     /// How fast memory can vanish.
@@ -204,6 +218,7 @@ impl Agent {
             metrics,
             health,
             summary,
+            stats,
             log,
             rate,
             recorder,
@@ -216,6 +231,7 @@ impl Agent {
             disks: Disks::new(&config.proc_root),
             ladder: Ladder::default(),
             page: summary,
+            stats,
             config,
             kernel,
             psi,
@@ -231,6 +247,7 @@ impl Agent {
             told: Told::default(),
             garbage: GarbageFirst::default(),
             orders: Orders::on(desk),
+            asking: Asking::default(),
             pending: Pending::default(),
             gentle: Gentle::new(reclaim),
             auditor: Auditor::default(),
@@ -246,6 +263,8 @@ impl Agent {
             oom_kills: Vec::with_capacity(OOM_KILLS_EXPECTED),
             kills,
             would_evict: Said::new(OBSERVED_AGAIN),
+            reclaiming: Said::new(RECLAIMING_AGAIN),
+            published: Published::default(),
             last: Last::default(),
             outside: Outside::default(),
             audits: Audits::default(),
@@ -348,6 +367,8 @@ impl Agent {
         self.record_oom_kills();
         self.audit_if_due();
         self.refresh_figures(wakeup);
+        // Conditions that follow from pressure; those of thresholds were told as soon as they were decided.
+        self.publish_status();
         self.steer_disks();
         self.prepare();
         self.steer_walker();
@@ -370,6 +391,7 @@ impl Agent {
         self.note_samples();
         self.tell_ended(&ended, polled, Some(&look.observation));
         self.tell_changes(&look);
+        self.tell_reclaiming(&look, deed.as_ref());
         if let Some(deed) = deed {
             self.tell_eviction(&look, &deed);
             self.record_eviction(&look, &deed);
@@ -379,8 +401,10 @@ impl Agent {
         for (condition, holds) in conditions {
             if let Some(change) = self.conditions.update(condition.as_str(), holds, Instant::now()) {
                 change.log();
+                self.tell_condition(condition, holds);
             }
         }
+        self.publish_status();
     }
 
     /// How long to wait, and for what.
@@ -411,6 +435,7 @@ impl Agent {
         sooner(self.recorder.next_due(now), Wakeup::Deadline);
         sooner(self.figures.until_conditions(now), Wakeup::Pressure);
         sooner(self.local.until_due(now), Wakeup::Deadline);
+        sooner(self.until_taint(now), Wakeup::Deadline);
         sooner(Some(self.until_housekeeping(now)), Wakeup::Housekeeping);
         soonest
     }

@@ -5,7 +5,9 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use node_pressure_monitor::commands::input::CommandError;
-use node_pressure_monitor::commands::{check_config, doctor, incidents, output, rank, run, simulate};
+use node_pressure_monitor::commands::{
+    check_config, doctor, incidents, output, rank, run, simulate, sweep, tolerations,
+};
 
 /// Watches this node for memory pressure, and evicts the right workload before the kernel's OOM killer shoots the wrong one.
 ///
@@ -32,6 +34,10 @@ enum Command {
     Doctor(doctor::Options),
     /// Tell what happened on this node: OOM kills and evictions, each with its evidence
     Incidents(incidents::Options),
+    /// Say which running pods taints would evict, before they are set
+    Tolerations(tolerations::Options),
+    /// Take off the cluster's nodes what agents that are gone have left there
+    Sweep(sweep::Options),
 }
 
 fn main() -> ExitCode {
@@ -43,6 +49,8 @@ fn main() -> ExitCode {
         Command::CheckConfig(options) => finish(check_config::run(&options), check_config::CheckError::exit_code),
         Command::Doctor(options) => finish(doctor::run(&options), doctor::DoctorError::exit_code),
         Command::Incidents(options) => finish(incidents::run(&options), CommandError::exit_code),
+        Command::Tolerations(options) => finish(tolerations::run(&options), CommandError::exit_code),
+        Command::Sweep(options) => finish(sweep::run(&options), sweep::SweepFailure::exit_code),
     }
 }
 

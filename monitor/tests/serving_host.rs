@@ -150,3 +150,36 @@ fn a_new_configuration_is_in_force_and_a_bad_one_is_refused() {
     agent.signal("-TERM");
     assert!(agent.child.wait().unwrap().success());
 }
+
+#[test]
+fn the_summary_that_is_served_is_one_that_rank_reads() {
+    let agent = Agent::start("evictionHard: {nodefs.available: 1Mi, pid.available: 10}\n");
+    let answer = agent.get("/stats/summary");
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    assert!(head.contains("200 OK") && head.contains("content-type: application/json"), "{head}");
+    let json: serde_json::Value = serde_json::from_str(body).unwrap();
+    for pointer in [
+        "/node/nodeName",
+        "/node/startTime",
+        "/node/cpu/usageCoreNanoSeconds",
+        "/node/memory/availableBytes",
+        "/node/memory/workingSetBytes",
+        "/node/fs/capacityBytes",
+        "/node/fs/usedBytes",
+        "/node/rlimit/maxpid",
+        "/pods",
+    ] {
+        assert!(json.pointer(pointer).is_some(), "{pointer} is missing in {json:#}");
+    }
+    assert!(!body.contains("null"), "{json:#}");
+    let [pods, summary] = ["pods.json", "summary.json"].map(|name| agent.path(name));
+    fs::write(&pods, r#"{"kind": "List", "items": []}"#).unwrap();
+    fs::write(&summary, body).unwrap();
+    let mut rank = Command::new(PROGRAM);
+    let output = rank.arg("rank").arg("--pods").arg(pods).arg("--summary").arg(summary).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    // Asked again, it tells how fast CPU time goes by.
+    std::thread::sleep(Duration::from_millis(1100));
+    let answer = agent.get("/stats/summary?only_cpu_and_memory=true");
+    assert!(answer.contains("\"usageNanoCores\":") && !answer.contains("\"fs\":"), "{answer}");
+}

@@ -26,6 +26,12 @@ pub struct Agent {
     log: PathBuf,
 }
 
+/// One line; a runtime puts time, stream and a tag before it.
+fn record(line: &str) -> Option<Record> {
+    let json = line.get(line.find('{')?..)?;
+    serde_json::from_str(json).ok().map(Record)
+}
+
 /// One record of its log.
 #[derive(Debug, Clone)]
 pub struct Record(Value);
@@ -71,6 +77,11 @@ impl Agent {
         Ok(Self { pid, address: config.address(), log })
     }
 
+    /// One that somebody else has started; its log may be as container runtimes write it.
+    pub fn attach(pid: i32, address: SocketAddr, log: PathBuf) -> Self {
+        Self { pid, address, log }
+    }
+
     /// Waits for the record event="ready".
     pub fn wait_ready(&self, reaper: &mut Reaper) -> Result<()> {
         let deadline = Instant::now() + Duration::from_secs(20);
@@ -89,7 +100,7 @@ impl Agent {
     /// Every JSON record so far.
     pub fn records(&self) -> Vec<Record> {
         let text = fs::read(&self.log).unwrap_or_default();
-        String::from_utf8_lossy(&text).lines().filter_map(|line| serde_json::from_str(line).ok()).map(Record).collect()
+        String::from_utf8_lossy(&text).lines().filter_map(record).collect()
     }
 
     /// The records of one event.
@@ -132,5 +143,18 @@ impl Agent {
         }
         processes::signal(self.pid, libc::SIGKILL);
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_may_have_passed_through_a_runtime() {
+        for line in ["{\"event\":\"ready\"}", "2026-11-22T00:00:00.1Z stderr F {\"event\":\"ready\"}"] {
+            assert!(record(line).unwrap().is("ready"), "{line}");
+        }
+        assert!(record("not JSON").is_none());
     }
 }

@@ -159,6 +159,8 @@ pub const CATALOGUE: &[Entry] = &[
     with_containerd("fork-bomb", 240, "a fork bomb against 4096 process ids is stopped, and its neighbour lives"),
     with_containerd("unused-images", 300, "unused images fill a file system of their own: as many go as needed, and no pod"),
     with_containerd("doctor", 180, "what doctor and rank find on a node with containerd, beside an agent at work; run by itself it prints it"),
+    with_containerd("kubernetes", 240, "containerd's pods at an API server: ramp, eviction, event, condition, taint and metrics, and when each came"),
+    with_containerd("image", 240, "the agent's image run by containerd as the DaemonSet says: ready, every probe, an eviction; its configuration changes"),
     with_containerd("imagefs-layer", 300, "a pod fills its writable layer on the images' file system: that pod goes, alone"),
     with_containerd("runtime-outage", 300, "containerd stops in mid-pressure: the pod goes all the same, its remains when containerd is back"),
 ];

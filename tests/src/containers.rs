@@ -2,9 +2,13 @@
 
 mod call;
 pub mod cri;
+pub mod daemon;
+pub mod manifests;
 mod pod;
 pub mod storage;
-mod wire;
+pub mod translation;
+pub mod volumes;
+pub mod wire;
 
 use std::fs;
 use std::process::Command;
@@ -13,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::cgroups::Qos;
+use crate::cgroups::{Qos, pod_uid};
 use crate::console;
 use crate::init::ARCHIVES;
 use crate::stage::Stage;
@@ -80,12 +84,25 @@ impl Node {
 
     /// Imports an archive, unless it is there already.
     pub fn import(&self, archive: &str) -> Result<()> {
-        if self.image(archive)?.is_some() {
-            return Ok(());
+        self.import_as(archive, &image_name(archive)).map(drop)
+    }
+
+    /// The same of one that has another name than xtask gives its own.
+    pub fn import_as(&self, archive: &str, name: &str) -> Result<Image> {
+        let find = || {
+            Ok::<_, anyhow::Error>(cri::images()?.into_iter().find(|image| image.names.iter().any(|one| one == name)))
+        };
+        if let Some(image) = find()? {
+            return Ok(image);
         }
         run("ctr", &["-n", "k8s.io", "images", "import", &format!("{ARCHIVES}/{archive}.tar")])?;
         // CRI learns of it by an event.
-        wait_for(&format!("image {archive}"), || Ok(self.image(archive)?.is_some()))
+        let mut found = None;
+        wait_for(&format!("image {name}"), || {
+            found = find()?;
+            Ok(found.is_some())
+        })?;
+        found.with_context(|| format!("no image {name}"))
     }
 
     pub fn image(&self, archive: &str) -> Result<Option<Image>> {
@@ -95,7 +112,12 @@ impl Node {
 
     /// A sandbox with these emptyDir volumes, each to be mounted at its name.
     pub fn pod(&self, stage: &Stage<'_>, name: &str, qos: Qos, empty_dirs: &[&str]) -> Result<NodePod> {
-        NodePod::create(stage, name, qos, empty_dirs)
+        self.pod_of(stage, name, &pod_uid(stage.next_pod()), qos, empty_dirs)
+    }
+
+    /// The same for a pod whose UID is given.
+    pub fn pod_of(&self, stage: &Stage<'_>, name: &str, uid: &str, qos: Qos, empty_dirs: &[&str]) -> Result<NodePod> {
+        NodePod::create(stage.layout(), name, uid, qos, empty_dirs)
     }
 
     fn tidy(&self) -> Result<()> {

@@ -26,7 +26,7 @@ pub const PROJECTS: &str = "/mnt/projects";
 /// See [`EXT4`]; it counts projects too.
 pub const XFS: &str = "/mnt/xfs";
 
-pub use handover::ARCHIVES;
+pub use handover::{ARCHIVES, MANIFESTS};
 pub use setup::mount_at;
 
 type Options = HashMap<String, String>;

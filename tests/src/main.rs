@@ -6,6 +6,7 @@ mod cgroups;
 mod config;
 mod console;
 mod containers;
+mod control_plane;
 mod evidence;
 mod http;
 mod incidents;

@@ -3,6 +3,7 @@
 mod accounts;
 mod available;
 mod cache;
+mod cluster_eyes;
 mod containers;
 mod culprit;
 mod doctor;
@@ -14,9 +15,11 @@ mod full_disk;
 mod gallery;
 mod gallery_cases;
 mod idle;
+mod image;
 mod inodes;
 mod journal;
 mod judge;
+mod kubernetes;
 mod ladder;
 mod lifecycle;
 mod omit;
@@ -102,6 +105,8 @@ fn scenario(name: &str) -> Option<Scenario> {
         "volume-limit" => full_disk::volume_limit,
         "fork-bomb" => fork_bomb::fork_bomb,
         "runtime-outage" => outage::outage,
+        "kubernetes" => kubernetes::kubernetes,
+        "image" => image::image,
         _ => return None,
     })
 }

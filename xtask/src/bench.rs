@@ -1,8 +1,10 @@
-//! `cargo xtask bench`: how long a decision takes, what the kernel side and the walk over files cost, held against what is promised.
+//! `cargo xtask bench`: how long a decision takes, what the kernel side, the walk over files and many pods cost, held against what is promised.
 
 mod kernel;
+mod pods;
 mod walk;
 
+use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader};
 use std::process::{ExitCode, Stdio};
 
@@ -14,27 +16,39 @@ use crate::setup;
 
 pub use self::kernel::Outcome;
 
-/// Measures the decision, the kernel side and the walk over files on this machine; exits with 1 when a promise is broken.
+/// Measures the decision, the kernel side, the walk over files and many pods on this machine; exits with 1 when a promise is broken.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  cargo xtask bench pass\n  cargo xtask bench probes aggregates\n  cargo xtask bench"
 )]
 pub struct Options {
-    /// pass, simulate, numbers, probes, aggregates or walk; all when none is named.
+    /// pass, simulate, numbers, probes, aggregates, walk or pods; all when none is named.
     benches: Vec<String>,
 }
 
 const BENCHES: [&str; 3] = ["numbers", "pass", "simulate"];
 /// Those that judge themselves: name and how.
-pub type Judge = fn() -> Result<Outcome>;
-const JUDGES: [(&str, Judge); 3] =
-    [("probes", kernel::probes), ("aggregates", kernel::aggregates), ("walk", walk::million)];
+pub type Judge = fn(&Workspace) -> Result<Outcome>;
+const JUDGES: [(&str, Judge); 4] =
+    [("probes", kernel::probes), ("aggregates", kernel::aggregates), ("walk", walk::million), ("pods", pods::minute)];
 /// The same in a suite, which has less time.
-pub const JUDGES_OF_TEST: [(&str, Judge); 3] = [
+pub const JUDGES_OF_TEST: [(&str, Judge); 4] = [
     ("cost of the kernel side, probes", kernel::probes),
     ("cost of the kernel side, aggregates", kernel::aggregates),
     ("cost of the walk", walk::tenth),
+    ("cost of many pods", pods::quarter),
 ];
+
+/// The agent's own package.
+const AGENT: &str = "node-pressure-monitor";
+
+/// One bench and how it is compiled.
+#[derive(Debug, Clone, Copy)]
+struct Bench<'a> {
+    package: &'a str,
+    name: &'a str,
+    profile: &'a str,
+}
 
 /// One pass over a thousand pods with three containers each.
 const PROMISED: &str = "pass/1000";
@@ -51,7 +65,7 @@ pub fn run(options: &Options, workspace: &Workspace) -> Result<ExitCode> {
     let mut kept = !BENCHES.iter().any(|name| is_wanted(name)) || measure(is_wanted)?;
     for (name, judge) in JUDGES {
         if is_wanted(name) {
-            match judge()? {
+            match judge(workspace)? {
                 Outcome::Kept => {}
                 Outcome::Broken => kept = false,
                 Outcome::Skipped(reason) => println!("SKIPPED {reason}"),
@@ -71,12 +85,15 @@ pub fn check_promise() -> Result<()> {
 
 /// Compiles what the suite measures, each in the profile that its judge asks for.
 pub fn compile_for_test() -> Result<()> {
-    for (profile, benches) in [("bench", ["pass", "aggregates"]), ("dev", ["probes", "walk"])] {
+    let bench = |profile, benches: &[[&str; 2]]| {
         let mut command = cmd::cargo();
-        command.args(["bench", "--quiet", "--no-run", "--package", "node-pressure-monitor", "--profile", profile]);
-        cmd::run(command.args(benches.iter().flat_map(|bench| ["--bench", bench])))?;
-    }
-    Ok(())
+        command.args(["bench", "--quiet", "--no-run", "--profile", profile]);
+        let packages: BTreeSet<&str> = benches.iter().map(|[package, _]| *package).collect();
+        command.args(packages.into_iter().flat_map(|package| ["--package", package]));
+        cmd::run(command.args(benches.iter().flat_map(|[_, name]| ["--bench", name])))
+    };
+    bench("bench", &[[AGENT, "pass"], [AGENT, "aggregates"], [pods::PACKAGE, "pods"]])?;
+    bench("dev", &[[AGENT, "probes"], [AGENT, "walk"]])
 }
 
 /// Runs the benches that are wanted and prints what they measured; tells whether the promise is kept.
@@ -85,7 +102,7 @@ fn measure(is_wanted: impl Fn(&str) -> bool) -> Result<bool> {
     let mut lines = Vec::new();
     for bench in BENCHES.iter().filter(|name| is_wanted(name)) {
         println!("== measuring {bench}");
-        for line in output_of(bench, "bench")? {
+        for line in lines_of(Bench { package: AGENT, name: bench, profile: "bench" }, &[])? {
             measured.extend(Measured::parse(&line));
             lines.extend(line.starts_with("simulate ").then_some(line));
         }
@@ -96,16 +113,12 @@ fn measure(is_wanted: impl Fn(&str) -> bool) -> Result<bool> {
     Ok(report(&measured, is_wanted("pass")))
 }
 
-/// Runs one bench, and returns what it prints.
-fn output_of(bench: &str, profile: &str) -> Result<Vec<String>> {
-    output_with(bench, profile, &[])
-}
-
-/// The same with variables of the environment.
-fn output_with(bench: &str, profile: &str, variables: &[(&str, &str)]) -> Result<Vec<String>> {
+/// Runs one bench with these variables in its environment, and returns what it prints.
+fn lines_of(bench: Bench<'_>, variables: &[(&str, &str)]) -> Result<Vec<String>> {
+    let Bench { package, name, profile } = bench;
     let mut command = cmd::cargo();
     command
-        .args(["bench", "--quiet", "--package", "node-pressure-monitor", "--bench", bench, "--profile", profile])
+        .args(["bench", "--quiet", "--package", package, "--bench", name, "--profile", profile])
         .envs(variables.iter().copied())
         .stdout(Stdio::piped());
     let shown = cmd::shown(&command);

@@ -8,6 +8,7 @@ mod console;
 mod fuzz;
 mod image;
 mod libraries;
+mod manifests;
 mod paths;
 mod run;
 mod setup;
@@ -41,6 +42,8 @@ enum Command {
     Run(run::Options),
     /// Pack the agent into an OCI image, without network or container engine.
     Image(image::Options),
+    /// Check what is under config/ against the published schemas and the code.
+    Manifests(manifests::Options),
     /// Boot a virtual machine with the agent inside and run scenarios in it.
     Vm(vm::Options),
     /// Measure the decision, and hold it against what is promised.
@@ -69,6 +72,7 @@ fn dispatch(command: Command) -> Result<ExitCode> {
         Command::Build(options) => build::run(&options, &workspace),
         Command::Run(options) => run::run(&options, &workspace),
         Command::Image(options) => image::run(&options, &workspace),
+        Command::Manifests(options) => manifests::run(&options, &workspace),
         Command::Vm(options) => vm::run(&options, &workspace),
         Command::Bench(options) => bench::run(&options, &workspace),
         Command::Fuzz(options) => fuzz::run(&options, &workspace),

@@ -101,7 +101,7 @@ pub fn run(options: &Options, workspace: &Workspace) -> Result<ExitCode> {
     host_tests(&mut tally)?;
     tally.check("speed of the decision", bench::check_promise);
     for (step, judge) in bench::JUDGES_OF_TEST {
-        check_cost(&mut tally, step, judge);
+        check_cost(&mut tally, step, || judge(workspace));
     }
     let verdicts = match supplies {
         Some(supplies) => boots::run(workspace, &supplies, &mut tally),
@@ -130,7 +130,7 @@ fn compile(options: &Options) {
 }
 
 /// What could not be measured here counts as skipped, not as kept.
-fn check_cost(tally: &mut Tally, step: &str, judge: bench::Judge) {
+fn check_cost(tally: &mut Tally, step: &str, judge: impl Fn() -> Result<bench::Outcome>) {
     let start = begin(step);
     let mut outcome = judge();
     if matches!(outcome, Ok(bench::Outcome::Broken)) {

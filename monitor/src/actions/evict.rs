@@ -1,4 +1,7 @@
-//! Evictions under way: SIGTERM, grace period, SIGKILL, gone; or by the runtime, which removes what is left of a pod.
+//! Evictions under way: SIGTERM, grace period, SIGKILL, gone; or by the runtime, which removes what is left of a pod; or by the kubelet,
+//! once the API server grants it.
+
+mod running;
 
 use std::time::Duration;
 
@@ -12,42 +15,7 @@ use super::release::Releaser;
 use super::stop::{Asked, NotDone, PodStopper};
 use super::{ActionError, Target};
 
-/// One eviction under way.
-#[derive(Debug)]
-struct Running {
-    target: Target,
-    cause: Cause,
-    stage: Stage,
-    started: Monotonic,
-    /// When its grace period was over and SIGKILL followed.
-    killed: Option<Monotonic>,
-    /// When it was last killed once more.
-    again: Option<Monotonic>,
-    /// A pod whose disk is wanted back, and that is ended by the runtime.
-    pod: Option<StoppedPod>,
-    /// What did not go as it should have.
-    note: Option<String>,
-}
-
-/// A pod that the runtime is to end.
-#[derive(Debug)]
-struct StoppedPod {
-    uid: PodUid,
-    /// For a hard threshold or a limit: no other may go for its disk meanwhile.
-    urgent: bool,
-}
-
-#[derive(Debug)]
-enum Stage {
-    /// The runtime was asked to stop it, with a grace period until the time given.
-    Stopping { asked: Asked, until: Monotonic },
-    /// SIGTERM was sent; SIGKILL follows at the time given.
-    Terminating { until: Monotonic },
-    /// SIGKILL was sent at the time given.
-    Dying { since: Monotonic },
-    /// No process is left; the runtime was asked to remove the rest at the time given.
-    Removing { asked: Asked, since: Monotonic },
-}
+use self::running::{Running, Stage, StoppedPod, no_answer, not_by_the_runtime, not_removed, removal};
 
 /// An eviction that ended.
 #[derive(Debug, Clone, PartialEq)]
@@ -75,12 +43,15 @@ pub enum Outcome {
     Gone,
     /// It did not work, and why; the next candidate is to be tried.
     Failed(String),
+    /// The API server, or a disruption budget, does not allow it: nothing was touched, and the next candidate is to be tried.
+    Refused(String),
 }
 
 /// Carries evictions out and keeps track of them.
 #[derive(Debug)]
 pub struct Evictor {
     running: Vec<Running>,
+    /// Who is left out, and until when.
     failed: Vec<(CgroupId, Monotonic)>,
     budget: Budget,
     releaser: Releaser,
@@ -89,6 +60,8 @@ pub struct Evictor {
 
 /// How long a workload that could not be evicted is left out of the candidates.
 const FAILED_FOR: Duration = Duration::from_secs(30);
+/// The same for one whose eviction is not allowed: budgets change when another pod has become ready.
+const REFUSED_FOR: Duration = Duration::from_secs(60);
 /// How often a dying workload is killed once more where processes are killed one by one: the kernel lists a process a moment after it was
 /// forked.
 const KILL_AGAIN: Duration = Duration::from_millis(50);
@@ -98,6 +71,10 @@ const POLL: Duration = Duration::from_millis(5);
 const PATIENT_POLL: Duration = Duration::from_millis(100);
 /// How long after the grace period the runtime may take to kill by itself.
 const LATE: Duration = Duration::from_secs(2);
+/// How long the API server may take to answer when the pod is ended whatever it says.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How long it may take when nothing happens without its consent; whoever asks it gives up before.
+const LONG_PATIENCE: Duration = Duration::from_secs(20);
 /// How long the removal of a pod's disk is waited for. A large writable layer takes long to remove, and is removed all the same.
 const REMOVAL_LIMIT: Duration = Duration::from_secs(30);
 
@@ -130,7 +107,7 @@ impl Evictor {
         let in_the_way = |running: &Running| match running.stage {
             Stage::Dying { .. } => true,
             Stage::Removing { .. } => !hard || for_disk,
-            Stage::Stopping { .. } | Stage::Terminating { .. } => {
+            Stage::Asking { .. } | Stage::Leaving { .. } | Stage::Stopping { .. } | Stage::Terminating { .. } => {
                 !hard || for_disk && running.pod.as_ref().is_some_and(|pod| pod.urgent)
             }
         };
@@ -144,7 +121,7 @@ impl Evictor {
     /// grace period short.
     #[must_use]
     pub fn is_candidate(&self, id: CgroupId, hard: bool, now: Monotonic) -> bool {
-        let failed = self.failed.iter().any(|(failed, at)| *failed == id && now.since(*at) < FAILED_FOR);
+        let failed = self.failed.iter().any(|(failed, until)| *failed == id && now < *until);
         let leaving = self.running.iter().any(|running| running.target.id == id);
         !failed && (hard || !leaving)
     }
@@ -192,6 +169,26 @@ impl Evictor {
         }
     }
 
+    /// Starts to evict a pod by the API server, which was `asked`: once that grants it the kubelet stops the pod, and is helped when it is
+    /// late. `insists`: without an answer the pod is sent SIGTERM all the same; else it stays. Returns how many processes it has.
+    pub fn ask(
+        &mut self,
+        target: Target,
+        pod: Option<PodUid>,
+        (asked, insists): (Asked, bool),
+        cause: impl Into<Cause>,
+        grace: Duration,
+        now: Monotonic,
+    ) -> usize {
+        let cause = cause.into();
+        let count = target.processes().map_or(0, |pids| pids.len());
+        let until = now.after(if insists { PATIENCE } else { LONG_PATIENCE });
+        // What a pod that goes for memory leaves on the disk is the kubelet's business.
+        let pod = pod.filter(|_| cause.is_for_disk()).map(|uid| StoppedPod { uid, urgent: false });
+        self.run(target, cause, Stage::Asking { asked, until, grace, insists }, pod, None, now);
+        count
+    }
+
     fn signal(
         &mut self,
         target: Target,
@@ -204,7 +201,7 @@ impl Evictor {
         let signalled = if grace.is_zero() { target.kill() } else { target.terminate() };
         let pids = signalled.inspect_err(|error| {
             if !matches!(error, ActionError::Gone) {
-                self.failed.push((target.id, now));
+                self.failed.push((target.id, now.after(FAILED_FOR)));
             }
         })?;
         let stage =
@@ -237,7 +234,7 @@ impl Evictor {
 
     /// Looks at those under way: kills what outlived its grace period, and returns what ended.
     pub fn poll(&mut self, limits: &EvictionLimits, now: Monotonic) -> Vec<Ended> {
-        self.failed.retain(|(_, at)| now.since(*at) < FAILED_FOR);
+        self.failed.retain(|(_, until)| now < *until);
         let mut ended = Vec::new();
         for mut running in std::mem::take(&mut self.running) {
             match self.advance(&mut running, limits, now) {
@@ -245,7 +242,8 @@ impl Evictor {
                 Some(outcome) => {
                     match outcome {
                         Outcome::Gone => self.budget.spend(now),
-                        Outcome::Failed(_) => self.failed.push((running.target.id, now)),
+                        Outcome::Failed(_) => self.failed.push((running.target.id, now.after(FAILED_FOR))),
+                        Outcome::Refused(_) => self.failed.push((running.target.id, now.after(REFUSED_FOR))),
                     }
                     let took = now.since(running.started);
                     let Running { target, cause, killed, note, .. } = running;
@@ -275,8 +273,11 @@ impl Evictor {
         let wait = |running: &Running| match running.stage {
             Stage::Dying { .. } => POLL,
             // The workload may well end before its grace period does.
-            Stage::Stopping { until, .. } | Stage::Terminating { until } => until.since(now).clamp(POLL, PATIENT_POLL),
-            Stage::Removing { .. } => PATIENT_POLL,
+            Stage::Stopping { until, .. } | Stage::Leaving { until } | Stage::Terminating { until } => {
+                until.since(now).clamp(POLL, PATIENT_POLL)
+            }
+            // Its answer wakes the loop.
+            Stage::Asking { .. } | Stage::Removing { .. } => PATIENT_POLL,
         };
         self.running.iter().map(wait).min()
     }
@@ -291,12 +292,39 @@ impl Evictor {
             return self.remove_rest(running, now);
         }
         match running.stage {
+            Stage::Asking { ref asked, until, grace, insists } => match asked.answer() {
+                Some(Ok(())) => {
+                    running.stage = Stage::Leaving { until: now.after(grace) };
+                    None
+                }
+                Some(Err(NotDone::Refused(reason))) => Some(Outcome::Refused(reason)),
+                Some(Err(NotDone::Critical)) => Some(Outcome::Refused("it must not be touched".to_owned())),
+                Some(Err(NotDone::Failed(reason))) if !insists => Some(Outcome::Failed(reason)),
+                None if now < until => None,
+                None if !insists => Some(Outcome::Failed(no_answer(LONG_PATIENCE))),
+                answer => {
+                    let reason = match answer {
+                        Some(Err(NotDone::Failed(reason))) => reason,
+                        _ => no_answer(PATIENCE),
+                    };
+                    running.note = Some(format!("{reason}; its processes were signalled instead"));
+                    self.terminate_instead(running, now.after(grace), now)
+                }
+            },
+            // The grace period of some pods is zero, and the kubelet needs a moment all the same.
+            Stage::Leaving { until } if now >= until.after(LATE) => {
+                running.note = Some(format!(
+                    "the kubelet had not stopped it {:.1} s after its grace period: killed",
+                    now.since(until).as_secs_f64()
+                ));
+                self.kill(running, now)
+            }
             Stage::Stopping { ref asked, until } => match asked.answer() {
                 // Known by the runtime alone, and just in time: nothing was touched.
                 Some(Err(NotDone::Critical)) => {
                     Some(Outcome::Failed("the runtime says that it is a static pod".to_owned()))
                 }
-                Some(Err(NotDone::Failed(reason))) => {
+                Some(Err(NotDone::Failed(reason) | NotDone::Refused(reason))) => {
                     running.note = Some(not_by_the_runtime(&reason));
                     self.terminate_instead(running, until, now)
                 }
@@ -327,7 +355,7 @@ impl Evictor {
                 }
                 None
             }
-            Stage::Terminating { .. } | Stage::Dying { .. } | Stage::Removing { .. } => None,
+            Stage::Leaving { .. } | Stage::Terminating { .. } | Stage::Dying { .. } | Stage::Removing { .. } => None,
         }
     }
 
@@ -373,25 +401,4 @@ impl Evictor {
             }
         }
     }
-}
-
-/// What is to be said once the removal is over; nothing while it is not.
-fn removal(answer: Option<Result<(), NotDone>>, waited: Duration) -> Option<Option<String>> {
-    match answer {
-        Some(Ok(())) => Some(None),
-        Some(Err(NotDone::Critical)) => Some(Some(not_removed("the runtime says that it is a static pod"))),
-        Some(Err(NotDone::Failed(reason))) => Some(Some(not_removed(&reason))),
-        None if waited >= REMOVAL_LIMIT => {
-            Some(Some(not_removed(&format!("the runtime is at it for {} s", waited.as_secs()))))
-        }
-        None => None,
-    }
-}
-
-fn not_by_the_runtime(reason: &str) -> String {
-    format!("the runtime did not stop it: {reason}; its processes were signalled instead")
-}
-
-fn not_removed(reason: &str) -> String {
-    format!("what it left on the disk is not removed: {reason}")
 }

@@ -27,6 +27,9 @@ pub enum ActionError {
     /// The kubelet marks the pod as critical to the node.
     #[error("the pod is critical to the node")]
     Critical,
+    /// It is to go by the API server's consent alone, which cannot be had now.
+    #[error("put off: {0}")]
+    PutOff(String),
     /// The kernel refused.
     #[error("{what}: {source}")]
     Refused {

@@ -28,6 +28,8 @@ pub trait PodStopper: fmt::Debug + Send {
 pub enum NotDone {
     /// The pod must not be touched: it is static, as only the runtime's annotations tell.
     Critical,
+    /// Who was asked does not allow it: a disruption budget, or the API server. Nothing was touched.
+    Refused(String),
     /// It could not be.
     Failed(String),
 }

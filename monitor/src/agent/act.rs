@@ -12,6 +12,7 @@ use crate::node::Monotonic;
 use crate::report::EvictionOutcome;
 use crate::workloads::WorkloadUsage;
 
+use super::evictions::Why;
 use super::gentle::Reclaimed;
 use super::last::Scan;
 use super::local_storage::PodUsages as _;
@@ -172,7 +173,9 @@ impl Agent {
         } else {
             (None, ranking.len())
         };
-        if evicted.is_none() {
+        // Nothing was waited for when this began.
+        let is_put_off = self.last.answered.until((met.threshold.signal, met.is_hard()), now).is_some();
+        if evicted.is_none() && !is_put_off {
             self.tell_exhausted(met, candidates);
         }
         evicted
@@ -199,6 +202,7 @@ impl Agent {
                     return Some((ranked.clone(), action, processes));
                 }
                 Err(ActionError::Gone | ActionError::Critical) => {}
+                Err(ActionError::PutOff(reason)) => self.put_off(met, &workload.name, &reason),
                 Err(error) => {
                     self.count_eviction(met.threshold.signal, EvictionOutcome::Failed);
                     tracing::error!(event = "eviction_failed", workload = workload.name, reason = %error, "trying the next candidate");
@@ -244,7 +248,7 @@ impl Agent {
         let record = FreezeRecord::beside(&self.config.lock_file);
         let target = Target::new(tracked, self.tree.hierarchy(), &self.config.proc_root)?.recorded_in(record);
         let pod = ranked.candidate.workload.kind.pod_uid().cloned();
-        self.start_eviction(target, pod, met.threshold.signal.into(), met.is_hard(), grace)
+        self.start_eviction(target, pod, Why::Threshold(met, ranked), grace)
     }
 
     pub(super) fn is_node_critical(&self, id: CgroupId) -> bool {
@@ -287,9 +291,13 @@ impl Agent {
                     self.local.note_gone(ended.id, now);
                     self.measured.iter().for_each(|measured| measured.hurry(&ended.name));
                 }
-                Outcome::Failed(_) => self.pending.forget(&ended.name),
+                Outcome::Failed(_) | Outcome::Refused(_) => self.pending.forget(&ended.name),
             }
             match ended.cause {
+                // Nothing was done: the next candidate is tried at once.
+                Cause::Signal(signal) if matches!(ended.outcome, Outcome::Refused(_)) => {
+                    self.last.answered.forget((signal, false));
+                }
                 Cause::Signal(signal) => self.rest_disks(signal.resource(), now),
                 // A limit of its own has nothing to do with how full the disk is.
                 Cause::EmptyDirLimit | Cause::PodLimit | Cause::ContainerLimit => self.signals.look_at_disks(),

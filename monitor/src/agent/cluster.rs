@@ -48,7 +48,8 @@ impl Agent {
             Event::State(state) => self.learn_state(&state),
             Event::Pods => self.learn_pods(),
             Event::Node => self.learn_node(),
-            Event::Settled(_) => {}
+            Event::Settled(settled) => self.hear_settled(settled),
+            trouble @ Event::Trouble { .. } => self.hear_trouble(&trouble),
         }
     }
 

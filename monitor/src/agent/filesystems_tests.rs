@@ -21,7 +21,7 @@ fn sample(role: Role, device: &str, available: u64, free: Option<u64>, at: u64) 
         role,
         place: Arc::new(place),
         is_read_only: false,
-        space: Some(Space { available: Bytes(available), capacity: Bytes(100 * GIB) }),
+        space: Some(Space { available: Bytes(available), capacity: Bytes(100 * GIB), used: Bytes(0) }),
         inodes: free.map(|free| Inodes { total: 1_000_000, free }),
         at: Monotonic(at),
     }

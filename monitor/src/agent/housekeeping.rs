@@ -39,6 +39,7 @@ impl Agent {
         self.scan();
         self.hint_stores();
         self.confirm_cluster();
+        self.keep_ledger();
         let now = Monotonic::now();
         self.note_counters();
         self.health.set_degradation(writer::CAPABILITY, self.recorder.trouble().as_deref());

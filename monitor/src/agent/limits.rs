@@ -11,11 +11,14 @@ pub(super) struct Limits {
     pub(super) crossings: RateLimiter,
     pub(super) exhausted: RateLimiter,
     pub(super) pending: RateLimiter,
+    pub(super) put_off: RateLimiter,
+    pub(super) unknown_pods: RateLimiter,
     pub(super) stalls: RateLimiter,
     pub(super) oom_kills: RateLimiter,
     pub(super) scan: RateLimiter,
     pub(super) adj: RateLimiter,
     pub(super) drift: RateLimiter,
+    pub(super) events: RateLimiter,
 }
 
 impl Default for Limits {
@@ -28,10 +31,13 @@ impl Default for Limits {
             crossings: RateLimiter::new(20, Duration::from_secs(1)),
             exhausted: seldom.clone(),
             pending: seldom.clone(),
+            put_off: seldom.clone(),
+            unknown_pods: seldom.clone(),
             stalls: often.clone(),
             drift: often,
             oom_kills,
             scan: seldom.clone(),
+            events: seldom.clone(),
             adj: seldom,
         }
     }

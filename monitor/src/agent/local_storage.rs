@@ -17,7 +17,9 @@ use crate::report::EvictionOutcome;
 use crate::workloads::statistics::PodStats;
 use crate::workloads::{PodSpecs, PodUid, PodsFile};
 
-use self::above::{Above, Measured, above_limits};
+pub(super) use self::above::Above;
+use self::above::{Measured, above_limits};
+use super::evictions::Why;
 use super::recorder::wall;
 use super::said::Said;
 use super::stop::AT_ONCE;
@@ -90,6 +92,17 @@ impl LocalStorage {
     /// These are the pods, as the API server has them.
     pub(super) fn learn(&mut self, specs: Arc<PodSpecs>) {
         (self.specs, self.is_from_cluster) = (specs, true);
+    }
+
+    /// What a pod keeps on the node's disks, if somebody has measured it.
+    pub(super) fn kept(
+        &self,
+        pod: &PodUid,
+        workload: &str,
+        id: CgroupId,
+        name_of: &dyn Fn(&str) -> Option<String>,
+    ) -> Option<PodStats> {
+        Some(self.usages.as_ref()?.stats(pod, workload, id, name_of)?.0)
     }
 
     /// It was evicted, for whatever reason.
@@ -211,7 +224,7 @@ impl Agent {
         }
         let record = FreezeRecord::beside(&self.config.lock_file);
         let target = Target::new(tracked, self.tree.hierarchy(), &self.config.proc_root)?.recorded_in(record);
-        self.start_eviction(target, Some(above.uid.clone()), above.cause, true, AT_ONCE)
+        self.start_eviction(target, Some(above.uid.clone()), Why::Limit(above), AT_ONCE)
     }
 
     fn tell_limit(&self, above: &Above, action: &'static str, processes: usize, now: Monotonic, message: &'static str) {

@@ -117,6 +117,11 @@ impl Measured {
         Self { walker, roles: Arc::default() }
     }
 
+    /// What is known of the disks.
+    pub(super) fn usages(&self) -> Arc<Usages> {
+        self.walker.usages()
+    }
+
     fn roles(&self) -> MutexGuard<'_, Roles> {
         self.roles.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -21,6 +21,11 @@ impl Pauses {
         self.until.push((about, now.after(pause)));
     }
 
+    /// It may be tried again at once.
+    pub(super) fn forget(&mut self, about: About) {
+        self.until.retain(|(known, _)| *known != about);
+    }
+
     /// Until when nothing is to be tried.
     pub(super) fn until(&self, about: About, now: Monotonic) -> Option<Monotonic> {
         self.until.iter().find(|(known, until)| *known == about && now < *until).map(|(_, until)| *until)

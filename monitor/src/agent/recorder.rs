@@ -180,6 +180,9 @@ impl Agent {
             incident.steps = assembled.steps;
             if !assembled.again {
                 self.recorder.tell(&incident);
+                if let Some(kill) = &incident.oom_kill {
+                    self.tell_pods_of_oom_kill(kill);
+                }
             }
             if !assembled.complete {
                 self.recorder.keep_incomplete(&incident);
@@ -280,7 +283,7 @@ impl Agent {
                     eviction.freed = freed(eviction.available);
                     "gone"
                 }
-                How::Failed(reason) => {
+                How::Failed(reason) | How::Refused(reason) => {
                     eviction.outcome = Outcome::Failed;
                     eviction.failure = Some(reason.clone());
                     "failed"

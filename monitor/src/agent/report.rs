@@ -32,6 +32,9 @@ impl Agent {
         if self.page.take_wanted() {
             self.page.publish(self.render_page(&report));
         }
+        if self.stats.take_wanted() {
+            self.stats.publish(self.known(&report));
+        }
         let runtime = self.runtime.view();
         self.with_metrics(|metrics| {
             metrics.observe(&report, Instant::now());
@@ -42,8 +45,8 @@ impl Agent {
 
     /// As often as somebody asks, but not more often than it can change much.
     pub(super) fn refresh_report_if_old(&mut self) {
-        // A page is rendered from a whole report.
-        let is_wanted = self.page.is_wanted();
+        // Both are made from a whole report.
+        let is_wanted = self.page.is_wanted() || self.stats.is_wanted();
         if is_wanted || self.last.reported.is_none_or(|reported| Monotonic::now().since(reported) >= REPORT_AGE) {
             self.refresh_report();
         }

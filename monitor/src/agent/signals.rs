@@ -113,6 +113,11 @@ impl Signals {
         self.layout
     }
 
+    /// The filesystems as they were last seen.
+    pub(super) fn samples(&self) -> &[FsSample] {
+        &self.seen.samples
+    }
+
     /// The filesystem of a role, where it is known.
     pub(super) fn place(&self, role: Role) -> Option<&Place> {
         self.seen.of(role).map(|sample| &*sample.place)

@@ -9,7 +9,7 @@ fn sample(role: Role, kind: &str, space: bool, inodes: bool) -> FsSample {
         role,
         place: Arc::new(place),
         is_read_only: false,
-        space: space.then_some(Space { available: Bytes(1), capacity: Bytes(2) }),
+        space: space.then_some(Space { available: Bytes(1), capacity: Bytes(2), used: Bytes(1) }),
         inodes: inodes.then_some(Inodes { total: 2, free: 1 }),
         at: Monotonic(0),
     }
@@ -78,7 +78,7 @@ fn between_two_devices_there_is_no_slope() {
     let mut step = |device: &str, available: u64, second: u64| {
         let mut sample = sample(Role::Node, "ext4", false, false);
         sample.place = Arc::new(Place { device: device.to_owned(), ..Place::clone(&sample.place) });
-        sample.space = Some(Space { available: Bytes(available), capacity: Bytes(1 << 40) });
+        sample.space = Some(Space { available: Bytes(available), capacity: Bytes(1 << 40), used: Bytes(0) });
         sample.at = Monotonic(second * 1_000_000_000);
         let seen = Seen { samples: vec![sample], ..Seen::default() };
         of_agent.follow_slopes(&seen, &seen.values());

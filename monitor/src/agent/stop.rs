@@ -9,6 +9,7 @@ use crate::workloads::tree::Tracked;
 use crate::workloads::{PodUid, Workload};
 
 use super::Agent;
+use super::evictions::{Way, Why};
 
 /// A disk does not fill within a second as memory does: long enough to end in an orderly way.
 pub(super) const AT_ONCE: Duration = Duration::from_secs(IMMEDIATE_GRACE_SECONDS.unsigned_abs());
@@ -20,8 +21,49 @@ pub(super) fn action(workload: &Workload, cause: Cause, grace: Duration) -> &'st
 }
 
 impl Agent {
-    /// Starts to evict. The `grace` period of a soft threshold is at most what the pod itself asks for, where that is known.
+    /// Starts to evict. The `grace` period of a soft threshold is at most what the pod itself asks for, where that is known. What the API
+    /// server is to hear of is written down before the pod is touched: whoever ends in between, the next agent goes on.
     pub(super) fn start_eviction(
+        &mut self,
+        target: Target,
+        pod: Option<PodUid>,
+        why: Why<'_>,
+        grace: Duration,
+    ) -> Result<usize, ActionError> {
+        let (cause, hard) = (why.cause(), why.is_hard());
+        let own = pod.as_ref().and_then(|uid| self.own_grace(uid));
+        let grace = if hard { grace } else { own.map_or(grace, |own| self.config.policy.soft_grace(Some(own))) };
+        match self.way(pod.as_ref(), why, grace) {
+            Way::Alone => self.end_processes(target, pod, cause, hard, grace),
+            Way::Beside(intent) => {
+                let is_noted = self.note_intent(&intent);
+                let ended = self.end_processes(target, pod, cause, hard, grace);
+                match &ended {
+                    Ok(_) if is_noted => {
+                        self.hand_over(*intent);
+                    }
+                    // Nothing was touched.
+                    Err(_) if is_noted => self.cluster.ledger().end(&intent),
+                    Ok(_) | Err(_) => {}
+                }
+                ended
+            }
+            Way::Asking(intent) => {
+                let (insists, workload) = (intent.is_certain, target.name.clone());
+                let asked = self.ask_api_server(&intent).map_err(ActionError::PutOff)?;
+                let now = Monotonic::now();
+                if let Some(uid) = pod.as_ref().filter(|_| cause.is_for_disk()) {
+                    self.expect_back(uid, &workload, now);
+                }
+                Ok(self.evictor.ask(target, pod, (asked, insists), cause, grace, now))
+            }
+            Way::Later(reason) => Err(ActionError::PutOff(reason)),
+            Way::Never => Err(ActionError::Critical),
+        }
+    }
+
+    /// By its runtime, or by signals.
+    fn end_processes(
         &mut self,
         target: Target,
         pod: Option<PodUid>,
@@ -30,8 +72,6 @@ impl Agent {
         grace: Duration,
     ) -> Result<usize, ActionError> {
         let now = Monotonic::now();
-        let own = pod.as_ref().and_then(|uid| self.own_grace(uid));
-        let grace = if hard { grace } else { own.map_or(grace, |own| self.config.policy.soft_grace(Some(own))) };
         match pod.filter(|_| cause.is_for_disk()) {
             Some(uid) => {
                 let grace = if hard { AT_ONCE } else { grace };

@@ -222,6 +222,16 @@ impl Agent {
                     "no process is left"
                 );
             }
+            Outcome::Refused(reason) => {
+                self.count_eviction(ended.cause, EvictionOutcome::Refused);
+                tracing::warn!(
+                    event = "eviction_refused",
+                    workload = ended.name,
+                    reason,
+                    took_ms,
+                    "nothing was touched; the next candidate is to be tried"
+                );
+            }
             Outcome::Failed(reason) => {
                 self.count_eviction(ended.cause, EvictionOutcome::Failed);
                 tracing::error!(

@@ -117,7 +117,7 @@ impl Access {
     }
 
     /// A client as the files say now.
-    async fn client(&self) -> Result<kube::Client, String> {
+    pub(super) async fn client(&self) -> Result<kube::Client, String> {
         let mut config = match &self.kubeconfig {
             Some(path) => {
                 let file = kube::config::Kubeconfig::read_from(path).map_err(|error| error.to_string())?;

@@ -1,40 +1,145 @@
-//! Evictions at the API server.
+//! Evictions at the API server: each is a plan of few steps, carried out on its own, and noted in the ledger as it goes.
+
+pub(super) mod intent;
+pub mod plan;
+pub mod request;
+mod talk;
+
+use std::collections::HashMap;
+use std::time::Duration;
 
 use tokio::sync::mpsc;
+use tokio::task::{AbortHandle, JoinSet};
 
-use crate::config::kubernetes::EvictionMethod;
+use crate::node::Monotonic;
 
+use super::Event;
+use super::ledger::Open;
+use super::patience::Patience;
 use super::thread::Context;
 
-/// A pod that is to go.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Intent {
-    /// Which pod: unique for ever. A pod of the same name with another is another pod.
-    pub uid: String,
-    /// Its namespace.
-    pub namespace: String,
-    /// Its name.
-    pub name: String,
-    /// How.
-    pub method: EvictionMethod,
-    /// Seconds between SIGTERM and SIGKILL.
-    pub grace_seconds: i64,
-    /// What the pod's condition and the event say.
-    pub message: String,
-    /// The event's annotations.
-    pub annotations: Vec<(String, String)>,
-}
+pub use intent::Intent;
+pub use plan::{Progress, Verdict};
 
-/// What came of an eviction.
+use plan::{Plan, Wait};
+
+/// Between tries, at first.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+/// Between tries, at most.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// When the agent stops, what is under way has so long to be finished; the rest stays in the ledger.
+const LAST_MOMENT: Duration = Duration::from_secs(2);
+
+/// What came of an eviction, so far.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settled {
     /// Which pod.
     pub uid: String,
     /// What came of it.
-    pub result: Result<(), String>,
+    pub verdict: Verdict,
 }
 
-/// Carries them out, until there are no more.
-pub(super) async fn carry_out(_context: &Context, mut intents: mpsc::Receiver<Intent>) {
-    while intents.recv().await.is_some() {}
+/// Carries them out, those first that an earlier agent left unfinished, until there are no more.
+pub(super) async fn carry_out(context: &Context, mut intents: mpsc::Receiver<Intent>) {
+    let mut work = Work { context, tasks: JoinSet::new(), running: HashMap::new() };
+    for open in context.ledger.unfinished() {
+        work.start(open);
+    }
+    loop {
+        tokio::select! {
+            intent = intents.recv() => match intent {
+                // What is not in the ledger was ended meanwhile.
+                Some(intent) => if let Some(open) = context.ledger.find(&intent.uid) { work.start(open) },
+                None => break,
+            },
+            Some(ended) = work.tasks.join_next() => {
+                if let Ok(uid) = ended {
+                    work.running.retain(|of, task| *of != uid || !task.is_finished());
+                }
+            }
+        }
+    }
+    let rest = async { while work.tasks.join_next().await.is_some() {} };
+    // Who is not done by then is done by the next agent.
+    let _done = tokio::time::timeout(LAST_MOMENT, rest).await;
+}
+
+/// What is under way, a task for each pod.
+struct Work<'c> {
+    context: &'c Context,
+    tasks: JoinSet<String>,
+    running: HashMap<String, AbortHandle>,
+}
+
+impl Work<'_> {
+    /// One that is under way goes on as what it is now: its request may have been carried out, and what follows finds that out.
+    fn start(&mut self, open: Open) {
+        let uid = open.intent.uid.clone();
+        let task = self.tasks.spawn(carry_out_one(self.context.clone(), open));
+        if let Some(earlier) = self.running.insert(uid, task) {
+            earlier.abort();
+        }
+    }
+}
+
+/// From the first request that is left to the last; returns the UID.
+async fn carry_out_one(context: Context, open: Open) -> String {
+    let Open { intent, progress, is_resumed } = open;
+    let mut plan = Plan::of(&intent, progress, is_resumed);
+    let mut patience = Patience::new(FIRST_PAUSE, LONGEST_PAUSE);
+    let mut requests = 0_u32;
+    let mut last = None;
+    let mut removed = None;
+    while let Some(step) = plan.step() {
+        let before = plan.progress();
+        if plan.asks() {
+            context.ledger.note(&intent.uid, plan.progress());
+        }
+        requests += 1;
+        let answer = talk::ask(&context.client, step, &intent, &context.node_name).await;
+        tracing::debug!(event = "eviction_step", pod = intent.pod(), ?step, ?answer, "the API server was asked");
+        let outcome = plan.take(answer, intent.age());
+        if plan.progress() != before {
+            context.ledger.note(&intent.uid, plan.progress());
+        }
+        if plan.progress().removed && removed.is_none() {
+            removed = Some(Monotonic::now());
+        }
+        if outcome.news.is_some() {
+            last.clone_from(&outcome.news);
+        }
+        if let Some(verdict) = outcome.news {
+            tell(&context, &intent, verdict);
+        }
+        match outcome.wait {
+            Wait::None => patience.reset(),
+            Wait::Backoff => tokio::time::sleep(patience.after_failure(None)).await,
+            Wait::For(pause) => tokio::time::sleep(pause).await,
+        }
+    }
+    context.ledger.end(&intent);
+    let note = plan.take_note();
+    if !matches!(last, Some(Verdict::Done(_) | Verdict::Refused(_) | Verdict::NoAnswer(_) | Verdict::GivenUp(_))) {
+        tell(&context, &intent, Verdict::Done(note));
+    }
+    tracing::info!(
+        event = "eviction_told",
+        pod = intent.pod(),
+        pod_uid = intent.uid,
+        cause = intent.cause,
+        marked = plan.progress().marked,
+        removed = plan.progress().removed,
+        resumed = is_resumed,
+        requests,
+        decided_mono_ns = intent.decided_mono_ns,
+        removed_mono_ns = removed.map(|at| at.0),
+        ended_mono_ns = Monotonic::now().0,
+        "nothing is left to say to the API server about this pod"
+    );
+    intent.uid
+}
+
+fn tell(context: &Context, intent: &Intent, verdict: Verdict) {
+    // The loop may have ended.
+    let _unheard = context.news.send(Event::Settled(Settled { uid: intent.uid.clone(), verdict }));
 }

@@ -13,9 +13,9 @@ use tokio::time::Instant;
 
 use crate::workloads::lenient::or_default;
 
-use super::backoff::{Backoff, jittered};
 use super::client::Timeouts;
 use super::items::Items;
+use super::patience::{Patience, jittered};
 use super::request::{self, Refusal, Status};
 use super::thread::Context;
 
@@ -72,7 +72,7 @@ enum Next {
 
 /// Follows them for ever.
 pub(super) async fn follow(context: &Context, mirror: &mut impl Mirror) {
-    let mut backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
+    let mut patience = Patience::new(FIRST_WAIT, LONGEST_WAIT);
     let (mut next, mut failures) = (Next::List { latest: false }, 0_u32);
     loop {
         let begun = Instant::now();
@@ -81,14 +81,14 @@ pub(super) async fn follow(context: &Context, mirror: &mut impl Mirror) {
         let (then, outcome) = step(context, mirror, next).await;
         next = then;
         if outcome.is_ok() && begun.elapsed() >= HELD {
-            backoff.reset();
+            patience.reset();
         }
         if outcome.is_ok() && !is_check {
             failures = 0;
         }
         match outcome {
             Ok(Wait::None) => {}
-            Ok(Wait::ALittle) => tokio::time::sleep(backoff.next()).await,
+            Ok(Wait::ALittle) => tokio::time::sleep(patience.after_failure(None)).await,
             Err(refusal) => {
                 failures = failures.saturating_add(1);
                 mirror.failed(&refusal, failures);
@@ -96,8 +96,7 @@ pub(super) async fn follow(context: &Context, mirror: &mut impl Mirror) {
                     // Certificates and tokens are renewed by others, and servers move.
                     context.server.renew().await;
                 }
-                let own = backoff.next();
-                tokio::time::sleep(refusal.wait.map_or(own, |wait| wait + jittered(FIRST_WAIT))).await;
+                tokio::time::sleep(patience.after_failure(refusal.wait)).await;
             }
         }
     }

@@ -4,25 +4,32 @@
 //! evictions. The loop never waits for it. An API server that is away, slow or refuses is a state with a reason; what was last known of
 //! the pods stays known, with its age.
 
-mod backoff;
+mod ask;
 mod client;
 pub mod events;
 pub mod evictions;
 mod follow;
 mod items;
+pub mod ledger;
 mod maintenance;
+pub mod names;
 pub mod node;
+mod patience;
 pub mod permissions;
 mod pods;
 mod remembered;
 mod request;
+pub mod reviews;
 pub mod status;
+pub mod sweep;
 mod thread;
+mod time;
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use jiff::Timestamp;
 use tokio::sync::{mpsc, watch};
 
 use crate::config::KubernetesOptions;
@@ -31,8 +38,10 @@ use crate::workloads::PodSpecs;
 
 pub use client::{Access, Timeouts};
 pub use events::Happening;
-pub use evictions::{Intent, Settled};
+pub use evictions::{Intent, Settled, Verdict};
+pub use ledger::Ledger;
 pub use node::NodeFacts;
+pub use reviews::{Review, Reviewer};
 pub use status::NodeStatus;
 
 /// What it is called among the capabilities that are missing.
@@ -115,6 +124,13 @@ pub enum Event {
     Node,
     /// What came of an eviction.
     Settled(Settled),
+    /// Something that the API server does not let us do, or does again.
+    Trouble {
+        /// What it is called among the capabilities that are missing.
+        capability: &'static str,
+        /// Why, and what to do about it; nothing when it works again.
+        reason: Option<String>,
+    },
 }
 
 /// What both threads see. Held for as long as a pointer is copied.
@@ -132,7 +148,7 @@ impl Shared {
         self.with(|view| match event {
             Event::Pods => !std::mem::replace(&mut view.is_pods_told, true),
             Event::Node => !std::mem::replace(&mut view.is_node_told, true),
-            Event::State(_) | Event::Settled(_) => true,
+            Event::State(_) | Event::Settled(_) | Event::Trouble { .. } => true,
         })
     }
 
@@ -140,7 +156,7 @@ impl Shared {
         self.with(|view| match event {
             Event::Pods => view.is_pods_told = false,
             Event::Node => view.is_node_told = false,
-            Event::State(_) | Event::Settled(_) => {}
+            Event::State(_) | Event::Settled(_) | Event::Trouble { .. } => {}
         });
         event
     }
@@ -165,9 +181,10 @@ impl Shared {
 #[derive(Debug)]
 pub(crate) struct Inbox {
     pub(crate) evictions: mpsc::Receiver<Intent>,
-    pub(crate) events: mpsc::Receiver<Happening>,
+    pub(crate) events: mpsc::Receiver<(Timestamp, Happening)>,
     pub(crate) status: watch::Receiver<NodeStatus>,
     pub(crate) options: watch::Receiver<KubernetesOptions>,
+    pub(crate) reviews: mpsc::Receiver<reviews::Question>,
 }
 
 /// Why something was not taken: too much waits, or there is nobody to carry it out.
@@ -179,11 +196,13 @@ pub struct NotTaken;
 #[derive(Debug)]
 pub struct Cluster {
     evictions: mpsc::Sender<Intent>,
-    events: mpsc::Sender<Happening>,
+    events: mpsc::Sender<(Timestamp, Happening)>,
     status: watch::Sender<NodeStatus>,
     options: watch::Sender<KubernetesOptions>,
+    reviewer: Reviewer,
     news: mpsc::UnboundedReceiver<Event>,
     shared: Arc<Shared>,
+    ledger: Arc<Ledger>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
@@ -193,9 +212,9 @@ impl Cluster {
     ///
     /// # Errors
     /// When no thread can be started.
-    pub fn start(options: KubernetesOptions, lock_file: &Path) -> std::io::Result<Self> {
+    pub fn start(options: KubernetesOptions, ledger: Ledger, lock_file: &Path) -> std::io::Result<Self> {
         let access = Access::find(&options).map(|access| access.beside(lock_file));
-        Self::start_with(options, access)
+        Self::start_on(options, access, ledger)
     }
 
     /// The same, with an API server that was found already; none: everything that is handed over is refused.
@@ -203,17 +222,28 @@ impl Cluster {
     /// # Errors
     /// When no thread can be started.
     pub fn start_with(options: KubernetesOptions, access: Option<Access>) -> std::io::Result<Self> {
+        Self::start_on(options, access, Ledger::default())
+    }
+
+    /// The same, and what an earlier agent left unfinished is finished.
+    ///
+    /// # Errors
+    /// When no thread can be started.
+    pub fn start_on(options: KubernetesOptions, access: Option<Access>, ledger: Ledger) -> std::io::Result<Self> {
+        let ledger = Arc::new(ledger);
         let shared = Arc::new(Shared::default());
         let (tell, news) = mpsc::unbounded_channel();
         let (evictions, wanted_evictions) = mpsc::channel(WAITING_EVICTIONS);
         let (events, wanted_events) = mpsc::channel(WAITING_EVENTS);
         let (status, wanted_status) = watch::channel(NodeStatus::default());
         let (options, wanted_options) = watch::channel(options);
+        let (reviewer, reviews) = Reviewer::new();
         let inbox = Inbox {
             evictions: wanted_evictions,
             events: wanted_events,
             status: wanted_status,
             options: wanted_options,
+            reviews,
         };
         let thread = match access {
             None => {
@@ -223,15 +253,15 @@ impl Cluster {
             Some(access) => {
                 shared.with(|view| view.node_name = access.node_name().into());
                 let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-                let seen = Arc::clone(&shared);
+                let (seen, kept) = (Arc::clone(&shared), Arc::clone(&ledger));
                 let speak = move || {
-                    runtime.block_on(thread::run(access, inbox, seen, tell));
+                    runtime.block_on(thread::run(access, inbox, seen, kept, tell));
                     runtime.shutdown_background();
                 };
                 Some(std::thread::Builder::new().name("cluster".to_owned()).stack_size(STACK).spawn(speak)?)
             }
         };
-        Ok(Self { evictions, events, status, options, news, shared, thread })
+        Ok(Self { evictions, events, status, options, reviewer, news, shared, ledger, thread })
     }
 
     /// Whether there is an API server, answering or not.
@@ -246,7 +276,13 @@ impl Cluster {
         self.shared.with(|view| view.clone())
     }
 
-    /// Has a pod taken off the node; [`Event::Settled`] follows.
+    /// Evictions that are not finished.
+    #[must_use]
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// Has a pod taken off the node whose eviction is in the ledger; [`Event::Settled`] follows.
     ///
     /// # Errors
     /// When it is not taken.
@@ -259,7 +295,7 @@ impl Cluster {
     /// # Errors
     /// When it is not taken.
     pub fn tell(&self, happening: Happening) -> Result<(), NotTaken> {
-        self.events.try_send(happening).map_err(|_| NotTaken)
+        self.events.try_send((Timestamp::now(), happening)).map_err(|_| NotTaken)
     }
 
     /// What the node's conditions and taints are to be from now on. Costs nothing where it is as before.
@@ -271,6 +307,12 @@ impl Cluster {
             }
             is_new
         });
+    }
+
+    /// Who has tokens reviewed; nobody where there is no API server.
+    #[must_use]
+    pub fn reviewer(&self) -> Option<Reviewer> {
+        self.is_there().then(|| self.reviewer.clone())
     }
 
     /// Other options, after the configuration was read again.

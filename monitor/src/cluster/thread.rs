@@ -6,7 +6,7 @@ use tokio::sync::mpsc;
 
 use super::client::{Access, Server};
 use super::remembered::Remembered;
-use super::{Event, Inbox, Shared, events, evictions, node, pods, status};
+use super::{Event, Inbox, Ledger, Shared, events, evictions, node, pods, reviews, status};
 
 /// What every task needs.
 #[derive(Clone)]
@@ -16,6 +16,7 @@ pub(super) struct Context {
     pub(super) server: Arc<Server>,
     pub(super) node_name: Arc<str>,
     pub(super) shared: Arc<Shared>,
+    pub(super) ledger: Arc<Ledger>,
     pub(super) news: mpsc::UnboundedSender<Event>,
 }
 
@@ -29,9 +30,21 @@ impl Context {
     }
 }
 
+/// Until whoever could change it is gone: the loop has ended.
+pub(super) async fn ended<T>(mut watched: tokio::sync::watch::Receiver<T>) {
+    while watched.changed().await.is_ok() {}
+}
+
 /// Until nobody hands anything over any more.
-pub(super) async fn run(access: Access, inbox: Inbox, shared: Arc<Shared>, news: mpsc::UnboundedSender<Event>) {
-    let Inbox { evictions: wanted_evictions, events: wanted_events, status: wanted_status, options } = inbox;
+pub(super) async fn run(
+    access: Access,
+    inbox: Inbox,
+    shared: Arc<Shared>,
+    ledger: Arc<Ledger>,
+    news: mpsc::UnboundedSender<Event>,
+) {
+    let Inbox { evictions: wanted_evictions, events: wanted_events, status: wanted_status, options, reviews: asked } =
+        inbox;
     let node_name: Arc<str> = access.node_name().into();
     let remembered = access.lock_file().map(|lock_file| Remembered::beside(lock_file, &node_name));
     if let Some((pods, as_of)) = remembered.as_ref().and_then(Remembered::read) {
@@ -41,15 +54,17 @@ pub(super) async fn run(access: Access, inbox: Inbox, shared: Arc<Shared>, news:
         }
     }
     let Some(server) = access.connect(&shared, &news, &options).await else { return };
-    let context = Context { client: server.client().clone(), server: Arc::new(server), node_name, shared, news };
+    let client = server.client().clone();
+    let context = Context { client, server: Arc::new(server), node_name, shared, ledger, news };
     let of_pods = options.clone();
     let watches = async {
-        tokio::join!(pods::watch(&context, of_pods, remembered), node::watch(&context));
+        let pods = pods::watch(&context, of_pods, remembered);
+        tokio::join!(pods, node::watch(&context), reviews::answer(&context, asked));
     };
     let work = async {
         tokio::join!(
             evictions::carry_out(&context, wanted_evictions),
-            events::send(&context, wanted_events),
+            events::send(&context, wanted_events, options.clone()),
             status::keep(&context, wanted_status, options),
         );
     };

@@ -9,3 +9,5 @@ pub mod output;
 pub mod rank;
 pub mod run;
 pub mod simulate;
+pub mod sweep;
+pub mod tolerations;

@@ -17,6 +17,7 @@ use crate::agent::local_storage::LocalStorage;
 use crate::agent::measured::Measured;
 use crate::agent::{Agent, Kills, Parts, Recorder, Reload, Signals, not_acted_on};
 use crate::cluster::Cluster;
+use crate::cluster::ledger::{Ledger, Open as Unfinished};
 use crate::config::watch::Interpret;
 use crate::config::{
     Bytes, ConfigErrors, ConfigWatch, Fingerprint, Loaded, Mode, MonitorConfig, RuntimeEndpoint, Wanted,
@@ -26,9 +27,10 @@ use crate::eviction::deadline::FallRate;
 use crate::kernel::Kernel;
 use crate::node::psi::PsiTrigger;
 use crate::node::{Hierarchy, MemoryReader, fault_rate, namespaces};
+use crate::report::http::material::{Current, Material, MaterialWatch};
 use crate::report::logging::{self, LogFormat, LoggingError};
 use crate::report::series::SeriesLimits;
-use crate::report::{ConfigState, Health, Metrics, SummaryPage, http};
+use crate::report::{ConfigState, Guard, Health, Metrics, StatsBasis, SummaryPage, http};
 use crate::runtime::Runtime;
 use crate::workloads::{PodsFile, WorkloadTree};
 
@@ -51,7 +53,7 @@ pub struct Options {
     /// Log format; default: text on a terminal, one JSON object a line otherwise
     #[arg(long, value_enum)]
     log_format: Option<LogFormatOption>,
-    /// Address for /metrics, /summary, /healthz and /readyz
+    /// Address for /metrics, /summary, /stats/summary, /healthz and /readyz
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
     /// How to find the API server; default: KUBECONFIG of the environment, then the pod's service account
@@ -221,6 +223,31 @@ fn thaw_left_frozen(config: &MonitorConfig) {
     }
 }
 
+/// What an earlier agent has begun to evict is finished, but for observe mode, which does nothing.
+fn ledger_of(config: &MonitorConfig) -> Ledger {
+    let ledger = Ledger::beside(&config.lock_file);
+    for Unfinished { intent, .. } in ledger.unfinished() {
+        let (pod, uid) = (intent.pod(), &intent.uid);
+        if config.mode == Mode::Observe {
+            ledger.end(&intent);
+            tracing::warn!(
+                event = "eviction_abandoned",
+                pod,
+                pod_uid = uid,
+                "an earlier agent began to evict this pod; observe mode does not finish it: the kubelet starts it again"
+            );
+        } else {
+            tracing::warn!(
+                event = "eviction_resumed",
+                pod,
+                pod_uid = uid,
+                "an earlier agent began to evict this pod: the rest follows as the API server answers"
+            );
+        }
+    }
+    ledger
+}
+
 /// Inside a namespace of its own the agent recognizes neither itself nor the others: then it may look, but not act.
 fn private_namespaces(mode: Mode) -> anyhow::Result<Option<String>> {
     let Some(text) = namespaces_text(&namespaces::private()) else { return Ok(None) };
@@ -283,7 +310,7 @@ async fn serve(
     let signals = signals.measured_by(Box::new(measured.clone()));
     let runtime = Runtime::start(config.runtime.clone())
         .context("cannot start the thread that speaks to the container runtime")?;
-    let cluster = Cluster::start(config.kubernetes.clone(), &config.lock_file);
+    let cluster = Cluster::start(config.kubernetes.clone(), ledger_of(&config), &config.lock_file);
     let cluster = cluster.context("cannot start the thread that speaks to the API server")?;
     let reclaim = ReclaimFirst::of(config.mode, config.evictions.reclaim_deadline, tree.hierarchy());
     let reclaim = reclaim.unwrap_or_else(|reason| {
@@ -296,6 +323,10 @@ async fn serve(
     }
     degradations.extend(not_acted_on(&config.policy));
     degradations.extend(private);
+    if config.serving.token_review && cluster.reviewer().is_none() {
+        degradations
+            .push("bearerToken: there is no API server to review tokens: those of the file alone are good".to_owned());
+    }
     for reason in &degradations {
         tracing::warn!(event = "degraded", reason, "running without it");
     }
@@ -312,11 +343,20 @@ async fn serve(
     let (refresh, refreshes) = mpsc::channel(WAITING_SCRAPES);
     let incidents = recorder.shelf();
     let summary = Arc::new(SummaryPage::default());
+    let stats = Arc::new(StatsBasis::default());
+    let material = Material::read(&config.serving).context("metrics: what is to be served by cannot be used")?;
+    let (serving, material) = (config.serving.clone(), Arc::new(Current::new(material)));
+    let watch = MaterialWatch::start(&serving, &material, &health);
+    let _renewal = watch.context("cannot start the thread that reads certificates and tokens")?;
+    let is_encrypted = serving.tls.is_some();
+    let guard = Arc::new(Guard::new(serving, material, cluster.reviewer()));
     let shared = http::Shared {
         metrics: Arc::clone(&metrics),
         health: Arc::clone(&health),
         incidents,
         summary: Arc::clone(&summary),
+        stats: Arc::clone(&stats),
+        guard,
         refresh,
     };
     let desk = Desk::default();
@@ -346,15 +386,19 @@ async fn serve(
         metrics,
         health,
         summary,
+        stats,
         log,
         rate,
         recorder,
         reload,
     });
     agent.start(text, &degradations);
-    let server = tokio::spawn(http::serve(listener, shared));
+    if is_encrypted {
+        http::serve_aside(listener, shared).context("cannot start the thread that serves metrics")?;
+    } else {
+        tokio::spawn(http::serve(listener, shared));
+    }
     let stopped = agent.run(refreshes).await.context("cannot run the loop");
-    server.abort();
     agent.end();
     stopped
 }

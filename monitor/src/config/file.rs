@@ -10,6 +10,7 @@ mod openshift3;
 mod pressure;
 mod reserved;
 mod runtime;
+mod serving;
 
 use std::io::Read;
 use std::path::Path;

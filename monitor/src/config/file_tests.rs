@@ -5,6 +5,7 @@ use crate::config::disk_usage::DiskUsageOptions;
 use crate::config::filesystems::FilesystemPaths;
 use crate::config::policy::{Mode, OomScores, Ranking, RankingKey, Semantics};
 use crate::config::quirks::{Quirk, Quirks};
+use crate::config::serving::{ServingOptions, TlsFiles};
 use crate::config::signal::Signal;
 use crate::config::threshold::{Threshold, ThresholdValue};
 use crate::config::units::Bytes;
@@ -40,6 +41,25 @@ fn the_default_file_is_the_default() {
         assert!(text.contains(key.as_str()), "{} is missing from the default file", key.as_str());
     }
     assert_eq!(parse(""), Ok(MonitorConfig::default()));
+}
+
+#[test]
+fn who_may_read_what_is_served() {
+    let config = parse(
+        "metrics: {listen: \"0.0.0.0:9946\", tls: {certificate: /tls/tls.crt, key: /tls/tls.key}, bearerToken: {file: /tokens, review: true}}\n",
+    )
+    .unwrap();
+    let tls = TlsFiles { certificate: "/tls/tls.crt".into(), key: "/tls/tls.key".into() };
+    let expected = ServingOptions { tls: Some(tls), token_file: Some("/tokens".into()), token_review: true };
+    assert_eq!((config.serving, config.listen.port()), (expected, 9946));
+    let refused = parse("metrics: {tls: {certificate: /tls/tls.crt}}\n").unwrap_err().to_string();
+    assert!(refused.contains("metrics.tls: key is missing; add `key: "), "{refused}");
+    let warned = warnings("metrics: {listen: \"0.0.0.0:9946\", bearerToken: {review: true}}\n");
+    assert!(
+        warned.iter().any(|it| it.contains("metrics.bearerToken: without TLS the token can be read")),
+        "{warned:?}"
+    );
+    assert_eq!(warnings("metrics: {bearerToken: {review: true}}\n"), [""; 0]);
 }
 
 #[test]

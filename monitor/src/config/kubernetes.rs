@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 /// Whether there is an API server to speak to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ApiUse {
@@ -14,7 +16,8 @@ pub enum ApiUse {
 }
 
 /// How a pod is taken off the node at the API server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum EvictionMethod {
     /// It is deleted, whatever disruption budgets say.
     Delete,

@@ -13,6 +13,7 @@ use super::pressure::PressureCondition;
 use super::quantity::Quantity;
 use super::quirks::{Quirk, Quirks};
 use super::runtime::RuntimeOptions;
+use super::serving::ServingOptions;
 use super::signal::{Resource, Signal};
 use super::threshold::{Threshold, ThresholdValue};
 use super::units::Bytes;
@@ -220,6 +221,8 @@ pub struct MonitorConfig {
     pub kubernetes: KubernetesOptions,
     /// Where metrics and health are served.
     pub listen: SocketAddr,
+    /// Who may read them.
+    pub serving: ServingOptions,
     /// Held while the agent runs, so that a second instance is refused.
     pub lock_file: PathBuf,
     /// Where the cgroup file systems are mounted.
@@ -245,6 +248,7 @@ impl Default for MonitorConfig {
             runtime: RuntimeOptions::default(),
             kubernetes: KubernetesOptions::default(),
             listen: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9946),
+            serving: ServingOptions::default(),
             lock_file: PathBuf::from("/run/node-pressure-monitor.lock"),
             cgroup_root: PathBuf::from("/sys/fs/cgroup"),
             proc_root: PathBuf::from("/proc"),

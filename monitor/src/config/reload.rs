@@ -36,6 +36,7 @@ impl Adopted {
             runtime,
             kubernetes,
             listen,
+            serving,
             lock_file,
             cgroup_root,
             proc_root,
@@ -55,6 +56,8 @@ impl Adopted {
             runtime: fields.fixed("runtime", &running.runtime, runtime),
             kubernetes: fields.kubernetes(&running.kubernetes, kubernetes),
             listen: fields.fixed("metrics.listen", &running.listen, listen),
+            // The files that these name are read again by themselves.
+            serving: fields.fixed("metrics.tls, metrics.bearerToken", &running.serving, serving),
             lock_file: fields.fixed("lockFile", &running.lock_file, lock_file),
             cgroup_root: fields.fixed("cgroupRoot", &running.cgroup_root, cgroup_root),
             proc_root: fields.fixed("procRoot", &running.proc_root, proc_root),

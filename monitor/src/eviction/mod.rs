@@ -21,6 +21,7 @@ pub mod gentle;
 pub mod local_storage;
 pub mod message;
 mod names;
+pub mod no_execute;
 pub mod oom_score;
 pub mod pass;
 pub mod pressure;
@@ -28,6 +29,7 @@ pub mod rank;
 pub mod refaulting;
 pub mod signals;
 pub mod thresholds;
+pub mod tolerations;
 pub mod usage;
 pub mod worthwhile;
 

@@ -35,6 +35,8 @@ pub struct Space {
     pub available: Bytes,
     /// In all.
     pub capacity: Bytes,
+    /// In use, the root's reserve left out of it.
+    pub used: Bytes,
 }
 
 /// One look at a filesystem.
@@ -204,7 +206,11 @@ fn place_in(mountinfo: &str, mount: u64, path: &Path) -> Option<(Place, bool)> {
 
 fn space(answer: &StatVfs) -> Option<Space> {
     let bytes = |blocks: u64| Bytes(blocks.saturating_mul(answer.f_frsize));
-    (answer.f_blocks > 0).then(|| Space { available: bytes(answer.f_bavail), capacity: bytes(answer.f_blocks) })
+    (answer.f_blocks > 0).then(|| Space {
+        available: bytes(answer.f_bavail),
+        capacity: bytes(answer.f_blocks),
+        used: bytes(answer.f_blocks.saturating_sub(answer.f_bfree)),
+    })
 }
 
 fn inodes(answer: &StatVfs) -> Option<Inodes> {
@@ -306,7 +312,9 @@ mod tests {
     fn without_a_size_or_a_limit_there_is_no_figure() {
         let mut answer = rustix::fs::statvfs("/").unwrap();
         (answer.f_frsize, answer.f_blocks, answer.f_bavail, answer.f_files, answer.f_ffree) = (4096, 100, 10, 50, 60);
-        assert_eq!(space(&answer), Some(Space { available: Bytes(40_960), capacity: Bytes(409_600) }));
+        answer.f_bfree = 15;
+        let expected = Space { available: Bytes(40_960), capacity: Bytes(409_600), used: Bytes(348_160) };
+        assert_eq!(space(&answer), Some(expected));
         assert_eq!(inodes(&answer), Some(Inodes { total: 50, free: 50 }), "never more than there are");
         (answer.f_blocks, answer.f_files) = (0, 0);
         assert_eq!((space(&answer), inodes(&answer)), (None, None));

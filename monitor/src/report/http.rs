@@ -1,6 +1,9 @@
 //! Metrics, health and incidents over HTTP, on the loop's own thread.
 
+mod guard;
 mod incidents;
+pub mod material;
+mod stats;
 
 use std::io;
 use std::net::SocketAddr;
@@ -10,17 +13,23 @@ use std::time::{Duration, Instant};
 use axum::Router;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
+use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::time::{sleep, timeout};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
 
-use super::{Metrics, SummaryPage};
+pub use self::guard::Guard;
+use super::{Metrics, StatsBasis, SummaryPage};
 use crate::incidents::Shelf;
+use crate::report::metrics::render;
 
 /// A scrape waits this long for a fresh look, and then gets the last one.
 const REFRESH_WAIT: Duration = Duration::from_millis(250);
@@ -33,9 +42,9 @@ const SHORTEST_HANG: Duration = Duration::from_secs(10);
 const HEADER_BYTES: usize = 16 << 10;
 const CONNECTIONS: usize = 16;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-const INDEX: &str = "node-pressure-monitor: see /metrics, /summary, /incidents, /healthz and /readyz\n";
+const INDEX: &str = "node-pressure-monitor: see /metrics, /summary, /stats/summary, /incidents, /healthz and /readyz\n";
 /// What is served, for who writes it down elsewhere: `/incidents/ID` besides.
-pub const PATHS: [&str; 6] = ["/", "/metrics", "/summary", "/incidents", "/healthz", "/readyz"];
+pub const PATHS: [&str; 7] = ["/", "/metrics", "/summary", "/stats/summary", "/incidents", "/healthz", "/readyz"];
 /// The text format of Prometheus, which a scraper must be told.
 const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
@@ -195,6 +204,10 @@ pub struct Shared {
     pub incidents: Arc<Shelf>,
     /// Rendered by the loop for who asks.
     pub summary: Arc<SummaryPage>,
+    /// What the loop knows, for the document of the Summary API.
+    pub stats: Arc<StatsBasis>,
+    /// Who may read it.
+    pub guard: Arc<Guard>,
     /// To the loop. A few places are enough: a full channel means that a fresh look is on its way.
     pub refresh: mpsc::Sender<Refresh>,
 }
@@ -202,9 +215,13 @@ pub struct Shared {
 /// Answers until it is dropped.
 ///
 /// Spawns a task for each connection on the runtime it is called in, at most 16 at a time; more wait in the backlog.
-/// A connection is for one request and ends after 10 s, so that a slow or silent client holds nothing for long.
+/// A connection is for one request and ends after 10 s, so that a slow or silent client holds nothing for long; where there is a
+/// certificate, that includes its handshake.
 pub async fn serve(listener: TcpListener, shared: Shared) {
     let incidents = incidents::router(Arc::clone(&shared.incidents));
+    let stats =
+        Router::new().route("/stats/summary", get(stats::summary)).with_state((shared.clone(), stats::Desk::default()));
+    let guard = Arc::clone(&shared.guard);
     let router = Router::new()
         .route("/", get(|| async { INDEX }))
         .route("/metrics", get(metrics))
@@ -212,7 +229,10 @@ pub async fn serve(listener: TcpListener, shared: Shared) {
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))
         .with_state(shared)
-        .merge(incidents);
+        .merge(incidents)
+        .merge(stats)
+        // Whoever may not come in does not learn what there is.
+        .layer(from_fn_with_state(Arc::clone(&guard), guard::stand));
     let places = Arc::new(Semaphore::new(CONNECTIONS));
     loop {
         // The semaphore is never closed.
@@ -228,9 +248,9 @@ pub async fn serve(listener: TcpListener, shared: Shared) {
                 continue;
             }
         };
-        let router = router.clone();
+        let (router, tls) = (router.clone(), guard.tls());
         tokio::spawn(async move {
-            if timeout(CONNECTION_TIME, answer(stream, router)).await.is_err() {
+            if timeout(CONNECTION_TIME, receive(stream, tls, router)).await.is_err() {
                 tracing::debug!("a connection to the metrics address took too long");
             }
             drop(place);
@@ -238,7 +258,34 @@ pub async fn serve(listener: TcpListener, shared: Shared) {
     }
 }
 
-async fn answer(stream: TcpStream, router: Router) {
+async fn receive(stream: TcpStream, tls: Option<Arc<ServerConfig>>, router: Router) {
+    let Some(tls) = tls else { return answer(stream, router).await };
+    match timeout(HEADER_TIME, TlsAcceptor::from(tls).accept(stream)).await {
+        Ok(Ok(stream)) => answer(stream, router).await,
+        Ok(Err(error)) => tracing::debug!(%error, "a connection to the metrics address failed in its handshake"),
+        Err(_) => tracing::debug!("a connection to the metrics address took too long for its handshake"),
+    }
+}
+
+/// Serves from a thread of its own: a handshake takes a millisecond of a CPU, for which the loop is not to wait.
+///
+/// # Errors
+/// When it cannot be started.
+pub fn serve_aside(listener: TcpListener, shared: Shared) -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let listener = listener.into_std()?;
+    let run = move || {
+        runtime.block_on(async {
+            match TcpListener::from_std(listener) {
+                Ok(listener) => serve(listener, shared).await,
+                Err(error) => tracing::error!(%error, "nothing is served: the listening socket cannot be used"),
+            }
+        });
+    };
+    std::thread::Builder::new().name("http".to_owned()).stack_size(1 << 20).spawn(run).map(drop)
+}
+
+async fn answer(stream: impl AsyncRead + AsyncWrite + Unpin, router: Router) {
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEADER_TIME)
@@ -263,13 +310,13 @@ async fn refresh(shared: &Shared) {
 async fn summary(State(shared): State<Shared>) -> String {
     shared.summary.want();
     refresh(&shared).await;
-    shared.summary.text()
+    shared.summary.value().map(|page| page.as_str().to_owned()).unwrap_or_default()
 }
 
 async fn metrics(State(shared): State<Shared>) -> Response {
     refresh(&shared).await;
-    let rendered = shared.metrics.lock().unwrap_or_else(PoisonError::into_inner).render();
-    match rendered {
+    let gathered = shared.metrics.lock().unwrap_or_else(PoisonError::into_inner).gather();
+    match render(&gathered) {
         Ok(text) => ([(header::CONTENT_TYPE, METRICS_TYPE)], text).into_response(),
         Err(error) => {
             let text = format!("metrics cannot be rendered: {error}\n");
@@ -284,6 +331,12 @@ async fn healthz(State(shared): State<Shared>) -> (StatusCode, String) {
 
 async fn readyz(State(shared): State<Shared>) -> (StatusCode, String) {
     shared.health.readyz()
+}
+
+/// The value of a query's parameter, which needs no decoding here.
+fn parameter<'q>(query: Option<&'q str>, name: &str) -> Option<&'q str> {
+    let mut pairs = query?.split('&').filter_map(|pair| pair.split_once('='));
+    pairs.find_map(|(key, value)| (key == name).then_some(value))
 }
 
 #[cfg(test)]

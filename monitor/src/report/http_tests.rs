@@ -1,6 +1,7 @@
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::*;
+use crate::config::{ServingOptions, TlsFiles};
 use crate::report::series::SeriesLimits;
 use crate::report::{MemoryReport, NodeReport};
 
@@ -18,6 +19,11 @@ async fn start() -> Fixture {
 
 /// With a journal in `directory`.
 async fn start_with(directory: &std::path::Path) -> Fixture {
+    start_behind(directory, Guard::default()).await
+}
+
+/// With this guard at the door.
+async fn start_behind(directory: &std::path::Path, guard: Guard) -> Fixture {
     let listener = bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
     let address = listener.local_addr().unwrap();
     let health = Arc::new(Health::new(Duration::from_secs(30), Instant::now()));
@@ -32,6 +38,8 @@ async fn start_with(directory: &std::path::Path) -> Fixture {
         health: Arc::clone(&health),
         incidents: Arc::clone(&incidents),
         summary,
+        stats: Arc::default(),
+        guard: Arc::new(guard),
         refresh,
     };
     tokio::spawn(serve(listener, shared));
@@ -202,4 +210,58 @@ async fn a_disk_that_hangs_holds_up_nothing_but_its_own_records() {
     for request in stuck {
         assert!(request.await.unwrap().starts_with("HTTP/1.1 500"));
     }
+}
+
+#[tokio::test]
+async fn whoever_has_no_token_learns_nothing_but_how_the_agent_is() {
+    use super::material::{Current, Material};
+    let options = ServingOptions { token_file: Some("/tokens".into()), ..ServingOptions::default() };
+    let material = Material { tls: None, tokens: vec!["0123456789abcdef".to_owned()] };
+    let guard = Guard::new(options, Arc::new(Current::new(material)), None);
+    let fixture = start_behind(std::path::Path::new("/nonexistent"), guard).await;
+    for path in PATHS.into_iter().chain(["/none", "/incidents/last"]) {
+        let answer = fetch(fixture.address, path).await;
+        let is_open = path == "/healthz" || path == "/readyz";
+        assert_eq!(!answer.starts_with("HTTP/1.1 401"), is_open, "{path}: {answer}");
+        assert!(is_open || answer.contains("www-authenticate: Bearer\r\n"), "{path}: {answer}");
+    }
+    let request = "GET /summary HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer 0123456789abcdef\r\n\r\n";
+    assert!(exchange(fixture.address, request.as_bytes()).await.ends_with("\r\n\r\nthe last page\n"));
+}
+
+#[tokio::test]
+async fn with_a_certificate_everything_is_encrypted() {
+    use super::material::{Current, Material};
+    use tokio_rustls::TlsConnector;
+    use tokio_rustls::rustls::pki_types::ServerName;
+    use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto};
+    let directory = tempfile::tempdir().unwrap();
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    let files = TlsFiles { certificate: directory.path().join("tls.crt"), key: directory.path().join("tls.key") };
+    std::fs::write(&files.certificate, made.cert.pem()).unwrap();
+    std::fs::write(&files.key, made.signing_key.serialize_pem()).unwrap();
+    let options = ServingOptions { tls: Some(files), ..ServingOptions::default() };
+    let material = Current::new(Material::read(&options).unwrap());
+    let guard = Guard::new(options, Arc::new(material), None);
+    let fixture = start_behind(std::path::Path::new("/nonexistent"), guard).await;
+    let mut roots = RootCertStore::empty();
+    roots.add(made.cert.der().clone()).unwrap();
+    let client = ClientConfig::builder_with_provider(Arc::new(crypto::ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let stream = TcpStream::connect(fixture.address).await.unwrap();
+    let name = ServerName::try_from("localhost").unwrap();
+    let mut stream = TlsConnector::from(Arc::new(client)).connect(name, stream).await.unwrap();
+    stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with("ok\n"), "{answer}");
+    // In the clear there is nothing to be had.
+    let answer = TcpStream::connect(fixture.address).await.unwrap();
+    let mut answer = (answer, Vec::new());
+    answer.0.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+    let _reset = answer.0.read_to_end(&mut answer.1).await;
+    assert!(!String::from_utf8_lossy(&answer.1).contains("HTTP/1.1"), "{:?}", answer.1);
 }

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
+use prometheus::proto::MetricFamily;
 use prometheus::{Counter, GaugeVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry, TextEncoder};
 
 use super::cluster::ClusterMetrics;
@@ -35,11 +36,16 @@ pub enum EvictionOutcome {
     Observed,
     /// Nothing was left to evict.
     NoCandidate,
+    /// The API server, or a disruption budget, did not allow it.
+    Refused,
+    /// The API server does not answer, without whose consent nothing was done.
+    PutOff,
 }
 
 impl EvictionOutcome {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Killed, Self::Failed, Self::Observed, Self::NoCandidate];
+    pub const ALL: [Self; 6] =
+        [Self::Killed, Self::Failed, Self::Observed, Self::NoCandidate, Self::Refused, Self::PutOff];
 
     /// Returns the value of the label.
     #[must_use]
@@ -49,6 +55,8 @@ impl EvictionOutcome {
             Self::Failed => "failed",
             Self::Observed => "observed",
             Self::NoCandidate => "no_candidate",
+            Self::Refused => "refused",
+            Self::PutOff => "put_off",
         }
     }
 }
@@ -201,7 +209,7 @@ impl Metrics {
             workloads: states("workloads", "Workloads on the node, by QoS class.", &["qos_class"])?,
             evictions: counters(
                 "evictions_total",
-                "Evictions by signal and outcome (killed, failed, observed: what would have been evicted in enforce mode, no_candidate: nothing was left to evict).",
+                "Evictions by signal and outcome (killed, failed, observed: what would have been evicted in enforce mode, no_candidate: nothing was left to evict, refused: the API server or a disruption budget did not allow it, put_off: the API server did not answer).",
                 &["signal", "outcome"],
             )?,
             oom_score_adj_drift: drift,
@@ -333,15 +341,10 @@ impl Metrics {
         self.deeds.unaccounted(unattributed, log_records_lost);
     }
 
-    /// Prints everything in the text format 0.0.4.
-    ///
-    /// # Errors
-    /// When a metric family is inconsistent.
-    pub fn render(&self) -> prometheus::Result<Vec<u8>> {
-        let mut text = String::with_capacity(16 << 10);
-        TextEncoder::new().encode_utf8(&self.registry.gather(), &mut text)?;
-        // The format knows infinity by this name alone; the encoder writes Rust's. In labels there are no line breaks.
-        Ok(text.replace(" inf\n", " +Inf\n").into_bytes())
+    /// All that there is now. To be printed when the metrics are given back: the loop may wait for them.
+    #[must_use]
+    pub fn gather(&self) -> Vec<MetricFamily> {
+        self.registry.gather()
     }
 
     fn observe_memory(&self, report: &NodeReport) {
@@ -421,6 +424,17 @@ impl Metrics {
             add(&self.suppressed, &mut last.suppressed, event.suppressed);
         }
     }
+}
+
+/// Prints metrics in the text format 0.0.4.
+///
+/// # Errors
+/// When a metric family is inconsistent.
+pub fn render(gathered: &[MetricFamily]) -> prometheus::Result<Vec<u8>> {
+    let mut text = String::with_capacity(16 << 10);
+    TextEncoder::new().encode_utf8(gathered, &mut text)?;
+    // The format knows infinity by this name alone; the encoder writes Rust's. In labels there are no line breaks.
+    Ok(text.replace(" inf\n", " +Inf\n").into_bytes())
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use crate::report::{
 };
 
 fn text(metrics: &Metrics) -> String {
-    String::from_utf8(metrics.render().unwrap()).unwrap()
+    String::from_utf8(render(&metrics.gather()).unwrap()).unwrap()
 }
 
 fn report() -> NodeReport {

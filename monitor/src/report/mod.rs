@@ -13,14 +13,15 @@ pub mod http;
 pub mod incidents;
 pub mod logging;
 pub mod metrics;
+pub mod on_demand;
 pub mod probes;
 pub mod rate_limit;
 pub mod reclaim;
 pub mod runtime;
 pub mod series;
+pub mod stats;
 pub mod summary;
 mod summary_figures;
-pub mod summary_page;
 
 use std::borrow::Cow;
 
@@ -34,13 +35,14 @@ pub use disk_usage::{DiskUsageReport, KeptReport};
 pub use figures::{
     ExhaustionReport, FiguresReport, FilesystemReport, PressureReport, RoleReport, SignalReport, SwapReport,
 };
-pub use http::{BindError, Health, Refresh};
+pub use http::{BindError, Guard, Health, Refresh};
 pub use incidents::IncidentReport;
 pub use logging::{LogFormat, LoggingError};
 pub use metrics::{EvictionOutcome, Metrics};
+pub use on_demand::{OnDemand, SummaryPage};
 pub use rate_limit::{RateLimiter, Verdict};
+pub use stats::StatsBasis;
 pub use summary::{StartSummary, render_summary};
-pub use summary_page::SummaryPage;
 
 /// The node as it was at one look.
 #[derive(Debug, Clone, PartialEq, Default)]

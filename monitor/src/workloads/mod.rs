@@ -1,5 +1,6 @@
 //! Workloads: what can be evicted as a whole, found in the cgroup tree.
 
+pub mod containers;
 pub mod lenient;
 pub mod marks;
 pub mod membership;

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::answer::Failure;
-use crate::object::{has, text};
+use crate::object::{has, new_uid, text};
 use crate::resource::Resource;
 use crate::store::{Key, Store};
 
@@ -90,6 +90,7 @@ fn new_pod(store: &Store, resource: &Resource, pod: &mut Value) -> Result<(), Fa
     }
     let spec = &mut pod["spec"];
     default_containers(spec);
+    mount_token(spec);
     let qos = qos_class(spec);
     spec["priority"] = json!(priority);
     for (field, value) in [
@@ -134,6 +135,35 @@ fn default_containers(spec: &mut Value) {
                 }
             }
         }
+    }
+}
+
+/// The admission plugin ServiceAccount: every container finds a token, unless the pod wants none.
+fn mount_token(spec: &mut Value) {
+    const MOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+    if spec["automountServiceAccountToken"] == false {
+        return;
+    }
+    let name = format!("kube-api-access-{}", &new_uid()[..5]);
+    for field in ["containers", "initContainers"] {
+        for container in spec.get_mut(field).and_then(Value::as_array_mut).into_iter().flatten() {
+            push(container, "volumeMounts", json!({"name": name, "readOnly": true, "mountPath": MOUNT}));
+        }
+    }
+    let authority = json!({"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]});
+    let field = json!({"apiVersion": "v1", "fieldPath": "metadata.namespace"});
+    let sources = json!([
+        {"serviceAccountToken": {"expirationSeconds": 3607, "path": "token"}},
+        {"configMap": authority},
+        {"downwardAPI": {"items": [{"path": "namespace", "fieldRef": field}]}},
+    ]);
+    push(spec, "volumes", json!({"name": name, "projected": {"defaultMode": 420, "sources": sources}}));
+}
+
+fn push(object: &mut Value, list: &str, item: Value) {
+    match object.get_mut(list).and_then(Value::as_array_mut) {
+        Some(items) => items.push(item),
+        None => object[list] = json!([item]),
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::CONTENT_TYPE;
+use http::header::{CONTENT_TYPE, USER_AGENT};
 use http::{Method, Request, StatusCode};
 use serde_json::Value;
 use tokio::sync::watch;
@@ -43,6 +43,8 @@ pub(crate) struct Call {
     pub(crate) target: Target,
     pub(crate) query: Query,
     pub(crate) content_type: String,
+    /// Whose fields are those that it writes.
+    pub(crate) manager: String,
     pub(crate) body: Bytes,
 }
 
@@ -151,7 +153,10 @@ impl Api {
         let content_type = header.unwrap_or("application/json").to_owned();
         let verb = verb(&head.method, &target, &query)?;
         self.access().authorize(&self.store(), &user, verb, &target)?;
-        let call = Call { target, query, content_type, body };
+        let agent = head.headers.get(USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or("unknown");
+        let manager =
+            query.get("fieldManager").unwrap_or_else(|| agent.split('/').next().unwrap_or_default()).to_owned();
+        let call = Call { target, query, content_type, manager, body };
         self.carry_out(verb, &call)
     }
 

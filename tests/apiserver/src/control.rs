@@ -37,6 +37,10 @@ pub(crate) fn answer(shared: &Shared, head: &Parts, body: &[u8]) -> Reply {
             shared.faults.set_unknown_fields(query.on("on"));
             said(&json!({}))
         }
+        (&Method::POST, ["cut"]) => {
+            shared.cut_connections();
+            said(&json!({}))
+        }
         (&Method::POST, [what]) => in_memory(shared, what),
         _ => text(StatusCode::NOT_FOUND, "no such control\n"),
     }

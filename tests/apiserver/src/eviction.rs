@@ -122,5 +122,5 @@ fn condition(store: &mut Store, target: &Target, pod: &Arc<Value>) -> Result<Arc
         None => after["status"]["conditions"] = json!([condition]),
     }
     let status = Target { part: "status".to_owned(), resource: pods()?, ..target.clone() };
-    writes::changed(store, &status, Way::Update, pod, after, false)
+    writes::changed(store, &status, Way::Update, pod, after, None)
 }

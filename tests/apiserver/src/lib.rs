@@ -15,6 +15,7 @@ mod eviction;
 pub mod front;
 pub mod kubelet;
 mod lists;
+mod managed;
 pub mod object;
 mod patch;
 pub mod resource;

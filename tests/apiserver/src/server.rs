@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, anyhow};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
+use tokio::sync::watch;
 
 use crate::access::ADMIN_TOKEN;
 use crate::api::Api;
@@ -71,7 +72,13 @@ impl TestServer {
             }
         };
         let identity = if settings.tls { Some(Identity::new()?) } else { None };
-        let shared = Shared { backend, faults: Faults::default(), log: Log::default(), control: settings.control };
+        let shared = Shared {
+            backend,
+            faults: Faults::default(),
+            log: Log::default(),
+            control: settings.control,
+            cut: watch::Sender::new(0),
+        };
         Ok(Self { front: Front::start(threads, shared, settings.listen, identity).await? })
     }
 
@@ -80,6 +87,12 @@ impl TestServer {
     pub fn url(&self) -> String {
         let scheme = if self.front.identity().is_some() { "https" } else { "http" };
         format!("{scheme}://{}", self.front.address())
+    }
+
+    /// The certificate that clients are to trust; none without TLS.
+    #[must_use]
+    pub fn certificate(&self) -> Option<&str> {
+        self.front.identity().map(Identity::pem)
     }
 
     /// A kubeconfig of the one who may do everything.

@@ -9,7 +9,7 @@ use crate::answer::Failure;
 use crate::resource::Resource;
 
 /// Changes kept; whoever resumes from before them is told that they are gone.
-const HISTORY: usize = 20_000;
+const HISTORY: usize = 8192;
 
 /// The place of an object. In the order of lists.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

@@ -11,7 +11,7 @@ use crate::lists::existing;
 use crate::object::{self, Way, has};
 use crate::route::Target;
 use crate::store::{Key, Store};
-use crate::{admission, patch, resource};
+use crate::{admission, managed, patch, resource};
 
 /// A namespace with the account that pods run as.
 pub(crate) fn furnish(store: &mut Store, namespace: &str) {
@@ -43,6 +43,7 @@ pub(crate) fn create(store: &mut Store, call: &Call) -> Result<Reply, Failure> {
     if call.dry_run() {
         return Ok(reply(StatusCode::CREATED, &object));
     }
+    managed::note(&mut object, None, &call.manager, "");
     let created = store.put(key, object);
     Ok(reply(StatusCode::CREATED, &created))
 }
@@ -65,28 +66,29 @@ fn change(
     after: impl FnOnce(&Value) -> Result<Value, Failure>,
 ) -> Result<Reply, Failure> {
     let before = existing(store, &call.target)?;
-    let changed = changed(store, &call.target, way, &before, after(&before)?, call.dry_run())?;
+    let changed = changed(store, &call.target, way, &before, after(&before)?, Some(call))?;
     Ok(reply(StatusCode::OK, &changed))
 }
 
-/// Stores the changed object. One that does not differ is no write: it has no new version, and nobody is told.
+/// Stores the changed object; without a call it is the server itself that changes it. One that does not differ is no write: it has no new version, and nobody is told.
 pub(crate) fn changed(
     store: &mut Store,
     target: &Target,
     way: Way,
     before: &Arc<Value>,
     after: Value,
-    dry_run: bool,
+    call: Option<&Call>,
 ) -> Result<Arc<Value>, Failure> {
     let Target { resource, namespace, name, part } = target;
-    let after = object::prepare_changed(resource, part, way, before, after)?;
+    let mut after = object::prepare_changed(resource, part, way, before, after)?;
     admission::changed_object(resource, part, before, &after)?;
     if after == **before {
         return Ok(Arc::clone(before));
     }
-    if dry_run {
+    if call.is_some_and(Call::dry_run) {
         return Ok(Arc::new(after));
     }
+    managed::note(&mut after, Some(before), call.map_or("kube-apiserver", |call| &call.manager), part);
     let key = Key::new(resource, namespace, name);
     // The last finalizer gone, and nothing else to wait for.
     let ends = has(&after, "/metadata/deletionTimestamp")

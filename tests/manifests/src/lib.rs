@@ -4,6 +4,7 @@
 //! code asks of the API server, both ways; flags, configuration, ports, paths, mounts and metrics against the program. What a real API
 //! server says besides (values, expressions) is asked for with `kubectl apply --dry-run=server`.
 
+pub mod capabilities;
 pub mod documents;
 mod foreign;
 pub mod kustomize;
@@ -69,30 +70,32 @@ fn files(directory: &Path) -> Result<Vec<PathBuf>> {
 pub fn check(root: &Path) -> Result<Report> {
     let mut report = Report::default();
     let shown = |path: &Path| path.strip_prefix(root).unwrap_or(path).display().to_string();
+    let base = kustomize::build(&root.join("config/kubernetes/base"))?;
     for directory in kustomizations(root)? {
         let objects = kustomize::build(&directory)?;
         // What is applied beside the base has its references there.
-        let base = kustomize::build(&root.join("config/kubernetes/base"))?;
         let is_whole = objects.iter().any(|object| documents::text(object, &["kind"]) == "Namespace");
-        let all: Vec<Value> = if is_whole { objects.clone() } else { [objects.clone(), base].concat() };
+        let all: Vec<Value> = if is_whole { objects.clone() } else { [objects.clone(), base.clone()].concat() };
         let mut say = |problem: String| {
-            let problem = format!("{}: {problem}", shown(&directory));
-            if !report.problems.contains(&problem) {
-                report.problems.push(problem);
-            }
+            report.problems.push(format!("{}: {problem}", shown(&directory)));
         };
         for object in &objects {
             for problem in schema::check(object) {
                 say(format!("{}: {problem}", documents::name(object)));
             }
         }
-        program::check(&all)?.into_iter().for_each(&mut say);
-        rbac::check(&all).into_iter().for_each(&mut say);
+        // What is wrong with the base is said of the base.
+        let is_of_these = |problem: &String| objects.iter().any(|object| problem.starts_with(&documents::name(object)));
+        program::check(&all)?.into_iter().filter(is_of_these).for_each(&mut say);
+        capabilities::check(&all).into_iter().filter(is_of_these).for_each(&mut say);
+        if is_whole {
+            rbac::check(&objects).into_iter().for_each(&mut say);
+        }
         report.kustomizations.push((directory, objects.len()));
     }
     let units = files(&root.join("config/systemd"))?;
     for unit in units.into_iter().filter(|path| path.extension().is_some_and(|extension| extension == "service")) {
-        for problem in units::check(&unit)? {
+        for problem in units::check(&unit, &capabilities::of_agent(&base))? {
             report.problems.push(format!("{}: {problem}", shown(&unit)));
         }
         report.units.push(unit);

@@ -5,7 +5,7 @@ use std::path::Path;
 use clap::{Args, Command};
 use serde_json::Value;
 
-use node_pressure_monitor::commands::run;
+use node_pressure_monitor::commands::{run, sweep};
 use node_pressure_monitor::config::MonitorConfig;
 use node_pressure_monitor::report::Metrics;
 use node_pressure_monitor::report::http::PATHS;
@@ -68,7 +68,8 @@ pub fn check_arguments(arguments: &[&str]) -> Option<String> {
         .subcommand_required(true)
         .disable_help_flag(true)
         .disable_version_flag(true)
-        .subcommand(subcommand("run", run::Options::augment_args));
+        .subcommand(subcommand("run", run::Options::augment_args))
+        .subcommand(subcommand("sweep", sweep::Options::augment_args));
     let parsed = program.try_get_matches_from(std::iter::once(&IMAGE).chain(arguments));
     parsed.err().map(|error| error.to_string().lines().next().unwrap_or_default().to_owned())
 }

@@ -43,7 +43,8 @@ pub fn check(object: &Value) -> Vec<String> {
 /// By one of the generated types.
 fn by_type<T: DeserializeOwned + Serialize>(object: &Value) -> Vec<String> {
     let mut problems = Vec::new();
-    let ignored = |path: serde_ignored::Path<'_>| problems.push(format!("unknown field {path}"));
+    let ignored =
+        |path: serde_ignored::Path<'_>| problems.push(format!("unknown field {}", path.to_string().replace(".?", "")));
     let read: T = match serde_ignored::deserialize(object, ignored) {
         Ok(read) => read,
         Err(error) => return vec![error.to_string()],

@@ -1,5 +1,6 @@
 //! Units of systemd: the program's flags in them, the configuration they name, and directives that systemd knows.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
@@ -10,11 +11,11 @@ use crate::program;
 /// Where the unit expects the program.
 const PROGRAM: &str = "/usr/bin/node-pressure-monitor";
 
-/// What is wrong with a unit.
+/// What is wrong with a unit, whose capabilities are to be these.
 ///
 /// # Errors
 /// When it cannot be read.
-pub fn check(path: &Path) -> Result<Vec<String>> {
+pub fn check(path: &Path, capabilities: &BTreeSet<String>) -> Result<Vec<String>> {
     let text = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
     let mut problems = Vec::new();
     let commands: Vec<&str> = values(&text, "ExecStart").collect();
@@ -30,11 +31,18 @@ pub fn check(path: &Path) -> Result<Vec<String>> {
             _ => problems.push(format!("ExecStart does not begin with {PROGRAM}")),
         }
     }
+    let bounding: BTreeSet<String> =
+        values(&text, "CapabilityBoundingSet").flat_map(str::split_whitespace).map(str::to_owned).collect();
+    if &bounding != capabilities {
+        let other: Vec<&str> = bounding.symmetric_difference(capabilities).map(String::as_str).collect();
+        problems
+            .push(format!("CapabilityBoundingSet differs from the DaemonSet's capabilities in {}", other.join(", ")));
+    }
     Ok(problems)
 }
 
 /// The values of a setting.
-pub fn values<'a>(text: &'a str, setting: &'a str) -> impl Iterator<Item = &'a str> {
+fn values<'a>(text: &'a str, setting: &'a str) -> impl Iterator<Item = &'a str> {
     text.lines().filter_map(move |line| line.strip_prefix(setting)?.strip_prefix('='))
 }
 
@@ -57,8 +65,11 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let unit = directory.path().join("a.service");
         std::fs::write(&unit, format!("[Service]\nExecStart={PROGRAM} run --confg=/x\n")).unwrap();
-        assert!(check(&unit).unwrap()[0].contains("--confg"), "{:?}", check(&unit));
-        std::fs::write(&unit, "[Service]\n").unwrap();
-        assert_eq!(check(&unit).unwrap(), ["has no ExecStart"]);
+        let problems = || check(&unit, &BTreeSet::from(["CAP_KILL".to_owned()])).unwrap();
+        assert!(problems()[0].contains("--confg"), "{:?}", problems());
+        std::fs::write(&unit, "[Service]\nCapabilityBoundingSet=CAP_KILL\n").unwrap();
+        assert_eq!(problems(), ["has no ExecStart"]);
+        std::fs::write(&unit, format!("[Service]\nExecStart={PROGRAM} run\nCapabilityBoundingSet=CAP_BPF\n")).unwrap();
+        assert!(problems()[0].ends_with("CAP_BPF, CAP_KILL"), "{:?}", problems());
     }
 }

@@ -63,6 +63,26 @@ pub fn start_container(id: &str) -> Result<()> {
     runtime("StartContainer", &Message::default().text(1, id)).map(drop)
 }
 
+/// SIGTERM, and SIGKILL so many seconds later.
+pub fn stop_container(id: &str, seconds: u64) -> Result<()> {
+    runtime("StopContainer", &Message::default().text(1, id).number(2, seconds)).map(drop)
+}
+
+/// With what code it ended.
+pub fn exit_code(id: &str) -> Result<u64> {
+    let answer = runtime("ContainerStatus", &Message::default().text(1, id))?;
+    let status = Answer::parse(&answer)?.parts(1)?;
+    Ok(status.first().map_or(0, |status| status.number(7)))
+}
+
+/// What a command prints inside a container.
+pub fn exec(id: &str, command: &[&str]) -> Result<String> {
+    let request = command.iter().fold(Message::default().text(1, id), |request, word| request.text(2, word));
+    let answer = runtime("ExecSync", &request.number(3, LIMIT.as_secs()))?;
+    let answer = Answer::parse(&answer)?;
+    Ok(format!("{}{}", answer.text(1), answer.text(2)))
+}
+
 pub fn stop_sandbox(id: &str) -> Result<()> {
     runtime("StopPodSandbox", &Message::default().text(1, id)).map(drop)
 }

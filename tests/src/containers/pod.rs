@@ -1,15 +1,16 @@
 //! One pod: its sandbox, volumes and logs where the kubelet has them, and containers in it.
 
-use std::cell::RefCell;
 use std::fs;
 use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result};
+use serde_json::Value;
 
+use super::translation::{self, text};
 use super::wire::Message;
 use super::{cri, image_name, storage};
-use crate::cgroups::{Cgroup, Qos, pod_path, pod_uid};
-use crate::stage::Stage;
+use crate::cgroups::{Cgroup, Layout, Qos, pod_path};
 
 /// CRI's NamespaceMode.
 const OF_THE_CONTAINER: u64 = 1;
@@ -17,65 +18,74 @@ const OF_THE_NODE: u64 = 2;
 
 #[derive(Debug)]
 pub struct NodePod {
+    pub namespace: String,
     pub name: String,
     pub uid: String,
     pub cgroup: Cgroup,
     pub sandbox: String,
     config: Message,
     logs: PathBuf,
+    namespaces: Message,
     empty_dirs: Vec<String>,
     /// The names of the containers started so far.
-    started: RefCell<Vec<String>>,
+    started: Mutex<Vec<String>>,
 }
 
 impl NodePod {
-    pub fn create(stage: &Stage<'_>, name: &str, qos: Qos, empty_dirs: &[&str]) -> Result<Self> {
-        let uid = pod_uid(stage.next_pod());
-        let cgroup = Cgroup::absent(stage.layout(), &pod_path(qos, &uid));
-        let logs = PathBuf::from(format!("{}/default_{name}_{uid}", storage::LOGS));
-        let linux = Message::default()
-            .text(1, &format!("/{}", cgroup.path))
-            .part(2, &Message::default().part(1, &namespaces()));
-        let metadata = Message::default().text(1, name).text(2, &uid).text(3, "default");
-        let config = labelled(
-            Message::default().part(1, &metadata).text(3, &logs.to_string_lossy()),
-            6,
-            &[
-                ("io.kubernetes.pod.name", name),
-                ("io.kubernetes.pod.namespace", "default"),
-                ("io.kubernetes.pod.uid", &uid),
-            ],
-        )
-        .part(8, &linux);
-        fs::create_dir_all(&logs).with_context(|| format!("create {}", logs.display()))?;
-        let mut pod = Self {
-            name: name.to_owned(),
-            uid,
-            cgroup,
-            sandbox: String::new(),
-            config,
-            logs,
-            empty_dirs: empty_dirs.iter().map(|name| (*name).to_owned()).collect(),
-            started: RefCell::default(),
-        };
+    /// A pod of the namespace `default`, whose containers have processes of their own.
+    pub fn create(layout: Layout, name: &str, uid: &str, qos: Qos, empty_dirs: &[&str]) -> Result<Self> {
+        // The node's network, for there is no plugin.
+        let namespaces = Message::default().number(1, OF_THE_NODE).number(2, OF_THE_CONTAINER);
+        let cgroup = Cgroup::absent(layout, &pod_path(qos, uid));
+        let mut pod = Self::prepare(["default", name, uid], cgroup, namespaces);
+        pod.empty_dirs = empty_dirs.iter().map(|name| (*name).to_owned()).collect();
         for volume in empty_dirs {
             let directory = pod.empty_dir(volume);
             fs::create_dir_all(&directory).with_context(|| format!("create {}", directory.display()))?;
         }
-        pod.sandbox = cri::run_sandbox(&pod.config).with_context(|| format!("pod {name}"))?;
-        Ok(pod)
+        pod.start_sandbox()
+    }
+
+    /// A pod of the API, as far as a sandbox goes.
+    pub fn of_object(layout: Layout, object: &Value, qos: Qos) -> Result<Self> {
+        translation::check_pod(object)?;
+        let metadata = &object["metadata"];
+        let uid = text(metadata, "uid")?;
+        let cgroup = Cgroup::absent(layout, &pod_path(qos, uid));
+        let identity = [text(metadata, "namespace")?, text(metadata, "name")?, uid];
+        Self::prepare(identity, cgroup, translation::namespaces(object)).start_sandbox()
+    }
+
+    fn prepare([namespace, name, uid]: [&str; 3], cgroup: Cgroup, namespaces: Message) -> Self {
+        Self {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            uid: uid.to_owned(),
+            cgroup,
+            sandbox: String::new(),
+            config: Message::default(),
+            logs: PathBuf::from(format!("{}/{namespace}_{name}_{uid}", storage::LOGS)),
+            namespaces,
+            empty_dirs: Vec::new(),
+            started: Mutex::default(),
+        }
+    }
+
+    fn start_sandbox(mut self) -> Result<Self> {
+        let linux = Message::default()
+            .text(1, &format!("/{}", self.cgroup.path))
+            .part(2, &Message::default().part(1, &self.namespaces));
+        let metadata = Message::default().text(1, &self.name).text(2, &self.uid).text(3, &self.namespace);
+        let config = Message::default().part(1, &metadata).text(3, &self.logs.to_string_lossy());
+        self.config = self.labels().fold(config, |config, (key, value)| config.entry(6, key, value)).part(8, &linux);
+        fs::create_dir_all(&self.logs).with_context(|| format!("create {}", self.logs.display()))?;
+        self.sandbox = cri::run_sandbox(&self.config).with_context(|| format!("pod {}", self.name))?;
+        Ok(self)
     }
 
     /// Starts a container with a shell script; returns its id. Another of the same name is the next attempt at it.
     pub fn run(&self, container: &str, script: &str) -> Result<String> {
-        let log_dir = self.logs.join(container);
-        fs::create_dir_all(&log_dir).with_context(|| format!("create {}", log_dir.display()))?;
-        let attempt = self.started.borrow().iter().filter(|name| *name == container).count();
-        self.started.borrow_mut().push(container.to_owned());
-        let number = u64::try_from(attempt).context("number of the attempt")?;
-        let mut config = Message::default()
-            .part(1, &Message::default().text(1, container).number(2, number))
-            .part(2, &Message::default().text(1, &image_name("busybox")));
+        let mut config = Message::default();
         for word in ["sh", "-c", script] {
             config = config.text(3, word);
         }
@@ -84,20 +94,44 @@ impl NodePod {
                 Message::default().text(1, &format!("/{volume}")).text(2, &self.empty_dir(volume).to_string_lossy());
             config = config.part(7, &mount);
         }
-        let labels = [
-            ("io.kubernetes.container.name", container),
-            ("io.kubernetes.pod.name", self.name.as_str()),
-            ("io.kubernetes.pod.namespace", "default"),
-            ("io.kubernetes.pod.uid", self.uid.as_str()),
-        ];
-        let security = Message::default().part(3, &namespaces());
-        let config = labelled(config, 9, &labels)
-            .text(11, &format!("{container}/{attempt}.log"))
-            .part(15, &Message::default().part(2, &security));
-        let id = cri::create_container(&self.sandbox, &config, &self.config)
-            .with_context(|| format!("container {container} of pod {}", self.name))?;
-        cri::start_container(&id).with_context(|| format!("container {container} of pod {}", self.name))?;
+        let security = Message::default().part(3, &self.namespaces);
+        self.start(container, &image_name("busybox"), config.part(15, &Message::default().part(2, &security)))
+    }
+
+    /// Starts a container as its configuration says, to which its name, image, labels and log are added.
+    pub fn start(&self, container: &str, image: &str, config: Message) -> Result<String> {
+        let log_dir = self.logs.join(container);
+        fs::create_dir_all(&log_dir).with_context(|| format!("create {}", log_dir.display()))?;
+        let attempt = {
+            let mut started = self.started.lock().unwrap_or_else(PoisonError::into_inner);
+            started.push(container.to_owned());
+            started.iter().filter(|name| *name == container).count() - 1
+        };
+        let number = u64::try_from(attempt).context("number of the attempt")?;
+        let config = config
+            .part(1, &Message::default().text(1, container).number(2, number))
+            .part(2, &Message::default().text(1, image))
+            .text(11, &format!("{container}/{attempt}.log"));
+        let labels = self.labels().chain([("io.kubernetes.container.name", container)]);
+        let config = labels.fold(config, |config, (key, value)| config.entry(9, key, value));
+        let told = || format!("container {container} of pod {}", self.name);
+        let id = cri::create_container(&self.sandbox, &config, &self.config).with_context(told)?;
+        cri::start_container(&id).with_context(told)?;
         Ok(id)
+    }
+
+    fn labels(&self) -> impl Iterator<Item = (&str, &str)> {
+        [
+            ("io.kubernetes.pod.name", self.name.as_str()),
+            ("io.kubernetes.pod.namespace", self.namespace.as_str()),
+            ("io.kubernetes.pod.uid", self.uid.as_str()),
+        ]
+        .into_iter()
+    }
+
+    /// A container's own cgroup.
+    pub fn scope(&self, layout: Layout, container: &str) -> Cgroup {
+        Cgroup::absent(layout, &format!("{}/cri-containerd-{container}.scope", self.cgroup.path))
     }
 
     /// The agent's name for it.
@@ -114,22 +148,19 @@ impl NodePod {
         self.logs.join(container).join("0.log")
     }
 
+    /// Its containers that run, by the runtime.
+    pub fn running(&self) -> Result<Vec<String>> {
+        let containers = cri::containers()?.into_iter();
+        Ok(containers.filter(|one| one.sandbox == self.sandbox && one.running).map(|one| one.id).collect())
+    }
+
     /// Whether any of its containers runs, by the runtime.
     pub fn is_running(&self) -> Result<bool> {
-        Ok(cri::containers()?.iter().any(|container| container.sandbox == self.sandbox && container.running))
+        Ok(!self.running()?.is_empty())
     }
 
     /// Whether nobody lives in it any more, by the kernel.
     pub fn is_gone(&self) -> bool {
         self.cgroup.processes().is_empty()
     }
-}
-
-/// The node's network, for there is no plugin; processes of its own.
-fn namespaces() -> Message {
-    Message::default().number(1, OF_THE_NODE).number(2, OF_THE_CONTAINER)
-}
-
-fn labelled(message: Message, field: u64, labels: &[(&str, &str)]) -> Message {
-    labels.iter().fold(message, |message, (key, value)| message.entry(field, key, value))
 }

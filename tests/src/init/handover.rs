@@ -20,8 +20,10 @@ const PROGRAMS: [(&str, &str); 2] =
     [("/init", "/bin/vm-guest"), ("/bin/node-pressure-monitor", "/bin/node-pressure-monitor")];
 /// Container images, as archives.
 pub const ARCHIVES: &str = "/archives";
+/// What the agent is deployed with.
+pub const MANIFESTS: &str = "/manifests";
 /// What the initramfs holds: all of it is memory.
-const USED_UP: [&str; 6] = ["/archives", "/bin", "/lib", "/lib64", "/modules", "/usr"];
+const USED_UP: [&str; 7] = ["/archives", "/bin", "/lib", "/lib64", "/manifests", "/modules", "/usr"];
 
 /// Plays the scenarios. Its streams are the serial console; what it does to cgroups and mounts is its own business.
 const UNIT: &str = "\
@@ -74,12 +76,14 @@ pub fn to_systemd(device: &str) -> Result<Infallible> {
         let to = format!("{NEW}{to}");
         fs::copy(from, &to).with_context(|| format!("copy {from} to {to}"))?;
     }
-    let archives = format!("{NEW}{ARCHIVES}");
-    fs::create_dir(&archives).with_context(|| format!("create {archives}"))?;
-    for entry in fs::read_dir(ARCHIVES).with_context(|| format!("read {ARCHIVES}"))? {
-        let entry = entry.with_context(|| format!("read {ARCHIVES}"))?;
-        let to = Path::new(&archives).join(entry.file_name());
-        fs::copy(entry.path(), &to).with_context(|| format!("copy to {}", to.display()))?;
+    for directory in [ARCHIVES, MANIFESTS] {
+        let there = format!("{NEW}{directory}");
+        fs::create_dir(&there).with_context(|| format!("create {there}"))?;
+        for entry in fs::read_dir(directory).with_context(|| format!("read {directory}"))? {
+            let entry = entry.with_context(|| format!("read {directory}"))?;
+            let to = Path::new(&there).join(entry.file_name());
+            fs::copy(entry.path(), &to).with_context(|| format!("copy to {}", to.display()))?;
+        }
     }
     configure()?;
     for directory in USED_UP {

@@ -2,7 +2,8 @@
 
 use anyhow::{Result, bail};
 
-use super::output_of;
+use super::{AGENT, Bench};
+use crate::paths::Workspace;
 
 /// Counting probes run at the pace of whoever does what they count.
 const PROBE_NANOS: f64 = 150.0;
@@ -50,13 +51,13 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    const fn of(kept: bool) -> Self {
+    pub(super) const fn of(kept: bool) -> Self {
         if kept { Self::Kept } else { Self::Broken }
     }
 }
 
 /// Measures the probes.
-pub fn probes() -> Result<Outcome> {
+pub fn probes(_: &Workspace) -> Result<Outcome> {
     // The kernel's own time does not depend on how the agent is optimized, and where tests have run the dev profile is compiled.
     let lines = lines_of("probes", "dev")?;
     let probes: Vec<Probe> = lines.iter().filter_map(|line| Probe::parse(line)).collect();
@@ -75,7 +76,7 @@ pub fn probes() -> Result<Outcome> {
 }
 
 /// Measures reading all aggregates.
-pub fn aggregates() -> Result<Outcome> {
+pub fn aggregates(_: &Workspace) -> Result<Outcome> {
     let lines = lines_of("aggregates", "bench")?;
     if let Some(skipped) = skipped(&lines) {
         return Ok(skipped);
@@ -98,10 +99,10 @@ fn millis(line: &str) -> Option<f64> {
 
 fn lines_of(bench: &str, profile: &str) -> Result<Vec<String>> {
     println!("== measuring {bench}");
-    output_of(bench, profile)
+    super::lines_of(Bench { package: AGENT, name: bench, profile }, &[])
 }
 
-fn skipped(lines: &[String]) -> Option<Outcome> {
+pub(super) fn skipped(lines: &[String]) -> Option<Outcome> {
     let reasons: Vec<&str> = lines.iter().filter_map(|line| line.strip_prefix("SKIPPED ")).collect();
     (!reasons.is_empty()).then(|| Outcome::Skipped(reasons.join("; ")))
 }

@@ -3,7 +3,8 @@
 use anyhow::{Result, bail};
 
 use super::kernel::Outcome;
-use super::output_with;
+use super::{AGENT, Bench, lines_of};
+use crate::paths::Workspace;
 
 /// As promised.
 const MANY: &str = "1000000";
@@ -11,12 +12,12 @@ const MANY: &str = "1000000";
 const FEWER: &str = "100000";
 
 /// Walks a million files: some three minutes, and as many to make and remove them.
-pub fn million() -> Result<Outcome> {
+pub fn million(_: &Workspace) -> Result<Outcome> {
     walk(MANY, "bench")
 }
 
 /// Walks a tenth of them.
-pub fn tenth() -> Result<Outcome> {
+pub fn tenth(_: &Workspace) -> Result<Outcome> {
     // The budget is the same however it is optimized, and where tests have run the dev profile is compiled.
     walk(FEWER, "dev")
 }
@@ -24,7 +25,7 @@ pub fn tenth() -> Result<Outcome> {
 fn walk(files: &str, profile: &str) -> Result<Outcome> {
     println!("== measuring walk, {files} files");
     // It judges itself: its output ends with a failure when the budget is not kept.
-    let lines = output_with("walk", profile, &[("WALK_FILES", files)])?;
+    let lines = lines_of(Bench { package: AGENT, name: "walk", profile }, &[("WALK_FILES", files)])?;
     for line in &lines {
         println!("{line}");
     }

@@ -15,6 +15,7 @@ use super::report::Live;
 use super::scenario::Guest;
 use super::{Plan, check_command_line, disks, images, modules};
 use crate::console::Console;
+use crate::image;
 use crate::paths::{Workspace, find_program};
 use crate::setup;
 use crate::setup::kernel::Kernel;
@@ -26,6 +27,11 @@ const SCENARIO_MARGIN: Duration = Duration::from_secs(30);
 
 /// Further words for the guest with systemd: where its root is, and that it keeps quiet on the console that is ours.
 const SYSTEMD: &str = " npm.root=/dev/vdc systemd.show_status=0 systemd.getty_auto=no systemd.log_target=kmsg";
+
+/// The agent's own image, as a guest with containers finds it among the archives.
+const OWN_IMAGE: &str = "node-pressure-monitor.tar";
+/// What the agent is deployed with, for the same guest.
+const MANIFESTS: &str = "config/kubernetes/base";
 
 /// One boot about to be done.
 #[derive(Debug)]
@@ -205,9 +211,18 @@ impl Boot<'_> {
         };
         root.modules(modules);
         if self.plan.guest == Guest::Containerd {
-            for archive in images::make(scratch)? {
+            let own = scratch.join(OWN_IMAGE);
+            let agent = self.workspace.release("node-pressure-monitor");
+            image::write(self.workspace, &agent, image::DEFAULT_REFERENCE, &own)?;
+            for archive in images::make(scratch)?.into_iter().chain([own]) {
                 let name = archive.file_name().unwrap_or_default().to_string_lossy();
                 root.file(&format!("/archives/{name}"), &archive)?;
+            }
+            let manifests = self.workspace.root.join(MANIFESTS);
+            for entry in fs::read_dir(&manifests).with_context(|| format!("reading {}", manifests.display()))? {
+                let path = entry.with_context(|| format!("reading {}", manifests.display()))?.path();
+                let name = path.file_name().unwrap_or_default().to_string_lossy();
+                root.file(&format!("/manifests/{name}"), &path)?;
             }
         }
         Ok(root)

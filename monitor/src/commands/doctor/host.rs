@@ -24,6 +24,11 @@ const CAPABILITIES: [(&str, u64, u64, &str); 9] = [
     ("CAP_SYS_PTRACE", 19, 0, "finding files that are deleted and still open"),
 ];
 
+/// Names of all that are looked at.
+pub fn capability_names() -> impl Iterator<Item = &'static str> {
+    CAPABILITIES.into_iter().map(|(name, ..)| name)
+}
+
 /// The effective capabilities, as the text of `/proc/self/status` has them; all are missing when it does not tell.
 pub fn capabilities(status: &str) -> Vec<Capability> {
     let value = status.lines().find_map(|line| line.strip_prefix("CapEff:"));

@@ -22,6 +22,7 @@ use crate::config::MonitorConfig;
 use super::input::CommandError;
 use facts::Facts;
 use findings::{Finding, findings};
+pub use host::capability_names;
 
 /// Options of `doctor`.
 #[derive(Debug, clap::Args)]

@@ -3,7 +3,7 @@
 mod json;
 mod live;
 mod marks;
-mod read;
+pub(super) mod read;
 mod table;
 mod verdict;
 

@@ -247,11 +247,7 @@ fn read_host(walk: &mut Walk<'_>, fields: &Fields<'_>, config: &mut MonitorConfi
     }
     config.runtime = super::runtime::read(walk, fields);
     config.kubernetes = super::kubernetes::read(walk, fields);
-    if let Some((path, node)) = fields.get("metrics")
-        && let Some((field, node)) = walk.fields(&path, node, &["listen"]).get("listen")
-    {
-        set(&mut config.listen, walk.address(&field, node));
-    }
+    config.serving = super::serving::read(walk, fields, &mut config.listen);
     for (name, target, example) in [
         ("lockFile", &mut config.lock_file, "/run/node-pressure-monitor.lock"),
         ("cgroupRoot", &mut config.cgroup_root, "/sys/fs/cgroup"),

@@ -9,6 +9,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use tokio::sync::Semaphore;
 
+use super::parameter;
 use crate::incidents::{Incident, Shelf, text};
 
 /// Incidents that are listed when nobody says how many.
@@ -96,10 +97,4 @@ fn not_there() -> Response {
 
 fn failed(error: &dyn std::error::Error) -> Response {
     (StatusCode::INTERNAL_SERVER_ERROR, format!("the incident cannot be read: {error}\n")).into_response()
-}
-
-/// The value of a query's parameter, which needs no decoding here.
-fn parameter<'q>(query: Option<&'q str>, name: &str) -> Option<&'q str> {
-    let mut pairs = query?.split('&').filter_map(|pair| pair.split_once('='));
-    pairs.find_map(|(key, value)| (key == name).then_some(value))
 }

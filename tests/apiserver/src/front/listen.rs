@@ -30,7 +30,6 @@ pub struct Front {
     identity: Option<Identity>,
     address: SocketAddr,
     accepting: Mutex<Option<JoinHandle<()>>>,
-    cut: watch::Sender<u64>,
 }
 
 /// The threads on which connections live. Ended without waiting: they may be dropped where nothing may block.
@@ -69,14 +68,7 @@ impl Front {
         address: SocketAddr,
         identity: Option<Identity>,
     ) -> Result<Self> {
-        let mut front = Self {
-            threads,
-            shared: Arc::new(shared),
-            identity,
-            address,
-            accepting: Mutex::default(),
-            cut: watch::Sender::new(0),
-        };
+        let mut front = Self { threads, shared: Arc::new(shared), identity, address, accepting: Mutex::default() };
         front.address = front.open().await?;
         Ok(front)
     }
@@ -100,7 +92,7 @@ impl Front {
     /// Opens the port, after it was closed.
     pub async fn open(&self) -> Result<SocketAddr> {
         let address = self.address;
-        let (shared, identity, cut) = (Arc::clone(&self.shared), self.identity.clone(), self.cut.subscribe());
+        let (shared, identity, cut) = (Arc::clone(&self.shared), self.identity.clone(), self.shared.cut.subscribe());
         let handle = self.threads.handle()?;
         let listener = handle.spawn(bind(address)).await.context("opening the test server's port")?;
         let listener = listener.with_context(|| format!("opening the test server's port {address}"))?;
@@ -122,7 +114,7 @@ impl Front {
 
     /// Cuts all connections; new ones are taken.
     pub fn cut_connections(&self) {
-        self.cut.send_modify(|cuts| *cuts += 1);
+        self.shared.cut_connections();
     }
 }
 

@@ -17,6 +17,7 @@ use http::request::Parts;
 use http::{Request, StatusCode};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
+use tokio::sync::watch;
 
 use crate::answer::{Reply, json};
 
@@ -36,9 +37,15 @@ pub(crate) struct Shared {
     pub(crate) log: Log,
     /// Whether faults can be asked for under `/control`.
     pub(crate) control: bool,
+    /// Counts up when all connections are to be cut.
+    pub(crate) cut: watch::Sender<u64>,
 }
 
 impl Shared {
+    pub(crate) fn cut_connections(&self) {
+        self.cut.send_modify(|cuts| *cuts += 1);
+    }
+
     /// Answers one request, well or badly. An error cuts the connection.
     async fn answer(self: Arc<Self>, request: Request<Incoming>) -> io::Result<Reply> {
         let (head, body) = request.into_parts();

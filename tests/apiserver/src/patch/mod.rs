@@ -7,6 +7,8 @@ use serde_json::Value;
 
 use crate::answer::Failure;
 
+pub(crate) use strategic::merge_key;
+
 /// Applies a patch to an object.
 pub fn apply(content_type: &str, original: &Value, patch: &[u8]) -> Result<Value, Failure> {
     let kind = content_type.split(';').next().unwrap_or_default().trim();

@@ -45,6 +45,14 @@ fn merge_of(field: &str) -> Merge {
     }
 }
 
+/// By which member the items of a list are told apart; nothing where the list is replaced as a whole.
+pub(crate) fn merge_key(field: &str) -> Option<&'static str> {
+    match merge_of(field) {
+        Merge::By(key) => Some(key),
+        Merge::Set | Merge::Replace => None,
+    }
+}
+
 type Object = Map<String, Value>;
 
 /// The original with the patch merged in.

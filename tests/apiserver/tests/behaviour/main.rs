@@ -8,6 +8,7 @@ mod evictions;
 mod faults;
 mod objects;
 mod patches;
+mod process;
 mod watches;
 
 use http::Method;

@@ -1,0 +1,386 @@
+//! Evictions that the control plane is told of: which way a pod goes, what is said of it, and what comes of that.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use crate::actions::stop::{Answer, Asked, NotDone, question};
+use crate::cluster::evictions::Settled;
+use crate::cluster::ledger::{self, Begun};
+use crate::cluster::{Intent, State, Verdict};
+use crate::config::kubernetes::EvictionMethod;
+use crate::config::{Quirk, Resource};
+use crate::eviction::evicted::{Cause, IMMEDIATE_GRACE_SECONDS};
+use crate::eviction::{MetThreshold, message};
+use crate::node::Monotonic;
+use crate::report::EvictionOutcome;
+use crate::workloads::statistics::{ContainerStats, MemoryUsage, PodStats};
+use crate::workloads::{Pod, PodSpecs, PodUid, containers};
+
+use super::act::RankedWorkload;
+use super::local_storage::Above;
+use super::{Agent, allow};
+
+/// What needs an API server that does not answer is tried again after so long.
+const PUT_OFF: Duration = Duration::from_secs(5);
+
+/// Who waits for what the API server says.
+#[derive(Debug, Default)]
+pub(super) struct Asking(Vec<(String, Answer)>);
+
+impl Asking {
+    fn take(&mut self, uid: &str) -> Option<Answer> {
+        let place = self.0.iter().position(|(of, _)| of == uid)?;
+        Some(self.0.swap_remove(place).1)
+    }
+}
+
+/// Why a workload has to go.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Why<'w> {
+    /// For a threshold, as the first of a ranking.
+    Threshold(&'w MetThreshold, &'w RankedWorkload),
+    /// For a limit of its own.
+    Limit(&'w Above),
+}
+
+impl Why<'_> {
+    pub(super) fn cause(self) -> Cause {
+        match self {
+            Self::Threshold(met, _) => met.threshold.signal.into(),
+            Self::Limit(above) => above.cause,
+        }
+    }
+
+    /// A limit of its own goes as fast as a hard threshold.
+    pub(super) fn is_hard(self) -> bool {
+        match self {
+            Self::Threshold(met, _) => met.is_hard(),
+            Self::Limit(_) => true,
+        }
+    }
+}
+
+/// Which way a workload goes.
+#[derive(Debug)]
+pub(super) enum Way {
+    /// The agent ends it, and says so to nobody.
+    Alone,
+    /// The agent ends it, and the API server is told beside.
+    Beside(Box<Intent>),
+    /// The API server is asked to have it ended.
+    Asking(Box<Intent>),
+    /// It is to go with the API server's consent alone, which cannot be had now, for that reason.
+    Later(String),
+    /// It must not go.
+    Never,
+}
+
+/// The same as far as the configuration and the API server's state decide it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Choice {
+    Alone,
+    Unknown,
+    Beside,
+    Asking,
+    Later,
+}
+
+/// Pure: `is_known`, the pod is among those that the API server told of; `is_read`, it told of any.
+fn choose(method: EvictionMethod, is_hard: bool, state: &State, is_known: bool, is_read: bool) -> Choice {
+    let is_up = *state == State::Up;
+    match (method, is_hard) {
+        (EvictionMethod::Off, _) => Choice::Alone,
+        (EvictionMethod::Delete | EvictionMethod::Evict, false) if is_known && is_up => Choice::Asking,
+        (EvictionMethod::Delete, _) | (EvictionMethod::Evict, true) if is_known => Choice::Beside,
+        // Whether a budget protects it nobody can say.
+        (EvictionMethod::Evict, false) if is_known || !is_up || !is_read => Choice::Later,
+        (EvictionMethod::Delete | EvictionMethod::Evict, _) => Choice::Unknown,
+    }
+}
+
+impl Agent {
+    /// Which way a workload goes that is evicted with this `grace` period.
+    pub(super) fn way(&mut self, uid: Option<&PodUid>, why: Why<'_>, grace: Duration) -> Way {
+        let Some(uid) = uid.filter(|_| self.cluster.is_there()) else { return Way::Alone };
+        let methods = self.config.kubernetes.evictions;
+        let is_hard = why.is_hard();
+        let method = if is_hard { methods.hard } else { methods.soft };
+        let view = self.cluster.view();
+        let pods: Arc<PodSpecs> = Arc::clone(&view.pods);
+        let pod = pods.find(uid);
+        if pod.is_some_and(Pod::is_critical) {
+            return Way::Never;
+        }
+        match (choose(method, is_hard, &view.state, pod.is_some(), view.pods_as_of.is_some()), pod) {
+            (Choice::Beside, Some(pod)) => Way::Beside(Box::new(self.intent(pod, why, method, grace, true))),
+            (Choice::Asking, Some(pod)) => {
+                // What is deleted goes whatever budgets say: it is not a question.
+                let is_certain = method == EvictionMethod::Delete;
+                Way::Asking(Box::new(self.intent(pod, why, method, grace, is_certain)))
+            }
+            (Choice::Later, _) => Way::Later(match &view.state {
+                State::Down { reason, .. } => format!("the API server does not answer: {reason}"),
+                State::Looking | State::Off | State::Up => {
+                    "the API server has not told the pods of this node yet".to_owned()
+                }
+            }),
+            (Choice::Unknown, _) => {
+                self.tell_unknown(uid);
+                Way::Alone
+            }
+            (Choice::Alone | Choice::Beside | Choice::Asking, _) => Way::Alone,
+        }
+    }
+
+    fn tell_unknown(&mut self, uid: &PodUid) {
+        if let Some(suppressed) = allow(&mut self.limits.unknown_pods) {
+            tracing::warn!(
+                event = "pod_unknown",
+                pod_uid = uid.0,
+                suppressed,
+                "the API server does not know this pod: it is evicted without a word there"
+            );
+        }
+    }
+
+    fn intent(&self, pod: &Pod, why: Why<'_>, method: EvictionMethod, grace: Duration, is_certain: bool) -> Intent {
+        let (message, annotations) = self.words(pod, why);
+        let seconds = i64::try_from(grace.as_millis().div_ceil(1000)).unwrap_or(i64::MAX);
+        let is_limit = matches!(why, Why::Limit(_));
+        let without_mark = is_limit && self.config.policy.quirks.has(Quirk::LocalStorageWithoutDisruptionTarget);
+        let intent = Intent {
+            uid: pod.metadata.uid.clone(),
+            namespace: pod.metadata.namespace.clone(),
+            name: pod.metadata.name.clone(),
+            method,
+            is_certain,
+            grace_seconds: if why.is_hard() { IMMEDIATE_GRACE_SECONDS } else { seconds },
+            cause: why.cause().as_str().to_owned(),
+            message,
+            annotations,
+            is_marked: !without_mark,
+            is_told: self.config.kubernetes.events,
+            decided_at: Timestamp::now(),
+            decided_mono_ns: Monotonic::now().0,
+        };
+        intent.bounded()
+    }
+
+    /// What the kubelet would say, as far as it is known.
+    fn words(&self, pod: &Pod, why: Why<'_>) -> (String, Vec<(String, String)>) {
+        match why {
+            Why::Limit(above) => (above.message.clone(), Vec::new()),
+            Why::Threshold(met, ranked) => {
+                let uid = PodUid(pod.metadata.uid.clone());
+                let stats = self.stats_of(&uid, met.threshold.signal.resource(), ranked);
+                let (message, annotations) = message::compose(&self.config.policy, met, pod, stats.as_ref());
+                let owned = |(key, value): (&str, String)| (key.to_owned(), value);
+                (message, annotations.into_iter().map(owned).collect())
+            }
+        }
+    }
+
+    /// What the pod uses now of what is short.
+    fn stats_of(&self, uid: &PodUid, resource: Resource, ranked: &RankedWorkload) -> Option<PodStats> {
+        let workload = &ranked.candidate.workload;
+        let snapshot = self.runtime.view().snapshot;
+        let name_of = |id: &str| Some(snapshot.as_ref()?.container(id)?.name.clone());
+        match resource {
+            Resource::Memory => {
+                let tracked = self.tree.find(workload.id)?;
+                let version = self.tree.hierarchy().version;
+                let sets = containers::working_sets(tracked.directory(), &workload.name, version);
+                let memory = |bytes: u64| Some(MemoryUsage { working_set_bytes: Some(bytes) });
+                let stats = |(id, set): &(String, crate::config::Bytes)| {
+                    Some(ContainerStats { name: name_of(id)?, memory: memory(set.0), ..ContainerStats::default() })
+                };
+                let containers = sets.iter().filter_map(stats).collect();
+                Some(PodStats { containers, memory: memory(ranked.candidate.working_set.0), ..PodStats::default() })
+            }
+            Resource::EphemeralStorage | Resource::Inodes => {
+                self.local.kept(uid, &workload.name, workload.id, &name_of)
+            }
+            Resource::Pids => Some(PodStats::default()),
+        }
+    }
+
+    /// Writes down that a pod is about to go. False: the API server is not told; too much waits for it already.
+    pub(super) fn note_intent(&mut self, intent: &Intent) -> bool {
+        match self.cluster.ledger().begin(intent) {
+            Ok(Begun::New) => true,
+            Ok(Begun::Already) => false,
+            Err(full) => {
+                if let Some(suppressed) = allow(&mut self.limits.unknown_pods) {
+                    tracing::error!(
+                        event = "eviction_untold",
+                        pod = intent.pod(),
+                        reason = %full,
+                        suppressed,
+                        "evicted without a word to the API server: the kubelet starts it again"
+                    );
+                }
+                false
+            }
+        }
+    }
+
+    /// Has carried out what was written down.
+    pub(super) fn hand_over(&mut self, intent: Intent) -> bool {
+        let (uid, pod) = (intent.uid.clone(), intent.pod());
+        let is_taken = self.cluster.evict(intent).is_ok();
+        if !is_taken {
+            // What goes for sure is in the ledger, for the next agent.
+            tracing::error!(event = "eviction_untold", pod, pod_uid = uid, "the API server cannot be told now");
+        }
+        is_taken
+    }
+
+    /// Asks the API server; what it says comes as an event.
+    pub(super) fn ask_api_server(&mut self, intent: &Intent) -> Result<Asked, String> {
+        let uid = intent.uid.clone();
+        if let Err(full) = self.cluster.ledger().begin(intent) {
+            return Err(full.to_string());
+        }
+        let is_certain = intent.is_certain;
+        if !self.hand_over(intent.clone()) {
+            if !is_certain {
+                self.cluster.ledger().end(intent);
+            }
+            return Err("too much waits for the API server".to_owned());
+        }
+        let (answer, asked) = question();
+        // Asked once more: nobody waits for the earlier answer.
+        let _earlier = self.asking.take(&uid);
+        self.asking.0.push((uid, answer));
+        Ok(asked)
+    }
+
+    /// What came of an eviction at the API server.
+    pub(super) fn hear_settled(&mut self, settled: Settled) {
+        let Settled { uid, verdict } = settled;
+        let answer = match &verdict {
+            Verdict::Delayed(_) => None,
+            _ => self.asking.take(&uid),
+        };
+        match verdict {
+            Verdict::Accepted | Verdict::Gone => {
+                if let Some(answer) = answer {
+                    answer.give(Ok(()));
+                }
+            }
+            Verdict::Refused(reason) => match answer {
+                Some(answer) => answer.give(Err(NotDone::Refused(reason))),
+                None => tracing::warn!(
+                    event = "eviction_refused",
+                    pod_uid = uid,
+                    reason,
+                    "its processes were ended; it stays at the API server, and the kubelet starts it again"
+                ),
+            },
+            Verdict::NoAnswer(reason) => {
+                if let Some(answer) = answer {
+                    answer.give(Err(NotDone::Failed(format!("the API server did not answer in time: {reason}"))));
+                }
+            }
+            Verdict::Delayed(reason) => tracing::warn!(
+                event = "eviction_delayed",
+                pod_uid = uid,
+                reason,
+                "the API server is not told yet that this pod is evicted: tried again until it is"
+            ),
+            Verdict::Done(note) => {
+                if let Some(answer) = answer {
+                    answer.give(Ok(()));
+                }
+                if let Some(note) = note {
+                    tracing::warn!(
+                        event = "eviction_note",
+                        pod_uid = uid,
+                        note,
+                        "evicted, but not all could be said of it"
+                    );
+                }
+            }
+            Verdict::GivenUp(reason) => {
+                if let Some(answer) = answer {
+                    answer.give(Err(NotDone::Failed(reason.clone())));
+                }
+                tracing::error!(
+                    event = "eviction_untold",
+                    pod_uid = uid,
+                    reason,
+                    "the API server does not let this pod be removed: the kubelet starts it again"
+                );
+            }
+        }
+    }
+
+    /// It could be evicted if the API server answered; whoever else can be is tried.
+    pub(super) fn put_off(&mut self, met: &MetThreshold, workload: &str, reason: &str) {
+        let now = Monotonic::now();
+        self.last.answered.set((met.threshold.signal, met.is_hard()), now, PUT_OFF);
+        self.retry_at(Some(now.after(PUT_OFF)));
+        if let Some(suppressed) = allow(&mut self.limits.put_off) {
+            self.count_eviction(met.threshold.signal, EvictionOutcome::PutOff);
+            tracing::warn!(
+                event = "eviction_put_off",
+                signal = met.threshold.signal.as_str(),
+                workload,
+                reason,
+                suppressed,
+                "a soft eviction waits: disruption budgets cannot be respected without the API server"
+            );
+        }
+    }
+
+    /// Keeps the ledger small, and says what is amiss with it. At a time when nothing is near.
+    pub(super) fn keep_ledger(&mut self) {
+        if self.cluster.is_there() && !self.is_near() {
+            self.cluster.ledger().tidy();
+            self.health.set_degradation(ledger::CAPABILITY, self.cluster.ledger().trouble().as_deref());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn which_way_a_pod_goes() {
+        use EvictionMethod::{Delete, Evict, Off};
+        let down = State::Down { reason: "refused".to_owned(), since: Monotonic(0) };
+        for (method, is_hard, state, is_known, is_read, expected) in [
+            (Off, true, &State::Up, true, true, Choice::Alone),
+            (Off, false, &down, false, false, Choice::Alone),
+            (Delete, true, &State::Up, true, true, Choice::Beside),
+            (Delete, true, &down, true, true, Choice::Beside),
+            (Evict, true, &down, true, true, Choice::Beside),
+            (Delete, true, &down, false, false, Choice::Unknown),
+            (Evict, false, &State::Up, true, true, Choice::Asking),
+            (Delete, false, &State::Up, true, true, Choice::Asking),
+            (Delete, false, &down, true, true, Choice::Beside),
+            (Evict, false, &down, true, true, Choice::Later),
+            (Evict, false, &down, false, true, Choice::Later),
+            (Evict, false, &State::Looking, false, false, Choice::Later),
+            (Evict, false, &State::Up, false, false, Choice::Later),
+            (Evict, false, &State::Up, false, true, Choice::Unknown),
+        ] {
+            let chosen = choose(method, is_hard, state, is_known, is_read);
+            assert_eq!(chosen, expected, "{method:?} {is_hard} {state:?} {is_known} {is_read}");
+        }
+    }
+
+    #[test]
+    fn an_answer_is_given_to_who_waits_for_it() {
+        let mut asking = Asking::default();
+        let (answer, asked) = question();
+        asking.0.push(("u".to_owned(), answer));
+        assert!(asking.take("v").is_none());
+        asking.take("u").unwrap().give(Ok(()));
+        assert_eq!(asked.answer(), Some(Ok(())));
+        assert!(asking.take("u").is_none());
+    }
+}

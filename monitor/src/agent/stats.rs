@@ -1,0 +1,41 @@
+//! What the loop knows, for the Summary API document; a thread that may wait makes the document.
+
+use std::sync::Arc;
+
+use crate::config::Signal;
+use crate::report::NodeReport;
+use crate::report::stats::{Known, PodCgroup};
+use crate::workloads::Workload;
+
+use super::Agent;
+use super::measured::Measured;
+
+impl Agent {
+    /// Everything as it is now; takes as long as copying the pods' names.
+    pub(super) fn known(&self, report: &NodeReport) -> Known {
+        let runtime = self.runtime.view();
+        let cluster = self.cluster.view();
+        let pids = report.figures.signals.iter().find(|it| it.signal == Signal::PidAvailable);
+        let pod = |workload: &Workload| {
+            let uid = workload.kind.pod_uid()?.clone();
+            Some(PodCgroup { uid, path: workload.name.clone(), id: workload.id })
+        };
+        Known {
+            node_name: if cluster.node_name.is_empty() {
+                rustix::system::uname().nodename().to_string_lossy().into_owned()
+            } else {
+                cluster.node_name.to_string()
+            },
+            memory: report.memory.clone(),
+            swap: report.figures.swap,
+            pids: pids.map(|it| (it.available, it.capacity)),
+            filesystems: self.signals.samples().to_vec(),
+            stores: runtime.stores,
+            hierarchy: self.tree.hierarchy().clone(),
+            pods: self.tree.workloads().filter_map(pod).collect(),
+            snapshot: runtime.snapshot,
+            specs: cluster.pods,
+            usages: self.measured.as_ref().map_or_else(Arc::default, Measured::usages),
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! One request to the API server, and what may come of it.
+
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+
+/// Whoever has not answered by then is not waited for: what hangs must not keep newer things from being said.
+pub(super) const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Why a request did not do what was asked.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Failure {
+    /// The object is not there.
+    #[error("not found: {0}")]
+    NotFound(String),
+    /// Somebody else has changed the object, or one of that name is there already.
+    #[error("conflict: {0}")]
+    Conflict(String),
+    /// We may not.
+    #[error("not allowed: {0}")]
+    Forbidden(String),
+    /// The server understood, and will not.
+    #[error("refused: {0}")]
+    Invalid(String),
+    /// No answer, or one that says: later.
+    #[error("{reason}")]
+    Later {
+        /// Why.
+        reason: String,
+        /// When the server wants to be asked again.
+        after: Option<Duration>,
+    },
+}
+
+impl Failure {
+    pub(super) fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Later { after, .. } => *after,
+            Self::NotFound(_) | Self::Conflict(_) | Self::Forbidden(_) | Self::Invalid(_) => None,
+        }
+    }
+
+    fn later(reason: String) -> Self {
+        Self::Later { reason, after: None }
+    }
+}
+
+/// Sends a request, and reads the answer. Nothing is known of what was done when that is [`Failure::Later`].
+pub(super) async fn ask<T: DeserializeOwned>(
+    client: &kube::Client,
+    request: Result<http::Request<Vec<u8>>, kube::core::request::Error>,
+    timeout: Duration,
+) -> Result<T, Failure> {
+    let request = request.map_err(|error| Failure::Invalid(error.to_string()))?;
+    match tokio::time::timeout(timeout, client.request::<T>(request)).await {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(kube::Error::Api(status))) => Err(of_status(&status)),
+        Ok(Err(error)) => Err(Failure::later(whole(&error))),
+        Err(_) => Err(Failure::later(format!("no answer within {} s", timeout.as_secs()))),
+    }
+}
+
+fn of_status(status: &kube::core::Status) -> Failure {
+    let message = if status.message.is_empty() { status.reason.clone() } else { status.message.clone() };
+    match status.code {
+        404 => Failure::NotFound(message),
+        409 => Failure::Conflict(message),
+        401 | 403 => Failure::Forbidden(message),
+        400 | 405 | 406 | 413 | 415 | 422 => Failure::Invalid(message),
+        code => {
+            let seconds = status.details.as_ref().map_or(0, |details| details.retry_after_seconds);
+            let after = (seconds > 0).then(|| Duration::from_secs(seconds.into()));
+            Failure::Later { reason: format!("{code}: {message}"), after }
+        }
+    }
+}
+
+/// With its causes, which often say more.
+fn whole(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text.push_str(": ");
+            text.push_str(&cause_text);
+        }
+        source = cause.source();
+    }
+    text
+}

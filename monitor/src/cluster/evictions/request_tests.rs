@@ -1,0 +1,112 @@
+use super::*;
+use crate::cluster::evictions::intent::tests::intent;
+
+fn built(step: Step, intent: &Intent) -> (String, Value) {
+    let request = build(step, intent, "node-a", Timestamp::from_second(60).unwrap()).unwrap();
+    let body = serde_json::from_slice(request.body()).unwrap_or(Value::Null);
+    (format!("{} {}", request.method(), request.uri()), body)
+}
+
+fn understood(step: Step, code: u16, retry_after: Option<&str>, body: &Value) -> Answer {
+    let body = body.to_string();
+    understand(step, &intent("u"), StatusCode::from_u16(code).unwrap(), retry_after, body.as_bytes())
+}
+
+#[test]
+fn every_request_that_changes_a_pod_names_its_uid() {
+    let soft = Intent { method: EvictionMethod::Evict, grace_seconds: 30, ..intent("u") };
+    let (path, body) = built(Step::Mark, &soft);
+    assert_eq!(path, "PATCH /api/v1/namespaces/ns/pods/web-0/status");
+    assert_eq!(body["metadata"], json!({"uid": "u"}));
+    assert_eq!(body["status"]["conditions"][0]["type"], "DisruptionTarget");
+    assert_eq!(body["status"]["conditions"][0]["lastTransitionTime"], "1970-01-01T00:01:00Z");
+    let (path, body) = built(Step::Remove, &soft);
+    assert_eq!(path, "POST /api/v1/namespaces/ns/pods/web-0/eviction");
+    let options =
+        json!({"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 30, "preconditions": {"uid": "u"}});
+    assert_eq!(body["deleteOptions"], options);
+    let (path, body) = built(Step::Remove, &intent("u"));
+    assert_eq!(path, "DELETE /api/v1/namespaces/ns/pods/web-0");
+    assert_eq!(body["preconditions"], json!({"uid": "u"}));
+    assert_eq!(body["gracePeriodSeconds"], 1);
+    assert_eq!(built(Step::Look, &soft), ("GET /api/v1/namespaces/ns/pods/web-0".to_owned(), Value::Null));
+}
+
+#[test]
+fn the_event_is_the_kubelets_and_has_a_name_of_its_own() {
+    let (path, body) = built(Step::Tell, &intent("0a1b-2C"));
+    assert_eq!(path, "POST /api/v1/namespaces/ns/events");
+    assert_eq!(body["metadata"]["name"], "web-0.evicted-0a1b-2c");
+    assert_eq!(body["metadata"]["annotations"], json!({"starved_resource": "memory"}));
+    assert_eq!(body["involvedObject"]["uid"], "0a1b-2C");
+    let said = [&body["type"], &body["reason"], &body["message"], &body["source"]["host"]];
+    assert_eq!(said, ["Warning", crate::eviction::evicted::REASON, "The node was low on resource: memory. ", "node-a"]);
+    let long = Intent { name: format!("{}.{}", "a".repeat(159), "b".repeat(90)), ..intent("u") };
+    assert_eq!(event_name(&long), format!("{}.evicted-u", "a".repeat(159)));
+}
+
+#[test]
+fn answers_mean_what_the_api_server_means_by_them() {
+    let status =
+        |reason: &str, message: &str| json!({"kind": "Status", "reason": reason, "message": message, "new": [1]});
+    let budget = json!({
+        "message": "Cannot evict pod as it would violate the pod's disruption budget.", "reason": "TooManyRequests",
+        "details": {"causes": [{"reason": "DisruptionBudget", "message": "The disruption budget b needs 1"}]},
+    });
+    let another =
+        json!({"reason": "Invalid", "details": {"causes": [{"reason": "FieldValueInvalid", "field": "metadata.uid"}]}});
+    let busy = |after: Option<u64>, reason: &str| Answer::Busy {
+        after: after.map(Duration::from_secs),
+        reason: reason.to_owned(),
+    };
+    let words = "Cannot evict pod as it would violate the pod's disruption budget. (429 Too Many Requests)";
+    for (step, code, retry_after, body, expected) in [
+        (Step::Remove, 200, None, json!({"kind": "Pod"}), Answer::Done),
+        (Step::Tell, 201, None, json!({}), Answer::Done),
+        (Step::Remove, 404, None, status("NotFound", "no"), Answer::Gone),
+        (Step::Remove, 409, None, status("Conflict", "the UID in the precondition"), Answer::Conflict),
+        (Step::Tell, 409, None, status("AlreadyExists", "there"), Answer::Exists),
+        (Step::Mark, 422, None, another, Answer::Conflict),
+        (Step::Mark, 422, None, status("Invalid", "no"), Answer::Refused("no (422 Unprocessable Entity)".to_owned())),
+        (Step::Remove, 429, Some("10"), budget, Answer::Budget(words.to_owned())),
+        (
+            Step::Remove,
+            429,
+            Some("1"),
+            status("TooManyRequests", "later"),
+            busy(Some(1), "later (429 Too Many Requests)"),
+        ),
+        (Step::Remove, 429, Some("9999"), json!({}), busy(Some(60), "the API server answered 429 Too Many Requests")),
+        (
+            Step::Remove,
+            503,
+            None,
+            json!({"details": {"retryAfterSeconds": 3}}),
+            busy(Some(3), "the API server answered 503 Service Unavailable"),
+        ),
+        (Step::Remove, 403, None, status("Forbidden", "no"), Answer::Refused("no (403 Forbidden)".to_owned())),
+        (Step::Remove, 410, None, status("Expired", "old"), Answer::Refused("old (410 Gone)".to_owned())),
+        (Step::Remove, 500, None, status("", "etcd"), Answer::Unknown("etcd (500 Internal Server Error)".to_owned())),
+    ] {
+        assert_eq!(understood(step, code, retry_after, &body), expected, "{step:?} {code} {body}");
+    }
+}
+
+#[test]
+fn a_pod_is_told_apart_by_its_uid() {
+    for (body, expected) in [
+        (json!({"metadata": {"uid": "u", "x": 1}}), Answer::Found { is_same: true, is_leaving: false }),
+        (
+            json!({"metadata": {"uid": "u", "deletionTimestamp": "2026-01-01T00:00:00Z"}}),
+            Answer::Found { is_same: true, is_leaving: true },
+        ),
+        (json!({"metadata": {"uid": "v"}}), Answer::Found { is_same: false, is_leaving: false }),
+    ] {
+        assert_eq!(understood(Step::Look, 200, None, &body), expected);
+    }
+    for body in [json!({}), json!({"metadata": {}}), json!([1])] {
+        assert!(matches!(understood(Step::Look, 200, None, &body), Answer::Unknown(_)), "{body}");
+    }
+    let page = understand(Step::Remove, &intent("u"), StatusCode::BAD_GATEWAY, None, b"<html>");
+    assert_eq!(page, Answer::Unknown("the API server answered 502 Bad Gateway".to_owned()));
+}

@@ -1,0 +1,83 @@
+//! A node's object, as much of it as is looked at.
+
+use serde::Deserialize;
+use serde_json::Value;
+
+/// A `v1.Node`.
+#[derive(Debug, Clone, PartialEq, Default, Deserialize)]
+#[serde(default)]
+pub struct SeenNode {
+    /// `metadata`.
+    pub metadata: Metadata,
+    spec: Option<Spec>,
+    status: Option<Status>,
+}
+
+/// `metadata`.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Metadata {
+    /// Its name.
+    pub name: String,
+    /// Another after each change.
+    pub resource_version: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Default, Deserialize)]
+#[serde(default)]
+struct Spec {
+    /// As they are: fields that we do not know are kept when the list is written back.
+    taints: Option<Vec<Value>>,
+}
+
+#[derive(Debug, Clone, PartialEq, Default, Deserialize)]
+#[serde(default)]
+struct Status {
+    conditions: Option<Vec<SeenCondition>>,
+}
+
+/// A condition.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct SeenCondition {
+    /// Its type.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// `True`, `False` or `Unknown`.
+    pub status: String,
+    /// One CamelCase word.
+    pub reason: String,
+    /// For people.
+    pub message: String,
+    /// When it was confirmed last, as written.
+    pub last_heartbeat_time: Option<String>,
+    /// When its status changed last, as written.
+    pub last_transition_time: Option<String>,
+}
+
+impl SeenNode {
+    /// Its conditions, everybody's.
+    #[must_use]
+    pub fn conditions(&self) -> &[SeenCondition] {
+        self.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default()
+    }
+
+    /// The condition of that type.
+    #[must_use]
+    pub fn condition(&self, kind: &str) -> Option<&SeenCondition> {
+        self.conditions().iter().find(|condition| condition.kind == kind)
+    }
+
+    /// Its taints, everybody's.
+    #[must_use]
+    pub fn taints(&self) -> &[Value] {
+        self.spec.as_ref().and_then(|spec| spec.taints.as_deref()).unwrap_or_default()
+    }
+}
+
+/// Key and effect of a taint; together they name it.
+#[must_use]
+pub fn taint_name(taint: &Value) -> (&str, &str) {
+    let text = |name: &str| taint.get(name).and_then(Value::as_str).unwrap_or_default();
+    (text("key"), text("effect"))
+}

@@ -1,0 +1,182 @@
+//! `node-pressure-monitor tolerations`: which running pods taints would evict, before they are set.
+
+use std::io::{self, BufWriter, Write};
+use std::path::PathBuf;
+
+use clap::ValueEnum;
+use serde::Serialize;
+
+use crate::eviction::tolerations::{Fate, Outcome, Taint, TaintError, outcome};
+use crate::workloads::Pod;
+use crate::workloads::pod::FullName;
+
+use super::input::CommandError;
+use super::output::{self, printable};
+use super::rank::read;
+
+/// Options of `tolerations`.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = HELP)]
+pub struct Options {
+    /// The pods: a list as kubectl get pods -A -o json prints it, a pod, or an array of pods; - is standard input
+    #[arg(long, value_name = "PODS.json")]
+    pods: PathBuf,
+    /// A taint that the node is to have, as kubectl taint takes it; give it once for each taint, those that are there already included
+    #[arg(long = "taint", value_name = "KEY[=VALUE]:EFFECT", required = true, value_parser = parse)]
+    taints: Vec<Taint>,
+    /// The node whose pods count; without it all of them
+    #[arg(long, value_name = "NAME")]
+    node: Option<String>,
+    /// How to answer
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    output: Format,
+}
+
+const HELP: &str = r#"  kubectl get pods -A -o json --field-selector spec.nodeName=NODE > pods.json
+  node-pressure-monitor tolerations --pods pods.json --taint node-pressure-monitor/memory-pressure:NoExecute
+
+A taint with the effect NoExecute evicts running pods that do not tolerate it, critical ones included; those whose tolerations give
+tolerationSeconds go after the shortest of them. NoSchedule and PreferNoSchedule evict nobody; a pod that would not be scheduled anew is told.
+The rules are those of Kubernetes 1.36.
+
+With --output json the answer is one object:
+
+  {"taints", "pods": [{"pod", "uid", "fate": "goesAtOnce"|"goesAfter"|"stays", "seconds", "because", "keptAwayBy", "exempt"}]}
+
+exempt says why the agent itself would never evict the pod. Pods that have ended are left out.
+
+Exit status: 0 answered; 1 the pods are wrong, or the answer cannot be written; 2 wrong usage, or a file that cannot be read."#;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// Rows for people
+    Table,
+    /// One object
+    Json,
+}
+
+fn parse(text: &str) -> Result<Taint, TaintError> {
+    text.parse()
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// When the file is wrong or cannot be read, or the answer cannot be written.
+pub fn run(options: &Options) -> Result<(), CommandError> {
+    let mut pods = read::pods(&options.pods)?;
+    if let Some(node) = &options.node {
+        let before = pods.len();
+        pods.retain(|pod| pod.spec.node_name == *node);
+        if pods.len() < before {
+            output::note(format_args!("{} of {before} pods are not on {node} and left out", before - pods.len()));
+        }
+    }
+    pods.retain(Pod::is_active);
+    let mut rows: Vec<Row<'_>> = pods.iter().map(|pod| Row::of(pod, &options.taints)).collect();
+    rows.sort_by(|a, b| a.outcome.fate.cmp(&b.outcome.fate).then_with(|| a.pod.cmp(&b.pod)));
+    let mut writer = BufWriter::new(io::stdout().lock());
+    let written = match options.output {
+        Format::Table => table(&mut writer, &rows, &options.taints),
+        Format::Json => json(&mut writer, &rows, &options.taints),
+    };
+    match written.and_then(|()| writer.flush()).map_err(CommandError::Output) {
+        Err(error) if error.is_broken_pipe() => Ok(()),
+        result => result,
+    }
+}
+
+#[derive(Debug)]
+struct Row<'a> {
+    pod: FullName<'a>,
+    uid: &'a str,
+    outcome: Outcome<'a>,
+    exempt: Option<String>,
+}
+
+impl<'a> Row<'a> {
+    fn of(pod: &'a Pod, taints: &'a [Taint]) -> Self {
+        Self {
+            pod: pod.qualified_name(),
+            uid: &pod.metadata.uid,
+            outcome: outcome(&pod.spec.tolerations, taints),
+            exempt: pod.exemption().map(|exemption| exemption.to_string()),
+        }
+    }
+
+    fn why(&self) -> String {
+        let Outcome { fate, because, kept_away_by } = &self.outcome;
+        let mut why = match (fate, because) {
+            (Fate::GoesAfter(_), Some(taint)) => format!("tolerates {taint} for so long"),
+            (Fate::GoesAtOnce, Some(taint)) => format!("does not tolerate {taint}"),
+            (Fate::GoesAtOnce | Fate::GoesAfter(_) | Fate::Stays, _) => String::new(),
+        };
+        let mut add = |text: String| {
+            if !why.is_empty() {
+                why.push_str("; ");
+            }
+            why.push_str(&text);
+        };
+        if let (Fate::Stays, Some(taint)) = (fate, kept_away_by) {
+            add(format!("would not be scheduled anew, for {taint}"));
+        }
+        if let (Fate::GoesAtOnce | Fate::GoesAfter(_), Some(exempt)) = (fate, &self.exempt) {
+            add(format!("the agent itself would never evict it: {exempt}"));
+        }
+        why
+    }
+}
+
+fn table(writer: &mut impl Write, rows: &[Row<'_>], taints: &[Taint]) -> io::Result<()> {
+    let names: Vec<String> = taints.iter().map(ToString::to_string).collect();
+    writeln!(writer, "with {}:\n", names.join(", "))?;
+    let pods: Vec<String> = rows.iter().map(|row| printable(row.pod)).collect();
+    let width = pods.iter().map(|pod| pod.chars().count()).max().unwrap_or(0).max(3);
+    writeln!(writer, "{:<width$}  {:<16}  WHY", "POD", "FATE")?;
+    for (row, pod) in rows.iter().zip(&pods) {
+        let fate = match row.outcome.fate {
+            Fate::GoesAtOnce => "goes at once".to_owned(),
+            Fate::GoesAfter(time) => format!("goes after {} s", time.as_secs()),
+            Fate::Stays => "stays".to_owned(),
+        };
+        let line = format!("{pod:<width$}  {fate:<16}  {}", printable(row.why()));
+        writeln!(writer, "{}", line.trim_end())?;
+    }
+    let going = rows.iter().filter(|row| row.outcome.fate != Fate::Stays).count();
+    writeln!(writer, "\n{going} of {} pods would be evicted", rows.len())
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Answer<'a> {
+    pod: String,
+    uid: &'a str,
+    fate: &'static str,
+    seconds: Option<u64>,
+    because: Option<String>,
+    kept_away_by: Option<String>,
+    exempt: Option<&'a str>,
+}
+
+fn json(writer: &mut impl Write, rows: &[Row<'_>], taints: &[Taint]) -> io::Result<()> {
+    let answer = |row: &'_ Row<'_>| {
+        let (fate, seconds) = match row.outcome.fate {
+            Fate::GoesAtOnce => ("goesAtOnce", None),
+            Fate::GoesAfter(time) => ("goesAfter", Some(time.as_secs())),
+            Fate::Stays => ("stays", None),
+        };
+        serde_json::to_value(Answer {
+            pod: row.pod.to_string(),
+            uid: row.uid,
+            fate,
+            seconds,
+            because: row.outcome.because.map(ToString::to_string),
+            kept_away_by: row.outcome.kept_away_by.map(ToString::to_string),
+            exempt: row.exempt.as_deref(),
+        })
+    };
+    let pods = rows.iter().map(answer).collect::<Result<Vec<_>, _>>()?;
+    let taints: Vec<String> = taints.iter().map(ToString::to_string).collect();
+    serde_json::to_writer(&mut *writer, &serde_json::json!({"taints": taints, "pods": pods}))?;
+    writeln!(writer)
+}

@@ -1,0 +1,185 @@
+//! Whether a condition has held for so long that running pods are to go, too. Pure: no clock, no connection.
+//!
+//! The taint is announced when the condition begins to hold: who would go, and when it will be set. It is never set blindly: not while the
+//! pods of the node are not known, and not where it would evict a pod that the agent itself must not touch. The taint eviction controller
+//! spares nobody who does not tolerate it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::node::Monotonic;
+use crate::workloads::Pod;
+
+use super::tolerations::{Taint, toll};
+
+/// Pods that are told by name.
+const NAMES: usize = 5;
+
+/// What is known of the pods of the node.
+#[derive(Debug, Clone, Copy)]
+pub struct KnownPods<'p> {
+    /// All of them.
+    pub pods: &'p [Arc<Pod>],
+    /// The API server answers, so that they are those of now.
+    pub are_of_now: bool,
+}
+
+/// How things stand with the taint of one condition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Held {
+    since: Option<Monotonic>,
+    announced: bool,
+    is_set: bool,
+    refusal_told: bool,
+}
+
+/// What is to be said about it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum News {
+    /// It will be set.
+    Announced(String),
+    /// It is set now.
+    Set(String),
+    /// It is due, and not set.
+    Refused(String),
+}
+
+impl Held {
+    /// Takes note of whether the condition holds at `now`. Returns what is to be said, if anything.
+    pub fn after(
+        &mut self,
+        holds: bool,
+        delay: Duration,
+        taint: &Taint,
+        known: Option<KnownPods<'_>>,
+        now: Monotonic,
+    ) -> Option<News> {
+        if !holds {
+            *self = Self::default();
+            return None;
+        }
+        let since = *self.since.get_or_insert(now);
+        let is_due = now.since(since) >= delay;
+        if self.is_set || (!is_due && self.announced) {
+            return None;
+        }
+        let judged = judge(taint, known);
+        if !is_due {
+            self.announced = true;
+            let when = format!(
+                "taint {taint} follows in {} s if the condition lasts",
+                (delay.saturating_sub(now.since(since))).as_secs()
+            );
+            return Some(News::Announced(match judged {
+                Ok(words) => format!("{when}: {words}"),
+                Err(reason) => format!("{when}, unless this is so then: {reason}"),
+            }));
+        }
+        match judged {
+            Ok(words) => {
+                self.is_set = true;
+                Some(News::Set(format!("taint {taint} is set: {words}")))
+            }
+            Err(_) if self.refusal_told => None,
+            Err(reason) => {
+                self.refusal_told = true;
+                Some(News::Refused(format!("taint {taint} is due, but not set: {reason}")))
+            }
+        }
+    }
+
+    /// Whether the taint is to be there. Once it is, it stays for as long as the condition holds.
+    #[must_use]
+    pub const fn is_set(&self) -> bool {
+        self.is_set
+    }
+
+    /// Whether something may change by time alone.
+    #[must_use]
+    pub fn until_due(&self, delay: Duration, now: Monotonic) -> Option<Duration> {
+        let since = self.since.filter(|_| !self.is_set)?;
+        Some(delay.saturating_sub(now.since(since))).filter(|wait| !wait.is_zero())
+    }
+}
+
+/// Whom it would evict; or why it must not be set.
+fn judge(taint: &Taint, known: Option<KnownPods<'_>>) -> Result<String, String> {
+    let known = known.ok_or("the pods of this node are not known")?;
+    if !known.are_of_now {
+        return Err("the API server does not answer, so that the pods of this node are those of before".to_owned());
+    }
+    let toll = toll(known.pods, std::slice::from_ref(taint));
+    match toll.untouchable() {
+        Some(pod) => Err(format!(
+            "it would evict {}, which must stay; give that pod a toleration of {taint}, or set kubernetes.taints.noExecute.after: off",
+            pod.full_name()
+        )),
+        None => Ok(toll.words(NAMES)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DELAY: Duration = Duration::from_secs(300);
+
+    fn pods(json: &str) -> Vec<Arc<Pod>> {
+        let pods: Vec<Pod> = serde_json::from_str(json).unwrap();
+        pods.into_iter().map(Arc::new).collect()
+    }
+
+    fn taint() -> Taint {
+        "node-pressure-monitor/memory-pressure:NoExecute".parse().unwrap()
+    }
+
+    fn at(second: u64) -> Monotonic {
+        Monotonic((second + 1_000) * 1_000_000_000)
+    }
+
+    #[test]
+    fn it_is_announced_then_set_and_goes_with_the_condition() {
+        let pods = pods(r#"[{"metadata": {"namespace": "n", "name": "a"}}]"#);
+        let known = Some(KnownPods { pods: &pods, are_of_now: true });
+        let mut held = Held::default();
+        assert_eq!(held.after(false, DELAY, &taint(), known, at(0)), None);
+        let Some(News::Announced(words)) = held.after(true, DELAY, &taint(), known, at(1)) else { panic!("{held:?}") };
+        assert!(words.contains("follows in 300 s") && words.contains("evicts 1 pod: n/a"), "{words}");
+        assert_eq!(held.after(true, DELAY, &taint(), known, at(2)), None, "said once");
+        assert_eq!(held.until_due(DELAY, at(2)), Some(Duration::from_secs(299)));
+        assert!(!held.is_set());
+        assert!(matches!(held.after(true, DELAY, &taint(), known, at(301)), Some(News::Set(_))));
+        assert!(held.is_set() && held.until_due(DELAY, at(302)).is_none());
+        // Whatever becomes of the API server, it stays while the condition holds.
+        assert_eq!(held.after(true, DELAY, &taint(), None, at(303)), None);
+        assert!(held.is_set());
+        assert_eq!(held.after(false, DELAY, &taint(), known, at(304)), None);
+        assert!(!held.is_set());
+    }
+
+    #[test]
+    fn it_is_not_set_blindly_nor_against_pods_that_must_stay() {
+        let critical =
+            pods(r#"[{"metadata": {"namespace": "kube-system", "name": "c"}, "spec": {"priority": 2000001000}}]"#);
+        let stale = KnownPods { pods: &[], are_of_now: false };
+        for (known, reason) in [
+            (None, "not known"),
+            (Some(stale), "does not answer"),
+            (Some(KnownPods { pods: &critical, are_of_now: true }), "kube-system/c, which must stay"),
+        ] {
+            let mut held = Held::default();
+            assert!(
+                matches!(held.after(true, DELAY, &taint(), known, at(0)), Some(News::Announced(words)) if words.contains(reason))
+            );
+            let Some(News::Refused(words)) = held.after(true, DELAY, &taint(), known, at(300)) else {
+                panic!("{held:?}")
+            };
+            assert!(words.contains(reason), "{words}");
+            assert_eq!(held.after(true, DELAY, &taint(), known, at(301)), None, "said once");
+            assert!(!held.is_set());
+            // When what stood against it is gone, it follows.
+            let clear = Some(KnownPods { pods: &[], are_of_now: true });
+            assert!(matches!(held.after(true, DELAY, &taint(), clear, at(302)), Some(News::Set(_))));
+        }
+    }
+}

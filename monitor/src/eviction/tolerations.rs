@@ -1,0 +1,211 @@
+//! What taints do to the pods of a node: who may stay, who goes and when. Pure.
+//!
+//! The rules are those of the control plane's taint eviction controller (Kubernetes 1.36, `GetMatchingTolerations` and
+//! `getMinTolerationTime`): of the taints with the effect `NoExecute` each needs a toleration, and of those that match one for each taint,
+//! the first, the shortest `tolerationSeconds` counts.
+
+use std::borrow::Borrow;
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use crate::workloads::Pod;
+use crate::workloads::pod::Toleration;
+
+/// The effect that evicts.
+pub const NO_EXECUTE: &str = "NoExecute";
+const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", NO_EXECUTE];
+const LONGEST_KEY: usize = 253;
+const LONGEST_VALUE: usize = 63;
+
+/// A taint of a node.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Taint {
+    /// Its key.
+    pub key: String,
+    /// Its value; mostly empty.
+    pub value: String,
+    /// What it does.
+    pub effect: String,
+}
+
+/// What is wrong with the text of a taint.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}; write KEY[=VALUE]:EFFECT, with one of NoSchedule, PreferNoSchedule, NoExecute")]
+pub struct TaintError(String);
+
+impl FromStr for Taint {
+    type Err = TaintError;
+
+    /// As `kubectl taint` takes it.
+    fn from_str(text: &str) -> Result<Self, TaintError> {
+        let (name, effect) = text.rsplit_once(':').ok_or_else(|| TaintError(format!("no effect in {text:?}")))?;
+        if !EFFECTS.contains(&effect) {
+            return Err(TaintError(format!("no such effect: {effect:?}")));
+        }
+        let (key, value) = name.split_once('=').unwrap_or((name, ""));
+        let is_word = |text: &str, most: usize| {
+            let inner = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+            text.len() <= most
+                && text.bytes().all(inner)
+                && [text.bytes().next(), text.bytes().last()]
+                    .into_iter()
+                    .flatten()
+                    .all(|byte| byte.is_ascii_alphanumeric())
+        };
+        let is_key = match key.split_once('/') {
+            Some((prefix, name)) => {
+                !prefix.is_empty() && is_word(prefix, LONGEST_KEY) && !name.is_empty() && is_word(name, LONGEST_VALUE)
+            }
+            None => !key.is_empty() && is_word(key, LONGEST_VALUE),
+        };
+        if !is_key {
+            return Err(TaintError(format!("{key:?} is no key of a taint")));
+        }
+        if !is_word(value, LONGEST_VALUE) {
+            return Err(TaintError(format!("{value:?} is no value of a taint")));
+        }
+        Ok(Self { key: key.to_owned(), value: value.to_owned(), effect: effect.to_owned() })
+    }
+}
+
+impl fmt::Display for Taint {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let equals = if self.value.is_empty() { "" } else { "=" };
+        write!(formatter, "{}{equals}{}:{}", self.key, self.value, self.effect)
+    }
+}
+
+impl Taint {
+    fn evicts(&self) -> bool {
+        self.effect == NO_EXECUTE
+    }
+}
+
+/// Whether a toleration is one of this taint.
+#[must_use]
+pub fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
+    let effect = toleration.effect.is_empty() || toleration.effect == taint.effect;
+    let key = toleration.key.is_empty() || toleration.key == taint.key;
+    effect
+        && key
+        && match toleration.operator.as_str() {
+            "Exists" => true,
+            "" | "Equal" => toleration.value == taint.value,
+            // `Lt` and `Gt` are behind a feature gate that is off by default (1.36): such a toleration tolerates nothing.
+            _ => false,
+        }
+}
+
+/// What becomes of a pod that runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Fate {
+    /// It is evicted as soon as the taints are there.
+    GoesAtOnce,
+    /// It is evicted when it has tolerated them for so long, if they are still there.
+    GoesAfter(Duration),
+    /// It stays.
+    Stays,
+}
+
+/// What taints do to one pod.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outcome<'t> {
+    /// What becomes of it where it runs.
+    pub fate: Fate,
+    /// The first taint that it does not tolerate, or tolerates for the shortest time, if it goes.
+    pub because: Option<&'t Taint>,
+    /// A taint that would keep it away if it were new.
+    pub kept_away_by: Option<&'t Taint>,
+}
+
+/// What taints do to a pod with these tolerations.
+#[must_use]
+pub fn outcome<'t>(tolerations: &[Toleration], taints: &'t [Taint]) -> Outcome<'t> {
+    let first_match = |taint: &Taint| tolerations.iter().find(|toleration| tolerates(toleration, taint));
+    let keeps_away = |taint: &&Taint| taint.effect != "PreferNoSchedule" && first_match(taint).is_none();
+    let kept_away_by = taints.iter().find(keeps_away);
+    let mut shortest: Option<(Duration, &'t Taint)> = None;
+    for taint in taints.iter().filter(|taint| taint.evicts()) {
+        let Some(toleration) = first_match(taint) else {
+            return Outcome { fate: Fate::GoesAtOnce, because: Some(taint), kept_away_by };
+        };
+        if let Some(seconds) = toleration.toleration_seconds {
+            let time = Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
+            if shortest.is_none_or(|(shortest, _)| time < shortest) {
+                shortest = Some((time, taint));
+            }
+        }
+    }
+    let fate = match shortest {
+        None => Fate::Stays,
+        Some((time, _)) if time.is_zero() => Fate::GoesAtOnce,
+        Some((time, _)) => Fate::GoesAfter(time),
+    };
+    Outcome { fate, because: shortest.map(|(_, taint)| taint), kept_away_by }
+}
+
+/// A pod that would go.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Going<'p> {
+    /// The pod.
+    pub pod: &'p Pod,
+    /// Never [`Fate::Stays`].
+    pub fate: Fate,
+}
+
+/// What taints would do to a node.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Toll<'p> {
+    /// Who would go, soonest first, then by name.
+    pub going: Vec<Going<'p>>,
+    /// How many would stay.
+    pub stay: usize,
+}
+
+/// What taints would do to the pods of a node that have not ended.
+#[must_use]
+pub fn toll<'p, P: Borrow<Pod>>(pods: &'p [P], taints: &[Taint]) -> Toll<'p> {
+    let mut toll = Toll::default();
+    for pod in pods.iter().map(Borrow::borrow).filter(|pod: &&Pod| pod.is_active()) {
+        match outcome(&pod.spec.tolerations, taints).fate {
+            Fate::Stays => toll.stay += 1,
+            fate => toll.going.push(Going { pod, fate }),
+        }
+    }
+    toll.going.sort_by(|a, b| a.fate.cmp(&b.fate).then_with(|| a.pod.qualified_name().cmp(&b.pod.qualified_name())));
+    toll
+}
+
+impl Toll<'_> {
+    /// The first that must not go: the node or the cluster cannot do without it.
+    #[must_use]
+    pub fn untouchable(&self) -> Option<&Pod> {
+        self.going.iter().map(|going| going.pod).find(|pod| pod.is_critical())
+    }
+
+    /// In one line, with at most so many names.
+    #[must_use]
+    pub fn words(&self, most: usize) -> String {
+        let name = |going: &Going<'_>| match going.fate {
+            Fate::GoesAfter(time) => format!("{} (after {} s)", going.pod.full_name(), time.as_secs()),
+            Fate::GoesAtOnce | Fate::Stays => going.pod.full_name(),
+        };
+        let stay = match self.stay {
+            1 => "1 pod tolerates it".to_owned(),
+            stay => format!("{stay} pods tolerate it"),
+        };
+        if self.going.is_empty() {
+            return format!("it evicts no pod; {stay}");
+        }
+        let names: Vec<String> = self.going.iter().take(most).map(name).collect();
+        let more = self.going.len().saturating_sub(most);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        let pods = if self.going.len() == 1 { "1 pod".to_owned() } else { format!("{} pods", self.going.len()) };
+        format!("it evicts {pods}: {}{more}; {stay}", names.join(", "))
+    }
+}
+
+#[cfg(test)]
+#[path = "tolerations_tests.rs"]
+mod tests;

@@ -1,0 +1,88 @@
+use super::*;
+use crate::report::http::material::Material;
+
+const GOOD: &str = "0123456789abcdef0123456789abcdef";
+
+fn headers(authorization: Option<&str>) -> HeaderMap {
+    authorization.map(|value| (header::AUTHORIZATION, HeaderValue::from_str(value).unwrap())).into_iter().collect()
+}
+
+fn guard(token_file: bool, token_review: bool, reviewer: Option<Reviewer>) -> Guard {
+    let tokens = if token_file { vec!["another-good-token".to_owned(), GOOD.to_owned()] } else { Vec::new() };
+    let options = ServingOptions { tls: None, token_file: token_file.then(|| "/tokens".into()), token_review };
+    Guard::new(options, Arc::new(Current::new(Material { tls: None, tokens })), reviewer)
+}
+
+#[tokio::test]
+async fn health_is_everybodys_and_all_else_is_whose_token_is_in_the_file() {
+    let guard = guard(true, false, None);
+    let bearer = format!("Bearer {GOOD}");
+    for (name, authorization, path, expected) in [
+        ("health", None, "/healthz", Admission::Granted),
+        ("readiness", None, "/readyz", Admission::Granted),
+        ("no token", None, "/metrics", Admission::NoToken),
+        ("what is not there", None, "/none", Admission::NoToken),
+        ("almost health", None, "/healthz/", Admission::NoToken),
+        ("good", Some(bearer.as_str()), "/metrics", Admission::Granted),
+        ("the scheme in small letters", Some("bearer another-good-token"), "/metrics", Admission::Granted),
+        ("another scheme", Some("Basic another-good-token"), "/metrics", Admission::NoToken),
+        ("bad", Some("Bearer another-bad-token!"), "/metrics", Admission::Unknown),
+        ("the beginning of a good one", Some("Bearer 0123456789abcdef"), "/metrics", Admission::Unknown),
+        ("empty", Some("Bearer "), "/metrics", Admission::NoToken),
+    ] {
+        assert_eq!(guard.admit(&headers(authorization), path).await, expected, "{name}");
+    }
+    assert_eq!(Guard::default().admit(&headers(None), "/metrics").await, Admission::Granted);
+}
+
+#[tokio::test]
+async fn the_api_server_is_asked_once_for_each_token_and_path() {
+    let (reviewer, mut questions) = Reviewer::new();
+    let server = tokio::spawn(async move {
+        let mut asked = Vec::new();
+        while let Some(question) = questions.recv().await {
+            let review = match question.token.as_str() {
+                "prometheus" if question.path == "/metrics" => Ok(Review::Allowed),
+                "prometheus" => Ok(Review::Forbidden("system:serviceaccount:monitoring:prometheus".to_owned())),
+                "broken" => Err("no connection".to_owned()),
+                _ => Ok(Review::Unknown),
+            };
+            asked.push(format!("{} {}", question.token, question.path));
+            question.answer.send(review).unwrap();
+        }
+        asked
+    });
+    let guard = guard(true, true, Some(reviewer));
+    let admit = async |token: &str, path| guard.admit(&headers(Some(&format!("Bearer {token}"))), path).await;
+    for _ in 0..3 {
+        assert_eq!(admit("prometheus", "/metrics").await, Admission::Granted);
+        let forbidden = Admission::Forbidden("system:serviceaccount:monitoring:prometheus".to_owned());
+        assert_eq!(admit("prometheus", "/summary").await, forbidden);
+        assert_eq!(admit("somebody", "/metrics").await, Admission::Unknown);
+        assert_eq!(admit("broken", "/metrics").await, Admission::Later("no connection".to_owned()));
+        assert_eq!(admit(GOOD, "/metrics").await, Admission::Granted, "of the file");
+    }
+    // Whoever makes up tokens is told to come later, and those who are known come in all the same.
+    let mut put_off = 0;
+    for number in 0..200 {
+        let admission = admit(&format!("made-up-{number}"), "/metrics").await;
+        put_off += usize::from(matches!(admission, Admission::Later(_)));
+    }
+    assert!(put_off > 150, "{put_off}");
+    assert_eq!(admit("prometheus", "/metrics").await, Admission::Granted);
+    assert!(guard.known.lock().unwrap().answers.len() <= KEPT);
+    drop(guard);
+    let asked = server.await.unwrap();
+    let times = |what: &str| asked.iter().filter(|it| *it == what).count();
+    assert_eq!((times("prometheus /metrics"), times("prometheus /summary"), times("somebody /metrics")), (1, 1, 1));
+    assert_eq!(times("broken /metrics"), 3, "what could not be found out is not remembered");
+    assert!(asked.len() < 40, "{}", asked.len());
+}
+
+#[tokio::test]
+async fn without_an_api_server_nobody_comes_in_by_review() {
+    let guard = guard(false, true, None);
+    let admission = guard.admit(&headers(Some("Bearer whatever-it-may-be")), "/metrics").await;
+    assert_eq!(admission, Admission::Later("there is no API server to review it".to_owned()));
+    assert_eq!(guard.admit(&headers(None), "/healthz").await, Admission::Granted);
+}

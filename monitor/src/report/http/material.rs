@@ -1,0 +1,223 @@
+//! Certificate, key and tokens: read at the start, and again when their files change, by a thread of its own, since a disk may hang.
+
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::server::NoServerSessionStorage;
+
+use super::Health;
+use crate::config::Stamp;
+use crate::config::serving::{ServingOptions, TlsFiles};
+
+/// What it is called among the things that are not as they should be.
+const CAPABILITY: &str = "serving";
+/// How often it is looked whether a file has changed.
+const EVERY: Duration = Duration::from_secs(5);
+/// Chains and lists of tokens are far smaller.
+const LARGEST: u64 = 256 << 10;
+/// Shorter ones can be guessed.
+const SHORTEST_TOKEN: usize = 16;
+
+/// Why the files cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum MaterialError {
+    /// One of them cannot be read.
+    #[error("{}: cannot be read: {source}; check the path and its permissions", path.display())]
+    Unreadable {
+        /// Which.
+        path: PathBuf,
+        /// What the kernel said.
+        #[source]
+        source: std::io::Error,
+    },
+    /// One of them is not what it should be.
+    #[error("{}: {reason}; {fix}", path.display())]
+    Wrong {
+        /// Which.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+        /// What should be there.
+        fix: &'static str,
+    },
+}
+
+/// What connections are encrypted by, and which tokens are good.
+#[derive(Debug, Default)]
+pub struct Material {
+    pub(super) tls: Option<Arc<ServerConfig>>,
+    pub(super) tokens: Vec<String>,
+}
+
+impl Material {
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// Why they cannot be used.
+    pub fn read(options: &ServingOptions) -> Result<Self, MaterialError> {
+        let tls = options.tls.as_ref().map(tls).transpose()?;
+        let tokens = options.token_file.as_deref().map(tokens).transpose()?.unwrap_or_default();
+        Ok(Self { tls, tokens })
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, MaterialError> {
+    use std::io::Read as _;
+    let mut bytes = Vec::new();
+    let read = std::fs::File::open(path).and_then(|file| file.take(LARGEST + 1).read_to_end(&mut bytes));
+    read.map_err(|source| MaterialError::Unreadable { path: path.to_owned(), source })?;
+    if u64::try_from(bytes.len()).is_ok_and(|length| length > LARGEST) {
+        let reason = format!("larger than {} KiB", LARGEST >> 10);
+        return Err(MaterialError::Wrong { path: path.to_owned(), reason, fix: "check the path" });
+    }
+    Ok(bytes)
+}
+
+fn tls(files: &TlsFiles) -> Result<Arc<ServerConfig>, MaterialError> {
+    let wrong = |path: &Path, reason: String, fix| MaterialError::Wrong { path: path.to_owned(), reason, fix };
+    let chain: Result<Vec<CertificateDer<'static>>, _> =
+        CertificateDer::pem_slice_iter(&read(&files.certificate)?).collect();
+    const CERTIFICATE: &str = "it should hold a certificate in PEM, and those that lead to a root";
+    let chain = match chain {
+        Ok(chain) if chain.is_empty() => Err(wrong(&files.certificate, "no certificate in it".to_owned(), CERTIFICATE)),
+        Ok(chain) => Ok(chain),
+        Err(error) => Err(wrong(&files.certificate, error.to_string(), CERTIFICATE)),
+    }?;
+    const KEY: &str = "it should hold the certificate's private key in PEM, not encrypted";
+    let key = PrivateKeyDer::from_pem_slice(&read(&files.key)?);
+    let key = key.map_err(|error| wrong(&files.key, error.to_string(), KEY))?;
+    let provider = Arc::new(tokio_rustls::rustls::crypto::ring::default_provider());
+    let config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, key));
+    let mut config = config.map_err(|error| wrong(&files.key, error.to_string(), KEY))?;
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    // A scraper comes once in a while: nothing is kept for its next time.
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.send_tls13_tickets = 0;
+    Ok(Arc::new(config))
+}
+
+fn tokens(path: &Path) -> Result<Vec<String>, MaterialError> {
+    const FIX: &str = "write one token on each line, e.g. what `openssl rand -hex 32` prints";
+    let wrong = |reason: &str| MaterialError::Wrong { path: path.to_owned(), reason: reason.to_owned(), fix: FIX };
+    let text = String::from_utf8(read(path)?).map_err(|_| wrong("not UTF-8"))?;
+    let tokens: Vec<String> = text.lines().map(str::trim).filter(|it| !it.is_empty()).map(str::to_owned).collect();
+    match tokens.iter().map(String::len).min() {
+        None => Err(wrong("no token in it")),
+        Some(shortest) if shortest < SHORTEST_TOKEN => Err(wrong("a token has fewer than 16 characters")),
+        Some(_) => Ok(tokens),
+    }
+}
+
+/// The material as its files had it last.
+#[derive(Debug, Default)]
+pub struct Current(Mutex<Arc<Material>>);
+
+impl Current {
+    /// This, until a file changes.
+    #[must_use]
+    pub fn new(material: Material) -> Self {
+        Self(Mutex::new(Arc::new(material)))
+    }
+
+    pub(super) fn get(&self) -> Arc<Material> {
+        Arc::clone(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn set(&self, material: Material) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(material);
+    }
+}
+
+/// The thread that reads the files again; it ends with this.
+#[derive(Debug)]
+pub struct MaterialWatch(#[expect(dead_code, reason = "held, not sent to")] Sender<()>);
+
+impl MaterialWatch {
+    /// Starts it, where there are files. Material that cannot be used is not: what was there before stays, and `health` says so.
+    ///
+    /// # Errors
+    /// When no thread can be started.
+    pub fn start(
+        options: &ServingOptions,
+        current: &Arc<Current>,
+        health: &Arc<Health>,
+    ) -> std::io::Result<Option<Self>> {
+        let mut watched = Watched::new(options.clone());
+        if watched.paths.is_empty() {
+            return Ok(None);
+        }
+        let (current, health) = (Arc::clone(current), Arc::clone(health));
+        let (alive, ended) = channel();
+        let run = move || {
+            while ended.recv_timeout(EVERY) == Err(RecvTimeoutError::Timeout) {
+                if let Some(read) = watched.look() {
+                    renew(read, &current, &health);
+                }
+            }
+        };
+        std::thread::Builder::new().name("serving".to_owned()).stack_size(256 * 1024).spawn(run)?;
+        Ok(Some(Self(alive)))
+    }
+}
+
+fn renew(read: Result<Material, MaterialError>, current: &Current, health: &Health) {
+    match read {
+        Ok(material) => {
+            current.set(material);
+            health.set_degradation(CAPABILITY, None);
+            tracing::info!(event = "serving_renewed", "certificate, key and tokens were read again");
+        }
+        Err(error) => {
+            let reason = error.to_string();
+            tracing::error!(event = "degraded", capability = CAPABILITY, reason, "what was read before stays in use");
+            health.set_degradation(CAPABILITY, Some(&reason));
+        }
+    }
+}
+
+/// The files, and what they were like.
+#[derive(Debug)]
+struct Watched {
+    options: ServingOptions,
+    paths: Vec<PathBuf>,
+    /// At the last look; nothing for one that is not there.
+    seen: Vec<Option<Stamp>>,
+    /// When they were read last.
+    read: Vec<Option<Stamp>>,
+}
+
+impl Watched {
+    fn new(options: ServingOptions) -> Self {
+        let tls = options.tls.iter().flat_map(|files| [files.certificate.clone(), files.key.clone()]);
+        let paths: Vec<PathBuf> = tls.chain(options.token_file.clone()).collect();
+        let read = stamps(&paths);
+        Self { options, seen: read.clone(), read, paths }
+    }
+
+    /// Reads them where one has changed, and all are as they were at the last look: certificate and key are written one after the other.
+    fn look(&mut self) -> Option<Result<Material, MaterialError>> {
+        let now = stamps(&self.paths);
+        let is_still = self.seen == now;
+        self.seen.clone_from(&now);
+        if !is_still || self.read == now {
+            return None;
+        }
+        self.read = now;
+        Some(Material::read(&self.options))
+    }
+}
+
+fn stamps(paths: &[PathBuf]) -> Vec<Option<Stamp>> {
+    paths.iter().map(|path| Stamp::of(path).ok()).collect()
+}
+
+#[cfg(test)]
+#[path = "material_tests.rs"]
+mod tests;

@@ -1,0 +1,64 @@
+//! `/stats/summary`.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use axum::extract::{RawQuery, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
+use tokio::sync::Semaphore;
+
+use super::{Shared, parameter, refresh};
+use crate::report::stats::{CpuHistory, Extent, Known, document};
+
+const JSON: &str = "application/json";
+
+/// Where the document is asked for. It takes some system calls for each pod: on a thread of its own, and for one at a time.
+#[derive(Debug, Clone)]
+pub(super) struct Desk {
+    turn: Arc<Semaphore>,
+    history: Arc<Mutex<CpuHistory>>,
+}
+
+impl Default for Desk {
+    fn default() -> Self {
+        Self { turn: Arc::new(Semaphore::new(1)), history: Arc::default() }
+    }
+}
+
+/// The document, by a look that the loop takes now; `?only_cpu_and_memory=true` as at the kubelet.
+pub(super) async fn summary(State((shared, desk)): State<(Shared, Desk)>, RawQuery(query): RawQuery) -> Response {
+    let extent = match parameter(query.as_deref(), "only_cpu_and_memory") {
+        Some("true") => Extent::CpuAndMemory,
+        Some(_) | None => Extent::Whole,
+    };
+    let Ok(turn) = Arc::clone(&desk.turn).acquire_owned().await else { return not_yet() };
+    shared.stats.want();
+    refresh(&shared).await;
+    // Not kept for the next one: it holds what the runtime and the disks were like.
+    let Some(known) = shared.stats.take() else { return not_yet() };
+    let made = tokio::task::spawn_blocking(move || {
+        // Such a thread has inherited the loop's precedence. Lowering it is always allowed.
+        let _kept = rustix::process::setpriority_process(None, 0);
+        let json = render(&known, extent, &desk.history);
+        drop(turn);
+        json
+    });
+    match made.await {
+        Ok(Ok(json)) => ([(header::CONTENT_TYPE, JSON)], json).into_response(),
+        Ok(Err(error)) => failed(&error),
+        Err(error) => failed(&error),
+    }
+}
+
+fn render(known: &Known, extent: Extent, history: &Mutex<CpuHistory>) -> serde_json::Result<Vec<u8>> {
+    let mut history = history.lock().unwrap_or_else(PoisonError::into_inner);
+    serde_json::to_vec(&document(known, extent, &mut history))
+}
+
+fn not_yet() -> Response {
+    (StatusCode::SERVICE_UNAVAILABLE, "the loop is busy; try again\n").into_response()
+}
+
+fn failed(error: &dyn std::error::Error) -> Response {
+    (StatusCode::INTERNAL_SERVER_ERROR, format!("the document cannot be made: {error}\n")).into_response()
+}

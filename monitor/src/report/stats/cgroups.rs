@@ -1,0 +1,218 @@
+//! What a cgroup uses, read when it is asked for: memory, CPU, process ids. Works on files alone, and belongs on a thread that may wait.
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use rustix::fs::{Mode, OFlags};
+
+use super::document::{Cpu, Memory, Time};
+use crate::node::file::{Buffer, PinnedFile, keyed_value, number_or_max};
+use crate::node::{CgroupVersion, Hierarchy, Monotonic};
+use crate::workloads::pids;
+
+/// v1 writes "no limit" as the largest page count; anything above 2^62 is none, as for the kubelet.
+const NO_LIMIT: u64 = 1 << 62;
+/// A rate over less is noise.
+const SHORTEST_RATE: Duration = Duration::from_secs(1);
+/// A rate over more is history.
+const LONGEST_RATE: Duration = Duration::from_secs(300);
+
+/// CPU time of each cgroup when it was last looked at, from which rates follow. Holds those of the last document, and no others.
+#[derive(Debug, Default)]
+pub struct CpuHistory {
+    seen: HashMap<String, Mark>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Mark {
+    nanos: u64,
+    at: Monotonic,
+    /// What was told at that time: asked again in less than a second, it is told again.
+    rate: Option<u64>,
+}
+
+impl Mark {
+    /// The next one, which tells the rate since this.
+    fn next(self, nanos: u64, at: Monotonic) -> Self {
+        let elapsed = at.since(self.at);
+        match nanos.checked_sub(self.nanos) {
+            // Another one, made under the same path.
+            None => Self { nanos, at, rate: None },
+            Some(_) if elapsed < SHORTEST_RATE => self,
+            Some(_) if elapsed > LONGEST_RATE => Self { nanos, at, rate: None },
+            Some(used) => {
+                let per_second = u128::from(used) * 1_000_000_000 / elapsed.as_nanos().max(1);
+                Self { nanos, at, rate: u64::try_from(per_second).ok() }
+            }
+        }
+    }
+}
+
+/// Reads cgroups for one document.
+#[derive(Debug)]
+pub struct Cgroups<'h> {
+    hierarchy: &'h Hierarchy,
+    history: &'h mut CpuHistory,
+    seen: HashMap<String, Mark>,
+    buffer: Buffer,
+}
+
+impl<'h> Cgroups<'h> {
+    /// Of this hierarchy; `history` is what earlier documents saw.
+    pub fn new(hierarchy: &'h Hierarchy, history: &'h mut CpuHistory) -> Self {
+        Self { hierarchy, history, seen: HashMap::new(), buffer: Buffer::new() }
+    }
+
+    /// What has been read is the history of the next document.
+    pub fn finish(self) {
+        self.history.seen = self.seen;
+    }
+
+    /// The cgroup at `path` below the hierarchy's root; nothing when it is gone.
+    pub fn open(&self, path: &str) -> Option<OwnedFd> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        rustix::fs::open(self.hierarchy.memory.join(path), flags, Mode::empty()).ok()
+    }
+
+    /// The names of the cgroups right below.
+    pub fn children(&self, path: &str) -> Vec<String> {
+        let entries = std::fs::read_dir(self.hierarchy.memory.join(path)).into_iter().flatten().flatten();
+        let is_directory = |entry: &std::fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
+        let name = |name: &OsStr| name.to_str().map(str::to_owned);
+        entries.filter(is_directory).filter_map(|entry| name(&entry.file_name())).collect()
+    }
+
+    fn read(&mut self, directory: &OwnedFd, path: &str, name: &str) -> Option<&str> {
+        PinnedFile::open_at(directory, &self.hierarchy.memory.join(path), name).ok()?.read(&mut self.buffer).ok()
+    }
+
+    /// Its memory.
+    pub fn memory(&mut self, directory: &OwnedFd, path: &str) -> Option<Memory> {
+        let (current, max, keys) = match self.hierarchy.version {
+            CgroupVersion::V1 => (
+                "memory.usage_in_bytes",
+                "memory.limit_in_bytes",
+                ["total_inactive_file", "total_rss", "total_pgfault", "total_pgmajfault"],
+            ),
+            CgroupVersion::V2 => ("memory.current", "memory.max", ["inactive_file", "anon", "pgfault", "pgmajfault"]),
+        };
+        let usage: u64 = self.read(directory, path, current)?.trim().parse().ok()?;
+        let limit = self.read(directory, path, max).and_then(|text| number_or_max(text).ok().flatten());
+        let stat = self.read(directory, path, "memory.stat")?;
+        let [inactive_file, rss, faults, major_faults] = keys.map(|key| keyed_value(stat, key));
+        let working_set = usage.saturating_sub(inactive_file?);
+        Some(Memory {
+            time: Time(Timestamp::now()),
+            available_bytes: limit.filter(|limit| *limit < NO_LIMIT).map(|limit| limit.saturating_sub(working_set)),
+            usage_bytes: usage,
+            working_set_bytes: working_set,
+            rss_bytes: rss,
+            page_faults: faults,
+            major_page_faults: major_faults,
+        })
+    }
+
+    /// Its CPU time, and how fast that grows.
+    pub fn cpu(&mut self, directory: &OwnedFd, path: &str) -> Option<Cpu> {
+        let nanos = match self.hierarchy.version {
+            // Kept for every cgroup, with the controller or without it.
+            CgroupVersion::V2 => {
+                keyed_value(self.read(directory, path, "cpu.stat")?, "usage_usec")?.saturating_mul(1000)
+            }
+            CgroupVersion::V1 => {
+                let file = PinnedFile::open(self.of_controller("cpuacct").join(path).join("cpuacct.usage")).ok()?;
+                file.read(&mut self.buffer).ok()?.trim().parse().ok()?
+            }
+        };
+        let now = Monotonic::now();
+        let before = self.history.seen.get(path).copied();
+        let mark = before.map_or(Mark { nanos, at: now, rate: None }, |before| before.next(nanos, now));
+        self.seen.insert(path.to_owned(), mark);
+        Some(Cpu { time: Time(Timestamp::now()), usage_nano_cores: mark.rate, usage_core_nano_seconds: nanos })
+    }
+
+    /// v1 has a hierarchy for each controller, beside that of memory.
+    fn of_controller(&self, controller: &str) -> PathBuf {
+        self.hierarchy.memory.parent().unwrap_or(&self.hierarchy.memory).join(controller)
+    }
+
+    /// How many process ids it has taken.
+    pub fn processes(&mut self, directory: &OwnedFd, path: &str) -> Option<u64> {
+        pids::count(directory.as_fd(), path, self.hierarchy, &mut self.buffer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_is_told_over_a_second_at_least_and_begins_anew_with_another_cgroup() {
+        let at = |seconds: f64| Monotonic(Duration::from_secs_f64(seconds).as_nanos().try_into().unwrap());
+        let first = Mark { nanos: 1_000, at: at(0.0), rate: None };
+        let again = first.next(500_000_000, at(0.5));
+        assert_eq!((again.nanos, again.rate), (1_000, None), "too soon");
+        let second = again.next(1_000_001_000, at(2.0));
+        assert_eq!(second.rate, Some(500_000_000), "half a core");
+        assert_eq!(second.next(1_100_000_000, at(2.1)).rate, Some(500_000_000), "told again");
+        assert_eq!(second.next(5, at(4.0)).rate, None, "another cgroup of that name");
+        assert_eq!(second.next(2_000_000_000, at(4000.0)).rate, None, "nobody has asked for an hour");
+    }
+
+    #[test]
+    fn both_versions_are_read() {
+        for (version, files) in [
+            (
+                CgroupVersion::V2,
+                &[
+                    ("pod/memory.current", "1000\n"),
+                    ("pod/memory.max", "max\n"),
+                    ("pod/memory.stat", "anon 300\ninactive_file 400\npgfault 7\npgmajfault 1\n"),
+                    ("pod/cpu.stat", "usage_usec 5\n"),
+                    ("pod/pids.current", "3\n"),
+                ][..],
+            ),
+            (
+                CgroupVersion::V1,
+                &[
+                    ("memory/pod/memory.usage_in_bytes", "1000\n"),
+                    ("memory/pod/memory.limit_in_bytes", "9223372036854771712\n"),
+                    (
+                        "memory/pod/memory.stat",
+                        "total_rss 300\ntotal_inactive_file 400\ntotal_pgfault 7\ntotal_pgmajfault 1\n",
+                    ),
+                    ("cpuacct/pod/cpuacct.usage", "5000\n"),
+                    ("pids/pod/pids.current", "3\n"),
+                ][..],
+            ),
+        ] {
+            let root = tempfile::tempdir().unwrap();
+            for (path, text) in files {
+                let path = root.path().join(path);
+                std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+                std::fs::write(path, text).unwrap();
+            }
+            let memory = match version {
+                CgroupVersion::V1 => root.path().join("memory"),
+                CgroupVersion::V2 => root.path().to_owned(),
+            };
+            let hierarchy = Hierarchy { version, memory, freezer: None, hybrid: false };
+            let mut history = CpuHistory::default();
+            let mut cgroups = Cgroups::new(&hierarchy, &mut history);
+            let directory = cgroups.open("pod").unwrap();
+            let memory = cgroups.memory(&directory, "pod").unwrap();
+            assert_eq!((memory.usage_bytes, memory.working_set_bytes, memory.available_bytes), (1000, 600, None));
+            assert_eq!((memory.rss_bytes, memory.page_faults, memory.major_page_faults), (Some(300), Some(7), Some(1)));
+            let cpu = cgroups.cpu(&directory, "pod").unwrap();
+            assert_eq!((cpu.usage_core_nano_seconds, cpu.usage_nano_cores), (5000, None));
+            assert_eq!(cgroups.processes(&directory, "pod"), Some(3));
+            assert!(cgroups.open("gone").is_none());
+            cgroups.finish();
+            assert_eq!(history.seen.len(), 1);
+        }
+    }
+}

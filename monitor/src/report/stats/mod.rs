@@ -1,0 +1,305 @@
+//! `/stats/summary`: the kubelet's Summary API document, from the agent's own figures.
+//!
+//! The loop hands over what it knows (a few pointers), and a thread that may wait makes the document of it and of the pods' cgroups.
+
+mod cgroups;
+pub mod document;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use self::cgroups::Cgroups;
+pub use self::cgroups::CpuHistory;
+use self::document::{
+    Container, Document, Fs, Memory, Node, Pod, PodRef, ProcessStats, Rlimit, Runtime, Swap, Time, Volume,
+};
+use super::{MemoryReport, OnDemand, SwapReport};
+use crate::config::CgroupId;
+use crate::disk::{Usage, Usages};
+use crate::node::layout::Role;
+use crate::node::statfs::FsSample;
+use crate::node::{Hierarchy, Monotonic};
+use crate::runtime::{Sandbox, Snapshot, Stores, UnixNanos};
+use crate::workloads::PodSpecs;
+use crate::workloads::path::{self, PodUid};
+use crate::workloads::statistics::{ContainerStats, FsUsage, VolumeStats};
+
+/// What the loop knows, for whoever asks.
+pub type StatsBasis = OnDemand<Known>;
+
+/// What the loop knows.
+#[derive(Debug)]
+pub struct Known {
+    /// The node's name at the API server, else its own.
+    pub node_name: String,
+    /// The node's memory.
+    pub memory: Option<MemoryReport>,
+    /// Its swap.
+    pub swap: Option<SwapReport>,
+    /// Process ids: those left, and all.
+    pub pids: Option<(i64, i64)>,
+    /// Its filesystems.
+    pub filesystems: Vec<FsSample>,
+    /// What images take.
+    pub stores: Stores,
+    /// Where the cgroups are.
+    pub hierarchy: Hierarchy,
+    /// The pods by their cgroups.
+    pub pods: Vec<PodCgroup>,
+    /// What the runtime has.
+    pub snapshot: Option<Arc<Snapshot>>,
+    /// The pods as the API server knows them.
+    pub specs: Arc<PodSpecs>,
+    /// What they keep on the disks.
+    pub usages: Arc<Usages>,
+}
+
+/// A pod's cgroup.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PodCgroup {
+    /// The pod.
+    pub uid: PodUid,
+    /// The cgroup's path below the hierarchy's root.
+    pub path: String,
+    /// Its identity.
+    pub id: CgroupId,
+}
+
+/// By which a document can be made smaller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Extent {
+    /// Everything.
+    Whole,
+    /// The kubelet's `only_cpu_and_memory=true`.
+    CpuAndMemory,
+}
+
+/// The groups under which the kubelet keeps all pods, by its two cgroup drivers.
+const ALL_PODS: [&str; 2] = ["kubepods.slice", "kubepods"];
+
+/// Makes the document. Reads some files for each pod and container: not for the loop's thread.
+pub fn document(known: &Known, extent: Extent, history: &mut CpuHistory) -> Document {
+    let mut cgroups = Cgroups::new(&known.hierarchy, history);
+    let names = Names::of(known);
+    let node = node(known, extent, &mut cgroups);
+    let pods = known.pods.iter().filter_map(|pod| names.pod(pod, known, extent, &mut cgroups)).collect();
+    cgroups.finish();
+    Document { node, pods }
+}
+
+fn node(known: &Known, extent: Extent, cgroups: &mut Cgroups<'_>) -> Node {
+    let now = Time(Timestamp::now());
+    let root = cgroups.open("");
+    let memory = |memory: &MemoryReport| Memory {
+        time: now,
+        available_bytes: Some(memory.kubelet.0),
+        usage_bytes: memory.usage.0,
+        working_set_bytes: memory.working_set.0,
+        rss_bytes: None,
+        page_faults: None,
+        major_page_faults: None,
+    };
+    let mut node = Node {
+        node_name: known.node_name.clone(),
+        system_containers: all_pods(cgroups).into_iter().collect(),
+        start_time: booted(),
+        cpu: root.and_then(|root| cgroups.cpu(&root, "")),
+        memory: known.memory.as_ref().map(memory),
+        fs: None,
+        runtime: None,
+        rlimit: None,
+        swap: None,
+    };
+    if extent == Extent::CpuAndMemory {
+        return node;
+    }
+    let fs = |role| known.filesystems.iter().find(|sample| sample.role == role).map(of_filesystem);
+    let image_fs = fs(Role::Image).map(|fs| Fs {
+        used_bytes: known.stores.image_used.map(|used| used.0),
+        inodes_used: known.stores.image_inodes,
+        ..fs
+    });
+    let container_fs = fs(Role::Container).or_else(|| fs(Role::Image));
+    node.fs = fs(Role::Node);
+    node.runtime = (image_fs.is_some() || container_fs.is_some()).then_some(Runtime { image_fs, container_fs });
+    node.rlimit = known.pids.map(|(available, most)| Rlimit {
+        time: now,
+        max_pid: most,
+        running: most.saturating_sub(available),
+    });
+    node.swap = known.swap.as_ref().map(|swap| Swap {
+        time: now,
+        swap_available_bytes: swap.free.0,
+        swap_usage_bytes: swap.total.saturating_sub(swap.free).0,
+    });
+    node
+}
+
+fn all_pods(cgroups: &mut Cgroups<'_>) -> Option<Container> {
+    let (path, directory) = ALL_PODS.iter().find_map(|path| Some((*path, cgroups.open(path)?)))?;
+    let (cpu, memory) = (cgroups.cpu(&directory, path), cgroups.memory(&directory, path));
+    Some(Container { cpu, memory, ..Container::named("pods".to_owned()) })
+}
+
+fn of_filesystem(sample: &FsSample) -> Fs {
+    let FsSample { space, inodes, at, .. } = sample;
+    Fs {
+        time: wall(*at),
+        available_bytes: space.map(|space| space.available.0),
+        capacity_bytes: space.map(|space| space.capacity.0),
+        used_bytes: space.map(|space| space.used.0),
+        inodes_free: inodes.map(|inodes| inodes.free),
+        inodes: inodes.map(|inodes| inodes.total),
+        inodes_used: inodes.map(|inodes| inodes.total.saturating_sub(inodes.free)),
+    }
+}
+
+/// What is looked up for every pod.
+struct Names<'k> {
+    sandboxes: HashMap<&'k str, &'k Sandbox>,
+    /// Name and time of a container by the runtime's id.
+    containers: HashMap<&'k str, (&'k str, Option<UnixNanos>)>,
+    node_fs: Option<Fs>,
+}
+
+impl<'k> Names<'k> {
+    fn of(known: &'k Known) -> Self {
+        let mut sandboxes: HashMap<&str, &Sandbox> = HashMap::new();
+        let snapshot = known.snapshot.as_deref();
+        for sandbox in snapshot.into_iter().flat_map(|snapshot| &snapshot.sandboxes) {
+            let of_pod = sandboxes.entry(sandbox.pod.uid.0.as_str()).or_insert(sandbox);
+            // The first: since then the pod has been there.
+            if sandbox.attempt < of_pod.attempt {
+                *of_pod = sandbox;
+            }
+        }
+        let containers = snapshot.into_iter().flat_map(|snapshot| &snapshot.containers);
+        let containers = containers.map(|it| (it.id.as_str(), (it.name.as_str(), it.created))).collect();
+        let node_fs = known.filesystems.iter().find(|sample| sample.role == Role::Node).map(of_filesystem);
+        Self { sandboxes, containers, node_fs }
+    }
+
+    /// A pod; nothing when its cgroup is gone.
+    fn pod(&self, pod: &PodCgroup, known: &Known, extent: Extent, cgroups: &mut Cgroups<'_>) -> Option<Pod> {
+        let directory = cgroups.open(&pod.path)?;
+        let sandbox = self.sandboxes.get(pod.uid.0.as_str());
+        let mut described = Pod {
+            pod_ref: reference(&pod.uid, &known.specs, sandbox.copied()),
+            start_time: sandbox.and_then(|sandbox| unix(sandbox.created)),
+            containers: self.containers(pod, cgroups),
+            cpu: cgroups.cpu(&directory, &pod.path),
+            memory: cgroups.memory(&directory, &pod.path),
+            volumes: Vec::new(),
+            ephemeral_storage: None,
+            process_stats: None,
+        };
+        if extent == Extent::Whole {
+            let count = cgroups.processes(&directory, &pod.path);
+            described.process_stats = count.map(|process_count| ProcessStats { process_count });
+            if let Some(usage) = known.usages.get(&pod.path, pod.id) {
+                self.add_disks(&mut described, usage);
+            }
+        }
+        Some(described)
+    }
+
+    /// Its containers that run, as far as the runtime knows their names.
+    fn containers(&self, pod: &PodCgroup, cgroups: &mut Cgroups<'_>) -> Vec<Container> {
+        let mut containers = Vec::new();
+        for child in cgroups.children(&pod.path) {
+            let path = format!("{}/{child}", pod.path);
+            let path::Role::Container(id) = path::role(&path) else { continue };
+            // The pod's own, which holds its namespaces, is none.
+            let Some((name, created)) = self.containers.get(id.as_str()) else { continue };
+            let Some(directory) = cgroups.open(&path) else { continue };
+            let (cpu, memory) = (cgroups.cpu(&directory, &path), cgroups.memory(&directory, &path));
+            let start_time = unix(*created);
+            containers.push(Container { start_time, cpu, memory, ..Container::named((*name).to_owned()) });
+        }
+        containers.sort_by(|a, b| a.name.cmp(&b.name));
+        containers
+    }
+
+    fn add_disks(&self, pod: &mut Pod, usage: &Usage) {
+        let name_of = |id: &str| self.containers.get(id).map(|(name, _)| (*name).to_owned());
+        let stats = usage.statistics(&pod.pod_ref.uid, name_of);
+        let time = wall(usage.at);
+        let used = |fs: FsUsage| self.used(fs.used_bytes, fs.inodes_used, time);
+        for ContainerStats { name, rootfs, logs, .. } in stats.containers {
+            let place = pod.containers.iter().position(|container| container.name == name);
+            let place = place.unwrap_or_else(|| {
+                pod.containers.push(Container::named(name));
+                pod.containers.len() - 1
+            });
+            if let Some(container) = pod.containers.get_mut(place) {
+                // Where it lies, and so how much is left there, is the runtime's business.
+                let alone = |fs: FsUsage| Fs {
+                    available_bytes: None,
+                    capacity_bytes: None,
+                    inodes: None,
+                    inodes_free: None,
+                    ..used(fs)
+                };
+                (container.rootfs, container.logs) = (rootfs.map(alone), logs.map(used));
+            }
+        }
+        let volume = |VolumeStats { name, used_bytes, inodes_used }| {
+            let fs = Fs {
+                available_bytes: None,
+                capacity_bytes: None,
+                inodes: None,
+                inodes_free: None,
+                ..self.used(used_bytes, inodes_used, time)
+            };
+            Volume { name, fs }
+        };
+        pod.volumes = stats.volumes.into_iter().map(volume).collect();
+        pod.ephemeral_storage = stats.ephemeral_storage.map(used);
+    }
+
+    /// So much of the node's filesystem.
+    fn used(&self, used_bytes: Option<u64>, inodes_used: Option<u64>, time: Time) -> Fs {
+        let of_node = |of: fn(&Fs) -> Option<u64>| self.node_fs.as_ref().and_then(of);
+        Fs {
+            time,
+            available_bytes: of_node(|fs| fs.available_bytes),
+            capacity_bytes: of_node(|fs| fs.capacity_bytes),
+            used_bytes,
+            inodes_free: of_node(|fs| fs.inodes_free),
+            inodes: of_node(|fs| fs.inodes),
+            inodes_used,
+        }
+    }
+}
+
+/// As the API server calls it, else as the runtime does.
+fn reference(uid: &PodUid, specs: &PodSpecs, sandbox: Option<&Sandbox>) -> PodRef {
+    let by_server = specs.find(uid).map(|pod| (&pod.metadata.name, &pod.metadata.namespace));
+    let by_runtime = || sandbox.map(|sandbox| (&sandbox.pod.name, &sandbox.pod.namespace));
+    let (name, namespace) = by_server.or_else(by_runtime).unzip();
+    PodRef { name: name.cloned(), namespace: namespace.cloned(), uid: uid.0.clone() }
+}
+
+fn wall(at: Monotonic) -> Time {
+    let now = Timestamp::now();
+    Time(now.checked_sub(Monotonic::now().since(at)).unwrap_or(now))
+}
+
+fn unix(nanos: Option<UnixNanos>) -> Option<Time> {
+    Timestamp::from_nanosecond(nanos?.0.into()).ok().map(Time)
+}
+
+/// The clock of the time since boot goes on while the machine sleeps.
+fn booted() -> Time {
+    let since = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    let since = Duration::from_secs(u64::try_from(since.tv_sec).unwrap_or(0));
+    let now = Timestamp::now();
+    Time(now.checked_sub(since).unwrap_or(now))
+}
+
+#[cfg(test)]
+#[path = "../stats_tests.rs"]
+mod tests;

@@ -1,0 +1,229 @@
+//! The agent on a node of 500 pods of which a hundred change every second, a pod replaced each second among them.
+//! Prints `pods PODS pods, RATE changes/s: CPU % of a core of BUDGET, MIB MiB of BUDGET`; whoever runs it judges.
+//!
+//! The agent is the one that `PODS_AGENT` names, `PODS_SECONDS` says for how long changes are made; with `KUBECONFIG` the API server is that
+//! one, and not the test's.
+
+mod agent;
+mod cluster;
+mod node;
+mod server;
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use tokio::task::JoinSet;
+use tokio::time::MissedTickBehavior;
+
+use agent::Agent;
+use cluster::{Cluster, Known};
+use node::Node;
+use server::Server;
+
+const PODS: usize = 500;
+const CHANGES_PER_SECOND: u32 = 100;
+/// Of a core, in per cent.
+const CPU_BUDGET: f64 = 2.0;
+const MEMORY_BUDGET_MIB: f64 = 40.0;
+const SECONDS: u64 = 60;
+/// For the agent to have read the pods and looked at everything once.
+const SETTLING: Duration = Duration::from_secs(5);
+/// A driver or a server that lags would make the agent look good.
+const RATE_AT_LEAST: f64 = 0.95;
+
+fn main() {
+    // `cargo test --benches` only wants to know that it runs.
+    if !std::env::args().any(|argument| argument == "--bench") {
+        return;
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    if let Err(error) = runtime.context("a runtime").and_then(|runtime| runtime.block_on(measure())) {
+        eprintln!("FAILED: {error:#}");
+        std::process::exit(1);
+    }
+}
+
+async fn measure() -> Result<()> {
+    let Some(program) = std::env::var_os("PODS_AGENT").map(PathBuf::from) else {
+        println!("SKIPPED pods: PODS_AGENT names no agent; cargo xtask bench pods builds one");
+        return Ok(());
+    };
+    if !rustix::process::geteuid().is_root() {
+        println!("SKIPPED pods: needs root");
+        return Ok(());
+    }
+    let Some(mut node) = Node::make()? else {
+        println!("SKIPPED pods: no memory controller in /sys/fs/cgroup");
+        return Ok(());
+    };
+    let seconds = match std::env::var("PODS_SECONDS") {
+        Ok(text) => text.parse().with_context(|| format!("PODS_SECONDS={text} is no number"))?,
+        Err(_) => SECONDS,
+    };
+    let directory = tempfile::tempdir()?;
+    let server = Server::start(directory.path())?;
+    let cluster = Cluster::new(server.client().await?).await?;
+
+    let begun = Instant::now();
+    let mut pods: VecDeque<Known> = cluster.create(0..PODS).await?.into();
+    let uids: Vec<String> = pods.iter().map(|pod| pod.uid.clone()).collect();
+    node.run(&uids)?;
+    println!("pods: {PODS} pods made in {:.1} s, at {}", begun.elapsed().as_secs_f64(), server.kind());
+
+    let mut agent = Agent::start(&program, directory.path(), &server.kubeconfig)?;
+    agent.wait_for("pods", |agent| Ok(known_pods(agent)? == Some(PODS)))?;
+    tokio::time::sleep(SETTLING).await;
+
+    let quiet = Share::of(&agent, Duration::from_secs(seconds / 3)).await?;
+    println!("pods: without changes {:.2} % of a core, {:.1} MiB", quiet.percent, quiet.mib);
+
+    let outcome = changed(&cluster, &mut node, &mut pods, &agent, Duration::from_secs(seconds)).await;
+    let (busy, rate) = outcome.with_context(|| format!("the agent's log is\n{}", agent.log().unwrap_or_default()))?;
+    for (name, time) in &busy.threads {
+        println!("pods:   {name}: {:.2} % of a core", percent(Duration::from_nanos(*time), busy.span));
+    }
+    println!("pods: {:.1} MiB at most since the start", mib(agent.memory("VmHWM")?));
+    // What it has not taken note of was not measured.
+    agent.wait_for("pods as they are now", |agent| Ok(known_pods(agent)? == Some(PODS)))?;
+    println!(
+        "pods {PODS} pods, {rate:.1} changes/s: {:.2} % of a core of {CPU_BUDGET}, {:.1} MiB of {MEMORY_BUDGET_MIB}",
+        busy.percent, busy.mib
+    );
+    let ended = agent.stop()?;
+    cluster.remove(pods.make_contiguous()).await?;
+    ensure!(ended.success(), "the agent ended with {ended}");
+    ensure!(
+        rate >= RATE_AT_LEAST * f64::from(CHANGES_PER_SECOND),
+        "{rate:.1} changes a second only: the API server or this machine is too slow"
+    );
+    Ok(())
+}
+
+/// As many pods of this node as the agent knows from the API server.
+fn known_pods(agent: &Agent) -> Result<Option<usize>> {
+    let known = agent.metric("pods_known", "")?;
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count of pods")]
+    Ok(known.map(|count| count as usize))
+}
+
+/// Makes changes at their rate; what the agent took meanwhile, and how many a second there were.
+async fn changed(
+    cluster: &Cluster,
+    node: &mut Node,
+    pods: &mut VecDeque<Known>,
+    agent: &Agent,
+    span: Duration,
+) -> Result<(Share, f64)> {
+    let mut ticks = tokio::time::interval(Duration::from_secs(1) / CHANGES_PER_SECOND);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
+    let mut made: u32 = 0;
+    let begun = Instant::now();
+    let mut measured = Measured::begin(agent)?;
+    let mut under_way = JoinSet::new();
+    let mut count = 0;
+    while begun.elapsed() < span {
+        ticks.tick().await;
+        count += 1;
+        while let Some(done) = under_way.try_join_next() {
+            done??;
+            made += 1;
+        }
+        if count % 50 == 0 {
+            measured.look()?;
+        }
+        match count % 100 {
+            // A pod is replaced: one that goes, one that comes, and its status.
+            0 => {
+                let old = pods.pop_front().context("a pod")?;
+                cluster.delete(&old).await?;
+                node.end(&old.uid);
+                let new = cluster.create_one(PODS + count).await?;
+                node.run(std::slice::from_ref(&new.uid))?;
+                pods.push_back(new);
+                made += 3;
+            }
+            // Counted with the pod that is replaced.
+            1 | 2 => {}
+            place => {
+                // Not one that goes while it is being changed.
+                let pod = pods.get(PODS / 10 + count * 7 % (PODS * 9 / 10)).context("a pod")?.clone();
+                let cluster = cluster.clone();
+                under_way.spawn(async move {
+                    if place % 10 == 3 {
+                        cluster.annotate(&pod, count).await
+                    } else {
+                        cluster.change_status(&pod, count).await
+                    }
+                });
+            }
+        }
+    }
+    while let Some(done) = under_way.join_next().await {
+        done??;
+        made += 1;
+    }
+    let share = measured.end()?;
+    let rate = f64::from(made) / share.span.as_secs_f64();
+    Ok((share, rate))
+}
+
+/// What the agent took in a span.
+#[derive(Debug)]
+struct Share {
+    span: Duration,
+    percent: f64,
+    /// Resident, at most.
+    mib: f64,
+    /// By thread, nanoseconds.
+    threads: Vec<(String, u64)>,
+}
+
+impl Share {
+    async fn of(agent: &Agent, span: Duration) -> Result<Self> {
+        let measured = Measured::begin(agent)?;
+        tokio::time::sleep(span).await;
+        measured.end()
+    }
+}
+
+/// A span under way.
+struct Measured<'a> {
+    agent: &'a Agent,
+    begun: Instant,
+    cpu: Duration,
+    threads: Vec<(String, u64)>,
+    most: u64,
+}
+
+impl<'a> Measured<'a> {
+    fn begin(agent: &'a Agent) -> Result<Self> {
+        Ok(Self { agent, begun: Instant::now(), cpu: agent.cpu()?, threads: agent.threads()?, most: 0 })
+    }
+
+    fn look(&mut self) -> Result<()> {
+        self.most = self.most.max(self.agent.memory("VmRSS")?);
+        Ok(())
+    }
+
+    fn end(mut self) -> Result<Share> {
+        self.look()?;
+        let (span, cpu) = (self.begun.elapsed(), self.agent.cpu()?.saturating_sub(self.cpu));
+        let before = |name: &str| self.threads.iter().find(|(other, _)| other == name).map_or(0, |(_, time)| *time);
+        let threads = self.agent.threads()?.into_iter().map(|(name, time)| {
+            let took = time.saturating_sub(before(&name));
+            (name, took)
+        });
+        Ok(Share { span, percent: percent(cpu, span), mib: mib(self.most), threads: threads.collect() })
+    }
+}
+
+fn percent(cpu: Duration, span: Duration) -> f64 {
+    cpu.as_secs_f64() / span.as_secs_f64() * 100.0
+}
+
+#[expect(clippy::cast_precision_loss, reason = "shown with one digit behind the point")]
+fn mib(bytes: u64) -> f64 {
+    bytes as f64 / 1_048_576.0
+}

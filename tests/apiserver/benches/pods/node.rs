@@ -1,0 +1,145 @@
+//! The pods' cgroups on this machine, as containerd makes them with the cgroupfs driver, each container with a process that sleeps.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+
+const ROOT: &str = "/sys/fs/cgroup";
+/// The sandbox, and one that works.
+const CONTAINERS: usize = 2;
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// One subtree of this machine's cgroups. Dropping it ends its processes and removes it.
+#[derive(Debug)]
+pub struct Node {
+    /// In every hierarchy that tells the agent something; memory first.
+    tops: Vec<PathBuf>,
+    pods: HashMap<String, Vec<Child>>,
+}
+
+impl Node {
+    /// None where no memory controller is to be had.
+    pub fn make() -> Result<Option<Self>> {
+        let root = Path::new(ROOT);
+        let is_v1 = root.join("memory/memory.limit_in_bytes").exists();
+        let is_v2 = fs::read_to_string(root.join("cgroup.controllers"))
+            .is_ok_and(|names| names.split_whitespace().any(|name| name == "memory"));
+        let hierarchies: &[&str] = match (is_v1, is_v2) {
+            (true, _) => &["memory", "freezer"],
+            (_, true) => &[""],
+            (false, false) => return Ok(None),
+        };
+        let name = format!("npm-bench-{}", std::process::id());
+        let tops = hierarchies.iter().map(|hierarchy| root.join(hierarchy).join(&name)).filter(|top| {
+            // A machine without the freezer's hierarchy has one thing less to tell.
+            top.parent().is_some_and(Path::exists)
+        });
+        let node = Self { tops: tops.collect(), pods: HashMap::new() };
+        for top in &node.tops {
+            let burstable = top.join("kubepods/burstable");
+            fs::create_dir_all(&burstable).with_context(|| format!("cannot make {}", burstable.display()))?;
+            for inner in [root, top, &top.join("kubepods"), &burstable] {
+                let _v1_has_none = fs::write(inner.join("cgroup.subtree_control"), "+memory");
+            }
+        }
+        Ok(Some(node))
+    }
+
+    /// Makes these pods' cgroups and processes. Moving a process waits for a grace period of RCU, which those who move at the same time
+    /// share: each moves itself.
+    pub fn run(&mut self, uids: &[String]) -> Result<()> {
+        for uid in uids {
+            let mut children = Vec::new();
+            for index in 0..CONTAINERS {
+                let directories: Vec<PathBuf> = self.containers(uid, index).collect();
+                let mut command = Command::new("sh");
+                command.args(["-c", "for d; do echo $$ > $d/cgroup.procs || exit 1; done; exec sleep 3600", "sh"]);
+                for directory in &directories {
+                    fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.display()))?;
+                    if let Some(pod) = directory.parent() {
+                        let _v1_has_none = fs::write(pod.join("cgroup.subtree_control"), "+memory");
+                    }
+                    command.arg(directory);
+                }
+                let silent = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+                children.push(silent.spawn().context("cannot start sh")?);
+            }
+            self.pods.insert(uid.clone(), children);
+        }
+        let begun = Instant::now();
+        let is_inside = |directory: PathBuf| {
+            fs::read_to_string(directory.join("cgroup.procs")).is_ok_and(|processes| !processes.is_empty())
+        };
+        for uid in uids {
+            while !(0..CONTAINERS).flat_map(|index| self.containers(uid, index)).all(is_inside) {
+                ensure!(begun.elapsed() < PATIENCE, "the processes of pod {uid} do not enter their cgroups");
+                sleep(Duration::from_millis(5));
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends a pod.
+    pub fn end(&mut self, uid: &str) {
+        let Some(mut children) = self.pods.remove(uid) else { return };
+        for child in &mut children {
+            let _gone = child.kill();
+            let _gone = child.wait();
+        }
+        for top in &self.tops {
+            let pod = pod_in(top, uid);
+            let containers = (0..CONTAINERS).map(|index| container_in(&pod, uid, index));
+            for directory in containers.chain([pod.clone()]) {
+                remove(&directory);
+            }
+        }
+    }
+
+    fn containers<'a>(&'a self, uid: &'a str, index: usize) -> impl Iterator<Item = PathBuf> + 'a {
+        self.tops.iter().map(move |top| container_in(&pod_in(top, uid), uid, index))
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        for child in self.pods.values_mut().flatten() {
+            let _gone = child.kill();
+        }
+        let uids: Vec<String> = self.pods.keys().cloned().collect();
+        for uid in uids {
+            self.end(&uid);
+        }
+        for top in &self.tops {
+            for directory in [&top.join("kubepods/burstable"), &top.join("kubepods"), top] {
+                remove(directory);
+            }
+        }
+    }
+}
+
+fn pod_in(top: &Path, uid: &str) -> PathBuf {
+    top.join("kubepods/burstable").join(format!("pod{uid}"))
+}
+
+/// Runtimes give out 64 hexadecimal digits.
+fn container_in(pod: &Path, uid: &str, index: usize) -> PathBuf {
+    let digits: String = uid.chars().filter(char::is_ascii_hexdigit).collect();
+    pod.join(format!("{digits:0>62}{index:02}"))
+}
+
+/// A process that has just ended keeps its cgroup busy for a moment.
+fn remove(directory: &Path) {
+    for _ in 0..400 {
+        match fs::remove_dir(directory) {
+            Ok(()) => return,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return,
+            Err(_) => sleep(Duration::from_millis(5)),
+        }
+    }
+    eprintln!("cannot remove {}", directory.display());
+}

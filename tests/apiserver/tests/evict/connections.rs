@@ -1,0 +1,141 @@
+//! The connection breaks, the server is away, slow or of the future.
+
+use std::time::{Duration, Instant};
+
+use node_pressure_apiserver::{Fault, What};
+use node_pressure_monitor::cluster::Verdict;
+
+use super::scene::{ASKED, CERTAIN, Scene, begin, has};
+
+/// Each step of both ways, struck once.
+async fn struck_at_every_step(fault: &Fault) {
+    for (steps, is_certain) in [(CERTAIN, true), (ASKED, false)] {
+        for (method, end) in steps {
+            let scene = Scene::new().await;
+            let fault = scene.stage.server.faults().add(fault.clone().of(method).ending(end).once());
+            let intent = if is_certain { scene.certain() } else { scene.asked() };
+            let heard = scene.evict(&intent).await;
+            assert_eq!(scene.stage.server.faults().struck(fault), 1, "{method} {end}: {:?}", scene.steps());
+            assert!(has(&heard, |it| *it == Verdict::Done(None)), "{method} {end}: {heard:?}");
+            scene.is_evicted_once(&intent).await;
+            scene.end().await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn without_faults_three_requests_do_it() {
+    for is_certain in [true, false] {
+        let scene = Scene::new().await;
+        let intent = if is_certain { scene.certain() } else { scene.asked() };
+        let heard = scene.evict(&intent).await;
+        assert_eq!(heard, [Verdict::Accepted, Verdict::Done(None)]);
+        scene.is_evicted_once(&intent).await;
+        let expected = if is_certain {
+            ["PATCH pods/web/status", "DELETE pods/web", "POST events"]
+        } else {
+            ["POST pods/web/eviction", "PATCH pods/web/status", "POST events"]
+        };
+        assert_eq!(scene.steps(), expected);
+        scene.end().await;
+    }
+}
+
+#[tokio::test]
+async fn the_connection_is_cut_before_each_request_is_carried_out() {
+    struck_at_every_step(&Fault::cut_before()).await;
+}
+
+#[tokio::test]
+async fn the_connection_is_cut_after_each_request_was_carried_out() {
+    struck_at_every_step(&Fault::cut_after()).await;
+}
+
+#[tokio::test]
+async fn the_connection_is_cut_in_the_midst_of_each_answer() {
+    struck_at_every_step(&Fault::cut_in_body(10)).await;
+}
+
+#[tokio::test]
+async fn each_answer_is_slow() {
+    // Longer than a mark is waited for, shorter than the rest.
+    struck_at_every_step(&Fault::delay(Duration::from_millis(1500))).await;
+}
+
+#[tokio::test]
+async fn each_request_is_carried_out_and_never_answered() {
+    struck_at_every_step(&Fault::new(What::NeverAnswerAfter)).await;
+}
+
+#[tokio::test]
+async fn answers_are_full_of_unknown_fields() {
+    for is_certain in [true, false] {
+        let scene = Scene::new().await;
+        scene.stage.server.faults().set_unknown_fields(true);
+        let intent = if is_certain { scene.certain() } else { scene.asked() };
+        scene.evict(&intent).await;
+        scene.is_evicted_once(&intent).await;
+        scene.end().await;
+    }
+}
+
+#[tokio::test]
+async fn the_server_is_away_when_the_agent_has_killed_the_pod() {
+    let scene = Scene::new().await;
+    scene.stage.server.close().await;
+    let mut cluster = scene.cluster();
+    let intent = scene.certain();
+    begin(&cluster, &intent);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(cluster.ledger().len(), 1);
+    scene.stage.server.open().await.unwrap();
+    let heard = scene.settle(&mut cluster).await;
+    assert!(has(&heard, |it| matches!(it, Verdict::Delayed(_))), "it is said: {heard:?}");
+    scene.is_evicted_once(&intent).await;
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn the_server_is_restarted_between_two_steps() {
+    for (method, end) in CERTAIN {
+        let scene = Scene::new().await;
+        let faults = scene.stage.server.faults();
+        faults.add(Fault::new(What::NeverAnswerAfter).of(method).ending(end).once());
+        let mut cluster = scene.cluster();
+        let intent = scene.certain();
+        begin(&cluster, &intent);
+        let log = scene.stage.server.log();
+        assert!(
+            log.wait_for(super::scene::PATIENCE, |it| it.fault.is_some() && it.carried_out.is_some()).await.is_some()
+        );
+        scene.stage.server.restart(Duration::from_millis(300)).await.unwrap();
+        scene.settle(&mut cluster).await;
+        scene.is_evicted_once(&intent).await;
+        scene.end().await;
+    }
+}
+
+#[tokio::test]
+async fn who_asks_a_server_that_is_away_hears_so_in_time_and_the_pod_stays() {
+    let scene = Scene::new().await;
+    scene.stage.server.faults().add(Fault::cut_before().ending("/eviction"));
+    let start = Instant::now();
+    let heard = scene.evict(&scene.asked()).await;
+    assert!(matches!(heard.first(), Some(Verdict::NoAnswer(_))), "{heard:?}");
+    assert!(start.elapsed() < Duration::from_secs(30), "{:?}", start.elapsed());
+    scene.is_untouched().await;
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn who_is_never_answered_finds_out_that_it_was_done() {
+    let scene = Scene::new().await;
+    // Each is carried out, and no answer comes: not before nobody waits any longer.
+    scene.stage.server.faults().add(Fault::new(What::NeverAnswerAfter).ending("/eviction"));
+    let intent = scene.asked();
+    let heard = scene.evict(&intent).await;
+    assert!(matches!(heard.first(), Some(Verdict::NoAnswer(_))), "{heard:?}");
+    assert!(has(&heard, |it| *it == Verdict::Accepted), "{heard:?}");
+    scene.is_evicted_once(&intent).await;
+    scene.end().await;
+}

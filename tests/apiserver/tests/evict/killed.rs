@@ -1,0 +1,170 @@
+//! The agent is killed at each step, and started again on what it has left.
+
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use node_pressure_apiserver::{Fault, What};
+use node_pressure_monitor::cluster::{Intent, Verdict};
+
+use super::scene::{ASKED, CERTAIN, PATIENCE, Scene, agent, begin, has};
+
+/// What the process that is to be killed is told: kubeconfig, node, lock, when to end, and the intent.
+const TOLD: &str = "EVICT_AND_DIE";
+const SEPARATOR: char = '\u{1f}';
+
+/// Not a case of its own: the agent that the others kill.
+#[test]
+fn an_agent_that_is_killed() {
+    let Ok(told) = std::env::var(TOLD) else { return };
+    let told: Vec<&str> = told.split(SEPARATOR).collect();
+    let [kubeconfig, node, lock, when, intent] = told.as_slice() else { panic!("{told:?}") };
+    let intent: Intent = serde_json::from_str(intent).unwrap();
+    if *when == "noted" {
+        // As the loop does it before it kills.
+        node_pressure_monitor::cluster::Ledger::beside(lock.as_ref()).begin(&intent).unwrap();
+        std::process::abort();
+    }
+    let cluster = agent(PathBuf::from(kubeconfig), node, lock.as_ref());
+    begin(&cluster, &intent);
+    loop {
+        std::thread::park();
+    }
+}
+
+fn start(scene: &Scene, intent: &Intent, when: &str) -> Child {
+    let lock = scene.lock();
+    let intent = serde_json::to_string(intent).unwrap();
+    let (kubeconfig, lock) = (scene.kubeconfig.to_str().unwrap(), lock.to_str().unwrap());
+    let told = [kubeconfig, &scene.stage.node, lock, when, &intent].join(&SEPARATOR.to_string());
+    Command::new(std::env::current_exe().unwrap())
+        .args(["killed::an_agent_that_is_killed", "--exact", "--nocapture"])
+        .env(TOLD, told)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap()
+}
+
+/// Killed while it waits for the answer to that request.
+async fn killed_at(scene: &Scene, intent: &Intent, what: What, method: &str, end: &str) {
+    let is_carried_out = what == What::NeverAnswerAfter;
+    scene.stage.server.faults().add(Fault::new(what).of(method).ending(end).once());
+    let mut child = start(scene, intent, "asked");
+    let hangs = |record: &node_pressure_apiserver::Record| {
+        record.fault.is_some() && (!is_carried_out || record.carried_out.is_some())
+    };
+    let hung = scene.stage.server.log().wait_for(PATIENCE, hangs).await;
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(hung.is_some(), "{method} {end}: {:?}", scene.steps());
+    scene.stage.server.faults().clear();
+}
+
+#[tokio::test]
+async fn killed_after_the_intent_was_written_before_anything_was_asked() {
+    let scene = Scene::new().await;
+    let intent = scene.certain();
+    assert!(!start(&scene, &intent, "noted").wait().unwrap().success());
+    let heard = scene.resume().await;
+    assert_eq!(heard, [Verdict::Accepted, Verdict::Done(None)], "the rest follows");
+    scene.is_evicted_once(&intent).await;
+    scene.end().await;
+
+    let scene = Scene::new().await;
+    assert!(!start(&scene, &scene.asked(), "noted").wait().unwrap().success());
+    scene.resume().await;
+    assert_eq!(scene.steps(), [""; 0], "why it was to be asked is forgotten");
+    scene.is_untouched().await;
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn killed_in_the_midst_of_writing_the_intent() {
+    let scene = Scene::new().await;
+    assert!(!start(&scene, &scene.certain(), "noted").wait().unwrap().success());
+    let ledger = scene.directory.path().join("lock.evictions");
+    let text = std::fs::read(&ledger).unwrap();
+    std::fs::write(&ledger, &text[..text.len() / 2]).unwrap();
+    // It is written before the pod is killed: half of it means that nothing was done.
+    scene.resume().await;
+    scene.is_untouched().await;
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn killed_before_each_request_is_carried_out() {
+    for (method, end) in CERTAIN {
+        let scene = Scene::new().await;
+        let intent = scene.certain();
+        killed_at(&scene, &intent, What::NeverAnswer, method, end).await;
+        scene.resume().await;
+        scene.is_evicted_once(&intent).await;
+        scene.end().await;
+    }
+}
+
+#[tokio::test]
+async fn killed_after_each_request_was_carried_out() {
+    for (method, end) in CERTAIN {
+        let scene = Scene::new().await;
+        let intent = scene.certain();
+        killed_at(&scene, &intent, What::NeverAnswerAfter, method, end).await;
+        scene.resume().await;
+        scene.is_evicted_once(&intent).await;
+        scene.end().await;
+    }
+}
+
+#[tokio::test]
+async fn killed_at_each_step_of_an_eviction_that_was_asked_for() {
+    for what in [What::NeverAnswer, What::NeverAnswerAfter] {
+        for (method, end) in ASKED {
+            let scene = Scene::new().await;
+            let intent = scene.asked();
+            killed_at(&scene, &intent, what.clone(), method, end).await;
+            let asked = scene.stage.server.log().of("POST", "/eviction").len();
+            scene.resume().await;
+            assert_eq!(scene.stage.server.log().of("POST", "/eviction").len(), asked, "not asked for again");
+            if end.ends_with("/eviction") && what == What::NeverAnswer {
+                // It was not carried out, and why it was to be is forgotten.
+                scene.is_untouched().await;
+            } else {
+                scene.is_evicted_once(&intent).await;
+            }
+            scene.end().await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn killed_twice_and_the_server_restarted_in_between() {
+    let scene = Scene::new().await;
+    let intent = scene.certain();
+    killed_at(&scene, &intent, What::NeverAnswerAfter, "DELETE", "/pods/web").await;
+    scene.stage.server.restart(std::time::Duration::from_millis(200)).await.unwrap();
+    scene.stage.server.log().clear();
+    killed_at(&scene, &intent, What::NeverAnswerAfter, "POST", "/events").await;
+    let heard = scene.resume().await;
+    assert!(has(&heard, |it| *it == Verdict::Done(None)), "{heard:?}");
+    scene.is_evicted_once(&intent).await;
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn killed_and_meanwhile_another_pod_has_the_name() {
+    let scene = Scene::new().await;
+    let intent = scene.certain();
+    killed_at(&scene, &intent, What::NeverAnswer, "DELETE", "/pods/web").await;
+    let now = serde_json::json!({"gracePeriodSeconds": 0});
+    scene.stage.ask(http::Method::DELETE, &scene.stage.pods("web"), now).await.unwrap();
+    let none = serde_json::Value::Null;
+    let another = scene.stage.running_pod("web", none.clone(), none.clone()).await.unwrap();
+    scene.resume().await;
+    let pod = scene.pod().await.unwrap();
+    assert_eq!(pod["metadata"]["uid"], another["metadata"]["uid"]);
+    assert_eq!(pod["metadata"]["deletionTimestamp"], none);
+    assert_eq!(*node_pressure_apiserver::stage::condition(&pod, "DisruptionTarget"), none);
+    scene.is_told_once().await;
+    scene.names_its_uid();
+    scene.end().await;
+}

@@ -1,0 +1,208 @@
+//! A pod, a ledger and the thread that speaks to the API server.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use node_pressure_apiserver::{Record, Stage};
+use node_pressure_monitor::cluster::{Access, Cluster, Event, Intent, Ledger, Verdict};
+use node_pressure_monitor::config::KubernetesOptions;
+use node_pressure_monitor::config::kubernetes::EvictionMethod;
+use node_pressure_monitor::node::Monotonic;
+use serde_json::{Value, json};
+
+pub const POD: &str = "web";
+/// For a machine that is busy with other tests.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const MESSAGE: &str = "The node was low on resource: memory. ";
+
+/// The requests of an eviction, in their order: method, and end of the path.
+pub type Steps = [(&'static str, &'static str); 3];
+/// What the agent ends by itself.
+pub const CERTAIN: Steps = [("PATCH", "/pods/web/status"), ("DELETE", "/pods/web"), ("POST", "/events")];
+/// What goes with the API server's consent.
+pub const ASKED: Steps = [("POST", "/pods/web/eviction"), ("PATCH", "/pods/web/status"), ("POST", "/events")];
+
+pub struct Scene {
+    pub stage: Stage,
+    pub uid: String,
+    pub directory: tempfile::TempDir,
+    pub kubeconfig: PathBuf,
+}
+
+impl Scene {
+    pub async fn new() -> Self {
+        Self::labelled(Value::Null).await
+    }
+
+    pub async fn labelled(metadata: Value) -> Self {
+        let stage = Stage::new().await.unwrap();
+        let pod = stage.running_pod(POD, metadata, Value::Null).await.unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let kubeconfig = directory.path().join("kubeconfig");
+        std::fs::write(&kubeconfig, stage.server.kubeconfig()).unwrap();
+        let uid = pod["metadata"]["uid"].as_str().unwrap().to_owned();
+        Self { stage, uid, directory, kubeconfig }
+    }
+
+    pub fn lock(&self) -> PathBuf {
+        self.directory.path().join("lock")
+    }
+
+    /// An agent's end of it, on what the one before left.
+    pub fn cluster(&self) -> Cluster {
+        agent(self.kubeconfig.clone(), &self.stage.node, &self.lock())
+    }
+
+    pub fn certain(&self) -> Intent {
+        Intent {
+            uid: self.uid.clone(),
+            namespace: self.stage.namespace.clone(),
+            name: POD.to_owned(),
+            method: EvictionMethod::Delete,
+            is_certain: true,
+            grace_seconds: 1,
+            cause: "memory.available".to_owned(),
+            message: MESSAGE.to_owned(),
+            annotations: vec![("starved_resource".to_owned(), "memory".to_owned())],
+            is_marked: true,
+            is_told: true,
+            decided_at: jiff::Timestamp::now(),
+            decided_mono_ns: Monotonic::now().0,
+        }
+    }
+
+    pub fn asked(&self) -> Intent {
+        Intent { method: EvictionMethod::Evict, is_certain: false, grace_seconds: 30, ..self.certain() }
+    }
+
+    /// Evicts, until nothing is left to say; what was heard.
+    pub async fn evict(&self, intent: &Intent) -> Vec<Verdict> {
+        let mut cluster = self.cluster();
+        begin(&cluster, intent);
+        let heard = self.settle(&mut cluster).await;
+        cluster.stop(PATIENCE);
+        heard
+    }
+
+    /// Another agent goes on where the last one ended.
+    pub async fn resume(&self) -> Vec<Verdict> {
+        let mut cluster = self.cluster();
+        let heard = self.settle(&mut cluster).await;
+        cluster.stop(PATIENCE);
+        heard
+    }
+
+    /// Until the ledger is empty.
+    pub async fn settle(&self, cluster: &mut Cluster) -> Vec<Verdict> {
+        let start = Instant::now();
+        let mut heard = Vec::new();
+        loop {
+            let is_over = cluster.ledger().is_empty();
+            while let Some(event) = cluster.try_event() {
+                if let Event::Settled(settled) = event {
+                    heard.push(settled.verdict);
+                }
+            }
+            if is_over {
+                return heard;
+            }
+            if start.elapsed() > PATIENCE {
+                panic!("not over: {:?}, heard {heard:?}, asked {:#?}", cluster.ledger().unfinished(), self.requests());
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    pub async fn pod(&self) -> Option<Value> {
+        self.stage.get(&self.stage.pods(POD)).await.unwrap()
+    }
+
+    /// What was asked about the pod, and told of it.
+    pub fn requests(&self) -> Vec<Record> {
+        let is_about = |record: &Record| {
+            let ours = record.path.starts_with(&format!("/api/v1/namespaces/{}/", self.stage.namespace));
+            ours && !record.is_watch()
+        };
+        self.stage.server.log().all().into_iter().filter(is_about).collect()
+    }
+
+    /// The requests as `METHOD end`, where it is one of an eviction's.
+    pub fn steps(&self) -> Vec<String> {
+        let of = |record: &Record| {
+            let place = record.path.trim_start_matches(&format!("/api/v1/namespaces/{}/", self.stage.namespace));
+            format!("{} {place}", record.method)
+        };
+        self.requests().iter().map(of).collect()
+    }
+
+    pub async fn evicted_events(&self) -> Vec<Value> {
+        let events = self.stage.events().await.unwrap();
+        events.into_iter().filter(|event| event["reason"] == "Evicted").collect()
+    }
+
+    /// The pod is leaving, marked and told of; nothing was asked for that could have hit another.
+    pub async fn is_evicted_once(&self, intent: &Intent) {
+        let pod = self.pod().await.unwrap();
+        assert_eq!(pod["metadata"]["uid"], *self.uid);
+        assert!(pod["metadata"]["deletionTimestamp"].is_string(), "{pod}");
+        assert_eq!(pod["metadata"]["deletionGracePeriodSeconds"], intent.grace_seconds);
+        let mark = node_pressure_apiserver::stage::condition(&pod, "DisruptionTarget");
+        assert_eq!(mark["reason"], "EvictionByNodePressureMonitor", "{pod}");
+        assert_eq!((&mark["status"], &mark["message"]), (&json!("True"), &json!(MESSAGE)));
+        self.is_told_once().await;
+        self.names_its_uid();
+    }
+
+    pub async fn is_told_once(&self) {
+        let events = self.evicted_events().await;
+        let [event] = events.as_slice() else { panic!("{events:#?}") };
+        assert_eq!(event["involvedObject"]["uid"], *self.uid);
+        assert_eq!((&event["type"], &event["message"]), (&json!("Warning"), &json!(MESSAGE)));
+        assert_eq!(event["metadata"]["annotations"]["starved_resource"], "memory");
+        assert_eq!(event["source"]["host"], *self.stage.node);
+    }
+
+    /// The pod stays as it is, and nobody is told anything.
+    pub async fn is_untouched(&self) {
+        let pod = self.pod().await.unwrap();
+        assert_eq!(pod["metadata"]["deletionTimestamp"], Value::Null);
+        assert_eq!(*node_pressure_apiserver::stage::condition(&pod, "DisruptionTarget"), Value::Null);
+        assert_eq!(self.evicted_events().await, [] as [Value; 0]);
+        self.names_its_uid();
+    }
+
+    /// Every request that changes a pod has the UID as its precondition.
+    pub fn names_its_uid(&self) {
+        for record in self.requests() {
+            let uid = match (record.method.as_str(), record.path.rsplit('/').next()) {
+                ("DELETE", _) => &record.body["preconditions"]["uid"],
+                ("PATCH", _) => &record.body["metadata"]["uid"],
+                ("POST", Some("eviction")) => &record.body["deleteOptions"]["preconditions"]["uid"],
+                ("POST", _) => &record.body["involvedObject"]["uid"],
+                _ => continue,
+            };
+            assert_eq!(*uid, *self.uid, "{record:?}");
+        }
+    }
+
+    pub async fn end(self) {
+        self.stage.server.faults().clear();
+        self.stage.end().await.unwrap();
+    }
+}
+
+pub fn agent(kubeconfig: PathBuf, node: &str, lock: &std::path::Path) -> Cluster {
+    let access = Access::by_kubeconfig(kubeconfig, node);
+    Cluster::start_on(KubernetesOptions::default(), Some(access), Ledger::beside(lock)).unwrap()
+}
+
+/// As the loop does it.
+pub fn begin(cluster: &Cluster, intent: &Intent) {
+    cluster.ledger().begin(intent).unwrap();
+    cluster.evict(intent.clone()).unwrap();
+}
+
+/// A verdict of that kind was heard.
+pub fn has(heard: &[Verdict], wanted: impl Fn(&Verdict) -> bool) -> bool {
+    heard.iter().any(wanted)
+}

@@ -1,0 +1,290 @@
+//! Conditions and taints.
+
+use std::time::{Duration, Instant};
+
+use http::Method;
+use node_pressure_apiserver::Fault;
+use node_pressure_apiserver::stage::{Stage, condition};
+use node_pressure_monitor::cluster::NodeStatus;
+use node_pressure_monitor::cluster::status::Effect;
+use node_pressure_monitor::config::KubernetesOptions;
+use node_pressure_monitor::config::kubernetes::Authority;
+use serde_json::{Value, json};
+
+use crate::support::{KEY, TYPE, cluster, end, has, is_tainted, node, ready, status, taints, trouble};
+
+#[tokio::test]
+async fn a_condition_is_there_within_100_ms_of_its_change() {
+    let stage = Stage::new().await.unwrap();
+    let cluster = cluster(&stage, KubernetesOptions::default());
+    ready(&stage).await;
+    let path = format!("{}/status", stage.node_path());
+    for (holds, word) in [(false, "False"), (true, "True"), (false, "False")] {
+        stage.server.log().clear();
+        let changed = Instant::now();
+        cluster.publish(status(holds, &[]));
+        let written = stage.server.log().wait_for(Duration::from_secs(2), |request| request.is("PATCH", &path)).await;
+        let took = written.unwrap().at.duration_since(changed);
+        assert!(took < Duration::from_millis(100), "{took:?}");
+        node(&stage, |node| has(node, TYPE, word)).await;
+    }
+    assert_eq!(stage.server.log().of("PATCH", &stage.node_path()).len(), 0, "no taint is asked for, none is written");
+    end(stage, cluster).await;
+}
+
+#[tokio::test]
+async fn a_condition_is_confirmed_while_nothing_changes() {
+    let stage = Stage::new().await.unwrap();
+    let cluster =
+        cluster(&stage, KubernetesOptions { heartbeat: Duration::from_secs(2), ..KubernetesOptions::default() });
+    cluster.publish(status(true, &[]));
+    let first = node(&stage, |node| has(node, TYPE, "True")).await;
+    let time = |node: &Value, which: &str| condition(node, TYPE)[which].as_str().unwrap().to_owned();
+    let beat = time(&first, "lastHeartbeatTime");
+    let second = node(&stage, |node| time(node, "lastHeartbeatTime") > beat).await;
+    assert_eq!(time(&first, "lastTransitionTime"), time(&second, "lastTransitionTime"));
+    assert_eq!(stage.server.log().of("GET", &stage.node_path()).len(), 1, "what a PATCH answers is looked at");
+    end(stage, cluster).await;
+}
+
+/// A kubelet's condition, another program's, and an operator's taint.
+async fn others(stage: &Stage) {
+    let conditions = json!({"status": {"conditions": [
+        {"type": "MemoryPressure", "status": "False", "reason": "KubeletHasSufficientMemory", "message": "m",
+         "lastHeartbeatTime": "2026-01-01T00:00:00Z", "lastTransitionTime": "2026-01-01T00:00:00Z"},
+        {"type": "KernelDeadlock", "status": "False", "reason": "KernelHasNoDeadlock", "message": "m"},
+    ]}});
+    let path = format!("{}/status", stage.node_path());
+    assert_eq!(stage.ask(Method::PATCH, &path, conditions).await.unwrap().0, 200);
+    let node = stage.get(&stage.node_path()).await.unwrap().unwrap();
+    let mut taints = node.pointer("/spec/taints").and_then(Value::as_array).cloned().unwrap_or_default();
+    taints.push(json!({"key": "dedicated", "value": "gpu", "effect": "NoSchedule"}));
+    let body = json!({"spec": {"taints": taints}});
+    assert_eq!(stage.ask(Method::PATCH, &stage.node_path(), body).await.unwrap().0, 200);
+}
+
+#[tokio::test]
+async fn conditions_and_taints_of_others_are_never_touched_and_ours_go_when_the_agent_stops() {
+    let stage = Stage::new().await.unwrap();
+    others(&stage).await;
+    let before = stage.get(&stage.node_path()).await.unwrap().unwrap();
+    let cluster = cluster(&stage, KubernetesOptions::default());
+    cluster.publish(status(true, &[Effect::NoSchedule]));
+    let during = node(&stage, |node| has(node, TYPE, "True") && is_tainted(node, KEY, "NoSchedule")).await;
+    for kind in ["MemoryPressure", "KernelDeadlock"] {
+        assert_eq!(condition(&during, kind), condition(&before, kind));
+    }
+    assert_eq!(taints(&during).len(), taints(&before).len() + 1);
+    cluster.publish(status(false, &[]));
+    node(&stage, |node| !is_tainted(node, KEY, "NoSchedule")).await;
+    cluster.publish(status(true, &[Effect::NoSchedule, Effect::NoExecute]));
+    node(&stage, |node| is_tainted(node, KEY, "NoExecute")).await;
+    let begun = Instant::now();
+    cluster.stop(Duration::from_secs(5));
+    assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
+    let after = stage.get(&stage.node_path()).await.unwrap().unwrap();
+    assert_eq!(after.pointer("/spec/taints"), before.pointer("/spec/taints"));
+    assert_eq!(after.pointer("/status/conditions"), before.pointer("/status/conditions"));
+    stage.end().await.unwrap();
+}
+
+#[tokio::test]
+async fn somebody_else_taints_the_node_at_the_same_time() {
+    let stage = Stage::new().await.unwrap();
+    let cluster = cluster(&stage, KubernetesOptions::default());
+    ready(&stage).await;
+    // Ours comes late, and by then another resourceVersion is there: 409, read again, both stay.
+    let late = Fault::delay(Duration::from_millis(500)).of("PATCH").ending(stage.node_path()).once();
+    stage.server.faults().add(late);
+    cluster.publish(status(true, &[Effect::NoSchedule]));
+    let path = stage.node_path();
+    stage.server.log().wait_for(Duration::from_secs(5), |request| request.is("PATCH", &path)).await.unwrap();
+    others(&stage).await;
+    let both = |node: &Value| is_tainted(node, KEY, "NoSchedule") && is_tainted(node, "dedicated", "NoSchedule");
+    node(&stage, both).await;
+    let answers: Vec<Option<u16>> =
+        stage.server.log().of("PATCH", &path).iter().map(|request| request.status).collect();
+    assert_eq!(answers, [Some(409), Some(200)]);
+    end(stage, cluster).await;
+}
+
+#[tokio::test]
+async fn what_is_forbidden_is_said_once_and_tried_again() {
+    let stage = Stage::new().await.unwrap();
+    let fault = stage.server.faults().add(Fault::answer(403).of("PATCH").ending("/status"));
+    let mut cluster = cluster(&stage, KubernetesOptions::default());
+    cluster.publish(status(true, &[]));
+    let (capability, reason) = trouble(&mut cluster).await;
+    assert_eq!(capability, "node conditions");
+    assert!(reason.is_some_and(|reason| reason.contains("not allowed") && reason.contains("grant patch on nodes")));
+    stage.server.faults().remove(fault);
+    assert_eq!(trouble(&mut cluster).await, ("node conditions", None), "said once, and once that it works");
+    node(&stage, |node| has(node, TYPE, "True")).await;
+    end(stage, cluster).await;
+}
+
+#[tokio::test]
+async fn forbidden_taints_do_not_keep_conditions_from_being_written() {
+    let stage = Stage::new().await.unwrap();
+    stage.server.faults().add(Fault::answer(403).of("PATCH").ending(stage.node_path()));
+    let mut cluster = cluster(&stage, KubernetesOptions::default());
+    cluster.publish(status(true, &[Effect::NoSchedule]));
+    assert_eq!(trouble(&mut cluster).await.0, "node taints");
+    cluster.publish(status(false, &[Effect::NoSchedule]));
+    node(&stage, |node| has(node, TYPE, "False")).await;
+    stage.server.faults().clear();
+    end(stage, cluster).await;
+}
+
+async fn is_written_in_spite_of(fault: Fault) {
+    let stage = Stage::new().await.unwrap();
+    let fault = stage.server.faults().add(fault);
+    let cluster = cluster(&stage, KubernetesOptions::default());
+    cluster.publish(status(true, &[Effect::NoSchedule]));
+    node(&stage, |node| has(node, TYPE, "True") && is_tainted(node, KEY, "NoSchedule")).await;
+    assert!(stage.server.faults().struck(fault) > 0);
+    let ours = |node: &Value| taints(node).iter().filter(|(key, _)| key == KEY).count();
+    assert_eq!(ours(&stage.get(&stage.node_path()).await.unwrap().unwrap()), 1);
+    stage.server.faults().clear();
+    end(stage, cluster).await;
+}
+
+#[tokio::test]
+async fn cut_before_the_condition_is_carried_out() {
+    is_written_in_spite_of(Fault::cut_before().of("PATCH").ending("/status").times(2)).await;
+}
+
+#[tokio::test]
+async fn cut_after_the_condition_was_carried_out() {
+    is_written_in_spite_of(Fault::cut_after().of("PATCH").ending("/status").times(2)).await;
+}
+
+#[tokio::test]
+async fn cut_after_the_taint_was_carried_out() {
+    is_written_in_spite_of(Fault::cut_after().of("PATCH").at("/nodes/").after(1).once()).await;
+}
+
+#[tokio::test]
+async fn cut_in_the_middle_of_the_answer() {
+    is_written_in_spite_of(Fault::cut_in_body(40).of("PATCH").times(2)).await;
+}
+
+#[tokio::test]
+async fn the_node_cannot_be_read_at_first() {
+    is_written_in_spite_of(Fault::answer(500).of("GET").at("/nodes/").times(3)).await;
+}
+
+#[tokio::test]
+async fn the_server_is_overloaded() {
+    is_written_in_spite_of(Fault::answer(429).of("PATCH").times(1)).await;
+}
+
+#[tokio::test]
+async fn the_server_never_answers_one_request() {
+    is_written_in_spite_of(Fault::new(node_pressure_apiserver::What::NeverAnswer).of("PATCH").ending("/status").once())
+        .await;
+}
+
+#[tokio::test]
+async fn answers_are_full_of_unknown_fields() {
+    let stage = Stage::new().await.unwrap();
+    stage.server.faults().set_unknown_fields(true);
+    others(&stage).await;
+    let cluster = cluster(&stage, KubernetesOptions::default());
+    cluster.publish(status(true, &[Effect::NoSchedule]));
+    node(&stage, |node| has(node, TYPE, "True") && is_tainted(node, KEY, "NoSchedule")).await;
+    stage.server.faults().set_unknown_fields(false);
+    end(stage, cluster).await;
+}
+
+#[tokio::test]
+async fn a_slow_server_is_told_the_latest_alone() {
+    let stage = Stage::new().await.unwrap();
+    let cluster = cluster(&stage, KubernetesOptions::default());
+    ready(&stage).await;
+    stage.server.faults().add(Fault::delay(Duration::from_millis(400)).of("PATCH"));
+    for turn in 0..20 {
+        cluster.publish(status(turn % 2 == 0, &[]));
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    cluster.publish(status(true, &[Effect::NoSchedule]));
+    node(&stage, |node| has(node, TYPE, "True") && is_tainted(node, KEY, "NoSchedule")).await;
+    let writes = stage.server.log().of("PATCH", "/status").len();
+    assert!(writes <= 4, "{writes} for twenty changes in 400 ms");
+    stage.server.faults().clear();
+    end(stage, cluster).await;
+}
+
+#[tokio::test]
+async fn a_flickering_condition_is_not_written_each_time() {
+    let stage = Stage::new().await.unwrap();
+    let cluster = cluster(&stage, KubernetesOptions::default());
+    ready(&stage).await;
+    for turn in 0..200 {
+        cluster.publish(status(turn % 2 == 0, &[]));
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    cluster.publish(status(true, &[]));
+    node(&stage, |node| has(node, TYPE, "True")).await;
+    let writes = stage.server.log().of("PATCH", "/status").len();
+    assert!(writes <= 18, "{writes} for two hundred changes in two seconds");
+    end(stage, cluster).await;
+}
+
+#[tokio::test]
+async fn the_server_restarts_in_between() {
+    let stage = Stage::new().await.unwrap();
+    let cluster = cluster(&stage, KubernetesOptions::default());
+    cluster.publish(status(false, &[]));
+    node(&stage, |node| has(node, TYPE, "False")).await;
+    stage.server.close().await;
+    cluster.publish(status(true, &[Effect::NoSchedule]));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    stage.server.open().await.unwrap();
+    node(&stage, |node| has(node, TYPE, "True") && is_tainted(node, KEY, "NoSchedule")).await;
+    end(stage, cluster).await;
+}
+
+#[tokio::test]
+async fn somebody_takes_our_condition_away() {
+    let stage = Stage::new().await.unwrap();
+    let cluster =
+        cluster(&stage, KubernetesOptions { heartbeat: Duration::from_secs(1), ..KubernetesOptions::default() });
+    cluster.publish(status(true, &[]));
+    node(&stage, |node| has(node, TYPE, "True")).await;
+    let removal = json!({"status": {"conditions": [{"$patch": "delete", "type": TYPE}]}});
+    let path = format!("{}/status", stage.node_path());
+    assert_eq!(stage.ask(Method::PATCH, &path, removal).await.unwrap().0, 200);
+    let again = node(&stage, |node| has(node, TYPE, "True")).await;
+    assert_eq!(condition(&again, TYPE)["reason"], "NodeHasInsufficientMemory");
+    end(stage, cluster).await;
+}
+
+#[tokio::test]
+async fn observe_mode_taints_nothing_and_uses_no_standard_name() {
+    let stage = Stage::new().await.unwrap();
+    others(&stage).await;
+    let options = KubernetesOptions { conditions: Authority::Standard, ..KubernetesOptions::default() };
+    let cluster = cluster(&stage, options);
+    cluster.publish(NodeStatus { may_act: false, ..status(true, &[Effect::NoSchedule]) });
+    let seen = node(&stage, |node| has(node, TYPE, "True")).await;
+    assert_eq!(condition(&seen, "MemoryPressure")["reason"], "KubeletHasSufficientMemory");
+    // Enforcing from now on.
+    cluster.publish(status(true, &[Effect::NoSchedule]));
+    let standard = "node.kubernetes.io/memory-pressure";
+    let seen =
+        node(&stage, |node| has(node, "MemoryPressure", "True") && is_tainted(node, standard, "NoSchedule")).await;
+    assert_eq!(condition(&seen, TYPE), &Value::Null, "what was said under other names is gone");
+    end(stage, cluster).await;
+}
+
+#[tokio::test]
+async fn other_options_take_away_what_was_reported_under_the_old_ones() {
+    let stage = Stage::new().await.unwrap();
+    let cluster = cluster(&stage, KubernetesOptions::default());
+    cluster.publish(status(true, &[Effect::NoSchedule]));
+    node(&stage, |node| is_tainted(node, KEY, "NoSchedule")).await;
+    cluster.reload(KubernetesOptions { conditions: Authority::Off, ..KubernetesOptions::default() });
+    node(&stage, |node| condition(node, TYPE).is_null() && !is_tainted(node, KEY, "NoSchedule")).await;
+    end(stage, cluster).await;
+}

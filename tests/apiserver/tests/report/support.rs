@@ -1,0 +1,86 @@
+//! An agent's end of the cluster, without the agent.
+
+use std::time::Duration;
+
+use node_pressure_apiserver::stage::Stage;
+use node_pressure_monitor::cluster::status::{Effect, WantedCondition, WantedTaint};
+use node_pressure_monitor::cluster::{Access, Cluster, Event, NodeStatus};
+use node_pressure_monitor::config::KubernetesOptions;
+use serde_json::Value;
+
+/// Longer than anything takes that is not stuck.
+pub const SOON: Duration = Duration::from_secs(20);
+pub const TYPE: &str = "MonitorMemoryPressure";
+pub const KEY: &str = "node-pressure-monitor/memory-pressure";
+
+pub fn access(stage: &Stage) -> Access {
+    let path = stage.kubeconfig_file().unwrap();
+    Access::by_kubeconfig(path, &stage.node)
+}
+
+pub fn cluster(stage: &Stage, options: KubernetesOptions) -> Cluster {
+    Cluster::start_with(options, Some(access(stage))).unwrap()
+}
+
+/// Memory pressure or none, with these taints, by an agent that may act.
+pub fn status(holds: bool, effects: &[Effect]) -> NodeStatus {
+    let reason = if holds { "NodeHasInsufficientMemory" } else { "NodeHasSufficientMemory" };
+    NodeStatus {
+        conditions: vec![WantedCondition {
+            kind: "MemoryPressure".to_owned(),
+            status: Some(holds),
+            reason: reason.to_owned(),
+            message: "words".to_owned(),
+        }],
+        taints: effects
+            .iter()
+            .map(|effect| WantedTaint { kind: "MemoryPressure".to_owned(), effect: *effect })
+            .collect(),
+        may_act: true,
+    }
+}
+
+/// Whether the node has a condition with that status.
+pub fn has(node: &Value, kind: &str, status: &str) -> bool {
+    node_pressure_apiserver::stage::condition(node, kind)["status"] == status
+}
+
+pub fn taints(node: &Value) -> Vec<(String, String)> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let taints = node.pointer("/spec/taints").and_then(Value::as_array).into_iter().flatten();
+    taints.map(|taint| (text(&taint["key"]), text(&taint["effect"]))).collect()
+}
+
+pub fn is_tainted(node: &Value, key: &str, effect: &str) -> bool {
+    taints(node).contains(&(key.to_owned(), effect.to_owned()))
+}
+
+/// Waits until the node is so.
+pub async fn node(stage: &Stage, wanted: impl Fn(&Value) -> bool) -> Value {
+    stage.until(&stage.node_path(), SOON, |node| node.is_some_and(&wanted)).await.unwrap()
+}
+
+/// What the thread says of something that is refused, or is not any more.
+pub async fn trouble(cluster: &mut Cluster) -> (&'static str, Option<String>) {
+    let told = async {
+        loop {
+            if let Event::Trouble { capability, reason } = cluster.event().await {
+                return (capability, reason);
+            }
+        }
+    };
+    tokio::time::timeout(SOON, told).await.unwrap()
+}
+
+/// Until the agent has read its node, and is ready to write.
+pub async fn ready(stage: &Stage) {
+    let path = stage.node_path();
+    let read = stage.server.log().wait_for(SOON, |request| request.is("GET", &path) && request.status.is_some());
+    read.await.unwrap();
+}
+
+pub async fn end(stage: Stage, cluster: Cluster) {
+    cluster.stop(Duration::from_secs(5));
+    let _gone = std::fs::remove_file(stage.kubeconfig_file().unwrap());
+    stage.end().await.unwrap();
+}

@@ -1,0 +1,133 @@
+//! Agents that were killed, and a cluster that is to be rid of them.
+
+use std::time::Duration;
+
+use node_pressure_apiserver::Fault;
+use node_pressure_apiserver::stage::{Stage, condition};
+use node_pressure_monitor::cluster::status::Effect;
+use node_pressure_monitor::cluster::sweep::{Round, Rules, Sweeper, Swept};
+use node_pressure_monitor::config::KubernetesOptions;
+use serde_json::Value;
+
+use crate::support::{KEY, TYPE, access, cluster, end, has, is_tainted, node, status};
+
+const RULES: Rules = Rules { heartbeat: Duration::from_millis(200), remove: false, dry_run: false, by_clock: false };
+
+async fn sweeper(stage: &Stage, rules: Rules) -> Sweeper {
+    Sweeper::connect(&access(stage), rules, Some(stage.node.clone())).await.unwrap()
+}
+
+async fn round(sweeper: &mut Sweeper) -> (Round, Vec<Swept>) {
+    let mut all = Vec::new();
+    let round = sweeper.round(&mut |swept: &Swept| all.push(swept.clone())).await.unwrap();
+    (round, all)
+}
+
+/// A node whose agent is killed in the middle of pressure: to the server it is as if it never asked again.
+async fn forsaken(stage: &Stage) {
+    let cluster =
+        cluster(stage, KubernetesOptions { heartbeat: Duration::from_secs(3_600), ..KubernetesOptions::default() });
+    cluster.publish(status(true, &[Effect::NoSchedule, Effect::NoExecute]));
+    node(stage, |node| has(node, TYPE, "True") && is_tainted(node, KEY, "NoExecute")).await;
+    std::mem::forget(cluster);
+}
+
+#[tokio::test]
+async fn a_killed_agents_conditions_become_unknown_and_its_taints_go() {
+    let stage = Stage::new().await.unwrap();
+    forsaken(&stage).await;
+    let mut sweeper = sweeper(&stage, RULES).await;
+    let (first, swept) = round(&mut sweeper).await;
+    assert_eq!((first.watched, swept.len()), (1, 0), "it may be alive");
+    tokio::time::sleep(Duration::from_millis(700)).await;
+    let (second, swept) = round(&mut sweeper).await;
+    assert_eq!((second.swept, second.failed), (1, 0), "{swept:?}");
+    let after = stage.get(&stage.node_path()).await.unwrap().unwrap();
+    assert!(!is_tainted(&after, KEY, "NoSchedule") && !is_tainted(&after, KEY, "NoExecute"));
+    assert_eq!(
+        (&condition(&after, TYPE)["status"], &condition(&after, TYPE)["reason"]),
+        (&"Unknown".into(), &"AgentStopped".into())
+    );
+    let (third, _) = round(&mut sweeper).await;
+    assert_eq!(third.swept, 0, "once is enough");
+    stage.end().await.unwrap();
+}
+
+#[tokio::test]
+async fn an_agent_that_lives_is_left_alone_and_one_that_comes_back_says_so() {
+    let stage = Stage::new().await.unwrap();
+    let cluster =
+        cluster(&stage, KubernetesOptions { heartbeat: Duration::from_secs(1), ..KubernetesOptions::default() });
+    cluster.publish(status(true, &[Effect::NoSchedule]));
+    node(&stage, |node| is_tainted(node, KEY, "NoSchedule")).await;
+    let mut sweeper = sweeper(&stage, Rules { heartbeat: Duration::from_secs(1), ..RULES }).await;
+    for _ in 0..5 {
+        assert_eq!(round(&mut sweeper).await.0.swept, 0);
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    // Cut off, it cannot confirm anything; then it is back.
+    let cut = stage.server.faults().add(Fault::cut_before().of("PATCH").at("/nodes/"));
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    stage.server.faults().remove(cut);
+    node(&stage, |node| has(node, TYPE, "True")).await;
+    end(stage, cluster).await;
+}
+
+#[tokio::test]
+async fn an_agent_that_comes_back_in_the_same_moment_wins() {
+    let stage = Stage::new().await.unwrap();
+    forsaken(&stage).await;
+    let mut sweeper = sweeper(&stage, RULES).await;
+    round(&mut sweeper).await;
+    tokio::time::sleep(Duration::from_millis(700)).await;
+    // Somebody has changed the node between the list and the write.
+    stage.server.faults().add(Fault::answer(409).of("PATCH").once());
+    let (again, _) = round(&mut sweeper).await;
+    assert_eq!((again.swept, again.failed), (0, 0));
+    assert!(has(&stage.get(&stage.node_path()).await.unwrap().unwrap(), TYPE, "True"));
+    assert_eq!(round(&mut sweeper).await.0.swept, 1, "if it is not the agent, the next round sees");
+    stage.end().await.unwrap();
+}
+
+#[tokio::test]
+async fn dry_run_says_it_and_does_nothing() {
+    let stage = Stage::new().await.unwrap();
+    forsaken(&stage).await;
+    let rules = Rules { dry_run: true, by_clock: true, heartbeat: Duration::ZERO, ..RULES };
+    let (_, swept) = round(&mut sweeper(&stage, rules).await).await;
+    let words = swept[0].done.join("; ");
+    assert!(words.contains(&format!("taint {KEY}:NoSchedule removed")) && words.contains(TYPE), "{words}");
+    let after = stage.get(&stage.node_path()).await.unwrap().unwrap();
+    assert!(has(&after, TYPE, "True") && is_tainted(&after, KEY, "NoExecute"));
+    stage.end().await.unwrap();
+}
+
+#[tokio::test]
+async fn remove_takes_everything_of_ours_away_in_spite_of_conflicts() {
+    let stage = Stage::new().await.unwrap();
+    let before = stage.get(&stage.node_path()).await.unwrap().unwrap();
+    forsaken(&stage).await;
+    stage.server.faults().add(Fault::answer(409).of("PATCH").times(2));
+    let rules = Rules { remove: true, by_clock: true, ..RULES };
+    let (done, swept) = round(&mut sweeper(&stage, rules).await).await;
+    assert_eq!((done.swept, done.failed), (1, 0), "{swept:?}");
+    let after = stage.get(&stage.node_path()).await.unwrap().unwrap();
+    assert!(condition(&after, TYPE).is_null());
+    let taints = |node: &Value| node.pointer("/spec/taints").and_then(Value::as_array).map_or(0, Vec::len);
+    assert_eq!(taints(&after), taints(&before));
+    let (again, _) = round(&mut sweeper(&stage, rules).await).await;
+    assert_eq!(again.watched, 0);
+    stage.end().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_sweeper_that_may_not_write_says_so() {
+    let stage = Stage::new().await.unwrap();
+    forsaken(&stage).await;
+    stage.server.faults().add(Fault::answer(403).of("PATCH"));
+    let rules = Rules { by_clock: true, heartbeat: Duration::ZERO, ..RULES };
+    let (done, swept) = round(&mut sweeper(&stage, rules).await).await;
+    assert_eq!((done.swept, done.failed), (0, 1));
+    assert!(swept[0].failure.as_deref().is_some_and(|failure| failure.contains("not allowed")), "{swept:?}");
+    stage.end().await.unwrap();
+}

@@ -1,0 +1,112 @@
+//! The agent's own pod on this node, as the DaemonSet controller makes it and the kubelet runs it.
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use serde_json::{Value, json};
+
+use super::translation::{self, Surroundings, items, text};
+use super::volumes::{self, Files};
+use super::wire::Message;
+use super::{Node, NodePod, manifests};
+use crate::agent::Agent;
+use crate::cgroups::Qos;
+use crate::control_plane::{ControlPlane, NODE};
+use crate::evidence::meminfo;
+use crate::stage::Stage;
+
+/// The name of everything that it is deployed with.
+pub const NAME: &str = "node-pressure-monitor";
+/// The archive's.
+const ARCHIVE: &str = "node-pressure-monitor";
+
+/// The pod.
+#[derive(Debug)]
+pub struct DaemonPod {
+    /// The container's id.
+    pub id: String,
+    pub agent: Agent,
+    /// The container, as the API has it.
+    pub container: Value,
+    /// Of the image, as the runtime counts them.
+    pub image_bytes: u64,
+    configuration: PathBuf,
+    files: Files,
+}
+
+impl DaemonPod {
+    /// Brings the manifests to the API server and the DaemonSet's pod to the node.
+    pub fn start(stage: &Stage<'_>, node: &Node, plane: &ControlPlane) -> Result<Self> {
+        let objects = manifests::objects()?;
+        plane.apply(&objects)?;
+        let daemon_set = plane.get(&format!("/apis/apps/v1/namespaces/{NAME}/daemonsets/{NAME}"))?;
+        let mut object = plane.create(&format!("/api/v1/namespaces/{NAME}/pods"), &pod_of(&daemon_set))?;
+
+        let files = data(manifests::find(&objects, "ConfigMap", NAME)?)?;
+        let config_map = |name: &str| data(manifests::find(&objects, "ConfigMap", name)?);
+        let mut places = volumes::make(&object, config_map)?;
+        let account = text(&object["spec"], "serviceAccountName")?.to_owned();
+        let (host, port, certificate) = plane.address()?;
+        let token = plane.service_account(NAME, &account)?;
+        let secrets = [("token", token), ("ca.crt", certificate), ("namespace", NAME.to_owned())];
+        let secrets: Files = secrets.map(|(name, content)| (name.to_owned(), content)).into();
+        let configuration = place_of_configuration(&object, &places)?;
+        volumes::add_account(&mut object, &mut places, &secrets)?;
+
+        let container = object["spec"]["containers"][0].clone();
+        let image = text(&container, "image")?;
+        let image_bytes = node.import_as(ARCHIVE, image)?.bytes;
+        let around =
+            Surroundings { node_name: NODE, api_server: (host, port), volumes: places, memory: meminfo("MemTotal")? };
+        let config = translation::container(Message::default(), &object, &container, &around)?;
+        let qos = if object["status"]["qosClass"] == "Burstable" { Qos::Burstable } else { Qos::BestEffort };
+        let pod = NodePod::of_object(stage.layout(), &object, qos)?;
+        let name = text(&container, "name")?;
+        let id = pod.start(name, image, config)?;
+        let processes = pod.scope(stage.layout(), &id).processes();
+        let pid = *processes.first().with_context(|| format!("nobody lives in container {name}"))?;
+        let port = items(&container["ports"]).find_map(|port| port["containerPort"].as_u64()).context("no port")?;
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, u16::try_from(port)?));
+        let agent = Agent::attach(pid, address, pod.log(name));
+        Ok(Self { id, agent, container, image_bytes, configuration, files })
+    }
+
+    /// Changes its configuration as somebody would who edits the ConfigMap.
+    pub fn configure(&self, change: impl Fn(&str) -> String) -> Result<()> {
+        let files = self.files.iter().map(|(name, content)| (name.clone(), change(content))).collect();
+        volumes::publish(&self.configuration, &files)
+    }
+
+    /// Where one of its probes asks.
+    pub fn probe(&self, name: &str) -> Result<&str> {
+        text(&self.container[name]["httpGet"], "path").with_context(|| format!("{name} is no httpGet"))
+    }
+}
+
+/// What the DaemonSet controller makes of it for this node.
+fn pod_of(daemon_set: &Value) -> Value {
+    let template = &daemon_set["spec"]["template"];
+    let mut pod = json!({"metadata": template["metadata"], "spec": template["spec"]});
+    pod["metadata"]["name"] = json!(format!("{NAME}-x7k2p"));
+    pod["metadata"]["ownerReferences"] = json!([{
+        "apiVersion": "apps/v1", "kind": "DaemonSet", "name": NAME, "uid": daemon_set["metadata"]["uid"], "controller": true,
+    }]);
+    pod["spec"]["nodeName"] = json!(NODE);
+    pod
+}
+
+fn data(config_map: &Value) -> Result<Files> {
+    let data = config_map["data"].as_object().context("a ConfigMap without data")?;
+    let file = |(name, content): (&String, &Value)| {
+        Ok((name.clone(), content.as_str().with_context(|| format!("{name} is no text"))?.to_owned()))
+    };
+    data.iter().map(file).collect()
+}
+
+fn place_of_configuration(pod: &Value, places: &BTreeMap<String, PathBuf>) -> Result<PathBuf> {
+    let volume = items(&pod["spec"]["volumes"]).find(|volume| volume["configMap"]["name"] == NAME);
+    let name = text(volume.context("no volume is of the ConfigMap")?, "name")?;
+    places.get(name).cloned().context("the ConfigMap's volume was not made")
+}

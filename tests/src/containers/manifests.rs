@@ -1,0 +1,67 @@
+//! The manifests that people deploy with, as they are in the repository.
+
+use std::fs;
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+use super::translation::items;
+use crate::init::MANIFESTS;
+
+/// Every object that the kustomization names, with its images.
+pub fn objects() -> Result<Vec<Value>> {
+    let [kustomization] = &read("kustomization.yaml")?[..] else { anyhow::bail!("one kustomization was expected") };
+    let mut objects = Vec::new();
+    for file in items(&kustomization["resources"]) {
+        objects.extend(read(file.as_str().with_context(|| format!("resource {file}"))?)?);
+    }
+    for object in &mut objects {
+        for image in items(&kustomization["images"]) {
+            rename_images(object, image);
+        }
+    }
+    Ok(objects)
+}
+
+/// The one object of that kind and name.
+pub fn find<'o>(objects: &'o [Value], kind: &str, name: &str) -> Result<&'o Value> {
+    let is_it = |object: &&Value| object["kind"] == kind && object["metadata"]["name"] == name;
+    objects.iter().find(is_it).with_context(|| format!("the manifests have no {kind} {name}"))
+}
+
+fn read(file: &str) -> Result<Vec<Value>> {
+    let path = format!("{MANIFESTS}/{file}");
+    let text = fs::read_to_string(&path).with_context(|| format!("read {path}"))?;
+    parse(&text).with_context(|| format!("parse {path}"))
+}
+
+fn parse(text: &str) -> Result<Vec<Value>> {
+    let documents: Vec<Value> = serde_saphyr::from_multiple(text)?;
+    Ok(documents.into_iter().filter(|document| !document.is_null()).collect())
+}
+
+/// As kustomize's field `images` has it.
+fn rename_images(object: &mut Value, image: &Value) {
+    let containers = object.pointer_mut("/spec/template/spec/containers").and_then(Value::as_array_mut);
+    for container in containers.into_iter().flatten().filter(|container| container["image"] == image["name"]) {
+        let part = |field: &str| image[field].as_str().unwrap_or_default();
+        container["image"] = Value::from(format!("{}:{}", part("newName"), part("newTag")));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn several_documents_and_their_images() {
+        let text =
+            "# of both\nkind: A\n---\nkind: B\nspec: {template: {spec: {containers: [{image: x}, {image: y}]}}}\n";
+        let mut objects = parse(text).unwrap();
+        assert_eq!(objects.len(), 2);
+        let image = serde_json::json!({"name": "x", "newName": "localhost/x", "newTag": "0.1.0"});
+        rename_images(&mut objects[1], &image);
+        let containers = &objects[1]["spec"]["template"]["spec"]["containers"];
+        assert_eq!((&containers[0]["image"], &containers[1]["image"]), (&"localhost/x:0.1.0".into(), &"y".into()));
+    }
+}

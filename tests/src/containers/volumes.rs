@@ -1,0 +1,126 @@
+//! Volumes of a pod's object, made as the kubelet makes them.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use serde_json::{Value, json};
+
+use super::storage::KUBELET;
+use super::translation::{items, text};
+
+/// Where a service account's token is found in a container.
+const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+/// The name that the admission plugin gives the volume.
+const TOKEN_VOLUME: &str = "kube-api-access";
+
+/// Files by name.
+pub type Files = BTreeMap<String, String>;
+
+/// Makes the volumes that the object names; `config_map` looks one up.
+pub fn make(pod: &Value, config_map: impl Fn(&str) -> Result<Files>) -> Result<BTreeMap<String, PathBuf>> {
+    let mut places = BTreeMap::new();
+    for volume in items(&pod["spec"]["volumes"]) {
+        let name = text(volume, "name")?;
+        let place = if volume["hostPath"].is_object() {
+            host_path(&volume["hostPath"]).with_context(|| format!("volume {name}"))?
+        } else if volume["configMap"].is_object() {
+            let place = directory(pod, "configmap", name)?;
+            publish(&place, &config_map(text(&volume["configMap"], "name")?)?)?;
+            place
+        } else if volume["emptyDir"].is_object() {
+            let place = directory(pod, "empty-dir", name)?;
+            fs::create_dir_all(&place).with_context(|| format!("create {}", place.display()))?;
+            place
+        } else {
+            bail!("volume {name} is of a kind that is not known here: {volume}");
+        };
+        places.insert(name.to_owned(), place);
+    }
+    Ok(places)
+}
+
+/// Adds the volume with the token of the service account, and mounts it in every container, as the admission plugin and the kubelet do
+/// between them.
+pub fn add_account(pod: &mut Value, places: &mut BTreeMap<String, PathBuf>, files: &Files) -> Result<()> {
+    let place = directory(pod, "projected", TOKEN_VOLUME)?;
+    publish(&place, files)?;
+    places.insert(TOKEN_VOLUME.to_owned(), place);
+    for container in pod["spec"]["containers"].as_array_mut().into_iter().flatten() {
+        let mount = json!({"name": TOKEN_VOLUME, "mountPath": ACCOUNT, "readOnly": true});
+        match container["volumeMounts"].as_array_mut() {
+            Some(mounts) => mounts.push(mount),
+            None => container["volumeMounts"] = json!([mount]),
+        }
+    }
+    Ok(())
+}
+
+/// Puts files into a volume, all of them in one moment: `..data` is a link that is put in the place of the last one
+/// (pkg/volume/util/atomic_writer.go).
+pub fn publish(place: &Path, files: &Files) -> Result<()> {
+    fs::create_dir_all(place).with_context(|| format!("create {}", place.display()))?;
+    let before = fs::read_link(place.join("..data")).ok();
+    let number = before.iter().filter_map(|name| name.to_str()?.strip_prefix("..")?.parse::<u32>().ok()).next();
+    let version = format!("..{}", number.map_or(1, |number| number + 1));
+    let new = place.join(&version);
+    fs::create_dir(&new).with_context(|| format!("create {}", new.display()))?;
+    for (name, content) in files {
+        fs::write(new.join(name), content).with_context(|| format!("write {name}"))?;
+        let link = place.join(name);
+        if fs::symlink_metadata(&link).is_err() {
+            symlink(Path::new("..data").join(name), &link).with_context(|| format!("link {}", link.display()))?;
+        }
+    }
+    let (next, data) = (place.join("..data_tmp"), place.join("..data"));
+    symlink(&version, &next).with_context(|| format!("link {}", next.display()))?;
+    fs::rename(&next, &data).with_context(|| format!("rename to {}", data.display()))?;
+    if let Some(before) = before {
+        let old = place.join(before);
+        fs::remove_dir_all(&old).with_context(|| format!("remove {}", old.display()))?;
+    }
+    Ok(())
+}
+
+fn directory(pod: &Value, kind: &str, name: &str) -> Result<PathBuf> {
+    let uid = text(&pod["metadata"], "uid")?;
+    Ok(PathBuf::from(format!("{KUBELET}/pods/{uid}/volumes/kubernetes.io~{kind}/{name}")))
+}
+
+fn host_path(volume: &Value) -> Result<PathBuf> {
+    let path = PathBuf::from(text(volume, "path")?);
+    let is_so = match volume["type"].as_str() {
+        None | Some("") => true,
+        Some("Directory") => path.is_dir(),
+        Some("File") => path.is_file(),
+        Some("DirectoryOrCreate") => {
+            fs::create_dir_all(&path).with_context(|| format!("create {}", path.display()))?;
+            true
+        }
+        Some(other) => bail!("hostPath of type {other} is not known here"),
+    };
+    if !is_so {
+        bail!("{} is not of type {}", path.display(), volume["type"]);
+    }
+    Ok(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_new_version_takes_the_place_of_the_last_in_one_step() {
+        let place = std::env::temp_dir().join(format!("volumes-{}", std::process::id()));
+        let files = |content: &str| Files::from([("monitor.yaml".to_owned(), content.to_owned())]);
+        publish(&place, &files("a")).unwrap();
+        assert_eq!(fs::read_to_string(place.join("monitor.yaml")).unwrap(), "a");
+        publish(&place, &files("b")).unwrap();
+        assert_eq!(fs::read_to_string(place.join("monitor.yaml")).unwrap(), "b");
+        assert_eq!(fs::read_link(place.join("..data")).unwrap(), Path::new("..2"));
+        assert!(!place.join("..1").exists());
+        fs::remove_dir_all(&place).unwrap();
+    }
+}

@@ -1,0 +1,162 @@
+//! The control plane as the guest has it: the test API server, on threads of its own, and a node that it knows.
+
+mod kubelet;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use http::Request;
+use node_pressure_apiserver::access::User;
+use node_pressure_apiserver::resource::RESOURCES;
+use node_pressure_apiserver::{Record, Settings, TestServer};
+use serde_json::{Value, json};
+use tokio::runtime::Runtime;
+
+use crate::units::{monotonic_ns, nanoseconds};
+
+pub use kubelet::Kubelet;
+
+/// This node.
+pub const NODE: &str = "guest";
+/// Everything is slow under emulation.
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// A server and who asks it as its administrator. What he asks is not among the requests.
+#[derive(Debug)]
+pub struct ControlPlane {
+    server: TestServer,
+    admin: Admin,
+}
+
+impl ControlPlane {
+    /// With the node and the namespace `default`.
+    pub fn start() -> Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("start a runtime")?;
+        let settings = Settings { tls: true, ..Settings::default() };
+        let server = runtime.block_on(TestServer::with(settings)).context("start the API server")?;
+        // Its connections live on the server's own threads.
+        let client = runtime.block_on(async { server.admin() });
+        let plane = Self { server, admin: Admin { runtime, client } };
+        if plane.find("/api/v1/namespaces/default")?.is_none() {
+            plane.create("/api/v1/namespaces", &json!({"metadata": {"name": "default"}}))?;
+        }
+        plane.create("/api/v1/nodes", &json!({"metadata": {"name": NODE}}))?;
+        Ok(plane)
+    }
+
+    /// Creates what `kubectl apply` would, as far as this server knows such objects.
+    pub fn apply(&self, objects: &[Value]) -> Result<()> {
+        for object in objects {
+            let (version, kind) = (&object["apiVersion"], &object["kind"]);
+            let (version, kind) = version.as_str().zip(kind.as_str()).context("an object of no kind")?;
+            let known = RESOURCES.iter().find(|one| one.kind == kind && one.api_version() == version);
+            // A quota is nothing to a node.
+            let Some(resource) = known else { continue };
+            let root = if resource.group.is_empty() { "/api" } else { "/apis" };
+            let within = match object["metadata"]["namespace"].as_str() {
+                Some(namespace) if resource.namespaced => format!("namespaces/{namespace}/"),
+                _ => String::new(),
+            };
+            self.create(&format!("{root}/{version}/{within}{}", resource.plural), object)?;
+        }
+        Ok(())
+    }
+
+    /// Someone else who asks, for another thread.
+    pub fn admin(&self) -> Result<Admin> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("start a runtime")?;
+        let client = runtime.block_on(async { self.server.admin() });
+        Ok(Admin { runtime, client })
+    }
+
+    /// A file by which the agent may do everything.
+    pub fn kubeconfig(&self) -> Result<PathBuf> {
+        let path = Path::new("/tmp/kubeconfig");
+        fs::write(path, self.server.kubeconfig()).with_context(|| format!("write {}", path.display()))?;
+        Ok(path.to_owned())
+    }
+
+    /// A token of a service account, which may do what roles and bindings say.
+    pub fn service_account(&self, namespace: &str, name: &str) -> Result<String> {
+        let account = self.get(&format!("/api/v1/namespaces/{namespace}/serviceaccounts/{name}"))?;
+        let uid = account["metadata"]["uid"].as_str().context("the service account has no UID")?;
+        let token = format!("token-of-{namespace}-{name}");
+        let api = self.server.memory().context("a server in memory")?;
+        api.access().add_token(&token, User::service_account(namespace, name, uid));
+        Ok(token)
+    }
+
+    /// Where it is: host, port and certificate.
+    pub fn address(&self) -> Result<(String, u16, String)> {
+        let url: http::Uri = self.server.url().parse().context("the API server's URL")?;
+        let (host, port) = url.host().zip(url.port_u16()).context("the API server's host and port")?;
+        let certificate = self.server.certificate().context("the API server's certificate")?;
+        Ok((host.to_owned(), port, certificate.to_owned()))
+    }
+
+    /// What was asked by others than the administrator, with the time at which it came.
+    pub fn requests(&self) -> Vec<(u64, Record)> {
+        let (now, now_ns) = (Instant::now(), monotonic_ns());
+        let at = |record: &Record| now_ns.saturating_sub(nanoseconds(now.saturating_duration_since(record.at)));
+        self.server.log().all().into_iter().map(|record| (at(&record), record)).collect()
+    }
+}
+
+/// One who may do everything, on a thread of his own.
+pub struct Admin {
+    runtime: Runtime,
+    client: kube::Client,
+}
+
+impl std::fmt::Debug for Admin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Admin").finish_non_exhaustive()
+    }
+}
+
+impl Admin {
+    pub fn get(&self, path: &str) -> Result<Value> {
+        self.find(path)?.with_context(|| format!("there is no {path}"))
+    }
+
+    /// None where there is none.
+    pub fn find(&self, path: &str) -> Result<Option<Value>> {
+        self.ask("GET", path, "", None)
+    }
+
+    pub fn create(&self, path: &str, object: &Value) -> Result<Value> {
+        self.ask("POST", path, "application/json", Some(object))?.with_context(|| format!("there is no {path}"))
+    }
+
+    pub fn merge(&self, path: &str, patch: &Value) -> Result<()> {
+        self.ask("PATCH", path, "application/merge-patch+json", Some(patch)).map(drop)
+    }
+
+    /// As the kubelet ends a pod whose containers are gone: at once, and only the one that it means.
+    pub fn finish(&self, path: &str, uid: &str) -> Result<()> {
+        let options = json!({"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0, "preconditions": {"uid": uid}});
+        self.ask("DELETE", path, "application/json", Some(&options)).map(drop)
+    }
+
+    fn ask(&self, method: &str, path: &str, kind: &str, body: Option<&Value>) -> Result<Option<Value>> {
+        let request = Request::builder().method(method).uri(path).header("content-type", kind);
+        let request = request.body(body.map_or_else(Vec::new, |body| body.to_string().into_bytes()));
+        let request = request.with_context(|| format!("{method} {path}"))?;
+        let answer = async { tokio::time::timeout(LIMIT, self.client.request::<Value>(request)).await };
+        match self.runtime.block_on(answer).with_context(|| format!("{method} {path}: no answer"))? {
+            Ok(value) => Ok(Some(value)),
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
+            Err(error) => Err(error).with_context(|| format!("{method} {path}")),
+        }
+    }
+}
+
+impl std::ops::Deref for ControlPlane {
+    type Target = Admin;
+
+    fn deref(&self) -> &Admin {
+        &self.admin
+    }
+}

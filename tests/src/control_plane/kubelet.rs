@@ -1,0 +1,174 @@
+//! What of the kubelet an eviction depends on: it starts containers again that have ended, ends pods that are deleted, and tells the API
+//! server when they are gone. It knows nothing of pressure.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{JoinHandle, sleep, spawn};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use serde_json::{Value, json};
+
+use super::{Admin, ControlPlane, NODE};
+use crate::cgroups::Qos;
+use crate::containers::{Node, NodePod, cri};
+use crate::stage::Stage;
+
+/// How often the kubelet looks at its containers (the relist period of pkg/kubelet/pleg/generic.go).
+const EVERY: Duration = Duration::from_secs(1);
+const CONTAINER: &str = "main";
+
+/// A pod of one container, as the kubelet has it.
+#[derive(Debug)]
+struct Kept {
+    pod: Arc<NodePod>,
+    script: String,
+    restarts: u32,
+    is_over: bool,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    ended: AtomicBool,
+    pods: Mutex<Vec<Kept>>,
+    troubles: Mutex<Vec<String>>,
+}
+
+/// At work until it is dropped; containers live on.
+#[derive(Debug)]
+pub struct Kubelet {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Kubelet {
+    pub fn start(plane: &ControlPlane) -> Result<Self> {
+        let shared = Arc::new(Shared::default());
+        let (admin, its) = (plane.admin()?, Arc::clone(&shared));
+        let work = move || {
+            while !its.ended.load(Ordering::Acquire) {
+                if let Err(error) = its.look(&admin) {
+                    its.troubles.lock().unwrap_or_else(PoisonError::into_inner).push(format!("{error:#}"));
+                }
+                sleep(EVERY);
+            }
+        };
+        Ok(Self { shared, thread: Some(spawn(work)) })
+    }
+
+    /// A pod of a Deployment's, on this node: known to the API server first, and made with the UID that it gave. Returns the pod and its
+    /// container's id.
+    pub fn run(
+        &self,
+        (plane, node, stage): (&ControlPlane, &Node, &Stage<'_>),
+        name: &str,
+        resources: &Value,
+        script: &str,
+    ) -> Result<(Arc<NodePod>, String)> {
+        let object = plane.create("/api/v1/namespaces/default/pods", &object(name, resources))?;
+        let uid = object["metadata"]["uid"].as_str().context("the API server gave no UID")?;
+        let qos = match object["status"]["qosClass"].as_str() {
+            Some("Guaranteed") => Qos::Guaranteed,
+            Some("Burstable") => Qos::Burstable,
+            _ => Qos::BestEffort,
+        };
+        let pod = Arc::new(node.pod_of(stage, name, uid, qos, &[])?);
+        let id = pod.run(CONTAINER, script)?;
+        plane.merge(&format!("/api/v1/namespaces/default/pods/{name}/status"), &running(&id, 0))?;
+        let kept = Kept { pod: Arc::clone(&pod), script: script.to_owned(), restarts: 0, is_over: false };
+        self.shared.pods.lock().unwrap_or_else(PoisonError::into_inner).push(kept);
+        Ok((pod, id))
+    }
+
+    /// How often a pod's container was started again.
+    pub fn restarts(&self, pod: &NodePod) -> u32 {
+        let pods = self.shared.pods.lock().unwrap_or_else(PoisonError::into_inner);
+        pods.iter().find(|kept| kept.pod.uid == pod.uid).map_or(0, |kept| kept.restarts)
+    }
+
+    /// What went wrong, for people.
+    pub fn troubles(&self) -> Vec<String> {
+        std::mem::take(&mut *self.shared.troubles.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Drop for Kubelet {
+    fn drop(&mut self) {
+        self.shared.ended.store(true, Ordering::Release);
+        if let Some(thread) = self.thread.take() {
+            // A panic was told by the thread itself.
+            let _panicked = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    fn look(&self, admin: &Admin) -> Result<()> {
+        let mut pods = self.pods.lock().unwrap_or_else(PoisonError::into_inner);
+        for kept in pods.iter_mut().filter(|kept| !kept.is_over) {
+            kept.sync(admin).with_context(|| format!("pod {}", kept.pod.name))?;
+        }
+        Ok(())
+    }
+}
+
+impl Kept {
+    fn sync(&mut self, admin: &Admin) -> Result<()> {
+        let pod = &self.pod;
+        let path = format!("/api/v1/namespaces/{}/pods/{}", pod.namespace, pod.name);
+        let object = admin.find(&path)?.filter(|object| object["metadata"]["uid"] == pod.uid.as_str());
+        match object {
+            Some(object) if object["metadata"]["deletionTimestamp"].is_null() => self.keep_running(admin, &path),
+            Some(object) => {
+                let grace = object["metadata"]["deletionGracePeriodSeconds"].as_u64().unwrap_or(30);
+                self.end(grace)?;
+                admin.finish(&path, &self.pod.uid)
+            }
+            None => self.end(0),
+        }
+    }
+
+    fn end(&mut self, grace: u64) -> Result<()> {
+        for id in self.pod.running()? {
+            cri::stop_container(&id, grace)?;
+        }
+        cri::stop_sandbox(&self.pod.sandbox)?;
+        cri::remove_sandbox(&self.pod.sandbox)?;
+        self.is_over = true;
+        Ok(())
+    }
+
+    fn keep_running(&mut self, admin: &Admin, path: &str) -> Result<()> {
+        if self.pod.is_running()? {
+            return Ok(());
+        }
+        self.restarts += 1;
+        let id = self.pod.run(CONTAINER, &self.script)?;
+        admin.merge(&format!("{path}/status"), &running(&id, self.restarts))
+    }
+}
+
+fn object(name: &str, resources: &Value) -> Value {
+    let owner = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "shop-7d4b9c6f5", "controller": true,
+        "uid": "5d7a2f0e-1c65-4a2b-9d3f-000000000001"});
+    json!({
+        "metadata": {"name": name, "labels": {"app": name}, "ownerReferences": [owner]},
+        "spec": {
+            "nodeName": NODE,
+            "terminationGracePeriodSeconds": 2,
+            "containers": [{"name": CONTAINER, "image": "localhost/busybox:1", "resources": resources}],
+        },
+    })
+}
+
+fn running(id: &str, restarts: u32) -> Value {
+    let ready = |kind: &str| json!({"type": kind, "status": "True"});
+    json!({"status": {
+        "phase": "Running",
+        "conditions": [ready("PodScheduled"), ready("Initialized"), ready("ContainersReady"), ready("Ready")],
+        "containerStatuses": [{
+            "name": CONTAINER, "ready": true, "restartCount": restarts, "image": "localhost/busybox:1", "imageID": "sha256:0",
+            "containerID": format!("containerd://{id}"), "state": {"running": {}},
+        }],
+    }})
+}

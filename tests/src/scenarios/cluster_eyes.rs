@@ -1,0 +1,99 @@
+//! What the API server has seen of the agent.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use node_pressure_apiserver::Record;
+use serde_json::Value;
+
+use crate::agent::Agent;
+use crate::control_plane::{ControlPlane, NODE};
+use crate::stage::Stage;
+
+/// For what follows within a second on a machine of usual speed.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The API server and the agent that speaks to it.
+#[derive(Debug, Clone, Copy)]
+pub struct Seen<'a> {
+    pub plane: &'a ControlPlane,
+    pub agent: &'a Agent,
+}
+
+impl Seen<'_> {
+    /// Asserts that it is so within some seconds.
+    pub fn eventually(&self, stage: &mut Stage<'_>, what: &str, is_so: impl Fn(&ControlPlane) -> Result<bool>) {
+        let mut trouble = None;
+        let came = stage.until(PATIENCE, |_| match is_so(self.plane) {
+            Ok(is_so) => is_so,
+            Err(error) => {
+                trouble = Some(error);
+                false
+            }
+        });
+        let trouble = trouble.map(|error| format!(": {error:#}")).unwrap_or_default();
+        stage.check(came, || format!("not within {PATIENCE:?}: {what}{trouble}"));
+    }
+
+    /// Waits until the agent knows so many pods by the API server.
+    pub fn pods(&self, stage: &mut Stage<'_>, count: u32) {
+        let mut known = None;
+        let came = stage.until(PATIENCE, |_| {
+            known = self.agent.metrics().ok().and_then(|metrics| metrics.sum("pods_known", &[]));
+            known == Some(f64::from(count))
+        });
+        stage.check(came, || format!("the agent knows {known:?} pods, not {count}"));
+    }
+
+    /// When the first request came that is of this kind and was carried out.
+    fn first(&self, is_it: impl Fn(&Record) -> bool) -> Option<u64> {
+        let is_done = |record: &Record| record.carried_out.is_some_and(|code| code < 300);
+        self.plane.requests().into_iter().find(|(_, record)| is_done(record) && is_it(record)).map(|(at, _)| at)
+    }
+
+    pub fn condition(&self, status: &str) -> Option<u64> {
+        self.first(|record| {
+            record.is("PATCH", &format!("/nodes/{NODE}/status"))
+                && condition(&record.body, "MonitorMemoryPressure") == Some(status)
+        })
+    }
+
+    pub fn taint(&self) -> Option<u64> {
+        self.first(|record| record.is("PATCH", &format!("/nodes/{NODE}")) && taint(&record.body, "memory").is_some())
+    }
+
+    pub fn disruption_target(&self, pod: &str) -> Option<u64> {
+        self.first(|record| {
+            record.is("PATCH", &format!("/pods/{pod}/status"))
+                && condition(&record.body, "DisruptionTarget") == Some("True")
+        })
+    }
+
+    pub fn delete(&self, pod: &str) -> Option<u64> {
+        self.first(|record| record.is("DELETE", &format!("/pods/{pod}")))
+    }
+
+    pub fn event(&self, reason: &str) -> Option<u64> {
+        self.first(|record| record.is("POST", "/events") && record.body["reason"] == reason)
+    }
+
+    /// Events of that reason on that pod.
+    pub fn events_of(&self, pod: &str, reason: &str) -> Result<Vec<Value>> {
+        let list = self.plane.get("/api/v1/events")?;
+        let events = list["items"].as_array().cloned().unwrap_or_default().into_iter();
+        let is_it = |event: &Value| event["reason"] == reason && event["involvedObject"]["name"] == pod;
+        Ok(events.filter(is_it).collect())
+    }
+}
+
+/// The status of a condition of an object, or of a patch of one.
+pub fn condition<'o>(object: &'o Value, kind: &str) -> Option<&'o str> {
+    let conditions = object["status"]["conditions"].as_array()?;
+    conditions.iter().find(|condition| condition["type"] == kind)?["status"].as_str()
+}
+
+/// Our own taint, of an object or of a patch of one.
+pub fn taint<'o>(node: &'o Value, resource: &str) -> Option<&'o Value> {
+    let key = format!("node-pressure-monitor/{resource}-pressure");
+    node["spec"]["taints"].as_array()?.iter().find(|taint| taint["key"] == key.as_str())
+}

@@ -1,0 +1,34 @@
+//! `cargo xtask manifests`: what is under `config/`, held against the published schemas and the code.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Result;
+
+use crate::cmd;
+use crate::paths::Workspace;
+use crate::setup;
+
+/// Checks every manifest under config/ against the published schemas and against the code (roles against what the agent asks for, flags,
+/// configuration, ports, paths, mounts, metrics), or prints what would be applied. Needs no kubectl.
+#[derive(Debug, clap::Args)]
+pub struct Options {
+    /// Check them all.
+    #[arg(long)]
+    check: bool,
+    /// Print what `kubectl apply -k DIRECTORY` would apply.
+    #[arg(value_name = "DIRECTORY", conflicts_with = "check", required_unless_present = "check")]
+    directory: Option<PathBuf>,
+}
+
+pub fn run(options: &Options, workspace: &Workspace) -> Result<ExitCode> {
+    setup::ensure(workspace, setup::BUILD)?;
+    let mut command = cmd::cargo();
+    command.args(["run", "--quiet", "--package", "node-pressure-manifests", "--bin", "manifests", "--"]);
+    match &options.directory {
+        Some(directory) => command.arg(directory),
+        None => command.arg("--check"),
+    };
+    let status = command.status()?;
+    Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
