@@ -46,10 +46,10 @@ impl Agent {
     pub(super) fn hear_cluster(&mut self, event: Event) {
         match event {
             Event::State(state) => self.learn_state(&state),
-            Event::Pods => self.learn_pods(),
-            Event::Node => self.learn_node(),
             Event::Settled(settled) => self.hear_settled(settled),
             trouble @ Event::Trouble { .. } => self.hear_trouble(&trouble),
+            Event::Pods => self.learn_pods(),
+            Event::Node => self.learn_node(),
         }
     }
 

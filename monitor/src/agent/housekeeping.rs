@@ -38,8 +38,8 @@ impl Agent {
         self.last.housekeeping = Some(Monotonic::now());
         self.scan();
         self.hint_stores();
-        self.confirm_cluster();
         self.keep_ledger();
+        self.confirm_cluster();
         let now = Monotonic::now();
         self.note_counters();
         self.health.set_degradation(writer::CAPABILITY, self.recorder.trouble().as_deref());

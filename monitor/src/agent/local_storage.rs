@@ -84,16 +84,6 @@ impl LocalStorage {
         &self.specs
     }
 
-    /// Whether the API server has ever told the pods.
-    pub(super) const fn is_from_cluster(&self) -> bool {
-        self.is_from_cluster
-    }
-
-    /// These are the pods, as the API server has them.
-    pub(super) fn learn(&mut self, specs: Arc<PodSpecs>) {
-        (self.specs, self.is_from_cluster) = (specs, true);
-    }
-
     /// What a pod keeps on the node's disks, if somebody has measured it.
     pub(super) fn kept(
         &self,
@@ -103,6 +93,16 @@ impl LocalStorage {
         name_of: &dyn Fn(&str) -> Option<String>,
     ) -> Option<PodStats> {
         Some(self.usages.as_ref()?.stats(pod, workload, id, name_of)?.0)
+    }
+
+    /// Whether the API server has ever told the pods.
+    pub(super) const fn is_from_cluster(&self) -> bool {
+        self.is_from_cluster
+    }
+
+    /// These are the pods, as the API server has them.
+    pub(super) fn learn(&mut self, specs: Arc<PodSpecs>) {
+        (self.specs, self.is_from_cluster) = (specs, true);
     }
 
     /// It was evicted, for whatever reason.

@@ -96,7 +96,8 @@ pub(super) async fn follow(context: &Context, mirror: &mut impl Mirror) {
                     // Certificates and tokens are renewed by others, and servers move.
                     context.server.renew().await;
                 }
-                tokio::time::sleep(patience.after_failure(refusal.wait)).await;
+                let own = patience.after_failure(None);
+                tokio::time::sleep(refusal.wait.map_or(own, |wait| wait + jittered(FIRST_WAIT))).await;
             }
         }
     }

@@ -20,6 +20,11 @@ pub(super) struct Context {
     pub(super) news: mpsc::UnboundedSender<Event>,
 }
 
+/// Until whoever could change it is gone: the loop has ended.
+pub(super) async fn ended<T>(mut watched: tokio::sync::watch::Receiver<T>) {
+    while watched.changed().await.is_ok() {}
+}
+
 impl Context {
     /// Says it to the loop. Pods and the node are said once until they are looked at.
     pub(super) fn tell(&self, event: Event) {
@@ -28,11 +33,6 @@ impl Context {
             let _no_loop = self.news.send(event);
         }
     }
-}
-
-/// Until whoever could change it is gone: the loop has ended.
-pub(super) async fn ended<T>(mut watched: tokio::sync::watch::Receiver<T>) {
-    while watched.changed().await.is_ok() {}
 }
 
 /// Until nobody hands anything over any more.
@@ -54,12 +54,15 @@ pub(super) async fn run(
         }
     }
     let Some(server) = access.connect(&shared, &news, &options).await else { return };
-    let client = server.client().clone();
-    let context = Context { client, server: Arc::new(server), node_name, shared, ledger, news };
+    let context =
+        Context { client: server.client().clone(), server: Arc::new(server), node_name, shared, ledger, news };
     let of_pods = options.clone();
     let watches = async {
-        let pods = pods::watch(&context, of_pods, remembered);
-        tokio::join!(pods, node::watch(&context), reviews::answer(&context, asked));
+        tokio::join!(
+            pods::watch(&context, of_pods, remembered),
+            node::watch(&context),
+            reviews::answer(&context, asked)
+        );
     };
     let work = async {
         tokio::join!(

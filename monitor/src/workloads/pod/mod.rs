@@ -195,7 +195,7 @@ pub struct Toleration {
     /// The taint's effect; empty: all.
     #[serde(deserialize_with = "or_default", skip_serializing_if = "String::is_empty")]
     pub effect: String,
-    /// How long a `NoExecute` taint is tolerated; without it for ever.
+    /// For how long a `NoExecute` taint is tolerated; none: for ever.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub toleration_seconds: Option<i64>,
 }
