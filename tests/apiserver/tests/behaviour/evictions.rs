@@ -60,7 +60,9 @@ async fn another_uid_is_not_evicted() {
     stage.running_pod("a", Value::Null, Value::Null).await.unwrap();
     let answer = evict(&stage, "a", json!({"preconditions": {"uid": "another"}})).await;
     assert_eq!(refusal(&answer).0, 409, "{answer:?}");
-    assert!(stage.get(&stage.pods("a")).await.unwrap().unwrap()["metadata"]["deletionTimestamp"].is_null());
+    let pod = stage.get(&stage.pods("a")).await.unwrap().unwrap();
+    assert!(pod["metadata"]["deletionTimestamp"].is_null());
+    assert!(condition(&pod, "DisruptionTarget").is_null(), "{pod}");
     stage.end().await.unwrap();
 }
 
