@@ -208,7 +208,7 @@ impl Agent {
                 tracing::warn!(
                     event = "eviction_called_off",
                     workload,
-                    "left inside its grace period: it was sent SIGTERM, and nobody will send SIGKILL in observe mode"
+                    "left inside its grace period: it was asked to stop, and nobody will kill it in observe mode"
                 );
             }
         }
