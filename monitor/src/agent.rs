@@ -59,6 +59,7 @@ use crate::report::{ConditionLog, EvictionOutcome, Health, Metrics, Refresh, Sta
 use crate::runtime::Runtime;
 use crate::workloads::WorkloadTree;
 
+use self::cluster::Told;
 use self::disks::Disks;
 use self::evictions::Asking;
 use self::figures::Figures;
@@ -113,6 +114,7 @@ pub struct Agent {
     steered: Steered,
     runtime: Runtime,
     cluster: Cluster,
+    told: Told,
     garbage: GarbageFirst,
     orders: Orders,
     asking: Asking,
@@ -242,6 +244,7 @@ impl Agent {
             steered: Steered::default(),
             runtime,
             cluster,
+            told: Told::default(),
             garbage: GarbageFirst::default(),
             orders: Orders::on(desk),
             asking: Asking::default(),

@@ -85,12 +85,13 @@ const LEFT_ALONE: i16 = -997;
 /// Values that the kubelet gives to Burstable pods, by their request.
 const BURSTABLE: std::ops::RangeInclusive<i16> = 3..=999;
 
-/// Whether the value may stand. The request of a Burstable pod is known here only when the kubelet sets `memory.min`, its MemoryQoS
-/// feature: without it, the kubelet's own value, which rests on the request, is better than ours.
+/// Whether the value may stand. The request of a Burstable pod is known by its cgroup only when the kubelet sets `memory.min`, its
+/// MemoryQoS feature; from the API server it is, but the kubelet gives each container a value by that container's own request, and so
+/// knows better what it should be than who looks at the pod as a whole.
 fn is_right(workload: &Workload, value: i16, expected: i16) -> bool {
-    let unknown_request =
-        matches!(workload.kind, Kind::Pod(_)) && workload.qos == QosClass::Burstable && workload.request.is_zero();
-    value == expected || value <= LEFT_ALONE || (unknown_request && BURSTABLE.contains(&value))
+    let is_burstable_pod = matches!(workload.kind, Kind::Pod(_)) && workload.qos == QosClass::Burstable;
+    let is_the_kubelets = is_burstable_pod && (workload.request.is_zero() || workload.pod.is_some());
+    value == expected || value <= LEFT_ALONE || (is_the_kubelets && BURSTABLE.contains(&value))
 }
 
 /// Whether a process of this pod has the value that the kubelet gives to node-critical pods only, Guaranteed ones aside.

@@ -104,7 +104,7 @@ impl Agent {
             self.wait(refusal, now);
             return false;
         }
-        if self.was_just_answered(met, now) {
+        if self.defers(met, now) || self.was_just_answered(met, now) {
             return false;
         }
         !(is_of_disk(met.threshold.signal.resource()) && self.is_enough_pending(met, now))

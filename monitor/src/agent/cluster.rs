@@ -1,13 +1,40 @@
 //! What the control plane has to say.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::cluster::{CAPABILITY, Event, State};
+use crate::cluster::{CAPABILITY, Event, NodeFacts, State, View};
+use crate::config::format_go_duration;
+use crate::eviction::MetThreshold;
+use crate::node::Monotonic;
+use crate::report::{ClusterReport, PodInfo};
+use crate::workloads::path::{self, Role};
+use crate::workloads::{PodSpecs, PodUid, Workload};
 
-use super::Agent;
+use super::said::Said;
+use super::{Agent, OBSERVED_AGAIN};
 
 /// How long an agent that stops has to take its conditions and taints off the node.
 const LAST_WORDS: Duration = Duration::from_secs(5);
+/// What the watch of the node's own object is called among the capabilities that are missing.
+const NODE_CAPABILITY: &str = "node object";
+
+/// Pods named in the metrics; more than any node has.
+const MOST_PODS: usize = 1000;
+
+/// What the loop remembers of what it was told.
+#[derive(Debug)]
+pub(super) struct Told {
+    node: Arc<NodeFacts>,
+    /// Soft thresholds of which it was said that their evictions wait.
+    deferred: Said<usize>,
+}
+
+impl Default for Told {
+    fn default() -> Self {
+        Self { node: Arc::default(), deferred: Said::new(OBSERVED_AGAIN) }
+    }
+}
 
 impl Agent {
     /// Ends what goes on beside the loop, after the loop.
@@ -21,21 +48,194 @@ impl Agent {
             Event::State(state) => self.learn_state(&state),
             Event::Settled(settled) => self.hear_settled(settled),
             trouble @ Event::Trouble { .. } => self.hear_trouble(&trouble),
-            Event::Pods | Event::Node => {}
+            Event::Pods => self.learn_pods(),
+            Event::Node => self.learn_node(),
         }
     }
 
     fn learn_state(&self, state: &State) {
-        let degradation = state.degradation();
-        let prefix = format!("{CAPABILITY}: ");
-        let reason = degradation.as_deref().map(|text| text.strip_prefix(&prefix).unwrap_or(text));
-        self.health.set_degradation(CAPABILITY, reason);
-        match (state, reason) {
-            (_, Some(reason)) => {
-                tracing::warn!(event = "degraded", capability = CAPABILITY, reason, "the API server does not answer");
+        let view = self.cluster.view();
+        let pods = view.pods.pods().len();
+        let pods_age_seconds = age(&view).map(|age| age.as_secs());
+        self.confirm_cluster();
+        match (state, state.degradation()) {
+            (State::Down { reason, .. }, _) => {
+                tracing::warn!(
+                    event = "degraded",
+                    capability = CAPABILITY,
+                    reason,
+                    pods,
+                    pods_age_seconds,
+                    "the API server does not answer: {}",
+                    last_known(&view)
+                );
             }
-            (State::Up, None) => tracing::info!(event = "api_server", "the API server answers"),
-            (State::Looking | State::Off | State::Down { .. }, None) => {}
+            (State::Up, _) => tracing::info!(event = "api_server", pods, "the API server answers"),
+            (State::Looking | State::Off, _) => {}
         }
+    }
+
+    /// Says how old what is known has become.
+    pub(super) fn confirm_cluster(&self) {
+        let view = self.cluster.view();
+        let reason = match &view.state {
+            State::Down { reason, .. } => Some(format!("{reason}; {}", last_known(&view))),
+            State::Looking | State::Off | State::Up => None,
+        };
+        self.health.set_degradation(CAPABILITY, reason.as_deref());
+    }
+
+    fn learn_pods(&mut self) {
+        let view = self.cluster.view();
+        let is_first = !self.local.is_from_cluster();
+        self.local.learn(Arc::clone(&view.pods));
+        self.join_pods();
+        if is_first {
+            let pods_age_seconds = age(&view).map_or(0, |age| age.as_secs());
+            let pods = view.pods.pods().len();
+            tracing::info!(event = "pods", pods, pods_age_seconds, "the pods of this node are known");
+        }
+    }
+
+    /// Puts what is known of the pods to their cgroups.
+    pub(super) fn join_pods(&mut self) {
+        let (specs, rules) = (Arc::clone(self.local.specs()), self.config.kubernetes.protect.clone());
+        self.tree.set_pods(specs, rules, self.config.policy.quirks);
+    }
+
+    fn learn_node(&mut self) {
+        let node = self.cluster.view().node;
+        let before = std::mem::replace(&mut self.told.node, Arc::clone(&node));
+        if node.trouble != before.trouble {
+            self.health.set_degradation(NODE_CAPABILITY, node.trouble.as_deref());
+            if let Some(reason) = &node.trouble {
+                tracing::warn!(
+                    event = "degraded",
+                    capability = NODE_CAPABILITY,
+                    reason,
+                    "whether the node is in maintenance is not known"
+                );
+            }
+        }
+        if node.maintenance == before.maintenance {
+            return;
+        }
+        match &node.maintenance {
+            Some(reason) => {
+                let defers = self.config.kubernetes.defer_soft_in_maintenance;
+                let consequence = if defers { "soft evictions wait" } else { "soft evictions go on, as configured" };
+                tracing::info!(event = "maintenance", reason, defers, "the node is in maintenance: {consequence}");
+            }
+            None => {
+                self.told.deferred = Said::new(OBSERVED_AGAIN);
+                tracing::info!(event = "maintenance", "the node is no longer in maintenance");
+            }
+        }
+    }
+
+    /// Whether nothing is done about a threshold for as long as somebody is at work on the node: who moves pods away does so in an order of
+    /// his own, and soft thresholds can wait. Said once a minute, and counted as often.
+    pub(super) fn defers(&mut self, met: &MetThreshold, now: Monotonic) -> bool {
+        let Some(reason) = &self.told.node.maintenance else { return false };
+        if met.is_hard() || !self.config.kubernetes.defer_soft_in_maintenance {
+            return false;
+        }
+        if self.told.deferred.is_due(met.place, now) {
+            let signal = met.threshold.signal;
+            self.with_metrics(|metrics| metrics.deferred(signal));
+            tracing::warn!(
+                event = "eviction_deferred",
+                signal = signal.as_str(),
+                threshold = %met.threshold,
+                reason,
+                "a soft threshold is met, and nobody is evicted: the node is in maintenance"
+            );
+        }
+        true
+    }
+
+    /// Everything of the control plane that the report shows; nothing where there is none.
+    pub(super) fn cluster_report(&self) -> Option<ClusterReport> {
+        let view = self.cluster.view();
+        let down = match &view.state {
+            State::Off => return None,
+            State::Up => None,
+            State::Looking => Some("not asked yet".to_owned()),
+            State::Down { reason, .. } => Some(reason.clone()),
+        };
+        Some(ClusterReport {
+            node: view.node_name.to_string(),
+            down,
+            pods: view.pods.pods().len(),
+            pods_age: age(&view),
+            counts: view.counts,
+            maintenance: view.node.maintenance.clone(),
+            defers: self.config.kubernetes.defer_soft_in_maintenance,
+        })
+    }
+
+    /// Which workload is which pod, as far as somebody tells.
+    pub(super) fn pod_infos(&self) -> Vec<PodInfo> {
+        let node = self.cluster.view().node_name;
+        let snapshot = self.runtime.view().snapshot;
+        let info = |workload: &Workload| {
+            let uid = workload.kind.pod_uid()?;
+            let of_runtime = || Some(&snapshot.as_ref()?.sandbox_of(uid)?.pod);
+            let (namespace, name) = match &workload.pod {
+                Some(pod) => (&pod.metadata.namespace, &pod.metadata.name),
+                None => of_runtime().map(|pod| (&pod.namespace, &pod.name))?,
+            };
+            // A static pod is known by its mirror's UID to everybody but the kubelet.
+            let uid = workload.pod.as_ref().map_or(&uid.0, |pod| &pod.metadata.uid);
+            let owner = workload.pod.as_ref().and_then(|pod| pod.controller());
+            Some(PodInfo {
+                workload: workload.name.clone(),
+                namespace: namespace.clone(),
+                name: name.clone(),
+                uid: uid.clone(),
+                node: node.to_string(),
+                qos_class: workload.qos.as_str(),
+                owner: owner.map(|owner| (owner.kind.clone(), owner.name.clone())),
+            })
+        };
+        self.tree.workloads().filter_map(info).take(MOST_PODS).collect()
+    }
+
+    /// Namespace and name of the pod that a workload is, or was.
+    pub(super) fn pod_of(&self, workload: &str) -> Option<String> {
+        match path::role(workload) {
+            Role::Pod(uid, _) => self.pod_named(Some(&uid)).0,
+            _ => None,
+        }
+    }
+
+    /// The name of the container that the runtime knows by that id, in the pod that the workload is.
+    pub(super) fn container_name(&self, workload: Option<&str>, id: &str) -> Option<String> {
+        let by_runtime = || Some(self.runtime.view().snapshot?.container(id)?.name.clone());
+        let by_pod = || {
+            let Role::Pod(uid, _) = path::role(workload?) else { return None };
+            container(self.local.specs(), &uid, id)
+        };
+        by_pod().or_else(by_runtime)
+    }
+}
+
+fn container(specs: &PodSpecs, uid: &PodUid, id: &str) -> Option<String> {
+    specs.find(uid)?.container_name(id).map(str::to_owned)
+}
+
+/// How long ago what is known of the pods was true.
+fn age(view: &View) -> Option<Duration> {
+    view.pods_as_of.map(|as_of| Monotonic::now().since(as_of))
+}
+
+/// What the agent goes by while the API server does not answer.
+fn last_known(view: &View) -> String {
+    match age(view) {
+        Some(age) => {
+            let whole = Duration::from_secs(age.as_secs());
+            format!("the {} pods known are those of {} ago", view.pods.pods().len(), format_go_duration(whole))
+        }
+        None => "no pod was ever known, workloads are known by their cgroups alone".to_owned(),
     }
 }

@@ -39,6 +39,7 @@ impl Agent {
         self.scan();
         self.hint_stores();
         self.keep_ledger();
+        self.confirm_cluster();
         let now = Monotonic::now();
         self.note_counters();
         self.health.set_degradation(writer::CAPABILITY, self.recorder.trouble().as_deref());

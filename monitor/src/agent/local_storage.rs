@@ -4,6 +4,7 @@ mod above;
 
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::actions::{ActionError, FreezeRecord, Target};
@@ -53,7 +54,9 @@ pub trait PodUsages: fmt::Debug + Send {
 #[derive(Debug)]
 pub struct LocalStorage {
     file: Option<PodsFile>,
-    specs: PodSpecs,
+    specs: Arc<PodSpecs>,
+    /// They are the API server's, which knows better than a file.
+    is_from_cluster: bool,
     usages: Option<Box<dyn PodUsages>>,
     next: Option<Monotonic>,
     would_evict: Said<(Cause, CgroupId)>,
@@ -67,7 +70,8 @@ impl LocalStorage {
     pub fn new(file: Option<PodsFile>, usages: Option<Box<dyn PodUsages>>) -> Self {
         Self {
             file,
-            specs: PodSpecs::default(),
+            specs: Arc::default(),
+            is_from_cluster: false,
             usages,
             next: None,
             would_evict: Said::new(OBSERVED_AGAIN),
@@ -76,7 +80,7 @@ impl LocalStorage {
     }
 
     /// The pods as they were asked for.
-    pub(super) fn specs(&self) -> &PodSpecs {
+    pub(super) fn specs(&self) -> &Arc<PodSpecs> {
         &self.specs
     }
 
@@ -89,6 +93,16 @@ impl LocalStorage {
         name_of: &dyn Fn(&str) -> Option<String>,
     ) -> Option<PodStats> {
         Some(self.usages.as_ref()?.stats(pod, workload, id, name_of)?.0)
+    }
+
+    /// Whether the API server has ever told the pods.
+    pub(super) const fn is_from_cluster(&self) -> bool {
+        self.is_from_cluster
+    }
+
+    /// These are the pods, as the API server has them.
+    pub(super) fn learn(&mut self, specs: Arc<PodSpecs>) {
+        (self.specs, self.is_from_cluster) = (specs, true);
     }
 
     /// It was evicted, for whatever reason.
@@ -136,10 +150,12 @@ impl Agent {
     fn read_pods(&mut self) {
         match self.local.file.as_ref().and_then(PodsFile::news) {
             None => {}
+            Some(_) if self.local.is_from_cluster => self.health.set_degradation(CAPABILITY, None),
             Some(Ok(specs)) => {
                 tracing::info!(event = "pods", pods = specs.pods().len(), "the pods of this node were read");
                 self.health.set_degradation(CAPABILITY, None);
-                self.local.specs = specs;
+                self.local.specs = Arc::new(specs);
+                self.join_pods();
             }
             Some(Err(reason)) => {
                 let known = self.local.specs.pods().len();

@@ -74,13 +74,16 @@ impl Agent {
         // The kernel's log may leave it out; nobody's allocation is that of process 0.
         let is_trigger_known = kill.trigger_tid.0 != 0;
         let container = victim_place.container();
+        let pod = victim_place.workload.as_deref().and_then(|workload| self.pod_of(workload));
+        let of_container = |id: &String| self.container_name(victim_place.workload.as_deref(), id);
+        let container_name = container.as_ref().and_then(of_container);
         let marked = Monotonic(kill.marked_at_ns);
         let limit = kill.limit_cgroup.map(|id| self.limit(self.place(Some(id), as_seen)));
         let record = Kill {
             at: Monotonic(kill.at_ns),
             marked,
             invoked: kill.invoked_at_ns.map(Monotonic),
-            victim: victim(kill, &victim_place),
+            victim: Victim { pod: pod.clone(), container_name: container_name.clone(), ..victim(kill, &victim_place) },
             kill: model::OomKill {
                 constraint: kill.constraint.map(|constraint| constraint.as_str().to_owned()),
                 source: source.to_owned(),
@@ -105,7 +108,9 @@ impl Agent {
             victim_comm,
             victim_workload = victim,
             victim_cgroup_id = kill.victim_cgroup.map(|id| id.0),
+            pod,
             container,
+            container_name,
             uid = kill.uid,
             total_vm_bytes = kill.total_vm.map(|bytes| bytes.0),
             anon_rss_bytes = kill.anon_rss.map(|bytes| bytes.0),
@@ -224,6 +229,8 @@ fn victim(kill: &OomKill, place: &Place) -> Victim {
         uid: kill.uid,
         workload: place.workload.as_deref().map(str::to_owned),
         container: place.container(),
+        container_name: None,
+        pod: None,
         cgroup: place.path.clone(),
         cgroup_id: place.id.map(|id| id.0),
         anon_bytes: size(kill.anon_rss),

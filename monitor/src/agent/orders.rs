@@ -57,7 +57,7 @@ impl Agent {
         });
     }
 
-    /// A pod's namespace and name, and its labels, by the runtime or the file of pods.
+    /// A pod's namespace and name, and its labels, by the runtime, or by who else tells the pods.
     pub(super) fn pod_named(&self, uid: Option<&PodUid>) -> (Option<String>, BTreeMap<String, String>) {
         let Some(uid) = uid else { return Default::default() };
         let named = |namespace: &str, name: &str| Some(format!("{namespace}/{name}"));

@@ -66,8 +66,10 @@ impl Agent {
         };
         let usage = self.signals.usages().usage(name).filter(is_of_now);
         let used = usage.map(|usage| usage.on(signal, self.signals.layout()));
-        // Nothing tells what was requested of a disk: whoever has anything on it is above its request.
-        OtherUsage { resource, used, request: Some(Amount::ZERO) }
+        // Where nothing tells what was requested of a disk, whoever has anything on it is above its request. Inodes cannot be requested.
+        let pod = tracked.and_then(|it| it.workload().pod.as_ref());
+        let request = pod.map_or(Amount::ZERO, |pod| pod.request(resource, self.config.policy.quirks));
+        OtherUsage { resource, used, request: Some(request) }
     }
 
     /// Who of these is worth ending for `met`.

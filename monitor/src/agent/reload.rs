@@ -174,6 +174,7 @@ impl Agent {
         }
         if before.kubernetes != self.config.kubernetes {
             self.cluster.reload(self.config.kubernetes.clone());
+            self.join_pods();
         }
         if (before.mode, before.policy.oom_scores) != (self.config.mode, self.config.policy.oom_scores) {
             self.audits.due = true;

@@ -81,6 +81,8 @@ impl Agent {
             probe_statistics,
             log_lines_dropped: self.log.dropped(),
             incidents: self.recorder.report(),
+            cluster: self.cluster_report(),
+            pods: self.pod_infos(),
         }
     }
 

@@ -6,7 +6,7 @@ use crate::actions::{ActionError, Target, oom_score};
 use crate::eviction::evicted::{Cause, IMMEDIATE_GRACE_SECONDS};
 use crate::node::Monotonic;
 use crate::workloads::tree::Tracked;
-use crate::workloads::{Pod, PodUid, Workload};
+use crate::workloads::{PodUid, Workload};
 
 use super::Agent;
 use super::evictions::{Way, Why};
@@ -95,7 +95,7 @@ impl Agent {
 
     /// Whether somebody says that the node cannot do without it: the kubelet by its mark, or the pod itself.
     pub(super) fn is_critical(&self, tracked: &Tracked) -> bool {
-        let pod = tracked.workload().kind.pod_uid().and_then(|uid| self.local.specs().find(uid));
-        pod.is_some_and(Pod::is_critical) || oom_score::is_node_critical(tracked, &self.config.proc_root)
+        tracked.workload().pod.as_ref().is_some_and(|pod| pod.is_critical())
+            || oom_score::is_node_critical(tracked, &self.config.proc_root)
     }
 }

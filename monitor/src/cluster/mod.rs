@@ -5,21 +5,28 @@
 //! the pods stays known, with its age.
 
 mod ask;
+mod backoff;
 mod client;
 pub mod events;
 pub mod evictions;
+mod follow;
+mod items;
 pub mod ledger;
+mod maintenance;
 pub mod names;
 pub mod node;
 mod patience;
 pub mod permissions;
 mod pods;
+mod remembered;
+mod request;
 pub mod reviews;
 pub mod status;
 pub mod sweep;
 mod thread;
 mod time;
 
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -30,7 +37,7 @@ use crate::config::KubernetesOptions;
 use crate::node::Monotonic;
 use crate::workloads::PodSpecs;
 
-pub use client::Access;
+pub use client::{Access, Timeouts};
 pub use events::Happening;
 pub use evictions::{Intent, Settled, Verdict};
 pub use ledger::Ledger;
@@ -72,9 +79,7 @@ impl State {
     pub fn degradation(&self) -> Option<String> {
         match self {
             Self::Looking | Self::Off | Self::Up => None,
-            Self::Down { reason, .. } => {
-                Some(format!("{CAPABILITY}: {reason}; until it answers, pods are those known last"))
-            }
+            Self::Down { reason, .. } => Some(format!("{CAPABILITY}: {reason}")),
         }
     }
 }
@@ -92,6 +97,21 @@ pub struct View {
     pub pods_as_of: Option<Monotonic>,
     /// The node's object.
     pub node: Arc<NodeFacts>,
+    /// What it took to know the pods.
+    pub counts: WatchCounts,
+    /// That there are other pods was said, and not looked at yet.
+    is_pods_told: bool,
+    /// The same of the node.
+    is_node_told: bool,
+}
+
+/// What it took to know the pods, since the thread was started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct WatchCounts {
+    /// Times that all of them were listed.
+    pub lists: u64,
+    /// Changes that the API server told of.
+    pub changes: u64,
 }
 
 /// What the thread has to say.
@@ -122,6 +142,24 @@ impl Shared {
     pub(crate) fn with<T>(&self, act: impl FnOnce(&mut View) -> T) -> T {
         // Nothing panics while holding it; if something did, the view is still whole.
         act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Whether the loop is to be told: what it has been told already, and not looked at, it is not told again.
+    pub(crate) fn is_news(&self, event: &Event) -> bool {
+        self.with(|view| match event {
+            Event::Pods => !std::mem::replace(&mut view.is_pods_told, true),
+            Event::Node => !std::mem::replace(&mut view.is_node_told, true),
+            Event::State(_) | Event::Settled(_) | Event::Trouble { .. } => true,
+        })
+    }
+
+    fn heard(&self, event: Event) -> Event {
+        self.with(|view| match event {
+            Event::Pods => view.is_pods_told = false,
+            Event::Node => view.is_node_told = false,
+            Event::State(_) | Event::Settled(_) | Event::Trouble { .. } => {}
+        });
+        event
     }
 
     /// True when that is news. Another reason while it is down is none: that it is was said.
@@ -171,12 +209,12 @@ pub struct Cluster {
 
 impl Cluster {
     /// Starts the thread where there is an API server to speak to. Best before the loop takes a priority of its own, which threads made
-    /// from then on would share.
+    /// from then on would share. What is to outlive this agent is written down beside its lock file.
     ///
     /// # Errors
     /// When no thread can be started.
-    pub fn start(options: KubernetesOptions, ledger: Ledger) -> std::io::Result<Self> {
-        let access = Access::find(&options);
+    pub fn start(options: KubernetesOptions, ledger: Ledger, lock_file: &Path) -> std::io::Result<Self> {
+        let access = Access::find(&options).map(|access| access.beside(lock_file));
         Self::start_on(options, access, ledger)
     }
 
@@ -286,7 +324,7 @@ impl Cluster {
     /// The next thing that the thread has to say. Cancel-safe.
     pub async fn event(&mut self) -> Event {
         match self.news.recv().await {
-            Some(event) => event,
+            Some(event) => self.shared.heard(event),
             // Nobody speaks, and nobody will.
             None => std::future::pending().await,
         }
@@ -294,7 +332,7 @@ impl Cluster {
 
     /// The same, if there is something already.
     pub fn try_event(&mut self) -> Option<Event> {
-        self.news.try_recv().ok()
+        self.news.try_recv().ok().map(|event| self.shared.heard(event))
     }
 
     /// Ends the thread: what it has put on the node is taken away, evictions under way stay in their ledger. Waits for that, but not

@@ -1,5 +1,16 @@
 //! The node's own object: whether it is cordoned, drained or updated.
 
+use std::sync::Arc;
+
+use serde::Deserialize;
+use tokio::time::Instant;
+
+use crate::workloads::lenient::{entries_of, is_present, list, or_default};
+
+use super::Event;
+use super::follow::{Mirror, follow};
+use super::maintenance::{self, Marks, Taint};
+use super::request::Refusal;
 use super::thread::Context;
 
 /// What of the node's object matters.
@@ -9,9 +20,158 @@ pub struct NodeFacts {
     pub uid: String,
     /// Why the node is in maintenance, for people, if it is.
     pub maintenance: Option<String>,
+    /// Why the object cannot be read, if so: what it said last stands.
+    pub trouble: Option<String>,
 }
 
 /// Watches it for ever.
-pub(super) async fn watch(_context: &Context) {
-    std::future::pending::<()>().await;
+pub(super) async fn watch(context: &Context) {
+    follow(context, &mut Node { context: context.clone(), listed: None, facts: NodeFacts::default() }).await;
+}
+
+struct Node {
+    context: Context,
+    /// The list under way: what it has named.
+    listed: Option<Option<NodeFacts>>,
+    facts: NodeFacts,
+}
+
+impl Node {
+    fn tell(&mut self, facts: NodeFacts) {
+        if facts != self.facts {
+            self.facts = facts.clone();
+            self.context.shared.with(|view| view.node = Arc::new(facts));
+            self.context.tell(Event::Node);
+        }
+    }
+}
+
+impl Mirror for Node {
+    const PATH: &'static str = "/api/v1/nodes";
+    const IS_SMALL: bool = true;
+
+    fn field_selector(&self) -> String {
+        format!("metadata.name={}", self.context.node_name)
+    }
+
+    fn begin(&mut self) {
+        self.listed = Some(None);
+    }
+
+    fn listed(&mut self, object: &[u8]) {
+        self.listed = Some(read(object).map(|(facts, _)| facts));
+    }
+
+    fn end(&mut self) {
+        match self.listed.take().flatten() {
+            Some(facts) => self.tell(facts),
+            None => {
+                let name = &self.context.node_name;
+                let trouble =
+                    format!("the API server knows no node {name}; kubernetes.nodeName or --node-name names it");
+                self.tell(NodeFacts { trouble: Some(trouble), ..NodeFacts::default() });
+            }
+        }
+    }
+
+    fn put(&mut self, object: &str) -> Option<String> {
+        let (facts, version) = read(object.as_bytes())?;
+        self.tell(facts);
+        Some(version)
+    }
+
+    fn remove(&mut self, object: &str) -> Option<String> {
+        let (_, version) = read(object.as_bytes())?;
+        let maintenance = Some("its object was deleted".to_owned());
+        self.tell(NodeFacts { maintenance, ..self.facts.clone() });
+        Some(version)
+    }
+
+    fn heard(&mut self) {}
+
+    fn failed(&mut self, refusal: &Refusal, times: u32) {
+        // That the server does not answer at all the pods' watch says.
+        if refusal.status.is_some_and(|status| status.is_client_error()) && times > 1 {
+            let trouble = Some(refusal.reason.clone());
+            self.tell(NodeFacts { trouble, ..self.facts.clone() });
+        }
+    }
+
+    fn due(&self) -> Option<Instant> {
+        None
+    }
+
+    fn publish(&mut self) {}
+
+    async fn outdated(&mut self) {
+        std::future::pending::<()>().await;
+    }
+}
+
+/// What matters of the object, and its resource version.
+fn read(object: &[u8]) -> Option<(NodeFacts, String)> {
+    let Wire { metadata, spec } = serde_json::from_slice(object).ok()?;
+    let marks = Marks {
+        is_being_deleted: metadata.deletion_timestamp,
+        is_unschedulable: spec.unschedulable,
+        taints: spec.taints,
+        annotations: metadata.annotations,
+    };
+    let facts = NodeFacts { uid: metadata.uid, maintenance: maintenance::reason(&marks), trouble: None };
+    Some((facts, metadata.resource_version))
+}
+
+#[derive(Deserialize)]
+#[serde(default)]
+#[derive(Default)]
+struct Wire {
+    #[serde(deserialize_with = "or_default")]
+    metadata: Metadata,
+    #[serde(deserialize_with = "or_default")]
+    spec: Spec,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Metadata {
+    #[serde(deserialize_with = "or_default")]
+    uid: String,
+    #[serde(deserialize_with = "or_default")]
+    resource_version: String,
+    #[serde(deserialize_with = "is_present")]
+    deletion_timestamp: bool,
+    #[serde(deserialize_with = "annotations")]
+    annotations: Vec<(String, String)>,
+}
+
+fn annotations<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<(String, String)>, D::Error> {
+    entries_of(deserializer, |key: &String| maintenance::ANNOTATIONS.contains(&key.as_str()))
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Spec {
+    #[serde(deserialize_with = "or_default")]
+    unschedulable: bool,
+    #[serde(deserialize_with = "list")]
+    taints: Vec<Taint>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_is_read_for_what_matters() {
+        let json = |spec: &str| {
+            format!(
+                r#"{{"metadata": {{"name": "n", "uid": "u", "resourceVersion": "5", "labels": {{"a": "b"}}}}, "spec": {spec},
+                    "status": {{"images": [{{"names": ["x"]}}]}}}}"#
+            )
+        };
+        let (facts, version) = read(json("null").as_bytes()).unwrap();
+        assert_eq!((facts.uid.as_str(), version.as_str(), facts.maintenance), ("u", "5", None));
+        let (facts, _) = read(json(r#"{"unschedulable": true, "taints": null}"#).as_bytes()).unwrap();
+        assert!(facts.maintenance.is_some());
+    }
 }

@@ -26,6 +26,15 @@ impl Who {
     }
 }
 
+/// In which configuration it is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum When {
+    /// In every one, sooner or later.
+    Always,
+    /// With `metrics.bearerToken.review`.
+    TokenReview,
+}
+
 /// One verb on one kind of resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Permission {
@@ -39,14 +48,20 @@ pub struct Permission {
     pub resource: &'static str,
     /// What for.
     pub why: &'static str,
+    /// In which configuration.
+    pub when: When,
 }
 
 const fn agent(verb: &'static str, resource: &'static str, why: &'static str) -> Permission {
-    Permission { who: Who::Agent, verb, group: "", resource, why }
+    Permission { who: Who::Agent, verb, group: "", resource, why, when: When::Always }
 }
 
 const fn sweeper(verb: &'static str, resource: &'static str, why: &'static str) -> Permission {
-    Permission { who: Who::Sweeper, verb, group: "", resource, why }
+    Permission { who: Who::Sweeper, verb, group: "", resource, why, when: When::Always }
+}
+
+const fn review(group: &'static str, resource: &'static str, why: &'static str) -> Permission {
+    Permission { who: Who::Agent, verb: "create", group, resource, why, when: When::TokenReview }
 }
 
 /// Everything.
@@ -64,6 +79,8 @@ pub const PERMISSIONS: &[Permission] = &[
     agent("patch", "nodes/status", "conditions"),
     agent("create", "events", "evictions, OOM kills, conditions"),
     agent("patch", "events", "an event that happens again is counted, not sent anew"),
+    review("authentication.k8s.io", "tokenreviews", "whose a bearer token is"),
+    review("authorization.k8s.io", "subjectaccessreviews", "whether that one may read a path"),
     sweeper("list", "nodes", "whose agent has died"),
     sweeper("get", "nodes", "which taints it has before one is taken away"),
     sweeper("patch", "nodes", "taints of dead agents are taken away"),

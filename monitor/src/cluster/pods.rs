@@ -1,8 +1,271 @@
 //! The pods of this node.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Deserialize;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::config::KubernetesOptions;
+use crate::node::Monotonic;
+use crate::workloads::lenient::{entries, is_present, list, or_default};
+use crate::workloads::pod::{Metadata, Owner, Spec, Status};
+use crate::workloads::{Pod, PodSpecs};
+
+use super::follow::{Mirror, follow};
+use super::remembered::Remembered;
+use super::request::Refusal;
 use super::thread::Context;
+use super::{Event, State};
+
+/// Many changes in so short a time are told once.
+const TOLD_AFTER: Duration = Duration::from_millis(200);
 
 /// Watches them for ever.
-pub(super) async fn watch(_context: &Context) {
-    std::future::pending::<()>().await;
+pub(super) async fn watch(
+    context: &Context,
+    options: watch::Receiver<KubernetesOptions>,
+    remembered: Option<Remembered>,
+) {
+    let mut mirror = Pods::new(context.clone(), options, remembered);
+    follow(context, &mut mirror).await;
 }
+
+/// What is known of them.
+struct Pods {
+    context: Context,
+    options: watch::Receiver<KubernetesOptions>,
+    /// Keys of annotations that are kept beside those that are always looked at.
+    keys: Vec<String>,
+    /// By their UID.
+    known: BTreeMap<String, Arc<Pod>>,
+    /// Those that the list under way has named.
+    listed: Option<BTreeMap<String, Arc<Pod>>>,
+    due: Option<Instant>,
+    remembered: Option<Remembered>,
+    /// That one cannot be read was said.
+    is_told: bool,
+}
+
+impl Pods {
+    fn new(context: Context, options: watch::Receiver<KubernetesOptions>, remembered: Option<Remembered>) -> Self {
+        Self {
+            context,
+            options,
+            keys: Vec::new(),
+            known: BTreeMap::new(),
+            listed: None,
+            due: None,
+            remembered,
+            is_told: false,
+        }
+    }
+
+    /// A pod and its resource version. One that cannot be read is one that is not known: nothing is guessed about it.
+    fn read(&mut self, object: &[u8]) -> Option<(Pod, String)> {
+        match serde_json::from_slice::<Wire>(object) {
+            Ok(wire) => Some(wire.pod(&self.keys)),
+            Err(error) => {
+                if !std::mem::replace(&mut self.is_told, true) {
+                    tracing::warn!(event = "pod_unreadable", reason = %error, "a pod cannot be read: it is known by its cgroup alone");
+                }
+                None
+            }
+        }
+    }
+
+    fn changed(&mut self) {
+        self.due.get_or_insert_with(|| Instant::now() + TOLD_AFTER);
+    }
+
+    fn note(&mut self, state: State) {
+        if self.context.shared.set_state(state.clone()) {
+            self.context.tell(Event::State(state));
+        }
+    }
+}
+
+impl Mirror for Pods {
+    const PATH: &'static str = "/api/v1/pods";
+    const IS_SMALL: bool = false;
+
+    fn field_selector(&self) -> String {
+        format!("spec.nodeName={}", self.context.node_name)
+    }
+
+    fn begin(&mut self) {
+        self.keys = keys(&self.options.borrow_and_update());
+        self.listed = Some(BTreeMap::new());
+    }
+
+    fn listed(&mut self, object: &[u8]) {
+        let Some((pod, _)) = self.read(object) else { return };
+        // What is as it was is kept once.
+        let known = self.known.get(&pod.metadata.uid).filter(|known| ***known == pod).cloned();
+        if let Some(listed) = &mut self.listed {
+            listed.insert(pod.metadata.uid.clone(), known.unwrap_or_else(|| Arc::new(pod)));
+        }
+    }
+
+    fn end(&mut self) {
+        let Some(listed) = self.listed.take() else { return };
+        self.known = listed;
+        self.context.shared.with(|view| view.counts.lists += 1);
+        self.due = Some(Instant::now());
+    }
+
+    fn put(&mut self, object: &str) -> Option<String> {
+        self.context.shared.with(|view| view.counts.changes += 1);
+        let Some((pod, version)) = self.read(object.as_bytes()) else {
+            let (uid, version) = whose(object)?;
+            if self.known.remove(&uid).is_some() {
+                self.changed();
+            }
+            return Some(version);
+        };
+        // Most changes are of what nothing is decided by.
+        if self.known.get(&pod.metadata.uid).is_none_or(|known| **known != pod) {
+            self.known.insert(pod.metadata.uid.clone(), Arc::new(pod));
+            self.changed();
+        }
+        Some(version)
+    }
+
+    fn remove(&mut self, object: &str) -> Option<String> {
+        self.context.shared.with(|view| view.counts.changes += 1);
+        let (uid, version) = whose(object)?;
+        if self.known.remove(&uid).is_some() {
+            self.changed();
+        }
+        Some(version)
+    }
+
+    fn heard(&mut self) {
+        self.note(State::Up);
+        // While a list is not whole, pods are what they were before it.
+        if self.listed.is_none() {
+            let now = Monotonic::now();
+            self.context.shared.with(|view| view.pods_as_of = Some(now));
+            self.remembered.iter_mut().for_each(|remembered| remembered.confirm(now, &self.known));
+        }
+    }
+
+    fn failed(&mut self, refusal: &Refusal, times: u32) {
+        // Who asks to be left alone for a moment is not down.
+        if refusal.wait.is_some() && times < 2 {
+            return;
+        }
+        self.note(State::Down { reason: refusal.reason.clone(), since: Monotonic::now() });
+    }
+
+    fn due(&self) -> Option<Instant> {
+        self.due
+    }
+
+    fn publish(&mut self) {
+        if self.due.take().is_none() {
+            return;
+        }
+        let specs = Arc::new(PodSpecs::new(self.known.values().cloned()));
+        let now = Monotonic::now();
+        self.context.shared.with(|view| (view.pods, view.pods_as_of) = (specs, Some(now)));
+        self.context.tell(Event::Pods);
+        if let Some(remembered) = &mut self.remembered {
+            remembered.change();
+            remembered.confirm(now, &self.known);
+        }
+    }
+
+    async fn outdated(&mut self) {
+        while self.options.changed().await.is_ok() {
+            if keys(&self.options.borrow_and_update()) != self.keys {
+                return;
+            }
+        }
+        // Nobody will say anything any more.
+        std::future::pending::<()>().await;
+    }
+}
+
+/// The keys of the annotations that protect.
+fn keys(options: &KubernetesOptions) -> Vec<String> {
+    let key = |text: &String| text.split_once('=').map_or(text.as_str(), |(key, _)| key).to_owned();
+    options.protect.annotations.iter().map(key).collect()
+}
+
+/// UID and resource version of an object of which nothing else may be readable.
+fn whose(object: &str) -> Option<(String, String)> {
+    let Whose { metadata } = serde_json::from_str(object).ok()?;
+    (!metadata.uid.is_empty()).then_some((metadata.uid, metadata.resource_version))
+}
+
+#[derive(Deserialize)]
+struct Whose {
+    metadata: WhoseMetadata,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct WhoseMetadata {
+    #[serde(deserialize_with = "or_default")]
+    uid: String,
+    #[serde(deserialize_with = "or_default")]
+    resource_version: String,
+}
+
+/// A pod as it comes: with all its annotations, of which few are kept.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Wire {
+    #[serde(deserialize_with = "or_default")]
+    metadata: WireMetadata,
+    #[serde(deserialize_with = "or_default")]
+    spec: Spec,
+    #[serde(deserialize_with = "or_default")]
+    status: Status,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct WireMetadata {
+    #[serde(deserialize_with = "or_default")]
+    name: String,
+    #[serde(deserialize_with = "or_default")]
+    namespace: String,
+    #[serde(deserialize_with = "or_default")]
+    uid: String,
+    #[serde(deserialize_with = "or_default")]
+    resource_version: String,
+    #[serde(deserialize_with = "entries")]
+    annotations: Vec<(String, String)>,
+    #[serde(deserialize_with = "list")]
+    owner_references: Vec<Owner>,
+    #[serde(deserialize_with = "is_present")]
+    deletion_timestamp: bool,
+}
+
+impl Wire {
+    fn pod(self, keys: &[String]) -> (Pod, String) {
+        let Self { metadata, spec, status } = self;
+        let WireMetadata { name, namespace, uid, resource_version, annotations, .. } = metadata;
+        let is_kept = |(key, _): &(String, String)| Metadata::looks_at(key) || keys.contains(key);
+        let mut annotations: Vec<_> = annotations.into_iter().filter(is_kept).collect();
+        // Collected in the place of all of them.
+        annotations.shrink_to_fit();
+        let metadata = Metadata {
+            name,
+            namespace,
+            uid,
+            annotations,
+            owners: metadata.owner_references,
+            is_being_deleted: metadata.deletion_timestamp,
+        };
+        (Pod { metadata, spec, status }, resource_version)
+    }
+}
+
+#[cfg(test)]
+#[path = "pods_tests.rs"]
+mod tests;

@@ -310,8 +310,8 @@ async fn serve(
     let signals = signals.measured_by(Box::new(measured.clone()));
     let runtime = Runtime::start(config.runtime.clone())
         .context("cannot start the thread that speaks to the container runtime")?;
-    let cluster = Cluster::start(config.kubernetes.clone(), ledger_of(&config))
-        .context("cannot start the thread that speaks to the API server")?;
+    let cluster = Cluster::start(config.kubernetes.clone(), ledger_of(&config), &config.lock_file);
+    let cluster = cluster.context("cannot start the thread that speaks to the API server")?;
     let reclaim = ReclaimFirst::of(config.mode, config.evictions.reclaim_deadline, tree.hierarchy());
     let reclaim = reclaim.unwrap_or_else(|reason| {
         degradations.push(format!("memory.reclaim: {reason}"));

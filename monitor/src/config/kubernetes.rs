@@ -76,6 +76,20 @@ pub struct PodProtection {
     pub unowned: bool,
 }
 
+impl Default for PodProtection {
+    fn default() -> Self {
+        Self {
+            daemon_sets: true,
+            annotations: Vec::new(),
+            namespaces: Vec::new(),
+            priority_at_least: None,
+            local_storage: false,
+            persistent_volumes: false,
+            unowned: false,
+        }
+    }
+}
+
 /// Which taints the node gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TaintOptions {
@@ -117,15 +131,7 @@ impl Default for KubernetesOptions {
             kubeconfig: None,
             node_name: None,
             evictions: EvictionMethods { hard: EvictionMethod::Delete, soft: EvictionMethod::Evict },
-            protect: PodProtection {
-                daemon_sets: true,
-                annotations: Vec::new(),
-                namespaces: Vec::new(),
-                priority_at_least: None,
-                local_storage: false,
-                persistent_volumes: false,
-                unowned: false,
-            },
+            protect: PodProtection::default(),
             conditions: Authority::default(),
             heartbeat: Duration::from_secs(60),
             taints: TaintOptions { effect: Some(TaintEffect::NoSchedule), no_execute_after: None },

@@ -245,6 +245,7 @@ fn only_what_is_known_to_keep_files_is_measured() {
         request: crate::config::Bytes::ZERO,
         preference: crate::workloads::Preference::None,
         protection: None,
+        pod: None,
     };
     let of = |kind| WorkloadPlaces::of(&workload(kind), Path::new("/sys/fs/cgroup"));
     assert_eq!(of(Kind::Service), None);

@@ -45,6 +45,7 @@ fn usage(name: &str, working_set: u64, request: u64) -> WorkloadUsage {
         request: mib(request),
         preference: Preference::None,
         protection: None,
+        pod: None,
     };
     WorkloadUsage { workload, working_set: mib(working_set), exact: true, other: None }
 }

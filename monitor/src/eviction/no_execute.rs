@@ -4,10 +4,11 @@
 //! pods of the node are not known, and not where it would evict a pod that the agent itself must not touch. The taint eviction controller
 //! spares nobody who does not tolerate it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::node::Monotonic;
-use crate::workloads::Pod;
+use crate::workloads::PodSpecs;
 
 use super::tolerations::{Taint, toll};
 
@@ -18,7 +19,7 @@ const NAMES: usize = 5;
 #[derive(Debug, Clone, Copy)]
 pub struct KnownPods<'p> {
     /// All of them.
-    pub pods: &'p [Pod],
+    pub pods: &'p PodSpecs,
     /// The API server answers, so that they are those of now.
     pub are_of_now: bool,
 }
@@ -107,7 +108,7 @@ fn judge(taint: &Taint, known: Option<KnownPods<'_>>) -> Result<String, String> 
     if !known.are_of_now {
         return Err("the API server does not answer, so that the pods of this node are those of before".to_owned());
     }
-    let toll = toll(known.pods, std::slice::from_ref(taint));
+    let toll = toll(known.pods.pods().iter().map(Arc::as_ref), std::slice::from_ref(taint));
     match toll.untouchable() {
         Some(pod) => Err(format!(
             "it would evict {}, which must stay; give that pod a toleration of {taint}, or set kubernetes.taints.noExecute.after: off",
@@ -120,11 +121,12 @@ fn judge(taint: &Taint, known: Option<KnownPods<'_>>) -> Result<String, String> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::workloads::Pod;
 
     const DELAY: Duration = Duration::from_secs(300);
 
-    fn pods(json: &str) -> Vec<Pod> {
-        serde_json::from_str(json).unwrap()
+    fn pods(json: &str) -> PodSpecs {
+        PodSpecs::new(serde_json::from_str::<Vec<Pod>>(json).unwrap())
     }
 
     fn taint() -> Taint {
@@ -159,7 +161,8 @@ mod tests {
     fn it_is_not_set_blindly_nor_against_pods_that_must_stay() {
         let critical =
             pods(r#"[{"metadata": {"namespace": "kube-system", "name": "c"}, "spec": {"priority": 2000001000}}]"#);
-        let stale = KnownPods { pods: &[], are_of_now: false };
+        let none = PodSpecs::default();
+        let stale = KnownPods { pods: &none, are_of_now: false };
         for (known, reason) in [
             (None, "not known"),
             (Some(stale), "does not answer"),
@@ -176,7 +179,7 @@ mod tests {
             assert_eq!(held.after(true, DELAY, &taint(), known, at(301)), None, "said once");
             assert!(!held.is_set());
             // When what stood against it is gone, it follows.
-            let clear = Some(KnownPods { pods: &[], are_of_now: true });
+            let clear = Some(KnownPods { pods: &none, are_of_now: true });
             assert!(matches!(held.after(true, DELAY, &taint(), clear, at(302)), Some(News::Set(_))));
         }
     }

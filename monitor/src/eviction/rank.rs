@@ -55,7 +55,7 @@ impl Candidate for WorkloadUsage {
         Facts {
             preference: self.workload.preference,
             qos: self.workload.qos,
-            priority: 0,
+            priority: self.workload.pod.as_ref().map_or(0, |pod| pod.priority()),
             usage,
             request,
             subtracted: request.unwrap_or_default(),

@@ -11,6 +11,7 @@ fn usage(name: &str, qos: QosClass, request: u64, working_set: u64) -> WorkloadU
         request: Bytes(request),
         preference: Preference::None,
         protection: None,
+        pod: None,
     };
     WorkloadUsage { workload, working_set: Bytes(working_set), exact: true, other: None }
 }

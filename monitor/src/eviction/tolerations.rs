@@ -164,9 +164,9 @@ pub struct Toll<'p> {
 
 /// What taints would do to the pods of a node that have not ended.
 #[must_use]
-pub fn toll<'p>(pods: &'p [Pod], taints: &[Taint]) -> Toll<'p> {
+pub fn toll<'p>(pods: impl IntoIterator<Item = &'p Pod>, taints: &[Taint]) -> Toll<'p> {
     let mut toll = Toll::default();
-    for pod in pods.iter().filter(|pod| pod.is_active()) {
+    for pod in pods.into_iter().filter(|pod| pod.is_active()) {
         match outcome(&pod.spec.tolerations, taints).fate {
             Fate::Stays => toll.stay += 1,
             fate => toll.going.push(Going { pod, fate }),

@@ -1,6 +1,6 @@
 //! Pods as candidates: how much of the resource that runs out each of them uses, and has requested.
 
-use std::borrow::Cow;
+use std::borrow::{Borrow, Cow};
 use std::collections::HashMap;
 
 use crate::config::{Amount, Policy, Quirk, Quirks, Resource, Signal};
@@ -24,12 +24,13 @@ pub struct ActivePod<'a> {
 /// The pods that have not ended, critical ones too, with the statistics of their UID; where there are two of one the last count. A
 /// mirror of a static pod has a UID of its own, and the statistics of the pod that it stands for.
 #[must_use]
-pub fn active_pods<'a>(pods: &'a [Pod], summary: &'a Summary) -> Vec<ActivePod<'a>> {
+pub fn active_pods<'a, P: Borrow<Pod>>(pods: &'a [P], summary: &'a Summary) -> Vec<ActivePod<'a>> {
     let by_uid: HashMap<&str, &PodStats> =
         summary.pods.iter().map(|stats| (stats.pod_ref.uid.as_str(), stats)).collect();
     let of_mirrored = |pod: &Pod| pod.mirrored_uid().and_then(|uid| by_uid.get(uid));
     let stats = |pod: &Pod| by_uid.get(pod.metadata.uid.as_str()).or_else(|| of_mirrored(pod)).copied();
-    pods.iter().filter(|pod| pod.is_active()).map(|pod| ActivePod { pod, stats: stats(pod) }).collect()
+    let active = pods.iter().map(Borrow::borrow).filter(|pod: &&Pod| pod.is_active());
+    active.map(|pod| ActivePod { pod, stats: stats(pod) }).collect()
 }
 
 /// A pod that can be ranked.

@@ -251,6 +251,7 @@ mod tests {
                 request: Bytes::ZERO,
                 preference: Preference::default(),
                 protection: None,
+                pod: None,
             },
             working_set: Bytes::from_mib(mib),
             exact: true,

@@ -27,6 +27,8 @@ fn victim(pid: i32, comm: &str, anon_mib: u64) -> Victim {
         uid: Some(1000),
         workload: Some(SHOP.to_owned()),
         container: Some(WEB.to_owned()),
+        container_name: None,
+        pod: None,
         cgroup: Some(container(SHOP, WEB)),
         cgroup_id: Some(5182),
         anon_bytes: Some(anon_mib * MIB),

@@ -10,7 +10,8 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 
 /// The environment variable that says what is logged, e.g. `debug` or `info,node_pressure_monitor::kernel=debug`.
 pub const FILTER_VARIABLE: &str = "NODE_PRESSURE_LOG";
-const DEFAULT_FILTER: &str = "info";
+/// What the library that speaks to the API server has to say of every request that fails the agent says itself, once.
+const DEFAULT_FILTER: &str = "info,kube_client=off";
 
 /// How records are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

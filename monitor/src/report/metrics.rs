@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use prometheus::proto::MetricFamily;
 use prometheus::{Counter, GaugeVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry, TextEncoder};
 
+use super::cluster::ClusterMetrics;
 use super::configuration::{ConfigMetrics, ConfigState, ReloadOutcome};
 use super::deeds::Deeds;
 use super::disk_usage::DiskUsageMetrics;
@@ -15,7 +16,7 @@ use super::probes::ProbeSeries;
 use super::runtime::RuntimeMetrics;
 use super::series::{SeriesLimits, WorkloadSeries, increase, options};
 use super::{EventReport, NodeReport};
-use crate::config::{Bytes, Semantics};
+use crate::config::{Bytes, Semantics, Signal};
 use crate::eviction::evicted::Cause;
 use crate::eviction::gentle::ReclaimOutcome;
 use crate::kernel::OomConstraint;
@@ -96,6 +97,7 @@ pub struct Metrics {
     figures: FiguresMetrics,
     disk_usage: DiskUsageMetrics,
     runtime: RuntimeMetrics,
+    cluster: ClusterMetrics,
     series: WorkloadSeries,
     last_events: HashMap<&'static str, EventReport>,
 }
@@ -261,6 +263,7 @@ impl Metrics {
             figures: FiguresMetrics::new(&registry)?,
             disk_usage: DiskUsageMetrics::new(&registry)?,
             runtime: RuntimeMetrics::new(&registry)?,
+            cluster: ClusterMetrics::new(&registry)?,
             series: WorkloadSeries::new(&registry, limits)?,
             last_events: HashMap::new(),
             registry,
@@ -278,6 +281,8 @@ impl Metrics {
         self.figures.observe(&report.figures);
         self.disk_usage.observe(&report.figures.disk_usage);
         self.series.observe(&report.counters, now);
+        self.cluster.observe(report.cluster.as_ref());
+        self.cluster.pods(&report.pods);
     }
 
     /// Counts one wake-up of the loop.
@@ -304,6 +309,11 @@ impl Metrics {
     /// Counts OOM kills that no program counted.
     pub fn oom_kills_of(&mut self, workload: &str, kills: u64) {
         self.series.oom_kills(workload, kills, Instant::now());
+    }
+
+    /// Counts a soft eviction that waits for the end of maintenance.
+    pub fn deferred(&self, signal: Signal) {
+        self.cluster.deferred(signal);
     }
 
     /// Takes over what was last seen of the container runtime.

@@ -2,6 +2,7 @@
 //!
 //! The loop describes the node in a `NodeReport`, plain values only, and everything here renders that.
 
+mod cluster;
 pub mod conditions;
 pub mod configuration;
 mod deeds;
@@ -27,6 +28,7 @@ use std::borrow::Cow;
 use crate::config::{Bytes, CgroupId, Semantics, Threshold};
 use crate::kernel::{ProbeStatistics, ReclaimCounters};
 
+pub use cluster::{ClusterReport, PodInfo};
 pub use conditions::{ConditionChange, ConditionLog};
 pub use configuration::{ConfigState, ReloadOutcome};
 pub use disk_usage::{DiskUsageReport, KeptReport};
@@ -82,6 +84,10 @@ pub struct NodeReport {
     pub log_lines_dropped: u64,
     /// Incidents, and the journal that keeps them.
     pub incidents: IncidentReport,
+    /// The Kubernetes control plane; nothing where there is none.
+    pub cluster: Option<ClusterReport>,
+    /// Which workload is which pod, as far as that is known.
+    pub pods: Vec<PodInfo>,
 }
 
 /// Memory of the node, under both semantics.

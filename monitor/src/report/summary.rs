@@ -50,6 +50,7 @@ pub fn render_summary(summary: &StartSummary<'_>) -> String {
     disk_usage(&mut page, summary.node);
     probes(&mut page, summary.node);
     sources(&mut page, summary.node);
+    summary.node.cluster.iter().for_each(|report| super::cluster::rows(&mut page, report));
     page.row("cgroup", summary.cgroup);
     page.row("metrics", &format!("http://{}/metrics", summary.listen));
     format!("node-pressure-monitor {}\n\n{}", summary.version, page.text)

@@ -15,6 +15,7 @@ pub mod tree;
 mod walk;
 
 use std::fmt;
+use std::sync::Arc;
 
 use crate::config::{Amount, Bytes, CgroupId, Resource};
 
@@ -64,20 +65,55 @@ pub enum Protection {
     Omit,
     /// A static pod of Kubernetes: critical, whatever its class.
     StaticPod,
+    /// What stands for a static pod at the API server.
+    MirrorPod,
+    /// A pod that the system needs, by its priority.
+    CriticalPriority,
+    /// A pod of a DaemonSet (`kubernetes.protect.daemonSets`).
+    DaemonSet,
+    /// One of `kubernetes.protect.annotations`.
+    Annotation,
+    /// One of `kubernetes.protect.namespaces`.
+    Namespace,
+    /// `kubernetes.protect.priorityAtLeast`.
+    Priority,
+    /// `kubernetes.protect.localStorage`.
+    LocalStorage,
+    /// `kubernetes.protect.persistentVolumes`.
+    PersistentVolume,
+    /// `kubernetes.protect.unowned`.
+    Unowned,
     /// Other workloads live inside it; they are candidates themselves.
     HoldsOthers,
 }
 
-impl fmt::Display for Protection {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+impl Protection {
+    /// In words.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
             Self::Init => "holds process 1",
             Self::Agent => "holds this agent",
             Self::Named => "named as protected",
             Self::Omit => "user.oomd_omit is set",
             Self::StaticPod => "a static pod",
+            Self::MirrorPod => "the mirror of a static pod",
+            Self::CriticalPriority => "critical by its priority",
+            Self::DaemonSet => "a pod of a DaemonSet",
+            Self::Annotation => "protected by an annotation",
+            Self::Namespace => "in a protected namespace",
+            Self::Priority => "protected by its priority",
+            Self::LocalStorage => "has local storage",
+            Self::PersistentVolume => "has a persistent volume",
+            Self::Unowned => "no controller would make it anew",
             Self::HoldsOthers => "holds other workloads",
-        })
+        }
+    }
+}
+
+impl fmt::Display for Protection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
     }
 }
 
@@ -92,12 +128,15 @@ pub struct Workload {
     pub kind: Kind,
     /// By Kubernetes' path, or by `memory.min`, `memory.low` and `memory.max`.
     pub qos: QosClass,
-    /// Memory it was promised; zero when nothing says so.
+    /// Memory it was promised: what the pod requests, or as the cgroup has it; zero when nothing says so.
     pub request: Bytes,
     /// `user.oomd_avoid`.
     pub preference: Preference,
     /// Why it is never a candidate, if so.
     pub protection: Option<Protection>,
+    /// The pod as it was asked for, where somebody tells: the API server, or the file of pods. Stays as it was known last for as long as
+    /// the cgroup lives.
+    pub pod: Option<Arc<Pod>>,
 }
 
 /// A workload's memory at one moment.

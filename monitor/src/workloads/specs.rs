@@ -1,5 +1,5 @@
-//! What the pods of this node were promised and may use: no cgroup tells it, nor does a runtime. Today a file does, which somebody
-//! writes with `kubectl get pods`.
+//! What the pods of this node were promised and may use: no cgroup tells it, nor does a runtime. The API server does, or a file, which
+//! somebody writes with `kubectl get pods`.
 
 use std::collections::HashMap;
 use std::io::Read as _;
@@ -24,15 +24,16 @@ const FIX: &str = "write it with: kubectl get pods -A -o json --field-selector s
 /// Pods by their UID.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct PodSpecs {
-    pods: Vec<Pod>,
+    pods: Vec<Arc<Pod>>,
     by_uid: HashMap<String, usize>,
 }
 
 impl PodSpecs {
     /// These; where a UID is given twice the last counts. A mirror stands for its static pod as well, whose cgroup has another UID.
     #[must_use]
-    pub fn new(pods: Vec<Pod>) -> Self {
-        let mirrored = |(index, pod): (usize, &Pod)| pod.mirrored_uid().map(|uid| (uid.to_owned(), index));
+    pub fn new(pods: impl IntoIterator<Item = impl Into<Arc<Pod>>>) -> Self {
+        let pods: Vec<Arc<Pod>> = pods.into_iter().map(Into::into).collect();
+        let mirrored = |(index, pod): (usize, &Arc<Pod>)| pod.mirrored_uid().map(|uid| (uid.to_owned(), index));
         let mut by_uid: HashMap<String, usize> = pods.iter().enumerate().filter_map(mirrored).collect();
         by_uid.extend(pods.iter().enumerate().map(|(index, pod)| (pod.metadata.uid.clone(), index)));
         by_uid.remove("");
@@ -41,13 +42,19 @@ impl PodSpecs {
 
     /// All of them.
     #[must_use]
-    pub fn pods(&self) -> &[Pod] {
+    pub fn pods(&self) -> &[Arc<Pod>] {
         &self.pods
     }
 
     /// The pod of that UID.
     #[must_use]
     pub fn find(&self, uid: &PodUid) -> Option<&Pod> {
+        self.share(uid).map(Arc::as_ref)
+    }
+
+    /// The same, to be kept.
+    #[must_use]
+    pub fn share(&self, uid: &PodUid) -> Option<&Arc<Pod>> {
         self.by_uid.get(&uid.0).and_then(|index| self.pods.get(*index))
     }
 

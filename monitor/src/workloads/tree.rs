@@ -8,12 +8,13 @@ use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags};
 
-use crate::config::{Bytes, CgroupId, NamePattern, Pid};
+use crate::config::kubernetes::PodProtection;
+use crate::config::{Bytes, CgroupId, NamePattern, Pid, Quirks, Resource};
 use crate::node::file::{Buffer, FileError, PinnedFile, keyed_value};
 use crate::node::{CgroupVersion, Hierarchy, Monotonic};
 
 use super::walk::{Owned, Walk, root_entries};
-use super::{Preference, Protection, Workload, WorkloadUsage, membership, oom_kills};
+use super::{Pod, PodSpecs, Preference, Protection, Workload, WorkloadUsage, membership, oom_kills};
 
 /// A workload and the open files that read it.
 #[derive(Debug)]
@@ -26,6 +27,10 @@ pub struct Tracked {
     kill: Option<OwnedFd>,
     /// When the workload's facts were read.
     read: Monotonic,
+    /// Why it is no candidate by where it is, before anything else is looked at.
+    by_the_walk: Option<Protection>,
+    /// From which pod its request was taken.
+    joined: Option<Arc<Pod>>,
 }
 
 impl Tracked {
@@ -44,7 +49,7 @@ impl Tracked {
         let stat = PinnedFile::open_at(directory, path, "memory.stat")?;
         let directory = directory.try_clone().map_err(|source| FileError::Open { path: path.to_owned(), source })?;
         let kill = rustix::fs::openat(&directory, "cgroup.kill", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty()).ok();
-        Ok(Self { workload, directory, usage, stat, kill, read: Monotonic::now() })
+        Ok(Self { workload, directory, usage, stat, kill, read: Monotonic::now(), by_the_walk: None, joined: None })
     }
 
     /// How long ago its facts were read.
@@ -92,6 +97,7 @@ pub struct WorkloadTree {
     hierarchy: Hierarchy,
     proc_root: PathBuf,
     protected: Vec<NamePattern>,
+    pods: Pods,
     /// The agent's process, as procfs names it.
     agent: Option<String>,
     tracked: Vec<Tracked>,
@@ -99,6 +105,20 @@ pub struct WorkloadTree {
     /// OOM kills of each workload when they were last looked at. Not beside its open files: these are opened anew from time to time.
     oom_kills: HashMap<CgroupId, u64>,
     buffer: Buffer,
+}
+
+/// What is known of pods beside their cgroups, and which of them are protected by that.
+#[derive(Debug)]
+struct Pods {
+    specs: Arc<PodSpecs>,
+    rules: PodProtection,
+    quirks: Quirks,
+}
+
+impl Default for Pods {
+    fn default() -> Self {
+        Self { specs: Arc::default(), rules: PodProtection::default(), quirks: Quirks::NONE }
+    }
 }
 
 /// To which workload a cgroup belongs; kept for some time after it is gone, for events that come late.
@@ -130,7 +150,8 @@ impl WorkloadTree {
     pub fn new(hierarchy: Hierarchy, proc_root: PathBuf, protected: Vec<NamePattern>) -> Self {
         let (owners, oom_kills) = (HashMap::new(), HashMap::new());
         let (agent, tracked) = (Some("self".to_owned()), Vec::new());
-        Self { hierarchy, proc_root, protected, agent, tracked, owners, oom_kills, buffer: Buffer::new() }
+        let (pods, buffer) = (Pods::default(), Buffer::new());
+        Self { hierarchy, proc_root, protected, pods, agent, tracked, owners, oom_kills, buffer }
     }
 
     /// Who the agent is, for somebody else who looks at the same tree: its cgroup is protected, that of this process is not.
@@ -155,8 +176,18 @@ impl WorkloadTree {
         let walk = Walk::over(entries, root, self.hierarchy.version, known, &mut self.buffer);
         let Walk { found, owned, appeared, unreadable, .. } = walk;
         self.tracked = found;
-        self.protect();
+        for tracked in &mut self.tracked {
+            tracked.by_the_walk = tracked.workload.protection;
+        }
+        self.join();
         Ok(Changes { forgotten: self.remember(owned), appeared, unreadable })
+    }
+
+    /// What is known of the pods from now on, and which of them are protected. A pod that is not among them keeps what was known of it
+    /// for as long as its cgroup lives: that the API server has forgotten it makes it no other pod.
+    pub fn set_pods(&mut self, specs: Arc<PodSpecs>, rules: PodProtection, quirks: Quirks) {
+        self.pods = Pods { specs, rules, quirks };
+        self.join();
     }
 
     /// The workloads.
@@ -239,14 +270,30 @@ impl WorkloadTree {
         &self.hierarchy
     }
 
-    /// Marks those that are never candidates, unless the walk has marked them already.
+    /// Puts what is known of the pods to their cgroups.
+    fn join(&mut self) {
+        let Pods { specs, quirks, .. } = &self.pods;
+        for Tracked { workload, joined, .. } in &mut self.tracked {
+            if let Some(pod) = workload.kind.pod_uid().and_then(|uid| specs.share(uid)) {
+                workload.pod = Some(Arc::clone(pod));
+            }
+            let Some(pod) = &workload.pod else { continue };
+            if joined.as_ref().is_none_or(|joined| !Arc::ptr_eq(joined, pod)) {
+                workload.request = pod.request(Resource::Memory, *quirks).bytes();
+                *joined = Some(Arc::clone(pod));
+            }
+        }
+        self.protect();
+    }
+
+    /// Marks those that are never candidates.
     fn protect(&mut self) {
         let holder = |pid| membership::of(&self.proc_root, pid, self.hierarchy.version);
         let (init, agent) = (holder("1"), self.agent.as_deref().and_then(holder));
         let holds =
             |name: &str, path: &Option<String>| path.as_deref().is_some_and(|path| membership::is_within(path, name));
-        for Tracked { workload, .. } in &mut self.tracked {
-            let by_the_walk = workload.protection;
+        let rules = &self.pods.rules;
+        for Tracked { workload, by_the_walk, .. } in &mut self.tracked {
             workload.protection = if holds(&workload.name, &init) {
                 Some(Protection::Init)
             } else if holds(&workload.name, &agent) {
@@ -256,7 +303,7 @@ impl WorkloadTree {
             } else if workload.preference == Preference::Omit {
                 Some(Protection::Omit)
             } else {
-                by_the_walk
+                by_the_walk.or_else(|| workload.pod.as_ref()?.protection(rules))
             };
         }
     }
@@ -306,6 +353,7 @@ mod tests {
                 request: Bytes::ZERO,
                 preference: Preference::None,
                 protection: None,
+                pod: None,
             };
             let directory = std::fs::File::open(root.path()).unwrap().into();
             vec![Tracked::open(workload, &directory, root.path(), version).unwrap()]

@@ -160,11 +160,15 @@ impl<'t> Walk<'t> {
     ) -> Result<Tracked, FileError> {
         let known = self.known.remove(&id);
         self.appeared |= known.is_none();
-        if let Some(mut known) = known.filter(|known| known.age() < FACTS_AGE) {
-            // Who lives in it may have changed.
-            known.workload.protection = protection(&known.workload.kind);
-            return Ok(known);
-        }
+        let pod = match known {
+            Some(mut known) if known.age() < FACTS_AGE => {
+                // Who lives in it may have changed.
+                known.workload.protection = protection(&known.workload.kind);
+                return Ok(known);
+            }
+            Some(known) => known.workload.pod,
+            None => None,
+        };
         let full_path = self.root.join(path);
         let (request, limit) = self.request_and_limit(directory, &full_path)?;
         // In a delegated cgroup its user sets memory.min and memory.low: promises that nobody made.
@@ -177,7 +181,7 @@ impl<'t> Walk<'t> {
             CgroupVersion::V2 => marks::read(directory, owner_uid),
         };
         let protection = protection(&kind);
-        let workload = Workload { name: path.to_owned(), id, kind, qos, request, preference, protection };
+        let workload = Workload { name: path.to_owned(), id, kind, qos, request, preference, protection, pod };
         Tracked::open(workload, directory, &full_path, self.version)
     }
 

@@ -6,7 +6,7 @@ use clap::{Args, Command};
 use serde_json::Value;
 
 use node_pressure_monitor::commands::{run, sweep};
-use node_pressure_monitor::config::MonitorConfig;
+use node_pressure_monitor::config::{MonitorConfig, ServingOptions};
 use node_pressure_monitor::report::Metrics;
 use node_pressure_monitor::report::http::PATHS;
 use node_pressure_monitor::report::series::SeriesLimits;
@@ -18,7 +18,7 @@ const PREFIX: &str = "node_pressure_monitor_";
 /// The image's name, in whatever registry it is.
 const IMAGE: &str = "node-pressure-monitor";
 /// Where the agent's file is in the ConfigMap.
-const KEY: &str = "monitor.yaml";
+pub const KEY: &str = "monitor.yaml";
 /// Directories of the host that the agent uses under the same name in any case.
 const ALWAYS_USED: [&str; 4] = ["/sys/kernel/tracing", "/run/containerd", "/run/crio", "/sys/fs/cgroup"];
 
@@ -105,6 +105,7 @@ impl Place<'_> {
         if config.listen.ip().is_loopback() && self.pod("hostNetwork").and_then(Value::as_bool) != Some(true) {
             problems.push("metrics.listen is on loopback: neither probes nor Prometheus reach it".to_owned());
         }
+        self.check_serving(&config.serving, problems);
         let mounts = self.host_mounts();
         for (field, path) in [
             ("lockFile", config.lock_file.as_path()),
@@ -129,6 +130,22 @@ impl Place<'_> {
             }
             if !used.iter().any(|path| path.starts_with(mount.path)) && !ALWAYS_USED.contains(&mount.path) {
                 problems.push(format!("{} is mounted, and the agent does not use it", mount.path));
+            }
+        }
+    }
+
+    fn check_serving(&self, serving: &ServingOptions, problems: &mut Vec<String>) {
+        let scheme = if serving.tls.is_some() { "HTTPS" } else { "" };
+        for probe in PROBES.iter().filter(|probe| self.container.get(probe).is_some()) {
+            if text(self.container, &[probe, "httpGet", "scheme"]) != scheme {
+                problems.push(format!("{probe} and metrics.tls do not agree on whether it is encrypted"));
+            }
+        }
+        let files = serving.tls.iter().flat_map(|tls| [&tls.certificate, &tls.key]).chain(&serving.token_file);
+        for file in files {
+            let is_there = |mount: &Value| file.starts_with(text(mount, &["mountPath"]));
+            if !list(self.container, &["volumeMounts"]).iter().any(is_there) {
+                problems.push(format!("{} is on no volume", file.display()));
             }
         }
     }

@@ -2,9 +2,11 @@
 
 use serde_json::Value;
 
-use node_pressure_monitor::cluster::permissions::{PERMISSIONS, Permission, Who};
+use node_pressure_monitor::cluster::permissions::{PERMISSIONS, Permission, When, Who};
+use node_pressure_monitor::config::MonitorConfig;
 
 use crate::documents::{list, text};
+use crate::program::KEY;
 
 /// What one service account may do.
 #[derive(Debug, Clone, Default)]
@@ -74,10 +76,14 @@ impl Rule {
 #[must_use]
 pub fn check(objects: &[Value]) -> Vec<String> {
     let mut problems = Vec::new();
+    let is_asked = |permission: &&Permission| match permission.when {
+        When::Always => true,
+        When::TokenReview => reviews_tokens(objects),
+    };
     for who in Who::ALL {
         let account = who.service_account();
         let rights = Rights::of(account, objects);
-        let asks = || PERMISSIONS.iter().filter(|permission| permission.who == who);
+        let asks = || PERMISSIONS.iter().filter(|permission| permission.who == who).filter(is_asked);
         for Permission { verb, group, resource, why, .. } in asks() {
             if !rights.allow(verb, group, resource) {
                 problems.push(format!(
@@ -96,6 +102,12 @@ pub fn check(objects: &[Value]) -> Vec<String> {
         }
     }
     problems
+}
+
+/// Whether a configuration among the objects has the API server asked whose a token is.
+fn reviews_tokens(objects: &[Value]) -> bool {
+    let configurations = objects.iter().map(|object| text(object, &["data", KEY])).filter(|text| !text.is_empty());
+    configurations.filter_map(|text| MonitorConfig::parse(KEY, text).ok()).any(|read| read.config.serving.token_review)
 }
 
 fn shown(group: &str, resource: &str) -> String {

@@ -1,5 +1,8 @@
 //! Everything under `config/`, as it is.
 
+use std::path::Path;
+use std::process::Command;
+
 use node_pressure_manifests::{check, root, units};
 
 #[test]
@@ -18,4 +21,95 @@ fn systemd_knows_every_directive() {
             Some(said) => assert!(said.is_empty(), "{said:?}"),
         }
     }
+}
+
+/// A file, what is changed in it, and what is then said.
+const FAULTS: [(&str, &str, &str, &str); 25] = [
+    ("kubernetes/base/daemon-set.yaml", "hostPID:", "hostPid:", "unknown field spec.template.spec.hostPid"),
+    ("kubernetes/base/daemon-set.yaml", "hostPID: true", "hostPID: host", "expected a boolean"),
+    ("kubernetes/base/daemon-set.yaml", "- --log-format=json", "- --log-formt=json", "--log-formt"),
+    ("kubernetes/base/daemon-set.yaml", "path: /readyz", "path: /ready", "the agent serves no /ready:"),
+    ("kubernetes/base/daemon-set.yaml", "port: metrics", "port: http", "\"http\", which the container does not name"),
+    ("kubernetes/base/daemon-set.yaml", "containerPort: 9946", "containerPort: 9945", "metrics.listen has port 9946"),
+    ("kubernetes/base/daemon-set.yaml", "mountPath: /run/node-pressure-monitor", "mountPath: /run/other", "lockFile"),
+    ("kubernetes/base/daemon-set.yaml", "mountPath: /etc/node-", "mountPath: /etc/a-node-", "is in no ConfigMap"),
+    (
+        "kubernetes/base/daemon-set.yaml",
+        "- name: tracing\n              m",
+        "- name: trace\n              m",
+        "there is no volume trace",
+    ),
+    ("kubernetes/base/daemon-set.yaml", "- KILL", "- CHOWN", "lacks CAP_KILL"),
+    ("kubernetes/base/configuration.yaml", "mode: observe", "mode: watch", "mode"),
+    (
+        "kubernetes/base/configuration.yaml",
+        "lockFile: /run/node-pressure-monitor/",
+        "lockFile: /run/",
+        "on no directory of the host",
+    ),
+    ("kubernetes/base/permissions-agent.yaml", "[create, patch]", "[create]", "patch events is not granted"),
+    (
+        "kubernetes/base/permissions-agent.yaml",
+        "[create, patch]",
+        "[create, patch, delete]",
+        "delete events is granted",
+    ),
+    (
+        "kubernetes/base/permissions-sweeper.yaml",
+        "name: node-pressure-monitor-sweeper",
+        "name: sweeper",
+        "is not granted",
+    ),
+    (
+        "kubernetes/base/service-accounts.yaml",
+        "name: node-pressure-monitor\n",
+        "name: monitor\n",
+        "no ServiceAccount node-",
+    ),
+    ("kubernetes/base/kustomization.yaml", "  - quota.yaml\n", "", "quota.yaml: no kustomization names it"),
+    (
+        "kubernetes/prometheus/rules.yaml",
+        "evictions_total",
+        "eviction_total",
+        "has no metric node_pressure_monitor_eviction_total",
+    ),
+    ("kubernetes/prometheus/rules.yaml", "severity: info", "severity: 1", "is not of the right type"),
+    ("kubernetes/prometheus/service.yaml", "name: metrics", "name: http", "the Service has no port metrics"),
+    ("kubernetes/tls/daemon-set.yaml", "scheme: HTTPS", "scheme: HTTP", "do not agree"),
+    (
+        "kubernetes/tls/daemon-set.yaml",
+        "mountPath: /etc/node-pressure-monitor-tls",
+        "mountPath: /tls",
+        "is on no volume",
+    ),
+    (
+        "kubernetes/tls/permissions-reviews.yaml",
+        "[tokenreviews]",
+        "[reviews]",
+        "create tokenreviews.authentication.k8s.io is not",
+    ),
+    ("openshift/security-context-constraints.yaml", "  - SYSLOG\n", "", "CAP_SYSLOG is not both"),
+    ("systemd/node-pressure-monitor.service", "CAP_KILL ", "", "CapabilityBoundingSet differs"),
+];
+
+#[test]
+fn a_fault_in_any_of_them_is_told() {
+    for (file, from, to, expected) in FAULTS {
+        let directory = tempfile::tempdir().unwrap();
+        let copied = Command::new("cp").arg("-r").arg(root().join("config")).arg(directory.path()).status().unwrap();
+        assert!(copied.success());
+        let path = directory.path().join("config").join(file);
+        replace(&path, from, to);
+        let problems = match check(directory.path()) {
+            Ok(report) => report.problems,
+            Err(error) => vec![format!("{error:#}")],
+        };
+        assert!(problems.iter().any(|problem| problem.contains(expected)), "{file}: {from:?} to {to:?}: {problems:#?}");
+    }
+}
+
+fn replace(path: &Path, from: &str, to: &str) {
+    let text = std::fs::read_to_string(path).unwrap();
+    assert!(text.contains(from), "{} has no {from:?}", path.display());
+    std::fs::write(path, text.replace(from, to)).unwrap();
 }

@@ -84,8 +84,11 @@ pub fn look(config: &MonitorConfig, signal: Signal, layout: Option<Layout>) -> R
             .and_then(|stats| with_others(stats, &usage, tracked, &tree, signal, &mut buffer));
         pods.push(pods::pod(&usage.workload, &specs, snapshot, volumes));
         summary.pods.extend(stats);
+        let of_spec = || usage.workload.kind.pod_uid().and_then(|uid| specs.find(uid));
         let exempt = if oom_score::is_node_critical(tracked, &config.proc_root) {
             Some(NODE_CRITICAL)
+        } else if let Some(protection) = of_spec().and_then(|pod| operators(pod, config)) {
+            Some(protection.as_str())
         } else {
             // What pods have on a disk is not given back by ending them, but by who removes them.
             (is_of_disk && !view.state.is_there()).then_some(NOT_REMOVED)
@@ -96,9 +99,6 @@ pub fn look(config: &MonitorConfig, signal: Signal, layout: Option<Layout>) -> R
         output::note(
             "no pod lives on this node: for a disk pods alone are ranked, since what others have there stays when they end",
         );
-    }
-    if pods.iter().any(|pod| pod.priority() != 0 && !pod.is_critical()) {
-        output::note("priorities of the pods: file count here; the agent of this version ranks without them");
     }
     Ok(Live { layout: layout.unwrap_or_else(|| node::layout(&samples)), pods, summary, marks })
 }
@@ -123,6 +123,11 @@ fn scan(config: &MonitorConfig) -> Result<WorkloadTree, CommandError> {
     let changes = tree.scan().map_err(|error| CommandError::Wrong(error.to_string()))?;
     changes.unreadable.iter().for_each(output::note);
     Ok(tree)
+}
+
+/// Why the operator has it protected; what the system needs says so itself.
+fn operators(pod: &Pod, config: &MonitorConfig) -> Option<Protection> {
+    pod.protection(&config.kubernetes.protect).filter(|_| !pod.is_critical())
 }
 
 /// Says what is not known without it.

@@ -97,6 +97,12 @@ pub struct Victim {
     /// Its container's id, as its runtime knows it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub container: Option<String>,
+    /// That container's name within its pod.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub container_name: Option<String>,
+    /// The pod that the workload is, `namespace/name`, where that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pod: Option<String>,
     /// Its cgroup's path.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cgroup: Option<String>,

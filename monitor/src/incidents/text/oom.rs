@@ -34,7 +34,12 @@ fn whose(kill: &OomKill, first: &Victim) -> String {
         0 => String::new(),
         more => format!(" and {}", count(more as u64, "other workload", "other workloads")),
     };
-    format!("{}{more}", name_or_unknown(first.workload.as_deref()))
+    format!("{}{more}", victims_workload(first))
+}
+
+/// The pod by its name, where that is known; else the workload as its cgroup says.
+fn victims_workload(of: &Victim) -> String {
+    of.pod.as_ref().map_or_else(|| name_or_unknown(of.workload.as_deref()), |pod| format!("pod {pod}"))
 }
 
 fn cause(kill: &OomKill) -> String {
@@ -154,8 +159,11 @@ fn victim_items(page: &mut Page, of: &Victim, before: Option<&Victim>) {
     words.extend(of.oom_score_adj.map(|adj| format!("oom_score_adj {adj}")));
     words.extend(of.age_ms.map(|age| format!("{} old", time(age))));
     page.item(label, &words.join(", "));
-    let mut place = vec![name_or_unknown(of.workload.as_deref())];
-    place.extend(of.container.as_ref().map(|id| format!("container {}", short(id))));
+    let mut place = vec![victims_workload(of)];
+    place.extend(of.container.as_ref().map(|id| match &of.container_name {
+        Some(name) => format!("container {name} ({})", short(id)),
+        None => format!("container {}", short(id)),
+    }));
     if is_elsewhere {
         page.item("", &place.join(", "));
     }

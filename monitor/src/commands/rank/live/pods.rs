@@ -35,9 +35,15 @@ pub fn pod(workload: &Workload, specs: &PodSpecs, snapshot: Option<&Snapshot>, v
         workload.protection == Some(Protection::StaticPod) || sandbox.is_some_and(|sandbox| sandbox.is_static);
     let (source, file) = SOURCE;
     let annotations = is_static.then(|| (source.to_owned(), file.to_owned())).into_iter().collect();
-    let metadata =
-        Metadata { name: name.to_owned(), namespace: namespace.to_owned(), uid: uid(workload).to_owned(), annotations };
-    let status = Status { phase: "Running".to_owned(), qos_class: workload.qos.as_str().to_owned() };
+    let metadata = Metadata {
+        name: name.to_owned(),
+        namespace: namespace.to_owned(),
+        uid: uid(workload).to_owned(),
+        annotations,
+        ..Metadata::default()
+    };
+    let status =
+        Status { phase: "Running".to_owned(), qos_class: workload.qos.as_str().to_owned(), ..Status::default() };
     Pod { metadata, spec: Spec { containers: vec![asking(workload)], volumes, ..Spec::default() }, status }
 }
 
@@ -87,6 +93,7 @@ mod tests {
             request: Bytes::from_mib(64),
             preference: Preference::None,
             protection: None,
+            pod: None,
         }
     }
 

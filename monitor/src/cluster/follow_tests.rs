@@ -1,0 +1,94 @@
+use super::*;
+
+/// Notes what it is told.
+#[derive(Default)]
+struct Notes(Vec<String>);
+
+impl Mirror for Notes {
+    const PATH: &'static str = "/api/v1/pods";
+    const IS_SMALL: bool = false;
+
+    fn field_selector(&self) -> String {
+        String::new()
+    }
+    fn begin(&mut self) {}
+    fn listed(&mut self, _: &[u8]) {}
+    fn end(&mut self) {}
+    fn put(&mut self, object: &str) -> Option<String> {
+        self.0.push(format!("+{object}"));
+        Some("8".to_owned())
+    }
+    fn remove(&mut self, object: &str) -> Option<String> {
+        self.0.push(format!("-{object}"));
+        Some("9".to_owned())
+    }
+    fn heard(&mut self) {}
+    fn failed(&mut self, _: &Refusal, _: u32) {}
+    fn due(&self) -> Option<Instant> {
+        None
+    }
+    fn publish(&mut self) {}
+    async fn outdated(&mut self) {
+        std::future::pending::<()>().await;
+    }
+}
+
+fn lines() -> Lines {
+    Lines { version: "1".to_owned(), waiting: Vec::new() }
+}
+
+#[test]
+fn events_are_taken_in_wherever_the_text_breaks() {
+    let text = concat!(
+        r#"{"type":"ADDED","object":{"a":1},"new":[{}]}"#,
+        "\n\n",
+        r#"{"type":"BOOKMARK","object":{"kind":"Pod","metadata":{"resourceVersion":"12","annotations":{}}}}"#,
+        "\r\n",
+        r#"{"object":{"b":2},"type":"DELETED"}"#,
+        "\n",
+        r#"{"type":"LATER","object":{}}"#,
+        "\n",
+    );
+    for step in 1..text.len() {
+        let (mut lines, mut notes) = (lines(), Notes::default());
+        for piece in text.as_bytes().chunks(step) {
+            assert!(lines.take(piece, &mut notes).is_ok());
+        }
+        assert_eq!(notes.0, [r#"+{"a":1}"#, r#"-{"b":2}"#]);
+        assert_eq!((lines.version.as_str(), lines.waiting.len()), ("9", 0));
+    }
+}
+
+#[test]
+fn a_place_that_the_server_has_forgotten_is_told_apart_from_other_trouble() {
+    let error = |object: &str| {
+        let line = format!("{{\"type\":\"ERROR\",\"object\":{object}}}\n");
+        lines().take(line.as_bytes(), &mut Notes::default()).err()
+    };
+    assert!(matches!(error(r#"{"kind":"Status","code":410,"reason":"Expired"}"#), Some(End::Gone)));
+    assert!(
+        matches!(error(r#"{"code":500,"message":"etcd"}"#), Some(End::Refused(refusal)) if refusal.reason.contains("etcd"))
+    );
+    let end = lines().take(b"<html>\n", &mut Notes::default());
+    assert!(matches!(end, Err(End::Unreadable(_))));
+}
+
+#[test]
+fn an_event_that_was_cut_off_is_none() {
+    let (mut lines, mut notes) = (lines(), Notes::default());
+    assert!(lines.take(br#"{"type":"ADDED","object":{"a":1}"#, &mut notes).is_ok());
+    assert_eq!((notes.0.len(), lines.version.as_str()), (0, "1"));
+}
+
+#[test]
+fn a_younger_store_is_known_by_its_version() {
+    assert!(is_older("5", "1000"));
+    for (now, seen) in [("1000", "1000"), ("1001", "1000"), ("x", "1"), ("1", "")] {
+        assert!(!is_older(now, seen), "{now} {seen}");
+    }
+}
+
+#[test]
+fn selectors_are_escaped() {
+    assert_eq!(escaped("spec.nodeName=a-1.b"), "spec.nodeName%3Da-1.b");
+}

@@ -1,0 +1,140 @@
+//! Whether somebody is at work on the node: then pods are moved away in an order that the administrator, or an operator, has chosen. Pure.
+//!
+//! A machine that is being deleted tells nothing here: its hooks and marks are on its `Machine`, and its node is cordoned when it is drained.
+
+use serde::Deserialize;
+
+use crate::workloads::lenient::or_default;
+
+/// Taints by which controllers say that pods are being moved off the node, or soon will be.
+const TAINTS: [(&str, &str); 6] = [
+    // Beside `spec.unschedulable`, by the node lifecycle controller.
+    ("node.kubernetes.io/unschedulable", "cordoned"),
+    ("node.kubernetes.io/out-of-service", "marked as out of service"),
+    ("node.cloudprovider.kubernetes.io/shutdown", "shut down by its cloud provider"),
+    ("ToBeDeletedByClusterAutoscaler", "drained by the cluster autoscaler"),
+    ("karpenter.sh/disrupted", "drained by Karpenter"),
+    // OpenShift's machine config operator, while it works its way through a pool.
+    ("UpdateInProgress", "its machine configuration is being updated"),
+];
+
+/// OpenShift's machine config daemon: what the node has, what it is to have, and how far it is.
+const CURRENT_CONFIG: &str = "machineconfiguration.openshift.io/currentConfig";
+const DESIRED_CONFIG: &str = "machineconfiguration.openshift.io/desiredConfig";
+const CONFIG_STATE: &str = "machineconfiguration.openshift.io/state";
+/// `drain-…` or `uncordon-…`: what the machine config controller is asked for, and what it did last.
+const DESIRED_DRAIN: &str = "machineconfiguration.openshift.io/desiredDrain";
+const APPLIED_DRAIN: &str = "machineconfiguration.openshift.io/lastAppliedDrain";
+/// kured, while it has the lock.
+const REBOOT: &str = "weave.works/kured-reboot-in-progress";
+
+/// The annotations that are looked at.
+pub(super) const ANNOTATIONS: [&str; 6] =
+    [CURRENT_CONFIG, DESIRED_CONFIG, CONFIG_STATE, DESIRED_DRAIN, APPLIED_DRAIN, REBOOT];
+
+/// A taint of the node.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Taint {
+    #[serde(deserialize_with = "or_default")]
+    pub(super) key: String,
+}
+
+/// What tells of it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Marks {
+    pub(super) is_being_deleted: bool,
+    pub(super) is_unschedulable: bool,
+    pub(super) taints: Vec<Taint>,
+    pub(super) annotations: Vec<(String, String)>,
+}
+
+/// Why the node is in maintenance, if it is: the most telling first.
+pub(super) fn reason(marks: &Marks) -> Option<String> {
+    let annotation = |key: &str| {
+        let found = marks.annotations.iter().find(|(known, _)| known == key);
+        found.map(|(_, value)| value.as_str()).filter(|value| !value.is_empty())
+    };
+    let tainted = |telling: bool| {
+        let of = |(key, words): &(&str, &'static str)| {
+            ((*words != "cordoned") == telling && marks.taints.iter().any(|taint| taint.key == *key)).then_some(*words)
+        };
+        TAINTS.iter().find_map(of)
+    };
+    let is_updating = || match (annotation(CONFIG_STATE), annotation(CURRENT_CONFIG), annotation(DESIRED_CONFIG)) {
+        (Some("Working"), ..) => true,
+        // Stuck for as long as nobody mends it: nobody is at work.
+        (Some("Degraded" | "Unreconcilable"), ..) => false,
+        (_, Some(current), Some(desired)) => current != desired,
+        _ => false,
+    };
+    let drain = || annotation(DESIRED_DRAIN).filter(|desired| annotation(APPLIED_DRAIN) != Some(desired));
+    let words = if marks.is_being_deleted {
+        Some("its object is being deleted")
+    } else if is_updating() {
+        Some("its machine configuration is being updated")
+    } else if drain().is_some_and(|desired| desired.starts_with("drain-")) {
+        Some("drained for a new machine configuration")
+    } else if annotation(REBOOT).is_some() {
+        Some("about to be rebooted by kured")
+    } else {
+        tainted(true).or(marks.is_unschedulable.then_some("cordoned")).or_else(|| tainted(false))
+    };
+    words.map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(annotations: &[(&str, &str)]) -> Option<String> {
+        let annotations = annotations.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        reason(&Marks { annotations, ..Marks::default() })
+    }
+
+    #[test]
+    fn a_node_that_nobody_works_on_is_in_no_maintenance() {
+        let pressure = ["node.kubernetes.io/memory-pressure", "node-role.kubernetes.io/control-plane"];
+        let taints = pressure.map(|key| Taint { key: key.to_owned() }).to_vec();
+        assert_eq!(reason(&Marks { taints, ..Marks::default() }), None);
+        assert_eq!(with(&[(CURRENT_CONFIG, "a"), (DESIRED_CONFIG, "a"), (CONFIG_STATE, "Done")]), None);
+        assert_eq!(with(&[(DESIRED_DRAIN, "uncordon-a"), (APPLIED_DRAIN, "drain-a")]), None);
+        assert_eq!(with(&[(DESIRED_DRAIN, "drain-a"), (APPLIED_DRAIN, "drain-a")]), None);
+        assert_eq!(with(&[(REBOOT, "")]), None);
+    }
+
+    #[test]
+    fn cordoned_drained_or_updated() {
+        assert_eq!(reason(&Marks { is_unschedulable: true, ..Marks::default() }).as_deref(), Some("cordoned"));
+        assert_eq!(
+            reason(&Marks { is_being_deleted: true, ..Marks::default() }).unwrap(),
+            "its object is being deleted"
+        );
+        for (key, words) in TAINTS {
+            let taints = vec![Taint { key: key.to_owned() }];
+            // Who drains cordons as well: the more telling of the two is said.
+            let expected = Some(words.to_owned());
+            assert_eq!(reason(&Marks { taints, is_unschedulable: true, ..Marks::default() }), expected, "{key}");
+        }
+        for (annotations, words) in [
+            (
+                vec![(CURRENT_CONFIG, "a"), (DESIRED_CONFIG, "b"), (CONFIG_STATE, "Done")],
+                "configuration is being updated",
+            ),
+            (
+                vec![(CURRENT_CONFIG, "a"), (DESIRED_CONFIG, "a"), (CONFIG_STATE, "Working")],
+                "configuration is being updated",
+            ),
+            (vec![(DESIRED_DRAIN, "drain-b"), (APPLIED_DRAIN, "uncordon-a")], "drained for"),
+            (vec![(REBOOT, "2026-11-21T00:00:00Z")], "rebooted"),
+        ] {
+            let reason = with(&annotations);
+            assert!(reason.as_deref().is_some_and(|reason| reason.contains(words)), "{annotations:?}: {reason:?}");
+        }
+    }
+
+    #[test]
+    fn an_update_that_is_stuck_is_not_under_way() {
+        assert_eq!(with(&[(CURRENT_CONFIG, "a"), (DESIRED_CONFIG, "b"), (CONFIG_STATE, "Degraded")]), None);
+    }
+}

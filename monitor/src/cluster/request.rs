@@ -1,0 +1,172 @@
+//! Requests whose answers are read as they come in, each step of which has an end: an API server that accepts a request and never answers is
+//! down as much as one that refuses it.
+
+use std::pin::Pin;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderValue, Request, Response, StatusCode, header};
+use hyper::body::Body as _;
+use kube::client::Body;
+use serde::Deserialize;
+
+use crate::workloads::lenient::or_default;
+
+/// An explanation is no longer.
+const LONGEST_REFUSAL: usize = 64 << 10;
+/// Nobody is told to wait for longer.
+const LONGEST_WAIT: Duration = Duration::from_secs(120);
+
+/// What came instead of what was asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Refusal {
+    /// The HTTP status; none when there was no answer.
+    pub(super) status: Option<StatusCode>,
+    /// Why, and what to do about it.
+    pub(super) reason: String,
+    /// How long the server wants to be left alone.
+    pub(super) wait: Option<Duration>,
+}
+
+impl Refusal {
+    pub(super) fn unanswered(reason: impl Into<String>) -> Self {
+        Self { status: None, reason: reason.into(), wait: None }
+    }
+
+    pub(super) fn is_gone(&self) -> bool {
+        self.status == Some(StatusCode::GONE)
+    }
+}
+
+/// The `Status` that the API server says no by.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Status {
+    #[serde(deserialize_with = "or_default")]
+    pub(super) message: String,
+    #[serde(deserialize_with = "or_default")]
+    pub(super) code: u16,
+    #[serde(deserialize_with = "or_default")]
+    details: Details,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Details {
+    #[serde(deserialize_with = "or_default")]
+    retry_after_seconds: u64,
+}
+
+impl Status {
+    pub(super) fn refusal(self) -> Refusal {
+        let status = StatusCode::from_u16(self.code).ok();
+        let seconds = self.details.retry_after_seconds;
+        let wait = (seconds > 0).then(|| Duration::from_secs(seconds).min(LONGEST_WAIT));
+        Refusal { status, reason: explain(status, &self.message), wait }
+    }
+}
+
+fn explain(status: Option<StatusCode>, message: &str) -> String {
+    let what = status.map_or_else(|| "refused".to_owned(), |status| status.to_string());
+    let fix = match status {
+        Some(StatusCode::FORBIDDEN) => "; grant it: config/kubernetes has the ClusterRole",
+        Some(StatusCode::UNAUTHORIZED) => "; the token or certificate is not accepted",
+        _ => "",
+    };
+    let message = message.trim();
+    if message.is_empty() { format!("{what}{fix}") } else { format!("{what}: {message}{fix}") }
+}
+
+/// The text of an answer as it comes in.
+#[derive(Debug)]
+pub(super) struct Text(Body);
+
+impl Text {
+    /// The next piece; nothing at the end. Cancel-safe.
+    pub(super) async fn next(&mut self) -> Option<Result<Bytes, String>> {
+        loop {
+            let frame = std::future::poll_fn(|context| Pin::new(&mut self.0).poll_frame(context)).await?;
+            match frame {
+                Err(error) => return Some(Err(chain(&error))),
+                // Trailers say nothing that matters.
+                Ok(frame) => {
+                    if let Ok(data) = frame.into_data() {
+                        return Some(Ok(data));
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Asks for `path`; the answer's head has to come within `patience`.
+pub(super) async fn get(client: &kube::Client, path: &str, patience: Duration) -> Result<Text, Refusal> {
+    let request = Request::get(path).header(header::ACCEPT, HeaderValue::from_static("application/json"));
+    let request = request.body(Body::empty()).map_err(|error| Refusal::unanswered(error.to_string()))?;
+    let late = || Refusal::unanswered(format!("no answer within {} s", patience.as_secs_f64()));
+    let answer = tokio::time::timeout(patience, client.send(request)).await.map_err(|_| late())?;
+    let answer = answer.map_err(|error| Refusal::unanswered(chain(&error)))?;
+    if answer.status().is_success() {
+        return Ok(Text(answer.into_body()));
+    }
+    let read = tokio::time::timeout(patience, refusal(answer)).await;
+    Err(read.unwrap_or_else(|_| late()))
+}
+
+async fn refusal(answer: Response<Body>) -> Refusal {
+    let status = answer.status();
+    let header = answer.headers().get(header::RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
+    let mut text = Text(answer.into_body());
+    let mut whole = Vec::new();
+    while let Some(Ok(piece)) = text.next().await {
+        whole.extend_from_slice(&piece);
+        if whole.len() > LONGEST_REFUSAL {
+            break;
+        }
+    }
+    // A proxy in between may say no in words of its own.
+    let said = serde_json::from_slice::<Status>(&whole).unwrap_or_default();
+    let wait = header.map(Duration::from_secs).map(|wait| wait.min(LONGEST_WAIT));
+    let refusal = Status { code: status.as_u16(), ..said }.refusal();
+    Refusal { wait: wait.or(refusal.wait), ..refusal }
+}
+
+/// An error and what it comes from: the outermost alone says as a rule that something went wrong.
+pub(super) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(inner) = source {
+        let inner_text = inner.to_string();
+        if !text.contains(&inner_text) {
+            text.push_str(": ");
+            text.push_str(&inner_text);
+        }
+        source = inner.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_says_why_and_what_to_do() {
+        for (text, status, reason, wait) in [
+            (
+                r#"{"kind":"Status","code":403,"message":"pods is forbidden","details":null,"new":[1]}"#,
+                403,
+                "ClusterRole",
+                None,
+            ),
+            (r#"{"code":429,"message":"slow down","details":{"retryAfterSeconds":7}}"#, 429, "slow down", Some(7)),
+            (r#"{"code":503,"details":{"retryAfterSeconds":99999}}"#, 503, "Service Unavailable", Some(120)),
+            (r#"{"code":410,"message":"too old resource version: 1 (5)"}"#, 410, "410 Gone: too old", None),
+        ] {
+            let refusal = serde_json::from_str::<Status>(text).unwrap().refusal();
+            assert_eq!(refusal.status.map(|status| status.as_u16()), Some(status));
+            assert!(refusal.reason.contains(reason), "{}", refusal.reason);
+            assert_eq!(refusal.wait, wait.map(Duration::from_secs));
+        }
+    }
+}

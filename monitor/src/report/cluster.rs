@@ -1,0 +1,237 @@
+//! What the agent knows from the Kubernetes control plane, and how old that is.
+
+use std::time::Duration;
+
+use prometheus::{GaugeVec, IntCounter, IntCounterVec, IntGaugeVec, Registry};
+
+use super::series::options;
+use super::summary::Page;
+use crate::cluster::WatchCounts;
+use crate::config::{Signal, format_go_duration};
+
+/// The control plane as the report shows it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ClusterReport {
+    /// This node's name there.
+    pub node: String,
+    /// Why the API server does not answer, if so.
+    pub down: Option<String>,
+    /// Pods known.
+    pub pods: usize,
+    /// How long ago that was true; nothing while no pod was ever known.
+    pub pods_age: Option<Duration>,
+    /// What it took to know them.
+    pub counts: WatchCounts,
+    /// Why the node is in maintenance, if it is.
+    pub maintenance: Option<String>,
+    /// Whether soft evictions wait for the end of that.
+    pub defers: bool,
+}
+
+/// Which pod a workload is.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct PodInfo {
+    /// The workload's name.
+    pub workload: String,
+    /// The pod's namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its UID, as the API server has it.
+    pub uid: String,
+    /// The node it is on; empty where there is no API server.
+    pub node: String,
+    /// `BestEffort`, `Burstable` or `Guaranteed`.
+    pub qos_class: &'static str,
+    /// Kind and name of who makes it anew.
+    pub owner: Option<(String, String)>,
+}
+
+const LABELS: [&str; 8] = ["workload", "namespace", "pod", "uid", "node", "qos_class", "owner_kind", "owner_name"];
+
+/// So old is what is known at most while all is well: the API server says something about once a minute.
+const USUAL: Duration = Duration::from_secs(150);
+
+/// Adds the rows that tell of it.
+pub(super) fn rows(page: &mut Page, report: &ClusterReport) {
+    let age = |age: Duration| format_go_duration(Duration::from_secs(age.as_secs()));
+    let known = match report.pods_age {
+        None => "no pod known".to_owned(),
+        Some(old) if report.down.is_some() || old > USUAL => {
+            format!("{} pods known, as of {} ago", report.pods, age(old))
+        }
+        Some(_) => format!("{} pods known", report.pods),
+    };
+    page.row("cluster", &format!("node {}, {known}", report.node));
+    if let Some(reason) = &report.down {
+        page.wrapped("cluster", &format!("the API server does not answer: {reason}"), 0, 2);
+    }
+    if let Some(reason) = &report.maintenance {
+        let wait = if report.defers { "; soft evictions wait" } else { "" };
+        page.wrapped("cluster", &format!("in maintenance: {reason}{wait}"), 0, 2);
+    }
+}
+
+/// Series about the control plane. Those without a value where there is none are absent then.
+#[derive(Debug)]
+pub(super) struct ClusterMetrics {
+    up: IntGaugeVec,
+    pods: IntGaugeVec,
+    age: GaugeVec,
+    info: IntGaugeVec,
+    maintenance: IntGaugeVec,
+    lists: IntCounter,
+    changes: IntCounter,
+    deferred: IntCounterVec,
+}
+
+impl ClusterMetrics {
+    pub(super) fn new(registry: &Registry) -> prometheus::Result<Self> {
+        let states = |name, help| -> prometheus::Result<IntGaugeVec> {
+            let gauge = IntGaugeVec::new(options(name, help), &[])?;
+            registry.register(Box::new(gauge.clone()))?;
+            Ok(gauge)
+        };
+        let total = |name, help| -> prometheus::Result<IntCounter> {
+            let counter = IntCounter::with_opts(options(name, help))?;
+            registry.register(Box::new(counter.clone()))?;
+            Ok(counter)
+        };
+        let age = options(
+            "pods_age_seconds",
+            "How long ago what is known of the pods was true; absent while no pod was ever known.",
+        );
+        let age = GaugeVec::new(age, &[])?;
+        registry.register(Box::new(age.clone()))?;
+        let info = options(
+            "workload_info",
+            "Always 1; the labels say which pod the workload is, as kube-state-metrics names it, and whose.",
+        );
+        let info = IntGaugeVec::new(info, &LABELS)?;
+        registry.register(Box::new(info.clone()))?;
+        let deferred = options(
+            "soft_evictions_deferred_total",
+            "Times, at most once a minute, that a soft threshold was met and nobody evicted because the node is in maintenance.",
+        );
+        let deferred = IntCounterVec::new(deferred, &["signal"])?;
+        registry.register(Box::new(deferred.clone()))?;
+        Ok(Self {
+            up: states(
+                "api_server_up",
+                "1 while the API server answers, 0 while it does not; absent where there is none.",
+            )?,
+            pods: states(
+                "pods_known",
+                "Pods of this node that are known from the API server; absent where there is none.",
+            )?,
+            age,
+            info,
+            maintenance: states(
+                "node_in_maintenance",
+                "1 while the node is cordoned, drained or its machine configuration updated, 0 while it is not; absent where there is no API server.",
+            )?,
+            lists: total("pods_listed_total", "Times that all pods of this node were listed at the API server.")?,
+            changes: total("pod_changes_total", "Changes of pods that the API server told of.")?,
+            deferred,
+        })
+    }
+
+    /// Takes over what is known now; nothing: there is no API server.
+    pub(super) fn observe(&self, report: Option<&ClusterReport>) {
+        let Some(report) = report else {
+            [&self.up, &self.pods, &self.maintenance].into_iter().for_each(IntGaugeVec::reset);
+            return;
+        };
+        let none = [""; 0];
+        self.up.with_label_values(&none).set(report.down.is_none().into());
+        self.pods.with_label_values(&none).set(i64::try_from(report.pods).unwrap_or(i64::MAX));
+        self.maintenance.with_label_values(&none).set(report.maintenance.is_some().into());
+        if let Some(age) = report.pods_age {
+            self.age.with_label_values(&none).set(age.as_secs_f64());
+        }
+        self.lists.inc_by(report.counts.lists.saturating_sub(self.lists.get()));
+        self.changes.inc_by(report.counts.changes.saturating_sub(self.changes.get()));
+    }
+
+    /// Takes over which workload is which pod now.
+    pub(super) fn pods(&self, pods: &[PodInfo]) {
+        // Of what is gone nothing is claimed.
+        self.info.reset();
+        for PodInfo { workload, namespace, name, uid, node, qos_class, owner } in pods {
+            let (owner_kind, owner_name) = owner.as_ref().map_or(("", ""), |(kind, name)| (kind, name));
+            let labels = [workload.as_str(), namespace, name, uid, node, qos_class, owner_kind, owner_name];
+            self.info.with_label_values(&labels).set(1);
+        }
+    }
+
+    /// Counts a soft eviction that waits.
+    pub(super) fn deferred(&self, signal: Signal) {
+        self.deferred.with_label_values(&[signal.as_str()]).inc();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus::TextEncoder;
+
+    use super::*;
+
+    fn report(down: Option<&str>, age: Option<u64>) -> ClusterReport {
+        let pods_age = age.map(Duration::from_secs);
+        ClusterReport {
+            node: "n-1".to_owned(),
+            down: down.map(str::to_owned),
+            pods: 3,
+            pods_age,
+            ..ClusterReport::default()
+        }
+    }
+
+    #[test]
+    fn the_age_is_said_where_it_matters() {
+        let text = |report: &ClusterReport| {
+            let mut page = Page::default();
+            rows(&mut page, report);
+            page.text
+        };
+        assert_eq!(text(&report(None, Some(59))), "cluster     node n-1, 3 pods known\n");
+        assert!(text(&report(None, Some(200))).contains("as of 3m20s ago"));
+        let down = text(&report(Some("connection refused"), Some(5)));
+        assert!(down.contains("as of 5s ago") && down.contains("does not answer: connection refused"), "{down}");
+        let maintenance =
+            ClusterReport { maintenance: Some("cordoned".to_owned()), defers: true, ..report(None, None) };
+        assert!(text(&maintenance).contains("in maintenance: cordoned; soft evictions wait"));
+        assert!(text(&maintenance).contains("no pod known"));
+    }
+
+    #[test]
+    fn without_an_api_server_nothing_is_claimed_of_it() {
+        let registry = Registry::new();
+        let metrics = ClusterMetrics::new(&registry).unwrap();
+        let text = || TextEncoder::new().encode_to_string(&registry.gather()).unwrap();
+        metrics.observe(None);
+        assert!(!text().contains("api_server_up ") && !text().contains("pods_age_seconds"), "{}", text());
+        let info = PodInfo {
+            workload: "a/b".to_owned(),
+            name: "web".to_owned(),
+            qos_class: "Burstable",
+            ..PodInfo::default()
+        };
+        metrics.pods(std::slice::from_ref(&info));
+        assert!(text().contains("pod=\"web\"") && text().contains("workload=\"a/b\""), "{}", text());
+        metrics.pods(&[]);
+        assert!(!text().contains("pod=\"web\""), "it is gone");
+        let counts = WatchCounts { lists: 2, changes: 7 };
+        metrics.observe(Some(&ClusterReport { counts, ..report(Some("x"), Some(9)) }));
+        for line in [
+            "api_server_up 0\n",
+            "pods_known 3\n",
+            "pods_age_seconds 9\n",
+            "pods_listed_total 2\n",
+            "pod_changes_total 7\n",
+            "node_in_maintenance 0\n",
+        ] {
+            assert!(text().contains(line), "{line}: {}", text());
+        }
+    }
+}

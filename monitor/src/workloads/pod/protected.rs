@@ -1,0 +1,120 @@
+//! Which pods are never evicted because of what they are. Pure.
+
+use super::{Exemption, Pod};
+use crate::config::kubernetes::PodProtection;
+use crate::workloads::Protection;
+
+impl Pod {
+    /// Why it is never evicted, if so: always for what the system needs, else as the operator has it.
+    #[must_use]
+    pub fn protection(&self, rules: &PodProtection) -> Option<Protection> {
+        let PodProtection {
+            daemon_sets,
+            annotations,
+            namespaces,
+            priority_at_least,
+            local_storage,
+            persistent_volumes,
+            unowned,
+        } = rules;
+        if let Some(exemption) = self.exemption() {
+            return Some(match exemption {
+                Exemption::StaticPod => Protection::StaticPod,
+                Exemption::MirrorPod => Protection::MirrorPod,
+                Exemption::CriticalPriority => Protection::CriticalPriority,
+            });
+        }
+        let volumes = &self.spec.volumes;
+        let checks = [
+            // It is made anew on the same node, whatever its conditions: nothing is won.
+            (*daemon_sets && self.is_owned_by("DaemonSet"), Protection::DaemonSet),
+            (annotations.iter().any(|wanted| self.carries(wanted)), Protection::Annotation),
+            (namespaces.contains(&self.metadata.namespace), Protection::Namespace),
+            (priority_at_least.is_some_and(|least| self.priority() >= least), Protection::Priority),
+            (
+                *local_storage && volumes.iter().any(|volume| volume.empty_dir.is_some() || volume.host_path),
+                Protection::LocalStorage,
+            ),
+            (
+                *persistent_volumes && volumes.iter().any(|volume| volume.persistent_volume_claim),
+                Protection::PersistentVolume,
+            ),
+            (*unowned && self.metadata.owners.is_empty(), Protection::Unowned),
+        ];
+        checks.into_iter().find_map(|(holds, protection)| holds.then_some(protection))
+    }
+
+    /// Whether it has that annotation: `key`, whatever its value, or `key=value`.
+    fn carries(&self, wanted: &str) -> bool {
+        match wanted.split_once('=') {
+            Some((key, value)) => self.annotation(key) == Some(value),
+            None => self.annotation(wanted).is_some(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::KubernetesOptions;
+
+    fn pod(metadata: &str, spec: &str) -> Pod {
+        let mut pod: Pod =
+            serde_json::from_str(&format!(r#"{{"metadata": {{{metadata}}}, "spec": {{{spec}}}}}"#)).unwrap();
+        // Annotations beyond those that are always looked at are kept by who knows the configuration.
+        pod.metadata.annotations.push(("example.com/keep".to_owned(), "yes".to_owned()));
+        pod
+    }
+
+    const OWNED: &str = r#""namespace": "shop", "ownerReferences": [{"kind": "ReplicaSet"}]"#;
+    const DAEMON: &str = r#""namespace": "shop", "ownerReferences": [{"kind": "DaemonSet", "controller": true}]"#;
+
+    #[test]
+    fn what_the_system_needs_is_protected_whatever_the_operator_says() {
+        let none = PodProtection { daemon_sets: false, ..KubernetesOptions::default().protect };
+        for (metadata, spec, expected) in [
+            (r#""annotations": {"kubernetes.io/config.source": "file"}"#, "", Some(Protection::StaticPod)),
+            (r#""annotations": {"kubernetes.io/config.mirror": "x"}"#, "", Some(Protection::MirrorPod)),
+            ("", r#""priority": 2000001000"#, Some(Protection::CriticalPriority)),
+            (DAEMON, "", None),
+            ("", "", None),
+        ] {
+            assert_eq!(pod(metadata, spec).protection(&none), expected, "{metadata} {spec}");
+        }
+    }
+
+    #[test]
+    fn the_rest_is_as_the_operator_has_it() {
+        let default = KubernetesOptions::default().protect;
+        let of = |rules: &PodProtection, metadata: &str, spec: &str| pod(metadata, spec).protection(rules);
+        assert_eq!(of(&default, DAEMON, ""), Some(Protection::DaemonSet));
+        // Nobody exempts himself where the operator has not said so.
+        assert_eq!(of(&default, OWNED, r#""priority": 1000000, "volumes": [{"emptyDir": {}}]"#), None);
+
+        let keep = |text: &str| PodProtection { annotations: vec![text.to_owned()], ..default.clone() };
+        for (text, holds) in [
+            ("example.com/keep", true),
+            ("example.com/keep=yes", true),
+            ("example.com/keep=no", false),
+            ("other", false),
+        ] {
+            assert_eq!(of(&keep(text), OWNED, "").is_some(), holds, "{text}");
+        }
+        let namespaces = PodProtection { namespaces: vec!["shop".to_owned()], ..default.clone() };
+        assert_eq!(of(&namespaces, OWNED, ""), Some(Protection::Namespace));
+        let priority = PodProtection { priority_at_least: Some(-3), ..default.clone() };
+        assert_eq!(of(&priority, OWNED, r#""priority": -3"#), Some(Protection::Priority));
+        assert_eq!(of(&priority, OWNED, r#""priority": -4"#), None);
+        let local = PodProtection { local_storage: true, ..default.clone() };
+        for (volume, holds) in
+            [(r#""emptyDir": {}"#, true), (r#""hostPath": {"path": "/"}"#, true), (r#""configMap": {}"#, false)]
+        {
+            assert_eq!(of(&local, OWNED, &format!(r#""volumes": [{{{volume}}}]"#)).is_some(), holds, "{volume}");
+        }
+        let claims = PodProtection { persistent_volumes: true, ..default.clone() };
+        let claim = r#""volumes": [{"name": "x", "persistentVolumeClaim": {"claimName": "c"}}]"#;
+        assert_eq!(of(&claims, OWNED, claim), Some(Protection::PersistentVolume));
+        let unowned = PodProtection { unowned: true, ..default };
+        assert_eq!((of(&unowned, "", ""), of(&unowned, OWNED, "")), (Some(Protection::Unowned), None));
+    }
+}

@@ -1,0 +1,114 @@
+//! The server is away, or comes back as another.
+
+use std::time::Duration;
+
+use node_pressure_apiserver::Stage;
+use node_pressure_monitor::cluster::State;
+use node_pressure_monitor::config::KubernetesOptions;
+use node_pressure_monitor::workloads::PodUid;
+
+use super::{Scene, names};
+
+#[tokio::test]
+async fn a_server_restarted_with_its_store_is_taken_up_where_it_was() {
+    let scene = Scene::new().await;
+    scene.pod("a").await;
+    let before = scene.until_known(&["a"]).await;
+    scene.stage.server.close().await;
+    let reason = scene.until_down().await;
+    assert!(reason.contains("refused"), "{reason}");
+    let view = scene.cluster.view();
+    assert_eq!(names(&view), ["a"], "known last");
+    assert!(view.pods_as_of >= before.pods_as_of, "and how old that is");
+    scene.pod("b").await;
+    scene.stage.server.open().await.unwrap();
+    scene.until_up().await;
+    let view = scene.until_known(&["a", "b"]).await;
+    assert_eq!(view.counts.lists, 1);
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn a_server_that_lost_its_store_is_believed() {
+    let scene = Scene::new().await;
+    let Some(api) = scene.stage.server.memory().cloned() else {
+        assert!(scene.stage.skips("losing the store"));
+        return scene.end().await;
+    };
+    for name in ["a", "b", "c"] {
+        scene.pod(name).await;
+    }
+    scene.until_known(&["a", "b", "c"]).await;
+    scene.stage.server.close().await;
+    api.forget_everything();
+    scene.stage.server.open().await.unwrap();
+    // A watch from the old place would hear nothing until the new store has come as far: that it is younger has to be seen.
+    let view = scene.until_known(&[]).await;
+    assert_eq!(view.counts.lists, 2);
+    scene
+        .stage
+        .create("/api/v1/namespaces", serde_json::json!({"metadata": {"name": scene.stage.namespace}}))
+        .await
+        .unwrap();
+    let accounts = format!("/api/v1/namespaces/{}/serviceaccounts", scene.stage.namespace);
+    let account = serde_json::json!({"metadata": {"name": "default"}});
+    let _made_or_there = scene.stage.ask(http::Method::POST, &accounts, account).await.unwrap();
+    scene.pod("new").await;
+    scene.until_known(&["new"]).await;
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn an_agent_started_without_the_server_knows_the_pods_known_last() {
+    let mut scene = Scene::new().await;
+    let made = scene.pod("a").await;
+    let uid = PodUid(made["metadata"]["uid"].as_str().unwrap().to_owned());
+    scene.until_known(&["a"]).await;
+    // What has changed is written down ten seconds after what was written before.
+    tokio::time::sleep(Duration::from_millis(10_500)).await;
+    scene.pod("b").await;
+    scene.until_known(&["a", "b"]).await;
+    scene.stage.server.close().await;
+    scene.until_down().await;
+    scene.start_anew();
+    scene.until_down().await;
+    let view = scene.until_known(&["a", "b"]).await;
+    let pod = view.pods.find(&uid).unwrap();
+    assert_eq!(pod.full_name(), format!("{}/a", scene.stage.namespace));
+    let now = node_pressure_monitor::node::Monotonic::now();
+    let age = now.since(view.pods_as_of.unwrap());
+    assert!(age > Duration::ZERO && age < Duration::from_secs(60), "{age:?}");
+    // The server is back, and one of them is gone.
+    scene.delete("a").await;
+    scene.stage.server.open().await.unwrap();
+    scene.until_known(&["b"]).await;
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn an_agent_started_without_the_server_finds_it_later() {
+    let stage = Stage::new().await.unwrap();
+    stage.server.close().await;
+    let scene = Scene::on(stage, KubernetesOptions::default());
+    scene.until_down().await;
+    let view = scene.cluster.view();
+    assert_eq!((names(&view).len(), view.pods_as_of), (0, None), "nothing was ever known");
+    scene.pod("a").await;
+    scene.stage.server.open().await.unwrap();
+    scene.until_known(&["a"]).await;
+    assert_eq!(scene.until_up().await.state, State::Up);
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn a_kubeconfig_that_cannot_be_read_may_be_mended() {
+    let mut scene = Scene::new().await;
+    scene.pod("a").await;
+    let good = std::fs::read_to_string(scene.kubeconfig()).unwrap();
+    std::fs::write(scene.kubeconfig(), "kind: Config\nclusters: 7\n").unwrap();
+    scene.start_anew();
+    scene.until_down().await;
+    std::fs::write(scene.kubeconfig(), good).unwrap();
+    scene.until_known(&["a"]).await;
+    scene.end().await;
+}

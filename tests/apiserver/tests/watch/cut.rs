@@ -1,0 +1,205 @@
+//! The way to the server breaks, or the server forgets where a watch was.
+
+use std::time::Duration;
+
+use node_pressure_apiserver::{Fault, What};
+use serde_json::json;
+
+use super::{Scene, names};
+
+#[tokio::test]
+async fn a_connection_cut_in_mid_watch_is_taken_up_where_it_was() {
+    let scene = Scene::new().await;
+    scene.pod("a").await;
+    scene.until_known(&["a"]).await;
+    scene.stage.server.cut_connections();
+    scene.pod("b").await;
+    scene.delete("a").await;
+    let view = scene.until_known(&["b"]).await;
+    assert_eq!(view.counts.lists, 1, "it went on from where it was");
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn an_event_cut_in_the_middle_is_neither_lost_nor_halved() {
+    let scene = Scene::new().await;
+    scene.until_known(&[]).await;
+    for (number, bytes) in [1_usize, 40, 400].into_iter().enumerate() {
+        scene.stage.server.faults().add(Fault::cut_in_body(bytes).at("/pods?").at("watch=true").once());
+        scene.stage.server.cut_connections();
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        scene.pod(&format!("p{number}")).await;
+        scene.until("one more", |view| names(view).len() == number + 1).await;
+    }
+    assert_eq!(scene.cluster.view().counts.lists, 1);
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn a_list_cut_in_the_middle_is_no_list() {
+    let scene = Scene::new().await;
+    for name in ["a", "b", "c"] {
+        scene.pod(name).await;
+    }
+    scene.until_known(&["a", "b", "c"]).await;
+    let fault = Fault::cut_in_body(1500).at("/pods?").at("resourceVersionMatch").times(2);
+    let fault = scene.stage.server.faults().add(fault);
+    let gone = Fault::answer(410).at("/pods?").at("watch=true").once();
+    let second = Fault::cut_in_body(1500).at("/pods?fieldSelector").times(2);
+    let second = scene.stage.server.faults().add(second);
+    scene.stage.server.faults().add(gone);
+    scene.stage.server.cut_connections();
+    let struck = || scene.stage.server.faults().struck(fault) + scene.stage.server.faults().struck(second);
+    let begun = std::time::Instant::now();
+    while struck() < 2 && begun.elapsed() < super::LATE {
+        assert_eq!(names(&scene.cluster.view()), ["a", "b", "c"], "half a list forgets nobody");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    scene.stage.server.faults().clear();
+    scene.delete("b").await;
+    scene.until_known(&["a", "c"]).await;
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn a_place_forgotten_by_the_server_is_listed_anew_when_told_by_status() {
+    let scene = Scene::new().await;
+    scene.pod("a").await;
+    scene.until_known(&["a"]).await;
+    scene.stage.server.faults().add(Fault::answer(410).at("/pods?").at("watch=true").once());
+    scene.stage.server.cut_connections();
+    scene.delete("a").await;
+    scene.pod("b").await;
+    let view = scene.until_known(&["b"]).await;
+    assert_eq!(view.counts.lists, 2);
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn a_place_forgotten_by_the_server_is_listed_anew_when_told_in_the_stream() {
+    let scene = Scene::new().await;
+    let Some(api) = scene.stage.server.memory().cloned() else {
+        assert!(scene.stage.skips("expiring a watch under way"));
+        return scene.end().await;
+    };
+    scene.pod("a").await;
+    scene.until_known(&["a"]).await;
+    api.expire_watches();
+    scene.until("listed anew", |view| view.counts.lists == 2).await;
+    scene.pod("b").await;
+    scene.until_known(&["a", "b"]).await;
+    // And when the history is gone while nobody was watching.
+    let watches = scene.pod_watches();
+    scene.stage.server.close().await;
+    scene.delete("a").await;
+    api.compact();
+    scene.stage.server.open().await.unwrap();
+    scene.until_known(&["b"]).await;
+    assert!(scene.pod_watches() > watches);
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn bookmarks_keep_a_quiet_node_from_listing_anew() {
+    let scene = Scene::new().await;
+    let Some(api) = scene.stage.server.memory().cloned() else {
+        assert!(scene.stage.skips("compacting"));
+        return scene.end().await;
+    };
+    scene.pod("a").await;
+    scene.until_known(&["a"]).await;
+    // Much happens elsewhere.
+    for number in 0..20 {
+        scene.patch(&scene.stage.node_path(), json!({"metadata": {"labels": {"n": number.to_string()}}})).await;
+    }
+    scene.until_watched().await;
+    let before = scene.cluster.view().pods_as_of;
+    api.bookmark();
+    scene.until("the bookmark", |view| view.pods_as_of > before).await;
+    api.compact();
+    scene.stage.server.cut_connections();
+    scene.pod("b").await;
+    let view = scene.until_known(&["a", "b"]).await;
+    assert_eq!(view.counts.lists, 1, "the bookmark brought it past what was compacted");
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn a_watch_that_says_nothing_any_more_is_taken_for_dead() {
+    let scene = Scene::new().await;
+    scene.pod("a").await;
+    scene.until_known(&["a"]).await;
+    scene.stage.server.faults().add(Fault::stall_in_body(0).at("/pods?").at("watch=true").once());
+    scene.stage.server.cut_connections();
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    scene.pod("b").await;
+    let view = scene.until_known(&["a", "b"]).await;
+    assert_eq!(view.counts.lists, 1);
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn a_server_that_never_answers_is_down() {
+    let scene = Scene::new().await;
+    scene.pod("a").await;
+    scene.until_known(&["a"]).await;
+    let fault = scene.stage.server.faults().add(Fault::new(What::NeverAnswer));
+    scene.stage.server.cut_connections();
+    let reason = scene.until_down().await;
+    assert!(reason.contains("no answer within 2 s"), "{reason}");
+    assert_eq!(names(&scene.cluster.view()), ["a"], "known last");
+    scene.stage.server.faults().remove(fault);
+    scene.until_up().await;
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn a_slow_server_is_waited_for() {
+    let scene = Scene::new().await;
+    scene.until_up().await;
+    scene.stage.server.faults().add(Fault::delay(Duration::from_millis(700)));
+    scene.stage.server.cut_connections();
+    scene.pod("a").await;
+    scene.until_known(&["a"]).await;
+    assert_eq!(scene.cluster.view().state, node_pressure_monitor::cluster::State::Up);
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn an_overloaded_server_is_left_alone_for_as_long_as_it_asks() {
+    let scene = Scene::new().await;
+    scene.pod("a").await;
+    scene.until_known(&["a"]).await;
+    let busy = What::Answer {
+        code: 429,
+        reason: "TooManyRequests".to_owned(),
+        message: "slow down".to_owned(),
+        retry_after: Some(2),
+    };
+    let fault = scene.stage.server.faults().add(Fault::new(busy).at("/pods?").at("watch=true"));
+    scene.stage.server.cut_connections();
+    let reason = scene.until_down().await;
+    assert!(reason.contains("429") && reason.contains("slow down"), "{reason}");
+    let struck = scene.stage.server.faults().struck(fault);
+    assert_eq!(struck, 2, "once is no reason to say that it is down");
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    assert_eq!(scene.stage.server.faults().struck(fault), struck, "not before two seconds are over");
+    scene.stage.server.faults().remove(fault);
+    scene.until_up().await;
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn who_may_not_is_told_what_is_missing() {
+    let scene = Scene::new().await;
+    scene.pod("a").await;
+    scene.until_known(&["a"]).await;
+    let fault = scene.stage.server.faults().add(Fault::answer(403).at("/pods?"));
+    scene.stage.server.cut_connections();
+    let reason = scene.until_down().await;
+    assert!(reason.contains("403 Forbidden") && reason.contains("ClusterRole"), "{reason}");
+    scene.stage.server.faults().remove(fault);
+    scene.until_up().await;
+    scene.until_known(&["a"]).await;
+    scene.end().await;
+}

@@ -1,0 +1,124 @@
+//! Nothing fails: who is known, by what, and how changes come.
+
+use std::time::Duration;
+
+use node_pressure_monitor::cluster::Event;
+use node_pressure_monitor::config::KubernetesOptions;
+use node_pressure_monitor::workloads::PodUid;
+use serde_json::{Value, json};
+
+use super::Scene;
+
+#[tokio::test]
+async fn pods_of_this_node_are_known_and_followed() {
+    let scene = Scene::new().await;
+    scene.until_known(&[]).await;
+    let owner = json!([{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "rs", "uid": "1", "controller": true}]);
+    let resources = json!({"requests": {"memory": "64Mi"}});
+    let containers = json!([{"name": "main", "image": "example.org/none:1", "resources": resources}]);
+    let spec = json!({"containers": containers, "terminationGracePeriodSeconds": 7});
+    let made = scene.stage.pod("a", json!({"ownerReferences": owner}), spec).await.unwrap();
+    scene.stage.pod("elsewhere", Value::Null, json!({"nodeName": "another-node"})).await.unwrap();
+    let view = scene.until_known(&["a"]).await;
+    let pod = view.pods.find(&PodUid(made["metadata"]["uid"].as_str().unwrap().to_owned())).unwrap();
+    assert_eq!(pod.full_name(), format!("{}/a", scene.stage.namespace));
+    assert_eq!(pod.controller().map(|owner| owner.kind.as_str()), Some("ReplicaSet"));
+    assert_eq!(pod.spec.termination_grace_period_seconds, Some(7));
+    assert_eq!(pod.spec.containers[0].resources.requests.get("memory").unwrap().to_string(), "64Mi");
+    scene.pod("b").await;
+    scene.until_known(&["a", "b"]).await;
+    scene.delete("a").await;
+    let view = scene.until_known(&["b"]).await;
+    assert_eq!(view.counts.lists, 1, "one list, and a watch from there on");
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn a_pod_replaced_under_the_same_name_is_another_pod() {
+    let scene = Scene::new().await;
+    let uid = |pod: &Value| PodUid(pod["metadata"]["uid"].as_str().unwrap().to_owned());
+    let first = uid(&scene.pod("same").await);
+    scene.until("the first", |view| view.pods.find(&first).is_some()).await;
+    scene.delete("same").await;
+    let second = uid(&scene.pod("same").await);
+    assert_ne!(first, second);
+    let view = scene.until("the second", |view| view.pods.find(&second).is_some()).await;
+    let view = if view.pods.find(&first).is_none() { view } else { scene.until_known(&["same"]).await };
+    assert!(view.pods.find(&first).is_none());
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn many_changes_in_a_moment_are_told_once() {
+    let mut scene = Scene::new().await;
+    scene.until_up().await;
+    for number in 0..30 {
+        scene.pod(&format!("p{number}")).await;
+    }
+    scene.until("all", |view| view.pods.pods().len() == 30).await;
+    let mut told = 0;
+    while let Some(event) = scene.cluster.try_event() {
+        told += usize::from(matches!(event, Event::Pods));
+    }
+    assert!((1..=3).contains(&told), "nobody looked meanwhile: {told}");
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn a_change_of_what_nothing_is_decided_by_is_not_told() {
+    let mut scene = Scene::new().await;
+    scene.pod("a").await;
+    scene.until_known(&["a"]).await;
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    while scene.cluster.try_event().is_some() {}
+    let before = scene.cluster.view();
+    scene.patch(&scene.stage.pods("a"), json!({"metadata": {"labels": {"x": "y"}}})).await;
+    let view = scene.until("one change more", |view| view.counts.changes > before.counts.changes).await;
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert!(scene.cluster.try_event().is_none());
+    assert!(view.pods_as_of > before.pods_as_of, "it was heard all the same");
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn annotations_that_protect_are_known_and_others_are_not_kept() {
+    let mut options = KubernetesOptions::default();
+    options.protect.annotations = vec!["example.com/keep=yes".to_owned()];
+    let scene = Scene::with(options.clone()).await;
+    let annotations = json!({"annotations": {"example.com/keep": "yes", "example.com/other": "long"}});
+    scene.stage.pod("a", annotations, Value::Null).await.unwrap();
+    let view = scene.until_known(&["a"]).await;
+    assert_eq!(view.pods.pods()[0].metadata.annotations, [("example.com/keep".to_owned(), "yes".to_owned())]);
+    // Another key, by another configuration: everything has to be read again.
+    options.protect.annotations = vec!["example.com/other".to_owned()];
+    scene.cluster.reload(options);
+    let has_other = |view: &node_pressure_monitor::cluster::View| {
+        view.pods.pods().first().is_some_and(|pod| pod.annotation("example.com/other").is_some())
+    };
+    scene.until("the other annotation", has_other).await;
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn fields_that_nobody_knows_are_passed_over() {
+    let scene = Scene::new().await;
+    scene.stage.server.faults().set_unknown_fields(true);
+    scene.stage.server.cut_connections();
+    scene.pod("a").await;
+    scene.until_known(&["a"]).await;
+    scene.stage.server.cut_connections();
+    scene.pod("b").await;
+    scene.until_known(&["a", "b"]).await;
+    let view = scene.until_up().await;
+    assert_eq!(view.node.trouble, None);
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn the_agent_says_who_it_is() {
+    let scene = Scene::new().await;
+    scene.until_up().await;
+    let agents: Vec<String> = scene.stage.server.log().all().into_iter().map(|record| record.user_agent).collect();
+    assert!(agents.iter().all(|agent| agent.starts_with("node-pressure-monitor/")), "{agents:?}");
+    scene.end().await;
+}
