@@ -84,6 +84,7 @@ async fn a_place_forgotten_by_the_server_is_listed_anew_when_told_in_the_stream(
     };
     scene.pod("a").await;
     scene.until_known(&["a"]).await;
+    scene.until_watched().await;
     api.expire_watches();
     scene.until("listed anew", |view| view.counts.lists == 2).await;
     scene.pod("b").await;
