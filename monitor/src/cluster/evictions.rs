@@ -93,6 +93,9 @@ async fn carry_out_one(context: Context, open: Open) -> String {
     let mut last = None;
     let mut removed = None;
     while let Some(step) = plan.step() {
+        if is_called_off(&context, &intent) {
+            return intent.uid;
+        }
         let before = plan.progress();
         if plan.asks() {
             context.ledger.note(&intent.uid, plan.progress());
@@ -145,6 +148,12 @@ async fn carry_out_one(context: Context, open: Open) -> String {
         "nothing is left to say to the API server about this pod"
     );
     intent.uid
+}
+
+/// The loop has taken it out of the ledger: from now on it only observes, and says so itself.
+fn is_called_off(context: &Context, intent: &Intent) -> bool {
+    let open = context.ledger.find(&intent.uid);
+    open.is_none_or(|open| open.intent.decided_mono_ns != intent.decided_mono_ns)
 }
 
 fn tell(context: &Context, intent: &Intent, verdict: Verdict) {
