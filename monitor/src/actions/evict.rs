@@ -189,6 +189,13 @@ impl Evictor {
         count
     }
 
+    /// Whether it waits for what the API server says.
+    #[must_use]
+    pub fn is_asking(&self, id: CgroupId) -> bool {
+        let is_it = |running: &Running| running.target.id == id && matches!(running.stage, Stage::Asking { .. });
+        self.running.iter().any(is_it)
+    }
+
     fn signal(
         &mut self,
         target: Target,
