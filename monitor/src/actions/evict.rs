@@ -260,11 +260,13 @@ impl Evictor {
         self.running.iter().filter(in_grace).map(|running| running.target.name.as_str())
     }
 
-    /// Nobody is to be killed any more: those inside their grace period are left to what they make of SIGTERM. Whoever was sent SIGKILL,
-    /// or is in the runtime's hands, cannot be called back.
+    /// Nobody is to be killed any more: those inside their grace period are left to what they make of SIGTERM, and those that the API server
+    /// was asked for to what comes of that. Whoever was sent SIGKILL, or is in the runtime's hands, cannot be called back.
     pub fn stand_down(&mut self) -> Vec<String> {
-        let in_grace = |running: &mut Running| matches!(running.stage, Stage::Terminating { .. });
-        self.running.extract_if(.., in_grace).map(|running| running.target.name).collect()
+        let is_spared = |running: &mut Running| {
+            matches!(running.stage, Stage::Asking { .. } | Stage::Leaving { .. } | Stage::Terminating { .. })
+        };
+        self.running.extract_if(.., is_spared).map(|running| running.target.name).collect()
     }
 
     /// When to poll next; `None` when nothing is under way.
