@@ -167,6 +167,10 @@ fn who_is_called_back_is_not_killed_when_its_grace_period_is_over() {
     // What is stopped does not hear SIGTERM.
     let pid = rustix::process::Pid::from_child(&cgroups.children[0]);
     rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
+    wait_until("its halt", || {
+        let stat = fs::read_to_string(format!("{PROC}/{}/stat", pid.as_raw_nonzero())).unwrap();
+        stat.contains(") T ")
+    });
     let tree = cgroups.tree(Vec::new());
     let tracked = tree.tracked().iter().find(|tracked| tracked.workload().name == victim).expect("the victim");
     let target = Target::new(tracked, tree.hierarchy(), Path::new(PROC)).unwrap();
