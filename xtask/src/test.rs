@@ -34,6 +34,11 @@ pub struct Options {
 /// Its clippy is for the eBPF programs.
 const DEBIAN_RUSTC: &str = "/usr/bin/rustc";
 
+/// The test API server and the contract tests.
+const CONTRACT: &str = "node-pressure-apiserver";
+/// Its cases wait for time-outs and back-offs for most of their time.
+const CONTRACT_THREADS: &str = "6";
+
 /// Counts and the story of each failure.
 #[derive(Debug, Default)]
 struct Tally {
@@ -148,10 +153,15 @@ fn check_cost(tally: &mut Tally, step: &str, judge: impl Fn() -> Result<bench::O
 
 /// `cargo test` of the whole workspace; each test counts.
 fn host_tests(tally: &mut Tally) -> Result<()> {
-    const NAME: &str = "unit and integration tests on this machine";
-    let start = begin(NAME);
+    cargo_test(tally, "unit and integration tests on this machine", &["--workspace", "--exclude", CONTRACT], None)?;
+    cargo_test(tally, "contract tests with an API server", &["--package", CONTRACT], Some(CONTRACT_THREADS))
+}
+
+fn cargo_test(tally: &mut Tally, name: &str, packages: &[&str], threads: Option<&str>) -> Result<()> {
+    let start = begin(name);
     let mut command = cmd::cargo();
-    command.args(["test", "--workspace", "--no-fail-fast"]).stdout(Stdio::piped());
+    command.args(["test", "--no-fail-fast"]).args(packages).stdout(Stdio::piped());
+    command.envs(threads.map(|threads| ("RUST_TEST_THREADS", threads)));
     let shown = cmd::shown(&command);
     let mut child = command.spawn().with_context(|| format!("cannot run `{shown}`"))?;
     let stdout = child.stdout.take().context("standard output of cargo test")?;
@@ -188,7 +198,7 @@ fn host_tests(tally: &mut Tally) -> Result<()> {
     if status.success() && binaries == 0 {
         tally.fail(format!("`{shown}` ran no tests at all"));
     }
-    end(NAME, start);
+    end(name, start);
     Ok(())
 }
 
