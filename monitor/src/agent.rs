@@ -20,6 +20,7 @@ mod observe;
 mod oom_kill;
 mod orders;
 mod others;
+mod parts;
 mod pauses;
 mod pending;
 mod published;
@@ -42,14 +43,12 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
 use crate::actions::oom_score::Auditor;
-use crate::actions::reclaim::ReclaimFirst;
-use crate::actions::stop::Desk;
 use crate::actions::{Evictor, GarbageFirst};
 use crate::cluster::Cluster;
 use crate::config::{CgroupId, MonitorConfig, Resource, Signal};
 use crate::eviction::deadline::FallRate;
 use crate::eviction::evicted::Cause;
-use crate::eviction::{Armed, Assessment, Layout, Observation, State, arm, assess};
+use crate::eviction::{Armed, Assessment, Observation, State, assess};
 use crate::kernel::{Event, Kernel, OomKill};
 use crate::node::psi::PsiTrigger;
 use crate::node::timer::Timer;
@@ -71,6 +70,7 @@ use self::limits::{Limits, allow, allow_at};
 use self::local_storage::LocalStorage;
 use self::measured::{Measured, Steered};
 use self::orders::Orders;
+pub use self::parts::Parts;
 use self::pending::Pending;
 use self::published::Published;
 pub use self::recorder::Recorder;
@@ -147,131 +147,7 @@ pub struct Agent {
     limits: Limits,
 }
 
-/// The parts of an agent, each made by who knows how.
-#[derive(Debug)]
-pub struct Parts {
-    /// What was asked for.
-    pub config: MonitorConfig,
-    /// The kernel side, as far as it could be had.
-    pub kernel: Kernel,
-    /// The doorbell for machines without the kernel side.
-    pub psi: Option<PsiTrigger>,
-    /// Who tells of OOM kills.
-    pub kills: Kills,
-    /// The node's memory.
-    pub memory: MemoryReader,
-    /// Process ids and the filesystems.
-    pub signals: Signals,
-    /// The workloads.
-    pub tree: WorkloadTree,
-    /// Evictions.
-    pub evictor: Evictor,
-    /// Limits of local storage.
-    pub local: LocalStorage,
-    /// Who measures the disks, if somebody does.
-    pub measured: Option<Measured>,
-    /// The container runtime.
-    pub runtime: Runtime,
-    /// The Kubernetes control plane.
-    pub cluster: Cluster,
-    /// Where evictions leave what the runtime is to do.
-    pub desk: Desk,
-    /// Whether memory is asked for before.
-    pub reclaim: ReclaimFirst,
-    /// What others see.
-    pub metrics: Arc<Mutex<Metrics>>,
-    /// How the loop is doing.
-    pub health: Arc<Health>,
-    /// The summary for who asks later.
-    pub summary: Arc<SummaryPage>,
-    /// What is known, for who asks later.
-    pub stats: Arc<StatsBasis>,
-    /// Where log records go.
-    pub log: Writer,
-    /// How fast memory can vanish.
-    pub rate: FallRate,
-    /// What is kept of incidents.
-    pub recorder: Recorder,
-    /// Where new configurations come from.
-    pub reload: Reload,
-}
-
 impl Agent {
-    /// Puts the parts together.
-    #[must_use]
-    pub fn new(parts: Parts) -> Self {
-        let Parts {
-            config,
-            kernel,
-            psi,
-            kills,
-            memory,
-            signals,
-            tree,
-            evictor,
-            local,
-            measured,
-            runtime,
-            cluster,
-            desk,
-            reclaim,
-            metrics,
-            health,
-            summary,
-            stats,
-            log,
-            rate,
-            recorder,
-            reload,
-        } = parts;
-        let config = reload::for_the_loop(config);
-        Self {
-            armed: arm(&config.policy, Layout::default()),
-            figures: Figures::new(&config, tree.hierarchy()),
-            disks: Disks::new(&config.proc_root),
-            ladder: Ladder::default(),
-            page: summary,
-            stats,
-            config,
-            kernel,
-            psi,
-            memory,
-            signals,
-            tree,
-            evictor,
-            local,
-            measured,
-            steered: Steered::default(),
-            runtime,
-            cluster,
-            told: Told::default(),
-            garbage: GarbageFirst::default(),
-            orders: Orders::on(desk),
-            asking: Asking::default(),
-            pending: Pending::default(),
-            gentle: Gentle::new(reclaim),
-            auditor: Auditor::default(),
-            metrics,
-            health,
-            log,
-            conditions: ConditionLog::default(),
-            recorder,
-            reload,
-            state: State::default(),
-            rate,
-            events: Vec::with_capacity(EVENTS_PER_WAKEUP),
-            oom_kills: Vec::with_capacity(OOM_KILLS_EXPECTED),
-            kills,
-            would_evict: Said::new(OBSERVED_AGAIN),
-            reclaiming: Said::new(RECLAIMING_AGAIN),
-            published: Published::default(),
-            last: Last::default(),
-            outside: Outside::default(),
-            audits: Audits::default(),
-            limits: Limits::default(),
-        }
-    }
-
     /// Runs until SIGTERM or SIGINT. SIGHUP has the configuration file read again.
     ///
     /// # Errors

@@ -161,6 +161,30 @@ fn who_outlives_the_grace_period_is_killed_and_that_is_told() {
 }
 
 #[test]
+fn who_is_called_back_is_not_killed_when_its_grace_period_is_over() {
+    let Some(mut cgroups) = Cgroups::make("spared") else { return };
+    let victim = cgroups.workload("spared.service", 1);
+    // What is stopped does not hear SIGTERM.
+    let pid = rustix::process::Pid::from_child(&cgroups.children[0]);
+    rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
+    wait_until("its halt", || {
+        let stat = fs::read_to_string(format!("{PROC}/{}/stat", pid.as_raw_nonzero())).unwrap();
+        stat.contains(") T ")
+    });
+    let tree = cgroups.tree(Vec::new());
+    let tracked = tree.tracked().iter().find(|tracked| tracked.workload().name == victim).expect("the victim");
+    let target = Target::new(tracked, tree.hierarchy(), Path::new(PROC)).unwrap();
+    let mut evictor = Evictor::new(Releaser::start().unwrap());
+    let grace = Duration::from_millis(20);
+    evictor.start(target, Signal::MemoryAvailable, grace, Monotonic::now()).unwrap();
+    // From now on the agent only observes.
+    assert_eq!(evictor.stand_down(), [victim]);
+    std::thread::sleep(3 * grace);
+    assert_eq!(evictor.poll(&EvictionLimits::default(), Monotonic::now()), []);
+    assert_eq!((evictor.next_poll(Monotonic::now()), cgroups.ended()), (None, 0));
+}
+
+#[test]
 fn a_cgroup_made_again_at_the_same_path_is_another_workload() {
     let Some(mut cgroups) = Cgroups::make("identity") else { return };
     let name = cgroups.workload("again.service", 1);

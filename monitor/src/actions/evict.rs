@@ -189,6 +189,13 @@ impl Evictor {
         count
     }
 
+    /// Whether it waits for what the API server says.
+    #[must_use]
+    pub fn is_asking(&self, id: CgroupId) -> bool {
+        let is_it = |running: &Running| running.target.id == id && matches!(running.stage, Stage::Asking { .. });
+        self.running.iter().any(is_it)
+    }
+
     fn signal(
         &mut self,
         target: Target,
@@ -260,11 +267,13 @@ impl Evictor {
         self.running.iter().filter(in_grace).map(|running| running.target.name.as_str())
     }
 
-    /// Nobody is to be killed any more: those inside their grace period are left to what they make of SIGTERM. Whoever was sent SIGKILL,
-    /// or is in the runtime's hands, cannot be called back.
+    /// Nobody is to be killed any more: those inside their grace period are left to what they make of SIGTERM, and those that the API server
+    /// was asked for to what comes of that. Whoever was sent SIGKILL, or is in the runtime's hands, cannot be called back.
     pub fn stand_down(&mut self) -> Vec<String> {
-        let in_grace = |running: &mut Running| matches!(running.stage, Stage::Terminating { .. });
-        self.running.extract_if(.., in_grace).map(|running| running.target.name).collect()
+        let is_spared = |running: &mut Running| {
+            matches!(running.stage, Stage::Asking { .. } | Stage::Leaving { .. } | Stage::Terminating { .. })
+        };
+        self.running.extract_if(.., is_spared).map(|running| running.target.name).collect()
     }
 
     /// When to poll next; `None` when nothing is under way.

@@ -198,7 +198,8 @@ impl Agent {
             }
             match self.evict(met, ranked, grace) {
                 Ok(processes) => {
-                    let action = action(workload, met.threshold.signal.into(), grace);
+                    let is_asking = self.evictor.is_asking(workload.id);
+                    let action = if is_asking { "ask" } else { action(workload, met.threshold.signal.into(), grace) };
                     return Some((ranked.clone(), action, processes));
                 }
                 Err(ActionError::Gone | ActionError::Critical) => {}

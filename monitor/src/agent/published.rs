@@ -107,7 +107,8 @@ impl Agent {
         };
         let taint = Taint { key, value: String::new(), effect: NO_EXECUTE.to_owned() };
         let View { state, pods, pods_as_of, .. } = self.cluster.view();
-        let known = pods_as_of.map(|_| KnownPods { pods: &pods, are_of_now: state == State::Up });
+        let protect = &self.config.kubernetes.protect;
+        let known = pods_as_of.map(|_| KnownPods { pods: &pods, are_of_now: state == State::Up, protect });
         let news = held.after(holds, delay, &taint, known, now);
         let is_set = held.is_set();
         if let Some(news) = news {

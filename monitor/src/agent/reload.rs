@@ -4,6 +4,7 @@ use std::time::SystemTime;
 
 use crate::actions::reclaim::ReclaimFirst;
 use crate::actions::self_protection;
+use crate::cluster::ledger::Open as Unfinished;
 use crate::config::reload::Adopted;
 use crate::config::watch::{ConfigNews, ConfigWatch, Wanted};
 use crate::config::{Mode, MonitorConfig, Policy, Quirk, Signal};
@@ -174,6 +175,10 @@ impl Agent {
         }
         if before.kubernetes != self.config.kubernetes {
             self.cluster.reload(self.config.kubernetes.clone());
+        }
+        if (&before.kubernetes.protect, before.policy.quirks)
+            != (&self.config.kubernetes.protect, self.config.policy.quirks)
+        {
             self.join_pods();
         }
         if (before.mode, before.policy.oom_scores) != (self.config.mode, self.config.policy.oom_scores) {
@@ -209,9 +214,23 @@ impl Agent {
                 tracing::warn!(
                     event = "eviction_called_off",
                     workload,
-                    "left inside its grace period: it was sent SIGTERM, and nobody will send SIGKILL in observe mode"
+                    "left inside its grace period: it was asked to stop, and nobody will kill it in observe mode"
                 );
             }
+            self.call_off();
+        }
+    }
+
+    /// What the API server has not been told of yet is not told any more: its answer may come in hours, and then a pod would go.
+    fn call_off(&self) {
+        for Unfinished { intent, .. } in self.cluster.ledger().unfinished() {
+            self.cluster.ledger().end(&intent);
+            tracing::warn!(
+                event = "eviction_abandoned",
+                pod = intent.pod(),
+                pod_uid = intent.uid,
+                "observe mode does not finish the eviction of this pod: unless it has been deleted already, the kubelet starts it again"
+            );
         }
     }
 

@@ -34,7 +34,7 @@ impl Agent {
             hierarchy: self.tree.hierarchy().clone(),
             pods: self.tree.workloads().filter_map(pod).collect(),
             snapshot: runtime.snapshot,
-            specs: cluster.pods,
+            specs: Arc::clone(self.local.specs()),
             usages: self.measured.as_ref().map_or_else(Arc::default, Measured::usages),
         }
     }

@@ -158,6 +158,7 @@ impl Agent {
                 self.count_eviction(met.threshold.signal, EvictionOutcome::Observed);
                 "observe mode: this workload would be evicted"
             }
+            "ask" => "evicting: the API server was asked, the kubelet stops it when that is granted",
             "term" => "evicting: SIGTERM sent, SIGKILL follows after the grace period",
             _ => "evicting: SIGKILL sent",
         };

@@ -27,6 +27,8 @@ use plan::{Plan, Wait};
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 /// Between tries, at most.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// The same while somebody waits for the answer.
+const LONGEST_PAUSE_ASKING: Duration = Duration::from_secs(1);
 /// When the agent stops, what is under way has so long to be finished; the rest stays in the ledger.
 const LAST_MOMENT: Duration = Duration::from_secs(2);
 
@@ -86,11 +88,14 @@ impl Work<'_> {
 async fn carry_out_one(context: Context, open: Open) -> String {
     let Open { intent, progress, is_resumed } = open;
     let mut plan = Plan::of(&intent, progress, is_resumed);
-    let mut patience = Patience::new(FIRST_PAUSE, LONGEST_PAUSE);
+    let mut patience = Patience::new(FIRST_PAUSE, if intent.is_certain { LONGEST_PAUSE } else { LONGEST_PAUSE_ASKING });
     let mut requests = 0_u32;
     let mut last = None;
     let mut removed = None;
     while let Some(step) = plan.step() {
+        if is_called_off(&context, &intent) {
+            return intent.uid;
+        }
         let before = plan.progress();
         if plan.asks() {
             context.ledger.note(&intent.uid, plan.progress());
@@ -108,6 +113,9 @@ async fn carry_out_one(context: Context, open: Open) -> String {
         if outcome.news.is_some() {
             last.clone_from(&outcome.news);
         }
+        if let Some(Verdict::NoAnswer(_)) = outcome.news {
+            patience = Patience::new(FIRST_PAUSE, LONGEST_PAUSE);
+        }
         if let Some(verdict) = outcome.news {
             tell(&context, &intent, verdict);
         }
@@ -119,7 +127,10 @@ async fn carry_out_one(context: Context, open: Open) -> String {
     }
     context.ledger.end(&intent);
     let note = plan.take_note();
-    if !matches!(last, Some(Verdict::Done(_) | Verdict::Refused(_) | Verdict::NoAnswer(_) | Verdict::GivenUp(_))) {
+    if !matches!(
+        last,
+        Some(Verdict::Done(_) | Verdict::Gone | Verdict::Refused(_) | Verdict::NoAnswer(_) | Verdict::GivenUp(_))
+    ) {
         tell(&context, &intent, Verdict::Done(note));
     }
     tracing::info!(
@@ -137,6 +148,12 @@ async fn carry_out_one(context: Context, open: Open) -> String {
         "nothing is left to say to the API server about this pod"
     );
     intent.uid
+}
+
+/// The loop has taken it out of the ledger: from now on it only observes, and says so itself.
+fn is_called_off(context: &Context, intent: &Intent) -> bool {
+    let open = context.ledger.find(&intent.uid);
+    open.is_none_or(|open| open.intent.decided_mono_ns != intent.decided_mono_ns)
 }
 
 fn tell(context: &Context, intent: &Intent, verdict: Verdict) {

@@ -13,9 +13,9 @@ use tokio::time::Instant;
 
 use crate::workloads::lenient::or_default;
 
-use super::patience::{Patience, jittered};
 use super::client::Timeouts;
 use super::items::Items;
+use super::patience::{Patience, jittered};
 use super::request::{self, Refusal, Status};
 use super::thread::Context;
 

@@ -41,6 +41,7 @@ pub use events::Happening;
 pub use evictions::{Intent, Settled, Verdict};
 pub use ledger::Ledger;
 pub use node::NodeFacts;
+pub use remembered::remembered;
 pub use reviews::{Review, Reviewer};
 pub use status::NodeStatus;
 

@@ -49,7 +49,7 @@ mod tests {
             let wait = patience.after_failure(None);
             assert!(wait >= doubled * second / 2 && wait <= doubled * second, "{wait:?} of {doubled}");
         }
-        assert_eq!(patience.after_failure(Some(29 * second)).max(29 * second), 29 * second);
+        assert!(patience.after_failure(Some(29 * second)) >= 29 * second, "the server knows best");
         assert!(patience.after_failure(Some(300 * second)) <= 30 * second);
         patience.reset();
         assert!(patience.after_failure(None) <= second);

@@ -68,7 +68,7 @@ const fn review(group: &'static str, resource: &'static str, why: &'static str) 
 pub const PERMISSIONS: &[Permission] = &[
     agent("list", "pods", "the pods of this node, by the field selector spec.nodeName"),
     agent("watch", "pods", "how they change"),
-    agent("get", "pods", "whether a pod is still the one that was to go, where an answer was lost"),
+    agent("get", "pods", "whether a pod is still the one that was to go, where that is in doubt"),
     agent("patch", "pods/status", "the condition DisruptionTarget, before a pod goes"),
     agent("delete", "pods", "evictions by the method `delete`"),
     agent("create", "pods/eviction", "evictions by the method `evict`"),

@@ -69,20 +69,14 @@ struct Read {
 impl Remembered {
     /// Beside the lock file of the agent on that node.
     pub(super) fn beside(lock_file: &Path, node: &Arc<str>) -> Self {
-        let boot = std::fs::read_to_string(BOOT).unwrap_or_default().trim().to_owned();
+        let boot = boot();
         Self { path: path(lock_file), node: Arc::clone(node), boot, written: None, has_changed: false, is_told: false }
     }
 
     /// What an earlier agent wrote down, and when that was true; nothing where nobody did, or of another boot or node.
     pub(super) fn read(&self) -> Option<(PodSpecs, Monotonic)> {
-        if std::fs::metadata(&self.path).ok()?.len() > LARGEST {
-            return None;
-        }
-        let text = std::fs::read_to_string(&self.path).ok()?;
-        let Read { boot, node, as_of_monotonic_ns, items } = serde_json::from_str(&text).ok()?;
-        let is_of_here = !boot.is_empty() && boot == self.boot && *node == *self.node;
-        let as_of = Monotonic(as_of_monotonic_ns.min(Monotonic::now().0));
-        is_of_here.then(|| (PodSpecs::new(items.unwrap_or_default().0), as_of))
+        let (node, specs, as_of) = read(&self.path, &self.boot)?;
+        (*node == *self.node).then_some((specs, as_of))
     }
 
     /// Something is other than what was written down.
@@ -129,6 +123,27 @@ impl Remembered {
     }
 }
 
+/// The pods that the agent with that lock file wrote down last, and when that was true; nothing where none did since the machine was booted.
+#[must_use]
+pub fn remembered(lock_file: &Path) -> Option<(PodSpecs, Monotonic)> {
+    read(&path(lock_file), &boot()).map(|(_, specs, as_of)| (specs, as_of))
+}
+
+/// The node, its pods, and when that was true.
+fn read(path: &Path, of_boot: &str) -> Option<(String, PodSpecs, Monotonic)> {
+    if std::fs::metadata(path).ok()?.len() > LARGEST {
+        return None;
+    }
+    let text = std::fs::read_to_string(path).ok()?;
+    let Read { boot, node, as_of_monotonic_ns, items } = serde_json::from_str(&text).ok()?;
+    let as_of = Monotonic(as_of_monotonic_ns.min(Monotonic::now().0));
+    (!boot.is_empty() && boot == of_boot).then(|| (node, PodSpecs::new(items.unwrap_or_default().0), as_of))
+}
+
+fn boot() -> String {
+    std::fs::read_to_string(BOOT).unwrap_or_default().trim().to_owned()
+}
+
 /// Where the pods known last are written down.
 fn path(lock_file: &Path) -> PathBuf {
     lock_file.with_extension("pods.json")
@@ -136,6 +151,7 @@ fn path(lock_file: &Path) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
+    use super::remembered as remembered_by;
     use super::*;
 
     fn pods(names: &[&str]) -> BTreeMap<String, Arc<Pod>> {
@@ -161,6 +177,7 @@ mod tests {
         let next = Remembered::beside(&lock, &"n".into());
         assert_eq!(names(next.read()), Some((vec!["a".to_owned(), "b".to_owned()], 5)));
         assert!(names(Remembered::beside(&lock, &"other".into()).read()).is_none());
+        assert_eq!(names(remembered_by(&lock)).map(|(names, _)| names.len()), Some(2), "whatever the node is called");
         let later = Remembered { boot: "another".to_owned(), ..Remembered::beside(&lock, &"n".into()) };
         assert!(later.read().is_none());
         std::fs::write(path(&lock), "{\"kind\": ").unwrap();

@@ -105,7 +105,10 @@ pub(super) async fn get(client: &kube::Client, path: &str, patience: Duration) -
     let request = request.body(Body::empty()).map_err(|error| Refusal::unanswered(error.to_string()))?;
     let late = || Refusal::unanswered(format!("no answer within {} s", patience.as_secs_f64()));
     let answer = tokio::time::timeout(patience, client.send(request)).await.map_err(|_| late())?;
-    let answer = answer.map_err(|error| Refusal::unanswered(chain(&error)))?;
+    let answer = answer.map_err(|error| match &error {
+        kube::Error::Service(inner) => Refusal::unanswered(chain(&**inner)),
+        _ => Refusal::unanswered(chain(&error)),
+    })?;
     if answer.status().is_success() {
         return Ok(Text(answer.into_body()));
     }

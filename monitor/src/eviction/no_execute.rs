@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::config::kubernetes::PodProtection;
 use crate::node::Monotonic;
 use crate::workloads::PodSpecs;
 
@@ -14,6 +15,8 @@ use super::tolerations::{Taint, toll};
 
 /// Pods that are told by name.
 const NAMES: usize = 5;
+/// What stands against a taint is looked at this often.
+const JUDGED_AGAIN: Duration = Duration::from_secs(10);
 
 /// What is known of the pods of the node.
 #[derive(Debug, Clone, Copy)]
@@ -22,6 +25,8 @@ pub struct KnownPods<'p> {
     pub pods: &'p PodSpecs,
     /// The API server answers, so that they are those of now.
     pub are_of_now: bool,
+    /// Which of them are never evicted.
+    pub protect: &'p PodProtection,
 }
 
 /// How things stand with the taint of one condition.
@@ -31,6 +36,7 @@ pub struct Held {
     announced: bool,
     is_set: bool,
     refusal_told: bool,
+    judged: Option<Monotonic>,
 }
 
 /// What is to be said about it.
@@ -59,22 +65,23 @@ impl Held {
             return None;
         }
         let since = *self.since.get_or_insert(now);
-        let is_due = now.since(since) >= delay;
-        if self.is_set || (!is_due && self.announced) {
+        let left = delay.saturating_sub(now.since(since));
+        if self.is_set || (self.announced && !left.is_zero()) {
+            return None;
+        }
+        // While it is refused there are looks up to a thousand times a second, and hundreds of pods.
+        if self.judged.is_some_and(|judged| now.since(judged) < JUDGED_AGAIN) {
             return None;
         }
         let judged = judge(taint, known);
-        if !is_due {
-            self.announced = true;
-            let when = format!(
-                "taint {taint} follows in {} s if the condition lasts",
-                (delay.saturating_sub(now.since(since))).as_secs()
-            );
+        if !std::mem::replace(&mut self.announced, true) {
+            let when = format!("taint {taint} follows in {} s if the condition lasts", left.as_secs());
             return Some(News::Announced(match judged {
                 Ok(words) => format!("{when}: {words}"),
                 Err(reason) => format!("{when}, unless this is so then: {reason}"),
             }));
         }
+        self.judged = Some(now);
         match judged {
             Ok(words) => {
                 self.is_set = true;
@@ -109,10 +116,11 @@ fn judge(taint: &Taint, known: Option<KnownPods<'_>>) -> Result<String, String> 
         return Err("the API server does not answer, so that the pods of this node are those of before".to_owned());
     }
     let toll = toll(known.pods.pods().iter().map(Arc::as_ref), std::slice::from_ref(taint));
-    match toll.untouchable() {
-        Some(pod) => Err(format!(
-            "it would evict {}, which must stay; give that pod a toleration of {taint}, or set kubernetes.taints.noExecute.after: off",
-            pod.full_name()
+    match toll.untouchable(known.protect) {
+        Some((pod, why)) => Err(format!(
+            "it would evict {}, which must stay ({}); give that pod a toleration of {taint}, or set kubernetes.taints.noExecute.after: off",
+            pod.full_name(),
+            why.as_str()
         )),
         None => Ok(toll.words(NAMES)),
     }
@@ -121,6 +129,7 @@ fn judge(taint: &Taint, known: Option<KnownPods<'_>>) -> Result<String, String> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::KubernetesOptions;
     use crate::workloads::Pod;
 
     const DELAY: Duration = Duration::from_secs(300);
@@ -140,7 +149,8 @@ mod tests {
     #[test]
     fn it_is_announced_then_set_and_goes_with_the_condition() {
         let pods = pods(r#"[{"metadata": {"namespace": "n", "name": "a"}}]"#);
-        let known = Some(KnownPods { pods: &pods, are_of_now: true });
+        let protect = KubernetesOptions::default().protect;
+        let known = Some(KnownPods { pods: &pods, are_of_now: true, protect: &protect });
         let mut held = Held::default();
         assert_eq!(held.after(false, DELAY, &taint(), known, at(0)), None);
         let Some(News::Announced(words)) = held.after(true, DELAY, &taint(), known, at(1)) else { panic!("{held:?}") };
@@ -162,11 +172,15 @@ mod tests {
         let critical =
             pods(r#"[{"metadata": {"namespace": "kube-system", "name": "c"}, "spec": {"priority": 2000001000}}]"#);
         let none = PodSpecs::default();
-        let stale = KnownPods { pods: &none, are_of_now: false };
+        let protect = KubernetesOptions::default().protect;
+        let stale = KnownPods { pods: &none, are_of_now: false, protect: &protect };
         for (known, reason) in [
             (None, "not known"),
             (Some(stale), "does not answer"),
-            (Some(KnownPods { pods: &critical, are_of_now: true }), "kube-system/c, which must stay"),
+            (
+                Some(KnownPods { pods: &critical, are_of_now: true, protect: &protect }),
+                "kube-system/c, which must stay",
+            ),
         ] {
             let mut held = Held::default();
             assert!(
@@ -176,11 +190,11 @@ mod tests {
                 panic!("{held:?}")
             };
             assert!(words.contains(reason), "{words}");
-            assert_eq!(held.after(true, DELAY, &taint(), known, at(301)), None, "said once");
+            assert_eq!(held.after(true, DELAY, &taint(), known, at(311)), None, "said once");
             assert!(!held.is_set());
             // When what stood against it is gone, it follows.
-            let clear = Some(KnownPods { pods: &none, are_of_now: true });
-            assert!(matches!(held.after(true, DELAY, &taint(), clear, at(302)), Some(News::Set(_))));
+            let clear = Some(KnownPods { pods: &none, are_of_now: true, protect: &protect });
+            assert!(matches!(held.after(true, DELAY, &taint(), clear, at(325)), Some(News::Set(_))));
         }
     }
 }

@@ -8,8 +8,9 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::workloads::Pod;
+use crate::config::kubernetes::PodProtection;
 use crate::workloads::pod::Toleration;
+use crate::workloads::{Pod, Protection};
 
 /// The effect that evicts.
 pub const NO_EXECUTE: &str = "NoExecute";
@@ -177,10 +178,10 @@ pub fn toll<'p>(pods: impl IntoIterator<Item = &'p Pod>, taints: &[Taint]) -> To
 }
 
 impl Toll<'_> {
-    /// The first that must not go: the node or the cluster cannot do without it.
+    /// The first that must not go, and why: the node or the cluster cannot do without it, or the operator has it so.
     #[must_use]
-    pub fn untouchable(&self) -> Option<&Pod> {
-        self.going.iter().map(|going| going.pod).find(|pod| pod.is_critical())
+    pub fn untouchable(&self, protect: &PodProtection) -> Option<(&Pod, Protection)> {
+        self.going.iter().find_map(|going| Some((going.pod, going.pod.protection(protect)?)))
     }
 
     /// In one line, with at most so many names.

@@ -93,7 +93,11 @@ fn the_toll_on_a_node() {
     .unwrap();
     let all = taints(&["k:NoExecute"]);
     let toll = toll(&pods, &all);
-    assert_eq!(toll.untouchable().map(Pod::full_name).as_deref(), Some("a/critical"));
+    let mut protect = crate::config::KubernetesOptions::default().protect;
+    let untouchable = |protect: &PodProtection| toll.untouchable(protect).map(|(pod, why)| (pod.full_name(), why));
+    assert_eq!(untouchable(&protect), Some(("a/critical".to_owned(), Protection::CriticalPriority)));
+    protect.namespaces.push("b".to_owned());
+    assert_eq!(super::toll(&pods[..3], &all).untouchable(&protect).map(|(_, why)| why), Some(Protection::Namespace));
     assert_eq!(toll.words(2), "it evicts 3 pods: a/critical, b/first and 1 more; 1 pod tolerates it");
     assert!(toll.words(9).contains("b/slow (after 30 s)"));
     assert_eq!(super::toll(&pods[..1], &all).words(1), "it evicts no pod; 1 pod tolerates it");

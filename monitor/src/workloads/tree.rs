@@ -186,6 +186,10 @@ impl WorkloadTree {
     /// What is known of the pods from now on, and which of them are protected. A pod that is not among them keeps what was known of it
     /// for as long as its cgroup lives: that the API server has forgotten it makes it no other pod.
     pub fn set_pods(&mut self, specs: Arc<PodSpecs>, rules: PodProtection, quirks: Quirks) {
+        if self.pods.quirks != quirks {
+            // What was requested is computed by other rules.
+            self.tracked.iter_mut().for_each(|tracked| tracked.joined = None);
+        }
         self.pods = Pods { specs, rules, quirks };
         self.join();
     }

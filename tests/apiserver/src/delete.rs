@@ -40,7 +40,8 @@ impl How {
         Ok(how)
     }
 
-    fn check(&self, resource: &Resource, object: &Value) -> Result<(), Failure> {
+    /// Whether the object is the one that is meant.
+    pub(crate) fn check(&self, resource: &Resource, object: &Value) -> Result<(), Failure> {
         let name = text(object, "/metadata/name");
         let (uid, version) = (text(object, "/metadata/uid"), text(object, "/metadata/resourceVersion"));
         if let Some(wanted) = self.uid.as_deref().filter(|wanted| *wanted != uid) {

@@ -29,6 +29,8 @@ pub(crate) fn evict(store: &mut Store, call: &Call) -> Result<Reply, Failure> {
     if !ignores_budgets(&pod) {
         ask_budget(store, &call.target, &pod, call.dry_run())?;
     }
+    // Before the condition is written: another pod of that name does not get it.
+    how.check(pods()?, &pod)?;
     let pod_target = Target { part: String::new(), ..call.target.clone() };
     let pod = if call.dry_run() { pod } else { condition(store, &pod_target, &pod)? };
     delete::remove(store, &pod_target, &pod, &how, call.dry_run())?;

@@ -19,6 +19,8 @@ const PREFIX: &str = "node_pressure_monitor_";
 const IMAGE: &str = "node-pressure-monitor";
 /// Where the agent's file is in the ConfigMap.
 pub const KEY: &str = "monitor.yaml";
+/// What `sweep` takes `--heartbeat` to be where it is not said, in seconds.
+const SWEEPERS_HEARTBEAT: u64 = 60;
 /// Directories of the host that the agent uses under the same name in any case.
 const ALWAYS_USED: [&str; 4] = ["/sys/kernel/tracing", "/run/containerd", "/run/crio", "/sys/fs/cgroup"];
 
@@ -92,7 +94,23 @@ impl Place<'_> {
                 None => problems.push("args have no --config=FILE".to_owned()),
             }
         }
+        if arguments.first() == Some(&"sweep") {
+            self.check_heartbeat(&arguments, &mut problems);
+        }
         problems
+    }
+
+    /// The sweeper takes an agent for dead when it has missed three of its heartbeats, so it has to know how often they come.
+    fn check_heartbeat(&self, arguments: &[&str], problems: &mut Vec<String>) {
+        let said = arguments.iter().find_map(|argument| argument.strip_prefix("--heartbeat="));
+        let seconds = said.and_then(|said| said.parse().ok()).unwrap_or(SWEEPERS_HEARTBEAT);
+        let documents = self.objects.iter().map(|object| text(object, &["data", KEY])).filter(|text| !text.is_empty());
+        for config in documents.filter_map(|document| MonitorConfig::parse(KEY, document).ok()) {
+            let heartbeat = config.config.kubernetes.heartbeat.as_secs();
+            if heartbeat > seconds {
+                problems.push(format!("expects a heartbeat every {seconds} s; kubernetes.heartbeat is {heartbeat} s"));
+            }
+        }
     }
 
     fn check_configuration(&self, file: &str, problems: &mut Vec<String>) {

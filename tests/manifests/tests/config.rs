@@ -1,6 +1,5 @@
 //! Everything under `config/`, as it is.
 
-use std::path::Path;
 use std::process::Command;
 
 use node_pressure_manifests::{check, root, units};
@@ -24,7 +23,7 @@ fn systemd_knows_every_directive() {
 }
 
 /// A file, what is changed in it, and what is then said.
-const FAULTS: [(&str, &str, &str, &str); 25] = [
+const FAULTS: [(&str, &str, &str, &str); 26] = [
     ("kubernetes/base/daemon-set.yaml", "hostPID:", "hostPid:", "unknown field spec.template.spec.hostPid"),
     ("kubernetes/base/daemon-set.yaml", "hostPID: true", "hostPID: host", "expected a boolean"),
     ("kubernetes/base/daemon-set.yaml", "- --log-format=json", "- --log-formt=json", "--log-formt"),
@@ -47,6 +46,7 @@ const FAULTS: [(&str, &str, &str, &str); 25] = [
         "lockFile: /run/",
         "on no directory of the host",
     ),
+    ("kubernetes/base/configuration.yaml", "conditions: own", "heartbeat: 2m", "expects a heartbeat every 60 s"),
     ("kubernetes/base/permissions-agent.yaml", "[create, patch]", "[create]", "patch events is not granted"),
     (
         "kubernetes/base/permissions-agent.yaml",
@@ -99,17 +99,13 @@ fn a_fault_in_any_of_them_is_told() {
         let copied = Command::new("cp").arg("-r").arg(root().join("config")).arg(directory.path()).status().unwrap();
         assert!(copied.success());
         let path = directory.path().join("config").join(file);
-        replace(&path, from, to);
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert!(text.contains(from), "{file} has no {from:?}");
+        std::fs::write(&path, text.replace(from, to)).unwrap();
         let problems = match check(directory.path()) {
             Ok(report) => report.problems,
             Err(error) => vec![format!("{error:#}")],
         };
         assert!(problems.iter().any(|problem| problem.contains(expected)), "{file}: {from:?} to {to:?}: {problems:#?}");
     }
-}
-
-fn replace(path: &Path, from: &str, to: &str) {
-    let text = std::fs::read_to_string(path).unwrap();
-    assert!(text.contains(from), "{} has no {from:?}", path.display());
-    std::fs::write(path, text.replace(from, to)).unwrap();
 }

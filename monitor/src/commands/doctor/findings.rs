@@ -163,7 +163,8 @@ fn disks(facts: &Facts, say: &mut impl FnMut(Severity, &str, String, Option<&str
     }
     if facts.limits_unknown {
         let sentence = "limits of local storage evict nobody: neither cgroups nor the runtime tell them";
-        let mend = "let `pods` name a file that is written with: kubectl get pods -A -o json --field-selector spec.nodeName=NODE";
+        let mend = "let the agent ask the API server (kubernetes.kubeconfig), or let `pods` name a file that is written with: kubectl get pods -A -o \
+                    json --field-selector spec.nodeName=NODE";
         say(Severity::Note, "local storage", sentence.to_owned(), Some(mend));
     }
 }

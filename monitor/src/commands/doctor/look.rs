@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use crate::actions::{reclaim, self_protection};
 use crate::agent::{Kills, not_acted_on};
+use crate::cluster::Access;
 use crate::config::{Bytes, MonitorConfig};
 use crate::kernel::{Kernel, ProbeReport, ProbeState};
 use crate::node::kmsg::{self, Kmsg};
@@ -79,7 +80,9 @@ pub async fn look(config: &MonitorConfig) -> Facts {
         kubelet,
         runtimes,
         other_instance: host::lock_holder(proc_root, &config.lock_file),
-        limits_unknown: config.policy.local_storage_isolation && config.pods.is_none(),
+        limits_unknown: config.policy.local_storage_isolation
+            && config.pods.is_none()
+            && Access::find(&config.kubernetes).is_none(),
         troubles,
     }
 }

@@ -6,15 +6,17 @@ mod node;
 mod pods;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::actions::oom_score;
 use crate::agent::measured::{Roles, believes_quotas};
-use crate::config::{MonitorConfig, Pid, Resource, Signal};
+use crate::cluster::remembered;
+use crate::config::{MonitorConfig, Pid, Resource, Signal, format_go_duration};
 use crate::disk::{Usage, Usages, WorkloadPlaces};
 use crate::eviction::Layout;
 use crate::node::file::Buffer;
 use crate::node::layout::{FilesystemHints, Role};
-use crate::node::{Hierarchy, namespaces};
+use crate::node::{Hierarchy, Monotonic, namespaces};
 use crate::runtime::{self, Snapshot, State, View};
 use crate::workloads::statistics::{MemoryUsage, PodReference, PodStats, ProcessStats};
 use crate::workloads::tree::Tracked;
@@ -165,7 +167,13 @@ fn tell_missing(config: &MonitorConfig, signal: Signal, missing: &[(Role, String
 }
 
 fn specs(config: &MonitorConfig) -> PodSpecs {
-    let Some(path) = &config.pods else { return PodSpecs::default() };
+    let Some(path) = &config.pods else {
+        let Some((specs, as_of)) = remembered(&config.lock_file) else { return PodSpecs::default() };
+        let seconds = Monotonic::now().since(as_of).as_secs();
+        let (pods, age) = (specs.pods().len(), format_go_duration(Duration::from_secs(seconds)));
+        output::note(format_args!("the {pods} pods are those that the agent knew from the API server {age} ago"));
+        return specs;
+    };
     PodSpecs::read(path).unwrap_or_else(|reason| {
         output::note(format_args!("pods: {reason}; priorities and requests are not known"));
         PodSpecs::default()

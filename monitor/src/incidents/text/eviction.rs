@@ -87,7 +87,11 @@ pub fn story(page: &mut Page, incident: &Incident, eviction: &Eviction) {
         _ => capital(&format!("{was} ({kind}: {threshold}). {of} was the first in the ranking that could go.")),
     });
     let processes = eviction.processes.map(|number| format!(" ({})", count(number as u64, "process", "processes")));
-    let how = if eviction.action == "term" { "was asked to stop (SIGTERM)" } else { "was killed" };
+    let how = match eviction.action.as_str() {
+        "term" => "was asked to stop (SIGTERM)",
+        "ask" => "was to be stopped by the kubelet, for which the API server was asked",
+        _ => "was killed",
+    };
     let outlived = incident.steps.iter().any(|step| step.step == "killed");
     let then = if outlived { ", was killed when its grace period was over" } else { "" };
     let sent = format!("{how}{}{then}", processes.unwrap_or_default());

@@ -43,6 +43,7 @@ fn words(step: &Step, incident: &Incident) -> String {
         "decided" => "a fresh look still called for it".to_owned(),
         "acted" => match incident.eviction.as_ref().map(|eviction| eviction.action.as_str()) {
             Some("term") => "SIGTERM was sent to all its processes".to_owned(),
+            Some("ask") => "the API server was asked to evict it".to_owned(),
             Some("would_kill") => "observe mode: nothing was sent".to_owned(),
             _ => "SIGKILL was sent to all its processes".to_owned(),
         },

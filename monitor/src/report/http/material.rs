@@ -156,6 +156,8 @@ impl MaterialWatch {
         let (current, health) = (Arc::clone(current), Arc::clone(health));
         let (alive, ended) = channel();
         let run = move || {
+            // It has inherited the loop's precedence. Lowering it is always allowed.
+            let _kept = rustix::process::setpriority_process(None, 0);
             while ended.recv_timeout(EVERY) == Err(RecvTimeoutError::Timeout) {
                 if let Some(read) = watched.look() {
                     renew(read, &current, &health);

@@ -51,7 +51,7 @@ pub struct Known {
     pub pods: Vec<PodCgroup>,
     /// What the runtime has.
     pub snapshot: Option<Arc<Snapshot>>,
-    /// The pods as the API server knows them.
+    /// The pods as they were asked for.
     pub specs: Arc<PodSpecs>,
     /// What they keep on the disks.
     pub usages: Arc<Usages>,
@@ -189,7 +189,7 @@ impl<'k> Names<'k> {
         let mut described = Pod {
             pod_ref: reference(&pod.uid, &known.specs, sandbox.copied()),
             start_time: sandbox.and_then(|sandbox| unix(sandbox.created)),
-            containers: self.containers(pod, cgroups),
+            containers: self.containers(pod, known, cgroups),
             cpu: cgroups.cpu(&directory, &pod.path),
             memory: cgroups.memory(&directory, &pod.path),
             volumes: Vec::new(),
@@ -206,18 +206,20 @@ impl<'k> Names<'k> {
         Some(described)
     }
 
-    /// Its containers that run, as far as the runtime knows their names.
-    fn containers(&self, pod: &PodCgroup, cgroups: &mut Cgroups<'_>) -> Vec<Container> {
+    /// Its containers that run, as far as the runtime or the API server has told their names.
+    fn containers(&self, pod: &PodCgroup, known: &Known, cgroups: &mut Cgroups<'_>) -> Vec<Container> {
         let mut containers = Vec::new();
         for child in cgroups.children(&pod.path) {
             let path = format!("{}/{child}", pod.path);
             let path::Role::Container(id) = path::role(&path) else { continue };
             // The pod's own, which holds its namespaces, is none.
-            let Some((name, created)) = self.containers.get(id.as_str()) else { continue };
+            let by_runtime = self.containers.get(id.as_str()).copied();
+            let by_server = || Some((known.specs.find(&pod.uid)?.container_name(&id)?, None));
+            let Some((name, created)) = by_runtime.or_else(by_server) else { continue };
             let Some(directory) = cgroups.open(&path) else { continue };
             let (cpu, memory) = (cgroups.cpu(&directory, &path), cgroups.memory(&directory, &path));
-            let start_time = unix(*created);
-            containers.push(Container { start_time, cpu, memory, ..Container::named((*name).to_owned()) });
+            let start_time = unix(created);
+            containers.push(Container { start_time, cpu, memory, ..Container::named(name.to_owned()) });
         }
         containers.sort_by(|a, b| a.name.cmp(&b.name));
         containers

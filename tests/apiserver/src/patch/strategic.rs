@@ -281,7 +281,7 @@ mod tests {
         let patch = json!({"$setElementOrder/conditions": [{"type": "C"}, {"type": "A"}], "conditions": [{"type": "C", "status": "True"}]});
         let types: Vec<Value> =
             merged(before, patch)["conditions"].as_array().unwrap().iter().map(|item| item["type"].clone()).collect();
-        assert_eq!(types, ["C", "A", "B"]);
+        assert_eq!(types, ["B", "C", "A"]);
     }
 
     #[test]

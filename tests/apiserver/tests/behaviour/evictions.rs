@@ -60,7 +60,9 @@ async fn another_uid_is_not_evicted() {
     stage.running_pod("a", Value::Null, Value::Null).await.unwrap();
     let answer = evict(&stage, "a", json!({"preconditions": {"uid": "another"}})).await;
     assert_eq!(refusal(&answer).0, 409, "{answer:?}");
-    assert!(stage.get(&stage.pods("a")).await.unwrap().unwrap()["metadata"]["deletionTimestamp"].is_null());
+    let pod = stage.get(&stage.pods("a")).await.unwrap().unwrap();
+    assert!(pod["metadata"]["deletionTimestamp"].is_null());
+    assert!(condition(&pod, "DisruptionTarget").is_null(), "{pod}");
     stage.end().await.unwrap();
 }
 
@@ -126,5 +128,18 @@ async fn two_budgets_are_one_too_many() {
     let answer = evict(&stage, "a", Value::Null).await;
     assert_eq!(answer.0, 500, "{answer:?}");
     assert!(answer.1["message"].as_str().unwrap().contains("more than one PodDisruptionBudget"), "{answer:?}");
+    stage.end().await.unwrap();
+}
+
+#[tokio::test]
+async fn the_budget_is_asked_before_the_uid() {
+    let stage = stage().await;
+    let path = budget(&stage, "b").await;
+    allow(&stage, &path, 1).await;
+    stage.running_pod("a", team(), Value::Null).await.unwrap();
+    let answer = evict(&stage, "a", json!({"preconditions": {"uid": "another"}})).await;
+    assert_eq!((refusal(&answer).0, refusal(&answer).1), (409, "Conflict"), "{answer:?}");
+    let status = stage.get(&path).await.unwrap().unwrap()["status"].clone();
+    assert_eq!(status["disruptionsAllowed"], 0, "{status}");
     stage.end().await.unwrap();
 }

@@ -36,9 +36,15 @@ async fn conditions_are_merged_by_their_type() {
     }});
     let (_, node) = patch(&stage, "/status", STRATEGIC, &ordered).await;
     assert_eq!(types(&node), ["A", "B", "C"]);
+    let partly = json!({"status": {
+        "$setElementOrder/conditions": [{"type": "C"}, {"type": "A"}],
+        "conditions": [{"type": "C", "status": "False"}],
+    }});
+    let (_, node) = patch(&stage, "/status", STRATEGIC, &partly).await;
+    assert_eq!(types(&node), ["B", "C", "A"]);
     let gone = json!({"status": {"conditions": [{"$patch": "delete", "type": "B"}]}});
     let (_, node) = patch(&stage, "/status", STRATEGIC, &gone).await;
-    assert_eq!(types(&node), ["A", "C"]);
+    assert_eq!(types(&node), ["C", "A"]);
     let nameless = json!({"status": {"conditions": [{"status": "False"}]}});
     let (code, answer) = patch(&stage, "/status", STRATEGIC, &nameless).await;
     assert_eq!(code, 500, "{answer}");

@@ -5,6 +5,7 @@
 #![expect(clippy::panic, reason = "a test that cannot go on has failed")]
 
 mod answers;
+mod called_off;
 mod connections;
 mod killed;
 mod pods;

@@ -15,8 +15,7 @@ async fn a_server_restarted_with_its_store_is_taken_up_where_it_was() {
     scene.pod("a").await;
     let before = scene.until_known(&["a"]).await;
     scene.stage.server.close().await;
-    let reason = scene.until_down().await;
-    assert!(reason.contains("refused"), "{reason}");
+    scene.until_down_for(&["refused"]).await;
     let view = scene.cluster.view();
     assert_eq!(names(&view), ["a"], "known last");
     assert!(view.pods_as_of >= before.pods_as_of, "and how old that is");

@@ -76,11 +76,18 @@ impl Scene {
         self.until("up", |view| view.state == State::Up).await
     }
 
-    /// Down; why.
-    async fn until_down(&self) -> String {
-        let view = self.until("down", |view| matches!(view.state, State::Down { .. })).await;
-        let State::Down { reason, .. } = view.state else { return String::new() };
-        reason
+    /// Down, for whatever reason.
+    async fn until_down(&self) {
+        self.until_down_for(&[]).await;
+    }
+
+    /// Down, for a reason in which all of these words are. The first reason may be the connection that was cut.
+    async fn until_down_for(&self, words: &[&str]) {
+        let is_so = |view: &View| match &view.state {
+            State::Down { reason, .. } => words.iter().all(|word| reason.contains(word)),
+            _ => false,
+        };
+        self.until(&format!("down: {words:?}"), is_so).await;
     }
 
     async fn pod(&self, name: &str) -> Value {

@@ -1,0 +1,208 @@
+//! The roles in config/kubernetes, tried: the agent and the sweeper have them and nothing else, do all that they ever do, are never refused,
+//! and ask for everything that is granted.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use http::Method;
+use node_pressure_apiserver::Fault;
+use node_pressure_apiserver::resource::Resource;
+use node_pressure_apiserver::route::{Query, Route, Target};
+use node_pressure_apiserver::stage::Stage;
+use node_pressure_manifests::{documents, kustomize, root};
+use node_pressure_monitor::cluster::events::About;
+use node_pressure_monitor::cluster::permissions::{PERMISSIONS, When, Who};
+use node_pressure_monitor::cluster::status::{Effect, WantedCondition, WantedTaint};
+use node_pressure_monitor::cluster::sweep::{Rules, Sweeper};
+use node_pressure_monitor::cluster::{Access, Cluster, Event, Happening, Intent, NodeStatus};
+use node_pressure_monitor::config::KubernetesOptions;
+use node_pressure_monitor::config::kubernetes::EvictionMethod;
+use serde_json::{Value, json};
+
+const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
+/// Longer than anything takes that is not stuck.
+const SOON: Duration = Duration::from_secs(20);
+
+/// A service account with the role that the manifests give it.
+struct Account {
+    who: Who,
+    /// Of the role and its binding, which are in no namespace.
+    role: String,
+    kubeconfig: PathBuf,
+}
+
+impl Account {
+    async fn of(stage: &Stage, who: Who) -> Self {
+        let name = who.service_account();
+        let objects = kustomize::build(&root().join("config/kubernetes/base")).unwrap();
+        let is_role = |object: &&Value| documents::name(object) == format!("ClusterRole {name}");
+        let rules = objects.iter().find(is_role).unwrap()["rules"].clone();
+        let role = format!("{name}-{}", stage.namespace);
+        let accounts = format!("/api/v1/namespaces/{}/serviceaccounts", stage.namespace);
+        stage.create(&accounts, json!({"metadata": {"name": name}})).await.unwrap();
+        let metadata = json!({"name": role});
+        stage.create(&format!("{RBAC}/clusterroles"), json!({"metadata": metadata, "rules": rules})).await.unwrap();
+        let subject = json!({"kind": "ServiceAccount", "name": name, "namespace": stage.namespace});
+        let reference = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role});
+        let binding = json!({"metadata": metadata, "subjects": [subject], "roleRef": reference});
+        stage.create(&format!("{RBAC}/clusterrolebindings"), binding).await.unwrap();
+        let request = json!({"spec": {"audiences": [], "expirationSeconds": 3600}});
+        let answer = stage.create(&format!("{accounts}/{name}/token"), request).await.unwrap();
+        let kubeconfig = std::env::temp_dir().join(format!("kubeconfig-{role}"));
+        let token = answer["status"]["token"].as_str().unwrap();
+        std::fs::write(&kubeconfig, stage.server.kubeconfig_with(token)).unwrap();
+        Self { who, role, kubeconfig }
+    }
+
+    fn access(&self, stage: &Stage) -> Access {
+        Access::by_kubeconfig(self.kubeconfig.clone(), &stage.node)
+    }
+
+    /// What was asked for is what is granted, and none of it was refused for want of a right.
+    async fn judge(self, stage: Stage) {
+        let mut asked = BTreeSet::new();
+        for request in stage.server.log().all() {
+            assert_ne!(request.status, Some(403), "{request:?}");
+            let Route::Objects(target) = Route::of(&request.path) else { panic!("{request:?}") };
+            asked.insert(wish(&request.method, &request.query, &target));
+        }
+        let of_who = PERMISSIONS.iter().filter(|it| it.who == self.who && it.when == When::Always);
+        let granted: BTreeSet<_> = of_who.map(|it| (it.verb, it.group, it.resource.to_owned())).collect();
+        assert_eq!(asked, granted, "left: what {:?} asked for; right: what it is granted", self.who);
+        for plural in ["clusterroles", "clusterrolebindings"] {
+            let path = format!("{RBAC}/{plural}/{}", self.role);
+            stage.ask(Method::DELETE, &path, Value::Null).await.unwrap();
+        }
+        std::fs::remove_file(&self.kubeconfig).unwrap();
+        stage.end().await.unwrap();
+    }
+}
+
+/// A request as RBAC sees it.
+fn wish(method: &str, query: &str, target: &Target) -> (&'static str, &'static str, String) {
+    let verb = match (method, target.name.is_empty()) {
+        ("GET", true) if Query::of(Some(query)).on("watch") => "watch",
+        ("GET", true) => "list",
+        ("GET", false) => "get",
+        ("POST", _) => "create",
+        ("PUT", _) => "update",
+        ("PATCH", _) => "patch",
+        ("DELETE", true) => "deletecollection",
+        ("DELETE", false) => "delete",
+        (other, _) => panic!("what is {other}?"),
+    };
+    let Resource { group, plural, .. } = target.resource;
+    let part = if target.part.is_empty() { String::new() } else { format!("/{}", target.part) };
+    (verb, *group, format!("{plural}{part}"))
+}
+
+fn under_pressure() -> NodeStatus {
+    let kind = || "MemoryPressure".to_owned();
+    NodeStatus {
+        conditions: vec![WantedCondition {
+            kind: kind(),
+            status: Some(true),
+            reason: "NodeHasInsufficientMemory".to_owned(),
+            message: "words".to_owned(),
+        }],
+        taints: vec![WantedTaint { kind: kind(), effect: Effect::NoSchedule }],
+        may_act: true,
+    }
+}
+
+fn is_tainted(node: Option<&Value>) -> bool {
+    let taints = node.and_then(|node| node["spec"]["taints"].as_array()).into_iter().flatten();
+    taints.into_iter().any(|taint| taint["key"] == "node-pressure-monitor/memory-pressure")
+}
+
+async fn intent(stage: &Stage, name: &str, method: EvictionMethod) -> Intent {
+    let pod = stage.running_pod(name, Value::Null, Value::Null).await.unwrap();
+    Intent {
+        uid: pod["metadata"]["uid"].as_str().unwrap().to_owned(),
+        namespace: stage.namespace.clone(),
+        name: name.to_owned(),
+        method,
+        is_certain: method == EvictionMethod::Delete,
+        grace_seconds: 1,
+        cause: "memory.available".to_owned(),
+        message: "words".to_owned(),
+        annotations: Vec::new(),
+        is_marked: true,
+        is_told: true,
+        decided_at: jiff::Timestamp::now(),
+        decided_mono_ns: 0,
+    }
+}
+
+/// Until the API server is done with an eviction.
+async fn settled(cluster: &mut Cluster, uid: &str) {
+    let done = async {
+        loop {
+            if let Event::Settled(settled) = cluster.event().await
+                && settled.uid == uid
+            {
+                return;
+            }
+        }
+    };
+    tokio::time::timeout(SOON, done).await.unwrap();
+}
+
+#[tokio::test]
+async fn the_agent_asks_for_what_its_role_grants_and_for_nothing_else() {
+    let stage = Stage::new().await.unwrap();
+    let account = Account::of(&stage, Who::Agent).await;
+    let mut cluster = Cluster::start_with(KubernetesOptions::default(), Some(account.access(&stage))).unwrap();
+    for (name, method) in [("deleted", EvictionMethod::Delete), ("evicted", EvictionMethod::Evict)] {
+        // A conflict has it look whether the pod is still the same.
+        stage.server.faults().add(Fault::answer(409).of("DELETE").at("/pods/deleted").once());
+        let intent = intent(&stage, name, method).await;
+        cluster.ledger().begin(&intent).unwrap();
+        cluster.evict(intent.clone()).unwrap();
+        settled(&mut cluster, &intent.uid).await;
+    }
+    cluster.publish(under_pressure());
+    stage.until(&stage.node_path(), SOON, is_tainted).await.unwrap();
+    let happening =
+        Happening { about: About::Node, is_warning: true, reason: "SystemOOM".to_owned(), message: "words".to_owned() };
+    for _ in 0..3 {
+        cluster.tell(happening.clone()).unwrap();
+    }
+    let log = stage.server.log();
+    log.wait_for(SOON, |request| request.is("POST", "/namespaces/default/events")).await.unwrap();
+    let is_watch = |plural: &'static str| {
+        move |request: &node_pressure_apiserver::Record| request.is("GET", plural) && request.is_watch()
+    };
+    log.wait_for(SOON, is_watch("/pods")).await.unwrap();
+    log.wait_for(SOON, is_watch("/nodes")).await.unwrap();
+    // What repeats is counted, and told at the end at the latest; conditions and taints are taken back.
+    cluster.stop(Duration::from_secs(10));
+    account.judge(stage).await;
+}
+
+#[tokio::test]
+async fn the_sweeper_asks_for_what_its_role_grants_and_for_nothing_else() {
+    let stage = Stage::new().await.unwrap();
+    // An agent that dies: it never says another word.
+    let of_admin = Access::by_kubeconfig(stage.kubeconfig_file().unwrap(), &stage.node);
+    let hour = Duration::from_secs(3_600);
+    let options = KubernetesOptions { heartbeat: hour, ..KubernetesOptions::default() };
+    let dead = Cluster::start_with(options, Some(of_admin)).unwrap();
+    dead.publish(under_pressure());
+    stage.until(&stage.node_path(), SOON, is_tainted).await.unwrap();
+    std::mem::forget(dead);
+    tokio::time::sleep(Duration::from_millis(500)).await;
+
+    let account = Account::of(&stage, Who::Sweeper).await;
+    stage.server.log().clear();
+    let rules = Rules { heartbeat: hour, remove: true, dry_run: false, by_clock: false };
+    let mut sweeper = Sweeper::connect(&account.access(&stage), rules, Some(stage.node.clone())).await.unwrap();
+    // Somebody else changes the node at that moment: it is read again.
+    stage.server.faults().add(Fault::answer(409).of("PATCH").at(stage.node_path()).once());
+    let round = sweeper.round(&mut |_| {}).await.unwrap();
+    assert_eq!((round.swept, round.failed), (1, 0));
+    account.judge(stage).await;
+}
