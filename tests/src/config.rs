@@ -14,6 +14,8 @@ pub struct AgentConfig {
     /// Threshold and grace period.
     pub soft: Option<(&'static str, &'static str)>,
     pub max_pod_grace_seconds: u32,
+    /// For how long a condition outlives its cause.
+    pub transition: &'static str,
     pub ring_buffer: Option<&'static str>,
     pub stall_threshold: Option<&'static str>,
     pub port: u16,
@@ -32,6 +34,7 @@ impl Default for AgentConfig {
             thresholds: Vec::new(),
             soft: None,
             max_pod_grace_seconds: 0,
+            transition: "0s",
             ring_buffer: None,
             stall_threshold: None,
             port: 9946,
@@ -73,7 +76,7 @@ impl AgentConfig {
                 self.max_pod_grace_seconds
             );
         }
-        text.push_str("evictionPressureTransitionPeriod: 0s\n");
+        let _ = writeln!(text, "evictionPressureTransitionPeriod: {}", self.transition);
         if self.ring_buffer.is_some() || self.stall_threshold.is_some() {
             text.push_str("kernel:\n");
         }

@@ -46,9 +46,15 @@ pub fn output(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// The cargo that started this program.
+/// The cargo that started this program. What it has told this program of its own package is kept from it: build scripts of others look at
+/// those variables (ring's does), and half of the dependencies would be compiled anew after each `cargo build` by hand.
 pub fn cargo() -> Command {
-    Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+    let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    let names = env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+    for name in names.filter(|name| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")) {
+        command.env_remove(name);
+    }
+    command
 }
 
 /// Numbered steps, each one line: `[3/9] kernel 6.12 … downloaded (3.1 s)`.

@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
 use super::translation::{self, Surroundings, items, text};
-use super::volumes::{self, Files};
+use super::volumes::{self, Files, Sources};
 use super::wire::Message;
 use super::{Node, NodePod, manifests};
 use crate::agent::Agent;
@@ -42,18 +42,18 @@ impl DaemonPod {
         let objects = manifests::objects()?;
         plane.apply(&objects)?;
         let daemon_set = plane.get(&format!("/apis/apps/v1/namespaces/{NAME}/daemonsets/{NAME}"))?;
-        let mut object = plane.create(&format!("/api/v1/namespaces/{NAME}/pods"), &pod_of(&daemon_set))?;
+        let object = plane.create(&format!("/api/v1/namespaces/{NAME}/pods"), &pod_of(&daemon_set))?;
 
         let files = data(manifests::find(&objects, "ConfigMap", NAME)?)?;
-        let config_map = |name: &str| data(manifests::find(&objects, "ConfigMap", name)?);
-        let mut places = volumes::make(&object, config_map)?;
-        let account = text(&object["spec"], "serviceAccountName")?.to_owned();
         let (host, port, certificate) = plane.address()?;
-        let token = plane.service_account(NAME, &account)?;
-        let secrets = [("token", token), ("ca.crt", certificate), ("namespace", NAME.to_owned())];
-        let secrets: Files = secrets.map(|(name, content)| (name.to_owned(), content)).into();
+        let authority = Files::from([("ca.crt".to_owned(), certificate)]);
+        let config_maps = [(NAME, files.clone()), ("kube-root-ca.crt", authority)];
+        let sources = Sources {
+            config_maps: config_maps.map(|(name, files)| (name.to_owned(), files)).into(),
+            token: plane.service_account(NAME, text(&object["spec"], "serviceAccountName")?)?,
+        };
+        let places = volumes::make(&object, &sources)?;
         let configuration = place_of_configuration(&object, &places)?;
-        volumes::add_account(&mut object, &mut places, &secrets)?;
 
         let container = object["spec"]["containers"][0].clone();
         let image = text(&container, "image")?;

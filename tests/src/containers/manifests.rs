@@ -56,12 +56,12 @@ mod tests {
     #[test]
     fn several_documents_and_their_images() {
         let text =
-            "# of both\nkind: A\n---\nkind: B\nspec: {template: {spec: {containers: [{image: x}, {image: y}]}}}\n";
+            "# of both\nkind: A\n---\nkind: B\nspec: {template: {spec: {containers: [{image: x}, {image: z}]}}}\n";
         let mut objects = parse(text).unwrap();
         assert_eq!(objects.len(), 2);
         let image = serde_json::json!({"name": "x", "newName": "localhost/x", "newTag": "0.1.0"});
         rename_images(&mut objects[1], &image);
         let containers = &objects[1]["spec"]["template"]["spec"]["containers"];
-        assert_eq!((&containers[0]["image"], &containers[1]["image"]), (&"localhost/x:0.1.0".into(), &"y".into()));
+        assert_eq!((&containers[0]["image"], &containers[1]["image"]), (&"localhost/x:0.1.0".into(), &"z".into()));
     }
 }

@@ -6,21 +6,25 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::storage::KUBELET;
 use super::translation::{items, text};
 
-/// Where a service account's token is found in a container.
-const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
-/// The name that the admission plugin gives the volume.
-const TOKEN_VOLUME: &str = "kube-api-access";
-
 /// Files by name.
 pub type Files = BTreeMap<String, String>;
 
-/// Makes the volumes that the object names; `config_map` looks one up.
-pub fn make(pod: &Value, config_map: impl Fn(&str) -> Result<Files>) -> Result<BTreeMap<String, PathBuf>> {
+/// What a pod gets to see besides what its object says.
+#[derive(Debug)]
+pub struct Sources {
+    /// By name.
+    pub config_maps: BTreeMap<String, Files>,
+    /// Of the pod's service account.
+    pub token: String,
+}
+
+/// Makes the volumes that the object names.
+pub fn make(pod: &Value, sources: &Sources) -> Result<BTreeMap<String, PathBuf>> {
     let mut places = BTreeMap::new();
     for volume in items(&pod["spec"]["volumes"]) {
         let name = text(volume, "name")?;
@@ -28,7 +32,11 @@ pub fn make(pod: &Value, config_map: impl Fn(&str) -> Result<Files>) -> Result<B
             host_path(&volume["hostPath"]).with_context(|| format!("volume {name}"))?
         } else if volume["configMap"].is_object() {
             let place = directory(pod, "configmap", name)?;
-            publish(&place, &config_map(text(&volume["configMap"], "name")?)?)?;
+            publish(&place, sources.config_map(text(&volume["configMap"], "name")?)?)?;
+            place
+        } else if volume["projected"].is_object() {
+            let place = directory(pod, "projected", name)?;
+            publish(&place, &projected(pod, &volume["projected"], sources)?)?;
             place
         } else if volume["emptyDir"].is_object() {
             let place = directory(pod, "empty-dir", name)?;
@@ -40,22 +48,6 @@ pub fn make(pod: &Value, config_map: impl Fn(&str) -> Result<Files>) -> Result<B
         places.insert(name.to_owned(), place);
     }
     Ok(places)
-}
-
-/// Adds the volume with the token of the service account, and mounts it in every container, as the admission plugin and the kubelet do
-/// between them.
-pub fn add_account(pod: &mut Value, places: &mut BTreeMap<String, PathBuf>, files: &Files) -> Result<()> {
-    let place = directory(pod, "projected", TOKEN_VOLUME)?;
-    publish(&place, files)?;
-    places.insert(TOKEN_VOLUME.to_owned(), place);
-    for container in pod["spec"]["containers"].as_array_mut().into_iter().flatten() {
-        let mount = json!({"name": TOKEN_VOLUME, "mountPath": ACCOUNT, "readOnly": true});
-        match container["volumeMounts"].as_array_mut() {
-            Some(mounts) => mounts.push(mount),
-            None => container["volumeMounts"] = json!([mount]),
-        }
-    }
-    Ok(())
 }
 
 /// Puts files into a volume, all of them in one moment: `..data` is a link that is put in the place of the last one
@@ -82,6 +74,37 @@ pub fn publish(place: &Path, files: &Files) -> Result<()> {
         fs::remove_dir_all(&old).with_context(|| format!("remove {}", old.display()))?;
     }
     Ok(())
+}
+
+impl Sources {
+    fn config_map(&self, name: &str) -> Result<&Files> {
+        self.config_maps.get(name).with_context(|| format!("there is no ConfigMap {name}"))
+    }
+}
+
+/// As the admission plugin has it, by which a pod gets its token.
+fn projected(pod: &Value, volume: &Value, sources: &Sources) -> Result<Files> {
+    let mut files = Files::new();
+    for source in items(&volume["sources"]) {
+        if source["serviceAccountToken"].is_object() {
+            files.insert(text(&source["serviceAccountToken"], "path")?.to_owned(), sources.token.clone());
+        } else if source["configMap"].is_object() {
+            let content = sources.config_map(text(&source["configMap"], "name")?)?;
+            for item in items(&source["configMap"]["items"]) {
+                let key = text(item, "key")?;
+                let content = content.get(key).with_context(|| format!("the ConfigMap has no {key}"))?;
+                files.insert(text(item, "path")?.to_owned(), content.clone());
+            }
+        } else {
+            for item in items(&source["downwardAPI"]["items"]) {
+                let "metadata.namespace" = text(&item["fieldRef"], "fieldPath")? else {
+                    bail!("{item} is not known here");
+                };
+                files.insert(text(item, "path")?.to_owned(), text(&pod["metadata"], "namespace")?.to_owned());
+            }
+        }
+    }
+    Ok(files)
 }
 
 fn directory(pod: &Value, kind: &str, name: &str) -> Result<PathBuf> {

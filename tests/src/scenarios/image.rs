@@ -19,6 +19,7 @@ use crate::stage::Stage;
 use crate::units::mib;
 
 const PROGRAM: &str = "/usr/bin/node-pressure-monitor";
+const CONFIG: &str = "--config=/etc/node-pressure-monitor/monitor.yaml";
 /// For a container to start, and for its program to be ready.
 const START: Duration = Duration::from_secs(60);
 const SLEEP: &str = "while :; do sleep 5; done";
@@ -40,8 +41,10 @@ pub fn image(stage: &mut Stage<'_>) -> Result<()> {
     stage.check_equal("probes attached, in the container and on the host", &attached, &expected);
     let (_, readyz) = http::get(agent.address, daemon.probe("readinessProbe")?)?;
     stage.note(format!("{} probes attached; readyz: {}", attached.len(), readyz.trim()));
-    let said = cri::exec(&daemon.id, &[PROGRAM, "doctor"])?;
+    let said = cri::exec(&daemon.id, &[PROGRAM, "doctor", CONFIG])?;
     stage.page(&said);
+    let is_safe = said.contains("enforcing would be safe");
+    stage.check(is_safe, || "doctor says that enforcing would be unsafe in the container".to_owned());
 
     let around = (&plane, &node, &*stage);
     let (quiet, _) = kubelet.run(around, "quiet", &json!({"requests": {"memory": "64Mi"}}), SLEEP)?;
@@ -52,7 +55,7 @@ pub fn image(stage: &mut Stage<'_>) -> Result<()> {
     // It came in observe mode, and is told to act while it runs.
     daemon.configure(|text| {
         text.replace("mode: observe", "mode: enforce")
-            .replace("evictionPressureTransitionPeriod: 5m", "evictionPressureTransitionPeriod: 0s")
+            .replace("evictionPressureTransitionPeriod: 5m", "evictionPressureTransitionPeriod: 3s")
     })?;
     let reloaded = stage.until(START, |_| !agent.events("configuration_applied").is_empty());
     stage.check(reloaded, || "the changed ConfigMap was not read again".to_owned());

@@ -79,7 +79,8 @@ fn is_ours(kind: &str) -> bool {
 fn config(plane: &ControlPlane) -> Result<AgentConfig> {
     let kubeconfig = plane.kubeconfig()?;
     let extra = format!("kubernetes: {{kubeconfig: {}, nodeName: {NODE}, heartbeat: 10s}}\n", kubeconfig.display());
-    Ok(AgentConfig { extra, ..AgentConfig::default() })
+    // What lasts for less than a request would never be told.
+    Ok(AgentConfig { extra, transition: "3s", ..AgentConfig::default() })
 }
 
 fn node_path() -> String {

@@ -79,13 +79,17 @@ async fn measure() -> Result<()> {
     let quiet = Share::of(&agent, Duration::from_secs(seconds / 3)).await?;
     println!("pods: without changes {:.2} % of a core, {:.1} MiB", quiet.percent, quiet.mib);
 
+    let before = heard_changes(&agent)?;
     let outcome = changed(&cluster, &mut node, &mut pods, &agent, Duration::from_secs(seconds)).await;
-    let (busy, rate) = outcome.with_context(|| format!("the agent's log is\n{}", agent.log().unwrap_or_default()))?;
+    let (busy, made) = outcome.with_context(|| format!("the agent's log is\n{}", agent.log().unwrap_or_default()))?;
+    let rate = f64::from(made) / busy.span.as_secs_f64();
     for (name, time) in &busy.threads {
         println!("pods:   {name}: {:.2} % of a core", percent(Duration::from_nanos(*time), busy.span));
     }
     println!("pods: {:.1} MiB at most since the start", mib(agent.memory("VmHWM")?));
-    // What it has not taken note of was not measured.
+    // What it has not heard of was not measured.
+    let heard = |agent: &Agent| Ok(heard_changes(agent)? - before >= f64::from(made));
+    agent.wait_for("word of all changes", heard)?;
     agent.wait_for("pods as they are now", |agent| Ok(known_pods(agent)? == Some(PODS)))?;
     println!(
         "pods {PODS} pods, {rate:.1} changes/s: {:.2} % of a core of {CPU_BUDGET}, {:.1} MiB of {MEMORY_BUDGET_MIB}",
@@ -108,14 +112,19 @@ fn known_pods(agent: &Agent) -> Result<Option<usize>> {
     Ok(known.map(|count| count as usize))
 }
 
-/// Makes changes at their rate; what the agent took meanwhile, and how many a second there were.
+/// Changes that it was told of.
+fn heard_changes(agent: &Agent) -> Result<f64> {
+    Ok(agent.metric("pod_changes_total", "")?.unwrap_or(0.0))
+}
+
+/// Makes changes at their rate; what the agent took meanwhile, and how many changes there were.
 async fn changed(
     cluster: &Cluster,
     node: &mut Node,
     pods: &mut VecDeque<Known>,
     agent: &Agent,
     span: Duration,
-) -> Result<(Share, f64)> {
+) -> Result<(Share, u32)> {
     let mut ticks = tokio::time::interval(Duration::from_secs(1) / CHANGES_PER_SECOND);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
     let mut made: u32 = 0;
@@ -164,9 +173,7 @@ async fn changed(
         done??;
         made += 1;
     }
-    let share = measured.end()?;
-    let rate = f64::from(made) / share.span.as_secs_f64();
-    Ok((share, rate))
+    Ok((measured.end()?, made))
 }
 
 /// What the agent took in a span.
