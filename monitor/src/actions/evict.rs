@@ -53,6 +53,8 @@ pub struct Evictor {
     running: Vec<Running>,
     /// Who is left out, and until when.
     failed: Vec<(CgroupId, Monotonic)>,
+    /// The same of soft thresholds only: what a disruption budget says, or an API server that does not answer, exempts nobody from a hard one.
+    refused: Vec<(CgroupId, Monotonic)>,
     budget: Budget,
     releaser: Releaser,
     stopper: Option<Box<dyn PodStopper>>,
@@ -82,7 +84,14 @@ impl Evictor {
     /// Nothing under way.
     #[must_use]
     pub fn new(releaser: Releaser) -> Self {
-        Self { running: Vec::new(), failed: Vec::new(), budget: Budget::default(), releaser, stopper: None }
+        Self {
+            running: Vec::new(),
+            failed: Vec::new(),
+            refused: Vec::new(),
+            budget: Budget::default(),
+            releaser,
+            stopper: None,
+        }
     }
 
     /// The same, with a runtime that ends pods.
@@ -121,9 +130,10 @@ impl Evictor {
     /// grace period short.
     #[must_use]
     pub fn is_candidate(&self, id: CgroupId, hard: bool, now: Monotonic) -> bool {
-        let failed = self.failed.iter().any(|(failed, until)| *failed == id && now < *until);
+        let is_among =
+            |left_out: &[(CgroupId, Monotonic)]| left_out.iter().any(|(of, until)| *of == id && now < *until);
         let leaving = self.running.iter().any(|running| running.target.id == id);
-        !failed && (hard || !leaving)
+        !is_among(&self.failed) && (hard || !leaving && !is_among(&self.refused))
     }
 
     /// Starts to evict `target`: SIGKILL at once, or SIGTERM when it is given a grace period. Returns how many processes
@@ -242,6 +252,7 @@ impl Evictor {
     /// Looks at those under way: kills what outlived its grace period, and returns what ended.
     pub fn poll(&mut self, limits: &EvictionLimits, now: Monotonic) -> Vec<Ended> {
         self.failed.retain(|(_, until)| now < *until);
+        self.refused.retain(|(_, until)| now < *until);
         let mut ended = Vec::new();
         for mut running in std::mem::take(&mut self.running) {
             match self.advance(&mut running, limits, now) {
@@ -249,8 +260,12 @@ impl Evictor {
                 Some(outcome) => {
                     match outcome {
                         Outcome::Gone => self.budget.spend(now),
+                        Outcome::Refused(_) => self.refused.push((running.target.id, now.after(REFUSED_FOR))),
+                        // Not answered: nothing was tried on the processes.
+                        Outcome::Failed(_) if matches!(running.stage, Stage::Asking { insists: false, .. }) => {
+                            self.refused.push((running.target.id, now.after(FAILED_FOR)));
+                        }
                         Outcome::Failed(_) => self.failed.push((running.target.id, now.after(FAILED_FOR))),
-                        Outcome::Refused(_) => self.failed.push((running.target.id, now.after(REFUSED_FOR))),
                     }
                     let took = now.since(running.started);
                     let Running { target, cause, killed, note, .. } = running;

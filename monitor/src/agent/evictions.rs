@@ -87,15 +87,18 @@ enum Choice {
     Later,
 }
 
-/// Pure: `is_known`, the pod is among those that the API server told of; `is_read`, it told of any.
+/// Pure: `is_known`, the pod is among those that the API server told of; `is_read`, it told of those of this node, which it knows by that
+/// name: by a wrong one there are no pods, which says nothing of budgets and of who is protected.
 fn choose(method: EvictionMethod, is_hard: bool, state: &State, is_known: bool, is_read: bool) -> Choice {
     let is_up = *state == State::Up;
     match (method, is_hard) {
         (EvictionMethod::Off, _) => Choice::Alone,
         (EvictionMethod::Delete | EvictionMethod::Evict, false) if is_known && is_up => Choice::Asking,
         (EvictionMethod::Delete, _) | (EvictionMethod::Evict, true) if is_known => Choice::Beside,
-        // Whether a budget protects it nobody can say.
-        (EvictionMethod::Evict, false) if is_known || !is_up || !is_read => Choice::Later,
+        // Whether a budget protects it nobody can say, nor where the API server does not list it.
+        (EvictionMethod::Evict, false) => Choice::Later,
+        // It answers, and does not know of whom: who is protected cannot be told. A hard threshold does not wait for that.
+        (EvictionMethod::Delete, false) if is_up && !is_read => Choice::Later,
         (EvictionMethod::Delete | EvictionMethod::Evict, _) => Choice::Unknown,
     }
 }
@@ -113,7 +116,8 @@ impl Agent {
         if pod.is_some_and(Pod::is_critical) {
             return Way::Never;
         }
-        match (choose(method, is_hard, &view.state, pod.is_some(), view.pods_as_of.is_some()), pod) {
+        let is_read = view.pods_as_of.is_some() && !view.node.uid.is_empty();
+        match (choose(method, is_hard, &view.state, pod.is_some(), is_read), pod) {
             (Choice::Beside, Some(pod)) => Way::Beside(Box::new(self.intent(pod, why, method, grace, true))),
             (Choice::Asking, Some(pod)) => {
                 // What is deleted goes whatever budgets say: it is not a question.
@@ -122,9 +126,14 @@ impl Agent {
             }
             (Choice::Later, _) => Way::Later(match &view.state {
                 State::Down { reason, .. } => format!("the API server does not answer: {reason}"),
-                State::Looking | State::Off | State::Up => {
-                    "the API server has not told the pods of this node yet".to_owned()
+                State::Looking | State::Off | State::Up if is_read => {
+                    "the API server does not list this pod on this node".to_owned()
                 }
+                State::Looking | State::Off | State::Up => view
+                    .node
+                    .trouble
+                    .clone()
+                    .unwrap_or_else(|| "the API server has not told the pods of this node yet".to_owned()),
             }),
             (Choice::Unknown, _) => {
                 self.tell_unknown(uid);
@@ -366,7 +375,12 @@ mod tests {
             (Evict, false, &down, false, true, Choice::Later),
             (Evict, false, &State::Looking, false, false, Choice::Later),
             (Evict, false, &State::Up, false, false, Choice::Later),
-            (Evict, false, &State::Up, false, true, Choice::Unknown),
+            (Evict, false, &State::Up, false, true, Choice::Later),
+            (Evict, true, &State::Up, false, false, Choice::Unknown),
+            (Delete, true, &State::Up, false, false, Choice::Unknown),
+            (Delete, false, &State::Up, false, true, Choice::Unknown),
+            (Delete, false, &State::Up, false, false, Choice::Later),
+            (Delete, false, &down, false, false, Choice::Unknown),
         ] {
             let chosen = choose(method, is_hard, state, is_known, is_read);
             assert_eq!(chosen, expected, "{method:?} {is_hard} {state:?} {is_known} {is_read}");

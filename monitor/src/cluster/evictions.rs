@@ -15,7 +15,7 @@ use crate::node::Monotonic;
 
 use super::Event;
 use super::ledger::Open;
-use super::patience::Patience;
+use super::patience::{Patience, jittered};
 use super::thread::Context;
 
 pub use intent::Intent;
@@ -96,15 +96,17 @@ async fn carry_out_one(context: Context, open: Open) -> String {
         if is_called_off(&context, &intent) {
             return intent.uid;
         }
-        let before = plan.progress();
         if plan.asks() {
             context.ledger.note(&intent.uid, plan.progress());
         }
+        let before = plan.progress();
         requests += 1;
         let answer = talk::ask(&context.client, step, &intent, &context.node_name).await;
         tracing::debug!(event = "eviction_step", pod = intent.pod(), ?step, ?answer, "the API server was asked");
         let outcome = plan.take(answer, intent.age());
+        // Only what gets on starts anew with short pauses: an answer that leads nowhere may come for ever.
         if plan.progress() != before {
+            patience.reset();
             context.ledger.note(&intent.uid, plan.progress());
         }
         if plan.progress().removed && removed.is_none() {
@@ -120,9 +122,13 @@ async fn carry_out_one(context: Context, open: Open) -> String {
             tell(&context, &intent, verdict);
         }
         match outcome.wait {
-            Wait::None => patience.reset(),
+            Wait::None => {}
             Wait::Backoff => tokio::time::sleep(patience.after_failure(None)).await,
-            Wait::For(pause) => tokio::time::sleep(pause).await,
+            // `Retry-After: 0` is no invitation to come without end; and not every node comes back in the same moment.
+            Wait::For(told) => {
+                let pause = patience.after_failure(None).max(told);
+                tokio::time::sleep(pause + jittered(pause / 8)).await;
+            }
         }
     }
     context.ledger.end(&intent);

@@ -24,6 +24,8 @@ use super::Intent;
 pub const ASKED_FOR: Duration = Duration::from_secs(10);
 /// Tries of a removal that is refused: about an hour, in which permissions may be mended.
 const REFUSED_REMOVALS: u32 = 120;
+/// How often the pod is compared after a conflict that does not go away, as that of a webhook: some minutes.
+const COMPARISONS: u32 = 20;
 /// Tries to mark before the removal, which must not wait for it.
 const FIRST_MARKS: u32 = 2;
 /// Tries to mark after it.
@@ -154,6 +156,8 @@ pub struct Plan {
     is_unsure: bool,
     /// Tries of this step.
     tries: u32,
+    /// Comparisons in all, since each leads back to the removal.
+    comparisons: u32,
     is_delay_told: bool,
     note: Option<String>,
 }
@@ -172,6 +176,7 @@ impl Plan {
             progress,
             is_unsure: is_resumed && progress.asked,
             tries: 0,
+            comparisons: 0,
             is_delay_told: false,
             note: None,
         };
@@ -264,6 +269,11 @@ impl Plan {
                 let reason = "somebody else changed the pod at the same time";
                 if self.is_too_late(age) {
                     return self.too_late(reason.to_owned());
+                }
+                self.comparisons += 1;
+                if self.comparisons >= COMPARISONS {
+                    return self
+                        .end(Verdict::GivenUp("a conflict (409) at every try, and it is the same pod".to_owned()));
                 }
                 self.at = At::Remove;
                 Outcome { wait: Wait::Backoff, news: self.delay(reason) }

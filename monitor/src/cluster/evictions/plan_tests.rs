@@ -204,3 +204,18 @@ fn what_is_asked_is_written_down_once() {
     let mut plan = hard();
     assert!(!plan.asks(), "a mark does no harm");
 }
+
+#[test]
+fn a_conflict_that_lasts_ends_at_last() {
+    let mut plan = hard();
+    run(&mut plan, &soon(&[Answer::Done]));
+    for _ in 1..20 {
+        let (steps, _) = run(&mut plan, &soon(&[Answer::Conflict]));
+        assert_eq!(steps, [Step::Remove, Step::Look]);
+        let outcome = plan.take(THERE, SOON);
+        assert_eq!(outcome.wait, Wait::Backoff);
+    }
+    let (_, news) = run(&mut plan, &soon(&[Answer::Conflict, THERE]));
+    assert!(matches!(news[..], [Verdict::GivenUp(_)]), "{news:?}");
+    assert_eq!(plan.step(), None);
+}

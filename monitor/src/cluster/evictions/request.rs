@@ -120,6 +120,8 @@ struct Status {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Details {
+    name: String,
+    kind: String,
     causes: Option<Vec<Cause>>,
     retry_after_seconds: Option<u64>,
 }
@@ -155,7 +157,9 @@ pub fn understand(step: Step, intent: &Intent, code: StatusCode, retry_after: Op
     let causes = status.details.as_ref().and_then(|details| details.causes.as_deref()).unwrap_or_default();
     let reason = words(code, &status);
     match code {
-        StatusCode::NOT_FOUND => Answer::Gone,
+        StatusCode::NOT_FOUND if is_of_what_was_asked(step, intent, &status) => Answer::Gone,
+        // A load balancer knows no path, a webhook's service may be missing: neither says anything of the pod.
+        StatusCode::NOT_FOUND => Answer::Unknown(reason),
         StatusCode::CONFLICT if status.reason == "AlreadyExists" => Answer::Exists,
         StatusCode::CONFLICT => Answer::Conflict,
         StatusCode::UNPROCESSABLE_ENTITY if causes.iter().any(|cause| cause.field == "metadata.uid") => {
@@ -174,6 +178,17 @@ pub fn understand(step: Step, intent: &Intent, code: StatusCode, retry_after: Op
         // 410 speaks of versions and of a cluster's past, not of this pod; the others of what is not allowed or understood.
         _ => Answer::Refused(reason),
     }
+}
+
+/// Whether the API server itself says that there is no such pod, or, of an event, no such namespace.
+fn is_of_what_was_asked(step: Step, intent: &Intent, status: &Status) -> bool {
+    let (kind, name) = match step {
+        Step::Tell => ("namespaces", &intent.namespace),
+        Step::Mark | Step::Remove | Step::Look => ("pods", &intent.name),
+    };
+    let fits = |said: &str, wanted: &str| said.is_empty() || said == wanted;
+    let is_it = |details: &Details| fits(&details.kind, kind) && fits(&details.name, name);
+    status.reason == "NotFound" && status.details.as_ref().is_none_or(is_it)
 }
 
 fn found(intent: &Intent, body: &[u8]) -> Answer {

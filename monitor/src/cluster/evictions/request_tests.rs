@@ -110,3 +110,26 @@ fn a_pod_is_told_apart_by_its_uid() {
     let page = understand(Step::Remove, &intent("u"), StatusCode::BAD_GATEWAY, None, b"<html>");
     assert_eq!(page, Answer::Unknown("the API server answered 502 Bad Gateway".to_owned()));
 }
+
+#[test]
+fn only_the_api_server_says_that_a_pod_is_gone() {
+    let not_found = |kind: &str, name: &str| {
+        json!({"kind": "Status", "reason": "NotFound", "details": {"kind": kind, "name": name}}).to_string()
+    };
+    let code = StatusCode::NOT_FOUND;
+    for (step, body, is_gone) in [
+        (Step::Remove, not_found("pods", "web-0"), true),
+        (Step::Look, not_found("pods", "web-0"), true),
+        (Step::Tell, not_found("namespaces", "ns"), true),
+        (Step::Remove, "404 page not found".to_owned(), false),
+        (Step::Look, "<html>".to_owned(), false),
+        (Step::Look, "{}".to_owned(), false),
+        (Step::Remove, not_found("pods", "web-1"), false),
+        (Step::Remove, not_found("services", "web-0"), false),
+        (Step::Tell, not_found("pods", "web-0"), false),
+    ] {
+        let answer = understand(step, &intent("u"), code, None, body.as_bytes());
+        assert_eq!(answer == Answer::Gone, is_gone, "{step:?} {body}");
+        assert_eq!(matches!(answer, Answer::Unknown(_)), !is_gone, "{step:?} {body}");
+    }
+}
