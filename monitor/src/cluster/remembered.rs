@@ -137,7 +137,7 @@ fn read(path: &Path, of_boot: &str) -> Option<(String, PodSpecs, Monotonic)> {
     let text = std::fs::read_to_string(path).ok()?;
     let Read { boot, node, as_of_monotonic_ns, items } = serde_json::from_str(&text).ok()?;
     let as_of = Monotonic(as_of_monotonic_ns.min(Monotonic::now().0));
-    (!boot.is_empty() && boot == of_boot).then(|| (node, PodSpecs::new(items.unwrap_or_default().0), as_of))
+    (!boot.is_empty() && boot == of_boot).then(|| (node, PodSpecs::told(items.unwrap_or_default()), as_of))
 }
 
 fn boot() -> String {

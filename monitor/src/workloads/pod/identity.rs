@@ -6,6 +6,7 @@ use std::{fmt, iter};
 use serde::{Deserializer, Serialize, Serializer};
 
 use super::{Metadata, Pod};
+use crate::workloads::PodUid;
 use crate::workloads::lenient::entries_of;
 
 /// The lowest priority of what the system needs to run (`system-cluster-critical`).
@@ -139,6 +140,18 @@ impl Pod {
         self.annotation(MIRROR)
     }
 
+    /// As the API server tells of it. Whoever may create pods writes their annotations, and the API server keeps no pods that come from
+    /// elsewhere: such a one is known by its UID, which the API server gives out and the kubelet's hash is none of, or stands behind a mirror.
+    /// The mark of a mirror can be written by others too (`ValidatePodSpecificAnnotations`, Kubernetes 1.36, asks for a node's name alone, and
+    /// lets nobody add it later), but such a pod never runs: the kubelet takes it for an orphan, and deletes it.
+    #[must_use]
+    pub fn of_the_api_server(mut self) -> Self {
+        if !PodUid::is_hash(&self.metadata.uid) {
+            self.metadata.annotations.retain(|(key, _)| key != SOURCE);
+        }
+        self
+    }
+
     /// Tells whether it is never evicted.
     #[must_use]
     pub fn is_critical(&self) -> bool {
@@ -177,6 +190,21 @@ mod tests {
                 assert_eq!(a.cmp(b), a.to_string().cmp(&b.to_string()), "{a} {b}");
             }
         }
+    }
+
+    #[test]
+    fn nobody_makes_his_pod_a_static_one_by_writing_so() {
+        let of = |uid: &str, key: &str| {
+            let json = format!(
+                r#"{{"metadata": {{"uid": "{uid}", "annotations": {{"kubernetes.io/config.{key}": "file"}}}}}}"#
+            );
+            serde_json::from_str::<Pod>(&json).unwrap().of_the_api_server().exemption()
+        };
+        let uid = "0b8bd9ec-5a1f-4ee0-9a9b-3d6bb6d9a1c2";
+        assert_eq!(of(uid, "source"), None);
+        assert_eq!(of(uid, "mirror"), Some(Exemption::MirrorPod));
+        // As the kubelet's own list has it.
+        assert_eq!(of("00112233445566778899aabbccddeeff", "source"), Some(Exemption::StaticPod));
     }
 
     #[test]

@@ -27,7 +27,7 @@ impl Pod {
         let volumes = &self.spec.volumes;
         let checks = [
             // It is made anew on the same node, whatever its conditions: nothing is won.
-            (*daemon_sets && self.is_owned_by("DaemonSet"), Protection::DaemonSet),
+            (*daemon_sets && self.is_of_daemon_set(), Protection::DaemonSet),
             (annotations.iter().any(|wanted| self.carries(wanted)), Protection::Annotation),
             (namespaces.contains(&self.metadata.namespace), Protection::Namespace),
             (priority_at_least.is_some_and(|least| self.priority() >= least), Protection::Priority),
@@ -67,7 +67,7 @@ mod tests {
     }
 
     const OWNED: &str = r#""namespace": "shop", "ownerReferences": [{"kind": "ReplicaSet"}]"#;
-    const DAEMON: &str = r#""namespace": "shop", "ownerReferences": [{"kind": "DaemonSet", "controller": true}]"#;
+    const DAEMON: &str = r#""namespace": "shop", "ownerReferences": [{"apiVersion": "apps/v1", "kind": "DaemonSet", "controller": true}]"#;
 
     #[test]
     fn what_the_system_needs_is_protected_whatever_the_operator_says() {
