@@ -185,6 +185,23 @@ mod tests {
     }
 
     #[test]
+    fn what_the_operator_protects_by_is_remembered() {
+        let directory = tempfile::tempdir().unwrap();
+        let lock = directory.path().join("agent.lock");
+        let mut remembered = Remembered::beside(&lock, &"n".into());
+        let mut pods = pods(&["a"]);
+        let key = ("example.com/keep".to_owned(), "yes".to_owned());
+        for pod in pods.values_mut() {
+            Arc::make_mut(pod).metadata.annotations.push(key.clone());
+        }
+        remembered.confirm(Monotonic(5), &pods);
+        let mut rules = crate::config::KubernetesOptions::default().protect;
+        rules.annotations = vec!["example.com/keep=yes".to_owned()];
+        let (specs, _) = remembered.read().unwrap();
+        assert_eq!(specs.pods()[0].protection(&rules), Some(crate::workloads::Protection::Annotation));
+    }
+
+    #[test]
     fn it_is_not_written_more_often_than_it_has_to_be() {
         let directory = tempfile::tempdir().unwrap();
         let mut remembered = Remembered::beside(&directory.path().join("agent.lock"), &"n".into());

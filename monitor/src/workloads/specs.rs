@@ -221,6 +221,14 @@ mod tests {
     }
 
     #[test]
+    fn the_file_tells_by_what_the_operator_protects() {
+        let specs = PodSpecs::parse(
+            r#"{"kind": "List", "items": [{"metadata": {"uid": "u-1", "annotations": {"example.com/keep": "yes"}}}]}"#,
+        );
+        assert_eq!(specs.unwrap().pods()[0].annotation("example.com/keep"), Some("yes"));
+    }
+
+    #[test]
     fn what_is_no_list_of_pods_is_said() {
         for (text, reason) in [
             ("", "EOF"),

@@ -7,7 +7,7 @@ use serde::{Deserializer, Serialize, Serializer};
 
 use super::{Metadata, Pod};
 use crate::workloads::PodUid;
-use crate::workloads::lenient::entries_of;
+use crate::workloads::lenient::entries;
 
 /// The lowest priority of what the system needs to run (`system-cluster-critical`).
 const SYSTEM_CRITICAL: i32 = 2_000_000_000;
@@ -15,15 +15,51 @@ const NODE_CRITICAL_CLASS: &str = "system-node-critical";
 const SOURCE: &str = "kubernetes.io/config.source";
 const MIRROR: &str = "kubernetes.io/config.mirror";
 
-/// Reads the annotations that are looked at: pods may carry any number of others.
+/// Longer values are cut: what is looked for is short, and what tools leave on a pod is not.
+const LONGEST_VALUE: usize = 256;
+/// Annotations kept of a pod beside those that the configuration names, so that those which it names next are known already when the API server
+/// is away by then.
+const MOST_OTHERS: usize = 32;
+
+/// Reads the annotations: all of them, for which of them protect is the operator's choice, and may change.
 ///
 /// # Errors
 /// When they are neither null nor a map to text.
 pub fn annotations<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<(String, String)>, D::Error> {
-    entries_of(deserializer, |name: &String| Metadata::looks_at(name))
+    let mut all: Vec<(String, String)> = entries(deserializer)?;
+    all.iter_mut().for_each(|(_, value)| shorten(value));
+    Ok(all)
+}
+
+/// Cuts a value that is too long.
+fn shorten(value: &mut String) {
+    let short = shortened(value);
+    if short.len() < value.len() {
+        *value = short.to_owned();
+    }
+}
+
+/// What is kept of a value.
+pub fn shortened(value: &str) -> &str {
+    value.get(..value.floor_char_boundary(LONGEST_VALUE)).unwrap_or(value)
 }
 
 impl Metadata {
+    /// Of all annotations, those with these keys and those that are always looked at, and a bounded number of the others.
+    #[must_use]
+    pub fn kept(mut annotations: Vec<(String, String)>, keys: &[String]) -> Vec<(String, String)> {
+        let mut others = 0;
+        annotations.retain_mut(|(key, value)| {
+            shorten(value);
+            Self::looks_at(key) || keys.contains(key) || {
+                others += 1;
+                others <= MOST_OTHERS
+            }
+        });
+        annotations.shrink_to_fit();
+        annotations
+    }
+
     /// Whether an annotation is looked at whatever the configuration says.
     #[must_use]
     pub fn looks_at(key: &str) -> bool {
@@ -164,7 +200,7 @@ impl Pod {
         self.spec.priority_class_name == NODE_CRITICAL_CLASS && self.is_critical()
     }
 
-    /// The value of an annotation that is looked at.
+    /// The value of an annotation, as far as it is kept.
     #[must_use]
     pub fn annotation(&self, name: &str) -> Option<&str> {
         self.metadata.annotations.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
@@ -205,6 +241,17 @@ mod tests {
         assert_eq!(of(uid, "mirror"), Some(Exemption::MirrorPod));
         // As the kubelet's own list has it.
         assert_eq!(of("00112233445566778899aabbccddeeff", "source"), Some(Exemption::StaticPod));
+    }
+
+    #[test]
+    fn so_much_is_kept_of_annotations() {
+        let all: Vec<(String, String)> = (0..1000).map(|index| (format!("k{index}"), "ä".repeat(200))).collect();
+        let mut all = [all, vec![(MIRROR.to_owned(), "hash".to_owned())]].concat();
+        all.push(("example.com/keep".to_owned(), "yes".to_owned()));
+        let kept = Metadata::kept(all, &["example.com/keep".to_owned(), "k999".to_owned()]);
+        assert_eq!(kept.len(), MOST_OTHERS + 3);
+        assert!(kept.contains(&("example.com/keep".to_owned(), "yes".to_owned())));
+        assert!(kept.contains(&("k999".to_owned(), "ä".repeat(128))));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Which pods are never evicted because of what they are. Pure.
 
+use super::identity::shortened;
 use super::{Exemption, Pod};
 use crate::config::kubernetes::PodProtection;
 use crate::workloads::Protection;
@@ -47,7 +48,7 @@ impl Pod {
     /// Whether it has that annotation: `key`, whatever its value, or `key=value`.
     fn carries(&self, wanted: &str) -> bool {
         match wanted.split_once('=') {
-            Some((key, value)) => self.annotation(key) == Some(value),
+            Some((key, value)) => self.annotation(key) == Some(shortened(value)),
             None => self.annotation(wanted).is_some(),
         }
     }
@@ -61,7 +62,6 @@ mod tests {
     fn pod(metadata: &str, spec: &str) -> Pod {
         let mut pod: Pod =
             serde_json::from_str(&format!(r#"{{"metadata": {{{metadata}}}, "spec": {{{spec}}}}}"#)).unwrap();
-        // Annotations beyond those that are always looked at are kept by who knows the configuration.
         pod.metadata.annotations.push(("example.com/keep".to_owned(), "yes".to_owned()));
         pod
     }
