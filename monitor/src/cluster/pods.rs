@@ -250,19 +250,15 @@ impl Wire {
     fn pod(self, keys: &[String]) -> (Pod, String) {
         let Self { metadata, spec, status } = self;
         let WireMetadata { name, namespace, uid, resource_version, annotations, .. } = metadata;
-        let is_kept = |(key, _): &(String, String)| Metadata::looks_at(key) || keys.contains(key);
-        let mut annotations: Vec<_> = annotations.into_iter().filter(is_kept).collect();
-        // Collected in the place of all of them.
-        annotations.shrink_to_fit();
         let metadata = Metadata {
             name,
             namespace,
             uid,
-            annotations,
+            annotations: Metadata::kept(annotations, keys),
             owners: metadata.owner_references,
             is_being_deleted: metadata.deletion_timestamp,
         };
-        (Pod { metadata, spec, status }, resource_version)
+        (Pod { metadata, spec, status }.of_the_api_server(), resource_version)
     }
 }
 

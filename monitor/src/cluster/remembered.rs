@@ -137,7 +137,7 @@ fn read(path: &Path, of_boot: &str) -> Option<(String, PodSpecs, Monotonic)> {
     let text = std::fs::read_to_string(path).ok()?;
     let Read { boot, node, as_of_monotonic_ns, items } = serde_json::from_str(&text).ok()?;
     let as_of = Monotonic(as_of_monotonic_ns.min(Monotonic::now().0));
-    (!boot.is_empty() && boot == of_boot).then(|| (node, PodSpecs::new(items.unwrap_or_default().0), as_of))
+    (!boot.is_empty() && boot == of_boot).then(|| (node, PodSpecs::told(items.unwrap_or_default()), as_of))
 }
 
 fn boot() -> String {
@@ -182,6 +182,23 @@ mod tests {
         assert!(later.read().is_none());
         std::fs::write(path(&lock), "{\"kind\": ").unwrap();
         assert!(next.read().is_none(), "torn");
+    }
+
+    #[test]
+    fn what_the_operator_protects_by_is_remembered() {
+        let directory = tempfile::tempdir().unwrap();
+        let lock = directory.path().join("agent.lock");
+        let mut remembered = Remembered::beside(&lock, &"n".into());
+        let mut pods = pods(&["a"]);
+        let key = ("example.com/keep".to_owned(), "yes".to_owned());
+        for pod in pods.values_mut() {
+            Arc::make_mut(pod).metadata.annotations.push(key.clone());
+        }
+        remembered.confirm(Monotonic(5), &pods);
+        let mut rules = crate::config::KubernetesOptions::default().protect;
+        rules.annotations = vec!["example.com/keep=yes".to_owned()];
+        let (specs, _) = remembered.read().unwrap();
+        assert_eq!(specs.pods()[0].protection(&rules), Some(crate::workloads::Protection::Annotation));
     }
 
     #[test]

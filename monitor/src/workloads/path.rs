@@ -10,7 +10,12 @@ impl PodUid {
     /// The API server gives out UUIDs; the kubelet names its static pods by 32 hexadecimal digits of a hash.
     #[must_use]
     pub fn is_static(&self) -> bool {
-        self.0.len() == 32 && self.0.bytes().all(|byte| byte.is_ascii_hexdigit())
+        Self::is_hash(&self.0)
+    }
+
+    /// The same of an UID that is a text.
+    pub(crate) fn is_hash(uid: &str) -> bool {
+        uid.len() == 32 && uid.bytes().all(|byte| byte.is_ascii_hexdigit())
     }
 }
 

@@ -35,9 +35,17 @@ impl PodSpecs {
         let pods: Vec<Arc<Pod>> = pods.into_iter().map(Into::into).collect();
         let mirrored = |(index, pod): (usize, &Arc<Pod>)| pod.mirrored_uid().map(|uid| (uid.to_owned(), index));
         let mut by_uid: HashMap<String, usize> = pods.iter().enumerate().filter_map(mirrored).collect();
-        by_uid.extend(pods.iter().enumerate().map(|(index, pod)| (pod.metadata.uid.clone(), index)));
+        // No cgroup has the mirror's own: a pod that has one is no mirror, whatever is written on it.
+        let own = pods.iter().enumerate().filter(|(_, pod)| pod.mirrored_uid().is_none());
+        by_uid.extend(own.map(|(index, pod)| (pod.metadata.uid.clone(), index)));
         by_uid.remove("");
         Self { pods, by_uid }
+    }
+
+    /// These, as the API server told of them, whoever wrote that down.
+    #[must_use]
+    pub fn told(Pods(pods): Pods) -> Self {
+        Self::new(pods.into_iter().map(Pod::of_the_api_server))
     }
 
     /// All of them.
@@ -78,7 +86,7 @@ impl PodSpecs {
         })?;
         deserializer.end().map_err(|error| error.to_string())?;
         match (list.kind.as_str(), list.items) {
-            ("PodList" | "List", items) => Ok(Self::new(items.unwrap_or_default().0)),
+            ("PodList" | "List", items) => Ok(Self::told(items.unwrap_or_default())),
             ("", _) => Err("no kind: not a list of pods".to_owned()),
             (kind, _) => Err(format!("a {kind}, not a list of pods")),
         }
@@ -207,9 +215,17 @@ mod tests {
         let specs = PodSpecs::parse(LIST).unwrap();
         assert_eq!(
             ["u-1", "u-2", "hash", "u-3", ""].map(|uid| name(&specs, uid)),
-            [Some("a"), Some("b"), Some("b"), None, None]
+            [Some("a"), None, Some("b"), None, None]
         );
         assert_eq!(PodSpecs::parse(r#"{"kind": "PodList", "items": null}"#), Ok(PodSpecs::default()));
+    }
+
+    #[test]
+    fn the_file_tells_by_what_the_operator_protects() {
+        let specs = PodSpecs::parse(
+            r#"{"kind": "List", "items": [{"metadata": {"uid": "u-1", "annotations": {"example.com/keep": "yes"}}}]}"#,
+        );
+        assert_eq!(specs.unwrap().pods()[0].annotation("example.com/keep"), Some("yes"));
     }
 
     #[test]

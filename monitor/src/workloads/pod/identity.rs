@@ -6,7 +6,8 @@ use std::{fmt, iter};
 use serde::{Deserializer, Serialize, Serializer};
 
 use super::{Metadata, Pod};
-use crate::workloads::lenient::entries_of;
+use crate::workloads::PodUid;
+use crate::workloads::lenient::entries;
 
 /// The lowest priority of what the system needs to run (`system-cluster-critical`).
 const SYSTEM_CRITICAL: i32 = 2_000_000_000;
@@ -14,15 +15,51 @@ const NODE_CRITICAL_CLASS: &str = "system-node-critical";
 const SOURCE: &str = "kubernetes.io/config.source";
 const MIRROR: &str = "kubernetes.io/config.mirror";
 
-/// Reads the annotations that are looked at: pods may carry any number of others.
+/// Longer values are cut: what is looked for is short, and what tools leave on a pod is not.
+const LONGEST_VALUE: usize = 256;
+/// Annotations kept of a pod beside those that the configuration names, so that those which it names next are known already when the API server
+/// is away by then.
+const MOST_OTHERS: usize = 32;
+
+/// Reads the annotations: all of them, for which of them protect is the operator's choice, and may change.
 ///
 /// # Errors
 /// When they are neither null nor a map to text.
 pub fn annotations<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<(String, String)>, D::Error> {
-    entries_of(deserializer, |name: &String| Metadata::looks_at(name))
+    let mut all: Vec<(String, String)> = entries(deserializer)?;
+    all.iter_mut().for_each(|(_, value)| shorten(value));
+    Ok(all)
+}
+
+/// Cuts a value that is too long.
+fn shorten(value: &mut String) {
+    let short = shortened(value);
+    if short.len() < value.len() {
+        *value = short.to_owned();
+    }
+}
+
+/// What is kept of a value.
+pub fn shortened(value: &str) -> &str {
+    value.get(..value.floor_char_boundary(LONGEST_VALUE)).unwrap_or(value)
 }
 
 impl Metadata {
+    /// Of all annotations, those with these keys and those that are always looked at, and a bounded number of the others.
+    #[must_use]
+    pub fn kept(mut annotations: Vec<(String, String)>, keys: &[String]) -> Vec<(String, String)> {
+        let mut others = 0;
+        annotations.retain_mut(|(key, value)| {
+            shorten(value);
+            Self::looks_at(key) || keys.contains(key) || {
+                others += 1;
+                others <= MOST_OTHERS
+            }
+        });
+        annotations.shrink_to_fit();
+        annotations
+    }
+
     /// Whether an annotation is looked at whatever the configuration says.
     #[must_use]
     pub fn looks_at(key: &str) -> bool {
@@ -139,6 +176,18 @@ impl Pod {
         self.annotation(MIRROR)
     }
 
+    /// As the API server tells of it. Whoever may create pods writes their annotations, and the API server keeps no pods that come from
+    /// elsewhere: such a one is known by its UID, which the API server gives out and the kubelet's hash is none of, or stands behind a mirror.
+    /// The mark of a mirror can be written by others too (`ValidatePodSpecificAnnotations`, Kubernetes 1.36, asks for a node's name alone, and
+    /// lets nobody add it later), but such a pod never runs: the kubelet takes it for an orphan, and deletes it.
+    #[must_use]
+    pub fn of_the_api_server(mut self) -> Self {
+        if !PodUid::is_hash(&self.metadata.uid) {
+            self.metadata.annotations.retain(|(key, _)| key != SOURCE);
+        }
+        self
+    }
+
     /// Tells whether it is never evicted.
     #[must_use]
     pub fn is_critical(&self) -> bool {
@@ -151,7 +200,7 @@ impl Pod {
         self.spec.priority_class_name == NODE_CRITICAL_CLASS && self.is_critical()
     }
 
-    /// The value of an annotation that is looked at.
+    /// The value of an annotation, as far as it is kept.
     #[must_use]
     pub fn annotation(&self, name: &str) -> Option<&str> {
         self.metadata.annotations.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
@@ -177,6 +226,32 @@ mod tests {
                 assert_eq!(a.cmp(b), a.to_string().cmp(&b.to_string()), "{a} {b}");
             }
         }
+    }
+
+    #[test]
+    fn nobody_makes_his_pod_a_static_one_by_writing_so() {
+        let of = |uid: &str, key: &str| {
+            let json = format!(
+                r#"{{"metadata": {{"uid": "{uid}", "annotations": {{"kubernetes.io/config.{key}": "file"}}}}}}"#
+            );
+            serde_json::from_str::<Pod>(&json).unwrap().of_the_api_server().exemption()
+        };
+        let uid = "0b8bd9ec-5a1f-4ee0-9a9b-3d6bb6d9a1c2";
+        assert_eq!(of(uid, "source"), None);
+        assert_eq!(of(uid, "mirror"), Some(Exemption::MirrorPod));
+        // As the kubelet's own list has it.
+        assert_eq!(of("00112233445566778899aabbccddeeff", "source"), Some(Exemption::StaticPod));
+    }
+
+    #[test]
+    fn so_much_is_kept_of_annotations() {
+        let all: Vec<(String, String)> = (0..1000).map(|index| (format!("k{index}"), "ä".repeat(200))).collect();
+        let mut all = [all, vec![(MIRROR.to_owned(), "hash".to_owned())]].concat();
+        all.push(("example.com/keep".to_owned(), "yes".to_owned()));
+        let kept = Metadata::kept(all, &["example.com/keep".to_owned(), "k999".to_owned()]);
+        assert_eq!(kept.len(), MOST_OTHERS + 3);
+        assert!(kept.contains(&("example.com/keep".to_owned(), "yes".to_owned())));
+        assert!(kept.contains(&("k999".to_owned(), "ä".repeat(128))));
     }
 
     #[test]

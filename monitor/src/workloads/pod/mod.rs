@@ -47,7 +47,7 @@ pub struct Metadata {
     /// Unique for ever.
     #[serde(deserialize_with = "or_default", skip_serializing_if = "String::is_empty")]
     pub uid: String,
-    /// The annotations that are looked at.
+    /// Annotations, long values cut.
     #[serde(
         deserialize_with = "identity::annotations",
         serialize_with = "write::map",

@@ -9,6 +9,9 @@ use crate::workloads::lenient::or_default;
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Owner {
+    /// Whose kind it is: `apps/v1`, `batch/v1`, …
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "String::is_empty")]
+    pub api_version: String,
     /// `ReplicaSet`, `DaemonSet`, `Job`, …
     #[serde(deserialize_with = "or_default", skip_serializing_if = "String::is_empty")]
     pub kind: String,
@@ -27,10 +30,11 @@ impl Pod {
         self.metadata.owners.iter().find(|owner| owner.controller)
     }
 
-    /// Whether it belongs to an object of that kind.
+    /// Whether a `DaemonSet` would make it anew. Anybody may name owners on a pod of his own; a controller that is not one lets go of the pod, or
+    /// the garbage collector takes it, and anything else that is called so makes nothing anew.
     #[must_use]
-    pub fn is_owned_by(&self, kind: &str) -> bool {
-        self.metadata.owners.iter().any(|owner| owner.kind == kind)
+    pub fn is_of_daemon_set(&self) -> bool {
+        self.controller().is_some_and(|owner| owner.kind == "DaemonSet" && owner.api_version.starts_with("apps/"))
     }
 
     /// The name of the container that the runtime knows by that id.
@@ -64,6 +68,18 @@ mod tests {
             {"kind": "DaemonSet", "name": "d", "controller": true, "blockOwnerDeletion": true, "uid": "x"}]}}"#;
         let pod: Pod = serde_json::from_str(json).unwrap();
         assert_eq!(pod.controller().map(|owner| owner.name.as_str()), Some("d"));
-        assert!(pod.is_owned_by("Node") && !pod.is_owned_by("Job"));
+    }
+
+    #[test]
+    fn only_a_daemon_sets_own_pod_is_of_one() {
+        for (owner, holds) in [
+            (r#""apiVersion": "apps/v1", "kind": "DaemonSet", "controller": true"#, true),
+            (r#""apiVersion": "apps/v1", "kind": "DaemonSet""#, false),
+            (r#""apiVersion": "example.com/v1", "kind": "DaemonSet", "controller": true"#, false),
+            (r#""apiVersion": "apps/v1", "kind": "ReplicaSet", "controller": true"#, false),
+        ] {
+            let json = format!(r#"{{"metadata": {{"ownerReferences": [{{{owner}}}]}}}}"#);
+            assert_eq!(serde_json::from_str::<Pod>(&json).unwrap().is_of_daemon_set(), holds, "{owner}");
+        }
     }
 }

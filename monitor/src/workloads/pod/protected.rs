@@ -1,5 +1,6 @@
 //! Which pods are never evicted because of what they are. Pure.
 
+use super::identity::shortened;
 use super::{Exemption, Pod};
 use crate::config::kubernetes::PodProtection;
 use crate::workloads::Protection;
@@ -27,7 +28,7 @@ impl Pod {
         let volumes = &self.spec.volumes;
         let checks = [
             // It is made anew on the same node, whatever its conditions: nothing is won.
-            (*daemon_sets && self.is_owned_by("DaemonSet"), Protection::DaemonSet),
+            (*daemon_sets && self.is_of_daemon_set(), Protection::DaemonSet),
             (annotations.iter().any(|wanted| self.carries(wanted)), Protection::Annotation),
             (namespaces.contains(&self.metadata.namespace), Protection::Namespace),
             (priority_at_least.is_some_and(|least| self.priority() >= least), Protection::Priority),
@@ -47,7 +48,7 @@ impl Pod {
     /// Whether it has that annotation: `key`, whatever its value, or `key=value`.
     fn carries(&self, wanted: &str) -> bool {
         match wanted.split_once('=') {
-            Some((key, value)) => self.annotation(key) == Some(value),
+            Some((key, value)) => self.annotation(key) == Some(shortened(value)),
             None => self.annotation(wanted).is_some(),
         }
     }
@@ -61,13 +62,12 @@ mod tests {
     fn pod(metadata: &str, spec: &str) -> Pod {
         let mut pod: Pod =
             serde_json::from_str(&format!(r#"{{"metadata": {{{metadata}}}, "spec": {{{spec}}}}}"#)).unwrap();
-        // Annotations beyond those that are always looked at are kept by who knows the configuration.
         pod.metadata.annotations.push(("example.com/keep".to_owned(), "yes".to_owned()));
         pod
     }
 
     const OWNED: &str = r#""namespace": "shop", "ownerReferences": [{"kind": "ReplicaSet"}]"#;
-    const DAEMON: &str = r#""namespace": "shop", "ownerReferences": [{"kind": "DaemonSet", "controller": true}]"#;
+    const DAEMON: &str = r#""namespace": "shop", "ownerReferences": [{"apiVersion": "apps/v1", "kind": "DaemonSet", "controller": true}]"#;
 
     #[test]
     fn what_the_system_needs_is_protected_whatever_the_operator_says() {
