@@ -14,31 +14,29 @@ const KEY_PREFIX: &str = "node-pressure-monitor/";
 /// Whether the configuration is the one in force; ours alone.
 pub const CONFIGURATION_ACCEPTED: &str = "MonitorConfigurationAccepted";
 /// The reason of a condition whose agent has died.
-pub const AGENT_STOPPED: &str = "AgentStopped";
+pub const AGENT_STOPPED: &str = "MonitorAgentStopped";
 /// The reason while nothing was measured yet.
-pub const NOT_KNOWN_YET: &str = "NotKnownYet";
+pub const NOT_KNOWN_YET: &str = "MonitorNotKnownYet";
 /// Pressure that lasts, as configured.
-pub const PRESSURE_LASTS: &str = "PressureLasts";
+pub const PRESSURE_LASTS: &str = "MonitorPressureLasts";
 /// No such pressure.
-pub const NO_PRESSURE: &str = "NoPressure";
+pub const NO_PRESSURE: &str = "MonitorNoPressure";
 
 /// The conditions that kubelets have too, and the keys of their taints.
 const STANDARD: [(&str, &str); 3] =
     [("MemoryPressure", "memory-pressure"), ("DiskPressure", "disk-pressure"), ("PIDPressure", "pid-pressure")];
 const STANDARD_KEY_PREFIX: &str = "node.kubernetes.io/";
-/// Reasons that nobody else gives: a kubelet's begin with `KubeletHas`.
-const REASONS: [&str; 10] = [
+/// Reasons that nobody else gives a standard condition: a kubelet's begin with `KubeletHas`.
+const STANDARD_REASONS: [&str; 6] = [
     "NodeHasInsufficientMemory",
     "NodeHasSufficientMemory",
     "NodeHasDiskPressure",
     "NodeHasNoDiskPressure",
     "NodeHasInsufficientPID",
     "NodeHasSufficientPID",
-    PRESSURE_LASTS,
-    NO_PRESSURE,
-    NOT_KNOWN_YET,
-    AGENT_STOPPED,
 ];
+/// Ours under any name that the operator chose: they say whose they are, since others have words like `NoPressure` too.
+const OWN_REASONS: [&str; 4] = [PRESSURE_LASTS, NO_PRESSURE, NOT_KNOWN_YET, AGENT_STOPPED];
 
 fn is_standard(kind: &str) -> bool {
     STANDARD.iter().any(|(standard, _)| *standard == kind)
@@ -62,7 +60,8 @@ pub fn taint_key(kind: &str, authority: Authority) -> Option<String> {
 #[must_use]
 pub fn is_our_condition(kind: &str, reason: &str) -> bool {
     let own = || kind.strip_prefix(PREFIX).is_some_and(is_standard);
-    kind == CONFIGURATION_ACCEPTED || own() || REASONS.contains(&reason)
+    let standard = || is_standard(kind) && STANDARD_REASONS.contains(&reason);
+    kind == CONFIGURATION_ACCEPTED || own() || standard() || OWN_REASONS.contains(&reason)
 }
 
 /// Whose a taint is, as far as its key and its effect tell.
@@ -119,6 +118,10 @@ mod tests {
             ("MemoryPressure", "KubeletHasSufficientMemory", false),
             ("MemoryPressure", "NodeHasSufficientMemory", true),
             ("SystemIoPressure", PRESSURE_LASTS, true),
+            ("DiskPressure", AGENT_STOPPED, true),
+            // As a node problem detector may say.
+            ("IOPressure", "NoPressure", false),
+            ("IOPressure", "NodeHasNoDiskPressure", false),
             ("MonitorSomethingElse", "Fine", false),
             ("Ready", "KubeletReady", false),
         ] {

@@ -38,7 +38,7 @@ pub struct Options {
 }
 
 const HELP: &str = "An agent that is stopped takes its conditions and taints off its node. One that was killed, or whose node has died, \
-cannot: three heartbeats after the last its conditions become Unknown with the reason AgentStopped, and its taints are removed. Conditions and \
+cannot: three heartbeats after the last its conditions become Unknown with the reason MonitorAgentStopped, and its taints are removed. Conditions and \
 taints of others are never touched.
 
 Without --once, --remove or --dry-run it stays, looks at every node once a heartbeat, and goes by whether heartbeats change: clocks of nodes \

@@ -71,11 +71,12 @@ fn the_authority_writes_standard_names_but_not_in_observe_mode() {
 #[test]
 fn nothing_of_others_is_taken_away() {
     let others = json!([kubelets(), {"type": "Ready", "status": "True", "reason": "KubeletReady"},
-        {"type": "KernelDeadlock", "status": "False", "reason": "KernelHasNoDeadlock"}]);
+        {"type": "KernelDeadlock", "status": "False", "reason": "KernelHasNoDeadlock"},
+        {"type": "IOPressure", "status": "False", "reason": "NoPressure"}]);
     assert_eq!(no_conditions(&node(others.clone(), Value::Null)), None);
     let mut with_ours = others.as_array().unwrap().clone();
     with_ours.push(json!({"type": "MonitorConfigurationAccepted", "status": "True", "reason": "InForce"}));
-    with_ours.push(json!({"type": "SystemIoPressure", "status": "False", "reason": "NoPressure"}));
+    with_ours.push(json!({"type": "SystemIoPressure", "status": "False", "reason": "MonitorNoPressure"}));
     let plan = no_conditions(&node(json!(with_ours), Value::Null)).unwrap();
     assert_eq!(
         plan["status"]["conditions"],
@@ -145,8 +146,8 @@ fn conditions_of_a_dead_agent_become_unknown_once() {
     assert_eq!(plan["metadata"]["resourceVersion"], "7", "an agent that comes back in between wins");
     let items = plan["status"]["conditions"].as_array().unwrap();
     assert_eq!(items.len(), 1);
-    assert_eq!((&items[0]["status"], &items[0]["reason"]), (&json!("Unknown"), &json!("AgentStopped")));
+    assert_eq!((&items[0]["status"], &items[0]["reason"]), (&json!("Unknown"), &json!("MonitorAgentStopped")));
     assert_eq!(items[0].get("lastHeartbeatTime"), None);
-    let unknown = json!([{"type": "MonitorMemoryPressure", "status": "Unknown", "reason": "AgentStopped"}]);
+    let unknown = json!([{"type": "MonitorMemoryPressure", "status": "Unknown", "reason": "MonitorAgentStopped"}]);
     assert_eq!(forsaken_conditions(&node(unknown, Value::Null), "", NOW), None);
 }

@@ -46,7 +46,7 @@ async fn a_killed_agents_conditions_become_unknown_and_its_taints_go() {
     assert!(!is_tainted(&after, KEY, "NoSchedule") && !is_tainted(&after, KEY, "NoExecute"));
     assert_eq!(
         (&condition(&after, TYPE)["status"], &condition(&after, TYPE)["reason"]),
-        (&"Unknown".into(), &"AgentStopped".into())
+        (&"Unknown".into(), &"MonitorAgentStopped".into())
     );
     let (third, _) = round(&mut sweeper).await;
     assert_eq!(third.swept, 0, "once is enough");
