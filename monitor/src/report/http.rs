@@ -3,6 +3,7 @@
 mod guard;
 mod incidents;
 pub mod material;
+mod places;
 mod stats;
 
 use std::io;
@@ -21,12 +22,13 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 
 pub use self::guard::Guard;
+use self::places::Places;
 use super::{Metrics, StatsBasis, SummaryPage};
 use crate::incidents::Shelf;
 use crate::report::metrics::render;
@@ -35,12 +37,11 @@ use crate::report::metrics::render;
 const REFRESH_WAIT: Duration = Duration::from_millis(250);
 /// A whole connection: one request and its answer.
 const CONNECTION_TIME: Duration = Duration::from_secs(10);
-const HEADER_TIME: Duration = Duration::from_secs(5);
+const HEADER_TIME: Duration = Duration::from_secs(2);
 /// A loop that has not gone round for this long hangs, however short the ceiling.
 const SHORTEST_HANG: Duration = Duration::from_secs(10);
 /// More than any scraper sends, and a bound on what a client can make the agent hold.
 const HEADER_BYTES: usize = 16 << 10;
-const CONNECTIONS: usize = 16;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 const INDEX: &str = "node-pressure-monitor: see /metrics, /summary, /stats/summary, /incidents, /healthz and /readyz\n";
 /// What is served, for who writes it down elsewhere: `/incidents/ID` besides.
@@ -214,9 +215,9 @@ pub struct Shared {
 
 /// Answers until it is dropped.
 ///
-/// Spawns a task for each connection on the runtime it is called in, at most 16 at a time; more wait in the backlog.
-/// A connection is for one request and ends after 10 s, so that a slow or silent client holds nothing for long; where there is a
-/// certificate, that includes its handshake.
+/// Spawns a task for each connection on the runtime it is called in, at most 32 at a time; one more takes the place of the oldest of whoever
+/// has most, so that nobody keeps a probe from its answer. A connection is for one request and ends after 10 s, so that a slow or silent
+/// client holds nothing for long; where there is a certificate, that includes its handshake.
 pub async fn serve(listener: TcpListener, shared: Shared) {
     let incidents = incidents::router(Arc::clone(&shared.incidents));
     let stats =
@@ -233,14 +234,10 @@ pub async fn serve(listener: TcpListener, shared: Shared) {
         .merge(stats)
         // Whoever may not come in does not learn what there is.
         .layer(from_fn_with_state(Arc::clone(&guard), guard::stand));
-    let places = Arc::new(Semaphore::new(CONNECTIONS));
+    let mut places = Places::default();
     loop {
-        // The semaphore is never closed.
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else {
-            return;
-        };
-        let stream = match listener.accept().await {
-            Ok((stream, _)) => stream,
+        let (stream, peer) = match listener.accept().await {
+            Ok(accepted) => accepted,
             Err(error) => {
                 // The client gave up, or file descriptors are short: both pass.
                 tracing::debug!(%error, "a connection to the metrics address was not accepted");
@@ -249,12 +246,12 @@ pub async fn serve(listener: TcpListener, shared: Shared) {
             }
         };
         let (router, tls) = (router.clone(), guard.tls());
-        tokio::spawn(async move {
+        let task = tokio::spawn(async move {
             if timeout(CONNECTION_TIME, receive(stream, tls, router)).await.is_err() {
                 tracing::debug!("a connection to the metrics address took too long");
             }
-            drop(place);
         });
+        places.take(peer.ip(), task.abort_handle());
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use node_pressure_manifests::{check, root, units};
+use node_pressure_manifests::{check, kustomize, root, units};
 
 #[test]
 fn every_manifest_fits_the_schemas_and_the_code() {
@@ -107,5 +107,35 @@ fn a_fault_in_any_of_them_is_told() {
             Err(error) => vec![format!("{error:#}")],
         };
         assert!(problems.iter().any(|problem| problem.contains(expected)), "{file}: {from:?} to {to:?}: {problems:#?}");
+    }
+}
+
+#[test]
+fn what_is_applied_by_default_holds_agents_to_their_node_and_lets_not_everybody_read() {
+    for directory in ["kubernetes", "kubernetes/tls", "openshift"] {
+        let objects = kustomize::build(&root().join("config").join(directory)).unwrap();
+        for kind in ["ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "NetworkPolicy"] {
+            assert!(objects.iter().any(|object| object["kind"] == kind), "{directory}: no {kind}");
+        }
+    }
+}
+
+#[test]
+fn only_the_agent_stays_on_a_node_that_died() {
+    for object in kustomize::build(&root().join("config/kubernetes")).unwrap() {
+        if object["kind"] == "Deployment" {
+            let tolerations = object["spec"]["template"]["spec"]["tolerations"].as_array().unwrap();
+            for key in ["node.kubernetes.io/unreachable", "node.kubernetes.io/not-ready"] {
+                let is_of_it = |it: &&serde_json::Value| {
+                    (it["key"] == key || it.get("key").is_none())
+                        && (it["effect"] == "NoExecute" || it.get("effect").is_none())
+                };
+                let mut of_it = tolerations.iter().filter(is_of_it).peekable();
+                assert!(
+                    of_it.peek().is_some() && of_it.all(|it| it["tolerationSeconds"] == 60),
+                    "{key}: {tolerations:?}"
+                );
+            }
+        }
     }
 }

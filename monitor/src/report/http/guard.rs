@@ -18,6 +18,9 @@ use crate::report::{RateLimiter, Verdict};
 const OPEN: [&str; 2] = ["/healthz", "/readyz"];
 /// For so long an answer of the API server is believed.
 const ALLOWED_FOR: Duration = Duration::from_secs(60);
+/// For so long a yes is believed while the API server cannot be asked again, because others ask too much or it does not answer: a scraper
+/// does not go blind because somebody makes up tokens.
+const ALLOWED_AT_MOST: Duration = Duration::from_secs(300);
 /// A right that was just granted is to be had soon.
 const DENIED_FOR: Duration = Duration::from_secs(10);
 /// Answers that are kept: a few scrapers, and a few paths.
@@ -47,7 +50,10 @@ struct Answer {
     token: String,
     path: String,
     review: Review,
+    /// From then on it is asked for again.
     until: Instant,
+    /// From then on it is not believed, even where it cannot be asked for.
+    at_most: Instant,
 }
 
 /// Whether somebody may come in.
@@ -108,28 +114,50 @@ impl Guard {
             return Err("there is no API server to review it".to_owned());
         };
         let now = Instant::now();
-        {
+        let last = {
             let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-            known.answers.retain(|answer| now < answer.until);
-            if let Some(answer) = known.answers.iter().find(|it| it.path == path && is_same(&it.token, token)) {
-                return Ok(answer.review.clone());
+            match known.recall(token, path, now) {
+                Some((review, true)) => return Ok(review),
+                old => {
+                    let last = old.map(|(review, _)| review);
+                    if known.limiter.check(now) == Verdict::Suppress {
+                        return last.ok_or_else(|| "too many tokens are to be reviewed".to_owned());
+                    }
+                    last
+                }
             }
-            if known.limiter.check(now) == Verdict::Suppress {
-                return Err("too many tokens are to be reviewed".to_owned());
-            }
-        }
-        let review = reviewer.review(token, path).await?;
-        let for_so_long = if review == Review::Allowed { ALLOWED_FOR } else { DENIED_FOR };
-        let (token, path) = (token.to_owned(), path.to_owned());
-        let answer = Answer { token, path, review: review.clone(), until: now + for_so_long };
+        };
+        let review = match (reviewer.review(token, path).await, last) {
+            (Ok(review), _) => review,
+            (Err(_), Some(last)) => return Ok(last),
+            (Err(reason), None) => return Err(reason),
+        };
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.answers.len() >= KEPT {
-            // Those who may not come in are never so many that they push out those who may.
-            let oldest = known.answers.iter().position(|it| it.review != Review::Allowed).unwrap_or(0);
-            known.answers.remove(oldest);
-        }
-        known.answers.push(answer);
+        known.note(token, path, review.clone(), now);
         Ok(review)
+    }
+}
+
+impl Known {
+    /// What was said of this token, and whether that is still fresh.
+    fn recall(&mut self, token: &str, path: &str, now: Instant) -> Option<(Review, bool)> {
+        self.answers.retain(|answer| now < answer.at_most);
+        let answer = self.answers.iter().find(|it| it.path == path && is_same(&it.token, token))?;
+        Some((answer.review.clone(), now < answer.until))
+    }
+
+    /// Keeps it in the place of what was said before.
+    fn note(&mut self, token: &str, path: &str, review: Review, now: Instant) {
+        self.answers.retain(|it| it.path != path || !is_same(&it.token, token));
+        if self.answers.len() >= KEPT {
+            // Those who may not come in are never so many that they push out those who may.
+            let oldest = self.answers.iter().position(|it| it.review != Review::Allowed).unwrap_or(0);
+            self.answers.remove(oldest);
+        }
+        let (fresh, at_most) =
+            if review == Review::Allowed { (ALLOWED_FOR, ALLOWED_AT_MOST) } else { (DENIED_FOR, DENIED_FOR) };
+        let (token, path) = (token.to_owned(), path.to_owned());
+        self.answers.push(Answer { token, path, review, until: now + fresh, at_most: now + at_most });
     }
 }
 

@@ -71,6 +71,18 @@ async fn the_api_server_is_asked_once_for_each_token_and_path() {
     assert!(put_off > 150, "{put_off}");
     assert_eq!(admit("prometheus", "/metrics").await, Admission::Granted);
     assert!(guard.known.lock().unwrap().answers.len() <= KEPT);
+    // The yes has got old meanwhile: it is believed as long as it cannot be asked for again.
+    for answer in &mut guard.known.lock().unwrap().answers {
+        answer.until = Instant::now();
+    }
+    while !matches!(admit("made-up", "/metrics").await, Admission::Later(_)) {
+        guard.known.lock().unwrap().answers.retain(|it| it.token != "made-up");
+    }
+    assert_eq!(admit("prometheus", "/metrics").await, Admission::Granted);
+    for answer in &mut guard.known.lock().unwrap().answers {
+        answer.at_most = Instant::now();
+    }
+    assert!(matches!(admit("prometheus", "/metrics").await, Admission::Later(_)));
     drop(guard);
     let asked = server.await.unwrap();
     let times = |what: &str| asked.iter().filter(|it| *it == what).count();

@@ -158,9 +158,10 @@ impl MaterialWatch {
         let run = move || {
             // It has inherited the loop's precedence. Lowering it is always allowed.
             let _kept = rustix::process::setpriority_process(None, 0);
+            let mut said = None;
             while ended.recv_timeout(EVERY) == Err(RecvTimeoutError::Timeout) {
                 if let Some(read) = watched.look() {
-                    renew(read, &current, &health);
+                    renew(read, &mut said, &current, &health);
                 }
             }
         };
@@ -169,17 +170,27 @@ impl MaterialWatch {
     }
 }
 
-fn renew(read: Result<Material, MaterialError>, current: &Current, health: &Health) {
+/// Puts in use what could be read; what could not is said once.
+fn renew(read: Result<Material, MaterialError>, said: &mut Option<String>, current: &Current, health: &Health) {
     match read {
         Ok(material) => {
             current.set(material);
+            *said = None;
             health.set_degradation(CAPABILITY, None);
             tracing::info!(event = "serving_renewed", "certificate, key and tokens were read again");
         }
         Err(error) => {
             let reason = error.to_string();
-            tracing::error!(event = "degraded", capability = CAPABILITY, reason, "what was read before stays in use");
-            health.set_degradation(CAPABILITY, Some(&reason));
+            if said.as_ref() != Some(&reason) {
+                tracing::error!(
+                    event = "degraded",
+                    capability = CAPABILITY,
+                    reason,
+                    "what was read before stays in use"
+                );
+                health.set_degradation(CAPABILITY, Some(&reason));
+                *said = Some(reason);
+            }
         }
     }
 }
@@ -191,16 +202,16 @@ struct Watched {
     paths: Vec<PathBuf>,
     /// At the last look; nothing for one that is not there.
     seen: Vec<Option<Stamp>>,
-    /// When they were read last.
-    read: Vec<Option<Stamp>>,
+    /// When they were read last; none where they could not be used.
+    read: Option<Vec<Option<Stamp>>>,
 }
 
 impl Watched {
     fn new(options: ServingOptions) -> Self {
         let tls = options.tls.iter().flat_map(|files| [files.certificate.clone(), files.key.clone()]);
         let paths: Vec<PathBuf> = tls.chain(options.token_file.clone()).collect();
-        let read = stamps(&paths);
-        Self { options, seen: read.clone(), read, paths }
+        let seen = stamps(&paths);
+        Self { options, read: Some(seen.clone()), seen, paths }
     }
 
     /// Reads them where one has changed, and all are as they were at the last look: certificate and key are written one after the other.
@@ -208,11 +219,13 @@ impl Watched {
         let now = stamps(&self.paths);
         let is_still = self.seen == now;
         self.seen.clone_from(&now);
-        if !is_still || self.read == now {
+        if !is_still || self.read.as_ref() == Some(&now) {
             return None;
         }
-        self.read = now;
-        Some(Material::read(&self.options))
+        let material = Material::read(&self.options);
+        // What failed is tried again at every look: where the disk or the permissions were at fault, the files' times say nothing of that.
+        self.read = material.is_ok().then_some(now);
+        Some(material)
     }
 }
 

@@ -66,17 +66,19 @@ fn files_are_read_again_when_all_of_them_are_still() {
     assert!(watched.look().is_none());
     assert!(watched.look().unwrap().is_ok());
     assert!(watched.look().is_none());
-    // What is bad is told once, and what was before stays.
+    // What is bad is told, and what was before stays.
     let health = Health::new(Duration::from_secs(30), Instant::now());
     let current = Current::new(Material::read(&options(directory.path())).unwrap());
     let before = current.get();
     std::fs::write(directory.path().join("tls.key"), "").unwrap();
+    let mut said = None;
     let told: Vec<_> = (0..4).filter_map(|_| watched.look()).collect();
-    assert_eq!(told.len(), 1);
-    told.into_iter().for_each(|read| renew(read, &current, &health));
+    assert_eq!(told.len(), 3, "what failed is tried again at every look");
+    told.into_iter().for_each(|read| renew(read, &mut said, &current, &health));
     assert!(Arc::ptr_eq(&before, &current.get()));
     assert!(health.readyz().1.contains("degraded: serving: "), "{}", health.readyz().1);
+    assert!(said.as_ref().is_some_and(|reason| reason.contains("tls.key: ")), "{said:?}");
     std::fs::write(directory.path().join("tls.key"), &next.1).unwrap();
-    (0..4).filter_map(|_| watched.look()).for_each(|read| renew(read, &current, &health));
-    assert!(!Arc::ptr_eq(&before, &current.get()) && !health.readyz().1.contains("degraded"));
+    (0..4).filter_map(|_| watched.look()).for_each(|read| renew(read, &mut said, &current, &health));
+    assert!(!Arc::ptr_eq(&before, &current.get()) && !health.readyz().1.contains("degraded") && said.is_none());
 }
