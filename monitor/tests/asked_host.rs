@@ -86,6 +86,7 @@ fn what_is_refused_is_not_touched_and_is_no_candidate_for_a_while() {
     assert_eq!(stage.cgroups.ended(), 0);
     let now = Monotonic::now();
     assert!(!stage.evictor.is_candidate(stage.id, false, now), "the next is tried");
+    assert!(stage.evictor.is_candidate(stage.id, true, now), "a budget exempts nobody from a hard threshold");
     assert!(stage.evictor.is_candidate(stage.id, false, now.after(Duration::from_secs(61))));
     assert!(stage.evictor.may_start(LOW, false, &stage.limits, now).is_ok(), "at once");
 }
@@ -119,6 +120,8 @@ fn without_an_answer_it_stays_unless_it_goes_for_sure() {
     let Some(mut stage) = Stage::set("unanswered", false, Duration::from_secs(60)) else { return };
     stage.answer(why());
     assert_eq!(stage.ended().outcome, Outcome::Failed("connection refused".to_owned()));
+    assert!(!stage.evictor.is_candidate(stage.id, false, Monotonic::now()));
+    assert!(stage.evictor.is_candidate(stage.id, true, Monotonic::now()), "nor does silence");
     assert_eq!(stage.cgroups.ended(), 0);
     drop(stage);
 

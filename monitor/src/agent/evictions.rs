@@ -320,7 +320,7 @@ impl Agent {
                     event = "eviction_untold",
                     pod_uid = uid,
                     reason,
-                    "the API server does not let this pod be removed: the kubelet starts it again"
+                    "this pod could not be removed at the API server, and is not tried any more: the kubelet starts it again"
                 );
             }
         }

@@ -4,7 +4,9 @@ use std::time::SystemTime;
 
 use crate::actions::reclaim::ReclaimFirst;
 use crate::actions::self_protection;
+use crate::cluster::Intent;
 use crate::cluster::ledger::Open as Unfinished;
+use crate::config::kubernetes::EvictionMethod;
 use crate::config::reload::Adopted;
 use crate::config::watch::{ConfigNews, ConfigWatch, Wanted};
 use crate::config::{Mode, MonitorConfig, Policy, Quirk, Signal};
@@ -173,6 +175,10 @@ impl Agent {
             // Before anybody is chosen by who was protected earlier.
             self.scan();
         }
+        let is_off = |config: &MonitorConfig| config.kubernetes.evictions.hard == EvictionMethod::Off;
+        if is_off(&self.config) && !is_off(&before) {
+            self.call_off(Intent::is_hard, "kubernetes.evictions.hard is off");
+        }
         if before.kubernetes != self.config.kubernetes {
             self.cluster.reload(self.config.kubernetes.clone());
         }
@@ -217,19 +223,23 @@ impl Agent {
                     "left inside its grace period: it was asked to stop, and nobody will kill it in observe mode"
                 );
             }
-            self.call_off();
+            self.call_off(|_| true, "observe mode");
         }
     }
 
     /// What the API server has not been told of yet is not told any more: its answer may come in hours, and then a pod would go.
-    fn call_off(&self) {
+    fn call_off(&self, is_meant: impl Fn(&Intent) -> bool, reason: &str) {
         for Unfinished { intent, .. } in self.cluster.ledger().unfinished() {
+            if !is_meant(&intent) {
+                continue;
+            }
             self.cluster.ledger().end(&intent);
             tracing::warn!(
                 event = "eviction_abandoned",
                 pod = intent.pod(),
                 pod_uid = intent.uid,
-                "observe mode does not finish the eviction of this pod: unless it has been deleted already, the kubelet starts it again"
+                reason,
+                "the eviction of this pod is not finished: unless it has been deleted already, the kubelet starts it again"
             );
         }
     }

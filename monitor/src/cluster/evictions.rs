@@ -96,12 +96,17 @@ async fn carry_out_one(context: Context, open: Open) -> String {
         if is_called_off(&context, &intent) {
             return intent.uid;
         }
+        if let Some(verdict) = plan.expire(intent.age()) {
+            last = Some(verdict.clone());
+            tell(&context, &intent, verdict);
+            break;
+        }
         if plan.asks() {
             context.ledger.note(&intent.uid, plan.progress());
         }
         let before = plan.progress();
         requests += 1;
-        let answer = talk::ask(&context.client, step, &intent, &context.node_name).await;
+        let answer = talk::ask(&context.client, step, &intent, &context.node_name, before.removed).await;
         tracing::debug!(event = "eviction_step", pod = intent.pod(), ?step, ?answer, "the API server was asked");
         let outcome = plan.take(answer, intent.age());
         // Only what gets on starts anew with short pauses: an answer that leads nowhere may come for ever.

@@ -11,6 +11,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::FallocateFlags;
@@ -20,8 +21,8 @@ use super::evictions::{Intent, Progress};
 
 /// Evictions that may be unfinished at a time. Each is a pod of this node.
 const MOST: usize = 64;
-/// Room made beforehand: under pressure, a write that needs no new page waits for nobody.
-const ROOM: u64 = 64 << 10;
+/// Room made beforehand, as much as is used between two tidyings: under pressure, a write that needs no new page waits for nobody.
+const ROOM: u64 = LARGE + (64 << 10);
 /// A file that large is written anew with what is not finished.
 const LARGE: u64 = 256 << 10;
 /// A file that large is no ledger of ours.
@@ -36,6 +37,8 @@ pub struct Ledger {
     file: Mutex<Option<Arc<File>>>,
     open: Mutex<BTreeMap<String, Open>>,
     trouble: Mutex<Option<String>>,
+    /// The last line may be cut off: what comes next begins a line of its own.
+    is_torn: AtomicBool,
 }
 
 /// One that is not finished.
@@ -192,6 +195,7 @@ impl Ledger {
         match replace(path, &text) {
             Ok(file) => {
                 *lock(&self.file) = Some(Arc::new(file));
+                self.is_torn.store(false, Ordering::Relaxed);
                 self.set_trouble(None);
             }
             Err(error) => {
@@ -206,8 +210,8 @@ impl Ledger {
     fn append(&self, record: &Record) {
         let file = lock(&self.file).clone();
         let (Some(path), Some(file)) = (&self.path, file) else { return };
-        let mut line = record.line();
-        line.push('\n');
+        let end = if self.is_torn.swap(false, Ordering::Relaxed) { "\n" } else { "" };
+        let line = format!("{end}{}\n", record.line());
         // The file is opened to append: one write is one line, whoever else writes at the same time.
         let written = (&*file).write(line.as_bytes());
         let reason = match written {
@@ -215,6 +219,7 @@ impl Ledger {
             Ok(written) => format!("{written} of {} bytes were written", line.len()),
             Err(error) => error.to_string(),
         };
+        self.is_torn.store(true, Ordering::Relaxed);
         self.set_trouble(Some(format!(
             "cannot write {}: {reason}; evictions that are under way when the agent ends are not finished",
             path.display()

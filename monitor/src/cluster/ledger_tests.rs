@@ -144,3 +144,18 @@ fn where_it_cannot_be_written_that_is_said_and_it_goes_on_in_mind() {
     assert_eq!(ledger.trouble(), None);
     assert_eq!(Ledger::beside(&root.path().join("absent/lock")).len(), 1, "and is written once it can be");
 }
+
+#[test]
+fn what_follows_a_write_that_was_cut_short_is_a_line_of_its_own() {
+    let root = tempfile::tempdir().unwrap();
+    let lock = root.path().join("lock");
+    let path = root.path().join("lock.evictions");
+    let ledger = Ledger::beside(&lock);
+    // As a full filesystem leaves it.
+    (&*super::lock(&ledger.file).clone().unwrap()).write_all(b"{\"is\":\"int").unwrap();
+    ledger.is_torn.store(true, Ordering::Relaxed);
+    ledger.begin(&intent("a")).unwrap();
+    ledger.note("a", asked());
+    assert_eq!(std::fs::read_to_string(&path).unwrap().lines().count(), 3);
+    assert_eq!(unfinished(&Ledger::beside(&lock)), [("a".to_owned(), asked(), true)]);
+}

@@ -75,6 +75,12 @@ impl Intent {
         format!("{}/{}", self.namespace, self.name)
     }
 
+    /// Whether the agent ends it at once; else its grace period is the pod's, or the soft threshold's.
+    #[must_use]
+    pub const fn is_hard(&self) -> bool {
+        self.is_certain && self.grace_seconds <= crate::eviction::evicted::IMMEDIATE_GRACE_SECONDS
+    }
+
     /// How long ago it was decided.
     #[must_use]
     pub fn age(&self) -> std::time::Duration {

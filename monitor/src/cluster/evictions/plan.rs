@@ -22,7 +22,11 @@ use super::Intent;
 
 /// How long the API server is asked for an eviction that happens only with its consent.
 pub const ASKED_FOR: Duration = Duration::from_secs(10);
-/// Tries of a removal that is refused: about an hour, in which permissions may be mended.
+/// A removal that was decided so long ago is not asked for any more: the kubelet has started the pod again since, and it may be fine.
+pub const OLDEST_REMOVAL: Duration = Duration::from_secs(600);
+/// What was decided so long ago is not told any more: the API server keeps events for an hour.
+const OLDEST_NEWS: Duration = Duration::from_secs(3600);
+/// Tries of a removal that is refused; its age ends it first, unless the pauses are short.
 const REFUSED_REMOVALS: u32 = 120;
 /// How often the pod is compared after a conflict that does not go away, as that of a webhook: some minutes.
 const COMPARISONS: u32 = 20;
@@ -32,7 +36,7 @@ const FIRST_MARKS: u32 = 2;
 const LATE_MARKS: u32 = 3;
 /// Tries to send an event that is refused.
 const REFUSED_EVENTS: u32 = 5;
-/// Tries to send one that is not answered: about an hour, after which nobody looks for it.
+/// Tries to send one that is not answered: its age ends it first, unless the pauses are short.
 const UNKNOWN_EVENTS: u32 = 120;
 
 /// What is asked of the API server.
@@ -148,6 +152,8 @@ enum At {
 pub struct Plan {
     is_certain: bool,
     wants_mark: bool,
+    /// Tries to mark before the removal.
+    first_marks: u32,
     wants_event: bool,
     by_eviction_api: bool,
     at: At,
@@ -170,6 +176,8 @@ impl Plan {
         let mut plan = Self {
             is_certain: intent.is_certain,
             wants_mark: intent.is_marked,
+            // Somebody waits for the removal of the others.
+            first_marks: if intent.is_hard() { FIRST_MARKS } else { 1 },
             wants_event: intent.is_told,
             by_eviction_api,
             at: At::End,
@@ -212,6 +220,23 @@ impl Plan {
         self.progress
     }
 
+    /// Ends what was decided too long ago: `age` is that of the decision. To be asked before each request, also by who goes on with what
+    /// another agent began.
+    pub fn expire(&mut self, age: Duration) -> Option<Verdict> {
+        let oldest = if self.progress.removed { OLDEST_NEWS } else { OLDEST_REMOVAL };
+        if self.at == At::End || age < oldest {
+            return None;
+        }
+        self.at = At::End;
+        let age = age.as_secs();
+        Some(if self.progress.removed {
+            let late = format!("decided {age} s ago: it is too late to tell of it");
+            Verdict::Done(self.note.take().or(Some(late)))
+        } else {
+            Verdict::GivenUp(format!("decided {age} s ago: it may have been started again since, and is left alone"))
+        })
+    }
+
     /// Takes note that the next request is about to be sent. True when that is worth writing down: should this agent end now, the next
     /// one has to find out what came of it.
     pub fn asks(&mut self) -> bool {
@@ -224,7 +249,7 @@ impl Plan {
     pub fn take(&mut self, answer: Answer, age: Duration) -> Outcome {
         self.tries += 1;
         match self.at {
-            At::Mark => self.take_mark(&answer, FIRST_MARKS, At::Remove),
+            At::Mark => self.take_mark(&answer, self.first_marks, At::Remove),
             At::MarkLate => self.take_mark(&answer, LATE_MARKS, At::Tell),
             At::Remove => self.take_removal(answer, age),
             At::Compare => self.take_comparison(answer, age),

@@ -219,3 +219,28 @@ fn a_conflict_that_lasts_ends_at_last() {
     assert!(matches!(news[..], [Verdict::GivenUp(_)]), "{news:?}");
     assert_eq!(plan.step(), None);
 }
+
+#[test]
+fn what_was_decided_long_ago_is_left_alone() {
+    let mut plan = hard();
+    assert_eq!(plan.expire(OLDEST_REMOVAL - SOON), None);
+    assert_eq!(plan.step(), Some(Step::Mark));
+    let verdict = plan.expire(OLDEST_REMOVAL);
+    assert!(matches!(verdict, Some(Verdict::GivenUp(ref reason)) if reason.contains("600 s ago")), "{verdict:?}");
+    assert_eq!((plan.step(), plan.expire(OLDEST_REMOVAL)), (None, None));
+    let removed = Progress { asked: true, marked: true, removed: true };
+    let mut resumed = Plan::of(&intent("u"), removed, true);
+    assert_eq!(resumed.expire(OLDEST_REMOVAL), None, "it went: that is still told");
+    assert_eq!(resumed.step(), Some(Step::Tell));
+    assert!(matches!(resumed.expire(OLDEST_NEWS), Some(Verdict::Done(Some(_)))));
+    let mut asked = Plan::of(&asking(), Progress { asked: true, ..Progress::default() }, true);
+    assert!(asked.expire(OLDEST_REMOVAL).is_some(), "nor is it looked for");
+}
+
+#[test]
+fn who_waits_for_the_removal_does_not_wait_for_marks() {
+    let soft = Intent { grace_seconds: 30, ..intent("u") };
+    let mut plan = Plan::of(&soft, Progress::default(), false);
+    let (steps, _) = run(&mut plan, &soon(&[unknown(), Answer::Done, Answer::Done, Answer::Done]));
+    assert_eq!(steps, [Step::Mark, Step::Remove, Step::Mark, Step::Tell]);
+}

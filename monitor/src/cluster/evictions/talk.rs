@@ -12,6 +12,8 @@ use super::{Intent, request};
 
 /// The removal must not wait long for the mark that comes first.
 const MARK_LIMIT: Duration = Duration::from_secs(1);
+/// Nor at all when the loop waits for the removal: without an answer within two seconds it sends SIGTERM itself.
+const BRIEF_MARK_LIMIT: Duration = Duration::from_millis(500);
 /// What else is asked; an API server behind a slow link takes seconds.
 const LIMIT: Duration = Duration::from_secs(10);
 /// What is asked on behalf of somebody who waits.
@@ -19,9 +21,10 @@ const ASKING_LIMIT: Duration = Duration::from_secs(5);
 /// A pod is far smaller.
 const LARGEST_ANSWER: usize = 4 << 20;
 
-/// Asks, and waits for the whole answer, but not for long.
-pub async fn ask(client: &kube::Client, step: Step, intent: &Intent, node: &str) -> Answer {
+/// Asks, and waits for the whole answer, but not for long. `is_removed`: the pod is on its way out already.
+pub async fn ask(client: &kube::Client, step: Step, intent: &Intent, node: &str, is_removed: bool) -> Answer {
     let limit = match step {
+        Step::Mark if !is_removed && !intent.is_hard() => BRIEF_MARK_LIMIT,
         Step::Mark => MARK_LIMIT,
         Step::Remove if !intent.is_certain => ASKING_LIMIT,
         Step::Remove | Step::Look | Step::Tell => LIMIT,
@@ -41,7 +44,7 @@ pub async fn ask(client: &kube::Client, step: Step, intent: &Intent, node: &str)
     match tokio::time::timeout(limit, exchange).await {
         Ok(Ok(answer)) => answer,
         Ok(Err(reason)) => Answer::Unknown(reason),
-        Err(_) => Answer::Unknown(format!("no answer within {} s", limit.as_secs())),
+        Err(_) => Answer::Unknown(format!("no answer within {} s", limit.as_secs_f64())),
     }
 }
 
