@@ -14,6 +14,7 @@ pub mod ledger;
 mod maintenance;
 pub mod names;
 pub mod node;
+mod partly;
 mod patience;
 pub mod permissions;
 mod pods;
@@ -97,6 +98,8 @@ pub struct View {
     pub pods_as_of: Option<Monotonic>,
     /// The node's object.
     pub node: Arc<NodeFacts>,
+    /// When that was true; nothing while it was never read.
+    pub node_as_of: Option<Monotonic>,
     /// What it took to know the pods.
     pub counts: WatchCounts,
     /// That there are other pods was said, and not looked at yet.

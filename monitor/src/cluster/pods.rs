@@ -1,6 +1,6 @@
 //! The pods of this node.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,6 +15,7 @@ use crate::workloads::pod::{Metadata, Owner, Spec, Status};
 use crate::workloads::{Pod, PodSpecs};
 
 use super::follow::{Mirror, follow};
+use super::partly;
 use super::remembered::Remembered;
 use super::request::Refusal;
 use super::thread::Context;
@@ -22,6 +23,9 @@ use super::{Event, State};
 
 /// Many changes in so short a time are told once.
 const TOLD_AFTER: Duration = Duration::from_millis(200);
+
+/// What reading them is called among the capabilities that are missing.
+const READING: &str = "pods as written";
 
 /// Watches them for ever.
 pub(super) async fn watch(
@@ -45,8 +49,10 @@ struct Pods {
     listed: Option<BTreeMap<String, Arc<Pod>>>,
     due: Option<Instant>,
     remembered: Option<Remembered>,
-    /// That one cannot be read was said.
-    is_told: bool,
+    /// UIDs of those that cannot be read as a whole.
+    partly: BTreeSet<String>,
+    /// How many of them was said.
+    told: usize,
 }
 
 impl Pods {
@@ -59,20 +65,56 @@ impl Pods {
             listed: None,
             due: None,
             remembered,
-            is_told: false,
+            partly: BTreeSet::new(),
+            told: 0,
         }
     }
 
-    /// A pod and its resource version. One that cannot be read is one that is not known: nothing is guessed about it.
+    /// A pod and its resource version, without what cannot be read of it: nothing is guessed about that.
     fn read(&mut self, object: &[u8]) -> Option<(Pod, String)> {
-        match serde_json::from_slice::<Wire>(object) {
-            Ok(wire) => Some(wire.pod(&self.keys)),
-            Err(error) => {
-                if !std::mem::replace(&mut self.is_told, true) {
-                    tracing::warn!(event = "pod_unreadable", reason = %error, "a pod cannot be read: it is known by its cgroup alone");
+        if let Ok(wire) = serde_json::from_slice::<Wire>(object) {
+            let read = wire.pod(&self.keys);
+            self.partly.remove(&read.0.metadata.uid);
+            return Some(read);
+        }
+        match partly::read::<Wire>(object) {
+            Ok((wire, reason)) if !wire.metadata.uid.is_empty() => {
+                let read = wire.pod(&self.keys);
+                let metadata = &read.0.metadata;
+                if self.partly.insert(metadata.uid.clone()) {
+                    let pod = read.0.full_name();
+                    tracing::warn!(
+                        event = "pod_unreadable",
+                        pod,
+                        pod_uid = metadata.uid,
+                        reason,
+                        "a pod is known without what cannot be read of it"
+                    );
+                }
+                Some(read)
+            }
+            Ok((_, reason)) | Err(reason) => {
+                let whose = std::str::from_utf8(object).ok().and_then(whose);
+                if whose.is_none_or(|(uid, _)| self.partly.insert(uid)) {
+                    tracing::warn!(
+                        event = "pod_unreadable",
+                        reason,
+                        "a pod cannot be read: it is known by its cgroup alone"
+                    );
                 }
                 None
             }
+        }
+    }
+
+    /// Says how many cannot be read as a whole, where that is news.
+    fn tell_unreadable(&mut self) {
+        let unreadable = self.partly.len();
+        if std::mem::replace(&mut self.told, unreadable) != unreadable {
+            let words =
+                || format!("{unreadable} pods of this node cannot be read as a whole; the log says which, and why");
+            let reason = (unreadable > 0).then(words);
+            self.context.tell(Event::Trouble { capability: READING, reason });
         }
     }
 
@@ -111,6 +153,7 @@ impl Mirror for Pods {
 
     fn end(&mut self) {
         let Some(listed) = self.listed.take() else { return };
+        self.partly.retain(|uid| listed.contains_key(uid));
         self.known = listed;
         self.context.shared.with(|view| view.counts.lists += 1);
         self.due = Some(Instant::now());
@@ -136,6 +179,7 @@ impl Mirror for Pods {
     fn remove(&mut self, object: &str) -> Option<String> {
         self.context.shared.with(|view| view.counts.changes += 1);
         let (uid, version) = whose(object)?;
+        self.partly.remove(&uid);
         if self.known.remove(&uid).is_some() {
             self.changed();
         }
@@ -144,6 +188,7 @@ impl Mirror for Pods {
 
     fn heard(&mut self) {
         self.note(State::Up);
+        self.tell_unreadable();
         // While a list is not whole, pods are what they were before it.
         if self.listed.is_none() {
             let now = Monotonic::now();

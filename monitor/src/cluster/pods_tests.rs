@@ -37,3 +37,26 @@ fn keys_of_annotations_stand_before_their_values() {
     options.protect.annotations = vec!["a.b/c".to_owned(), "d=e=f".to_owned()];
     assert_eq!(keys(&options), ["a.b/c", "d"]);
 }
+
+#[test]
+fn a_pod_is_known_without_what_cannot_be_read_of_it() {
+    let text = POD.replace(
+        r#""nodeName": "n","#,
+        r#""nodeName": "n", "volumes": [{"name": "a.b", "emptyDir": {"sizeLimit": "1e100"}}],"#,
+    );
+    let text = text.replace(r#"{"memory": "1Gi"}"#, r#"{"example.com/x": "1e100", "memory": "1Gi"}"#);
+    assert!(serde_json::from_str::<Wire>(&text).is_err());
+    let (wire, reason) = partly::read::<Wire>(text.as_bytes()).unwrap();
+    assert!(reason.contains("spec."), "{reason}");
+    let (pod, _) = wire.pod(&[]);
+    let whole = serde_json::from_str::<Wire>(POD).unwrap().pod(&[]).0;
+    assert_eq!((&pod.metadata, &pod.spec.containers), (&whole.metadata, &whole.spec.containers));
+    assert!(pod.spec.volumes[0].empty_dir.is_some());
+    // However much of it is odd: who it is, and its priority, is known.
+    let odd = vec![r#"{"emptyDir": {"sizeLimit": "x"}}"#; 1000].join(",");
+    let text = POD.replace(r#""nodeName": "n","#, &format!(r#""nodeName": "n", "volumes": [{odd}],"#));
+    let (wire, _) = partly::read::<Wire>(text.as_bytes()).unwrap();
+    let (pod, _) = wire.pod(&[]);
+    assert_eq!((&pod.metadata, pod.priority(), pod.spec.volumes.len()), (&whole.metadata, 5, 0));
+    assert!(partly::read::<Wire>(b"[]").is_err());
+}
