@@ -38,7 +38,8 @@ const STANDARD_REASONS: [&str; 6] = [
 /// Ours under any name that the operator chose: they say whose they are, since others have words like `NoPressure` too.
 const OWN_REASONS: [&str; 4] = [PRESSURE_LASTS, NO_PRESSURE, NOT_KNOWN_YET, AGENT_STOPPED];
 
-fn is_standard(kind: &str) -> bool {
+/// Whether kubelets have this condition, too.
+pub(super) fn is_standard(kind: &str) -> bool {
     STANDARD.iter().any(|(standard, _)| *standard == kind)
 }
 

@@ -30,8 +30,10 @@ pub struct KnownPods<'p> {
 }
 
 /// How things stand with the taint of one condition.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Held {
+    /// What was announced and judged: of another key, other pods may be those that go.
+    taint: Option<Taint>,
     since: Option<Monotonic>,
     announced: bool,
     is_set: bool,
@@ -63,6 +65,9 @@ impl Held {
         if !holds {
             *self = Self::default();
             return None;
+        }
+        if self.taint.as_ref() != Some(taint) {
+            *self = Self { taint: Some(taint.clone()), ..Self::default() };
         }
         let since = *self.since.get_or_insert(now);
         let left = delay.saturating_sub(now.since(since));
@@ -165,6 +170,23 @@ mod tests {
         assert!(held.is_set());
         assert_eq!(held.after(false, DELAY, &taint(), known, at(304)), None);
         assert!(!held.is_set());
+    }
+
+    #[test]
+    fn another_taint_is_announced_and_judged_anew() {
+        let pods = pods(
+            r#"[{"metadata": {"namespace": "kube-system", "name": "c"}, "spec": {"priority": 2000001000,
+                "tolerations": [{"key": "node-pressure-monitor/memory-pressure", "operator": "Exists"}]}}]"#,
+        );
+        let protect = KubernetesOptions::default().protect;
+        let known = Some(KnownPods { pods: &pods, are_of_now: true, protect: &protect });
+        let mut held = Held::default();
+        let _announced = held.after(true, DELAY, &taint(), known, at(0));
+        assert!(matches!(held.after(true, DELAY, &taint(), known, at(300)), Some(News::Set(_))));
+        let standard: Taint = "node.kubernetes.io/memory-pressure:NoExecute".parse().unwrap();
+        assert!(matches!(held.after(true, DELAY, &standard, known, at(301)), Some(News::Announced(_))));
+        assert!(!held.is_set());
+        assert!(matches!(held.after(true, DELAY, &standard, known, at(601)), Some(News::Refused(_))));
     }
 
     #[test]

@@ -43,7 +43,7 @@ pub(super) struct Keeper<'c> {
     failing: bool,
     /// Something may be there of ours.
     has_written: bool,
-    /// Standard names were used: they are to go as our own do.
+    /// Standard names were used, by this agent or by one before it: they are to go as our own do.
     was_authority: bool,
     credit: u32,
     written: Instant,
@@ -124,6 +124,15 @@ impl<'c> Keeper<'c> {
         if wanted.conditions.is_empty() && authority != Authority::Off {
             return Ok(());
         }
+        self.was_authority |= authority == Authority::Standard;
+        if self.was_authority && authority != Authority::Standard {
+            // By the conditions the taints are known as ours: these go first, for somebody may kill us in between.
+            if let Err(failure @ (Failure::Later { .. } | Failure::Conflict(_))) =
+                self.write_taints(wanted, authority).await
+            {
+                return Err(failure);
+            }
+        }
         let beat = self.heartbeat;
         // A little before its time: jitter wakes us then.
         let is_due = beat.is_none_or(|at| at.elapsed() >= heartbeat.mul_f64(0.9));
@@ -131,7 +140,9 @@ impl<'c> Keeper<'c> {
         self.say(CONDITIONS, written.as_ref().err());
         let tainted = self.write_taints(wanted, authority).await;
         self.say(TAINTS, tainted.as_ref().err());
-        written.and(tainted)
+        written.and(tainted)?;
+        self.was_authority = authority == Authority::Standard;
+        Ok(())
     }
 
     /// Reads the node, unless it is known.
@@ -140,7 +151,10 @@ impl<'c> Keeper<'c> {
             let request = self.nodes.get(&self.context.node_name, &GetParams::default());
             let read = ask(&self.context.client, request, TIMEOUT).await;
             self.say(CONDITIONS, read.as_ref().err());
-            self.seen = Some(read?);
+            let seen = read?;
+            // One that was killed as the authority has left its names here, and this one may be told to use others.
+            self.was_authority |= plan::was_authority(&seen);
+            self.seen = Some(seen);
         }
         Ok(())
     }
@@ -171,7 +185,6 @@ impl<'c> Keeper<'c> {
             self.look().await?;
             let Some(seen) = &self.seen else { break };
             let Some(taints) = plan::taints(wanted, authority, self.was_authority, seen, &time::now()) else {
-                self.was_authority = authority == Authority::Standard;
                 return Ok(());
             };
             self.has_written = true;
@@ -179,7 +192,6 @@ impl<'c> Keeper<'c> {
             match self.patch_taints(&body, TIMEOUT).await {
                 Ok(node) => {
                     self.seen = Some(node);
-                    self.was_authority = authority == Authority::Standard;
                     return Ok(());
                 }
                 Err(conflict @ Failure::Conflict(_)) => {

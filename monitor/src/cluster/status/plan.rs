@@ -163,6 +163,13 @@ pub fn taints(
     (list != seen.taints()).then_some(list)
 }
 
+/// Whether a standard condition there is ours: then the taints under its key are, too.
+#[must_use]
+pub fn was_authority(seen: &SeenNode) -> bool {
+    let mut conditions = seen.conditions().iter();
+    conditions.any(|seen| names::is_standard(&seen.kind) && is_our_condition(&seen.kind, &seen.reason))
+}
+
 /// The list without ours; nothing when there is none of ours in it. Those under standard keys go when the condition is ours too: then
 /// no kubelet speaks for it.
 #[must_use]

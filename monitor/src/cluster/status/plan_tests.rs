@@ -132,6 +132,7 @@ fn a_standard_taint_is_the_control_planes_too() {
     let over = node(json!([ours("MemoryPressure", "False")]), json!([standard]));
     assert_eq!(set(&status(false, &[]), &over), Some(Vec::new()));
     assert_eq!(no_taints(&alone), Some(Vec::new()));
+    assert!(was_authority(&alone) && was_authority(&over) && !was_authority(&beside));
     // Having been the authority.
     let own = node(json!([ours("MonitorMemoryPressure", "True")]), json!([standard]));
     let after = taints(&status(true, &[Effect::NoSchedule]), Authority::Own, true, &own, NOW).unwrap();
