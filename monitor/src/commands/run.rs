@@ -18,6 +18,7 @@ use crate::agent::measured::Measured;
 use crate::agent::{Agent, Kills, Parts, Recorder, Reload, Signals, not_acted_on};
 use crate::cluster::Cluster;
 use crate::cluster::ledger::{Ledger, Open as Unfinished};
+use crate::config::kubernetes::EvictionMethod;
 use crate::config::watch::Interpret;
 use crate::config::{
     Bytes, ConfigErrors, ConfigWatch, Fingerprint, Loaded, Mode, MonitorConfig, RuntimeEndpoint, Wanted,
@@ -223,18 +224,19 @@ fn thaw_left_frozen(config: &MonitorConfig) {
     }
 }
 
-/// What an earlier agent has begun to evict is finished, but for observe mode, which does nothing.
+/// What an earlier agent has begun to evict is finished, but for observe mode, which does nothing, and for what is off by now.
 fn ledger_of(config: &MonitorConfig) -> Ledger {
     let ledger = Ledger::beside(&config.lock_file);
     for Unfinished { intent, .. } in ledger.unfinished() {
         let (pod, uid) = (intent.pod(), &intent.uid);
-        if config.mode == Mode::Observe {
+        let is_off = config.kubernetes.evictions.hard == EvictionMethod::Off && intent.is_hard();
+        if config.mode == Mode::Observe || is_off {
             ledger.end(&intent);
             tracing::warn!(
                 event = "eviction_abandoned",
                 pod,
                 pod_uid = uid,
-                "an earlier agent began to evict this pod; observe mode does not finish it: the kubelet starts it again"
+                "an earlier agent began to evict this pod; by this configuration it is not finished: the kubelet starts it again"
             );
         } else {
             tracing::warn!(

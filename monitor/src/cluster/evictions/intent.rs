@@ -23,7 +23,7 @@ pub struct Intent {
     pub name: String,
     /// How; never [`EvictionMethod::Off`].
     pub method: EvictionMethod,
-    /// The agent ends the pod's processes itself, or will: the rest has to follow however long it takes. Else the API server is asked
+    /// The agent ends the pod's processes itself, or will: the rest has to follow, while that is recent. Else the API server is asked
     /// first, and nothing happens when it refuses or does not answer.
     pub is_certain: bool,
     /// Seconds between SIGTERM and SIGKILL; at least one, since zero would remove the object before the kubelet has stopped the pod.

@@ -10,7 +10,7 @@
 //! | tell | POST an event of a name that follows from the UID | done, or there already: end |
 //!
 //! A pod that is gone is told of when the agent ended it, or may have. What the agent ends by itself marks first, so that the pod's owner
-//! sees why it goes, and never gives up for want of an answer; what is asked first ends when it is refused, or not answered in time.
+//! sees why it goes, and goes on without an answer until its decision is ten minutes old; what is asked first ends when it is refused, or not answered in time.
 
 use std::time::Duration;
 

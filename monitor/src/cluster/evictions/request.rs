@@ -186,9 +186,9 @@ fn is_of_what_was_asked(step: Step, intent: &Intent, status: &Status) -> bool {
         Step::Tell => ("namespaces", &intent.namespace),
         Step::Mark | Step::Remove | Step::Look => ("pods", &intent.name),
     };
-    let fits = |said: &str, wanted: &str| said.is_empty() || said == wanted;
-    let is_it = |details: &Details| fits(&details.kind, kind) && fits(&details.name, name);
-    status.reason == "NotFound" && status.details.as_ref().is_none_or(is_it)
+    // A path that is not served has the same reason, and details that are empty.
+    let is_it = |details: &Details| details.kind == kind && details.name == *name;
+    status.reason == "NotFound" && status.details.as_ref().is_some_and(is_it)
 }
 
 fn found(intent: &Intent, body: &[u8]) -> Answer {

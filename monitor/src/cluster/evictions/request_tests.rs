@@ -55,6 +55,7 @@ fn answers_mean_what_the_api_server_means_by_them() {
     });
     let another =
         json!({"reason": "Invalid", "details": {"causes": [{"reason": "FieldValueInvalid", "field": "metadata.uid"}]}});
+    let gone = json!({"reason": "NotFound", "details": {"kind": "pods", "name": "web-0"}});
     let busy = |after: Option<u64>, reason: &str| Answer::Busy {
         after: after.map(Duration::from_secs),
         reason: reason.to_owned(),
@@ -63,7 +64,7 @@ fn answers_mean_what_the_api_server_means_by_them() {
     for (step, code, retry_after, body, expected) in [
         (Step::Remove, 200, None, json!({"kind": "Pod"}), Answer::Done),
         (Step::Tell, 201, None, json!({}), Answer::Done),
-        (Step::Remove, 404, None, status("NotFound", "no"), Answer::Gone),
+        (Step::Remove, 404, None, gone, Answer::Gone),
         (Step::Remove, 409, None, status("Conflict", "the UID in the precondition"), Answer::Conflict),
         (Step::Tell, 409, None, status("AlreadyExists", "there"), Answer::Exists),
         (Step::Mark, 422, None, another, Answer::Conflict),
@@ -124,6 +125,8 @@ fn only_the_api_server_says_that_a_pod_is_gone() {
         (Step::Remove, "404 page not found".to_owned(), false),
         (Step::Look, "<html>".to_owned(), false),
         (Step::Look, "{}".to_owned(), false),
+        (Step::Remove, json!({"reason": "NotFound", "details": {}}).to_string(), false),
+        (Step::Remove, json!({"reason": "NotFound"}).to_string(), false),
         (Step::Remove, not_found("pods", "web-1"), false),
         (Step::Remove, not_found("services", "web-0"), false),
         (Step::Tell, not_found("pods", "web-0"), false),
