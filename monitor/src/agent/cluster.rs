@@ -19,6 +19,11 @@ const LAST_WORDS: Duration = Duration::from_secs(5);
 /// What the watch of the node's own object is called among the capabilities that are missing.
 const NODE_CAPABILITY: &str = "node object";
 
+/// What was last heard of the node longer ago than this no longer keeps pods on it: nobody knows whether the work has ended.
+const WORD_HOLDS: Duration = Duration::from_secs(600);
+/// For so long soft evictions wait for the first word of the node while nothing has come of asking for it.
+const FIRST_ANSWER: Duration = Duration::from_secs(60);
+
 /// Pods named in the metrics; more than any node has.
 const MOST_PODS: usize = 1000;
 
@@ -28,11 +33,15 @@ pub(super) struct Told {
     node: Arc<NodeFacts>,
     /// Soft thresholds of which it was said that their evictions wait.
     deferred: Said<usize>,
+    /// When the agent began to ask.
+    begun: Monotonic,
+    /// That an old word of the node no longer counts was said.
+    is_old_said: bool,
 }
 
 impl Default for Told {
     fn default() -> Self {
-        Self { node: Arc::default(), deferred: Said::new(OBSERVED_AGAIN) }
+        Self { node: Arc::default(), deferred: Said::new(OBSERVED_AGAIN), begun: Monotonic::now(), is_old_said: false }
     }
 }
 
@@ -136,10 +145,25 @@ impl Agent {
     /// Whether nothing is done about a threshold for as long as somebody is at work on the node: who moves pods away does so in an order of
     /// his own, and soft thresholds can wait. Said once a minute, and counted as often.
     pub(super) fn defers(&mut self, met: &MetThreshold, now: Monotonic) -> bool {
-        let Some(reason) = &self.told.node.maintenance else { return false };
         if met.is_hard() || !self.config.kubernetes.defer_soft_in_maintenance {
             return false;
         }
+        let reason = match word_of_node(&self.cluster.view(), self.told.begun, now) {
+            Word::Free => return false,
+            Word::Old(age) => {
+                if !std::mem::replace(&mut self.told.is_old_said, true) {
+                    tracing::warn!(
+                        event = "maintenance",
+                        age_seconds = age.as_secs(),
+                        "the node was in maintenance when the API server was last heard of: soft evictions wait no longer"
+                    );
+                }
+                return false;
+            }
+            Word::Maintenance(reason) => reason,
+            Word::Awaited => "whether the node is in maintenance is not known yet".to_owned(),
+        };
+        self.told.is_old_said = false;
         if self.told.deferred.is_due(met.place, now) {
             let signal = met.threshold.signal;
             self.with_metrics(|metrics| metrics.deferred(signal));
@@ -148,7 +172,7 @@ impl Agent {
                 signal = signal.as_str(),
                 threshold = %met.threshold,
                 reason,
-                "a soft threshold is met, and nobody is evicted: the node is in maintenance"
+                "a soft threshold is met, and nobody is evicted: the node is, or may be, in maintenance"
             );
         }
         true
@@ -220,6 +244,36 @@ impl Agent {
     }
 }
 
+/// What is known of work on the node.
+#[derive(Debug, PartialEq, Eq)]
+enum Word {
+    /// Nobody is at work on it, as far as anybody says.
+    Free,
+    /// Somebody is, and why.
+    Maintenance(String),
+    /// Somebody was, so long ago.
+    Old(Duration),
+    /// The agent was started a moment ago, and the API server is about to say.
+    Awaited,
+}
+
+fn word_of_node(view: &View, begun: Monotonic, now: Monotonic) -> Word {
+    let waits_for = match (&view.state, view.node_as_of, &view.node.trouble) {
+        // The pods are read, the node is not, and nothing is amiss with it.
+        (State::Up, None, None) => WORD_HOLDS,
+        (State::Looking, None, None) => FIRST_ANSWER,
+        _ => Duration::ZERO,
+    };
+    if now.since(begun) < waits_for {
+        return Word::Awaited;
+    }
+    let Some(reason) = &view.node.maintenance else { return Word::Free };
+    match view.node_as_of.map(|as_of| now.since(as_of)) {
+        Some(age) if age >= WORD_HOLDS => Word::Old(age),
+        _ => Word::Maintenance(reason.clone()),
+    }
+}
+
 fn container(specs: &PodSpecs, uid: &PodUid, id: &str) -> Option<String> {
     specs.find(uid)?.container_name(id).map(str::to_owned)
 }
@@ -237,5 +291,35 @@ fn last_known(view: &View) -> String {
             format!("the {} pods known are those of {} ago", view.pods.pods().len(), format_go_duration(whole))
         }
         None => "no pod was ever known, workloads are known by their cgroups alone".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn word_of_the_node_grows_old_and_is_awaited() {
+        let at = |seconds: u64| Monotonic(seconds * 1_000_000_000);
+        let down = || State::Down { reason: "away".to_owned(), since: at(100) };
+        let of = |state: State, as_of: Option<u64>, maintenance: bool, now: u64| {
+            let maintenance = maintenance.then(|| "cordoned".to_owned());
+            let node = Arc::new(NodeFacts { maintenance, ..NodeFacts::default() });
+            let mut view = View::default();
+            (view.state, view.node, view.node_as_of) = (state, node, as_of.map(at));
+            word_of_node(&view, at(100), at(now))
+        };
+        let cordoned = || Word::Maintenance("cordoned".to_owned());
+        assert_eq!(of(State::Up, Some(150), true, 151), cordoned());
+        assert_eq!(of(State::Up, Some(150), false, 151), Word::Free);
+        assert_eq!(of(down(), Some(150), true, 749), cordoned());
+        assert_eq!(of(down(), Some(150), true, 750), Word::Old(WORD_HOLDS));
+        // Before the first word.
+        assert_eq!(of(State::Looking, None, false, 159), Word::Awaited);
+        assert_eq!(of(State::Looking, None, false, 160), Word::Free);
+        assert_eq!(of(State::Up, None, false, 160), Word::Awaited);
+        assert_eq!(of(State::Up, None, false, 700), Word::Free);
+        assert_eq!(of(down(), None, false, 101), Word::Free);
+        assert_eq!(of(State::Off, None, false, 101), Word::Free);
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 use tokio::time::Instant;
 
+use crate::node::Monotonic;
 use crate::workloads::lenient::{entries_of, is_present, list, or_default};
 
 use super::Event;
@@ -87,7 +88,13 @@ impl Mirror for Node {
         Some(version)
     }
 
-    fn heard(&mut self) {}
+    fn heard(&mut self) {
+        // While a list is not whole, the node is what it was before it.
+        if self.listed.is_none() {
+            let now = Monotonic::now();
+            self.context.shared.with(|view| view.node_as_of = Some(now));
+        }
+    }
 
     fn failed(&mut self, refusal: &Refusal, times: u32) {
         // That the server does not answer at all the pods' watch says.

@@ -303,7 +303,7 @@ impl Wire {
             owners: metadata.owner_references,
             is_being_deleted: metadata.deletion_timestamp,
         };
-        (Pod { metadata, spec, status }.of_the_api_server(), resource_version)
+        (Pod { metadata, spec, status }.of_the_api_server().bounded(), resource_version)
     }
 }
 

@@ -131,7 +131,16 @@ pub fn remembered(lock_file: &Path) -> Option<(PodSpecs, Monotonic)> {
 
 /// The node, its pods, and when that was true.
 fn read(path: &Path, of_boot: &str) -> Option<(String, PodSpecs, Monotonic)> {
-    if std::fs::metadata(path).ok()?.len() > LARGEST {
+    let length = std::fs::metadata(path).ok()?.len();
+    if length > LARGEST {
+        tracing::warn!(
+            event = "degraded",
+            capability = "remembered_pods",
+            path = %path.display(),
+            length,
+            "the pods written down are not read: the file is larger than {} MiB",
+            LARGEST >> 20
+        );
         return None;
     }
     let text = std::fs::read_to_string(path).ok()?;

@@ -1,5 +1,6 @@
 //! Pods as the API prints them (`v1.Pod`), as far as a decision looks at them.
 
+mod bounds;
 mod identity;
 mod list;
 mod owner;
