@@ -13,7 +13,7 @@ use crate::config::kubernetes::Authority;
 use super::super::ask::{Failure, TIMEOUT, ask};
 use super::super::patience::{Patience, jittered};
 use super::super::thread::Context;
-use super::super::{Event, time};
+use super::super::{Event, names, time};
 use super::NodeStatus;
 use super::plan;
 use super::seen::SeenNode;
@@ -136,7 +136,7 @@ impl<'c> Keeper<'c> {
         let beat = self.heartbeat;
         // A little before its time: jitter wakes us then.
         let is_due = beat.is_none_or(|at| at.elapsed() >= heartbeat.mul_f64(0.9));
-        let written = self.write_conditions(wanted, authority, is_due).await;
+        let written = self.write_conditions(wanted, authority, is_due, heartbeat).await;
         self.say(CONDITIONS, written.as_ref().err());
         let tainted = self.write_taints(wanted, authority).await;
         self.say(TAINTS, tainted.as_ref().err());
@@ -164,9 +164,17 @@ impl<'c> Keeper<'c> {
         wanted: &NodeStatus,
         authority: Authority,
         is_due: bool,
+        heartbeat: Duration,
     ) -> Result<(), Failure> {
         let Some(seen) = &self.seen else { return Ok(()) };
-        let Some(body) = plan::conditions(wanted, authority, seen, &time::now(), is_due) else { return Ok(()) };
+        let seconds = heartbeat.as_secs().max(1).to_string();
+        let is_promised = seen.heartbeat_words() == Some(seconds.as_str());
+        let Some(mut body) = plan::conditions(wanted, authority, seen, &time::now(), is_due || !is_promised) else {
+            return Ok(());
+        };
+        if authority != Authority::Off {
+            body["metadata"] = serde_json::json!({"annotations": {names::HEARTBEAT: seconds}});
+        }
         self.has_written = true;
         self.seen = Some(self.patch_conditions(&body, TIMEOUT).await?);
         self.heartbeat = Some(Instant::now());
