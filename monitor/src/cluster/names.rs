@@ -11,6 +11,8 @@ use super::status::Effect;
 const PREFIX: &str = "Monitor";
 /// What our own taints' keys begin with.
 const KEY_PREFIX: &str = "node-pressure-monitor/";
+/// An annotation of the node: how often its agent confirms its conditions, in seconds. A sweeper is told it by nobody else.
+pub const HEARTBEAT: &str = "node-pressure-monitor/heartbeat-seconds";
 /// Whether the configuration is the one in force; ours alone.
 pub const CONFIGURATION_ACCEPTED: &str = "MonitorConfigurationAccepted";
 /// The reason of a condition whose agent has died.

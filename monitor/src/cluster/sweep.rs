@@ -234,7 +234,8 @@ impl Judge {
     /// What is to be said of an agent that is dead.
     fn is_dead(&mut self, node: &SeenNode, rules: &Rules, wall: Timestamp, now: Instant) -> Option<String> {
         let beat = ours(node).filter_map(|condition| condition.last_heartbeat_time.as_deref()).max();
-        let patience = rules.heartbeat.saturating_mul(MISSED);
+        // What the agent itself promises counts where it is longer: its configuration is not the sweeper's.
+        let patience = rules.heartbeat.max(node.heartbeat().unwrap_or_default()).saturating_mul(MISSED);
         let is_dead = if rules.by_clock {
             let at = beat.and_then(time::read);
             at.is_none_or(|at| Duration::try_from(wall.duration_since(at)).is_ok_and(|age| age >= patience))
@@ -285,6 +286,15 @@ mod tests {
         assert_eq!(dead(&node("2026-11-21T11:57:01Z")), None);
         assert!(dead(&node("2026-11-21T11:57:00Z")).is_some_and(|words| words.ends_with("at 2026-11-21T11:57:00Z")));
         assert_eq!(dead(&node("2026-11-21T12:30:00Z")), None, "of the future");
+        let slow = |seconds: &str| -> SeenNode {
+            let condition = json!({"type": "MonitorMemoryPressure", "lastHeartbeatTime": "2026-11-21T11:50:00Z"});
+            let annotations = json!({names::HEARTBEAT: seconds, "other": "words"});
+            serde_json::from_value(json!({"metadata": {"name": "n", "annotations": annotations},
+                "status": {"conditions": [condition]}}))
+            .unwrap()
+        };
+        assert_eq!(dead(&slow("300")), None, "as its agent has promised");
+        assert!(dead(&slow("10")).is_some() && dead(&slow("often")).is_some());
     }
 
     #[test]

@@ -13,10 +13,10 @@ use crate::config::kubernetes::Authority;
 use super::super::ask::{Failure, TIMEOUT, ask};
 use super::super::patience::{Patience, jittered};
 use super::super::thread::Context;
-use super::super::{Event, time};
-use super::NodeStatus;
+use super::super::{Event, names, time};
 use super::plan;
-use super::seen::SeenNode;
+use super::seen::{SeenNode, taint_name};
+use super::{Effect, NodeStatus};
 
 /// What they are called among the capabilities that are missing.
 const CONDITIONS: &str = "node conditions";
@@ -28,6 +28,8 @@ const SELDOM: Duration = Duration::from_secs(3_600);
 /// A change that follows this many others is written at once; then so long must pass between two of them.
 const BURST: u32 = 10;
 const PAUSE: Duration = Duration::from_secs(1);
+/// Whom a `NoExecute` taint would evict was looked at when it was asked for: later there may be other pods.
+const JUDGED_FOR: Duration = Duration::from_secs(30);
 const AFTER_FAILURE: Duration = Duration::from_millis(200);
 /// When it stops, the agent does not have long.
 const LAST_TIMEOUT: Duration = Duration::from_secs(2);
@@ -45,6 +47,8 @@ pub(super) struct Keeper<'c> {
     has_written: bool,
     /// Standard names were used, by this agent or by one before it: they are to go as our own do.
     was_authority: bool,
+    /// `NoExecute` taints that are asked for, by condition: under which names, and since when. No time: judged under other names.
+    judged: Vec<(String, Authority, Option<Instant>)>,
     credit: u32,
     written: Instant,
     trouble: [(&'static str, Option<String>); 2],
@@ -67,6 +71,7 @@ impl<'c> Keeper<'c> {
             failing: false,
             has_written: false,
             was_authority: false,
+            judged: Vec::new(),
             credit: BURST,
             written: Instant::now(),
             trouble: [(CONDITIONS, None), (TAINTS, None)],
@@ -76,6 +81,7 @@ impl<'c> Keeper<'c> {
     /// Does what is to be done now. Returns how long until there may be more.
     pub(super) async fn settle(&mut self, wanted: &NodeStatus, options: &KubernetesOptions) -> Duration {
         let authority = plan::authority(options.conditions, wanted.may_act);
+        self.note_judgements(wanted, authority, Instant::now());
         match self.try_to_settle(wanted, authority, options.heartbeat).await {
             Ok(()) => {
                 self.patience.reset();
@@ -136,7 +142,7 @@ impl<'c> Keeper<'c> {
         let beat = self.heartbeat;
         // A little before its time: jitter wakes us then.
         let is_due = beat.is_none_or(|at| at.elapsed() >= heartbeat.mul_f64(0.9));
-        let written = self.write_conditions(wanted, authority, is_due).await;
+        let written = self.write_conditions(wanted, authority, is_due, heartbeat).await;
         self.say(CONDITIONS, written.as_ref().err());
         let tainted = self.write_taints(wanted, authority).await;
         self.say(TAINTS, tainted.as_ref().err());
@@ -164,9 +170,17 @@ impl<'c> Keeper<'c> {
         wanted: &NodeStatus,
         authority: Authority,
         is_due: bool,
+        heartbeat: Duration,
     ) -> Result<(), Failure> {
         let Some(seen) = &self.seen else { return Ok(()) };
-        let Some(body) = plan::conditions(wanted, authority, seen, &time::now(), is_due) else { return Ok(()) };
+        let seconds = heartbeat.as_secs().max(1).to_string();
+        let is_promised = seen.heartbeat_words() == Some(seconds.as_str());
+        let Some(mut body) = plan::conditions(wanted, authority, seen, &time::now(), is_due || !is_promised) else {
+            return Ok(());
+        };
+        if authority != Authority::Off {
+            body["metadata"] = serde_json::json!({"annotations": {names::HEARTBEAT: seconds}});
+        }
         self.has_written = true;
         self.seen = Some(self.patch_conditions(&body, TIMEOUT).await?);
         self.heartbeat = Some(Instant::now());
@@ -184,7 +198,8 @@ impl<'c> Keeper<'c> {
         for _ in 0..CONFLICTS {
             self.look().await?;
             let Some(seen) = &self.seen else { break };
-            let Some(taints) = plan::taints(wanted, authority, self.was_authority, seen, &time::now()) else {
+            let wanted = self.still_judged(wanted, authority, seen, Instant::now());
+            let Some(taints) = plan::taints(&wanted, authority, self.was_authority, seen, &time::now()) else {
                 return Ok(());
             };
             self.has_written = true;
@@ -202,6 +217,40 @@ impl<'c> Keeper<'c> {
             }
         }
         failure.map_or(Ok(()), Err)
+    }
+
+    fn note_judgements(&mut self, wanted: &NodeStatus, authority: Authority, now: Instant) {
+        let is_wanted =
+            |kind: &str| wanted.taints.iter().any(|taint| taint.effect == Effect::NoExecute && taint.kind == kind);
+        self.judged.retain(|(kind, ..)| is_wanted(kind));
+        for (_, under, since) in &mut self.judged {
+            if *under != authority {
+                (*under, *since) = (authority, None);
+            }
+        }
+        for taint in wanted.taints.iter().filter(|taint| taint.effect == Effect::NoExecute) {
+            if self.judged.iter().all(|(kind, ..)| *kind != taint.kind) {
+                self.judged.push((taint.kind.clone(), authority, Some(now)));
+            }
+        }
+    }
+
+    /// Without the `NoExecute` taints that are not there yet, and were judged too long ago to be set now.
+    fn still_judged(&self, wanted: &NodeStatus, authority: Authority, seen: &SeenNode, now: Instant) -> NodeStatus {
+        let is_fresh = |kind: &str| {
+            let judged = self.judged.iter().find(|(of, ..)| of == kind).and_then(|(.., since)| *since);
+            judged.is_some_and(|since| now.saturating_duration_since(since) < JUDGED_FOR)
+        };
+        let is_there = |kind: &str| {
+            names::taint_key(kind, authority).is_some_and(|key| {
+                seen.taints().iter().any(|taint| taint_name(taint) == (key.as_str(), Effect::NoExecute.as_str()))
+            })
+        };
+        let mut wanted = wanted.clone();
+        wanted
+            .taints
+            .retain(|taint| taint.effect != Effect::NoExecute || is_fresh(&taint.kind) || is_there(&taint.kind));
+        wanted
     }
 
     async fn patch_taints(&self, body: &Value, timeout: Duration) -> Result<SeenNode, Failure> {

@@ -94,7 +94,13 @@ fn removal(kind: &str) -> Value {
 /// What to send to take every condition of ours away; nothing when there is none.
 #[must_use]
 pub fn no_conditions(seen: &SeenNode) -> Option<Value> {
-    conditions(&NodeStatus::default(), Authority::Off, seen, "", false)
+    let plan = conditions(&NodeStatus::default(), Authority::Off, seen, "", false);
+    if seen.heartbeat_words().is_none() {
+        return plan;
+    }
+    let mut body = plan.unwrap_or_else(|| json!({}));
+    body["metadata"] = json!({"annotations": {names::HEARTBEAT: null}});
+    Some(body)
 }
 
 /// What to send so that nobody believes a dead agent: our conditions are known no longer. Only where nobody has changed the node since.

@@ -1,5 +1,7 @@
 //! A node's object, as much of it as is looked at.
 
+use std::time::Duration;
+
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -21,6 +23,16 @@ pub struct Metadata {
     pub name: String,
     /// Another after each change.
     pub resource_version: String,
+    /// Of all the annotations the only one that is looked at.
+    annotations: Option<Annotations>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(default)]
+struct Annotations {
+    /// [`HEARTBEAT`](super::super::names::HEARTBEAT).
+    #[serde(rename = "node-pressure-monitor/heartbeat-seconds")]
+    heartbeat: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
@@ -66,6 +78,19 @@ impl SeenNode {
     #[must_use]
     pub fn condition(&self, kind: &str) -> Option<&SeenCondition> {
         self.conditions().iter().find(|condition| condition.kind == kind)
+    }
+
+    /// How often its agent says that it confirms its conditions, as written.
+    #[must_use]
+    pub fn heartbeat_words(&self) -> Option<&str> {
+        self.metadata.annotations.as_ref()?.heartbeat.as_deref()
+    }
+
+    /// How often its agent says that it confirms its conditions; at most once a day.
+    #[must_use]
+    pub fn heartbeat(&self) -> Option<Duration> {
+        let seconds = self.heartbeat_words()?.parse::<u64>().ok()?;
+        Some(Duration::from_secs(seconds.min(86_400)))
     }
 
     /// Its taints, everybody's.
