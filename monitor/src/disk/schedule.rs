@@ -13,8 +13,10 @@ const QUIET_FACTOR: u32 = 1000;
 /// …but appended bytes give no sign: for so long at most, and so long where a limit of what may be kept is known.
 const LONGEST_QUIET: Duration = Duration::from_secs(15 * 60);
 const LONGEST_QUIET_LIMITED: Duration = Duration::from_secs(2 * 60);
-/// While measuring it is cheap such a one is measured as often as limits are looked at.
+/// While measuring it is cheap such a one is measured as often as limits are looked at…
 const QUIET_LIMITED: Duration = Duration::from_secs(10);
+/// …and however many there are, all of them together take no more than a five-hundredth of a CPU: each has an equal part of that.
+const QUIET_LIMITED_FACTOR: u32 = 500;
 /// One whose inode counters rise is measured again after a pause, and after several times as long as it took: the others must get on.
 const HURRIED: Duration = Duration::from_secs(2);
 const HURRIED_FACTOR: u32 = 3;
@@ -134,8 +136,10 @@ impl Schedule {
     /// Who is to be begun with: those who gave a sign, unless the others are to get on first; then those never measured, then who waits longest.
     pub fn next(&self, now: Monotonic, others_first: bool) -> Next {
         let cost: Duration = self.entries.values().filter_map(|entry| entry.last).map(|last| last.cpu).sum();
-        let quiet = QUIET.max(cost.saturating_mul(QUIET_FACTOR));
-        let due = |entry: &Entry| self.due(entry, quiet, now);
+        let quiet = QUIET.max(cost.saturating_mul(QUIET_FACTOR)).min(LONGEST_QUIET);
+        let limited = self.entries.values().filter(|entry| entry.places.is_limited).count();
+        let limited = u32::try_from(limited).unwrap_or(u32::MAX).saturating_mul(QUIET_LIMITED_FACTOR).max(QUIET_FACTOR);
+        let due = |entry: &Entry| self.due(entry, quiet, limited, now);
         let waiting = || self.entries.values().filter(|entry| !entry.is_begun);
         let soonest = |entries: &mut dyn Iterator<Item = &Entry>| {
             entries
@@ -158,15 +162,15 @@ impl Schedule {
         }
     }
 
-    fn due(&self, entry: &Entry, quiet: Duration, now: Monotonic) -> Monotonic {
+    fn due(&self, entry: &Entry, quiet: Duration, limited_factor: u32, now: Monotonic) -> Monotonic {
         let Some(Made { began, at, took, cpu }) = entry.last else { return Monotonic::default() };
         if began < self.renewed {
             return Monotonic::default();
         }
         let mut pause = if entry.places.is_limited {
-            QUIET_LIMITED.max(cpu.saturating_mul(QUIET_FACTOR)).min(LONGEST_QUIET_LIMITED)
+            QUIET_LIMITED.max(cpu.saturating_mul(limited_factor)).min(LONGEST_QUIET_LIMITED)
         } else {
-            quiet.min(LONGEST_QUIET)
+            quiet
         };
         if self.is_pressed(now) {
             pause = pause.min(PRESSED.max(took.saturating_mul(PRESSED_FACTOR)));
@@ -244,6 +248,20 @@ mod tests {
         schedule.done("b", made(100, 60, 20_000));
         assert_eq!(whose(&schedule, 110), "wait 10", "it is cheap by itself, whatever the others cost");
         assert_eq!(whose(&Schedule::default(), 0), "nothing");
+    }
+
+    #[test]
+    fn hundreds_with_a_limit_are_measured_as_seldom_as_they_are_many() {
+        let mut schedule = Schedule::default();
+        let limited = |number: u64| WorkloadPlaces { is_limited: true, ..places(&format!("pod-{number:03}"), number) };
+        let mut wait_of = |count: u64| {
+            schedule.want((0..count).map(limited).collect());
+            (0..count).for_each(|number| schedule.done(&format!("pod-{number:03}"), made(100, 1, 250)));
+            whose(&schedule, 100)
+        };
+        assert_eq!(wait_of(50), "wait 10");
+        // 500 times 250 µs in 62 s are two thousandths of a CPU.
+        assert_eq!(wait_of(500), "wait 62");
     }
 
     #[test]

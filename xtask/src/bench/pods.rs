@@ -27,7 +27,8 @@ fn pods(workspace: &Workspace, seconds: &str) -> Result<Outcome> {
     println!("== measuring pods, {seconds} s");
     build::release(&["node-pressure-monitor"])?;
     let agent = workspace.release("node-pressure-monitor");
-    let bench = Bench { package: PACKAGE, name: "pods", profile: "bench" };
+    // Only the agent is measured, and that is the released one.
+    let bench = Bench { package: PACKAGE, name: "pods", profile: "dev" };
     let lines = lines_of(bench, &[("PODS_SECONDS", seconds), ("PODS_AGENT", &agent.to_string_lossy())])?;
     lines.iter().for_each(|line| println!("{line}"));
     if let Some(skipped) = kernel::skipped(&lines) {

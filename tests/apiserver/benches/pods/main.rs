@@ -1,4 +1,4 @@
-//! The agent on a node of 500 pods of which a hundred change every second, a pod replaced each second among them.
+//! The agent on a node of 500 pods of which a hundred change every second; once in five seconds one goes and another comes.
 //! Prints `pods PODS pods, RATE changes/s: CPU % of a core of BUDGET, MIB MiB of BUDGET`; whoever runs it judges.
 //!
 //! The agent is the one that `PODS_AGENT` names, `PODS_SECONDS` says for how long changes are made; with `KUBECONFIG` the API server is that
@@ -27,6 +27,8 @@ const CHANGES_PER_SECOND: u32 = 100;
 /// Of a core, in per cent.
 const CPU_BUDGET: f64 = 2.0;
 const MEMORY_BUDGET_MIB: f64 = 40.0;
+/// Once in five seconds a pod goes and another comes: a dozen a minute is much for a node.
+const REPLACED_EVERY: usize = 500;
 const SECONDS: u64 = 60;
 /// For the agent to have read the pods and looked at everything once.
 const SETTLING: Duration = Duration::from_secs(5);
@@ -78,14 +80,13 @@ async fn measure() -> Result<()> {
 
     let quiet = Share::of(&agent, Duration::from_secs(seconds / 3)).await?;
     println!("pods: without changes {:.2} % of a core, {:.1} MiB", quiet.percent, quiet.mib);
+    quiet.print_threads();
 
     let before = heard_changes(&agent)?;
     let outcome = changed(&cluster, &mut node, &mut pods, &agent, Duration::from_secs(seconds)).await;
     let (busy, made) = outcome.with_context(|| format!("the agent's log is\n{}", agent.log().unwrap_or_default()))?;
     let rate = f64::from(made) / busy.span.as_secs_f64();
-    for (name, time) in &busy.threads {
-        println!("pods:   {name}: {:.2} % of a core", percent(Duration::from_nanos(*time), busy.span));
-    }
+    busy.print_threads();
     println!("pods: {:.1} MiB at most since the start", mib(agent.memory("VmHWM")?));
     // What it has not heard of was not measured.
     let heard = |agent: &Agent| Ok(heard_changes(agent)? - before >= f64::from(made));
@@ -142,7 +143,7 @@ async fn changed(
         if count % 50 == 0 {
             measured.look()?;
         }
-        match count % 100 {
+        match count % REPLACED_EVERY {
             // A pod is replaced: one that goes, one that comes, and its status.
             0 => {
                 let old = pods.pop_front().context("a pod")?;
@@ -192,6 +193,15 @@ impl Share {
         let measured = Measured::begin(agent)?;
         tokio::time::sleep(span).await;
         measured.end()
+    }
+
+    fn print_threads(&self) {
+        for (name, time) in &self.threads {
+            let share = percent(Duration::from_nanos(*time), self.span);
+            if share >= 0.01 {
+                println!("pods:   {name}: {share:.2} % of a core");
+            }
+        }
     }
 }
 
