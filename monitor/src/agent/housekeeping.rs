@@ -16,6 +16,10 @@ use super::{Agent, allow};
 const EVERY: Duration = Duration::from_secs(20);
 /// Whoever writes `oom_score_adj` all the time gets it set back this often.
 const AUDIT_PAUSE: Duration = Duration::from_secs(1);
+/// With many processes it is so many times as long as an audit takes, half a per cent of a CPU,
+const AUDIT_SHARE: u32 = 200;
+/// up to this.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// An audit of many processes is done in pieces of this length.
 const AUDIT_SLICE: Duration = Duration::from_millis(2);
 /// Full reports are made for those who ask, and this often for nobody.
@@ -63,11 +67,13 @@ impl Agent {
     pub(super) fn audit_if_due(&mut self) {
         let now = Monotonic::now();
         if !self.auditor.is_busy() {
-            let rested = self.audits.at.is_none_or(|last| now.since(last) >= AUDIT_PAUSE);
+            let pause = self.audits.took.saturating_mul(AUDIT_SHARE).clamp(AUDIT_PAUSE, LONGEST_PAUSE);
+            let rested = self.audits.at.is_none_or(|last| now.since(last) >= pause);
             if !self.audits.due || !rested {
                 return;
             }
             self.audits.due = false;
+            self.audits.took = Duration::ZERO;
             self.keep_own_score();
             self.auditor.begin(&self.tree);
         }
@@ -79,8 +85,11 @@ impl Agent {
             mode: self.config.mode,
         };
         let until = now.after(self.until_sample(now, sample).min(AUDIT_SLICE));
-        if let Some(audit) = self.auditor.step(&self.tree, rules, until) {
-            self.audits.at = Some(Monotonic::now());
+        let audit = self.auditor.step(&self.tree, rules, until);
+        let stepped = Monotonic::now();
+        self.audits.took = self.audits.took.saturating_add(stepped.since(now));
+        if let Some(audit) = audit {
+            self.audits.at = Some(stepped);
             self.tell_audit(&audit);
         }
     }

@@ -60,6 +60,8 @@ pub(super) struct Audits {
     pub(super) due: bool,
     /// When the last one was.
     pub(super) at: Option<Monotonic>,
+    /// How long it took, or has taken yet.
+    pub(super) took: Duration,
     /// Processes that it left with another value than they should have.
     pub(super) drifted: usize,
     /// Workloads of which that was said.

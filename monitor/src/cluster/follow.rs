@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::StatusCode;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -16,7 +17,7 @@ use crate::workloads::lenient::or_default;
 use super::client::Timeouts;
 use super::items::Items;
 use super::patience::{Patience, jittered};
-use super::request::{self, Refusal, Status};
+use super::request::{self, Refusal, Status, Text};
 use super::thread::Context;
 
 const FIRST_WAIT: Duration = Duration::from_millis(500);
@@ -25,6 +26,8 @@ const LONGEST_WAIT: Duration = Duration::from_secs(30);
 const HELD: Duration = Duration::from_secs(5);
 /// The server is asked to end a watch after half of this to this, as client-go asks it: so agents spread over its replicas anew.
 const WATCH_SECONDS: Duration = Duration::from_secs(600);
+/// While one change follows the other they are taken together so often: to wake up for each costs more than to read it.
+const TOGETHER: Duration = Duration::from_millis(200);
 /// One line of a watch holds one object.
 const LONGEST_LINE: usize = 8 << 20;
 
@@ -220,13 +223,15 @@ async fn watch<M: Mirror>(context: &Context, mirror: &mut M, version: String) ->
     mirror.heard();
     let mut lines = Lines { version, waiting: Vec::new() };
     let mut silent_at = Instant::now() + silence;
+    let mut taken = None;
     loop {
         let due = mirror.due();
         tokio::select! {
             biased;
             () = tokio::time::sleep_until(due.unwrap_or(silent_at)), if due.is_some() => mirror.publish(),
             () = mirror.outdated() => return (Next::List { latest: false }, Ok(Wait::None)),
-            piece = text.next() => {
+            piece = next_piece(&mut text, taken) => {
+                taken = Some(Instant::now());
                 let Some(Ok(piece)) = piece else {
                     // The server has ended it, or the way there is cut: what comes of asking again tells.
                     mirror.publish();
@@ -247,6 +252,21 @@ async fn watch<M: Mirror>(context: &Context, mirror: &mut M, version: String) ->
             () = tokio::time::sleep_until(silent_at) => return (Next::Resume(lines.version), Ok(Wait::None)),
         }
     }
+}
+
+/// The next piece of a watch; soon after the last one what comes meanwhile is waited for. Cancel-safe.
+async fn next_piece(text: &mut Text, taken: Option<Instant>) -> Option<Result<Bytes, String>> {
+    // Whoever reads from the connection has to have its turn.
+    tokio::task::yield_now().await;
+    tokio::select! {
+        biased;
+        piece = text.next() => return piece,
+        () = std::future::ready(()) => {}
+    }
+    if taken.is_some_and(|taken| taken.elapsed() < TOGETHER) {
+        tokio::time::sleep(TOGETHER).await;
+    }
+    text.next().await
 }
 
 /// Why a watch is over before its end.

@@ -21,8 +21,8 @@ use super::request::Refusal;
 use super::thread::Context;
 use super::{Event, State};
 
-/// Many changes in so short a time are told once.
-const TOLD_AFTER: Duration = Duration::from_millis(200);
+/// Many changes in so short a time are told once: whoever is told looks at all of them.
+const TOLD_AFTER: Duration = Duration::from_secs(1);
 
 /// What reading them is called among the capabilities that are missing.
 const READING: &str = "pods as written";

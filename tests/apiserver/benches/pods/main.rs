@@ -30,8 +30,8 @@ const MEMORY_BUDGET_MIB: f64 = 40.0;
 /// Once in five seconds a pod goes and another comes: a dozen a minute is much for a node.
 const REPLACED_EVERY: usize = 500;
 const SECONDS: u64 = 60;
-/// For the agent to have read the pods and looked at everything once.
-const SETTLING: Duration = Duration::from_secs(5);
+/// For the agent to have read the pods and looked at everything once, their disks too.
+const SETTLING: Duration = Duration::from_secs(30);
 /// A driver or a server that lags would make the agent look good.
 const RATE_AT_LEAST: f64 = 0.95;
 
