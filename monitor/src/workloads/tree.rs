@@ -1,6 +1,6 @@
 //! The cgroup tree as a list of workloads, each held by open files, and the owner of every cgroup in it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -180,6 +180,7 @@ impl WorkloadTree {
             tracked.by_the_walk = tracked.workload.protection;
         }
         self.join();
+        self.protect(|_| true);
         Ok(Changes { forgotten: self.remember(owned), appeared, unreadable })
     }
 
@@ -190,8 +191,10 @@ impl WorkloadTree {
             // What was requested is computed by other rules.
             self.tracked.iter_mut().for_each(|tracked| tracked.joined = None);
         }
+        let are_others = self.pods.rules != rules;
         self.pods = Pods { specs, rules, quirks };
-        self.join();
+        let changed = self.join();
+        self.protect(|id| are_others || changed.contains(&id));
     }
 
     /// The workloads.
@@ -274,9 +277,11 @@ impl WorkloadTree {
         &self.hierarchy
     }
 
-    /// Puts what is known of the pods to their cgroups.
-    fn join(&mut self) {
+    /// Puts what is known of the pods to their cgroups, and
+    /// returns those of which other things are known than before.
+    fn join(&mut self) -> HashSet<CgroupId> {
         let Pods { specs, quirks, .. } = &self.pods;
+        let mut changed = HashSet::new();
         for Tracked { workload, joined, .. } in &mut self.tracked {
             if let Some(pod) = workload.kind.pod_uid().and_then(|uid| specs.share(uid)) {
                 workload.pod = Some(Arc::clone(pod));
@@ -285,19 +290,20 @@ impl WorkloadTree {
             if joined.as_ref().is_none_or(|joined| !Arc::ptr_eq(joined, pod)) {
                 workload.request = pod.request(Resource::Memory, *quirks).bytes();
                 *joined = Some(Arc::clone(pod));
+                changed.insert(workload.id);
             }
         }
-        self.protect();
+        changed
     }
 
-    /// Marks those that are never candidates.
-    fn protect(&mut self) {
+    /// Marks those that are never candidates, among the ones to look at.
+    fn protect(&mut self, is_wanted: impl Fn(CgroupId) -> bool) {
         let holder = |pid| membership::of(&self.proc_root, pid, self.hierarchy.version);
         let (init, agent) = (holder("1"), self.agent.as_deref().and_then(holder));
         let holds =
             |name: &str, path: &Option<String>| path.as_deref().is_some_and(|path| membership::is_within(path, name));
         let rules = &self.pods.rules;
-        for Tracked { workload, by_the_walk, .. } in &mut self.tracked {
+        for Tracked { workload, by_the_walk, .. } in self.tracked.iter_mut().filter(|it| is_wanted(it.workload.id)) {
             workload.protection = if holds(&workload.name, &init) {
                 Some(Protection::Init)
             } else if holds(&workload.name, &agent) {
