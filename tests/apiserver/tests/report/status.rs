@@ -96,7 +96,7 @@ async fn somebody_else_taints_the_node_at_the_same_time() {
     let cluster = cluster(&stage, KubernetesOptions::default());
     ready(&stage).await;
     // Ours comes late, and by then another resourceVersion is there: 409, read again, both stay.
-    let late = Fault::delay(Duration::from_millis(500)).of("PATCH").ending(stage.node_path()).once();
+    let late = Fault::delay(Duration::from_secs(3)).of("PATCH").ending(stage.node_path()).once();
     stage.server.faults().add(late);
     cluster.publish(status(true, &[Effect::NoSchedule]));
     let path = stage.node_path();

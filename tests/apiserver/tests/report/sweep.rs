@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
+use http::Method;
 use node_pressure_apiserver::Fault;
 use node_pressure_apiserver::stage::{Stage, condition};
+use node_pressure_monitor::cluster::names::HEARTBEAT;
 use node_pressure_monitor::cluster::status::Effect;
 use node_pressure_monitor::cluster::sweep::{Round, Rules, Sweeper, Swept};
 use node_pressure_monitor::config::KubernetesOptions;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::support::{KEY, TYPE, access, cluster, end, has, is_tainted, node, status};
 
@@ -25,6 +27,15 @@ async fn round(sweeper: &mut Sweeper) -> (Round, Vec<Swept>) {
 
 /// A node whose agent is killed in the middle of pressure: to the server it is as if it never asked again.
 async fn forsaken(stage: &Stage) {
+    silent(stage).await;
+    // It promised to ask as often as the sweeper is told.
+    let promise = json!({"metadata": {"annotations": {HEARTBEAT: "0"}}});
+    let (status, answer) = stage.ask(Method::PATCH, &stage.node_path(), promise).await.unwrap();
+    assert_eq!(status, 200, "{answer}");
+}
+
+/// A node whose agent has promised to ask again in an hour.
+async fn silent(stage: &Stage) {
     let cluster =
         cluster(stage, KubernetesOptions { heartbeat: Duration::from_secs(3_600), ..KubernetesOptions::default() });
     cluster.publish(status(true, &[Effect::NoSchedule, Effect::NoExecute]));
@@ -50,6 +61,17 @@ async fn a_killed_agents_conditions_become_unknown_and_its_taints_go() {
     );
     let (third, _) = round(&mut sweeper).await;
     assert_eq!(third.swept, 0, "once is enough");
+    stage.end().await.unwrap();
+}
+
+#[tokio::test]
+async fn who_has_promised_to_ask_seldom_is_not_dead_yet() {
+    let stage = Stage::new().await.unwrap();
+    silent(&stage).await;
+    let mut sweeper = sweeper(&stage, RULES).await;
+    assert_eq!(round(&mut sweeper).await.0.watched, 1);
+    tokio::time::sleep(Duration::from_millis(700)).await;
+    assert_eq!(round(&mut sweeper).await.0.swept, 0);
     stage.end().await.unwrap();
 }
 
