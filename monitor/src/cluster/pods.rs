@@ -168,9 +168,16 @@ impl Mirror for Pods {
             }
             return Some(version);
         };
-        // Most changes are of what nothing is decided by.
-        if self.known.get(&pod.metadata.uid).is_none_or(|known| **known != pod) {
+        // Most changes are of what is not kept, or of what nothing is decided by.
+        let known = self.known.get(&pod.metadata.uid);
+        let (is_as_known, is_news) = match known {
+            Some(known) => (**known == pod, !known.decides_as(&pod, &self.keys)),
+            None => (false, true),
+        };
+        if !is_as_known {
             self.known.insert(pod.metadata.uid.clone(), Arc::new(pod));
+        }
+        if is_news {
             self.changed();
         }
         Some(version)

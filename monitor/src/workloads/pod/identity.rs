@@ -51,7 +51,7 @@ impl Metadata {
         let mut others = 0;
         annotations.retain_mut(|(key, value)| {
             shorten(value);
-            Self::looks_at(key) || keys.contains(key) || {
+            Self::decides(key, keys) || {
                 others += 1;
                 others <= MOST_OTHERS
             }
@@ -60,10 +60,21 @@ impl Metadata {
         annotations
     }
 
-    /// Whether an annotation is looked at whatever the configuration says.
-    #[must_use]
-    pub fn looks_at(key: &str) -> bool {
-        [SOURCE, MIRROR].contains(&key)
+    /// Whether something is decided by an annotation: by some whatever the configuration says, by these keys because it names them.
+    fn decides(key: &str, keys: &[String]) -> bool {
+        [SOURCE, MIRROR].contains(&key) || keys.iter().any(|named| named == key)
+    }
+
+    /// Whether everything that is decided by is the same.
+    fn decides_as(&self, other: &Self, keys: &[String]) -> bool {
+        let Self { name, namespace, uid, annotations, owners, is_being_deleted } = self;
+        let deciding = |(key, _): &&(String, String)| Self::decides(key, keys);
+        *name == other.name
+            && *namespace == other.namespace
+            && *uid == other.uid
+            && *owners == other.owners
+            && *is_being_deleted == other.is_being_deleted
+            && annotations.iter().filter(deciding).eq(other.annotations.iter().filter(deciding))
     }
 }
 
@@ -198,6 +209,14 @@ impl Pod {
     #[must_use]
     pub fn is_node_critical(&self) -> bool {
         self.spec.priority_class_name == NODE_CRITICAL_CLASS && self.is_critical()
+    }
+
+    /// Whether this and the other differ in nothing but annotations by which, while these keys are named, nothing is decided: tools
+    /// write such all the time.
+    #[must_use]
+    pub fn decides_as(&self, other: &Self, keys: &[String]) -> bool {
+        let Self { metadata, spec, status } = self;
+        metadata.decides_as(&other.metadata, keys) && *spec == other.spec && *status == other.status
     }
 
     /// The value of an annotation, as far as it is kept.

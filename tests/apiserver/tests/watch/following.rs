@@ -7,7 +7,7 @@ use node_pressure_monitor::config::KubernetesOptions;
 use node_pressure_monitor::workloads::PodUid;
 use serde_json::{Value, json};
 
-use super::Scene;
+use super::{Scene, View};
 
 #[tokio::test]
 async fn pods_of_this_node_are_known_and_followed() {
@@ -81,21 +81,30 @@ async fn a_change_of_what_nothing_is_decided_by_is_not_told() {
 }
 
 #[tokio::test]
-async fn annotations_that_protect_are_known_and_others_are_not_kept() {
+async fn annotations_that_protect_are_known_and_so_are_those_that_may_protect_next() {
     let mut options = KubernetesOptions::default();
     options.protect.annotations = vec!["example.com/keep=yes".to_owned()];
     let scene = Scene::with(options.clone()).await;
     let annotations = json!({"annotations": {"example.com/keep": "yes", "example.com/other": "long"}});
     scene.stage.pod("a", annotations, Value::Null).await.unwrap();
     let view = scene.until_known(&["a"]).await;
-    assert_eq!(view.pods.pods()[0].metadata.annotations, [("example.com/keep".to_owned(), "yes".to_owned())]);
-    // Another key, by another configuration: everything has to be read again.
+    let of = |view: &View, key: &str| view.pods.pods()[0].annotation(key).map(str::to_owned);
+    assert_eq!(of(&view, "example.com/keep").as_deref(), Some("yes"));
+    assert_eq!(of(&view, "example.com/other").as_deref(), Some("long"), "the configuration may name it next");
+    // By this one nothing is decided: nobody is woken for it.
+    let change = |value: &str| json!({"metadata": {"annotations": {"example.com/other": value}}});
+    scene.patch(&scene.stage.pods("a"), change("longer")).await;
+    let heard = |now: &View| now.counts.changes > view.counts.changes;
+    scene.until("the change", heard).await;
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    assert_eq!(of(&scene.cluster.view(), "example.com/other").as_deref(), Some("long"));
+    // Another key, by another configuration: everything is read again.
     options.protect.annotations = vec!["example.com/other".to_owned()];
     scene.cluster.reload(options);
-    let has_other = |view: &node_pressure_monitor::cluster::View| {
-        view.pods.pods().first().is_some_and(|pod| pod.annotation("example.com/other").is_some())
-    };
-    scene.until("the other annotation", has_other).await;
+    scene.until("the other annotation", |view| of(view, "example.com/other").as_deref() == Some("longer")).await;
+    // Now something is.
+    scene.patch(&scene.stage.pods("a"), change("longest")).await;
+    scene.until("its change", |view| of(view, "example.com/other").as_deref() == Some("longest")).await;
     scene.end().await;
 }
 
