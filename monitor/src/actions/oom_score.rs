@@ -1,6 +1,6 @@
 //! Setting `oom_score_adj` of workloads' processes, or reporting where it differs.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 use rustix::fs::{Mode, OFlags};
@@ -15,12 +15,51 @@ use crate::workloads::{Kind, QosClass, Workload, WorkloadTree, membership, proce
 /// A process for good: ids are given out anew, not at the same tick of the clock.
 type Process = (Pid, u64);
 
+/// Whose processes are to be looked at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Extent {
+    /// Those of these workloads.
+    Some(HashSet<CgroupId>),
+    /// Those of every candidate.
+    All,
+}
+
+impl Default for Extent {
+    fn default() -> Self {
+        Self::Some(HashSet::new())
+    }
+}
+
+impl Extent {
+    /// Nobody's.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        matches!(self, Self::Some(ids) if ids.is_empty())
+    }
+
+    /// Those of these workloads, too.
+    pub fn add(&mut self, more: impl IntoIterator<Item = CgroupId>) {
+        if let Self::Some(ids) = self {
+            ids.extend(more);
+        }
+    }
+
+    /// Whether that workload's are among them.
+    #[must_use]
+    pub fn holds(&self, id: CgroupId) -> bool {
+        match self {
+            Self::Some(ids) => ids.contains(&id),
+            Self::All => true,
+        }
+    }
+}
+
 /// Looks at `oom_score_adj` a few processes at a time, since a node may have ten thousand and the loop has more urgent things to do;
 /// and remembers what it found wrong, so that each wrong value counts once.
 #[derive(Debug, Default)]
 pub struct Auditor {
-    /// As of the last whole round.
-    drifted: HashMap<Process, i16>,
+    /// As of the last round that looked at their workload.
+    drifted: HashMap<Process, Found>,
     round: Option<Round>,
 }
 
@@ -37,21 +76,30 @@ pub struct Rules<'a> {
     pub mode: AgentMode,
 }
 
-/// Once through all candidates.
+/// A wrong value, and the workload in which it was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Found {
+    value: i16,
+    workload: CgroupId,
+}
+
+/// Once through the candidates that are to be looked at.
 #[derive(Debug)]
 struct Round {
     workloads: Vec<CgroupId>,
     /// Processes of the workload in hand.
     pids: Vec<Pid>,
     in_hand: Option<(CgroupId, i16)>,
-    drifted: HashMap<Process, i16>,
+    drifted: HashMap<Process, Found>,
     audit: Audit,
 }
 
 /// What one audit found.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Audit {
-    /// Processes whose value differs from their workload's and was left so.
+    /// Who was looked at.
+    pub extent: Extent,
+    /// Processes, of everybody, whose value differs from their workload's and was left so.
     pub drifted: usize,
     /// Processes that the audit before did not find to differ, or with another value.
     pub newly_drifted: usize,
@@ -104,16 +152,15 @@ pub fn is_node_critical(tracked: &Tracked, proc_root: &Path) -> bool {
 }
 
 impl Auditor {
-    /// Starts a round over all candidates, if none is under way.
-    pub fn begin(&mut self, tree: &WorkloadTree) {
-        let candidates = tree.workloads().filter(|workload| workload.protection.is_none());
-        self.round.get_or_insert_with(|| Round {
-            workloads: candidates.map(|workload| workload.id).collect(),
-            pids: Vec::new(),
-            in_hand: None,
-            drifted: HashMap::new(),
-            audit: Audit::default(),
-        });
+    /// Starts a round over the candidates among those, if none is under way.
+    pub fn begin(&mut self, tree: &WorkloadTree, extent: Extent) {
+        if self.is_busy() {
+            return;
+        }
+        let is_wanted = |workload: &&Workload| workload.protection.is_none() && extent.holds(workload.id);
+        let workloads = tree.workloads().filter(is_wanted).map(|workload| workload.id).collect();
+        let audit = Audit { extent, ..Audit::default() };
+        self.round = Some(Round { workloads, pids: Vec::new(), in_hand: None, drifted: HashMap::new(), audit });
     }
 
     /// A round is under way.
@@ -132,15 +179,16 @@ impl Auditor {
             }
         }
         let Round { mut audit, drifted, .. } = self.round.take()?;
-        audit.drifted = drifted.len();
-        self.drifted = drifted;
+        self.drifted.retain(|_, found| !audit.extent.holds(found.workload));
+        self.drifted.extend(drifted);
+        audit.drifted = self.drifted.len();
         Some(audit)
     }
 }
 
 impl Round {
     /// Checks one process, or takes the next workload in hand; false when there is none.
-    fn check_next(&mut self, before: &HashMap<Process, i16>, tree: &WorkloadTree, rules: Rules<'_>) -> bool {
+    fn check_next(&mut self, before: &HashMap<Process, Found>, tree: &WorkloadTree, rules: Rules<'_>) -> bool {
         let Some(pid) = self.pids.pop() else { return self.take_next(tree, rules) };
         let Some((id, expected)) = self.in_hand else { return true };
         // Gone since the round began.
@@ -169,7 +217,7 @@ impl Round {
 
     fn differs(
         &mut self,
-        before: &HashMap<Process, i16>,
+        before: &HashMap<Process, Found>,
         tree: &WorkloadTree,
         rules: Rules<'_>,
         (workload, expected): (&Workload, i16),
@@ -188,7 +236,8 @@ impl Round {
         }
         // Gone meanwhile: it was found wrong all the same.
         let process = (pid, started(proc_root, pid).unwrap_or(0));
-        self.audit.newly_drifted += usize::from(before.get(&process) != Some(&value));
+        let found = Found { value, workload: workload.id };
+        self.audit.newly_drifted += usize::from(before.get(&process) != Some(&found));
         if mode == AgentMode::Enforce {
             match set(pid, proc_root, &workload.name, tree.hierarchy().version, expected) {
                 Ok(was_set) => {
@@ -201,7 +250,7 @@ impl Round {
                 }
             }
         }
-        self.drifted.insert(process, value);
+        self.drifted.insert(process, found);
     }
 }
 

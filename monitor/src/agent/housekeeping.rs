@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use crate::actions::oom_score::{Audit, Rules};
+use crate::actions::oom_score::{Audit, Extent, Rules};
 use crate::actions::self_protection;
-use crate::config::Mode;
+use crate::config::{CgroupId, Mode, Pid};
 use crate::incidents::writer;
 use crate::node::Monotonic;
+use crate::workloads::membership;
 
 use super::last::Scan;
 use super::{Agent, allow};
@@ -49,7 +50,7 @@ impl Agent {
         self.health.set_degradation(writer::CAPABILITY, self.recorder.trouble().as_deref());
         self.note_oom_counters();
         // The kernel tells of every write, but not of who was never told the right value.
-        self.audits.due = true;
+        self.audits.due = Extent::All;
         self.audit_if_due();
         if self.last.let_go.is_none_or(|last| now.since(last) >= LET_GO_EVERY) {
             self.last.let_go = Some(now);
@@ -69,13 +70,13 @@ impl Agent {
         if !self.auditor.is_busy() {
             let pause = self.audits.took.saturating_mul(AUDIT_SHARE).clamp(AUDIT_PAUSE, LONGEST_PAUSE);
             let rested = self.audits.at.is_none_or(|last| now.since(last) >= pause);
-            if !self.audits.due || !rested {
+            if !self.audits.are_due() || !rested {
                 return;
             }
-            self.audits.due = false;
             self.audits.took = Duration::ZERO;
             self.keep_own_score();
-            self.auditor.begin(&self.tree);
+            let extent = self.whose_scores();
+            self.auditor.begin(&self.tree, extent);
         }
         let Some(sample) = self.last.sample else { return };
         let rules = Rules {
@@ -92,6 +93,22 @@ impl Agent {
             self.audits.at = Some(stepped);
             self.tell_audit(&audit);
         }
+    }
+
+    /// Whose scores may be wrong now.
+    fn whose_scores(&mut self) -> Extent {
+        let mut extent = std::mem::take(&mut self.audits.due);
+        let version = self.tree.hierarchy().version;
+        for Pid(pid) in std::mem::take(&mut self.audits.written) {
+            // Gone already.
+            let Some(path) = membership::of(&self.config.proc_root, &pid.to_string(), version) else { continue };
+            match self.tree.workload_around(&path) {
+                Some(id) => extent.add([id]),
+                // On its way to its own cgroup it may become anybody's.
+                None => return Extent::All,
+            }
+        }
+        extent
     }
 
     /// Lets go of what was counted for cgroups that are gone.
@@ -122,7 +139,7 @@ impl Agent {
         match self.tree.scan() {
             Ok(changes) => {
                 self.outside.forgotten.extend(changes.forgotten);
-                self.audits.due |= changes.appeared;
+                self.audits.due.add(changes.appeared);
                 if let Some(first) = changes.unreadable.first()
                     && let Some(suppressed) = allow(&mut self.limits.scan)
                 {
@@ -150,7 +167,8 @@ impl Agent {
     /// Compares, and when enforcing sets, the `oom_score_adj` of every process of every candidate, and keeps the agent's own.
     fn tell_audit(&mut self, audit: &Audit) {
         // What is right again may be told anew.
-        self.audits.told.retain(|told| audit.workloads.iter().any(|drift| drift.id == *told));
+        let is_wrong = |id: &CgroupId| audit.workloads.iter().any(|drift| drift.id == *id);
+        self.audits.told.retain(|told| !audit.extent.holds(*told) || is_wrong(told));
         for drift in &audit.workloads {
             // Who is held back now is told of after the next audit.
             if !self.audits.told.contains(&drift.id)

@@ -3,7 +3,8 @@
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use crate::config::{Bytes, CgroupId};
+use crate::actions::oom_score::Extent;
+use crate::config::{Bytes, CgroupId, Pid};
 use crate::eviction::{Assessment, SignalValue};
 use crate::node::{MemorySample, Monotonic, RootUsage};
 
@@ -56,8 +57,10 @@ pub(super) struct Outside {
 /// Audits of `oom_score_adj`.
 #[derive(Debug, Default)]
 pub(super) struct Audits {
-    /// Something may have changed one.
-    pub(super) due: bool,
+    /// In these one may have changed.
+    pub(super) due: Extent,
+    /// Of these processes somebody wrote it; few enough to be looked up one by one.
+    pub(super) written: HashSet<Pid>,
     /// When the last one was.
     pub(super) at: Option<Monotonic>,
     /// How long it took, or has taken yet.
@@ -66,4 +69,22 @@ pub(super) struct Audits {
     pub(super) drifted: usize,
     /// Workloads of which that was said.
     pub(super) told: HashSet<CgroupId>,
+}
+
+/// Where more processes had theirs written, everybody's is looked at.
+const MOST_WRITTEN: usize = 64;
+
+impl Audits {
+    /// Takes note that somebody wrote this process's.
+    pub(super) fn note_write(&mut self, pid: Pid) {
+        if self.written.len() < MOST_WRITTEN {
+            self.written.insert(pid);
+        } else {
+            self.due = Extent::All;
+        }
+    }
+
+    pub(super) fn are_due(&self) -> bool {
+        !self.due.is_empty() || !self.written.is_empty()
+    }
 }

@@ -2,6 +2,7 @@
 
 use std::time::SystemTime;
 
+use crate::actions::oom_score::Extent;
 use crate::actions::reclaim::ReclaimFirst;
 use crate::actions::self_protection;
 use crate::cluster::Intent;
@@ -188,7 +189,7 @@ impl Agent {
             self.join_pods();
         }
         if (before.mode, before.policy.oom_scores) != (self.config.mode, self.config.policy.oom_scores) {
-            self.audits.due = true;
+            self.audits.due = Extent::All;
             self.audits.told.clear();
         }
     }

@@ -94,7 +94,7 @@ impl Agent {
                 );
             }
             Event::OomScoreAdj { at_ns, pid, comm, adj, writer_pid } => {
-                self.audits.due = true;
+                self.audits.note_write(*pid);
                 tracing::debug!(event = "oom_score_adj_update", pid = pid.0, %comm, oom_score_adj = adj, writer_pid = writer_pid.0, at_mono_ns = at_ns, "somebody set oom_score_adj");
             }
         }

@@ -29,6 +29,8 @@ pub struct Tracked {
     read: Monotonic,
     /// Why it is no candidate by where it is, before anything else is looked at.
     by_the_walk: Option<Protection>,
+    /// Whether it is protected by its name, once that was looked up.
+    is_named: Option<bool>,
     /// From which pod its request was taken.
     joined: Option<Arc<Pod>>,
 }
@@ -49,7 +51,17 @@ impl Tracked {
         let stat = PinnedFile::open_at(directory, path, "memory.stat")?;
         let directory = directory.try_clone().map_err(|source| FileError::Open { path: path.to_owned(), source })?;
         let kill = rustix::fs::openat(&directory, "cgroup.kill", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty()).ok();
-        Ok(Self { workload, directory, usage, stat, kill, read: Monotonic::now(), by_the_walk: None, joined: None })
+        Ok(Self {
+            workload,
+            directory,
+            usage,
+            stat,
+            kill,
+            read: Monotonic::now(),
+            by_the_walk: None,
+            is_named: None,
+            joined: None,
+        })
     }
 
     /// How long ago its facts were read.
@@ -138,8 +150,8 @@ const REMEMBERED: Duration = Duration::from_secs(60);
 pub struct Changes {
     /// Cgroups not seen for some time; what is kept about them can go.
     pub forgotten: Vec<CgroupId>,
-    /// There is a workload that the scan before did not find.
-    pub appeared: bool,
+    /// Workloads that the scan before did not find.
+    pub appeared: Vec<CgroupId>,
     /// Directories that could not be read, with the reason.
     pub unreadable: Vec<String>,
 }
@@ -163,6 +175,7 @@ impl WorkloadTree {
     /// Others are protected by name, from the next scan on.
     pub fn set_protected(&mut self, protected: Vec<NamePattern>) {
         self.protected = protected;
+        self.tracked.iter_mut().for_each(|tracked| tracked.is_named = None);
     }
 
     /// Walks the tree. Workloads known already keep their open files.
@@ -206,6 +219,13 @@ impl WorkloadTree {
     #[must_use]
     pub fn find(&self, id: CgroupId) -> Option<&Tracked> {
         self.tracked.iter().find(|tracked| tracked.workload.id == id)
+    }
+
+    /// The workload that holds the cgroup of this path, or is it.
+    #[must_use]
+    pub fn workload_around(&self, path: &str) -> Option<CgroupId> {
+        let around = self.workloads().filter(|workload| membership::is_within(path, &workload.name));
+        around.max_by_key(|workload| workload.name.len()).map(|workload| workload.id)
     }
 
     /// All of them with their open files.
@@ -277,8 +297,7 @@ impl WorkloadTree {
         &self.hierarchy
     }
 
-    /// Puts what is known of the pods to their cgroups, and
-    /// returns those of which other things are known than before.
+    /// Puts what is known of the pods to their cgroups. Returns those of which other things are known than before.
     fn join(&mut self) -> HashSet<CgroupId> {
         let Pods { specs, quirks, .. } = &self.pods;
         let mut changed = HashSet::new();
@@ -303,12 +322,15 @@ impl WorkloadTree {
         let holds =
             |name: &str, path: &Option<String>| path.as_deref().is_some_and(|path| membership::is_within(path, name));
         let rules = &self.pods.rules;
-        for Tracked { workload, by_the_walk, .. } in self.tracked.iter_mut().filter(|it| is_wanted(it.workload.id)) {
+        let is_protected = |name: &str| self.protected.iter().any(|pattern| pattern.matches(name));
+        for Tracked { workload, by_the_walk, is_named, .. } in
+            self.tracked.iter_mut().filter(|it| is_wanted(it.workload.id))
+        {
             workload.protection = if holds(&workload.name, &init) {
                 Some(Protection::Init)
             } else if holds(&workload.name, &agent) {
                 Some(Protection::Agent)
-            } else if self.protected.iter().any(|pattern| pattern.matches(&workload.name)) {
+            } else if *is_named.get_or_insert_with(|| is_protected(&workload.name)) {
                 Some(Protection::Named)
             } else if workload.preference == Preference::Omit {
                 Some(Protection::Omit)

@@ -30,6 +30,9 @@ struct Enclosing {
 
 /// How long a workload's request, limit and marks are believed before they are read again.
 const FACTS_AGE: Duration = Duration::from_secs(60);
+/// Links of a directory without directories in it: its name and its own `.` (kernfs counts them, as most filesystems do; those that do
+/// not have one link, and are listed).
+const LEAF_LINKS: u64 = 2;
 /// Stands for the root cgroup where a workload's name is expected.
 const ROOT: &str = "/";
 
@@ -49,8 +52,8 @@ pub(super) struct Walk<'t> {
     pub(super) found: Vec<Tracked>,
     /// Every cgroup of a workload, and that workload's name.
     pub(super) owned: Vec<Owned>,
-    /// There is a workload that was not known.
-    pub(super) appeared: bool,
+    /// Workloads that were not known.
+    pub(super) appeared: Vec<CgroupId>,
     /// What could not be read, and why.
     pub(super) unreadable: Vec<String>,
     buffer: &'t mut Buffer,
@@ -70,7 +73,7 @@ impl<'t> Walk<'t> {
         if let Ok(stat) = entries.stat() {
             owned.push(Owned { id: CgroupId(stat.st_ino), workload: ROOT.into(), path: ROOT.into() });
         }
-        let mut walk = Self { version, root, known, found, owned, appeared: false, unreadable, buffer };
+        let mut walk = Self { version, root, known, found, owned, appeared: Vec::new(), unreadable, buffer };
         walk.descend(entries, "", None);
         walk
     }
@@ -134,6 +137,10 @@ impl<'t> Walk<'t> {
                 Err(error) => self.skip(&error),
             }
         }
+        // Listing files is what takes the longest, and most cgroups hold nothing else.
+        if stat.st_nlink == LEAF_LINKS {
+            return;
+        }
         match list(directory, &self.root.join(path)) {
             Ok(entries) => self.descend(entries, path, enclosing.as_ref()),
             Err(error) => self.skip(&error),
@@ -159,7 +166,9 @@ impl<'t> Walk<'t> {
         qos: Option<QosClass>,
     ) -> Result<Tracked, FileError> {
         let known = self.known.remove(&id);
-        self.appeared |= known.is_none();
+        if known.is_none() {
+            self.appeared.push(id);
+        }
         let pod = match known {
             Some(mut known) if known.age() < FACTS_AGE => {
                 // Who lives in it may have changed.

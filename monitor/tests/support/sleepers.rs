@@ -82,14 +82,19 @@ impl Cgroups {
     pub fn ended(&mut self) -> usize {
         self.children.iter_mut().filter_map(|child| child.try_wait().unwrap()).count()
     }
+
+    /// Ends all children.
+    pub fn end_children(&mut self) {
+        for mut child in self.children.drain(..) {
+            let _already_gone = child.kill();
+            let _already_gone = child.wait();
+        }
+    }
 }
 
 impl Drop for Cgroups {
     fn drop(&mut self) {
-        for child in &mut self.children {
-            let _already_gone = child.kill();
-            let _already_gone = child.wait();
-        }
+        self.end_children();
         for hierarchy in self.hierarchies() {
             let root = hierarchy.join(&self.root);
             // Children of the children take a moment to go.
