@@ -4,7 +4,6 @@ mod kernel;
 mod pods;
 mod walk;
 
-use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader};
 use std::process::{ExitCode, Stdio};
 
@@ -39,16 +38,9 @@ pub const JUDGES_OF_TEST: [(&str, Judge); 4] = [
     ("cost of many pods", pods::quarter),
 ];
 
-/// The agent's own package.
-const AGENT: &str = "node-pressure-monitor";
-
-/// One bench and how it is compiled.
-#[derive(Debug, Clone, Copy)]
-struct Bench<'a> {
-    package: &'a str,
-    name: &'a str,
-    profile: &'a str,
-}
+/// Those of the suite that are compiled as the agent is; the others as the tests are.
+pub const RELEASED_OF_TEST: [&str; 2] = ["pass", "aggregates"];
+const AS_TESTS_OF_TEST: [&str; 3] = ["probes", "walk", "pods"];
 
 /// One pass over a thousand pods with three containers each.
 const PROMISED: &str = "pass/1000";
@@ -83,18 +75,11 @@ pub fn check_promise() -> Result<()> {
     if measure(|name| name == "pass")? { Ok(()) } else { bail!("one pass takes longer than promised") }
 }
 
-/// Compiles what the suite measures, each in the profile that its judge asks for.
+/// Compiles what the suite measures in the profile of its tests, when those are compiled already.
 pub fn compile_for_test() -> Result<()> {
-    let bench = |profile, benches: &[[&str; 2]]| {
-        let mut command = cmd::cargo();
-        command.args(["bench", "--quiet", "--no-run", "--profile", profile]);
-        let packages: BTreeSet<&str> = benches.iter().map(|[package, _]| *package).collect();
-        command.args(packages.into_iter().flat_map(|package| ["--package", package]));
-        cmd::run(command.args(benches.iter().flat_map(|[_, name]| ["--bench", name])))
-    };
-    bench("bench", &[[AGENT, "pass"], [AGENT, "aggregates"]])?;
-    bench("dev", &[[AGENT, "probes"], [AGENT, "walk"]])?;
-    bench("dev", &[[pods::PACKAGE, "pods"]])
+    let mut command = cmd::cargo();
+    command.args(["bench", "--quiet", "--no-run", "--profile", "dev"]);
+    cmd::run(command.args(AS_TESTS_OF_TEST.iter().flat_map(|name| ["--bench", name])))
 }
 
 /// Runs the benches that are wanted and prints what they measured; tells whether the promise is kept.
@@ -103,7 +88,7 @@ fn measure(is_wanted: impl Fn(&str) -> bool) -> Result<bool> {
     let mut lines = Vec::new();
     for bench in BENCHES.iter().filter(|name| is_wanted(name)) {
         println!("== measuring {bench}");
-        for line in lines_of(Bench { package: AGENT, name: bench, profile: "bench" }, &[])? {
+        for line in lines_of(bench, "bench", &[])? {
             measured.extend(Measured::parse(&line));
             lines.extend(line.starts_with("simulate ").then_some(line));
         }
@@ -115,11 +100,11 @@ fn measure(is_wanted: impl Fn(&str) -> bool) -> Result<bool> {
 }
 
 /// Runs one bench with these variables in its environment, and returns what it prints.
-fn lines_of(bench: Bench<'_>, variables: &[(&str, &str)]) -> Result<Vec<String>> {
-    let Bench { package, name, profile } = bench;
+fn lines_of(name: &str, profile: &str, variables: &[(&str, &str)]) -> Result<Vec<String>> {
     let mut command = cmd::cargo();
+    // Of the whole workspace, as everything is compiled: one package's choice of features would compile its dependencies again.
     command
-        .args(["bench", "--quiet", "--package", package, "--bench", name, "--profile", profile])
+        .args(["bench", "--quiet", "--bench", name, "--profile", profile])
         .envs(variables.iter().copied())
         .stdout(Stdio::piped());
     let shown = cmd::shown(&command);

@@ -1,6 +1,7 @@
 //! `cargo xtask build-ebpf` and `cargo xtask build`.
 
 use std::process::ExitCode;
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Result, anyhow};
 
@@ -37,12 +38,25 @@ pub fn run(_: &Options, workspace: &Workspace) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Builds binaries in release mode. The agent's build script compiles the eBPF programs into it.
+/// What this process has built.
+static BUILT: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+/// Builds binaries in release mode, once. The agent's build script compiles the eBPF programs into it.
 pub fn release(binaries: &[&str]) -> Result<()> {
+    release_with_benches(binaries, &[])
+}
+
+/// The same, with benches: their dependencies and those of the binaries are compiled but once, where it is done in one go.
+pub fn release_with_benches(binaries: &[&str], benches: &[&str]) -> Result<()> {
+    let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
+    if binaries.iter().chain(benches).all(|wanted| built.iter().any(|done| done == wanted)) {
+        return Ok(());
+    }
     let mut build = cmd::cargo();
     build.args(["build", "--release"]);
-    for binary in binaries {
-        build.args(["--bin", binary]);
-    }
-    cmd::run(&mut build)
+    build.args(binaries.iter().flat_map(|binary| ["--bin", binary]));
+    build.args(benches.iter().flat_map(|bench| ["--bench", bench]));
+    cmd::run(&mut build)?;
+    built.extend(binaries.iter().chain(benches).map(|&done| done.to_owned()));
+    Ok(())
 }

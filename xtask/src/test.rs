@@ -36,6 +36,7 @@ const DEBIAN_RUSTC: &str = "/usr/bin/rustc";
 
 /// The test API server and the contract tests.
 const CONTRACT: &str = "node-pressure-apiserver";
+const CONTRACT_SUITES: [&str; 6] = ["behaviour", "evict", "permissions", "report", "serve", "watch"];
 /// Its cases wait for time-outs and back-offs for most of their time.
 const CONTRACT_THREADS: &str = "6";
 
@@ -123,11 +124,12 @@ pub fn run(options: &Options, workspace: &Workspace) -> Result<ExitCode> {
 fn compile(options: &Options) {
     const NAME: &str = "compiling what is run later";
     let start = begin(NAME);
-    let mut done =
-        vec![cmd::run(cmd::cargo().args(["test", "--workspace", "--no-run", "--quiet"])), bench::compile_for_test()];
-    if !options.no_vm {
-        done.push(build::release(&build::BINARIES));
-    }
+    let binaries = if options.no_vm { &build::BINARIES[..1] } else { &build::BINARIES };
+    let done = [
+        cmd::run(cmd::cargo().args(["test", "--workspace", "--no-run", "--quiet"])),
+        bench::compile_for_test(),
+        build::release_with_benches(binaries, &bench::RELEASED_OF_TEST),
+    ];
     for error in done.into_iter().filter_map(Result::err) {
         println!("{error:#}; going on to the step that needs it");
     }
@@ -154,7 +156,9 @@ fn check_cost(tally: &mut Tally, step: &str, judge: impl Fn() -> Result<bench::O
 /// `cargo test` of the whole workspace; each test counts.
 fn host_tests(tally: &mut Tally) -> Result<()> {
     cargo_test(tally, "unit and integration tests on this machine", &["--workspace", "--exclude", CONTRACT], None)?;
-    cargo_test(tally, "contract tests with an API server", &["--package", CONTRACT], Some(CONTRACT_THREADS))
+    // Named one by one: by its package alone it would be compiled with other features than a moment ago.
+    let suites: Vec<&str> = CONTRACT_SUITES.iter().flat_map(|suite| ["--test", suite]).collect();
+    cargo_test(tally, "contract tests with an API server", &suites, Some(CONTRACT_THREADS))
 }
 
 fn cargo_test(tally: &mut Tally, name: &str, packages: &[&str], threads: Option<&str>) -> Result<()> {
@@ -292,6 +296,15 @@ mod tests {
         assert_eq!(parse_test_result(line), Some(Counts { passed: 12, failed: 2, skipped: 1 }));
         assert_eq!(parse_test_result("test result_is_read ... ok"), None);
         assert_eq!(parse_test_result("running 3 tests"), None);
+    }
+
+    #[test]
+    fn every_contract_suite_is_run() {
+        let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/apiserver/tests");
+        let name = |entry: std::fs::DirEntry| entry.path().file_stem().unwrap().to_str().unwrap().to_owned();
+        let mut suites: Vec<String> = std::fs::read_dir(directory).unwrap().map(|entry| name(entry.unwrap())).collect();
+        suites.sort();
+        assert_eq!(suites, CONTRACT_SUITES);
     }
 
     #[test]

@@ -17,7 +17,7 @@ pub mod kubelet;
 mod lists;
 mod managed;
 pub mod object;
-mod patch;
+pub mod patch;
 pub mod resource;
 mod reviews;
 pub mod route;

@@ -2,7 +2,6 @@
 
 use anyhow::{Result, bail};
 
-use super::{AGENT, Bench};
 use crate::paths::Workspace;
 
 /// Counting probes run at the pace of whoever does what they count.
@@ -99,7 +98,7 @@ fn millis(line: &str) -> Option<f64> {
 
 fn lines_of(bench: &str, profile: &str) -> Result<Vec<String>> {
     println!("== measuring {bench}");
-    super::lines_of(Bench { package: AGENT, name: bench, profile }, &[])
+    super::lines_of(bench, profile, &[])
 }
 
 pub(super) fn skipped(lines: &[String]) -> Option<Outcome> {

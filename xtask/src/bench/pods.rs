@@ -3,12 +3,10 @@
 use anyhow::{Result, bail};
 
 use super::kernel::{self, Outcome};
-use super::{Bench, lines_of};
+use super::lines_of;
 use crate::build;
 use crate::paths::Workspace;
 
-/// Where the test API server is.
-pub const PACKAGE: &str = "node-pressure-apiserver";
 const LONG: &str = "60";
 /// As many as a suite has time for.
 const SHORT: &str = "15";
@@ -28,8 +26,7 @@ fn pods(workspace: &Workspace, seconds: &str) -> Result<Outcome> {
     build::release(&["node-pressure-monitor"])?;
     let agent = workspace.release("node-pressure-monitor");
     // Only the agent is measured, and that is the released one.
-    let bench = Bench { package: PACKAGE, name: "pods", profile: "dev" };
-    let lines = lines_of(bench, &[("PODS_SECONDS", seconds), ("PODS_AGENT", &agent.to_string_lossy())])?;
+    let lines = lines_of("pods", "dev", &[("PODS_SECONDS", seconds), ("PODS_AGENT", &agent.to_string_lossy())])?;
     lines.iter().for_each(|line| println!("{line}"));
     if let Some(skipped) = kernel::skipped(&lines) {
         return Ok(skipped);

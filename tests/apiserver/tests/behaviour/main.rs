@@ -6,6 +6,7 @@ mod access;
 mod deletion;
 mod evictions;
 mod faults;
+mod merge;
 mod objects;
 mod patches;
 mod process;
