@@ -79,7 +79,7 @@ fn explain(status: Option<StatusCode>, message: &str) -> String {
 
 /// The text of an answer as it comes in.
 #[derive(Debug)]
-pub(super) struct Text(Body);
+pub(super) struct Text(pub(super) Body);
 
 impl Text {
     /// The next piece; nothing at the end. Cancel-safe.
@@ -96,6 +96,18 @@ impl Text {
                 }
             }
         }
+    }
+
+    /// All that is left of it, if it is no more than `most` bytes; else and where it is cut off, what was read of it until then.
+    pub(super) async fn read(mut self, into: &mut Vec<u8>, most: usize) -> Result<(), String> {
+        while let Some(piece) = self.next().await {
+            let piece = piece.map_err(|reason| format!("the answer was cut off: {reason}"))?;
+            if into.len() + piece.len() > most {
+                return Err(format!("the answer is larger than {} KiB", most >> 10));
+            }
+            into.extend_from_slice(&piece);
+        }
+        Ok(())
     }
 }
 
@@ -119,14 +131,9 @@ pub(super) async fn get(client: &kube::Client, path: &str, patience: Duration) -
 async fn refusal(answer: Response<Body>) -> Refusal {
     let status = answer.status();
     let header = answer.headers().get(header::RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
-    let mut text = Text(answer.into_body());
     let mut whole = Vec::new();
-    while let Some(Ok(piece)) = text.next().await {
-        whole.extend_from_slice(&piece);
-        if whole.len() > LONGEST_REFUSAL {
-            break;
-        }
-    }
+    // The status stands, whatever comes of its explanation.
+    let _unread = Text(answer.into_body()).read(&mut whole, LONGEST_REFUSAL).await;
     // A proxy in between may say no in words of its own.
     let said = serde_json::from_slice::<Status>(&whole).unwrap_or_default();
     let wait = header.map(Duration::from_secs).map(|wait| wait.min(LONGEST_WAIT));
