@@ -10,7 +10,7 @@ use hyper::body::Body as _;
 use kube::client::Body;
 use serde::Deserialize;
 
-use crate::workloads::lenient::or_default;
+use crate::workloads::lenient::{list, or_default};
 
 /// An explanation is no longer.
 const LONGEST_REFUSAL: usize = 64 << 10;
@@ -45,16 +45,34 @@ pub(super) struct Status {
     #[serde(deserialize_with = "or_default")]
     pub(super) message: String,
     #[serde(deserialize_with = "or_default")]
+    pub(super) reason: String,
+    #[serde(deserialize_with = "or_default")]
     pub(super) code: u16,
     #[serde(deserialize_with = "or_default")]
-    details: Details,
+    pub(super) details: Details,
+}
+
+/// Of which object it speaks, and what is wrong with that.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct Details {
+    #[serde(deserialize_with = "or_default")]
+    pub(super) name: String,
+    #[serde(deserialize_with = "or_default")]
+    pub(super) kind: String,
+    #[serde(deserialize_with = "list")]
+    pub(super) causes: Vec<Cause>,
+    #[serde(deserialize_with = "or_default")]
+    pub(super) retry_after_seconds: u64,
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct Details {
+#[serde(default)]
+pub(super) struct Cause {
     #[serde(deserialize_with = "or_default")]
-    retry_after_seconds: u64,
+    pub(super) reason: String,
+    #[serde(deserialize_with = "or_default")]
+    pub(super) field: String,
 }
 
 impl Status {

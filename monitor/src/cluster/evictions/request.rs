@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use crate::config::kubernetes::EvictionMethod;
 
+use super::super::request::Status;
 use super::Intent;
 use super::plan::{Answer, Step};
 
@@ -111,30 +112,6 @@ fn seconds(at: Timestamp) -> String {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Status {
-    message: String,
-    reason: String,
-    details: Option<Details>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct Details {
-    name: String,
-    kind: String,
-    causes: Option<Vec<Cause>>,
-    retry_after_seconds: Option<u64>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Cause {
-    reason: String,
-    field: String,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
 struct Pod {
     metadata: Option<Metadata>,
 }
@@ -154,7 +131,7 @@ pub fn understand(step: Step, intent: &Intent, code: StatusCode, retry_after: Op
     }
     // A proxy's page is no Status: the code has to do.
     let status: Status = serde_json::from_slice(body).unwrap_or_default();
-    let causes = status.details.as_ref().and_then(|details| details.causes.as_deref()).unwrap_or_default();
+    let causes = &status.details.causes;
     let reason = words(code, &status);
     match code {
         StatusCode::NOT_FOUND if is_of_what_was_asked(step, intent, &status) => Answer::Gone,
@@ -169,8 +146,8 @@ pub fn understand(step: Step, intent: &Intent, code: StatusCode, retry_after: Op
             Answer::Budget(reason)
         }
         StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {
-            let told = status.details.as_ref().and_then(|details| details.retry_after_seconds);
-            let after = retry_after.and_then(|text| text.trim().parse().ok()).or(told.filter(|seconds| *seconds > 0));
+            let told = Some(status.details.retry_after_seconds).filter(|seconds| *seconds > 0);
+            let after = retry_after.and_then(|text| text.trim().parse().ok()).or(told);
             let after = after.map(|seconds: u64| Duration::from_secs(seconds.min(LONGEST_PAUSE)));
             Answer::Busy { after, reason }
         }
@@ -187,8 +164,7 @@ fn is_of_what_was_asked(step: Step, intent: &Intent, status: &Status) -> bool {
         Step::Mark | Step::Remove | Step::Look => ("pods", &intent.name),
     };
     // A path that is not served has the same reason, and details that are empty.
-    let is_it = |details: &Details| details.kind == kind && details.name == *name;
-    status.reason == "NotFound" && status.details.as_ref().is_some_and(is_it)
+    status.reason == "NotFound" && status.details.kind == kind && status.details.name == *name
 }
 
 fn found(intent: &Intent, body: &[u8]) -> Answer {
