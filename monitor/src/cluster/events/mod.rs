@@ -26,7 +26,7 @@ use super::time;
 use aggregate::{Aggregator, Write};
 
 /// Who says it.
-pub const COMPONENT: &str = "node-pressure-monitor";
+const COMPONENT: &str = "node-pressure-monitor";
 /// What sending them is called among the capabilities that are missing.
 const CAPABILITY: &str = "events";
 /// An event that cannot be sent for so long is let go of: newer ones wait.
@@ -168,7 +168,8 @@ impl Sender<'_> {
     }
 
     async fn create(&self, write: &Write) -> Result<(), Failure> {
-        let body = body(write, &self.context.node_name).to_string().into_bytes();
+        let Write { happening, name, count, first, last, .. } = write;
+        let body = body(happening, name, &self.context.node_name, *count, [*first, *last]).to_string().into_bytes();
         let request = events(write).create(&PostParams::default(), body);
         ask::<Ignored>(&self.context.client, request, TIMEOUT).await.map(drop)
     }
@@ -224,9 +225,14 @@ fn events(write: &Write) -> Request {
     Request::new(format!("/api/v1/namespaces/{}/events", namespace(&write.happening.about)))
 }
 
-/// A `v1.Event` of the kind that kubelets write.
-fn body(write: &Write, node: &str) -> serde_json::Value {
-    let Write { happening, name, count, first, last, .. } = write;
+/// A `v1.Event` of the kind that kubelets write: that it happened so often between `first` and `last`.
+pub(super) fn body(
+    happening: &Happening,
+    name: &str,
+    node: &str,
+    count: u32,
+    [first, last]: [Timestamp; 2],
+) -> serde_json::Value {
     let involved = match &happening.about {
         // As the kubelet refers to its node: by its name.
         About::Node => json!({"apiVersion": "v1", "kind": "Node", "name": node, "uid": node}),
@@ -245,8 +251,8 @@ fn body(write: &Write, node: &str) -> serde_json::Value {
         "source": {"component": COMPONENT, "host": node},
         "reportingComponent": COMPONENT,
         "reportingInstance": node,
-        "firstTimestamp": time::words(*first),
-        "lastTimestamp": time::words(*last),
+        "firstTimestamp": time::words(first),
+        "lastTimestamp": time::words(last),
         "count": count,
     })
 }
