@@ -265,8 +265,7 @@ fn name(node: &str, happening: &Happening, at: Timestamp) -> String {
 
 /// At most so many bytes, not in the middle of a character.
 fn cut(text: &str, most: usize) -> String {
-    let end = (0..=most.min(text.len())).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
-    text.get(..end).unwrap_or_default().to_owned()
+    text.get(..text.floor_char_boundary(most)).unwrap_or_default().to_owned()
 }
 
 #[cfg(test)]
