@@ -6,6 +6,7 @@
 mod aggregate;
 
 use std::collections::HashSet;
+use std::mem::{Discriminant, discriminant};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -132,8 +133,8 @@ struct Sender<'c> {
     context: &'c Context,
     aggregator: Aggregator,
     patience: Patience,
-    /// What was refused, by what it was about: said once.
-    is_refused: HashSet<&'static str>,
+    /// The kinds of refusal that were said: each is once.
+    is_refused: HashSet<Discriminant<Failure>>,
 }
 
 impl Sender<'_> {
@@ -195,14 +196,7 @@ impl Sender<'_> {
             // A namespace that is going takes no more events; that is nobody's fault.
             Some(failure) if failure.to_string().contains("terminated") => return,
             Some(failure) => {
-                let kind = match failure {
-                    Failure::Forbidden(_) => "forbidden",
-                    Failure::NotFound(_) => "not found",
-                    Failure::Conflict(_) => "conflict",
-                    Failure::Invalid(_) => "invalid",
-                    Failure::Later { .. } => "later",
-                };
-                if !self.is_refused.insert(kind) {
+                if !self.is_refused.insert(discriminant(failure)) {
                     return;
                 }
                 Some(format!("{failure}; grant create and patch on events in all namespaces, if that is why"))
