@@ -5,6 +5,8 @@ use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
+use crate::node::boot_id;
+
 /// A file that exists only while a cgroup is frozen. It lies beside the lock, usually on a tmpfs: written in no time, and gone
 /// with the cgroups that it could mean.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -14,8 +16,6 @@ pub struct FreezeRecord {
 
 /// The files that thaw, with what is written to them: v1's and v2's.
 const THAWERS: [(&str, &str); 2] = [("freezer.state", "THAWED"), ("cgroup.freeze", "0")];
-/// Changes with every boot: then the same inode number is another cgroup's.
-const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
 impl FreezeRecord {
     /// The record that goes with this lock.
@@ -68,12 +68,9 @@ impl FreezeRecord {
 fn parse(text: &str) -> Option<(u64, PathBuf)> {
     let mut fields = text.splitn(3, ' ');
     let (boot, inode, directory) = (fields.next()?, fields.next()?, fields.next()?);
+    // In another boot the same inode number is another cgroup's.
     (boot == boot_id()).then_some(())?;
     Some((inode.parse().ok()?, PathBuf::from(directory)))
-}
-
-fn boot_id() -> String {
-    fs::read_to_string(BOOT_ID).map_or_else(|_| "unknown".to_owned(), |text| text.trim().to_owned())
 }
 
 fn is_same(directory: &Path, inode: u64) -> bool {

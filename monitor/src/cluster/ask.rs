@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 
+use super::request::chain;
+
 /// Whoever has not answered by then is not waited for: what hangs must not keep newer things from being said.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -55,7 +57,7 @@ pub(super) async fn ask<T: DeserializeOwned>(
     match tokio::time::timeout(timeout, client.request::<T>(request)).await {
         Ok(Ok(answer)) => Ok(answer),
         Ok(Err(kube::Error::Api(status))) => Err(of_status(&status)),
-        Ok(Err(error)) => Err(Failure::later(whole(&error))),
+        Ok(Err(error)) => Err(Failure::later(chain(&error))),
         Err(_) => Err(Failure::later(format!("no answer within {} s", timeout.as_secs()))),
     }
 }
@@ -73,19 +75,4 @@ fn of_status(status: &kube::core::Status) -> Failure {
             Failure::Later { reason: format!("{code}: {message}"), after }
         }
     }
-}
-
-/// With its causes, which often say more.
-fn whole(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let cause_text = cause.to_string();
-        if !text.contains(&cause_text) {
-            text.push_str(": ");
-            text.push_str(&cause_text);
-        }
-        source = cause.source();
-    }
-    text
 }

@@ -117,13 +117,11 @@ async fn carry_out_one(context: Context, open: Open) -> String {
         if plan.progress().removed && removed.is_none() {
             removed = Some(Monotonic::now());
         }
-        if outcome.news.is_some() {
-            last.clone_from(&outcome.news);
-        }
-        if let Some(Verdict::NoAnswer(_)) = outcome.news {
-            patience = Patience::new(FIRST_PAUSE, LONGEST_PAUSE);
-        }
         if let Some(verdict) = outcome.news {
+            if let Verdict::NoAnswer(_) = verdict {
+                patience = Patience::new(FIRST_PAUSE, LONGEST_PAUSE);
+            }
+            last = Some(verdict.clone());
             tell(&context, &intent, verdict);
         }
         match outcome.wait {
@@ -137,12 +135,8 @@ async fn carry_out_one(context: Context, open: Open) -> String {
         }
     }
     context.ledger.end(&intent);
-    let note = plan.take_note();
-    if !matches!(
-        last,
-        Some(Verdict::Done(_) | Verdict::Gone | Verdict::Refused(_) | Verdict::NoAnswer(_) | Verdict::GivenUp(_))
-    ) {
-        tell(&context, &intent, Verdict::Done(note));
+    if matches!(last, None | Some(Verdict::Accepted | Verdict::Delayed(_))) {
+        tell(&context, &intent, Verdict::Done(plan.take_note()));
     }
     tracing::info!(
         event = "eviction_told",

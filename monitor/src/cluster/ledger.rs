@@ -16,7 +16,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::FallocateFlags;
 
-use self::record::{Record, boot_id, replay, text_of};
+use crate::node::boot_id;
+
+use self::record::{Record, replay, text_of};
 use super::evictions::{Intent, Progress};
 
 /// Evictions that may be unfinished at a time. Each is a pod of this node.
@@ -34,6 +36,8 @@ pub const CAPABILITY: &str = "eviction ledger";
 #[derive(Debug, Default)]
 pub struct Ledger {
     path: Option<PathBuf>,
+    /// Read once: who begins an eviction waits for nothing but its one write.
+    boot: String,
     file: Mutex<Option<Arc<File>>>,
     open: Mutex<BTreeMap<String, Open>>,
     trouble: Mutex<Option<String>>,
@@ -77,8 +81,8 @@ impl Ledger {
     }
 
     fn open(path: &Path) -> Self {
-        let ledger = Self { path: Some(path.to_owned()), ..Self::default() };
-        let left = match read(path) {
+        let ledger = Self { path: Some(path.to_owned()), boot: boot_id(), ..Self::default() };
+        let left = match read(path, &ledger.boot) {
             Ok(left) => left,
             Err(error) => {
                 ledger.set_trouble(Some(format!(
@@ -147,7 +151,7 @@ impl Ledger {
                 }
             }
         }
-        self.append(&Record::Intent { boot: boot_id(), intent: intent.clone() });
+        self.append(&Record::Intent { boot: self.boot.clone(), intent: intent.clone() });
         Ok(Begun::New)
     }
 
@@ -190,20 +194,14 @@ impl Ledger {
     /// may miss the new file: then the next agent does it again, and finds it done.
     fn write_anew(&self) {
         let Some(path) = &self.path else { return };
-        let boot = boot_id();
-        let text: String = lock(&self.open).values().map(|open| text_of(open, &boot)).collect();
+        let text: String = lock(&self.open).values().map(|open| text_of(open, &self.boot)).collect();
         match replace(path, &text) {
             Ok(file) => {
                 *lock(&self.file) = Some(Arc::new(file));
                 self.is_torn.store(false, Ordering::Relaxed);
                 self.set_trouble(None);
             }
-            Err(error) => {
-                self.set_trouble(Some(format!(
-                    "cannot write {}: {error}; evictions that are under way when the agent ends are not finished",
-                    path.display()
-                )));
-            }
+            Err(error) => self.cannot_write(path, &error),
         }
     }
 
@@ -220,6 +218,10 @@ impl Ledger {
             Err(error) => error.to_string(),
         };
         self.is_torn.store(true, Ordering::Relaxed);
+        self.cannot_write(path, &reason);
+    }
+
+    fn cannot_write(&self, path: &Path, reason: &dyn std::fmt::Display) {
         self.set_trouble(Some(format!(
             "cannot write {}: {reason}; evictions that are under way when the agent ends are not finished",
             path.display()
@@ -237,7 +239,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn read(path: &Path) -> std::io::Result<BTreeMap<String, Open>> {
+fn read(path: &Path, boot: &str) -> std::io::Result<BTreeMap<String, Open>> {
     let file = match File::open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(BTreeMap::new()),
@@ -245,7 +247,7 @@ fn read(path: &Path) -> std::io::Result<BTreeMap<String, Open>> {
     };
     let mut bytes = Vec::new();
     file.take(LARGEST).read_to_end(&mut bytes)?;
-    let mut left = replay(&String::from_utf8_lossy(&bytes), &boot_id());
+    let mut left = replay(&String::from_utf8_lossy(&bytes), boot);
     while left.len() > MOST {
         left.pop_last();
     }

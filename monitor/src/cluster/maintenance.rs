@@ -7,9 +7,7 @@ use serde::Deserialize;
 use crate::workloads::lenient::or_default;
 
 /// Taints by which controllers say that pods are being moved off the node, or soon will be.
-const TAINTS: [(&str, &str); 6] = [
-    // Beside `spec.unschedulable`, by the node lifecycle controller.
-    ("node.kubernetes.io/unschedulable", "cordoned"),
+const TAINTS: [(&str, &str); 5] = [
     ("node.kubernetes.io/out-of-service", "marked as out of service"),
     ("node.cloudprovider.kubernetes.io/shutdown", "shut down by its cloud provider"),
     ("ToBeDeletedByClusterAutoscaler", "drained by the cluster autoscaler"),
@@ -17,6 +15,9 @@ const TAINTS: [(&str, &str); 6] = [
     // OpenShift's machine config operator, while it works its way through a pool.
     ("UpdateInProgress", "its machine configuration is being updated"),
 ];
+
+/// Beside `spec.unschedulable`, by the node lifecycle controller.
+const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
 
 /// OpenShift's machine config daemon: what the node has, what it is to have, and how far it is.
 const CURRENT_CONFIG: &str = "machineconfiguration.openshift.io/currentConfig";
@@ -55,12 +56,7 @@ pub(super) fn reason(marks: &Marks) -> Option<String> {
         let found = marks.annotations.iter().find(|(known, _)| known == key);
         found.map(|(_, value)| value.as_str()).filter(|value| !value.is_empty())
     };
-    let tainted = |telling: bool| {
-        let of = |(key, words): &(&str, &'static str)| {
-            ((*words != "cordoned") == telling && marks.taints.iter().any(|taint| taint.key == *key)).then_some(*words)
-        };
-        TAINTS.iter().find_map(of)
-    };
+    let is_tainted = |key: &str| marks.taints.iter().any(|taint| taint.key == key);
     let is_updating = || match (annotation(CONFIG_STATE), annotation(CURRENT_CONFIG), annotation(DESIRED_CONFIG)) {
         (Some("Working"), ..) => true,
         // Stuck for as long as nobody mends it: nobody is at work.
@@ -78,7 +74,9 @@ pub(super) fn reason(marks: &Marks) -> Option<String> {
     } else if annotation(REBOOT).is_some() {
         Some("about to be rebooted by kured")
     } else {
-        tainted(true).or(marks.is_unschedulable.then_some("cordoned")).or_else(|| tainted(false))
+        // Who drains cordons as well: that alone says the least.
+        let drained = TAINTS.iter().find(|(key, _)| is_tainted(key)).map(|(_, words)| *words);
+        drained.or((marks.is_unschedulable || is_tainted(UNSCHEDULABLE)).then_some("cordoned"))
     };
     words.map(str::to_owned)
 }
@@ -110,11 +108,13 @@ mod tests {
             reason(&Marks { is_being_deleted: true, ..Marks::default() }).unwrap(),
             "its object is being deleted"
         );
-        for (key, words) in TAINTS {
-            let taints = vec![Taint { key: key.to_owned() }];
+        let tainted = |keys: &[&str]| keys.iter().map(|key| Taint { key: (*key).to_owned() }).collect();
+        for (key, words) in TAINTS.into_iter().chain([(UNSCHEDULABLE, "cordoned")]) {
             // Who drains cordons as well: the more telling of the two is said.
-            let expected = Some(words.to_owned());
-            assert_eq!(reason(&Marks { taints, is_unschedulable: true, ..Marks::default() }), expected, "{key}");
+            for (is_unschedulable, taints) in [(false, tainted(&[key])), (true, tainted(&[UNSCHEDULABLE, key]))] {
+                let marks = Marks { taints, is_unschedulable, ..Marks::default() };
+                assert_eq!(reason(&marks).as_deref(), Some(words), "{key}");
+            }
         }
         for (annotations, words) in [
             (

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize, Serializer};
 
-use crate::node::Monotonic;
+use crate::node::{Monotonic, boot_id};
 use crate::workloads::lenient::or_default;
 use crate::workloads::pod::Pods;
 use crate::workloads::{Pod, PodSpecs};
@@ -24,7 +24,6 @@ const CHANGED_EVERY: Duration = Duration::from_secs(10);
 const CONFIRMED_EVERY: Duration = Duration::from_secs(60);
 /// What a full node's pods take is far less.
 const LARGEST: u64 = 32 << 20;
-const BOOT: &str = "/proc/sys/kernel/random/boot_id";
 
 /// The file, and what is in it.
 #[derive(Debug)]
@@ -69,7 +68,7 @@ struct Read {
 impl Remembered {
     /// Beside the lock file of the agent on that node.
     pub(super) fn beside(lock_file: &Path, node: &Arc<str>) -> Self {
-        let boot = boot();
+        let boot = boot_id();
         Self { path: path(lock_file), node: Arc::clone(node), boot, written: None, has_changed: false, is_told: false }
     }
 
@@ -126,7 +125,7 @@ impl Remembered {
 /// The pods that the agent with that lock file wrote down last, and when that was true; nothing where none did since the machine was booted.
 #[must_use]
 pub fn remembered(lock_file: &Path) -> Option<(PodSpecs, Monotonic)> {
-    read(&path(lock_file), &boot()).map(|(_, specs, as_of)| (specs, as_of))
+    read(&path(lock_file), &boot_id()).map(|(_, specs, as_of)| (specs, as_of))
 }
 
 /// The node, its pods, and when that was true.
@@ -147,10 +146,6 @@ fn read(path: &Path, of_boot: &str) -> Option<(String, PodSpecs, Monotonic)> {
     let Read { boot, node, as_of_monotonic_ns, items } = serde_json::from_str(&text).ok()?;
     let as_of = Monotonic(as_of_monotonic_ns.min(Monotonic::now().0));
     (!boot.is_empty() && boot == of_boot).then(|| (node, PodSpecs::told(items.unwrap_or_default()), as_of))
-}
-
-fn boot() -> String {
-    std::fs::read_to_string(BOOT).unwrap_or_default().trim().to_owned()
 }
 
 /// Where the pods known last are written down.

@@ -10,7 +10,7 @@ use hyper::body::Body as _;
 use kube::client::Body;
 use serde::Deserialize;
 
-use crate::workloads::lenient::or_default;
+use crate::workloads::lenient::{list, or_default};
 
 /// An explanation is no longer.
 const LONGEST_REFUSAL: usize = 64 << 10;
@@ -45,16 +45,34 @@ pub(super) struct Status {
     #[serde(deserialize_with = "or_default")]
     pub(super) message: String,
     #[serde(deserialize_with = "or_default")]
+    pub(super) reason: String,
+    #[serde(deserialize_with = "or_default")]
     pub(super) code: u16,
     #[serde(deserialize_with = "or_default")]
-    details: Details,
+    pub(super) details: Details,
+}
+
+/// Of which object it speaks, and what is wrong with that.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct Details {
+    #[serde(deserialize_with = "or_default")]
+    pub(super) name: String,
+    #[serde(deserialize_with = "or_default")]
+    pub(super) kind: String,
+    #[serde(deserialize_with = "list")]
+    pub(super) causes: Vec<Cause>,
+    #[serde(deserialize_with = "or_default")]
+    pub(super) retry_after_seconds: u64,
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct Details {
+#[serde(default)]
+pub(super) struct Cause {
     #[serde(deserialize_with = "or_default")]
-    retry_after_seconds: u64,
+    pub(super) reason: String,
+    #[serde(deserialize_with = "or_default")]
+    pub(super) field: String,
 }
 
 impl Status {
@@ -79,7 +97,7 @@ fn explain(status: Option<StatusCode>, message: &str) -> String {
 
 /// The text of an answer as it comes in.
 #[derive(Debug)]
-pub(super) struct Text(Body);
+pub(super) struct Text(pub(super) Body);
 
 impl Text {
     /// The next piece; nothing at the end. Cancel-safe.
@@ -96,6 +114,18 @@ impl Text {
                 }
             }
         }
+    }
+
+    /// All that is left of it, if it is no more than `most` bytes; else and where it is cut off, what was read of it until then.
+    pub(super) async fn read(mut self, into: &mut Vec<u8>, most: usize) -> Result<(), String> {
+        while let Some(piece) = self.next().await {
+            let piece = piece.map_err(|reason| format!("the answer was cut off: {reason}"))?;
+            if into.len() + piece.len() > most {
+                return Err(format!("the answer is larger than {} KiB", most >> 10));
+            }
+            into.extend_from_slice(&piece);
+        }
+        Ok(())
     }
 }
 
@@ -119,14 +149,9 @@ pub(super) async fn get(client: &kube::Client, path: &str, patience: Duration) -
 async fn refusal(answer: Response<Body>) -> Refusal {
     let status = answer.status();
     let header = answer.headers().get(header::RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
-    let mut text = Text(answer.into_body());
     let mut whole = Vec::new();
-    while let Some(Ok(piece)) = text.next().await {
-        whole.extend_from_slice(&piece);
-        if whole.len() > LONGEST_REFUSAL {
-            break;
-        }
-    }
+    // The status stands, whatever comes of its explanation.
+    let _unread = Text(answer.into_body()).read(&mut whole, LONGEST_REFUSAL).await;
     // A proxy in between may say no in words of its own.
     let said = serde_json::from_slice::<Status>(&whole).unwrap_or_default();
     let wait = header.map(Duration::from_secs).map(|wait| wait.min(LONGEST_WAIT));

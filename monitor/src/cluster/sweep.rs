@@ -13,9 +13,9 @@ use serde::Deserialize;
 
 use super::ask::{Failure, TIMEOUT, ask};
 use super::client::Access;
-use super::names::{self, Owner, is_our_condition};
+use super::names::{self, Owner};
 use super::status::plan;
-use super::status::seen::{SeenCondition, SeenNode, taint_name};
+use super::status::seen::{SeenNode, taint_name};
 use super::time;
 
 /// Nodes that are read at once: some 15 KiB each.
@@ -197,12 +197,8 @@ impl Sweeper {
             (plan::forsaken_conditions(&node, message, &time::now()), format!("Unknown: {message}"))
         };
         if let Some(body) = body {
-            let is_touched = |seen: &&SeenCondition| {
-                is_our_condition(&seen.kind, &seen.reason)
-                    && (self.rules.remove || seen.status != "Unknown" || seen.reason != names::AGENT_STOPPED)
-            };
-            let touched: Vec<&str> =
-                node.conditions().iter().filter(is_touched).map(|condition| condition.kind.as_str()).collect();
+            let touched = node.ours().filter(|seen| self.rules.remove || !seen.is_forsaken());
+            let touched: Vec<&str> = touched.map(|condition| condition.kind.as_str()).collect();
             let touched = touched.join(", ");
             if !self.rules.dry_run {
                 let request = self.nodes.patch_subresource("status", &name, &params, &Patch::Strategic(body));
@@ -214,13 +210,9 @@ impl Sweeper {
     }
 }
 
-fn ours(node: &SeenNode) -> impl Iterator<Item = &SeenCondition> {
-    node.conditions().iter().filter(|seen| is_our_condition(&seen.kind, &seen.reason))
-}
-
 fn has_ours(node: &SeenNode) -> bool {
     let is_ours = |taint: &serde_json::Value| names::owner(taint_name(taint).0) == Owner::Us;
-    ours(node).next().is_some() || node.taints().iter().any(is_ours)
+    node.ours().next().is_some() || node.taints().iter().any(is_ours)
 }
 
 /// Tells the dead from the living. Pure but for the clocks that it is told.
@@ -233,7 +225,7 @@ struct Judge {
 impl Judge {
     /// What is to be said of an agent that is dead.
     fn is_dead(&mut self, node: &SeenNode, rules: &Rules, wall: Timestamp, now: Instant) -> Option<String> {
-        let beat = ours(node).filter_map(|condition| condition.last_heartbeat_time.as_deref()).max();
+        let beat = node.ours().filter_map(|condition| condition.last_heartbeat_time.as_deref()).max();
         // What the agent itself promises counts where it is longer: its configuration is not the sweeper's.
         let patience = rules.heartbeat.max(node.heartbeat().unwrap_or_default()).saturating_mul(MISSED);
         let is_dead = if rules.by_clock {

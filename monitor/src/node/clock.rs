@@ -1,4 +1,4 @@
-//! The one clock decisions use.
+//! The one clock decisions use, and since which boot it runs.
 
 use std::fmt;
 use std::time::Duration;
@@ -44,6 +44,13 @@ impl fmt::Display for Monotonic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{:06} s", self.0 / 1_000_000_000, self.0 % 1_000_000_000 / 1_000)
     }
+}
+
+/// Changes with every boot: then times of [`Monotonic`], inodes and cgroups that were written down mean nothing any more. Empty where
+/// it is not known.
+#[must_use]
+pub fn boot_id() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ pub mod timer;
 pub mod vmstat;
 pub mod zoneinfo;
 
-pub use clock::Monotonic;
+pub use clock::{Monotonic, boot_id};
 pub use hierarchy::{CgroupVersion, Hierarchy};
 pub use layout::{FilesystemHints, Role};
 pub use memory::{MemoryReader, MemorySample, RootUsage};

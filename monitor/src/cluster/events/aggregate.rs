@@ -54,6 +54,12 @@ impl Share {
         self.left = (self.left + gained).min(rate.burst);
         self.at = now;
     }
+
+    /// How long until one may be told.
+    fn until_one(mut self, rate: Rate, now: Instant) -> Duration {
+        self.refill(rate, now);
+        Duration::from_secs_f64((1.0 - self.left).max(0.0) / rate.per_second)
+    }
 }
 
 /// A request to be made.
@@ -144,8 +150,13 @@ impl Aggregator {
 
     /// How long until something may be due.
     pub(super) fn until_due(&self, now: Instant) -> Option<Duration> {
-        let untold = self.known.iter().filter(|known| known.is_untold());
-        untold.map(|known| known.until_due(now).max(Duration::from_millis(250))).min()
+        let all = self.all.map_or(Duration::ZERO, |share| share.until_one(ALL, now));
+        let until_due = |known: &Known| {
+            let share = self.shares.get(&known.happening.about);
+            let share = share.map_or(Duration::ZERO, |share| share.until_one(OBJECT, now));
+            known.until_due(now).max(share).max(all).max(Duration::from_millis(250))
+        };
+        self.known.iter().filter(|known| known.is_untold()).map(until_due).min()
     }
 
     /// What is left untold, whatever the share: nobody will be there to tell it. Only what people have not heard of at all, or heard with
@@ -265,8 +276,7 @@ fn name(node: &str, happening: &Happening, at: Timestamp) -> String {
 
 /// At most so many bytes, not in the middle of a character.
 fn cut(text: &str, most: usize) -> String {
-    let end = (0..=most.min(text.len())).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
-    text.get(..end).unwrap_or_default().to_owned()
+    text.get(..text.floor_char_boundary(most)).unwrap_or_default().to_owned()
 }
 
 #[cfg(test)]
@@ -339,6 +349,26 @@ mod tests {
         // Nothing is lost: what was held back is told as the shares fill.
         let later = start + Duration::from_secs(10);
         assert_eq!(std::iter::from_fn(|| events.due(later)).count(), 50);
+    }
+
+    #[test]
+    fn what_waits_for_its_share_wakes_nobody_before() {
+        let (mut events, start) = (Aggregator::default(), Instant::now());
+        for number in 0..30_usize {
+            let _write =
+                events.take(Happening { reason: format!("Reason{number}"), ..happening(1, "x") }, at(0).0, start);
+        }
+        let wait = events.until_due(start).unwrap();
+        assert!(wait > Duration::from_secs(299) && wait <= Duration::from_secs(300), "{wait:?}");
+        assert_eq!(events.due(start + wait.mul_f64(0.99)), None);
+        let later = start + wait + Duration::from_millis(1);
+        assert_eq!(std::iter::from_fn(|| events.due(later)).count(), 1);
+        assert!(
+            events.until_due(later).is_some_and(|wait| wait > Duration::from_secs(299)),
+            "the next one waits as long"
+        );
+        // Another object has a share of its own.
+        assert!(events.take(happening(2, "x"), at(0).0, later).is_some());
     }
 
     #[test]

@@ -6,6 +6,7 @@
 mod aggregate;
 
 use std::collections::HashSet;
+use std::mem::{Discriminant, discriminant};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -26,7 +27,7 @@ use super::time;
 use aggregate::{Aggregator, Write};
 
 /// Who says it.
-pub const COMPONENT: &str = "node-pressure-monitor";
+const COMPONENT: &str = "node-pressure-monitor";
 /// What sending them is called among the capabilities that are missing.
 const CAPABILITY: &str = "events";
 /// An event that cannot be sent for so long is let go of: newer ones wait.
@@ -132,8 +133,8 @@ struct Sender<'c> {
     context: &'c Context,
     aggregator: Aggregator,
     patience: Patience,
-    /// What was refused, by what it was about: said once.
-    is_refused: HashSet<&'static str>,
+    /// The kinds of refusal that were said: each is once.
+    is_refused: HashSet<Discriminant<Failure>>,
 }
 
 impl Sender<'_> {
@@ -168,7 +169,8 @@ impl Sender<'_> {
     }
 
     async fn create(&self, write: &Write) -> Result<(), Failure> {
-        let body = body(write, &self.context.node_name).to_string().into_bytes();
+        let Write { happening, name, count, first, last, .. } = write;
+        let body = body(happening, name, &self.context.node_name, *count, [*first, *last]).to_string().into_bytes();
         let request = events(write).create(&PostParams::default(), body);
         ask::<Ignored>(&self.context.client, request, TIMEOUT).await.map(drop)
     }
@@ -194,14 +196,7 @@ impl Sender<'_> {
             // A namespace that is going takes no more events; that is nobody's fault.
             Some(failure) if failure.to_string().contains("terminated") => return,
             Some(failure) => {
-                let kind = match failure {
-                    Failure::Forbidden(_) => "forbidden",
-                    Failure::NotFound(_) => "not found",
-                    Failure::Conflict(_) => "conflict",
-                    Failure::Invalid(_) => "invalid",
-                    Failure::Later { .. } => "later",
-                };
-                if !self.is_refused.insert(kind) {
+                if !self.is_refused.insert(discriminant(failure)) {
                     return;
                 }
                 Some(format!("{failure}; grant create and patch on events in all namespaces, if that is why"))
@@ -224,9 +219,14 @@ fn events(write: &Write) -> Request {
     Request::new(format!("/api/v1/namespaces/{}/events", namespace(&write.happening.about)))
 }
 
-/// A `v1.Event` of the kind that kubelets write.
-fn body(write: &Write, node: &str) -> serde_json::Value {
-    let Write { happening, name, count, first, last, .. } = write;
+/// A `v1.Event` of the kind that kubelets write: that it happened so often between `first` and `last`.
+pub(super) fn body(
+    happening: &Happening,
+    name: &str,
+    node: &str,
+    count: u32,
+    [first, last]: [Timestamp; 2],
+) -> serde_json::Value {
     let involved = match &happening.about {
         // As the kubelet refers to its node: by its name.
         About::Node => json!({"apiVersion": "v1", "kind": "Node", "name": node, "uid": node}),
@@ -245,8 +245,8 @@ fn body(write: &Write, node: &str) -> serde_json::Value {
         "source": {"component": COMPONENT, "host": node},
         "reportingComponent": COMPONENT,
         "reportingInstance": node,
-        "firstTimestamp": time::words(*first),
-        "lastTimestamp": time::words(*last),
+        "firstTimestamp": time::words(first),
+        "lastTimestamp": time::words(last),
         "count": count,
     })
 }

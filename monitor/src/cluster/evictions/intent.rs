@@ -50,8 +50,7 @@ impl Intent {
     #[must_use]
     pub fn bounded(mut self) -> Self {
         if self.message.len() > LONGEST_MESSAGE {
-            let end = (0..=LONGEST_MESSAGE - 3).rev().find(|end| self.message.is_char_boundary(*end)).unwrap_or(0);
-            self.message.truncate(end);
+            self.message.truncate(self.message.floor_char_boundary(LONGEST_MESSAGE - 3));
             self.message.push_str("...");
         }
         self.annotations.retain(|(_, value)| value.len() <= LONGEST_ANNOTATION);

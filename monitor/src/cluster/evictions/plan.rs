@@ -12,13 +12,15 @@
 //! A pod that is gone is told of when the agent ended it, or may have. What the agent ends by itself marks first, so that the pod's owner
 //! sees why it goes, and goes on without an answer until its decision is ten minutes old; what is asked first ends when it is refused, or not answered in time.
 
-use std::time::Duration;
+mod exchange;
 
-use serde::{Deserialize, Serialize};
+use std::time::Duration;
 
 use crate::config::kubernetes::EvictionMethod;
 
 use super::Intent;
+
+pub use exchange::{Answer, Outcome, Progress, Step, Verdict, Wait};
 
 /// How long the API server is asked for an eviction that happens only with its consent.
 pub const ASKED_FOR: Duration = Duration::from_secs(10);
@@ -38,103 +40,6 @@ const LATE_MARKS: u32 = 3;
 const REFUSED_EVENTS: u32 = 5;
 /// Tries to send one that is not answered: its age ends it first, unless the pauses are short.
 const UNKNOWN_EVENTS: u32 = 120;
-
-/// What is asked of the API server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
-    /// The condition.
-    Mark,
-    /// The pod's end.
-    Remove,
-    /// How the pod is.
-    Look,
-    /// The event.
-    Tell,
-}
-
-/// What came back.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Answer {
-    /// Done.
-    Done,
-    /// The pod as it is.
-    Found {
-        /// The same UID.
-        is_same: bool,
-        /// It is being deleted.
-        is_leaving: bool,
-    },
-    /// There is no such thing.
-    Gone,
-    /// Another UID, or somebody else was at it at the same time.
-    Conflict,
-    /// There is such a thing already.
-    Exists,
-    /// A disruption budget does not allow it.
-    Budget(String),
-    /// Too much to do; it was not carried out.
-    Busy {
-        /// When to come again.
-        after: Option<Duration>,
-        /// In its words.
-        reason: String,
-    },
-    /// Not allowed, or not understood.
-    Refused(String),
-    /// It failed, or no whole answer came: it may have been carried out.
-    Unknown(String),
-}
-
-/// What has been done, as far as it is known.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Progress {
-    /// The removal was asked for; whether it was carried out is not known.
-    pub asked: bool,
-    /// The pod carries the condition.
-    pub marked: bool,
-    /// The pod is leaving, or gone.
-    pub removed: bool,
-}
-
-/// What the loop is to hear.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Verdict {
-    /// The pod is on its way out; the kubelet stops it.
-    Accepted,
-    /// It is gone, or another has its name: nothing was to be done.
-    Gone,
-    /// The API server, or a disruption budget, does not allow it.
-    Refused(String),
-    /// It did not answer in time.
-    NoAnswer(String),
-    /// It does not work yet, for that reason, and is tried again. Said once.
-    Delayed(String),
-    /// All is done; what could not be told or marked, if anything.
-    Done(Option<String>),
-    /// It does not work, and is not tried any more.
-    GivenUp(String),
-}
-
-/// When the next request is due.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wait {
-    /// Now.
-    None,
-    /// In a moment: longer each time.
-    Backoff,
-    /// As the API server said.
-    For(Duration),
-}
-
-/// What follows from an answer.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Outcome {
-    /// When to go on, if there is something left.
-    pub wait: Wait,
-    /// What the loop is to hear.
-    pub news: Option<Verdict>,
-}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum At {
@@ -262,7 +167,7 @@ impl Plan {
     fn take_mark(&mut self, answer: &Answer, most: u32, then: At) -> Outcome {
         match answer {
             Answer::Done => self.progress.marked = true,
-            Answer::Busy { .. } | Answer::Unknown(_) if self.tries < most => return self.again(answer, None),
+            Answer::Busy { .. } | Answer::Unknown(_) if self.tries < most => return again(answer),
             // Not tried again after the removal.
             Answer::Refused(reason) => {
                 self.wants_mark = false;
@@ -307,7 +212,7 @@ impl Plan {
             // It is not known whose name that is: the removal, with its precondition, touches no other.
             Answer::Refused(_) if self.is_certain => {
                 self.at = At::Remove;
-                self.again(&answer, Some(age))
+                self.again_later(&answer)
             }
             Answer::Refused(reason) => self.end(Verdict::Refused(reason)),
             _ => self.again_or_too_late(&answer, age),
@@ -322,7 +227,7 @@ impl Plan {
             Answer::Found { is_same: true, is_leaving: true } => self.removed(),
             Answer::Found { is_same: false, .. } | Answer::Gone => self.gone(),
             Answer::Refused(reason) => self.end(Verdict::GivenUp(reason)),
-            _ => self.again(&answer, None),
+            _ => again(&answer),
         }
     }
 
@@ -337,7 +242,7 @@ impl Plan {
             Answer::Busy { ref reason, .. } | Answer::Unknown(ref reason) if self.tries >= UNKNOWN_EVENTS => {
                 self.note = failed(reason);
             }
-            _ => return self.again(&answer, None),
+            _ => return again(&answer),
         }
         let note = self.note.take();
         self.end(Verdict::Done(note))
@@ -354,10 +259,7 @@ impl Plan {
     fn gone(&mut self) -> Outcome {
         let is_ours = self.is_certain || self.is_unsure;
         self.progress.removed = true;
-        if !is_ours || !self.wants_event {
-            return self.end(Verdict::Gone);
-        }
-        self.go(At::Tell, Some(Verdict::Gone))
+        self.go(if is_ours { At::Tell } else { At::End }, Some(Verdict::Gone))
     }
 
     fn after_removal(&self) -> At {
@@ -386,21 +288,20 @@ impl Plan {
         self.note.take()
     }
 
-    fn again(&mut self, answer: &Answer, age: Option<Duration>) -> Outcome {
-        let (wait, reason) = match answer {
-            Answer::Busy { after: Some(after), reason } => (Wait::For(*after), reason.as_str()),
+    /// Again, and the loop hears that it takes longer.
+    fn again_later(&mut self, answer: &Answer) -> Outcome {
+        let reason = match answer {
             Answer::Busy { reason, .. }
             | Answer::Refused(reason)
             | Answer::Unknown(reason)
-            | Answer::Budget(reason) => (Wait::Backoff, reason.as_str()),
-            _ => (Wait::Backoff, "an answer that does not fit the question"),
+            | Answer::Budget(reason) => reason.as_str(),
+            _ => "an answer that does not fit the question",
         };
-        let news = if age.is_some() { self.delay(reason) } else { None };
-        Outcome { wait, news }
+        Outcome { news: self.delay(reason), ..again(answer) }
     }
 
     fn again_or_too_late(&mut self, answer: &Answer, age: Duration) -> Outcome {
-        let outcome = self.again(answer, Some(age));
+        let outcome = self.again_later(answer);
         let longest = if let Wait::For(wait) = outcome.wait { wait } else { Duration::ZERO };
         if !self.is_too_late(age.saturating_add(longest)) {
             return outcome;
@@ -424,6 +325,12 @@ impl Plan {
         let is_new = self.is_certain && !std::mem::replace(&mut self.is_delay_told, true);
         is_new.then(|| Verdict::Delayed(reason.to_owned()))
     }
+}
+
+/// When to ask the same again.
+fn again(answer: &Answer) -> Outcome {
+    let wait = if let Answer::Busy { after: Some(after), .. } = answer { Wait::For(*after) } else { Wait::Backoff };
+    Outcome { wait, news: None }
 }
 
 #[cfg(test)]

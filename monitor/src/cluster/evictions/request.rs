@@ -12,6 +12,9 @@ use serde_json::{Value, json};
 
 use crate::config::kubernetes::EvictionMethod;
 
+use super::super::events::{self, About, Happening};
+use super::super::request::Status;
+use super::super::time;
 use super::Intent;
 use super::plan::{Answer, Step};
 
@@ -20,8 +23,6 @@ use super::plan::{Answer, Step};
 pub const MARK_REASON: &str = "EvictionByNodePressureMonitor";
 /// The event's reason is the kubelet's.
 const EVENT_REASON: &str = "Evicted";
-/// Who says so, in events.
-const COMPONENT: &str = "node-pressure-monitor";
 /// Longer, Retry-After is not believed.
 const LONGEST_PAUSE: u64 = 60;
 /// Names of events may be that long, with a UID after them.
@@ -72,27 +73,22 @@ fn mark(intent: &Intent, now: Timestamp) -> Value {
         "metadata": {"uid": intent.uid},
         "status": {"conditions": [{
             "type": "DisruptionTarget", "status": "True", "reason": MARK_REASON, "message": intent.message,
-            "lastTransitionTime": seconds(now),
+            "lastTransitionTime": time::words(now),
         }]},
     })
 }
 
 /// Of a name that follows from the pod's UID: sent twice, it is there already.
 fn event(intent: &Intent, node: &str) -> Value {
-    let at = seconds(intent.decided_at);
+    let Intent { uid, namespace, name, .. } = intent;
+    let about = About::Pod { namespace: namespace.clone(), name: name.clone(), uid: uid.clone() };
+    let (reason, message) = (EVENT_REASON.to_owned(), intent.message.clone());
+    let happening = Happening { about, is_warning: true, reason, message };
+    let mut event = events::body(&happening, &event_name(intent), node, 1, [intent.decided_at; 2]);
     let annotations: serde_json::Map<String, Value> =
         intent.annotations.iter().map(|(key, value)| (key.clone(), Value::from(value.as_str()))).collect();
-    json!({
-        "kind": "Event", "apiVersion": "v1",
-        "metadata": {"name": event_name(intent), "namespace": intent.namespace, "annotations": annotations},
-        "involvedObject": {
-            "kind": "Pod", "apiVersion": "v1", "namespace": intent.namespace, "name": intent.name, "uid": intent.uid,
-        },
-        "type": "Warning", "reason": EVENT_REASON, "message": intent.message,
-        "firstTimestamp": at, "lastTimestamp": at, "count": 1,
-        "source": {"component": COMPONENT, "host": node},
-        "reportingComponent": COMPONENT, "reportingInstance": node,
-    })
+    event["metadata"]["annotations"] = annotations.into();
+    event
 }
 
 /// The event's name.
@@ -102,35 +98,6 @@ pub fn event_name(intent: &Intent) -> String {
     let of_dns = |c: char| if c.is_ascii_lowercase() || c.is_ascii_digit() { c } else { '-' };
     let uid: String = intent.uid.to_ascii_lowercase().chars().map(of_dns).collect();
     format!("{}.evicted-{}", name.trim_end_matches(['.', '-']), uid.trim_end_matches('-'))
-}
-
-/// The API knows whole seconds.
-fn seconds(at: Timestamp) -> String {
-    Timestamp::from_second(at.as_second()).unwrap_or(at).to_string()
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Status {
-    message: String,
-    reason: String,
-    details: Option<Details>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct Details {
-    name: String,
-    kind: String,
-    causes: Option<Vec<Cause>>,
-    retry_after_seconds: Option<u64>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Cause {
-    reason: String,
-    field: String,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -154,7 +121,7 @@ pub fn understand(step: Step, intent: &Intent, code: StatusCode, retry_after: Op
     }
     // A proxy's page is no Status: the code has to do.
     let status: Status = serde_json::from_slice(body).unwrap_or_default();
-    let causes = status.details.as_ref().and_then(|details| details.causes.as_deref()).unwrap_or_default();
+    let causes = &status.details.causes;
     let reason = words(code, &status);
     match code {
         StatusCode::NOT_FOUND if is_of_what_was_asked(step, intent, &status) => Answer::Gone,
@@ -169,8 +136,8 @@ pub fn understand(step: Step, intent: &Intent, code: StatusCode, retry_after: Op
             Answer::Budget(reason)
         }
         StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {
-            let told = status.details.as_ref().and_then(|details| details.retry_after_seconds);
-            let after = retry_after.and_then(|text| text.trim().parse().ok()).or(told.filter(|seconds| *seconds > 0));
+            let told = Some(status.details.retry_after_seconds).filter(|seconds| *seconds > 0);
+            let after = retry_after.and_then(|text| text.trim().parse().ok()).or(told);
             let after = after.map(|seconds: u64| Duration::from_secs(seconds.min(LONGEST_PAUSE)));
             Answer::Busy { after, reason }
         }
@@ -187,8 +154,7 @@ fn is_of_what_was_asked(step: Step, intent: &Intent, status: &Status) -> bool {
         Step::Mark | Step::Remove | Step::Look => ("pods", &intent.name),
     };
     // A path that is not served has the same reason, and details that are empty.
-    let is_it = |details: &Details| details.kind == kind && details.name == *name;
-    status.reason == "NotFound" && status.details.as_ref().is_some_and(is_it)
+    status.reason == "NotFound" && status.details.kind == kind && status.details.name == *name
 }
 
 fn found(intent: &Intent, body: &[u8]) -> Answer {

@@ -1,12 +1,11 @@
 //! One request and its answer.
 
-use std::pin::Pin;
 use std::time::Duration;
 
-use hyper::body::Body as _;
 use jiff::Timestamp;
 use kube::client::Body;
 
+use super::super::request::{Text, chain};
 use super::plan::{Answer, Step};
 use super::{Intent, request};
 
@@ -34,10 +33,11 @@ pub async fn ask(client: &kube::Client, step: Step, intent: &Intent, node: &str,
         Err(error) => return Answer::Refused(format!("cannot be asked for: {error}")),
     };
     let exchange = async {
-        let response = client.send(request.map(Body::from)).await.map_err(|error| root_of(&error))?;
+        let response = client.send(request.map(Body::from)).await.map_err(|error| chain(&error))?;
         let code = response.status();
         let retry_after = response.headers().get(http::header::RETRY_AFTER).cloned();
-        let body = whole(response.into_body()).await?;
+        let mut body = Vec::new();
+        Text(response.into_body()).read(&mut body, LARGEST_ANSWER).await?;
         let retry_after = retry_after.as_ref().and_then(|value| value.to_str().ok());
         Ok::<Answer, String>(request::understand(step, intent, code, retry_after, &body))
     };
@@ -46,31 +46,4 @@ pub async fn ask(client: &kube::Client, step: Step, intent: &Intent, node: &str,
         Ok(Err(reason)) => Answer::Unknown(reason),
         Err(_) => Answer::Unknown(format!("no answer within {} s", limit.as_secs_f64())),
     }
-}
-
-async fn whole(mut body: Body) -> Result<Vec<u8>, String> {
-    let mut bytes = Vec::new();
-    while let Some(frame) = std::future::poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {
-        let frame = frame.map_err(|error| format!("the answer was cut off: {error}"))?;
-        let Ok(data) = frame.into_data() else { continue };
-        if bytes.len() + data.len() > LARGEST_ANSWER {
-            return Err(format!("the answer is larger than {} MiB", LARGEST_ANSWER >> 20));
-        }
-        bytes.extend_from_slice(&data);
-    }
-    Ok(bytes)
-}
-
-/// The library says in the first place that something failed, and what in the last.
-fn root_of(error: &dyn std::error::Error) -> String {
-    let mut words = error.to_string();
-    let mut source = error.source();
-    while let Some(deeper) = source {
-        let text = deeper.to_string();
-        if !words.ends_with(&text) {
-            words = format!("{words}: {text}");
-        }
-        source = deeper.source();
-    }
-    words
 }

@@ -1,4 +1,4 @@
-//! The lines of the ledger. Pure, but for the name of this boot.
+//! The lines of the ledger. Pure.
 
 use std::collections::BTreeMap;
 
@@ -7,16 +7,13 @@ use serde::{Deserialize, Serialize};
 use super::Open;
 use crate::cluster::evictions::{Intent, Progress};
 
-/// Changes with every boot: what was killed before has been started anew since.
-const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
-
 /// One line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "is", rename_all = "lowercase")]
 pub(super) enum Record {
     /// A pod is about to go.
     Intent {
-        /// In which boot.
+        /// In which boot: what was killed in an earlier one has been started anew since.
         boot: String,
         /// What was decided.
         intent: Intent,
@@ -76,8 +73,4 @@ pub(super) fn text_of(open: &Open, boot: &str) -> String {
     let intent = Record::Intent { boot: boot.to_owned(), intent: open.intent.clone() };
     let progress = Record::Progress { uid: open.intent.uid.clone(), progress: open.progress };
     format!("{}\n{}\n", intent.line(), progress.line())
-}
-
-pub(super) fn boot_id() -> String {
-    std::fs::read_to_string(BOOT_ID).map_or_else(|_| "unknown".to_owned(), |text| text.trim().to_owned())
 }

@@ -35,7 +35,6 @@ const AFTER_FAILURE: Duration = Duration::from_millis(200);
 const LAST_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// What is known of the node, and of how writing goes.
-#[derive(Debug)]
 pub(super) struct Keeper<'c> {
     context: &'c Context,
     nodes: Request,
@@ -52,12 +51,6 @@ pub(super) struct Keeper<'c> {
     credit: u32,
     written: Instant,
     trouble: [(&'static str, Option<String>); 2],
-}
-
-impl std::fmt::Debug for Context {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Context").field("node_name", &self.node_name).finish_non_exhaustive()
-    }
 }
 
 impl<'c> Keeper<'c> {
@@ -139,10 +132,7 @@ impl<'c> Keeper<'c> {
                 return Err(failure);
             }
         }
-        let beat = self.heartbeat;
-        // A little before its time: jitter wakes us then.
-        let is_due = beat.is_none_or(|at| at.elapsed() >= heartbeat.mul_f64(0.9));
-        let written = self.write_conditions(wanted, authority, is_due, heartbeat).await;
+        let written = self.write_conditions(wanted, authority, heartbeat).await;
         self.say(CONDITIONS, written.as_ref().err());
         let tainted = self.write_taints(wanted, authority).await;
         self.say(TAINTS, tainted.as_ref().err());
@@ -169,10 +159,11 @@ impl<'c> Keeper<'c> {
         &mut self,
         wanted: &NodeStatus,
         authority: Authority,
-        is_due: bool,
         heartbeat: Duration,
     ) -> Result<(), Failure> {
         let Some(seen) = &self.seen else { return Ok(()) };
+        // A little before its time: jitter wakes us then.
+        let is_due = self.heartbeat.is_none_or(|at| at.elapsed() >= heartbeat.mul_f64(0.9));
         let seconds = heartbeat.as_secs().max(1).to_string();
         let is_promised = seen.heartbeat_words() == Some(seconds.as_str());
         let Some(mut body) = plan::conditions(wanted, authority, seen, &time::now(), is_due || !is_promised) else {

@@ -87,18 +87,13 @@ pub(super) async fn keep(
             () = &mut end => break,
             wait = keeper.settle(&status, &asked_for) => wait,
         };
-        tokio::select! {
-            changed = wanted.changed() => {
-                if changed.is_err() {
-                    break;
-                }
-            }
-            changed = options.changed() => {
-                if changed.is_err() {
-                    break;
-                }
-            }
+        let changed = tokio::select! {
+            changed = wanted.changed() => changed,
+            changed = options.changed() => changed,
             () = tokio::time::sleep(wait) => continue,
+        };
+        if changed.is_err() {
+            break;
         }
         // A change is worth another try at once, but not many changes many tries.
         tokio::time::sleep(keeper.pause()).await;

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::config::kubernetes::Authority;
 
-use super::super::names::{self, Owner, condition_type, is_our_condition, owner, taint_key};
+use super::super::names::{self, Owner, condition_type, owner, taint_key};
 use super::seen::{SeenCondition, SeenNode, taint_name};
 use super::{NodeStatus, WantedCondition};
 
@@ -61,11 +61,8 @@ pub fn conditions(
         })
     };
     let is_changed = desired.iter().any(differs);
-    let is_left_over = |seen: &&SeenCondition| {
-        is_our_condition(&seen.kind, &seen.reason) && desired.iter().all(|desired| desired.kind != seen.kind)
-    };
-    let left_over: Vec<&str> =
-        seen.conditions().iter().filter(is_left_over).map(|condition| condition.kind.as_str()).collect();
+    let is_left_over = |kind: &&str| desired.iter().all(|desired| desired.kind != *kind);
+    let left_over: Vec<&str> = seen.ours().map(|condition| condition.kind.as_str()).filter(is_left_over).collect();
     if !is_changed && left_over.is_empty() && (!is_heartbeat_due || desired.is_empty()) {
         return None;
     }
@@ -106,8 +103,7 @@ pub fn no_conditions(seen: &SeenNode) -> Option<Value> {
 /// What to send so that nobody believes a dead agent: our conditions are known no longer. Only where nobody has changed the node since.
 #[must_use]
 pub fn forsaken_conditions(seen: &SeenNode, message: &str, now: &str) -> Option<Value> {
-    let ours = seen.conditions().iter().filter(|seen| is_our_condition(&seen.kind, &seen.reason));
-    let believed = ours.filter(|seen| seen.status != "Unknown" || seen.reason != names::AGENT_STOPPED);
+    let believed = seen.ours().filter(|seen| !seen.is_forsaken());
     let unknown = |seen: &SeenCondition| {
         // The heartbeat stays that of the agent: how long it has been dead can be read from it.
         json!({
@@ -172,8 +168,7 @@ pub fn taints(
 /// Whether a standard condition there is ours: then the taints under its key are, too.
 #[must_use]
 pub fn was_authority(seen: &SeenNode) -> bool {
-    let mut conditions = seen.conditions().iter();
-    conditions.any(|seen| names::is_standard(&seen.kind) && is_our_condition(&seen.kind, &seen.reason))
+    seen.ours().any(|condition| names::is_standard(&condition.kind))
 }
 
 /// The list without ours; nothing when there is none of ours in it. Those under standard keys go when the condition is ours too: then
@@ -182,9 +177,7 @@ pub fn was_authority(seen: &SeenNode) -> bool {
 pub fn no_taints(seen: &SeenNode) -> Option<Vec<Value>> {
     let is_ours = |taint: &Value| match owner(taint_name(taint).0) {
         Owner::Us => true,
-        Owner::Condition(kind) => {
-            seen.condition(kind).is_some_and(|condition| is_our_condition(&condition.kind, &condition.reason))
-        }
+        Owner::Condition(kind) => seen.condition(kind).is_some_and(SeenCondition::is_ours),
         Owner::Others => false,
     };
     let list: Vec<Value> = seen.taints().iter().filter(|taint| !is_ours(taint)).cloned().collect();

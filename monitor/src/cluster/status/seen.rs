@@ -5,6 +5,8 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::super::names;
+
 /// A `v1.Node`.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 #[serde(default)]
@@ -30,7 +32,7 @@ pub struct Metadata {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(default)]
 struct Annotations {
-    /// [`HEARTBEAT`](super::super::names::HEARTBEAT).
+    /// [`HEARTBEAT`](names::HEARTBEAT).
     #[serde(rename = "node-pressure-monitor/heartbeat-seconds")]
     heartbeat: Option<String>,
 }
@@ -67,11 +69,30 @@ pub struct SeenCondition {
     pub last_transition_time: Option<String>,
 }
 
+impl SeenCondition {
+    /// Whether it is one of ours.
+    #[must_use]
+    pub fn is_ours(&self) -> bool {
+        names::is_our_condition(&self.kind, &self.reason)
+    }
+
+    /// Whether it says itself that its agent has died.
+    #[must_use]
+    pub fn is_forsaken(&self) -> bool {
+        self.status == "Unknown" && self.reason == names::AGENT_STOPPED
+    }
+}
+
 impl SeenNode {
     /// Its conditions, everybody's.
     #[must_use]
     pub fn conditions(&self) -> &[SeenCondition] {
         self.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default()
+    }
+
+    /// Those of them that are ours.
+    pub fn ours(&self) -> impl Iterator<Item = &SeenCondition> {
+        self.conditions().iter().filter(|condition| condition.is_ours())
     }
 
     /// The condition of that type.
