@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use prometheus::{GaugeVec, IntCounter, IntCounterVec, IntGaugeVec, Registry};
 
-use super::series::options;
+use super::register::{Register as _, follow};
 use super::summary::Page;
 use crate::cluster::WatchCounts;
 use crate::config::{Signal, format_go_duration};
@@ -87,52 +87,40 @@ pub(super) struct ClusterMetrics {
 
 impl ClusterMetrics {
     pub(super) fn new(registry: &Registry) -> prometheus::Result<Self> {
-        let states = |name, help| -> prometheus::Result<IntGaugeVec> {
-            let gauge = IntGaugeVec::new(options(name, help), &[])?;
-            registry.register(Box::new(gauge.clone()))?;
-            Ok(gauge)
-        };
-        let total = |name, help| -> prometheus::Result<IntCounter> {
-            let counter = IntCounter::with_opts(options(name, help))?;
-            registry.register(Box::new(counter.clone()))?;
-            Ok(counter)
-        };
-        let age = options(
-            "pods_age_seconds",
-            "How long ago what is known of the pods was true; absent while no pod was ever known.",
-        );
-        let age = GaugeVec::new(age, &[])?;
-        registry.register(Box::new(age.clone()))?;
-        let info = options(
-            "workload_info",
-            "Always 1; the labels say which pod the workload is, as kube-state-metrics names it, and whose.",
-        );
-        let info = IntGaugeVec::new(info, &LABELS)?;
-        registry.register(Box::new(info.clone()))?;
-        let deferred = options(
-            "soft_evictions_deferred_total",
-            "Times, at most once a minute, that a soft threshold was met and nobody evicted because the node is in maintenance.",
-        );
-        let deferred = IntCounterVec::new(deferred, &["signal"])?;
-        registry.register(Box::new(deferred.clone()))?;
         Ok(Self {
-            up: states(
+            up: registry.gauges(
                 "api_server_up",
                 "1 while the API server answers, 0 while it does not; absent where there is none.",
+                &[],
             )?,
-            pods: states(
+            pods: registry.gauges(
                 "pods_known",
                 "Pods of this node that are known from the API server; absent where there is none.",
+                &[],
             )?,
-            age,
-            info,
-            maintenance: states(
+            age: registry.gauges(
+                "pods_age_seconds",
+                "How long ago what is known of the pods was true; absent while no pod was ever known.",
+                &[],
+            )?,
+            info: registry.gauges(
+                "workload_info",
+                "Always 1; the labels say which pod the workload is, as kube-state-metrics names it, and whose.",
+                &LABELS,
+            )?,
+            maintenance: registry.gauges(
                 "node_in_maintenance",
                 "1 while the node is cordoned, drained or its machine configuration updated, 0 while it is not; absent where there is no API server.",
+                &[],
             )?,
-            lists: total("pods_listed_total", "Times that all pods of this node were listed at the API server.")?,
-            changes: total("pod_changes_total", "Changes of pods that the API server told of.")?,
-            deferred,
+            lists: registry
+                .counter("pods_listed_total", "Times that all pods of this node were listed at the API server.")?,
+            changes: registry.counter("pod_changes_total", "Changes of pods that the API server told of.")?,
+            deferred: registry.counters(
+                "soft_evictions_deferred_total",
+                "Times, at most once a minute, that a soft threshold was met and nobody evicted because the node is in maintenance.",
+                &["signal"],
+            )?,
         })
     }
 
@@ -149,8 +137,8 @@ impl ClusterMetrics {
         if let Some(age) = report.pods_age {
             self.age.with_label_values(&none).set(age.as_secs_f64());
         }
-        self.lists.inc_by(report.counts.lists.saturating_sub(self.lists.get()));
-        self.changes.inc_by(report.counts.changes.saturating_sub(self.changes.get()));
+        follow(&self.lists, report.counts.lists);
+        follow(&self.changes, report.counts.changes);
     }
 
     /// Takes over which workload is which pod now.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use prometheus::{Counter, IntCounter, IntCounterVec, Registry};
 
-use super::series::options;
+use super::register::{Register as _, follow};
 use crate::config::Bytes;
 use crate::eviction::gentle::ReclaimOutcome;
 
@@ -26,45 +26,32 @@ impl Deeds {
     /// # Errors
     /// When one of the names is taken already.
     pub fn new(registry: &Registry) -> prometheus::Result<Self> {
-        let total = |name, help| -> prometheus::Result<IntCounter> {
-            let counter = IntCounter::with_opts(options(name, help))?;
-            registry.register(Box::new(counter.clone()))?;
-            Ok(counter)
-        };
-        let reclaims = IntCounterVec::new(
-            options(
+        Ok(Self {
+            reclaims: registry.counters_of(
                 "proactive_reclaims_total",
                 "Workloads asked to give memory back before one is evicted, by outcome (sufficed, insufficient, timed_out, refused; skipped: it could not help, or observe mode).",
-            ),
-            &["outcome"],
-        )?;
-        registry.register(Box::new(reclaims.clone()))?;
-        for outcome in ReclaimOutcome::ALL {
-            // A counter that appears with its first increment hides that increment from `increase()`.
-            reclaims.with_label_values(&[outcome.as_str()]);
-        }
-        let reclaim_seconds = Counter::with_opts(options(
-            "proactive_reclaim_seconds_total",
-            "Seconds that evictions waited for memory to be given back.",
-        ))?;
-        registry.register(Box::new(reclaim_seconds.clone()))?;
-        Ok(Self {
-            reclaims,
-            reclaim_freed: total(
+                "outcome",
+                ReclaimOutcome::ALL.map(ReclaimOutcome::as_str),
+            )?,
+            reclaim_freed: registry.counter(
                 "proactive_reclaim_freed_bytes_total",
                 "Bytes by which the usage of workloads fell while they were asked to give memory back.",
             )?,
-            reclaim_seconds,
-            drifted: total(
+            reclaim_seconds: registry.counter(
+                "proactive_reclaim_seconds_total",
+                "Seconds that evictions waited for memory to be given back.",
+            )?,
+            drifted: registry.counter(
                 "oom_score_adj_drifted_total",
                 "Processes found with another oom_score_adj than their workload's QoS class asks for, each once for each wrong value.",
             )?,
-            repaired: total("oom_score_adj_repaired_total", "Times that a process's oom_score_adj was set right.")?,
-            unattributed: total(
+            repaired: registry
+                .counter("oom_score_adj_repaired_total", "Times that a process's oom_score_adj was set right.")?,
+            unattributed: registry.counter(
                 "oom_kills_unattributed_total",
                 "OOM kills that the kernel counted and of which the agent knows no workload.",
             )?,
-            log_records_lost: total(
+            log_records_lost: registry.counter(
                 "kernel_log_records_lost_total",
                 "Records of the kernel's log that were overwritten before the agent read them; it reads them only where eBPF does not tell all of an OOM kill.",
             )?,
@@ -84,8 +71,7 @@ impl Deeds {
 
     /// Both are totals.
     pub(super) fn unaccounted(&self, unattributed: u64, log_records_lost: u64) {
-        for (counter, total) in [(&self.unattributed, unattributed), (&self.log_records_lost, log_records_lost)] {
-            counter.inc_by(total.saturating_sub(counter.get()));
-        }
+        follow(&self.unattributed, unattributed);
+        follow(&self.log_records_lost, log_records_lost);
     }
 }

@@ -17,6 +17,7 @@ pub mod on_demand;
 pub mod probes;
 pub mod rate_limit;
 pub mod reclaim;
+mod register;
 pub mod runtime;
 pub mod series;
 pub mod stats;
