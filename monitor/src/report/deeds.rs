@@ -8,6 +8,42 @@ use super::register::{Register as _, follow};
 use crate::config::Bytes;
 use crate::eviction::gentle::ReclaimOutcome;
 
+/// How an eviction ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum EvictionOutcome {
+    /// The workload is gone.
+    Killed,
+    /// The workload is still there.
+    Failed,
+    /// Observe mode: nothing was done.
+    Observed,
+    /// Nothing was left to evict.
+    NoCandidate,
+    /// The API server, or a disruption budget, did not allow it.
+    Refused,
+    /// The API server does not answer, without whose consent nothing was done.
+    PutOff,
+}
+
+impl EvictionOutcome {
+    /// All of them.
+    pub const ALL: [Self; 6] =
+        [Self::Killed, Self::Failed, Self::Observed, Self::NoCandidate, Self::Refused, Self::PutOff];
+
+    /// Returns the value of the label.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Killed => "killed",
+            Self::Failed => "failed",
+            Self::Observed => "observed",
+            Self::NoCandidate => "no_candidate",
+            Self::Refused => "refused",
+            Self::PutOff => "put_off",
+        }
+    }
+}
+
 /// Memory asked for before an eviction, `oom_score_adj`, and OOM kills that nobody could be found for.
 #[derive(Debug)]
 pub struct Deeds {

@@ -8,7 +8,7 @@ use prometheus::{Counter, GaugeVec, IntCounter, IntCounterVec, IntGauge, IntGaug
 
 use super::cluster::ClusterMetrics;
 use super::configuration::{ConfigMetrics, ConfigState, ReloadOutcome};
-use super::deeds::Deeds;
+use super::deeds::{Deeds, EvictionOutcome};
 use super::disk_usage::DiskUsageMetrics;
 use super::figures_metrics::FiguresMetrics;
 use super::incidents::IncidentMetrics;
@@ -25,42 +25,6 @@ use crate::runtime::{Collected, View};
 
 /// An OOM kill whose constraint nobody told.
 const UNKNOWN_CONSTRAINT: &str = "unknown";
-
-/// How an eviction ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum EvictionOutcome {
-    /// The workload is gone.
-    Killed,
-    /// The workload is still there.
-    Failed,
-    /// Observe mode: nothing was done.
-    Observed,
-    /// Nothing was left to evict.
-    NoCandidate,
-    /// The API server, or a disruption budget, did not allow it.
-    Refused,
-    /// The API server does not answer, without whose consent nothing was done.
-    PutOff,
-}
-
-impl EvictionOutcome {
-    /// All of them.
-    pub const ALL: [Self; 6] =
-        [Self::Killed, Self::Failed, Self::Observed, Self::NoCandidate, Self::Refused, Self::PutOff];
-
-    /// Returns the value of the label.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Killed => "killed",
-            Self::Failed => "failed",
-            Self::Observed => "observed",
-            Self::NoCandidate => "no_candidate",
-            Self::Refused => "refused",
-            Self::PutOff => "put_off",
-        }
-    }
-}
 
 /// All metrics of the agent.
 #[derive(Debug)]
