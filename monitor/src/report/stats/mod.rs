@@ -238,26 +238,12 @@ impl<'k> Names<'k> {
             });
             if let Some(container) = pod.containers.get_mut(place) {
                 // Where it lies, and so how much is left there, is the runtime's business.
-                let alone = |fs: FsUsage| Fs {
-                    available_bytes: None,
-                    capacity_bytes: None,
-                    inodes: None,
-                    inodes_free: None,
-                    ..used(fs)
-                };
-                (container.rootfs, container.logs) = (rootfs.map(alone), logs.map(used));
+                let rootfs = rootfs.map(|fs| alone(fs.used_bytes, fs.inodes_used, time));
+                (container.rootfs, container.logs) = (rootfs, logs.map(used));
             }
         }
-        let volume = |VolumeStats { name, used_bytes, inodes_used }| {
-            let fs = Fs {
-                available_bytes: None,
-                capacity_bytes: None,
-                inodes: None,
-                inodes_free: None,
-                ..self.used(used_bytes, inodes_used, time)
-            };
-            Volume { name, fs }
-        };
+        let volume =
+            |VolumeStats { name, used_bytes, inodes_used }| Volume { name, fs: alone(used_bytes, inodes_used, time) };
         pod.volumes = stats.volumes.into_iter().map(volume).collect();
         pod.ephemeral_storage = stats.ephemeral_storage.map(used);
     }
@@ -266,15 +252,18 @@ impl<'k> Names<'k> {
     fn used(&self, used_bytes: Option<u64>, inodes_used: Option<u64>, time: Time) -> Fs {
         let of_node = |of: fn(&Fs) -> Option<u64>| self.node_fs.as_ref().and_then(of);
         Fs {
-            time,
             available_bytes: of_node(|fs| fs.available_bytes),
             capacity_bytes: of_node(|fs| fs.capacity_bytes),
-            used_bytes,
             inodes_free: of_node(|fs| fs.inodes_free),
             inodes: of_node(|fs| fs.inodes),
-            inodes_used,
+            ..alone(used_bytes, inodes_used, time)
         }
     }
+}
+
+/// So much of a filesystem of which nothing else is known.
+fn alone(used_bytes: Option<u64>, inodes_used: Option<u64>, time: Time) -> Fs {
+    Fs { time, available_bytes: None, capacity_bytes: None, used_bytes, inodes_free: None, inodes: None, inodes_used }
 }
 
 /// As the API server calls it, else as the runtime does.
