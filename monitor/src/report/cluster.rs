@@ -22,6 +22,8 @@ pub struct ClusterReport {
     pub pods_age: Option<Duration>,
     /// What it took to know them.
     pub counts: WatchCounts,
+    /// How long ago what is known of the node's object was true; nothing while it was never read.
+    pub node_age: Option<Duration>,
     /// Why the node is in maintenance, if it is.
     pub maintenance: Option<String>,
     /// Whether soft evictions wait for the end of that.
@@ -54,15 +56,19 @@ const USUAL: Duration = Duration::from_secs(150);
 
 /// Adds the rows that tell of it.
 pub(super) fn rows(page: &mut Page, report: &ClusterReport) {
-    let age = |age: Duration| format_go_duration(Duration::from_secs(age.as_secs()));
-    let known = match report.pods_age {
-        None => "no pod known".to_owned(),
-        Some(old) if report.down.is_some() || old > USUAL => {
-            format!("{} pods known, as of {} ago", report.pods, age(old))
-        }
-        Some(_) => format!("{} pods known", report.pods),
+    let if_old = |age: Option<Duration>| {
+        let old = age.filter(|age| report.down.is_some() || *age > USUAL)?;
+        Some(format!("as of {} ago", format_go_duration(Duration::from_secs(old.as_secs()))))
+    };
+    let known = match (report.pods_age, if_old(report.pods_age)) {
+        (None, _) => "no pod known".to_owned(),
+        (Some(_), Some(as_of)) => format!("{} pods known, {as_of}", report.pods),
+        (Some(_), None) => format!("{} pods known", report.pods),
     };
     page.row("cluster", &format!("node {}, {known}", report.node));
+    if let Some(as_of) = if_old(report.node_age) {
+        page.row("cluster", &format!("the node's object is known {as_of}"));
+    }
     if let Some(reason) = &report.down {
         page.wrapped("cluster", &format!("the API server does not answer: {reason}"), 0, 2);
     }
@@ -78,6 +84,7 @@ pub(super) struct ClusterMetrics {
     up: IntGaugeVec,
     pods: IntGaugeVec,
     age: GaugeVec,
+    node_age: GaugeVec,
     info: IntGaugeVec,
     maintenance: IntGaugeVec,
     lists: IntCounter,
@@ -101,6 +108,11 @@ impl ClusterMetrics {
             age: registry.gauges(
                 "pods_age_seconds",
                 "How long ago what is known of the pods was true; absent while no pod was ever known.",
+                &[],
+            )?,
+            node_age: registry.gauges(
+                "node_object_age_seconds",
+                "How long ago what is known of the node's own object (maintenance) was true; absent while it was never read.",
                 &[],
             )?,
             info: registry.gauges(
@@ -134,8 +146,10 @@ impl ClusterMetrics {
         self.up.with_label_values(&none).set(report.down.is_none().into());
         self.pods.with_label_values(&none).set(i64::try_from(report.pods).unwrap_or(i64::MAX));
         self.maintenance.with_label_values(&none).set(report.maintenance.is_some().into());
-        if let Some(age) = report.pods_age {
-            self.age.with_label_values(&none).set(age.as_secs_f64());
+        for (gauge, age) in [(&self.age, report.pods_age), (&self.node_age, report.node_age)] {
+            if let Some(age) = age {
+                gauge.with_label_values(&none).set(age.as_secs_f64());
+            }
         }
         follow(&self.lists, report.counts.lists);
         follow(&self.changes, report.counts.changes);
@@ -190,6 +204,13 @@ mod tests {
             ClusterReport { maintenance: Some("cordoned".to_owned()), defers: true, ..report(None, None) };
         assert!(text(&maintenance).contains("in maintenance: cordoned; soft evictions wait"));
         assert!(text(&maintenance).contains("no pod known"));
+        let node_age = |seconds| Some(Duration::from_secs(seconds));
+        let fresh = ClusterReport { node_age: node_age(59), ..report(None, Some(59)) };
+        assert_eq!(text(&fresh), "cluster     node n-1, 3 pods known\n");
+        // The two are watched apart: one may be cut while the other goes on.
+        let old = ClusterReport { node_age: node_age(200), ..report(None, Some(59)) };
+        let expected = "cluster     node n-1, 3 pods known\n            the node's object is known as of 3m20s ago\n";
+        assert_eq!(text(&old), expected);
     }
 
     #[test]
@@ -210,11 +231,14 @@ mod tests {
         metrics.pods(&[]);
         assert!(!text().contains("pod=\"web\""), "it is gone");
         let counts = WatchCounts { lists: 2, changes: 7 };
-        metrics.observe(Some(&ClusterReport { counts, ..report(Some("x"), Some(9)) }));
+        assert!(!text().contains("node_object_age_seconds"), "{}", text());
+        let node_age = Some(Duration::from_secs(8));
+        metrics.observe(Some(&ClusterReport { counts, node_age, ..report(Some("x"), Some(9)) }));
         for line in [
             "api_server_up 0\n",
             "pods_known 3\n",
             "pods_age_seconds 9\n",
+            "node_object_age_seconds 8\n",
             "pods_listed_total 2\n",
             "pod_changes_total 7\n",
             "node_in_maintenance 0\n",
