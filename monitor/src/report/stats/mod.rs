@@ -19,9 +19,9 @@ use self::document::{
 use super::{MemoryReport, OnDemand, SwapReport};
 use crate::config::CgroupId;
 use crate::disk::{Usage, Usages};
+use crate::node::Hierarchy;
 use crate::node::layout::Role;
 use crate::node::statfs::FsSample;
-use crate::node::{Hierarchy, Monotonic};
 use crate::runtime::{Sandbox, Snapshot, Stores, UnixNanos};
 use crate::workloads::PodSpecs;
 use crate::workloads::path::{self, PodUid};
@@ -147,7 +147,7 @@ fn all_pods(cgroups: &mut Cgroups<'_>) -> Option<Container> {
 fn of_filesystem(sample: &FsSample) -> Fs {
     let FsSample { space, inodes, at, .. } = sample;
     Fs {
-        time: wall(*at),
+        time: Time(at.wall()),
         available_bytes: space.map(|space| space.available.0),
         capacity_bytes: space.map(|space| space.capacity.0),
         used_bytes: space.map(|space| space.used.0),
@@ -228,7 +228,7 @@ impl<'k> Names<'k> {
     fn add_disks(&self, pod: &mut Pod, usage: &Usage) {
         let name_of = |id: &str| self.containers.get(id).map(|(name, _)| (*name).to_owned());
         let stats = usage.statistics(&pod.pod_ref.uid, name_of);
-        let time = wall(usage.at);
+        let time = Time(usage.at.wall());
         let used = |fs: FsUsage| self.used(fs.used_bytes, fs.inodes_used, time);
         for ContainerStats { name, rootfs, logs, .. } in stats.containers {
             let place = pod.containers.iter().position(|container| container.name == name);
@@ -272,11 +272,6 @@ fn reference(uid: &PodUid, specs: &PodSpecs, sandbox: Option<&Sandbox>) -> PodRe
     let by_runtime = || sandbox.map(|sandbox| (&sandbox.pod.name, &sandbox.pod.namespace));
     let (name, namespace) = by_server.or_else(by_runtime).unzip();
     PodRef { name: name.cloned(), namespace: namespace.cloned(), uid: uid.0.clone() }
-}
-
-fn wall(at: Monotonic) -> Time {
-    let now = Timestamp::now();
-    Time(now.checked_sub(Monotonic::now().since(at)).unwrap_or(now))
 }
 
 fn unix(nanos: Option<UnixNanos>) -> Option<Time> {
