@@ -1,5 +1,6 @@
 //! What the agent knows from the Kubernetes control plane, and how old that is.
 
+use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
 
 use prometheus::{GaugeVec, IntCounter, IntCounterVec, IntGaugeVec, Registry};
@@ -31,7 +32,7 @@ pub struct ClusterReport {
 }
 
 /// Which pod a workload is.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct PodInfo {
     /// The workload's name.
     pub workload: String,
@@ -86,6 +87,9 @@ pub(super) struct ClusterMetrics {
     age: GaugeVec,
     node_age: GaugeVec,
     info: IntGaugeVec,
+    /// By which it is known whether these are the pods of before: eight labels for each of hundreds are not made anew for every scrape.
+    told: Option<u64>,
+    hasher: RandomState,
     maintenance: IntGaugeVec,
     lists: IntCounter,
     changes: IntCounter,
@@ -120,6 +124,8 @@ impl ClusterMetrics {
                 "Always 1; the labels say which pod the workload is, as kube-state-metrics names it, and whose.",
                 &LABELS,
             )?,
+            told: None,
+            hasher: RandomState::new(),
             maintenance: registry.gauges(
                 "node_in_maintenance",
                 "1 while the node is cordoned, drained or its machine configuration updated, 0 while it is not; absent where there is no API server.",
@@ -156,7 +162,11 @@ impl ClusterMetrics {
     }
 
     /// Takes over which workload is which pod now.
-    pub(super) fn pods(&self, pods: &[PodInfo]) {
+    pub(super) fn pods(&mut self, pods: &[PodInfo]) {
+        let these = Some(self.hasher.hash_one(pods));
+        if std::mem::replace(&mut self.told, these) == these {
+            return;
+        }
         // Of what is gone nothing is claimed.
         self.info.reset();
         for PodInfo { workload, namespace, name, uid, node, qos_class, owner } in pods {
@@ -216,7 +226,7 @@ mod tests {
     #[test]
     fn without_an_api_server_nothing_is_claimed_of_it() {
         let registry = Registry::new();
-        let metrics = ClusterMetrics::new(&registry).unwrap();
+        let mut metrics = ClusterMetrics::new(&registry).unwrap();
         let text = || TextEncoder::new().encode_to_string(&registry.gather()).unwrap();
         metrics.observe(None);
         assert!(!text().contains("api_server_up ") && !text().contains("pods_age_seconds"), "{}", text());
@@ -228,6 +238,8 @@ mod tests {
         };
         metrics.pods(std::slice::from_ref(&info));
         assert!(text().contains("pod=\"web\"") && text().contains("workload=\"a/b\""), "{}", text());
+        metrics.pods(std::slice::from_ref(&info));
+        assert!(text().contains("pod=\"web\""), "it is still there");
         metrics.pods(&[]);
         assert!(!text().contains("pod=\"web\""), "it is gone");
         let counts = WatchCounts { lists: 2, changes: 7 };
