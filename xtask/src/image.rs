@@ -3,18 +3,16 @@
 pub mod layout;
 mod tar;
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
 
 use self::layout::Description;
 use self::tar::Archive;
 use crate::build;
-use crate::cmd;
-use crate::libraries;
+use crate::files::Files;
 use crate::paths::Workspace;
 use crate::setup;
 
@@ -106,54 +104,33 @@ pub fn write(workspace: &Workspace, agent: &Path, reference: &str, output: &Path
     let description = Description { reference, version: VERSION, entrypoint: PROGRAM, command: "run" };
     let (archive, digest) = layout::archive(&description, &layer)?;
     fs::write(output, &archive).with_context(|| format!("writing {}", output.display()))?;
-    let files = files.into_iter().map(|(path, (_, content))| (path, content.len())).collect();
+    let files = files.iter().map(|(path, _, content)| (path.to_owned(), content.len())).collect();
     Ok(Written { packed_bytes: archive.len(), layer_bytes: layer.len(), digest, files })
 }
 
-/// Files by path, with their permissions.
-type Files = BTreeMap<String, (u32, Vec<u8>)>;
-
+/// What the layer holds.
 fn files(workspace: &Workspace, agent: &Path, scratch: &Path) -> Result<Files> {
-    let read = |path: &Path| fs::read(path).with_context(|| format!("reading {}", path.display()));
-    let mut files = Files::new();
-    for library in libraries::of(agent)? {
-        files.insert(library.to_string_lossy().into_owned(), (0o755, read(&library)?));
-    }
-    // Line tables are half of the file; names of functions stay.
-    let stripped = scratch.join(format!("stripped-{}", std::process::id()));
-    cmd::output(Command::new("strip").arg("--strip-debug").arg("-o").arg(&stripped).arg(agent))?;
-    files.insert(PROGRAM.to_owned(), (0o755, read(&stripped)?));
-    fs::remove_file(&stripped).with_context(|| format!("removing {}", stripped.display()))?;
+    let mut files = Files::default();
+    files.own_program(PROGRAM, agent, scratch)?;
     for (from, to) in [
         ("config/monitor.yaml", "/etc/node-pressure-monitor/monitor.yaml"),
         ("LICENSE-MIT", "/usr/share/doc/node-pressure-monitor/LICENSE-MIT"),
         ("LICENSE-APACHE", "/usr/share/doc/node-pressure-monitor/LICENSE-APACHE"),
     ] {
-        files.insert(to.to_owned(), (0o644, read(&workspace.root.join(from))?));
+        files.file(to, &workspace.root.join(from))?;
     }
     Ok(files)
 }
 
 fn layer(files: &Files) -> std::io::Result<Vec<u8>> {
     let mut archive = Archive::new(Vec::new());
-    for directory in directories(files) {
+    for directory in files.directories(&DIRECTORIES) {
         archive.directory(&directory, if directory == "/tmp" { 0o1777 } else { 0o755 })?;
     }
-    for (path, (permissions, content)) in files {
-        archive.file(path, *permissions, content)?;
+    for (path, permissions, content) in files.iter() {
+        archive.file(path, permissions, content)?;
     }
     archive.finish()
-}
-
-/// Every directory on the way to something; parents sort before their children.
-fn directories(files: &Files) -> BTreeSet<String> {
-    let mut directories: BTreeSet<String> = DIRECTORIES.map(str::to_owned).into();
-    for path in files.keys().map(String::as_str).chain(DIRECTORIES) {
-        for (index, _) in path.match_indices('/').skip(1) {
-            directories.insert(path[..index].to_owned());
-        }
-    }
-    directories
 }
 
 #[cfg(test)]
@@ -162,9 +139,10 @@ mod tests {
 
     #[test]
     fn a_layer_has_every_directory_before_what_is_in_it() {
-        let files =
-            Files::from([(PROGRAM.to_owned(), (0o755, vec![1])), ("/lib64/ld.so".to_owned(), (0o755, vec![2]))]);
-        let directories: Vec<String> = directories(&files).into_iter().collect();
+        let mut files = Files::default();
+        files.put(PROGRAM, 0o755, vec![1]);
+        files.put("/lib64/ld.so", 0o755, vec![2]);
+        let directories: Vec<String> = files.directories(&DIRECTORIES).into_iter().collect();
         let position = |name: &str| directories.iter().position(|directory| directory == name);
         assert!(position("/usr").unwrap() < position("/usr/bin").unwrap());
         assert!(position("/var/lib").unwrap() < position("/var/lib/node-pressure-monitor").unwrap());

@@ -5,6 +5,7 @@ mod bpf;
 mod build;
 mod cmd;
 mod console;
+mod files;
 mod fuzz;
 mod image;
 mod libraries;

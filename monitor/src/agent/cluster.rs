@@ -193,6 +193,7 @@ impl Agent {
             pods: view.pods.pods().len(),
             pods_age: age(&view),
             counts: view.counts,
+            node_age: view.node_as_of.map(|as_of| Monotonic::now().since(as_of)),
             maintenance: view.node.maintenance.clone(),
             defers: self.config.kubernetes.defer_soft_in_maintenance,
         })

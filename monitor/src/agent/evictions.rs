@@ -36,6 +36,13 @@ impl Asking {
     }
 }
 
+/// Tells who waits for it, if somebody does.
+fn give(answer: Option<Answer>, outcome: Result<(), NotDone>) {
+    if let Some(answer) = answer {
+        answer.give(outcome);
+    }
+}
+
 /// Why a workload has to go.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Why<'w> {
@@ -274,11 +281,7 @@ impl Agent {
             _ => self.asking.take(&uid),
         };
         match verdict {
-            Verdict::Accepted | Verdict::Gone => {
-                if let Some(answer) = answer {
-                    answer.give(Ok(()));
-                }
-            }
+            Verdict::Accepted | Verdict::Gone => give(answer, Ok(())),
             Verdict::Refused(reason) => match answer {
                 Some(answer) => answer.give(Err(NotDone::Refused(reason))),
                 None => tracing::warn!(
@@ -289,9 +292,7 @@ impl Agent {
                 ),
             },
             Verdict::NoAnswer(reason) => {
-                if let Some(answer) = answer {
-                    answer.give(Err(NotDone::Failed(format!("the API server did not answer in time: {reason}"))));
-                }
+                give(answer, Err(NotDone::Failed(format!("the API server did not answer in time: {reason}"))));
             }
             Verdict::Delayed(reason) => tracing::warn!(
                 event = "eviction_delayed",
@@ -300,9 +301,7 @@ impl Agent {
                 "the API server is not told yet that this pod is evicted: tried again until it is"
             ),
             Verdict::Done(note) => {
-                if let Some(answer) = answer {
-                    answer.give(Ok(()));
-                }
+                give(answer, Ok(()));
                 if let Some(note) = note {
                     tracing::warn!(
                         event = "eviction_note",
@@ -313,9 +312,7 @@ impl Agent {
                 }
             }
             Verdict::GivenUp(reason) => {
-                if let Some(answer) = answer {
-                    answer.give(Err(NotDone::Failed(reason.clone())));
-                }
+                give(answer, Err(NotDone::Failed(reason.clone())));
                 tracing::error!(
                     event = "eviction_untold",
                     pod_uid = uid,

@@ -20,7 +20,6 @@ use crate::workloads::{PodSpecs, PodUid, PodsFile};
 pub(super) use self::above::Above;
 use self::above::{Measured, above_limits};
 use super::evictions::Why;
-use super::recorder::wall;
 use super::said::Said;
 use super::stop::AT_ONCE;
 use super::{Agent, OBSERVED_AGAIN};
@@ -261,7 +260,7 @@ impl Agent {
             processes,
             ..Eviction::default()
         };
-        let mut incident = self.incident(Kind::Eviction, model::name(Kind::Eviction, wall(now), above.id), now);
+        let mut incident = self.incident(Kind::Eviction, model::name(Kind::Eviction, now.wall(), above.id), now);
         incident.summary = text::summary_of_eviction(&eviction);
         incident.eviction = Some(eviction);
         incident.steps = vec![model::Step::at("acted", model::millis(Monotonic::now().0.saturating_sub(now.0)))];

@@ -12,7 +12,6 @@ use crate::kernel::{CgroupPath, Event, OomConstraint, OomKill};
 use crate::node::{CgroupVersion, Monotonic};
 use crate::workloads::path;
 
-use super::recorder::wall;
 use super::{Agent, allow_at};
 
 /// A cgroup as far as it is known.
@@ -56,7 +55,7 @@ impl Agent {
             victim_pid: victim_pid.0,
             trigger: trigger(trigger_pid.0, trigger_tid.0, trigger_comm.to_string(), &place),
         };
-        let time = wall(mark.at);
+        let time = mark.at.wall();
         self.recorder.assembler.mark(mark, time);
     }
 
@@ -96,7 +95,7 @@ impl Agent {
                 ..model::OomKill::default()
             },
         };
-        let incident = self.recorder.assembler.kill(record, wall(marked)).to_owned();
+        let incident = self.recorder.assembler.kill(record, marked.wall()).to_owned();
         let Some(suppressed) = allow_at(&mut self.limits.oom_kills, now) else { return };
         let victim = name(&victim_place);
         let trigger = name(&trigger_place);

@@ -4,8 +4,6 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
-
 use crate::actions::{Ended, Outcome as How};
 use crate::config::{Amount, Bytes, CgroupId, IncidentOptions, Mode, Resource, Signal};
 use crate::eviction::SignalValue;
@@ -223,9 +221,10 @@ impl Agent {
         self.refresh_evidence(Monotonic::now());
         // A hard threshold may cut the grace period of an eviction short: that is one incident, not two.
         let earlier = self.recorder.underway.remove(&workload.id);
-        let id = earlier
-            .as_ref()
-            .map_or_else(|| model::name(Kind::Eviction, wall(deed.decided), workload.id), |earlier| earlier.id.clone());
+        let id = earlier.as_ref().map_or_else(
+            || model::name(Kind::Eviction, deed.decided.wall(), workload.id),
+            |earlier| earlier.id.clone(),
+        );
         let begun = earlier.as_ref().map_or(look.woken, |earlier| Monotonic(earlier.monotonic_ns));
         let mut incident = self.incident(Kind::Eviction, id, begun);
         let order = Order::of(&self.config.policy, met.threshold.signal.resource());
@@ -305,7 +304,7 @@ impl Agent {
         let mut incident = Incident {
             id,
             kind,
-            time: wall(at),
+            time: at.wall(),
             monotonic_ns: at.0,
             node: self.recorder.node.clone(),
             mode: self.config.mode.as_str().to_owned(),
@@ -359,10 +358,4 @@ fn reclaim(reclaimed: &Reclaimed) -> Reclaim {
         took_ms: reclaimed.took.as_secs_f64() * 1e3,
         outcome: reclaimed.outcome.as_str().to_owned(),
     }
-}
-
-/// What the wall clock showed at a time of the monotonic one.
-pub(super) fn wall(at: Monotonic) -> Timestamp {
-    let now = Timestamp::now();
-    now.checked_sub(Monotonic::now().since(at)).unwrap_or(now)
 }

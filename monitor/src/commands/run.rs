@@ -1,12 +1,12 @@
 //! `node-pressure-monitor run`.
 
-use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+mod options;
+
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::{Instant, SystemTime};
 
 use anyhow::Context as _;
-use clap::ValueEnum;
 use tokio::sync::mpsc;
 
 use crate::actions::reclaim::ReclaimFirst;
@@ -19,10 +19,7 @@ use crate::agent::{Agent, Kills, Parts, Recorder, Reload, Signals, not_acted_on}
 use crate::cluster::Cluster;
 use crate::cluster::ledger::{Ledger, Open as Unfinished};
 use crate::config::kubernetes::EvictionMethod;
-use crate::config::watch::Interpret;
-use crate::config::{
-    Bytes, ConfigErrors, ConfigWatch, Fingerprint, Loaded, Mode, MonitorConfig, RuntimeEndpoint, Wanted,
-};
+use crate::config::{Bytes, ConfigErrors, ConfigWatch, Fingerprint, Mode, MonitorConfig, RuntimeEndpoint, Wanted};
 use crate::disk::{Roots, Walker};
 use crate::eviction::deadline::FallRate;
 use crate::kernel::Kernel;
@@ -37,61 +34,8 @@ use crate::workloads::{PodsFile, WorkloadTree};
 
 use super::instance::{InstanceLock, LockError};
 
-/// Options of `run`; each overrides the file.
-#[derive(Debug, Clone, clap::Args)]
-#[command(
-    after_help = "Exit status: 0 stopped on request; 1 failed while starting or running; 2 wrong usage or configuration; \
-                  3 another instance is running on this machine."
-)]
-pub struct Options {
-    /// Configuration file (MonitorConfiguration, KubeletConfiguration, or OpenShift 3's NodeConfig); without one the defaults apply.
-    /// Read again when it changes, and on SIGHUP
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
-    /// Whether to act: observe only says what it would do
-    #[arg(long, value_enum)]
-    mode: Option<ModeOption>,
-    /// Log format; default: text on a terminal, one JSON object a line otherwise
-    #[arg(long, value_enum)]
-    log_format: Option<LogFormatOption>,
-    /// Address for /metrics, /summary, /stats/summary, /healthz and /readyz
-    #[arg(long, value_name = "ADDRESS:PORT")]
-    listen: Option<SocketAddr>,
-    /// How to find the API server; default: KUBECONFIG of the environment, then the pod's service account
-    #[arg(long, value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
-    /// This node's name at the API server; default: NODE_NAME of the environment, then the host's name
-    #[arg(long, value_name = "NAME")]
-    node_name: Option<String>,
-    /// File that is locked while the agent runs, so that a second one is refused
-    #[arg(long, value_name = "FILE")]
-    lock_file: Option<PathBuf>,
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum ModeOption {
-    /// Do everything but act
-    Observe,
-    /// Evict, and set oom_score_adj
-    Enforce,
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum LogFormatOption {
-    /// Lines for people
-    Text,
-    /// One JSON object a line
-    Json,
-}
-
-impl From<LogFormatOption> for LogFormat {
-    fn from(option: LogFormatOption) -> Self {
-        match option {
-            LogFormatOption::Text => Self::Text,
-            LogFormatOption::Json => Self::Json,
-        }
-    }
-}
+pub use self::options::Options;
+use self::options::{configuration, interpret};
 
 /// Bytes per second at which memory may vanish where that cannot be measured: more than one CPU of today faults in.
 const ASSUMED_RATE: Bytes = Bytes(6 << 30);
@@ -148,54 +92,6 @@ pub fn run(options: &Options) -> Result<(), RunError> {
     // Whoever reads an incident from a disk that hangs must not keep the agent from stopping.
     runtime.shutdown_background();
     served.map_err(RunError::from)
-}
-
-/// What is asked for, and the fingerprint of the file that asks for it.
-fn configuration(options: &Options) -> Result<(Wanted, Option<Fingerprint>), ConfigErrors> {
-    let Some(path) = &options.config else {
-        let defaults = Wanted { config: MonitorConfig::default(), warnings: Vec::new() };
-        return Ok((overridden(defaults, options), None));
-    };
-    let bytes = MonitorConfig::read(path)?;
-    let fingerprint = Fingerprint::of(&bytes);
-    Ok((interpreted(path, bytes, options)?, Some(fingerprint)))
-}
-
-fn interpreted(path: &Path, bytes: Vec<u8>, options: &Options) -> Result<Wanted, ConfigErrors> {
-    let Loaded { config, warnings, .. } = MonitorConfig::parse_bytes(&path.display().to_string(), bytes)?;
-    Ok(overridden(Wanted { config, warnings }, options))
-}
-
-fn overridden(mut wanted: Wanted, options: &Options) -> Wanted {
-    let config = &mut wanted.config;
-    if let Some(mode) = options.mode {
-        config.mode = match mode {
-            ModeOption::Observe => Mode::Observe,
-            ModeOption::Enforce => Mode::Enforce,
-        };
-    }
-    if let Some(listen) = options.listen {
-        config.listen = listen;
-    }
-    if let Some(lock_file) = &options.lock_file {
-        config.lock_file.clone_from(lock_file);
-    }
-    if let Some(kubeconfig) = &options.kubeconfig {
-        config.kubernetes.kubeconfig = Some(kubeconfig.clone());
-    }
-    if let Some(node_name) = &options.node_name {
-        config.kubernetes.node_name = Some(node_name.clone());
-    }
-    wanted
-}
-
-/// Reads a file of an agent at work as it was read at the start, and refuses what it would not have started with.
-fn interpret(path: PathBuf, options: Options) -> Interpret {
-    Box::new(move |bytes| {
-        let wanted = interpreted(&path, bytes, &options).map_err(|errors| errors.to_string())?;
-        private_namespaces(wanted.config.mode).map_err(|error| format!("{}: {error:#}", path.display()))?;
-        Ok(wanted)
-    })
 }
 
 /// Before any thread is started that looks at cgroups. What is said of a namespace of its own follows when it matters.

@@ -1,6 +1,5 @@
 //! By what a file is known to be another than before.
 
-use std::fs::Metadata;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
@@ -21,17 +20,12 @@ impl Stamp {
     /// # Errors
     /// When there is none, or it cannot be looked at.
     pub fn of(path: &Path) -> io::Result<Self> {
-        std::fs::metadata(path).map(|found| Self::from(&found))
-    }
-}
-
-impl From<&Metadata> for Stamp {
-    fn from(found: &Metadata) -> Self {
-        Self {
+        let found = std::fs::metadata(path)?;
+        Ok(Self {
             file: (found.dev(), found.ino()),
             size: found.size(),
             modified: (found.mtime(), found.mtime_nsec()),
             changed: (found.ctime(), found.ctime_nsec()),
-        }
+        })
     }
 }

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use jiff::Timestamp;
+
 use crate::config::Moment;
 
 /// Nanoseconds of `CLOCK_MONOTONIC`: the clock of the kernel's events too (`bpf_ktime_get_ns`), so that the two can be
@@ -31,6 +33,13 @@ impl Monotonic {
     pub fn after(self, duration: Duration) -> Self {
         let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
         Self(self.0.saturating_add(nanos))
+    }
+
+    /// What the wall clock showed at this time.
+    #[must_use]
+    pub fn wall(self) -> Timestamp {
+        let now = Timestamp::now();
+        now.checked_sub(Self::now().since(self)).unwrap_or(now)
     }
 }
 

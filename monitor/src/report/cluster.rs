@@ -1,10 +1,11 @@
 //! What the agent knows from the Kubernetes control plane, and how old that is.
 
+use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
 
 use prometheus::{GaugeVec, IntCounter, IntCounterVec, IntGaugeVec, Registry};
 
-use super::series::options;
+use super::register::{Register as _, follow};
 use super::summary::Page;
 use crate::cluster::WatchCounts;
 use crate::config::{Signal, format_go_duration};
@@ -22,6 +23,8 @@ pub struct ClusterReport {
     pub pods_age: Option<Duration>,
     /// What it took to know them.
     pub counts: WatchCounts,
+    /// How long ago what is known of the node's object was true; nothing while it was never read.
+    pub node_age: Option<Duration>,
     /// Why the node is in maintenance, if it is.
     pub maintenance: Option<String>,
     /// Whether soft evictions wait for the end of that.
@@ -29,7 +32,7 @@ pub struct ClusterReport {
 }
 
 /// Which pod a workload is.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct PodInfo {
     /// The workload's name.
     pub workload: String,
@@ -54,15 +57,19 @@ const USUAL: Duration = Duration::from_secs(150);
 
 /// Adds the rows that tell of it.
 pub(super) fn rows(page: &mut Page, report: &ClusterReport) {
-    let age = |age: Duration| format_go_duration(Duration::from_secs(age.as_secs()));
-    let known = match report.pods_age {
-        None => "no pod known".to_owned(),
-        Some(old) if report.down.is_some() || old > USUAL => {
-            format!("{} pods known, as of {} ago", report.pods, age(old))
-        }
-        Some(_) => format!("{} pods known", report.pods),
+    let if_old = |age: Option<Duration>| {
+        let old = age.filter(|age| report.down.is_some() || *age > USUAL)?;
+        Some(format!("as of {} ago", format_go_duration(Duration::from_secs(old.as_secs()))))
+    };
+    let known = match (report.pods_age, if_old(report.pods_age)) {
+        (None, _) => "no pod known".to_owned(),
+        (Some(_), Some(as_of)) => format!("{} pods known, {as_of}", report.pods),
+        (Some(_), None) => format!("{} pods known", report.pods),
     };
     page.row("cluster", &format!("node {}, {known}", report.node));
+    if let Some(as_of) = if_old(report.node_age) {
+        page.row("cluster", &format!("the node's object is known {as_of}"));
+    }
     if let Some(reason) = &report.down {
         page.wrapped("cluster", &format!("the API server does not answer: {reason}"), 0, 2);
     }
@@ -78,7 +85,11 @@ pub(super) struct ClusterMetrics {
     up: IntGaugeVec,
     pods: IntGaugeVec,
     age: GaugeVec,
+    node_age: GaugeVec,
     info: IntGaugeVec,
+    /// By which it is known whether these are the pods of before: eight labels for each of hundreds are not made anew for every scrape.
+    told: Option<u64>,
+    hasher: RandomState,
     maintenance: IntGaugeVec,
     lists: IntCounter,
     changes: IntCounter,
@@ -87,52 +98,47 @@ pub(super) struct ClusterMetrics {
 
 impl ClusterMetrics {
     pub(super) fn new(registry: &Registry) -> prometheus::Result<Self> {
-        let states = |name, help| -> prometheus::Result<IntGaugeVec> {
-            let gauge = IntGaugeVec::new(options(name, help), &[])?;
-            registry.register(Box::new(gauge.clone()))?;
-            Ok(gauge)
-        };
-        let total = |name, help| -> prometheus::Result<IntCounter> {
-            let counter = IntCounter::with_opts(options(name, help))?;
-            registry.register(Box::new(counter.clone()))?;
-            Ok(counter)
-        };
-        let age = options(
-            "pods_age_seconds",
-            "How long ago what is known of the pods was true; absent while no pod was ever known.",
-        );
-        let age = GaugeVec::new(age, &[])?;
-        registry.register(Box::new(age.clone()))?;
-        let info = options(
-            "workload_info",
-            "Always 1; the labels say which pod the workload is, as kube-state-metrics names it, and whose.",
-        );
-        let info = IntGaugeVec::new(info, &LABELS)?;
-        registry.register(Box::new(info.clone()))?;
-        let deferred = options(
-            "soft_evictions_deferred_total",
-            "Times, at most once a minute, that a soft threshold was met and nobody evicted because the node is in maintenance.",
-        );
-        let deferred = IntCounterVec::new(deferred, &["signal"])?;
-        registry.register(Box::new(deferred.clone()))?;
         Ok(Self {
-            up: states(
+            up: registry.gauges(
                 "api_server_up",
                 "1 while the API server answers, 0 while it does not; absent where there is none.",
+                &[],
             )?,
-            pods: states(
+            pods: registry.gauges(
                 "pods_known",
                 "Pods of this node that are known from the API server; absent where there is none.",
+                &[],
             )?,
-            age,
-            info,
-            maintenance: states(
+            age: registry.gauges(
+                "pods_age_seconds",
+                "How long ago what is known of the pods was true; absent while no pod was ever known.",
+                &[],
+            )?,
+            node_age: registry.gauges(
+                "node_object_age_seconds",
+                "How long ago what is known of the node's own object (maintenance) was true; absent while it was never read.",
+                &[],
+            )?,
+            info: registry.gauges(
+                "workload_info",
+                "Always 1; the labels say which pod the workload is, as kube-state-metrics names it, and whose.",
+                &LABELS,
+            )?,
+            told: None,
+            hasher: RandomState::new(),
+            maintenance: registry.gauges(
                 "node_in_maintenance",
                 "1 while the node is cordoned, drained or its machine configuration updated, 0 while it is not; absent where there is no API server.",
+                &[],
             )?,
-            lists: total("pods_listed_total", "Times that all pods of this node were listed at the API server.")?,
-            changes: total("pod_changes_total", "Changes of pods that the API server told of.")?,
-            deferred,
+            lists: registry
+                .counter("pods_listed_total", "Times that all pods of this node were listed at the API server.")?,
+            changes: registry.counter("pod_changes_total", "Changes of pods that the API server told of.")?,
+            deferred: registry.counters(
+                "soft_evictions_deferred_total",
+                "Times, at most once a minute, that a soft threshold was met and nobody evicted because the node is in maintenance.",
+                &["signal"],
+            )?,
         })
     }
 
@@ -146,15 +152,21 @@ impl ClusterMetrics {
         self.up.with_label_values(&none).set(report.down.is_none().into());
         self.pods.with_label_values(&none).set(i64::try_from(report.pods).unwrap_or(i64::MAX));
         self.maintenance.with_label_values(&none).set(report.maintenance.is_some().into());
-        if let Some(age) = report.pods_age {
-            self.age.with_label_values(&none).set(age.as_secs_f64());
+        for (gauge, age) in [(&self.age, report.pods_age), (&self.node_age, report.node_age)] {
+            if let Some(age) = age {
+                gauge.with_label_values(&none).set(age.as_secs_f64());
+            }
         }
-        self.lists.inc_by(report.counts.lists.saturating_sub(self.lists.get()));
-        self.changes.inc_by(report.counts.changes.saturating_sub(self.changes.get()));
+        follow(&self.lists, report.counts.lists);
+        follow(&self.changes, report.counts.changes);
     }
 
     /// Takes over which workload is which pod now.
-    pub(super) fn pods(&self, pods: &[PodInfo]) {
+    pub(super) fn pods(&mut self, pods: &[PodInfo]) {
+        let these = Some(self.hasher.hash_one(pods));
+        if std::mem::replace(&mut self.told, these) == these {
+            return;
+        }
         // Of what is gone nothing is claimed.
         self.info.reset();
         for PodInfo { workload, namespace, name, uid, node, qos_class, owner } in pods {
@@ -202,12 +214,19 @@ mod tests {
             ClusterReport { maintenance: Some("cordoned".to_owned()), defers: true, ..report(None, None) };
         assert!(text(&maintenance).contains("in maintenance: cordoned; soft evictions wait"));
         assert!(text(&maintenance).contains("no pod known"));
+        let node_age = |seconds| Some(Duration::from_secs(seconds));
+        let fresh = ClusterReport { node_age: node_age(59), ..report(None, Some(59)) };
+        assert_eq!(text(&fresh), "cluster     node n-1, 3 pods known\n");
+        // The two are watched apart: one may be cut while the other goes on.
+        let old = ClusterReport { node_age: node_age(200), ..report(None, Some(59)) };
+        let expected = "cluster     node n-1, 3 pods known\n            the node's object is known as of 3m20s ago\n";
+        assert_eq!(text(&old), expected);
     }
 
     #[test]
     fn without_an_api_server_nothing_is_claimed_of_it() {
         let registry = Registry::new();
-        let metrics = ClusterMetrics::new(&registry).unwrap();
+        let mut metrics = ClusterMetrics::new(&registry).unwrap();
         let text = || TextEncoder::new().encode_to_string(&registry.gather()).unwrap();
         metrics.observe(None);
         assert!(!text().contains("api_server_up ") && !text().contains("pods_age_seconds"), "{}", text());
@@ -219,14 +238,19 @@ mod tests {
         };
         metrics.pods(std::slice::from_ref(&info));
         assert!(text().contains("pod=\"web\"") && text().contains("workload=\"a/b\""), "{}", text());
+        metrics.pods(std::slice::from_ref(&info));
+        assert!(text().contains("pod=\"web\""), "it is still there");
         metrics.pods(&[]);
         assert!(!text().contains("pod=\"web\""), "it is gone");
         let counts = WatchCounts { lists: 2, changes: 7 };
-        metrics.observe(Some(&ClusterReport { counts, ..report(Some("x"), Some(9)) }));
+        assert!(!text().contains("node_object_age_seconds"), "{}", text());
+        let node_age = Some(Duration::from_secs(8));
+        metrics.observe(Some(&ClusterReport { counts, node_age, ..report(Some("x"), Some(9)) }));
         for line in [
             "api_server_up 0\n",
             "pods_known 3\n",
             "pods_age_seconds 9\n",
+            "node_object_age_seconds 8\n",
             "pods_listed_total 2\n",
             "pod_changes_total 7\n",
             "node_in_maintenance 0\n",

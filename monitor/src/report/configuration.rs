@@ -4,7 +4,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use prometheus::{Gauge, IntCounterVec, IntGauge, Registry};
 
-use super::series::options;
+use super::register::Register as _;
 use crate::config::Fingerprint;
 
 /// What came of looking at the configuration file again.
@@ -98,43 +98,26 @@ impl ConfigMetrics {
     /// # Errors
     /// When one of the names is taken already.
     pub fn new(registry: &Registry) -> prometheus::Result<Self> {
-        let reloads = IntCounterVec::new(
-            options(
+        Ok(Self {
+            reloads: registry.counters_of(
                 "config_reloads_total",
                 "Times that the configuration file was read again, by outcome (applied, unchanged: it asked for what was in force already, refused: it cannot be used and the one before stays in force).",
-            ),
-            &["outcome"],
-        )?;
-        registry.register(Box::new(reloads.clone()))?;
-        for outcome in ReloadOutcome::ALL {
-            // A counter that appears with its first increment hides that increment from `increase()`.
-            reloads.with_label_values(&[outcome.as_str()]);
-        }
-        let flag = |name, help| -> prometheus::Result<IntGauge> {
-            let gauge = IntGauge::with_opts(options(name, help))?;
-            registry.register(Box::new(gauge.clone()))?;
-            Ok(gauge)
-        };
-        let gauge = |name, help| -> prometheus::Result<Gauge> {
-            let gauge = Gauge::with_opts(options(name, help))?;
-            registry.register(Box::new(gauge.clone()))?;
-            Ok(gauge)
-        };
-        Ok(Self {
-            reloads,
-            last_successful: flag(
+                "outcome",
+                ReloadOutcome::ALL.map(ReloadOutcome::as_str),
+            )?,
+            last_successful: registry.gauge(
                 "config_last_reload_successful",
                 "Whether the configuration file, when it was read last, could be used (1) or was refused (0).",
             )?,
-            last_success: gauge(
+            last_success: registry.gauge(
                 "config_last_reload_success_timestamp_seconds",
                 "When a configuration came into force or was confirmed, in seconds since 1970.",
             )?,
-            restart_needed: flag(
+            restart_needed: registry.gauge(
                 "config_restart_needed",
                 "Whether the configuration file asks for what needs a restart of the agent (1) or not (0).",
             )?,
-            hash: gauge(
+            hash: registry.gauge(
                 "config_hash",
                 "Hash of the configuration file in force, the same on every node with the same file; 0 without one.",
             )?,

@@ -4,9 +4,45 @@ use std::time::Duration;
 
 use prometheus::{Counter, IntCounter, IntCounterVec, Registry};
 
-use super::series::options;
+use super::register::{Register as _, follow};
 use crate::config::Bytes;
 use crate::eviction::gentle::ReclaimOutcome;
+
+/// How an eviction ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum EvictionOutcome {
+    /// The workload is gone.
+    Killed,
+    /// The workload is still there.
+    Failed,
+    /// Observe mode: nothing was done.
+    Observed,
+    /// Nothing was left to evict.
+    NoCandidate,
+    /// The API server, or a disruption budget, did not allow it.
+    Refused,
+    /// The API server does not answer, without whose consent nothing was done.
+    PutOff,
+}
+
+impl EvictionOutcome {
+    /// All of them.
+    pub const ALL: [Self; 6] =
+        [Self::Killed, Self::Failed, Self::Observed, Self::NoCandidate, Self::Refused, Self::PutOff];
+
+    /// Returns the value of the label.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Killed => "killed",
+            Self::Failed => "failed",
+            Self::Observed => "observed",
+            Self::NoCandidate => "no_candidate",
+            Self::Refused => "refused",
+            Self::PutOff => "put_off",
+        }
+    }
+}
 
 /// Memory asked for before an eviction, `oom_score_adj`, and OOM kills that nobody could be found for.
 #[derive(Debug)]
@@ -26,45 +62,32 @@ impl Deeds {
     /// # Errors
     /// When one of the names is taken already.
     pub fn new(registry: &Registry) -> prometheus::Result<Self> {
-        let total = |name, help| -> prometheus::Result<IntCounter> {
-            let counter = IntCounter::with_opts(options(name, help))?;
-            registry.register(Box::new(counter.clone()))?;
-            Ok(counter)
-        };
-        let reclaims = IntCounterVec::new(
-            options(
+        Ok(Self {
+            reclaims: registry.counters_of(
                 "proactive_reclaims_total",
                 "Workloads asked to give memory back before one is evicted, by outcome (sufficed, insufficient, timed_out, refused; skipped: it could not help, or observe mode).",
-            ),
-            &["outcome"],
-        )?;
-        registry.register(Box::new(reclaims.clone()))?;
-        for outcome in ReclaimOutcome::ALL {
-            // A counter that appears with its first increment hides that increment from `increase()`.
-            reclaims.with_label_values(&[outcome.as_str()]);
-        }
-        let reclaim_seconds = Counter::with_opts(options(
-            "proactive_reclaim_seconds_total",
-            "Seconds that evictions waited for memory to be given back.",
-        ))?;
-        registry.register(Box::new(reclaim_seconds.clone()))?;
-        Ok(Self {
-            reclaims,
-            reclaim_freed: total(
+                "outcome",
+                ReclaimOutcome::ALL.map(ReclaimOutcome::as_str),
+            )?,
+            reclaim_freed: registry.counter(
                 "proactive_reclaim_freed_bytes_total",
                 "Bytes by which the usage of workloads fell while they were asked to give memory back.",
             )?,
-            reclaim_seconds,
-            drifted: total(
+            reclaim_seconds: registry.counter(
+                "proactive_reclaim_seconds_total",
+                "Seconds that evictions waited for memory to be given back.",
+            )?,
+            drifted: registry.counter(
                 "oom_score_adj_drifted_total",
                 "Processes found with another oom_score_adj than their workload's QoS class asks for, each once for each wrong value.",
             )?,
-            repaired: total("oom_score_adj_repaired_total", "Times that a process's oom_score_adj was set right.")?,
-            unattributed: total(
+            repaired: registry
+                .counter("oom_score_adj_repaired_total", "Times that a process's oom_score_adj was set right.")?,
+            unattributed: registry.counter(
                 "oom_kills_unattributed_total",
                 "OOM kills that the kernel counted and of which the agent knows no workload.",
             )?,
-            log_records_lost: total(
+            log_records_lost: registry.counter(
                 "kernel_log_records_lost_total",
                 "Records of the kernel's log that were overwritten before the agent read them; it reads them only where eBPF does not tell all of an OOM kill.",
             )?,
@@ -84,8 +107,7 @@ impl Deeds {
 
     /// Both are totals.
     pub(super) fn unaccounted(&self, unattributed: u64, log_records_lost: u64) {
-        for (counter, total) in [(&self.unattributed, unattributed), (&self.log_records_lost, log_records_lost)] {
-            counter.inc_by(total.saturating_sub(counter.get()));
-        }
+        follow(&self.unattributed, unattributed);
+        follow(&self.log_records_lost, log_records_lost);
     }
 }

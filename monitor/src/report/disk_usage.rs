@@ -5,7 +5,8 @@ use std::time::Duration;
 use prometheus::{Counter, GaugeVec, IntCounter, Registry};
 
 use super::NodeReport;
-use super::series::{OTHER, options};
+use super::register::{Register as _, follow};
+use super::series::OTHER;
 use super::summary::Page;
 use crate::config::{Bytes, float};
 
@@ -59,21 +60,7 @@ impl DiskUsageMetrics {
     /// # Errors
     /// When one of the names is taken already.
     pub fn new(registry: &Registry) -> prometheus::Result<Self> {
-        let gauges = |name, help| -> prometheus::Result<GaugeVec> {
-            let gauge = GaugeVec::new(options(name, help), &["workload", "source"])?;
-            registry.register(Box::new(gauge.clone()))?;
-            Ok(gauge)
-        };
-        let total = |name, help| -> prometheus::Result<IntCounter> {
-            let counter = IntCounter::with_opts(options(name, help))?;
-            registry.register(Box::new(counter.clone()))?;
-            Ok(counter)
-        };
-        let cpu = Counter::with_opts(options(
-            "disk_usage_cpu_seconds_total",
-            "CPU time taken to find out what workloads keep on disks, in seconds.",
-        ))?;
-        registry.register(Box::new(cpu.clone()))?;
+        let gauges = |name, help| registry.gauges(name, help, &["workload", "source"]);
         Ok(Self {
             bytes: gauges(
                 "workload_disk_bytes",
@@ -87,15 +74,18 @@ impl DiskUsageMetrics {
                 "workload_disk_age_seconds",
                 "How long ago the oldest part of these figures was measured, in seconds.",
             )?,
-            walked: total(
+            walked: registry.counter(
                 "disk_usage_files_walked_total",
                 "Files looked at to find out what workloads keep on disks.",
             )?,
-            recounts: total(
+            recounts: registry.counter(
                 "disk_usage_quota_reads_total",
                 "Times that the project quotas of a workload were read again, between two measurements.",
             )?,
-            cpu,
+            cpu: registry.counter(
+                "disk_usage_cpu_seconds_total",
+                "CPU time taken to find out what workloads keep on disks, in seconds.",
+            )?,
         })
     }
 
@@ -116,9 +106,9 @@ impl DiskUsageMetrics {
             let age = self.age.with_label_values(&labels);
             age.set(age.get().max(kept.age.as_secs_f64()));
         }
-        self.walked.inc_by(report.walked.saturating_sub(self.walked.get()));
-        self.recounts.inc_by(report.recounts.saturating_sub(self.recounts.get()));
-        self.cpu.inc_by((report.cpu.as_secs_f64() - self.cpu.get()).max(0.0));
+        follow(&self.walked, report.walked);
+        follow(&self.recounts, report.recounts);
+        follow(&self.cpu, report.cpu.as_secs_f64());
     }
 }
 

@@ -5,7 +5,7 @@ use prometheus::{Counter, CounterVec, GaugeVec, Registry};
 use super::figures::{
     ExhaustionReport, FiguresReport, FilesystemReport, PressureReport, RoleReport, SignalReport, SwapReport,
 };
-use super::series::options;
+use super::register::{Register as _, follow};
 use crate::config::float;
 
 /// The windows over which the kernel averages pressure.
@@ -38,81 +38,67 @@ impl FiguresMetrics {
     /// # Errors
     /// When one of the names is taken already.
     pub fn new(registry: &Registry) -> prometheus::Result<Self> {
-        let gauges = |name, help, labels: &[&str]| -> prometheus::Result<GaugeVec> {
-            let gauge = GaugeVec::new(options(name, help), labels)?;
-            registry.register(Box::new(gauge.clone()))?;
-            Ok(gauge)
-        };
-        let counter = |name, help| -> prometheus::Result<Counter> {
-            let counter = Counter::with_opts(options(name, help))?;
-            registry.register(Box::new(counter.clone()))?;
-            Ok(counter)
-        };
-        let pressure_stalls = CounterVec::new(
-            options(
-                "pressure_stall_seconds_total",
-                "Seconds in which tasks waited for a resource (PSI), by scope (system, kubepods), resource and kind (some: at least one, full: all that were not idle).",
-            ),
-            &["scope", "resource", "kind"],
-        )?;
-        registry.register(Box::new(pressure_stalls.clone()))?;
         Ok(Self {
-            corrections: gauges(
+            corrections: registry.gauges(
                 "memory_correction_bytes",
                 "Memory that cannot be handed out, in bytes. hugepages, watermarks: left out of MemAvailable, and counted as available by the kubelet; refaulting_file: file pages that come back from disk as fast as they are dropped, left out of the corrected figure.",
                 &["correction"],
             )?,
-            swap: gauges("swap_bytes", "Swap that is switched on, in bytes.", &[])?,
-            swap_free: gauges("swap_free_bytes", "Swap that is not in use, in bytes.", &[])?,
-            swap_in: counter("swap_in_bytes_total", "Bytes read back from swap.")?,
-            swap_out: counter("swap_out_bytes_total", "Bytes written to swap.")?,
-            pressure: gauges(
+            swap: registry.gauges("swap_bytes", "Swap that is switched on, in bytes.", &[])?,
+            swap_free: registry.gauges("swap_free_bytes", "Swap that is not in use, in bytes.", &[])?,
+            swap_in: registry.counter("swap_in_bytes_total", "Bytes read back from swap.")?,
+            swap_out: registry.counter("swap_out_bytes_total", "Bytes written to swap.")?,
+            pressure: registry.gauges(
                 "pressure_ratio",
                 "Share of the window (10s, 60s, 300s) in which tasks waited for a resource (PSI), 0 to 1.",
                 &["scope", "resource", "kind", "window"],
             )?,
-            pressure_stalls,
-            exhaustion: gauges(
+            pressure_stalls: registry.counters(
+                "pressure_stall_seconds_total",
+                "Seconds in which tasks waited for a resource (PSI), by scope (system, kubepods), resource and kind (some: at least one, full: all that were not idle).",
+                &["scope", "resource", "kind"],
+            )?,
+            exhaustion: registry.gauges(
                 "exhaustion_seconds",
                 "Seconds until nothing is left of the signal at the rate of the last seconds; +Inf when it does not fall.",
                 &["signal"],
             )?,
-            threshold_seconds: gauges(
+            threshold_seconds: registry.gauges(
                 "threshold_seconds",
                 "Seconds until the nearest eviction threshold at the rate of the last seconds; +Inf when the signal does not fall, 0 when the threshold is met.",
                 &["signal", "kind"],
             )?,
-            inodes: gauges(
+            inodes: registry.gauges(
                 "filesystem_inodes",
                 "Inodes that there can be on a local filesystem; absent where it keeps no count (btrfs).",
                 &["device", "mountpoint"],
             )?,
-            inodes_free: gauges(
+            inodes_free: registry.gauges(
                 "filesystem_inodes_free",
                 "Inodes of a local filesystem that are not in use.",
                 &["device", "mountpoint"],
             )?,
-            inode_growth: gauges(
+            inode_growth: registry.gauges(
                 "inode_growth_per_second",
                 "Inodes made less inodes removed on a local filesystem, a second, over the last seconds.",
                 &["device"],
             )?,
-            inodes_exhaustion: gauges(
+            inodes_exhaustion: registry.gauges(
                 "inodes_exhaustion_seconds",
                 "Seconds until no inode is left on a local filesystem at that growth; +Inf when it does not grow.",
                 &["device"],
             )?,
-            available: gauges(
+            available: registry.gauges(
                 "signal_available",
                 "What is left of an eviction signal, as its thresholds see it: bytes, inodes or process ids; absent while it cannot be observed.",
                 &["signal"],
             )?,
-            capacity: gauges(
+            capacity: registry.gauges(
                 "signal_capacity",
                 "What percentages of thresholds on the signal are relative to, in the same unit.",
                 &["signal"],
             )?,
-            roles: gauges(
+            roles: registry.gauges(
                 "filesystem_role_info",
                 "Always 1; the labels say which filesystem is nodefs, imagefs and containerfs.",
                 &["role", "device", "mountpoint", "type"],
@@ -172,8 +158,8 @@ impl FiguresMetrics {
         };
         self.swap.with_label_values(none).set(swap.total.as_f64());
         self.swap_free.with_label_values(none).set(swap.free.as_f64());
-        raise(&self.swap_in, swap.read.as_f64());
-        raise(&self.swap_out, swap.written.as_f64());
+        follow(&self.swap_in, swap.read.as_f64());
+        follow(&self.swap_out, swap.written.as_f64());
     }
 
     fn observe_pressure(&self, pressure: &PressureReport) {
@@ -182,7 +168,7 @@ impl FiguresMetrics {
         for (window, share) in WINDOWS.iter().zip(pressure.averages) {
             self.pressure.with_label_values(&[scope, resource, kind, window]).set(share);
         }
-        raise(&self.pressure_stalls.with_label_values(&labels), pressure.total.as_secs_f64());
+        follow(&self.pressure_stalls.with_label_values(&labels), pressure.total.as_secs_f64());
     }
 
     fn observe_filesystem(&self, filesystem: &FilesystemReport) {
@@ -199,11 +185,6 @@ impl FiguresMetrics {
             self.inodes_exhaustion.with_label_values(&[device]).set(seconds);
         }
     }
-}
-
-/// Lets a counter follow a total of the kernel's; one that began anew (a cgroup made again) is waited for.
-fn raise(counter: &Counter, total: f64) {
-    counter.inc_by((total - counter.get()).max(0.0));
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a gauge is a float")]

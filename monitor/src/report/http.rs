@@ -5,6 +5,7 @@ mod incidents;
 pub mod material;
 mod places;
 mod stats;
+mod turns;
 
 use std::io;
 use std::net::SocketAddr;

@@ -8,13 +8,14 @@ use prometheus::{Counter, GaugeVec, IntCounter, IntCounterVec, IntGauge, IntGaug
 
 use super::cluster::ClusterMetrics;
 use super::configuration::{ConfigMetrics, ConfigState, ReloadOutcome};
-use super::deeds::Deeds;
+use super::deeds::{Deeds, EvictionOutcome};
 use super::disk_usage::DiskUsageMetrics;
 use super::figures_metrics::FiguresMetrics;
 use super::incidents::IncidentMetrics;
 use super::probes::ProbeSeries;
+use super::register::{Register as _, follow};
 use super::runtime::RuntimeMetrics;
-use super::series::{SeriesLimits, WorkloadSeries, increase, options};
+use super::series::{SeriesLimits, WorkloadSeries, increase};
 use super::{EventReport, NodeReport};
 use crate::config::{Bytes, Semantics, Signal};
 use crate::eviction::evicted::Cause;
@@ -24,42 +25,6 @@ use crate::runtime::{Collected, View};
 
 /// An OOM kill whose constraint nobody told.
 const UNKNOWN_CONSTRAINT: &str = "unknown";
-
-/// How an eviction ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum EvictionOutcome {
-    /// The workload is gone.
-    Killed,
-    /// The workload is still there.
-    Failed,
-    /// Observe mode: nothing was done.
-    Observed,
-    /// Nothing was left to evict.
-    NoCandidate,
-    /// The API server, or a disruption budget, did not allow it.
-    Refused,
-    /// The API server does not answer, without whose consent nothing was done.
-    PutOff,
-}
-
-impl EvictionOutcome {
-    /// All of them.
-    pub const ALL: [Self; 6] =
-        [Self::Killed, Self::Failed, Self::Observed, Self::NoCandidate, Self::Refused, Self::PutOff];
-
-    /// Returns the value of the label.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Killed => "killed",
-            Self::Failed => "failed",
-            Self::Observed => "observed",
-            Self::NoCandidate => "no_candidate",
-            Self::Refused => "refused",
-            Self::PutOff => "put_off",
-        }
-    }
-}
 
 /// All metrics of the agent.
 #[derive(Debug)]
@@ -122,141 +87,113 @@ impl Metrics {
     /// When a name is invalid or used twice, which a test rules out.
     pub fn new(version: &str, limits: SeriesLimits) -> prometheus::Result<Self> {
         let registry = Registry::new();
-        let gauges = |name, help, labels: &[&str]| -> prometheus::Result<GaugeVec> {
-            let gauge = GaugeVec::new(options(name, help), labels)?;
-            registry.register(Box::new(gauge.clone()))?;
-            Ok(gauge)
-        };
-        let states = |name, help, labels: &[&str]| -> prometheus::Result<IntGaugeVec> {
-            let gauge = IntGaugeVec::new(options(name, help), labels)?;
-            registry.register(Box::new(gauge.clone()))?;
-            Ok(gauge)
-        };
-        let counters = |name, help, labels: &[&str]| -> prometheus::Result<IntCounterVec> {
-            let counter = IntCounterVec::new(options(name, help), labels)?;
-            registry.register(Box::new(counter.clone()))?;
-            Ok(counter)
-        };
-        let drift = IntGauge::with_opts(options(
-            "oom_score_adj_drift",
-            "Processes whose oom_score_adj is not the one that their workload's QoS class asks for.",
-        ))?;
-        registry.register(Box::new(drift.clone()))?;
-        let total = |name, help| -> prometheus::Result<IntCounter> {
-            let counter = IntCounter::with_opts(options(name, help))?;
-            registry.register(Box::new(counter.clone()))?;
-            Ok(counter)
-        };
-        let kswapd_wakes = total("kswapd_wakes_total", "Times that kswapd was woken, all NUMA nodes together.")?;
-        let kswapd_reclaimed = total(
-            "kswapd_pages_reclaimed_total",
-            "Pages of the inactive lists that kswapd freed, all NUMA nodes together.",
-        )?;
-        let kswapd_scanned = total(
-            "kswapd_pages_scanned_total",
-            "Pages of the inactive lists that kswapd looked at, all NUMA nodes together; stays 0 where the kernel does not tell.",
-        )?;
-        let oom_kills_by_constraint = counters(
-            "oom_kills_by_constraint_total",
-            "Processes that the kernel's OOM killer chose, by what kept the allocation from being served (none: the node had run out, memcg: a cgroup's limit).",
-            &["constraint"],
-        )?;
-        // A counter that appears with its first increment hides that increment from `increase()`.
-        for constraint in OomConstraint::ALL.map(OomConstraint::as_str).into_iter().chain([UNKNOWN_CONSTRAINT]) {
-            oom_kills_by_constraint.with_label_values(&[constraint]);
-        }
-        let log_lines_dropped =
-            total("log_lines_dropped_total", "Log lines dropped because whoever reads them is too slow.")?;
-        let kswapd_seconds = Counter::with_opts(options(
-            "kswapd_active_seconds_total",
-            "Time that kswapd was active, in seconds; a spell counts when it is over.",
-        ))?;
-        registry.register(Box::new(kswapd_seconds.clone()))?;
-        states("build_info", "Always 1; the label says which version runs.", &["version"])?
-            .with_label_values(&[version])
-            .set(1);
+        let build_info: IntGaugeVec =
+            registry.gauges("build_info", "Always 1; the label says which version runs.", &["version"])?;
+        build_info.with_label_values(&[version]).set(1);
+        let constraints = OomConstraint::ALL.map(OomConstraint::as_str).into_iter().chain([UNKNOWN_CONSTRAINT]);
         Ok(Self {
-            available: gauges(
+            available: registry.gauges(
                 "memory_available_bytes",
                 "Memory available on the node, in bytes. corrected: what the kernel could hand out, from MemAvailable; kubelet: capacity minus working set.",
                 &["semantics"],
             )?,
-            capacity: gauges(
+            capacity: registry.gauges(
                 "memory_capacity_bytes",
                 "Memory that percentages of thresholds are relative to, in bytes.",
                 &[],
             )?,
-            working_set: gauges(
+            working_set: registry.gauges(
                 "memory_working_set_bytes",
                 "Memory usage of the node minus inactive file memory, in bytes.",
                 &[],
             )?,
-            threshold_bytes: gauges(
+            threshold_bytes: registry.gauges(
                 "threshold_bytes",
                 "Value of an eviction threshold at the signal's present capacity, in bytes (inodes or process ids for signals that count those).",
                 &["signal", "kind"],
             )?,
-            threshold_met: states(
+            threshold_met: registry.gauges(
                 "threshold_met",
                 "Whether the signal is below the eviction threshold (1) or not (0).",
                 &["signal", "kind"],
             )?,
-            condition: states(
+            condition: registry.gauges(
                 "condition",
                 "Whether the node condition is true (1) or not (0), transition period included.",
                 &["condition"],
             )?,
-            workloads: states("workloads", "Workloads on the node, by QoS class.", &["qos_class"])?,
-            evictions: counters(
+            workloads: registry.gauges("workloads", "Workloads on the node, by QoS class.", &["qos_class"])?,
+            evictions: registry.counters(
                 "evictions_total",
                 "Evictions by signal and outcome (killed, failed, observed: what would have been evicted in enforce mode, no_candidate: nothing was left to evict, refused: the API server or a disruption budget did not allow it, put_off: the API server did not answer).",
                 &["signal", "outcome"],
             )?,
-            oom_score_adj_drift: drift,
-            generated: counters(
+            oom_score_adj_drift: registry.gauge(
+                "oom_score_adj_drift",
+                "Processes whose oom_score_adj is not the one that their workload's QoS class asks for.",
+            )?,
+            generated: registry.counters(
                 "events_generated_total",
                 "Events that the kernel side tried to stream; delivered plus lost plus malformed.",
                 &["event"],
             )?,
-            delivered: counters(
+            delivered: registry.counters(
                 "events_delivered_total",
                 "Events that reached the agent and were understood.",
                 &["event"],
             )?,
-            lost: counters("events_lost_total", "Events that found the ring buffer full.", &["event"])?,
-            malformed: counters(
+            lost: registry.counters("events_lost_total", "Events that found the ring buffer full.", &["event"])?,
+            malformed: registry.counters(
                 "events_malformed_total",
                 "Events that reached the agent and were not understood.",
                 &["event"],
             )?,
-            suppressed: counters(
+            suppressed: registry.counters(
                 "events_suppressed_total",
                 "Wake-ups that the kernel side held back because the last one was too recent.",
                 &["event"],
             )?,
-            probe_attached: states(
+            probe_attached: registry.gauges(
                 "probe_attached",
                 "Whether the kernel probe is attached (1) or not (0).",
                 &["probe"],
             )?,
-            signal_source: states(
+            signal_source: registry.gauges(
                 "signal_source",
                 "Always 1; the label says what tells the agent about the signal: ebpf, psi, kmsg, polling or none.",
                 &["signal", "source"],
             )?,
-            wakeups: counters("wakeups_total", "Times that the agent woke up, by cause.", &["cause"])?,
-            untracked: counters(
+            wakeups: registry.counters("wakeups_total", "Times that the agent woke up, by cause.", &["cause"])?,
+            untracked: registry.counters(
                 "untracked_total",
                 "What the kernel side could not count because a map was full, by what it was.",
                 &["what"],
             )?,
-            kswapd_wakes,
-            kswapd_seconds,
-            kswapd_reclaimed,
-            kswapd_scanned,
-            oom_kills_by_constraint,
+            kswapd_wakes: registry
+                .counter("kswapd_wakes_total", "Times that kswapd was woken, all NUMA nodes together.")?,
+            kswapd_seconds: registry.counter(
+                "kswapd_active_seconds_total",
+                "Time that kswapd was active, in seconds; a spell counts when it is over.",
+            )?,
+            kswapd_reclaimed: registry.counter(
+                "kswapd_pages_reclaimed_total",
+                "Pages of the inactive lists that kswapd freed, all NUMA nodes together.",
+            )?,
+            kswapd_scanned: registry.counter(
+                "kswapd_pages_scanned_total",
+                "Pages of the inactive lists that kswapd looked at, all NUMA nodes together; stays 0 where the kernel does not tell.",
+            )?,
+            oom_kills_by_constraint: registry.counters_of(
+                "oom_kills_by_constraint_total",
+                "Processes that the kernel's OOM killer chose, by what kept the allocation from being served (none: the node had run out, memcg: a cgroup's limit).",
+                "constraint",
+                constraints,
+            )?,
             probes: ProbeSeries::new(&registry)?,
-            log_lines_dropped,
+            log_lines_dropped: registry.counter(
+                "log_lines_dropped_total",
+                "Log lines dropped because whoever reads them is too slow.",
+            )?,
             incidents: IncidentMetrics::new(&registry)?,
             configuration: ConfigMetrics::new(&registry)?,
             deeds: Deeds::new(&registry)?,
@@ -398,16 +335,13 @@ impl Metrics {
 
     fn observe_totals(&mut self, report: &NodeReport) {
         for &(what, total) in &report.untracked {
-            let counter = self.untracked.with_label_values(&[what]);
-            counter.inc_by(total.saturating_sub(counter.get()));
+            follow(&self.untracked.with_label_values(&[what]), total);
         }
-        let rest = |counter: &IntCounter, total: u64| counter.inc_by(total.saturating_sub(counter.get()));
-        rest(&self.kswapd_wakes, report.kswapd_wakes);
-        rest(&self.kswapd_reclaimed, report.kswapd_reclaimed_pages);
-        rest(&self.kswapd_scanned, report.kswapd_scanned_pages);
-        rest(&self.log_lines_dropped, report.log_lines_dropped);
-        let seconds = Duration::from_nanos(report.kswapd_nanos).as_secs_f64();
-        self.kswapd_seconds.inc_by((seconds - self.kswapd_seconds.get()).max(0.0));
+        follow(&self.kswapd_wakes, report.kswapd_wakes);
+        follow(&self.kswapd_reclaimed, report.kswapd_reclaimed_pages);
+        follow(&self.kswapd_scanned, report.kswapd_scanned_pages);
+        follow(&self.log_lines_dropped, report.log_lines_dropped);
+        follow(&self.kswapd_seconds, Duration::from_nanos(report.kswapd_nanos).as_secs_f64());
     }
 
     fn observe_events(&mut self, events: &[EventReport]) {

@@ -17,6 +17,7 @@ pub mod on_demand;
 pub mod probes;
 pub mod rate_limit;
 pub mod reclaim;
+mod register;
 pub mod runtime;
 pub mod series;
 pub mod stats;
@@ -31,6 +32,7 @@ use crate::kernel::{ProbeStatistics, ReclaimCounters};
 pub use cluster::{ClusterReport, PodInfo};
 pub use conditions::{ConditionChange, ConditionLog};
 pub use configuration::{ConfigState, ReloadOutcome};
+pub use deeds::EvictionOutcome;
 pub use disk_usage::{DiskUsageReport, KeptReport};
 pub use figures::{
     ExhaustionReport, FiguresReport, FilesystemReport, PressureReport, RoleReport, SignalReport, SwapReport,
@@ -38,7 +40,7 @@ pub use figures::{
 pub use http::{BindError, Guard, Health, Refresh};
 pub use incidents::IncidentReport;
 pub use logging::{LogFormat, LoggingError};
-pub use metrics::{EvictionOutcome, Metrics};
+pub use metrics::Metrics;
 pub use on_demand::{OnDemand, SummaryPage};
 pub use rate_limit::{RateLimiter, Verdict};
 pub use stats::StatsBasis;

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use prometheus::{CounterVec, IntCounterVec, Registry};
 
-use super::series::{increase, options};
+use super::register::Register as _;
+use super::series::increase;
 use crate::kernel::ProbeStatistics;
 
 /// The counters that have a `probe` label.
@@ -23,25 +24,21 @@ impl ProbeSeries {
     /// # Errors
     /// When one of the names is taken already.
     pub fn new(registry: &Registry) -> prometheus::Result<Self> {
-        let ints = |name: &str, help: &str| -> prometheus::Result<IntCounterVec> {
-            let counter = IntCounterVec::new(options(name, help), &["probe"])?;
-            registry.register(Box::new(counter.clone()))?;
-            Ok(counter)
-        };
-        let seconds = CounterVec::new(
-            options(
+        Ok(Self {
+            hits: registry.counters(
+                "probe_hits_total",
+                "Runs of a probe; counted only while kernel.bpf_stats_enabled is 1.",
+                &["probe"],
+            )?,
+            seconds: registry.counters(
                 "probe_seconds_total",
                 "Seconds spent in a probe; counted only while kernel.bpf_stats_enabled is 1.",
-            ),
-            &["probe"],
-        )?;
-        registry.register(Box::new(seconds.clone()))?;
-        Ok(Self {
-            hits: ints("probe_hits_total", "Runs of a probe; counted only while kernel.bpf_stats_enabled is 1.")?,
-            seconds,
-            missed: ints(
+                &["probe"],
+            )?,
+            missed: registry.counters(
                 "probe_missed_total",
                 "Runs of a probe that the kernel left out because a probe was running on that CPU already; what they would have counted is missing.",
+                &["probe"],
             )?,
             last: HashMap::new(),
         })

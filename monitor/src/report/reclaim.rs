@@ -8,7 +8,8 @@ use prometheus::core::{Collector, Desc};
 use prometheus::proto::{Bucket, Histogram, LabelPair, Metric, MetricFamily, MetricType};
 use prometheus::{CounterVec, IntCounterVec, Registry};
 
-use super::series::{NAMESPACE, increase, options};
+use super::register::{NAMESPACE, Register as _};
+use super::series::increase;
 use crate::kernel::{HISTOGRAM_BUCKETS, ReclaimCounters};
 
 /// Edges of the kernel side's buckets that are exported, as powers of two of 1,024 ns: 66 µs to 4.3 s.
@@ -30,39 +31,30 @@ impl ReclaimSeries {
     /// # Errors
     /// When one of the names is taken already.
     pub fn new(registry: &Registry) -> prometheus::Result<Self> {
-        let ints = |name: &str, help: &str, labels: &[&str]| -> prometheus::Result<IntCounterVec> {
-            let counter = IntCounterVec::new(options(name, help), labels)?;
-            registry.register(Box::new(counter.clone()))?;
-            Ok(counter)
-        };
         let stalls = StallHistogram::new()?;
         registry.register(Box::new(stalls.clone()))?;
-        let throttled_seconds = CounterVec::new(
-            options(
-                "reclaim_throttled_seconds_total",
-                "Seconds that tasks of a workload were put to sleep inside a reclaim stall.",
-            ),
-            &["workload"],
-        )?;
-        registry.register(Box::new(throttled_seconds.clone()))?;
         Ok(Self {
             stalls,
-            reclaimed: ints(
+            reclaimed: registry.counters(
                 "reclaim_pages_reclaimed_total",
                 "Pages that tasks of a workload reclaimed while they stalled, by kind (direct, memcg).",
                 &["workload", "kind"],
             )?,
-            scanned: ints(
+            scanned: registry.counters(
                 "reclaim_pages_scanned_total",
                 "Pages of the inactive lists that tasks of a workload looked at while they stalled, by kind (direct, memcg); stays 0 where the kernel does not tell.",
                 &["workload", "kind"],
             )?,
-            throttled: ints(
+            throttled: registry.counters(
                 "reclaim_throttled_total",
                 "Times that tasks of a workload were put to sleep inside a reclaim stall.",
                 &["workload"],
             )?,
-            throttled_seconds,
+            throttled_seconds: registry.counters(
+                "reclaim_throttled_seconds_total",
+                "Seconds that tasks of a workload were put to sleep inside a reclaim stall.",
+                &["workload"],
+            )?,
         })
     }
 

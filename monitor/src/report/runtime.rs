@@ -2,7 +2,7 @@
 
 use prometheus::{IntCounter, IntCounterVec, IntGaugeVec, Registry};
 
-use super::series::options;
+use super::register::Register as _;
 use crate::runtime::{CollectEnd, Collected, ContainerState, State, View};
 
 const KINDS: [&str; 3] = ["container", "sandbox", "image"];
@@ -25,58 +25,36 @@ impl RuntimeMetrics {
     /// # Errors
     /// When one of the names is taken already.
     pub fn new(registry: &Registry) -> prometheus::Result<Self> {
-        let gauges = |name, help, labels: &[&str]| -> prometheus::Result<IntGaugeVec> {
-            let gauge = IntGaugeVec::new(options(name, help), labels)?;
-            registry.register(Box::new(gauge.clone()))?;
-            Ok(gauge)
-        };
-        let counters = |name, help, labels: &[&str]| -> prometheus::Result<IntCounterVec> {
-            let counter = IntCounterVec::new(options(name, help), labels)?;
-            registry.register(Box::new(counter.clone()))?;
-            Ok(counter)
-        };
-        let total = |name, help| -> prometheus::Result<IntCounter> {
-            let counter = IntCounter::with_opts(options(name, help))?;
-            registry.register(Box::new(counter.clone()))?;
-            Ok(counter)
-        };
-        let collections = counters(
-            "garbage_collections_total",
-            "Collections of what no container needs, by how they ended (enough, exhausted: nothing was left, listed: observe mode, interrupted: the runtime was gone).",
-            &["outcome"],
-        )?;
-        let collected = counters(
-            "garbage_collected_total",
-            "Dead containers, dead sandboxes and unused images that were removed.",
-            &["kind"],
-        )?;
-        // A counter that appears with its first increment hides that increment from `increase()`.
-        for outcome in ["enough", "exhausted", "listed", "interrupted"] {
-            collections.with_label_values(&[outcome]);
-        }
-        for kind in KINDS {
-            collected.with_label_values(&[kind]);
-        }
         Ok(Self {
-            up: gauges(
+            up: registry.gauges(
                 "container_runtime_up",
                 "1 while the container runtime answers, 0 while it does not; absent where there is none.",
                 &[],
             )?,
-            containers: gauges(
+            containers: registry.gauges(
                 "container_runtime_containers",
                 "Containers that the runtime has, by what they do.",
                 &["state"],
             )?,
-            images: gauges(
+            images: registry.gauges(
                 "container_runtime_images",
                 "Images that the runtime has, by whether a container, dead or alive, uses them.",
                 &["used"],
             )?,
-            collections,
-            collected,
-            refused: total("garbage_refused_total", "Times that the runtime would not remove something.")?,
-            bytes: total(
+            collections: registry.counters_of(
+                "garbage_collections_total",
+                "Collections of what no container needs, by how they ended (enough, exhausted: nothing was left, listed: observe mode, interrupted: the runtime was gone).",
+                "outcome",
+                ["enough", "exhausted", "listed", "interrupted"],
+            )?,
+            collected: registry.counters_of(
+                "garbage_collected_total",
+                "Dead containers, dead sandboxes and unused images that were removed.",
+                "kind",
+                KINDS,
+            )?,
+            refused: registry.counter("garbage_refused_total", "Times that the runtime would not remove something.")?,
+            bytes: registry.counter(
                 "garbage_collected_bytes_total",
                 "Bytes that what was removed took, as the runtime counts: layers that images share are counted for each.",
             )?,

@@ -3,15 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
-use prometheus::{IntCounterVec, Opts, Registry};
+use prometheus::{IntCounterVec, Registry};
 
 use super::CgroupReport;
 use super::reclaim::ReclaimSeries;
+use super::register::Register as _;
 use crate::config::CgroupId;
 use crate::kernel::ReclaimCounters;
 
-/// What every metric's name begins with.
-pub(super) const NAMESPACE: &str = "node_pressure_monitor";
 /// Takes the increments of workloads that have no series of their own.
 pub const OTHER: &str = "(other)";
 
@@ -67,25 +66,20 @@ impl WorkloadSeries {
     /// # Errors
     /// When one of the names is taken already.
     pub fn new(registry: &Registry, limits: SeriesLimits) -> prometheus::Result<Self> {
-        let ints = |name: &str, help: &str, labels: &[&str]| -> prometheus::Result<IntCounterVec> {
-            let counter = IntCounterVec::new(options(name, help), labels)?;
-            registry.register(Box::new(counter.clone()))?;
-            Ok(counter)
-        };
         Ok(Self {
             limits,
             reclaim: ReclaimSeries::new(registry)?,
-            inodes_created: ints(
+            inodes_created: registry.counters(
                 "inodes_created_total",
                 "Inodes that tasks of a workload made, by device (major:minor).",
                 &["workload", "device"],
             )?,
-            inodes_removed: ints(
+            inodes_removed: registry.counters(
                 "inodes_removed_total",
                 "Inodes that tasks of a workload removed, by device (major:minor).",
                 &["workload", "device"],
             )?,
-            oom_kills: ints(
+            oom_kills: registry.counters(
                 "oom_kills_total",
                 "Processes of a workload that the kernel's OOM killer chose.",
                 &["workload"],
@@ -187,11 +181,6 @@ pub(super) fn increase(last: &mut u64, current: u64) -> u64 {
     let rise = current.checked_sub(*last).unwrap_or(current);
     *last = current;
     rise
-}
-
-/// Names a metric of this agent.
-pub(super) fn options(name: &str, help: &str) -> Opts {
-    Opts::new(name, help).namespace(NAMESPACE)
 }
 
 #[cfg(test)]

@@ -5,9 +5,9 @@ use crate::config::{Bytes, CgroupId, Quirks, Semantics, Signal};
 use crate::disk::{Held, Part, PartUsage, Source};
 use crate::eviction::{self, Layout};
 use crate::kernel::DeviceId;
-use crate::node::CgroupVersion;
 use crate::node::filesystems::Inodes;
 use crate::node::statfs::{Place, Space};
+use crate::node::{CgroupVersion, Monotonic};
 use crate::runtime::{Container as Running, ContainerState, PodRef as RuntimePod};
 use crate::workloads::{Pod as Spec, Summary};
 

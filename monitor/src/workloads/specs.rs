@@ -3,7 +3,6 @@
 
 use std::collections::HashMap;
 use std::io::Read as _;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,6 +13,7 @@ use serde::Deserialize;
 use super::lenient::or_default;
 use super::pod::Pods;
 use super::{Pod, PodUid};
+use crate::config::Stamp;
 
 /// How often it is looked whether the file has changed.
 const EVERY: Duration = Duration::from_secs(2);
@@ -148,9 +148,6 @@ impl PodsFile {
     }
 }
 
-/// By which a file is known to be another than before: device, inode, size, and time of the last change of content and of the inode.
-type Stamp = (u64, u64, u64, (i64, i64), (i64, i64));
-
 #[derive(Debug)]
 struct Watched {
     path: PathBuf,
@@ -175,7 +172,7 @@ impl Watched {
 
     fn read(&mut self) -> Result<Option<PodSpecs>, String> {
         let unreadable = |error: std::io::Error| format!("cannot be read: {error}; {FIX}");
-        let stamp = std::fs::metadata(&self.path).map(|found| stamp(&found)).map_err(|error| {
+        let stamp = Stamp::of(&self.path).map_err(|error| {
             self.stamp = None;
             unreadable(error)
         })?;
@@ -191,11 +188,6 @@ impl Watched {
         let text = std::str::from_utf8(&bytes).map_err(|error| format!("not UTF-8: {error}; {FIX}"))?;
         PodSpecs::parse(text).map(Some).map_err(|reason| format!("{reason}; {FIX}"))
     }
-}
-
-fn stamp(found: &std::fs::Metadata) -> Stamp {
-    let (modified, changed) = ((found.mtime(), found.mtime_nsec()), (found.ctime(), found.ctime_nsec()));
-    (found.dev(), found.ino(), found.size(), modified, changed)
 }
 
 #[cfg(test)]

@@ -87,7 +87,7 @@ fn parse_cached(text: &str, key: &str) -> Option<Accel> {
 fn try_kvm(kernel: &Path, dir: &Path) -> Result<()> {
     let busybox = find_program("busybox").context("busybox is not there")?;
     let mut root = Initramfs::default();
-    root.program("/bin/busybox", &busybox)?;
+    root.files.program("/bin/busybox", &busybox)?;
     root.script("/init", &format!("#!/bin/busybox sh\necho '{ALIVE}'\n/bin/busybox reboot -f\n"));
     let initramfs = dir.join("kvm-trial.cpio");
     root.write(&initramfs)?;

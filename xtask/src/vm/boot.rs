@@ -198,13 +198,17 @@ impl Boot<'_> {
 
     fn initramfs(&self, scratch: &Path) -> Result<Initramfs> {
         let mut root = Initramfs::default();
-        root.own_program("/init", &self.workspace.release("vm-guest"), scratch)?;
-        root.own_program("/bin/node-pressure-monitor", &self.workspace.release("node-pressure-monitor"), scratch)?;
-        root.program(
+        root.files.own_program("/init", &self.workspace.release("vm-guest"), scratch)?;
+        root.files.own_program(
+            "/bin/node-pressure-monitor",
+            &self.workspace.release("node-pressure-monitor"),
+            scratch,
+        )?;
+        root.files.program(
             "/bin/busybox",
             &find_program("busybox").context("busybox is not there: run `cargo xtask setup`")?,
         )?;
-        root.program("/bin/earlyoom", &setup::earlyoom(&self.workspace.cache()))?;
+        root.files.program("/bin/earlyoom", &setup::earlyoom(&self.workspace.cache()))?;
         let modules = match &self.kernel.modules {
             Some(dir) => modules::load(dir)?,
             None => Vec::new(),
@@ -216,13 +220,13 @@ impl Boot<'_> {
             image::write(self.workspace, &agent, image::DEFAULT_REFERENCE, &own)?;
             for archive in images::make(scratch)?.into_iter().chain([own]) {
                 let name = archive.file_name().unwrap_or_default().to_string_lossy();
-                root.file(&format!("/archives/{name}"), &archive)?;
+                root.files.file(&format!("/archives/{name}"), &archive)?;
             }
             let manifests = self.workspace.root.join(MANIFESTS);
             for entry in fs::read_dir(&manifests).with_context(|| format!("reading {}", manifests.display()))? {
                 let path = entry.with_context(|| format!("reading {}", manifests.display()))?.path();
                 let name = path.file_name().unwrap_or_default().to_string_lossy();
-                root.file(&format!("/manifests/{name}"), &path)?;
+                root.files.file(&format!("/manifests/{name}"), &path)?;
             }
         }
         Ok(root)

@@ -6,9 +6,11 @@ use crate::eviction::evicted::Cause;
 use crate::node::Monotonic;
 use crate::workloads::PodUid;
 
-use super::REMOVAL_LIMIT;
 use crate::actions::Target;
 use crate::actions::stop::{Asked, NotDone};
+
+/// How long the removal of a pod's disk is waited for. A large writable layer takes long to remove, and is removed all the same.
+const REMOVAL_LIMIT: Duration = Duration::from_secs(30);
 
 /// One eviction under way.
 #[derive(Debug)]

@@ -38,6 +38,9 @@ pub struct Facts {
     pub runtimes: Vec<Runtime>,
     /// The process of an agent that is at work.
     pub other_instance: Option<i32>,
+    /// A configuration that was not given, though it is where the agent's usually is: the defaults were examined.
+    #[serde(skip)]
+    pub unread_configuration: Option<PathBuf>,
     /// Limits of local storage are to evict, and nobody tells them.
     #[serde(skip)]
     pub limits_unknown: bool,

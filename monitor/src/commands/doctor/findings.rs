@@ -1,5 +1,7 @@
 //! What follows from the facts: what will not work, how bad that is, and how to mend it. Pure.
 
+use std::path::Path;
+
 use serde::Serialize;
 
 use super::super::run::{SWAP_ON, namespaces_text};
@@ -64,6 +66,10 @@ pub fn findings(facts: &Facts) -> Vec<Finding> {
     if facts.swap_bytes > 0 {
         let mend = "switch it off (swapoff -a, and its line in /etc/fstab), or add a pressureConditions entry that tells of the stalls";
         say(Severity::Degraded, "swap", SWAP_ON.to_owned(), Some(mend));
+    }
+    if let Some(unread) = facts.unread_configuration.as_deref().map(Path::display) {
+        let sentence = format!("the defaults were examined: {unread} is there, but was not given");
+        say(Severity::Note, "configuration", sentence, Some(&format!("add --config {unread}")));
     }
     for feature in facts.kernel.features.iter().filter(|feature| !feature.present) {
         let sentence = format!("this kernel has no {} (Linux {}): {}", feature.name, feature.since, feature.otherwise);

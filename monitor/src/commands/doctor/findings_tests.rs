@@ -45,6 +45,7 @@ pub(in super::super) fn capable() -> Facts {
             trouble: None,
         }],
         other_instance: None,
+        unread_configuration: None,
         limits_unknown: false,
         troubles: Vec::new(),
     }
@@ -61,7 +62,7 @@ fn nothing_is_said_of_a_capable_machine() {
 #[test]
 fn what_is_lacking_is_said_and_nothing_else() {
     use Severity::{Degraded, Note, Unsafe};
-    let cases: [(Lacking, Severity, &str, &str); 18] = [
+    let cases: [(Lacking, Severity, &str, &str); 19] = [
         (|it| it.private_namespaces = vec!["cgroup", "pid"], Unsafe, "namespaces", "cgroup and pid namespace"),
         (|it| it.troubles = vec![Trouble::fatal("cgroup", "no hierarchy")], Unsafe, "cgroup", "no hierarchy"),
         (|it| it.troubles = vec![Trouble::degraded("eBPF", "eBPF: no CAP_BPF")], Degraded, "eBPF", "no CAP_BPF"),
@@ -121,6 +122,12 @@ fn what_is_lacking_is_said_and_nothing_else() {
             "containerd does not answer at /run/c.sock: Connection refused",
         ),
         (|it| it.runtimes.clear(), Degraded, "runtime", "none was found, though a kubelet"),
+        (
+            |it| it.unread_configuration = Some("/etc/npm.yaml".into()),
+            Note,
+            "configuration",
+            "the defaults were examined: /etc/npm.yaml is there",
+        ),
         (|it| it.limits_unknown = true, Note, "local storage", "evict nobody"),
         (|it| it.kernel.features[1].present = false, Note, "kernel", "no cgroup.kill (Linux 5.0): less is known"),
         (

@@ -15,8 +15,8 @@ use crate::node::{Hierarchy, MemoryReader, namespaces};
 use super::facts::{Facts, Kernel as KernelFacts, MissingProbe, Probes, Trouble};
 use super::{filesystems, host, runtimes};
 
-/// Everything there is to see.
-pub async fn look(config: &MonitorConfig) -> Facts {
+/// Everything there is to see. `unread` is a configuration in the place of which the defaults are examined.
+pub async fn look(config: &MonitorConfig, unread: Option<&Path>) -> Facts {
     let proc_root = &config.proc_root;
     let mut troubles = Vec::new();
     // As `run` does. Where it fails, the namespace is among the facts.
@@ -55,7 +55,7 @@ pub async fn look(config: &MonitorConfig) -> Facts {
         "they are kept in memory, and lost at a restart",
     ));
     troubles.extend(missing.into_iter().map(degraded));
-    if let Some(reason) = unwritable("lock file", &config.lock_file, "the agent does not start without it") {
+    if let Some(reason) = unwritable("lock file", &config.lock_file, &without_lock(unread)) {
         troubles.push(Trouble::fatal("lock file", reason));
     }
     // What cannot be read is shown as not there: the loop says more of it.
@@ -80,6 +80,7 @@ pub async fn look(config: &MonitorConfig) -> Facts {
         kubelet,
         runtimes,
         other_instance: host::lock_holder(proc_root, &config.lock_file),
+        unread_configuration: unread.map(Path::to_owned),
         limits_unknown: config.policy.local_storage_isolation
             && config.pods.is_none()
             && Access::find(&config.kubernetes).is_none(),
@@ -107,6 +108,18 @@ fn unwritable(about: &str, path: &Path, consequence: &str) -> Option<String> {
     Some(format!("{about}: cannot write {}: {}: {errno}; {consequence}", path.display(), there.display()))
 }
 
+/// What follows where the lock file cannot be written, and what to do. In a container with a read-only root directory the defaults name no
+/// place that can be written; the configuration that is mounted there does.
+fn without_lock(unread: Option<&Path>) -> String {
+    match unread.map(Path::display) {
+        Some(unread) => format!(
+            "by the defaults, which were examined, the agent does not start; {unread} was not given and may name another place: add \
+             --config {unread}"
+        ),
+        None => "the agent does not start without it; name a writable place with lockFile".to_owned(),
+    }
+}
+
 fn probes(report: ProbeReport) -> Probes {
     let cgroup_ids = report.cgroup_source.as_str();
     let (mut would_attach, mut missing) = (Vec::new(), Vec::new());
@@ -129,6 +142,13 @@ mod tests {
     fn a_sentence_begins_with_what_it_is_about() {
         assert_eq!(degraded("PSI trigger: cannot open".to_owned()).about, "PSI trigger");
         assert_eq!(degraded("just a sentence".to_owned()).about, "");
+    }
+
+    #[test]
+    fn the_defaults_are_not_told_as_if_they_were_the_agents_configuration() {
+        let said = without_lock(Some(Path::new("/etc/npm.yaml")));
+        assert!(said.starts_with("by the defaults") && said.ends_with("add --config /etc/npm.yaml"), "{said}");
+        assert!(without_lock(None).ends_with("with lockFile"));
     }
 
     #[test]

@@ -11,7 +11,7 @@ mod runtimes;
 mod text;
 
 use std::io::{self, Write as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use clap::ValueEnum;
@@ -51,6 +51,9 @@ without, or not at all; note: worth knowing.
 
 Exit status: 0 enforcing would be safe; 1 it would not, or the configuration is wrong, or the answer cannot be written; 2 wrong usage, or
 a file that cannot be read."#;
+
+/// Where the agent's configuration is by the manifests and the unit under `config/`.
+const USUAL_CONFIGURATION: &str = "/etc/node-pressure-monitor/monitor.yaml";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Format {
@@ -104,7 +107,9 @@ pub fn run(options: &Options) -> Result<(), DoctorError> {
     let config = configuration(options)?;
     // Some of what the agent listens to needs a loop to listen in.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start a loop")?;
-    let facts = runtime.block_on(look::look(&config));
+    let usual = Some(Path::new(USUAL_CONFIGURATION));
+    let unread = usual.filter(|usual| options.config.is_none() && usual.exists());
+    let facts = runtime.block_on(look::look(&config, unread));
     let findings = findings(&facts);
     let against: Vec<&str> = findings.iter().filter(|it| it.is_unsafe()).map(|it| it.about.as_str()).collect();
     let report = Report {

@@ -7,9 +7,9 @@ use axum::extract::{Path, RawQuery, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use tokio::sync::Semaphore;
 
 use super::parameter;
+use super::turns::Turns;
 use crate::incidents::{Incident, Shelf, text};
 
 /// Incidents that are listed when nobody says how many.
@@ -20,8 +20,7 @@ const TEXT: &str = "text/plain; charset=utf-8";
 
 /// Answers about the incidents on this shelf.
 pub(super) fn router(shelf: Arc<Shelf>) -> Router {
-    let turn = || Arc::new(Semaphore::new(1));
-    let desk = Desk { shelf, lists: turn(), records: turn() };
+    let desk = Desk { shelf, lists: Turns::default(), records: Turns::default() };
     Router::new().route("/incidents", get(list)).route("/incidents/{id}", get(one)).with_state(desk)
 }
 
@@ -30,27 +29,18 @@ pub(super) fn router(shelf: Arc<Shelf>) -> Router {
 #[derive(Debug, Clone)]
 struct Desk {
     shelf: Arc<Shelf>,
-    lists: Arc<Semaphore>,
-    records: Arc<Semaphore>,
+    lists: Turns,
+    records: Turns,
 }
 
-/// Does something on a thread of its own, in its turn. Whoever gives up waiting does not end it: the turn is over when it is.
-async fn in_turn(
-    turns: &Arc<Semaphore>,
-    shelf: &Arc<Shelf>,
-    act: impl FnOnce(&Shelf) -> Response + Send + 'static,
-) -> Response {
-    let turn = match Arc::clone(turns).acquire_owned().await {
+/// Does something with the shelf in its turn.
+async fn in_turn(turns: &Turns, shelf: &Arc<Shelf>, act: impl FnOnce(&Shelf) -> Response + Send + 'static) -> Response {
+    let turn = match turns.next().await {
         Ok(turn) => turn,
         Err(error) => return failed(&error),
     };
     let shelf = Arc::clone(shelf);
-    let done = tokio::task::spawn_blocking(move || {
-        let response = act(&shelf);
-        drop(turn);
-        response
-    });
-    done.await.unwrap_or_else(|error| failed(&error))
+    turn.spend(move || act(&shelf)).await.unwrap_or_else(|error| failed(&error))
 }
 
 /// The newest incidents, oldest of them first; `?limit=` says how many.

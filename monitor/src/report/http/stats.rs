@@ -5,24 +5,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 use axum::extract::{RawQuery, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
-use tokio::sync::Semaphore;
 
+use super::turns::Turns;
 use super::{Shared, parameter, refresh};
 use crate::report::stats::{CpuHistory, Extent, Known, document};
 
 const JSON: &str = "application/json";
 
 /// Where the document is asked for. It takes some system calls for each pod: on a thread of its own, and for one at a time.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Desk {
-    turn: Arc<Semaphore>,
+    turns: Turns,
     history: Arc<Mutex<CpuHistory>>,
-}
-
-impl Default for Desk {
-    fn default() -> Self {
-        Self { turn: Arc::new(Semaphore::new(1)), history: Arc::default() }
-    }
 }
 
 /// The document, by a look that the loop takes now; `?only_cpu_and_memory=true` as at the kubelet.
@@ -31,19 +25,12 @@ pub(super) async fn summary(State((shared, desk)): State<(Shared, Desk)>, RawQue
         Some("true") => Extent::CpuAndMemory,
         Some(_) | None => Extent::Whole,
     };
-    let Ok(turn) = Arc::clone(&desk.turn).acquire_owned().await else { return not_yet() };
+    let Ok(turn) = desk.turns.next().await else { return not_yet() };
     shared.stats.want();
     refresh(&shared).await;
     // Not kept for the next one: it holds what the runtime and the disks were like.
     let Some(known) = shared.stats.take() else { return not_yet() };
-    let made = tokio::task::spawn_blocking(move || {
-        // Such a thread has inherited the loop's precedence. Lowering it is always allowed.
-        let _kept = rustix::process::setpriority_process(None, 0);
-        let json = render(&known, extent, &desk.history);
-        drop(turn);
-        json
-    });
-    match made.await {
+    match turn.spend(move || render(&known, extent, &desk.history)).await {
         Ok(Ok(json)) => ([(header::CONTENT_TYPE, JSON)], json).into_response(),
         Ok(Err(error)) => failed(&error),
         Err(error) => failed(&error),

@@ -19,9 +19,9 @@ use self::document::{
 use super::{MemoryReport, OnDemand, SwapReport};
 use crate::config::CgroupId;
 use crate::disk::{Usage, Usages};
+use crate::node::Hierarchy;
 use crate::node::layout::Role;
 use crate::node::statfs::FsSample;
-use crate::node::{Hierarchy, Monotonic};
 use crate::runtime::{Sandbox, Snapshot, Stores, UnixNanos};
 use crate::workloads::PodSpecs;
 use crate::workloads::path::{self, PodUid};
@@ -147,7 +147,7 @@ fn all_pods(cgroups: &mut Cgroups<'_>) -> Option<Container> {
 fn of_filesystem(sample: &FsSample) -> Fs {
     let FsSample { space, inodes, at, .. } = sample;
     Fs {
-        time: wall(*at),
+        time: Time(at.wall()),
         available_bytes: space.map(|space| space.available.0),
         capacity_bytes: space.map(|space| space.capacity.0),
         used_bytes: space.map(|space| space.used.0),
@@ -228,7 +228,7 @@ impl<'k> Names<'k> {
     fn add_disks(&self, pod: &mut Pod, usage: &Usage) {
         let name_of = |id: &str| self.containers.get(id).map(|(name, _)| (*name).to_owned());
         let stats = usage.statistics(&pod.pod_ref.uid, name_of);
-        let time = wall(usage.at);
+        let time = Time(usage.at.wall());
         let used = |fs: FsUsage| self.used(fs.used_bytes, fs.inodes_used, time);
         for ContainerStats { name, rootfs, logs, .. } in stats.containers {
             let place = pod.containers.iter().position(|container| container.name == name);
@@ -238,26 +238,12 @@ impl<'k> Names<'k> {
             });
             if let Some(container) = pod.containers.get_mut(place) {
                 // Where it lies, and so how much is left there, is the runtime's business.
-                let alone = |fs: FsUsage| Fs {
-                    available_bytes: None,
-                    capacity_bytes: None,
-                    inodes: None,
-                    inodes_free: None,
-                    ..used(fs)
-                };
-                (container.rootfs, container.logs) = (rootfs.map(alone), logs.map(used));
+                let rootfs = rootfs.map(|fs| alone(fs.used_bytes, fs.inodes_used, time));
+                (container.rootfs, container.logs) = (rootfs, logs.map(used));
             }
         }
-        let volume = |VolumeStats { name, used_bytes, inodes_used }| {
-            let fs = Fs {
-                available_bytes: None,
-                capacity_bytes: None,
-                inodes: None,
-                inodes_free: None,
-                ..self.used(used_bytes, inodes_used, time)
-            };
-            Volume { name, fs }
-        };
+        let volume =
+            |VolumeStats { name, used_bytes, inodes_used }| Volume { name, fs: alone(used_bytes, inodes_used, time) };
         pod.volumes = stats.volumes.into_iter().map(volume).collect();
         pod.ephemeral_storage = stats.ephemeral_storage.map(used);
     }
@@ -266,15 +252,18 @@ impl<'k> Names<'k> {
     fn used(&self, used_bytes: Option<u64>, inodes_used: Option<u64>, time: Time) -> Fs {
         let of_node = |of: fn(&Fs) -> Option<u64>| self.node_fs.as_ref().and_then(of);
         Fs {
-            time,
             available_bytes: of_node(|fs| fs.available_bytes),
             capacity_bytes: of_node(|fs| fs.capacity_bytes),
-            used_bytes,
             inodes_free: of_node(|fs| fs.inodes_free),
             inodes: of_node(|fs| fs.inodes),
-            inodes_used,
+            ..alone(used_bytes, inodes_used, time)
         }
     }
+}
+
+/// So much of a filesystem of which nothing else is known.
+fn alone(used_bytes: Option<u64>, inodes_used: Option<u64>, time: Time) -> Fs {
+    Fs { time, available_bytes: None, capacity_bytes: None, used_bytes, inodes_free: None, inodes: None, inodes_used }
 }
 
 /// As the API server calls it, else as the runtime does.
@@ -283,11 +272,6 @@ fn reference(uid: &PodUid, specs: &PodSpecs, sandbox: Option<&Sandbox>) -> PodRe
     let by_runtime = || sandbox.map(|sandbox| (&sandbox.pod.name, &sandbox.pod.namespace));
     let (name, namespace) = by_server.or_else(by_runtime).unzip();
     PodRef { name: name.cloned(), namespace: namespace.cloned(), uid: uid.0.clone() }
-}
-
-fn wall(at: Monotonic) -> Time {
-    let now = Timestamp::now();
-    Time(now.checked_sub(Monotonic::now().since(at)).unwrap_or(now))
 }
 
 fn unix(nanos: Option<UnixNanos>) -> Option<Time> {

@@ -1,0 +1,116 @@
+//! Options of `run`, and the configuration that follows from them and the file.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use clap::ValueEnum;
+
+use crate::config::watch::Interpret;
+use crate::config::{ConfigErrors, Fingerprint, Loaded, Mode, MonitorConfig, Wanted};
+use crate::report::logging::LogFormat;
+
+use super::private_namespaces;
+
+/// Options of `run`; each overrides the file.
+#[derive(Debug, Clone, clap::Args)]
+#[command(
+    after_help = "Exit status: 0 stopped on request; 1 failed while starting or running; 2 wrong usage or configuration; \
+                  3 another instance is running on this machine."
+)]
+pub struct Options {
+    /// Configuration file (MonitorConfiguration, KubeletConfiguration, or OpenShift 3's NodeConfig); without one the defaults apply.
+    /// Read again when it changes, and on SIGHUP
+    #[arg(long, value_name = "FILE")]
+    pub(super) config: Option<PathBuf>,
+    /// Whether to act: observe only says what it would do
+    #[arg(long, value_enum)]
+    mode: Option<ModeOption>,
+    /// Log format; default: text on a terminal, one JSON object a line otherwise
+    #[arg(long, value_enum)]
+    pub(super) log_format: Option<LogFormatOption>,
+    /// Address for /metrics, /summary, /stats/summary, /healthz and /readyz
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    listen: Option<SocketAddr>,
+    /// How to find the API server; default: KUBECONFIG of the environment, then the pod's service account
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// This node's name at the API server; default: NODE_NAME of the environment, then the host's name
+    #[arg(long, value_name = "NAME")]
+    node_name: Option<String>,
+    /// File that is locked while the agent runs, so that a second one is refused
+    #[arg(long, value_name = "FILE")]
+    lock_file: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum ModeOption {
+    /// Do everything but act
+    Observe,
+    /// Evict, and set oom_score_adj
+    Enforce,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(super) enum LogFormatOption {
+    /// Lines for people
+    Text,
+    /// One JSON object a line
+    Json,
+}
+
+impl From<LogFormatOption> for LogFormat {
+    fn from(option: LogFormatOption) -> Self {
+        match option {
+            LogFormatOption::Text => Self::Text,
+            LogFormatOption::Json => Self::Json,
+        }
+    }
+}
+
+/// What is asked for, and the fingerprint of the file that asks for it.
+pub(super) fn configuration(options: &Options) -> Result<(Wanted, Option<Fingerprint>), ConfigErrors> {
+    let Some(path) = &options.config else {
+        let defaults = Wanted { config: MonitorConfig::default(), warnings: Vec::new() };
+        return Ok((overridden(defaults, options), None));
+    };
+    let bytes = MonitorConfig::read(path)?;
+    let fingerprint = Fingerprint::of(&bytes);
+    Ok((interpreted(path, bytes, options)?, Some(fingerprint)))
+}
+
+fn interpreted(path: &Path, bytes: Vec<u8>, options: &Options) -> Result<Wanted, ConfigErrors> {
+    let Loaded { config, warnings, .. } = MonitorConfig::parse_bytes(&path.display().to_string(), bytes)?;
+    Ok(overridden(Wanted { config, warnings }, options))
+}
+
+fn overridden(mut wanted: Wanted, options: &Options) -> Wanted {
+    let config = &mut wanted.config;
+    if let Some(mode) = options.mode {
+        config.mode = match mode {
+            ModeOption::Observe => Mode::Observe,
+            ModeOption::Enforce => Mode::Enforce,
+        };
+    }
+    if let Some(listen) = options.listen {
+        config.listen = listen;
+    }
+    if let Some(lock_file) = &options.lock_file {
+        config.lock_file.clone_from(lock_file);
+    }
+    if let Some(kubeconfig) = &options.kubeconfig {
+        config.kubernetes.kubeconfig = Some(kubeconfig.clone());
+    }
+    if let Some(node_name) = &options.node_name {
+        config.kubernetes.node_name = Some(node_name.clone());
+    }
+    wanted
+}
+
+/// Reads a file of an agent at work as it was read at the start, and refuses what it would not have started with.
+pub(super) fn interpret(path: PathBuf, options: Options) -> Interpret {
+    Box::new(move |bytes| {
+        let wanted = interpreted(&path, bytes, &options).map_err(|errors| errors.to_string())?;
+        private_namespaces(wanted.config.mode).map_err(|error| format!("{}: {error:#}", path.display()))?;
+        Ok(wanted)
+    })
+}

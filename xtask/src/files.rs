@@ -1,0 +1,80 @@
+//! The files of a root directory that is put together from nothing: the VM's, and the image's.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context as _, Result};
+
+use crate::cmd;
+use crate::libraries;
+
+/// Files by their path there, with their permissions.
+#[derive(Debug, Default)]
+pub struct Files(BTreeMap<String, (u32, Vec<u8>)>);
+
+impl Files {
+    pub fn put(&mut self, path: &str, permissions: u32, content: Vec<u8>) {
+        self.0.insert(path.to_owned(), (permissions, content));
+    }
+
+    /// A file of this machine's.
+    pub fn file(&mut self, path: &str, from: &Path) -> Result<()> {
+        self.copy(path, 0o644, from)
+    }
+
+    /// A program and, where it is dynamically linked, its libraries at the paths they have here.
+    pub fn program(&mut self, path: &str, from: &Path) -> Result<()> {
+        for library in libraries::of(from)? {
+            self.copy(&library.to_string_lossy(), 0o755, &library)?;
+        }
+        self.copy(path, 0o755, from)
+    }
+
+    /// A program of ours, without its debug information, which is half of the file; names of functions stay.
+    pub fn own_program(&mut self, path: &str, from: &Path, scratch: &Path) -> Result<()> {
+        let stripped = scratch.join(format!("stripped-{}", std::process::id()));
+        cmd::output(Command::new("strip").arg("--strip-debug").arg("-o").arg(&stripped).arg(from))?;
+        self.program(path, &stripped)?;
+        fs::remove_file(&stripped).with_context(|| format!("removing {}", stripped.display()))
+    }
+
+    fn copy(&mut self, path: &str, permissions: u32, from: &Path) -> Result<()> {
+        let content = fs::read(from).with_context(|| format!("reading {}", from.display()))?;
+        self.put(path, permissions, content);
+        Ok(())
+    }
+
+    /// Path, permissions and content of each.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, u32, &[u8])> {
+        self.0.iter().map(|(path, (permissions, content))| (path.as_str(), *permissions, content.as_slice()))
+    }
+
+    /// These directories, and every one on the way to something; parents sort before their children.
+    pub fn directories(&self, others: &[&str]) -> BTreeSet<String> {
+        let mut directories: BTreeSet<String> = others.iter().copied().map(str::to_owned).collect();
+        for path in self.0.keys().map(String::as_str).chain(others.iter().copied()) {
+            for (index, _) in path.match_indices('/').skip(1) {
+                directories.insert(path[..index].to_owned());
+            }
+        }
+        directories
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_parent_directory_is_there_before_its_children() {
+        let mut files = Files::default();
+        files.put("/lib/x86_64-linux-gnu/a", 0o755, Vec::new());
+        let directories: Vec<String> = files.directories(&["/var/lib/b"]).into_iter().collect();
+        let position = |name: &str| directories.iter().position(|directory| directory == name).unwrap();
+        assert!(position("/lib") < position("/lib/x86_64-linux-gnu"));
+        assert!(position("/var") < position("/var/lib") && position("/var/lib") < position("/var/lib/b"));
+        assert!(!directories.contains(&String::new()));
+    }
+}
