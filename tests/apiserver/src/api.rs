@@ -1,7 +1,6 @@
 //! The server behind the connection: from a whole request to its answer.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, USER_AGENT};
@@ -33,8 +32,6 @@ pub(crate) struct News {
     pub(crate) bookmarks: u64,
     /// How often all watches were declared expired.
     pub(crate) expired: u64,
-    /// How long a watch is silent before it gets a bookmark.
-    pub(crate) bookmark_every: Duration,
 }
 
 /// A request for objects, read.
@@ -57,17 +54,11 @@ impl Call {
         serde_json::from_slice(&self.body)
             .map_err(|error| Failure::bad_request(format!("the body of the request cannot be read: {error}")))
     }
-
-    /// Whether only to say what would come of it.
-    pub(crate) fn dry_run(&self) -> bool {
-        self.query.get("dryRun").is_some()
-    }
 }
 
 impl Default for Api {
     fn default() -> Self {
-        let news = News { bookmark_every: Duration::from_secs(60), ..News::default() };
-        let api = Self { store: Mutex::default(), access: Mutex::default(), news: watch::Sender::new(news) };
+        let api = Self { store: Mutex::default(), access: Mutex::default(), news: watch::Sender::default() };
         api.furnish();
         api
     }
@@ -114,11 +105,6 @@ impl Api {
     /// Sends a bookmark to each watch that allows them.
     pub fn bookmark(&self) {
         self.news.send_modify(|news| news.bookmarks += 1);
-    }
-
-    /// How long a watch is silent before it gets a bookmark; a minute, like the real server's, unless told otherwise.
-    pub fn set_bookmark_interval(&self, every: Duration) {
-        self.news.send_modify(|news| news.bookmark_every = every);
     }
 
     /// Loses all objects, as a cluster restored from nothing.
@@ -187,7 +173,6 @@ impl Api {
                 watching::watch(self, call)
             }
             ("delete", "") => delete::delete(&mut store, call),
-            ("deletecollection", "") => delete::delete_collection(&mut store, call),
             _ => Err(Failure::method_not_allowed()),
         }
     }

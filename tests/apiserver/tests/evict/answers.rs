@@ -59,7 +59,7 @@ async fn answers_of_429_are_waited_for_as_told() {
     scene.stage.server.faults().add(Fault::answer(429).of("DELETE").ending("/pods/web").times(2));
     let intent = scene.certain();
     scene.evict(&intent).await;
-    let at: Vec<_> = scene.stage.server.log().of("DELETE", "/pods/web").iter().map(|it| it.since_start).collect();
+    let at: Vec<_> = scene.stage.server.log().of("DELETE", "/pods/web").iter().map(|it| it.at).collect();
     let [first, second, third] = at.as_slice() else { panic!("{at:?}") };
     assert!(*second - *first >= Duration::from_secs(1) && *third - *second >= Duration::from_secs(1), "{at:?}");
     scene.is_evicted_once(&intent).await;
@@ -100,8 +100,8 @@ async fn everything_is_forbidden_for_a_while() {
     let all = scene.stage.server.faults().add(
         Fault::new(What::Answer {
             code: 403,
-            reason: "Forbidden".to_owned(),
-            message: "RBAC is being mended".to_owned(),
+            reason: "Forbidden",
+            message: "RBAC is being mended",
             retry_after: None,
         })
         .at("/namespaces/"),

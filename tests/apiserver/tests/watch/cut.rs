@@ -170,12 +170,7 @@ async fn an_overloaded_server_is_left_alone_for_as_long_as_it_asks() {
     let scene = Scene::new().await;
     scene.pod("a").await;
     scene.until_known(&["a"]).await;
-    let busy = What::Answer {
-        code: 429,
-        reason: "TooManyRequests".to_owned(),
-        message: "slow down".to_owned(),
-        retry_after: Some(2),
-    };
+    let busy = What::Answer { code: 429, reason: "TooManyRequests", message: "slow down", retry_after: Some(2) };
     let fault = scene.stage.server.faults().add(Fault::new(busy).at("/pods?").at("watch=true"));
     scene.stage.server.cut_connections();
     scene.until_down_for(&["429", "slow down"]).await;
