@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, USER_AGENT};
-use http::{Method, Request, StatusCode};
+use http::{Request, StatusCode};
 use serde_json::Value;
 use tokio::sync::watch;
 
@@ -137,7 +137,7 @@ impl Api {
         };
         let header = head.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
         let content_type = header.unwrap_or("application/json").to_owned();
-        let verb = verb(&head.method, &target, &query)?;
+        let verb = target.verb(head.method.as_str(), &query).ok_or_else(Failure::method_not_allowed)?;
         self.access().authorize(&self.store(), &user, verb, &target)?;
         let agent = head.headers.get(USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or("unknown");
         let manager =
@@ -176,23 +176,6 @@ impl Api {
             _ => Err(Failure::method_not_allowed()),
         }
     }
-}
-
-/// The verb of a request, as RBAC has it.
-fn verb(method: &Method, target: &Target, query: &Query) -> Result<&'static str, Failure> {
-    let collection = target.name.is_empty();
-    Ok(match (method.as_str(), collection) {
-        ("GET", true) if query.on("watch") => "watch",
-        ("GET", true) => "list",
-        ("GET", false) => "get",
-        ("POST", true) => "create",
-        ("POST", false) if !target.part.is_empty() => "create",
-        ("PUT", false) => "update",
-        ("PATCH", false) => "patch",
-        ("DELETE", true) => "deletecollection",
-        ("DELETE", false) => "delete",
-        _ => return Err(Failure::method_not_allowed()),
-    })
 }
 
 /// All resources are known by their plural.

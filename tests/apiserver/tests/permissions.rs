@@ -83,17 +83,7 @@ impl Account {
 
 /// A request as RBAC sees it.
 fn wish(method: &str, query: &str, target: &Target) -> (&'static str, &'static str, String) {
-    let verb = match (method, target.name.is_empty()) {
-        ("GET", true) if Query::of(Some(query)).on("watch") => "watch",
-        ("GET", true) => "list",
-        ("GET", false) => "get",
-        ("POST", _) => "create",
-        ("PUT", _) => "update",
-        ("PATCH", _) => "patch",
-        ("DELETE", true) => "deletecollection",
-        ("DELETE", false) => "delete",
-        (other, _) => panic!("what is {other}?"),
-    };
+    let verb = target.verb(method, &Query::of(Some(query))).unwrap_or_else(|| panic!("what is {method} {target:?}?"));
     let Resource { group, plural, .. } = target.resource;
     let part = if target.part.is_empty() { String::new() } else { format!("/{}", target.part) };
     (verb, *group, format!("{plural}{part}"))
