@@ -32,6 +32,13 @@ pub fn text(code: StatusCode, text: impl Into<Bytes>) -> Reply {
     with_type(code, "text/plain; charset=utf-8", text)
 }
 
+/// What a proxy answers that knows of no API.
+#[must_use]
+pub fn page(code: u16) -> Reply {
+    let code = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    with_type(code, "text/html", format!("<html><body><h1>{code}</h1></body></html>\n"))
+}
+
 fn with_type(code: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Reply {
     let mut reply = Response::new(whole(body));
     *reply.status_mut() = code;
@@ -76,7 +83,8 @@ impl Failure {
     #[must_use]
     pub(crate) fn of_test(code: u16, reason: &'static str, message: &str, retry_after: Option<u32>) -> Self {
         let details = retry_after.map_or_else(|| json!({}), |seconds| json!({"retryAfterSeconds": seconds}));
-        Self::new(StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR), reason, message).with(details)
+        Self::new(StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR), reason, message)
+            .with(details)
     }
 
     /// 404 of an object.

@@ -21,6 +21,11 @@ pub enum What {
         /// Seconds in `Retry-After`.
         retry_after: Option<u32>,
     },
+    /// Something before the server answers in its place, with a page for people.
+    Page {
+        /// The HTTP status.
+        code: u16,
+    },
     /// The answer comes late, by so much.
     Delay(Duration),
     /// The connection breaks before the request is carried out.

@@ -12,14 +12,14 @@ use std::io;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use http::Request;
 use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::request::Parts;
-use http::Request;
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use tokio::sync::watch;
 
-use crate::answer::{Failure, Reply};
+use crate::answer::{self, Failure, Reply};
 
 pub(crate) use backend::Backend;
 pub use body::End;
@@ -67,6 +67,7 @@ impl Shared {
             Some(What::Answer { code, reason, message, retry_after }) => {
                 Ok(Failure::of_test(code, reason, message, retry_after).reply())
             }
+            Some(What::Page { code }) => Ok(answer::page(code)),
             Some(What::Delay(by)) => {
                 tokio::time::sleep(by).await;
                 self.pass(head, body, number).await
