@@ -3,11 +3,16 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a fixture that cannot be made fails its test")]
 
 use std::fs;
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::io::Write as _;
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
+
+#[path = "support/agent.rs"]
+mod agent;
+
+use agent::{Agent, PATIENCE, PROGRAM, configuration, free_address};
 
 /// Past the test harness, which shows what a test prints only when it fails: a skipped test must say so.
 macro_rules! tell {
@@ -16,89 +21,10 @@ macro_rules! tell {
     };
 }
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_node-pressure-monitor");
 /// The two looks are not taken at the same moment, on a machine that runs other tests.
 const FLICKER: u64 = 192 << 20;
 
-/// A running agent with its own lock file, port and place for output.
-struct Agent {
-    child: Child,
-    address: SocketAddr,
-    directory: tempfile::TempDir,
-}
-
 impl Agent {
-    fn start(config: &str, format: &str) -> Self {
-        let own = |arguments: &[&str]| {
-            let mut command = Command::new(PROGRAM);
-            command.args(arguments);
-            command
-        };
-        Self::start_by(config, format, own)
-    }
-
-    /// Starts it through what `wrap` makes of its arguments.
-    fn start_by(config: &str, format: &str, wrap: impl FnOnce(&[&str]) -> Command) -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        let address = free_address();
-        let path = |name: &str| directory.path().join(name);
-        // A test leaves nothing behind on this machine.
-        let own = format!("incidents: {{directory: {}}}\n", path("incidents").display());
-        let incidents = if config.contains("incidents:") { "" } else { &own };
-        fs::write(path("monitor.yaml"), configuration(&format!("{config}{incidents}"))).unwrap();
-        let (file, lock) = (path("monitor.yaml").display().to_string(), path("lock").display().to_string());
-        let listen = address.to_string();
-        let arguments = [
-            "run",
-            "--config",
-            &file,
-            "--lock-file",
-            &lock,
-            "--listen",
-            &listen,
-            "--log-format",
-            format,
-            "--mode",
-            "observe",
-        ];
-        let child = wrap(&arguments)
-            .stdout(fs::File::create(path("out")).unwrap())
-            .stderr(fs::File::create(path("err")).unwrap())
-            .stdin(Stdio::null())
-            .spawn()
-            .unwrap();
-        let mut agent = Self { child, address, directory };
-        agent.wait_ready();
-        agent
-    }
-
-    fn wait_ready(&mut self) {
-        let deadline = Instant::now() + Duration::from_secs(20);
-        while !self.text("err").contains("listening and sampling") {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                panic!("it ended with {status}: {}", self.text("err"));
-            }
-            assert!(Instant::now() < deadline, "not ready: {}", self.text("err"));
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
-
-    fn text(&self, name: &str) -> String {
-        fs::read_to_string(self.path(name)).unwrap_or_default()
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.directory.path().join(name)
-    }
-
-    fn get(&self, path: &str) -> String {
-        let mut stream = TcpStream::connect(self.address).unwrap();
-        write!(stream, "GET {path} HTTP/1.1\r\nHost: test\r\n\r\n").unwrap();
-        let mut text = String::new();
-        stream.read_to_string(&mut text).unwrap();
-        text
-    }
-
     /// The value of one series, its labels written as the agent prints them.
     fn metric(&self, series: &str) -> f64 {
         let text = self.get("/metrics");
@@ -118,21 +44,6 @@ impl Agent {
         Command::new("kill").arg(self.child.id().to_string()).status().unwrap();
         self.child.wait().unwrap().code().unwrap_or(-1)
     }
-}
-
-impl Drop for Agent {
-    fn drop(&mut self) {
-        let _already_gone = self.child.kill();
-        let _already_gone = self.child.wait();
-    }
-}
-
-fn configuration(rest: &str) -> String {
-    format!("apiVersion: node-pressure-monitor/v1alpha1\nkind: MonitorConfiguration\n{rest}")
-}
-
-fn free_address() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
 
 /// Runs it to its end, which must come by itself.
@@ -213,7 +124,7 @@ fn the_summary_and_the_metrics_tell_the_truth_about_this_machine() {
 fn what_observe_mode_would_evict_is_an_incident() {
     // More than there is: met at once, whatever this machine has left.
     let agent = Agent::start("evictionHard: {memory.available: 99%}\n", "json");
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + PATIENCE;
     // By its name: the last one may be that of somebody whom the OOM killer ended meanwhile, anywhere on this machine.
     let id = loop {
         if let Some(id) = agent.first_eviction() {
@@ -284,7 +195,7 @@ fn the_signals_beside_memory_are_those_of_this_machine() {
     assert!(is(signal("capacity", "nodefs.available"), capacity), "{statvfs}");
     let readyz = agent.get("/readyz");
     assert!(readyz.contains("degraded: imagefs.inodesFree: proc at /proc has no limit of inodes"), "{readyz}");
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + PATIENCE;
     while !agent.text("err").contains("\"event\":\"threshold_met\"") {
         assert!(Instant::now() < deadline, "{}", agent.text("err"));
         std::thread::sleep(Duration::from_millis(20));
@@ -406,7 +317,7 @@ fn the_other_figures_are_those_of_this_machine() {
     }
     if Path::new("/proc/pressure/cpu").exists() {
         assert!(page.contains("\npressure    system "), "{page}");
-        let deadline = Instant::now() + Duration::from_secs(20);
+        let deadline = Instant::now() + PATIENCE;
         while !agent.text("err").contains("Busy is now true") {
             assert!(Instant::now() < deadline, "{}", agent.text("err"));
             std::thread::sleep(Duration::from_millis(100));

@@ -3,12 +3,11 @@
 #![expect(clippy::unwrap_used, reason = "a fixture that cannot be made fails its test")]
 
 use std::fs;
-use std::path::Path;
 use std::time::Duration;
 
 use node_pressure_monitor::actions::release::Releaser;
 use node_pressure_monitor::actions::stop::{Answer, NotDone, question};
-use node_pressure_monitor::actions::{Ended, Evictor, Outcome, Target};
+use node_pressure_monitor::actions::{Ended, Evictor, Outcome};
 use node_pressure_monitor::config::{CgroupId, EvictionLimits, Signal};
 use node_pressure_monitor::node::Monotonic;
 use node_pressure_monitor::workloads::PodUid;
@@ -27,6 +26,7 @@ struct Stage {
     evictor: Evictor,
     answer: Option<Answer>,
     limits: EvictionLimits,
+    pod: String,
     id: CgroupId,
 }
 
@@ -37,17 +37,15 @@ impl Stage {
         let pod = cgroups.workload(&format!("kubepods-besteffort-pod{uid}.slice"), 2);
         let is_ready = |pid: u32| fs::read_to_string(format!("{PROC}/{pid}/comm")).unwrap() == "sleep\n";
         wait_until("the pod to sleep", || cgroups.children.iter().all(|child| is_ready(child.id())));
-        let tree = cgroups.tree(Vec::new());
-        let tracked = tree.tracked().iter().find(|tracked| tracked.workload().name == pod).unwrap();
-        let id = tracked.workload().id;
-        let target = Target::new(tracked, tree.hierarchy(), Path::new(PROC)).unwrap();
+        let id = cgroups.tree(Vec::new()).workloads().find(|workload| workload.name == pod).unwrap().id;
+        let target = cgroups.target(&pod);
         let mut evictor = Evictor::new(Releaser::start().unwrap());
         let (answer, asked) = question();
         let uid = Some(PodUid(uid));
         assert_eq!(evictor.ask(target, uid, (asked, insists), LOW, grace, Monotonic::now()), 2);
         assert!(evictor.is_asking(id));
         let limits = EvictionLimits { cool_down: Duration::ZERO, ..EvictionLimits::default() };
-        Some(Self { cgroups, evictor, answer: Some(answer), limits, id })
+        Some(Self { cgroups, evictor, answer: Some(answer), limits, pod, id })
     }
 
     fn answer(&mut self, answer: Result<(), NotDone>) {
@@ -55,14 +53,7 @@ impl Stage {
     }
 
     fn ended(&mut self) -> Ended {
-        let mut ended = Vec::new();
-        wait_until("the end", || {
-            self.cgroups.ended();
-            ended.extend(self.evictor.poll(&self.limits, Monotonic::now()));
-            !ended.is_empty()
-        });
-        assert_eq!(ended.len(), 1);
-        ended.remove(0)
+        self.cgroups.end_of_eviction(&mut self.evictor, &self.limits)
     }
 
     fn poll_for(&mut self, time: Duration) {
@@ -135,9 +126,7 @@ fn without_an_answer_it_stays_unless_it_goes_for_sure() {
 #[test]
 fn a_hard_threshold_cuts_an_answer_short() {
     let Some(mut stage) = Stage::set("hard", false, Duration::from_secs(60)) else { return };
-    let tree = stage.cgroups.tree(Vec::new());
-    let tracked = tree.tracked().iter().find(|tracked| tracked.workload().id == stage.id).unwrap();
-    let target = Target::new(tracked, tree.hierarchy(), Path::new(PROC)).unwrap();
+    let target = stage.cgroups.target(&stage.pod);
     assert!(stage.evictor.is_candidate(stage.id, true, Monotonic::now()));
     stage.evictor.start(target, LOW, Duration::ZERO, Monotonic::now()).unwrap();
     stage.answer(Err(NotDone::Refused("too late".to_owned())));

@@ -93,19 +93,14 @@ fn a_kill_ends_every_process_of_the_workload_and_no_other() {
     let limits = EvictionLimits {
         cool_down: Duration::ZERO,
         max_per_minute: 1,
-        kill_timeout: Duration::from_secs(5),
+        kill_timeout: Duration::from_secs(60),
         ..EvictionLimits::default()
     };
     let mut evictor = Evictor::new(Releaser::start().unwrap());
     let killed = evictor.start(target, Signal::MemoryAvailable, Duration::ZERO, Monotonic::now()).unwrap();
     assert_eq!(killed, 20);
     wait_until("the end of the victim", || cgroups.ended() == 20);
-    let mut outcomes = Vec::new();
-    wait_until("the report of it", || {
-        outcomes.extend(evictor.poll(&limits, Monotonic::now()).into_iter().map(|ended| ended.outcome));
-        !outcomes.is_empty()
-    });
-    assert_eq!(outcomes, [Outcome::Gone]);
+    assert_eq!(cgroups.end_of_eviction(&mut evictor, &limits).outcome, Outcome::Gone);
     assert!(
         evictor.may_start(Signal::MemoryAvailable, true, &limits, Monotonic::now()).is_err(),
         "the budget of one is spent"
@@ -119,9 +114,7 @@ fn a_kill_ends_every_process_of_the_workload_and_no_other() {
 fn a_soft_eviction_asks_first() {
     let Some(mut cgroups) = Cgroups::make("soft") else { return };
     let victim = cgroups.workload("polite.service", 2);
-    let tree = cgroups.tree(Vec::new());
-    let tracked = tree.tracked().iter().find(|tracked| tracked.workload().name == victim).expect("the victim");
-    let target = Target::new(tracked, tree.hierarchy(), Path::new(PROC)).unwrap();
+    let target = cgroups.target(&victim);
     let mut evictor = Evictor::new(Releaser::start().unwrap());
     let grace = Duration::from_secs(60);
     evictor.start(target, Signal::MemoryAvailable, grace, Monotonic::now()).unwrap();
@@ -134,47 +127,36 @@ fn a_soft_eviction_asks_first() {
     wait_until("the end of the victim", || cgroups.ended() == 2);
 }
 
-#[test]
-fn who_outlives_the_grace_period_is_killed_and_that_is_told() {
-    let Some(mut cgroups) = Cgroups::make("stubborn") else { return };
-    let victim = cgroups.workload("stubborn.service", 1);
-    // What is stopped does not hear SIGTERM.
-    let pid = rustix::process::Pid::from_child(&cgroups.children[0]);
+/// What is stopped does not hear SIGTERM.
+fn halt(child: &Child) {
+    let pid = rustix::process::Pid::from_child(child);
     rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
     wait_until("its halt", || {
         let stat = fs::read_to_string(format!("{PROC}/{}/stat", pid.as_raw_nonzero())).unwrap();
         stat.contains(") T ")
     });
-    let tree = cgroups.tree(Vec::new());
-    let tracked = tree.tracked().iter().find(|tracked| tracked.workload().name == victim).expect("the victim");
-    let target = Target::new(tracked, tree.hierarchy(), Path::new(PROC)).unwrap();
+}
+
+#[test]
+fn who_outlives_the_grace_period_is_killed_and_that_is_told() {
+    let Some(mut cgroups) = Cgroups::make("stubborn") else { return };
+    let victim = cgroups.workload("stubborn.service", 1);
+    halt(&cgroups.children[0]);
+    let target = cgroups.target(&victim);
     let mut evictor = Evictor::new(Releaser::start().unwrap());
     let (started, grace) = (Monotonic::now(), Duration::from_millis(50));
     evictor.start(target, Signal::MemoryAvailable, grace, started).unwrap();
-    let mut ended = Vec::new();
-    wait_until("the end of it", || {
-        cgroups.ended();
-        ended.extend(evictor.poll(&EvictionLimits::default(), Monotonic::now()));
-        !ended.is_empty()
-    });
-    assert_eq!(ended[0].outcome, Outcome::Gone);
-    assert!(ended[0].killed.expect("it was killed").since(started) >= grace, "{ended:?}");
+    let ended = cgroups.end_of_eviction(&mut evictor, &EvictionLimits::default());
+    assert_eq!(ended.outcome, Outcome::Gone);
+    assert!(ended.killed.expect("it was killed").since(started) >= grace, "{ended:?}");
 }
 
 #[test]
 fn who_is_called_back_is_not_killed_when_its_grace_period_is_over() {
     let Some(mut cgroups) = Cgroups::make("spared") else { return };
     let victim = cgroups.workload("spared.service", 1);
-    // What is stopped does not hear SIGTERM.
-    let pid = rustix::process::Pid::from_child(&cgroups.children[0]);
-    rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
-    wait_until("its halt", || {
-        let stat = fs::read_to_string(format!("{PROC}/{}/stat", pid.as_raw_nonzero())).unwrap();
-        stat.contains(") T ")
-    });
-    let tree = cgroups.tree(Vec::new());
-    let tracked = tree.tracked().iter().find(|tracked| tracked.workload().name == victim).expect("the victim");
-    let target = Target::new(tracked, tree.hierarchy(), Path::new(PROC)).unwrap();
+    halt(&cgroups.children[0]);
+    let target = cgroups.target(&victim);
     let mut evictor = Evictor::new(Releaser::start().unwrap());
     let grace = Duration::from_millis(20);
     evictor.start(target, Signal::MemoryAvailable, grace, Monotonic::now()).unwrap();
@@ -189,9 +171,7 @@ fn who_is_called_back_is_not_killed_when_its_grace_period_is_over() {
 fn a_cgroup_made_again_at_the_same_path_is_another_workload() {
     let Some(mut cgroups) = Cgroups::make("identity") else { return };
     let name = cgroups.workload("again.service", 1);
-    let tree = cgroups.tree(Vec::new());
-    let tracked = tree.tracked().iter().find(|tracked| tracked.workload().name == name).expect("the first");
-    let target = Target::new(tracked, tree.hierarchy(), Path::new(PROC)).unwrap();
+    let target = cgroups.target(&name);
     let mut first = cgroups.children.remove(0);
     first.kill().unwrap();
     first.wait().unwrap();
@@ -282,9 +262,7 @@ fn who_waits_for_memory_is_killed_without_waiting_for_a_freeze() {
         wait_until("it to be stuck", || {
             fs::read_to_string(directory.join("memory.oom_control")).unwrap().contains("under_oom 1")
         });
-        let tree = cgroups.tree(Vec::new());
-        let tracked = tree.tracked().iter().find(|tracked| tracked.workload().name == name).expect("the stuck one");
-        let target = Target::new(tracked, tree.hierarchy(), Path::new(PROC)).unwrap();
+        let target = cgroups.target(&name);
         let begun = Instant::now();
         assert_eq!(target.kill().unwrap().len(), 1);
         took.push(begun.elapsed());

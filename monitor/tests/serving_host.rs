@@ -3,108 +3,33 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a fixture that cannot be made fails its test")]
 
 use std::fs;
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_node-pressure-monitor");
+#[path = "support/agent.rs"]
+mod agent;
 
-/// A running agent with its own lock file, port and place for output.
-struct Agent {
-    child: Child,
-    address: SocketAddr,
-    directory: tempfile::TempDir,
-}
+use agent::{Agent, PATIENCE, PROGRAM};
 
 impl Agent {
-    fn start(config: &str) -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let path = |name: &str| directory.path().join(name);
-        let mut command = Command::new(PROGRAM);
-        command
-            .args(["run", "--log-format", "json", "--mode", "observe", "--listen", &address.to_string()])
-            .arg("--config")
-            .arg(path("monitor.yaml"))
-            .arg("--lock-file")
-            .arg(path("lock"))
-            .stdout(Stdio::null())
-            .stderr(fs::File::create(path("err")).unwrap())
-            .stdin(Stdio::null());
-        // A test leaves nothing behind on this machine.
-        fs::write(path("monitor.yaml"), configuration(&directory, config)).unwrap();
-        let child = command.spawn().unwrap();
-        let mut agent = Self { child, address, directory };
-        agent.wait("listening and sampling", 0);
-        agent
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.directory.path().join(name)
-    }
-
-    fn log(&self) -> String {
-        fs::read_to_string(self.path("err")).unwrap_or_default()
-    }
-
-    /// Waits until the log says it, beyond what it had said before.
-    fn wait(&mut self, what: &str, from: usize) -> String {
-        let deadline = Instant::now() + Duration::from_secs(20);
-        loop {
-            let log = self.log();
-            let new = log.get(from..).unwrap_or_default();
-            if let Some(line) = new.lines().find(|line| line.contains(what)) {
-                return line.to_owned();
-            }
-            if let Some(status) = self.child.try_wait().unwrap() {
-                panic!("it ended with {status}: {log}");
-            }
-            assert!(Instant::now() < deadline, "no {what:?} in {new}");
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
-
-    fn get(&self, path: &str) -> String {
-        let mut stream = TcpStream::connect(self.address).unwrap();
-        write!(stream, "GET {path} HTTP/1.1\r\nHost: test\r\n\r\n").unwrap();
-        let mut text = String::new();
-        stream.read_to_string(&mut text).unwrap();
-        text
-    }
-
-    fn write(&self, config: &str) -> usize {
-        let from = self.log().len();
-        fs::write(self.path("monitor.yaml"), configuration(&self.directory, config)).unwrap();
+    /// Gives it another configuration. Returns how much it has logged by then.
+    fn configure(&self, config: &str) -> usize {
+        let from = self.text("err").len();
+        fs::write(self.path("monitor.yaml"), agent::whole(&self.path("incidents"), config)).unwrap();
         from
     }
 
+    /// Returns how much it has logged by then.
     fn signal(&self, signal: &str) -> usize {
-        let from = self.log().len();
+        let from = self.text("err").len();
         Command::new("kill").args([signal, &self.child.id().to_string()]).status().unwrap();
         from
     }
 }
 
-impl Drop for Agent {
-    fn drop(&mut self) {
-        let _already_gone = self.child.kill();
-        let _already_gone = self.child.wait();
-    }
-}
-
-fn configuration(directory: &tempfile::TempDir, rest: &str) -> String {
-    let incidents = directory.path().join("incidents");
-    format!(
-        "apiVersion: node-pressure-monitor/v1alpha1\nkind: MonitorConfiguration\nincidents: {{directory: {}}}\n{rest}",
-        incidents.display()
-    )
-}
-
 #[test]
 fn a_new_configuration_is_in_force_and_a_bad_one_is_refused() {
-    let mut agent = Agent::start("");
+    let mut agent = Agent::start("", "json");
     let threshold =
         |kind: &str| format!("node_pressure_monitor_threshold_met{{kind=\"{kind}\",signal=\"memory.available\"}}");
     let metrics = agent.get("/metrics");
@@ -113,7 +38,7 @@ fn a_new_configuration_is_in_force_and_a_bad_one_is_refused() {
 
     let soft =
         "evictionHard: {}\nevictionSoft: {memory.available: 10Mi}\nevictionSoftGracePeriod: {memory.available: 1m}\n";
-    let from = agent.write(&format!("mode: enforce\n{soft}kernel: {{ringBuffer: 64Ki}}\n"));
+    let from = agent.configure(&format!("mode: enforce\n{soft}kernel: {{ringBuffer: 64Ki}}\n"));
     let applied = agent.wait("configuration_applied", from);
     // The flag stands above the file.
     assert!(applied.contains("\"mode\":\"observe\"") && applied.contains("\"changed\":\"thresholds\""), "{applied}");
@@ -128,7 +53,7 @@ fn a_new_configuration_is_in_force_and_a_bad_one_is_refused() {
         "{ready}"
     );
 
-    let from = agent.write("evictionHrad: {memory.available: 1Gi}\n");
+    let from = agent.configure("evictionHrad: {memory.available: 1Gi}\n");
     let refused = agent.wait("configuration_refused", from);
     assert!(refused.contains("monitor.yaml:4: evictionHrad: unknown field"), "{refused}");
     let metrics = agent.get("/metrics");
@@ -141,7 +66,7 @@ fn a_new_configuration_is_in_force_and_a_bad_one_is_refused() {
     // Asked for, it is read at once.
     let from = agent.signal("-HUP");
     agent.wait("configuration_refused", from);
-    let from = agent.write("");
+    let from = agent.configure("");
     agent.signal("-HUP");
     agent.wait("configuration_applied", from);
     let metrics = agent.get("/metrics");
@@ -153,7 +78,7 @@ fn a_new_configuration_is_in_force_and_a_bad_one_is_refused() {
 
 #[test]
 fn the_summary_that_is_served_is_one_that_rank_reads() {
-    let agent = Agent::start("evictionHard: {nodefs.available: 1Mi, pid.available: 10}\n");
+    let agent = Agent::start("evictionHard: {nodefs.available: 1Mi, pid.available: 10}\n", "json");
     let answer = agent.get("/stats/summary");
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
     assert!(head.contains("200 OK") && head.contains("content-type: application/json"), "{head}");
@@ -179,7 +104,13 @@ fn the_summary_that_is_served_is_one_that_rank_reads() {
     let output = rank.arg("rank").arg("--pods").arg(pods).arg("--summary").arg(summary).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     // Asked again, it tells how fast CPU time goes by.
-    std::thread::sleep(Duration::from_millis(1100));
-    let answer = agent.get("/stats/summary?only_cpu_and_memory=true");
-    assert!(answer.contains("\"usageNanoCores\":") && !answer.contains("\"fs\":"), "{answer}");
+    let ask = || agent.get("/stats/summary?only_cpu_and_memory=true");
+    let begun = Instant::now();
+    let mut answer = ask();
+    while !answer.contains("\"usageNanoCores\":") {
+        assert!(begun.elapsed() < PATIENCE, "{answer}");
+        std::thread::sleep(Duration::from_millis(100));
+        answer = ask();
+    }
+    assert!(!answer.contains("\"fs\":"), "{answer}");
 }

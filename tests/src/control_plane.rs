@@ -121,6 +121,11 @@ impl Admin {
         self.find(path)?.with_context(|| format!("there is no {path}"))
     }
 
+    /// This node, as the API server has it.
+    pub fn node(&self) -> Result<Value> {
+        self.get(&format!("/api/v1/nodes/{NODE}"))
+    }
+
     /// None where there is none.
     pub fn find(&self, path: &str) -> Result<Option<Value>> {
         self.ask("GET", path, "", None)

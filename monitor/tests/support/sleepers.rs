@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use node_pressure_monitor::config::NamePattern;
-use node_pressure_monitor::node::Hierarchy;
+use node_pressure_monitor::actions::{Ended, Evictor, Target};
+use node_pressure_monitor::config::{EvictionLimits, NamePattern};
+use node_pressure_monitor::node::{Hierarchy, Monotonic};
 use node_pressure_monitor::workloads::WorkloadTree;
 
 /// Past the test harness, which shows what a test prints only when it fails: a skipped test must say so.
@@ -78,6 +79,25 @@ impl Cgroups {
         tree
     }
 
+    /// A workload of the test's, as somebody to be evicted.
+    pub fn target(&self, name: &str) -> Target {
+        let tree = self.tree(Vec::new());
+        let tracked = tree.tracked().iter().find(|tracked| tracked.workload().name == name).unwrap();
+        Target::new(tracked, tree.hierarchy(), Path::new(PROC)).unwrap()
+    }
+
+    /// Waits for the end of an eviction, the only one.
+    pub fn end_of_eviction(&mut self, evictor: &mut Evictor, limits: &EvictionLimits) -> Ended {
+        let mut ended = Vec::new();
+        wait_until("the end of the eviction", || {
+            self.ended();
+            ended.extend(evictor.poll(limits, Monotonic::now()));
+            !ended.is_empty()
+        });
+        assert_eq!(ended.len(), 1);
+        ended.remove(0)
+    }
+
     /// How many of the children have ended.
     pub fn ended(&mut self) -> usize {
         self.children.iter_mut().filter_map(|child| child.try_wait().unwrap()).count()
@@ -113,9 +133,9 @@ impl Drop for Cgroups {
 }
 
 pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(10);
+    let deadline = Instant::now() + Duration::from_secs(60);
     while !condition() {
-        assert!(Instant::now() < deadline, "{what} did not happen within 10 s");
+        assert!(Instant::now() < deadline, "{what} did not happen within a minute");
         std::thread::sleep(Duration::from_millis(5));
     }
 }

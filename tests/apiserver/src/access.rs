@@ -115,11 +115,6 @@ impl Access {
         self.tokens.insert(token.to_owned(), user);
     }
 
-    /// Makes a token invalid.
-    pub fn revoke_token(&mut self, token: &str) {
-        self.tokens.remove(token);
-    }
-
     /// Whose token that is.
     #[must_use]
     pub fn user_of(&self, token: &str) -> Option<&User> {

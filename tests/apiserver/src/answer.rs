@@ -32,6 +32,13 @@ pub fn text(code: StatusCode, text: impl Into<Bytes>) -> Reply {
     with_type(code, "text/plain; charset=utf-8", text)
 }
 
+/// What a proxy answers that knows of no API.
+#[must_use]
+pub fn page(code: u16) -> Reply {
+    let code = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    with_type(code, "text/html", format!("<html><body><h1>{code}</h1></body></html>\n"))
+}
+
 fn with_type(code: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Reply {
     let mut reply = Response::new(whole(body));
     *reply.status_mut() = code;
@@ -57,54 +64,65 @@ impl Failure {
         Self { code, reason, message: message.into(), details: None }
     }
 
-    fn about(mut self, resource: &Resource, name: &str) -> Self {
-        let mut details = json!({"name": name, "kind": resource.plural});
-        if !resource.group.is_empty() {
-            details["group"] = json!(resource.group);
+    fn with(self, details: Value) -> Self {
+        Self { details: Some(details), ..self }
+    }
+
+    /// With details on an object; without a name, on all of a kind.
+    fn about(self, resource: &Resource, kind: &str, name: &str) -> Self {
+        let mut details = json!({"kind": kind});
+        for (field, text) in [("name", name), ("group", resource.group)] {
+            if !text.is_empty() {
+                details[field] = json!(text);
+            }
         }
-        self.details = Some(details);
-        self
+        self.with(details)
+    }
+
+    /// Whatever a test wants to be answered.
+    #[must_use]
+    pub(crate) fn of_test(code: u16, reason: &'static str, message: &str, retry_after: Option<u32>) -> Self {
+        let details = retry_after.map_or_else(|| json!({}), |seconds| json!({"retryAfterSeconds": seconds}));
+        Self::new(StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR), reason, message)
+            .with(details)
     }
 
     /// 404 of an object.
     #[must_use]
     pub fn not_found(resource: &Resource, name: &str) -> Self {
         let message = format!("{} \"{name}\" not found", resource.qualified());
-        Self::new(StatusCode::NOT_FOUND, "NotFound", message).about(resource, name)
+        Self::new(StatusCode::NOT_FOUND, "NotFound", message).about(resource, resource.plural, name)
     }
 
     /// 404 of a resource that is not served.
     #[must_use]
     pub fn no_such_resource() -> Self {
-        let mut failure =
-            Self::new(StatusCode::NOT_FOUND, "NotFound", "the server could not find the requested resource");
-        failure.details = Some(json!({}));
-        failure
+        let message = "the server could not find the requested resource";
+        Self::new(StatusCode::NOT_FOUND, "NotFound", message).with(json!({}))
     }
 
     /// 409 of a name that is taken.
     #[must_use]
     pub fn already_exists(resource: &Resource, name: &str) -> Self {
         let message = format!("{} \"{name}\" already exists", resource.qualified());
-        Self::new(StatusCode::CONFLICT, "AlreadyExists", message).about(resource, name)
+        Self::new(StatusCode::CONFLICT, "AlreadyExists", message).about(resource, resource.plural, name)
     }
 
     /// 409 of an object that is not what the client thinks it is.
     #[must_use]
     pub fn conflict(resource: &Resource, name: &str, why: &str) -> Self {
-        let message = format!("Operation cannot be fulfilled on {} \"{name}\": {why}", resource.qualified());
-        Self::new(StatusCode::CONFLICT, "Conflict", message).about(resource, name)
+        Self::conflict_on(&resource.qualified(), resource, resource.plural, name, why)
     }
 
     /// 409 of a precondition of a deletion: the real server names the kind there.
     #[must_use]
     pub fn precondition(resource: &Resource, name: &str, why: &str) -> Self {
-        let message = format!("Operation cannot be fulfilled on {} \"{name}\": {why}", resource.kind);
-        let mut failure = Self::new(StatusCode::CONFLICT, "Conflict", message).about(resource, name);
-        if let Some(details) = &mut failure.details {
-            details["kind"] = json!(resource.kind);
-        }
-        failure
+        Self::conflict_on(resource.kind, resource, resource.kind, name, why)
+    }
+
+    fn conflict_on(what: &str, resource: &Resource, kind: &str, name: &str, why: &str) -> Self {
+        let message = format!("Operation cannot be fulfilled on {what} \"{name}\": {why}");
+        Self::new(StatusCode::CONFLICT, "Conflict", message).about(resource, kind, name)
     }
 
     /// 422 of one field.
@@ -116,9 +134,9 @@ impl Failure {
             format!("{}.{}", resource.kind, resource.group)
         };
         let message = format!("{full} \"{name}\" is invalid: {field}: {what}");
-        let mut failure = Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message).about(resource, name);
+        let failure = Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message);
+        let mut failure = failure.about(resource, resource.kind, name);
         if let Some(details) = &mut failure.details {
-            details["kind"] = json!(resource.kind);
             details["causes"] = json!([{"reason": cause, "message": what, "field": field}]);
         }
         failure
@@ -141,30 +159,20 @@ impl Failure {
     pub fn forbidden(resource: &Resource, name: &str, why: &str) -> Self {
         let of = if name.is_empty() { String::new() } else { format!(" \"{name}\"") };
         let message = format!("{}{of} is forbidden: {why}", resource.qualified());
-        let mut failure = Self::new(StatusCode::FORBIDDEN, "Forbidden", message).about(resource, name);
-        if let Some(Value::Object(details)) = &mut failure.details
-            && name.is_empty()
-        {
-            details.remove("name");
-        }
-        failure
+        Self::new(StatusCode::FORBIDDEN, "Forbidden", message).about(resource, resource.plural, name)
     }
 
     /// 403 of a path.
     #[must_use]
     pub fn forbidden_path(why: impl Into<String>) -> Self {
-        let mut failure = Self::new(StatusCode::FORBIDDEN, "Forbidden", format!("forbidden: {}", why.into()));
-        failure.details = Some(json!({}));
-        failure
+        Self::new(StatusCode::FORBIDDEN, "Forbidden", format!("forbidden: {}", why.into())).with(json!({}))
     }
 
     /// 405.
     #[must_use]
     pub fn method_not_allowed() -> Self {
         let message = "the server does not allow this method on the requested resource";
-        let mut failure = Self::new(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message);
-        failure.details = Some(json!({}));
-        failure
+        Self::new(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message).with(json!({}))
     }
 
     /// 410: what the client resumes from is forgotten.
@@ -177,17 +185,14 @@ impl Failure {
     #[must_use]
     pub fn unsupported_media_type() -> Self {
         let message = "415: Unsupported Media Type";
-        Self {
-            details: Some(json!({})),
-            ..Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", message)
-        }
+        Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", message).with(json!({}))
     }
 
     /// 422 of a patch that cannot be applied.
     #[must_use]
     pub fn inapplicable() -> Self {
         let message = "the server rejected our request due to an error in our request";
-        Self { details: Some(json!({})), ..Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message) }
+        Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message).with(json!({}))
     }
 
     /// 422 of the parameters of a list or a watch.
@@ -196,20 +201,18 @@ impl Failure {
         let message = format!("ListOptions.meta.k8s.io \"\" is invalid: {field}: {what}");
         let causes = json!([{"reason": "FieldValueForbidden", "message": what, "field": field}]);
         let details = json!({"group": "meta.k8s.io", "kind": "ListOptions", "causes": causes});
-        Self { details: Some(details), ..Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message) }
+        Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message).with(details)
     }
 
     /// 429 of an eviction; zero seconds name no time to wait.
     #[must_use]
     pub fn budget(cause: &str, retry_after: u32) -> Self {
         let message = "Cannot evict pod as it would violate the pod's disruption budget.";
-        let mut failure = Self::new(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", message);
         let mut details = json!({"causes": [{"reason": "DisruptionBudget", "message": cause}]});
         if retry_after > 0 {
             details["retryAfterSeconds"] = json!(retry_after);
         }
-        failure.details = Some(details);
-        failure
+        Self::new(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", message).with(details)
     }
 
     /// 500.
@@ -229,12 +232,10 @@ impl Failure {
     pub fn too_large_version(wanted: u64, current: u64) -> Self {
         let message =
             format!("Timeout: Too large resource version: Too large resource version: {wanted}, current: {current}");
-        let mut failure = Self::new(StatusCode::GATEWAY_TIMEOUT, "Timeout", message);
-        failure.details = Some(json!({
+        Self::new(StatusCode::GATEWAY_TIMEOUT, "Timeout", message).with(json!({
             "causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}],
             "retryAfterSeconds": 1
-        }));
-        failure
+        }))
     }
 
     /// The `Status` object.

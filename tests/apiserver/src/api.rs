@@ -1,11 +1,10 @@
 //! The server behind the connection: from a whole request to its answer.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, USER_AGENT};
-use http::{Method, Request, StatusCode};
+use http::{Request, StatusCode};
 use serde_json::Value;
 use tokio::sync::watch;
 
@@ -33,8 +32,6 @@ pub(crate) struct News {
     pub(crate) bookmarks: u64,
     /// How often all watches were declared expired.
     pub(crate) expired: u64,
-    /// How long a watch is silent before it gets a bookmark.
-    pub(crate) bookmark_every: Duration,
 }
 
 /// A request for objects, read.
@@ -57,17 +54,11 @@ impl Call {
         serde_json::from_slice(&self.body)
             .map_err(|error| Failure::bad_request(format!("the body of the request cannot be read: {error}")))
     }
-
-    /// Whether only to say what would come of it.
-    pub(crate) fn dry_run(&self) -> bool {
-        self.query.get("dryRun").is_some()
-    }
 }
 
 impl Default for Api {
     fn default() -> Self {
-        let news = News { bookmark_every: Duration::from_secs(60), ..News::default() };
-        let api = Self { store: Mutex::default(), access: Mutex::default(), news: watch::Sender::new(news) };
+        let api = Self { store: Mutex::default(), access: Mutex::default(), news: watch::Sender::default() };
         api.furnish();
         api
     }
@@ -116,11 +107,6 @@ impl Api {
         self.news.send_modify(|news| news.bookmarks += 1);
     }
 
-    /// How long a watch is silent before it gets a bookmark; a minute, like the real server's, unless told otherwise.
-    pub fn set_bookmark_interval(&self, every: Duration) {
-        self.news.send_modify(|news| news.bookmark_every = every);
-    }
-
     /// Loses all objects, as a cluster restored from nothing.
     pub fn forget_everything(&self) {
         *self.store() = Store::default();
@@ -151,7 +137,7 @@ impl Api {
         };
         let header = head.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
         let content_type = header.unwrap_or("application/json").to_owned();
-        let verb = verb(&head.method, &target, &query)?;
+        let verb = target.verb(head.method.as_str(), &query).ok_or_else(Failure::method_not_allowed)?;
         self.access().authorize(&self.store(), &user, verb, &target)?;
         let agent = head.headers.get(USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or("unknown");
         let manager =
@@ -187,27 +173,9 @@ impl Api {
                 watching::watch(self, call)
             }
             ("delete", "") => delete::delete(&mut store, call),
-            ("deletecollection", "") => delete::delete_collection(&mut store, call),
             _ => Err(Failure::method_not_allowed()),
         }
     }
-}
-
-/// The verb of a request, as RBAC has it.
-fn verb(method: &Method, target: &Target, query: &Query) -> Result<&'static str, Failure> {
-    let collection = target.name.is_empty();
-    Ok(match (method.as_str(), collection) {
-        ("GET", true) if query.on("watch") => "watch",
-        ("GET", true) => "list",
-        ("GET", false) => "get",
-        ("POST", true) => "create",
-        ("POST", false) if !target.part.is_empty() => "create",
-        ("PUT", false) => "update",
-        ("PATCH", false) => "patch",
-        ("DELETE", true) => "deletecollection",
-        ("DELETE", false) => "delete",
-        _ => return Err(Failure::method_not_allowed()),
-    })
 }
 
 /// All resources are known by their plural.

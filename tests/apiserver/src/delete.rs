@@ -12,7 +12,6 @@ use crate::lists::existing;
 use crate::object::{self, has, text};
 use crate::resource::Resource;
 use crate::route::Target;
-use crate::selector::Selector;
 use crate::store::{Key, Store};
 
 /// How to delete.
@@ -66,7 +65,7 @@ impl How {
 pub(crate) fn delete(store: &mut Store, call: &Call) -> Result<Reply, Failure> {
     let how = How::read(&call.object()?, call)?;
     let before = existing(store, &call.target)?;
-    let last = remove(store, &call.target, &before, &how, call.dry_run())?;
+    let last = remove(store, &call.target, &before, &how)?;
     let Target { resource, name, .. } = &call.target;
     // Pods are answered as they are now; of the others, that they are gone, unless something still holds them.
     if resource.plural == "pods" || has(&last, "/metadata/deletionTimestamp") {
@@ -80,40 +79,15 @@ pub(crate) fn delete(store: &mut Store, call: &Call) -> Result<Reply, Failure> {
     Ok(reply(StatusCode::OK, &status))
 }
 
-/// DELETE of all that are selected.
-pub(crate) fn delete_collection(store: &mut Store, call: &Call) -> Result<Reply, Failure> {
-    let how = How::read(&call.object()?, call)?;
-    let Target { resource, namespace, .. } = &call.target;
-    let selector = Selector::read(resource, call.query.get("fieldSelector"), call.query.get("labelSelector"))?;
-    let chosen: Vec<(Key, Arc<Value>)> = store
-        .list(resource, namespace)
-        .filter(|(_, object)| selector.matches(object))
-        .map(|(key, object)| (key.clone(), Arc::clone(object)))
-        .collect();
-    let mut items = Vec::new();
-    for (key, before) in chosen {
-        let target = Target { resource, namespace: key.namespace, name: key.name, part: String::new() };
-        items.push((*remove(store, &target, &before, &how, call.dry_run())?).clone());
-    }
-    let metadata = json!({"resourceVersion": store.revision().to_string()});
-    let kind = format!("{}List", resource.kind);
-    let list = json!({"kind": kind, "apiVersion": resource.api_version(), "metadata": metadata, "items": items});
-    Ok(reply(StatusCode::OK, &list))
-}
-
 /// Deletes an object, or marks it as to be deleted; answers its last or its present state.
 pub(crate) fn remove(
     store: &mut Store,
     target: &Target,
     before: &Arc<Value>,
     how: &How,
-    dry_run: bool,
 ) -> Result<Arc<Value>, Failure> {
     let Target { resource, namespace, name, .. } = target;
     how.check(resource, before)?;
-    if dry_run {
-        return Ok(Arc::clone(before));
-    }
     let key = Key::new(resource, namespace, name);
     let grace = grace_of(resource, before, how);
     let at_once = grace == 0 && !has(before, "/metadata/finalizers");

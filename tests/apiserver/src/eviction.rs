@@ -27,13 +27,13 @@ pub(crate) fn evict(store: &mut Store, call: &Call) -> Result<Reply, Failure> {
     let how = How::read(&eviction["deleteOptions"], call)?;
     let pod = existing(store, &call.target)?;
     if !ignores_budgets(&pod) {
-        ask_budget(store, &call.target, &pod, call.dry_run())?;
+        ask_budget(store, &call.target, &pod)?;
     }
     // Before the condition is written: another pod of that name does not get it.
     how.check(pods()?, &pod)?;
     let pod_target = Target { part: String::new(), ..call.target.clone() };
-    let pod = if call.dry_run() { pod } else { condition(store, &pod_target, &pod)? };
-    delete::remove(store, &pod_target, &pod, &how, call.dry_run())?;
+    let pod = condition(store, &pod_target, &pod)?;
+    delete::remove(store, &pod_target, &pod, &how)?;
     let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201});
     Ok(reply(StatusCode::CREATED, &status))
 }
@@ -48,7 +48,7 @@ fn ready(pod: &Value) -> bool {
     conditions.into_iter().any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
 }
 
-fn ask_budget(store: &mut Store, target: &Target, pod: &Value, dry_run: bool) -> Result<(), Failure> {
+fn ask_budget(store: &mut Store, target: &Target, pod: &Value) -> Result<(), Failure> {
     let Some(budgets) = resource::named("poddisruptionbudgets") else { return Ok(()) };
     let matching: Vec<Arc<Value>> = store
         .list(budgets, &target.namespace)
@@ -91,9 +91,6 @@ fn ask_budget(store: &mut Store, target: &Target, pod: &Value, dry_run: bool) ->
             &format!("The disruption budget {name} needs {needed} healthy pods and has {current} currently"),
             0,
         ));
-    }
-    if dry_run {
-        return Ok(());
     }
     let mut after = (**budget).clone();
     after["status"]["disruptionsAllowed"] = json!(allowed - 1);

@@ -8,7 +8,6 @@ pub mod access;
 mod admission;
 pub mod answer;
 pub mod api;
-mod control;
 mod delete;
 mod discovery;
 mod eviction;

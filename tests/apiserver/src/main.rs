@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result};
 use clap::Parser;
 use node_pressure_apiserver::{Settings, TestServer};
 
-/// An API server in memory for tests, or a listener before a real one; both break connections when told to under /control.
+/// An API server in memory for tests.
 #[derive(Debug, Parser)]
 struct Options {
     /// Where to listen.
@@ -16,9 +16,6 @@ struct Options {
     /// Speak TLS, with a certificate made for the occasion.
     #[arg(long)]
     tls: bool,
-    /// Stand before the real server of this kubeconfig.
-    #[arg(long)]
-    before: Option<PathBuf>,
     /// Write a kubeconfig for clients to this file.
     #[arg(long)]
     write_kubeconfig: Option<PathBuf>,
@@ -26,8 +23,8 @@ struct Options {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<()> {
-    let Options { listen, tls, before, write_kubeconfig } = Options::parse();
-    let server = TestServer::with(Settings { listen, tls, control: true, kubeconfig: before }).await?;
+    let Options { listen, tls, write_kubeconfig } = Options::parse();
+    let server = TestServer::with(Settings { listen, tls, kubeconfig: None }).await?;
     if let Some(path) = write_kubeconfig {
         std::fs::write(&path, server.kubeconfig()).with_context(|| format!("writing {}", path.display()))?;
     }

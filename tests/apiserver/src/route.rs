@@ -76,6 +76,23 @@ impl Target {
         }
         Some(Self { resource, namespace: namespace.to_owned(), name: name.to_owned(), part: part.to_owned() })
     }
+
+    /// The verb of a request for it, as RBAC has it; nothing where no such request is served.
+    #[must_use]
+    pub fn verb(&self, method: &str, query: &Query) -> Option<&'static str> {
+        Some(match (method, self.name.is_empty()) {
+            ("GET", true) if query.on("watch") => "watch",
+            ("GET", true) => "list",
+            ("GET", false) => "get",
+            ("POST", true) => "create",
+            ("POST", false) if !self.part.is_empty() => "create",
+            ("PUT", false) => "update",
+            ("PATCH", false) => "patch",
+            ("DELETE", true) => "deletecollection",
+            ("DELETE", false) => "delete",
+            _ => return None,
+        })
+    }
 }
 
 /// The parameters of a request.

@@ -21,8 +21,6 @@ pub struct Settings {
     pub listen: SocketAddr,
     /// Whether to speak TLS.
     pub tls: bool,
-    /// Whether faults can be asked for under `/control`.
-    pub control: bool,
     /// The real server to stand before; a server in memory when there is none.
     pub kubeconfig: Option<PathBuf>,
 }
@@ -30,7 +28,7 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        Self { listen, tls: false, control: false, kubeconfig: None }
+        Self { listen, tls: false, kubeconfig: None }
     }
 }
 
@@ -41,16 +39,6 @@ pub struct TestServer {
 }
 
 impl TestServer {
-    /// A server in memory, on a free port of this machine.
-    pub async fn start() -> Result<Self> {
-        Self::with(Settings::default()).await
-    }
-
-    /// The same with TLS.
-    pub async fn start_tls() -> Result<Self> {
-        Self::with(Settings { tls: true, ..Settings::default() }).await
-    }
-
     /// The real server that `KUBECONFIG` names, or one in memory when it names none.
     pub async fn of_environment() -> Result<Self> {
         let kubeconfig = std::env::var_os("KUBECONFIG").filter(|path| !path.is_empty()).map(PathBuf::from);
@@ -72,13 +60,7 @@ impl TestServer {
             }
         };
         let identity = if settings.tls { Some(Identity::new()?) } else { None };
-        let shared = Shared {
-            backend,
-            faults: Faults::default(),
-            log: Log::default(),
-            control: settings.control,
-            cut: watch::Sender::new(0),
-        };
+        let shared = Shared { backend, faults: Faults::default(), log: Log::default(), cut: watch::Sender::new(0) };
         Ok(Self { front: Front::start(threads, shared, settings.listen, identity).await? })
     }
 

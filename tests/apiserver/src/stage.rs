@@ -12,10 +12,14 @@ use http::{Method, Request};
 use kube::Client;
 use kube::client::Body;
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
+use crate::access::ADMIN_TOKEN;
+use crate::front::FaultId;
 use crate::object::new_uid;
 use crate::server::TestServer;
 
+const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -28,6 +32,8 @@ pub struct Stage {
     pub namespace: String,
     /// The test's own node.
     pub node: String,
+    /// For the test's files; gone when the test is.
+    pub directory: TempDir,
 }
 
 impl Stage {
@@ -35,16 +41,21 @@ impl Stage {
     pub async fn new() -> Result<Self> {
         let server = TestServer::of_environment().await?;
         let id = &new_uid()[..8];
-        let stage = Self { server, namespace: format!("test-{id}"), node: format!("node-{id}") };
-        stage.create("/api/v1/namespaces", json!({"metadata": {"name": stage.namespace}})).await?;
-        // In a real cluster a controller makes it, without which pods are refused; there may be no controller.
-        let accounts = format!("/api/v1/namespaces/{}/serviceaccounts", stage.namespace);
-        let account = stage.ask(Method::POST, &accounts, json!({"metadata": {"name": "default"}})).await?;
-        if !matches!(account.0, 201 | 409) {
-            bail!("making the service account: {}", account.1);
-        }
+        let directory = tempfile::tempdir().context("making a directory for the test's files")?;
+        let stage = Self { server, namespace: format!("test-{id}"), node: format!("node-{id}"), directory };
+        stage.make_namespace().await?;
         stage.create("/api/v1/nodes", json!({"metadata": {"name": stage.node}})).await?;
         Ok(stage)
+    }
+
+    /// Makes the test's namespace, which a server that has lost its store does not have any more.
+    pub async fn make_namespace(&self) -> Result<()> {
+        self.create("/api/v1/namespaces", json!({"metadata": {"name": self.namespace}})).await?;
+        // In a real cluster a controller makes it, without which pods are refused; there may be no controller.
+        match self.ask(Method::POST, &self.accounts(), json!({"metadata": {"name": "default"}})).await? {
+            (201 | 409, _) => Ok(()),
+            (code, answer) => bail!("making the service account: {code} {answer}"),
+        }
     }
 
     /// Takes down what a real server would keep; the namespace stays, empty.
@@ -54,6 +65,10 @@ impl Stage {
             for plural in ["pods", "events", "configmaps"] {
                 let all = format!("/api/v1/namespaces/{}/{plural}", self.namespace);
                 self.ask(Method::DELETE, &all, now.clone()).await?;
+            }
+            for plural in ["clusterroles", "clusterrolebindings"] {
+                let ours = format!("{RBAC}/{plural}?labelSelector=stage%3D{}", self.namespace);
+                self.ask(Method::DELETE, &ours, Value::Null).await?;
             }
             self.ask(Method::DELETE, &format!("/api/v1/nodes/{}", self.node), now.clone()).await?;
             self.ask(Method::DELETE, &format!("/api/v1/namespaces/{}", self.namespace), now).await?;
@@ -108,6 +123,14 @@ impl Stage {
         Ok(answer)
     }
 
+    /// Changes an object by a strategic merge that must not be refused; answers it as stored.
+    pub async fn patch(&self, path: &str, patch: Value) -> Result<Value> {
+        match self.ask(Method::PATCH, path, patch).await? {
+            (200, object) => Ok(object),
+            (code, answer) => bail!("changing {path}: {code} {answer}"),
+        }
+    }
+
     /// An object; nothing when there is none.
     pub async fn get(&self, path: &str) -> Result<Option<Value>> {
         match self.ask(Method::GET, path, Value::Null).await? {
@@ -141,11 +164,7 @@ impl Stage {
                 {"type": "ContainersReady", "status": "True", "lastTransitionTime": now},
             ],
         }});
-        let path = format!("{}/status", self.pods(name));
-        match self.ask(Method::PATCH, &path, status).await? {
-            (200, pod) => Ok(pod),
-            (code, answer) => bail!("running pod {name}: {code} {answer}"),
-        }
+        self.patch(&format!("{}/status", self.pods(name)), status).await
     }
 
     /// A pod bound to the test's node that does not run yet.
@@ -162,6 +181,54 @@ impl Stage {
         self.create(&self.pods(""), pod).await
     }
 
+    /// Deletes a pod, which has so many seconds to end.
+    pub async fn delete_pod(&self, name: &str, grace: u32) -> Result<()> {
+        match self.ask(Method::DELETE, &self.pods(name), json!({"gracePeriodSeconds": grace})).await? {
+            (200 | 202, _) => Ok(()),
+            (code, answer) => bail!("deleting pod {name}: {code} {answer}"),
+        }
+    }
+
+    /// A disruption budget over all pods of a team, which nobody has counted yet. Answers its path.
+    pub async fn budget(&self, name: &str, team: &str) -> Result<String> {
+        let path = format!("/apis/policy/v1/namespaces/{}/poddisruptionbudgets", self.namespace);
+        let spec = json!({"minAvailable": 1, "selector": {"matchLabels": {"team": team}}});
+        self.create(&path, json!({"metadata": {"name": name}, "spec": spec})).await?;
+        Ok(format!("{path}/{name}"))
+    }
+
+    /// Counts for a budget, which allows so many disruptions from now on.
+    pub async fn allow(&self, budget: &str, disruptions: u32) -> Result<()> {
+        let status = json!({"status": {
+            "observedGeneration": 1, "disruptionsAllowed": disruptions, "currentHealthy": 1 + disruptions,
+            "desiredHealthy": 1, "expectedPods": 1 + disruptions,
+        }});
+        self.patch(&format!("{budget}/status"), status).await.map(drop)
+    }
+
+    fn accounts(&self) -> String {
+        format!("/api/v1/namespaces/{}/serviceaccounts", self.namespace)
+    }
+
+    /// Makes a service account; answers a token of it.
+    pub async fn account(&self, name: &str) -> Result<String> {
+        self.create(&self.accounts(), json!({"metadata": {"name": name}})).await?;
+        let request = json!({"spec": {"audiences": [], "expirationSeconds": 3600}});
+        let answer = self.create(&format!("{}/{name}/token", self.accounts()), request).await?;
+        answer["status"]["token"].as_str().map(str::to_owned).context("an answer without a token")
+    }
+
+    /// Lets a service account do what these rules say, by a cluster role of its own.
+    pub async fn grant(&self, account: &str, rules: Value) -> Result<()> {
+        let role = format!("{account}-{}", self.namespace);
+        let metadata = json!({"name": role, "labels": {"stage": self.namespace}});
+        self.create(&format!("{RBAC}/clusterroles"), json!({"metadata": metadata, "rules": rules})).await?;
+        let subject = json!({"kind": "ServiceAccount", "name": account, "namespace": self.namespace});
+        let reference = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role});
+        let binding = json!({"metadata": metadata, "subjects": [subject], "roleRef": reference});
+        self.create(&format!("{RBAC}/clusterrolebindings"), binding).await.map(drop)
+    }
+
     /// The events of the test's namespace.
     pub async fn events(&self) -> Result<Vec<Value>> {
         let path = format!("/api/v1/namespaces/{}/events", self.namespace);
@@ -171,9 +238,14 @@ impl Stage {
 
     /// The events about the test's node, which are in `default`.
     pub async fn node_events(&self) -> Result<Vec<Value>> {
-        let path = format!("/api/v1/namespaces/default/events?fieldSelector=involvedObject.name={}", self.node);
-        let list = self.get(&path).await?.unwrap_or_default();
+        let list = self.get(&self.node_events_path()).await?.unwrap_or_default();
         Ok(list["items"].as_array().cloned().unwrap_or_default())
+    }
+
+    /// Where the events about the test's node are.
+    #[must_use]
+    pub fn node_events_path(&self) -> String {
+        format!("/api/v1/namespaces/default/events?fieldSelector=involvedObject.name={}", self.node)
     }
 
     /// Looks again and again until what is there is what is wanted; the last look is in the error.
@@ -191,10 +263,31 @@ impl Stage {
         }
     }
 
-    /// A kubeconfig file of the listener, for a program under test; the caller deletes it.
+    /// Waits until a fault has struck so many requests.
+    pub async fn until_struck(&self, fault: FaultId, times: u32, within: Duration) -> Result<()> {
+        let start = Instant::now();
+        while self.server.faults().struck(fault) < times {
+            if start.elapsed() > within {
+                bail!(
+                    "the fault did not strike {times} times within {within:?}; asked was {:#?}",
+                    self.server.log().all()
+                );
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+        Ok(())
+    }
+
+    /// A kubeconfig file of the listener, for a program under test that may do everything.
     pub fn kubeconfig_file(&self) -> Result<PathBuf> {
-        let path = std::env::temp_dir().join(format!("kubeconfig-{}-{}", std::process::id(), self.node));
-        std::fs::write(&path, self.server.kubeconfig()).with_context(|| format!("writing {}", path.display()))?;
+        self.kubeconfig_file_of("admin", ADMIN_TOKEN)
+    }
+
+    /// The same for one who has that token.
+    pub fn kubeconfig_file_of(&self, name: &str, token: &str) -> Result<PathBuf> {
+        let path = self.directory.path().join(format!("kubeconfig-{name}"));
+        let text = self.server.kubeconfig_with(token);
+        std::fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
         Ok(path)
     }
 
@@ -208,6 +301,12 @@ impl Stage {
         }
         self.server.is_real()
     }
+}
+
+/// The UID of an object; empty where it has none.
+#[must_use]
+pub fn uid(object: &Value) -> String {
+    crate::object::text(object, "/metadata/uid").to_owned()
 }
 
 /// A condition of an object by its type; null where there is none.

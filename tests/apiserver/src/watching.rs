@@ -11,14 +11,16 @@ use http::{HeaderValue, Response};
 use http_body::Frame;
 use http_body_util::{BodyExt as _, StreamBody};
 use serde_json::{Value, json};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use crate::answer::{Failure, Reply};
-use crate::api::{Api, Call};
+use crate::api::{Api, Call, News};
 use crate::resource::Resource;
 use crate::selector::Selector;
 use crate::store::Change;
 
+/// How long a watch is silent before it gets a bookmark, as at the real server.
+const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 /// Lines that wait for a slow client; then the watch waits for it.
 const AHEAD: usize = 64;
 /// The real server ends watches after half an hour to an hour, where the client names no time.
@@ -68,7 +70,10 @@ pub(crate) fn watch(api: &Arc<Api>, call: &Call) -> Result<Reply, Failure> {
         until: Instant::now() + time,
         lines,
     };
-    tokio::spawn(watch.run(from == 0 || initial, initial));
+    // From here on nothing passes it by that is told to watches.
+    let news = api.news();
+    let before = *news.borrow();
+    tokio::spawn(watch.run(news, before, from == 0 || initial, initial));
     let stream = futures_util::stream::unfold(receiver, async |mut receiver| Some((receiver.recv().await?, receiver)));
     let body = StreamBody::new(stream.map(|line| Ok::<_, Infallible>(Frame::data(line))));
     let mut reply = Response::new(body.map_err(|never| match never {}).boxed_unsync());
@@ -77,12 +82,17 @@ pub(crate) fn watch(api: &Arc<Api>, call: &Call) -> Result<Reply, Failure> {
 }
 
 impl Watch {
-    async fn run(mut self, all_first: bool, say_when_all: bool) {
-        let Err(Over) = self.follow(all_first, say_when_all).await;
+    async fn run(mut self, news: watch::Receiver<News>, before: News, all_first: bool, say_when_all: bool) {
+        let Err(Over) = self.follow(news, before, all_first, say_when_all).await;
     }
 
-    async fn follow(&mut self, all_first: bool, say_when_all: bool) -> Result<Infallible, Over> {
-        let mut news = self.api.news();
+    async fn follow(
+        &mut self,
+        mut news: watch::Receiver<News>,
+        mut before: News,
+        all_first: bool,
+        say_when_all: bool,
+    ) -> Result<Infallible, Over> {
         if all_first {
             let (lines, revision) = self.all();
             for line in lines {
@@ -93,8 +103,9 @@ impl Watch {
                 self.bookmark(true).await?;
             }
         }
-        let mut before = *news.borrow_and_update();
+        let mut silent = false;
         loop {
+            let now = *news.borrow_and_update();
             for line in self.changes() {
                 let ends = line["type"] == "ERROR";
                 self.send(line).await?;
@@ -102,13 +113,6 @@ impl Watch {
                     return Err(Over);
                 }
             }
-            let silence = before.bookmark_every.min(self.until.saturating_duration_since(Instant::now()));
-            let silent = tokio::select! {
-                changed = news.changed() => { changed.map_err(|_| Over)?; false }
-                () = tokio::time::sleep(silence) => true,
-                () = self.lines.closed() => return Err(Over),
-            };
-            let now = *news.borrow_and_update();
             if now.expired != before.expired {
                 let gone = Failure::expired("The resourceVersion for the provided watch is too old.");
                 self.send(event("ERROR", &gone.status())).await?;
@@ -123,6 +127,12 @@ impl Watch {
                 }
             }
             before = now;
+            let silence = BOOKMARK_EVERY.min(self.until.saturating_duration_since(Instant::now()));
+            silent = tokio::select! {
+                changed = news.changed() => { changed.map_err(|_| Over)?; false }
+                () = tokio::time::sleep(silence) => true,
+                () = self.lines.closed() => return Err(Over),
+            };
         }
     }
 

@@ -40,9 +40,6 @@ pub(crate) fn create(store: &mut Store, call: &Call) -> Result<Reply, Failure> {
     if store.get(&key).is_some() {
         return Err(Failure::already_exists(resource, &name));
     }
-    if call.dry_run() {
-        return Ok(reply(StatusCode::CREATED, &object));
-    }
     managed::note(&mut object, None, &call.manager, "");
     let created = store.put(key, object);
     Ok(reply(StatusCode::CREATED, &created))
@@ -84,9 +81,6 @@ pub(crate) fn changed(
     admission::changed_object(resource, part, before, &after)?;
     if after == **before {
         return Ok(Arc::clone(before));
-    }
-    if call.is_some_and(Call::dry_run) {
-        return Ok(Arc::new(after));
     }
     managed::note(&mut after, Some(before), call.map_or("kube-apiserver", |call| &call.manager), part);
     let key = Key::new(resource, namespace, name);

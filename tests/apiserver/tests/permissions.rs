@@ -7,11 +7,10 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use http::Method;
 use node_pressure_apiserver::Fault;
 use node_pressure_apiserver::resource::Resource;
 use node_pressure_apiserver::route::{Query, Route, Target};
-use node_pressure_apiserver::stage::Stage;
+use node_pressure_apiserver::stage::{Stage, uid};
 use node_pressure_manifests::{documents, kustomize, root};
 use node_pressure_monitor::cluster::events::About;
 use node_pressure_monitor::cluster::permissions::{PERMISSIONS, When, Who};
@@ -20,17 +19,14 @@ use node_pressure_monitor::cluster::sweep::{Rules, Sweeper};
 use node_pressure_monitor::cluster::{Access, Cluster, Event, Happening, Intent, NodeStatus};
 use node_pressure_monitor::config::KubernetesOptions;
 use node_pressure_monitor::config::kubernetes::EvictionMethod;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 /// Longer than anything takes that is not stuck.
-const SOON: Duration = Duration::from_secs(20);
+const SOON: Duration = Duration::from_secs(60);
 
 /// A service account with the role that the manifests give it.
 struct Account {
     who: Who,
-    /// Of the role and its binding, which are in no namespace.
-    role: String,
     kubeconfig: PathBuf,
 }
 
@@ -40,21 +36,9 @@ impl Account {
         let objects = kustomize::build(&root().join("config/kubernetes/base")).unwrap();
         let is_role = |object: &&Value| documents::name(object) == format!("ClusterRole {name}");
         let rules = objects.iter().find(is_role).unwrap()["rules"].clone();
-        let role = format!("{name}-{}", stage.namespace);
-        let accounts = format!("/api/v1/namespaces/{}/serviceaccounts", stage.namespace);
-        stage.create(&accounts, json!({"metadata": {"name": name}})).await.unwrap();
-        let metadata = json!({"name": role});
-        stage.create(&format!("{RBAC}/clusterroles"), json!({"metadata": metadata, "rules": rules})).await.unwrap();
-        let subject = json!({"kind": "ServiceAccount", "name": name, "namespace": stage.namespace});
-        let reference = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role});
-        let binding = json!({"metadata": metadata, "subjects": [subject], "roleRef": reference});
-        stage.create(&format!("{RBAC}/clusterrolebindings"), binding).await.unwrap();
-        let request = json!({"spec": {"audiences": [], "expirationSeconds": 3600}});
-        let answer = stage.create(&format!("{accounts}/{name}/token"), request).await.unwrap();
-        let kubeconfig = std::env::temp_dir().join(format!("kubeconfig-{role}"));
-        let token = answer["status"]["token"].as_str().unwrap();
-        std::fs::write(&kubeconfig, stage.server.kubeconfig_with(token)).unwrap();
-        Self { who, role, kubeconfig }
+        let token = stage.account(name).await.unwrap();
+        stage.grant(name, rules).await.unwrap();
+        Self { who, kubeconfig: stage.kubeconfig_file_of(name, &token).unwrap() }
     }
 
     fn access(&self, stage: &Stage) -> Access {
@@ -72,28 +56,13 @@ impl Account {
         let of_who = PERMISSIONS.iter().filter(|it| it.who == self.who && it.when == When::Always);
         let granted: BTreeSet<_> = of_who.map(|it| (it.verb, it.group, it.resource.to_owned())).collect();
         assert_eq!(asked, granted, "left: what {:?} asked for; right: what it is granted", self.who);
-        for plural in ["clusterroles", "clusterrolebindings"] {
-            let path = format!("{RBAC}/{plural}/{}", self.role);
-            stage.ask(Method::DELETE, &path, Value::Null).await.unwrap();
-        }
-        std::fs::remove_file(&self.kubeconfig).unwrap();
         stage.end().await.unwrap();
     }
 }
 
 /// A request as RBAC sees it.
 fn wish(method: &str, query: &str, target: &Target) -> (&'static str, &'static str, String) {
-    let verb = match (method, target.name.is_empty()) {
-        ("GET", true) if Query::of(Some(query)).on("watch") => "watch",
-        ("GET", true) => "list",
-        ("GET", false) => "get",
-        ("POST", _) => "create",
-        ("PUT", _) => "update",
-        ("PATCH", _) => "patch",
-        ("DELETE", true) => "deletecollection",
-        ("DELETE", false) => "delete",
-        (other, _) => panic!("what is {other}?"),
-    };
+    let verb = target.verb(method, &Query::of(Some(query))).unwrap_or_else(|| panic!("what is {method} {target:?}?"));
     let Resource { group, plural, .. } = target.resource;
     let part = if target.part.is_empty() { String::new() } else { format!("/{}", target.part) };
     (verb, *group, format!("{plural}{part}"))
@@ -121,7 +90,7 @@ fn is_tainted(node: Option<&Value>) -> bool {
 async fn intent(stage: &Stage, name: &str, method: EvictionMethod) -> Intent {
     let pod = stage.running_pod(name, Value::Null, Value::Null).await.unwrap();
     Intent {
-        uid: pod["metadata"]["uid"].as_str().unwrap().to_owned(),
+        uid: uid(&pod),
         namespace: stage.namespace.clone(),
         name: name.to_owned(),
         method,
@@ -179,7 +148,7 @@ async fn the_agent_asks_for_what_its_role_grants_and_for_nothing_else() {
     log.wait_for(SOON, is_watch("/pods")).await.unwrap();
     log.wait_for(SOON, is_watch("/nodes")).await.unwrap();
     // What repeats is counted, and told at the end at the latest; conditions and taints are taken back.
-    cluster.stop(Duration::from_secs(10));
+    cluster.stop(SOON);
     account.judge(stage).await;
 }
 

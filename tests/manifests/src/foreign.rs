@@ -2,7 +2,7 @@
 //! (openshift/api `security/v1`, prometheus-operator `monitoring/v1` 0.9x), as far as a manifest of ours could want them. The crates with
 //! generated types are for other releases of `kube`, and many times the size of all this.
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 /// What may be at a place.
 enum Shape {
@@ -34,14 +34,14 @@ const fn must(name: &'static str, shape: Shape) -> Field {
     Field { name, is_required: true, shape }
 }
 
-const LABELS: &[Field] = &[must("name", Text), may("namespace", Text), may("labels", Texts), may("annotations", Texts)];
+const METADATA: Shape =
+    Fields(&[must("name", Text), may("namespace", Text), may("labels", Texts), may("annotations", Texts)]);
+/// What every object has.
+const OBJECT: &[Field] = &[must("apiVersion", Text), must("kind", Text), must("metadata", METADATA)];
 
 const RANGES: Shape = List(&Fields(&[may("min", Whole), may("max", Whole)]));
 const STRATEGY: Shape = Fields(&[must("type", Text), may("ranges", RANGES)]);
 const SECURITY_CONTEXT_CONSTRAINTS: &[Field] = &[
-    must("apiVersion", Text),
-    must("kind", Text),
-    must("metadata", Fields(LABELS)),
     must("allowHostDirVolumePlugin", Boolean),
     must("allowHostIPC", Boolean),
     must("allowHostNetwork", Boolean),
@@ -113,51 +113,41 @@ const ENDPOINT: Shape = Fields(&[
     ),
 ]);
 const SELECTOR: Shape = Fields(&[may("matchLabels", Texts)]);
-const SERVICE_MONITOR: &[Field] = &[
-    must("apiVersion", Text),
-    must("kind", Text),
-    must("metadata", Fields(LABELS)),
-    must(
-        "spec",
-        Fields(&[
-            must("endpoints", List(&ENDPOINT)),
-            may("jobLabel", Text),
-            may("namespaceSelector", Fields(&[may("any", Boolean), may("matchNames", List(&Text))])),
-            may("podTargetLabels", List(&Text)),
-            may("sampleLimit", Whole),
-            must("selector", SELECTOR),
-            may("targetLabels", List(&Text)),
-        ]),
-    ),
-];
+const SERVICE_MONITOR: &[Field] = &[must(
+    "spec",
+    Fields(&[
+        must("endpoints", List(&ENDPOINT)),
+        may("jobLabel", Text),
+        may("namespaceSelector", Fields(&[may("any", Boolean), may("matchNames", List(&Text))])),
+        may("podTargetLabels", List(&Text)),
+        may("sampleLimit", Whole),
+        must("selector", SELECTOR),
+        may("targetLabels", List(&Text)),
+    ]),
+)];
 
-const PROMETHEUS_RULE: &[Field] = &[
-    must("apiVersion", Text),
-    must("kind", Text),
-    must("metadata", Fields(LABELS)),
-    must(
-        "spec",
-        Fields(&[may(
-            "groups",
-            List(&Fields(&[
-                must("name", Text),
-                may("interval", Text),
-                may(
-                    "rules",
-                    List(&Fields(&[
-                        may("alert", Text),
-                        may("record", Text),
-                        must("expr", Either),
-                        may("for", Text),
-                        may("keep_firing_for", Text),
-                        may("labels", Texts),
-                        may("annotations", Texts),
-                    ])),
-                ),
-            ])),
-        )]),
-    ),
-];
+const PROMETHEUS_RULE: &[Field] = &[must(
+    "spec",
+    Fields(&[may(
+        "groups",
+        List(&Fields(&[
+            must("name", Text),
+            may("interval", Text),
+            may(
+                "rules",
+                List(&Fields(&[
+                    may("alert", Text),
+                    may("record", Text),
+                    must("expr", Either),
+                    may("for", Text),
+                    may("keep_firing_for", Text),
+                    may("labels", Texts),
+                    may("annotations", Texts),
+                ])),
+            ),
+        ])),
+    )]),
+)];
 
 /// What is wrong with an object; nothing where there is no schema for it.
 #[must_use]
@@ -169,7 +159,10 @@ pub fn check(version: &str, kind: &str, object: &Value) -> Option<Vec<String>> {
         _ => return None,
     };
     let mut problems = Vec::new();
-    compare(object, &Fields(fields), "", &mut problems);
+    match object {
+        Value::Object(values) => compare_fields(values, &[OBJECT, fields], "", &mut problems),
+        _ => problems.push("is no object".to_owned()),
+    }
     Some(problems)
 }
 
@@ -187,23 +180,28 @@ fn compare(value: &Value, shape: &Shape, path: &str, problems: &mut Vec<String>)
             true
         }
         (Fields(fields), Value::Object(values)) => {
-            let place = |name: &str| format!("{path}.{name}").trim_start_matches('.').to_owned();
-            for field in *fields {
-                match values.get(field.name) {
-                    Some(value) => compare(value, &field.shape, &place(field.name), problems),
-                    None if field.is_required => problems.push(format!("missing field {}", place(field.name))),
-                    None => {}
-                }
-            }
-            for name in values.keys().filter(|name| fields.iter().all(|field| field.name != *name)) {
-                problems.push(format!("unknown field {}", place(name)));
-            }
+            compare_fields(values, &[*fields], path, problems);
             true
         }
         _ => false,
     };
     if !fits {
         problems.push(format!("{path}: {value} is not of the right type"));
+    }
+}
+
+fn compare_fields(values: &Map<String, Value>, known: &[&[Field]], path: &str, problems: &mut Vec<String>) {
+    let place = |name: &str| format!("{path}.{name}").trim_start_matches('.').to_owned();
+    let fields = || known.iter().copied().flatten();
+    for field in fields() {
+        match values.get(field.name) {
+            Some(value) => compare(value, &field.shape, &place(field.name), problems),
+            None if field.is_required => problems.push(format!("missing field {}", place(field.name))),
+            None => {}
+        }
+    }
+    for name in values.keys().filter(|name| fields().all(|field| field.name != *name)) {
+        problems.push(format!("unknown field {}", place(name)));
     }
 }
 

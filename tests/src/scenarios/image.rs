@@ -13,7 +13,7 @@ use crate::config::AgentConfig;
 use crate::containers::daemon::{DaemonPod, NAME};
 use crate::containers::translation::items;
 use crate::containers::{Node, Storage, cri};
-use crate::control_plane::{ControlPlane, Kubelet, NODE};
+use crate::control_plane::{ControlPlane, Kubelet};
 use crate::http;
 use crate::stage::Stage;
 use crate::units::mib;
@@ -74,7 +74,7 @@ pub fn image(stage: &mut Stage<'_>) -> Result<()> {
     });
     seen.eventually(stage, "an event Evicted on the pod", |_| Ok(!seen.events_of("hog", "Evicted")?.is_empty()));
     seen.eventually(stage, "the taint came and went", |plane| {
-        Ok(seen.taint().is_some() && taint(&plane.get(&node_path())?, "memory").is_none())
+        Ok(seen.taint().is_some() && taint(&plane.node()?, "memory").is_none())
     });
     let runs = quiet.is_running()?;
     stage.check(runs, || "the quiet pod does not run any more".to_owned());
@@ -82,10 +82,6 @@ pub fn image(stage: &mut Stage<'_>) -> Result<()> {
     drop(kubelet);
     drop(node);
     Ok(())
-}
-
-fn node_path() -> String {
-    format!("/api/v1/nodes/{NODE}")
 }
 
 /// Names of the probes that are attached.
@@ -149,7 +145,7 @@ fn is_confined(stage: &mut Stage<'_>, daemon: &DaemonPod) -> Result<()> {
 fn ends_well(stage: &mut Stage<'_>, daemon: &DaemonPod, plane: &ControlPlane) -> Result<()> {
     cri::stop_container(&daemon.id, 30)?;
     stage.check_equal("the container's exit code", &cri::exit_code(&daemon.id)?, &0);
-    let node = plane.get(&node_path())?;
+    let node = plane.node()?;
     let left = condition(&node, "MonitorMemoryPressure");
     stage.check(left.is_none(), || format!("MonitorMemoryPressure was left behind: {left:?}"));
     let refused: Vec<String> = plane

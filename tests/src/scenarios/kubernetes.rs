@@ -32,7 +32,7 @@ pub fn kubernetes(stage: &mut Stage<'_>) -> Result<()> {
     let seen = Seen { plane: &plane, agent: &agent };
     seen.pods(stage, 2);
     seen.eventually(stage, "MonitorMemoryPressure is False", |plane| {
-        Ok(condition(&plane.get(&node_path())?, "MonitorMemoryPressure") == Some("False"))
+        Ok(condition(&plane.node()?, "MonitorMemoryPressure") == Some("False"))
     });
 
     stage.boot.sampler.start();
@@ -42,7 +42,7 @@ pub fn kubernetes(stage: &mut Stage<'_>) -> Result<()> {
     stage.check(gone, || "the hog still lives after 40 s".to_owned());
     seen.eventually(stage, "the pod's object is gone", |plane| Ok(plane.find(&pod_path("hog"))?.is_none()));
     seen.eventually(stage, "MonitorMemoryPressure is False again, and the taint gone", |plane| {
-        let node = plane.get(&node_path())?;
+        let node = plane.node()?;
         Ok(condition(&node, "MonitorMemoryPressure") == Some("False") && taint(&node, "memory").is_none())
     });
     stage.check_killed(&worker);
@@ -60,7 +60,7 @@ pub fn kubernetes(stage: &mut Stage<'_>) -> Result<()> {
     oom_kill(stage, &seen, (&kubelet, &node))?;
 
     stage.stop(&agent);
-    let left = plane.get(&node_path())?;
+    let left = plane.node()?;
     let conditions = left["status"]["conditions"].as_array().cloned().unwrap_or_default();
     let stale: Vec<&Value> = conditions.iter().filter(|one| one["type"].as_str().is_some_and(is_ours)).collect();
     stage.check(stale.is_empty(), || format!("an agent that was stopped leaves conditions behind: {stale:?}"));
@@ -81,10 +81,6 @@ fn config(plane: &ControlPlane) -> Result<AgentConfig> {
     let extra = format!("kubernetes: {{kubeconfig: {}, nodeName: {NODE}, heartbeat: 10s}}\n", kubeconfig.display());
     // What lasts for less than a request would never be told.
     Ok(AgentConfig { extra, transition: "3s", ..AgentConfig::default() })
-}
-
-fn node_path() -> String {
-    format!("/api/v1/nodes/{NODE}")
 }
 
 fn pod_path(name: &str) -> String {

@@ -8,7 +8,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body::{Body as HttpBody, Frame};
 use http_body_util::BodyExt as _;
-use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, Sleep};
 
 use crate::answer::Body;
@@ -17,8 +16,7 @@ use crate::answer::Body;
 const ARRIVAL: Duration = Duration::from_millis(20);
 
 /// How a body ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
     /// The connection breaks.
     Cut,

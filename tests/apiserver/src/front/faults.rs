@@ -1,37 +1,33 @@
 //! Faults: which requests they strike, and how.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use http::StatusCode;
 use http::request::Parts;
-use serde::{Deserialize, Serialize};
-use serde_json::json as object;
 
 use super::body::End;
-use crate::answer::{Reply, json};
 
 /// What goes wrong.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "kind", rename_all = "camelCase")]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum What {
     /// The server refuses; the request is not carried out.
-    #[serde(rename_all = "camelCase")]
     Answer {
         /// The HTTP status.
         code: u16,
         /// The reason in the `Status` object.
-        reason: String,
+        reason: &'static str,
         /// Its message.
-        message: String,
+        message: &'static str,
         /// Seconds in `Retry-After`.
         retry_after: Option<u32>,
     },
-    /// The answer comes late.
-    Delay {
-        /// By so many milliseconds.
-        ms: u64,
+    /// Something before the server answers in its place, with a page for people.
+    Page {
+        /// The HTTP status.
+        code: u16,
     },
+    /// The answer comes late, by so much.
+    Delay(Duration),
     /// The connection breaks before the request is carried out.
     CutBefore,
     /// The request is carried out; then the connection breaks without an answer.
@@ -47,34 +43,22 @@ pub enum What {
         /// Then this.
         end: End,
     },
-    /// 429 beyond so many requests a second.
-    #[serde(rename_all = "camelCase")]
-    RateLimit {
-        /// So many.
-        per_second: u32,
-    },
 }
 
 /// A fault and the requests that it strikes.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Debug, Clone)]
 pub struct Fault {
     /// What goes wrong.
     pub what: What,
     /// Only requests of this method.
-    #[serde(default)]
     pub method: Option<String>,
     /// Only paths, with their query, that contain all of these.
-    #[serde(default)]
     pub containing: Vec<String>,
     /// Only paths that end so, the query left out.
-    #[serde(default)]
     pub ending: Option<String>,
     /// So many matching requests are let through first.
-    #[serde(default)]
     pub skip: u32,
     /// So many are struck; all, when nothing is said.
-    #[serde(default)]
     pub times: Option<u32>,
 }
 
@@ -87,7 +71,7 @@ impl Fault {
 
     /// A refusal with a status as the server would word it.
     #[must_use]
-    pub fn answer(code: u16) -> Self {
+    pub const fn answer(code: u16) -> Self {
         let (reason, message, retry_after) = match code {
             401 => ("Unauthorized", "Unauthorized", None),
             403 => ("Forbidden", "forbidden: the test says so", None),
@@ -100,13 +84,13 @@ impl Fault {
             504 => ("Timeout", "Timeout: request did not complete within requested timeout", None),
             _ => ("", "the test says so", None),
         };
-        Self::new(What::Answer { code, reason: reason.to_owned(), message: message.to_owned(), retry_after })
+        Self::new(What::Answer { code, reason, message, retry_after })
     }
 
     /// The answer comes late.
     #[must_use]
-    pub fn delay(by: Duration) -> Self {
-        Self::new(What::Delay { ms: u64::try_from(by.as_millis()).unwrap_or(u64::MAX) })
+    pub const fn delay(by: Duration) -> Self {
+        Self::new(What::Delay(by))
     }
 
     /// The connection breaks before the request is carried out.
@@ -183,8 +167,8 @@ impl Fault {
 }
 
 /// By which a fault is asked about and taken back.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FaultId(pub u64);
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FaultId(u64);
 
 #[derive(Debug)]
 struct Armed {
@@ -199,7 +183,6 @@ struct State {
     last: u64,
     armed: Vec<Armed>,
     unknown_fields: bool,
-    window: Option<(Instant, u32)>,
 }
 
 /// All faults that are armed.
@@ -262,35 +245,4 @@ impl Faults {
         }
         None
     }
-
-    /// Whether one more request is within the rate.
-    pub(super) fn within(&self, per_second: u32) -> bool {
-        let mut state = self.state();
-        match &mut state.window {
-            Some((start, used)) if start.elapsed() < Duration::from_secs(1) => {
-                *used += 1;
-                *used <= per_second
-            }
-            window => {
-                *window = Some((Instant::now(), 1));
-                per_second > 0
-            }
-        }
-    }
-}
-
-/// A refusal of our own making.
-pub(super) fn refusal(code: u16, reason: &str, message: &str, retry_after: Option<u32>) -> Reply {
-    let mut status = object!({
-        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": message,
-        "reason": reason, "code": code, "details": {},
-    });
-    if let Some(seconds) = retry_after {
-        status["details"]["retryAfterSeconds"] = object!(seconds);
-    }
-    let mut reply = json(StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR), &status);
-    if let Some(seconds) = retry_after {
-        reply.headers_mut().insert(http::header::RETRY_AFTER, seconds.into());
-    }
-    reply
 }

@@ -6,9 +6,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::StatusCode;
-use http::header::{AUTHORIZATION, CONTENT_TYPE, USER_AGENT};
+use http::header::USER_AGENT;
 use http::request::Parts;
-use serde::Serialize;
 use serde_json::Value;
 use tokio::sync::watch;
 
@@ -18,16 +17,12 @@ use super::What;
 const KEPT: usize = 20_000;
 
 /// One request.
-#[derive(Debug, Clone, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Debug, Clone)]
 pub struct Record {
     /// The how manieth.
     pub number: u64,
     /// When it came.
-    #[serde(skip)]
     pub at: Instant,
-    /// When it came, after the server's start.
-    pub since_start: Duration,
     /// GET, POST and so on.
     pub method: String,
     /// The path without the query.
@@ -36,13 +31,8 @@ pub struct Record {
     pub query: String,
     /// The body, where it is JSON.
     pub body: Value,
-    /// Its type.
-    pub content_type: String,
     /// What the client says it is.
     pub user_agent: String,
-    /// The bearer token.
-    #[serde(skip)]
-    pub token: String,
     /// The fault that struck it.
     pub fault: Option<What>,
     /// What the server behind the faults made of it; nothing when it never got there.
@@ -61,29 +51,26 @@ impl Record {
     /// Whether it opens a watch.
     #[must_use]
     pub fn is_watch(&self) -> bool {
-        self.query.contains("watch=true") || self.query.contains("watch=1")
+        is_watch(&self.query)
     }
 }
 
-#[derive(Debug)]
+/// Whether a request with that query opens a watch.
+pub(super) fn is_watch(query: &str) -> bool {
+    query.contains("watch=true") || query.contains("watch=1")
+}
+
+#[derive(Debug, Default)]
 struct State {
-    start: Instant,
     next: u64,
     records: VecDeque<Record>,
 }
 
 /// All requests, in the order in which they came.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Log {
     state: Arc<Mutex<State>>,
     news: watch::Sender<u64>,
-}
-
-impl Default for Log {
-    fn default() -> Self {
-        let state = State { start: Instant::now(), next: 0, records: VecDeque::new() };
-        Self { state: Arc::new(Mutex::new(state)), news: watch::Sender::new(0) }
-    }
 }
 
 impl Log {
@@ -92,7 +79,7 @@ impl Log {
     }
 
     pub(super) fn begin(&self, head: &Parts, body: &Bytes) -> u64 {
-        let header = |name| head.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let user_agent = head.headers.get(USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let mut state = self.state();
         let number = state.next;
         state.next += 1;
@@ -102,14 +89,11 @@ impl Log {
         let record = Record {
             number,
             at: Instant::now(),
-            since_start: state.start.elapsed(),
             method: head.method.to_string(),
             path: head.uri.path().to_owned(),
             query: head.uri.query().unwrap_or_default().to_owned(),
             body: serde_json::from_slice(body).unwrap_or_default(),
-            content_type: header(CONTENT_TYPE).to_owned(),
-            user_agent: header(USER_AGENT).to_owned(),
-            token: header(AUTHORIZATION).trim_start_matches("Bearer ").to_owned(),
+            user_agent: user_agent.to_owned(),
             fault: None,
             carried_out: None,
             status: None,

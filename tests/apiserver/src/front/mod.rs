@@ -12,14 +12,14 @@ use std::io;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use http::Request;
 use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::request::Parts;
-use http::{Request, StatusCode};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use tokio::sync::watch;
 
-use crate::answer::{Reply, json};
+use crate::answer::{self, Failure, Reply};
 
 pub(crate) use backend::Backend;
 pub use body::End;
@@ -35,8 +35,6 @@ pub(crate) struct Shared {
     pub(crate) backend: Backend,
     pub(crate) faults: Faults,
     pub(crate) log: Log,
-    /// Whether faults can be asked for under `/control`.
-    pub(crate) control: bool,
     /// Counts up when all connections are to be cut.
     pub(crate) cut: watch::Sender<u64>,
 }
@@ -50,9 +48,6 @@ impl Shared {
     async fn answer(self: Arc<Self>, request: Request<Incoming>) -> io::Result<Reply> {
         let (head, body) = request.into_parts();
         let body = body.collect().await.map_err(io::Error::other)?.to_bytes();
-        if self.control && head.uri.path().starts_with("/control") {
-            return Ok(crate::control::answer(&self, &head, &body));
-        }
         let number = self.log.begin(&head, &body);
         let what = self.faults.strike(&head);
         if let Some(what) = &what {
@@ -70,10 +65,11 @@ impl Shared {
         match what {
             None => self.pass(head, body, number).await,
             Some(What::Answer { code, reason, message, retry_after }) => {
-                Ok(faults::refusal(code, &reason, &message, retry_after))
+                Ok(Failure::of_test(code, reason, message, retry_after).reply())
             }
-            Some(What::Delay { ms }) => {
-                tokio::time::sleep(std::time::Duration::from_millis(ms)).await;
+            Some(What::Page { code }) => Ok(answer::page(code)),
+            Some(What::Delay(by)) => {
+                tokio::time::sleep(by).await;
                 self.pass(head, body, number).await
             }
             Some(What::CutBefore) => Err(cut()),
@@ -90,20 +86,12 @@ impl Shared {
                 let reply = self.pass(head, body, number).await?;
                 Ok(reply.map(|inner| body::shaped(inner, after, end)))
             }
-            Some(What::RateLimit { per_second }) => {
-                if self.faults.within(per_second) {
-                    self.pass(head, body, number).await
-                } else {
-                    let message = "the server has received too many requests and has asked us to try again later";
-                    Ok(faults::refusal(429, "TooManyRequests", message, Some(1)))
-                }
-            }
         }
     }
 
     /// To the server and back.
     async fn pass(&self, head: Parts, body: Bytes, number: u64) -> io::Result<Reply> {
-        let watch = head.uri.query().is_some_and(|query| query.contains("watch=true") || query.contains("watch=1"));
+        let watch = head.uri.query().is_some_and(log::is_watch);
         let mut reply = self.backend.send(Request::from_parts(head, body)).await?;
         self.log.carried_out(number, reply.status());
         for header in [CONTENT_LENGTH, TRANSFER_ENCODING] {
@@ -118,9 +106,4 @@ impl Shared {
 
 fn cut() -> io::Error {
     io::Error::new(io::ErrorKind::ConnectionReset, "the connection is cut on purpose")
-}
-
-/// An answer of the controls.
-pub(crate) fn said(value: &serde_json::Value) -> Reply {
-    json(StatusCode::OK, value)
 }

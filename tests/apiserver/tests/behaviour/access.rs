@@ -8,31 +8,13 @@ use serde_json::{Value, json};
 use super::{ask, refusal, stage};
 
 const JSON: &str = "application/json";
-const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 
 /// A client of a new service account, and the account's name.
 async fn account(stage: &Stage, rules: Value) -> (Client, String) {
-    let accounts = format!("/api/v1/namespaces/{}/serviceaccounts", stage.namespace);
-    stage.create(&accounts, json!({"metadata": {"name": "agent"}})).await.unwrap();
-    let role = format!("agent-{}", stage.namespace);
-    stage.create(&format!("{RBAC}/clusterroles"), json!({"metadata": {"name": role}, "rules": rules})).await.unwrap();
-    let subject = json!({"kind": "ServiceAccount", "name": "agent", "namespace": stage.namespace});
-    let reference = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role});
-    let binding = json!({"metadata": {"name": role}, "subjects": [subject], "roleRef": reference});
-    stage.create(&format!("{RBAC}/clusterrolebindings"), binding).await.unwrap();
-    let request = json!({"spec": {"audiences": [], "expirationSeconds": 3600}});
-    let answer = stage.create(&format!("{accounts}/agent/token"), request).await.unwrap();
-    let token = answer["status"]["token"].as_str().unwrap();
-    let client = stage.server.client_with(token).await.unwrap();
+    let token = stage.account("agent").await.unwrap();
+    stage.grant("agent", rules).await.unwrap();
+    let client = stage.server.client_with(&token).await.unwrap();
     (client, format!("system:serviceaccount:{}:agent", stage.namespace))
-}
-
-async fn end(stage: Stage) {
-    let role = format!("agent-{}", stage.namespace);
-    for plural in ["clusterroles", "clusterrolebindings"] {
-        ask(&stage, Method::DELETE, &format!("{RBAC}/{plural}/{role}"), Value::Null).await;
-    }
-    stage.end().await.unwrap();
 }
 
 #[tokio::test]
@@ -71,7 +53,7 @@ async fn what_the_role_does_not_grant_is_forbidden() {
     let watch = stage.ask_with(&client, Method::GET, "/api/v1/pods?watch=true", JSON, "").await.unwrap();
     assert_eq!(refusal(&watch).0, 403, "{watch:?}");
     assert!(refusal(&watch).2.ends_with("cannot watch resource \"pods\" in API group \"\" at the cluster scope"));
-    end(stage).await;
+    stage.end().await.unwrap();
 }
 
 #[tokio::test]
@@ -109,7 +91,7 @@ async fn reviews_say_what_would_be_granted() {
     assert_eq!(answer["status"]["user"]["username"], user.as_str());
     let groups = answer["status"]["user"]["groups"].as_array().unwrap();
     assert!(groups.contains(&json!("system:serviceaccounts")), "{groups:?}");
-    end(stage).await;
+    stage.end().await.unwrap();
 }
 
 #[tokio::test]

@@ -105,6 +105,6 @@ async fn the_stand_in_for_the_kubelet_ends_pods() {
     let _kubelet = Kubelet::start(stage.admin(), &stage.node, Duration::from_millis(50));
     stage.running_pod("a", Value::Null, Value::Null).await.unwrap();
     ask(&stage, Method::DELETE, &stage.pods("a"), grace(10)).await;
-    stage.until(&stage.pods("a"), Duration::from_secs(10), |pod| pod.is_none()).await.unwrap();
+    stage.until(&stage.pods("a"), Duration::from_secs(60), |pod| pod.is_none()).await.unwrap();
     stage.end().await.unwrap();
 }

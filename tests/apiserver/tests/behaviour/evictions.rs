@@ -17,23 +17,6 @@ async fn evict(stage: &Stage, name: &str, options: Value) -> (u16, Value) {
     ask(stage, Method::POST, &format!("{}/eviction", stage.pods(name)), eviction).await
 }
 
-/// A budget over all pods of team x.
-async fn budget(stage: &Stage, name: &str) -> String {
-    let path = format!("/apis/policy/v1/namespaces/{}/poddisruptionbudgets", stage.namespace);
-    let spec = json!({"minAvailable": 1, "selector": {"matchLabels": {"team": "x"}}});
-    stage.create(&path, json!({"metadata": {"name": name}, "spec": spec})).await.unwrap();
-    format!("{path}/{name}")
-}
-
-async fn allow(stage: &Stage, budget: &str, disruptions: u32) {
-    let status = json!({"status": {
-        "observedGeneration": 1, "disruptionsAllowed": disruptions, "currentHealthy": 1 + disruptions,
-        "desiredHealthy": 1, "expectedPods": 1 + disruptions,
-    }});
-    let (code, answer) = ask(stage, Method::PATCH, &format!("{budget}/status"), status).await;
-    assert_eq!(code, 200, "{answer}");
-}
-
 fn team() -> Value {
     json!({"labels": {"team": "x"}})
 }
@@ -69,14 +52,14 @@ async fn another_uid_is_not_evicted() {
 #[tokio::test]
 async fn a_budget_that_allows_none_refuses_with_429() {
     let stage = stage().await;
-    let path = budget(&stage, "b").await;
+    let budget = stage.budget("b", "x").await.unwrap();
     stage.running_pod("a", team(), Value::Null).await.unwrap();
     let uncounted = evict(&stage, "a", Value::Null).await;
     assert_eq!(refusal(&uncounted), (429, "TooManyRequests", MESSAGE));
     let cause = json!([{"reason": "DisruptionBudget",
         "message": "The disruption budget b is still being processed by the server."}]);
     assert_eq!(uncounted.1["details"], json!({"causes": cause, "retryAfterSeconds": 10}));
-    allow(&stage, &path, 0).await;
+    stage.allow(&budget, 0).await.unwrap();
     let refused = evict(&stage, "a", Value::Null).await;
     assert_eq!(refusal(&refused), (429, "TooManyRequests", MESSAGE));
     let cause = json!([{"reason": "DisruptionBudget",
@@ -90,13 +73,13 @@ async fn a_budget_that_allows_none_refuses_with_429() {
 #[tokio::test]
 async fn a_budget_counts_down() {
     let stage = stage().await;
-    let path = budget(&stage, "b").await;
-    allow(&stage, &path, 1).await;
+    let budget = stage.budget("b", "x").await.unwrap();
+    stage.allow(&budget, 1).await.unwrap();
     for name in ["a", "b"] {
         stage.running_pod(name, team(), Value::Null).await.unwrap();
     }
     assert_eq!(evict(&stage, "a", Value::Null).await.0, 201);
-    let status = stage.get(&path).await.unwrap().unwrap()["status"].clone();
+    let status = stage.get(&budget).await.unwrap().unwrap()["status"].clone();
     assert_eq!(status["disruptionsAllowed"], 0);
     assert!(status["disruptedPods"]["a"].is_string(), "{status}");
     assert_eq!(evict(&stage, "b", Value::Null).await.0, 429);
@@ -106,8 +89,8 @@ async fn a_budget_counts_down() {
 #[tokio::test]
 async fn a_pod_that_does_not_run_disrupts_nothing() {
     let stage = stage().await;
-    let path = budget(&stage, "b").await;
-    allow(&stage, &path, 0).await;
+    let budget = stage.budget("b", "x").await.unwrap();
+    stage.allow(&budget, 0).await.unwrap();
     stage.pod("pending", team(), Value::Null).await.unwrap();
     assert_eq!(evict(&stage, "pending", Value::Null).await.0, 201);
     // One that runs and is not ready goes where as many as desired are healthy.
@@ -122,7 +105,7 @@ async fn a_pod_that_does_not_run_disrupts_nothing() {
 async fn two_budgets_are_one_too_many() {
     let stage = stage().await;
     for name in ["b", "c"] {
-        budget(&stage, name).await;
+        stage.budget(name, "x").await.unwrap();
     }
     stage.running_pod("a", team(), Value::Null).await.unwrap();
     let answer = evict(&stage, "a", Value::Null).await;
@@ -134,12 +117,12 @@ async fn two_budgets_are_one_too_many() {
 #[tokio::test]
 async fn the_budget_is_asked_before_the_uid() {
     let stage = stage().await;
-    let path = budget(&stage, "b").await;
-    allow(&stage, &path, 1).await;
+    let budget = stage.budget("b", "x").await.unwrap();
+    stage.allow(&budget, 1).await.unwrap();
     stage.running_pod("a", team(), Value::Null).await.unwrap();
     let answer = evict(&stage, "a", json!({"preconditions": {"uid": "another"}})).await;
     assert_eq!((refusal(&answer).0, refusal(&answer).1), (409, "Conflict"), "{answer:?}");
-    let status = stage.get(&path).await.unwrap().unwrap()["status"].clone();
+    let status = stage.get(&budget).await.unwrap().unwrap()["status"].clone();
     assert_eq!(status["disruptionsAllowed"], 0, "{status}");
     stage.end().await.unwrap();
 }

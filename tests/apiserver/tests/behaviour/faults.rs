@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::Api;
 use kube::api::{ListParams, WatchParams};
 use node_pressure_apiserver::front::End;
-use node_pressure_apiserver::{Fault, Stage, TestServer, What};
+use node_pressure_apiserver::{Fault, Settings, Stage, TestServer, What};
 use serde_json::{Value, json};
 
 use super::stage;
@@ -56,7 +56,9 @@ async fn a_body_breaks_off_and_a_watch_falls_silent() {
         faults.clear();
         faults.add(Fault::new(What::Body { after: 20, end }).at("watch=true").once());
         let watch = pods.watch(&WatchParams::default(), "0").await.unwrap();
-        let all = tokio::time::timeout(Duration::from_millis(500), watch.collect::<Vec<_>>()).await;
+        // What is to end ends in time on any machine.
+        let within = if end == End::Stall { Duration::from_millis(500) } else { Duration::from_secs(60) };
+        let all = tokio::time::timeout(within, watch.collect::<Vec<_>>()).await;
         assert_eq!(all.is_err(), end == End::Stall, "{end:?}: {all:?}");
     }
     stage.end().await.unwrap();
@@ -94,9 +96,6 @@ async fn refusals_are_ordered_and_counted() {
     faults.clear();
     faults.add(Fault::answer(403));
     assert_eq!(codes(2).await, [403, 403]);
-    faults.clear();
-    faults.add(Fault::new(What::RateLimit { per_second: 2 }));
-    assert!(codes(8).await.contains(&429));
     stage.end().await.unwrap();
 }
 
@@ -127,8 +126,8 @@ async fn answers_are_full_of_unknown_fields() {
 
 #[tokio::test]
 async fn the_listener_speaks_tls() {
-    let server = TestServer::start_tls().await.unwrap();
+    let server = TestServer::with(Settings { tls: true, ..Settings::default() }).await.unwrap();
     let nodes: Api<Node> = Api::all(server.client().await.unwrap());
     assert!(nodes.list(&ListParams::default()).await.unwrap().items.is_empty());
-    assert!(server.log().wait_for(Duration::from_secs(1), |request| request.is("GET", "/nodes")).await.is_some());
+    assert!(server.log().wait_for(Duration::from_secs(60), |request| request.is("GET", "/nodes")).await.is_some());
 }

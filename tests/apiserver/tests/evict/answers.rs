@@ -2,13 +2,12 @@
 
 use std::time::Duration;
 
-use http::Method;
 use node_pressure_apiserver::{Fault, What};
 use node_pressure_monitor::cluster::{Intent, Verdict};
 use node_pressure_monitor::config::kubernetes::EvictionMethod;
 use serde_json::json;
 
-use super::scene::{CERTAIN, Scene, begin, has};
+use super::scene::{CERTAIN, PATIENCE, Scene, Way, begin, has};
 
 /// What the agent has ended is finished whatever the server says twice at each step.
 async fn answered_twice_at_every_step(code: u16) {
@@ -29,6 +28,14 @@ async fn answered_twice_at_every_step(code: u16) {
     }
 }
 
+/// The request by which the pod goes is answered so.
+fn removal_answered(code: u16, way: Way) -> Fault {
+    match way {
+        Way::Certain => Fault::answer(code).of("DELETE").ending("/pods/web"),
+        Way::Asked => Fault::answer(code).of("POST").ending("/pods/web/eviction"),
+    }
+}
+
 #[tokio::test]
 async fn answers_of_403_are_outlived() {
     answered_twice_at_every_step(403).await;
@@ -36,16 +43,77 @@ async fn answers_of_403_are_outlived() {
 
 #[tokio::test]
 async fn answers_of_409_are_compared_and_tried_again() {
-    for (steps, is_certain) in [(CERTAIN, true), (super::scene::ASKED, false)] {
-        let (method, end) = if is_certain { steps[1] } else { steps[0] };
+    for way in Way::BOTH {
         let scene = Scene::new().await;
-        scene.stage.server.faults().add(Fault::answer(409).of(method).ending(end).times(2));
-        let intent = if is_certain { scene.certain() } else { scene.asked() };
+        scene.stage.server.faults().add(removal_answered(409, way).times(2));
+        let intent = scene.intent(way);
         scene.evict(&intent).await;
         assert_eq!(scene.stage.server.log().of("GET", "/pods/web").len(), 2, "{:?}", scene.steps());
         scene.is_evicted_once(&intent).await;
         scene.end().await;
     }
+}
+
+#[tokio::test]
+async fn a_conflict_that_lasts_is_compared_each_time_until_it_is_gone() {
+    let scene = Scene::new().await;
+    let conflict = scene.stage.server.faults().add(removal_answered(409, Way::Certain));
+    let mut cluster = scene.cluster();
+    let intent = scene.certain();
+    begin(&cluster, &intent);
+    let reason = scene.until_delayed(&mut cluster).await;
+    assert!(reason.contains("somebody else changed the pod"), "{reason}");
+    scene.stage.until_struck(conflict, 4, PATIENCE).await.unwrap();
+    let pod = scene.pod().await.unwrap();
+    assert!(pod["metadata"]["deletionTimestamp"].is_null(), "{pod}");
+    assert!(scene.stage.server.log().of("GET", "/pods/web").len() >= 3, "{:?}", scene.steps());
+    scene.stage.server.faults().remove(conflict);
+    scene.settle(&mut cluster).await;
+    scene.is_evicted_once(&intent).await;
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn who_asks_and_meets_a_conflict_that_lasts_hears_so_in_time_and_the_pod_stays() {
+    let scene = Scene::new().await;
+    scene.stage.server.faults().add(removal_answered(409, Way::Asked));
+    let heard = scene.evict(&scene.asked()).await;
+    assert!(matches!(heard.as_slice(), [Verdict::NoAnswer(_)]), "{heard:?}");
+    scene.is_untouched().await;
+    scene.end().await;
+}
+
+/// A load balancer that knows no such path says nothing of the pod, at whichever step.
+#[tokio::test]
+async fn a_404_by_something_else_than_the_api_server_is_not_a_pod_that_is_gone() {
+    for way in Way::BOTH {
+        let removal = removal_answered(409, way).once();
+        for (method, end) in way.steps().into_iter().chain([("GET", "/pods/web")]) {
+            let scene = Scene::new().await;
+            let faults = scene.stage.server.faults();
+            let page = faults.add(Fault::new(What::Page { code: 404 }).of(method).ending(end).once());
+            if method == "GET" {
+                // It is looked at only after a conflict.
+                faults.add(removal.clone());
+            }
+            let intent = scene.intent(way);
+            let heard = scene.evict(&intent).await;
+            assert_eq!(faults.struck(page), 1, "{method} {end}: {:?}", scene.steps());
+            assert!(!has(&heard, |it| *it == Verdict::Gone), "{method} {end}: {heard:?}");
+            scene.is_evicted_once(&intent).await;
+            scene.end().await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn who_asks_and_is_answered_404_by_something_else_for_good_hears_that_there_is_no_answer() {
+    let scene = Scene::new().await;
+    scene.stage.server.faults().add(Fault::new(What::Page { code: 404 }).ending("/eviction"));
+    let heard = scene.evict(&scene.asked()).await;
+    assert!(matches!(heard.as_slice(), [Verdict::NoAnswer(_), Verdict::Done(Some(_))]), "{heard:?}");
+    scene.is_untouched().await;
+    scene.end().await;
 }
 
 #[tokio::test]
@@ -59,7 +127,7 @@ async fn answers_of_429_are_waited_for_as_told() {
     scene.stage.server.faults().add(Fault::answer(429).of("DELETE").ending("/pods/web").times(2));
     let intent = scene.certain();
     scene.evict(&intent).await;
-    let at: Vec<_> = scene.stage.server.log().of("DELETE", "/pods/web").iter().map(|it| it.since_start).collect();
+    let at: Vec<_> = scene.stage.server.log().of("DELETE", "/pods/web").iter().map(|it| it.at).collect();
     let [first, second, third] = at.as_slice() else { panic!("{at:?}") };
     assert!(*second - *first >= Duration::from_secs(1) && *third - *second >= Duration::from_secs(1), "{at:?}");
     scene.is_evicted_once(&intent).await;
@@ -98,43 +166,31 @@ async fn a_server_that_refuses_is_an_answer_to_who_asks() {
 async fn everything_is_forbidden_for_a_while() {
     let scene = Scene::new().await;
     let all = scene.stage.server.faults().add(
-        Fault::new(What::Answer {
-            code: 403,
-            reason: "Forbidden".to_owned(),
-            message: "RBAC is being mended".to_owned(),
-            retry_after: None,
-        })
-        .at("/namespaces/"),
+        Fault::new(What::Answer { code: 403, reason: "Forbidden", message: "RBAC is being mended", retry_after: None })
+            .at("/namespaces/"),
     );
     let mut cluster = scene.cluster();
-    let intent = scene.certain();
-    begin(&cluster, &intent);
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    begin(&cluster, &scene.certain());
+    let reason = scene.until_delayed(&mut cluster).await;
+    assert!(reason.contains("mended"), "{reason}");
     scene.stage.server.faults().remove(all);
-    let heard = scene.settle(&mut cluster).await;
-    assert!(has(&heard, |it| matches!(it, Verdict::Delayed(reason) if reason.contains("mended"))), "{heard:?}");
+    scene.settle(&mut cluster).await;
     assert!(scene.pod().await.unwrap()["metadata"]["deletionTimestamp"].is_string());
     scene.is_told_once().await;
     scene.end().await;
 }
 
-/// A budget that allows nothing, over the pods of team x.
-async fn budget(scene: &Scene) -> String {
-    let path = format!("/apis/policy/v1/namespaces/{}/poddisruptionbudgets", scene.stage.namespace);
-    let spec = json!({"minAvailable": 1, "selector": {"matchLabels": {"team": "x"}}});
-    scene.stage.create(&path, json!({"metadata": {"name": "b"}, "spec": spec})).await.unwrap();
-    let status = json!({"status": {
-        "observedGeneration": 1, "disruptionsAllowed": 0, "currentHealthy": 1, "desiredHealthy": 1, "expectedPods": 1,
-    }});
-    let (code, answer) = scene.stage.ask(Method::PATCH, &format!("{path}/b/status"), status).await.unwrap();
-    assert_eq!(code, 200, "{answer}");
-    format!("{path}/b")
+/// A pod of a team whose disruption budget allows nothing.
+async fn with_a_budget() -> Scene {
+    let scene = Scene::labelled(json!({"labels": {"team": "x"}})).await;
+    let budget = scene.stage.budget("b", "x").await.unwrap();
+    scene.stage.allow(&budget, 0).await.unwrap();
+    scene
 }
 
 #[tokio::test]
 async fn a_disruption_budget_refuses_and_the_pod_stays() {
-    let scene = Scene::labelled(json!({"labels": {"team": "x"}})).await;
-    budget(&scene).await;
+    let scene = with_a_budget().await;
     let heard = scene.evict(&scene.asked()).await;
     assert!(
         matches!(heard.as_slice(), [Verdict::Refused(reason)] if reason.contains("disruption budget")),
@@ -147,8 +203,7 @@ async fn a_disruption_budget_refuses_and_the_pod_stays() {
 
 #[tokio::test]
 async fn a_hard_threshold_that_deletes_asks_no_budget() {
-    let scene = Scene::labelled(json!({"labels": {"team": "x"}})).await;
-    budget(&scene).await;
+    let scene = with_a_budget().await;
     let intent = scene.certain();
     scene.evict(&intent).await;
     scene.is_evicted_once(&intent).await;
@@ -157,8 +212,7 @@ async fn a_hard_threshold_that_deletes_asks_no_budget() {
 
 #[tokio::test]
 async fn a_hard_threshold_that_evicts_hears_the_budget_once() {
-    let scene = Scene::labelled(json!({"labels": {"team": "x"}})).await;
-    budget(&scene).await;
+    let scene = with_a_budget().await;
     let intent = Intent { method: EvictionMethod::Evict, ..scene.certain() };
     let heard = scene.evict(&intent).await;
     assert!(matches!(heard.as_slice(), [Verdict::Refused(_)]), "{heard:?}");

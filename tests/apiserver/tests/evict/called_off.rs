@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use node_pressure_apiserver::Fault;
 
-use super::scene::{Scene, begin};
+use super::scene::{PATIENCE, Scene, begin};
 
 #[tokio::test]
 async fn what_is_called_off_is_not_asked_for_when_the_server_is_back() {
@@ -13,8 +13,7 @@ async fn what_is_called_off_is_not_asked_for_when_the_server_is_back() {
     let cluster = scene.cluster();
     let intent = scene.certain();
     begin(&cluster, &intent);
-    let asked = |record: &node_pressure_apiserver::Record| record.path.ends_with("/pods/web/status");
-    assert!(scene.stage.server.log().wait_for(Duration::from_secs(20), asked).await.is_some(), "{:?}", scene.steps());
+    scene.stage.server.log().wait_for(PATIENCE, |record| record.is("PATCH", "/pods/web/status")).await.unwrap();
     cluster.ledger().end(&intent);
     // What was under way at that moment has its answer.
     tokio::time::sleep(Duration::from_millis(500)).await;
@@ -23,6 +22,6 @@ async fn what_is_called_off_is_not_asked_for_when_the_server_is_back() {
     tokio::time::sleep(Duration::from_secs(3)).await;
     assert_eq!(scene.requests().len(), before, "{:?}", scene.steps());
     scene.is_untouched().await;
-    cluster.stop(Duration::from_secs(5));
+    cluster.stop(PATIENCE);
     scene.end().await;
 }

@@ -2,18 +2,18 @@
 
 use std::time::{Duration, Instant};
 
-use node_pressure_apiserver::{Fault, What};
+use node_pressure_apiserver::{Fault, Record, What};
 use node_pressure_monitor::cluster::Verdict;
 
-use super::scene::{ASKED, CERTAIN, Scene, begin, has};
+use super::scene::{CERTAIN, PATIENCE, Scene, Way, begin, has};
 
 /// Each step of both ways, struck once.
 async fn struck_at_every_step(fault: &Fault) {
-    for (steps, is_certain) in [(CERTAIN, true), (ASKED, false)] {
-        for (method, end) in steps {
+    for way in Way::BOTH {
+        for (method, end) in way.steps() {
             let scene = Scene::new().await;
             let fault = scene.stage.server.faults().add(fault.clone().of(method).ending(end).once());
-            let intent = if is_certain { scene.certain() } else { scene.asked() };
+            let intent = scene.intent(way);
             let heard = scene.evict(&intent).await;
             assert_eq!(scene.stage.server.faults().struck(fault), 1, "{method} {end}: {:?}", scene.steps());
             assert!(has(&heard, |it| *it == Verdict::Done(None)), "{method} {end}: {heard:?}");
@@ -25,16 +25,15 @@ async fn struck_at_every_step(fault: &Fault) {
 
 #[tokio::test]
 async fn without_faults_three_requests_do_it() {
-    for is_certain in [true, false] {
+    for way in Way::BOTH {
         let scene = Scene::new().await;
-        let intent = if is_certain { scene.certain() } else { scene.asked() };
+        let intent = scene.intent(way);
         let heard = scene.evict(&intent).await;
         assert_eq!(heard, [Verdict::Accepted, Verdict::Done(None)]);
         scene.is_evicted_once(&intent).await;
-        let expected = if is_certain {
-            ["PATCH pods/web/status", "DELETE pods/web", "POST events"]
-        } else {
-            ["POST pods/web/eviction", "PATCH pods/web/status", "POST events"]
+        let expected = match way {
+            Way::Certain => ["PATCH pods/web/status", "DELETE pods/web", "POST events"],
+            Way::Asked => ["POST pods/web/eviction", "PATCH pods/web/status", "POST events"],
         };
         assert_eq!(scene.steps(), expected);
         scene.end().await;
@@ -69,10 +68,10 @@ async fn each_request_is_carried_out_and_never_answered() {
 
 #[tokio::test]
 async fn answers_are_full_of_unknown_fields() {
-    for is_certain in [true, false] {
+    for way in Way::BOTH {
         let scene = Scene::new().await;
         scene.stage.server.faults().set_unknown_fields(true);
-        let intent = if is_certain { scene.certain() } else { scene.asked() };
+        let intent = scene.intent(way);
         scene.evict(&intent).await;
         scene.is_evicted_once(&intent).await;
         scene.end().await;
@@ -86,11 +85,11 @@ async fn the_server_is_away_when_the_agent_has_killed_the_pod() {
     let mut cluster = scene.cluster();
     let intent = scene.certain();
     begin(&cluster, &intent);
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    // It is said.
+    scene.until_delayed(&mut cluster).await;
     assert_eq!(cluster.ledger().len(), 1);
     scene.stage.server.open().await.unwrap();
-    let heard = scene.settle(&mut cluster).await;
-    assert!(has(&heard, |it| matches!(it, Verdict::Delayed(_))), "it is said: {heard:?}");
+    scene.settle(&mut cluster).await;
     scene.is_evicted_once(&intent).await;
     scene.end().await;
 }
@@ -104,10 +103,8 @@ async fn the_server_is_restarted_between_two_steps() {
         let mut cluster = scene.cluster();
         let intent = scene.certain();
         begin(&cluster, &intent);
-        let log = scene.stage.server.log();
-        assert!(
-            log.wait_for(super::scene::PATIENCE, |it| it.fault.is_some() && it.carried_out.is_some()).await.is_some()
-        );
+        let hangs = |it: &Record| it.fault.is_some() && it.carried_out.is_some();
+        scene.stage.server.log().wait_for(PATIENCE, hangs).await.unwrap();
         scene.stage.server.restart(Duration::from_millis(300)).await.unwrap();
         scene.settle(&mut cluster).await;
         scene.is_evicted_once(&intent).await;

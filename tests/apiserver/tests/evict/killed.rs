@@ -2,11 +2,14 @@
 
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
-use node_pressure_apiserver::{Fault, What};
+use node_pressure_apiserver::stage::uid;
+use node_pressure_apiserver::{Fault, Record, What};
 use node_pressure_monitor::cluster::{Intent, Verdict};
+use serde_json::Value;
 
-use super::scene::{ASKED, CERTAIN, PATIENCE, Scene, agent, begin, has};
+use super::scene::{ASKED, CERTAIN, PATIENCE, POD, Scene, agent, begin, has};
 
 /// What the process that is to be killed is told: kubeconfig, node, lock, when to end, and the intent.
 const TOLD: &str = "EVICT_AND_DIE";
@@ -50,9 +53,7 @@ async fn killed_at(scene: &Scene, intent: &Intent, what: What, method: &str, end
     let is_carried_out = what == What::NeverAnswerAfter;
     scene.stage.server.faults().add(Fault::new(what).of(method).ending(end).once());
     let mut child = start(scene, intent, "asked");
-    let hangs = |record: &node_pressure_apiserver::Record| {
-        record.fault.is_some() && (!is_carried_out || record.carried_out.is_some())
-    };
+    let hangs = |record: &Record| record.fault.is_some() && (!is_carried_out || record.carried_out.is_some());
     let hung = scene.stage.server.log().wait_for(PATIENCE, hangs).await;
     child.kill().unwrap();
     child.wait().unwrap();
@@ -82,7 +83,7 @@ async fn killed_after_the_intent_was_written_before_anything_was_asked() {
 async fn killed_in_the_midst_of_writing_the_intent() {
     let scene = Scene::new().await;
     assert!(!start(&scene, &scene.certain(), "noted").wait().unwrap().success());
-    let ledger = scene.directory.path().join("lock.evictions");
+    let ledger = scene.stage.directory.path().join("lock.evictions");
     let text = std::fs::read(&ledger).unwrap();
     std::fs::write(&ledger, &text[..text.len() / 2]).unwrap();
     // It is written before the pod is killed: half of it means that nothing was done.
@@ -91,12 +92,12 @@ async fn killed_in_the_midst_of_writing_the_intent() {
     scene.end().await;
 }
 
-#[tokio::test]
-async fn killed_before_each_request_is_carried_out() {
+/// At each request of an eviction that happens in any case: the next agent finishes it.
+async fn killed_at_each(what: What) {
     for (method, end) in CERTAIN {
         let scene = Scene::new().await;
         let intent = scene.certain();
-        killed_at(&scene, &intent, What::NeverAnswer, method, end).await;
+        killed_at(&scene, &intent, what.clone(), method, end).await;
         scene.resume().await;
         scene.is_evicted_once(&intent).await;
         scene.end().await;
@@ -104,15 +105,13 @@ async fn killed_before_each_request_is_carried_out() {
 }
 
 #[tokio::test]
+async fn killed_before_each_request_is_carried_out() {
+    killed_at_each(What::NeverAnswer).await;
+}
+
+#[tokio::test]
 async fn killed_after_each_request_was_carried_out() {
-    for (method, end) in CERTAIN {
-        let scene = Scene::new().await;
-        let intent = scene.certain();
-        killed_at(&scene, &intent, What::NeverAnswerAfter, method, end).await;
-        scene.resume().await;
-        scene.is_evicted_once(&intent).await;
-        scene.end().await;
-    }
+    killed_at_each(What::NeverAnswerAfter).await;
 }
 
 #[tokio::test]
@@ -141,7 +140,7 @@ async fn killed_twice_and_the_server_restarted_in_between() {
     let scene = Scene::new().await;
     let intent = scene.certain();
     killed_at(&scene, &intent, What::NeverAnswerAfter, "DELETE", "/pods/web").await;
-    scene.stage.server.restart(std::time::Duration::from_millis(200)).await.unwrap();
+    scene.stage.server.restart(Duration::from_millis(200)).await.unwrap();
     scene.stage.server.log().clear();
     killed_at(&scene, &intent, What::NeverAnswerAfter, "POST", "/events").await;
     let heard = scene.resume().await;
@@ -155,16 +154,10 @@ async fn killed_and_meanwhile_another_pod_has_the_name() {
     let scene = Scene::new().await;
     let intent = scene.certain();
     killed_at(&scene, &intent, What::NeverAnswer, "DELETE", "/pods/web").await;
-    let now = serde_json::json!({"gracePeriodSeconds": 0});
-    scene.stage.ask(http::Method::DELETE, &scene.stage.pods("web"), now).await.unwrap();
-    let none = serde_json::Value::Null;
-    let another = scene.stage.running_pod("web", none.clone(), none.clone()).await.unwrap();
+    scene.stage.delete_pod(POD, 0).await.unwrap();
+    let another = scene.stage.running_pod(POD, Value::Null, Value::Null).await.unwrap();
     scene.resume().await;
-    let pod = scene.pod().await.unwrap();
-    assert_eq!(pod["metadata"]["uid"], another["metadata"]["uid"]);
-    assert_eq!(pod["metadata"]["deletionTimestamp"], none);
-    assert_eq!(*node_pressure_apiserver::stage::condition(&pod, "DisruptionTarget"), none);
+    scene.stays(&uid(&another)).await;
     scene.is_told_once().await;
-    scene.names_its_uid();
     scene.end().await;
 }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use node_pressure_apiserver::stage::{condition, uid};
 use node_pressure_apiserver::{Record, Stage};
 use node_pressure_monitor::cluster::{Access, Cluster, Event, Intent, Ledger, Verdict};
 use node_pressure_monitor::config::KubernetesOptions;
@@ -22,10 +23,29 @@ pub const CERTAIN: Steps = [("PATCH", "/pods/web/status"), ("DELETE", "/pods/web
 /// What goes with the API server's consent.
 pub const ASKED: Steps = [("POST", "/pods/web/eviction"), ("PATCH", "/pods/web/status"), ("POST", "/events")];
 
+/// How a pod is evicted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// It goes in any case.
+    Certain,
+    /// It goes if the API server consents.
+    Asked,
+}
+
+impl Way {
+    pub const BOTH: [Self; 2] = [Self::Certain, Self::Asked];
+
+    pub const fn steps(self) -> Steps {
+        match self {
+            Self::Certain => CERTAIN,
+            Self::Asked => ASKED,
+        }
+    }
+}
+
 pub struct Scene {
     pub stage: Stage,
     pub uid: String,
-    pub directory: tempfile::TempDir,
     pub kubeconfig: PathBuf,
 }
 
@@ -37,15 +57,12 @@ impl Scene {
     pub async fn labelled(metadata: Value) -> Self {
         let stage = Stage::new().await.unwrap();
         let pod = stage.running_pod(POD, metadata, Value::Null).await.unwrap();
-        let directory = tempfile::tempdir().unwrap();
-        let kubeconfig = directory.path().join("kubeconfig");
-        std::fs::write(&kubeconfig, stage.server.kubeconfig()).unwrap();
-        let uid = pod["metadata"]["uid"].as_str().unwrap().to_owned();
-        Self { stage, uid, directory, kubeconfig }
+        let kubeconfig = stage.kubeconfig_file().unwrap();
+        Self { stage, uid: uid(&pod), kubeconfig }
     }
 
     pub fn lock(&self) -> PathBuf {
-        self.directory.path().join("lock")
+        self.stage.directory.path().join("lock")
     }
 
     /// An agent's end of it, on what the one before left.
@@ -75,18 +92,26 @@ impl Scene {
         Intent { method: EvictionMethod::Evict, is_certain: false, grace_seconds: 30, ..self.certain() }
     }
 
+    pub fn intent(&self, way: Way) -> Intent {
+        match way {
+            Way::Certain => self.certain(),
+            Way::Asked => self.asked(),
+        }
+    }
+
     /// Evicts, until nothing is left to say; what was heard.
     pub async fn evict(&self, intent: &Intent) -> Vec<Verdict> {
-        let mut cluster = self.cluster();
+        let cluster = self.cluster();
         begin(&cluster, intent);
-        let heard = self.settle(&mut cluster).await;
-        cluster.stop(PATIENCE);
-        heard
+        self.end_of(cluster).await
     }
 
     /// Another agent goes on where the last one ended.
     pub async fn resume(&self) -> Vec<Verdict> {
-        let mut cluster = self.cluster();
+        self.end_of(self.cluster()).await
+    }
+
+    async fn end_of(&self, mut cluster: Cluster) -> Vec<Verdict> {
         let heard = self.settle(&mut cluster).await;
         cluster.stop(PATIENCE);
         heard
@@ -94,10 +119,24 @@ impl Scene {
 
     /// Until the ledger is empty.
     pub async fn settle(&self, cluster: &mut Cluster) -> Vec<Verdict> {
+        self.listen(cluster, |cluster, _| cluster.ledger().is_empty()).await
+    }
+
+    /// Until it is heard that the API server does not do it yet, and why.
+    pub async fn until_delayed(&self, cluster: &mut Cluster) -> String {
+        let reason = |heard: &[Verdict]| {
+            heard.iter().find_map(|it| if let Verdict::Delayed(reason) = it { Some(reason.clone()) } else { None })
+        };
+        let heard = self.listen(cluster, |_, heard| reason(heard).is_some()).await;
+        reason(&heard).unwrap()
+    }
+
+    async fn listen(&self, cluster: &mut Cluster, is_over: impl Fn(&Cluster, &[Verdict]) -> bool) -> Vec<Verdict> {
         let start = Instant::now();
         let mut heard = Vec::new();
         loop {
-            let is_over = cluster.ledger().is_empty();
+            // First: what was told before the ledger's end is there when that is seen.
+            let is_over = is_over(cluster, &heard);
             while let Some(event) = cluster.try_event() {
                 if let Event::Settled(settled) = event {
                     heard.push(settled.verdict);
@@ -135,7 +174,7 @@ impl Scene {
         self.requests().iter().map(of).collect()
     }
 
-    pub async fn evicted_events(&self) -> Vec<Value> {
+    async fn evicted_events(&self) -> Vec<Value> {
         let events = self.stage.events().await.unwrap();
         events.into_iter().filter(|event| event["reason"] == "Evicted").collect()
     }
@@ -146,7 +185,7 @@ impl Scene {
         assert_eq!(pod["metadata"]["uid"], *self.uid);
         assert!(pod["metadata"]["deletionTimestamp"].is_string(), "{pod}");
         assert_eq!(pod["metadata"]["deletionGracePeriodSeconds"], intent.grace_seconds);
-        let mark = node_pressure_apiserver::stage::condition(&pod, "DisruptionTarget");
+        let mark = condition(&pod, "DisruptionTarget");
         assert_eq!(mark["reason"], "EvictionByNodePressureMonitor", "{pod}");
         assert_eq!((&mark["status"], &mark["message"]), (&json!("True"), &json!(MESSAGE)));
         self.is_told_once().await;
@@ -164,15 +203,25 @@ impl Scene {
 
     /// The pod stays as it is, and nobody is told anything.
     pub async fn is_untouched(&self) {
+        self.stays(&self.uid).await;
+        self.nobody_is_told().await;
+    }
+
+    /// The pod that has the name is this one, and stays as it is.
+    pub async fn stays(&self, uid: &str) {
         let pod = self.pod().await.unwrap();
+        assert_eq!(pod["metadata"]["uid"], *uid);
         assert_eq!(pod["metadata"]["deletionTimestamp"], Value::Null);
-        assert_eq!(*node_pressure_apiserver::stage::condition(&pod, "DisruptionTarget"), Value::Null);
-        assert_eq!(self.evicted_events().await, [] as [Value; 0]);
+        assert_eq!(*condition(&pod, "DisruptionTarget"), Value::Null);
         self.names_its_uid();
     }
 
+    pub async fn nobody_is_told(&self) {
+        assert_eq!(self.evicted_events().await, [] as [Value; 0]);
+    }
+
     /// Every request that changes a pod has the UID as its precondition.
-    pub fn names_its_uid(&self) {
+    fn names_its_uid(&self) {
         for record in self.requests() {
             let uid = match (record.method.as_str(), record.path.rsplit('/').next()) {
                 ("DELETE", _) => &record.body["preconditions"]["uid"],

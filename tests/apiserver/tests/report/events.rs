@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http::Method;
 use node_pressure_apiserver::Fault;
-use node_pressure_apiserver::stage::Stage;
+use node_pressure_apiserver::stage::{Stage, uid};
 use node_pressure_monitor::cluster::events::About;
 use node_pressure_monitor::cluster::{Cluster, Happening};
 use node_pressure_monitor::config::KubernetesOptions;
@@ -12,10 +12,17 @@ use serde_json::{Value, json};
 
 use crate::support::{SOON, cluster, end, trouble};
 
+/// A stage, a pod on it, and the agent's end.
+async fn begin() -> (Stage, About, Cluster) {
+    let stage = Stage::new().await.unwrap();
+    let about = pod(&stage).await;
+    let cluster = start(&stage);
+    (stage, about, cluster)
+}
+
 async fn pod(stage: &Stage) -> About {
     let pod = stage.running_pod("web", json!({}), json!({})).await.unwrap();
-    let uid = pod["metadata"]["uid"].as_str().unwrap().to_owned();
-    About::Pod { namespace: stage.namespace.clone(), name: "web".to_owned(), uid }
+    About::Pod { namespace: stage.namespace.clone(), name: "web".to_owned(), uid: uid(&pod) }
 }
 
 fn killed(about: &About, message: &str) -> Happening {
@@ -25,9 +32,12 @@ fn killed(about: &About, message: &str) -> Happening {
 
 /// The events of the test's pods, once they are as wanted.
 async fn events(stage: &Stage, wanted: impl Fn(&[Value]) -> bool) -> Vec<Value> {
-    let path = format!("/api/v1/namespaces/{}/events", stage.namespace);
+    events_at(stage, &format!("/api/v1/namespaces/{}/events", stage.namespace), wanted).await
+}
+
+async fn events_at(stage: &Stage, path: &str, wanted: impl Fn(&[Value]) -> bool) -> Vec<Value> {
     let items = |list: &Value| list["items"].as_array().cloned().unwrap_or_default();
-    let list = stage.until(&path, SOON, |list| list.is_some_and(|list| wanted(&items(list)))).await.unwrap();
+    let list = stage.until(path, SOON, |list| list.is_some_and(|list| wanted(&items(list)))).await.unwrap();
     items(&list)
 }
 
@@ -37,9 +47,7 @@ fn start(stage: &Stage) -> Cluster {
 
 #[tokio::test]
 async fn events_on_a_pod_and_on_the_node_look_as_the_kubelets_do() {
-    let stage = Stage::new().await.unwrap();
-    let about = pod(&stage).await;
-    let cluster = start(&stage);
+    let (stage, about, cluster) = begin().await;
     cluster.tell(killed(&about, "memhog (4242) of pod web killed")).unwrap();
     cluster.tell(killed(&About::Node, "memhog (4242) of pod web killed")).unwrap();
     let of_pod = events(&stage, |events| events.len() == 1).await.remove(0);
@@ -49,13 +57,7 @@ async fn events_on_a_pod_and_on_the_node_look_as_the_kubelets_do() {
     assert_eq!((&of_pod["type"], &of_pod["reason"]), (&json!("Warning"), &json!("OOMKilling")));
     assert_eq!((&of_pod["count"], &of_pod["source"]["host"]), (&json!(1), &json!(stage.node)));
     assert_eq!(of_pod["source"]["component"], "node-pressure-monitor");
-    for _ in 0..500 {
-        if !stage.node_events().await.unwrap().is_empty() {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    let of_node = stage.node_events().await.unwrap().remove(0);
+    let of_node = events_at(&stage, &stage.node_events_path(), |events| events.len() == 1).await.remove(0);
     assert_eq!(
         (&of_node["involvedObject"]["kind"], &of_node["involvedObject"]["uid"]),
         (&json!("Node"), &json!(stage.node))
@@ -65,16 +67,14 @@ async fn events_on_a_pod_and_on_the_node_look_as_the_kubelets_do() {
 
 #[tokio::test]
 async fn the_same_again_is_one_event_that_counts_and_the_rest_is_told_at_the_end() {
-    let stage = Stage::new().await.unwrap();
-    let about = pod(&stage).await;
-    let cluster = start(&stage);
+    let (stage, about, cluster) = begin().await;
     for _ in 0..50 {
         cluster.tell(killed(&about, "killed")).unwrap();
     }
     events(&stage, |events| events.len() == 1).await;
     // Nothing more for ten seconds; but an agent that stops tells what it has counted.
     tokio::time::sleep(Duration::from_millis(200)).await;
-    cluster.stop(Duration::from_secs(5));
+    cluster.stop(SOON);
     let all = stage.events().await.unwrap();
     assert_eq!((all.len(), &all[0]["count"]), (1, &json!(50)));
     // An agent that stops before the answer has come tries once more, and is told that the event is there.
@@ -86,9 +86,7 @@ async fn the_same_again_is_one_event_that_counts_and_the_rest_is_told_at_the_end
 
 #[tokio::test]
 async fn an_event_that_has_expired_is_written_anew() {
-    let stage = Stage::new().await.unwrap();
-    let about = pod(&stage).await;
-    let cluster = start(&stage);
+    let (stage, about, cluster) = begin().await;
     cluster.tell(killed(&about, "killed")).unwrap();
     let first = events(&stage, |events| events.len() == 1).await.remove(0);
     let path = format!("/api/v1/namespaces/{}/events/{}", stage.namespace, first["metadata"]["name"].as_str().unwrap());
@@ -101,9 +99,7 @@ async fn an_event_that_has_expired_is_written_anew() {
 
 #[tokio::test]
 async fn one_pod_cannot_flood_the_server() {
-    let stage = Stage::new().await.unwrap();
-    let about = pod(&stage).await;
-    let cluster = start(&stage);
+    let (stage, about, cluster) = begin().await;
     for process in 0..200 {
         cluster.tell(killed(&about, &format!("process {process} killed"))).unwrap();
     }
@@ -124,6 +120,7 @@ async fn there_is_one_in_spite_of(fault: Fault) {
     cluster.tell(killed(&about, "killed")).unwrap();
     let struck = || stage.server.faults().struck(fault) > 0;
     events(&stage, |events| events.len() == 1 && struck()).await;
+    // Longer than the agent waits before it tries again.
     tokio::time::sleep(Duration::from_millis(1_500)).await;
     assert_eq!(stage.events().await.unwrap().len(), 1, "never twice");
     stage.server.faults().clear();
@@ -176,12 +173,11 @@ async fn events_that_are_forbidden_are_said_once_and_do_not_hold_up_others() {
 
 #[tokio::test]
 async fn what_happens_while_the_server_is_away_is_told_later_with_its_own_time() {
-    let stage = Stage::new().await.unwrap();
-    let about = pod(&stage).await;
-    let cluster = start(&stage);
+    let (stage, about, cluster) = begin().await;
     stage.server.close().await;
     cluster.tell(killed(&about, "killed")).unwrap();
-    tokio::time::sleep(Duration::from_millis(2_100)).await;
+    // The API tells seconds apart.
+    tokio::time::sleep(Duration::from_millis(1_100)).await;
     stage.server.open().await.unwrap();
     let event = events(&stage, |events| events.len() == 1).await.remove(0);
     let [told, created] = [&event["firstTimestamp"], &event["metadata"]["creationTimestamp"]];

@@ -2,7 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use http::Method;
 use node_pressure_apiserver::Fault;
 use node_pressure_apiserver::stage::{Stage, condition};
 use node_pressure_monitor::cluster::NodeStatus;
@@ -11,19 +10,27 @@ use node_pressure_monitor::config::KubernetesOptions;
 use node_pressure_monitor::config::kubernetes::Authority;
 use serde_json::{Value, json};
 
-use crate::support::{KEY, TYPE, cluster, end, has, is_tainted, node, ready, status, taints, trouble};
+use crate::support::{KEY, SOON, TYPE, cluster, end, has, is_tainted, node, ready, status, taints, trouble};
+
+fn with_heartbeat(heartbeat: Duration) -> KubernetesOptions {
+    KubernetesOptions { heartbeat, ..KubernetesOptions::default() }
+}
+
+fn status_path(stage: &Stage) -> String {
+    format!("{}/status", stage.node_path())
+}
 
 #[tokio::test]
 async fn a_condition_is_there_within_100_ms_of_its_change() {
     let stage = Stage::new().await.unwrap();
     let cluster = cluster(&stage, KubernetesOptions::default());
     ready(&stage).await;
-    let path = format!("{}/status", stage.node_path());
+    let path = status_path(&stage);
     for (holds, word) in [(false, "False"), (true, "True"), (false, "False")] {
         stage.server.log().clear();
         let changed = Instant::now();
         cluster.publish(status(holds, &[]));
-        let written = stage.server.log().wait_for(Duration::from_secs(2), |request| request.is("PATCH", &path)).await;
+        let written = stage.server.log().wait_for(SOON, |request| request.is("PATCH", &path)).await;
         let took = written.unwrap().at.duration_since(changed);
         assert!(took < Duration::from_millis(100), "{took:?}");
         node(&stage, |node| has(node, TYPE, word)).await;
@@ -35,8 +42,7 @@ async fn a_condition_is_there_within_100_ms_of_its_change() {
 #[tokio::test]
 async fn a_condition_is_confirmed_while_nothing_changes() {
     let stage = Stage::new().await.unwrap();
-    let cluster =
-        cluster(&stage, KubernetesOptions { heartbeat: Duration::from_secs(2), ..KubernetesOptions::default() });
+    let cluster = cluster(&stage, with_heartbeat(Duration::from_secs(2)));
     cluster.publish(status(true, &[]));
     let first = node(&stage, |node| has(node, TYPE, "True")).await;
     let time = |node: &Value, which: &str| condition(node, TYPE)[which].as_str().unwrap().to_owned();
@@ -54,13 +60,11 @@ async fn others(stage: &Stage) {
          "lastHeartbeatTime": "2026-01-01T00:00:00Z", "lastTransitionTime": "2026-01-01T00:00:00Z"},
         {"type": "KernelDeadlock", "status": "False", "reason": "KernelHasNoDeadlock", "message": "m"},
     ]}});
-    let path = format!("{}/status", stage.node_path());
-    assert_eq!(stage.ask(Method::PATCH, &path, conditions).await.unwrap().0, 200);
+    stage.patch(&status_path(stage), conditions).await.unwrap();
     let node = stage.get(&stage.node_path()).await.unwrap().unwrap();
     let mut taints = node.pointer("/spec/taints").and_then(Value::as_array).cloned().unwrap_or_default();
     taints.push(json!({"key": "dedicated", "value": "gpu", "effect": "NoSchedule"}));
-    let body = json!({"spec": {"taints": taints}});
-    assert_eq!(stage.ask(Method::PATCH, &stage.node_path(), body).await.unwrap().0, 200);
+    stage.patch(&stage.node_path(), json!({"spec": {"taints": taints}})).await.unwrap();
 }
 
 #[tokio::test]
@@ -80,10 +84,10 @@ async fn conditions_and_taints_of_others_are_never_touched_and_ours_go_when_the_
     cluster.publish(status(true, &[Effect::NoSchedule, Effect::NoExecute]));
     node(&stage, |node| is_tainted(node, KEY, "NoExecute")).await;
     let begun = Instant::now();
-    cluster.stop(Duration::from_secs(15));
-    // A real server on a busy machine may take longer for three requests.
+    cluster.stop(SOON);
+    // Three requests, on a machine that may be busy: not all the time that it has.
     let took = begun.elapsed();
-    assert!(took < Duration::from_secs(if stage.server.is_real() { 15 } else { 4 }), "{took:?}");
+    assert!(took < SOON / 4, "{took:?}");
     let after = stage.get(&stage.node_path()).await.unwrap().unwrap();
     assert_eq!(after.pointer("/spec/taints"), before.pointer("/spec/taints"));
     assert_eq!(after.pointer("/status/conditions"), before.pointer("/status/conditions"));
@@ -204,15 +208,18 @@ async fn a_slow_server_is_told_the_latest_alone() {
     let stage = Stage::new().await.unwrap();
     let cluster = cluster(&stage, KubernetesOptions::default());
     ready(&stage).await;
-    stage.server.faults().add(Fault::delay(Duration::from_millis(400)).of("PATCH"));
+    let delay = Duration::from_millis(400);
+    stage.server.faults().add(Fault::delay(delay).of("PATCH"));
+    let begun = Instant::now();
     for turn in 0..20 {
         cluster.publish(status(turn % 2 == 0, &[]));
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
+    let took = begun.elapsed();
     cluster.publish(status(true, &[Effect::NoSchedule]));
     node(&stage, |node| has(node, TYPE, "True") && is_tainted(node, KEY, "NoSchedule")).await;
     let writes = stage.server.log().of("PATCH", "/status").len();
-    assert!(writes <= 4, "{writes} for twenty changes in 400 ms");
+    assert!(writes as u128 <= 3 + took.as_millis() / delay.as_millis(), "{writes} for twenty changes in {took:?}");
     stage.server.faults().clear();
     end(stage, cluster).await;
 }
@@ -222,14 +229,15 @@ async fn a_flickering_condition_is_not_written_each_time() {
     let stage = Stage::new().await.unwrap();
     let cluster = cluster(&stage, KubernetesOptions::default());
     ready(&stage).await;
+    let begun = Instant::now();
     for turn in 0..200 {
         cluster.publish(status(turn % 2 == 0, &[]));
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     cluster.publish(status(true, &[]));
     node(&stage, |node| has(node, TYPE, "True")).await;
-    let writes = stage.server.log().of("PATCH", "/status").len();
-    assert!(writes <= 18, "{writes} for two hundred changes in two seconds");
+    let (writes, took) = (stage.server.log().of("PATCH", "/status").len(), begun.elapsed());
+    assert!(writes as u64 <= 16 + took.as_secs(), "{writes} for two hundred changes in {took:?}");
     end(stage, cluster).await;
 }
 
@@ -250,13 +258,11 @@ async fn the_server_restarts_in_between() {
 #[tokio::test]
 async fn somebody_takes_our_condition_away() {
     let stage = Stage::new().await.unwrap();
-    let cluster =
-        cluster(&stage, KubernetesOptions { heartbeat: Duration::from_secs(1), ..KubernetesOptions::default() });
+    let cluster = cluster(&stage, with_heartbeat(Duration::from_secs(1)));
     cluster.publish(status(true, &[]));
     node(&stage, |node| has(node, TYPE, "True")).await;
     let removal = json!({"status": {"conditions": [{"$patch": "delete", "type": TYPE}]}});
-    let path = format!("{}/status", stage.node_path());
-    assert_eq!(stage.ask(Method::PATCH, &path, removal).await.unwrap().0, 200);
+    stage.patch(&status_path(&stage), removal).await.unwrap();
     let again = node(&stage, |node| has(node, TYPE, "True")).await;
     assert_eq!(condition(&again, TYPE)["reason"], "NodeHasInsufficientMemory");
     end(stage, cluster).await;

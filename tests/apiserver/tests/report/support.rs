@@ -9,13 +9,12 @@ use node_pressure_monitor::config::KubernetesOptions;
 use serde_json::Value;
 
 /// Longer than anything takes that is not stuck.
-pub const SOON: Duration = Duration::from_secs(20);
+pub const SOON: Duration = Duration::from_secs(60);
 pub const TYPE: &str = "MonitorMemoryPressure";
 pub const KEY: &str = "node-pressure-monitor/memory-pressure";
 
 pub fn access(stage: &Stage) -> Access {
-    let path = stage.kubeconfig_file().unwrap();
-    Access::by_kubeconfig(path, &stage.node)
+    Access::by_kubeconfig(stage.kubeconfig_file().unwrap(), &stage.node)
 }
 
 pub fn cluster(stage: &Stage, options: KubernetesOptions) -> Cluster {
@@ -80,7 +79,6 @@ pub async fn ready(stage: &Stage) {
 }
 
 pub async fn end(stage: Stage, cluster: Cluster) {
-    cluster.stop(Duration::from_secs(5));
-    let _gone = std::fs::remove_file(stage.kubeconfig_file().unwrap());
+    cluster.stop(SOON);
     stage.end().await.unwrap();
 }

@@ -3,21 +3,20 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use http::Method;
 use node_pressure_apiserver::{Fault, Stage};
 use node_pressure_monitor::cluster::{Access, Cluster, Review, Reviewer};
 use node_pressure_monitor::config::KubernetesOptions;
-use serde_json::{Value, json};
+use serde_json::json;
 
-const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 const METRICS: &str = "/metrics";
+/// Longer than anything takes that is not stuck.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A stage with a scraper that may read the metrics, and an agent that asks for whom that holds.
 struct Scene {
     stage: Stage,
-    directory: tempfile::TempDir,
     /// The scraper's.
     token: String,
     scraper: String,
@@ -26,49 +25,21 @@ struct Scene {
 impl Scene {
     async fn new() -> Self {
         let stage = Stage::new().await.unwrap();
-        let scene =
-            Self { stage, directory: tempfile::tempdir().unwrap(), token: String::new(), scraper: String::new() };
-        let token = scene.account("scraper").await;
+        let token = stage.account("scraper").await.unwrap();
         let rules = json!([{"nonResourceURLs": [METRICS, "/incidents/*"], "verbs": ["get"]}]);
-        scene.grant("scraper", rules).await;
-        let scraper = format!("system:serviceaccount:{}:scraper", scene.stage.namespace);
-        Self { token, scraper, ..scene }
+        stage.grant("scraper", rules).await.unwrap();
+        let scraper = format!("system:serviceaccount:{}:scraper", stage.namespace);
+        Self { stage, token, scraper }
     }
 
-    /// A service account's token.
-    async fn account(&self, name: &str) -> String {
-        let accounts = format!("/api/v1/namespaces/{}/serviceaccounts", self.stage.namespace);
-        self.stage.create(&accounts, json!({"metadata": {"name": name}})).await.unwrap();
-        let request = json!({"spec": {"audiences": [], "expirationSeconds": 3600}});
-        let answer = self.stage.create(&format!("{accounts}/{name}/token"), request).await.unwrap();
-        answer["status"]["token"].as_str().unwrap().to_owned()
+    /// The agent's end, of the one who may do everything.
+    fn agent(&self) -> (Cluster, Reviewer) {
+        self.agent_by(self.stage.kubeconfig_file().unwrap())
     }
 
-    fn role(&self, name: &str) -> String {
-        format!("{name}-{}", self.stage.namespace)
-    }
-
-    async fn grant(&self, name: &str, rules: Value) {
-        let role = self.role(name);
-        let metadata = json!({"name": role});
-        self.stage
-            .create(&format!("{RBAC}/clusterroles"), json!({"metadata": metadata, "rules": rules}))
-            .await
-            .unwrap();
-        let subject = json!({"kind": "ServiceAccount", "name": name, "namespace": self.stage.namespace});
-        let reference = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role});
-        let binding = json!({"metadata": metadata, "subjects": [subject], "roleRef": reference});
-        self.stage.create(&format!("{RBAC}/clusterrolebindings"), binding).await.unwrap();
-    }
-
-    /// The agent's end, by the one who may do everything or by another's token.
-    fn agent(&self, token: Option<&str>) -> (Cluster, Reviewer) {
-        let kubeconfig = self.directory.path().join("kubeconfig");
-        let server = &self.stage.server;
-        let text = token.map_or_else(|| server.kubeconfig(), |token| server.kubeconfig_with(token));
-        std::fs::write(&kubeconfig, text).unwrap();
-        let access: Option<Access> = Some(Access::by_kubeconfig(PathBuf::from(&kubeconfig), &self.stage.node));
-        let cluster = Cluster::start_with(KubernetesOptions::default(), access).unwrap();
+    fn agent_by(&self, kubeconfig: PathBuf) -> (Cluster, Reviewer) {
+        let access = Access::by_kubeconfig(kubeconfig, &self.stage.node);
+        let cluster = Cluster::start_with(KubernetesOptions::default(), Some(access)).unwrap();
         let reviewer = cluster.reviewer().unwrap();
         (cluster, reviewer)
     }
@@ -78,14 +49,19 @@ impl Scene {
         self.stage.server.log().of("POST", "/tokenreviews").len()
     }
 
-    async fn end(self, cluster: Cluster) {
-        tokio::task::spawn_blocking(|| cluster.stop(Duration::from_secs(5))).await.unwrap();
-        for name in ["scraper", "agent"] {
-            for plural in ["clusterroles", "clusterrolebindings"] {
-                let path = format!("{RBAC}/{plural}/{}", self.role(name));
-                self.stage.ask(Method::DELETE, &path, Value::Null).await.unwrap();
-            }
+    /// Asks until there is an answer: that the scraper may read the metrics.
+    async fn until_allowed(&self, reviewer: &Reviewer) {
+        let begun = Instant::now();
+        let mut review = reviewer.review(&self.token, METRICS).await;
+        while review.is_err() && begun.elapsed() < PATIENCE {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            review = reviewer.review(&self.token, METRICS).await;
         }
+        assert_eq!(review, Ok(Review::Allowed));
+    }
+
+    async fn end(self, cluster: Cluster) {
+        tokio::task::spawn_blocking(|| cluster.stop(PATIENCE)).await.unwrap();
         self.stage.end().await.unwrap();
     }
 }
@@ -93,7 +69,7 @@ impl Scene {
 #[tokio::test]
 async fn a_token_is_good_for_what_its_bearer_may_read() {
     let scene = Scene::new().await;
-    let (cluster, reviewer) = scene.agent(None);
+    let (cluster, reviewer) = scene.agent();
     let forbidden = Ok(Review::Forbidden(scene.scraper.clone()));
     for (token, path, expected) in [
         (scene.token.as_str(), METRICS, Ok(Review::Allowed)),
@@ -109,8 +85,8 @@ async fn a_token_is_good_for_what_its_bearer_may_read() {
 #[tokio::test]
 async fn an_agent_that_may_not_ask_says_what_it_lacks() {
     let scene = Scene::new().await;
-    let token = scene.account("agent").await;
-    let (cluster, reviewer) = scene.agent(Some(&token));
+    let token = scene.stage.account("agent").await.unwrap();
+    let (cluster, reviewer) = scene.agent_by(scene.stage.kubeconfig_file_of("agent", &token).unwrap());
     let refused = reviewer.review(&scene.token, METRICS).await.unwrap_err();
     assert!(refused.starts_with("TokenReview: ") && refused.contains("forbidden"), "{refused}");
     assert!(refused.ends_with("needs the cluster role system:auth-delegator"), "{refused}");
@@ -119,24 +95,16 @@ async fn an_agent_that_may_not_ask_says_what_it_lacks() {
         {"apiGroups": ["authentication.k8s.io"], "resources": ["tokenreviews"], "verbs": ["create"]},
         {"apiGroups": ["authorization.k8s.io"], "resources": ["subjectaccessreviews"], "verbs": ["create"]},
     ]);
-    scene.grant("agent", delegator).await;
+    scene.stage.grant("agent", delegator).await.unwrap();
     // An authorizer of a real server may take a moment to hear of it.
-    let mut review = Err(String::new());
-    for _ in 0..50 {
-        review = reviewer.review(&scene.token, METRICS).await;
-        if review.is_ok() {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-    assert_eq!(review, Ok(Review::Allowed));
+    scene.until_allowed(&reviewer).await;
     scene.end(cluster).await;
 }
 
 #[tokio::test]
 async fn what_cannot_be_found_out_is_neither_yes_nor_no() {
     let scene = Scene::new().await;
-    let (cluster, reviewer) = scene.agent(None);
+    let (cluster, reviewer) = scene.agent();
     assert_eq!(reviewer.review(&scene.token, METRICS).await, Ok(Review::Allowed));
     for (name, fault) in [
         ("500", Fault::answer(500)),
@@ -166,19 +134,11 @@ async fn what_cannot_be_found_out_is_neither_yes_nor_no() {
 #[tokio::test]
 async fn a_server_that_is_away_lets_nobody_in_and_is_asked_again_when_it_is_back() {
     let scene = Scene::new().await;
-    let (cluster, reviewer) = scene.agent(None);
+    let (cluster, reviewer) = scene.agent();
     assert_eq!(reviewer.review(&scene.token, METRICS).await, Ok(Review::Allowed));
     scene.stage.server.close().await;
     assert!(reviewer.review(&scene.token, METRICS).await.is_err());
     scene.stage.server.open().await.unwrap();
-    let mut review = Err(String::new());
-    for _ in 0..50 {
-        review = reviewer.review(&scene.token, METRICS).await;
-        if review.is_ok() {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-    assert_eq!(review, Ok(Review::Allowed));
+    scene.until_allowed(&reviewer).await;
     scene.end(cluster).await;
 }

@@ -1,17 +1,15 @@
 //! The way to the server breaks, or the server forgets where a watch was.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use node_pressure_apiserver::{Fault, What};
 use serde_json::json;
 
-use super::{Scene, names};
+use super::{Scene, is_pod_watch, names};
 
 #[tokio::test]
 async fn a_connection_cut_in_mid_watch_is_taken_up_where_it_was() {
-    let scene = Scene::new().await;
-    scene.pod("a").await;
-    scene.until_known(&["a"]).await;
+    let scene = Scene::with_pods(&["a"]).await;
     scene.stage.server.cut_connections();
     scene.pod("b").await;
     scene.delete("a").await;
@@ -25,9 +23,10 @@ async fn an_event_cut_in_the_middle_is_neither_lost_nor_halved() {
     let scene = Scene::new().await;
     scene.until_known(&[]).await;
     for (number, bytes) in [1_usize, 40, 400].into_iter().enumerate() {
-        scene.stage.server.faults().add(Fault::cut_in_body(bytes).at("/pods?").at("watch=true").once());
+        let cut = Fault::cut_in_body(bytes).at("/pods?").at("watch=true").once();
+        let cut = scene.stage.server.faults().add(cut);
         scene.stage.server.cut_connections();
-        tokio::time::sleep(Duration::from_millis(300)).await;
+        scene.until_struck(cut, 1).await;
         scene.pod(&format!("p{number}")).await;
         scene.until("one more", |view| names(view).len() == number + 1).await;
     }
@@ -37,11 +36,7 @@ async fn an_event_cut_in_the_middle_is_neither_lost_nor_halved() {
 
 #[tokio::test]
 async fn a_list_cut_in_the_middle_is_no_list() {
-    let scene = Scene::new().await;
-    for name in ["a", "b", "c"] {
-        scene.pod(name).await;
-    }
-    scene.until_known(&["a", "b", "c"]).await;
+    let scene = Scene::with_pods(&["a", "b", "c"]).await;
     let fault = Fault::cut_in_body(1500).at("/pods?").at("resourceVersionMatch").times(2);
     let fault = scene.stage.server.faults().add(fault);
     let gone = Fault::answer(410).at("/pods?").at("watch=true").once();
@@ -50,7 +45,7 @@ async fn a_list_cut_in_the_middle_is_no_list() {
     scene.stage.server.faults().add(gone);
     scene.stage.server.cut_connections();
     let struck = || scene.stage.server.faults().struck(fault) + scene.stage.server.faults().struck(second);
-    let begun = std::time::Instant::now();
+    let begun = Instant::now();
     while struck() < 2 && begun.elapsed() < super::LATE {
         assert_eq!(names(&scene.cluster.view()), ["a", "b", "c"], "half a list forgets nobody");
         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -63,9 +58,7 @@ async fn a_list_cut_in_the_middle_is_no_list() {
 
 #[tokio::test]
 async fn a_place_forgotten_by_the_server_is_listed_anew_when_told_by_status() {
-    let scene = Scene::new().await;
-    scene.pod("a").await;
-    scene.until_known(&["a"]).await;
+    let scene = Scene::with_pods(&["a"]).await;
     scene.stage.server.faults().add(Fault::answer(410).at("/pods?").at("watch=true").once());
     scene.stage.server.cut_connections();
     scene.delete("a").await;
@@ -111,7 +104,7 @@ async fn bookmarks_keep_a_quiet_node_from_listing_anew() {
     scene.until_known(&["a"]).await;
     // Much happens elsewhere.
     for number in 0..20 {
-        scene.patch(&scene.stage.node_path(), json!({"metadata": {"labels": {"n": number.to_string()}}})).await;
+        scene.patch_node(json!({"metadata": {"labels": {"n": number.to_string()}}})).await;
     }
     scene.until_watched().await;
     let before = scene.cluster.view().pods_as_of;
@@ -127,12 +120,11 @@ async fn bookmarks_keep_a_quiet_node_from_listing_anew() {
 
 #[tokio::test]
 async fn a_watch_that_says_nothing_any_more_is_taken_for_dead() {
-    let scene = Scene::new().await;
-    scene.pod("a").await;
-    scene.until_known(&["a"]).await;
-    scene.stage.server.faults().add(Fault::stall_in_body(0).at("/pods?").at("watch=true").once());
+    let scene = Scene::with_pods(&["a"]).await;
+    let stall = Fault::stall_in_body(0).at("/pods?").at("watch=true").once();
+    let stall = scene.stage.server.faults().add(stall);
     scene.stage.server.cut_connections();
-    tokio::time::sleep(Duration::from_millis(1500)).await;
+    scene.until_struck(stall, 1).await;
     scene.pod("b").await;
     let view = scene.until_known(&["a", "b"]).await;
     assert_eq!(view.counts.lists, 1);
@@ -141,9 +133,7 @@ async fn a_watch_that_says_nothing_any_more_is_taken_for_dead() {
 
 #[tokio::test]
 async fn a_server_that_never_answers_is_down() {
-    let scene = Scene::new().await;
-    scene.pod("a").await;
-    scene.until_known(&["a"]).await;
+    let scene = Scene::with_pods(&["a"]).await;
     let fault = scene.stage.server.faults().add(Fault::new(What::NeverAnswer));
     scene.stage.server.cut_connections();
     scene.until_down_for(&["no answer within 2 s"]).await;
@@ -167,22 +157,18 @@ async fn a_slow_server_is_waited_for() {
 
 #[tokio::test]
 async fn an_overloaded_server_is_left_alone_for_as_long_as_it_asks() {
-    let scene = Scene::new().await;
-    scene.pod("a").await;
-    scene.until_known(&["a"]).await;
-    let busy = What::Answer {
-        code: 429,
-        reason: "TooManyRequests".to_owned(),
-        message: "slow down".to_owned(),
-        retry_after: Some(2),
-    };
+    let scene = Scene::with_pods(&["a"]).await;
+    let busy = What::Answer { code: 429, reason: "TooManyRequests", message: "slow down", retry_after: Some(2) };
     let fault = scene.stage.server.faults().add(Fault::new(busy).at("/pods?").at("watch=true"));
     scene.stage.server.cut_connections();
     scene.until_down_for(&["429", "slow down"]).await;
-    let struck = scene.stage.server.faults().struck(fault);
-    assert_eq!(struck, 2, "once is no reason to say that it is down");
-    tokio::time::sleep(Duration::from_millis(1500)).await;
-    assert_eq!(scene.stage.server.faults().struck(fault), struck, "not before two seconds are over");
+    assert_eq!(scene.stage.server.faults().struck(fault), 2, "once is no reason to say that it is down");
+    scene.until_struck(fault, 3).await;
+    let refused = scene.stage.server.log().all().into_iter().filter(|it| is_pod_watch(it) && it.status != Some(200));
+    let at: Vec<Instant> = refused.map(|it| it.at).collect();
+    let [first, second, third, ..] = at.as_slice() else { panic!("{at:?}") };
+    let asked = Duration::from_secs(2);
+    assert!(*second - *first >= asked && *third - *second >= asked, "not before two seconds are over: {at:?}");
     scene.stage.server.faults().remove(fault);
     scene.until_up().await;
     scene.end().await;
@@ -190,9 +176,7 @@ async fn an_overloaded_server_is_left_alone_for_as_long_as_it_asks() {
 
 #[tokio::test]
 async fn who_may_not_is_told_what_is_missing() {
-    let scene = Scene::new().await;
-    scene.pod("a").await;
-    scene.until_known(&["a"]).await;
+    let scene = Scene::with_pods(&["a"]).await;
     let fault = scene.stage.server.faults().add(Fault::answer(403).at("/pods?"));
     scene.stage.server.cut_connections();
     scene.until_down_for(&["403 Forbidden", "ClusterRole"]).await;

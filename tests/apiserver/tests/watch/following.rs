@@ -1,7 +1,8 @@
 //! Nothing fails: who is known, by what, and how changes come.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use node_pressure_apiserver::stage::uid;
 use node_pressure_monitor::cluster::Event;
 use node_pressure_monitor::config::KubernetesOptions;
 use node_pressure_monitor::workloads::PodUid;
@@ -20,7 +21,7 @@ async fn pods_of_this_node_are_known_and_followed() {
     let made = scene.stage.pod("a", json!({"ownerReferences": owner}), spec).await.unwrap();
     scene.stage.pod("elsewhere", Value::Null, json!({"nodeName": "another-node"})).await.unwrap();
     let view = scene.until_known(&["a"]).await;
-    let pod = view.pods.find(&PodUid(made["metadata"]["uid"].as_str().unwrap().to_owned())).unwrap();
+    let pod = view.pods.find(&PodUid(uid(&made))).unwrap();
     assert_eq!(pod.full_name(), format!("{}/a", scene.stage.namespace));
     assert_eq!(pod.controller().map(|owner| owner.kind.as_str()), Some("ReplicaSet"));
     assert_eq!(pod.spec.termination_grace_period_seconds, Some(7));
@@ -36,11 +37,10 @@ async fn pods_of_this_node_are_known_and_followed() {
 #[tokio::test]
 async fn a_pod_replaced_under_the_same_name_is_another_pod() {
     let scene = Scene::new().await;
-    let uid = |pod: &Value| PodUid(pod["metadata"]["uid"].as_str().unwrap().to_owned());
-    let first = uid(&scene.pod("same").await);
+    let first = PodUid(uid(&scene.pod("same").await));
     scene.until("the first", |view| view.pods.find(&first).is_some()).await;
     scene.delete("same").await;
-    let second = uid(&scene.pod("same").await);
+    let second = PodUid(uid(&scene.pod("same").await));
     assert_ne!(first, second);
     let view = scene.until("the second", |view| view.pods.find(&second).is_some()).await;
     let view = if view.pods.find(&first).is_none() { view } else { scene.until_known(&["same"]).await };
@@ -52,27 +52,30 @@ async fn a_pod_replaced_under_the_same_name_is_another_pod() {
 async fn many_changes_in_a_moment_are_told_once() {
     let mut scene = Scene::new().await;
     scene.until_up().await;
+    let begun = Instant::now();
     for number in 0..30 {
         scene.pod(&format!("p{number}")).await;
     }
+    // They are told once a second, and a slow machine takes longer to make them.
+    let most = 3 + begun.elapsed().as_secs();
     scene.until("all", |view| view.pods.pods().len() == 30).await;
     let mut told = 0;
     while let Some(event) = scene.cluster.try_event() {
-        told += usize::from(matches!(event, Event::Pods));
+        told += u64::from(matches!(event, Event::Pods));
     }
-    assert!((1..=3).contains(&told), "nobody looked meanwhile: {told}");
+    assert!((1..=most).contains(&told), "nobody looked meanwhile: {told}");
     scene.end().await;
 }
 
 #[tokio::test]
 async fn a_change_of_what_nothing_is_decided_by_is_not_told() {
-    let mut scene = Scene::new().await;
-    scene.pod("a").await;
-    scene.until_known(&["a"]).await;
+    let mut scene = Scene::with_pods(&["a"]).await;
+    scene.until_up().await;
+    scene.until_node_known().await;
     tokio::time::sleep(Duration::from_millis(500)).await;
     while scene.cluster.try_event().is_some() {}
     let before = scene.cluster.view();
-    scene.patch(&scene.stage.pods("a"), json!({"metadata": {"labels": {"x": "y"}}})).await;
+    scene.stage.patch(&scene.stage.pods("a"), json!({"metadata": {"labels": {"x": "y"}}})).await.unwrap();
     let view = scene.until("one change more", |view| view.counts.changes > before.counts.changes).await;
     tokio::time::sleep(Duration::from_millis(500)).await;
     assert!(scene.cluster.try_event().is_none());

@@ -8,17 +8,16 @@ mod cut;
 mod following;
 mod node;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use http::Method;
-use node_pressure_apiserver::Stage;
+use node_pressure_apiserver::{FaultId, Record, Stage};
 use node_pressure_monitor::cluster::{Access, Cluster, State, Timeouts, View};
 use node_pressure_monitor::config::KubernetesOptions;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 /// Long enough for the slowest machine.
-const LATE: Duration = Duration::from_secs(30);
+const LATE: Duration = Duration::from_secs(60);
 /// Shorter than an agent's, so that a test need not wait as long.
 const TIMEOUTS: Timeouts = Timeouts { answer: Duration::from_secs(2), silence: Duration::from_secs(4) };
 
@@ -26,7 +25,7 @@ const TIMEOUTS: Timeouts = Timeouts { answer: Duration::from_secs(2), silence: D
 struct Scene {
     stage: Stage,
     cluster: Cluster,
-    directory: tempfile::TempDir,
+    kubeconfig: PathBuf,
 }
 
 impl Scene {
@@ -39,20 +38,26 @@ impl Scene {
     }
 
     fn on(stage: Stage, options: KubernetesOptions) -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        std::fs::write(directory.path().join("kubeconfig"), stage.server.kubeconfig()).unwrap();
-        let cluster = start(&stage, &directory, options);
-        Self { stage, cluster, directory }
+        let kubeconfig = stage.kubeconfig_file().unwrap();
+        let cluster = start(&stage, &kubeconfig, options);
+        Self { stage, cluster, kubeconfig }
+    }
+
+    /// With pods of these names, which the agent has heard of by its watch.
+    async fn with_pods(names: &[&str]) -> Self {
+        let scene = Self::new().await;
+        scene.until_watched().await;
+        for name in names {
+            scene.pod(name).await;
+        }
+        scene.until_known(names).await;
+        scene
     }
 
     /// Another agent in the place of this one.
     fn start_anew(&mut self) {
-        let next = start(&self.stage, &self.directory, KubernetesOptions::default());
+        let next = start(&self.stage, &self.kubeconfig, KubernetesOptions::default());
         std::mem::replace(&mut self.cluster, next).stop(LATE);
-    }
-
-    fn kubeconfig(&self) -> PathBuf {
-        self.directory.path().join("kubeconfig")
     }
 
     /// Looks again and again until it is as wanted.
@@ -76,6 +81,10 @@ impl Scene {
         self.until("up", |view| view.state == State::Up).await
     }
 
+    async fn until_node_known(&self) {
+        self.until("the node", |view| !view.node.uid.is_empty()).await;
+    }
+
     /// Down, for whatever reason.
     async fn until_down(&self) {
         self.until_down_for(&[]).await;
@@ -95,32 +104,26 @@ impl Scene {
     }
 
     async fn delete(&self, name: &str) {
-        let now = json!({"gracePeriodSeconds": 0});
-        let (status, answer) = self.stage.ask(Method::DELETE, &self.stage.pods(name), now).await.unwrap();
-        assert_eq!(status, 200, "{answer}");
+        self.stage.delete_pod(name, 0).await.unwrap();
     }
 
-    async fn patch(&self, path: &str, patch: Value) {
-        let (status, answer) = self.stage.ask(Method::PATCH, path, patch).await.unwrap();
-        assert_eq!(status, 200, "{answer}");
+    async fn patch_node(&self, patch: Value) {
+        self.stage.patch(&self.stage.node_path(), patch).await.unwrap();
     }
 
     /// Requests that opened a watch of pods.
     fn pod_watches(&self) -> usize {
-        self.stage.server.log().all().iter().filter(|it| it.is_watch() && it.path.ends_with("/pods")).count()
+        self.stage.server.log().all().iter().filter(|it| is_pod_watch(it)).count()
     }
 
-    /// A watch of pods is under way, as far as the server has answered it.
+    /// The server has answered a watch of pods.
     async fn until_watched(&self) {
-        let begun = Instant::now();
-        let is_watch = |it: &node_pressure_apiserver::Record| {
-            it.is_watch() && it.path.ends_with("/pods") && it.status == Some(200)
-        };
-        while !self.stage.server.log().all().iter().any(is_watch) {
-            assert!(begun.elapsed() < LATE, "no watch");
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-        tokio::time::sleep(Duration::from_millis(300)).await;
+        let is_answered = |it: &Record| is_pod_watch(it) && it.status == Some(200);
+        self.stage.server.log().wait_for(LATE, is_answered).await.unwrap();
+    }
+
+    async fn until_struck(&self, fault: FaultId, times: u32) {
+        self.stage.until_struck(fault, times, LATE).await.unwrap();
     }
 
     async fn end(self) {
@@ -129,10 +132,14 @@ impl Scene {
     }
 }
 
-fn start(stage: &Stage, directory: &tempfile::TempDir, options: KubernetesOptions) -> Cluster {
-    let access = Access::by_kubeconfig(directory.path().join("kubeconfig"), &stage.node);
-    let access = access.with_timeouts(TIMEOUTS).beside(&directory.path().join("agent.lock"));
+fn start(stage: &Stage, kubeconfig: &Path, options: KubernetesOptions) -> Cluster {
+    let access = Access::by_kubeconfig(kubeconfig.to_owned(), &stage.node);
+    let access = access.with_timeouts(TIMEOUTS).beside(&stage.directory.path().join("agent.lock"));
     Cluster::start_with(options, Some(access)).unwrap()
+}
+
+fn is_pod_watch(record: &Record) -> bool {
+    record.is_watch() && record.path.ends_with("/pods")
 }
 
 /// The pods that are known, by name.

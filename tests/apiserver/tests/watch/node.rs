@@ -8,16 +8,16 @@ use super::Scene;
 #[tokio::test]
 async fn a_node_that_is_cordoned_is_in_maintenance_until_it_is_not() {
     let scene = Scene::new().await;
-    let view = scene.until("the node", |view| !view.node.uid.is_empty()).await;
-    assert_eq!(view.node.maintenance, None);
-    scene.patch(&scene.stage.node_path(), json!({"spec": {"unschedulable": true}})).await;
+    scene.until_node_known().await;
+    assert_eq!(scene.cluster.view().node.maintenance, None);
+    scene.patch_node(json!({"spec": {"unschedulable": true}})).await;
     let view = scene.until("cordoned", |view| view.node.maintenance.is_some()).await;
     assert_eq!(view.node.maintenance.as_deref(), Some("cordoned"));
     // What was seen stays seen while the server is away.
     scene.stage.server.close().await;
     scene.until_down().await;
     assert!(scene.cluster.view().node.maintenance.is_some());
-    scene.patch(&scene.stage.node_path(), json!({"spec": {"unschedulable": null}})).await;
+    scene.patch_node(json!({"spec": {"unschedulable": null}})).await;
     scene.stage.server.open().await.unwrap();
     scene.until("uncordoned", |view| view.node.maintenance.is_none()).await;
     scene.end().await;
@@ -26,15 +26,15 @@ async fn a_node_that_is_cordoned_is_in_maintenance_until_it_is_not() {
 #[tokio::test]
 async fn a_machine_configuration_that_is_being_updated_is_maintenance() {
     let scene = Scene::new().await;
-    scene.until("the node", |view| !view.node.uid.is_empty()).await;
+    scene.until_node_known().await;
     let key = |name: &str| format!("machineconfiguration.openshift.io/{name}");
     let annotations =
         json!({key("currentConfig"): "worker-1", key("desiredConfig"): "worker-2", key("state"): "Working"});
-    scene.patch(&scene.stage.node_path(), json!({"metadata": {"annotations": annotations}})).await;
+    scene.patch_node(json!({"metadata": {"annotations": annotations}})).await;
     let view = scene.until("updated", |view| view.node.maintenance.is_some()).await;
     assert!(view.node.maintenance.as_deref().unwrap_or_default().contains("machine configuration"));
     let annotations = json!({key("currentConfig"): "worker-2", key("state"): "Done"});
-    scene.patch(&scene.stage.node_path(), json!({"metadata": {"annotations": annotations}})).await;
+    scene.patch_node(json!({"metadata": {"annotations": annotations}})).await;
     scene.until("done", |view| view.node.maintenance.is_none()).await;
     scene.end().await;
 }
@@ -42,7 +42,7 @@ async fn a_machine_configuration_that_is_being_updated_is_maintenance() {
 #[tokio::test]
 async fn that_the_node_may_not_be_seen_is_said_and_pods_are_known_all_the_same() {
     let scene = Scene::new().await;
-    scene.until("the node", |view| !view.node.uid.is_empty()).await;
+    scene.until_node_known().await;
     let fault = scene.stage.server.faults().add(Fault::answer(403).at("/nodes?"));
     scene.stage.server.cut_connections();
     let view = scene.until("trouble", |view| view.node.trouble.is_some()).await;
