@@ -2,12 +2,10 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 
-use rustix::fs::{Mode, OFlags};
-
 use crate::node::CgroupVersion;
 use crate::node::file::keyed_value;
 
-use super::processes::{DEPTH_LIMIT, children};
+use super::processes::{DEPTH_LIMIT, children, read};
 
 /// Kills in the cgroup, and `below` it too; `None` when it does not say. Each cgroup tells of its own processes alone: v1 in
 /// `memory.oom_control` (Linux 4.13), v2 in `memory.events.local` (5.2).
@@ -21,8 +19,7 @@ pub(super) fn of(directory: impl AsFd, version: CgroupVersion, below: bool) -> O
 }
 
 fn to_depth(directory: BorrowedFd<'_>, name: &str, depth: usize) -> Option<u64> {
-    let file = rustix::fs::openat(directory, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
-    let text = std::io::read_to_string(std::fs::File::from(file)).ok()?;
+    let text = read(directory, name).ok()?;
     let own = keyed_value(&text, "oom_kill")?;
     let Some(depth) = depth.checked_sub(1) else { return Some(own) };
     let below = children(directory).unwrap_or_default();

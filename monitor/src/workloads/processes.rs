@@ -1,13 +1,17 @@
 //! The processes of a cgroup and of all cgroups below it.
 
+use std::io::Read as _;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::fs::{Dir, FileType, Mode, OFlags};
+use rustix::fs::{Dir, FileType, Mode, OFlags, Stat};
 
 use crate::config::Pid;
 
 /// Cgroups nested deeper than this are nobody's work, but could be somebody's attack on our stack.
 pub(super) const DEPTH_LIMIT: usize = 64;
+
+/// Most files of a cgroup are shorter.
+const USUAL_LENGTH: usize = 512;
 
 /// Appends the processes of the open cgroup `directory` and below to `pids`.
 ///
@@ -18,8 +22,7 @@ pub fn collect(directory: impl AsFd, pids: &mut Vec<Pid>) -> std::io::Result<()>
 }
 
 fn collect_to_depth(directory: BorrowedFd<'_>, pids: &mut Vec<Pid>, depth: usize) -> std::io::Result<()> {
-    let file = rustix::fs::openat(directory, "cgroup.procs", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
-    let text = std::io::read_to_string(std::fs::File::from(file))?;
+    let text = read(directory, "cgroup.procs")?;
     // 0 stands for a process of another pid namespace, which cannot be addressed from here.
     pids.extend(text.lines().filter_map(|line| line.parse().ok()).filter(|pid| *pid > 0).map(Pid));
     if let Some(depth) = depth.checked_sub(1) {
@@ -31,7 +34,43 @@ fn collect_to_depth(directory: BorrowedFd<'_>, pids: &mut Vec<Pid>, depth: usize
     Ok(())
 }
 
+/// Some process lives in this very cgroup.
+pub(super) fn has_processes(directory: BorrowedFd<'_>) -> bool {
+    read(directory, "cgroup.procs").is_ok_and(|text| !text.is_empty())
+}
+
+/// Some process lives in this cgroup or below.
+pub(super) fn is_inhabited(directory: BorrowedFd<'_>) -> bool {
+    is_inhabited_to_depth(directory, DEPTH_LIMIT)
+}
+
+fn is_inhabited_to_depth(directory: BorrowedFd<'_>, depth: usize) -> bool {
+    let below =
+        |depth| children(directory).is_ok_and(|all| all.iter().any(|one| is_inhabited_to_depth(one.as_fd(), depth)));
+    has_processes(directory) || depth.checked_sub(1).is_some_and(below)
+}
+
+/// The text of a cgroup's file.
+pub(super) fn read(directory: BorrowedFd<'_>, name: &str) -> std::io::Result<String> {
+    let file = rustix::fs::openat(directory, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+    let mut text = String::with_capacity(USUAL_LENGTH);
+    // A `File` would ask for its size first, which these files do not have.
+    std::fs::File::from(file).take(u64::MAX).read_to_string(&mut text)?;
+    Ok(text)
+}
+
+/// Whether a directory may have directories in it: the number of links tells. Each is one, beside its name and its own `.`; filesystems
+/// that do not count them have one link.
+pub(super) fn may_have_children(stat: &Stat) -> bool {
+    stat.st_nlink != 2
+}
+
+/// The cgroups in a cgroup.
 pub(super) fn children(directory: impl AsFd) -> std::io::Result<Vec<OwnedFd>> {
+    // Listing files takes longer than anything else, and most cgroups hold nothing else.
+    if !may_have_children(&rustix::fs::fstat(&directory)?) {
+        return Ok(Vec::new());
+    }
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let is_child = |name: &std::ffi::CStr| name != c"." && name != c"..";
     let entries = Dir::read_from(&directory)?.flatten();

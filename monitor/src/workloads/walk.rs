@@ -14,7 +14,7 @@ use crate::node::CgroupVersion;
 use crate::node::file::{Buffer, FileError, PinnedFile, is_gone, keyed_value, number_or_max};
 
 use super::path::{Role, role};
-use super::processes::DEPTH_LIMIT;
+use super::processes::{DEPTH_LIMIT, has_processes, is_inhabited, may_have_children};
 use super::tree::Tracked;
 use super::{Kind, Preference, Protection, QosClass, Workload, marks, qos_class};
 
@@ -30,9 +30,6 @@ struct Enclosing {
 
 /// How long a workload's request, limit and marks are believed before they are read again.
 const FACTS_AGE: Duration = Duration::from_secs(60);
-/// Links of a directory without directories in it: its name and its own `.` (kernfs counts them, as most filesystems do; those that do
-/// not have one link, and are listed).
-const LEAF_LINKS: u64 = 2;
 /// Stands for the root cgroup where a workload's name is expected.
 const ROOT: &str = "/";
 
@@ -137,8 +134,7 @@ impl<'t> Walk<'t> {
                 Err(error) => self.skip(&error),
             }
         }
-        // Listing files is what takes the longest, and most cgroups hold nothing else.
-        if stat.st_nlink == LEAF_LINKS {
+        if !may_have_children(&stat) {
             return;
         }
         match list(directory, &self.root.join(path)) {
@@ -150,8 +146,8 @@ impl<'t> Walk<'t> {
     /// Whether a process lives where it makes this cgroup a workload: in it or below; in it, for one that is nothing by name.
     fn is_workload(&mut self, kind: &Kind, directory: &OwnedFd, path: &str) -> bool {
         match (kind, self.version) {
-            (Kind::Cgroup, _) => self.has_processes(directory, path),
-            (_, CgroupVersion::V1) => self.is_inhabited(directory, path),
+            (Kind::Cgroup, _) => has_processes(directory.as_fd()),
+            (_, CgroupVersion::V1) => is_inhabited(directory.as_fd()),
             (_, CgroupVersion::V2) => self.is_populated(directory, path),
         }
     }
@@ -226,30 +222,6 @@ impl<'t> Walk<'t> {
         let events = PinnedFile::open_at(directory, &self.root.join(path), "cgroup.events");
         let populated = events.and_then(|events| Ok(keyed_value(events.read(self.buffer)?, "populated")));
         matches!(populated, Ok(Some(populated)) if populated != 0)
-    }
-
-    /// Some process lives in this very cgroup.
-    fn has_processes(&mut self, directory: &OwnedFd, path: &str) -> bool {
-        let file = PinnedFile::open_at(directory, &self.root.join(path), "cgroup.procs");
-        file.is_ok_and(|file| file.read(self.buffer).is_ok_and(|text| !text.is_empty()))
-    }
-
-    /// v1: some process lives in this cgroup or below.
-    fn is_inhabited(&mut self, directory: &OwnedFd, path: &str) -> bool {
-        if self.has_processes(directory, path) {
-            return true;
-        }
-        let Ok(entries) = Dir::read_from(directory) else { return false };
-        path.matches('/').count() < DEPTH_LIMIT
-            && entries.flatten().any(|entry| {
-                let name = entry.file_name().to_string_lossy();
-                if entry.file_type() != FileType::Directory || name == "." || name == ".." {
-                    return false;
-                }
-                let child_path = format!("{path}/{name}");
-                open_directory(entry.file_name(), directory, &self.root.join(&child_path))
-                    .is_ok_and(|child| self.is_inhabited(&child, &child_path))
-            })
     }
 
     /// Notes what could not be read. A cgroup removed while it is being read is no news.
