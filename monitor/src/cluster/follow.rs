@@ -264,7 +264,8 @@ async fn next_piece(text: &mut Text, taken: Option<Instant>) -> Option<Result<By
         () = std::future::ready(()) => {}
     }
     if taken.is_some_and(|taken| taken.elapsed() < TOGETHER) {
-        tokio::time::sleep(TOGETHER).await;
+        // The whole thread, which only listens: otherwise it wakes up for whatever comes in, and be it to do nothing.
+        std::thread::sleep(TOGETHER);
     }
     text.next().await
 }

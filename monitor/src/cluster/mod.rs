@@ -187,7 +187,6 @@ pub(crate) struct Inbox {
     pub(crate) evictions: mpsc::Receiver<Intent>,
     pub(crate) events: mpsc::Receiver<(Timestamp, Happening)>,
     pub(crate) status: watch::Receiver<NodeStatus>,
-    pub(crate) options: watch::Receiver<KubernetesOptions>,
     pub(crate) reviews: mpsc::Receiver<reviews::Question>,
 }
 
@@ -242,13 +241,7 @@ impl Cluster {
         let (status, wanted_status) = watch::channel(NodeStatus::default());
         let (options, wanted_options) = watch::channel(options);
         let (reviewer, reviews) = Reviewer::new();
-        let inbox = Inbox {
-            evictions: wanted_evictions,
-            events: wanted_events,
-            status: wanted_status,
-            options: wanted_options,
-            reviews,
-        };
+        let inbox = Inbox { evictions: wanted_evictions, events: wanted_events, status: wanted_status, reviews };
         let thread = match access {
             None => {
                 shared.set_state(State::Off);
@@ -256,13 +249,12 @@ impl Cluster {
             }
             Some(access) => {
                 shared.with(|view| view.node_name = access.node_name().into());
-                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-                let (seen, kept) = (Arc::clone(&shared), Arc::clone(&ledger));
-                let speak = move || {
-                    runtime.block_on(thread::run(access, inbox, seen, kept, tell));
-                    runtime.shutdown_background();
-                };
-                Some(std::thread::Builder::new().name("cluster".to_owned()).stack_size(STACK).spawn(speak)?)
+                let (shared, ledger) = (Arc::clone(&shared), Arc::clone(&ledger));
+                let start = thread::Start { access, options: wanted_options, shared, ledger, news: tell };
+                // It ends by itself, and leaves nothing to be waited for.
+                let listening = start.clone();
+                spawn("watches", || thread::listen(listening))?;
+                Some(spawn("cluster", || thread::work(start, inbox))?)
             }
         };
         Ok(Self { evictions, events, status, options, reviewer, news, shared, ledger, thread })
@@ -350,4 +342,17 @@ impl Cluster {
             std::thread::sleep(Duration::from_millis(10));
         }
     }
+}
+
+/// A thread with a runtime of its own.
+fn spawn<F: Future<Output = ()>>(
+    name: &str,
+    begin: impl FnOnce() -> F + Send + 'static,
+) -> std::io::Result<std::thread::JoinHandle<()>> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let run = move || {
+        runtime.block_on(begin());
+        runtime.shutdown_background();
+    };
+    std::thread::Builder::new().name(name.to_owned()).stack_size(STACK).spawn(run)
 }

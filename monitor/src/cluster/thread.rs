@@ -1,8 +1,12 @@
-//! The thread that speaks to the API server: one task for each thing that it does, all on this thread.
+//! The two threads that speak to the API server. One listens: what the pods and the node are. The other does what is to be done there, one
+//! task for each thing. Whoever listens to a hundred changes a second sleeps in between to take them together, and a long list takes its
+//! time to read: an eviction waits for neither, nor do their connections.
 
 use std::sync::Arc;
 
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
+
+use crate::config::KubernetesOptions;
 
 use super::client::{Access, Server};
 use super::remembered::Remembered;
@@ -35,45 +39,65 @@ impl Context {
     }
 }
 
-/// Until nobody hands anything over any more.
-pub(super) async fn run(
-    access: Access,
-    inbox: Inbox,
-    shared: Arc<Shared>,
-    ledger: Arc<Ledger>,
-    news: mpsc::UnboundedSender<Event>,
-) {
-    let Inbox { evictions: wanted_evictions, events: wanted_events, status: wanted_status, options, reviews: asked } =
-        inbox;
-    let node_name: Arc<str> = access.node_name().into();
-    let remembered = access.lock_file().map(|lock_file| Remembered::beside(lock_file, &node_name));
+/// What both threads begin with.
+#[derive(Clone)]
+pub(super) struct Start {
+    pub(super) access: Access,
+    pub(super) options: watch::Receiver<KubernetesOptions>,
+    pub(super) shared: Arc<Shared>,
+    pub(super) ledger: Arc<Ledger>,
+    pub(super) news: mpsc::UnboundedSender<Event>,
+}
+
+impl Start {
+    /// A connection of the thread's own; nothing when nobody wants it any more.
+    async fn connect(self) -> Option<Context> {
+        let Self { access, options, shared, ledger, news } = self;
+        let node_name = access.node_name().into();
+        let server = access.connect(&shared, &news, &options).await?;
+        Some(Context { client: server.client().clone(), server: Arc::new(server), node_name, shared, ledger, news })
+    }
+}
+
+/// Listens until nobody hands anything over any more.
+pub(super) async fn listen(start: Start) {
+    let Start { access, options, shared, news, .. } = &start;
+    let remembered = access.lock_file().map(|lock_file| Remembered::beside(lock_file, &access.node_name().into()));
     if let Some((pods, as_of)) = remembered.as_ref().and_then(Remembered::read) {
         shared.with(|view| (view.pods, view.pods_as_of) = (Arc::new(pods), Some(as_of)));
         if shared.is_news(&Event::Pods) {
             let _no_loop = news.send(Event::Pods);
         }
     }
-    let Some(server) = access.connect(&shared, &news, &options).await else { return };
-    let context =
-        Context { client: server.client().clone(), server: Arc::new(server), node_name, shared, ledger, news };
-    let of_pods = options.clone();
+    let options = options.clone();
+    let Some(context) = start.connect().await else { return };
     let watches = async {
-        tokio::join!(
-            pods::watch(&context, of_pods, remembered),
-            node::watch(&context),
-            reviews::answer(&context, asked)
-        );
+        tokio::join!(pods::watch(&context, options.clone(), remembered), node::watch(&context));
     };
-    let work = async {
-        tokio::join!(
-            evictions::carry_out(&context, wanted_evictions),
-            events::send(&context, wanted_events, options.clone()),
-            status::keep(&context, wanted_status, options),
-        );
-    };
-    // Watches go on for as long as there is work; the work ends when the loop's end is dropped.
     tokio::select! {
         () = watches => {}
+        () = ended(options.clone()) => {}
+    }
+}
+
+/// Does what is handed over until nobody hands anything over any more.
+pub(super) async fn work(start: Start, inbox: Inbox) {
+    let options = start.options.clone();
+    let Some(context) = start.connect().await else { return };
+    let work = async {
+        tokio::join!(
+            evictions::carry_out(&context, inbox.evictions),
+            events::send(&context, inbox.events, options.clone()),
+            status::keep(&context, inbox.status, options),
+        );
+    };
+    let reviews = async {
+        reviews::answer(&context, inbox.reviews).await;
+        std::future::pending::<()>().await;
+    };
+    // The work ends when the loop's end is dropped; tokens are reviewed for as long as there is work.
+    tokio::select! {
         () = work => {}
+        () = reviews => {}
     }
 }
