@@ -1,7 +1,9 @@
-//! Pieces of work side by side: what measures time runs alone, then two lanes at the same time, each one piece after the other.
+//! Pieces of work side by side: what measures time runs alone, then two lanes at the same time, each of which takes the next piece when it
+//! is free.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread;
 
 use anyhow::{Result, anyhow};
@@ -9,35 +11,31 @@ use anyhow::{Result, anyhow};
 /// What may run beside a piece of work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lane {
-    /// Nothing, and it comes before both lanes.
+    /// Nothing, and it comes before all others.
     Alone,
-    A,
-    B,
+    /// One other.
+    Beside,
 }
 
 /// Does every piece, and returns what came of each in the order of `pieces`, whatever ended first. A piece that fails or panics takes
 /// no other with it.
-pub fn run<T: Sync, R: Send>(pieces: &[(Lane, T)], work: impl Fn(Lane, &T) -> Result<R> + Sync) -> Vec<Result<R>> {
-    let one_after_the_other = |wanted: Lane| -> Vec<(usize, Result<R>)> {
-        let of_lane = pieces.iter().enumerate().filter(|(_, (lane, _))| *lane == wanted);
-        of_lane.map(|(index, (lane, piece))| (index, caught(|| work(*lane, piece)))).collect()
+pub fn run<T: Sync, R: Send + Sync>(pieces: &[(Lane, T)], work: impl Fn(Lane, &T) -> Result<R> + Sync) -> Vec<Result<R>> {
+    let done: Vec<OnceLock<Result<R>>> = pieces.iter().map(|_| OnceLock::new()).collect();
+    let of = |wanted| pieces.iter().zip(&done).filter(move |((lane, _), _)| *lane == wanted);
+    let one = |((lane, piece), place): (&(Lane, T), &OnceLock<Result<R>>)| {
+        // Each place is filled once.
+        let _first = place.set(caught(|| work(*lane, piece)));
     };
-    let mut done: Vec<Option<Result<R>>> = pieces.iter().map(|_| None).collect();
-    let mut take = |ended: Vec<(usize, Result<R>)>| {
-        for (index, result) in ended {
-            if let Some(place) = done.get_mut(index) {
-                *place = Some(result);
-            }
-        }
-    };
-    take(one_after_the_other(Lane::Alone));
+    of(Lane::Alone).for_each(one);
+    let waiting = Mutex::new(of(Lane::Beside));
+    let next = || waiting.lock().unwrap_or_else(PoisonError::into_inner).next();
+    let lane = || std::iter::from_fn(next).for_each(one);
     thread::scope(|scope| {
-        let beside = scope.spawn(|| one_after_the_other(Lane::B));
-        take(one_after_the_other(Lane::A));
-        // A panic is caught for each piece; should a lane break off all the same, its pieces are missed below.
-        take(beside.join().unwrap_or_default());
+        scope.spawn(lane);
+        lane();
     });
-    done.into_iter().map(|result| result.unwrap_or_else(|| Err(anyhow!("its lane broke off")))).collect()
+    // A panic is caught for each piece; should a lane break off all the same, its piece is missed here.
+    done.into_iter().map(|result| result.into_inner().unwrap_or_else(|| Err(anyhow!("its lane broke off")))).collect()
 }
 
 /// A panic as a failure.
@@ -53,7 +51,7 @@ fn message(panic: &(dyn Any + Send)) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Barrier, Mutex};
+    use std::sync::Barrier;
 
     use anyhow::bail;
 
@@ -61,7 +59,8 @@ mod tests {
 
     #[test]
     fn results_keep_the_order_of_the_pieces_and_none_hides_another() {
-        let pieces = [(Lane::B, 1), (Lane::A, 2), (Lane::Alone, 3), (Lane::A, 4), (Lane::B, 5)];
+        use Lane::{Alone, Beside};
+        let pieces = [(Beside, 1), (Beside, 2), (Alone, 3), (Beside, 4), (Beside, 5)];
         let results = run(&pieces, |_, number| match number {
             1 => bail!("one fails"),
             2 => panic!("two panics"),
@@ -79,7 +78,7 @@ mod tests {
         let order = Mutex::new(Vec::new());
         // Two that wait for each other end only where both run at once.
         let meeting = Barrier::new(2);
-        let pieces = [(Lane::A, "a"), (Lane::A, "a2"), (Lane::B, "b"), (Lane::Alone, "alone")];
+        let pieces = [(Lane::Beside, "a"), (Lane::Beside, "b"), (Lane::Beside, "c"), (Lane::Alone, "alone")];
         let results = run(&pieces, |_, name| {
             order.lock().unwrap().push(*name);
             if ["a", "b"].contains(name) {
@@ -91,6 +90,6 @@ mod tests {
         let order = order.into_inner().unwrap();
         let place = |name| order.iter().position(|one| *one == name).unwrap();
         assert_eq!(place("alone"), 0);
-        assert!(place("a") < place("a2"));
+        assert_eq!(place("c"), 3, "who is free first takes the next");
     }
 }
