@@ -18,6 +18,7 @@ const OWN_NICE: i32 = -10;
 #[must_use]
 pub fn apply(proc_root: &Path) -> Vec<String> {
     let mut missing = Vec::new();
+    give_back();
     // ONFAULT (Linux 4.4): what is used stays; what is merely mapped costs nothing.
     let flags = MlockAllFlags::CURRENT | MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT;
     if let Err(errno) = rustix::mm::mlockall(flags) {
@@ -40,6 +41,15 @@ pub fn apply(proc_root: &Path) -> Vec<String> {
         missing.push(format!("open files: cannot raise the limit: {errno}"));
     }
     missing
+}
+
+/// Gives back what starting has taken and let go of, before it is locked in: the C library keeps it otherwise.
+fn give_back() {
+    // SAFETY: malloc_trim takes no pointer, and any thread may call it at any time (malloc_trim(3)).
+    #[cfg(target_env = "gnu")]
+    unsafe {
+        libc::malloc_trim(0);
+    }
 }
 
 /// What it is called among the capabilities that are missing.

@@ -1,9 +1,10 @@
 //! The processes of a cgroup and of all cgroups below it.
 
+use std::ffi::{CStr, CString};
 use std::io::Read as _;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::fs::{Dir, FileType, Mode, OFlags, Stat};
+use rustix::fs::{Dir, FileType, Mode, OFlags};
 
 use crate::config::Pid;
 
@@ -39,14 +40,18 @@ pub(super) fn has_processes(directory: BorrowedFd<'_>) -> bool {
     read(directory, "cgroup.procs").is_ok_and(|text| !text.is_empty())
 }
 
-/// Some process lives in this cgroup or below.
-pub(super) fn is_inhabited(directory: BorrowedFd<'_>) -> bool {
-    is_inhabited_to_depth(directory, DEPTH_LIMIT)
+/// Some process lives in this cgroup or below; `inside` are the names of the cgroups in it.
+pub(super) fn is_inhabited(directory: BorrowedFd<'_>, inside: &[CString]) -> bool {
+    is_inhabited_to_depth(directory, inside, DEPTH_LIMIT)
 }
 
-fn is_inhabited_to_depth(directory: BorrowedFd<'_>, depth: usize) -> bool {
-    let below =
-        |depth| children(directory).is_ok_and(|all| all.iter().any(|one| is_inhabited_to_depth(one.as_fd(), depth)));
+fn is_inhabited_to_depth(directory: BorrowedFd<'_>, inside: &[CString], depth: usize) -> bool {
+    let below = |depth| {
+        inside.iter().filter_map(|name| open(directory, name).ok()).any(|child| {
+            let inside = names(&child).unwrap_or_default();
+            is_inhabited_to_depth(child.as_fd(), &inside, depth)
+        })
+    };
     has_processes(directory) || depth.checked_sub(1).is_some_and(below)
 }
 
@@ -59,25 +64,30 @@ pub(super) fn read(directory: BorrowedFd<'_>, name: &str) -> std::io::Result<Str
     Ok(text)
 }
 
-/// Whether a directory may have directories in it: the number of links tells. Each is one, beside its name and its own `.`; filesystems
-/// that do not count them have one link.
-pub(super) fn may_have_children(stat: &Stat) -> bool {
-    stat.st_nlink != 2
+/// The cgroups in a cgroup.
+pub(super) fn children(directory: impl AsFd) -> rustix::io::Result<Vec<OwnedFd>> {
+    Ok(names(&directory)?.iter().filter_map(|name| open(&directory, name).ok()).collect())
 }
 
-/// The cgroups in a cgroup.
-pub(super) fn children(directory: impl AsFd) -> std::io::Result<Vec<OwnedFd>> {
-    // Listing files takes longer than anything else, and most cgroups hold nothing else.
-    if !may_have_children(&rustix::fs::fstat(&directory)?) {
+/// Their names.
+pub(super) fn names(directory: impl AsFd) -> rustix::io::Result<Vec<CString>> {
+    // Listing files takes longer than anything else, and most cgroups hold nothing else. The number of links tells: each directory inside
+    // is one, beside the name and the `.`; filesystems that do not count them have one link.
+    if rustix::fs::fstat(&directory)?.st_nlink == 2 {
         return Ok(Vec::new());
     }
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    let is_child = |name: &std::ffi::CStr| name != c"." && name != c"..";
+    let is_child = |name: &CStr| name != c"." && name != c"..";
     let entries = Dir::read_from(&directory)?.flatten();
     Ok(entries
         .filter(|entry| entry.file_type() == FileType::Directory && is_child(entry.file_name()))
-        .filter_map(|entry| rustix::fs::openat(&directory, entry.file_name(), flags, Mode::empty()).ok())
+        .map(|entry| entry.file_name().to_owned())
         .collect())
+}
+
+/// Opens the directory `name` in another one.
+pub(super) fn open(directory: impl AsFd, name: impl rustix::path::Arg) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    rustix::fs::openat(directory, name, flags, Mode::empty())
 }
 
 #[cfg(test)]

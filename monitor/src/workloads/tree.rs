@@ -13,7 +13,7 @@ use crate::config::{Bytes, CgroupId, NamePattern, Pid, Quirks, Resource};
 use crate::node::file::{Buffer, FileError, PinnedFile, keyed_value};
 use crate::node::{CgroupVersion, Hierarchy, Monotonic};
 
-use super::walk::{Owned, Walk, root_entries};
+use super::walk::{Owned, Walk, open_root};
 use super::{Pod, PodSpecs, Preference, Protection, Workload, WorkloadUsage, membership, oom_kills};
 
 /// A workload and the open files that read it.
@@ -184,9 +184,9 @@ impl WorkloadTree {
     /// When the root itself cannot be read.
     pub fn scan(&mut self) -> Result<Changes, FileError> {
         let root = self.hierarchy.memory.clone();
-        let entries = root_entries(&root)?;
+        let directory = open_root(&root)?;
         let known = self.tracked.drain(..).map(|tracked| (tracked.workload.id, tracked)).collect();
-        let walk = Walk::over(entries, root, self.hierarchy.version, known, &mut self.buffer);
+        let walk = Walk::over((&directory, root), self.hierarchy.version, known, &mut self.buffer);
         let Walk { found, owned, appeared, unreadable, .. } = walk;
         self.tracked = found;
         for tracked in &mut self.tracked {

@@ -1,20 +1,21 @@
 //! One walk over the cgroup tree: which directory is a workload, which is part of one.
 
 use std::collections::HashMap;
+use std::ffi::CString;
 use std::io::ErrorKind;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::fs::{Access, AtFlags, Dir, FileType, Mode, OFlags};
+use rustix::fs::{Access, AtFlags};
 
 use crate::config::{Bytes, CgroupId};
 use crate::node::CgroupVersion;
 use crate::node::file::{Buffer, FileError, PinnedFile, is_gone, keyed_value, number_or_max};
 
 use super::path::{Role, role};
-use super::processes::{DEPTH_LIMIT, has_processes, is_inhabited, may_have_children};
+use super::processes::{self, DEPTH_LIMIT, has_processes, is_inhabited, names};
 use super::tree::Tracked;
 use super::{Kind, Preference, Protection, QosClass, Workload, marks, qos_class};
 
@@ -57,39 +58,42 @@ pub(super) struct Walk<'t> {
 }
 
 impl<'t> Walk<'t> {
-    /// Walks everything below `root`, whose entries are given; `known` workloads keep their open files.
+    /// Walks everything below `root`, an open directory and its path; `known` workloads keep their open files.
     pub(super) fn over(
-        entries: Dir,
-        root: PathBuf,
+        (directory, root): (&OwnedFd, PathBuf),
         version: CgroupVersion,
         known: HashMap<CgroupId, Tracked>,
         buffer: &'t mut Buffer,
     ) -> Self {
         let (found, mut owned, unreadable) = (Vec::new(), Vec::new(), Vec::new());
         // What is in no workload is in the root: kernel threads, and whatever nobody put anywhere else.
-        if let Ok(stat) = entries.stat() {
+        if let Ok(stat) = rustix::fs::fstat(directory) {
             owned.push(Owned { id: CgroupId(stat.st_ino), workload: ROOT.into(), path: ROOT.into() });
         }
         let mut walk = Self { version, root, known, found, owned, appeared: Vec::new(), unreadable, buffer };
-        walk.descend(entries, "", None);
+        let inside = walk.names(directory, "");
+        walk.descend(directory, &inside, "", None);
         walk
     }
 
-    /// Visits the directories among `entries`; `within` is the workload they belong to, if any.
-    fn descend(&mut self, mut entries: Dir, path: &str, within: Option<&Enclosing>) {
-        while let Some(entry) = entries.read() {
-            let Ok(entry) = entry else { return };
-            let name = entry.file_name().to_string_lossy();
-            if entry.file_type() != FileType::Directory || name == "." || name == ".." {
-                continue;
-            }
-            let child_path = if path.is_empty() { name.into_owned() } else { format!("{path}/{name}") };
-            let Ok(parent) = entries.fd() else { return };
-            match open_directory(entry.file_name(), parent, &self.root.join(&child_path)) {
+    /// Visits the directories `inside` another one; `within` is the workload they belong to, if any.
+    fn descend(&mut self, directory: &OwnedFd, inside: &[CString], path: &str, within: Option<&Enclosing>) {
+        for name in inside {
+            let shown = name.to_string_lossy();
+            let child_path = if path.is_empty() { shown.into_owned() } else { format!("{path}/{shown}") };
+            match open_directory(directory, name, &self.root.join(&child_path)) {
                 Ok(child) => self.visit(&child, &child_path, within),
                 Err(error) => self.skip(&error),
             }
         }
+    }
+
+    /// What is in a directory.
+    fn names(&mut self, directory: &OwnedFd, path: &str) -> Vec<CString> {
+        names(directory).unwrap_or_else(|errno| {
+            self.skip(&FileError::Read { path: self.root.join(path), source: errno.into() });
+            Vec::new()
+        })
     }
 
     fn visit(&mut self, directory: &OwnedFd, path: &str, within: Option<&Enclosing>) {
@@ -113,7 +117,8 @@ impl<'t> Walk<'t> {
             (Some((kind, _)), _) => Some(Enclosing { name, is_whole: is_whole(kind), index: None }),
             (None, within) => within.cloned(),
         };
-        if let Some((kind, qos)) = kind.filter(|(kind, _)| self.is_workload(kind, directory, path)) {
+        let inside = self.names(directory, path);
+        if let Some((kind, qos)) = kind.filter(|(kind, _)| self.is_workload(kind, directory, &inside, path)) {
             let is_whole = is_whole(&kind);
             match self.track(directory, path, id, stat.st_uid, kind, qos) {
                 Ok(tracked) => {
@@ -134,20 +139,14 @@ impl<'t> Walk<'t> {
                 Err(error) => self.skip(&error),
             }
         }
-        if !may_have_children(&stat) {
-            return;
-        }
-        match list(directory, &self.root.join(path)) {
-            Ok(entries) => self.descend(entries, path, enclosing.as_ref()),
-            Err(error) => self.skip(&error),
-        }
+        self.descend(directory, &inside, path, enclosing.as_ref());
     }
 
     /// Whether a process lives where it makes this cgroup a workload: in it or below; in it, for one that is nothing by name.
-    fn is_workload(&mut self, kind: &Kind, directory: &OwnedFd, path: &str) -> bool {
+    fn is_workload(&mut self, kind: &Kind, directory: &OwnedFd, inside: &[CString], path: &str) -> bool {
         match (kind, self.version) {
             (Kind::Cgroup, _) => has_processes(directory.as_fd()),
-            (_, CgroupVersion::V1) => is_inhabited(directory.as_fd()),
+            (_, CgroupVersion::V1) => is_inhabited(directory.as_fd(), inside),
             (_, CgroupVersion::V2) => self.is_populated(directory, path),
         }
     }
@@ -268,22 +267,15 @@ fn is_alive(directory: &OwnedFd) -> bool {
     rustix::fs::accessat(directory, "cgroup.procs", Access::EXISTS, AtFlags::empty()).is_ok()
 }
 
-/// What a hierarchy's root holds.
+/// Opens a hierarchy's root.
 ///
 /// # Errors
 /// When it cannot be read.
-pub(super) fn root_entries(root: &Path) -> Result<Dir, FileError> {
-    list(&open_directory(root, rustix::fs::CWD, root)?, root)
+pub(super) fn open_root(root: &Path) -> Result<OwnedFd, FileError> {
+    open_directory(rustix::fs::CWD, root, root)
 }
 
-/// Lists an open directory; `path` is for messages.
-fn list(directory: &OwnedFd, path: &Path) -> Result<Dir, FileError> {
-    Dir::read_from(directory).map_err(|errno| FileError::Read { path: path.to_owned(), source: errno.into() })
-}
-
-/// Opens the directory `name` below `at`; `path` is for messages.
-fn open_directory(name: impl rustix::path::Arg, at: impl AsFd, path: &Path) -> Result<OwnedFd, FileError> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    rustix::fs::openat(at, name, flags, Mode::empty())
-        .map_err(|errno| FileError::Open { path: path.to_owned(), source: errno.into() })
+/// Opens the directory `name` in another one; `path` is for messages.
+fn open_directory(at: impl AsFd, name: impl rustix::path::Arg, path: &Path) -> Result<OwnedFd, FileError> {
+    processes::open(at, name).map_err(|errno| FileError::Open { path: path.to_owned(), source: errno.into() })
 }

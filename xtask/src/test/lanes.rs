@@ -19,7 +19,10 @@ pub enum Lane {
 
 /// Does every piece, and returns what came of each in the order of `pieces`, whatever ended first. A piece that fails or panics takes
 /// no other with it.
-pub fn run<T: Sync, R: Send + Sync>(pieces: &[(Lane, T)], work: impl Fn(Lane, &T) -> Result<R> + Sync) -> Vec<Result<R>> {
+pub fn run<T: Sync, R: Send + Sync>(
+    pieces: &[(Lane, T)],
+    work: impl Fn(Lane, &T) -> Result<R> + Sync,
+) -> Vec<Result<R>> {
     let done: Vec<OnceLock<Result<R>>> = pieces.iter().map(|_| OnceLock::new()).collect();
     let of = |wanted| pieces.iter().zip(&done).filter(move |((lane, _), _)| *lane == wanted);
     let one = |((lane, piece), place): (&(Lane, T), &OnceLock<Result<R>>)| {

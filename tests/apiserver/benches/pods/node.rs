@@ -12,6 +12,9 @@ use anyhow::{Context as _, Result, ensure};
 const ROOT: &str = "/sys/fs/cgroup";
 /// The sandbox, and one that works.
 const CONTAINERS: usize = 2;
+/// The kubelet has a Burstable pod's containers given a value between 3 and 999.
+const SCRIPT: &str =
+    "echo 970 > /proc/$$/oom_score_adj; for d; do echo $$ > $d/cgroup.procs || exit 1; done; exec sleep 3600";
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// One subtree of this machine's cgroups. Dropping it ends its processes and removes it.
@@ -58,7 +61,7 @@ impl Node {
             for index in 0..CONTAINERS {
                 let directories: Vec<PathBuf> = self.containers(uid, index).collect();
                 let mut command = Command::new("sh");
-                command.args(["-c", "for d; do echo $$ > $d/cgroup.procs || exit 1; done; exec sleep 3600", "sh"]);
+                command.args(["-c", SCRIPT, "sh"]);
                 for directory in &directories {
                     fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.display()))?;
                     if let Some(pod) = directory.parent() {

@@ -96,7 +96,7 @@ async fn annotations_that_protect_are_known_and_so_are_those_that_may_protect_ne
     assert_eq!(of(&view, "example.com/other").as_deref(), Some("long"), "the configuration may name it next");
     // By this one nothing is decided: nobody is woken for it.
     let change = |value: &str| json!({"metadata": {"annotations": {"example.com/other": value}}});
-    scene.patch(&scene.stage.pods("a"), change("longer")).await;
+    scene.stage.patch(&scene.stage.pods("a"), change("longer")).await.unwrap();
     let heard = |now: &View| now.counts.changes > view.counts.changes;
     scene.until("the change", heard).await;
     tokio::time::sleep(Duration::from_millis(1500)).await;
@@ -106,7 +106,7 @@ async fn annotations_that_protect_are_known_and_so_are_those_that_may_protect_ne
     scene.cluster.reload(options);
     scene.until("the other annotation", |view| of(view, "example.com/other").as_deref() == Some("longer")).await;
     // Now something is.
-    scene.patch(&scene.stage.pods("a"), change("longest")).await;
+    scene.stage.patch(&scene.stage.pods("a"), change("longest")).await.unwrap();
     scene.until("its change", |view| of(view, "example.com/other").as_deref() == Some("longest")).await;
     scene.end().await;
 }
