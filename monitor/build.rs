@@ -6,12 +6,16 @@ mod bpf;
 use std::{
     env, fs,
     path::{Path, PathBuf},
-    process,
+    process::{self, Command},
 };
 
 fn main() {
     for path in ["../monitor-ebpf/src", "../monitor-ebpf/Cargo.toml", "../xtask/src/bpf.rs", "build.rs"] {
         println!("cargo::rerun-if-changed={path}");
+    }
+    if links_by_lld() {
+        // Generic code is compiled many times over to the same: the agent keeps in memory what it has used of each copy.
+        println!("cargo::rustc-link-arg-bin=node-pressure-monitor=-Wl,--icf=all");
     }
     // Which piece is missing, and how to get it, is what setup says.
     let Ok(toolchain) = bpf::find() else {
@@ -27,6 +31,22 @@ fn main() {
             process::exit(1);
         }
     }
+}
+
+/// Whether the linker is the LLD of the Rust toolchain, its own choice on x86-64 (Rust 1.90). Others do not fold identical code.
+fn links_by_lld() -> bool {
+    let variable = |name: &str| env::var(name).unwrap_or_default();
+    let target = "x86_64-unknown-linux-gnu";
+    let is_chosen_otherwise = variable("CARGO_ENCODED_RUSTFLAGS").contains("link");
+    if variable("TARGET") != target || variable("HOST") != target || is_chosen_otherwise {
+        return false;
+    }
+    let Ok(sysroot) = Command::new(variable("RUSTC")).args(["--print", "sysroot"]).output() else { return false };
+    Path::new(String::from_utf8_lossy(&sysroot.stdout).trim())
+        .join("lib/rustlib")
+        .join(target)
+        .join("bin/gcc-ld/ld.lld")
+        .exists()
 }
 
 fn object(toolchain: &bpf::Toolchain) -> Result<PathBuf, String> {
