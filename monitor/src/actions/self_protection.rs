@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use rustix::mm::MlockAllFlags;
+use rustix::mm::{Advice, MlockAllFlags};
 use rustix::process::{Resource, Rlimit};
 
 use crate::kernel::Capabilities;
@@ -18,7 +18,7 @@ const OWN_NICE: i32 = -10;
 #[must_use]
 pub fn apply(proc_root: &Path) -> Vec<String> {
     let mut missing = Vec::new();
-    give_back();
+    forget_code();
     // ONFAULT (Linux 4.4): what is used stays; what is merely mapped costs nothing.
     let flags = MlockAllFlags::CURRENT | MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT;
     if let Err(errno) = rustix::mm::mlockall(flags) {
@@ -43,8 +43,31 @@ pub fn apply(proc_root: &Path) -> Vec<String> {
     missing
 }
 
-/// Gives back what starting has taken and let go of, before it is locked in: the C library keeps it otherwise.
-fn give_back() {
+/// Unmaps the program's own code, so that what is locked in is what the agent goes on using, and not what it has read its command line,
+/// its configuration and its eBPF programs by. It stays in the page cache, and comes back sixteen pages at a time.
+fn forget_code() {
+    let (Ok(maps), Ok(program)) = (std::fs::read_to_string("/proc/self/maps"), std::fs::read_link("/proc/self/exe"))
+    else {
+        return;
+    };
+    for (start, end) in maps.lines().filter_map(|line| code(line, &program)) {
+        // SAFETY: the kernel has just named the range as a mapping of the program's file that cannot be written to, and nobody unmaps the
+        // program: what is dropped is read from the file again when it is used.
+        let _stays = unsafe { rustix::mm::madvise(start as *mut _, end - start, Advice::LinuxDontNeed) };
+    }
+}
+
+/// The range of a line of `/proc/PID/maps` (proc_pid_maps(5)), where it is code of the program.
+fn code(line: &str, program: &Path) -> Option<(usize, usize)> {
+    let mut fields = line.split_ascii_whitespace();
+    let (range, permissions, path) = (fields.next()?, fields.next()?, fields.nth(3)?);
+    let (start, end) = range.split_once('-')?;
+    let range = (usize::from_str_radix(start, 16).ok()?, usize::from_str_radix(end, 16).ok()?);
+    (permissions == "r-xp" && Path::new(path) == program && range.0 < range.1).then_some(range)
+}
+
+/// Gives back memory that starting has taken and let go of: after large pieces came and went the C library keeps as much for later.
+pub fn give_back() {
     // SAFETY: malloc_trim takes no pointer, and any thread may call it at any time (malloc_trim(3)).
     #[cfg(target_env = "gnu")]
     unsafe {
@@ -99,6 +122,23 @@ fn may_lower(status: &str) -> Option<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn code_is_told_by_its_line() {
+        let program = Path::new("/usr/bin/agent");
+        let line =
+            |permissions, path| format!("55d0c0a00000-55d0c1900000 {permissions} 00a00000 fe:00 1234      {path}");
+        assert_eq!(code(&line("r-xp", "/usr/bin/agent"), program), Some((0x55d0_c0a0_0000, 0x55d0_c190_0000)));
+        for (permissions, path) in
+            [("r--p", "/usr/bin/agent"), ("rw-p", "/usr/bin/agent"), ("r-xp", "/lib/libc.so.6"), ("r-xp", "")]
+        {
+            assert_eq!(code(&line(permissions, path), program), None, "{permissions} {path}");
+        }
+        let before = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let own = std::fs::read_link("/proc/self/exe").unwrap();
+        assert!(before.lines().filter_map(|line| code(line, &own)).count() > 0);
+        forget_code();
+    }
 
     #[test]
     fn the_own_value_is_set_again_when_it_was_raised() {

@@ -291,6 +291,7 @@ async fn serve(
         reload,
     });
     agent.start(text, &degradations);
+    self_protection::give_back();
     if is_encrypted {
         http::serve_aside(listener, shared).context("cannot start the thread that serves metrics")?;
     } else {
