@@ -270,7 +270,7 @@ fn values(tracked: &Tracked, proc_root: &Path, at_most: usize) -> Vec<(Pid, i16)
 }
 
 fn value_of(proc_root: &Path, pid: Pid) -> Option<i16> {
-    let text = std::fs::read_to_string(proc_root.join(pid.0.to_string()).join("oom_score_adj")).ok()?;
+    let text = processes::read(rustix::fs::CWD, proc_root.join(format!("{}/oom_score_adj", pid.0))).ok()?;
     text.trim().parse().ok()
 }
 

@@ -1,10 +1,10 @@
 //! The processes of a cgroup and of all cgroups below it.
 
 use std::ffi::{CStr, CString};
-use std::io::Read as _;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::fs::{Dir, FileType, Mode, OFlags};
+use rustix::fs::{FileType, Mode, OFlags, RawDir};
 
 use crate::config::Pid;
 
@@ -12,7 +12,9 @@ use crate::config::Pid;
 pub(super) const DEPTH_LIMIT: usize = 64;
 
 /// Most files of a cgroup are shorter.
-const USUAL_LENGTH: usize = 512;
+const AT_ONCE: usize = 1024;
+/// Most directories of a cgroup are.
+const LISTED_AT_ONCE: usize = 8192;
 
 /// Appends the processes of the open cgroup `directory` and below to `pids`.
 ///
@@ -37,7 +39,9 @@ fn collect_to_depth(directory: BorrowedFd<'_>, pids: &mut Vec<Pid>, depth: usize
 
 /// Some process lives in this very cgroup.
 pub(super) fn has_processes(directory: BorrowedFd<'_>) -> bool {
-    read(directory, "cgroup.procs").is_ok_and(|text| !text.is_empty())
+    let file = rustix::fs::openat(directory, "cgroup.procs", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
+    file.and_then(|file| rustix::io::retry_on_intr(|| rustix::io::read(&file, &mut [0_u8; 1])))
+        .is_ok_and(|read| read > 0)
 }
 
 /// Some process lives in this cgroup or below; `inside` are the names of the cgroups in it.
@@ -55,13 +59,18 @@ fn is_inhabited_to_depth(directory: BorrowedFd<'_>, inside: &[CString], depth: u
     has_processes(directory) || depth.checked_sub(1).is_some_and(below)
 }
 
-/// The text of a cgroup's file.
-pub(super) fn read(directory: BorrowedFd<'_>, name: &str) -> std::io::Result<String> {
+/// The text of a file that the kernel makes up as it is read: such a file has no size to ask for, and a read that leaves room has come to
+/// its end, as long as what is read at once is less than a page (`seq_read_iter`).
+pub(crate) fn read(directory: BorrowedFd<'_>, name: impl rustix::path::Arg) -> std::io::Result<String> {
     let file = rustix::fs::openat(directory, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
-    let mut text = String::with_capacity(USUAL_LENGTH);
-    // A `File` would ask for its size first, which these files do not have.
-    std::fs::File::from(file).take(u64::MAX).read_to_string(&mut text)?;
-    Ok(text)
+    let (mut text, mut piece) = (Vec::new(), [0; AT_ONCE]);
+    loop {
+        let length = rustix::io::retry_on_intr(|| rustix::io::read(&file, &mut piece))?;
+        text.extend_from_slice(piece.get(..length).unwrap_or_default());
+        if length < AT_ONCE {
+            return String::from_utf8(text).map_err(std::io::Error::other);
+        }
+    }
 }
 
 /// The cgroups in a cgroup.
@@ -76,12 +85,18 @@ pub(super) fn names(directory: impl AsFd) -> rustix::io::Result<Vec<CString>> {
     if rustix::fs::fstat(&directory)?.st_nlink == 2 {
         return Ok(Vec::new());
     }
+    // Opened anew: where somebody has read to is of the open directory.
+    let listed = open(&directory, c".")?;
     let is_child = |name: &CStr| name != c"." && name != c"..";
-    let entries = Dir::read_from(&directory)?.flatten();
-    Ok(entries
-        .filter(|entry| entry.file_type() == FileType::Directory && is_child(entry.file_name()))
-        .map(|entry| entry.file_name().to_owned())
-        .collect())
+    let (mut names, mut buffer) = (Vec::new(), [MaybeUninit::uninit(); LISTED_AT_ONCE]);
+    let mut entries = RawDir::new(&listed, &mut buffer);
+    while let Some(entry) = entries.next() {
+        let entry = entry?;
+        if entry.file_type() == FileType::Directory && is_child(entry.file_name()) {
+            names.push(entry.file_name().to_owned());
+        }
+    }
+    Ok(names)
 }
 
 /// Opens the directory `name` in another one.
