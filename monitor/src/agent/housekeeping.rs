@@ -15,6 +15,10 @@ use super::{Agent, allow};
 /// How often the tree is walked with nothing calling for it. Near a threshold, and when the kernel counts for a cgroup that
 /// nobody knows, it is walked at once.
 const EVERY: Duration = Duration::from_secs(20);
+/// With many workloads it rests so many times as long as the walk takes,
+const WALK_SHARE: u32 = 600;
+/// up to this.
+const LONGEST_REST: Duration = Duration::from_secs(60);
 /// Whoever writes `oom_score_adj` all the time gets it set back this often.
 const AUDIT_PAUSE: Duration = Duration::from_secs(1);
 /// With many processes it is so many times as long as an audit takes, half a per cent of a CPU,
@@ -31,7 +35,8 @@ const UNKNOWN_ROUNDS: u32 = 3;
 impl Agent {
     pub(super) fn until_housekeeping(&self, now: Monotonic) -> Duration {
         let since = self.last.housekeeping.map(|last| now.since(last));
-        since.map_or(Duration::ZERO, |since| EVERY.saturating_sub(since))
+        let every = self.last.scan.took.saturating_mul(WALK_SHARE).clamp(EVERY, LONGEST_REST);
+        since.map_or(Duration::ZERO, |since| every.saturating_sub(since))
     }
 
     pub(super) fn is_housekeeping_due(&self) -> bool {
