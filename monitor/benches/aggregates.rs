@@ -92,7 +92,7 @@ fn walk(cgroups: &Cgroups, directory: &str) -> Result<()> {
 /// The cgroups, removed whatever happens.
 struct Made<'c> {
     cgroups: &'c Cgroups,
-    ids: Vec<node_pressure_monitor::config::CgroupId>,
+    ids: Vec<node_pressure_monitor::units::CgroupId>,
 }
 
 impl<'c> Made<'c> {

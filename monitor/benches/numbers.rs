@@ -4,7 +4,7 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use node_pressure_monitor::config::Quantity;
+use node_pressure_monitor::units::Quantity;
 
 #[path = "support/cpu_time.rs"]
 mod cpu_time;

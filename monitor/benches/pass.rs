@@ -5,9 +5,10 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
-use node_pressure_monitor::config::{Bytes, Moment, Policy, Signal, Threshold, ThresholdValue};
+use node_pressure_monitor::config::{Policy, Threshold, ThresholdValue};
 use node_pressure_monitor::eviction::pass::{Input, pass};
 use node_pressure_monitor::eviction::{Layout, State, arm};
+use node_pressure_monitor::units::{Bytes, Moment, Signal};
 use node_pressure_monitor::workloads::{Pod, Summary};
 
 #[path = "support/cpu_time.rs"]

@@ -9,8 +9,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use node_pressure_monitor::config::{CgroupId, DiskUsageOptions};
+use node_pressure_monitor::config::DiskUsageOptions;
 use node_pressure_monitor::disk::{Roots, Usage, Walker, WorkloadPlaces};
+use node_pressure_monitor::units::CgroupId;
 use node_pressure_monitor::workloads::PodUid;
 use rustix::fs::{Mode, OFlags, openat};
 use rustix::time::{ClockId, clock_gettime};

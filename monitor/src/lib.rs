@@ -2,6 +2,8 @@
 //!
 //! One room per step, in the order in which data flows; a room depends only on those above it.
 
+pub mod units;
+
 pub mod config;
 pub mod kernel;
 pub mod node;

@@ -8,8 +8,9 @@ use std::time::Duration;
 use node_pressure_monitor::actions::release::Releaser;
 use node_pressure_monitor::actions::stop::{Answer, NotDone, question};
 use node_pressure_monitor::actions::{Ended, Evictor, Outcome};
-use node_pressure_monitor::config::{CgroupId, EvictionLimits, Signal};
-use node_pressure_monitor::node::Monotonic;
+use node_pressure_monitor::config::EvictionLimits;
+use node_pressure_monitor::units::Monotonic;
+use node_pressure_monitor::units::{CgroupId, Signal};
 use node_pressure_monitor::workloads::PodUid;
 
 #[macro_use]

@@ -10,9 +10,11 @@ use std::time::{Duration, Instant};
 
 use node_pressure_monitor::actions::release::Releaser;
 use node_pressure_monitor::actions::{Evictor, FreezeRecord, Outcome, Target};
-use node_pressure_monitor::config::{EvictionLimits, Mode, NamePattern, OomScores, Signal, built_in_patterns};
+use node_pressure_monitor::config::{EvictionLimits, Mode, NamePattern, OomScores, built_in_patterns};
 use node_pressure_monitor::node::file::Buffer;
-use node_pressure_monitor::node::{CgroupVersion, Hierarchy, Monotonic};
+use node_pressure_monitor::node::{CgroupVersion, Hierarchy};
+use node_pressure_monitor::units::Monotonic;
+use node_pressure_monitor::units::Signal;
 use node_pressure_monitor::workloads::{Kind, Protection, QosClass, WorkloadTree, pids};
 
 #[macro_use]
@@ -188,8 +190,8 @@ fn a_cgroup_made_again_at_the_same_path_is_another_workload() {
 #[test]
 fn oom_score_adj_is_reported_and_only_set_when_enforcing() {
     use node_pressure_monitor::actions::oom_score::{Auditor, Extent, Rules};
-    use node_pressure_monitor::config::{Bytes, CgroupId};
-    use node_pressure_monitor::node::Monotonic;
+    use node_pressure_monitor::units::Monotonic;
+    use node_pressure_monitor::units::{Bytes, CgroupId};
     let Some(mut cgroups) = Cgroups::make("adj") else { return };
     let name = cgroups.workload("drifted.service", 3);
     let tree = cgroups.tree(Vec::new());

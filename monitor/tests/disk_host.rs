@@ -9,8 +9,9 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use node_pressure_monitor::config::{Bytes, CgroupId, DiskUsageOptions};
+use node_pressure_monitor::config::DiskUsageOptions;
 use node_pressure_monitor::disk::{Held, Part, Roots, Source, Usage, Walker, WorkloadPlaces};
+use node_pressure_monitor::units::{Bytes, CgroupId};
 use node_pressure_monitor::workloads::PodUid;
 use rustix::ioctl::{Setter, opcode};
 

@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use node_pressure_monitor::config::Bytes;
 use node_pressure_monitor::incidents::journal::{Journal, write_fixture};
 use node_pressure_monitor::incidents::writer::Writer;
 use node_pressure_monitor::incidents::{Draft, Incident, Kind};
+use node_pressure_monitor::units::Bytes;
 use serde_json::Value;
 
 /// Past the test harness, which shows what a test prints only when it fails: a skipped test must say so.

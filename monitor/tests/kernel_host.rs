@@ -14,10 +14,11 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 use node_pressure_monitor::{
-    config::{Bytes, CgroupId, KernelOptions},
+    config::KernelOptions,
     kernel::{
         Accounts, CgroupCounters, CgroupSource, DeviceId, Event, EventKind, InodeCounters, Kernel, OomKill, ReclaimKind,
     },
+    units::{Bytes, CgroupId},
 };
 use rustix::fs::{major, minor};
 use support::{Cgroups, FILES_MADE, FILES_REMOVED, Hierarchy, MIB, VICTIM_HOLDS, Workload, file_system_of, id_of};

@@ -8,9 +8,10 @@ use std::time::Duration;
 use node_pressure_monitor::actions::release::Releaser;
 use node_pressure_monitor::actions::stop::{Deed, Desk, NotDone, Order};
 use node_pressure_monitor::actions::{Ended, Evictor, Outcome};
-use node_pressure_monitor::config::{EvictionLimits, Signal};
+use node_pressure_monitor::config::EvictionLimits;
 use node_pressure_monitor::eviction::evicted::Cause;
-use node_pressure_monitor::node::Monotonic;
+use node_pressure_monitor::units::Monotonic;
+use node_pressure_monitor::units::Signal;
 use node_pressure_monitor::workloads::PodUid;
 
 #[macro_use]

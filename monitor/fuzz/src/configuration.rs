@@ -1,7 +1,8 @@
 //! Configuration files.
 
-use node_pressure_monitor::config::{ConfigErrors, Moment, MonitorConfig, Threshold};
+use node_pressure_monitor::config::{ConfigErrors, MonitorConfig, Threshold};
 use node_pressure_monitor::eviction::{Armed, Layout, Observation, State, arm, assess};
+use node_pressure_monitor::units::Moment;
 
 const NAME: &str = "fuzz.yaml";
 

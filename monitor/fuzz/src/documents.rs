@@ -2,11 +2,10 @@
 
 use node_pressure_monitor::commands::simulate::{Format, Progress, simulate};
 use node_pressure_monitor::config::threshold::parse_threshold_value;
-use node_pressure_monitor::config::{
-    Moment, OomScores, Policy, Quirk, Quirks, Ranking, Resource, Semantics, Signal, Threshold,
-};
+use node_pressure_monitor::config::{OomScores, Policy, Quirk, Quirks, Ranking, Semantics, Threshold};
 use node_pressure_monitor::eviction::pass::{Input, pass};
 use node_pressure_monitor::eviction::{Layout, NodeCondition, State, admission, arm, oom_score, signals};
+use node_pressure_monitor::units::{Moment, Resource, Signal};
 use node_pressure_monitor::workloads::{Pod, QosClass, Summary};
 use serde_json::value::RawValue;
 use std::time::Duration;

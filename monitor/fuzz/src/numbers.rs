@@ -1,10 +1,9 @@
 //! Quantities, durations, thresholds.
 
-use node_pressure_monitor::config::duration::SignedNanos;
 use node_pressure_monitor::config::threshold::{parse_grace_period, parse_min_reclaim, parse_threshold_value};
-use node_pressure_monitor::config::{
-    Amount, Quantity, Quirks, Semantics, Signal, ThresholdValue, format_go_duration, parse_go_duration,
-};
+use node_pressure_monitor::config::{Quirks, Semantics, ThresholdValue};
+use node_pressure_monitor::units::duration::SignedNanos;
+use node_pressure_monitor::units::{Amount, Quantity, Signal, format_go_duration, parse_go_duration};
 
 /// Enough to compare each with each.
 const MOST_LINES: usize = 6;

@@ -6,10 +6,11 @@ mod running;
 
 use std::time::Duration;
 
-use crate::config::{CgroupId, EvictionLimits};
+use crate::config::EvictionLimits;
 use crate::eviction::budget::{Budget, Refusal};
 use crate::eviction::evicted::Cause;
-use crate::node::Monotonic;
+use crate::units::CgroupId;
+use crate::units::Monotonic;
 use crate::workloads::PodUid;
 
 use super::release::Releaser;

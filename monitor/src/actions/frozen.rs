@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use crate::node::boot_id;
+use crate::units::boot_id;
 
 /// A file that exists only while a cgroup is frozen. It lies beside the lock, usually on a tmpfs: written in no time, and gone
 /// with the cgroups that it could mean.

@@ -1,7 +1,8 @@
 use super::*;
-use crate::config::{Bytes, RuntimeEndpoint, RuntimeOptions};
+use crate::config::{RuntimeEndpoint, RuntimeOptions};
 use crate::eviction::{SignalValue, arm};
 use crate::runtime::fake::{Fake, Has};
+use crate::units::Bytes;
 
 const SECOND: u64 = 1_000_000_000;
 

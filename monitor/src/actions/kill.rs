@@ -8,9 +8,9 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::{PidfdFlags, Signal};
 
-use crate::config::{CgroupId, Pid};
 use crate::node::file::{is_gone, keyed_value};
 use crate::node::{CgroupVersion, Hierarchy};
+use crate::units::{CgroupId, Pid};
 use crate::workloads::tree::Tracked;
 use crate::workloads::{membership, processes};
 

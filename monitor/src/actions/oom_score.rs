@@ -6,9 +6,11 @@ use std::path::Path;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::config::{Bytes, CgroupId, Mode as AgentMode, OomScores, Pid};
+use crate::config::{Mode as AgentMode, OomScores};
 use crate::eviction::oom_score::oom_score_adj;
-use crate::node::{CgroupVersion, Monotonic};
+use crate::node::CgroupVersion;
+use crate::units::Monotonic;
+use crate::units::{Bytes, CgroupId, Pid};
 use crate::workloads::tree::Tracked;
 use crate::workloads::{Kind, QosClass, Workload, WorkloadTree, membership, processes};
 

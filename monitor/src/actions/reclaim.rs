@@ -12,10 +12,11 @@ use rustix::fs::{Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use tokio::sync::mpsc;
 
-use crate::config::{self, Bytes};
+use crate::config::{self};
 use crate::eviction::gentle::{Answer, Holding};
 use crate::node::file::{keyed_value, number_or_max};
 use crate::node::{CgroupVersion, Hierarchy};
+use crate::units::Bytes;
 
 use super::ActionError;
 

@@ -5,7 +5,7 @@ use std::sync::mpsc::{Sender, channel};
 
 use rustix::process::PidfdFlags;
 
-use crate::config::Pid;
+use crate::units::Pid;
 
 /// A thread that calls `process_mrelease` (Linux 5.15), started before memory is short: releasing takes as long as the memory
 /// is large, and the loop must not wait for it.

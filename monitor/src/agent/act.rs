@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use crate::actions::{ActionError, Ended, FreezeRecord, Outcome, Target};
-use crate::config::{CgroupId, Mode, Resource, Signal};
+use crate::config::Mode;
 use crate::eviction::budget::Refusal;
 use crate::eviction::evicted::Cause;
 use crate::eviction::rank::{Order, Ranked};
 use crate::eviction::{MetThreshold, State, assess};
-use crate::node::Monotonic;
 use crate::report::EvictionOutcome;
+use crate::units::Monotonic;
+use crate::units::{CgroupId, Resource, Signal};
 use crate::workloads::WorkloadUsage;
 
 use super::evictions::Why;

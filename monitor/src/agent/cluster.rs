@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::cluster::{CAPABILITY, Event, NodeFacts, State, View};
-use crate::config::format_go_duration;
 use crate::eviction::MetThreshold;
-use crate::node::Monotonic;
 use crate::report::{ClusterReport, PodInfo};
+use crate::units::Monotonic;
+use crate::units::format_go_duration;
 use crate::workloads::path::{self, Role};
 use crate::workloads::{PodSpecs, PodUid, Workload};
 

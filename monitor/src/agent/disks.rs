@@ -6,12 +6,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::config::{CgroupId, float};
 use crate::eviction::exhaustion::{SmoothRate, seconds_until};
 use crate::kernel::{DeviceId, InodeCounters};
-use crate::node::Monotonic;
 use crate::node::filesystems::{Filesystems, Inodes, Mounted};
 use crate::report::FilesystemReport;
+use crate::units::Monotonic;
+use crate::units::{CgroupId, float};
 
 use self::looker::{Looked, Looker};
 

@@ -9,12 +9,13 @@ use crate::actions::stop::{Answer, Asked, NotDone, question};
 use crate::cluster::evictions::Settled;
 use crate::cluster::ledger::{self, Begun};
 use crate::cluster::{Intent, State, Verdict};
+use crate::config::Quirk;
 use crate::config::kubernetes::EvictionMethod;
-use crate::config::{Quirk, Resource};
 use crate::eviction::evicted::{Cause, IMMEDIATE_GRACE_SECONDS};
 use crate::eviction::{MetThreshold, message};
-use crate::node::Monotonic;
 use crate::report::EvictionOutcome;
+use crate::units::Monotonic;
+use crate::units::Resource;
 use crate::workloads::statistics::{ContainerStats, MemoryUsage, PodStats};
 use crate::workloads::{Pod, PodSpecs, PodUid, containers};
 
@@ -209,7 +210,7 @@ impl Agent {
                 let version = self.tree.hierarchy().version;
                 let sets = containers::working_sets(tracked.directory(), &workload.name, version);
                 let memory = |bytes: u64| Some(MemoryUsage { working_set_bytes: Some(bytes) });
-                let stats = |(id, set): &(String, crate::config::Bytes)| {
+                let stats = |(id, set): &(String, crate::units::Bytes)| {
                     Some(ContainerStats { name: name_of(id)?, memory: memory(set.0), ..ContainerStats::default() })
                 };
                 let containers = sets.iter().filter_map(stats).collect();

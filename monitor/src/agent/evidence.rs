@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use crate::config::Resource;
 use crate::eviction::rank::Order;
 use crate::incidents::evidence::{self, Counted, Growth};
 use crate::incidents::model::{Consumer, Memory, Place, Pressure};
-use crate::node::Monotonic;
 use crate::report::PressureReport;
+use crate::units::Monotonic;
+use crate::units::Resource;
 
 use super::Agent;
 

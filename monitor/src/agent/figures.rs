@@ -4,19 +4,19 @@ use std::borrow::Cow;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::config::{
-    Amount, Bytes, MonitorConfig, PressureCondition, PressureKind, PressureResource, PressureScope, Semantics, Signal,
-};
+use crate::config::{MonitorConfig, PressureCondition, PressureKind, PressureResource, PressureScope, Semantics};
 use crate::eviction::SignalValue;
 use crate::eviction::exhaustion::{Slope, SmoothRate, seconds_until};
 use crate::eviction::pressure::PressureState;
 use crate::eviction::refaulting::Refaulting;
+use crate::node::Hierarchy;
 use crate::node::meminfo::MemDetails;
 use crate::node::pressure::PressureFiles;
 use crate::node::vmstat::{VmStat, VmStatReader, VmStatSample};
 use crate::node::zoneinfo::reserved_pages;
-use crate::node::{Hierarchy, Monotonic};
 use crate::report::{ConditionReport, ExhaustionReport, FiguresReport, PressureReport, SwapReport};
+use crate::units::Monotonic;
+use crate::units::{Amount, Bytes, Signal};
 
 use super::{Agent, Wakeup};
 

@@ -8,11 +8,12 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::config::{MonitorConfig, Policy, Signal};
+use crate::config::{MonitorConfig, Policy};
 use crate::eviction::{Layout, SignalValue};
-use crate::node::Monotonic;
 use crate::node::layout::{Choice, FilesystemHints, Role};
 use crate::node::statfs::{FsSample, NoSample, Statfs};
+use crate::units::Monotonic;
+use crate::units::Signal;
 
 use self::asker::{Asker, serve};
 

@@ -2,10 +2,11 @@ use std::path::{Path, PathBuf};
 
 use super::asker::{Answer, CROSSED};
 use super::*;
-use crate::config::{Bytes, FilesystemPaths, MonitorConfig};
+use crate::config::{FilesystemPaths, MonitorConfig};
 use crate::eviction::Observation;
 use crate::node::filesystems::Inodes;
 use crate::node::statfs::{Place, Space};
+use crate::units::Bytes;
 
 const GIB: u64 = 1 << 30;
 

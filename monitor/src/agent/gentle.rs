@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use crate::actions::reclaim::{self, ReclaimFirst, Reclaimer};
-use crate::config::{Bytes, CgroupId};
 use crate::eviction::MetThreshold;
 use crate::eviction::gentle::{self, Answer, Futile, ReclaimOutcome};
-use crate::node::Monotonic;
 use crate::node::file::{Buffer, PinnedFile};
+use crate::units::Monotonic;
+use crate::units::{Bytes, CgroupId};
 use crate::workloads::WorkloadUsage;
 
 use super::act::candidates;
@@ -120,7 +120,7 @@ impl Agent {
     pub(super) fn waits_for_reclaim(&mut self, met: Option<&MetThreshold>, look: &Look) -> bool {
         let Some(attempt) = &self.gentle.running else { return false };
         let now = Monotonic::now();
-        let available = look.observation.get(crate::config::Signal::MemoryAvailable);
+        let available = look.observation.get(crate::units::Signal::MemoryAvailable);
         let available = available.map_or(Bytes::ZERO, |value| value.available_bytes());
         let worth = gentle::is_worth_waiting(attempt.available_before, available);
         let answer = self.gentle.answer.unwrap_or(Answer::Pending);

@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 
 use crate::cluster::events::About;
 use crate::cluster::{Event, Happening};
-use crate::config::{Mode, Signal};
+use crate::config::Mode;
 use crate::eviction::NodeCondition;
 use crate::eviction::conditions::NodeEvent;
 use crate::incidents::model::{OomKill, Victim};
 use crate::incidents::text;
-use crate::node::Monotonic;
+use crate::units::Monotonic;
+use crate::units::Signal;
 use crate::workloads::PodUid;
 use crate::workloads::path::{Role, role, workload};
 

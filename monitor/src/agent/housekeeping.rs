@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use crate::actions::oom_score::{Audit, Extent, Rules};
 use crate::actions::self_protection;
-use crate::config::{CgroupId, Mode, Pid};
+use crate::config::Mode;
 use crate::incidents::writer;
-use crate::node::Monotonic;
+use crate::units::Monotonic;
+use crate::units::{CgroupId, Pid};
 use crate::workloads::membership;
 
 use super::last::Scan;

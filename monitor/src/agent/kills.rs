@@ -8,10 +8,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::config::{CgroupId, Pid};
 use crate::kernel::{CgroupPath, Comm, EventKind, OomKill, ProbeReport};
-use crate::node::Monotonic;
 use crate::node::kmsg::{self, Kmsg, OomReport, Pairing};
+use crate::units::Monotonic;
+use crate::units::{CgroupId, Pid};
 use crate::workloads::membership;
 
 use self::by_counters::ByCounters;

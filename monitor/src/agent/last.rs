@@ -4,9 +4,10 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use crate::actions::oom_score::Extent;
-use crate::config::{Bytes, CgroupId, Pid};
 use crate::eviction::{Assessment, SignalValue};
-use crate::node::{MemorySample, Monotonic, RootUsage};
+use crate::node::{MemorySample, RootUsage};
+use crate::units::Monotonic;
+use crate::units::{Bytes, CgroupId, Pid};
 
 use super::pauses::Pauses;
 

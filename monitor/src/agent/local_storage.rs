@@ -8,12 +8,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::actions::{ActionError, FreezeRecord, Target};
-use crate::config::{CgroupId, Mode};
+use crate::config::Mode;
 use crate::eviction::evicted::Cause;
 use crate::incidents::model::{self, Eviction, Kind, Outcome};
 use crate::incidents::text;
-use crate::node::Monotonic;
 use crate::report::EvictionOutcome;
+use crate::units::CgroupId;
+use crate::units::Monotonic;
 use crate::workloads::statistics::PodStats;
 use crate::workloads::{PodSpecs, PodUid, PodsFile};
 

@@ -3,15 +3,16 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::config::{CgroupId, ProjectQuotas, Resource};
+use crate::config::ProjectQuotas;
 use crate::disk::{Held, Part, PartUsage, Source, Usage, Usages, Walker, WorkloadPlaces};
 use crate::eviction::footprint::Taken;
 use crate::eviction::{Armed, DiskUsage, DiskUsages, NodeCondition};
 use crate::kernel::DeviceId;
-use crate::node::Monotonic;
 use crate::node::layout::Role;
 use crate::node::statfs::Place;
 use crate::report::{DiskUsageReport, KeptReport};
+use crate::units::Monotonic;
+use crate::units::{CgroupId, Resource};
 use crate::workloads::pod::Volume;
 use crate::workloads::statistics::PodStats;
 use crate::workloads::{Pod, PodUid, Workload};

@@ -1,6 +1,6 @@
 use super::*;
-use crate::config::Bytes;
 use crate::disk::Source;
+use crate::units::Bytes;
 use crate::workloads::PodSpecs;
 
 const DISK: DeviceId = DeviceId(0x0080_0001);

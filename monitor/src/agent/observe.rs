@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
-use crate::config::{Bytes, Semantics, Signal};
+use crate::config::Semantics;
 use crate::eviction::deadline::until_next_sample;
 use crate::eviction::{Observation, SignalValue};
+use crate::node::MemorySample;
 use crate::node::file::FileError;
-use crate::node::{MemorySample, Monotonic};
+use crate::units::Monotonic;
+use crate::units::{Bytes, Signal};
 
 use super::{Agent, allow};
 

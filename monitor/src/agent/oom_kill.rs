@@ -5,11 +5,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::config::{Bytes, CgroupId};
 use crate::incidents::model::{self, Limit, Trigger, Victim};
 use crate::incidents::oom::{Kill, Mark};
 use crate::kernel::{CgroupPath, Event, OomConstraint, OomKill};
-use crate::node::{CgroupVersion, Monotonic};
+use crate::node::CgroupVersion;
+use crate::units::Monotonic;
+use crate::units::{Bytes, CgroupId};
 use crate::workloads::path;
 
 use super::{Agent, allow_at};

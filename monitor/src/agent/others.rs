@@ -3,12 +3,13 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use crate::config::{Amount, CgroupId, Mode, Resource, Signal};
+use crate::config::Mode;
 use crate::eviction::rank::Order;
 use crate::eviction::worthwhile::Worth;
 use crate::eviction::{DiskUsage, MetThreshold};
-use crate::node::Monotonic;
 use crate::node::file::Buffer;
+use crate::units::Monotonic;
+use crate::units::{Amount, CgroupId, Resource, Signal};
 use crate::workloads::tree::Tracked;
 use crate::workloads::{OtherUsage, WorkloadUsage, pids};
 

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::config::Signal;
-use crate::node::Monotonic;
+use crate::units::Monotonic;
+use crate::units::Signal;
 
 /// What runs out, and whether it is for a hard threshold. Another filesystem is another matter.
 type About = (Signal, bool);

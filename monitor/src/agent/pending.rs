@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use crate::config::{Amount, Signal};
 use crate::eviction::footprint::Taken;
 use crate::eviction::{DiskUsage, Layout, MetThreshold};
-use crate::node::Monotonic;
 use crate::runtime::{Snapshot, View};
+use crate::units::Monotonic;
+use crate::units::{Amount, Signal};
 use crate::workloads::PodUid;
 
 use super::others::DISK_PAUSE;
@@ -122,8 +122,8 @@ impl Agent {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Bytes;
     use crate::runtime::{PodRef, Sandbox, Stores};
+    use crate::units::Bytes;
 
     const SECOND: u64 = 1_000_000_000;
 

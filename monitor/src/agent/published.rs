@@ -5,13 +5,14 @@ use std::time::Duration;
 use crate::cluster::names::{CONFIGURATION_ACCEPTED, NO_PRESSURE, NOT_KNOWN_YET, PRESSURE_LASTS, taint_key};
 use crate::cluster::status::{Effect, WantedCondition, WantedTaint, plan};
 use crate::cluster::{NodeStatus, State, View};
+use crate::config::Mode;
 use crate::config::kubernetes::{Authority, TaintEffect, TaintOptions};
-use crate::config::{Mode, Signal};
 use crate::eviction::NodeCondition;
 use crate::eviction::no_execute::{Held, KnownPods, News};
 use crate::eviction::tolerations::{NO_EXECUTE, Taint};
-use crate::node::Monotonic;
 use crate::report::configuration::ConfigState;
+use crate::units::Monotonic;
+use crate::units::Signal;
 
 use super::Agent;
 

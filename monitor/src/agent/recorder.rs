@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::actions::{Ended, Outcome as How};
-use crate::config::{Amount, Bytes, CgroupId, IncidentOptions, Mode, Resource, Signal};
+use crate::config::{IncidentOptions, Mode};
 use crate::eviction::SignalValue;
 use crate::eviction::rank::Order;
 use crate::incidents::evidence::{self, Baselines};
@@ -13,8 +13,9 @@ use crate::incidents::history::History;
 use crate::incidents::model::{self, Eviction, Outcome, Reclaim, SignalHistory, Step};
 use crate::incidents::oom::{Assembled, Assembler};
 use crate::incidents::{Draft, Incident, Kind, Shelf, Writer, text, writer};
-use crate::node::Monotonic;
 use crate::report::{IncidentReport, RateLimiter};
+use crate::units::Monotonic;
+use crate::units::{Amount, Bytes, CgroupId, Resource, Signal};
 
 use super::act::Deed;
 use super::evidence::Evidence;

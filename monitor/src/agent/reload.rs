@@ -10,11 +10,12 @@ use crate::cluster::ledger::Open as Unfinished;
 use crate::config::kubernetes::EvictionMethod;
 use crate::config::reload::Adopted;
 use crate::config::watch::{ConfigNews, ConfigWatch, Wanted};
-use crate::config::{Mode, MonitorConfig, Policy, Quirk, Signal};
+use crate::config::{Mode, MonitorConfig, Policy, Quirk};
 use crate::eviction::arm;
 use crate::eviction::deadline::FallRate;
 use crate::report::configuration::{ConfigState, ReloadOutcome};
 use crate::report::http::hang_limit;
+use crate::units::Signal;
 
 use super::Agent;
 use super::OBSERVED_AGAIN;

@@ -3,17 +3,17 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
-use crate::config::{Bytes, CgroupId};
 use crate::eviction::Observation;
 use crate::eviction::thresholds::NodeCondition;
 use crate::kernel::{
     Accounts, CgroupCounters, EventAccount, EventKind, ProbeState, ProbeStatus, ReclaimKind, Untracked,
 };
-use crate::node::Monotonic;
 use crate::report::{
     CgroupReport, ClassReport, ConditionReport, EventReport, InodeReport, MemoryReport, NodeReport, ProbeReport,
     StallReport, ThresholdReport,
 };
+use crate::units::Monotonic;
+use crate::units::{Bytes, CgroupId};
 use crate::workloads::{QosClass, WorkloadUsage};
 
 use super::Agent;

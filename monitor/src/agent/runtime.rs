@@ -1,8 +1,8 @@
 //! What the loop hears of the container runtime.
 
 use crate::config::Mode;
-use crate::node::Monotonic;
 use crate::runtime::{CAPABILITY, CollectEnd, Collected, Event, State, Stopped};
+use crate::units::Monotonic;
 
 use super::Agent;
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::node::Monotonic;
+use crate::units::Monotonic;
 
 /// Remembers what was said for a while. Two answers that take turns are said once each, not each time they change.
 #[derive(Debug)]

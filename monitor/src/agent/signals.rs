@@ -4,15 +4,17 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::config::{MonitorConfig, Resource, Signal, Threshold};
+use crate::config::{MonitorConfig, Threshold};
 use crate::eviction::deadline::{FallRate, Reach, until_reached};
 use crate::eviction::exhaustion::Slope;
 use crate::eviction::footprint::NotMeasured;
 use crate::eviction::{Armed, DiskUsages, Layout, NodeCondition, Observation, SignalValue, arm};
 use crate::node::layout::{FilesystemHints, Role};
 use crate::node::statfs::{FsSample, Place};
-use crate::node::{Monotonic, PidReader, PidSample};
+use crate::node::{PidReader, PidSample};
 use crate::report::{RoleReport, SignalReport};
+use crate::units::Monotonic;
+use crate::units::{Resource, Signal};
 
 use super::Agent;
 use super::filesystems::{Filesystems, Seen, signals};

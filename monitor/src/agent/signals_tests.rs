@@ -1,7 +1,7 @@
 use super::*;
-use crate::config::Bytes;
 use crate::node::filesystems::Inodes;
 use crate::node::statfs::{Place, Space};
+use crate::units::Bytes;
 
 fn sample(role: Role, kind: &str, space: bool, inodes: bool) -> FsSample {
     let place = Place { path: "/p".into(), device: "8:1".into(), mount_point: "/m".into(), kind: kind.to_owned() };

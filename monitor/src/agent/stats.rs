@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::config::Signal;
 use crate::report::NodeReport;
 use crate::report::stats::{Known, PodCgroup};
+use crate::units::Signal;
 use crate::workloads::Workload;
 
 use super::Agent;

@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 use monitor_ebpf::ReclaimKind;
 
 use crate::actions::{Ended, Outcome};
-use crate::config::{Amount, CgroupId, Signal};
 use crate::eviction::rank::Order;
 use crate::eviction::{Armed, MetThreshold, Observation, SignalValue};
 use crate::kernel::{Event, OomKill, Stall};
-use crate::node::Monotonic;
 use crate::report::EvictionOutcome;
+use crate::units::Monotonic;
+use crate::units::{Amount, CgroupId, Signal};
 
 use super::act::{Deed, RankedWorkload};
 use super::last::Scan;

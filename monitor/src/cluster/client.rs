@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use crate::config::KubernetesOptions;
 use crate::config::kubernetes::ApiUse;
-use crate::node::Monotonic;
+use crate::units::Monotonic;
 
 use super::{Event, Shared, State};
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet};
 
-use crate::node::Monotonic;
+use crate::units::Monotonic;
 
 use super::Event;
 use super::ledger::Open;

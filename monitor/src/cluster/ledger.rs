@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::FallocateFlags;
 
-use crate::node::boot_id;
+use crate::units::boot_id;
 
 use self::record::{Record, replay, text_of};
 use super::evictions::{Intent, Progress};

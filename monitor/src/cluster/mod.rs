@@ -34,7 +34,7 @@ use jiff::Timestamp;
 use tokio::sync::{mpsc, watch};
 
 use crate::config::KubernetesOptions;
-use crate::node::Monotonic;
+use crate::units::Monotonic;
 use crate::workloads::PodSpecs;
 
 pub use client::{Access, Timeouts};

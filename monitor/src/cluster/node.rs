@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 use tokio::time::Instant;
 
-use crate::node::Monotonic;
+use crate::units::Monotonic;
 use crate::workloads::lenient::{entries_of, is_present, list, or_default};
 
 use super::Event;

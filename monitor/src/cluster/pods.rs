@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::config::KubernetesOptions;
-use crate::node::Monotonic;
+use crate::units::Monotonic;
 use crate::workloads::lenient::{entries, is_present, list, or_default};
 use crate::workloads::pod::{Metadata, Owner, Spec, Status};
 use crate::workloads::{Pod, PodSpecs};
@@ -170,15 +170,12 @@ impl Mirror for Pods {
         };
         // Most changes are of what is not kept, or of what nothing is decided by.
         let known = self.known.get(&pod.metadata.uid);
-        let (is_as_known, is_news) = match known {
-            Some(known) => (**known == pod, !known.decides_as(&pod, &self.keys)),
-            None => (false, true),
-        };
-        if !is_as_known {
+        if known.is_none_or(|known| **known != pod) {
+            let is_news = known.is_none_or(|known| !known.decides_as(&pod, &self.keys));
             self.known.insert(pod.metadata.uid.clone(), Arc::new(pod));
-        }
-        if is_news {
-            self.changed();
+            if is_news {
+                self.changed();
+            }
         }
         Some(version)
     }

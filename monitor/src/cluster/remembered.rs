@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize, Serializer};
 
-use crate::node::{Monotonic, boot_id};
+use crate::units::{Monotonic, boot_id};
 use crate::workloads::lenient::or_default;
 use crate::workloads::pod::Pods;
 use crate::workloads::{Pod, PodSpecs};

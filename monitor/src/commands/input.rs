@@ -7,7 +7,8 @@ use std::path::Path;
 use serde::Deserialize;
 use serde_json::error::Category;
 
-use crate::config::{Amount, ConfigWarning, MonitorConfig, Policy};
+use crate::config::{ConfigWarning, MonitorConfig, Policy};
+use crate::units::Amount;
 use crate::workloads::Summary;
 
 use super::output::{self, printable};

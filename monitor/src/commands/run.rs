@@ -19,7 +19,7 @@ use crate::agent::{Agent, Kills, Parts, Recorder, Reload, Signals, not_acted_on}
 use crate::cluster::Cluster;
 use crate::cluster::ledger::{Ledger, Open as Unfinished};
 use crate::config::kubernetes::EvictionMethod;
-use crate::config::{Bytes, ConfigErrors, ConfigWatch, Fingerprint, Mode, MonitorConfig, RuntimeEndpoint, Wanted};
+use crate::config::{ConfigErrors, ConfigWatch, Fingerprint, Mode, MonitorConfig, RuntimeEndpoint, Wanted};
 use crate::disk::{Roots, Walker};
 use crate::eviction::deadline::FallRate;
 use crate::kernel::Kernel;
@@ -30,6 +30,7 @@ use crate::report::logging::{self, LogFormat, LoggingError};
 use crate::report::series::SeriesLimits;
 use crate::report::{ConfigState, Guard, Health, Metrics, StatsBasis, SummaryPage, http};
 use crate::runtime::Runtime;
+use crate::units::Bytes;
 use crate::workloads::{PodsFile, WorkloadTree};
 
 use super::instance::{InstanceLock, LockError};

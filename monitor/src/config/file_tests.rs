@@ -6,9 +6,9 @@ use crate::config::filesystems::FilesystemPaths;
 use crate::config::policy::{Mode, OomScores, Ranking, RankingKey, Semantics};
 use crate::config::quirks::{Quirk, Quirks};
 use crate::config::serving::{ServingOptions, TlsFiles};
-use crate::config::signal::Signal;
 use crate::config::threshold::{Threshold, ThresholdValue};
-use crate::config::units::Bytes;
+use crate::units::amount::Bytes;
+use crate::units::signal::Signal;
 
 const HEAD: &str = "apiVersion: node-pressure-monitor/v1alpha1\nkind: MonitorConfiguration\n";
 
@@ -111,7 +111,7 @@ procRoot: /host/proc
     assert_eq!(config.policy.oom_scores, OomScores::OPENSHIFT3);
     assert!(!config.policy.local_storage_isolation);
     let amounts = |list: &[(String, _)]| -> Vec<String> {
-        list.iter().map(|(name, amount): &(String, crate::config::Quantity)| format!("{name}={amount}")).collect()
+        list.iter().map(|(name, amount): &(String, crate::units::Quantity)| format!("{name}={amount}")).collect()
     };
     assert_eq!(amounts(&config.policy.reservations.system), ["memory=1Gi", "cpu=500m"]);
     assert_eq!(amounts(&config.policy.reservations.kube), ["pid=1k"]);

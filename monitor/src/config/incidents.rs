@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::units::Bytes;
+use crate::units::Bytes;
 
 /// The journal of incidents.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,31 +1,25 @@
 //! What the operator asked for. Every error names file, line, field and the fix.
 
 pub mod disk_usage;
-pub mod duration;
 pub mod error;
 pub mod file;
 pub mod filesystems;
-pub mod gofloat;
 pub mod incidents;
 pub mod kubernetes;
 pub mod patterns;
 pub mod policy;
 pub mod pressure;
-pub mod quantity;
 pub mod quirks;
 pub mod reload;
 pub mod runtime;
 pub mod serving;
-pub mod signal;
 pub mod stamp;
 pub mod threshold;
-pub mod units;
 pub mod walk;
 pub mod watch;
 pub mod yaml;
 
 pub use disk_usage::{DiskUsageOptions, ProjectQuotas};
-pub use duration::{format_go_duration, parse_go_duration};
 pub use error::{ConfigError, ConfigErrors, ConfigWarning};
 pub use file::{FileKind, Loaded};
 pub use filesystems::FilesystemPaths;
@@ -37,13 +31,10 @@ pub use policy::{
     Semantics,
 };
 pub use pressure::{PressureCondition, PressureKind, PressureLevel, PressureResource, PressureScope};
-pub use quantity::{Quantity, QuantityError};
 pub use quirks::{Quirk, Quirks};
 pub use reload::Adopted;
 pub use runtime::{RuntimeEndpoint, RuntimeOptions};
 pub use serving::{ServingOptions, TlsFiles};
-pub use signal::{Resource, Signal, UnsupportedSignal};
 pub use stamp::Stamp;
 pub use threshold::{Percentage, Threshold, ThresholdError, ThresholdLists, ThresholdValue};
-pub use units::{Amount, Bytes, CgroupId, Moment, Pid, float};
 pub use watch::{ConfigNews, ConfigWatch, Fingerprint, Wanted};

@@ -10,13 +10,13 @@ use super::incidents::IncidentOptions;
 use super::kubernetes::KubernetesOptions;
 use super::patterns::{NamePattern, built_in_patterns};
 use super::pressure::PressureCondition;
-use super::quantity::Quantity;
 use super::quirks::{Quirk, Quirks};
 use super::runtime::RuntimeOptions;
 use super::serving::ServingOptions;
-use super::signal::{Resource, Signal};
 use super::threshold::{Threshold, ThresholdValue};
-use super::units::Bytes;
+use crate::units::Bytes;
+use crate::units::Quantity;
+use crate::units::{Resource, Signal};
 
 /// Whether the agent acts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]

@@ -193,7 +193,8 @@ impl Fields {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Bytes, Mode};
+    use crate::config::Mode;
+    use crate::units::Bytes;
 
     fn parse(fields: &str) -> MonitorConfig {
         let head = "apiVersion: node-pressure-monitor/v1alpha1\nkind: MonitorConfiguration\n";

@@ -7,12 +7,12 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-use super::duration::{DurationError, parse_go_duration};
-use super::gofloat::{FloatError, parse_float32};
-use super::quantity::{Quantity, QuantityError};
 use super::quirks::{Quirk, Quirks};
-use super::signal::Signal;
-use super::units::{Amount, Bytes};
+use crate::units::Signal;
+use crate::units::duration::{DurationError, parse_go_duration};
+use crate::units::gofloat::{FloatError, parse_float32};
+use crate::units::{Amount, Bytes};
+use crate::units::{Quantity, QuantityError};
 
 /// An amount to compare a signal with: absolute, or relative to the signal's capacity.
 #[derive(Debug, Clone, PartialEq)]

@@ -16,7 +16,7 @@ fn understood(text: &str, quirks: Quirks) -> Result<String, String> {
         }
         let (list, pair) = entry.split_once(' ').unwrap();
         let (signal, value) = pair.split_once('=').unwrap();
-        let signal: Signal = signal.parse().map_err(|error: crate::config::UnsupportedSignal| error.to_string())?;
+        let signal: Signal = signal.parse().map_err(|error: crate::units::UnsupportedSignal| error.to_string())?;
         let failed = |error: ThresholdError| error.to_string();
         match list {
             "hard" => {

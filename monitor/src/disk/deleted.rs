@@ -117,7 +117,7 @@ mod tests {
     use std::os::unix::fs::MetadataExt as _;
 
     use super::*;
-    use crate::config::Bytes;
+    use crate::units::Bytes;
 
     fn volume(name: &str) -> Part {
         Part::Volume { name: name.to_owned() }

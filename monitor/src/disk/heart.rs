@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::node::Monotonic;
+use crate::units::Monotonic;
 
 /// No disk takes so long for a few hundred names.
 const HANGS: Duration = Duration::from_secs(60);

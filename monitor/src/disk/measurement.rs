@@ -18,9 +18,9 @@ use super::quota::{charged, project_of};
 use super::recount::Counted;
 use super::tree::{Progress, TreeWalk, device};
 use super::usage::{Held, Part, PartUsage, Source, Usage};
-use crate::config::{Bytes, Pid};
 use crate::kernel::DeviceId;
-use crate::node::Monotonic;
+use crate::units::Monotonic;
+use crate::units::{Bytes, Pid};
 
 /// A measurement that can be left and gone on with.
 #[derive(Debug)]

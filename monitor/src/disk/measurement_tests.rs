@@ -3,9 +3,9 @@ use std::io::Write as _;
 use std::path::Path;
 
 use super::*;
-use crate::config::CgroupId;
 use crate::disk::host::{Host, Roots};
 use crate::disk::tree::NAMES;
+use crate::units::CgroupId;
 use crate::workloads::PodUid;
 
 const UID: &str = "1b2c3d4e-0000-1111-2222-333344445555";

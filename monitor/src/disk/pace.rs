@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::node::Monotonic;
+use crate::units::Monotonic;
 
 /// Shorter rests are saved up: waking up costs something too.
 const SHORTEST_REST: Duration = Duration::from_millis(20);

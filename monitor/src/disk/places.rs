@@ -14,9 +14,9 @@ use super::mounts::{of_init, plain, read};
 use super::processes::Container;
 use super::tree::device;
 use super::usage::Part;
-use crate::config::CgroupId;
-use crate::node::Monotonic;
 use crate::node::filesystems::unescaped;
+use crate::units::CgroupId;
+use crate::units::Monotonic;
 use crate::workloads::{Kind, PodUid, Workload};
 
 /// Volumes of a pod that lie on the node's own disk and go with it (`eviction-semantics.md` §5), by the kubelet's name for the plugin.

@@ -242,7 +242,7 @@ fn only_what_is_known_to_keep_files_is_measured() {
         id: CgroupId(1),
         kind,
         qos: crate::workloads::QosClass::BestEffort,
-        request: crate::config::Bytes::ZERO,
+        request: crate::units::Bytes::ZERO,
         preference: crate::workloads::Preference::None,
         protection: None,
         pod: None,

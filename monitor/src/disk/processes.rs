@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
-use crate::config::Pid;
+use crate::units::Pid;
 use crate::workloads::path::{Role, role};
 use crate::workloads::processes::collect;
 

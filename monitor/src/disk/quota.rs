@@ -7,7 +7,7 @@ use rustix::ioctl::{Getter, Opcode, opcode};
 
 use super::host::open_directory;
 use super::usage::Held;
-use crate::config::Bytes;
+use crate::units::Bytes;
 
 /// `PRJQUOTA` of `<linux/quota.h>`.
 const PROJECT: libc::c_int = 2;

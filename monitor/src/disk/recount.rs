@@ -10,9 +10,9 @@ use super::host::{Host, readable, status};
 use super::quota::{ProjectId, charged, project_of};
 use super::tree::device;
 use super::usage::{Held, Part, PartUsage, Source, Usage};
-use crate::config::CgroupId;
 use crate::kernel::DeviceId;
-use crate::node::Monotonic;
+use crate::units::CgroupId;
+use crate::units::Monotonic;
 
 /// Not more often…
 const PAUSE: Duration = Duration::from_secs(1);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::places::WorkloadPlaces;
-use crate::node::Monotonic;
+use crate::units::Monotonic;
 
 /// What nobody asks for is this old at most while measuring it is cheap…
 const QUIET: Duration = Duration::from_secs(60);
@@ -185,7 +185,7 @@ impl Schedule {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::CgroupId;
+    use crate::units::CgroupId;
 
     const SECOND: u64 = 1_000_000_000;
 

@@ -55,13 +55,14 @@ fn sum(known: Option<FsUsage>, held: Held) -> FsUsage {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Bytes, CgroupId, Policy, Signal};
+    use crate::config::Policy;
     use crate::disk::{PartUsage, Source};
     use crate::eviction::Layout;
     use crate::eviction::local_storage::evictions;
     use crate::eviction::usage::{ActivePod, usage};
     use crate::kernel::DeviceId;
-    use crate::node::Monotonic;
+    use crate::units::Monotonic;
+    use crate::units::{Bytes, CgroupId, Signal};
     use crate::workloads::Pod;
 
     const MIB: u64 = 1 << 20;

@@ -19,7 +19,7 @@ use super::tree::{NAMES, Progress};
 use super::usage::{Usage, Usages};
 use super::walker::{Orders, Shared};
 use crate::config::DiskUsageOptions;
-use crate::node::Monotonic;
+use crate::units::Monotonic;
 
 /// Between two looks at the clocks: fewer than a step may take anyway.
 const ENTRIES: u64 = 256;

@@ -10,8 +10,8 @@ use rustix::io::Errno;
 
 use super::host::{STATX_FLAGS, STATX_MASK, open_directory, open_unmounted, readable, status};
 use super::usage::Held;
-use crate::config::Bytes;
 use crate::kernel::DeviceId;
+use crate::units::Bytes;
 
 /// Directories held open at a time, one a level, and one more for all that lies deeper.
 const MOST_OPEN: usize = 32;

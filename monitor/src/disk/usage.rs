@@ -5,9 +5,9 @@ use std::ops::AddAssign;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::config::{Bytes, CgroupId};
 use crate::kernel::DeviceId;
-use crate::node::Monotonic;
+use crate::units::Monotonic;
+use crate::units::{Bytes, CgroupId};
 
 /// So much of a filesystem.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -11,7 +11,7 @@ use super::places::WorkloadPlaces;
 use super::thread::Thread;
 use super::usage::Usages;
 use crate::config::DiskUsageOptions;
-use crate::node::Monotonic;
+use crate::units::Monotonic;
 
 /// Signs of more workloads than a node can have are not kept.
 const MOST_HURRIED: usize = 4096;

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::*;
-use crate::config::CgroupId;
 use crate::disk::Usage;
+use crate::units::CgroupId;
 use crate::workloads::PodUid;
 
 /// A node in a directory.

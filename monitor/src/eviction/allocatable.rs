@@ -1,6 +1,7 @@
 //! Node allocatable: what of a node's capacity schedulers may give to pods (`eviction-semantics.md` §13).
 
-use crate::config::{Policy, Quantity, Resource, Signal, ThresholdValue};
+use crate::config::{Policy, ThresholdValue};
+use crate::units::{Quantity, Resource, Signal};
 
 /// One resource of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,6 +1,7 @@
 //! Which thresholds are watched on which pass: the policy's, and the containerfs copies that the layout of the filesystems asks for.
 
-use crate::config::{Policy, Quirk, Signal, Threshold};
+use crate::config::{Policy, Quirk, Threshold};
+use crate::units::Signal;
 
 /// Which filesystems the node has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -168,7 +169,8 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::config::{Bytes, Quirks, Semantics, ThresholdValue};
+    use crate::config::{Quirks, Semantics, ThresholdValue};
+    use crate::units::Bytes;
 
     fn threshold(signal: Signal, bytes: u64, grace_seconds: u64) -> Threshold {
         Threshold {

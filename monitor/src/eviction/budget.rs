@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::config::EvictionLimits;
-use crate::node::Monotonic;
+use crate::units::Monotonic;
 
 /// Why no eviction may start now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

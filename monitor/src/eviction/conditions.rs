@@ -1,6 +1,6 @@
 //! What the outside is told: node conditions, the taints that follow from them, and events on the node.
 
-use crate::config::Resource;
+use crate::units::Resource;
 
 use super::NodeCondition;
 

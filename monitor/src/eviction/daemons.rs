@@ -1,6 +1,7 @@
 //! Whether system daemons use more than is kept for them: the second reason for which OpenShift 3 lets a Guaranteed pod go.
 
-use crate::config::{Amount, Policy, Quantity};
+use crate::config::Policy;
+use crate::units::{Amount, Quantity};
 use crate::workloads::Summary;
 
 /// By how much everything that is no pod exceeds `systemReserved` and `kubeReserved` memory. `None` when it does not, nothing is

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use crate::config::{Amount, Bytes, Policy, Sampling, Threshold};
-use crate::node::Monotonic;
+use crate::config::{Policy, Sampling, Threshold};
+use crate::units::Monotonic;
+use crate::units::{Amount, Bytes};
 
 use super::{NodeCondition, Observation};
 
@@ -117,8 +118,9 @@ pub fn until_reached(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{MonitorConfig, Signal};
+    use crate::config::MonitorConfig;
     use crate::eviction::SignalValue;
+    use crate::units::Signal;
 
     const MIB: u64 = 1 << 20;
 

@@ -1,6 +1,6 @@
 //! An eviction that was decided: who, why, how fast, and what is written on the pod.
 
-use crate::config::{Resource, Signal};
+use crate::units::{Resource, Signal};
 use crate::workloads::Pod;
 
 /// The `reason` in the pod's status and of the event about it.

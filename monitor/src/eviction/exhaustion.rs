@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::node::Monotonic;
+use crate::units::Monotonic;
 
 /// How far back the slope looks: what is this old counts a third of what is new, and after ten seconds nothing. Longer, and a ramp
 /// that takes a few seconds would be over before it is believed.

@@ -5,7 +5,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::config::threshold::parse_threshold_value;
-use crate::config::{Policy, Quirks, Ranking, Semantics, Signal, Threshold};
+use crate::config::{Policy, Quirks, Ranking, Semantics, Threshold};
+use crate::units::Signal;
 use crate::workloads::{Pod, Summary};
 
 /// The kubelet's rules; grace periods in seconds.

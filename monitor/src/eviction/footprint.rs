@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use crate::config::{Amount, Bytes, Resource, Signal};
-use crate::node::Monotonic;
+use crate::units::Monotonic;
+use crate::units::{Amount, Bytes, Resource, Signal};
 
 use super::Layout;
 use super::usage::Measured;

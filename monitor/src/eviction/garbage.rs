@@ -1,6 +1,7 @@
 //! Node-level garbage collection: what can be removed before a pod has to go.
 
-use crate::config::{Policy, Quirk, Signal};
+use crate::config::{Policy, Quirk};
+use crate::units::Signal;
 
 use super::{Armed, Layout, NodeCondition, Observation, is_below};
 

@@ -1,9 +1,10 @@
 use std::time::Duration;
 
 use super::*;
-use crate::config::{Bytes, ThresholdValue};
+use crate::config::ThresholdValue;
 use crate::eviction::fixtures::kubelet;
 use crate::eviction::{SignalValue, arm};
+use crate::units::Bytes;
 
 #[test]
 fn what_is_removed_depends_on_the_layout() {

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use crate::config::{Amount, Bytes, Policy, Semantics};
+use crate::config::{Policy, Semantics};
+use crate::units::{Amount, Bytes};
 use crate::workloads::WorkloadUsage;
 
 use super::MetThreshold;

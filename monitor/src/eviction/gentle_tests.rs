@@ -1,6 +1,7 @@
 use super::*;
-use crate::config::{CgroupId, Policy, Signal, Threshold, ThresholdValue};
+use crate::config::{Policy, Threshold, ThresholdValue};
 use crate::eviction::SignalValue;
+use crate::units::{CgroupId, Signal};
 use crate::workloads::{Kind, Preference, QosClass, Workload};
 
 const MIB: u64 = 1 << 20;

@@ -1,6 +1,7 @@
 //! Limits of local storage, which the kernel does not enforce: a pod above one is evicted.
 
-use crate::config::{Amount, Policy, Quantity, Quirk, Resource};
+use crate::config::{Policy, Quirk};
+use crate::units::{Amount, Quantity, Resource};
 use crate::workloads::Pod;
 use crate::workloads::pod::Container;
 use crate::workloads::statistics::{ContainerStats, PodStats};

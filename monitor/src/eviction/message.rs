@@ -2,7 +2,8 @@
 
 use std::fmt::Write as _;
 
-use crate::config::{Amount, Policy, Quantity, Resource};
+use crate::config::Policy;
+use crate::units::{Amount, Quantity, Resource};
 use crate::workloads::Pod;
 use crate::workloads::pod::Container;
 use crate::workloads::statistics::{ContainerStats, PodStats};

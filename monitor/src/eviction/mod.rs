@@ -37,7 +37,7 @@ pub use arm::{Armed, Layout, arm};
 pub use footprint::{DiskUsage, DiskUsages};
 pub use thresholds::{Assessment, MetThreshold, NodeCondition, State, assess, is_below};
 
-use crate::config::{Bytes, Moment, Signal};
+use crate::units::{Bytes, Moment, Signal};
 
 /// One signal's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::config::kubernetes::PodProtection;
-use crate::node::Monotonic;
+use crate::units::Monotonic;
 use crate::workloads::PodSpecs;
 
 use super::tolerations::{Taint, toll};

@@ -1,6 +1,7 @@
 //! `oom_score_adj`: whom the kernel's OOM killer should prefer when the agent was too late (`eviction-semantics.md` §15).
 
-use crate::config::{Bytes, OomScores, Quantity, Quirk, Quirks, Resource};
+use crate::config::{OomScores, Quirk, Quirks};
+use crate::units::{Bytes, Quantity, Resource};
 use crate::workloads::pod::{Container, ResourceList};
 use crate::workloads::{Pod, QosClass};
 

@@ -2,7 +2,8 @@
 //!
 //! Made of steps that can be taken one by one, which whoever acts has to: it looks again between garbage collection and ranking.
 
-use crate::config::{Moment, Policy, Quirk};
+use crate::config::{Policy, Quirk};
+use crate::units::Moment;
 use crate::workloads::{Pod, Summary};
 
 use super::evicted::IMMEDIATE_GRACE_SECONDS;

@@ -3,9 +3,10 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::config::{Bytes, Quirks, Semantics, Signal, ThresholdValue};
+use crate::config::{Quirks, Semantics, ThresholdValue};
 use crate::eviction::arm;
 use crate::eviction::fixtures::{kubelet, memory, node_memory, pod, requesting, stats, summary};
+use crate::units::{Bytes, Signal};
 
 const SECOND: i128 = 1_000_000_000;
 

@@ -1,7 +1,8 @@
 //! Conditions that follow from pressure stall information: true after so long above one level, false after so long below another.
 
 use super::thresholds::nanos;
-use crate::config::{Moment, PressureCondition, PressureLevel};
+use crate::config::{PressureCondition, PressureLevel};
+use crate::units::Moment;
 
 /// What is remembered of one condition between two samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

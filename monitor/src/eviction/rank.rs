@@ -4,7 +4,8 @@ use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::fmt;
 
-use crate::config::{Amount, Policy, Quirk, Quirks, RankingKey, Resource};
+use crate::config::{Policy, Quirk, Quirks, RankingKey};
+use crate::units::{Amount, Resource};
 use crate::workloads::{Preference, QosClass, WorkloadUsage};
 
 /// What a ranking looks at.

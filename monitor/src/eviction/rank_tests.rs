@@ -1,5 +1,5 @@
 use super::*;
-use crate::config::{Bytes, CgroupId};
+use crate::units::{Bytes, CgroupId};
 use crate::workloads::{Kind, OtherUsage, Workload, WorkloadUsage};
 
 fn usage(name: &str, qos: QosClass, request: u64, working_set: u64) -> WorkloadUsage {

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use crate::config::{Bytes, float};
-use crate::node::Monotonic;
 use crate::node::vmstat::VmStatSample;
+use crate::units::Monotonic;
+use crate::units::{Bytes, float};
 
 /// How far back it looks.
 const MEMORY: Duration = Duration::from_secs(10);

@@ -1,6 +1,7 @@
 //! What the statistics of a node say about each signal.
 
-use crate::config::{Quirk, Quirks, Signal};
+use crate::config::{Quirk, Quirks};
+use crate::units::Signal;
 use crate::workloads::Summary;
 use crate::workloads::statistics::{FsStats, MemoryStats, RlimitStats, Timestamp};
 

@@ -1,8 +1,9 @@
 use serde_json::json;
 
 use super::*;
-use crate::config::{Moment, Semantics};
+use crate::config::Semantics;
 use crate::eviction::fixtures::summary;
+use crate::units::Moment;
 
 fn observed(node: serde_json::Value, semantics: Semantics) -> Vec<(&'static str, i64, i64)> {
     let observation = observe(&summary(node, &[]), Quirks::of(semantics));

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use crate::config::{Amount, Moment, Policy, Quirk, Quirks, Signal, Threshold};
+use crate::config::{Policy, Quirk, Quirks, Threshold};
+use crate::units::{Amount, Moment, Signal};
 
 use super::{Armed, Observation, SignalValue};
 

@@ -1,6 +1,7 @@
 use super::*;
-use crate::config::{Bytes, MonitorConfig, Quirks, Semantics, ThresholdValue};
+use crate::config::{MonitorConfig, Quirks, Semantics, ThresholdValue};
 use crate::eviction::{Layout, arm};
+use crate::units::Bytes;
 
 const SECOND: i128 = 1_000_000_000;
 const CAPACITY: i64 = 1000;

@@ -3,7 +3,8 @@
 use std::borrow::{Borrow, Cow};
 use std::collections::HashMap;
 
-use crate::config::{Amount, Policy, Quirk, Quirks, Resource, Signal};
+use crate::config::{Policy, Quirk, Quirks};
+use crate::units::{Amount, Resource, Signal};
 use crate::workloads::pod::{FullName, Volume};
 use crate::workloads::statistics::{FsUsage, PodStats, VolumeStats};
 use crate::workloads::{Pod, Preference, Summary};

@@ -1,6 +1,7 @@
 //! Whether it helps that a workload goes: one that has taken next to nothing of what is short gives back next to nothing.
 
-use crate::config::{Amount, Policy, Resource, Semantics, Signal};
+use crate::config::{Policy, Semantics};
+use crate::units::{Amount, Resource, Signal};
 
 use super::{MetThreshold, SignalValue};
 
@@ -70,7 +71,7 @@ fn is_worthwhile(resource: Resource, used: Option<Amount>, largest: Amount, miss
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Bytes;
+    use crate::units::Bytes;
 
     #[test]
     fn who_gives_back_next_to_nothing_stays() {

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::model::{Consumer, InodeGrowth, Key, Memory, Place, Stalls};
-use crate::config::{CgroupId, Resource};
 use crate::eviction::rank::{Order, Ranked};
 use crate::kernel::{CgroupCounters, DeviceId, InodeCounters};
-use crate::node::Monotonic;
+use crate::units::Monotonic;
+use crate::units::{CgroupId, Resource};
 use crate::workloads::WorkloadUsage;
 
 /// Workloads named in each list.
@@ -227,7 +227,7 @@ fn inodes(before: &Counted, now: &Counted, owner: impl Fn(CgroupId) -> Arc<str>)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Bytes;
+    use crate::units::Bytes;
     use crate::workloads::{Kind, Preference, QosClass, Workload};
 
     #[test]

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use crate::node::Monotonic;
+use crate::units::Monotonic;
 
 /// How far back a record looks.
 pub const WINDOW: Duration = Duration::from_secs(60);

@@ -9,7 +9,7 @@ use rustix::fs::FlockOperation;
 
 use super::frame;
 use super::segments::{Segment, list};
-use crate::config::Bytes;
+use crate::units::Bytes;
 
 /// The journal is so many files: when it is full the oldest of them goes.
 const SEGMENTS: u64 = 8;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::model::{self, Kind, OomKill, Step, Trigger, Victim};
-use crate::node::Monotonic;
+use crate::units::Monotonic;
 
 /// A group's marks follow each other within this time: until then it is not known how many there are.
 const SETTLE: Duration = Duration::from_millis(20);

@@ -12,7 +12,7 @@ use super::journal::Journal;
 use super::model::{Head, Incident, SignalHistory, millis};
 use super::reader::Reader;
 use super::shelf::{Body, Shelf};
-use crate::config::Bytes;
+use crate::units::Bytes;
 
 /// What it is called among the capabilities that are missing.
 pub const CAPABILITY: &str = "incident journal";

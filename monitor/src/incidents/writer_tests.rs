@@ -14,7 +14,7 @@ fn draft(id: &str, summary: &str, padding: usize) -> Draft {
         ..Incident::default()
     };
     let samples =
-        [(1_999_000_000, 7), (2_000_500_000, 9)].map(|(at, value)| Sample { at: crate::node::Monotonic(at), value });
+        [(1_999_000_000, 7), (2_000_500_000, 9)].map(|(at, value)| Sample { at: crate::units::Monotonic(at), value });
     let signal = SignalHistory { unit: "bytes".to_owned(), ..SignalHistory::default() };
     Draft { incident, signal: Some(("memory.available", signal)), samples: samples.to_vec() }
 }

@@ -8,7 +8,7 @@ use thiserror::Error;
 
 use super::oom::{self, OomKill};
 use crate::config::error::is_unprintable;
-use crate::config::{CgroupId, Pid};
+use crate::units::{CgroupId, Pid};
 
 /// A task's name as the kernel keeps it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]

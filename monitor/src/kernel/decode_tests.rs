@@ -1,7 +1,7 @@
 use monitor_ebpf::{COMM_LEN, DirectReclaim, EventKind, Header, KswapdWake, OomMark, OomScoreAdj, ReclaimKind, Stall};
 
 use super::{Comm, Event, Record, decode};
-use crate::config::{CgroupId, Pid};
+use crate::units::{CgroupId, Pid};
 
 /// The record as the ring would hold it.
 pub fn bytes_of<T: Copy>(record: &T) -> &[u8] {

@@ -16,7 +16,7 @@ use monitor_ebpf::{
 };
 
 use super::{batch::Reader, slots::Counters};
-use crate::config::CgroupId;
+use crate::units::CgroupId;
 
 /// As long as the programs wait for an exit.
 const NEVER_EXITED_NS: u64 = 3600 * 1_000_000_000;

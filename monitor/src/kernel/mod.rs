@@ -30,8 +30,9 @@ pub use statistics::ProbeStatistics;
 pub use stream::{Accounts, Drained, EventAccount};
 
 use self::{maps::Maps, statistics::Programs, stream::Stream};
-use crate::config::{CgroupId, KernelOptions};
-use crate::node::Monotonic;
+use crate::config::KernelOptions;
+use crate::units::CgroupId;
+use crate::units::Monotonic;
 
 /// The kernel side as the agent sees it. Dropping it detaches every program.
 pub struct Kernel {

@@ -6,7 +6,7 @@ use bytes::Buf;
 use monitor_ebpf::{OomKill as Raw, PATH_LEVELS, PATH_TEXT};
 
 use super::decode::{Comm, SHORT, cgroup, comm, int, long, pid, skip, word};
-use crate::config::{Bytes, CgroupId, Pid};
+use crate::units::{Bytes, CgroupId, Pid};
 
 /// An OOM kill with both sides of it; what this kernel does not tell is `None`.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,9 +1,9 @@
 use monitor_ebpf::{CgroupPath as RawPath, EventKind, OomKill as RawKill, OomKillRecord};
 
 use super::{CgroupPath, OomConstraint, OomKill};
-use crate::config::{Bytes, CgroupId, Pid};
 use crate::kernel::decode::tests::{bytes_of, header, name};
 use crate::kernel::decode::{Comm, Record, decode};
+use crate::units::{Bytes, CgroupId, Pid};
 
 fn path(levels: &[(u64, &str)]) -> RawPath {
     let mut path = RawPath::EMPTY;

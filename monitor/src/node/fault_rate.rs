@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use rustix::mm::{MapFlags, ProtFlags};
 
-use crate::config::Bytes;
+use crate::units::Bytes;
 
 const PAGE: usize = 4096;
 const REGION: usize = 8 << 20;

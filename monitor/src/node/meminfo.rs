@@ -1,6 +1,6 @@
 //! `/proc/meminfo`.
 
-use crate::config::Bytes;
+use crate::units::Bytes;
 
 /// The lines of `/proc/meminfo` that the agent uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
-use crate::config::Bytes;
+use crate::units::Bytes;
 
-use super::clock::Monotonic;
 use super::file::{Buffer, FileError, PinnedFile, keyed_value};
 use super::hierarchy::{CgroupVersion, Hierarchy};
 use super::meminfo::{MemDetails, MemInfo};
+use crate::units::Monotonic;
 
 /// One look at the node's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

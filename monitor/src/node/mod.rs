@@ -1,6 +1,5 @@
 //! Samples of the node, as plain numbers with the time at which they were true.
 
-pub mod clock;
 pub mod fault_rate;
 pub mod file;
 pub mod filesystems;
@@ -18,7 +17,6 @@ pub mod timer;
 pub mod vmstat;
 pub mod zoneinfo;
 
-pub use clock::{Monotonic, boot_id};
 pub use hierarchy::{CgroupVersion, Hierarchy};
 pub use layout::{FilesystemHints, Role};
 pub use memory::{MemoryReader, MemorySample, RootUsage};

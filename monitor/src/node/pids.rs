@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::time::Duration;
 
-use super::clock::Monotonic;
 use super::file::{Buffer, FileError, PinnedFile};
+use crate::units::Monotonic;
 
 /// The limits are settings: they change when somebody writes one.
 const LIMITS_AGE: Duration = Duration::from_secs(10);

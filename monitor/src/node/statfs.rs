@@ -9,11 +9,11 @@ use std::time::Duration;
 use rustix::fs::{Mode, OFlags, ResolveFlags, StatVfs, StatVfsMountFlags};
 use rustix::io::Errno;
 
-use crate::config::Bytes;
+use crate::units::Bytes;
 
-use super::clock::Monotonic;
 use super::filesystems::{Inodes, Line, lines, process_of_mounts, unescaped};
 use super::layout::{Choice, Role};
+use crate::units::Monotonic;
 
 /// A filesystem in one of its roles.
 #[derive(Debug, Clone, PartialEq, Eq)]

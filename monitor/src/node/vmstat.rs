@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use super::clock::Monotonic;
 use super::file::{Buffer, FileError, PinnedFile};
+use crate::units::Monotonic;
 
 /// The counters that the agent uses, in pages where nothing else is said. What this kernel does not count is absent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -8,7 +8,7 @@ use prometheus::{GaugeVec, IntCounter, IntCounterVec, IntGaugeVec, Registry};
 use super::register::{Register as _, follow};
 use super::summary::Page;
 use crate::cluster::WatchCounts;
-use crate::config::{Signal, format_go_duration};
+use crate::units::{Signal, format_go_duration};
 
 /// The control plane as the report shows it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -5,8 +5,8 @@ use std::time::Duration;
 use prometheus::{Counter, IntCounter, IntCounterVec, Registry};
 
 use super::register::{Register as _, follow};
-use crate::config::Bytes;
 use crate::eviction::gentle::ReclaimOutcome;
+use crate::units::Bytes;
 
 /// How an eviction ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

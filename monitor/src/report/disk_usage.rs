@@ -8,7 +8,7 @@ use super::NodeReport;
 use super::register::{Register as _, follow};
 use super::series::OTHER;
 use super::summary::Page;
-use crate::config::{Bytes, float};
+use crate::units::{Bytes, float};
 
 /// Workloads named in the summary.
 const LARGEST_SHOWN: usize = 3;

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::disk_usage::DiskUsageReport;
-use crate::config::{Bytes, PressureKind, PressureResource, PressureScope, Signal};
+use crate::config::{PressureKind, PressureResource, PressureScope};
+use crate::units::{Bytes, Signal};
 
 /// What the loop knows beside the state of its thresholds. What could not be read is absent.
 #[derive(Debug, Clone, PartialEq, Default)]

@@ -6,7 +6,7 @@ use super::figures::{
     ExhaustionReport, FiguresReport, FilesystemReport, PressureReport, RoleReport, SignalReport, SwapReport,
 };
 use super::register::{Register as _, follow};
-use crate::config::float;
+use crate::units::float;
 
 /// The windows over which the kernel averages pressure.
 const WINDOWS: [&str; 3] = ["10s", "60s", "300s"];
@@ -199,8 +199,9 @@ mod tests {
     use prometheus::{Encoder as _, TextEncoder};
 
     use super::*;
-    use crate::config::{Bytes, PressureKind, PressureResource, PressureScope, Signal};
+    use crate::config::{PressureKind, PressureResource, PressureScope};
     use crate::report::DiskUsageReport;
+    use crate::units::{Bytes, Signal};
 
     fn report() -> FiguresReport {
         FiguresReport {

@@ -17,11 +17,12 @@ use super::register::{Register as _, follow};
 use super::runtime::RuntimeMetrics;
 use super::series::{SeriesLimits, WorkloadSeries, increase};
 use super::{EventReport, NodeReport};
-use crate::config::{Bytes, Semantics, Signal};
+use crate::config::Semantics;
 use crate::eviction::evicted::Cause;
 use crate::eviction::gentle::ReclaimOutcome;
 use crate::kernel::OomConstraint;
 use crate::runtime::{Collected, View};
+use crate::units::{Bytes, Signal};
 
 /// An OOM kill whose constraint nobody told.
 const UNKNOWN_CONSTRAINT: &str = "unknown";

@@ -1,12 +1,13 @@
 use std::time::Duration;
 
 use super::*;
-use crate::config::{Bytes, Policy, Signal};
+use crate::config::Policy;
 use crate::kernel::{OomConstraint, ProbeStatistics};
 use crate::report::{
     ClassReport, ConditionReport, ExhaustionReport, FiguresReport, MemoryReport, ProbeReport, SourceReport,
     ThresholdReport,
 };
+use crate::units::{Bytes, Signal};
 
 fn text(metrics: &Metrics) -> String {
     String::from_utf8(render(&metrics.gather()).unwrap()).unwrap()

@@ -26,8 +26,9 @@ mod summary_figures;
 
 use std::borrow::Cow;
 
-use crate::config::{Bytes, CgroupId, Semantics, Threshold};
+use crate::config::{Semantics, Threshold};
 use crate::kernel::{ProbeStatistics, ReclaimCounters};
+use crate::units::{Bytes, CgroupId};
 
 pub use cluster::{ClusterReport, PodInfo};
 pub use conditions::{ConditionChange, ConditionLog};

@@ -106,9 +106,9 @@ mod tests {
     use prometheus::TextEncoder;
 
     use super::*;
-    use crate::config::Bytes;
-    use crate::node::Monotonic;
     use crate::runtime::Counts;
+    use crate::units::Bytes;
+    use crate::units::Monotonic;
 
     #[test]
     fn a_list_counts_as_a_list_and_a_runtime_that_is_not_there_as_nothing() {

@@ -8,8 +8,8 @@ use prometheus::{IntCounterVec, Registry};
 use super::CgroupReport;
 use super::reclaim::ReclaimSeries;
 use super::register::Register as _;
-use crate::config::CgroupId;
 use crate::kernel::ReclaimCounters;
+use crate::units::CgroupId;
 
 /// Takes the increments of workloads that have no series of their own.
 pub const OTHER: &str = "(other)";

@@ -1,14 +1,16 @@
 use std::path::Path;
 
 use super::*;
-use crate::config::{Bytes, CgroupId, Quirks, Semantics, Signal};
+use crate::config::{Quirks, Semantics};
 use crate::disk::{Held, Part, PartUsage, Source};
 use crate::eviction::{self, Layout};
 use crate::kernel::DeviceId;
+use crate::node::CgroupVersion;
 use crate::node::filesystems::Inodes;
 use crate::node::statfs::{Place, Space};
-use crate::node::{CgroupVersion, Monotonic};
 use crate::runtime::{Container as Running, ContainerState, PodRef as RuntimePod};
+use crate::units::Monotonic;
+use crate::units::{Bytes, CgroupId, Signal};
 use crate::workloads::{Pod as Spec, Summary};
 
 const POD: &str = "kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podu_1.slice";

@@ -6,7 +6,8 @@ use std::net::SocketAddr;
 use super::disk_usage::disk_usage;
 use super::summary_figures::{exhaustion, left_out, pressure, roles, sources, swap};
 use super::{ClassReport, MemoryReport, NodeReport, ThresholdReport};
-use crate::config::{Bytes, Mode, Semantics, Signal, Threshold, format_go_duration};
+use crate::config::{Mode, Semantics, Threshold};
+use crate::units::{Bytes, Signal, format_go_duration};
 
 /// No line is longer, so that it fits next to something else on a screen.
 const WIDTH: usize = 100;

@@ -6,7 +6,8 @@ use std::time::Duration;
 use super::figures::{ExhaustionReport, FilesystemReport, RoleReport, SwapReport};
 use super::summary::Page;
 use super::{FiguresReport, NodeReport};
-use crate::config::{Bytes, PressureKind, PressureScope, Signal, float, format_go_duration};
+use crate::config::{PressureKind, PressureScope};
+use crate::units::{Bytes, Signal, float, format_go_duration};
 
 /// Filesystems shown, those that run out soonest first.
 const FILESYSTEMS_SHOWN: usize = 5;

@@ -1,12 +1,13 @@
 use std::time::Duration;
 
 use super::*;
-use crate::config::{Percentage, Policy, Signal, ThresholdValue};
+use crate::config::{Percentage, Policy, ThresholdValue};
 use crate::config::{PressureKind, PressureResource, PressureScope};
 use crate::report::{
     DiskUsageReport, ExhaustionReport, FiguresReport, FilesystemReport, PressureReport, ProbeReport, RoleReport,
     SignalReport, SourceReport, SwapReport,
 };
+use crate::units::Signal;
 
 fn node() -> NodeReport {
     let mib = Bytes::from_mib;

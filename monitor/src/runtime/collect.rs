@@ -13,8 +13,8 @@ use super::plan::{self, Ages, Garbage, Step, Target};
 use super::snapshot::container_state;
 use super::watch::{Seeing, Watcher, are_known, is_among, used_images};
 use super::{ContainerState, cri, logs, snapshot};
-use crate::config::Bytes;
-use crate::node::Monotonic;
+use crate::units::Bytes;
+use crate::units::Monotonic;
 
 /// Told by name at most; all are counted.
 const TOLD: usize = 64;

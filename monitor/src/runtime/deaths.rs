@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::snapshot::{Container, ContainerState, Sandbox, UnixNanos};
-use crate::node::Monotonic;
+use crate::units::Monotonic;
 
 /// What is dead, remembered for as long as it is there.
 #[derive(Debug, Default)]

@@ -9,7 +9,7 @@ use super::client::{CallError, Client};
 use super::snapshot::stores;
 use super::{State, Stores, containerd};
 use crate::config::RuntimeEndpoint;
-use crate::node::Monotonic;
+use crate::units::Monotonic;
 
 /// Where runtimes listen, most likely first.
 const USUAL: [&str; 6] = [

@@ -8,7 +8,7 @@ use std::path::{Component, Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
-use crate::config::Bytes;
+use crate::units::Bytes;
 
 /// Where the kubelet has runtimes put them.
 const ROOT: &str = "/var/log/pods";

@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::mpsc;
 
 use crate::config::{RuntimeEndpoint, RuntimeOptions};
-use crate::node::Monotonic;
+use crate::units::Monotonic;
 
 use find::Sockets;
 use logs::Root;

@@ -12,8 +12,9 @@ use std::time::Duration;
 
 use super::snapshot::{Container, ContainerState, Image, Sandbox, Snapshot, UnixNanos};
 use super::watch::{is_among, used_images};
-use crate::config::{Bytes, RuntimeOptions};
-use crate::node::Monotonic;
+use crate::config::RuntimeOptions;
+use crate::units::Bytes;
+use crate::units::Monotonic;
 
 /// What may be collected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

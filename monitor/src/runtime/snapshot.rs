@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::cri::{self, Texts};
-use crate::config::Bytes;
-use crate::node::Monotonic;
+use crate::units::Bytes;
+use crate::units::Monotonic;
 use crate::workloads::path::PodUid;
 
 const POD_NAME: &str = "io.kubernetes.pod.name";

@@ -9,7 +9,7 @@ use super::find::Found;
 use super::logs::Root;
 use super::snapshot::{self, Sandbox};
 use super::{cri, logs};
-use crate::node::Monotonic;
+use crate::units::Monotonic;
 use crate::workloads::path::PodUid;
 
 /// An order to stop a pod.

@@ -165,7 +165,7 @@ fn a_snapshot_tells_pods_containers_and_images() {
     assert_eq!(app.pod.as_ref().map(|pod| (pod.namespace.as_str(), pod.name.as_str())), Some(("ns", "web")));
     let details = app.details.as_ref().unwrap();
     let limits = Limits {
-        memory: Some(crate::config::Bytes::from_mib(64)),
+        memory: Some(crate::units::Bytes::from_mib(64)),
         cpu_millis: Some(1500),
         cpu_request_millis: Some(500),
     };

@@ -8,8 +8,8 @@ use super::cri;
 use super::deaths::{Deaths, wall_clock};
 use super::find::image_of_sandbox;
 use super::snapshot::{self, Container, ContainerState, Details, Image, Sandbox, Snapshot, Stores};
-use crate::config::Bytes;
-use crate::node::Monotonic;
+use crate::units::Bytes;
+use crate::units::Monotonic;
 
 /// Containers are asked about one by one, and a node may have hundreds: the rest is asked at the next look.
 const DETAILS_TIME: Duration = Duration::from_secs(2);

@@ -4,9 +4,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::fs::{Dir, FileType, Mode, OFlags};
 
-use crate::config::Bytes;
 use crate::node::CgroupVersion;
 use crate::node::file::keyed_value;
+use crate::units::Bytes;
 
 use super::path;
 

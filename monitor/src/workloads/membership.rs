@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use crate::config::Pid;
 use crate::node::CgroupVersion;
+use crate::units::Pid;
 
 /// The path of `pid`'s cgroup in the memory hierarchy, relative to its root; `None` when it cannot be told.
 #[must_use]

@@ -17,7 +17,7 @@ mod walk;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::config::{Amount, Bytes, CgroupId, Resource};
+use crate::units::{Amount, Bytes, CgroupId, Resource};
 
 pub use marks::Preference;
 pub use path::{PodUid, QosClass};

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{FileType, Mode, OFlags, RawDir};
 
-use crate::config::Pid;
+use crate::units::Pid;
 
 /// Cgroups nested deeper than this are nobody's work, but could be somebody's attack on our stack.
 pub(super) const DEPTH_LIMIT: usize = 64;

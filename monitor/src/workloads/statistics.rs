@@ -3,7 +3,7 @@
 use serde::Deserialize;
 
 use super::lenient::{list, or_default};
-use crate::config::Moment;
+use crate::units::Moment;
 
 /// The whole document.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]

@@ -9,9 +9,11 @@ use std::time::Duration;
 use rustix::fs::{Mode, OFlags};
 
 use crate::config::kubernetes::PodProtection;
-use crate::config::{Bytes, CgroupId, NamePattern, Pid, Quirks, Resource};
+use crate::config::{NamePattern, Quirks};
 use crate::node::file::{Buffer, FileError, PinnedFile, keyed_value};
-use crate::node::{CgroupVersion, Hierarchy, Monotonic};
+use crate::node::{CgroupVersion, Hierarchy};
+use crate::units::Monotonic;
+use crate::units::{Bytes, CgroupId, Pid, Resource};
 
 use super::walk::{Owned, Walk, open_root};
 use super::{Pod, PodSpecs, Preference, Protection, Workload, WorkloadUsage, membership, oom_kills};

@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use rustix::fs::{Access, AtFlags};
 
-use crate::config::{Bytes, CgroupId};
 use crate::node::CgroupVersion;
 use crate::node::file::{Buffer, FileError, PinnedFile, is_gone, keyed_value, number_or_max};
+use crate::units::{Bytes, CgroupId};
 
 use super::path::{Role, role};
 use super::processes::{self, DEPTH_LIMIT, has_processes, is_inhabited, names};

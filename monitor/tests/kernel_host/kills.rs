@@ -8,8 +8,8 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 use node_pressure_monitor::{
-    config::CgroupId,
     kernel::{Event, Kernel, OomConstraint, OomKill},
+    units::CgroupId,
 };
 
 use crate::support::{Cgroups, Workload, id_of, remove_cgroup};

@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use node_pressure_monitor::config::threshold::parse_threshold_value;
-use node_pressure_monitor::config::{
-    Amount, Quantity, Quirks, Semantics, Signal, format_go_duration, parse_go_duration,
-};
+use node_pressure_monitor::config::{Quirks, Semantics};
+use node_pressure_monitor::units::{Amount, Quantity, Signal, format_go_duration, parse_go_duration};
 use proptest::prelude::*;
 use proptest::sample::select;
 

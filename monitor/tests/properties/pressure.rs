@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use node_pressure_monitor::config::{
-    Moment, PressureCondition, PressureKind, PressureLevel, PressureResource, PressureScope,
-};
+use node_pressure_monitor::config::{PressureCondition, PressureKind, PressureLevel, PressureResource, PressureScope};
 use node_pressure_monitor::eviction::pressure::PressureState;
+use node_pressure_monitor::units::Moment;
 use proptest::prelude::*;
 
 use super::check::forall;

@@ -2,8 +2,9 @@
 
 use std::borrow::Cow;
 
-use node_pressure_monitor::config::{Amount, Policy, Quirk, Ranking, Resource};
+use node_pressure_monitor::config::{Policy, Quirk, Ranking};
 use node_pressure_monitor::eviction::rank::{Candidate, Facts, Order};
+use node_pressure_monitor::units::{Amount, Resource};
 use node_pressure_monitor::workloads::{Preference, QosClass};
 use proptest::collection::vec;
 use proptest::option;

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use node_pressure_monitor::config::{Amount, Moment, Policy, Quirk, Quirks, Semantics, Threshold, ThresholdValue};
+use node_pressure_monitor::config::{Policy, Quirk, Quirks, Semantics, Threshold, ThresholdValue};
 use node_pressure_monitor::eviction::{Assessment, State, arm, assess, signals};
+use node_pressure_monitor::units::{Amount, Moment};
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 

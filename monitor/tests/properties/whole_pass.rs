@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use node_pressure_monitor::commands::simulate::{Format, Progress, simulate};
-use node_pressure_monitor::config::{Moment, Policy, Quirk, Resource, Signal, Threshold};
+use node_pressure_monitor::config::{Policy, Quirk, Threshold};
 use node_pressure_monitor::eviction::pass::{Decision, Input, PodCandidate, pass};
 use node_pressure_monitor::eviction::rank::{Candidate as _, Order, Ranked};
 use node_pressure_monitor::eviction::{Layout, State, arm};
+use node_pressure_monitor::units::{Moment, Resource, Signal};
 use node_pressure_monitor::workloads::{Pod, Summary};
 use proptest::prelude::*;
 use serde_json::{Value, json};

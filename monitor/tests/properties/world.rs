@@ -3,10 +3,9 @@
 use std::time::Duration;
 
 use node_pressure_monitor::config::threshold::parse_threshold_value;
-use node_pressure_monitor::config::{
-    Policy, Quirk, Quirks, Ranking, RankingKey, Semantics, Signal, Threshold, ThresholdValue,
-};
+use node_pressure_monitor::config::{Policy, Quirk, Quirks, Ranking, RankingKey, Semantics, Threshold, ThresholdValue};
 use node_pressure_monitor::eviction::Layout;
+use node_pressure_monitor::units::Signal;
 use node_pressure_monitor::workloads::{Pod, Summary};
 use proptest::collection::vec;
 use proptest::option;

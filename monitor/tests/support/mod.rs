@@ -13,7 +13,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail, ensure};
-use node_pressure_monitor::config::{CgroupId, Pid};
+use node_pressure_monitor::units::{CgroupId, Pid};
 
 pub const MIB: usize = 1 << 20;
 /// Of victim and allocator together.

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use node_pressure_monitor::actions::{Ended, Evictor, Target};
 use node_pressure_monitor::config::{EvictionLimits, NamePattern};
-use node_pressure_monitor::node::{Hierarchy, Monotonic};
+use node_pressure_monitor::node::Hierarchy;
+use node_pressure_monitor::units::Monotonic;
 use node_pressure_monitor::workloads::WorkloadTree;
 
 /// Past the test harness, which shows what a test prints only when it fails: a skipped test must say so.

@@ -102,7 +102,7 @@ async fn intent(stage: &Stage, name: &str, method: EvictionMethod) -> Intent {
         is_marked: true,
         is_told: true,
         decided_at: jiff::Timestamp::now(),
-        decided_mono_ns: node_pressure_monitor::node::Monotonic::now().0,
+        decided_mono_ns: node_pressure_monitor::units::Monotonic::now().0,
     }
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::config::EvictionLimits;
-use crate::node::Monotonic;
+use crate::units::Monotonic;
 
 use super::running::{Running, Stage, no_answer, not_by_the_runtime, not_removed, removal};
 use super::{Evictor, LONG_PATIENCE, Outcome, PATIENCE};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::eviction::evicted::Cause;
-use crate::node::Monotonic;
+use crate::units::Monotonic;
 use crate::workloads::PodUid;
 
 use crate::actions::Target;

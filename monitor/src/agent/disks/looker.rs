@@ -5,8 +5,8 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::node::Monotonic;
 use crate::node::filesystems::{Filesystems, Inodes, Mounted};
+use crate::units::Monotonic;
 
 /// Mounts come and go seldom.
 const MOUNTS_AGE: Duration = Duration::from_secs(10);

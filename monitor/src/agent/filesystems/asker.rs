@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
-use crate::config::{Bytes, FilesystemPaths, MonitorConfig, Policy, Resource, Signal};
+use crate::config::{FilesystemPaths, MonitorConfig, Policy};
 use crate::eviction::deadline::{FallRate, Reach, until_reached};
 use crate::eviction::{Armed, Layout, Observation, arm, is_below};
-use crate::node::Monotonic;
 use crate::node::layout::{Choice, FilesystemHints, Role};
 use crate::node::statfs::{FsSample, NoSample};
+use crate::units::Monotonic;
+use crate::units::{Bytes, Resource, Signal};
 
 use super::{Asks, Orders, STALE, Seen, Shared, lock, signals};
 

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use crate::node::Monotonic;
+use crate::units::Monotonic;
 
 /// In a storm of kills the counters of all workloads are not read for each.
 const PAUSE: Duration = Duration::from_millis(250);

@@ -3,11 +3,12 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use crate::config::{CgroupId, Policy};
+use crate::config::Policy;
 use crate::eviction::evicted::{Cause, Eviction};
 use crate::eviction::usage::active_pods;
 use crate::eviction::{Layout, local_storage};
-use crate::node::Monotonic;
+use crate::units::CgroupId;
+use crate::units::Monotonic;
 use crate::workloads::statistics::{PodReference, PodStats};
 use crate::workloads::{PodSpecs, PodUid, Summary};
 

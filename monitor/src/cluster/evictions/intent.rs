@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::config::kubernetes::EvictionMethod;
-use crate::node::Monotonic;
+use crate::units::Monotonic;
 
 /// A message longer than that is cut: the ledger must stay small, and nobody reads more.
 const LONGEST_MESSAGE: usize = 4096;

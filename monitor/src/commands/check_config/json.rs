@@ -7,7 +7,8 @@ use serde::ser::{SerializeMap as _, Serializer};
 
 use super::super::output::seconds;
 use super::{Allocatable, Loaded};
-use crate::config::{ConfigWarning, Policy, Quantity, Quirk, RankingKey, Resource, Threshold, ThresholdValue};
+use crate::config::{ConfigWarning, Policy, Quirk, RankingKey, Threshold, ThresholdValue};
+use crate::units::{Quantity, Resource};
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]

@@ -8,8 +8,9 @@ use std::path::PathBuf;
 
 use clap::ValueEnum;
 
-use crate::config::{ConfigErrors, Loaded, MonitorConfig, Quantity};
+use crate::config::{ConfigErrors, Loaded, MonitorConfig};
 use crate::eviction::allocatable::{Allocatable, ReservationError, allocatable};
+use crate::units::Quantity;
 
 use super::input::{self, CommandError};
 use super::output;

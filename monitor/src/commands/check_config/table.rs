@@ -4,7 +4,8 @@ use std::fmt::Write as _;
 
 use super::super::output::printable;
 use super::{Allocatable, Loaded};
-use crate::config::{Policy, Quantity, Quirk, RankingKey, Resource, Semantics, Threshold, format_go_duration};
+use crate::config::{Policy, Quirk, RankingKey, Semantics, Threshold};
+use crate::units::{Quantity, Resource, format_go_duration};
 
 /// Where the right-hand column begins.
 const INDENT: usize = 16;

@@ -5,12 +5,13 @@ use std::path::{Path, PathBuf};
 use crate::actions::{reclaim, self_protection};
 use crate::agent::{Kills, not_acted_on};
 use crate::cluster::Access;
-use crate::config::{Bytes, MonitorConfig};
+use crate::config::MonitorConfig;
 use crate::kernel::{Kernel, ProbeReport, ProbeState};
 use crate::node::kmsg::{self, Kmsg};
 use crate::node::meminfo::MemDetails;
 use crate::node::psi::PsiTrigger;
 use crate::node::{Hierarchy, MemoryReader, namespaces};
+use crate::units::Bytes;
 
 use super::facts::{Facts, Kernel as KernelFacts, MissingProbe, Probes, Trouble};
 use super::{filesystems, host, runtimes};

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::config::Bytes;
+use crate::units::Bytes;
 
 use super::super::output::printable;
 use super::Report;

@@ -6,8 +6,8 @@ use std::time::Duration;
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
 
-use crate::config::Amount;
 use crate::eviction::rank::{Candidate as _, KeyValue};
+use crate::units::Amount;
 use crate::workloads::Preference;
 use crate::workloads::pod::FullName;
 

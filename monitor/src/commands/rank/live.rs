@@ -11,13 +11,15 @@ use std::time::Duration;
 use crate::actions::oom_score;
 use crate::agent::measured::{Roles, believes_quotas};
 use crate::cluster::remembered;
-use crate::config::{MonitorConfig, Pid, Resource, Signal, format_go_duration};
+use crate::config::MonitorConfig;
 use crate::disk::{Usage, Usages, WorkloadPlaces};
 use crate::eviction::Layout;
 use crate::node::file::Buffer;
 use crate::node::layout::{FilesystemHints, Role};
-use crate::node::{Hierarchy, Monotonic, namespaces};
+use crate::node::{Hierarchy, namespaces};
 use crate::runtime::{self, Snapshot, State, View};
+use crate::units::Monotonic;
+use crate::units::{Pid, Resource, Signal, format_go_duration};
 use crate::workloads::statistics::{MemoryUsage, PodReference, PodStats, ProcessStats};
 use crate::workloads::tree::Tracked;
 use crate::workloads::{Pod, PodSpecs, Protection, Summary, WorkloadTree, WorkloadUsage, pids};
@@ -135,7 +137,7 @@ fn operators(pod: &Pod, config: &MonitorConfig) -> Option<Protection> {
 /// Says what is not known without it.
 fn look_at_runtime(config: &MonitorConfig, is_of_disk: bool) -> View {
     let view = runtime::look_once(config.runtime.clone()).unwrap_or_else(|error| {
-        let (reason, since) = (format!("cannot be asked: {error}"), crate::node::Monotonic::now());
+        let (reason, since) = (format!("cannot be asked: {error}"), crate::units::Monotonic::now());
         View { state: State::Down { reason, since }, ..View::default() }
     });
     let why = match &view.state {

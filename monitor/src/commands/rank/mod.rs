@@ -14,8 +14,9 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 
-use crate::config::{Moment, MonitorConfig, Policy, Signal};
+use crate::config::{MonitorConfig, Policy};
 use crate::eviction::Layout;
+use crate::units::{Moment, Signal};
 use crate::workloads::{Pod, Summary};
 
 use super::input::{self, CommandError};

@@ -2,9 +2,10 @@
 
 use std::io::{self, Write};
 
-use crate::config::{Amount, Policy, RankingKey, Resource, format_go_duration};
+use crate::config::{Policy, RankingKey};
 use crate::eviction::rank::Candidate as _;
 use crate::eviction::rank::KeyValue;
+use crate::units::{Amount, Resource, format_go_duration};
 use crate::workloads::Preference;
 
 use super::super::output::printable;

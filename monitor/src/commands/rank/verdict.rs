@@ -1,10 +1,11 @@
 //! Who would go first, and everything that says so.
 
-use crate::config::{Amount, Policy, Ranking, RankingKey, Signal, Threshold};
+use crate::config::{Policy, Ranking, RankingKey, Threshold};
 use crate::eviction::pass::{PodCandidate, first_evictable};
 use crate::eviction::rank::{Order, Ranked};
 use crate::eviction::usage::{active_pods, candidates};
 use crate::eviction::{Armed, Layout, MetThreshold, SignalValue, arm, daemons, is_below, signals};
+use crate::units::{Amount, Signal};
 use crate::workloads::pod::Exemption;
 use crate::workloads::{Pod, Preference, QosClass, Summary};
 

@@ -6,10 +6,10 @@ use serde::Serialize;
 use serde::ser::Serializer;
 use serde_json::value::RawValue;
 
-use crate::config::Signal;
 use crate::eviction::pass::{Decision, Eviction, REASON};
 use crate::eviction::rank::Candidate as _;
 use crate::eviction::{Armed, Observation};
+use crate::units::Signal;
 use crate::workloads::pod::FullName;
 
 /// What was decided at one time.

@@ -13,9 +13,10 @@ use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 
-use crate::config::{Moment, Policy};
+use crate::config::Policy;
 use crate::eviction::pass::{Input, pass};
 use crate::eviction::{Armed, Layout, State, arm};
+use crate::units::Moment;
 
 use super::input::{self, CommandError, Fault};
 use answer::Answer;

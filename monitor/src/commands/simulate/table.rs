@@ -3,10 +3,11 @@
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
-use crate::config::{Amount, Policy, Resource, format_go_duration};
+use crate::config::Policy;
 use crate::eviction::SignalValue;
 use crate::eviction::rank::Candidate as _;
 use crate::eviction::rank::Order;
+use crate::units::{Amount, Resource, format_go_duration};
 
 use super::super::output::printable;
 use super::answer::Answer;

@@ -6,8 +6,8 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
 use serde_json::value::RawValue;
 
-use crate::config::{Moment, Quantity};
 use crate::eviction::Layout;
+use crate::units::{Moment, Quantity};
 use crate::workloads::lenient::or_default;
 use crate::workloads::pod::{Pods, ResourceList};
 use crate::workloads::{Pod, Summary};

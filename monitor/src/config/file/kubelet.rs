@@ -6,11 +6,11 @@ use super::lists::{Lists, Rules, Style};
 use super::reserved::{SWAP, SWAP_FIX, enforced_field, reserved_map};
 use crate::config::policy::{MonitorConfig, OomScores, Policy, Ranking, Reservations, Semantics};
 use crate::config::quirks::Quirks;
-use crate::config::signal::Signal;
 use crate::config::threshold::{Percentage, ThresholdValue};
-use crate::config::units::Bytes;
 use crate::config::walk::{Fields, Walk};
 use crate::config::yaml::{Node, Value};
+use crate::units::amount::Bytes;
+use crate::units::signal::Signal;
 
 pub const API_VERSION: &str = "kubelet.config.k8s.io/v1beta1";
 pub const KIND: &str = "KubeletConfiguration";

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use crate::config::policy::Policy;
 use crate::config::quirks::Quirks;
-use crate::config::signal::{Signal, UnsupportedSignal};
 use crate::config::threshold::{
     ThresholdError, ThresholdLists, ThresholdValue, parse_grace_period, parse_min_reclaim, parse_threshold_value,
 };
 use crate::config::walk::{Fields, Walk};
 use crate::config::yaml::Node;
+use crate::units::signal::{Signal, UnsupportedSignal};
 
 const THRESHOLD_FIX: &str = "write e.g. 100Mi or 10%";
 const GRACE_FIX: &str = "write e.g. 1m30s";

@@ -8,9 +8,9 @@ use crate::config::filesystems::FilesystemPaths;
 use crate::config::patterns::NamePattern;
 use crate::config::policy::{Mode, MonitorConfig, OomScores, Policy, Ranking, RankingKey, Semantics};
 use crate::config::quirks::{Quirk, Quirks};
-use crate::config::units::Bytes;
 use crate::config::walk::{Fields, Walk};
 use crate::config::yaml::{Node, Value};
+use crate::units::amount::Bytes;
 
 /// Below, the agent would take a CPU for itself near a threshold.
 const SHORTEST_FLOOR: Duration = Duration::from_micros(100);

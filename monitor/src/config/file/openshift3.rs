@@ -5,13 +5,13 @@ use std::collections::HashMap;
 use super::kubelet::{default_thresholds, kubelet_policy};
 use super::lists::{Entry, Lists, Rules, Style};
 use super::reserved::{Item, SWAP, SWAP_FIX, items, pods_enforced, reserved};
-use crate::config::duration::parse_go_duration;
 use crate::config::policy::{MonitorConfig, OomScores, Policy, Ranking};
-use crate::config::quantity::Quantity;
-use crate::config::signal::{Signal, UnsupportedSignal};
 use crate::config::threshold::ThresholdValue;
 use crate::config::walk::Walk;
 use crate::config::yaml::{Node, Value};
+use crate::units::duration::parse_go_duration;
+use crate::units::quantity::Quantity;
+use crate::units::signal::{Signal, UnsupportedSignal};
 
 pub const KIND: &str = "NodeConfig";
 pub const ARGUMENTS: &str = "kubeletArguments";

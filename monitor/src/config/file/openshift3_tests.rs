@@ -1,6 +1,6 @@
 use super::*;
 use crate::config::file::FileKind;
-use crate::config::format_go_duration;
+use crate::units::format_go_duration;
 use std::time::Duration;
 
 fn policy(text: &str) -> Policy {

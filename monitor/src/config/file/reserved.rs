@@ -1,8 +1,8 @@
 //! What is kept from pods, and what swap does: the same words in every kind of file.
 
-use crate::config::quantity::Quantity;
 use crate::config::walk::{Fields, Walk};
 use crate::config::yaml::Node;
+use crate::units::quantity::Quantity;
 
 /// What can be reserved.
 const RESOURCES: [&str; 4] = ["cpu", "memory", "ephemeral-storage", "pid"];

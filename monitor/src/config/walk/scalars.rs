@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::Walk;
-use crate::config::duration::parse_go_duration;
-use crate::config::quantity::Quantity;
-use crate::config::units::Bytes;
 use crate::config::yaml::{Node, Value};
+use crate::units::amount::Bytes;
+use crate::units::duration::parse_go_duration;
+use crate::units::quantity::Quantity;
 
 impl Walk<'_> {
     /// Reads text, quoted or not.

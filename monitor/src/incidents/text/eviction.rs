@@ -1,6 +1,6 @@
 //! An eviction: what happened, who went, and why this one.
 
-use crate::config::Signal;
+use crate::units::Signal;
 
 use super::super::model::{Eviction, Incident, Outcome, Place};
 use super::page::Page;

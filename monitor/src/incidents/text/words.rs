@@ -1,6 +1,6 @@
 //! Names, amounts and times as people say them.
 
-use crate::config::Bytes;
+use crate::units::Bytes;
 use crate::workloads::QosClass;
 use crate::workloads::path::{Role, role};
 

@@ -6,8 +6,8 @@
 
 use std::collections::VecDeque;
 
-use crate::config::{Bytes, Pid};
 use crate::kernel::OomConstraint;
+use crate::units::{Bytes, Pid};
 
 /// An OOM kill, as far as the log tells. Cgroups are paths in the memory hierarchy, without the slash at their head.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

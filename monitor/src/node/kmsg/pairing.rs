@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use crate::config::Pid;
-use crate::node::Monotonic;
+use crate::units::Monotonic;
+use crate::units::Pid;
 
 /// How long a kill waits for its report. The log is written before the victim exits, so it hardly ever does.
 const PATIENCE: Duration = Duration::from_millis(100);

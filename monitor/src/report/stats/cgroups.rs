@@ -11,7 +11,8 @@ use rustix::fs::{Mode, OFlags};
 
 use super::document::{Cpu, Memory, Time};
 use crate::node::file::{Buffer, PinnedFile, keyed_value, number_or_max};
-use crate::node::{CgroupVersion, Hierarchy, Monotonic};
+use crate::node::{CgroupVersion, Hierarchy};
+use crate::units::Monotonic;
 use crate::workloads::pids;
 
 /// v1 writes "no limit" as the largest page count; anything above 2^62 is none, as for the kubelet.

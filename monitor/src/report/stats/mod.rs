@@ -17,12 +17,12 @@ use self::document::{
     Container, Document, Fs, Memory, Node, Pod, PodRef, ProcessStats, Rlimit, Runtime, Swap, Time, Volume,
 };
 use super::{MemoryReport, OnDemand, SwapReport};
-use crate::config::CgroupId;
 use crate::disk::{Usage, Usages};
 use crate::node::Hierarchy;
 use crate::node::layout::Role;
 use crate::node::statfs::FsSample;
 use crate::runtime::{Sandbox, Snapshot, Stores, UnixNanos};
+use crate::units::CgroupId;
 use crate::workloads::PodSpecs;
 use crate::workloads::path::{self, PodUid};
 use crate::workloads::statistics::{ContainerStats, FsUsage, VolumeStats};

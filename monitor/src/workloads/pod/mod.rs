@@ -13,7 +13,7 @@ mod write;
 use serde::{Deserialize, Serialize};
 
 use super::lenient::{entries, is_present, list, or_default};
-use crate::config::Quantity;
+use crate::units::Quantity;
 
 pub use identity::{Exemption, FullName};
 pub use list::Pods;

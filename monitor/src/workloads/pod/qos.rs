@@ -1,7 +1,8 @@
 //! QoS class of a pod.
 
 use super::{Container, Pod, ResourceList, Resources};
-use crate::config::{Amount, Quirk, Quirks};
+use crate::config::{Quirk, Quirks};
+use crate::units::Amount;
 use crate::workloads::QosClass;
 
 impl Pod {

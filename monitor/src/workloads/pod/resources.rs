@@ -1,7 +1,8 @@
 //! What a pod asks for, all its containers together.
 
 use super::{Container, Pod, ResourceList, ResourceName, Resources, Spec};
-use crate::config::{Amount, Quantity, Quirk, Quirks, Resource};
+use crate::config::{Quirk, Quirks};
+use crate::units::{Amount, Quantity, Resource};
 
 impl ResourceList {
     /// The amount of a resource, if it is named.

@@ -3,7 +3,7 @@
 use serde::{Serialize, Serializer};
 
 use super::{ResourceList, ResourceName};
-use crate::config::Quantity;
+use crate::units::Quantity;
 
 /// Whether nothing is to be written: what is read as present must not be there at all.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands over references")]

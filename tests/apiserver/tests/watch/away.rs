@@ -68,7 +68,7 @@ async fn an_agent_started_without_the_server_knows_the_pods_known_last() {
     let view = scene.until_known(&["a", "b"]).await;
     let pod = view.pods.find(&uid).unwrap();
     assert_eq!(pod.full_name(), format!("{}/a", scene.stage.namespace));
-    let now = node_pressure_monitor::node::Monotonic::now();
+    let now = node_pressure_monitor::units::Monotonic::now();
     let age = now.since(view.pods_as_of.unwrap());
     assert!(age > Duration::ZERO && age < 2 * LATE, "{age:?}");
     // The server is back, and one of them is gone.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::config::{DiskUsageOptions, MonitorConfig};
 use crate::disk::{Roots, Usages, Walker, WorkloadPlaces};
-use crate::node::Monotonic;
+use crate::units::Monotonic;
 
 use super::super::super::output;
 
@@ -69,7 +69,7 @@ fn measure_within(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::CgroupId;
+    use crate::units::CgroupId;
     use crate::workloads::PodUid;
 
     fn wanted(directory: &tempfile::TempDir) -> (Roots, Vec<WorkloadPlaces>) {

@@ -3,12 +3,13 @@
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
-use crate::config::{Bytes, Moment, MonitorConfig, Resource, Semantics, Signal};
+use crate::config::{MonitorConfig, Semantics};
 use crate::eviction::Layout;
 use crate::node::file::FileError;
 use crate::node::layout::{Choice, FilesystemHints, Role};
 use crate::node::statfs::{FsSample, Statfs};
 use crate::node::{Hierarchy, MemoryReader, PidReader};
+use crate::units::{Bytes, Moment, Resource, Signal};
 use crate::workloads::statistics::{FsStats, MemoryStats, NodeStats, RlimitStats, RuntimeStats, SwapStats, Timestamp};
 
 /// A filesystem that has not answered by then hangs.

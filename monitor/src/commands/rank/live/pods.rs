@@ -1,8 +1,8 @@
 //! This node's workloads in the shapes that decisions about pods want. Pure.
 
-use crate::config::{Quantity, Resource};
 use crate::disk::{Part, PartUsage, Usage};
 use crate::runtime::{Sandbox, Snapshot};
+use crate::units::{Quantity, Resource};
 use crate::workloads::pod::{Container, EmptyDir, Metadata, Resources, Spec, Status, Volume};
 use crate::workloads::pod::{ResourceList, ResourceName};
 use crate::workloads::{Kind, Pod, PodSpecs, PodUid, Protection, Workload};
@@ -76,12 +76,13 @@ pub fn volumes(usage: &Usage) -> Vec<Volume> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Amount, Bytes, CgroupId, Quirks, Semantics, Signal};
+    use crate::config::{Quirks, Semantics};
     use crate::disk::{Held, Source};
     use crate::eviction::{self, Layout};
     use crate::kernel::DeviceId;
-    use crate::node::Monotonic;
     use crate::runtime::{PodRef, Stores};
+    use crate::units::Monotonic;
+    use crate::units::{Amount, Bytes, CgroupId, Signal};
     use crate::workloads::{Preference, QosClass};
 
     fn workload(name: &str, kind: Kind) -> Workload {

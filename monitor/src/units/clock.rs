@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::config::Moment;
+use super::amount::Moment;
 
 /// Nanoseconds of `CLOCK_MONOTONIC`: the clock of the kernel's events too (`bpf_ktime_get_ns`), so that the two can be
 /// put on one timeline. Wall-clock jumps do not reach it.

@@ -13,7 +13,7 @@ use std::iter::Sum;
 
 use serde::de::{Deserialize, Deserializer, Error, Visitor};
 
-use super::units::{Amount, Bytes};
+use super::amount::{Amount, Bytes};
 
 /// Powers of ten outside this range are refused. The range is far beyond what 64 bits of bytes can hold.
 const MAX_EXPONENT: i64 = 64;

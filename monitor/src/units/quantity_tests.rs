@@ -1,5 +1,5 @@
 use super::{Quantity, QuantityError};
-use crate::config::{Amount, Bytes};
+use crate::units::{Amount, Bytes};
 use std::cmp::Ordering;
 
 /// Text, its whole units, what Kubernetes prints, the canonical form where that is another.

@@ -1,0 +1,14 @@
+//! Bytes, counts, quantities, durations, instants, ids and signals: the words of every other room. Reads the clock; no other I/O.
+
+pub mod amount;
+pub mod clock;
+pub mod duration;
+pub mod gofloat;
+pub mod quantity;
+pub mod signal;
+
+pub use amount::{Amount, Bytes, CgroupId, Moment, Pid, float};
+pub use clock::{Monotonic, boot_id};
+pub use duration::{format_go_duration, parse_go_duration};
+pub use quantity::{Quantity, QuantityError};
+pub use signal::{Resource, Signal, UnsupportedSignal};
