@@ -8,6 +8,7 @@ use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use node_pressure_monitor::incidents::journal::{Journal, write_fixture};
+use node_pressure_monitor::incidents::model::{Eviction, RawJson, TraceCut};
 use node_pressure_monitor::incidents::writer::Writer;
 use node_pressure_monitor::incidents::{Draft, Incident, Kind};
 use node_pressure_monitor::units::Bytes;
@@ -157,6 +158,65 @@ fn whoever_follows_sees_each_as_it_happens() {
     }
     child.kill().unwrap();
     child.wait().unwrap();
+}
+
+fn traced(id: &str, lines: &[Value]) -> Incident {
+    let eviction = Eviction {
+        policy: Some(RawJson::of(&serde_json::json!({"kind": "MonitorConfiguration"})).unwrap()),
+        trace: lines.iter().map(|line| RawJson::of(line).unwrap()).collect(),
+        ..Eviction::default()
+    };
+    Incident { eviction: Some(eviction), ..incident(id, "evicted") }
+}
+
+#[test]
+fn an_eviction_is_exported_as_trace_and_policy() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut journal, _) = Journal::open(&directory.path().join("journal"), SIZE).unwrap();
+    let lines = [serde_json::json!({"time": 1}), serde_json::json!({"time": 2, "pods": []})];
+    append(&mut journal, &traced("evicted", &lines));
+    let expected = "{\"time\":1}\n{\"pods\":[],\"time\":2}\n";
+    let export = |arguments: &[&str]| {
+        let mut command = command(&directory.path().join("journal"), &[&["export"], arguments].concat());
+        texts(&command.current_dir(directory.path()).output().unwrap())
+    };
+    let read = |name: &str| fs::read_to_string(directory.path().join(name)).unwrap();
+    let (status, stdout, stderr) = export(&["last"]);
+    assert_eq!((status, stdout.as_str()), (0, expected), "{stderr}");
+    assert_eq!(read("evicted.policy.json"), "{\"kind\":\"MonitorConfiguration\"}\n");
+    let (status, stdout, stderr) = export(&["evi", "--policy", "p.json", "--output", "trace.jsonl"]);
+    assert_eq!((status, stdout.as_str()), (0, ""), "{stderr}");
+    assert_eq!((read("trace.jsonl").as_str(), read("p.json")), (expected, read("evicted.policy.json")));
+    let (status, stdout, stderr) = export(&["last", "--output", "/nonexistent/trace"]);
+    assert_eq!((status, stdout.as_str()), (1, ""));
+    assert!(stderr.contains("/nonexistent/trace: cannot be written"), "{stderr}");
+    for (arguments, code) in [(&["--output", "x"][..], 2), (&["none"], 1)] {
+        assert_eq!(export(arguments).0, code, "{arguments:?}");
+    }
+    let (status, _, stderr) = run(&fixture(), &["export", "last"]);
+    assert_eq!(status, 1);
+    assert!(stderr.contains("has no trace to export"), "{stderr}");
+    let (status, _, stderr) = run(&fixture(), &["--follow", "export", "last"]);
+    assert_eq!(status, 2, "{stderr}");
+}
+
+#[test]
+fn a_trace_above_the_limit_loses_its_oldest_lines() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("journal");
+    let (writer, _) = Writer::start(&path, SIZE).unwrap();
+    let limit = usize::try_from(SIZE.0).unwrap() / 16;
+    let line = Value::String("x".repeat(limit / 2 - 2));
+    let incident = traced("long", &[Value::from(7), line.clone(), line]);
+    writer.submit(Draft { incident, signal: None, samples: Vec::new() }).unwrap();
+    drop(writer);
+    let cut = &json(&path, &["long"])[0]["eviction"]["traceCut"];
+    let expected = TraceCut { lines: 1, bytes: 1, limit_bytes: limit };
+    assert_eq!(serde_json::from_value::<TraceCut>(cut.clone()).unwrap(), expected);
+    let policy = directory.path().join("policy.json");
+    let (status, stdout, stderr) = run(&path, &["export", "long", "--policy", policy.to_str().unwrap()]);
+    assert_eq!((status, stdout.lines().count()), (0, 2), "{stderr}");
+    assert!(stderr.contains("lacks its 1 oldest lines (1 bytes)"), "{stderr}");
 }
 
 #[test]

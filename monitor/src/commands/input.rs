@@ -102,6 +102,14 @@ pub enum CommandError {
     /// A file was read, and it is wrong.
     #[error("{0}")]
     Wrong(String),
+    /// A file that the command should write cannot be written.
+    #[error("{file}: cannot be written: {source}; name a writable place")]
+    Unwritable {
+        /// The file's name.
+        file: String,
+        /// The kernel's error.
+        source: io::Error,
+    },
     /// The answer could not be written.
     #[error("the answer cannot be written: {0}")]
     Output(#[source] io::Error),
@@ -112,7 +120,7 @@ impl CommandError {
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::Wrong(_) | Self::Output(_) => 1,
+            Self::Wrong(_) | Self::Unwritable { .. } | Self::Output(_) => 1,
             Self::Unreadable { .. } | Self::Usage(_) => 2,
         }
     }

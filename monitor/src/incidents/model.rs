@@ -4,6 +4,7 @@
 //! what it misses is not known.
 
 mod eviction;
+mod eviction_trace;
 mod node;
 mod oom_kill;
 
@@ -13,6 +14,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 pub use eviction::{Eviction, Outcome, Reclaim};
+pub use eviction_trace::{RawJson, TraceCut};
 pub use node::{Consumer, InodeGrowth, Key, Memory, Place, Pressure, SignalHistory, Stalls};
 pub use oom_kill::{Limit, OomKill, Trigger, Victim};
 

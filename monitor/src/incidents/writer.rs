@@ -32,6 +32,8 @@ const COMPLAIN: Duration = Duration::from_secs(60);
 const LAST_WRITES: Duration = Duration::from_secs(2);
 /// Samples of one signal in a record.
 pub const SAMPLES: usize = 20_000;
+/// The trace of one eviction takes at most this part of the journal.
+const TRACE_SHARE: u64 = 16;
 /// Buffers for them that are made beforehand.
 const SPARES: usize = 2;
 
@@ -293,7 +295,10 @@ impl Worker {
     }
 
     fn take(&mut self, draft: Draft, give_back: &std::sync::mpsc::Sender<Vec<Sample>>) {
-        let (incident, samples) = draft.finish();
+        let (mut incident, samples) = draft.finish();
+        if let Some(eviction) = &mut incident.eviction {
+            eviction.limit_trace(usize::try_from(self.max_size.0 / TRACE_SHARE).unwrap_or(usize::MAX));
+        }
         if samples.capacity() >= SAMPLES {
             // The loop may have ended meanwhile.
             let _ended = give_back.send(samples);

@@ -1,6 +1,7 @@
 //! `node-pressure-monitor incidents`: what happened on this node, from the journal, with or without an agent at work.
 
 mod collect;
+mod export;
 mod table;
 
 use std::io::{self, BufWriter, IsTerminal as _, Write};
@@ -15,11 +16,14 @@ use crate::incidents::{Incident, text};
 use super::input::CommandError;
 use super::output;
 use collect::{Collected, Collector};
+use export::Export;
 
 /// Options of `incidents`.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = HELP)]
 pub struct Options {
+    #[command(subcommand)]
+    action: Option<Action>,
     /// The incident to tell: its id, the beginning of it that no other has, or last
     #[arg(value_name = "ID", conflicts_with = "limit")]
     id: Option<String>,
@@ -30,10 +34,10 @@ pub struct Options {
     #[arg(long, value_enum, default_value_t = Format::Text)]
     output: Format,
     /// Configuration file of the agent, which says where its journal is; without one the default is looked at
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", global = true)]
     config: Option<PathBuf>,
     /// Directory of the journal, whatever the configuration says
-    #[arg(long, value_name = "DIRECTORY")]
+    #[arg(long, value_name = "DIRECTORY", global = true)]
     directory: Option<PathBuf>,
     /// List at most so many, the newest
     #[arg(long, value_name = "N", default_value_t = 50)]
@@ -57,6 +61,12 @@ enum Format {
     Json,
 }
 
+#[derive(Debug, clap::Subcommand)]
+enum Action {
+    /// Write the snapshots and steps that led to an eviction as a trace, which simulate replays
+    Export(Export),
+}
+
 /// How often a journal that is followed is looked at.
 const POLL: Duration = Duration::from_millis(300);
 
@@ -65,6 +75,9 @@ const POLL: Duration = Duration::from_millis(300);
 /// # Errors
 /// When the journal cannot be read, there is no such incident, or the answer cannot be written.
 pub fn run(options: &Options) -> Result<(), CommandError> {
+    if options.action.is_some() && (options.follow || options.id.is_some()) {
+        return Err(CommandError::Usage("incidents: give export after no other ID, and without --follow".to_owned()));
+    }
     let directory = directory(options)?;
     let mut collector = Collector::new(&directory);
     let collected = match collector.poll() {
@@ -74,6 +87,9 @@ pub fn run(options: &Options) -> Result<(), CommandError> {
         Err(source) => return Err(CommandError::Unreadable { file: directory.display().to_string(), source }),
     };
     note_damage(&collected);
+    if let Some(Action::Export(export)) = &options.action {
+        return export.run(&chosen(&collected, &export.id)?);
+    }
     let mut out = BufWriter::new(io::stdout().lock());
     let written = match &options.id {
         Some(id) => tell(&mut out, &chosen(&collected, id)?, options.output),

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::{RawJson, TraceCut};
+
 /// One eviction.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
@@ -67,6 +69,15 @@ pub struct Eviction {
     /// What reclaiming freed before anybody was evicted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reclaim: Option<Reclaim>,
+    /// The policy that the decider followed, as `simulate --config` reads it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub policy: Option<RawJson>,
+    /// The decider's snapshots and steps that led to the eviction, oldest first, one line of a trace each.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub trace: Vec<RawJson>,
+    /// Set when the trace exceeded the limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trace_cut: Option<TraceCut>,
 }
 
 /// How an eviction stands.
