@@ -315,7 +315,7 @@ fn on_a_full_disk_records_are_kept_and_written_when_there_is_room() {
         submit(&number.to_string());
     }
     wait_for("it is told that the disk is full", &|| writer.report().write_failures > 0);
-    wait_for("all are to be had over HTTP", &|| writer.shelf().heads(100).len() == 6);
+    wait_for("all are to be had over HTTP", &|| writer.index().heads(100).len() == 6);
     assert!(stored() >= 1, "the one before is still there");
     fs::remove_file(&ballast).unwrap();
     submit("after");

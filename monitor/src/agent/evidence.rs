@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crate::eviction::rank::Order;
-use crate::incidents::evidence::{self, Counted, Growth};
 use crate::incidents::model::{Consumer, Memory, Place, Pressure};
+use crate::incidents::record_evidence::{self as evidence, Counted, Growth};
 use crate::report::PressureReport;
 use crate::units::Monotonic;
 use crate::units::Resource;

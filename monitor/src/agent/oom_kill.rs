@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::incidents::model::{self, Limit, Trigger, Victim};
-use crate::incidents::oom::{Kill, Mark};
+use crate::incidents::oom_assembly::{Kill, Mark};
 use crate::kernel::{CgroupPath, Event, OomConstraint, OomKill};
 use crate::node::CgroupVersion;
 use crate::units::Monotonic;

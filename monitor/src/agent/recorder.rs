@@ -8,11 +8,11 @@ use crate::actions::{Ended, Outcome as How};
 use crate::config::{IncidentOptions, Mode};
 use crate::eviction::SignalValue;
 use crate::eviction::rank::Order;
-use crate::incidents::evidence::{self, Baselines};
-use crate::incidents::history::History;
 use crate::incidents::model::{self, Eviction, Outcome, Reclaim, SignalHistory, Step};
-use crate::incidents::oom::{Assembled, Assembler};
-use crate::incidents::{Draft, Incident, Kind, Shelf, Writer, text, writer};
+use crate::incidents::oom_assembly::{Assembled, Assembler};
+use crate::incidents::record_evidence::{self as evidence, Baselines};
+use crate::incidents::sample_ring::SampleRing;
+use crate::incidents::{Draft, Incident, IncidentIndex, Kind, Writer, text, writer};
 use crate::report::{IncidentReport, RateLimiter};
 use crate::units::Monotonic;
 use crate::units::{Amount, Bytes, CgroupId, Resource, Signal};
@@ -33,7 +33,7 @@ const FEW_SAMPLES: usize = 1_000;
 /// What is kept for the record of an incident, and the way to the disk.
 #[derive(Debug)]
 pub struct Recorder {
-    history: History,
+    history: SampleRing,
     pub(super) assembler: Assembler,
     writer: Writer,
     pub(super) baselines: Baselines,
@@ -54,7 +54,7 @@ impl Recorder {
     pub fn start(options: &IncidentOptions) -> std::io::Result<(Self, Option<String>)> {
         let (writer, missing) = Writer::start(&options.directory, options.max_size)?;
         let recorder = Self {
-            history: History::default(),
+            history: SampleRing::default(),
             assembler: Assembler::default(),
             writer,
             baselines: Baselines::default(),
@@ -71,8 +71,8 @@ impl Recorder {
 
     /// What is shown over HTTP.
     #[must_use]
-    pub fn shelf(&self) -> Arc<Shelf> {
-        self.writer.shelf()
+    pub fn index(&self) -> Arc<IncidentIndex> {
+        self.writer.index()
     }
 
     /// A value of `memory.available`.
@@ -90,7 +90,7 @@ impl Recorder {
 
     /// Why incidents cannot be written now.
     pub(super) fn trouble(&self) -> Option<String> {
-        self.writer.trouble()
+        self.writer.degradation()
     }
 
     /// Counts and tells an incident, once.

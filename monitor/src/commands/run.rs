@@ -240,7 +240,7 @@ async fn serve(
     let metrics = Arc::new(Mutex::new(metrics));
     let health = Arc::new(Health::new(http::hang_limit(config.sampling.ceiling), Instant::now()));
     let (refresh, refreshes) = mpsc::channel(WAITING_SCRAPES);
-    let incidents = recorder.shelf();
+    let incidents = recorder.index();
     let summary = Arc::new(SummaryPage::default());
     let stats = Arc::new(StatsBasis::default());
     let material = Material::read(&config.serving).context("metrics: what is to be served by cannot be used")?;

@@ -7,11 +7,11 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, chan
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::history::Sample;
+use super::incident_index::{Body, IncidentIndex};
 use super::journal::Journal;
 use super::model::{Head, Incident, SignalHistory, millis};
 use super::reader::Reader;
-use super::shelf::{Body, Shelf};
+use super::sample_ring::Sample;
 use crate::units::Bytes;
 
 /// What it is called among the capabilities that are missing.
@@ -113,7 +113,7 @@ pub struct Writer {
     queue: Option<SyncSender<Box<Draft>>>,
     spares: Receiver<Vec<Sample>>,
     ended: Receiver<()>,
-    shelf: Arc<Shelf>,
+    index: Arc<IncidentIndex>,
     counters: Arc<Counters>,
 }
 
@@ -125,7 +125,7 @@ impl Writer {
     /// When no thread can be started.
     pub fn start(directory: &Path, max_size: Bytes) -> std::io::Result<(Self, Option<String>)> {
         let counters = Arc::new(Counters::default());
-        let shelf = Arc::new(Shelf::new(directory));
+        let index = Arc::new(IncidentIndex::new(directory));
         let (journal, missing) = match open(directory, max_size, &counters) {
             Ok(journal) => (Some(journal), None),
             Err(reason) => {
@@ -144,7 +144,7 @@ impl Writer {
             directory: directory.to_owned(),
             max_size,
             journal,
-            shelf: Arc::clone(&shelf),
+            index: Arc::clone(&index),
             counters: Arc::clone(&counters),
             pending: VecDeque::new(),
             complained: None,
@@ -155,7 +155,7 @@ impl Writer {
             let _unheard = end.send(());
         };
         std::thread::Builder::new().name("incidents".to_owned()).spawn(run)?;
-        Ok((Self { queue: Some(queue), spares, ended, shelf, counters }, missing))
+        Ok((Self { queue: Some(queue), spares, ended, index, counters }, missing))
     }
 
     /// A buffer for samples that was made beforehand; `None` when all are under way.
@@ -183,15 +183,15 @@ impl Writer {
 
     /// Why nothing can be written now, and what follows from that; `None` when all is well.
     #[must_use]
-    pub fn trouble(&self) -> Option<String> {
+    pub fn degradation(&self) -> Option<String> {
         let trouble = self.counters.trouble.lock().unwrap_or_else(PoisonError::into_inner);
         trouble.as_deref().map(consequence)
     }
 
     /// What is shown over HTTP.
     #[must_use]
-    pub fn shelf(&self) -> Arc<Shelf> {
-        Arc::clone(&self.shelf)
+    pub fn index(&self) -> Arc<IncidentIndex> {
+        Arc::clone(&self.index)
     }
 
     /// The figures of the journal.
@@ -245,7 +245,7 @@ struct Worker {
     directory: PathBuf,
     max_size: Bytes,
     journal: Option<Journal>,
-    shelf: Arc<Shelf>,
+    index: Arc<IncidentIndex>,
     counters: Arc<Counters>,
     pending: VecDeque<Pending>,
     complained: Option<Instant>,
@@ -276,10 +276,10 @@ impl Worker {
 
     /// Incidents of earlier runs.
     fn list_what_is_there(&mut self) {
-        let shelf = Arc::clone(&self.shelf);
+        let index = Arc::clone(&self.index);
         let read = Reader::new(&self.directory).poll(|entry| {
             if let Ok(head) = serde_json::from_slice::<Head>(&entry.json) {
-                shelf.put(head, Body::Stored(entry.location));
+                index.put(head, Body::Stored(entry.location));
             }
         });
         let Ok(found) = read else { return };
@@ -308,7 +308,7 @@ impl Worker {
             return;
         };
         let json: Arc<[u8]> = json.into();
-        self.shelf.put(Head::from(&incident), Body::Memory(Arc::clone(&json)));
+        self.index.put(Head::from(&incident), Body::Memory(Arc::clone(&json)));
         match self.pending.iter_mut().find(|pending| pending.id == incident.id) {
             Some(pending) => pending.json = json,
             None => self.pending.push_back(Pending { id: incident.id, json }),
@@ -349,9 +349,9 @@ impl Worker {
             // The lock goes with it.
             self.journal = None;
             self.journal = Some(open(&self.directory, self.max_size, &self.counters)?);
-            self.shelf.forget_stored();
+            self.index.forget_stored();
             self.list_what_is_there();
-            self.shelf.sort();
+            self.index.sort();
         }
         let Some(journal) = &mut self.journal else { return Ok(()) };
         let mut written = Vec::new();
@@ -370,9 +370,9 @@ impl Worker {
             written.retain(|(_, location)| journal.holds(*location));
             self.pending.drain(..written.len());
             for (id, location) in &written {
-                self.shelf.stored(id, *location);
+                self.index.stored(id, *location);
             }
-            self.shelf.forget_before(journal.oldest());
+            self.index.forget_before(journal.oldest());
         }
         self.counters.journal_bytes.store(journal.size(), Ordering::Relaxed);
         result.map_err(|error| format!("{}: {error}", self.directory.display()))
@@ -382,7 +382,7 @@ impl Worker {
         let bytes = |pending: &VecDeque<Pending>| pending.iter().map(|pending| pending.json.len()).sum::<usize>();
         while self.pending.len() > KEPT || self.pending.len() > 1 && bytes(&self.pending) > KEPT_BYTES {
             if let Some(Pending { id, .. }) = self.pending.pop_front() {
-                self.shelf.give_up(&id);
+                self.index.give_up(&id);
                 self.counters.dropped.fetch_add(1, Ordering::Relaxed);
             }
         }

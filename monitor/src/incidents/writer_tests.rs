@@ -44,12 +44,12 @@ fn what_is_handed_over_is_on_disk_at_the_end_and_listed_before() {
         writer.submit(draft(&number.to_string(), "underway", 0)).unwrap();
     }
     writer.submit(draft("7", "gone", 0)).unwrap();
-    let shelf = writer.shelf();
+    let index = writer.index();
     wait_for("all are on disk", || {
-        let stored = |head: Head| matches!(shelf.find(&head.id), Some(Body::Stored(_)));
-        shelf.heads(100).len() == 50 && shelf.heads(100).into_iter().all(stored)
+        let stored = |head: Head| matches!(index.find(&head.id), Some(Body::Stored(_)));
+        index.heads(100).len() == 50 && index.heads(100).into_iter().all(stored)
     });
-    assert_eq!(shelf.heads(100)[7].summary, "gone");
+    assert_eq!(index.heads(100)[7].summary, "gone");
     let report = writer.report();
     assert_eq!((report.write_failures, report.dropped, report.truncations), (0, 0, 0));
     assert_eq!(report.bytes, fs::metadata(directory.path().join("incidents-00000001.journal")).unwrap().len());
@@ -62,11 +62,11 @@ fn what_is_handed_over_is_on_disk_at_the_end_and_listed_before() {
     assert_eq!(incidents[0].signals["memory.available"].samples, [(1.0, 7), (-0.5, 9)]);
     // The next run knows them.
     let (writer, _) = Writer::start(directory.path(), SIZE).unwrap();
-    let shelf = writer.shelf();
-    wait_for("incidents of the run before are listed", || shelf.heads(100).len() == 51);
-    assert_eq!(shelf.heads(100)[7].summary, "gone");
-    let body = shelf.find("last").unwrap();
-    assert_eq!(serde_json::from_slice::<Incident>(&shelf.read(&body).unwrap().unwrap()).unwrap().id, "last");
+    let index = writer.index();
+    wait_for("incidents of the run before are listed", || index.heads(100).len() == 51);
+    assert_eq!(index.heads(100)[7].summary, "gone");
+    let body = index.find("last").unwrap();
+    assert_eq!(serde_json::from_slice::<Incident>(&index.read(&body).unwrap().unwrap()).unwrap().id, "last");
 }
 
 #[test]
@@ -84,13 +84,13 @@ fn without_a_directory_the_last_ones_stay_in_memory_until_there_is_one() {
             std::thread::sleep(Duration::from_millis(1));
         }
     }
-    let shelf = writer.shelf();
-    wait_for("the last ones are kept", || shelf.heads(1000).len() == KEPT && shelf.heads(1)[0].id == "99");
-    assert!(matches!(shelf.find("99"), Some(Body::Memory(_))));
+    let index = writer.index();
+    wait_for("the last ones are kept", || index.heads(1000).len() == KEPT && index.heads(1)[0].id == "99");
+    assert!(matches!(index.find("99"), Some(Body::Memory(_))));
     assert!(writer.report().dropped >= 100 - KEPT as u64 && writer.report().write_failures > 0);
     fs::remove_file(&directory).unwrap();
     writer.submit(draft("100", "", 0)).unwrap();
-    wait_for("now they can be written", || matches!(shelf.find("100"), Some(Body::Stored(_))));
+    wait_for("now they can be written", || matches!(index.find("100"), Some(Body::Stored(_))));
     wait_for("all is well", || writer.trouble().is_none());
     drop(writer);
     assert_eq!(read(&directory).len(), KEPT + 1);
@@ -105,9 +105,9 @@ fn what_waits_is_bounded_in_bytes_too() {
     for number in 0..10 {
         writer.submit(draft(&number.to_string(), "", 1 << 20)).unwrap();
     }
-    let shelf = writer.shelf();
+    let index = writer.index();
     wait_for("four MiB are kept", || {
-        shelf.heads(1).first().is_some_and(|head| head.id == "9") && shelf.heads(100).len() <= 4
+        index.heads(1).first().is_some_and(|head| head.id == "9") && index.heads(100).len() <= 4
     });
 }
 
@@ -116,15 +116,15 @@ fn a_journal_that_was_cleared_away_is_made_again() {
     let parent = tempfile::tempdir().unwrap();
     let directory = parent.path().join("journal");
     let (writer, _) = Writer::start(&directory, SIZE).unwrap();
-    let shelf = writer.shelf();
-    let stored = |id: &str| matches!(shelf.find(id), Some(Body::Stored(_)));
+    let index = writer.index();
+    let stored = |id: &str| matches!(index.find(id), Some(Body::Stored(_)));
     writer.submit(draft("before", "", 0)).unwrap();
     wait_for("it is written", || stored("before"));
     fs::remove_dir_all(&directory).unwrap();
     writer.submit(draft("after", "", 0)).unwrap();
     wait_for("the next is written", || stored("after"));
     assert_eq!(read(&directory).into_iter().map(|incident| incident.id).collect::<Vec<_>>(), ["after"]);
-    assert_eq!(shelf.heads(9).len(), 1, "what is gone is not listed");
+    assert_eq!(index.heads(9).len(), 1, "what is gone is not listed");
 }
 
 #[test]
@@ -134,15 +134,15 @@ fn what_did_not_reach_the_disk_is_not_said_to_be_there() {
     std::os::unix::fs::symlink("/dev/null", directory.path().join("incidents-00000001.journal")).unwrap();
     let (writer, missing) = Writer::start(directory.path(), SIZE).unwrap();
     assert_eq!(missing, None);
-    let shelf = writer.shelf();
+    let index = writer.index();
     writer.submit(draft("a", "", 0)).unwrap();
     wait_for("the failure is counted", || writer.report().write_failures > 0);
-    assert!(matches!(shelf.find("a"), Some(Body::Memory(_))));
+    assert!(matches!(index.find("a"), Some(Body::Memory(_))));
     assert!(writer.trouble().unwrap().contains("Invalid argument"), "{:?}", writer.trouble());
     fs::remove_file(directory.path().join("incidents-00000001.journal")).unwrap();
     writer.submit(draft("b", "", 0)).unwrap();
     wait_for("both are written", || {
-        shelf.heads(9).iter().all(|it| matches!(shelf.find(&it.id), Some(Body::Stored(_))))
+        index.heads(9).iter().all(|it| matches!(index.find(&it.id), Some(Body::Stored(_))))
     });
     assert_eq!(read(directory.path()).len(), 2);
     assert_eq!(writer.trouble(), None);

@@ -31,7 +31,7 @@ use tokio_rustls::rustls::ServerConfig;
 pub use self::guard::Guard;
 use self::places::Places;
 use super::{Metrics, StatsBasis, SummaryPage};
-use crate::incidents::Shelf;
+use crate::incidents::IncidentIndex;
 use crate::report::metrics::render;
 
 /// A scrape waits this long for a fresh look, and then gets the last one.
@@ -203,7 +203,7 @@ pub struct Shared {
     /// Kept by the loop.
     pub health: Arc<Health>,
     /// Kept by the thread that writes them.
-    pub incidents: Arc<Shelf>,
+    pub incidents: Arc<IncidentIndex>,
     /// Rendered by the loop for who asks.
     pub summary: Arc<SummaryPage>,
     /// What the loop knows, for the document of the Summary API.

@@ -9,7 +9,7 @@ struct Fixture {
     address: SocketAddr,
     health: Arc<Health>,
     metrics: Arc<Mutex<Metrics>>,
-    incidents: Arc<Shelf>,
+    incidents: Arc<IncidentIndex>,
     refreshes: mpsc::Receiver<Refresh>,
 }
 
@@ -30,7 +30,7 @@ async fn start_behind(directory: &std::path::Path, guard: Guard) -> Fixture {
     let metrics = Metrics::new("1.2.3", SeriesLimits::default()).unwrap();
     let metrics = Arc::new(Mutex::new(metrics));
     let (refresh, refreshes) = mpsc::channel(1);
-    let incidents = Arc::new(Shelf::new(directory));
+    let incidents = Arc::new(IncidentIndex::new(directory));
     let summary = Arc::new(SummaryPage::default());
     summary.publish("the last page\n".to_owned());
     let shared = Shared {
@@ -166,7 +166,7 @@ async fn a_busy_port_is_named_with_the_fix() {
 
 #[tokio::test]
 async fn incidents_are_listed_and_told() {
-    use crate::incidents::shelf::Body;
+    use crate::incidents::incident_index::Body;
     use crate::incidents::{Head, Incident};
     let fixture = start().await;
     assert!(fetch(fixture.address, "/incidents").await.ends_with("\r\n\r\n[]"));
@@ -189,9 +189,9 @@ async fn incidents_are_listed_and_told() {
 
 #[tokio::test]
 async fn a_disk_that_hangs_holds_up_nothing_but_its_own_records() {
+    use crate::incidents::incident_index::Body;
     use crate::incidents::journal::Location;
     use crate::incidents::segments::Segment;
-    use crate::incidents::shelf::Body;
     use crate::incidents::{Head, Incident};
     let directory = tempfile::tempdir().unwrap();
     // Opening a pipe waits until somebody opens its other end: a disk that does not answer.

@@ -10,7 +10,7 @@ use axum::routing::get;
 
 use super::parameter;
 use super::turns::Turns;
-use crate::incidents::{Incident, Shelf, text};
+use crate::incidents::{Incident, IncidentIndex, text};
 
 /// Incidents that are listed when nobody says how many.
 const LISTED: usize = 100;
@@ -19,7 +19,7 @@ const JSON: &str = "application/json";
 const TEXT: &str = "text/plain; charset=utf-8";
 
 /// Answers about the incidents on this shelf.
-pub(super) fn router(shelf: Arc<Shelf>) -> Router {
+pub(super) fn router(shelf: Arc<IncidentIndex>) -> Router {
     let desk = Desk { shelf, lists: Turns::default(), records: Turns::default() };
     Router::new().route("/incidents", get(list)).route("/incidents/{id}", get(one)).with_state(desk)
 }
@@ -28,13 +28,17 @@ pub(super) fn router(shelf: Arc<Shelf>) -> Router {
 /// none of this is done on the loop's thread, nor for more than one at a time. Lists do not wait for the disk.
 #[derive(Debug, Clone)]
 struct Desk {
-    shelf: Arc<Shelf>,
+    shelf: Arc<IncidentIndex>,
     lists: Turns,
     records: Turns,
 }
 
 /// Does something with the shelf in its turn.
-async fn in_turn(turns: &Turns, shelf: &Arc<Shelf>, act: impl FnOnce(&Shelf) -> Response + Send + 'static) -> Response {
+async fn in_turn(
+    turns: &Turns,
+    shelf: &Arc<IncidentIndex>,
+    act: impl FnOnce(&IncidentIndex) -> Response + Send + 'static,
+) -> Response {
     let turn = match turns.next().await {
         Ok(turn) => turn,
         Err(error) => return failed(&error),
@@ -50,7 +54,7 @@ async fn list(State(desk): State<Desk>, RawQuery(query): RawQuery) -> Response {
         Some(Ok(limit)) => limit,
         Some(Err(_)) => return (StatusCode::BAD_REQUEST, "limit: write a whole number\n").into_response(),
     };
-    let listed = move |shelf: &Shelf| match serde_json::to_vec(&shelf.heads(limit)) {
+    let listed = move |shelf: &IncidentIndex| match serde_json::to_vec(&shelf.heads(limit)) {
         Ok(json) => ([(header::CONTENT_TYPE, JSON)], json).into_response(),
         Err(error) => failed(&error),
     };
@@ -68,7 +72,7 @@ async fn one(State(desk): State<Desk>, Path(id): Path<String>, RawQuery(query): 
 }
 
 /// May wait for the disk.
-fn told(shelf: &Shelf, id: &str, as_text: bool) -> Response {
+fn told(shelf: &IncidentIndex, id: &str, as_text: bool) -> Response {
     let Some(body) = shelf.find(id) else { return not_there() };
     match shelf.read(&body) {
         Ok(Some(json)) if as_text => match serde_json::from_slice::<Incident>(&json) {

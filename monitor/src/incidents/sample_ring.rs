@@ -22,20 +22,20 @@ pub struct Sample {
 
 /// A ring of samples. Made once: nothing is allocated when a sample is taken.
 #[derive(Debug)]
-pub struct History {
+pub struct SampleRing {
     ring: VecDeque<Sample>,
     capacity: usize,
     /// Samples left out because they came too fast, and the time of the last of them.
     thinned: (usize, Monotonic),
 }
 
-impl Default for History {
+impl Default for SampleRing {
     fn default() -> Self {
         Self::with_capacity(CAPACITY)
     }
 }
 
-impl History {
+impl SampleRing {
     /// Holds at most so many samples.
     #[must_use]
     pub fn with_capacity(capacity: usize) -> Self {
@@ -112,15 +112,15 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    fn filled(capacity: usize, samples: impl IntoIterator<Item = (u64, u64)>) -> History {
-        let mut history = History::with_capacity(capacity);
+    fn filled(capacity: usize, samples: impl IntoIterator<Item = (u64, u64)>) -> SampleRing {
+        let mut history = SampleRing::with_capacity(capacity);
         for (ms, value) in samples {
             history.push(Monotonic(ms * MS), value);
         }
         history
     }
 
-    fn copied(history: &History, since_ms: u64, most: usize) -> (Vec<(u64, u64)>, usize) {
+    fn copied(history: &SampleRing, since_ms: u64, most: usize) -> (Vec<(u64, u64)>, usize) {
         let mut out = Vec::new();
         let thinned = history.copy_to(Monotonic(since_ms * MS), most, &mut out);
         (out.iter().map(|sample| (sample.at.0 / MS, sample.value)).collect(), thinned)

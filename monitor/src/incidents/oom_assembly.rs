@@ -257,5 +257,5 @@ impl Open {
 }
 
 #[cfg(test)]
-#[path = "oom_tests.rs"]
+#[path = "oom_assembly_tests.rs"]
 mod tests;

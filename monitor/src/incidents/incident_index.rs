@@ -23,12 +23,12 @@ pub enum Body {
 
 /// The incidents of this node, oldest first. Shared between the thread that writes them and whoever answers.
 #[derive(Debug)]
-pub struct Shelf {
+pub struct IncidentIndex {
     directory: PathBuf,
     entries: Mutex<VecDeque<(Head, Body)>>,
 }
 
-impl Shelf {
+impl IncidentIndex {
     /// Without any; `directory` is the journal's.
     #[must_use]
     pub fn new(directory: &Path) -> Self {
@@ -128,36 +128,36 @@ mod tests {
         Location { segment: Segment(segment), offset: 0, length: 1 }
     }
 
-    fn ids(shelf: &Shelf, most: usize) -> Vec<String> {
-        shelf.heads(most).into_iter().map(|head| head.id).collect()
+    fn ids(index: &IncidentIndex, most: usize) -> Vec<String> {
+        index.heads(most).into_iter().map(|head| head.id).collect()
     }
 
     #[test]
     fn a_later_record_takes_the_place_of_the_earlier() {
-        let shelf = Shelf::new(Path::new("/nonexistent"));
-        shelf.put(head("a", "underway"), Body::Stored(location(1)));
-        shelf.put(head("b", ""), Body::Stored(location(2)));
-        shelf.put(head("a", "gone"), Body::Memory(Arc::from(*b"{}")));
-        assert_eq!(ids(&shelf, 9), ["a", "b"]);
-        assert_eq!(shelf.heads(9)[0].summary, "gone");
-        assert_eq!(ids(&shelf, 1), ["b"]);
-        assert_eq!(shelf.read(&shelf.find("a").unwrap()).unwrap(), Some(b"{}".to_vec()));
-        assert_eq!(shelf.find("last"), Some(Body::Stored(location(2))));
-        assert_eq!(shelf.read(&Body::Stored(location(2))).unwrap(), None);
-        shelf.stored("a", location(3));
-        shelf.forget_before(Segment(3));
-        assert_eq!(ids(&shelf, 9), ["a"]);
-        shelf.give_up("a");
-        assert_eq!(ids(&shelf, 9), ["a"], "it is on disk");
+        let index = IncidentIndex::new(Path::new("/nonexistent"));
+        index.put(head("a", "underway"), Body::Stored(location(1)));
+        index.put(head("b", ""), Body::Stored(location(2)));
+        index.put(head("a", "gone"), Body::Memory(Arc::from(*b"{}")));
+        assert_eq!(ids(&index, 9), ["a", "b"]);
+        assert_eq!(index.heads(9)[0].summary, "gone");
+        assert_eq!(ids(&index, 1), ["b"]);
+        assert_eq!(index.read(&index.find("a").unwrap()).unwrap(), Some(b"{}".to_vec()));
+        assert_eq!(index.find("last"), Some(Body::Stored(location(2))));
+        assert_eq!(index.read(&Body::Stored(location(2))).unwrap(), None);
+        index.stored("a", location(3));
+        index.forget_before(Segment(3));
+        assert_eq!(ids(&index, 9), ["a"]);
+        index.give_up("a");
+        assert_eq!(ids(&index, 9), ["a"], "it is on disk");
     }
 
     #[test]
     fn the_list_is_bounded() {
-        let shelf = Shelf::new(Path::new("/nonexistent"));
+        let index = IncidentIndex::new(Path::new("/nonexistent"));
         for number in 0..LISTED + 10 {
-            shelf.put(head(&number.to_string(), ""), Body::Stored(location(1)));
+            index.put(head(&number.to_string(), ""), Body::Stored(location(1)));
         }
-        assert_eq!(shelf.heads(usize::MAX).len(), LISTED);
-        assert_eq!(shelf.heads(1)[0].id, (LISTED + 9).to_string());
+        assert_eq!(index.heads(usize::MAX).len(), LISTED);
+        assert_eq!(index.heads(1)[0].id, (LISTED + 9).to_string());
     }
 }
