@@ -3,20 +3,20 @@
 //! What is not known is left out, never zero. A reader takes records of older and newer versions: what it does not know it skips,
 //! what it misses is not known.
 
-mod eviction;
+mod eviction_record;
 mod eviction_trace;
-mod node;
-mod oom_kill;
+mod node_record;
+mod oom_kill_record;
 
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-pub use eviction::{Eviction, Outcome, Reclaim};
+pub use eviction_record::{Eviction, Outcome, Reclaim};
 pub use eviction_trace::{RawJson, TraceCut};
-pub use node::{Consumer, InodeGrowth, Key, Memory, Place, Pressure, SignalHistory, Stalls};
-pub use oom_kill::{Limit, OomKill, Trigger, Victim};
+pub use node_record::{Consumer, InodeGrowth, Key, Memory, Place, Pressure, SignalHistory, Stalls};
+pub use oom_kill_record::{Limit, OomKill, Trigger, Victim};
 
 /// What happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, Default)]

@@ -322,7 +322,7 @@ fn the_gallery_reads_as_it_should() {
         }
         assert_eq!(text, std::fs::read_to_string(&path).unwrap(), "{name}");
         for line in text.lines() {
-            assert!(line.chars().count() <= page::WIDTH, "{name}: {line}");
+            assert!(line.chars().count() <= text_page::WIDTH, "{name}: {line}");
             assert_eq!(line, line.trim_end(), "{name}");
         }
         // What is kept is what was recorded.

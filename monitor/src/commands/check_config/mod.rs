@@ -1,7 +1,7 @@
 //! `node-pressure-monitor check-config`: what a configuration file means, or everything that is wrong with it.
 
-mod json;
-mod table;
+mod config_json;
+mod config_table;
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -113,8 +113,8 @@ pub fn run(options: &Options) -> Result<(), CheckError> {
     }
     let left = allocatable(&loaded.config.policy, &options.capacity)?;
     let text = match options.output {
-        Format::Table => table::render(&name, &loaded, &left),
-        Format::Json => json::render(&loaded, &left)?,
+        Format::Table => config_table::render(&name, &loaded, &left),
+        Format::Json => config_json::render(&loaded, &left)?,
     };
     match std::io::stdout().write_all(text.as_bytes()) {
         // Whoever reads on the other end has seen enough.

@@ -2,13 +2,13 @@
 //!
 //! Facts, then rules, then words: what was found is data, what that means is decided from the data alone.
 
+mod doctor_text;
+mod examine;
 mod facts;
-mod filesystems;
+mod filesystem_facts;
 mod findings;
-pub(super) mod host;
-mod look;
-mod runtimes;
-mod text;
+pub(super) mod host_facts;
+mod runtime_facts;
 
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ use crate::config::MonitorConfig;
 use super::input::CommandError;
 use facts::Facts;
 use findings::{Finding, findings};
-pub use host::capability_names;
+pub use host_facts::capability_names;
 
 /// Options of `doctor`.
 #[derive(Debug, clap::Args)]
@@ -109,7 +109,7 @@ pub fn run(options: &Options) -> Result<(), DoctorError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start a loop")?;
     let usual = Some(Path::new(USUAL_CONFIGURATION));
     let unread = usual.filter(|usual| options.config.is_none() && usual.exists());
-    let facts = runtime.block_on(look::look(&config, unread));
+    let facts = runtime.block_on(examine::examine(&config, unread));
     let findings = findings(&facts);
     let against: Vec<&str> = findings.iter().filter(|it| it.is_unsafe()).map(|it| it.about.as_str()).collect();
     let report = Report {
@@ -119,7 +119,7 @@ pub fn run(options: &Options) -> Result<(), DoctorError> {
         facts: &facts,
     };
     let answer = match options.output {
-        Format::Text => text::render(&report),
+        Format::Text => doctor_text::render(&report),
         Format::Json => serde_json::to_string(&report).context("cannot write the answer as JSON")? + "\n",
     };
     match io::stdout().write_all(answer.as_bytes()) {

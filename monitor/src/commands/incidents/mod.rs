@@ -1,8 +1,8 @@
 //! `node-pressure-monitor incidents`: what happened on this node, from the journal, with or without an agent at work.
 
-mod collect;
-mod export;
-mod table;
+mod export_trace;
+mod incident_collector;
+mod incident_table;
 
 use std::io::{self, BufWriter, IsTerminal as _, Write};
 use std::path::PathBuf;
@@ -15,8 +15,8 @@ use crate::incidents::{Incident, text};
 
 use super::input::CommandError;
 use super::output;
-use collect::{Collected, Collector};
-use export::Export;
+use export_trace::Export;
+use incident_collector::{Collected, Collector};
 
 /// Options of `incidents`.
 #[derive(Debug, clap::Args)]
@@ -183,7 +183,7 @@ fn list(out: &mut impl Write, incidents: &[Incident], format: Format) -> io::Res
             output::note("no incident is on record");
             Ok(())
         }
-        Format::Text => table::write(out, incidents),
+        Format::Text => incident_table::write(out, incidents),
     }
 }
 
@@ -204,7 +204,7 @@ fn follow(out: &mut impl Write, collector: &mut Collector, format: Format) -> io
         for incident in &collected.incidents {
             match format {
                 Format::Json => json(out, incident)?,
-                Format::Text => table::row(out, incident)?,
+                Format::Text => incident_table::row(out, incident)?,
             }
         }
     }

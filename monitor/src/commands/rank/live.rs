@@ -24,7 +24,7 @@ use crate::workloads::statistics::{MemoryUsage, PodReference, PodStats, ProcessS
 use crate::workloads::tree::Tracked;
 use crate::workloads::{Pod, PodSpecs, Protection, Summary, WorkloadTree, WorkloadUsage, pids};
 
-use super::super::doctor::host;
+use super::super::doctor::host_facts;
 use super::super::input::CommandError;
 use super::super::output;
 use super::few;
@@ -111,7 +111,7 @@ fn scan(config: &MonitorConfig) -> Result<WorkloadTree, CommandError> {
     // Where that fails, what follows of it is said below.
     let _stays = namespaces::join_cgroups_of_machine();
     let hierarchy = Hierarchy::detect(&config.cgroup_root).map_err(|error| CommandError::Wrong(error.to_string()))?;
-    if let Err(reason) = host::sees_processes(&config.proc_root) {
+    if let Err(reason) = host_facts::sees_processes(&config.proc_root) {
         output::note(reason);
     }
     let private = namespaces::private();
@@ -121,7 +121,7 @@ fn scan(config: &MonitorConfig) -> Result<WorkloadTree, CommandError> {
             "in a {private} namespace of its own: only what is seen there is ranked; run it in the host's"
         ));
     }
-    let agent = host::lock_holder(&config.proc_root, &config.lock_file).map(Pid);
+    let agent = host_facts::lock_holder(&config.proc_root, &config.lock_file).map(Pid);
     let tree = WorkloadTree::new(hierarchy, config.proc_root.clone(), config.protected.clone());
     let mut tree = tree.of_agent(agent);
     let changes = tree.scan().map_err(|error| CommandError::Wrong(error.to_string()))?;

@@ -1,8 +1,8 @@
 //! What to do about it: what a colleague who has seen many of these would say, and only what the record gives reason for.
 
 use super::super::model::{Eviction, Incident, OomKill, Outcome, Stalls, Victim};
-use super::oom::{is_own, resident};
-use super::page::Page;
+use super::oom_text::{is_own, resident};
+use super::text_page::Page;
 use super::words::{bytes, capital, is_best_effort, name, name_or_unknown, noun, time};
 
 /// A share of the victim's memory that decides what to look for, in percent.

@@ -2,27 +2,27 @@
 //! that took, and what to do about it. Pure: a record in, text out.
 
 mod advice;
-mod eviction;
-mod node;
-mod oom;
-mod page;
+mod eviction_text;
+mod node_text;
+mod oom_text;
 mod spark;
+mod text_page;
 mod timeline;
 mod words;
 
 use super::model::{Eviction, Incident, OomKill};
-use page::Page;
+use text_page::Page;
 
 /// The story of an OOM kill in one line.
 #[must_use]
 pub fn summary_of_oom_kill(kill: &OomKill) -> String {
-    oom::summary(kill).replace(words::NO_BREAK, " ")
+    oom_text::summary(kill).replace(words::NO_BREAK, " ")
 }
 
 /// The story of an eviction in one line.
 #[must_use]
 pub fn summary_of_eviction(eviction: &Eviction) -> String {
-    eviction::summary(eviction).replace(words::NO_BREAK, " ")
+    eviction_text::summary(eviction).replace(words::NO_BREAK, " ")
 }
 
 /// The whole story.
@@ -35,18 +35,18 @@ pub fn render(incident: &Incident) -> String {
     page.line("");
     let mut victim = None;
     if let Some(kill) = &incident.oom_kill {
-        oom::story(&mut page, incident, kill);
-        oom::parties(&mut page, kill);
+        oom_text::story(&mut page, incident, kill);
+        oom_text::parties(&mut page, kill);
         victim = kill.victims.first().and_then(|victim| victim.workload.as_deref());
     }
     if let Some(eviction) = &incident.eviction {
-        eviction::story(&mut page, incident, eviction);
-        eviction::parties(&mut page, eviction);
+        eviction_text::story(&mut page, incident, eviction);
+        eviction_text::parties(&mut page, eviction);
         victim = Some(&eviction.workload);
     }
-    node::minute(&mut page, incident);
-    node::consumers(&mut page, incident);
-    eviction::ranking(&mut page, incident, victim);
+    node_text::minute(&mut page, incident);
+    node_text::consumers(&mut page, incident);
+    eviction_text::ranking(&mut page, incident, victim);
     timeline::timeline(&mut page, incident);
     advice::advice(&mut page, incident);
     page.finish()

@@ -1,7 +1,7 @@
 //! What was done, and how long each step took.
 
 use super::super::model::{Incident, Step};
-use super::page::Page;
+use super::text_page::Page;
 use super::words::time;
 
 /// Steps that are told one by one.
@@ -51,6 +51,6 @@ fn words(step: &Step, incident: &Incident) -> String {
         "reclaimed" => "reclaiming ended".to_owned(),
         "gone" => "no process of it was left".to_owned(),
         "failed" => "it was given up".to_owned(),
-        other => super::page::clean(&other.replace('_', " ")),
+        other => super::text_page::clean(&other.replace('_', " ")),
     }
 }

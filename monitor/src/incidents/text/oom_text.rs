@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use super::super::model::{Incident, Limit, OomKill, Trigger, Victim};
-use super::page::Page;
+use super::text_page::Page;
 use super::words::{bytes, count, name, name_or_unknown, noun, short, taken, time, trigger, victim};
 
 /// Victims that are told one by one.

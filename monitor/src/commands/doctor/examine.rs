@@ -14,15 +14,15 @@ use crate::node::{Hierarchy, MemoryReader, namespaces};
 use crate::units::Bytes;
 
 use super::facts::{Facts, Kernel as KernelFacts, MissingProbe, Probes, Trouble};
-use super::{filesystems, host, runtimes};
+use super::{filesystem_facts, host_facts, runtime_facts};
 
 /// Everything there is to see. `unread` is a configuration in the place of which the defaults are examined.
-pub async fn look(config: &MonitorConfig, unread: Option<&Path>) -> Facts {
+pub async fn examine(config: &MonitorConfig, unread: Option<&Path>) -> Facts {
     let proc_root = &config.proc_root;
     let mut troubles = Vec::new();
     // As `run` does. Where it fails, the namespace is among the facts.
     let _stays = namespaces::join_cgroups_of_machine();
-    if let Err(reason) = host::sees_processes(proc_root) {
+    if let Err(reason) = host_facts::sees_processes(proc_root) {
         troubles.push(Trouble::fatal("processes", reason));
     }
     let hierarchy = Hierarchy::detect(&config.cgroup_root);
@@ -46,9 +46,9 @@ pub async fn look(config: &MonitorConfig, unread: Option<&Path>) -> Facts {
     }
     missing.extend(not_acted_on(&config.policy));
     let root = root(proc_root);
-    let kubelet = filesystems::has_kubelet(&root);
-    let (runtimes, hints) = runtimes::find(&root, &config.runtime.endpoint).await;
-    let (filesystems, unasked) = filesystems::by_role(config, kubelet, &hints);
+    let kubelet = filesystem_facts::has_kubelet(&root);
+    let (runtimes, hints) = runtime_facts::find(&root, &config.runtime.endpoint).await;
+    let (filesystems, unasked) = filesystem_facts::by_role(config, kubelet, &hints);
     missing.extend(unasked);
     missing.extend(unwritable(
         "incidents",
@@ -66,21 +66,21 @@ pub async fn look(config: &MonitorConfig, unread: Option<&Path>) -> Facts {
         mode: config.mode.as_str(),
         kernel: KernelFacts {
             release: rustix::system::uname().release().to_string_lossy().into_owned(),
-            features: host::features(hierarchy.as_ref(), proc_root),
+            features: host_facts::features(hierarchy.as_ref(), proc_root),
         },
-        cgroup: hierarchy.as_ref().map(|hierarchy| host::cgroup(hierarchy, &config.cgroup_root)),
+        cgroup: hierarchy.as_ref().map(|hierarchy| host_facts::cgroup(hierarchy, &config.cgroup_root)),
         probes: probes(report),
         oom_kills_told_by,
         pressure_stall_information: psi,
         kernel_log: Kmsg::open(Path::new(kmsg::PATH)).is_ok(),
         swap_bytes: MemDetails::parse(&meminfo).swap_total.unwrap_or(Bytes::ZERO).0,
-        capabilities: host::capabilities(&status),
+        capabilities: host_facts::capabilities(&status),
         private_namespaces: namespaces::private(),
-        filesystem_layout: filesystems::layout(&filesystems),
+        filesystem_layout: filesystem_facts::layout(&filesystems),
         filesystems,
         kubelet,
         runtimes,
-        other_instance: host::lock_holder(proc_root, &config.lock_file),
+        other_instance: host_facts::lock_holder(proc_root, &config.lock_file),
         unread_configuration: unread.map(Path::to_owned),
         limits_unknown: config.policy.local_storage_isolation
             && config.pods.is_none()

@@ -80,6 +80,20 @@ pub struct Eviction {
     pub trace_cut: Option<TraceCut>,
 }
 
+impl Eviction {
+    /// Drops the oldest lines of the trace until the rest fits into `limit` bytes: the newest ones explain the step.
+    pub fn limit_trace(&mut self, limit: usize) {
+        let mut room = limit;
+        let fits = |line: &&RawJson| room.checked_sub(line.text().len()).map(|rest| room = rest).is_some();
+        let kept = self.trace.iter().rev().take_while(fits).count();
+        let cut: Vec<RawJson> = self.trace.drain(..self.trace.len() - kept).collect();
+        if !cut.is_empty() {
+            let bytes = cut.iter().map(|line| line.text().len()).sum();
+            self.trace_cut = Some(TraceCut { lines: cut.len(), bytes, limit_bytes: limit });
+        }
+    }
+}
+
 /// How an eviction stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "camelCase")]
@@ -116,4 +130,26 @@ pub struct Reclaim {
     pub took_ms: f64,
     /// `sufficed`, `insufficient`, `timed_out`, `refused` or `skipped`.
     pub outcome: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_lines_that_fit_are_kept() {
+        for (limit, kept, cut) in [
+            (12, vec!["[1]", "[22]", "[333]"], None),
+            (11, vec!["[22]", "[333]"], Some((1, 3))),
+            (8, vec!["[333]"], Some((2, 7))),
+            (4, vec![], Some((3, 12))),
+        ] {
+            let trace = [[1], [22], [333]].map(|line| RawJson::of(&line).unwrap()).to_vec();
+            let mut eviction = Eviction { trace, ..Eviction::default() };
+            eviction.limit_trace(limit);
+            assert_eq!(eviction.trace.iter().map(RawJson::text).collect::<Vec<_>>(), kept, "{limit}");
+            let expected = cut.map(|(lines, bytes)| TraceCut { lines, bytes, limit_bytes: limit });
+            assert_eq!(eviction.trace_cut, expected, "{limit}");
+        }
+    }
 }

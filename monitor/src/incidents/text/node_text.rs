@@ -1,8 +1,8 @@
 //! The node around an incident: the last minute, where the memory was, who used most.
 
 use super::super::model::{Consumer, Incident, Memory, Pressure, SignalHistory};
-use super::page::{Page, clean, columns};
 use super::spark::spark;
+use super::text_page::{Page, clean, columns};
 use super::words::{bytes, count, name, name_or_unknown, taken, time};
 
 /// A column for each second.

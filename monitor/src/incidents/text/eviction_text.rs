@@ -3,7 +3,7 @@
 use crate::units::Signal;
 
 use super::super::model::{Eviction, Incident, Outcome, Place};
-use super::page::Page;
+use super::text_page::Page;
 use super::words::{bytes, capital, count, counted, name, signed_bytes, time};
 
 /// The kind of an eviction for a limit of the pod's own: no threshold of the node was met.
