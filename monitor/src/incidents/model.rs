@@ -1,7 +1,7 @@
-//! What a record of an incident holds. Its JSON is what is kept on disk, printed by `incidents --output json` and served over HTTP.
+//! The record of an incident. Its JSON is kept on disk, printed by `incidents --output json` and served over HTTP.
 //!
-//! What is not known is left out, never zero. A reader takes records of older and newer versions: what it does not know it skips,
-//! what it misses is not known.
+//! Unknown figures are left out; they are never zero. A reader accepts records of older and newer versions: it skips unknown fields and
+//! treats missing ones as unknown.
 
 mod eviction_record;
 mod eviction_trace;
@@ -18,18 +18,16 @@ pub use eviction_trace::{RawJson, TraceCut};
 pub use node_record::{Consumer, InodeGrowth, Key, Memory, Place, Pressure, SignalHistory, Stalls};
 pub use oom_kill_record::{Limit, OomKill, Trigger, Victim};
 
-/// What happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, Default)]
 pub enum Kind {
-    /// The kernel's OOM killer ended processes.
+    /// The kernel's OOM killer killed processes.
     #[default]
     OomKill,
-    /// The agent evicted a workload, or in observe mode would have.
+    /// The agent evicted a workload, or recorded a dry run in observe mode.
     Eviction,
 }
 
 impl Kind {
-    /// All of them.
     pub const ALL: [Self; 2] = [Self::OomKill, Self::Eviction];
 
     /// The value of the `kind` label and of the JSON field.
@@ -41,7 +39,6 @@ impl Kind {
         }
     }
 
-    /// In words.
     #[must_use]
     pub const fn words(self) -> &'static str {
         match self {
@@ -55,60 +52,53 @@ impl Kind {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Incident {
-    /// Its name. A later record of the same name takes the place of the earlier.
+    /// A later record with the same id replaces the earlier one.
     pub id: String,
-    /// What happened.
     pub kind: Kind,
-    /// When, by the wall clock.
+    /// Wall clock.
     pub time: Timestamp,
-    /// When, by the clock of the kernel's events and of the log's `_mono_ns` fields.
+    /// `CLOCK_MONOTONIC`, as in the kernel's events and in the log's `_mono_ns` fields.
     pub monotonic_ns: u64,
-    /// The machine's name.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub node: String,
-    /// The story in one line.
+    /// What happened, in one line.
     pub summary: String,
     /// `enforce` or `observe`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub mode: String,
-    /// Of an OOM kill.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub oom_kill: Option<OomKill>,
-    /// Of an eviction.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub eviction: Option<Eviction>,
-    /// The last minute of each signal, by its name.
+    /// The last minute of each signal, by the signal's name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub signals: BTreeMap<String, SignalHistory>,
-    /// PSI.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub pressure: Vec<Pressure>,
-    /// Where the node's memory was.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory: Option<Memory>,
-    /// Who was held up in reclaim, longest first.
+    /// Workloads that stalled in reclaim, longest first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub stalls: Vec<Stalls>,
-    /// Over how long the stalls and inodes were counted.
+    /// The period over which stalls and inodes were counted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stalls_seconds: Option<f64>,
-    /// Who used most memory, most first.
+    /// Largest working set first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub top_consumers: Vec<Consumer>,
-    /// Who made most inodes, most first.
+    /// Largest growth first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub inode_growth: Vec<InodeGrowth>,
-    /// In which order the workloads would go, and why; those that are never evicted at the end.
+    /// The candidates in the order of eviction, then the protected workloads.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub ranking: Vec<Place>,
-    /// Workloads that the list leaves out.
+    /// Candidates that `ranking` leaves out.
     #[serde(skip_serializing_if = "is_zero")]
     pub ranking_omitted: usize,
-    /// What was done, and when.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<Step>,
-    /// When the figures about the node and its workloads were taken, in milliseconds after the incident. Below zero is before it:
-    /// in a storm of OOM kills they are not taken anew for each.
+    /// When the figures about the node and its workloads were measured, in milliseconds after the incident. Negative figures predate
+    /// the incident: in a storm of OOM kills the agent does not measure for each.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub evidence_after_ms: Option<f64>,
 }
@@ -117,37 +107,31 @@ fn is_zero(number: &usize) -> bool {
     *number == 0
 }
 
-/// Something that was done or happened.
+/// One action of the agent or event of the kernel.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Step {
-    /// What.
     pub step: String,
-    /// To which process, where there are several.
+    /// The process concerned, if one invocation has several.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pid: Option<i32>,
-    /// Milliseconds after the first one.
+    /// Milliseconds after the first step.
     pub ms: f64,
 }
 
 impl Step {
-    /// What happened so many milliseconds after the first step.
     #[must_use]
     pub fn at(step: &str, ms: f64) -> Self {
         Self { step: step.to_owned(), pid: None, ms }
     }
 }
 
-/// Enough of a record to list it.
+/// The fields of a record that a list shows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Head {
-    /// Its name.
     pub id: String,
-    /// What happened.
     pub kind: Kind,
-    /// When.
     pub time: Timestamp,
-    /// The story in one line.
     pub summary: String,
 }
 
@@ -158,7 +142,7 @@ impl From<&Incident> for Head {
     }
 }
 
-/// The name of an incident: when, what, and the number of the process or cgroup. Names sort by time.
+/// Returns an incident's id: its time, its kind, and the process or cgroup id. Ids sort by time.
 #[must_use]
 pub fn name(kind: Kind, time: Timestamp, number: impl std::fmt::Display) -> String {
     let what = match kind {
@@ -168,7 +152,7 @@ pub fn name(kind: Kind, time: Timestamp, number: impl std::fmt::Display) -> Stri
     format!("{}-{what}-{number}", time.strftime("%Y%m%d-%H%M%S"))
 }
 
-/// Nanoseconds as milliseconds, to the microsecond.
+/// Converts nanoseconds to milliseconds, rounded down to the microsecond.
 #[must_use]
 #[expect(clippy::cast_precision_loss, reason = "exact for centuries of microseconds")]
 pub fn millis(nanos: u64) -> f64 {

@@ -76,7 +76,7 @@ fn without_a_directory_the_last_ones_stay_in_memory_until_there_is_one() {
     fs::write(&directory, "in the way").unwrap();
     let (writer, missing) = Writer::start(&directory, SIZE).unwrap();
     let missing = missing.unwrap();
-    assert_eq!(missing, format!("{CAPABILITY}: {}", writer.trouble().unwrap()));
+    assert_eq!(missing, format!("{CAPABILITY}: {}", writer.degradation().unwrap()));
     assert!(missing.starts_with("incident journal: ") && missing.contains("incidents.directory"), "{missing}");
     for number in 0..100 {
         // The thread is given the time: here it is not the queue that is tested.
@@ -91,7 +91,7 @@ fn without_a_directory_the_last_ones_stay_in_memory_until_there_is_one() {
     fs::remove_file(&directory).unwrap();
     writer.submit(draft("100", "", 0)).unwrap();
     wait_for("now they can be written", || matches!(index.find("100"), Some(Body::Stored(_))));
-    wait_for("all is well", || writer.trouble().is_none());
+    wait_for("all is well", || writer.degradation().is_none());
     drop(writer);
     assert_eq!(read(&directory).len(), KEPT + 1);
 }
@@ -138,12 +138,12 @@ fn what_did_not_reach_the_disk_is_not_said_to_be_there() {
     writer.submit(draft("a", "", 0)).unwrap();
     wait_for("the failure is counted", || writer.report().write_failures > 0);
     assert!(matches!(index.find("a"), Some(Body::Memory(_))));
-    assert!(writer.trouble().unwrap().contains("Invalid argument"), "{:?}", writer.trouble());
+    assert!(writer.degradation().unwrap().contains("Invalid argument"), "{:?}", writer.degradation());
     fs::remove_file(directory.path().join("incidents-00000001.journal")).unwrap();
     writer.submit(draft("b", "", 0)).unwrap();
     wait_for("both are written", || {
         index.heads(9).iter().all(|it| matches!(index.find(&it.id), Some(Body::Stored(_))))
     });
     assert_eq!(read(directory.path()).len(), 2);
-    assert_eq!(writer.trouble(), None);
+    assert_eq!(writer.degradation(), None);
 }

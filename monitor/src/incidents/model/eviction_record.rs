@@ -1,4 +1,4 @@
-//! What is told of an eviction.
+//! The part of a record about an eviction.
 
 use std::collections::BTreeMap;
 
@@ -6,67 +6,57 @@ use serde::{Deserialize, Serialize};
 
 use super::{RawJson, TraceCut};
 
-/// One eviction.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Eviction {
-    /// The signal.
     pub signal: String,
-    /// The threshold as configured; of a limit, what is above it.
+    /// The threshold as configured; for a limit, the excess in words.
     pub threshold: String,
-    /// `hard`, `soft`, or `limit` for one of the pod's own.
+    /// `hard`, `soft`, or `limit` for a limit of the pod.
     pub kind: String,
     /// `enforce` or `observe`.
     pub mode: String,
-    /// Who went, or would have.
+    /// The victim; in observe mode, of the dry run.
     pub workload: String,
-    /// Its pod's namespace and name, where the container runtime or the file of pods tells.
+    /// `namespace/name`, if the container runtime or the file of pods gives them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pod: Option<String>,
-    /// The pod's labels.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
-    /// Its cgroup's kernfs id.
+    /// The kernfs id of the victim's cgroup.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cgroup_id: Option<u64>,
-    /// Its QoS class.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub qos_class: String,
     /// `kill`, `term` or `would_kill`.
     pub action: String,
-    /// How it ended.
     pub outcome: Outcome,
-    /// Why it failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
-    /// Processes that were signalled.
+    /// How many processes were signalled.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub processes: Option<usize>,
-    /// What it used.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub working_set_bytes: Option<u64>,
-    /// What it used of what was short, where that was not memory, in the signal's unit.
+    /// The victim's usage of a resource other than memory, in the signal's unit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub used: Option<i64>,
-    /// What was left when it was decided.
+    /// Available bytes at the decision. Signals that do not count bytes have `available`, `threshold_value` and `freed` instead.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub available_bytes: Option<i64>,
-    /// The same of a signal that does not count bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub available: Option<i64>,
-    /// The threshold as an amount of this node.
+    /// The threshold resolved against the node's capacity.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub threshold_bytes: Option<i64>,
-    /// The same of a signal that does not count bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub threshold_value: Option<i64>,
-    /// How much more was left when the workload was gone; below zero when others took more than it gave back.
+    /// How much more was available after the victim's exit; negative if other workloads took more than the victim freed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub freed_bytes: Option<i64>,
-    /// The same of a signal that does not count bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub freed: Option<i64>,
-    /// What reclaiming freed before anybody was evicted.
+    /// Proactive reclaim before the eviction.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reclaim: Option<Reclaim>,
     /// The policy that the decider followed, as `simulate --config` reads it.
@@ -94,39 +84,34 @@ impl Eviction {
     }
 }
 
-/// How an eviction stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "camelCase")]
 pub enum Outcome {
-    /// Signals were sent; the end is not known.
+    /// Signals were sent; the victim's exit was not recorded.
     #[default]
     Underway,
-    /// No process is left.
+    /// The victim has no process left.
     Gone,
-    /// Processes are left, or could not be signalled.
+    /// Processes remain, or could not be signalled.
     Failed,
-    /// Observe mode: nothing was done.
+    /// A dry run in observe mode.
     Observed,
 }
 
-/// An attempt to reclaim memory before a kill.
+/// Proactive reclaim: a write to `memory.reclaim` before a kill.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Reclaim {
-    /// Whose memory was to be reclaimed.
     pub workload: String,
-    /// How much was asked for.
     pub requested_bytes: u64,
-    /// How much its usage fell.
+    /// By how much the workload's usage fell.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub freed_bytes: Option<u64>,
-    /// What was left on the node before.
+    /// Available on the node before the reclaim.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub available_before_bytes: Option<u64>,
-    /// And after.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub available_after_bytes: Option<u64>,
-    /// How long it took.
     pub took_ms: f64,
     /// `sufficed`, `insufficient`, `timed_out`, `refused` or `skipped`.
     pub outcome: String,
