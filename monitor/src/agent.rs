@@ -36,6 +36,7 @@ mod stop;
 mod tell;
 mod wakeup;
 
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -48,16 +49,15 @@ use crate::cluster::Cluster;
 use crate::config::MonitorConfig;
 use crate::eviction::deadline::FallRate;
 use crate::eviction::evicted::Cause;
-use crate::eviction::{Armed, Assessment, Observation, State, assess};
+use crate::eviction::{Armed, Assessment, Observation, SignalValue, State, assess};
 use crate::kernel::{Event, Kernel, OomKill};
-use crate::node::MemoryReader;
 use crate::node::psi::PsiTrigger;
 use crate::node::timer::Timer;
+use crate::node::{MemoryReader, MemorySample, RootUsage};
 use crate::report::logging::Writer;
 use crate::report::{ConditionLog, EvictionOutcome, Health, Metrics, Refresh, StatsBasis, SummaryPage};
 use crate::runtime::Runtime;
-use crate::units::Monotonic;
-use crate::units::{CgroupId, Resource, Signal};
+use crate::units::{Bytes, CgroupId, Monotonic, Resource, Signal};
 use crate::workloads::WorkloadTree;
 
 use self::cluster::Told;
@@ -67,12 +67,13 @@ use self::figures::Figures;
 use self::gentle::Gentle;
 pub use self::kills::Kills;
 use self::ladder::Ladder;
-use self::last::{Audits, Last, Outside};
+use self::last::{Audits, Last, Outside, Scan};
 use self::limits::{Limits, allow, allow_at};
 use self::local_storage::LocalStorage;
 use self::measured::{Measured, Steered};
 use self::orders::Orders;
 pub use self::parts::Parts;
+use self::pauses::Pauses;
 use self::pending::Pending;
 use self::published::Published;
 pub use self::recorder::Recorder;
@@ -105,48 +106,90 @@ struct Look {
 #[derive(Debug)]
 pub struct Agent {
     config: MonitorConfig,
+    sensors: Sensors,
+    decision: Decision,
+    actions: Actions,
+    reporter: Reporter,
+    runtime: Runtime,
+    cluster: Cluster,
+    told: Told,
+    reload: Reload,
+    last: Last,
+}
+
+/// What is measured, and what was measured last.
+#[derive(Debug)]
+struct Sensors {
     kernel: Kernel,
     psi: Option<PsiTrigger>,
     memory: MemoryReader,
     signals: Signals,
     tree: WorkloadTree,
-    evictor: Evictor,
-    local: LocalStorage,
     measured: Option<Measured>,
     steered: Steered,
-    runtime: Runtime,
-    cluster: Cluster,
-    told: Told,
+    figures: Figures,
+    disks: Disks,
+    ladder: Ladder,
+    kills: Kills,
+    rate: FallRate,
+    local: LocalStorage,
+    outside: Outside,
+    events: Vec<Event>,
+    oom_kills: Vec<OomKill>,
+    sample: Option<MemorySample>,
+    root_usage: RootUsage,
+    /// The signals beside memory.
+    others: Vec<SignalValue>,
+    /// Samples that were not handed on yet: at most two a turn.
+    unnoted: Vec<(Monotonic, Bytes)>,
+    scan: Scan,
+    /// The ring buffer held more than one turn decodes.
+    ring_has_more: bool,
+}
+
+/// What the decision remembers.
+#[derive(Debug, Default)]
+struct Decision {
+    armed: Vec<Armed>,
+    state: State,
+    assessment: Assessment,
+    /// For which thresholds it was just worked out whom to evict, or that nobody can be.
+    answered: Pauses,
+    /// The earliest time at which a refused eviction may be tried again.
+    retry: Option<Monotonic>,
+}
+
+/// What is carried out.
+#[derive(Debug)]
+struct Actions {
+    evictor: Evictor,
     garbage: GarbageFirst,
     orders: Orders,
     asking: Asking,
-    pending: Pending,
-    gentle: Gentle,
     auditor: Auditor,
+    audits: Audits,
+    gentle: Gentle,
+    pending: Pending,
+}
+
+/// What is reported, and what was reported last.
+#[derive(Debug)]
+struct Reporter {
     metrics: Arc<Mutex<Metrics>>,
     health: Arc<Health>,
     page: Arc<SummaryPage>,
     stats: Arc<StatsBasis>,
-    figures: Figures,
-    disks: Disks,
-    ladder: Ladder,
     log: Writer,
     conditions: ConditionLog,
     recorder: Recorder,
-    reload: Reload,
-    armed: Vec<Armed>,
-    state: State,
-    rate: FallRate,
-    events: Vec<Event>,
-    oom_kills: Vec<OomKill>,
-    kills: Kills,
-    would_evict: Said<(Signal, CgroupId)>,
-    reclaiming: Said<Resource>,
     published: Published,
-    last: Last,
-    outside: Outside,
-    audits: Audits,
+    reclaiming: Said<Resource>,
+    would_evict: Said<(Signal, CgroupId)>,
     limits: Limits,
+    /// Thresholds, by their place among the armed ones, that were reported as met and not as recovered.
+    told_met: HashSet<usize>,
+    /// When the metrics were last renewed.
+    reported: Option<Monotonic>,
 }
 
 impl Agent {
@@ -170,17 +213,17 @@ impl Agent {
                 biased;
                 _ = terminate.recv() => break,
                 _ = interrupt.recv() => break,
-                () = self.kernel.readable() => Wakeup::KernelEvent,
+                () = self.sensors.kernel.readable() => Wakeup::KernelEvent,
                 () = timer.sleep(wait) => reason,
-                fired = psi_fired(self.psi.as_ref()) => {
+                fired = psi_fired(self.sensors.psi.as_ref()) => {
                     if let Err(reason) = fired {
                         self.lose_psi(reason);
                     }
                     Wakeup::Psi
                 }
-                () = self.kills.readable() => Wakeup::KernelLog,
-                () = self.gentle.answered() => Wakeup::Reclaim,
-                () = self.signals.news() => Wakeup::Filesystems,
+                () = self.sensors.kills.readable() => Wakeup::KernelLog,
+                () = self.actions.gentle.answered() => Wakeup::Reclaim,
+                () = self.sensors.signals.news() => Wakeup::Filesystems,
                 _ = hang_up.recv() => {
                     self.ask_for_configuration();
                     Wakeup::Configuration
@@ -217,13 +260,13 @@ impl Agent {
                 // Who gave up waiting shows the report all the same, at the next request.
                 let _gave_up = done.send(());
             }
-            if self.last.ring_has_more {
+            if self.sensors.ring_has_more {
                 // A ring that never runs dry must not keep signals and requests waiting.
                 tokio::task::yield_now().await;
             }
         }
         self.record_rest();
-        for workload in self.evictor.in_grace() {
+        for workload in self.actions.evictor.in_grace() {
             tracing::warn!(
                 event = "shutdown",
                 workload,
@@ -238,7 +281,7 @@ impl Agent {
     pub fn look(&mut self, wakeup: Wakeup) {
         let woken = Monotonic::now();
         self.with_metrics(|metrics| metrics.wakeup(wakeup.as_str()));
-        self.health.beat(Instant::now());
+        self.reporter.health.beat(Instant::now());
         self.drain_events();
         self.decide(wakeup, woken);
         self.tell_events();
@@ -274,10 +317,10 @@ impl Agent {
             self.tell_eviction(&look, &deed);
             self.record_eviction(&look, &deed);
         }
-        self.last.assessment = look.assessment;
+        self.decision.assessment = look.assessment;
         let conditions: Vec<_> = self.node_conditions().collect();
         for (condition, holds) in conditions {
-            if let Some(change) = self.conditions.update(condition.as_str(), holds, Instant::now()) {
+            if let Some(change) = self.reporter.conditions.update(condition.as_str(), holds, Instant::now()) {
                 change.log();
                 self.tell_condition(condition, holds);
             }
@@ -288,14 +331,14 @@ impl Agent {
     /// How long to wait, and for what.
     fn next_wakeup(&self) -> (Duration, Wakeup) {
         // Without a sample it does not go on.
-        let audits_on = self.auditor.is_busy() && self.last.sample.is_some();
+        let audits_on = self.actions.auditor.is_busy() && self.sensors.sample.is_some();
         if audits_on { (Duration::ZERO, Wakeup::Housekeeping) } else { self.next_event() }
     }
 
     /// How long until something is to be done at its time.
     fn next_event(&self) -> (Duration, Wakeup) {
         let now = Monotonic::now();
-        let Some(sample) = self.last.sample else {
+        let Some(sample) = self.sensors.sample else {
             return (self.config.sampling.ceiling.min(Duration::from_secs(1)), Wakeup::Deadline);
         };
         let mut soonest = (self.until_sample(now, sample), Wakeup::Deadline);
@@ -304,15 +347,15 @@ impl Agent {
                 soonest = (wait, wakeup);
             }
         };
-        sooner(self.last.assessment.next_change, Wakeup::Deadline);
-        sooner(self.evictor.next_poll(now), Wakeup::Eviction);
-        sooner(self.kills.due(now), Wakeup::KernelLog);
-        sooner(self.gentle.next_check(now), Wakeup::Reclaim);
-        sooner(self.signals.until_pids(&self.config, now), Wakeup::Deadline);
-        sooner(self.last.retry.map(|retry| retry.since(now)), Wakeup::Eviction);
-        sooner(self.recorder.next_due(now), Wakeup::Deadline);
-        sooner(self.figures.until_conditions(now), Wakeup::Pressure);
-        sooner(self.local.until_due(now), Wakeup::Deadline);
+        sooner(self.decision.assessment.next_change, Wakeup::Deadline);
+        sooner(self.actions.evictor.next_poll(now), Wakeup::Eviction);
+        sooner(self.sensors.kills.due(now), Wakeup::KernelLog);
+        sooner(self.actions.gentle.next_check(now), Wakeup::Reclaim);
+        sooner(self.sensors.signals.until_pids(&self.config, now), Wakeup::Deadline);
+        sooner(self.decision.retry.map(|retry| retry.since(now)), Wakeup::Eviction);
+        sooner(self.reporter.recorder.next_due(now), Wakeup::Deadline);
+        sooner(self.sensors.figures.until_conditions(now), Wakeup::Pressure);
+        sooner(self.sensors.local.until_due(now), Wakeup::Deadline);
         sooner(self.until_taint(now), Wakeup::Deadline);
         sooner(Some(self.until_housekeeping(now)), Wakeup::Housekeeping);
         soonest
@@ -320,7 +363,7 @@ impl Agent {
 
     fn with_metrics(&self, act: impl FnOnce(&mut Metrics)) {
         // Nothing panics while holding it; if something did, the counters are still whole.
-        act(&mut self.metrics.lock().unwrap_or_else(PoisonError::into_inner));
+        act(&mut self.reporter.metrics.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
     fn count_eviction(&self, cause: impl Into<Cause>, outcome: EvictionOutcome) {
@@ -329,8 +372,9 @@ impl Agent {
 
     /// One pass over the signals; the state before it is what a closer look starts from.
     fn assess(&mut self, observation: &Observation, now: Monotonic) -> (State, Assessment) {
-        let (state, assessment) = assess(&self.config.policy, &self.armed, &self.state, observation, now.into());
-        (std::mem::replace(&mut self.state, state), assessment)
+        let (state, assessment) =
+            assess(&self.config.policy, &self.decision.armed, &self.decision.state, observation, now.into());
+        (std::mem::replace(&mut self.decision.state, state), assessment)
     }
 }
 

@@ -9,8 +9,7 @@ use std::time::Duration;
 use crate::config::EvictionLimits;
 use crate::eviction::budget::{Budget, Refusal};
 use crate::eviction::evicted::Cause;
-use crate::units::CgroupId;
-use crate::units::Monotonic;
+use crate::units::{CgroupId, Monotonic};
 use crate::workloads::PodUid;
 
 use super::release::Releaser;

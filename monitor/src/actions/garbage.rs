@@ -6,8 +6,7 @@ use crate::config::{Mode, Policy};
 use crate::eviction::garbage::{Collector, collectors, is_enough};
 use crate::eviction::{Armed, Layout, Observation};
 use crate::runtime::{CollectEnd, CollectOrder, Collected, Garbage, IsEnough, Runtime, State, Stores, View};
-use crate::units::Monotonic;
-use crate::units::Signal;
+use crate::units::{Monotonic, Signal};
 
 /// While it makes no end, a pod has to go all the same: a runtime may need a minute to remove one image.
 const LONGEST: Duration = Duration::from_secs(60);

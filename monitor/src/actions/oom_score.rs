@@ -9,8 +9,7 @@ use rustix::io::Errno;
 use crate::config::{Mode as AgentMode, OomScores};
 use crate::eviction::oom_score::oom_score_adj;
 use crate::node::CgroupVersion;
-use crate::units::Monotonic;
-use crate::units::{Bytes, CgroupId, Pid};
+use crate::units::{Bytes, CgroupId, Monotonic, Pid};
 use crate::workloads::tree::Tracked;
 use crate::workloads::{Kind, QosClass, Workload, WorkloadTree, membership, processes};
 

@@ -9,8 +9,7 @@ use crate::eviction::evicted::Cause;
 use crate::eviction::rank::{Order, Ranked};
 use crate::eviction::{MetThreshold, State, assess};
 use crate::report::EvictionOutcome;
-use crate::units::Monotonic;
-use crate::units::{CgroupId, Resource, Signal};
+use crate::units::{CgroupId, Monotonic, Resource, Signal};
 use crate::workloads::WorkloadUsage;
 
 use super::evictions::Why;
@@ -59,7 +58,7 @@ pub(super) struct Deed {
 impl Agent {
     /// Acts on the most urgent threshold that is met.
     pub(super) fn act(&mut self, look: &Look, before: &State) -> Option<Deed> {
-        self.last.retry = None;
+        self.decision.retry = None;
         let to_act_on = look.assessment.to_act_on();
         let is_memory = |met: &&&MetThreshold| met.threshold.signal.resource() == Resource::Memory;
         if self.waits_for_reclaim(to_act_on.iter().find(is_memory).copied(), look) {
@@ -76,14 +75,14 @@ impl Agent {
         let ranking = self.rank_for(signal);
         let ordered = Monotonic::now();
         // Ranking takes a moment, in which the pressure may be gone: decide on numbers taken after it.
-        let layout = self.signals.layout();
+        let layout = self.sensors.signals.layout();
         let (sampled, fresh) = self.observe()?;
-        if self.signals.layout() != layout {
+        if self.sensors.signals.layout() != layout {
             // Other thresholds are armed now: the next look goes by them.
             return None;
         }
         // As if for the first time: minimum reclaim holds a threshold after an eviction, not after the look before this one.
-        let (_, assessment) = assess(&self.config.policy, &self.armed, before, &fresh, sampled.into());
+        let (_, assessment) = assess(&self.config.policy, &self.decision.armed, before, &fresh, sampled.into());
         let met = assessment.met.into_iter().find(|fresh| fresh.threshold == met.threshold)?;
         let decided = Monotonic::now();
         let (ranked, action, processes) = match self.config.mode {
@@ -94,14 +93,16 @@ impl Agent {
             self.rest_disks(signal.resource(), decided);
         }
         let acted = Monotonic::now();
-        let reclaimed = self.gentle.take_in_vain(now);
+        let reclaimed = self.actions.gentle.take_in_vain(now);
         let (text, candidates) = (ranking_text(&ranking), ranking);
         Some(Deed { met, ranked, ranking: text, candidates, action, processes, ordered, decided, acted, reclaimed })
     }
 
     /// Whether something may be done about a threshold now.
     fn may_act_on(&mut self, met: &MetThreshold, now: Monotonic) -> bool {
-        if let Err(refusal) = self.evictor.may_start(met.threshold.signal, met.is_hard(), &self.config.evictions, now) {
+        if let Err(refusal) =
+            self.actions.evictor.may_start(met.threshold.signal, met.is_hard(), &self.config.evictions, now)
+        {
             self.wait(refusal, now);
             return false;
         }
@@ -121,7 +122,7 @@ impl Agent {
     /// short of.
     fn was_just_answered(&mut self, met: &MetThreshold, now: Monotonic) -> bool {
         let resource = met.threshold.signal.resource();
-        let until = self.last.answered.until((met.threshold.signal, met.is_hard()), now);
+        let until = self.decision.answered.until((met.threshold.signal, met.is_hard()), now);
         // What is on disks is looked at again by itself for as long as a threshold is crossed.
         if !is_of_disk(resource) {
             self.retry_at(until);
@@ -130,7 +131,7 @@ impl Agent {
     }
 
     pub(super) fn retry_at(&mut self, at: Option<Monotonic>) {
-        self.last.retry = self.last.retry.into_iter().chain(at).min();
+        self.decision.retry = self.decision.retry.into_iter().chain(at).min();
     }
 
     /// Orders the candidates for a signal.
@@ -143,16 +144,16 @@ impl Agent {
 
     /// Orders the candidates so that the first is right, for the price of few reads.
     fn rank_first(&mut self) -> Vec<RankedWorkload> {
-        let at_most = candidates(self.tree.usages_at_most());
+        let at_most = candidates(self.sensors.tree.usages_at_most());
         let order = Order::of(&self.config.policy, Resource::Memory);
-        let tree = &mut self.tree;
+        let tree = &mut self.sensors.tree;
         let measure = |usage: &WorkloadUsage| tree.measure(usage.workload.id);
         order.rank_first(at_most, |usage| usage.exact, measure).unwrap_or_else(|| self.rank_all())
     }
 
     /// Orders the candidates by the exact working set of each.
     fn rank_all(&mut self) -> Vec<RankedWorkload> {
-        let usages = candidates(self.tree.usages());
+        let usages = candidates(self.sensors.tree.usages());
         Order::of(&self.config.policy, Resource::Memory).rank(usages)
     }
 
@@ -175,7 +176,7 @@ impl Agent {
             (None, ranking.len())
         };
         // Nothing was waited for when this began.
-        let is_put_off = self.last.answered.until((met.threshold.signal, met.is_hard()), now).is_some();
+        let is_put_off = self.decision.answered.until((met.threshold.signal, met.is_hard()), now).is_some();
         if evicted.is_none() && !is_put_off {
             self.tell_exhausted(met, candidates);
         }
@@ -194,12 +195,12 @@ impl Agent {
         let worth = self.worth(met, ranking, now);
         for ranked in ranking {
             let workload = &ranked.candidate.workload;
-            if !worth.admits(ranked.facts().usage) || !self.evictor.is_candidate(workload.id, hard, now) {
+            if !worth.admits(ranked.facts().usage) || !self.actions.evictor.is_candidate(workload.id, hard, now) {
                 continue;
             }
             match self.evict(met, ranked, grace) {
                 Ok(processes) => {
-                    let is_asking = self.evictor.is_asking(workload.id);
+                    let is_asking = self.actions.evictor.is_asking(workload.id);
                     let action = if is_asking { "ask" } else { action(workload, met.threshold.signal.into(), grace) };
                     return Some((ranked.clone(), action, processes));
                 }
@@ -218,9 +219,9 @@ impl Agent {
         let now = Monotonic::now();
         let resource = met.threshold.signal.resource();
         let pause = pause(resource, self.config.mode);
-        self.last.answered.set((met.threshold.signal, met.is_hard()), now, pause);
+        self.decision.answered.set((met.threshold.signal, met.is_hard()), now, pause);
         self.retry_at(Some(now.after(pause)));
-        if let Some(suppressed) = allow(&mut self.limits.exhausted) {
+        if let Some(suppressed) = allow(&mut self.reporter.limits.exhausted) {
             self.count_eviction(met.threshold.signal, EvictionOutcome::NoCandidate);
             tracing::error!(
                 event = "candidates_exhausted",
@@ -243,18 +244,18 @@ impl Agent {
     }
 
     fn evict(&mut self, met: &MetThreshold, ranked: &RankedWorkload, grace: Duration) -> Result<usize, ActionError> {
-        let tracked = self.tree.find(ranked.candidate.workload.id).ok_or(ActionError::Gone)?;
+        let tracked = self.sensors.tree.find(ranked.candidate.workload.id).ok_or(ActionError::Gone)?;
         if self.is_critical(tracked) {
             return Err(ActionError::Critical);
         }
         let record = FreezeRecord::beside(&self.config.lock_file);
-        let target = Target::new(tracked, self.tree.hierarchy(), &self.config.proc_root)?.recorded_in(record);
+        let target = Target::new(tracked, self.sensors.tree.hierarchy(), &self.config.proc_root)?.recorded_in(record);
         let pod = ranked.candidate.workload.kind.pod_uid().cloned();
         self.start_eviction(target, pod, Why::Threshold(met, ranked), grace)
     }
 
     pub(super) fn is_node_critical(&self, id: CgroupId) -> bool {
-        self.tree.find(id).is_some_and(|tracked| self.is_critical(tracked))
+        self.sensors.tree.find(id).is_some_and(|tracked| self.is_critical(tracked))
     }
 
     /// The dry-run twin of an eviction: whom it would be, each once a minute.
@@ -266,7 +267,7 @@ impl Agent {
     ) -> Option<RankedWorkload> {
         let resource = met.threshold.signal.resource();
         let pause = pause(resource, self.config.mode);
-        self.last.answered.set((met.threshold.signal, met.is_hard()), now, pause);
+        self.decision.answered.set((met.threshold.signal, met.is_hard()), now, pause);
         let worth = self.worth(met, ranking, now);
         let may_go = |ranked: &&RankedWorkload| {
             worth.admits(ranked.facts().usage) && !self.is_node_critical(ranked.candidate.workload.id)
@@ -276,33 +277,33 @@ impl Agent {
             return None;
         };
         let what = (met.threshold.signal, ranked.candidate.workload.id);
-        self.would_evict.is_due(what, now).then(|| ranked.clone())
+        self.reporter.would_evict.is_due(what, now).then(|| ranked.clone())
     }
 
     /// Looks at the evictions under way; those that ended are to be told of when what is next has been done.
     pub(super) fn poll_evictions(&mut self, now: Monotonic) -> Vec<Ended> {
-        let ended = self.evictor.poll(&self.config.evictions, now);
+        let ended = self.actions.evictor.poll(&self.config.evictions, now);
         if ended.iter().any(|ended| ended.outcome == Outcome::Gone) {
             // The list of workloads is out of date.
-            self.last.scan = Scan::default();
-            self.figures.forget_refaults();
+            self.sensors.scan = Scan::default();
+            self.sensors.figures.forget_refaults();
         }
         for ended in &ended {
             match ended.outcome {
                 Outcome::Gone => {
-                    self.local.note_gone(ended.id, now);
-                    self.measured.iter().for_each(|measured| measured.hurry(&ended.name));
+                    self.sensors.local.note_gone(ended.id, now);
+                    self.sensors.measured.iter().for_each(|measured| measured.hurry(&ended.name));
                 }
-                Outcome::Failed(_) | Outcome::Refused(_) => self.pending.forget(&ended.name),
+                Outcome::Failed(_) | Outcome::Refused(_) => self.actions.pending.forget(&ended.name),
             }
             match ended.cause {
                 // Nothing was done: the next candidate is tried at once.
                 Cause::Signal(signal) if matches!(ended.outcome, Outcome::Refused(_)) => {
-                    self.last.answered.forget((signal, false));
+                    self.decision.answered.forget((signal, false));
                 }
                 Cause::Signal(signal) => self.rest_disks(signal.resource(), now),
                 // A limit of its own has nothing to do with how full the disk is.
-                Cause::EmptyDirLimit | Cause::PodLimit | Cause::ContainerLimit => self.signals.look_at_disks(),
+                Cause::EmptyDirLimit | Cause::PodLimit | Cause::ContainerLimit => self.sensors.signals.look_at_disks(),
             }
         }
         ended
@@ -325,7 +326,7 @@ impl Agent {
     }
 
     pub(super) fn scan_if_older(&mut self, age: Duration) {
-        let Scan { at, took } = self.last.scan;
+        let Scan { at, took } = self.sensors.scan;
         let allowed = age.max(took.saturating_mul(SCAN_SHARE));
         if at.is_none_or(|at| Monotonic::now().since(at) > allowed) {
             self.scan();
@@ -334,9 +335,9 @@ impl Agent {
 
     fn wait(&mut self, refusal: Refusal, now: Monotonic) {
         let (Refusal::CoolDown(left) | Refusal::Spent(left)) = refusal;
-        self.last.retry = Some(now.after(left));
+        self.decision.retry = Some(now.after(left));
         if let Refusal::Spent(left) = refusal
-            && let Some(suppressed) = allow(&mut self.limits.exhausted)
+            && let Some(suppressed) = allow(&mut self.reporter.limits.exhausted)
         {
             tracing::warn!(
                 event = "evictions_spent",

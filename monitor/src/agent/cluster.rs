@@ -6,8 +6,7 @@ use std::time::Duration;
 use crate::cluster::{CAPABILITY, Event, NodeFacts, State, View};
 use crate::eviction::MetThreshold;
 use crate::report::{ClusterReport, PodInfo};
-use crate::units::Monotonic;
-use crate::units::format_go_duration;
+use crate::units::{Monotonic, format_go_duration};
 use crate::workloads::path::{self, Role};
 use crate::workloads::{PodSpecs, PodUid, Workload};
 
@@ -91,13 +90,13 @@ impl Agent {
             State::Down { reason, .. } => Some(format!("{reason}; {}", last_known(&view))),
             State::Looking | State::Off | State::Up => None,
         };
-        self.health.set_degradation(CAPABILITY, reason.as_deref());
+        self.reporter.health.set_degradation(CAPABILITY, reason.as_deref());
     }
 
     fn learn_pods(&mut self) {
         let view = self.cluster.view();
-        let is_first = !self.local.is_from_cluster();
-        self.local.learn(Arc::clone(&view.pods));
+        let is_first = !self.sensors.local.is_from_cluster();
+        self.sensors.local.learn(Arc::clone(&view.pods));
         self.join_pods();
         if is_first {
             let pods_age_seconds = age(&view).map_or(0, |age| age.as_secs());
@@ -108,15 +107,15 @@ impl Agent {
 
     /// Puts what is known of the pods to their cgroups.
     pub(super) fn join_pods(&mut self) {
-        let (specs, rules) = (Arc::clone(self.local.specs()), self.config.kubernetes.protect.clone());
-        self.tree.set_pods(specs, rules, self.config.policy.quirks);
+        let (specs, rules) = (Arc::clone(self.sensors.local.specs()), self.config.kubernetes.protect.clone());
+        self.sensors.tree.set_pods(specs, rules, self.config.policy.quirks);
     }
 
     fn learn_node(&mut self) {
         let node = self.cluster.view().node;
         let before = std::mem::replace(&mut self.told.node, Arc::clone(&node));
         if node.trouble != before.trouble {
-            self.health.set_degradation(NODE_CAPABILITY, node.trouble.as_deref());
+            self.reporter.health.set_degradation(NODE_CAPABILITY, node.trouble.as_deref());
             if let Some(reason) = &node.trouble {
                 tracing::warn!(
                     event = "degraded",
@@ -223,7 +222,7 @@ impl Agent {
                 owner: owner.map(|owner| (owner.kind.clone(), owner.name.clone())),
             })
         };
-        self.tree.workloads().filter_map(info).take(MOST_PODS).collect()
+        self.sensors.tree.workloads().filter_map(info).take(MOST_PODS).collect()
     }
 
     /// Namespace and name of the pod that a workload is, or was.
@@ -239,7 +238,7 @@ impl Agent {
         let by_runtime = || Some(self.runtime.view().snapshot?.container(id)?.name.clone());
         let by_pod = || {
             let Role::Pod(uid, _) = path::role(workload?) else { return None };
-            container(self.local.specs(), &uid, id)
+            container(self.sensors.local.specs(), &uid, id)
         };
         by_pod().or_else(by_runtime)
     }

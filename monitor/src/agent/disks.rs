@@ -10,8 +10,7 @@ use crate::eviction::exhaustion::{SmoothRate, seconds_until};
 use crate::kernel::{DeviceId, InodeCounters};
 use crate::node::filesystems::{Filesystems, Inodes, Mounted};
 use crate::report::FilesystemReport;
-use crate::units::Monotonic;
-use crate::units::{CgroupId, float};
+use crate::units::{CgroupId, Monotonic, float};
 
 use self::looker::{Looked, Looker};
 
@@ -167,11 +166,11 @@ impl Disks {
 impl Agent {
     /// Each local filesystem as it stands now.
     pub(super) fn filesystem_reports(&mut self) -> Vec<FilesystemReport> {
-        let has = |name| self.kernel.report().has(name);
+        let has = |name| self.sensors.kernel.report().has(name);
         let (ext4, xfs) = (has("ext4:ext4_allocate_inode"), has("xfs:xfs_create"));
-        self.disks.refresh(Monotonic::now());
+        self.sensors.disks.refresh(Monotonic::now());
         self.tell_inodes();
-        let disks = &self.disks;
+        let disks = &self.sensors.disks;
         let report = |(mounted, inodes): &(Mounted, Option<Inodes>)| {
             let Mounted { device, mount_point, kind } = mounted;
             // What was true before a filesystem began to hang says nothing of now.
@@ -197,17 +196,17 @@ impl Agent {
     /// Says once that the inodes that are left are not known, and once that they are again.
     fn tell_inodes(&mut self) {
         const CAPABILITY: &str = "inodes";
-        let was_told = std::mem::replace(&mut self.disks.is_told, self.disks.trouble.is_some());
-        match &self.disks.trouble {
+        let was_told = std::mem::replace(&mut self.sensors.disks.is_told, self.sensors.disks.trouble.is_some());
+        match &self.sensors.disks.trouble {
             Some(reason) => {
                 let reason = format!("{reason}: inodes left are not known");
                 if !was_told {
                     tracing::warn!(event = "degraded", capability = CAPABILITY, reason, "running without it");
                 }
-                self.health.set_degradation(CAPABILITY, Some(&reason));
+                self.reporter.health.set_degradation(CAPABILITY, Some(&reason));
             }
             None if was_told => {
-                self.health.set_degradation(CAPABILITY, None);
+                self.reporter.health.set_degradation(CAPABILITY, None);
                 tracing::info!(event = "restored", capability = CAPABILITY, "is there again");
             }
             None => {}

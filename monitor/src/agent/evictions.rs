@@ -14,8 +14,7 @@ use crate::config::kubernetes::EvictionMethod;
 use crate::eviction::evicted::{Cause, IMMEDIATE_GRACE_SECONDS};
 use crate::eviction::{MetThreshold, message};
 use crate::report::EvictionOutcome;
-use crate::units::Monotonic;
-use crate::units::Resource;
+use crate::units::{Monotonic, Resource};
 use crate::workloads::statistics::{ContainerStats, MemoryUsage, PodStats};
 use crate::workloads::{Pod, PodSpecs, PodUid, containers};
 
@@ -152,7 +151,7 @@ impl Agent {
     }
 
     fn tell_unknown(&mut self, uid: &PodUid) {
-        if let Some(suppressed) = allow(&mut self.limits.unknown_pods) {
+        if let Some(suppressed) = allow(&mut self.reporter.limits.unknown_pods) {
             tracing::warn!(
                 event = "pod_unknown",
                 pod_uid = uid.0,
@@ -206,8 +205,8 @@ impl Agent {
         let name_of = |id: &str| Some(snapshot.as_ref()?.container(id)?.name.clone());
         match resource {
             Resource::Memory => {
-                let tracked = self.tree.find(workload.id)?;
-                let version = self.tree.hierarchy().version;
+                let tracked = self.sensors.tree.find(workload.id)?;
+                let version = self.sensors.tree.hierarchy().version;
                 let sets = containers::working_sets(tracked.directory(), &workload.name, version);
                 let memory = |bytes: u64| Some(MemoryUsage { working_set_bytes: Some(bytes) });
                 let stats = |(id, set): &(String, crate::units::Bytes)| {
@@ -217,7 +216,7 @@ impl Agent {
                 Some(PodStats { containers, memory: memory(ranked.candidate.working_set.0), ..PodStats::default() })
             }
             Resource::EphemeralStorage | Resource::Inodes => {
-                self.local.kept(uid, &workload.name, workload.id, &name_of)
+                self.sensors.local.kept(uid, &workload.name, workload.id, &name_of)
             }
             Resource::Pids => Some(PodStats::default()),
         }
@@ -229,7 +228,7 @@ impl Agent {
             Ok(Begun::New) => true,
             Ok(Begun::Already) => false,
             Err(full) => {
-                if let Some(suppressed) = allow(&mut self.limits.unknown_pods) {
+                if let Some(suppressed) = allow(&mut self.reporter.limits.unknown_pods) {
                     tracing::error!(
                         event = "eviction_untold",
                         pod = intent.pod(),
@@ -269,8 +268,8 @@ impl Agent {
         }
         let (answer, asked) = question();
         // Asked once more: nobody waits for the earlier answer.
-        let _earlier = self.asking.take(&uid);
-        self.asking.0.push((uid, answer));
+        let _earlier = self.actions.asking.take(&uid);
+        self.actions.asking.0.push((uid, answer));
         Ok(asked)
     }
 
@@ -279,7 +278,7 @@ impl Agent {
         let Settled { uid, verdict } = settled;
         let answer = match &verdict {
             Verdict::Delayed(_) => None,
-            _ => self.asking.take(&uid),
+            _ => self.actions.asking.take(&uid),
         };
         match verdict {
             Verdict::Accepted | Verdict::Gone => give(answer, Ok(())),
@@ -327,9 +326,9 @@ impl Agent {
     /// It could be evicted if the API server answered; whoever else can be is tried.
     pub(super) fn put_off(&mut self, met: &MetThreshold, workload: &str, reason: &str) {
         let now = Monotonic::now();
-        self.last.answered.set((met.threshold.signal, met.is_hard()), now, PUT_OFF);
+        self.decision.answered.set((met.threshold.signal, met.is_hard()), now, PUT_OFF);
         self.retry_at(Some(now.after(PUT_OFF)));
-        if let Some(suppressed) = allow(&mut self.limits.put_off) {
+        if let Some(suppressed) = allow(&mut self.reporter.limits.put_off) {
             self.count_eviction(met.threshold.signal, EvictionOutcome::PutOff);
             tracing::warn!(
                 event = "eviction_put_off",
@@ -346,7 +345,7 @@ impl Agent {
     pub(super) fn keep_ledger(&mut self) {
         if self.cluster.is_there() && !self.is_near() {
             self.cluster.ledger().tidy();
-            self.health.set_degradation(ledger::CAPABILITY, self.cluster.ledger().trouble().as_deref());
+            self.reporter.health.set_degradation(ledger::CAPABILITY, self.cluster.ledger().trouble().as_deref());
         }
     }
 }

@@ -6,8 +6,7 @@ use crate::eviction::rank::Order;
 use crate::incidents::model::{Consumer, Memory, Place, Pressure};
 use crate::incidents::record_evidence::{self as evidence, Counted, Growth};
 use crate::report::PressureReport;
-use crate::units::Monotonic;
-use crate::units::Resource;
+use crate::units::{Monotonic, Resource};
 
 use super::Agent;
 
@@ -34,34 +33,34 @@ impl Agent {
     /// The kernel's counters now, to tell later what was added.
     pub(super) fn note_counters(&mut self) {
         let counted = self.counted();
-        self.recorder.baselines.note(counted);
+        self.reporter.recorder.baselines.note(counted);
     }
 
     fn counted(&mut self) -> Counted {
         let (mut cgroups, mut inodes) = (Vec::new(), Vec::new());
-        self.kernel.cgroups(&mut cgroups);
-        self.kernel.inodes(&mut inodes);
+        self.sensors.kernel.cgroups(&mut cgroups);
+        self.sensors.kernel.inodes(&mut inodes);
         Counted::of(Monotonic::now(), &cgroups, &inodes)
     }
 
     /// Looks at the workloads, unless that was done just now.
     pub(super) fn refresh_evidence(&mut self, now: Monotonic) {
         let is_young = |evidence: &Evidence| now.since(evidence.at) < EVIDENCE_AGE.max(evidence.took * EVIDENCE_SHARE);
-        if self.recorder.evidence.as_ref().is_some_and(is_young) {
+        if self.reporter.recorder.evidence.as_ref().is_some_and(is_young) {
             return;
         }
         let counted = self.counted();
-        let growth = self.recorder.baselines.growth(&counted, |id| self.owner_known(id));
-        let usages = self.tree.usages();
+        let growth = self.reporter.recorder.baselines.growth(&counted, |id| self.owner_known(id));
+        let usages = self.sensors.tree.usages();
         let (consumers, protected) = (evidence::consumers(&usages), evidence::protected(&usages));
         let order = Order::of(&self.config.policy, Resource::Memory);
         let candidates = usages.into_iter().filter(|usage| usage.workload.protection.is_none());
         let (ranking, omitted) = evidence::ranking(&order.rank(candidates), order, Resource::Memory);
         let meminfo = std::fs::read_to_string(self.config.proc_root.join("meminfo"));
         let memory = meminfo.ok().map(|text| evidence::memory(&text));
-        let pressure = self.figures.pressures().iter().map(pressure).collect();
+        let pressure = self.sensors.figures.pressures().iter().map(pressure).collect();
         let at = Monotonic::now();
-        self.recorder.evidence = Some(Evidence {
+        self.reporter.recorder.evidence = Some(Evidence {
             at,
             took: at.since(now),
             memory,

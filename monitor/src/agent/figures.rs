@@ -15,8 +15,7 @@ use crate::node::pressure::PressureFiles;
 use crate::node::vmstat::{VmStat, VmStatReader, VmStatSample};
 use crate::node::zoneinfo::reserved_pages;
 use crate::report::{ConditionReport, ExhaustionReport, FiguresReport, PressureReport, SwapReport};
-use crate::units::Monotonic;
-use crate::units::{Amount, Bytes, Signal};
+use crate::units::{Amount, Bytes, Monotonic, Signal};
 
 use super::{Agent, Wakeup};
 
@@ -223,44 +222,44 @@ impl Agent {
     /// Reads what the figures need, as seldom as will do; called once a look, after what is urgent.
     pub(super) fn refresh_figures(&mut self, wakeup: Wakeup) {
         let now = Monotonic::now();
-        let age = self.figures.sample.map_or(Duration::MAX, |sample| now.since(sample.at));
+        let age = self.sensors.figures.sample.map_or(Duration::MAX, |sample| now.since(sample.at));
         let rang = matches!(wakeup, Wakeup::KernelEvent | Wakeup::Psi);
         let is_due = age >= CALM_AGE || rang && age >= RUNG_AGE || age >= NEAR_AGE && self.next_event().0 <= NEAR;
         if is_due {
             self.read_figures();
         }
-        if self.figures.until_conditions(now).is_some_and(|left| left.is_zero()) {
+        if self.sensors.figures.until_conditions(now).is_some_and(|left| left.is_zero()) {
             self.watch_pressure(now);
         }
     }
 
     /// Reads the kernel's counts, and what follows from them.
     pub(super) fn read_figures(&mut self) {
-        let Some(stat) = self.figures.read_vmstat() else { return };
+        let Some(stat) = self.sensors.figures.read_vmstat() else { return };
         // Most of the time nothing refaults, and nothing more is to be read.
-        let uncapped = self.figures.refaulting.bytes(self.figures.page_size, Bytes::MAX);
+        let uncapped = self.sensors.figures.refaulting.bytes(self.sensors.figures.page_size, Bytes::MAX);
         if !uncapped.is_zero()
-            && let Ok(details) = self.memory.details()
+            && let Ok(details) = self.sensors.memory.details()
         {
-            self.figures.details = details;
+            self.sensors.figures.details = details;
         }
-        let active_file = self.figures.details.active_file.unwrap_or(Bytes::ZERO);
-        self.figures.correction = uncapped.min(active_file);
+        let active_file = self.sensors.figures.details.active_file.unwrap_or(Bytes::ZERO);
+        self.sensors.figures.correction = uncapped.min(active_file);
         self.check_hearing(stat.allocstall);
     }
 
     /// OOM kills that the kernel has counted since it booted, read now (Linux 4.13).
     pub(super) fn counted_oom_kills(&mut self) -> Option<u64> {
         self.read_figures();
-        self.figures.sample?.stat.oom_kills
+        self.sensors.figures.sample?.stat.oom_kills
     }
 
     /// Takes one sample of pressure for each condition, and tells what changed.
     fn watch_pressure(&mut self, now: Monotonic) {
-        self.figures.conditions_at = Some(now);
-        for Watched { condition, state, is_told } in &mut self.figures.conditions {
+        self.sensors.figures.conditions_at = Some(now);
+        for Watched { condition, state, is_told } in &mut self.sensors.figures.conditions {
             let PressureCondition { scope, resource, kind, .. } = *condition;
-            let read = self.figures.pressure.read(scope, resource);
+            let read = self.sensors.figures.pressure.read(scope, resource);
             let [average, ..] = match &read {
                 Ok(pressure) => pressure.of(kind).map_or([None; 3], |stall| stall.averages.map(Some)),
                 Err(_) => [None; 3],
@@ -278,7 +277,8 @@ impl Agent {
             }
             *is_told &= read.is_err();
             *state = state.after(condition, average, now.into());
-            if let Some(change) = self.conditions.update(&condition.condition, state.status(), Instant::now()) {
+            if let Some(change) = self.reporter.conditions.update(&condition.condition, state.status(), Instant::now())
+            {
                 change.log();
             }
         }
@@ -286,7 +286,7 @@ impl Agent {
 
     /// The conditions that follow from pressure.
     pub(super) fn pressure_condition_reports(&self) -> impl Iterator<Item = ConditionReport> {
-        self.figures.conditions.iter().map(|watched| ConditionReport {
+        self.sensors.figures.conditions.iter().map(|watched| ConditionReport {
             condition: Cow::Owned(watched.condition.condition.clone()),
             status: watched.state.status(),
         })
@@ -294,16 +294,16 @@ impl Agent {
 
     pub(super) fn figures_report(&mut self) -> FiguresReport {
         let now = Monotonic::now();
-        if self.figures.sample.is_none_or(|sample| now.since(sample.at) >= NEAR_AGE) {
+        if self.sensors.figures.sample.is_none_or(|sample| now.since(sample.at) >= NEAR_AGE) {
             self.read_figures();
         }
-        if let Ok(details) = self.memory.details() {
-            self.figures.details = details;
+        if let Ok(details) = self.sensors.memory.details() {
+            self.sensors.figures.details = details;
         }
         FiguresReport {
-            corrections: self.figures.corrections(now),
-            swap: self.figures.swap(),
-            pressure: self.figures.pressures(),
+            corrections: self.sensors.figures.corrections(now),
+            swap: self.sensors.figures.swap(),
+            pressure: self.sensors.figures.pressures(),
             exhaustion: self.exhaustion_reports(),
             filesystems: self.filesystem_reports(),
             signals: self.signal_reports(),
@@ -314,12 +314,12 @@ impl Agent {
 
     /// When each signal will have run out; nothing of those whose slope is not known yet.
     fn exhaustion_reports(&self) -> Vec<ExhaustionReport> {
-        let Some(sample) = self.last.sample else { return Vec::new() };
+        let Some(sample) = self.sensors.sample else { return Vec::new() };
         let observation = self.observation(sample);
         let report = |value: &SignalValue| {
             let slope = match value.signal {
-                Signal::MemoryAvailable => &self.figures.available,
-                signal => self.signals.slope(signal)?,
+                Signal::MemoryAvailable => &self.sensors.figures.available,
+                signal => self.sensors.signals.slope(signal)?,
             };
             let rate = -slope.per_second()?;
             Some(self.exhaustion_report(*value, rate))
@@ -330,7 +330,7 @@ impl Agent {
     /// When a signal will have run out, and have reached its thresholds, if it goes on falling so fast.
     fn exhaustion_report(&self, value: SignalValue, rate: f64) -> ExhaustionReport {
         let mut thresholds: Vec<(&'static str, f64)> = Vec::new();
-        let of_signal = self.armed.iter().map(|armed| &armed.threshold);
+        let of_signal = self.decision.armed.iter().map(|armed| &armed.threshold);
         for threshold in of_signal.filter(|threshold| threshold.signal == value.signal) {
             let quantity = threshold.value.resolve(value.capacity, self.config.policy.quirks);
             let distance = Amount::from_units(value.available) - quantity;
@@ -350,7 +350,7 @@ impl Agent {
     pub(super) fn uncorrected(&self, sample: crate::node::MemorySample) -> Bytes {
         match self.config.policy.semantics {
             Semantics::Corrected => sample.meminfo.available,
-            Semantics::Kubelet => self.last.root_usage.available(sample.meminfo.total),
+            Semantics::Kubelet => self.sensors.root_usage.available(sample.meminfo.total),
         }
     }
 }

@@ -12,8 +12,7 @@ use crate::config::{MonitorConfig, Policy};
 use crate::eviction::{Layout, SignalValue};
 use crate::node::layout::{Choice, FilesystemHints, Role};
 use crate::node::statfs::{FsSample, NoSample, Statfs};
-use crate::units::Monotonic;
-use crate::units::Signal;
+use crate::units::{Monotonic, Signal};
 
 use self::asker::{Asker, serve};
 

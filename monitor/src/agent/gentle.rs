@@ -6,8 +6,7 @@ use crate::actions::reclaim::{self, ReclaimFirst, Reclaimer};
 use crate::eviction::MetThreshold;
 use crate::eviction::gentle::{self, Answer, Futile, ReclaimOutcome};
 use crate::node::file::{Buffer, PinnedFile};
-use crate::units::Monotonic;
-use crate::units::{Bytes, CgroupId};
+use crate::units::{Bytes, CgroupId, Monotonic};
 use crate::workloads::WorkloadUsage;
 
 use super::act::candidates;
@@ -118,22 +117,22 @@ fn bytes_in(file: &PinnedFile, buffer: &mut Buffer) -> Option<Bytes> {
 impl Agent {
     /// Looks at the attempt under way, if any. True while it is to be waited for.
     pub(super) fn waits_for_reclaim(&mut self, met: Option<&MetThreshold>, look: &Look) -> bool {
-        let Some(attempt) = &self.gentle.running else { return false };
+        let Some(attempt) = &self.actions.gentle.running else { return false };
         let now = Monotonic::now();
         let available = look.observation.get(crate::units::Signal::MemoryAvailable);
         let available = available.map_or(Bytes::ZERO, |value| value.available_bytes());
         let worth = gentle::is_worth_waiting(attempt.available_before, available);
-        let answer = self.gentle.answer.unwrap_or(Answer::Pending);
+        let answer = self.actions.gentle.answer.unwrap_or(Answer::Pending);
         let Some(outcome) = gentle::outcome(answer, met.is_some(), now >= attempt.deadline, worth) else { return true };
         if answer == Answer::Pending {
-            self.gentle.interrupt();
+            self.actions.gentle.interrupt();
         }
-        self.gentle.answer = None;
-        let Some(attempt) = self.gentle.running.take() else { return false };
+        self.actions.gentle.answer = None;
+        let Some(attempt) = self.actions.gentle.running.take() else { return false };
         let took = now.since(attempt.started);
-        let episode = self.gentle.episode.take();
+        let episode = self.actions.gentle.episode.take();
         let since = episode.map_or(took, |episode| now.since(episode.started));
-        self.gentle.rests_until = Some(now.after(gentle::rest(since, self.config.evictions.cool_down)));
+        self.actions.gentle.rests_until = Some(now.after(gentle::rest(since, self.config.evictions.cool_down)));
         // A cgroup that is gone gave back everything, but not to this.
         let usage = bytes_in(&attempt.usage, &mut Buffer::new()).unwrap_or(attempt.usage_before);
         let reclaimed = Reclaimed {
@@ -147,27 +146,28 @@ impl Agent {
             outcome,
         };
         let goes_on = gentle::goes_on(outcome, answer, reclaimed.freed);
-        self.gentle.episode = episode.filter(|episode| goes_on && now < episode.deadline);
+        self.actions.gentle.episode = episode.filter(|episode| goes_on && now < episode.deadline);
         self.tell_reclaimed(&reclaimed);
-        self.gentle.in_vain = Some(reclaimed).filter(|it| it.outcome != ReclaimOutcome::Sufficed);
+        self.actions.gentle.in_vain = Some(reclaimed).filter(|it| it.outcome != ReclaimOutcome::Sufficed);
         false
     }
 
     /// Asks a workload to give memory back, where that can help. True when it was asked, and its answer is to be waited for.
     pub(super) fn asks_first(&mut self, met: &MetThreshold) -> bool {
         let now = Monotonic::now();
-        let resting = self.gentle.rests_until.is_some_and(|until| now < until);
-        self.gentle.episode = self.gentle.episode.filter(|episode| resting && now < episode.deadline);
-        if matches!(self.gentle.first, ReclaimFirst::Off) || (resting && self.gentle.episode.is_none()) {
+        let resting = self.actions.gentle.rests_until.is_some_and(|until| now < until);
+        self.actions.gentle.episode = self.actions.gentle.episode.filter(|episode| resting && now < episode.deadline);
+        if matches!(self.actions.gentle.first, ReclaimFirst::Off) || (resting && self.actions.gentle.episode.is_none())
+        {
             return false;
         }
         match self.whom_to_ask(met, now) {
             Ok((usage, requested)) => self.ask(met, &usage, requested, now),
             Err(futile) => {
                 let rest = now.after(gentle::rest(Duration::ZERO, self.config.evictions.cool_down));
-                self.gentle.rests_until = self.gentle.rests_until.max(Some(rest));
-                self.gentle.episode = None;
-                if self.gentle.told.replace(futile) != Some(futile) {
+                self.actions.gentle.rests_until = self.actions.gentle.rests_until.max(Some(rest));
+                self.actions.gentle.episode = None;
+                if self.actions.gentle.told.replace(futile) != Some(futile) {
                     self.tell_futile(met, futile);
                 }
                 false
@@ -177,10 +177,10 @@ impl Agent {
 
     /// The candidate furthest above its request, and how much to ask of it.
     fn whom_to_ask(&mut self, met: &MetThreshold, now: Monotonic) -> Result<(WorkloadUsage, Bytes), Futile> {
-        let mut usages: Vec<WorkloadUsage> = candidates(self.tree.usages()).collect();
-        usages.retain(|usage| self.evictor.is_candidate(usage.workload.id, met.is_hard(), now));
+        let mut usages: Vec<WorkloadUsage> = candidates(self.sensors.tree.usages()).collect();
+        usages.retain(|usage| self.actions.evictor.is_candidate(usage.workload.id, met.is_hard(), now));
         // What is not told is not there to swap to.
-        let swap_free = self.memory.details().ok().and_then(|details| details.swap_free).unwrap_or(Bytes::ZERO);
+        let swap_free = self.sensors.memory.details().ok().and_then(|details| details.swap_free).unwrap_or(Bytes::ZERO);
         loop {
             let (furthest, above) = gentle::furthest_above_request(&usages).ok_or(Futile::NobodyAboveRequest)?;
             let id = furthest.workload.id;
@@ -188,7 +188,7 @@ impl Agent {
                 usages.retain(|usage| usage.workload.id != id);
                 continue;
             }
-            let tracked = self.tree.find(id).ok_or(Futile::NobodyAboveRequest)?;
+            let tracked = self.sensors.tree.find(id).ok_or(Futile::NobodyAboveRequest)?;
             let holding = reclaim::holding(tracked.directory(), above, swap_free).map_err(|_| Futile::TooLittle)?;
             let missing = gentle::missing(&self.config.policy, met);
             return Ok((furthest.clone(), gentle::ask(self.config.policy.semantics, missing, &holding)?));
@@ -197,11 +197,11 @@ impl Agent {
 
     fn ask(&mut self, met: &MetThreshold, usage: &WorkloadUsage, requested: Bytes, now: Monotonic) -> bool {
         let workload = &usage.workload;
-        let Some(tracked) = self.tree.find(workload.id) else { return false };
-        let reclaimer = match &mut self.gentle.first {
+        let Some(tracked) = self.sensors.tree.find(workload.id) else { return false };
+        let reclaimer = match &mut self.actions.gentle.first {
             ReclaimFirst::Off => return false,
             ReclaimFirst::Observe => {
-                if self.gentle.would_ask.is_due(workload.id, now) {
+                if self.actions.gentle.would_ask.is_due(workload.id, now) {
                     self.tell_would_ask(met, workload.name.as_str(), requested);
                 }
                 return false;
@@ -213,15 +213,15 @@ impl Agent {
         match begin(reclaimer, tracked, usage, requested, met.value.available_bytes(), now) {
             Ok(attempt) => {
                 let whole = Episode { started: now, deadline: now.after(self.config.evictions.reclaim_deadline) };
-                let episode = *self.gentle.episode.get_or_insert(whole);
-                self.gentle.running = Some(Attempt { deadline: episode.deadline, ..attempt });
-                self.gentle.in_vain = None;
-                self.gentle.answer = None;
-                self.gentle.told = None;
+                let episode = *self.actions.gentle.episode.get_or_insert(whole);
+                self.actions.gentle.running = Some(Attempt { deadline: episode.deadline, ..attempt });
+                self.actions.gentle.in_vain = None;
+                self.actions.gentle.answer = None;
+                self.actions.gentle.told = None;
                 true
             }
             Err(error) => {
-                self.gentle.rests_until =
+                self.actions.gentle.rests_until =
                     Some(now.after(gentle::rest(Duration::ZERO, self.config.evictions.cool_down)));
                 tracing::warn!(event = "reclaim", workload = workload.name, outcome = ReclaimOutcome::Refused.as_str(), reason = %error, "cannot ask for memory back: evicting");
                 self.with_metrics(|metrics| metrics.reclaimed(ReclaimOutcome::Refused, Bytes::ZERO, Duration::ZERO));

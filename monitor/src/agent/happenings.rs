@@ -9,8 +9,7 @@ use crate::eviction::NodeCondition;
 use crate::eviction::conditions::NodeEvent;
 use crate::incidents::model::{OomKill, Victim};
 use crate::incidents::text;
-use crate::units::Monotonic;
-use crate::units::Signal;
+use crate::units::{Monotonic, Signal};
 use crate::workloads::PodUid;
 use crate::workloads::path::{Role, role, workload};
 
@@ -43,7 +42,7 @@ impl Agent {
         let of_deed = deed.map(|deed| deed.met.threshold.signal);
         let first = || look.assessment.to_act_on().first().map(|met| met.threshold.signal);
         let Some(resource) = of_deed.or_else(first).map(Signal::resource) else { return };
-        if deed.is_some() || self.reclaiming.is_due(resource, Monotonic::now()) {
+        if deed.is_some() || self.reporter.reclaiming.is_due(resource, Monotonic::now()) {
             self.tell_of_node(true, NodeEvent::REASON, NodeEvent { resource }.message());
         }
     }
@@ -104,7 +103,7 @@ impl Agent {
         }
         let reason = happening.reason.clone();
         if self.cluster.tell(happening).is_err()
-            && let Some(suppressed) = allow(&mut self.limits.events)
+            && let Some(suppressed) = allow(&mut self.reporter.limits.events)
         {
             tracing::warn!(
                 event = "event_dropped",
@@ -118,7 +117,7 @@ impl Agent {
     /// Something that the API server does not let us do, or does again.
     pub(super) fn hear_trouble(&self, event: &Event) {
         let Event::Trouble { capability, reason } = event else { return };
-        self.health.set_degradation(capability, reason.as_deref());
+        self.reporter.health.set_degradation(capability, reason.as_deref());
         match reason {
             Some(reason) => tracing::warn!(event = "degraded", capability, reason, "the API server refuses it"),
             None => tracing::info!(event = "restored", capability, "the API server takes it again"),

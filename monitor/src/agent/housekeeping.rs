@@ -6,8 +6,7 @@ use crate::actions::oom_score::{Audit, Extent, Rules};
 use crate::actions::self_protection;
 use crate::config::Mode;
 use crate::incidents::writer;
-use crate::units::Monotonic;
-use crate::units::{CgroupId, Pid};
+use crate::units::{CgroupId, Monotonic, Pid};
 use crate::workloads::membership;
 
 use super::last::Scan;
@@ -36,7 +35,7 @@ const UNKNOWN_ROUNDS: u32 = 3;
 impl Agent {
     pub(super) fn until_housekeeping(&self, now: Monotonic) -> Duration {
         let since = self.last.housekeeping.map(|last| now.since(last));
-        let every = self.last.scan.took.saturating_mul(WALK_SHARE).clamp(EVERY, LONGEST_REST);
+        let every = self.sensors.scan.took.saturating_mul(WALK_SHARE).clamp(EVERY, LONGEST_REST);
         since.map_or(Duration::ZERO, |since| every.saturating_sub(since))
     }
 
@@ -53,15 +52,15 @@ impl Agent {
         self.confirm_cluster();
         let now = Monotonic::now();
         self.note_counters();
-        self.health.set_degradation(writer::CAPABILITY, self.recorder.trouble().as_deref());
+        self.reporter.health.set_degradation(writer::CAPABILITY, self.reporter.recorder.trouble().as_deref());
         self.note_oom_counters();
         // The kernel tells of every write, but not of who was never told the right value.
-        self.audits.due = Extent::All;
+        self.actions.audits.due = Extent::All;
         self.audit_if_due();
         if self.last.let_go.is_none_or(|last| now.since(last) >= LET_GO_EVERY) {
             self.last.let_go = Some(now);
             // Diagnostics of the programs: rare, and slow to fetch.
-            self.kernel.flush_logs();
+            self.sensors.kernel.flush_logs();
             // What was counted for those that go must be in the report before.
             self.refresh_report();
             self.let_go();
@@ -73,18 +72,18 @@ impl Agent {
     /// Looks at `oom_score_adj` when something calls for it, for a moment only: the next sample must not be late for it.
     pub(super) fn audit_if_due(&mut self) {
         let now = Monotonic::now();
-        if !self.auditor.is_busy() {
-            let pause = self.audits.took.saturating_mul(AUDIT_SHARE).clamp(AUDIT_PAUSE, LONGEST_PAUSE);
-            let rested = self.audits.at.is_none_or(|last| now.since(last) >= pause);
-            if !self.audits.are_due() || !rested {
+        if !self.actions.auditor.is_busy() {
+            let pause = self.actions.audits.took.saturating_mul(AUDIT_SHARE).clamp(AUDIT_PAUSE, LONGEST_PAUSE);
+            let rested = self.actions.audits.at.is_none_or(|last| now.since(last) >= pause);
+            if !self.actions.audits.are_due() || !rested {
                 return;
             }
-            self.audits.took = Duration::ZERO;
+            self.actions.audits.took = Duration::ZERO;
             self.keep_own_score();
             let extent = self.whose_scores();
-            self.auditor.begin(&self.tree, extent);
+            self.actions.auditor.begin(&self.sensors.tree, extent);
         }
-        let Some(sample) = self.last.sample else { return };
+        let Some(sample) = self.sensors.sample else { return };
         let rules = Rules {
             proc_root: &self.config.proc_root,
             capacity: sample.meminfo.total,
@@ -92,23 +91,23 @@ impl Agent {
             mode: self.config.mode,
         };
         let until = now.after(self.until_sample(now, sample).min(AUDIT_SLICE));
-        let audit = self.auditor.step(&self.tree, rules, until);
+        let audit = self.actions.auditor.step(&self.sensors.tree, rules, until);
         let stepped = Monotonic::now();
-        self.audits.took = self.audits.took.saturating_add(stepped.since(now));
+        self.actions.audits.took = self.actions.audits.took.saturating_add(stepped.since(now));
         if let Some(audit) = audit {
-            self.audits.at = Some(stepped);
+            self.actions.audits.at = Some(stepped);
             self.tell_audit(&audit);
         }
     }
 
     /// Whose scores may be wrong now.
     fn whose_scores(&mut self) -> Extent {
-        let mut extent = std::mem::take(&mut self.audits.due);
-        let version = self.tree.hierarchy().version;
-        for Pid(pid) in std::mem::take(&mut self.audits.written) {
+        let mut extent = std::mem::take(&mut self.actions.audits.due);
+        let version = self.sensors.tree.hierarchy().version;
+        for Pid(pid) in std::mem::take(&mut self.actions.audits.written) {
             // Gone already.
             let Some(path) = membership::of(&self.config.proc_root, &pid.to_string(), version) else { continue };
-            match self.tree.workload_around(&path) {
+            match self.sensors.tree.workload_around(&path) {
                 Some(id) => extent.add([id]),
                 // On its way to its own cgroup it may become anybody's.
                 None => return Extent::All,
@@ -120,21 +119,21 @@ impl Agent {
     /// Lets go of what was counted for cgroups that are gone.
     fn let_go(&mut self) {
         self.give_up_unknown();
-        let forgotten = std::mem::take(&mut self.outside.forgotten);
-        self.audits.told.retain(|id| !forgotten.contains(id));
-        self.kernel.forget_cgroups(&forgotten);
+        let forgotten = std::mem::take(&mut self.sensors.outside.forgotten);
+        self.actions.audits.told.retain(|id| !forgotten.contains(id));
+        self.sensors.kernel.forget_cgroups(&forgotten);
     }
 
     /// Cgroups that were gone before any scan saw them would fill the kernel's maps: after some rounds they go too, counted
     /// under no workload's name.
     fn give_up_unknown(&mut self) {
-        let unknown = std::mem::take(&mut self.outside.unowned);
-        self.outside.unknown.retain(|id, _| unknown.contains(id));
+        let unknown = std::mem::take(&mut self.sensors.outside.unowned);
+        self.sensors.outside.unknown.retain(|id, _| unknown.contains(id));
         for id in unknown {
-            let rounds = self.outside.unknown.entry(id).or_insert(0);
+            let rounds = self.sensors.outside.unknown.entry(id).or_insert(0);
             *rounds += 1;
             if *rounds >= UNKNOWN_ROUNDS {
-                self.outside.forgotten.insert(id);
+                self.sensors.outside.forgotten.insert(id);
             }
         }
     }
@@ -142,12 +141,12 @@ impl Agent {
     /// Walks the workload tree, and notes what is gone and what is new.
     pub(super) fn scan(&mut self) {
         let started = Monotonic::now();
-        match self.tree.scan() {
+        match self.sensors.tree.scan() {
             Ok(changes) => {
-                self.outside.forgotten.extend(changes.forgotten);
-                self.audits.due.add(changes.appeared);
+                self.sensors.outside.forgotten.extend(changes.forgotten);
+                self.actions.audits.due.add(changes.appeared);
                 if let Some(first) = changes.unreadable.first()
-                    && let Some(suppressed) = allow(&mut self.limits.scan)
+                    && let Some(suppressed) = allow(&mut self.reporter.limits.scan)
                 {
                     let more = changes.unreadable.len() - 1;
                     tracing::warn!(
@@ -161,26 +160,26 @@ impl Agent {
                 }
             }
             Err(error) => {
-                if let Some(suppressed) = allow(&mut self.limits.scan) {
+                if let Some(suppressed) = allow(&mut self.reporter.limits.scan) {
                     tracing::error!(event = "degraded", capability = "workloads", reason = %error, suppressed, "the cgroup tree cannot be read: the last known workloads stand");
                 }
             }
         }
         let now = Monotonic::now();
-        self.last.scan = Scan { at: Some(now), took: now.since(started) };
+        self.sensors.scan = Scan { at: Some(now), took: now.since(started) };
     }
 
     /// Compares, and when enforcing sets, the `oom_score_adj` of every process of every candidate, and keeps the agent's own.
     fn tell_audit(&mut self, audit: &Audit) {
         // What is right again may be told anew.
         let is_wrong = |id: &CgroupId| audit.workloads.iter().any(|drift| drift.id == *id);
-        self.audits.told.retain(|told| !audit.extent.holds(*told) || is_wrong(told));
+        self.actions.audits.told.retain(|told| !audit.extent.holds(*told) || is_wrong(told));
         for drift in &audit.workloads {
             // Who is held back now is told of after the next audit.
-            if !self.audits.told.contains(&drift.id)
-                && let Some(suppressed) = allow(&mut self.limits.drift)
+            if !self.actions.audits.told.contains(&drift.id)
+                && let Some(suppressed) = allow(&mut self.reporter.limits.drift)
             {
-                self.audits.told.insert(drift.id);
+                self.actions.audits.told.insert(drift.id);
                 let (pid, value) = drift.example;
                 tracing::info!(
                     event = "oom_score_adj_drift",
@@ -198,10 +197,10 @@ impl Agent {
         if let Some(reason) = &audit.refused {
             self.degrade_scores(self_protection::SCORES, reason);
         } else if audit.repaired > 0 {
-            self.health.set_degradation(self_protection::SCORES, None);
+            self.reporter.health.set_degradation(self_protection::SCORES, None);
         }
         self.with_metrics(|metrics| metrics.scores(audit.newly_drifted as u64, audit.repaired as u64));
-        self.audits.drifted = audit.drifted;
+        self.actions.audits.drifted = audit.drifted;
     }
 
     fn keep_own_score(&mut self) {
@@ -209,8 +208,8 @@ impl Agent {
             Ok(None) => {}
             Ok(Some(found)) => {
                 self.with_metrics(|metrics| metrics.scores(1, 1));
-                self.health.set_degradation(self_protection::OWN_SCORE, None);
-                if let Some(suppressed) = allow(&mut self.limits.drift) {
+                self.reporter.health.set_degradation(self_protection::OWN_SCORE, None);
+                if let Some(suppressed) = allow(&mut self.reporter.limits.drift) {
                     tracing::warn!(
                         event = "own_oom_score_adj",
                         found,
@@ -224,8 +223,8 @@ impl Agent {
     }
 
     fn degrade_scores(&mut self, capability: &str, reason: &str) {
-        self.health.set_degradation(capability, Some(reason));
-        if let Some(suppressed) = allow(&mut self.limits.adj) {
+        self.reporter.health.set_degradation(capability, Some(reason));
+        if let Some(suppressed) = allow(&mut self.reporter.limits.adj) {
             tracing::warn!(
                 event = "degraded",
                 capability,

@@ -10,8 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::kernel::{CgroupPath, Comm, EventKind, OomKill, ProbeReport};
 use crate::node::kmsg::{self, Kmsg, OomReport, Pairing};
-use crate::units::Monotonic;
-use crate::units::{CgroupId, Pid};
+use crate::units::{CgroupId, Monotonic, Pid};
 use crate::workloads::membership;
 
 use self::by_counters::ByCounters;
@@ -129,26 +128,26 @@ fn open_log(degradations: &mut Vec<String>, consequence: &str) -> Option<Kmsg> {
 impl Agent {
     /// Puts the kills that are ready to be told into `kills`, which are those that the programs streamed.
     pub(super) fn settle_kills(&mut self, kills: &mut Vec<OomKill>) {
-        if matches!(self.kills.witness, Witness::Programs) {
+        if matches!(self.sensors.kills.witness, Witness::Programs) {
             return;
         }
-        self.kills.read_log();
+        self.sensors.kills.read_log();
         let now = Monotonic::now();
-        let mut reports = std::mem::take(&mut self.kills.reports);
-        if matches!(self.kills.witness, Witness::Log(_)) {
+        let mut reports = std::mem::take(&mut self.sensors.kills.reports);
+        if matches!(self.sensors.kills.witness, Witness::Log(_)) {
             for report in reports.drain(..) {
                 kills.push(self.kill_of_report(&report, now));
             }
         }
         for report in reports.drain(..) {
-            self.kills.pairing.report(report.victim_pid, report, now);
+            self.sensors.kills.pairing.report(report.victim_pid, report, now);
         }
-        self.kills.reports = reports;
-        if matches!(self.kills.witness, Witness::ProgramsAndLog(_)) {
+        self.sensors.kills.reports = reports;
+        if matches!(self.sensors.kills.witness, Witness::ProgramsAndLog(_)) {
             for kill in kills.drain(..) {
-                self.kills.pairing.kill(kill.victim_pid, kill, now);
+                self.sensors.kills.pairing.kill(kill.victim_pid, kill, now);
             }
-            while let Some((mut kill, report)) = self.kills.pairing.next(now) {
+            while let Some((mut kill, report)) = self.sensors.kills.pairing.next(now) {
                 if let Some(report) = report {
                     self.complete(&mut kill, &report);
                 }
@@ -168,7 +167,7 @@ impl Agent {
     /// A kill that only the log tells of.
     fn kill_of_report(&mut self, report: &OomReport, now: Monotonic) -> OomKill {
         if !report.of_group {
-            self.kills.invoked_at_ns = now.0.max(self.kills.invoked_at_ns + 1);
+            self.sensors.kills.invoked_at_ns = now.0.max(self.sensors.kills.invoked_at_ns + 1);
         }
         // Where the report was held back, the victim may still be there to be asked.
         let victim = report.victim_cgroup.clone().or_else(|| self.cgroup_of(report.victim_pid));
@@ -179,7 +178,7 @@ impl Agent {
         OomKill {
             at_ns: now.0,
             marked_at_ns: now.0,
-            invoked_at_ns: Some(self.kills.invoked_at_ns),
+            invoked_at_ns: Some(self.sensors.kills.invoked_at_ns),
             started_at_ns: None,
             constraint: report.constraint,
             limit_cgroup: id(&report.limit_cgroup),
@@ -204,7 +203,7 @@ impl Agent {
 
     /// Where a task lives that may be exiting; nothing where that is not known for sure.
     fn cgroup_of(&self, pid: Pid) -> Option<String> {
-        let version = self.tree.hierarchy().version;
+        let version = self.sensors.tree.hierarchy().version;
         (pid.0 > 0).then(|| membership::of_exiting(&self.config.proc_root, pid, version)).flatten()
     }
 
@@ -217,7 +216,7 @@ impl Agent {
 
     /// The id of the cgroup at `path`, while it is there.
     fn cgroup_id(&self, path: &str) -> Option<CgroupId> {
-        let directory = self.tree.hierarchy().memory.join(path.trim_start_matches('/'));
+        let directory = self.sensors.tree.hierarchy().memory.join(path.trim_start_matches('/'));
         std::fs::metadata(directory).ok().map(|metadata| CgroupId(metadata.ino()))
     }
 
@@ -234,8 +233,8 @@ impl Agent {
 
     /// Counts a kill that is told, and whether its workload is known; where no program counts, the workload's counter too.
     pub(super) fn count_kill(&mut self, workload: Option<&str>) {
-        self.kills.attributed += u64::from(workload.is_some());
-        if matches!(self.kills.witness, Witness::Log(_)) {
+        self.sensors.kills.attributed += u64::from(workload.is_some());
+        if matches!(self.sensors.kills.witness, Witness::Log(_)) {
             let workload = workload.unwrap_or(super::tell::UNKNOWN).to_owned();
             self.with_metrics(|metrics| metrics.oom_kills_of(&workload, 1));
         }
@@ -243,11 +242,11 @@ impl Agent {
 
     /// Tells of a kill, unless the log left out whose it was: that is looked for in the workloads' counters first.
     pub(super) fn tell_or_hold(&mut self, kill: OomKill, now: Instant) {
-        if matches!(self.kills.witness, Witness::Log(_)) {
+        if matches!(self.sensors.kills.witness, Witness::Log(_)) {
             let workload = self.victim_place(&kill).workload;
-            self.kills.by_counters.logged(workload.as_deref());
+            self.sensors.kills.by_counters.logged(workload.as_deref());
             if workload.is_none() {
-                self.kills.by_counters.hold(kill, Monotonic::now());
+                self.sensors.kills.by_counters.hold(kill, Monotonic::now());
                 return;
             }
         }
@@ -256,14 +255,14 @@ impl Agent {
 
     /// Tells of the kills that were held, and whose they were if the counters can tell.
     pub(super) fn tell_held(&mut self, now: Instant) {
-        if self.kills.by_counters.due(Monotonic::now()).is_some_and(|left| left.is_zero()) {
+        if self.sensors.kills.by_counters.due(Monotonic::now()).is_some_and(|left| left.is_zero()) {
             self.read_oom_counters(now);
         }
     }
 
     /// Reads the workloads' counters, which the next kill without a cgroup is to be compared with.
     pub(super) fn note_oom_counters(&mut self) {
-        if matches!(self.kills.witness, Witness::Log(_)) {
+        if matches!(self.sensors.kills.witness, Witness::Log(_)) {
             self.read_oom_counters(Instant::now());
         }
     }
@@ -271,9 +270,9 @@ impl Agent {
     fn read_oom_counters(&mut self, now: Instant) {
         let started = Monotonic::now();
         // What was not there before has counted nobody knows what: its kills are not new.
-        let risen = self.tree.new_oom_kills(true);
+        let risen = self.sensors.tree.new_oom_kills(true);
         let total = self.counted_oom_kills();
-        let (held, workload) = self.kills.by_counters.compare(risen, total, started, Monotonic::now());
+        let (held, workload) = self.sensors.kills.by_counters.compare(risen, total, started, Monotonic::now());
         let workload: Option<Arc<str>> = workload.map(Into::into);
         for kill in held {
             self.tell_oom_kill(&kill, workload.clone(), now);
@@ -282,27 +281,28 @@ impl Agent {
 
     /// Compares what was told with what the kernel counted; reads files: for the report only.
     pub(super) fn balance_kills(&mut self) {
-        if matches!(self.kills.witness, Witness::Nobody) {
+        if matches!(self.sensors.kills.witness, Witness::Nobody) {
             self.count_kills_in_files();
         }
         // Linux 4.13.
         let Some(counted) = self.counted_oom_kills() else { return };
-        let before = *self.kills.counted_before.get_or_insert(counted);
+        let before = *self.sensors.kills.counted_before.get_or_insert(counted);
         // What the ring had no room for is in the counters by workload all the same.
-        let accounts = self.kernel.accounts();
+        let accounts = self.sensors.kernel.accounts();
         let lost = accounts.events.iter().find(|account| account.kind == EventKind::OomKill);
-        let known = self.kills.attributed + lost.map_or(0, |account| account.lost);
-        let unattributed = self.kills.unattributed.update(counted.saturating_sub(before), known, Monotonic::now());
-        let log_lost = self.kills.log().map_or(0, Kmsg::lost);
+        let known = self.sensors.kills.attributed + lost.map_or(0, |account| account.lost);
+        let unattributed =
+            self.sensors.kills.unattributed.update(counted.saturating_sub(before), known, Monotonic::now());
+        let log_lost = self.sensors.kills.log().map_or(0, Kmsg::lost);
         self.with_metrics(|metrics| metrics.unaccounted(unattributed, log_lost));
     }
 
     fn count_kills_in_files(&mut self) {
         // What nobody has seen has no counter to be compared.
         self.scan_if_old();
-        let first = !std::mem::replace(&mut self.kills.files_read, true);
-        for (workload, kills) in self.tree.new_oom_kills(first) {
-            self.kills.attributed += kills;
+        let first = !std::mem::replace(&mut self.sensors.kills.files_read, true);
+        for (workload, kills) in self.sensors.tree.new_oom_kills(first) {
+            self.sensors.kills.attributed += kills;
             tracing::warn!(
                 event = "oom_kills_counted",
                 workload,

@@ -92,35 +92,35 @@ pub(super) struct Ladder {
 impl Agent {
     /// Compares the kernel's own count of direct reclaims with what the programs heard.
     pub(super) fn check_hearing(&mut self, allocstall: Option<u64>) {
-        let Some(allocstall) = allocstall.filter(|_| self.kernel.report().has(DIRECT_BEGIN)) else { return };
-        let was_deaf = self.ladder.hearing.deaf;
-        let kernel = &mut self.kernel;
-        self.ladder.hearing.compare(allocstall, || {
+        let Some(allocstall) = allocstall.filter(|_| self.sensors.kernel.report().has(DIRECT_BEGIN)) else { return };
+        let was_deaf = self.sensors.ladder.hearing.deaf;
+        let kernel = &mut self.sensors.kernel;
+        self.sensors.ladder.hearing.compare(allocstall, || {
             // Those that rang, and those that were held back because another had just rung.
             let accounts = kernel.accounts();
             accounts.of(EventKind::DirectReclaim).map_or(0, |account| account.generated + account.suppressed)
         });
-        if self.ladder.hearing.deaf != was_deaf {
+        if self.sensors.ladder.hearing.deaf != was_deaf {
             self.climb();
         }
     }
 
     /// The PSI trigger's descriptor is of no more use.
     pub(super) fn lose_psi(&mut self, reason: String) {
-        self.psi = None;
-        self.ladder.psi_lost = Some(reason);
+        self.sensors.psi = None;
+        self.sensors.ladder.psi_lost = Some(reason);
         self.tell_sources();
     }
 
     /// Registers the PSI trigger if it is needed and was lost or could not be had, and says where the signals stand now.
     pub(super) fn climb(&mut self) {
-        if self.psi.is_none() && !self.facts().is_heard() {
+        if self.sensors.psi.is_none() && !self.facts().is_heard() {
             match PsiTrigger::register(&self.config.proc_root) {
                 Ok(trigger) => {
-                    self.psi = Some(trigger);
-                    self.ladder.psi_lost = None;
+                    self.sensors.psi = Some(trigger);
+                    self.sensors.ladder.psi_lost = None;
                 }
-                Err(reason) => self.ladder.psi_lost = Some(reason),
+                Err(reason) => self.sensors.ladder.psi_lost = Some(reason),
             }
         }
         self.tell_sources();
@@ -135,10 +135,10 @@ impl Agent {
     /// One record for each signal whose source is not what it was.
     fn tell_sources(&mut self) {
         let sources = self.facts().sources();
-        let before = self.ladder.sources.replace(sources);
+        let before = self.sensors.ladder.sources.replace(sources);
         for ((signal, from), to) in SIGNALS.iter().zip(before.unwrap_or(sources)).zip(sources) {
             if from != to {
-                let reason = self.ladder.reason(from, to);
+                let reason = self.sensors.ladder.reason(from, to);
                 tracing::warn!(event = "source_changed", signal, from, to, reason, "{signal} is now heard by {to}");
             }
         }
@@ -156,19 +156,19 @@ impl Agent {
     }
 
     fn facts(&self) -> Facts {
-        let has = |name| self.kernel.report().has(name);
+        let has = |name| self.sensors.kernel.report().has(name);
         Facts {
             rings: has(DIRECT_BEGIN) || has("vmscan:mm_vmscan_kswapd_wake"),
             stalls: has(DIRECT_BEGIN) && has("vmscan:mm_vmscan_direct_reclaim_end"),
-            deaf: self.ladder.hearing.deaf,
+            deaf: self.sensors.ladder.hearing.deaf,
             oom_kills: has("oom:mark_victim"),
             inodes: has("ext4:ext4_allocate_inode") || has("xfs:xfs_create"),
             oom_score_adj: has("oom:oom_score_adj_update"),
-            psi_trigger: self.psi.is_some(),
-            psi_figures: self.figures.knows_pressure(),
-            kmsg: self.kills.source() == "kmsg",
-            vmstat: self.figures.knows_vmstat(),
-            filesystems: self.disks.knows_any(),
+            psi_trigger: self.sensors.psi.is_some(),
+            psi_figures: self.sensors.figures.knows_pressure(),
+            kmsg: self.sensors.kills.source() == "kmsg",
+            vmstat: self.sensors.figures.knows_vmstat(),
+            filesystems: self.sensors.disks.knows_any(),
         }
     }
 }

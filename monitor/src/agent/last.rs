@@ -4,37 +4,14 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use crate::actions::oom_score::Extent;
-use crate::eviction::{Assessment, SignalValue};
-use crate::node::{MemorySample, RootUsage};
-use crate::units::Monotonic;
-use crate::units::{Bytes, CgroupId, Pid};
+use crate::units::{CgroupId, Monotonic, Pid};
 
-use super::pauses::Pauses;
-
-/// The last look, and when what is done now and then was done last.
+/// When what is done now and then was done last.
 #[derive(Debug, Default)]
 pub(super) struct Last {
-    pub(super) assessment: Assessment,
-    /// Thresholds, by their place among the armed ones, of which it was said that they are met, and not that they no longer are.
-    pub(super) told_met: HashSet<usize>,
-    pub(super) sample: Option<MemorySample>,
-    pub(super) root_usage: RootUsage,
-    /// The signals beside memory.
-    pub(super) others: Vec<SignalValue>,
-    /// What was seen and not handed on yet: a look takes two samples at most.
-    pub(super) unnoted: Vec<(Monotonic, Bytes)>,
-    pub(super) scan: Scan,
     pub(super) housekeeping: Option<Monotonic>,
     /// When counters of what is gone were last let go of.
     pub(super) let_go: Option<Monotonic>,
-    /// When the report was last made.
-    pub(super) reported: Option<Monotonic>,
-    /// For which thresholds it was just worked out whom to evict, or that nobody can be.
-    pub(super) answered: Pauses,
-    /// The earliest time at which a refused eviction may be tried again.
-    pub(super) retry: Option<Monotonic>,
-    /// The ring held more than one look takes.
-    pub(super) ring_has_more: bool,
 }
 
 /// When the workload tree was scanned, and how long that took.

@@ -13,8 +13,7 @@ use crate::eviction::evicted::Cause;
 use crate::incidents::model::{self, Eviction, Kind, Outcome};
 use crate::incidents::text;
 use crate::report::EvictionOutcome;
-use crate::units::CgroupId;
-use crate::units::Monotonic;
+use crate::units::{CgroupId, Monotonic};
 use crate::workloads::statistics::PodStats;
 use crate::workloads::{PodSpecs, PodUid, PodsFile};
 
@@ -127,38 +126,38 @@ impl Agent {
     /// Evicts whoever is above a limit, one at a time, when it is time to look.
     pub(super) fn keep_limits(&mut self) {
         let now = Monotonic::now();
-        if self.local.until_due(now) != Some(Duration::ZERO) {
+        if self.sensors.local.until_due(now) != Some(Duration::ZERO) {
             return;
         }
-        self.local.next = Some(now.after(EVERY));
+        self.sensors.local.next = Some(now.after(EVERY));
         self.read_pods();
         for above in self.above_limits() {
-            if above.is_stale(now) || self.local.was_gone_since(above.id, above.at) {
-                self.local.usages.iter().for_each(|usages| usages.hurry(&above.workload));
+            if above.is_stale(now) || self.sensors.local.was_gone_since(above.id, above.at) {
+                self.sensors.local.usages.iter().for_each(|usages| usages.hurry(&above.workload));
                 continue;
             }
             if self.config.mode == Mode::Observe {
                 self.would_evict_for_limit(&above, now);
             } else if self.evict_for_limit(&above, now) {
                 // The others, and those that could not go yet, in a moment.
-                self.local.next = Some(now.after(AGAIN));
+                self.sensors.local.next = Some(now.after(AGAIN));
                 break;
             }
         }
     }
 
     fn read_pods(&mut self) {
-        match self.local.file.as_ref().and_then(PodsFile::news) {
+        match self.sensors.local.file.as_ref().and_then(PodsFile::news) {
             None => {}
-            Some(_) if self.local.is_from_cluster => self.health.set_degradation(CAPABILITY, None),
+            Some(_) if self.sensors.local.is_from_cluster => self.reporter.health.set_degradation(CAPABILITY, None),
             Some(Ok(specs)) => {
                 tracing::info!(event = "pods", pods = specs.pods().len(), "the pods of this node were read");
-                self.health.set_degradation(CAPABILITY, None);
-                self.local.specs = Arc::new(specs);
+                self.reporter.health.set_degradation(CAPABILITY, None);
+                self.sensors.local.specs = Arc::new(specs);
                 self.join_pods();
             }
             Some(Err(reason)) => {
-                let known = self.local.specs.pods().len();
+                let known = self.sensors.local.specs.pods().len();
                 tracing::warn!(
                     event = "degraded",
                     capability = CAPABILITY,
@@ -166,13 +165,15 @@ impl Agent {
                     known,
                     "the pods of this node cannot be read: those known before stand"
                 );
-                self.health.set_degradation(CAPABILITY, Some(&format!("{CAPABILITY}: {reason}")));
+                self.reporter.health.set_degradation(CAPABILITY, Some(&format!("{CAPABILITY}: {reason}")));
             }
         }
     }
 
     fn above_limits(&self) -> Vec<Above> {
-        let (Some(usages), false) = (&self.local.usages, self.local.specs.pods().is_empty()) else { return Vec::new() };
+        let (Some(usages), false) = (&self.sensors.local.usages, self.sensors.local.specs.pods().is_empty()) else {
+            return Vec::new();
+        };
         let snapshot = self.runtime.view().snapshot;
         let name_of = |id: &str| Some(snapshot.as_ref()?.container(id)?.name.clone());
         let measured = |workload: &crate::workloads::Workload| {
@@ -180,12 +181,12 @@ impl Agent {
             let (stats, at) = usages.stats(uid, &workload.name, workload.id, &name_of)?;
             Some(Measured { workload: workload.name.clone(), id: workload.id, uid: uid.clone(), stats, at })
         };
-        let measured = self.tree.workloads().filter_map(measured).collect();
-        above_limits(&self.config.policy, self.signals.layout(), &self.local.specs, measured)
+        let measured = self.sensors.tree.workloads().filter_map(measured).collect();
+        above_limits(&self.config.policy, self.sensors.signals.layout(), &self.sensors.local.specs, measured)
     }
 
     fn would_evict_for_limit(&mut self, above: &Above, now: Monotonic) {
-        if !self.local.would_evict.is_due((above.cause, above.id), now) {
+        if !self.sensors.local.would_evict.is_due((above.cause, above.id), now) {
             return;
         }
         self.count_eviction(above.cause, EvictionOutcome::Observed);
@@ -196,10 +197,10 @@ impl Agent {
     /// True when it goes, or has to wait for another.
     fn evict_for_limit(&mut self, above: &Above, now: Monotonic) -> bool {
         // Whoever is on its way out already is not told again to go.
-        if !self.evictor.is_candidate(above.id, false, now) {
+        if !self.actions.evictor.is_candidate(above.id, false, now) {
             return false;
         }
-        if self.evictor.may_start(above.cause, true, &self.config.evictions, now).is_err() {
+        if self.actions.evictor.may_start(above.cause, true, &self.config.evictions, now).is_err() {
             return true;
         }
         match self.stop_above_limit(above) {
@@ -218,12 +219,12 @@ impl Agent {
     }
 
     fn stop_above_limit(&mut self, above: &Above) -> Result<usize, ActionError> {
-        let tracked = self.tree.find(above.id).ok_or(ActionError::Gone)?;
+        let tracked = self.sensors.tree.find(above.id).ok_or(ActionError::Gone)?;
         if self.is_critical(tracked) {
             return Err(ActionError::Critical);
         }
         let record = FreezeRecord::beside(&self.config.lock_file);
-        let target = Target::new(tracked, self.tree.hierarchy(), &self.config.proc_root)?.recorded_in(record);
+        let target = Target::new(tracked, self.sensors.tree.hierarchy(), &self.config.proc_root)?.recorded_in(record);
         self.start_eviction(target, Some(above.uid.clone()), Why::Limit(above), AT_ONCE)
     }
 

@@ -11,8 +11,7 @@ use crate::kernel::DeviceId;
 use crate::node::layout::Role;
 use crate::node::statfs::Place;
 use crate::report::{DiskUsageReport, KeptReport};
-use crate::units::Monotonic;
-use crate::units::{CgroupId, Resource};
+use crate::units::{CgroupId, Monotonic, Resource};
 use crate::workloads::pod::Volume;
 use crate::workloads::statistics::PodStats;
 use crate::workloads::{Pod, PodUid, Workload};
@@ -210,29 +209,29 @@ fn is_limited(pod: &Pod) -> bool {
 impl Agent {
     /// What is known of the disks, for others to see.
     pub(super) fn disk_usage_report(&self) -> DiskUsageReport {
-        let Some(Measured { walker, .. }) = &self.measured else { return DiskUsageReport::default() };
+        let Some(Measured { walker, .. }) = &self.sensors.measured else { return DiskUsageReport::default() };
         report(&walker.usages(), Monotonic::now())
     }
 
     /// Tells the thread what the loop has learnt since: who is there, who is at work on the disks, and whether it is urgent.
     pub(super) fn steer_walker(&mut self) {
-        let is_met = self.last.assessment.met.iter().any(|met| is_of_disk(met.threshold.signal.resource()));
-        if !is_met && self.steered.renewed.is_some() {
+        let is_met = self.decision.assessment.met.iter().any(|met| is_of_disk(met.threshold.signal.resource()));
+        if !is_met && self.sensors.steered.renewed.is_some() {
             self.forget_renewal();
         }
-        let Some(measured) = &self.measured else { return };
+        let Some(measured) = &self.sensors.measured else { return };
         let now = Monotonic::now();
-        *measured.roles() = Roles::of(&self.signals);
-        let is_pressed = self.last.assessment.conditions.contains(&NodeCondition::DiskPressure);
-        if is_pressed != self.steered.is_pressed {
-            self.steered.is_pressed = is_pressed;
-            (self.steered.renewed, self.steered.in_vain) = (None, 0);
+        *measured.roles() = Roles::of(&self.sensors.signals);
+        let is_pressed = self.decision.assessment.conditions.contains(&NodeCondition::DiskPressure);
+        if is_pressed != self.sensors.steered.is_pressed {
+            self.sensors.steered.is_pressed = is_pressed;
+            (self.sensors.steered.renewed, self.sensors.steered.in_vain) = (None, 0);
             // Without a runtime there is nothing to look at more often.
             let _no_runtime = self.runtime.set_pressure(is_pressed);
         }
-        let is_urgent = is_pressed && self.steered.in_vain < IN_VAIN;
-        if is_urgent != self.steered.is_urgent {
-            self.steered.is_urgent = is_urgent;
+        let is_urgent = is_pressed && self.sensors.steered.in_vain < IN_VAIN;
+        if is_urgent != self.sensors.steered.is_urgent {
+            self.sensors.steered.is_urgent = is_urgent;
             measured.walker.press(is_urgent);
         }
         self.tell_hang(now);
@@ -242,20 +241,20 @@ impl Agent {
     /// Everybody is measured where something is decided by it: a threshold of a disk, or a limit of local storage. Nothing else is made
     /// of it.
     fn tell_wanted(&mut self, now: Monotonic) {
-        let Some(measured) = &self.measured else { return };
-        let workloads = || self.tree.workloads().filter(|workload| workload.protection.is_none());
+        let Some(measured) = &self.sensors.measured else { return };
+        let workloads = || self.sensors.tree.workloads().filter(|workload| workload.protection.is_none());
         let is_of_disk = |armed: &Armed| is_of_disk(armed.threshold.signal.resource());
-        let is_needed = self.local.until_due(now).is_some() || self.armed.iter().any(is_of_disk);
-        let is_same = is_needed == self.steered.is_needed
-            && workloads().map(|workload| workload.id).eq(self.steered.workloads.iter().copied());
-        if is_same && self.steered.looked.is_some_and(|at| now.since(at) < LIMITS_AGAIN) {
+        let is_needed = self.sensors.local.until_due(now).is_some() || self.decision.armed.iter().any(is_of_disk);
+        let is_same = is_needed == self.sensors.steered.is_needed
+            && workloads().map(|workload| workload.id).eq(self.sensors.steered.workloads.iter().copied());
+        if is_same && self.sensors.steered.looked.is_some_and(|at| now.since(at) < LIMITS_AGAIN) {
             return;
         }
-        (self.steered.looked, self.steered.is_needed) = (Some(now), is_needed);
-        self.steered.workloads = workloads().map(|workload| workload.id).collect();
-        let hierarchy = &self.tree.hierarchy().memory;
+        (self.sensors.steered.looked, self.sensors.steered.is_needed) = (Some(now), is_needed);
+        self.sensors.steered.workloads = workloads().map(|workload| workload.id).collect();
+        let hierarchy = &self.sensors.tree.hierarchy().memory;
         let quotas = self.config.disk_usage.project_quotas;
-        let specs = self.local.specs();
+        let specs = self.sensors.local.specs();
         let places = |workload: &Workload| {
             let pod = workload.kind.pod_uid().and_then(|uid| specs.find(uid));
             let (is_limited, believes_quotas) = (pod.is_some_and(is_limited), believes_quotas(quotas, pod));
@@ -268,20 +267,20 @@ impl Agent {
         let all: Vec<WorkloadPlaces> = workloads().filter(|_| is_needed).filter_map(places).collect();
         let wanted: Vec<(CgroupId, bool, bool)> =
             all.iter().map(|places| (places.id, places.is_limited, places.believes_quotas)).collect();
-        if wanted != self.steered.wanted {
-            self.steered.wanted = wanted;
+        if wanted != self.sensors.steered.wanted {
+            self.sensors.steered.wanted = wanted;
             measured.walker.wanted(all);
         }
     }
 
     /// Says once that nothing more is measured, and once that it is again.
     fn tell_hang(&mut self, now: Monotonic) {
-        let hangs = self.measured.as_ref().and_then(|measured| measured.walker.hangs(now));
-        if hangs.is_some() == self.steered.hangs {
+        let hangs = self.sensors.measured.as_ref().and_then(|measured| measured.walker.hangs(now));
+        if hangs.is_some() == self.sensors.steered.hangs {
             return;
         }
-        self.steered.hangs = hangs.is_some();
-        self.health.set_degradation(CAPABILITY, hangs.as_deref());
+        self.sensors.steered.hangs = hangs.is_some();
+        self.reporter.health.set_degradation(CAPABILITY, hangs.as_deref());
         match hangs {
             Some(reason) => {
                 tracing::warn!(event = "degraded", capability = CAPABILITY, reason, "running without it");
@@ -292,14 +291,14 @@ impl Agent {
 
     /// Whether everybody is being measured once more, which is worth waiting for.
     pub(super) fn measures_first(&mut self, resource: Resource, now: Monotonic) -> bool {
-        let Some(Measured { walker, .. }) = &self.measured else { return false };
-        let asked = self.steered.renewed.filter(|since| now.since(*since) < self.steered.fresh());
+        let Some(Measured { walker, .. }) = &self.sensors.measured else { return false };
+        let asked = self.sensors.steered.renewed.filter(|since| now.since(*since) < self.sensors.steered.fresh());
         let since = asked.unwrap_or(now);
         if asked.is_none() {
             walker.renew(now);
             // Had somebody been chosen, it would be forgotten.
-            if self.steered.renewed.replace(now).is_some() {
-                self.steered.in_vain = self.steered.in_vain.saturating_add(1);
+            if self.sensors.steered.renewed.replace(now).is_some() {
+                self.sensors.steered.in_vain = self.sensors.steered.in_vain.saturating_add(1);
             }
         }
         let (limit, tolerated) = match resource {
@@ -312,7 +311,7 @@ impl Agent {
             usage.is_some_and(|usage| !usage.is_under_way && usage.at.after(tolerated) >= since)
         };
         let is_measured = |workload: &&Workload| workload.protection.is_none() && WorkloadPlaces::has(workload);
-        if now.since(since) >= limit || self.tree.workloads().filter(is_measured).all(is_renewed) {
+        if now.since(since) >= limit || self.sensors.tree.workloads().filter(is_measured).all(is_renewed) {
             return false;
         }
         self.retry_at(Some(now.after(ASKED_AGAIN)));
@@ -321,18 +320,19 @@ impl Agent {
 
     /// Whether the thread hangs, and nothing more is measured.
     pub(super) fn is_measuring_stuck(&self) -> bool {
-        self.steered.hangs
+        self.sensors.steered.hangs
     }
 
     /// Somebody was chosen by it.
     pub(super) fn forget_renewal(&mut self) {
-        (self.steered.renewed, self.steered.in_vain) = (None, 0);
+        (self.sensors.steered.renewed, self.sensors.steered.in_vain) = (None, 0);
     }
 
     /// Whoever makes inodes is measured first.
     pub(super) fn hurry_makers(&self) {
-        let Some(Measured { walker, .. }) = &self.measured else { return };
-        let mut makers: Vec<Arc<str>> = self.disks.at_work().filter_map(|id| self.tree.owner(id)).collect();
+        let Some(Measured { walker, .. }) = &self.sensors.measured else { return };
+        let mut makers: Vec<Arc<str>> =
+            self.sensors.disks.at_work().filter_map(|id| self.sensors.tree.owner(id)).collect();
         makers.sort_unstable();
         makers.dedup();
         makers.iter().for_each(|workload| walker.hurry(workload));

@@ -7,8 +7,7 @@ use crate::eviction::deadline::until_next_sample;
 use crate::eviction::{Observation, SignalValue};
 use crate::node::MemorySample;
 use crate::node::file::FileError;
-use crate::units::Monotonic;
-use crate::units::{Bytes, Signal};
+use crate::units::{Bytes, Monotonic, Signal};
 
 use super::{Agent, allow};
 
@@ -16,7 +15,7 @@ impl Agent {
     /// How long until memory must be looked at again.
     pub(super) fn until_sample(&self, now: Monotonic, sample: MemorySample) -> Duration {
         let observation = self.observation(sample);
-        let until = until_next_sample(&self.config.policy, &self.config.sampling, &observation, &self.rate);
+        let until = until_next_sample(&self.config.policy, &self.config.sampling, &observation, &self.sensors.rate);
         until.saturating_sub(now.since(sample.at))
     }
 
@@ -24,20 +23,20 @@ impl Agent {
     pub(super) fn observe(&mut self) -> Option<(Monotonic, Observation)> {
         match self.sample() {
             Ok(sample) => {
-                self.last.sample = Some(sample);
-                self.health.set_ready(Ok(()));
+                self.sensors.sample = Some(sample);
+                self.reporter.health.set_ready(Ok(()));
                 self.observe_others();
                 let observation = self.observation(sample);
-                self.rate.observe(self.uncorrected(sample), sample.at);
+                self.sensors.rate.observe(self.uncorrected(sample), sample.at);
                 if let Some(value) = observation.get(Signal::MemoryAvailable) {
-                    self.last.unnoted.push((sample.at, value.available_bytes()));
+                    self.sensors.unnoted.push((sample.at, value.available_bytes()));
                 }
                 Some((sample.at, observation))
             }
             Err(error) => {
-                self.last.sample = None;
-                self.health.set_ready(Err(format!("cannot observe memory: {error}")));
-                if let Some(suppressed) = allow(&mut self.limits.sampling) {
+                self.sensors.sample = None;
+                self.reporter.health.set_ready(Err(format!("cannot observe memory: {error}")));
+                if let Some(suppressed) = allow(&mut self.reporter.limits.sampling) {
                     tracing::error!(event = "degraded", capability = "sampling", reason = %error, suppressed, "cannot observe memory; nothing is decided");
                 }
                 None
@@ -48,16 +47,16 @@ impl Agent {
     /// Hands what this look saw to those who look at its course. They may touch memory for the first time, which takes long when none is
     /// left: after the deed.
     pub(super) fn note_samples(&mut self) {
-        for (at, available) in self.last.unnoted.drain(..) {
-            self.figures.observe(available, at);
-            self.recorder.sampled(at, available);
+        for (at, available) in self.sensors.unnoted.drain(..) {
+            self.sensors.figures.observe(available, at);
+            self.reporter.recorder.sampled(at, available);
         }
     }
 
     fn sample(&mut self) -> Result<MemorySample, FileError> {
-        let sample = self.memory.sample()?;
+        let sample = self.sensors.memory.sample()?;
         if self.config.policy.semantics == Semantics::Kubelet {
-            self.last.root_usage = self.memory.root_usage()?;
+            self.sensors.root_usage = self.sensors.memory.root_usage()?;
         }
         Ok(sample)
     }
@@ -66,11 +65,11 @@ impl Agent {
     pub(super) fn observation(&self, sample: MemorySample) -> Observation {
         let capacity = sample.meminfo.total;
         let correction = match self.config.policy.semantics {
-            Semantics::Corrected => self.figures.correction(),
+            Semantics::Corrected => self.sensors.figures.correction(),
             Semantics::Kubelet => Bytes::ZERO,
         };
         let available = self.uncorrected(sample).saturating_sub(correction);
         let memory = SignalValue::now(Signal::MemoryAvailable, available, capacity);
-        Observation { signals: std::iter::once(memory).chain(self.last.others.iter().copied()).collect() }
+        Observation { signals: std::iter::once(memory).chain(self.sensors.others.iter().copied()).collect() }
     }
 }

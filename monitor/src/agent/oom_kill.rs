@@ -9,8 +9,7 @@ use crate::incidents::model::{self, Limit, Trigger, Victim};
 use crate::incidents::oom_assembly::{Kill, Mark};
 use crate::kernel::{CgroupPath, Event, OomConstraint, OomKill};
 use crate::node::CgroupVersion;
-use crate::units::Monotonic;
-use crate::units::{Bytes, CgroupId};
+use crate::units::{Bytes, CgroupId, Monotonic};
 use crate::workloads::path;
 
 use super::{Agent, allow_at};
@@ -57,14 +56,14 @@ impl Agent {
             trigger: trigger(trigger_pid.0, trigger_tid.0, trigger_comm.to_string(), &place),
         };
         let time = mark.at.wall();
-        self.recorder.assembler.mark(mark, time);
+        self.reporter.recorder.assembler.mark(mark, time);
     }
 
     /// A victim has gone: counts it, adds it to its incident, and tells of it. Where its cgroup is not known, its workload may be all the
     /// same, by the workload's own counter.
     pub(super) fn tell_oom_kill(&mut self, kill: &OomKill, by_counter: Option<Arc<str>>, now: Instant) {
         self.with_metrics(|metrics| metrics.oom_kills(kill.constraint, 1));
-        let source = self.kills.source();
+        let source = self.sensors.kills.source();
         let as_seen = kill.victim_path.as_ref();
         let mut victim_place = self.victim_place(kill);
         victim_place.workload = victim_place.workload.or(by_counter);
@@ -96,8 +95,8 @@ impl Agent {
                 ..model::OomKill::default()
             },
         };
-        let incident = self.recorder.assembler.kill(record, marked.wall()).to_owned();
-        let Some(suppressed) = allow_at(&mut self.limits.oom_kills, now) else { return };
+        let incident = self.reporter.recorder.assembler.kill(record, marked.wall()).to_owned();
+        let Some(suppressed) = allow_at(&mut self.reporter.limits.oom_kills, now) else { return };
         let victim = name(&victim_place);
         let trigger = name(&trigger_place);
         let victim_comm = kill.victim_comm.as_ref().map(ToString::to_string);
@@ -137,7 +136,7 @@ impl Agent {
     /// container may be gone a millisecond later.
     fn place(&self, id: Option<CgroupId>, as_seen: Option<&CgroupPath>) -> Place {
         let Some(id) = id.filter(|id| id.0 != 0) else { return Place::default() };
-        if let Some((path, workload)) = self.tree.path(id).zip(self.tree.owner(id)) {
+        if let Some((path, workload)) = self.sensors.tree.path(id).zip(self.sensors.tree.owner(id)) {
             return Place { id: Some(id), path: Some(path.to_string()), workload: Some(workload) };
         }
         let path = as_seen.and_then(|path| path_to(path, id));
@@ -147,7 +146,7 @@ impl Agent {
     /// The kernel's counters know a cgroup by its id alone.
     fn learn(&mut self, place: &Place) {
         if let (Some(id), Some(path), Some(workload)) = (place.id, place.path.as_deref(), &place.workload) {
-            self.tree.learn(id, path.into(), Arc::clone(workload));
+            self.sensors.tree.learn(id, path.into(), Arc::clone(workload));
         }
     }
 
@@ -164,7 +163,7 @@ impl Agent {
 
     /// The limit of a cgroup and its usage now. Its files are read: an OOM kill is seldom, and its cgroup still there as a rule.
     fn limit(&self, place: Place) -> Limit {
-        let hierarchy = self.tree.hierarchy();
+        let hierarchy = self.sensors.tree.hierarchy();
         let (limit, usage) = match hierarchy.version {
             CgroupVersion::V1 => ("memory.limit_in_bytes", "memory.usage_in_bytes"),
             CgroupVersion::V2 => ("memory.max", "memory.current"),

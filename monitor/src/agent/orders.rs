@@ -31,13 +31,13 @@ impl Orders {
 impl Agent {
     /// Hands over what lies on the desk.
     pub(super) fn hand_orders(&mut self) {
-        for Order { pod, what, answer } in self.orders.desk.take() {
+        for Order { pod, what, answer } in self.actions.orders.desk.take() {
             let (grace, remove) = match what {
                 Deed::Stop { grace } => (grace, false),
                 Deed::Remove => (std::time::Duration::ZERO, true),
             };
             match self.runtime.stop_pod(StopOrder { uid: pod.clone(), grace, remove }) {
-                Ok(()) => self.orders.given.push((pod, remove, answer)),
+                Ok(()) => self.actions.orders.given.push((pod, remove, answer)),
                 Err(reason) => answer.give(Err(NotDone::Failed(reason.to_string()))),
             }
         }
@@ -46,8 +46,8 @@ impl Agent {
     /// Answers whoever waits for it.
     pub(super) fn answer_order(&mut self, stopped: &Stopped) {
         let is_it = |(pod, remove, _): &(PodUid, bool, Answer)| *pod == stopped.uid && *remove == stopped.remove;
-        let Some(index) = self.orders.given.iter().position(is_it) else { return };
-        let (_, remove, answer) = self.orders.given.swap_remove(index);
+        let Some(index) = self.actions.orders.given.iter().position(is_it) else { return };
+        let (_, remove, answer) = self.actions.orders.given.swap_remove(index);
         answer.give(match &stopped.result {
             Ok(_) => Ok(()),
             // What is not there is removed.
@@ -65,7 +65,7 @@ impl Agent {
         if let Some(sandbox) = snapshot.as_ref().and_then(|snapshot| snapshot.sandbox_of(uid)) {
             return (named(&sandbox.pod.namespace, &sandbox.pod.name), sandbox.labels.as_ref().clone());
         }
-        let metadata = self.local.specs().find(uid).map(|pod| &pod.metadata);
+        let metadata = self.sensors.local.specs().find(uid).map(|pod| &pod.metadata);
         (metadata.and_then(|it| named(&it.namespace, &it.name)), BTreeMap::new())
     }
 
@@ -73,17 +73,18 @@ impl Agent {
     pub(super) fn hint_stores(&mut self) {
         let stores = self.runtime.view().stores;
         let hints = FilesystemHints { image: stores.image, container: stores.container };
-        if hints != self.orders.hints {
-            self.orders.hints = hints.clone();
-            self.signals.hint(hints);
+        if hints != self.actions.orders.hints {
+            self.actions.orders.hints = hints.clone();
+            self.sensors.signals.hint(hints);
         }
     }
 
     /// Whether garbage is collected first, which may be enough.
     pub(super) fn collects_first(&mut self, met: &MetThreshold, now: Monotonic) -> bool {
-        let what = garbage_for(met.threshold.signal, self.signals.layout());
-        let (policy, armed) = (&self.config.policy, &self.armed);
-        let (proc_root, configured, hints) = (&self.config.proc_root, &self.config.filesystems, &self.orders.hints);
+        let what = garbage_for(met.threshold.signal, self.sensors.signals.layout());
+        let (policy, armed) = (&self.config.policy, &self.decision.armed);
+        let (proc_root, configured, hints) =
+            (&self.config.proc_root, &self.config.filesystems, &self.actions.orders.hints);
         let is_enough = || {
             let mut statfs = Statfs::new(proc_root);
             let choices = Role::ALL.map(|role| (role, Choice::of(role, configured, hints)));
@@ -95,6 +96,6 @@ impl Agent {
             };
             until_enough(policy.clone(), armed.clone(), observe)
         };
-        self.garbage.ask(&self.runtime, self.config.mode, what, is_enough, now) == Advice::Wait
+        self.actions.garbage.ask(&self.runtime, self.config.mode, what, is_enough, now) == Advice::Wait
     }
 }

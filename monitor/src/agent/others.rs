@@ -8,8 +8,7 @@ use crate::eviction::rank::Order;
 use crate::eviction::worthwhile::Worth;
 use crate::eviction::{DiskUsage, MetThreshold};
 use crate::node::file::Buffer;
-use crate::units::Monotonic;
-use crate::units::{Amount, CgroupId, Resource, Signal};
+use crate::units::{Amount, CgroupId, Monotonic, Resource, Signal};
 use crate::workloads::tree::Tracked;
 use crate::workloads::{OtherUsage, WorkloadUsage, pids};
 
@@ -37,14 +36,14 @@ pub(super) const fn is_of_disk(resource: Resource) -> bool {
 impl Agent {
     /// Orders the candidates by what they use of what `signal` counts.
     pub(super) fn rank_others(&mut self, signal: Signal) -> Vec<RankedWorkload> {
-        let mut usages: Vec<WorkloadUsage> = candidates(self.tree.usages_at_most()).collect();
+        let mut usages: Vec<WorkloadUsage> = candidates(self.sensors.tree.usages_at_most()).collect();
         if is_of_disk(signal.resource()) {
             // What others have on a disk stays there when they are gone.
             let is_removed = self.runtime.view().state.is_there();
             usages.retain(|usage| is_removed && usage.workload.kind.pod_uid().is_some());
         }
         let tracked: HashMap<CgroupId, &Tracked> =
-            self.tree.tracked().iter().map(|tracked| (tracked.workload().id, tracked)).collect();
+            self.sensors.tree.tracked().iter().map(|tracked| (tracked.workload().id, tracked)).collect();
         let mut buffer = Buffer::new();
         for usage in &mut usages {
             let tracked = tracked.get(&usage.workload.id).copied();
@@ -56,17 +55,17 @@ impl Agent {
     fn other_usage(&self, signal: Signal, tracked: Option<&Tracked>, name: &str, buffer: &mut Buffer) -> OtherUsage {
         let resource = signal.resource();
         if resource == Resource::Pids {
-            let count = tracked.and_then(|it| pids::count(it.directory(), name, self.tree.hierarchy(), buffer));
+            let count = tracked.and_then(|it| pids::count(it.directory(), name, self.sensors.tree.hierarchy(), buffer));
             let used = count.map(|count| Amount::from_units(i64::try_from(count).unwrap_or(i64::MAX)));
             return OtherUsage { resource, used, request: None };
         }
         // Started again, a pod has the same name and cgroup, and not what it had before; and what nobody measures any more is a guess.
         let is_of_now = |usage: &DiskUsage| {
             let id = tracked.map(|it| it.workload().id);
-            !self.is_measuring_stuck() && !id.is_some_and(|id| self.local.was_gone_since(id, usage.at))
+            !self.is_measuring_stuck() && !id.is_some_and(|id| self.sensors.local.was_gone_since(id, usage.at))
         };
-        let usage = self.signals.usages().usage(name).filter(is_of_now);
-        let used = usage.map(|usage| usage.on(signal, self.signals.layout()));
+        let usage = self.sensors.signals.usages().usage(name).filter(is_of_now);
+        let used = usage.map(|usage| usage.on(signal, self.sensors.signals.layout()));
         // Where nothing tells what was requested of a disk, whoever has anything on it is above its request. Inodes cannot be requested.
         let pod = tracked.and_then(|it| it.workload().pod.as_ref());
         let request = pod.map_or(Amount::ZERO, |pod| pod.request(resource, self.config.policy.quirks));
@@ -76,7 +75,8 @@ impl Agent {
     /// Who of these is worth ending for `met`.
     pub(super) fn worth(&self, met: &MetThreshold, ranking: &[RankedWorkload], now: Monotonic) -> Worth {
         let is_hard = met.is_hard();
-        let can_go = |ranked: &&RankedWorkload| self.evictor.is_candidate(ranked.candidate.workload.id, is_hard, now);
+        let can_go =
+            |ranked: &&RankedWorkload| self.actions.evictor.is_candidate(ranked.candidate.workload.id, is_hard, now);
         let largest = ranking.iter().filter(can_go).filter_map(|ranked| ranked.facts().usage).max();
         Worth::of(&self.config.policy, met.threshold.signal, Some(met.value), Some(met), largest)
     }
@@ -89,10 +89,10 @@ impl Agent {
         // One disk is short of bytes and inodes at once, and the same workload may be the cause of both.
         for signal in Signal::ALL.into_iter().filter(|signal| is_of_disk(signal.resource())) {
             for hard in [true, false] {
-                self.last.answered.set((signal, hard), now, DISK_PAUSE);
+                self.decision.answered.set((signal, hard), now, DISK_PAUSE);
             }
         }
-        self.signals.look_at_disks();
+        self.sensors.signals.look_at_disks();
         self.forget_renewal();
     }
 }

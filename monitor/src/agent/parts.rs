@@ -1,5 +1,6 @@
 //! What an agent is put together from.
 
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 
 use crate::actions::oom_score::Auditor;
@@ -9,10 +10,10 @@ use crate::actions::{Evictor, GarbageFirst};
 use crate::cluster::Cluster;
 use crate::config::MonitorConfig;
 use crate::eviction::deadline::FallRate;
-use crate::eviction::{Layout, State, arm};
+use crate::eviction::{Layout, arm};
 use crate::kernel::Kernel;
-use crate::node::MemoryReader;
 use crate::node::psi::PsiTrigger;
+use crate::node::{MemoryReader, RootUsage};
 use crate::report::logging::Writer;
 use crate::report::{ConditionLog, Health, Metrics, StatsBasis, SummaryPage};
 use crate::runtime::Runtime;
@@ -25,7 +26,7 @@ use super::figures::Figures;
 use super::gentle::Gentle;
 use super::kills::Kills;
 use super::ladder::Ladder;
-use super::last::{Audits, Last, Outside};
+use super::last::{Audits, Last, Outside, Scan};
 use super::limits::Limits;
 use super::local_storage::LocalStorage;
 use super::measured::{Measured, Steered};
@@ -36,7 +37,10 @@ use super::recorder::Recorder;
 use super::reload::{self, Reload};
 use super::said::Said;
 use super::signals::Signals;
-use super::{Agent, EVENTS_PER_WAKEUP, OBSERVED_AGAIN, OOM_KILLS_EXPECTED, RECLAIMING_AGAIN};
+use super::{
+    Actions, Agent, Decision, EVENTS_PER_WAKEUP, OBSERVED_AGAIN, OOM_KILLS_EXPECTED, RECLAIMING_AGAIN, Reporter,
+    Sensors,
+};
 
 /// The parts of an agent, each made by who knows how.
 #[derive(Debug)]
@@ -116,50 +120,57 @@ impl Agent {
             reload,
         } = parts;
         let config = reload::for_the_loop(config);
-        Self {
-            armed: arm(&config.policy, Layout::default()),
+        let decision = Decision { armed: arm(&config.policy, Layout::default()), ..Decision::default() };
+        let sensors = Sensors {
             figures: Figures::new(&config, tree.hierarchy()),
             disks: Disks::new(&config.proc_root),
             ladder: Ladder::default(),
-            page: summary,
-            stats,
-            config,
+            steered: Steered::default(),
+            outside: Outside::default(),
+            events: Vec::with_capacity(EVENTS_PER_WAKEUP),
+            oom_kills: Vec::with_capacity(OOM_KILLS_EXPECTED),
+            sample: None,
+            root_usage: RootUsage::default(),
+            others: Vec::new(),
+            unnoted: Vec::new(),
+            scan: Scan::default(),
+            ring_has_more: false,
             kernel,
             psi,
             memory,
             signals,
             tree,
-            evictor,
-            local,
             measured,
-            steered: Steered::default(),
-            runtime,
-            cluster,
-            told: Told::default(),
+            kills,
+            rate,
+            local,
+        };
+        let actions = Actions {
+            evictor,
             garbage: GarbageFirst::default(),
             orders: Orders::on(desk),
             asking: Asking::default(),
-            pending: Pending::default(),
-            gentle: Gentle::new(reclaim),
             auditor: Auditor::default(),
+            audits: Audits::default(),
+            gentle: Gentle::new(reclaim),
+            pending: Pending::default(),
+        };
+        let reporter = Reporter {
             metrics,
             health,
+            page: summary,
+            stats,
             log,
             conditions: ConditionLog::default(),
             recorder,
-            reload,
-            state: State::default(),
-            rate,
-            events: Vec::with_capacity(EVENTS_PER_WAKEUP),
-            oom_kills: Vec::with_capacity(OOM_KILLS_EXPECTED),
-            kills,
-            would_evict: Said::new(OBSERVED_AGAIN),
-            reclaiming: Said::new(RECLAIMING_AGAIN),
             published: Published::default(),
-            last: Last::default(),
-            outside: Outside::default(),
-            audits: Audits::default(),
+            reclaiming: Said::new(RECLAIMING_AGAIN),
+            would_evict: Said::new(OBSERVED_AGAIN),
             limits: Limits::default(),
-        }
+            told_met: HashSet::new(),
+            reported: None,
+        };
+        let (told, last) = (Told::default(), Last::default());
+        Self { config, sensors, decision, actions, reporter, runtime, cluster, told, reload, last }
     }
 }

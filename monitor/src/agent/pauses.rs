@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use crate::units::Monotonic;
-use crate::units::Signal;
+use crate::units::{Monotonic, Signal};
 
 /// What runs out, and whether it is for a hard threshold. Another filesystem is another matter.
 type About = (Signal, bool);

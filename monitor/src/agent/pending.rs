@@ -5,8 +5,7 @@ use std::time::Duration;
 use crate::eviction::footprint::Taken;
 use crate::eviction::{DiskUsage, Layout, MetThreshold};
 use crate::runtime::{Snapshot, View};
-use crate::units::Monotonic;
-use crate::units::{Amount, Signal};
+use crate::units::{Amount, Monotonic, Signal};
 use crate::workloads::PodUid;
 
 use super::others::DISK_PAUSE;
@@ -87,28 +86,28 @@ impl Agent {
         if !state.is_there() {
             return;
         }
-        if let Some(usage) = self.signals.usages().usage(workload) {
-            self.pending.add(pod.clone(), workload, usage, now);
+        if let Some(usage) = self.sensors.signals.usages().usage(workload) {
+            self.actions.pending.add(pod.clone(), workload, usage, now);
         }
     }
 
     /// Whether what is already on its way will be enough.
     pub(super) fn is_enough_pending(&mut self, met: &MetThreshold, now: Monotonic) -> bool {
-        self.pending.update(self.runtime.view().snapshot.as_deref(), now);
-        if self.pending.left.is_empty() {
-            self.pending.began.clear();
+        self.actions.pending.update(self.runtime.view().snapshot.as_deref(), now);
+        if self.actions.pending.left.is_empty() {
+            self.actions.pending.began.clear();
             return false;
         }
-        let pending = self.pending.on(met.threshold.signal, self.signals.layout());
+        let pending = self.actions.pending.on(met.threshold.signal, self.sensors.signals.layout());
         let available = Amount::from_units(met.value.available) + pending;
         let is_enough = pending > Amount::ZERO
             && available >= met.wanted(self.config.policy.quirks)
-            && self.pending.is_worth_waiting(met.threshold.signal, met.value.available);
-        if is_enough && let Some(suppressed) = allow(&mut self.limits.pending) {
+            && self.actions.pending.is_worth_waiting(met.threshold.signal, met.value.available);
+        if is_enough && let Some(suppressed) = allow(&mut self.reporter.limits.pending) {
             tracing::info!(
                 event = "eviction_waits",
                 signal = met.threshold.signal.as_str(),
-                pods = self.pending.left.len(),
+                pods = self.actions.pending.left.len(),
                 expected_bytes = of_bytes(met, pending.units()),
                 expected = of_others(met, pending.units()),
                 suppressed,

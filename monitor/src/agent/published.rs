@@ -11,8 +11,7 @@ use crate::eviction::NodeCondition;
 use crate::eviction::no_execute::{Held, KnownPods, News};
 use crate::eviction::tolerations::{NO_EXECUTE, Taint};
 use crate::report::configuration::ConfigState;
-use crate::units::Monotonic;
-use crate::units::Signal;
+use crate::units::{Monotonic, Signal};
 
 use super::Agent;
 
@@ -47,7 +46,7 @@ impl Agent {
         let now = Monotonic::now();
         let may_act = self.config.mode == Mode::Enforce;
         let TaintOptions { effect, no_execute_after } = self.config.kubernetes.taints;
-        let mut next = std::mem::take(&mut self.published.next);
+        let mut next = std::mem::take(&mut self.reporter.published.next);
         next.is_told = true;
         next.may_act = may_act;
         next.effect = effect;
@@ -72,34 +71,34 @@ impl Agent {
         if next.configuration.as_ref() != Some(self.reload.state()) {
             next.configuration = Some(self.reload.state().clone());
         }
-        if next != self.published.told {
+        if next != self.reporter.published.told {
             let status = self.node_status(&next);
             self.cluster.publish(status);
-            std::mem::swap(&mut next, &mut self.published.told);
+            std::mem::swap(&mut next, &mut self.reporter.published.told);
         }
-        self.published.next = next;
+        self.reporter.published.next = next;
     }
 
     /// How long until a taint may be due.
     pub(super) fn until_taint(&self, now: Monotonic) -> Option<Duration> {
         let delay = self.config.kubernetes.taints.no_execute_after?;
-        self.published.held.iter().filter_map(|held| held.until_due(delay, now)).min()
+        self.reporter.published.held.iter().filter_map(|held| held.until_due(delay, now)).min()
     }
 
     /// Whether the signals behind a condition are seen at all.
     fn is_observed(&self, condition: NodeCondition) -> bool {
         let is_of = |signal: Signal| NodeCondition::of(signal) == condition;
         match condition {
-            NodeCondition::MemoryPressure => self.last.sample.is_some(),
+            NodeCondition::MemoryPressure => self.sensors.sample.is_some(),
             NodeCondition::DiskPressure | NodeCondition::PidPressure => {
-                self.last.others.iter().any(|value| is_of(value.signal))
+                self.sensors.others.iter().any(|value| is_of(value.signal))
             }
         }
     }
 
     /// Follows the `NoExecute` taint of a condition; returns whether it is to be there.
     fn hold(&mut self, condition: NodeCondition, holds: bool, after: Option<Duration>, now: Monotonic) -> bool {
-        let Some(held) = self.published.held.get_mut(place(condition)) else { return false };
+        let Some(held) = self.reporter.published.held.get_mut(place(condition)) else { return false };
         let authority = plan::authority(self.config.kubernetes.conditions, self.config.mode == Mode::Enforce);
         let key = taint_key(condition.as_str(), authority).filter(|_| authority != Authority::Off);
         let Some(((delay, key), true)) = after.zip(key).map(|wanted| (wanted, holds)) else {

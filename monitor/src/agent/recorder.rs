@@ -14,8 +14,7 @@ use crate::incidents::record_evidence::{self as evidence, Baselines};
 use crate::incidents::sample_ring::SampleRing;
 use crate::incidents::{Draft, Incident, IncidentIndex, Kind, Writer, text, writer};
 use crate::report::{IncidentReport, RateLimiter};
-use crate::units::Monotonic;
-use crate::units::{Amount, Bytes, CgroupId, Resource, Signal};
+use crate::units::{Amount, Bytes, CgroupId, Monotonic, Resource, Signal};
 
 use super::act::Deed;
 use super::evidence::Evidence;
@@ -148,10 +147,10 @@ impl Agent {
     /// Incidents that are complete, or have been waited for long enough.
     pub(super) fn record_oom_kills(&mut self) {
         let now = Monotonic::now();
-        if self.recorder.next_due(now).is_none_or(|wait| !wait.is_zero()) {
+        if self.reporter.recorder.next_due(now).is_none_or(|wait| !wait.is_zero()) {
             return;
         }
-        let due = self.recorder.assembler.due(now);
+        let due = self.reporter.recorder.assembler.due(now);
         self.record_assembled(due, now);
     }
 
@@ -160,7 +159,7 @@ impl Agent {
         self.drain_events();
         self.tell_events();
         let now = Monotonic::now();
-        let rest = self.recorder.assembler.rest(now);
+        let rest = self.reporter.recorder.assembler.rest(now);
         self.record_assembled(rest, now);
     }
 
@@ -171,23 +170,23 @@ impl Agent {
         self.refresh_evidence(now);
         for assembled in assembled {
             // The evidence of the first time is nearer to what happened.
-            let first = self.recorder.take_incomplete(&assembled.id);
+            let first = self.reporter.recorder.take_incomplete(&assembled.id);
             let fresh = || self.incident(Kind::OomKill, assembled.id.clone(), assembled.at);
             let mut incident = first.unwrap_or_else(fresh);
             incident.summary = text::summary_of_oom_kill(&assembled.kill);
             incident.oom_kill = Some(assembled.kill);
             incident.steps = assembled.steps;
             if !assembled.again {
-                self.recorder.tell(&incident);
+                self.reporter.recorder.tell(&incident);
                 if let Some(kill) = &incident.oom_kill {
                     self.tell_pods_of_oom_kill(kill);
                 }
             }
             if !assembled.complete {
-                self.recorder.keep_incomplete(&incident);
+                self.reporter.recorder.keep_incomplete(&incident);
             }
             let signal = self.signal_history(None);
-            self.recorder.submit(incident, signal);
+            self.reporter.recorder.submit(incident, signal);
         }
     }
 
@@ -221,7 +220,7 @@ impl Agent {
         };
         self.refresh_evidence(Monotonic::now());
         // A hard threshold may cut the grace period of an eviction short: that is one incident, not two.
-        let earlier = self.recorder.underway.remove(&workload.id);
+        let earlier = self.reporter.recorder.underway.remove(&workload.id);
         let id = earlier.as_ref().map_or_else(
             || model::name(Kind::Eviction, deed.decided.wall(), workload.id),
             |earlier| earlier.id.clone(),
@@ -247,29 +246,29 @@ impl Agent {
             incident.steps.push(Step::at(step, model::millis(at.0.saturating_sub(begun.0))));
         }
         if earlier.is_none() {
-            self.recorder.tell(&incident);
+            self.reporter.recorder.tell(&incident);
         }
         // The history is that of memory.
         let threshold = Some(met.quantity.bytes()).filter(|_| resource == Resource::Memory);
         if enforcing {
-            self.recorder.underway.insert(workload.id, incident.clone());
+            self.reporter.recorder.underway.insert(workload.id, incident.clone());
         }
         let signal = self.signal_history(threshold);
-        self.recorder.submit(incident, signal);
+        self.reporter.recorder.submit(incident, signal);
     }
 
     /// An eviction for a limit of the pod's own: no signal of the node has part in it.
     pub(super) fn submit_eviction(&mut self, incident: Incident, id: CgroupId) {
-        self.recorder.tell(&incident);
+        self.reporter.recorder.tell(&incident);
         if incident.eviction.as_ref().is_some_and(|eviction| eviction.outcome == Outcome::Underway) {
-            self.recorder.underway.insert(id, incident.clone());
+            self.reporter.recorder.underway.insert(id, incident.clone());
         }
-        self.recorder.submit(incident, None);
+        self.reporter.recorder.submit(incident, None);
     }
 
     /// An eviction that was found ended at `at`, and what was available right after.
     pub(super) fn record_ended(&mut self, ended: &Ended, at: Monotonic, available: Option<SignalValue>) {
-        let Some(mut incident) = self.recorder.underway.remove(&ended.id) else { return };
+        let Some(mut incident) = self.reporter.recorder.underway.remove(&ended.id) else { return };
         let since = |at: Monotonic| model::millis(at.0.saturating_sub(incident.monotonic_ns));
         let mut steps: Vec<Step> = ended.killed.map(|killed| Step::at("killed", since(killed))).into_iter().collect();
         let ended_after = since(at);
@@ -297,7 +296,7 @@ impl Agent {
             threshold = bytes.and_then(|bytes| u64::try_from(bytes).ok()).map(Bytes);
         }
         let signal = self.signal_history(threshold);
-        self.recorder.submit(incident, signal);
+        self.reporter.recorder.submit(incident, signal);
     }
 
     /// A record with what is known of the node.
@@ -307,11 +306,11 @@ impl Agent {
             kind,
             time: at.wall(),
             monotonic_ns: at.0,
-            node: self.recorder.node.clone(),
+            node: self.reporter.recorder.node.clone(),
             mode: self.config.mode.as_str().to_owned(),
             ..Incident::default()
         };
-        let Some(evidence) = &self.recorder.evidence else { return incident };
+        let Some(evidence) = &self.reporter.recorder.evidence else { return incident };
         incident.memory.clone_from(&evidence.memory);
         incident.pressure.clone_from(&evidence.pressure);
         incident.top_consumers.clone_from(&evidence.consumers);
@@ -334,9 +333,10 @@ impl Agent {
 
     /// What there is to say about the signal besides its samples.
     fn signal_history(&self, threshold: Option<Bytes>) -> Option<SignalHistory> {
-        let capacity = self.last.sample?.meminfo.total;
+        let capacity = self.sensors.sample?.meminfo.total;
         let thresholds = || {
-            let of_memory = self.armed.iter().filter(|armed| armed.threshold.signal == Signal::MemoryAvailable);
+            let of_memory =
+                self.decision.armed.iter().filter(|armed| armed.threshold.signal == Signal::MemoryAvailable);
             let capacity = i64::try_from(capacity.0).unwrap_or(i64::MAX);
             of_memory.map(move |armed| armed.threshold.value.resolve(capacity, self.config.policy.quirks).bytes()).max()
         };

@@ -147,7 +147,7 @@ impl Agent {
         }
         let state = &self.reload.state;
         let trouble = (state.reason() != "InForce").then(|| state.message());
-        self.health.set_degradation(CAPABILITY, trouble.as_deref());
+        self.reporter.health.set_degradation(CAPABILITY, trouble.as_deref());
         self.with_metrics(|metrics| metrics.configuration(state, Some(outcome)));
     }
 
@@ -155,7 +155,7 @@ impl Agent {
     fn adopt(&mut self, config: MonitorConfig) {
         let before = std::mem::replace(&mut self.config, config);
         // Whoever asks is to see what is in force now.
-        self.last.reported = None;
+        self.reporter.reported = None;
         if before.policy != self.config.policy || before.sampling != self.config.sampling {
             self.follow_policy(&before);
         }
@@ -168,12 +168,12 @@ impl Agent {
             self.follow_reclaim();
         }
         if before.pressure_conditions != self.config.pressure_conditions {
-            for gone in self.figures.watch_for(&self.config.pressure_conditions) {
-                self.conditions.forget(&gone);
+            for gone in self.sensors.figures.watch_for(&self.config.pressure_conditions) {
+                self.reporter.conditions.forget(&gone);
             }
         }
         if before.protected != self.config.protected {
-            self.tree.set_protected(self.config.protected.clone());
+            self.sensors.tree.set_protected(self.config.protected.clone());
             // Before anybody is chosen by who was protected earlier.
             self.scan();
         }
@@ -190,35 +190,35 @@ impl Agent {
             self.join_pods();
         }
         if (before.mode, before.policy.oom_scores) != (self.config.mode, self.config.policy.oom_scores) {
-            self.audits.due = Extent::All;
-            self.audits.told.clear();
+            self.actions.audits.due = Extent::All;
+            self.actions.audits.told.clear();
         }
     }
 
     fn follow_policy(&mut self, before: &MonitorConfig) {
         let (policy, sampling) = (&self.config.policy, &self.config.sampling);
-        self.health.replace_degradations(&not_acted_on(&before.policy), &not_acted_on(policy));
+        self.reporter.health.replace_degradations(&not_acted_on(&before.policy), &not_acted_on(policy));
         if let Some(rate) = sampling.fastest_rate.filter(|_| before.sampling.fastest_rate != sampling.fastest_rate) {
-            self.rate = FallRate::assuming(rate);
+            self.sensors.rate = FallRate::assuming(rate);
         }
-        self.health.set_limit(hang_limit(sampling.ceiling));
-        let trouble = self.signals.follow(&self.config);
-        self.health.set_degradation(Signal::PidAvailable.as_str(), trouble.as_deref());
-        let armed = arm(policy, self.signals.layout());
+        self.reporter.health.set_limit(hang_limit(sampling.ceiling));
+        let trouble = self.sensors.signals.follow(&self.config);
+        self.reporter.health.set_degradation(Signal::PidAvailable.as_str(), trouble.as_deref());
+        let armed = arm(policy, self.sensors.signals.layout());
         self.arm_anew(armed);
         // What was answered was asked by other rules.
-        self.last.answered = Pauses::default();
-        self.last.retry = None;
+        self.decision.answered = Pauses::default();
+        self.decision.retry = None;
     }
 
     fn follow_mode(&mut self) {
         let enforces = self.config.mode == Mode::Enforce;
         let scores = self_protection::missing_for_scores(&self.config.proc_root).filter(|_| enforces);
         let scores = scores.as_deref().map(|text| text.split_once(": ").map_or(text, |(_, reason)| reason));
-        self.health.set_degradation(self_protection::SCORES, scores);
-        self.would_evict = Said::new(OBSERVED_AGAIN);
+        self.reporter.health.set_degradation(self_protection::SCORES, scores);
+        self.reporter.would_evict = Said::new(OBSERVED_AGAIN);
         if !enforces {
-            for workload in self.evictor.stand_down() {
+            for workload in self.actions.evictor.stand_down() {
                 tracing::warn!(
                     event = "eviction_called_off",
                     workload,
@@ -248,12 +248,12 @@ impl Agent {
 
     fn follow_reclaim(&mut self) {
         let deadline = self.config.evictions.reclaim_deadline;
-        let (first, missing) = match ReclaimFirst::of(self.config.mode, deadline, self.tree.hierarchy()) {
+        let (first, missing) = match ReclaimFirst::of(self.config.mode, deadline, self.sensors.tree.hierarchy()) {
             Ok(first) => (first, None),
             Err(reason) => (ReclaimFirst::Off, Some(reason)),
         };
-        self.health.set_degradation(RECLAIM, missing.as_deref());
-        self.gentle.set_first(first);
+        self.reporter.health.set_degradation(RECLAIM, missing.as_deref());
+        self.actions.gentle.set_first(first);
     }
 }
 

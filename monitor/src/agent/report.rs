@@ -12,8 +12,7 @@ use crate::report::{
     CgroupReport, ClassReport, ConditionReport, EventReport, InodeReport, MemoryReport, NodeReport, ProbeReport,
     StallReport, ThresholdReport,
 };
-use crate::units::Monotonic;
-use crate::units::{Bytes, CgroupId};
+use crate::units::{Bytes, CgroupId, Monotonic};
 use crate::workloads::{QosClass, WorkloadUsage};
 
 use super::Agent;
@@ -29,38 +28,38 @@ impl Agent {
     pub(super) fn refresh_report(&mut self) {
         self.balance_kills();
         let report = self.node_report();
-        if self.page.take_wanted() {
-            self.page.publish(self.render_page(&report));
+        if self.reporter.page.take_wanted() {
+            self.reporter.page.publish(self.render_page(&report));
         }
-        if self.stats.take_wanted() {
-            self.stats.publish(self.known(&report));
+        if self.reporter.stats.take_wanted() {
+            self.reporter.stats.publish(self.known(&report));
         }
         let runtime = self.runtime.view();
         self.with_metrics(|metrics| {
             metrics.observe(&report, Instant::now());
             metrics.runtime(&runtime);
         });
-        self.last.reported = Some(Monotonic::now());
+        self.reporter.reported = Some(Monotonic::now());
     }
 
     /// As often as somebody asks, but not more often than it can change much.
     pub(super) fn refresh_report_if_old(&mut self) {
         // Both are made from a whole report.
-        let is_wanted = self.page.is_wanted() || self.stats.is_wanted();
-        if is_wanted || self.last.reported.is_none_or(|reported| Monotonic::now().since(reported) >= REPORT_AGE) {
+        let is_wanted = self.reporter.page.is_wanted() || self.reporter.stats.is_wanted();
+        if is_wanted || self.reporter.reported.is_none_or(|reported| Monotonic::now().since(reported) >= REPORT_AGE) {
             self.refresh_report();
         }
     }
 
     pub(super) fn node_report(&mut self) -> NodeReport {
-        let usages = self.tree.usages();
+        let usages = self.sensors.tree.usages();
         let protected = |usage: &&WorkloadUsage| usage.workload.protection.is_some();
         // How fast inodes go follows from the counters.
         let counters = self.cgroup_reports();
-        let accounts = self.kernel.accounts();
-        let kswapd = self.kernel.kswapd();
+        let accounts = self.sensors.kernel.accounts();
+        let kswapd = self.sensors.kernel.kswapd();
         let mut probe_statistics = Vec::new();
-        self.kernel.statistics(&mut probe_statistics);
+        self.sensors.kernel.statistics(&mut probe_statistics);
         NodeReport {
             figures: self.figures_report(),
             memory: self.memory_report(),
@@ -70,7 +69,7 @@ impl Agent {
             protected: usages.iter().filter(protected).map(|usage| usage.workload.name.clone()).collect(),
             probes: self.probe_reports(),
             sources: self.source_reports(),
-            oom_score_adj_drift: self.audits.drifted as u64,
+            oom_score_adj_drift: self.actions.audits.drifted as u64,
             counters,
             events: event_reports(&accounts),
             untracked: accounts.untracked.iter().map(|(what, count)| (untracked_name(*what), *count)).collect(),
@@ -79,19 +78,19 @@ impl Agent {
             kswapd_reclaimed_pages: kswapd.reclaimed_pages,
             kswapd_scanned_pages: kswapd.scanned_pages,
             probe_statistics,
-            log_lines_dropped: self.log.dropped(),
-            incidents: self.recorder.report(),
+            log_lines_dropped: self.reporter.log.dropped(),
+            incidents: self.reporter.recorder.report(),
             cluster: self.cluster_report(),
             pods: self.pod_infos(),
         }
     }
 
     fn memory_report(&mut self) -> Option<MemoryReport> {
-        let meminfo = self.last.sample?.meminfo;
-        if let Ok(usage) = self.memory.root_usage() {
-            self.last.root_usage = usage;
+        let meminfo = self.sensors.sample?.meminfo;
+        if let Ok(usage) = self.sensors.memory.root_usage() {
+            self.sensors.root_usage = usage;
         }
-        let (root, correction) = (self.last.root_usage, self.figures.correction());
+        let (root, correction) = (self.sensors.root_usage, self.sensors.figures.correction());
         Some(MemoryReport {
             capacity: meminfo.total,
             mem_total: meminfo.total,
@@ -109,10 +108,10 @@ impl Agent {
     }
 
     fn threshold_reports(&self) -> Vec<ThresholdReport> {
-        let observation = self.last.sample.map(|sample| self.observation(sample));
+        let observation = self.sensors.sample.map(|sample| self.observation(sample));
         let value = |signal| observation.as_ref().and_then(|observation: &Observation| observation.get(signal));
-        let crossed = &self.last.assessment.crossed;
-        let thresholds = self.armed.iter().map(|armed| &armed.threshold).enumerate();
+        let crossed = &self.decision.assessment.crossed;
+        let thresholds = self.decision.armed.iter().map(|armed| &armed.threshold).enumerate();
         thresholds
             .map(|(index, threshold)| ThresholdReport {
                 threshold: threshold.clone(),
@@ -139,23 +138,23 @@ impl Agent {
                 ProbeState::Missing(reason) => Some(reason.clone()),
             },
         };
-        self.kernel.report().probes.iter().map(report).collect()
+        self.sensors.kernel.report().probes.iter().map(report).collect()
     }
 
     /// The kernel's aggregates, with the name of the workload that each cgroup belongs to.
     fn cgroup_reports(&mut self) -> Vec<CgroupReport> {
         let (mut cgroups, mut inodes) = (Vec::new(), Vec::new());
-        self.kernel.cgroups(&mut cgroups);
-        self.kernel.inodes(&mut inodes);
-        self.disks.count(&inodes, Monotonic::now());
+        self.sensors.kernel.cgroups(&mut cgroups);
+        self.sensors.kernel.inodes(&mut inodes);
+        self.sensors.disks.count(&inodes, Monotonic::now());
         // Something was counted for a cgroup that the last scan did not see: it may be younger.
         let ids = || cgroups.iter().map(|(id, _)| *id).chain(inodes.iter().map(|(id, ..)| *id));
-        if ids().any(|id| self.tree.owner(id).is_none()) {
+        if ids().any(|id| self.sensors.tree.owner(id).is_none()) {
             self.scan_if_old();
         }
-        self.outside.unowned = ids().filter(|id| self.tree.owner(*id).is_none()).collect();
+        self.sensors.outside.unowned = ids().filter(|id| self.sensors.tree.owner(*id).is_none()).collect();
         // Who is younger than the last scan has a name soon; counted under none by then, it would stay there for ever.
-        let (tree, unknown) = (&self.tree, &self.outside.unknown);
+        let (tree, unknown) = (&self.sensors.tree, &self.sensors.outside.unknown);
         let is_too_young = |id: &CgroupId| tree.owner(*id).is_none() && !unknown.contains_key(id);
         cgroups.retain(|(id, _)| !is_too_young(id));
         inodes.retain(|(id, ..)| !is_too_young(id));

@@ -27,7 +27,7 @@ impl Agent {
         let degradation = state.degradation();
         let prefix = format!("{CAPABILITY}: ");
         let reason = degradation.as_deref().map(|text| text.strip_prefix(&prefix).unwrap_or(text));
-        self.health.set_degradation(CAPABILITY, reason);
+        self.reporter.health.set_degradation(CAPABILITY, reason);
         match (state, reason) {
             (_, Some(reason)) => {
                 tracing::warn!(
@@ -52,8 +52,8 @@ impl Agent {
     }
 
     fn hear_collected(&mut self, collected: &Collected) {
-        self.garbage.note(collected, Monotonic::now());
-        self.signals.look_at_disks();
+        self.actions.garbage.note(collected, Monotonic::now());
+        self.sensors.signals.look_at_disks();
         self.with_metrics(|metrics| metrics.collected(collected));
         let names: Vec<&str> = collected.steps.iter().take(SHOWN).map(|step| step.name.as_str()).collect();
         let names = names.join(", ");

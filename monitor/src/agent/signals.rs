@@ -13,8 +13,7 @@ use crate::node::layout::{FilesystemHints, Role};
 use crate::node::statfs::{FsSample, Place};
 use crate::node::{PidReader, PidSample};
 use crate::report::{RoleReport, SignalReport};
-use crate::units::Monotonic;
-use crate::units::{Resource, Signal};
+use crate::units::{Monotonic, Resource, Signal};
 
 use super::Agent;
 use super::filesystems::{Filesystems, Seen, signals};
@@ -248,23 +247,23 @@ impl Agent {
     /// Looks at the other signals, and arms the thresholds of the layout that was found.
     pub(super) fn observe_others(&mut self) {
         let now = Monotonic::now();
-        let is_armed = self.armed.iter().any(|armed| armed.threshold.signal == Signal::PidAvailable);
-        let pids_failed = self.signals.sample_pids(is_armed, now);
-        self.signals.filesystems.relieve(now);
-        let hangs = self.signals.filesystems.hangs(now);
+        let is_armed = self.decision.armed.iter().any(|armed| armed.threshold.signal == Signal::PidAvailable);
+        let pids_failed = self.sensors.signals.sample_pids(is_armed, now);
+        self.sensors.signals.filesystems.relieve(now);
+        let hangs = self.sensors.signals.filesystems.hangs(now);
         // What is not believed any more is as if it had not been seen.
-        let seen = if hangs.is_some() { Arc::default() } else { self.signals.filesystems.seen() };
-        self.last.others.clear();
-        self.last.others.extend(self.signals.sample.as_ref().map(value));
-        self.last.others.extend(seen.values());
-        self.signals.follow_slopes(&seen, &self.last.others);
+        let seen = if hangs.is_some() { Arc::default() } else { self.sensors.signals.filesystems.seen() };
+        self.sensors.others.clear();
+        self.sensors.others.extend(self.sensors.signals.sample.as_ref().map(value));
+        self.sensors.others.extend(seen.values());
+        self.sensors.signals.follow_slopes(&seen, &self.sensors.others);
         let troubles = (pids_failed.is_some(), hangs.is_some());
-        let is_new = !Arc::ptr_eq(&seen, &self.signals.seen);
-        if !is_new && troubles == self.signals.troubles {
+        let is_new = !Arc::ptr_eq(&seen, &self.sensors.signals.seen);
+        if !is_new && troubles == self.sensors.signals.troubles {
             return;
         }
-        self.signals.troubles = troubles;
-        self.signals.seen = Arc::clone(&seen);
+        self.sensors.signals.troubles = troubles;
+        self.sensors.signals.seen = Arc::clone(&seen);
         let mut missing_now: Vec<(&'static str, String)> = Vec::new();
         missing_now.extend(pids_failed.map(|reason| (Signal::PidAvailable.as_str(), reason)));
         match hangs {
@@ -281,10 +280,10 @@ impl Agent {
 
     /// The filesystems share devices in another way than the thresholds are armed for.
     fn rearm(&mut self, seen: &Seen) {
-        if self.signals.layout == seen.layout {
+        if self.sensors.signals.layout == seen.layout {
             return;
         }
-        self.signals.layout = seen.layout;
+        self.sensors.signals.layout = seen.layout;
         self.arm_anew(arm(&self.config.policy, seen.layout));
         let device = |role| seen.of(role).map(|sample| sample.place.device.as_str());
         tracing::info!(
@@ -299,26 +298,26 @@ impl Agent {
 
     /// Other thresholds are armed from now on; what is remembered of those that stay is kept.
     pub(super) fn arm_anew(&mut self, armed: Vec<Armed>) {
-        self.state = self.state.rearmed(&self.armed, &armed);
+        self.decision.state = self.decision.state.rearmed(&self.decision.armed, &armed);
         let is_told = |threshold: &Threshold| {
-            let place = self.armed.iter().position(|before| before.threshold == *threshold);
-            place.is_some_and(|place| self.last.told_met.contains(&place))
+            let place = self.decision.armed.iter().position(|before| before.threshold == *threshold);
+            place.is_some_and(|place| self.reporter.told_met.contains(&place))
         };
         let told = armed.iter().enumerate().filter(|(_, armed)| is_told(&armed.threshold)).map(|(place, _)| place);
-        self.last.told_met = told.collect();
-        self.armed = armed;
+        self.reporter.told_met = told.collect();
+        self.decision.armed = armed;
         // This, too, is known by place.
-        self.last.assessment.crossed.clear();
+        self.decision.assessment.crossed.clear();
     }
 
     /// Says once of each capability that it is missing, and once that it is back.
     fn tell_missing(&mut self, missing: Vec<(&'static str, String)>) {
-        let told = &mut self.signals.told;
+        let told = &mut self.sensors.signals.told;
         let is_gone = |capability: &&'static str| !missing.iter().any(|(missing, _)| missing == capability);
         let back: Vec<&'static str> = told.keys().copied().filter(is_gone).collect();
         for capability in back {
             told.remove(capability);
-            self.health.set_degradation(capability, None);
+            self.reporter.health.set_degradation(capability, None);
             tracing::info!(event = "restored", capability, "is there again");
         }
         for (capability, reason) in missing {
@@ -326,25 +325,25 @@ impl Agent {
             if told.insert(capability, reason.clone()).is_none() {
                 tracing::warn!(event = "degraded", capability, reason, "running without it");
             }
-            self.health.set_degradation(capability, Some(reason.as_str()));
+            self.reporter.health.set_degradation(capability, Some(reason.as_str()));
         }
     }
 
     /// Tells the thread how fast the programs saw inodes go, where a threshold waits for that.
     pub(super) fn steer_disks(&mut self) {
         let now = Monotonic::now();
-        let is_due = self.signals.counted.is_none_or(|at| now.since(at) >= COUNT_EVERY);
+        let is_due = self.sensors.signals.counted.is_none_or(|at| now.since(at) >= COUNT_EVERY);
         let is_inodes = |armed: &Armed| armed.threshold.signal.resource() == Resource::Inodes;
-        if !is_due || !self.counts_inodes() || !self.armed.iter().any(is_inodes) {
+        if !is_due || !self.counts_inodes() || !self.decision.armed.iter().any(is_inodes) {
             return;
         }
-        self.signals.counted = Some(now);
+        self.sensors.signals.counted = Some(now);
         let mut inodes = Vec::new();
-        self.kernel.inodes(&mut inodes);
-        self.disks.take_in(&inodes, now);
-        let growing = self.disks.growing();
+        self.sensors.kernel.inodes(&mut inodes);
+        self.sensors.disks.take_in(&inodes, now);
+        let growing = self.sensors.disks.growing();
         if !growing.is_empty() {
-            self.signals.filesystems.growth(growing);
+            self.sensors.signals.filesystems.growth(growing);
         }
         self.hurry_makers();
     }
@@ -354,9 +353,9 @@ impl Agent {
         let is_watched = |condition: &NodeCondition| {
             // That of memory is always shown.
             *condition == NodeCondition::MemoryPressure
-                || self.armed.iter().any(|armed| NodeCondition::of(armed.threshold.signal) == *condition)
+                || self.decision.armed.iter().any(|armed| NodeCondition::of(armed.threshold.signal) == *condition)
         };
-        let holds = &self.last.assessment.conditions;
+        let holds = &self.decision.assessment.conditions;
         NodeCondition::ALL.into_iter().filter(is_watched).map(|condition| (condition, holds.contains(&condition)))
     }
 
@@ -367,9 +366,9 @@ impl Agent {
             available: value.available,
             capacity: value.capacity,
         };
-        let memory = self.last.sample.map(|sample| self.observation(sample));
+        let memory = self.sensors.sample.map(|sample| self.observation(sample));
         let memory = memory.and_then(|observation| observation.get(Signal::MemoryAvailable));
-        memory.iter().chain(&self.last.others).map(report).collect()
+        memory.iter().chain(&self.sensors.others).map(report).collect()
     }
 
     /// Which filesystem plays which part.
@@ -380,7 +379,7 @@ impl Agent {
             mount_point: sample.place.mount_point.display().to_string(),
             kind: sample.place.kind.clone(),
         };
-        self.signals.seen.samples.iter().map(report).collect()
+        self.sensors.signals.seen.samples.iter().map(report).collect()
     }
 }
 

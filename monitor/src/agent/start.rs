@@ -13,13 +13,13 @@ impl Agent {
     /// Looks once, and describes the node: as text on stdout when people read along, as one log record otherwise.
     pub fn start(&mut self, text: bool, degradations: &[String]) {
         // The first look may find more.
-        self.health.set_degradations(degradations.to_vec());
+        self.reporter.health.set_degradations(degradations.to_vec());
         self.with_metrics(|metrics| metrics.configuration(self.reload.state(), None));
         self.look(Wakeup::Housekeeping);
         let node = self.node_report();
         // Said at start if they are not what they might be; from now on their changes are.
         self.climb();
-        let report = self.kernel.report();
+        let report = self.sensors.kernel.report();
         if text {
             // Nobody reading the summary is no reason to stop.
             let _unread = std::io::stdout().write_all(self.render_page(&node).as_bytes());
@@ -27,14 +27,14 @@ impl Agent {
         tell_started(
             &self.config,
             report,
-            self.rate.bytes_per_second(),
+            self.sensors.rate.bytes_per_second(),
             node.memory.map(|memory| memory.available(self.config.policy.semantics).0),
         );
     }
 
     /// The node as people want to read of it.
     pub(super) fn render_page(&self, node: &NodeReport) -> String {
-        let hierarchy = describe(self.tree.hierarchy());
+        let hierarchy = describe(self.sensors.tree.hierarchy());
         render_summary(&StartSummary {
             version: env!("CARGO_PKG_VERSION"),
             mode: self.config.mode,

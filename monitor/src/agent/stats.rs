@@ -29,13 +29,13 @@ impl Agent {
             memory: report.memory.clone(),
             swap: report.figures.swap,
             pids: pids.map(|it| (it.available, it.capacity)),
-            filesystems: self.signals.samples().to_vec(),
+            filesystems: self.sensors.signals.samples().to_vec(),
             stores: runtime.stores,
-            hierarchy: self.tree.hierarchy().clone(),
-            pods: self.tree.workloads().filter_map(pod).collect(),
+            hierarchy: self.sensors.tree.hierarchy().clone(),
+            pods: self.sensors.tree.workloads().filter_map(pod).collect(),
             snapshot: runtime.snapshot,
-            specs: Arc::clone(self.local.specs()),
-            usages: self.measured.as_ref().map_or_else(Arc::default, Measured::usages),
+            specs: Arc::clone(self.sensors.local.specs()),
+            usages: self.sensors.measured.as_ref().map_or_else(Arc::default, Measured::usages),
         }
     }
 }

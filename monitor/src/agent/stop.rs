@@ -55,7 +55,7 @@ impl Agent {
                 if let Some(uid) = pod.as_ref().filter(|_| cause.is_for_disk()) {
                     self.expect_back(uid, &workload, now);
                 }
-                Ok(self.evictor.ask(target, pod, (asked, insists), cause, grace, now))
+                Ok(self.actions.evictor.ask(target, pod, (asked, insists), cause, grace, now))
             }
             Way::Later(reason) => Err(ActionError::PutOff(reason)),
             Way::Never => Err(ActionError::Critical),
@@ -76,19 +76,19 @@ impl Agent {
             Some(uid) => {
                 let grace = if hard { AT_ONCE } else { grace };
                 let workload = target.name.clone();
-                let started = self.evictor.stop_pod(target, (uid.clone(), hard), cause, grace, now);
+                let started = self.actions.evictor.stop_pod(target, (uid.clone(), hard), cause, grace, now);
                 if started.is_ok() {
                     self.expect_back(&uid, &workload, now);
                 }
                 started
             }
-            None => self.evictor.start(target, cause, grace, now),
+            None => self.actions.evictor.start(target, cause, grace, now),
         }
     }
 
     /// How long a pod itself asks to be given, in seconds; its runtime knows it too where the kubelet has noted it.
     fn own_grace(&self, uid: &PodUid) -> Option<i64> {
-        let asked_for = self.local.specs().find(uid).and_then(|pod| pod.spec.termination_grace_period_seconds);
+        let asked_for = self.sensors.local.specs().find(uid).and_then(|pod| pod.spec.termination_grace_period_seconds);
         let noted = || i64::try_from(self.runtime.view().snapshot?.grace_of(uid)?.as_secs()).ok();
         asked_for.or_else(noted)
     }

@@ -10,8 +10,7 @@ use crate::eviction::rank::Order;
 use crate::eviction::{Armed, MetThreshold, Observation, SignalValue};
 use crate::kernel::{Event, OomKill, Stall};
 use crate::report::EvictionOutcome;
-use crate::units::Monotonic;
-use crate::units::{Amount, CgroupId, Signal};
+use crate::units::{Amount, CgroupId, Monotonic, Signal};
 
 use super::act::{Deed, RankedWorkload};
 use super::last::Scan;
@@ -26,13 +25,17 @@ pub(super) const UNKNOWN: &str = "(none)";
 impl Agent {
     /// Decodes what the kernel streamed, at most a bounded number.
     pub(super) fn drain_events(&mut self) {
-        self.last.ring_has_more = self.kernel.drain(EVENTS_PER_WAKEUP, &mut self.events, &mut self.oom_kills).exhausted;
+        self.sensors.ring_has_more = self
+            .sensors
+            .kernel
+            .drain(EVENTS_PER_WAKEUP, &mut self.sensors.events, &mut self.sensors.oom_kills)
+            .exhausted;
     }
 
     /// Tells of each event that was drained. The tree is looked at again at most once for all of them.
     pub(super) fn tell_events(&mut self) {
-        let mut events = std::mem::take(&mut self.events);
-        let mut oom_kills = std::mem::take(&mut self.oom_kills);
+        let mut events = std::mem::take(&mut self.sensors.events);
+        let mut oom_kills = std::mem::take(&mut self.sensors.oom_kills);
         self.settle_kills(&mut oom_kills);
         self.look_for_owners(&oom_kills);
         // One look at the clock for all: reading it costs as much as an event.
@@ -44,14 +47,14 @@ impl Agent {
             self.tell_or_hold(kill, now);
         }
         self.tell_held(now);
-        self.events = events;
-        self.oom_kills = oom_kills;
+        self.sensors.events = events;
+        self.sensors.oom_kills = oom_kills;
     }
 
     /// Looks at the tree again when somebody was killed in a cgroup that it does not know. Where the kernel told the cgroup's path, that
     /// says whose it was too: in a storm of kills in cgroups that come and go there is no walk for each.
     fn look_for_owners(&mut self, kills: &[OomKill]) {
-        let is_unknown = |id: &CgroupId| id.0 != 0 && self.tree.owner(*id).is_none();
+        let is_unknown = |id: &CgroupId| id.0 != 0 && self.sensors.tree.owner(*id).is_none();
         let is_told = |kill: &OomKill, id: CgroupId| {
             kill.victim_path.as_ref().is_some_and(|path| path.levels().any(|(level, _)| level == id))
         };
@@ -60,7 +63,7 @@ impl Agent {
             concerned.map(|id| is_told(kill, id)).min()
         };
         // What the last scan did not see although it was there then is gone for good.
-        let Scan { at, took } = self.last.scan;
+        let Scan { at, took } = self.sensors.scan;
         let is_later = |kill: &&OomKill| at.is_none_or(|at| at.since(Monotonic(kill.marked_at_ns)) < took);
         match kills.iter().filter(is_later).filter_map(unknown).min() {
             Some(false) => self.scan_if_older(Duration::ZERO),
@@ -94,14 +97,14 @@ impl Agent {
                 );
             }
             Event::OomScoreAdj { at_ns, pid, comm, adj, writer_pid } => {
-                self.audits.note_write(*pid);
+                self.actions.audits.note_write(*pid);
                 tracing::debug!(event = "oom_score_adj_update", pid = pid.0, %comm, oom_score_adj = adj, writer_pid = writer_pid.0, at_mono_ns = at_ns, "somebody set oom_score_adj");
             }
         }
     }
 
     fn tell_stall(&mut self, stall: &Stall, now: Instant) {
-        let Some(suppressed) = allow_at(&mut self.limits.stalls, now) else { return };
+        let Some(suppressed) = allow_at(&mut self.reporter.limits.stalls, now) else { return };
         let workload = self.owner_known(stall.cgroup);
         tracing::info!(
             event = "stall",
@@ -118,24 +121,24 @@ impl Agent {
     }
 
     pub(super) fn owner_known(&self, id: CgroupId) -> Arc<str> {
-        self.tree.owner(id).unwrap_or_else(|| UNKNOWN.into())
+        self.sensors.tree.owner(id).unwrap_or_else(|| UNKNOWN.into())
     }
 
     /// Tells which thresholds are met now, and which no longer are. A figure that hovers about a threshold crosses it at every look:
     /// what is not told now is told at a later look, if it is still so.
     pub(super) fn tell_changes(&mut self, look: &Look) {
-        for (place, Armed { threshold, .. }) in self.armed.iter().enumerate() {
+        for (place, Armed { threshold, .. }) in self.decision.armed.iter().enumerate() {
             let met = look.assessment.met.iter().find(|met| met.threshold == *threshold);
             let is_crossed = look.assessment.crossed.get(place).copied().unwrap_or(false);
-            let is_told = self.last.told_met.contains(&place);
+            let is_told = self.reporter.told_met.contains(&place);
             if let Some(met) = met.filter(|_| !is_told) {
-                let Some(suppressed) = allow(&mut self.limits.crossings) else { continue };
-                self.last.told_met.insert(place);
+                let Some(suppressed) = allow(&mut self.reporter.limits.crossings) else { continue };
+                self.reporter.told_met.insert(place);
                 tell_met(look, met, suppressed);
             } else if is_told && !is_crossed && met.is_none() {
                 let Some(value) = look.observation.get(threshold.signal) else { continue };
-                let Some(suppressed) = allow(&mut self.limits.crossings) else { continue };
-                self.last.told_met.remove(&place);
+                let Some(suppressed) = allow(&mut self.reporter.limits.crossings) else { continue };
+                self.reporter.told_met.remove(&place);
                 tracing::info!(
                     event = "recovered",
                     signal = threshold.signal.as_str(),

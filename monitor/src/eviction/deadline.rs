@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use crate::config::{Policy, Sampling, Threshold};
-use crate::units::Monotonic;
-use crate::units::{Amount, Bytes};
+use crate::units::{Amount, Bytes, Monotonic};
 
 use super::{NodeCondition, Observation};
 

@@ -2,8 +2,7 @@
 
 use std::fmt;
 
-use crate::units::Monotonic;
-use crate::units::{Amount, Bytes, Resource, Signal};
+use crate::units::{Amount, Bytes, Monotonic, Resource, Signal};
 
 use super::Layout;
 use super::usage::Measured;

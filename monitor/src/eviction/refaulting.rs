@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use crate::node::vmstat::VmStatSample;
-use crate::units::Monotonic;
-use crate::units::{Bytes, float};
+use crate::units::{Bytes, Monotonic, float};
 
 /// How far back it looks.
 const MEMORY: Duration = Duration::from_secs(10);

@@ -9,8 +9,7 @@ use crate::node::CgroupVersion;
 use crate::node::filesystems::Inodes;
 use crate::node::statfs::{Place, Space};
 use crate::runtime::{Container as Running, ContainerState, PodRef as RuntimePod};
-use crate::units::Monotonic;
-use crate::units::{Bytes, CgroupId, Signal};
+use crate::units::{Bytes, CgroupId, Monotonic, Signal};
 use crate::workloads::{Pod as Spec, Summary};
 
 const POD: &str = "kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podu_1.slice";

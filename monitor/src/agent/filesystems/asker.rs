@@ -9,8 +9,7 @@ use crate::eviction::deadline::{FallRate, Reach, until_reached};
 use crate::eviction::{Armed, Layout, Observation, arm, is_below};
 use crate::node::layout::{Choice, FilesystemHints, Role};
 use crate::node::statfs::{FsSample, NoSample};
-use crate::units::Monotonic;
-use crate::units::{Bytes, Resource, Signal};
+use crate::units::{Bytes, Monotonic, Resource, Signal};
 
 use super::{Asks, Orders, STALE, Seen, Shared, lock, signals};
 

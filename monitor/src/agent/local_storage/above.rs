@@ -7,8 +7,7 @@ use crate::config::Policy;
 use crate::eviction::evicted::{Cause, Eviction};
 use crate::eviction::usage::active_pods;
 use crate::eviction::{Layout, local_storage};
-use crate::units::CgroupId;
-use crate::units::Monotonic;
+use crate::units::{CgroupId, Monotonic};
 use crate::workloads::statistics::{PodReference, PodStats};
 use crate::workloads::{PodSpecs, PodUid, Summary};
 
