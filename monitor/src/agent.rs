@@ -51,7 +51,7 @@ use crate::eviction::deadline::FallRate;
 use crate::eviction::evicted::Cause;
 use crate::eviction::{Armed, Assessment, Observation, SignalValue, State, assess};
 use crate::kernel::{Event, Kernel, OomKill};
-use crate::node::psi::PsiTrigger;
+use crate::node::psi_trigger::PsiTrigger;
 use crate::node::timer::Timer;
 use crate::node::{MemoryReader, MemorySample, RootUsage};
 use crate::report::logging::Writer;

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use node_pressure_monitor::actions::release::Releaser;
 use node_pressure_monitor::actions::{Evictor, FreezeRecord, Outcome, Target};
 use node_pressure_monitor::config::{EvictionLimits, Mode, NamePattern, OomScores, built_in_patterns};
-use node_pressure_monitor::node::file::Buffer;
+use node_pressure_monitor::node::pinned_file::Buffer;
 use node_pressure_monitor::node::{CgroupVersion, Hierarchy};
 use node_pressure_monitor::units::Monotonic;
 use node_pressure_monitor::units::Signal;

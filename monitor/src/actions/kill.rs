@@ -8,7 +8,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::{PidfdFlags, Signal};
 
-use crate::node::file::{is_gone, keyed_value};
+use crate::node::pinned_file::{is_gone, keyed_value};
 use crate::node::{CgroupVersion, Hierarchy};
 use crate::units::{CgroupId, Pid};
 use crate::workloads::tree::Tracked;

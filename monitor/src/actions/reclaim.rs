@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 
 use crate::config::{self};
 use crate::eviction::gentle::{Answer, Holding};
-use crate::node::file::{keyed_value, number_or_max};
+use crate::node::pinned_file::{keyed_value, number_or_max};
 use crate::node::{CgroupVersion, Hierarchy};
 use crate::units::Bytes;
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::eviction::exhaustion::{SmoothRate, seconds_until};
 use crate::kernel::{DeviceId, InodeCounters};
-use crate::node::filesystems::{Filesystems, Inodes, Mounted};
+use crate::node::mountinfo::{Filesystems, Inodes, Mounted};
 use crate::report::FilesystemReport;
 use crate::units::{CgroupId, Monotonic, float};
 

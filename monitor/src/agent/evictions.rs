@@ -10,7 +10,7 @@ use crate::cluster::evictions::Settled;
 use crate::cluster::ledger::{self, Begun};
 use crate::cluster::{Intent, State, Verdict};
 use crate::config::Quirk;
-use crate::config::kubernetes::EvictionMethod;
+use crate::config::kubernetes_options::EvictionMethod;
 use crate::eviction::evicted::{Cause, IMMEDIATE_GRACE_SECONDS};
 use crate::eviction::{MetThreshold, message};
 use crate::report::EvictionOutcome;

@@ -11,7 +11,7 @@ use crate::eviction::pressure::PressureState;
 use crate::eviction::refaulting::Refaulting;
 use crate::node::Hierarchy;
 use crate::node::meminfo::MemDetails;
-use crate::node::pressure::PressureFiles;
+use crate::node::psi_figures::PressureFiles;
 use crate::node::vmstat::{VmStat, VmStatReader, VmStatSample};
 use crate::node::zoneinfo::reserved_pages;
 use crate::report::{ConditionReport, ExhaustionReport, FiguresReport, PressureReport, SwapReport};

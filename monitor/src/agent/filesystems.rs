@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 
 use crate::config::{MonitorConfig, Policy};
 use crate::eviction::{Layout, SignalValue};
-use crate::node::layout::{Choice, FilesystemHints, Role};
+use crate::node::filesystem_roles::{Choice, FilesystemHints, Role};
 use crate::node::statfs::{FsSample, NoSample, Statfs};
 use crate::units::{Monotonic, Signal};
 

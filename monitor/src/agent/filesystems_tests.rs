@@ -4,7 +4,7 @@ use super::asker::{Answer, CROSSED};
 use super::*;
 use crate::config::{FilesystemPaths, MonitorConfig};
 use crate::eviction::Observation;
-use crate::node::filesystems::Inodes;
+use crate::node::mountinfo::Inodes;
 use crate::node::statfs::{Place, Space};
 use crate::units::Bytes;
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::actions::reclaim::{self, ReclaimFirst, Reclaimer};
 use crate::eviction::MetThreshold;
 use crate::eviction::gentle::{self, Answer, Futile, ReclaimOutcome};
-use crate::node::file::{Buffer, PinnedFile};
+use crate::node::pinned_file::{Buffer, PinnedFile};
 use crate::units::{Bytes, CgroupId, Monotonic};
 use crate::workloads::WorkloadUsage;
 
@@ -287,7 +287,7 @@ fn begin(
     now: Monotonic,
 ) -> Result<Attempt, crate::actions::ActionError> {
     let workload = &usage.workload;
-    let refused = |error: crate::node::file::FileError| {
+    let refused = |error: crate::node::pinned_file::FileError| {
         crate::actions::ActionError::refused(workload.name.clone(), std::io::Error::other(error.to_string()))
     };
     let file = PinnedFile::open_at(tracked.directory(), std::path::Path::new(&workload.name), "memory.current");

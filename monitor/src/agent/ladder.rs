@@ -1,7 +1,7 @@
 //! On which rung each signal stands: eBPF, PSI, the kernel's log, polling, nothing. Losing one moves to the next, and is said.
 
 use crate::kernel::EventKind;
-use crate::node::psi::PsiTrigger;
+use crate::node::psi_trigger::PsiTrigger;
 use crate::report::SourceReport;
 
 use super::Agent;

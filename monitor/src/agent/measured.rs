@@ -8,7 +8,7 @@ use crate::disk::{Held, Part, PartUsage, Source, Usage, Usages, Walker, Workload
 use crate::eviction::footprint::Taken;
 use crate::eviction::{Armed, DiskUsage, DiskUsages, NodeCondition};
 use crate::kernel::DeviceId;
-use crate::node::layout::Role;
+use crate::node::filesystem_roles::Role;
 use crate::node::statfs::Place;
 use crate::report::{DiskUsageReport, KeptReport};
 use crate::units::{CgroupId, Monotonic, Resource};

@@ -6,7 +6,7 @@ use crate::config::Semantics;
 use crate::eviction::deadline::until_next_sample;
 use crate::eviction::{Observation, SignalValue};
 use crate::node::MemorySample;
-use crate::node::file::FileError;
+use crate::node::pinned_file::FileError;
 use crate::units::{Bytes, Monotonic, Signal};
 
 use super::{Agent, allow};

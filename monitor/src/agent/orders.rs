@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::actions::garbage::{Advice, garbage_for, until_enough};
 use crate::actions::stop::{Answer, Deed, Desk, NotDone, Order};
 use crate::eviction::{MetThreshold, Observation};
-use crate::node::layout::{Choice, FilesystemHints, Role};
+use crate::node::filesystem_roles::{Choice, FilesystemHints, Role};
 use crate::node::statfs::Statfs;
 use crate::runtime::{StopError, StopOrder, Stopped};
 use crate::units::Monotonic;

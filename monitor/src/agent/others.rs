@@ -7,7 +7,7 @@ use crate::config::Mode;
 use crate::eviction::rank::Order;
 use crate::eviction::worthwhile::Worth;
 use crate::eviction::{DiskUsage, MetThreshold};
-use crate::node::file::Buffer;
+use crate::node::pinned_file::Buffer;
 use crate::units::{Amount, CgroupId, Monotonic, Resource, Signal};
 use crate::workloads::tree::Tracked;
 use crate::workloads::{OtherUsage, WorkloadUsage, pids};

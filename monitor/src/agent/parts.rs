@@ -12,7 +12,7 @@ use crate::config::MonitorConfig;
 use crate::eviction::deadline::FallRate;
 use crate::eviction::{Layout, arm};
 use crate::kernel::Kernel;
-use crate::node::psi::PsiTrigger;
+use crate::node::psi_trigger::PsiTrigger;
 use crate::node::{MemoryReader, RootUsage};
 use crate::report::logging::Writer;
 use crate::report::{ConditionLog, Health, Metrics, StatsBasis, SummaryPage};

@@ -6,7 +6,7 @@ use crate::cluster::names::{CONFIGURATION_ACCEPTED, NO_PRESSURE, NOT_KNOWN_YET, 
 use crate::cluster::status::{Effect, WantedCondition, WantedTaint, plan};
 use crate::cluster::{NodeStatus, State, View};
 use crate::config::Mode;
-use crate::config::kubernetes::{Authority, TaintEffect, TaintOptions};
+use crate::config::kubernetes_options::{Authority, TaintEffect, TaintOptions};
 use crate::eviction::NodeCondition;
 use crate::eviction::no_execute::{Held, KnownPods, News};
 use crate::eviction::tolerations::{NO_EXECUTE, Taint};

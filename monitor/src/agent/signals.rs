@@ -9,7 +9,7 @@ use crate::eviction::deadline::{FallRate, Reach, until_reached};
 use crate::eviction::exhaustion::Slope;
 use crate::eviction::footprint::NotMeasured;
 use crate::eviction::{Armed, DiskUsages, Layout, NodeCondition, Observation, SignalValue, arm};
-use crate::node::layout::{FilesystemHints, Role};
+use crate::node::filesystem_roles::{FilesystemHints, Role};
 use crate::node::statfs::{FsSample, Place};
 use crate::node::{PidReader, PidSample};
 use crate::report::{RoleReport, SignalReport};

@@ -1,5 +1,5 @@
 use super::*;
-use crate::node::filesystems::Inodes;
+use crate::node::mountinfo::Inodes;
 use crate::node::statfs::{Place, Space};
 use crate::units::Bytes;
 

@@ -10,7 +10,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use crate::config::KubernetesOptions;
-use crate::config::kubernetes::ApiUse;
+use crate::config::kubernetes_options::ApiUse;
 use crate::units::Monotonic;
 
 use super::{Event, Shared, State};

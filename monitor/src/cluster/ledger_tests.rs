@@ -1,6 +1,6 @@
 use super::*;
 use crate::cluster::evictions::intent::tests::intent;
-use crate::config::kubernetes::EvictionMethod;
+use crate::config::kubernetes_options::EvictionMethod;
 
 fn asked() -> Progress {
     Progress { asked: true, ..Progress::default() }

@@ -3,7 +3,7 @@
 //! Beside a kubelet the standard names would be overwritten by it within seconds, and a taint under a standard key taken away by the
 //! node lifecycle controller: so we have names of our own, unless we are the authority.
 
-use crate::config::kubernetes::Authority;
+use crate::config::kubernetes_options::Authority;
 
 use super::status::Effect;
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::ser::Serializer;
 
-use crate::config::error::Printable;
+use crate::config::config_error::Printable;
 
 /// Tells something that is no error, on one line of stderr.
 pub fn note(what: impl fmt::Display) {

@@ -1,40 +1,40 @@
 //! What the operator asked for. Every error names file, line, field and the fix.
 
-pub mod disk_usage;
-pub mod error;
-pub mod file;
-pub mod filesystems;
-pub mod incidents;
-pub mod kubernetes;
+pub mod adopted;
+pub mod config_error;
+pub mod config_watch;
+pub mod disk_usage_options;
+pub mod document_walk;
+pub mod file_kinds;
+pub mod filesystem_paths;
+pub mod incident_options;
+pub mod kubernetes_options;
 pub mod patterns;
 pub mod policy;
-pub mod pressure;
+pub mod pressure_conditions;
 pub mod quirks;
-pub mod reload;
-pub mod runtime;
-pub mod serving;
+pub mod runtime_options;
+pub mod serving_options;
 pub mod stamp;
 pub mod threshold;
-pub mod walk;
-pub mod watch;
 pub mod yaml;
 
-pub use disk_usage::{DiskUsageOptions, ProjectQuotas};
-pub use error::{ConfigError, ConfigErrors, ConfigWarning};
-pub use file::{FileKind, Loaded};
-pub use filesystems::FilesystemPaths;
-pub use incidents::IncidentOptions;
-pub use kubernetes::KubernetesOptions;
+pub use adopted::Adopted;
+pub use config_error::{ConfigError, ConfigErrors, ConfigWarning};
+pub use config_watch::{ConfigNews, ConfigWatch, Fingerprint, Wanted};
+pub use disk_usage_options::{DiskUsageOptions, ProjectQuotas};
+pub use file_kinds::{FileKind, Loaded};
+pub use filesystem_paths::FilesystemPaths;
+pub use incident_options::IncidentOptions;
+pub use kubernetes_options::KubernetesOptions;
 pub use patterns::{NamePattern, PatternError, built_in_patterns};
 pub use policy::{
     EvictionLimits, KernelOptions, Mode, MonitorConfig, OomScores, Policy, Ranking, RankingKey, Reservations, Sampling,
     Semantics,
 };
-pub use pressure::{PressureCondition, PressureKind, PressureLevel, PressureResource, PressureScope};
+pub use pressure_conditions::{PressureCondition, PressureKind, PressureLevel, PressureResource, PressureScope};
 pub use quirks::{Quirk, Quirks};
-pub use reload::Adopted;
-pub use runtime::{RuntimeEndpoint, RuntimeOptions};
-pub use serving::{ServingOptions, TlsFiles};
+pub use runtime_options::{RuntimeEndpoint, RuntimeOptions};
+pub use serving_options::{ServingOptions, TlsFiles};
 pub use stamp::Stamp;
 pub use threshold::{Percentage, Threshold, ThresholdError, ThresholdLists, ThresholdValue};
-pub use watch::{ConfigNews, ConfigWatch, Fingerprint, Wanted};

@@ -4,7 +4,7 @@
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
 
-use crate::node::filesystems::unescaped;
+use crate::node::mountinfo::unescaped;
 
 /// Read at a time.
 const ROOM: usize = 16 * 1024;

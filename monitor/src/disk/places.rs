@@ -14,7 +14,7 @@ use super::mounts::{of_init, plain, read};
 use super::processes::Container;
 use super::tree::device;
 use super::usage::Part;
-use crate::node::filesystems::unescaped;
+use crate::node::mountinfo::unescaped;
 use crate::units::CgroupId;
 use crate::units::Monotonic;
 use crate::workloads::{Kind, PodUid, Workload};

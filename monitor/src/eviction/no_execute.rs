@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::config::kubernetes::PodProtection;
+use crate::config::kubernetes_options::PodProtection;
 use crate::units::Monotonic;
 use crate::workloads::PodSpecs;
 

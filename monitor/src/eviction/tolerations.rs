@@ -8,7 +8,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::config::kubernetes::PodProtection;
+use crate::config::kubernetes_options::PodProtection;
 use crate::workloads::pod::Toleration;
 use crate::workloads::{Pod, Protection};
 

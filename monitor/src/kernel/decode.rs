@@ -7,7 +7,7 @@ use monitor_ebpf::{COMM_LEN, EventKind, OomMark as RawOomMark, ReclaimKind};
 use thiserror::Error;
 
 use super::oom::{self, OomKill};
-use crate::config::error::is_unprintable;
+use crate::config::config_error::is_unprintable;
 use crate::units::{CgroupId, Pid};
 
 /// A task's name as the kernel keeps it.

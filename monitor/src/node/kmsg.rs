@@ -1,6 +1,6 @@
 //! The kernel's log, `/dev/kmsg`: OOM kills for machines where the eBPF programs do not tell of them.
 
-mod oom;
+mod oom_report;
 mod pairing;
 
 use std::os::fd::OwnedFd;
@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-pub use oom::{OomLog, OomReport};
+pub use oom_report::{OomLog, OomReport};
 pub use pairing::Pairing;
 
 /// Where the kernel has it.

@@ -4,9 +4,9 @@ use std::path::Path;
 
 use crate::units::Bytes;
 
-use super::file::{Buffer, FileError, PinnedFile, keyed_value};
 use super::hierarchy::{CgroupVersion, Hierarchy};
 use super::meminfo::{MemDetails, MemInfo};
+use super::pinned_file::{Buffer, FileError, PinnedFile, keyed_value};
 use crate::units::Monotonic;
 
 /// One look at the node's memory.

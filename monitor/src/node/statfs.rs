@@ -11,8 +11,8 @@ use rustix::io::Errno;
 
 use crate::units::Bytes;
 
-use super::filesystems::{Inodes, Line, lines, process_of_mounts, unescaped};
-use super::layout::{Choice, Role};
+use super::filesystem_roles::{Choice, Role};
+use super::mountinfo::{Inodes, Line, lines, process_of_mounts, unescaped};
 use crate::units::Monotonic;
 
 /// A filesystem in one of its roles.

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::file::{Buffer, FileError, PinnedFile};
+use super::pinned_file::{Buffer, FileError, PinnedFile};
 use crate::units::Monotonic;
 
 /// The counters that the agent uses, in pages where nothing else is said. What this kernel does not count is absent.

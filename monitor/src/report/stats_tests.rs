@@ -6,7 +6,7 @@ use crate::disk::{Held, Part, PartUsage, Source};
 use crate::eviction::{self, Layout};
 use crate::kernel::DeviceId;
 use crate::node::CgroupVersion;
-use crate::node::filesystems::Inodes;
+use crate::node::mountinfo::Inodes;
 use crate::node::statfs::{Place, Space};
 use crate::runtime::{Container as Running, ContainerState, PodRef as RuntimePod};
 use crate::units::{Bytes, CgroupId, Monotonic, Signal};

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use rustix::fs::{Dir, FileType, Mode, OFlags};
 
 use crate::node::CgroupVersion;
-use crate::node::file::keyed_value;
+use crate::node::pinned_file::keyed_value;
 use crate::units::Bytes;
 
 use super::path;

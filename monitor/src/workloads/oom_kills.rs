@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, BorrowedFd};
 
 use crate::node::CgroupVersion;
-use crate::node::file::keyed_value;
+use crate::node::pinned_file::keyed_value;
 
 use super::processes::{DEPTH_LIMIT, children, read};
 

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use rustix::fs::{Mode, OFlags};
 
-use crate::node::file::{Buffer, PinnedFile};
+use crate::node::pinned_file::{Buffer, PinnedFile};
 use crate::node::{CgroupVersion, Hierarchy};
 
 use super::processes::{DEPTH_LIMIT, children};

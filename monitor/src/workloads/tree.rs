@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags};
 
-use crate::config::kubernetes::PodProtection;
+use crate::config::kubernetes_options::PodProtection;
 use crate::config::{NamePattern, Quirks};
-use crate::node::file::{Buffer, FileError, PinnedFile, keyed_value};
+use crate::node::pinned_file::{Buffer, FileError, PinnedFile, keyed_value};
 use crate::node::{CgroupVersion, Hierarchy};
 use crate::units::Monotonic;
 use crate::units::{Bytes, CgroupId, Pid, Resource};

@@ -11,7 +11,7 @@ use std::time::Duration;
 use rustix::fs::{Access, AtFlags};
 
 use crate::node::CgroupVersion;
-use crate::node::file::{Buffer, FileError, PinnedFile, is_gone, keyed_value, number_or_max};
+use crate::node::pinned_file::{Buffer, FileError, PinnedFile, is_gone, keyed_value, number_or_max};
 use crate::units::{Bytes, CgroupId};
 
 use super::path::{Role, role};

@@ -18,7 +18,7 @@ use node_pressure_monitor::cluster::status::{Effect, WantedCondition, WantedTain
 use node_pressure_monitor::cluster::sweep::{Rules, Sweeper};
 use node_pressure_monitor::cluster::{Access, Cluster, Event, Happening, Intent, NodeStatus};
 use node_pressure_monitor::config::KubernetesOptions;
-use node_pressure_monitor::config::kubernetes::EvictionMethod;
+use node_pressure_monitor::config::kubernetes_options::EvictionMethod;
 use serde_json::Value;
 
 /// Longer than anything takes that is not stuck.

@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::node::filesystems::{Filesystems, Inodes, Mounted};
+use crate::node::mountinfo::{Filesystems, Inodes, Mounted};
 use crate::units::Monotonic;
 
 /// Mounts come and go seldom.

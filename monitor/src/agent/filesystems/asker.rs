@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::config::{FilesystemPaths, MonitorConfig, Policy};
 use crate::eviction::deadline::{FallRate, Reach, until_reached};
 use crate::eviction::{Armed, Layout, Observation, arm, is_below};
-use crate::node::layout::{Choice, FilesystemHints, Role};
+use crate::node::filesystem_roles::{Choice, FilesystemHints, Role};
 use crate::node::statfs::{FsSample, NoSample};
 use crate::units::{Bytes, Monotonic, Resource, Signal};
 

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::config::kubernetes::EvictionMethod;
+use crate::config::kubernetes_options::EvictionMethod;
 use crate::units::Monotonic;
 
 /// A message longer than that is cut: the ledger must stay small, and nobody reads more.

@@ -16,7 +16,7 @@ mod exchange;
 
 use std::time::Duration;
 
-use crate::config::kubernetes::EvictionMethod;
+use crate::config::kubernetes_options::EvictionMethod;
 
 use super::Intent;
 

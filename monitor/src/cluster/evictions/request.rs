@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::config::kubernetes::EvictionMethod;
+use crate::config::kubernetes_options::EvictionMethod;
 
 use super::super::events::{self, About, Happening};
 use super::super::request::Status;

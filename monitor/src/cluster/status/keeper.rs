@@ -8,7 +8,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::config::KubernetesOptions;
-use crate::config::kubernetes::Authority;
+use crate::config::kubernetes_options::Authority;
 
 use super::super::ask::{Failure, TIMEOUT, ask};
 use super::super::patience::{Patience, jittered};

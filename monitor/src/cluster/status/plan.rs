@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::config::kubernetes::Authority;
+use crate::config::kubernetes_options::Authority;
 
 use super::super::names::{self, Owner, condition_type, owner, taint_key};
 use super::seen::{SeenCondition, SeenNode, taint_name};

@@ -9,7 +9,7 @@ use crate::config::MonitorConfig;
 use crate::kernel::{Kernel, ProbeReport, ProbeState};
 use crate::node::kmsg::{self, Kmsg};
 use crate::node::meminfo::MemDetails;
-use crate::node::psi::PsiTrigger;
+use crate::node::psi_trigger::PsiTrigger;
 use crate::node::{Hierarchy, MemoryReader, namespaces};
 use crate::units::Bytes;
 

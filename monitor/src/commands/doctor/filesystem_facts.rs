@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::config::MonitorConfig;
 use crate::disk::project_quotas;
 use crate::eviction::Layout;
-use crate::node::layout::{Choice, FilesystemHints, Role};
+use crate::node::filesystem_roles::{Choice, FilesystemHints, Role};
 use crate::node::statfs::{FsSample, Statfs};
 
 use super::facts::{Filesystem, InodesLeft};

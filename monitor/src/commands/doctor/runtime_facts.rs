@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::config::RuntimeEndpoint;
-use crate::node::layout::FilesystemHints;
+use crate::node::filesystem_roles::FilesystemHints;
 use crate::runtime::{Identity, identify};
 
 use super::facts::Runtime;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 
-use crate::config::watch::Interpret;
+use crate::config::config_watch::Interpret;
 use crate::config::{ConfigErrors, Fingerprint, Loaded, Mode, MonitorConfig, Wanted};
 use crate::report::logging::LogFormat;
 

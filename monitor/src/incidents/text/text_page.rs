@@ -1,7 +1,7 @@
 //! Lines of at most a hundred columns.
 
 use super::words::NO_BREAK;
-use crate::config::error::is_unprintable;
+use crate::config::config_error::is_unprintable;
 
 /// No line is longer, as long as there is a place to break it.
 pub const WIDTH: usize = 100;

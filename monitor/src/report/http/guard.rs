@@ -11,7 +11,7 @@ use tokio_rustls::rustls::ServerConfig;
 
 use super::material::Current;
 use crate::cluster::{Review, Reviewer};
-use crate::config::serving::ServingOptions;
+use crate::config::serving_options::ServingOptions;
 use crate::report::{RateLimiter, Verdict};
 
 /// What probes ask without a token: it tells how the agent is, and nothing of the workloads.

@@ -12,7 +12,7 @@ use tokio_rustls::rustls::server::NoServerSessionStorage;
 
 use super::Health;
 use crate::config::Stamp;
-use crate::config::serving::{ServingOptions, TlsFiles};
+use crate::config::serving_options::{ServingOptions, TlsFiles};
 
 /// What it is called among the things that are not as they should be.
 const CAPABILITY: &str = "serving";

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use rustix::fs::{Mode, OFlags};
 
 use super::document::{Cpu, Memory, Time};
-use crate::node::file::{Buffer, PinnedFile, keyed_value, number_or_max};
+use crate::node::pinned_file::{Buffer, PinnedFile, keyed_value, number_or_max};
 use crate::node::{CgroupVersion, Hierarchy};
 use crate::units::Monotonic;
 use crate::workloads::pids;

@@ -19,7 +19,7 @@ use self::document::{
 use super::{MemoryReport, OnDemand, SwapReport};
 use crate::disk::{Usage, Usages};
 use crate::node::Hierarchy;
-use crate::node::layout::Role;
+use crate::node::filesystem_roles::Role;
 use crate::node::statfs::FsSample;
 use crate::runtime::{Sandbox, Snapshot, Stores, UnixNanos};
 use crate::units::CgroupId;

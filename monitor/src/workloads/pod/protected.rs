@@ -2,7 +2,7 @@
 
 use super::identity::shortened;
 use super::{Exemption, Pod};
-use crate::config::kubernetes::PodProtection;
+use crate::config::kubernetes_options::PodProtection;
 use crate::workloads::Protection;
 
 impl Pod {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use node_pressure_apiserver::{Fault, What};
 use node_pressure_monitor::cluster::{Intent, Verdict};
-use node_pressure_monitor::config::kubernetes::EvictionMethod;
+use node_pressure_monitor::config::kubernetes_options::EvictionMethod;
 use serde_json::json;
 
 use super::scene::{CERTAIN, PATIENCE, Scene, Way, begin, has};

@@ -7,7 +7,7 @@ use node_pressure_apiserver::stage::{condition, uid};
 use node_pressure_apiserver::{Record, Stage};
 use node_pressure_monitor::cluster::{Access, Cluster, Event, Intent, Ledger, Verdict};
 use node_pressure_monitor::config::KubernetesOptions;
-use node_pressure_monitor::config::kubernetes::EvictionMethod;
+use node_pressure_monitor::config::kubernetes_options::EvictionMethod;
 use node_pressure_monitor::units::Monotonic;
 use serde_json::{Value, json};
 

@@ -7,7 +7,7 @@ use node_pressure_apiserver::stage::{Stage, condition};
 use node_pressure_monitor::cluster::NodeStatus;
 use node_pressure_monitor::cluster::status::Effect;
 use node_pressure_monitor::config::KubernetesOptions;
-use node_pressure_monitor::config::kubernetes::Authority;
+use node_pressure_monitor::config::kubernetes_options::Authority;
 use serde_json::{Value, json};
 
 use crate::support::{KEY, SOON, TYPE, cluster, end, has, is_tainted, node, ready, status, taints, trouble};

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use crate::config::{MonitorConfig, Semantics};
 use crate::eviction::Layout;
-use crate::node::file::FileError;
-use crate::node::layout::{Choice, FilesystemHints, Role};
+use crate::node::filesystem_roles::{Choice, FilesystemHints, Role};
+use crate::node::pinned_file::FileError;
 use crate::node::statfs::{FsSample, Statfs};
 use crate::node::{Hierarchy, MemoryReader, PidReader};
 use crate::units::{Bytes, Moment, Resource, Signal};

@@ -1,6 +1,6 @@
 //! What is kept from pods, and what swap does: the same words in every kind of file.
 
-use crate::config::walk::{Fields, Walk};
+use crate::config::document_walk::{Fields, Walk};
 use crate::config::yaml::Node;
 use crate::units::quantity::Quantity;
 

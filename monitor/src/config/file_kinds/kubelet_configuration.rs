@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use super::lists::{Lists, Rules, Style};
-use super::reserved::{SWAP, SWAP_FIX, enforced_field, reserved_map};
+use super::reservations::{SWAP, SWAP_FIX, enforced_field, reserved_map};
+use super::threshold_fields::{Lists, Rules, Style};
+use crate::config::document_walk::{Fields, Walk};
 use crate::config::policy::{MonitorConfig, OomScores, Policy, Ranking, Reservations, Semantics};
 use crate::config::quirks::Quirks;
 use crate::config::threshold::{Percentage, ThresholdValue};
-use crate::config::walk::{Fields, Walk};
 use crate::config::yaml::{Node, Value};
 use crate::units::amount::Bytes;
 use crate::units::signal::Signal;
@@ -164,5 +164,5 @@ fn advise(walk: &mut Walk<'_>, fields: &Fields<'_>) {
 }
 
 #[cfg(test)]
-#[path = "kubelet_tests.rs"]
+#[path = "kubelet_configuration_tests.rs"]
 mod tests;

@@ -4,7 +4,7 @@ mod scalars;
 
 use std::collections::HashMap;
 
-use super::error::{ConfigError, ConfigWarning};
+use super::config_error::{ConfigError, ConfigWarning};
 use super::yaml::{Node, Value};
 
 /// Nobody reads on after so many, and a file made to be wrong everywhere must not fill the memory with what is said about it.

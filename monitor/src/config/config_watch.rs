@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use super::error::ConfigWarning;
+use super::config_error::ConfigWarning;
 use super::policy::MonitorConfig;
 use super::stamp::Stamp;
 
@@ -208,5 +208,5 @@ impl Watched {
 }
 
 #[cfg(test)]
-#[path = "watch_tests.rs"]
+#[path = "config_watch_tests.rs"]
 mod tests;

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use super::file::{Buffer, FileError, PinnedFile};
+use super::pinned_file::{Buffer, FileError, PinnedFile};
 use crate::units::Monotonic;
 
 /// The limits are settings: they change when somebody writes one.

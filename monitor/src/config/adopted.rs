@@ -1,7 +1,7 @@
 //! A new configuration for an agent at work: what of it can be had without a restart.
 
-use super::disk_usage::DiskUsageOptions;
-use super::kubernetes::KubernetesOptions;
+use super::disk_usage_options::DiskUsageOptions;
+use super::kubernetes_options::KubernetesOptions;
 use super::policy::{MonitorConfig, Policy, Sampling};
 
 /// What becomes of a new configuration.

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use super::lists::{Lists, Rules, Style};
-use super::reserved::{enforced_field, reserved_map};
-use crate::config::filesystems::FilesystemPaths;
+use super::reservations::{enforced_field, reserved_map};
+use super::threshold_fields::{Lists, Rules, Style};
+use crate::config::document_walk::{Fields, Walk};
+use crate::config::filesystem_paths::FilesystemPaths;
 use crate::config::patterns::NamePattern;
 use crate::config::policy::{Mode, MonitorConfig, OomScores, Policy, Ranking, RankingKey, Semantics};
 use crate::config::quirks::{Quirk, Quirks};
-use crate::config::walk::{Fields, Walk};
 use crate::config::yaml::{Node, Value};
 use crate::units::amount::Bytes;
 

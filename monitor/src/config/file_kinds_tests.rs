@@ -1,11 +1,11 @@
 use std::time::Duration;
 
 use super::*;
-use crate::config::disk_usage::DiskUsageOptions;
-use crate::config::filesystems::FilesystemPaths;
+use crate::config::disk_usage_options::DiskUsageOptions;
+use crate::config::filesystem_paths::FilesystemPaths;
 use crate::config::policy::{Mode, OomScores, Ranking, RankingKey, Semantics};
 use crate::config::quirks::{Quirk, Quirks};
-use crate::config::serving::{ServingOptions, TlsFiles};
+use crate::config::serving_options::{ServingOptions, TlsFiles};
 use crate::config::threshold::{Threshold, ThresholdValue};
 use crate::units::amount::Bytes;
 use crate::units::signal::Signal;
@@ -29,7 +29,7 @@ fn the_default_file_is_the_default() {
     let expected = Loaded { kind: FileKind::Monitor, config: MonitorConfig::default(), warnings: Vec::new() };
     assert_eq!(parsed, Ok(expected));
     // Written out in full, so that the file cannot fall behind when a field is added.
-    for field in monitor::FIELDS {
+    for field in monitor_configuration::FIELDS {
         let start = format!("\n{field}:");
         assert!(text.contains(&start), "{field} is missing from the default file");
     }

@@ -2,11 +2,11 @@
 
 use std::net::SocketAddr;
 
-use crate::config::serving::{ServingOptions, TlsFiles};
-use crate::config::walk::{Fields, Walk};
+use crate::config::document_walk::{Fields, Walk};
+use crate::config::serving_options::{ServingOptions, TlsFiles};
 use crate::config::yaml::Node;
 
-use super::monitor::set;
+use super::monitor_configuration::set;
 
 const CERTIFICATE: &str = "/etc/node-pressure-monitor/tls/tls.crt";
 const KEY: &str = "/etc/node-pressure-monitor/tls/tls.key";

@@ -2,22 +2,22 @@
 //! What kind a file is shows in the file.
 
 mod disk_usage;
-mod kubelet;
+mod kubelet_configuration;
 mod kubernetes;
-mod lists;
-mod monitor;
+mod monitor_configuration;
 mod openshift3;
 mod pressure;
-mod reserved;
+mod reservations;
 mod runtime;
 mod serving;
+mod threshold_fields;
 
 use std::io::Read;
 use std::path::Path;
 
-use super::error::{ConfigError, ConfigErrors, ConfigWarning};
+use super::config_error::{ConfigError, ConfigErrors, ConfigWarning};
+use super::document_walk::Walk;
 use super::policy::MonitorConfig;
-use super::walk::Walk;
 use super::yaml::{Node, Value, parse_document};
 
 const MAX_FILE_SIZE: u64 = 256 << 10;
@@ -38,8 +38,8 @@ impl FileKind {
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
-            Self::Monitor => monitor::KIND,
-            Self::Kubelet => kubelet::KIND,
+            Self::Monitor => monitor_configuration::KIND,
+            Self::Kubelet => kubelet_configuration::KIND,
             Self::OpenShift3 => openshift3::KIND,
         }
     }
@@ -122,8 +122,8 @@ impl MonitorConfig {
         let mut walk = Walk::new(file_name);
         let read = kind(&mut walk, &document).map(|kind| {
             let read = match kind {
-                FileKind::Monitor => monitor::read,
-                FileKind::Kubelet => kubelet::read,
+                FileKind::Monitor => monitor_configuration::read,
+                FileKind::Kubelet => kubelet_configuration::read,
                 FileKind::OpenShift3 => openshift3::read,
             };
             (kind, read(&mut walk, &document))
@@ -155,7 +155,11 @@ fn kind(walk: &mut Walk<'_>, document: &Node) -> Option<FileKind> {
             Value::Null => "the file is empty".to_owned(),
             _ => format!("the file must be a map of fields, not {}", document.value.kind()),
         };
-        let fix = format!("start with `apiVersion: {}` and `kind: {}`", monitor::API_VERSION, monitor::KIND);
+        let fix = format!(
+            "start with `apiVersion: {}` and `kind: {}`",
+            monitor_configuration::API_VERSION,
+            monitor_configuration::KIND
+        );
         walk.error("", document, reason, &fix);
         return None;
     };
@@ -169,11 +173,11 @@ fn kind(walk: &mut Walk<'_>, document: &Node) -> Option<FileKind> {
     };
     let kind = find("kind");
     let (reason, fix) = match text(kind).as_str() {
-        monitor::KIND => return Some(FileKind::Monitor),
-        kubelet::KIND => return Some(FileKind::Kubelet),
+        monitor_configuration::KIND => return Some(FileKind::Monitor),
+        kubelet_configuration::KIND => return Some(FileKind::Kubelet),
         openshift3::KIND => return Some(FileKind::OpenShift3),
         _ if find(openshift3::ARGUMENTS).is_some() => return Some(FileKind::OpenShift3),
-        "" if text(find("apiVersion")) == kubelet::API_VERSION => return Some(FileKind::Kubelet),
+        "" if text(find("apiVersion")) == kubelet_configuration::API_VERSION => return Some(FileKind::Kubelet),
         "" => return Some(FileKind::Monitor),
         "ConfigMap" => (
             "a ConfigMap, not the configuration in it",
@@ -195,5 +199,5 @@ fn kind(walk: &mut Walk<'_>, document: &Node) -> Option<FileKind> {
 mod refused_tests;
 
 #[cfg(test)]
-#[path = "file_tests.rs"]
+#[path = "file_kinds_tests.rs"]
 mod tests;

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use crate::config::runtime::{RuntimeEndpoint, RuntimeOptions};
-use crate::config::walk::{Fields, Walk};
+use crate::config::document_walk::{Fields, Walk};
+use crate::config::runtime_options::{RuntimeEndpoint, RuntimeOptions};
 use crate::config::yaml::Node;
 
 const FIELDS: [&str; 4] = ["endpoint", "timeout", "minimumContainerAge", "imageMinimumGCAge"];

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
+use crate::config::document_walk::{Fields, Walk};
 use crate::config::policy::Policy;
 use crate::config::quirks::Quirks;
 use crate::config::threshold::{
     ThresholdError, ThresholdLists, ThresholdValue, parse_grace_period, parse_min_reclaim, parse_threshold_value,
 };
-use crate::config::walk::{Fields, Walk};
 use crate::config::yaml::Node;
 use crate::units::signal::{Signal, UnsupportedSignal};
 

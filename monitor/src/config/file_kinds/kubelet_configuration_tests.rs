@@ -1,5 +1,5 @@
 use super::*;
-use crate::config::file::FileKind;
+use crate::config::file_kinds::FileKind;
 
 const HEAD: &str = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
 

@@ -267,5 +267,5 @@ fn relative(path: &str) -> String {
 }
 
 #[cfg(test)]
-#[path = "oom_tests.rs"]
+#[path = "oom_report_tests.rs"]
 mod tests;

@@ -2,12 +2,12 @@
 
 use std::collections::HashMap;
 
-use super::kubelet::{default_thresholds, kubelet_policy};
-use super::lists::{Entry, Lists, Rules, Style};
-use super::reserved::{Item, SWAP, SWAP_FIX, items, pods_enforced, reserved};
+use super::kubelet_configuration::{default_thresholds, kubelet_policy};
+use super::reservations::{Item, SWAP, SWAP_FIX, items, pods_enforced, reserved};
+use super::threshold_fields::{Entry, Lists, Rules, Style};
+use crate::config::document_walk::Walk;
 use crate::config::policy::{MonitorConfig, OomScores, Policy, Ranking};
 use crate::config::threshold::ThresholdValue;
-use crate::config::walk::Walk;
 use crate::config::yaml::{Node, Value};
 use crate::units::duration::parse_go_duration;
 use crate::units::quantity::Quantity;

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use crate::config::kubernetes::{
+use crate::config::document_walk::{Fields, Walk};
+use crate::config::kubernetes_options::{
     ApiUse, Authority, EvictionMethod, KubernetesOptions, PodProtection, TaintEffect, TaintOptions,
 };
-use crate::config::walk::{Fields, Walk};
 use crate::config::yaml::Node;
 
-use super::monitor::set;
+use super::monitor_configuration::set;
 
 const FIELDS: [&str; 10] = [
     "api",

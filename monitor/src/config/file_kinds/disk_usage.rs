@@ -1,8 +1,8 @@
 //! `diskUsage` of our own kind of file.
 
 use super::pressure::percent;
-use crate::config::disk_usage::{DiskUsageOptions, ProjectQuotas};
-use crate::config::walk::{Fields, Walk};
+use crate::config::disk_usage_options::{DiskUsageOptions, ProjectQuotas};
+use crate::config::document_walk::{Fields, Walk};
 
 /// Below, a million files take an hour.
 const SMALLEST_SHARE: f64 = 0.001;

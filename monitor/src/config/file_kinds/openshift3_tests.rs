@@ -1,5 +1,5 @@
 use super::*;
-use crate::config::file::FileKind;
+use crate::config::file_kinds::FileKind;
 use crate::units::format_go_duration;
 use std::time::Duration;
 

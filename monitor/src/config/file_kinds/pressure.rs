@@ -1,7 +1,9 @@
 //! `pressureConditions` of our own kind of file.
 
-use crate::config::pressure::{PressureCondition, PressureKind, PressureLevel, PressureResource, PressureScope};
-use crate::config::walk::{Fields, Walk};
+use crate::config::document_walk::{Fields, Walk};
+use crate::config::pressure_conditions::{
+    PressureCondition, PressureKind, PressureLevel, PressureResource, PressureScope,
+};
 use crate::config::yaml::Node;
 
 const FIELDS: [&str; 6] = ["condition", "scope", "resource", "kind", "set", "clear"];
