@@ -3,9 +3,9 @@
 use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
 
-use prometheus::{GaugeVec, IntCounter, IntCounterVec, IntGaugeVec, Registry};
+use prometheus::{GaugeVec, IntCounter, IntCounterVec, IntGaugeVec};
 
-use super::register::{Register as _, follow};
+use super::register::{Registry, follow};
 use super::summary::Page;
 use crate::cluster::WatchCounts;
 use crate::units::{Signal, format_go_duration};

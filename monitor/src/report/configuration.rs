@@ -2,9 +2,9 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use prometheus::{Gauge, IntCounterVec, IntGauge, Registry};
+use prometheus::{Gauge, IntCounterVec, IntGauge};
 
-use super::register::Register as _;
+use super::register::Registry;
 use crate::config::Fingerprint;
 
 /// What came of looking at the configuration file again.
@@ -97,7 +97,7 @@ impl ConfigMetrics {
     ///
     /// # Errors
     /// When one of the names is taken already.
-    pub fn new(registry: &Registry) -> prometheus::Result<Self> {
+    pub(super) fn new(registry: &Registry) -> prometheus::Result<Self> {
         Ok(Self {
             reloads: registry.counters_of(
                 "config_reloads_total",

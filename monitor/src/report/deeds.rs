@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use prometheus::{Counter, IntCounter, IntCounterVec, Registry};
+use prometheus::{Counter, IntCounter, IntCounterVec};
 
-use super::register::{Register as _, follow};
+use super::register::{Registry, follow};
 use crate::eviction::gentle::ReclaimOutcome;
 use crate::units::Bytes;
 
@@ -61,7 +61,7 @@ impl Deeds {
     ///
     /// # Errors
     /// When one of the names is taken already.
-    pub fn new(registry: &Registry) -> prometheus::Result<Self> {
+    pub(super) fn new(registry: &Registry) -> prometheus::Result<Self> {
         Ok(Self {
             reclaims: registry.counters_of(
                 "proactive_reclaims_total",

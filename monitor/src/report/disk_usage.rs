@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use prometheus::{Counter, GaugeVec, IntCounter, Registry};
+use prometheus::{Counter, GaugeVec, IntCounter};
 
 use super::NodeReport;
-use super::register::{Register as _, follow};
+use super::register::{Registry, follow};
 use super::series::OTHER;
 use super::summary::Page;
 use crate::units::{Bytes, float};
@@ -59,7 +59,7 @@ impl DiskUsageMetrics {
     ///
     /// # Errors
     /// When one of the names is taken already.
-    pub fn new(registry: &Registry) -> prometheus::Result<Self> {
+    pub(super) fn new(registry: &Registry) -> prometheus::Result<Self> {
         let gauges = |name, help| registry.gauges(name, help, &["workload", "source"]);
         Ok(Self {
             bytes: gauges(

@@ -1,11 +1,11 @@
 //! The figures as metrics.
 
-use prometheus::{Counter, CounterVec, GaugeVec, Registry};
+use prometheus::{Counter, CounterVec, GaugeVec};
 
 use super::figures::{
     ExhaustionReport, FiguresReport, FilesystemReport, PressureReport, RoleReport, SignalReport, SwapReport,
 };
-use super::register::{Register as _, follow};
+use super::register::{Registry, follow};
 use crate::units::float;
 
 /// The windows over which the kernel averages pressure.
@@ -37,7 +37,7 @@ impl FiguresMetrics {
     ///
     /// # Errors
     /// When one of the names is taken already.
-    pub fn new(registry: &Registry) -> prometheus::Result<Self> {
+    pub(super) fn new(registry: &Registry) -> prometheus::Result<Self> {
         Ok(Self {
             corrections: registry.gauges(
                 "memory_correction_bytes",

@@ -1,8 +1,8 @@
 //! Incidents as metrics.
 
-use prometheus::{IntCounter, IntCounterVec, IntGauge, Registry};
+use prometheus::{IntCounter, IntCounterVec, IntGauge};
 
-use super::register::{Register as _, follow};
+use super::register::{Registry, follow};
 use crate::incidents::Kind;
 use crate::incidents::writer::JournalReport;
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use prometheus::proto::MetricFamily;
-use prometheus::{Counter, GaugeVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry, TextEncoder};
+use prometheus::{Counter, GaugeVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, TextEncoder};
 
 use super::cluster::ClusterMetrics;
 use super::configuration::{ConfigMetrics, ConfigState, ReloadOutcome};
@@ -13,7 +13,7 @@ use super::disk_usage::DiskUsageMetrics;
 use super::figures_metrics::FiguresMetrics;
 use super::incidents::IncidentMetrics;
 use super::probes::ProbeSeries;
-use super::register::{Register as _, follow};
+use super::register::{Family, Registry, follow};
 use super::runtime::RuntimeMetrics;
 use super::series::{SeriesLimits, WorkloadSeries, increase};
 use super::{EventReport, NodeReport};
@@ -69,17 +69,10 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Whether there is a metric of this whole name, with a value or without: for who writes rules.
+    /// Returns every metric, with a value or without, sorted by name.
     #[must_use]
-    pub fn has(&self, name: &str) -> bool {
-        // The registry tells nobody what is in it, and refuses a name that is taken with another help text.
-        let Ok(other) = IntGauge::new(name, "Not the help text of any metric.") else { return false };
-        let is_free = self.registry.register(Box::new(other.clone())).is_ok();
-        if is_free {
-            // Just registered.
-            let _gone = self.registry.unregister(Box::new(other));
-        }
-        !is_free
+    pub fn families(&self) -> Vec<Family> {
+        self.registry.families()
     }
 
     /// Makes and registers everything.

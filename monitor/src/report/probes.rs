@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use prometheus::{CounterVec, IntCounterVec, Registry};
+use prometheus::{CounterVec, IntCounterVec};
 
-use super::register::Register as _;
+use super::register::Registry;
 use super::series::increase;
 use crate::kernel::ProbeStatistics;
 
@@ -23,7 +23,7 @@ impl ProbeSeries {
     ///
     /// # Errors
     /// When one of the names is taken already.
-    pub fn new(registry: &Registry) -> prometheus::Result<Self> {
+    pub(super) fn new(registry: &Registry) -> prometheus::Result<Self> {
         Ok(Self {
             hits: registry.counters(
                 "probe_hits_total",

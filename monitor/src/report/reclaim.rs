@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::{Bucket, Histogram, LabelPair, Metric, MetricFamily, MetricType};
-use prometheus::{CounterVec, IntCounterVec, Registry};
+use prometheus::{CounterVec, IntCounterVec};
 
-use super::register::{NAMESPACE, Register as _};
+use super::register::{NAMESPACE, Registry};
 use super::series::increase;
 use crate::kernel::{HISTOGRAM_BUCKETS, ReclaimCounters};
 
@@ -30,11 +30,9 @@ impl ReclaimSeries {
     ///
     /// # Errors
     /// When one of the names is taken already.
-    pub fn new(registry: &Registry) -> prometheus::Result<Self> {
-        let stalls = StallHistogram::new()?;
-        registry.register(Box::new(stalls.clone()))?;
+    pub(super) fn new(registry: &Registry) -> prometheus::Result<Self> {
         Ok(Self {
-            stalls,
+            stalls: registry.register("histogram", StallHistogram::new()?)?,
             reclaimed: registry.counters(
                 "reclaim_pages_reclaimed_total",
                 "Pages that tasks of a workload reclaimed while they stalled, by kind (direct, memcg).",

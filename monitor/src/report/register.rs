@@ -1,29 +1,79 @@
-//! How metrics are made: under this agent's prefix, and registered at once.
+//! Makes and registers metrics, all under the agent's prefix, and keeps a catalogue of them for `config/METRICS.md`.
+
+use std::sync::{Mutex, PoisonError};
 
 use prometheus::core::{Atomic, Collector, GenericCounter, GenericCounterVec, GenericGauge, GenericGaugeVec};
-use prometheus::{Opts, Registry, Result};
+use prometheus::proto::MetricFamily;
+use prometheus::{Opts, Result};
 
-/// What every metric's name begins with.
+/// Prefix of every metric name.
 pub(super) const NAMESPACE: &str = "node_pressure_monitor";
 
-/// Makes metrics, and registers them, which fails when a name is taken already. Whether one counts in integers or in floats follows from the
-/// field that it is for.
-pub(super) trait Register {
-    /// A gauge without labels: for what is always known.
-    fn gauge<P: Atomic + 'static>(&self, name: &str, help: &str) -> Result<GenericGauge<P>>;
+/// A metric as documented, whether or not it has a value.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Family {
+    pub name: String,
+    /// The Prometheus type: `gauge`, `counter` or `histogram`.
+    pub kind: &'static str,
+    pub help: String,
+    pub labels: Vec<String>,
+}
 
-    /// Gauges with these labels. Without labels, one that can be absent.
-    fn gauges<P: Atomic + 'static>(&self, name: &str, help: &str, labels: &[&str]) -> Result<GenericGaugeVec<P>>;
+/// A Prometheus registry that can list its metrics. Each method fails if the name is already registered. The type of the field that takes
+/// the metric decides whether it counts in integers or floats.
+#[derive(Debug, Default)]
+pub(super) struct Registry {
+    registry: prometheus::Registry,
+    families: Mutex<Vec<Family>>,
+}
 
-    /// A counter without labels.
-    fn counter<P: Atomic + 'static>(&self, name: &str, help: &str) -> Result<GenericCounter<P>>;
+impl Registry {
+    pub(super) fn new() -> Self {
+        Self::default()
+    }
 
-    /// Counters with these labels.
-    fn counters<P: Atomic + 'static>(&self, name: &str, help: &str, labels: &[&str]) -> Result<GenericCounterVec<P>>;
+    pub(super) fn gather(&self) -> Vec<MetricFamily> {
+        self.registry.gather()
+    }
 
-    /// Counters for each of these values of a label, all there from the start: one that appears with its first increment hides that increment
-    /// from `increase()`.
-    fn counters_of<P: Atomic + 'static>(
+    /// Returns every registered metric, with a value or without, sorted by name.
+    pub(super) fn families(&self) -> Vec<Family> {
+        let mut families = self.families.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        families.sort();
+        families
+    }
+
+    /// A gauge that always has a value.
+    pub(super) fn gauge<P: Atomic + 'static>(&self, name: &str, help: &str) -> Result<GenericGauge<P>> {
+        self.register("gauge", GenericGauge::with_opts(options(name, help))?)
+    }
+
+    /// Gauges with these labels. With an empty list of labels: one gauge that can be absent.
+    pub(super) fn gauges<P: Atomic + 'static>(
+        &self,
+        name: &str,
+        help: &str,
+        labels: &[&str],
+    ) -> Result<GenericGaugeVec<P>> {
+        self.register("gauge", GenericGaugeVec::<P>::new(options(name, help), labels)?)
+    }
+
+    pub(super) fn counter<P: Atomic + 'static>(&self, name: &str, help: &str) -> Result<GenericCounter<P>> {
+        self.register("counter", GenericCounter::with_opts(options(name, help))?)
+    }
+
+    pub(super) fn counters<P: Atomic + 'static>(
+        &self,
+        name: &str,
+        help: &str,
+        labels: &[&str],
+    ) -> Result<GenericCounterVec<P>> {
+        self.register("counter", GenericCounterVec::<P>::new(options(name, help), labels)?)
+    }
+
+    /// One counter for each value of a label, all present from the start: `increase()` misses the first increment of a counter that
+    /// appears with it.
+    pub(super) fn counters_of<P: Atomic + 'static>(
         &self,
         name: &str,
         help: &str,
@@ -36,36 +86,26 @@ pub(super) trait Register {
         }
         Ok(counters)
     }
-}
 
-impl Register for Registry {
-    fn gauge<P: Atomic + 'static>(&self, name: &str, help: &str) -> Result<GenericGauge<P>> {
-        registered(self, GenericGauge::with_opts(options(name, help))?)
+    pub(super) fn register<M: Collector + Clone + 'static>(&self, kind: &'static str, metric: M) -> Result<M> {
+        self.registry.register(Box::new(metric.clone()))?;
+        let mut families = self.families.lock().unwrap_or_else(PoisonError::into_inner);
+        families.extend(metric.desc().into_iter().map(|desc| Family {
+            name: desc.fq_name.clone(),
+            kind,
+            help: desc.help.clone(),
+            labels: desc.variable_labels.clone(),
+        }));
+        drop(families);
+        Ok(metric)
     }
-
-    fn gauges<P: Atomic + 'static>(&self, name: &str, help: &str, labels: &[&str]) -> Result<GenericGaugeVec<P>> {
-        registered(self, GenericGaugeVec::<P>::new(options(name, help), labels)?)
-    }
-
-    fn counter<P: Atomic + 'static>(&self, name: &str, help: &str) -> Result<GenericCounter<P>> {
-        registered(self, GenericCounter::with_opts(options(name, help))?)
-    }
-
-    fn counters<P: Atomic + 'static>(&self, name: &str, help: &str, labels: &[&str]) -> Result<GenericCounterVec<P>> {
-        registered(self, GenericCounterVec::<P>::new(options(name, help), labels)?)
-    }
-}
-
-fn registered<M: Collector + Clone + 'static>(registry: &Registry, metric: M) -> Result<M> {
-    registry.register(Box::new(metric.clone()))?;
-    Ok(metric)
 }
 
 fn options(name: &str, help: &str) -> Opts {
     Opts::new(name, help).namespace(NAMESPACE)
 }
 
-/// Lets a counter follow a total that somebody else keeps; one that began anew (a cgroup made again) is waited for.
+/// Raises a counter to a total kept elsewhere. A total below the counter has restarted (a cgroup was made again); the counter waits for it.
 pub(super) fn follow<P: Atomic>(counter: &GenericCounter<P>, total: P::T) {
     let before = counter.get();
     if total > before {

@@ -1,8 +1,8 @@
 //! The container runtime, and what was collected of it.
 
-use prometheus::{IntCounter, IntCounterVec, IntGaugeVec, Registry};
+use prometheus::{IntCounter, IntCounterVec, IntGaugeVec};
 
-use super::register::Register as _;
+use super::register::Registry;
 use crate::runtime::{CollectEnd, Collected, ContainerState, State, View};
 
 const KINDS: [&str; 3] = ["container", "sandbox", "image"];
@@ -24,7 +24,7 @@ impl RuntimeMetrics {
     ///
     /// # Errors
     /// When one of the names is taken already.
-    pub fn new(registry: &Registry) -> prometheus::Result<Self> {
+    pub(super) fn new(registry: &Registry) -> prometheus::Result<Self> {
         Ok(Self {
             up: registry.gauges(
                 "container_runtime_up",

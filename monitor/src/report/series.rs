@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
-use prometheus::{IntCounterVec, Registry};
+use prometheus::IntCounterVec;
 
 use super::CgroupReport;
 use super::reclaim::ReclaimSeries;
-use super::register::Register as _;
+use super::register::Registry;
 use crate::kernel::ReclaimCounters;
 use crate::units::CgroupId;
 
@@ -65,7 +65,7 @@ impl WorkloadSeries {
     ///
     /// # Errors
     /// When one of the names is taken already.
-    pub fn new(registry: &Registry, limits: SeriesLimits) -> prometheus::Result<Self> {
+    pub(super) fn new(registry: &Registry, limits: SeriesLimits) -> prometheus::Result<Self> {
         Ok(Self {
             limits,
             reclaim: ReclaimSeries::new(registry)?,
