@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::cluster::names::{CONFIGURATION_ACCEPTED, NO_PRESSURE, NOT_KNOWN_YET, PRESSURE_LASTS, taint_key};
-use crate::cluster::status::{Effect, WantedCondition, WantedTaint, plan};
+use crate::cluster::condition_names::{CONFIGURATION_ACCEPTED, NO_PRESSURE, NOT_KNOWN_YET, PRESSURE_LASTS, taint_key};
+use crate::cluster::status::{Effect, WantedCondition, WantedTaint, status_patches};
 use crate::cluster::{NodeStatus, State, View};
 use crate::config::Mode;
 use crate::config::kubernetes_options::{Authority, TaintEffect, TaintOptions};
@@ -99,7 +99,7 @@ impl Agent {
     /// Follows the `NoExecute` taint of a condition; returns whether it is to be there.
     fn hold(&mut self, condition: NodeCondition, holds: bool, after: Option<Duration>, now: Monotonic) -> bool {
         let Some(held) = self.reporter.published.held.get_mut(place(condition)) else { return false };
-        let authority = plan::authority(self.config.kubernetes.conditions, self.config.mode == Mode::Enforce);
+        let authority = status_patches::authority(self.config.kubernetes.conditions, self.config.mode == Mode::Enforce);
         let key = taint_key(condition.as_str(), authority).filter(|_| authority != Authority::Off);
         let Some(((delay, key), true)) = after.zip(key).map(|wanted| (wanted, holds)) else {
             *held = Held::default();
@@ -184,7 +184,7 @@ fn configuration(state: &ConfigState) -> WantedCondition {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::names::is_our_condition;
+    use crate::cluster::condition_names::is_our_condition;
 
     #[test]
     fn whatever_is_told_is_known_as_ours_under_any_name() {

@@ -1,9 +1,10 @@
 //! Evictions at the API server: each is a plan of few steps, carried out on its own, and noted in the ledger as it goes.
 
+mod eviction_call;
+pub mod eviction_plan;
+pub mod eviction_requests;
+pub mod exchange;
 pub(super) mod intent;
-pub mod plan;
-pub mod request;
-mod talk;
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -14,14 +15,15 @@ use tokio::task::{AbortHandle, JoinSet};
 use crate::units::Monotonic;
 
 use super::Event;
+use super::api_threads::Context;
+use super::backoff::{Backoff, jittered};
 use super::ledger::Open;
-use super::patience::{Patience, jittered};
-use super::thread::Context;
 
+pub use exchange::{Progress, Verdict};
 pub use intent::Intent;
-pub use plan::{Progress, Verdict};
 
-use plan::{Plan, Wait};
+use eviction_plan::Plan;
+use exchange::Wait;
 
 /// Between tries, at first.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -88,7 +90,7 @@ impl Work<'_> {
 async fn carry_out_one(context: Context, open: Open) -> String {
     let Open { intent, progress, is_resumed } = open;
     let mut plan = Plan::of(&intent, progress, is_resumed);
-    let mut patience = Patience::new(FIRST_PAUSE, if intent.is_certain { LONGEST_PAUSE } else { LONGEST_PAUSE_ASKING });
+    let mut patience = Backoff::new(FIRST_PAUSE, if intent.is_certain { LONGEST_PAUSE } else { LONGEST_PAUSE_ASKING });
     let mut requests = 0_u32;
     let mut last = None;
     let mut removed = None;
@@ -106,7 +108,7 @@ async fn carry_out_one(context: Context, open: Open) -> String {
         }
         let before = plan.progress();
         requests += 1;
-        let answer = talk::ask(&context.client, step, &intent, &context.node_name, before.removed).await;
+        let answer = eviction_call::send(&context.client, step, &intent, &context.node_name, before.removed).await;
         tracing::debug!(event = "eviction_step", pod = intent.pod(), ?step, ?answer, "the API server was asked");
         let outcome = plan.take(answer, intent.age());
         // Only what gets on starts anew with short pauses: an answer that leads nowhere may come for ever.
@@ -119,7 +121,7 @@ async fn carry_out_one(context: Context, open: Open) -> String {
         }
         if let Some(verdict) = outcome.news {
             if let Verdict::NoAnswer(_) = verdict {
-                patience = Patience::new(FIRST_PAUSE, LONGEST_PAUSE);
+                patience = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
             }
             last = Some(verdict.clone());
             tell(&context, &intent, verdict);

@@ -4,27 +4,27 @@
 //! evictions. The loop never waits for it. An API server that is away, slow or refuses is a state with a reason; what was last known of
 //! the pods stays known, with its age.
 
-mod ask;
-mod client;
+mod api_answer;
+mod api_call;
+mod api_client;
+mod api_threads;
+mod api_time;
+mod backoff;
+pub mod condition_names;
 pub mod events;
 pub mod evictions;
-mod follow;
-mod items;
 pub mod ledger;
+mod lenient_json;
+mod list_stream;
 mod maintenance;
-pub mod names;
-pub mod node;
-mod partly;
-mod patience;
+mod node_reflector;
 pub mod permissions;
-mod pods;
-mod remembered;
-mod request;
+mod pod_cache;
+mod pod_reflector;
+mod reflector;
 pub mod reviews;
 pub mod status;
-pub mod sweep;
-mod thread;
-mod time;
+pub mod sweeper;
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -37,12 +37,12 @@ use crate::config::KubernetesOptions;
 use crate::units::Monotonic;
 use crate::workloads::PodSpecs;
 
-pub use client::{Access, Timeouts};
+pub use api_client::{Access, Timeouts};
 pub use events::Happening;
 pub use evictions::{Intent, Settled, Verdict};
 pub use ledger::Ledger;
-pub use node::NodeFacts;
-pub use remembered::remembered;
+pub use node_reflector::NodeFacts;
+pub use pod_cache::cached_pods;
 pub use reviews::{Review, Reviewer};
 pub use status::NodeStatus;
 
@@ -250,11 +250,11 @@ impl Cluster {
             Some(access) => {
                 shared.with(|view| view.node_name = access.node_name().into());
                 let (shared, ledger) = (Arc::clone(&shared), Arc::clone(&ledger));
-                let start = thread::Start { access, options: wanted_options, shared, ledger, news: tell };
+                let start = api_threads::Start { access, options: wanted_options, shared, ledger, news: tell };
                 // It ends by itself, and leaves nothing to be waited for.
                 let listening = start.clone();
-                spawn("watches", || thread::listen(listening))?;
-                Some(spawn("cluster", || thread::work(start, inbox))?)
+                spawn("watches", || api_threads::listen(listening))?;
+                Some(spawn("cluster", || api_threads::work(start, inbox))?)
             }
         };
         Ok(Self { evictions, events, status, options, reviewer, news, shared, ledger, thread })

@@ -9,7 +9,7 @@ use kube::api::PostParams;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
-use super::thread::Context;
+use super::api_threads::Context;
 
 /// Questions that may wait; who asks more is told to come again.
 const WAITING: usize = 16;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::cluster::Access;
-use crate::cluster::sweep::{Round, Rules, Sweeper, Swept};
+use crate::cluster::sweeper::{Round, Rules, Sweeper, Swept};
 use crate::config::KubernetesOptions;
 use crate::report::logging::{self, LogFormat, LoggingError};
 

@@ -3,7 +3,7 @@
 
 use prost::Message;
 
-use super::client::{CallError, Client, Namespace};
+use super::cri_client::{CallError, Client, Namespace};
 
 /// In which its CRI plugin keeps everything.
 const NAMESPACE: Namespace = Namespace("k8s.io");

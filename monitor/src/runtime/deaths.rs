@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::snapshot::{Container, ContainerState, Sandbox, UnixNanos};
+use super::runtime_snapshot::{Container, ContainerState, Sandbox, UnixNanos};
 use crate::units::Monotonic;
 
 /// What is dead, remembered for as long as it is there.
@@ -63,7 +63,7 @@ pub(super) fn wall_clock() -> UnixNanos {
 #[cfg(test)]
 mod tests {
     use super::super::cri;
-    use super::super::snapshot::{Details, sandbox};
+    use super::super::runtime_snapshot::{Details, sandbox};
     use super::*;
 
     const SECOND: u64 = 1_000_000_000;
@@ -87,7 +87,7 @@ mod tests {
     fn exited(id: &str, finished: Option<i64>) -> Container {
         let message = cri::Container { id: id.to_owned(), state: cri::CONTAINER_EXITED, ..Default::default() };
         let details = Details { finished: finished.map(UnixNanos), ..Details::default() };
-        Container { details: Some(details), ..super::super::snapshot::container(message, &[]).unwrap() }
+        Container { details: Some(details), ..super::super::runtime_snapshot::container(message, &[]).unwrap() }
     }
 
     #[test]

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::client::{CallError, Client};
-use super::snapshot::stores;
+use super::cri_client::{CallError, Client};
+use super::runtime_snapshot::stores;
 use super::{State, Stores, containerd};
 use crate::config::RuntimeEndpoint;
 use crate::units::Monotonic;

@@ -3,19 +3,19 @@
 //! A thread of its own does it: the loop gives orders over a channel, hears of what came of them over another, and reads the last
 //! snapshot, never waiting for anybody. A runtime that is down, slow or restarting is a state with a reason, and comes back by itself.
 
-mod client;
-mod collect;
 mod containerd;
 mod cri;
+mod cri_client;
 mod deaths;
-mod departed;
 mod find;
+mod garbage_collection;
+mod garbage_plan;
 mod logs;
-mod plan;
-mod snapshot;
-mod stop;
-mod thread;
-mod watch;
+mod observer;
+mod pod_stop;
+mod runtime_snapshot;
+mod runtime_thread;
+mod stopped_pods;
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -28,12 +28,14 @@ use crate::units::Monotonic;
 use find::Sockets;
 use logs::Root;
 
-pub use client::CallError;
-pub use collect::{CollectEnd, CollectOrder, Collected, Counts, IsEnough};
+pub use cri_client::CallError;
 pub use find::{Identity, identify};
-pub use plan::{Ages, Garbage, Step, Target, plan};
-pub use snapshot::{Container, ContainerState, Details, Image, Limits, PodRef, Sandbox, Snapshot, Stores, UnixNanos};
-pub use stop::{StopError, StopOrder, Stopped};
+pub use garbage_collection::{CollectEnd, CollectOrder, Collected, Counts, IsEnough};
+pub use garbage_plan::{Ages, Garbage, Step, Target, plan};
+pub use pod_stop::{StopError, StopOrder, Stopped};
+pub use runtime_snapshot::{
+    Container, ContainerState, Details, Image, Limits, PodRef, Sandbox, Snapshot, Stores, UnixNanos,
+};
 
 /// What it is called among the capabilities that are missing.
 pub const CAPABILITY: &str = "container runtime";
@@ -178,7 +180,7 @@ pub fn look_once(options: RuntimeOptions) -> std::io::Result<View> {
         return Ok(View { state: State::Off, ..View::default() });
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    Ok(runtime.block_on(thread::look_once(options)))
+    Ok(runtime.block_on(runtime_thread::look_once(options)))
 }
 
 /// Why an order was not taken: too many wait, or there is nobody to carry it out.
@@ -220,7 +222,7 @@ impl Runtime {
         let (orders, taken) = mpsc::channel(WAITING);
         let seen = Arc::clone(&shared);
         let speak = move || {
-            let keeper = thread::Keeper::new(options, sockets, logs, seen, tell);
+            let keeper = runtime_thread::Keeper::new(options, sockets, logs, seen, tell);
             runtime.block_on(keeper.run(taken));
             // One that measures may hang with its disk.
             runtime.shutdown_background();

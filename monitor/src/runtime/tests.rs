@@ -1,7 +1,7 @@
 //! The thread against a runtime on a real socket: what it sees, and what it does when that runtime is away, slow or mad.
 
-mod deeds;
 mod finding;
+mod orders;
 
 use std::os::unix::net::UnixListener;
 use std::path::Path;
@@ -355,7 +355,7 @@ fn a_look_at_a_busy_node_costs_little() {
     let endpoint = place.options().endpoint;
     let [first, again] = runtime.block_on(async {
         let found = find::find(&Sockets::from(&endpoint), None, false, PATIENCE).await.unwrap();
-        let mut watcher = watch::Watcher::default();
+        let mut watcher = observer::Observer::default();
         let mut costs = [Duration::ZERO; 2];
         // On a busy machine there is no time for all of them at once.
         let mut looks = 0;

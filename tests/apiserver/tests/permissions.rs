@@ -15,7 +15,7 @@ use node_pressure_manifests::{documents, kustomize, root};
 use node_pressure_monitor::cluster::events::About;
 use node_pressure_monitor::cluster::permissions::{PERMISSIONS, When, Who};
 use node_pressure_monitor::cluster::status::{Effect, WantedCondition, WantedTaint};
-use node_pressure_monitor::cluster::sweep::{Rules, Sweeper};
+use node_pressure_monitor::cluster::sweeper::{Rules, Sweeper};
 use node_pressure_monitor::cluster::{Access, Cluster, Event, Happening, Intent, NodeStatus};
 use node_pressure_monitor::config::KubernetesOptions;
 use node_pressure_monitor::config::kubernetes_options::EvictionMethod;

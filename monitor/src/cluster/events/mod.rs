@@ -20,10 +20,10 @@ use tokio::time::Instant;
 use crate::config::KubernetesOptions;
 
 use super::Event;
-use super::ask::{Failure, TIMEOUT, ask};
-use super::patience::Patience;
-use super::thread::{Context, ended};
-use super::time;
+use super::api_call::{Failure, TIMEOUT, ask};
+use super::api_threads::{Context, ended};
+use super::api_time;
+use super::backoff::Backoff;
 use aggregate::{Aggregator, Write};
 
 /// Who says it.
@@ -77,7 +77,7 @@ pub(super) async fn send(
     let mut sender = Sender {
         context,
         aggregator: Aggregator::of(&context.node_name),
-        patience: Patience::new(Duration::from_millis(500), Duration::from_secs(30)),
+        patience: Backoff::new(Duration::from_millis(500), Duration::from_secs(30)),
         is_refused: HashSet::new(),
     };
     let mut last: Vec<Write> = Vec::new();
@@ -132,7 +132,7 @@ async fn sleep(wait: Option<Duration>) {
 struct Sender<'c> {
     context: &'c Context,
     aggregator: Aggregator,
-    patience: Patience,
+    patience: Backoff,
     /// The kinds of refusal that were said: each is once.
     is_refused: HashSet<Discriminant<Failure>>,
 }
@@ -178,7 +178,7 @@ impl Sender<'_> {
     async fn count(&self, write: &Write) -> Result<(), Failure> {
         let patch = json!({
             "count": write.count,
-            "lastTimestamp": time::words(write.last),
+            "lastTimestamp": api_time::words(write.last),
             "message": write.happening.message,
         });
         let request = events(write).patch(&write.name, &PatchParams::default(), &Patch::Merge(&patch));
@@ -245,8 +245,8 @@ pub(super) fn body(
         "source": {"component": COMPONENT, "host": node},
         "reportingComponent": COMPONENT,
         "reportingInstance": node,
-        "firstTimestamp": time::words(first),
-        "lastTimestamp": time::words(last),
+        "firstTimestamp": api_time::words(first),
+        "lastTimestamp": api_time::words(last),
         "count": count,
     })
 }

@@ -3,16 +3,15 @@
 //! Written at once when they change, confirmed once in a while, taken away when the agent stops. What others have on the node is theirs:
 //! conditions are merged by their type, and the list of taints is only written where nobody has changed the node since it was read.
 
-pub mod plan;
-pub mod seen;
-
-mod keeper;
+pub mod node_object;
+pub mod status_patches;
+mod status_writer;
 
 use tokio::sync::watch;
 
 use crate::config::KubernetesOptions;
 
-use super::thread::{Context, ended};
+use super::api_threads::{Context, ended};
 
 /// What the node's conditions and taints are to be.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -76,7 +75,7 @@ pub(super) async fn keep(
     mut wanted: watch::Receiver<NodeStatus>,
     mut options: watch::Receiver<KubernetesOptions>,
 ) {
-    let mut keeper = keeper::Keeper::new(context);
+    let mut keeper = status_writer::StatusWriter::new(context);
     let end = ended(wanted.clone());
     tokio::pin!(end);
     loop {

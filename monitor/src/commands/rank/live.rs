@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::actions::oom_score;
 use crate::agent::measured::{Roles, believes_quotas};
-use crate::cluster::remembered;
+use crate::cluster::cached_pods;
 use crate::config::MonitorConfig;
 use crate::disk::{Usage, Usages, WorkloadPlaces};
 use crate::eviction::Layout;
@@ -170,7 +170,7 @@ fn tell_missing(config: &MonitorConfig, signal: Signal, missing: &[(Role, String
 
 fn specs(config: &MonitorConfig) -> PodSpecs {
     let Some(path) = &config.pods else {
-        let Some((specs, as_of)) = remembered(&config.lock_file) else { return PodSpecs::default() };
+        let Some((specs, as_of)) = cached_pods(&config.lock_file) else { return PodSpecs::default() };
         let seconds = Monotonic::now().since(as_of).as_secs();
         let (pods, age) = (specs.pods().len(), format_go_duration(Duration::from_secs(seconds)));
         output::note(format_args!("the {pods} pods are those that the agent knew from the API server {age} ago"));

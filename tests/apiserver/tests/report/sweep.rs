@@ -5,9 +5,9 @@ use std::time::Duration;
 use http::Method;
 use node_pressure_apiserver::Fault;
 use node_pressure_apiserver::stage::{Stage, condition};
-use node_pressure_monitor::cluster::names::HEARTBEAT;
+use node_pressure_monitor::cluster::condition_names::HEARTBEAT;
 use node_pressure_monitor::cluster::status::Effect;
-use node_pressure_monitor::cluster::sweep::{Round, Rules, Sweeper, Swept};
+use node_pressure_monitor::cluster::sweeper::{Round, Rules, Sweeper, Swept};
 use node_pressure_monitor::config::KubernetesOptions;
 use serde_json::{Value, json};
 

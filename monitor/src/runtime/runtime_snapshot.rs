@@ -350,5 +350,5 @@ pub(super) fn stores(message: cri::ImageFsInfoResponse) -> Stores {
 }
 
 #[cfg(test)]
-#[path = "snapshot_tests.rs"]
+#[path = "runtime_snapshot_tests.rs"]
 mod tests;

@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use tokio::sync::Mutex;
 
-use super::client::{CallError, Client};
+use super::cri_client::{CallError, Client};
 use super::find::Found;
-use super::plan::{self, Ages, Garbage, Step, Target};
-use super::snapshot::container_state;
-use super::watch::{Seeing, Watcher, are_known, is_among, used_images};
-use super::{ContainerState, cri, logs, snapshot};
+use super::garbage_plan::{self as plan, Ages, Garbage, Step, Target};
+use super::observer::{Observation, Observer, are_known, is_among, used_images};
+use super::runtime_snapshot::container_state;
+use super::{ContainerState, cri, logs, runtime_snapshot as snapshot};
 use crate::units::Bytes;
 use crate::units::Monotonic;
 
@@ -146,7 +146,7 @@ impl Collected {
 #[derive(Debug, Clone)]
 pub(super) struct Collection {
     pub(super) found: Found,
-    pub(super) watcher: Arc<Mutex<Watcher>>,
+    pub(super) watcher: Arc<Mutex<Observer>>,
     pub(super) ages: Ages,
     pub(super) logs: logs::Root,
 }
@@ -238,12 +238,12 @@ impl Collection {
         Ok(())
     }
 
-    async fn look(&self) -> Result<Seeing, CallError> {
+    async fn look(&self) -> Result<Observation, CallError> {
         self.watcher.lock().await.look(&self.found.client, &self.found.name).await
     }
 
     /// The same, until no container is left that there was no time for.
-    async fn look_at_all(&self) -> Result<Seeing, CallError> {
+    async fn look_at_all(&self) -> Result<Observation, CallError> {
         let mut seeing = self.look().await?;
         for _ in 1..LOOKS {
             if !seeing.is_cut_short {
@@ -352,7 +352,7 @@ impl Collection {
     }
 }
 
-fn may_collect_images(seeing: &Seeing) -> bool {
+fn may_collect_images(seeing: &Observation) -> bool {
     if let Some(reason) = seeing.keeps_images {
         tracing::info!(event = "images_kept", reason, "no images are collected");
     }

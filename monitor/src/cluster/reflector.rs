@@ -14,11 +14,11 @@ use tokio::time::Instant;
 
 use crate::workloads::lenient::or_default;
 
-use super::client::Timeouts;
-use super::items::Items;
-use super::patience::{Patience, jittered};
-use super::request::{self, Refusal, Status, Text};
-use super::thread::Context;
+use super::api_answer::{self as request, Refusal, Status, Text};
+use super::api_client::Timeouts;
+use super::api_threads::Context;
+use super::backoff::{Backoff, jittered};
+use super::list_stream::Items;
 
 const FIRST_WAIT: Duration = Duration::from_millis(500);
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
@@ -32,7 +32,7 @@ const TOGETHER: Duration = Duration::from_millis(200);
 const LONGEST_LINE: usize = 8 << 20;
 
 /// Who keeps what is followed.
-pub(super) trait Mirror {
+pub(super) trait Reflector {
     /// Where the objects are: `/api/v1/pods`.
     const PATH: &'static str;
     /// So few that they are simply listed again when a watch has ended.
@@ -74,8 +74,8 @@ enum Next {
 }
 
 /// Follows them for ever.
-pub(super) async fn follow(context: &Context, mirror: &mut impl Mirror) {
-    let mut patience = Patience::new(FIRST_WAIT, LONGEST_WAIT);
+pub(super) async fn follow(context: &Context, mirror: &mut impl Reflector) {
+    let mut patience = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
     let (mut next, mut failures) = (Next::List { latest: false }, 0_u32);
     loop {
         let begun = Instant::now();
@@ -112,7 +112,7 @@ enum Wait {
     ALittle,
 }
 
-async fn step<M: Mirror>(context: &Context, mirror: &mut M, next: Next) -> (Next, Result<Wait, Refusal>) {
+async fn step<M: Reflector>(context: &Context, mirror: &mut M, next: Next) -> (Next, Result<Wait, Refusal>) {
     match next {
         Next::List { latest } => match list(context, mirror, latest).await {
             Ok(version) => (Next::Watch(version), Ok(Wait::None)),
@@ -141,7 +141,7 @@ async fn step<M: Mirror>(context: &Context, mirror: &mut M, next: Next) -> (Next
 }
 
 /// Lists everything; the resource version as of which that is.
-async fn list<M: Mirror>(context: &Context, mirror: &mut M, latest: bool) -> Result<String, Refusal> {
+async fn list<M: Reflector>(context: &Context, mirror: &mut M, latest: bool) -> Result<String, Refusal> {
     mirror.begin();
     let selector = escaped(&mirror.field_selector());
     let cached = if latest { "" } else { "&resourceVersion=0&resourceVersionMatch=NotOlderThan" };
@@ -206,7 +206,7 @@ struct ListMeta {
 }
 
 /// Watches from `version` on, until the server ends it.
-async fn watch<M: Mirror>(context: &Context, mirror: &mut M, version: String) -> (Next, Result<Wait, Refusal>) {
+async fn watch<M: Reflector>(context: &Context, mirror: &mut M, version: String) -> (Next, Result<Wait, Refusal>) {
     let Timeouts { answer, silence } = context.server.timeouts();
     let path = format!(
         "{}?fieldSelector={}&watch=true&allowWatchBookmarks=true&resourceVersion={}&timeoutSeconds={}",
@@ -303,7 +303,7 @@ struct Bookmark {
 }
 
 impl Lines {
-    fn take(&mut self, piece: &[u8], mirror: &mut impl Mirror) -> Result<(), End> {
+    fn take(&mut self, piece: &[u8], mirror: &mut impl Reflector) -> Result<(), End> {
         self.waiting.extend_from_slice(piece);
         let mut begin = 0;
         while let Some(length) = self.waiting[begin..].iter().position(|byte| *byte == b'\n') {
@@ -324,7 +324,7 @@ impl Lines {
 }
 
 /// Takes in one event; the resource version that it brings.
-fn event(line: &[u8], mirror: &mut impl Mirror) -> Result<Option<String>, End> {
+fn event(line: &[u8], mirror: &mut impl Reflector) -> Result<Option<String>, End> {
     let unreadable = |error: &dyn std::fmt::Display| End::Unreadable(format!("the watch is not readable: {error}"));
     let Line { kind, object } = serde_json::from_slice(line).map_err(|error| unreadable(&error))?;
     let object = object.get();
@@ -359,5 +359,5 @@ fn escaped(text: &str) -> String {
 }
 
 #[cfg(test)]
-#[path = "follow_tests.rs"]
+#[path = "reflector_tests.rs"]
 mod tests;

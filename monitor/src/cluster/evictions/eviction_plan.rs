@@ -12,15 +12,13 @@
 //! A pod that is gone is told of when the agent ended it, or may have. What the agent ends by itself marks first, so that the pod's owner
 //! sees why it goes, and goes on without an answer until its decision is ten minutes old; what is asked first ends when it is refused, or not answered in time.
 
-mod exchange;
-
 use std::time::Duration;
 
 use crate::config::kubernetes_options::EvictionMethod;
 
-use super::Intent;
+use super::intent::Intent;
 
-pub use exchange::{Answer, Outcome, Progress, Step, Verdict, Wait};
+use super::exchange::{Answer, Outcome, Progress, Step, Verdict, Wait};
 
 /// How long the API server is asked for an eviction that happens only with its consent.
 pub const ASKED_FOR: Duration = Duration::from_secs(10);
@@ -334,5 +332,5 @@ fn again(answer: &Answer) -> Outcome {
 }
 
 #[cfg(test)]
-#[path = "plan_tests.rs"]
+#[path = "eviction_plan_tests.rs"]
 mod tests;

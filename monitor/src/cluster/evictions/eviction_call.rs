@@ -5,9 +5,10 @@ use std::time::Duration;
 use jiff::Timestamp;
 use kube::client::Body;
 
-use super::super::request::{Text, chain};
-use super::plan::{Answer, Step};
-use super::{Intent, request};
+use super::super::api_answer::{Text, chain};
+use super::eviction_requests;
+use super::exchange::{Answer, Step};
+use super::intent::Intent;
 
 /// The removal must not wait long for the mark that comes first.
 const MARK_LIMIT: Duration = Duration::from_secs(1);
@@ -21,14 +22,14 @@ const ASKING_LIMIT: Duration = Duration::from_secs(5);
 const LARGEST_ANSWER: usize = 4 << 20;
 
 /// Asks, and waits for the whole answer, but not for long. `is_removed`: the pod is on its way out already.
-pub async fn ask(client: &kube::Client, step: Step, intent: &Intent, node: &str, is_removed: bool) -> Answer {
+pub async fn send(client: &kube::Client, step: Step, intent: &Intent, node: &str, is_removed: bool) -> Answer {
     let limit = match step {
         Step::Mark if !is_removed && !intent.is_hard() => BRIEF_MARK_LIMIT,
         Step::Mark => MARK_LIMIT,
         Step::Remove if !intent.is_certain => ASKING_LIMIT,
         Step::Remove | Step::Look | Step::Tell => LIMIT,
     };
-    let request = match request::build(step, intent, node, Timestamp::now()) {
+    let request = match eviction_requests::build(step, intent, node, Timestamp::now()) {
         Ok(request) => request,
         Err(error) => return Answer::Refused(format!("cannot be asked for: {error}")),
     };
@@ -39,7 +40,7 @@ pub async fn ask(client: &kube::Client, step: Step, intent: &Intent, node: &str,
         let mut body = Vec::new();
         Text(response.into_body()).read(&mut body, LARGEST_ANSWER).await?;
         let retry_after = retry_after.as_ref().and_then(|value| value.to_str().ok());
-        Ok::<Answer, String>(request::understand(step, intent, code, retry_after, &body))
+        Ok::<Answer, String>(eviction_requests::understand(step, intent, code, retry_after, &body))
     };
     match tokio::time::timeout(limit, exchange).await {
         Ok(Ok(answer)) => answer,

@@ -3,11 +3,11 @@
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
-use super::client::{CallError, Client};
 use super::cri;
+use super::cri_client::{CallError, Client};
 use super::deaths::{Deaths, wall_clock};
 use super::find::image_of_sandbox;
-use super::snapshot::{self, Container, ContainerState, Details, Image, Sandbox, Snapshot, Stores};
+use super::runtime_snapshot::{self as snapshot, Container, ContainerState, Details, Image, Sandbox, Snapshot, Stores};
 use crate::units::Bytes;
 use crate::units::Monotonic;
 
@@ -20,7 +20,7 @@ const SANDBOX_IMAGE_NAME: &str = "pause";
 
 /// What is remembered from one look to the next, of what is still there.
 #[derive(Debug, Default)]
-pub(super) struct Watcher {
+pub(super) struct Observer {
     images: HashMap<String, Seen>,
     /// What is there at the first look may have been for ages.
     has_looked: bool,
@@ -39,7 +39,7 @@ struct Seen {
 
 /// A snapshot, and what it lacks.
 #[derive(Debug)]
-pub(super) struct Seeing {
+pub(super) struct Observation {
     pub(super) snapshot: Snapshot,
     /// There was no time for all: a look soon would tell more.
     pub(super) is_cut_short: bool,
@@ -47,9 +47,9 @@ pub(super) struct Seeing {
     pub(super) keeps_images: Option<&'static str>,
 }
 
-impl Watcher {
+impl Observer {
     /// Asks the runtime for all that it has. Only the lists decide whether it answers: one container may be stuck.
-    pub(super) async fn look(&mut self, client: &Client, runtime: &str) -> Result<Seeing, CallError> {
+    pub(super) async fn look(&mut self, client: &Client, runtime: &str) -> Result<Observation, CallError> {
         let listed = client.sandboxes().await?;
         let containers = client.containers(None).await?;
         let images = client.images().await?;
@@ -75,7 +75,7 @@ impl Watcher {
             None
         };
         let snapshot = Snapshot { at, runtime: runtime.to_owned(), sandboxes, containers, images, stores };
-        Ok(Seeing { snapshot, is_cut_short, keeps_images })
+        Ok(Observation { snapshot, is_cut_short, keeps_images })
     }
 
     /// Sandboxes are made of this image, by what the runtime said of itself.

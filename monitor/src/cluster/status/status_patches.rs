@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 use crate::config::kubernetes_options::Authority;
 
-use super::super::names::{self, Owner, condition_type, owner, taint_key};
-use super::seen::{SeenCondition, SeenNode, taint_name};
+use super::super::condition_names::{self as names, Owner, condition_type, owner, taint_key};
+use super::node_object::{NodeCondition, NodeObject, taint_name};
 use super::{NodeStatus, WantedCondition};
 
 /// Under which names: in observe mode nothing is said under those that others act on.
@@ -48,7 +48,7 @@ fn desired(wanted: &NodeStatus, authority: Authority) -> Vec<Desired<'_>> {
 pub fn conditions(
     wanted: &NodeStatus,
     authority: Authority,
-    seen: &SeenNode,
+    seen: &NodeObject,
     now: &str,
     is_heartbeat_due: bool,
 ) -> Option<Value> {
@@ -71,7 +71,7 @@ pub fn conditions(
     Some(json!({"status": {"conditions": items}}))
 }
 
-fn item(desired: &Desired<'_>, seen: &SeenNode, now: &str) -> Value {
+fn item(desired: &Desired<'_>, seen: &NodeObject, now: &str) -> Value {
     let before = seen.condition(&desired.kind).filter(|seen| seen.status == desired.status);
     let since = before.and_then(|seen| seen.last_transition_time.as_deref()).unwrap_or(now);
     json!({
@@ -90,7 +90,7 @@ fn removal(kind: &str) -> Value {
 
 /// What to send to take every condition of ours away; nothing when there is none.
 #[must_use]
-pub fn no_conditions(seen: &SeenNode) -> Option<Value> {
+pub fn no_conditions(seen: &NodeObject) -> Option<Value> {
     let plan = conditions(&NodeStatus::default(), Authority::Off, seen, "", false);
     if seen.heartbeat_words().is_none() {
         return plan;
@@ -102,9 +102,9 @@ pub fn no_conditions(seen: &SeenNode) -> Option<Value> {
 
 /// What to send so that nobody believes a dead agent: our conditions are known no longer. Only where nobody has changed the node since.
 #[must_use]
-pub fn forsaken_conditions(seen: &SeenNode, message: &str, now: &str) -> Option<Value> {
+pub fn forsaken_conditions(seen: &NodeObject, message: &str, now: &str) -> Option<Value> {
     let believed = seen.ours().filter(|seen| !seen.is_forsaken());
-    let unknown = |seen: &SeenCondition| {
+    let unknown = |seen: &NodeCondition| {
         // The heartbeat stays that of the agent: how long it has been dead can be read from it.
         json!({
             "type": seen.kind,
@@ -130,7 +130,7 @@ pub fn taints(
     wanted: &NodeStatus,
     authority: Authority,
     was_authority: bool,
-    seen: &SeenNode,
+    seen: &NodeObject,
     now: &str,
 ) -> Option<Vec<Value>> {
     let may_taint = wanted.may_act && authority != Authority::Off;
@@ -167,17 +167,17 @@ pub fn taints(
 
 /// Whether a standard condition there is ours: then the taints under its key are, too.
 #[must_use]
-pub fn was_authority(seen: &SeenNode) -> bool {
+pub fn was_authority(seen: &NodeObject) -> bool {
     seen.ours().any(|condition| names::is_standard(&condition.kind))
 }
 
 /// The list without ours; nothing when there is none of ours in it. Those under standard keys go when the condition is ours too: then
 /// no kubelet speaks for it.
 #[must_use]
-pub fn no_taints(seen: &SeenNode) -> Option<Vec<Value>> {
+pub fn no_taints(seen: &NodeObject) -> Option<Vec<Value>> {
     let is_ours = |taint: &Value| match owner(taint_name(taint).0) {
         Owner::Us => true,
-        Owner::Condition(kind) => seen.condition(kind).is_some_and(SeenCondition::is_ours),
+        Owner::Condition(kind) => seen.condition(kind).is_some_and(NodeCondition::is_ours),
         Owner::Others => false,
     };
     let list: Vec<Value> = seen.taints().iter().filter(|taint| !is_ours(taint)).cloned().collect();
@@ -187,10 +187,10 @@ pub fn no_taints(seen: &SeenNode) -> Option<Vec<Value>> {
 /// What to send to `nodes/NAME`, as a merge patch: refused with 409 where somebody else has changed the node since it was seen. A list of
 /// taints is written as a whole (`listType: atomic`), so nobody else's change must be lost.
 #[must_use]
-pub fn taints_patch(taints: &[Value], seen: &SeenNode) -> Value {
+pub fn taints_patch(taints: &[Value], seen: &NodeObject) -> Value {
     json!({"metadata": {"resourceVersion": seen.metadata.resource_version}, "spec": {"taints": taints}})
 }
 
 #[cfg(test)]
-#[path = "plan_tests.rs"]
+#[path = "status_patches_tests.rs"]
 mod tests;

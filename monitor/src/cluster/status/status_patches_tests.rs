@@ -18,7 +18,7 @@ fn status(holds: bool, taints: &[Effect]) -> NodeStatus {
     }
 }
 
-fn node(conditions: impl Into<Value>, taints: impl Into<Value>) -> SeenNode {
+fn node(conditions: impl Into<Value>, taints: impl Into<Value>) -> NodeObject {
     let (conditions, taints): (Value, Value) = (conditions.into(), taints.into());
     let node = json!({
         "metadata": {"name": "n", "resourceVersion": "7", "unknown": 1},
@@ -89,7 +89,7 @@ fn nothing_of_others_is_taken_away() {
 fn of_two_conditions_of_one_name_the_first_counts() {
     let mut wanted = status(true, &[]);
     wanted.conditions.push(condition("MonitorMemoryPressure", Some(false)));
-    let plan = conditions(&wanted, Authority::Own, &SeenNode::default(), NOW, false).unwrap();
+    let plan = conditions(&wanted, Authority::Own, &NodeObject::default(), NOW, false).unwrap();
     assert_eq!(plan["status"]["conditions"].as_array().unwrap().len(), 1);
 }
 
@@ -100,7 +100,7 @@ fn taints_come_and_go_between_those_of_others() {
     let others: Value = serde_json::from_str(OTHERS).unwrap();
     let own = json!({"key": "node-pressure-monitor/memory-pressure", "effect": "NoSchedule", "timeAdded": NOW});
     let bare = node(Value::Null, json!([others]));
-    let set = |seen: &SeenNode, wanted: &NodeStatus| taints(wanted, Authority::Own, false, seen, NOW);
+    let set = |seen: &NodeObject, wanted: &NodeStatus| taints(wanted, Authority::Own, false, seen, NOW);
     assert_eq!(set(&bare, &status(true, &[Effect::NoSchedule])), Some(vec![others.clone(), own.clone()]));
     let tainted = node(Value::Null, json!([own, others]));
     assert_eq!(set(&tainted, &status(true, &[Effect::NoSchedule])), None, "as it is");
@@ -127,7 +127,7 @@ fn a_standard_taint_is_the_control_planes_too() {
     );
     assert_eq!(no_taints(&beside), None);
     let alone = node(json!([ours("MemoryPressure", "True")]), json!([standard]));
-    let set = |wanted: &NodeStatus, seen: &SeenNode| taints(wanted, Authority::Standard, false, seen, NOW);
+    let set = |wanted: &NodeStatus, seen: &NodeObject| taints(wanted, Authority::Standard, false, seen, NOW);
     assert_eq!(set(&status(true, &[]), &alone), None, "the control plane wants it while the condition holds");
     let over = node(json!([ours("MemoryPressure", "False")]), json!([standard]));
     assert_eq!(set(&status(false, &[]), &over), Some(Vec::new()));

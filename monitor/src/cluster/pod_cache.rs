@@ -27,7 +27,7 @@ const LARGEST: u64 = 32 << 20;
 
 /// The file, and what is in it.
 #[derive(Debug)]
-pub(super) struct Remembered {
+pub(super) struct PodCache {
     path: PathBuf,
     node: Arc<str>,
     boot: String,
@@ -65,7 +65,7 @@ struct Read {
     items: Option<Pods>,
 }
 
-impl Remembered {
+impl PodCache {
     /// Beside the lock file of the agent on that node.
     pub(super) fn beside(lock_file: &Path, node: &Arc<str>) -> Self {
         let boot = boot_id();
@@ -124,7 +124,7 @@ impl Remembered {
 
 /// The pods that the agent with that lock file wrote down last, and when that was true; nothing where none did since the machine was booted.
 #[must_use]
-pub fn remembered(lock_file: &Path) -> Option<(PodSpecs, Monotonic)> {
+pub fn cached_pods(lock_file: &Path) -> Option<(PodSpecs, Monotonic)> {
     read(&path(lock_file), &boot_id()).map(|(_, specs, as_of)| (specs, as_of))
 }
 
@@ -155,7 +155,7 @@ fn path(lock_file: &Path) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
-    use super::remembered as remembered_by;
+    use super::cached_pods as remembered_by;
     use super::*;
 
     fn pods(names: &[&str]) -> BTreeMap<String, Arc<Pod>> {
@@ -175,14 +175,14 @@ mod tests {
     fn the_next_agent_knows_them_and_how_old_they_are() {
         let directory = tempfile::tempdir().unwrap();
         let lock = directory.path().join("agent.lock");
-        let mut remembered = Remembered::beside(&lock, &"n".into());
+        let mut remembered = PodCache::beside(&lock, &"n".into());
         assert!(remembered.read().is_none());
         remembered.confirm(Monotonic(5), &pods(&["a", "b"]));
-        let next = Remembered::beside(&lock, &"n".into());
+        let next = PodCache::beside(&lock, &"n".into());
         assert_eq!(names(next.read()), Some((vec!["a".to_owned(), "b".to_owned()], 5)));
-        assert!(names(Remembered::beside(&lock, &"other".into()).read()).is_none());
+        assert!(names(PodCache::beside(&lock, &"other".into()).read()).is_none());
         assert_eq!(names(remembered_by(&lock)).map(|(names, _)| names.len()), Some(2), "whatever the node is called");
-        let later = Remembered { boot: "another".to_owned(), ..Remembered::beside(&lock, &"n".into()) };
+        let later = PodCache { boot: "another".to_owned(), ..PodCache::beside(&lock, &"n".into()) };
         assert!(later.read().is_none());
         std::fs::write(path(&lock), "{\"kind\": ").unwrap();
         assert!(next.read().is_none(), "torn");
@@ -192,7 +192,7 @@ mod tests {
     fn what_the_operator_protects_by_is_remembered() {
         let directory = tempfile::tempdir().unwrap();
         let lock = directory.path().join("agent.lock");
-        let mut remembered = Remembered::beside(&lock, &"n".into());
+        let mut remembered = PodCache::beside(&lock, &"n".into());
         let mut pods = pods(&["a"]);
         let key = ("example.com/keep".to_owned(), "yes".to_owned());
         for pod in pods.values_mut() {
@@ -208,7 +208,7 @@ mod tests {
     #[test]
     fn it_is_not_written_more_often_than_it_has_to_be() {
         let directory = tempfile::tempdir().unwrap();
-        let mut remembered = Remembered::beside(&directory.path().join("agent.lock"), &"n".into());
+        let mut remembered = PodCache::beside(&directory.path().join("agent.lock"), &"n".into());
         let at = |seconds: u64| Monotonic(seconds * 1_000_000_000);
         for (seconds, changes, as_of) in [(1, true, 1), (5, true, 1), (11, false, 11), (20, false, 11), (72, false, 72)]
         {
@@ -222,7 +222,7 @@ mod tests {
 
     #[test]
     fn where_it_cannot_be_written_the_agent_goes_on() {
-        let mut remembered = Remembered::beside(Path::new("/nonexistent/agent.lock"), &"n".into());
+        let mut remembered = PodCache::beside(Path::new("/nonexistent/agent.lock"), &"n".into());
         remembered.confirm(Monotonic(1), &pods(&["a"]));
         assert!(remembered.is_told && remembered.read().is_none());
     }

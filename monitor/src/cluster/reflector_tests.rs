@@ -4,7 +4,7 @@ use super::*;
 #[derive(Default)]
 struct Notes(Vec<String>);
 
-impl Mirror for Notes {
+impl Reflector for Notes {
     const PATH: &'static str = "/api/v1/pods";
     const IS_SMALL: bool = false;
 

@@ -10,12 +10,12 @@ use tokio::time::Instant;
 use crate::config::KubernetesOptions;
 use crate::config::kubernetes_options::Authority;
 
-use super::super::ask::{Failure, TIMEOUT, ask};
-use super::super::patience::{Patience, jittered};
-use super::super::thread::Context;
-use super::super::{Event, names, time};
-use super::plan;
-use super::seen::{SeenNode, taint_name};
+use super::super::api_call::{Failure, TIMEOUT, ask};
+use super::super::api_threads::Context;
+use super::super::backoff::{Backoff, jittered};
+use super::super::{Event, api_time, condition_names as names};
+use super::node_object::{NodeObject, taint_name};
+use super::status_patches as plan;
 use super::{Effect, NodeStatus};
 
 /// What they are called among the capabilities that are missing.
@@ -35,12 +35,12 @@ const AFTER_FAILURE: Duration = Duration::from_millis(200);
 const LAST_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// What is known of the node, and of how writing goes.
-pub(super) struct Keeper<'c> {
+pub(super) struct StatusWriter<'c> {
     context: &'c Context,
     nodes: Request,
-    seen: Option<SeenNode>,
+    seen: Option<NodeObject>,
     heartbeat: Option<Instant>,
-    patience: Patience,
+    patience: Backoff,
     failing: bool,
     /// Something may be there of ours.
     has_written: bool,
@@ -53,14 +53,14 @@ pub(super) struct Keeper<'c> {
     trouble: [(&'static str, Option<String>); 2],
 }
 
-impl<'c> Keeper<'c> {
+impl<'c> StatusWriter<'c> {
     pub(super) fn new(context: &'c Context) -> Self {
         Self {
             context,
             nodes: Request::new("/api/v1/nodes"),
             seen: None,
             heartbeat: None,
-            patience: Patience::new(Duration::from_millis(500), Duration::from_secs(30)),
+            patience: Backoff::new(Duration::from_millis(500), Duration::from_secs(30)),
             failing: false,
             has_written: false,
             was_authority: false,
@@ -166,7 +166,7 @@ impl<'c> Keeper<'c> {
         let is_due = self.heartbeat.is_none_or(|at| at.elapsed() >= heartbeat.mul_f64(0.9));
         let seconds = heartbeat.as_secs().max(1).to_string();
         let is_promised = seen.heartbeat_words() == Some(seconds.as_str());
-        let Some(mut body) = plan::conditions(wanted, authority, seen, &time::now(), is_due || !is_promised) else {
+        let Some(mut body) = plan::conditions(wanted, authority, seen, &api_time::now(), is_due || !is_promised) else {
             return Ok(());
         };
         if authority != Authority::Off {
@@ -178,7 +178,7 @@ impl<'c> Keeper<'c> {
         Ok(())
     }
 
-    async fn patch_conditions(&self, body: &Value, timeout: Duration) -> Result<SeenNode, Failure> {
+    async fn patch_conditions(&self, body: &Value, timeout: Duration) -> Result<NodeObject, Failure> {
         let patch = Patch::Strategic(body);
         let request = self.nodes.patch_subresource("status", &self.context.node_name, &PatchParams::default(), &patch);
         ask(&self.context.client, request, timeout).await
@@ -190,7 +190,7 @@ impl<'c> Keeper<'c> {
             self.look().await?;
             let Some(seen) = &self.seen else { break };
             let wanted = self.still_judged(wanted, authority, seen, Instant::now());
-            let Some(taints) = plan::taints(&wanted, authority, self.was_authority, seen, &time::now()) else {
+            let Some(taints) = plan::taints(&wanted, authority, self.was_authority, seen, &api_time::now()) else {
                 return Ok(());
             };
             self.has_written = true;
@@ -227,7 +227,7 @@ impl<'c> Keeper<'c> {
     }
 
     /// Without the `NoExecute` taints that are not there yet, and were judged too long ago to be set now.
-    fn still_judged(&self, wanted: &NodeStatus, authority: Authority, seen: &SeenNode, now: Instant) -> NodeStatus {
+    fn still_judged(&self, wanted: &NodeStatus, authority: Authority, seen: &NodeObject, now: Instant) -> NodeStatus {
         let is_fresh = |kind: &str| {
             let judged = self.judged.iter().find(|(of, ..)| of == kind).and_then(|(.., since)| *since);
             judged.is_some_and(|since| now.saturating_duration_since(since) < JUDGED_FOR)
@@ -244,7 +244,7 @@ impl<'c> Keeper<'c> {
         wanted
     }
 
-    async fn patch_taints(&self, body: &Value, timeout: Duration) -> Result<SeenNode, Failure> {
+    async fn patch_taints(&self, body: &Value, timeout: Duration) -> Result<NodeObject, Failure> {
         let patch = Patch::Merge(body);
         let request = self.nodes.patch(&self.context.node_name, &PatchParams::default(), &patch);
         ask(&self.context.client, request, timeout).await
@@ -275,7 +275,7 @@ impl<'c> Keeper<'c> {
 
     async fn try_to_remove(&mut self) -> Result<(), Failure> {
         let request = self.nodes.get(&self.context.node_name, &GetParams::default());
-        let seen: SeenNode = ask(&self.context.client, request, LAST_TIMEOUT).await?;
+        let seen: NodeObject = ask(&self.context.client, request, LAST_TIMEOUT).await?;
         // First what others act on.
         if let Some(taints) = plan::no_taints(&seen) {
             self.patch_taints(&plan::taints_patch(&taints, &seen), LAST_TIMEOUT).await?;

@@ -46,7 +46,7 @@ fn a_pod_is_known_without_what_cannot_be_read_of_it() {
     );
     let text = text.replace(r#"{"memory": "1Gi"}"#, r#"{"example.com/x": "1e100", "memory": "1Gi"}"#);
     assert!(serde_json::from_str::<Wire>(&text).is_err());
-    let (wire, reason) = partly::read::<Wire>(text.as_bytes()).unwrap();
+    let (wire, reason) = lenient_json::read::<Wire>(text.as_bytes()).unwrap();
     assert!(reason.contains("spec."), "{reason}");
     let (pod, _) = wire.pod(&[]);
     let whole = serde_json::from_str::<Wire>(POD).unwrap().pod(&[]).0;
@@ -55,8 +55,8 @@ fn a_pod_is_known_without_what_cannot_be_read_of_it() {
     // However much of it is odd: who it is, and its priority, is known.
     let odd = vec![r#"{"emptyDir": {"sizeLimit": "x"}}"#; 1000].join(",");
     let text = POD.replace(r#""nodeName": "n","#, &format!(r#""nodeName": "n", "volumes": [{odd}],"#));
-    let (wire, _) = partly::read::<Wire>(text.as_bytes()).unwrap();
+    let (wire, _) = lenient_json::read::<Wire>(text.as_bytes()).unwrap();
     let (pod, _) = wire.pod(&[]);
     assert_eq!((&pod.metadata, pod.priority(), pod.spec.volumes.len()), (&whole.metadata, 5, 0));
-    assert!(partly::read::<Wire>(b"[]").is_err());
+    assert!(lenient_json::read::<Wire>(b"[]").is_err());
 }

@@ -14,11 +14,11 @@ use crate::workloads::lenient::{entries, is_present, list, or_default};
 use crate::workloads::pod::{Metadata, Owner, Spec, Status};
 use crate::workloads::{Pod, PodSpecs};
 
-use super::follow::{Mirror, follow};
-use super::partly;
-use super::remembered::Remembered;
-use super::request::Refusal;
-use super::thread::Context;
+use super::api_answer::Refusal;
+use super::api_threads::Context;
+use super::lenient_json;
+use super::pod_cache::PodCache;
+use super::reflector::{Reflector, follow};
 use super::{Event, State};
 
 /// Many changes in so short a time are told once: whoever is told looks at all of them.
@@ -31,7 +31,7 @@ const READING: &str = "pods as written";
 pub(super) async fn watch(
     context: &Context,
     options: watch::Receiver<KubernetesOptions>,
-    remembered: Option<Remembered>,
+    remembered: Option<PodCache>,
 ) {
     let mut mirror = Pods::new(context.clone(), options, remembered);
     follow(context, &mut mirror).await;
@@ -48,7 +48,7 @@ struct Pods {
     /// Those that the list under way has named.
     listed: Option<BTreeMap<String, Arc<Pod>>>,
     due: Option<Instant>,
-    remembered: Option<Remembered>,
+    remembered: Option<PodCache>,
     /// UIDs of those that cannot be read as a whole.
     partly: BTreeSet<String>,
     /// How many of them was said.
@@ -56,7 +56,7 @@ struct Pods {
 }
 
 impl Pods {
-    fn new(context: Context, options: watch::Receiver<KubernetesOptions>, remembered: Option<Remembered>) -> Self {
+    fn new(context: Context, options: watch::Receiver<KubernetesOptions>, remembered: Option<PodCache>) -> Self {
         Self {
             context,
             options,
@@ -77,7 +77,7 @@ impl Pods {
             self.partly.remove(&read.0.metadata.uid);
             return Some(read);
         }
-        match partly::read::<Wire>(object) {
+        match lenient_json::read::<Wire>(object) {
             Ok((wire, reason)) if !wire.metadata.uid.is_empty() => {
                 let read = wire.pod(&self.keys);
                 let metadata = &read.0.metadata;
@@ -129,7 +129,7 @@ impl Pods {
     }
 }
 
-impl Mirror for Pods {
+impl Reflector for Pods {
     const PATH: &'static str = "/api/v1/pods";
     const IS_SMALL: bool = false;
 
@@ -312,5 +312,5 @@ impl Wire {
 }
 
 #[cfg(test)]
-#[path = "pods_tests.rs"]
+#[path = "pod_reflector_tests.rs"]
 mod tests;

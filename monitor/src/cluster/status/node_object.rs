@@ -5,12 +5,12 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::super::names;
+use super::super::condition_names as names;
 
 /// A `v1.Node`.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 #[serde(default)]
-pub struct SeenNode {
+pub struct NodeObject {
     /// `metadata`.
     pub metadata: Metadata,
     spec: Option<Spec>,
@@ -47,13 +47,13 @@ struct Spec {
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 #[serde(default)]
 struct Status {
-    conditions: Option<Vec<SeenCondition>>,
+    conditions: Option<Vec<NodeCondition>>,
 }
 
 /// A condition.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub struct SeenCondition {
+pub struct NodeCondition {
     /// Its type.
     #[serde(rename = "type")]
     pub kind: String,
@@ -69,7 +69,7 @@ pub struct SeenCondition {
     pub last_transition_time: Option<String>,
 }
 
-impl SeenCondition {
+impl NodeCondition {
     /// Whether it is one of ours.
     #[must_use]
     pub fn is_ours(&self) -> bool {
@@ -83,21 +83,21 @@ impl SeenCondition {
     }
 }
 
-impl SeenNode {
+impl NodeObject {
     /// Its conditions, everybody's.
     #[must_use]
-    pub fn conditions(&self) -> &[SeenCondition] {
+    pub fn conditions(&self) -> &[NodeCondition] {
         self.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default()
     }
 
     /// Those of them that are ours.
-    pub fn ours(&self) -> impl Iterator<Item = &SeenCondition> {
+    pub fn ours(&self) -> impl Iterator<Item = &NodeCondition> {
         self.conditions().iter().filter(|condition| condition.is_ours())
     }
 
     /// The condition of that type.
     #[must_use]
-    pub fn condition(&self, kind: &str) -> Option<&SeenCondition> {
+    pub fn condition(&self, kind: &str) -> Option<&NodeCondition> {
         self.conditions().iter().find(|condition| condition.kind == kind)
     }
 

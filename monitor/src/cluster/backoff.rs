@@ -5,13 +5,13 @@ use std::time::Duration;
 
 /// Doubles from try to try, up to a longest wait.
 #[derive(Debug, Clone)]
-pub(super) struct Patience {
+pub(super) struct Backoff {
     first: Duration,
     longest: Duration,
     failures: u32,
 }
 
-impl Patience {
+impl Backoff {
     pub(super) const fn new(first: Duration, longest: Duration) -> Self {
         Self { first, longest, failures: 0 }
     }
@@ -44,7 +44,7 @@ mod tests {
     #[test]
     fn waits_double_within_bounds_and_begin_anew() {
         let second = Duration::from_secs(1);
-        let mut patience = Patience::new(second, 30 * second);
+        let mut patience = Backoff::new(second, 30 * second);
         for doubled in [1, 2, 4, 8, 16, 30, 30] {
             let wait = patience.after_failure(None);
             assert!(wait >= doubled * second / 2 && wait <= doubled * second, "{wait:?} of {doubled}");

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 
-use super::request::chain;
+use super::api_answer::chain;
 
 /// Whoever has not answered by then is not waited for: what hangs must not keep newer things from being said.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(10);

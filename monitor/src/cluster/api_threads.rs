@@ -8,9 +8,9 @@ use tokio::sync::{mpsc, watch};
 
 use crate::config::KubernetesOptions;
 
-use super::client::{Access, Server};
-use super::remembered::Remembered;
-use super::{Event, Inbox, Ledger, Shared, events, evictions, node, pods, reviews, status};
+use super::api_client::{Access, Server};
+use super::pod_cache::PodCache;
+use super::{Event, Inbox, Ledger, Shared, events, evictions, node_reflector, pod_reflector, reviews, status};
 
 /// What every task needs.
 #[derive(Clone)]
@@ -62,8 +62,8 @@ impl Start {
 /// Listens until nobody hands anything over any more.
 pub(super) async fn listen(start: Start) {
     let Start { access, options, shared, news, .. } = &start;
-    let remembered = access.lock_file().map(|lock_file| Remembered::beside(lock_file, &access.node_name().into()));
-    if let Some((pods, as_of)) = remembered.as_ref().and_then(Remembered::read) {
+    let remembered = access.lock_file().map(|lock_file| PodCache::beside(lock_file, &access.node_name().into()));
+    if let Some((pods, as_of)) = remembered.as_ref().and_then(PodCache::read) {
         shared.with(|view| (view.pods, view.pods_as_of) = (Arc::new(pods), Some(as_of)));
         if shared.is_news(&Event::Pods) {
             let _no_loop = news.send(Event::Pods);
@@ -72,7 +72,7 @@ pub(super) async fn listen(start: Start) {
     let options = options.clone();
     let Some(context) = start.connect().await else { return };
     let watches = async {
-        tokio::join!(pods::watch(&context, options.clone(), remembered), node::watch(&context));
+        tokio::join!(pod_reflector::watch(&context, options.clone(), remembered), node_reflector::watch(&context));
     };
     tokio::select! {
         () = watches => {}

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::snapshot::Snapshot;
-use super::stop::StopOrder;
+use super::pod_stop::StopOrder;
+use super::runtime_snapshot::Snapshot;
 use crate::workloads::path::PodUid;
 
 /// Pods that are remembered, the latest.
@@ -30,14 +30,14 @@ pub(super) struct Owed {
 
 /// What the thread remembers of them.
 #[derive(Debug, Default)]
-pub(super) struct Departed {
+pub(super) struct StoppedPods {
     /// All sandboxes at the last look that told of them.
     seen: Vec<(PodUid, String)>,
     told: VecDeque<(PodUid, Vec<String>)>,
     owed: VecDeque<Owed>,
 }
 
-impl Departed {
+impl StoppedPods {
     pub(super) fn see(&mut self, snapshot: &Snapshot) {
         self.seen = snapshot.sandboxes.iter().map(|sandbox| (sandbox.pod.uid.clone(), sandbox.id.clone())).collect();
     }
@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn memory_is_bounded_and_so_is_patience() {
-        let mut departed = Departed::default();
+        let mut departed = StoppedPods::default();
         let uid = |number: usize| PodUid(number.to_string());
         for number in 0..MOST + 10 {
             departed.tell(&uid(number));

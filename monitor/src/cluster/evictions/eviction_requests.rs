@@ -12,11 +12,11 @@ use serde_json::{Value, json};
 
 use crate::config::kubernetes_options::EvictionMethod;
 
+use super::super::api_answer::Status;
+use super::super::api_time;
 use super::super::events::{self, About, Happening};
-use super::super::request::Status;
-use super::super::time;
-use super::Intent;
-use super::plan::{Answer, Step};
+use super::exchange::{Answer, Step};
+use super::intent::Intent;
 
 /// The reason of the condition `DisruptionTarget`, of the kind that Kubernetes documents (`EvictionByEvictionAPI`,
 /// `TerminationByKubelet`): it was not the kubelet that decided. Policies of Jobs go by type and status alone.
@@ -73,7 +73,7 @@ fn mark(intent: &Intent, now: Timestamp) -> Value {
         "metadata": {"uid": intent.uid},
         "status": {"conditions": [{
             "type": "DisruptionTarget", "status": "True", "reason": MARK_REASON, "message": intent.message,
-            "lastTransitionTime": time::words(now),
+            "lastTransitionTime": api_time::words(now),
         }]},
     })
 }
@@ -173,5 +173,5 @@ fn words(code: StatusCode, status: &Status) -> String {
 }
 
 #[cfg(test)]
-#[path = "request_tests.rs"]
+#[path = "eviction_requests_tests.rs"]
 mod tests;

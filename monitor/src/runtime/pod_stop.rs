@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 
-use super::client::{CallError, Client};
+use super::cri_client::{CallError, Client};
 use super::find::Found;
 use super::logs::Root;
-use super::snapshot::{self, Sandbox};
+use super::runtime_snapshot::{self as snapshot, Sandbox};
 use super::{cri, logs};
 use crate::units::Monotonic;
 use crate::workloads::path::PodUid;

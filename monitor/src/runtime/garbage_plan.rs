@@ -10,8 +10,8 @@ use std::collections::HashSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::snapshot::{Container, ContainerState, Image, Sandbox, Snapshot, UnixNanos};
-use super::watch::{is_among, used_images};
+use super::observer::{is_among, used_images};
+use super::runtime_snapshot::{Container, ContainerState, Image, Sandbox, Snapshot, UnixNanos};
 use crate::config::RuntimeOptions;
 use crate::units::Bytes;
 use crate::units::Monotonic;
@@ -203,5 +203,5 @@ pub(super) fn images(snapshot: &Snapshot, ages: Ages, now: Monotonic, gone: &Has
 }
 
 #[cfg(test)]
-#[path = "plan_tests.rs"]
+#[path = "garbage_plan_tests.rs"]
 mod tests;

@@ -8,14 +8,14 @@ use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
-use super::client::CallError;
-use super::collect::{Collected, Collection};
-use super::departed::{Departed, Owed};
+use super::cri_client::CallError;
 use super::find::{Found, Missing, Sockets, find, with_pods};
+use super::garbage_collection::{Collected, Collection};
+use super::garbage_plan::Ages;
 use super::logs::Root;
-use super::plan::Ages;
-use super::stop::{Ended, StopError, StopOrder, Stopped, stop};
-use super::watch::{Seeing, Watcher};
+use super::observer::{Observation, Observer};
+use super::pod_stop::{Ended, StopError, StopOrder, Stopped, stop};
+use super::stopped_pods::{Owed, StoppedPods};
 use super::{Event, Order, Shared, View};
 use crate::config::RuntimeOptions;
 
@@ -34,7 +34,7 @@ const GIVEN_UP: u32 = 10;
 
 /// What a task ends with.
 enum Done {
-    Looked(Box<Result<(Found, Seeing), Missing>>),
+    Looked(Box<Result<(Found, Observation), Missing>>),
     Collected(Collected),
     /// With how often it was tried before.
     Stopped(Box<Ended>, u32),
@@ -47,13 +47,13 @@ pub(super) struct Keeper {
     logs: Root,
     shared: Arc<Shared>,
     events: mpsc::UnboundedSender<Event>,
-    watcher: Arc<Mutex<Watcher>>,
+    watcher: Arc<Mutex<Observer>>,
     found: Option<Found>,
     /// Where it was when it last answered.
     before: Option<PathBuf>,
     /// There was one, or something that should have been.
     was_there: bool,
-    departed: Departed,
+    departed: StoppedPods,
     tasks: JoinSet<Done>,
     is_looking: bool,
     is_collecting: bool,
@@ -83,7 +83,7 @@ impl Keeper {
             found: None,
             before: None,
             was_there: false,
-            departed: Departed::default(),
+            departed: StoppedPods::default(),
             tasks: JoinSet::new(),
             is_looking: false,
             is_collecting: false,
@@ -212,9 +212,9 @@ impl Keeper {
         }
     }
 
-    fn note_look(&mut self, result: Result<(Found, Seeing), Missing>) {
+    fn note_look(&mut self, result: Result<(Found, Observation), Missing>) {
         let (state, wait) = match result {
-            Ok((found, Seeing { snapshot, is_cut_short, .. })) => {
+            Ok((found, Observation { snapshot, is_cut_short, .. })) => {
                 self.failures = 0;
                 self.was_there = true;
                 let state = found.state();
@@ -280,7 +280,7 @@ pub(super) async fn look_once(options: RuntimeOptions) -> View {
     let sockets = Sockets::from(&options.endpoint);
     let search = Search { sockets, before: None, may_move: false, timeout: options.timeout };
     match look(search, None, Arc::default()).await {
-        Ok((found, Seeing { snapshot, .. })) => {
+        Ok((found, Observation { snapshot, .. })) => {
             View { state: found.state(), stores: snapshot.stores.clone(), snapshot: Some(Arc::new(snapshot)) }
         }
         Err(missing) => View { state: missing.into_state(), ..View::default() },
@@ -296,7 +296,11 @@ struct Search {
 }
 
 /// Finds the runtime if need be, and looks at what it has.
-async fn look(search: Search, found: Option<Found>, watcher: Arc<Mutex<Watcher>>) -> Result<(Found, Seeing), Missing> {
+async fn look(
+    search: Search,
+    found: Option<Found>,
+    watcher: Arc<Mutex<Observer>>,
+) -> Result<(Found, Observation), Missing> {
     let mut watcher = watcher.lock().await;
     let Search { sockets, before, may_move, timeout } = &search;
     if let Some(found) = found {
@@ -305,7 +309,7 @@ async fn look(search: Search, found: Option<Found>, watcher: Arc<Mutex<Watcher>>
             Ok(seeing) if seeing.snapshot.sandboxes.is_empty() => {
                 let Sockets::AnyOf(sockets) = sockets else { return Ok((found, seeing)) };
                 let Some(other) = with_pods(sockets, &found.socket, *timeout).await else { return Ok((found, seeing)) };
-                *watcher = Watcher::default();
+                *watcher = Observer::default();
                 return look_at(other, &mut watcher).await;
             }
             Ok(seeing) => return Ok((found, seeing)),
@@ -318,7 +322,7 @@ async fn look(search: Search, found: Option<Found>, watcher: Arc<Mutex<Watcher>>
     look_at(found, &mut watcher).await
 }
 
-async fn look_at(found: Found, watcher: &mut Watcher) -> Result<(Found, Seeing), Missing> {
+async fn look_at(found: Found, watcher: &mut Observer) -> Result<(Found, Observation), Missing> {
     watcher.set_sandbox_image(found.sandbox_image.clone());
     match watcher.look(&found.client, &found.name).await {
         Ok(seeing) => Ok((found, seeing)),

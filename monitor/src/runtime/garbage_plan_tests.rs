@@ -1,4 +1,4 @@
-use super::super::snapshot::{Details, PodRef, Stores};
+use super::super::runtime_snapshot::{Details, PodRef, Stores};
 use super::*;
 use crate::workloads::path::PodUid;
 

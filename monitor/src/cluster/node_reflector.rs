@@ -9,10 +9,10 @@ use crate::units::Monotonic;
 use crate::workloads::lenient::{entries_of, is_present, list, or_default};
 
 use super::Event;
-use super::follow::{Mirror, follow};
+use super::api_answer::Refusal;
+use super::api_threads::Context;
 use super::maintenance::{self, Marks, Taint};
-use super::request::Refusal;
-use super::thread::Context;
+use super::reflector::{Reflector, follow};
 
 /// What of the node's object matters.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -47,7 +47,7 @@ impl Node {
     }
 }
 
-impl Mirror for Node {
+impl Reflector for Node {
     const PATH: &'static str = "/api/v1/nodes";
     const IS_SMALL: bool = true;
 

@@ -11,12 +11,12 @@ use kube::api::{GetParams, ListParams, Patch, PatchParams};
 use kube::core::Request;
 use serde::Deserialize;
 
-use super::ask::{Failure, TIMEOUT, ask};
-use super::client::Access;
-use super::names::{self, Owner};
-use super::status::plan;
-use super::status::seen::{SeenNode, taint_name};
-use super::time;
+use super::api_call::{Failure, TIMEOUT, ask};
+use super::api_client::Access;
+use super::api_time;
+use super::condition_names::{self as names, Owner};
+use super::status::node_object::{NodeObject, taint_name};
+use super::status::status_patches as plan;
 
 /// Nodes that are read at once: some 15 KiB each.
 const PAGE: u32 = 100;
@@ -81,7 +81,7 @@ pub struct Sweeper {
 #[serde(default)]
 struct NodeList {
     metadata: ListMetadata,
-    items: Option<Vec<SeenNode>>,
+    items: Option<Vec<NodeObject>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -148,7 +148,7 @@ impl Sweeper {
         Ok(round)
     }
 
-    async fn sweep(&mut self, node: SeenNode) -> Option<Swept> {
+    async fn sweep(&mut self, node: NodeObject) -> Option<Swept> {
         let message = if self.rules.remove {
             String::new()
         } else {
@@ -175,7 +175,7 @@ impl Sweeper {
         (!swept.done.is_empty() || swept.failure.is_some()).then_some(swept)
     }
 
-    async fn clean(&self, mut node: SeenNode, message: &str, done: &mut Vec<String>) -> Result<(), Failure> {
+    async fn clean(&self, mut node: NodeObject, message: &str, done: &mut Vec<String>) -> Result<(), Failure> {
         let name = node.metadata.name.clone();
         let params = PatchParams::default();
         // First what others act on.
@@ -194,7 +194,7 @@ impl Sweeper {
         let (body, what) = if self.rules.remove {
             (plan::no_conditions(&node), "removed".to_owned())
         } else {
-            (plan::forsaken_conditions(&node, message, &time::now()), format!("Unknown: {message}"))
+            (plan::forsaken_conditions(&node, message, &api_time::now()), format!("Unknown: {message}"))
         };
         if let Some(body) = body {
             let touched = node.ours().filter(|seen| self.rules.remove || !seen.is_forsaken());
@@ -202,7 +202,7 @@ impl Sweeper {
             let touched = touched.join(", ");
             if !self.rules.dry_run {
                 let request = self.nodes.patch_subresource("status", &name, &params, &Patch::Strategic(body));
-                let _node: SeenNode = ask(&self.client, request, TIMEOUT).await?;
+                let _node: NodeObject = ask(&self.client, request, TIMEOUT).await?;
             }
             done.push(format!("conditions {touched} {what}"));
         }
@@ -210,7 +210,7 @@ impl Sweeper {
     }
 }
 
-fn has_ours(node: &SeenNode) -> bool {
+fn has_ours(node: &NodeObject) -> bool {
     let is_ours = |taint: &serde_json::Value| names::owner(taint_name(taint).0) == Owner::Us;
     node.ours().next().is_some() || node.taints().iter().any(is_ours)
 }
@@ -224,12 +224,12 @@ struct Judge {
 
 impl Judge {
     /// What is to be said of an agent that is dead.
-    fn is_dead(&mut self, node: &SeenNode, rules: &Rules, wall: Timestamp, now: Instant) -> Option<String> {
+    fn is_dead(&mut self, node: &NodeObject, rules: &Rules, wall: Timestamp, now: Instant) -> Option<String> {
         let beat = node.ours().filter_map(|condition| condition.last_heartbeat_time.as_deref()).max();
         // What the agent itself promises counts where it is longer: its configuration is not the sweeper's.
         let patience = rules.heartbeat.max(node.heartbeat().unwrap_or_default()).saturating_mul(MISSED);
         let is_dead = if rules.by_clock {
-            let at = beat.and_then(time::read);
+            let at = beat.and_then(api_time::read);
             at.is_none_or(|at| Duration::try_from(wall.duration_since(at)).is_ok_and(|age| age >= patience))
         } else {
             let (before, since) =
@@ -253,7 +253,7 @@ mod tests {
 
     const RULES: Rules = Rules { heartbeat: Duration::from_secs(60), remove: false, dry_run: false, by_clock: false };
 
-    fn node(beat: &str) -> SeenNode {
+    fn node(beat: &str) -> NodeObject {
         let condition = json!({"type": "MonitorMemoryPressure", "status": "True", "lastHeartbeatTime": beat});
         serde_json::from_value(json!({"metadata": {"name": "n"}, "status": {"conditions": [condition]}})).unwrap()
     }
@@ -274,11 +274,11 @@ mod tests {
     fn in_a_single_round_the_times_tell() {
         let by_clock = Rules { by_clock: true, ..RULES };
         let wall: Timestamp = "2026-11-21T12:00:00Z".parse().unwrap();
-        let dead = |node: &SeenNode| Judge::default().is_dead(node, &by_clock, wall, Instant::now());
+        let dead = |node: &NodeObject| Judge::default().is_dead(node, &by_clock, wall, Instant::now());
         assert_eq!(dead(&node("2026-11-21T11:57:01Z")), None);
         assert!(dead(&node("2026-11-21T11:57:00Z")).is_some_and(|words| words.ends_with("at 2026-11-21T11:57:00Z")));
         assert_eq!(dead(&node("2026-11-21T12:30:00Z")), None, "of the future");
-        let slow = |seconds: &str| -> SeenNode {
+        let slow = |seconds: &str| -> NodeObject {
             let condition = json!({"type": "MonitorMemoryPressure", "lastHeartbeatTime": "2026-11-21T11:50:00Z"});
             let annotations = json!({names::HEARTBEAT: seconds, "other": "words"});
             serde_json::from_value(json!({"metadata": {"name": "n", "annotations": annotations},
@@ -291,7 +291,7 @@ mod tests {
 
     #[test]
     fn only_nodes_with_something_of_ours_are_looked_at() {
-        let other: SeenNode = serde_json::from_value(json!({"spec": {"taints": [{"key": "dedicated"}]}, "status": {
+        let other: NodeObject = serde_json::from_value(json!({"spec": {"taints": [{"key": "dedicated"}]}, "status": {
             "conditions": [{"type": "Ready", "status": "True"}]}}))
         .unwrap();
         assert!(!has_ours(&other) && has_ours(&node("")));
