@@ -54,8 +54,8 @@ impl Agent {
     pub(super) fn hear_cluster(&mut self, event: Event) {
         match event {
             Event::State(state) => self.learn_state(&state),
-            Event::Settled(settled) => self.hear_settled(settled),
-            trouble @ Event::Trouble { .. } => self.hear_trouble(&trouble),
+            Event::Eviction(settled) => self.hear_settled(settled),
+            trouble @ Event::Degradation { .. } => self.hear_trouble(&trouble),
             Event::Pods => self.learn_pods(),
             Event::Node => self.learn_node(),
         }
@@ -114,9 +114,9 @@ impl Agent {
     fn learn_node(&mut self) {
         let node = self.cluster.view().node;
         let before = std::mem::replace(&mut self.told.node, Arc::clone(&node));
-        if node.trouble != before.trouble {
-            self.reporter.health.set_degradation(NODE_CAPABILITY, node.trouble.as_deref());
-            if let Some(reason) = &node.trouble {
+        if node.degradation != before.degradation {
+            self.reporter.health.set_degradation(NODE_CAPABILITY, node.degradation.as_deref());
+            if let Some(reason) = &node.degradation {
                 tracing::warn!(
                     event = "degraded",
                     capability = NODE_CAPABILITY,
@@ -258,7 +258,7 @@ enum Word {
 }
 
 fn word_of_node(view: &View, begun: Monotonic, now: Monotonic) -> Word {
-    let waits_for = match (&view.state, view.node_as_of, &view.node.trouble) {
+    let waits_for = match (&view.state, view.node_as_of, &view.node.degradation) {
         // The pods are read, the node is not, and nothing is amiss with it.
         (State::Up, None, None) => WORD_HOLDS,
         (State::Looking, None, None) => FIRST_ANSWER,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::actions::stop::{Answer, Asked, NotDone, question};
-use crate::cluster::evictions::Settled;
+use crate::cluster::evictions::EvictionUpdate;
 use crate::cluster::ledger::{self, Begun};
 use crate::cluster::{Intent, State, Verdict};
 use crate::config::Quirk;
@@ -138,7 +138,7 @@ impl Agent {
                 }
                 State::Looking | State::Off | State::Up => view
                     .node
-                    .trouble
+                    .degradation
                     .clone()
                     .unwrap_or_else(|| "the API server has not told the pods of this node yet".to_owned()),
             }),
@@ -176,8 +176,8 @@ impl Agent {
             cause: why.cause().as_str().to_owned(),
             message,
             annotations,
-            is_marked: !without_mark,
-            is_told: self.config.kubernetes.events,
+            wants_mark: !without_mark,
+            wants_event: self.config.kubernetes.events,
             decided_at: Timestamp::now(),
             decided_mono_ns: Monotonic::now().0,
         };
@@ -274,8 +274,8 @@ impl Agent {
     }
 
     /// What came of an eviction at the API server.
-    pub(super) fn hear_settled(&mut self, settled: Settled) {
-        let Settled { uid, verdict } = settled;
+    pub(super) fn hear_settled(&mut self, settled: EvictionUpdate) {
+        let EvictionUpdate { uid, verdict } = settled;
         let answer = match &verdict {
             Verdict::Delayed(_) => None,
             _ => self.actions.asking.take(&uid),
@@ -345,7 +345,7 @@ impl Agent {
     pub(super) fn keep_ledger(&mut self) {
         if self.cluster.is_there() && !self.is_near() {
             self.cluster.ledger().tidy();
-            self.reporter.health.set_degradation(ledger::CAPABILITY, self.cluster.ledger().trouble().as_deref());
+            self.reporter.health.set_degradation(ledger::CAPABILITY, self.cluster.ledger().degradation().as_deref());
         }
     }
 }

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::cluster::events::About;
-use crate::cluster::{Event, Happening};
+use crate::cluster::events::InvolvedObject;
+use crate::cluster::{Event, EventRequest};
 use crate::config::Mode;
 use crate::eviction::NodeCondition;
 use crate::eviction::conditions::NodeEvent;
@@ -69,7 +69,7 @@ impl Agent {
             } else {
                 text::summary_of_oom_kill(&OomKill { victims, victims_omitted: 0, ..kill.clone() })
             };
-            self.tell(Happening { about, is_warning: true, reason: OOM_KILLING.to_owned(), message });
+            self.tell(EventRequest { object: about, is_warning: true, reason: OOM_KILLING.to_owned(), message });
         }
         match kill.victims.first().filter(|_| kill.constraint.as_deref() == Some("none")) {
             Some(first) => {
@@ -82,27 +82,27 @@ impl Agent {
     }
 
     /// As the API server knows the pod: a static one by its mirror.
-    fn about(&self, uid: &PodUid) -> Option<About> {
+    fn about(&self, uid: &PodUid) -> Option<InvolvedObject> {
         let pods = self.cluster.view().pods;
         if let Some(metadata) = pods.find(uid).map(|pod| &pod.metadata) {
             let (namespace, name) = (metadata.namespace.clone(), metadata.name.clone());
-            return Some(About::Pod { namespace, name, uid: metadata.uid.clone() });
+            return Some(InvolvedObject::Pod { namespace, name, uid: metadata.uid.clone() });
         }
         let (named, _) = self.pod_named(Some(uid));
         let (namespace, name) = named.as_deref()?.split_once('/')?;
-        Some(About::Pod { namespace: namespace.to_owned(), name: name.to_owned(), uid: uid.0.clone() })
+        Some(InvolvedObject::Pod { namespace: namespace.to_owned(), name: name.to_owned(), uid: uid.0.clone() })
     }
 
     pub(super) fn tell_of_node(&mut self, is_warning: bool, reason: &str, message: String) {
-        self.tell(Happening { about: About::Node, is_warning, reason: reason.to_owned(), message });
+        self.tell(EventRequest { object: InvolvedObject::Node, is_warning, reason: reason.to_owned(), message });
     }
 
-    fn tell(&mut self, happening: Happening) {
+    fn tell(&mut self, happening: EventRequest) {
         if !self.cluster.is_there() {
             return;
         }
         let reason = happening.reason.clone();
-        if self.cluster.tell(happening).is_err()
+        if self.cluster.send_event(happening).is_err()
             && let Some(suppressed) = allow(&mut self.reporter.limits.events)
         {
             tracing::warn!(
@@ -116,7 +116,7 @@ impl Agent {
 
     /// Something that the API server does not let us do, or does again.
     pub(super) fn hear_trouble(&self, event: &Event) {
-        let Event::Trouble { capability, reason } = event else { return };
+        let Event::Degradation { capability, reason } = event else { return };
         self.reporter.health.set_degradation(capability, reason.as_deref());
         match reason {
             Some(reason) => tracing::warn!(event = "degraded", capability, reason, "the API server refuses it"),

@@ -6,7 +6,7 @@ use crate::actions::oom_score::Extent;
 use crate::actions::reclaim::ReclaimFirst;
 use crate::actions::self_protection;
 use crate::cluster::Intent;
-use crate::cluster::ledger::Open as Unfinished;
+use crate::cluster::ledger::Unfinished;
 use crate::config::adopted::Adopted;
 use crate::config::config_watch::{ConfigNews, ConfigWatch, Wanted};
 use crate::config::kubernetes_options::EvictionMethod;

@@ -17,7 +17,7 @@ use crate::units::Monotonic;
 use super::Event;
 use super::api_threads::Context;
 use super::backoff::{Backoff, jittered};
-use super::ledger::Open;
+use super::ledger::Unfinished;
 
 pub use exchange::{Progress, Verdict};
 pub use intent::Intent;
@@ -36,7 +36,7 @@ const LAST_MOMENT: Duration = Duration::from_secs(2);
 
 /// What came of an eviction, so far.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Settled {
+pub struct EvictionUpdate {
     /// Which pod.
     pub uid: String,
     /// What came of it.
@@ -77,7 +77,7 @@ struct Work<'c> {
 
 impl Work<'_> {
     /// One that is under way goes on as what it is now: its request may have been carried out, and what follows finds that out.
-    fn start(&mut self, open: Open) {
+    fn start(&mut self, open: Unfinished) {
         let uid = open.intent.uid.clone();
         let task = self.tasks.spawn(carry_out_one(self.context.clone(), open));
         if let Some(earlier) = self.running.insert(uid, task) {
@@ -87,8 +87,8 @@ impl Work<'_> {
 }
 
 /// From the first request that is left to the last; returns the UID.
-async fn carry_out_one(context: Context, open: Open) -> String {
-    let Open { intent, progress, is_resumed } = open;
+async fn carry_out_one(context: Context, open: Unfinished) -> String {
+    let Unfinished { intent, progress, is_resumed } = open;
     let mut plan = Plan::of(&intent, progress, is_resumed);
     let mut patience = Backoff::new(FIRST_PAUSE, if intent.is_certain { LONGEST_PAUSE } else { LONGEST_PAUSE_ASKING });
     let mut requests = 0_u32;
@@ -165,5 +165,5 @@ fn is_called_off(context: &Context, intent: &Intent) -> bool {
 
 fn tell(context: &Context, intent: &Intent, verdict: Verdict) {
     // The loop may have ended.
-    let _unheard = context.news.send(Event::Settled(Settled { uid: intent.uid.clone(), verdict }));
+    let _unheard = context.news.send(Event::Eviction(EvictionUpdate { uid: intent.uid.clone(), verdict }));
 }

@@ -39,7 +39,7 @@ pub struct Ledger {
     /// Read once: who begins an eviction waits for nothing but its one write.
     boot: String,
     file: Mutex<Option<Arc<File>>>,
-    open: Mutex<BTreeMap<String, Open>>,
+    open: Mutex<BTreeMap<String, Unfinished>>,
     trouble: Mutex<Option<String>>,
     /// The last line may be cut off: what comes next begins a line of its own.
     is_torn: AtomicBool,
@@ -47,7 +47,7 @@ pub struct Ledger {
 
 /// One that is not finished.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Open {
+pub struct Unfinished {
     /// What was decided.
     pub intent: Intent,
     /// What has been done.
@@ -72,7 +72,7 @@ pub struct Full;
 
 impl Ledger {
     /// The ledger that goes with this lock, with what an earlier agent left unfinished. Where it cannot be read or written that is said by
-    /// [`Self::trouble`], and evictions are kept in mind only.
+    /// [`Self::degradation`], and evictions are kept in mind only.
     #[must_use]
     pub fn beside(lock_file: &Path) -> Self {
         let mut path = lock_file.as_os_str().to_owned();
@@ -100,13 +100,13 @@ impl Ledger {
 
     /// Why it cannot be kept, if so.
     #[must_use]
-    pub fn trouble(&self) -> Option<String> {
+    pub fn degradation(&self) -> Option<String> {
         lock(&self.trouble).clone()
     }
 
     /// What is not finished.
     #[must_use]
-    pub fn unfinished(&self) -> Vec<Open> {
+    pub fn unfinished(&self) -> Vec<Unfinished> {
         lock(&self.open).values().cloned().collect()
     }
 
@@ -124,7 +124,7 @@ impl Ledger {
 
     /// That one, if it is not finished.
     #[must_use]
-    pub fn find(&self, uid: &str) -> Option<Open> {
+    pub fn find(&self, uid: &str) -> Option<Unfinished> {
         lock(&self.open).get(uid).cloned()
     }
 
@@ -147,7 +147,7 @@ impl Ledger {
                 None if is_full => return Err(Full),
                 None => {
                     let (intent, progress) = (intent.clone(), Progress::default());
-                    open.insert(intent.uid.clone(), Open { intent, progress, is_resumed: false });
+                    open.insert(intent.uid.clone(), Unfinished { intent, progress, is_resumed: false });
                 }
             }
         }
@@ -166,7 +166,7 @@ impl Ledger {
     /// Notes that nothing is left to do for this intent; another about the same pod, decided meanwhile, stays.
     pub fn end(&self, intent: &Intent) {
         let (uid, decided) = (intent.uid.clone(), intent.decided_mono_ns);
-        let is_it = |open: &Open| open.intent.decided_mono_ns == decided;
+        let is_it = |open: &Unfinished| open.intent.decided_mono_ns == decided;
         // First the file: while it is in mind the file is not cleared.
         if lock(&self.open).get(&uid).is_some_and(is_it) {
             self.append(&Record::End { uid: uid.clone(), decided });
@@ -181,7 +181,7 @@ impl Ledger {
     pub fn tidy(&self) {
         let size = lock(&self.file).as_ref().and_then(|file| file.metadata().ok()).map(|metadata| metadata.len());
         match size {
-            Some(_) if self.trouble().is_some() => self.write_anew(),
+            Some(_) if self.degradation().is_some() => self.write_anew(),
             Some(0) => {}
             Some(size) if size <= LARGE && !self.is_empty() => {}
             // What could not be written may be so again.
@@ -239,7 +239,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn read(path: &Path, boot: &str) -> std::io::Result<BTreeMap<String, Open>> {
+fn read(path: &Path, boot: &str) -> std::io::Result<BTreeMap<String, Unfinished>> {
     let file = match File::open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(BTreeMap::new()),

@@ -7,7 +7,7 @@ fn asked() -> Progress {
 }
 
 fn unfinished(ledger: &Ledger) -> Vec<(String, Progress, bool)> {
-    let of = |open: Open| (open.intent.uid, open.progress, open.is_resumed);
+    let of = |open: Unfinished| (open.intent.uid, open.progress, open.is_resumed);
     ledger.unfinished().into_iter().map(of).collect()
 }
 
@@ -17,7 +17,7 @@ fn what_is_not_finished_is_found_again() {
     let lock = root.path().join("lock");
     let path = root.path().join("lock.evictions");
     let ledger = Ledger::beside(&lock);
-    assert_eq!((ledger.trouble(), ledger.is_empty()), (None, true));
+    assert_eq!((ledger.degradation(), ledger.is_empty()), (None, true));
     for uid in ["a", "b", "c"] {
         assert_eq!(ledger.begin(&intent(uid)), Ok(Begun::New));
     }
@@ -136,12 +136,12 @@ fn one_that_never_ends_does_not_let_the_file_grow() {
 fn where_it_cannot_be_written_that_is_said_and_it_goes_on_in_mind() {
     let root = tempfile::tempdir().unwrap();
     let ledger = Ledger::beside(&root.path().join("absent/lock"));
-    assert!(ledger.trouble().unwrap().contains("absent/lock.evictions"), "{ledger:?}");
+    assert!(ledger.degradation().unwrap().contains("absent/lock.evictions"), "{ledger:?}");
     assert_eq!(ledger.begin(&intent("a")), Ok(Begun::New));
     assert_eq!(ledger.len(), 1);
     std::fs::create_dir(root.path().join("absent")).unwrap();
     ledger.tidy();
-    assert_eq!(ledger.trouble(), None);
+    assert_eq!(ledger.degradation(), None);
     assert_eq!(Ledger::beside(&root.path().join("absent/lock")).len(), 1, "and is written once it can be");
 }
 

@@ -38,8 +38,8 @@ use crate::units::Monotonic;
 use crate::workloads::PodSpecs;
 
 pub use api_client::{Access, Timeouts};
-pub use events::Happening;
-pub use evictions::{Intent, Settled, Verdict};
+pub use events::EventRequest;
+pub use evictions::{EvictionUpdate, Intent, Verdict};
 pub use ledger::Ledger;
 pub use node_reflector::NodeFacts;
 pub use pod_cache::cached_pods;
@@ -127,9 +127,9 @@ pub enum Event {
     /// The node's object has changed in a way that matters.
     Node,
     /// What came of an eviction.
-    Settled(Settled),
+    Eviction(EvictionUpdate),
     /// Something that the API server does not let us do, or does again.
-    Trouble {
+    Degradation {
         /// What it is called among the capabilities that are missing.
         capability: &'static str,
         /// Why, and what to do about it; nothing when it works again.
@@ -152,7 +152,7 @@ impl Shared {
         self.with(|view| match event {
             Event::Pods => !std::mem::replace(&mut view.is_pods_told, true),
             Event::Node => !std::mem::replace(&mut view.is_node_told, true),
-            Event::State(_) | Event::Settled(_) | Event::Trouble { .. } => true,
+            Event::State(_) | Event::Eviction(_) | Event::Degradation { .. } => true,
         })
     }
 
@@ -160,7 +160,7 @@ impl Shared {
         self.with(|view| match event {
             Event::Pods => view.is_pods_told = false,
             Event::Node => view.is_node_told = false,
-            Event::State(_) | Event::Settled(_) | Event::Trouble { .. } => {}
+            Event::State(_) | Event::Eviction(_) | Event::Degradation { .. } => {}
         });
         event
     }
@@ -185,7 +185,7 @@ impl Shared {
 #[derive(Debug)]
 pub(crate) struct Inbox {
     pub(crate) evictions: mpsc::Receiver<Intent>,
-    pub(crate) events: mpsc::Receiver<(Timestamp, Happening)>,
+    pub(crate) events: mpsc::Receiver<(Timestamp, EventRequest)>,
     pub(crate) status: watch::Receiver<NodeStatus>,
     pub(crate) reviews: mpsc::Receiver<reviews::Question>,
 }
@@ -199,7 +199,7 @@ pub struct NotTaken;
 #[derive(Debug)]
 pub struct Cluster {
     evictions: mpsc::Sender<Intent>,
-    events: mpsc::Sender<(Timestamp, Happening)>,
+    events: mpsc::Sender<(Timestamp, EventRequest)>,
     status: watch::Sender<NodeStatus>,
     options: watch::Sender<KubernetesOptions>,
     reviewer: Reviewer,
@@ -278,7 +278,7 @@ impl Cluster {
         &self.ledger
     }
 
-    /// Has a pod taken off the node whose eviction is in the ledger; [`Event::Settled`] follows.
+    /// Has a pod taken off the node whose eviction is in the ledger; [`Event::Eviction`] follows.
     ///
     /// # Errors
     /// When it is not taken.
@@ -290,7 +290,7 @@ impl Cluster {
     ///
     /// # Errors
     /// When it is not taken.
-    pub fn tell(&self, happening: Happening) -> Result<(), NotTaken> {
+    pub fn send_event(&self, happening: EventRequest) -> Result<(), NotTaken> {
         self.events.try_send((Timestamp::now(), happening)).map_err(|_| NotTaken)
     }
 

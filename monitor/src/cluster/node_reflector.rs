@@ -22,7 +22,7 @@ pub struct NodeFacts {
     /// Why the node is in maintenance, for people, if it is.
     pub maintenance: Option<String>,
     /// Why the object cannot be read, if so: what it said last stands.
-    pub trouble: Option<String>,
+    pub degradation: Option<String>,
 }
 
 /// Watches it for ever.
@@ -70,7 +70,7 @@ impl Reflector for Node {
                 let name = &self.context.node_name;
                 let trouble =
                     format!("the API server knows no node {name}; kubernetes.nodeName or --node-name names it");
-                self.tell(NodeFacts { trouble: Some(trouble), ..NodeFacts::default() });
+                self.tell(NodeFacts { degradation: Some(trouble), ..NodeFacts::default() });
             }
         }
     }
@@ -100,7 +100,7 @@ impl Reflector for Node {
         // That the server does not answer at all the pods' watch says.
         if refusal.status.is_some_and(|status| status.is_client_error()) && times > 1 {
             let trouble = Some(refusal.reason.clone());
-            self.tell(NodeFacts { trouble, ..self.facts.clone() });
+            self.tell(NodeFacts { degradation: trouble, ..self.facts.clone() });
         }
     }
 
@@ -124,7 +124,7 @@ fn read(object: &[u8]) -> Option<(NodeFacts, String)> {
         taints: spec.taints,
         annotations: metadata.annotations,
     };
-    let facts = NodeFacts { uid: metadata.uid, maintenance: maintenance::reason(&marks), trouble: None };
+    let facts = NodeFacts { uid: metadata.uid, maintenance: maintenance::reason(&marks), degradation: None };
     Some((facts, metadata.resource_version))
 }
 

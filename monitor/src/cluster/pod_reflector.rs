@@ -114,7 +114,7 @@ impl Pods {
             let words =
                 || format!("{unreadable} pods of this node cannot be read as a whole; the log says which, and why");
             let reason = (unreadable > 0).then(words);
-            self.context.tell(Event::Trouble { capability: READING, reason });
+            self.context.tell(Event::Degradation { capability: READING, reason });
         }
     }
 

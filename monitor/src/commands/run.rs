@@ -17,7 +17,7 @@ use crate::agent::local_storage::LocalStorage;
 use crate::agent::measured::Measured;
 use crate::agent::{Agent, Kills, Parts, Recorder, Reload, Signals, not_acted_on};
 use crate::cluster::Cluster;
-use crate::cluster::ledger::{Ledger, Open as Unfinished};
+use crate::cluster::ledger::{Ledger, Unfinished};
 use crate::config::kubernetes_options::EvictionMethod;
 use crate::config::{ConfigErrors, ConfigWatch, Fingerprint, Mode, MonitorConfig, RuntimeEndpoint, Wanted};
 use crate::disk::{Roots, Walker};

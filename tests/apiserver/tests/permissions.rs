@@ -12,11 +12,11 @@ use node_pressure_apiserver::resource::Resource;
 use node_pressure_apiserver::route::{Query, Route, Target};
 use node_pressure_apiserver::stage::{Stage, uid};
 use node_pressure_manifests::{documents, kustomize, root};
-use node_pressure_monitor::cluster::events::About;
+use node_pressure_monitor::cluster::events::InvolvedObject;
 use node_pressure_monitor::cluster::permissions::{PERMISSIONS, When, Who};
 use node_pressure_monitor::cluster::status::{Effect, WantedCondition, WantedTaint};
 use node_pressure_monitor::cluster::sweeper::{Rules, Sweeper};
-use node_pressure_monitor::cluster::{Access, Cluster, Event, Happening, Intent, NodeStatus};
+use node_pressure_monitor::cluster::{Access, Cluster, Event, EventRequest, Intent, NodeStatus};
 use node_pressure_monitor::config::KubernetesOptions;
 use node_pressure_monitor::config::kubernetes_options::EvictionMethod;
 use serde_json::Value;
@@ -99,8 +99,8 @@ async fn intent(stage: &Stage, name: &str, method: EvictionMethod) -> Intent {
         cause: "memory.available".to_owned(),
         message: "words".to_owned(),
         annotations: Vec::new(),
-        is_marked: true,
-        is_told: true,
+        wants_mark: true,
+        wants_event: true,
         decided_at: jiff::Timestamp::now(),
         decided_mono_ns: node_pressure_monitor::units::Monotonic::now().0,
     }
@@ -110,7 +110,7 @@ async fn intent(stage: &Stage, name: &str, method: EvictionMethod) -> Intent {
 async fn settled(cluster: &mut Cluster, uid: &str) {
     let done = async {
         loop {
-            if let Event::Settled(settled) = cluster.event().await
+            if let Event::Eviction(settled) = cluster.event().await
                 && settled.uid == uid
             {
                 return;
@@ -135,10 +135,14 @@ async fn the_agent_asks_for_what_its_role_grants_and_for_nothing_else() {
     }
     cluster.publish(under_pressure());
     stage.until(&stage.node_path(), SOON, is_tainted).await.unwrap();
-    let happening =
-        Happening { about: About::Node, is_warning: true, reason: "SystemOOM".to_owned(), message: "words".to_owned() };
+    let happening = EventRequest {
+        object: InvolvedObject::Node,
+        is_warning: true,
+        reason: "SystemOOM".to_owned(),
+        message: "words".to_owned(),
+    };
     for _ in 0..3 {
-        cluster.tell(happening.clone()).unwrap();
+        cluster.send_event(happening.clone()).unwrap();
     }
     let log = stage.server.log();
     log.wait_for(SOON, |request| request.is("POST", "/namespaces/default/events")).await.unwrap();

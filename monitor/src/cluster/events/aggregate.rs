@@ -11,7 +11,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-use super::{About, Happening};
+use super::{EventRequest, InvolvedObject};
 
 /// Events that are counted on; the one that was longest quiet is forgotten for another.
 const KNOWN: usize = 512;
@@ -65,7 +65,7 @@ impl Share {
 /// A request to be made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Write {
-    pub(super) happening: Happening,
+    pub(super) happening: EventRequest,
     /// The event's: says what it is, so that it is never there twice.
     pub(super) name: String,
     /// It was not written before.
@@ -77,7 +77,7 @@ pub(super) struct Write {
 
 #[derive(Debug)]
 struct Known {
-    happening: Happening,
+    happening: EventRequest,
     name: String,
     count: u32,
     first: Timestamp,
@@ -99,8 +99,8 @@ pub(super) struct Aggregator {
     /// This node.
     node: String,
     known: Vec<Known>,
-    similar: HashMap<(About, String), Similar>,
-    shares: HashMap<About, Share>,
+    similar: HashMap<(InvolvedObject, String), Similar>,
+    shares: HashMap<InvolvedObject, Share>,
     all: Option<Share>,
 }
 
@@ -110,7 +110,7 @@ impl Aggregator {
     }
 
     /// Takes note of something. Returns what is to be written at once.
-    pub(super) fn take(&mut self, mut happening: Happening, at: Timestamp, now: Instant) -> Option<Write> {
+    pub(super) fn take(&mut self, mut happening: EventRequest, at: Timestamp, now: Instant) -> Option<Write> {
         self.forget(now);
         happening.message = cut(&happening.message, MESSAGE);
         let is_known = |known: &Known| known.happening == happening;
@@ -120,7 +120,7 @@ impl Aggregator {
                 let happening = self.among_similar(happening, now);
                 // By its message it may be one of the combined ones.
                 let place = self.known.iter().position(|known| {
-                    known.happening.about == happening.about
+                    known.happening.object == happening.object
                         && known.happening.reason == happening.reason
                         && (known.happening.message == happening.message
                             || is_combined(&known.happening) && is_combined(&happening))
@@ -152,7 +152,7 @@ impl Aggregator {
     pub(super) fn until_due(&self, now: Instant) -> Option<Duration> {
         let all = self.all.map_or(Duration::ZERO, |share| share.until_one(ALL, now));
         let until_due = |known: &Known| {
-            let share = self.shares.get(&known.happening.about);
+            let share = self.shares.get(&known.happening.object);
             let share = share.map_or(Duration::ZERO, |share| share.until_one(OBJECT, now));
             known.until_due(now).max(share).max(all).max(Duration::from_millis(250))
         };
@@ -173,7 +173,7 @@ impl Aggregator {
         }
         let all = self.all.get_or_insert_with(|| Share::new(ALL, now));
         all.refill(ALL, now);
-        let share = self.shares.entry(known.happening.about.clone()).or_insert_with(|| Share::new(OBJECT, now));
+        let share = self.shares.entry(known.happening.object.clone()).or_insert_with(|| Share::new(OBJECT, now));
         share.refill(OBJECT, now);
         if all.left < 1.0 || share.left < 1.0 {
             return None;
@@ -184,7 +184,7 @@ impl Aggregator {
     }
 
     /// Past so many that differ in their message alone, the rest is one.
-    fn among_similar(&mut self, mut happening: Happening, now: Instant) -> Happening {
+    fn among_similar(&mut self, mut happening: EventRequest, now: Instant) -> EventRequest {
         if self.similar.len() >= OBJECTS && !self.similar.contains_key(&key(&happening)) {
             self.similar.clear();
         }
@@ -199,7 +199,7 @@ impl Aggregator {
         happening
     }
 
-    fn learn(&mut self, happening: Happening, at: Timestamp, now: Instant) -> usize {
+    fn learn(&mut self, happening: EventRequest, at: Timestamp, now: Instant) -> usize {
         if self.known.len() >= KNOWN {
             let oldest = self.known.iter().enumerate().min_by_key(|(_, known)| known.heard).map(|(place, _)| place);
             if let Some(oldest) = oldest {
@@ -253,23 +253,23 @@ impl Known {
 /// As client-go begins such a message.
 const COMBINED: &str = "(combined from similar events): ";
 
-fn is_combined(happening: &Happening) -> bool {
+fn is_combined(happening: &EventRequest) -> bool {
     happening.message.starts_with(COMBINED)
 }
 
-fn key(happening: &Happening) -> (About, String) {
-    (happening.about.clone(), happening.reason.clone())
+fn key(happening: &EventRequest) -> (InvolvedObject, String) {
+    (happening.object.clone(), happening.reason.clone())
 }
 
 /// `OBJECT.HASH`, as all events are called: the same for the same thing at the same time, however often it is tried.
-fn name(node: &str, happening: &Happening, at: Timestamp) -> String {
+fn name(node: &str, happening: &EventRequest, at: Timestamp) -> String {
     let mut hasher = DefaultHasher::new();
     node.hash(&mut hasher);
     happening.hash(&mut hasher);
     at.as_nanosecond().hash(&mut hasher);
-    let object = match &happening.about {
-        About::Node => node,
-        About::Pod { name, .. } => name,
+    let object = match &happening.object {
+        InvolvedObject::Node => node,
+        InvolvedObject::Pod { name, .. } => name,
     };
     format!("{}.{:016x}", cut(object, NAME).trim_end_matches(['.', '-']), hasher.finish())
 }
@@ -283,9 +283,10 @@ fn cut(text: &str, most: usize) -> String {
 mod tests {
     use super::*;
 
-    fn happening(pod: usize, message: &str) -> Happening {
-        let about = About::Pod { namespace: "ns".to_owned(), name: format!("pod-{pod}"), uid: format!("u-{pod}") };
-        Happening { about, is_warning: true, reason: "OOMKilling".to_owned(), message: message.to_owned() }
+    fn happening(pod: usize, message: &str) -> EventRequest {
+        let object =
+            InvolvedObject::Pod { namespace: "ns".to_owned(), name: format!("pod-{pod}"), uid: format!("u-{pod}") };
+        EventRequest { object, is_warning: true, reason: "OOMKilling".to_owned(), message: message.to_owned() }
     }
 
     fn at(seconds: u64) -> (Timestamp, Duration) {
@@ -356,7 +357,7 @@ mod tests {
         let (mut events, start) = (Aggregator::default(), Instant::now());
         for number in 0..30_usize {
             let _write =
-                events.take(Happening { reason: format!("Reason{number}"), ..happening(1, "x") }, at(0).0, start);
+                events.take(EventRequest { reason: format!("Reason{number}"), ..happening(1, "x") }, at(0).0, start);
         }
         let wait = events.until_due(start).unwrap();
         assert!(wait > Duration::from_secs(299) && wait <= Duration::from_secs(300), "{wait:?}");

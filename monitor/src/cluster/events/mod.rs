@@ -37,9 +37,9 @@ const LAST_WORDS: Duration = Duration::from_secs(3);
 
 /// Something that people are to hear of.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Happening {
+pub struct EventRequest {
     /// What it happened to.
-    pub about: About,
+    pub object: InvolvedObject,
     /// `Warning`, not `Normal`.
     pub is_warning: bool,
     /// One CamelCase word.
@@ -50,7 +50,7 @@ pub struct Happening {
 
 /// What an event is about.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum About {
+pub enum InvolvedObject {
     /// This node.
     Node,
     /// A pod on it.
@@ -71,7 +71,7 @@ struct Ignored {}
 /// Sends them, until there are no more.
 pub(super) async fn send(
     context: &Context,
-    mut happenings: mpsc::Receiver<(Timestamp, Happening)>,
+    mut happenings: mpsc::Receiver<(Timestamp, EventRequest)>,
     options: watch::Receiver<KubernetesOptions>,
 ) {
     let mut sender = Sender {
@@ -203,41 +203,41 @@ impl Sender<'_> {
             }
         };
         // Nobody listens to the last words.
-        let _gone = self.context.news.send(Event::Trouble { capability: CAPABILITY, reason });
+        let _gone = self.context.news.send(Event::Degradation { capability: CAPABILITY, reason });
     }
 }
 
 /// Where its namespace keeps its events; those of nodes are in the default one.
-fn namespace(about: &About) -> &str {
-    match about {
-        About::Node => "default",
-        About::Pod { namespace, .. } => namespace,
+fn namespace(object: &InvolvedObject) -> &str {
+    match object {
+        InvolvedObject::Node => "default",
+        InvolvedObject::Pod { namespace, .. } => namespace,
     }
 }
 
 fn events(write: &Write) -> Request {
-    Request::new(format!("/api/v1/namespaces/{}/events", namespace(&write.happening.about)))
+    Request::new(format!("/api/v1/namespaces/{}/events", namespace(&write.happening.object)))
 }
 
 /// A `v1.Event` of the kind that kubelets write: that it happened so often between `first` and `last`.
 pub(super) fn body(
-    happening: &Happening,
+    happening: &EventRequest,
     name: &str,
     node: &str,
     count: u32,
     [first, last]: [Timestamp; 2],
 ) -> serde_json::Value {
-    let involved = match &happening.about {
+    let involved = match &happening.object {
         // As the kubelet refers to its node: by its name.
-        About::Node => json!({"apiVersion": "v1", "kind": "Node", "name": node, "uid": node}),
-        About::Pod { namespace, name, uid } => {
+        InvolvedObject::Node => json!({"apiVersion": "v1", "kind": "Node", "name": node, "uid": node}),
+        InvolvedObject::Pod { namespace, name, uid } => {
             json!({"apiVersion": "v1", "kind": "Pod", "namespace": namespace, "name": name, "uid": uid})
         }
     };
     json!({
         "apiVersion": "v1",
         "kind": "Event",
-        "metadata": {"name": name, "namespace": namespace(&happening.about)},
+        "metadata": {"name": name, "namespace": namespace(&happening.object)},
         "involvedObject": involved,
         "type": if happening.is_warning { "Warning" } else { "Normal" },
         "reason": happening.reason,

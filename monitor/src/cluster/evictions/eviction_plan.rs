@@ -78,10 +78,10 @@ impl Plan {
         let by_eviction_api = intent.method == EvictionMethod::Evict;
         let mut plan = Self {
             is_certain: intent.is_certain,
-            wants_mark: intent.is_marked,
+            wants_mark: intent.wants_mark,
             // Somebody waits for the removal of the others.
             first_marks: if intent.is_hard() { FIRST_MARKS } else { 1 },
-            wants_event: intent.is_told,
+            wants_event: intent.wants_event,
             by_eviction_api,
             at: At::End,
             progress,

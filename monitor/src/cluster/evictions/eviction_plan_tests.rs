@@ -176,7 +176,7 @@ fn an_agent_that_is_started_again_goes_on_where_the_last_one_ended() {
     assert_eq!(of(&asking(), none), None, "nobody asked, and why is forgotten");
     assert_eq!(of(&asking(), asked), Some(Step::Look), "it is not asked for again");
     assert_eq!(of(&asking(), removed), Some(Step::Mark));
-    let quiet = Intent { is_marked: false, is_told: false, ..intent("u") };
+    let quiet = Intent { wants_mark: false, wants_event: false, ..intent("u") };
     assert_eq!(of(&quiet, removed), None);
     let mut plan = Plan::of(&asking(), asked, true);
     let (steps, _) = run(&mut plan, &soon(&[Answer::Gone]));

@@ -14,7 +14,7 @@ use crate::config::kubernetes_options::EvictionMethod;
 
 use super::super::api_answer::Status;
 use super::super::api_time;
-use super::super::events::{self, About, Happening};
+use super::super::events::{self, EventRequest, InvolvedObject};
 use super::exchange::{Answer, Step};
 use super::intent::Intent;
 
@@ -81,9 +81,9 @@ fn mark(intent: &Intent, now: Timestamp) -> Value {
 /// Of a name that follows from the pod's UID: sent twice, it is there already.
 fn event(intent: &Intent, node: &str) -> Value {
     let Intent { uid, namespace, name, .. } = intent;
-    let about = About::Pod { namespace: namespace.clone(), name: name.clone(), uid: uid.clone() };
+    let object = InvolvedObject::Pod { namespace: namespace.clone(), name: name.clone(), uid: uid.clone() };
     let (reason, message) = (EVENT_REASON.to_owned(), intent.message.clone());
-    let happening = Happening { about, is_warning: true, reason, message };
+    let happening = EventRequest { object, is_warning: true, reason, message };
     let mut event = events::body(&happening, &event_name(intent), node, 1, [intent.decided_at; 2]);
     let annotations: serde_json::Map<String, Value> =
         intent.annotations.iter().map(|(key, value)| (key.clone(), Value::from(value.as_str()))).collect();

@@ -36,9 +36,11 @@ pub struct Intent {
     #[serde(default)]
     pub annotations: Vec<(String, String)>,
     /// Whether the pod's status gets the condition `DisruptionTarget`.
-    pub is_marked: bool,
+    #[serde(rename = "isMarked")]
+    pub wants_mark: bool,
     /// Whether an event is sent.
-    pub is_told: bool,
+    #[serde(rename = "isTold")]
+    pub wants_event: bool,
     /// When it was decided.
     pub decided_at: Timestamp,
     /// The same on the clock that wall-clock jumps do not reach; it goes on while the node is up.
@@ -102,8 +104,8 @@ pub(in crate::cluster) mod tests {
             cause: "memory.available".to_owned(),
             message: "The node was low on resource: memory. ".to_owned(),
             annotations: vec![("starved_resource".to_owned(), "memory".to_owned())],
-            is_marked: true,
-            is_told: true,
+            wants_mark: true,
+            wants_event: true,
             decided_at: Timestamp::UNIX_EPOCH,
             decided_mono_ns: 0,
         }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::Open;
+use super::Unfinished;
 use crate::cluster::evictions::{Intent, Progress};
 
 /// One line.
@@ -43,14 +43,14 @@ impl Record {
 }
 
 /// What the lines leave unfinished. What cannot be read, or was decided in another boot, is left out.
-pub(super) fn replay(text: &str, boot: &str) -> BTreeMap<String, Open> {
+pub(super) fn replay(text: &str, boot: &str) -> BTreeMap<String, Unfinished> {
     let mut open = BTreeMap::new();
     for record in text.lines().filter_map(|line| serde_json::from_str::<Record>(line).ok()) {
         match record {
             Record::Intent { boot: of, intent } if of == boot && intent.has_plain_names() => {
                 let uid = intent.uid.clone();
-                let progress = open.get(&uid).map(|known: &Open| known.progress).unwrap_or_default();
-                open.insert(uid, Open { intent: intent.bounded(), progress, is_resumed: true });
+                let progress = open.get(&uid).map(|known: &Unfinished| known.progress).unwrap_or_default();
+                open.insert(uid, Unfinished { intent: intent.bounded(), progress, is_resumed: true });
             }
             Record::Intent { .. } => {}
             Record::Progress { uid, progress } => {
@@ -69,7 +69,7 @@ pub(super) fn replay(text: &str, boot: &str) -> BTreeMap<String, Open> {
 }
 
 /// The lines that say what is not finished of one.
-pub(super) fn text_of(open: &Open, boot: &str) -> String {
+pub(super) fn text_of(open: &Unfinished, boot: &str) -> String {
     let intent = Record::Intent { boot: boot.to_owned(), intent: open.intent.clone() };
     let progress = Record::Progress { uid: open.intent.uid.clone(), progress: open.progress };
     format!("{}\n{}\n", intent.line(), progress.line())

@@ -300,7 +300,7 @@ impl<'c> StatusWriter<'c> {
             format!("{failure}; {fix}")
         });
         if reason.is_some() != told.is_some() {
-            let trouble = Event::Trouble { capability: what, reason: reason.clone() };
+            let trouble = Event::Degradation { capability: what, reason: reason.clone() };
             // Nobody listens to the last words.
             let _gone = self.context.news.send(trouble);
         }

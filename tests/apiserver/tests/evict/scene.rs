@@ -81,8 +81,8 @@ impl Scene {
             cause: "memory.available".to_owned(),
             message: MESSAGE.to_owned(),
             annotations: vec![("starved_resource".to_owned(), "memory".to_owned())],
-            is_marked: true,
-            is_told: true,
+            wants_mark: true,
+            wants_event: true,
             decided_at: jiff::Timestamp::now(),
             decided_mono_ns: Monotonic::now().0,
         }
@@ -138,7 +138,7 @@ impl Scene {
             // First: what was told before the ledger's end is there when that is seen.
             let is_over = is_over(cluster, &heard);
             while let Some(event) = cluster.try_event() {
-                if let Event::Settled(settled) = event {
+                if let Event::Eviction(settled) = event {
                     heard.push(settled.verdict);
                 }
             }

@@ -5,29 +5,29 @@ use std::time::Duration;
 use http::Method;
 use node_pressure_apiserver::Fault;
 use node_pressure_apiserver::stage::{Stage, uid};
-use node_pressure_monitor::cluster::events::About;
-use node_pressure_monitor::cluster::{Cluster, Happening};
+use node_pressure_monitor::cluster::events::InvolvedObject;
+use node_pressure_monitor::cluster::{Cluster, EventRequest};
 use node_pressure_monitor::config::KubernetesOptions;
 use serde_json::{Value, json};
 
 use crate::support::{SOON, cluster, end, trouble};
 
 /// A stage, a pod on it, and the agent's end.
-async fn begin() -> (Stage, About, Cluster) {
+async fn begin() -> (Stage, InvolvedObject, Cluster) {
     let stage = Stage::new().await.unwrap();
-    let about = pod(&stage).await;
+    let object = pod(&stage).await;
     let cluster = start(&stage);
-    (stage, about, cluster)
+    (stage, object, cluster)
 }
 
-async fn pod(stage: &Stage) -> About {
+async fn pod(stage: &Stage) -> InvolvedObject {
     let pod = stage.running_pod("web", json!({}), json!({})).await.unwrap();
-    About::Pod { namespace: stage.namespace.clone(), name: "web".to_owned(), uid: uid(&pod) }
+    InvolvedObject::Pod { namespace: stage.namespace.clone(), name: "web".to_owned(), uid: uid(&pod) }
 }
 
-fn killed(about: &About, message: &str) -> Happening {
-    let (about, message) = (about.clone(), message.to_owned());
-    Happening { about, is_warning: true, reason: "OOMKilling".to_owned(), message }
+fn killed(object: &InvolvedObject, message: &str) -> EventRequest {
+    let (object, message) = (object.clone(), message.to_owned());
+    EventRequest { object, is_warning: true, reason: "OOMKilling".to_owned(), message }
 }
 
 /// The events of the test's pods, once they are as wanted.
@@ -47,11 +47,11 @@ fn start(stage: &Stage) -> Cluster {
 
 #[tokio::test]
 async fn events_on_a_pod_and_on_the_node_look_as_the_kubelets_do() {
-    let (stage, about, cluster) = begin().await;
-    cluster.tell(killed(&about, "memhog (4242) of pod web killed")).unwrap();
-    cluster.tell(killed(&About::Node, "memhog (4242) of pod web killed")).unwrap();
+    let (stage, object, cluster) = begin().await;
+    cluster.send_event(killed(&object, "memhog (4242) of pod web killed")).unwrap();
+    cluster.send_event(killed(&InvolvedObject::Node, "memhog (4242) of pod web killed")).unwrap();
     let of_pod = events(&stage, |events| events.len() == 1).await.remove(0);
-    let About::Pod { uid, .. } = &about else { panic!("{about:?}") };
+    let InvolvedObject::Pod { uid, .. } = &object else { panic!("{object:?}") };
     assert_eq!(of_pod["involvedObject"]["uid"], uid.as_str());
     assert_eq!(of_pod["involvedObject"]["kind"], "Pod");
     assert_eq!((&of_pod["type"], &of_pod["reason"]), (&json!("Warning"), &json!("OOMKilling")));
@@ -67,9 +67,9 @@ async fn events_on_a_pod_and_on_the_node_look_as_the_kubelets_do() {
 
 #[tokio::test]
 async fn the_same_again_is_one_event_that_counts_and_the_rest_is_told_at_the_end() {
-    let (stage, about, cluster) = begin().await;
+    let (stage, object, cluster) = begin().await;
     for _ in 0..50 {
-        cluster.tell(killed(&about, "killed")).unwrap();
+        cluster.send_event(killed(&object, "killed")).unwrap();
     }
     events(&stage, |events| events.len() == 1).await;
     // Nothing more for ten seconds; but an agent that stops tells what it has counted.
@@ -86,12 +86,12 @@ async fn the_same_again_is_one_event_that_counts_and_the_rest_is_told_at_the_end
 
 #[tokio::test]
 async fn an_event_that_has_expired_is_written_anew() {
-    let (stage, about, cluster) = begin().await;
-    cluster.tell(killed(&about, "killed")).unwrap();
+    let (stage, object, cluster) = begin().await;
+    cluster.send_event(killed(&object, "killed")).unwrap();
     let first = events(&stage, |events| events.len() == 1).await.remove(0);
     let path = format!("/api/v1/namespaces/{}/events/{}", stage.namespace, first["metadata"]["name"].as_str().unwrap());
     assert_eq!(stage.ask(Method::DELETE, &path, Value::Null).await.unwrap().0, 200);
-    cluster.tell(killed(&about, "killed")).unwrap();
+    cluster.send_event(killed(&object, "killed")).unwrap();
     let again = events(&stage, |events| events.len() == 1).await.remove(0);
     assert_eq!(again["count"], 2);
     end(stage, cluster).await;
@@ -99,9 +99,9 @@ async fn an_event_that_has_expired_is_written_anew() {
 
 #[tokio::test]
 async fn one_pod_cannot_flood_the_server() {
-    let (stage, about, cluster) = begin().await;
+    let (stage, object, cluster) = begin().await;
     for process in 0..200 {
-        cluster.tell(killed(&about, &format!("process {process} killed"))).unwrap();
+        cluster.send_event(killed(&object, &format!("process {process} killed"))).unwrap();
     }
     let all = events(&stage, |events| events.len() == 11).await;
     tokio::time::sleep(Duration::from_millis(500)).await;
@@ -114,10 +114,10 @@ async fn one_pod_cannot_flood_the_server() {
 
 async fn there_is_one_in_spite_of(fault: Fault) {
     let stage = Stage::new().await.unwrap();
-    let about = pod(&stage).await;
+    let object = pod(&stage).await;
     let fault = stage.server.faults().add(fault);
     let cluster = start(&stage);
-    cluster.tell(killed(&about, "killed")).unwrap();
+    cluster.send_event(killed(&object, "killed")).unwrap();
     let struck = || stage.server.faults().struck(fault) > 0;
     events(&stage, |events| events.len() == 1 && struck()).await;
     // Longer than the agent waits before it tries again.
@@ -146,9 +146,9 @@ async fn the_server_fails_at_first() {
 async fn answers_to_events_are_full_of_unknown_fields() {
     let stage = Stage::new().await.unwrap();
     stage.server.faults().set_unknown_fields(true);
-    let about = pod(&stage).await;
+    let object = pod(&stage).await;
     let cluster = start(&stage);
-    cluster.tell(killed(&about, "killed")).unwrap();
+    cluster.send_event(killed(&object, "killed")).unwrap();
     events(&stage, |events| events.len() == 1).await;
     stage.server.faults().set_unknown_fields(false);
     end(stage, cluster).await;
@@ -157,15 +157,15 @@ async fn answers_to_events_are_full_of_unknown_fields() {
 #[tokio::test]
 async fn events_that_are_forbidden_are_said_once_and_do_not_hold_up_others() {
     let stage = Stage::new().await.unwrap();
-    let about = pod(&stage).await;
+    let object = pod(&stage).await;
     let fault = stage.server.faults().add(Fault::answer(403).of("POST").ending("/events"));
     let mut cluster = start(&stage);
-    cluster.tell(killed(&about, "first")).unwrap();
+    cluster.send_event(killed(&object, "first")).unwrap();
     let (capability, reason) = trouble(&mut cluster).await;
     assert_eq!(capability, "events");
     assert!(reason.is_some_and(|reason| reason.contains("grant create and patch on events")));
     stage.server.faults().remove(fault);
-    cluster.tell(killed(&about, "second")).unwrap();
+    cluster.send_event(killed(&object, "second")).unwrap();
     assert_eq!(trouble(&mut cluster).await, ("events", None));
     assert_eq!(events(&stage, |events| events.len() == 1).await[0]["message"], "second");
     end(stage, cluster).await;
@@ -173,9 +173,9 @@ async fn events_that_are_forbidden_are_said_once_and_do_not_hold_up_others() {
 
 #[tokio::test]
 async fn what_happens_while_the_server_is_away_is_told_later_with_its_own_time() {
-    let (stage, about, cluster) = begin().await;
+    let (stage, object, cluster) = begin().await;
     stage.server.close().await;
-    cluster.tell(killed(&about, "killed")).unwrap();
+    cluster.send_event(killed(&object, "killed")).unwrap();
     // The API tells seconds apart.
     tokio::time::sleep(Duration::from_millis(1_100)).await;
     stage.server.open().await.unwrap();
@@ -188,9 +188,9 @@ async fn what_happens_while_the_server_is_away_is_told_later_with_its_own_time()
 #[tokio::test]
 async fn no_events_where_none_are_wanted() {
     let stage = Stage::new().await.unwrap();
-    let about = pod(&stage).await;
+    let object = pod(&stage).await;
     let cluster = cluster(&stage, KubernetesOptions { events: false, ..KubernetesOptions::default() });
-    cluster.tell(killed(&about, "killed")).unwrap();
+    cluster.send_event(killed(&object, "killed")).unwrap();
     tokio::time::sleep(Duration::from_millis(500)).await;
     assert!(stage.events().await.unwrap().is_empty());
     end(stage, cluster).await;

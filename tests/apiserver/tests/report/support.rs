@@ -63,7 +63,7 @@ pub async fn node(stage: &Stage, wanted: impl Fn(&Value) -> bool) -> Value {
 pub async fn trouble(cluster: &mut Cluster) -> (&'static str, Option<String>) {
     let told = async {
         loop {
-            if let Event::Trouble { capability, reason } = cluster.event().await {
+            if let Event::Degradation { capability, reason } = cluster.event().await {
                 return (capability, reason);
             }
         }

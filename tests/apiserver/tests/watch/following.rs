@@ -122,7 +122,7 @@ async fn fields_that_nobody_knows_are_passed_over() {
     scene.pod("b").await;
     scene.until_known(&["a", "b"]).await;
     let view = scene.until_up().await;
-    assert_eq!(view.node.trouble, None);
+    assert_eq!(view.node.degradation, None);
     scene.end().await;
 }
 

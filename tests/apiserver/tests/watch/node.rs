@@ -45,11 +45,11 @@ async fn that_the_node_may_not_be_seen_is_said_and_pods_are_known_all_the_same()
     scene.until_node_known().await;
     let fault = scene.stage.server.faults().add(Fault::answer(403).at("/nodes?"));
     scene.stage.server.cut_connections();
-    let view = scene.until("trouble", |view| view.node.trouble.is_some()).await;
-    assert!(view.node.trouble.as_deref().unwrap_or_default().contains("ClusterRole"));
+    let view = scene.until("trouble", |view| view.node.degradation.is_some()).await;
+    assert!(view.node.degradation.as_deref().unwrap_or_default().contains("ClusterRole"));
     scene.pod("a").await;
     scene.until_known(&["a"]).await;
     scene.stage.server.faults().remove(fault);
-    scene.until("no trouble", |view| view.node.trouble.is_none()).await;
+    scene.until("no trouble", |view| view.node.degradation.is_none()).await;
     scene.end().await;
 }
