@@ -9,6 +9,7 @@ mod files;
 mod fuzz;
 mod image;
 mod libraries;
+mod lines;
 mod manifests;
 mod paths;
 mod run;
@@ -51,6 +52,8 @@ enum Command {
     Bench(bench::Options),
     /// Search for a text or a document that breaks a claim of a parser or of the decision.
     Fuzz(fuzz::Options),
+    /// Count the lines of Rust, and show what is long, large or circular.
+    Lines(lines::Options),
     /// Everything that must be green: format, lints, unit and integration tests, VM scenarios.
     Test(test::Options),
 }
@@ -77,6 +80,7 @@ fn dispatch(command: Command) -> Result<ExitCode> {
         Command::Vm(options) => vm::run(&options, &workspace),
         Command::Bench(options) => bench::run(&options, &workspace),
         Command::Fuzz(options) => fuzz::run(&options, &workspace),
+        Command::Lines(options) => lines::run(&options, &workspace),
         Command::Test(options) => test::run(&options, &workspace),
     }
 }
