@@ -9,8 +9,12 @@ use std::{
 
 use anyhow::{Result, ensure};
 use node_pressure_monitor::{config::KernelOptions, kernel::Kernel};
+use reference::NATIVE_READS;
 use support::{Cgroups, Hierarchy, Workload, file_system_of, id_of, remove_cgroup};
 
+#[path = "../../tests/src/reference.rs"]
+#[expect(dead_code, reason = "the guest uses the rest")]
+mod reference;
 #[path = "../tests/support/mod.rs"]
 #[expect(dead_code, reason = "the test uses more of it")]
 mod support;
@@ -78,6 +82,7 @@ fn measure() -> Result<()> {
         ensure!(stalled && made, "{id:?}: stalls counted {stalled}, inodes counted {made}");
     }
     println!("aggregates: {} cgroups with stalls or kills, {} with inodes", counters.len(), inodes.len());
+    println!("allowance {:.3}", NATIVE_READS.slowness()?.allowance());
     println!("aggregates {CGROUPS} cgroups: {:.3} ms", times[READS / 2].as_secs_f64() * 1e3);
     Ok(())
 }

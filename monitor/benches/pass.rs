@@ -15,8 +15,12 @@ use node_pressure_monitor::workloads::{Pod, Summary};
 mod cpu_time;
 #[path = "support/node.rs"]
 mod node;
+#[path = "../../tests/src/reference.rs"]
+#[expect(dead_code, reason = "the guest uses the rest")]
+mod reference;
 
 use cpu_time::CpuTime;
+use reference::NATIVE_SORTING;
 
 /// What the node is short of, and whether the pods say which class they are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,6 +75,9 @@ fn policy() -> Policy {
 }
 
 fn passes(criterion: &mut Criterion<CpuTime>) {
+    if let Ok(slowness) = NATIVE_SORTING.slowness() {
+        println!("allowance {:.3}", slowness.allowance());
+    }
     let policy = policy();
     let armed = arm(&policy, Layout::Single);
     for case in [Case::Memory, Case::MemoryComputedQos, Case::Disk, Case::NothingLow] {

@@ -16,9 +16,13 @@ use node_pressure_monitor::{
     config::KernelOptions,
     kernel::{Kernel, ProbeStatistics},
 };
+use reference::NATIVE_READS;
 use rustix::fs::{Advice, fadvise};
 use support::{Cgroups, Hierarchy, LIMIT, Workload, file_system_of};
 
+#[path = "../../tests/src/reference.rs"]
+#[expect(dead_code, reason = "the guest uses the rest")]
+mod reference;
 #[path = "../tests/support/mod.rs"]
 #[expect(dead_code, reason = "the test uses more of it")]
 mod support;
@@ -96,6 +100,7 @@ fn measure() -> Result<()> {
             break;
         }
     }
+    println!("allowance {:.3}", NATIVE_READS.slowness()?.allowance());
     for best in best {
         let nanos = if best.hits == 0 { 0.0 } else { best.nanos };
         println!("probe {} {} hits {nanos:.0} ns", best.name, best.hits);

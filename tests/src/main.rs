@@ -13,6 +13,8 @@ mod incidents;
 mod init;
 mod knob;
 mod processes;
+#[expect(dead_code, reason = "the benches use the rest")]
+mod reference;
 mod sampler;
 mod scenarios;
 mod stage;

@@ -7,6 +7,9 @@ use anyhow::{Context, Result};
 
 const INSTANCE: &str = "/sys/kernel/tracing/instances/npm-guest";
 
+/// An OOM kill; says since 6.9, and in Debian's and Red Hat's backports, what kinds of memory the victim had.
+pub const MARK_VICTIM: &str = "oom/mark_victim";
+
 /// One generated signal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SignalEvent {
@@ -68,6 +71,12 @@ impl Trace {
     /// Whether this kernel has the event.
     pub fn has(event: &str) -> bool {
         Path::new("/sys/kernel/tracing/events").join(event).exists()
+    }
+
+    /// Whether this kernel's record of the event has a field whose name ends so.
+    pub fn says(event: &str, field: &str) -> bool {
+        let format = Path::new("/sys/kernel/tracing/events").join(event).join("format");
+        fs::read_to_string(format).is_ok_and(|text| text.contains(&format!("{field};")))
     }
 }
 

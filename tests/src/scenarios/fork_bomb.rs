@@ -12,6 +12,7 @@ use super::culprit::{bystander, config, evicted, goes_alone};
 use crate::cgroups::Qos;
 use crate::containers::{Node, Storage};
 use crate::knob::Knob;
+use crate::reference::EMULATED_READS;
 use crate::stage::Stage;
 use crate::units::{milliseconds_between, monotonic_ns};
 
@@ -20,6 +21,7 @@ const PID_MAX: u64 = 4096;
 const GROWTH: Duration = Duration::from_secs(60);
 /// So many are left for the agent and whoever tidies up.
 const ROOM: u64 = 100;
+/// On the machine where it was promised; 27 to 56 ms were measured.
 const PROMISED_MS: f64 = 500.0;
 
 pub fn fork_bomb(stage: &mut Stage<'_>) -> Result<()> {
@@ -42,7 +44,8 @@ pub fn fork_bomb(stage: &mut Stage<'_>) -> Result<()> {
     if let (Some(crossed), Some(first)) = (crossed, first) {
         let took = milliseconds_between(crossed, first.at_ns);
         stage.figure("crossing_to_kill_ms", took, "ms");
-        stage.check(took < PROMISED_MS, || format!("{took:.0} ms from the crossing to the kill"));
+        let limit = PROMISED_MS * EMULATED_READS.slowness()?.patience();
+        stage.check(took < limit, || format!("{took:.0} ms from the crossing to the kill, {limit:.0} are allowed"));
     }
     goes_alone(stage, &agent, &culprit, &[&quiet], Duration::from_secs(10))?;
     drop(knob);

@@ -10,6 +10,7 @@ use crate::agent::Agent;
 use crate::cgroups::{Cgroup, Layout};
 use crate::config::AgentConfig;
 use crate::evidence::kmsg::OomReport;
+use crate::evidence::trace::{MARK_VICTIM, Trace};
 use crate::incidents::{self, Incident};
 use crate::stage::Stage;
 
@@ -148,7 +149,7 @@ fn check_victims(stage: &mut Stage<'_>, incident: &Incident, truth: &Truth) {
         stage.check_equal(&format!("{title}: whose"), &told, &(dead.workload.as_str(), container));
         stage.check(victim.at("/ageMs").is_some(), || format!("{title}: no age of pid {}", dead.pid));
     }
-    let Some(expected) = truth.heaviest else { return };
+    let Some(expected) = truth.heaviest.filter(|_| Trace::says(MARK_VICTIM, "anon_rss")) else { return };
     let part = |key: &str| found.iter().filter_map(|victim| victim.number(key)).max().unwrap_or(0);
     let parts = ["/anonBytes", "/fileBytes", "/shmemBytes"].map(|key| (part(key), key));
     let heaviest = parts.iter().max().map_or("", |(_, key)| key);

@@ -11,14 +11,16 @@ use super::pressure::{EVERYTHING_MIB, PACED_BELOW_MIB, RATE_MIB};
 use crate::config::AgentConfig;
 use crate::containers::{Node, Storage};
 use crate::control_plane::{ControlPlane, Kubelet, NODE};
+use crate::reference::EMULATED_READS;
 use crate::sampler;
 use crate::stage::Stage;
 use crate::units::{MIB, mib, milliseconds_between};
 
-/// From the crossing; the kubelet looks once in ten seconds.
+/// From the crossing, on the machine where it was promised; 27 ms were measured.
 const KILL_MS: f64 = 500.0;
-/// The same: two guests share two emulated processors, and requests are TLS.
-const TOLD_MS: f64 = 3000.0;
+/// From the crossing to a write at the API server; 130 to 490 ms were measured. Requests are TLS, and two guests share two emulated
+/// processors.
+const WRITE_MS: f64 = 3000.0;
 const SLEEP: &str = "while :; do sleep 5; done";
 
 pub fn kubernetes(stage: &mut Stage<'_>) -> Result<()> {
@@ -97,6 +99,7 @@ fn told_in_time(stage: &mut Stage<'_>, seen: &Seen<'_>) -> Result<()> {
     let relative = |at_ns: u64| milliseconds_between(crossed, at_ns);
     stage.timeline(0.0, format!("memory.available passes {:.0} MiB", mib(THRESHOLD)));
     stage.timeline(relative(kill.at_ns), "kill signal (signal:signal_generate)");
+    let patience = EMULATED_READS.slowness()?.patience();
     let mut steps: Vec<(f64, &str)> = Vec::new();
     for (key, what, at) in [
         ("crossing_to_condition_ms", "PATCH nodes/status: MonitorMemoryPressure True", seen.condition("True")),
@@ -108,12 +111,12 @@ fn told_in_time(stage: &mut Stage<'_>, seen: &Seen<'_>) -> Result<()> {
         stage.check(at.is_some(), || format!("the API server has not seen: {what}"));
         let Some(at) = at.map(relative) else { continue };
         stage.figure(key, at, "ms");
-        stage.check(at < TOLD_MS, || format!("{what}: {at:.0} ms after the crossing"));
+        stage.check(at < WRITE_MS * patience, || format!("{what}: {at:.0} ms after the crossing"));
         steps.push((at, what));
     }
     let kill_ms = relative(kill.at_ns);
     stage.figure("crossing_to_kill_ms", kill_ms, "ms");
-    stage.check(kill_ms < KILL_MS, || format!("killed {kill_ms:.0} ms after the crossing"));
+    stage.check(kill_ms < KILL_MS * patience, || format!("killed {kill_ms:.0} ms after the crossing"));
     let lowest = sampler::lowest(&curve).map_or(0.0, mib);
     stage.figure("lowest_available", lowest, "MiB");
     steps.sort_by(|one, other| one.0.total_cmp(&other.0));

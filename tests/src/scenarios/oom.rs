@@ -9,6 +9,7 @@ use crate::agent::{Agent, Record};
 use crate::cgroups::{Cgroup, Pod, PodSpec};
 use crate::config::AgentConfig;
 use crate::evidence::kmsg::OomReport;
+use crate::evidence::trace::{MARK_VICTIM, Trace};
 use crate::processes::{self, Ended};
 use crate::stage::{Stage, Worker};
 use crate::units::MIB;
@@ -68,18 +69,26 @@ fn judge(
     stage.check(gone, || "no OOM kill in 40 s".to_owned());
     let ended = stage.reaper.ended(victim_pid);
     stage.check_equal("the victim's end", &ended, &Some(Ended::Signaled(libc::SIGKILL)));
-    stage.check_alive(&[allocator]);
-    stage.check_equal("/proc/vmstat oom_kill", &stage.oom_kills()?, &1);
+    // Some kernels kill once more before the first victim's memory is back (7.2, globally): its count is the truth, not ours.
+    let kills = stage.oom_kills()?;
+    stage.check(kills >= 1, || "/proc/vmstat oom_kill has not risen".to_owned());
     let reports = stage.oom_reports();
-    stage.check_equal("OOM kills in /dev/kmsg", &reports.len(), &1);
-    let report = reports.first().cloned().unwrap_or_default();
+    stage.check_equal("OOM kills in /dev/kmsg", &u64::try_from(reports.len())?, &kills);
+    if kills == 1 {
+        stage.check_alive(&[allocator]);
+    } else {
+        stage.note(format!("the kernel killed {kills} times"));
+    }
+    let report = reports.iter().find(|report| report.victim_pid == victim_pid).cloned().unwrap_or_default();
     check_kernel(stage, &report, victim_pod, victim_pid, constraint);
 
-    let told = stage.until(Duration::from_secs(5), |_| !agent.events("oom_kill").is_empty());
-    stage.check(told, || "the agent has no record with event=oom_kill".to_owned());
+    stage.until(Duration::from_secs(5), |_| agent.events("oom_kill").len() >= reports.len());
     let records = agent.events("oom_kill");
-    stage.check_equal("oom_kill records", &records.len(), &1);
-    if let Some(record) = records.first() {
+    stage.check_equal("oom_kill records", &records.len(), &reports.len());
+    let of_victim = |record: &&Record| record.number("victim_pid") == u64::try_from(victim_pid).ok();
+    let record = records.iter().find(of_victim);
+    stage.check(record.is_some(), || "the agent has no record with event=oom_kill of the victim".to_owned());
+    if let Some(record) = record {
         check_record(stage, record, (victim_pod, victim_pid), (allocator_pod, allocator.pid), &report)?;
     }
     let victim_workload = victim_pod.workload().to_owned();
@@ -90,7 +99,7 @@ fn judge(
     });
     stage.check(counted, || format!("oom_kills_total of {victim_workload} is not 1"));
     let all = agent.metrics()?.sum("oom_kills_total", &[]);
-    stage.check_equal("oom_kills_total of all workloads", &all, &Some(1.0));
+    stage.check_equal("oom_kills_total of all workloads", &all, &Some(f64::from(u32::try_from(kills)?)));
     // A process that is over, however it ended, frees its room for the next scenario.
     processes::signal(allocator.pid, libc::SIGKILL);
     Ok(())
@@ -125,7 +134,9 @@ fn check_record(
         &record.number("trigger_cgroup_id"),
         &Some(allocator_pod.container()?.id()?),
     );
-    let anon = record.number("anon_rss_bytes").unwrap_or(0);
-    stage.check(anon > 50 * MIB, || format!("anon_rss_bytes is {anon}"));
+    if Trace::says(MARK_VICTIM, "anon_rss") {
+        let anon = record.number("anon_rss_bytes").unwrap_or(0);
+        stage.check(anon > 50 * MIB, || format!("anon_rss_bytes is {anon}"));
+    }
     Ok(())
 }

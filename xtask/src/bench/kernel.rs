@@ -1,16 +1,16 @@
 //! What the kernel side costs: each probe by the kernel's own count, and reading what was counted.
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 
 use crate::paths::Workspace;
 
-/// Counting probes run at the pace of whoever does what they count.
+/// A counting probe delays the task that does what it counts; 49 to 141 ns were measured.
 const PROBE_NANOS: f64 = 150.0;
 /// These send a record each time, or work out an OOM kill: they are as rare as what they tell of.
 const NOT_COUNTING: [&str; 3] = ["oom:mark_victim", "oom:oom_score_adj_update", "kprobe:oom_kill_process"];
 /// Fewer tell nothing: the first hits pay for every cold cache.
 const ENOUGH_HITS: u64 = 100;
-/// For a thousand cgroups.
+/// For a thousand cgroups; 2.4 ms were measured.
 const AGGREGATES_MILLIS: f64 = 5.0;
 
 /// One line of the bench.
@@ -29,12 +29,12 @@ impl Probe {
         Some(Self { name: name.to_owned(), hits: hits.parse().ok()?, nanos: nanos.parse().ok()? })
     }
 
-    fn verdict(&self) -> &'static str {
+    fn verdict(&self, allowance: f64) -> &'static str {
         match self {
             _ if self.hits == 0 => "not provoked here",
             _ if NOT_COUNTING.contains(&self.name.as_str()) => "not a counting probe",
             _ if self.hits < ENOUGH_HITS => "too few hits to tell",
-            _ if self.nanos <= PROBE_NANOS => "kept",
+            _ if self.nanos <= PROBE_NANOS * allowance => "kept",
             _ => "BROKEN",
         }
     }
@@ -63,15 +63,20 @@ pub fn probes(_: &Workspace) -> Result<Outcome> {
     if let Some(skipped) = skipped(&lines) {
         return Ok(skipped);
     }
-    println!("{:<40} {:>8} {:>10}  promise: {PROBE_NANOS:.0} ns", "probe", "hits", "ns a hit");
+    let allowance = allowance(&lines)?;
+    let budget = PROBE_NANOS * allowance;
+    println!(
+        "{:<40} {:>8} {:>10}  promise: {PROBE_NANOS:.0} ns, {budget:.0} ns on this machine now",
+        "probe", "hits", "ns a hit"
+    );
     for probe in &probes {
-        println!("{:<40} {:>8} {:>10.0}  {}", probe.name, probe.hits, probe.nanos, probe.verdict());
+        println!("{:<40} {:>8} {:>10.0}  {}", probe.name, probe.hits, probe.nanos, probe.verdict(allowance));
     }
-    let judged = probes.iter().filter(|probe| ["kept", "BROKEN"].contains(&probe.verdict())).count();
+    let judged = probes.iter().filter(|probe| ["kept", "BROKEN"].contains(&probe.verdict(allowance))).count();
     if judged == 0 {
         bail!("no probe was hit often enough to tell what it costs");
     }
-    Ok(Outcome::of(probes.iter().all(|probe| probe.verdict() != "BROKEN")))
+    Ok(Outcome::of(probes.iter().all(|probe| probe.verdict(allowance) != "BROKEN")))
 }
 
 /// Measures reading all aggregates.
@@ -83,12 +88,17 @@ pub fn aggregates(_: &Workspace) -> Result<Outcome> {
     let Some(millis) = lines.iter().find_map(|line| millis(line)) else {
         bail!("the bench told no time");
     };
-    let kept = millis <= AGGREGATES_MILLIS;
+    let budget = AGGREGATES_MILLIS * allowance(&lines)?;
+    let kept = millis <= budget;
     let verdict = if kept { "kept" } else { "BROKEN" };
     println!(
-        "promise: reading the aggregates of 1,000 cgroups takes at most {AGGREGATES_MILLIS} ms: {millis:.2} ms, {verdict}"
+        "promise: reading the aggregates of 1,000 cgroups takes at most {AGGREGATES_MILLIS} ms, {budget:.2} on this machine now: {millis:.2} ms, {verdict}"
     );
     Ok(Outcome::of(kept))
+}
+
+fn allowance(lines: &[String]) -> Result<f64> {
+    lines.iter().find_map(|line| super::allowance(line)).context("the bench printed no allowance")
 }
 
 /// `aggregates 1000 cgroups: 1.221 ms`.
@@ -119,7 +129,7 @@ mod tests {
             ("probe oom:oom_score_adj_update 1001 hits 227 ns", "not a counting probe"),
             ("probe xfs:xfs_create 0 hits 0 ns", "not provoked here"),
         ] {
-            assert_eq!(Probe::parse(line).map(|probe| probe.verdict()), Some(verdict), "{line}");
+            assert_eq!(Probe::parse(line).map(|probe| probe.verdict(1.0)), Some(verdict), "{line}");
         }
         assert_eq!(Probe::parse("probes: files are made on ext4"), None);
     }

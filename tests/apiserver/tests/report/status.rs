@@ -10,6 +10,7 @@ use node_pressure_monitor::config::KubernetesOptions;
 use node_pressure_monitor::config::kubernetes_options::Authority;
 use serde_json::{Value, json};
 
+use crate::reference::NATIVE_READS;
 use crate::support::{KEY, SOON, TYPE, cluster, end, has, is_tainted, node, ready, status, taints, trouble};
 
 fn with_heartbeat(heartbeat: Duration) -> KubernetesOptions {
@@ -21,7 +22,7 @@ fn status_path(stage: &Stage) -> String {
 }
 
 #[tokio::test]
-async fn a_condition_is_there_within_100_ms_of_its_change() {
+async fn a_condition_is_written_within_100_ms() {
     let stage = Stage::new().await.unwrap();
     let cluster = cluster(&stage, KubernetesOptions::default());
     ready(&stage).await;
@@ -32,7 +33,9 @@ async fn a_condition_is_there_within_100_ms_of_its_change() {
         cluster.publish(status(holds, &[]));
         let written = stage.server.log().wait_for(SOON, |request| request.is("PATCH", &path)).await;
         let took = written.unwrap().at.duration_since(changed);
-        assert!(took < Duration::from_millis(100), "{took:?}");
+        // Promised where other tests leave a processor free.
+        let limit = Duration::from_millis(100).mul_f64(NATIVE_READS.slowness().unwrap().patience());
+        assert!(took < limit, "{took:?}, {limit:?} are allowed");
         node(&stage, |node| has(node, TYPE, word)).await;
     }
     assert_eq!(stage.server.log().of("PATCH", &stage.node_path()).len(), 0, "no taint is asked for, none is written");
