@@ -15,6 +15,8 @@ pub mod runtime;
 
 pub mod eviction;
 
+pub mod sensors;
+
 pub mod actions;
 pub mod incidents;
 pub mod report;
