@@ -237,7 +237,7 @@ fn check_told(agent: &Agent, cgroups: &Cgroups, source: Option<&str>) {
     assert_eq!(kill["trigger"]["pid"], pid, "{incident:#}");
     assert!(incident["steps"].as_array().unwrap().len() >= 2, "{incident:#}");
     let told = told.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(told.contains("the service reached its own memory limit of 16.0 MiB"), "{told}");
+    assert!(told.contains("The service reached its own memory limit of 16.0 MiB"), "{told}");
     assert!(told.contains("asked tail") && told.contains("the victim itself"), "{told}");
     // One whose report was held back may have been told without its workload.
     let told_of = |record: &&Value| record["event"] == "oom_kill" && record["victim_workload"] == cgroups.name.as_str();

@@ -1,17 +1,18 @@
-//! How a record lies on disk: one line of text, `<length> <crc32> <json>`, both numbers as eight hexadecimal digits.
+//! The journal's format: one record a line, `<length> <crc32> <json>`, both numbers as eight hexadecimal digits. The CRC-32 is that of
+//! Ethernet, zip and `crc32(1)`.
 //!
-//! JSON has no line breaks, so a line break is where the next record begins whatever happened to this one: a flipped bit costs one
-//! record, a crash in mid-write the last one. Without the agent at hand, `cut -c19- FILE | jq` reads it.
+//! The JSON has no line breaks, so the next record begins after a line break even if this one is damaged: a flipped bit costs one record,
+//! a crash in mid-write the last one. `cut -c19- FILE | jq` reads a journal without the agent.
 
 use std::io::Write as _;
 
-/// Two numbers with a space after each.
+/// Two numbers, each with a space after it.
 const HEADER: usize = 18;
 
-/// The same with the line break at the end.
+/// Header and line break.
 pub const OVERHEAD: usize = HEADER + 1;
 
-/// Appends a record to `out`; `None` when it is longer than a length can say, or no single line.
+/// Appends a record to `out`; `None` if the payload is too long for its length field or has a line break.
 pub fn encode(payload: &[u8], out: &mut Vec<u8>) -> Option<()> {
     let length = u32::try_from(payload.len()).ok().filter(|_| !payload.contains(&b'\n'))?;
     write!(out, "{length:08x} {:08x} ", crc32fast::hash(payload)).ok()?;
@@ -20,18 +21,17 @@ pub fn encode(payload: &[u8], out: &mut Vec<u8>) -> Option<()> {
     Some(())
 }
 
-/// What stands at the beginning of some bytes.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Piece<'a> {
-    /// A record, and where the next begins.
+    /// The next record begins at `end`.
     Record { payload: &'a [u8], end: usize },
-    /// No record; the next may begin here.
+    /// No record; the next one may begin at `end`.
     Damaged { end: usize },
-    /// What is written so far of the last record, or what a crash left of it.
+    /// The beginning of a record that is being written, or that a crash cut off.
     Unfinished,
 }
 
-/// Looks at the beginning of `bytes`; `None` when there are none.
+/// Decodes the beginning of `bytes`; `None` if `bytes` is empty.
 pub fn next(bytes: &[u8]) -> Option<Piece<'_>> {
     if bytes.is_empty() {
         return None;
@@ -52,11 +52,11 @@ fn record(bytes: &[u8]) -> Option<(&[u8], usize)> {
     }
     let end = HEADER.checked_add(usize::try_from(length).ok()?)?;
     let payload = bytes.get(HEADER..end)?;
-    // The byte after it is a line break, or was one; without it the record was not finished.
+    // A record without its line break is unfinished. A damaged line break does not cost the record.
     (bytes.len() > end && crc32fast::hash(payload) == crc).then_some((payload, end + 1))
 }
 
-/// Every record in `bytes`, in order, with where it begins; and what else was there.
+/// Passes every record in `bytes` with its offset to `each`, in order.
 pub fn scan<'a>(bytes: &'a [u8], mut each: impl FnMut(usize, &'a [u8])) -> Scanned {
     let mut scanned = Scanned::default();
     let mut in_damage = false;
@@ -79,14 +79,13 @@ pub fn scan<'a>(bytes: &'a [u8], mut each: impl FnMut(usize, &'a [u8])) -> Scann
     scanned
 }
 
-/// What a scan came upon besides records.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Scanned {
-    /// Where the last record, or what was damaged after it, ends.
+    /// Where the last record, or the damage after it, ends.
     pub end: usize,
-    /// Places at which something is damaged.
+    /// Damaged places.
     pub damaged: u64,
-    /// Bytes at the end that are the beginning of a record.
+    /// Bytes of an unfinished record at the end.
     pub unfinished: usize,
 }
 
@@ -112,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn the_checksum_is_the_one_that_everybody_means() {
+    fn a_record_has_the_common_crc_32() {
         let mut bytes = Vec::new();
         encode(b"123456789", &mut bytes).unwrap();
         assert_eq!(bytes, b"00000009 cbf43926 123456789\n");
@@ -120,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn cut_off_at_any_byte_everything_before_is_kept() {
+    fn a_cut_at_any_byte_keeps_the_records_before() {
         let (bytes, payloads, ends) = three();
         for length in 0..=bytes.len() {
             let (found, scanned) = scanned(&bytes[..length]);
@@ -132,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn any_flipped_bit_costs_one_record_at_most_and_makes_none_up() {
+    fn a_flipped_bit_costs_at_most_one_record() {
         let (bytes, payloads, _) = three();
         let mut lost_one = 0;
         for at in 0..bytes.len() {
@@ -144,7 +143,7 @@ mod tests {
                 assert!(found.len() + 1 >= payloads.len(), "{at} {bit}: {found:?}");
                 if found.len() < payloads.len() {
                     lost_one += 1;
-                    assert!(scanned.damaged == 1 || scanned.unfinished > 0, "{at} {bit}: lost without a word");
+                    assert!(scanned.damaged == 1 || scanned.unfinished > 0, "{at} {bit}: lost without a report");
                 }
             }
         }
@@ -152,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_journal_is_no_record() {
+    fn other_bytes_yield_no_record() {
         for bytes in [&b"hello\n"[..], b"\n\n\n", &[0; 100], b"ffffffff 00000000 {}\n"] {
             assert_eq!(scanned(bytes).0, Vec::<Vec<u8>>::new());
         }

@@ -1,4 +1,4 @@
-//! What is asked for over HTTP: the incidents there are, and where each is to be had.
+//! The list of incidents that HTTP serves, with the location of each record.
 
 use std::collections::VecDeque;
 use std::io;
@@ -9,19 +9,17 @@ use super::journal::{Location, read_back};
 use super::model::Head;
 use super::segments::Segment;
 
-/// Incidents that are listed; older ones are in the journal only.
+/// The index holds this many incidents; older ones are in the journal only.
 const LISTED: usize = 4096;
 
-/// Where a record is to be had.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Body {
-    /// Here: it is not on disk yet, or cannot be written.
+    /// The record is not on disk yet, or cannot be written.
     Memory(Arc<[u8]>),
-    /// In the journal.
     Stored(Location),
 }
 
-/// The incidents of this node, oldest first. Shared between the thread that writes them and whoever answers.
+/// The incidents of this node, oldest first. The writer's thread and the HTTP server share the index.
 #[derive(Debug)]
 pub struct IncidentIndex {
     directory: PathBuf,
@@ -29,13 +27,13 @@ pub struct IncidentIndex {
 }
 
 impl IncidentIndex {
-    /// Without any; `directory` is the journal's.
+    /// Returns an empty index of the journal in `directory`.
     #[must_use]
     pub fn new(directory: &Path) -> Self {
         Self { directory: directory.to_owned(), entries: Mutex::default() }
     }
 
-    /// Adds an incident, or takes the place of an earlier record of it.
+    /// Adds an incident, or replaces its earlier record.
     pub fn put(&self, head: Head, body: Body) {
         self.with(|entries| {
             if let Some(entry) = entries.iter_mut().rev().find(|(known, _)| known.id == head.id) {
@@ -49,8 +47,8 @@ impl IncidentIndex {
         });
     }
 
-    /// The record is on disk: it need not be kept here.
-    pub fn stored(&self, id: &str, location: Location) {
+    /// Replaces a record in memory by its location on disk.
+    pub fn set_stored(&self, id: &str, location: Location) {
         self.with(|entries| {
             if let Some((_, body)) = entries.iter_mut().rev().find(|(head, _)| head.id == id) {
                 *body = Body::Stored(location);
@@ -58,28 +56,28 @@ impl IncidentIndex {
         });
     }
 
-    /// The record was given up before it could be written.
-    pub fn give_up(&self, id: &str) {
+    /// Removes a record that could not be written; an earlier record of the incident on disk stays.
+    pub fn drop_unwritten(&self, id: &str) {
         self.with(|entries| entries.retain(|(head, body)| head.id != id || matches!(body, Body::Stored(_))));
     }
 
-    /// Forgets what is in the journal: it is another one now.
-    pub fn forget_stored(&self) {
+    /// Removes the records on disk, after the journal's directory was replaced.
+    pub fn remove_stored(&self) {
         self.with(|entries| entries.retain(|(_, body)| matches!(body, Body::Memory(_))));
     }
 
-    /// Puts them in the order in which they happened: what was in the journal may have been found late.
+    /// Sorts the incidents by time: a reopened journal may hold older ones than those in memory.
     pub fn sort(&self) {
         self.with(|entries| entries.make_contiguous().sort_by_key(|(head, _)| head.time));
     }
 
-    /// Files before this one are gone.
-    pub fn forget_before(&self, oldest: Segment) {
+    /// Removes the records in files before `oldest`, which the journal has dropped.
+    pub fn remove_before(&self, oldest: Segment) {
         let is_there = |body: &Body| !matches!(body, Body::Stored(location) if location.segment < oldest);
         self.with(|entries| entries.retain(|(_, body)| is_there(body)));
     }
 
-    /// The newest, at most so many, oldest of them first.
+    /// Returns the newest incidents, at most `most`, oldest first.
     #[must_use]
     pub fn heads(&self, most: usize) -> Vec<Head> {
         self.with(|entries| {
@@ -88,7 +86,7 @@ impl IncidentIndex {
         })
     }
 
-    /// Where the incident of that name is to be had; `last` is the newest.
+    /// Finds an incident by its id; `last` is the newest.
     #[must_use]
     pub fn find(&self, id: &str) -> Option<Body> {
         self.with(|entries| {
@@ -98,10 +96,10 @@ impl IncidentIndex {
         })
     }
 
-    /// The JSON of a record; `None` when the journal has let go of it meanwhile. May wait for the disk.
+    /// Reads the JSON of a record; `None` if the journal has dropped it meanwhile. Blocks on the disk.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// When the journal cannot be read.
     pub fn read(&self, body: &Body) -> io::Result<Option<Vec<u8>>> {
         match body {
             Body::Memory(json) => Ok(Some(json.to_vec())),
@@ -110,7 +108,7 @@ impl IncidentIndex {
     }
 
     fn with<T>(&self, act: impl FnOnce(&mut VecDeque<(Head, Body)>) -> T) -> T {
-        // Nothing panics while holding it; if something did, the list is still whole.
+        // No holder panics; if one did, the list would still be consistent.
         act(&mut self.entries.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -133,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_later_record_takes_the_place_of_the_earlier() {
+    fn a_later_record_replaces_the_earlier() {
         let index = IncidentIndex::new(Path::new("/nonexistent"));
         index.put(head("a", "underway"), Body::Stored(location(1)));
         index.put(head("b", ""), Body::Stored(location(2)));
@@ -144,10 +142,10 @@ mod tests {
         assert_eq!(index.read(&index.find("a").unwrap()).unwrap(), Some(b"{}".to_vec()));
         assert_eq!(index.find("last"), Some(Body::Stored(location(2))));
         assert_eq!(index.read(&Body::Stored(location(2))).unwrap(), None);
-        index.stored("a", location(3));
-        index.forget_before(Segment(3));
+        index.set_stored("a", location(3));
+        index.remove_before(Segment(3));
         assert_eq!(ids(&index, 9), ["a"]);
-        index.give_up("a");
+        index.drop_unwritten("a");
         assert_eq!(ids(&index, 9), ["a"], "it is on disk");
     }
 

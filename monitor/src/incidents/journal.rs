@@ -1,4 +1,4 @@
-//! The writing side of the journal: append-only files of bounded size, each record on disk before it is said to be.
+//! The journal's writer: append-only files of bounded size. A record counts as stored after its `fsync`.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -11,78 +11,66 @@ use super::frame;
 use super::segments::{Segment, list};
 use crate::units::Bytes;
 
-/// The journal is so many files: when it is full the oldest of them goes.
+/// The number of files in a full journal. A full journal loses its oldest file.
 const SEGMENTS: u64 = 8;
-/// Files are read whole.
+/// Readers read a file whole.
 const LARGEST_SEGMENT: u64 = 4 << 20;
 
-/// Why there is no journal.
+/// Why the journal cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
-    /// Another agent writes there.
-    #[error("{path}: another node-pressure-monitor writes there; give this one its own incidents.directory", path = path.display())]
-    Taken {
-        /// The directory.
-        path: PathBuf,
-    },
-    /// The directory cannot be used.
-    #[error("{path}: {source}; name a writable place with incidents.directory", path = path.display())]
+    #[error("{path}: another node-pressure-monitor writes this journal; give each agent its own incidents.directory", path = path.display())]
+    Taken { path: PathBuf },
+    #[error("{path}: {source}; set incidents.directory to a writable directory", path = path.display())]
     Unusable {
-        /// What was to be made or written.
         path: PathBuf,
-        /// What the kernel said.
         #[source]
         source: io::Error,
     },
 }
 
-/// Where a record lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Location {
-    /// In which file.
     pub segment: Segment,
     /// From which byte on.
     pub offset: u64,
-    /// Bytes with everything around it.
+    /// With header and line break.
     pub length: u64,
 }
 
-/// What was found when a journal was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Recovery {
-    /// Bytes cut off: what a crash in mid-write left of the last record.
+    /// Bytes cut off: a record that a crash left unfinished.
     pub cut_off: u64,
 }
 
-/// An open journal.
 #[derive(Debug)]
 pub struct Journal {
     directory: PathBuf,
-    /// Locked as long as it is open.
+    /// Open for its lock.
     directory_handle: File,
     max_size: Bytes,
-    /// All but the last, oldest first.
+    /// All files but the last, with their sizes, oldest first.
     full: Vec<(Segment, u64)>,
     segment: Segment,
     file: File,
     length: u64,
-    /// As much of it is on disk.
+    /// Bytes of `file` that are on disk.
     synced: u64,
-    /// Framing happens here.
     buffer: Vec<u8>,
 }
 
 impl Journal {
-    /// Opens the journal in `directory`, making it if need be, and cuts off what a crash left unfinished.
+    /// Opens or creates the journal in `directory`, and cuts off an unfinished record.
     ///
     /// # Errors
-    /// When the directory cannot be made, read or written, or another process has it open.
+    /// When the directory cannot be created, read or written, or another process holds its lock.
     pub fn open(directory: &Path, max_size: Bytes) -> Result<(Self, Recovery), JournalError> {
         let unusable = |path: &Path| {
             let path = path.to_owned();
             |source| JournalError::Unusable { path, source }
         };
-        // Command names and workloads are nobody else's business.
+        // Records name commands and workloads: other users must not read them.
         DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(unusable(directory))?;
         let directory_handle = File::open(directory).map_err(unusable(directory))?;
         match rustix::fs::flock(&directory_handle, FlockOperation::NonBlockingLockExclusive) {
@@ -95,28 +83,28 @@ impl Journal {
         let path = segment.path(directory);
         let file = open_segment(&path).map_err(unusable(&path))?;
         let (length, recovery) = recover(&path, &file).map_err(unusable(&path))?;
-        // A file that was just made is on disk only when its name is.
+        // A new file survives a crash only if its directory entry is on disk.
         directory_handle.sync_all().map_err(unusable(directory))?;
         let directory = directory.to_owned();
         let (synced, buffer) = (length, Vec::new());
         Ok((Self { directory, directory_handle, max_size, full, segment, file, length, synced, buffer }, recovery))
     }
 
-    /// Appends one record; it is on disk after [`Self::sync`]. What could not be written whole is taken back.
+    /// Appends one record, which is on disk after [`Self::sync`].
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// When the record cannot be written. The part written is removed.
     pub fn append(&mut self, payload: &[u8]) -> io::Result<Location> {
         self.buffer.clear();
         frame::encode(payload, &mut self.buffer)
-            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "a record that is no single line"))?;
+            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "a record has a line break"))?;
         let length = self.buffer.len() as u64;
         if self.length > 0 && self.length + length > self.segment_size() {
             self.rotate()?;
         }
         let offset = self.length;
         if let Err(error) = self.file.write_all_at(&self.buffer, offset) {
-            // Half a record would only be in the way. Where even that fails the next one overwrites it.
+            // If the truncation fails, too, the next record overwrites the part written.
             let _left_there = self.file.set_len(offset);
             return Err(error);
         }
@@ -125,14 +113,14 @@ impl Journal {
         Ok(Location { segment: self.segment, offset, length })
     }
 
-    /// Returns when everything appended is on disk.
+    /// Waits until all appended records are on disk.
     ///
     /// # Errors
-    /// When that is not known: then all since the last time is taken back, to be appended anew.
+    /// When `fdatasync` fails: the records since the last sync are removed, and the caller appends them again.
     pub fn sync(&mut self) -> io::Result<()> {
         let synced = self.file.sync_data();
         if synced.is_err() {
-            // The kernel may have dropped any of it, tells so only once, and reads it from its cache all the same (fsync(2)).
+            // The kernel may have dropped any of the pages. It reports that once, and still serves them from its cache (fsync(2)).
             let _left_there = self.file.set_len(self.synced);
             self.length = self.synced;
         }
@@ -140,13 +128,13 @@ impl Journal {
         synced
     }
 
-    /// Whether a record that was appended has not been taken back since.
+    /// Whether an appended record is still in the journal.
     #[must_use]
     pub fn holds(&self, location: Location) -> bool {
         location.segment < self.segment || location.segment == self.segment && location.offset < self.length
     }
 
-    /// Whether its file still is where others look for it: somebody may have cleared the directory away.
+    /// Whether the open file still has its path: the directory may have been removed.
     #[must_use]
     pub fn is_in_place(&self) -> bool {
         let there = fs::metadata(self.segment.path(&self.directory));
@@ -154,13 +142,11 @@ impl Journal {
         there.ok().zip(self.file.metadata().ok()).is_some_and(same)
     }
 
-    /// Bytes on disk.
     #[must_use]
     pub fn size(&self) -> u64 {
         self.length + self.full.iter().map(|(_, length)| length).sum::<u64>()
     }
 
-    /// The oldest file that is still there.
     #[must_use]
     pub fn oldest(&self) -> Segment {
         self.full.first().map_or(self.segment, |(segment, _)| *segment)
@@ -173,9 +159,9 @@ impl Journal {
     fn rotate(&mut self) -> io::Result<()> {
         self.sync()?;
         let next = self.segment.0.checked_add(1).map(Segment);
-        let next = next.ok_or_else(|| io::Error::other("no number is left for a further file"))?;
+        let next = next.ok_or_else(|| io::Error::other("the journal's file numbers are used up"))?;
         let file = open_segment(&next.path(&self.directory))?;
-        // A file of that name from who knows when: whatever it holds, it does not belong behind ours.
+        // A stray file of that name may have contents that do not continue this journal.
         file.set_len(0)?;
         self.directory_handle.sync_all()?;
         self.full.push((self.segment, self.length));
@@ -186,7 +172,7 @@ impl Journal {
     fn make_room(&mut self) {
         while self.size() > self.max_size.0 && !self.full.is_empty() {
             let (oldest, _) = self.full.remove(0);
-            // Somebody else removed it, or nobody can: either way it is not counted any more.
+            // A file that cannot be removed is not counted either: retrying would not help.
             let _gone = fs::remove_file(oldest.path(&self.directory));
         }
     }
@@ -196,7 +182,7 @@ fn open_segment(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)
 }
 
-/// Where the next record goes: behind the last whole one. What is damaged in between stays for readers to skip.
+/// Cuts off an unfinished record. Returns the offset for the next record; readers skip damage before it.
 fn recover(path: &Path, file: &File) -> io::Result<(u64, Recovery)> {
     let bytes = fs::read(path)?;
     let scanned = frame::scan(&bytes, |_, _| {});
@@ -208,10 +194,10 @@ fn recover(path: &Path, file: &File) -> io::Result<(u64, Recovery)> {
     Ok((end, Recovery { cut_off }))
 }
 
-/// Reads one record back; `None` when it is not there any more.
+/// Reads one record; `None` if the journal has dropped it.
 ///
 /// # Errors
-/// When its file cannot be read.
+/// When the file cannot be read.
 pub fn read_back(directory: &Path, location: Location) -> io::Result<Option<Vec<u8>>> {
     let file = match File::open(location.segment.path(directory)) {
         Ok(file) => file,
@@ -225,10 +211,10 @@ pub fn read_back(directory: &Path, location: Location) -> io::Result<Option<Vec<
     Ok(payload)
 }
 
-/// For tests and fixtures: a journal's bytes of these payloads.
+/// Writes a journal file with these payloads, for tests and fixtures.
 ///
 /// # Errors
-/// When the file cannot be written, or a payload is no single line.
+/// When the file cannot be written, or a payload has a line break.
 pub fn write_fixture(path: &Path, payloads: &[Vec<u8>]) -> io::Result<()> {
     let mut bytes = Vec::new();
     for payload in payloads {

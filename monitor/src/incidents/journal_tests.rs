@@ -22,7 +22,7 @@ fn write(directory: &Path, payloads: &[Vec<u8>]) {
 }
 
 #[test]
-fn what_is_written_is_read_and_read_back() {
+fn written_records_are_polled_and_read_back() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("a/b");
     let (mut journal, recovery) = Journal::open(&path, SIZE).unwrap();
@@ -44,7 +44,7 @@ fn what_is_written_is_read_and_read_back() {
 }
 
 #[test]
-fn it_stays_within_its_size_and_the_oldest_go() {
+fn a_full_journal_drops_its_oldest_records() {
     let directory = tempfile::tempdir().unwrap();
     let (mut journal, _) = Journal::open(directory.path(), SIZE).unwrap();
     for number in 0..200 {
@@ -60,7 +60,7 @@ fn it_stays_within_its_size_and_the_oldest_go() {
         records.iter().eq((200 - records.len()..200).map(|number| payload(number, 200)).collect::<Vec<_>>().iter())
     );
     assert_eq!(journal.oldest(), list(directory.path()).unwrap()[0].0);
-    // A record larger than a file has one of its own.
+    // A record larger than a file gets a file of its own.
     journal.append(&payload(200, 3000)).unwrap();
     journal.append(&payload(201, 0)).unwrap();
     let (records, _) = read(directory.path());
@@ -68,7 +68,7 @@ fn it_stays_within_its_size_and_the_oldest_go() {
 }
 
 #[test]
-fn cut_off_at_any_byte_the_next_start_goes_on_behind_the_last_whole_record() {
+fn a_cut_at_any_byte_is_recovered_at_the_next_start() {
     let directory = tempfile::tempdir().unwrap();
     let payloads = [payload(1, 3), payload(2, 0), payload(3, 9)];
     write(directory.path(), &payloads);
@@ -95,7 +95,7 @@ fn cut_off_at_any_byte_the_next_start_goes_on_behind_the_last_whole_record() {
 }
 
 #[test]
-fn a_flipped_byte_costs_one_record_and_later_ones_are_added_behind() {
+fn a_flipped_byte_costs_one_record() {
     let directory = tempfile::tempdir().unwrap();
     let payloads = [payload(1, 3), payload(2, 0), payload(3, 9)];
     write(directory.path(), &payloads);
@@ -113,7 +113,7 @@ fn a_flipped_byte_costs_one_record_and_later_ones_are_added_behind() {
 }
 
 #[test]
-fn a_reader_follows_a_writer_over_files_and_crashes() {
+fn a_reader_polls_across_files_and_crashes() {
     let directory = tempfile::tempdir().unwrap();
     let mut reader = Reader::new(directory.path());
     let mut poll = || {
@@ -139,7 +139,7 @@ fn a_reader_follows_a_writer_over_files_and_crashes() {
 }
 
 #[test]
-fn a_journal_that_was_made_again_is_read_from_its_beginning() {
+fn a_recreated_journal_is_read_from_its_beginning() {
     let parent = tempfile::tempdir().unwrap();
     let directory = parent.path().join("journal");
     write(&directory, &[payload(1, 0)]);
@@ -155,10 +155,10 @@ fn a_journal_that_was_made_again_is_read_from_its_beginning() {
 }
 
 #[test]
-fn where_nothing_can_be_written_it_says_what_to_do() {
+fn an_unusable_directory_is_refused_with_the_fix() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("file");
     fs::write(&file, "").unwrap();
     let error = Journal::open(&file.join("x"), SIZE).unwrap_err().to_string();
-    assert!(error.ends_with("name a writable place with incidents.directory"), "{error}");
+    assert!(error.ends_with("set incidents.directory to a writable directory"), "{error}");
 }

@@ -1,8 +1,8 @@
-//! Incidents: each OOM kill and each eviction as one record with its evidence, kept in a journal that survives a crash.
+//! Incidents: one record for each OOM kill and each eviction, with its evidence, in a journal that survives a crash.
 //!
-//! Data flows from top to bottom: the last minute ([`history`]), the kernel's marks and kills put together ([`oom`]), the record
-//! ([`model`]), the thread that writes ([`writer`]) to disk ([`journal`]), and who reads it ([`reader`], [`index`]) or has it told
-//! as a post-mortem ([`text`]).
+//! Data flows in this order: the last minute's samples ([`sample_ring`]), OOM kills assembled from the kernel's events
+//! ([`oom_assembly`]), the node's figures ([`record_evidence`]), the record ([`model`]), the thread that writes ([`writer`]) to disk
+//! ([`journal`]), then its readers ([`reader`], [`incident_index`]) and the post-mortem ([`text`]).
 
 mod frame;
 pub mod incident_index;

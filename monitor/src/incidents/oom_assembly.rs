@@ -1,7 +1,7 @@
-//! From the kernel's marks and kills to one incident for each invocation of the OOM killer. Pure: no clock, no files.
+//! Assembles the kernel's marks and kills into one incident for each invocation of the OOM killer. Pure: no clock, no files.
 //!
-//! The kernel marks a victim, or with `memory.oom.group` every process of a cgroup, and each of them exits in its own time. An
-//! incident is told when all that were marked have gone, or after two seconds; who comes later is added to it, and it is told again.
+//! The kernel marks one victim, or with `memory.oom.group` every process of a cgroup; each victim exits at its own time. An incident is
+//! reported when all its victims have exited, or after two seconds. A later exit is added to the incident, which is reported again.
 
 use std::time::Duration;
 
@@ -10,64 +10,56 @@ use jiff::Timestamp;
 use super::model::{self, Kind, OomKill, Step, Trigger, Victim};
 use crate::units::Monotonic;
 
-/// A group's marks follow each other within this time: until then it is not known how many there are.
+/// The marks of a group follow one another within this time. Until then their number is unknown.
 const SETTLE: Duration = Duration::from_millis(20);
-/// Whoever has not gone by then is not waited for.
-const PATIENCE: Duration = Duration::from_secs(2);
-/// An incident is told again after this long, then twice as long, and so on this many times: of a thousand processes each goes when
-/// it can, and one record for each would push all others out of the journal.
+/// The first report waits this long for victims to exit.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(2);
+/// The wait before the next report of an incident doubles this many times: one record for each exit of a thousand processes would
+/// push all other records out of the journal.
 const DOUBLINGS: u32 = 3;
-/// Whoever goes later than this belongs to nobody any more.
-const MEMORY: Duration = Duration::from_secs(30);
-/// Where the kernel does not say which marks belong together: those of one task within this time.
+/// Exits later than this are not attributed to an invocation.
+const ATTRIBUTION: Duration = Duration::from_secs(30);
+/// Without the time of the invocation, marks of one task within this time belong to one invocation.
 const SAME_INVOCATION: Duration = Duration::from_millis(100);
-/// Incidents that are kept apart at once. In a storm beyond that the oldest are told as they are.
+/// The most incidents under assembly. In a larger storm the oldest are reported as they are.
 const OPEN: usize = 256;
-/// Victims that are told one by one.
+/// The most victims that a record lists.
 const VICTIMS: usize = 100;
 
 /// The OOM killer chose a process.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Mark {
-    /// When.
     pub at: Monotonic,
-    /// When the OOM killer was invoked: the same for all that it chose then.
+    /// The time of the invocation, which all its marks share.
     pub invoked: Option<Monotonic>,
-    /// The process.
     pub victim_pid: i32,
-    /// Whose allocation it was.
+    /// The task whose allocation invoked the OOM killer.
     pub trigger: Trigger,
 }
 
-/// A process that the OOM killer had chosen has gone.
+/// A victim of the OOM killer exited.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Kill {
-    /// When it had gone.
     pub at: Monotonic,
-    /// When it was chosen.
+    /// The time of the choice.
     pub marked: Monotonic,
-    /// When the OOM killer was invoked.
     pub invoked: Option<Monotonic>,
-    /// The process.
     pub victim: Victim,
-    /// Everything that is the same for all victims of the invocation; its victims are not looked at.
+    /// What all victims of the invocation share. Its `victims` are ignored.
     pub kill: OomKill,
 }
 
-/// An incident as far as it is known.
+/// An incident to report, with what is known so far.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Assembled {
-    /// Its name.
     pub id: String,
-    /// When the OOM killer was invoked, or else chose its first victim.
+    /// The time of the invocation, or else of the first mark.
     pub at: Monotonic,
-    /// Everything about it.
     pub kill: OomKill,
-    /// What happened, from then on.
     pub steps: Vec<Step>,
-    /// It was told before, knowing less.
+    /// An earlier report, with less information, precedes this one.
     pub again: bool,
-    /// All that were chosen have gone.
+    /// All victims have exited.
     pub complete: bool,
 }
 
@@ -79,29 +71,29 @@ struct Open {
     last_mark: Monotonic,
     last_news: Monotonic,
     kill: OomKill,
-    /// Chosen, and not gone yet.
+    /// Victims that have not exited: process id, mark.
     marked: Vec<(i32, Monotonic)>,
-    gone: Vec<(i32, Monotonic, Monotonic)>,
-    told: bool,
-    /// So often.
-    tellings: u32,
-    last_told: Monotonic,
+    /// Process id, mark, exit.
+    exited: Vec<(i32, Monotonic, Monotonic)>,
+    reported: bool,
+    reports: u32,
+    last_report: Monotonic,
 }
 
-/// Puts together what belongs together.
+/// The incidents under assembly.
 #[derive(Debug, Default)]
 pub struct Assembler {
     open: Vec<Open>,
 }
 
 impl Assembler {
-    /// Notes a mark; `time` is the wall clock's time of it.
+    /// Adds a mark; `time` is its wall-clock time.
     pub fn mark(&mut self, mark: Mark, time: Timestamp) {
         let Mark { at, invoked, victim_pid, trigger } = mark;
         let is_known = |open: &&Open| {
             let same = |pid: i32, marked: Monotonic| pid == victim_pid && marked == at;
             open.marked.iter().any(|(pid, marked)| same(*pid, *marked))
-                || open.gone.iter().any(|(pid, marked, _)| same(*pid, *marked))
+                || open.exited.iter().any(|(pid, marked, _)| same(*pid, *marked))
         };
         if self.open.iter().any(|open| is_known(&open)) {
             return;
@@ -111,32 +103,31 @@ impl Assembler {
         open.last_mark = open.last_mark.max(at);
         open.last_news = open.last_news.max(at);
         open.marked.push((victim_pid, at));
-        // Who was not known of until now is news.
-        open.told = false;
+        open.reported = false;
     }
 
-    /// Notes a kill; `time` is the wall clock's time at which it was chosen. Returns the name of the incident.
+    /// Adds a kill; `time` is the wall-clock time of its mark. Returns the incident's id.
     pub fn kill(&mut self, kill: Kill, time: Timestamp) -> &str {
         let Kill { at, marked, invoked, victim, kill } = kill;
         let trigger = kill.trigger.clone().unwrap_or_default();
         let open = self.find_or_open(invoked, marked, &trigger, victim.pid, time);
-        // Of a process with several threads the one that was marked may be another than the one that the process is called by.
+        // The kernel may mark a thread other than the process's first: then only the time of the mark matches.
         let is_it = |by: fn(&(i32, Monotonic), &(i32, Monotonic)) -> bool| {
             open.marked.iter().position(|mark| by(mark, &(victim.pid, marked)))
         };
         if let Some(place) = is_it(|mark, kill| mark.0 == kill.0).or_else(|| is_it(|mark, kill| mark.1 == kill.1)) {
             open.marked.remove(place);
         }
-        open.gone.push((victim.pid, marked, at));
+        open.exited.push((victim.pid, marked, at));
         open.last_mark = open.last_mark.max(marked);
         open.last_news = open.last_news.max(at);
-        open.told = false;
+        open.reported = false;
         let known = &mut open.kill;
         let OomKill { constraint, source, order, limit, trigger, .. } = kill;
         known.constraint = known.constraint.take().or(constraint);
         known.order = known.order.or(order);
         known.limit = known.limit.take().or(limit);
-        // A mark says less of the task than a kill does.
+        // A kill describes the task in more detail than a mark.
         known.trigger = trigger.or(known.trigger.take());
         if !source.is_empty() {
             known.source = source;
@@ -149,30 +140,30 @@ impl Assembler {
         &open.id
     }
 
-    /// Incidents to be told now. One that was told before is told again when more is known of it.
+    /// Returns the incidents to report now, also those with news since an earlier report.
     pub fn due(&mut self, now: Monotonic) -> Vec<Assembled> {
         let too_many = self.open.len().saturating_sub(OPEN);
         let mut due = Vec::new();
         for (index, open) in self.open.iter_mut().enumerate() {
-            if !open.told && (open.until_due(now).is_zero() || index < too_many) {
-                due.push(open.tell(now));
+            if !open.reported && (open.until_due(now).is_zero() || index < too_many) {
+                due.push(open.report(now));
             }
         }
-        self.open.retain(|open| !open.told || now.since(open.last_news) < MEMORY);
-        let told_first = self.open.len().saturating_sub(OPEN);
-        self.open.drain(..told_first);
+        self.open.retain(|open| !open.reported || now.since(open.last_news) < ATTRIBUTION);
+        let beyond_limit = self.open.len().saturating_sub(OPEN);
+        self.open.drain(..beyond_limit);
         due
     }
 
-    /// What has not been told yet, whatever may follow: nobody will be there to tell it.
+    /// Returns all unreported incidents, complete or not: the agent is stopping.
     pub fn rest(&mut self, now: Monotonic) -> Vec<Assembled> {
-        self.open.iter_mut().filter(|open| !open.told).map(|open| open.tell(now)).collect()
+        self.open.iter_mut().filter(|open| !open.reported).map(|open| open.report(now)).collect()
     }
 
-    /// How long until something is due; `None` when nothing is waited for.
+    /// Returns the time until the next report is due; `None` without unreported incidents.
     #[must_use]
     pub fn next_due(&self, now: Monotonic) -> Option<Duration> {
-        self.open.iter().filter(|open| !open.told).map(|open| open.until_due(now)).min()
+        self.open.iter().filter(|open| !open.reported).map(|open| open.until_due(now)).min()
     }
 
     fn find_or_open(
@@ -202,10 +193,10 @@ impl Assembler {
                 last_news: marked,
                 kill: OomKill { source: "ebpf".to_owned(), ..OomKill::default() },
                 marked: Vec::new(),
-                gone: Vec::new(),
-                told: false,
-                tellings: 0,
-                last_told: Monotonic::default(),
+                exited: Vec::new(),
+                reported: false,
+                reports: 0,
+                last_report: Monotonic::default(),
             });
             self.open.len() - 1
         });
@@ -219,18 +210,21 @@ impl Assembler {
 impl Open {
     fn until_due(&self, now: Monotonic) -> Duration {
         let settled = SETTLE.saturating_sub(now.since(self.last_mark));
-        let due = if self.marked.is_empty() { settled } else { PATIENCE.saturating_sub(now.since(self.first_mark)) };
-        match self.tellings.checked_sub(1) {
+        let due =
+            if self.marked.is_empty() { settled } else { EXIT_TIMEOUT.saturating_sub(now.since(self.first_mark)) };
+        match self.reports.checked_sub(1) {
             None => due,
-            Some(again) => due.max((PATIENCE * (1 << again.min(DOUBLINGS))).saturating_sub(now.since(self.last_told))),
+            Some(again) => {
+                due.max((EXIT_TIMEOUT * (1 << again.min(DOUBLINGS))).saturating_sub(now.since(self.last_report)))
+            }
         }
     }
 
-    fn tell(&mut self, now: Monotonic) -> Assembled {
+    fn report(&mut self, now: Monotonic) -> Assembled {
         let assembled = self.assembled();
-        self.told = true;
-        self.tellings += 1;
-        self.last_told = now;
+        self.reported = true;
+        self.reports += 1;
+        self.last_report = now;
         assembled
     }
 
@@ -238,20 +232,20 @@ impl Open {
         let begin = self.invoked.unwrap_or(self.first_mark).min(self.first_mark);
         let ms = |at: Monotonic| model::millis(at.0.saturating_sub(begin.0));
         let mut steps: Vec<Step> = self.invoked.map(|at| Step::at("invoked", ms(at))).into_iter().collect();
-        let all_marked = self.marked.iter().copied().chain(self.gone.iter().map(|(pid, marked, _)| (*pid, *marked)));
+        let all_marked = self.marked.iter().copied().chain(self.exited.iter().map(|(pid, marked, _)| (*pid, *marked)));
         let of = |step: &str, pid: i32, at: Monotonic| Step { pid: Some(pid), ..Step::at(step, ms(at)) };
         steps.extend(all_marked.take(VICTIMS).map(|(pid, at)| of("marked", pid, at)));
-        // The kernel's log tells only of the choice.
-        let exited = self.gone.iter().filter(|(_, marked, at)| at > marked);
+        // The kernel's log reports only the choice.
+        let exited = self.exited.iter().filter(|(_, marked, at)| at > marked);
         steps.extend(exited.take(VICTIMS).map(|(pid, _, at)| of("exited", *pid, *at)));
         steps.sort_by(|a, b| a.ms.total_cmp(&b.ms));
         let mut kill = self.kill.clone();
-        // Who has been chosen and is still there: nothing is known but that.
+        // Of a victim that has not exited only the process id is known.
         let waiting = self.marked.iter().map(|(pid, _)| Victim { pid: *pid, ..Victim::default() });
         kill.victims.extend(waiting.take(VICTIMS));
-        // Only the same invocation makes a group; one task may call the OOM killer twice in a moment.
-        kill.group = self.invoked.is_some() && self.marked.len() + self.gone.len() > 1;
-        let (again, complete) = (self.tellings > 0, self.marked.is_empty());
+        // Without the time of the invocation several victims are no proof of a group: one task may invoke the OOM killer twice.
+        kill.group = self.invoked.is_some() && self.marked.len() + self.exited.len() > 1;
+        let (again, complete) = (self.reports > 0, self.marked.is_empty());
         Assembled { id: self.id.clone(), at: begin, kill, steps, again, complete }
     }
 }

@@ -28,73 +28,73 @@ fn kill(pid: i32, marked: u64, gone: u64, invoked: Option<u64>, by: i32) -> Kill
     }
 }
 
-/// What happens, in order; a number is a look at that time. Answers each incident told: its victims, known or not.
-enum Do {
+/// An input of the assembler; `Due` asks for the reports due at that time.
+enum Input {
     Mark(Mark),
     Kill(Box<Kill>),
-    Look(u64),
+    Due(u64),
 }
 
-/// When it was told, its name, and its victims.
-type Told = (u64, String, Vec<(i32, bool)>);
+/// The time of the report, the incident's id, and its victims: process id, whether its exit is known.
+type Report = (u64, String, Vec<(i32, bool)>);
 
-fn told(what: Vec<Do>) -> Vec<Told> {
+fn reports(inputs: Vec<Input>) -> Vec<Report> {
     let mut assembler = Assembler::default();
-    let mut told = Vec::new();
-    for what in what {
-        match what {
-            Do::Mark(mark) => assembler.mark(mark, wall()),
-            Do::Kill(kill) => drop(assembler.kill(*kill, wall()).to_owned()),
-            Do::Look(ms) => {
+    let mut reports = Vec::new();
+    for input in inputs {
+        match input {
+            Input::Mark(mark) => assembler.mark(mark, wall()),
+            Input::Kill(kill) => drop(assembler.kill(*kill, wall()).to_owned()),
+            Input::Due(ms) => {
                 for Assembled { id, kill, .. } in assembler.due(at(ms)) {
-                    told.push((ms, id, kill.victims.iter().map(|it| (it.pid, it.uid.is_some())).collect()));
+                    reports.push((ms, id, kill.victims.iter().map(|it| (it.pid, it.uid.is_some())).collect()));
                 }
             }
         }
     }
-    told
+    reports
 }
 
-fn one(ms: u64, pid: i32, victims: &[(i32, bool)]) -> Told {
+fn one(ms: u64, pid: i32, victims: &[(i32, bool)]) -> Report {
     (ms, format!("20260102-030405-oom-{pid}"), victims.to_vec())
 }
 
 #[test]
 fn one_incident_for_each_invocation() {
-    use Do::{Kill, Look, Mark};
+    use Input::{Due, Kill, Mark};
     let kill = |pid, marked, gone, invoked, by| Kill(Box::new(kill(pid, marked, gone, invoked, by)));
-    for (name, what, expected) in [
+    for (name, inputs, expected) in [
         (
-            "one victim: told when it has gone, not before the marks have settled",
-            vec![Mark(mark(7, 1, Some(0), 9)), Look(5), kill(7, 1, 6, Some(0), 9), Look(7), Look(21), Look(5000)],
+            "one victim is reported after its exit and after the marks have settled",
+            vec![Mark(mark(7, 1, Some(0), 9)), Due(5), kill(7, 1, 6, Some(0), 9), Due(7), Due(21), Due(5000)],
             vec![one(21, 7, &[(7, true)])],
         ),
         (
-            "a group: marks come while the first has gone already",
+            "a group: a mark arrives after the first exit",
             vec![
                 Mark(mark(7, 1, Some(0), 9)),
                 kill(7, 1, 2, Some(0), 9),
-                Look(3),
+                Due(3),
                 Mark(mark(8, 4, Some(0), 9)),
-                Look(30),
+                Due(30),
                 kill(8, 4, 40, Some(0), 9),
-                Look(41),
+                Due(41),
             ],
             vec![one(41, 7, &[(7, true), (8, true)])],
         ),
         (
-            "two invocations of one task at once are two incidents when the kernel says so",
+            "two invocations of one task are two incidents if their times are known",
             vec![
                 Mark(mark(7, 1, Some(0), 9)),
                 Mark(mark(8, 3, Some(2), 9)),
                 kill(8, 3, 4, Some(2), 9),
                 kill(7, 1, 5, Some(0), 9),
-                Look(50),
+                Due(50),
             ],
             vec![one(50, 7, &[(7, true)]), one(50, 8, &[(8, true)])],
         ),
         (
-            "without the time of the invocation: one task's within 100 ms belong together",
+            "without the time of the invocation, marks of one task within 100 ms are one incident",
             vec![
                 Mark(mark(7, 1, None, 9)),
                 Mark(mark(8, 3, None, 9)),
@@ -104,42 +104,42 @@ fn one_incident_for_each_invocation() {
                 kill(10, 4, 6, None, 99),
                 Mark(mark(11, 150, None, 9)),
                 kill(11, 150, 151, None, 9),
-                Look(200),
+                Due(200),
             ],
             vec![one(200, 7, &[(8, true), (7, true)]), one(200, 10, &[(10, true)]), one(200, 11, &[(11, true)])],
         ),
         (
-            "who hangs is waited for two seconds, told of, and told again when it goes",
+            "a victim that hangs is reported after two seconds, and again after its exit",
             vec![
                 Mark(mark(7, 0, Some(0), 9)),
                 Mark(mark(8, 0, Some(0), 9)),
                 kill(7, 0, 3, Some(0), 9),
-                Look(1999),
-                Look(2000),
-                Look(3000),
+                Due(1999),
+                Due(2000),
+                Due(3000),
                 kill(8, 0, 9000, Some(0), 9),
-                Look(9000),
-                Look(9500),
+                Due(9000),
+                Due(9500),
             ],
             vec![one(2000, 7, &[(7, true), (8, false)]), one(9000, 7, &[(7, true), (8, true)])],
         ),
         (
-            "a process with several threads: another one than its first was marked",
-            vec![Mark(mark(77, 1, Some(0), 9)), kill(7, 1, 6, Some(0), 9), Look(30), Look(5000)],
+            "a process with several threads: the kernel marked another than its first",
+            vec![Mark(mark(77, 1, Some(0), 9)), kill(7, 1, 6, Some(0), 9), Due(30), Due(5000)],
             vec![one(30, 77, &[(7, true)])],
         ),
         (
-            "a mark that was lost, or comes after its kill, changes nothing",
-            vec![kill(7, 1, 2, Some(0), 9), Mark(mark(7, 1, Some(0), 9)), Look(30), Look(3000)],
+            "a mark that is lost, or arrives after its kill, changes nothing",
+            vec![kill(7, 1, 2, Some(0), 9), Mark(mark(7, 1, Some(0), 9)), Due(30), Due(3000)],
             vec![one(30, 7, &[(7, true)])],
         ),
     ] {
-        assert_eq!(told(what), expected, "{name}");
+        assert_eq!(reports(inputs), expected, "{name}");
     }
 }
 
 #[test]
-fn the_loop_is_woken_when_something_is_due() {
+fn next_due_is_the_time_of_the_next_report() {
     let mut assembler = Assembler::default();
     assert_eq!(assembler.next_due(at(0)), None);
     assembler.mark(mark(7, 0, Some(0), 9), wall());
@@ -151,7 +151,7 @@ fn the_loop_is_woken_when_something_is_due() {
 }
 
 #[test]
-fn what_happened_is_told_from_the_invocation_on() {
+fn steps_count_from_the_invocation() {
     let mut assembler = Assembler::default();
     assembler.mark(mark(7, 3, Some(0), 9), wall());
     assembler.kill(kill(7, 3, 5, Some(0), 9), wall());
@@ -165,18 +165,18 @@ fn what_happened_is_told_from_the_invocation_on() {
 }
 
 #[test]
-fn a_storm_is_bounded_and_nothing_in_it_is_lost() {
+fn a_storm_is_bounded_and_loses_nothing() {
     let mut assembler = Assembler::default();
-    let mut told = 0;
+    let mut reported = 0;
     for pid in 0..5000_i32 {
         let ms = u64::from(pid.unsigned_abs());
-        // None of them ever goes.
+        // No victim exits.
         assembler.mark(mark(pid, ms / 100, Some(ms), pid), wall());
-        told += assembler.due(at(ms / 100)).len();
+        reported += assembler.due(at(ms / 100)).len();
         assert!(assembler.open.len() <= OPEN + 1, "{}", assembler.open.len());
     }
-    told += assembler.due(at(60_000)).len();
-    assert_eq!(told, 5000);
+    reported += assembler.due(at(60_000)).len();
+    assert_eq!(reported, 5000);
     let mut assembler = Assembler::default();
     for pid in 0..300 {
         assembler.kill(kill(pid, 0, 1, Some(0), 9), wall());
@@ -187,23 +187,23 @@ fn a_storm_is_bounded_and_nothing_in_it_is_lost() {
 }
 
 #[test]
-fn a_large_group_that_goes_one_by_one_is_told_a_few_times() {
+fn a_large_group_is_reported_a_few_times() {
     let mut assembler = Assembler::default();
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     for pid in 0..1000 {
         assembler.mark(mark(pid, 0, Some(0), 9), wall());
     }
     for pid in 0..1000_u32 {
         let now = u64::from(pid) * 20;
         assembler.kill(kill(i32::try_from(pid).unwrap(), 0, now, Some(0), 9), wall());
-        told.extend(assembler.due(at(now)).into_iter().map(|it| (now, it.complete)));
+        reported.extend(assembler.due(at(now)).into_iter().map(|it| (now, it.complete)));
     }
-    told.extend(assembler.due(at(60_000)).into_iter().map(|it| (60_000, it.complete)));
-    assert_eq!(told, [(2_000, false), (4_000, false), (8_000, false), (16_000, false), (60_000, true)]);
+    reported.extend(assembler.due(at(60_000)).into_iter().map(|it| (60_000, it.complete)));
+    assert_eq!(reported, [(2_000, false), (4_000, false), (8_000, false), (16_000, false), (60_000, true)]);
 }
 
 #[test]
-fn what_is_left_at_the_end_is_told() {
+fn the_rest_is_reported_once() {
     let mut assembler = Assembler::default();
     assembler.mark(mark(7, 0, Some(0), 9), wall());
     assert_eq!(assembler.due(at(1)).len(), 0);

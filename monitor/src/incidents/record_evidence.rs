@@ -1,4 +1,4 @@
-//! What a record says about the node, from what the agent has read anyway. Pure.
+//! Figures about the node for a record, from what the agent has already read. Pure.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -11,14 +11,14 @@ use crate::units::Monotonic;
 use crate::units::{CgroupId, Resource};
 use crate::workloads::WorkloadUsage;
 
-/// Workloads named in each list.
+/// The most workloads in each list.
 const SHOWN: usize = 10;
-/// Workloads named in a ranking.
+/// The most candidates in a ranking.
 const RANKED: usize = 30;
-/// Stalls and inodes are told of about the last minute: counters are noted every 20 s or so.
-const NOTED: usize = 3;
+/// Baselines kept: one about every 20 s, so that growth covers about the last minute.
+const BASELINES: usize = 3;
 
-/// Reads what `/proc/meminfo` says.
+/// Parses `/proc/meminfo`.
 #[must_use]
 pub fn memory(meminfo: &str) -> Memory {
     let lines: HashMap<&str, u64> = meminfo
@@ -48,15 +48,19 @@ pub fn memory(meminfo: &str) -> Memory {
     }
 }
 
-/// Who used most.
 #[must_use]
 pub fn consumers(usages: &[WorkloadUsage]) -> Vec<Consumer> {
-    let mut by_usage: Vec<&WorkloadUsage> = usages.iter().collect();
-    by_usage.sort_by(|a, b| b.working_set.cmp(&a.working_set).then_with(|| a.workload.name.cmp(&b.workload.name)));
-    by_usage.into_iter().take(SHOWN).map(consumer).collect()
+    largest(usages.iter()).map(consumer).collect()
 }
 
-/// Puts who was evicted among those that used most, with what it used before: it is on its way out already.
+/// Returns the workloads with the largest working sets, then by name.
+fn largest<'a>(usages: impl Iterator<Item = &'a WorkloadUsage>) -> impl Iterator<Item = &'a WorkloadUsage> {
+    let mut usages: Vec<&WorkloadUsage> = usages.collect();
+    usages.sort_by(|a, b| b.working_set.cmp(&a.working_set).then_with(|| a.workload.name.cmp(&b.workload.name)));
+    usages.into_iter().take(SHOWN)
+}
+
+/// Inserts the victim with its usage before the eviction: the current usage may lack it.
 pub fn put_victim(consumers: &mut Vec<Consumer>, victim: &WorkloadUsage) {
     consumers.retain(|it| it.workload != victim.workload.name);
     let place = consumers.partition_point(|it| it.working_set_bytes >= victim.working_set.0);
@@ -73,7 +77,7 @@ fn consumer(usage: &WorkloadUsage) -> Consumer {
     }
 }
 
-/// The head of a ranking with every key, and how many it leaves out.
+/// Returns the first places of a ranking with every key, and the number of candidates left out.
 #[must_use]
 pub fn ranking(ranked: &[Ranked<WorkloadUsage>], order: Order<'_>, resource: Resource) -> (Vec<Place>, usize) {
     let place = |(index, ranked): (usize, &Ranked<WorkloadUsage>)| Place {
@@ -91,22 +95,19 @@ pub fn ranking(ranked: &[Ranked<WorkloadUsage>], order: Order<'_>, resource: Res
     (ranked.iter().enumerate().take(RANKED).map(place).collect(), ranked.len().saturating_sub(RANKED))
 }
 
-/// Who is never evicted, the largest first.
+/// Returns the protected workloads, largest first.
 #[must_use]
 pub fn protected(usages: &[WorkloadUsage]) -> Vec<Place> {
-    let mut protected: Vec<&WorkloadUsage> =
-        usages.iter().filter(|usage| usage.workload.protection.is_some()).collect();
-    protected.sort_by(|a, b| b.working_set.cmp(&a.working_set).then_with(|| a.workload.name.cmp(&b.workload.name)));
-    let place = |usage: &&WorkloadUsage| Place {
+    let place = |usage: &WorkloadUsage| Place {
         workload: usage.workload.name.clone(),
         protection: usage.workload.protection.map(|protection| protection.to_string()),
         keys: vec![Key { name: "usage".to_owned(), value: format!("uses {}", usage.working_set) }],
         ..Place::default()
     };
-    protected.iter().take(SHOWN).map(place).collect()
+    largest(usages.iter().filter(|usage| usage.workload.protection.is_some())).map(place).collect()
 }
 
-/// Stalls and the nanoseconds that they took.
+/// The number of stalls and their nanoseconds.
 type StallCount = (u64, u64);
 
 /// The kernel's counters at one moment.
@@ -115,12 +116,11 @@ pub struct Counted {
     at: Monotonic,
     /// Direct and memory-cgroup reclaim.
     cgroups: Vec<(CgroupId, [StallCount; 2])>,
-    /// Made and removed.
+    /// Created and removed.
     inodes: Vec<((CgroupId, DeviceId), (u64, u64))>,
 }
 
 impl Counted {
-    /// What is compared later, of all that is counted.
     #[must_use]
     pub fn of(
         at: Monotonic,
@@ -138,33 +138,32 @@ impl Counted {
     }
 }
 
-/// What was counted lately.
+/// Counters of the last minute.
 #[derive(Debug, Default)]
 pub struct Baselines {
     noted: VecDeque<Counted>,
 }
 
-/// What happened since the oldest counters that are remembered.
+/// The growth of the counters since the oldest baseline.
 #[derive(Debug, Default, Clone, PartialEq)]
 pub struct Growth {
-    /// Who stalled, longest first.
+    /// Longest first.
     pub stalls: Vec<Stalls>,
-    /// Who made inodes, most first.
+    /// Largest first.
     pub inodes: Vec<InodeGrowth>,
-    /// In which time.
     pub span: Duration,
 }
 
 impl Baselines {
-    /// Remembers counters.
+    /// Adds a baseline, and drops the oldest beyond the limit.
     pub fn note(&mut self, counted: Counted) {
-        if self.noted.len() >= NOTED {
+        if self.noted.len() >= BASELINES {
             self.noted.pop_front();
         }
         self.noted.push_back(counted);
     }
 
-    /// What was added until `now`; nothing when no counters are remembered. What was not counted before began at zero.
+    /// Returns the growth until `now`; `None` without a baseline. Counters missing from the baseline count from zero.
     #[must_use]
     pub fn growth(&self, now: &Counted, owner: impl Fn(CgroupId) -> Arc<str>) -> Option<Growth> {
         let before = self.noted.front()?;
@@ -231,7 +230,7 @@ mod tests {
     use crate::workloads::{Kind, Preference, QosClass, Workload};
 
     #[test]
-    fn meminfo_as_far_as_it_goes() {
+    fn missing_lines_of_meminfo_are_unknown() {
         let text =
             "MemTotal: 100 kB\nMemFree: 7 kB\nActive(file): 3 kB\nHugePages_Total:       0\nSwapTotal: many kB\n";
         let memory = memory(text);
@@ -241,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_evicted_is_among_those_that_used_most() {
+    fn the_victim_is_inserted_by_its_usage() {
         let usage = |name: &str, mib: u64| WorkloadUsage {
             workload: Workload {
                 name: name.to_owned(),
@@ -269,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn growth_is_summed_by_workload_since_the_oldest_that_is_remembered() {
+    fn growth_is_summed_by_workload_since_the_oldest() {
         let counted = |seconds: u64, of: &[(u64, u64)]| Counted {
             at: Monotonic(seconds * 1_000_000_000),
             cgroups: of.iter().map(|(id, stalls)| (CgroupId(*id), [(*stalls, *stalls), (0, 0)])).collect(),

@@ -5,27 +5,24 @@ use std::time::Duration;
 
 use crate::units::Monotonic;
 
-/// How far back a record looks.
+/// The time before an incident that a record covers.
 pub const WINDOW: Duration = Duration::from_secs(60);
-/// A thousand looks a second, for a little longer than the window: 1 MiB. In a storm of events there are more, and the older half is
-/// thinned.
+/// A thousand samples a second for a little longer than the window: 1 MiB. In a storm of events the ring thins its older half.
 pub const CAPACITY: usize = 65_536;
 
 /// A value and the time from which on it held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sample {
-    /// Since when.
     pub at: Monotonic,
-    /// What was left.
     pub value: u64,
 }
 
-/// A ring of samples. Made once: nothing is allocated when a sample is taken.
+/// A ring of samples, allocated once: adding a sample allocates nothing.
 #[derive(Debug)]
 pub struct SampleRing {
     ring: VecDeque<Sample>,
     capacity: usize,
-    /// Samples left out because they came too fast, and the time of the last of them.
+    /// The number of thinned samples and the time of the last of them.
     thinned: (usize, Monotonic),
 }
 
@@ -36,23 +33,22 @@ impl Default for SampleRing {
 }
 
 impl SampleRing {
-    /// Holds at most so many samples.
     #[must_use]
     pub fn with_capacity(capacity: usize) -> Self {
         let capacity = capacity.max(2);
         let mut ring = VecDeque::with_capacity(capacity);
-        // Touched now: near a threshold a sample must not wait for the kernel to find a page.
+        // Writing to every page now spares a later sample a page fault near a threshold.
         ring.resize(capacity, Sample { at: Monotonic(0), value: 0 });
         ring.clear();
         Self { ring, capacity, thinned: (0, Monotonic::default()) }
     }
 
-    /// Notes a value. One that has not changed is not repeated.
+    /// Adds a value. An unchanged value is not repeated.
     pub fn push(&mut self, at: Monotonic, value: u64) {
         if self.ring.back().is_some_and(|last| last.value == value || last.at > at) {
             return;
         }
-        // The one that held when the window began is kept: it says where the minute started from.
+        // The last sample before the window stays: its value held when the window began.
         while self.ring.get(1).is_some_and(|second| at.since(second.at) > WINDOW) {
             self.ring.pop_front();
         }
@@ -62,7 +58,7 @@ impl SampleRing {
         self.ring.push_back(Sample { at, value });
     }
 
-    /// Of the older half every other sample goes, the higher of two.
+    /// Drops the higher of each pair of samples in the older half.
     fn thin(&mut self, now: Monotonic) {
         let half = (self.capacity / 2).next_multiple_of(2).min(self.ring.len());
         let last = self.ring.get(half.saturating_sub(1)).map_or(now, |sample| sample.at);
@@ -76,9 +72,8 @@ impl SampleRing {
         self.thinned = (before + half / 2, last);
     }
 
-    /// Copies what is needed to tell of the minute before `since` and of all after it, at most `most` samples. Returns how many
-    /// were left out: of the newer half of what fits every sample is kept, of the older ones the lowest of each few, so that no
-    /// dip is lost.
+    /// Copies the samples of the minute before `since` and all later ones, at most `most`. Returns how many were left out: half of `most`
+    /// goes to the newest samples; the older ones are grouped, and the lowest of each group is kept, so that every dip stays.
     pub fn copy_to(&self, since: Monotonic, most: usize, out: &mut Vec<Sample>) -> usize {
         out.clear();
         let begin = self.ring.partition_point(|sample| since.since(sample.at) > WINDOW).saturating_sub(1);
@@ -127,10 +122,10 @@ mod tests {
     }
 
     #[test]
-    fn unchanged_values_are_not_repeated_and_the_start_of_the_window_is_known() {
+    fn unchanged_values_are_not_repeated() {
         let history = filled(100, [(0, 9), (10, 9), (20, 8), (70_000, 7), (100_000, 6), (90_000, 1)]);
         assert_eq!(copied(&history, 100_000, 100), (vec![(20, 8), (70_000, 7), (100_000, 6)], 0));
-        // What came after the incident is told too.
+        // Samples after the incident are copied, too.
         assert_eq!(copied(&history, 70_001, 100), (vec![(20, 8), (70_000, 7), (100_000, 6)], 0));
         assert_eq!(copied(&filled(100, []), 5, 100), (vec![], 0));
     }
@@ -143,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn in_a_storm_the_minute_is_thinned_and_not_shortened() {
+    fn a_storm_thins_the_minute_without_shortening_it() {
         let dip = |ms: u64| if ms == 7 { 1 } else { 1000 + ms };
         let history = filled(64, (0..5000).map(|ms| (ms, dip(ms))));
         assert!(history.ring.len() <= 64 && history.ring.capacity() == 64);
@@ -151,12 +146,12 @@ mod tests {
         assert_eq!(kept.len() + thinned, 5000);
         assert!(kept.is_sorted() && kept.contains(&(7, 1)), "{kept:?}");
         assert!(kept.ends_with(&[(4998, 5998), (4999, 5999)]), "{kept:?}");
-        // A minute later all of that is forgotten.
+        // A minute later the thinned samples are out of the window.
         assert_eq!(copied(&history, 70_000, 64), (vec![(4999, 5999)], 0));
     }
 
     #[test]
-    fn thinning_keeps_the_newest_whole_and_every_dip() {
+    fn a_copy_keeps_the_newest_samples_and_every_dip() {
         let dip = |ms: u64| if ms == 137 { 1 } else { 1000 + ms };
         let history = filled(1000, (0..1000).map(|ms| (ms, dip(ms))));
         for most in [1, 2, 3, 10, 99, 500, 999] {

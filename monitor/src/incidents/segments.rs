@@ -1,4 +1,4 @@
-//! The files of a journal: `incidents-00000042.journal`, numbered in the order in which they are written.
+//! The files of a journal, numbered in the order of writing: `incidents-00000042.journal`.
 
 use std::fs;
 use std::io;
@@ -12,7 +12,6 @@ const SUFFIX: &str = ".journal";
 pub struct Segment(pub u64);
 
 impl Segment {
-    /// Where it lies.
     #[must_use]
     pub fn path(self, directory: &Path) -> PathBuf {
         directory.join(self.name())
@@ -28,7 +27,7 @@ impl Segment {
     }
 }
 
-/// The files of the journal in `directory` with their sizes, oldest first. What is called otherwise is not ours.
+/// Lists the files of the journal in `directory` with their sizes, oldest first. Other names are ignored.
 ///
 /// # Errors
 /// When the directory cannot be read.
@@ -40,7 +39,7 @@ pub fn list(directory: &Path) -> io::Result<Vec<(Segment, u64)>> {
         match entry.metadata() {
             Ok(metadata) if metadata.is_file() => segments.push((segment, metadata.len())),
             Ok(_) => {}
-            // The writer has let go of it meanwhile.
+            // The writer has removed the file meanwhile.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(error),
         }
@@ -54,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn in_the_order_of_their_numbers_and_nothing_else() {
+    fn only_journal_files_are_listed_by_number() {
         let directory = tempfile::tempdir().unwrap();
         for name in [
             "incidents-00000010.journal",

@@ -1,10 +1,10 @@
-//! The post-mortems as they are meant to read. With `UPDATE_EXPECTED=1` what is printed now is taken for right.
+//! The expected post-mortems. `UPDATE_EXPECTED=1` overwrites them with the current output.
 
 use std::path::Path;
 
 use super::super::model::{
-    Consumer, InodeGrowth, Key, Kind, Limit, Memory, Outcome, Place, Pressure, Reclaim, SignalHistory, Stalls, Step,
-    Trigger, Victim,
+    Consumer, InodeGrowth, Key, Kind, Limit, Memory, Outcome, Place, Pressure, RawJson, Reclaim, SignalHistory, Stalls,
+    Step, Trigger, Victim,
 };
 use super::*;
 
@@ -81,7 +81,7 @@ fn place(place: usize, workload: &str, class: &str, exceeds: &str, above: &str) 
     }
 }
 
-/// A falling signal: a value a second, then one a millisecond.
+/// A falling signal: one sample a second, then one every 5 ms.
 fn falling(to_mib: u64) -> SignalHistory {
     let slow = (0..59_u32).map(|second| (60_000.0 - f64::from(second) * 1000.0, (900 - u64::from(second) * 9) * MIB));
     let fast =
@@ -310,7 +310,7 @@ fn gallery() -> [(&'static str, Incident); 5] {
 }
 
 #[test]
-fn the_gallery_reads_as_it_should() {
+fn the_gallery_renders_as_expected() {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/incidents/expected");
     let update = std::env::var_os("UPDATE_EXPECTED").is_some();
     for (name, incident) in gallery() {
@@ -325,7 +325,6 @@ fn the_gallery_reads_as_it_should() {
             assert!(line.chars().count() <= text_page::WIDTH, "{name}: {line}");
             assert_eq!(line, line.trim_end(), "{name}");
         }
-        // What is kept is what was recorded.
         let json = serde_json::to_string(&incident).unwrap();
         assert_eq!(serde_json::from_str::<Incident>(&json).unwrap(), incident, "{name}");
         assert!(!json.contains("null"), "{name}: unknown is left out: {json}");
@@ -352,11 +351,11 @@ fn the_fixture_is_the_gallery() {
 }
 
 #[test]
-fn of_what_is_not_known_it_says_so() {
+fn unknown_fields_are_rendered_as_unknown() {
     for (kind, incident) in [
         ("nothing", Incident::default()),
         ("no victim", Incident { oom_kill: Some(OomKill::default()), ..Incident::default() }),
-        ("an eviction of nobody", Incident { eviction: Some(Eviction::default()), ..Incident::default() }),
+        ("an eviction without a victim", Incident { eviction: Some(Eviction::default()), ..Incident::default() }),
     ] {
         assert!(!render(&incident).is_empty(), "{kind}");
     }
@@ -365,43 +364,48 @@ fn of_what_is_not_known_it_says_so() {
     let text = render(&Incident { oom_kill: Some(kill.clone()), ..Incident::default() });
     for part in [
         "process 7 of an unknown workload",
-        "limit of   not known",
-        "asked      not known",
-        "it was chosen; that it exited was not seen",
+        "limit of   unknown",
+        "trigger    unknown",
+        "the OOM killer chose it; its exit was unknown",
     ] {
         assert!(text.contains(part), "{part}\n{text}");
     }
-    assert_eq!(summary_of_oom_kill(&kill), "process 7 of an unknown workload killed: whose limit was hit is not known");
+    assert_eq!(
+        summary_of_oom_kill(&kill),
+        "process 7 of an unknown workload killed: the limit that was hit is unknown"
+    );
 }
 
 #[test]
-fn what_the_record_gives_no_reason_for_is_not_told() {
-    let told = |incident: &Incident, part: &str| render(incident).replace("\n  ", " ").contains(part);
-    // Nobody counted stalls.
+fn statements_need_a_reason_in_the_record() {
+    let says = |incident: &Incident, part: &str| render(incident).replace("\n  ", " ").contains(part);
+    // Stalls were not counted.
     let mut incident = memcg();
     (incident.stalls, incident.stalls_seconds) = (Vec::new(), None);
-    assert!(!told(&incident, "held up"));
-    // Much is available after the kill because of it.
+    assert!(!says(&incident, "stall"));
+    // The kill itself frees memory.
     incident.signals.clear();
-    assert!(!told(&incident, "short of memory") && told(&incident, "25 ms after it, 1.2"));
+    assert!(!says(&incident, "short of memory") && says(&incident, "25 ms after the incident, 1.2"));
     incident.signals.insert("memory.available".to_owned(), falling(3));
-    assert!(told(&incident, "The node was short of memory, too: 3.0"));
-    // Two invocations may have been taken for one.
+    assert!(says(&incident, "The node was short of memory, too: 3.0"));
+    // The assembler may have merged two invocations.
     let mut incident = group();
     let kill = incident.oom_kill.as_mut().unwrap();
     kill.group = false;
     kill.victims[1].workload = Some(BATCH.to_owned());
-    assert!(!told(&incident, "at once") && !told(&incident, "memory.oom.group set"));
-    assert!(told(&incident, "and 1 other workload") && !told(&incident, "its own memory limit"));
-    // Whose the task was that asked.
+    assert!(!says(&incident, "at once") && !says(&incident, "memory.oom.group set"));
+    assert!(says(&incident, "and 1 other workload") && !says(&incident, "its own memory limit"));
+    // The trigger's workload is unknown.
     let kill = incident.oom_kill.as_mut().unwrap();
     kill.trigger = Some(Trigger { pid: Some(1), ..Trigger::default() });
-    assert!(!told(&incident, "not of the victim's"));
-    // Who died is not among the usages any more.
+    assert!(!says(&incident, "not of the victim's"));
+    // The victim is missing from the usages.
     let mut incident = global();
     incident.top_consumers[0].working_set_bytes = 400 * MIB;
-    assert!(!told(&incident, "used most,"));
+    assert!(!says(&incident, "used most,"));
     let mut incident = hard();
     incident.eviction.as_mut().unwrap().available_bytes = Some(110 << 20);
-    assert!(told(&incident, "was 110.0 MiB, not yet far enough above"));
+    assert!(says(&incident, "was 110.0 MiB, not yet far enough above") && !says(&incident, "incidents export"));
+    incident.eviction.as_mut().unwrap().trace = vec![RawJson::of(&1).unwrap(); 2];
+    assert!(says(&incident, "2 lines for simulate: node-pressure-monitor incidents export 2026"));
 }

@@ -1,4 +1,4 @@
-//! The thread that finishes records and writes them: the loop hands over what it knows and goes on.
+//! The thread that completes records and writes them to the journal. The agent's loop hands over drafts and does not wait.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -14,42 +14,40 @@ use super::reader::Reader;
 use super::sample_ring::Sample;
 use crate::units::Bytes;
 
-/// What it is called among the capabilities that are missing.
+/// The journal's name among the capabilities.
 pub const CAPABILITY: &str = "incident journal";
-/// Records that wait for the thread.
+/// Capacity of the queue to the thread.
 const WAITING: usize = 128;
-/// Records that are made and written in one go.
+/// The most records written with one sync.
 const AT_ONCE: usize = 16;
-/// Records that could not be written yet; beyond that the oldest are given up.
+/// The most unwritten records in memory. Beyond it the oldest are dropped.
 const KEPT: usize = 64;
-/// And they are no larger than this together.
+/// The most bytes of unwritten records in memory.
 const KEPT_BYTES: usize = 4 << 20;
-/// What could not be written is tried again this often.
+/// Interval of attempts to write after a failure.
 const RETRY: Duration = Duration::from_secs(5);
-/// A failing disk is complained of this often.
-const COMPLAIN: Duration = Duration::from_secs(60);
-/// With the agent stopping, what is under way gets this long to reach the disk.
+/// Interval of log lines about a failing disk.
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
+/// The agent's exit waits this long for the last records to reach the disk.
 const LAST_WRITES: Duration = Duration::from_secs(2);
-/// Samples of one signal in a record.
+/// The most samples of one signal in a record.
 pub const SAMPLES: usize = 20_000;
 /// The trace of one eviction takes at most this part of the journal.
 const TRACE_SHARE: u64 = 16;
-/// Buffers for them that are made beforehand.
+/// Sample buffers allocated at the start.
 const SPARES: usize = 2;
 
-/// A record as the loop hands it over.
+/// A record as the agent's loop hands it over.
 #[derive(Debug)]
 pub struct Draft {
-    /// Everything but the signals.
+    /// The record without its signal.
     pub incident: Incident,
-    /// The signal that was looked at, its samples left out.
+    /// The signal's name and history without samples.
     pub signal: Option<(&'static str, SignalHistory)>,
-    /// Its samples.
     pub samples: Vec<Sample>,
 }
 
 impl Draft {
-    /// The whole record.
     fn finish(self) -> (Incident, Vec<Sample>) {
         let Self { mut incident, signal, samples } = self;
         if let Some((name, mut history)) = signal {
@@ -65,51 +63,46 @@ impl Draft {
     }
 }
 
-/// What the thread counts.
 #[derive(Debug, Default)]
 struct Counters {
     journal_bytes: AtomicU64,
     write_failures: AtomicU64,
     dropped: AtomicU64,
     truncations: AtomicU64,
-    /// Why nothing can be written.
-    trouble: Mutex<Option<String>>,
+    /// Why records cannot be written.
+    degradation: Mutex<Option<String>>,
 }
 
 impl Counters {
-    fn set_trouble(&self, reason: Option<&String>) {
-        *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = reason.cloned();
+    fn set_degradation(&self, reason: Option<&String>) {
+        *self.degradation.lock().unwrap_or_else(PoisonError::into_inner) = reason.cloned();
     }
 }
 
-/// Why a record was not taken.
+/// Why the queue refused a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    /// The disk is slow, or incidents come fast.
-    #[error("{WAITING} records wait for the thread that writes them")]
+    #[error("the queue of incidents is full: {WAITING} records wait for the disk")]
     Behind,
-    /// It can only have died of a defect.
-    #[error("the thread that writes incidents has ended; restart the agent")]
+    #[error("the thread that writes incidents has ended because of a defect; restart the agent")]
     Ended,
 }
 
-/// The figures of the journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct JournalReport {
-    /// Bytes on disk.
     pub bytes: u64,
-    /// Times that a record could not be written; it was kept and tried again.
+    /// Failed writes; the records were kept and tried again.
     pub write_failures: u64,
-    /// Records given up: the thread, or the disk, was too slow for too long.
+    /// Records dropped because the disk was too slow or unavailable.
     pub dropped: u64,
-    /// Times that a start cut off what a crash had left, or came upon damage.
+    /// Unfinished or damaged records found when the journal was opened.
     pub truncations: u64,
 }
 
-/// The loop's end of the thread.
+/// The agent's handle of the thread.
 #[derive(Debug)]
 pub struct Writer {
-    /// Taken at the end, so that the thread knows.
+    /// Dropped at the end, which ends the thread.
     queue: Option<SyncSender<Box<Draft>>>,
     spares: Receiver<Vec<Sample>>,
     ended: Receiver<()>,
@@ -118,25 +111,25 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Opens the journal and starts the thread. Returns why there is no journal, too: then incidents stay in memory, and the thread
-    /// tries again from time to time.
+    /// Opens the journal and starts the thread. If the journal cannot be opened, the reason is returned, too; then incidents stay in
+    /// memory, and the thread tries again.
     ///
     /// # Errors
-    /// When no thread can be started.
+    /// When the thread cannot be started.
     pub fn start(directory: &Path, max_size: Bytes) -> std::io::Result<(Self, Option<String>)> {
         let counters = Arc::new(Counters::default());
         let index = Arc::new(IncidentIndex::new(directory));
         let (journal, missing) = match open(directory, max_size, &counters) {
             Ok(journal) => (Some(journal), None),
             Err(reason) => {
-                counters.set_trouble(Some(&reason));
-                (None, Some(format!("{CAPABILITY}: {}", consequence(&reason))))
+                counters.set_degradation(Some(&reason));
+                (None, Some(format!("{CAPABILITY}: {}", with_effect(&reason))))
             }
         };
         let (queue, work) = sync_channel(WAITING);
         let (give_back, spares) = channel();
         for _ in 0..SPARES {
-            // The other end is here.
+            // The receiver lives in this function.
             let _sent = give_back.send(Vec::with_capacity(SAMPLES));
         }
         let (end, ended) = channel();
@@ -147,27 +140,27 @@ impl Writer {
             index: Arc::clone(&index),
             counters: Arc::clone(&counters),
             pending: VecDeque::new(),
-            complained: None,
+            logged: None,
         };
         let run = move || {
             worker.run(&work, &give_back);
-            // Nobody waits any more when this fails.
-            let _unheard = end.send(());
+            // This fails if the agent has stopped waiting.
+            let _sent = end.send(());
         };
         std::thread::Builder::new().name("incidents".to_owned()).spawn(run)?;
         Ok((Self { queue: Some(queue), spares, ended, index, counters }, missing))
     }
 
-    /// A buffer for samples that was made beforehand; `None` when all are under way.
+    /// Returns a preallocated buffer for samples; `None` if all are in use.
     #[must_use]
     pub fn spare(&self) -> Option<Vec<Sample>> {
         self.spares.try_recv().ok()
     }
 
-    /// Hands a record over.
+    /// Queues a record.
     ///
     /// # Errors
-    /// When it is dropped, which is counted: too many are waiting.
+    /// When the queue refuses the record, which counts as dropped.
     pub fn submit(&self, draft: Draft) -> Result<(), Refused> {
         let refused = match self.queue.as_ref().map(|queue| queue.try_send(Box::new(draft))) {
             Some(Ok(())) => return Ok(()),
@@ -176,25 +169,24 @@ impl Writer {
         };
         self.counters.dropped.fetch_add(1, Ordering::Relaxed);
         if refused == Refused::Ended {
-            self.counters.set_trouble(Some(&refused.to_string()));
+            self.counters.set_degradation(Some(&refused.to_string()));
         }
         Err(refused)
     }
 
-    /// Why nothing can be written now, and what follows from that; `None` when all is well.
+    /// Returns why records cannot be written now and the effect; `None` if they can.
     #[must_use]
     pub fn degradation(&self) -> Option<String> {
-        let trouble = self.counters.trouble.lock().unwrap_or_else(PoisonError::into_inner);
-        trouble.as_deref().map(consequence)
+        let degradation = self.counters.degradation.lock().unwrap_or_else(PoisonError::into_inner);
+        degradation.as_deref().map(with_effect)
     }
 
-    /// What is shown over HTTP.
+    /// Returns the index that the HTTP server shares.
     #[must_use]
     pub fn index(&self) -> Arc<IncidentIndex> {
         Arc::clone(&self.index)
     }
 
-    /// The figures of the journal.
     #[must_use]
     pub fn report(&self) -> JournalReport {
         let Counters { journal_bytes, write_failures, dropped, truncations, .. } = &*self.counters;
@@ -211,13 +203,13 @@ impl Writer {
 impl Drop for Writer {
     fn drop(&mut self) {
         self.queue = None;
-        // A disk that hangs must not keep the agent from stopping.
+        // A hanging disk must not keep the agent from stopping.
         let _late = self.ended.recv_timeout(LAST_WRITES);
     }
 }
 
-fn consequence(reason: &str) -> String {
-    format!("{reason}; incidents stay in memory, the last {KEPT}")
+fn with_effect(reason: &str) -> String {
+    format!("{reason}; only the last {KEPT} incidents are kept, in memory")
 }
 
 fn open(directory: &Path, max_size: Bytes, counters: &Counters) -> Result<Journal, String> {
@@ -228,14 +220,14 @@ fn open(directory: &Path, max_size: Bytes, counters: &Counters) -> Result<Journa
             event = "journal_recovered",
             directory = %directory.display(),
             cut_off_bytes = recovery.cut_off,
-            "the journal of incidents ended in the middle of a record, which is lost; all before it are kept"
+            "the incident journal ended in an unfinished record, which was cut off; all earlier records are kept"
         );
     }
     counters.journal_bytes.store(journal.size(), Ordering::Relaxed);
     Ok(journal)
 }
 
-/// A record on its way to the disk.
+/// A record that is not on disk yet.
 struct Pending {
     id: String,
     json: Arc<[u8]>,
@@ -248,17 +240,17 @@ struct Worker {
     index: Arc<IncidentIndex>,
     counters: Arc<Counters>,
     pending: VecDeque<Pending>,
-    complained: Option<Instant>,
+    logged: Option<Instant>,
 }
 
 impl Worker {
     fn run(&mut self, work: &Receiver<Box<Draft>>, give_back: &std::sync::mpsc::Sender<Vec<Sample>>) {
-        self.list_what_is_there();
+        self.index_journal();
         loop {
             let idle = self.pending.is_empty() && self.journal.is_some();
             let first =
                 if idle { work.recv().map_err(|_| RecvTimeoutError::Disconnected) } else { work.recv_timeout(RETRY) };
-            // Those that wait go to the disk together.
+            // Waiting records share one sync.
             let drafts = match first {
                 Ok(first) => std::iter::once(first).chain(work.try_iter().take(AT_ONCE - 1)).collect(),
                 Err(RecvTimeoutError::Timeout) => Vec::new(),
@@ -274,8 +266,8 @@ impl Worker {
         }
     }
 
-    /// Incidents of earlier runs.
-    fn list_what_is_there(&mut self) {
+    /// Adds the incidents of earlier runs to the index.
+    fn index_journal(&mut self) {
         let index = Arc::clone(&self.index);
         let read = Reader::new(&self.directory).poll(|entry| {
             if let Ok(head) = serde_json::from_slice::<Head>(&entry.json) {
@@ -289,7 +281,7 @@ impl Worker {
                 event = "journal_damaged",
                 directory = %self.directory.display(),
                 places = found.damaged,
-                "the journal of incidents is damaged: the records there are skipped"
+                "the incident journal is damaged: damaged records are skipped"
             );
         }
     }
@@ -300,8 +292,8 @@ impl Worker {
             eviction.limit_trace(usize::try_from(self.max_size.0 / TRACE_SHARE).unwrap_or(usize::MAX));
         }
         if samples.capacity() >= SAMPLES {
-            // The loop may have ended meanwhile.
-            let _ended = give_back.send(samples);
+            // This fails if the agent has stopped.
+            let _sent = give_back.send(samples);
         }
         let Ok(json) = serde_json::to_vec(&incident) else {
             self.counters.dropped.fetch_add(1, Ordering::Relaxed);
@@ -317,40 +309,40 @@ impl Worker {
 
     fn write_pending(&mut self) {
         let written = self.try_write();
-        self.counters.set_trouble(written.as_ref().err());
+        self.counters.set_degradation(written.as_ref().err());
         match written {
-            // It is known that there is no journal, and nothing was to be written.
+            // A journal known to be missing is no news while no record waits.
             Err(_) if self.pending.is_empty() => {}
             Err(reason) => {
                 self.counters.write_failures.fetch_add(1, Ordering::Relaxed);
-                if self.complained.is_none_or(|last| last.elapsed() >= COMPLAIN) {
-                    self.complained = Some(Instant::now());
+                if self.logged.is_none_or(|last| last.elapsed() >= LOG_INTERVAL) {
+                    self.logged = Some(Instant::now());
                     tracing::error!(
                         event = "degraded",
                         capability = CAPABILITY,
                         directory = %self.directory.display(),
                         reason,
                         waiting = self.pending.len(),
-                        "incidents cannot be written: they are kept in memory and tried again"
+                        "incidents cannot be written to the journal: they stay in memory; the agent tries again"
                     );
                 }
             }
-            Ok(()) if self.complained.take().is_some() => {
-                tracing::info!(event = "journal_recovered", "incidents can be written again");
+            Ok(()) if self.logged.take().is_some() => {
+                tracing::info!(event = "journal_recovered", "incidents are written to the journal again");
             }
             Ok(()) => {}
         }
-        self.give_up_oldest();
+        self.drop_oldest();
     }
 
     fn try_write(&mut self) -> Result<(), String> {
         let is_usable = |journal: &Journal| self.pending.is_empty() || journal.is_in_place();
         if !self.journal.as_ref().is_some_and(is_usable) {
-            // The lock goes with it.
+            // Dropping the journal releases its lock.
             self.journal = None;
             self.journal = Some(open(&self.directory, self.max_size, &self.counters)?);
-            self.index.forget_stored();
-            self.list_what_is_there();
+            self.index.remove_stored();
+            self.index_journal();
             self.index.sort();
         }
         let Some(journal) = &mut self.journal else { return Ok(()) };
@@ -370,19 +362,19 @@ impl Worker {
             written.retain(|(_, location)| journal.holds(*location));
             self.pending.drain(..written.len());
             for (id, location) in &written {
-                self.index.stored(id, *location);
+                self.index.set_stored(id, *location);
             }
-            self.index.forget_before(journal.oldest());
+            self.index.remove_before(journal.oldest());
         }
         self.counters.journal_bytes.store(journal.size(), Ordering::Relaxed);
         result.map_err(|error| format!("{}: {error}", self.directory.display()))
     }
 
-    fn give_up_oldest(&mut self) {
+    fn drop_oldest(&mut self) {
         let bytes = |pending: &VecDeque<Pending>| pending.iter().map(|pending| pending.json.len()).sum::<usize>();
         while self.pending.len() > KEPT || self.pending.len() > 1 && bytes(&self.pending) > KEPT_BYTES {
             if let Some(Pending { id, .. }) = self.pending.pop_front() {
-                self.index.give_up(&id);
+                self.index.drop_unwritten(&id);
                 self.counters.dropped.fetch_add(1, Ordering::Relaxed);
             }
         }

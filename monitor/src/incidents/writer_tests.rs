@@ -34,7 +34,7 @@ fn wait_for(what: &str, is_so: impl Fn() -> bool) {
 }
 
 #[test]
-fn what_is_handed_over_is_on_disk_at_the_end_and_listed_before() {
+fn submitted_records_are_indexed_and_on_disk_at_the_end() {
     let directory = tempfile::tempdir().unwrap();
     let (writer, missing) = Writer::start(directory.path(), SIZE).unwrap();
     assert_eq!(missing, None);
@@ -58,9 +58,9 @@ fn what_is_handed_over_is_on_disk_at_the_end_and_listed_before() {
     let incidents = read(directory.path());
     assert!(incidents.len() >= 51, "{}", incidents.len());
     assert_eq!(incidents.last().unwrap().id, "last");
-    // Milliseconds before the incident; what came after it is below zero.
+    // Milliseconds before the incident; negative after it.
     assert_eq!(incidents[0].signals["memory.available"].samples, [(1.0, 7), (-0.5, 9)]);
-    // The next run knows them.
+    // The next run indexes them.
     let (writer, _) = Writer::start(directory.path(), SIZE).unwrap();
     let index = writer.index();
     wait_for("incidents of the run before are listed", || index.heads(100).len() == 51);
@@ -70,7 +70,7 @@ fn what_is_handed_over_is_on_disk_at_the_end_and_listed_before() {
 }
 
 #[test]
-fn without_a_directory_the_last_ones_stay_in_memory_until_there_is_one() {
+fn without_a_directory_the_last_records_stay_in_memory() {
     let parent = tempfile::tempdir().unwrap();
     let directory = parent.path().join("journal");
     fs::write(&directory, "in the way").unwrap();
@@ -79,7 +79,7 @@ fn without_a_directory_the_last_ones_stay_in_memory_until_there_is_one() {
     assert_eq!(missing, format!("{CAPABILITY}: {}", writer.degradation().unwrap()));
     assert!(missing.starts_with("incident journal: ") && missing.contains("incidents.directory"), "{missing}");
     for number in 0..100 {
-        // The thread is given the time: here it is not the queue that is tested.
+        // A full queue is not under test here.
         while writer.submit(draft(&number.to_string(), "", 0)).is_err() {
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -90,14 +90,14 @@ fn without_a_directory_the_last_ones_stay_in_memory_until_there_is_one() {
     assert!(writer.report().dropped >= 100 - KEPT as u64 && writer.report().write_failures > 0);
     fs::remove_file(&directory).unwrap();
     writer.submit(draft("100", "", 0)).unwrap();
-    wait_for("now they can be written", || matches!(index.find("100"), Some(Body::Stored(_))));
-    wait_for("all is well", || writer.degradation().is_none());
+    wait_for("the records are written", || matches!(index.find("100"), Some(Body::Stored(_))));
+    wait_for("the degradation ends", || writer.degradation().is_none());
     drop(writer);
     assert_eq!(read(&directory).len(), KEPT + 1);
 }
 
 #[test]
-fn what_waits_is_bounded_in_bytes_too() {
+fn unwritten_records_are_bounded_in_bytes() {
     let parent = tempfile::tempdir().unwrap();
     let directory = parent.path().join("journal");
     fs::write(&directory, "in the way").unwrap();
@@ -112,7 +112,7 @@ fn what_waits_is_bounded_in_bytes_too() {
 }
 
 #[test]
-fn a_journal_that_was_cleared_away_is_made_again() {
+fn a_removed_journal_is_created_again() {
     let parent = tempfile::tempdir().unwrap();
     let directory = parent.path().join("journal");
     let (writer, _) = Writer::start(&directory, SIZE).unwrap();
@@ -124,13 +124,13 @@ fn a_journal_that_was_cleared_away_is_made_again() {
     writer.submit(draft("after", "", 0)).unwrap();
     wait_for("the next is written", || stored("after"));
     assert_eq!(read(&directory).into_iter().map(|incident| incident.id).collect::<Vec<_>>(), ["after"]);
-    assert_eq!(index.heads(9).len(), 1, "what is gone is not listed");
+    assert_eq!(index.heads(9).len(), 1, "a removed record is not listed");
 }
 
 #[test]
-fn what_did_not_reach_the_disk_is_not_said_to_be_there() {
+fn a_record_that_is_not_synced_does_not_count_as_stored() {
     let directory = tempfile::tempdir().unwrap();
-    // It takes every write, and cannot be synced.
+    // /dev/null accepts every write and cannot be synced.
     std::os::unix::fs::symlink("/dev/null", directory.path().join("incidents-00000001.journal")).unwrap();
     let (writer, missing) = Writer::start(directory.path(), SIZE).unwrap();
     assert_eq!(missing, None);

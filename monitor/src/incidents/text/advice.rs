@@ -1,19 +1,19 @@
-//! What to do about it: what a colleague who has seen many of these would say, and only what the record gives reason for.
+//! Advice, each point only if the record gives reason for it.
 
 use super::super::model::{Eviction, Incident, OomKill, Outcome, Stalls, Victim};
 use super::oom_text::{is_own, resident};
 use super::text_page::Page;
 use super::words::{bytes, capital, is_best_effort, name, name_or_unknown, noun, time};
 
-/// A share of the victim's memory that decides what to look for, in percent.
+/// Shares of the victim's memory, in percent, that decide on advice.
 const MOST: u64 = 70;
 const MUCH: u64 = 30;
-/// Younger than this, a victim hardly is what filled the memory.
+/// A victim younger than this is unlikely to have filled the memory.
 const YOUNG_MS: f64 = 1_000.0;
-/// An `oom_score_adj` at or below is one that is meant to be spared.
+/// An `oom_score_adj` at or below this means that the process should be spared.
 const SPARED: i32 = -900;
 
-/// The points, most important first.
+/// Adds the advice, most important first.
 pub fn advice(page: &mut Page, incident: &Incident) {
     let mut points = Vec::new();
     if let Some(kill) = &incident.oom_kill {
@@ -36,43 +36,43 @@ fn oom(points: &mut Vec<String>, incident: &Incident, kill: &OomKill) {
     match (kill.constraint.as_deref(), &kill.limit) {
         (Some("none"), _) => global(points, incident, kill),
         (Some("cpuset" | "memory_policy"), _) => points.push(
-            "Only the memory nodes that the task may use were at their end, not the machine: give it more of them (cpuset.mems, numactl), or \
-             move something else off them."
+            "The memory nodes that the task may use were exhausted, not the machine: allow it more memory nodes (cpuset.mems, numactl), or \
+             move other workloads off these."
                 .to_owned(),
         ),
         (_, Some(limit)) if is_own(kill, limit) => {
-            // Of those that went together, the one that filled it says what with.
+            // Of several victims, the largest shows what filled the limit.
             let largest = kill.victims.iter().rev().max_by_key(|victim| victim.resident_bytes()).unwrap_or(first);
             own_limit(points, incident, largest, limit.limit_bytes, limit.cgroup.as_deref());
         }
         (_, Some(limit)) => points.push(format!(
-            "The limit is that of {}, which holds more than the victim: who died is not necessarily who filled it. Look at who used most \
-             below it, and give each of them a limit of its own, or raise the limit that they share.",
+            "The limit belongs to {}, which contains more than the victim: another workload may have filled it. Find the largest workloads \
+             below it. Give each a limit of its own, or raise the shared limit.",
             limit.cgroup.as_deref().map_or_else(|| "another cgroup".to_owned(), name)
         )),
         (Some(_), None) if kill.source == "kmsg" && kill.trigger.is_none() => points.push(
-            "The kernel held its report back, which it prints ten times in five seconds at most: look at the limits of the victim's pod and \
-             of everything above it, and at the incidents just before this one."
+            "The kernel suppressed its report: it prints at most ten in five seconds. Check the limits of the victim's pod and of the cgroups \
+             above it, and the incidents just before this one."
                 .to_owned(),
         ),
-        (Some(_), None) => points.push("Which cgroup's limit it was could not be told, most likely because it was gone: look at the limits of the victim's pod and of everything above it.".to_owned()),
+        (Some(_), None) => points.push("The cgroup of the limit is unknown, most likely because it was removed. Check the limits of the victim's pod and of the cgroups above it.".to_owned()),
         (None, None) => unknown_limit(points, incident, first),
     }
-    who_else(points, kill, first, incident.memory.as_ref().and_then(|memory| memory.total_bytes));
+    other_parties(points, kill, first, incident.memory.as_ref().and_then(|memory| memory.total_bytes));
 }
 
-/// Neither the kernel's programs nor its log told: what speaks for what.
+/// Neither the eBPF programs nor the kernel's log reported the limit.
 fn unknown_limit(points: &mut Vec<String>, incident: &Incident, first: &Victim) {
     let own = |stalls: &&Stalls| stalls.kind == "memcg" && Some(stalls.workload.as_str()) == first.workload.as_deref();
     if incident.stalls.iter().any(|stalls| own(&stalls)) {
         points.push(
-            "Its tasks had been reclaiming at a memory limit just before: most likely that limit was hit, its own or one above it."
+            "The victim's workload stalled at a memory limit just before the kill: most likely its own limit, or one above it, was hit."
                 .to_owned(),
         );
     }
     points.push(format!(
-        "Whose limit was hit is not known on this kernel (/readyz says what is missing): the kernel's own report has it, `journalctl -k | \
-         grep -B40 'Killed process {}'`.",
+        "The agent cannot attribute the limit on this kernel (/readyz lists what is missing). The kernel's own report has it: \
+         `journalctl -k | grep -B40 'Killed process {}'`.",
         first.pid
     ));
 }
@@ -83,26 +83,27 @@ fn own_limit(points: &mut Vec<String>, incident: &Incident, victim: &Victim, lim
     let limit = limit.map_or_else(|| "the limit".to_owned(), |limit| format!("the limit of {}", bytes(limit)));
     if share(victim.shmem_bytes) >= MUCH {
         points.push(format!(
-            "{} % of the victim's memory was shared: tmpfs (an emptyDir of medium Memory, /dev/shm) counts against {limit}, and outlives the process. \
-             Give the volume a sizeLimit, or raise the limit by it.",
+            "{} % of the victim's memory was shared. Files on tmpfs (an emptyDir of medium Memory, /dev/shm) count against {limit} and outlive \
+             the process. Give the volume a sizeLimit, or raise the limit by its size.",
             share(victim.shmem_bytes)
         ));
     }
     if share(victim.anon_bytes) >= MOST {
         points.push(format!(
-            "{} % of it was anonymous memory, which cannot be given back without swap. If it needs that much, raise {limit}; if not, it leaks, or its own \
-             heap limit (-Xmx, GOMEMLIMIT, --max-old-space-size) is too near: leave it a quarter of the limit for everything else.",
+            "{} % of the victim's memory was anonymous, which the kernel cannot reclaim without swap. If the victim needs that much, raise {limit}. \
+             If not, it leaks memory, or its heap limit (-Xmx, GOMEMLIMIT, --max-old-space-size) is too high: leave a quarter of the \
+             memory limit for everything else.",
             share(victim.anon_bytes)
         ));
     } else if points.is_empty() {
-        points.push(format!("It needs more than {limit}, at least now and then: raise it, or find out what grew."));
+        points.push(format!("The victim needs more than {limit} at times: raise the limit, or find out what grew."));
     }
     let workload = victim.workload.as_deref();
     if let Some(stalls) =
         incident.stalls.iter().find(|stalls| stalls.kind == "memcg" && Some(stalls.workload.as_str()) == workload)
     {
         points.push(format!(
-            "The {} had been at its limit before: {} in reclaim, {} in all. An alert on reclaim stalls of kind memcg tells of it before the kill.",
+            "The {} reached its limit before the kill: {} in reclaim, {} in total. An alert on reclaim stalls of kind memcg warns before a kill.",
             cgroup.map_or("workload", noun),
             super::words::count(stalls.count, "stall", "stalls"),
             time(stalls.seconds * 1e3)
@@ -117,55 +118,54 @@ fn global(points: &mut Vec<String>, incident: &Incident, kill: &OomKill) {
     let first = first.map(|place| format!(", beginning with {}", name(&place.workload))).unwrap_or_default();
     points.push(match incident.mode.as_str() {
         "observe" => format!(
-            "The agent only observed. With `mode: enforce` it evicts whole workloads{first}, before the kernel picks a process."
+            "The agent runs in observe mode. With `mode: enforce` it evicts whole workloads{first}, before the kernel picks a process."
         ),
         _ => format!(
-            "The memory went faster than evictions brought it back, or nothing could be evicted: raise evictionHard memory.available{threshold_words}, \
-             or reserve more for the system."
+            "Memory ran out faster than evictions freed it, or no workload could be evicted. Raise evictionHard \
+             memory.available{threshold_words}, or reserve more for the system."
         ),
     });
     if let Some(largest) = incident.top_consumers.first() {
         let victim = kill.victims.first().and_then(|victim| victim.workload.as_deref());
-        // What was killed is not among the usages any more.
+        // The list of the largest workloads lacks the victim's memory.
         let used_more = resident(kill).is_some_and(|killed| largest.working_set_bytes > killed);
         if used_more && victim != Some(largest.workload.as_str()) {
             points.push(format!(
-                "{} used most, {}, and is not who died: give it a limit.",
-                name(&largest.workload),
+                "{} used most, {}, and was not killed: give it a limit.",
+                capital(&name(&largest.workload)),
                 bytes(largest.working_set_bytes)
             ));
         }
     }
 }
 
-fn who_else(points: &mut Vec<String>, kill: &OomKill, first: &Victim, total: Option<u64>) {
+fn other_parties(points: &mut Vec<String>, kill: &OomKill, first: &Victim, total: Option<u64>) {
     let foreign = kill.trigger.as_ref().filter(|of| of.workload.is_some() && of.workload != first.workload);
     if let Some(of) = foreign {
         points.push(format!(
-            "{} asked for the memory that was not there, and {} died for it: whose request came last says little about who used most.",
+            "An allocation of {} failed, and a process of {} was killed for it. The last allocation says little about the largest workload.",
             name_or_unknown(of.workload.as_deref()),
             name_or_unknown(first.workload.as_deref())
         ));
     }
     if first.oom_score_adj.is_some_and(|adj| adj <= SPARED) {
-        points.push("The victim was to be spared (oom_score_adj): nothing else was left to kill. That is worth an alert of its own.".to_owned());
+        points.push("The victim's oom_score_adj was to spare it: the kernel had no other process left to kill. Set an alert for this.".to_owned());
     }
     let all = kill.limit.as_ref().and_then(|limit| limit.limit_bytes).or(total);
     let is_small = first.resident_bytes().zip(all).is_some_and(|(resident, all)| resident < all / 4);
-    // A young one that is large filled the memory itself, only quickly.
+    // A large young victim may have filled the memory itself.
     if let Some(age) = first.age_ms.filter(|age| !kill.group && is_small && *age < YOUNG_MS) {
         points.push(format!(
-            "The victim was only {} old, and small: most likely a child that somebody started when the memory was full already, and not who \
-             filled it.",
+            "The victim was small and only {} old: most likely it was started when the memory was full already.",
             time(age)
         ));
     }
     if kill.group {
-        points.push("Its cgroup, or one above it, has memory.oom.group set, so its processes went together: none of them is left half alive, and whoever started it can start it anew.".to_owned());
+        points.push("The victims' cgroup, or one above it, has memory.oom.group set: the kernel kills all its processes together, so that the workload can restart as a whole.".to_owned());
     } else if first.container.is_some() {
         points.push(format!(
-            "Only {} was killed. If other processes of its container live on without it, set memory.oom.group (Kubernetes does from 1.28 on), or let a liveness \
-             probe find out.",
+            "Only {} was killed. If other processes of its container survive without it, set memory.oom.group (Kubernetes does from 1.28 on), \
+             or add a liveness probe.",
             super::words::victim(first)
         ));
     }
@@ -178,27 +178,27 @@ fn evicted(points: &mut Vec<String>, incident: &Incident, eviction: &Eviction) {
         place.and_then(|place| place.keys.iter().find(|key| key.name == named)).map(|key| key.value.clone())
     };
     match eviction.outcome {
-        Outcome::Observed => points.push("`mode: enforce` does what this record only tells.".to_owned()),
+        Outcome::Observed => points.push("With `mode: enforce` the agent carries out such an eviction.".to_owned()),
         Outcome::Failed => points.push(format!(
-            "Find out what holds it: processes in state D (`ps -eo pid,stat,wchan:32,comm`) wait for a disk or a network file system, and die when that answers. \
-             {of} is tried again after a while."
+            "Find out why {of} does not exit: processes in state D (`ps -eo pid,stat,wchan:32,comm`) wait for a disk or a network filesystem, \
+             and exit when it answers. The agent tries again after a while."
         )),
         Outcome::Underway => points.push(
-            "If it is not under way still, the agent was stopped meanwhile: its log tells what came after this.".to_owned(),
+            "Either the eviction is still under way, or the agent stopped before its end: see the agent's log.".to_owned(),
         ),
         Outcome::Gone => {}
     }
     if is_best_effort(&eviction.qos_class) {
         points.push(format!(
-            "{of} is BestEffort: it promised nothing and was promised nothing, so it goes first whatever it uses. Give it a memory request if it matters, and a limit."
+            "{of} is BestEffort: without a request it is evicted first, whatever it uses. If it matters, give it a memory request and a limit."
         ));
     } else if key("exceedsRequests").as_deref() == Some("exceeds its request") {
         let above = key("usageAboveRequest").unwrap_or_else(|| "above it".to_owned());
         points.push(format!(
-            "{of} used more than it requested ({above}): request what it needs, or limit it to what it requests."
+            "{of} used more than its request ({above}): raise the request, or set a limit equal to the request."
         ));
     } else {
-        points.push(format!("{of} was within its request: the node promises more than it has. Reserve more for the system (systemReserved, kubeReserved)."));
+        points.push(format!("{of} used no more than its request: the requests on this node exceed its memory. Reserve more for the system (systemReserved, kubeReserved)."));
     }
     let used = eviction.working_set_bytes.and_then(|used| i64::try_from(used).ok());
     if eviction.outcome == Outcome::Gone
@@ -206,11 +206,11 @@ fn evicted(points: &mut Vec<String>, incident: &Incident, eviction: &Eviction) {
         && freed < used / 2
     {
         let largest = incident.top_consumers.iter().find(|it| it.workload != eviction.workload);
-        let whom =
+        let next =
             largest.map(|it| format!(" {} is the next largest.", capital(&name(&it.workload)))).unwrap_or_default();
-        points.push(format!("When it was gone, less than half of what it used had come back: somebody else goes on taking, or it shared what it used.{whom}"));
+        points.push(format!("The eviction freed less than half of the victim's usage: other workloads still grow, or the victim's memory was shared.{next}"));
     }
     if eviction.reclaim.as_ref().is_some_and(|reclaim| reclaim.outcome == "timed_out") {
-        points.push("Reclaiming ran into its deadline: raise evictions.reclaimDeadline if it was nearly enough, else it only costs time.".to_owned());
+        points.push("Proactive reclaim hit its deadline. Raise evictions.reclaimDeadline if it freed nearly enough; lower it if it freed little.".to_owned());
     }
 }

@@ -1,4 +1,4 @@
-//! An eviction: what happened, who went, and why this one.
+//! The post-mortem of an eviction: what happened, the victim, and the ranking.
 
 use crate::units::Signal;
 
@@ -6,12 +6,11 @@ use super::super::model::{Eviction, Incident, Outcome, Place};
 use super::text_page::Page;
 use super::words::{bytes, capital, count, counted, name, signed_bytes, time};
 
-/// The kind of an eviction for a limit of the pod's own: no threshold of the node was met.
+/// The kind of an eviction for a limit of the pod, without a threshold of the node.
 const LIMIT: &str = "limit";
 
-/// The story in one line.
 pub fn summary(eviction: &Eviction) -> String {
-    let of = who(eviction);
+    let of = victim(eviction);
     let used = used(eviction).map(|used| format!(", {used}")).unwrap_or_default();
     let for_what = match eviction.kind.as_str() {
         LIMIT => format!("for {}", eviction.signal),
@@ -29,19 +28,18 @@ pub fn summary(eviction: &Eviction) -> String {
     }
 }
 
-/// By the name of its pod, where that is known.
-fn who(eviction: &Eviction) -> String {
+/// Names the victim's pod if it is known, else its workload.
+fn victim(eviction: &Eviction) -> String {
     eviction.pod.as_ref().map_or_else(|| name(&eviction.workload), |pod| format!("pod {pod}"))
 }
 
-/// A figure of the signal.
+/// An amount in the signal's unit.
 #[derive(Clone, Copy)]
 struct Figure {
     number: i64,
     is_bytes: bool,
 }
 
-/// Whichever of the two the record has.
 fn figure(in_bytes: Option<i64>, other: Option<i64>) -> Option<Figure> {
     let of = |is_bytes| move |number| Figure { number, is_bytes };
     in_bytes.map(of(true)).or_else(|| other.map(of(false)))
@@ -56,16 +54,15 @@ impl Figure {
     }
 }
 
-/// How much it used of what was short: memory, if nothing else is said.
+/// The victim's usage of the signal's resource; memory by default.
 fn used(eviction: &Eviction) -> Option<String> {
     let Some(used) = eviction.used else { return eviction.working_set_bytes.map(bytes) };
     Some(Figure { number: used, is_bytes: eviction.available_bytes.is_some() }.words(eviction))
 }
 
-/// What happened and why, in whole sentences.
 pub fn story(page: &mut Page, incident: &Incident, eviction: &Eviction) {
     let Eviction { signal, threshold, kind, .. } = eviction;
-    let of = who(eviction);
+    let of = victim(eviction);
     let available = figure(eviction.available_bytes, eviction.available);
     let was = match (available, figure(eviction.threshold_bytes, eviction.threshold_value)) {
         (Some(available), Some(limit)) => {
@@ -83,45 +80,44 @@ pub fn story(page: &mut Page, incident: &Incident, eviction: &Eviction) {
     };
     let of = capital(&of);
     page.paragraph(&match kind.as_str() {
-        LIMIT => format!("{of} was above a limit of its own ({signal}): {threshold}."),
-        _ => capital(&format!("{was} ({kind}: {threshold}). {of} was the first in the ranking that could go.")),
+        LIMIT => format!("{of} exceeded its own limit ({signal}): {threshold}."),
+        _ => capital(&format!(
+            "{was} ({kind}: {threshold}). {of} was the first candidate in the ranking that could be evicted."
+        )),
     });
     let processes = eviction.processes.map(|number| format!(" ({})", count(number as u64, "process", "processes")));
     let how = match eviction.action.as_str() {
-        "term" => "was asked to stop (SIGTERM)",
-        "ask" => "was to be stopped by the kubelet, for which the API server was asked",
-        _ => "was killed",
+        "term" => "The agent sent it SIGTERM",
+        "ask" => "The agent asked the API server to evict it",
+        _ => "The agent killed it",
     };
     let outlived = incident.steps.iter().any(|step| step.step == "killed");
-    let then = if outlived { ", was killed when its grace period was over" } else { "" };
-    let sent = format!("{how}{}{then}", processes.unwrap_or_default());
+    let then = if outlived { " and killed it after its grace period" } else { "" };
+    let sent = format!("{how}{}{then}.", processes.unwrap_or_default());
     let took = incident.steps.last().map(|step| format!(" after {}", time(step.ms))).unwrap_or_default();
     page.paragraph(&match eviction.outcome {
-        Outcome::Observed => {
-            "Nothing was done: the agent runs in observe mode, and only says what it would have done.".to_owned()
-        }
-        Outcome::Underway => format!("It {sent}; this record was made then, and none that tells the end followed."),
+        Outcome::Observed => "The agent runs in observe mode: this is a dry run, and nothing was evicted.".to_owned(),
+        Outcome::Underway => format!("{sent} The record was written then; no record of the outcome followed."),
         Outcome::Failed => format!(
-            "It {sent} and did not go{took}: {}. For a while it is no candidate.",
-            eviction.failure.as_deref().unwrap_or("the reason is not known")
+            "{sent} It had not exited{took}: {}. For a while it is no candidate.",
+            eviction.failure.as_deref().unwrap_or("the reason is unknown")
         ),
         Outcome::Gone => match figure(eviction.freed_bytes, eviction.freed) {
             Some(freed) if freed.number >= 0 => {
-                format!("It {sent} and was gone{took}; {} more were available then.", freed.words(eviction))
+                format!("{sent} It had exited{took}; {} more were available then.", freed.words(eviction))
             }
             Some(freed) => format!(
-                "It {sent} and was gone{took}; others had taken {} more than it gave back.",
+                "{sent} It had exited{took}; other workloads had taken {} more than it freed.",
                 Figure { number: freed.number.saturating_neg(), ..freed }.words(eviction)
             ),
-            None => format!("It {sent} and was gone{took}."),
+            None => format!("{sent} It had exited{took}."),
         },
     });
 }
 
-/// Who went.
-pub fn parties(page: &mut Page, eviction: &Eviction) {
-    page.section("WHO");
-    let label = if eviction.outcome == Outcome::Observed { "would go" } else { "evicted" };
+pub fn parties(page: &mut Page, incident: &Incident, eviction: &Eviction) {
+    page.section("VICTIM");
+    let label = if eviction.outcome == Outcome::Observed { "dry run" } else { "evicted" };
     let used = used(eviction).map(|used| format!(", used {used}")).unwrap_or_default();
     page.item(label, &format!("{}, {}{used}", name(&eviction.workload), eviction.qos_class));
     if name(&eviction.workload) != eviction.workload {
@@ -129,38 +125,41 @@ pub fn parties(page: &mut Page, eviction: &Eviction) {
     }
     if let Some(reclaim) = &eviction.reclaim {
         let freed = reclaim.freed_bytes.map_or_else(
-            || "how far its usage fell is not known".to_owned(),
+            || "the change of its usage is unknown".to_owned(),
             |freed| format!("its usage fell by {}", bytes(freed)),
         );
-        let before =
-            reclaim.available_before_bytes.map(|before| format!(", {} before", bytes(before))).unwrap_or_default();
-        let left = reclaim
+        let before = reclaim.available_before_bytes.map(|before| format!("{} before, ", bytes(before)));
+        let after = reclaim
             .available_after_bytes
-            .map(|left| format!("; {} were available then{before}", bytes(left)))
-            .unwrap_or_default();
+            .map(|after| format!("; available on the node: {}{} after", before.unwrap_or_default(), bytes(after)));
         page.item(
             "reclaimed",
             &format!(
-                "before the kill: {} asked of {}; {freed} in {}{left} ({})",
+                "the agent requested {} from {} before the kill; {freed} in {}{} ({})",
                 bytes(reclaim.requested_bytes),
                 name(&reclaim.workload),
                 time(reclaim.took_ms),
+                after.unwrap_or_default(),
                 reclaim.outcome.replace('_', " ")
             ),
         );
     }
+    if !eviction.trace.is_empty() {
+        let lines = count(eviction.trace.len() as u64, "line", "lines");
+        page.item("trace", &format!("{lines} for simulate: node-pressure-monitor incidents export {}", incident.id));
+    }
 }
 
-/// Places shown of a ranking.
+/// The most places shown.
 const SHOWN: usize = 10;
 
-/// Why this one: everybody in order with every key.
+/// Lists the ranking with every key, then protected workloads.
 pub fn ranking(page: &mut Page, incident: &Incident, victim: Option<&str>) {
     if incident.ranking.is_empty() {
         return;
     }
     let is_victim = |place: &Place| victim == Some(place.workload.as_str());
-    let title = if incident.eviction.is_some() { "WHY THIS ONE" } else { "WHO WOULD BE EVICTED FIRST" };
+    let title = if incident.eviction.is_some() { "WHY THIS WORKLOAD" } else { "ORDER OF EVICTION" };
     let by: Option<Vec<&str>> = incident
         .ranking
         .iter()
@@ -168,7 +167,7 @@ pub fn ranking(page: &mut Page, incident: &Incident, victim: Option<&str>) {
         .map(|place| place.keys.iter().map(|key| key.name.as_str()).collect());
     page.section(title);
     if let Some(keys) = by {
-        page.item("by", &format!("{}, then the name", keys.join(", ")));
+        page.item("keys", &format!("{}, then the name", keys.join(", ")));
     }
     let ranked: Vec<&Place> = incident.ranking.iter().filter(|place| place.place.is_some()).collect();
     for place in
@@ -177,7 +176,7 @@ pub fn ranking(page: &mut Page, incident: &Incident, victim: Option<&str>) {
         let mark = if is_victim(place) { "  <-" } else { "" };
         page.item(&format!("{}.", place.place.unwrap_or(0)), &format!("{}{mark}", name(&place.workload)));
         let values: Vec<&str> = place.keys.iter().map(|key| key.value.as_str()).collect();
-        let at_most = if place.at_most { " at most" } else { "" };
+        let at_most = if place.at_most { " (upper bound)" } else { "" };
         page.item("", &format!("{}{at_most}", values.join(", ")));
     }
     let rest = ranked.len().saturating_sub(SHOWN) + incident.ranking_omitted;
@@ -187,7 +186,7 @@ pub fn ranking(page: &mut Page, incident: &Incident, victim: Option<&str>) {
     for place in incident.ranking.iter().filter(|place| place.place.is_none()).take(3) {
         let used = place.keys.first().map(|key| format!(", {}", key.value)).unwrap_or_default();
         page.item(
-            "never",
+            "protected",
             &format!("{}: {}{used}", name(&place.workload), place.protection.as_deref().unwrap_or("protected")),
         );
     }
@@ -199,7 +198,7 @@ mod tests {
     use crate::incidents::text::words::NO_BREAK;
 
     #[test]
-    fn what_was_short_is_what_is_told() {
+    fn the_summary_is_in_the_unit_of_the_signal() {
         let eviction = |signal: &str, threshold: &str| Eviction {
             signal: signal.to_owned(),
             threshold: threshold.to_owned(),
@@ -222,13 +221,13 @@ mod tests {
             ..eviction("nodefs.available", "nodefs.available<2Gi")
         };
         let summary = |eviction: &Eviction| summary(eviction).replace(NO_BREAK, " ");
-        let told = summary(&pids);
-        assert!(told.contains(", 3500 process ids, evicted for pid.available<100; 3400 process ids freed"), "{told}");
-        let told = summary(&disk);
-        assert!(told.ends_with(", 3.0 GiB, evicted for nodefs.available<2Gi"), "{told}");
-        let told = summary(&eviction("memory.available", "memory.available<1Gi"));
-        assert!(told.contains(", 1.0 MiB, evicted for"), "{told}");
-        let told = summary(&Eviction { pod: Some("shop/web".to_owned()), ..disk });
-        assert!(told.starts_with("pod shop/web, 3.0 GiB"), "{told}");
+        let text = summary(&pids);
+        assert!(text.contains(", 3500 process ids, evicted for pid.available<100; 3400 process ids freed"), "{text}");
+        let text = summary(&disk);
+        assert!(text.ends_with(", 3.0 GiB, evicted for nodefs.available<2Gi"), "{text}");
+        let text = summary(&eviction("memory.available", "memory.available<1Gi"));
+        assert!(text.contains(", 1.0 MiB, evicted for"), "{text}");
+        let text = summary(&Eviction { pod: Some("shop/web".to_owned()), ..disk });
+        assert!(text.starts_with("pod shop/web, 3.0 GiB"), "{text}");
     }
 }

@@ -1,5 +1,5 @@
-//! An incident as a post-mortem for people: what happened, why, who is who, what the node looked like, what was done and how long
-//! that took, and what to do about it. Pure: a record in, text out.
+//! The post-mortem of an incident: what happened and why, the victims, the node's figures, the ranking, a timeline, and advice. Pure: a
+//! record in, text out.
 
 mod advice;
 mod eviction_text;
@@ -13,19 +13,19 @@ mod words;
 use super::model::{Eviction, Incident, OomKill};
 use text_page::Page;
 
-/// The story of an OOM kill in one line.
+/// Describes an OOM kill in one line.
 #[must_use]
 pub fn summary_of_oom_kill(kill: &OomKill) -> String {
     oom_text::summary(kill).replace(words::NO_BREAK, " ")
 }
 
-/// The story of an eviction in one line.
+/// Describes an eviction in one line.
 #[must_use]
 pub fn summary_of_eviction(eviction: &Eviction) -> String {
     eviction_text::summary(eviction).replace(words::NO_BREAK, " ")
 }
 
-/// The whole story.
+/// Renders the post-mortem.
 #[must_use]
 pub fn render(incident: &Incident) -> String {
     let mut page = Page::default();
@@ -41,7 +41,7 @@ pub fn render(incident: &Incident) -> String {
     }
     if let Some(eviction) = &incident.eviction {
         eviction_text::story(&mut page, incident, eviction);
-        eviction_text::parties(&mut page, eviction);
+        eviction_text::parties(&mut page, incident, eviction);
         victim = Some(&eviction.workload);
     }
     node_text::minute(&mut page, incident);

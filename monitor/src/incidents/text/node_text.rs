@@ -1,4 +1,4 @@
-//! The node around an incident: the last minute, where the memory was, who used most.
+//! The node's figures: the signals in the last minute, memory, pressure, stalls, and the largest workloads.
 
 use super::super::model::{Consumer, Incident, Memory, Pressure, SignalHistory};
 use super::spark::spark;
@@ -9,12 +9,11 @@ use super::words::{bytes, count, name, name_or_unknown, taken, time};
 const COLUMNS: u32 = 60;
 const MINUTE: f64 = 60_000.0;
 const SECOND: f64 = 1_000.0;
-/// So many samples in the last second are worth a closer look.
-const WORTH_A_LOOK: usize = 5;
-/// Workloads in each list.
+/// With this many samples in the last second, that second gets a drawing of its own.
+const CLOSE_SAMPLES: usize = 5;
+/// The most workloads in each list.
 const SHOWN: usize = 6;
 
-/// The minute before.
 pub fn minute(page: &mut Page, incident: &Incident) {
     let has_figures = !incident.signals.is_empty() || incident.memory.is_some() || !incident.pressure.is_empty();
     let has_counts = incident.stalls_seconds.is_some() || !incident.inode_growth.is_empty();
@@ -36,19 +35,19 @@ pub fn minute(page: &mut Page, incident: &Incident) {
 fn signal_items(page: &mut Page, signal: &str, history: &SignalHistory) {
     let amount = |value: u64| if history.unit == "bytes" { bytes(value) } else { value.to_string() };
     let minute = || history.samples.iter().filter(|(before, _)| (0.0..=MINUTE).contains(before));
-    // What held when the minute began counts, too.
+    // The value that held when the minute began counts, too.
     let held = history.samples.iter().rev().find(|(before, _)| *before > MINUTE).map(|(_, value)| (MINUTE, *value));
     let all: Vec<(f64, u64)> = held.into_iter().chain(minute().copied()).collect();
     let (Some(highest), Some(lowest)) =
         (all.iter().max_by_key(|(_, value)| *value), all.iter().rev().min_by_key(|(_, value)| *value))
     else {
-        return page.item(signal, "was not observed");
+        return page.item(signal, "no samples");
     };
     page.item("", signal);
     let row = |from: f64| spark(&history.samples, from, 0.0, COLUMNS, highest.1);
     page.drawing("60 s", &format!("|{}|", row(MINUTE)));
     let close = history.samples.iter().filter(|(before, _)| (0.0..=SECOND).contains(before)).count();
-    if close >= WORTH_A_LOOK {
+    if close >= CLOSE_SAMPLES {
         page.drawing("last 1 s", &format!("|{}|", row(SECOND)));
     }
     let at = |before: f64| {
@@ -71,19 +70,19 @@ fn signal_items(page: &mut Page, signal: &str, history: &SignalHistory) {
             at(lowest.0)
         ),
     );
-    let mut notes = vec![count(all.len() as u64, "value", "values")];
+    let mut notes = vec![count(all.len() as u64, "sample", "samples")];
     if history.thinned > 0 {
-        notes.push(format!("{} older ones left out", history.thinned));
+        notes.push(format!("{} older samples left out", history.thinned));
     }
     if let Some((before, value)) = history.samples.iter().rev().find(|(before, _)| *before < 0.0) {
-        notes.push(format!("{} after it: {}", time(-before), amount(*value)));
+        notes.push(format!("{} after the incident: {}", time(-before), amount(*value)));
     }
     page.item("", &notes.join(", "));
 }
 
 fn memory_words(memory: &Memory) -> String {
     let parts = [
-        (memory.total_bytes, "in all"),
+        (memory.total_bytes, "total"),
         (memory.free_bytes, "free"),
         (memory.anon_bytes, "anonymous"),
         (memory.active_file_bytes, "active file"),
@@ -113,31 +112,31 @@ fn pressure_items(page: &mut Page, pressure: &[Pressure]) {
         page.item(
             label,
             &format!(
-                "{} {} {}: {:.1} % of the last 10 s, {:.1} % of the minute",
+                "{} {} {}: {:.1} % of the last 10 s, {:.1} % of the last 60 s",
                 line.scope, line.resource, line.kind, line.avg10, line.avg60
             ),
         );
         label = "";
     }
     if !label.is_empty() {
-        page.item(label, "none by PSI's averages, which follow every two seconds");
+        page.item(label, "none in PSI's averages, which the kernel updates every two seconds");
     }
 }
 
 fn stall_items(page: &mut Page, incident: &Incident) {
     let span = incident.stalls_seconds.map(|span| time(span * SECOND));
     if let Some(span) = span.as_ref().filter(|_| incident.stalls.is_empty()) {
-        page.item("stalls", &format!("nobody was held up in reclaim in the last {span}"));
+        page.item("stalls", &format!("no workload stalled in reclaim in the last {span}"));
     }
     let span = span.map(|span| format!(" in the last {span}")).unwrap_or_default();
     for (index, stalls) in incident.stalls.iter().take(SHOWN).enumerate() {
-        let why = if stalls.kind == "memcg" { "at a limit of its own" } else { "because the node was short of memory" };
+        let why = if stalls.kind == "memcg" { "at its own limit" } else { "because the node was short of memory" };
         page.item(
             if index == 0 { "stalls" } else { "" },
             &format!(
-                "{}: held up {}, {} in all{span}, {why}",
+                "{}: {}, {} in total{span}, {why}",
                 name(&stalls.workload),
-                count(stalls.count, "time", "times"),
+                count(stalls.count, "stall", "stalls"),
                 time(stalls.seconds * SECOND)
             ),
         );
@@ -145,17 +144,19 @@ fn stall_items(page: &mut Page, incident: &Incident) {
     for (index, growth) in incident.inode_growth.iter().take(SHOWN).enumerate() {
         let label = if index == 0 { "inodes" } else { "" };
         let made = growth.created.saturating_sub(growth.removed);
-        page.item(label, &format!("{} made {made} more than it removed on {}", name(&growth.workload), growth.device));
+        page.item(
+            label,
+            &format!("{} created {made} more inodes than it removed on {}", name(&growth.workload), growth.device),
+        );
     }
 }
 
-/// Who used most memory.
 pub fn consumers(page: &mut Page, incident: &Incident) {
     if incident.top_consumers.is_empty() {
         return;
     }
     let taken = incident.evidence_after_ms.map(|after| format!(" ({})", taken(after))).unwrap_or_default();
-    page.section(&format!("WHO USED MOST{taken}"));
+    page.section(&format!("LARGEST WORKLOADS{taken}"));
     let shown = incident.top_consumers.iter().take(SHOWN);
     let width = shown.clone().map(|it| columns(&name_or_unknown(Some(&it.workload)))).max().unwrap_or(0).min(56);
     for Consumer { workload, qos_class, working_set_bytes, request_bytes } in shown {

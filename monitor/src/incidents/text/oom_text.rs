@@ -1,18 +1,17 @@
-//! An OOM kill: what happened, and who is who. Three parties are told apart: who was killed, whose allocation it was, and whose
-//! limit was hit. They are often taken for one another, and are often one.
+//! The post-mortem of an OOM kill. It distinguishes the victim, the trigger (the task whose allocation failed) and the owner of the limit:
+//! they are often confused, and often the same.
 
 use std::collections::BTreeSet;
 
 use super::super::model::{Incident, Limit, OomKill, Trigger, Victim};
 use super::text_page::Page;
-use super::words::{bytes, count, name, name_or_unknown, noun, short, taken, time, trigger, victim};
+use super::words::{bytes, capital, count, name, name_or_unknown, noun, short, taken, time, trigger, victim};
 
-/// Victims that are told one by one.
+/// The most victims listed.
 const SHOWN: usize = 8;
 
-/// The story in one line.
 pub fn summary(kill: &OomKill) -> String {
-    let Some(first) = kill.victims.first() else { return "an OOM kill of which nothing is known".to_owned() };
+    let Some(first) = kill.victims.first() else { return "an OOM kill whose victim is unknown".to_owned() };
     let all = kill.victims.len() + kill.victims_omitted;
     let more = if all > 1 { format!(" and {} more", all - 1) } else { String::new() };
     let size = resident(kill).map(|size| format!(", {}", bytes(size))).unwrap_or_default();
@@ -20,13 +19,13 @@ pub fn summary(kill: &OomKill) -> String {
     format!("{}{more} of {of} killed{size}: {}", victim(first), cause(kill))
 }
 
-/// What those that were killed had in memory, as far as it is known.
+/// Sums the victims' resident memory, as far as it is known.
 pub fn resident(kill: &OomKill) -> Option<u64> {
     let all = kill.victims.iter().filter_map(Victim::resident_bytes).fold(0_u64, u64::saturating_add);
     (all > 0).then_some(all)
 }
 
-/// Whose processes were killed: a limit above several workloads may cost several of them theirs.
+/// Names the victims' workloads: a limit that several workloads share may cost processes of several.
 fn whose(kill: &OomKill, first: &Victim) -> String {
     let known = kill.victims.iter().filter_map(|victim| victim.workload.as_deref());
     let others: BTreeSet<&str> = known.filter(|workload| Some(*workload) != first.workload.as_deref()).collect();
@@ -37,7 +36,7 @@ fn whose(kill: &OomKill, first: &Victim) -> String {
     format!("{}{more}", victims_workload(first))
 }
 
-/// The pod by its name, where that is known; else the workload as its cgroup says.
+/// Names the pod if it is known, else the workload.
 fn victims_workload(of: &Victim) -> String {
     of.pod.as_ref().map_or_else(|| name_or_unknown(of.workload.as_deref()), |pod| format!("pod {pod}"))
 }
@@ -51,40 +50,39 @@ fn cause(kill: &OomKill) -> String {
         (_, Some(of)) if is_own(kill, of) => format!("at its own limit{}", limit(of)),
         (_, Some(of)) => format!("at the limit{} of {}", limit(of), owner(of)),
         (Some(_), None) => "at a memory cgroup's limit".to_owned(),
-        (None, None) => "whose limit was hit is not known".to_owned(),
+        (None, None) => "the limit that was hit is unknown".to_owned(),
     }
 }
 
-/// The limit is the victim's own, not one that it shares with others.
+/// Whether the limit belongs to the victim's workload alone.
 pub fn is_own(kill: &OomKill, limit: &Limit) -> bool {
     let mut known = kill.victims.iter().filter_map(|victim| victim.workload.as_deref()).peekable();
     known.peek().is_some() && known.all(|workload| Some(workload) == limit.workload.as_deref())
 }
 
-/// Whose limit it is, as people call it.
+/// Names the cgroup of a limit.
 pub fn owner(limit: &Limit) -> String {
     match (&limit.cgroup, &limit.workload, limit.cgroup_id) {
         (Some(cgroup), ..) => name(cgroup),
         (None, Some(workload), _) => format!("a cgroup of {}", name(workload)),
-        (None, None, Some(id)) => format!("a cgroup that is gone (id {id})"),
+        (None, None, Some(id)) => format!("a removed cgroup (id {id})"),
         (None, None, None) => "an unknown cgroup".to_owned(),
     }
 }
 
-/// What happened and why, in whole sentences.
 pub fn story(page: &mut Page, incident: &Incident, kill: &OomKill) {
     let Some(first) = kill.victims.first() else {
-        return page.paragraph("The kernel's OOM killer was at work; nothing more is known.");
+        return page.paragraph("The kernel's OOM killer was invoked; nothing more is known.");
     };
     let of = whose(kill, first);
     let all = kill.victims.len() + kill.victims_omitted;
-    let who = if all > 1 {
+    let killed = if all > 1 {
         let at_once = if kill.group { " at once" } else { "" };
-        format!("The kernel's OOM killer ended {all} processes of {of}{at_once}, {} first,", victim(first))
+        format!("The kernel's OOM killer killed {all} processes of {of}{at_once}, {} first.", victim(first))
     } else {
-        format!("The kernel's OOM killer ended {} of {of},", victim(first))
+        format!("The kernel's OOM killer killed {} of {of}.", victim(first))
     };
-    page.paragraph(&format!("{who} because {}. {}", because(kill), node_words(incident, kill)));
+    page.paragraph(&format!("{killed} {}. {}", capital(&because(kill)), node_words(incident, kill)));
 }
 
 fn because(kill: &OomKill) -> String {
@@ -95,22 +93,21 @@ fn because(kill: &OomKill) -> String {
             .map_or_else(|| format!("{own} memory limit"), |limit| format!("{own} memory limit of {}", bytes(limit)))
     };
     match (kill.constraint.as_deref(), &kill.limit) {
-        (Some("none"), _) => "the node as a whole had no memory left".to_owned(),
-        (Some("cpuset"), _) => "the memory nodes that its cpuset allows had no memory left".to_owned(),
-        (Some("memory_policy"), _) => "the memory nodes that its memory policy allows had no memory left".to_owned(),
+        (Some("none"), _) => "the node ran out of memory".to_owned(),
+        (Some("cpuset"), _) => "the memory nodes of the victim's cpuset ran out of memory".to_owned(),
+        (Some("memory_policy"), _) => "the memory nodes of the victim's memory policy ran out of memory".to_owned(),
         (_, Some(of)) if is_own(kill, of) => {
             format!("the {} reached {}", of.cgroup.as_deref().map_or("workload", noun), limit(of))
         }
-        (_, Some(of)) => format!("{} reached {}, which it shares with others", owner(of), limit(of)),
-        (Some(_), None) => "a memory cgroup reached its limit; which one is not known".to_owned(),
+        (_, Some(of)) => format!("{} reached {}, which several workloads share", owner(of), limit(of)),
+        (Some(_), None) => "a memory cgroup reached its limit; the agent does not know which one".to_owned(),
         (None, None) => {
-            "an allocation found no memory; whether the node's or a cgroup's was at its end is not known".to_owned()
+            "an allocation found no memory; the agent does not know whether the node or a cgroup ran out".to_owned()
         }
     }
 }
 
-/// Whether the node was short of memory, too. What `/proc/meminfo` said after the kill tells nothing of that: the victim's memory
-/// may be back by then.
+/// Describes whether the node was short of memory. `/proc/meminfo` after the kill cannot answer that: the victim's memory may be free by then.
 fn node_words(incident: &Incident, kill: &OomKill) -> String {
     let memory = incident.memory.as_ref();
     let after = memory.and_then(|memory| memory.available_bytes).zip(incident.evidence_after_ms);
@@ -124,15 +121,14 @@ fn node_words(incident: &Incident, kill: &OomKill) -> String {
     match before.zip(total) {
         Some(((_, available), total)) => {
             let was = if *available > total / 10 { "was not short of memory" } else { "was short of memory, too" };
-            format!("The node {was}: {} were available when the agent last looked before it.", bytes(*available))
+            format!("The node {was}: {} were available at the agent's last sample before the kill.", bytes(*available))
         }
         None => after.unwrap_or_default(),
     }
 }
 
-/// The three parties.
 pub fn parties(page: &mut Page, kill: &OomKill) {
-    page.section("WHO");
+    page.section("VICTIM, LIMIT, TRIGGER");
     let mut before: Option<&Victim> = None;
     for victim in kill.victims.iter().take(SHOWN) {
         victim_items(page, victim, before);
@@ -144,13 +140,13 @@ pub fn parties(page: &mut Page, kill: &OomKill) {
     }
     match &kill.limit {
         Some(limit) => limit_items(page, kill, limit),
-        None if kill.constraint.as_deref() == Some("none") => page.item("limit of", "nobody: it was the node's memory"),
-        None => page.item("limit of", "not known"),
+        None if kill.constraint.as_deref() == Some("none") => page.item("limit of", "none: the node ran out of memory"),
+        None => page.item("limit of", "unknown"),
     }
     trigger_items(page, kill);
 }
 
-/// `before` is the victim told of before this one: what they have in common is not repeated.
+/// Lists a victim. What it shares with the victim `before` is not repeated.
 fn victim_items(page: &mut Page, of: &Victim, before: Option<&Victim>) {
     let label = if before.is_none() { "killed" } else { "and" };
     let is_elsewhere = before.is_none_or(|before| before.cgroup != of.cgroup || before.workload != of.workload);
@@ -178,7 +174,7 @@ fn victim_items(page: &mut Page, of: &Victim, before: Option<&Victim>) {
         let others: String = others.into_iter().flatten().collect();
         page.item("", &format!("{} in memory: {}{others}", bytes(resident), parts.join(", ")));
     } else if of.uid.is_none() && of.workload.is_none() {
-        page.item("", "it was chosen; that it exited was not seen when this was written, and nothing more is known");
+        page.item("", "the OOM killer chose it; its exit was unknown when the record was written");
     }
     if let Some(cgroup) = of.cgroup.as_ref().filter(|cgroup| is_elsewhere && name(cgroup) != **cgroup) {
         page.item("", cgroup);
@@ -196,7 +192,7 @@ fn limit_items(page: &mut Page, kill: &OomKill, limit: &Limit) {
         words.push_str(&format!(": {}", bytes(size)));
     }
     if let Some(usage) = limit.usage_bytes {
-        words.push_str(&format!(" ({} used when this was written)", bytes(usage)));
+        words.push_str(&format!(" ({} used when the record was written)", bytes(usage)));
     }
     page.item("limit of", &words);
     if let Some(cgroup) = limit.cgroup.as_deref().filter(|cgroup| name(cgroup) != *cgroup) {
@@ -205,16 +201,16 @@ fn limit_items(page: &mut Page, kill: &OomKill, limit: &Limit) {
 }
 
 fn trigger_items(page: &mut Page, kill: &OomKill) {
-    let Some(of) = &kill.trigger else { return page.item("asked", "not known") };
+    let Some(of) = &kill.trigger else { return page.item("trigger", "unknown") };
     let size = match kill.order {
-        Some(-1) => " by hand (SysRq f)".to_owned(),
-        Some(order) if order > 0 => format!(" for {} pages in one piece", 1_u64 << order.min(32)),
+        Some(-1) => ", which requested the kill (SysRq f)".to_owned(),
+        Some(order) if order > 0 => format!(", which allocated {} contiguous pages", 1_u64 << order.min(32)),
         _ => String::new(),
     };
-    page.item("asked", &format!("{}{size}: {}", trigger(of), relation(kill, of)));
+    page.item("trigger", &format!("{}{size}: {}", trigger(of), relation(kill, of)));
 }
 
-/// What the task that asked has to do with who died.
+/// Describes the trigger's relation to the first victim.
 fn relation(kill: &OomKill, of: &Trigger) -> String {
     if of.pid.is_some() && kill.victims.iter().any(|victim| Some(victim.pid) == of.pid) {
         return "the victim itself".to_owned();
@@ -226,12 +222,12 @@ fn relation(kill: &OomKill, of: &Trigger) -> String {
         "another process of the same container".to_owned()
     } else if same(of.workload.as_ref(), first.and_then(|it| it.workload.as_ref())) {
         match (&of.container, first.and_then(|it| it.container.as_ref())) {
-            (Some(id), Some(_)) => format!("another container of it, {}", short(id)),
-            (Some(id), None) => format!("another process of it, in container {}", short(id)),
-            (None, _) => "another process of it".to_owned(),
+            (Some(id), Some(_)) => format!("in another container of the workload, {}", short(id)),
+            (Some(id), None) => format!("another process of the workload, in container {}", short(id)),
+            (None, _) => "another process of the workload".to_owned(),
         }
     } else if of.workload.is_some() && first.is_some_and(|it| it.workload.is_some()) {
-        format!("of {workload}, not of the victim's")
+        format!("of {workload}, not of the victim's workload")
     } else {
         format!("of {workload}")
     }

@@ -1,61 +1,56 @@
-//! Lines of at most a hundred columns.
+//! Text in lines of at most a hundred columns.
 
 use super::words::NO_BREAK;
 use crate::config::config_error::is_unprintable;
 
-/// No line is longer, as long as there is a place to break it.
+/// The longest line, unless a word has no place to break it.
 pub const WIDTH: usize = 100;
-/// Labels stand in front of this column.
+/// Column of the text after a label.
 const LABEL: usize = 13;
 
-/// A text under way.
 #[derive(Debug, Default)]
 pub struct Page {
     text: String,
 }
 
 impl Page {
-    /// The text.
     pub fn finish(self) -> String {
         self.text
     }
 
-    /// A line as it is, of text that this room has made.
+    /// Adds a line unchanged. The text must come from this module, not from a record.
     pub fn line(&mut self, line: &str) {
         self.text.push_str(&line.trim_end().replace(NO_BREAK, " "));
         self.text.push('\n');
     }
 
-    /// Two texts at both ends of a line.
+    /// Adds a line with a text at each end.
     pub fn heading(&mut self, left: &str, right: &str) {
         let (left, right) = (clean(left), clean(right));
         let gap = WIDTH.saturating_sub(columns(&left) + columns(&right)).max(2);
         self.line(&format!("{left}{}{right}", " ".repeat(gap)));
     }
 
-    /// What follows is about something else.
     pub fn section(&mut self, title: &str) {
         self.text.push('\n');
         self.line(title);
     }
 
-    /// Words, broken where lines end.
     pub fn paragraph(&mut self, text: &str) {
         self.wrapped("  ", "  ", text);
     }
 
-    /// One of several points.
     pub fn point(&mut self, text: &str) {
         self.wrapped("  - ", "    ", text);
     }
 
-    /// A label and what there is to say; without a label it goes on with what the line before said.
+    /// Adds a label and its text. An empty label continues the item before.
     pub fn item(&mut self, label: &str, text: &str) {
         let rest = " ".repeat(LABEL);
         self.wrapped(&format!("  {label:<width$}", width = LABEL - 2), &rest, text);
     }
 
-    /// A label and a drawing, whose blanks count.
+    /// Adds a label and a drawing, whose blanks are kept.
     pub fn drawing(&mut self, label: &str, drawing: &str) {
         self.line(&format!("  {label:<width$}{drawing}", width = LABEL - 2));
     }
@@ -81,7 +76,7 @@ impl Page {
     }
 }
 
-/// A word in pieces that fit; a path breaks behind its slashes.
+/// Splits a word that is too long; a path breaks after its slashes.
 fn parts(word: &str, width: usize) -> Vec<&str> {
     if columns(word) <= width {
         return vec![word];
@@ -99,12 +94,12 @@ fn parts(word: &str, width: usize) -> Vec<&str> {
     parts
 }
 
-/// Columns that a text takes: all that is printed here is one column wide.
+/// Counts columns: each character printed here is one column wide.
 pub fn columns(text: &str) -> usize {
     text.chars().count()
 }
 
-/// Processes choose their names: none of them is to command a terminal.
+/// Replaces control characters: processes choose their names, and a name must not control a terminal.
 pub fn clean(text: &str) -> String {
     text.chars()
         .map(|character| if is_unprintable(character) { char::REPLACEMENT_CHARACTER } else { character })
@@ -122,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn words_wrap_and_long_paths_break_behind_a_slash() {
+    fn words_wrap_and_long_paths_break_after_a_slash() {
         let text = of(|page| page.item("cgroup", &format!("in {}/b{} x", "a".repeat(60), "c".repeat(60))));
         assert_eq!(text, format!("  cgroup     in {}/\n{:13}b{} x\n", "a".repeat(60), "", "c".repeat(60)));
         let text = of(|page| page.point(&"word ".repeat(60)));
@@ -132,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn names_cannot_command_a_terminal() {
+    fn names_cannot_control_a_terminal() {
         let text = of(|page| page.paragraph("a\u{1b}[31m\nb\u{202e}c\u{9b}"));
         assert_eq!(text, "  a\u{fffd}[31m\u{fffd}b\u{fffd}c\u{fffd}\n");
     }

@@ -1,18 +1,17 @@
-//! What was done, and how long each step took.
+//! The steps of an incident with their times.
 
 use super::super::model::{Incident, Step};
 use super::text_page::Page;
 use super::words::time;
 
-/// Steps that are told one by one.
+/// The most steps listed.
 const SHOWN: usize = 24;
 
-/// The steps in their order.
 pub fn timeline(page: &mut Page, incident: &Incident) {
     if incident.steps.is_empty() {
         return;
     }
-    page.section("WHAT HAPPENED WHEN");
+    page.section("TIMELINE");
     let mut before: Option<f64> = None;
     for step in incident.steps.iter().take(SHOWN) {
         let later = before.map(|before| format!("+{}", time((step.ms - before).max(0.0)))).unwrap_or_default();
@@ -32,25 +31,27 @@ fn words(step: &Step, incident: &Incident) -> String {
     });
     match step.step.as_str() {
         "invoked" => "the kernel's OOM killer was invoked".to_owned(),
-        "marked" => format!("it chose {pid}"),
-        "exited" => format!("{pid} had exited"),
+        "marked" => format!("the OOM killer chose {pid}"),
+        "exited" => format!("{pid} exited"),
         "woken" => "the agent woke up".to_owned(),
         "sampled" => match left {
-            Some((threshold, available)) if available < threshold => format!("it saw {cause} below its threshold"),
-            _ => format!("it read {cause}"),
+            Some((threshold, available)) if available < threshold => {
+                format!("the agent measured {cause} below its threshold")
+            }
+            _ => format!("the agent measured {cause}"),
         },
-        "ordered" => "the workloads were ranked".to_owned(),
-        "decided" => "a fresh look still called for it".to_owned(),
+        "ordered" => "the agent ranked the workloads".to_owned(),
+        "decided" => "a second measurement confirmed the decision".to_owned(),
         "acted" => match incident.eviction.as_ref().map(|eviction| eviction.action.as_str()) {
-            Some("term") => "SIGTERM was sent to all its processes".to_owned(),
-            Some("ask") => "the API server was asked to evict it".to_owned(),
-            Some("would_kill") => "observe mode: nothing was sent".to_owned(),
-            _ => "SIGKILL was sent to all its processes".to_owned(),
+            Some("term") => "the agent sent SIGTERM to the victim's processes".to_owned(),
+            Some("ask") => "the agent asked the API server to evict the victim".to_owned(),
+            Some("would_kill") => "observe mode: the agent sent no signal".to_owned(),
+            _ => "the agent sent SIGKILL to the victim's processes".to_owned(),
         },
-        "killed" => "SIGKILL was sent: the grace period was over".to_owned(),
-        "reclaimed" => "reclaiming ended".to_owned(),
-        "gone" => "no process of it was left".to_owned(),
-        "failed" => "it was given up".to_owned(),
+        "killed" => "the agent sent SIGKILL: the grace period was over".to_owned(),
+        "reclaimed" => "proactive reclaim ended".to_owned(),
+        "gone" => "the victim had no process left".to_owned(),
+        "failed" => "the eviction had failed".to_owned(),
         other => super::text_page::clean(&other.replace('_', " ")),
     }
 }

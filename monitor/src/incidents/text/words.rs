@@ -1,4 +1,4 @@
-//! Names, amounts and times as people say them.
+//! Names, amounts and times in words.
 
 use crate::units::Bytes;
 use crate::workloads::QosClass;
@@ -6,10 +6,10 @@ use crate::workloads::path::{Role, role};
 
 use super::super::model::{Trigger, Victim};
 
-/// Characters of a container's id that tools show.
+/// As container tools shorten ids.
 const SHORT_ID: usize = 12;
 
-/// A workload or another cgroup by the name that people know it by; the whole path where that is the name.
+/// Returns the common name of a workload or another cgroup; its path if it has no other name.
 pub fn name(path: &str) -> String {
     let last = path.rsplit('/').next().unwrap_or(path);
     match role(path) {
@@ -21,12 +21,11 @@ pub fn name(path: &str) -> String {
     }
 }
 
-/// The same where it may not be known.
 pub fn name_or_unknown(path: Option<&str>) -> String {
     path.filter(|path| !path.is_empty() && *path != "(none)").map_or_else(|| "an unknown workload".to_owned(), name)
 }
 
-/// What a cgroup is, to speak of it a second time.
+/// Returns the kind of a cgroup.
 pub fn noun(path: &str) -> &'static str {
     match role(path) {
         Role::Pod(..) => "pod",
@@ -38,20 +37,18 @@ pub fn noun(path: &str) -> &'static str {
     }
 }
 
-/// When the figures about the node were taken, to be put after them or before.
+/// Describes when the figures about the node were measured.
 pub fn taken(after_ms: f64) -> String {
     match after_ms {
-        after if after < 0.0 => format!("{} before it", time(-after)),
-        after => format!("{} after it", time(after)),
+        after if after < 0.0 => format!("{} before the incident", time(-after)),
+        after => format!("{} after the incident", time(after)),
     }
 }
 
-/// A container's id as tools show it.
 pub fn short(id: &str) -> &str {
     id.get(..SHORT_ID).unwrap_or(id)
 }
 
-/// The process, by its name and number.
 pub fn victim(victim: &Victim) -> String {
     match &victim.comm {
         Some(comm) => format!("{comm} (process {})", victim.pid),
@@ -59,7 +56,6 @@ pub fn victim(victim: &Victim) -> String {
     }
 }
 
-/// The task that asked for memory, by name and numbers.
 pub fn trigger(trigger: &Trigger) -> String {
     let thread = trigger.tid.filter(|tid| Some(*tid) != trigger.pid).map(|tid| format!(", thread {tid}"));
     let thread = thread.unwrap_or_default();
@@ -71,36 +67,31 @@ pub fn trigger(trigger: &Trigger) -> String {
     }
 }
 
-/// Between a number and its unit no line is broken.
+/// Stands between a number and its unit, where a line must not break.
 pub const NO_BREAK: char = '\u{a0}';
 
 fn unbroken(text: &str) -> String {
     text.replace(' ', &NO_BREAK.to_string())
 }
 
-/// An amount of memory.
 pub fn bytes(bytes: u64) -> String {
     unbroken(&Bytes(bytes).to_string())
 }
 
-/// A number of something, as one word.
 pub fn counted(number: i64, unit: &str) -> String {
     unbroken(&format!("{number} {unit}"))
 }
 
-/// The sentence as it begins.
 pub fn capital(text: &str) -> String {
     let mut characters = text.chars();
     characters.next().map_or_else(String::new, |first| first.to_uppercase().chain(characters).collect())
 }
 
-/// An amount of memory that may be below zero.
 pub fn signed_bytes(bytes: i64) -> String {
     let sign = if bytes < 0 { "-" } else { "" };
     format!("{sign}{}", self::bytes(bytes.unsigned_abs()))
 }
 
-/// A time that passed.
 pub fn time(ms: f64) -> String {
     const SECOND: f64 = 1e3;
     const MINUTE: f64 = 60.0 * SECOND;
@@ -119,12 +110,10 @@ pub fn time(ms: f64) -> String {
     })
 }
 
-/// One or many.
 pub fn count(number: u64, one: &str, many: &str) -> String {
     if number == 1 { format!("1 {one}") } else { format!("{number} {many}") }
 }
 
-/// What a QoS class is said to be.
 pub fn is_best_effort(qos_class: &str) -> bool {
     qos_class == QosClass::BestEffort.as_str()
 }
@@ -134,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn workloads_have_the_names_that_people_know() {
+    fn workloads_have_their_common_names() {
         let id = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
         for (path, expected) in [
             ("kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1b2c_3d.slice", "pod 1b2c-3d"),
@@ -150,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_told_in_two_units_at_most() {
+    fn times_have_two_units_at_most() {
         for (ms, expected) in [
             (0.04, "0.0 ms"),
             (12.3, "12 ms"),
