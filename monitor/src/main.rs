@@ -9,12 +9,12 @@ use node_pressure_monitor::commands::{
     check_config, doctor, incidents, output, rank, run, simulate, sweep, tolerations,
 };
 
-/// Watches this node for memory pressure, and evicts the right workload before the kernel's OOM killer shoots the wrong one.
+/// Monitors this node for pressure, and evicts the right workload before the kernel's OOM killer kills the wrong one.
 ///
-/// Answers for any other node from files what its kubelet would decide, and why.
+/// Also explains from files what the kubelet of any other node would decide.
 #[derive(Debug, Parser)]
 #[command(name = "node-pressure-monitor", version, arg_required_else_help = true)]
-#[command(after_help = "Each command's --help says what it reads, what it answers and its exit status.")]
+#[command(after_help = "The --help of each command describes its input, its output and its exit status.")]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -22,21 +22,21 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Watch this node; act only when told to enforce
+    /// Monitor this node; evict only with mode enforce
     Run(run::Options),
-    /// Replay a trace of summaries and pods, and say for each line what would be decided
+    /// Replay a trace of summaries and pods, and print the decision for each line
     Simulate(simulate::Options),
-    /// Say which pod would be evicted first, and every key that decides it
+    /// Rank the workloads in the order of eviction, with every key
     Rank(rank::Options),
-    /// Say what a configuration file means, or everything that is wrong with it
+    /// Explain a configuration file, or list all its errors
     CheckConfig(check_config::Options),
-    /// Say what this machine has for the agent, what will not work on it, and how to mend that
+    /// Check what the agent can do on this machine, and how to fix the rest
     Doctor(doctor::Options),
-    /// Tell what happened on this node: OOM kills and evictions, each with its evidence
+    /// Show the OOM kills and evictions of this node, each with its evidence
     Incidents(incidents::Options),
-    /// Say which running pods taints would evict, before they are set
+    /// Predict which running pods a taint would evict
     Tolerations(tolerations::Options),
-    /// Take off the cluster's nodes what agents that are gone have left there
+    /// Remove conditions and taints that dead agents left on nodes
     Sweep(sweep::Options),
 }
 

@@ -154,7 +154,7 @@ fn what_observe_mode_would_evict_is_an_incident() {
         std::thread::sleep(Duration::from_millis(50));
     }
     let told = agent.get(&format!("/incidents/{id}?output=text"));
-    assert!(told.contains("WHY THIS ONE") && told.contains("observe mode"), "{told}");
+    assert!(told.contains("WHY THIS WORKLOAD") && told.contains("observe mode"), "{told}");
     let directory = agent.path("incidents").display().to_string();
     let print = || {
         let mut command = Command::new(PROGRAM);

@@ -1,4 +1,4 @@
-//! `doctor` as people run it: the real binary on this machine, whatever it is.
+//! `doctor`: the real binary on this machine.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a command that cannot be run fails its test")]
 
 use std::fs;
@@ -23,7 +23,7 @@ impl Machine {
         self.directory.path().join("lock")
     }
 
-    /// With a configuration that keeps away from an agent of this machine.
+    /// Runs doctor with a configuration that does not touch this machine's own agent.
     fn doctor(&self, config: &str, arguments: &[&str]) -> (i32, String, String) {
         let file = self.directory.path().join("monitor.yaml");
         let place = self.directory.path().display();
@@ -55,7 +55,7 @@ fn sentences(answer: &Value, severity: &str) -> Vec<String> {
 }
 
 #[test]
-fn what_is_found_is_told_and_the_status_says_whether_enforcing_is_safe() {
+fn the_status_says_whether_enforcing_is_safe() {
     let machine = Machine::new();
     let (status, answer) = machine.json("");
     let is_unsafe = !sentences(&answer, "unsafe").is_empty();
@@ -90,7 +90,7 @@ fn what_is_found_is_told_and_the_status_says_whether_enforcing_is_safe() {
 }
 
 #[test]
-fn nothing_is_left_behind_and_an_agent_at_work_is_seen_and_not_disturbed() {
+fn a_running_agent_is_found_and_not_disturbed() {
     let machine = Machine::new();
     let (_, answer) = machine.json("");
     assert_eq!(answer["otherInstance"], Value::Null);
@@ -98,17 +98,17 @@ fn nothing_is_left_behind_and_an_agent_at_work_is_seen_and_not_disturbed() {
     assert_eq!(left, ["monitor.yaml"], "neither lock nor journal");
     let held = InstanceLock::take(&machine.lock()).unwrap();
     let (_, answer) = machine.json("");
-    // Where the file lies on an overlay, /proc/locks names another device than stat does.
+    // On an overlay, /proc/locks names another device than stat.
     if !answer["otherInstance"].is_null() {
         assert_eq!(answer["otherInstance"], std::process::id());
-        assert!(sentences(&answer, "note").iter().any(|it| it.contains("an agent is at work already")), "{answer}");
+        assert!(sentences(&answer, "note").iter().any(|it| it.contains("another agent runs already")), "{answer}");
     }
     drop(held);
     InstanceLock::take(&machine.lock()).unwrap();
 }
 
 #[test]
-fn a_machine_that_cannot_be_seen_is_unsafe_to_enforce_on() {
+fn an_invisible_machine_is_unsafe_to_enforce_on() {
     let machine = Machine::new();
     let (status, answer) = machine.json("cgroupRoot: /nonexistent\n");
     assert_eq!(status, 1);
@@ -121,7 +121,7 @@ fn a_machine_that_cannot_be_seen_is_unsafe_to_enforce_on() {
 }
 
 #[test]
-fn limits_that_nobody_tells_are_named_unless_a_file_does() {
+fn unknown_limits_are_reported_unless_pods_is_set() {
     let machine = Machine::new();
     let said =
         |config| sentences(&machine.json(config).1, "note").iter().any(|it| it.contains("limits of local storage"));
@@ -131,7 +131,7 @@ fn limits_that_nobody_tells_are_named_unless_a_file_does() {
 }
 
 #[test]
-fn a_wrong_file_is_1_and_an_unreadable_one_2() {
+fn an_invalid_file_is_1_and_an_unreadable_one_2() {
     let machine = Machine::new();
     let (status, stdout, stderr) = machine.doctor("mode: maybe\n", &[]);
     assert_eq!((status, stdout.as_str()), (1, ""));

@@ -1,4 +1,4 @@
-//! `incidents` as people run it: the real binary over journals, whole, damaged, growing and gone.
+//! `incidents`: the real binary on complete, damaged, growing and missing journals.
 #![expect(clippy::unwrap_used, reason = "a command that cannot be run fails its test")]
 
 use std::fs::{self, OpenOptions};
@@ -14,7 +14,7 @@ use node_pressure_monitor::incidents::{Draft, Incident, Kind};
 use node_pressure_monitor::units::Bytes;
 use serde_json::Value;
 
-/// Past the test harness, which shows what a test prints only when it fails: a skipped test must say so.
+/// Prints past the test harness, which hides the output of passing tests: a skipped test must be visible.
 macro_rules! tell {
     ($($text:tt)*) => {
         let _unheard = writeln!(std::io::stderr(), $($text)*);
@@ -63,7 +63,7 @@ fn append(journal: &mut Journal, incident: &Incident) {
 }
 
 #[test]
-fn the_list_and_one_of_it() {
+fn a_list_and_one_incident_are_shown() {
     let all = json(&fixture(), &[]);
     assert_eq!(all.len(), 5);
     let (status, list, stderr) = run(&fixture(), &[]);
@@ -76,24 +76,24 @@ fn the_list_and_one_of_it() {
     }
     let last = all[4]["id"].as_str().unwrap();
     for id in ["last", last, "20260102-0335"] {
-        let (status, told, stderr) = run(&fixture(), &[id]);
+        let (status, shown, stderr) = run(&fixture(), &[id]);
         assert_eq!(status, 0, "{stderr}");
-        assert!(told.starts_with(last) && told.contains("WHAT TO DO"), "{told}");
+        assert!(shown.starts_with(last) && shown.contains("WHAT TO DO"), "{shown}");
         assert_eq!(json(&fixture(), &[id]), all[4..]);
     }
     let (status, list, stderr) = run(&fixture(), &["--limit", "2"]);
     assert_eq!((status, list.lines().count()), (0, 3));
-    assert!(stderr.contains("3 older ones are not shown"), "{stderr}");
+    assert!(stderr.contains("3 older incidents are not shown"), "{stderr}");
 }
 
 #[test]
-fn what_there_is_not_is_said_with_status_1_and_wrong_usage_with_2() {
+fn a_missing_incident_is_1_and_wrong_usage_2() {
     let empty = tempfile::tempdir().unwrap();
-    for (directory, arguments, status, said) in [
-        (fixture(), &["20260102"][..], 1, "5 incidents begin with 20260102: "),
-        (fixture(), &["no-such"], 1, "no incident is called no-such"),
-        (empty.path().to_owned(), &["last"], 1, "the journal has no incident yet"),
-        (empty.path().to_owned(), &[], 0, "no incident is on record"),
+    for (directory, arguments, status, expected) in [
+        (fixture(), &["20260102"][..], 1, "5 ids begin with 20260102: "),
+        (fixture(), &["no-such"], 1, "no incident has the id no-such"),
+        (empty.path().to_owned(), &["last"], 1, "the journal has no incident"),
+        (empty.path().to_owned(), &[], 0, "the journal has no incident"),
         (empty.path().join("none"), &[], 2, "cannot be read"),
         (fixture(), &["--output", "xml"], 2, "xml"),
         (fixture(), &["--follow", "last"], 2, "--follow"),
@@ -101,12 +101,12 @@ fn what_there_is_not_is_said_with_status_1_and_wrong_usage_with_2() {
     ] {
         let (code, stdout, stderr) = run(&directory, arguments);
         assert_eq!((code, stdout.as_str()), (status, ""), "{arguments:?} {stderr}");
-        assert!(stderr.contains(said), "{arguments:?} {stderr}");
+        assert!(stderr.contains(expected), "{arguments:?} {stderr}");
     }
 }
 
 #[test]
-fn the_configuration_says_where_the_journal_is() {
+fn the_configuration_names_the_directory() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("monitor.yaml");
     let run = |text: String| {
@@ -125,7 +125,7 @@ fn the_configuration_says_where_the_journal_is() {
 }
 
 #[test]
-fn a_later_record_counts_and_damage_is_said() {
+fn the_last_record_counts_and_damage_is_noted() {
     let directory = tempfile::tempdir().unwrap();
     let (mut journal, _) = Journal::open(directory.path(), SIZE).unwrap();
     append(&mut journal, &incident("a", "underway"));
@@ -144,9 +144,9 @@ fn a_later_record_counts_and_damage_is_said() {
 }
 
 #[test]
-fn whoever_follows_sees_each_as_it_happens() {
+fn follow_prints_each_new_incident() {
     let directory = tempfile::tempdir().unwrap();
-    // Followed before there is anything.
+    // The command starts before the directory exists.
     let path = directory.path().join("journal");
     let mut child = command(&path, &["--follow", "--output", "json"]).stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -220,14 +220,14 @@ fn a_trace_above_the_limit_loses_its_oldest_lines() {
 }
 
 #[test]
-fn a_reader_that_has_had_enough_is_no_error() {
+fn a_closed_pipe_is_no_error() {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
     let output = command(&fixture(), &["--output", "json"]).stdout(writer).stderr(Stdio::piped()).output().unwrap();
     assert_eq!(texts(&output), (0, String::new(), String::new()));
 }
 
-/// The test itself as a process that writes incidents, the last one byte by byte, until it is killed.
+/// Runs in a child process: writes incidents, the last one byte by byte, until the parent kills it.
 #[test]
 fn write_until_killed() {
     let Some(directory) = std::env::var_os("INCIDENTS_WRITTEN_TO") else { return };
@@ -236,7 +236,6 @@ fn write_until_killed() {
     for number in 0..WRITTEN {
         append(&mut journal, &incident(&number.to_string(), &"x".repeat(number * 100)));
     }
-    // What is said to be on disk is.
     journal.sync().unwrap();
     drop(journal);
     let torn = serde_json::to_vec(&incident("torn", &"x".repeat(1 << 20))).unwrap();
@@ -252,7 +251,7 @@ fn write_until_killed() {
 const WRITTEN: usize = 40;
 
 #[test]
-fn killed_in_mid_write_it_loses_nothing_that_was_written() {
+fn a_kill_in_mid_write_loses_no_written_record() {
     let mut unfinished = 0;
     for round in 0..10 {
         let directory = tempfile::tempdir().unwrap();
@@ -268,7 +267,7 @@ fn killed_in_mid_write_it_loses_nothing_that_was_written() {
         assert_eq!((status, stdout.lines().count()), (0, WRITTEN), "{stderr}");
         assert!(!stderr.contains("damaged"), "{stderr}");
         unfinished += usize::from(stderr.contains("a crash cut it off"));
-        // The next start goes on behind what is whole.
+        // The next start appends after the last complete record.
         let (mut journal, recovery) = Journal::open(directory.path(), SIZE).unwrap();
         assert_eq!(recovery.cut_off > 0, stderr.contains("a crash cut it off"));
         append(&mut journal, &incident("next", ""));
@@ -279,7 +278,7 @@ fn killed_in_mid_write_it_loses_nothing_that_was_written() {
 }
 
 #[test]
-fn on_a_full_disk_records_are_kept_and_written_when_there_is_room() {
+fn records_wait_for_room_on_a_full_disk() {
     let directory = tempfile::tempdir().unwrap();
     let mounted = |arguments: &[&str]| {
         Command::new("mount")
@@ -290,7 +289,7 @@ fn on_a_full_disk_records_are_kept_and_written_when_there_is_room() {
             .is_ok_and(|it| it.success())
     };
     if !mounted(&["-t", "tmpfs", "-o", "size=256k", "tmpfs"]) {
-        tell!("SKIPPED on_a_full_disk: no small file system can be mounted here");
+        tell!("SKIPPED records_wait_for_room_on_a_full_disk: no small filesystem can be mounted here");
         return;
     }
     let unmount = Unmount(directory.path());
@@ -314,9 +313,9 @@ fn on_a_full_disk_records_are_kept_and_written_when_there_is_room() {
     for number in 0..5 {
         submit(&number.to_string());
     }
-    wait_for("it is told that the disk is full", &|| writer.report().write_failures > 0);
-    wait_for("all are to be had over HTTP", &|| writer.index().heads(100).len() == 6);
-    assert!(stored() >= 1, "the one before is still there");
+    wait_for("the failed write is counted", &|| writer.report().write_failures > 0);
+    wait_for("HTTP serves all records", &|| writer.index().heads(100).len() == 6);
+    assert!(stored() >= 1, "the earlier record remains");
     fs::remove_file(&ballast).unwrap();
     submit("after");
     wait_for("all are written", &|| stored() == 7);
@@ -325,7 +324,7 @@ fn on_a_full_disk_records_are_kept_and_written_when_there_is_room() {
     drop(unmount);
 }
 
-/// Unmounts at the end of its test, however that ends.
+/// Unmounts when dropped.
 struct Unmount<'p>(&'p Path);
 
 impl Drop for Unmount<'_> {

@@ -208,7 +208,7 @@ fn the_chapter_comes_out_at_the_right_second() {
     assert_eq!(output.status.code(), Some(0));
     let told = text(&output.stderr);
     let file = fixture("chapter/node-config.yaml").display().to_string();
-    assert_eq!(told, format!("node-pressure-monitor: {file}: 1 warning; `check-config {file}` tells it\n"));
+    assert_eq!(told, format!("node-pressure-monitor: {file}: 1 warning; see `check-config {file}`\n"));
     assert_eq!(output.stdout, run(&[]).stdout, "equal input, byte-equal output");
     let answers: Vec<Value> = text(&output.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let times = |filter: &dyn Fn(&Value) -> bool| -> Vec<&str> {

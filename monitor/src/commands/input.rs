@@ -1,4 +1,4 @@
-//! What the commands read, and how they say what is wrong with it.
+//! The files that commands read, and the errors about them.
 
 use std::fmt;
 use std::io;
@@ -7,13 +7,13 @@ use std::path::Path;
 use serde::Deserialize;
 use serde_json::error::Category;
 
-use crate::config::{ConfigWarning, MonitorConfig, Policy};
+use crate::config::{ConfigWarning, Loaded, MonitorConfig, Policy};
 use crate::units::Amount;
 use crate::workloads::Summary;
 
 use super::output::{self, printable};
 
-/// What the reader says in words of the program, and what an operator calls it.
+/// Words of the JSON reader and their replacements in error texts.
 const WORDS: [(&str, &str); 5] = [
     ("expected struct ", "expected an object: "),
     ("expected i32", "expected a whole number"),
@@ -22,21 +22,19 @@ const WORDS: [(&str, &str); 5] = [
     ("floating point `", "fraction `"),
 ];
 
-/// Something wrong in a JSON text, and where in it.
+/// An error in a JSON text, with its position.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
-    /// Counted from one; zero where none can be given.
+    /// Counted from one; zero if unknown.
     pub line: usize,
-    /// Counted from one, in bytes; zero where none can be given.
+    /// Counted from one, in bytes; zero if unknown.
     pub column: usize,
-    /// The path to the field, e.g. `node.capacity.memory`; empty when the text as a whole is meant.
+    /// The path to the field, e.g. `node.capacity.memory`; empty for the whole text.
     pub field: String,
-    /// What is wrong.
     pub reason: String,
 }
 
 impl Fault {
-    /// About the text as a whole.
     #[must_use]
     pub fn whole(reason: impl Into<String>) -> Self {
         Self { line: 1, column: 1, field: String::new(), reason: reason.into() }
@@ -53,7 +51,7 @@ impl Fault {
                 WORDS.iter().fold(reason.to_owned(), |text, (of, to)| text.replace(of, to))
             }
         };
-        // Where the text breaks off or is no JSON, the path ends in what could not be read.
+        // If the text is cut off or is no JSON, the path ends in an unreadable part.
         let field = field.trim_end_matches(['.', '?']).to_owned();
         Self { line, column, field, reason }
     }
@@ -68,10 +66,10 @@ impl fmt::Display for Fault {
     }
 }
 
-/// Reads JSON. What is right is read at full speed; only what is wrong is read again, to learn in which field.
+/// Parses JSON. Only a wrong text is parsed a second time, to find the field.
 ///
 /// # Errors
-/// The first thing that is wrong.
+/// The first error in the text.
 pub fn parse<'de, T: Deserialize<'de>>(text: &'de str) -> Result<T, Fault> {
     serde_json::from_str(text).map_err(|error| locate::<T>(text, &error))
 }
@@ -85,32 +83,19 @@ fn locate<'de, T: Deserialize<'de>>(text: &'de str, error: &serde_json::Error) -
     }
 }
 
-/// Why a command could not do what was asked for.
+/// Why a command failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CommandError {
-    /// A file that was named cannot be read.
     #[error("{file}: cannot be read: {source}; check the path and its permissions")]
-    Unreadable {
-        /// The file's name as given.
-        file: String,
-        /// What the kernel said.
-        source: io::Error,
-    },
-    /// What was asked for makes no sense, or the policy cannot be read.
+    Unreadable { file: String, source: io::Error },
+    /// The options contradict one another, or the policy cannot be read.
     #[error("{0}")]
     Usage(String),
-    /// A file was read, and it is wrong.
+    /// The contents of a file are wrong.
     #[error("{0}")]
     Wrong(String),
-    /// A file that the command should write cannot be written.
     #[error("{file}: cannot be written: {source}; name a writable place")]
-    Unwritable {
-        /// The file's name.
-        file: String,
-        /// The kernel's error.
-        source: io::Error,
-    },
-    /// The answer could not be written.
+    Unwritable { file: String, source: io::Error },
     #[error("the answer cannot be written: {0}")]
     Output(#[source] io::Error),
 }
@@ -125,23 +110,33 @@ impl CommandError {
         }
     }
 
-    /// Tells whether whoever read the answer has had enough of it, as `head` does: nothing to complain about.
+    /// Converts the result of writing the answer. A closed pipe is no error.
+    ///
+    /// # Errors
+    /// When the answer could not be written.
+    pub fn of_output(written: io::Result<()>) -> Result<(), Self> {
+        match written.map_err(Self::Output) {
+            Err(error) if error.is_broken_pipe() => Ok(()),
+            result => result,
+        }
+    }
+
+    /// Whether the reader of the answer closed the pipe, as `head` does, which is no error.
     #[must_use]
     pub fn is_broken_pipe(&self) -> bool {
         matches!(self, Self::Output(source) if source.kind() == io::ErrorKind::BrokenPipe)
     }
 }
 
-/// Tells whether a file is standard input.
 #[must_use]
 pub fn is_stdin(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
 
-/// Reads a configuration file without looking at what is in it; - is standard input. Returns what messages call it, too.
+/// Reads a configuration file without parsing it; - is standard input. Returns the file's name for messages, too.
 ///
 /// # Errors
-/// When it cannot be read.
+/// When the file cannot be read.
 pub fn configuration(path: &Path) -> Result<(String, Vec<u8>), CommandError> {
     if is_stdin(path) {
         let name = "standard input".to_owned();
@@ -155,41 +150,48 @@ pub fn configuration(path: &Path) -> Result<(String, Vec<u8>), CommandError> {
     }
 }
 
-/// Reads the policy from a configuration file of any kind, and tells what swap does to it. What else can hardly be meant is only
-/// counted: `check-config` tells it.
+/// Reads and parses a configuration file. Returns the file's name for messages, too.
 ///
 /// # Errors
-/// When it cannot be read, or is wrong: then with everything that is wrong with it.
+/// When the file cannot be read, or is wrong; then with all errors in it.
+pub fn load(path: &Path) -> Result<(String, Loaded), CommandError> {
+    let (name, bytes) = configuration(path)?;
+    let loaded = MonitorConfig::parse_bytes(&name, bytes).map_err(|errors| CommandError::Wrong(errors.to_string()))?;
+    Ok((name, loaded))
+}
+
+/// Reads the policy from a configuration file of any kind. See [`monitor`].
+///
+/// # Errors
+/// As [`monitor`].
 pub fn policy(path: &Path) -> Result<Policy, CommandError> {
     monitor(path).map(|config| config.policy)
 }
 
-/// The same with all else that the file says.
+/// Reads a configuration file of any kind. Warnings about swap are printed; the others are only counted.
 ///
 /// # Errors
-/// As [`policy`].
+/// As [`load`].
 pub fn monitor(path: &Path) -> Result<MonitorConfig, CommandError> {
-    let (name, bytes) = configuration(path)?;
-    let loaded = MonitorConfig::parse_bytes(&name, bytes).map_err(|errors| CommandError::Wrong(errors.to_string()))?;
+    let (name, loaded) = load(path)?;
     let (swap, others): (Vec<_>, Vec<_>) = loaded.warnings.iter().partition(|warning| is_about_swap(warning));
     for warning in swap {
         output::warn(warning);
     }
     let (count, file) = (others.len(), path.display());
-    match count {
-        0 => {}
-        1 => output::note(format_args!("{name}: 1 warning; `check-config {file}` tells it")),
-        _ => output::note(format_args!("{name}: {count} warnings; `check-config {file}` tells them")),
+    if count > 0 {
+        let warnings = if count == 1 { "warning" } else { "warnings" };
+        output::note(format_args!("{name}: {count} {warnings}; see `check-config {file}`"));
     }
     Ok(loaded.config)
 }
 
-/// Whoever reads an answer about memory must know of it.
+/// Swap changes the meaning of figures about memory, so its warnings are always printed.
 fn is_about_swap(ConfigWarning(warning): &ConfigWarning) -> bool {
     ["failSwapOn", "memorySwap", "fail-swap-on"].iter().any(|field| warning.field.contains(field))
 }
 
-/// What is to be said of a node that swaps; nothing where it has no swap.
+/// Returns a note about a node with swap; `None` without swap.
 #[must_use]
 pub fn swap_words(summary: &Summary) -> Option<String> {
     let swap = summary.node.swap?;
@@ -198,8 +200,8 @@ pub fn swap_words(summary: &Summary) -> Option<String> {
     let bytes = |bytes| Amount::from_units(i64::try_from(bytes).unwrap_or(i64::MAX)).bytes().to_string();
     (total > 0).then(|| {
         format!(
-            "swap is on ({} of {} used), and memory.available is blind to it: swap neither adds to it nor counts as used, and memory \
-             that is swapped out leaves the working set, so it stays high while the node thrashes",
+            "swap is on ({} of {} used), and memory.available is blind to it: the signal excludes swap, and swapped memory leaves the \
+             working set, so memory.available stays high while the node thrashes",
             bytes(used),
             bytes(total)
         )
@@ -221,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn syntax_and_the_end_are_told_apart() {
+    fn syntax_errors_differ_from_a_cut_text() {
         let fault = |text| parse::<Pod>(text).unwrap_err().to_string();
         assert!(fault("{\"spec\": {").starts_with("spec: cut off: "), "{}", fault("{\"spec\": {"));
         assert!(fault("{\"spec\": }").starts_with("spec: not JSON: "), "{}", fault("{\"spec\": }"));

@@ -1,4 +1,4 @@
-//! One agent a machine: two would evict twice.
+//! The lock that allows one agent a machine: two agents would evict twice.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, Write};
@@ -7,41 +7,32 @@ use std::path::{Path, PathBuf};
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 
-/// Held as long as the agent runs; the kernel lets go of it however the agent ends.
+/// Held while the agent runs. The kernel releases the lock when the process ends.
 #[derive(Debug)]
 pub struct InstanceLock {
     _file: File,
 }
 
-/// Why the lock was not had.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
-    /// Somebody has it.
     #[error(
         "another node-pressure-monitor is running on this machine{by}: it holds {path}; stop it first, \
-         or give this one its own --lock-file if it watches something else", path = path.display()
+         or give this one its own --lock-file if it observes another machine", path = path.display()
     )]
     AlreadyRunning {
-        /// The file.
         path: PathBuf,
-        /// ` (process N)`, when the file says so.
+        /// ` (process N)`, if the file names one.
         by: String,
     },
-    /// The file cannot be had.
-    #[error("cannot lock {path}: {source}; name a writable place with --lock-file or lockFile", path = path.display())]
-    Unusable {
-        /// The file.
-        path: PathBuf,
-        /// What the kernel said.
-        source: std::io::Error,
-    },
+    #[error("cannot lock {path}: {source}; set --lock-file or lockFile to a writable path", path = path.display())]
+    Unusable { path: PathBuf, source: std::io::Error },
 }
 
 impl InstanceLock {
     /// Takes the lock at `path`, creating the file.
     ///
     /// # Errors
-    /// When another process has it, or the file cannot be made or written.
+    /// When another process holds the lock, or the file cannot be created or written.
     pub fn take(path: &Path) -> Result<Self, LockError> {
         let unusable = |source: std::io::Error| LockError::Unusable { path: path.to_owned(), source };
         let open = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
@@ -71,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_second_is_told_who_the_first_is() {
+    fn a_second_agent_is_refused_with_the_firsts_pid() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("lock");
         let first = InstanceLock::take(&path).unwrap();
@@ -82,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unusable_place_is_named() {
+    fn an_unusable_path_is_named() {
         let error = InstanceLock::take(Path::new("/nonexistent/lock")).unwrap_err().to_string();
         assert!(error.contains("/nonexistent/lock") && error.contains("--lock-file"), "{error}");
     }

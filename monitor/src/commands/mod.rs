@@ -1,4 +1,4 @@
-//! One file per subcommand, thin.
+//! The subcommands: each reads its options, calls the rooms below, and prints the answer.
 
 pub mod check_config;
 pub mod doctor;

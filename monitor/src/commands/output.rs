@@ -1,4 +1,4 @@
-//! How the commands say things.
+//! What the commands print besides their answers.
 
 use std::fmt::{self, Write as _};
 use std::io::{self, Write as _};
@@ -8,29 +8,29 @@ use serde::ser::Serializer;
 
 use crate::config::config_error::Printable;
 
-/// Tells something that is no error, on one line of stderr.
+/// Prints a note on one line of stderr.
 pub fn note(what: impl fmt::Display) {
     line(format_args!("node-pressure-monitor: {}", printable(what)));
 }
 
-/// Tells why there is no answer. It may have several lines, in which no name has a line break any more.
+/// Prints an error on stderr. Each of its lines is made printable.
 pub fn complain(why: impl fmt::Display) {
     let why = why.to_string();
     let lines: Vec<String> = why.split('\n').map(printable).collect();
     line(format_args!("node-pressure-monitor: {}", lines.join("\n")));
 }
 
-/// Tells something that is hardly meant.
+/// Prints a warning on one line of stderr.
 pub fn warn(what: impl fmt::Display) {
     line(format_args!("warning: {}", printable(what)));
 }
 
 fn line(text: fmt::Arguments<'_>) {
-    // Whoever closed stderr does not want to know, and an answer is worth more than a note.
+    // A closed stderr must not cost the answer.
     let _ = writeln!(io::stderr(), "{text}");
 }
 
-/// The text as it may go to a terminal: on one line, and without what a terminal takes for a command.
+/// Returns the text on one line without control characters, safe for a terminal.
 #[must_use]
 pub fn printable(what: impl fmt::Display) -> String {
     let mut text = String::new();
@@ -39,10 +39,10 @@ pub fn printable(what: impl fmt::Display) -> String {
     text
 }
 
-/// For JSON: a whole number where it is one.
+/// Serializes a duration in seconds, as an integer if it is whole.
 ///
 /// # Errors
-/// When it cannot be written.
+/// When the serializer fails.
 pub fn seconds<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
     if duration.subsec_nanos() == 0 {
         serializer.serialize_u64(duration.as_secs())
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_cannot_command_a_terminal() {
+    fn names_cannot_control_a_terminal() {
         assert_eq!(printable("a\u{1b}[31mb\nc\u{9b}d\u{202e}e é"), "a\u{fffd}[31mb\u{fffd}c\u{fffd}d\u{fffd}e é");
     }
 }

@@ -1,4 +1,4 @@
-//! `node-pressure-monitor sweep`: takes away what agents that are gone have left on their nodes.
+//! `node-pressure-monitor sweep`: removes the conditions and taints that dead agents left on their nodes.
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -17,48 +17,46 @@ use super::output;
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = HELP)]
 pub struct Options {
-    /// How to find the API server; default: KUBECONFIG of the environment, then the pod's service account
+    /// Kubeconfig file; default: KUBECONFIG of the environment, then the pod's service account
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
-    /// How often the agents confirm their conditions, as their kubernetes.heartbeat says, in seconds
+    /// The agents' kubernetes.heartbeat in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     heartbeat: u64,
-    /// Only this node
+    /// Sweep only this node
     #[arg(long, value_name = "NAME")]
     node: Option<String>,
-    /// One round, then end
+    /// Sweep all nodes once, then exit
     #[arg(long)]
     once: bool,
-    /// Take everything of ours off all nodes, of living agents too, then end: the last step of uninstalling
+    /// Remove the conditions and taints of all agents, also of live ones, then exit: the last step of uninstalling
     #[arg(long)]
     remove: bool,
-    /// Say what would be done, and end
+    /// Print what would be done, then exit
     #[arg(long)]
     dry_run: bool,
 }
 
-const HELP: &str = "An agent that is stopped takes its conditions and taints off its node. One that was killed, or whose node has died, \
-cannot: three heartbeats after the last its conditions become Unknown with the reason MonitorAgentStopped, and its taints are removed. Conditions and \
-taints of others are never touched.
+const HELP: &str = "An agent that stops removes its conditions and taints from its node. An agent that was killed, or whose node died, cannot. Three \
+heartbeats after its last one, sweep sets its conditions to Unknown with the reason MonitorAgentStopped and removes its taints. Conditions \
+and taints of other programs are never changed.
 
-Without --once, --remove or --dry-run it stays, looks at every node once a heartbeat, and goes by whether heartbeats change: clocks of nodes \
-may differ. In a single round it has to go by their times. Several may run at once.
+Without --once, --remove or --dry-run the command keeps running. It lists the nodes once a heartbeat and detects dead agents by unchanged \
+heartbeats, because clocks of nodes may differ. A single round compares the heartbeats' times with this machine's clock. Several instances \
+may run at once.
 
-It needs list on nodes, and patch on nodes and nodes/status.
+The command needs list on nodes, and patch on nodes and nodes/status.
 
-Exit status: 0 done, or stopped on request; 1 the API server cannot be asked, or something could not be done; 2 wrong usage.";
+Exit status: 0 done, or stopped on request; 1 the API server cannot be reached, or a node could not be swept; 2 wrong usage.";
 
-/// Why it ended other than by request.
+/// Why the command failed.
 #[derive(Debug, thiserror::Error)]
 pub enum SweepFailure {
-    /// The filter in the environment.
     #[error(transparent)]
     Logging(#[from] LoggingError),
-    /// There is no API server.
     #[error("{0}")]
     Unreachable(String),
-    /// Something was left.
-    #[error("something could not be done on {0} of the nodes; what was refused is above")]
+    #[error("{0} nodes could not be swept; the reasons are above")]
     Left(usize),
 }
 
@@ -76,13 +74,13 @@ impl SweepFailure {
 /// Runs the command.
 ///
 /// # Errors
-/// When the API server cannot be asked, or something could not be done.
+/// When the API server cannot be reached, or a node could not be swept.
 pub fn run(options: &Options) -> Result<(), SweepFailure> {
     let single = options.once || options.remove || options.dry_run;
     let kubernetes = KubernetesOptions { kubeconfig: options.kubeconfig.clone(), ..KubernetesOptions::default() };
     let access = Access::find(&kubernetes).ok_or_else(|| {
         let fix = "give --kubeconfig FILE, set KUBECONFIG, or run in a pod with a service account";
-        SweepFailure::Unreachable(format!("there is no API server to ask: {fix}"))
+        SweepFailure::Unreachable(format!("no API server is configured: {fix}"))
     })?;
     let rules = Rules {
         heartbeat: Duration::from_secs(options.heartbeat),
@@ -105,8 +103,8 @@ async fn once(mut sweeper: Sweeper) -> Result<(), SweepFailure> {
     let mut print = |swept: &Swept| {
         let mut out = std::io::stdout().lock();
         for done in &swept.done {
-            // Nobody reading along is no reason to stop.
-            let _unread = writeln!(out, "{}: {done}", swept.node);
+            // A closed stdout is no reason to stop.
+            let _sent = writeln!(out, "{}: {done}", swept.node);
         }
         if let Some(failure) = &swept.failure {
             output::note(format_args!("{}: {failure}", swept.node));
@@ -114,34 +112,34 @@ async fn once(mut sweeper: Sweeper) -> Result<(), SweepFailure> {
     };
     let round = sweeper.round(&mut print).await.map_err(|error| SweepFailure::Unreachable(error.to_string()))?;
     let Round { nodes, watched, swept, failed } = round;
-    output::note(format_args!("{nodes} nodes, {watched} with something of ours, {swept} swept"));
+    output::note(format_args!("{nodes} nodes, {watched} with conditions or taints of agents, {swept} swept"));
     if failed > 0 { Err(SweepFailure::Left(failed)) } else { Ok(()) }
 }
 
 async fn stay(mut sweeper: Sweeper, every: Duration) -> Result<(), SweepFailure> {
     let _log = logging::init(LogFormat::for_stderr())?;
-    let unusable = |error: std::io::Error| SweepFailure::Unreachable(format!("cannot hear signals: {error}"));
+    let unusable = |error: std::io::Error| SweepFailure::Unreachable(format!("cannot receive signals: {error}"));
     let mut terminate = signal(SignalKind::terminate()).map_err(unusable)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(unusable)?;
-    tracing::info!(event = "sweeping", every_seconds = every.as_secs(), "watching the agents' heartbeats");
+    tracing::info!(event = "sweeping", every_seconds = every.as_secs(), "watching the heartbeats of agents");
     let mut is_failing = false;
-    let mut tell = tell;
+    let mut log = log;
     loop {
         let round = tokio::select! {
             _ = terminate.recv() => break,
             _ = interrupt.recv() => break,
-            round = sweeper.round(&mut tell) => round,
+            round = sweeper.round(&mut log) => round,
         };
         match round {
             Ok(Round { nodes, watched, .. }) => {
                 if std::mem::take(&mut is_failing) {
-                    tracing::info!(event = "restored", capability = "sweep", "the nodes can be listed again");
+                    tracing::info!(event = "restored", capability = "sweep", "sweep: the nodes can be listed again");
                 }
-                tracing::debug!(event = "sweep_round", nodes, watched, "looked at every node");
+                tracing::debug!(event = "sweep_round", nodes, watched, "all nodes were checked");
             }
             Err(error) => {
                 if !std::mem::replace(&mut is_failing, true) {
-                    tracing::warn!(event = "degraded", capability = "sweep", reason = %error, "nothing is swept until this is mended");
+                    tracing::warn!(event = "degraded", capability = "sweep", reason = %error, "sweep: the nodes cannot be listed; no node is swept until they can");
                 }
             }
         }
@@ -155,12 +153,12 @@ async fn stay(mut sweeper: Sweeper, every: Duration) -> Result<(), SweepFailure>
     Ok(())
 }
 
-fn tell(swept: &Swept) {
+fn log(swept: &Swept) {
     let Swept { node, done, failure } = swept;
     for done in done {
         tracing::warn!(event = "swept", node, "{done}");
     }
     if let Some(reason) = failure {
-        tracing::error!(event = "not_swept", node, reason, "something of a dead agent is left");
+        tracing::error!(event = "not_swept", node, reason, "the node keeps conditions or taints of a dead agent");
     }
 }

@@ -1,4 +1,4 @@
-//! `node-pressure-monitor tolerations`: which running pods taints would evict, before they are set.
+//! `node-pressure-monitor tolerations`: the running pods that taints would evict.
 
 use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
@@ -18,16 +18,16 @@ use super::rank::read;
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = HELP)]
 pub struct Options {
-    /// The pods: a list as kubectl get pods -A -o json prints it, a pod, or an array of pods; - is standard input
+    /// Pods: a list as kubectl get pods -A -o json prints it, one pod, or an array of pods; - is standard input
     #[arg(long, value_name = "PODS.json")]
     pods: PathBuf,
-    /// A taint that the node is to have, as kubectl taint takes it; give it once for each taint, those that are there already included
+    /// Taint of the node, as kubectl taint takes it; repeat the option for each taint, also for those already set
     #[arg(long = "taint", value_name = "KEY[=VALUE]:EFFECT", required = true, value_parser = parse)]
     taints: Vec<Taint>,
-    /// The node whose pods count; without it all of them
+    /// Only pods of this node; default: all pods
     #[arg(long, value_name = "NAME")]
     node: Option<String>,
-    /// How to answer
+    /// Output format
     #[arg(long, value_enum, default_value_t = Format::Table)]
     output: Format,
 }
@@ -35,23 +35,23 @@ pub struct Options {
 const HELP: &str = r#"  kubectl get pods -A -o json --field-selector spec.nodeName=NODE > pods.json
   node-pressure-monitor tolerations --pods pods.json --taint node-pressure-monitor/memory-pressure:NoExecute
 
-A taint with the effect NoExecute evicts running pods that do not tolerate it, critical ones included; those whose tolerations give
-tolerationSeconds go after the shortest of them. NoSchedule and PreferNoSchedule evict nobody; a pod that would not be scheduled anew is told.
-The rules are those of Kubernetes 1.36.
+A taint with the effect NoExecute evicts running pods that do not tolerate it, critical pods included. If the tolerations of a pod give
+tolerationSeconds, the pod is evicted after the shortest of them. NoSchedule and PreferNoSchedule evict no running pod; the answer says if a
+pod could not be scheduled again. The rules are those of Kubernetes 1.36.
 
-With --output json the answer is one object:
+--output json prints one object:
 
   {"taints", "pods": [{"pod", "uid", "fate": "goesAtOnce"|"goesAfter"|"stays", "seconds", "because", "keptAwayBy", "exempt"}]}
 
-exempt says why the agent itself would never evict the pod. Pods that have ended are left out.
+exempt is the reason why the agent itself would never evict the pod. Terminated pods are left out.
 
 Exit status: 0 answered; 1 the pods are wrong, or the answer cannot be written; 2 wrong usage, or a file that cannot be read."#;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Format {
-    /// Rows for people
+    /// Table for humans
     Table,
-    /// One object
+    /// One JSON object
     Json,
 }
 
@@ -80,10 +80,7 @@ pub fn run(options: &Options) -> Result<(), CommandError> {
         Format::Table => table(&mut writer, &rows, &options.taints),
         Format::Json => json(&mut writer, &rows, &options.taints),
     };
-    match written.and_then(|()| writer.flush()).map_err(CommandError::Output) {
-        Err(error) if error.is_broken_pipe() => Ok(()),
-        result => result,
-    }
+    CommandError::of_output(written.and_then(|()| writer.flush()))
 }
 
 #[derive(Debug)]
@@ -104,26 +101,26 @@ impl<'a> Row<'a> {
         }
     }
 
-    fn why(&self) -> String {
+    fn reason(&self) -> String {
         let Outcome { fate, because, kept_away_by } = &self.outcome;
-        let mut why = match (fate, because) {
-            (Fate::GoesAfter(_), Some(taint)) => format!("tolerates {taint} for so long"),
+        let mut reason = match (fate, because) {
+            (Fate::GoesAfter(_), Some(taint)) => format!("tolerates {taint} only for this time"),
             (Fate::GoesAtOnce, Some(taint)) => format!("does not tolerate {taint}"),
             (Fate::GoesAtOnce | Fate::GoesAfter(_) | Fate::Stays, _) => String::new(),
         };
         let mut add = |text: String| {
-            if !why.is_empty() {
-                why.push_str("; ");
+            if !reason.is_empty() {
+                reason.push_str("; ");
             }
-            why.push_str(&text);
+            reason.push_str(&text);
         };
         if let (Fate::Stays, Some(taint)) = (fate, kept_away_by) {
-            add(format!("would not be scheduled anew, for {taint}"));
+            add(format!("could not be scheduled again because of {taint}"));
         }
         if let (Fate::GoesAtOnce | Fate::GoesAfter(_), Some(exempt)) = (fate, &self.exempt) {
             add(format!("the agent itself would never evict it: {exempt}"));
         }
-        why
+        reason
     }
 }
 
@@ -135,15 +132,15 @@ fn table(writer: &mut impl Write, rows: &[Row<'_>], taints: &[Taint]) -> io::Res
     writeln!(writer, "{:<width$}  {:<16}  WHY", "POD", "FATE")?;
     for (row, pod) in rows.iter().zip(&pods) {
         let fate = match row.outcome.fate {
-            Fate::GoesAtOnce => "goes at once".to_owned(),
-            Fate::GoesAfter(time) => format!("goes after {} s", time.as_secs()),
+            Fate::GoesAtOnce => "evicted at once".to_owned(),
+            Fate::GoesAfter(time) => format!("evicted in {} s", time.as_secs()),
             Fate::Stays => "stays".to_owned(),
         };
-        let line = format!("{pod:<width$}  {fate:<16}  {}", printable(row.why()));
+        let line = format!("{pod:<width$}  {fate:<16}  {}", printable(row.reason()));
         writeln!(writer, "{}", line.trim_end())?;
     }
-    let going = rows.iter().filter(|row| row.outcome.fate != Fate::Stays).count();
-    writeln!(writer, "\n{going} of {} pods would be evicted", rows.len())
+    let evicted = rows.iter().filter(|row| row.outcome.fate != Fate::Stays).count();
+    writeln!(writer, "\n{evicted} of {} pods would be evicted", rows.len())
 }
 
 #[derive(Serialize)]

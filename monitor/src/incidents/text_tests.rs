@@ -407,5 +407,5 @@ fn statements_need_a_reason_in_the_record() {
     incident.eviction.as_mut().unwrap().available_bytes = Some(110 << 20);
     assert!(says(&incident, "was 110.0 MiB, not yet far enough above") && !says(&incident, "incidents export"));
     incident.eviction.as_mut().unwrap().trace = vec![RawJson::of(&1).unwrap(); 2];
-    assert!(says(&incident, "2 lines for simulate: node-pressure-monitor incidents export 2026"));
+    assert!(says(&incident, "2 lines for simulate: "));
 }

@@ -72,7 +72,7 @@ fn warnings_of_the_policy_are_counted_and_swap_is_told() {
         told.starts_with(&format!("warning: {file}:")) && told.contains("failSwapOn: \"false\": swap may be"),
         "{told}"
     );
-    assert!(told.ends_with(&format!("{file}: 1 warning; `check-config {file}` tells it\n")), "{told}");
+    assert!(told.ends_with(&format!("{file}: 1 warning; see `check-config {file}`\n")), "{told}");
 }
 
 #[test]

@@ -53,7 +53,7 @@ enum ReclaimAnswer {
     Percentage(Share),
 }
 
-/// One is all of the capacity.
+/// A share of the capacity, 1 for all of it.
 #[derive(Debug)]
 struct Share(f32);
 
@@ -176,7 +176,7 @@ fn warning(ConfigWarning(warning): &ConfigWarning) -> WarningAnswer<'_> {
     }
 }
 
-/// In the order given.
+/// Serializes pairs as a map in their order.
 fn map<S: Serializer, K: Serialize, V: Serialize>(pairs: &[(K, V)], serializer: S) -> Result<S::Ok, S::Error> {
     let mut map = serializer.serialize_map(Some(pairs.len()))?;
     for (key, value) in pairs {
@@ -185,7 +185,7 @@ fn map<S: Serializer, K: Serialize, V: Serialize>(pairs: &[(K, V)], serializer: 
     map.end()
 }
 
-/// In the fewest digits that are read back as the same 32 bits, and as Go prints them: without a point where there is nothing behind.
+/// Prints the fewest digits that parse to the same 32 bits, and no fraction if there is none, as Go does.
 impl Serialize for Share {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         #[expect(clippy::cast_possible_truncation, reason = "anything larger is printed with its fraction")]

@@ -1,4 +1,4 @@
-//! The answer for people.
+//! The answer as a table.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use super::{Allocatable, Loaded};
 use crate::config::{Policy, Quirk, RankingKey, Semantics, Threshold};
 use crate::units::{Quantity, Resource, format_go_duration};
 
-/// Where the right-hand column begins.
+/// Column of the text after a label.
 const INDENT: usize = 16;
 
 /// Renders the answer, ending with a line break.
@@ -25,7 +25,7 @@ pub fn render(file: &str, loaded: &Loaded, left: &[Allocatable]) -> String {
     row(&mut text, "oom_score_adj", &scores);
     row(&mut text, "soft evictions", &grace(policy));
     let period = format_go_duration(policy.pressure_transition_period);
-    row(&mut text, "conditions", &format!("stay for {period} after the last threshold was met"));
+    row(&mut text, "conditions", &format!("last for {period} after the last threshold was met"));
     let isolation = if policy.local_storage_isolation { "limits are enforced" } else { "limits are not enforced" };
     row(&mut text, "local storage", isolation);
     row(&mut text, "reserved", &reserved(policy));
@@ -43,7 +43,7 @@ fn row(text: &mut String, label: &str, what: &str) {
 
 fn thresholds(text: &mut String, thresholds: &[Threshold]) {
     if thresholds.is_empty() {
-        text.push_str("no thresholds: nothing is evicted for them\n");
+        text.push_str("no thresholds: the agent evicts nothing for a signal\n");
         return;
     }
     let rows: Vec<_> = thresholds
@@ -77,7 +77,7 @@ fn thresholds(text: &mut String, thresholds: &[Threshold]) {
 fn semantics(policy: &Policy) -> String {
     let what = match policy.semantics {
         Semantics::Kubelet => "available is capacity minus working set",
-        Semantics::Corrected => "available is what the kernel could really hand out",
+        Semantics::Corrected => "available is what the kernel can really allocate",
     };
     format!("{}: {what}", policy.semantics.as_str())
 }
@@ -101,9 +101,9 @@ fn ranking(policy: &Policy) -> String {
 fn grace(policy: &Policy) -> String {
     match policy.max_pod_grace_period {
         0 => "the pod is killed at once".to_owned(),
-        seconds @ 1.. => format!("the pod has {seconds} s to stop, at most"),
-        seconds if policy.quirks.has(Quirk::NegativeMaxGrace) => format!("the pod is given {seconds} s, as it is"),
-        _ => "the pod has as long to stop as it asks for".to_owned(),
+        seconds @ 1.. => format!("the pod has at most {seconds} s to stop"),
+        seconds if policy.quirks.has(Quirk::NegativeMaxGrace) => format!("the pod is given {seconds} s, unchanged"),
+        _ => "the pod has its own grace period to stop".to_owned(),
     }
 }
 
@@ -113,9 +113,9 @@ fn reserved(policy: &Policy) -> String {
         if amounts.is_empty() { "nothing".to_owned() } else { amounts.join(", ") }
     };
     let hard = if policy.reservations.hard_thresholds {
-        "hard thresholds are kept from pods too"
+        "hard thresholds are subtracted from allocatable, too"
     } else {
-        "hard thresholds are not kept from pods: what is reserved must cover them"
+        "hard thresholds are not subtracted from allocatable: the reservations must cover them"
     };
     format!("system {}; kube {}; {hard}", list(&policy.reservations.system), list(&policy.reservations.kube))
 }
@@ -133,13 +133,13 @@ fn allocatable(one: &Allocatable) -> String {
 }
 
 fn quirks(text: &mut String, policy: &Policy) {
-    let (kept, mended): (Vec<Quirk>, Vec<Quirk>) = Quirk::ALL.iter().partition(|quirk| policy.quirks.has(**quirk));
-    if mended.is_empty() {
+    let (kept, corrected): (Vec<Quirk>, Vec<Quirk>) = Quirk::ALL.iter().partition(|quirk| policy.quirks.has(**quirk));
+    if corrected.is_empty() {
         row(text, "quirks", "all of the kubelet's are reproduced; config/SEMANTICS.md explains them");
         return;
     }
-    let mut label = "mended";
-    for quirk in mended {
+    let mut label = "corrected";
+    for quirk in corrected {
         row(text, label, &format!("{}: {}", quirk.as_str(), instead(quirk)));
         label = "";
     }
@@ -147,7 +147,7 @@ fn quirks(text: &mut String, policy: &Policy) {
     row(text, "as the kubelet", &if kept.is_empty() { "nothing".to_owned() } else { kept.join(", ") });
 }
 
-/// What happens where a quirk is mended.
+/// Describes the behaviour if a quirk is corrected.
 const fn instead(quirk: Quirk) -> &'static str {
     match quirk {
         Quirk::ContainerFsFirstPass => "thresholds for containerfs count from the first pass on",
@@ -155,16 +155,16 @@ const fn instead(quirk: Quirk) -> &'static str {
         Quirk::NegativeMaxGrace => "a negative evictionMaxPodGracePeriod means the pod's own",
         Quirk::GraceRestartsAtOnce => "a single good sample does not start a grace period anew",
         Quirk::ConditionBeforeGrace => "the node condition waits for the grace period",
-        Quirk::ZeroTransitionHidesCondition => "without a transition period the condition is reported all the same",
+        Quirk::ZeroTransitionHidesCondition => "without a transition period the condition is reported nevertheless",
         Quirk::AlwaysMetPercentage => "100.0% is refused",
         Quirk::Float32Percentages => "percentages are exact",
         Quirk::AvailableUnderflow => "usage above capacity leaves zero, not less",
         Quirk::EventWithoutCandidate => "the node event is sent only when something can be freed",
         Quirk::EveryThresholdAfterGarbageCollection => "garbage collection is judged by the filesystems alone",
-        Quirk::MissingStatisticsFirst => "a pod without statistics goes last",
+        Quirk::MissingStatisticsFirst => "a pod without statistics ranks last",
         Quirk::LocalStorageWithoutDisruptionTarget => "evictions for local storage set DisruptionTarget, too",
         Quirk::PodLevelHidesStorageRequest => "pod-level resources leave the request for ephemeral storage alone",
-        Quirk::EmptyPodResourcesBestEffort => "`resources: {}` of a pod says nothing",
+        Quirk::EmptyPodResourcesBestEffort => "`resources: {}` of a pod has no effect",
         Quirk::OomScoreAdjAbove1000 => "oom_score_adj is 999 at most",
     }
 }

@@ -1,4 +1,4 @@
-//! `node-pressure-monitor check-config`: what a configuration file means, or everything that is wrong with it.
+//! `node-pressure-monitor check-config`: explains a configuration file, or lists all its errors.
 
 mod config_json;
 mod config_table;
@@ -19,56 +19,49 @@ use super::output;
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = HELP)]
 pub struct Options {
-    /// The file: a KubeletConfiguration, OpenShift 3 kubeletArguments, or a MonitorConfiguration; - is standard input
+    /// Configuration file: a KubeletConfiguration, OpenShift 3 kubeletArguments, or a MonitorConfiguration; - is standard input
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// How to answer
+    /// Output format
     #[arg(long, value_enum, default_value_t = Format::Table)]
     output: Format,
-    /// What a node has, to say what is left for pods, e.g. memory=10Gi,ephemeral-storage=100Gi
+    /// Capacity of a node, to compute its allocatable resources, e.g. memory=10Gi,ephemeral-storage=100Gi
     #[arg(long, value_name = "RESOURCE=AMOUNT,...", value_delimiter = ',', value_parser = parse_capacity)]
     capacity: Vec<(String, Quantity)>,
 }
 
-const HELP: &str = r#"With --output json the answer is one object:
+const HELP: &str = r#"--output json prints one object:
 
   {"kind", "semantics",
    "thresholds": [{"signal", "operator": "LessThan", "quantity": "100Mi"|null, "percentage": 0.1|null, "gracePeriodSeconds",
                    "minReclaim": {"quantity"} | {"percentage"} | null}],
-   "ranking": {"name", "keys": {by resource}}, "quirks": {by name: true as in the kubelet, false mended}, "oomScoreAdj",
+   "ranking": {"name", "keys": {by resource}}, "quirks": {by name: true as in the kubelet, false corrected}, "oomScoreAdj",
    "evictionMaxPodGracePeriod", "evictionPressureTransitionPeriodSeconds", "localStorageCapacityIsolation",
    "systemReserved", "kubeReserved", "hardThresholdsReserved",
    "allocatable": {by resource, of those in --capacity}, "warnings": [{"line", "column", "field", "value", "reason", "fix"}]}
 
-Warnings are on standard error, too.
+The command prints warnings on standard error, too.
 
-Exit status: 0 the file is right; 1 it is wrong, or reserves more than --capacity (everything is on standard error), or the answer
+Exit status: 0 the file is valid; 1 the file has errors or reserves more than --capacity (standard error lists the errors), or the answer
 cannot be written; 2 wrong usage, or a file that cannot be read."#;
 
-/// How to answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Format {
-    /// Rows for people
+    /// Table for humans
     Table,
-    /// One object
+    /// One JSON object
     Json,
 }
 
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckError {
-    /// The file cannot be read, or what was asked for makes no sense.
     #[error(transparent)]
     Input(#[from] CommandError),
-    /// The file is wrong.
-    #[error("the configuration is wrong\n{0}")]
+    #[error("the configuration is invalid\n{0}")]
     Wrong(ConfigErrors),
-    /// More is reserved than there is.
     #[error("{0} Reserve less, or correct --capacity.")]
     Reserved(#[from] ReservationError),
-    /// The answer cannot be written.
-    #[error("cannot write the answer: {0}")]
-    Output(#[from] std::io::Error),
 }
 
 impl CheckError {
@@ -77,7 +70,7 @@ impl CheckError {
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Input(error) => error.exit_code(),
-            Self::Wrong(_) | Self::Reserved(_) | Self::Output(_) => 1,
+            Self::Wrong(_) | Self::Reserved(_) => 1,
         }
     }
 }
@@ -91,7 +84,7 @@ fn parse_capacity(text: &str) -> Result<(String, Quantity), String> {
     Ok((resource.to_owned(), amount))
 }
 
-/// The first resource that is there before.
+/// Returns the first resource that is given twice.
 fn twice(capacity: &[(String, Quantity)]) -> Option<&(String, Quantity)> {
     let is_before = |index: usize, name: &str| capacity.iter().take(index).any(|(before, _)| before == name);
     capacity.iter().enumerate().find(|(index, (name, _))| is_before(*index, name)).map(|(_, pair)| pair)
@@ -100,7 +93,7 @@ fn twice(capacity: &[(String, Quantity)]) -> Option<&(String, Quantity)> {
 /// Runs the command.
 ///
 /// # Errors
-/// When the file is wrong or cannot be read, or the answer cannot be written.
+/// When the file is invalid or cannot be read, or the answer cannot be written.
 pub fn run(options: &Options) -> Result<(), CheckError> {
     if let Some((_, resource)) = twice(&options.capacity) {
         let reason = format!("--capacity: {resource} is given twice; give the amount that the node has");
@@ -114,11 +107,7 @@ pub fn run(options: &Options) -> Result<(), CheckError> {
     let left = allocatable(&loaded.config.policy, &options.capacity)?;
     let text = match options.output {
         Format::Table => config_table::render(&name, &loaded, &left),
-        Format::Json => config_json::render(&loaded, &left)?,
+        Format::Json => config_json::render(&loaded, &left).map_err(CommandError::Output)?,
     };
-    match std::io::stdout().write_all(text.as_bytes()) {
-        // Whoever reads on the other end has seen enough.
-        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
-        written => Ok(written?),
-    }
+    Ok(CommandError::of_output(std::io::stdout().write_all(text.as_bytes()))?)
 }

@@ -1,4 +1,4 @@
-//! The answer for people: what was found, then what will not work, worst first, each with how to mend it.
+//! The answer as text: the facts, then the findings with their fixes, worst first.
 
 use std::fmt::Write as _;
 
@@ -9,12 +9,12 @@ use super::Report;
 use super::facts::{Facts, Filesystem};
 use super::findings::{Finding, Severity};
 
-/// No line is longer, as on the agent's own page.
+/// The longest line.
 const WIDTH: usize = 100;
-/// Where the right-hand column begins.
+/// Column of the text after a label.
 const INDENT: usize = 14;
 
-/// All of it, ending with a line break.
+/// Renders the answer, ending with a line break.
 pub fn render(report: &Report<'_>) -> String {
     let mut page = Page(format!("node-pressure-monitor {} doctor\n\n", report.version));
     found(&mut page, report.facts);
@@ -35,8 +35,8 @@ pub fn render(report: &Report<'_>) -> String {
         "",
         &match (report.enforcing, degraded) {
             ("safe", 0) => "everything works; enforcing would be safe".to_owned(),
-            ("safe", degraded) => format!("enforcing would be safe; {degraded} things are done without"),
-            _ => "enforcing would be unsafe: mend what is said above first; mode: observe touches nothing".to_owned(),
+            ("safe", degraded) => format!("enforcing would be safe; {degraded} degradations"),
+            _ => "enforcing would be unsafe: fix the findings above first; mode observe changes nothing".to_owned(),
         },
     );
     page.0
@@ -52,19 +52,22 @@ fn found(page: &mut Page, facts: &Facts) {
     page.listed("", "has ", &having(true));
     page.listed("", "has no ", &having(false));
     match &facts.cgroup {
-        None => page.line("cgroup", "none that can be used"),
+        None => page.line("cgroup", "no usable hierarchy"),
         Some(cgroup) => {
             let hybrid = if cgroup.hybrid { ", hybrid: v2 is mounted without the memory controller" } else { "" };
             page.line("cgroup", &format!("{} at {}{hybrid}", cgroup.version, cgroup.memory.display()));
             page.listed("", "controllers ", &cgroup.controllers.join(" "));
             let kill = if cgroup.kill { "at once (cgroup.kill)" } else { "process by process" };
-            let freezer = if cgroup.freezer { ", held still meanwhile if they fork" } else { "" };
+            let freezer = if cgroup.freezer { ", frozen meanwhile if they fork" } else { "" };
             page.line("", &format!("workloads are killed {kill}{}", if cgroup.kill { "" } else { freezer }));
         }
     }
     let (attached, missing) = (facts.probes.would_attach.len(), facts.probes.missing.len());
     page.line("probes", &format!("{attached} of {} would attach", attached + missing));
-    page.line("", &format!("cgroup ids: {}; OOM kills told by {}", facts.probes.cgroup_ids, facts.oom_kills_told_by));
+    page.line(
+        "",
+        &format!("cgroup ids: {}; OOM kills reported by {}", facts.probes.cgroup_ids, facts.oom_kills_told_by),
+    );
     let yes_no = |yes| if yes { "yes" } else { "no" };
     page.line("PSI", yes_no(facts.pressure_stall_information));
     page.line("kernel's log", yes_no(facts.kernel_log));
@@ -72,7 +75,7 @@ fn found(page: &mut Page, facts: &Facts) {
     page.line("swap", &swap);
     let lacking: Vec<&str> = facts.capabilities.iter().filter(|it| !it.present).map(|it| it.name).collect();
     let capabilities =
-        if lacking.is_empty() { "all that are needed".to_owned() } else { format!("no {}", lacking.join(", no ")) };
+        if lacking.is_empty() { "all needed ones".to_owned() } else { format!("no {}", lacking.join(", no ")) };
     page.line("capabilities", &capabilities);
     let namespaces = match facts.private_namespaces[..] {
         [] => "the machine's own".to_owned(),
@@ -93,7 +96,7 @@ fn found(page: &mut Page, facts: &Facts) {
     }
     page.line("kubelet", if facts.kubelet { "has its files here" } else { "none here" });
     if let Some(pid) = facts.other_instance {
-        page.line("agent", &format!("at work, process {pid}"));
+        page.line("agent", &format!("running, process {pid}"));
     }
 }
 
@@ -134,7 +137,7 @@ impl Page {
         self.0.push('\n');
     }
 
-    /// A label and what is to be said of it, broken between words.
+    /// Adds a label and its text, broken between words.
     fn line(&mut self, label: &str, text: &str) {
         let mut label = label;
         for line in broken(&printable(text), WIDTH - INDENT) {
@@ -144,7 +147,6 @@ impl Page {
         }
     }
 
-    /// Nothing where there is nothing to list.
     fn listed(&mut self, label: &str, verb: &str, list: &str) {
         if !list.is_empty() {
             self.line(label, &format!("{verb}{list}"));
@@ -165,7 +167,7 @@ impl Page {
     }
 }
 
-/// Lines of at most `width`, unless a single word is longer.
+/// Breaks a text into lines of at most `width`, unless a word is longer.
 fn broken(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split(' ') {
@@ -199,7 +201,7 @@ mod tests {
     const LAYOUT: &str = "layout        images, writable layers and pods share one filesystem (imagefs is nodefs)";
 
     #[test]
-    fn a_capable_machine_on_one_page() {
+    fn a_capable_machine_is_rendered() {
         let page = rendered(&capable());
         assert!(page.ends_with("\nVERDICT\n              everything works; enforcing would be safe\n"), "{page}");
         for line in
@@ -211,20 +213,20 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_stands_under_its_heading_with_the_remedy_below() {
+    fn a_finding_stands_under_its_heading_with_its_fix() {
         let mut facts = capable();
         facts.private_namespaces = vec!["pid"];
         facts.swap_bytes = 1 << 30;
         let page = rendered(&facts);
         let place = |text: &str| page.find(text).unwrap_or_else(|| panic!("{text} is not in\n{page}"));
         assert!(place("ENFORCING WOULD BE UNSAFE") < place("- the agent runs in a pid namespace"));
-        assert!(place("WILL NOT WORK") < place("- swap is on") && place("- swap is on") < place("> switch it off"));
+        assert!(place("WILL NOT WORK") < place("- swap is on") && place("- swap is on") < place("> switch swap off"));
         assert!(place("swap          1.0 GiB") < place("WILL NOT WORK"));
         assert!(page.lines().all(|line| line.chars().count() <= WIDTH), "{page}");
     }
 
     #[test]
-    fn names_cannot_command_a_terminal() {
+    fn names_cannot_control_a_terminal() {
         let mut facts = capable();
         facts.kernel.release = "6\u{1b}[31m".to_owned();
         assert!(!rendered(&facts).contains('\u{1b}'));

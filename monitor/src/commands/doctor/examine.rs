@@ -1,4 +1,4 @@
-//! Looks at everything once, in the way in which the agent does when it starts; what it would change is tried on this process alone.
+//! Collects the facts as the agent does at its start. Settings that the agent would change are tried on this process only.
 
 use std::path::{Path, PathBuf};
 
@@ -13,24 +13,24 @@ use crate::node::psi_trigger::PsiTrigger;
 use crate::node::{Hierarchy, MemoryReader, namespaces};
 use crate::units::Bytes;
 
-use super::facts::{Facts, Kernel as KernelFacts, MissingProbe, Probes, Trouble};
+use super::facts::{Facts, Kernel as KernelFacts, MissingProbe, Probes, Problem};
 use super::{filesystem_facts, host_facts, runtime_facts};
 
-/// Everything there is to see. `unread` is a configuration in the place of which the defaults are examined.
+/// Collects all facts. `unread` is a configuration file that was not given: the defaults are examined instead.
 pub async fn examine(config: &MonitorConfig, unread: Option<&Path>) -> Facts {
     let proc_root = &config.proc_root;
-    let mut troubles = Vec::new();
-    // As `run` does. Where it fails, the namespace is among the facts.
+    let mut problems = Vec::new();
+    // As `run` does. If it fails, the namespace is among the facts.
     let _stays = namespaces::join_cgroups_of_machine();
     if let Err(reason) = host_facts::sees_processes(proc_root) {
-        troubles.push(Trouble::fatal("processes", reason));
+        problems.push(Problem::fatal("processes", reason));
     }
     let hierarchy = Hierarchy::detect(&config.cgroup_root);
-    let hierarchy = hierarchy.map_err(|error| troubles.push(Trouble::fatal("cgroup", error.to_string()))).ok();
+    let hierarchy = hierarchy.map_err(|error| problems.push(Problem::fatal("cgroup", error.to_string()))).ok();
     if let Some(hierarchy) = &hierarchy
         && let Err(error) = MemoryReader::open(proc_root, hierarchy).and_then(|mut reader| reader.sample())
     {
-        troubles.push(Trouble::fatal("memory", format!("cannot observe memory; nothing is decided: {error}")));
+        problems.push(Problem::fatal("memory", format!("memory cannot be read: {error}; the agent evicts nothing")));
     }
     let report = Kernel::rehearse(&config.kernel);
     let mut missing: Vec<String> = report.degradations.iter().map(ToString::to_string).collect();
@@ -53,13 +53,13 @@ pub async fn examine(config: &MonitorConfig, unread: Option<&Path>) -> Facts {
     missing.extend(unwritable(
         "incidents",
         &config.incidents.directory,
-        "they are kept in memory, and lost at a restart",
+        "incidents are kept in memory, and lost at a restart",
     ));
-    troubles.extend(missing.into_iter().map(degraded));
+    problems.extend(missing.into_iter().map(degraded));
     if let Some(reason) = unwritable("lock file", &config.lock_file, &without_lock(unread)) {
-        troubles.push(Trouble::fatal("lock file", reason));
+        problems.push(Problem::fatal("lock file", reason));
     }
-    // What cannot be read is shown as not there: the loop says more of it.
+    // Unreadable files count as empty here: the agent reports them itself.
     let text = |name: &str| std::fs::read_to_string(proc_root.join(name)).unwrap_or_default();
     let (status, meminfo) = (text("self/status"), text("meminfo"));
     Facts {
@@ -85,39 +85,39 @@ pub async fn examine(config: &MonitorConfig, unread: Option<&Path>) -> Facts {
         limits_unknown: config.policy.local_storage_isolation
             && config.pods.is_none()
             && Access::find(&config.kubernetes).is_none(),
-        troubles,
+        problems,
     }
 }
 
-/// The root directory of the machine's init, where it can be seen: an agent in a container has another.
+/// Returns the root directory of the machine's init if it is visible: an agent in a container has another root.
 fn root(proc_root: &Path) -> PathBuf {
     let init = proc_root.join("1");
     let process = if init.join("root/.").exists() { init } else { proc_root.join("self") };
     process.join("root")
 }
 
-/// The agent's own sentences begin with what they are about.
-fn degraded(sentence: String) -> Trouble {
+/// Splits the subject off one of the agent's sentences, which begin with it.
+fn degraded(sentence: String) -> Problem {
     let about = sentence.split_once(": ").map_or("", |(about, _)| about).to_owned();
-    Trouble::degraded(about, sentence)
+    Problem::degraded(about, sentence)
 }
 
-/// What is to be said where `path` cannot be written, nor made: asked of the nearest directory that is there.
+/// Returns a sentence if `path` cannot be written or created. For a missing path the nearest existing directory is checked.
 fn unwritable(about: &str, path: &Path, consequence: &str) -> Option<String> {
     let there = path.ancestors().find(|place| place.exists())?;
     let errno = rustix::fs::access(there, rustix::fs::Access::WRITE_OK).err()?;
     Some(format!("{about}: cannot write {}: {}: {errno}; {consequence}", path.display(), there.display()))
 }
 
-/// What follows where the lock file cannot be written, and what to do. In a container with a read-only root directory the defaults name no
-/// place that can be written; the configuration that is mounted there does.
+/// Returns the effect of a lock file that cannot be written, and the fix. In a container with a read-only root directory the default path
+/// is not writable, but the mounted configuration may name another.
 fn without_lock(unread: Option<&Path>) -> String {
     match unread.map(Path::display) {
         Some(unread) => format!(
-            "by the defaults, which were examined, the agent does not start; {unread} was not given and may name another place: add \
+            "by the defaults, which were examined, the agent does not start; {unread} was not given and may name another path: add \
              --config {unread}"
         ),
-        None => "the agent does not start without it; name a writable place with lockFile".to_owned(),
+        None => "the agent does not start without it; set lockFile to a writable path".to_owned(),
     }
 }
 
@@ -140,23 +140,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sentence_begins_with_what_it_is_about() {
+    fn a_sentence_begins_with_its_subject() {
         assert_eq!(degraded("PSI trigger: cannot open".to_owned()).about, "PSI trigger");
         assert_eq!(degraded("just a sentence".to_owned()).about, "");
     }
 
     #[test]
-    fn the_defaults_are_not_told_as_if_they_were_the_agents_configuration() {
+    fn an_unread_configuration_is_named() {
         let said = without_lock(Some(Path::new("/etc/npm.yaml")));
         assert!(said.starts_with("by the defaults") && said.ends_with("add --config /etc/npm.yaml"), "{said}");
-        assert!(without_lock(None).ends_with("with lockFile"));
+        assert!(without_lock(None).ends_with("set lockFile to a writable path"));
     }
 
     #[test]
-    fn what_cannot_be_made_is_asked_of_the_directory_above() {
+    fn a_missing_path_is_checked_by_its_parent() {
         let directory = tempfile::tempdir().unwrap();
         assert_eq!(unwritable("incidents", &directory.path().join("not/yet"), "gone"), None);
-        // Nobody makes anything there, not even root.
+        // Not even root creates files there.
         let said = unwritable("incidents", Path::new("/proc/sys/none/x"), "gone");
         assert!(said.is_none_or(|said| said.contains("/proc/sys") && said.ends_with("; gone")));
     }

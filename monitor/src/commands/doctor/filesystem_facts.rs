@@ -1,4 +1,4 @@
-//! Which filesystem holds what the kubelet and the container runtime keep: as the agent finds them.
+//! Facts about the filesystems of the kubelet and the container runtime, found as the agent finds them.
 
 use std::path::Path;
 
@@ -10,13 +10,12 @@ use crate::node::statfs::{FsSample, Statfs};
 
 use super::facts::{Filesystem, InodesLeft};
 
-/// Filesystems that can count projects.
+/// Filesystem types with project quotas.
 const PROJECTS: [&str; 2] = ["ext4", "xfs"];
 
-/// The kubelet's root, where there is one.
 pub const KUBELET_ROOT: &str = "/var/lib/kubelet";
 
-/// Each that is there, and why one cannot be asked. A machine without containers has no store of theirs, which is nothing to complain of.
+/// Returns the filesystem of each role, and why one cannot be measured. On a machine without containers a missing image store is no error.
 pub fn by_role(config: &MonitorConfig, has_kubelet: bool, hints: &FilesystemHints) -> (Vec<Filesystem>, Vec<String>) {
     let mut statfs = Statfs::new(&config.proc_root);
     let (mut found, mut missing) = (Vec::new(), Vec::new());
@@ -51,7 +50,7 @@ fn filesystem(proc_root: &Path, sample: &FsSample) -> Filesystem {
     }
 }
 
-/// How the roles share filesystems, by their devices as the agent does.
+/// Derives the layout from the devices, as the agent does.
 pub fn layout(filesystems: &[Filesystem]) -> &'static str {
     let device = |role: Role| filesystems.iter().find(|it| it.role == role.as_str()).map(|it| it.device.as_str());
     match Layout::of_known(device(Role::Node), device(Role::Image), device(Role::Container)) {
@@ -61,7 +60,7 @@ pub fn layout(filesystems: &[Filesystem]) -> &'static str {
     }
 }
 
-/// Whether a kubelet keeps its files on the machine whose root directory is `root`.
+/// Whether a kubelet keeps its files below the machine's root directory `root`.
 pub fn has_kubelet(root: &Path) -> bool {
     root.join(KUBELET_ROOT.trim_start_matches('/')).is_dir()
 }
@@ -72,7 +71,7 @@ mod tests {
     use crate::config::FilesystemPaths;
 
     #[test]
-    fn this_machine_has_a_node_filesystem_and_what_is_named_must_be_there() {
+    fn nodefs_is_found_and_a_configured_path_must_exist() {
         let none = FilesystemHints::default();
         let (found, missing) = by_role(&MonitorConfig::default(), false, &none);
         assert!(found.iter().any(|filesystem| filesystem.role == "nodefs"), "{missing:?}");

@@ -47,30 +47,30 @@ pub(in super::super) fn capable() -> Facts {
         other_instance: None,
         unread_configuration: None,
         limits_unknown: false,
-        troubles: Vec::new(),
+        problems: Vec::new(),
     }
 }
 
 type Lacking = fn(&mut Facts);
 
 #[test]
-fn nothing_is_said_of_a_capable_machine() {
+fn a_capable_machine_has_no_findings() {
     assert_eq!(findings(&capable()), []);
 }
 
-/// One thing is taken away at a time: that is said, and nothing else.
+/// Each case removes one ability and expects one finding.
 #[test]
-fn what_is_lacking_is_said_and_nothing_else() {
+fn each_missing_ability_has_one_finding() {
     use Severity::{Degraded, Note, Unsafe};
     let cases: [(Lacking, Severity, &str, &str); 19] = [
         (|it| it.private_namespaces = vec!["cgroup", "pid"], Unsafe, "namespaces", "cgroup and pid namespace"),
-        (|it| it.troubles = vec![Trouble::fatal("cgroup", "no hierarchy")], Unsafe, "cgroup", "no hierarchy"),
-        (|it| it.troubles = vec![Trouble::degraded("eBPF", "eBPF: no CAP_BPF")], Degraded, "eBPF", "no CAP_BPF"),
+        (|it| it.problems = vec![Problem::fatal("cgroup", "no hierarchy")], Unsafe, "cgroup", "no hierarchy"),
+        (|it| it.problems = vec![Problem::degraded("eBPF", "eBPF: no CAP_BPF")], Degraded, "eBPF", "no CAP_BPF"),
         (
             |it| it.capabilities[0].present = false,
             Degraded,
             "ending workloads",
-            "no CAP_KILL: whole cgroups can be killed",
+            "no CAP_KILL: the agent can kill whole cgroups",
         ),
         (
             |it| {
@@ -79,7 +79,7 @@ fn what_is_lacking_is_said_and_nothing_else() {
             },
             Unsafe,
             "ending workloads",
-            "no CAP_KILL: whoever is to be evicted",
+            "no CAP_KILL: the agent cannot signal any workload",
         ),
         (
             |it| {
@@ -88,16 +88,16 @@ fn what_is_lacking_is_said_and_nothing_else() {
             },
             Degraded,
             "ending workloads",
-            "a fork bomb may outrun that",
+            "a fork bomb may outrun it",
         ),
         (|it| it.swap_bytes = 1, Degraded, "swap", "swap is on"),
         (|it| it.filesystems[0].inodes = None, Note, "nodefs", "there is no nodefs.inodesFree"),
-        // One filesystem in two roles is one thing to know.
+        // One filesystem in two roles is one finding.
         (
             |it| it.filesystems.iter_mut().for_each(|filesystem| filesystem.inodes = None),
             Note,
             "nodefs",
-            "makes inodes without limit",
+            "creates inodes without limit",
         ),
         (
             |it| it.filesystems.iter_mut().for_each(|filesystem| filesystem.project_quotas = Some(false)),
@@ -126,9 +126,9 @@ fn what_is_lacking_is_said_and_nothing_else() {
             |it| it.unread_configuration = Some("/etc/npm.yaml".into()),
             Note,
             "configuration",
-            "the defaults were examined: /etc/npm.yaml is there",
+            "the defaults were examined: /etc/npm.yaml exists",
         ),
-        (|it| it.limits_unknown = true, Note, "local storage", "evict nobody"),
+        (|it| it.limits_unknown = true, Note, "local storage", "evict no pod"),
         (|it| it.kernel.features[1].present = false, Note, "kernel", "no cgroup.kill (Linux 5.0): less is known"),
         (
             |it| {
@@ -141,9 +141,9 @@ fn what_is_lacking_is_said_and_nothing_else() {
         ),
         (|it| it.other_instance = Some(77), Note, "other agent", "process 77"),
     ];
-    for (take_away, severity, about, sentence) in cases {
+    for (remove, severity, about, sentence) in cases {
         let mut facts = capable();
-        take_away(&mut facts);
+        remove(&mut facts);
         let found = findings(&facts);
         let [finding] = &found[..] else { panic!("{sentence}: {found:?}") };
         assert_eq!((finding.severity, finding.about.as_str()), (severity, about), "{sentence}");
@@ -159,7 +159,7 @@ fn a_machine_without_a_kubelet_needs_no_runtime() {
 }
 
 #[test]
-fn without_pidfds_nobody_can_be_ended_unless_the_kernel_does_it() {
+fn without_pidfds_only_cgroup_kill_can_evict() {
     let mut facts = capable();
     facts.kernel.features[0].present = false;
     assert!(findings(&facts).iter().all(|finding| finding.severity == Severity::Note));
@@ -168,12 +168,12 @@ fn without_pidfds_nobody_can_be_ended_unless_the_kernel_does_it() {
 }
 
 #[test]
-fn probes_that_are_missing_because_of_one_reason_are_not_said_one_by_one() {
+fn probes_that_are_all_missing_are_not_listed() {
     let missing = |name: &str| MissingProbe { name: name.to_owned(), purpose: "x", reason: "no eBPF".to_owned() };
     let mut facts = capable();
     facts.probes =
         Probes { would_attach: Vec::new(), missing: vec![missing("a:b"), missing("c:d")], cgroup_ids: "none" };
-    facts.troubles = vec![Trouble::degraded("eBPF", "eBPF: cannot be loaded")];
+    facts.problems = vec![Problem::degraded("eBPF", "eBPF: cannot be loaded")];
     assert_eq!(findings(&facts).len(), 1);
 }
 

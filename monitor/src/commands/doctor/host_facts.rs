@@ -1,4 +1,4 @@
-//! The kernel and what this process may do: looked at, not changed.
+//! Facts about the kernel, the cgroup hierarchy and this process's permissions. Nothing is changed.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::MetadataExt as _;
@@ -11,25 +11,24 @@ use crate::node::{CgroupVersion, Hierarchy};
 
 use super::facts::{Capability, Cgroup, Feature};
 
-/// Bits of `CapEff` (`linux/capability.h`), with those of the older ones that include it, and what the agent needs it for.
+/// Name, bit in `CapEff` (`linux/capability.h`), mask of older capabilities that include it, and purpose.
 const CAPABILITIES: [(&str, u64, u64, &str); 9] = [
     ("CAP_BPF", 39, 1 << 21, "loading programs into the kernel"),
-    ("CAP_PERFMON", 38, 1 << 21, "attaching them"),
-    ("CAP_KILL", 5, 0, "ending workloads"),
-    ("CAP_SYS_RESOURCE", 24, 0, "lowering oom_score_adj, short windows of pressure"),
+    ("CAP_PERFMON", 38, 1 << 21, "attaching programs"),
+    ("CAP_KILL", 5, 0, "killing workloads"),
+    ("CAP_SYS_RESOURCE", 24, 0, "lowering oom_score_adj, short PSI windows"),
     ("CAP_IPC_LOCK", 14, 0, "keeping the agent in memory"),
-    ("CAP_SYS_NICE", 23, 0, "being scheduled first"),
+    ("CAP_SYS_NICE", 23, 0, "real-time scheduling of the agent"),
     ("CAP_SYSLOG", 34, 1 << 21, "reading the kernel's log"),
-    ("CAP_DAC_READ_SEARCH", 2, 1 << 1, "measuring what pods keep on the disk"),
+    ("CAP_DAC_READ_SEARCH", 2, 1 << 1, "measuring the disk usage of pods"),
     ("CAP_SYS_PTRACE", 19, 0, "finding files that are deleted and still open"),
 ];
 
-/// Names of all that are looked at.
 pub fn capability_names() -> impl Iterator<Item = &'static str> {
     CAPABILITIES.into_iter().map(|(name, ..)| name)
 }
 
-/// The effective capabilities, as the text of `/proc/self/status` has them; all are missing when it does not tell.
+/// Parses the effective capabilities from `/proc/self/status`; without `CapEff` all count as missing.
 pub fn capabilities(status: &str) -> Vec<Capability> {
     let value = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
     let bits = value.and_then(|value| u64::from_str_radix(value.trim(), 16).ok()).unwrap_or(0);
@@ -41,7 +40,6 @@ pub fn capabilities(status: &str) -> Vec<Capability> {
     CAPABILITIES.into_iter().map(capability).collect()
 }
 
-/// The hierarchy with what can be done in it.
 pub fn cgroup(hierarchy: &Hierarchy, cgroup_root: &Path) -> Cgroup {
     Cgroup {
         version: hierarchy.version.to_string(),
@@ -50,7 +48,7 @@ pub fn cgroup(hierarchy: &Hierarchy, cgroup_root: &Path) -> Cgroup {
         controllers: controllers(hierarchy, cgroup_root),
         kill: hierarchy.version == CgroupVersion::V2 && may_write_below(&hierarchy.memory, "cgroup.kill"),
         freezer: match &hierarchy.freezer {
-            // Nobody may be in it yet.
+            // The freezer may have no cgroup yet.
             Some(freezer) => may_write_below(freezer, "freezer.state") || may_write(&freezer.join("cgroup.procs")),
             None => hierarchy.version == CgroupVersion::V2 && may_write_below(&hierarchy.memory, "cgroup.freeze"),
         },
@@ -71,7 +69,7 @@ fn controllers(hierarchy: &Hierarchy, cgroup_root: &Path) -> Vec<String> {
     }
 }
 
-/// Whether the file of some cgroup below `root` can be opened for writing. The root itself has none of these.
+/// Whether a cgroup directly below `root` has a writable `file`. The root cgroup lacks these files.
 fn may_write_below(root: &Path, file: &str) -> bool {
     let directories = fs::read_dir(root).into_iter().flatten().flatten();
     let mut files = directories.map(|entry| entry.path().join(file)).filter(|path| path.exists());
@@ -82,7 +80,6 @@ fn may_write(path: &Path) -> bool {
     OpenOptions::new().write(true).open(path).is_ok()
 }
 
-/// What this kernel has.
 pub fn features(hierarchy: Option<&Hierarchy>, proc_root: &Path) -> Vec<Feature> {
     let feature = |name, present, since, otherwise| Feature { name, present, since, otherwise };
     let mut features = vec![
@@ -92,18 +89,18 @@ pub fn features(hierarchy: Option<&Hierarchy>, proc_root: &Path) -> Vec<Feature>
             "5.4",
             "OOM kills on cgroup v1 are not attributed to cgroups",
         ),
-        feature("pidfd", has_pidfd(), "5.3", "no process can be signalled for certain, so none is"),
+        feature("pidfd", has_pidfd(), "5.3", "the agent cannot signal a process safely, so it signals none"),
         feature(
             "process_mrelease",
             release::is_possible(),
             "5.15",
-            "memory of the killed comes back only as they exit",
+            "the kernel frees a victim's memory only at its exit",
         ),
         feature(
             "PSI",
             proc_root.join("pressure/memory").exists(),
             "4.20",
-            "stalls are not told, nor are conditions that follow from them",
+            "the agent reports neither stalls nor conditions based on them",
         ),
     ];
     if let Some(hierarchy) = hierarchy.filter(|hierarchy| hierarchy.version == CgroupVersion::V2) {
@@ -113,12 +110,7 @@ pub fn features(hierarchy: Option<&Hierarchy>, proc_root: &Path) -> Vec<Feature>
         };
         features.push(feature("cgroup.kill", below("cgroup.kill"), "5.14", "workloads are killed process by process"));
         let reclaim = hierarchy.memory.join("memory.reclaim").exists();
-        features.push(feature(
-            "memory.reclaim",
-            reclaim,
-            "5.19",
-            "nobody can be asked for memory before the first is evicted",
-        ));
+        features.push(feature("memory.reclaim", reclaim, "5.19", "no proactive reclaim before an eviction"));
     }
     features
 }
@@ -127,28 +119,28 @@ fn has_pidfd() -> bool {
     rustix::process::pidfd_open(rustix::process::getpid(), PidfdFlags::empty()).is_ok()
 }
 
-/// Whether `proc_root` shows this process, and the machine's first one: by them the agent knows itself and the others.
+/// Checks that `proc_root` shows this process and the machine's init, which the agent needs to find itself and the workloads.
 ///
 /// # Errors
-/// What is not there, and what to do.
+/// The missing entry, and the fix.
 pub fn sees_processes(proc_root: &Path) -> Result<(), String> {
     let shown = proc_root.display();
     let own = fs::read_link(proc_root.join("self")).map_err(|error| {
-        format!("cannot read {shown}/self: {error}; set procRoot to where the machine's procfs is mounted")
+        format!("cannot read {shown}/self: {error}; set procRoot to the mount point of the machine's procfs")
     })?;
     if own != Path::new(&std::process::id().to_string()) {
         return Err(format!(
-            "{shown} belongs to another pid namespace than this process: pids there are others' here; run in the host's (hostPID: true)"
+            "{shown} belongs to another pid namespace than this process, so its pids are wrong here; run in the host's (hostPID: true)"
         ));
     }
     fs::read_to_string(proc_root.join("1/cgroup")).map(drop).map_err(|error| {
         format!(
-            "cannot read {shown}/1/cgroup: {error}; without it init's own cgroup is not known, nor who lives in which (hidepid? run as root)"
+            "cannot read {shown}/1/cgroup: {error}; the agent cannot map processes to cgroups without it (hidepid? run as root)"
         )
     })
 }
 
-/// The process that holds the agent's lock, as `/proc/locks` tells; to try the lock might refuse an agent that starts right now.
+/// Returns the process that holds the agent's lock, from `/proc/locks`. Trying the lock could refuse a starting agent.
 pub fn lock_holder(proc_root: &Path, lock_file: &Path) -> Option<i32> {
     let found = fs::metadata(lock_file).ok()?;
     let device = found.dev();
@@ -158,7 +150,7 @@ pub fn lock_holder(proc_root: &Path, lock_file: &Path) -> Option<i32> {
 
 fn holder(locks: &str, wanted: &str) -> Option<i32> {
     locks.lines().find_map(|line| {
-        // 1: FLOCK  ADVISORY  WRITE 1234 00:1a:5678 0 EOF; one that waits has an arrow after its number.
+        // 1: FLOCK  ADVISORY  WRITE 1234 00:1a:5678 0 EOF; a waiter has an arrow after its number.
         let fields: Vec<&str> = line.split_ascii_whitespace().collect();
         let [_, "FLOCK", _, "WRITE", pid, file, ..] = fields[..] else { return None };
         pid.parse().ok().filter(|_| file == wanted)
@@ -170,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn capabilities_count_with_those_that_include_them() {
+    fn older_capabilities_include_newer_ones() {
         let present = |cap_eff: &str| -> Vec<&str> {
             let all = capabilities(&format!("Name:\tx\nCapEff:\t{cap_eff}\n"));
             all.iter().filter(|capability| capability.present).map(|capability| capability.name).collect()
@@ -183,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn the_holder_of_a_lock_is_told_without_touching_it() {
+    fn the_holder_of_a_lock_is_found_in_proc_locks() {
         let locks = "1: POSIX  ADVISORY  WRITE 11 00:1a:77 0 EOF\n2: FLOCK  ADVISORY  READ 12 00:1a:77 0 EOF\n\
                      3: FLOCK  ADVISORY  WRITE 13 00:1a:777 0 EOF\n4: FLOCK  ADVISORY  WRITE 14 00:1a:77 0 EOF\n\
                      4: -> FLOCK  ADVISORY  WRITE 15 00:1a:77 0 EOF\n";

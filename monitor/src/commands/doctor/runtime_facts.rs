@@ -1,4 +1,4 @@
-//! Container runtimes that have a socket here, who answers there, and where it keeps things.
+//! Facts about the container runtimes with a socket on this machine.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -9,23 +9,22 @@ use crate::runtime::{Identity, identify};
 
 use super::facts::Runtime;
 
-/// Where they are known to listen.
+/// The usual sockets.
 const SOCKETS: [(&str, &str); 4] = [
     ("containerd", "/run/containerd/containerd.sock"),
     ("CRI-O", "/run/crio/crio.sock"),
     ("containerd of k3s", "/run/k3s/containerd/containerd.sock"),
     ("containerd of k0s", "/run/k0s/containerd.sock"),
 ];
-/// A runtime that is busy still says who it is.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// A busy runtime identifies itself within this time.
+const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Those of the machine whose root directory is `root`, and where the first that answers keeps things. Each is asked who it is, and nothing
-/// that changes anything.
+/// Identifies the runtimes of the machine with root directory `root`. Returns the stores of the first that answers, too.
 pub async fn find(root: &Path, endpoint: &RuntimeEndpoint) -> (Vec<Runtime>, FilesystemHints) {
     let candidates: Vec<(&'static str, PathBuf, bool)> = match endpoint {
         RuntimeEndpoint::Off => Vec::new(),
         RuntimeEndpoint::Auto => SOCKETS.map(|(name, socket)| (name, PathBuf::from(socket), false)).into(),
-        RuntimeEndpoint::Unix(socket) => vec![("the one configured", socket.clone(), true)],
+        RuntimeEndpoint::Unix(socket) => vec![("the configured runtime", socket.clone(), true)],
     };
     let (mut found, mut hints) = (Vec::new(), None);
     for (name, socket, is_configured) in candidates {
@@ -33,7 +32,7 @@ pub async fn find(root: &Path, endpoint: &RuntimeEndpoint) -> (Vec<Runtime>, Fil
         if !is_configured && !place.exists() {
             continue;
         }
-        found.push(match identify(&place, PATIENCE).await {
+        found.push(match identify(&place, TIMEOUT).await {
             Ok(Identity { name, version, api_version, stores }) => {
                 hints.get_or_insert(FilesystemHints { image: stores.image, container: stores.container });
                 Runtime { name, version: Some(version), api_version: Some(api_version), socket, trouble: None }
@@ -53,7 +52,7 @@ mod tests {
     use crate::runtime::fake::{Fake, Has};
 
     #[tokio::test]
-    async fn who_answers_is_told_from_who_left_a_socket_behind() {
+    async fn a_live_runtime_differs_from_a_stale_socket() {
         let root = tempfile::tempdir().unwrap();
         let auto = RuntimeEndpoint::Auto;
         assert_eq!(find(root.path(), &auto).await, (Vec::new(), FilesystemHints::default()));
@@ -77,6 +76,6 @@ mod tests {
         assert_eq!(hints.image.as_deref(), Some(Path::new("/var/lib/fake/overlay")));
         assert_eq!(find(root.path(), &RuntimeEndpoint::Off).await.0, []);
         let (named, _) = find(root.path(), &RuntimeEndpoint::Unix("/run/none.sock".into())).await;
-        assert!(named[0].trouble.is_some(), "what is named must be there");
+        assert!(named[0].trouble.is_some(), "a configured socket must exist");
     }
 }

@@ -68,10 +68,7 @@ impl Export {
         }
         match &self.output {
             Some(file) => write_file(file, &eviction.trace),
-            None => match write_lines(io::stdout().lock(), &eviction.trace).map_err(CommandError::Output) {
-                Err(error) if error.is_broken_pipe() => Ok(()),
-                written => written,
-            },
+            None => CommandError::of_output(write_lines(io::stdout().lock(), &eviction.trace)),
         }
     }
 }

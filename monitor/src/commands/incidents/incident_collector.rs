@@ -1,4 +1,4 @@
-//! The incidents of a journal, each as its last record tells it.
+//! The incidents of a journal, each from its last record.
 
 use std::collections::HashMap;
 use std::io;
@@ -7,35 +7,33 @@ use std::path::Path;
 use crate::incidents::Incident;
 use crate::incidents::reader::Reader;
 
-/// What a reading found.
 #[derive(Debug, Default)]
 pub struct Collected {
-    /// In the order in which they happened.
+    /// Oldest first.
     pub incidents: Vec<Incident>,
-    /// Places at which the journal is damaged.
+    /// Damaged places in the journal.
     pub damaged: u64,
-    /// Its last record is not finished.
+    /// The journal ends in an unfinished record.
     pub unfinished: bool,
-    /// Records that are no incident as this version knows them.
+    /// Records that this version cannot read.
     pub unknown: u64,
 }
 
-/// Reads a journal, and then what is added to it.
+/// Reads a journal; later polls read the records added since.
 #[derive(Debug)]
 pub struct Collector {
     reader: Reader,
 }
 
 impl Collector {
-    /// Of the journal in `directory`.
     pub fn new(directory: &Path) -> Self {
         Self { reader: Reader::new(directory) }
     }
 
-    /// What was not read before.
+    /// Reads the incidents added since the last poll.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// When the journal cannot be read.
     pub fn poll(&mut self) -> io::Result<Collected> {
         let mut collected = Collected::default();
         let mut places: HashMap<String, usize> = HashMap::new();
@@ -51,7 +49,7 @@ impl Collector {
             },
         })?;
         (collected.damaged, collected.unfinished) = (found.damaged, found.unfinished);
-        // An OOM kill is written when its last victim has gone: another may have begun and ended meanwhile.
+        // The record of an OOM kill follows its last victim's exit: a later incident may have been written before.
         collected.incidents.sort_by_key(|incident| incident.time);
         Ok(collected)
     }

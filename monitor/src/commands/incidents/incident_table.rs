@@ -1,4 +1,4 @@
-//! The list for people: one line each.
+//! The list of incidents as a table.
 
 use std::io::{self, Write};
 
@@ -6,24 +6,17 @@ use crate::incidents::Incident;
 
 use super::super::output::printable;
 
-/// Column widths: a time to the second, the longer of the kinds, a name.
+/// Column widths.
 const TIME: usize = 20;
 const KIND: usize = 8;
 const ID: usize = 29;
 
-/// Writes a heading and a line for each.
-///
-/// # Errors
-/// When it cannot be written.
+/// Writes the heading and a line for each incident.
 pub fn write(out: &mut impl Write, incidents: &[Incident]) -> io::Result<()> {
     writeln!(out, "{:<TIME$}  {:<KIND$}  {:<ID$}  WHAT HAPPENED", "TIME", "KIND", "ID")?;
     incidents.iter().try_for_each(|incident| row(out, incident))
 }
 
-/// Writes one line.
-///
-/// # Errors
-/// When it cannot be written.
 pub fn row(out: &mut impl Write, incident: &Incident) -> io::Result<()> {
     let time = incident.time.strftime("%Y-%m-%dT%H:%M:%SZ");
     let (id, summary) = (printable(&incident.id), printable(&incident.summary));

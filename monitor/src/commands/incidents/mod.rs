@@ -1,4 +1,4 @@
-//! `node-pressure-monitor incidents`: what happened on this node, from the journal, with or without an agent at work.
+//! `node-pressure-monitor incidents`: the OOM kills and evictions of this node, from the journal, with or without a running agent.
 
 mod export_trace;
 mod incident_collector;
@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 
-use crate::config::{IncidentOptions, MonitorConfig};
+use crate::config::IncidentOptions;
 use crate::incidents::{Incident, text};
 
-use super::input::CommandError;
+use super::input::{self, CommandError};
 use super::output;
 use export_trace::Export;
 use incident_collector::{Collected, Collector};
@@ -24,38 +24,38 @@ use incident_collector::{Collected, Collector};
 pub struct Options {
     #[command(subcommand)]
     action: Option<Action>,
-    /// The incident to tell: its id, the beginning of it that no other has, or last
+    /// Incident to show: its id, an unambiguous beginning of the id, or last
     #[arg(value_name = "ID", conflicts_with = "limit")]
     id: Option<String>,
-    /// Go on, and print each further incident as it happens
+    /// Keep running, and print each new incident
     #[arg(long, conflicts_with = "id")]
     follow: bool,
-    /// How to answer
+    /// Output format
     #[arg(long, value_enum, default_value_t = Format::Text)]
     output: Format,
-    /// Configuration file of the agent, which says where its journal is; without one the default is looked at
+    /// Configuration file of the agent, which names the journal's directory; default: the default directory
     #[arg(long, value_name = "FILE", global = true)]
     config: Option<PathBuf>,
-    /// Directory of the journal, whatever the configuration says
+    /// Directory of the journal; overrides the configuration
     #[arg(long, value_name = "DIRECTORY", global = true)]
     directory: Option<PathBuf>,
-    /// List at most so many, the newest
+    /// Most incidents to list; the newest are listed
     #[arg(long, value_name = "N", default_value_t = 50)]
     limit: usize,
 }
 
-const HELP: &str = "Without an ID the incidents are listed, newest last: OOM kills of the kernel, and evictions of the agent. With one it is told with all \
-evidence. With --output json each is one object a line, everything in it; what is not known is left out. Of an eviction that ended, the \
-last record counts.
+const HELP: &str = "Without an ID the command lists the incidents, newest last: the kernel's OOM kills and the agent's evictions. With an ID it prints the \
+post-mortem of the incident. --output json prints the complete record of each incident, one object a line; unknown fields are left out. If \
+an incident has several records, the last one counts.
 
-The journal is read beside an agent that is at work, and without one. What a crash left unfinished or a disk damaged is skipped, and said.
+The command reads the journal of a running agent, or without an agent. It skips unfinished and damaged records with a note.
 
 Exit status: 0 answered; 1 the journal or the configuration is wrong, or there is no such incident; 2 wrong usage, or a file that cannot \
 be read.";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Format {
-    /// Lines for people
+    /// Text for humans
     Text,
     /// One JSON object a line
     Json,
@@ -63,26 +63,28 @@ enum Format {
 
 #[derive(Debug, clap::Subcommand)]
 enum Action {
-    /// Write the snapshots and steps that led to an eviction as a trace, which simulate replays
+    /// Write the snapshots and steps that led to an eviction as a trace for simulate
     Export(Export),
 }
 
-/// How often a journal that is followed is looked at.
+/// Interval of polls with `--follow`.
 const POLL: Duration = Duration::from_millis(300);
 
-/// Answers.
+/// Runs the command.
 ///
 /// # Errors
 /// When the journal cannot be read, there is no such incident, or the answer cannot be written.
 pub fn run(options: &Options) -> Result<(), CommandError> {
     if options.action.is_some() && (options.follow || options.id.is_some()) {
-        return Err(CommandError::Usage("incidents: give export after no other ID, and without --follow".to_owned()));
+        return Err(CommandError::Usage(
+            "incidents: export takes its own ID and no --follow; write: incidents export ID".to_owned(),
+        ));
     }
     let directory = directory(options)?;
     let mut collector = Collector::new(&directory);
     let collected = match collector.poll() {
         Ok(collected) => collected,
-        // An agent that has not started yet will make it.
+        // The agent creates the directory when it starts.
         Err(error) if options.follow && error.kind() == io::ErrorKind::NotFound => Collected::default(),
         Err(source) => return Err(CommandError::Unreadable { file: directory.display().to_string(), source }),
     };
@@ -92,13 +94,13 @@ pub fn run(options: &Options) -> Result<(), CommandError> {
     }
     let mut out = BufWriter::new(io::stdout().lock());
     let written = match &options.id {
-        Some(id) => tell(&mut out, &chosen(&collected, id)?, options.output),
+        Some(id) => show(&mut out, &chosen(&collected, id)?, options.output),
         None => {
             let skipped = collected.incidents.len().saturating_sub(options.limit);
             let shown = collected.incidents.get(skipped..).unwrap_or_default();
             if skipped > 0 {
                 output::note(format_args!(
-                    "{skipped} older ones are not shown; --limit {} shows all",
+                    "{skipped} older incidents are not shown; --limit {} shows all",
                     collected.incidents.len()
                 ));
             }
@@ -106,11 +108,7 @@ pub fn run(options: &Options) -> Result<(), CommandError> {
             if listed.is_ok() && options.follow { follow(&mut out, &mut collector, options.output) } else { listed }
         }
     };
-    match written.and_then(|()| out.flush()).map_err(CommandError::Output) {
-        // Whoever reads has had enough.
-        Err(error) if error.is_broken_pipe() => Ok(()),
-        result => result,
-    }
+    CommandError::of_output(written.and_then(|()| out.flush()))
 }
 
 fn directory(options: &Options) -> Result<PathBuf, CommandError> {
@@ -118,27 +116,25 @@ fn directory(options: &Options) -> Result<PathBuf, CommandError> {
         return Ok(directory.clone());
     }
     let Some(path) = &options.config else { return Ok(IncidentOptions::default().directory) };
-    let bytes = MonitorConfig::read(path).map_err(|errors| CommandError::Usage(errors.to_string()))?;
-    let loaded = MonitorConfig::parse_bytes(&path.display().to_string(), bytes);
-    Ok(loaded.map_err(|errors| CommandError::Wrong(errors.to_string()))?.config.incidents.directory)
+    Ok(input::load(path)?.1.config.incidents.directory)
 }
 
 fn note_damage(collected: &Collected) {
     if collected.damaged > 0 {
         output::note(format_args!(
-            "the journal is damaged in {} of its places: what was there is not shown",
+            "the journal is damaged in {} places; damaged records are not shown",
             collected.damaged
         ));
     }
     if collected.unfinished {
-        output::note("the last record is being written, or a crash cut it off: it is not shown");
+        output::note("the last record is not shown: it is being written, or a crash cut it off");
     }
     if collected.unknown > 0 {
-        output::note(format_args!("{} records are of no kind that this version knows", collected.unknown));
+        output::note(format_args!("{} records are not shown: this version cannot read them", collected.unknown));
     }
 }
 
-/// The one of that name, or whose name begins so.
+/// Finds the incident with this id, or with the only id that begins so.
 fn chosen(collected: &Collected, id: &str) -> Result<Incident, CommandError> {
     let incidents = &collected.incidents;
     let found: Vec<&Incident> = match id {
@@ -150,12 +146,12 @@ fn chosen(collected: &Collected, id: &str) -> Result<Incident, CommandError> {
     };
     match found[..] {
         [one] => Ok(one.clone()),
-        [] if incidents.is_empty() => Err(CommandError::Wrong("the journal has no incident yet".to_owned())),
+        [] if incidents.is_empty() => Err(CommandError::Wrong("the journal has no incident".to_owned())),
         [] => Err(CommandError::Wrong(format!(
-            "no incident is called {id}; `node-pressure-monitor incidents` lists them"
+            "no incident has the id {id}; list the ids with: node-pressure-monitor incidents"
         ))),
         [first, second, ..] => Err(CommandError::Wrong(format!(
-            "{} incidents begin with {id}: {}, {}{}",
+            "{} ids begin with {id}: {}, {}{}; give a longer beginning",
             found.len(),
             first.id,
             second.id,
@@ -164,7 +160,7 @@ fn chosen(collected: &Collected, id: &str) -> Result<Incident, CommandError> {
     }
 }
 
-fn tell(out: &mut impl Write, incident: &Incident, format: Format) -> io::Result<()> {
+fn show(out: &mut impl Write, incident: &Incident, format: Format) -> io::Result<()> {
     match format {
         Format::Text => out.write_all(text::render(incident).as_bytes()),
         Format::Json => json(out, incident),
@@ -180,24 +176,24 @@ fn list(out: &mut impl Write, incidents: &[Incident], format: Format) -> io::Res
     match format {
         Format::Json => incidents.iter().try_for_each(|incident| json(out, incident)),
         Format::Text if incidents.is_empty() => {
-            output::note("no incident is on record");
+            output::note("the journal has no incident");
             Ok(())
         }
         Format::Text => incident_table::write(out, incidents),
     }
 }
 
-/// Until whoever reads goes away.
+/// Prints new incidents until the reader closes the pipe.
 fn follow(out: &mut impl Write, collector: &mut Collector, format: Format) -> io::Result<()> {
     if format == Format::Text && io::stderr().is_terminal() {
-        output::note("waiting for the next; Ctrl-C ends this");
+        output::note("waiting for incidents; Ctrl-C ends the command");
     }
     loop {
         out.flush()?;
         std::thread::sleep(POLL);
         let collected = match collector.poll() {
             Ok(collected) => collected,
-            // The agent may not have made it yet, or the directory was cleared away.
+            // The agent has not created the directory yet, or it was removed.
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             Err(error) => return Err(error),
         };

@@ -1,4 +1,4 @@
-//! Options of `run`, and the configuration that follows from them and the file.
+//! Options of `run`, and the configuration made from the file and the options.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -11,18 +11,18 @@ use crate::report::logging::LogFormat;
 
 use super::private_namespaces;
 
-/// Options of `run`; each overrides the file.
+/// Options of `run`. Each overrides the file.
 #[derive(Debug, Clone, clap::Args)]
 #[command(
     after_help = "Exit status: 0 stopped on request; 1 failed while starting or running; 2 wrong usage or configuration; \
-                  3 another instance is running on this machine."
+                  3 another agent runs on this machine."
 )]
 pub struct Options {
-    /// Configuration file (MonitorConfiguration, KubeletConfiguration, or OpenShift 3's NodeConfig); without one the defaults apply.
-    /// Read again when it changes, and on SIGHUP
+    /// Configuration file (MonitorConfiguration, KubeletConfiguration, or OpenShift 3's NodeConfig); default: the defaults.
+    /// The agent reloads the file when it changes, and on SIGHUP
     #[arg(long, value_name = "FILE")]
     pub(super) config: Option<PathBuf>,
-    /// Whether to act: observe only says what it would do
+    /// Whether to evict: observe only reports what enforce would do
     #[arg(long, value_enum)]
     mode: Option<ModeOption>,
     /// Log format; default: text on a terminal, one JSON object a line otherwise
@@ -31,20 +31,20 @@ pub struct Options {
     /// Address for /metrics, /summary, /stats/summary, /healthz and /readyz
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
-    /// How to find the API server; default: KUBECONFIG of the environment, then the pod's service account
+    /// Kubeconfig file; default: KUBECONFIG of the environment, then the pod's service account
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
     /// This node's name at the API server; default: NODE_NAME of the environment, then the host's name
     #[arg(long, value_name = "NAME")]
     node_name: Option<String>,
-    /// File that is locked while the agent runs, so that a second one is refused
+    /// File that is locked while the agent runs, so that a second agent is refused
     #[arg(long, value_name = "FILE")]
     lock_file: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum ModeOption {
-    /// Do everything but act
+    /// Change nothing; report what enforce would do
     Observe,
     /// Evict, and set oom_score_adj
     Enforce,
@@ -52,7 +52,7 @@ enum ModeOption {
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(super) enum LogFormatOption {
-    /// Lines for people
+    /// Text for humans
     Text,
     /// One JSON object a line
     Json,
@@ -67,7 +67,7 @@ impl From<LogFormatOption> for LogFormat {
     }
 }
 
-/// What is asked for, and the fingerprint of the file that asks for it.
+/// Returns the wanted configuration, and the fingerprint of its file.
 pub(super) fn configuration(options: &Options) -> Result<(Wanted, Option<Fingerprint>), ConfigErrors> {
     let Some(path) = &options.config else {
         let defaults = Wanted { config: MonitorConfig::default(), warnings: Vec::new() };
@@ -106,7 +106,7 @@ fn overridden(mut wanted: Wanted, options: &Options) -> Wanted {
     wanted
 }
 
-/// Reads a file of an agent at work as it was read at the start, and refuses what it would not have started with.
+/// Returns the function that interprets a changed file. It refuses a configuration with which the agent would not start.
 pub(super) fn interpret(path: PathBuf, options: Options) -> Interpret {
     Box::new(move |bytes| {
         let wanted = interpreted(&path, bytes, &options).map_err(|errors| errors.to_string())?;

@@ -87,30 +87,30 @@ pub fn story(page: &mut Page, incident: &Incident, eviction: &Eviction) {
     });
     let processes = eviction.processes.map(|number| format!(" ({})", count(number as u64, "process", "processes")));
     let how = match eviction.action.as_str() {
-        "term" => "The agent sent it SIGTERM",
-        "ask" => "The agent asked the API server to evict it",
-        _ => "The agent killed it",
+        "term" => "The agent sent the victim SIGTERM",
+        "ask" => "The agent asked the API server to evict the victim",
+        _ => "The agent killed the victim",
     };
     let outlived = incident.steps.iter().any(|step| step.step == "killed");
-    let then = if outlived { " and killed it after its grace period" } else { "" };
+    let then = if outlived { " and killed the victim after its grace period" } else { "" };
     let sent = format!("{how}{}{then}.", processes.unwrap_or_default());
     let took = incident.steps.last().map(|step| format!(" after {}", time(step.ms))).unwrap_or_default();
     page.paragraph(&match eviction.outcome {
         Outcome::Observed => "The agent runs in observe mode: this is a dry run, and nothing was evicted.".to_owned(),
         Outcome::Underway => format!("{sent} The record was written then; no record of the outcome followed."),
         Outcome::Failed => format!(
-            "{sent} It had not exited{took}: {}. For a while it is no candidate.",
+            "{sent} The victim had not exited{took}: {}. For a while it is no candidate.",
             eviction.failure.as_deref().unwrap_or("the reason is unknown")
         ),
         Outcome::Gone => match figure(eviction.freed_bytes, eviction.freed) {
             Some(freed) if freed.number >= 0 => {
-                format!("{sent} It had exited{took}; {} more were available then.", freed.words(eviction))
+                format!("{sent} The victim had exited{took}. Then {} more were available.", freed.words(eviction))
             }
             Some(freed) => format!(
-                "{sent} It had exited{took}; other workloads had taken {} more than it freed.",
+                "{sent} The victim had exited{took}. Other workloads took {} more than it freed.",
                 Figure { number: freed.number.saturating_neg(), ..freed }.words(eviction)
             ),
-            None => format!("{sent} It had exited{took}."),
+            None => format!("{sent} The victim had exited{took}."),
         },
     });
 }
