@@ -1,4 +1,4 @@
-//! The agent's capabilities, which several manifests have to say and the program asks for.
+//! Checks that the manifests agree on the agent's capabilities, and grant those that the program needs.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use node_pressure_monitor::commands::doctor;
 
 use crate::documents::{at, list, name, text};
 
-/// Those of the agent's container, as the kernel calls them.
+/// Returns the capabilities of the agent's container, by the kernel's names.
 #[must_use]
 pub fn of_agent(objects: &[Value]) -> BTreeSet<String> {
     let daemon_sets = objects.iter().filter(|object| text(object, &["kind"]) == "DaemonSet");
@@ -18,7 +18,7 @@ pub fn of_agent(objects: &[Value]) -> BTreeSet<String> {
         .collect()
 }
 
-/// What is amiss with them.
+/// Returns the problems with capabilities.
 #[must_use]
 pub fn check(objects: &[Value]) -> Vec<String> {
     let agent = of_agent(objects);
@@ -30,7 +30,7 @@ pub fn check(objects: &[Value]) -> Vec<String> {
                 let is_privileged = |container: &Value| {
                     at(container, &["securityContext", "privileged"]).and_then(Value::as_bool) == Some(true)
                 };
-                // Whoever has all needs no list.
+                // A privileged container has all capabilities.
                 if !containers.iter().any(is_privileged) {
                     let missing = doctor::capability_names().filter(|name| !agent.contains(*name));
                     problems.extend(missing.map(|capability| format!("{}: lacks {capability}", name(object))));
@@ -39,7 +39,7 @@ pub fn check(objects: &[Value]) -> Vec<String> {
             "SecurityContextConstraints" => {
                 let allowed: BTreeSet<String> = texts(object, &["allowedCapabilities"]).collect();
                 for capability in allowed.symmetric_difference(&agent) {
-                    problems.push(format!("{}: {capability} is not both allowed and asked for", name(object)));
+                    problems.push(format!("{}: {capability} is not both allowed and requested", name(object)));
                 }
             }
             _ => {}
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_doctor_misses_and_what_openshift_would_refuse_is_told() {
+    fn missing_and_forbidden_capabilities_are_reported() {
         let container = json!({"securityContext": {"capabilities": {"add": ["BPF", "CHOWN"]}}});
         let objects = [
             json!({"kind": "DaemonSet", "metadata": {"name": "a"}, "spec": {"template": {"spec": {"containers": [container]}}}}),
@@ -69,7 +69,7 @@ mod tests {
         assert!(problems.contains(&"DaemonSet a: lacks CAP_KILL".to_owned()), "{problems:?}");
         assert!(!problems.contains(&"DaemonSet a: lacks CAP_BPF".to_owned()), "{problems:?}");
         assert!(
-            problems.contains(&"SecurityContextConstraints b: CAP_CHOWN is not both allowed and asked for".to_owned())
+            problems.contains(&"SecurityContextConstraints b: CAP_CHOWN is not both allowed and requested".to_owned())
         );
     }
 }

@@ -1,21 +1,21 @@
-//! Kinds that are no part of Kubernetes: fields, types and what must be there, written down here after what their projects publish
-//! (openshift/api `security/v1`, prometheus-operator `monitoring/v1` 0.9x), as far as a manifest of ours could want them. The crates with
-//! generated types are for other releases of `kube`, and many times the size of all this.
+//! Schemas of kinds that are no part of Kubernetes, copied from their projects (openshift/api `security/v1`, prometheus-operator
+//! `monitoring/v1` 0.9x) as far as our manifests could use them. The crates with generated types need other releases of `kube`, and are
+//! many times larger.
 
 use serde_json::{Map, Value};
 
-/// What may be at a place.
+/// The type of a field.
 enum Shape {
     Text,
     Boolean,
     Whole,
     /// A text or a whole number.
     Either,
-    /// Texts by any keys.
+    /// Any keys with texts.
     Texts,
     List(&'static Shape),
     Fields(&'static [Field]),
-    /// May also be null, which then has to be said.
+    /// May be null, but must be present.
     Nullable(&'static Shape),
 }
 use Shape::{Boolean, Either, Fields, List, Nullable, Text, Texts, Whole};
@@ -36,7 +36,7 @@ const fn must(name: &'static str, shape: Shape) -> Field {
 
 const METADATA: Shape =
     Fields(&[must("name", Text), may("namespace", Text), may("labels", Texts), may("annotations", Texts)]);
-/// What every object has.
+/// The fields of every object.
 const OBJECT: &[Field] = &[must("apiVersion", Text), must("kind", Text), must("metadata", METADATA)];
 
 const RANGES: Shape = List(&Fields(&[may("min", Whole), may("max", Whole)]));
@@ -149,7 +149,7 @@ const PROMETHEUS_RULE: &[Field] = &[must(
     )]),
 )];
 
-/// What is wrong with an object; nothing where there is no schema for it.
+/// Returns the problems with an object; `None` without a schema for its kind.
 #[must_use]
 pub fn check(version: &str, kind: &str, object: &Value) -> Option<Vec<String>> {
     let fields = match (version, kind) {
@@ -161,7 +161,7 @@ pub fn check(version: &str, kind: &str, object: &Value) -> Option<Vec<String>> {
     let mut problems = Vec::new();
     match object {
         Value::Object(values) => compare_fields(values, &[OBJECT, fields], "", &mut problems),
-        _ => problems.push("is no object".to_owned()),
+        _ => problems.push("is not an object".to_owned()),
     }
     Some(problems)
 }
@@ -212,7 +212,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn unknown_missing_and_mistyped_are_each_named() {
+    fn unknown_missing_and_mistyped_fields_are_named() {
         let rule = json!({"apiVersion": "monitoring.coreos.com/v1", "kind": "PrometheusRule", "metadata": {"name": "a"},
             "spec": {"groups": [{"name": "g", "rules": [{"alert": "A", "for": 5, "severity": "x"}]}]}});
         let problems = check("monitoring.coreos.com/v1", "PrometheusRule", &rule).unwrap();

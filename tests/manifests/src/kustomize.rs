@@ -1,5 +1,5 @@
-//! As much of kustomize as our manifests use, so that they can be checked where there is no kubectl. What it does not know it refuses; where
-//! kubectl is, a test holds the two against each other.
+//! The part of kustomize that our manifests use, so that they can be checked without kubectl. Anything else is refused. A test compares the
+//! result with kubectl's, if kubectl is installed.
 
 use std::path::Path;
 
@@ -8,9 +8,9 @@ use serde_json::{Map, Value};
 
 use crate::documents::{self, name, text};
 
-/// The fields of a kustomization that are understood.
+/// The supported fields of a kustomization.
 const KNOWN: [&str; 6] = ["apiVersion", "kind", "resources", "namespace", "images", "patches"];
-/// Kinds that are in no namespace.
+/// Kinds without a namespace.
 const CLUSTER_WIDE: [&str; 6] = [
     "Namespace",
     "ClusterRole",
@@ -19,7 +19,7 @@ const CLUSTER_WIDE: [&str; 6] = [
     "ValidatingAdmissionPolicy",
     "ValidatingAdmissionPolicyBinding",
 ];
-/// Lists that a strategic merge patch merges item by item, with what makes two items the same. Others are replaced.
+/// Lists that a strategic merge patch merges by a key. It replaces other lists.
 const MERGED: [(&str, &str); 5] = [
     ("containers", "name"),
     ("volumes", "name"),
@@ -28,10 +28,10 @@ const MERGED: [(&str, &str); 5] = [
     ("ports", "containerPort"),
 ];
 
-/// The objects that `kubectl kustomize DIRECTORY` prints.
+/// Builds the objects that `kubectl kustomize DIRECTORY` prints.
 ///
 /// # Errors
-/// When something is missing, or is not understood.
+/// When a file is missing, or uses an unsupported feature.
 pub fn build(directory: &Path) -> Result<Vec<Value>> {
     let file = directory.join("kustomization.yaml");
     let context = || format!("in {}", file.display());
@@ -41,7 +41,7 @@ pub fn build(directory: &Path) -> Result<Vec<Value>> {
     };
     let fields = kustomization.as_object().with_context(context)?;
     if let Some(unknown) = fields.keys().find(|key| !KNOWN.contains(&key.as_str())) {
-        bail!("{}: the field {unknown} is not understood here: see {}", file.display(), file!());
+        bail!("{}: the field {unknown} is not supported; see {}", file.display(), file!());
     }
     let mut objects = Vec::new();
     for resource in documents::list(&kustomization, &["resources"]) {
@@ -56,7 +56,7 @@ pub fn build(directory: &Path) -> Result<Vec<Value>> {
     for patch in documents::list(&kustomization, &["patches"]) {
         let path = directory.join(text(patch, &["path"]));
         if patch.as_object().is_none_or(|patch| patch.len() != 1) || !path.is_file() {
-            bail!("{}: a patch that is not a path alone is not understood here", file.display());
+            bail!("{}: only patches with nothing but a path are supported", file.display());
         }
         for patch in documents::read(&path)? {
             apply(&mut objects, &patch).with_context(|| format!("applying {}", path.display()))?;
@@ -77,7 +77,7 @@ fn set_namespace(object: &mut Value, namespace: &str) {
     }
 }
 
-/// Every `image: NAME` gets its new name and tag.
+/// Replaces name and tag of every `image: NAME`.
 fn set_image(value: &mut Value, image: &Value) {
     match value {
         Value::Object(fields) => {
@@ -111,7 +111,7 @@ fn merge(target: &mut Value, patch: &Value) -> Result<()> {
     let Value::Object(fields) = target else { return Ok(()) };
     for (key, value) in patch {
         if key.starts_with('$') {
-            bail!("the directive {key} is not understood here");
+            bail!("the directive {key} is not supported");
         }
         let merge_key = MERGED.iter().find(|(list, _)| list == key).map(|(_, merge_key)| *merge_key);
         match (value, merge_key) {
@@ -129,14 +129,14 @@ fn merge(target: &mut Value, patch: &Value) -> Result<()> {
 }
 
 fn merge_list(target: &mut Value, patch: &[Value], key: &str) -> Result<()> {
-    let list = target.as_array_mut().context("a list is patched that is none")?;
+    let list = target.as_array_mut().context("the patch has a list for a field that is not a list")?;
     for item in patch {
         match list.iter_mut().find(|known| known.get(key) == item.get(key)) {
             Some(known) => merge(known, item)?,
             None => {
                 let mut new = Value::Null;
                 merge(&mut new, item)?;
-                // kustomize puts new ones first.
+                // kustomize inserts new items first.
                 list.insert(0, new);
             }
         }
@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_patch_merges_named_items_replaces_other_lists_and_removes_by_null() {
+    fn a_patch_merges_replaces_and_removes() {
         let mut object = json!({"kind": "DaemonSet", "metadata": {"name": "a"}, "spec": {
             "containers": [{"name": "x", "args": ["1"], "securityContext": {"capabilities": {"add": ["KILL"]}}}]}});
         let patch = json!({"kind": "DaemonSet", "metadata": {"name": "a"}, "spec": {
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_refused() {
+    fn unsupported_features_are_refused() {
         let directory = tempfile::tempdir().unwrap();
         std::fs::write(directory.path().join("kustomization.yaml"), "namePrefix: a-\n").unwrap();
         assert!(build(directory.path()).unwrap_err().to_string().contains("namePrefix"));
@@ -179,7 +179,7 @@ mod tests {
         let mut compared = 0;
         for directory in crate::kustomizations(&crate::root()).unwrap() {
             let Ok(output) = Command::new("kubectl").arg("kustomize").arg(&directory).output() else {
-                println!("SKIPPED comparing our kustomize with kubectl's: there is no kubectl here");
+                println!("SKIPPED kubectl_builds_the_same: kubectl is not installed");
                 return;
             };
             assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

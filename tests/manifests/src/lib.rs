@@ -1,8 +1,8 @@
-//! Holds what is under `config/` against the published schemas and against the code: `cargo xtask manifests --check`.
+//! Checks the files under `config/` against the published schemas and the code: `cargo xtask manifests --check`.
 //!
-//! Every kustomization is built as `kubectl kustomize` would; every object in it is held against its type's fields; roles against what the
-//! code asks of the API server, both ways; flags, configuration, ports, paths, mounts and metrics against the program. What a real API
-//! server says besides (values, expressions) is asked for with `kubectl apply --dry-run=server`.
+//! Every kustomization is built as by `kubectl kustomize`. Its objects are checked against the schemas of their kinds; roles against the
+//! code's requests to the API server, both ways; flags, configuration, ports, paths, mounts and metrics against the program. Only an API
+//! server checks values and expressions: `kubectl apply --dry-run=server`.
 
 pub mod capabilities;
 pub mod documents;
@@ -18,25 +18,24 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result};
 use serde_json::Value;
 
-/// What was looked at, and what is wrong with it.
+/// What was checked, and the problems found.
 #[derive(Debug, Default)]
 pub struct Report {
-    /// Kustomizations, by directory, with their number of objects.
+    /// Directories of kustomizations, with their number of objects.
     pub kustomizations: Vec<(PathBuf, usize)>,
-    /// Units of systemd.
+    /// systemd units.
     pub units: Vec<PathBuf>,
-    /// Each with where it is.
+    /// Each begins with its file or directory.
     pub problems: Vec<String>,
 }
 
-/// The workspace's directory.
 #[must_use]
 pub fn root() -> PathBuf {
     let manifests = Path::new(env!("CARGO_MANIFEST_DIR"));
     manifests.ancestors().nth(2).unwrap_or(manifests).to_owned()
 }
 
-/// Every directory below `config` that has a kustomization, sorted.
+/// Lists the directories below `config` with a kustomization, sorted.
 ///
 /// # Errors
 /// When a directory cannot be read.
@@ -51,7 +50,7 @@ pub fn kustomizations(root: &Path) -> Result<Vec<PathBuf>> {
         .collect())
 }
 
-/// Every file below a directory, sorted.
+/// Lists the files below a directory, sorted.
 fn files(directory: &Path) -> Result<Vec<PathBuf>> {
     let context = || format!("reading {}", directory.display());
     let mut found = Vec::new();
@@ -66,14 +65,14 @@ fn files(directory: &Path) -> Result<Vec<PathBuf>> {
 /// Checks everything under `config`.
 ///
 /// # Errors
-/// When something cannot be read at all.
+/// When a file cannot be read.
 pub fn check(root: &Path) -> Result<Report> {
     let mut report = Report::default();
     let shown = |path: &Path| path.strip_prefix(root).unwrap_or(path).display().to_string();
     let base = kustomize::build(&root.join("config/kubernetes/base"))?;
     for directory in kustomizations(root)? {
         let objects = kustomize::build(&directory)?;
-        // What is applied beside the base has its references there.
+        // A kustomization without a namespace refers to objects of the base.
         let is_whole = objects.iter().any(|object| documents::text(object, &["kind"]) == "Namespace");
         let all: Vec<Value> = if is_whole { objects.clone() } else { [objects.clone(), base.clone()].concat() };
         let mut say = |problem: String| {
@@ -84,7 +83,7 @@ pub fn check(root: &Path) -> Result<Report> {
                 say(format!("{}: {problem}", documents::name(object)));
             }
         }
-        // What is wrong with the base is said of the base.
+        // Problems of the base are reported for the base.
         let is_of_these = |problem: &String| objects.iter().any(|object| problem.starts_with(&documents::name(object)));
         program::check(&all)?.into_iter().filter(is_of_these).for_each(&mut say);
         capabilities::check(&all).into_iter().filter(is_of_these).for_each(&mut say);
@@ -100,14 +99,14 @@ pub fn check(root: &Path) -> Result<Report> {
         }
         report.units.push(unit);
     }
-    // A file that nobody names is applied by nobody.
+    // A file that no kustomization names is never applied.
     for path in unnamed(root)? {
         report.problems.push(format!("{}: no kustomization names it", shown(&path)));
     }
     Ok(report)
 }
 
-/// YAML files in directories with a kustomization that it does not name.
+/// Lists YAML files that the kustomization in their directory does not name.
 fn unnamed(root: &Path) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for directory in kustomizations(root)? {

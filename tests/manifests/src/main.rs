@@ -1,4 +1,4 @@
-//! What `cargo xtask manifests` runs.
+//! The program behind `cargo xtask manifests`.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -8,7 +8,7 @@ use clap::Parser;
 
 use node_pressure_manifests::{check, kustomize, root};
 
-/// Builds a kustomization, or checks them all.
+/// Builds a kustomization, or checks all of them.
 #[derive(Debug, Parser)]
 struct Arguments {
     /// Check every manifest against the published schemas and against the code
@@ -37,7 +37,7 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     if !arguments.check {
-        bail!("say --check, or a directory: config/kubernetes");
+        bail!("give --check, or a directory such as config/kubernetes");
     }
     let root = root();
     let report = check(&root)?;

@@ -1,4 +1,4 @@
-//! What manifests say of the program: flags, configuration, ports, paths, mounts, metrics.
+//! Checks what manifests assume about the program: flags, configuration, ports, paths, mounts, metrics.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -14,29 +14,29 @@ use node_pressure_monitor::report::series::SeriesLimits;
 
 use crate::documents::{at, list, name, text};
 
-/// What every metric's name begins with.
+/// The prefix of every metric's name.
 const PREFIX: &str = "node_pressure_monitor_";
-/// The image's name, in whatever registry it is.
+/// The image's name without its registry.
 const IMAGE: &str = "node-pressure-monitor";
-/// Where the agent's file is in the ConfigMap.
+/// The key of the agent's configuration in the ConfigMap.
 pub const KEY: &str = "monitor.yaml";
-/// What `sweep` takes `--heartbeat` to be where it is not said, in seconds.
+/// The default of `sweep --heartbeat` in seconds.
 const SWEEPERS_HEARTBEAT: u64 = 60;
-/// Directories of the host that the agent uses under the same name in any case.
+/// Directories of the host that the agent always uses.
 const ALWAYS_USED: [&str; 4] = ["/sys/kernel/tracing", "/run/containerd", "/run/crio", "/sys/fs/cgroup"];
 
-/// What does not fit the code, in all objects of one kustomization together.
+/// Returns the mismatches between the code and the objects of one kustomization.
 ///
 /// # Errors
-/// When the metrics cannot be made.
+/// When the metrics cannot be created.
 pub fn check(objects: &[Value]) -> anyhow::Result<Vec<String>> {
     let mut problems = Vec::new();
     let mut say = |object: &Value, problem: String| problems.push(format!("{}: {problem}", name(object)));
     for object in objects {
         for container in list(object, &["spec", "template", "spec", "containers"]) {
             if image_name(text(container, &["image"])) == IMAGE {
-                let place = Place { objects, object, container };
-                place.check().into_iter().for_each(|problem| say(object, problem));
+                let container = ProgramContainer { objects, object, container };
+                container.check().into_iter().for_each(|problem| say(object, problem));
             }
         }
         references(object, objects).into_iter().for_each(|problem| say(object, problem));
@@ -63,7 +63,7 @@ fn image_name(image: &str) -> &str {
     last.split([':', '@']).next().unwrap_or_default()
 }
 
-/// What is wrong with a command line of the program, its name left out.
+/// Returns the problem with a command line of the program, given without its name.
 #[must_use]
 pub fn check_arguments(arguments: &[&str]) -> Option<String> {
     let subcommand = |name: &'static str, augment: fn(Command) -> Command| augment(Command::new(name));
@@ -78,13 +78,13 @@ pub fn check_arguments(arguments: &[&str]) -> Option<String> {
 }
 
 /// A container that runs the program.
-struct Place<'a> {
+struct ProgramContainer<'a> {
     objects: &'a [Value],
     object: &'a Value,
     container: &'a Value,
 }
 
-impl Place<'_> {
+impl ProgramContainer<'_> {
     fn check(&self) -> Vec<String> {
         let mut problems = Vec::new();
         let arguments: Vec<&str> = list(self.container, &["args"]).iter().filter_map(Value::as_str).collect();
@@ -101,10 +101,10 @@ impl Place<'_> {
         problems
     }
 
-    /// The sweeper takes an agent for dead when it has missed three of its heartbeats, so it has to know how often they come.
+    /// The sweeper treats an agent as dead after three missed heartbeats, so it has to know their interval.
     fn check_heartbeat(&self, arguments: &[&str], problems: &mut Vec<String>) {
-        let said = arguments.iter().find_map(|argument| argument.strip_prefix("--heartbeat="));
-        let seconds = said.and_then(|said| said.parse().ok()).unwrap_or(SWEEPERS_HEARTBEAT);
+        let given = arguments.iter().find_map(|argument| argument.strip_prefix("--heartbeat="));
+        let seconds = given.and_then(|given| given.parse().ok()).unwrap_or(SWEEPERS_HEARTBEAT);
         let documents = self.objects.iter().map(|object| text(object, &["data", KEY])).filter(|text| !text.is_empty());
         for config in documents.filter_map(|document| MonitorConfig::parse(KEY, document).ok()) {
             let heartbeat = config.config.kubernetes.heartbeat.as_secs();
@@ -119,10 +119,10 @@ impl Place<'_> {
         let port = u64::from(config.listen.port());
         let ports = list(self.container, &["ports"]);
         if !ports.iter().any(|it| it.get("containerPort").and_then(Value::as_u64) == Some(port)) {
-            problems.push(format!("metrics.listen has port {port}, which is none of the container's"));
+            problems.push(format!("metrics.listen has port {port}, which is not among the container's ports"));
         }
         if config.listen.ip().is_loopback() && self.pod("hostNetwork").and_then(Value::as_bool) != Some(true) {
-            problems.push("metrics.listen is on loopback: neither probes nor Prometheus reach it".to_owned());
+            problems.push("metrics.listen is on loopback, which neither probes nor Prometheus reach".to_owned());
         }
         self.check_serving(&config.serving, problems);
         let mounts = self.host_mounts();
@@ -143,12 +143,12 @@ impl Place<'_> {
         for mount in &mounts {
             if mount.path != mount.on_host {
                 problems.push(format!(
-                    "{} of the host is at {}: the agent looks under the same name",
+                    "{} of the host is mounted at {}: the agent needs the same path",
                     mount.on_host, mount.path
                 ));
             }
             if !used.iter().any(|path| path.starts_with(mount.path)) && !ALWAYS_USED.contains(&mount.path) {
-                problems.push(format!("{} is mounted, and the agent does not use it", mount.path));
+                problems.push(format!("{} is mounted, but the agent does not use it", mount.path));
             }
         }
     }
@@ -157,7 +157,7 @@ impl Place<'_> {
         let scheme = if serving.tls.is_some() { "HTTPS" } else { "" };
         for probe in PROBES.iter().filter(|probe| self.container.get(probe).is_some()) {
             if text(self.container, &[probe, "httpGet", "scheme"]) != scheme {
-                problems.push(format!("{probe} and metrics.tls do not agree on whether it is encrypted"));
+                problems.push(format!("{probe} and metrics.tls do not agree on TLS"));
             }
         }
         let files = serving.tls.iter().flat_map(|tls| [&tls.certificate, &tls.key]).chain(&serving.token_file);
@@ -169,16 +169,16 @@ impl Place<'_> {
         }
     }
 
-    /// The file that the container sees at that path.
+    /// Returns the configuration that the container sees at the path.
     fn configuration(&self, file: &str, problems: &mut Vec<String>) -> Option<MonitorConfig> {
         let mount = list(self.container, &["volumeMounts"])
             .iter()
             .find(|mount| Path::new(file) == Path::new(text(mount, &["mountPath"])).join(KEY));
         let volume = mount.and_then(|mount| self.volume(text(mount, &["name"])));
         let config_map = volume.map(|volume| text(volume, &["configMap", "name"])).and_then(|name| {
-            let is_it =
+            let is_wanted =
                 |object: &&Value| text(object, &["kind"]) == "ConfigMap" && text(object, &["metadata", "name"]) == name;
-            self.objects.iter().find(is_it)
+            self.objects.iter().find(is_wanted)
         });
         let Some(document) = config_map.map(|map| text(map, &["data", KEY])) else {
             problems.push(format!("{file} is in no ConfigMap"));
@@ -222,7 +222,7 @@ struct HostMount<'a> {
     is_read_only: bool,
 }
 
-/// What an object names and what is not there.
+/// Returns the missing objects, volumes and ports that an object refers to.
 fn references(object: &Value, objects: &[Value]) -> Vec<String> {
     let exists = |kind: &str, name: &str| {
         objects.iter().any(|object| text(object, &["kind"]) == kind && text(object, &["metadata", "name"]) == name)
@@ -255,7 +255,7 @@ fn references(object: &Value, objects: &[Value]) -> Vec<String> {
         for probe in PROBES {
             let port = text(container, &[probe, "httpGet", "port"]);
             if container.get(probe).is_some() && !ports.contains(&port) {
-                problems.push(format!("{probe} asks at the port {port:?}, which the container does not name"));
+                problems.push(format!("{probe} uses the port {port:?}, which the container does not name"));
             }
         }
     }
@@ -269,7 +269,7 @@ fn references(object: &Value, objects: &[Value]) -> Vec<String> {
                 })
         };
         match objects.iter().find(is_chosen) {
-            None => problems.push("chooses no Service".to_owned()),
+            None => problems.push("selects no Service".to_owned()),
             Some(service) => {
                 for endpoint in list(object, &["spec", "endpoints"]) {
                     let port = text(endpoint, &["port"]);
@@ -285,7 +285,7 @@ fn references(object: &Value, objects: &[Value]) -> Vec<String> {
 
 const PROBES: [&str; 3] = ["startupProbe", "livenessProbe", "readinessProbe"];
 
-/// Paths that somebody is told to ask for.
+/// Returns the paths that an object requests from the agent.
 fn served_paths(object: &Value) -> Vec<&str> {
     let mut paths = Vec::new();
     for container in list(object, &["spec", "template", "spec", "containers"]) {
@@ -298,7 +298,7 @@ fn served_paths(object: &Value) -> Vec<&str> {
     paths
 }
 
-/// Names of our metrics in the expressions of rules and in what they say.
+/// Returns the agent's metrics in the expressions and annotations of rules.
 fn metrics_in(rules: &Value) -> Vec<String> {
     let all = rules.to_string();
     let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == ':';
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_flag_is_told() {
+    fn an_unknown_flag_is_reported() {
         assert_eq!(check_arguments(&["run", "--config=/x", "--log-format=json"]), None);
         let problem = check_arguments(&["run", "--no-such-flag"]).unwrap();
         assert!(problem.contains("--no-such-flag"), "{problem}");
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn a_metric_that_is_not_there_is_told() {
+    fn an_unknown_metric_is_reported() {
         let metrics = known_metrics().unwrap();
         assert!(is_known(&metrics, "node_pressure_monitor_evictions_total"));
         assert!(is_known(&metrics, "node_pressure_monitor_reclaim_stall_seconds_bucket"));

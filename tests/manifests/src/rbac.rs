@@ -1,4 +1,4 @@
-//! What roles grant, as the API server would decide it, and whether that is what the code asks for.
+//! Checks that the roles grant exactly the permissions that the code needs, by the API server's rules.
 
 use serde_json::Value;
 
@@ -8,7 +8,7 @@ use node_pressure_monitor::config::MonitorConfig;
 use crate::documents::{list, text};
 use crate::program::KEY;
 
-/// What one service account may do.
+/// The rights of a service account.
 #[derive(Debug, Clone, Default)]
 pub struct Rights {
     rules: Vec<Rule>,
@@ -22,7 +22,7 @@ struct Rule {
 }
 
 impl Rights {
-    /// By the bindings and roles among the objects.
+    /// Collects the rights from the bindings and roles among the objects.
     #[must_use]
     pub fn of(service_account: &str, objects: &[Value]) -> Self {
         let is_bound = |binding: &&Value| {
@@ -44,7 +44,7 @@ impl Rights {
         Self { rules }
     }
 
-    /// Whether it may. The resource has its subresource behind a slash.
+    /// Whether the verb is granted. A subresource follows its resource after a slash.
     #[must_use]
     pub fn allow(&self, verb: &str, group: &str, resource: &str) -> bool {
         let has = |names: &[String], wanted: &str| names.iter().any(|name| name == wanted || name == "*");
@@ -53,7 +53,7 @@ impl Rights {
             .any(|rule| has(&rule.verbs, verb) && has(&rule.groups, group) && has(&rule.resources, resource))
     }
 
-    /// Each verb on each resource that is granted.
+    /// Lists each granted verb on each resource.
     fn grants(&self) -> impl Iterator<Item = (&str, &str, &str)> {
         self.rules.iter().flat_map(|rule| {
             rule.groups.iter().flat_map(move |group| {
@@ -72,7 +72,7 @@ impl Rule {
     }
 }
 
-/// What is granted and not asked for, and what is asked for and not granted.
+/// Returns the rights that are granted but not needed, and those needed but not granted.
 #[must_use]
 pub fn check(objects: &[Value]) -> Vec<String> {
     let mut problems = Vec::new();
@@ -95,7 +95,7 @@ pub fn check(objects: &[Value]) -> Vec<String> {
         for (verb, group, resource) in rights.grants() {
             if !asks().any(|it| (it.verb, it.group, it.resource) == (verb, group, resource)) {
                 problems.push(format!(
-                    "ServiceAccount {account}: {verb} {} is granted, and nothing in monitor/src/cluster/permissions.rs asks for it",
+                    "ServiceAccount {account}: {verb} {} is granted, but monitor/src/cluster/permissions.rs does not list it",
                     shown(group, resource)
                 ));
             }
@@ -104,7 +104,7 @@ pub fn check(objects: &[Value]) -> Vec<String> {
     problems
 }
 
-/// Whether a configuration among the objects has the API server asked whose a token is.
+/// Whether a configuration among the objects enables token reviews.
 fn reviews_tokens(objects: &[Value]) -> bool {
     let configurations = objects.iter().map(|object| text(object, &["data", KEY])).filter(|text| !text.is_empty());
     configurations.filter_map(|text| MonitorConfig::parse(KEY, text).ok()).any(|read| read.config.serving.token_review)
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_subresource_is_another_resource_and_another_account_has_nothing() {
+    fn a_subresource_needs_its_own_right() {
         let objects = objects(&["patch"]);
         let rights = Rights::of("node-pressure-monitor", &objects);
         assert!(rights.allow("patch", "", "pods/status"));
@@ -142,10 +142,10 @@ mod tests {
     }
 
     #[test]
-    fn both_directions_are_told() {
+    fn excess_and_missing_rights_are_reported() {
         let problems = check(&objects(&["deletecollection"]));
         let has = |text: &str| problems.iter().any(|problem| problem.contains(text));
-        assert!(has("node-pressure-monitor: deletecollection pods is granted, and nothing"), "{problems:?}");
+        assert!(has("node-pressure-monitor: deletecollection pods is granted, but"), "{problems:?}");
         assert!(has("node-pressure-monitor: delete pods is not granted"), "{problems:?}");
         assert!(has("node-pressure-monitor-sweeper: patch nodes/status is not granted"), "{problems:?}");
     }

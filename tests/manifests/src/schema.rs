@@ -1,5 +1,5 @@
-//! Fields and types of an object, by the types that k8s-openapi generates from the API that Kubernetes publishes (1.36), and by tables of our
-//! own for what is no part of it (`foreign`).
+//! Checks fields and types of an object by the types that k8s-openapi generates from the Kubernetes API (1.36), and by our own schemas of
+//! foreign kinds ([`foreign`]).
 
 use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding};
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::documents::text;
 use crate::foreign;
 
-/// What is wrong with an object: unknown fields, wrong types, missing fields.
+/// Returns an object's unknown, mistyped and missing fields.
 #[must_use]
 pub fn check(object: &Value) -> Vec<String> {
     match (text(object, &["apiVersion"]), text(object, &["kind"])) {
@@ -40,7 +40,7 @@ pub fn check(object: &Value) -> Vec<String> {
     }
 }
 
-/// By one of the generated types.
+/// Checks an object against a generated type.
 fn by_type<T: DeserializeOwned + Serialize>(object: &Value) -> Vec<String> {
     let mut problems = Vec::new();
     let ignored =
@@ -56,7 +56,7 @@ fn by_type<T: DeserializeOwned + Serialize>(object: &Value) -> Vec<String> {
     problems
 }
 
-/// The generated types take an absent field that must be there for an empty one: so what is there only after reading was missing.
+/// Finds missing fields. The generated types replace a missing required field by an empty one, so it appears only after reading.
 fn missing(object: &Value, written: &Value, path: &str, problems: &mut Vec<String>) {
     match (object, written) {
         (Value::Object(before), Value::Object(after)) => {
@@ -90,12 +90,12 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_object_has_no_problems() {
+    fn a_complete_object_has_no_problems() {
         assert_eq!(check(&daemon_set()), [""; 0]);
     }
 
     #[test]
-    fn a_misspelt_a_mistyped_and_a_missing_field_are_each_named() {
+    fn misspelt_mistyped_and_missing_fields_are_named() {
         let mut object = daemon_set();
         object["spec"]["template"]["spec"]["hostPid"] = json!(true);
         assert_eq!(check(&object), ["unknown field spec.template.spec.hostPid"]);

@@ -1,4 +1,4 @@
-//! Units of systemd: the program's flags in them, the configuration they name, and directives that systemd knows.
+//! Checks systemd units: the program's flags, the capabilities, and the directives.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -8,13 +8,13 @@ use anyhow::{Context as _, Result};
 
 use crate::program;
 
-/// Where the unit expects the program.
+/// The path of the program in the unit.
 const PROGRAM: &str = "/usr/bin/node-pressure-monitor";
 
-/// What is wrong with a unit, whose capabilities are to be these.
+/// Returns the problems with a unit that should have these capabilities.
 ///
 /// # Errors
-/// When it cannot be read.
+/// When the unit cannot be read.
 pub fn check(path: &Path, capabilities: &BTreeSet<String>) -> Result<Vec<String>> {
     let text = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
     let mut problems = Vec::new();
@@ -41,14 +41,13 @@ pub fn check(path: &Path, capabilities: &BTreeSet<String>) -> Result<Vec<String>
     Ok(problems)
 }
 
-/// The values of a setting.
 fn values<'a>(text: &'a str, setting: &'a str) -> impl Iterator<Item = &'a str> {
     text.lines().filter_map(move |line| line.strip_prefix(setting)?.strip_prefix('='))
 }
 
-/// What systemd itself says of the directives, where it is there: it names each that it does not know. Nothing where it is not.
+/// Returns the directives that systemd does not accept; `None` if systemd-analyze is not installed.
 #[must_use]
-pub fn said_by_systemd(path: &Path) -> Option<Vec<String>> {
+pub fn rejected_by_systemd(path: &Path) -> Option<Vec<String>> {
     let output = Command::new("systemd-analyze").args(["verify", "--man=no"]).arg(path).output().ok()?;
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     let is_of_ours =
@@ -61,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wrong_flag_is_told() {
+    fn wrong_flags_and_capabilities_are_reported() {
         let directory = tempfile::tempdir().unwrap();
         let unit = directory.path().join("a.service");
         std::fs::write(&unit, format!("[Service]\nExecStart={PROGRAM} run --confg=/x\n")).unwrap();

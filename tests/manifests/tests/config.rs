@@ -1,4 +1,4 @@
-//! Everything under `config/`, as it is.
+//! Checks the files under `config/`.
 
 use std::process::Command;
 
@@ -15,14 +15,17 @@ fn every_manifest_fits_the_schemas_and_the_code() {
 #[test]
 fn systemd_knows_every_directive() {
     for unit in check(&root()).unwrap().units {
-        match units::said_by_systemd(&unit) {
-            None => println!("SKIPPED what systemd says of {}: there is no systemd-analyze here", unit.display()),
-            Some(said) => assert!(said.is_empty(), "{said:?}"),
+        match units::rejected_by_systemd(&unit) {
+            None => println!(
+                "SKIPPED systemd_knows_every_directive for {}: systemd-analyze is not installed",
+                unit.display()
+            ),
+            Some(rejected) => assert!(rejected.is_empty(), "{rejected:?}"),
         }
     }
 }
 
-/// A file; what is changed in it, to what, and what is then said.
+/// A file, and its faults: text, replacement, expected problem.
 type Faults = (&'static str, &'static [[&'static str; 3]]);
 
 const FAULTS: &[Faults] = &[
@@ -89,7 +92,7 @@ const FAULTS: &[Faults] = &[
 ];
 
 #[test]
-fn a_fault_in_any_of_them_is_told() {
+fn a_fault_in_any_file_is_reported() {
     let directory = tempfile::tempdir().unwrap();
     let copied = Command::new("cp").arg("-r").arg(root().join("config")).arg(directory.path()).status().unwrap();
     assert!(copied.success());
@@ -103,15 +106,15 @@ fn a_fault_in_any_of_them_is_told() {
                 Ok(report) => report.problems,
                 Err(error) => vec![format!("{error:#}")],
             };
-            let is_told = problems.iter().any(|problem| problem.contains(expected));
-            assert!(is_told, "{file}: {from:?} to {to:?}: {problems:#?}");
+            let is_reported = problems.iter().any(|problem| problem.contains(expected));
+            assert!(is_reported, "{file}: {from:?} to {to:?}: {problems:#?}");
         }
         std::fs::write(&path, text).unwrap();
     }
 }
 
 #[test]
-fn what_is_applied_by_default_holds_agents_to_their_node_and_lets_not_everybody_read() {
+fn the_defaults_restrict_agents_and_readers() {
     for directory in ["kubernetes", "kubernetes/tls", "openshift"] {
         let objects = kustomize::build(&root().join("config").join(directory)).unwrap();
         for kind in ["ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "NetworkPolicy"] {
@@ -121,7 +124,7 @@ fn what_is_applied_by_default_holds_agents_to_their_node_and_lets_not_everybody_
 }
 
 #[test]
-fn only_the_agent_stays_on_a_node_that_died() {
+fn only_the_agent_stays_on_a_dead_node() {
     for object in kustomize::build(&root().join("config/kubernetes")).unwrap() {
         if object["kind"] == "Deployment" {
             let tolerations = object["spec"]["template"]["spec"]["tolerations"].as_array().unwrap();
