@@ -1,0 +1,294 @@
+//! Checks every Markdown file of the repository: its examples, links, commands, flags, paths, metrics and configurations.
+//!
+//! `UPDATE_DOCS=1 cargo test -p node-pressure-monitor --test documents` rewrites what is generated: `config/METRICS.md`, and the output of
+//! each example that shows it in full.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a document that cannot be read fails its test")]
+
+use std::collections::BTreeSet;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use node_pressure_monitor::report::Metrics;
+use node_pressure_monitor::report::series::SeriesLimits;
+
+#[path = "documents/markdown.rs"]
+mod markdown;
+
+use markdown::{Document, Example, matches};
+
+const BINARY: &str = env!("CARGO_BIN_EXE_node-pressure-monitor");
+const NAME: &str = "node-pressure-monitor";
+const PREFIX: &str = "node_pressure_monitor_";
+const METRICS: &str = "config/METRICS.md";
+const GENERATED: [&str; 2] = ["<!-- generated -->", "<!-- end of generated -->"];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+}
+
+fn is_update() -> bool {
+    std::env::var_os("UPDATE_DOCS").is_some()
+}
+
+/// Runs a command line in the fixtures' directory, with the agent in PATH. Returns stderr before stdout, as a terminal shows notes first.
+fn output_of(command: &str) -> String {
+    let path = std::env::var("PATH").unwrap_or_default();
+    let directory = Path::new(BINARY).parent().unwrap().display().to_string();
+    let output = Command::new("sh")
+        .args(["-c", command])
+        .env("PATH", format!("{directory}:{path}"))
+        .current_dir(root().join("tests/fixtures"))
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    String::from_utf8(output.stderr).unwrap() + &String::from_utf8(output.stdout).unwrap()
+}
+
+fn help(arguments: &[&str]) -> String {
+    let output = Command::new(BINARY).args(arguments).arg("--help").output().unwrap();
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Returns the subcommands that `--help` lists.
+fn subcommands() -> BTreeSet<String> {
+    let help = help(&[]);
+    let list = help.split("Commands:").nth(1).unwrap().split("Options:").next().unwrap();
+    list.lines().filter_map(|line| line.split_whitespace().next()).map(str::to_owned).collect()
+}
+
+fn metrics() -> BTreeSet<String> {
+    let metrics = Metrics::new("0", SeriesLimits::default()).unwrap();
+    metrics.families().into_iter().map(|family| family.name).collect()
+}
+
+/// Fails with everything that was found.
+fn none(problems: &[String]) {
+    assert!(problems.is_empty(), "\n{}", problems.join("\n"));
+}
+
+#[test]
+fn examples_print_what_the_documents_show() {
+    let mut problems = Vec::new();
+    let mut count = 0;
+    for document in Document::all(&root()) {
+        let mut lines: Vec<String> = document.text.lines().map(str::to_owned).collect();
+        // From the last to the first, so that a rewritten example moves none that is still to come.
+        for Example { command, shown, first_line } in document.examples().into_iter().rev() {
+            count += 1;
+            let printed = output_of(&command);
+            let printed: Vec<&str> = printed.trim_end().lines().map(str::trim_end).collect();
+            let is_whole = !shown.iter().any(|line| line.contains('…')) || command.ends_with("--help");
+            if is_update() && is_whole {
+                lines.splice(first_line..first_line + shown.len(), printed.iter().map(|&line| line.to_owned()));
+            } else if !matches(&shown, &printed) {
+                let (printed, shown) = (printed.join("\n"), shown.join("\n"));
+                problems.push(format!("{document}: {command}\n\nprinted\n{printed}\n\nshown\n{shown}\n"));
+            }
+        }
+        let text = lines.join("\n") + "\n";
+        if is_update() && text != document.text {
+            std::fs::write(root().join(&document.path), text).unwrap();
+        }
+    }
+    none(&problems);
+    assert!(count >= 8, "{count} examples");
+}
+
+#[test]
+fn links_lead_to_files_and_headings() {
+    let documents = Document::all(&root());
+    let mut problems = Vec::new();
+    for document in &documents {
+        for link in document.links() {
+            let (file, anchor) = link.split_once('#').unwrap_or((&link, ""));
+            let path = if file.is_empty() { document.path.clone() } else { document.directory().join(file) };
+            let Ok(found) = root().join(&path).canonicalize() else {
+                problems.push(format!("{document}: {link}: there is no {}", path.display()));
+                continue;
+            };
+            let target = documents.iter().find(|it| root().join(&it.path).canonicalize().unwrap() == found);
+            if !anchor.is_empty() && !target.is_some_and(|target| target.anchors().iter().any(|it| it == anchor)) {
+                problems.push(format!("{document}: {link}: there is no such heading"));
+            }
+        }
+    }
+    none(&problems);
+}
+
+#[test]
+fn named_commands_and_flags_exist() {
+    let subcommands = subcommands();
+    let mut problems = Vec::new();
+    for document in Document::all(&root()) {
+        for line in document.code() {
+            let mut words = line.split_whitespace();
+            let Some(subcommand) = words.by_ref().skip_while(|word| !is_program(word)).nth(1) else { continue };
+            if !subcommands.contains(subcommand) {
+                // `kubectl -n node-pressure-monitor delete …` names the namespace.
+                if line.starts_with(NAME) && subcommand.chars().all(|c| c.is_ascii_lowercase() || c == '-') {
+                    problems.push(format!("{document}: there is no command {subcommand}: {line}"));
+                }
+                continue;
+            }
+            let help = help(&[subcommand]);
+            let is_known = |flag: &str| help.split(|c: char| !c.is_ascii_alphanumeric() && c != '-').any(|it| it == flag);
+            for word in words.take_while(|word| !["|", ">", "#", ";", "&&"].contains(word)) {
+                let flag = word.split('=').next().unwrap_or(word).trim_matches(|c| c == '[' || c == ']');
+                if flag.starts_with("--") && flag.len() > 2 && !is_known(flag) {
+                    problems.push(format!("{document}: {subcommand} has no {flag}: {line}"));
+                }
+            }
+        }
+    }
+    none(&problems);
+}
+
+fn is_program(word: &str) -> bool {
+    word == NAME || word.ends_with("/node-pressure-monitor")
+}
+
+#[test]
+fn every_command_is_documented() {
+    let text = std::fs::read_to_string(root().join("monitor/COMMANDS.md")).unwrap();
+    for subcommand in subcommands().iter().filter(|it| *it != "help") {
+        assert!(text.contains(&format!("\n## {subcommand}\n")), "{subcommand}");
+        assert!(text.contains(&format!("\n$ {NAME} {subcommand} --help\n")), "{subcommand}");
+    }
+}
+
+#[test]
+fn named_chores_exist() {
+    let source = std::fs::read_to_string(root().join("xtask/src/main.rs")).unwrap();
+    let variants = source.split("enum Command {").nth(1).unwrap().split("\n}").next().unwrap();
+    let chores: BTreeSet<String> =
+        variants.lines().filter_map(|line| line.trim().split_once('(')).map(|(name, _)| kebab(name)).collect();
+    let mut problems = Vec::new();
+    for document in Document::all(&root()) {
+        for line in document.code() {
+            for rest in line.split("cargo xtask ").skip(1) {
+                let chore: String = rest.chars().take_while(|c| c.is_ascii_lowercase() || *c == '-').collect();
+                if !chore.is_empty() && !chore.starts_with('-') && !chores.contains(&chore) {
+                    problems.push(format!("{document}: there is no cargo xtask {chore}"));
+                }
+            }
+        }
+    }
+    none(&problems);
+}
+
+/// `BuildEbpf` → `build-ebpf`.
+fn kebab(name: &str) -> String {
+    let mut kebab = String::new();
+    for c in name.chars() {
+        if c.is_ascii_uppercase() && !kebab.is_empty() {
+            kebab.push('-');
+        }
+        kebab.push(c.to_ascii_lowercase());
+    }
+    kebab
+}
+
+#[test]
+fn named_paths_of_the_repository_exist() {
+    let tops = ["config/", "monitor/", "monitor-ebpf/", "tests/", "xtask/"];
+    let mut problems = Vec::new();
+    for document in Document::all(&root()) {
+        for code in document.inline_code() {
+            let is_path = !code.contains(['*', ' ', '…', '<', '{']) && !code.chars().any(|c| c.is_ascii_uppercase());
+            let is_there = || root().join(&code).exists() || root().join(document.directory()).join(&code).exists();
+            if is_path && tops.iter().any(|top| code.starts_with(top)) && !is_there() {
+                problems.push(format!("{document}: there is no {code}"));
+            }
+        }
+    }
+    none(&problems);
+}
+
+#[test]
+fn named_metrics_exist() {
+    let metrics = metrics();
+    let mut problems = Vec::new();
+    for document in Document::all(&root()) {
+        for word in document.text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_') {
+            let bare = ["_bucket", "_sum", "_count"].iter().find_map(|suffix| word.strip_suffix(suffix)).unwrap_or(word);
+            let is_metric = word.starts_with(PREFIX) && word != PREFIX;
+            if is_metric && !metrics.contains(word) && !metrics.contains(bare) {
+                problems.push(format!("{document}: the agent has no metric {word}"));
+            }
+        }
+    }
+    none(&problems);
+}
+
+#[test]
+fn shown_configurations_are_accepted() {
+    let ours = "apiVersion: node-pressure-monitor/v1alpha1\n";
+    let mut count = 0;
+    for document in Document::all(&root()) {
+        for yaml in document.blocks("yaml") {
+            if yaml.contains("apiVersion:") && !yaml.contains(ours) {
+                continue;
+            }
+            count += 1;
+            let header = format!("{ours}kind: MonitorConfiguration\n");
+            let whole = if yaml.contains(ours) { yaml } else { header + &yaml };
+            let mut check = Command::new(BINARY);
+            check.args(["check-config", "-"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+            let mut child = check.spawn().unwrap();
+            child.stdin.take().unwrap().write_all(whole.as_bytes()).unwrap();
+            let output = child.wait_with_output().unwrap();
+            assert!(output.status.success(), "{document}\n{whole}\n{}", String::from_utf8_lossy(&output.stderr));
+        }
+    }
+    assert!(count >= 2, "{count} configurations");
+}
+
+#[test]
+fn the_kubelets_figure_by_hand_is_a_number() {
+    let text = std::fs::read_to_string(root().join("config/README.md")).unwrap();
+    let commands: Vec<&str> = text.lines().filter(|line| line.starts_with("awk ")).collect();
+    assert_eq!(commands.len(), 3);
+    for command in commands {
+        let files = command.rsplit('\'').next().unwrap();
+        if let Some(missing) = files.split_whitespace().find(|file| !Path::new(file).exists()) {
+            // Only one of the two cgroup layouts is there.
+            assert!(missing.starts_with("/sys/fs/cgroup/"), "{missing}");
+            continue;
+        }
+        let printed = output_of(command);
+        assert!(printed.trim().parse::<f64>().is_ok_and(|bytes| bytes > 0.0), "{command}: {printed}");
+    }
+}
+
+#[test]
+fn metrics_are_documented_as_registered() {
+    let path = root().join(METRICS);
+    let text = std::fs::read_to_string(&path).unwrap();
+    let [before, after] = GENERATED.map(|mark| text.find(mark).unwrap_or_else(|| panic!("{METRICS} has no {mark}")));
+    let updated = format!("{}\n\n{}\n{}", &text[..before + GENERATED[0].len()], metrics_table(), &text[after..]);
+    if is_update() {
+        std::fs::write(&path, updated).unwrap();
+        return;
+    }
+    let command = "UPDATE_DOCS=1 cargo test -p node-pressure-monitor --test documents";
+    assert_eq!(text, updated, "{METRICS} is not up to date; run: {command}");
+}
+
+fn metrics_table() -> String {
+    let mut table = "| metric | type | labels | meaning |\n|---|---|---|---|\n".to_owned();
+    for family in Metrics::new("0", SeriesLimits::default()).unwrap().families() {
+        let name = family.name.strip_prefix(PREFIX).unwrap();
+        let labels: Vec<String> = family.labels.iter().map(|label| format!("`{label}`")).collect();
+        let help = family.help.replace('|', "\\|");
+        table += &format!("| `{name}` | {} | {} | {help} |\n", family.kind, labels.join(", "));
+    }
+    table
+}
+
+#[test]
+fn the_readme_is_short() {
+    let lines = std::fs::read_to_string(root().join("README.md")).unwrap().lines().count();
+    assert!(lines <= 150, "README.md has {lines} lines; move what is detail beside what it describes");
+}
