@@ -288,6 +288,18 @@ fn metrics_table() -> String {
 }
 
 #[test]
+fn capabilities_are_those_of_the_daemon_set() {
+    let manifest = std::fs::read_to_string(root().join("config/kubernetes/base/daemon-set.yaml")).unwrap();
+    let added = manifest.split("add:\n").nth(1).unwrap();
+    let added = added.lines().map(str::trim).take_while(|line| line.starts_with(['-', '#']));
+    let added: BTreeSet<String> = added.filter_map(|line| Some(format!("CAP_{}", line.strip_prefix("- ")?))).collect();
+    let text = std::fs::read_to_string(root().join("SECURITY.md")).unwrap();
+    let rows = text.lines().filter(|line| line.starts_with("| `CAP_")).filter_map(|line| line.split('|').nth(1));
+    let documented: BTreeSet<String> = rows.flat_map(|cell| cell.split('`').skip(1).step_by(2)).map(str::to_owned).collect();
+    assert_eq!(documented, added);
+}
+
+#[test]
 fn the_readme_is_short() {
     let lines = std::fs::read_to_string(root().join("README.md")).unwrap().lines().count();
     assert!(lines <= 150, "README.md has {lines} lines; move what is detail beside what it describes");
