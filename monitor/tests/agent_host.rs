@@ -74,7 +74,7 @@ fn line_value(path: &Path, key: &str) -> u64 {
     value.unwrap().parse().unwrap()
 }
 
-/// README.md, "Check the numbers by hand".
+/// config/README.md, "Checking the memory figures by hand".
 fn working_set_by_hand() -> u64 {
     let v2 = Path::new("/sys/fs/cgroup/memory.stat");
     if v2.exists() {

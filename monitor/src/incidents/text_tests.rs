@@ -331,7 +331,7 @@ fn the_gallery_renders_as_expected() {
     }
 }
 
-/// The journal of the README's example.
+/// The journal of the example in config/INCIDENTS.md.
 #[test]
 fn the_fixture_is_the_gallery() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/incidents/incidents-00000001.journal");
