@@ -127,13 +127,17 @@ fn named_commands_and_flags_exist() {
             let Some(subcommand) = words.by_ref().skip_while(|word| !is_program(word)).nth(1) else { continue };
             if !subcommands.contains(subcommand) {
                 // `kubectl -n node-pressure-monitor delete …` names the namespace.
-                if line.starts_with(NAME) && subcommand.chars().all(|c| c.is_ascii_lowercase() || c == '-') {
+                if line.starts_with(NAME)
+                    && !subcommand.starts_with('-')
+                    && subcommand.chars().all(|c| c.is_ascii_lowercase() || c == '-')
+                {
                     problems.push(format!("{document}: there is no command {subcommand}: {line}"));
                 }
                 continue;
             }
             let help = help(&[subcommand]);
-            let is_known = |flag: &str| help.split(|c: char| !c.is_ascii_alphanumeric() && c != '-').any(|it| it == flag);
+            let is_known =
+                |flag: &str| help.split(|c: char| !c.is_ascii_alphanumeric() && c != '-').any(|it| it == flag);
             for word in words.take_while(|word| !["|", ">", "#", ";", "&&"].contains(word)) {
                 let flag = word.split('=').next().unwrap_or(word).trim_matches(|c| c == '[' || c == ']');
                 if flag.starts_with("--") && flag.len() > 2 && !is_known(flag) {
@@ -212,7 +216,8 @@ fn named_metrics_exist() {
     let mut problems = Vec::new();
     for document in Document::all(&root()) {
         for word in document.text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_') {
-            let bare = ["_bucket", "_sum", "_count"].iter().find_map(|suffix| word.strip_suffix(suffix)).unwrap_or(word);
+            let bare =
+                ["_bucket", "_sum", "_count"].iter().find_map(|suffix| word.strip_suffix(suffix)).unwrap_or(word);
             let is_metric = word.starts_with(PREFIX) && word != PREFIX;
             if is_metric && !metrics.contains(word) && !metrics.contains(bare) {
                 problems.push(format!("{document}: the agent has no metric {word}"));
@@ -295,7 +300,8 @@ fn capabilities_are_those_of_the_daemon_set() {
     let added: BTreeSet<String> = added.filter_map(|line| Some(format!("CAP_{}", line.strip_prefix("- ")?))).collect();
     let text = std::fs::read_to_string(root().join("SECURITY.md")).unwrap();
     let rows = text.lines().filter(|line| line.starts_with("| `CAP_")).filter_map(|line| line.split('|').nth(1));
-    let documented: BTreeSet<String> = rows.flat_map(|cell| cell.split('`').skip(1).step_by(2)).map(str::to_owned).collect();
+    let documented: BTreeSet<String> =
+        rows.flat_map(|cell| cell.split('`').skip(1).step_by(2)).map(str::to_owned).collect();
     assert_eq!(documented, added);
 }
 
