@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use tokio::sync::mpsc;
 
 use crate::config::{self};
-use crate::eviction::gentle::{Answer, Holding};
+use crate::eviction::proactive_reclaim::{Answer, Holding};
 use crate::node::pinned_file::{keyed_value, number_or_max};
 use crate::node::{CgroupVersion, Hierarchy};
 use crate::units::Bytes;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::actions::reclaim::{self, ReclaimFirst, Reclaimer};
 use crate::eviction::MetThreshold;
-use crate::eviction::gentle::{self, Answer, Futile, ReclaimOutcome};
+use crate::eviction::proactive_reclaim::{self, Answer, Futile, ReclaimOutcome};
 use crate::node::pinned_file::{Buffer, PinnedFile};
 use crate::units::{Bytes, CgroupId, Monotonic};
 use crate::workloads::WorkloadUsage;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::config::Mode;
 use crate::eviction::rank::Order;
-use crate::eviction::worthwhile::Worth;
+use crate::eviction::benefit::Worth;
 use crate::eviction::{DiskUsage, MetThreshold};
 use crate::node::pinned_file::Buffer;
 use crate::units::{Amount, CgroupId, Monotonic, Resource, Signal};

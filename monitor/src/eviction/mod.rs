@@ -17,7 +17,7 @@ pub mod exhaustion;
 mod fixtures;
 pub mod footprint;
 pub mod garbage;
-pub mod gentle;
+pub mod proactive_reclaim;
 pub mod local_storage;
 pub mod message;
 mod names;
@@ -31,7 +31,7 @@ pub mod signals;
 pub mod thresholds;
 pub mod tolerations;
 pub mod usage;
-pub mod worthwhile;
+pub mod benefit;
 
 pub use arm::{Armed, Layout, arm};
 pub use footprint::{DiskUsage, DiskUsages};

@@ -5,7 +5,7 @@ use std::time::Duration;
 use prometheus::{Counter, IntCounter, IntCounterVec};
 
 use super::register::{Registry, follow};
-use crate::eviction::gentle::ReclaimOutcome;
+use crate::eviction::proactive_reclaim::ReclaimOutcome;
 use crate::units::Bytes;
 
 /// How an eviction ended.

@@ -19,7 +19,7 @@ use super::series::{SeriesLimits, WorkloadSeries, increase};
 use super::{EventReport, NodeReport};
 use crate::config::Semantics;
 use crate::eviction::evicted::Cause;
-use crate::eviction::gentle::ReclaimOutcome;
+use crate::eviction::proactive_reclaim::ReclaimOutcome;
 use crate::kernel::OomConstraint;
 use crate::runtime::{Collected, View};
 use crate::units::{Bytes, Signal};

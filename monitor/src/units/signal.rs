@@ -87,6 +87,12 @@ impl Resource {
     pub const fn is_bytes(self) -> bool {
         matches!(self, Self::Memory | Self::EphemeralStorage)
     }
+
+    /// Whether it is freed only when files are removed.
+    #[must_use]
+    pub const fn is_on_disk(self) -> bool {
+        matches!(self, Self::EphemeralStorage | Self::Inodes)
+    }
 }
 
 impl Signal {

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use crate::config::Policy;
 use crate::eviction::rank::Ranked;
 use crate::eviction::usage::PodCandidate;
-use crate::eviction::worthwhile::Worth;
+use crate::eviction::benefit::Worth;
 use crate::eviction::{MetThreshold, SignalValue};
 use crate::units::Signal;
 use crate::workloads::{Pod, Preference};

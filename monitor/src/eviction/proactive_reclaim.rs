@@ -171,5 +171,5 @@ pub fn rest(took: Duration, cool_down: Duration) -> Duration {
 }
 
 #[cfg(test)]
-#[path = "gentle_tests.rs"]
+#[path = "proactive_reclaim_tests.rs"]
 mod tests;

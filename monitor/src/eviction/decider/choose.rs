@@ -1,0 +1,298 @@
+//! From the candidates to the victim: ranked, confirmed by a second sample, and taken in their order until one can be evicted.
+
+use std::time::Duration;
+
+use crate::config::Mode;
+use crate::config::kubernetes::{EvictionMethod, EvictionMethods};
+use crate::eviction::assess;
+use crate::eviction::evicted::{Cause, IMMEDIATE_GRACE_SECONDS};
+use crate::eviction::rank::Candidate;
+use crate::units::{CgroupId, Monotonic, Resource};
+
+use super::memory::{PUT_OFF, cool_down};
+use super::{
+    Attempt, Choice, ControlPlane, Decider, Measure, Next, Note, PassedOver, Phase, Place, Route, Rules, Snapshot,
+    Standing,
+};
+
+/// After this many candidates were measured one by one it is quicker to measure all.
+const MEASURED_ONE_BY_ONE: usize = 8;
+
+impl<C: Candidate> Decider<C> {
+    pub(super) fn rank(&mut self, rules: Rules<'_>, snapshot: &Snapshot, candidates: Vec<C>) -> Next {
+        let Some(signal) = self.signal(snapshot) else { return self.wait() };
+        self.turn.ranking = Self::order(rules, signal).rank(candidates);
+        self.turn.measured = 0;
+        self.measure_first(rules, snapshot)
+    }
+
+    /// Measures the first candidate exactly while it stands there by an upper bound only. The others stand where their bound puts them,
+    /// which may be too far in front: no key moves a candidate back for using more.
+    fn measure_first(&mut self, rules: Rules<'_>, snapshot: &Snapshot) -> Next {
+        let is_sure = self.turn.ranking.first().is_none_or(|first| first.candidate.is_exact());
+        match self.signal(snapshot) {
+            Some(signal) if !is_sure && self.turn.measured >= MEASURED_ONE_BY_ONE => self.candidates(signal, true),
+            _ if !is_sure => self.ask(Phase::Measuring, Next::Measure(Measure::Exact { place: 0 })),
+            _ => self.ranked(rules, snapshot),
+        }
+    }
+
+    /// A candidate that no longer exists is left out.
+    pub(super) fn measured(&mut self, rules: Rules<'_>, snapshot: &Snapshot, exact: Option<C>) -> Next {
+        let Some(signal) = self.signal(snapshot) else { return self.wait() };
+        match (exact, self.turn.ranking.first_mut()) {
+            (Some(exact), Some(first)) => first.candidate = exact,
+            (None, Some(_)) => drop(self.turn.ranking.remove(0)),
+            (_, None) => {}
+        }
+        self.turn.measured += 1;
+        Self::order(rules, signal).settle_first(&mut self.turn.ranking);
+        self.measure_first(rules, snapshot)
+    }
+
+    fn ranked(&mut self, rules: Rules<'_>, snapshot: &Snapshot) -> Next {
+        if rules.agent().is_some() {
+            // Measuring and ranking takes a moment, in which the pressure may be gone.
+            return self.ask(Phase::Confirming, Next::Measure(Measure::Signals));
+        }
+        self.take_next(rules, snapshot, 0)
+    }
+
+    /// Judges the second sample as if it were the first: minimum reclaim holds a threshold after an eviction, not after the sample before.
+    pub(super) fn confirm(&mut self, rules: Rules<'_>, snapshot: &Snapshot) -> Next {
+        let (Some(agent), Some(met)) = (rules.agent(), self.acted_on().cloned()) else { return self.wait() };
+        if self.layout != Some(snapshot.layout) {
+            return self.end_turn(rules, snapshot);
+        }
+        let observation = &snapshot.observation;
+        let (_, assessment) = assess(rules.policy, &self.armed, &self.turn.before, observation, snapshot.now);
+        let fresh = assessment.met.into_iter().find(|fresh| fresh.threshold == met.threshold);
+        let (Some(fresh), Some(in_hand)) = (fresh, self.turn.queue.get_mut(self.turn.in_hand)) else {
+            return self.end_turn(rules, snapshot);
+        };
+        *in_hand = fresh;
+        self.turn.observation.clone_from(observation);
+        if agent.mode == Mode::Observe {
+            let signal = met.threshold.signal;
+            let duration = cool_down(signal.resource(), agent.mode);
+            self.memory.cool_downs.set((signal, met.is_hard()), snapshot.clock(), duration);
+        }
+        self.take_next(rules, snapshot, 0)
+    }
+
+    /// Takes the first candidate from `from` on that can be evicted and frees enough.
+    pub(super) fn take_next(&mut self, rules: Rules<'_>, snapshot: &Snapshot, from: usize) -> Next {
+        let Some(signal) = self.signal(snapshot) else { return self.wait() };
+        let is_enforcing = rules.agent().is_some_and(|agent| agent.mode == Mode::Enforce);
+        // Of a ranking by upper bounds only the first is sure.
+        let is_unsure = is_enforcing && signal.resource() == Resource::Memory && !self.turn.is_exact;
+        let sure = if is_unsure { 1 } else { self.turn.ranking.len() };
+        let mut from = from;
+        while let Some(place) = self.first_from(rules, snapshot, from, sure) {
+            let standing = self.turn.ranking.get(place).and_then(|ranked| ranked.candidate.standing());
+            let Some(standing) = standing else {
+                let place = Place::Ranked(place);
+                return self.ask(Phase::Standing(place), Next::Measure(Measure::Standing { place }));
+            };
+            if let Some(next) = self.evict(rules, snapshot, Place::Ranked(place), standing) {
+                return next;
+            }
+            from = place + 1;
+        }
+        if is_unsure {
+            return self.candidates(signal, true);
+        }
+        self.exhausted(rules, snapshot)
+    }
+
+    fn first_from(&self, rules: Rules<'_>, snapshot: &Snapshot, from: usize, to: usize) -> Option<usize> {
+        let to = to.min(self.turn.ranking.len());
+        if !rules.weighs_benefit() {
+            return (from < to).then_some(from);
+        }
+        let signal = self.signal(snapshot)?;
+        let hard = self.acted_on().is_some_and(|met| met.is_hard());
+        let can_be_evicted = |candidate: &C| {
+            let is_exempt = candidate.standing().is_some_and(|standing| standing.is_critical);
+            !is_exempt && self.is_candidate(snapshot, candidate.cgroup(), hard)
+        };
+        let benefit = self.benefit(rules, signal, can_be_evicted);
+        let ranking = self.turn.ranking.get(from..to)?.iter();
+        let place = ranking.map(|ranked| (ranked.facts().usage, &ranked.candidate)).position(|(usage, candidate)| {
+            let is_candidate = rules.agent().is_some_and(|agent| agent.mode == Mode::Observe)
+                || self.is_candidate(snapshot, candidate.cgroup(), hard);
+            is_candidate && benefit.admits(usage)
+        });
+        place.map(|place| from + place)
+    }
+
+    /// Why the candidate at `place` would be passed over, for the explanation of a ranking.
+    #[must_use]
+    pub fn passed_over(&self, rules: Rules<'_>, snapshot: &Snapshot) -> Vec<Option<PassedOver>> {
+        let is_exempt = |candidate: &C| candidate.standing().is_some_and(|standing| standing.is_critical);
+        let Some(signal) = self.signal(snapshot) else { return Vec::new() };
+        let benefit = self.benefit(rules, signal, |candidate| !is_exempt(candidate));
+        let reason = |candidate: &C| match candidate.facts().usage {
+            _ if is_exempt(candidate) => Some(PassedOver::Exempt),
+            usage if !rules.weighs_benefit() || benefit.admits(usage) => None,
+            Some(_) => Some(PassedOver::TooLittle),
+            None => Some(PassedOver::NotMeasured),
+        };
+        self.turn.ranking.iter().map(|ranked| reason(&ranked.candidate)).collect()
+    }
+
+    /// Whether the workload's turn may come: no attempt on it failed or was refused lately, and it is not leaving already, unless a hard
+    /// threshold cuts its grace period short.
+    pub(super) fn is_candidate(&self, snapshot: &Snapshot, id: CgroupId, hard: bool) -> bool {
+        let is_leaving = snapshot.under_way.iter().any(|under_way| under_way.id == id);
+        !self.memory.exclusions.holds(id, hard, snapshot.clock()) && (hard || !is_leaving)
+    }
+
+    /// The standing of a candidate is known: it is evicted, or the next one is taken.
+    pub(super) fn judge(&mut self, rules: Rules<'_>, snapshot: &Snapshot, place: Place, standing: Standing) -> Next {
+        self.evict(rules, snapshot, place, standing).unwrap_or_else(|| self.after(rules, snapshot, place))
+    }
+
+    fn after(&mut self, rules: Rules<'_>, snapshot: &Snapshot, place: Place) -> Next {
+        match place {
+            Place::Ranked(place) => self.take_next(rules, snapshot, place + 1),
+            Place::Limit(place) => self.next_limit(rules, snapshot, place + 1),
+        }
+    }
+
+    /// Evicts the candidate; none where it must not be evicted, or not now.
+    fn evict(&mut self, rules: Rules<'_>, snapshot: &Snapshot, place: Place, standing: Standing) -> Option<Next> {
+        if standing.is_critical {
+            return None;
+        }
+        let is_limit = matches!(place, Place::Limit(_));
+        let met = self.acted_on().filter(|_| !is_limit);
+        if met.is_none() && snapshot.question.is_some() {
+            // `rank` without a threshold: the first is named, and nothing would be done.
+            let grace_period_seconds = IMMEDIATE_GRACE_SECONDS;
+            let cause = Cause::Signal(snapshot.question?);
+            let choice = Choice {
+                place,
+                cause,
+                threshold: None,
+                is_hard: true,
+                grace_period_seconds,
+                grace: Duration::ZERO,
+                route: Route::Local,
+                is_dry_run: true,
+            };
+            return Some(self.ask(Phase::Trying(place), Next::Evict(choice)));
+        }
+        let is_hard = met.is_none_or(|met| met.is_hard());
+        let cause = match place {
+            Place::Ranked(_) => Cause::Signal(met?.threshold.signal),
+            Place::Limit(limit) => self.turn.exceeded.get(limit)?.cause,
+        };
+        let threshold = met.map(|met| met.place);
+        let own = standing.grace_period_seconds;
+        let (grace_period_seconds, grace) = match (is_hard, is_limit) {
+            (true, false) => (IMMEDIATE_GRACE_SECONDS, Duration::ZERO),
+            (true, true) => (IMMEDIATE_GRACE_SECONDS, Duration::from_secs(IMMEDIATE_GRACE_SECONDS.unsigned_abs())),
+            (false, _) => (rules.policy.soft_grace_seconds(own), rules.policy.soft_grace(own)),
+        };
+        let route = match rules.agent() {
+            None => Some(Route::Local),
+            Some(agent) => route(agent.methods, is_hard, snapshot.control_plane, standing),
+        };
+        let Some(route) = route else {
+            self.put_off(snapshot, place);
+            return None;
+        };
+        let is_dry_run = rules.agent().is_none_or(|agent| agent.mode == Mode::Observe);
+        let choice =
+            Choice { place, cause, threshold, is_hard, grace_period_seconds, grace, route, is_dry_run };
+        Some(self.ask(Phase::Trying(place), Next::Evict(choice)))
+    }
+
+    fn put_off(&mut self, snapshot: &Snapshot, place: Place) {
+        let Place::Ranked(place) = place else { return };
+        let (Some(met), Some(ranked)) = (self.acted_on(), self.turn.ranking.get(place)) else { return };
+        let (kind, threshold) = ((met.threshold.signal, met.is_hard()), met.place);
+        let (id, now) = (ranked.candidate.cgroup(), snapshot.clock());
+        self.memory.cool_downs.set(kind, now, PUT_OFF);
+        self.retry_at(now.after(PUT_OFF));
+        self.turn.notes.push(Note::PutOff { threshold, id });
+    }
+
+    pub(super) fn tried(&mut self, rules: Rules<'_>, snapshot: &Snapshot, place: Place, attempt: Attempt) -> Next {
+        if attempt == Attempt::Failed
+            && let Some(id) = self.cgroup(place)
+        {
+            self.memory.fail(id, snapshot.clock());
+        }
+        if attempt == Attempt::PutOff {
+            self.put_off(snapshot, place);
+        }
+        match (attempt, place) {
+            (Attempt::Started, Place::Ranked(_)) => {
+                let is_enforcing = rules.agent().is_some_and(|agent| agent.mode == Mode::Enforce);
+                if let Some(met) = self.acted_on().filter(|_| is_enforcing) {
+                    let resource = met.threshold.signal.resource();
+                    self.memory.cool_disks(resource, snapshot.clock());
+                }
+                self.end_turn(rules, snapshot)
+            }
+            (Attempt::Started, Place::Limit(limit)) => self.limit_started(rules, snapshot, limit),
+            (Attempt::Gone | Attempt::Critical | Attempt::PutOff | Attempt::Failed, _) => {
+                self.after(rules, snapshot, place)
+            }
+        }
+    }
+
+    fn cgroup(&self, place: Place) -> Option<CgroupId> {
+        match place {
+            Place::Ranked(place) => self.turn.ranking.get(place).map(|ranked| ranked.candidate.cgroup()),
+            Place::Limit(limit) => self.turn.exceeded.get(limit).map(|exceeded| exceeded.id),
+        }
+    }
+
+    /// No candidate is left. What is put off is tried again, and reported as that.
+    fn exhausted(&mut self, rules: Rules<'_>, snapshot: &Snapshot) -> Next {
+        let (Some(agent), Some(met)) = (rules.agent(), self.acted_on()) else { return self.wait() };
+        let (signal, hard, threshold) = (met.threshold.signal, met.is_hard(), met.place);
+        let now: Monotonic = snapshot.clock();
+        let is_put_off = self.memory.cool_downs.until((signal, hard), now).is_some();
+        if agent.mode == Mode::Observe || !is_put_off {
+            let duration = cool_down(signal.resource(), agent.mode);
+            self.memory.cool_downs.set((signal, hard), now, duration);
+            self.retry_at(now.after(duration));
+            self.turn.notes.push(Note::Exhausted { threshold, candidates: self.turn.ranking.len() });
+        }
+        self.end_turn(rules, snapshot)
+    }
+}
+
+/// Which way a candidate is evicted, by the configuration and the API server's state; none where it cannot be evicted now.
+pub(super) fn route(
+    methods: EvictionMethods,
+    is_hard: bool,
+    control_plane: ControlPlane,
+    standing: Standing,
+) -> Option<Route> {
+    use EvictionMethod::{Delete, Evict, Off};
+    let (is_up, is_read) = match control_plane {
+        ControlPlane::None => return Some(Route::Local),
+        ControlPlane::Up { is_read } => (true, is_read),
+        ControlPlane::Down => (false, false),
+    };
+    if !standing.is_pod {
+        return Some(Route::Local);
+    }
+    let method = if is_hard { methods.hard } else { methods.soft };
+    match (method, is_hard) {
+        (Off, _) => Some(Route::Local),
+        // A deletion disregards disruption budgets: it is certain.
+        (Delete | Evict, false) if standing.is_known && is_up => Some(Route::Requested { insists: method == Delete }),
+        (Delete, _) | (Evict, true) if standing.is_known => Some(Route::Reported),
+        // Neither whether a budget protects the pod is known, nor whether the API server lists it.
+        (Evict, false) => None,
+        // The API server answers and has not listed the pods: protection is unknown. A hard threshold does not wait for that.
+        (Delete, false) if is_up && !is_read => None,
+        (Delete | Evict, _) => Some(Route::Unlisted),
+    }
+}

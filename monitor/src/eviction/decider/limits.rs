@@ -1,0 +1,92 @@
+//! Pods above a limit of local storage: evicted whether or not the disk is full.
+
+use std::time::Duration;
+
+use crate::config::Mode;
+use crate::eviction::evicted::{Cause, IMMEDIATE_GRACE_SECONDS};
+use crate::eviction::rank::Candidate;
+
+use super::{Choice, Decider, LimitExceeded, Measure, Next, Phase, Place, Route, Rules, Snapshot};
+
+/// As often as a kubelet synchronizes.
+const EVERY: Duration = Duration::from_secs(10);
+/// While another pod above its limit waits for its turn.
+const AGAIN: Duration = Duration::from_millis(500);
+
+impl<C> Decider<C> {
+    /// When limits are checked next; none where they never were.
+    #[must_use]
+    pub fn limits_due(&self) -> Option<crate::units::Monotonic> {
+        self.memory.limits_due
+    }
+}
+
+impl<C: Candidate> Decider<C> {
+    pub(super) fn limits_are_due(&mut self, rules: Rules<'_>, snapshot: &Snapshot) -> bool {
+        let is_due = self.memory.limits_due.is_none_or(|due| due <= snapshot.clock());
+        rules.agent().is_some() && snapshot.has_limits && is_due && !self.turn.has_checked_limits
+    }
+
+    pub(super) fn check_limits(
+        &mut self,
+        rules: Rules<'_>,
+        snapshot: &Snapshot,
+        exceeded: Vec<LimitExceeded>,
+    ) -> Next {
+        self.turn.has_checked_limits = true;
+        self.turn.exceeded = exceeded;
+        if rules.agent().is_some() {
+            self.memory.limits_due = Some(snapshot.clock().after(EVERY));
+        } else if self.turn.exceeded.is_empty() {
+            return self.next_threshold(rules, snapshot);
+        } else {
+            // A kubelet does nothing else in the same synchronization.
+            self.turn.queue.clear();
+        }
+        self.next_limit(rules, snapshot, 0)
+    }
+
+    /// Takes the next pod above its limit. The agent evicts one at a time, a kubelet all.
+    pub(super) fn next_limit(&mut self, rules: Rules<'_>, snapshot: &Snapshot, from: usize) -> Next {
+        let exceeded = self.turn.exceeded.get(from..).unwrap_or_default().iter().copied();
+        let Some(agent) = rules.agent() else {
+            return match exceeded.into_iter().next() {
+                Some(LimitExceeded { cause, .. }) => self.evict_as_kubelet(from, cause),
+                None => self.wait(),
+            };
+        };
+        let is_enforcing = agent.mode == Mode::Enforce;
+        let may_go = |it: &LimitExceeded| !it.is_stale && (!is_enforcing || self.is_candidate(snapshot, it.id, false));
+        let Some(place) = exceeded.into_iter().position(|it| may_go(&it)) else { return self.wait() };
+        if is_enforcing && self.may_start(agent, snapshot, true, true).is_err() {
+            self.memory.limits_due = Some(snapshot.clock().after(AGAIN));
+            return self.wait();
+        }
+        let place = Place::Limit(from + place);
+        self.ask(Phase::Standing(place), Next::Measure(Measure::Standing { place }))
+    }
+
+    fn evict_as_kubelet(&mut self, limit: usize, cause: Cause) -> Next {
+        let place = Place::Limit(limit);
+        let choice = Choice {
+            place,
+            cause,
+            threshold: None,
+            is_hard: true,
+            grace_period_seconds: IMMEDIATE_GRACE_SECONDS,
+            grace: Duration::from_secs(IMMEDIATE_GRACE_SECONDS.unsigned_abs()),
+            route: Route::Local,
+            is_dry_run: true,
+        };
+        self.ask(Phase::Trying(place), Next::Evict(choice))
+    }
+
+    pub(super) fn limit_started(&mut self, rules: Rules<'_>, snapshot: &Snapshot, limit: usize) -> Next {
+        if rules.agent().is_some_and(|agent| agent.mode == Mode::Enforce) {
+            // The others, and those that could not be evicted yet, in a moment.
+            self.memory.limits_due = Some(snapshot.clock().after(AGAIN));
+            return self.wait();
+        }
+        self.next_limit(rules, snapshot, limit + 1)
+    }
+}

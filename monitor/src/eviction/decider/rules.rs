@@ -1,0 +1,63 @@
+//! The rules that a decision follows: the policy, and how fast one decision may follow another.
+
+use serde::{Deserialize, Serialize};
+
+use crate::config::kubernetes::EvictionMethods;
+use crate::config::{EvictionLimits, Mode, Policy};
+
+/// What stays the same from one step to the next, until the configuration changes.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Rules<'a> {
+    pub policy: &'a Policy,
+    pub pace: Pace,
+}
+
+/// How fast one eviction may follow another, and what is asked for before one.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub enum Pace {
+    /// One synchronization of a kubelet (`eviction-semantics.md` §3): at most one eviction, nothing awaited, no budget.
+    Kubelet,
+    /// The candidates of one moment, as an agent would choose among them with nothing under way.
+    Ranking,
+    /// The agent: cool-downs, a budget, proactive reclaim, and confirmation by a second sample.
+    Agent(AgentRules),
+}
+
+/// What the agent's configuration adds to the policy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AgentRules {
+    pub mode: Mode,
+    pub limits: EvictionLimits,
+    /// Which API calls evict a pod.
+    pub methods: EvictionMethods,
+    /// Soft thresholds wait while the node is in maintenance.
+    pub defers_soft: bool,
+}
+
+/// [`Rules`] as a recorded trace carries them.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub struct OwnedRules {
+    pub policy: Policy,
+    pub pace: Pace,
+}
+
+impl OwnedRules {
+    #[must_use]
+    pub fn borrow(&self) -> Rules<'_> {
+        Rules { policy: &self.policy, pace: self.pace }
+    }
+}
+
+impl Rules<'_> {
+    pub(super) fn agent(&self) -> Option<AgentRules> {
+        match self.pace {
+            Pace::Kubelet | Pace::Ranking => None,
+            Pace::Agent(agent) => Some(agent),
+        }
+    }
+
+    /// Whether candidates that would free next to nothing are passed over. A kubelet evicts the first of its ranking in any case.
+    pub(super) fn weighs_benefit(&self) -> bool {
+        self.pace != Pace::Kubelet
+    }
+}
