@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use node_pressure_monitor::config::{Policy, Threshold, ThresholdValue};
-use node_pressure_monitor::eviction::pass::{Input, pass};
-use node_pressure_monitor::eviction::{Layout, State, arm};
+use node_pressure_monitor::eviction::Layout;
+use node_pressure_monitor::eviction::decider::Decider;
+use node_pressure_monitor::eviction::synchronization::{Input, synchronize};
 use node_pressure_monitor::units::{Bytes, Moment, Signal};
 use node_pressure_monitor::workloads::{Pod, Summary};
 
@@ -79,20 +80,19 @@ fn passes(criterion: &mut Criterion<CpuTime>) {
         println!("allowance {:.3}", slowness.allowance());
     }
     let policy = policy();
-    let armed = arm(&policy, Layout::Single);
     for case in [Case::Memory, Case::MemoryComputedQos, Case::Disk, Case::NothingLow] {
         let mut group = criterion.benchmark_group(case.name());
         for count in [10, 100, 1_000, 10_000] {
             let (pods, summary) = (case.pods(count), case.summary(count));
             let layout = Layout::Single;
             let input = Input { now: Moment(0), layout, summary: &summary, after_collection: None, pods: &pods };
-            let (_, decision) = pass(&policy, &armed, &State::default(), &input);
+            let decision = synchronize(&mut Decider::default(), &policy, &input);
             if case != Case::NothingLow {
                 assert_eq!(decision.ranking.len(), count, "the pass that is measured is a whole one");
                 assert!(decision.eviction.is_some_and(|eviction| eviction.message.contains("Threshold quantity")));
             }
             group.bench_function(BenchmarkId::from_parameter(count), |bencher| {
-                bencher.iter(|| pass(&policy, &armed, &State::default(), black_box(&input)));
+                bencher.iter(|| synchronize(&mut Decider::default(), &policy, black_box(&input)));
             });
         }
         group.finish();

@@ -3,8 +3,9 @@
 use node_pressure_monitor::commands::simulate::{Format, Progress, simulate};
 use node_pressure_monitor::config::threshold::parse_threshold_value;
 use node_pressure_monitor::config::{OomScores, Policy, Quirk, Quirks, Ranking, Semantics, Threshold};
-use node_pressure_monitor::eviction::pass::{Input, pass};
-use node_pressure_monitor::eviction::{Layout, NodeCondition, State, admission, arm, oom_score, signals};
+use node_pressure_monitor::eviction::decider::Decider;
+use node_pressure_monitor::eviction::synchronization::{Input, synchronize};
+use node_pressure_monitor::eviction::{Layout, NodeCondition, admission, oom_score, signals};
 use node_pressure_monitor::units::{Moment, Resource, Signal};
 use node_pressure_monitor::workloads::{Pod, QosClass, Summary};
 use serde_json::value::RawValue;
@@ -102,13 +103,11 @@ pub fn pod(data: &[u8]) {
 fn decide(summary: &Summary, pods: &[Pod]) {
     for policy in policies() {
         for layout in LAYOUTS {
-            let armed = arm(&policy, layout);
-            let mut state = State::default();
+            let mut decider = Decider::default();
             for seconds in [0, 3600] {
                 let now = Moment(seconds * 1_000_000_000);
                 let input = Input { now, layout, summary, after_collection: None, pods };
-                let (next, decision) = pass(&policy, &armed, &state, &input);
-                state = next;
+                let decision = synchronize(&mut decider, &policy, &input);
                 let active = pods.iter().filter(|pod| pod.is_active()).count();
                 assert!(decision.ranking.is_empty() || decision.ranking.len() == active, "pods lost or invented");
                 for eviction in decision.eviction.iter().chain(&decision.local_storage) {

@@ -148,7 +148,7 @@ impl Agent {
         let order = Order::of(&self.config.policy, Resource::Memory);
         let tree = &mut self.sensors.tree;
         let measure = |usage: &WorkloadUsage| tree.measure(usage.workload.id);
-        order.rank_first(at_most, |usage| usage.exact, measure).unwrap_or_else(|| self.rank_all())
+        rank_first(order, at_most, measure).unwrap_or_else(|| self.rank_all())
     }
 
     /// Orders the candidates by the exact working set of each.
@@ -347,6 +347,25 @@ impl Agent {
             );
         }
     }
+}
+
+fn rank_first(
+    order: Order<'_>,
+    at_most: impl Iterator<Item = WorkloadUsage>,
+    mut measure: impl FnMut(&WorkloadUsage) -> Option<WorkloadUsage>,
+) -> Option<Vec<RankedWorkload>> {
+    let mut ranked = order.rank(at_most);
+    for _ in 0..8 {
+        match ranked.first_mut() {
+            Some(first) if !first.candidate.exact => match measure(&first.candidate) {
+                Some(exact) => first.candidate = exact,
+                None => drop(ranked.remove(0)),
+            },
+            _ => return Some(ranked),
+        }
+        order.settle_first(&mut ranked);
+    }
+    None
 }
 
 /// Those that may be evicted at all.

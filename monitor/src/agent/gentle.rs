@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use crate::actions::reclaim::{self, ReclaimFirst, Reclaimer};
 use crate::eviction::MetThreshold;
-use crate::eviction::proactive_reclaim::{self, Answer, Futile, ReclaimOutcome};
+use crate::eviction::proactive_reclaim::{self as gentle, Answer, Futile, ReclaimOutcome};
+use crate::eviction::rank::Ranked;
 use crate::node::pinned_file::{Buffer, PinnedFile};
 use crate::units::{Bytes, CgroupId, Monotonic};
 use crate::workloads::WorkloadUsage;
@@ -182,7 +183,10 @@ impl Agent {
         // What is not told is not there to swap to.
         let swap_free = self.sensors.memory.details().ok().and_then(|details| details.swap_free).unwrap_or(Bytes::ZERO);
         loop {
-            let (furthest, above) = gentle::furthest_above_request(&usages).ok_or(Futile::NobodyAboveRequest)?;
+            let ranked: Vec<_> = usages.iter().cloned().map(|candidate| Ranked { candidate }).collect();
+            let place = gentle::furthest_above_request(&ranked).ok_or(Futile::NobodyAboveRequest)?;
+            let Some(furthest) = usages.get(place) else { return Err(Futile::NobodyAboveRequest) };
+            let above = furthest.working_set.saturating_sub(furthest.workload.request);
             let id = furthest.workload.id;
             if self.is_node_critical(id) {
                 usages.retain(|usage| usage.workload.id != id);

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use crate::config::Mode;
+use crate::eviction::benefit::Benefit;
 use crate::eviction::rank::Order;
-use crate::eviction::benefit::Worth;
 use crate::eviction::{DiskUsage, MetThreshold};
 use crate::node::pinned_file::Buffer;
 use crate::units::{Amount, CgroupId, Monotonic, Resource, Signal};
@@ -73,12 +73,12 @@ impl Agent {
     }
 
     /// Who of these is worth ending for `met`.
-    pub(super) fn worth(&self, met: &MetThreshold, ranking: &[RankedWorkload], now: Monotonic) -> Worth {
+    pub(super) fn worth(&self, met: &MetThreshold, ranking: &[RankedWorkload], now: Monotonic) -> Benefit {
         let is_hard = met.is_hard();
         let can_go =
             |ranked: &&RankedWorkload| self.actions.evictor.is_candidate(ranked.candidate.workload.id, is_hard, now);
         let largest = ranking.iter().filter(can_go).filter_map(|ranked| ranked.facts().usage).max();
-        Worth::of(&self.config.policy, met.threshold.signal, Some(met.value), Some(met), largest)
+        Benefit::of(&self.config.policy, met.threshold.signal, Some(met.value), Some(met), largest)
     }
 
     /// Something was done about a disk, or it was said what would be: what comes of it takes its time.

@@ -49,7 +49,7 @@ pub enum TaintEffect {
 }
 
 /// Methods of evicting.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EvictionMethods {
     /// For hard thresholds and limits of local storage: the pod is killed at once, and this follows.
     pub hard: EvictionMethod,

@@ -1,5 +1,6 @@
 //! What the operator asked for, as plain values with the defaults that apply when nothing is said.
 
+use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -19,7 +20,7 @@ use crate::units::Quantity;
 use crate::units::{Resource, Signal};
 
 /// Whether the agent acts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub enum Mode {
     /// Does everything but act, and says what it would have done.
     #[default]
@@ -40,7 +41,7 @@ impl Mode {
 }
 
 /// Whose rules apply. Sets what is not set by hand: which figure called available acts, the quirks, the percentages' arithmetic.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub enum Semantics {
     /// What the kernel could really hand out (`MemAvailable`), and the kubelet's rules with its quirks mended.
     #[default]
@@ -61,7 +62,7 @@ impl Semantics {
 }
 
 /// The order in which workloads are evicted.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub enum Ranking {
     /// QoS class, exceeds its request, priority, usage above request.
     #[default]
@@ -108,7 +109,7 @@ impl Ranking {
 }
 
 /// One criterion of a ranking. The name of the workload always decides last.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum RankingKey {
     /// `user.oomd_avoid` goes last.
     Preference,
@@ -158,7 +159,7 @@ impl RankingKey {
 }
 
 /// How `oom_score_adj` follows from the QoS class.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct OomScores {
     /// For Guaranteed pods.
     pub guaranteed: i16,
@@ -180,7 +181,7 @@ impl Default for OomScores {
 }
 
 /// Which figures node allocatable is reduced by.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Reservations {
     /// `systemReserved`: resource names and amounts in the order written.
     pub system: Vec<(String, Quantity)>,
@@ -257,7 +258,7 @@ impl Default for MonitorConfig {
 }
 
 /// When and whom to evict.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Policy {
     /// Whose rules apply.
     pub semantics: Semantics,
@@ -350,7 +351,7 @@ impl Default for Sampling {
 }
 
 /// How much may be evicted in what time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EvictionLimits {
     /// Pause after an eviction that had an effect.
     pub cool_down: Duration,

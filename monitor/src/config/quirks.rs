@@ -1,6 +1,7 @@
 //! The kubelet's quirks (`eviction-semantics.md` §18 and addenda), each with a name by which it is switched.
 
 use super::policy::Semantics;
+use serde::{Deserialize, Serialize};
 
 /// Something the kubelet does that nobody would ask for. `kubelet` semantics reproduce them all; `corrected` semantics mend
 /// those for which [`Quirk::is_mended`] says so.
@@ -98,7 +99,7 @@ impl Quirk {
 }
 
 /// The quirks that are reproduced.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Quirks(u32);
 
 impl Quirks {

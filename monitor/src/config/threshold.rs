@@ -3,6 +3,7 @@
 //! Nothing here knows about files: each function takes one value as text, so that every form in which thresholds are
 //! written (YAML maps, command-line lists) can use them.
 
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
@@ -15,7 +16,7 @@ use crate::units::{Amount, Bytes};
 use crate::units::{Quantity, QuantityError};
 
 /// An amount to compare a signal with: absolute, or relative to the signal's capacity.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum ThresholdValue {
     /// Bytes; inodes or process ids for the signals that count those.
     Quantity(Quantity),
@@ -24,7 +25,7 @@ pub enum ThresholdValue {
 }
 
 /// A percentage as the kubelet keeps it, and as it was meant.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Percentage {
     /// 32 bits, one is the whole capacity.
     pub fraction: f32,
@@ -103,7 +104,7 @@ fn percentage_text(fraction: f32) -> String {
 }
 
 /// A signal, the value it must not fall below, and what to do about it.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Threshold {
     /// What is compared.
     pub signal: Signal,

@@ -2,9 +2,10 @@
 
 use crate::config::{Policy, Quirk, Threshold};
 use crate::units::Signal;
+use serde::{Deserialize, Serialize};
 
 /// Which filesystems the node has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub enum Layout {
     /// Images, writable layers, logs and volumes share one.
     #[default]

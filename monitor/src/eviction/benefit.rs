@@ -18,13 +18,13 @@ const LITTLE: i64 = 100;
 
 /// Who may be evicted for a signal: not who would give back next to nothing.
 #[derive(Debug, Clone, Copy)]
-pub struct Worth {
+pub struct Benefit {
     resource: Resource,
     largest: Amount,
     missing: Amount,
 }
 
-impl Worth {
+impl Benefit {
     /// By what was observed, the threshold on it that is met if one is, and what the largest uses of those who can go.
     #[must_use]
     pub fn of(
@@ -49,13 +49,13 @@ impl Worth {
     /// Whether it helps that who uses so much goes.
     #[must_use]
     pub fn admits(&self, used: Option<Amount>) -> bool {
-        is_worthwhile(self.resource, used, self.largest, self.missing)
+        is_beneficial(self.resource, used, self.largest, self.missing)
     }
 }
 
 /// Tells whether a workload that uses `used` of `resource` is worth ending, when the largest candidate uses `largest` and so much is
 /// `missing`. Of memory everybody is: the ranking has looked at that. What is not known is not acted on.
-fn is_worthwhile(resource: Resource, used: Option<Amount>, largest: Amount, missing: Amount) -> bool {
+fn is_beneficial(resource: Resource, used: Option<Amount>, largest: Amount, missing: Amount) -> bool {
     let Some(used) = used.filter(|used| *used > Amount::ZERO) else { return resource == Resource::Memory };
     let is_large = |part: i128| used.billionths() >= largest.billionths() / part;
     match resource {
@@ -92,7 +92,7 @@ mod tests {
             ("memory is ranked, not filtered", Memory, Some(0), 100, 1, true),
             ("nor is it here where it is not known", Memory, None, 100, 1, true),
         ] {
-            let found = is_worthwhile(resource, used.map(units), units(largest), units(missing));
+            let found = is_beneficial(resource, used.map(units), units(largest), units(missing));
             assert_eq!(found, expected, "{name}");
         }
     }
@@ -107,7 +107,7 @@ mod tests {
         };
         let worth = |semantics| {
             let policy = Policy { semantics, ..Policy::default() };
-            Worth::of(&policy, Signal::NodeFsInodesFree, Some(value), None, Some(units(100_000)))
+            Benefit::of(&policy, Signal::NodeFsInodesFree, Some(value), None, Some(units(100_000)))
         };
         for (used, corrected, kubelet) in
             [(Some(100_000), true, true), (Some(500), false, true), (Some(0), false, false), (None, false, false)]

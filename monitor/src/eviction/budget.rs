@@ -1,5 +1,6 @@
 //! How many evictions may follow one another, and how fast.
 
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 use crate::config::EvictionLimits;
@@ -15,7 +16,7 @@ pub enum Refusal {
 }
 
 /// The evictions of the last minute that had an effect. An attempt without one costs nothing.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Budget {
     effects: Vec<Monotonic>,
 }

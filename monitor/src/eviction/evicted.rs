@@ -2,6 +2,7 @@
 
 use crate::units::{Resource, Signal};
 use crate::workloads::Pod;
+use serde::{Deserialize, Serialize};
 
 /// The `reason` in the pod's status and of the event about it.
 pub const REASON: &str = "Evicted";
@@ -10,7 +11,7 @@ pub const REASON: &str = "Evicted";
 pub const IMMEDIATE_GRACE_SECONDS: i64 = 1;
 
 /// What a pod is evicted for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Cause {
     /// A threshold on this signal.
     Signal(Signal),

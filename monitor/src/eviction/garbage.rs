@@ -2,11 +2,12 @@
 
 use crate::config::{Policy, Quirk};
 use crate::units::Signal;
+use serde::{Deserialize, Serialize};
 
 use super::{Armed, Layout, NodeCondition, Observation, is_below};
 
 /// Something that removes what nobody needs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Collector {
     /// Removes dead containers.
     Containers,

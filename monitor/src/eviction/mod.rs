@@ -7,40 +7,43 @@
 pub mod admission;
 pub mod allocatable;
 pub mod arm;
+pub mod benefit;
 pub mod budget;
+pub mod collection;
 pub mod conditions;
 pub mod daemons;
 pub mod deadline;
+pub mod decider;
 pub mod evicted;
 pub mod exhaustion;
 #[cfg(test)]
 mod fixtures;
 pub mod footprint;
 pub mod garbage;
-pub mod proactive_reclaim;
 pub mod local_storage;
 pub mod message;
 mod names;
 pub mod no_execute;
 pub mod oom_score;
-pub mod pass;
 pub mod pressure;
+pub mod proactive_reclaim;
 pub mod rank;
 pub mod refaulting;
 pub mod signals;
+pub mod synchronization;
 pub mod thresholds;
 pub mod tolerations;
 pub mod usage;
-pub mod benefit;
 
 pub use arm::{Armed, Layout, arm};
 pub use footprint::{DiskUsage, DiskUsages};
 pub use thresholds::{Assessment, MetThreshold, NodeCondition, State, assess, is_below};
 
 use crate::units::{Bytes, Moment, Signal};
+use serde::{Deserialize, Serialize};
 
 /// One signal's value.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SignalValue {
     /// Which signal.
     pub signal: Signal,
@@ -74,7 +77,7 @@ impl SignalValue {
 }
 
 /// The signals at one moment.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Observation {
     /// The signals that could be observed; a threshold on another is not met.
     pub signals: Vec<SignalValue>,

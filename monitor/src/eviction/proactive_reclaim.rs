@@ -1,10 +1,11 @@
 //! Whether memory can be had back without a kill: of whom, how much to ask for, and what came of it.
 
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
+use super::rank::{Candidate, Facts, Ranked};
 use crate::config::{Policy, Semantics};
 use crate::units::{Amount, Bytes};
-use crate::workloads::WorkloadUsage;
 
 use super::MetThreshold;
 
@@ -15,7 +16,7 @@ const MARGIN_PERCENT: u64 = 10;
 const REST_SHARE: u32 = 10;
 
 /// What a workload has that the kernel could take from it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Holding {
     /// Used, above what it requested. Below its request nothing is taken from it.
     pub above_request: Bytes,
@@ -28,7 +29,7 @@ pub struct Holding {
 }
 
 /// Why asking for memory back would be in vain.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Futile {
     /// Every candidate is within its request.
     NobodyAboveRequest,
@@ -53,7 +54,7 @@ impl Futile {
 }
 
 /// What came of asking.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ReclaimOutcome {
     /// The threshold is no longer met.
     Sufficed,
@@ -85,7 +86,7 @@ impl ReclaimOutcome {
 }
 
 /// How the kernel answered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Answer {
     /// It gave all that was asked for, or all that it found.
     Done,
@@ -102,13 +103,18 @@ pub fn missing(policy: &Policy, met: &MetThreshold) -> Bytes {
     if missing.is_negative() { Bytes::ZERO } else { missing.bytes() }
 }
 
-/// The candidate furthest above its request, and how far; the first by name where two are.
+/// The place of the candidate furthest above its request, the first by name where two are; none where all are within it.
 #[must_use]
-pub fn furthest_above_request(candidates: &[WorkloadUsage]) -> Option<(&WorkloadUsage, Bytes)> {
-    let above = |usage: &WorkloadUsage| usage.working_set.saturating_sub(usage.workload.request);
-    let furthest =
-        candidates.iter().max_by(|a, b| above(a).cmp(&above(b)).then_with(|| b.workload.name.cmp(&a.workload.name)))?;
-    Some((furthest, above(furthest))).filter(|(_, above)| !above.is_zero())
+pub fn furthest_above_request<C: Candidate>(candidates: &[Ranked<C>]) -> Option<usize> {
+    let above = |ranked: &Ranked<C>| {
+        let Facts { usage, request, .. } = ranked.facts();
+        usage.unwrap_or_default() - request.unwrap_or_default()
+    };
+    let furthest = candidates
+        .iter()
+        .enumerate()
+        .max_by(|(_, a), (_, b)| above(a).cmp(&above(b)).then_with(|| b.candidate.name().cmp(&a.candidate.name())));
+    furthest.filter(|(_, ranked)| above(ranked) > Amount::ZERO).map(|(place, _)| place)
 }
 
 /// How much to ask for so that `missing` becomes available under these semantics.

@@ -2,7 +2,7 @@ use super::*;
 use crate::config::{Policy, Threshold, ThresholdValue};
 use crate::eviction::SignalValue;
 use crate::units::{CgroupId, Signal};
-use crate::workloads::{Kind, Preference, QosClass, Workload};
+use crate::workloads::{Kind, Preference, QosClass, Workload, WorkloadUsage};
 
 const MIB: u64 = 1 << 20;
 
@@ -54,7 +54,9 @@ fn usage(name: &str, working_set: u64, request: u64) -> WorkloadUsage {
 #[test]
 fn who_is_furthest_above_its_request_is_asked() {
     let name = |candidates: &[WorkloadUsage]| {
-        furthest_above_request(candidates).map(|(usage, above)| (usage.workload.name.clone(), above))
+        let ranked: Vec<_> = candidates.iter().cloned().map(|candidate| Ranked { candidate }).collect();
+        let WorkloadUsage { workload, working_set, .. } = &candidates[furthest_above_request(&ranked)?];
+        Some((workload.name.clone(), working_set.saturating_sub(workload.request)))
     };
     let (large, small) = (usage("large", 500, 450), usage("small", 100, 0));
     assert_eq!(name(&[large.clone(), small]), Some(("small".to_owned(), mib(100))), "not who uses most");

@@ -1,15 +1,17 @@
 //! The order in which workloads are evicted, and why.
 
+use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::fmt;
 
+use super::decider::Standing;
 use crate::config::{Policy, Quirk, Quirks, RankingKey};
-use crate::units::{Amount, Resource};
+use crate::units::{Amount, CgroupId, Resource};
 use crate::workloads::{Preference, QosClass, WorkloadUsage};
 
 /// What a ranking looks at.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Facts {
     /// `user.oomd_avoid`.
     pub preference: Preference,
@@ -37,6 +39,18 @@ pub trait Candidate {
     fn id(&self) -> Cow<'_, str>;
     /// What the keys look at.
     fn facts(&self) -> Facts;
+    /// The cgroup, by which failed attempts are remembered.
+    fn cgroup(&self) -> CgroupId {
+        CgroupId(0)
+    }
+    /// False: the usage is an upper bound.
+    fn is_exact(&self) -> bool {
+        true
+    }
+    /// Whether and how it is evicted; none where that is read only when its turn has come.
+    fn standing(&self) -> Option<Standing> {
+        None
+    }
 }
 
 impl Candidate for WorkloadUsage {
@@ -61,6 +75,14 @@ impl Candidate for WorkloadUsage {
             request,
             subtracted: request.unwrap_or_default(),
         }
+    }
+
+    fn cgroup(&self) -> CgroupId {
+        self.workload.id
+    }
+
+    fn is_exact(&self) -> bool {
+        self.exact || self.other.is_some()
     }
 }
 
@@ -228,28 +250,13 @@ impl<'a> Order<'a> {
         ranked
     }
 
-    /// Orders candidates of which only an upper bound of the usage is known, measuring exactly as few as it takes to be sure of
-    /// the first; `None` when that would be too many. The others stand where their bound puts them, which may be too far in
-    /// front: no key moves a candidate back for using more. A candidate that `measure` does not find is left out.
-    #[must_use]
-    pub fn rank_first<C: Candidate>(
-        self,
-        at_most: impl IntoIterator<Item = C>,
-        is_exact: impl Fn(&C) -> bool,
-        mut measure: impl FnMut(&C) -> Option<C>,
-    ) -> Option<Vec<Ranked<C>>> {
-        let mut ranked = self.rank(at_most);
-        for _ in 0..MEASURED_ONE_BY_ONE {
-            match ranked.first_mut() {
-                Some(first) if !is_exact(&first.candidate) => match measure(&first.candidate) {
-                    Some(exact) => first.candidate = exact,
-                    None => drop(ranked.remove(0)),
-                },
-                _ => return Some(ranked),
-            }
-            ranked.sort_by(|a, b| self.compare(a, b));
+    /// Moves the first candidate, whose usage was measured anew, to its place; the others are in order.
+    pub fn settle_first<C: Candidate>(self, ranked: &mut [Ranked<C>]) {
+        let Some((first, rest)) = ranked.split_first() else { return };
+        let place = rest.partition_point(|other| self.compare(other, first) == Ordering::Less);
+        if let Some(moved) = ranked.get_mut(..=place) {
+            moved.rotate_left(1);
         }
-        None
     }
 
     fn compare<C: Candidate>(self, a: &Ranked<C>, b: &Ranked<C>) -> Ordering {
@@ -267,9 +274,6 @@ impl<'a> Order<'a> {
 fn by_identity<C: Candidate>(a: &C, b: &C) -> Ordering {
     a.name().cmp(&b.name()).then_with(|| a.id().cmp(&b.id()))
 }
-
-/// So many candidates are measured exactly one after the other before it is quicker to measure all.
-const MEASURED_ONE_BY_ONE: usize = 8;
 
 impl fmt::Display for RankingKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,5 +1,6 @@
 use super::*;
-use crate::units::{Bytes, CgroupId};
+use crate::eviction::decider::{Answer, Decider, Measure, Next, Pace, Rules, Snapshot};
+use crate::units::{Bytes, CgroupId, Signal};
 use crate::workloads::{Kind, OtherUsage, Workload, WorkloadUsage};
 
 fn usage(name: &str, qos: QosClass, request: u64, working_set: u64) -> WorkloadUsage {
@@ -22,13 +23,24 @@ fn rank(usages: Vec<WorkloadUsage>) -> Vec<Ranked<WorkloadUsage>> {
     Order::of(&policy, Resource::Memory).rank(usages)
 }
 
+/// Drives the decider over candidates that are known by an upper bound; none when it asks for all exact figures.
 fn rank_first(
     at_most: Vec<WorkloadUsage>,
     mut measure: impl FnMut(CgroupId) -> Option<WorkloadUsage>,
 ) -> Option<Vec<Ranked<WorkloadUsage>>> {
     let policy = Policy::default();
-    let measure = |usage: &WorkloadUsage| measure(usage.workload.id);
-    Order::of(&policy, Resource::Memory).rank_first(at_most, |usage| usage.exact, measure)
+    let rules = Rules { policy: &policy, pace: Pace::Kubelet };
+    let snapshot = Snapshot { question: Some(Signal::MemoryAvailable), ..Snapshot::default() };
+    let (mut decider, mut at_most, mut answer) = (Decider::default(), Some(at_most), Answer::None);
+    loop {
+        answer = match decider.step(rules, &snapshot, answer) {
+            Next::Measure(Measure::Candidates { .. }) => Answer::Candidates(at_most.take()?),
+            Next::Measure(Measure::Exact { place }) => {
+                Answer::Exact(measure(decider.ranking()[place].candidate.workload.id))
+            }
+            _ => return Some(decider.take_ranking()),
+        };
+    }
 }
 
 fn order(usages: Vec<WorkloadUsage>) -> Vec<String> {

@@ -1,5 +1,6 @@
 //! Which thresholds are met, for how long, and which node conditions follow.
 
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 use crate::config::{Policy, Quirk, Quirks, Threshold};
@@ -8,7 +9,7 @@ use crate::units::{Amount, Moment, Signal};
 use super::{Armed, Observation, SignalValue};
 
 /// A node condition that eviction thresholds raise.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum NodeCondition {
     /// `memory.available` or `allocatableMemory.available`.
     MemoryPressure,
@@ -46,7 +47,7 @@ impl NodeCondition {
 }
 
 /// What one pass must remember for the next. Thresholds are known by their place among the armed ones.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct State {
     /// Since when each threshold has been met.
     first_observed: Vec<Option<Span>>,
@@ -83,7 +84,7 @@ impl State {
 }
 
 /// How long a threshold has been met.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 struct Span {
     /// Since when, had it not been interrupted.
     first: Moment,

@@ -10,6 +10,7 @@ use crate::workloads::statistics::{FsUsage, PodStats, VolumeStats};
 use crate::workloads::{Pod, Preference, Summary};
 
 use super::Layout;
+use super::decider::Standing;
 use super::names::Names;
 use super::rank::{Candidate, Facts};
 
@@ -43,6 +44,8 @@ pub struct PodCandidate<'a> {
     pub facts: Facts,
     /// What is known about its usage.
     pub stats: Option<&'a PodStats>,
+    /// Why its node says that it must not be evicted, where the pod does not say so itself.
+    pub exempt: Option<&'static str>,
 }
 
 impl Candidate for PodCandidate<'_> {
@@ -62,6 +65,15 @@ impl Candidate for PodCandidate<'_> {
     fn facts(&self) -> Facts {
         self.facts
     }
+
+    fn standing(&self) -> Option<Standing> {
+        Some(Standing {
+            is_critical: self.exempt.is_some() || self.pod.is_critical(),
+            is_pod: true,
+            is_known: true,
+            grace_period_seconds: self.pod.spec.termination_grace_period_seconds,
+        })
+    }
 }
 
 /// The active pods as candidates when `signal` is low.
@@ -73,7 +85,7 @@ pub fn candidates<'a>(
 ) -> impl Iterator<Item = PodCandidate<'a>> {
     active.iter().map(move |&ActivePod { pod, stats }| {
         let facts = facts(policy, signal, layout, pod, stats);
-        PodCandidate { pod, facts, stats }
+        PodCandidate { pod, facts, stats, exempt: None }
     })
 }
 

@@ -1,12 +1,13 @@
 //! Units that must not be mixed up: bytes, cgroup ids, process ids.
 
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::iter::Sum;
 
 /// A number of bytes.
 ///
 /// Prints in binary units for people (`100.0 MiB`); metrics and log fields use the plain number in `.0`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct Bytes(pub u64);
 
 impl Bytes {
@@ -128,7 +129,7 @@ impl From<Bytes> for u64 {
 
 /// An exact amount of whatever a signal or resource counts, in billionths: requests may be fractions of a byte, and comparisons
 /// must not round. Stops at its ends, which lie far beyond 64 bits of whole units.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct Amount(i128);
 
 impl Amount {
@@ -219,7 +220,7 @@ impl Sum for Amount {
 
 /// A point in time on the clock of whoever decides: nanoseconds since an origin of its choice, which no decision depends on.
 /// Wide enough for every date that can be written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Default, Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Moment(pub i128);
 
 impl Moment {
@@ -233,7 +234,7 @@ impl Moment {
 /// The kernfs id of a cgroup, which is the inode number of its directory.
 ///
 /// Ids are not reused while the machine is up, so a cgroup made again under an old path has another one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct CgroupId(pub u64);
 
 impl fmt::Display for CgroupId {

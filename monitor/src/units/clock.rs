@@ -1,5 +1,6 @@
 //! The one clock decisions use, and since which boot it runs.
 
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use super::amount::Moment;
 
 /// Nanoseconds of `CLOCK_MONOTONIC`: the clock of the kernel's events too (`bpf_ktime_get_ns`), so that the two can be
 /// put on one timeline. Wall-clock jumps do not reach it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct Monotonic(pub u64);
 
 impl Monotonic {

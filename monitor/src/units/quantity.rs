@@ -12,6 +12,7 @@ use std::fmt;
 use std::iter::Sum;
 
 use serde::de::{Deserialize, Deserializer, Error, Visitor};
+use serde::ser::{Serialize, Serializer};
 
 use super::amount::{Amount, Bytes};
 
@@ -236,6 +237,12 @@ impl PartialOrd for Quantity {
 }
 
 /// As the API reads it: a string, or a number as it stands.
+impl Serialize for Quantity {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
 impl<'de> Deserialize<'de> for Quantity {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Text;

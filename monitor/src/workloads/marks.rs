@@ -1,9 +1,10 @@
 //! systemd-oomd's marks on cgroups: `user.oomd_omit` and `user.oomd_avoid`.
 
+use serde::{Deserialize, Serialize};
 use std::os::fd::AsFd;
 
 /// How gladly a workload is evicted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub enum Preference {
     /// No mark.
     #[default]

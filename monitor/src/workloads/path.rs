@@ -1,5 +1,6 @@
 //! What a cgroup's path says about it. Pure: paths in, facts out.
 
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// UID of a Kubernetes pod, in the API's spelling (with dashes).
@@ -26,7 +27,7 @@ impl fmt::Display for PodUid {
 }
 
 /// Quality-of-service class of a workload, lowest first: the order in which they are evicted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum QosClass {
     /// Nothing requested, nothing limited.
     BestEffort,

@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use node_pressure_monitor::commands::simulate::{Format, Progress, simulate};
 use node_pressure_monitor::config::{Policy, Quirk, Threshold};
-use node_pressure_monitor::eviction::pass::{Decision, Input, PodCandidate, pass};
+use node_pressure_monitor::eviction::Layout;
+use node_pressure_monitor::eviction::decider::Decider;
 use node_pressure_monitor::eviction::rank::{Candidate as _, Order, Ranked};
-use node_pressure_monitor::eviction::{Layout, State, arm};
+use node_pressure_monitor::eviction::synchronization::{Input, Synchronized, synchronize};
+use node_pressure_monitor::eviction::usage::PodCandidate;
 use node_pressure_monitor::units::{Moment, Resource, Signal};
 use node_pressure_monitor::workloads::{Pod, Summary};
 use proptest::prelude::*;
@@ -25,16 +27,14 @@ fn case(pods: usize, steps: usize) -> impl Strategy<Value = (Node, Policy)> {
 fn passes(
     policy: &Policy,
     node: &Node,
-    mut see: impl FnMut(&Decision<'_>, &[Pod], &Summary) -> Result<(), TestCaseError>,
+    mut see: impl FnMut(&Synchronized<'_>, &[Pod], &Summary) -> Result<(), TestCaseError>,
 ) -> Result<(), TestCaseError> {
-    let armed = arm(policy, node.layout);
     let pods = node.pods();
-    let mut state = State::default();
+    let mut decider = Decider::default();
     for (at, summary) in &node.summaries() {
         let now = Moment(i128::from(*at) * SECOND);
         let input = Input { now, layout: node.layout, summary, after_collection: None, pods: &pods };
-        let (next, decision) = pass(policy, &armed, &state, &input);
-        state = next;
+        let decision = synchronize(&mut decider, policy, &input);
         see(&decision, &pods, summary)?;
     }
     Ok(())

@@ -2,6 +2,7 @@
 //! loads no program into the kernel, and needs no agent.
 
 mod disks;
+mod marks;
 mod node;
 mod pods;
 
@@ -28,7 +29,8 @@ use super::super::doctor::host_facts;
 use super::super::input::CommandError;
 use super::super::output;
 use super::few;
-use super::marks::{Mark, Marks};
+
+pub use self::marks::{Mark, Marks};
 
 /// What was found.
 #[derive(Debug)]

@@ -2,7 +2,6 @@
 
 mod json;
 mod live;
-mod marks;
 pub(super) mod read;
 mod table;
 mod verdict;
@@ -22,7 +21,7 @@ use crate::workloads::{Pod, Summary};
 use super::input::{self, CommandError};
 use super::output;
 use live::Live;
-use verdict::Verdict;
+use verdict::{Question, Verdict};
 
 /// Options of `rank`.
 #[derive(Debug, clap::Args)]
@@ -151,7 +150,8 @@ fn of_files(options: &Options, pods: &Path, summary: &Path) -> Result<(), Comman
     let node = options.node.as_deref().unwrap_or(&summary.node.node_name);
     let pods = of_node(all, node, &summary);
     let layout = options.layout.map_or(Layout::Single, Layout::from);
-    answer(options, &policy, &verdict::judge(&policy, layout, options.signal, &pods, &summary, None), node, &summary)
+    let question = Question { signal: options.signal, layout, pods: &pods, summary: &summary, marks: None };
+    answer(options, &policy, &verdict::judge(&policy, question), node, &summary)
 }
 
 fn of_this_node(options: &Options) -> Result<(), CommandError> {
@@ -161,7 +161,8 @@ fn of_this_node(options: &Options) -> Result<(), CommandError> {
     }
     let config = options.config.as_deref().map_or_else(|| Ok(MonitorConfig::default()), input::monitor)?;
     let Live { layout, pods, summary, marks } = live::look(&config, options.signal, options.layout.map(Layout::from))?;
-    let verdict = verdict::judge(&config.policy, layout, options.signal, &pods, &summary, Some(&marks));
+    let question = Question { signal: options.signal, layout, pods: &pods, summary: &summary, marks: Some(&marks) };
+    let verdict = verdict::judge(&config.policy, question);
     answer(options, &config.policy, &verdict, &summary.node.node_name, &summary)
 }
 

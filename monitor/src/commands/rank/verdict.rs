@@ -1,20 +1,21 @@
 //! Who would go first, and everything that says so.
 
 use crate::config::{Policy, Ranking, RankingKey, Threshold};
-use crate::eviction::pass::{PodCandidate, first_evictable};
+use crate::eviction::decider::{
+    Answer, Attempt, Choice, Decider, Measure, Next, Pace, PassedOver, Place, Rules, Snapshot,
+};
 use crate::eviction::rank::{Order, Ranked};
-use crate::eviction::usage::{active_pods, candidates};
-use crate::eviction::{Armed, Layout, MetThreshold, SignalValue, arm, daemons, is_below, signals};
+use crate::eviction::usage::{PodCandidate, active_pods, candidates};
+use crate::eviction::{Armed, Layout, Observation, SignalValue, daemons, is_below, message, signals};
 use crate::units::{Amount, Signal};
 use crate::workloads::pod::Exemption;
-use crate::workloads::{Pod, Preference, QosClass, Summary};
+use crate::workloads::{Pod, QosClass, Summary};
 
-use super::marks::{self, Marks};
+use super::live::Marks;
 
 /// A threshold on the signal.
 #[derive(Debug)]
 pub struct Judged {
-    place: usize,
     /// The threshold.
     pub threshold: Threshold,
     /// Its value on this node; none where the signal is not observed.
@@ -66,78 +67,110 @@ pub struct Row<'a> {
     pub explanation: String,
 }
 
-/// Ranks `pods` as if `signal` were low; with what their node itself says of them, where it was asked.
+/// The node's answer, and the layout and signal that are asked about.
+#[derive(Debug, Clone, Copy)]
+pub struct Question<'a> {
+    pub signal: Signal,
+    pub layout: Layout,
+    pub pods: &'a [Pod],
+    pub summary: &'a Summary,
+    /// What the agent knows of this node's workloads beyond their pods and statistics; none for a node of files.
+    pub marks: Option<&'a Marks>,
+}
+
+/// Ranks the pods as if the signal were low.
 #[must_use]
-pub fn judge<'a>(
-    policy: &'a Policy,
-    layout: Layout,
-    signal: Signal,
-    pods: &'a [Pod],
-    summary: &'a Summary,
-    marks: Option<&Marks>,
-) -> Verdict<'a> {
+pub fn judge<'a>(policy: &'a Policy, question: Question<'a>) -> Verdict<'a> {
+    let Question { signal, layout, pods: _, summary, marks } = question;
     let observation = signals::observe(summary, policy.quirks);
     let value = observation.get(signal);
-    // What a kubelet watches once it has started.
-    let counts = |armed: &Armed| armed.threshold.signal == signal && armed.counts(false);
-    let armed = arm(policy, layout).into_iter().enumerate().filter(|(_, armed)| counts(armed));
-    let judged = |(place, Armed { threshold, .. })| Judged {
-        place,
-        quantity: value.map(|value| threshold.value.resolve(value.capacity, policy.quirks)),
-        met: is_below(policy, &threshold, &observation, false),
-        threshold,
-    };
-    let thresholds: Vec<Judged> = armed.map(judged).collect();
-
+    let pace = if marks.is_some() { Pace::Ranking } else { Pace::Kubelet };
+    let rules = Rules { policy, pace };
+    let snapshot = Snapshot { layout, observation, question: Some(signal), ..Snapshot::default() };
+    let mut decider = Decider::default();
+    let (mut answer, mut choice) = (Answer::None, None);
+    loop {
+        answer = match decider.step(rules, &snapshot, answer) {
+            Next::Measure(Measure::Candidates { .. }) => Answer::Candidates(candidates_of(policy, question)),
+            Next::Evict(chosen) => {
+                choice = Some(chosen);
+                Answer::Attempt(Attempt::Started)
+            }
+            Next::Measure(_)
+            | Next::CollectGarbage { .. }
+            | Next::Reclaim { .. }
+            | Next::EndReclaim { .. }
+            | Next::Wait { .. } => break,
+        };
+    }
     let order = Order::of(policy, signal.resource());
-    let active = active_pods(pods, summary);
-    let marked = candidates(policy, signal, layout, &active).map(|mut candidate| {
-        candidate.facts.preference = marks.map_or(Preference::None, |marks| marks.of(candidate.pod).preference);
-        candidate
+    let first = choice.and_then(|choice| match choice.place {
+        Place::Ranked(place) => Some(place),
+        Place::Limit(_) => None,
     });
-    let ranking = order.rank(marked);
-    let acted_on = value.and_then(|value| acted_on(&thresholds, value));
-    let exempt = exemptions(policy, signal, (value, acted_on.as_ref().map(|(_, met)| met)), &ranking, marks);
-    let first = exempt.iter().position(Option::is_none);
-    let eviction = acted_on.and_then(|(met, acted_on)| {
-        let eviction = first_evictable(policy, &acted_on, ranking.get(first?..)?)?;
-        let (threshold, message) = (acted_on.threshold.to_string(), eviction.message);
-        Some(Told { threshold, met, grace_period_seconds: eviction.grace_period_seconds, message })
-    });
-
+    let thresholds = thresholds(policy, &decider, signal, &snapshot.observation);
+    let eviction = eviction(policy, &decider, choice, first, &snapshot.observation);
+    let passed_over = decider.passed_over(rules, &snapshot);
     let excess = daemons::above_reservation(policy, summary);
-    let row = |(ranked, exempt): (Ranked<PodCandidate<'a>>, Option<String>)| Row {
+    let row = |(ranked, passed_over): (Ranked<PodCandidate<'a>>, Option<PassedOver>)| Row {
         explanation: explain(policy, order, &ranked, excess),
-        exempt,
+        exempt: passed_over.map(|reason| words(&ranked.candidate, reason)),
         ranked,
     };
-    let ranking = ranking.into_iter().zip(exempt).map(row).collect();
+    let ranking = decider.take_ranking().into_iter().zip(passed_over).map(row).collect();
     Verdict { signal, value, thresholds, order, ranking, first, eviction }
 }
 
-/// The threshold that would be acted on: one that is met before one that is not, then the hard one.
-fn acted_on(thresholds: &[Judged], value: SignalValue) -> Option<(bool, MetThreshold)> {
-    let judged = thresholds.iter().min_by_key(|judged| (!judged.met, !judged.threshold.is_hard()))?;
-    let (place, threshold, quantity) = (judged.place, judged.threshold.clone(), judged.quantity?);
-    Some((judged.met, MetThreshold { place, threshold, quantity, value, is_fresh: true }))
+fn candidates_of<'a>(policy: &Policy, question: Question<'a>) -> Vec<PodCandidate<'a>> {
+    let Question { signal, layout, pods, summary, marks } = question;
+    let active = active_pods(pods, summary);
+    let marked = |mut candidate: PodCandidate<'a>| {
+        let mark = marks.map(|marks| marks.of(candidate.pod)).unwrap_or_default();
+        (candidate.facts.preference, candidate.exempt) = (mark.preference, mark.exempt);
+        candidate
+    };
+    candidates(policy, signal, layout, &active).map(marked).collect()
 }
 
-/// Why each is not evicted, if so.
-fn exemptions(
+/// The thresholds on the signal that a kubelet watches once it has started.
+fn thresholds<C>(policy: &Policy, decider: &Decider<C>, signal: Signal, observation: &Observation) -> Vec<Judged> {
+    let counts = |armed: &&Armed| armed.threshold.signal == signal && armed.counts(false);
+    let judged = |Armed { threshold, .. }: &Armed| Judged {
+        quantity: observation.get(signal).map(|value| threshold.value.resolve(value.capacity, policy.quirks)),
+        met: is_below(policy, threshold, observation, false),
+        threshold: threshold.clone(),
+    };
+    decider.armed().iter().filter(counts).map(judged).collect()
+}
+
+/// What would happen to the first; none where no threshold asks for it.
+fn eviction(
     policy: &Policy,
-    signal: Signal,
-    met: (Option<SignalValue>, Option<&MetThreshold>),
-    ranking: &[Ranked<PodCandidate<'_>>],
-    marks: Option<&Marks>,
-) -> Vec<Option<String>> {
-    let by_pods = ranking.iter().map(|ranked| exemption(ranked.candidate.pod));
-    let Some(marks) = marks else { return by_pods.collect() };
-    let marked = |ranked: &Ranked<PodCandidate<'_>>| marks.of(ranked.candidate.pod).exempt.map(str::to_owned);
-    let never: Vec<Option<String>> =
-        by_pods.zip(ranking).map(|(exempt, ranked)| exempt.or_else(|| marked(ranked))).collect();
-    let can_go: Vec<bool> = never.iter().map(Option::is_none).collect();
-    let passed_over = marks::passed_over(policy, signal, met, ranking, &can_go);
-    never.into_iter().zip(passed_over).map(|(never, passed)| never.or_else(|| passed.map(str::to_owned))).collect()
+    decider: &Decider<PodCandidate<'_>>,
+    choice: Option<Choice>,
+    first: Option<usize>,
+    observation: &Observation,
+) -> Option<Told> {
+    let (met, ranked) = (decider.acted_on()?, decider.ranking().get(first?)?);
+    let (message, _) = message::compose(policy, met, ranked.candidate.pod, ranked.candidate.stats);
+    Some(Told {
+        threshold: met.threshold.to_string(),
+        met: is_below(policy, &met.threshold, observation, false),
+        grace_period_seconds: choice?.grace_period_seconds,
+        message,
+    })
+}
+
+/// Why a candidate is passed over.
+fn words(candidate: &PodCandidate<'_>, reason: PassedOver) -> String {
+    match reason {
+        PassedOver::Exempt => {
+            exemption(candidate.pod).or_else(|| candidate.exempt.map(str::to_owned)).unwrap_or_default()
+        }
+        PassedOver::TooLittle => "it would give back too little".to_owned(),
+        PassedOver::NotMeasured => "it could not be measured".to_owned(),
+        PassedOver::Tried => "its eviction failed lately".to_owned(),
+    }
 }
 
 /// Why a pod is never evicted, if so.

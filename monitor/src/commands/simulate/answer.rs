@@ -6,8 +6,9 @@ use serde::Serialize;
 use serde::ser::Serializer;
 use serde_json::value::RawValue;
 
-use crate::eviction::pass::{Decision, Eviction, REASON};
+use crate::eviction::evicted::{Eviction, REASON};
 use crate::eviction::rank::Candidate as _;
+use crate::eviction::synchronization::Synchronized;
 use crate::eviction::{Armed, Observation};
 use crate::units::Signal;
 use crate::workloads::pod::FullName;
@@ -20,7 +21,7 @@ pub struct Answer<'a> {
     /// The thresholds that were watched.
     pub armed: &'a [Armed],
     /// The decision.
-    pub decision: Decision<'a>,
+    pub decision: Synchronized<'a>,
     /// The pods, described.
     pub pods: Option<&'a RawValue>,
 }

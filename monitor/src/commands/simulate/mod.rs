@@ -14,8 +14,9 @@ use std::path::{Path, PathBuf};
 use clap::ValueEnum;
 
 use crate::config::Policy;
-use crate::eviction::pass::{Input, pass};
-use crate::eviction::{Armed, Layout, State, arm};
+use crate::eviction::Layout;
+use crate::eviction::decider::{Decider, RecordedCandidate};
+use crate::eviction::synchronization::{Input, synchronize};
 use crate::units::Moment;
 
 use super::input::{self, CommandError, Fault};
@@ -151,9 +152,9 @@ pub fn simulate(
 struct Simulation<'a> {
     policy: &'a Policy,
     name: &'a str,
-    /// The filesystems, since which line, and what is watched on them.
-    armed: Option<(Layout, u64, Vec<Armed>)>,
-    state: State,
+    /// The filesystems, and since which line.
+    layout: Option<(Layout, u64)>,
+    decider: Decider<RecordedCandidate>,
     before: Option<Moment>,
     pods: PodCache,
     answered: u64,
@@ -166,8 +167,8 @@ impl<'a> Simulation<'a> {
         Self {
             policy,
             name,
-            armed: None,
-            state: State::default(),
+            layout: None,
+            decider: Decider::default(),
             before: None,
             pods: PodCache::default(),
             answered: 0,
@@ -204,7 +205,7 @@ impl<'a> Simulation<'a> {
             self.pods.update(&parsed, line.text, self.policy).map_err(wrong)?;
             self.note_clock(&parsed, line.number, progress);
             self.note_once(&parsed, line.number, progress);
-            self.arm(parsed.layout(), line.number).map_err(|reason| at(line.number, 1, &reason))?;
+            self.keep_layout(parsed.layout(), line.number).map_err(|reason| at(line.number, 1, &reason))?;
             let answer = self.step(&parsed);
             let written = match format {
                 Format::Json => answer::write_json(writer, &answer),
@@ -217,21 +218,18 @@ impl<'a> Simulation<'a> {
         table.end(writer).map_err(CommandError::Output)
     }
 
-    /// Watches what the filesystems ask for, which are looked at once, when a kubelet starts.
-    fn arm(&mut self, layout: Layout, number: u64) -> Result<(), String> {
-        match &self.armed {
-            Some((before, _, _)) if *before == layout => Ok(()),
-            Some((before, since, _)) => Err(format!(
-                "node: the filesystems change in mid-trace: {} since line {since}, now {}; a kubelet looks at them once, when it \
-                 starts: make this the first line of another trace",
-                words(*before),
-                words(layout)
-            )),
-            None => {
-                self.armed = Some((layout, number, arm(self.policy, layout)));
-                Ok(())
-            }
+    /// A kubelet looks at its filesystems once, when it starts.
+    fn keep_layout(&mut self, layout: Layout, number: u64) -> Result<(), String> {
+        let (before, since) = *self.layout.get_or_insert((layout, number));
+        if before == layout {
+            return Ok(());
         }
+        Err(format!(
+            "node: the filesystems change in mid-trace: {} since line {since}, now {}; a kubelet looks at them once, when it \
+             starts: make this the first line of another trace",
+            words(before),
+            words(layout)
+        ))
     }
 
     fn note_clock(&mut self, parsed: &TraceLine<'_>, number: u64, progress: &mut Progress) {
@@ -262,7 +260,6 @@ impl<'a> Simulation<'a> {
     }
 
     fn step<'b>(&'b mut self, parsed: &'b TraceLine<'_>) -> Answer<'b> {
-        let armed = self.armed.as_ref().map_or(&[][..], |(_, _, armed)| armed);
         let input = Input {
             now: parsed.now(),
             layout: parsed.layout(),
@@ -270,9 +267,8 @@ impl<'a> Simulation<'a> {
             after_collection: parsed.after_collection(),
             pods: self.pods.pods(),
         };
-        let (state, decision) = pass(self.policy, armed, &self.state, &input);
-        self.state = state;
-        Answer { time: parsed.time(), armed, decision, pods: self.pods.described() }
+        let decision = synchronize(&mut self.decider, self.policy, &input);
+        Answer { time: parsed.time(), armed: self.decider.armed(), decision, pods: self.pods.described() }
     }
 }
 

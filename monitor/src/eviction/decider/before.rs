@@ -11,9 +11,7 @@ use crate::eviction::{MetThreshold, Observation};
 use crate::units::{Bytes, Monotonic, Resource, Signal};
 
 use super::memory::{Episode, ReclaimAttempt};
-use super::{
-    AgentRules, Answer, Decider, Measure, Next, Note, Phase, Place, ReclaimFacts, Rules, Snapshot, Standing,
-};
+use super::{AgentRules, Decider, Measure, Next, Note, Phase, Place, ReclaimFacts, Rules, Snapshot, Standing};
 
 /// Before an eviction for a disk every candidate is measured anew, for this long at most.
 const RENEWAL: Duration = Duration::from_secs(5);
@@ -176,12 +174,7 @@ impl<C: Candidate> Decider<C> {
         self.ask(Phase::ReclaimHolding, Next::Measure(Measure::Holding { place }))
     }
 
-    pub(super) fn reclaim_holding(
-        &mut self,
-        rules: Rules<'_>,
-        snapshot: &Snapshot,
-        holding: Option<Holding>,
-    ) -> Next {
+    pub(super) fn reclaim_holding(&mut self, rules: Rules<'_>, snapshot: &Snapshot, holding: Option<Holding>) -> Next {
         let (Some(agent), Some(met)) = (rules.agent(), self.acted_on().cloned()) else { return self.wait() };
         let missing = reclaim::missing(rules.policy, &met);
         let semantics: Semantics = rules.policy.semantics;

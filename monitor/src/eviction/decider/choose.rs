@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::config::Mode;
-use crate::config::kubernetes::{EvictionMethod, EvictionMethods};
+use crate::config::kubernetes_options::{EvictionMethod, EvictionMethods};
 use crate::eviction::assess;
 use crate::eviction::evicted::{Cause, IMMEDIATE_GRACE_SECONDS};
 use crate::eviction::rank::Candidate;
@@ -204,8 +204,7 @@ impl<C: Candidate> Decider<C> {
             return None;
         };
         let is_dry_run = rules.agent().is_none_or(|agent| agent.mode == Mode::Observe);
-        let choice =
-            Choice { place, cause, threshold, is_hard, grace_period_seconds, grace, route, is_dry_run };
+        let choice = Choice { place, cause, threshold, is_hard, grace_period_seconds, grace, route, is_dry_run };
         Some(self.ask(Phase::Trying(place), Next::Evict(choice)))
     }
 

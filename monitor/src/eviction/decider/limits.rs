@@ -27,12 +27,7 @@ impl<C: Candidate> Decider<C> {
         rules.agent().is_some() && snapshot.has_limits && is_due && !self.turn.has_checked_limits
     }
 
-    pub(super) fn check_limits(
-        &mut self,
-        rules: Rules<'_>,
-        snapshot: &Snapshot,
-        exceeded: Vec<LimitExceeded>,
-    ) -> Next {
+    pub(super) fn check_limits(&mut self, rules: Rules<'_>, snapshot: &Snapshot, exceeded: Vec<LimitExceeded>) -> Next {
         self.turn.has_checked_limits = true;
         self.turn.exceeded = exceeded;
         if rules.agent().is_some() {

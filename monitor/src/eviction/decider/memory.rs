@@ -136,7 +136,8 @@ impl Exclusions {
     }
 
     pub(super) fn holds(&self, id: CgroupId, hard: bool, now: Monotonic) -> bool {
-        let is_among = |excluded: &[(CgroupId, Monotonic)]| excluded.iter().any(|(of, until)| *of == id && now < *until);
+        let is_among =
+            |excluded: &[(CgroupId, Monotonic)]| excluded.iter().any(|(of, until)| *of == id && now < *until);
         is_among(&self.all) || !hard && is_among(&self.soft)
     }
 }

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::units::{Amount, Bytes, Monotonic, Resource, Signal};
+use crate::units::{Amount, Monotonic, Resource, Signal};
 
 use super::benefit::Benefit;
 use super::budget::Refusal;
@@ -96,7 +96,6 @@ struct Turn<C> {
     has_checked_limits: bool,
     /// The candidate that reclaim is tried on.
     reclaim_place: usize,
-    reclaim_bytes: Bytes,
     retry: Option<Monotonic>,
     notes: Vec<Note>,
 }
@@ -116,7 +115,6 @@ impl<C> Default for Turn<C> {
             exceeded: Vec::new(),
             has_checked_limits: false,
             reclaim_place: 0,
-            reclaim_bytes: Bytes::ZERO,
             retry: None,
             notes: Vec::new(),
         }
@@ -135,6 +133,13 @@ impl<C> Decider<C> {
     #[must_use]
     pub fn remembering(memory: Memory) -> Self {
         Self { memory, ..Self::default() }
+    }
+
+    /// The same for candidates of another type, between two turns.
+    #[must_use]
+    pub fn between_turns<D>(self) -> Decider<D> {
+        let Self { armed, layout, memory, turn: _ } = self;
+        Decider { armed, layout, memory, turn: Turn::default() }
     }
 
     #[must_use]
@@ -192,6 +197,11 @@ impl<C> Decider<C> {
     /// Takes the notes of the last turn.
     pub fn notes(&mut self) -> std::vec::Drain<'_, Note> {
         self.turn.notes.drain(..)
+    }
+
+    /// Takes what the signals amount to, as of the last turn.
+    pub fn take_assessment(&mut self) -> Assessment {
+        std::mem::take(&mut self.turn.assessment)
     }
 
     /// Takes the ranking of the last turn.
@@ -288,8 +298,7 @@ impl<C: Candidate> Decider<C> {
             return self.answer_question(rules, snapshot, signal);
         }
         let observation = &snapshot.observation;
-        let (after, assessment) =
-            assess(rules.policy, &self.armed, &self.memory.thresholds, observation, snapshot.now);
+        let (after, assessment) = assess(rules.policy, &self.armed, &self.memory.thresholds, observation, snapshot.now);
         turn.before = std::mem::replace(&mut self.memory.thresholds, after);
         turn.queue.extend(assessment.to_act_on().into_iter().cloned());
         turn.assessment = assessment;
@@ -378,13 +387,7 @@ impl<C: Candidate> Decider<C> {
 
     /// A hard eviction never waits for the grace period of another, only for processes that were killed already and whose memory is being
     /// freed; and for a disk, for another whose disk is.
-    fn may_start(
-        &self,
-        agent: AgentRules,
-        snapshot: &Snapshot,
-        is_on_disk: bool,
-        hard: bool,
-    ) -> Result<(), Refusal> {
+    fn may_start(&self, agent: AgentRules, snapshot: &Snapshot, is_on_disk: bool, hard: bool) -> Result<(), Refusal> {
         let blocks = |under_way: &UnderWay| match under_way.stage {
             EvictionStage::Dying => true,
             EvictionStage::Removing => !hard || is_on_disk,

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::config::kubernetes::EvictionMethods;
+use crate::config::kubernetes_options::EvictionMethods;
 use crate::config::{EvictionLimits, Mode, Policy};
 
 /// What stays the same from one step to the next, until the configuration changes.

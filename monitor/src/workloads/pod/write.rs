@@ -3,7 +3,6 @@
 use serde::{Serialize, Serializer};
 
 use super::{ResourceList, ResourceName};
-use crate::units::Quantity;
 
 /// Whether nothing is to be written: what is read as present must not be there at all.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands over references")]
@@ -30,12 +29,6 @@ impl ResourceList {
 impl Serialize for ResourceName {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(self.as_str())
-    }
-}
-
-impl Serialize for Quantity {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
     }
 }
 

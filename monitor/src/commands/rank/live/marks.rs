@@ -1,13 +1,7 @@
-//! What a node itself says of its workloads, beyond what the API and the statistics say of pods: whom its agent would pass over, and why.
+//! What this node itself knows of its workloads, beyond what the API and the statistics say of pods.
 
 use std::collections::HashMap;
 
-use crate::config::Policy;
-use crate::eviction::rank::Ranked;
-use crate::eviction::usage::PodCandidate;
-use crate::eviction::benefit::Worth;
-use crate::eviction::{MetThreshold, SignalValue};
-use crate::units::Signal;
 use crate::workloads::{Pod, Preference};
 
 /// By the UID of the cgroup.
@@ -36,31 +30,13 @@ impl Marks {
     }
 }
 
-/// Who of these would give back too little for the agent to evict it, each with the reason; `can_go` says whom it may evict at all.
-pub fn passed_over(
-    policy: &Policy,
-    signal: Signal,
-    (value, acted_on): (Option<SignalValue>, Option<&MetThreshold>),
-    ranking: &[Ranked<PodCandidate<'_>>],
-    can_go: &[bool],
-) -> Vec<Option<&'static str>> {
-    let used_by_those = ranking.iter().zip(can_go).filter(|(_, can_go)| **can_go);
-    let largest = used_by_those.filter_map(|(ranked, _)| ranked.facts().usage).max();
-    let worth = Worth::of(policy, signal, value, acted_on, largest);
-    let reason = |ranked: &Ranked<PodCandidate<'_>>| match ranked.facts().usage {
-        used if worth.admits(used) => None,
-        Some(_) => Some("it would give back too little"),
-        None => Some("it could not be measured"),
-    };
-    ranking.iter().map(reason).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::rank::verdict::judge;
-    use crate::config::Semantics;
+    use crate::commands::rank::verdict::{Question, judge};
+    use crate::config::{Policy, Semantics};
     use crate::eviction::Layout;
+    use crate::units::Signal;
     use crate::workloads::Summary;
 
     const PODS: &str = r#"[{"metadata": {"name": "a", "namespace": "n", "uid": "1"}},
@@ -77,7 +53,8 @@ mod tests {
         let (pods, summary): (Vec<Pod>, Summary) =
             (serde_json::from_str(PODS).unwrap(), serde_json::from_str(SUMMARY).unwrap());
         let policy = Policy { semantics, ..Policy::default() };
-        let verdict = judge(&policy, Layout::Single, signal, &pods, &summary, marks);
+        let verdict =
+            judge(&policy, Question { signal, layout: Layout::Single, pods: &pods, summary: &summary, marks });
         let row = |row: &crate::commands::rank::verdict::Row<'_>| {
             let why = row.exempt.as_ref().map(|why| format!(" ({why})")).unwrap_or_default();
             format!("{}{why}", row.ranked.candidate.pod.metadata.name)

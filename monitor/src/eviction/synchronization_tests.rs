@@ -4,7 +4,6 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::config::{Quirks, Semantics, ThresholdValue};
-use crate::eviction::arm;
 use crate::eviction::fixtures::{kubelet, memory, node_memory, pod, requesting, stats, summary};
 use crate::units::{Bytes, Signal};
 
@@ -20,28 +19,25 @@ fn walk<T>(
     pods: &[Pod],
     usages: &[Value],
     steps: Vec<Step>,
-    look: impl Fn(&Decision<'_>) -> T,
+    look: impl Fn(&Synchronized<'_>) -> T,
 ) -> Vec<T> {
-    let armed = arm(policy, layout);
-    let mut state = State::default();
+    let mut decider = Decider::default();
     let step = |(second, node, after): Step| {
         let before = summary(node, usages);
         let after = after.map(|node| summary(node, &[]));
         let input =
             Input { now: Moment(second * SECOND), layout, summary: &before, after_collection: after.as_ref(), pods };
-        let (next, decision) = pass(policy, &armed, &state, &input);
-        state = next;
-        look(&decision)
+        look(&synchronize(&mut decider, policy, &input))
     };
     steps.into_iter().map(step).collect()
 }
 
-fn victim(decision: &Decision<'_>) -> String {
+fn victim(decision: &Synchronized<'_>) -> String {
     decision.eviction.as_ref().map(|eviction| eviction.pod.metadata.name.clone()).unwrap_or_default()
 }
 
 /// The conditions, the victim and its grace period.
-fn look(decision: &Decision<'_>) -> String {
+fn look(decision: &Synchronized<'_>) -> String {
     let conditions: Vec<&str> = decision.assessment.conditions.iter().map(|it| it.as_str()).collect();
     let grace = decision.eviction.as_ref().map(|eviction| format!(" in {} s", eviction.grace_period_seconds));
     format!("{}: {}{}", conditions.join(" "), victim(decision), grace.unwrap_or_default())
@@ -114,12 +110,12 @@ fn critical_pods_are_ranked_and_passed_over() {
     let policy = kubelet(&[(Signal::MemoryAvailable, "100", 0)]);
     let mut pods = [requesting("critical", "memory", "0", 2_000_000_000), requesting("ordinary", "memory", "100", 0)];
     let usages = [memory("critical", 90), memory("ordinary", 10)];
-    let ranking = |decision: &Decision<'_>| -> Vec<String> {
+    let ranking = |decision: &Synchronized<'_>| -> Vec<String> {
         decision.ranking.iter().map(|ranked| ranked.candidate.pod.full_name()).collect()
     };
-    let event = |decision: &Decision<'_>| decision.node_event.map(NodeEvent::message);
+    let event = |decision: &Synchronized<'_>| decision.node_event.map(NodeEvent::message);
     let see = |policy: &Policy, pods: &[Pod]| {
-        let look = |decision: &Decision<'_>| (ranking(decision), victim(decision), event(decision));
+        let look = |decision: &Synchronized<'_>| (ranking(decision), victim(decision), event(decision));
         walk(policy, Layout::Single, pods, &usages, vec![measured(0, 50)], look).remove(0)
     };
     let names = vec!["ns/critical".to_owned(), "ns/ordinary".to_owned()];
@@ -144,7 +140,7 @@ fn disk_pods() -> ([Pod; 2], [Value; 2]) {
 }
 
 /// Who goes, what is removed first, and whether that sufficed.
-fn look_at_disk(decision: &Decision<'_>) -> (String, Vec<&'static str>, bool) {
+fn look_at_disk(decision: &Synchronized<'_>) -> (String, Vec<&'static str>, bool) {
     let collectors = decision.garbage_collection.iter().map(|collector| collector.as_str()).collect();
     if decision.collection_sufficed {
         assert!(decision.ranking.is_empty());
@@ -211,7 +207,7 @@ fn a_limit_of_local_storage_comes_before_everything_else() {
     pods[0] = pod("small", json!({"volumes": [{"name": "v", "emptyDir": {"sizeLimit": "1"}}]}));
     let mut full = usages.clone();
     full[0]["volume"] = json!([{"name": "v", "usedBytes": 2}]);
-    let look = |decision: &Decision<'_>| {
+    let look = |decision: &Synchronized<'_>| {
         let local: Vec<&str> = decision.local_storage.iter().map(|it| it.pod.metadata.name.as_str()).collect();
         let quiet = decision.acted_on.is_none() && decision.ranking.is_empty() && decision.node_event.is_none();
         (local.join(" "), victim(decision), decision.assessment.conditions.len(), quiet)
@@ -237,7 +233,7 @@ fn memory_before_disk_and_hard_before_soft() {
         node["fs"] = disk(50, 900)["fs"].clone();
         (second, node, None)
     };
-    let look = |decision: &Decision<'_>| {
+    let look = |decision: &Synchronized<'_>| {
         let eviction = decision.eviction.as_ref().unwrap();
         let threshold = decision.acted_on.as_ref().unwrap().threshold.to_string();
         assert!(eviction.has_disruption_target);
@@ -258,7 +254,7 @@ fn without_thresholds_nothing_happens() {
     policy.local_storage_isolation = false;
     let (pods, usages) = two_pods();
     let seen = walk(&policy, Layout::Single, &pods, &usages, vec![measured(0, 0)], |decision| {
-        Decision { observation: Observation::default(), ..decision.clone() } == Decision::default()
+        Synchronized { observation: Observation::default(), ..decision.clone() } == Synchronized::default()
     });
     assert_eq!(seen, [true]);
 }
