@@ -31,7 +31,7 @@ fn rank_first(
     let policy = Policy::default();
     let rules = Rules { policy: &policy, pace: Pace::Kubelet };
     let snapshot = Snapshot { question: Some(Signal::MemoryAvailable), ..Snapshot::default() };
-    let (mut decider, mut at_most, mut answer) = (Decider::default(), Some(at_most), Answer::None);
+    let (mut decider, mut at_most, mut answer) = (Decider::default(), Some(at_most), Answer::Begin);
     loop {
         answer = match decider.step(rules, &snapshot, answer) {
             Next::Measure(Measure::Candidates { .. }) => Answer::Candidates(at_most.take()?),

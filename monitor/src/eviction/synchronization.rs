@@ -60,7 +60,7 @@ pub fn synchronize<'a>(
     let active = active_pods(input.pods, input.summary);
     let mut driven: Decider<PodCandidate<'a>> = std::mem::take(decider).between_turns();
     let mut done = Synchronized::default();
-    let mut answer = Answer::None;
+    let mut answer = Answer::Begin;
     loop {
         answer = match driven.step(rules, &snapshot, answer) {
             Next::Measure(Measure::Candidates { signal, .. }) => {

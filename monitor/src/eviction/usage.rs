@@ -72,6 +72,7 @@ impl Candidate for PodCandidate<'_> {
             is_pod: true,
             is_known: true,
             grace_period_seconds: self.pod.spec.termination_grace_period_seconds,
+            ..Standing::default()
         })
     }
 }

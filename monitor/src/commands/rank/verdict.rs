@@ -88,7 +88,7 @@ pub fn judge<'a>(policy: &'a Policy, question: Question<'a>) -> Verdict<'a> {
     let rules = Rules { policy, pace };
     let snapshot = Snapshot { layout, observation, question: Some(signal), ..Snapshot::default() };
     let mut decider = Decider::default();
-    let (mut answer, mut choice) = (Answer::None, None);
+    let (mut answer, mut choice) = (Answer::Begin, None);
     loop {
         answer = match decider.step(rules, &snapshot, answer) {
             Next::Measure(Measure::Candidates { .. }) => Answer::Candidates(candidates_of(policy, question)),

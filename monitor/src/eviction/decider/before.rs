@@ -11,7 +11,9 @@ use crate::eviction::{MetThreshold, Observation};
 use crate::units::{Bytes, Monotonic, Resource, Signal};
 
 use super::memory::{Episode, ReclaimAttempt};
-use super::{AgentRules, Decider, Measure, Next, Note, Phase, Place, ReclaimFacts, Rules, Snapshot, Standing};
+use super::{
+    AgentRules, Decider, Measure, Next, Note, Phase, Place, ReclaimFacts, Rules, RuntimeFacts, Snapshot, Standing,
+};
 
 /// Before an eviction for a disk every candidate is measured anew, for this long at most.
 const RENEWAL: Duration = Duration::from_secs(5);
@@ -25,16 +27,23 @@ impl<C: Candidate> Decider<C> {
     pub(super) fn garbage_first(&mut self, rules: Rules<'_>, snapshot: &Snapshot, met: &MetThreshold) -> Next {
         let signal = met.threshold.signal;
         let collectors = collectors(signal, snapshot.layout);
-        let advice = match rules.agent() {
-            _ if collectors.is_empty() => Advice::GoOn,
-            None => Advice::Collect,
-            Some(agent) => {
-                let is_dry_run = agent.mode == Mode::Observe;
-                self.memory.collection.advise(snapshot.runtime, is_dry_run, snapshot.clock())
+        if collectors.is_empty() {
+            return self.measure_disks(rules, snapshot, signal);
+        }
+        if rules.agent().is_none() {
+            return self.ask(Phase::Collecting, Next::CollectGarbage { signal, collectors });
+        }
+        self.ask(Phase::AskingRuntime, Next::Measure(Measure::Runtime))
+    }
+
+    pub(super) fn with_runtime(&mut self, rules: Rules<'_>, snapshot: &Snapshot, runtime: RuntimeFacts) -> Next {
+        let Some(signal) = self.acted_on().map(|met| met.threshold.signal) else { return self.wait() };
+        let is_dry_run = rules.agent().is_some_and(|agent| agent.mode == Mode::Observe);
+        match self.memory.collection.advise(runtime, is_dry_run, snapshot.clock()) {
+            Advice::Collect => {
+                let collectors = collectors(signal, snapshot.layout);
+                self.ask(Phase::Collecting, Next::CollectGarbage { signal, collectors })
             }
-        };
-        match advice {
-            Advice::Collect => self.ask(Phase::Collecting, Next::CollectGarbage { signal, collectors }),
             Advice::Wait => self.skip_threshold(rules, snapshot),
             Advice::GoOn => self.measure_disks(rules, snapshot, signal),
         }

@@ -197,7 +197,7 @@ impl<C: Candidate> Decider<C> {
         };
         let route = match rules.agent() {
             None => Some(Route::Local),
-            Some(agent) => route(agent.methods, is_hard, snapshot.control_plane, standing),
+            Some(agent) => route(agent.methods, is_hard, standing),
         };
         let Some(route) = route else {
             self.put_off(snapshot, place);
@@ -267,14 +267,9 @@ impl<C: Candidate> Decider<C> {
 }
 
 /// Which way a candidate is evicted, by the configuration and the API server's state; none where it cannot be evicted now.
-pub(super) fn route(
-    methods: EvictionMethods,
-    is_hard: bool,
-    control_plane: ControlPlane,
-    standing: Standing,
-) -> Option<Route> {
+pub(super) fn route(methods: EvictionMethods, is_hard: bool, standing: Standing) -> Option<Route> {
     use EvictionMethod::{Delete, Evict, Off};
-    let (is_up, is_read) = match control_plane {
+    let (is_up, is_read) = match standing.control_plane {
         ControlPlane::None => return Some(Route::Local),
         ControlPlane::Up { is_read } => (true, is_read),
         ControlPlane::Down => (false, false),

@@ -44,6 +44,8 @@ enum Phase {
     EndingReclaim(ReclaimOutcome, bool),
     /// Garbage collection, within the turn or begun.
     Collecting,
+    /// The state of the container runtime.
+    AskingRuntime,
     /// Whether disk usage is measured anew.
     Renewing,
     /// Candidates, to ask the one furthest above its request for memory.
@@ -238,12 +240,12 @@ impl<C> Decider<C> {
 }
 
 impl<C: Candidate> Decider<C> {
-    /// Takes one step. `answer` is what the step before asked for; [`Answer::None`] begins a turn. An answer to another question than was
+    /// Takes one step. `answer` is what the step before asked for; [`Answer::Begin`] begins a turn. An answer to another question than was
     /// asked ends the turn: nothing is evicted on it.
     pub fn step(&mut self, rules: Rules<'_>, snapshot: &Snapshot, answer: Answer<C>) -> Next {
         let phase = std::mem::take(&mut self.turn.phase);
         match (phase, answer) {
-            (Phase::Idle, _) => self.begin(rules, snapshot),
+            (_, Answer::Begin) => self.begin(rules, snapshot),
             (Phase::EndingReclaim(outcome, answered), Answer::Reclaimed(freed)) => {
                 if let Some(agent) = rules.agent() {
                     self.end_reclaim(agent, snapshot.clock(), (outcome, answered), freed);
@@ -254,6 +256,7 @@ impl<C: Candidate> Decider<C> {
             (Phase::Collecting, Answer::CollectionStarted(started)) => {
                 self.collection_started(rules, snapshot, started)
             }
+            (Phase::AskingRuntime, Answer::Runtime(facts)) => self.with_runtime(rules, snapshot, facts),
             (Phase::Renewing, Answer::DisksMeasured(all)) => self.renewed(rules, snapshot, all),
             (Phase::ReclaimCandidates, Answer::Candidates(candidates)) => {
                 self.reclaim_candidates(rules, snapshot, candidates)
@@ -263,7 +266,7 @@ impl<C: Candidate> Decider<C> {
             (Phase::ReclaimStarting, Answer::ReclaimStarted(started)) => self.reclaim_started(rules, snapshot, started),
             (Phase::Ranking, Answer::Candidates(candidates)) => self.rank(rules, snapshot, candidates),
             (Phase::Measuring, Answer::Exact(exact)) => self.measured(rules, snapshot, exact),
-            (Phase::Confirming, _) => self.confirm(rules, snapshot),
+            (Phase::Confirming, Answer::Sampled) => self.confirm(rules, snapshot),
             (Phase::Standing(place), Answer::Standing(standing)) => self.judge(rules, snapshot, place, standing),
             (Phase::Trying(place), Answer::Attempt(attempt)) => self.tried(rules, snapshot, place, attempt),
             (Phase::Limits, Answer::Limits(exceeded)) => self.check_limits(rules, snapshot, exceeded),

@@ -42,6 +42,8 @@ pub enum Measure {
     Signals,
     /// The candidates and what they use of what `signal` counts; `exact`: no upper bounds.
     Candidates { signal: Signal, exact: bool },
+    /// The state of the container runtime.
+    Runtime,
     /// The exact working set of one candidate of the ranking.
     Exact { place: usize },
     /// What is known of one candidate.

@@ -82,7 +82,9 @@ impl<C: Candidate> Answer<C> {
     /// The same, with candidates that can be written down.
     pub fn recorded(&self) -> Answer<RecordedCandidate> {
         match self {
-            Self::None => Answer::None,
+            Self::Begin => Answer::Begin,
+            Self::Sampled => Answer::Sampled,
+            Self::Runtime(facts) => Answer::Runtime(*facts),
             Self::Candidates(all) => Answer::Candidates(all.iter().map(RecordedCandidate::of).collect()),
             Self::Exact(exact) => Answer::Exact(exact.as_ref().map(RecordedCandidate::of)),
             Self::Standing(standing) => Answer::Standing(*standing),

@@ -36,8 +36,6 @@ pub struct Snapshot {
     pub expected: Vec<(Signal, Amount)>,
     /// The node is in maintenance, or whether it is is not known yet.
     pub in_maintenance: bool,
-    pub control_plane: ControlPlane,
-    pub runtime: RuntimeFacts,
     pub reclaim: ReclaimFacts,
     /// Candidates' local storage is to be checked against their limits when it is due.
     pub has_limits: bool,
@@ -135,11 +133,15 @@ pub enum ReclaimFacts {
 /// What the step before asked for.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub enum Answer<C> {
-    /// Nothing: the first step of a turn, and the answer to `Measure::Signals`, whose result is in the snapshot.
+    /// Nothing was asked: a turn begins.
     #[default]
-    None,
+    Begin,
+    /// The signals were sampled anew; they are in the snapshot.
+    Sampled,
     /// The candidates, in any order.
     Candidates(Vec<C>),
+    /// The state of the container runtime.
+    Runtime(RuntimeFacts),
     /// One candidate measured exactly; none where it no longer exists.
     Exact(Option<C>),
     /// What is known of one candidate.
@@ -174,6 +176,7 @@ pub struct Standing {
     pub is_known: bool,
     /// `terminationGracePeriodSeconds`.
     pub grace_period_seconds: Option<i64>,
+    pub control_plane: ControlPlane,
 }
 
 /// A pod above a limit of local storage.
