@@ -1,7 +1,7 @@
-//! Where a key's counters are: in a slot of an array, found without a call; or, when that is another key's, in a hash map.
+//! Finds the counters of a key: in a slot of an array, without a helper call, or in a hash map if another key owns the slot.
 //!
-//! A call of the hash map's lookup costs more than all else that a counting program does, above all when its lines are not in the
-//! cache. Claiming takes no compare-and-exchange, which BPF has since 5.12 only.
+//! A hash map lookup costs more than everything else in a counting program, above all when its lines are not in the CPU cache. A slot is
+//! claimed without compare-and-exchange, which BPF has only since 5.12.
 
 use aya_ebpf::{
     bindings::BPF_NOEXIST,
@@ -9,7 +9,6 @@ use aya_ebpf::{
 };
 use monitor_ebpf::{COUNTER_SLOTS, Slot};
 
-/// The three maps of one kind of counters.
 pub struct Counters<K: 'static, V: 'static> {
     pub slots: &'static Array<Slot<K, V>>,
     pub owners: &'static HashMap<u32, K>,
@@ -17,14 +16,15 @@ pub struct Counters<K: 'static, V: 'static> {
 }
 
 impl<K: PartialEq + Copy, V> Counters<K, V> {
-    /// The key's counters; none when all maps are full. `distinct` tells keys apart.
+    /// Returns the key's counters; `None` when all maps are full. `distinct` is the input of the hash.
     #[inline(always)]
     pub fn of(&self, key: &K, distinct: u64, zero: &V) -> Option<*mut V> {
-        // By the golden ratio (Knuth 6.4): ids of cgroups are as far apart as a cgroup has files, so their low bits repeat.
+        // Hashes by the golden ratio (Knuth 6.4): the low bits of cgroup ids repeat, because consecutive ids differ by the number of a
+        // cgroup's files.
         let spread = distinct.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
         let index = (spread & u64::from(COUNTER_SLOTS - 1)) as u32;
         let slot = self.slots.get_ptr_mut(index)?;
-        // SAFETY: the lookup gave a valid element. A key that is being written is not taken yet, and one that is taken stays.
+        // SAFETY: the lookup returned a valid element. A key under construction is not taken yet, and a taken key never changes.
         unsafe {
             if (*slot).taken != 0 && (*slot).key == *key {
                 return Some(&raw mut (*slot).value);
@@ -33,7 +33,7 @@ impl<K: PartialEq + Copy, V> Counters<K, V> {
         }
     }
 
-    /// The way of a key's first time, and of one whose slot is another's.
+    /// Handles a key's first event, and a key whose slot is owned by another.
     ///
     /// # Safety
     /// `slot` is a valid element.
@@ -42,16 +42,16 @@ impl<K: PartialEq + Copy, V> Counters<K, V> {
         if let Some(value) = self.others.get_ptr_mut(key) {
             return Some(value);
         }
-        // One CPU at most gets the slot. Another that has the same key at the same time counts elsewhere: sums are made of both.
+        // At most one CPU gets the slot. Another CPU with the same key at the same time counts elsewhere; readers add both.
         if self.owners.insert(index, key, u64::from(BPF_NOEXIST)).is_ok() {
-            // SAFETY: the caller's promise, and the slot is this program's to fill.
+            // SAFETY: the caller's promise, and this program owns the slot.
             unsafe {
                 (*slot).key = *key;
                 core::ptr::write_volatile(&raw mut (*slot).taken, 1);
                 return Some(&raw mut (*slot).value);
             }
         }
-        // Another CPU may have been first: then this insertion fails and the lookup finds its element.
+        // If another CPU was first, this insertion fails and the lookup finds that CPU's element.
         let _inserted = self.others.insert(key, zero, u64::from(BPF_NOEXIST));
         self.others.get_ptr_mut(key)
     }

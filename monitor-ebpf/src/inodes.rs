@@ -1,4 +1,4 @@
-//! Inodes made and removed, per cgroup and device, in the context of the task that does it.
+//! Counts inodes created and removed, per cgroup and device, in the context of the task that does it.
 
 use aya_ebpf::{
     macros::{map, tracepoint},
@@ -19,7 +19,7 @@ static INODE_OTHERS: HashMap<InodeKey, InodeCounters> = HashMap::with_max_entrie
 static INODES: Counters<InodeKey, InodeCounters> =
     Counters { slots: &INODE_SLOTS, owners: &INODE_OWNERS, others: &INODE_OTHERS };
 
-/// Not made on the stack: that is a call of memset for each hit.
+/// Building it on the stack would call memset for each event.
 static ZERO: InodeCounters = InodeCounters { created: 0, removed: 0, evicted: 0 };
 
 #[derive(Clone, Copy)]
@@ -65,7 +65,7 @@ fn count(ctx: &TracePointContext, layout: &'static Layout, change: Change) {
         stream::untracked(Untracked::Inode);
         return;
     };
-    // SAFETY: the lookup gave a valid element, shared with other CPUs: atomics only.
+    // SAFETY: the lookup returned a valid element, shared with other CPUs: atomics only.
     unsafe {
         match change {
             Change::Created => add(&raw mut (*counters).created, 1),

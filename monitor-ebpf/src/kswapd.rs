@@ -1,4 +1,4 @@
-//! kswapd, per NUMA node: it reclaims for everybody, so it is in no cgroup's account.
+//! kswapd's activity per NUMA node. kswapd reclaims for all cgroups, so its work is attributed to none.
 
 use aya_ebpf::{
     macros::{map, tracepoint},
@@ -13,7 +13,7 @@ use crate::{
     task,
 };
 
-/// One kswapd thread a node, so each element has one writer.
+/// There is one kswapd thread per node, so each element has one writer.
 #[map]
 static KSWAPD: HashMap<i32, KswapdCounters> = HashMap::with_max_entries(256, 0);
 
@@ -22,10 +22,10 @@ static KSWAPD_WAKE: Layout = Layout::new();
 #[unsafe(no_mangle)]
 static KSWAPD_SLEEP: Layout = Layout::new();
 
-/// What kswapd looked at and freed; nothing when the running task is not this node's kswapd.
+/// Adds what kswapd scanned and freed. Does nothing when the running task is not this node's kswapd.
 #[inline(always)]
 pub fn reclaimed(node: i32, tid: u32, scanned_pages: u64, reclaimed_pages: u64) {
-    // SAFETY: the lookup gave a valid element, and only this thread writes it.
+    // SAFETY: the lookup returned a valid element, and only this thread writes it.
     let counters = KSWAPD.get_ptr_mut(node).map(|counters| unsafe { &mut *counters });
     if let Some(counters) = counters.filter(|counters| counters.tid == tid) {
         counters.scanned_pages += scanned_pages;
@@ -39,11 +39,11 @@ pub fn mm_vmscan_kswapd_wake(ctx: TracePointContext) -> u32 {
     let now_ns = stream::now_ns();
     let (tid, _) = task::ids();
     if let Some(counters) = KSWAPD.get_ptr_mut(node) {
-        // SAFETY: the lookup gave a valid element, and only this thread writes it.
+        // SAFETY: the lookup returned a valid element, and only this thread writes it.
         let counters = unsafe { &mut *counters };
         counters.wakes += 1;
         counters.tid = tid;
-        // kswapd may wake again without having slept: one spell of activity.
+        // A wake-up without a sleep before it continues the current period of activity.
         if counters.woke_at_ns == 0 {
             counters.woke_at_ns = now_ns;
         }
@@ -51,7 +51,7 @@ pub fn mm_vmscan_kswapd_wake(ctx: TracePointContext) -> u32 {
         let counters = KswapdCounters { wakes: 1, woke_at_ns: now_ns, tid, ..KswapdCounters::ZERO };
         let _inserted = KSWAPD.insert(node, counters, 0);
     }
-    if stream::doorbell(EventKind::KswapdWake, now_ns) {
+    if stream::may_wake(EventKind::KswapdWake, now_ns) {
         stream::send(
             EventKind::KswapdWake,
             Wake::Now,
@@ -69,7 +69,7 @@ pub fn mm_vmscan_kswapd_wake(ctx: TracePointContext) -> u32 {
 pub fn mm_vmscan_kswapd_sleep(ctx: TracePointContext) -> u32 {
     let node: i32 = KSWAPD_SLEEP.read(&ctx, kswapd::NID).unwrap_or(0);
     if let Some(counters) = KSWAPD.get_ptr_mut(node) {
-        // SAFETY: the lookup gave a valid element, and only this thread writes it.
+        // SAFETY: the lookup returned a valid element, and only this thread writes it.
         let counters = unsafe { &mut *counters };
         if counters.woke_at_ns != 0 {
             counters.active_ns += stream::now_ns().saturating_sub(counters.woke_at_ns);

@@ -1,4 +1,4 @@
-//! Reading tracepoint fields at the offsets that the running kernel has.
+//! Reads tracepoint fields at the running kernel's offsets.
 
 use core::arch::asm;
 
@@ -9,8 +9,9 @@ use aya_ebpf::{
 };
 use monitor_ebpf::{COMM_LEN, FieldOffsets};
 
-/// One load from the context. The verifier wants the offset inside the instruction, so there is one for each usual place; which
-/// one is taken the loader's offset decides, and the verifier drops the others. In assembly, or the compiler makes one of them all.
+/// Loads from the context by one instruction. The verifier requires the offset inside the instruction, so there is one instruction for each
+/// usual offset. The loader's value selects one, and the verifier drops the others. It is written in assembly because the compiler would
+/// merge them into one.
 macro_rules! load_at {
     ($size:literal, $offset:literal, $ctx:expr) => {{
         let value: u64;
@@ -27,7 +28,7 @@ macro_rules! load_at {
     }};
 }
 
-/// A tracepoint's offsets, overwritten by the loader before the programs are verified.
+/// A tracepoint's offsets. The loader overwrites them before the verifier runs.
 #[repr(transparent)]
 pub struct Layout(FieldOffsets);
 
@@ -36,11 +37,11 @@ impl Layout {
         Self(FieldOffsets::NONE)
     }
 
-    /// Offset of a field, `None` where this kernel does not have it.
+    /// Returns the offset of a field; `None` where this kernel does not have it.
     #[inline(always)]
     fn offset(&'static self, field: usize) -> Option<usize> {
         let slot = self.0.offsets.get(field)?;
-        // SAFETY: a reference is valid for reads. Volatile, for the compiler must not fold the value it sees in the source.
+        // SAFETY: a reference is valid for reads. Volatile, because the compiler must not use the value in the source.
         let offset = unsafe { core::ptr::read_volatile(slot) };
         (offset != FieldOffsets::ABSENT).then_some(usize::from(offset))
     }
@@ -53,7 +54,7 @@ impl Layout {
         unsafe { bpf_probe_read_kernel(ctx.as_ptr().cast::<u8>().wrapping_add(offset).cast::<T>()) }.ok()
     }
 
-    /// Reads a field of 4 bytes: by one instruction where it is at a usual place, see [`load_at`].
+    /// Reads a field of 4 bytes, by one instruction at a usual offset, see [`load_at`].
     #[inline(always)]
     #[expect(clippy::cast_possible_truncation, reason = "four bytes were loaded")]
     pub fn read_u32(&'static self, ctx: &TracePointContext, field: usize) -> Option<u32> {
@@ -76,7 +77,7 @@ impl Layout {
         }
     }
 
-    /// Reads a `__data_loc char[]` field: the low half of the field is where in the record the text is.
+    /// Reads a `__data_loc char[]` field: its low half is the position of the text in the record.
     #[inline(always)]
     pub fn read_text(&'static self, ctx: &TracePointContext, field: usize) -> Option<[u8; COMM_LEN]> {
         let data_loc: u32 = self.read(ctx, field)?;

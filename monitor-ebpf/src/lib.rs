@@ -1,6 +1,6 @@
-//! What the kernel side and the agent both know: event records, map keys and values, and the table slots that carry offsets.
+//! The types that the eBPF programs and the agent share: event records, map keys and values, and the tables of offsets.
 //!
-//! Every type is `repr(C)`, has no implicit padding and a size that is asserted here, so that both compilations agree or fail.
+//! Every type is `repr(C)`, has no implicit padding, and its size is asserted here, so that both compilations agree or fail.
 #![no_std]
 
 mod offsets;
@@ -12,57 +12,44 @@ pub use records::{
     PATH_TEXT, Stall,
 };
 
-/// Length of a task's `comm`, terminating zero included (`TASK_COMM_LEN`).
+/// Length of a task's `comm` with the terminating zero (`TASK_COMM_LEN`).
 pub const COMM_LEN: usize = 16;
 
-/// What a record in the ring is about; also the index of its counters in `COUNTS`.
+/// The kind of a record in the ring; also the index of its counters in `COUNTS`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub enum EventKind {
-    /// kswapd was woken. A doorbell: rate-limited in the kernel.
+    /// kswapd was woken. Wakes the agent; rate-limited in the kernel.
     KswapdWake = 0,
-    /// A task entered direct reclaim. A doorbell: rate-limited in the kernel.
+    /// A task entered direct reclaim. Wakes the agent; rate-limited in the kernel.
     DirectReclaim = 1,
-    /// A task left reclaim after more than the threshold.
+    /// A task's stall in reclaim ended and was longer than the threshold.
     Stall = 2,
     /// The OOM killer marked a victim; the running task is the allocator.
     OomMark = 3,
     /// A marked victim is exiting; the running task was the victim.
     OomKill = 4,
-    /// Somebody other than the agent wrote an `oom_score_adj`.
+    /// Another process than the agent wrote an `oom_score_adj`.
     OomScoreAdj = 5,
 }
 
 impl EventKind {
-    /// Every kind, in the order of its index.
     pub const ALL: [Self; 6] =
         [Self::KswapdWake, Self::DirectReclaim, Self::Stall, Self::OomMark, Self::OomKill, Self::OomScoreAdj];
 
-    /// How many kinds there are, as the size of a map.
     pub const COUNT: u32 = 6;
 
-    /// The kind with this number, if there is one.
     #[must_use]
-    pub const fn from_raw(raw: u32) -> Option<Self> {
-        match raw {
-            0 => Some(Self::KswapdWake),
-            1 => Some(Self::DirectReclaim),
-            2 => Some(Self::Stall),
-            3 => Some(Self::OomMark),
-            4 => Some(Self::OomKill),
-            5 => Some(Self::OomScoreAdj),
-            _ => None,
-        }
+    pub fn from_raw(raw: u32) -> Option<Self> {
+        Self::ALL.get(raw as usize).copied()
     }
 
-    /// Index into the per-kind counters.
-    #[must_use]
     pub const fn index(self) -> u32 {
         self as u32
     }
 }
 
-/// Who reclaims on whose behalf.
+/// Why a task reclaims.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u32)]
 pub enum ReclaimKind {
@@ -83,14 +70,14 @@ impl ReclaimKind {
     }
 }
 
-/// Per CPU and [`EventKind`]; `generated` is counted before the reservation, so generated = delivered + lost + malformed.
+/// Counts per CPU and [`EventKind`]. `generated` is counted before the reservation, so generated = delivered + lost + malformed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct EventCounts {
     pub generated: u64,
-    /// The ring was full.
+    /// Dropped because the ring was full.
     pub lost: u64,
-    /// Doorbells that came too soon after the one before; never generated.
+    /// Suppressed by the rate limit of wake-up events; not counted as generated.
     pub suppressed: u64,
 }
 
@@ -98,9 +85,9 @@ pub struct EventCounts {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Untracked {
-    /// The stall's begin was not seen, or found no place among too many: the stall is missed.
+    /// The stall's begin was not seen, or too many tasks stalled at once: the stall is missed.
     Stall = 0,
-    /// Too many cgroups: the stall is in no cgroup's account.
+    /// Too many cgroups: the stall is attributed to no cgroup.
     Reclaim = 1,
     /// Too many pairs of cgroup and device.
     Inode = 2,
@@ -112,11 +99,11 @@ impl Untracked {
     pub const COUNT: u32 = 4;
 }
 
-/// Buckets of the stall histogram: bucket `i` holds stalls shorter than `1024 << i` ns, the last one all the rest.
+/// Buckets of the stall histogram: bucket `i` counts stalls shorter than `1024 << i` ns, the last one all longer stalls.
 pub const HISTOGRAM_BUCKETS: usize = 32;
 const _: () = assert!(HISTOGRAM_BUCKETS.is_power_of_two(), "the programs mask the index");
 
-/// Index of the histogram's bucket for a stall of this length.
+/// Returns the histogram bucket of a stall of this length.
 #[must_use]
 #[inline]
 pub const fn histogram_bucket(duration_ns: u64) -> usize {
@@ -124,7 +111,7 @@ pub const fn histogram_bucket(duration_ns: u64) -> usize {
     if rest >> (HISTOGRAM_BUCKETS - 2) != 0 {
         return HISTOGRAM_BUCKETS - 1;
     }
-    // The length in bits, by halves: BPF has no instruction that counts leading zeros, and the long way round costs 10 ns.
+    // Computes the bit length by bisection: BPF has no instruction that counts leading zeros, and a loop costs 10 ns.
     let mut bits = 0;
     let mut half = HISTOGRAM_BUCKETS / 2;
     while half > 1 {
@@ -153,13 +140,13 @@ pub struct ReclaimKey {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct ReclaimCounters {
-    /// The sum of the histogram: left at 0 by the programs, which have better to do than to count twice.
+    /// The sum of the histogram. The agent computes it; the programs leave it at 0 to save time.
     pub stalls: u64,
     pub stalled_ns: u64,
     pub reclaimed_pages: u64,
-    /// Pages of the inactive lists that were looked at; stays 0 where the kernel does not tell (MGLRU before 6.7).
+    /// Scanned pages of the inactive lists; 0 where the kernel does not report them (MGLRU before 6.7).
     pub scanned_pages: u64,
-    /// How often, and how long, a task was put to sleep inside a stall (5.16).
+    /// How often, and for how long, a task was put to sleep inside a stall (5.16).
     pub throttles: u64,
     pub throttled_ns: u64,
     pub histogram: [u64; HISTOGRAM_BUCKETS],
@@ -176,7 +163,6 @@ impl ReclaimCounters {
         histogram: [0; HISTOGRAM_BUCKETS],
     };
 
-    /// Adds what was counted elsewhere for the same.
     pub fn add(&mut self, other: &Self) {
         self.stalls += other.stalls;
         self.stalled_ns += other.stalled_ns;
@@ -203,9 +189,9 @@ pub struct InodeKey {
 #[repr(C)]
 pub struct InodeCounters {
     pub created: u64,
-    /// Gone from the file system, or (xfs) without its last name.
+    /// Removed from the filesystem, or (xfs) without its last name.
     pub removed: u64,
-    /// Left the inode cache, linked or not.
+    /// Evicted from the inode cache, linked or not.
     pub evicted: u64,
 }
 
@@ -214,12 +200,12 @@ pub struct InodeCounters {
 pub struct KswapdCounters {
     pub wakes: u64,
     pub active_ns: u64,
-    /// When it last woke; 0 while asleep.
+    /// The last wake-up; 0 while asleep.
     pub woke_at_ns: u64,
-    /// Of the inactive lists, as far as the kernel tells; see [`ReclaimCounters::scanned_pages`].
+    /// Pages of the inactive lists; see [`ReclaimCounters::scanned_pages`].
     pub reclaimed_pages: u64,
     pub scanned_pages: u64,
-    /// The thread of this node.
+    /// The node's kswapd thread.
     pub tid: u32,
     pub reserved: u32,
 }
@@ -229,19 +215,19 @@ impl KswapdCounters {
         Self { wakes: 0, active_ns: 0, woke_at_ns: 0, reclaimed_pages: 0, scanned_pages: 0, tid: 0, reserved: 0 };
 }
 
-/// Slots of each kind of counters: more than a node has containers, for a slot of one's own is the cheap way to count.
+/// Slots for each kind of counters. There are more than a node has containers, because counting in an own slot is cheapest.
 pub const COUNTER_SLOTS: u32 = 4096;
 const _: () = assert!(COUNTER_SLOTS.is_power_of_two(), "the programs mask the index");
 
-/// Room for keys whose slot is another's: with as many keys as slots, about 1,500 of them.
+/// Room for keys whose slot another key owns: with as many keys as slots, about 1,500 of them.
 pub const OTHER_COUNTERS: u32 = 2048;
 
-/// An element of an array of counters, found by its key's hash.
+/// An element of an array of counters, indexed by its key's hash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct Slot<K, V> {
     pub key: K,
-    /// 1 once the key is there.
+    /// 1 once the key is set.
     pub taken: u64,
     pub value: V,
 }

@@ -1,21 +1,22 @@
-//! The programs in the kernel: they count in maps, and stream only what needs a look now.
+//! The eBPF programs. They count in maps, and stream only the events that the agent must handle at once.
 //!
-//! Tracepoints, which exist without kprobes, fentry or an LSM; one kprobe adds what no tracepoint tells of an OOM kill. Nothing here trusts a compiled-in offset.
+//! They use tracepoints, which exist without kprobes, fentry or an LSM; one kprobe adds what no tracepoint reports of an OOM kill. No
+//! offset is compiled in.
 #![no_std]
 #![no_main]
-// Inline assembly for BPF is unstable in every compiler so far; aya-ebpf needs the same.
+// Inline assembly for BPF is unstable in every compiler so far; aya-ebpf needs it too.
 #![feature(asm_experimental_arch)]
 #![expect(clippy::needless_pass_by_value, reason = "the program macro hands the context over by value")]
 
+mod awaited_exits;
 mod counters;
-mod expected;
 mod inodes;
 mod kswapd;
 mod layout;
 mod oom;
+mod oom_score_adj;
 mod path;
 mod reclaim;
-mod score;
 mod stream;
 mod task;
 

@@ -1,9 +1,9 @@
-//! Where things are on the running kernel: filled in at load, never compiled in.
+//! Offsets on the running kernel. The loader fills them in; none is compiled in.
 
 /// How many fields of one tracepoint the programs can use.
 pub const MAX_FIELDS: usize = 10;
 
-/// Where one tracepoint's fields are on the running kernel; filled in at load from its `format` file, indexed by `field::…`.
+/// Offsets of one tracepoint's fields, from its `format` file, indexed by `field::…`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct FieldOffsets {
@@ -11,7 +11,7 @@ pub struct FieldOffsets {
 }
 
 impl FieldOffsets {
-    /// This kernel's tracepoint has no such field. Not zero: an all-zero static would leave `.rodata`.
+    /// This kernel's tracepoint has no such field. Not zero, because an all-zero static would not be placed in `.rodata`.
     pub const ABSENT: u16 = u16::MAX;
     pub const NONE: Self = Self { offsets: [Self::ABSENT; MAX_FIELDS] };
 }
@@ -62,13 +62,13 @@ pub mod field {
     }
 }
 
-/// How a program gets from a task to its memory cgroup.
+/// How a program reads the memory cgroup of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Access {
-    /// No BTF: `bpf_get_current_cgroup_id` is the source.
+    /// Without BTF, by `bpf_get_current_cgroup_id`.
     Helper = 0,
-    /// By `bpf_probe_read_kernel`, one call a step.
+    /// By `bpf_probe_read_kernel`, one call per step.
     ProbeRead = 1,
     /// By plain loads that the verifier checks against the kernel's BTF (`bpf_get_current_task_btf`, 5.11).
     Load = 2,
@@ -78,9 +78,9 @@ pub enum Access {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct KernelOffsets {
-    /// An [`Access`]; unless it is `Helper`, the five steps of the walk and `kn_id` are there.
+    /// An [`Access`]. Unless it is `Helper`, the five steps to the cgroup and `kn_id` are present.
     pub access: u32,
-    /// `task_struct.pid`: the thread's own id.
+    /// `task_struct.pid`, the id of the thread
     pub task_pid: u32,
     /// `task_struct.cgroups`
     pub task_cgroups: u32,
@@ -108,14 +108,14 @@ pub struct KernelOffsets {
     pub oom_order: u32,
     /// `mem_cgroup.css`
     pub memcg_css: u32,
-    /// Where a kprobe's registers keep the first argument.
+    /// Offset of the first argument in a kprobe's registers
     pub first_argument: u32,
 }
 
 impl KernelOffsets {
     /// This kernel does not have it.
     pub const ABSENT: u32 = u32::MAX;
-    /// No BTF. The filler keeps the static in `.rodata`, see [`FieldOffsets::ABSENT`].
+    /// No BTF. The non-zero filler keeps the static in `.rodata`, see [`FieldOffsets::ABSENT`].
     pub const UNKNOWN: Self = Self {
         access: Access::Helper as u32,
         task_pid: Self::ABSENT,

@@ -1,9 +1,9 @@
-//! OOM kills, from the mark to the victim's own exit.
+//! OOM kills, from the mark to the victim's exit.
 //!
-//! In `mark_victim` the running task is the allocator, and the tracepoint names the victim by thread id alone. So the record
-//! waits in `VICTIMS` until the victim exits, where the running task is the victim and its cgroup can be read.
-//! Since 6.16 the exit tracepoint comes before `exit_mm`, so that a victim on another CPU can pass it before the mark:
-//! its SIGKILL was sent before, under its signal lock, and `SIGKILLED` holds what it left behind.
+//! In `mark_victim` the running task is the allocator, and the tracepoint names the victim only by its thread id. The record waits in
+//! `VICTIMS` until the victim exits: then the running task is the victim, and its cgroup can be read. Since 6.16 the exit tracepoint comes
+//! before `exit_mm`, so a victim on another CPU can pass it before the mark. The victim's SIGKILL is always earlier, under its signal lock,
+//! so `SIGKILLED` then has the facts of the exit.
 
 use aya_ebpf::{
     EbpfContext as _,
@@ -19,7 +19,7 @@ use monitor_ebpf::{
 };
 
 use crate::{
-    expected,
+    awaited_exits,
     layout::Layout,
     path,
     reclaim::add,
@@ -28,33 +28,33 @@ use crate::{
 };
 
 const SIGKILL: u32 = 9;
-/// What `kill` and `tgkill` send; the OOM killer's are the kernel's own.
+/// The code of `kill` and `tgkill`; signals of the OOM killer have the kernel's own.
 const SI_USER: i32 = 0;
 
-/// A SIGKILL on its way, keyed by the thread it was sent to.
+/// A SIGKILL under way, keyed by the thread that it was sent to.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct Sigkill {
     sender_tid: u32,
     by_user: u32,
-    /// One of the three below.
+    /// `RUNS`, `EXITED` or `REPORTED`.
     state: u32,
     reserved: u32,
-    /// Known once it has exited.
-    left_behind: LeftBehind,
+    /// Valid once the thread has exited.
+    exit_facts: ExitFacts,
 }
 
-/// It has not exited yet.
+/// The thread has not exited yet.
 const RUNS: u32 = 0;
-/// It has, and nothing of it has been told.
+/// The thread has exited, and no OOM kill has been reported.
 const EXITED: u32 = 1;
-/// It has, and its OOM kill has been told. A group kill (`memory.oom.group`) marks its first victim twice.
-const TOLD: u32 = 2;
+/// The OOM kill has been reported. A group kill (`memory.oom.group`) marks its first victim twice.
+const REPORTED: u32 = 2;
 
-/// What only the exiting task itself can tell.
+/// What can be read only in the context of the exiting task.
 #[derive(Clone, Copy)]
 #[repr(C)]
-struct LeftBehind {
+struct ExitFacts {
     cgroup: u64,
     started_at_ns: u64,
     comm: [u8; COMM_LEN],
@@ -62,11 +62,11 @@ struct LeftBehind {
     reserved: u32,
 }
 
-impl LeftBehind {
+impl ExitFacts {
     const NOTHING: Self = Self { cgroup: 0, started_at_ns: 0, comm: [0; COMM_LEN], pid: 0, reserved: 0 };
 }
 
-/// The OOM killer at work: what it was invoked with. `oom_lock` lets it work once at a time.
+/// The arguments of an invocation of the OOM killer. `oom_lock` allows one invocation at a time.
 #[repr(C)]
 struct Invocation {
     at_ns: u64,
@@ -78,7 +78,7 @@ struct Invocation {
     flags: u32,
 }
 
-/// A record in the making: too large for the stack of a program. The path's slack is not sent.
+/// A record under construction, too large for the stack of a program. The path's slack is not sent.
 #[repr(C)]
 struct Scratch {
     kill: OomKill,
@@ -92,9 +92,9 @@ static VICTIMS: HashMap<u32, OomKill> = HashMap::with_max_entries(1024, 0);
 #[map]
 static SIGKILLED: LruHashMap<u32, Sigkill> = LruHashMap::with_max_entries(1024, 0);
 
-/// Where those were that exited from a SIGKILL of the kernel's, by thread id.
+/// Cgroup paths of threads that exited from a SIGKILL of the kernel, by thread id.
 #[map]
-static LEFT_PATHS: LruHashMap<u32, CgroupPath> = LruHashMap::with_max_entries(128, 0);
+static EXITED_PATHS: LruHashMap<u32, CgroupPath> = LruHashMap::with_max_entries(128, 0);
 
 #[map]
 static INVOCATION: Array<Invocation> = Array::with_max_entries(1, 0);
@@ -106,7 +106,7 @@ static SCRATCH: PerCpuArray<Scratch> = PerCpuArray::with_max_entries(1, 0);
 #[map]
 static OOM_KILLS: HashMap<u64, u64> = HashMap::with_max_entries(4096, 0);
 
-/// Element 0 is set by the loader once `signal_generate` is attached: a mark without a SIGKILL is then no kill.
+/// The loader sets element 0 once `signal_generate` is attached: a mark without a SIGKILL is then not a kill.
 #[map]
 static SIGKILLS_SEEN: Array<u32> = Array::with_max_entries(1, 0);
 
@@ -115,7 +115,7 @@ static SIGNAL_GENERATE: Layout = Layout::new();
 #[unsafe(no_mangle)]
 static MARK_VICTIM: Layout = Layout::new();
 
-/// Runs in the task that triggered the OOM killer, once for all victims of one invocation (`memory.oom.group`).
+/// Runs in the task that triggered the OOM killer, once for all victims of an invocation (`memory.oom.group`).
 #[kprobe]
 pub fn oom_kill_process(ctx: ProbeContext) -> u32 {
     let Some(invocation) = INVOCATION.get_ptr_mut(0) else {
@@ -134,7 +134,7 @@ pub fn oom_kill_process(ctx: ProbeContext) -> u32 {
             order = value;
             flags |= OomKill::HAS_ORDER;
         }
-        // Null when it was not a cgroup's limit.
+        // Null unless a cgroup's limit was hit.
         let memcg: u64 = task::read(control, offset!(oom_memcg)).unwrap_or(0);
         if memcg != 0
             && offset!(memcg_css) != KernelOffsets::ABSENT
@@ -145,7 +145,7 @@ pub fn oom_kill_process(ctx: ProbeContext) -> u32 {
             flags |= OomKill::HAS_LIMIT_CGROUP;
         }
     }
-    // SAFETY: the lookup gave a valid element, and nobody else is in here meanwhile.
+    // SAFETY: the lookup returned a valid element, and `oom_lock` excludes other writers.
     unsafe {
         *invocation = Invocation { at_ns: stream::now_ns(), limit_cgroup, trigger_tid, constraint, order, flags };
     }
@@ -160,13 +160,13 @@ pub fn signal_generate(ctx: TracePointContext) -> u32 {
     if let Some(victim_tid) = SIGNAL_GENERATE.read::<u32>(&ctx, signal::PID) {
         let (sender_tid, _) = task::ids();
         let by_user = u32::from(SIGNAL_GENERATE.read(&ctx, signal::CODE) == Some(SI_USER));
-        let is_told = |sigkill: Sigkill| sigkill.state == TOLD && sigkill.sender_tid == sender_tid;
-        if sigkill(victim_tid).is_some_and(is_told) {
+        let is_reported = |sigkill: Sigkill| sigkill.state == REPORTED && sigkill.sender_tid == sender_tid;
+        if sigkill(victim_tid).is_some_and(is_reported) {
             return 0;
         }
-        let sigkill = Sigkill { sender_tid, by_user, state: RUNS, reserved: 0, left_behind: LeftBehind::NOTHING };
+        let sigkill = Sigkill { sender_tid, by_user, state: RUNS, reserved: 0, exit_facts: ExitFacts::NOTHING };
         let _inserted = SIGKILLED.insert(victim_tid, sigkill, 0);
-        expected::note(victim_tid, stream::now_ns());
+        awaited_exits::note(victim_tid, stream::now_ns());
     }
     0
 }
@@ -189,7 +189,7 @@ pub fn mark_victim(ctx: TracePointContext) -> u32 {
     kill.trigger_tid = trigger_tid;
     kill.trigger_comm = task::comm();
     let killed = !sigkills_seen() || sigkill(victim_tid).is_some_and(|sigkill| sigkill.sender_tid == trigger_tid);
-    // A victim that was dying already may be of no invocation: the element would be of an earlier one.
+    // A victim that was already exiting may belong to no invocation; the element would describe an earlier one.
     if killed
         && let Some(invocation) = INVOCATION.get(0)
         && invocation.trigger_tid == trigger_tid
@@ -214,14 +214,14 @@ pub fn mark_victim(ctx: TracePointContext) -> u32 {
             trigger_comm: kill.trigger_comm,
         },
     );
-    if !killed || sigkill(victim_tid).is_some_and(|sigkill| sigkill.state == TOLD) {
+    if !killed || sigkill(victim_tid).is_some_and(|sigkill| sigkill.state == REPORTED) {
         return 0;
     }
     describe(&ctx, kill);
 
-    expected::note(victim_tid, now_ns);
-    // Insert before looking whether the victim has exited; the exit does the two in the opposite order. One of both sees the other.
-    // By reference: a copy is too large for the stack.
+    awaited_exits::note(victim_tid, now_ns);
+    // Inserts before checking whether the victim has exited; the exit does both in the opposite order, so one of them sees the other.
+    // Passed by reference, because a copy is too large for the stack.
     let victim: &OomKill = kill;
     if VICTIMS.insert(victim_tid, victim, 0).is_err() {
         stream::untracked(Untracked::OomKill);
@@ -234,12 +234,12 @@ pub fn mark_victim(ctx: TracePointContext) -> u32 {
         && sigkill.state == EXITED
         && sigkill.sender_tid == trigger_tid
     {
-        // SAFETY: an element of a thread that has exited is not written again.
-        match unsafe { LEFT_PATHS.get(victim_tid) } {
+        // SAFETY: the element of an exited thread is not written again.
+        match unsafe { EXITED_PATHS.get(victim_tid) } {
             Some(path) => scratch.workspace.path = *path,
             None => scratch.workspace.path.levels = 0,
         }
-        complete(scratch, &sigkill.left_behind);
+        complete(scratch, &sigkill.exit_facts);
     }
     0
 }
@@ -247,17 +247,17 @@ pub fn mark_victim(ctx: TracePointContext) -> u32 {
 #[tracepoint]
 pub fn sched_process_exit(_ctx: TracePointContext) -> u32 {
     let (tid, pid) = task::ids();
-    let Some((slot, since_ns)) = expected::find(tid) else {
+    let Some((slot, since_ns)) = awaited_exits::find(tid) else {
         return 0;
     };
     if SIGKILLED.get_ptr(tid).is_none() && VICTIMS.get_ptr(tid).is_none() {
-        expected::give_up(slot, since_ns);
+        awaited_exits::give_up(slot, since_ns);
         return 0;
     }
     let Some(scratch) = scratch() else {
         return 0;
     };
-    let left_behind = LeftBehind {
+    let exit_facts = ExitFacts {
         cgroup: task::memory_cgroup(),
         started_at_ns: task::process_start().unwrap_or(0),
         comm: task::comm(),
@@ -269,22 +269,22 @@ pub fn sched_process_exit(_ctx: TracePointContext) -> u32 {
     if let Some(sigkill) = sigkill(tid) {
         if sigkill.by_user == 0 {
             let path: &CgroupPath = &scratch.workspace.path;
-            let _inserted = LEFT_PATHS.insert(tid, path, 0);
+            let _inserted = EXITED_PATHS.insert(tid, path, 0);
         }
-        let _updated = SIGKILLED.insert(tid, Sigkill { state: EXITED, left_behind, ..sigkill }, 0);
+        let _updated = SIGKILLED.insert(tid, Sigkill { state: EXITED, exit_facts, ..sigkill }, 0);
     }
-    // SAFETY: an element of a dying thread is only removed, by whoever completes it; it is copied at once.
+    // SAFETY: the element of an exiting thread is only removed, by the program that completes it; it is copied at once.
     if let Some(kill) = unsafe { VICTIMS.get(tid) } {
         scratch.kill = *kill;
-        // A mark that came after its victim's exit waits for a thread that will never come: this one only got its id. The thread's
-        // own start tells, for its process may be older than the mark.
+        // A mark that came after its victim's exit waits for a thread that is gone; this thread only reuses the id. The thread's own start
+        // shows that: its process may be older than the mark.
         if task::thread_start().is_some_and(|started_at_ns| started_at_ns > kill.marked_at_ns) {
             let _removed = VICTIMS.remove(tid);
             return 0;
         }
-        complete(scratch, &left_behind);
+        complete(scratch, &exit_facts);
         if let Some(sigkill) = sigkill(tid) {
-            let _updated = SIGKILLED.insert(tid, Sigkill { state: TOLD, ..sigkill }, 0);
+            let _updated = SIGKILLED.insert(tid, Sigkill { state: REPORTED, ..sigkill }, 0);
         }
     }
     0
@@ -297,11 +297,11 @@ fn sigkills_seen() -> bool {
 
 #[inline(always)]
 fn sigkill(tid: u32) -> Option<Sigkill> {
-    // SAFETY: copied at once; an element reused in between would be of another thread and fail the sender check.
+    // SAFETY: copied at once. A reused element belongs to another thread and fails the sender check.
     unsafe { SIGKILLED.get(tid) }.copied()
 }
 
-/// Takes over what this kernel's tracepoint says of the victim; kernels before 6.9 without the backport say nothing.
+/// Copies the fields of this kernel's tracepoint. Kernels before 6.9 without the backport have none.
 #[inline(always)]
 fn describe(ctx: &TracePointContext, kill: &mut OomKill) {
     let flags = &mut kill.header.flags;
@@ -330,23 +330,23 @@ fn describe(ctx: &TracePointContext, kill: &mut OomKill) {
     }
 }
 
-/// Mark and exit have met. Whoever removes the element streams the record: exactly one does.
+/// Completes a record once both mark and exit are known. The program that removes the element streams the record, so exactly one does.
 #[inline(always)]
-fn complete(scratch: &mut Scratch, left_behind: &LeftBehind) {
+fn complete(scratch: &mut Scratch, exit_facts: &ExitFacts) {
     let kill = &mut scratch.kill;
     if VICTIMS.remove(kill.victim_tid).is_err() {
         return;
     }
     kill.header.at_ns = stream::now_ns();
     kill.header.flags |= OomKill::HAS_COMM;
-    kill.victim_pid = left_behind.pid;
-    kill.victim_comm = left_behind.comm;
-    if left_behind.started_at_ns != 0 {
-        kill.started_at_ns = left_behind.started_at_ns;
+    kill.victim_pid = exit_facts.pid;
+    kill.victim_comm = exit_facts.comm;
+    if exit_facts.started_at_ns != 0 {
+        kill.started_at_ns = exit_facts.started_at_ns;
         kill.header.flags |= OomKill::HAS_START;
     }
-    // 0 is no cgroup's id: the walk hit something it could not read.
-    let cgroup = left_behind.cgroup;
+    // No cgroup has id 0: the walk met something unreadable.
+    let cgroup = exit_facts.cgroup;
     if cgroup != 0 {
         kill.victim_cgroup = cgroup;
         kill.header.flags |= OomKill::HAS_VICTIM_CGROUP;
@@ -355,7 +355,7 @@ fn complete(scratch: &mut Scratch, left_behind: &LeftBehind) {
             OOM_KILLS.get_ptr_mut(cgroup)
         });
         match counter {
-            // SAFETY: the lookup gave a valid element.
+            // SAFETY: the lookup returned a valid element.
             Some(counter) => unsafe { add(counter, 1) },
             None => stream::untracked(Untracked::OomKill),
         }
@@ -370,9 +370,9 @@ fn send(scratch: &Scratch) {
     stream::send(EventKind::OomKill, Wake::Now, record);
 }
 
-/// This CPU's scratch: no program of ours interrupts another (`bpf_prog_active`).
+/// Returns this CPU's scratch element. No program of this object interrupts another (`bpf_prog_active`).
 #[inline(always)]
 fn scratch() -> Option<&'static mut Scratch> {
-    // SAFETY: the lookup gave a valid element, and nobody else uses it meanwhile.
+    // SAFETY: the lookup returned a valid element, and no other program uses it meanwhile.
     SCRATCH.get_ptr_mut(0).map(|scratch| unsafe { &mut *scratch })
 }

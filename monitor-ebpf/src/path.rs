@@ -1,14 +1,14 @@
-//! A cgroup's path, read from the kernel's own tree: it holds although the directory is gone a moment later.
+//! Reads a cgroup's path from the kernel's own tree, where it stays readable although the directory may be removed a moment later.
 
 use aya_ebpf::helpers::generated::bpf_probe_read_kernel_str;
 use monitor_ebpf::{CgroupPath, PATH_LEVELS, PATH_TEXT};
 
 use crate::task::{self, offset};
 
-/// The longest name of a level that is read: a container's scope takes less than 100 bytes.
+/// The longest name of a level; a container's scope has less than 100 bytes.
 const NAME_BYTES: usize = 128;
 
-/// A path with room behind it, so that the verifier sees the last name inside whatever its length.
+/// A path followed by slack, so that the verifier sees the last name inside bounds whatever its length.
 #[repr(C)]
 pub struct Workspace {
     pub path: CgroupPath,
@@ -18,7 +18,7 @@ pub struct Workspace {
 /// Reads the path of the running task's memory cgroup, from the leaf up.
 ///
 /// # Safety
-/// `into` is a map element that nobody else uses meanwhile.
+/// `into` is a map element that no other program uses meanwhile.
 #[inline(always)]
 #[expect(
     clippy::cast_possible_truncation,
@@ -35,7 +35,7 @@ pub unsafe fn read_own(into: *mut Workspace) {
     unsafe {
         let path = &raw mut (*into).path;
         while levels < PATH_LEVELS {
-            // The root has no parent; it is not among the levels.
+            // The root has no parent and is not a level.
             let parent: u64 = task::read(node, offset!(kn_parent)).unwrap_or(0);
             if parent == 0 {
                 break;
@@ -52,7 +52,7 @@ pub unsafe fn read_own(into: *mut Workspace) {
             }
             let place = (&raw mut (*path).text).cast::<u8>().add(at);
             let length = bpf_probe_read_kernel_str(place.cast(), NAME_BYTES as u32, name as *const _);
-            // Terminating zero included; a name that just fits may as well have been cut.
+            // The length includes the terminating zero. A name that just fits may have been cut.
             if length <= 0 || length >= NAME_BYTES as i64 || at + length as usize > PATH_TEXT {
                 truncated = 1;
                 break;

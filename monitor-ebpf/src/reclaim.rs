@@ -1,4 +1,4 @@
-//! Reclaim stalls: begin and end run in the task that stalls.
+//! Reclaim stalls. Begin and end run in the task that stalls.
 
 use core::arch::asm;
 
@@ -23,12 +23,12 @@ use crate::{
     task,
 };
 
-/// A stall under way. A task in reclaim does not enter reclaim again (`PF_MEMALLOC`), so there is one a task.
+/// A stall under way. A task in reclaim does not enter reclaim again (`PF_MEMALLOC`), so there is at most one per task.
 #[repr(C)]
 struct Stalling {
-    /// 0 while nobody stalls here.
+    /// 0 while the slot is free.
     began_ns: u64,
-    /// Looked up by the begin, which has less to do than the end.
+    /// Read at the begin, which has less work than the end.
     cgroup: u64,
     scanned_pages: u64,
     throttled_ns: u64,
@@ -39,16 +39,16 @@ struct Stalling {
 }
 
 const SLOTS: u32 = 8192;
-/// A stall is milliseconds long, seconds where nothing can be freed.
+/// A stall lasts milliseconds, or seconds where nothing can be freed.
 const NEVER_ENDED_NS: u64 = 600 * 1_000_000_000;
 
-/// By the low bits of the thread id: found without a call, and nothing has to be inserted or removed.
+/// By the low bits of the thread id: found without a helper call, and nothing has to be inserted or removed.
 #[map]
 static STALLING: Array<Stalling> = Array::with_max_entries(SLOTS, 0);
 
-/// By thread id, for those whose slot somebody else stalls in.
+/// By thread id, for tasks whose slot is in use by another task.
 #[map]
-static CROWDED_OUT: HashMap<u32, Stalling> = HashMap::with_max_entries(1024, 0);
+static OVERFLOW: HashMap<u32, Stalling> = HashMap::with_max_entries(1024, 0);
 
 static NOT_STALLING: Stalling =
     Stalling { began_ns: 0, cgroup: 0, scanned_pages: 0, throttled_ns: 0, tid: 0, throttles: 0, kind: 0, reserved: 0 };
@@ -83,7 +83,7 @@ static THROTTLED: Layout = Layout::new();
 #[tracepoint]
 pub fn mm_vmscan_direct_reclaim_begin(ctx: TracePointContext) -> u32 {
     let (now_ns, cgroup) = begin(ReclaimKind::Direct);
-    if stream::doorbell(EventKind::DirectReclaim, now_ns) {
+    if stream::may_wake(EventKind::DirectReclaim, now_ns) {
         let (_, pid) = task::ids();
         stream::send(
             EventKind::DirectReclaim,
@@ -117,7 +117,7 @@ pub fn mm_vmscan_memcg_reclaim_end(ctx: TracePointContext) -> u32 {
     0
 }
 
-/// A stretch of an inactive list was looked at: in a stall, or by kswapd.
+/// Part of an inactive list was scanned, in a stall or by kswapd.
 #[tracepoint]
 pub fn mm_vmscan_lru_shrink_inactive(ctx: TracePointContext) -> u32 {
     let (tid, _) = task::ids();
@@ -142,48 +142,48 @@ pub fn mm_vmscan_throttled(ctx: TracePointContext) -> u32 {
     0
 }
 
-/// The running task's slot, while that task stalls in it.
+/// Returns the running task's slot, while that task stalls in it.
 #[inline(always)]
 fn slot_of(tid: u32) -> Option<&'static mut Stalling> {
-    // SAFETY: the lookup gave a valid element, and only its own task writes it until it ends its stall.
+    // SAFETY: the lookup returned a valid element, and only its own task writes it until the stall ends.
     let slot = STALLING.get_ptr_mut(tid & (SLOTS - 1)).map(|slot| unsafe { &mut *slot });
     slot.filter(|stall| stall.tid == tid && stall.began_ns != 0)
 }
 
 #[inline(always)]
 fn stall_of(tid: u32) -> Option<&'static mut Stalling> {
-    slot_of(tid).or_else(|| crowded_out(tid))
+    slot_of(tid).or_else(|| overflowed(tid))
 }
 
 #[inline(always)]
-fn crowded_out(tid: u32) -> Option<&'static mut Stalling> {
+fn overflowed(tid: u32) -> Option<&'static mut Stalling> {
     // SAFETY: as above.
-    CROWDED_OUT.get_ptr_mut(tid).map(|element| unsafe { &mut *element })
+    OVERFLOW.get_ptr_mut(tid).map(|element| unsafe { &mut *element })
 }
 
-/// Returns when and in which cgroup.
+/// Returns the time and the cgroup of the begin.
 #[inline(always)]
 fn begin(kind: ReclaimKind) -> (u64, u64) {
     let (tid, _) = task::ids();
     let cgroup = task::memory_cgroup();
     let now_ns = stream::now_ns();
-    // SAFETY: the lookup gave a valid element. Two tasks of one slot that begin within nanoseconds: one of both is missed.
+    // SAFETY: the lookup returned a valid element. If two tasks of one slot begin within nanoseconds, one stall is missed.
     let slot = STALLING.get_ptr_mut(tid & (SLOTS - 1)).map(|slot| unsafe { &mut *slot });
-    // An end that the kernel left out, for another program was running on that CPU, would keep the slot for good.
+    // The kernel skips an end while another program runs on that CPU. Without this limit such a stall would keep its slot for ever.
     let is_free = |slot: &&mut Stalling| {
         slot.began_ns == 0 || slot.tid == tid || now_ns.saturating_sub(slot.began_ns) > NEVER_ENDED_NS
     };
     let place = slot.filter(is_free).or_else(|| {
-        // Refused when too many are crowded out: the end finds nothing then, and counts it.
-        let _inserted = CROWDED_OUT.insert(tid, &NOT_STALLING, 0);
-        crowded_out(tid)
+        // Fails when the overflow map is full. The end then finds nothing, and counts that.
+        let _inserted = OVERFLOW.insert(tid, &NOT_STALLING, 0);
+        overflowed(tid)
     });
     if let Some(place) = place {
         place.began_ns = now_ns;
         place.cgroup = cgroup;
         place.tid = tid;
         place.kind = kind as u32;
-        // SAFETY: references are valid for writes. Volatile, or the compiler calls memset for these few, byte by byte: 20 ns.
+        // SAFETY: references are valid for writes. Volatile, because the compiler would call memset, byte by byte, for these few: 20 ns.
         unsafe {
             core::ptr::write_volatile(&raw mut place.scanned_pages, 0);
             core::ptr::write_volatile(&raw mut place.throttled_ns, 0);
@@ -198,8 +198,8 @@ fn end(kind: ReclaimKind, reclaimed_pages: u64) {
     let tid = task::tid();
     let slot = slot_of(tid);
     let has_slot = slot.is_some();
-    let Some(stall) = slot.or_else(|| crowded_out(tid)).filter(|stall| stall.kind == kind as u32) else {
-        // Began before the program was attached, found no place, or lost it to a task that began at the same moment.
+    let Some(stall) = slot.or_else(|| overflowed(tid)).filter(|stall| stall.kind == kind as u32) else {
+        // The stall began before the program was attached, found no place, or lost its slot to a task that began at the same moment.
         stream::untracked(Untracked::Stall);
         return;
     };
@@ -210,7 +210,7 @@ fn end(kind: ReclaimKind, reclaimed_pages: u64) {
     if has_slot {
         stall.began_ns = 0;
     } else {
-        let _removed = CROWDED_OUT.remove(tid);
+        let _removed = OVERFLOW.remove(tid);
     }
     if duration_ns >= STALL_THRESHOLD_NS.load() {
         let (_, pid) = task::ids();
@@ -239,7 +239,7 @@ fn account(key: &ReclaimKey, stall: &Stalling, duration_ns: u64, reclaimed_pages
         return;
     };
     let bucket = masked(histogram_bucket(duration_ns));
-    // SAFETY: the lookup gave a valid element, shared with other CPUs: atomics only.
+    // SAFETY: the lookup returned a valid element, shared with other CPUs: atomics only.
     unsafe {
         add(&raw mut (*counters).stalled_ns, duration_ns);
         if reclaimed_pages != 0 {
@@ -256,11 +256,11 @@ fn account(key: &ReclaimKey, stall: &Stalling, duration_ns: u64, reclaimed_pages
     }
 }
 
-/// Keeps the index inside the histogram by an instruction that the verifier can see: the compiler proves a mask superfluous
-/// and drops it, and the verifier cannot follow that proof.
+/// Bounds the index by an instruction that the verifier sees. The compiler proves a mask redundant and drops it, and the verifier cannot
+/// follow that proof.
 #[inline(always)]
 fn masked(mut bucket: usize) -> usize {
-    // SAFETY: touches the one register only.
+    // SAFETY: uses only the one register.
     unsafe {
         asm!("{bucket} &= {mask}", bucket = inout(reg) bucket, mask = const HISTOGRAM_BUCKETS - 1, options(pure, nomem, nostack));
     };

@@ -1,8 +1,7 @@
-//! Records in the ring.
+//! The records in the ring.
 
 use crate::{COMM_LEN, EventKind};
 
-/// Head of every record.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct Header {
@@ -10,7 +9,7 @@ pub struct Header {
     pub at_ns: u64,
     /// An [`EventKind`].
     pub kind: u32,
-    /// Presence bits, see the constants beside each record.
+    /// Presence bits; see the constants of each record.
     pub flags: u32,
 }
 
@@ -51,10 +50,10 @@ pub struct Stall {
 #[repr(C)]
 pub struct OomMark {
     pub header: Header,
-    /// When the OOM killer was invoked: the same for every victim of one invocation; 0 when not known.
+    /// When the OOM killer was invoked, equal for all victims of one invocation; 0 when unknown.
     pub invoked_at_ns: u64,
     pub trigger_cgroup: u64,
-    /// The thread that was marked, by its thread id: the process's own id in all but multi-threaded victims.
+    /// The marked thread; equal to the process id except in multi-threaded victims.
     pub victim_tid: u32,
     pub trigger_pid: u32,
     pub trigger_tid: u32,
@@ -63,19 +62,18 @@ pub struct OomMark {
 }
 
 impl OomMark {
-    /// The victim was dying already, from something else than the OOM killer: nothing was killed (`task_will_free_mem`).
+    /// The victim was already exiting for another reason: nothing was killed (`task_will_free_mem`).
     pub const ALREADY_DYING: u32 = 1;
 }
 
-/// All of an OOM kill but the path. Sizes are in KiB, as the tracepoint gives them.
+/// An OOM kill without the path. Sizes are in KiB, as in the tracepoint.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct OomKill {
     pub header: Header,
     pub marked_at_ns: u64,
-    /// When the OOM killer was invoked: the same for every victim of one invocation.
+    /// When the OOM killer was invoked, equal for all victims of one invocation.
     pub invoked_at_ns: u64,
-    /// When the victim's process was started.
     pub started_at_ns: u64,
     pub victim_cgroup: u64,
     pub trigger_cgroup: u64,
@@ -141,23 +139,23 @@ impl OomKill {
     };
 }
 
-/// Levels of a cgroup's path that a record holds: a container's scope is the fourth or fifth.
+/// Levels of a cgroup's path in a record; a container's scope is the fourth or fifth.
 pub const PATH_LEVELS: usize = 8;
 /// Bytes for the names of all levels, terminating zeros included.
 pub const PATH_TEXT: usize = 256;
 
-/// A cgroup's way to the root as the kernel has it, from the leaf up.
+/// A cgroup's path as the kernel has it, from the leaf up.
 ///
-/// The victim's cgroup may be gone before anybody can look at the file system: then this is all that is left of it.
+/// The victim's cgroup may be removed before any process can read the filesystem; then this is the only trace of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct CgroupPath {
-    /// Id of each level; the root is not among them.
+    /// The id of each level, without the root.
     pub ids: [u64; PATH_LEVELS],
     pub levels: u32,
-    /// 1 when the path goes on above the last level, or a name was cut.
+    /// 1 when the path continues above the last level, or a name was cut.
     pub truncated: u32,
-    /// How much of `text` is in use.
+    /// The used length of `text`.
     pub text_bytes: u32,
     pub reserved: u32,
     /// The names, each with a terminating zero.
@@ -169,7 +167,7 @@ impl CgroupPath {
         Self { ids: [0; PATH_LEVELS], levels: 0, truncated: 0, text_bytes: 0, reserved: 0, text: [0; PATH_TEXT] };
 }
 
-/// What is streamed of an OOM kill.
+/// The record of an OOM kill.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct OomKillRecord {
@@ -181,7 +179,7 @@ pub struct OomKillRecord {
 #[repr(C)]
 pub struct OomScoreAdj {
     pub header: Header,
-    /// The thread whose value was written, as the tracepoint names it.
+    /// The thread whose value was written, as in the tracepoint.
     pub pid: u32,
     pub oom_score_adj: i32,
     /// Process (thread group) that wrote it.

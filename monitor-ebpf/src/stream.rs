@@ -1,4 +1,4 @@
-//! The one ring, its accounts, and who may wake the agent.
+//! The ring of events, its counts, and the rate limit of wake-ups.
 
 use aya_ebpf::{
     Global,
@@ -9,7 +9,7 @@ use aya_ebpf::{
 };
 use monitor_ebpf::{EventCounts, EventKind, Header, Untracked};
 
-/// The loader sets the size the operator asked for.
+/// The loader sets the configured size.
 #[map]
 static EVENTS: RingBuf = RingBuf::with_byte_size(256 * 1024, 0);
 
@@ -19,20 +19,20 @@ static COUNTS: PerCpuArray<EventCounts> = PerCpuArray::with_max_entries(EventKin
 #[map]
 static UNTRACKED: PerCpuArray<u64> = PerCpuArray::with_max_entries(Untracked::COUNT, 0);
 
-/// When each kind of doorbell last rang.
+/// When each kind of event last woke the agent.
 #[map]
-static DOORBELLS: Array<u64> = Array::with_max_entries(EventKind::COUNT, 0);
+static LAST_WAKES: Array<u64> = Array::with_max_entries(EventKind::COUNT, 0);
 
 #[unsafe(no_mangle)]
 static RING_BYTES: Global<u64> = Global::new(256 * 1024);
 #[unsafe(no_mangle)]
-static DOORBELL_INTERVAL_NS: Global<u64> = Global::new(10_000_000);
+static WAKE_INTERVAL_NS: Global<u64> = Global::new(10_000_000);
 
-/// Whether a record is worth waking the agent for.
+/// Whether a record wakes the agent.
 #[derive(Clone, Copy)]
 pub enum Wake {
     Now,
-    /// Only when the ring is more than half full: the record can wait until the agent looks anyway.
+    /// Only when the ring is more than half full: the record can wait for the next turn.
     WhenFilling,
 }
 
@@ -47,7 +47,7 @@ pub fn header(at_ns: u64, kind: EventKind, flags: u32) -> Header {
     Header { at_ns, kind: kind.index(), flags }
 }
 
-/// Streams a record; counts it first, so that none can vanish unseen.
+/// Streams a record. Counts it first, so that no loss is missed.
 #[inline(always)]
 pub fn send<T>(kind: EventKind, wake: Wake, record: &T) {
     count(kind, |counts| counts.generated += 1);
@@ -61,16 +61,16 @@ pub fn send<T>(kind: EventKind, wake: Wake, record: &T) {
     }
 }
 
-/// True when a doorbell of this kind may ring now. Two CPUs at the same instant may both ring: harmless.
+/// Whether an event of this kind may wake the agent now. Two CPUs at the same instant may both get true, which is harmless.
 #[inline(always)]
-pub fn doorbell(kind: EventKind, now_ns: u64) -> bool {
-    let Some(last) = DOORBELLS.get_ptr_mut(kind.index()) else {
+pub fn may_wake(kind: EventKind, now_ns: u64) -> bool {
+    let Some(last) = LAST_WAKES.get_ptr_mut(kind.index()) else {
         return false;
     };
-    // SAFETY: the lookup gave a valid element; an aligned 64-bit access does not tear.
+    // SAFETY: the lookup returned a valid element; an aligned 64-bit access does not tear.
     let last_ns = unsafe { core::ptr::read_volatile(last) };
-    // The clock of another CPU may be a little ahead: then the difference wraps, and the bell rings.
-    if last_ns != 0 && now_ns.wrapping_sub(last_ns) < DOORBELL_INTERVAL_NS.load() {
+    // The clock of another CPU may be slightly ahead: the difference then wraps, and the event is sent.
+    if last_ns != 0 && now_ns.wrapping_sub(last_ns) < WAKE_INTERVAL_NS.load() {
         count(kind, |counts| counts.suppressed += 1);
         return false;
     }
@@ -79,7 +79,7 @@ pub fn doorbell(kind: EventKind, now_ns: u64) -> bool {
     true
 }
 
-/// Counts something that a full map kept out of the accounts.
+/// Counts what a full map kept from being counted.
 #[inline(always)]
 pub fn untracked(what: Untracked) {
     if let Some(count) = UNTRACKED.get_ptr_mut(what as u32) {
@@ -91,7 +91,7 @@ pub fn untracked(what: Untracked) {
 #[inline(always)]
 fn count(kind: EventKind, update: impl FnOnce(&mut EventCounts)) {
     if let Some(counts) = COUNTS.get_ptr_mut(kind.index()) {
-        // SAFETY: this CPU's own element, and tracepoint programs run with preemption off.
+        // SAFETY: this CPU's own element, and tracepoint programs run with preemption disabled.
         update(unsafe { &mut *counts });
     }
 }

@@ -1,4 +1,4 @@
-//! The running task: ids, name, and the cgroup that its memory is charged to.
+//! The running task: ids, name, and the cgroup that is charged for its memory.
 
 use core::ffi::c_void;
 
@@ -11,7 +11,7 @@ use monitor_ebpf::{Access, COMM_LEN, KernelOffsets};
 #[unsafe(no_mangle)]
 pub static KERNEL_OFFSETS: KernelOffsets = KernelOffsets::UNKNOWN;
 
-/// Reads one of the loader's offsets.
+/// Reads an offset that the loader has filled in.
 macro_rules! offset {
     ($field:ident) => {
         $crate::task::overwritten(&$crate::task::KERNEL_OFFSETS.$field)
@@ -21,11 +21,11 @@ pub(crate) use offset;
 
 #[inline(always)]
 pub fn overwritten(offset: &'static u32) -> u32 {
-    // SAFETY: a reference is valid for reads. Volatile, for the loader overwrites it after compilation.
+    // SAFETY: a reference is valid for reads. Volatile, because the loader overwrites it after compilation.
     unsafe { core::ptr::read_volatile(offset) }
 }
 
-/// Thread id and process (thread group) id in the initial pid namespace.
+/// Returns the thread id and the process (thread group) id in the initial pid namespace.
 #[inline(always)]
 #[expect(clippy::cast_possible_truncation, reason = "the helper packs two 32-bit ids")]
 pub fn ids() -> (u32, u32) {
@@ -33,11 +33,11 @@ pub fn ids() -> (u32, u32) {
     (both as u32, (both >> 32) as u32)
 }
 
-/// The thread's id alone: where the task is needed anyway it is cheaper loaded from there than asked for.
+/// Returns the thread id alone. Where the task is needed anyway, loading the id from it is cheaper than a helper call.
 #[inline(always)]
 pub fn tid() -> u32 {
     if offset!(access) == Access::Load as u32 && offset!(task_pid) != KernelOffsets::ABSENT {
-        // SAFETY: a helper without arguments; the verifier knows the type of what it returns.
+        // SAFETY: a helper without arguments; the verifier knows the type of its result.
         unsafe { load(bpf_get_current_task_btf() as u64, offset!(task_pid)) }
     } else {
         ids().0
@@ -46,20 +46,20 @@ pub fn tid() -> u32 {
 
 #[inline(always)]
 pub fn comm() -> [u8; COMM_LEN] {
-    /// For the compiler to move it by words and not by bytes.
+    /// Aligned, so that the compiler moves it by words instead of bytes.
     #[repr(align(8))]
     struct Aligned([u8; COMM_LEN]);
     const LENGTH: u32 = 16;
     const _: () = assert!(LENGTH as usize == COMM_LEN);
     let mut name = Aligned([0; COMM_LEN]);
-    // SAFETY: the helper writes no more than it is told; without it the name stays empty.
+    // SAFETY: the helper writes at most `LENGTH` bytes; if it fails, the name stays empty.
     let _failed = unsafe { bpf_get_current_comm(name.0.as_mut_ptr().cast(), LENGTH) };
     name.0
 }
 
-/// kernfs id of the running task's cgroup in the hierarchy of the memory controller, v1 or v2: the inode number of its directory.
+/// Returns the kernfs id of the running task's cgroup in the memory controller's hierarchy, v1 or v2: the inode number of its directory.
 ///
-/// The v2 helper is no substitute where memory is on v1: it answers 1 for every task there.
+/// The v2 helper cannot be used where memory is on v1: it returns 1 for every task there.
 #[inline(always)]
 pub fn memory_cgroup() -> u64 {
     let access = offset!(access);
@@ -73,11 +73,11 @@ pub fn memory_cgroup() -> u64 {
     }
 }
 
-/// The same way as [`memory_node`], a few instructions instead of five calls: every counting program takes it.
+/// Follows the same pointers as [`memory_node`] by a few instructions instead of five calls. Every counting program uses this.
 #[inline(always)]
 fn load_memory_cgroup() -> u64 {
-    // SAFETY: a helper without arguments. The verifier knows the type of what it returns, holds each load against the kernel's
-    // BTF, and makes a load from a bad address give zero.
+    // SAFETY: a helper without arguments. The verifier knows the type of its result, checks each load against the kernel's BTF, and makes a
+    // load from a bad address return zero.
     unsafe {
         let task = bpf_get_current_task_btf() as u64;
         let css_set = load(task, offset!(task_cgroups));
@@ -89,7 +89,7 @@ fn load_memory_cgroup() -> u64 {
 }
 
 /// # Safety
-/// `base` came from a helper or load whose type the verifier knows.
+/// `base` is the result of a helper or load whose type the verifier knows.
 #[inline(always)]
 unsafe fn load<T>(base: u64, offset: u32) -> T {
     let address = (base as *const u8).wrapping_add(offset as usize);
@@ -97,7 +97,7 @@ unsafe fn load<T>(base: u64, offset: u32) -> T {
     unsafe { core::ptr::read_volatile(address.cast::<T>()) }
 }
 
-/// The `kernfs_node` of the running task's memory cgroup.
+/// Returns the `kernfs_node` of the running task's memory cgroup.
 #[inline(always)]
 pub fn memory_node() -> Option<u64> {
     // SAFETY: a helper without arguments.
@@ -107,14 +107,14 @@ pub fn memory_node() -> Option<u64> {
     css_node(css)
 }
 
-/// The `kernfs_node` of a `cgroup_subsys_state`'s cgroup.
+/// Returns the `kernfs_node` of a `cgroup_subsys_state`'s cgroup.
 #[inline(always)]
 pub fn css_node(css: u64) -> Option<u64> {
     let cgroup: u64 = read(css, offset!(css_cgroup))?;
     read(cgroup, offset!(cgroup_kn)).filter(|&node| node != 0)
 }
 
-/// When the running task's process was started, `CLOCK_MONOTONIC` nanoseconds.
+/// Returns when the running task's process started, in `CLOCK_MONOTONIC` nanoseconds.
 #[inline(always)]
 pub fn process_start() -> Option<u64> {
     // SAFETY: a helper without arguments.
@@ -122,20 +122,20 @@ pub fn process_start() -> Option<u64> {
     read(read(task, offset!(task_leader))?, offset!(task_start))
 }
 
-/// When the running thread itself was started, likewise.
+/// Returns when the running thread itself started.
 #[inline(always)]
 pub fn thread_start() -> Option<u64> {
     // SAFETY: a helper without arguments.
     read(unsafe { bpf_get_current_task() }, offset!(task_start))
 }
 
-/// Reads a member of one of the kernel's structs; none where this kernel does not have it.
+/// Reads a member of a kernel struct; `None` where this kernel does not have it.
 #[inline(always)]
 pub fn read<T>(base: u64, offset: u32) -> Option<T> {
     if offset == KernelOffsets::ABSENT {
         return None;
     }
     let address = base.wrapping_add(u64::from(offset)) as *const c_void;
-    // SAFETY: the helper faults softly on a bad address; the offsets are this kernel's own.
+    // SAFETY: the helper returns an error for a bad address; the offsets are this kernel's own.
     unsafe { bpf_probe_read_kernel(address.cast::<T>()) }.ok()
 }

@@ -1,5 +1,5 @@
-//! Loads the real programs on this machine, provokes what they watch for inside small memory cgroups of its own, and checks every
-//! figure against what it did itself. Needs root; says SKIPPED, and why, where it cannot run.
+//! Loads the real programs on this machine, provokes their events inside small memory cgroups, and checks every figure against the known
+//! load. Needs root; prints SKIPPED and the reason where it cannot run.
 
 #[path = "kernel_host/kills.rs"]
 mod kills;
@@ -28,7 +28,7 @@ fn main() {
     let arguments: Vec<String> = env::args().collect();
     let outcome = match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         [_, "workload", kind, rest @ ..] => support::workload(kind, rest),
-        // What a test harness is asked by tools that list tests.
+        // Answers tools that list the tests of a harness.
         [_, flags @ ..] if flags.contains(&"--list") => Ok(()),
         _ => test(),
     };
@@ -105,7 +105,7 @@ fn oom_kill_is_attributed(kernel: &mut Kernel, runtime: &Runtime, cgroups: &Cgro
 
     let mut allocator = Workload::start("allocator", &cgroups.allocator, &[])?;
     let kill = loop {
-        // Waits on the ring alone: an OOM kill has to wake the agent.
+        // Waits only for the ring: an OOM kill has to wake the agent.
         let woken = runtime.block_on(async { timeout(Duration::from_secs(30), kernel.readable()).await });
         ensure!(woken.is_ok(), "no OomKill within 30 s of the last event: {events:?}");
         kernel.drain(16, &mut events, &mut kills);
@@ -139,7 +139,7 @@ fn oom_kill_is_attributed(kernel: &mut Kernel, runtime: &Runtime, cgroups: &Cgro
     Ok(7 + details_compared + stalls_agree(reclaim, &events, allocator_cgroup)?)
 }
 
-/// What this kernel's `mark_victim` tells: all of it or, before 6.9, nothing.
+/// What this kernel's `mark_victim` reports: everything or, before 6.9, nothing.
 fn details(kill: &OomKill) -> Result<u32> {
     let named = kill.victim_comm.is_some_and(|comm| comm.to_string().starts_with("kernel_host"));
     ensure!(named, "comm: {:?}", kill.victim_comm);
@@ -154,7 +154,7 @@ fn details(kill: &OomKill) -> Result<u32> {
     Ok(5)
 }
 
-/// Every stall is streamed here (threshold 0), so the stream and the counters must tell the same.
+/// Every stall is streamed here (threshold 0), so the stream and the counters must agree.
 fn stalls_agree(counters: &CgroupCounters, events: &[Event], cgroup: CgroupId) -> Result<u32> {
     let memcg = &counters.memcg;
     let (mut stalls, mut stalled_ns, mut reclaimed_pages) = (0, 0, 0);
@@ -176,7 +176,7 @@ fn stalls_agree(counters: &CgroupCounters, events: &[Event], cgroup: CgroupId) -
     Ok(4)
 }
 
-/// Makes files where this machine has ext4 and xfs; says so where it has not.
+/// Creates files on ext4 and xfs; prints SKIPPED where this machine has none.
 fn inodes_are_attributed(kernel: &mut Kernel, cgroups: &Cgroups) -> Result<u32> {
     let places = [
         ("/var/tmp", "ext4", "ext4:ext4_allocate_inode"),
@@ -214,14 +214,14 @@ fn counters_on(all: &[(CgroupId, DeviceId, InodeCounters)], cgroup: CgroupId, de
     all.iter().find(|(id, device, _)| is_it(*id, *device)).map(|(_, _, counters)| *counters)
 }
 
-/// generated = delivered + lost + malformed, for each kind, once the ring is empty and nothing is on its way.
+/// Checks generated = delivered + lost + malformed for each kind, with an empty ring and no event on its way.
 fn books_balance(kernel: &mut Kernel) -> Result<u32> {
     let balanced = |accounts: &Accounts| {
         accounts.events.iter().all(|books| books.generated == books.delivered + books.lost + books.malformed)
     };
     let (mut events, mut kills) = (Vec::new(), Vec::new());
     let mut accounts = Accounts::default();
-    // Other tasks go on making events: look again while one is between its count and its delivery.
+    // Other tasks continue to make events: reads again while an event is between its count and its delivery.
     for _ in 0..50 {
         while kernel.drain(1024, &mut events, &mut kills).exhausted {}
         accounts = kernel.accounts();
@@ -243,7 +243,7 @@ fn books_balance(kernel: &mut Kernel) -> Result<u32> {
     Ok(2)
 }
 
-/// A ring of one page that nobody drains: what does not fit is counted, to the last one.
+/// A ring of one page without a reader: every lost record is counted.
 fn loss_is_counted(options: &KernelOptions, cgroups: &Cgroups) -> Result<u32> {
     let Some(place) = ["/var/tmp", "/mnt/ext4"]
         .map(Path::new)
@@ -266,7 +266,7 @@ fn loss_is_counted(options: &KernelOptions, cgroups: &Cgroups) -> Result<u32> {
     ensure!(books.lost > 0, "a page of {} stalls is more than one ring: {books:?}", books.generated);
     ensure!(books.generated == books.delivered + books.lost, "{books:?}");
 
-    // The counters do not go through the ring: nothing is missing there.
+    // The counters do not use the ring: none is missing.
     let mut counters = Vec::new();
     kernel.cgroups(&mut counters);
     let stalls: u64 = counters.iter().map(|(_, counters)| counters.memcg.stalls + counters.direct.stalls).sum();
@@ -274,7 +274,7 @@ fn loss_is_counted(options: &KernelOptions, cgroups: &Cgroups) -> Result<u32> {
     let id = id_of(&cgroups.allocator)?;
     let reclaimed =
         counters.iter().find(|(cgroup, _)| *cgroup == id).map(|(_, counters)| counters.memcg.reclaimed_pages);
-    // Four times the limit went through: three of them had to be reclaimed, less what the rest of the cgroup leaves.
+    // Four times the limit was allocated, so three quarters had to be reclaimed, less the remainder in the cgroup.
     ensure!(reclaimed > Some(2 * (support::LIMIT / 4096) as u64), "{reclaimed:?} pages reclaimed");
     Ok(4)
 }

@@ -1,13 +1,13 @@
-//! Offsets of struct members from the running kernel's type information (`/sys/kernel/btf/vmlinux`).
+//! Reads the offsets of struct members from the running kernel's type information (`/sys/kernel/btf/vmlinux`).
 //!
-//! Reads the raw bytes in place, with one table of positions (4 bytes a type): a parsed tree of all types takes tens of MiB.
-//! Format: Documentation/bpf/btf.rst.
+//! The raw bytes are read in place, with one table of positions (4 bytes per type): a parsed tree of all types takes tens of MiB. Format:
+//! Documentation/bpf/btf.rst.
 
 use monitor_ebpf::{Access, KernelOffsets};
 use thiserror::Error;
 
 const MAGIC: u16 = 0xeb9f;
-/// Anonymous structs and unions inside each other; the kernel's own stop at three or four.
+/// Limit of anonymous structs and unions inside each other; the kernel's own nest three or four deep.
 const MAX_NESTING: usize = 16;
 const POINTER_BYTES: u32 = 8;
 
@@ -40,7 +40,7 @@ pub enum BtfError {
     NoEnumerator { type_name: &'static str, name: &'static str },
 }
 
-/// One type's head: `struct btf_type` and where what follows it begins.
+/// The head of a type: `struct btf_type` and the position of what follows.
 #[derive(Debug, Clone, Copy)]
 struct Type {
     name: u32,
@@ -72,12 +72,11 @@ impl Type {
     }
 }
 
-/// A view of raw BTF.
 #[derive(Debug)]
 pub struct Btf<'a> {
     types: &'a [u8],
     strings: &'a [u8],
-    /// Where each type begins in `types`; index is the type id, 0 being void.
+    /// Position of each type in `types`, by type id; id 0 is void.
     positions: Vec<u32>,
 }
 
@@ -105,11 +104,11 @@ impl<'a> Btf<'a> {
         Ok(btf)
     }
 
-    /// Byte offset of `member` in the struct, looking into anonymous structs and unions.
+    /// Returns the byte offset of `member` in the struct. Searches anonymous structs and unions too.
     pub fn member_offset(&self, type_name: &'static str, member: &'static str) -> Result<u32, BtfError> {
-        // Different types of one name can exist in one kernel: take the first that has the member.
-        for at in self.positions.iter().skip(1).map(|&at| at as usize) {
-            let head = self.head(at)?;
+        // One kernel can have several types of one name: the first with the member counts.
+        for head in self.types() {
+            let head = head?;
             if matches!(head.kind(), KIND_STRUCT | KIND_UNION) && self.name_is(head.name, type_name) {
                 match self.find_member(head, member, MAX_NESTING)? {
                     Some(bits) if bits % 8 == 0 => return Ok(bits / 8),
@@ -121,10 +120,9 @@ impl<'a> Btf<'a> {
         Err(BtfError::NoMember { type_name, member })
     }
 
-    /// Value of an enumerator.
     pub fn enumerator(&self, type_name: &'static str, name: &'static str) -> Result<u32, BtfError> {
-        for at in self.positions.iter().skip(1).map(|&at| at as usize) {
-            let head = self.head(at)?;
+        for head in self.types() {
+            let head = head?;
             if head.kind() == KIND_ENUM && self.name_is(head.name, type_name) {
                 for entry in (0..head.members()).map(|index| head.rest + index * 8) {
                     if self.name_is(word(self.types, entry)?, name) {
@@ -136,15 +134,18 @@ impl<'a> Btf<'a> {
         Err(BtfError::NoEnumerator { type_name, name })
     }
 
-    /// Whether the kernel has a function of this name.
     pub fn has_function(&self, name: &str) -> Result<bool, BtfError> {
-        for at in self.positions.iter().skip(1).map(|&at| at as usize) {
-            let head = self.head(at)?;
+        for head in self.types() {
+            let head = head?;
             if head.kind() == KIND_FUNC && self.name_is(head.name, name) {
                 return Ok(true);
             }
         }
         Ok(false)
+    }
+
+    fn types(&self) -> impl Iterator<Item = Result<Type, BtfError>> {
+        self.positions.iter().skip(1).map(|&at| self.head(at as usize))
     }
 
     fn find_member(&self, container: Type, member: &str, nesting: usize) -> Result<Option<u32>, BtfError> {
@@ -164,7 +165,7 @@ impl<'a> Btf<'a> {
                     }
                 }
             } else if self.name_is(name, member) {
-                // A width in the offset makes it a bit field: report it as one that begins inside a byte.
+                // A width in the offset marks a bit field. It is returned as an offset inside a byte, which the caller refuses.
                 return Ok(Some(if width == 0 { bits } else { bits | 1 }));
             }
         }
@@ -188,13 +189,13 @@ fn word(bytes: &[u8], at: usize) -> Result<u32, BtfError> {
     Ok(u32::from_ne_bytes(*chunk))
 }
 
-/// Where the kernel that this BTF describes keeps what the programs read. Without the way from a task to the id of its memory
-/// cgroup it is an error; anything else may be [`KernelOffsets::ABSENT`].
+/// Returns the offsets that the programs need. The steps from a task to the id of its memory cgroup are required; other offsets may be
+/// [`KernelOffsets::ABSENT`].
 pub fn kernel_offsets(vmlinux: &[u8]) -> Result<KernelOffsets, BtfError> {
     let btf = Btf::parse(vmlinux)?;
     let memory = btf.enumerator("cgroup_subsys_id", "memory_cgrp_id")?;
     let optional = |type_name, member| btf.member_offset(type_name, member).unwrap_or(KernelOffsets::ABSENT);
-    // A rename without a change of meaning, 6.15.
+    // Renamed in 6.15 without a change of meaning.
     let parent = btf.member_offset("kernfs_node", "parent").or_else(|_| btf.member_offset("kernfs_node", "__parent"));
     let access = if btf.has_function("bpf_get_current_task_btf")? { Access::Load } else { Access::ProbeRead };
     Ok(KernelOffsets {
@@ -217,7 +218,7 @@ pub fn kernel_offsets(vmlinux: &[u8]) -> Result<KernelOffsets, BtfError> {
     })
 }
 
-/// The member of `pt_regs` that holds a function's first argument; on arm64 it is the first of an array.
+/// The member of `pt_regs` with a function's first argument; on arm64 the first element of an array.
 const FIRST_ARGUMENT: Option<&str> = if cfg!(target_arch = "x86_64") {
     Some("di")
 } else if cfg!(target_arch = "aarch64") {
@@ -232,7 +233,7 @@ mod tests {
 
     use super::{Btf, BtfError, KIND_ENUM, KIND_FUNC, KIND_INT, KIND_STRUCT, KIND_UNION, MAGIC, kernel_offsets};
 
-    /// Writes BTF type by type; ids count from 1 as in the format.
+    /// Builds BTF type by type; ids count from 1 as in the format.
     struct Builder {
         types: Vec<u8>,
         strings: Vec<u8>,
@@ -322,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_namesake_without_the_member_is_passed_over() {
+    fn a_namesake_without_the_member_is_skipped() {
         let bytes = Builder::new()
             .int()
             .container(KIND_STRUCT, "cgroup", false, &[("other", 1, 0)])
@@ -343,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn a_container_that_holds_itself_ends() {
+    fn a_container_that_contains_itself_is_refused() {
         let bytes = Builder::new().container(KIND_STRUCT, "loop", false, &[("", 1, 0)]).build();
         assert!(Btf::parse(&bytes).expect("parses").member_offset("loop", "x").is_err());
     }
@@ -370,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn what_this_kernel_does_not_have_is_absent_and_not_zero() {
+    fn missing_members_are_absent_and_not_zero() {
         let offsets = kernel_offsets(&kernel("parent").build()).expect("complete");
         assert_eq!((offsets.kn_parent, offsets.task_leader), (8, 80));
         for absent in

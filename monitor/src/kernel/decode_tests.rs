@@ -3,7 +3,7 @@ use monitor_ebpf::{COMM_LEN, DirectReclaim, EventKind, Header, KswapdWake, OomMa
 use super::{Comm, Event, Record, decode};
 use crate::units::{CgroupId, Pid};
 
-/// The record as the ring would hold it.
+/// The record's bytes in the ring.
 pub fn bytes_of<T: Copy>(record: &T) -> &[u8] {
     // SAFETY: the shared records have no padding (their sizes are asserted), so every byte is initialised.
     unsafe { std::slice::from_raw_parts(std::ptr::from_ref(record).cast(), size_of::<T>()) }
@@ -94,7 +94,6 @@ fn every_kind_is_read_field_by_field() {
     ];
     for (record, event) in cases {
         assert_eq!(decode(record), Ok(Record::Event(event)));
-        assert_eq!(event.at_ns(), 77);
         for length in 0..record.len() {
             assert!(decode(&record[..length]).is_err(), "{length} bytes of {event:?}");
         }

@@ -1,4 +1,4 @@
-//! The aggregate maps, read from the agent's side.
+//! Reads the programs' counters.
 
 use std::{
     borrow::Borrow,
@@ -7,56 +7,34 @@ use std::{
 };
 
 use aya::{
-    Ebpf, Pod,
-    maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray, RingBuf},
+    Ebpf,
+    maps::{Array, HashMap, MapData, MapError, PerCpuArray},
 };
+use indexmap::IndexMap;
 use monitor_ebpf::{
     EventCounts, EventKind, InodeCounters, InodeKey, KswapdCounters, OomKill, ReclaimCounters, ReclaimKey, ReclaimKind,
     Slot, Untracked,
 };
 
-use super::{batch::Reader, slots::Counters};
+use super::{
+    counter_slots::Counters,
+    map_batch::Reader,
+    shared_map::{Shared, take},
+};
 use crate::units::CgroupId;
 
 /// As long as the programs wait for an exit.
 const NEVER_EXITED_NS: u64 = 3600 * 1_000_000_000;
 
-/// Carries a shared type across aya's `Pod` bound, which is foreign to both crates.
-#[derive(Clone, Copy)]
-#[repr(transparent)]
-pub(super) struct Shared<T>(pub T);
-
-macro_rules! plain_old_data {
-    ($($shared:ty),+) => { $(
-        // SAFETY: repr(C), integers only, no padding (sizes are asserted in monitor_ebpf).
-        unsafe impl Pod for Shared<$shared> {}
-    )+ };
-}
-plain_old_data!(
-    EventCounts,
-    InodeCounters,
-    InodeKey,
-    KswapdCounters,
-    OomKill,
-    ReclaimCounters,
-    ReclaimKey,
-    Slot<InodeKey, InodeCounters>,
-    Slot<ReclaimKey, ReclaimCounters>,
-    monitor_ebpf::KernelOffsets,
-    monitor_ebpf::FieldOffsets
-);
-
-/// A file system's device, as the kernel numbers it inside.
+/// A filesystem's device in the kernel's internal numbering.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DeviceId(pub u32);
 
 impl DeviceId {
-    #[must_use]
     pub const fn major(self) -> u32 {
         self.0 >> 20
     }
 
-    #[must_use]
     pub const fn minor(self) -> u32 {
         self.0 & 0xf_ffff
     }
@@ -69,7 +47,7 @@ impl fmt::Display for DeviceId {
     }
 }
 
-/// Cumulative since the agent's start.
+/// Cumulative since the agent started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CgroupCounters {
     pub direct: ReclaimCounters,
@@ -81,7 +59,7 @@ impl CgroupCounters {
     const ZERO: Self = Self { direct: ReclaimCounters::ZERO, memcg: ReclaimCounters::ZERO, oom_kills: 0 };
 }
 
-/// The programs' maps. A read that fails is warned about once a map; its figures are then missing, not wrong.
+/// The programs' maps. A failed read is logged once per run; its figures are then missing, not wrong.
 pub(super) struct Maps {
     reclaim: Counters<ReclaimKey, ReclaimCounters>,
     oom_kills: HashMap<MapData, u64, u64>,
@@ -91,21 +69,13 @@ pub(super) struct Maps {
     counts: PerCpuArray<MapData, Shared<EventCounts>>,
     untracked: PerCpuArray<MapData, u64>,
     sigkills_seen: Array<MapData, u32>,
-    /// Where each cgroup is in the list being made; kept for its allocation.
+    /// The index of each cgroup in the list under construction; kept for its allocation.
     places: Table<CgroupId, usize>,
-    inode_places: Table<(CgroupId, DeviceId), usize>,
+    /// The counters under construction; empty between two reads, kept for its allocation.
+    by_device: IndexMap<(CgroupId, DeviceId), InodeCounters>,
     oom_reader: Reader<u64, u64>,
     victim_reader: Reader<u32, Shared<OomKill>>,
-    warned: bool,
-}
-
-pub(super) fn take<T: TryFrom<Map, Error = MapError>>(ebpf: &mut Ebpf, name: &'static str) -> Result<T, String> {
-    let map = ebpf.take_map(name).ok_or_else(|| format!("the object has no map {name}"))?;
-    T::try_from(map).map_err(|error| format!("map {name}: {error}"))
-}
-
-pub(super) fn ring(ebpf: &mut Ebpf) -> Result<RingBuf<MapData>, String> {
-    take(ebpf, "EVENTS")
+    failure_logged: bool,
 }
 
 impl Maps {
@@ -120,21 +90,20 @@ impl Maps {
             untracked: take(ebpf, "UNTRACKED")?,
             sigkills_seen: take(ebpf, "SIGKILLS_SEEN")?,
             places: Table::new(),
-            inode_places: Table::new(),
+            by_device: IndexMap::new(),
             oom_reader: Reader::new(),
             victim_reader: Reader::new(),
-            warned: false,
+            failure_logged: false,
         })
     }
 
-    /// Tells `mark_victim` that every SIGKILL is now seen before the mark that belongs to it.
+    /// Tells the program `mark_victim` that every SIGKILL is now seen before its mark.
     pub fn sigkills_are_seen(&mut self) -> Result<(), MapError> {
         self.sigkills_seen.set(0, 1, 0)
     }
 
     pub fn cgroups(&mut self, out: &mut Vec<(CgroupId, CgroupCounters)>) {
-        out.clear();
-        let Self { reclaim, oom_kills, places, oom_reader, warned, .. } = self;
+        let Self { reclaim, oom_kills, places, oom_reader, failure_logged, .. } = self;
         places.clear();
         let mut entry = |out: &mut Vec<(CgroupId, CgroupCounters)>, cgroup: u64| {
             let id = CgroupId(cgroup);
@@ -153,40 +122,33 @@ impl Maps {
                 }
             }
         });
-        let _warned = readable(read, "RECLAIM", warned);
+        let _logged = readable(read, "RECLAIM", failure_logged);
         let read = oom_reader.read(oom_kills, |cgroup, kills| {
             let place = entry(out, cgroup);
             if let Some((_, into)) = out.get_mut(place) {
                 into.oom_kills = kills;
             }
         });
-        let _warned = readable(read, "OOM_KILLS", warned);
+        let _logged = readable(read, "OOM_KILLS", failure_logged);
     }
 
     pub fn inodes(&mut self, out: &mut Vec<(CgroupId, DeviceId, InodeCounters)>) {
-        out.clear();
-        let places = &mut self.inode_places;
-        places.clear();
-        let read = self.inodes.read(|key, counters| {
-            let key = (CgroupId(key.cgroup), DeviceId(key.device));
-            let place = *places.entry(key).or_insert_with(|| {
-                out.push((key.0, key.1, InodeCounters::default()));
-                out.len() - 1
-            });
-            if let Some((.., into)) = out.get_mut(place) {
-                into.created += counters.created;
-                into.removed += counters.removed;
-                into.evicted += counters.evicted;
-            }
+        let Self { inodes, by_device, failure_logged, .. } = self;
+        let read = inodes.read(|key, counters| {
+            let into = by_device.entry((CgroupId(key.cgroup), DeviceId(key.device))).or_default();
+            into.created += counters.created;
+            into.removed += counters.removed;
+            into.evicted += counters.evicted;
         });
-        let _warned = readable(read, "INODES", &mut self.warned);
+        let _logged = readable(read, "INODES", failure_logged);
+        out.extend(by_device.drain(..).map(|((cgroup, device), counters)| (cgroup, device, counters)));
     }
 
-    /// All nodes' together; a spell that still lasts is not in `active_ns` yet.
+    /// Sums all nodes. A current period of activity is not in `active_ns` yet.
     pub fn kswapd(&mut self) -> KswapdCounters {
         let mut sum = KswapdCounters::default();
         for item in self.kswapd.iter() {
-            let Some((_, Shared(node))) = readable(item, "KSWAPD", &mut self.warned) else {
+            let Some((_, Shared(node))) = readable(item, "KSWAPD", &mut self.failure_logged) else {
                 break;
             };
             sum.wakes += node.wakes;
@@ -200,7 +162,7 @@ impl Maps {
 
     pub fn counts(&mut self, kind: EventKind) -> EventCounts {
         let mut sum = EventCounts::default();
-        if let Some(cpus) = readable(self.counts.get(&kind.index(), 0), "COUNTS", &mut self.warned) {
+        if let Some(cpus) = readable(self.counts.get(&kind.index(), 0), "COUNTS", &mut self.failure_logged) {
             for Shared(cpu) in cpus.iter() {
                 sum.generated += cpu.generated;
                 sum.lost += cpu.lost;
@@ -211,22 +173,22 @@ impl Maps {
     }
 
     pub fn untracked(&mut self, what: Untracked) -> u64 {
-        readable(self.untracked.get(&(what as u32), 0), "UNTRACKED", &mut self.warned)
+        readable(self.untracked.get(&(what as u32), 0), "UNTRACKED", &mut self.failure_logged)
             .map_or(0, |cpus| cpus.iter().sum())
     }
 
-    /// Removes victims whose exit was missed: they would fill the map, and then no kill had its cgroup any more.
+    /// Removes victims whose exit was missed. They would fill the map, and later kills would have no cgroup.
     pub fn forget_victims(&mut self, now_ns: u64) {
         let mut waiting = Vec::new();
         let read = self.victim_reader.read(&self.victims, |tid, Shared(kill)| waiting.push((tid, kill.marked_at_ns)));
-        let _warned = readable(read, "VICTIMS", &mut self.warned);
+        let _logged = readable(read, "VICTIMS", &mut self.failure_logged);
         for tid in never_exited(&waiting, now_ns) {
-            // It may have exited at last: then it is gone by itself.
+            // The victim may have exited meanwhile and be removed already.
             let _absent = self.victims.remove(&tid);
         }
     }
 
-    /// Removes what is kept of cgroups that are gone, to make room for those to come.
+    /// Removes the counters of removed cgroups, to make room for new ones.
     pub fn forget(&mut self, cgroups: &HashSet<CgroupId>) {
         if cgroups.is_empty() {
             return;
@@ -235,19 +197,19 @@ impl Maps {
         let nothing =
             Slot { key: ReclaimKey { cgroup: 0, kind: 0, reserved: 0 }, taken: 0, value: ReclaimCounters::ZERO };
         let forgotten = self.reclaim.forget(|key| is_gone(key.cgroup), nothing);
-        let _warned = readable(forgotten, "RECLAIM", &mut self.warned);
+        let _logged = readable(forgotten, "RECLAIM", &mut self.failure_logged);
         let key = InodeKey { cgroup: 0, device: 0, reserved: 0 };
         let nothing = Slot { key, taken: 0, value: InodeCounters::default() };
         let forgotten = self.inodes.forget(|key| is_gone(key.cgroup), nothing);
-        let _warned = readable(forgotten, "INODES", &mut self.warned);
+        let _logged = readable(forgotten, "INODES", &mut self.failure_logged);
         for CgroupId(cgroup) in cgroups {
-            // Most cgroups never had an element: not found is the usual answer.
+            // Most cgroups never had an element, so not found is the usual answer.
             let _absent = self.oom_kills.remove(cgroup);
         }
     }
 }
 
-/// Victims that were marked so long ago that their exit was missed.
+/// Returns the victims that were marked so long ago that their exit was missed.
 fn never_exited(victims: &[(u32, u64)], now_ns: u64) -> impl Iterator<Item = u32> {
     victims
         .iter()
@@ -255,12 +217,12 @@ fn never_exited(victims: &[(u32, u64)], now_ns: u64) -> impl Iterator<Item = u32
         .map(|(tid, _)| *tid)
 }
 
-fn readable<T>(item: Result<T, impl Borrow<MapError>>, map: &'static str, warned: &mut bool) -> Option<T> {
+fn readable<T>(item: Result<T, impl Borrow<MapError>>, map: &'static str, failure_logged: &mut bool) -> Option<T> {
     match item {
         Ok(value) => Some(value),
         Err(error) => {
-            if !*warned {
-                *warned = true;
+            if !*failure_logged {
+                *failure_logged = true;
                 tracing::warn!(map, error = %error.borrow(), "cannot read an eBPF map; its figures are incomplete");
             }
             None
@@ -273,7 +235,7 @@ mod tests {
     use super::{DeviceId, NEVER_EXITED_NS, never_exited};
 
     #[test]
-    fn victims_are_waited_for_and_not_for_ever() {
+    fn victims_are_forgotten_after_an_hour() {
         let now_ns = 2 * NEVER_EXITED_NS;
         let victims = [(1, NEVER_EXITED_NS - 1), (2, NEVER_EXITED_NS), (3, now_ns), (4, now_ns + 1)];
         assert_eq!(never_exited(&victims, now_ns).collect::<Vec<_>>(), [1]);

@@ -1,53 +1,45 @@
-//! eBPF: load, attach what this kernel offers, decode events, read the aggregate maps; and say what is missing and why.
+//! eBPF: loads and attaches the programs that this kernel supports, decodes their events, reads their maps, and reports what is missing and
+//! why.
 
-mod batch;
 pub mod btf;
+mod counter_slots;
 mod decode;
-pub mod format;
-mod host;
-mod load;
+mod decoded_oom_kill;
+mod event_ring;
+mod host_support;
+mod loader;
+mod map_batch;
 mod maps;
-mod oom;
-mod probes;
-mod report;
-mod slots;
-mod statistics;
-mod stream;
+mod probe_report;
+mod probe_table;
+mod program_statistics;
+mod record_fields;
+mod shared_map;
+pub mod tracepoint_format;
 
 use std::collections::HashSet;
 use std::fmt;
 
-use aya::Ebpf;
-pub use decode::{Comm, DecodeError, Event, Record, Stall, decode};
-pub(crate) use host::Capabilities;
+pub use decode::{DecodeError, Event, Record, Stall, decode};
+pub use decoded_oom_kill::{CgroupPath, OomConstraint, OomKill};
+pub use event_ring::{Accounts, Drained, EventAccount};
+pub(crate) use host_support::Capabilities;
 pub use maps::{CgroupCounters, DeviceId};
 pub use monitor_ebpf::{
     EventKind, HISTOGRAM_BUCKETS, InodeCounters, KswapdCounters, ReclaimCounters, ReclaimKind, Untracked,
 };
-pub use oom::{CgroupPath, OomConstraint, OomKill};
-pub use report::{CgroupSource, Degradation, ProbeReport, ProbeState, ProbeStatus};
-pub use statistics::ProbeStatistics;
-pub use stream::{Accounts, Drained, EventAccount};
+pub use probe_report::{CgroupSource, Degradation, ProbeReport, ProbeState, ProbeStatus};
+pub use program_statistics::ProbeStatistics;
+pub use record_fields::Comm;
 
-use self::{maps::Maps, statistics::Programs, stream::Stream};
+use self::loader::{Depth, Loaded};
 use crate::config::KernelOptions;
-use crate::units::CgroupId;
-use crate::units::Monotonic;
+use crate::units::{CgroupId, Monotonic};
 
-/// The kernel side as the agent sees it. Dropping it detaches every program.
+/// The loaded eBPF programs. Dropping this detaches all of them.
 pub struct Kernel {
     report: ProbeReport,
     loaded: Option<Loaded>,
-}
-
-struct Loaded {
-    /// Holds the programs and their attachments.
-    _ebpf: Ebpf,
-    programs: Programs,
-    maps: Maps,
-    stream: Stream,
-    /// Empties aya-log's own ring into the `log` facade.
-    flush_logs: Option<Box<dyn FnMut() + Send>>,
 }
 
 impl fmt::Debug for Kernel {
@@ -57,31 +49,32 @@ impl fmt::Debug for Kernel {
 }
 
 impl Kernel {
-    /// Loads and attaches what this kernel offers. Never fails: what cannot be had is in [`Self::report`].
+    /// Loads and attaches what this kernel supports. Never fails: [`Self::report`] says what is missing.
+    ///
+    /// `own_tgid` is the agent's process id in the initial pid namespace; the programs ignore what that process writes.
     ///
     /// `own_tgid` is the agent's process id in the initial pid namespace: what it writes itself is no event.
     #[must_use]
     pub fn load(options: &KernelOptions, own_tgid: u32) -> Self {
         let mut report = ProbeReport::default();
-        let loaded = load::load(options, own_tgid, load::Depth::Attach, &mut report);
-        give_back_freed_memory();
+        let loaded = loader::load(options, own_tgid, Depth::Attach, &mut report);
+        trim_heap();
         Self { report, loaded }
     }
 
-    /// What would become of each probe. The programs are loaded, which the verifier has to agree to, and let go; none of them runs.
+    /// Reports which probes could be attached. The kernel's verifier checks each program, and none is attached.
     #[must_use]
-    pub fn rehearse(options: &KernelOptions) -> ProbeReport {
+    pub fn check_probes(options: &KernelOptions) -> ProbeReport {
         let mut report = ProbeReport::default();
-        drop(load::load(options, std::process::id(), load::Depth::Rehearse, &mut report));
+        drop(loader::load(options, std::process::id(), Depth::Verify, &mut report));
         report
     }
 
-    #[must_use]
     pub const fn report(&self) -> &ProbeReport {
         &self.report
     }
 
-    /// Returns when the ring has something for [`Self::drain`]; never, when there is no ring. Cancel-safe.
+    /// Waits until the ring has records for [`Self::drain`]; for ever when there is no ring. Cancel-safe.
     pub async fn readable(&mut self) {
         match &mut self.loaded {
             Some(loaded) => loaded.stream.readable().await,
@@ -89,46 +82,47 @@ impl Kernel {
         }
     }
 
-    /// Appends at most `budget` records to `events` and `kills`; those that cannot be decoded use up the budget as well.
+    /// Appends at most `budget` records to `events` and `kills`. A record that cannot be decoded counts too.
     pub fn drain(&mut self, budget: usize, events: &mut Vec<Event>, kills: &mut Vec<OomKill>) -> Drained {
         self.loaded.as_mut().map_or_else(Drained::default, |loaded| loaded.stream.drain(budget, events, kills))
     }
 
-    /// Replaces `out` by the reclaim and OOM counters of every cgroup that has any.
+    /// Replaces `out` by the reclaim and OOM counters of every cgroup that has some.
     pub fn cgroups(&mut self, out: &mut Vec<(CgroupId, CgroupCounters)>) {
-        match &mut self.loaded {
-            Some(loaded) => loaded.maps.cgroups(out),
-            None => out.clear(),
+        out.clear();
+        if let Some(loaded) = &mut self.loaded {
+            loaded.maps.cgroups(out);
         }
     }
 
-    /// Replaces `out` by the inode counters of every cgroup and device that has any.
+    /// Replaces `out` by the inode counters of every cgroup and device that has some.
     pub fn inodes(&mut self, out: &mut Vec<(CgroupId, DeviceId, InodeCounters)>) {
-        match &mut self.loaded {
-            Some(loaded) => loaded.maps.inodes(out),
-            None => out.clear(),
+        out.clear();
+        if let Some(loaded) = &mut self.loaded {
+            loaded.maps.inodes(out);
         }
     }
 
-    /// kswapd's activity, all nodes together.
+    /// Sums kswapd's activity over all nodes.
     pub fn kswapd(&mut self) -> KswapdCounters {
         self.loaded.as_mut().map_or_else(KswapdCounters::default, |loaded| loaded.maps.kswapd())
     }
 
-    /// Both sides of the books: with the ring drained and no event on its way, generated = delivered + lost + malformed.
+    /// Returns the counts of the programs and of the agent. With the ring drained and no event on its way, generated = delivered + lost +
+    /// malformed.
     pub fn accounts(&mut self) -> Accounts {
         self.loaded.as_mut().map_or_else(Accounts::default, |loaded| loaded.stream.accounts(&mut loaded.maps))
     }
 
-    /// Replaces `out` by what each attached program has cost so far.
+    /// Replaces `out` by the cost of each attached program so far.
     pub fn statistics(&self, out: &mut Vec<ProbeStatistics>) {
-        match &self.loaded {
-            Some(loaded) => loaded.programs.read(out),
-            None => out.clear(),
+        out.clear();
+        if let Some(loaded) = &self.loaded {
+            loaded.programs.read(out);
         }
     }
 
-    /// Removes the counters of cgroups that are gone, and victims that never exited.
+    /// Removes the counters of removed cgroups, and victims whose exit was missed.
     pub fn forget_cgroups(&mut self, cgroups: &HashSet<CgroupId>) {
         if let Some(loaded) = &mut self.loaded {
             loaded.maps.forget(cgroups);
@@ -136,7 +130,7 @@ impl Kernel {
         }
     }
 
-    /// Passes what the programs logged to the `log` facade. They log in rare paths only: once per look is enough.
+    /// Forwards the programs' log to the `log` facade. The programs log only in rare paths, so one call per turn is enough.
     pub fn flush_logs(&mut self) {
         if let Some(flush) = self.loaded.as_mut().and_then(|loaded| loaded.flush_logs.as_mut()) {
             flush();
@@ -144,8 +138,8 @@ impl Kernel {
     }
 }
 
-/// aya parses the whole of vmlinux' BTF whether or not it is needed: tens of MiB that malloc would keep.
-fn give_back_freed_memory() {
+/// aya parses the whole BTF of vmlinux, needed or not: tens of MiB that malloc would keep.
+fn trim_heap() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     // SAFETY: malloc_trim has no preconditions.
     unsafe {

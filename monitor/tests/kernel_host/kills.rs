@@ -1,4 +1,4 @@
-//! OOM kills of every kind that can be provoked below one limit, each held against what is known of it.
+//! OOM kills of every kind that one limit can provoke, each compared with its known facts.
 
 use std::{
     path::Path,
@@ -14,16 +14,16 @@ use node_pressure_monitor::{
 
 use crate::support::{Cgroups, Workload, id_of, remove_cgroup};
 
-/// How many victims live for a moment only.
+/// How many victims are short-lived.
 const BRIEF: usize = 10;
 const GROUP: usize = 3;
 
-/// Runs all of them; returns how many figures were compared.
+/// Runs all cases. Returns how many figures were compared.
 pub fn every_kind(kernel: &mut Kernel, cgroups: &Cgroups) -> Result<u32> {
     Ok(brief_victims(kernel, cgroups)? + child_of_a_survivor(kernel, cgroups)? + group(kernel, cgroups)?)
 }
 
-/// What the kprobe tells, where this kernel has kprobes: the limit is the top cgroup's.
+/// The facts of the kprobe, if this kernel has kprobes: the limit is the top cgroup's.
 pub fn check_invocation(kernel: &Kernel, cgroups: &Cgroups, kill: &OomKill) -> Result<u32> {
     ensure!(kill.started_at_ns.is_some_and(|at_ns| at_ns < kill.marked_at_ns), "started after it was marked: {kill:?}");
     if !kernel.report().has("kprobe:oom_kill_process") {
@@ -39,7 +39,7 @@ pub fn check_invocation(kernel: &Kernel, cgroups: &Cgroups, kill: &OomKill) -> R
     Ok(5)
 }
 
-/// The path as the kernel has it is the one that was made here.
+/// The kernel's path is the path created here.
 pub fn check_path(kill: &OomKill, top: (CgroupId, &Path), leaf: (CgroupId, &str)) -> Result<u32> {
     let path = kill.victim_path.context("no path")?;
     let levels: Vec<_> = path.levels().collect();
@@ -49,7 +49,7 @@ pub fn check_path(kill: &OomKill, top: (CgroupId, &Path), leaf: (CgroupId, &str)
     Ok(2)
 }
 
-/// Each dies within moments of its start, and its cgroup is removed at once: nobody can look there any more.
+/// Each victim is killed moments after its start, and its cgroup is removed at once, before it can be read.
 fn brief_victims(kernel: &mut Kernel, cgroups: &Cgroups) -> Result<u32> {
     let top = (id_of(&cgroups.top)?, cgroups.top.as_path());
     let mut expected = Vec::new();
@@ -76,7 +76,7 @@ fn brief_victims(kernel: &mut Kernel, cgroups: &Cgroups) -> Result<u32> {
     Ok(compared)
 }
 
-/// A process of a container dies, the container lives on.
+/// A process of a container is killed and the container survives.
 fn child_of_a_survivor(kernel: &mut Kernel, cgroups: &Cgroups) -> Result<u32> {
     let mut parent = Workload::start("parent", &cgroups.victim, &[])?;
     let kills = collect(kernel, 1)?;
@@ -87,7 +87,7 @@ fn child_of_a_survivor(kernel: &mut Kernel, cgroups: &Cgroups) -> Result<u32> {
     Ok(2 + check_path(kill, (id_of(&cgroups.top)?, &cgroups.top), (id, "victim"))?)
 }
 
-/// `memory.oom.group`: one invocation, and every process of the cgroup dies of it.
+/// `memory.oom.group`: one invocation kills every process of the cgroup.
 fn group(kernel: &mut Kernel, cgroups: &Cgroups) -> Result<u32> {
     if !cgroups.is_v2 {
         println!("  SKIPPED memory.oom.group: not on cgroup v1");
@@ -118,7 +118,7 @@ fn group(kernel: &mut Kernel, cgroups: &Cgroups) -> Result<u32> {
     Ok(compared)
 }
 
-/// Exactly so many kills; one more within a moment is one too many.
+/// Waits for exactly this many kills; another one soon after is an error.
 fn collect(kernel: &mut Kernel, count: usize) -> Result<Vec<OomKill>> {
     let (mut events, mut kills) = (Vec::<Event>::new(), Vec::new());
     let begun = Instant::now();

@@ -1,41 +1,38 @@
-//! Which tracepoints the agent wants, what it reads from them, and what becomes of each on this kernel.
+//! The probes that the agent uses, and the fields that it reads from them.
 
 use monitor_ebpf::{FieldOffsets, field};
 
-use super::format::{FormatError, TracepointFormat};
+use super::tracepoint_format::{FormatError, TracepointFormat};
 
-/// One field that a program reads.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ProbeField {
-    /// Where its offset goes in [`FieldOffsets`].
+    /// The index of its offset in [`FieldOffsets`].
     pub slot: usize,
     pub name: &'static str,
     pub size: u16,
-    /// Without it the program is of no use; an optional one is merely absent from the record.
+    /// Without a required field the program is useless; an optional one is absent from the record.
     pub required: bool,
 }
 
-/// What a program is attached to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Target {
     Tracepoint,
-    /// The entry of a function of the kernel, by a kprobe: for what no tracepoint tells.
+    /// The entry of a kernel function, by a kprobe, for what no tracepoint reports.
     Function,
 }
 
-/// One tracepoint or function, the program for it, and what that is good for.
+/// A tracepoint or function, and the program for it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Probe {
     pub target: Target,
-    /// `kprobe` for a function.
     pub category: &'static str,
     pub event: &'static str,
-    /// What is lost without it.
+    /// What is missing without it.
     pub purpose: &'static str,
-    /// The program's global that takes the offsets; none when the program reads no field.
+    /// The program's global for the offsets; `None` when the program reads no field.
     pub layout: Option<&'static str>,
     pub fields: &'static [ProbeField],
-    /// Attached only where the tracepoint of this name is not to be had.
+    /// Attached only if the tracepoint of this name cannot be.
     pub instead_of: Option<&'static str>,
 }
 
@@ -49,7 +46,7 @@ impl Probe {
         format!("{}:{}", self.category, self.event)
     }
 
-    /// The offsets that this kernel's format file gives.
+    /// Returns the offsets of the fields in this kernel's format file.
     pub fn offsets(&self, format: &TracepointFormat<'_>) -> Result<FieldOffsets, FormatError> {
         let mut offsets = FieldOffsets::NONE;
         for wanted in self.fields {
@@ -75,25 +72,35 @@ const NR_RECLAIMED: &[ProbeField] = &[optional(field::reclaim_end::NR_RECLAIMED,
 const NID: ProbeField = required(field::kswapd::NID, "nid", 4);
 const DEV: &[ProbeField] = &[required(field::inode::DEV, "dev", 4)];
 
+const fn tracepoint(
+    category: &'static str,
+    event: &'static str,
+    purpose: &'static str,
+    layout: Option<&'static str>,
+    fields: &'static [ProbeField],
+) -> Probe {
+    Probe { target: Target::Tracepoint, category, event, purpose, layout, fields, instead_of: None }
+}
+
 const fn vmscan(
     event: &'static str,
     purpose: &'static str,
     layout: Option<&'static str>,
     fields: &'static [ProbeField],
 ) -> Probe {
-    Probe { target: Target::Tracepoint, category: "vmscan", event, purpose, layout, fields, instead_of: None }
+    tracepoint("vmscan", event, purpose, layout, fields)
 }
 
 const fn inode(category: &'static str, event: &'static str, purpose: &'static str, layout: &'static str) -> Probe {
-    Probe { target: Target::Tracepoint, category, event, purpose, layout: Some(layout), fields: DEV, instead_of: None }
+    tracepoint(category, event, purpose, Some(layout), DEV)
 }
 
-/// In the order of attachment: an end before its begin, and what completes a record before what opens it.
+/// In attachment order: the end of a pair before its begin, and what completes a record before what opens it.
 pub(super) const PROBES: &[Probe] = &[
     vmscan("mm_vmscan_direct_reclaim_end", "reclaim stalls per cgroup", Some("DIRECT_RECLAIM_END"), NR_RECLAIMED),
     vmscan(
         "mm_vmscan_direct_reclaim_begin",
-        "wake-up when a task has to reclaim for itself",
+        "wake-up when a task enters direct reclaim",
         Some("DIRECT_RECLAIM_BEGIN"),
         &[optional(field::reclaim_begin::ORDER, "order", 4)],
     ),
@@ -122,44 +129,28 @@ pub(super) const PROBES: &[Probe] = &[
         Some("KSWAPD_WAKE"),
         &[NID, optional(field::kswapd::ORDER, "order", 4)],
     ),
-    Probe {
-        target: Target::Tracepoint,
-        category: "signal",
-        event: "signal_generate",
-        purpose: "telling OOM kills from tasks that were dying anyway",
-        layout: Some("SIGNAL_GENERATE"),
-        fields: &[
+    tracepoint(
+        "signal",
+        "signal_generate",
+        "distinguishing OOM kills from tasks that were already exiting",
+        Some("SIGNAL_GENERATE"),
+        &[
             required(field::signal_generate::SIG, "sig", 4),
             required(field::signal_generate::PID, "pid", 4),
             optional(field::signal_generate::CODE, "code", 4),
         ],
-        instead_of: None,
-    },
-    Probe {
-        target: Target::Tracepoint,
-        category: "sched",
-        event: "sched_process_exit",
-        purpose: "OOM kills with their victim",
-        layout: None,
-        fields: &[],
-        instead_of: None,
-    },
+    ),
+    tracepoint("sched", "sched_process_exit", "OOM kills with their victim", None, &[]),
     Probe {
         target: Target::Function,
-        category: "kprobe",
-        event: "oom_kill_process",
-        purpose: "constraint and limit owner of OOM kills",
-        layout: None,
-        fields: &[],
-        instead_of: None,
+        ..tracepoint("kprobe", "oom_kill_process", "constraint and limit owner of OOM kills", None, &[])
     },
-    Probe {
-        target: Target::Tracepoint,
-        category: "oom",
-        event: "mark_victim",
-        purpose: "OOM kills",
-        layout: Some("MARK_VICTIM"),
-        fields: &[
+    tracepoint(
+        "oom",
+        "mark_victim",
+        "OOM kills",
+        Some("MARK_VICTIM"),
+        &[
             required(field::mark_victim::PID, "pid", 4),
             optional(field::mark_victim::COMM, "comm", 4),
             optional(field::mark_victim::TOTAL_VM, "total_vm", 8),
@@ -170,42 +161,39 @@ pub(super) const PROBES: &[Probe] = &[
             optional(field::mark_victim::PGTABLES, "pgtables", 8),
             optional(field::mark_victim::OOM_SCORE_ADJ, "oom_score_adj", 2),
         ],
-        instead_of: None,
-    },
-    Probe {
-        target: Target::Tracepoint,
-        category: "oom",
-        event: "oom_score_adj_update",
-        purpose: "drift of oom_score_adj",
-        layout: Some("OOM_SCORE_ADJ_UPDATE"),
-        fields: &[
+    ),
+    tracepoint(
+        "oom",
+        "oom_score_adj_update",
+        "drift of oom_score_adj",
+        Some("OOM_SCORE_ADJ_UPDATE"),
+        &[
             required(field::oom_score_adj_update::PID, "pid", 4),
             optional(field::oom_score_adj_update::COMM, "comm", 16),
             required(field::oom_score_adj_update::OOM_SCORE_ADJ, "oom_score_adj", 2),
         ],
-        instead_of: None,
-    },
-    inode("ext4", "ext4_allocate_inode", "inodes made on ext4", "EXT4_ALLOCATE_INODE"),
+    ),
+    inode("ext4", "ext4_allocate_inode", "inodes created on ext4", "EXT4_ALLOCATE_INODE"),
     inode("ext4", "ext4_free_inode", "inodes removed from ext4", "EXT4_FREE_INODE"),
     inode("ext4", "ext4_evict_inode", "ext4 inodes leaving the cache", "EXT4_EVICT_INODE"),
-    // xfs tells of the attempt, in the task that makes it; an inode made without a name (O_TMPFILE) is not told.
-    inode("xfs", "xfs_create", "inodes made on xfs", "XFS_CREATE"),
-    inode("xfs", "xfs_symlink", "symbolic links made on xfs", "XFS_SYMLINK"),
-    // The loss of the last name, in the task that removed it. The inode itself is freed by a worker since 5.14
-    // (xfs_inode_inactivating), where nobody can be told apart any more.
+    // xfs reports the attempt, in the task that makes it. An inode created without a name (O_TMPFILE) is not reported.
+    inode("xfs", "xfs_create", "inodes created on xfs", "XFS_CREATE"),
+    inode("xfs", "xfs_symlink", "symbolic links created on xfs", "XFS_SYMLINK"),
+    // The removal of the last name, in the task that removes it. Since 5.14 a worker frees the inode itself (xfs_inode_inactivating), where
+    // the task is unknown.
     inode("xfs", "xfs_iunlink", "inodes removed from xfs", "XFS_IUNLINK"),
     Probe {
-        target: Target::Tracepoint,
-        category: "xfs",
-        event: "xfs_inode_set_need_inactive",
-        purpose: "inodes removed from xfs (counts those with preallocated blocks as well)",
-        layout: Some("XFS_INODE_SET_NEED_INACTIVE"),
-        fields: DEV,
         instead_of: Some("xfs_iunlink"),
+        ..inode(
+            "xfs",
+            "xfs_inode_set_need_inactive",
+            "inodes removed from xfs (also counts those with preallocated blocks)",
+            "XFS_INODE_SET_NEED_INACTIVE",
+        )
     },
     inode("xfs", "xfs_destroy_inode", "xfs inodes leaving the cache", "XFS_DESTROY_INODE"),
 ];
 
 #[cfg(test)]
-#[path = "probes_tests.rs"]
+#[path = "probe_table_tests.rs"]
 mod tests;

@@ -1,4 +1,4 @@
-//! From the object inside the agent to attached programs, one degradation at a time.
+//! Loads the embedded eBPF object and attaches its programs. Each failure costs one capability.
 
 use std::{error::Error, fs, os::fd::AsFd as _, path::Path};
 
@@ -10,35 +10,44 @@ use aya_log::EbpfLogger;
 use monitor_ebpf::{Access, FieldOffsets, KernelOffsets};
 
 use super::{
-    Loaded, ProbeReport, ProbeState,
-    format::TracepointFormat,
-    host::{self, Capabilities},
-    maps::{self, Maps, Shared},
-    probes::{PROBES, Probe, Target},
-    report::{CgroupSource, Degradation, VERIFIER_REFUSES},
-    statistics::Programs,
-    stream::Stream,
+    event_ring::Stream,
+    host_support::{self, Capabilities},
+    maps::Maps,
+    probe_report::{CgroupSource, Degradation, ProbeReport, ProbeState, VERIFIER_REJECTS},
+    probe_table::{PROBES, Probe, Target},
+    program_statistics::Programs,
+    shared_map::{Shared, ring},
+    tracepoint_format::TracepointFormat,
 };
 use crate::config::KernelOptions;
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!(env!("MONITOR_EBPF_OBJECT"));
 
-/// Tells the constraint and the limit's owner.
+/// The probe that reports the constraint and the cgroup whose limit was hit.
 const LIMIT_OWNER: &str = "kprobe:oom_kill_process";
 
 const NOT_MOUNTED: &str =
     "it is not mounted; the agent mounts it when it starts, run as root: mount -t tracefs tracefs /sys/kernel/tracing";
 
-/// What can be said of a probe before anything is loaded.
+pub(super) struct Loaded {
+    /// Owns the programs and their attachments.
+    _ebpf: Ebpf,
+    pub programs: Programs,
+    pub maps: Maps,
+    pub stream: Stream,
+    /// Forwards aya-log's own ring to the `log` facade.
+    pub flush_logs: Option<Box<dyn FnMut() + Send>>,
+}
+
+/// A probe with its field offsets, or why it cannot be attached.
 type Planned = (&'static Probe, Result<Shared<FieldOffsets>, String>);
 
-/// How far to go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Depth {
-    /// The programs run until they are dropped.
+    /// The programs run until they are dropped. tracefs is mounted if necessary.
     Attach,
-    /// The verifier has its say, and nothing runs: attached is what would be. Nothing is mounted either.
-    Rehearse,
+    /// The verifier checks the programs and none is attached; a program that passes is reported as attached. Nothing is mounted.
+    Verify,
 }
 
 pub(super) fn load(options: &KernelOptions, own_tgid: u32, depth: Depth, report: &mut ProbeReport) -> Option<Loaded> {
@@ -47,30 +56,30 @@ pub(super) fn load(options: &KernelOptions, own_tgid: u32, depth: Depth, report:
     if !lacking.is_empty() {
         let reason = format!("no {}: run as root or grant CAP_BPF and CAP_PERFMON", lacking.join(", no "));
         if lacking.contains(&"CAP_BPF") {
-            nothing_attached(report, &reason);
+            report_all_missing(report, &reason);
             report.degrade("eBPF", reason);
             return None;
         }
         report.degrade("eBPF", reason);
     }
     let tracefs = match depth {
-        Depth::Attach => host::tracefs(),
-        Depth::Rehearse => host::mounted_tracefs().and_then(|place| place.ok_or_else(|| NOT_MOUNTED.to_owned())),
+        Depth::Attach => host_support::tracefs(),
+        Depth::Verify => host_support::mounted_tracefs().and_then(|place| place.ok_or_else(|| NOT_MOUNTED.to_owned())),
     };
     let tracefs = match tracefs {
         Ok(tracefs) => tracefs,
         Err(reason) => {
             report.degrade("tracefs", reason);
-            nothing_attached(report, "tracefs is not there");
+            report_all_missing(report, "tracefs is not available");
             return None;
         }
     };
     let mut offsets = kernel_offsets(report);
     let plan = plan(&tracefs, &offsets);
-    host::raise_memlock_limit();
+    host_support::raise_memlock_limit();
     let loaded = load_and_attach(options, own_tgid, &plan, offsets, depth, report).and_then(|loaded| {
-        if offsets.access == Access::Load as u32 && report.refused_by_verifier() {
-            // A verifier that does not follow the plain loads: then every step is a call.
+        if offsets.access == Access::Load as u32 && report.rejected_by_verifier() {
+            // The verifier does not accept plain loads here, so the programs use a helper call for each step.
             drop(loaded);
             report.probes.clear();
             offsets.access = Access::ProbeRead as u32;
@@ -85,7 +94,7 @@ pub(super) fn load(options: &KernelOptions, own_tgid: u32, depth: Depth, report:
             if capabilities.is_some_and(|capabilities| !capabilities.may_raise_limits()) {
                 reason.push_str("; before Linux 5.11 maps also need CAP_SYS_RESOURCE");
             }
-            nothing_attached(report, &format!("eBPF cannot be loaded: {reason}"));
+            report_all_missing(report, &format!("eBPF cannot be loaded: {reason}"));
             report.degrade("eBPF", reason);
             report.cgroup_source = CgroupSource::None;
             return None;
@@ -96,7 +105,7 @@ pub(super) fn load(options: &KernelOptions, own_tgid: u32, depth: Depth, report:
             && probe.name == LIMIT_OWNER
         {
             let reason = format!(
-                "{LIMIT_OWNER}: {reason}; of OOM kills the constraint and the cgroup whose limit was hit are not known from eBPF"
+                "{LIMIT_OWNER}: {reason}; eBPF reports neither the constraint of OOM kills nor the cgroup whose limit was hit"
             );
             report.degradations.push(Degradation { capability: "OOM constraint", reason });
         }
@@ -104,7 +113,7 @@ pub(super) fn load(options: &KernelOptions, own_tgid: u32, depth: Depth, report:
     let flush_logs = match EbpfLogger::init(&mut ebpf) {
         Ok(mut logger) => Some(Box::new(move || logger.flush()) as Box<dyn FnMut() + Send>),
         Err(error) => {
-            report.degrade("eBPF log", format!("what the programs log is not seen: {error}"));
+            report.degrade("eBPF log", format!("the programs' log cannot be read: {error}"));
             None
         }
     };
@@ -115,30 +124,32 @@ fn plan(tracefs: &Path, kernel: &KernelOffsets) -> Vec<Planned> {
     let offsets = |probe: &Probe| {
         if probe.target == Target::Function {
             let absent = [kernel.first_argument, kernel.oom_constraint].contains(&KernelOffsets::ABSENT);
-            host::can_probe(probe.event)?;
+            host_support::can_probe(probe.event)?;
             return if absent {
-                Err("the kernel's BTF does not tell its arguments".to_owned())
+                Err("the kernel's BTF does not describe its arguments".to_owned())
             } else {
                 Ok(Shared(FieldOffsets::NONE))
             };
         }
-        let text = host::format_file(tracefs, probe.category, probe.event)?;
+        let text = host_support::format_file(tracefs, probe.category, probe.event)?;
         let format = TracepointFormat::parse(&text).and_then(|format| probe.offsets(&format));
-        format.map(Shared).map_err(|error| format!("its format file does not fit: {error}; please report this kernel"))
+        format
+            .map(Shared)
+            .map_err(|error| format!("its format file is not as expected: {error}; please report this kernel"))
     };
     PROBES.iter().map(|probe| (probe, offsets(probe))).collect()
 }
 
-/// Settles where cgroup ids come from.
+/// Chooses the source of cgroup ids.
 fn kernel_offsets(report: &mut ProbeReport) -> KernelOffsets {
-    match host::kernel_offsets() {
+    match host_support::kernel_offsets() {
         Ok(offsets) => {
             report.cgroup_source = CgroupSource::MemoryController;
             offsets
         }
         Err(reason) => {
             report.cgroup_source = CgroupSource::UnifiedHierarchy;
-            let on_v2 = fs::read_to_string("/proc/cgroups").is_ok_and(|text| host::memory_is_on_v2(&text));
+            let on_v2 = fs::read_to_string("/proc/cgroups").is_ok_and(|text| host_support::memory_is_on_v2(&text));
             let consequence = if on_v2 {
                 "ids come from the v2 hierarchy, where the memory controller is"
             } else {
@@ -173,17 +184,17 @@ fn load_object(
 ) -> Result<(Ebpf, Maps, Stream), String> {
     let nanoseconds = |duration: std::time::Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
     let stall_threshold_ns = nanoseconds(options.stall_threshold);
-    let doorbell_interval_ns = nanoseconds(options.doorbell_interval);
+    let wake_interval_ns = nanoseconds(options.doorbell_interval);
     let ring_bytes = ring_bytes(options.ring_buffer.0, u64::try_from(rustix::param::page_size()).unwrap_or(4096));
     let wide_ring_bytes = u64::from(ring_bytes);
     let offsets = Shared(offsets);
 
-    let mut loader = host::without_vmlinux_btf(EbpfLoader::new);
+    let mut loader = host_support::without_vmlinux_btf(EbpfLoader::new);
     loader
         .map_max_entries("EVENTS", ring_bytes)
         .override_global("RING_BYTES", &wide_ring_bytes, true)
         .override_global("STALL_THRESHOLD_NS", &stall_threshold_ns, true)
-        .override_global("DOORBELL_INTERVAL_NS", &doorbell_interval_ns, true)
+        .override_global("WAKE_INTERVAL_NS", &wake_interval_ns, true)
         .override_global("OWN_PID", &own_tgid, true)
         .override_global("KERNEL_OFFSETS", &offsets, true);
     for (probe, offsets) in plan {
@@ -193,11 +204,11 @@ fn load_object(
     }
     let mut ebpf = loader.load(OBJECT).map_err(|error| chain(&error))?;
     let maps = Maps::take(&mut ebpf)?;
-    let stream = Stream::new(maps::ring(&mut ebpf)?);
+    let stream = Stream::new(ring(&mut ebpf)?);
     Ok((ebpf, maps, stream))
 }
 
-/// The kernel wants a power of two of at least a page; aya takes a `u32`.
+/// The kernel requires a power of two of at least a page; aya takes a `u32`.
 fn ring_bytes(wanted: u64, page: u64) -> u32 {
     const LARGEST: u64 = 1 << 30;
     u32::try_from(wanted.clamp(page, LARGEST).next_power_of_two()).unwrap_or(1 << 30)
@@ -214,7 +225,7 @@ fn attach(ebpf: &mut Ebpf, maps: &mut Maps, plan: &[Planned], depth: Depth, repo
             Err(reason) => Err(reason.clone()),
         };
         let attached = attached.and_then(|()| {
-            // Only from here on does a mark without a SIGKILL before it mean that nothing was killed.
+            // Only from here on does a mark without a preceding SIGKILL mean that nothing was killed.
             if probe.event == "signal_generate" {
                 maps.sigkills_are_seen().map_err(|error| chain(&error))
             } else {
@@ -253,7 +264,7 @@ fn attach_one(ebpf: &mut Ebpf, probe: &Probe, depth: Depth, programs: &mut Progr
     Ok(())
 }
 
-/// The verifier's log is long; what it objects to is near its end.
+/// The verifier's log is long; the objection is near its end.
 fn explain_load(error: &ProgramError) -> String {
     let ProgramError::LoadError { io_error, verifier_log } = error else {
         return chain(error);
@@ -265,11 +276,11 @@ fn explain_load(error: &ProgramError) -> String {
     if objection.is_empty() {
         format!("the kernel refuses to load the program: {io_error}; it needs CAP_BPF and CAP_PERFMON")
     } else {
-        format!("{VERIFIER_REFUSES}: {}; please report this kernel", objection.join(" | "))
+        format!("{VERIFIER_REJECTS}: {}; please report this kernel", objection.join(" | "))
     }
 }
 
-/// The error with all its causes on one line.
+/// Formats the error with all its causes on one line.
 fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -283,7 +294,7 @@ fn chain(error: &dyn Error) -> String {
     text
 }
 
-fn nothing_attached(report: &mut ProbeReport, reason: &str) {
+fn report_all_missing(report: &mut ProbeReport, reason: &str) {
     for probe in PROBES.iter().filter(|probe| probe.instead_of.is_none()) {
         report.probe(probe.name(), probe.purpose, ProbeState::Missing(reason.to_owned()));
     }

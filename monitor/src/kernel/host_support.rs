@@ -1,4 +1,4 @@
-//! What this host offers the loader: tracefs, permissions, type information.
+//! What this host offers to the loader: tracefs, permissions, type information.
 
 use std::{
     fs, io,
@@ -12,7 +12,6 @@ use super::btf;
 
 const TRACEFS: &str = "/sys/kernel/tracing";
 const TRACEFS_OF_OLD: &str = "/sys/kernel/debug/tracing";
-/// Any directory without `sys` in it.
 const EMPTY_ROOT: &str = "/sys/kernel/btf";
 const KPROBES: &str = "/sys/bus/event_source/devices/kprobe";
 const KALLSYMS: &str = "/proc/kallsyms";
@@ -29,7 +28,7 @@ const CAP_BPF: u64 = 1 << 39;
 pub(crate) struct Capabilities(u64);
 
 impl Capabilities {
-    /// From the text of `/proc/self/status`; none when it cannot be told.
+    /// Parses the text of `/proc/self/status`.
     pub fn parse(status: &str) -> Option<Self> {
         let value = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
         u64::from_str_radix(value.trim(), 16).ok().map(Self)
@@ -39,7 +38,7 @@ impl Capabilities {
         Self::parse(&fs::read_to_string("/proc/self/status").ok()?)
     }
 
-    /// Names of those that loading and attaching need and that are not there.
+    /// Returns the names of the missing capabilities that loading and attaching require.
     pub fn lacking(self) -> Vec<&'static str> {
         if self.0 & CAP_SYS_ADMIN != 0 {
             return Vec::new();
@@ -53,19 +52,19 @@ impl Capabilities {
         names
     }
 
-    /// CAP_SYS_RESOURCE, which lowering an `oom_score_adj` takes too.
+    /// Whether CAP_SYS_RESOURCE is there, which lowering an `oom_score_adj` requires too.
     pub const fn may_raise_limits(self) -> bool {
         self.0 & CAP_SYS_RESOURCE != 0
     }
 }
 
-/// Before 5.11 maps count against `RLIMIT_MEMLOCK`; later kernels do not care, so a failure here is not one yet.
+/// Before 5.11 maps count against `RLIMIT_MEMLOCK`. Later kernels ignore the limit, so a failure here is not reported.
 pub(super) fn raise_memlock_limit() {
     use rustix::process::{Resource, Rlimit, setrlimit};
     let _ignored = setrlimit(Resource::Memlock, Rlimit { current: None, maximum: None });
 }
 
-/// Where tracefs is mounted, if it is.
+/// Returns where tracefs is mounted, if it is.
 pub(super) fn mounted_tracefs() -> Result<Option<PathBuf>, String> {
     for place in [TRACEFS, TRACEFS_OF_OLD] {
         match fs::metadata(Path::new(place).join("events")) {
@@ -79,7 +78,7 @@ pub(super) fn mounted_tracefs() -> Result<Option<PathBuf>, String> {
     Ok(None)
 }
 
-/// tracefs, mounted where systemd mounts it when nobody has.
+/// Returns where tracefs is mounted; mounts it at systemd's place if necessary.
 pub(super) fn tracefs() -> Result<PathBuf, String> {
     if let Some(place) = mounted_tracefs()? {
         return Ok(place);
@@ -97,7 +96,7 @@ pub(super) fn tracefs() -> Result<PathBuf, String> {
     }
 }
 
-/// The text of a tracepoint's format file, or why there is none and what to do.
+/// Reads a tracepoint's format file. An error says why there is none and what to do.
 pub(super) fn format_file(tracefs: &Path, category: &str, event: &str) -> Result<String, String> {
     let events = tracefs.join("events");
     let path = events.join(category).join(event).join("format");
@@ -110,28 +109,28 @@ pub(super) fn format_file(tracefs: &Path, category: &str, event: &str) -> Result
     })
 }
 
-/// Where the kernel keeps what the programs read; the file (5 MiB) is read, searched and let go.
+/// Reads the kernel's offsets from its BTF (5 MiB, freed on return).
 pub(super) fn kernel_offsets() -> Result<KernelOffsets, String> {
     let raw = fs::read(VMLINUX_BTF)
         .map_err(|error| format!("cannot read {VMLINUX_BTF}: {error}; a kernel with CONFIG_DEBUG_INFO_BTF has it"))?;
     btf::kernel_offsets(&raw).map_err(|error| format!("{VMLINUX_BTF}: {error}"))
 }
 
-/// Whether a kprobe can be put on a function of the kernel, or why not.
+/// Checks that a kprobe can be attached to a function of the kernel. An error says why not.
 pub(super) fn can_probe(function: &str) -> Result<(), String> {
     if !Path::new(KPROBES).exists() {
         return Err("this kernel has no kprobes (CONFIG_KPROBES); nothing to do".to_owned());
     }
     let symbols = fs::read_to_string(KALLSYMS).map_err(|error| format!("cannot read {KALLSYMS}: {error}"))?;
-    // address type name [module]; a name with a suffix is what a compiler left of the function.
+    // Each line is `address type name [module]`. A name with a suffix is a compiler's partial copy of the function.
     let is_there = symbols.lines().any(|line| line.split_whitespace().nth(2) == Some(function));
     if is_there { Ok(()) } else { Err(format!("this kernel has no function {function}; please report this kernel")) }
 }
 
-/// Calls `make` where it cannot see vmlinux' BTF.
+/// Calls `make` in a thread that cannot see vmlinux' BTF.
 ///
-/// aya's loader parses the whole of it at once: 20 MiB and most of the time of a start, for relocations that our object does not
-/// have. A thread with a root directory of its own keeps it away; where that is refused, the loader merely takes longer.
+/// aya's loader parses all of it: 20 MiB and most of the start time, for relocations that this object does not have. The thread gets its
+/// own root directory without the file. Where that is refused, the loader only takes longer.
 pub(super) fn without_vmlinux_btf<T: Send>(make: fn() -> T) -> T {
     use rustix::{
         process::chroot,
@@ -146,7 +145,7 @@ pub(super) fn without_vmlinux_btf<T: Send>(make: fn() -> T) -> T {
     hidden.unwrap_or_else(make)
 }
 
-/// True when the memory controller is on the v2 hierarchy, where the helper's cgroup is the right one.
+/// Whether the memory controller is on the v2 hierarchy, where the helper's cgroup id is the right one.
 pub(super) fn memory_is_on_v2(cgroups: &str) -> bool {
     // #subsys_name  hierarchy  num_cgroups  enabled
     cgroups.lines().any(|line| {

@@ -1,4 +1,4 @@
-//! Writes of `oom_score_adj`.
+//! Reports writes of `oom_score_adj`.
 
 use aya_ebpf::{Global, macros::tracepoint, programs::TracePointContext};
 use monitor_ebpf::{COMM_LEN, EventKind, OomScoreAdj, field::oom_score_adj_update as adj_update};
@@ -27,8 +27,8 @@ pub fn oom_score_adj_update(ctx: TracePointContext) -> u32 {
         return 0;
     };
     let now_ns = stream::now_ns();
-    // Anybody may write their own value in a loop: that must not fill the ring or keep the agent awake.
-    if !stream::doorbell(EventKind::OomScoreAdj, now_ns) {
+    // Any process may write its own value in a loop. That must neither fill the ring nor keep the agent awake.
+    if !stream::may_wake(EventKind::OomScoreAdj, now_ns) {
         return 0;
     }
     stream::send(

@@ -1,4 +1,6 @@
-//! The ring: woken by it, drained in bounds, every record accounted for.
+//! The ring of events: waits for it, drains it in bounded pieces, and counts every record.
+
+use std::os::fd::{AsFd as _, OwnedFd};
 
 use aya::maps::{MapData, RingBuf};
 use monitor_ebpf::{EventKind, Untracked};
@@ -6,62 +8,54 @@ use tokio::io::{Interest, unix::AsyncFd};
 
 use super::{
     decode::{Event, Record, decode},
+    decoded_oom_kill::OomKill,
     maps::Maps,
-    oom::OomKill,
 };
 
 const KINDS: usize = EventKind::ALL.len();
 
-/// What one call of `drain` did.
+/// The result of one `drain`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Drained {
     pub delivered: usize,
     pub malformed: usize,
-    /// The budget was used up: there may be more.
+    /// The budget was used up: there may be more records.
     pub exhausted: bool,
 }
 
-/// The books of one kind of event.
+/// The counts of one kind of event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EventAccount {
     pub kind: EventKind,
     pub generated: u64,
     pub delivered: u64,
-    /// The ring was full.
+    /// Dropped because the ring was full.
     pub lost: u64,
     pub malformed: u64,
-    /// Doorbells held back by the rate limit in the kernel; never generated.
+    /// Wake-up events that the rate limit in the kernel suppressed, not counted as generated.
     pub suppressed: u64,
 }
 
-/// The books of all kinds.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Accounts {
     pub events: Vec<EventAccount>,
-    /// Records whose kind could not even be told; the agent and the programs do not fit together.
+    /// Records of unknown kind: the agent and the programs do not match.
     pub unknown: u64,
-    /// What full maps kept from being counted, by what it was.
+    /// Events that full maps kept from being counted.
     pub untracked: Vec<(Untracked, u64)>,
 }
 
 impl Accounts {
-    #[must_use]
     pub fn of(&self, kind: EventKind) -> Option<&EventAccount> {
         self.events.iter().find(|account| account.kind == kind)
     }
 }
 
-enum Ring {
-    /// Outside a runtime nothing can wait for it yet.
-    Plain(RingBuf<MapData>),
-    Awaited(AsyncFd<RingBuf<MapData>>),
-    /// Only while one becomes the other.
-    Changing,
-}
-
 pub(super) struct Stream {
-    ring: Ring,
-    /// The last drain stopped at its budget, so that the ring need not ring again.
+    ring: RingBuf<MapData>,
+    /// A copy of the ring's descriptor, registered with the async runtime on the first wait.
+    readiness: Option<AsyncFd<OwnedFd>>,
+    /// The last drain stopped at its budget, so records are left and the ring need not wake again.
     more: bool,
     delivered: [u64; KINDS],
     malformed: [u64; KINDS],
@@ -70,49 +64,43 @@ pub(super) struct Stream {
 
 impl Stream {
     pub const fn new(ring: RingBuf<MapData>) -> Self {
-        Self { ring: Ring::Plain(ring), more: false, delivered: [0; KINDS], malformed: [0; KINDS], unknown: 0 }
+        Self { ring, readiness: None, more: false, delivered: [0; KINDS], malformed: [0; KINDS], unknown: 0 }
     }
 
     pub async fn readable(&mut self) {
         if self.more {
             return;
         }
-        self.register();
-        if let Ring::Awaited(ring) = &self.ring
-            && let Ok(mut guard) = ring.readable().await
+        if self.readiness.is_none() {
+            self.register();
+        }
+        if let Some(readiness) = &self.readiness
+            && let Ok(mut guard) = readiness.readable().await
         {
-            // Before the drain, not after: a record that arrives in between must ring again.
+            // Cleared before the drain: a record that arrives meanwhile must wake again.
             guard.clear_ready();
             return;
         }
-        // Not to be waited for: events are then read whenever the agent looks.
+        // The ring cannot be waited for. The agent reads it in every turn.
         std::future::pending::<()>().await;
     }
 
     fn register(&mut self) {
-        if let Ring::Plain(_) = &self.ring
-            && let Ring::Plain(ring) = std::mem::replace(&mut self.ring, Ring::Changing)
-        {
-            // SAFETY: the ring owns its descriptor, hands out the same one each time, and lives as long as the AsyncFd.
-            let registered = unsafe { AsyncFd::register_with_interest(ring, Interest::READABLE) };
-            self.ring = match registered {
-                Ok(ring) => Ring::Awaited(ring),
-                Err(error) => {
-                    let (ring, error) = error.into_parts();
-                    tracing::warn!(%error, "cannot wait for the eBPF ring; it is read at sampling times only");
-                    Ring::Plain(ring)
-                }
-            };
+        let registered = self.ring.as_fd().try_clone_to_owned().and_then(|copy| {
+            // SAFETY: an `OwnedFd` owns its descriptor, and returns the same one each time.
+            let registered = unsafe { AsyncFd::register_with_interest(copy, Interest::READABLE) };
+            registered.map_err(|error| error.into_parts().1)
+        });
+        match registered {
+            Ok(readiness) => self.readiness = Some(readiness),
+            Err(error) => {
+                tracing::warn!(%error, "cannot wait for the eBPF ring; it is read only when the loop turns for another reason");
+            }
         }
     }
 
     pub fn drain(&mut self, budget: usize, out: &mut Vec<Event>, kills: &mut Vec<OomKill>) -> Drained {
-        let Self { ring, more, delivered, malformed, unknown } = self;
-        let ring = match ring {
-            Ring::Plain(ring) => ring,
-            Ring::Awaited(ring) => ring.get_mut(),
-            Ring::Changing => return Drained::default(),
-        };
+        let Self { ring, more, delivered, malformed, unknown, .. } = self;
         let mut drained = Drained::default();
         let bump = |counters: &mut [u64; KINDS], kind: EventKind| {
             if let Some(counter) = counters.get_mut(kind.index() as usize) {

@@ -1,4 +1,4 @@
-//! Whole maps in a few system calls: `BPF_MAP_LOOKUP_BATCH` (5.6). Element by element it takes two calls for each.
+//! Reads whole maps in a few system calls by `BPF_MAP_LOOKUP_BATCH` (5.6). Reading one element takes two calls.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -9,10 +9,10 @@ use aya::maps::{Array, HashMap, IterableMap, MapData, MapError};
 use aya::sys::SyscallError;
 
 const BPF_MAP_LOOKUP_BATCH: libc::c_long = 24;
-/// Elements a call; a bucket must fit in, and those of a map that is half full hold one or two.
+/// Elements per call. A bucket must fit; the buckets of a half-full map have one or two elements.
 const CHUNK: usize = 256;
 
-/// `union bpf_attr`, its `batch` member.
+/// The `batch` member of `union bpf_attr`.
 #[repr(C)]
 #[derive(Default)]
 struct Attributes {
@@ -26,12 +26,12 @@ struct Attributes {
     flags: u64,
 }
 
-/// Reads one map, again and again; keeps its buffers.
+/// Reads one map repeatedly; keeps its buffers.
 #[derive(Debug)]
 pub(super) struct Reader<K, V> {
     keys: Vec<MaybeUninit<K>>,
     values: Vec<MaybeUninit<V>>,
-    /// This kernel, or its policy, does not let us.
+    /// The kernel is too old, or its policy forbids batches.
     refused: bool,
 }
 
@@ -40,7 +40,7 @@ impl<K: Pod, V: Pod> Reader<K, V> {
         Self { keys: Vec::new(), values: Vec::new(), refused: false }
     }
 
-    /// Passes every element to `visit`. Those that come or go meanwhile may be passed or not, as with any way to read a map.
+    /// Passes every element to `visit`. Elements that are added or removed meanwhile may be missing, as with any read of a map.
     pub fn read(&mut self, map: &HashMap<MapData, K, V>, mut visit: impl FnMut(K, V)) -> Result<(), MapError> {
         if self.read_whole(IterableMap::map(map), &mut visit)? {
             return Ok(());
@@ -52,7 +52,7 @@ impl<K: Pod, V: Pod> Reader<K, V> {
         Ok(())
     }
 
-    /// False when not a single element was passed, for the kernel does not let us: one by one, then, now and from now on.
+    /// Returns false, with no element passed, when the kernel refuses batches. Every later read then goes element by element.
     fn read_whole(&mut self, map: &MapData, visit: &mut impl FnMut(K, V)) -> Result<bool, MapError> {
         if self.refused {
             return Ok(false);
@@ -67,11 +67,11 @@ impl<K: Pod, V: Pod> Reader<K, V> {
         }
     }
 
-    /// The error tells whether elements have been passed already.
+    /// The error says whether elements have been passed already.
     fn read_chunks(&mut self, map: RawFd, visit: &mut impl FnMut(K, V)) -> Result<(), (bool, io::Error)> {
         self.keys.resize_with(CHUNK, MaybeUninit::uninit);
         self.values.resize_with(CHUNK, MaybeUninit::uninit);
-        // Where a call stopped: the number of a hash map's bucket or an array's index, 32 bits wide.
+        // The position where a call stopped: a hash bucket or an array index, 32 bits wide.
         let mut position = 0_u32;
         let mut begun = false;
         loop {

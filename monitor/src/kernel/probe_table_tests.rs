@@ -5,14 +5,14 @@ use std::path::PathBuf;
 use monitor_ebpf::{FieldOffsets, MAX_FIELDS, field, field::mark_victim};
 
 use super::{PROBES, Probe, Target};
-use crate::kernel::format::{FormatError, TracepointFormat};
+use crate::kernel::tracepoint_format::{FormatError, TracepointFormat};
 
 fn probe(event: &str) -> &'static Probe {
     PROBES.iter().find(|probe| probe.event == event).expect("in the table")
 }
 
 #[test]
-fn a_pid_only_mark_victim_has_a_pid_and_nothing_else() {
+fn a_pid_only_mark_victim_has_only_a_pid() {
     let format = TracepointFormat::parse("field:int pid;\toffset:8;\tsize:4;\tsigned:1;").expect("parses");
     let offsets = probe("mark_victim").offsets(&format).expect("pid is enough").offsets;
     for (slot, offset) in offsets.into_iter().enumerate() {
@@ -21,7 +21,7 @@ fn a_pid_only_mark_victim_has_a_pid_and_nothing_else() {
 }
 
 #[test]
-fn an_optional_field_of_another_size_is_absent_and_a_required_one_is_an_error() {
+fn a_resized_field_is_absent_if_optional_else_an_error() {
     let text = "field:int pid;\toffset:8;\tsize:4;\tsigned:1;\nfield:uid_t uid;\toffset:12;\tsize:2;\tsigned:0;";
     let format = TracepointFormat::parse(text).expect("parses");
     let offsets = probe("mark_victim").offsets(&format).expect("pid is enough");
@@ -31,7 +31,7 @@ fn an_optional_field_of_another_size_is_absent_and_a_required_one_is_an_error() 
 }
 
 #[test]
-fn the_table_holds_together() {
+fn the_table_is_consistent() {
     let events: Vec<_> = PROBES.iter().map(|probe| probe.event).collect();
     assert_eq!(events.iter().collect::<BTreeSet<_>>().len(), PROBES.len(), "each once");
     let place = |event: &str| events.iter().position(|&other| other == event).expect("in the table");
@@ -73,21 +73,21 @@ fn offsets(probe: &Probe, text: &str) -> Result<[u16; MAX_FIELDS], FormatError> 
     TracepointFormat::parse(text).and_then(|format| probe.offsets(&format)).map(|offsets| offsets.offsets)
 }
 
-/// The offset and size that the file gives to a name, found without the parser.
-fn said(text: &str, name: &str) -> Option<(u16, u16)> {
+/// The offset and size of a name in the file, found without the parser.
+fn stated(text: &str, name: &str) -> Option<(u16, u16)> {
     let line = text.lines().find(|line| line.contains(&format!(" {name};")) || line.contains(&format!(" {name}[")))?;
     let value = |key: &str| line.split(key).nth(1)?.split(';').next()?.parse().ok();
     Some((value("offset:")?, value("size:")?))
 }
 
 #[test]
-fn each_layout_gives_the_offsets_that_its_file_says_and_nothing_else() {
+fn each_layout_gives_exactly_the_offsets_of_its_file() {
     let fixtures = fixtures();
     assert!(fixtures.len() >= 80, "{} layouts", fixtures.len());
     for (kernel, probe, text) in &fixtures {
         let offsets = offsets(probe, text).unwrap_or_else(|error| panic!("{kernel} {}: {error}", probe.event));
         for wanted in probe.fields {
-            let expected = said(text, wanted.name).filter(|(_, size)| *size == wanted.size);
+            let expected = stated(text, wanted.name).filter(|(_, size)| *size == wanted.size);
             let expected = expected.map_or(FieldOffsets::ABSENT, |(offset, _)| offset);
             assert_eq!(offsets[wanted.slot], expected, "{kernel} {}.{}", probe.event, wanted.name);
         }
@@ -99,10 +99,10 @@ fn each_layout_gives_the_offsets_that_its_file_says_and_nothing_else() {
 }
 
 #[test]
-fn a_field_of_another_size_or_none_is_absent_or_an_error_and_never_garbage() {
+fn a_missing_or_resized_field_is_absent_or_an_error() {
     for (kernel, probe, text) in fixtures() {
         for wanted in probe.fields {
-            let Some((offset, size)) = said(&text, wanted.name) else { continue };
+            let Some((offset, size)) = stated(&text, wanted.name) else { continue };
             let described = format!("offset:{offset};\tsize:{size};");
             let resized = text.replace(&described, &format!("offset:{offset};\tsize:{};", size + 1));
             let renamed = text
@@ -119,7 +119,7 @@ fn a_field_of_another_size_or_none_is_absent_or_an_error_and_never_garbage() {
 }
 
 #[test]
-fn known_layouts_are_read_as_known() {
+fn known_layouts_have_their_known_offsets() {
     const NONE: u16 = FieldOffsets::ABSENT;
     let table: [(&str, &str, usize, u16); 20] = [
         ("6.18", "mark_victim", mark_victim::PID, 8),
@@ -151,6 +151,6 @@ fn known_layouts_are_read_as_known() {
             .unwrap_or_else(|| panic!("no {event} of {kernel}"));
         assert_eq!(offsets(probe, text).expect("fits")[slot], offset, "{kernel} {event} slot {slot}");
     }
-    // 5.16 brought it.
+    // New in 5.16.
     assert!(!fixtures.iter().any(|(kernel, probe, _)| kernel == "5.10-debian" && probe.event == "mm_vmscan_throttled"));
 }

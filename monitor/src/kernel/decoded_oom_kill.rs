@@ -1,34 +1,32 @@
-//! OOM kills as the agent sees them.
+//! OOM kills as decoded from the ring.
 
 use std::fmt;
 
 use bytes::Buf;
 use monitor_ebpf::{OomKill as Raw, PATH_LEVELS, PATH_TEXT};
 
-use super::decode::{Comm, SHORT, cgroup, comm, int, long, pid, skip, word};
+use super::record_fields::{Comm, SHORT, cgroup, comm, int, long, pid, skip, word};
 use crate::units::{Bytes, CgroupId, Pid};
 
-/// An OOM kill with both sides of it; what this kernel does not tell is `None`.
+/// An OOM kill with its victim and its trigger. What this kernel does not report is `None`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OomKill {
-    /// When the victim exited.
     pub at_ns: u64,
-    /// When the OOM killer marked it.
     pub marked_at_ns: u64,
-    /// When the OOM killer was invoked: the same for all victims of one invocation.
+    /// When the OOM killer was invoked, equal for all victims of one invocation.
     pub invoked_at_ns: Option<u64>,
-    /// When the victim's process was started, by the clock of `at_ns`.
+    /// When the victim's process started, by the clock of `at_ns`.
     pub started_at_ns: Option<u64>,
-    /// What kept the allocation from being served.
+    /// Why the allocation failed.
     pub constraint: Option<OomConstraint>,
-    /// The cgroup whose limit was hit; none when it was the node that had run out.
+    /// The cgroup whose limit was hit; `None` when the node ran out of memory.
     pub limit_cgroup: Option<CgroupId>,
-    /// Of the allocation: pages as a power of two.
+    /// The size of the allocation as a power of two of pages.
     pub order: Option<i32>,
     pub victim_pid: Pid,
     pub victim_comm: Option<Comm>,
     pub victim_cgroup: Option<CgroupId>,
-    /// The victim's cgroup as the kernel had it: it holds although the cgroup is gone.
+    /// The victim's cgroup path as the kernel recorded it, valid even when the cgroup has been removed.
     pub victim_path: Option<CgroupPath>,
     pub uid: Option<u32>,
     pub total_vm: Option<Bytes>,
@@ -46,18 +44,16 @@ pub struct OomKill {
 /// The kernel's `enum oom_constraint`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum OomConstraint {
-    /// The node had no memory left.
+    /// The node ran out of memory.
     None,
     Cpuset,
     MemoryPolicy,
-    /// A memory cgroup's limit.
     Memcg,
 }
 
 impl OomConstraint {
     pub const ALL: [Self; 4] = [Self::None, Self::Cpuset, Self::MemoryPolicy, Self::Memcg];
 
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::None => "none",
@@ -67,33 +63,27 @@ impl OomConstraint {
         }
     }
 
-    /// The order of the enumerators is that of 2.6.24 to 6.18.
+    /// The order of the enumerators is that of Linux 2.6.24 to 6.18.
     #[must_use]
-    pub const fn from_raw(raw: u32) -> Option<Self> {
-        match raw {
-            0 => Some(Self::None),
-            1 => Some(Self::Cpuset),
-            2 => Some(Self::MemoryPolicy),
-            3 => Some(Self::Memcg),
-            _ => None,
-        }
+    pub fn from_raw(raw: u32) -> Option<Self> {
+        Self::ALL.get(raw as usize).copied()
     }
 }
 
-/// A cgroup's names and ids from the root down, the root itself left out.
+/// A cgroup's names and ids from the root down, without the root itself.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct CgroupPath {
     levels: usize,
-    /// Of the root's end: levels further up are missing.
+    /// Levels at the root's end are missing.
     truncated: bool,
     ids: [CgroupId; PATH_LEVELS],
-    /// Where each name is in `text`.
+    /// The range of each name in `text`.
     names: [(u16, u16); PATH_LEVELS],
     text: [u8; PATH_TEXT],
 }
 
 impl CgroupPath {
-    /// Puts a path together from the root down; what does not fit is left out at the root's end.
+    /// Builds a path from levels given root first. Levels at the root's end that do not fit are omitted.
     #[must_use]
     pub fn new(levels: &[(CgroupId, &str)], truncated: bool) -> Self {
         let mut path = Self { truncated, ..Self::EMPTY };
@@ -105,21 +95,20 @@ impl CgroupPath {
                 break;
             }
         }
-        path.turn()
+        path.reverse()
     }
 
-    /// From the root down.
+    /// Yields the levels from the root down.
     pub fn levels(&self) -> impl DoubleEndedIterator<Item = (CgroupId, &str)> {
         let name = |&(begin, end): &(u16, u16)| {
             let bytes = self.text.get(usize::from(begin)..usize::from(end)).unwrap_or_default();
-            // Names come from directories that a runtime made: not UTF-8 is not seen in practice.
+            // Runtimes create these directories; names that are not UTF-8 are not seen in practice.
             std::str::from_utf8(bytes).unwrap_or("?")
         };
         self.ids.iter().copied().zip(self.names.iter().map(name)).take(self.levels)
     }
 
-    /// True when the path begins somewhere below the root: it was too long.
-    #[must_use]
+    /// Whether the path was too long and begins below the root.
     pub const fn is_truncated(&self) -> bool {
         self.truncated
     }
@@ -148,8 +137,8 @@ impl CgroupPath {
         true
     }
 
-    /// From leaf up to root down.
-    fn turn(mut self) -> Self {
+    /// Turns leaf-first order into root-first order.
+    fn reverse(mut self) -> Self {
         if let Some(ids) = self.ids.get_mut(..self.levels) {
             ids.reverse();
         }
@@ -160,7 +149,7 @@ impl CgroupPath {
     }
 }
 
-/// As in `/proc/PID/cgroup`; one that begins below the root begins with `…`.
+/// Prints as in `/proc/PID/cgroup`; a truncated path begins with `…`.
 impl fmt::Display for CgroupPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.truncated {
@@ -176,7 +165,7 @@ impl fmt::Debug for CgroupPath {
     }
 }
 
-/// Reads what follows the header; the order of reads is the order of fields in `monitor_ebpf`.
+/// Decodes what follows the header, in the order of the struct in `monitor_ebpf`.
 pub(super) fn decode(at_ns: u64, flags: u32, from: &mut impl Buf) -> Result<OomKill, &'static str> {
     let has = |flag: u32| flags & flag != 0;
     let (marked_at_ns, invoked_at_ns, started_at_ns) = (long(from)?, long(from)?, long(from)?);
@@ -216,7 +205,7 @@ pub(super) fn decode(at_ns: u64, flags: u32, from: &mut impl Buf) -> Result<OomK
     })
 }
 
-/// None when the kernel could not tell a single level; a victim in the root cgroup has no path either.
+/// `None` when the kernel could not read a single level; a victim in the root cgroup has no path either.
 fn path(from: &mut impl Buf) -> Result<Option<CgroupPath>, &'static str> {
     let mut ids = [CgroupId(0); PATH_LEVELS];
     for id in &mut ids {
@@ -237,9 +226,9 @@ fn path(from: &mut impl Buf) -> Result<Option<CgroupPath>, &'static str> {
         let name = names.next().filter(|name| !name.is_empty()).ok_or("a path with fewer names than levels")?;
         path.push(id, &mut at, name);
     }
-    Ok(Some(path.turn()))
+    Ok(Some(path.reverse()))
 }
 
 #[cfg(test)]
-#[path = "oom_tests.rs"]
+#[path = "decoded_oom_kill_tests.rs"]
 mod tests;

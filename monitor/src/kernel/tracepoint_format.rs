@@ -1,10 +1,10 @@
-//! Layout of a tracepoint's record, from its `format` file.
+//! Parses the layout of a tracepoint's record from its `format` file.
 //!
-//! The layout is no ABI: RHEL's common header is longer, and `mark_victim` got its fields in 6.9 and in stable backports.
+//! The layout is not an ABI: RHEL's common header is longer, and `mark_victim` got its fields in 6.9 and in stable backports.
 
 use thiserror::Error;
 
-/// One `field:` line.
+/// A `field:` line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Field<'a> {
     pub name: &'a str,
@@ -22,14 +22,13 @@ pub enum FormatError {
     Size { field: &'static str, expected: u16, found: u16 },
 }
 
-/// A parsed `format` file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TracepointFormat<'a> {
     fields: Vec<Field<'a>>,
 }
 
 impl<'a> TracepointFormat<'a> {
-    /// Parses the whole file; lines that describe no field are skipped.
+    /// Parses the whole file. Lines that do not describe a field are skipped.
     pub fn parse(text: &'a str) -> Result<Self, FormatError> {
         let mut fields = Vec::new();
         for (index, line) in text.lines().enumerate() {
@@ -42,13 +41,12 @@ impl<'a> TracepointFormat<'a> {
         Ok(Self { fields })
     }
 
-    /// The field with this name, whatever its size.
-    #[must_use]
+    /// Returns the field, whatever its size.
     pub fn field(&self, name: &str) -> Option<Field<'a>> {
         self.fields.iter().copied().find(|field| field.name == name)
     }
 
-    /// Offset of a field that must be there, with this size.
+    /// Returns the offset of a required field of this size.
     pub fn require(&self, name: &'static str, size: u16) -> Result<u16, FormatError> {
         let field = self.field(name).ok_or(FormatError::NoField { field: name })?;
         if field.size == size {
@@ -59,7 +57,7 @@ impl<'a> TracepointFormat<'a> {
     }
 }
 
-/// A declaration, then offset, size and sign: `char comm[16]; offset:8; …`, or `__data_loc char[] comm; …` for text elsewhere.
+/// Parses a declaration with offset, size and sign: `char comm[16]; offset:8; …`, or `__data_loc char[] comm; …` for text stored elsewhere.
 fn parse_field(description: &str) -> Option<Field<'_>> {
     let mut parts = description.split(';').map(str::trim);
     let declaration = parts.next()?;
@@ -96,7 +94,7 @@ mod tests {
         \tfield:short oom_score_adj;\toffset:64;\tsize:2;\tsigned:1;\n\n\
         print fmt: \"pid=%d comm=%s\", REC->pid, __get_str(comm)\n";
 
-    /// RHEL 9 adds common_preempt_lazy_count: everything is four bytes further.
+    /// RHEL 9 adds common_preempt_lazy_count: all offsets are four bytes larger.
     const RHEL: &str = "\tfield:unsigned char common_preempt_lazy_count;\toffset:8;\tsize:1;\tsigned:0;\n\n\
         \tfield:char comm[16];\toffset:12;\tsize:16;\tsigned:1;\n\
         \tfield:pid_t pid;\toffset:28;\tsize:4;\tsigned:1;\n";
@@ -105,7 +103,7 @@ mod tests {
     const PID_ONLY: &str = "\n\tfield:int pid;\toffset:8;\tsize:4;\tsigned:1;\n\nprint fmt: \"pid=%d\", REC->pid\n";
 
     #[test]
-    fn offsets_are_the_files_own() {
+    fn offsets_are_those_of_the_file() {
         for (body, name, size, offset) in [
             (FULL, "pid", 4, 8),
             (FULL, "comm", 4, 12),
@@ -122,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_field_and_another_size_are_told_apart() {
+    fn a_missing_field_and_another_size_are_different_errors() {
         let text = format!("{HEADER}{PID_ONLY}");
         let format = TracepointFormat::parse(&text).expect("parses");
         assert_eq!(format.require("anon_rss", 8), Err(FormatError::NoField { field: "anon_rss" }));

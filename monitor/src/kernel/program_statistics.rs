@@ -1,21 +1,21 @@
-//! What each program costs, as the kernel itself counts it: `/proc/self/fdinfo` of the program's descriptor.
+//! The cost of each program, as the kernel counts it in `/proc/self/fdinfo` of the program's descriptor.
 
 use std::fs;
 use std::os::fd::{AsRawFd as _, BorrowedFd, RawFd};
 
-/// One program's figures since it was loaded.
+/// The figures of one program since it was loaded.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ProbeStatistics {
-    /// `category:event`, as in [`ProbeStatus`](super::ProbeStatus).
+    /// `category:event`, as in `ProbeStatus`.
     pub name: String,
     /// Runs and their nanoseconds; counted only while `kernel.bpf_stats_enabled` is 1.
     pub hits: u64,
     pub nanos: u64,
-    /// Runs that the kernel left out because a program was running on that CPU already (5.12).
+    /// Runs that the kernel skipped because a program was already running on that CPU (5.12).
     pub missed: u64,
 }
 
-/// The programs whose figures can be read. The descriptors belong to `Ebpf`, which is kept as long as this.
+/// The programs with readable figures. `Ebpf` owns the descriptors and lives as long as this.
 #[derive(Debug, Default)]
 pub(super) struct Programs(Vec<(String, RawFd)>);
 
@@ -24,9 +24,8 @@ impl Programs {
         self.0.push((name, program.as_raw_fd()));
     }
 
-    /// Replaces `out`; a program whose figures cannot be read is left out.
+    /// Appends to `out`. A program whose figures cannot be read is omitted.
     pub fn read(&self, out: &mut Vec<ProbeStatistics>) {
-        out.clear();
         let read = |(name, fd): &(String, RawFd)| {
             let text = fs::read_to_string(format!("/proc/self/fdinfo/{fd}")).ok()?;
             Some(ProbeStatistics { name: name.clone(), ..parse(&text)? })
@@ -35,7 +34,7 @@ impl Programs {
     }
 }
 
-/// `run_time_ns:\t123`, one figure a line. Before 5.1 there are none.
+/// Parses lines like `run_time_ns:\t123`. Kernels before 5.1 have none.
 fn parse(text: &str) -> Option<ProbeStatistics> {
     let figure = |key: &str| {
         let value = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))?;

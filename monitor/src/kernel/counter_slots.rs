@@ -1,4 +1,4 @@
-//! Counters of which most are in slots of an array and the others in a hash map; the programs' `counters` says why.
+//! Counters in slots of an array, with a hash map for the keys whose slot is taken. The programs' module `counters` says why.
 
 use aya::{
     Ebpf, Pod,
@@ -7,8 +7,8 @@ use aya::{
 use monitor_ebpf::Slot;
 
 use super::{
-    batch::Reader,
-    maps::{Shared, take},
+    map_batch::Reader,
+    shared_map::{Shared, take},
 };
 
 /// The three maps of one kind of counters.
@@ -24,11 +24,11 @@ where
     slot_reader: Reader<u32, Shared<Slot<K, V>>>,
     owner_reader: Reader<u32, Shared<K>>,
     other_reader: Reader<Shared<K>, Shared<V>>,
-    /// Indices of the slots that have an owner; kept for its allocation.
+    /// Indices of the owned slots; kept for its allocation.
     owned: Vec<u32>,
 }
 
-/// Up to so many slots are read one by one, which takes a call for each; beyond that the whole array, most of it empty, is cheaper.
+/// Up to this many slots are read one by one, a call for each. Beyond that, reading the whole array, mostly empty, is cheaper.
 const FEW: usize = 256;
 
 impl<K: Copy + 'static, V: Copy + 'static> Counters<K, V>
@@ -54,7 +54,7 @@ where
         })
     }
 
-    /// Passes all counters to `visit`; a key may come twice, and then has the sum of both.
+    /// Passes all counters to `visit`. A key may be passed twice; its value is the sum of both.
     pub fn read(&mut self, mut visit: impl FnMut(K, V)) -> Result<(), MapError> {
         let mut visit_slot = |Shared(slot): Shared<Slot<K, V>>| {
             if slot.taken != 0 {
@@ -72,12 +72,12 @@ where
         self.other_reader.read(&self.others, |Shared(key), Shared(value)| visit(key, value))
     }
 
-    /// Lets go of keys, to make room for those to come.
+    /// Removes keys, to make room for new ones.
     pub fn forget(&mut self, is_gone: impl Fn(&K) -> bool, nothing: Slot<K, V>) -> Result<(), MapError> {
         let mut owned = Vec::new();
         self.owner_reader.read(&self.owners, |index, Shared(key)| owned.extend(is_gone(&key).then_some(index)))?;
         for index in owned {
-            // In this order: whoever claims the slot next finds it empty.
+            // In this order: the next owner of the slot must find it empty.
             self.slots.set(index, Shared(nothing), 0)?;
             self.owners.remove(&index)?;
         }

@@ -1,11 +1,10 @@
-//! What the kernel room has and has not, by name.
+//! Which probes and capabilities are available, and why others are not.
 
 use std::fmt;
 
-/// How the reason of a program that was refused begins.
-pub(super) const VERIFIER_REFUSES: &str = "the verifier refuses the program";
+/// The beginning of the reason for a program that the verifier rejected.
+pub(super) const VERIFIER_REJECTS: &str = "the verifier rejects the program";
 
-/// What became of one probe.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ProbeState {
     Attached,
@@ -15,21 +14,19 @@ pub enum ProbeState {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProbeStatus {
-    /// `category:event`, as in tracefs; `kprobe:function`.
+    /// `category:event` as in tracefs, or `kprobe:function`.
     pub name: String,
-    /// What it is for.
     pub purpose: &'static str,
     pub state: ProbeState,
 }
 
 impl ProbeStatus {
-    #[must_use]
     pub fn is_attached(&self) -> bool {
         self.state == ProbeState::Attached
     }
 }
 
-/// Where cgroup ids in counters and events come from.
+/// The source of cgroup ids in counters and events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum CgroupSource {
     /// No program runs.
@@ -37,12 +34,11 @@ pub enum CgroupSource {
     None,
     /// The task's cgroup in the hierarchy of the memory controller, v1 or v2.
     MemoryController,
-    /// The task's cgroup in the v2 hierarchy: right where memory is on v2, the root for everybody where it is on v1.
+    /// The task's cgroup in the v2 hierarchy: correct if memory is on v2, the root for every task if memory is on v1.
     UnifiedHierarchy,
 }
 
 impl CgroupSource {
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::None => "none",
@@ -52,7 +48,7 @@ impl CgroupSource {
     }
 }
 
-/// A capability that is off, and why.
+/// A missing capability.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Degradation {
     pub capability: &'static str,
@@ -74,25 +70,22 @@ pub struct ProbeReport {
 }
 
 impl ProbeReport {
-    #[must_use]
     pub fn attached(&self) -> usize {
         self.probes.iter().filter(|probe| probe.is_attached()).count()
     }
 
-    #[must_use]
     pub fn missing(&self) -> usize {
         self.probes.len() - self.attached()
     }
 
-    /// True when the probe `category:event` is attached.
-    #[must_use]
+    /// Whether the probe `category:event` is attached.
     pub fn has(&self, name: &str) -> bool {
         self.probes.iter().any(|probe| probe.name == name && probe.is_attached())
     }
 
-    pub(super) fn refused_by_verifier(&self) -> bool {
-        let is_refused = |probe: &ProbeStatus| matches!(&probe.state, ProbeState::Missing(reason) if reason.starts_with(VERIFIER_REFUSES));
-        self.probes.iter().any(is_refused)
+    pub(super) fn rejected_by_verifier(&self) -> bool {
+        let is_rejected = |probe: &ProbeStatus| matches!(&probe.state, ProbeState::Missing(reason) if reason.starts_with(VERIFIER_REJECTS));
+        self.probes.iter().any(is_rejected)
     }
 
     pub(super) fn degrade(&mut self, capability: &'static str, reason: impl Into<String>) {

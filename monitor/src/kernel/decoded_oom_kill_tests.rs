@@ -2,7 +2,8 @@ use monitor_ebpf::{CgroupPath as RawPath, EventKind, OomKill as RawKill, OomKill
 
 use super::{CgroupPath, OomConstraint, OomKill};
 use crate::kernel::decode::tests::{bytes_of, header, name};
-use crate::kernel::decode::{Comm, Record, decode};
+use crate::kernel::decode::{Record, decode};
+use crate::kernel::record_fields::Comm;
 use crate::units::{Bytes, CgroupId, Pid};
 
 fn path(levels: &[(u64, &str)]) -> RawPath {
@@ -74,7 +75,7 @@ fn every_field_is_read() {
 }
 
 #[test]
-fn what_the_kernel_did_not_tell_is_none_and_not_zero() {
+fn what_the_kernel_does_not_report_is_none() {
     let bare = decoded(&record(0, RawPath::EMPTY));
     assert_eq!((bare.victim_cgroup, bare.uid, bare.oom_score_adj, bare.victim_comm), (None, None, None, None));
     assert_eq!(
@@ -86,7 +87,7 @@ fn what_the_kernel_did_not_tell_is_none_and_not_zero() {
 }
 
 #[test]
-fn a_path_is_told_from_the_root_down() {
+fn a_path_is_listed_from_the_root_down() {
     let whole = decoded(&record(0, path(&LEVELS))).victim_path.expect("a path");
     let levels: Vec<_> = whole.levels().collect();
     assert_eq!(levels, [(CgroupId(11), "kubepods.slice"), (CgroupId(22), "pod.slice"), (CgroupId(33), "leaf.scope")]);
@@ -110,7 +111,7 @@ fn a_path_that_does_not_fit_loses_its_upper_levels() {
 }
 
 #[test]
-fn damaged_records_are_malformed_and_never_garbage() {
+fn damaged_records_are_malformed() {
     let whole = record(u32::MAX, path(&LEVELS));
     let bytes = bytes_of(&whole);
     for length in 0..bytes.len() {
