@@ -1,4 +1,4 @@
-//! What workloads keep on this machine's real filesystems: an overlay with a process in it, and project quotas on images of a disk.
+//! Disk usage of workloads on real filesystems of this machine: an overlay with a process in it, and project quotas on disk images.
 #![expect(clippy::unwrap_used, reason = "a fixture that cannot be made fails its test")]
 
 use std::fs::{self, File};
@@ -15,7 +15,7 @@ use node_pressure_monitor::units::{Bytes, CgroupId};
 use node_pressure_monitor::workloads::PodUid;
 use rustix::ioctl::{Setter, opcode};
 
-/// Past the test harness, which shows what a test prints only when it fails: a skipped test must say so.
+/// Prints directly to stderr: the test harness shows output only of failed tests, and a skipped test must be visible.
 macro_rules! tell {
     ($($text:tt)*) => {
         let _unheard = writeln!(std::io::stderr(), $($text)*);
@@ -33,7 +33,7 @@ fn run(program: &str, arguments: &[&str]) -> Result<(), String> {
     if output.status.success() { Ok(()) } else { Err(format!("{program}: {reason}")) }
 }
 
-/// Something mounted, until the end of the test.
+/// A mount that lasts until the end of the test.
 struct Mounted(PathBuf);
 
 impl Mounted {
@@ -60,14 +60,14 @@ impl Drop for Running {
 
 fn measure(roots: Roots, cgroup: &Path, pod: Option<&str>) -> (Arc<Usage>, Vec<String>) {
     let mut walker = Walker::start(&DiskUsageOptions::default(), roots).unwrap();
-    walker.wanted(vec![WorkloadPlaces {
+    walker.set_workloads(vec![WorkloadPlaces {
         workload: "pod".to_owned(),
         id: CgroupId(1),
         cgroup: cgroup.to_owned(),
         pod: pod.map(|uid| PodUid(uid.to_owned())),
         layers: Vec::new(),
         is_limited: false,
-        believes_quotas: true,
+        trusts_quotas: true,
     }]);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     let measured = async {
@@ -82,7 +82,7 @@ fn measure(roots: Roots, cgroup: &Path, pod: Option<&str>) -> (Arc<Usage>, Vec<S
     runtime.block_on(async { tokio::time::timeout(Duration::from_secs(60), measured).await }).unwrap()
 }
 
-/// A process whose root is an overlay: it keeps a file of 3 MiB, and holds one of 5 MiB open that it has deleted.
+/// A process whose root is an overlay. It keeps a file of 3 MiB, and has a deleted file of 5 MiB open.
 #[test]
 fn a_writable_layer_is_found_by_the_root_of_a_process() {
     const TEST: &str = "a_writable_layer_is_found_by_the_root_of_a_process";
@@ -99,7 +99,7 @@ fn a_writable_layer_is_found_by_the_root_of_a_process() {
             return;
         }
     };
-    // A cgroup of v1 or v2, whichever can be made: all that counts is that its name can be seen in /proc/PID/cgroup.
+    // A cgroup of v1 or v2, whichever can be created: only its name in /proc/PID/cgroup matters.
     let hierarchies = ["/sys/fs/cgroup/memory", "/sys/fs/cgroup/unified", "/sys/fs/cgroup"];
     let parent = format!("npm-test-disk-{}", std::process::id());
     let made = hierarchies.iter().map(|root| Path::new(root).join(&parent)).find(|path| fs::create_dir(path).is_ok());
@@ -113,7 +113,7 @@ fn a_writable_layer_is_found_by_the_root_of_a_process() {
                   exec 9</gone; rm /gone; dd if=/dev/zero of=/hidden bs=1M count=2 2>/dev/null; \
                   setpriv --pdeathsig KILL unshare --mount \
                   sh -c 'exec 9<&- 8</hidden; rm /hidden; echo ready; exec sleep 60' & exec sleep 60";
-    // Through the shell into the cgroup, then into mounts and a root of its own, as a runtime does.
+    // The shell moves into the cgroup, then into its own mounts and root, as a runtime does.
     let enter = format!(
         "echo $$ > {}/cgroup.procs && exec unshare --mount chroot {} /bin/sh -c \"$0\"",
         container.display(),
@@ -142,12 +142,12 @@ fn a_writable_layer_is_found_by_the_root_of_a_process() {
     let part = usage.parts.iter().find(|part| part.part == Part::WritableLayer { container: ID.to_owned() });
     let held = part.unwrap_or_else(|| panic!("{usage:?} {degradations:?}")).held;
     assert!(held.bytes >= Bytes(10 * MIB) && held.bytes < Bytes(11 * MIB), "{usage:?} {degradations:?}");
-    // The upper directory, /kept, /dev, and what was deleted, by a process with mounts of its own too.
+    // The upper directory, /kept, /dev, and the files deleted by this process and by one with its own mounts.
     assert_eq!(held.inodes, 5, "{usage:?}");
 }
 
 #[test]
-fn what_is_mounted_in_a_volume_is_not_its_own() {
+fn a_mount_over_a_volume_is_not_counted() {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let path = |name: &str| directory.path().join(name);
     let volumes = path(&format!("kubelet/pods/{UID}/volumes/kubernetes.io~empty-dir"));
@@ -161,11 +161,11 @@ fn what_is_mounted_in_a_volume_is_not_its_own() {
     let mounted = [
         Mounted::new(&["--bind", elsewhere.to_str().unwrap()], &volumes.join("cache/bind")),
         Mounted::new(&["-t", "tmpfs", "-o", "size=1m", "tmpfs"], &volumes.join("memory")),
-        // It stands for any that may not answer.
+        // Stands for any filesystem that may hang.
         Mounted::new(&["-t", "proc", "proc"], &volumes.join("remote")),
     ];
     if let Some(error) = mounted.iter().find_map(|mounted| mounted.as_ref().err()) {
-        tell!("SKIPPED what_is_mounted_in_a_volume_is_not_its_own: {error}");
+        tell!("SKIPPED a_mount_over_a_volume_is_not_counted: {error}");
         return;
     }
     fs::write(volumes.join("memory/file"), vec![1; 100_000]).unwrap();
@@ -193,7 +193,7 @@ struct Attributes {
     padding: [u8; 8],
 }
 
-/// Charges everything that will be made in a directory to a project.
+/// Charges all files that are created in a directory to a project.
 fn set_project(directory: &Path, project: u32) {
     const SET: rustix::ioctl::Opcode = opcode::write::<Attributes>(b'X', 32);
     let attributes =
@@ -205,12 +205,12 @@ fn set_project(directory: &Path, project: u32) {
     unsafe { rustix::ioctl::ioctl(directory, setter) }.unwrap();
 }
 
-/// A pod with two volumes, one of them a project of its own, on a filesystem that counts projects.
+/// A pod with two volumes, one of them a project, on a filesystem that counts projects.
 fn quota(test: &str, make: &[&str], size: u64) {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let path = |name: &str| directory.path().join(name);
     let image = path("image");
-    // A hole: hardly any of it is ever written.
+    // Sparse: hardly any of it is ever written.
     File::create(&image).unwrap().set_len(size).unwrap();
     let image = image.to_str().unwrap();
     let kubelet = path("var/lib/kubelet");
@@ -255,18 +255,18 @@ fn quota(test: &str, make: &[&str], size: u64) {
     }
     let near = |held: Held, mib: u64| held.bytes.0.abs_diff(mib * MIB) < 64 * 1024;
     assert!(near(counted.0, 5), "the deleted file is counted: {usage:?}");
-    // The volume, a directory and a file; and what was deleted.
+    // The volume, a directory, a file and the deleted file.
     assert_eq!(counted.0.inodes, 4, "{usage:?}");
     assert!(near(walked.0, 3) && walked.0.inodes == 3 && walked.1 == Source::Walk, "{usage:?}");
 }
 
 #[test]
-fn project_quotas_of_ext4_are_believed() {
+fn project_quotas_of_ext4_are_read() {
     let make = ["mkfs.ext4", "-q", "-F", "-O", "quota,project", "-E", "quotatype=prjquota"];
-    quota("project_quotas_of_ext4_are_believed", &make, 64 * MIB);
+    quota("project_quotas_of_ext4_are_read", &make, 64 * MIB);
 }
 
 #[test]
-fn project_quotas_of_xfs_are_believed() {
-    quota("project_quotas_of_xfs_are_believed", &["mkfs.xfs", "-q", "-f"], 512 * MIB);
+fn project_quotas_of_xfs_are_read() {
+    quota("project_quotas_of_xfs_are_read", &["mkfs.xfs", "-q", "-f"], 512 * MIB);
 }

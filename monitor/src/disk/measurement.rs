@@ -1,4 +1,4 @@
-//! Measuring one workload, step by step.
+//! Measures one workload in small steps.
 
 use std::collections::BTreeSet;
 use std::mem::MaybeUninit;
@@ -9,52 +9,49 @@ use std::time::Duration;
 use rustix::fs::fstatvfs;
 use rustix::io::Errno;
 
-use super::claims::Claims;
-use super::deleted::Deleted;
-use super::host::{readable, status};
-use super::places::{Finder, Found, Place, Shown, WorkloadPlaces};
-use super::processes::{Container, Init, MOST_PROCESSES, has_mounts_of, is_of};
-use super::quota::{charged, project_of};
-use super::recount::Counted;
-use super::tree::{Progress, TreeWalk, device};
-use super::usage::{Held, Part, PartUsage, Source, Usage};
+use super::container_mounts::{Container, InitNamespaces, MAX_PROCESSES, has_mounts_of, is_of};
+use super::deleted_files::DeletedFiles;
+use super::directory_walk::{Progress, TreeWalk, device};
+use super::host_files::{readable, status};
+use super::measured_usage::{Held, Part, PartUsage, Source, Usage};
+use super::place_finder::Finder;
+use super::project_claims::Claims;
+use super::project_quota::{charged, project_of};
+use super::quota_recount::QuotaPlace;
+use super::workload_places::{Found, Place, VisibleMounts, WorkloadPlaces};
 use crate::kernel::DeviceId;
-use crate::units::Monotonic;
-use crate::units::{Bytes, Pid};
+use crate::units::{Bytes, Monotonic, Pid};
 
-/// A measurement that can be left and gone on with.
+/// A measurement that can be suspended and resumed.
 #[derive(Debug)]
 pub struct Measurement {
-    /// Of what.
     pub wanted: WorkloadPlaces,
-    /// Since when.
     pub begun: Monotonic,
-    /// What it has taken of a CPU.
+    /// CPU time so far.
     pub cpu: Duration,
-    /// What cannot be measured.
+    /// Degradations.
     pub missing: BTreeSet<String>,
     places: Vec<Place>,
     walking: Option<Walking>,
-    views: Vec<(Container, Shown)>,
-    init: Init,
-    /// By the number of the view.
+    views: Vec<(Container, VisibleMounts)>,
+    init: InitNamespaces,
+    /// Processes to scan for deleted files, with the index of their view.
     processes: Vec<(usize, Pid)>,
-    deleted: Deleted,
+    deleted: DeletedFiles,
     parts: Vec<PartUsage>,
-    counted: Vec<Counted>,
+    quota_places: Vec<QuotaPlace>,
     is_complete: bool,
-    /// Of walks that are over.
+    /// Files read by finished walks.
     entries: u64,
 }
 
-/// What a measurement has found.
+/// The result of a measurement.
 #[derive(Debug)]
 pub struct Outcome {
-    /// What the workload keeps.
     pub usage: Usage,
-    /// Places that can be counted again at any time.
-    pub counted: Vec<Counted>,
-    /// What cannot be measured.
+    /// Places whose quota can be read again at any time.
+    pub quota_places: Vec<QuotaPlace>,
+    /// Degradations.
     pub missing: BTreeSet<String>,
 }
 
@@ -80,15 +77,15 @@ impl Walking {
 }
 
 impl Measurement {
-    /// Finds out what there is to measure.
+    /// Finds the places to measure.
     pub fn begin(finder: &mut Finder, wanted: WorkloadPlaces, now: Monotonic) -> Self {
-        let Found { places, views, missing, unseen, .. } = finder.find(&wanted);
+        let Found { places, views, missing, unreadable, .. } = finder.find(&wanted);
         let all = || {
             views.iter().enumerate().flat_map(|(number, (of, _))| of.processes.iter().map(move |pid| (number, *pid)))
         };
-        let is_complete = missing.is_empty() && unseen == 0 && all().nth(MOST_PROCESSES).is_none();
-        let processes = all().take(MOST_PROCESSES).collect();
-        let init = Init::of(finder.proc());
+        let is_complete = missing.is_empty() && unreadable == 0 && all().nth(MAX_PROCESSES).is_none();
+        let processes = all().take(MAX_PROCESSES).collect();
+        let init = InitNamespaces::of(finder.proc());
         Self {
             wanted,
             begun: now,
@@ -99,34 +96,34 @@ impl Measurement {
             views,
             init,
             processes,
-            deleted: Deleted::default(),
+            deleted: DeletedFiles::default(),
             parts: Vec::new(),
-            counted: Vec::new(),
+            quota_places: Vec::new(),
             is_complete,
             entries: 0,
         }
     }
 
-    /// How many files were looked at.
+    /// Returns how many files were read so far.
     pub fn entries(&self) -> u64 {
         self.entries + self.deleted.entries() + self.walking.as_ref().map_or(0, |walking| walking.walk.entries())
     }
 
-    /// Where it is to go on.
+    /// Returns the place that the next step reads.
     pub fn place(&self) -> &Path {
         let walking = self.walking.as_ref().map(|walking| &walking.path);
         let place = walking.or_else(|| self.places.last().map(|place| &place.path));
         place.map_or(Path::new("/proc"), PathBuf::as_path)
     }
 
-    /// Goes on for a little.
+    /// Does a small part of the measurement.
     pub fn step(&mut self, finder: &Finder, claims: &mut Claims, buffer: &mut [MaybeUninit<u8>]) -> Progress {
         if let Some(mut walking) = self.walking.take() {
             match walking.walk.step(buffer) {
                 Progress::More => self.walking = Some(walking),
                 Progress::Done => {
                     self.entries += walking.walk.entries();
-                    self.missing.extend(walking.walk.left_out().map(|reason| format!("disk usage: {reason}")));
+                    self.missing.extend(walking.walk.omission().map(|reason| format!("disk usage: {reason}")));
                     self.parts.push(walking.so_far());
                 }
             }
@@ -134,13 +131,13 @@ impl Measurement {
         }
         if let Some(place) = self.places.pop() {
             match self.begin_place(finder, claims, place) {
-                // Gone since it was found.
+                // The place was removed after it was found.
                 Ok(()) | Err(Errno::NOENT) => {}
                 Err(_) => self.is_complete = false,
             }
             return Progress::More;
         }
-        // A quota knows of deleted files; only for a walk they are to be looked for.
+        // A quota includes deleted files; only a walk has to search for them.
         if self.parts.iter().all(|part| part.source != Source::Walk) {
             return Progress::Done;
         }
@@ -150,7 +147,7 @@ impl Measurement {
             && is_of(&process, container)
         {
             finder.enter(&process);
-            self.deleted.look(&process, shown, has_mounts_of(&process, &self.init));
+            self.deleted.scan(&process, shown, has_mounts_of(&process, &self.init));
         }
         Progress::More
     }
@@ -160,11 +157,11 @@ impl Measurement {
         finder.enter(&place.path);
         let top = finder.host().open(&place.path)?;
         let device = device(&status(&top)?);
-        let counted = match &place.part {
+        let quota_places = match &place.part {
             Part::MemoryVolume { .. } => of_filesystem(&top).map(|held| (held, Source::Filesystem)),
             _ => self.by_quota(claims, &place, &top, device).map(|held| (held, Source::Quota)),
         };
-        match counted {
+        match quota_places {
             Some((held, source)) => {
                 self.parts.push(PartUsage { part: place.part, device, held, at, source, is_complete: true });
             }
@@ -176,7 +173,7 @@ impl Measurement {
     }
 
     fn by_quota(&mut self, claims: &mut Claims, place: &Place, top: &OwnedFd, device: DeviceId) -> Option<Held> {
-        if !self.wanted.believes_quotas {
+        if !self.wanted.trusts_quotas {
             return None;
         }
         let directory = readable(top).ok()?;
@@ -187,14 +184,14 @@ impl Measurement {
         match charged(directory.as_fd(), project) {
             Ok(held) => {
                 let (part, path) = (place.part.clone(), place.path.clone());
-                self.counted.push(Counted { part, path, device, project });
+                self.quota_places.push(QuotaPlace { part, path, device, project });
                 Some(held)
             }
-            // Nothing is counted there, though a project was set.
+            // The filesystem does not count projects, though a project was set.
             Err(Errno::SRCH) => None,
             Err(errno) => {
                 self.missing.insert(format!(
-                    "disk usage: project quotas cannot be read: {errno}; directories that have one are walked instead \
+                    "disk usage: project quotas cannot be read: {errno}; directories with a quota are walked instead \
                      (needs Linux 5.14 and CAP_SYS_ADMIN)"
                 ));
                 None
@@ -202,11 +199,11 @@ impl Measurement {
         }
     }
 
-    /// What was found, when all is done.
+    /// Returns the result of a finished measurement.
     pub fn outcome(mut self) -> Outcome {
         if self.deleted.is_refused() {
             self.missing.insert(
-                "disk usage: the open files of some processes cannot be seen: deleted ones among them are not counted \
+                "disk usage: the open files of some processes cannot be read: deleted files among them are not counted \
                  (needs CAP_SYS_PTRACE)"
                     .to_owned(),
             );
@@ -220,11 +217,11 @@ impl Measurement {
         }
         let is_complete = self.is_complete && self.deleted.is_complete();
         let usage = Usage::new(self.wanted.id, self.parts, self.begun, is_complete);
-        Outcome { usage, counted: self.counted, missing: self.missing }
+        Outcome { usage, quota_places: self.quota_places, missing: self.missing }
     }
 
-    /// What is known already, where it is more than was known before: a workload that fills the disk is seen to before the walk is over.
-    pub fn more_than(&self, before: Option<&Usage>) -> Option<Usage> {
+    /// Returns a partial result if it exceeds the previous one: a workload that fills the disk is detected before the walk ends.
+    pub fn partial_usage(&self, before: Option<&Usage>) -> Option<Usage> {
         let mut parts = self.parts.clone();
         let of_before = || before.into_iter().flat_map(|before| &before.parts);
         if let Some(walking) = &self.walking {
@@ -246,7 +243,7 @@ impl Measurement {
     }
 }
 
-/// What a filesystem of its own holds; nothing where it has no limit and so does not tell.
+/// Returns the usage of a filesystem; `None` if it has no size limit and so does not report usage.
 fn of_filesystem(top: &OwnedFd) -> Option<Held> {
     let stat = fstatvfs(top).ok().filter(|stat| stat.f_blocks > 0)?;
     let blocks = stat.f_blocks.saturating_sub(stat.f_bfree);

@@ -3,8 +3,8 @@ use std::io::Write as _;
 use std::path::Path;
 
 use super::*;
-use crate::disk::host::{Host, Roots};
-use crate::disk::tree::NAMES;
+use crate::disk::directory_walk::NAMES;
+use crate::disk::host_files::{Host, Roots};
 use crate::units::CgroupId;
 use crate::workloads::PodUid;
 
@@ -27,7 +27,7 @@ impl Node {
         Self { root, finder, claims: Claims::default() }
     }
 
-    /// Files of the pod, each of so many bytes.
+    /// Creates files of the pod with this many bytes each.
     fn files(&self, directory: &str, count: usize, bytes: usize) {
         let directory = self.root.path().join(directory.replace("UID", UID));
         fs::create_dir_all(&directory).unwrap();
@@ -44,7 +44,7 @@ impl Node {
             pod: Some(PodUid(UID.to_owned())),
             layers: Vec::new(),
             is_limited: false,
-            believes_quotas: true,
+            trusts_quotas: true,
         };
         Measurement::begin(&mut self.finder, places, Monotonic::now())
     }
@@ -81,21 +81,21 @@ fn every_place_is_measured() {
 }
 
 #[test]
-fn a_pod_without_files_holds_nothing() {
+fn a_pod_without_files_uses_nothing() {
     let (usage, missing) = Node::new().measure();
     assert!(usage.is_complete && missing.is_empty(), "{missing:?}");
     assert_eq!((usage.bytes, usage.inodes, usage.parts.len()), (Bytes::ZERO, 0, 0));
 }
 
 #[test]
-fn what_cannot_be_found_makes_it_incomplete() {
+fn a_missing_place_makes_the_usage_incomplete() {
     let mut node = Node::new();
     fs::remove_dir(node.root.path().join("var/log/pods")).unwrap();
     node.files(CACHE, 1, 0);
     let (usage, missing) = node.measure();
     assert_eq!((usage.inodes, usage.is_complete), (2, false));
     assert!(missing.first().unwrap().contains("there is no /var/log/pods on this node"), "{missing:?}");
-    // A container that shows nothing.
+    // A container without a readable process.
     let mut node = Node::new();
     node.files("cgroup/cri-containerd-0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef.scope", 0, 0);
     let container = fs::read_dir(node.root.path().join("cgroup")).unwrap().next().unwrap().unwrap().path();
@@ -104,7 +104,7 @@ fn what_cannot_be_found_makes_it_incomplete() {
 }
 
 #[test]
-fn what_vanishes_meanwhile_is_nothing() {
+fn a_place_removed_meanwhile_counts_nothing() {
     let mut node = Node::new();
     node.files(CACHE, 10, 4096);
     node.files(LOGS, 2, 8192);
@@ -116,7 +116,7 @@ fn what_vanishes_meanwhile_is_nothing() {
 }
 
 #[test]
-fn more_than_was_known_is_told_before_the_end() {
+fn a_larger_partial_result_is_published() {
     let mut node = Node::new();
     node.files(LOGS, 1, 4096);
     let (before, _) = node.measure();
@@ -124,22 +124,22 @@ fn more_than_was_known_is_told_before_the_end() {
     let mut measurement = node.begin();
     let mut told = None;
     while node.step(&mut measurement) == Progress::More {
-        told = told.or_else(|| measurement.more_than(Some(&before)).filter(|usage| usage.inodes > 200));
+        told = told.or_else(|| measurement.partial_usage(Some(&before)).filter(|usage| usage.inodes > 200));
     }
     let told: Usage = told.unwrap();
     assert!(told.inodes < 2000 && !told.is_complete, "{told:?}");
     assert_eq!(told.of(|part| matches!(part, Part::Logs { .. })), before.of(|_| true), "the rest is as it was");
     let usage = measurement.outcome().usage;
     assert_eq!(usage.inodes, 2003);
-    // Less than before is not told: it may only be that the walk is not over.
+    // A smaller partial result is not published, because the walk may not have reached the rest.
     let mut again = node.begin();
     node.step(&mut again);
     node.step(&mut again);
-    assert_eq!(again.more_than(Some(&usage)), None);
+    assert_eq!(again.partial_usage(Some(&usage)), None);
 }
 
 #[test]
-fn a_filesystem_of_its_own_says_what_it_holds() {
+fn a_separate_filesystem_reports_its_usage() {
     let host = Host::at("/".into());
     let Ok(shm) = host.open(Path::new("/dev/shm")) else {
         writeln!(std::io::stderr(), "SKIPPED: there is no /dev/shm").unwrap();

@@ -1,40 +1,40 @@
-//! What each workload keeps on the node's disks: writable layers, logs and volumes, in bytes and in inodes.
+//! Measures what each workload keeps on the node's disks: writable layers, logs and volumes, in bytes and in inodes.
 //!
-//! The kernel counts this for nobody, unless project quotas are on. So a thread of its own finds out where a workload's files lie, asks
-//! the quota or walks the directories, slowly, and publishes what it found with its age. The loop only ever reads the last result.
+//! The kernel does not count this unless project quotas are on. A separate thread finds the places of each workload, reads their quotas or
+//! walks their directories slowly, and publishes the results with their age. The loop only reads the last result.
 
-mod claims;
-mod clock;
-mod deleted;
-mod heart;
-mod host;
-mod layers;
+mod container_mounts;
+mod cpu_throttle;
+mod deleted_files;
+mod directory_walk;
+mod disk_walker;
+mod host_files;
+mod measured_usage;
 mod measurement;
-mod mounts;
-mod pace;
-mod places;
-mod processes;
-mod quota;
-mod recount;
+mod measuring_orders;
+mod measuring_thread;
+mod place_finder;
+mod process_mounts;
+mod project_claims;
+mod project_quota;
+mod quota_recount;
 mod schedule;
-mod statistics;
-mod thread;
-mod tree;
-mod usage;
-mod walker;
+mod usage_summary;
+mod watchdog;
+mod workload_places;
+mod writable_layers;
 
 use std::os::fd::AsFd as _;
 use std::path::Path;
 
-pub use host::Roots;
-pub use places::{Layer, WorkloadPlaces};
-pub use usage::{Effort, Held, Part, PartUsage, Source, Usage, Usages};
-pub use walker::Walker;
+pub use disk_walker::Walker;
+pub use host_files::Roots;
+pub use measured_usage::{Effort, Held, Part, PartUsage, Source, Usage, Usages};
+pub use workload_places::{Layer, WorkloadPlaces};
 
-/// Whether the filesystem that holds a path, in the eyes of the machine's init, counts what belongs to projects; nothing where that cannot
-/// be told.
+/// Whether the filesystem of a path, resolved in the mounts of the machine's init, counts project quotas; `None` if that is unknown.
 #[must_use]
 pub fn project_quotas(proc: &Path, path: &Path) -> Option<bool> {
-    let directory = host::Host::of_init(proc).open(path).ok()?;
-    quota::is_counting(directory.as_fd())
+    let directory = host_files::Host::of_init(proc).open(path).ok()?;
+    project_quota::is_counting(directory.as_fd())
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use super::*;
-use crate::disk::host::Host;
+use crate::disk::host_files::Host;
 
 fn begin(path: &Path) -> TreeWalk {
     let host = Host::at("/".into());
@@ -19,7 +19,7 @@ fn walk(path: &Path) -> TreeWalk {
     walk
 }
 
-/// What `du` says of it: another program's opinion.
+/// The figure of `du`, as an independent reference.
 fn du(path: &Path, what: &str) -> u64 {
     let output = Command::new("du").args(["--summarize", "--one-file-system", what]).arg(path).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
@@ -27,7 +27,7 @@ fn du(path: &Path, what: &str) -> u64 {
 }
 
 #[test]
-fn it_agrees_with_du() {
+fn the_sums_agree_with_du() {
     let top = tempfile::tempdir().unwrap();
     for directory in 0..20 {
         let directory = top.path().join(format!("d{directory}/a/b"));
@@ -36,9 +36,9 @@ fn it_agrees_with_du() {
             fs::write(directory.join(format!("a-file-with-a-rather-long-name-{file}")), vec![1; file * 700]).unwrap();
         }
     }
-    // A hole takes no space.
+    // A hole uses no space.
     fs::File::create(top.path().join("sparse")).unwrap().set_len(1 << 30).unwrap();
-    // One file of several names.
+    // One file with several names.
     fs::write(top.path().join("one"), vec![1; 100_000]).unwrap();
     for name in 0..50 {
         fs::hard_link(top.path().join("one"), top.path().join(format!("d3/name{name}"))).unwrap();
@@ -55,7 +55,7 @@ fn it_agrees_with_du() {
 }
 
 #[test]
-fn a_single_file_is_a_tree_too_and_a_link_is_only_itself() {
+fn a_single_file_is_a_tree_and_a_link_is_not_followed() {
     let top = tempfile::tempdir().unwrap();
     let file = top.path().join("file");
     fs::write(&file, vec![1; 10_000]).unwrap();
@@ -67,7 +67,7 @@ fn a_single_file_is_a_tree_too_and_a_link_is_only_itself() {
 
 const NAME: &CStr = c"a-directory-with-a-long-name";
 
-/// So many directories one in the other.
+/// Creates `depth` nested directories.
 fn deep(top: &Path, depth: usize) -> OwnedFd {
     let mut directory = fs::File::open(top).map(OwnedFd::from).unwrap();
     for _ in 0..depth {
@@ -84,10 +84,10 @@ fn fill(directory: &OwnedFd, name: &CStr, bytes: usize) {
 }
 
 #[test]
-fn deeper_than_files_can_be_held_open() {
+fn a_tree_deeper_than_the_open_levels_is_walked() {
     let top = tempfile::tempdir().unwrap();
-    let depth = MOST_OPEN * 4;
-    // At each level of the lower half there is more to come back to.
+    let depth = MAX_OPEN * 4;
+    // Each of the lower levels has more entries to return to.
     let mut directory = deep(top.path(), depth);
     for level in 0..depth / 2 {
         fill(&directory, c"large", 100_000);
@@ -101,9 +101,9 @@ fn deeper_than_files_can_be_held_open() {
     let mut walk = begin(top.path());
     let mut buffer = [MaybeUninit::uninit(); NAMES];
     while walk.step(&mut buffer) == Progress::More {
-        assert!(walk.open.len() <= MOST_OPEN && walk.deep.len() <= depth);
+        assert!(walk.open.len() <= MAX_OPEN && walk.deep.len() <= depth);
     }
-    assert!(walk.is_complete() && walk.left_out().is_none(), "{walk:?}");
+    assert!(walk.is_complete() && walk.omission().is_none(), "{walk:?}");
     assert_eq!(walk.held().inodes, du(top.path(), "--inodes"));
     assert_eq!(walk.held().bytes.0, du(top.path(), "--block-size=1"));
 }
@@ -111,7 +111,7 @@ fn deeper_than_files_can_be_held_open() {
 #[test]
 fn many_directories_deep_down_are_all_walked() {
     let top = tempfile::tempdir().unwrap();
-    let directory = deep(top.path(), MOST_OPEN + 2);
+    let directory = deep(top.path(), MAX_OPEN + 2);
     for number in 0..700 {
         let name = CString::new(format!("directory-{number}")).unwrap();
         rustix::fs::mkdirat(&directory, &name, 0o700.into()).unwrap();
@@ -124,23 +124,23 @@ fn many_directories_deep_down_are_all_walked() {
 }
 
 #[test]
-fn what_is_moved_while_the_walk_is_below_makes_it_incomplete() {
+fn a_directory_moved_during_the_walk_is_incomplete() {
     let top = tempfile::tempdir().unwrap();
-    let bottom = deep(top.path(), MOST_OPEN * 2);
+    let bottom = deep(top.path(), MAX_OPEN * 2);
     let above = open_directory(&bottom, c"..").unwrap();
     let mut walk = begin(top.path());
     let mut buffer = [MaybeUninit::uninit(); NAMES];
-    while walk.deep.len() <= MOST_OPEN {
+    while walk.deep.len() <= MAX_OPEN {
         assert_eq!(walk.step(&mut buffer), Progress::More);
     }
     let elsewhere = fs::File::open(top.path()).unwrap();
     rustix::fs::renameat(&above, NAME, &elsewhere, c"moved").unwrap();
     while walk.step(&mut buffer) == Progress::More {}
-    assert!(!walk.is_complete() && walk.left_out().unwrap().contains("moved"), "{walk:?}");
+    assert!(!walk.is_complete() && walk.omission().unwrap().contains("moved"), "{walk:?}");
 }
 
 #[test]
-fn a_tree_that_grows_faster_than_it_is_walked_has_an_end() {
+fn the_walk_of_a_growing_tree_ends() {
     let top = tempfile::tempdir().unwrap();
     for number in 0..600 {
         fs::write(top.path().join(number.to_string()), "").unwrap();
@@ -149,11 +149,11 @@ fn a_tree_that_grows_faster_than_it_is_walked_has_an_end() {
     walk.most = 10;
     let mut buffer = [MaybeUninit::uninit(); NAMES];
     while walk.step(&mut buffer) == Progress::More {}
-    assert!(walk.held().inodes < 600 && walk.left_out().unwrap().contains("faster"), "{walk:?}");
+    assert!(walk.held().inodes < 600 && walk.omission().unwrap().contains("faster"), "{walk:?}");
 }
 
 #[test]
-fn what_changes_meanwhile_does_no_harm() {
+fn changes_during_the_walk_are_tolerated() {
     let top = tempfile::tempdir().unwrap();
     for directory in 0..50 {
         fs::create_dir(top.path().join(directory.to_string())).unwrap();
@@ -163,7 +163,7 @@ fn what_changes_meanwhile_does_no_harm() {
     assert_eq!(walk.step(&mut buffer), Progress::More);
     for directory in 0..50 {
         fs::remove_dir(top.path().join(directory.to_string())).unwrap();
-        // What was a directory leads somewhere else now.
+        // The former directory is now a link.
         symlink("/usr", top.path().join(directory.to_string())).unwrap();
     }
     while walk.step(&mut buffer) == Progress::More {}
@@ -185,14 +185,14 @@ fn other_filesystems_are_not_entered() {
 }
 
 #[test]
-fn more_names_than_can_be_remembered_count_for_their_share() {
+fn names_beyond_the_limit_count_for_their_share() {
     let top = tempfile::tempdir().unwrap();
     fs::write(top.path().join("0"), vec![1; 4096]).unwrap();
     for name in 1..10 {
         fs::hard_link(top.path().join("0"), top.path().join(name.to_string())).unwrap();
     }
     let status = status(fs::File::open(top.path().join("0")).unwrap()).unwrap();
-    let mut tally = Tally { linked: (0..MOST_LINKED as u64).map(|ino| u64::MAX - ino).collect(), ..Tally::default() };
+    let mut tally = Tally { linked: (0..MAX_LINKED as u64).map(|ino| u64::MAX - ino).collect(), ..Tally::default() };
     for _ in 0..10 {
         tally.count(&status);
     }

@@ -1,46 +1,42 @@
-//! What project quotas count is read again and again between two measurements: that is a few calls to the kernel, and no walk.
+//! Reads project quotas again between two measurements: that costs a few system calls and no walk.
 
 use std::collections::HashMap;
 use std::os::fd::AsFd as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::claims::Claims;
-use super::host::{Host, readable, status};
-use super::quota::{ProjectId, charged, project_of};
-use super::tree::device;
-use super::usage::{Held, Part, PartUsage, Source, Usage};
+use super::directory_walk::device;
+use super::host_files::{Host, readable, status};
+use super::measured_usage::{Held, Part, PartUsage, Source, Usage};
+use super::project_claims::Claims;
+use super::project_quota::{ProjectId, charged, project_of};
 use crate::kernel::DeviceId;
-use crate::units::CgroupId;
-use crate::units::Monotonic;
+use crate::units::{CgroupId, Monotonic};
 
-/// Not more often…
+/// The minimum interval…
 const PAUSE: Duration = Duration::from_secs(1);
-/// …and no more than a thousandth of a CPU for all of it.
+/// …and its multiple of the cost: all of it takes at most a thousandth of a CPU.
 const FACTOR: u32 = 1000;
-/// While a filesystem runs full.
+/// The same while a filesystem is running full.
 const PRESSED: Duration = Duration::from_millis(200);
 const PRESSED_FACTOR: u32 = 50;
 
-/// A place that is a project of its own.
+/// A place that is the root of a project.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Counted {
-    /// What it is.
+pub struct QuotaPlace {
     pub part: Part,
-    /// Where, in the eyes of the machine's init.
+    /// The path in the mounts of the machine's init.
     pub path: PathBuf,
-    /// On which filesystem.
     pub device: DeviceId,
-    /// The project there.
     pub project: ProjectId,
 }
 
-impl Counted {
-    /// What it holds now; nothing when it is not what it was.
+impl QuotaPlace {
+    /// Returns its usage; `None` when the place has changed.
     fn held(&self, host: &Host, claims: &mut Claims, workload: &str) -> Option<Held> {
         let top = host.open(&self.path).ok()?;
         let directory = readable(&top).ok()?;
-        // Both may have changed: another volume of the same name, a project taken away or given to somebody else too.
+        // Both may have changed: another volume of the same name, or a project removed or shared.
         let is_same = device(&status(&top).ok()?) == self.device && project_of(directory.as_fd()) == Some(self.project);
         if !is_same || !claims.is_sole(self.device, self.project, workload, &self.path) {
             return None;
@@ -52,34 +48,34 @@ impl Counted {
 /// All such places, by workload.
 #[derive(Debug, Default)]
 pub struct Recount {
-    by_workload: HashMap<String, (CgroupId, Vec<Counted>)>,
-    /// When it was done last, and what it took of a CPU.
+    by_workload: HashMap<String, (CgroupId, Vec<QuotaPlace>)>,
+    /// When the last recount ended, and its CPU time.
     last: Option<(Monotonic, Duration)>,
 }
 
 impl Recount {
-    /// Takes over what a measurement found.
-    pub fn set(&mut self, workload: &str, id: CgroupId, mut counted: Vec<Counted>) {
-        // As the parts of a usage are; two layers of one container stay in the order in which they were found.
-        counted.sort_by(|a, b| a.part.cmp(&b.part));
-        if counted.is_empty() {
+    /// Replaces the places of a workload.
+    pub fn set(&mut self, workload: &str, id: CgroupId, mut quota_places: Vec<QuotaPlace>) {
+        // In the order of the parts of a usage; two layers of one container keep the order in which they were found.
+        quota_places.sort_by(|a, b| a.part.cmp(&b.part));
+        if quota_places.is_empty() {
             self.by_workload.remove(workload);
         } else {
-            self.by_workload.insert(workload.to_owned(), (id, counted));
+            self.by_workload.insert(workload.to_owned(), (id, quota_places));
         }
     }
 
-    /// Forgets workloads that are not wanted any more.
+    /// Drops the workloads for which `is_wanted` is false.
     pub fn keep(&mut self, is_wanted: impl Fn(&str, CgroupId) -> bool) {
         self.by_workload.retain(|workload, (id, _)| is_wanted(workload, *id));
     }
 
-    /// Whose places are known.
+    /// Returns the workloads with such places.
     pub fn workloads(&self) -> Vec<String> {
         self.by_workload.keys().cloned().collect()
     }
 
-    /// How long all can wait; nothing where there is nothing to read.
+    /// Returns how long the next recount can wait; `None` when there is nothing to read.
     pub fn due(&self, now: Monotonic, is_pressed: bool) -> Option<Duration> {
         if self.by_workload.is_empty() {
             return None;
@@ -89,24 +85,24 @@ impl Recount {
         Some(at.after(pause.max(cost.saturating_mul(factor))).since(now))
     }
 
-    /// All were read.
+    /// Records a recount.
     pub fn done(&mut self, at: Monotonic, cost: Duration) {
         self.last = Some((at, cost));
     }
 
-    /// What is known of a workload, with what its projects hold now.
+    /// Returns a usage with the current values of its quotas.
     pub fn refreshed(&self, host: &Host, claims: &mut Claims, workload: &str, known: &Usage) -> Refreshed {
-        let Some((_, counted)) = self.by_workload.get(workload).filter(|(id, _)| *id == known.id) else {
+        let Some((_, quota_places)) = self.by_workload.get(workload).filter(|(id, _)| *id == known.id) else {
             return Refreshed::Unknown;
         };
         let mut parts = known.parts.clone();
         let mut of_quota: Vec<&mut PartUsage> = parts.iter_mut().filter(|part| part.source == Source::Quota).collect();
-        // Something else is published while a new measurement is under way.
-        if !of_quota.iter().map(|part| &part.part).eq(counted.iter().map(|place| &place.part)) {
+        // A partial result has other parts.
+        if !of_quota.iter().map(|part| &part.part).eq(quota_places.iter().map(|place| &place.part)) {
             return Refreshed::Unknown;
         }
         let mut now = Monotonic::now();
-        for (part, place) in of_quota.iter_mut().zip(counted) {
+        for (part, place) in of_quota.iter_mut().zip(quota_places) {
             now = Monotonic::now();
             let Some(held) = place.held(host, claims, workload) else { return Refreshed::Changed };
             (part.held, part.at) = (held, now);
@@ -116,14 +112,13 @@ impl Recount {
     }
 }
 
-/// What came of reading the quotas of a workload.
+/// The result of reading a workload's quotas.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Refreshed {
-    /// They were read.
     Known(Usage),
-    /// A place is not what it was: the workload is to be measured anew.
+    /// A place has changed: the workload has to be measured again.
     Changed,
-    /// It has none, as far as is known.
+    /// The workload has no known quotas.
     Unknown,
 }
 
@@ -136,13 +131,13 @@ mod tests {
     fn recount() -> Recount {
         let mut recount = Recount::default();
         let part = Part::Volume { name: "cache".to_owned() };
-        let counted = Counted { part, path: "/nonexistent".into(), device: DeviceId(1), project: ProjectId(7) };
-        recount.set("a", CgroupId(1), vec![counted]);
+        let quota_places = QuotaPlace { part, path: "/nonexistent".into(), device: DeviceId(1), project: ProjectId(7) };
+        recount.set("a", CgroupId(1), vec![quota_places]);
         recount
     }
 
     #[test]
-    fn it_takes_a_thousandth_of_a_cpu_and_a_second_at_least() {
+    fn recounts_take_a_thousandth_of_a_cpu_at_most() {
         let mut recount = recount();
         let due = |recount: &Recount, at, is_pressed| recount.due(Monotonic(at * SECOND), is_pressed);
         assert_eq!(due(&recount, 5, false), Some(Duration::ZERO));
@@ -157,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_wanted_or_of_another_is_forgotten() {
+    fn unwanted_and_changed_places_are_dropped() {
         let mut recount = recount();
         recount.keep(|workload, id| workload == "a" && id == CgroupId(1));
         assert_eq!(recount.workloads(), ["a"]);

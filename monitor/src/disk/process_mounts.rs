@@ -1,32 +1,29 @@
-//! `mountinfo`, as far as it tells where files lie: which overlay a process has for a root, and which directory a mount shows. It is
-//! read line by line, for whoever may mount can make it as long as he likes.
+//! Parses the parts of `mountinfo` that locate files: the overlay at a process's root, and the directory that a mount shows. Reads line by
+//! line, because a process that may mount can make the file arbitrarily long.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
 
 use crate::node::mountinfo::unescaped;
 
-/// Read at a time.
 const ROOM: usize = 16 * 1024;
 
-/// A mount, not unescaped.
+/// A mount; the texts are still escaped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mount<'t> {
-    /// What the kernel calls it, as in `fdinfo`.
+    /// The mount's id, as in `fdinfo`.
     pub id: u64,
-    /// `major:minor` of the filesystem.
+    /// `major:minor`.
     pub device: &'t str,
-    /// The directory of the filesystem that is shown.
+    /// The directory of the filesystem that the mount shows.
     pub root: &'t str,
-    /// Where.
     pub mount_point: &'t str,
-    /// The filesystem's type.
     pub kind: &'t str,
-    /// The filesystem's own options.
+    /// Options of the filesystem, not of this mount.
     pub options: &'t str,
 }
 
-/// Reads a line of `mountinfo`, if it is one.
+/// Parses a line of `mountinfo`.
 pub fn mount(line: &str) -> Option<Mount<'_>> {
     // 43 27 0:51 / /rootfs rw,relatime shared:7 - overlay overlay rw,lowerdir=/a:/b,upperdir=/c,workdir=/d
     let (mount, filesystem) = line.trim_end_matches('\n').split_once(" - ")?;
@@ -38,16 +35,13 @@ pub fn mount(line: &str) -> Option<Mount<'_>> {
     Some(Mount { id, device, root, mount_point, kind, options })
 }
 
-/// Where the mounts of the machine's init are listed, or the agent's own where that cannot be seen.
+/// Returns the `mountinfo` of the machine's init, or the agent's own if that is inaccessible.
 pub fn of_init(proc: &Path) -> PathBuf {
     let init = proc.join("1/mountinfo");
     if init.exists() { init } else { proc.join("self/mountinfo") }
 }
 
-/// Hands over the mounts that a file lists in its first `most` bytes; false when there are more.
-///
-/// # Errors
-/// When it cannot be read.
+/// Passes the mounts in the first `most` bytes of a file to `take`; false when there are more.
 pub fn read(path: &Path, most: u64, mut take: impl FnMut(&Mount<'_>)) -> std::io::Result<bool> {
     let mut file = BufReader::with_capacity(ROOM, std::fs::File::open(path)?.take(most));
     let (mut line, mut left) = (Vec::new(), most);
@@ -55,7 +49,7 @@ pub fn read(path: &Path, most: u64, mut take: impl FnMut(&Mount<'_>)) -> std::io
         line.clear();
         let length = file.read_until(b'\n', &mut line)?;
         left = left.saturating_sub(length as u64);
-        // Half a line could name another directory than the whole one.
+        // Half a line could name another directory than the whole line.
         let is_cut_off = left == 0 && line.last() != Some(&b'\n');
         if length == 0 || is_cut_off {
             return Ok(left > 0);
@@ -66,16 +60,16 @@ pub fn read(path: &Path, most: u64, mut take: impl FnMut(&Mount<'_>)) -> std::io
     }
 }
 
-/// The type of a filesystem without what its maker calls it (`fuse.ANYTHING`): each is said once.
+/// Returns the type of a filesystem without the part that a user can choose (`fuse.ANYTHING`), so that messages can be deduplicated.
 pub fn plain(kind: &str) -> &str {
     kind.split('.').next().unwrap_or(kind)
 }
 
 impl Mount<'_> {
-    /// The directory in which an overlay keeps what was changed; none for another filesystem, nor for one that cannot be changed.
+    /// Returns the upper directory of a writable overlay.
     pub fn upper_directory(&self) -> Option<PathBuf> {
         let is_overlay = self.kind == "overlay";
-        // A comma in a path is escaped (`seq_show_option`), so that this splits between options only.
+        // A comma in a path is escaped (`seq_show_option`), so this splits only between options.
         let option = self.options.split(',').find_map(|option| option.strip_prefix("upperdir="));
         option.filter(|_| is_overlay).map(unescaped)
     }
@@ -108,7 +102,7 @@ nonsense
     }
 
     #[test]
-    fn mounts_and_the_directories_of_overlays() {
+    fn mounts_and_upper_directories_are_parsed() {
         let (seen, is_all) = read_first(1 << 20);
         let expected = [
             (500, "0:51 / /", Some("/s/12/fs")),
@@ -121,12 +115,12 @@ nonsense
     }
 
     #[test]
-    fn nobody_makes_up_kinds_of_filesystems() {
+    fn types_of_fuse_filesystems_are_shortened() {
         assert_eq!(["ext4", "fuse.a", "fuse.b", ""].map(plain), ["ext4", "fuse", "fuse", ""]);
     }
 
     #[test]
-    fn it_is_read_no_further_than_is_allowed() {
+    fn reading_stops_at_the_limit() {
         let whole = CONTAINER.len() as u64;
         for (most, count, expected) in [(whole + 1, 3, true), (whole - 1, 2, false), (130, 1, false), (5, 0, false)] {
             let (seen, is_all) = read_first(most);

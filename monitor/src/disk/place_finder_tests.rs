@@ -1,13 +1,16 @@
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::Write as _;
 use std::os::unix::fs::symlink;
 
 use super::*;
+use crate::units::CgroupId;
+use crate::workloads::{Kind, Workload};
 
 const ID: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 const UID: &str = "1b2c3d4e-0000-1111-2222-333344445555";
 
-/// A node in a directory: what a kubelet and a runtime leave behind.
+/// A node in a directory, as a kubelet and a runtime leave it.
 struct Node {
     root: tempfile::TempDir,
 }
@@ -46,7 +49,7 @@ impl Node {
         fs::write(self.path(&format!("/proc/{pid}/mountinfo")), mountinfo).unwrap();
     }
 
-    /// A process of the container, with these mounts.
+    /// Adds a process of the container with these mounts.
     fn process(&self, users: &str, mountinfo: &str) {
         self.mounts(10, mountinfo);
         symlink("mnt:[2]", self.path("/proc/10/ns/mnt")).unwrap();
@@ -68,7 +71,7 @@ impl Node {
             pod: Some(PodUid(UID.to_owned())),
             layers,
             is_limited: false,
-            believes_quotas: false,
+            trusts_quotas: false,
         }
     }
 }
@@ -88,7 +91,7 @@ fn layer_of(found: &Found) -> Option<PathBuf> {
 const OVERLAY: &str = "500 480 0:51 / / rw - overlay overlay rw,lowerdir=/l,upperdir=/s/12/fs,workdir=/w\n";
 
 #[test]
-fn everything_that_a_pod_keeps_is_found() {
+fn all_places_of_a_pod_are_found() {
     let node = Node::new();
     let volumes = format!("/pods/{UID}/volumes");
     node.process(
@@ -123,13 +126,13 @@ fn everything_that_a_pod_keeps_is_found() {
 }
 
 #[test]
-fn a_container_that_hides_its_root_is_found_by_another_process_or_said() {
+fn a_hidden_root_is_found_by_another_process_or_reported() {
     let hidden = "501 500 0:77 / / rw - tmpfs tmpfs rw\n";
-    // It hides the overlay from itself, and it is there below.
+    // The process hides the overlay with another mount.
     let node = Node::new();
     node.process("user:[2]", &format!("{OVERLAY}{hidden}"));
     assert_eq!(layer_of(&node.find(Vec::new())).unwrap(), Path::new("/s/12/fs"));
-    // It has left it, and its parent has not.
+    // The process has left the mount namespace, and its parent has not.
     let node = Node::new();
     node.process("user:[2]", hidden);
     fs::write(node.path(&format!("/cgroup/pod/cri-containerd-{ID}.scope/cgroup.procs")), "10\n11\n").unwrap();
@@ -138,7 +141,7 @@ fn a_container_that_hides_its_root_is_found_by_another_process_or_said() {
     symlink("user:[1]", node.path("/proc/11/ns/user")).unwrap();
     fs::write(node.path("/proc/11/cgroup"), format!("0::/cri-containerd-{ID}.scope\n")).unwrap();
     assert_eq!(layer_of(&node.find(Vec::new())).unwrap(), Path::new("/s/12/fs"));
-    // Nobody shows it.
+    // No process shows the overlay.
     fs::write(node.path(&format!("/cgroup/pod/cri-containerd-{ID}.scope/cgroup.procs")), "10\n").unwrap();
     let found = node.find(Vec::new());
     assert_eq!(layer_of(&found), None);
@@ -146,7 +149,7 @@ fn a_container_that_hides_its_root_is_found_by_another_process_or_said() {
 }
 
 #[test]
-fn the_kubelets_directory_may_be_another() {
+fn the_kubelets_directory_may_be_configured() {
     let node = Node::new();
     fs::create_dir_all(node.path("/data/kubelet")).unwrap();
     let cache = |found: &Found| found.places.iter().find(|it| it.part.kind() == "volume").unwrap().path.clone();
@@ -155,14 +158,14 @@ fn the_kubelets_directory_may_be_another() {
         let mut finder = Finder::on(Host::at(node.root.path().to_owned()), roots);
         finder.find(&node.wanted(Vec::new()))
     };
-    // What is configured for nodefs need not be the kubelet's.
+    // The configured nodefs path need not be the kubelet's directory.
     assert!(cache(&find()).starts_with("/var/lib/kubelet/pods"));
     fs::rename(node.path("/var/lib/kubelet/pods"), node.path("/data/kubelet/pods")).unwrap();
     assert!(cache(&find()).starts_with("/data/kubelet/pods"));
 }
 
 #[test]
-fn a_layer_that_is_known_is_not_looked_for() {
+fn a_known_layer_is_not_searched_for() {
     let node = Node::new();
     node.process("user:[1]", OVERLAY);
     let found = node.find(vec![Layer { container: ID.to_owned(), directory: "/elsewhere".into() }]);
@@ -171,25 +174,25 @@ fn a_layer_that_is_known_is_not_looked_for() {
 }
 
 #[test]
-fn what_a_process_mounted_for_itself_names_no_directory() {
+fn an_overlay_mounted_by_a_process_is_not_trusted() {
     let own = "500 480 0:99 / / rw - overlay overlay rw,lowerdir=/l,upperdir=/etc,workdir=/w\n";
     let node = Node::new();
     node.process("user:[2]", own);
     let found = node.find(Vec::new());
     assert_eq!(layer_of(&found), None);
     assert_eq!(found.missing.len(), 1, "{:?}", found.missing);
-    // The host's mounts count, whatever the process says of the same overlay.
+    // The host's mounts count, whatever the process reports about the same overlay.
     let node = Node::new();
     node.process("user:[2]", &OVERLAY.replace("/s/12/fs", "/etc"));
     assert_eq!(layer_of(&node.find(Vec::new())).unwrap(), Path::new("/s/12/fs"));
-    // Without users of its own only the runtime can have mounted it: it hides its mounts (OpenShift can).
+    // Without a user namespace only the runtime can have mounted it. The runtime may hide its mounts (OpenShift).
     let node = Node::new();
     node.process("user:[1]", &own.replace("/etc", "/s/12/fs"));
     assert_eq!(layer_of(&node.find(Vec::new())).unwrap(), Path::new("/s/12/fs"));
 }
 
 #[test]
-fn other_roots_are_not_guessed_at() {
+fn other_roots_are_reported_as_missing() {
     for (mountinfo, problem) in [
         ("1 0 8:1 /snapshots/3 / rw - ext4 /dev/sda rw\n", "containers on ext4"),
         ("1 0 0:51 / / rw - overlay o rw,lowerdir=/l,upperdir=id/diff\n", "relative"),
@@ -201,7 +204,7 @@ fn other_roots_are_not_guessed_at() {
         assert_eq!(layer_of(&found), None, "{mountinfo}");
         assert!(found.missing.iter().any(|text| text.contains(problem)), "{:?}", found.missing);
     }
-    // By c/storage's habit.
+    // As c/storage mounts it.
     let node = Node::new();
     fs::create_dir_all(node.path("/var/lib/containers/storage/overlay/id/diff")).unwrap();
     let own = OVERLAY.replace("/s/12/fs", "id/diff");
@@ -211,7 +214,7 @@ fn other_roots_are_not_guessed_at() {
 }
 
 #[test]
-fn what_is_mounted_over_a_volume_is_told_apart_without_touching_it() {
+fn mounts_over_volumes_are_recognized_without_touching() {
     let proc = tempfile::tempdir().unwrap();
     fs::create_dir(proc.path().join("1")).unwrap();
     let volumes = format!("/var/lib/kubelet/pods/{UID}/volumes/kubernetes.io~empty-dir");
@@ -226,7 +229,7 @@ fn what_is_mounted_over_a_volume_is_told_apart_without_touching_it() {
     assert_eq!(at("remote"), Some(("fuse.rclone", "0:61")));
     assert_eq!(at("re mote"), Some(("ext4", "8:1")));
     assert_eq!(at("cache"), None);
-    // The tests' machine has procfs mounted below its root.
+    // The test machine has procfs mounted below its root.
     let root = Host::at("/".into()).open(Path::new("/")).unwrap();
     if is_mounted(&root, "proc").is_none() {
         writeln!(std::io::stderr(), "SKIPPED: needs openat2 (Linux 5.6)").unwrap();
@@ -236,7 +239,7 @@ fn what_is_mounted_over_a_volume_is_told_apart_without_touching_it() {
 }
 
 #[test]
-fn only_what_is_known_to_keep_files_is_measured() {
+fn only_pods_and_containers_are_measured() {
     let workload = |kind| Workload {
         name: "a/b".to_owned(),
         id: CgroupId(1),

@@ -1,63 +1,61 @@
-//! Walking a directory tree a little at a time: what everything below it holds.
+//! Walks a directory tree in small steps and sums what it contains.
 
 use std::collections::HashSet;
 use std::ffi::{CStr, CString};
 use std::mem::MaybeUninit;
+use std::ops::ControlFlow;
 use std::os::fd::{AsFd as _, OwnedFd};
 
-use rustix::fs::{FileType, RawDir, SeekFrom, Statx, StatxAttributes, fstatvfs, seek, statx};
+use rustix::fs::{FileType, RawDir, RawDirEntry, SeekFrom, Statx, StatxAttributes, fstatvfs, seek, statx};
 use rustix::io::Errno;
 
-use super::host::{STATX_FLAGS, STATX_MASK, open_directory, open_unmounted, readable, status};
-use super::usage::Held;
+use super::host_files::{STATX_FLAGS, STATX_MASK, open_directory, open_unmounted, readable, status};
+use super::measured_usage::Held;
 use crate::kernel::DeviceId;
 use crate::units::Bytes;
 
-/// Directories held open at a time, one a level, and one more for all that lies deeper.
-const MOST_OPEN: usize = 32;
-/// Levels below those, of which is remembered where they are to be gone on with: half a MiB.
-const MOST_DEEP: usize = 32 * 1024;
+/// Limit of open directories, one per level, and one more for all deeper levels.
+const MAX_OPEN: usize = 32;
+/// Limit of deeper levels, for which only a position is kept: half a MiB.
+const MAX_DEEP: usize = 32 * 1024;
 /// A tree can grow faster than it is walked. It can have as many names as its filesystem has inodes, or somewhat more where files have
-/// several, or where inodes are not counted.
-const MOST_NAMES_OF_INODE: u64 = 4;
-const MOST_NAMES: u64 = 1 << 20;
-const MOST_NAMES_UNCOUNTED: u64 = 1 << 28;
-/// Files with several names that are remembered, so that each is counted once: half a MiB.
-const MOST_LINKED: usize = 32 * 1024;
-/// Of what the kernel counts in (`st_blocks`), whatever the filesystem's own blocks are.
+/// several names or inodes are not counted. These limit the walk.
+const MAX_NAMES_OF_INODE: u64 = 4;
+const MAX_NAMES: u64 = 1 << 20;
+const MAX_NAMES_UNCOUNTED: u64 = 1 << 28;
+/// Limit of files with several names that are remembered, so that each is counted once: half a MiB.
+const MAX_LINKED: usize = 32 * 1024;
+/// The unit of `st_blocks`, whatever the filesystem's block size.
 const BLOCK: u64 = 512;
-/// Room for the names that are read at once: some 250, so that a step stays short.
+/// Buffer size for names read at once: some 250, so that a step stays short.
 pub const NAMES: usize = 8 * 1024;
 
-/// What a step came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Progress {
-    /// There is more to do.
     More,
-    /// That was all.
     Done,
 }
 
-/// A walk that can be left and gone on with. It holds some thirty files open and a few MiB, however large or deep the tree is; what it
-/// cannot look at makes it incomplete, never wrong.
+/// A walk that can be suspended and resumed. It keeps some thirty files open and a few MiB, however large or deep the tree is. What it
+/// cannot read makes its result incomplete, never wrong.
 #[derive(Debug)]
 pub struct TreeWalk {
     device: DeviceId,
     open: Vec<Level>,
-    /// Below the last open level.
-    deep: Vec<Deep>,
-    /// The last of these.
+    /// The levels below the last open one.
+    deep: Vec<DeepLevel>,
+    /// The directory of the last deep level.
     bottom: Option<OwnedFd>,
     tally: Tally,
     most: u64,
     is_complete: bool,
-    left_out: Option<&'static str>,
+    omission: Option<&'static str>,
 }
 
 #[derive(Debug)]
 struct Level {
     directory: OwnedFd,
-    /// Of the names read last.
+    /// The subdirectories among the names read last.
     directories: Vec<CString>,
     is_read: bool,
 }
@@ -68,32 +66,29 @@ impl Level {
     }
 }
 
-/// A directory that is not held open: it is come back to by `..` from the one below, if that is where it was.
+/// A level whose directory is not kept open. The walk returns to it by `..` from the level below, and checks its inode.
 #[derive(Debug, Clone, Copy)]
-struct Deep {
+struct DeepLevel {
     inode: u64,
-    /// Where its next name is.
+    /// The position of its next name.
     next: u64,
 }
 
 impl TreeWalk {
-    /// Begins at a directory or file that was opened to be looked at.
-    ///
-    /// # Errors
-    /// When it cannot be looked at.
+    /// Starts at a directory or file opened with `O_PATH`.
     pub fn begin(top: &OwnedFd) -> Result<Self, Errno> {
         let status = status(top)?;
         let used = fstatvfs(top).ok().filter(|it| it.f_files > 0).map(|it| it.f_files.saturating_sub(it.f_ffree));
-        let most = used.map(|used| used.saturating_mul(MOST_NAMES_OF_INODE).saturating_add(MOST_NAMES));
+        let most = used.map(|used| used.saturating_mul(MAX_NAMES_OF_INODE).saturating_add(MAX_NAMES));
         let mut walk = Self {
             device: device(&status),
             open: Vec::new(),
             deep: Vec::new(),
             bottom: None,
             tally: Tally::default(),
-            most: most.unwrap_or(MOST_NAMES_UNCOUNTED),
+            most: most.unwrap_or(MAX_NAMES_UNCOUNTED),
             is_complete: true,
-            left_out: None,
+            omission: None,
         };
         walk.tally.count(&status);
         if kind(&status) == FileType::Directory {
@@ -102,40 +97,38 @@ impl TreeWalk {
         Ok(walk)
     }
 
-    /// The filesystem that it stays on.
+    /// The filesystem of the walk, which is never left.
     pub const fn device(&self) -> DeviceId {
         self.device
     }
 
-    /// What was found until now.
     pub fn held(&self) -> Held {
         self.tally.held()
     }
 
-    /// How many names were looked at.
     pub const fn entries(&self) -> u64 {
         self.tally.entries
     }
 
-    /// False when something could not be looked at.
+    /// False when something could not be read.
     pub const fn is_complete(&self) -> bool {
         self.is_complete
     }
 
-    /// Why something was left out that could have been looked at.
-    pub const fn left_out(&self) -> Option<&'static str> {
-        self.left_out
+    /// Returns why part of the tree was omitted although it was readable.
+    pub const fn omission(&self) -> Option<&'static str> {
+        self.omission
     }
 
-    fn leave_out(&mut self, reason: &'static str) {
+    fn omit(&mut self, reason: &'static str) {
         self.is_complete = false;
-        self.left_out = Some(reason);
+        self.omission = Some(reason);
     }
 
-    /// Goes on for as many names as `buffer` has room for.
+    /// Reads as many names as fit in `buffer`.
     pub fn step(&mut self, buffer: &mut [MaybeUninit<u8>]) -> Progress {
         if self.tally.entries > self.most {
-            self.leave_out("a directory tree grows faster than it can be walked: what came last is not counted");
+            self.omit("a directory tree grows faster than it can be walked: the files created last are not counted");
             self.open.clear();
             self.deep.clear();
             self.bottom = None;
@@ -157,39 +150,24 @@ impl TreeWalk {
 
     fn read(&mut self, buffer: &mut [MaybeUninit<u8>]) {
         let Some(Level { directory, directories, is_read }) = self.open.last_mut() else { return };
-        let mut names = RawDir::new(directory.as_fd(), buffer);
-        loop {
-            let entry = match names.next() {
-                Some(Ok(entry)) => entry,
-                Some(Err(Errno::INTR)) => continue,
-                Some(Err(_)) => {
-                    // It was removed, or the disk is broken.
-                    (*is_read, self.is_complete) = (true, false);
-                    break;
-                }
-                None => {
-                    *is_read = true;
-                    break;
-                }
-            };
-            let name = entry.file_name();
-            match self.tally.file(directory, name, entry.file_type()) {
+        let end = for_each_name(directory, buffer, |entry| {
+            match self.tally.file(directory, entry.file_name(), entry.file_type()) {
                 Ok(true) => {}
-                Ok(false) => directories.push(name.to_owned()),
+                Ok(false) => directories.push(entry.file_name().to_owned()),
                 Err(_) => self.is_complete = false,
             }
-            if names.is_buffer_empty() {
-                break;
-            }
-        }
+            ControlFlow::Continue(())
+        });
+        *is_read = end != Ok(false);
+        self.is_complete &= end.is_ok();
     }
 
     fn descend(&mut self, name: &CStr) {
         let Some(level) = self.open.last() else { return };
         match self.tally.directory(&level.directory, name, self.device) {
-            Ok(Some((directory, _))) if self.open.len() < MOST_OPEN => self.open.push(Level::new(directory)),
+            Ok(Some((directory, _))) if self.open.len() < MAX_OPEN => self.open.push(Level::new(directory)),
             Ok(Some((directory, inode))) => {
-                self.deep.push(Deep { inode, next: 0 });
+                self.deep.push(DeepLevel { inode, next: 0 });
                 self.bottom = Some(directory);
             }
             Ok(None) => {}
@@ -197,55 +175,35 @@ impl TreeWalk {
         }
     }
 
-    /// Goes on in the directory at the bottom, to its next directory or its end. Of names nothing is kept: somebody might make very many.
+    /// Reads the deepest directory up to its next subdirectory or its end. Keeps no names, because a user might create very many.
     fn step_deep(&mut self, buffer: &mut [MaybeUninit<u8>]) {
         let (Some(bottom), Some(place)) = (self.bottom.take(), self.deep.last().copied()) else { return };
-        let mut next = place.next;
-        let mut is_read = seek(&bottom, SeekFrom::Start(next)).is_err();
-        self.is_complete &= !is_read;
-        let mut names = RawDir::new(bottom.as_fd(), buffer);
-        let mut below = None;
-        while !is_read {
-            let entry = match names.next() {
-                Some(Ok(entry)) => entry,
-                Some(Err(Errno::INTR)) => continue,
-                Some(Err(_)) => {
-                    (is_read, self.is_complete) = (true, false);
-                    break;
-                }
-                None => {
-                    is_read = true;
-                    break;
-                }
-            };
+        let (mut next, mut below) = (place.next, None);
+        let visit = |entry: &RawDirEntry<'_>| {
             next = entry.next_entry_cookie();
-            match self.tally.file(&bottom, entry.file_name(), entry.file_type()) {
-                Ok(true) => {}
-                Ok(false) => match self.tally.directory(&bottom, entry.file_name(), self.device) {
-                    Ok(Some(directory)) => {
-                        below = Some(directory);
-                        break;
-                    }
-                    Ok(None) => {}
-                    Err(_) => self.is_complete = false,
-                },
-                Err(_) => self.is_complete = false,
-            }
-            if names.is_buffer_empty() {
-                break;
-            }
-        }
+            let found = match self.tally.file(&bottom, entry.file_name(), entry.file_type()) {
+                Ok(false) => self.tally.directory(&bottom, entry.file_name(), self.device),
+                Ok(true) => Ok(None),
+                Err(errno) => Err(errno),
+            };
+            self.is_complete &= found.is_ok();
+            below = found.ok().flatten();
+            if below.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        let end = seek(&bottom, SeekFrom::Start(place.next)).and_then(|_| for_each_name(&bottom, buffer, visit));
+        self.is_complete &= end.is_ok();
+        let is_read = end != Ok(false);
         if let Some(place) = self.deep.last_mut() {
             place.next = next;
         }
         match below {
-            Some((directory, inode)) if self.deep.len() < MOST_DEEP => {
-                self.deep.push(Deep { inode, next: 0 });
+            Some((directory, inode)) if self.deep.len() < MAX_DEEP => {
+                self.deep.push(DeepLevel { inode, next: 0 });
                 self.bottom = Some(directory);
             }
             Some(_) => {
-                self.leave_out(
-                    "directories lie more than 32,000 levels deep: what is in the deepest ones is not counted",
+                self.omit(
+                    "directories are nested more than 32,000 levels deep: files in the deepest ones are not counted",
                 );
                 self.bottom = Some(bottom);
             }
@@ -256,7 +214,7 @@ impl TreeWalk {
 
     fn ascend(&mut self, bottom: &OwnedFd) {
         self.deep.pop();
-        // The level above the deep ones is still open.
+        // The level above the deep levels is still open.
         let Some(above) = self.deep.last() else { return };
         let is_it = |status: &Statx| status.stx_ino == above.inode && device(status) == self.device;
         let opened = open_directory(bottom, c"..").and_then(|directory| Ok((status(&directory)?, directory)));
@@ -264,13 +222,35 @@ impl TreeWalk {
             Ok((status, directory)) if is_it(&status) => self.bottom = Some(directory),
             Ok(_) | Err(_) => {
                 self.deep.clear();
-                self.leave_out("a directory was moved while it was walked: part of what is beside it is not counted");
+                self.omit("a directory was moved while it was walked: some of the files beside it are not counted");
             }
         }
     }
 }
 
-fn look(directory: &OwnedFd, name: &CStr) -> Result<Statx, Errno> {
+/// Passes the names that fit in `buffer` to `visit` until it breaks. Returns whether the end of the directory was reached. Fails when the
+/// directory was removed, or the disk is broken.
+fn for_each_name(
+    directory: &OwnedFd,
+    buffer: &mut [MaybeUninit<u8>],
+    mut visit: impl FnMut(&RawDirEntry<'_>) -> ControlFlow<()>,
+) -> Result<bool, Errno> {
+    let mut names = RawDir::new(directory.as_fd(), buffer);
+    loop {
+        match names.next() {
+            Some(Ok(entry)) if visit(&entry).is_break() => return Ok(false),
+            Some(Ok(_)) => {}
+            Some(Err(Errno::INTR)) => continue,
+            Some(Err(errno)) => return Err(errno),
+            None => return Ok(true),
+        }
+        if names.is_buffer_empty() {
+            return Ok(false);
+        }
+    }
+}
+
+fn status_of(directory: &OwnedFd, name: &CStr) -> Result<Statx, Errno> {
     statx(directory, name, STATX_FLAGS, STATX_MASK)
 }
 
@@ -278,34 +258,34 @@ fn kind(status: &Statx) -> FileType {
     FileType::from_raw_mode(status.stx_mode.into())
 }
 
-/// The root of a mount (Linux 5.8 says so): a bind mount has the same device.
+/// Whether this is the root of a mount (Linux 5.8), which can be a bind mount with the same device.
 fn is_mounted_over(status: &Statx) -> bool {
     status.stx_attributes.contains(StatxAttributes::MOUNT_ROOT)
 }
 
-/// The filesystem of a file, as the kernel's own counters name it.
+/// Returns the filesystem of a file, numbered as by the kernel's own counters.
 pub fn device(status: &Statx) -> DeviceId {
     DeviceId(status.stx_dev_major << 20 | status.stx_dev_minor & 0xf_ffff)
 }
 
-/// What one file or directory holds by itself.
+/// Returns what a file or directory uses itself.
 pub fn held(status: &Statx) -> Held {
     Held { bytes: Bytes(status.stx_blocks.saturating_mul(BLOCK)), inodes: 1 }
 }
 
-/// What was seen of a tree.
+/// The sums of a walk.
 #[derive(Debug, Default)]
 struct Tally {
     held: Held,
     entries: u64,
-    /// The inodes that have several names.
+    /// Inodes with several names.
     linked: HashSet<u64>,
-    /// Of those that were too many to remember each name counts for its share, in billionths.
+    /// For inodes beyond that limit each name counts for its share, in billionths.
     shares: u64,
 }
 
 impl Tally {
-    /// Counts what a directory has under a name; false when that is a directory itself, which is counted when it is opened.
+    /// Counts a directory entry. Returns false for a directory, which is counted when it is opened.
     fn file(&mut self, directory: &OwnedFd, name: &CStr, told: FileType) -> Result<bool, Errno> {
         if name == c"." || name == c".." {
             return Ok(true);
@@ -313,8 +293,8 @@ impl Tally {
         if told == FileType::Directory {
             return Ok(false);
         }
-        match look(directory, name) {
-            // Some filesystems do not tell beforehand.
+        match status_of(directory, name) {
+            // Some filesystems do not report the type in the entry.
             Ok(status) if kind(&status) == FileType::Directory => return Ok(false),
             Ok(status) if is_mounted_over(&status) => {}
             Ok(status) => self.count(&status),
@@ -324,12 +304,12 @@ impl Tally {
         Ok(true)
     }
 
-    /// Opens a directory of this filesystem and counts it, with its inode's number. Another filesystem, or another directory of this one,
-    /// does not lie here; nor does what was replaced or removed.
+    /// Opens and counts a subdirectory; returns it with its inode number. Returns `None` for another filesystem, another mount, or an entry
+    /// that was replaced or removed.
     fn directory(&mut self, above: &OwnedFd, name: &CStr, on: DeviceId) -> Result<Option<(OwnedFd, u64)>, Errno> {
         let opened = match open_unmounted(above, name) {
             Err(Errno::NOSYS) => {
-                let status = look(above, name);
+                let status = status_of(above, name);
                 if status.is_ok_and(|status| device(&status) != on || is_mounted_over(&status)) {
                     return Ok(None);
                 }
@@ -348,8 +328,8 @@ impl Tally {
             }
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV) => Ok(None),
             Err(errno) => {
-                // It is there, but cannot be read.
-                if let Ok(status) = look(above, name) {
+                // It exists, but cannot be read.
+                if let Ok(status) = status_of(above, name) {
                     self.count(&status);
                 }
                 Err(errno)
@@ -365,7 +345,7 @@ impl Tally {
             if self.linked.contains(&status.stx_ino) {
                 return;
             }
-            if self.linked.len() < MOST_LINKED {
+            if self.linked.len() < MAX_LINKED {
                 self.linked.insert(status.stx_ino);
             } else {
                 self.shares = self.shares.saturating_add(BILLION / links);
@@ -383,5 +363,5 @@ impl Tally {
 const BILLION: u64 = 1_000_000_000;
 
 #[cfg(test)]
-#[path = "tree_tests.rs"]
+#[path = "directory_walk_tests.rs"]
 mod tests;

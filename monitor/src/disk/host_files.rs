@@ -1,4 +1,4 @@
-//! The machine's own files, seen from wherever the agent is.
+//! Access to the machine's own files, from an agent that may run in a container.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -8,79 +8,70 @@ use rustix::io::Errno;
 
 use crate::config::MonitorConfig;
 
-/// What the filesystem knows is enough: no server is asked, nothing is mounted for it.
+/// Cached attributes suffice: no server is asked, and nothing is automounted.
 pub const STATX_FLAGS: AtFlags = AtFlags::SYMLINK_NOFOLLOW.union(AtFlags::NO_AUTOMOUNT).union(AtFlags::STATX_DONT_SYNC);
-/// What is looked at.
 pub const STATX_MASK: StatxFlags =
     StatxFlags::TYPE.union(StatxFlags::INO).union(StatxFlags::NLINK).union(StatxFlags::BLOCKS);
 
-/// Where things are on this machine.
+/// Where the measured directories are on this machine. Paths other than `proc` are resolved in the mounts of the machine's init.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Roots {
-    /// Where procfs is mounted.
     pub proc: PathBuf,
-    /// The kubelet's directory, in the eyes of the machine's init.
     pub kubelet: PathBuf,
-    /// What is configured for nodefs, likewise: where the kubelet's pods are there, it is the kubelet's directory.
+    /// The configured nodefs path. If it contains a directory of pods, it is the kubelet's directory.
     pub node: Option<PathBuf>,
-    /// The pods' logs, likewise.
     pub pod_logs: PathBuf,
 }
 
 impl Roots {
-    /// The kubelet's defaults.
+    /// Returns the kubelet's default directories.
     #[must_use]
     pub fn new(proc: PathBuf) -> Self {
         let (kubelet, pod_logs) = (PathBuf::from("/var/lib/kubelet"), PathBuf::from("/var/log/pods"));
         Self { proc, kubelet, node: None, pod_logs }
     }
 
-    /// As configured.
     #[must_use]
     pub fn of(config: &MonitorConfig) -> Self {
         Self::new(config.proc_root.clone()).with_node(config.filesystems.node.clone())
     }
 
-    /// The operator has named a path for nodefs, which may be the kubelet's directory.
+    /// Sets the configured nodefs path.
     #[must_use]
     pub fn with_node(self, node: Option<PathBuf>) -> Self {
         Self { node, ..self }
     }
 }
 
-/// Opens what a path means to the machine's init, for an agent in a container has other mounts.
+/// Opens paths in the mounts of the machine's init: an agent in a container has other mounts.
 #[derive(Debug)]
 pub struct Host {
     root: PathBuf,
-    /// The same, open, for symbolic links that begin at the root.
+    /// The same directory, open, so that absolute symbolic links stay inside it.
     directory: Option<OwnedFd>,
 }
 
 impl Host {
-    /// The file tree of the machine's init, or the agent's own where that cannot be seen.
+    /// The file tree of the machine's init, or the agent's own if that is inaccessible.
     pub fn of_init(proc: &Path) -> Self {
         let init = proc.join("1/root");
         if init.join(".").exists() { Self::at(init) } else { Self::at(PathBuf::from("/")) }
     }
 
-    /// The file tree below a directory.
     pub fn at(root: PathBuf) -> Self {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = openat(CWD, &root, flags, Mode::empty()).ok();
         Self { root, directory }
     }
 
-    /// Opens a file or directory only to look at it (`O_PATH`): no pipe or device is woken. A link at its end is not followed.
-    ///
-    /// # Errors
-    /// Where there is none, or it cannot be reached.
+    /// Opens a file or directory with `O_PATH`, which has no effect on pipes and devices. Does not follow a link at the end of the path.
     pub fn open(&self, path: &Path) -> Result<OwnedFd, Errno> {
         let below = path.strip_prefix("/").unwrap_or(path);
         let below = if below.as_os_str().is_empty() { Path::new(".") } else { below };
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         if let Some(directory) = &self.directory {
             match openat2(directory, below, flags, Mode::empty(), ResolveFlags::IN_ROOT) {
-                // Linux before 5.6, or a seccomp filter that does not know it.
+                // Linux before 5.6, or a seccomp filter that does not know the call.
                 Err(Errno::NOSYS | Errno::PERM) => {}
                 opened => return opened,
             }
@@ -88,10 +79,7 @@ impl Host {
         openat(CWD, self.root.join(below), flags, Mode::empty())
     }
 
-    /// The names in a directory, at most `most` of them, in no order.
-    ///
-    /// # Errors
-    /// Where there is none, or it cannot be read.
+    /// Returns at most `most` names of a directory, unordered.
     pub fn names(&self, path: &Path, most: usize) -> Result<Vec<String>, Errno> {
         let directory = readable(self.open(path)?)?;
         let mut names = Vec::new();
@@ -109,33 +97,23 @@ impl Host {
     }
 }
 
-/// Opens a directory that was opened to be looked at, so that it can be read. Reading does not change when it was read last, which
-/// would be a write to a disk that may be full.
-///
-/// # Errors
-/// When it is no directory, or may not be read.
+/// Opens an `O_PATH` directory for reading. Reading does not update its access time, which would be a write to a disk that may be full.
 pub fn readable(directory: impl AsFd) -> Result<OwnedFd, Errno> {
     open_directory(directory, c".")
 }
 
-/// Opens a directory in a directory, for reading; a link is not followed.
-///
-/// # Errors
-/// When there is none, or it may not be read.
+/// Opens a directory in a directory for reading, without following a link.
 pub fn open_directory(above: impl AsFd, name: &std::ffi::CStr) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     match openat(&above, name, flags | OFlags::NOATIME, Mode::empty()) {
-        // Only the owner may ask for that, and CAP_FOWNER.
+        // Only the owner and CAP_FOWNER may use `O_NOATIME`.
         Err(Errno::PERM) => openat(above, name, flags, Mode::empty()),
         opened => opened,
     }
 }
 
-/// Opens a directory as `open_directory` does, unless something is mounted there (`EXDEV`): that may be a filesystem that does not
-/// answer, and it is not touched.
-///
-/// # Errors
-/// When there is none, or it may not be read; `ENOSYS` where the kernel cannot tell (before Linux 5.6, or forbidden).
+/// As [`open_directory`], but fails with `EXDEV` if something is mounted there: that filesystem may hang, so it is not touched. Fails with
+/// `ENOSYS` where the kernel cannot tell (Linux before 5.6, or forbidden).
 pub fn open_unmounted(above: impl AsFd, name: &std::ffi::CStr) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     match openat2(&above, name, flags | OFlags::NOATIME, Mode::empty(), ResolveFlags::NO_XDEV) {
@@ -148,7 +126,7 @@ pub fn open_unmounted(above: impl AsFd, name: &std::ffi::CStr) -> Result<OwnedFd
     }
 }
 
-/// Whether something is mounted over a name in a directory, without touching it; nothing where the kernel cannot tell.
+/// Whether something is mounted over a name in a directory, without touching it; `None` where the kernel cannot tell.
 pub fn is_mounted(directory: impl AsFd, name: &str) -> Option<bool> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     match openat2(directory, name, flags, Mode::empty(), ResolveFlags::NO_XDEV) {
@@ -158,10 +136,6 @@ pub fn is_mounted(directory: impl AsFd, name: &str) -> Option<bool> {
     }
 }
 
-/// What is known of an open file itself.
-///
-/// # Errors
-/// When the kernel refuses.
 pub fn status(file: impl AsFd) -> Result<Statx, Errno> {
     rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH | STATX_FLAGS, STATX_MASK)
 }
@@ -173,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn links_from_the_root_stay_in_the_hosts_tree() {
+    fn absolute_links_stay_in_the_hosts_tree() {
         let root = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(root.path().join("data/kubelet/pods")).unwrap();
         std::fs::create_dir_all(root.path().join("var/lib")).unwrap();
@@ -184,7 +158,7 @@ mod tests {
             return;
         }
         assert_eq!(host.names(Path::new("/data"), 10).unwrap(), ["kubelet"]);
-        // At the end of a path it is no directory.
+        // A link at the end of a path is not followed.
         assert!(host.names(Path::new("/var/lib/kubelet"), 10).is_err());
         assert!(matches!(host.open(Path::new("/nothing")), Err(Errno::NOENT)));
     }
@@ -201,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn inits_tree_or_the_own_one_is_there() {
+    fn paths_resolve_in_inits_tree_or_the_own_one() {
         assert!(Host::of_init(Path::new("/proc")).open(Path::new("/proc")).is_ok());
         assert!(Host::of_init(Path::new("/nonexistent")).open(Path::new("/proc")).is_ok());
     }

@@ -1,17 +1,16 @@
-//! Project quotas (ext4, xfs): the filesystem's own exact count of what a directory holds, deleted files that are still open included.
+//! Project quotas (ext4, xfs): the filesystem's exact usage of a directory, including deleted files that are still open.
 
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, RawFd};
 
 use rustix::io::Errno;
 use rustix::ioctl::{Getter, Opcode, opcode};
 
-use super::host::open_directory;
-use super::usage::Held;
+use super::host_files::open_directory;
+use super::measured_usage::Held;
 use crate::units::Bytes;
 
-/// `PRJQUOTA` of `<linux/quota.h>`.
 const PROJECT: libc::c_int = 2;
-/// `FS_XFLAG_PROJINHERIT` of `<linux/fs.h>`: what is made in the directory belongs to its project.
+/// `FS_XFLAG_PROJINHERIT` of `<linux/fs.h>`: files created in the directory belong to its project.
 const INHERITS: u32 = 0x200;
 /// `FS_IOC_FSGETXATTR` of `<linux/fs.h>`.
 const GET_ATTRIBUTES: Opcode = opcode::read::<Attributes>(b'X', 31);
@@ -28,12 +27,12 @@ struct Attributes {
     padding: [u8; 8],
 }
 
-/// A project to which files are charged; 0 is none.
+/// The id of a project; 0 is no project.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ProjectId(pub u32);
 
-/// The project that the kernel charges with everything below a directory, and with nothing else as far as can be seen from here: the
-/// directory is its root, or lies right in its root (CRI-O marks the directory above a container's writable layer).
+/// Returns the project that contains everything below a directory and, as far as is visible here, nothing else: the directory is the
+/// project's root, or directly inside the root (CRI-O sets the project on the directory above a container's writable layer).
 pub fn project_of(directory: BorrowedFd<'_>) -> Option<ProjectId> {
     let project = inherited(directory)?;
     let above = open_directory(directory, c"..").ok()?;
@@ -47,29 +46,27 @@ pub fn project_of(directory: BorrowedFd<'_>) -> Option<ProjectId> {
 fn inherited(directory: BorrowedFd<'_>) -> Option<ProjectId> {
     // SAFETY: the request reads one `fsxattr`, whose layout `Attributes` has.
     let getter = unsafe { Getter::<GET_ATTRIBUTES, Attributes>::new() };
-    // SAFETY: see above; a filesystem that does not know the request refuses it.
+    // SAFETY: see above; a filesystem without this request rejects it.
     let attributes = unsafe { rustix::ioctl::ioctl(directory, getter) }.ok()?;
     (attributes.project != 0 && attributes.flags & INHERITS != 0).then_some(ProjectId(attributes.project))
 }
 
-/// Whether the filesystem of a directory counts projects; nothing where that cannot be told (no `CAP_SYS_ADMIN`, Linux before 5.14). Whatever
-/// belongs to no project belongs to project 0.
+/// Whether the filesystem of a directory counts projects; `None` if that is unknown (no `CAP_SYS_ADMIN`, Linux before 5.14). Asks for
+/// project 0, to which all files without a project belong.
 pub fn is_counting(directory: BorrowedFd<'_>) -> Option<bool> {
     match charged(directory, ProjectId(0)) {
-        // xfs answers so for a project without anything in it.
+        // xfs returns this for an empty project.
         Ok(_) | Err(Errno::NOENT) => Some(true),
         Err(Errno::SRCH) => Some(false),
         Err(_) => None,
     }
 }
 
-/// What is charged to a project on the filesystem of a directory (`quotactl_fd`, Linux 5.14). xfs answers the same question as ext4.
-///
-/// # Errors
-/// `ESRCH` when nothing is counted there, `ENOSYS` when the kernel is older, `EPERM` without `CAP_SYS_ADMIN`.
+/// Returns the usage of a project on the filesystem of a directory (`quotactl_fd`, Linux 5.14). Fails with `ESRCH` when the filesystem does
+/// not count projects, with `ENOSYS` on older kernels, and with `EPERM` without `CAP_SYS_ADMIN`.
 pub fn charged(directory: BorrowedFd<'_>, project: ProjectId) -> Result<Held, Errno> {
     match quota(directory.as_raw_fd(), project) {
-        // xfs answers so where it does not count projects (`xfs_fs_get_dqblk`); a kernel that does not know the call minds no descriptor.
+        // xfs returns this when it does not count projects (`xfs_fs_get_dqblk`). A kernel without the call does not check the descriptor.
         Err(Errno::NOSYS) if quota(-1, project) == Err(Errno::BADF) => Err(Errno::SRCH),
         answer => answer,
     }
@@ -77,7 +74,7 @@ pub fn charged(directory: BorrowedFd<'_>, project: ProjectId) -> Result<Held, Er
 
 fn quota(fd: RawFd, project: ProjectId) -> Result<Held, Errno> {
     let command = libc::QCMD(libc::Q_GETQUOTA, PROJECT);
-    // SAFETY: all-zero is a valid value: it consists of numbers only.
+    // SAFETY: all-zero is a valid value: the struct has only numbers.
     let mut quota: libc::dqblk = unsafe { std::mem::zeroed() };
     // SAFETY: the kernel checks the descriptor, and writes one `dqblk` to where the pointer points.
     let result = unsafe { libc::syscall(libc::SYS_quotactl_fd, fd, command, project.0, &raw mut quota) };

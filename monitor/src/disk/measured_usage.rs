@@ -1,4 +1,4 @@
-//! What was measured, with its age.
+//! Measured disk usage, with its age.
 
 use std::collections::HashMap;
 use std::ops::AddAssign;
@@ -6,15 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::kernel::DeviceId;
-use crate::units::Monotonic;
-use crate::units::{Bytes, CgroupId};
+use crate::units::{Bytes, CgroupId, Monotonic};
 
-/// So much of a filesystem.
+/// Space and inodes used on a filesystem.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Held {
-    /// Space that is allocated, as `du` counts it: not the length of files.
+    /// Allocated space, as `du` counts it, not the length of files.
     pub bytes: Bytes,
-    /// Files, directories and all else that takes an inode.
+    /// Number of inodes: files, directories and others.
     pub inodes: u64,
 }
 
@@ -34,36 +33,26 @@ impl std::iter::Sum for Held {
     }
 }
 
-/// One place in which a workload keeps something.
+/// A place where a workload keeps files.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Part {
-    /// What a container has changed of its image; the id is the runtime's.
+    /// The files that a container has changed of its image.
     WritableLayer {
-        /// The container's id.
+        /// The runtime's id.
         container: String,
     },
-    /// The logs of a container, which the runtime writes for it.
-    Logs {
-        /// The container's name in the pod.
-        container: String,
-    },
-    /// A volume that lives and dies with the pod, on the node's own disk: `emptyDir`, `configMap`, `gitRepo`.
-    Volume {
-        /// Its name in the pod.
-        name: String,
-    },
-    /// An `emptyDir` in memory: on no disk, but it may have a size limit all the same.
-    MemoryVolume {
-        /// Its name in the pod.
-        name: String,
-    },
-    /// What else a pod's processes can write to: termination messages and `/etc/hosts`.
+    /// The logs of a container, written by the runtime.
+    Logs { container: String },
+    /// A volume on the node's own disk that is removed with the pod: `emptyDir`, `configMap`, `gitRepo`.
+    Volume { name: String },
+    /// An `emptyDir` in memory, which may have a size limit too.
+    MemoryVolume { name: String },
+    /// Other files that a pod's processes can write: termination messages and `/etc/hosts`.
     PodFiles,
 }
 
 impl Part {
     /// Returns the name used in logs and metrics.
-    #[must_use]
     pub const fn kind(&self) -> &'static str {
         match self {
             Self::WritableLayer { .. } => "writable_layer",
@@ -74,30 +63,26 @@ impl Part {
         }
     }
 
-    /// Whether it takes space of a disk.
-    #[must_use]
     pub const fn is_on_disk(&self) -> bool {
         !matches!(self, Self::MemoryVolume { .. })
     }
 }
 
-/// How a figure was found; ordered by how much it is worth.
+/// How a figure was measured, ordered by reliability.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Source {
-    /// By walking the directories: as old as the walk.
+    /// By walking the directories.
     Walk,
-    /// The filesystem's own count: it holds nothing else.
+    /// The filesystem's own count, for a filesystem that contains nothing else.
     Filesystem,
-    /// A project quota, which the filesystem keeps exact all the time.
+    /// A project quota, which the filesystem keeps exact.
     Quota,
 }
 
 impl Source {
-    /// All of them.
     pub const ALL: [Self; 3] = [Self::Walk, Self::Filesystem, Self::Quota];
 
     /// Returns the name used in logs and metrics.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Walk => "walk",
@@ -107,46 +92,41 @@ impl Source {
     }
 }
 
-/// What one place holds.
+/// The usage of one place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PartUsage {
-    /// Which place.
     pub part: Part,
-    /// The filesystem that it lies on.
     pub device: DeviceId,
-    /// What is there, files included that were deleted and are still open.
+    /// Includes deleted files that are still open.
     pub held: Held,
-    /// When measuring it began: what was written since is not in it for sure.
+    /// When its measurement began; later writes may not be included.
     pub at: Monotonic,
-    /// How it was found.
     pub source: Source,
-    /// False when it is at least this much: the walk is not over, or could not look everywhere.
+    /// False when the value is a lower bound: the walk is unfinished, or could not read everything.
     pub is_complete: bool,
 }
 
-/// What a workload keeps on the node's disks.
+/// The disk usage of a workload.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Usage {
-    /// Whose it is.
     pub id: CgroupId,
-    /// All parts on disks together.
+    /// Sum of all parts on disks.
     pub bytes: Bytes,
-    /// The same in inodes.
     pub inodes: u64,
     /// When the oldest part was measured.
     pub at: Monotonic,
-    /// The least exact source of a part.
+    /// The least reliable source of a part.
     pub source: Source,
-    /// False when it is at least this much.
+    /// False when the value is a lower bound.
     pub is_complete: bool,
-    /// It is being measured, and what has been found so far is more than was known.
+    /// The measurement is unfinished, and its partial result exceeds the previous result.
     pub is_under_way: bool,
-    /// Place by place, sorted.
+    /// Sorted.
     pub parts: Vec<PartUsage>,
 }
 
 impl Usage {
-    /// Adds the parts up. `at` is when measuring began: where there is no part, nothing is held since then.
+    /// Sums the parts. `at` is when the measurement began, which is the age of a workload without parts.
     #[must_use]
     pub fn new(id: CgroupId, mut parts: Vec<PartUsage>, at: Monotonic, is_complete: bool) -> Self {
         parts.sort_by(|a, b| a.part.cmp(&b.part));
@@ -163,32 +143,24 @@ impl Usage {
         }
     }
 
-    /// The sum of some parts.
-    #[must_use]
     pub fn of(&self, is_wanted: impl Fn(&Part) -> bool) -> Held {
         held(&self.parts, is_wanted)
     }
 
-    /// What lies where the runtime keeps containers (`eviction-semantics.md` §5).
-    #[must_use]
+    /// Returns what is on the runtime's filesystem (`eviction-semantics.md` §5).
     pub fn writable_layers(&self) -> Held {
         self.of(|part| matches!(part, Part::WritableLayer { .. }))
     }
 
-    /// What lies where the kubelet keeps pods.
-    #[must_use]
+    /// Returns what is on the kubelet's filesystem.
     pub fn logs_and_volumes(&self) -> Held {
         self.of(|part| part.is_on_disk() && !matches!(part, Part::WritableLayer { .. }))
     }
 
-    /// What lies on one filesystem, whatever it is called.
-    #[must_use]
     pub fn on(&self, device: DeviceId) -> Held {
         self.parts.iter().filter(|part| part.device == device).map(|part| part.held).sum()
     }
 
-    /// How old the oldest part of it is.
-    #[must_use]
     pub fn age(&self, now: Monotonic) -> Duration {
         now.since(self.at)
     }
@@ -198,35 +170,32 @@ fn held(parts: &[PartUsage], is_wanted: impl Fn(&Part) -> bool) -> Held {
     parts.iter().filter(|it| is_wanted(&it.part)).map(|it| it.held).sum()
 }
 
-/// What measuring has cost so far.
+/// The cost of all measurements so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Effort {
-    /// Workloads measured to the end.
+    /// Finished measurements.
     pub measured: u64,
-    /// Files looked at.
+    /// Files read.
     pub entries: u64,
-    /// Times that a workload's project quotas were read again, between two measurements.
+    /// How often a workload's project quotas were read between two measurements.
     pub recounts: u64,
-    /// CPU time of the thread, its waking up included.
+    /// CPU time of the thread, including its wake-ups.
     pub cpu: Duration,
 }
 
-/// All workloads, as far as they have been measured.
+/// The disk usage of all workloads measured so far.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Usages {
-    /// By the workload's name.
     pub by_workload: HashMap<Arc<str>, Arc<Usage>>,
-    /// Workloads that were not measured to the end even once.
+    /// How many workloads have no finished measurement.
     pub unmeasured: usize,
-    /// What cannot be measured here, each with its consequence; said in the log already.
+    /// Degradations, already logged.
     pub degradations: Vec<String>,
-    /// What it has cost.
     pub effort: Effort,
 }
 
 impl Usages {
-    /// What is known of a workload; nothing for another one of the same name.
-    #[must_use]
+    /// Returns the usage of this workload, not of another one with the same name.
     pub fn get(&self, name: &str, id: CgroupId) -> Option<&Arc<Usage>> {
         self.by_workload.get(name).filter(|usage| usage.id == id)
     }
@@ -257,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_add_up_by_where_they_lie() {
+    fn parts_are_summed_by_filesystem() {
         let usage = usage();
         let held = |bytes, inodes| Held { bytes: Bytes(bytes), inodes };
         assert_eq!((usage.bytes, usage.inodes), (Bytes(1235), 20), "memory is no disk");
@@ -268,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn the_whole_is_as_old_and_as_good_as_its_worst_part() {
+    fn age_and_source_are_those_of_the_worst_part() {
         let mut usage = usage();
         assert_eq!((usage.at, usage.source, usage.is_complete), (Monotonic(50), Source::Walk, true));
         assert_eq!(usage.age(Monotonic(80)), Duration::from_nanos(30));

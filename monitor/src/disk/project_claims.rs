@@ -1,30 +1,30 @@
-//! Who says that a project is its own: a project that two directories share tells of neither what it holds.
+//! Which places have which project. The quota of a project shared by two places describes neither of them.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use super::quota::ProjectId;
+use super::project_quota::ProjectId;
 use crate::kernel::DeviceId;
 
-/// Who holds each project of each filesystem.
+/// The places of each project, by filesystem.
 #[derive(Debug, Default)]
 pub struct Claims {
     holders: HashMap<(DeviceId, ProjectId), Vec<(String, PathBuf)>>,
 }
 
 impl Claims {
-    /// Notes that a place of a workload has the project, and tells whether it is the only one known.
+    /// Records that a place of a workload has the project. Returns whether it is the only one known.
     pub fn is_sole(&mut self, device: DeviceId, project: ProjectId, workload: &str, place: &Path) -> bool {
         let holders = self.holders.entry((device, project)).or_default();
         let is_known = holders.iter().any(|(of, path)| of == workload && path == place);
-        // A third one tells nothing more.
+        // Two places are enough to know that the project is shared.
         if !is_known && holders.len() < 2 {
             holders.push((workload.to_owned(), place.to_owned()));
         }
         holders.len() == 1
     }
 
-    /// Forgets what workloads hold that are not wanted any more.
+    /// Drops the places of workloads for which `is_wanted` is false.
     pub fn keep(&mut self, is_wanted: impl Fn(&str) -> bool) {
         self.holders.retain(|_, holders| {
             holders.retain(|(workload, _)| is_wanted(workload));
@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_project_that_is_shared_is_nobodys() {
+    fn a_shared_project_has_no_sole_place() {
         let mut claims = Claims::default();
         let (disk, project) = (DeviceId(1), ProjectId(7));
         let mut is_sole = |device, workload, path: &str| claims.is_sole(device, project, workload, Path::new(path));

@@ -1,56 +1,53 @@
-//! Files that were deleted and are still open: no walk can see them, and they take their space until the last process closes them.
+//! Files that are deleted but still open. A walk cannot find them, and they use space until the last process closes them.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 use rustix::fs::{AtFlags, CWD, FileType, StatxFlags, readlink, statx};
 
-use super::places::Shown;
-use super::tree::{device, held};
-use super::usage::{Held, Part};
+use super::directory_walk::{device, held};
+use super::measured_usage::{Held, Part};
+use super::workload_places::VisibleMounts;
 
-/// How the kernel ends the name of such a file (`d_path`).
+/// The suffix of such a file's name (`d_path`).
 const MARK: &[u8] = b" (deleted)";
-/// Files of one process that are looked at.
-const MOST_FILES: usize = 16 * 1024;
-/// Deleted files of one workload that are remembered, so that each is counted once.
-const MOST_DELETED: usize = 16 * 1024;
+/// Limit of files scanned per process.
+const MAX_FILES: usize = 16 * 1024;
+/// Limit of deleted files remembered per workload, so that each is counted once.
+const MAX_DELETED: usize = 16 * 1024;
 
-/// The deleted files of one workload.
 #[derive(Debug, Default)]
-pub struct Deleted {
+pub struct DeletedFiles {
     by_part: HashMap<Part, Held>,
-    /// Filesystem and inode.
     seen: HashSet<(u32, u64)>,
     entries: u64,
     is_cut_off: bool,
     is_refused: bool,
 }
 
-impl Deleted {
-    /// What was found of a part.
+impl DeletedFiles {
     pub fn of(&self, part: &Part) -> Held {
         self.by_part.get(part).copied().unwrap_or_default()
     }
 
-    /// How many files were looked at.
+    /// The number of files scanned.
     pub const fn entries(&self) -> u64 {
         self.entries
     }
 
-    /// False when there were too many, or some could not be seen.
+    /// False when files were skipped because there were too many, or because access was denied.
     pub const fn is_complete(&self) -> bool {
         !self.is_cut_off && !self.is_refused
     }
 
-    /// Whether a process would not be looked at.
+    /// Whether the kernel denied access to a process.
     pub const fn is_refused(&self) -> bool {
         self.is_refused
     }
 
-    /// Looks through the open files of a process, whose directory in procfs is given. One that has ended holds nothing. What lies on a
-    /// mount that is not seen any more is taken for the pod's by its device, unless the process has the mounts of the machine's init.
-    pub fn look(&mut self, process: &Path, shown: &Shown, is_of_init: bool) {
+    /// Scans the open files of the process with this directory in procfs. A process that has exited has none. A file on a mount that is not
+    /// visible any more is attributed by its device, unless the process has the mounts of the machine's init.
+    pub fn scan(&mut self, process: &Path, shown: &VisibleMounts, is_of_init: bool) {
         let files = match std::fs::read_dir(process.join("fd")) {
             Ok(files) => files,
             Err(error) => {
@@ -59,23 +56,23 @@ impl Deleted {
             }
         };
         for (number, file) in files.flatten().enumerate() {
-            if number >= MOST_FILES {
+            if number >= MAX_FILES {
                 self.is_cut_off = true;
                 return;
             }
             self.entries += 1;
             let details = process.join("fdinfo").join(file.file_name());
-            self.look_at(&file.path(), &details, shown, is_of_init);
+            self.count_file(&file.path(), &details, shown, is_of_init);
         }
     }
 
-    fn look_at(&mut self, file: &Path, details: &Path, shown: &Shown, is_of_init: bool) {
-        // Most files are told apart by their name alone. What is before the mark says nothing: a process may have moved its mounts.
+    fn count_file(&mut self, file: &Path, details: &Path, shown: &VisibleMounts, is_of_init: bool) {
+        // The name alone rules out most files. The part before the mark is not reliable: a process may have moved its mounts.
         if !readlink(file, Vec::new()).is_ok_and(|link| is_deleted(link.as_bytes())) {
             return;
         }
         let mount = std::fs::read_to_string(details).ok().and_then(|text| mount_id(&text));
-        // Somebody else's filesystem may not answer: it is not asked.
+        // A foreign filesystem may hang, so it is not asked.
         if mount.is_some_and(|mount| shown.others.contains(&mount)) {
             return;
         }
@@ -91,7 +88,7 @@ impl Deleted {
         let guessed = || shown.volumes.iter().find(is_there).filter(|_| !is_of_init).map(|(_, part)| part);
         let of_layer = shown.layer.as_ref().filter(is_there).map(|(_, part)| part);
         let Some(part) = of_volume.or(of_layer).or_else(guessed) else { return };
-        if self.seen.len() >= MOST_DELETED {
+        if self.seen.len() >= MAX_DELETED {
             self.is_cut_off = true;
         } else if self.seen.insert((device.0, status.stx_ino)) {
             *self.by_part.entry(part.clone()).or_default() += held(&status);
@@ -99,12 +96,12 @@ impl Deleted {
     }
 }
 
-/// Whether the name of an open file says that it was deleted.
+/// Whether the link of an open file marks it as deleted.
 fn is_deleted(link: &[u8]) -> bool {
     link.starts_with(b"/") && link.ends_with(MARK)
 }
 
-/// The mount on which a file was opened, by its `fdinfo`.
+/// Reads the mount id from the text of `fdinfo`.
 fn mount_id(details: &str) -> Option<u64> {
     details.lines().find_map(|line| line.strip_prefix("mnt_id:"))?.trim().parse().ok()
 }
@@ -123,7 +120,7 @@ mod tests {
         Part::Volume { name: name.to_owned() }
     }
 
-    /// A file that was deleted and is still open, with its mount and its device.
+    /// A deleted file that is still open, with its mount and its device.
     fn deleted_file(directory: &Path) -> (File, u64, String) {
         let path = directory.join("big");
         let mut big = File::create(&path).unwrap();
@@ -131,14 +128,14 @@ mod tests {
         big.sync_all().unwrap();
         std::fs::remove_file(&path).unwrap();
         let details = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", big.as_raw_fd())).unwrap();
-        let device = device(&crate::disk::host::status(&big).unwrap()).to_string();
+        let device = device(&crate::disk::host_files::status(&big).unwrap()).to_string();
         (big, mount_id(&details).unwrap(), device)
     }
 
-    fn look(shown: &Shown, is_of_init: bool) -> Deleted {
-        let mut deleted = Deleted::default();
-        deleted.look(Path::new("/proc/self"), shown, is_of_init);
-        deleted.look(Path::new("/proc/self"), shown, is_of_init);
+    fn look(shown: &VisibleMounts, is_of_init: bool) -> DeletedFiles {
+        let mut deleted = DeletedFiles::default();
+        deleted.scan(Path::new("/proc/self"), shown, is_of_init);
+        deleted.scan(Path::new("/proc/self"), shown, is_of_init);
         assert!(deleted.is_complete() && deleted.entries() > 4);
         deleted
     }
@@ -147,48 +144,48 @@ mod tests {
     fn deleted_files_that_are_open_are_counted_once() {
         let directory = tempfile::tempdir().unwrap();
         let (big, mount, _) = deleted_file(directory.path());
-        // Another descriptor of it, one that is kept, and another file of the same name.
+        // A second descriptor, a file that is kept, and a new file of the same name.
         let again = big.try_clone().unwrap();
         let _kept = File::create(directory.path().join("kept")).unwrap();
         let _new = File::create(directory.path().join("big")).unwrap();
-        let shown = Shown { mounts: [(mount, volume("cache"))].into(), ..Shown::default() };
+        let shown = VisibleMounts { mounts: [(mount, volume("cache"))].into(), ..VisibleMounts::default() };
         let metadata = big.metadata().unwrap();
         let found = look(&shown, true).of(&volume("cache"));
         drop(again);
         // Other tests have deleted files open too.
         assert!(found.inodes >= 1 && found.bytes >= Bytes(metadata.blocks() * 512), "{found:?}");
-        let mut twice = Deleted::default();
+        let mut twice = DeletedFiles::default();
         let file = format!("/proc/self/fd/{}", big.as_raw_fd());
         let details = format!("/proc/self/fdinfo/{}", big.as_raw_fd());
         for _ in 0..2 {
-            twice.look_at(Path::new(&file), Path::new(&details), &shown, true);
+            twice.count_file(Path::new(&file), Path::new(&details), &shown, true);
         }
         assert_eq!(twice.of(&volume("cache")), Held { bytes: Bytes(metadata.blocks() * 512), inodes: 1 });
     }
 
     #[test]
-    fn what_lies_on_a_mount_that_is_not_seen_counts_by_its_device() {
+    fn a_file_on_an_invisible_mount_counts_by_its_device() {
         let directory = tempfile::tempdir().unwrap();
         let (_big, mount, device) = deleted_file(directory.path());
         let layer = Part::WritableLayer { container: "id".to_owned() };
-        let on = |device: &str| Shown {
+        let on = |device: &str| VisibleMounts {
             layer: Some((device.to_owned(), layer.clone())),
             volumes: vec![(device.to_owned(), volume("cache"))],
-            ..Shown::default()
+            ..VisibleMounts::default()
         };
         assert!(look(&on(&device), false).of(&layer).inodes >= 1);
-        let volumes = Shown { layer: None, ..on(&device) };
+        let volumes = VisibleMounts { layer: None, ..on(&device) };
         assert!(look(&volumes, false).of(&volume("cache")).inodes >= 1);
-        // Not those of the machine's own programs, nor those on another filesystem or on a mount that shows something else.
+        // Files of the machine's own programs, on another filesystem, or on a mount that shows something else do not count.
         assert_eq!(look(&volumes, true).of(&volume("cache")), Held::default());
         assert_eq!(look(&on("9:9"), false).of(&layer), Held::default());
-        let others = Shown { others: [mount].into(), ..on(&device) };
+        let others = VisibleMounts { others: [mount].into(), ..on(&device) };
         assert_eq!(look(&others, false).of(&layer), Held::default());
-        Deleted::default().look(Path::new("/nonexistent"), &volumes, false);
+        DeletedFiles::default().scan(Path::new("/nonexistent"), &volumes, false);
     }
 
     #[test]
-    fn names_and_mounts_of_open_files() {
+    fn names_and_mounts_of_open_files_are_parsed() {
         for (link, expected) in [
             ("/data/a (deleted)", true),
             ("/data/a", false),

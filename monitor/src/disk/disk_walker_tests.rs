@@ -47,7 +47,7 @@ fn places(pod: &str) -> WorkloadPlaces {
         pod: Some(PodUid(pod.to_owned())),
         layers: Vec::new(),
         is_limited: false,
-        believes_quotas: true,
+        trusts_quotas: true,
     }
 }
 
@@ -56,7 +56,7 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
     runtime.block_on(async { tokio::time::timeout(Duration::from_secs(60), future).await }).unwrap()
 }
 
-/// Waits until what is known of a pod is as expected.
+/// Waits until the usage of a pod is as expected.
 fn until(walker: &mut Walker, pod: &str, is_expected: impl Fn(&Usage) -> bool) -> Arc<Usage> {
     block_on(async {
         loop {
@@ -70,19 +70,19 @@ fn until(walker: &mut Walker, pod: &str, is_expected: impl Fn(&Usage) -> bool) -
 }
 
 #[test]
-fn what_is_wanted_is_measured_and_what_gave_a_sign_is_measured_again() {
+fn prioritized_workloads_are_measured_again() {
     let node = Node::new();
     node.files("a", 10);
     node.files("b", 20);
     let mut walker = Walker::start(&DiskUsageOptions::default(), node.roots()).unwrap();
-    walker.wanted(vec![places("a"), places("b")]);
+    walker.set_workloads(vec![places("a"), places("b")]);
     assert_eq!(until(&mut walker, "a", |_| true).inodes, 11);
     assert_eq!(until(&mut walker, "b", |_| true).inodes, 21);
     node.files("b", 50);
-    walker.hurry("b");
+    walker.prioritize("b");
     assert_eq!(until(&mut walker, "b", |usage| usage.inodes != 21).inodes, 51);
-    // Who is not wanted any more is forgotten.
-    walker.wanted(vec![places("b")]);
+    // A removed workload is dropped.
+    walker.set_workloads(vec![places("b")]);
     block_on(async {
         while walker.usages().get("a", CgroupId(1)).is_some() {
             walker.changed().await;
@@ -101,67 +101,67 @@ fn the_budget_is_kept() {
     let options = DiskUsageOptions { cpu_share: SHARE, ..DiskUsageOptions::default() };
     let mut walker = Walker::start(&options, node.roots()).unwrap();
     let begun = Instant::now();
-    walker.wanted(vec![places("a")]);
+    walker.set_workloads(vec![places("a")]);
     let usage = until(&mut walker, "a", |usage| usage.is_complete);
     let (cpu, took) = (walker.usages().effort.cpu, begun.elapsed());
     assert_eq!(usage.inodes, 10_001);
-    // The last step is paid for afterwards.
+    // The delay for the last step comes after it.
     let allowed = took.mul_f64(SHARE) + Duration::from_millis(10);
     assert!(cpu <= allowed, "{cpu:?} of {took:?}");
 }
 
 #[test]
-fn who_gives_a_sign_does_not_wait_for_a_long_walk() {
+fn a_prioritized_workload_interrupts_a_long_walk() {
     let node = Node::new();
     node.files("large", 20_000);
     node.files("small", 10);
     let options = DiskUsageOptions { cpu_share: 0.01, ..DiskUsageOptions::default() };
     let mut walker = Walker::start(&options, node.roots()).unwrap();
-    walker.wanted(vec![places("large")]);
-    // It has begun.
+    walker.set_workloads(vec![places("large")]);
+    // The walk has begun.
     until(&mut walker, "large", |usage| usage.inodes > 100);
-    walker.wanted(vec![places("large"), places("small")]);
-    walker.hurry("small");
+    walker.set_workloads(vec![places("large"), places("small")]);
+    walker.prioritize("small");
     assert_eq!(until(&mut walker, "small", |_| true).inodes, 11);
     let large = walker.usages().get("large", CgroupId(1)).cloned().unwrap();
     assert!(!large.is_complete, "{large:?}");
-    // Under pressure there is more time for it.
-    walker.press(true);
+    // The budget is larger under pressure.
+    walker.set_pressure(true);
     assert_eq!(until(&mut walker, "large", |usage| usage.is_complete).inodes, 20_001);
 }
 
 #[test]
-fn who_gives_signs_all_the_time_does_not_keep_the_thread() {
+fn constant_priority_does_not_starve_the_others() {
     let node = Node::new();
     node.files("large", 20_000);
     node.files("small", 10);
-    // Many seconds in all.
+    // Takes many seconds.
     let options = DiskUsageOptions { cpu_share: 0.01, ..DiskUsageOptions::default() };
     let mut walker = Walker::start(&options, node.roots()).unwrap();
-    walker.wanted(vec![places("large"), places("small")]);
-    walker.hurry("large");
+    walker.set_workloads(vec![places("large"), places("small")]);
+    walker.prioritize("large");
     assert_eq!(until(&mut walker, "small", |_| true).inodes, 11);
     let large = walker.usages().get("large", CgroupId(1)).cloned().unwrap();
     assert!(!large.is_complete, "{large:?}");
-    walker.press(true);
+    walker.set_pressure(true);
     assert_eq!(until(&mut walker, "large", |usage| usage.is_complete).inodes, 20_001);
 }
 
 #[test]
-fn a_walk_that_takes_longer_than_a_renewal_comes_to_its_end() {
+fn a_long_walk_ends_despite_orders_to_remeasure() {
     let node = Node::new();
     node.files("large", 10_000);
     node.files("small", 10);
     let options = DiskUsageOptions { cpu_share: 0.02, ..DiskUsageOptions::default() };
     let walker = Walker::start(&options, node.roots()).unwrap();
-    walker.wanted(vec![places("large"), places("small")]);
+    walker.set_workloads(vec![places("large"), places("small")]);
     let begun = Instant::now();
     loop {
         if walker.usages().get("large", CgroupId(1)).is_some_and(|usage| usage.is_complete) {
             break;
         }
-        assert!(begun.elapsed() < Duration::from_secs(60), "it is begun again and again");
-        walker.renew(Monotonic::now());
+        assert!(begun.elapsed() < Duration::from_secs(60), "the walk is begun again and again");
+        walker.remeasure(Monotonic::now());
         std::thread::sleep(Duration::from_millis(150));
     }
     assert_eq!(walker.usages().get("large", CgroupId(1)).unwrap().inodes, 10_001);
@@ -172,7 +172,7 @@ fn the_thread_ends_with_the_walker() {
     let node = Node::new();
     node.files("a", 20_000);
     let walker = Walker::start(&DiskUsageOptions::default(), node.roots()).unwrap();
-    walker.wanted(vec![places("a")]);
+    walker.set_workloads(vec![places("a")]);
     let shared = Arc::downgrade(&walker.shared);
     drop(walker);
     let begun = Instant::now();

@@ -1,14 +1,13 @@
-//! The same in the words of the kubelet's Summary API, which ranking and local-storage limits are written in.
+//! Disk usage in the format of the kubelet's Summary API, on which ranking and local-storage limits work.
 
 use std::collections::BTreeMap;
 
-use super::usage::{Held, Part, Usage};
-use crate::workloads::statistics::{ContainerStats, FsUsage, PodReference, PodStats, VolumeStats};
+use super::measured_usage::{Held, Part, Usage};
+use crate::workloads::kubelet_summary::{ContainerStats, FsUsage, PodReference, PodStats, VolumeStats};
 
 impl Usage {
-    /// The disk part of a pod's statistics. `name_of` tells the name of a container by the runtime's id; one without a name is counted all
-    /// the same, under its id. What is known to be at least so much is taken for what it is: a limit that it exceeds is exceeded.
-    #[must_use]
+    /// Returns the disk part of a pod's statistics. `name_of` maps the runtime's id of a container to its name; a container without a name
+    /// is counted under its id. A lower bound is used as the value: a limit below it is exceeded in any case.
     pub fn statistics(&self, uid: &str, name_of: impl Fn(&str) -> Option<String>) -> PodStats {
         let mut containers: BTreeMap<String, ContainerStats> = BTreeMap::new();
         let mut volumes = Vec::new();
@@ -43,7 +42,7 @@ impl Usage {
     }
 }
 
-/// A container that was started again has two layers, until the first is collected.
+/// A restarted container has two layers, until the first is garbage collected.
 fn sum(known: Option<FsUsage>, held: Held) -> FsUsage {
     let known = known.unwrap_or_default();
     FsUsage {
@@ -61,8 +60,7 @@ mod tests {
     use crate::eviction::local_storage::evictions;
     use crate::eviction::usage::{ActivePod, usage};
     use crate::kernel::DeviceId;
-    use crate::units::Monotonic;
-    use crate::units::{Bytes, CgroupId, Signal};
+    use crate::units::{Bytes, CgroupId, Monotonic, Signal};
     use crate::workloads::Pod;
 
     const MIB: u64 = 1 << 20;
@@ -98,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn containers_have_their_names_where_somebody_knows_them() {
+    fn containers_have_their_known_names() {
         let stats = statistics();
         let bytes = |fs: Option<FsUsage>| fs.and_then(|fs| fs.used_bytes).map(|bytes| bytes / MIB);
         let shown: Vec<_> =
@@ -109,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ranking_counts_what_lies_on_the_signals_filesystem() {
+    fn the_ranking_counts_the_signals_filesystem() {
         let pod = pod(r#"{"volumes":[{"name":"cache","emptyDir":{}},{"name":"shm","emptyDir":{"medium":"Memory"}}]}"#);
         let used = |signal, layout| usage(signal, layout, &pod, &statistics()).bytes().0 / MIB;
         assert_eq!(used(Signal::NodeFsAvailable, Layout::Single), 245);
@@ -120,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_of_local_storage_are_held_against_it() {
+    fn limits_of_local_storage_apply_to_it() {
         for (spec, message) in [
             (r#"{"volumes":[{"name":"cache","emptyDir":{"sizeLimit":"199Mi"}}]}"#, Some("EmptyDir volume \"cache\"")),
             (r#"{"volumes":[{"name":"cache","emptyDir":{"sizeLimit":"200Mi"}}]}"#, None),

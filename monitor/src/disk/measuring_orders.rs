@@ -1,0 +1,37 @@
+//! What the measuring thread shares with the rest of the agent.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use super::watchdog::Watchdog;
+use super::workload_places::WorkloadPlaces;
+use crate::units::Monotonic;
+
+#[derive(Debug, Default)]
+pub struct Shared {
+    orders: Mutex<Orders>,
+    /// Notified when the orders change.
+    pub changed: Condvar,
+    pub watchdog: Arc<Watchdog>,
+}
+
+/// Orders to the thread. The thread takes each `Option` and set when it acts on it.
+#[derive(Debug, Default)]
+pub struct Orders {
+    /// The workloads to measure from now on.
+    pub workloads: Option<Vec<WorkloadPlaces>>,
+    pub prioritized: BTreeSet<String>,
+    /// Measurements that began before this are to be repeated.
+    pub remeasure_since: Option<Monotonic>,
+    pub is_pressed: bool,
+    pub is_stopping: bool,
+    /// The thread has no work and acts on new orders at once. Otherwise it works, or pauses to stay within its budget, and reads them later.
+    pub is_idle: bool,
+}
+
+impl Shared {
+    pub fn lock(&self) -> MutexGuard<'_, Orders> {
+        // A panic cannot leave the orders inconsistent.
+        self.orders.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
