@@ -49,7 +49,7 @@ fn measure() -> Result<()> {
     let mut walker = Walker::start(&options, node.roots())?;
     let cpu = process_cpu();
     let begun = Instant::now();
-    walker.wanted(vec![node.places()]);
+    walker.set_workloads(vec![node.places()]);
     let usage = runtime.block_on(async { tokio::time::timeout(PATIENCE, whole(&mut walker)).await })?;
     let (took, cpu) = (begun.elapsed(), process_cpu().saturating_sub(cpu));
     drop(walker);
@@ -112,7 +112,7 @@ impl Node {
             pod: Some(PodUid(POD.to_owned())),
             layers: Vec::new(),
             is_limited: false,
-            believes_quotas: false,
+            trusts_quotas: false,
         }
     }
 

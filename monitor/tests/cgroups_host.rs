@@ -1,4 +1,4 @@
-//! Workloads and kills on this machine's real cgroups: small ones of the test's own, nothing else is touched.
+//! Workloads and kills on real cgroups of this machine. The test creates small cgroups and touches no others.
 #![expect(clippy::unwrap_used, reason = "a fixture that cannot be made fails its test")]
 
 use std::collections::HashSet;
@@ -15,7 +15,7 @@ use node_pressure_monitor::node::pinned_file::Buffer;
 use node_pressure_monitor::node::{CgroupVersion, Hierarchy};
 use node_pressure_monitor::units::Monotonic;
 use node_pressure_monitor::units::Signal;
-use node_pressure_monitor::workloads::{Kind, Protection, QosClass, WorkloadTree, pids};
+use node_pressure_monitor::workloads::{Kind, Protection, QosClass, WorkloadTree, task_count};
 
 #[macro_use]
 #[path = "support/sleepers.rs"]
@@ -33,7 +33,7 @@ fn workloads_are_found_with_class_and_protection() {
     let Some(mut cgroups) = Cgroups::make("scan") else { return };
     let uid = "11112222-3333-4444-5555-666677778888";
     let pod = cgroups.workload(&format!("kubepods-besteffort-pod{}.slice", uid.replace('-', "_")), 1);
-    // What a sleeper took before it was moved is not charged here.
+    // Memory that a sleeper allocated before the move is not charged here.
     let service = cgroups.workload_of("web.service", 2, &["sh", "-c", "while sleep 0.05; do :; done"]);
     let named = cgroups.workload("precious.service", 1);
     let empty = cgroups.workload("empty.service", 0);
@@ -60,15 +60,15 @@ fn workloads_are_found_with_class_and_protection() {
 }
 
 #[test]
-fn process_ids_are_counted_with_the_controller_and_without() {
+fn tasks_are_counted_with_and_without_the_controller() {
     let Some(mut cgroups) = Cgroups::make("pids") else { return };
     let name = cgroups.workload("many.service", 5);
     let tree = cgroups.tree(Vec::new());
     let tracked = tree.tracked().iter().find(|tracked| tracked.workload().name == name).expect("the workload");
     let mut buffer = Buffer::new();
-    let mut count = || pids::count(tracked.directory(), &name, &cgroups.hierarchy, &mut buffer);
+    let mut count = || task_count::count(tracked.directory(), &name, &cgroups.hierarchy, &mut buffer);
     assert_eq!(count(), Some(5), "one by one, or by v2's controller");
-    // v1 has a hierarchy for it, in which a runtime makes the same path.
+    // v1 has a hierarchy for the controller, with the same path.
     let controller = cgroups.hierarchy.memory.parent().unwrap().join("pids");
     let own = controller.join(&name);
     if cgroups.hierarchy.version == CgroupVersion::V2 || fs::create_dir_all(&own).is_err() {
@@ -118,7 +118,7 @@ fn a_kill_ends_every_process_of_the_workload_and_no_other() {
 }
 
 #[test]
-fn a_soft_eviction_asks_first() {
+fn a_soft_eviction_sends_sigterm_first() {
     let Some(mut cgroups) = Cgroups::make("soft") else { return };
     let victim = cgroups.workload("polite.service", 2);
     let target = cgroups.target(&victim);
@@ -134,7 +134,7 @@ fn a_soft_eviction_asks_first() {
     wait_until("the end of the victim", || cgroups.ended() == 2);
 }
 
-/// What is stopped does not hear SIGTERM.
+/// A stopped process does not handle SIGTERM.
 fn halt(child: &Child) {
     let pid = rustix::process::Pid::from_child(child);
     rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
@@ -145,7 +145,7 @@ fn halt(child: &Child) {
 }
 
 #[test]
-fn who_outlives_the_grace_period_is_killed_and_that_is_told() {
+fn a_workload_that_outlives_its_grace_period_is_killed() {
     let Some(mut cgroups) = Cgroups::make("stubborn") else { return };
     let victim = cgroups.workload("stubborn.service", 1);
     halt(&cgroups.children[0]);
@@ -159,7 +159,7 @@ fn who_outlives_the_grace_period_is_killed_and_that_is_told() {
 }
 
 #[test]
-fn who_is_called_back_is_not_killed_when_its_grace_period_is_over() {
+fn a_cancelled_soft_eviction_does_not_kill() {
     let Some(mut cgroups) = Cgroups::make("spared") else { return };
     let victim = cgroups.workload("spared.service", 1);
     halt(&cgroups.children[0]);
@@ -167,7 +167,7 @@ fn who_is_called_back_is_not_killed_when_its_grace_period_is_over() {
     let mut evictor = Evictor::new(Releaser::start().unwrap());
     let grace = Duration::from_millis(20);
     evictor.start(target, Signal::MemoryAvailable, grace, Monotonic::now()).unwrap();
-    // From now on the agent only observes.
+    // The agent only observes from now on.
     assert_eq!(evictor.stand_down(), [victim]);
     std::thread::sleep(3 * grace);
     assert_eq!(evictor.poll(&EvictionLimits::default(), Monotonic::now()), []);
@@ -175,7 +175,7 @@ fn who_is_called_back_is_not_killed_when_its_grace_period_is_over() {
 }
 
 #[test]
-fn a_cgroup_made_again_at_the_same_path_is_another_workload() {
+fn a_recreated_cgroup_is_another_workload() {
     let Some(mut cgroups) = Cgroups::make("identity") else { return };
     let name = cgroups.workload("again.service", 1);
     let target = cgroups.target(&name);
@@ -203,7 +203,7 @@ fn oom_score_adj_is_reported_and_only_set_when_enforcing() {
     let value =
         |child: &Child| fs::read_to_string(format!("/proc/{}/oom_score_adj", child.id())).unwrap().trim().to_owned();
     let before: Vec<String> = cgroups.children.iter().map(value).collect();
-    // Only this workload: the others of this machine are not the test's to change, those that appear meanwhile neither.
+    // Only this workload: the test must not change others of this machine.
     let mut tree = tree;
     wait_until("a look at this workload alone", || {
         let others = tree.workloads().filter(|workload| workload.name != name);
@@ -216,7 +216,7 @@ fn oom_score_adj_is_reported_and_only_set_when_enforcing() {
         let is_wanted = extent.holds(id);
         let rules = Rules { proc_root: Path::new(PROC), capacity: Bytes(1 << 30), scores: OomScores::KUBERNETES, mode };
         auditor.begin(&tree, extent);
-        // It is late already: one process at a time, and three of them take more than one step.
+        // The deadline has passed: each step handles one process, and three need more than one step.
         let found: Vec<_> = std::iter::repeat_with(|| auditor.step(&tree, rules, Monotonic(0))).take(20).collect();
         assert_eq!((found[0].is_none(), auditor.is_busy()), (is_wanted, false));
         found.into_iter().flatten().next().unwrap()
@@ -246,13 +246,13 @@ fn oom_score_adj_is_reported_and_only_set_when_enforcing() {
 }
 
 #[test]
-fn who_waits_for_memory_is_killed_without_waiting_for_a_freeze() {
+fn a_kill_does_not_wait_for_tasks_that_cannot_freeze() {
     let Some(mut cgroups) = Cgroups::make("stuck") else { return };
     let mut took = Vec::new();
     for attempt in 0..5 {
         let name = cgroups.workload(&format!("stuck{attempt}.service"), 0);
         let directory = cgroups.hierarchy.memory.join(&name);
-        // Its tasks wait at the limit, uninterruptible but for SIGKILL, and do not freeze.
+        // Its tasks wait at the limit. Only SIGKILL interrupts them, and they do not freeze.
         let limited = fs::write(directory.join("memory.limit_in_bytes"), "8M")
             .and_then(|()| fs::write(directory.join("memory.oom_control"), "1"));
         if let Err(error) = limited {
@@ -281,12 +281,12 @@ fn who_waits_for_memory_is_killed_without_waiting_for_a_freeze() {
     assert!(*quickest < limit, "{took:?}, {limit:?} are allowed");
 }
 
-/// Names the workload that a copy of this program is to kill, and the lock beside which it records what it freezes.
+/// Names the workload that a copy of this program is to kill, and the lock file beside which it records what it freezes.
 const KILLER: &str = "NPM_TEST_KILLER";
-/// The moment is short, and on a busy machine missed more often than not.
+/// How often it is tried: the moment is short, and a busy machine misses it most of the time.
 const ATTEMPTS: usize = 200;
 
-/// Not a test of its own: the agent of the next one, which does not live to see the end.
+/// Not a test: the agent of the next test, which is killed before the end.
 #[test]
 fn killer() {
     let Ok(order) = std::env::var(KILLER) else { return };
@@ -300,7 +300,7 @@ fn killer() {
 }
 
 #[test]
-fn what_a_killed_agent_left_frozen_is_thawed_at_the_next_start() {
+fn a_restart_thaws_what_a_killed_agent_froze() {
     let Some(mut cgroups) = Cgroups::make("thaw") else { return };
     let Some(freezer) = cgroups.hierarchy.freezer.clone() else {
         tell!("SKIPPED thaw: no v1 freezer here");
@@ -310,7 +310,7 @@ fn what_a_killed_agent_left_frozen_is_thawed_at_the_next_start() {
     let lock = directory.path().join("lock");
     let record = directory.path().join("lock.frozen");
     for attempt in 0..ATTEMPTS {
-        // Only who forks is frozen.
+        // Only a workload that forks is frozen.
         let forking = ["sh", "-c", "while :; do /bin/true; done"];
         let name = cgroups.workload_of(&format!("frozen{attempt}.service"), 20, &forking);
         let mut agent = Command::new(std::env::current_exe().unwrap())
@@ -321,7 +321,7 @@ fn what_a_killed_agent_left_frozen_is_thawed_at_the_next_start() {
             .unwrap();
         let state = freezer.join(&name).join("freezer.state");
         let state = || fs::read_to_string(&state).unwrap().trim().to_owned();
-        // Some are killed when they have recorded what they are about to do, the others when they have done it.
+        // Some agents are killed after they record what they will freeze, others after they have frozen it.
         let is_time = || if attempt % 3 == 0 { record.exists() } else { state() != "THAWED" };
         while !is_time() && agent.try_wait().unwrap().is_none() {
             std::hint::spin_loop();
@@ -336,7 +336,7 @@ fn what_a_killed_agent_left_frozen_is_thawed_at_the_next_start() {
         if was_frozen {
             return;
         }
-        // Who lives on would be in the way of the next attempt.
+        // A survivor would disturb the next attempt.
         cgroups.end_children();
     }
     panic!("in {ATTEMPTS} attempts the agent was never killed while its victim was frozen");

@@ -11,8 +11,8 @@ use rustix::process::{PidfdFlags, Signal};
 use crate::node::pinned_file::{is_gone, keyed_value};
 use crate::node::{CgroupVersion, Hierarchy};
 use crate::units::{CgroupId, Pid};
-use crate::workloads::tree::Tracked;
-use crate::workloads::{membership, processes};
+use crate::workloads::Tracked;
+use crate::workloads::{cgroup_processes, membership};
 
 use super::{ActionError, FreezeRecord};
 
@@ -74,7 +74,7 @@ impl Target {
         match self.version {
             CgroupVersion::V1 => {
                 let mut pids = Vec::new();
-                match processes::collect(&self.directory, &mut pids) {
+                match cgroup_processes::collect(&self.directory, &mut pids) {
                     Ok(()) => pids.is_empty(),
                     Err(error) => is_gone(&error),
                 }
@@ -124,7 +124,7 @@ impl Target {
     /// The processes that are there now.
     pub(super) fn processes(&self) -> Result<Vec<Pid>, ActionError> {
         let mut pids = Vec::new();
-        processes::collect(&self.directory, &mut pids).map_err(|error| {
+        cgroup_processes::collect(&self.directory, &mut pids).map_err(|error| {
             ActionError::refused(format!("cannot list {}/cgroup.procs", self.cgroup.display()), error)
         })?;
         Ok(pids)
@@ -235,7 +235,7 @@ impl Freezer {
                 let cgroup = target.freezer.clone()?;
                 let directory = rustix::fs::open(&cgroup, directory_flags, Mode::empty()).ok()?;
                 let mut pids = Vec::new();
-                processes::collect(&directory, &mut pids).ok()?;
+                cgroup_processes::collect(&directory, &mut pids).ok()?;
                 let is_ours = |pid: &Pid| membership::is_in(&target.proc_root, *pid, target.version, &target.name);
                 if pids.is_empty() || !pids.iter().all(is_ours) {
                     return None;

@@ -10,8 +10,8 @@ use crate::config::{Mode as AgentMode, OomScores};
 use crate::eviction::oom_score::oom_score_adj;
 use crate::node::CgroupVersion;
 use crate::units::{Bytes, CgroupId, Monotonic, Pid};
-use crate::workloads::tree::Tracked;
-use crate::workloads::{Kind, QosClass, Workload, WorkloadTree, membership, processes};
+use crate::workloads::Tracked;
+use crate::workloads::{Kind, QosClass, Workload, WorkloadTree, cgroup_processes, membership};
 
 /// A process for good: ids are given out anew, not at the same tick of the clock.
 type Process = (Pid, u64);
@@ -208,7 +208,7 @@ impl Round {
         let Some(id) = self.workloads.pop() else { return false };
         self.in_hand = None;
         if let Some(tracked) = tree.find(id)
-            && processes::collect(tracked.directory(), &mut self.pids).is_ok()
+            && cgroup_processes::collect(tracked.directory(), &mut self.pids).is_ok()
         {
             let Workload { qos, request, .. } = *tracked.workload();
             self.in_hand = Some((id, oom_score_adj(qos, request, rules.capacity, rules.scores)));
@@ -264,14 +264,14 @@ fn started(proc_root: &Path, pid: Pid) -> Option<u64> {
 /// Processes of the workload, at most so many, each with its `oom_score_adj`.
 fn values(tracked: &Tracked, proc_root: &Path, at_most: usize) -> Vec<(Pid, i16)> {
     let mut pids = Vec::new();
-    if processes::collect(tracked.directory(), &mut pids).is_err() {
+    if cgroup_processes::collect(tracked.directory(), &mut pids).is_err() {
         return Vec::new();
     }
     pids.into_iter().take(at_most).filter_map(|pid| Some((pid, value_of(proc_root, pid)?))).collect()
 }
 
 fn value_of(proc_root: &Path, pid: Pid) -> Option<i16> {
-    let text = processes::read(rustix::fs::CWD, proc_root.join(format!("{}/oom_score_adj", pid.0))).ok()?;
+    let text = cgroup_processes::read(rustix::fs::CWD, proc_root.join(format!("{}/oom_score_adj", pid.0))).ok()?;
     text.trim().parse().ok()
 }
 

@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use rustix::fs::{Dir, FileType, Mode, OFlags};
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use tokio::sync::mpsc;
 
@@ -17,6 +17,7 @@ use crate::eviction::proactive_reclaim::{Answer, Holding};
 use crate::node::pinned_file::{keyed_value, number_or_max};
 use crate::node::{CgroupVersion, Hierarchy};
 use crate::units::Bytes;
+use crate::workloads::cgroup_processes::{children, read};
 
 use super::ActionError;
 
@@ -196,7 +197,7 @@ fn carry_out(order: &Order, stop: &AtomicBool) -> Answer {
 /// # Errors
 /// When its figures cannot be read.
 pub fn holding(directory: BorrowedFd<'_>, above_request: Bytes, swap_free: Bytes) -> std::io::Result<Holding> {
-    let stat = read_at(directory, "memory.stat")?;
+    let stat = read(directory, "memory.stat")?;
     let bytes = |key| Bytes(keyed_value(&stat, key).unwrap_or(0));
     let swappable = if swap_free.is_zero() { Bytes::ZERO } else { swappable(directory, &stat).min(swap_free) };
     Ok(Holding { above_request, active_file: bytes("active_file"), inactive_file: bytes("inactive_file"), swappable })
@@ -211,36 +212,22 @@ fn swappable(directory: BorrowedFd<'_>, stat: &str) -> Bytes {
     };
     let own = pages(stat).min(swap_left(directory));
     let below: Vec<Bytes> = children(directory)
+        .unwrap_or_default()
         .iter()
-        .filter_map(|child| Some(pages(&read_at(child.as_fd(), "memory.stat").ok()?).min(swap_left(child.as_fd()))))
+        .filter_map(|child| Some(pages(&read(child.as_fd(), "memory.stat").ok()?).min(swap_left(child.as_fd()))))
         .collect();
     if below.is_empty() { own } else { own.min(below.into_iter().sum()) }
 }
 
 /// What the cgroup's own limit leaves it of swap.
 fn swap_left(directory: BorrowedFd<'_>) -> Bytes {
-    let number = |name| number_or_max(&read_at(directory, name).unwrap_or_default());
+    let number = |name| number_or_max(&read(directory, name).unwrap_or_default());
     match (number("memory.swap.max"), number("memory.swap.current")) {
         (Ok(Some(limit)), Ok(Some(used))) => Bytes(limit).saturating_sub(Bytes(used)),
         (Ok(Some(limit)), _) => Bytes(limit),
         // Without the files swap is not accounted, and so not limited.
         (Ok(None) | Err(_), _) => Bytes::MAX,
     }
-}
-
-fn children(directory: BorrowedFd<'_>) -> Vec<OwnedFd> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    let is_child = |name: &std::ffi::CStr| name != c"." && name != c"..";
-    let entries = Dir::read_from(directory).into_iter().flatten().flatten();
-    entries
-        .filter(|entry| entry.file_type() == FileType::Directory && is_child(entry.file_name()))
-        .filter_map(|entry| rustix::fs::openat(directory, entry.file_name(), flags, Mode::empty()).ok())
-        .collect()
-}
-
-fn read_at(directory: BorrowedFd<'_>, name: &str) -> std::io::Result<String> {
-    let file = rustix::fs::openat(directory, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
-    std::io::read_to_string(std::fs::File::from(file))
 }
 
 #[cfg(test)]

@@ -144,7 +144,7 @@ impl Agent {
 
     /// Orders the candidates so that the first is right, for the price of few reads.
     fn rank_first(&mut self) -> Vec<RankedWorkload> {
-        let at_most = candidates(self.sensors.tree.usages_at_most());
+        let at_most = candidates(self.sensors.tree.usage_upper_bounds());
         let order = Order::of(&self.config.policy, Resource::Memory);
         let tree = &mut self.sensors.tree;
         let measure = |usage: &WorkloadUsage| tree.measure(usage.workload.id);

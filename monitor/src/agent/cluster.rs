@@ -7,7 +7,7 @@ use crate::cluster::{CAPABILITY, Event, NodeFacts, State, View};
 use crate::eviction::MetThreshold;
 use crate::report::{ClusterReport, PodInfo};
 use crate::units::{Monotonic, format_go_duration};
-use crate::workloads::path::{self, Role};
+use crate::workloads::cgroup_path::{self, Role};
 use crate::workloads::{PodSpecs, PodUid, Workload};
 
 use super::said::Said;
@@ -227,7 +227,7 @@ impl Agent {
 
     /// Namespace and name of the pod that a workload is, or was.
     pub(super) fn pod_of(&self, workload: &str) -> Option<String> {
-        match path::role(workload) {
+        match cgroup_path::role(workload) {
             Role::Pod(uid, _) => self.pod_named(Some(&uid)).0,
             _ => None,
         }
@@ -237,7 +237,7 @@ impl Agent {
     pub(super) fn container_name(&self, workload: Option<&str>, id: &str) -> Option<String> {
         let by_runtime = || Some(self.runtime.view().snapshot?.container(id)?.name.clone());
         let by_pod = || {
-            let Role::Pod(uid, _) = path::role(workload?) else { return None };
+            let Role::Pod(uid, _) = cgroup_path::role(workload?) else { return None };
             container(self.sensors.local.specs(), &uid, id)
         };
         by_pod().or_else(by_runtime)

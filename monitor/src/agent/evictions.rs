@@ -15,8 +15,8 @@ use crate::eviction::evicted::{Cause, IMMEDIATE_GRACE_SECONDS};
 use crate::eviction::{MetThreshold, message};
 use crate::report::EvictionOutcome;
 use crate::units::{Monotonic, Resource};
-use crate::workloads::statistics::{ContainerStats, MemoryUsage, PodStats};
-use crate::workloads::{Pod, PodSpecs, PodUid, containers};
+use crate::workloads::kubelet_summary::{ContainerStats, MemoryUsage, PodStats};
+use crate::workloads::{Pod, PodSpecs, PodUid, container_memory};
 
 use super::act::RankedWorkload;
 use super::local_storage::Above;
@@ -207,7 +207,7 @@ impl Agent {
             Resource::Memory => {
                 let tracked = self.sensors.tree.find(workload.id)?;
                 let version = self.sensors.tree.hierarchy().version;
-                let sets = containers::working_sets(tracked.directory(), &workload.name, version);
+                let sets = container_memory::working_sets(tracked.directory(), &workload.name, version);
                 let memory = |bytes: u64| Some(MemoryUsage { working_set_bytes: Some(bytes) });
                 let stats = |(id, set): &(String, crate::units::Bytes)| {
                     Some(ContainerStats { name: name_of(id)?, memory: memory(set.0), ..ContainerStats::default() })

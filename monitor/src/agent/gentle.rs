@@ -284,7 +284,7 @@ impl Agent {
 
 fn begin(
     reclaimer: &mut Reclaimer,
-    tracked: &crate::workloads::tree::Tracked,
+    tracked: &crate::workloads::Tracked,
     usage: &WorkloadUsage,
     requested: Bytes,
     available_before: Bytes,

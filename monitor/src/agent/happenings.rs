@@ -11,7 +11,7 @@ use crate::incidents::model::{OomKill, Victim};
 use crate::incidents::text;
 use crate::units::{Monotonic, Signal};
 use crate::workloads::PodUid;
-use crate::workloads::path::{Role, role, workload};
+use crate::workloads::cgroup_path::{Role, role, workload};
 
 use super::act::Deed;
 use super::{Agent, Look, allow};

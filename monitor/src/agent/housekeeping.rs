@@ -107,7 +107,7 @@ impl Agent {
         for Pid(pid) in std::mem::take(&mut self.actions.audits.written) {
             // Gone already.
             let Some(path) = membership::of(&self.config.proc_root, &pid.to_string(), version) else { continue };
-            match self.sensors.tree.workload_around(&path) {
+            match self.sensors.tree.enclosing_workload(&path) {
                 Some(id) => extent.add([id]),
                 // On its way to its own cgroup it may become anybody's.
                 None => return Extent::All,

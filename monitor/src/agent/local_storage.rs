@@ -14,7 +14,7 @@ use crate::incidents::model::{self, Eviction, Kind, Outcome};
 use crate::incidents::text;
 use crate::report::EvictionOutcome;
 use crate::units::{CgroupId, Monotonic};
-use crate::workloads::statistics::PodStats;
+use crate::workloads::kubelet_summary::PodStats;
 use crate::workloads::{PodSpecs, PodUid, PodsFile};
 
 pub(super) use self::above::Above;
@@ -147,7 +147,7 @@ impl Agent {
     }
 
     fn read_pods(&mut self) {
-        match self.sensors.local.file.as_ref().and_then(PodsFile::news) {
+        match self.sensors.local.file.as_ref().and_then(PodsFile::take_update) {
             None => {}
             Some(_) if self.sensors.local.is_from_cluster => self.reporter.health.set_degradation(CAPABILITY, None),
             Some(Ok(specs)) => {

@@ -12,8 +12,8 @@ use crate::node::filesystem_roles::Role;
 use crate::node::statfs::Place;
 use crate::report::{DiskUsageReport, KeptReport};
 use crate::units::{CgroupId, Monotonic, Resource};
+use crate::workloads::kubelet_summary::PodStats;
 use crate::workloads::pod::Volume;
-use crate::workloads::statistics::PodStats;
 use crate::workloads::{Pod, PodUid, Workload};
 
 use super::Agent;
@@ -148,7 +148,7 @@ impl PodUsages for Measured {
     }
 
     fn hurry(&self, workload: &str) {
-        self.walker.hurry(workload);
+        self.walker.prioritize(workload);
     }
 }
 
@@ -192,7 +192,7 @@ fn report(usages: &Usages, now: Monotonic) -> DiskUsageReport {
 
 /// Whether nobody in a pod can change what its project quota counts.
 #[must_use]
-pub fn believes_quotas(quotas: ProjectQuotas, pod: Option<&Pod>) -> bool {
+pub fn trusts_quotas(quotas: ProjectQuotas, pod: Option<&Pod>) -> bool {
     match quotas {
         ProjectQuotas::Isolated => pod.is_some_and(|pod| pod.spec.host_users == Some(false)),
         ProjectQuotas::Trusted => true,
@@ -232,7 +232,7 @@ impl Agent {
         let is_urgent = is_pressed && self.sensors.steered.in_vain < IN_VAIN;
         if is_urgent != self.sensors.steered.is_urgent {
             self.sensors.steered.is_urgent = is_urgent;
-            measured.walker.press(is_urgent);
+            measured.walker.set_pressure(is_urgent);
         }
         self.tell_hang(now);
         self.tell_wanted(now);
@@ -257,25 +257,21 @@ impl Agent {
         let specs = self.sensors.local.specs();
         let places = |workload: &Workload| {
             let pod = workload.kind.pod_uid().and_then(|uid| specs.find(uid));
-            let (is_limited, believes_quotas) = (pod.is_some_and(is_limited), believes_quotas(quotas, pod));
-            WorkloadPlaces::of(workload, hierarchy).map(|places| WorkloadPlaces {
-                is_limited,
-                believes_quotas,
-                ..places
-            })
+            let (is_limited, trusts_quotas) = (pod.is_some_and(is_limited), trusts_quotas(quotas, pod));
+            WorkloadPlaces::of(workload, hierarchy).map(|places| WorkloadPlaces { is_limited, trusts_quotas, ..places })
         };
         let all: Vec<WorkloadPlaces> = workloads().filter(|_| is_needed).filter_map(places).collect();
         let wanted: Vec<(CgroupId, bool, bool)> =
-            all.iter().map(|places| (places.id, places.is_limited, places.believes_quotas)).collect();
+            all.iter().map(|places| (places.id, places.is_limited, places.trusts_quotas)).collect();
         if wanted != self.sensors.steered.wanted {
             self.sensors.steered.wanted = wanted;
-            measured.walker.wanted(all);
+            measured.walker.set_workloads(all);
         }
     }
 
     /// Says once that nothing more is measured, and once that it is again.
     fn tell_hang(&mut self, now: Monotonic) {
-        let hangs = self.sensors.measured.as_ref().and_then(|measured| measured.walker.hangs(now));
+        let hangs = self.sensors.measured.as_ref().and_then(|measured| measured.walker.stall_reason(now));
         if hangs.is_some() == self.sensors.steered.hangs {
             return;
         }
@@ -295,7 +291,7 @@ impl Agent {
         let asked = self.sensors.steered.renewed.filter(|since| now.since(*since) < self.sensors.steered.fresh());
         let since = asked.unwrap_or(now);
         if asked.is_none() {
-            walker.renew(now);
+            walker.remeasure(now);
             // Had somebody been chosen, it would be forgotten.
             if self.sensors.steered.renewed.replace(now).is_some() {
                 self.sensors.steered.in_vain = self.sensors.steered.in_vain.saturating_add(1);
@@ -335,7 +331,7 @@ impl Agent {
             self.sensors.disks.at_work().filter_map(|id| self.sensors.tree.owner(id)).collect();
         makers.sort_unstable();
         makers.dedup();
-        makers.iter().for_each(|workload| walker.hurry(workload));
+        makers.iter().for_each(|workload| walker.prioritize(workload));
     }
 }
 

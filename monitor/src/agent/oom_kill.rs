@@ -10,7 +10,7 @@ use crate::incidents::oom_assembly::{Kill, Mark};
 use crate::kernel::{CgroupPath, Event, OomConstraint, OomKill};
 use crate::node::CgroupVersion;
 use crate::units::{Bytes, CgroupId, Monotonic};
-use crate::workloads::path;
+use crate::workloads::cgroup_path;
 
 use super::{Agent, allow_at};
 
@@ -24,7 +24,7 @@ pub(super) struct Place {
 
 impl Place {
     fn container(&self) -> Option<String> {
-        self.path.as_deref().and_then(path::container)
+        self.path.as_deref().and_then(cgroup_path::container)
     }
 }
 
@@ -140,13 +140,13 @@ impl Agent {
             return Place { id: Some(id), path: Some(path.to_string()), workload: Some(workload) };
         }
         let path = as_seen.and_then(|path| path_to(path, id));
-        Place { id: Some(id), workload: path.as_deref().map(|path| path::workload(path).into()), path }
+        Place { id: Some(id), workload: path.as_deref().map(|path| cgroup_path::workload(path).into()), path }
     }
 
     /// The kernel's counters know a cgroup by its id alone.
     fn learn(&mut self, place: &Place) {
         if let (Some(id), Some(path), Some(workload)) = (place.id, place.path.as_deref(), &place.workload) {
-            self.sensors.tree.learn(id, path.into(), Arc::clone(workload));
+            self.sensors.tree.add_owner(id, path.into(), Arc::clone(workload));
         }
     }
 
@@ -158,7 +158,7 @@ impl Agent {
             return place;
         }
         let Some(path) = as_seen.map(|path| path_of(path, usize::MAX)) else { return place };
-        Place { id: place.id, workload: Some(path::workload(&path).into()), path: Some(path) }
+        Place { id: place.id, workload: Some(cgroup_path::workload(&path).into()), path: Some(path) }
     }
 
     /// The limit of a cgroup and its usage now. Its files are read: an OOM kill is seldom, and its cgroup still there as a rule.

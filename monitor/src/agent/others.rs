@@ -9,8 +9,8 @@ use crate::eviction::rank::Order;
 use crate::eviction::{DiskUsage, MetThreshold};
 use crate::node::pinned_file::Buffer;
 use crate::units::{Amount, CgroupId, Monotonic, Resource, Signal};
-use crate::workloads::tree::Tracked;
-use crate::workloads::{OtherUsage, WorkloadUsage, pids};
+use crate::workloads::Tracked;
+use crate::workloads::{OtherUsage, WorkloadUsage, task_count};
 
 use super::Agent;
 use super::act::{LIST_AGE, OBSERVE_PAUSE, RankedWorkload, candidates};
@@ -36,7 +36,7 @@ pub(super) const fn is_of_disk(resource: Resource) -> bool {
 impl Agent {
     /// Orders the candidates by what they use of what `signal` counts.
     pub(super) fn rank_others(&mut self, signal: Signal) -> Vec<RankedWorkload> {
-        let mut usages: Vec<WorkloadUsage> = candidates(self.sensors.tree.usages_at_most()).collect();
+        let mut usages: Vec<WorkloadUsage> = candidates(self.sensors.tree.usage_upper_bounds()).collect();
         if is_of_disk(signal.resource()) {
             // What others have on a disk stays there when they are gone.
             let is_removed = self.runtime.view().state.is_there();
@@ -55,7 +55,8 @@ impl Agent {
     fn other_usage(&self, signal: Signal, tracked: Option<&Tracked>, name: &str, buffer: &mut Buffer) -> OtherUsage {
         let resource = signal.resource();
         if resource == Resource::Pids {
-            let count = tracked.and_then(|it| pids::count(it.directory(), name, self.sensors.tree.hierarchy(), buffer));
+            let count =
+                tracked.and_then(|it| task_count::count(it.directory(), name, self.sensors.tree.hierarchy(), buffer));
             let used = count.map(|count| Amount::from_units(i64::try_from(count).unwrap_or(i64::MAX)));
             return OtherUsage { resource, used, request: None };
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::actions::{ActionError, Target, oom_score};
 use crate::eviction::evicted::{Cause, IMMEDIATE_GRACE_SECONDS};
 use crate::units::Monotonic;
-use crate::workloads::tree::Tracked;
+use crate::workloads::Tracked;
 use crate::workloads::{PodUid, Workload};
 
 use super::Agent;

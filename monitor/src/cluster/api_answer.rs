@@ -10,7 +10,7 @@ use hyper::body::Body as _;
 use kube::client::Body;
 use serde::Deserialize;
 
-use crate::workloads::lenient::{list, or_default};
+use crate::workloads::json_defaults::{list, or_default};
 
 /// An explanation is no longer.
 const LONGEST_REFUSAL: usize = 64 << 10;

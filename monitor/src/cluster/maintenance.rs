@@ -4,7 +4,7 @@
 
 use serde::Deserialize;
 
-use crate::workloads::lenient::or_default;
+use crate::workloads::json_defaults::or_default;
 
 /// Taints by which controllers say that pods are being moved off the node, or soon will be.
 const TAINTS: [(&str, &str); 5] = [

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use tokio::time::Instant;
 
 use crate::units::Monotonic;
-use crate::workloads::lenient::{entries_of, is_present, list, or_default};
+use crate::workloads::json_defaults::{entries_of, is_present, list, or_default};
 
 use super::Event;
 use super::api_answer::Refusal;

@@ -14,7 +14,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::units::{Monotonic, boot_id};
-use crate::workloads::lenient::or_default;
+use crate::workloads::json_defaults::or_default;
 use crate::workloads::pod::Pods;
 use crate::workloads::{Pod, PodSpecs};
 
@@ -145,7 +145,7 @@ fn read(path: &Path, of_boot: &str) -> Option<(String, PodSpecs, Monotonic)> {
     let text = std::fs::read_to_string(path).ok()?;
     let Read { boot, node, as_of_monotonic_ns, items } = serde_json::from_str(&text).ok()?;
     let as_of = Monotonic(as_of_monotonic_ns.min(Monotonic::now().0));
-    (!boot.is_empty() && boot == of_boot).then(|| (node, PodSpecs::told(items.unwrap_or_default()), as_of))
+    (!boot.is_empty() && boot == of_boot).then(|| (node, PodSpecs::from_api_server(items.unwrap_or_default()), as_of))
 }
 
 /// Where the pods known last are written down.

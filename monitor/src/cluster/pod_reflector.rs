@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use crate::config::KubernetesOptions;
 use crate::units::Monotonic;
-use crate::workloads::lenient::{entries, is_present, list, or_default};
+use crate::workloads::json_defaults::{entries, is_present, list, or_default};
 use crate::workloads::pod::{Metadata, Owner, Spec, Status};
 use crate::workloads::{Pod, PodSpecs};
 
@@ -307,7 +307,7 @@ impl Wire {
             owners: metadata.owner_references,
             is_being_deleted: metadata.deletion_timestamp,
         };
-        (Pod { metadata, spec, status }.of_the_api_server().bounded(), resource_version)
+        (Pod { metadata, spec, status }.without_forged_source().bounded(), resource_version)
     }
 }
 

@@ -20,7 +20,7 @@ fn a_pod_keeps_what_is_looked_at() {
 #[test]
 fn it_reads_as_the_file_of_pods_does() {
     let wire: Wire = serde_json::from_str(POD).unwrap();
-    assert_eq!(wire.pod(&[]).0, serde_json::from_str::<Pod>(POD).unwrap().of_the_api_server());
+    assert_eq!(wire.pod(&[]).0, serde_json::from_str::<Pod>(POD).unwrap().without_forged_source());
 }
 
 #[test]

@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::time::Instant;
 
-use crate::workloads::lenient::or_default;
+use crate::workloads::json_defaults::or_default;
 
 use super::api_answer::{self as request, Refusal, Status, Text};
 use super::api_client::Timeouts;

@@ -3,8 +3,8 @@
 use crate::config::{Policy, Quirk};
 use crate::units::{Amount, Quantity, Resource};
 use crate::workloads::Pod;
+use crate::workloads::kubelet_summary::{ContainerStats, PodStats};
 use crate::workloads::pod::Container;
-use crate::workloads::statistics::{ContainerStats, PodStats};
 
 use super::Layout;
 use super::evicted::{Cause, Eviction, IMMEDIATE_GRACE_SECONDS};

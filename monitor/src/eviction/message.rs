@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use crate::config::Policy;
 use crate::units::{Amount, Quantity, Resource};
 use crate::workloads::Pod;
+use crate::workloads::kubelet_summary::{ContainerStats, PodStats};
 use crate::workloads::pod::Container;
-use crate::workloads::statistics::{ContainerStats, PodStats};
 
 use super::MetThreshold;
 use super::names::Names;

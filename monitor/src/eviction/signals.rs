@@ -3,7 +3,7 @@
 use crate::config::{Quirk, Quirks};
 use crate::units::Signal;
 use crate::workloads::Summary;
-use crate::workloads::statistics::{FsStats, MemoryStats, RlimitStats, Timestamp};
+use crate::workloads::kubelet_summary::{FsStats, MemoryStats, RlimitStats, Timestamp};
 
 use super::{Observation, SignalValue};
 

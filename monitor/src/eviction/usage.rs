@@ -5,8 +5,8 @@ use std::collections::HashMap;
 
 use crate::config::{Policy, Quirk, Quirks};
 use crate::units::{Amount, Resource, Signal};
+use crate::workloads::kubelet_summary::{FsUsage, PodStats, VolumeStats};
 use crate::workloads::pod::{FullName, Volume};
-use crate::workloads::statistics::{FsUsage, PodStats, VolumeStats};
 use crate::workloads::{Pod, Preference, Summary};
 
 use super::Layout;

@@ -1,6 +1,6 @@
 use super::super::runtime_snapshot::{Details, PodRef, Stores};
 use super::*;
-use crate::workloads::path::PodUid;
+use crate::workloads::cgroup_path::PodUid;
 
 const SECOND: u64 = 1_000_000_000;
 const NOW: Monotonic = Monotonic(10_000 * SECOND);

@@ -10,7 +10,7 @@ use super::logs::Root;
 use super::runtime_snapshot::{self as snapshot, Sandbox};
 use super::{cri, logs};
 use crate::units::Monotonic;
-use crate::workloads::path::PodUid;
+use crate::workloads::cgroup_path::PodUid;
 
 /// An order to stop a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]

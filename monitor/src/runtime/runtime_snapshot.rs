@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::cri::{self, Texts};
 use crate::units::Bytes;
 use crate::units::Monotonic;
-use crate::workloads::path::PodUid;
+use crate::workloads::cgroup_path::PodUid;
 
 const POD_NAME: &str = "io.kubernetes.pod.name";
 const POD_NAMESPACE: &str = "io.kubernetes.pod.namespace";

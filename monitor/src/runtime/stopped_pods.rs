@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::pod_stop::StopOrder;
 use super::runtime_snapshot::Snapshot;
-use crate::workloads::path::PodUid;
+use crate::workloads::cgroup_path::PodUid;
 
 /// Pods that are remembered, the latest.
 const MOST: usize = 256;

@@ -11,7 +11,7 @@ use tonic::Status;
 
 use super::fake::{Fake, Has};
 use super::*;
-use crate::workloads::path::PodUid;
+use crate::workloads::cgroup_path::PodUid;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 

@@ -1,35 +1,35 @@
-//! Which cgroup of the memory hierarchy a process is in.
+//! The cgroup of a process in the memory hierarchy.
 
 use std::path::Path;
 
 use crate::node::CgroupVersion;
 use crate::units::Pid;
 
-/// The path of `pid`'s cgroup in the memory hierarchy, relative to its root; `None` when it cannot be told.
+/// Returns the path of `pid`'s cgroup in the memory hierarchy, relative to the hierarchy's root; `None` when it cannot be read.
 #[must_use]
 pub fn of(proc_root: &Path, pid: &str, version: CgroupVersion) -> Option<String> {
     let text = std::fs::read_to_string(proc_root.join(pid).join("cgroup")).ok()?;
     parse(&text, version).map(str::to_owned)
 }
 
-/// The same of a task that may be exiting. `None` also where the answer is none: v1 shows whoever exits in the root, wherever it lived
-/// (`proc_cgroup_show`, Linux 4.15 to 6.18). v2 tells where it lived, and marks that when it is gone.
+/// As [`of`], for a task that may be exiting. v1 reports an exiting task in the root, wherever it was (`proc_cgroup_show`, Linux 4.15 to
+/// 6.18), so the root is `None` there. v2 reports the task's last cgroup, with a suffix once that is removed.
 #[must_use]
 pub fn of_exiting(proc_root: &Path, pid: Pid, version: CgroupVersion) -> Option<String> {
     let path = of(proc_root, &pid.0.to_string(), version)?;
-    where_it_lived(&path, version).map(str::to_owned)
+    last_cgroup(&path, version).map(str::to_owned)
 }
 
-fn where_it_lived(path: &str, version: CgroupVersion) -> Option<&str> {
+fn last_cgroup(path: &str, version: CgroupVersion) -> Option<&str> {
     let path = match version {
         CgroupVersion::V1 => Some(path).filter(|path| !path.is_empty())?,
         CgroupVersion::V2 => path.strip_suffix(" (deleted)").unwrap_or(path),
     };
-    // Outside of the agent's cgroup namespace there is no path that could be looked up.
+    // A cgroup outside the agent's cgroup namespace has no path that can be opened.
     (!path.starts_with("..")).then_some(path)
 }
 
-/// Whether `pid` is in the cgroup `name` or below.
+/// Whether `pid` is in the cgroup `name` or below it.
 #[must_use]
 pub fn is_in(proc_root: &Path, pid: Pid, version: CgroupVersion, name: &str) -> bool {
     of(proc_root, &pid.0.to_string(), version).is_some_and(|path| is_within(&path, name))
@@ -41,7 +41,7 @@ pub fn is_within(path: &str, name: &str) -> bool {
     path.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// Picks the memory hierarchy's line out of `/proc/PID/cgroup`.
+/// Finds the memory hierarchy's line in the text of `/proc/PID/cgroup`.
 fn parse(text: &str, version: CgroupVersion) -> Option<&str> {
     text.lines().find_map(|line| {
         let mut fields = line.splitn(3, ':');
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn where_an_exiting_task_lived_is_told_by_v2_alone() {
+    fn v2_reports_the_last_cgroup_of_an_exiting_task() {
         use CgroupVersion::{V1, V2};
         for (path, version, expected) in [
             ("", V1, None),
@@ -75,7 +75,7 @@ mod tests {
             ("pod/c (deleted)", V2, Some("pod/c")),
             ("../pod/c", V2, None),
         ] {
-            assert_eq!(where_it_lived(path, version), expected, "{path:?} {version}");
+            assert_eq!(last_cgroup(path, version), expected, "{path:?} {version}");
         }
     }
 

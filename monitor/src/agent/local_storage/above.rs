@@ -8,7 +8,7 @@ use crate::eviction::evicted::{Cause, Eviction};
 use crate::eviction::usage::active_pods;
 use crate::eviction::{Layout, local_storage};
 use crate::units::{CgroupId, Monotonic};
-use crate::workloads::statistics::{PodReference, PodStats};
+use crate::workloads::kubelet_summary::{PodReference, PodStats};
 use crate::workloads::{PodSpecs, PodUid, Summary};
 
 /// What was measured longer ago says too little of now: a pod may have tidied up since. The kubelet's own figures may be two minutes old.
@@ -79,7 +79,7 @@ pub fn above_limits(policy: &Policy, layout: Layout, specs: &PodSpecs, measured:
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workloads::statistics::{FsUsage, VolumeStats};
+    use crate::workloads::kubelet_summary::{FsUsage, VolumeStats};
 
     const SECOND: u64 = 1_000_000_000;
     const PODS: &str = r#"{"kind": "List", "items": [

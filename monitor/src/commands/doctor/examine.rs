@@ -32,7 +32,7 @@ pub async fn examine(config: &MonitorConfig, unread: Option<&Path>) -> Facts {
     {
         problems.push(Problem::fatal("memory", format!("memory cannot be read: {error}; the agent evicts nothing")));
     }
-    let report = Kernel::rehearse(&config.kernel);
+    let report = Kernel::check_probes(&config.kernel);
     let mut missing: Vec<String> = report.degradations.iter().map(ToString::to_string).collect();
     let oom_kills_told_by = Kills::open(&report, &mut missing).source();
     let psi = PsiTrigger::register(proc_root);

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::actions::oom_score;
-use crate::agent::measured::{Roles, believes_quotas};
+use crate::agent::measured::{Roles, trusts_quotas};
 use crate::cluster::cached_pods;
 use crate::config::MonitorConfig;
 use crate::disk::{Usage, Usages, WorkloadPlaces};
@@ -21,9 +21,9 @@ use crate::node::{Hierarchy, namespaces};
 use crate::runtime::{self, Snapshot, State, View};
 use crate::units::Monotonic;
 use crate::units::{Pid, Resource, Signal, format_go_duration};
-use crate::workloads::statistics::{MemoryUsage, PodReference, PodStats, ProcessStats};
-use crate::workloads::tree::Tracked;
-use crate::workloads::{Pod, PodSpecs, Protection, Summary, WorkloadTree, WorkloadUsage, pids};
+use crate::workloads::Tracked;
+use crate::workloads::kubelet_summary::{MemoryUsage, PodReference, PodStats, ProcessStats};
+use crate::workloads::{Pod, PodSpecs, Protection, Summary, WorkloadTree, WorkloadUsage, task_count};
 
 use super::super::doctor::host_facts;
 use super::super::input::CommandError;
@@ -125,7 +125,7 @@ fn scan(config: &MonitorConfig) -> Result<WorkloadTree, CommandError> {
     }
     let agent = host_facts::lock_holder(&config.proc_root, &config.lock_file).map(Pid);
     let tree = WorkloadTree::new(hierarchy, config.proc_root.clone(), config.protected.clone());
-    let mut tree = tree.of_agent(agent);
+    let mut tree = tree.with_agent(agent);
     let changes = tree.scan().map_err(|error| CommandError::Wrong(error.to_string()))?;
     changes.unreadable.iter().for_each(output::note);
     Ok(tree)
@@ -214,8 +214,8 @@ fn measure(
     let hierarchy = &tree.hierarchy().memory;
     let places = |WorkloadUsage { workload, .. }: &WorkloadUsage| {
         let pod = workload.kind.pod_uid().and_then(|uid| specs.find(uid));
-        let believes_quotas = believes_quotas(config.disk_usage.project_quotas, pod);
-        WorkloadPlaces::of(workload, hierarchy).map(|places| WorkloadPlaces { believes_quotas, ..places })
+        let trusts_quotas = trusts_quotas(config.disk_usage.project_quotas, pod);
+        WorkloadPlaces::of(workload, hierarchy).map(|places| WorkloadPlaces { trusts_quotas, ..places })
     };
     let measured = disks::measure(config, ranked.iter().filter_map(places).collect());
     let disks::Measured { usages, is_over } =
@@ -257,7 +257,7 @@ fn with_others(
     buffer: &mut Buffer,
 ) -> Option<PodStats> {
     let process_stats = if signal.resource() == Resource::Pids {
-        let count = pids::count(tracked.directory(), &usage.workload.name, tree.hierarchy(), buffer)?;
+        let count = task_count::count(tracked.directory(), &usage.workload.name, tree.hierarchy(), buffer)?;
         Some(ProcessStats { process_count: Some(count) })
     } else {
         None

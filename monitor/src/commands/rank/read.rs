@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-use crate::workloads::lenient::or_default;
+use crate::workloads::json_defaults::or_default;
 use crate::workloads::pod::Pods;
 use crate::workloads::{Pod, Summary};
 

@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 
 use crate::eviction::Layout;
 use crate::units::{Moment, Quantity};
-use crate::workloads::lenient::or_default;
+use crate::workloads::json_defaults::or_default;
 use crate::workloads::pod::{Pods, ResourceList};
 use crate::workloads::{Pod, Summary};
 

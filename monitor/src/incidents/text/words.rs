@@ -2,7 +2,7 @@
 
 use crate::units::Bytes;
 use crate::workloads::QosClass;
-use crate::workloads::path::{Role, role};
+use crate::workloads::cgroup_path::{Role, role};
 
 use super::super::model::{Trigger, Victim};
 

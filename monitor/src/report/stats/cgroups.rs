@@ -13,7 +13,7 @@ use super::document::{Cpu, Memory, Time};
 use crate::node::pinned_file::{Buffer, PinnedFile, keyed_value, number_or_max};
 use crate::node::{CgroupVersion, Hierarchy};
 use crate::units::Monotonic;
-use crate::workloads::pids;
+use crate::workloads::task_count;
 
 /// v1 writes "no limit" as the largest page count; anything above 2^62 is none, as for the kubelet.
 const NO_LIMIT: u64 = 1 << 62;
@@ -143,7 +143,7 @@ impl<'h> Cgroups<'h> {
 
     /// How many process ids it has taken.
     pub fn processes(&mut self, directory: &OwnedFd, path: &str) -> Option<u64> {
-        pids::count(directory.as_fd(), path, self.hierarchy, &mut self.buffer)
+        task_count::count(directory.as_fd(), path, self.hierarchy, &mut self.buffer)
     }
 }
 

@@ -24,8 +24,8 @@ use crate::node::statfs::FsSample;
 use crate::runtime::{Sandbox, Snapshot, Stores, UnixNanos};
 use crate::units::CgroupId;
 use crate::workloads::PodSpecs;
-use crate::workloads::path::{self, PodUid};
-use crate::workloads::statistics::{ContainerStats, FsUsage, VolumeStats};
+use crate::workloads::cgroup_path::{self, PodUid};
+use crate::workloads::kubelet_summary::{ContainerStats, FsUsage, VolumeStats};
 
 /// What the loop knows, for whoever asks.
 pub type StatsBasis = OnDemand<Known>;
@@ -211,7 +211,7 @@ impl<'k> Names<'k> {
         let mut containers = Vec::new();
         for child in cgroups.children(&pod.path) {
             let path = format!("{}/{child}", pod.path);
-            let path::Role::Container(id) = path::role(&path) else { continue };
+            let cgroup_path::Role::Container(id) = cgroup_path::role(&path) else { continue };
             // The pod's own, which holds its namespaces, is none.
             let by_runtime = self.containers.get(id.as_str()).copied();
             let by_server = || Some((known.specs.find(&pod.uid)?.container_name(&id)?, None));

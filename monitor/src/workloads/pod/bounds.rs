@@ -1,44 +1,44 @@
-//! So much is kept of a pod at most, however large its object is.
+//! Limits on how much of a pod object is kept in memory.
 
-use super::{Pod, ResourceList, ResourceName, Resources};
+use super::object::{Pod, ResourceList, Resources};
+use super::resource_name::ResourceName;
 
-/// Of lists of containers, volumes and tolerations; more than any pod that runs has.
-const MOST: usize = 256;
-/// Of resources named in one place.
-const MOST_RESOURCES: usize = 16;
-/// Of owners.
-const MOST_OWNERS: usize = 16;
+/// For each list of containers, volumes and tolerations. More than any running pod has.
+const MAX_ITEMS: usize = 256;
+/// For each list of resources.
+const MAX_RESOURCES: usize = 16;
+const MAX_OWNERS: usize = 16;
 
 impl Pod {
-    /// The same pod without what is beyond that, and without resources that nothing is decided by.
+    /// Removes what exceeds the limits, and resources that decide nothing.
     #[must_use]
     pub fn bounded(mut self) -> Self {
         self.metadata.owners.sort_by_key(|owner| !owner.controller);
-        self.metadata.owners.truncate(MOST_OWNERS);
+        self.metadata.owners.truncate(MAX_OWNERS);
         let (spec, status) = (&mut self.spec, &mut self.status);
-        let is_cut = spec.containers.len().max(spec.init_containers.len()) > MOST;
+        let is_cut = spec.containers.len().max(spec.init_containers.len()) > MAX_ITEMS;
         for containers in [&mut spec.containers, &mut spec.init_containers] {
-            containers.truncate(MOST);
+            containers.truncate(MAX_ITEMS);
             for container in containers {
-                looked_at(&mut container.resources);
+                retain_deciding(&mut container.resources);
                 if is_cut {
-                    // The limits of some are no limit of the whole.
+                    // The sum over a part of the containers is not the pod's limit.
                     container.resources.limits = ResourceList::default();
                 }
             }
         }
-        spec.resources.iter_mut().for_each(looked_at);
+        spec.resources.iter_mut().for_each(retain_deciding);
         retain(&mut spec.overhead);
-        spec.volumes.truncate(MOST);
-        spec.tolerations.truncate(MOST);
-        status.container_statuses.truncate(MOST);
-        status.init_container_statuses.truncate(MOST);
-        status.ephemeral_container_statuses.truncate(MOST);
+        spec.volumes.truncate(MAX_ITEMS);
+        spec.tolerations.truncate(MAX_ITEMS);
+        status.container_statuses.truncate(MAX_ITEMS);
+        status.init_container_statuses.truncate(MAX_ITEMS);
+        status.ephemeral_container_statuses.truncate(MAX_ITEMS);
         self
     }
 }
 
-fn looked_at(resources: &mut Resources) {
+fn retain_deciding(resources: &mut Resources) {
     retain(&mut resources.requests);
     retain(&mut resources.limits);
 }
@@ -48,9 +48,9 @@ fn retain(list: &mut ResourceList) {
         ResourceName::Other(name) => name.starts_with("hugepages-"),
         ResourceName::Cpu | ResourceName::Memory | ResourceName::EphemeralStorage => true,
     });
-    // The few that are decided by come first.
+    // The resources that decide something come first.
     list.0.sort_by_key(|(name, _)| matches!(name, ResourceName::Other(_)));
-    list.0.truncate(MOST_RESOURCES);
+    list.0.truncate(MAX_RESOURCES);
 }
 
 #[cfg(test)]
@@ -58,13 +58,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_huge_pod_is_kept_in_part() {
+    fn a_huge_pod_is_cut() {
         let many = vec![r#"{"key": "a"}"#; 10_000].join(",");
         let json = format!(
             r#"{{"spec": {{"tolerations": [{many}], "containers": [{{"resources": {{
                 "requests": {{"memory": "1", "example.com/gpu": "1", "hugepages-2Mi": "2Mi"}}}}}}]}}}}"#
         );
         let pod = serde_json::from_str::<Pod>(&json).unwrap().bounded();
-        assert_eq!((pod.spec.tolerations.len(), pod.spec.containers[0].resources.requests.0.len()), (MOST, 2));
+        assert_eq!((pod.spec.tolerations.len(), pod.spec.containers[0].resources.requests.0.len()), (MAX_ITEMS, 2));
     }
 }

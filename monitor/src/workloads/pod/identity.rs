@@ -1,51 +1,26 @@
-//! Who a pod is, and whether it may be evicted at all.
+//! The name and the exemptions of a pod.
 
 use std::cmp::Ordering;
 use std::{fmt, iter};
 
-use serde::{Deserializer, Serialize, Serializer};
+use serde::{Serialize, Serializer};
 
-use super::{Metadata, Pod};
-use crate::workloads::PodUid;
-use crate::workloads::lenient::entries;
+use super::annotations::shorten;
+use super::object::{Metadata, Pod};
+use crate::workloads::cgroup_path::PodUid;
 
-/// The lowest priority of what the system needs to run (`system-cluster-critical`).
+/// The lowest system-critical priority (`system-cluster-critical`).
 const SYSTEM_CRITICAL: i32 = 2_000_000_000;
 const NODE_CRITICAL_CLASS: &str = "system-node-critical";
 const SOURCE: &str = "kubernetes.io/config.source";
 const MIRROR: &str = "kubernetes.io/config.mirror";
 
-/// Longer values are cut: what is looked for is short, and what tools leave on a pod is not.
-const LONGEST_VALUE: usize = 256;
-/// Annotations kept of a pod beside those that the configuration names, so that those which it names next are known already when the API server
-/// is away by then.
-const MOST_OTHERS: usize = 32;
-
-/// Reads the annotations: all of them, for which of them protect is the operator's choice, and may change.
-///
-/// # Errors
-/// When they are neither null nor a map to text.
-pub fn annotations<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<(String, String)>, D::Error> {
-    let mut all: Vec<(String, String)> = entries(deserializer)?;
-    all.iter_mut().for_each(|(_, value)| shorten(value));
-    Ok(all)
-}
-
-/// Cuts a value that is too long.
-fn shorten(value: &mut String) {
-    let short = shortened(value);
-    if short.len() < value.len() {
-        *value = short.to_owned();
-    }
-}
-
-/// What is kept of a value.
-pub fn shortened(value: &str) -> &str {
-    value.get(..value.floor_char_boundary(LONGEST_VALUE)).unwrap_or(value)
-}
+/// How many annotations are kept beside those that the configuration names. A later configuration may name some of these while the API
+/// server is unreachable.
+const MAX_OTHERS: usize = 32;
 
 impl Metadata {
-    /// Of all annotations, those with these keys and those that are always looked at, and a bounded number of the others.
+    /// Keeps the annotations that always decide something, those named by `keys`, and a bounded number of the others.
     #[must_use]
     pub fn kept(mut annotations: Vec<(String, String)>, keys: &[String]) -> Vec<(String, String)> {
         let mut others = 0;
@@ -53,19 +28,19 @@ impl Metadata {
             shorten(value);
             Self::decides(key, keys) || {
                 others += 1;
-                others <= MOST_OTHERS
+                others <= MAX_OTHERS
             }
         });
         annotations.shrink_to_fit();
         annotations
     }
 
-    /// Whether something is decided by an annotation: by some whatever the configuration says, by these keys because it names them.
+    /// Whether an annotation decides anything, given the keys that the configuration names.
     fn decides(key: &str, keys: &[String]) -> bool {
         [SOURCE, MIRROR].contains(&key) || keys.iter().any(|named| named == key)
     }
 
-    /// Whether everything that is decided by is the same.
+    /// Whether both agree in everything that decides.
     fn decides_as(&self, other: &Self, keys: &[String]) -> bool {
         let Self { name, namespace, uid, annotations, owners, is_being_deleted } = self;
         let deciding = |(key, _): &&(String, String)| Self::decides(key, keys);
@@ -78,14 +53,14 @@ impl Metadata {
     }
 }
 
-/// Why a pod is never evicted (`eviction-semantics.md` §7).
+/// Why a pod is exempt from eviction (`eviction-semantics.md` §7).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exemption {
-    /// It comes from a file on the node, not from the API server.
+    /// Created from a file on the node, not by the API server.
     StaticPod,
-    /// It stands for such a pod at the API server.
+    /// The API server's object for a static pod.
     MirrorPod,
-    /// The system needs it to run.
+    /// Needed by the system to run.
     CriticalPriority,
 }
 
@@ -99,7 +74,7 @@ impl fmt::Display for Exemption {
     }
 }
 
-/// `namespace/name`, ordered as that text is, which is put together only to be printed.
+/// `namespace/name`, ordered as that string, without building it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FullName<'a> {
     namespace: &'a str,
@@ -115,7 +90,7 @@ impl FullName<'_> {
 impl Ord for FullName<'_> {
     fn cmp(&self, other: &Self) -> Ordering {
         if self.namespace.len() == other.namespace.len() {
-            // Part by part, which is much quicker.
+            // Comparing the parts is much faster.
             (self.namespace, self.name).cmp(&(other.namespace, other.name))
         } else {
             self.bytes().cmp(other.bytes())
@@ -142,34 +117,25 @@ impl Serialize for FullName<'_> {
 }
 
 impl Pod {
-    /// `namespace/name`, to compare by.
-    #[must_use]
     pub fn qualified_name(&self) -> FullName<'_> {
         FullName { namespace: &self.metadata.namespace, name: &self.metadata.name }
     }
 
-    /// `namespace/name`.
-    #[must_use]
     pub fn full_name(&self) -> String {
         [&self.metadata.namespace, "/", &self.metadata.name].concat()
     }
 
-    /// Tells whether it has not ended.
-    #[must_use]
+    /// Whether the pod has not terminated.
     pub fn is_active(&self) -> bool {
         !matches!(self.status.phase.as_str(), "Failed" | "Succeeded")
     }
 
-    /// Its priority; none is zero.
-    #[must_use]
     pub fn priority(&self) -> i32 {
         self.spec.priority.unwrap_or(0)
     }
 
-    /// Why it is never evicted, if so.
-    #[must_use]
     pub fn exemption(&self) -> Option<Exemption> {
-        // A mirror carries the annotations of the pod that it stands for.
+        // A mirror pod carries the annotations of its static pod, so this check comes first.
         if self.annotation(MIRROR).is_some() {
             Some(Exemption::MirrorPod)
         } else if self.annotation(SOURCE).is_some_and(|source| source != "api") {
@@ -181,46 +147,39 @@ impl Pod {
         }
     }
 
-    /// The UID of the static pod that it stands for, when it is the mirror of one.
-    #[must_use]
+    /// The UID of the static pod, if this is its mirror pod.
     pub fn mirrored_uid(&self) -> Option<&str> {
         self.annotation(MIRROR)
     }
 
-    /// As the API server tells of it. Whoever may create pods writes their annotations, and the API server keeps no pods that come from
-    /// elsewhere: such a one is known by its UID, which the API server gives out and the kubelet's hash is none of, or stands behind a mirror.
-    /// The mark of a mirror can be written by others too (`ValidatePodSpecificAnnotations`, Kubernetes 1.36, asks for a node's name alone, and
-    /// lets nobody add it later), but such a pod never runs: the kubelet takes it for an orphan, and deletes it.
+    /// Removes the annotation that marks a static pod unless the UID confirms it. Anyone who may create pods can write annotations. The API
+    /// server's pods never come from another source: a real static pod either has the kubelet's hash as its UID, or appears as a mirror
+    /// pod. Others can write the mirror annotation too (`ValidatePodSpecificAnnotations`, Kubernetes 1.36, requires only a node name, and
+    /// forbids adding it later), but such a pod never runs: the kubelet deletes it as an orphan.
     #[must_use]
-    pub fn of_the_api_server(mut self) -> Self {
+    pub fn without_forged_source(mut self) -> Self {
         if !PodUid::is_hash(&self.metadata.uid) {
             self.metadata.annotations.retain(|(key, _)| key != SOURCE);
         }
         self
     }
 
-    /// Tells whether it is never evicted.
-    #[must_use]
     pub fn is_critical(&self) -> bool {
         self.exemption().is_some()
     }
 
-    /// Tells whether it is critical to this very node: the kernel's OOM killer is to take it last.
-    #[must_use]
+    /// Whether the pod is critical to this node: the kernel's OOM killer is to choose it last.
     pub fn is_node_critical(&self) -> bool {
         self.spec.priority_class_name == NODE_CRITICAL_CLASS && self.is_critical()
     }
 
-    /// Whether this and the other differ in nothing but annotations by which, while these keys are named, nothing is decided: tools
-    /// write such all the time.
-    #[must_use]
+    /// Whether both agree in everything except annotations that decide nothing while `keys` are named: tools write such annotations all the
+    /// time.
     pub fn decides_as(&self, other: &Self, keys: &[String]) -> bool {
         let Self { metadata, spec, status } = self;
         metadata.decides_as(&other.metadata, keys) && *spec == other.spec && *status == other.status
     }
 
-    /// The value of an annotation, as far as it is kept.
-    #[must_use]
     pub fn annotation(&self, name: &str) -> Option<&str> {
         self.metadata.annotations.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
@@ -236,7 +195,7 @@ mod tests {
 
     #[test]
     fn names_are_ordered_as_their_text_is() {
-        // A hyphen comes before the slash, letters after it.
+        // A hyphen sorts before the slash, letters after it.
         let parts = ["", "-", "0", "a", "a-", "a-b", "a0", "aa", "b"];
         let names = parts.iter().flat_map(|namespace| parts.map(|name| FullName { namespace, name }));
         let names: Vec<FullName<'_>> = names.collect();
@@ -248,27 +207,27 @@ mod tests {
     }
 
     #[test]
-    fn nobody_makes_his_pod_a_static_one_by_writing_so() {
+    fn an_annotation_does_not_make_a_pod_static() {
         let of = |uid: &str, key: &str| {
             let json = format!(
                 r#"{{"metadata": {{"uid": "{uid}", "annotations": {{"kubernetes.io/config.{key}": "file"}}}}}}"#
             );
-            serde_json::from_str::<Pod>(&json).unwrap().of_the_api_server().exemption()
+            serde_json::from_str::<Pod>(&json).unwrap().without_forged_source().exemption()
         };
         let uid = "0b8bd9ec-5a1f-4ee0-9a9b-3d6bb6d9a1c2";
         assert_eq!(of(uid, "source"), None);
         assert_eq!(of(uid, "mirror"), Some(Exemption::MirrorPod));
-        // As the kubelet's own list has it.
+        // As in the kubelet's own list of pods.
         assert_eq!(of("00112233445566778899aabbccddeeff", "source"), Some(Exemption::StaticPod));
     }
 
     #[test]
-    fn so_much_is_kept_of_annotations() {
+    fn the_number_of_kept_annotations_is_bounded() {
         let all: Vec<(String, String)> = (0..1000).map(|index| (format!("k{index}"), "ä".repeat(200))).collect();
         let mut all = [all, vec![(MIRROR.to_owned(), "hash".to_owned())]].concat();
         all.push(("example.com/keep".to_owned(), "yes".to_owned()));
         let kept = Metadata::kept(all, &["example.com/keep".to_owned(), "k999".to_owned()]);
-        assert_eq!(kept.len(), MOST_OTHERS + 3);
+        assert_eq!(kept.len(), MAX_OTHERS + 3);
         assert!(kept.contains(&("example.com/keep".to_owned(), "yes".to_owned())));
         assert!(kept.contains(&("k999".to_owned(), "ä".repeat(128))));
     }
@@ -283,7 +242,7 @@ mod tests {
             (r#"{"metadata":{"annotations":{"kubernetes.io/config.mirror":null}}}"#, Some(Exemption::MirrorPod)),
             (r#"{"spec":{"priority":2000000000}}"#, Some(Exemption::CriticalPriority)),
             (r#"{"spec":{"priority":1999999999}}"#, None),
-            // The class alone, without the number that it stands for, says nothing.
+            // The class name without its number decides nothing.
             (r#"{"spec":{"priorityClassName":"system-node-critical"}}"#, None),
             (r#"{"spec":{"priority":null},"metadata":{"annotations":null}}"#, None),
         ] {

@@ -1,44 +1,20 @@
-//! Whose a pod is.
+//! The owners of a pod, and the names of its containers.
 
-use serde::{Deserialize, Serialize};
-
-use super::{ContainerStatus, Pod};
-use crate::workloads::lenient::or_default;
-
-/// One of `metadata.ownerReferences`.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
-#[serde(default, rename_all = "camelCase")]
-pub struct Owner {
-    /// Whose kind it is: `apps/v1`, `batch/v1`, …
-    #[serde(deserialize_with = "or_default", skip_serializing_if = "String::is_empty")]
-    pub api_version: String,
-    /// `ReplicaSet`, `DaemonSet`, `Job`, …
-    #[serde(deserialize_with = "or_default", skip_serializing_if = "String::is_empty")]
-    pub kind: String,
-    /// Its name.
-    #[serde(deserialize_with = "or_default", skip_serializing_if = "String::is_empty")]
-    pub name: String,
-    /// It is the one that makes the pod anew.
-    #[serde(deserialize_with = "or_default")]
-    pub controller: bool,
-}
+use super::object::{ContainerStatus, Owner, Pod};
 
 impl Pod {
-    /// Who would make it anew.
-    #[must_use]
+    /// The owner that would recreate the pod.
     pub fn controller(&self) -> Option<&Owner> {
         self.metadata.owners.iter().find(|owner| owner.controller)
     }
 
-    /// Whether a `DaemonSet` would make it anew. Anybody may name owners on a pod of his own; a controller that is not one lets go of the pod, or
-    /// the garbage collector takes it, and anything else that is called so makes nothing anew.
-    #[must_use]
+    /// Whether a `DaemonSet` would recreate the pod. Users can write owners on their own pods. A controller that does not exist recreates
+    /// nothing, and the garbage collector deletes its pods; a real controller releases a pod that is not its own.
     pub fn is_of_daemon_set(&self) -> bool {
         self.controller().is_some_and(|owner| owner.kind == "DaemonSet" && owner.api_version.starts_with("apps/"))
     }
 
-    /// The name of the container that the runtime knows by that id.
-    #[must_use]
+    /// The name of the container with this runtime id.
     pub fn container_name(&self, id: &str) -> Option<&str> {
         let status = &self.status;
         let all = [&status.container_statuses, &status.init_container_statuses, &status.ephemeral_container_statuses];
@@ -63,7 +39,7 @@ mod tests {
     }
 
     #[test]
-    fn who_makes_it_anew() {
+    fn the_controller_is_found_among_the_owners() {
         let json = r#"{"metadata": {"ownerReferences": [{"kind": "Node", "name": "n"},
             {"kind": "DaemonSet", "name": "d", "controller": true, "blockOwnerDeletion": true, "uid": "x"}]}}"#;
         let pod: Pod = serde_json::from_str(json).unwrap();

@@ -1,38 +1,31 @@
-//! QoS class of a pod.
+//! The QoS class of a pod.
 
-use super::{Container, Pod, ResourceList, Resources};
+use super::object::{Pod, ResourceList, Resources};
 use crate::config::{Quirk, Quirks};
 use crate::units::Amount;
-use crate::workloads::QosClass;
+use crate::workloads::cgroup_path::QosClass;
 
 impl Pod {
-    /// Returns the class that the API server or the kubelet has set; where there is none, the one that follows from the resources
-    /// (`eviction-semantics.md` §14).
-    #[must_use]
+    /// Returns the class set by the API server or the kubelet, else the class that follows from the resources (`eviction-semantics.md`
+    /// §14).
     pub fn qos_class(&self, quirks: Quirks) -> QosClass {
         let known = QosClass::ALL.into_iter().find(|class| class.as_str() == self.status.qos_class);
         known.unwrap_or_else(|| self.computed_qos_class(quirks))
     }
 
-    /// Containers for debugging have no say: they cannot request anything.
+    /// Ephemeral containers are ignored: they cannot request anything.
     fn computed_qos_class(&self, quirks: Quirks) -> QosClass {
         let counts =
             |resources: &&Resources| quirks.has(Quirk::EmptyPodResourcesBestEffort) || resources.names_compute();
         match self.spec.resources.as_ref().filter(counts) {
             Some(of_pod) => class_of([of_pod]),
-            None => class_of(self.spec.containers.iter().chain(&self.spec.init_containers).map(Container::resources)),
+            None => class_of(self.spec.containers.iter().chain(&self.spec.init_containers).map(|it| &it.resources)),
         }
     }
 }
 
-impl Container {
-    fn resources(&self) -> &Resources {
-        &self.resources
-    }
-}
-
 impl Resources {
-    /// Tells whether anything is said about processors or memory, be it zero.
+    /// Whether any processor or memory quantity is given, even zero.
     fn names_compute(&self) -> bool {
         [&self.requests, &self.limits]
             .into_iter()
@@ -40,7 +33,7 @@ impl Resources {
     }
 }
 
-/// What the class rests on. Zero is the same as nothing said.
+/// The resources that decide the class. Zero is the same as absent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Compute {
     cpu: Amount,
@@ -64,7 +57,7 @@ impl Compute {
     }
 }
 
-/// Guaranteed is who limits both, everywhere, and requests in all as much as it limits.
+/// Guaranteed requires that every container limits both resources, and that the sums of requests and limits are equal.
 fn class_of<'a>(all: impl IntoIterator<Item = &'a Resources>) -> QosClass {
     let (mut requests, mut limits, mut all_limited) = (Compute::NONE, Compute::NONE, true);
     for resources in all {

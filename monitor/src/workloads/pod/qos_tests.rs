@@ -48,9 +48,9 @@ fn the_class_follows_from_the_resources() {
 }
 
 #[test]
-fn resources_of_the_pod_count_instead() {
+fn pod_level_resources_decide_the_class() {
     use QosClass::{BestEffort, Burstable, Guaranteed};
-    for (resources, quirk, mended) in [
+    for (resources, with_quirks, without) in [
         (r#"{"requests":{"cpu":"1","memory":"1"},"limits":{"cpu":"1","memory":"1"}}"#, Guaranteed, Guaranteed),
         (r#"{"requests":{"memory":"1"}}"#, Burstable, Burstable),
         (r#"{"requests":{"memory":"1"},"limits":{"memory":"1"}}"#, Burstable, Burstable),
@@ -61,16 +61,16 @@ fn resources_of_the_pod_count_instead() {
         let json = format!(
             r#"{{"spec":{{"resources":{resources},"containers":[{{"resources":{{"requests":{{"memory":"1"}}}}}}]}}}}"#
         );
-        assert_eq!(class(&json, Quirks::ALL), quirk, "{resources}");
-        assert_eq!(class(&json, Quirks::NONE), mended, "{resources}");
+        assert_eq!(class(&json, Quirks::ALL), with_quirks, "{resources}");
+        assert_eq!(class(&json, Quirks::NONE), without, "{resources}");
     }
 }
 
 #[test]
-fn the_status_wins() {
+fn the_reported_class_wins() {
     let json = r#"{"spec":{"containers":[{}]},"status":{"qosClass":"Guaranteed"}}"#;
     assert_eq!(class(json, Quirks::ALL), QosClass::Guaranteed);
-    // Not a class: as if nothing were said.
+    // An unknown class is ignored.
     let json = r#"{"spec":{"containers":[{}]},"status":{"qosClass":"Silver"}}"#;
     assert_eq!(class(json, Quirks::ALL), QosClass::BestEffort);
 }

@@ -1,25 +1,18 @@
-//! Names of resources.
-
 use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, Error, Visitor};
+use serde::ser::{Serialize, Serializer};
 
-/// The name of a resource. Those that most pods name are no text of their own: a pass over a thousand pods compares ten thousand.
+/// The name of a resource. The common names need no string of their own: a decision over a thousand pods compares ten thousand names.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum ResourceName {
-    /// `cpu`.
     Cpu,
-    /// `memory`.
     Memory,
-    /// `ephemeral-storage`.
     EphemeralStorage,
-    /// Any other.
     Other(Box<str>),
 }
 
 impl ResourceName {
-    /// The name as it is written.
-    #[must_use]
     pub fn as_str(&self) -> &str {
         match self {
             Self::Cpu => "cpu",
@@ -52,5 +45,11 @@ impl<'de> Deserialize<'de> for ResourceName {
             }
         }
         deserializer.deserialize_str(Name)
+    }
+}
+
+impl Serialize for ResourceName {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
     }
 }

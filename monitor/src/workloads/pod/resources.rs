@@ -1,50 +1,24 @@
-//! What a pod asks for, all its containers together.
+//! Sums of the requests and limits of a pod's containers.
 
-use super::{Container, Pod, ResourceList, ResourceName, Resources, Spec};
+use super::object::{Container, Pod, ResourceList, Resources, Spec};
 use crate::config::{Quirk, Quirks};
 use crate::units::{Amount, Quantity, Resource};
 
-impl ResourceList {
-    /// The amount of a resource, if it is named.
-    #[must_use]
-    pub fn get(&self, name: &str) -> Option<&Quantity> {
-        self.0.iter().find(|(known, _)| known.as_str() == name).map(|(_, quantity)| quantity)
-    }
-
-    /// Names anything that can be asked for by the pod as a whole. Local storage cannot.
-    fn names_pod_level(&self) -> bool {
-        self.0.iter().any(|(name, _)| match name {
-            ResourceName::Cpu | ResourceName::Memory => true,
-            ResourceName::EphemeralStorage => false,
-            ResourceName::Other(name) => name.starts_with("hugepages-"),
-        })
-    }
-}
-
-impl Resources {
-    fn requests(&self) -> &ResourceList {
-        &self.requests
-    }
-}
-
 impl Pod {
-    /// Tells whether the pod as a whole requests or limits anything, so that its containers' requests no longer count.
-    /// `spec.resources: {}` does not, huge pages alone do.
-    #[must_use]
+    /// Whether the pod as a whole has requests or limits, which hide its containers' requests. `spec.resources: {}` does not count, huge
+    /// pages alone do.
     pub fn has_pod_level_resources(&self) -> bool {
-        let says_something = |of_pod: &Resources| of_pod.requests.names_pod_level() || of_pod.limits.names_pod_level();
-        self.spec.resources.as_ref().is_some_and(says_something)
+        let is_set = |of_pod: &Resources| of_pod.requests.names_pod_level() || of_pod.limits.names_pod_level();
+        self.spec.resources.as_ref().is_some_and(is_set)
     }
 
-    /// Returns what the pod as a whole requests, if it requests anything.
-    #[must_use]
+    /// Returns the requests of the pod as a whole, if there are any.
     pub fn pod_level_requests(&self) -> Option<&ResourceList> {
-        self.spec.resources.as_ref().map(Resources::requests).filter(|requests| requests.names_pod_level())
+        self.spec.resources.as_ref().map(|of_pod| &of_pod.requests).filter(|requests| requests.names_pod_level())
     }
 
-    /// Returns how much of a resource the pod requested, overhead included (`eviction-semantics.md` §5). Of inodes and process ids
-    /// that is nothing: nobody can request them.
-    #[must_use]
+    /// Returns the pod's request including overhead (`eviction-semantics.md` §5). It is zero for inodes and process ids, which cannot be
+    /// requested.
     pub fn request(&self, resource: Resource, quirks: Quirks) -> Amount {
         if !resource.is_bytes() {
             return Amount::ZERO;
@@ -61,25 +35,23 @@ impl Pod {
             self.container_request(resource)
         };
         match self.spec.overhead.get(resource.as_str()) {
-            // Who requests nothing is not given the overhead as a request.
+            // Overhead counts only for a pod that requests the resource.
             Some(overhead) if !requested.is_zero() => requested + overhead.amount(),
             _ => requested,
         }
     }
 
-    /// Returns how much of a resource the containers requested together, whatever the pod as a whole says.
-    #[must_use]
+    /// Returns the sum of the containers' requests, whatever the pod as a whole requests.
     pub fn container_request(&self, resource: Resource) -> Amount {
         let request = |container: &Container| container.resources.requests.get(resource.as_str()).map(Quantity::amount);
-        together(&self.spec, request, |sum, next| sum + *next).unwrap_or_default()
+        combined(&self.spec, request, |sum, next| sum + *next).unwrap_or_default()
     }
 
-    /// Returns how much local storage the pod may use in all, where any of its containers has a limit (`eviction-semantics.md` §8).
-    #[must_use]
+    /// Returns the pod's limit of local storage, if any of its containers has one (`eviction-semantics.md` §8).
     pub fn ephemeral_storage_limit(&self) -> Option<Quantity> {
         let name = Resource::EphemeralStorage.as_str();
         let limit = |container: &Container| container.resources.limits.get(name).cloned();
-        let limit = together(&self.spec, limit, |sum: Quantity, next| sum.sum(next))?;
+        let limit = combined(&self.spec, limit, |sum: Quantity, next| sum.sum(next))?;
         match self.spec.overhead.get(name) {
             Some(overhead) if !limit.is_zero() => Some(limit.sum(overhead)),
             _ => Some(limit),
@@ -87,21 +59,21 @@ impl Pod {
     }
 }
 
-/// Adds up what the containers and sidecars, which all run at once, ask for; or takes what an init container and the sidecars
-/// started before it ask for, where that is more. Nothing, where none of them names it.
-fn together<'a, T: Clone + Ord>(
+/// Returns the larger of two sums: of all containers and sidecars, which run together; of an init container and the sidecars started before
+/// it. Returns `None` if no container names the resource.
+fn combined<'a, T: Clone + Ord>(
     spec: &'a Spec,
-    asked: impl Fn(&'a Container) -> Option<T>,
+    quantity_of: impl Fn(&'a Container) -> Option<T>,
     add: impl Fn(T, &T) -> T,
 ) -> Option<T> {
     let plus = |sum: Option<T>, next: &Option<T>| match (sum, next) {
         (Some(sum), Some(next)) => Some(add(sum, next)),
         (sum, next) => sum.or_else(|| next.clone()),
     };
-    let mut running = spec.containers.iter().fold(None, |sum, container| plus(sum, &asked(container)));
+    let mut running = spec.containers.iter().fold(None, |sum, container| plus(sum, &quantity_of(container)));
     let (mut sidecars, mut starting) = (None, None);
     for container in &spec.init_containers {
-        let own = asked(container);
+        let own = quantity_of(container);
         if container.is_sidecar() {
             running = plus(running, &own);
             sidecars = plus(sidecars, &own);
@@ -109,7 +81,7 @@ fn together<'a, T: Clone + Ord>(
             starting = plus(own, &sidecars).max(starting);
         }
     }
-    // Of equals `max` takes the second, as a limit is printed the way the kubelet comes upon it first.
+    // Of equal values `max` returns the second, so the limit keeps the text that the kubelet prints.
     starting.max(running)
 }
 

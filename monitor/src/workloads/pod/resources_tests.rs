@@ -8,7 +8,7 @@ fn request(json: &str, resource: Resource, quirks: Quirks) -> i64 {
     pod(json).request(resource, quirks).units()
 }
 
-/// A container with this memory; `s` before it makes a sidecar.
+/// A container with this memory; a leading `s` makes it a sidecar.
 fn container(memory: &str) -> String {
     let (policy, memory) = match memory.strip_prefix('s') {
         Some(memory) => (r#""restartPolicy":"Always","#, memory),
@@ -31,7 +31,7 @@ fn containers_run_together_after_their_init_containers() {
         (&["5"], &["1", "2"], 5),
         (&["2", "2"], &["1", "2"], 3),
         (&["s1"], &["1", "2"], 4),
-        // While the second starts, the sidecar before it runs.
+        // The sidecar runs while the second init container starts.
         (&["s4", "5"], &["1", "2"], 9),
         (&["5", "s4"], &["1", "2"], 7),
         (&["s1", "s2", "9"], &["1"], 12),
@@ -55,7 +55,7 @@ fn pod_level_resources_hide_those_of_the_containers() {
         (r#"{"requests":{"cpu":"7"}}"#, 0),
         (r#"{"limits":{"memory":"7"}}"#, 0),
         (r#"{"limits":{"hugepages-2Mi":"0"}}"#, 0),
-        // Nothing that can be said for a pod as a whole.
+        // Not a resource of the pod as a whole.
         ("{}", 1),
         (r#"{"requests":{"ephemeral-storage":"7"}}"#, 1),
         ("null", 1),
@@ -66,7 +66,7 @@ fn pod_level_resources_hide_those_of_the_containers() {
 }
 
 #[test]
-fn mended_a_pod_level_request_leaves_that_for_storage_alone() {
+fn without_the_quirk_pod_level_requests_keep_storage() {
     let json = r#"{"spec":{"resources":{"requests":{"memory":"7"}},
         "containers":[{"resources":{"requests":{"ephemeral-storage":"3"}}}]}}"#;
     assert_eq!(request(json, Resource::EphemeralStorage, Quirks::ALL), 0);
@@ -74,7 +74,7 @@ fn mended_a_pod_level_request_leaves_that_for_storage_alone() {
 }
 
 #[test]
-fn what_cannot_be_requested_is_not() {
+fn inodes_and_pids_cannot_be_requested() {
     let json = r#"{"spec":{"containers":[{"resources":{"requests":{"inodes":"3","pids":"4"}}}]}}"#;
     assert_eq!(request(json, Resource::Inodes, Quirks::ALL), 0);
     assert_eq!(request(json, Resource::Pids, Quirks::ALL), 0);
@@ -91,7 +91,7 @@ fn the_limit_of_local_storage_keeps_its_text() {
     let overhead = r#","overhead":{"ephemeral-storage":"1Ki"}"#;
     for (json, expected) in [
         (containers(&[], &[], ""), None),
-        // One contributor: as written. Several: canonical, in the family of the first.
+        // With one contributor the text is kept. With several it is canonical, in the unit family of the first.
         (containers(&[], &["1E3"], ""), Some("1E3")),
         (containers(&[], &["1Ki", "1Ki"], ""), Some("2Ki")),
         (containers(&["5Ki"], &["1Ki"], ""), Some("5Ki")),

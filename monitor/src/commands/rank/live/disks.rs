@@ -42,13 +42,13 @@ fn measure_within(
         return Ok(Measured { usages: Arc::default(), is_over: true });
     }
     let walker = Walker::start(options, roots)?;
-    walker.wanted(wanted);
+    walker.set_workloads(wanted);
     let (begun, mut told) = (Instant::now(), Instant::now());
     loop {
         let usages = walker.usages();
         // Before the first is done it is not told how many there are.
         let is_over = usages.effort.measured > 0 && usages.unmeasured == 0;
-        let hangs = walker.hangs(Monotonic::now());
+        let hangs = walker.stall_reason(Monotonic::now());
         if is_over || hangs.is_some() || begun.elapsed() >= longest {
             hangs.iter().for_each(output::note);
             return Ok(Measured { usages, is_over });
@@ -88,7 +88,7 @@ mod tests {
                 pod,
                 layers: Vec::new(),
                 is_limited: false,
-                believes_quotas: false,
+                trusts_quotas: false,
             }
         };
         let roots = Roots { kubelet: path("kubelet"), pod_logs: path("logs"), ..Roots::new("/proc".into()) };

@@ -10,7 +10,9 @@ use crate::node::pinned_file::FileError;
 use crate::node::statfs::{FsSample, Statfs};
 use crate::node::{Hierarchy, MemoryReader, PidReader};
 use crate::units::{Bytes, Moment, Resource, Signal};
-use crate::workloads::statistics::{FsStats, MemoryStats, NodeStats, RlimitStats, RuntimeStats, SwapStats, Timestamp};
+use crate::workloads::kubelet_summary::{
+    FsStats, MemoryStats, NodeStats, RlimitStats, RuntimeStats, SwapStats, Timestamp,
+};
 
 /// A filesystem that has not answered by then hangs.
 const PATIENCE: Duration = Duration::from_secs(10);

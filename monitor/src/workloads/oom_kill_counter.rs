@@ -5,25 +5,22 @@ use std::os::fd::{AsFd, BorrowedFd};
 use crate::node::CgroupVersion;
 use crate::node::pinned_file::keyed_value;
 
-use super::processes::{DEPTH_LIMIT, children, read};
+use super::cgroup_processes::{for_each_below, read};
 
-/// Kills in the cgroup, and `below` it too; `None` when it does not say. Each cgroup tells of its own processes alone: v1 in
-/// `memory.oom_control` (Linux 4.13), v2 in `memory.events.local` (5.2).
+/// Returns the OOM kills of the cgroup, and with `below` also those of the cgroups below it; `None` when the cgroup has no counter. The
+/// kernel counts each cgroup's own processes only: v1 in `memory.oom_control` (Linux 4.13), v2 in `memory.events.local` (5.2).
 pub(super) fn of(directory: impl AsFd, version: CgroupVersion, below: bool) -> Option<u64> {
     let name = match version {
         CgroupVersion::V1 => "memory.oom_control",
         CgroupVersion::V2 => "memory.events.local",
     };
-    let depth = if below { DEPTH_LIMIT } else { 0 };
-    to_depth(directory.as_fd(), name, depth)
-}
-
-fn to_depth(directory: BorrowedFd<'_>, name: &str, depth: usize) -> Option<u64> {
-    let text = read(directory, name).ok()?;
-    let own = keyed_value(&text, "oom_kill")?;
-    let Some(depth) = depth.checked_sub(1) else { return Some(own) };
-    let below = children(directory).unwrap_or_default();
-    Some(own + below.iter().filter_map(|child| to_depth(child.as_fd(), name, depth)).sum::<u64>())
+    let own = |directory: BorrowedFd<'_>| keyed_value(&read(directory, name).ok()?, "oom_kill");
+    let mut kills = own(directory.as_fd())?;
+    if below {
+        // The cgroup may be removed meanwhile.
+        let _unlisted = for_each_below(directory.as_fd(), |child| kills += own(child).unwrap_or(0));
+    }
+    Some(kills)
 }
 
 #[cfg(test)]
@@ -31,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kills_below_belong_to_it_unless_others_do() {
+    fn kills_below_are_included_on_request() {
         let root = tempfile::tempdir().unwrap();
         std::fs::create_dir(root.path().join("container")).unwrap();
         std::fs::write(root.path().join("memory.oom_control"), "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n")

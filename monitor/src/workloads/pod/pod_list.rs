@@ -1,14 +1,14 @@
-//! Pods, each of which must be an object: read as a struct, an array would do as well, its items taken for the fields in order.
+//! Lists of pods. Each pod must be an object: a derived struct would also accept an array, with its items as the fields in order.
 
 use std::fmt;
 
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 
-use super::Pod;
-use crate::workloads::lenient::list;
+use super::object::Pod;
+use crate::workloads::json_defaults::list;
 
-/// A list of pods, in which a null stands for an empty one; a null for the list is an empty one.
+/// A list of pods. A null pod is an empty pod, a null list is an empty list.
 #[derive(Debug, Default)]
 pub struct Pods(pub Vec<Pod>);
 

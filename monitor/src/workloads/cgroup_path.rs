@@ -1,20 +1,21 @@
-//! What a cgroup's path says about it. Pure: paths in, facts out.
+//! What a cgroup's path says about the cgroup. No I/O.
 
-use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// UID of a Kubernetes pod, in the API's spelling (with dashes).
+use serde::{Deserialize, Serialize};
+
+/// The UID of a Kubernetes pod in the API's spelling (with dashes).
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PodUid(pub String);
 
 impl PodUid {
-    /// The API server gives out UUIDs; the kubelet names its static pods by 32 hexadecimal digits of a hash.
-    #[must_use]
+    /// Whether this is the UID of a static pod: the API server assigns UUIDs, the kubelet names static pods by a hash of 32 hexadecimal
+    /// digits.
     pub fn is_static(&self) -> bool {
         Self::is_hash(&self.0)
     }
 
-    /// The same of an UID that is a text.
+    /// As [`Self::is_static`], for a UID that is a string.
     pub(crate) fn is_hash(uid: &str) -> bool {
         uid.len() == 32 && uid.bytes().all(|byte| byte.is_ascii_hexdigit())
     }
@@ -26,23 +27,19 @@ impl fmt::Display for PodUid {
     }
 }
 
-/// Quality-of-service class of a workload, lowest first: the order in which they are evicted.
+/// Quality-of-service class of a workload, first evicted first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum QosClass {
-    /// Nothing requested, nothing limited.
+    /// No request and no limit.
     BestEffort,
-    /// Something requested or limited.
+    /// Any request or limit.
     Burstable,
-    /// Requests equal limits.
     Guaranteed,
 }
 
 impl QosClass {
-    /// All classes, lowest first.
     pub const ALL: [Self; 3] = [Self::BestEffort, Self::Burstable, Self::Guaranteed];
 
-    /// Kubernetes' spelling.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::BestEffort => "BestEffort",
@@ -58,24 +55,22 @@ impl fmt::Display for QosClass {
     }
 }
 
-/// What one directory of the cgroup tree is.
+/// What a directory of the cgroup tree is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Role {
-    /// A slice or another directory that only groups.
+    /// A slice or another directory that only groups others.
     Group,
-    /// A pod cgroup of Kubernetes: one workload, whatever is below.
+    /// A pod: one workload with everything below it.
     Pod(PodUid, QosClass),
-    /// A systemd service.
     Service,
-    /// A systemd scope.
     Scope,
-    /// A container, by its runtime's naming; the id is the runtime's.
+    /// A container, by the runtime's id.
     Container(String),
-    /// Any other cgroup: a workload of its own when it holds processes outside any other.
+    /// Any other cgroup: a workload of its own if it contains processes and is outside every other workload.
     Plain,
 }
 
-/// Classifies the directory at `path`, relative to the root of its hierarchy.
+/// Classifies the directory at `path`, which is relative to the root of its hierarchy.
 #[must_use]
 pub fn role(path: &str) -> Role {
     let name = path.rsplit('/').next().unwrap_or(path);
@@ -94,8 +89,8 @@ pub fn role(path: &str) -> Role {
     }
 }
 
-/// The workload that a process in the cgroup at `path` belongs to: what the walk over the tree would say, told from the path alone,
-/// for a cgroup that is gone.
+/// Returns the workload to which a process in the cgroup at `path` belongs. The result is that of the walk over the tree, but derived from
+/// the path alone, for a cgroup that has been removed.
 #[must_use]
 pub fn workload(path: &str) -> &str {
     let mut owner = None;
@@ -103,7 +98,7 @@ pub fn workload(path: &str) -> &str {
         match role(prefix) {
             Role::Pod(..) | Role::Container(_) => return prefix,
             Role::Service | Role::Scope => owner = Some((prefix, true)),
-            // Without a name of its own it is part of what has one; else each stands for itself.
+            // An unnamed cgroup is part of the named one above it; without one, each unnamed cgroup is its own workload.
             Role::Plain if !owner.is_some_and(|(_, is_named)| is_named) => owner = Some((prefix, false)),
             Role::Plain | Role::Group => {}
         }
@@ -111,7 +106,7 @@ pub fn workload(path: &str) -> &str {
     owner.map_or(path, |(prefix, _)| prefix)
 }
 
-/// The id of the container that the cgroup at `path` is, or is part of.
+/// Returns the id of the container that the cgroup at `path` is, or is part of.
 #[must_use]
 pub fn container(path: &str) -> Option<String> {
     prefixes(path).find_map(|prefix| match role(prefix) {
@@ -120,12 +115,12 @@ pub fn container(path: &str) -> Option<String> {
     })
 }
 
-/// `a`, `a/b`, `a/b/c`.
+/// Yields `a`, `a/b`, `a/b/c`.
 fn prefixes(path: &str) -> impl Iterator<Item = &str> {
     path.match_indices('/').map(|(at, _)| at).chain([path.len()]).filter_map(|end| path.get(..end))
 }
 
-/// The directories that the kubelet makes above the pods with the cgroupfs driver.
+/// Whether the path is one of the directories that the kubelet creates above the pods (cgroupfs driver).
 fn is_kubernetes_group(path: &str) -> bool {
     let mut parts = path.rsplit('/');
     match parts.next() {
@@ -135,8 +130,8 @@ fn is_kubernetes_group(path: &str) -> bool {
     }
 }
 
-/// The pod whose cgroup is called `name`: `kubepods-burstable-pod<uid with _>.slice` (systemd driver; kind and others put a
-/// prefix before `kubepods`) or `kubepods/burstable/pod<uid>` (cgroupfs driver). No class in the path means Guaranteed.
+/// Parses the pod whose cgroup is called `name`: `kubepods-burstable-pod<uid with _>.slice` (systemd driver; kind and others put a prefix
+/// before `kubepods`) or `kubepods/burstable/pod<uid>` (cgroupfs driver). A path without a class means Guaranteed.
 fn pod(path: &str, name: &str) -> Option<(PodUid, QosClass)> {
     if let Some(unit) = name.strip_suffix(".slice") {
         let (_, rest) = unit.rsplit_once("kubepods-")?;
@@ -159,13 +154,13 @@ fn pod(path: &str, name: &str) -> Option<(PodUid, QosClass)> {
     (above.next() == Some("kubepods")).then(|| (PodUid(uid.to_owned()), class))
 }
 
-/// API pods have a dashed UUID, static pods 32 hexadecimal digits of a hash; test clusters use free words.
+/// Pods of the API server have a dashed UUID, static pods 32 hexadecimal digits of a hash, pods of test clusters any word.
 fn is_pod_uid(uid: &str) -> bool {
     !uid.is_empty() && uid.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
 }
 
-/// The runtime's id in a container's directory name: `cri-containerd-<id>.scope`, `docker-<id>.scope`, `crio-<id>.scope`,
-/// `libpod-<id>.scope`, or the bare id (cgroupfs driver). `crio-conmon-<id>.scope` is the monitor beside the container.
+/// Extracts the runtime's id from a container's directory name: `cri-containerd-<id>.scope`, `docker-<id>.scope`, `crio-<id>.scope`,
+/// `libpod-<id>.scope`, or the bare id (cgroupfs driver). `crio-conmon-<id>.scope` is the monitor process beside the container.
 fn container_id(name: &str) -> Option<&str> {
     let id = match name.strip_suffix(".scope") {
         Some(unit) => {
@@ -222,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_above_the_pods_are_no_pods() {
+    fn groups_above_the_pods_are_not_pods() {
         for path in [
             "kubepods.slice",
             "kubepods.slice/kubepods-burstable.slice",
@@ -246,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn workload_and_container_of_a_cgroup_that_is_gone() {
+    fn workload_and_container_follow_from_the_path() {
         let pod = "kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1b_2.slice";
         for (path, owner, container_id) in [
             (format!("{pod}/cri-containerd-{ID}.scope"), pod, Some(ID)),

@@ -1,13 +1,13 @@
-//! Which pods are never evicted because of what they are. Pure.
+//! Which pods are exempt because of what they are. No I/O.
 
-use super::identity::shortened;
-use super::{Exemption, Pod};
+use super::annotations::shortened;
+use super::identity::Exemption;
+use super::object::Pod;
 use crate::config::kubernetes_options::PodProtection;
-use crate::workloads::Protection;
+use crate::workloads::protection::Protection;
 
 impl Pod {
-    /// Why it is never evicted, if so: always for what the system needs, else as the operator has it.
-    #[must_use]
+    /// Returns why the pod is exempt: always for system pods, else by the operator's rules.
     pub fn protection(&self, rules: &PodProtection) -> Option<Protection> {
         let PodProtection {
             daemon_sets,
@@ -27,7 +27,7 @@ impl Pod {
         }
         let volumes = &self.spec.volumes;
         let checks = [
-            // It is made anew on the same node, whatever its conditions: nothing is won.
+            // The DaemonSet recreates its pod on the same node whatever the node's conditions, so an eviction frees nothing.
             (*daemon_sets && self.is_of_daemon_set(), Protection::DaemonSet),
             (annotations.iter().any(|wanted| self.carries(wanted)), Protection::Annotation),
             (namespaces.contains(&self.metadata.namespace), Protection::Namespace),
@@ -45,7 +45,7 @@ impl Pod {
         checks.into_iter().find_map(|(holds, protection)| holds.then_some(protection))
     }
 
-    /// Whether it has that annotation: `key`, whatever its value, or `key=value`.
+    /// Whether the pod has the annotation: `key` with any value, or `key=value`.
     fn carries(&self, wanted: &str) -> bool {
         match wanted.split_once('=') {
             Some((key, value)) => self.annotation(key) == Some(shortened(value)),
@@ -70,7 +70,7 @@ mod tests {
     const DAEMON: &str = r#""namespace": "shop", "ownerReferences": [{"apiVersion": "apps/v1", "kind": "DaemonSet", "controller": true}]"#;
 
     #[test]
-    fn what_the_system_needs_is_protected_whatever_the_operator_says() {
+    fn system_pods_are_exempt_under_any_rules() {
         let none = PodProtection { daemon_sets: false, ..KubernetesOptions::default().protect };
         for (metadata, spec, expected) in [
             (r#""annotations": {"kubernetes.io/config.source": "file"}"#, "", Some(Protection::StaticPod)),
@@ -84,11 +84,11 @@ mod tests {
     }
 
     #[test]
-    fn the_rest_is_as_the_operator_has_it() {
+    fn other_pods_follow_the_rules() {
         let default = KubernetesOptions::default().protect;
         let of = |rules: &PodProtection, metadata: &str, spec: &str| pod(metadata, spec).protection(rules);
         assert_eq!(of(&default, DAEMON, ""), Some(Protection::DaemonSet));
-        // Nobody exempts himself where the operator has not said so.
+        // A pod cannot exempt itself against the operator's rules.
         assert_eq!(of(&default, OWNED, r#""priority": 1000000, "volumes": [{"emptyDir": {}}]"#), None);
 
         let keep = |text: &str| PodProtection { annotations: vec![text.to_owned()], ..default.clone() };

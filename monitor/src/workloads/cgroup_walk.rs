@@ -1,4 +1,4 @@
-//! One walk over the cgroup tree: which directory is a workload, which is part of one.
+//! A walk over the cgroup tree, which finds the workloads and the cgroups that are part of them.
 
 use std::collections::HashMap;
 use std::ffi::CString;
@@ -14,51 +14,47 @@ use crate::node::CgroupVersion;
 use crate::node::pinned_file::{Buffer, FileError, PinnedFile, is_gone, keyed_value, number_or_max};
 use crate::units::{Bytes, CgroupId};
 
-use super::path::{Role, role};
-use super::processes::{self, DEPTH_LIMIT, has_processes, is_inhabited, names};
-use super::tree::Tracked;
-use super::{Kind, Preference, Protection, QosClass, Workload, marks, qos_class};
+use super::cgroup_path::{QosClass, Role, role};
+use super::cgroup_processes::{self, DEPTH_LIMIT, has_processes, is_inhabited, names};
+use super::oomd_marks::{self, Preference};
+use super::protection::Protection;
+use super::tracked_workload::Tracked;
+use super::workload::{Kind, Workload, qos_class};
 
-/// The workload that a directory is inside of.
+/// The workload that contains a directory.
 #[derive(Debug, Clone)]
 struct Enclosing {
     name: Arc<str>,
-    /// A pod or a container: what is inside is part of it, whatever it is called.
+    /// A pod or a container: everything inside is part of it, whatever its name.
     is_whole: bool,
-    /// Its place among those found; none when nothing lives in it.
+    /// Index into `Walk::found`; `None` when the workload contains no process.
     index: Option<usize>,
 }
 
-/// How long a workload's request, limit and marks are believed before they are read again.
-const FACTS_AGE: Duration = Duration::from_secs(60);
-/// Stands for the root cgroup where a workload's name is expected.
+/// A workload's request, limit and marks are read again when they are older than this.
+const MAX_FACTS_AGE: Duration = Duration::from_secs(60);
+/// The workload name of the root cgroup.
 const ROOT: &str = "/";
 
-/// A cgroup and the workload that it is, or is part of.
 pub(super) struct Owned {
     pub(super) id: CgroupId,
     pub(super) workload: Arc<str>,
     pub(super) path: Arc<str>,
 }
 
-/// One walk over the tree.
 pub(super) struct Walk<'t> {
     version: CgroupVersion,
     root: PathBuf,
     known: HashMap<CgroupId, Tracked>,
-    /// The workloads.
     pub(super) found: Vec<Tracked>,
-    /// Every cgroup of a workload, and that workload's name.
     pub(super) owned: Vec<Owned>,
-    /// Workloads that were not known.
     pub(super) appeared: Vec<CgroupId>,
-    /// What could not be read, and why.
     pub(super) unreadable: Vec<String>,
     buffer: &'t mut Buffer,
 }
 
 impl<'t> Walk<'t> {
-    /// Walks everything below `root`, an open directory and its path; `known` workloads keep their open files.
+    /// Walks everything below `root`, an open directory and its path. The `known` workloads keep their open files.
     pub(super) fn over(
         (directory, root): (&OwnedFd, PathBuf),
         version: CgroupVersion,
@@ -66,32 +62,31 @@ impl<'t> Walk<'t> {
         buffer: &'t mut Buffer,
     ) -> Self {
         let (found, mut owned, unreadable) = (Vec::new(), Vec::new(), Vec::new());
-        // What is in no workload is in the root: kernel threads, and whatever nobody put anywhere else.
+        // Processes outside every workload are in the root: kernel threads, and processes that were never moved.
         if let Ok(stat) = rustix::fs::fstat(directory) {
             owned.push(Owned { id: CgroupId(stat.st_ino), workload: ROOT.into(), path: ROOT.into() });
         }
         let mut walk = Self { version, root, known, found, owned, appeared: Vec::new(), unreadable, buffer };
-        let inside = walk.names(directory, "");
-        walk.descend(directory, &inside, "", None);
+        let children = walk.names(directory, "");
+        walk.descend(directory, &children, "", None);
         walk
     }
 
-    /// Visits the directories `inside` another one; `within` is the workload they belong to, if any.
-    fn descend(&mut self, directory: &OwnedFd, inside: &[CString], path: &str, within: Option<&Enclosing>) {
-        for name in inside {
+    /// Visits the `children` of a directory; `within` is the workload that contains them, if any.
+    fn descend(&mut self, directory: &OwnedFd, children: &[CString], path: &str, within: Option<&Enclosing>) {
+        for name in children {
             let shown = name.to_string_lossy();
             let child_path = if path.is_empty() { shown.into_owned() } else { format!("{path}/{shown}") };
             match open_directory(directory, name, &self.root.join(&child_path)) {
                 Ok(child) => self.visit(&child, &child_path, within),
-                Err(error) => self.skip(&error),
+                Err(error) => self.record(&error),
             }
         }
     }
 
-    /// What is in a directory.
     fn names(&mut self, directory: &OwnedFd, path: &str) -> Vec<CString> {
         names(directory).unwrap_or_else(|errno| {
-            self.skip(&FileError::Read { path: self.root.join(path), source: errno.into() });
+            self.record(&FileError::Read { path: self.root.join(path), source: errno.into() });
             Vec::new()
         })
     }
@@ -100,12 +95,12 @@ impl<'t> Walk<'t> {
         if path.matches('/').count() >= DEPTH_LIMIT {
             return self
                 .unreadable
-                .push(format!("{path} is nested more than {DEPTH_LIMIT} deep: what is below is ignored"));
+                .push(format!("{path} is nested more than {DEPTH_LIMIT} deep: the cgroups below it are ignored"));
         }
         let Ok(stat) = rustix::fs::fstat(directory) else { return };
         let id = CgroupId(stat.st_ino);
         let kind = kind(trusted_role(path, stat.st_uid), within);
-        // A cgroup whose processes have ended is no workload any more, but what the kernel counted for it has its name.
+        // A cgroup without processes is not a workload, but its counters keep its name.
         let own: Arc<str> = path.into();
         let name = match (&kind, within) {
             (None, Some(outer)) => Arc::clone(&outer.name),
@@ -117,8 +112,8 @@ impl<'t> Walk<'t> {
             (Some((kind, _)), _) => Some(Enclosing { name, is_whole: is_whole(kind), index: None }),
             (None, within) => within.cloned(),
         };
-        let inside = self.names(directory, path);
-        if let Some((kind, qos)) = kind.filter(|(kind, _)| self.is_workload(kind, directory, &inside, path)) {
+        let children = self.names(directory, path);
+        if let Some((kind, qos)) = kind.filter(|(kind, _)| self.is_workload(kind, directory, &children, path)) {
             let is_whole = is_whole(&kind);
             match self.track(directory, path, id, stat.st_uid, kind, qos) {
                 Ok(tracked) => {
@@ -136,17 +131,18 @@ impl<'t> Walk<'t> {
                         path.display()
                     ));
                 }
-                Err(error) => self.skip(&error),
+                Err(error) => self.record(&error),
             }
         }
-        self.descend(directory, &inside, path, enclosing.as_ref());
+        self.descend(directory, &children, path, enclosing.as_ref());
     }
 
-    /// Whether a process lives where it makes this cgroup a workload: in it or below; in it, for one that is nothing by name.
-    fn is_workload(&mut self, kind: &Kind, directory: &OwnedFd, inside: &[CString], path: &str) -> bool {
+    /// Whether the cgroup contains the processes that make it a workload: in it or below it, but only in it for a cgroup without a name of
+    /// its own.
+    fn is_workload(&mut self, kind: &Kind, directory: &OwnedFd, children: &[CString], path: &str) -> bool {
         match (kind, self.version) {
             (Kind::Cgroup, _) => has_processes(directory.as_fd()),
-            (_, CgroupVersion::V1) => is_inhabited(directory.as_fd(), inside),
+            (_, CgroupVersion::V1) => is_inhabited(directory.as_fd(), children),
             (_, CgroupVersion::V2) => self.is_populated(directory, path),
         }
     }
@@ -165,8 +161,8 @@ impl<'t> Walk<'t> {
             self.appeared.push(id);
         }
         let pod = match known {
-            Some(mut known) if known.age() < FACTS_AGE => {
-                // Who lives in it may have changed.
+            Some(mut known) if known.age() < MAX_FACTS_AGE => {
+                // The nested workloads may have changed.
                 known.workload.protection = protection(&known.workload.kind);
                 return Ok(known);
             }
@@ -175,21 +171,22 @@ impl<'t> Walk<'t> {
         };
         let full_path = self.root.join(path);
         let (request, limit) = self.request_and_limit(directory, &full_path)?;
-        // In a delegated cgroup its user sets memory.min and memory.low: promises that nobody made.
+        // The user of a delegated cgroup can set memory.min and memory.low, so they guarantee nothing.
         let request = if owner_uid == 0 { request } else { Bytes(0) };
         let qos = qos.unwrap_or_else(|| qos_class(request, limit));
-        // Kubernetes sets no memory.min without its MemoryQoS feature; a Guaranteed pod's request is its limit.
+        // Kubernetes does not set memory.min without its MemoryQoS feature; the request of a Guaranteed pod is its limit.
         let request = if qos == QosClass::Guaranteed { limit.unwrap_or(request) } else { request };
         let preference = match self.version {
             CgroupVersion::V1 => Preference::None,
-            CgroupVersion::V2 => marks::read(directory, owner_uid),
+            CgroupVersion::V2 => oomd_marks::read(directory, owner_uid),
         };
         let protection = protection(&kind);
         let workload = Workload { name: path.to_owned(), id, kind, qos, request, preference, protection, pod };
         Tracked::open(workload, directory, &full_path, self.version)
     }
 
-    /// v2: the larger of `memory.min` and `memory.low`, and `memory.max`. v1: the soft limit and the limit.
+    /// Reads the request and the limit. v2: the larger of `memory.min` and `memory.low`, and `memory.max`. v1: the soft limit and the
+    /// limit.
     fn request_and_limit(&mut self, directory: &OwnedFd, path: &Path) -> Result<(Bytes, Option<Bytes>), FileError> {
         match self.version {
             CgroupVersion::V2 => {
@@ -201,7 +198,7 @@ impl<'t> Walk<'t> {
                 Ok((Bytes(request), limit.map(Bytes)))
             }
             CgroupVersion::V1 => {
-                // v1 writes "no limit" as the largest page count; anything above 2^62 is none, as for the kubelet.
+                // v1 prints "no limit" as the largest page count. Anything above 2^62 is no limit, as for the kubelet.
                 let set = |number: Option<u64>| number.filter(|number| *number < 1 << 62);
                 let request = set(self.number(directory, path, "memory.soft_limit_in_bytes")?);
                 let limit = set(self.number(directory, path, "memory.limit_in_bytes")?);
@@ -216,15 +213,15 @@ impl<'t> Walk<'t> {
         number_or_max(text).map_err(|what| file.content(what))
     }
 
-    /// v2: some process lives in this cgroup or below.
+    /// v2: whether a process is in this cgroup or below it.
     fn is_populated(&mut self, directory: &OwnedFd, path: &str) -> bool {
         let events = PinnedFile::open_at(directory, &self.root.join(path), "cgroup.events");
         let populated = events.and_then(|events| Ok(keyed_value(events.read(self.buffer)?, "populated")));
         matches!(populated, Ok(Some(populated)) if populated != 0)
     }
 
-    /// Notes what could not be read. A cgroup removed while it is being read is no news.
-    fn skip(&mut self, error: &FileError) {
+    /// Records what could not be read. A cgroup that is removed meanwhile is not recorded.
+    fn record(&mut self, error: &FileError) {
         let gone = matches!(error, FileError::Open { source, .. } | FileError::Read { source, .. } if is_gone(source));
         if !gone {
             self.unreadable.push(error.to_string());
@@ -232,10 +229,10 @@ impl<'t> Walk<'t> {
     }
 }
 
-/// What kind of workload a directory of this role can be; `None` for a part of another, or a group.
+/// Returns what kind of workload a directory of this role can be; `None` for a group, or a part of another workload.
 fn kind(role: Role, within: Option<&Enclosing>) -> Option<(Kind, Option<QosClass>)> {
     match (role, within) {
-        // So is anything without a name of its own inside another workload.
+        // A directory without a name of its own inside another workload is also a part of it.
         (_, Some(Enclosing { is_whole: true, .. })) | (Role::Group, _) | (Role::Plain, Some(_)) => None,
         (Role::Plain, None) => Some((Kind::Cgroup, None)),
         (Role::Pod(uid, qos), _) => Some((Kind::Pod(uid), Some(qos))),
@@ -245,17 +242,17 @@ fn kind(role: Role, within: Option<&Enclosing>) -> Option<(Kind, Option<QosClass
     }
 }
 
-/// The kubelet names static pods by a hash without dashes; it treats all of them as critical.
+/// The kubelet names static pods by a hash without dashes, and treats all of them as critical.
 fn protection(kind: &Kind) -> Option<Protection> {
     matches!(kind, Kind::Pod(uid) if uid.is_static()).then_some(Protection::StaticPod)
 }
 
-/// Pods and containers are evicted with all that is in them.
+/// Pods and containers are evicted with everything inside them.
 fn is_whole(kind: &Kind) -> bool {
     matches!(kind, Kind::Pod(_) | Kind::Container(_))
 }
 
-/// The role by its name. Pods are made by the kubelet, which is root: a user's cgroup that is called like one is none.
+/// Returns the role by name. The kubelet runs as root, so a user's cgroup with the name of a pod is not one.
 fn trusted_role(path: &str, owner_uid: u32) -> Role {
     match role(path) {
         Role::Pod(..) if owner_uid != 0 => Role::Plain,
@@ -267,15 +264,11 @@ fn is_alive(directory: &OwnedFd) -> bool {
     rustix::fs::accessat(directory, "cgroup.procs", Access::EXISTS, AtFlags::empty()).is_ok()
 }
 
-/// Opens a hierarchy's root.
-///
-/// # Errors
-/// When it cannot be read.
 pub(super) fn open_root(root: &Path) -> Result<OwnedFd, FileError> {
     open_directory(rustix::fs::CWD, root, root)
 }
 
-/// Opens the directory `name` in another one; `path` is for messages.
+/// Opens the directory `name` in another directory; `path` is for messages.
 fn open_directory(at: impl AsFd, name: impl rustix::path::Arg, path: &Path) -> Result<OwnedFd, FileError> {
-    processes::open(at, name).map_err(|errno| FileError::Open { path: path.to_owned(), source: errno.into() })
+    cgroup_processes::open(at, name).map_err(|errno| FileError::Open { path: path.to_owned(), source: errno.into() })
 }

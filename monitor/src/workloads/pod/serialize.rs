@@ -1,35 +1,15 @@
-//! Writing pods down as the API prints them, so that they are read again as any others.
+//! Serializes pods as the API prints them, so that they can be read back.
 
 use serde::{Serialize, Serializer};
 
-use super::{ResourceList, ResourceName};
-
-/// Whether nothing is to be written: what is read as present must not be there at all.
+/// A field that is read by presence must be omitted when it is false.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands over references")]
 pub fn is_false(value: &bool) -> bool {
     !value
 }
 
-/// Entries as a map.
-///
-/// # Errors
-/// When the serializer has one.
 pub fn map<S: Serializer, K: Serialize, T: Serialize>(entries: &[(K, T)], serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_map(entries.iter().map(|(key, value)| (key, value)))
-}
-
-impl ResourceList {
-    /// Whether it names nothing.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-}
-
-impl Serialize for ResourceName {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.as_str())
-    }
 }
 
 #[cfg(test)]
@@ -37,7 +17,7 @@ mod tests {
     use crate::workloads::Pod;
 
     #[test]
-    fn what_is_written_is_read_again() {
+    fn a_serialized_pod_reads_back() {
         let json = r#"{"metadata": {"name": "web", "namespace": "shop", "uid": "u-1", "deletionTimestamp": "2026-11-21T00:00:00Z",
                 "annotations": {"kubernetes.io/config.source": "api"},
                 "ownerReferences": [{"kind": "ReplicaSet", "name": "web-1", "controller": true}]},
@@ -52,7 +32,7 @@ mod tests {
         let pod: Pod = serde_json::from_str(json).unwrap();
         let written = serde_json::to_string(&pod).unwrap();
         assert_eq!(serde_json::from_str::<Pod>(&written).unwrap(), pod);
-        // Nothing is there that says nothing.
+        // Empty fields are omitted.
         assert_eq!(serde_json::to_string(&Pod::default()).unwrap(), r#"{"metadata":{},"spec":{},"status":{}}"#);
     }
 }

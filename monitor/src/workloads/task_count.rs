@@ -1,7 +1,7 @@
-//! How many process ids a workload has taken: one for each thread.
+//! How many process ids a workload uses: one for each thread.
 
 use std::io::{BufRead as _, BufReader};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 
 use rustix::fs::{Mode, OFlags};
@@ -9,56 +9,49 @@ use rustix::fs::{Mode, OFlags};
 use crate::node::pinned_file::{Buffer, PinnedFile};
 use crate::node::{CgroupVersion, Hierarchy};
 
-use super::processes::{DEPTH_LIMIT, children};
+use super::cgroup_processes::for_each_below;
 
-/// What the pids controller counts, of everything below too (v1: Linux 4.3, v2: 4.5).
+/// The pids controller's count, which includes all cgroups below (v1: Linux 4.3, v2: 4.5).
 const CURRENT: &str = "pids.current";
 
-/// Counts the tasks of the open cgroup `directory`, called `name` below the hierarchy's root, and of all below it: the controller's count
-/// where there is one, else one by one. Forks nothing and needs no process id. Nothing when the cgroup is gone.
+/// Counts the tasks of the open cgroup `directory`, whose path below the hierarchy's root is `name`, and of all cgroups below it. Reads the
+/// pids controller's count if there is one, else the lists of tasks. Returns `None` when the cgroup is gone.
 #[must_use]
 pub fn count(directory: BorrowedFd<'_>, name: &str, hierarchy: &Hierarchy, buffer: &mut Buffer) -> Option<u64> {
     let of_controller = match hierarchy.version {
         CgroupVersion::V2 => PinnedFile::open_at(directory, Path::new(name), CURRENT),
-        // v1 has a hierarchy for each controller; who makes cgroups makes them at the same path in all.
+        // v1 has one hierarchy for each controller; systemd and the runtimes create a cgroup at the same path in all of them.
         CgroupVersion::V1 => {
             let controllers = hierarchy.memory.parent().unwrap_or(&hierarchy.memory);
             PinnedFile::open(controllers.join("pids").join(name).join(CURRENT))
         }
     };
     let counted = of_controller.and_then(|file| Ok(file.read(buffer)?.trim().parse().ok()));
-    match counted {
-        Ok(Some(count)) => Some(count),
-        Ok(None) | Err(_) => one_by_one(directory, hierarchy.version, DEPTH_LIMIT),
-    }
+    counted.ok().flatten().or_else(|| count_listed(directory, hierarchy.version))
 }
 
-fn one_by_one(directory: BorrowedFd<'_>, version: CgroupVersion, depth: usize) -> Option<u64> {
+fn count_listed(directory: BorrowedFd<'_>, version: CgroupVersion) -> Option<u64> {
     let name = match version {
         CgroupVersion::V1 => "tasks",
         CgroupVersion::V2 => "cgroup.threads",
     };
-    // The threads of a threaded cgroup are not listed by those above it; its processes are.
-    let own = lines(directory, name).or_else(|| lines(directory, "cgroup.procs"))?;
-    let below = depth.checked_sub(1).map_or(0, |depth| {
-        let children = children(directory).unwrap_or_default();
-        children.iter().filter_map(|child| one_by_one(child.as_fd(), version, depth)).sum::<u64>()
-    });
-    Some(own + below)
+    // The threads of a threaded cgroup are not listed by the cgroups above it; its processes are.
+    let own = |directory: BorrowedFd<'_>| lines(directory, name).or_else(|| lines(directory, "cgroup.procs"));
+    let mut count = own(directory)?;
+    let _unlisted = for_each_below(directory, |child| count += own(child).unwrap_or(0));
+    Some(count)
 }
 
 fn lines(directory: BorrowedFd<'_>, name: &str) -> Option<u64> {
     let file = rustix::fs::openat(directory, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
-    let mut count = 0;
-    for line in BufReader::new(std::fs::File::from(file)).lines() {
-        line.ok()?;
-        count += 1;
-    }
-    Some(count)
+    let lines = BufReader::new(std::fs::File::from(file)).lines();
+    lines.map(|line| line.is_ok().then_some(1)).sum()
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsFd as _;
+
     use super::*;
 
     fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
@@ -79,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn the_controllers_count_or_one_by_one() {
+    fn the_controllers_count_or_the_listed_tasks() {
         use CgroupVersion::{V1, V2};
         for (name, version, memory, files, expected) in [
             ("v2", V2, "", &[("a/pids.current", "41\n"), ("a/cgroup.threads", "1\n")][..], Some(41)),
@@ -92,8 +85,14 @@ mod tests {
             ),
             ("v2, threaded", V2, "", &[("a/cgroup.procs", "1\n2\n")], Some(2)),
             ("v1", V1, "memory", &[("memory/a/tasks", "1\n"), ("pids/a/pids.current", "7\n")], Some(7)),
-            ("v1 without", V1, "memory", &[("memory/a/tasks", "1\n9\n"), ("memory/a/b/tasks", "3\n")], Some(3)),
-            ("nothing to be read", V2, "", &[("a/cgroup.kill", "")], None),
+            (
+                "v1 without the controller",
+                V1,
+                "memory",
+                &[("memory/a/tasks", "1\n9\n"), ("memory/a/b/tasks", "3\n")],
+                Some(3),
+            ),
+            ("nothing can be read", V2, "", &[("a/cgroup.kill", "")], None),
         ] {
             assert_eq!(counted(version, memory, files), expected, "{name}");
         }

@@ -1,22 +1,22 @@
-//! systemd-oomd's marks on cgroups: `user.oomd_omit` and `user.oomd_avoid`.
+//! systemd-oomd's marks on cgroups: the extended attributes `user.oomd_omit` and `user.oomd_avoid`.
 
-use serde::{Deserialize, Serialize};
 use std::os::fd::AsFd;
 
-/// How gladly a workload is evicted.
+use serde::{Deserialize, Serialize};
+
+/// What the marks of a cgroup ask for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub enum Preference {
-    /// No mark.
     #[default]
     None,
-    /// `user.oomd_avoid`: only after all that are not so marked.
+    /// `user.oomd_avoid`: the workload is evicted only after all workloads without this mark.
     Avoid,
-    /// `user.oomd_omit`: never.
+    /// `user.oomd_omit`: the workload is never evicted.
     Omit,
 }
 
-/// What the extended attributes and their owner amount to. systemd-oomd honours marks on a cgroup that belongs to root or to
-/// the owner of the monitored ancestor; ours is the root cgroup, so both mean root: a user cannot exempt their own processes.
+/// Combines the marks with the owner of the cgroup. systemd-oomd honours marks on a cgroup that belongs to root or to the owner of the
+/// monitored ancestor. This agent monitors the root cgroup, so both mean root: a user cannot exempt their own processes.
 #[must_use]
 pub fn preference(owner_uid: u32, omit: bool, avoid: bool) -> Preference {
     match (owner_uid, omit, avoid) {
@@ -26,7 +26,7 @@ pub fn preference(owner_uid: u32, omit: bool, avoid: bool) -> Preference {
     }
 }
 
-/// Reads the marks on an open cgroup directory. cgroup v1 has no user attributes: no marks there (v2: Linux 5.7).
+/// Reads the marks of an open cgroup directory. cgroup v1 has no user attributes and so no marks (v2: Linux 5.7).
 #[must_use]
 pub fn read(directory: impl AsFd, owner_uid: u32) -> Preference {
     let set = |name| is_set(&directory, name);
@@ -39,7 +39,7 @@ fn is_set(directory: impl AsFd, name: &str) -> bool {
     value.get(..length).is_some_and(is_true)
 }
 
-/// systemd writes "1" and reads any of its spellings of true.
+/// systemd writes "1" and accepts all of its spellings of true.
 fn is_true(value: &[u8]) -> bool {
     [&b"1"[..], b"yes", b"y", b"true", b"t", b"on"].iter().any(|word| value.eq_ignore_ascii_case(word))
 }

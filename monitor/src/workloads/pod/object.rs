@@ -1,0 +1,216 @@
+//! The API's object `v1.Pod`, as far as a decision reads it.
+
+use serde::{Deserialize, Serialize};
+
+use super::annotations;
+use super::resource_name::ResourceName;
+use super::serialize;
+use crate::units::Quantity;
+use crate::workloads::json_defaults::{entries, is_present, list, or_default};
+
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
+#[serde(default)]
+pub struct Pod {
+    #[serde(deserialize_with = "or_default")]
+    pub metadata: Metadata,
+    #[serde(deserialize_with = "or_default")]
+    pub spec: Spec,
+    #[serde(deserialize_with = "or_default")]
+    pub status: Status,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Metadata {
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "String::is_empty")]
+    pub namespace: String,
+    /// Unlike the name, never reused.
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "String::is_empty")]
+    pub uid: String,
+    /// Annotations; long values are cut.
+    #[serde(
+        deserialize_with = "annotations::read",
+        serialize_with = "serialize::map",
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    pub annotations: Vec<(String, String)>,
+    #[serde(rename = "ownerReferences", deserialize_with = "list", skip_serializing_if = "Vec::is_empty")]
+    pub owners: Vec<Owner>,
+    #[serde(
+        rename = "deletionTimestamp",
+        deserialize_with = "is_present",
+        skip_serializing_if = "serialize::is_false"
+    )]
+    pub is_being_deleted: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Spec {
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "String::is_empty")]
+    pub node_name: String,
+    #[serde(deserialize_with = "list", skip_serializing_if = "Vec::is_empty")]
+    pub containers: Vec<Container>,
+    /// Containers that run before the others, or beside them if `restartPolicy` is `Always`.
+    #[serde(deserialize_with = "list", skip_serializing_if = "Vec::is_empty")]
+    pub init_containers: Vec<Container>,
+    #[serde(deserialize_with = "list", skip_serializing_if = "Vec::is_empty")]
+    pub volumes: Vec<Volume>,
+    #[serde(deserialize_with = "list", skip_serializing_if = "Vec::is_empty")]
+    pub tolerations: Vec<Toleration>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub priority: Option<i32>,
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "String::is_empty")]
+    pub priority_class_name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub termination_grace_period_seconds: Option<i64>,
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "ResourceList::is_empty")]
+    pub overhead: ResourceList,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resources: Option<Resources>,
+    /// False if the pod has its own user namespace.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host_users: Option<bool>,
+}
+
+/// A container of any kind; the API's arrays of containers differ only in when they run.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Container {
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    #[serde(deserialize_with = "or_default")]
+    pub resources: Resources,
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "String::is_empty")]
+    pub restart_policy: String,
+}
+
+impl Container {
+    /// Whether an init container runs beside the containers after it.
+    pub fn is_sidecar(&self) -> bool {
+        self.restart_policy == "Always"
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
+#[serde(default)]
+pub struct Resources {
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "ResourceList::is_empty")]
+    pub requests: ResourceList,
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "ResourceList::is_empty")]
+    pub limits: ResourceList,
+}
+
+/// Quantities by resource, in their written order.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
+#[serde(transparent)]
+pub struct ResourceList(
+    #[serde(deserialize_with = "entries", serialize_with = "serialize::map")] pub Vec<(ResourceName, Quantity)>,
+);
+
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Volume {
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub empty_dir: Option<EmptyDir>,
+    #[serde(deserialize_with = "is_present", skip_serializing_if = "serialize::is_false")]
+    pub host_path: bool,
+    #[serde(deserialize_with = "is_present", skip_serializing_if = "serialize::is_false")]
+    pub config_map: bool,
+    #[serde(deserialize_with = "is_present", skip_serializing_if = "serialize::is_false")]
+    pub git_repo: bool,
+    #[serde(deserialize_with = "is_present", skip_serializing_if = "serialize::is_false")]
+    pub persistent_volume_claim: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct EmptyDir {
+    /// `Memory` is a tmpfs; empty is the node's filesystem.
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "String::is_empty")]
+    pub medium: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub size_limit: Option<Quantity>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Toleration {
+    /// Empty matches all keys.
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "String::is_empty")]
+    pub key: String,
+    /// `Exists` or `Equal`; empty is `Equal`.
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "String::is_empty")]
+    pub operator: String,
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "String::is_empty")]
+    pub value: String,
+    /// Empty matches all effects.
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "String::is_empty")]
+    pub effect: String,
+    /// How long a `NoExecute` taint is tolerated; `None` is for ever.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub toleration_seconds: Option<i64>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Status {
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "String::is_empty")]
+    pub phase: String,
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "String::is_empty")]
+    pub qos_class: String,
+    #[serde(deserialize_with = "list", skip_serializing_if = "Vec::is_empty")]
+    pub container_statuses: Vec<ContainerStatus>,
+    #[serde(deserialize_with = "list", skip_serializing_if = "Vec::is_empty")]
+    pub init_container_statuses: Vec<ContainerStatus>,
+    #[serde(deserialize_with = "list", skip_serializing_if = "Vec::is_empty")]
+    pub ephemeral_container_statuses: Vec<ContainerStatus>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct ContainerStatus {
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    /// The runtime's name and id: `containerd://0123…`.
+    #[serde(rename = "containerID", deserialize_with = "or_default", skip_serializing_if = "String::is_empty")]
+    pub container_id: String,
+}
+
+/// An entry of `metadata.ownerReferences`.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Owner {
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "String::is_empty")]
+    pub api_version: String,
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "String::is_empty")]
+    pub kind: String,
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    /// Whether this owner recreates the pod.
+    #[serde(deserialize_with = "or_default")]
+    pub controller: bool,
+}
+
+impl ResourceList {
+    pub fn get(&self, name: &str) -> Option<&Quantity> {
+        self.0.iter().find(|(known, _)| known.as_str() == name).map(|(_, quantity)| quantity)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether the list names a resource that can be requested for the pod as a whole; local storage cannot.
+    pub(super) fn names_pod_level(&self) -> bool {
+        self.0.iter().any(|(name, _)| match name {
+            ResourceName::Cpu | ResourceName::Memory => true,
+            ResourceName::EphemeralStorage => false,
+            ResourceName::Other(name) => name.starts_with("hugepages-"),
+        })
+    }
+}

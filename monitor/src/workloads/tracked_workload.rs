@@ -1,0 +1,96 @@
+//! A workload and the open files that read it.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::fs::{Mode, OFlags};
+
+use crate::node::CgroupVersion;
+use crate::node::pinned_file::{Buffer, FileError, PinnedFile, keyed_value};
+use crate::units::{Bytes, Monotonic};
+
+use super::pod::Pod;
+use super::protection::Protection;
+use super::workload::{Workload, WorkloadUsage};
+
+/// A workload and the open files that read it.
+#[derive(Debug)]
+pub struct Tracked {
+    pub(super) workload: Workload,
+    pub(super) directory: OwnedFd,
+    usage: PinnedFile,
+    stat: PinnedFile,
+    /// `cgroup.kill`, opened in advance; absent on v1 and before Linux 5.14.
+    kill: Option<OwnedFd>,
+    /// When the workload's facts were read.
+    read: Monotonic,
+    /// The protection that follows from the cgroup tree alone.
+    pub(super) tree_protection: Option<Protection>,
+    /// Whether the workload is protected by its name; `None` until that is looked up.
+    pub(super) is_named: Option<bool>,
+    /// The pod from which the request was taken.
+    pub(super) joined: Option<Arc<Pod>>,
+}
+
+impl Tracked {
+    /// Opens the files of a workload's cgroup; `path` is for messages.
+    pub(super) fn open(
+        workload: Workload,
+        directory: &OwnedFd,
+        path: &Path,
+        version: CgroupVersion,
+    ) -> Result<Self, FileError> {
+        let usage_name = match version {
+            CgroupVersion::V1 => "memory.usage_in_bytes",
+            CgroupVersion::V2 => "memory.current",
+        };
+        let usage = PinnedFile::open_at(directory, path, usage_name)?;
+        let stat = PinnedFile::open_at(directory, path, "memory.stat")?;
+        let directory = directory.try_clone().map_err(|source| FileError::Open { path: path.to_owned(), source })?;
+        let kill = rustix::fs::openat(&directory, "cgroup.kill", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty()).ok();
+        let (read, tree_protection) = (Monotonic::now(), None);
+        Ok(Self { workload, directory, usage, stat, kill, read, tree_protection, is_named: None, joined: None })
+    }
+
+    /// Returns how long ago the workload's facts were read.
+    pub(super) fn age(&self) -> Duration {
+        Monotonic::now().since(self.read)
+    }
+
+    pub fn workload(&self) -> &Workload {
+        &self.workload
+    }
+
+    /// Returns the cgroup's directory in the memory hierarchy. It stays this cgroup even if its path is reused.
+    pub fn directory(&self) -> BorrowedFd<'_> {
+        self.directory.as_fd()
+    }
+
+    /// Returns the open `cgroup.kill`, if the kernel has it.
+    pub fn kill_file(&self) -> Option<BorrowedFd<'_>> {
+        self.kill.as_ref().map(AsFd::as_fd)
+    }
+
+    /// Reads the usage, an upper bound of the working set.
+    pub(super) fn upper_bound(&self, buffer: &mut Buffer) -> Option<WorkloadUsage> {
+        let usage = Bytes(self.usage.read(buffer).ok()?.trim().parse().ok()?);
+        Some(WorkloadUsage { workload: self.workload.clone(), working_set: usage, exact: false, other: None })
+    }
+
+    /// Reads the working set.
+    pub(super) fn measure(&self, version: CgroupVersion, buffer: &mut Buffer) -> Option<WorkloadUsage> {
+        let key = match version {
+            CgroupVersion::V1 => "total_inactive_file",
+            CgroupVersion::V2 => "inactive_file",
+        };
+        let usage = self.upper_bound(buffer)?;
+        let inactive_file = keyed_value(self.stat.read(buffer).ok()?, key)?;
+        Some(WorkloadUsage {
+            working_set: usage.working_set.saturating_sub(Bytes(inactive_file)),
+            exact: true,
+            ..usage
+        })
+    }
+}
