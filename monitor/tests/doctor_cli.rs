@@ -112,8 +112,8 @@ fn an_invisible_machine_is_unsafe_to_enforce_on() {
     let machine = Machine::new();
     let (status, answer) = machine.json("cgroupRoot: /nonexistent\n");
     assert_eq!(status, 1);
-    let said = sentences(&answer, "unsafe");
-    assert!(said.iter().any(|it| it.contains("no cgroup hierarchy") && it.contains("mount one there")), "{said:?}");
+    let found = sentences(&answer, "unsafe");
+    assert!(found.iter().any(|it| it.contains("no cgroup hierarchy") && it.contains("mount one there")), "{found:?}");
     assert_eq!(answer["cgroup"], Value::Null);
     let (status, answer) = machine.json("procRoot: /nonexistent\n");
     assert_eq!(status, 1);
@@ -123,11 +123,11 @@ fn an_invisible_machine_is_unsafe_to_enforce_on() {
 #[test]
 fn unknown_limits_are_reported_unless_pods_is_set() {
     let machine = Machine::new();
-    let said =
+    let is_reported =
         |config| sentences(&machine.json(config).1, "note").iter().any(|it| it.contains("limits of local storage"));
-    assert!(said(""));
-    assert!(!said("pods: /run/pods.json\n"));
-    assert!(!said("localStorageCapacityIsolation: false\n"));
+    assert!(is_reported(""));
+    assert!(!is_reported("pods: /run/pods.json\n"));
+    assert!(!is_reported("localStorageCapacityIsolation: false\n"));
 }
 
 #[test]

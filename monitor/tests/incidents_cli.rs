@@ -15,9 +15,9 @@ use node_pressure_monitor::units::Bytes;
 use serde_json::Value;
 
 /// Prints past the test harness, which hides the output of passing tests: a skipped test must be visible.
-macro_rules! tell {
+macro_rules! report {
     ($($text:tt)*) => {
-        let _unheard = writeln!(std::io::stderr(), $($text)*);
+        let _sent = writeln!(std::io::stderr(), $($text)*);
     };
 }
 
@@ -289,7 +289,7 @@ fn records_wait_for_room_on_a_full_disk() {
             .is_ok_and(|it| it.success())
     };
     if !mounted(&["-t", "tmpfs", "-o", "size=256k", "tmpfs"]) {
-        tell!("SKIPPED records_wait_for_room_on_a_full_disk: no small filesystem can be mounted here");
+        report!("SKIPPED records_wait_for_room_on_a_full_disk: no small filesystem can be mounted here");
         return;
     }
     let unmount = Unmount(directory.path());

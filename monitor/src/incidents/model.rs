@@ -49,6 +49,7 @@ impl Kind {
 }
 
 /// One incident with its evidence.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Incident {
@@ -66,22 +67,18 @@ pub struct Incident {
     /// `enforce` or `observe`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub mode: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub oom_kill: Option<OomKill>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub eviction: Option<Eviction>,
     /// The last minute of each signal, by the signal's name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub signals: BTreeMap<String, SignalHistory>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub pressure: Vec<Pressure>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub memory: Option<Memory>,
     /// Workloads that stalled in reclaim, longest first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub stalls: Vec<Stalls>,
     /// The period over which stalls and inodes were counted.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub stalls_seconds: Option<f64>,
     /// Largest working set first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -99,7 +96,6 @@ pub struct Incident {
     pub steps: Vec<Step>,
     /// When the figures about the node and its workloads were measured, in milliseconds after the incident. Negative figures predate
     /// the incident: in a storm of OOM kills the agent does not measure for each.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub evidence_after_ms: Option<f64>,
 }
 
@@ -108,12 +104,12 @@ fn is_zero(number: &usize) -> bool {
 }
 
 /// One action of the agent or event of the kernel.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Step {
     pub step: String,
     /// The process concerned, if one invocation has several.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub pid: Option<i32>,
     /// Milliseconds after the first step.
     pub ms: f64,

@@ -18,9 +18,9 @@ fn mark(pid: i32, ms: u64, invoked: Option<u64>, by: i32) -> Mark {
     Mark { at: at(ms), invoked: invoked.map(at), victim_pid: pid, trigger: trigger(by) }
 }
 
-fn kill(pid: i32, marked: u64, gone: u64, invoked: Option<u64>, by: i32) -> Kill {
+fn kill(pid: i32, marked: u64, exited: u64, invoked: Option<u64>, by: i32) -> Kill {
     Kill {
-        at: at(gone),
+        at: at(exited),
         marked: at(marked),
         invoked: invoked.map(at),
         victim: Victim { pid, uid: Some(1000), ..Victim::default() },

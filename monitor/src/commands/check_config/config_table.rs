@@ -153,7 +153,7 @@ const fn instead(quirk: Quirk) -> &'static str {
         Quirk::ContainerFsFirstPass => "thresholds for containerfs count from the first pass on",
         Quirk::InodesMinusBytes => "inodes are compared with inodes",
         Quirk::NegativeMaxGrace => "a negative evictionMaxPodGracePeriod means the pod's own",
-        Quirk::GraceRestartsAtOnce => "a single good sample does not start a grace period anew",
+        Quirk::GraceRestartsAtOnce => "a single good sample does not restart a grace period",
         Quirk::ConditionBeforeGrace => "the node condition waits for the grace period",
         Quirk::ZeroTransitionHidesCondition => "without a transition period the condition is reported nevertheless",
         Quirk::AlwaysMetPercentage => "100.0% is refused",

@@ -1,22 +1,19 @@
 //! The answer as text: the facts, then the findings with their fixes, worst first.
 
-use std::fmt::Write as _;
-
+use crate::incidents::text::text_page::Page;
 use crate::units::Bytes;
 
-use super::super::output::printable;
 use super::Report;
 use super::facts::{Facts, Filesystem};
 use super::findings::{Finding, Severity};
 
-/// The longest line.
-const WIDTH: usize = 100;
 /// Column of the text after a label.
 const INDENT: usize = 14;
 
 /// Renders the answer, ending with a line break.
 pub fn render(report: &Report<'_>) -> String {
-    let mut page = Page(format!("node-pressure-monitor {} doctor\n\n", report.version));
+    let mut page = Page::default();
+    page.line(&format!("node-pressure-monitor {} doctor\n", report.version));
     found(&mut page, report.facts);
     for (severity, heading) in [
         (Severity::Unsafe, "ENFORCING WOULD BE UNSAFE"),
@@ -25,13 +22,14 @@ pub fn render(report: &Report<'_>) -> String {
     ] {
         let of_kind = || report.findings.iter().filter(|finding| finding.severity == severity);
         if of_kind().next().is_some() {
-            page.heading(heading);
+            page.section(heading);
         }
-        of_kind().for_each(|finding| page.finding(finding));
+        of_kind().for_each(|finding| add_finding(&mut page, finding));
     }
-    page.heading("VERDICT");
+    page.section("VERDICT");
     let degraded = report.findings.iter().filter(|finding| finding.severity == Severity::Degraded).count();
-    page.line(
+    item(
+        &mut page,
         "",
         &match (report.enforcing, degraded) {
             ("safe", 0) => "everything works; enforcing would be safe".to_owned(),
@@ -39,64 +37,65 @@ pub fn render(report: &Report<'_>) -> String {
             _ => "enforcing would be unsafe: fix the findings above first; mode observe changes nothing".to_owned(),
         },
     );
-    page.0
+    page.finish()
 }
 
 fn found(page: &mut Page, facts: &Facts) {
-    page.line("mode", facts.mode);
-    page.line("kernel", &facts.kernel.release);
+    item(page, "mode", facts.mode);
+    item(page, "kernel", &facts.kernel.release);
     let having = |present| -> String {
         let names = facts.kernel.features.iter().filter(|feature| feature.present == present).map(|it| it.name);
         names.collect::<Vec<_>>().join(", ")
     };
-    page.listed("", "has ", &having(true));
-    page.listed("", "has no ", &having(false));
+    listed(page, "has ", &having(true));
+    listed(page, "has no ", &having(false));
     match &facts.cgroup {
-        None => page.line("cgroup", "no usable hierarchy"),
+        None => item(page, "cgroup", "no usable hierarchy"),
         Some(cgroup) => {
             let hybrid = if cgroup.hybrid { ", hybrid: v2 is mounted without the memory controller" } else { "" };
-            page.line("cgroup", &format!("{} at {}{hybrid}", cgroup.version, cgroup.memory.display()));
-            page.listed("", "controllers ", &cgroup.controllers.join(" "));
+            item(page, "cgroup", &format!("{} at {}{hybrid}", cgroup.version, cgroup.memory.display()));
+            listed(page, "controllers ", &cgroup.controllers.join(" "));
             let kill = if cgroup.kill { "at once (cgroup.kill)" } else { "process by process" };
             let freezer = if cgroup.freezer { ", frozen meanwhile if they fork" } else { "" };
-            page.line("", &format!("workloads are killed {kill}{}", if cgroup.kill { "" } else { freezer }));
+            item(page, "", &format!("workloads are killed {kill}{}", if cgroup.kill { "" } else { freezer }));
         }
     }
     let (attached, missing) = (facts.probes.would_attach.len(), facts.probes.missing.len());
-    page.line("probes", &format!("{attached} of {} would attach", attached + missing));
-    page.line(
+    item(page, "probes", &format!("{attached} of {} would attach", attached + missing));
+    item(
+        page,
         "",
         &format!("cgroup ids: {}; OOM kills reported by {}", facts.probes.cgroup_ids, facts.oom_kills_told_by),
     );
     let yes_no = |yes| if yes { "yes" } else { "no" };
-    page.line("PSI", yes_no(facts.pressure_stall_information));
-    page.line("kernel's log", yes_no(facts.kernel_log));
+    item(page, "PSI", yes_no(facts.pressure_stall_information));
+    item(page, "kernel's log", yes_no(facts.kernel_log));
     let swap = if facts.swap_bytes == 0 { "off".to_owned() } else { Bytes(facts.swap_bytes).to_string() };
-    page.line("swap", &swap);
+    item(page, "swap", &swap);
     let lacking: Vec<&str> = facts.capabilities.iter().filter(|it| !it.present).map(|it| it.name).collect();
     let capabilities =
         if lacking.is_empty() { "all needed ones".to_owned() } else { format!("no {}", lacking.join(", no ")) };
-    page.line("capabilities", &capabilities);
+    item(page, "capabilities", &capabilities);
     let namespaces = match facts.private_namespaces[..] {
         [] => "the machine's own".to_owned(),
         _ => format!("own {}", facts.private_namespaces.join(" and ")),
     };
-    page.line("namespaces", &namespaces);
-    facts.filesystems.iter().for_each(|filesystem| page.line(filesystem.role, &describe(filesystem)));
-    page.line("layout", layout(facts));
+    item(page, "namespaces", &namespaces);
+    facts.filesystems.iter().for_each(|filesystem| item(page, filesystem.role, &describe(filesystem)));
+    item(page, "layout", layout(facts));
     match &facts.runtimes[..] {
-        [] => page.line("runtime", "none found"),
+        [] => item(page, "runtime", "none found"),
         runtimes => runtimes.iter().for_each(|runtime| {
             let state = if runtime.trouble.is_none() { "answers" } else { "does not answer" };
             let version = runtime.version.iter().map(|version| format!(" {version}"));
             let api = runtime.api_version.iter().map(|version| format!(", CRI {version},"));
             let name: String = [runtime.name.clone()].into_iter().chain(version).chain(api).collect();
-            page.line("runtime", &format!("{name} at {}: {state}", runtime.socket.display()));
+            item(page, "runtime", &format!("{name} at {}: {state}", runtime.socket.display()));
         }),
     }
-    page.line("kubelet", if facts.kubelet { "has its files here" } else { "none here" });
+    item(page, "kubelet", if facts.kubelet { "has its files here" } else { "none here" });
     if let Some(pid) = facts.other_instance {
-        page.line("agent", &format!("running, process {pid}"));
+        item(page, "agent", &format!("running, process {pid}"));
     }
 }
 
@@ -128,59 +127,22 @@ fn describe(filesystem: &Filesystem) -> String {
     )
 }
 
-struct Page(String);
+/// Adds a label and its text, broken between words.
+fn item(page: &mut Page, label: &str, text: &str) {
+    page.wrapped(&format!("{label:<INDENT$}"), &" ".repeat(INDENT), text);
+}
 
-impl Page {
-    fn heading(&mut self, heading: &str) {
-        self.0.push('\n');
-        self.0.push_str(heading);
-        self.0.push('\n');
-    }
-
-    /// Adds a label and its text, broken between words.
-    fn line(&mut self, label: &str, text: &str) {
-        let mut label = label;
-        for line in broken(&printable(text), WIDTH - INDENT) {
-            // Writing to a String does not fail.
-            let _ = writeln!(self.0, "{label:<INDENT$}{line}");
-            label = "";
-        }
-    }
-
-    fn listed(&mut self, label: &str, verb: &str, list: &str) {
-        if !list.is_empty() {
-            self.line(label, &format!("{verb}{list}"));
-        }
-    }
-
-    fn finding(&mut self, finding: &Finding) {
-        let mut lead = "- ";
-        for line in broken(&printable(&finding.sentence), WIDTH - lead.len()) {
-            let _ = writeln!(self.0, "{lead}{line}");
-            lead = "  ";
-        }
-        if let Some(mend) = &finding.mend {
-            for (index, line) in broken(mend, WIDTH - 4).into_iter().enumerate() {
-                let _ = writeln!(self.0, "  {} {line}", if index == 0 { ">" } else { " " });
-            }
-        }
+fn listed(page: &mut Page, verb: &str, list: &str) {
+    if !list.is_empty() {
+        item(page, "", &format!("{verb}{list}"));
     }
 }
 
-/// Breaks a text into lines of at most `width`, unless a word is longer.
-fn broken(text: &str, width: usize) -> Vec<String> {
-    let mut lines = vec![String::new()];
-    for word in text.split(' ') {
-        match lines.last_mut() {
-            Some(line) if line.is_empty() => line.push_str(word),
-            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
-                line.push(' ');
-                line.push_str(word);
-            }
-            _ => lines.push(word.to_owned()),
-        }
+fn add_finding(page: &mut Page, finding: &Finding) {
+    page.wrapped("- ", "  ", &finding.sentence);
+    if let Some(mend) = &finding.mend {
+        page.wrapped("  > ", "    ", mend);
     }
-    lines
 }
 
 #[cfg(test)]
@@ -209,7 +171,7 @@ mod tests {
         {
             assert!(page.contains(&format!("\n{line}\n")), "{line}\n{page}");
         }
-        assert!(page.lines().all(|line| line.chars().count() <= WIDTH), "{page}");
+        assert!(page.lines().all(|line| line.chars().count() <= 100), "{page}");
     }
 
     #[test]
@@ -222,7 +184,7 @@ mod tests {
         assert!(place("ENFORCING WOULD BE UNSAFE") < place("- the agent runs in a pid namespace"));
         assert!(place("WILL NOT WORK") < place("- swap is on") && place("- swap is on") < place("> switch swap off"));
         assert!(place("swap          1.0 GiB") < place("WILL NOT WORK"));
-        assert!(page.lines().all(|line| line.chars().count() <= WIDTH), "{page}");
+        assert!(page.lines().all(|line| line.chars().count() <= 100), "{page}");
     }
 
     #[test]

@@ -147,8 +147,11 @@ mod tests {
 
     #[test]
     fn an_unread_configuration_is_named() {
-        let said = without_lock(Some(Path::new("/etc/npm.yaml")));
-        assert!(said.starts_with("by the defaults") && said.ends_with("add --config /etc/npm.yaml"), "{said}");
+        let sentence = without_lock(Some(Path::new("/etc/npm.yaml")));
+        assert!(
+            sentence.starts_with("by the defaults") && sentence.ends_with("add --config /etc/npm.yaml"),
+            "{sentence}"
+        );
         assert!(without_lock(None).ends_with("set lockFile to a writable path"));
     }
 
@@ -157,7 +160,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         assert_eq!(unwritable("incidents", &directory.path().join("not/yet"), "gone"), None);
         // Not even root creates files there.
-        let said = unwritable("incidents", Path::new("/proc/sys/none/x"), "gone");
-        assert!(said.is_none_or(|said| said.contains("/proc/sys") && said.ends_with("; gone")));
+        let sentence = unwritable("incidents", Path::new("/proc/sys/none/x"), "gone");
+        assert!(sentence.is_none_or(|sentence| sentence.contains("/proc/sys") && sentence.ends_with("; gone")));
     }
 }

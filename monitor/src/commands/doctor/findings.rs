@@ -48,28 +48,28 @@ impl Finding {
 /// Returns the findings, worst first.
 pub fn findings(facts: &Facts) -> Vec<Finding> {
     let mut found = Vec::new();
-    let mut say = |severity, about: &str, sentence: String, mend: Option<&str>| {
+    let mut add = |severity, about: &str, sentence: String, mend: Option<&str>| {
         found.push(Finding { severity, about: about.to_owned(), sentence, mend: mend.map(str::to_owned) });
     };
     if let Some(text) = namespaces_text(&facts.private_namespaces) {
-        say(Severity::Unsafe, "namespaces", text, None);
+        add(Severity::Unsafe, "namespaces", text, None);
     }
     for Problem { about, sentence, is_unsafe } in &facts.problems {
-        say(if *is_unsafe { Severity::Unsafe } else { Severity::Degraded }, about, sentence.clone(), None);
+        add(if *is_unsafe { Severity::Unsafe } else { Severity::Degraded }, about, sentence.clone(), None);
     }
-    killing(facts, &mut say);
-    disks(facts, &mut say);
+    killing(facts, &mut add);
+    disks(facts, &mut add);
     if facts.swap_bytes > 0 {
         let mend = "switch swap off (swapoff -a, and its line in /etc/fstab), or add a pressureConditions entry that detects the stalls";
-        say(Severity::Degraded, "swap", SWAP_ON.to_owned(), Some(mend));
+        add(Severity::Degraded, "swap", SWAP_ON.to_owned(), Some(mend));
     }
     if let Some(unread) = facts.unread_configuration.as_deref().map(Path::display) {
         let sentence = format!("the defaults were examined: {unread} exists, but was not given");
-        say(Severity::Note, "configuration", sentence, Some(&format!("add --config {unread}")));
+        add(Severity::Note, "configuration", sentence, Some(&format!("add --config {unread}")));
     }
     for feature in facts.kernel.features.iter().filter(|feature| !feature.present) {
         let sentence = format!("this kernel has no {} (Linux {}): {}", feature.name, feature.since, feature.otherwise);
-        say(Severity::Note, "kernel", sentence, Some("boot a newer kernel if you need it"));
+        add(Severity::Note, "kernel", sentence, Some("boot a newer kernel if you need it"));
     }
     // Probes with a finding of their own, or that are off as a whole, are not listed.
     let has_finding = |name: &str| {
@@ -77,23 +77,23 @@ pub fn findings(facts: &Facts) -> Vec<Finding> {
     };
     for probe in facts.probes.missing.iter().filter(|probe| !has_finding(&probe.name)) {
         let sentence = format!("{}: {} ({})", probe.name, probe.reason, probe.purpose);
-        say(Severity::Note, "probes", sentence, None);
+        add(Severity::Note, "probes", sentence, None);
     }
     if let Some(pid) = facts.other_instance {
         let sentence = format!("another agent runs already (process {pid}); a second one would refuse to start");
-        say(Severity::Note, "other agent", sentence, None);
+        add(Severity::Note, "other agent", sentence, None);
     }
     found.sort_by_key(|finding| finding.severity);
     found
 }
 
 /// Adds findings about killing workloads.
-fn killing(facts: &Facts, say: &mut impl FnMut(Severity, &str, String, Option<&str>)) {
+fn killing(facts: &Facts, add: &mut impl FnMut(Severity, &str, String, Option<&str>)) {
     let Some(cgroup) = &facts.cgroup else { return };
     let has = |name: &str| facts.capabilities.iter().any(|it| it.name == name && it.present);
     if !cgroup.kill && facts.kernel.features.iter().any(|feature| feature.name == "pidfd" && !feature.present) {
         let sentence = "no pidfd (Linux 5.3): the agent cannot signal a process without the risk of a reused pid, so it evicts nothing";
-        say(Severity::Unsafe, "ending workloads", sentence.to_owned(), Some("boot a newer kernel"));
+        add(Severity::Unsafe, "killing workloads", sentence.to_owned(), Some("boot a newer kernel"));
     }
     if !has("CAP_KILL") {
         let mend = Some("run as root, or grant CAP_KILL");
@@ -102,7 +102,7 @@ fn killing(facts: &Facts, say: &mut impl FnMut(Severity, &str, String, Option<&s
         } else {
             (Severity::Unsafe, "no CAP_KILL: the agent cannot signal any workload, so it cannot evict")
         };
-        say(severity, "ending workloads", sentence.to_owned(), mend);
+        add(severity, "killing workloads", sentence.to_owned(), mend);
     }
     if !cgroup.kill && !cgroup.freezer {
         let sentence = "neither cgroup.kill nor a freezer: the agent kills processes one by one while they fork, and a fork bomb may outrun it";
@@ -112,12 +112,12 @@ fn killing(facts: &Facts, say: &mut impl FnMut(Severity, &str, String, Option<&s
             }
             _ => "mount the cgroup filesystem writable for the agent, on Linux 5.14 or later",
         };
-        say(Severity::Degraded, "ending workloads", sentence.to_owned(), Some(mend));
+        add(Severity::Degraded, "killing workloads", sentence.to_owned(), Some(mend));
     }
 }
 
 /// Adds findings about filesystems, container runtimes and limits of local storage.
-fn disks(facts: &Facts, say: &mut impl FnMut(Severity, &str, String, Option<&str>)) {
+fn disks(facts: &Facts, add: &mut impl FnMut(Severity, &str, String, Option<&str>)) {
     let mut reported: Vec<&str> = Vec::new();
     for filesystem in facts.filesystems.iter().filter(|filesystem| filesystem.inodes.is_none()) {
         if reported.contains(&filesystem.device.as_str()) {
@@ -127,7 +127,7 @@ fn disks(facts: &Facts, say: &mut impl FnMut(Severity, &str, String, Option<&str
         let (role, kind) = (filesystem.role, &filesystem.kind);
         let sentence =
             format!("{role} is on {kind}, which creates inodes without limit: there is no {role}.inodesFree");
-        say(Severity::Note, role, sentence, None);
+        add(Severity::Note, role, sentence, None);
     }
     let mut reported: Vec<&str> = Vec::new();
     // Without containers the agent measures no usage of disks.
@@ -145,8 +145,8 @@ fn disks(facts: &Facts, say: &mut impl FnMut(Severity, &str, String, Option<&str
             mount_point.display()
         );
         let mount = if kind == "xfs" { XFS_PROJECTS } else { EXT4_PROJECTS };
-        let whose = if *role == "nodefs" { KUBELET_PROJECTS } else { RUNTIME_PROJECTS };
-        say(Severity::Note, role, sentence, Some(&format!("{mount}, {whose}")));
+        let assigner = if *role == "nodefs" { KUBELET_PROJECTS } else { RUNTIME_PROJECTS };
+        add(Severity::Note, role, sentence, Some(&format!("{mount}, {assigner}")));
     }
     for runtime in &facts.runtimes {
         let Some(trouble) = &runtime.trouble else { continue };
@@ -156,20 +156,20 @@ fn disks(facts: &Facts, say: &mut impl FnMut(Severity, &str, String, Option<&str
             runtime.name,
             runtime.socket.display()
         );
-        say(Severity::Degraded, "runtime", sentence, Some("start the runtime, or see its log"));
+        add(Severity::Degraded, "runtime", sentence, Some("start the runtime, or see its log"));
     }
     if facts.kubelet && facts.runtimes.is_empty() {
         let sentence = "container runtime: none was found, though a kubelet has its files here; the agent collects no garbage, evicts \
                         pods by signals, and their writable layers stay";
         let mend =
             "set runtime in the configuration to its socket; if the agent runs in a container, mount the socket there";
-        say(Severity::Degraded, "runtime", sentence.to_owned(), Some(mend));
+        add(Severity::Degraded, "runtime", sentence.to_owned(), Some(mend));
     }
     if facts.limits_unknown {
         let sentence = "limits of local storage evict no pod: neither cgroups nor the runtime report the limits";
         let mend = "connect the agent to the API server (kubernetes.kubeconfig), or set `pods` to a file written with: kubectl get pods -A -o \
                     json --field-selector spec.nodeName=NODE";
-        say(Severity::Note, "local storage", sentence.to_owned(), Some(mend));
+        add(Severity::Note, "local storage", sentence.to_owned(), Some(mend));
     }
 }
 

@@ -69,7 +69,7 @@ fn each_missing_ability_has_one_finding() {
         (
             |it| it.capabilities[0].present = false,
             Degraded,
-            "ending workloads",
+            "killing workloads",
             "no CAP_KILL: the agent can kill whole cgroups",
         ),
         (
@@ -78,7 +78,7 @@ fn each_missing_ability_has_one_finding() {
                 it.cgroup.as_mut().unwrap().kill = false;
             },
             Unsafe,
-            "ending workloads",
+            "killing workloads",
             "no CAP_KILL: the agent cannot signal any workload",
         ),
         (
@@ -87,7 +87,7 @@ fn each_missing_ability_has_one_finding() {
                 (cgroup.kill, cgroup.freezer) = (false, false);
             },
             Degraded,
-            "ending workloads",
+            "killing workloads",
             "a fork bomb may outrun it",
         ),
         (|it| it.swap_bytes = 1, Degraded, "swap", "swap is on"),

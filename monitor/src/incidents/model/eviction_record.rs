@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{RawJson, TraceCut};
 
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Eviction {
@@ -19,54 +20,39 @@ pub struct Eviction {
     /// The victim; in observe mode, of the dry run.
     pub workload: String,
     /// `namespace/name`, if the container runtime or the file of pods gives them.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub pod: Option<String>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
     /// The kernfs id of the victim's cgroup.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub cgroup_id: Option<u64>,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub qos_class: String,
     /// `kill`, `term` or `would_kill`.
     pub action: String,
     pub outcome: Outcome,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
     /// How many processes were signalled.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub processes: Option<usize>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub working_set_bytes: Option<u64>,
     /// The victim's usage of a resource other than memory, in the signal's unit.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub used: Option<i64>,
     /// Available bytes at the decision. Signals that do not count bytes have `available`, `threshold_value` and `freed` instead.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub available_bytes: Option<i64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub available: Option<i64>,
     /// The threshold resolved against the node's capacity.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub threshold_bytes: Option<i64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub threshold_value: Option<i64>,
     /// How much more was available after the victim's exit; negative if other workloads took more than the victim freed.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub freed_bytes: Option<i64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub freed: Option<i64>,
     /// Proactive reclaim before the eviction.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub reclaim: Option<Reclaim>,
     /// The policy that the decider followed, as `simulate --config` reads it.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub policy: Option<RawJson>,
     /// The decider's snapshots and steps that led to the eviction, oldest first, one line of a trace each.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub trace: Vec<RawJson>,
     /// Set when the trace exceeded the limit.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub trace_cut: Option<TraceCut>,
 }
 
@@ -99,18 +85,16 @@ pub enum Outcome {
 }
 
 /// Proactive reclaim: a write to `memory.reclaim` before a kill.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Reclaim {
     pub workload: String,
     pub requested_bytes: u64,
     /// By how much the workload's usage fell.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub freed_bytes: Option<u64>,
     /// Available on the node before the reclaim.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub available_before_bytes: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub available_after_bytes: Option<u64>,
     pub took_ms: f64,
     /// `sufficed`, `insufficient`, `timed_out`, `refused` or `skipped`.

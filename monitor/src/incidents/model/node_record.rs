@@ -5,16 +5,15 @@ use serde::{Deserialize, Serialize};
 use super::is_zero;
 
 /// One signal over the last minute.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SignalHistory {
     /// `bytes`, `inodes` or `pids`.
     pub unit: String,
     /// The base of a percentage.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub capacity: Option<u64>,
     /// The threshold that was met; without one, the highest threshold of the signal.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub threshold: Option<u64>,
     /// Milliseconds before the incident (negative after it) and the value from then on. Unchanged values are not repeated.
     pub samples: Vec<(f64, u64)>,
@@ -39,40 +38,27 @@ pub struct Pressure {
 }
 
 /// The node's memory, from `/proc/meminfo`.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Memory {
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub total_bytes: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub available_bytes: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub free_bytes: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub anon_bytes: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub active_file_bytes: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub inactive_file_bytes: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub shmem_bytes: Option<u64>,
     /// `SReclaimable`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub slab_reclaimable_bytes: Option<u64>,
     /// `SUnreclaim`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub slab_unreclaimable_bytes: Option<u64>,
     /// `KernelStack` and `PageTables`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub tables_and_stacks_bytes: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub unevictable_bytes: Option<u64>,
     /// `Hugetlb` (Linux 4.19).
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub hugetlb_bytes: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub swap_total_bytes: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub swap_free_bytes: Option<u64>,
 }
 
@@ -109,14 +95,13 @@ pub struct InodeGrowth {
 }
 
 /// One workload in the ranking.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Place {
     /// Counted from one; left out for protected workloads.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub place: Option<usize>,
     pub workload: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub protection: Option<String>,
     /// The usage is an upper bound: the workload could not become the victim, so the agent did not measure it.
     #[serde(skip_serializing_if = "std::ops::Not::not")]

@@ -5,22 +5,19 @@ use serde::{Deserialize, Serialize};
 use super::is_zero;
 
 /// One invocation of the kernel's OOM killer, which may kill several processes.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
 pub struct OomKill {
     /// The kernel's constraint: `none` (the node ran out of memory), `cpuset`, `memory_policy` or `memcg`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub constraint: Option<String>,
     /// The invocation chose several processes (`memory.oom.group`).
     pub group: bool,
     /// `ebpf` or `kmsg`.
     pub source: String,
     /// The allocation's size is 2^order pages; -1 for a kill requested through SysRq.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub order: Option<i32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<Limit>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub trigger: Option<Trigger>,
     pub victims: Vec<Victim>,
     /// Processes that `victims` leaves out.
@@ -29,88 +26,63 @@ pub struct OomKill {
 }
 
 /// A cgroup that hit its limit.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Limit {
     /// Path below the hierarchy's root; left out if the cgroup was removed before the agent read its path.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub cgroup: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub cgroup_id: Option<u64>,
     /// The workload that contains the cgroup; the path itself for a cgroup above workloads.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub workload: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub limit_bytes: Option<u64>,
     /// Usage when the record was made: the victims' memory is free by then.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub usage_bytes: Option<u64>,
 }
 
 /// The task whose allocation found no memory.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Trigger {
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub pid: Option<i32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub tid: Option<i32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub comm: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub workload: Option<String>,
     /// The container's id at the container runtime.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub container: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub cgroup: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub cgroup_id: Option<u64>,
 }
 
 /// A process that the OOM killer chose.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Victim {
     pub pid: i32,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub comm: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub uid: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub workload: Option<String>,
     /// The container's id at the container runtime.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub container: Option<String>,
     /// The container's name within its pod.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub container_name: Option<String>,
     /// `namespace/name`, if known.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub pod: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub cgroup: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub cgroup_id: Option<u64>,
     /// Anonymous memory: heap and stack.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub anon_bytes: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub file_bytes: Option<u64>,
     /// Shared memory and tmpfs.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub shmem_bytes: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub pgtables_bytes: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub total_vm_bytes: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub oom_score_adj: Option<i32>,
     /// From the process's start to the choice.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub age_ms: Option<f64>,
     /// From the choice to the process's exit.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub dying_ms: Option<f64>,
 }
 

@@ -6,7 +6,7 @@ mod eviction_text;
 mod node_text;
 mod oom_text;
 mod spark;
-mod text_page;
+pub mod text_page;
 mod timeline;
 mod words;
 

@@ -15,7 +15,7 @@ pub fn summary(kill: &OomKill) -> String {
     let all = kill.victims.len() + kill.victims_omitted;
     let more = if all > 1 { format!(" and {} more", all - 1) } else { String::new() };
     let size = resident(kill).map(|size| format!(", {}", bytes(size))).unwrap_or_default();
-    let of = whose(kill, first);
+    let of = victim_workloads(kill, first);
     format!("{}{more} of {of} killed{size}: {}", victim(first), cause(kill))
 }
 
@@ -26,18 +26,18 @@ pub fn resident(kill: &OomKill) -> Option<u64> {
 }
 
 /// Names the victims' workloads: a limit that several workloads share may cost processes of several.
-fn whose(kill: &OomKill, first: &Victim) -> String {
+fn victim_workloads(kill: &OomKill, first: &Victim) -> String {
     let known = kill.victims.iter().filter_map(|victim| victim.workload.as_deref());
     let others: BTreeSet<&str> = known.filter(|workload| Some(*workload) != first.workload.as_deref()).collect();
     let more = match others.len() {
         0 => String::new(),
         more => format!(" and {}", count(more as u64, "other workload", "other workloads")),
     };
-    format!("{}{more}", victims_workload(first))
+    format!("{}{more}", workload_of(first))
 }
 
 /// Names the pod if it is known, else the workload.
-fn victims_workload(of: &Victim) -> String {
+fn workload_of(of: &Victim) -> String {
     of.pod.as_ref().map_or_else(|| name_or_unknown(of.workload.as_deref()), |pod| format!("pod {pod}"))
 }
 
@@ -74,7 +74,7 @@ pub fn story(page: &mut Page, incident: &Incident, kill: &OomKill) {
     let Some(first) = kill.victims.first() else {
         return page.paragraph("The kernel's OOM killer was invoked; nothing more is known.");
     };
-    let of = whose(kill, first);
+    let of = victim_workloads(kill, first);
     let all = kill.victims.len() + kill.victims_omitted;
     let killed = if all > 1 {
         let at_once = if kill.group { " at once" } else { "" };
@@ -155,7 +155,7 @@ fn victim_items(page: &mut Page, of: &Victim, before: Option<&Victim>) {
     words.extend(of.oom_score_adj.map(|adj| format!("oom_score_adj {adj}")));
     words.extend(of.age_ms.map(|age| format!("{} old", time(age))));
     page.item(label, &words.join(", "));
-    let mut place = vec![victims_workload(of)];
+    let mut place = vec![workload_of(of)];
     place.extend(of.container.as_ref().map(|id| match &of.container_name {
         Some(name) => format!("container {name} ({})", short(id)),
         None => format!("container {}", short(id)),

@@ -55,7 +55,8 @@ impl Page {
         self.line(&format!("  {label:<width$}{drawing}", width = LABEL - 2));
     }
 
-    fn wrapped(&mut self, first: &str, rest: &str, text: &str) {
+    /// Adds a text in lines that begin with `first`, then `rest`.
+    pub fn wrapped(&mut self, first: &str, rest: &str, text: &str) {
         let text = clean(text);
         let mut line = first.to_owned();
         let mut is_empty = true;
