@@ -119,7 +119,7 @@ fn warnings_leave_the_status_alone() {
         stderr.starts_with("warning: standard input:3: failSwapOn: \"false\": swap may be used on this node"),
         "{stderr}"
     );
-    assert!(stdout.starts_with("standard input: a KubeletConfiguration, and right\n"), "{stdout}");
+    assert!(stdout.starts_with("standard input: a valid KubeletConfiguration\n"), "{stdout}");
 }
 
 #[test]
@@ -175,7 +175,7 @@ fn a_stderr_that_cannot_be_written_loses_no_answer() {
     for stderr in [&full as &dyn Fn() -> Stdio, &closed] {
         let (status, stdout, _) = texts(&run(swap.to_str().unwrap(), stderr()));
         assert_eq!(status, 0);
-        assert!(stdout.contains(": a KubeletConfiguration, and right\n"), "{stdout}");
+        assert!(stdout.contains(": a valid KubeletConfiguration\n"), "{stdout}");
         assert_eq!(run("/nonexistent", stderr()).status.code(), Some(2));
     }
 }

@@ -14,7 +14,7 @@ const INDENT: usize = 16;
 #[must_use]
 pub fn render(file: &str, loaded: &Loaded, left: &[Allocatable]) -> String {
     let policy = &loaded.config.policy;
-    let mut text = format!("{}: a {}, and right\n\n", printable(file), loaded.kind.as_str());
+    let mut text = format!("{}: a valid {}\n\n", printable(file), loaded.kind.as_str());
     thresholds(&mut text, &policy.thresholds);
     text.push('\n');
     row(&mut text, "semantics", &semantics(policy));
