@@ -1,6 +1,7 @@
 //! The loop: wait for the next reason to look, observe, decide, act, report.
 
 mod act;
+mod api_events;
 mod cluster;
 mod disks;
 mod evictions;
@@ -8,12 +9,11 @@ mod evidence;
 mod figures;
 mod filesystems;
 mod gentle;
-mod happenings;
 mod housekeeping;
+mod kernel_events;
 mod kills;
 mod ladder;
 mod last;
-mod limits;
 pub mod local_storage;
 pub mod measured;
 mod observe;
@@ -23,21 +23,16 @@ mod others;
 mod parts;
 mod pauses;
 mod pending;
-mod published;
-mod recorder;
 mod reload;
 mod report;
+mod reporting;
 mod runtime;
-mod said;
 mod signals;
 mod start;
 mod stats;
 mod stop;
-mod tell;
 mod wakeup;
 
-use std::collections::HashSet;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::signal::unix::{SignalKind, signal};
@@ -48,16 +43,15 @@ use crate::actions::{Evictor, GarbageFirst};
 use crate::cluster::Cluster;
 use crate::config::MonitorConfig;
 use crate::eviction::deadline::FallRate;
-use crate::eviction::evicted::Cause;
 use crate::eviction::{Armed, Assessment, Observation, SignalValue, State, assess};
 use crate::kernel::{Event, Kernel, OomKill};
 use crate::node::psi_trigger::PsiTrigger;
 use crate::node::timer::Timer;
 use crate::node::{MemoryReader, MemorySample, RootUsage};
-use crate::report::logging::Writer;
-use crate::report::{ConditionLog, EvictionOutcome, Health, Metrics, Refresh, StatsBasis, SummaryPage};
+use crate::report::record::Record;
+use crate::report::{Metrics, Refresh, Reporter};
 use crate::runtime::Runtime;
-use crate::units::{Bytes, CgroupId, Monotonic, Resource, Signal};
+use crate::units::{Bytes, Monotonic};
 use crate::workloads::WorkloadTree;
 
 use self::cluster::Told;
@@ -68,26 +62,18 @@ use self::gentle::Gentle;
 pub use self::kills::Kills;
 use self::ladder::Ladder;
 use self::last::{Audits, Last, Outside, Scan};
-use self::limits::{Limits, allow, allow_at};
 use self::local_storage::LocalStorage;
 use self::measured::{Measured, Steered};
 use self::orders::Orders;
 pub use self::parts::Parts;
 use self::pauses::Pauses;
 use self::pending::Pending;
-use self::published::Published;
-pub use self::recorder::Recorder;
 pub use self::reload::{Reload, not_acted_on};
-use self::said::Said;
 pub use self::signals::Signals;
 pub use self::wakeup::Wakeup;
 
 /// Events decoded at most before the loop looks at the node again.
 const EVENTS_PER_WAKEUP: usize = 4096;
-/// What observe mode would do is said again after this long.
-const OBSERVED_AGAIN: Duration = Duration::from_secs(60);
-/// While it stays so, that something is to be got back is said to the cluster this often.
-const RECLAIMING_AGAIN: Duration = Duration::from_secs(10);
 /// Room for the OOM kills of one look; a ring of the usual size holds few more.
 const OOM_KILLS_EXPECTED: usize = 256;
 
@@ -172,26 +158,6 @@ struct Actions {
     pending: Pending,
 }
 
-/// What is reported, and what was reported last.
-#[derive(Debug)]
-struct Reporter {
-    metrics: Arc<Mutex<Metrics>>,
-    health: Arc<Health>,
-    page: Arc<SummaryPage>,
-    stats: Arc<StatsBasis>,
-    log: Writer,
-    conditions: ConditionLog,
-    recorder: Recorder,
-    published: Published,
-    reclaiming: Said<Resource>,
-    would_evict: Said<(Signal, CgroupId)>,
-    limits: Limits,
-    /// Thresholds, by their place among the armed ones, that were reported as met and not as recovered.
-    told_met: HashSet<usize>,
-    /// When the metrics were last renewed.
-    reported: Option<Monotonic>,
-}
-
 impl Agent {
     /// Runs until SIGTERM or SIGINT. SIGHUP has the configuration file read again.
     ///
@@ -202,7 +168,7 @@ impl Agent {
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut hang_up = signal(SignalKind::hangup())?;
-        tracing::info!(event = "ready", "listening and sampling");
+        self.reporter.report(&Record::Ready, Monotonic::now());
         loop {
             let (wait, reason) = self.next_wakeup();
             let mut scrape = None;
@@ -266,14 +232,11 @@ impl Agent {
             }
         }
         self.record_rest();
+        let now = Monotonic::now();
         for workload in self.actions.evictor.in_grace() {
-            tracing::warn!(
-                event = "shutdown",
-                workload,
-                "left inside its grace period: it was sent SIGTERM, nobody will send SIGKILL"
-            );
+            self.reporter.report(&Record::EvictionLeft { workload }, now);
         }
-        tracing::info!(event = "shutdown", "stopped");
+        self.reporter.report(&Record::Stopped, now);
         Ok(())
     }
 
@@ -281,15 +244,16 @@ impl Agent {
     pub fn look(&mut self, wakeup: Wakeup) {
         let woken = Monotonic::now();
         self.with_metrics(|metrics| metrics.wakeup(wakeup.as_str()));
-        self.reporter.health.beat(Instant::now());
+        self.reporter.outlets.health.beat(Instant::now());
         self.drain_events();
         self.decide(wakeup, woken);
-        self.tell_events();
+        self.report_kernel_events();
         self.record_oom_kills();
         self.audit_if_due();
         self.refresh_figures(wakeup);
-        // Conditions that follow from pressure; those of thresholds were told as soon as they were decided.
+        // Conditions that follow from pressure; those of thresholds were published as soon as they were decided.
         self.publish_status();
+        self.send_events();
         self.steer_disks();
         self.prepare();
         self.steer_walker();
@@ -304,26 +268,24 @@ impl Agent {
     fn decide(&mut self, wakeup: Wakeup, woken: Monotonic) {
         let polled = Monotonic::now();
         let ended = self.poll_evictions(polled);
-        let Some((sampled, observation)) = self.observe() else { return self.tell_ended(&ended, polled, None) };
+        let Some((sampled, observation)) = self.observe() else { return self.report_ended(&ended, polled, None) };
         let (before, assessment) = self.assess(&observation, sampled);
         let look = Look { wakeup, woken, sampled, observation, assessment };
         // First the deed, then the words: a log record takes as long as a decision.
         let deed = self.act(&look, &before);
         self.note_samples();
-        self.tell_ended(&ended, polled, Some(&look.observation));
-        self.tell_changes(&look);
-        self.tell_reclaiming(&look, deed.as_ref());
+        self.report_ended(&ended, polled, Some(&look.observation));
+        let now = Monotonic::now();
+        let turn = (look.wakeup.as_str(), look.sampled);
+        self.reporter.report_thresholds(&self.decision.armed, &look.assessment, &look.observation, turn, now);
+        self.report_reclaiming(&look, deed.as_ref(), now);
         if let Some(deed) = deed {
-            self.tell_eviction(&look, &deed);
-            self.record_eviction(&look, &deed);
+            self.report_eviction(&look, &deed);
         }
         self.decision.assessment = look.assessment;
         let conditions: Vec<_> = self.node_conditions().collect();
         for (condition, holds) in conditions {
-            if let Some(change) = self.reporter.conditions.update(condition.as_str(), holds, Instant::now()) {
-                change.log();
-                self.tell_condition(condition, holds);
-            }
+            self.reporter.report_condition(condition.as_str(), holds, Some(condition), now);
         }
         self.publish_status();
     }
@@ -362,12 +324,7 @@ impl Agent {
     }
 
     fn with_metrics(&self, act: impl FnOnce(&mut Metrics)) {
-        // Nothing panics while holding it; if something did, the counters are still whole.
-        act(&mut self.reporter.metrics.lock().unwrap_or_else(PoisonError::into_inner));
-    }
-
-    fn count_eviction(&self, cause: impl Into<Cause>, outcome: EvictionOutcome) {
-        self.with_metrics(|metrics| metrics.eviction(cause, outcome));
+        self.reporter.with_metrics(act);
     }
 
     /// One pass over the signals; the state before it is what a closer look starts from.

@@ -120,7 +120,7 @@ fn a_pod_whose_volume_is_above_its_limit_would_go() {
     };
     assert_eq!(eviction["pod"], "test/scratch");
     assert_eq!(eviction["signal"], "emptydirfs.limit");
-    assert_eq!((&eviction["kind"], &eviction["action"]), (&"limit".into(), &"would_stop".into()));
+    assert_eq!((&eviction["kind"], &eviction["action"]), (&"limit".into(), &"would_kill".into()));
     let reason = eviction["reason"].as_str().unwrap();
     assert!(reason.contains("Usage of EmptyDir volume \"tmp\" exceeds the limit \"1Mi\""), "{reason}");
     assert!(eviction["measured_ms_ago"].as_f64().unwrap() < 120_000.0, "{eviction}");

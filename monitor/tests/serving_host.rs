@@ -42,7 +42,7 @@ fn a_new_configuration_is_in_force_and_a_bad_one_is_refused() {
     let applied = agent.wait("configuration_applied", from);
     // The flag stands above the file.
     assert!(applied.contains("\"mode\":\"observe\"") && applied.contains("\"changed\":\"thresholds\""), "{applied}");
-    let stays = agent.wait("until the agent is started anew", from);
+    let stays = agent.wait("until the agent restarts", from);
     assert!(stays.contains("\"fields\":\"kernel\""), "{stays}");
     let metrics = agent.get("/metrics");
     assert!(!metrics.contains(&threshold("hard")) && metrics.contains(&threshold("soft")), "{metrics}");

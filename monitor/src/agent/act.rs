@@ -8,18 +8,18 @@ use crate::eviction::budget::Refusal;
 use crate::eviction::evicted::Cause;
 use crate::eviction::rank::{Order, Ranked};
 use crate::eviction::{MetThreshold, State, assess};
-use crate::report::EvictionOutcome;
+use crate::report::eviction_report::Action;
+use crate::report::reclaim_report::ReclaimAttempt;
+use crate::report::record::Record;
 use crate::units::{CgroupId, Monotonic, Resource, Signal};
 use crate::workloads::WorkloadUsage;
 
 use super::evictions::Why;
-use super::gentle::Reclaimed;
 use super::last::Scan;
 use super::local_storage::PodUsages as _;
 use super::others::{is_of_disk, pause};
 use super::stop::action;
-use super::tell::{of_bytes, of_others, ranking_text};
-use super::{Agent, Look, allow};
+use super::{Agent, Look};
 
 /// Near a threshold the list of workloads is renewed this often.
 pub(super) const LIST_AGE: Duration = Duration::from_millis(250);
@@ -39,11 +39,9 @@ pub(super) type RankedWorkload = Ranked<WorkloadUsage>;
 pub(super) struct Deed {
     pub(super) met: MetThreshold,
     pub(super) ranked: RankedWorkload,
-    /// The head of the ranking.
-    pub(super) ranking: String,
-    /// All of it.
+    /// The whole ranking.
     pub(super) candidates: Vec<RankedWorkload>,
-    pub(super) action: &'static str,
+    pub(super) action: Action,
     pub(super) processes: usize,
     /// The list of candidates was in order.
     pub(super) ordered: Monotonic,
@@ -52,7 +50,7 @@ pub(super) struct Deed {
     /// The signals were sent.
     pub(super) acted: Monotonic,
     /// Who was asked to give memory back before, in vain.
-    pub(super) reclaimed: Option<Reclaimed>,
+    pub(super) reclaimed: Option<ReclaimAttempt>,
 }
 
 impl Agent {
@@ -86,7 +84,7 @@ impl Agent {
         let met = assessment.met.into_iter().find(|fresh| fresh.threshold == met.threshold)?;
         let decided = Monotonic::now();
         let (ranked, action, processes) = match self.config.mode {
-            Mode::Observe => (self.would_evict(&met, &ranking, decided)?, "would_kill", 0),
+            Mode::Observe => (self.would_evict(&met, &ranking, decided)?, Action::DryRun, 0),
             Mode::Enforce => self.evict_one(&met, &ranking, decided)?,
         };
         if self.config.mode == Mode::Enforce {
@@ -94,8 +92,8 @@ impl Agent {
         }
         let acted = Monotonic::now();
         let reclaimed = self.actions.gentle.take_in_vain(now);
-        let (text, candidates) = (ranking_text(&ranking), ranking);
-        Some(Deed { met, ranked, ranking: text, candidates, action, processes, ordered, decided, acted, reclaimed })
+        let candidates = ranking;
+        Some(Deed { met, ranked, candidates, action, processes, ordered, decided, acted, reclaimed })
     }
 
     /// Whether something may be done about a threshold now.
@@ -163,7 +161,7 @@ impl Agent {
         met: &MetThreshold,
         ranking: &[RankedWorkload],
         now: Monotonic,
-    ) -> Option<(RankedWorkload, &'static str, usize)> {
+    ) -> Option<(RankedWorkload, Action, usize)> {
         let is_memory = met.threshold.signal.resource() == Resource::Memory;
         let sure = if is_memory { ranking.get(..1).unwrap_or_default() } else { ranking };
         if let Some(evicted) = self.evict_first_possible(met, sure, now) {
@@ -178,7 +176,7 @@ impl Agent {
         // Nothing was waited for when this began.
         let is_put_off = self.decision.answered.until((met.threshold.signal, met.is_hard()), now).is_some();
         if evicted.is_none() && !is_put_off {
-            self.tell_exhausted(met, candidates);
+            self.report_exhausted(met, candidates);
         }
         evicted
     }
@@ -189,7 +187,7 @@ impl Agent {
         met: &MetThreshold,
         ranking: &[RankedWorkload],
         now: Monotonic,
-    ) -> Option<(RankedWorkload, &'static str, usize)> {
+    ) -> Option<(RankedWorkload, Action, usize)> {
         let hard = met.is_hard();
         let grace = if hard { Duration::ZERO } else { self.config.policy.soft_grace(None) };
         let worth = self.worth(met, ranking, now);
@@ -201,46 +199,29 @@ impl Agent {
             match self.evict(met, ranked, grace) {
                 Ok(processes) => {
                     let is_asking = self.actions.evictor.is_asking(workload.id);
-                    let action = if is_asking { "ask" } else { action(workload, met.threshold.signal.into(), grace) };
+                    let action =
+                        if is_asking { Action::Ask } else { action(workload, met.threshold.signal.into(), grace) };
                     return Some((ranked.clone(), action, processes));
                 }
                 Err(ActionError::Gone | ActionError::Critical) => {}
                 Err(ActionError::PutOff(reason)) => self.put_off(met, &workload.name, &reason),
                 Err(error) => {
-                    self.count_eviction(met.threshold.signal, EvictionOutcome::Failed);
-                    tracing::error!(event = "eviction_failed", workload = workload.name, reason = %error, "trying the next candidate");
+                    let (cause, reason) = (met.threshold.signal.into(), error.to_string());
+                    let record = Record::EvictionNotStarted { cause, workload: &workload.name, reason: &reason };
+                    self.reporter.report(&record, now);
                 }
             }
         }
         None
     }
 
-    fn tell_exhausted(&mut self, met: &MetThreshold, candidates: usize) {
+    fn report_exhausted(&mut self, met: &MetThreshold, candidates: usize) {
         let now = Monotonic::now();
         let resource = met.threshold.signal.resource();
         let pause = pause(resource, self.config.mode);
         self.decision.answered.set((met.threshold.signal, met.is_hard()), now, pause);
         self.retry_at(Some(now.after(pause)));
-        if let Some(suppressed) = allow(&mut self.reporter.limits.exhausted) {
-            self.count_eviction(met.threshold.signal, EvictionOutcome::NoCandidate);
-            tracing::error!(
-                event = "candidates_exhausted",
-                signal = met.threshold.signal.as_str(),
-                available_bytes = of_bytes(met, met.value.available),
-                threshold_bytes = of_bytes(met, met.quantity.units()),
-                available = of_others(met, met.value.available),
-                threshold_value = of_others(met, met.quantity.units()),
-                candidates,
-                suppressed,
-                "{}",
-                match resource {
-                    Resource::Memory => "no workload is left to evict: the kernel's OOM killer will choose",
-                    Resource::Pids => "no workload that is known to have many processes is left to evict",
-                    Resource::EphemeralStorage | Resource::Inodes =>
-                        "no workload that is known to have much on that filesystem is left to evict",
-                }
-            );
-        }
+        self.reporter.report(&Record::CandidatesExhausted { met, candidates }, now);
     }
 
     fn evict(&mut self, met: &MetThreshold, ranked: &RankedWorkload, grace: Duration) -> Result<usize, ActionError> {
@@ -273,11 +254,11 @@ impl Agent {
             worth.admits(ranked.facts().usage) && !self.is_node_critical(ranked.candidate.workload.id)
         };
         let Some(ranked) = ranking.iter().find(may_go) else {
-            self.tell_exhausted(met, ranking.len());
+            self.report_exhausted(met, ranking.len());
             return None;
         };
-        let what = (met.threshold.signal, ranked.candidate.workload.id);
-        self.reporter.would_evict.is_due(what, now).then(|| ranked.clone())
+        let victim = ranked.candidate.workload.id;
+        self.reporter.is_dry_run_due(met.threshold.signal, victim, now).then(|| ranked.clone())
     }
 
     /// Looks at the evictions under way; those that ended are to be told of when what is next has been done.
@@ -336,15 +317,8 @@ impl Agent {
     fn wait(&mut self, refusal: Refusal, now: Monotonic) {
         let (Refusal::CoolDown(left) | Refusal::Spent(left)) = refusal;
         self.decision.retry = Some(now.after(left));
-        if let Refusal::Spent(left) = refusal
-            && let Some(suppressed) = allow(&mut self.reporter.limits.exhausted)
-        {
-            tracing::warn!(
-                event = "evictions_spent",
-                seconds_left = left.as_secs_f64(),
-                suppressed,
-                "evictions.maxPerMinute is reached: waiting"
-            );
+        if let Refusal::Spent(left) = refusal {
+            self.reporter.report(&Record::BudgetSpent { left }, now);
         }
     }
 }

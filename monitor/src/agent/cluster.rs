@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use crate::cluster::{CAPABILITY, Event, NodeFacts, State, View};
 use crate::eviction::MetThreshold;
+use crate::report::record::Record;
 use crate::report::{ClusterReport, PodInfo};
 use crate::units::{Monotonic, format_go_duration};
 use crate::workloads::cgroup_path::{self, Role};
 use crate::workloads::{PodSpecs, PodUid, Workload};
 
-use super::said::Said;
-use super::{Agent, OBSERVED_AGAIN};
+use super::Agent;
 
 /// How long an agent that stops has to take its conditions and taints off the node.
 const LAST_WORDS: Duration = Duration::from_secs(5);
@@ -30,8 +30,6 @@ const MOST_PODS: usize = 1000;
 #[derive(Debug)]
 pub(super) struct Told {
     node: Arc<NodeFacts>,
-    /// Soft thresholds of which it was said that their evictions wait.
-    deferred: Said<usize>,
     /// When the agent began to ask.
     begun: Monotonic,
     /// That an old word of the node no longer counts was said.
@@ -40,7 +38,7 @@ pub(super) struct Told {
 
 impl Default for Told {
     fn default() -> Self {
-        Self { node: Arc::default(), deferred: Said::new(OBSERVED_AGAIN), begun: Monotonic::now(), is_old_said: false }
+        Self { node: Arc::default(), begun: Monotonic::now(), is_old_said: false }
     }
 }
 
@@ -55,42 +53,32 @@ impl Agent {
         match event {
             Event::State(state) => self.learn_state(&state),
             Event::Eviction(settled) => self.hear_settled(settled),
-            trouble @ Event::Degradation { .. } => self.hear_trouble(&trouble),
+            Event::Degradation { capability, reason } => {
+                let effect = "the API server refuses a request";
+                self.reporter.set_capability(capability, reason.as_deref(), effect, Monotonic::now());
+            }
             Event::Pods => self.learn_pods(),
             Event::Node => self.learn_node(),
         }
     }
 
-    fn learn_state(&self, state: &State) {
-        let view = self.cluster.view();
-        let pods = view.pods.pods().len();
-        let pods_age_seconds = age(&view).map(|age| age.as_secs());
+    fn learn_state(&mut self, state: &State) {
         self.confirm_cluster();
-        match (state, state.degradation()) {
-            (State::Down { reason, .. }, _) => {
-                tracing::warn!(
-                    event = "degraded",
-                    capability = CAPABILITY,
-                    reason,
-                    pods,
-                    pods_age_seconds,
-                    "the API server does not answer: {}",
-                    last_known(&view)
-                );
-            }
-            (State::Up, _) => tracing::info!(event = "api_server", pods, "the API server answers"),
-            (State::Looking | State::Off, _) => {}
+        if *state == State::Up {
+            let pods = self.cluster.view().pods.pods().len();
+            self.reporter.report(&Record::ApiServerUp { pods }, Monotonic::now());
         }
     }
 
-    /// Says how old what is known has become.
-    pub(super) fn confirm_cluster(&self) {
+    /// Sets whether the API server answers, with the age of what is known.
+    pub(super) fn confirm_cluster(&mut self) {
         let view = self.cluster.view();
         let reason = match &view.state {
             State::Down { reason, .. } => Some(format!("{reason}; {}", last_known(&view))),
             State::Looking | State::Off | State::Up => None,
         };
-        self.reporter.health.set_degradation(CAPABILITY, reason.as_deref());
+        let pods = (view.pods.pods().len(), age(&view));
+        self.reporter.set_api_server(CAPABILITY, reason.as_deref(), pods, Monotonic::now());
     }
 
     fn learn_pods(&mut self) {
@@ -99,9 +87,8 @@ impl Agent {
         self.sensors.local.learn(Arc::clone(&view.pods));
         self.join_pods();
         if is_first {
-            let pods_age_seconds = age(&view).map_or(0, |age| age.as_secs());
-            let pods = view.pods.pods().len();
-            tracing::info!(event = "pods", pods, pods_age_seconds, "the pods of this node are known");
+            let (pods, age) = (view.pods.pods().len(), Some(age(&view).unwrap_or_default()));
+            self.reporter.report(&Record::PodsRead { pods, age }, Monotonic::now());
         }
     }
 
@@ -114,31 +101,17 @@ impl Agent {
     fn learn_node(&mut self) {
         let node = self.cluster.view().node;
         let before = std::mem::replace(&mut self.told.node, Arc::clone(&node));
-        if node.degradation != before.degradation {
-            self.reporter.health.set_degradation(NODE_CAPABILITY, node.degradation.as_deref());
-            if let Some(reason) = &node.degradation {
-                tracing::warn!(
-                    event = "degraded",
-                    capability = NODE_CAPABILITY,
-                    reason,
-                    "whether the node is in maintenance is not known"
-                );
-            }
-        }
+        let now = Monotonic::now();
+        let effect = "whether the node is in maintenance is not known";
+        self.reporter.set_capability(NODE_CAPABILITY, node.degradation.as_deref(), effect, now);
         if node.maintenance == before.maintenance {
             return;
         }
-        match &node.maintenance {
-            Some(reason) => {
-                let defers = self.config.kubernetes.defer_soft_in_maintenance;
-                let consequence = if defers { "soft evictions wait" } else { "soft evictions go on, as configured" };
-                tracing::info!(event = "maintenance", reason, defers, "the node is in maintenance: {consequence}");
-            }
-            None => {
-                self.told.deferred = Said::new(OBSERVED_AGAIN);
-                tracing::info!(event = "maintenance", "the node is no longer in maintenance");
-            }
+        if node.maintenance.is_none() {
+            self.reporter.forget_deferred();
         }
+        let defers = self.config.kubernetes.defer_soft_in_maintenance;
+        self.reporter.report(&Record::Maintenance { reason: node.maintenance.as_deref(), defers }, now);
     }
 
     /// Whether nothing is done about a threshold for as long as somebody is at work on the node: who moves pods away does so in an order of
@@ -151,11 +124,7 @@ impl Agent {
             Word::Free => return false,
             Word::Old(age) => {
                 if !std::mem::replace(&mut self.told.is_old_said, true) {
-                    tracing::warn!(
-                        event = "maintenance",
-                        age_seconds = age.as_secs(),
-                        "the node was in maintenance when the API server was last heard of: soft evictions wait no longer"
-                    );
+                    self.reporter.report(&Record::MaintenanceOutdated { age }, now);
                 }
                 return false;
             }
@@ -163,17 +132,7 @@ impl Agent {
             Word::Awaited => "whether the node is in maintenance is not known yet".to_owned(),
         };
         self.told.is_old_said = false;
-        if self.told.deferred.is_due(met.place, now) {
-            let signal = met.threshold.signal;
-            self.with_metrics(|metrics| metrics.deferred(signal));
-            tracing::warn!(
-                event = "eviction_deferred",
-                signal = signal.as_str(),
-                threshold = %met.threshold,
-                reason,
-                "a soft threshold is met, and nobody is evicted: the node is, or may be, in maintenance"
-            );
-        }
+        self.reporter.report_deferred(met, &reason, now);
         true
     }
 

@@ -37,7 +37,6 @@ pub(super) struct Disks {
     /// Why the inodes that are left are not known.
     trouble: Option<String>,
     /// That was said.
-    is_told: bool,
     /// By device, from the filesystem's own count where the programs do not count.
     used: HashMap<String, (u64, SmoothRate)>,
 }
@@ -58,7 +57,6 @@ impl Disks {
             counted: None,
             growth: HashMap::new(),
             trouble: None,
-            is_told: false,
             used: HashMap::new(),
         }
     }
@@ -196,21 +194,8 @@ impl Agent {
     /// Says once that the inodes that are left are not known, and once that they are again.
     fn tell_inodes(&mut self) {
         const CAPABILITY: &str = "inodes";
-        let was_told = std::mem::replace(&mut self.sensors.disks.is_told, self.sensors.disks.trouble.is_some());
-        match &self.sensors.disks.trouble {
-            Some(reason) => {
-                let reason = format!("{reason}: inodes left are not known");
-                if !was_told {
-                    tracing::warn!(event = "degraded", capability = CAPABILITY, reason, "running without it");
-                }
-                self.reporter.health.set_degradation(CAPABILITY, Some(&reason));
-            }
-            None if was_told => {
-                self.reporter.health.set_degradation(CAPABILITY, None);
-                tracing::info!(event = "restored", capability = CAPABILITY, "is there again");
-            }
-            None => {}
-        }
+        let reason = self.sensors.disks.trouble.as_ref().map(|reason| format!("{reason}: inodes left are not known"));
+        self.reporter.set_capability(CAPABILITY, reason.as_deref(), "free inodes are not observed", Monotonic::now());
     }
 }
 

@@ -13,14 +13,14 @@ use crate::config::Quirk;
 use crate::config::kubernetes_options::EvictionMethod;
 use crate::eviction::evicted::{Cause, IMMEDIATE_GRACE_SECONDS};
 use crate::eviction::{MetThreshold, message};
-use crate::report::EvictionOutcome;
+use crate::report::record::Record;
 use crate::units::{Monotonic, Resource};
 use crate::workloads::kubelet_summary::{ContainerStats, MemoryUsage, PodStats};
 use crate::workloads::{Pod, PodSpecs, PodUid, container_memory};
 
+use super::Agent;
 use super::act::RankedWorkload;
 use super::local_storage::Above;
-use super::{Agent, allow};
 
 /// What needs an API server that does not answer is tried again after so long.
 const PUT_OFF: Duration = Duration::from_secs(5);
@@ -143,21 +143,10 @@ impl Agent {
                     .unwrap_or_else(|| "the API server has not told the pods of this node yet".to_owned()),
             }),
             (Choice::Unknown, _) => {
-                self.tell_unknown(uid);
+                self.reporter.report(&Record::PodUnknown { pod_uid: &uid.0 }, Monotonic::now());
                 Way::Alone
             }
             (Choice::Alone | Choice::Beside | Choice::Asking, _) => Way::Alone,
-        }
-    }
-
-    fn tell_unknown(&mut self, uid: &PodUid) {
-        if let Some(suppressed) = allow(&mut self.reporter.limits.unknown_pods) {
-            tracing::warn!(
-                event = "pod_unknown",
-                pod_uid = uid.0,
-                suppressed,
-                "the API server does not know this pod: it is evicted without a word there"
-            );
         }
     }
 
@@ -228,15 +217,9 @@ impl Agent {
             Ok(Begun::New) => true,
             Ok(Begun::Already) => false,
             Err(full) => {
-                if let Some(suppressed) = allow(&mut self.reporter.limits.unknown_pods) {
-                    tracing::error!(
-                        event = "eviction_untold",
-                        pod = intent.pod(),
-                        reason = %full,
-                        suppressed,
-                        "evicted without a word to the API server: the kubelet starts it again"
-                    );
-                }
+                let (pod, reason) = (intent.pod(), full.to_string());
+                let record = Record::EvictionUnreported { pod: &pod, pod_uid: &intent.uid, reason: &reason };
+                self.reporter.report(&record, Monotonic::now());
                 false
             }
         }
@@ -247,8 +230,10 @@ impl Agent {
         let (uid, pod) = (intent.uid.clone(), intent.pod());
         let is_taken = self.cluster.evict(intent).is_ok();
         if !is_taken {
-            // What goes for sure is in the ledger, for the next agent.
-            tracing::error!(event = "eviction_untold", pod, pod_uid = uid, "the API server cannot be told now");
+            // A certain eviction is in the ledger, for the next agent.
+            let reason = "too many evictions wait for the API server";
+            let record = Record::EvictionUnreported { pod: &pod, pod_uid: &uid, reason };
+            self.reporter.report(&record, Monotonic::now());
         }
         is_taken
     }
@@ -280,46 +265,17 @@ impl Agent {
             Verdict::Delayed(_) => None,
             _ => self.actions.asking.take(&uid),
         };
+        if !(answer.is_some() && matches!(verdict, Verdict::Refused(_))) {
+            self.reporter.report(&Record::EvictionSettled { pod_uid: &uid, verdict: &verdict }, Monotonic::now());
+        }
         match verdict {
-            Verdict::Accepted | Verdict::Gone => give(answer, Ok(())),
-            Verdict::Refused(reason) => match answer {
-                Some(answer) => answer.give(Err(NotDone::Refused(reason))),
-                None => tracing::warn!(
-                    event = "eviction_refused",
-                    pod_uid = uid,
-                    reason,
-                    "its processes were ended; it stays at the API server, and the kubelet starts it again"
-                ),
-            },
+            Verdict::Accepted | Verdict::Gone | Verdict::Done(_) => give(answer, Ok(())),
+            Verdict::Refused(reason) => give(answer, Err(NotDone::Refused(reason))),
             Verdict::NoAnswer(reason) => {
                 give(answer, Err(NotDone::Failed(format!("the API server did not answer in time: {reason}"))));
             }
-            Verdict::Delayed(reason) => tracing::warn!(
-                event = "eviction_delayed",
-                pod_uid = uid,
-                reason,
-                "the API server is not told yet that this pod is evicted: tried again until it is"
-            ),
-            Verdict::Done(note) => {
-                give(answer, Ok(()));
-                if let Some(note) = note {
-                    tracing::warn!(
-                        event = "eviction_note",
-                        pod_uid = uid,
-                        note,
-                        "evicted, but not all could be said of it"
-                    );
-                }
-            }
-            Verdict::GivenUp(reason) => {
-                give(answer, Err(NotDone::Failed(reason.clone())));
-                tracing::error!(
-                    event = "eviction_untold",
-                    pod_uid = uid,
-                    reason,
-                    "this pod could not be removed at the API server, and is not tried any more: the kubelet starts it again"
-                );
-            }
+            Verdict::GivenUp(reason) => give(answer, Err(NotDone::Failed(reason))),
+            Verdict::Delayed(_) => {}
         }
     }
 
@@ -328,24 +284,17 @@ impl Agent {
         let now = Monotonic::now();
         self.decision.answered.set((met.threshold.signal, met.is_hard()), now, PUT_OFF);
         self.retry_at(Some(now.after(PUT_OFF)));
-        if let Some(suppressed) = allow(&mut self.reporter.limits.put_off) {
-            self.count_eviction(met.threshold.signal, EvictionOutcome::PutOff);
-            tracing::warn!(
-                event = "eviction_put_off",
-                signal = met.threshold.signal.as_str(),
-                workload,
-                reason,
-                suppressed,
-                "a soft eviction waits: disruption budgets cannot be respected without the API server"
-            );
-        }
+        let record = Record::EvictionPutOff { signal: met.threshold.signal, workload, reason };
+        self.reporter.report(&record, now);
     }
 
     /// Keeps the ledger small, and says what is amiss with it. At a time when nothing is near.
     pub(super) fn keep_ledger(&mut self) {
         if self.cluster.is_there() && !self.is_near() {
             self.cluster.ledger().tidy();
-            self.reporter.health.set_degradation(ledger::CAPABILITY, self.cluster.ledger().degradation().as_deref());
+            let reason = self.cluster.ledger().degradation();
+            let effect = "an agent that ends in mid-eviction may leave it unfinished";
+            self.reporter.set_capability(ledger::CAPABILITY, reason.as_deref(), effect, Monotonic::now());
         }
     }
 }

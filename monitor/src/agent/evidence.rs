@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use crate::eviction::rank::Order;
-use crate::incidents::model::{Consumer, Memory, Place, Pressure};
-use crate::incidents::record_evidence::{self as evidence, Counted, Growth};
+use crate::incidents::model::Pressure;
+use crate::incidents::record_evidence::{self as evidence, Counted};
 use crate::report::PressureReport;
+use crate::report::incident_sink::Evidence;
 use crate::units::{Monotonic, Resource};
 
 use super::Agent;
@@ -14,20 +15,6 @@ use super::Agent;
 const EVIDENCE_AGE: Duration = Duration::from_millis(250);
 /// Nor so often that more than one in so many parts of the time goes into it.
 const EVIDENCE_SHARE: u32 = 20;
-
-/// The workloads as they were.
-#[derive(Debug)]
-pub(super) struct Evidence {
-    pub(super) at: Monotonic,
-    pub(super) took: Duration,
-    pub(super) memory: Option<Memory>,
-    pub(super) consumers: Vec<Consumer>,
-    pub(super) protected: Vec<Place>,
-    pub(super) ranking: Vec<Place>,
-    pub(super) omitted: usize,
-    pub(super) growth: Option<Growth>,
-    pub(super) pressure: Vec<Pressure>,
-}
 
 impl Agent {
     /// The kernel's counters now, to tell later what was added.

@@ -1,8 +1,7 @@
 //! The figures beside the one that is compared with thresholds: refaults, swap, pressure, time to exhaustion.
 
-use std::borrow::Cow;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::config::{MonitorConfig, PressureCondition, PressureKind, PressureResource, PressureScope, Semantics};
 use crate::eviction::SignalValue;
@@ -14,7 +13,7 @@ use crate::node::meminfo::MemDetails;
 use crate::node::psi_figures::PressureFiles;
 use crate::node::vmstat::{VmStat, VmStatReader, VmStatSample};
 use crate::node::zoneinfo::reserved_pages;
-use crate::report::{ConditionReport, ExhaustionReport, FiguresReport, PressureReport, SwapReport};
+use crate::report::{ExhaustionReport, FiguresReport, PressureReport, SwapReport};
 use crate::units::{Amount, Bytes, Monotonic, Signal};
 
 use super::{Agent, Wakeup};
@@ -216,6 +215,11 @@ impl Figures {
         }
         reports
     }
+
+    /// The conditions that follow from PSI, and their status.
+    pub(super) fn pressure_conditions(&self) -> impl Iterator<Item = (&str, bool)> + Clone {
+        self.conditions.iter().map(|watched| (watched.condition.condition.as_str(), watched.state.status()))
+    }
 }
 
 impl Agent {
@@ -277,19 +281,9 @@ impl Agent {
             }
             *is_told &= read.is_err();
             *state = state.after(condition, average, now.into());
-            if let Some(change) = self.reporter.conditions.update(&condition.condition, state.status(), Instant::now())
-            {
-                change.log();
-            }
+            let status = state.status();
+            self.reporter.report_condition(&condition.condition, status, None, now);
         }
-    }
-
-    /// The conditions that follow from pressure.
-    pub(super) fn pressure_condition_reports(&self) -> impl Iterator<Item = ConditionReport> {
-        self.sensors.figures.conditions.iter().map(|watched| ConditionReport {
-            condition: Cow::Owned(watched.condition.condition.clone()),
-            status: watched.state.status(),
-        })
     }
 
     pub(super) fn figures_report(&mut self) -> FiguresReport {

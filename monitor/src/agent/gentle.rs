@@ -7,29 +7,18 @@ use crate::eviction::MetThreshold;
 use crate::eviction::proactive_reclaim::{self as gentle, Answer, Futile, ReclaimOutcome};
 use crate::eviction::rank::Ranked;
 use crate::node::pinned_file::{Buffer, PinnedFile};
+use crate::report::Dedup;
+use crate::report::reclaim_report::{ReclaimAttempt, ReclaimRecord};
+use crate::report::record::Record;
+use crate::report::reporter::REPEAT_DRY_RUN;
 use crate::units::{Bytes, CgroupId, Monotonic};
 use crate::workloads::WorkloadUsage;
 
 use super::act::candidates;
-use super::said::Said;
-use super::{Agent, Look, OBSERVED_AGAIN};
+use super::{Agent, Look};
 
 /// While the kernel is at it, the node is looked at this often: the pressure may be gone, or grow.
 const CHECK: Duration = Duration::from_millis(10);
-/// A workload that was asked to give memory back, and what came of it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Reclaimed {
-    pub(super) workload: String,
-    pub(super) id: CgroupId,
-    pub(super) requested: Bytes,
-    /// By how much its usage fell meanwhile.
-    pub(super) freed: Bytes,
-    pub(super) available_before: Bytes,
-    pub(super) available_after: Bytes,
-    pub(super) took: Duration,
-    pub(super) outcome: ReclaimOutcome,
-}
-
 /// What the loop knows of such attempts.
 #[derive(Debug)]
 pub(super) struct Gentle {
@@ -41,9 +30,9 @@ pub(super) struct Gentle {
     episode: Option<Episode>,
     /// What was said last of why it is not tried.
     told: Option<Futile>,
-    would_ask: Said<CgroupId>,
+    would_ask: Dedup<CgroupId>,
     /// The last attempt, if it was in vain: the eviction that follows is to tell of it.
-    in_vain: Option<Reclaimed>,
+    in_vain: Option<ReclaimAttempt>,
 }
 
 /// One attempt after the other, for as long as a hard threshold may wait.
@@ -75,7 +64,7 @@ impl Gentle {
             rests_until: None,
             episode: None,
             told: None,
-            would_ask: Said::new(OBSERVED_AGAIN),
+            would_ask: Dedup::new(REPEAT_DRY_RUN),
             in_vain: None,
         }
     }
@@ -100,7 +89,7 @@ impl Gentle {
     }
 
     /// The attempt that was in vain, for the eviction that follows it.
-    pub(super) fn take_in_vain(&mut self, now: Monotonic) -> Option<Reclaimed> {
+    pub(super) fn take_in_vain(&mut self, now: Monotonic) -> Option<ReclaimAttempt> {
         self.in_vain.take().filter(|_| self.rests_until.is_some_and(|until| now < until))
     }
 
@@ -136,7 +125,7 @@ impl Agent {
         self.actions.gentle.rests_until = Some(now.after(gentle::rest(since, self.config.evictions.cool_down)));
         // A cgroup that is gone gave back everything, but not to this.
         let usage = bytes_in(&attempt.usage, &mut Buffer::new()).unwrap_or(attempt.usage_before);
-        let reclaimed = Reclaimed {
+        let reclaimed = ReclaimAttempt {
             workload: attempt.workload,
             id: attempt.id,
             requested: attempt.requested,
@@ -148,7 +137,7 @@ impl Agent {
         };
         let goes_on = gentle::goes_on(outcome, answer, reclaimed.freed);
         self.actions.gentle.episode = episode.filter(|episode| goes_on && now < episode.deadline);
-        self.tell_reclaimed(&reclaimed);
+        self.reporter.report(&Record::Reclaim(ReclaimRecord::Ended(&reclaimed)), now);
         self.actions.gentle.in_vain = Some(reclaimed).filter(|it| it.outcome != ReclaimOutcome::Sufficed);
         false
     }
@@ -169,7 +158,7 @@ impl Agent {
                 self.actions.gentle.rests_until = self.actions.gentle.rests_until.max(Some(rest));
                 self.actions.gentle.episode = None;
                 if self.actions.gentle.told.replace(futile) != Some(futile) {
-                    self.tell_futile(met, futile);
+                    self.reporter.report(&Record::Reclaim(ReclaimRecord::Futile { met, futile }), now);
                 }
                 false
             }
@@ -206,7 +195,8 @@ impl Agent {
             ReclaimFirst::Off => return false,
             ReclaimFirst::Observe => {
                 if self.actions.gentle.would_ask.is_due(workload.id, now) {
-                    self.tell_would_ask(met, workload.name.as_str(), requested);
+                    let record = ReclaimRecord::DryRun { met, workload: &workload.name, requested };
+                    self.reporter.report(&Record::Reclaim(record), now);
                 }
                 return false;
             }
@@ -227,58 +217,12 @@ impl Agent {
             Err(error) => {
                 self.actions.gentle.rests_until =
                     Some(now.after(gentle::rest(Duration::ZERO, self.config.evictions.cool_down)));
-                tracing::warn!(event = "reclaim", workload = workload.name, outcome = ReclaimOutcome::Refused.as_str(), reason = %error, "cannot ask for memory back: evicting");
-                self.with_metrics(|metrics| metrics.reclaimed(ReclaimOutcome::Refused, Bytes::ZERO, Duration::ZERO));
+                let reason = error.to_string();
+                let record = ReclaimRecord::Refused { workload: &workload.name, reason: &reason };
+                self.reporter.report(&Record::Reclaim(record), now);
                 false
             }
         }
-    }
-
-    fn tell_reclaimed(&self, reclaimed: &Reclaimed) {
-        self.with_metrics(|metrics| metrics.reclaimed(reclaimed.outcome, reclaimed.freed, reclaimed.took));
-        let message = match reclaimed.outcome {
-            ReclaimOutcome::Sufficed => "gave back enough: nobody is evicted",
-            ReclaimOutcome::TimedOut => "did not give back enough in time: evicting",
-            ReclaimOutcome::Refused => "the kernel refused to take memory back: evicting",
-            ReclaimOutcome::Insufficient | ReclaimOutcome::Skipped => "did not give back enough",
-        };
-        tracing::warn!(
-            event = "reclaim",
-            workload = reclaimed.workload,
-            workload_id = reclaimed.id.0,
-            outcome = reclaimed.outcome.as_str(),
-            requested_bytes = reclaimed.requested.0,
-            freed_bytes = reclaimed.freed.0,
-            available_before_bytes = reclaimed.available_before.0,
-            available_after_bytes = reclaimed.available_after.0,
-            took_ms = reclaimed.took.as_secs_f64() * 1e3,
-            "{message}"
-        );
-    }
-
-    fn tell_futile(&self, met: &MetThreshold, futile: Futile) {
-        self.with_metrics(|metrics| metrics.reclaimed(ReclaimOutcome::Skipped, Bytes::ZERO, Duration::ZERO));
-        tracing::info!(
-            event = "reclaim",
-            signal = met.threshold.signal.as_str(),
-            outcome = ReclaimOutcome::Skipped.as_str(),
-            reason = futile.as_str(),
-            available_before_bytes = met.value.available,
-            "nobody is asked to give memory back: it cannot help"
-        );
-    }
-
-    fn tell_would_ask(&self, met: &MetThreshold, workload: &str, requested: Bytes) {
-        self.with_metrics(|metrics| metrics.reclaimed(ReclaimOutcome::Skipped, Bytes::ZERO, Duration::ZERO));
-        tracing::warn!(
-            event = "reclaim",
-            workload,
-            mode = self.config.mode.as_str(),
-            outcome = ReclaimOutcome::Skipped.as_str(),
-            requested_bytes = requested.0,
-            available_before_bytes = met.value.available,
-            "observe mode: this workload would be asked to give memory back before one is evicted"
-        );
     }
 }
 

@@ -4,13 +4,12 @@ use std::time::Duration;
 
 use crate::actions::oom_score::{Audit, Extent, Rules};
 use crate::actions::self_protection;
-use crate::config::Mode;
-use crate::incidents::writer;
+use crate::report::record::Record;
 use crate::units::{CgroupId, Monotonic, Pid};
 use crate::workloads::membership;
 
+use super::Agent;
 use super::last::Scan;
-use super::{Agent, allow};
 
 /// How often the tree is walked with nothing calling for it. Near a threshold, and when the kernel counts for a cgroup that
 /// nobody knows, it is walked at once.
@@ -29,6 +28,9 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 const AUDIT_SLICE: Duration = Duration::from_millis(2);
 /// Full reports are made for those who ask, and this often for nobody.
 const LET_GO_EVERY: Duration = Duration::from_secs(60);
+/// The capability of reading the cgroup tree.
+const WORKLOADS: &str = "workloads";
+const SCORE_NOT_SET: &str = "oom_score_adj cannot be set (lowering it needs CAP_SYS_RESOURCE)";
 /// Reports in which nobody knew a cgroup.
 const UNKNOWN_ROUNDS: u32 = 3;
 
@@ -52,7 +54,7 @@ impl Agent {
         self.confirm_cluster();
         let now = Monotonic::now();
         self.note_counters();
-        self.reporter.health.set_degradation(writer::CAPABILITY, self.reporter.recorder.trouble().as_deref());
+        self.reporter.check_journal(now);
         self.note_oom_counters();
         // The kernel tells of every write, but not of who was never told the right value.
         self.actions.audits.due = Extent::All;
@@ -96,7 +98,7 @@ impl Agent {
         self.actions.audits.took = self.actions.audits.took.saturating_add(stepped.since(now));
         if let Some(audit) = audit {
             self.actions.audits.at = Some(stepped);
-            self.tell_audit(&audit);
+            self.report_audit(&audit, stepped);
         }
     }
 
@@ -145,93 +147,54 @@ impl Agent {
             Ok(changes) => {
                 self.sensors.outside.forgotten.extend(changes.forgotten);
                 self.actions.audits.due.add(changes.appeared);
-                if let Some(first) = changes.unreadable.first()
-                    && let Some(suppressed) = allow(&mut self.reporter.limits.scan)
-                {
-                    let more = changes.unreadable.len() - 1;
-                    tracing::warn!(
-                        event = "degraded",
-                        capability = "workloads",
-                        reason = first,
-                        more,
-                        suppressed,
-                        "part of the cgroup tree cannot be read"
-                    );
-                }
+                let reason = changes.unreadable.first().map(|first| match changes.unreadable.len() - 1 {
+                    0 => first.to_string(),
+                    more => format!("{first}, and {more} more"),
+                });
+                let effect = "part of the cgroup tree cannot be read";
+                self.reporter.set_capability(WORKLOADS, reason.as_deref(), effect, started);
             }
             Err(error) => {
-                if let Some(suppressed) = allow(&mut self.reporter.limits.scan) {
-                    tracing::error!(event = "degraded", capability = "workloads", reason = %error, suppressed, "the cgroup tree cannot be read: the last known workloads stand");
-                }
+                let effect = "the cgroup tree cannot be read: the last known workloads stay known";
+                self.reporter.set_capability(WORKLOADS, Some(&error.to_string()), effect, started);
             }
         }
         let now = Monotonic::now();
         self.sensors.scan = Scan { at: Some(now), took: now.since(started) };
     }
 
-    /// Compares, and when enforcing sets, the `oom_score_adj` of every process of every candidate, and keeps the agent's own.
-    fn tell_audit(&mut self, audit: &Audit) {
-        // What is right again may be told anew.
+    /// Reports an audit of `oom_score_adj`. Drift that the rate limit suppresses is reported after the next audit.
+    fn report_audit(&mut self, audit: &Audit, now: Monotonic) {
+        // A workload that has its value again may be reported again.
         let is_wrong = |id: &CgroupId| audit.workloads.iter().any(|drift| drift.id == *id);
         self.actions.audits.told.retain(|told| !audit.extent.holds(*told) || is_wrong(told));
+        let mode = self.config.mode;
         for drift in &audit.workloads {
-            // Who is held back now is told of after the next audit.
             if !self.actions.audits.told.contains(&drift.id)
-                && let Some(suppressed) = allow(&mut self.reporter.limits.drift)
+                && self.reporter.report(&Record::OomScoreDrift { drift, mode }, now)
             {
                 self.actions.audits.told.insert(drift.id);
-                let (pid, value) = drift.example;
-                tracing::info!(
-                    event = "oom_score_adj_drift",
-                    workload = drift.workload,
-                    expected = drift.expected,
-                    found = value,
-                    pid = pid.0,
-                    processes = drift.processes,
-                    enforcing = self.config.mode == Mode::Enforce,
-                    suppressed,
-                    "oom_score_adj differs from what the QoS class asks for"
-                );
             }
         }
-        if let Some(reason) = &audit.refused {
-            self.degrade_scores(self_protection::SCORES, reason);
-        } else if audit.repaired > 0 {
-            self.reporter.health.set_degradation(self_protection::SCORES, None);
+        if audit.refused.is_some() || audit.repaired > 0 {
+            let reason = audit.refused.as_deref();
+            self.reporter.set_capability(self_protection::SCORES, reason, SCORE_NOT_SET, now);
         }
-        self.with_metrics(|metrics| metrics.scores(audit.newly_drifted as u64, audit.repaired as u64));
+        self.reporter.report(&Record::OomScoresAudited(audit), now);
         self.actions.audits.drifted = audit.drifted;
     }
 
     fn keep_own_score(&mut self) {
+        let now = Monotonic::now();
         match self_protection::keep_own_score(&self.config.proc_root) {
             Ok(None) => {}
             Ok(Some(found)) => {
-                self.with_metrics(|metrics| metrics.scores(1, 1));
-                self.reporter.health.set_degradation(self_protection::OWN_SCORE, None);
-                if let Some(suppressed) = allow(&mut self.reporter.limits.drift) {
-                    tracing::warn!(
-                        event = "own_oom_score_adj",
-                        found,
-                        suppressed,
-                        "somebody raised the agent's own oom_score_adj: set again"
-                    );
-                }
+                self.reporter.set_capability(self_protection::OWN_SCORE, None, "", now);
+                self.reporter.report(&Record::OwnOomScore { found }, now);
             }
-            Err(reason) => self.degrade_scores(self_protection::OWN_SCORE, &reason),
-        }
-    }
-
-    fn degrade_scores(&mut self, capability: &str, reason: &str) {
-        self.reporter.health.set_degradation(capability, Some(reason));
-        if let Some(suppressed) = allow(&mut self.reporter.limits.adj) {
-            tracing::warn!(
-                event = "degraded",
-                capability,
-                reason,
-                suppressed,
-                "cannot be set (lowering it needs CAP_SYS_RESOURCE)"
-            );
+            Err(reason) => {
+                self.reporter.set_capability(self_protection::OWN_SCORE, Some(&reason), SCORE_NOT_SET, now);
+            }
         }
     }
 }

@@ -6,10 +6,11 @@ mod by_counters;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::kernel::{CgroupPath, Comm, EventKind, OomKill, ProbeReport};
 use crate::node::kmsg::{self, Kmsg, OomReport, Pairing};
+use crate::report::record::Record;
 use crate::units::{CgroupId, Monotonic, Pid};
 use crate::workloads::membership;
 
@@ -235,13 +236,13 @@ impl Agent {
     pub(super) fn count_kill(&mut self, workload: Option<&str>) {
         self.sensors.kills.attributed += u64::from(workload.is_some());
         if matches!(self.sensors.kills.witness, Witness::Log(_)) {
-            let workload = workload.unwrap_or(super::tell::UNKNOWN).to_owned();
+            let workload = workload.unwrap_or(crate::report::record::NO_WORKLOAD).to_owned();
             self.with_metrics(|metrics| metrics.oom_kills_of(&workload, 1));
         }
     }
 
     /// Tells of a kill, unless the log left out whose it was: that is looked for in the workloads' counters first.
-    pub(super) fn tell_or_hold(&mut self, kill: OomKill, now: Instant) {
+    pub(super) fn tell_or_hold(&mut self, kill: OomKill, now: Monotonic) {
         if matches!(self.sensors.kills.witness, Witness::Log(_)) {
             let workload = self.victim_place(&kill).workload;
             self.sensors.kills.by_counters.logged(workload.as_deref());
@@ -250,11 +251,11 @@ impl Agent {
                 return;
             }
         }
-        self.tell_oom_kill(&kill, None, now);
+        self.report_oom_kill(&kill, None, now);
     }
 
     /// Tells of the kills that were held, and whose they were if the counters can tell.
-    pub(super) fn tell_held(&mut self, now: Instant) {
+    pub(super) fn tell_held(&mut self, now: Monotonic) {
         if self.sensors.kills.by_counters.due(Monotonic::now()).is_some_and(|left| left.is_zero()) {
             self.read_oom_counters(now);
         }
@@ -263,11 +264,11 @@ impl Agent {
     /// Reads the workloads' counters, which the next kill without a cgroup is to be compared with.
     pub(super) fn note_oom_counters(&mut self) {
         if matches!(self.sensors.kills.witness, Witness::Log(_)) {
-            self.read_oom_counters(Instant::now());
+            self.read_oom_counters(Monotonic::now());
         }
     }
 
-    fn read_oom_counters(&mut self, now: Instant) {
+    fn read_oom_counters(&mut self, now: Monotonic) {
         let started = Monotonic::now();
         // What was not there before has counted nobody knows what: its kills are not new.
         let risen = self.sensors.tree.new_oom_kills(true);
@@ -275,7 +276,7 @@ impl Agent {
         let (held, workload) = self.sensors.kills.by_counters.compare(risen, total, started, Monotonic::now());
         let workload: Option<Arc<str>> = workload.map(Into::into);
         for kill in held {
-            self.tell_oom_kill(&kill, workload.clone(), now);
+            self.report_oom_kill(&kill, workload.clone(), now);
         }
     }
 
@@ -303,16 +304,8 @@ impl Agent {
         let first = !std::mem::replace(&mut self.sensors.kills.files_read, true);
         for (workload, kills) in self.sensors.tree.new_oom_kills(first) {
             self.sensors.kills.attributed += kills;
-            tracing::warn!(
-                event = "oom_kills_counted",
-                workload,
-                kills,
-                "the kernel's OOM killer ended processes of this workload"
-            );
-            self.with_metrics(|metrics| {
-                metrics.oom_kills_of(&workload, kills);
-                metrics.oom_kills(None, kills);
-            });
+            let record = Record::OomKillsCounted { workload: &workload, kills };
+            self.reporter.report(&record, Monotonic::now());
         }
     }
 }

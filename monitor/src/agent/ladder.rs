@@ -3,6 +3,8 @@
 use crate::kernel::EventKind;
 use crate::node::psi_trigger::PsiTrigger;
 use crate::report::SourceReport;
+use crate::report::record::Record;
+use crate::units::Monotonic;
 
 use super::Agent;
 
@@ -139,7 +141,8 @@ impl Agent {
         for ((signal, from), to) in SIGNALS.iter().zip(before.unwrap_or(sources)).zip(sources) {
             if from != to {
                 let reason = self.sensors.ladder.reason(from, to);
-                tracing::warn!(event = "source_changed", signal, from, to, reason, "{signal} is now heard by {to}");
+                let record = Record::SourceChanged { signal, from, to, reason: &reason };
+                self.reporter.report(&record, Monotonic::now());
             }
         }
     }

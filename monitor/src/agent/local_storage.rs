@@ -10,19 +10,19 @@ use std::time::Duration;
 use crate::actions::{ActionError, FreezeRecord, Target};
 use crate::config::Mode;
 use crate::eviction::evicted::Cause;
-use crate::incidents::model::{self, Eviction, Kind, Outcome};
-use crate::incidents::text;
-use crate::report::EvictionOutcome;
+use crate::report::Dedup;
+use crate::report::eviction_report::{Action, EvictionRecord, Trigger};
+use crate::report::record::Record;
+use crate::report::reporter::REPEAT_DRY_RUN;
 use crate::units::{CgroupId, Monotonic};
 use crate::workloads::kubelet_summary::PodStats;
 use crate::workloads::{PodSpecs, PodUid, PodsFile};
 
 pub(super) use self::above::Above;
 use self::above::{Measured, above_limits};
+use super::Agent;
 use super::evictions::Why;
-use super::said::Said;
 use super::stop::AT_ONCE;
-use super::{Agent, OBSERVED_AGAIN};
 
 /// As often as the kubelet's own passes.
 const EVERY: Duration = Duration::from_secs(10);
@@ -58,7 +58,7 @@ pub struct LocalStorage {
     is_from_cluster: bool,
     usages: Option<Box<dyn PodUsages>>,
     next: Option<Monotonic>,
-    would_evict: Said<(Cause, CgroupId)>,
+    would_evict: Dedup<(Cause, CgroupId)>,
     /// When it went last: started again it has the same name and cgroup, and not what was measured before.
     gone: HashMap<CgroupId, Monotonic>,
 }
@@ -73,7 +73,7 @@ impl LocalStorage {
             is_from_cluster: false,
             usages,
             next: None,
-            would_evict: Said::new(OBSERVED_AGAIN),
+            would_evict: Dedup::new(REPEAT_DRY_RUN),
             gone: HashMap::new(),
         }
     }
@@ -130,7 +130,7 @@ impl Agent {
             return;
         }
         self.sensors.local.next = Some(now.after(EVERY));
-        self.read_pods();
+        self.read_pods(now);
         for above in self.above_limits() {
             if above.is_stale(now) || self.sensors.local.was_gone_since(above.id, above.at) {
                 self.sensors.local.usages.iter().for_each(|usages| usages.hurry(&above.workload));
@@ -146,26 +146,19 @@ impl Agent {
         }
     }
 
-    fn read_pods(&mut self) {
+    fn read_pods(&mut self, now: Monotonic) {
         match self.sensors.local.file.as_ref().and_then(PodsFile::take_update) {
             None => {}
-            Some(_) if self.sensors.local.is_from_cluster => self.reporter.health.set_degradation(CAPABILITY, None),
+            Some(_) if self.sensors.local.is_from_cluster => self.reporter.set_capability(CAPABILITY, None, "", now),
             Some(Ok(specs)) => {
-                tracing::info!(event = "pods", pods = specs.pods().len(), "the pods of this node were read");
-                self.reporter.health.set_degradation(CAPABILITY, None);
+                self.reporter.report(&Record::PodsRead { pods: specs.pods().len(), age: None }, now);
+                self.reporter.set_capability(CAPABILITY, None, "", now);
                 self.sensors.local.specs = Arc::new(specs);
                 self.join_pods();
             }
             Some(Err(reason)) => {
-                let known = self.sensors.local.specs.pods().len();
-                tracing::warn!(
-                    event = "degraded",
-                    capability = CAPABILITY,
-                    reason,
-                    known,
-                    "the pods of this node cannot be read: those known before stand"
-                );
-                self.reporter.health.set_degradation(CAPABILITY, Some(&format!("{CAPABILITY}: {reason}")));
+                let effect = "the pods of this node cannot be read: those read before stay known";
+                self.reporter.set_capability(CAPABILITY, Some(&reason.to_string()), effect, now);
             }
         }
     }
@@ -189,9 +182,7 @@ impl Agent {
         if !self.sensors.local.would_evict.is_due((above.cause, above.id), now) {
             return;
         }
-        self.count_eviction(above.cause, EvictionOutcome::Observed);
-        self.tell_limit(above, "would_stop", 0, now, "observe mode: this pod would be evicted");
-        self.record_limit(above, "would_kill", None, now);
+        self.report_limit(above, Action::DryRun, 0, now);
     }
 
     /// True when it goes, or has to wait for another.
@@ -205,14 +196,14 @@ impl Agent {
         }
         match self.stop_above_limit(above) {
             Ok(processes) => {
-                self.tell_limit(above, "stop", processes, now, "evicting: above a limit of its own");
-                self.record_limit(above, "term", Some(processes), now);
+                self.report_limit(above, Action::Term, processes, now);
                 true
             }
             Err(ActionError::Gone | ActionError::Critical) => false,
             Err(error) => {
-                self.count_eviction(above.cause, EvictionOutcome::Failed);
-                tracing::error!(event = "eviction_failed", workload = above.workload, reason = %error, "above a limit of its own, and cannot be evicted");
+                let reason = error.to_string();
+                let (cause, workload) = (above.cause, above.workload.as_str());
+                self.reporter.report(&Record::EvictionNotStarted { cause, workload, reason: &reason }, now);
                 false
             }
         }
@@ -228,44 +219,21 @@ impl Agent {
         self.start_eviction(target, Some(above.uid.clone()), Why::Limit(above), AT_ONCE)
     }
 
-    fn tell_limit(&self, above: &Above, action: &'static str, processes: usize, now: Monotonic, message: &'static str) {
-        tracing::warn!(
-            event = "eviction",
-            workload = above.workload,
-            workload_id = above.id.0,
-            pod = above.pod,
-            signal = above.cause.as_str(),
-            kind = "limit",
-            mode = self.config.mode.as_str(),
+    fn report_limit(&mut self, above: &Above, action: Action, processes: usize, now: Monotonic) {
+        let (_, labels) = self.pod_named(Some(&above.uid));
+        let record = EvictionRecord {
+            workload: &above.workload,
+            cgroup: above.id,
+            pod: Some(above.pod.clone()),
+            labels,
             action,
             processes,
-            reason = above.message,
-            measured_ms_ago = now.since(above.at).as_secs_f64() * 1e3,
-            acted_mono_ns = Monotonic::now().0,
-            "{message}"
-        );
-    }
-
-    fn record_limit(&mut self, above: &Above, action: &'static str, processes: Option<usize>, now: Monotonic) {
-        let (pod, labels) = self.pod_named(Some(&above.uid));
-        let eviction = Eviction {
-            pod,
-            labels,
-            signal: above.cause.as_str().to_owned(),
-            threshold: above.message.trim_end().trim_end_matches('.').to_owned(),
-            kind: "limit".to_owned(),
-            mode: self.config.mode.as_str().to_owned(),
-            workload: above.workload.clone(),
-            cgroup_id: Some(above.id.0),
-            action: action.to_owned(),
-            outcome: if processes.is_some() { Outcome::Underway } else { Outcome::Observed },
-            processes,
-            ..Eviction::default()
+            trigger: Trigger::Limit { cause: above.cause, message: &above.message, measured: above.at },
+            woken: now,
+            acted: Monotonic::now(),
+            policy: None,
+            trace: Vec::new(),
         };
-        let mut incident = self.incident(Kind::Eviction, model::name(Kind::Eviction, now.wall(), above.id), now);
-        incident.summary = text::summary_of_eviction(&eviction);
-        incident.eviction = Some(eviction);
-        incident.steps = vec![model::Step::at("acted", model::millis(Monotonic::now().0.saturating_sub(now.0)))];
-        self.submit_eviction(incident, above.id);
+        self.reporter.report(&Record::Eviction(&record), now);
     }
 }

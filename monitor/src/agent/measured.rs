@@ -276,13 +276,7 @@ impl Agent {
             return;
         }
         self.sensors.steered.hangs = hangs.is_some();
-        self.reporter.health.set_degradation(CAPABILITY, hangs.as_deref());
-        match hangs {
-            Some(reason) => {
-                tracing::warn!(event = "degraded", capability = CAPABILITY, reason, "running without it");
-            }
-            None => tracing::info!(event = "restored", capability = CAPABILITY, "is there again"),
-        }
+        self.reporter.set_capability(CAPABILITY, hangs.as_deref(), "disk usage is not measured", now);
     }
 
     /// Whether everybody is being measured once more, which is worth waiting for.

@@ -9,7 +9,10 @@ use crate::node::MemorySample;
 use crate::node::pinned_file::FileError;
 use crate::units::{Bytes, Monotonic, Signal};
 
-use super::{Agent, allow};
+use super::Agent;
+
+/// The capability's name.
+const SAMPLING: &str = "sampling";
 
 impl Agent {
     /// How long until memory must be looked at again.
@@ -23,8 +26,10 @@ impl Agent {
     pub(super) fn observe(&mut self) -> Option<(Monotonic, Observation)> {
         match self.sample() {
             Ok(sample) => {
-                self.sensors.sample = Some(sample);
-                self.reporter.health.set_ready(Ok(()));
+                if self.sensors.sample.replace(sample).is_none() {
+                    self.reporter.outlets.health.set_ready(Ok(()));
+                    self.reporter.set_capability(SAMPLING, None, "", sample.at);
+                }
                 self.observe_others();
                 let observation = self.observation(sample);
                 self.sensors.rate.observe(self.uncorrected(sample), sample.at);
@@ -35,10 +40,10 @@ impl Agent {
             }
             Err(error) => {
                 self.sensors.sample = None;
-                self.reporter.health.set_ready(Err(format!("cannot observe memory: {error}")));
-                if let Some(suppressed) = allow(&mut self.reporter.limits.sampling) {
-                    tracing::error!(event = "degraded", capability = "sampling", reason = %error, suppressed, "cannot observe memory; nothing is decided");
-                }
+                self.reporter.outlets.health.set_ready(Err(format!("cannot observe memory: {error}")));
+                let reason = error.to_string();
+                let effect = "memory cannot be observed: the agent decides nothing";
+                self.reporter.set_capability(SAMPLING, Some(&reason), effect, Monotonic::now());
                 None
             }
         }
@@ -49,7 +54,7 @@ impl Agent {
     pub(super) fn note_samples(&mut self) {
         for (at, available) in self.sensors.unnoted.drain(..) {
             self.sensors.figures.observe(available, at);
-            self.reporter.recorder.sampled(at, available);
+            self.reporter.recorder.add_sample(at, available);
         }
     }
 

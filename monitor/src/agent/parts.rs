@@ -1,8 +1,5 @@
 //! What an agent is put together from.
 
-use std::collections::HashSet;
-use std::sync::{Arc, Mutex};
-
 use crate::actions::oom_score::Auditor;
 use crate::actions::reclaim::ReclaimFirst;
 use crate::actions::stop::Desk;
@@ -14,8 +11,8 @@ use crate::eviction::{Layout, arm};
 use crate::kernel::Kernel;
 use crate::node::psi_trigger::PsiTrigger;
 use crate::node::{MemoryReader, RootUsage};
-use crate::report::logging::Writer;
-use crate::report::{ConditionLog, Health, Metrics, StatsBasis, SummaryPage};
+use crate::report::reporter::Outlets;
+use crate::report::{Recorder, Reporter};
 use crate::runtime::Runtime;
 use crate::workloads::WorkloadTree;
 
@@ -27,20 +24,13 @@ use super::gentle::Gentle;
 use super::kills::Kills;
 use super::ladder::Ladder;
 use super::last::{Audits, Last, Outside, Scan};
-use super::limits::Limits;
 use super::local_storage::LocalStorage;
 use super::measured::{Measured, Steered};
 use super::orders::Orders;
 use super::pending::Pending;
-use super::published::Published;
-use super::recorder::Recorder;
 use super::reload::{self, Reload};
-use super::said::Said;
 use super::signals::Signals;
-use super::{
-    Actions, Agent, Decision, EVENTS_PER_WAKEUP, OBSERVED_AGAIN, OOM_KILLS_EXPECTED, RECLAIMING_AGAIN, Reporter,
-    Sensors,
-};
+use super::{Actions, Agent, Decision, EVENTS_PER_WAKEUP, OOM_KILLS_EXPECTED, Sensors};
 
 /// The parts of an agent, each made by who knows how.
 #[derive(Debug)]
@@ -73,16 +63,8 @@ pub struct Parts {
     pub desk: Desk,
     /// Whether memory is asked for before.
     pub reclaim: ReclaimFirst,
-    /// What others see.
-    pub metrics: Arc<Mutex<Metrics>>,
-    /// How the loop is doing.
-    pub health: Arc<Health>,
-    /// The summary for who asks later.
-    pub summary: Arc<SummaryPage>,
-    /// What is known, for who asks later.
-    pub stats: Arc<StatsBasis>,
-    /// Where log records go.
-    pub log: Writer,
+    /// What the HTTP server shows.
+    pub outlets: Outlets,
     /// How fast memory can vanish.
     pub rate: FallRate,
     /// What is kept of incidents.
@@ -110,11 +92,7 @@ impl Agent {
             cluster,
             desk,
             reclaim,
-            metrics,
-            health,
-            summary,
-            stats,
-            log,
+            outlets,
             rate,
             recorder,
             reload,
@@ -155,21 +133,8 @@ impl Agent {
             gentle: Gentle::new(reclaim),
             pending: Pending::default(),
         };
-        let reporter = Reporter {
-            metrics,
-            health,
-            page: summary,
-            stats,
-            log,
-            conditions: ConditionLog::default(),
-            recorder,
-            published: Published::default(),
-            reclaiming: Said::new(RECLAIMING_AGAIN),
-            would_evict: Said::new(OBSERVED_AGAIN),
-            limits: Limits::default(),
-            told_met: HashSet::new(),
-            reported: None,
-        };
+        let node_name = cluster.is_there().then(|| cluster.view().node_name);
+        let reporter = Reporter::new(outlets, recorder, node_name);
         let (told, last) = (Told::default(), Last::default());
         Self { config, sensors, decision, actions, reporter, runtime, cluster, told, reload, last }
     }

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use crate::eviction::footprint::Taken;
 use crate::eviction::{DiskUsage, Layout, MetThreshold};
+use crate::report::record::Record;
 use crate::runtime::{Snapshot, View};
 use crate::units::{Amount, Monotonic, Signal};
 use crate::workloads::PodUid;
 
+use super::Agent;
 use super::others::DISK_PAUSE;
-use super::tell::{of_bytes, of_others};
-use super::{Agent, allow};
 
 /// A runtime that is up has removed a pod by then, or will not.
 const LONGEST: Duration = Duration::from_secs(60);
@@ -103,16 +103,9 @@ impl Agent {
         let is_enough = pending > Amount::ZERO
             && available >= met.wanted(self.config.policy.quirks)
             && self.actions.pending.is_worth_waiting(met.threshold.signal, met.value.available);
-        if is_enough && let Some(suppressed) = allow(&mut self.reporter.limits.pending) {
-            tracing::info!(
-                event = "eviction_waits",
-                signal = met.threshold.signal.as_str(),
-                pods = self.actions.pending.left.len(),
-                expected_bytes = of_bytes(met, pending.units()),
-                expected = of_others(met, pending.units()),
-                suppressed,
-                "nobody else goes: what evicted pods had is enough once the container runtime has removed it"
-            );
+        if is_enough {
+            let pods = self.actions.pending.left.len();
+            self.reporter.report(&Record::EvictionWaits { met, pods, expected: pending }, now);
         }
         is_enough
     }

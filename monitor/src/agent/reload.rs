@@ -13,14 +13,13 @@ use crate::config::kubernetes_options::EvictionMethod;
 use crate::config::{Mode, MonitorConfig, Policy, Quirk};
 use crate::eviction::arm;
 use crate::eviction::deadline::FallRate;
-use crate::report::configuration::{ConfigState, ReloadOutcome};
-use crate::report::http::hang_limit;
-use crate::units::Signal;
+use crate::report::configuration_state::{ConfigState, ReloadOutcome};
+use crate::report::hang_limit;
+use crate::report::record::Record;
+use crate::units::{Monotonic, Signal, split_degradation};
 
 use super::Agent;
-use super::OBSERVED_AGAIN;
 use super::pauses::Pauses;
-use super::said::Said;
 
 /// What it is called among the things that are not as they should be.
 const CAPABILITY: &str = "configuration";
@@ -84,58 +83,45 @@ pub fn not_acted_on(policy: &Policy) -> Vec<String> {
 
 impl Agent {
     /// SIGHUP: the file is to be read now.
-    pub(super) fn ask_for_configuration(&self) {
+    pub(super) fn ask_for_configuration(&mut self) {
         match &self.reload.file {
             Some(file) => file.ask(),
             None => {
-                tracing::warn!(
-                    event = "configuration",
-                    "SIGHUP: the agent was started without --config, there is nothing to read again"
-                );
+                let warning = "SIGHUP: the agent was started without --config, there is no file to read again";
+                let record = Record::ConfigurationWarning { file: None, fields: None, warning };
+                self.reporter.report(&record, Monotonic::now());
             }
         }
     }
 
     /// Takes what has become of the file.
     pub(super) fn take_configuration(&mut self, news: ConfigNews) {
+        let now = Monotonic::now();
         let file = self.reload.file.as_ref().map(|file| file.path().display().to_string()).unwrap_or_default();
         let outcome = match news.read {
             Err(reason) => {
-                tracing::error!(
-                    event = "configuration_refused",
-                    file,
-                    reason,
-                    "the configuration file cannot be used: the configuration before stays in force"
-                );
+                self.reporter.report(&Record::ConfigurationRefused { file: &file, reason: &reason }, now);
                 self.reload.state.refused = Some(reason);
                 ReloadOutcome::Refused
             }
             Ok(wanted) => {
                 let Wanted { config, warnings } = *wanted;
                 for warning in warnings.iter().filter(|_| !news.is_same) {
-                    tracing::warn!(event = "configuration", "{warning}");
+                    let warning = &warning.to_string();
+                    self.reporter.report(&Record::ConfigurationWarning { file: None, fields: None, warning }, now);
                 }
                 let Adopted { config, changed, needs_restart } = Adopted::by(&self.config, for_the_loop(config));
                 let is_changed = !changed.is_empty();
                 if is_changed {
                     self.adopt(config);
                 }
-                let mode = self.config.mode.as_str();
-                let (changed, restart) = (changed.join(", "), needs_restart.join(", "));
-                tracing::info!(
-                    event = "configuration_applied",
-                    file,
-                    changed,
-                    mode,
-                    "the configuration file is in force"
-                );
-                if !restart.is_empty() {
-                    tracing::warn!(
-                        event = "configuration",
-                        file,
-                        fields = restart,
-                        "these stay as they were until the agent is started anew"
-                    );
+                let mode = self.config.mode;
+                let (changed, fields) = (changed.join(", "), needs_restart.join(", "));
+                self.reporter.report(&Record::ConfigurationApplied { file: &file, changed: &changed, mode }, now);
+                if !fields.is_empty() {
+                    let (file, fields) = (Some(file.as_str()), Some(fields.as_str()));
+                    let warning = "these fields keep their values until the agent restarts";
+                    self.reporter.report(&Record::ConfigurationWarning { file, fields, warning }, now);
                 }
                 let since = SystemTime::now();
                 self.reload.state = ConfigState { refused: None, needs_restart, since, fingerprint: news.fingerprint };
@@ -147,8 +133,8 @@ impl Agent {
         }
         let state = &self.reload.state;
         let trouble = (state.reason() != "InForce").then(|| state.message());
-        self.reporter.health.set_degradation(CAPABILITY, trouble.as_deref());
-        self.with_metrics(|metrics| metrics.configuration(state, Some(outcome)));
+        self.reporter.set_capability(CAPABILITY, trouble.as_deref(), "the configuration file is not in force", now);
+        self.reporter.with_metrics(|metrics| metrics.configuration(state, Some(outcome)));
     }
 
     /// Puts a configuration in force. What the loop looks at in its own is in force at once; here is what was made of it earlier.
@@ -169,7 +155,7 @@ impl Agent {
         }
         if before.pressure_conditions != self.config.pressure_conditions {
             for gone in self.sensors.figures.watch_for(&self.config.pressure_conditions) {
-                self.reporter.conditions.forget(&gone);
+                self.reporter.forget_condition(&gone);
             }
         }
         if before.protected != self.config.protected {
@@ -197,13 +183,15 @@ impl Agent {
 
     fn follow_policy(&mut self, before: &MonitorConfig) {
         let (policy, sampling) = (&self.config.policy, &self.config.sampling);
-        self.reporter.health.replace_degradations(&not_acted_on(&before.policy), &not_acted_on(policy));
+        let now = Monotonic::now();
+        self.reporter.replace_missing(&not_acted_on(&before.policy), &not_acted_on(policy), now);
         if let Some(rate) = sampling.fastest_rate.filter(|_| before.sampling.fastest_rate != sampling.fastest_rate) {
             self.sensors.rate = FallRate::assuming(rate);
         }
-        self.reporter.health.set_limit(hang_limit(sampling.ceiling));
+        self.reporter.outlets.health.set_limit(hang_limit(sampling.ceiling));
         let trouble = self.sensors.signals.follow(&self.config);
-        self.reporter.health.set_degradation(Signal::PidAvailable.as_str(), trouble.as_deref());
+        let effect = "the signal is not observed";
+        self.reporter.set_capability(Signal::PidAvailable.as_str(), trouble.as_deref(), effect, now);
         let armed = arm(policy, self.sensors.signals.layout());
         self.arm_anew(armed);
         // What was answered was asked by other rules.
@@ -214,35 +202,27 @@ impl Agent {
     fn follow_mode(&mut self) {
         let enforces = self.config.mode == Mode::Enforce;
         let scores = self_protection::missing_for_scores(&self.config.proc_root).filter(|_| enforces);
-        let scores = scores.as_deref().map(|text| text.split_once(": ").map_or(text, |(_, reason)| reason));
-        self.reporter.health.set_degradation(self_protection::SCORES, scores);
-        self.reporter.would_evict = Said::new(OBSERVED_AGAIN);
+        let scores = scores.as_deref().map(|text| split_degradation(text).1);
+        let now = Monotonic::now();
+        self.reporter.set_capability(self_protection::SCORES, scores, "oom_score_adj is not set", now);
+        self.reporter.forget_dry_runs();
         if !enforces {
             for workload in self.actions.evictor.stand_down() {
-                tracing::warn!(
-                    event = "eviction_called_off",
-                    workload,
-                    "left inside its grace period: it was asked to stop, and nobody will kill it in observe mode"
-                );
+                self.reporter.report(&Record::EvictionCalledOff { workload: &workload }, now);
             }
             self.call_off(|_| true, "observe mode");
         }
     }
 
     /// What the API server has not been told of yet is not told any more: its answer may come in hours, and then a pod would go.
-    fn call_off(&self, is_meant: impl Fn(&Intent) -> bool, reason: &str) {
+    fn call_off(&mut self, is_meant: impl Fn(&Intent) -> bool, reason: &str) {
         for Unfinished { intent, .. } in self.cluster.ledger().unfinished() {
             if !is_meant(&intent) {
                 continue;
             }
             self.cluster.ledger().end(&intent);
-            tracing::warn!(
-                event = "eviction_abandoned",
-                pod = intent.pod(),
-                pod_uid = intent.uid,
-                reason,
-                "the eviction of this pod is not finished: unless it has been deleted already, the kubelet starts it again"
-            );
+            let record = Record::EvictionAbandoned { pod: &intent.pod(), pod_uid: &intent.uid, reason };
+            self.reporter.report(&record, Monotonic::now());
         }
     }
 
@@ -252,7 +232,8 @@ impl Agent {
             Ok(first) => (first, None),
             Err(reason) => (ReclaimFirst::Off, Some(reason)),
         };
-        self.reporter.health.set_degradation(RECLAIM, missing.as_deref());
+        let effect = "no workload is asked to give back memory";
+        self.reporter.set_capability(RECLAIM, missing.as_deref(), effect, Monotonic::now());
         self.actions.gentle.set_first(first);
     }
 }

@@ -8,6 +8,7 @@ use crate::eviction::thresholds::NodeCondition;
 use crate::kernel::{
     Accounts, CgroupCounters, EventAccount, EventKind, ProbeState, ProbeStatus, ReclaimKind, Untracked,
 };
+use crate::report::log_sink::reclaim_kind;
 use crate::report::{
     CgroupReport, ClassReport, ConditionReport, EventReport, InodeReport, MemoryReport, NodeReport, ProbeReport,
     StallReport, ThresholdReport,
@@ -16,7 +17,6 @@ use crate::units::{Bytes, CgroupId, Monotonic};
 use crate::workloads::{QosClass, WorkloadUsage};
 
 use super::Agent;
-use super::tell::reclaim_kind;
 
 /// A report this young answers a scrape: measuring every workload is not something that whoever asks may make us do all day.
 const REPORT_AGE: Duration = Duration::from_millis(100);
@@ -28,11 +28,11 @@ impl Agent {
     pub(super) fn refresh_report(&mut self) {
         self.balance_kills();
         let report = self.node_report();
-        if self.reporter.page.take_wanted() {
-            self.reporter.page.publish(self.render_page(&report));
+        if self.reporter.outlets.summary.take_wanted() {
+            self.reporter.outlets.summary.publish(self.render_page(&report));
         }
-        if self.reporter.stats.take_wanted() {
-            self.reporter.stats.publish(self.known(&report));
+        if self.reporter.outlets.stats.take_wanted() {
+            self.reporter.outlets.stats.publish(self.known(&report));
         }
         let runtime = self.runtime.view();
         self.with_metrics(|metrics| {
@@ -45,7 +45,7 @@ impl Agent {
     /// As often as somebody asks, but not more often than it can change much.
     pub(super) fn refresh_report_if_old(&mut self) {
         // Both are made from a whole report.
-        let is_wanted = self.reporter.page.is_wanted() || self.reporter.stats.is_wanted();
+        let is_wanted = self.reporter.outlets.summary.is_wanted() || self.reporter.outlets.stats.is_wanted();
         if is_wanted || self.reporter.reported.is_none_or(|reported| Monotonic::now().since(reported) >= REPORT_AGE) {
             self.refresh_report();
         }
@@ -78,8 +78,8 @@ impl Agent {
             kswapd_reclaimed_pages: kswapd.reclaimed_pages,
             kswapd_scanned_pages: kswapd.scanned_pages,
             probe_statistics,
-            log_lines_dropped: self.reporter.log.dropped(),
-            incidents: self.reporter.recorder.report(),
+            log_lines_dropped: self.reporter.outlets.log.dropped(),
+            incidents: self.reporter.recorder.counts(),
             cluster: self.cluster_report(),
             pods: self.pod_infos(),
         }
@@ -127,7 +127,10 @@ impl Agent {
             condition: condition.as_str().into(),
             status,
         };
-        self.node_conditions().map(report).chain(self.pressure_condition_reports()).collect()
+        let of_pressure = self.sensors.figures.pressure_conditions();
+        let of_pressure =
+            of_pressure.map(|(name, status)| ConditionReport { condition: name.to_owned().into(), status });
+        self.node_conditions().map(report).chain(of_pressure).collect()
     }
 
     fn probe_reports(&self) -> Vec<ProbeReport> {

@@ -299,12 +299,7 @@ impl Agent {
     /// Other thresholds are armed from now on; what is remembered of those that stay is kept.
     pub(super) fn arm_anew(&mut self, armed: Vec<Armed>) {
         self.decision.state = self.decision.state.rearmed(&self.decision.armed, &armed);
-        let is_told = |threshold: &Threshold| {
-            let place = self.decision.armed.iter().position(|before| before.threshold == *threshold);
-            place.is_some_and(|place| self.reporter.told_met.contains(&place))
-        };
-        let told = armed.iter().enumerate().filter(|(_, armed)| is_told(&armed.threshold)).map(|(place, _)| place);
-        self.reporter.told_met = told.collect();
+        self.reporter.rearm(&armed);
         self.decision.armed = armed;
         // This, too, is known by place.
         self.decision.assessment.crossed.clear();
@@ -312,20 +307,17 @@ impl Agent {
 
     /// Says once of each capability that it is missing, and once that it is back.
     fn tell_missing(&mut self, missing: Vec<(&'static str, String)>) {
+        let now = Monotonic::now();
         let told = &mut self.sensors.signals.told;
         let is_gone = |capability: &&'static str| !missing.iter().any(|(missing, _)| missing == capability);
         let back: Vec<&'static str> = told.keys().copied().filter(is_gone).collect();
         for capability in back {
             told.remove(capability);
-            self.reporter.health.set_degradation(capability, None);
-            tracing::info!(event = "restored", capability, "is there again");
+            self.reporter.set_capability(capability, None, "", now);
         }
         for (capability, reason) in missing {
-            // How long something has hung is in the reason: that it still does is no news.
-            if told.insert(capability, reason.clone()).is_none() {
-                tracing::warn!(event = "degraded", capability, reason, "running without it");
-            }
-            self.reporter.health.set_degradation(capability, Some(reason.as_str()));
+            self.reporter.set_capability(capability, Some(&reason), "the signal is not observed", now);
+            told.insert(capability, reason);
         }
     }
 

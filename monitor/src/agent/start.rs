@@ -2,10 +2,11 @@
 
 use std::io::Write as _;
 
-use crate::config::MonitorConfig;
-use crate::kernel::ProbeReport;
 use crate::node::Hierarchy;
+use crate::report::record::{Record, Start};
 use crate::report::{NodeReport, StartSummary, render_summary};
+
+use crate::units::Monotonic;
 
 use super::{Agent, Wakeup};
 
@@ -13,23 +14,23 @@ impl Agent {
     /// Looks once, and describes the node: as text on stdout when people read along, as one log record otherwise.
     pub fn start(&mut self, text: bool, degradations: &[String]) {
         // The first look may find more.
-        self.reporter.health.set_degradations(degradations.to_vec());
-        self.with_metrics(|metrics| metrics.configuration(self.reload.state(), None));
+        self.reporter.set_missing(degradations, Monotonic::now());
+        self.reporter.with_metrics(|metrics| metrics.configuration(self.reload.state(), None));
         self.look(Wakeup::Housekeeping);
         let node = self.node_report();
         // Said at start if they are not what they might be; from now on their changes are.
         self.climb();
-        let report = self.sensors.kernel.report();
         if text {
-            // Nobody reading the summary is no reason to stop.
+            // A closed stdout does not stop the agent.
             let _unread = std::io::stdout().write_all(self.render_page(&node).as_bytes());
         }
-        tell_started(
-            &self.config,
-            report,
-            self.sensors.rate.bytes_per_second(),
-            node.memory.map(|memory| memory.available(self.config.policy.semantics).0),
-        );
+        let start = Start {
+            config: &self.config,
+            probes: self.sensors.kernel.report(),
+            available: node.memory.map(|memory| memory.available(self.config.policy.semantics)),
+            fastest_rate: self.sensors.rate.bytes_per_second(),
+        };
+        self.reporter.report(&Record::Started(&start), Monotonic::now());
     }
 
     /// The node as people want to read of it.
@@ -43,25 +44,6 @@ impl Agent {
             listen: self.config.listen,
             node,
         })
-    }
-}
-
-fn tell_started(config: &MonitorConfig, report: &ProbeReport, fastest_rate: f64, memory_available_bytes: Option<u64>) {
-    tracing::info!(
-        event = "started",
-        version = env!("CARGO_PKG_VERSION"),
-        mode = config.mode.as_str(),
-        semantics = config.policy.semantics.as_str(),
-        listen = %config.listen,
-        probes_attached = report.attached(),
-        probes_missing = report.missing(),
-        cgroup_ids = report.cgroup_source.as_str(),
-        memory_available_bytes,
-        fastest_rate_bytes_per_second = fastest_rate,
-        "started"
-    );
-    for probe in report.probes.iter().filter(|probe| !probe.is_attached()) {
-        tracing::debug!(event = "probe_missing", probe = probe.name, state = ?probe.state, "probe missing");
     }
 }
 

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::actions::{ActionError, Target, oom_score};
 use crate::eviction::evicted::{Cause, IMMEDIATE_GRACE_SECONDS};
+use crate::report::eviction_report::Action;
 use crate::units::Monotonic;
 use crate::workloads::Tracked;
 use crate::workloads::{PodUid, Workload};
@@ -15,9 +16,9 @@ use super::evictions::{Way, Why};
 pub(super) const AT_ONCE: Duration = Duration::from_secs(IMMEDIATE_GRACE_SECONDS.unsigned_abs());
 
 /// What is done first with a workload that goes, as logs and incidents call it.
-pub(super) fn action(workload: &Workload, cause: Cause, grace: Duration) -> &'static str {
+pub(super) fn action(workload: &Workload, cause: Cause, grace: Duration) -> Action {
     let is_stopped = cause.is_for_disk() && workload.kind.pod_uid().is_some();
-    if grace.is_zero() && !is_stopped { "kill" } else { "term" }
+    if grace.is_zero() && !is_stopped { Action::Kill } else { Action::Term }
 }
 
 impl Agent {

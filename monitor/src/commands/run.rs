@@ -15,7 +15,7 @@ use crate::actions::stop::Desk;
 use crate::actions::{Evictor, FreezeRecord, self_protection};
 use crate::agent::local_storage::LocalStorage;
 use crate::agent::measured::Measured;
-use crate::agent::{Agent, Kills, Parts, Recorder, Reload, Signals, not_acted_on};
+use crate::agent::{Agent, Kills, Parts, Reload, Signals, not_acted_on};
 use crate::cluster::Cluster;
 use crate::cluster::ledger::{Ledger, Unfinished};
 use crate::config::kubernetes_options::EvictionMethod;
@@ -27,8 +27,9 @@ use crate::node::psi_trigger::PsiTrigger;
 use crate::node::{Hierarchy, MemoryReader, fault_rate, namespaces};
 use crate::report::http::material::{Current, Material, MaterialWatch};
 use crate::report::logging::{self, LogFormat, LoggingError};
+use crate::report::reporter::Outlets;
 use crate::report::series::SeriesLimits;
-use crate::report::{ConfigState, Guard, Health, Metrics, StatsBasis, SummaryPage, http};
+use crate::report::{ConfigState, Guard, Health, Metrics, Recorder, StatsBasis, SummaryPage, hang_limit, http};
 use crate::runtime::Runtime;
 use crate::units::Bytes;
 use crate::workloads::{PodsFile, WorkloadTree};
@@ -226,9 +227,6 @@ async fn serve(
         degradations
             .push("bearerToken: there is no API server to review tokens: those of the file alone are good".to_owned());
     }
-    for reason in &degradations {
-        tracing::warn!(event = "degraded", reason, "running without it");
-    }
 
     let swap = memory.details().ok().and_then(|details| details.swap_total).unwrap_or(Bytes::ZERO);
     if !swap.is_zero() {
@@ -238,7 +236,7 @@ async fn serve(
     let metrics =
         Metrics::new(env!("CARGO_PKG_VERSION"), SeriesLimits::default()).context("cannot set up the metrics")?;
     let metrics = Arc::new(Mutex::new(metrics));
-    let health = Arc::new(Health::new(http::hang_limit(config.sampling.ceiling), Instant::now()));
+    let health = Arc::new(Health::new(hang_limit(config.sampling.ceiling), Instant::now()));
     let (refresh, refreshes) = mpsc::channel(WAITING_SCRAPES);
     let incidents = recorder.index();
     let summary = Arc::new(SummaryPage::default());
@@ -282,11 +280,7 @@ async fn serve(
         cluster,
         desk,
         reclaim,
-        metrics,
-        health,
-        summary,
-        stats,
-        log,
+        outlets: Outlets { metrics, health, summary, stats, log },
         rate,
         recorder,
         reload,

@@ -30,7 +30,7 @@ use tokio_rustls::rustls::ServerConfig;
 
 pub use self::guard::Guard;
 use self::places::Places;
-use super::{Metrics, StatsBasis, SummaryPage};
+use super::{Health, Metrics, StatsBasis, SummaryPage};
 use crate::incidents::IncidentIndex;
 use crate::report::metrics::render;
 
@@ -39,8 +39,6 @@ const REFRESH_WAIT: Duration = Duration::from_millis(250);
 /// A whole connection: one request and its answer.
 const CONNECTION_TIME: Duration = Duration::from_secs(10);
 const HEADER_TIME: Duration = Duration::from_secs(2);
-/// A loop that has not gone round for this long hangs, however short the ceiling.
-const SHORTEST_HANG: Duration = Duration::from_secs(10);
 /// More than any scraper sends, and a bound on what a client can make the agent hold.
 const HEADER_BYTES: usize = 16 << 10;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -90,109 +88,6 @@ pub async fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
         io::ErrorKind::PermissionDenied => BindError::Denied(address),
         _ => BindError::Other { address, source },
     })
-}
-
-/// How old the last beat of a loop that is well may be, by the longest time between two.
-#[must_use]
-pub fn hang_limit(ceiling: Duration) -> Duration {
-    ceiling.saturating_mul(3).max(SHORTEST_HANG)
-}
-
-/// How the loop is doing, as it says itself.
-#[derive(Debug)]
-pub struct Health {
-    state: Mutex<HealthState>,
-}
-
-#[derive(Debug)]
-struct HealthState {
-    /// Older than this, the last beat means that the loop hangs.
-    limit: Duration,
-    beat: Instant,
-    not_ready: Option<String>,
-    degradations: Vec<String>,
-}
-
-impl Health {
-    /// Begins alive but not ready. The limit must be well above the longest time between two beats (`sampling.ceiling`).
-    #[must_use]
-    pub fn new(limit: Duration, now: Instant) -> Self {
-        Self {
-            state: Mutex::new(HealthState {
-                limit,
-                beat: now,
-                not_ready: Some("starting".to_owned()),
-                degradations: Vec::new(),
-            }),
-        }
-    }
-
-    /// Notes that the loop went round.
-    pub fn beat(&self, now: Instant) {
-        self.with(|state| state.beat = now);
-    }
-
-    /// The longest time between two beats is another now.
-    pub fn set_limit(&self, limit: Duration) {
-        self.with(|state| state.limit = limit);
-    }
-
-    /// Notes whether sampling works; the reason is for people.
-    pub fn set_ready(&self, ready: Result<(), String>) {
-        self.with(|state| state.not_ready = ready.err());
-    }
-
-    /// Replaces the list of capabilities that are off, each with its reason.
-    pub fn set_degradations(&self, degradations: Vec<String>) {
-        self.with(|state| state.degradations = degradations);
-    }
-
-    /// Notes that a capability is off, and why, in the place of what was noted of it before; or that it is on again.
-    pub fn set_degradation(&self, capability: &str, reason: Option<&str>) {
-        self.with(|state| {
-            let is_of_it = |text: &String| text.strip_prefix(capability).is_some_and(|rest| rest.starts_with(": "));
-            state.degradations.retain(|text| !is_of_it(text));
-            state.degradations.extend(reason.map(|reason| format!("{capability}: {reason}")));
-        });
-    }
-
-    /// Takes these off the list, as they were put there, and puts those on it.
-    pub fn replace_degradations(&self, gone: &[String], new: &[String]) {
-        self.with(|state| {
-            state.degradations.retain(|text| !gone.contains(text));
-            state.degradations.extend_from_slice(new);
-        });
-    }
-
-    fn with<T>(&self, act: impl FnOnce(&mut HealthState) -> T) -> T {
-        // Nothing panics while holding it; if something did, the state is still whole.
-        act(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    fn healthz(&self, now: Instant) -> (StatusCode, String) {
-        let (age, limit) = self.with(|state| (now.saturating_duration_since(state.beat), state.limit));
-        if age < limit {
-            return (StatusCode::OK, "ok\n".to_owned());
-        }
-        let text =
-            format!("the loop last went round {:.1} s ago, limit {:.1} s\n", age.as_secs_f64(), limit.as_secs_f64());
-        (StatusCode::SERVICE_UNAVAILABLE, text)
-    }
-
-    fn readyz(&self) -> (StatusCode, String) {
-        self.with(|state| {
-            let (status, mut text) = match &state.not_ready {
-                None => (StatusCode::OK, "ready\n".to_owned()),
-                Some(reason) => (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {reason}\n")),
-            };
-            for degradation in &state.degradations {
-                text.push_str("degraded: ");
-                text.push_str(degradation);
-                text.push('\n');
-            }
-            (status, text)
-        })
-    }
 }
 
 /// What the handlers share with the loop.

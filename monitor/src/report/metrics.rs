@@ -7,11 +7,11 @@ use prometheus::proto::MetricFamily;
 use prometheus::{Counter, GaugeVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, TextEncoder};
 
 use super::cluster::ClusterMetrics;
-use super::configuration::{ConfigMetrics, ConfigState, ReloadOutcome};
+use super::configuration_state::{ConfigMetrics, ConfigState, ReloadOutcome};
 use super::deeds::{Deeds, EvictionOutcome};
 use super::disk_usage::DiskUsageMetrics;
 use super::figures_metrics::FiguresMetrics;
-use super::incidents::IncidentMetrics;
+use super::incident_metrics::IncidentMetrics;
 use super::probes::ProbeSeries;
 use super::register::{Family, Registry, follow};
 use super::runtime::RuntimeMetrics;

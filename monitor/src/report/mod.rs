@@ -3,21 +3,35 @@
 //! The loop describes the node in a `NodeReport`, plain values only, and everything here renders that.
 
 mod cluster;
-pub mod conditions;
-pub mod configuration;
+pub mod condition_log;
+pub mod configuration_state;
+pub mod dedup;
 mod deeds;
 pub mod disk_usage;
+pub mod event_sink;
+mod eviction_log;
+pub mod eviction_report;
 pub mod figures;
 mod figures_metrics;
+pub mod health;
 pub mod http;
-pub mod incidents;
+pub mod incident_metrics;
+pub mod incident_sink;
+mod log_limits;
+pub mod log_sink;
 pub mod logging;
 pub mod metrics;
+mod metrics_sink;
+pub mod node_status;
 pub mod on_demand;
+pub mod oom_kill_report;
 pub mod probes;
 pub mod rate_limit;
 pub mod reclaim;
+pub mod reclaim_report;
+pub mod record;
 mod register;
+pub mod reporter;
 pub mod runtime;
 pub mod series;
 pub mod stats;
@@ -31,19 +45,22 @@ use crate::kernel::{ProbeStatistics, ReclaimCounters};
 use crate::units::{Bytes, CgroupId};
 
 pub use cluster::{ClusterReport, PodInfo};
-pub use conditions::{ConditionChange, ConditionLog};
-pub use configuration::{ConfigState, ReloadOutcome};
+pub use configuration_state::{ConfigState, ReloadOutcome};
+pub use dedup::Dedup;
 pub use deeds::EvictionOutcome;
 pub use disk_usage::{DiskUsageReport, KeptReport};
 pub use figures::{
     ExhaustionReport, FiguresReport, FilesystemReport, PressureReport, RoleReport, SignalReport, SwapReport,
 };
-pub use http::{BindError, Guard, Health, Refresh};
-pub use incidents::IncidentReport;
+pub use health::{Health, hang_limit};
+pub use http::{BindError, Guard, Refresh};
+pub use incident_metrics::IncidentReport;
+pub use incident_sink::Recorder;
 pub use logging::{LogFormat, LoggingError};
 pub use metrics::Metrics;
 pub use on_demand::{OnDemand, SummaryPage};
-pub use rate_limit::{RateLimiter, Verdict};
+pub use rate_limit::RateLimiter;
+pub use reporter::Reporter;
 pub use stats::StatsBasis;
 pub use summary::{StartSummary, render_summary};
 

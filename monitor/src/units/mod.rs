@@ -2,6 +2,7 @@
 
 pub mod amount;
 pub mod clock;
+pub mod degradations;
 pub mod duration;
 pub mod gofloat;
 pub mod quantity;
@@ -9,6 +10,7 @@ pub mod signal;
 
 pub use amount::{Amount, Bytes, CgroupId, Moment, Pid, float};
 pub use clock::{Monotonic, boot_id};
+pub use degradations::{CapabilityChange, Degradations, split_degradation};
 pub use duration::{format_go_duration, parse_go_duration};
 pub use quantity::{Quantity, QuantityError};
 pub use signal::{Resource, Signal, UnsupportedSignal};

@@ -57,7 +57,7 @@ impl Agent {
             .spawn()
             .unwrap();
         let mut agent = Self { child, address, directory };
-        agent.wait("listening and sampling", 0);
+        agent.wait("the agent listens and samples", 0);
         agent
     }
 

@@ -12,7 +12,8 @@ use tokio_rustls::rustls::ServerConfig;
 use super::material::Current;
 use crate::cluster::{Review, Reviewer};
 use crate::config::serving_options::ServingOptions;
-use crate::report::{RateLimiter, Verdict};
+use crate::report::RateLimiter;
+use crate::units::Monotonic;
 
 /// What probes ask without a token: it tells how the agent is, and nothing of the workloads.
 const OPEN: [&str; 2] = ["/healthz", "/readyz"];
@@ -120,7 +121,7 @@ impl Guard {
                 Some((review, true)) => return Ok(review),
                 old => {
                     let last = old.map(|(review, _)| review);
-                    if known.limiter.check(now) == Verdict::Suppress {
+                    if known.limiter.admit(Monotonic::now()).is_none() {
                         return last.ok_or_else(|| "too many tokens are to be reviewed".to_owned());
                     }
                     last

@@ -10,9 +10,9 @@ use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::server::NoServerSessionStorage;
 
-use super::Health;
 use crate::config::Stamp;
 use crate::config::serving_options::{ServingOptions, TlsFiles};
+use crate::report::Health;
 
 /// What it is called among the things that are not as they should be.
 const CAPABILITY: &str = "serving";

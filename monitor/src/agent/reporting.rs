@@ -1,0 +1,148 @@
+//! Records that take facts from sensors and decision: evictions, incidents, the node's status.
+
+use std::time::Duration;
+
+use crate::actions::Ended;
+use crate::config::Mode;
+use crate::eviction::rank::Order;
+use crate::eviction::{NodeCondition, Observation, SignalValue};
+use crate::report::eviction_report::{EvictionRecord, ThresholdTrigger, Trigger};
+use crate::report::incident_sink::MemoryScale;
+use crate::report::node_status::StatusFacts;
+use crate::report::record::Record;
+use crate::units::{Monotonic, Signal};
+
+use super::act::Deed;
+use super::others::is_of_disk;
+use super::{Agent, Look};
+
+impl Agent {
+    /// Records the incidents of OOM kills that are due.
+    pub(super) fn record_oom_kills(&mut self) {
+        let now = Monotonic::now();
+        if self.reporter.recorder.next_due(now).is_some_and(|wait| wait.is_zero()) {
+            self.renew_evidence(now);
+            self.reporter.report_oom_incidents(false, self.config.mode, now);
+        }
+    }
+
+    /// Records what is left when the agent stops.
+    pub(super) fn record_rest(&mut self) {
+        self.drain_events();
+        self.report_kernel_events();
+        let now = Monotonic::now();
+        if self.reporter.recorder.next_due(now).is_some() {
+            self.renew_evidence(now);
+            self.reporter.report_oom_incidents(true, self.config.mode, now);
+        }
+        self.send_events();
+    }
+
+    /// Renews the evidence that the next incident gets, unless it is young.
+    pub(super) fn renew_evidence(&mut self, now: Monotonic) {
+        self.refresh_evidence(now);
+        self.reporter.recorder.set_scale(self.sensors.sample.map(|sample| {
+            let capacity = sample.meminfo.total;
+            let of_memory =
+                self.decision.armed.iter().filter(|armed| armed.threshold.signal == Signal::MemoryAvailable);
+            let of = i64::try_from(capacity.0).unwrap_or(i64::MAX);
+            let values = of_memory.map(|armed| armed.threshold.value.resolve(of, self.config.policy.quirks).bytes());
+            MemoryScale { capacity, threshold: values.max(), counts_stalls: self.counts_stalls() }
+        }));
+    }
+
+    /// Reports an eviction that has started, or in observe mode would have.
+    pub(super) fn report_eviction(&mut self, look: &Look, deed: &Deed) {
+        let Deed { met, ranked, candidates, action, processes, .. } = deed;
+        let workload = &ranked.candidate.workload;
+        let now = Monotonic::now();
+        self.renew_evidence(now);
+        let (pod, labels) = self.pod_named(workload.kind.pod_uid());
+        let trigger = ThresholdTrigger {
+            met,
+            victim: ranked,
+            ranking: candidates,
+            order: Order::of(&self.config.policy, met.threshold.signal.resource()),
+            reclaim: deed.reclaimed.as_ref(),
+            wakeup: look.wakeup.as_str(),
+            sampled: look.sampled,
+            ordered: deed.ordered,
+            decided: deed.decided,
+        };
+        let record = EvictionRecord {
+            workload: &workload.name,
+            cgroup: workload.id,
+            pod,
+            labels,
+            action: *action,
+            processes: *processes,
+            trigger: Trigger::Threshold(&trigger),
+            woken: look.woken,
+            acted: deed.acted,
+            policy: None,
+            trace: Vec::new(),
+        };
+        self.reporter.report(&Record::Eviction(&record), now);
+    }
+
+    /// Reports the resource that is short, in enforce mode.
+    pub(super) fn report_reclaiming(&mut self, look: &Look, deed: Option<&Deed>, now: Monotonic) {
+        if self.config.mode != Mode::Enforce || look.assessment.met.is_empty() {
+            return;
+        }
+        let of_deed = deed.map(|deed| deed.met.threshold.signal);
+        let first = || look.assessment.to_act_on().first().map(|met| met.threshold.signal);
+        if let Some(signal) = of_deed.or_else(first) {
+            self.reporter.report_reclaiming(signal.resource(), deed.is_some(), now);
+        }
+    }
+
+    /// Reports evictions that were found ended at `at`; `seen` was observed right after.
+    pub(super) fn report_ended(&mut self, ended: &[Ended], at: Monotonic, seen: Option<&Observation>) {
+        for ended in ended {
+            // What is left on a disk is known later, when its filesystem is measured again.
+            let signal = ended.cause.signal().filter(|signal| !is_of_disk(signal.resource()));
+            let available: Option<SignalValue> = signal.zip(seen).and_then(|(signal, seen)| seen.get(signal));
+            self.reporter.report(&Record::EvictionEnded { ended, at, available }, at);
+        }
+    }
+
+    /// Publishes the node's conditions and taints if they have changed.
+    pub(super) fn publish_status(&mut self) {
+        if !self.cluster.is_there() {
+            return;
+        }
+        let mut conditions = [None; NodeCondition::ALL.len()];
+        for (condition, holds) in self.node_conditions() {
+            let is_known = holds || self.is_observed(condition);
+            let place = NodeCondition::ALL.iter().position(|other| *other == condition);
+            if let Some(standing) = place.and_then(|place| conditions.get_mut(place)) {
+                *standing = Some(is_known.then_some(holds));
+            }
+        }
+        let facts = StatusFacts {
+            mode: self.config.mode,
+            options: &self.config.kubernetes,
+            conditions,
+            configuration: self.reload.state(),
+        };
+        let pressure = self.sensors.figures.pressure_conditions();
+        self.reporter.publish_status(facts, pressure, &self.cluster, Monotonic::now());
+    }
+
+    /// How long until a taint may be due.
+    pub(super) fn until_taint(&self, now: Monotonic) -> Option<Duration> {
+        self.reporter.status().until_taint(&self.config.kubernetes, now)
+    }
+
+    /// Whether a signal behind the condition is observed.
+    fn is_observed(&self, condition: NodeCondition) -> bool {
+        let is_of = |signal: Signal| NodeCondition::of(signal) == condition;
+        match condition {
+            NodeCondition::MemoryPressure => self.sensors.sample.is_some(),
+            NodeCondition::DiskPressure | NodeCondition::PidPressure => {
+                self.sensors.others.iter().any(|value| is_of(value.signal))
+            }
+        }
+    }
+}

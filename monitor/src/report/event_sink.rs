@@ -1,0 +1,114 @@
+//! The Kubernetes events of a record. Reasons and first words are the kubelet's, so that alerts on them keep working.
+
+use std::collections::BTreeMap;
+
+use super::log_sink::no_execute;
+use super::record::Record;
+use crate::eviction::conditions::NodeEvent;
+use crate::incidents::model::{OomKill, Victim};
+use crate::incidents::text;
+use crate::workloads::PodUid;
+use crate::workloads::cgroup_path::{Role, role, workload};
+
+/// The reason of an OOM kill in a container, as node-problem-detector has it.
+const OOM_KILLING: &str = "OOMKilling";
+/// The kubelet's reason for an OOM kill because the node had no memory left.
+const SYSTEM_OOM: &str = "SystemOOM";
+/// One OOM kill may cost many pods a process each: further pods get no event.
+const MOST_PODS: usize = 16;
+
+/// An event to be sent to the API server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EventDraft {
+    /// The pod that the event is about; nothing for an event about the node.
+    pub pod: Option<PodUid>,
+    pub is_warning: bool,
+    pub reason: &'static str,
+    pub message: String,
+}
+
+impl EventDraft {
+    fn node(is_warning: bool, reason: &'static str, message: String) -> Self {
+        Self { pod: None, is_warning, reason, message }
+    }
+}
+
+/// Appends the events of the record.
+pub(super) fn draft(record: &Record<'_>, node_name: &str, events: &mut Vec<EventDraft>) {
+    match *record {
+        Record::ConditionChanged { condition: Some(condition), status, .. } => {
+            let reason = condition.text(status).event;
+            events.push(EventDraft::node(false, reason, format!("Node {node_name} status is now: {reason}")));
+        }
+        Record::Reclaiming(resource) => {
+            events.push(EventDraft::node(true, NodeEvent::REASON, NodeEvent { resource }.message()));
+        }
+        Record::NoExecuteTaint { news, .. } => {
+            let (reason, words) = no_execute(news);
+            events.push(EventDraft::node(true, reason, words.to_owned()));
+        }
+        Record::OomIncident(kill) => oom_kill(kill, events),
+        _ => {}
+    }
+}
+
+/// One event for each pod that lost a process, and one for the node.
+fn oom_kill(kill: &OomKill, events: &mut Vec<EventDraft>) {
+    let summary = text::summary_of_oom_kill(kill);
+    let mut pods: BTreeMap<PodUid, Vec<Victim>> = BTreeMap::new();
+    for victim in &kill.victims {
+        let Some(uid) = pod_of(victim) else { continue };
+        if pods.len() < MOST_PODS || pods.contains_key(&uid) {
+            pods.entry(uid).or_default().push(victim.clone());
+        }
+    }
+    let is_alone = pods.len() == 1;
+    for (uid, victims) in pods {
+        // Each of several pods gets a summary of its own victims.
+        let message = if is_alone {
+            summary.clone()
+        } else {
+            text::summary_of_oom_kill(&OomKill { victims, victims_omitted: 0, ..kill.clone() })
+        };
+        events.push(EventDraft { pod: Some(uid), is_warning: true, reason: OOM_KILLING, message });
+    }
+    match kill.victims.first().filter(|_| kill.constraint.as_deref() == Some("none")) {
+        Some(first) => {
+            let process = first.comm.as_deref().unwrap_or("unknown");
+            let words = format!("System OOM encountered, victim process: {process}, pid: {}; {summary}", first.pid);
+            events.push(EventDraft::node(true, SYSTEM_OOM, words));
+        }
+        None => events.push(EventDraft::node(true, OOM_KILLING, summary)),
+    }
+}
+
+/// The pod of a victim, by its cgroup.
+fn pod_of(victim: &Victim) -> Option<PodUid> {
+    let of = |path: &str| match role(path) {
+        Role::Pod(uid, _) => Some(uid),
+        _ => None,
+    };
+    let by_workload = victim.workload.as_deref().and_then(of);
+    by_workload.or_else(|| of(workload(victim.cgroup.as_deref()?)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_victim_belongs_to_the_pod_above_it() {
+        let pod = "kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1b2c_3d.slice";
+        let container = format!("{pod}/cri-containerd-{}.scope", "a".repeat(64));
+        let victim = |workload: Option<&str>, cgroup: Option<&str>| Victim {
+            workload: workload.map(str::to_owned),
+            cgroup: cgroup.map(str::to_owned),
+            ..Victim::default()
+        };
+        let uid = Some(PodUid("1b2c-3d".to_owned()));
+        assert_eq!(pod_of(&victim(Some(pod), None)), uid);
+        assert_eq!(pod_of(&victim(None, Some(&container))), uid);
+        assert_eq!(pod_of(&victim(Some("system.slice/a.service"), Some("system.slice/a.service"))), None);
+        assert_eq!(pod_of(&victim(None, None)), None);
+    }
+}

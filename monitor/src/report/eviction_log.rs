@@ -1,0 +1,288 @@
+//! The log lines about evictions and OOM kills.
+
+use super::eviction_report::{Action, EvictionRecord, ThresholdTrigger, Trigger};
+use super::oom_kill_report::OomKillRecord;
+use super::record::{MetFigures, Record};
+use crate::actions::{Ended, Outcome};
+use crate::cluster::Verdict;
+use crate::eviction::SignalValue;
+use crate::kernel::OomConstraint;
+use crate::units::{Amount, Monotonic, Resource};
+
+pub(super) fn write(record: &Record<'_>, suppressed: u64) {
+    match *record {
+        Record::Eviction(eviction) => match eviction.trigger {
+            Trigger::Threshold(trigger) => for_threshold(eviction, trigger),
+            Trigger::Limit { .. } => for_limit(eviction),
+        },
+        Record::EvictionEnded { ended, at, available } => ended_at(ended, at, available),
+        Record::EvictionNotStarted { workload, reason, .. } => tracing::error!(
+            event = "eviction_failed",
+            workload,
+            reason,
+            "the workload cannot be evicted; the agent tries the next candidate"
+        ),
+        Record::EvictionPutOff { signal, workload, reason } => tracing::warn!(
+            event = "eviction_put_off",
+            signal = signal.as_str(),
+            workload,
+            reason,
+            suppressed,
+            "a soft eviction waits: disruption budgets cannot be respected without the API server"
+        ),
+        Record::EvictionDeferred { met, reason } => tracing::warn!(
+            event = "eviction_deferred",
+            signal = met.threshold.signal.as_str(),
+            threshold = %met.threshold,
+            reason,
+            "a soft threshold is met, and no workload is evicted: the node is, or may be, in maintenance"
+        ),
+        Record::EvictionWaits { met, pods, expected } => {
+            let is_bytes = met.threshold.signal.resource().is_bytes();
+            tracing::info!(
+                event = "eviction_waits",
+                signal = met.threshold.signal.as_str(),
+                pods,
+                expected_bytes = is_bytes.then_some(expected.units()),
+                expected = (!is_bytes).then_some(expected.units()),
+                suppressed,
+                "no further workload is evicted: what evicted pods have on the disk suffices once the container runtime has removed it"
+            );
+        }
+        Record::BudgetSpent { left } => tracing::warn!(
+            event = "evictions_spent",
+            seconds_left = left.as_secs_f64(),
+            suppressed,
+            "evictions.maxPerMinute is reached: the next eviction waits"
+        ),
+        Record::CandidatesExhausted { met, candidates } => {
+            let MetFigures { available_bytes, threshold_bytes, available, threshold_value } = MetFigures::of(met);
+            let resource = met.threshold.signal.resource();
+            tracing::error!(
+                event = "candidates_exhausted",
+                signal = met.threshold.signal.as_str(),
+                available_bytes,
+                threshold_bytes,
+                available,
+                threshold_value,
+                candidates,
+                suppressed,
+                "{}",
+                match resource {
+                    Resource::Memory => "no workload is left to evict: the kernel's OOM killer will choose",
+                    Resource::Pids => "no workload that is known to have many processes is left to evict",
+                    Resource::EphemeralStorage | Resource::Inodes =>
+                        "no workload that is known to have much on that filesystem is left to evict",
+                }
+            );
+        }
+        _ => stage(record, suppressed),
+    }
+}
+
+/// What becomes of an eviction between its start and its end.
+fn stage(record: &Record<'_>, suppressed: u64) {
+    match *record {
+        Record::EvictionCalledOff { workload } => tracing::warn!(
+            event = "eviction_called_off",
+            workload,
+            "the workload got SIGTERM and no SIGKILL follows: observe mode is in force"
+        ),
+        Record::EvictionLeft { workload } => tracing::warn!(
+            event = "shutdown",
+            workload,
+            "the workload got SIGTERM and no SIGKILL follows: the agent stops within the grace period"
+        ),
+        Record::EvictionAbandoned { pod, pod_uid, reason } => tracing::warn!(
+            event = "eviction_abandoned",
+            pod,
+            pod_uid,
+            reason,
+            "the eviction of this pod is not finished: unless the pod has been deleted already, the kubelet starts it again"
+        ),
+        Record::EvictionUnreported { pod, pod_uid, reason } => tracing::error!(
+            event = "eviction_untold",
+            pod,
+            pod_uid,
+            reason,
+            suppressed,
+            "the API server cannot be told of this eviction now: the kubelet may start the pod again"
+        ),
+        Record::PodUnknown { pod_uid } => tracing::warn!(
+            event = "pod_unknown",
+            pod_uid,
+            suppressed,
+            "the API server does not know this pod: it is evicted without a report there"
+        ),
+        Record::EvictionSettled { pod_uid, verdict } => settled(pod_uid, verdict),
+        _ => {}
+    }
+}
+
+fn settled(pod_uid: &str, verdict: &Verdict) {
+    match verdict {
+        Verdict::Refused(reason) => tracing::warn!(
+            event = "eviction_refused",
+            pod_uid,
+            reason,
+            "the pod's processes were ended; the pod stays at the API server, and the kubelet starts it again"
+        ),
+        Verdict::Delayed(reason) => tracing::warn!(
+            event = "eviction_delayed",
+            pod_uid,
+            reason,
+            "the API server has not been told yet that this pod is evicted: the agent retries"
+        ),
+        Verdict::Done(Some(note)) => {
+            tracing::warn!(event = "eviction_note", pod_uid, note, "the pod was evicted, with a deviation");
+        }
+        Verdict::GivenUp(reason) => tracing::error!(
+            event = "eviction_untold",
+            pod_uid,
+            reason,
+            "the pod could not be removed at the API server, and the agent does not retry: the kubelet starts it again"
+        ),
+        Verdict::Accepted | Verdict::Gone | Verdict::NoAnswer(_) | Verdict::Done(None) => {}
+    }
+}
+
+const fn message(action: Action) -> &'static str {
+    match action {
+        Action::DryRun => "observe mode: this workload would be evicted",
+        Action::Ask => "evicting: the API server was asked, the kubelet stops the pod when that is granted",
+        Action::Term => "evicting: SIGTERM sent, SIGKILL follows after the grace period",
+        Action::Kill => "evicting: SIGKILL sent",
+    }
+}
+
+fn for_threshold(eviction: &EvictionRecord<'_>, trigger: &ThresholdTrigger<'_>) {
+    let ThresholdTrigger { met, victim, order, reclaim, .. } = *trigger;
+    let workload = &victim.candidate.workload;
+    let MetFigures { available_bytes, threshold_bytes, available, threshold_value } = MetFigures::of(met);
+    tracing::warn!(
+        event = "eviction",
+        workload = eviction.workload,
+        workload_id = eviction.cgroup.0,
+        pod = eviction.pod,
+        qos_class = workload.qos.as_str(),
+        priority = workload.pod.as_ref().map(|pod| pod.priority()),
+        signal = met.threshold.signal.as_str(),
+        kind = met.threshold.kind(),
+        mode = eviction.action.mode().as_str(),
+        action = eviction.action.as_str(),
+        wakeup = trigger.wakeup,
+        processes = eviction.processes,
+        working_set_bytes = victim.candidate.working_set.0,
+        used = victim.candidate.other.and_then(|other| other.used).map(Amount::units),
+        available_bytes,
+        threshold_bytes,
+        available,
+        threshold_value,
+        woken_mono_ns = eviction.woken.0,
+        sampled_mono_ns = trigger.sampled.0,
+        ordered_mono_ns = trigger.ordered.0,
+        decided_mono_ns = trigger.decided.0,
+        acted_mono_ns = eviction.acted.0,
+        reclaim = reclaim.map(|attempt| attempt.outcome.as_str()),
+        reclaim_freed_bytes = reclaim.map(|attempt| attempt.freed.0),
+        reclaim_ms = reclaim.map(|attempt| attempt.took.as_secs_f64() * 1e3),
+        explanation = victim.explanation(order),
+        ranking = trigger.ranking_head(),
+        "{}",
+        message(eviction.action)
+    );
+}
+
+fn for_limit(eviction: &EvictionRecord<'_>) {
+    let Trigger::Limit { cause, message: reason, measured } = eviction.trigger else { return };
+    tracing::warn!(
+        event = "eviction",
+        workload = eviction.workload,
+        workload_id = eviction.cgroup.0,
+        pod = eviction.pod,
+        signal = cause.as_str(),
+        kind = "limit",
+        mode = eviction.action.mode().as_str(),
+        action = eviction.action.as_str(),
+        processes = eviction.processes,
+        reason,
+        measured_ms_ago = eviction.woken.since(measured).as_secs_f64() * 1e3,
+        acted_mono_ns = eviction.acted.0,
+        "{}",
+        match eviction.action {
+            Action::DryRun => message(Action::DryRun),
+            Action::Kill | Action::Term | Action::Ask => "evicting: the pod exceeds a local-storage limit of its own",
+        }
+    );
+}
+
+fn ended_at(ended: &Ended, at: Monotonic, available: Option<SignalValue>) {
+    let took_ms = ended.took.as_secs_f64() * 1e3;
+    match &ended.outcome {
+        Outcome::Gone => {
+            let of_bytes = available.filter(|value| value.signal.resource().is_bytes());
+            tracing::info!(
+                event = "eviction_done",
+                workload = ended.name,
+                killed_mono_ns = ended.killed.map(|killed| killed.0),
+                gone_mono_ns = at.0,
+                took_ms,
+                available_bytes = of_bytes.map(|value| value.available_bytes().0),
+                cause = ended.cause.as_str(),
+                note = ended.note,
+                "the workload has no process left"
+            );
+        }
+        Outcome::Refused(reason) => tracing::warn!(
+            event = "eviction_refused",
+            workload = ended.name,
+            reason,
+            took_ms,
+            "no process was signalled; the agent tries the next candidate"
+        ),
+        Outcome::Failed(reason) => tracing::error!(
+            event = "eviction_failed",
+            workload = ended.name,
+            reason,
+            took_ms,
+            note = ended.note,
+            "the eviction failed; the agent tries the next candidate"
+        ),
+    }
+}
+
+pub(super) fn oom_kill(record: &OomKillRecord<'_>, incident: Option<&str>, suppressed: u64) {
+    let kill = record.kill;
+    let (victim, trigger) = (record.victim.workload(), record.trigger.workload());
+    let is_trigger_known = record.is_trigger_known();
+    tracing::warn!(
+        event = "oom_kill",
+        incident,
+        victim_pid = kill.victim_pid.0,
+        victim_comm = kill.victim_comm.as_ref().map(ToString::to_string),
+        victim_workload = victim,
+        victim_cgroup_id = kill.victim_cgroup.map(|id| id.0),
+        pod = record.pod,
+        container = record.victim.container(),
+        container_name = record.container_name,
+        uid = kill.uid,
+        total_vm_bytes = kill.total_vm.map(|bytes| bytes.0),
+        anon_rss_bytes = kill.anon_rss.map(|bytes| bytes.0),
+        file_rss_bytes = kill.file_rss.map(|bytes| bytes.0),
+        shmem_rss_bytes = kill.shmem_rss.map(|bytes| bytes.0),
+        pgtables_bytes = kill.pgtables.map(|bytes| bytes.0),
+        oom_score_adj = kill.oom_score_adj,
+        constraint = kill.constraint.map(OomConstraint::as_str),
+        limit_workload = record.limit.as_ref().and_then(|limit| limit.workload.as_deref()),
+        limit_cgroup_id = record.limit.as_ref().and_then(|limit| limit.cgroup_id),
+        source = record.source,
+        trigger_pid = is_trigger_known.then_some(kill.trigger_pid.0),
+        trigger_comm = is_trigger_known.then(|| tracing::field::display(&kill.trigger_comm)),
+        trigger_workload = trigger,
+        trigger_cgroup_id = record.trigger.id.map(|id| id.0),
+        marked_mono_ns = kill.marked_at_ns,
+        at_mono_ns = kill.at_ns,
+        suppressed,
+        "the kernel's OOM killer ended a process of {victim}; the allocation was of {trigger}"
+    );
+}

@@ -1,0 +1,126 @@
+//! What an eviction is reported with.
+
+use std::collections::BTreeMap;
+
+use super::reclaim_report::ReclaimAttempt;
+use crate::config::Mode;
+use crate::eviction::MetThreshold;
+use crate::eviction::evicted::Cause;
+use crate::eviction::rank::{Order, Ranked};
+use crate::incidents::model::RawJson;
+use crate::units::{CgroupId, Monotonic};
+use crate::workloads::WorkloadUsage;
+
+/// Candidates named in the log record.
+const RANKING_SHOWN: usize = 5;
+
+/// How an eviction starts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Action {
+    /// SIGKILL, without a grace period.
+    Kill,
+    /// SIGTERM, or a stop by the container runtime; SIGKILL follows after the grace period.
+    Term,
+    /// The API server is asked; the kubelet stops the pod.
+    Ask,
+    /// Observe mode: nothing is sent.
+    DryRun,
+}
+
+impl Action {
+    pub const ALL: [Self; 4] = [Self::Kill, Self::Term, Self::Ask, Self::DryRun];
+
+    /// The value of the field `action` in logs and incidents.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Kill => "kill",
+            Self::Term => "term",
+            Self::Ask => "ask",
+            Self::DryRun => "would_kill",
+        }
+    }
+
+    #[must_use]
+    pub const fn mode(self) -> Mode {
+        match self {
+            Self::Kill | Self::Term | Self::Ask => Mode::Enforce,
+            Self::DryRun => Mode::Observe,
+        }
+    }
+}
+
+#[derive(Debug)]
+pub struct EvictionRecord<'r> {
+    pub workload: &'r str,
+    pub cgroup: CgroupId,
+    /// `namespace/name`.
+    pub pod: Option<String>,
+    pub labels: BTreeMap<String, String>,
+    pub action: Action,
+    /// How many processes were signalled.
+    pub processes: usize,
+    pub trigger: Trigger<'r>,
+    /// When the loop woke for it.
+    pub woken: Monotonic,
+    /// When the signals were sent.
+    pub acted: Monotonic,
+    /// The policy that the decider followed, as `simulate --config` reads it.
+    pub policy: Option<RawJson>,
+    /// The decider's snapshots and steps that led to the eviction, oldest first.
+    pub trace: Vec<RawJson>,
+}
+
+/// What the workload is evicted for.
+#[derive(Debug, Clone, Copy)]
+pub enum Trigger<'r> {
+    Threshold(&'r ThresholdTrigger<'r>),
+    /// A local-storage limit of the pod.
+    Limit {
+        cause: Cause,
+        /// The excess, in words.
+        message: &'r str,
+        measured: Monotonic,
+    },
+}
+
+impl Trigger<'_> {
+    #[must_use]
+    pub const fn cause(&self) -> Cause {
+        match self {
+            Self::Threshold(trigger) => Cause::Signal(trigger.met.threshold.signal),
+            Self::Limit { cause, .. } => *cause,
+        }
+    }
+}
+
+/// The decision for a threshold.
+#[derive(Debug)]
+pub struct ThresholdTrigger<'r> {
+    pub met: &'r MetThreshold,
+    pub victim: &'r Ranked<WorkloadUsage>,
+    /// Every candidate, in the order of eviction.
+    pub ranking: &'r [Ranked<WorkloadUsage>],
+    pub order: Order<'r>,
+    /// The proactive reclaim that failed before.
+    pub reclaim: Option<&'r ReclaimAttempt>,
+    pub wakeup: &'static str,
+    pub sampled: Monotonic,
+    /// When the candidates were ranked.
+    pub ordered: Monotonic,
+    /// When a sample taken after the ranking still called for the eviction.
+    pub decided: Monotonic,
+}
+
+impl ThresholdTrigger<'_> {
+    /// The names of the first candidates.
+    #[must_use]
+    pub fn ranking_head(&self) -> String {
+        let head = self.ranking.iter().take(RANKING_SHOWN);
+        let names: Vec<&str> = head.map(|ranked| ranked.candidate.workload.name.as_str()).collect();
+        match self.ranking.len().saturating_sub(RANKING_SHOWN) {
+            0 => names.join(", "),
+            more => format!("{}, and {more} more", names.join(", ")),
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! The health of the loop: its last turn, whether it samples, and the capabilities that are missing.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use axum::http::StatusCode;
+
+use crate::units::{CapabilityChange, Degradations};
+
+/// The loop hangs if its last turn is older than this, even if the sampling ceiling is short.
+const SHORTEST_HANG: Duration = Duration::from_secs(10);
+
+/// The age of the last turn at which the loop hangs; `ceiling` is the longest time between two turns.
+#[must_use]
+pub fn hang_limit(ceiling: Duration) -> Duration {
+    ceiling.saturating_mul(3).max(SHORTEST_HANG)
+}
+
+/// Shared by the loop, which sets it, and `/healthz` and `/readyz`.
+#[derive(Debug)]
+pub struct Health {
+    state: Mutex<HealthState>,
+}
+
+#[derive(Debug)]
+struct HealthState {
+    limit: Duration,
+    last_turn: Instant,
+    not_ready: Option<String>,
+    degradations: Degradations,
+}
+
+impl Health {
+    /// Starts alive and not ready. `limit` is that of [`hang_limit`].
+    #[must_use]
+    pub fn new(limit: Duration, now: Instant) -> Self {
+        let (not_ready, degradations) = (Some("starting".to_owned()), Degradations::default());
+        Self { state: Mutex::new(HealthState { limit, last_turn: now, not_ready, degradations }) }
+    }
+
+    /// Notes a turn of the loop.
+    pub fn beat(&self, now: Instant) {
+        self.with(|state| state.last_turn = now);
+    }
+
+    pub fn set_limit(&self, limit: Duration) {
+        self.with(|state| state.limit = limit);
+    }
+
+    /// Sets whether sampling works; otherwise why not.
+    pub fn set_ready(&self, ready: Result<(), String>) {
+        self.with(|state| state.not_ready = ready.err());
+    }
+
+    /// Sets why a capability is missing, or with `None` that it is there. The caller logs the change.
+    pub fn set_degradation(&self, capability: &str, reason: Option<&str>) -> CapabilityChange {
+        self.with(|state| state.degradations.set(capability, reason))
+    }
+
+    #[must_use]
+    pub fn degradations(&self) -> Degradations {
+        self.with(|state| state.degradations.clone())
+    }
+
+    fn with<T>(&self, act: impl FnOnce(&mut HealthState) -> T) -> T {
+        // No code panics while it holds the lock; the state is whole in any case.
+        act(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(super) fn healthz(&self, now: Instant) -> (StatusCode, String) {
+        let (age, limit) = self.with(|state| (now.saturating_duration_since(state.last_turn), state.limit));
+        if age < limit {
+            return (StatusCode::OK, "ok\n".to_owned());
+        }
+        let text = format!(
+            "the last turn of the loop was {:.1} s ago, limit {:.1} s\n",
+            age.as_secs_f64(),
+            limit.as_secs_f64()
+        );
+        (StatusCode::SERVICE_UNAVAILABLE, text)
+    }
+
+    pub(super) fn readyz(&self) -> (StatusCode, String) {
+        self.with(|state| {
+            let (status, mut text) = match &state.not_ready {
+                None => (StatusCode::OK, "ready\n".to_owned()),
+                Some(reason) => (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {reason}\n")),
+            };
+            for (capability, reason) in state.degradations.iter() {
+                text.push_str(&format!("degraded: {capability}: {reason}\n"));
+            }
+            (status, text)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn health_is_the_age_of_the_last_turn() {
+        let start = Instant::now();
+        let after = |seconds| start + Duration::from_secs(seconds);
+        let health = Health::new(Duration::from_secs(30), start);
+        assert_eq!(health.healthz(after(29)).0, StatusCode::OK);
+        let (status, text) = health.healthz(after(30));
+        assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(text, "the last turn of the loop was 30.0 s ago, limit 30.0 s\n");
+        health.beat(after(30));
+        assert_eq!(health.healthz(after(31)).0, StatusCode::OK);
+        // A turn later than the reader's clock is young.
+        assert_eq!(health.healthz(start).0, StatusCode::OK);
+    }
+}

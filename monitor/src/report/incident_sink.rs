@@ -1,0 +1,410 @@
+//! The incidents that follow from records: their evidence, their ids, and their way to the journal.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::RateLimiter;
+use super::eviction_report::{EvictionRecord, ThresholdTrigger, Trigger};
+use super::incident_metrics::IncidentReport;
+use super::log_sink;
+use super::oom_kill_report::mark_of;
+use super::oom_kill_report::{KillPlace, OomKillRecord};
+use super::reclaim_report::ReclaimAttempt;
+use super::record::{MetFigures, Record};
+use crate::actions::{Ended, Outcome as Ending};
+use crate::config::{IncidentOptions, Mode};
+use crate::eviction::SignalValue;
+use crate::incidents::model::{self, Consumer, Eviction, Memory, OomKill, Outcome, Place, Pressure, Reclaim};
+use crate::incidents::model::{SignalHistory, Step};
+use crate::incidents::oom_assembly::{Assembled, Assembler};
+use crate::incidents::record_evidence::{self as evidence, Baselines, Growth};
+use crate::incidents::sample_ring::SampleRing;
+use crate::incidents::{Draft, Incident, IncidentIndex, Kind, Writer, text, writer};
+use crate::kernel::Event;
+use crate::units::{Amount, Bytes, CgroupId, Monotonic, Resource, Signal};
+
+/// Incidents that wait for further victims keep the evidence of their first record; the oldest beyond this number lose it.
+const INCOMPLETE: usize = 8;
+/// Samples of a record if no buffer is left; a record made just before has all of them.
+const FEW_SAMPLES: usize = 1_000;
+
+/// The node and its workloads at the time of an incident.
+#[derive(Debug, Clone, Default)]
+pub struct Evidence {
+    pub at: Monotonic,
+    pub took: Duration,
+    pub memory: Option<Memory>,
+    pub consumers: Vec<Consumer>,
+    pub protected: Vec<Place>,
+    pub ranking: Vec<Place>,
+    /// Candidates that `ranking` leaves out.
+    pub omitted: usize,
+    pub growth: Option<Growth>,
+    pub pressure: Vec<Pressure>,
+}
+
+/// What the samples of `memory.available` are compared with.
+#[derive(Debug, Clone, Copy)]
+pub struct MemoryScale {
+    pub capacity: Bytes,
+    /// The highest threshold of the signal.
+    pub threshold: Option<Bytes>,
+    /// Whether the kernel's programs count reclaim stalls: without them no stalls are no evidence of none.
+    pub counts_stalls: bool,
+}
+
+/// The incident sink.
+#[derive(Debug)]
+pub struct Recorder {
+    history: SampleRing,
+    assembler: Assembler,
+    writer: Writer,
+    pub baselines: Baselines,
+    pub evidence: Option<Evidence>,
+    scale: Option<MemoryScale>,
+    underway: HashMap<CgroupId, Incident>,
+    incomplete: VecDeque<Incident>,
+    node: String,
+    counts: IncidentReport,
+    log_limit: RateLimiter,
+    drop_limit: RateLimiter,
+}
+
+impl Recorder {
+    /// Opens the journal and starts the thread that writes it. Returns also why there is no journal.
+    ///
+    /// # Errors
+    /// When no thread can be started.
+    pub fn start(options: &IncidentOptions) -> std::io::Result<(Self, Option<String>)> {
+        let (writer, missing) = Writer::start(&options.directory, options.max_size)?;
+        let recorder = Self {
+            history: SampleRing::default(),
+            assembler: Assembler::default(),
+            writer,
+            baselines: Baselines::default(),
+            evidence: None,
+            scale: None,
+            underway: HashMap::new(),
+            incomplete: VecDeque::new(),
+            node: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+            counts: IncidentReport::default(),
+            log_limit: RateLimiter::new(200, Duration::from_millis(100)),
+            drop_limit: RateLimiter::new(1, Duration::from_secs(10)),
+        };
+        Ok((recorder, missing))
+    }
+
+    /// The incidents served over HTTP.
+    #[must_use]
+    pub fn index(&self) -> Arc<IncidentIndex> {
+        self.writer.index()
+    }
+
+    /// Adds a sample of `memory.available`.
+    pub fn add_sample(&mut self, at: Monotonic, available: Bytes) {
+        self.history.push(at, available.0);
+    }
+
+    pub fn set_scale(&mut self, scale: Option<MemoryScale>) {
+        self.scale = scale.or(self.scale);
+    }
+
+    /// How long until an OOM kill's incident is complete, or no longer waits for its victims.
+    #[must_use]
+    pub fn next_due(&self, now: Monotonic) -> Option<Duration> {
+        self.assembler.next_due(now)
+    }
+
+    #[must_use]
+    pub fn counts(&self) -> IncidentReport {
+        IncidentReport { journal: self.writer.report(), ..self.counts }
+    }
+
+    /// Why incidents cannot be written now.
+    #[must_use]
+    pub fn degradation(&self) -> Option<String> {
+        self.writer.degradation()
+    }
+
+    /// Notes the mark of a victim; its incident follows when the victim has exited.
+    pub fn note_mark(&mut self, event: &Event, trigger: &KillPlace) {
+        if let Some(mark) = mark_of(event, trigger) {
+            let time = mark.at.wall();
+            self.assembler.mark(mark, time);
+        }
+    }
+
+    /// Takes the record into its incident. Returns the id of the incident of an OOM kill.
+    pub(super) fn note(&mut self, record: &Record<'_>, now: Monotonic) -> Option<String> {
+        match *record {
+            Record::Eviction(eviction) => self.begin_eviction(eviction, now),
+            Record::EvictionEnded { ended, at, available } => self.end_eviction(ended, at, available, now),
+            Record::OomKill(kill) => return Some(self.add_kill(kill)),
+            _ => {}
+        }
+        None
+    }
+
+    fn add_kill(&mut self, record: &OomKillRecord<'_>) -> String {
+        let marked = Monotonic(record.kill.marked_at_ns);
+        self.assembler.kill(record.assembled(), marked.wall()).to_owned()
+    }
+
+    /// The incidents of OOM kills that are complete by `now` or have waited long enough; `all`: the others too, because the agent stops.
+    pub(super) fn assembled(&mut self, all: bool, now: Monotonic) -> Vec<Assembled> {
+        if all { self.assembler.rest(now) } else { self.assembler.due(now) }
+    }
+
+    /// Records an OOM kill's incident. Returns the kill if this is the incident's first record.
+    pub(super) fn record_assembled(&mut self, assembled: Assembled, mode: Mode, now: Monotonic) -> Option<OomKill> {
+        // The evidence of the first record is nearer to the kill.
+        let first = self.take_incomplete(&assembled.id);
+        let mut incident =
+            first.unwrap_or_else(|| self.incident(Kind::OomKill, assembled.id.clone(), assembled.at, mode));
+        incident.summary = text::summary_of_oom_kill(&assembled.kill);
+        incident.oom_kill = Some(assembled.kill);
+        incident.steps = assembled.steps;
+        let reported = (!assembled.again).then(|| {
+            self.count_and_log(&incident, now);
+            incident.oom_kill.clone()
+        });
+        if !assembled.complete {
+            self.keep_incomplete(&incident);
+        }
+        let signal = self.signal_history(None);
+        self.submit(incident, signal, now);
+        reported.flatten()
+    }
+
+    fn begin_eviction(&mut self, record: &EvictionRecord<'_>, now: Monotonic) {
+        let mode = record.action.mode();
+        // A hard threshold may cut the grace period of a running eviction short: that is one incident, not two.
+        let earlier = self.underway.remove(&record.cgroup);
+        let (incident, signal) = match record.trigger {
+            Trigger::Threshold(trigger) => self.for_threshold(record, trigger, earlier.as_ref()),
+            Trigger::Limit { .. } => (self.for_limit(record), None),
+        };
+        if earlier.is_none() {
+            self.count_and_log(&incident, now);
+        }
+        if mode == Mode::Enforce {
+            self.underway.insert(record.cgroup, incident.clone());
+        }
+        self.submit(incident, signal, now);
+    }
+
+    fn for_threshold(
+        &self,
+        record: &EvictionRecord<'_>,
+        trigger: &ThresholdTrigger<'_>,
+        earlier: Option<&Incident>,
+    ) -> (Incident, Option<SignalHistory>) {
+        let ThresholdTrigger { met, victim, ranking, order, .. } = *trigger;
+        let new_id = || model::name(Kind::Eviction, trigger.decided.wall(), record.cgroup);
+        let id = earlier.map_or_else(new_id, |earlier| earlier.id.clone());
+        let begun = earlier.map_or(record.woken, |earlier| Monotonic(earlier.monotonic_ns));
+        let mut incident = self.incident(Kind::Eviction, id, begun, record.action.mode());
+        let resource = met.threshold.signal.resource();
+        let (mut places, omitted) = evidence::ranking(ranking, order, resource);
+        places.extend(incident.ranking.drain(..).filter(|place| place.place.is_none()));
+        (incident.ranking, incident.ranking_omitted) = (places, omitted);
+        evidence::put_victim(&mut incident.top_consumers, &victim.candidate);
+        let eviction = eviction_model(record);
+        incident.summary = text::summary_of_eviction(&eviction);
+        incident.eviction = Some(eviction);
+        incident.steps = earlier.map(|earlier| earlier.steps.clone()).unwrap_or_default();
+        for (step, at) in [
+            ("woken", record.woken),
+            ("sampled", trigger.sampled),
+            ("ordered", trigger.ordered),
+            ("decided", trigger.decided),
+            ("acted", record.acted),
+        ] {
+            incident.steps.push(Step::at(step, model::millis(at.0.saturating_sub(begun.0))));
+        }
+        // The samples are those of memory.
+        let threshold = Some(met.quantity.bytes()).filter(|_| resource == Resource::Memory);
+        (incident, self.signal_history(threshold))
+    }
+
+    fn for_limit(&self, record: &EvictionRecord<'_>) -> Incident {
+        let id = model::name(Kind::Eviction, record.woken.wall(), record.cgroup);
+        let mut incident = self.incident(Kind::Eviction, id, record.woken, record.action.mode());
+        let eviction = eviction_model(record);
+        incident.summary = text::summary_of_eviction(&eviction);
+        incident.eviction = Some(eviction);
+        incident.steps = vec![Step::at("acted", model::millis(record.acted.0.saturating_sub(record.woken.0)))];
+        incident
+    }
+
+    fn end_eviction(&mut self, ended: &Ended, at: Monotonic, available: Option<SignalValue>, now: Monotonic) {
+        let Some(mut incident) = self.underway.remove(&ended.id) else { return };
+        let since = |at: Monotonic| model::millis(at.0.saturating_sub(incident.monotonic_ns));
+        let mut steps: Vec<Step> = ended.killed.map(|killed| Step::at("killed", since(killed))).into_iter().collect();
+        let ended_after = since(at);
+        let mut threshold = None;
+        if let Some(eviction) = &mut incident.eviction {
+            let step = match &ended.outcome {
+                Ending::Gone => {
+                    eviction.outcome = Outcome::Gone;
+                    let freed = |before: Option<i64>| Some(available?.available.saturating_sub(before?));
+                    eviction.freed_bytes = freed(eviction.available_bytes);
+                    eviction.freed = freed(eviction.available);
+                    "gone"
+                }
+                Ending::Failed(reason) | Ending::Refused(reason) => {
+                    eviction.outcome = Outcome::Failed;
+                    eviction.failure = Some(reason.clone());
+                    "failed"
+                }
+            };
+            steps.push(Step::at(step, ended_after));
+            incident.steps.append(&mut steps);
+            incident.summary = text::summary_of_eviction(eviction);
+            let of_memory = ended.cause.resource() == Resource::Memory;
+            let bytes = eviction.threshold_bytes.filter(|_| of_memory);
+            threshold = bytes.and_then(|bytes| u64::try_from(bytes).ok()).map(Bytes);
+        }
+        let signal = self.signal_history(threshold);
+        self.submit(incident, signal, now);
+    }
+
+    /// A record with the evidence about the node.
+    fn incident(&self, kind: Kind, id: String, at: Monotonic, mode: Mode) -> Incident {
+        let mut incident = Incident {
+            id,
+            kind,
+            time: at.wall(),
+            monotonic_ns: at.0,
+            node: self.node.clone(),
+            mode: mode.as_str().to_owned(),
+            ..Incident::default()
+        };
+        let Some(evidence) = &self.evidence else { return incident };
+        incident.memory.clone_from(&evidence.memory);
+        incident.pressure.clone_from(&evidence.pressure);
+        incident.top_consumers.clone_from(&evidence.consumers);
+        incident.ranking = evidence.ranking.iter().chain(&evidence.protected).cloned().collect();
+        incident.ranking_omitted = evidence.omitted;
+        incident.evidence_after_ms = Some(match evidence.at.0.checked_sub(at.0) {
+            Some(after) => model::millis(after),
+            None => -model::millis(at.0 - evidence.at.0),
+        });
+        if let Some(growth) = &evidence.growth {
+            incident.inode_growth.clone_from(&growth.inodes);
+            if self.scale.is_some_and(|scale| scale.counts_stalls) {
+                incident.stalls.clone_from(&growth.stalls);
+                incident.stalls_seconds = Some(growth.span.as_secs_f64());
+            }
+        }
+        incident
+    }
+
+    /// The history of `memory.available`, without its samples.
+    fn signal_history(&self, threshold: Option<Bytes>) -> Option<SignalHistory> {
+        let scale = self.scale?;
+        Some(SignalHistory {
+            unit: "bytes".to_owned(),
+            capacity: Some(scale.capacity.0),
+            threshold: threshold.or(scale.threshold).map(|bytes| bytes.0),
+            ..SignalHistory::default()
+        })
+    }
+
+    fn count_and_log(&mut self, incident: &Incident, now: Monotonic) {
+        match incident.kind {
+            Kind::OomKill => self.counts.oom_kills += 1,
+            Kind::Eviction => self.counts.evictions += 1,
+        }
+        if let Some(suppressed) = self.log_limit.admit(now) {
+            log_sink::incident(incident, suppressed);
+        }
+    }
+
+    fn keep_incomplete(&mut self, incident: &Incident) {
+        if self.incomplete.len() >= INCOMPLETE {
+            self.incomplete.pop_front();
+        }
+        self.incomplete.push_back(incident.clone());
+    }
+
+    fn take_incomplete(&mut self, id: &str) -> Option<Incident> {
+        let place = self.incomplete.iter().position(|incident| incident.id == id)?;
+        self.incomplete.remove(place)
+    }
+
+    /// Hands the record to the writer, with the samples of the last minute before it.
+    fn submit(&mut self, incident: Incident, signal: Option<SignalHistory>, now: Monotonic) {
+        let at = Monotonic(incident.monotonic_ns);
+        let (mut samples, most) = match self.writer.spare() {
+            Some(buffer) => (buffer, writer::SAMPLES),
+            None => (Vec::new(), FEW_SAMPLES),
+        };
+        let signal = signal.map(|mut signal| {
+            signal.thinned = self.history.copy_to(at, most, &mut samples);
+            (Signal::MemoryAvailable.as_str(), signal)
+        });
+        let id = incident.id.clone();
+        if let Err(reason) = self.writer.submit(Draft { incident, signal, samples })
+            && let Some(suppressed) = self.drop_limit.admit(now)
+        {
+            tracing::error!(event = "incident_dropped", id, %reason, suppressed, "the incident is not recorded");
+        }
+    }
+}
+
+fn eviction_model(record: &EvictionRecord<'_>) -> Eviction {
+    let mode = record.action.mode();
+    let enforcing = mode == Mode::Enforce;
+    let eviction = Eviction {
+        pod: record.pod.clone(),
+        labels: record.labels.clone(),
+        signal: record.trigger.cause().as_str().to_owned(),
+        mode: mode.as_str().to_owned(),
+        workload: record.workload.to_owned(),
+        cgroup_id: Some(record.cgroup.0),
+        action: record.action.as_str().to_owned(),
+        outcome: if enforcing { Outcome::Underway } else { Outcome::Observed },
+        processes: enforcing.then_some(record.processes),
+        policy: record.policy.clone(),
+        trace: record.trace.clone(),
+        ..Eviction::default()
+    };
+    match record.trigger {
+        Trigger::Limit { message, .. } => Eviction {
+            threshold: message.trim_end().trim_end_matches('.').to_owned(),
+            kind: "limit".to_owned(),
+            ..eviction
+        },
+        Trigger::Threshold(ThresholdTrigger { met, victim, reclaim, .. }) => {
+            let MetFigures { available_bytes, threshold_bytes, available, threshold_value } = MetFigures::of(met);
+            let candidate = &victim.candidate;
+            Eviction {
+                threshold: met.threshold.to_string(),
+                kind: met.threshold.kind().to_owned(),
+                qos_class: candidate.workload.qos.as_str().to_owned(),
+                working_set_bytes: Some(candidate.working_set.0),
+                used: candidate.other.and_then(|other| other.used).map(Amount::units),
+                available_bytes,
+                threshold_bytes,
+                available,
+                threshold_value,
+                reclaim: reclaim.map(reclaim_model),
+                ..eviction
+            }
+        }
+    }
+}
+
+fn reclaim_model(attempt: &ReclaimAttempt) -> Reclaim {
+    Reclaim {
+        workload: attempt.workload.clone(),
+        requested_bytes: attempt.requested.0,
+        freed_bytes: Some(attempt.freed.0),
+        available_before_bytes: Some(attempt.available_before.0),
+        available_after_bytes: Some(attempt.available_after.0),
+        took_ms: attempt.took.as_secs_f64() * 1e3,
+        outcome: attempt.outcome.as_str().to_owned(),
+    }
+}

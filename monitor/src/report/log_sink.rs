@@ -1,0 +1,389 @@
+//! The log line of each record. The values of `event` and the field names are interfaces.
+
+use super::eviction_log;
+use super::reclaim_report::ReclaimRecord;
+use super::record::{MetFigures, Record, Start};
+use crate::actions::oom_score::Drift;
+use crate::config::Mode;
+use crate::eviction::no_execute::News;
+use crate::eviction::proactive_reclaim::ReclaimOutcome;
+use crate::kernel::{Event, ReclaimKind};
+use crate::runtime::{CollectEnd, Collected, Stopped};
+use crate::units::Monotonic;
+
+/// Names and refusals shown of a garbage collection.
+const SHOWN: usize = 10;
+
+/// Writes the record's log line, if it has one. `incident` is the id of the incident that the record belongs to.
+pub(super) fn write(record: &Record<'_>, incident: Option<&str>, suppressed: u64) {
+    match *record {
+        Record::Ready => tracing::info!(event = "ready", "the agent listens and samples"),
+        Record::Stopped => tracing::info!(event = "shutdown", "the agent has stopped"),
+        Record::Started(start) => started(start),
+        Record::Eviction(_)
+        | Record::EvictionEnded { .. }
+        | Record::EvictionNotStarted { .. }
+        | Record::EvictionPutOff { .. }
+        | Record::EvictionDeferred { .. }
+        | Record::EvictionWaits { .. }
+        | Record::EvictionCalledOff { .. }
+        | Record::EvictionLeft { .. }
+        | Record::EvictionAbandoned { .. }
+        | Record::EvictionSettled { .. }
+        | Record::EvictionUnreported { .. }
+        | Record::PodUnknown { .. }
+        | Record::CandidatesExhausted { .. }
+        | Record::BudgetSpent { .. } => eviction_log::write(record, suppressed),
+        Record::ThresholdMet { .. } | Record::ThresholdRecovered { .. } | Record::ConditionChanged { .. } => {
+            signal(record, suppressed);
+        }
+        Record::Reclaim(reclaim) => reclaimed(reclaim),
+        Record::NoExecuteTaint { condition, news } => {
+            let (reason, words) = no_execute(news);
+            tracing::warn!(event = "no_execute", condition = condition.as_str(), reason, "{words}");
+        }
+        Record::Maintenance { .. } | Record::MaintenanceOutdated { .. } => maintenance(record),
+        Record::KernelEvent { event, workload } => kernel_event(event, workload, suppressed),
+        Record::OomKill(kill) => eviction_log::oom_kill(kill, incident, suppressed),
+        Record::OomKillsCounted { workload, kills } => tracing::warn!(
+            event = "oom_kills_counted",
+            workload,
+            kills,
+            "the kernel's OOM killer ended processes of this workload"
+        ),
+        Record::Degraded { .. } | Record::Restored { .. } | Record::SourceChanged { .. } => capability(record),
+        Record::OomScoreDrift { drift, mode } => oom_score_drift(drift, mode, suppressed),
+        Record::OwnOomScore { found } => tracing::warn!(
+            event = "own_oom_score_adj",
+            found,
+            suppressed,
+            "another process changed the agent's own oom_score_adj; the agent has set it again"
+        ),
+        Record::GarbageCollected(collected) => garbage_collected(collected),
+        Record::PodStopped(stopped) => pod_stopped(stopped),
+        Record::RuntimeFound { runtime, socket } => {
+            let socket = socket.display();
+            tracing::info!(event = "container_runtime", runtime, %socket, "the container runtime answers");
+        }
+        Record::RuntimeAbsent => tracing::info!(
+            event = "container_runtime",
+            "the node has no container runtime: workloads are known by their cgroups"
+        ),
+        Record::ApiServerUp { pods } => tracing::info!(event = "api_server", pods, "the API server answers"),
+        Record::PodsRead { pods, age } => {
+            let pods_age_seconds = age.map(|age| age.as_secs());
+            tracing::info!(event = "pods", pods, pods_age_seconds, "the pods of this node are known");
+        }
+        Record::EventDropped { reason } => tracing::warn!(
+            event = "event_dropped",
+            reason,
+            suppressed,
+            "event not sent: too many events wait for the API server"
+        ),
+        Record::ConfigurationWarning { .. }
+        | Record::ConfigurationApplied { .. }
+        | Record::ConfigurationRefused { .. } => configuration(record),
+        Record::Reclaiming(_) | Record::OomIncident(_) | Record::OomScoresAudited(_) => {}
+    }
+}
+
+fn started(start: &Start<'_>) {
+    let Start { config, probes, available, fastest_rate } = *start;
+    tracing::info!(
+        event = "started",
+        version = env!("CARGO_PKG_VERSION"),
+        mode = config.mode.as_str(),
+        semantics = config.policy.semantics.as_str(),
+        listen = %config.listen,
+        probes_attached = probes.attached(),
+        probes_missing = probes.missing(),
+        cgroup_ids = probes.cgroup_source.as_str(),
+        memory_available_bytes = available.map(|available| available.0),
+        fastest_rate_bytes_per_second = fastest_rate,
+        "started"
+    );
+    for probe in probes.probes.iter().filter(|probe| !probe.is_attached()) {
+        tracing::debug!(event = "probe_missing", probe = probe.name, state = ?probe.state, "the probe is not attached");
+    }
+}
+
+fn signal(record: &Record<'_>, suppressed: u64) {
+    match *record {
+        Record::ThresholdMet { met, wakeup, sampled } => {
+            let MetFigures { available_bytes, threshold_bytes, available, threshold_value } = MetFigures::of(met);
+            tracing::warn!(
+                event = "threshold_met",
+                signal = met.threshold.signal.as_str(),
+                kind = met.threshold.kind(),
+                threshold = %met.threshold,
+                available_bytes,
+                threshold_bytes,
+                available,
+                threshold_value,
+                wakeup,
+                sampled_mono_ns = sampled.0,
+                suppressed,
+                "{}: {} left", met.threshold, met.value.words()
+            );
+        }
+        Record::ThresholdRecovered { threshold, value, sampled } => {
+            let is_bytes = threshold.signal.resource().is_bytes();
+            tracing::info!(
+                event = "recovered",
+                signal = threshold.signal.as_str(),
+                threshold = %threshold,
+                available_bytes = is_bytes.then_some(value.available),
+                available = (!is_bytes).then_some(value.available),
+                sampled_mono_ns = sampled.0,
+                suppressed,
+                "{threshold} no longer: {} left", value.words()
+            );
+        }
+        Record::ConditionChanged { name, status: true, suppressed, .. } => {
+            tracing::warn!(event = "condition", condition = name, status = true, suppressed, "{name} is now true");
+        }
+        Record::ConditionChanged { name, status: false, suppressed, .. } => {
+            tracing::info!(event = "condition", condition = name, status = false, suppressed, "{name} is now false");
+        }
+        _ => {}
+    }
+}
+
+fn reclaimed(reclaim: ReclaimRecord<'_>) {
+    let outcome = reclaim.outcome().as_str();
+    match reclaim {
+        ReclaimRecord::Ended(attempt) => {
+            let message = match attempt.outcome {
+                ReclaimOutcome::Sufficed => "the workload gave back enough memory: no workload is evicted",
+                ReclaimOutcome::TimedOut => "the workload did not give back enough memory in time: evicting",
+                ReclaimOutcome::Refused => "the kernel refused to reclaim memory: evicting",
+                ReclaimOutcome::Insufficient | ReclaimOutcome::Skipped => "the workload gave back too little memory",
+            };
+            tracing::warn!(
+                event = "reclaim",
+                workload = attempt.workload,
+                workload_id = attempt.id.0,
+                outcome,
+                requested_bytes = attempt.requested.0,
+                freed_bytes = attempt.freed.0,
+                available_before_bytes = attempt.available_before.0,
+                available_after_bytes = attempt.available_after.0,
+                took_ms = attempt.took.as_secs_f64() * 1e3,
+                "{message}"
+            );
+        }
+        ReclaimRecord::Futile { met, futile } => tracing::info!(
+            event = "reclaim",
+            signal = met.threshold.signal.as_str(),
+            outcome,
+            reason = futile.as_str(),
+            available_before_bytes = met.value.available,
+            "no workload is asked to give back memory: it cannot help"
+        ),
+        ReclaimRecord::Refused { workload, reason } => {
+            tracing::warn!(event = "reclaim", workload, outcome, reason, "memory.reclaim cannot be written: evicting");
+        }
+        ReclaimRecord::DryRun { met, workload, requested } => tracing::warn!(
+            event = "reclaim",
+            workload,
+            mode = Mode::Observe.as_str(),
+            outcome,
+            requested_bytes = requested.0,
+            available_before_bytes = met.value.available,
+            "observe mode: the workload would be asked to give back memory before one is evicted"
+        ),
+    }
+}
+
+/// The reason of the event and of the log line, and the message.
+pub(super) fn no_execute(news: &News) -> (&'static str, &str) {
+    match news {
+        News::Announced(words) => ("NoExecuteTaintAnnounced", words),
+        News::Set(words) => ("NoExecuteTaintSet", words),
+        News::Refused(words) => ("NoExecuteTaintRefused", words),
+    }
+}
+
+fn maintenance(record: &Record<'_>) {
+    match *record {
+        Record::Maintenance { reason: Some(reason), defers } => {
+            let effect = if defers { "soft evictions wait" } else { "soft evictions continue, as configured" };
+            tracing::info!(event = "maintenance", reason, defers, "the node is in maintenance: {effect}");
+        }
+        Record::Maintenance { reason: None, .. } => {
+            tracing::info!(event = "maintenance", "the node is no longer in maintenance");
+        }
+        Record::MaintenanceOutdated { age } => tracing::warn!(
+            event = "maintenance",
+            age_seconds = age.as_secs(),
+            "the node was in maintenance when the API server last answered: soft evictions wait no longer"
+        ),
+        _ => {}
+    }
+}
+
+fn kernel_event(event: &Event, workload: &str, suppressed: u64) {
+    match event {
+        Event::Stall(stall) => tracing::info!(
+            event = "stall",
+            workload,
+            kind = reclaim_kind(stall.kind),
+            pid = stall.pid.0,
+            comm = %stall.comm,
+            duration_ms = std::time::Duration::from_nanos(stall.duration_ns).as_secs_f64() * 1e3,
+            reclaimed_pages = stall.reclaimed_pages,
+            at_mono_ns = stall.at_ns,
+            suppressed,
+            "a task stalled in reclaim"
+        ),
+        Event::OomMark { at_ns, victim_pid, trigger_pid, .. } => tracing::debug!(
+            event = "oom_mark",
+            victim_pid = victim_pid.0,
+            trigger_pid = trigger_pid.0,
+            at_mono_ns = at_ns,
+            "the OOM killer marked a process"
+        ),
+        Event::KswapdWake { at_ns, node, order } => {
+            tracing::debug!(event = "kswapd_wake", node, order, at_mono_ns = at_ns, "the kernel woke kswapd");
+        }
+        Event::DirectReclaim { at_ns, pid, .. } => {
+            tracing::debug!(event = "direct_reclaim", pid = pid.0, at_mono_ns = at_ns, "a task entered direct reclaim");
+        }
+        Event::OomScoreAdj { at_ns, pid, comm, adj, writer_pid } => tracing::debug!(
+            event = "oom_score_adj_update",
+            pid = pid.0,
+            %comm,
+            oom_score_adj = adj,
+            writer_pid = writer_pid.0,
+            at_mono_ns = at_ns,
+            "a process wrote oom_score_adj"
+        ),
+    }
+}
+
+/// The value of the label and field `kind`.
+#[must_use]
+pub const fn reclaim_kind(kind: ReclaimKind) -> &'static str {
+    match kind {
+        ReclaimKind::Direct => "direct",
+        ReclaimKind::Memcg => "memcg",
+    }
+}
+
+fn capability(record: &Record<'_>) {
+    match *record {
+        Record::Degraded { capability, reason, effect, pods } => {
+            let (pods, age) = pods.unzip();
+            let pods_age_seconds = age.flatten().map(|age| age.as_secs());
+            tracing::warn!(event = "degraded", capability, reason, pods, pods_age_seconds, "{effect}");
+        }
+        Record::Restored { capability } => {
+            tracing::info!(event = "restored", capability, "a missing capability is restored");
+        }
+        Record::SourceChanged { signal, from, to, reason } => {
+            tracing::warn!(event = "source_changed", signal, from, to, reason, "the source of {signal} is now {to}");
+        }
+        _ => {}
+    }
+}
+
+fn oom_score_drift(drift: &Drift, mode: Mode, suppressed: u64) {
+    let (pid, found) = drift.example;
+    tracing::info!(
+        event = "oom_score_adj_drift",
+        workload = drift.workload,
+        expected = drift.expected,
+        found,
+        pid = pid.0,
+        processes = drift.processes,
+        enforcing = mode == Mode::Enforce,
+        suppressed,
+        "oom_score_adj differs from the value of the workload's QoS class"
+    );
+}
+
+fn garbage_collected(collected: &Collected) {
+    let names: Vec<&str> = collected.steps.iter().take(SHOWN).map(|step| step.name.as_str()).collect();
+    let (mode, message) = match collected.end {
+        CollectEnd::Listed => (Mode::Observe, "observe mode: this garbage would be collected"),
+        CollectEnd::Enough | CollectEnd::Exhausted | CollectEnd::Interrupted(_) => {
+            (Mode::Enforce, "garbage was collected")
+        }
+    };
+    let why = match &collected.end {
+        CollectEnd::Interrupted(why) => Some(why.as_str()),
+        CollectEnd::Enough | CollectEnd::Exhausted | CollectEnd::Listed => None,
+    };
+    tracing::info!(
+        event = "garbage_collected",
+        mode = mode.as_str(),
+        outcome = collected.end.as_str(),
+        why,
+        containers = collected.counts.containers,
+        sandboxes = collected.counts.sandboxes,
+        images = collected.counts.images,
+        frees_bytes = collected.frees.0,
+        first = names.join(", "),
+        took_ms = collected.took.as_secs_f64() * 1e3,
+        "{message}"
+    );
+    for (step, reason) in collected.refused.iter().take(SHOWN) {
+        let kind = step.target.kind();
+        tracing::warn!(
+            event = "garbage_refused",
+            kind,
+            name = step.name,
+            reason,
+            "the container runtime refused to remove garbage"
+        );
+    }
+}
+
+fn pod_stopped(stopped: &Stopped) {
+    let uid = stopped.uid.0.as_str();
+    let took_ms = stopped.took.as_secs_f64() * 1e3;
+    match &stopped.result {
+        Ok(containers) => {
+            tracing::info!(event = "pod_stopped", uid, containers, took_ms, "the container runtime stopped the pod");
+        }
+        Err(reason) => {
+            tracing::warn!(event = "pod_not_stopped", uid, %reason, took_ms, "the container runtime did not stop the pod");
+        }
+    }
+}
+
+fn configuration(record: &Record<'_>) {
+    match *record {
+        Record::ConfigurationWarning { file, fields, warning } => {
+            tracing::warn!(event = "configuration", file, fields, "{warning}");
+        }
+        Record::ConfigurationApplied { file, changed, mode } => tracing::info!(
+            event = "configuration_applied",
+            file,
+            changed,
+            mode = mode.as_str(),
+            "the configuration file is in force"
+        ),
+        Record::ConfigurationRefused { file, reason } => tracing::error!(
+            event = "configuration_refused",
+            file,
+            reason,
+            "the configuration file cannot be used: the previous configuration stays in force"
+        ),
+        _ => {}
+    }
+}
+
+/// The log line of an incident; `suppressed` incidents before it had none.
+pub(super) fn incident(incident: &crate::incidents::Incident, suppressed: u64) {
+    tracing::info!(
+        event = "incident",
+        id = incident.id,
+        kind = incident.kind.as_str(),
+        at_mono_ns = Monotonic(incident.monotonic_ns).0,
+        summary = incident.summary,
+        suppressed,
+        "recorded: node-pressure-monitor incidents {}",
+        incident.id
+    );
+}

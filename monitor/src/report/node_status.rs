@@ -1,0 +1,214 @@
+//! The node's conditions and taints at the API server, published when they change.
+
+use std::time::Duration;
+
+use crate::cluster::condition_names::{CONFIGURATION_ACCEPTED, NO_PRESSURE, NOT_KNOWN_YET, PRESSURE_LASTS, taint_key};
+use crate::cluster::status::{Effect, WantedCondition, WantedTaint, status_patches};
+use crate::cluster::{NodeStatus, State, View};
+use crate::config::kubernetes_options::{Authority, TaintEffect, TaintOptions};
+use crate::config::{KubernetesOptions, Mode};
+use crate::eviction::NodeCondition;
+use crate::eviction::no_execute::{Held, KnownPods, News};
+use crate::eviction::tolerations::{NO_EXECUTE, Taint};
+use crate::report::configuration_state::ConfigState;
+use crate::units::Monotonic;
+
+const CONDITIONS: usize = NodeCondition::ALL.len();
+
+/// What the status follows from. The loop makes one each turn, up to a thousand times a second: nothing in it is allocated.
+#[derive(Debug, Clone, Copy)]
+pub struct StatusFacts<'s> {
+    pub mode: Mode,
+    pub options: &'s KubernetesOptions,
+    /// By the place in [`NodeCondition::ALL`]: nothing for a condition that no threshold raises; nothing inside for one that is not
+    /// observed.
+    pub conditions: [Option<Option<bool>>; CONDITIONS],
+    pub configuration: &'s ConfigState,
+}
+
+/// What was published last.
+#[derive(Debug, Default)]
+pub struct NodeStatusSink {
+    published: Option<Standing>,
+    held: [Held; CONDITIONS],
+}
+
+#[derive(Debug, PartialEq)]
+struct Standing {
+    may_act: bool,
+    effect: Option<TaintEffect>,
+    conditions: [Option<Option<bool>>; CONDITIONS],
+    no_execute: [bool; CONDITIONS],
+    /// Conditions that follow from PSI.
+    pressure: Vec<(String, bool)>,
+    configuration: ConfigState,
+}
+
+impl NodeStatusSink {
+    /// Returns the status if it differs from the published one, and what is to be reported about `NoExecute` taints.
+    pub fn update<'p>(
+        &mut self,
+        facts: StatusFacts<'_>,
+        pressure: impl Iterator<Item = (&'p str, bool)> + Clone,
+        view: impl Fn() -> View,
+        now: Monotonic,
+    ) -> (Option<NodeStatus>, Vec<(NodeCondition, News)>) {
+        let StatusFacts { mode, options, conditions, configuration } = facts;
+        let may_act = mode == Mode::Enforce;
+        let TaintOptions { effect, no_execute_after } = options.taints;
+        let after = no_execute_after.filter(|_| may_act);
+        let mut no_execute = [false; CONDITIONS];
+        let mut news = Vec::new();
+        for (((condition, held), holds), set) in
+            NodeCondition::ALL.into_iter().zip(&mut self.held).zip(conditions).zip(&mut no_execute)
+        {
+            let holds = holds == Some(Some(true));
+            news.extend(hold(held, condition, holds, after, options, &view, now).map(|news| (condition, news)));
+            *set = held.is_set();
+        }
+        let is_published = self.published.as_ref().is_some_and(|published| {
+            let mut known = published.pressure.iter();
+            let is_known = |(name, status)| known.next().is_some_and(|(known, was)| known == name && *was == status);
+            (published.may_act, published.effect) == (may_act, effect)
+                && (published.conditions, published.no_execute) == (conditions, no_execute)
+                && published.configuration == *configuration
+                && pressure.clone().all(is_known)
+                && known.next().is_none()
+        });
+        if is_published {
+            return (None, news);
+        }
+        let pressure = pressure.map(|(name, status)| (name.to_owned(), status)).collect();
+        let configuration = configuration.clone();
+        let standing = Standing { may_act, effect, conditions, no_execute, pressure, configuration };
+        let status = standing.status();
+        self.published = Some(standing);
+        (Some(status), news)
+    }
+
+    /// How long until a taint may be due.
+    #[must_use]
+    pub fn until_taint(&self, options: &KubernetesOptions, now: Monotonic) -> Option<Duration> {
+        let delay = options.taints.no_execute_after?;
+        self.held.iter().filter_map(|held| held.until_due(delay, now)).min()
+    }
+}
+
+/// Updates the `NoExecute` taint of a condition.
+fn hold(
+    held: &mut Held,
+    condition: NodeCondition,
+    holds: bool,
+    after: Option<Duration>,
+    options: &KubernetesOptions,
+    view: impl Fn() -> View,
+    now: Monotonic,
+) -> Option<News> {
+    let authority = status_patches::authority(options.conditions, after.is_some());
+    let key = taint_key(condition.as_str(), authority).filter(|_| authority != Authority::Off);
+    let Some(((delay, key), true)) = after.zip(key).map(|wanted| (wanted, holds)) else {
+        *held = Held::default();
+        return None;
+    };
+    let taint = Taint { key, value: String::new(), effect: NO_EXECUTE.to_owned() };
+    let View { state, pods, pods_as_of, .. } = view();
+    let known = KnownPods { pods: &pods, are_of_now: state == State::Up, protect: &options.protect };
+    held.after(holds, delay, &taint, pods_as_of.map(|_| known), now)
+}
+
+impl Standing {
+    fn status(&self) -> NodeStatus {
+        let mut status = NodeStatus { may_act: self.may_act, ..NodeStatus::default() };
+        let known = NodeCondition::ALL.into_iter().zip(&self.conditions).zip(&self.no_execute);
+        for ((condition, is_true), no_execute) in known {
+            let Some(is_true) = *is_true else { continue };
+            status.conditions.push(wanted(condition, is_true));
+            let kind = || condition.as_str().to_owned();
+            let effect = self.effect.filter(|_| is_true == Some(true)).map(|effect| match effect {
+                TaintEffect::NoSchedule => Effect::NoSchedule,
+                TaintEffect::PreferNoSchedule => Effect::PreferNoSchedule,
+            });
+            let effects = effect.into_iter().chain(no_execute.then_some(Effect::NoExecute));
+            status.taints.extend(effects.map(|effect| WantedTaint { kind: kind(), effect }));
+        }
+        status.conditions.extend(self.pressure.iter().map(|(name, is_true)| {
+            let (reason, message) = if *is_true {
+                (PRESSURE_LASTS, "tasks wait for longer than configured")
+            } else {
+                (NO_PRESSURE, "tasks wait for no longer than configured")
+            };
+            WantedCondition {
+                kind: name.clone(),
+                status: Some(*is_true),
+                reason: reason.to_owned(),
+                message: message.to_owned(),
+            }
+        }));
+        status.conditions.push(configuration(&self.configuration));
+        status
+    }
+}
+
+/// The kubelet's words, but not in its name: the kubelet's own view may differ.
+fn wanted(condition: NodeCondition, is_true: Option<bool>) -> WantedCondition {
+    let (reason, message) = match is_true {
+        Some(is_true) => {
+            let text = condition.text(is_true);
+            (text.event.to_owned(), text.message.replace("kubelet has", "node has"))
+        }
+        None => (NOT_KNOWN_YET.to_owned(), "the agent has not measured yet".to_owned()),
+    };
+    WantedCondition { kind: condition.as_str().to_owned(), status: is_true, reason, message }
+}
+
+/// Whether the configuration file is in force.
+fn configuration(state: &ConfigState) -> WantedCondition {
+    WantedCondition {
+        kind: CONFIGURATION_ACCEPTED.to_owned(),
+        status: Some(state.is_accepted()),
+        reason: state.reason().to_owned(),
+        message: state.message(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::condition_names::is_our_condition;
+
+    #[test]
+    fn every_published_condition_is_recognized_as_ours() {
+        for condition in NodeCondition::ALL {
+            for status in [Some(true), Some(false), None] {
+                let WantedCondition { reason, message, .. } = wanted(condition, status);
+                assert!(is_our_condition(condition.as_str(), &reason), "{reason}");
+                assert!(!message.contains("kubelet"), "{message}");
+            }
+        }
+        let started = configuration(&ConfigState::started(None, std::time::SystemTime::now()));
+        assert!(started.status == Some(true) && is_our_condition(&started.kind, ""));
+    }
+
+    #[test]
+    fn an_unchanged_status_is_published_once() {
+        let mut sink = NodeStatusSink::default();
+        let options = KubernetesOptions::default();
+        let configuration = ConfigState::started(None, std::time::SystemTime::now());
+        let facts = |memory| StatusFacts {
+            mode: Mode::Enforce,
+            options: &options,
+            conditions: [Some(Some(memory)), None, None],
+            configuration: &configuration,
+        };
+        let mut published = |memory, busy| {
+            let (status, news) = sink.update(facts(memory), [("Busy", busy)].into_iter(), View::default, Monotonic(0));
+            assert!(news.is_empty());
+            status.map(|status| status.conditions.len())
+        };
+        assert_eq!(published(false, false), Some(3));
+        assert_eq!(published(false, false), None);
+        assert_eq!(published(true, false), Some(3));
+        assert_eq!(published(true, true), Some(3));
+        assert_eq!(published(true, true), None);
+    }
+}

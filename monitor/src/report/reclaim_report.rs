@@ -1,0 +1,54 @@
+//! What proactive reclaim is reported with.
+
+use std::time::Duration;
+
+use crate::eviction::MetThreshold;
+use crate::eviction::proactive_reclaim::{Futile, ReclaimOutcome};
+use crate::units::{Bytes, CgroupId};
+
+/// One write to a workload's `memory.reclaim`, and its effect.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReclaimAttempt {
+    pub workload: String,
+    pub id: CgroupId,
+    pub requested: Bytes,
+    /// By how much the workload's usage fell meanwhile.
+    pub freed: Bytes,
+    /// Available on the node.
+    pub available_before: Bytes,
+    pub available_after: Bytes,
+    pub took: Duration,
+    pub outcome: ReclaimOutcome,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub enum ReclaimRecord<'r> {
+    Ended(&'r ReclaimAttempt),
+    /// No workload can give back what is missing.
+    Futile {
+        met: &'r MetThreshold,
+        futile: Futile,
+    },
+    /// The write was refused.
+    Refused {
+        workload: &'r str,
+        reason: &'r str,
+    },
+    /// Observe mode.
+    DryRun {
+        met: &'r MetThreshold,
+        workload: &'r str,
+        requested: Bytes,
+    },
+}
+
+impl ReclaimRecord<'_> {
+    #[must_use]
+    pub const fn outcome(&self) -> ReclaimOutcome {
+        match self {
+            Self::Ended(attempt) => attempt.outcome,
+            Self::Refused { .. } => ReclaimOutcome::Refused,
+            Self::Futile { .. } | Self::DryRun { .. } => ReclaimOutcome::Skipped,
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! One typed value per thing that happened. The log line, the metric, the Kubernetes event and the incident follow from it.
+
+use std::path::Path;
+use std::time::Duration;
+
+use super::eviction_report::EvictionRecord;
+use super::oom_kill_report::OomKillRecord;
+use super::reclaim_report::ReclaimRecord;
+use crate::actions::Ended;
+use crate::actions::oom_score::{Audit, Drift};
+use crate::cluster::Verdict;
+use crate::config::{Mode, Threshold};
+use crate::eviction::evicted::Cause;
+use crate::eviction::no_execute::News;
+use crate::eviction::{MetThreshold, NodeCondition, SignalValue};
+use crate::incidents::model::OomKill;
+use crate::kernel::Event;
+use crate::runtime::{Collected, Stopped};
+use crate::units::{Amount, Bytes, Monotonic, Resource, Signal};
+
+/// The `workload` of a cgroup that belongs to none, or that was removed before it was seen.
+pub const NO_WORKLOAD: &str = "(none)";
+
+#[derive(Debug, Clone, Copy)]
+pub enum Record<'r> {
+    /// The agent waits for its first event.
+    Ready,
+    /// The agent has stopped.
+    Stopped,
+    ThresholdMet {
+        met: &'r MetThreshold,
+        wakeup: &'static str,
+        sampled: Monotonic,
+    },
+    ThresholdRecovered {
+        threshold: &'r Threshold,
+        value: SignalValue,
+        sampled: Monotonic,
+    },
+    /// The agent is about to get back a resource that is short, in enforce mode.
+    Reclaiming(Resource),
+    /// An eviction has started; in observe mode, it would have.
+    Eviction(&'r EvictionRecord<'r>),
+    EvictionEnded {
+        ended: &'r Ended,
+        at: Monotonic,
+        /// The value of the threshold's signal right after.
+        available: Option<SignalValue>,
+    },
+    /// The candidate could not be evicted.
+    EvictionNotStarted {
+        cause: Cause,
+        workload: &'r str,
+        reason: &'r str,
+    },
+    /// A soft eviction waits for the API server.
+    EvictionPutOff {
+        signal: Signal,
+        workload: &'r str,
+        reason: &'r str,
+    },
+    /// A soft eviction waits for the end of the node's maintenance.
+    EvictionDeferred {
+        met: &'r MetThreshold,
+        reason: &'r str,
+    },
+    /// What evicted pods still have on a disk suffices.
+    EvictionWaits {
+        met: &'r MetThreshold,
+        pods: usize,
+        expected: Amount,
+    },
+    /// Observe mode was switched on within the grace period.
+    EvictionCalledOff {
+        workload: &'r str,
+    },
+    /// The agent stops within the grace period.
+    EvictionLeft {
+        workload: &'r str,
+    },
+    /// The ledger's entry is dropped: the API server is not told.
+    EvictionAbandoned {
+        pod: &'r str,
+        pod_uid: &'r str,
+        reason: &'r str,
+    },
+    /// What the API server made of an eviction; a refusal is reported only if no eviction waits for the answer.
+    EvictionSettled {
+        pod_uid: &'r str,
+        verdict: &'r Verdict,
+    },
+    /// The API server cannot be told of an eviction.
+    EvictionUnreported {
+        pod: &'r str,
+        pod_uid: &'r str,
+        reason: &'r str,
+    },
+    /// The API server does not list a pod that is evicted.
+    PodUnknown {
+        pod_uid: &'r str,
+    },
+    CandidatesExhausted {
+        met: &'r MetThreshold,
+        candidates: usize,
+    },
+    /// `evictions.maxPerMinute` is reached.
+    BudgetSpent {
+        left: Duration,
+    },
+    Reclaim(ReclaimRecord<'r>),
+    ConditionChanged {
+        name: &'r str,
+        status: bool,
+        /// Nothing for a condition that follows from PSI.
+        condition: Option<NodeCondition>,
+        suppressed: u64,
+    },
+    NoExecuteTaint {
+        condition: NodeCondition,
+        news: &'r News,
+    },
+    Maintenance {
+        reason: Option<&'r str>,
+        /// Whether soft evictions wait for its end.
+        defers: bool,
+    },
+    /// The node's object is too old to defer evictions any longer.
+    MaintenanceOutdated {
+        age: Duration,
+    },
+    KernelEvent {
+        event: &'r Event,
+        workload: &'r str,
+    },
+    OomKill(&'r OomKillRecord<'r>),
+    /// OOM kills known by a workload's counter alone.
+    OomKillsCounted {
+        workload: &'r str,
+        kills: u64,
+    },
+    /// All victims of one invocation of the OOM killer.
+    OomIncident(&'r OomKill),
+    Degraded {
+        capability: &'r str,
+        reason: &'r str,
+        effect: &'r str,
+        /// Of the API server: the pods known, and their age.
+        pods: Option<(usize, Option<Duration>)>,
+    },
+    Restored {
+        capability: &'r str,
+    },
+    SourceChanged {
+        signal: &'static str,
+        from: &'static str,
+        to: &'static str,
+        reason: &'r str,
+    },
+    OomScoreDrift {
+        drift: &'r Drift,
+        mode: Mode,
+    },
+    /// Another process changed the agent's own `oom_score_adj`; the agent set it again.
+    OwnOomScore {
+        found: i16,
+    },
+    OomScoresAudited(&'r Audit),
+    GarbageCollected(&'r Collected),
+    PodStopped(&'r Stopped),
+    RuntimeFound {
+        runtime: &'r str,
+        socket: &'r Path,
+    },
+    RuntimeAbsent,
+    ApiServerUp {
+        pods: usize,
+    },
+    /// The pods of this node are known for the first time, or were read from a file.
+    PodsRead {
+        pods: usize,
+        age: Option<Duration>,
+    },
+    EventDropped {
+        reason: &'r str,
+    },
+    ConfigurationWarning {
+        file: Option<&'r str>,
+        /// The fields that need a restart, if the warning is about them.
+        fields: Option<&'r str>,
+        warning: &'r str,
+    },
+    ConfigurationApplied {
+        file: &'r str,
+        changed: &'r str,
+        mode: Mode,
+    },
+    ConfigurationRefused {
+        file: &'r str,
+        reason: &'r str,
+    },
+    Started(&'r Start<'r>),
+}
+
+/// The facts of the record `started`.
+#[derive(Debug, Clone, Copy)]
+pub struct Start<'r> {
+    pub config: &'r crate::config::MonitorConfig,
+    pub probes: &'r crate::kernel::ProbeReport,
+    pub available: Option<Bytes>,
+    /// Bytes per second at which memory may be taken.
+    pub fastest_rate: f64,
+}
+
+/// The figures of a threshold that is met, split by whether its signal counts bytes.
+#[derive(Debug, Clone, Copy)]
+pub struct MetFigures {
+    pub available_bytes: Option<i64>,
+    pub threshold_bytes: Option<i64>,
+    pub available: Option<i64>,
+    pub threshold_value: Option<i64>,
+}
+
+impl MetFigures {
+    #[must_use]
+    pub fn of(met: &MetThreshold) -> Self {
+        let (available, threshold) = (Some(met.value.available), Some(met.quantity.units()));
+        if met.threshold.signal.resource().is_bytes() {
+            Self { available_bytes: available, threshold_bytes: threshold, available: None, threshold_value: None }
+        } else {
+            Self { available_bytes: None, threshold_bytes: None, available, threshold_value: threshold }
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! Reports what happens: each record goes to the log, the metrics, the incidents and the events from here.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use super::condition_log::ConditionLog;
+use super::event_sink::{self, EventDraft};
+use super::log_limits::LogLimits;
+use super::log_sink;
+use super::metrics_sink;
+use super::node_status::{NodeStatusSink, StatusFacts};
+use super::record::Record;
+use super::{Dedup, Health, Metrics, Recorder, StatsBasis, SummaryPage, logging};
+use crate::cluster::Cluster;
+use crate::config::{Mode, Threshold};
+use crate::eviction::{Armed, Assessment, NodeCondition, Observation};
+use crate::incidents::writer;
+use crate::units::{CapabilityChange, CgroupId, Monotonic, Resource, Signal, split_degradation};
+
+/// A dry run, and a deferred eviction, is reported again after this time.
+pub const REPEAT_DRY_RUN: Duration = Duration::from_secs(60);
+/// The event of a resource that is being reclaimed is sent again after this time.
+const REPEAT_RECLAIMING: Duration = Duration::from_secs(10);
+
+/// What the sinks share with the HTTP server, and the log's writer.
+#[derive(Debug)]
+pub struct Outlets {
+    pub metrics: Arc<Mutex<Metrics>>,
+    pub health: Arc<Health>,
+    pub summary: Arc<SummaryPage>,
+    pub stats: Arc<StatsBasis>,
+    pub log: logging::Writer,
+}
+
+#[derive(Debug)]
+pub struct Reporter {
+    pub outlets: Outlets,
+    /// The incident sink.
+    pub recorder: Recorder,
+    status: NodeStatusSink,
+    conditions: ConditionLog,
+    limits: LogLimits,
+    /// Thresholds reported as met, and not as recovered.
+    met: Vec<Threshold>,
+    reclaiming: Dedup<Resource>,
+    dry_runs: Dedup<(Signal, CgroupId)>,
+    deferred: Dedup<usize>,
+    /// Events for the API server; without one there are none.
+    events: Option<(Arc<str>, Vec<EventDraft>)>,
+    /// When the metrics were last renewed.
+    pub reported: Option<Monotonic>,
+}
+
+impl Reporter {
+    /// `node_name` is the node's name at the API server, if there is one.
+    #[must_use]
+    pub fn new(outlets: Outlets, recorder: Recorder, node_name: Option<Arc<str>>) -> Self {
+        Self {
+            outlets,
+            recorder,
+            status: NodeStatusSink::default(),
+            conditions: ConditionLog::default(),
+            limits: LogLimits::default(),
+            met: Vec::new(),
+            reclaiming: Dedup::new(REPEAT_RECLAIMING),
+            dry_runs: Dedup::new(REPEAT_DRY_RUN),
+            deferred: Dedup::new(REPEAT_DRY_RUN),
+            events: node_name.map(|name| (name, Vec::new())),
+            reported: None,
+        }
+    }
+
+    /// Reports a record to every sink. Returns whether the rate limit admitted its log line.
+    pub fn report(&mut self, record: &Record<'_>, now: Monotonic) -> bool {
+        let incident = self.recorder.note(record, now);
+        let suppressed = self.limits.admit(record, now);
+        if suppressed.is_some() || LogLimits::is_counted_always(record) {
+            self.with_metrics(|metrics| metrics_sink::count(record, metrics));
+        }
+        let Some(suppressed) = suppressed else { return false };
+        log_sink::write(record, incident.as_deref(), suppressed);
+        if let Some((node_name, drafts)) = &mut self.events {
+            event_sink::draft(record, node_name, drafts);
+        }
+        true
+    }
+
+    /// Reports the thresholds that are met, and those that no longer are. A value that hovers about a threshold crosses it at every turn:
+    /// a suppressed change is reported at a later turn if it still holds.
+    pub fn report_thresholds(
+        &mut self,
+        armed: &[Armed],
+        assessment: &Assessment,
+        observation: &Observation,
+        (wakeup, sampled): (&'static str, Monotonic),
+        now: Monotonic,
+    ) {
+        for (place, Armed { threshold, .. }) in armed.iter().enumerate() {
+            let met = assessment.met.iter().find(|met| met.threshold == *threshold);
+            let is_crossed = assessment.crossed.get(place).copied().unwrap_or(false);
+            let is_reported = self.met.contains(threshold);
+            if let Some(met) = met.filter(|_| !is_reported) {
+                if self.report(&Record::ThresholdMet { met, wakeup, sampled }, now) {
+                    self.met.push(threshold.clone());
+                }
+            } else if is_reported && !is_crossed && met.is_none() {
+                let Some(value) = observation.get(threshold.signal) else { continue };
+                if self.report(&Record::ThresholdRecovered { threshold, value, sampled }, now) {
+                    self.met.retain(|reported| reported != threshold);
+                }
+            }
+        }
+    }
+
+    /// Other thresholds are armed from now on.
+    pub fn rearm(&mut self, armed: &[Armed]) {
+        self.met.retain(|reported| armed.iter().any(|armed| armed.threshold == *reported));
+    }
+
+    /// Reports a condition if its status has changed; `condition` is nothing for one that follows from PSI.
+    pub fn report_condition(&mut self, name: &str, status: bool, condition: Option<NodeCondition>, now: Monotonic) {
+        if let Some(suppressed) = self.conditions.update(name, status, now) {
+            self.report(&Record::ConditionChanged { name, status, condition, suppressed }, now);
+        }
+    }
+
+    /// Drops a condition that the configuration no longer has.
+    pub fn forget_condition(&mut self, name: &str) {
+        self.conditions.forget(name);
+    }
+
+    /// Sends the event of a resource that is short: with every eviction, otherwise now and then.
+    pub fn report_reclaiming(&mut self, resource: Resource, has_evicted: bool, now: Monotonic) {
+        if has_evicted || self.reclaiming.is_due(resource, now) {
+            self.report(&Record::Reclaiming(resource), now);
+        }
+    }
+
+    /// Whether the dry run of this victim for this signal is to be reported now.
+    pub fn is_dry_run_due(&mut self, signal: Signal, victim: CgroupId, now: Monotonic) -> bool {
+        self.dry_runs.is_due((signal, victim), now)
+    }
+
+    pub fn forget_dry_runs(&mut self) {
+        self.dry_runs.clear();
+    }
+
+    /// Reports a soft eviction that waits for the end of maintenance; again only after a minute.
+    pub fn report_deferred(&mut self, met: &crate::eviction::MetThreshold, reason: &str, now: Monotonic) {
+        if self.deferred.is_due(met.place, now) {
+            self.report(&Record::EvictionDeferred { met, reason }, now);
+        }
+    }
+
+    pub fn forget_deferred(&mut self) {
+        self.deferred.clear();
+    }
+
+    /// Sets why a capability is missing, or with `None` that it is there. The difference is logged, once; `/readyz` and the metrics have
+    /// the state.
+    pub fn set_capability(&mut self, capability: &str, reason: Option<&str>, effect: &str, now: Monotonic) {
+        match (self.outlets.health.set_degradation(capability, reason), reason) {
+            (CapabilityChange::Degraded, Some(reason)) => {
+                self.report(&Record::Degraded { capability, reason, effect, pods: None }, now);
+            }
+            (CapabilityChange::Restored, _) => {
+                self.report(&Record::Restored { capability }, now);
+            }
+            (CapabilityChange::Degraded | CapabilityChange::Unchanged, _) => {}
+        }
+    }
+
+    /// Sets whether the API server answers; `pods` are those known, and their age.
+    pub fn set_api_server(
+        &mut self,
+        capability: &str,
+        reason: Option<&str>,
+        pods: (usize, Option<Duration>),
+        now: Monotonic,
+    ) {
+        match (self.outlets.health.set_degradation(capability, reason), reason) {
+            (CapabilityChange::Degraded, Some(reason)) => {
+                let effect = "the API server does not answer";
+                self.report(&Record::Degraded { capability, reason, effect, pods: Some(pods) }, now);
+            }
+            (CapabilityChange::Restored, _) => {
+                self.report(&Record::Restored { capability }, now);
+            }
+            (CapabilityChange::Degraded | CapabilityChange::Unchanged, _) => {}
+        }
+    }
+
+    /// Sets the capabilities that were found missing at the start, each as `capability: reason`.
+    pub fn set_missing(&mut self, missing: &[String], now: Monotonic) {
+        for text in missing {
+            let (capability, reason) = split_degradation(text);
+            self.set_capability(capability, Some(reason), "a capability is missing", now);
+        }
+    }
+
+    /// The same after a reload: those of `before` that are not among `missing` are restored.
+    pub fn replace_missing(&mut self, before: &[String], missing: &[String], now: Monotonic) {
+        for text in before.iter().filter(|text| !missing.contains(text)) {
+            self.set_capability(split_degradation(text).0, None, "", now);
+        }
+        self.set_missing(missing, now);
+    }
+
+    /// Sets whether incidents can be written.
+    pub fn check_journal(&mut self, now: Monotonic) {
+        let reason = self.recorder.degradation();
+        self.set_capability(writer::CAPABILITY, reason.as_deref(), "incidents are not written to the journal", now);
+    }
+
+    /// Publishes the node's conditions and taints if they have changed.
+    pub fn publish_status<'p>(
+        &mut self,
+        facts: StatusFacts<'_>,
+        pressure: impl Iterator<Item = (&'p str, bool)> + Clone,
+        cluster: &Cluster,
+        now: Monotonic,
+    ) {
+        let (status, news) = self.status.update(facts, pressure, || cluster.view(), now);
+        for (condition, news) in &news {
+            self.report(&Record::NoExecuteTaint { condition: *condition, news }, now);
+        }
+        if let Some(status) = status {
+            cluster.publish(status);
+        }
+    }
+
+    #[must_use]
+    pub const fn status(&self) -> &NodeStatusSink {
+        &self.status
+    }
+
+    /// Records the incidents of OOM kills that are complete, or have waited long enough; `all`: the others too, because the agent stops.
+    /// The evidence is to be renewed before.
+    pub fn report_oom_incidents(&mut self, all: bool, mode: Mode, now: Monotonic) {
+        for assembled in self.recorder.assembled(all, now) {
+            if let Some(kill) = self.recorder.record_assembled(assembled, mode, now) {
+                self.report(&Record::OomIncident(&kill), now);
+            }
+        }
+    }
+
+    /// Returns the events that were drafted since the last call.
+    pub fn take_events(&mut self) -> Vec<EventDraft> {
+        self.events.as_mut().map(|(_, drafts)| std::mem::take(drafts)).unwrap_or_default()
+    }
+
+    pub fn with_metrics(&self, act: impl FnOnce(&mut Metrics)) {
+        // No code panics while it holds the lock; the counters are whole in any case.
+        act(&mut self.outlets.metrics.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+}
