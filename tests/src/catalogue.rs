@@ -21,7 +21,7 @@ pub struct Entry {
 /// What a guest has besides the kernel and the agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Guest {
-    /// Next to nothing: it boots in a few seconds, and nobody else stirs.
+    /// Next to nothing: it boots in a few seconds, and no other program runs.
     Plain,
     /// systemd, containerd and disks for what they keep.
     Containerd,
@@ -34,11 +34,11 @@ pub enum InTest {
     Everywhere,
     /// Once on each kernel, and so once on each layout: what depends on both at the same time is not to be expected.
     EachKernel,
-    /// As often as said, on the reference boot only: long runs and counted ones, and what needs the machine for itself.
-    Reference(u32),
-    /// As often as said on the reference boot, and once on everything else.
+    /// On the reference boot only: long runs, and what needs the machine for itself.
+    Reference,
+    /// On the reference boot, this many times in a long test; and once on every other boot.
     EverywhereAndReference(u32),
-    /// As often as said on the reference boot, and once on the other kernel.
+    /// On the reference boot, this many times in a long test; and once on the other kernel.
     EachKernelAndReference(u32),
     /// Once, where there are containers.
     Containers,
@@ -69,19 +69,19 @@ impl Boot {
 }
 
 impl Entry {
-    /// What to put into `npm.scenarios=` for this entry in a boot of the test suite, if it belongs there.
-    pub fn expression(&self, cgroup: &str, boot: Boot) -> Option<String> {
+    /// What to put into `npm.scenarios=` for this entry in a boot of the test suite, if it belongs there. Scenarios are repeated only in
+    /// a long test.
+    pub fn expression(&self, cgroup: &str, boot: Boot, is_long: bool) -> Option<String> {
         let supported = self.cgroups.contains(&cgroup) && self.guest == boot.guest();
         let often = match self.in_test {
-            InTest::Reference(times)
-            | InTest::EverywhereAndReference(times)
-            | InTest::EachKernelAndReference(times) => times,
+            InTest::EverywhereAndReference(times) | InTest::EachKernelAndReference(times) if is_long => times,
+            InTest::Reference | InTest::EverywhereAndReference(_) | InTest::EachKernelAndReference(_) => 1,
             InTest::Everywhere | InTest::EachKernel | InTest::Containers => 0,
         };
         let times = match boot {
             Boot::Reference => often,
             Boot::Remainder => u32::from(often == 0),
-            Boot::Contrast => u32::from(!matches!(self.in_test, InTest::Reference(_))),
+            Boot::Contrast => u32::from(!matches!(self.in_test, InTest::Reference)),
             Boot::Between => u32::from(matches!(self.in_test, InTest::Everywhere | InTest::EverywhereAndReference(_))),
             Boot::Containers => 1,
         };
@@ -118,7 +118,7 @@ use InTest::{EachKernel, EachKernelAndReference, Everywhere, EverywhereAndRefere
 pub const CATALOGUE: &[Entry] = &[
     entry("ramp", BOTH, Everywhere, 60, "a BestEffort ramp beside Guaranteed and Burstable bystanders: the right one dies, no OOM kill"),
     entry("innocent", BOTH, EachKernel, 60, "the fattest process is a Guaranteed one within its request: it lives"),
-    entry("swarm", BOTH, EverywhereAndReference(5), 90, "200 small processes of one pod exceed its request: all go in one act, no bystander is touched"),
+    entry("swarm", BOTH, EverywhereAndReference(10), 90, "200 small processes of one pod exceed its request: all go in one act, no bystander is touched"),
     entry("cache", BOTH, EachKernel, 90, "hot mapped page cache crosses the working-set figure and not MemAvailable: nothing dies"),
     entry("soft", BOTH, EachKernel, 60, "soft threshold: SIGTERM after the grace period, SIGKILL after evictionMaxPodGracePeriod"),
     entry("soft-hard", BOTH, EachKernel, 60, "a hard threshold crossed during a soft eviction does not wait for it"),
@@ -129,7 +129,7 @@ pub const CATALOGUE: &[Entry] = &[
     entry("reclaim", BOTH, EachKernel, 90, "direct and memory-cgroup reclaim stalls: as many as the kernel counts, each in the right bill"),
     entry("oom-many", BOTH, Everywhere, 90, "200 OOM kills, half of processes younger than 50 ms, half in containers gone at once: every one attributed"),
     entry("oom-gallery", BOTH, EachKernel, 240, "ten different OOM kills: each record against the kernel's own words; run by itself it prints them"),
-    entry("inodes-100k", BOTH, Reference(1), 240, "100,000 files made and removed by three workloads at once are counted exactly"),
+    entry("inodes-100k", BOTH, Reference, 240, "100,000 files made and removed by three workloads at once are counted exactly"),
     entry("inodes-overlay", BOTH, EachKernel, 60, "a file made through overlayfs is counted once, to its container"),
     entry("inode-exhaustion", BOTH, EachKernel, 90, "a small ext4 runs out of inodes: the time foretold against what happens"),
     entry("project-quota", BOTH, EachKernel, 90, "volumes with a project quota on ext4 and xfs: exact, and followed within seconds without a walk; one without is walked"),
@@ -138,7 +138,7 @@ pub const CATALOGUE: &[Entry] = &[
     entry("psi-conditions", BOTH, EachKernel, 120, "a condition on PSI is set and cleared once, each after its time"),
     entry("reclaim-first", V2, Everywhere, 120, "before a kill memory.reclaim: enough for a cache, not for what cannot be reclaimed"),
     entry("incidents", BOTH, EachKernel, 120, "records are complete, HTTP and the journal agree, a crash in mid-write loses nothing written"),
-    entry("ladder", BOTH, EachKernel, 120, "without BPF on PSI, without PSI by polling: each said, OOM kills attributed, the ramp ends well"),
+    entry("ladder", BOTH, EachKernel, 120, "without BPF on PSI, without PSI by polling: each degradation logged, OOM kills attributed, the ramp ends well"),
     entry("oom-score-drift", BOTH, EachKernel, 60, "drift is counted, mended and counted as mended; the agent's own score; without CAP_SYS_RESOURCE"),
     entry("probes", BOTH, EachKernel, 90, "every program in the kernel is hit, and what each hit costs under emulation"),
     entry("restart", BOTH, EachKernel, 60, "the agent is killed and restarted in mid-pressure: pressure is resolved, once"),
@@ -147,10 +147,10 @@ pub const CATALOGUE: &[Entry] = &[
     entry("degraded", BOTH, EachKernel, 60, "without CAP_BPF, CAP_PERFMON and CAP_SYS_ADMIN it says so and still saves the node"),
     entry("oom-score-adj", BOTH, EachKernel, 60, "enforce sets oom_score_adj by QoS class for every process; observe reports drift only"),
     entry("omit", V2, Everywhere, 90, "user.oomd_omit spares the first candidate, user.oomd_avoid goes last"),
-    entry("ramp-max", BOTH, EachKernelAndReference(10), 60, "a ramp at the fastest rate of the guest: the right victim, no OOM kill"),
-    entry("storm", BOTH, Reference(1), 240, "100,000 reclaim events: loss counted exactly, at most 5 % of a core"),
-    entry("idle", BOTH, Reference(1), 120, "60 s idle: at most 0.2 % of one core and 16 MiB resident"),
-    entry("earlyoom", BOTH, Reference(1), 300, "from crossing to the first kill signal, beside earlyoom under the same ramp: at least 5 times sooner"),
+    entry("ramp-max", BOTH, EachKernelAndReference(20), 60, "a ramp at the fastest rate of the guest: the right victim, no OOM kill"),
+    entry("storm", BOTH, Reference, 240, "100,000 reclaim events: loss counted exactly, at most 1.5 µs of the agent for each, by the guest's speed"),
+    entry("idle", BOTH, Reference, 120, "60 s idle: at most 0.2 % of one core, by the guest's speed, and 16 MiB resident"),
+    entry("earlyoom", BOTH, Reference, 300, "from crossing to the first kill signal, beside earlyoom under the same ramp: at least 5 times sooner"),
     with_containerd("containers", 180, "containerd runs a pod through CRI, and the agent sees it as the kubelet would have made it"),
     with_containerd("writable-layer", 300, "a pod fills its writable layer on the one shared file system: that pod goes, alone"),
     with_containerd("dead-containers", 300, "a dead container's layer and log go first, before an image and before a pod"),

@@ -64,9 +64,9 @@ fn main() -> ExitCode {
                     (Boot::Containers, "v2"),
                 ];
                 let times =
-                    boots.map(|(boot, cgroup)| entry.expression(cgroup, boot).unwrap_or_else(|| "-".to_owned()));
+                    boots.map(|(boot, cgroup)| entry.expression(cgroup, boot, true).unwrap_or_else(|| "-".to_owned()));
                 println!(
-                    "{:<16} {:<6} {} ({} s at most; in the test's boots: {})",
+                    "{:<16} {:<6} {} ({} s at most; in the boots of a long test: {})",
                     entry.name,
                     entry.cgroups.join(","),
                     entry.about,

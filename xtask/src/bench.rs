@@ -30,17 +30,16 @@ const BENCHES: [&str; 3] = ["numbers", "pass", "simulate"];
 pub type Judge = fn(&Workspace) -> Result<Outcome>;
 const JUDGES: [(&str, Judge); 4] =
     [("probes", kernel::probes), ("aggregates", kernel::aggregates), ("walk", walk::million), ("pods", pods::minute)];
-/// The same in a suite, which has less time.
-pub const JUDGES_OF_TEST: [(&str, Judge); 4] = [
+/// What `cargo xtask test` measures, with fewer files and seconds.
+pub const JUDGES_OF_TEST: [(&str, Judge); 3] = [
     ("cost of the kernel side, probes", kernel::probes),
-    ("cost of the kernel side, aggregates", kernel::aggregates),
     ("cost of the walk", walk::tenth),
     ("cost of many pods", pods::quarter),
 ];
-
-/// Those of the suite that are compiled as the agent is; the others as the tests are.
-pub const RELEASED_OF_TEST: [&str; 2] = ["pass", "aggregates"];
-const AS_TESTS_OF_TEST: [&str; 3] = ["probes", "walk", "pods"];
+/// What only `cargo xtask test --long` measures: linking a bench as the agent is linked takes a minute.
+pub const JUDGES_OF_LONG_TEST: [(&str, Judge); 1] = [("cost of the kernel side, aggregates", kernel::aggregates)];
+/// The bench of the promise, compiled as the agent is; those of the judges above are compiled as the tests are.
+pub const RELEASED_OF_TEST: [&str; 1] = ["pass"];
 
 /// One pass over a thousand pods with three containers each; 0.30 ms were measured.
 const PROMISED: &str = "pass/1000";
@@ -75,13 +74,6 @@ pub fn check_promise() -> Result<()> {
     if measure(|name| name == "pass")? { Ok(()) } else { bail!("one pass takes longer than promised") }
 }
 
-/// Compiles what the suite measures in the profile of its tests, when those are compiled already.
-pub fn compile_for_test() -> Result<()> {
-    let mut command = cmd::cargo();
-    command.args(["bench", "--quiet", "--no-run", "--profile", "dev"]);
-    cmd::run(command.args(AS_TESTS_OF_TEST.iter().flat_map(|name| ["--bench", name])))
-}
-
 /// Runs the benches that are wanted and prints what they measured; tells whether the promise is kept.
 fn measure(is_wanted: impl Fn(&str) -> bool) -> Result<bool> {
     let mut measured = Vec::new();
@@ -108,7 +100,7 @@ fn allowance(line: &str) -> Option<f64> {
 
 /// Runs one bench with these variables in its environment, and returns what it prints.
 fn lines_of(name: &str, profile: &str, variables: &[(&str, &str)]) -> Result<Vec<String>> {
-    let mut command = cmd::cargo();
+    let mut command = if profile == "dev" { cmd::cargo_for_tests() } else { cmd::cargo() };
     // Of the whole workspace, as everything is compiled: one package's choice of features would compile its dependencies again.
     command
         .args(["bench", "--quiet", "--bench", name, "--profile", profile])

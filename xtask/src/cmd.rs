@@ -4,6 +4,7 @@ use std::env;
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
@@ -35,24 +36,42 @@ pub fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Runs the command and returns its standard output; an unsuccessful exit is an error that carries what it said.
+/// Runs the command and returns its standard output; an unsuccessful exit is an error with its standard error.
 pub fn output(command: &mut Command) -> Result<String> {
     let output = command.stdin(Stdio::null()).output().with_context(|| format!("cannot run `{}`", shown(command)))?;
     if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        let said = if said.trim().is_empty() { String::from_utf8_lossy(&output.stdout) } else { said };
-        bail!("`{}` failed: {}\n{}", shown(command), output.status, said.trim_end());
+        let story = String::from_utf8_lossy(&output.stderr);
+        let story = if story.trim().is_empty() { String::from_utf8_lossy(&output.stdout) } else { story };
+        bail!("`{}` failed: {}\n{}", shown(command), output.status, story.trim_end());
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// The cargo that started this program. What it has told this program of its own package is kept from it: build scripts of others look at
-/// those variables (ring's does), and half of the dependencies would be compiled anew after each `cargo build` by hand.
+/// The cargo that started this program, without the variables that describe this program's own package. Build scripts of other packages
+/// read those (ring's does), and half of the dependencies would be compiled again after each `cargo build` by hand.
 pub fn cargo() -> Command {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     let names = env::vars_os().filter_map(|(name, _)| name.into_string().ok());
     for name in names.filter(|name| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")) {
         command.env_remove(name);
+    }
+    command
+}
+
+/// Whether `cargo_for_tests` lints.
+static IS_LINTING: AtomicBool = AtomicBool::new(false);
+
+/// From now on `cargo_for_tests` lints while it compiles.
+pub fn lint_tests() {
+    IS_LINTING.store(true, Ordering::Relaxed);
+}
+
+/// Cargo for tests and for benches in the profile of tests. Clippy's driver may stand in for rustc in this workspace's crates: each crate
+/// is then read once, where `cargo clippy` and `cargo test` read it twice and check every dependency besides.
+pub fn cargo_for_tests() -> Command {
+    let mut command = cargo();
+    if IS_LINTING.load(Ordering::Relaxed) {
+        command.env("RUSTC_WORKSPACE_WRAPPER", "clippy-driver");
     }
     command
 }

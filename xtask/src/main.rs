@@ -54,6 +54,8 @@ enum Command {
     Fuzz(fuzz::Options),
     /// Count the lines of Rust, and show what is long, large or circular.
     Lines(lines::Options),
+    /// The quick part of `test`: format, lints, unit and property tests.
+    Check(test::QuickOptions),
     /// Everything that must be green: format, lints, unit and integration tests, VM scenarios.
     Test(test::Options),
 }
@@ -81,6 +83,7 @@ fn dispatch(command: Command) -> Result<ExitCode> {
         Command::Bench(options) => bench::run(&options, &workspace),
         Command::Fuzz(options) => fuzz::run(&options, &workspace),
         Command::Lines(options) => lines::run(&options, &workspace),
+        Command::Check(options) => test::run_quick(&options, &workspace),
         Command::Test(options) => test::run(&options, &workspace),
     }
 }

@@ -9,7 +9,7 @@ use crate::console::Console;
 use crate::paths::Workspace;
 use crate::setup::Part;
 use crate::setup::kernel::Series;
-use crate::vm::scenario::Boot;
+use crate::vm::scenario::{Boot, InTest};
 use crate::vm::{self, Cgroup, KernelChoice, Lab, Outcome, Plan, Verdict};
 
 /// In the order of the table. The reference measures how long things take, and nothing runs beside it; the others prove that things
@@ -33,9 +33,9 @@ impl Wanted {
         vm::label(&KernelChoice::Series(series), boot.guest(), cgroup)
     }
 
-    fn plan(self) -> Result<Plan> {
+    fn plan(self, is_long: bool) -> Result<Plan> {
         let Self(series, cgroup, boot) = self;
-        Plan::for_test(series, cgroup, boot)
+        Plan::for_test(series, cgroup, boot, is_long)
     }
 }
 
@@ -43,7 +43,7 @@ impl Wanted {
 pub fn parts() -> Vec<Part> {
     let mut parts = Vec::new();
     // A plan that cannot be made needs nothing; its boot will say why.
-    for part in BOOTS.iter().filter_map(|(_, wanted)| wanted.plan().ok()).flat_map(|plan| plan.parts()) {
+    for part in BOOTS.iter().filter_map(|(_, wanted)| wanted.plan(false).ok()).flat_map(|plan| plan.parts()) {
         if !parts.contains(&part) {
             parts.push(part);
         }
@@ -52,7 +52,7 @@ pub fn parts() -> Vec<Part> {
 }
 
 /// Boots all, and counts what came of it.
-pub fn run(workspace: &Workspace, supplies: &Supplies, tally: &mut Tally) -> Vec<Verdict> {
+pub fn run(workspace: &Workspace, supplies: &Supplies, is_long: bool, tally: &mut Tally) -> Vec<Verdict> {
     // The parts of some boots are theirs to miss.
     let lab = match supplies.check_common().and_then(|()| Lab::open(workspace, &[])) {
         Ok(lab) => lab,
@@ -61,34 +61,35 @@ pub fn run(workspace: &Workspace, supplies: &Supplies, tally: &mut Tally) -> Vec
             return Vec::new();
         }
     };
-    let told = lanes::run(&BOOTS, |lane, wanted| {
+    let outcomes = lanes::run(&BOOTS, |lane, wanted| {
         let console = match lane {
             Lane::Alone => Console::alone(),
             Lane::Beside => Console::beside_others(&wanted.label()),
         };
-        let verdict = wanted.plan().and_then(|mut plan| {
+        let verdict = wanted.plan(is_long).and_then(|mut plan| {
             plan.yields = wanted.2 == Boot::Containers;
             supplies.check(&plan.parts()).context("setting it up")?;
             lab.boot(&plan, &console)
         });
-        // The tally tells it again, when the other lane has ended too.
+        // The tally repeats it when the other lane has ended too.
         if let Err(error) = &verdict {
             console.say(format_args!("FAILED {error:#}"));
         }
         verdict
     });
-    let told = BOOTS.iter().zip(told).map(|((lane, wanted), verdict)| {
-        (wanted.label(), verdict.map(|verdict| once_more(&lab, *lane, *wanted, verdict)))
+    let outcomes = BOOTS.iter().zip(outcomes).map(|((lane, wanted), verdict)| {
+        (wanted.label(), verdict.map(|verdict| once_more(&lab, *lane, wanted.plan(is_long), verdict)))
     });
-    count(told, tally)
+    count(outcomes, tally)
 }
 
-/// Two guests have shared two processors, and half of what is asked of them is a matter of milliseconds: what failed there is decided by
-/// a boot of its own. Of what ran alone that holds for costs, to which whatever else this machine does can only add; what is done several
-/// times over is counted, and a failure counts.
-fn once_more(lab: &Lab<'_>, lane: Lane, wanted: Wanted, verdict: Verdict) -> Verdict {
-    let Ok(plan) = wanted.plan() else { return verdict };
-    let is_cost = |name: &&str| plan.requests.iter().any(|request| request.entry.name == *name && request.times == 1);
+/// Runs what failed once more, alone. Two guests share two processors, and half of what is asked of them is a matter of milliseconds. A
+/// scenario of the boot that ran alone is repeated only if it measures a cost, to which other work on this machine can only add.
+fn once_more(lab: &Lab<'_>, lane: Lane, plan: Result<Plan>, verdict: Verdict) -> Verdict {
+    let Ok(plan) = plan else { return verdict };
+    let is_cost = |name: &&str| {
+        plan.requests.iter().any(|request| request.entry.name == *name && request.entry.in_test == InTest::Reference)
+    };
     let failed: Vec<&str> = verdict.failed().into_iter().filter(|name| lane != Lane::Alone || is_cost(name)).collect();
     if failed.is_empty() {
         return verdict;
@@ -106,9 +107,9 @@ fn once_more(lab: &Lab<'_>, lane: Lane, wanted: Wanted, verdict: Verdict) -> Ver
 }
 
 /// Every boot's outcome in the order of the table: a boot without a verdict is one failure.
-fn count(told: impl Iterator<Item = (String, Result<Verdict>)>, tally: &mut Tally) -> Vec<Verdict> {
+fn count(outcomes: impl Iterator<Item = (String, Result<Verdict>)>, tally: &mut Tally) -> Vec<Verdict> {
     let mut verdicts = Vec::new();
-    for (label, outcome) in told {
+    for (label, outcome) in outcomes {
         let verdict = match outcome {
             Ok(verdict) => verdict,
             Err(error) => {
@@ -147,7 +148,7 @@ mod tests {
         let labels: BTreeSet<String> = beside.clone().map(|(_, wanted)| wanted.label()).collect();
         assert_eq!(labels.len(), beside.count());
         for (_, wanted) in BOOTS {
-            assert_eq!(wanted.plan().unwrap().label(), wanted.label());
+            assert_eq!(wanted.plan(false).unwrap().label(), wanted.label());
         }
     }
 
@@ -162,7 +163,7 @@ mod tests {
     fn what_failed_beside_another_guest_is_decided_by_a_run_of_its_own() {
         let first = || Verdict::made_up("6.1 v1", &[("ramp", Outcome::Pass), ("swarm", Outcome::Fail)]);
         assert_eq!(first().failed(), ["swarm"]);
-        let plan = BOOTS[3].1.plan().unwrap().only(&["swarm"]);
+        let plan = BOOTS[3].1.plan(false).unwrap().only(&["swarm"]);
         assert_eq!(plan.requests.iter().map(crate::vm::scenario::Request::expression).collect::<Vec<_>>(), ["swarm"]);
         let well = first().overruled_by(Verdict::made_up("6.1 v1", &[("swarm", Outcome::Pass)]));
         assert!(well.passed());
@@ -178,13 +179,13 @@ mod tests {
 
     #[test]
     fn a_boot_without_a_verdict_is_a_failure_by_name_and_hides_no_other() {
-        let told = [
+        let outcomes = [
             ("6.1 v1".to_owned(), Ok(Verdict::made_up("6.1 v1", &[("ramp", Outcome::Pass), ("swarm", Outcome::Fail)]))),
             ("6.1 v2".to_owned(), Err(anyhow!("panicked: ouch"))),
             ("6.12 v2".to_owned(), Ok(Verdict::made_up("6.12 v2", &[("ramp", Outcome::Skip)]))),
         ];
         let mut tally = Tally::default();
-        let verdicts = count(told.into_iter(), &mut tally);
+        let verdicts = count(outcomes.into_iter(), &mut tally);
         assert_eq!(verdicts.iter().map(|verdict| verdict.label.as_str()).collect::<Vec<_>>(), ["6.1 v1", "6.12 v2"]);
         assert_eq!(tally.counts, vm::Counts { passed: 1, failed: 2, skipped: 1 });
         assert_eq!(tally.failures, ["VM 6.1 v1: swarm: made up", "VM 6.1 v2: panicked: ouch"]);

@@ -43,7 +43,7 @@ pub fn run<T: Sync, R: Send + Sync>(
 
 /// A panic as a failure.
 pub fn caught<R>(work: impl FnOnce() -> Result<R>) -> Result<R> {
-    // What the work has left half done nobody looks at: it failed.
+    // The state that a panic leaves half done is not used: the piece has failed.
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| Err(anyhow!("panicked: {}", message(&*panic))))
 }
 
@@ -69,11 +69,11 @@ mod tests {
             2 => panic!("two panics"),
             _ => Ok(number * 10),
         });
-        let told: Vec<String> = results
+        let stories: Vec<String> = results
             .iter()
             .map(|result| result.as_ref().map_or_else(ToString::to_string, ToString::to_string))
             .collect();
-        assert_eq!(told, ["one fails", "panicked: two panics", "30", "40", "50"]);
+        assert_eq!(stories, ["one fails", "panicked: two panics", "30", "40", "50"]);
     }
 
     #[test]

@@ -11,11 +11,11 @@ use crate::console::Console;
 use crate::paths::Workspace;
 use crate::setup::{self, Part};
 
-/// Being seen to.
+/// The installation, under way on a thread.
 #[derive(Debug)]
 pub struct Pending(JoinHandle<Supplies>);
 
-/// What came of it.
+/// The outcome of the installation.
 #[derive(Debug)]
 pub struct Supplies {
     /// What every boot needs.
@@ -36,7 +36,7 @@ impl Pending {
 
     pub fn wait(self) -> Supplies {
         self.0.join().unwrap_or_else(|_| Supplies {
-            common: Err("the thread that saw to it panicked".to_owned()),
+            common: Err("the thread that installs panicked".to_owned()),
             missing: Vec::new(),
         })
     }
@@ -44,10 +44,10 @@ impl Pending {
 
 impl Supplies {
     fn gather(of_some_boots: &[Part], ensure: impl Fn(&[Part]) -> Result<()>) -> Self {
-        let told = |parts: &[Part]| ensure(parts).map_err(|error| format!("{error:#}"));
+        let attempt = |parts: &[Part]| ensure(parts).map_err(|error| format!("{error:#}"));
         // The common ones first: the guest's root file system is made with mkfs.
-        let common = told(setup::VM);
-        let missing = of_some_boots.iter().filter_map(|&part| Some((part, told(&[part]).err()?))).collect();
+        let common = attempt(setup::VM);
+        let missing = of_some_boots.iter().filter_map(|&part| Some((part, attempt(&[part]).err()?))).collect();
         Self { common, missing }
     }
 

@@ -144,9 +144,9 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// A boot of `cargo xtask test`.
-    pub fn for_test(series: Series, cgroup: Cgroup, boot: Boot) -> Result<Self> {
-        let requests = scenario::in_test(cgroup, boot)?;
+    /// A boot of `cargo xtask test`, or of its `--long`.
+    pub fn for_test(series: Series, cgroup: Cgroup, boot: Boot, is_long: bool) -> Result<Self> {
+        let requests = scenario::in_test(cgroup, boot, is_long)?;
         Ok(Self {
             kernel: KernelChoice::Series(series),
             cgroup,
@@ -227,7 +227,7 @@ pub fn run(options: &Options, workspace: &Workspace) -> Result<ExitCode> {
 pub struct Lab<'a> {
     workspace: &'a Workspace,
     dir: PathBuf,
-    /// One tries what accelerates the guest, and whoever comes second reads what it found.
+    /// The first boot tries what accelerates the guest; the others read its finding.
     trial: Mutex<()>,
     _lock: File,
 }
