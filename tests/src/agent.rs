@@ -77,7 +77,7 @@ impl Agent {
         Ok(Self { pid, address: config.address(), log })
     }
 
-    /// One that somebody else has started; its log may be as container runtimes write it.
+    /// An agent that a container runtime has started; its log has the runtime's format.
     pub fn attach(pid: i32, address: SocketAddr, log: PathBuf) -> Self {
         Self { pid, address, log }
     }

@@ -29,7 +29,7 @@ fn line(text: &str) {
     let mut clean: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     clean.push('\n');
     let mut out = std::io::stdout().lock();
-    // There is nobody to tell when the console itself fails.
+    // A failing console leaves no way to report it.
     let _ = out.write_all(clean.as_bytes());
     let _ = out.flush();
 }

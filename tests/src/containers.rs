@@ -162,8 +162,8 @@ pub fn systemctl(arguments: &[&str]) -> Result<()> {
 fn run(program: &str, arguments: &[&str]) -> Result<()> {
     let output = Command::new(program).args(arguments).output().with_context(|| format!("start {program}"))?;
     if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        bail!("{program} {}: {}: {}", arguments.join(" "), output.status, said.trim());
+        let story = String::from_utf8_lossy(&output.stderr);
+        bail!("{program} {}: {}: {}", arguments.join(" "), output.status, story.trim());
     }
     Ok(())
 }

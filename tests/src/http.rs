@@ -140,25 +140,24 @@ pub fn metrics(address: SocketAddr) -> Result<Metrics> {
     Metrics::parse(&body)
 }
 
+// Without `use`: the bench of pods, which has no test harness, includes this file too.
 #[cfg(test)]
 mod tests {
-    use super::*;
-
     #[test]
     fn series_with_and_without_labels() {
         let text =
             "# HELP x y\nnode_pressure_monitor_a 3\nnode_pressure_monitor_b{k=\"v\",path=\"a\\\\x2d,}b\"} 1.5 99\n";
-        let metrics = Metrics::parse(text).unwrap();
+        let metrics = super::Metrics::parse(text).unwrap();
         assert_eq!(metrics.sum("a", &[]), Some(3.0));
         assert_eq!(metrics.sum("b", &[("k", "v")]), Some(1.5));
         assert_eq!(metrics.all("b").next().unwrap().label("path"), "a\\x2d,}b");
         assert_eq!(metrics.sum("b", &[("k", "w")]), None);
-        assert!(Metrics::parse("nonsense\n").is_err());
+        assert!(super::Metrics::parse("nonsense\n").is_err());
     }
 
     #[test]
     fn chunks_are_joined() {
-        assert_eq!(dechunk("3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n").as_deref(), Some("abcde"));
-        assert_eq!(dechunk("zz\r\n"), None);
+        assert_eq!(super::dechunk("3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n").as_deref(), Some("abcde"));
+        assert_eq!(super::dechunk("zz\r\n"), None);
     }
 }

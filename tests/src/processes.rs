@@ -1,4 +1,4 @@
-//! Children: started inside their cgroup, and reaped by nobody but us, with the status each ended with.
+//! Child processes: each is started inside its cgroup, and reaped here with its exit status.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::{OsStr, OsString};
@@ -28,7 +28,7 @@ pub struct Reaper {
 }
 
 impl Reaper {
-    /// Collects whoever has ended, orphans too: pid 1 is everybody's parent in the end.
+    /// Collects the statuses of all exited children. Orphans are among them, for process 1 adopts them.
     pub fn reap(&mut self) {
         loop {
             let mut status = 0;
@@ -131,7 +131,7 @@ fn write_all(fd: i32, bytes: &[u8]) -> io::Result<()> {
     if usize::try_from(written) == Ok(bytes.len()) { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Sends a signal; a process that is gone already is no error.
+/// Sends a signal. A process that has exited already is no error.
 pub fn signal(pid: i32, number: i32) {
     // SAFETY: kill has no memory arguments.
     unsafe { libc::kill(pid, number) };

@@ -156,7 +156,7 @@ pub fn play(layout: Layout, guest: Guest, pages: bool, expressions: &str) -> Res
 fn play_request(boot: &Boot, request: &Request) -> (Verdict, String) {
     let Request { entry, times } = request;
     let Some(scenario) = scenario(entry.name) else {
-        return (Verdict::Fail, "in the catalogue, but nobody wrote it".to_owned());
+        return (Verdict::Fail, "the catalogue has it, and no function plays it".to_owned());
     };
     if !entry.cgroups.contains(&boot.layout.name()) {
         return (Verdict::Skip, format!("not on cgroup {}", boot.layout.name()));
@@ -228,11 +228,11 @@ fn judge_reports(reports: &[Report]) -> (Verdict, String) {
         let checked: u32 = reports.iter().map(|report| report.checked).sum();
         return (Verdict::Pass, format!("{total} of {total} runs, {checked} assertions"));
     }
-    let told = reports
+    let story = reports
         .iter()
         .find(|report| !report.failures.is_empty())
         .map_or("nothing was compared".to_owned(), |report| report.failures.join("; "));
-    (Verdict::Fail, format!("{} of {total} runs; {told}", total - bad))
+    (Verdict::Fail, format!("{} of {total} runs; {story}", total - bad))
 }
 
 /// Ends the boot when a scenario hangs: a guest that stands still would otherwise say nothing at all.

@@ -119,11 +119,11 @@ impl<'a> Stage<'a> {
         self.boot.layout
     }
 
-    /// Something asserted; `told` is evaluated when it is not so.
-    pub fn check(&mut self, holds: bool, told: impl FnOnce() -> String) {
+    /// Asserts a condition; `story` is evaluated when it does not hold.
+    pub fn check(&mut self, holds: bool, story: impl FnOnce() -> String) {
         self.checked += 1;
         if !holds {
-            self.failures.push(told());
+            self.failures.push(story());
         }
     }
 
@@ -187,7 +187,7 @@ impl<'a> Stage<'a> {
         Ok(worker)
     }
 
-    /// Waits until a worker has touched what it was told to.
+    /// Waits until a worker has touched this much memory.
     pub fn wait_resident(&mut self, worker: &Worker, mib: u64) -> Result<()> {
         let pid = worker.pid;
         let full =
@@ -258,7 +258,7 @@ impl<'a> Stage<'a> {
     pub fn check_alive(&mut self, workers: &[&Worker]) {
         for worker in workers {
             let ended = self.reaper.ended(worker.pid);
-            self.check(ended.is_none(), || format!("{} (pid {}) is gone: {ended:?}", worker.label, worker.pid));
+            self.check(ended.is_none(), || format!("{} (pid {}) has exited: {ended:?}", worker.label, worker.pid));
         }
     }
 
@@ -267,7 +267,7 @@ impl<'a> Stage<'a> {
         Ok(oom_kills()?.saturating_sub(self.oom_before))
     }
 
-    /// Asserts that the kernel killed nobody.
+    /// Asserts that the kernel killed no process.
     pub fn check_no_oom_kill(&mut self) -> Result<()> {
         let kills = self.oom_kills()?;
         self.check_equal("kernel OOM kills", &kills, &0);
@@ -293,7 +293,7 @@ impl<'a> Stage<'a> {
         }
         self.boot.sampler.stop();
         if !self.failures.is_empty() {
-            // The serial line is slow: what the last agent said last, and not at full length.
+            // The serial line is slow: only the end of the last agent's log is printed, its lines cut.
             if let Some(agent) = self.agents.last() {
                 for line in agent.tail(40) {
                     let line: String = line.chars().take(600).collect();

@@ -69,7 +69,7 @@ pub struct Ramp {
     /// Stop growing when MemAvailable is below so many MiB.
     #[arg(long)]
     stop_at: Option<u64>,
-    /// Stop growing when this process is gone.
+    /// Stop growing when this process has exited.
     #[arg(long)]
     stop_when_gone: Option<i32>,
 }
@@ -114,7 +114,7 @@ pub struct Swarm {
     /// Over so many milliseconds.
     #[arg(long, default_value_t = 4000)]
     over_ms: u64,
-    /// Do not start before somebody opens this FIFO for writing.
+    /// Do not start before this FIFO is opened for writing.
     #[arg(long)]
     gate: Option<PathBuf>,
 }

@@ -28,7 +28,7 @@ impl Console {
         println!("{}", self.marked(&text.to_string()));
     }
 
-    /// Whether a line may be begun and ended later: only where nobody else says anything meanwhile.
+    /// Whether a line may be begun and ended later. Beside other work, another line could come in between.
     pub const fn is_alone(&self) -> bool {
         self.mark.is_none()
     }

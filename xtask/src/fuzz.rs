@@ -157,8 +157,8 @@ fn search(place: &Place, target: &str, seconds: u64) -> Result<Outcome> {
     command.args([format!("-rss_limit_mb={MEGABYTES}"), "-print_final_stats=1".to_owned()]);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(file);
     let status = command.status().with_context(|| format!("cannot run `{}`", cmd::shown(&command)))?;
-    let said = fs::read(&log).with_context(|| format!("reading {}", log.display()))?;
-    let mut outcome = parse(&String::from_utf8_lossy(&said));
+    let output = fs::read(&log).with_context(|| format!("reading {}", log.display()))?;
+    let mut outcome = parse(&String::from_utf8_lossy(&output));
     if !status.success() && outcome.finding.is_none() {
         outcome.finding = Some(format!("{status}, see {}", log.display()));
     }

@@ -41,7 +41,7 @@ pub struct Options {
     /// Name and tag by which the image is imported.
     #[arg(long, value_name = "NAME:TAG", default_value = DEFAULT_REFERENCE)]
     reference: String,
-    /// The archive; below the target directory where it is not said.
+    /// Path of the archive [default: below the target directory].
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Pack this agent instead of building one.

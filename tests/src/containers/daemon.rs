@@ -66,14 +66,14 @@ impl DaemonPod {
         let name = text(&container, "name")?;
         let id = pod.start(name, image, config)?;
         let processes = pod.scope(stage.layout(), &id).processes();
-        let pid = *processes.first().with_context(|| format!("nobody lives in container {name}"))?;
+        let pid = *processes.first().with_context(|| format!("container {name} has no process"))?;
         let port = items(&container["ports"]).find_map(|port| port["containerPort"].as_u64()).context("no port")?;
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, u16::try_from(port)?));
         let agent = Agent::attach(pid, address, pod.log(name));
         Ok(Self { id, agent, container, image_bytes, configuration, files })
     }
 
-    /// Changes its configuration as somebody would who edits the ConfigMap.
+    /// Changes the agent's configuration as an edit of the ConfigMap does.
     pub fn configure(&self, change: impl Fn(&str) -> String) -> Result<()> {
         let files = self.files.iter().map(|(name, content)| (name.clone(), change(content))).collect();
         volumes::publish(&self.configuration, &files)

@@ -114,9 +114,9 @@ impl NodePod {
             .text(11, &format!("{container}/{attempt}.log"));
         let labels = self.labels().chain([("io.kubernetes.container.name", container)]);
         let config = labels.fold(config, |config, (key, value)| config.entry(9, key, value));
-        let told = || format!("container {container} of pod {}", self.name);
-        let id = cri::create_container(&self.sandbox, &config, &self.config).with_context(told)?;
-        cri::start_container(&id).with_context(told)?;
+        let subject = || format!("container {container} of pod {}", self.name);
+        let id = cri::create_container(&self.sandbox, &config, &self.config).with_context(subject)?;
+        cri::start_container(&id).with_context(subject)?;
         Ok(id)
     }
 
@@ -159,7 +159,7 @@ impl NodePod {
         Ok(!self.running()?.is_empty())
     }
 
-    /// Whether nobody lives in it any more, by the kernel.
+    /// Whether its cgroup has no process any more.
     pub fn is_gone(&self) -> bool {
         self.cgroup.processes().is_empty()
     }

@@ -265,7 +265,7 @@ fn profile(wanted: &Value, unsaid: u64) -> Result<Message> {
     Ok(Message::default().number(1, kind))
 }
 
-/// Refuses fields that nobody here knows.
+/// Refuses fields that this translation does not know.
 fn known(object: &Value, what: &str, fields: &[&str]) -> Result<()> {
     let Some(object) = object.as_object() else { return Ok(()) };
     match object.keys().find(|key| !fields.contains(&key.as_str())) {

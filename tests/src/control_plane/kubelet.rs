@@ -96,7 +96,7 @@ impl Drop for Kubelet {
     fn drop(&mut self) {
         self.shared.ended.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
-            // A panic was told by the thread itself.
+            // The thread itself has printed its panic.
             let _panicked = thread.join();
         }
     }

@@ -63,7 +63,7 @@ pub fn disks() -> Vec<String> {
         ("/dev/vda", EXT4, "ext4", ""),
         ("/dev/vdb", SMALL, "ext4", ""),
         ("/dev/vdc", PROJECTS, "ext4", "prjquota"),
-        // xfs cannot be told so later.
+        // xfs takes this option only here.
         ("/dev/vdd", XFS, "xfs", "prjquota"),
     ] {
         if Path::new(device).exists()

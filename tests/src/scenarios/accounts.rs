@@ -117,7 +117,7 @@ pub fn accounts(stage: &mut Stage<'_>) -> Result<()> {
     let before = agent.metrics()?.sum("reclaim_stall_seconds_count", &[]).unwrap_or(0.0);
     let workers = stallers(stage, 2)?;
     stage.pause(Duration::from_secs(2));
-    // Nobody reads the ring now: it fills, and what comes after is lost.
+    // The stopped agent does not read the ring: it fills, and later events are lost.
     processes::signal(agent.pid, libc::SIGSTOP);
     stage.pause(Duration::from_secs(2));
     processes::signal(agent.pid, libc::SIGCONT);

@@ -11,7 +11,7 @@ use crate::control_plane::{ControlPlane, NODE};
 use crate::stage::Stage;
 
 /// For what follows within a second on a machine of usual speed.
-const PATIENCE: Duration = Duration::from_secs(20);
+const LIMIT: Duration = Duration::from_secs(20);
 
 /// The API server and the agent that speaks to it.
 #[derive(Debug, Clone, Copy)]
@@ -24,7 +24,7 @@ impl Seen<'_> {
     /// Asserts that it is so within some seconds.
     pub fn eventually(&self, stage: &mut Stage<'_>, what: &str, is_so: impl Fn(&ControlPlane) -> Result<bool>) {
         let mut trouble = None;
-        let came = stage.until(PATIENCE, |_| match is_so(self.plane) {
+        let came = stage.until(LIMIT, |_| match is_so(self.plane) {
             Ok(is_so) => is_so,
             Err(error) => {
                 trouble = Some(error);
@@ -32,13 +32,13 @@ impl Seen<'_> {
             }
         });
         let trouble = trouble.map(|error| format!(": {error:#}")).unwrap_or_default();
-        stage.check(came, || format!("not within {PATIENCE:?}: {what}{trouble}"));
+        stage.check(came, || format!("not within {LIMIT:?}: {what}{trouble}"));
     }
 
     /// Waits until the agent knows so many pods by the API server.
     pub fn pods(&self, stage: &mut Stage<'_>, count: u32) {
         let mut known = None;
-        let came = stage.until(PATIENCE, |_| {
+        let came = stage.until(LIMIT, |_| {
             known = self.agent.metrics().ok().and_then(|metrics| metrics.sum("pods_known", &[]));
             known == Some(f64::from(count))
         });

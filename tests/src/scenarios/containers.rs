@@ -24,9 +24,9 @@ pub fn containers(stage: &mut Stage<'_>) -> Result<()> {
     let scope = pod.cgroup.directory().join(format!("cri-containerd-{id}.scope"));
     stage.check(scope.is_dir(), || format!("{} is not there", scope.display()));
     let log = pod.log("main");
-    let said =
+    let is_logged =
         stage.until(Duration::from_secs(20), |_| fs::read_to_string(&log).is_ok_and(|text| text.contains("hello")));
-    stage.check(said, || format!("{}: nothing of the container's", log.display()));
+    stage.check(is_logged, || format!("{}: nothing of the container's", log.display()));
     let mut found = None;
     stage.until(Duration::from_secs(20), |_| {
         let metrics = agent.metrics().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What scenarios with containers ask in the end: did the guilty pod go, and nobody else?
+//! The last check of scenarios with containers: the culprit was evicted, and no other pod.
 
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ pub fn evicted(agent: &Agent) -> Vec<String> {
     workloads
 }
 
-/// Waits until the culprit is gone; then asserts that it was alone, by kernel, runtime and log.
+/// Waits until the culprit has exited; then asserts by kernel, runtime and log that no other pod was evicted.
 pub fn goes_alone(
     stage: &mut Stage<'_>,
     agent: &Agent,

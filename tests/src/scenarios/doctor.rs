@@ -56,7 +56,7 @@ pub fn doctor(stage: &mut Stage<'_>) -> Result<()> {
     Ok(())
 }
 
-/// What must be as it was when somebody else has looked: probes attached, degradations said, the agent's own score.
+/// Facts that a second program must not change: probes attached, degradations, the agent's own score.
 fn condition_of(agent: &Agent) -> Result<(f64, usize, String)> {
     let attached = agent.metrics()?.sum("probe_attached", &[]).context("no probe_attached")?;
     let path = format!("/proc/{}/oom_score_adj", agent.pid);

@@ -25,7 +25,7 @@ pub fn drift(stage: &mut Stage<'_>) -> Result<()> {
     wait_counts(stage, &agent, [all; 2], "at the start");
     stage.check_equal("the agent's own score", &score_of(agent.pid)?, &-999);
 
-    // Somebody meddles with two of them, and with the agent itself.
+    // Two scores are changed from outside, and the agent's own.
     let meddled: Vec<i32> = pod.cgroup.processes().into_iter().take(2).collect();
     for pid in &meddled {
         set(*pid, 0)?;
@@ -37,8 +37,8 @@ pub fn drift(stage: &mut Stage<'_>) -> Result<()> {
     set(agent.pid, 0)?;
     let own = stage.until(Duration::from_secs(15), |_| score_of(agent.pid).is_ok_and(|score| score == -999));
     stage.check(own, || "the agent's own score stays 0".to_owned());
-    let told = agent.events("oom_score_adj_drift").len();
-    stage.check(told >= 1, || "drift is not logged".to_owned());
+    let logged = agent.events("oom_score_adj_drift").len();
+    stage.check(logged >= 1, || "drift is not logged".to_owned());
     stage.stop(&agent);
 
     // Lowering a score takes a capability.

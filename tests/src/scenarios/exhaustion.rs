@@ -32,8 +32,8 @@ pub fn exhaustion(stage: &mut Stage<'_>) -> Result<()> {
     let device = device_of(&dir)?;
     let agent = stage.agent(&AgentConfig::observe())?;
     let free = free_inodes(&dir)?;
-    let told = agent.metrics()?.sum("filesystem_inodes_free", &[("device", &device)]);
-    stage.check_equal("free inodes", &told, &Some(free));
+    let exported = agent.metrics()?.sum("filesystem_inodes_free", &[("device", &device)]);
+    stage.check_equal("free inodes", &exported, &Some(free));
 
     let pod = stage.pod("hoarder", PodSpec::best_effort())?;
     let worker = stage.work(&pod, &format!("fill --name hoarder --dir {dir} --per-second {RATE}"))?;

@@ -19,7 +19,7 @@ use crate::units::{milliseconds_between, monotonic_ns};
 const PID_MAX: u64 = 4096;
 /// For the bomb to reach the threshold.
 const GROWTH: Duration = Duration::from_secs(60);
-/// So many are left for the agent and whoever tidies up.
+/// So many process ids must be left for the agent and the runtime.
 const ROOM: u64 = 100;
 /// On the machine where it was promised; 27 to 56 ms were measured.
 const PROMISED_MS: f64 = 500.0;
@@ -40,7 +40,7 @@ pub fn fork_bomb(stage: &mut Stage<'_>) -> Result<()> {
     stage.check(most < PID_MAX - ROOM, || format!("{most} of {PID_MAX} process ids were in use"));
     let first = stage.signals_of(&agent)?.0.into_iter().find(|signal| signal.number == libc::SIGKILL);
     stage.check(crossed.is_some(), || format!("the bomb came to {most} threads only"));
-    stage.check(first.is_some(), || "the agent killed nobody".to_owned());
+    stage.check(first.is_some(), || "the agent killed no process".to_owned());
     if let (Some(crossed), Some(first)) = (crossed, first) {
         let took = milliseconds_between(crossed, first.at_ns);
         stage.figure("crossing_to_kill_ms", took, "ms");

@@ -26,7 +26,7 @@ pub struct Truth {
     /// Whose limit was hit; none when the machine had no memory left.
     pub limit: Option<Cgroup>,
     pub victims: Vec<Dead>,
-    /// Who allocated; not said where anybody may have been the last straw.
+    /// The process that allocated, and its workload; none where any process may have.
     pub trigger: Option<(i32, String)>,
     /// Where most of the victim's memory was; none where it had next to nothing of its own.
     pub heaviest: Option<&'static str>,
@@ -41,12 +41,12 @@ pub struct Dead {
     pub container: String,
 }
 
-/// As long as the kernel's log remembers how much it has said.
+/// The interval of the kernel's rate limit for OOM reports.
 const REPORTS_HELD_BACK: Duration = Duration::from_secs(5);
 
 pub fn gallery(stage: &mut Stage<'_>) -> Result<()> {
     incidents::forget()?;
-    // Nothing is to be evicted, in words or in deed: the kernel is to be the only killer.
+    // No evictions and no dry runs: the kernel is to be the only killer.
     let config = AgentConfig { hard: None, extra: incidents::configuration(), ..AgentConfig::observe() };
     let agent = stage.agent(&config)?;
     // The kernel reports ten OOM kills in five seconds, and the scenario before may have had them all.
@@ -144,9 +144,9 @@ fn check_victims(stage: &mut Stage<'_>, incident: &Incident, truth: &Truth) {
         let Some(dead) = truth.victims.iter().find(|dead| u64::try_from(dead.pid).ok() == victim.number("/pid")) else {
             continue;
         };
-        let told = (victim.text("/workload"), victim.text("/container"));
+        let found = (victim.text("/workload"), victim.text("/container"));
         let container = cases::runtime_id(&dead.container);
-        stage.check_equal(&format!("{title}: whose"), &told, &(dead.workload.as_str(), container));
+        stage.check_equal(&format!("{title}: workload and container"), &found, &(dead.workload.as_str(), container));
         stage.check(victim.at("/ageMs").is_some(), || format!("{title}: no age of pid {}", dead.pid));
     }
     let Some(expected) = truth.heaviest.filter(|_| Trace::says(MARK_VICTIM, "anon_rss")) else { return };

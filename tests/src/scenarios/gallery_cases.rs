@@ -159,7 +159,7 @@ fn mayfly(stage: &mut Stage<'_>, title: &'static str) -> Result<Truth> {
         format!("work {} --name mayfly --count 1 --younger-than-ms 50 --remove", doom(stage, &container, account)?);
     let pid = stage.service("/proc/self/exe", &text.split_whitespace().collect::<Vec<_>>())?;
     let death = last_death(stage, account, |stage, _| stage.reaper.ended(pid).is_some())?;
-    // How long it lives is up to the machine: said, and not asserted.
+    // The machine's speed decides how long it lives: printed, not asserted.
     stage.note(format!("{title}: lived {:?}", death.lived));
     Ok(Truth {
         title,
@@ -194,7 +194,7 @@ fn protected(stage: &mut Stage<'_>, title: &'static str) -> Result<Truth> {
     machine(title, vec![dead(victim.pid, &victim_pod, 0)?])
 }
 
-/// Nobody's limit but the machine's. Whoever allocated last triggered it, be it the agent itself.
+/// A global OOM kill. Any process may have triggered it, the agent among them.
 fn machine(title: &'static str, victims: Vec<Dead>) -> Result<Truth> {
     Ok(Truth { title, constraint: "none", limit: None, victims, trigger: None, heaviest: Some("/anonBytes") })
 }
@@ -249,7 +249,7 @@ pub fn runtime_id(path: &str) -> &str {
     unit.strip_prefix("cri-containerd-").and_then(|unit| unit.strip_suffix(".scope")).unwrap_or(unit)
 }
 
-/// Makes room for the next: ends whoever is left in a pod and takes the limit off all of them.
+/// Makes room for the next case: kills all processes of pods and removes the limit on all pods.
 pub fn clear(stage: &mut Stage<'_>) -> Result<()> {
     let pods = Cgroup::create(stage.layout(), "kubepods.slice")?;
     for pid in pods.processes() {

@@ -41,9 +41,9 @@ pub fn image(stage: &mut Stage<'_>) -> Result<()> {
     stage.check_equal("probes attached, in the container and on the host", &attached, &expected);
     let (_, readyz) = http::get(agent.address, daemon.probe("readinessProbe")?)?;
     stage.note(format!("{} probes attached; readyz: {}", attached.len(), readyz.trim()));
-    let said = cri::exec(&daemon.id, &[PROGRAM, "doctor", CONFIG])?;
-    stage.page(&said);
-    let is_safe = said.contains("enforcing would be safe");
+    let page = cri::exec(&daemon.id, &[PROGRAM, "doctor", CONFIG])?;
+    stage.page(&page);
+    let is_safe = page.contains("enforcing would be safe");
     stage.check(is_safe, || "doctor says that enforcing would be unsafe in the container".to_owned());
 
     let around = (&plane, &node, &*stage);
@@ -52,7 +52,7 @@ pub fn image(stage: &mut Stage<'_>) -> Result<()> {
     let seen = Seen { plane: &plane, agent };
     // With itself.
     seen.pods(stage, 3);
-    // It came in observe mode, and is told to act while it runs.
+    // The agent starts in observe mode, and a reload sets enforce.
     daemon.configure(|text| {
         text.replace("mode: observe", "mode: enforce")
             .replace("evictionPressureTransitionPeriod: 5m", "evictionPressureTransitionPeriod: 3s")

@@ -56,13 +56,13 @@ pub fn inodes(stage: &mut Stage<'_>) -> Result<()> {
     let mut jobs = Vec::new();
     for number in 0..3 {
         let pod = stage.pod(&format!("churn{number}"), PodSpec::burstable(32))?;
-        // The last one is a job: when its work is done its cgroup is there and nobody in it.
+        // The last one is a job: its cgroup outlives its process.
         if number < 2 {
             stage.work(&pod, "hold --name pause --mib 1")?;
         }
         for (index, filesystem) in (0_u32..).zip(&filesystems) {
             let plan = Plan::of(number, index);
-            // Made by pid 1: its inode is in nobody's bill.
+            // Process 1 makes it: its inode belongs to no workload.
             let dir = format!("{filesystem}/churn{number}");
             fs::create_dir(&dir).with_context(|| format!("create {dir}"))?;
             let work = format!(

@@ -90,15 +90,15 @@ fn crashes(stage: &mut Stage<'_>, config: &AgentConfig) -> Result<()> {
     let mut promised = BTreeSet::new();
     for crash in 0..CRASHES {
         let agent = stage.agent(&config)?;
-        let enough = stage.until(Duration::from_secs(20), |_| told(&agent).len() > 8);
-        stage.check(enough, || format!("agent {crash} told of too few incidents"));
+        let enough = stage.until(Duration::from_secs(20), |_| reported(&agent).len() > 8);
+        stage.check(enough, || format!("agent {crash} reported too few incidents"));
         // Not at a round time: within a write, with some luck.
         stage.pause(Duration::from_millis(37 * u64::from(crash)));
         processes::signal(agent.pid, libc::SIGKILL);
         let pid = agent.pid;
         stage.until(Duration::from_secs(5), |stage| stage.reaper.ended(pid).is_some());
-        let mut ids = told(&agent);
-        // What was told of last may have been on its way to the disk.
+        let mut ids = reported(&agent);
+        // The incident reported last may not have reached the disk.
         ids.truncate(ids.len().saturating_sub(3));
         promised.extend(ids);
     }
@@ -110,6 +110,6 @@ fn crashes(stage: &mut Stage<'_>, config: &AgentConfig) -> Result<()> {
     Ok(())
 }
 
-fn told(agent: &Agent) -> Vec<String> {
+fn reported(agent: &Agent) -> Vec<String> {
     agent.events("incident").iter().map(|record| record.text("id").to_owned()).collect()
 }

@@ -40,7 +40,7 @@ pub struct Timing {
     pub curve: Vec<Sample>,
 }
 
-/// Waits until nobody is left in the pod.
+/// Waits until the pod has no process any more.
 pub fn wait_gone(stage: &mut Stage<'_>, pod: &Pod, limit: Duration) -> bool {
     let gone = stage.until(limit, |_| pod.cgroup.processes().is_empty());
     stage.check(gone, || format!("{} still has {} processes after {limit:?}", pod.label, pod.cgroup.processes().len()));

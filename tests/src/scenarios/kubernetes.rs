@@ -1,4 +1,4 @@
-//! A node of a cluster: what the API server gets to see of an eviction and of an OOM kill, and when.
+//! A node of a cluster: what the agent writes at the API server about an eviction and an OOM kill, and when.
 
 use std::time::Duration;
 
@@ -55,7 +55,7 @@ pub fn kubernetes(stage: &mut Stage<'_>) -> Result<()> {
     // The kubelet may look in the moment between the kill and the deletion.
     stage.check(restarts <= 1, || format!("the kubelet has started the evicted pod's container {restarts} times"));
 
-    told_in_time(stage, &seen)?;
+    written_in_time(stage, &seen)?;
     event_of_the_eviction(stage, &seen, &hog.uid)?;
     let killed = agent.metrics()?.sum("evictions_total", &[("outcome", "killed")]).unwrap_or(0.0);
     stage.check_equal("evictions_total{outcome=killed}", &killed, &1.0);
@@ -81,7 +81,7 @@ fn is_ours(kind: &str) -> bool {
 fn config(plane: &ControlPlane) -> Result<AgentConfig> {
     let kubeconfig = plane.kubeconfig()?;
     let extra = format!("kubernetes: {{kubeconfig: {}, nodeName: {NODE}, heartbeat: 10s}}\n", kubeconfig.display());
-    // What lasts for less than a request would never be told.
+    // A condition that is shorter than a request would never be written.
     Ok(AgentConfig { extra, transition: "3s", ..AgentConfig::default() })
 }
 
@@ -89,11 +89,11 @@ fn pod_path(name: &str) -> String {
     format!("/api/v1/namespaces/default/pods/{name}")
 }
 
-/// The timeline, from the crossing to what the API server has been told.
-fn told_in_time(stage: &mut Stage<'_>, seen: &Seen<'_>) -> Result<()> {
+/// Checks and prints the timeline from the crossing to each write at the API server.
+fn written_in_time(stage: &mut Stage<'_>, seen: &Seen<'_>) -> Result<()> {
     let curve = stage.boot.sampler.curve();
     let (by_agent, _) = stage.signals_of(seen.agent)?;
-    let kill = by_agent.iter().find(|signal| signal.number == libc::SIGKILL).context("the agent killed nobody")?;
+    let kill = by_agent.iter().find(|signal| signal.number == libc::SIGKILL).context("the agent killed no process")?;
     let crossed = judge::watched_crossing(stage, seen.agent, &curve, THRESHOLD)?;
     let crossed = crossed.context("what the agent watches never passed the threshold")?;
     let relative = |at_ns: u64| milliseconds_between(crossed, at_ns);
@@ -126,7 +126,7 @@ fn told_in_time(stage: &mut Stage<'_>, seen: &Seen<'_>) -> Result<()> {
     Ok(())
 }
 
-/// What the kubelet's event would have said.
+/// Compares the event with the kubelet's.
 fn event_of_the_eviction(stage: &mut Stage<'_>, seen: &Seen<'_>, uid: &str) -> Result<()> {
     let events = seen.events_of("hog", "Evicted")?;
     stage.check_equal("events Evicted of the pod", &events.len(), &1);
@@ -153,7 +153,7 @@ fn oom_kill(stage: &mut Stage<'_>, seen: &Seen<'_>, (kubelet, node): (&Kubelet, 
     scope.limit(24 * MIB)?;
     let worker = stage.work_in(&scope, "glutton", "hold --name glutton --mib 64", 1000)?;
     let killed = stage.until(Duration::from_secs(20), |stage| stage.reaper.ended(worker.pid).is_some());
-    stage.check(killed, || "the kernel killed nobody".to_owned());
+    stage.check(killed, || "the kernel killed no process".to_owned());
     seen.eventually(stage, "an event OOMKilling on the pod", |_| {
         Ok(!seen.events_of("small", "OOMKilling")?.is_empty())
     });

@@ -42,7 +42,7 @@ pub fn omit(stage: &mut Stage<'_>) -> Result<()> {
     let crossed = sampler::lowest(&curve).is_some_and(|lowest| lowest < 130 * MIB);
     stage.check(crossed, || "the guest was never near the threshold".to_owned());
 
-    // Nobody else is left: now the avoided one goes, and the omitted one still does not.
+    // No other candidate is left: the avoided pod is evicted, and the omitted one still is not.
     let (last_pod, last) = omitted_ramp(stage)?;
     judge::wait_gone(stage, &avoided_pod, Duration::from_secs(25));
     stage.check_alive(&[&omitted]);
@@ -52,7 +52,7 @@ pub fn omit(stage: &mut Stage<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Pressure from a workload that may not be taken, gentle enough to end once the avoided one is gone.
+/// Pressure from an exempt workload, small enough to end with the eviction of the avoided one.
 fn omitted_ramp(stage: &Stage<'_>) -> Result<(crate::cgroups::Pod, crate::stage::Worker)> {
     let pod = stage.pod("pressing", PodSpec::best_effort())?;
     pod.cgroup.set_attribute("user.oomd_omit", "1")?;

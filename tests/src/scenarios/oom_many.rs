@@ -32,7 +32,7 @@ struct Driver {
 pub fn oom_many(stage: &mut Stage<'_>) -> Result<()> {
     let agent = stage.agent(&AgentConfig::observe())?;
     let mut killed: Vec<(String, Death)> = Vec::new();
-    // The young ones in turn, so that nobody else takes the time they have; the others all at once.
+    // One driver at a time makes young victims, for another would slow it down; all old ones are made at once.
     for remove in [false, true] {
         let young = format!("--count {EACH} --younger-than-ms {}", YOUNG.as_millis());
         let driver = start(stage, &format!("young{}", u32::from(remove)), &young, remove)?;

@@ -29,7 +29,7 @@ pub fn outage(stage: &mut Stage<'_>) -> Result<()> {
     // It may be seen first at the next look, which is not sooner than asked for.
     let named = stage
         .until(LIMIT, |_| agent.events("degraded").iter().any(|record| record.text("capability").contains("runtime")));
-    stage.check(named, || "that the runtime is gone was not said: no degraded record names it".to_owned());
+    stage.check(named, || "the loss of the runtime is not logged: no degraded record names it".to_owned());
     stage.check_equal("evicted", &evicted(&agent), &vec![culprit.workload().to_owned()]);
     node.start_runtime()?;
     let tidied =

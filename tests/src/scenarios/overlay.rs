@@ -96,7 +96,7 @@ pub fn overlay(stage: &mut Stage<'_>) -> Result<()> {
         let found = counts(&metrics, &job.pod);
         stage.check_equal(&format!("{}: made and removed", job.pod.label), &found, &expected(job));
     }
-    // Nobody else did anything on this disk.
+    // No other workload wrote to this disk.
     let sum = |pick: fn(&Job) -> u32| jobs.iter().map(|job| u64::from(pick(job))).sum();
     stage.check_equal(
         "made and removed by the kernel's count",

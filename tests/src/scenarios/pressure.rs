@@ -68,10 +68,10 @@ pub fn observe(stage: &mut Stage<'_>) -> Result<()> {
     let agent = stage.agent(&AgentConfig::observe())?;
     stage.boot.sampler.start();
     let (pod, hog) = lingering_pod(stage, "hog", PodSpec::best_effort(), 80)?;
-    let told = stage.until(Duration::from_secs(25), |_| {
+    let reported = stage.until(Duration::from_secs(25), |_| {
         agent.events("eviction").iter().any(|record| record.text("action") == "would_kill")
     });
-    stage.check(told, || "no eviction record with action=would_kill".to_owned());
+    stage.check(reported, || "no eviction record with action=would_kill".to_owned());
     // Long enough for an agent that acts after all.
     stage.pause(Duration::from_secs(2));
     let curve = stage.boot.sampler.curve();

@@ -80,7 +80,7 @@ fn provoke(stage: &mut Stage<'_>) -> Result<()> {
         let pid = worker.pid;
         stage.until(Duration::from_secs(20), |stage| stage.reaper.ended(pid).is_some());
     }
-    // Inodes leave the cache when somebody asks for the memory.
+    // The kernel drops cached inodes when memory is asked for.
     fs::write("/proc/sys/vm/drop_caches", "2").context("write /proc/sys/vm/drop_caches")?;
     let greedy_pod = stage.pod("greedy", PodSpec::best_effort())?;
     greedy_pod.container()?.limit(16 * MIB)?;

@@ -23,7 +23,7 @@ const KUBELET: &str = "/var/lib/kubelet";
 const LOGS: &str = "/var/log/pods";
 /// `FS_XFLAG_PROJINHERIT` of `<linux/fs.h>`.
 const INHERITS: u32 = 0x200;
-const PATIENCE: Duration = Duration::from_secs(10);
+const LIMIT: Duration = Duration::from_secs(10);
 
 /// `struct fsxattr` of `<linux/fs.h>`.
 #[repr(C)]
@@ -97,7 +97,7 @@ impl Subject {
         Ok(sum)
     }
 
-    fn told(&self, metrics: &Metrics, source: &str) -> (u64, u64) {
+    fn exported(&self, metrics: &Metrics, source: &str) -> (u64, u64) {
         let of = |name: &str| metrics.sum(name, &[("workload", self.pod.workload()), ("source", source)]);
         let whole = |name: &str| format!("{:.0}", of(name).unwrap_or(0.0)).parse().unwrap_or(0);
         (whole("workload_disk_bytes"), whole("workload_disk_inodes"))
@@ -131,7 +131,7 @@ pub fn project_quota(stage: &mut Stage<'_>) -> Result<()> {
     for (first_project, (kind, mount)) in [1000, 2000].into_iter().zip(disks) {
         subjects.push(Subject::make(stage, kind, mount, first_project)?);
     }
-    // Nothing is measured for nobody: there is a threshold on a disk, far away.
+    // A threshold that is far away makes the agent measure disks at all.
     let config = AgentConfig::observe();
     let thresholds = vec![("nodefs.available", "1Ki".to_owned())];
     let extra = format!("{}diskUsage: {{projectQuotas: trusted}}\n", config.extra);
@@ -151,7 +151,7 @@ fn follow(stage: &mut Stage<'_>, agent: &Agent, subjects: &[Subject]) -> Result<
     agree(stage, agent, subjects, "at first")?;
     let walked = |metrics: &Metrics| metrics.sum("disk_usage_files_walked_total", &[]);
     let before = walked(&agent.metrics()?);
-    // Nobody makes an inode here: the kernel's programs hear nothing of it.
+    // No inode is made here, so the eBPF programs see nothing.
     for subject in subjects {
         let path = subject.volumes.join("one/below/file");
         let mut file = OpenOptions::new().append(true).open(&path).context("open a file")?;
@@ -174,8 +174,8 @@ fn follow(stage: &mut Stage<'_>, agent: &Agent, subjects: &[Subject]) -> Result<
         let status = open.metadata().context("stat a file")?;
         let (bytes, inodes) = subject.truth(&COUNTED)?;
         let expected = (bytes + status.blocks() * 512, inodes + 1);
-        let told = until_told(stage, agent, subject, "quota", expected)?;
-        stage.check_equal(&format!("{}: deleted and held open, by quota", subject.kind), &told, &expected);
+        let exported = until_exported(stage, agent, subject, "quota", expected)?;
+        stage.check_equal(&format!("{}: deleted and held open, by quota", subject.kind), &exported, &expected);
     }
     drop(deleted);
     agree(stage, agent, subjects, "let go")?;
@@ -186,7 +186,7 @@ fn follow(stage: &mut Stage<'_>, agent: &Agent, subjects: &[Subject]) -> Result<
             .sum("workload_disk_age_seconds", &[("workload", subject.pod.workload()), ("source", "quota")])
             .unwrap_or(f64::NAN);
         stage.check(age < 3.0, || format!("{}: the quota was read {age:.1} s ago", subject.kind));
-        stage.note(format!("{}: bytes and inodes {:?} by quota", subject.kind, subject.told(&metrics, "quota")));
+        stage.note(format!("{}: bytes and inodes {:?} by quota", subject.kind, subject.exported(&metrics, "quota")));
     }
     let reads = metrics.sum("disk_usage_quota_reads_total", &[]).unwrap_or(0.0);
     let cpu = metrics.sum("disk_usage_cpu_seconds_total", &[]).unwrap_or(0.0);
@@ -196,32 +196,32 @@ fn follow(stage: &mut Stage<'_>, agent: &Agent, subjects: &[Subject]) -> Result<
     Ok(())
 }
 
-/// Asserts that what is told is what is there.
+/// Asserts that the exported figures are the true ones.
 fn agree(stage: &mut Stage<'_>, agent: &Agent, subjects: &[Subject], when: &str) -> Result<()> {
     for subject in subjects {
         for (source, volumes) in [("quota", &COUNTED[..]), ("walk", &WALKED[..])] {
             let expected = subject.truth(volumes)?;
-            let told = until_told(stage, agent, subject, source, expected)?;
-            stage.check_equal(&format!("{}, {when}, by {source}", subject.kind), &told, &expected);
+            let exported = until_exported(stage, agent, subject, source, expected)?;
+            stage.check_equal(&format!("{}, {when}, by {source}", subject.kind), &exported, &expected);
         }
     }
     Ok(())
 }
 
-fn until_told(
+fn until_exported(
     stage: &mut Stage<'_>,
     agent: &Agent,
     subject: &Subject,
     source: &str,
     expected: (u64, u64),
 ) -> Result<(u64, u64)> {
-    let mut told = (0, 0);
-    stage.until(PATIENCE, |stage| {
-        told = agent.metrics().map(|metrics| subject.told(&metrics, source)).unwrap_or_default();
-        if told != expected {
+    let mut exported = (0, 0);
+    stage.until(LIMIT, |stage| {
+        exported = agent.metrics().map(|metrics| subject.exported(&metrics, source)).unwrap_or_default();
+        if exported != expected {
             stage.pause(Duration::from_millis(100));
         }
-        told == expected
+        exported == expected
     });
-    Ok(told)
+    Ok(exported)
 }

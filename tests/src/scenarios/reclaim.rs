@@ -84,7 +84,7 @@ pub fn squeeze(stage: &mut Stage<'_>) -> Result<Pod> {
     });
     stage.until(Duration::from_secs(2), |stage| stage.reaper.ended(pid).is_some());
     end(stage, &[reader, squeezer]);
-    if held_up { Ok(pod) } else { bail!("nobody was held up for memory in 45 s") }
+    if held_up { Ok(pod) } else { bail!("no process was held up for memory in 45 s") }
 }
 
 fn count(number: u64) -> f64 {
@@ -122,7 +122,7 @@ fn check_workload(stage: &mut Stage<'_>, metrics: &Metrics, pod: &Pod, kind: &st
     stage.check_equal("the last bucket", &buckets.last().copied(), &Some((f64::INFINITY, stalls)));
     let (reclaimed, scanned) = (value("reclaim_pages_reclaimed_total"), value("reclaim_pages_scanned_total"));
     stage.check(reclaimed > 0.0, || format!("{}: no pages reclaimed", pod.label));
-    // Zero is unknown: the multi-generational LRU told of no scans before 6.7. Slab is reclaimed too, and on no list that is scanned.
+    // Zero is unknown: the multi-generational LRU reports no scans before 6.7. Slab is reclaimed too, and on no list that is scanned.
     stage.check(scanned == 0.0 || reclaimed <= 1.1 * scanned, || {
         format!("{}: reclaimed {reclaimed} of {scanned} scanned pages", pod.label)
     });

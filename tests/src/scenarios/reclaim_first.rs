@@ -1,4 +1,4 @@
-//! Before a kill the workload furthest above its request is asked to give memory back; only who cannot is evicted.
+//! Proactive reclaim: before an eviction the kernel reclaims memory of the workload furthest above its request.
 
 use std::path::Path;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::stage::Stage;
 use crate::units::MIB;
 
 const READY: &str = "/tmp/reclaim-first-ready";
-/// How long reclaiming may take before somebody is evicted after all.
+/// How long reclaim may take before an eviction.
 const DEADLINE: Duration = Duration::from_secs(2);
 /// The agent's own work around it, on the machine where it was measured.
 const SLACK: Duration = Duration::from_millis(500);
@@ -67,7 +67,7 @@ fn suffices(stage: &mut Stage<'_>) -> Result<()> {
         let (before, after) = (amount("available_before_bytes"), amount("available_after_bytes"));
         stage.check(after > before, || format!("available was {before} before and {after} after"));
         // Of its own it may have given nothing back and still have helped: what is old enough to go counts as available.
-        stage.check(record.number("freed_bytes").is_some(), || format!("freed_bytes is not said: {record}"));
+        stage.check(record.number("freed_bytes").is_some(), || format!("the record has no freed_bytes: {record}"));
         stage.figure("available_rose", crate::units::mib(after.saturating_sub(before)), "MiB");
         stage.figure("freed", crate::units::mib(amount("freed_bytes")), "MiB");
     }

@@ -29,8 +29,8 @@ pub fn scores(stage: &mut Stage<'_>) -> Result<()> {
     stage.check(complete, || "the pods do not have their processes".to_owned());
 
     let observer = stage.agent(&AgentConfig::observe())?;
-    let told = stage.until(Duration::from_secs(15), |_| !observer.events("oom_score_adj_drift").is_empty());
-    stage.check(told, || "observe mode has no record with event=oom_score_adj_drift".to_owned());
+    let reported = stage.until(Duration::from_secs(15), |_| !observer.events("oom_score_adj_drift").is_empty());
+    stage.check(reported, || "observe mode has no record with event=oom_score_adj_drift".to_owned());
     for pod in &pods {
         stage.check_equal(&format!("observe: {}", pod.label), &scores_of(pod)?, &vec![0; PROCESSES]);
     }

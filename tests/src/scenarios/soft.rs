@@ -1,4 +1,4 @@
-//! Soft thresholds: patience first, and none where there is no time for it.
+//! Soft thresholds: a grace period first, and none when a hard threshold is crossed meanwhile.
 
 use std::time::Duration;
 
@@ -88,7 +88,7 @@ pub fn soft_hard(stage: &mut Stage<'_>) -> Result<()> {
     let workers: [&Worker; 2] = [&deaf, &hog];
     let ended = stage
         .until(Duration::from_secs(15), |stage| workers.iter().any(|worker| stage.reaper.ended(worker.pid).is_some()));
-    stage.check(ended, || "nobody was killed in 15 s".to_owned());
+    stage.check(ended, || "no process was killed in 15 s".to_owned());
     stage.pause(Duration::from_millis(300));
     let curve = stage.boot.sampler.curve();
     let (by_agent, _) = stage.signals_of(&agent)?;

@@ -1,4 +1,4 @@
-//! Before a pod has to go, what nobody needs goes.
+//! Garbage collection comes before an eviction.
 
 use std::time::Duration;
 
@@ -50,18 +50,18 @@ pub fn unused_images(stage: &mut Stage<'_>) -> Result<()> {
     Ok(())
 }
 
-/// In observe mode nothing goes; what would go is told, and how much that frees.
+/// Observe mode removes nothing; it reports what it would remove and how much that frees.
 fn only_lists(stage: &mut Stage<'_>, node: &Node, threshold: u64) -> Result<()> {
     let config = config("imagefs.available", threshold);
     let agent = stage.agent(&AgentConfig { enforce: false, ..config })?;
-    let told = stage.until(LIMIT, |_| !agent.events("garbage_collected").is_empty());
-    stage.check(told, || format!("nothing was listed within {LIMIT:?}"));
+    let listed = stage.until(LIMIT, |_| !agent.events("garbage_collected").is_empty());
+    stage.check(listed, || format!("nothing was listed within {LIMIT:?}"));
     for record in agent.events("garbage_collected") {
         stage.check_equal("outcome", &record.text("outcome"), &"listed");
         let (images, frees) = (record.number("images").unwrap_or(0), record.number("frees_bytes").unwrap_or(0));
         stage.check(images >= 3, || format!("{images} images listed"));
         // As the runtime counts images: containerd by what was downloaded, and these are nearly nothing when compressed.
-        stage.check(frees > 0, || "that nothing would be freed was told".to_owned());
+        stage.check(frees > 0, || "the record says that nothing would be freed".to_owned());
     }
     for archive in JUNK {
         let there = node.image(archive)?.is_some();

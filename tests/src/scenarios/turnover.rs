@@ -30,7 +30,7 @@ pub fn turnover(stage: &mut Stage<'_>) -> Result<()> {
     let mut jobs: Vec<(Pod, Worker, u32)> = Vec::new();
     for (number, (files, filesystem)) in FILES.into_iter().zip([EXT4, EXT4, other]).enumerate() {
         let pod = stage.pod(&format!("turnover{number}"), PodSpec::burstable(32))?;
-        // Made by pid 1: its inode is in nobody's bill.
+        // Process 1 makes it: its inode belongs to no workload.
         let dir = format!("{filesystem}/turnover{number}");
         fs::create_dir(&dir).with_context(|| format!("create {dir}"))?;
         let worker = stage.work(&pod, &format!("turnover --name turnover --dir {dir} --files {files}"))?;

@@ -27,14 +27,14 @@ pub fn cache(cache: &Cache) -> Result<()> {
     // Unwritten extents read as zeroes from the page cache without a single transfer.
     rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, bytes)
         .with_context(|| format!("fallocate {}", path.display()))?;
-    // SAFETY: a new shared mapping of an open file that nobody truncates; it is never unmapped.
+    // SAFETY: a new shared mapping of an open file that no process truncates; it is never unmapped.
     let start =
         unsafe { libc::mmap(std::ptr::null_mut(), length, libc::PROT_READ, libc::MAP_SHARED, file.as_raw_fd(), 0) };
     if start == libc::MAP_FAILED {
         return Err(io::Error::last_os_error()).with_context(|| format!("mmap {}", path.display()));
     }
     let start: *const u8 = start.cast();
-    // Whoever comes next needs the room on the disk.
+    // The next scenario needs the room on the disk.
     fs::remove_file(path).with_context(|| format!("remove {}", path.display()))?;
     // MGLRU puts pages that were faulted in into its youngest generation; the older LRU activates at a second read(2).
     touch(start, length);

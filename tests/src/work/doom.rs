@@ -56,7 +56,7 @@ fn kill_one(doom: &Doom, container: &Cgroup) -> Result<(i32, Duration)> {
     let pid = unsafe { libc::fork() };
     if pid == 0 {
         let _ = die(&doors, doom);
-        // SAFETY: _exit has no memory arguments. Whoever is not killed says so by its status.
+        // SAFETY: _exit has no memory arguments. The status shows that the child was not killed.
         unsafe { libc::_exit(1) };
     }
     let mut status = 0;

@@ -86,7 +86,7 @@ pub fn sleep_for_ever() -> ! {
     }
 }
 
-/// Sleeps in open(2) until somebody opens the FIFO for writing: hundreds of waiting processes cost nothing.
+/// Sleeps in open(2) until the FIFO is opened for writing: hundreds of waiting processes cost nothing.
 fn wait_for(gate: Option<&Path>) -> Result<()> {
     if let Some(gate) = gate {
         File::open(gate).with_context(|| format!("open {}", gate.display()))?;

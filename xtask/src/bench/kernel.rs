@@ -6,9 +6,9 @@ use crate::paths::Workspace;
 
 /// A counting probe delays the task that does what it counts; 49 to 141 ns were measured.
 const PROBE_NANOS: f64 = 150.0;
-/// These send a record each time, or work out an OOM kill: they are as rare as what they tell of.
+/// These send a record each time, or work out an OOM kill: they are as rare as the events that they report.
 const NOT_COUNTING: [&str; 3] = ["oom:mark_victim", "oom:oom_score_adj_update", "kprobe:oom_kill_process"];
-/// Fewer tell nothing: the first hits pay for every cold cache.
+/// Fewer hits are not judged: the first ones pay for cold caches.
 const ENOUGH_HITS: u64 = 100;
 /// For a thousand cgroups; 2.4 ms were measured.
 const AGGREGATES_MILLIS: f64 = 5.0;
@@ -86,7 +86,7 @@ pub fn aggregates(_: &Workspace) -> Result<Outcome> {
         return Ok(skipped);
     }
     let Some(millis) = lines.iter().find_map(|line| millis(line)) else {
-        bail!("the bench told no time");
+        bail!("the bench printed no time");
     };
     let budget = AGGREGATES_MILLIS * allowance(&lines)?;
     let kept = millis <= budget;

@@ -32,7 +32,7 @@ fn pods(workspace: &Workspace, seconds: &str) -> Result<Outcome> {
         return Ok(skipped);
     }
     let Some(figures) = lines.iter().find_map(|line| Figures::parse(line)) else {
-        bail!("the bench told no figures");
+        bail!("the bench printed no figures");
     };
     let verdict = if figures.are_kept() { "kept" } else { "BROKEN" };
     println!(

@@ -30,7 +30,7 @@ fn walk(files: &str, profile: &str) -> Result<Outcome> {
         println!("{line}");
     }
     let Some((seconds, share, budget)) = lines.iter().find_map(|line| figures(line)) else {
-        bail!("the bench told no figures");
+        bail!("the bench printed no figures");
     };
     let count: f64 = files.parse()?;
     println!(

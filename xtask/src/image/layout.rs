@@ -15,7 +15,7 @@ pub struct Description<'a> {
     pub reference: &'a str,
     pub version: &'a str,
     pub entrypoint: &'a str,
-    /// What the entrypoint does where nobody says otherwise.
+    /// The default argument of the entrypoint.
     pub command: &'a str,
 }
 
@@ -77,8 +77,8 @@ pub fn architecture() -> &'static str {
 
 /// SHA-256 in hexadecimal digits.
 fn digest(bytes: &[u8]) -> Result<String> {
-    let said = filter("sha256sum", &[], bytes)?;
-    let digits = said.split(|byte| *byte == b' ').next().unwrap_or_default();
+    let output = filter("sha256sum", &[], bytes)?;
+    let digits = output.split(|byte| *byte == b' ').next().unwrap_or_default();
     Ok(String::from_utf8_lossy(digits).into_owned())
 }
 

@@ -76,9 +76,9 @@ mod tests {
         assert_eq!((&bytes[..5], bytes[156]), (&b"etc/\0"[..], b'5'));
         let header = &bytes[BLOCK..2 * BLOCK];
         assert_eq!((&header[..6], &header[124..136], header[156]), (&b"etc/a\0"[..], &b"00000000005\0"[..], b'0'));
-        let told = u32::from_str_radix(std::str::from_utf8(&header[148..154]).unwrap(), 8).unwrap();
+        let written = u32::from_str_radix(std::str::from_utf8(&header[148..154]).unwrap(), 8).unwrap();
         let sum = |range: &[u8]| range.iter().map(|byte| u32::from(*byte)).sum::<u32>();
-        assert_eq!(told, sum(&header[..148]) + sum(&header[156..]) + 8 * u32::from(b' '));
+        assert_eq!(written, sum(&header[..148]) + sum(&header[156..]) + 8 * u32::from(b' '));
         assert_eq!(&bytes[2 * BLOCK..2 * BLOCK + 6], b"hello\0");
     }
 

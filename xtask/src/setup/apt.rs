@@ -90,7 +90,7 @@ impl Apt {
             .context("the package lists may be empty: run `apt-get update` as root")?;
         match dependency(&depends, prefix) {
             Some(package) => Ok(package.to_owned()),
-            None => bail!("{metapackage} depends on no package {prefix}*: `apt-cache depends` said {depends:?}"),
+            None => bail!("{metapackage} depends on no package {prefix}*: `apt-cache depends` printed {depends:?}"),
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::paths::find_program;
 /// What is in it besides Debian's smallest system.
 const PACKAGES: [&str; 8] =
     ["systemd-sysv", "udev", "dbus", "containerd", "runc", "e2fsprogs", "xfsprogs", "busybox-static"];
-/// Nobody reads these in the guest.
+/// Not needed in the guest.
 const LEFT_OUT: [&str; 4] = ["/usr/share/doc/*", "/usr/share/man/*", "/usr/share/locale/*", "/usr/share/info/*"];
 const SIZE: &str = "1G";
 /// Part of the file's name: an image that was made another way is not mistaken for this one.

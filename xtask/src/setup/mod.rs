@@ -79,7 +79,7 @@ pub fn run(options: &Options, workspace: &Workspace) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Sees to it that the parts are there, silently when they are.
+/// Installs the parts that are missing; prints nothing when none is.
 pub fn ensure(workspace: &Workspace, parts: &[Part]) -> Result<()> {
     ensure_on(&Console::alone(), workspace, parts)
 }

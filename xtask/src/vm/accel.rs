@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result};
 
 use super::initramfs::Initramfs;
-use super::qemu::{Machine, Said};
+use super::qemu::{Machine, Output};
 use crate::cmd;
 use crate::console::Console;
 use crate::paths::find_program;
@@ -38,7 +38,7 @@ impl Accel {
 }
 
 const ALIVE: &str = "node-pressure-monitor: the guest is alive";
-const PATIENCE: Duration = Duration::from_secs(10);
+const TRIAL_LIMIT: Duration = Duration::from_secs(10);
 
 /// The verdict on KVM, from the last trial on this boot with this QEMU or from a new one.
 pub fn choose(kernel: &Path, dir: &Path, console: &Console) -> Result<Accel> {
@@ -107,13 +107,13 @@ fn try_kvm(kernel: &Path, dir: &Path) -> Result<()> {
 
 fn watch(machine: &Machine, log: &Path) -> Result<()> {
     let running = machine.start(log)?;
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TRIAL_LIMIT;
     let mut complaint = None;
     while let Some(left) = deadline.checked_duration_since(Instant::now()) {
         match running.next(left) {
-            Ok(Some(Said::Console(line))) if line.contains(ALIVE) => return Ok(()),
-            Ok(Some(Said::Console(_))) => {}
-            Ok(Some(Said::Emulator(line))) => {
+            Ok(Some(Output::Console(line))) if line.contains(ALIVE) => return Ok(()),
+            Ok(Some(Output::Console(_))) => {}
+            Ok(Some(Output::Emulator(line))) => {
                 // An internal error stops the machine and leaves QEMU running.
                 let fatal = line.contains("KVM internal error");
                 complaint.get_or_insert(line);
@@ -124,7 +124,7 @@ fn watch(machine: &Machine, log: &Path) -> Result<()> {
             Ok(None) | Err(_) => break,
         }
     }
-    anyhow::bail!("{}", complaint.unwrap_or_else(|| format!("no sign of life in {} s", PATIENCE.as_secs())))
+    anyhow::bail!("{}", complaint.unwrap_or_else(|| format!("no sign of life in {} s", TRIAL_LIMIT.as_secs())))
 }
 
 #[cfg(test)]

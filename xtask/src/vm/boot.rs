@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, bail};
 use super::accel::Accel;
 use super::initramfs::Initramfs;
 use super::protocol::{Counts, Outcome};
-use super::qemu::{Machine, Running, Said};
+use super::qemu::{Machine, Output, Running};
 use super::record::{Ending, Record, Run};
 use super::report::Live;
 use super::scenario::Guest;
@@ -89,7 +89,7 @@ impl Verdict {
             self.runs.extend(later.runs.iter().find(|again| again.name == *name).cloned());
         }
         if !missing.is_empty() {
-            // It broke off, which is told by then, and what it had left to do was done in the other.
+            // The first boot broke off, and the second did the rest.
             self.problems.clear();
         }
         self.problems.extend(later.problems);
@@ -247,7 +247,7 @@ impl Boot<'_> {
             }
             if now >= deadline {
                 break match record.end {
-                    // It said all there is to say; that it did not go by itself is no fault of the agent's.
+                    // The guest printed all outcomes. That it did not power off is no fault of the agent.
                     Some(_) => Ending::Exited,
                     None => Ending::Stopped(format!("stopped after {} s in all", (now - start).as_secs())),
                 };
@@ -256,14 +256,14 @@ impl Boot<'_> {
                 break Ending::Stopped(reason);
             }
             match running.next(Duration::from_millis(500)) {
-                Ok(Some(Said::Console(text))) => {
+                Ok(Some(Output::Console(text))) => {
                     last_line = Instant::now();
                     let at = last_line - start;
                     if let Some(line) = record.take(&text, at) {
                         live.show(&line, record, at);
                     }
                 }
-                Ok(Some(Said::Emulator(text))) => complaints.push(text),
+                Ok(Some(Output::Emulator(text))) => complaints.push(text),
                 Ok(None) => live.tick(record, start.elapsed()),
                 Err(_) => break Ending::Exited,
             }

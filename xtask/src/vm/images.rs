@@ -12,11 +12,11 @@ use crate::paths::find_program;
 
 /// What a shell script in a container calls.
 const APPLETS: [&str; 12] = ["cat", "dd", "echo", "head", "ls", "mkdir", "rm", "seq", "sh", "sleep", "tail", "usleep"];
-/// Images that nobody uses, and how much one takes unpacked.
+/// Names of unused images, and the unpacked size of each.
 const JUNK: u8 = 3;
 const JUNK_MIB: usize = 32;
 
-/// Writes every archive below `scratch`: the sandbox's image, the one that pods use, and ones that nobody uses.
+/// Writes every archive below `scratch`: the sandbox's image, the image of the pods, and unused ones.
 pub fn make(scratch: &Path) -> Result<Vec<PathBuf>> {
     let busybox = find_program("busybox").context("busybox is not there: run `cargo xtask setup`")?;
     let dir = scratch.join("archives");
@@ -107,8 +107,8 @@ fn tar(dir: &Path, archive: &Path) -> Result<()> {
 }
 
 fn digest(file: &Path) -> Result<String> {
-    let said = cmd::output(Command::new("sha256sum").arg(file))?;
-    let digest = said.split_whitespace().next().with_context(|| format!("sha256sum said {said:?}"))?;
+    let output = cmd::output(Command::new("sha256sum").arg(file))?;
+    let digest = output.split_whitespace().next().with_context(|| format!("no digest from sha256sum: {output:?}"))?;
     Ok(digest.trim_start_matches('\\').to_owned())
 }
 

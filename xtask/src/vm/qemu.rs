@@ -98,7 +98,7 @@ impl Machine {
             while matches!(reader.read_until(b'\n', &mut line), Ok(n) if n > 0) {
                 // A log that cannot be written to must not stop the boot: the lines are judged all the same.
                 let _ = log_file.write_all(&line);
-                if console.send(Said::Console(String::from_utf8_lossy(&line).trim_end().to_owned())).is_err() {
+                if console.send(Output::Console(String::from_utf8_lossy(&line).trim_end().to_owned())).is_err() {
                     break;
                 }
                 line.clear();
@@ -106,7 +106,7 @@ impl Machine {
         });
         thread::spawn(move || {
             for line in BufReader::new(stderr).lines().map_while(Result::ok) {
-                if sender.send(Said::Emulator(line)).is_err() {
+                if sender.send(Output::Emulator(line)).is_err() {
                     break;
                 }
             }
@@ -117,7 +117,7 @@ impl Machine {
 
 /// A line from a running machine.
 #[derive(Debug)]
-pub enum Said {
+pub enum Output {
     /// The guest's serial console.
     Console(String),
     /// QEMU itself, about itself.
@@ -128,15 +128,15 @@ pub enum Said {
 #[derive(Debug)]
 pub struct Running {
     child: Child,
-    lines: Receiver<Said>,
+    lines: Receiver<Output>,
     pub shown: String,
 }
 
 impl Running {
     /// The next line, `Ok(None)` when there is none within the time, `Err(Ended)` when QEMU has closed its console.
-    pub fn next(&self, wait: Duration) -> Result<Option<Said>, Ended> {
+    pub fn next(&self, wait: Duration) -> Result<Option<Output>, Ended> {
         match self.lines.recv_timeout(wait) {
-            Ok(said) => Ok(Some(said)),
+            Ok(output) => Ok(Some(output)),
             Err(RecvTimeoutError::Timeout) => Ok(None),
             Err(RecvTimeoutError::Disconnected) => Err(Ended),
         }

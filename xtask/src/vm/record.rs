@@ -30,13 +30,13 @@ pub enum Ending {
     Stopped(String),
 }
 
-/// Everything that the console of one boot told.
+/// Everything that one boot wrote to its console.
 #[derive(Debug, Default)]
 pub struct Record {
     pub runs: Vec<Run>,
     pub running: Option<Running>,
     pub end: Option<Counts>,
-    /// The first sign of a crash, and the line that told.
+    /// The first sign of a crash, and its line.
     pub crash: Option<(Crash, String)>,
     malformed: Vec<String>,
 }

@@ -41,7 +41,7 @@ impl<'a> Live<'a> {
         }
     }
 
-    /// Called about twice a second while nothing is said.
+    /// Redraws the line of the running scenario. Called about twice a second while the guest prints nothing.
     pub fn tick(&mut self, record: &Record, at: Duration) {
         if !self.console.draws() {
             return;

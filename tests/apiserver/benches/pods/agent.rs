@@ -1,8 +1,7 @@
 //! The agent at work, and what it takes.
 
 use std::fs::{self, File};
-use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::sleep;
@@ -11,6 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail, ensure};
 
 use super::cluster::NODE;
+use super::http;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -67,14 +67,9 @@ impl Agent {
         Ok(())
     }
 
-    /// The sum of a metric's series that have this text among their labels; none where there is none.
-    pub fn metric(&self, name: &str, labels: &str) -> Result<Option<f64>> {
-        let mut stream = TcpStream::connect(self.address)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        write!(stream, "GET /metrics HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", self.address)?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer)?;
-        Ok(sum(&answer, &format!("node_pressure_monitor_{name}"), labels))
+    /// The sum of a metric's series; none where there is none.
+    pub fn metric(&self, name: &str) -> Result<Option<f64>> {
+        Ok(http::metrics(self.address)?.sum(name, &[]))
     }
 
     /// CPU time of all its threads so far.
@@ -141,16 +136,4 @@ impl Drop for Agent {
 fn ticks(stat: &str) -> Option<u64> {
     let mut fields = stat.get(stat.rfind(')')? + 1..)?.split_whitespace().skip(11);
     Some(fields.next()?.parse::<u64>().ok()? + fields.next()?.parse::<u64>().ok()?)
-}
-
-fn sum(text: &str, name: &str, labels: &str) -> Option<f64> {
-    let values: Vec<f64> = text
-        .lines()
-        .filter_map(|line| {
-            let rest = line.strip_prefix(name)?;
-            let is_it = rest.starts_with([' ', '{']) && rest.contains(labels);
-            rest.rsplit(' ').next().filter(|_| is_it)?.parse().ok()
-        })
-        .collect();
-    (!values.is_empty()).then(|| values.iter().sum())
 }

@@ -6,6 +6,8 @@
 
 mod agent;
 mod cluster;
+#[path = "../../../src/http.rs"]
+mod http;
 mod node;
 #[path = "../../../src/reference.rs"]
 #[expect(dead_code, reason = "the guest uses the rest")]
@@ -115,14 +117,14 @@ async fn measure() -> Result<()> {
 
 /// As many pods of this node as the agent knows from the API server.
 fn known_pods(agent: &Agent) -> Result<Option<usize>> {
-    let known = agent.metric("pods_known", "")?;
+    let known = agent.metric("pods_known")?;
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count of pods")]
     Ok(known.map(|count| count as usize))
 }
 
 /// Changes that it was told of.
 fn heard_changes(agent: &Agent) -> Result<f64> {
-    Ok(agent.metric("pod_changes_total", "")?.unwrap_or(0.0))
+    Ok(agent.metric("pod_changes_total")?.unwrap_or(0.0))
 }
 
 /// Makes changes at their rate; what the agent took meanwhile, and how many changes there were.
