@@ -6,7 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::actions::stop::{Answer, Asked, NotDone, question};
-use crate::cluster::evictions::EvictionUpdate;
+use crate::cluster::EvictionUpdate;
 use crate::cluster::ledger::{self, Begun};
 use crate::cluster::{Intent, State, Verdict};
 use crate::config::Quirk;

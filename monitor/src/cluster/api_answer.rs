@@ -1,5 +1,5 @@
-//! Requests whose answers are read as they come in, each step of which has an end: an API server that accepts a request and never answers is
-//! down as much as one that refuses it.
+//! Answers that are read as they come in, and refusals. Each read has a timeout: an API server that accepts a request and never answers
+//! is as much down as one that refuses the connection.
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -12,19 +12,19 @@ use serde::Deserialize;
 
 use crate::workloads::json_defaults::{list, or_default};
 
-/// An explanation is no longer.
+/// Bytes of a refusal that are read.
 const LONGEST_REFUSAL: usize = 64 << 10;
-/// Nobody is told to wait for longer.
+/// A longer `Retry-After` is cut.
 const LONGEST_WAIT: Duration = Duration::from_secs(120);
 
-/// What came instead of what was asked for.
+/// A request that failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Refusal {
-    /// The HTTP status; none when there was no answer.
+    /// None: there was no answer.
     pub(super) status: Option<StatusCode>,
     /// Why, and what to do about it.
     pub(super) reason: String,
-    /// How long the server wants to be left alone.
+    /// `Retry-After`.
     pub(super) wait: Option<Duration>,
 }
 
@@ -33,12 +33,13 @@ impl Refusal {
         Self { status: None, reason: reason.into(), wait: None }
     }
 
+    /// Returns whether the API server has forgotten the resource version (410).
     pub(super) fn is_gone(&self) -> bool {
         self.status == Some(StatusCode::GONE)
     }
 }
 
-/// The `Status` that the API server says no by.
+/// `metav1.Status`, read leniently.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Status {
@@ -52,7 +53,6 @@ pub(super) struct Status {
     pub(super) details: Details,
 }
 
-/// Of which object it speaks, and what is wrong with that.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct Details {
@@ -95,18 +95,18 @@ fn explain(status: Option<StatusCode>, message: &str) -> String {
     if message.is_empty() { format!("{what}{fix}") } else { format!("{what}: {message}{fix}") }
 }
 
-/// The text of an answer as it comes in.
+/// The body of an answer, read in pieces.
 #[derive(Debug)]
-pub(super) struct Text(pub(super) Body);
+pub(super) struct AnswerBody(pub(super) Body);
 
-impl Text {
-    /// The next piece; nothing at the end. Cancel-safe.
+impl AnswerBody {
+    /// Returns the next piece; none at the end. Cancel-safe.
     pub(super) async fn next(&mut self) -> Option<Result<Bytes, String>> {
         loop {
             let frame = std::future::poll_fn(|context| Pin::new(&mut self.0).poll_frame(context)).await?;
             match frame {
-                Err(error) => return Some(Err(chain(&error))),
-                // Trailers say nothing that matters.
+                Err(error) => return Some(Err(error_chain(&error))),
+                // Frames without data are trailers, which are ignored.
                 Ok(frame) => {
                     if let Ok(data) = frame.into_data() {
                         return Some(Ok(data));
@@ -116,7 +116,7 @@ impl Text {
         }
     }
 
-    /// All that is left of it, if it is no more than `most` bytes; else and where it is cut off, what was read of it until then.
+    /// Reads the rest, at most `most` bytes. After an error `into` holds what was read until then.
     pub(super) async fn read(mut self, into: &mut Vec<u8>, most: usize) -> Result<(), String> {
         while let Some(piece) = self.next().await {
             let piece = piece.map_err(|reason| format!("the answer was cut off: {reason}"))?;
@@ -129,38 +129,37 @@ impl Text {
     }
 }
 
-/// Asks for `path`; the answer's head has to come within `patience`.
-pub(super) async fn get(client: &kube::Client, path: &str, patience: Duration) -> Result<Text, Refusal> {
+/// Sends a GET of `path`; the answer's head must come within `timeout`.
+pub(super) async fn get(client: &kube::Client, path: &str, timeout: Duration) -> Result<AnswerBody, Refusal> {
     let request = Request::get(path).header(header::ACCEPT, HeaderValue::from_static("application/json"));
     let request = request.body(Body::empty()).map_err(|error| Refusal::unanswered(error.to_string()))?;
-    let late = || Refusal::unanswered(format!("no answer within {} s", patience.as_secs_f64()));
-    let answer = tokio::time::timeout(patience, client.send(request)).await.map_err(|_| late())?;
+    let late = || Refusal::unanswered(format!("no answer within {} s", timeout.as_secs_f64()));
+    let answer = tokio::time::timeout(timeout, client.send(request)).await.map_err(|_| late())?;
     let answer = answer.map_err(|error| match &error {
-        kube::Error::Service(inner) => Refusal::unanswered(chain(&**inner)),
-        _ => Refusal::unanswered(chain(&error)),
+        kube::Error::Service(inner) => Refusal::unanswered(error_chain(&**inner)),
+        _ => Refusal::unanswered(error_chain(&error)),
     })?;
     if answer.status().is_success() {
-        return Ok(Text(answer.into_body()));
+        return Ok(AnswerBody(answer.into_body()));
     }
-    let read = tokio::time::timeout(patience, refusal(answer)).await;
+    let read = tokio::time::timeout(timeout, refusal(answer)).await;
     Err(read.unwrap_or_else(|_| late()))
 }
 
 async fn refusal(answer: Response<Body>) -> Refusal {
-    let status = answer.status();
+    let code = answer.status();
     let header = answer.headers().get(header::RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
-    let mut whole = Vec::new();
-    // The status stands, whatever comes of its explanation.
-    let _unread = Text(answer.into_body()).read(&mut whole, LONGEST_REFUSAL).await;
-    // A proxy in between may say no in words of its own.
-    let said = serde_json::from_slice::<Status>(&whole).unwrap_or_default();
+    let mut body = Vec::new();
+    // The code counts even if the body cannot be read, or is a proxy's page.
+    let _unread = AnswerBody(answer.into_body()).read(&mut body, LONGEST_REFUSAL).await;
+    let status = serde_json::from_slice::<Status>(&body).unwrap_or_default();
     let wait = header.map(Duration::from_secs).map(|wait| wait.min(LONGEST_WAIT));
-    let refusal = Status { code: status.as_u16(), ..said }.refusal();
+    let refusal = Status { code: code.as_u16(), ..status }.refusal();
     Refusal { wait: wait.or(refusal.wait), ..refusal }
 }
 
-/// An error and what it comes from: the outermost alone says as a rule that something went wrong.
-pub(super) fn chain(error: &dyn std::error::Error) -> String {
+/// Returns an error's text with those of its sources; kube's outermost text alone seldom names the failure.
+pub(super) fn error_chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(inner) = source {
@@ -179,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_says_why_and_what_to_do() {
+    fn a_refusal_has_reason_and_fix() {
         for (text, status, reason, wait) in [
             (
                 r#"{"kind":"Status","code":403,"message":"pods is forbidden","details":null,"new":[1]}"#,

@@ -1,35 +1,29 @@
-//! One request to the API server, and what may come of it.
+//! One request to the API server with a JSON answer, and how it may fail.
 
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 
-use super::api_answer::chain;
+use super::api_answer::error_chain;
 
-/// Whoever has not answered by then is not waited for: what hangs must not keep newer things from being said.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Why a request did not do what was asked.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Failure {
-    /// The object is not there.
     #[error("not found: {0}")]
     NotFound(String),
-    /// Somebody else has changed the object, or one of that name is there already.
+    /// Another client has changed the object, or an object of this name exists.
     #[error("conflict: {0}")]
     Conflict(String),
-    /// We may not.
     #[error("not allowed: {0}")]
     Forbidden(String),
-    /// The server understood, and will not.
     #[error("refused: {0}")]
     Invalid(String),
-    /// No answer, or one that says: later.
+    /// No answer, or one that asks for a retry: the request may have been carried out.
     #[error("{reason}")]
     Later {
-        /// Why.
         reason: String,
-        /// When the server wants to be asked again.
+        /// `Retry-After`.
         after: Option<Duration>,
     },
 }
@@ -47,8 +41,8 @@ impl Failure {
     }
 }
 
-/// Sends a request, and reads the answer. Nothing is known of what was done when that is [`Failure::Later`].
-pub(super) async fn ask<T: DeserializeOwned>(
+/// Sends a request and reads the answer.
+pub(super) async fn call<T: DeserializeOwned>(
     client: &kube::Client,
     request: Result<http::Request<Vec<u8>>, kube::core::request::Error>,
     timeout: Duration,
@@ -57,7 +51,7 @@ pub(super) async fn ask<T: DeserializeOwned>(
     match tokio::time::timeout(timeout, client.request::<T>(request)).await {
         Ok(Ok(answer)) => Ok(answer),
         Ok(Err(kube::Error::Api(status))) => Err(of_status(&status)),
-        Ok(Err(error)) => Err(Failure::later(chain(&error))),
+        Ok(Err(error)) => Err(Failure::later(error_chain(&error))),
         Err(_) => Err(Failure::later(format!("no answer within {} s", timeout.as_secs()))),
     }
 }

@@ -1,4 +1,4 @@
-//! Where the API server is, and who we are to it.
+//! How the agent reaches the API server, and under which identity.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,29 +6,28 @@ use std::time::Duration;
 
 use http::Request;
 use kube::client::Body;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::config::KubernetesOptions;
 use crate::config::kubernetes_options::ApiUse;
 use crate::units::Monotonic;
 
-use super::{Event, Shared, State};
+use super::api_state::{Reporter, State};
 
 /// Where a pod finds the token of its service account.
 const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
-/// A configuration that cannot be read now may be mended.
-const AGAIN: Duration = Duration::from_secs(10);
-/// Files are read again no more often.
-const RENEWED_EVERY: Duration = Duration::from_secs(30);
+/// Time after which a kubeconfig that cannot be read is tried again.
+const RETRY: Duration = Duration::from_secs(10);
+/// Least time between two reads of the kubeconfig or token.
+const RENEW_INTERVAL: Duration = Duration::from_secs(30);
 
-/// How long the API server is waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timeouts {
     /// To connect, and until an answer begins.
     pub answer: Duration,
-    /// Until a watch that says nothing is taken for dead. The API server sends a bookmark about once a minute (`bookmarkFrequency` of its
-    /// watch cache).
+    /// Until a silent watch counts as dead. The API server sends a bookmark about once a minute (`bookmarkFrequency` of its watch
+    /// cache).
     pub silence: Duration,
 }
 
@@ -44,12 +43,12 @@ pub struct Access {
     kubeconfig: Option<PathBuf>,
     node_name: String,
     timeouts: Timeouts,
-    /// Beside it is written down what is to outlive this agent.
+    /// The pod cache is kept beside it.
     lock_file: Option<PathBuf>,
 }
 
 impl Access {
-    /// By the options and the environment; nothing where there is no API server, or none is wanted.
+    /// Finds the API server by the options and the environment; none: there is none, or the options switch it off.
     #[must_use]
     pub fn find(options: &KubernetesOptions) -> Option<Self> {
         if options.api == ApiUse::Off {
@@ -61,7 +60,6 @@ impl Access {
         (kubeconfig.is_some() || has_service_account()).then(|| Self::new(kubeconfig, node_name(options)))
     }
 
-    /// Given by hand.
     #[must_use]
     pub fn by_kubeconfig(kubeconfig: PathBuf, node_name: &str) -> Self {
         Self::new(Some(kubeconfig), node_name.to_owned())
@@ -71,35 +69,32 @@ impl Access {
         Self { kubeconfig, node_name, timeouts: Timeouts::default(), lock_file: None }
     }
 
-    /// The same, with what is known written down beside the agent's lock file.
+    /// Keeps the pod cache beside the agent's lock file.
     #[must_use]
     pub fn beside(self, lock_file: &Path) -> Self {
         Self { lock_file: Some(lock_file.to_owned()), ..self }
     }
 
-    /// The same, with other patience.
     #[must_use]
     pub fn with_timeouts(self, timeouts: Timeouts) -> Self {
         Self { timeouts, ..self }
     }
 
-    /// This node.
+    /// Returns the name of this node.
     #[must_use]
     pub fn node_name(&self) -> &str {
         &self.node_name
     }
 
-    /// Beside which file things are written down.
     #[must_use]
     pub fn lock_file(&self) -> Option<&Path> {
         self.lock_file.as_deref()
     }
 
-    /// The server. Tries again while the configuration cannot be used; nothing when nobody wants it any more.
+    /// Connects, and retries while the kubeconfig or token cannot be used. None: the loop ended first.
     pub(super) async fn connect(
         self,
-        shared: &Arc<Shared>,
-        news: &mpsc::UnboundedSender<Event>,
+        reporter: &Reporter,
         options: &watch::Receiver<KubernetesOptions>,
     ) -> Option<Server> {
         loop {
@@ -107,16 +102,13 @@ impl Access {
                 Ok(client) => return Some(Server::new(self, client)),
                 Err(reason) => reason,
             };
-            let state = State::Down { reason, since: Monotonic::now() };
-            if shared.set_state(state.clone()) && news.send(Event::State(state)).is_err() {
-                return None;
-            }
-            tokio::time::sleep(AGAIN).await;
+            reporter.set_state(State::Down { reason, since: Monotonic::now() });
+            tokio::time::sleep(RETRY).await;
             options.has_changed().ok()?;
         }
     }
 
-    /// A client as the files say now.
+    /// Makes a client from the files as they are now.
     pub(super) async fn client(&self) -> Result<kube::Client, String> {
         let mut config = match &self.kubeconfig {
             Some(path) => {
@@ -127,7 +119,7 @@ impl Access {
             }
             None => kube::Config::incluster().map_err(|error| error.to_string())?,
         };
-        // Whoever asks decides whether and when to ask again: what is retried beneath hides for minutes that nobody answers.
+        // Callers retry themselves: kube's own retries would hide an outage for minutes.
         config.default_retry = false;
         config.connect_timeout = Some(self.timeouts.answer);
         config.write_timeout = Some(self.timeouts.answer);
@@ -137,7 +129,7 @@ impl Access {
     }
 }
 
-/// The API server, reached by whatever its files say.
+/// A connection to the API server that can be renewed.
 pub(super) struct Server {
     access: Access,
     client: kube::Client,
@@ -158,7 +150,7 @@ impl Server {
         Self { access, client, current, renewed: Mutex::new(Instant::now()) }
     }
 
-    /// A client that stays good when certificates, tokens or addresses in the files change.
+    /// Returns a client that stays valid when [`Self::renew`] replaces the connection.
     pub(super) const fn client(&self) -> &kube::Client {
         &self.client
     }
@@ -167,12 +159,13 @@ impl Server {
         self.access.timeouts
     }
 
-    /// Reads the files again, unless that was done a moment ago. What cannot be read leaves all as it is.
+    /// Reads the kubeconfig or token again, since certificates, tokens and addresses change; at most once in 30 s. After an error the
+    /// connection stays as it is.
     pub(super) async fn renew(&self) {
         let now = Instant::now();
         {
             let mut renewed = self.renewed.lock().unwrap_or_else(PoisonError::into_inner);
-            if now.duration_since(*renewed) < RENEWED_EVERY {
+            if now.duration_since(*renewed) < RENEW_INTERVAL {
                 return;
             }
             *renewed = now;

@@ -1,78 +1,67 @@
-//! The two threads that speak to the API server. One listens: what the pods and the node are. The other does what is to be done there, one
-//! task for each thing. Whoever listens to a hundred changes a second sleeps in between to take them together, and a long list takes its
-//! time to read: an eviction waits for neither, nor do their connections.
+//! The two threads that talk to the API server, each with a connection of its own. The watching thread keeps the pods and the node
+//! up to date; the working thread carries out evictions, events, conditions and token reviews, one task each.
+//!
+//! They are apart because the watching thread sleeps between changes to take them together, and takes long to read a long list. An
+//! eviction must wait for neither.
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use tokio::sync::{mpsc, watch};
 
 use crate::config::KubernetesOptions;
 
-use super::api_client::{Access, Server};
+use super::api_client::Access;
+use super::api_state::{Event, Reporter};
+use super::context::{Context, ended};
+use super::events::EventRequest;
+use super::evictions::intent::Intent;
+use super::ledger::Ledger;
 use super::pod_cache::PodCache;
-use super::{Event, Inbox, Ledger, Shared, events, evictions, node_reflector, pod_reflector, reviews, status};
+use super::reviews::Question;
+use super::status::NodeStatus;
+use super::{events, evictions, node_reflector, pod_reflector, reviews, status};
 
-/// What every task needs.
-#[derive(Clone)]
-pub(super) struct Context {
-    /// Stays good when certificates and tokens change.
-    pub(super) client: kube::Client,
-    pub(super) server: Arc<Server>,
-    pub(super) node_name: Arc<str>,
-    pub(super) shared: Arc<Shared>,
-    pub(super) ledger: Arc<Ledger>,
-    pub(super) news: mpsc::UnboundedSender<Event>,
+/// The working thread's end of what the loop sends.
+#[derive(Debug)]
+pub(super) struct Inbox {
+    pub(super) evictions: mpsc::Receiver<Intent>,
+    pub(super) events: mpsc::Receiver<(Timestamp, EventRequest)>,
+    pub(super) status: watch::Receiver<NodeStatus>,
+    pub(super) reviews: mpsc::Receiver<Question>,
 }
 
-/// Until whoever could change it is gone: the loop has ended.
-pub(super) async fn ended<T>(mut watched: tokio::sync::watch::Receiver<T>) {
-    while watched.changed().await.is_ok() {}
-}
-
-impl Context {
-    /// Says it to the loop. Pods and the node are said once until they are looked at.
-    pub(super) fn tell(&self, event: Event) {
-        if self.shared.is_news(&event) {
-            // Without a loop this thread is about to end.
-            let _no_loop = self.news.send(event);
-        }
-    }
-}
-
-/// What both threads begin with.
+/// What both threads start with.
 #[derive(Clone)]
 pub(super) struct Start {
     pub(super) access: Access,
     pub(super) options: watch::Receiver<KubernetesOptions>,
-    pub(super) shared: Arc<Shared>,
+    pub(super) reporter: Reporter,
     pub(super) ledger: Arc<Ledger>,
-    pub(super) news: mpsc::UnboundedSender<Event>,
 }
 
 impl Start {
-    /// A connection of the thread's own; nothing when nobody wants it any more.
+    /// Connects; none: the loop ended first.
     async fn connect(self) -> Option<Context> {
-        let Self { access, options, shared, ledger, news } = self;
+        let Self { access, options, reporter, ledger } = self;
         let node_name = access.node_name().into();
-        let server = access.connect(&shared, &news, &options).await?;
-        Some(Context { client: server.client().clone(), server: Arc::new(server), node_name, shared, ledger, news })
+        let server = access.connect(&reporter, &options).await?;
+        Some(Context { client: server.client().clone(), server: Arc::new(server), node_name, reporter, ledger })
     }
 }
 
-/// Listens until nobody hands anything over any more.
-pub(super) async fn listen(start: Start) {
-    let Start { access, options, shared, news, .. } = &start;
-    let remembered = access.lock_file().map(|lock_file| PodCache::beside(lock_file, &access.node_name().into()));
-    if let Some((pods, as_of)) = remembered.as_ref().and_then(PodCache::read) {
-        shared.with(|view| (view.pods, view.pods_as_of) = (Arc::new(pods), Some(as_of)));
-        if shared.is_news(&Event::Pods) {
-            let _no_loop = news.send(Event::Pods);
-        }
+/// The watching thread: runs until the loop ends. Publishes the cached pods before the API server is reached.
+pub(super) async fn watch_objects(start: Start) {
+    let Start { access, options, reporter, .. } = &start;
+    let cache = access.lock_file().map(|lock_file| PodCache::beside(lock_file, &access.node_name().into()));
+    if let Some((pods, as_of)) = cache.as_ref().and_then(PodCache::read) {
+        reporter.with(|view| (view.pods, view.pods_as_of) = (Arc::new(pods), Some(as_of)));
+        reporter.report(Event::Pods);
     }
     let options = options.clone();
     let Some(context) = start.connect().await else { return };
     let watches = async {
-        tokio::join!(pod_reflector::watch(&context, options.clone(), remembered), node_reflector::watch(&context));
+        tokio::join!(pod_reflector::watch(&context, options.clone(), cache), node_reflector::watch(&context));
     };
     tokio::select! {
         () = watches => {}
@@ -80,7 +69,7 @@ pub(super) async fn listen(start: Start) {
     }
 }
 
-/// Does what is handed over until nobody hands anything over any more.
+/// The working thread: runs until the loop's end of `inbox` is dropped and the remaining work is done.
 pub(super) async fn work(start: Start, inbox: Inbox) {
     let options = start.options.clone();
     let Some(context) = start.connect().await else { return };
@@ -95,7 +84,7 @@ pub(super) async fn work(start: Start, inbox: Inbox) {
         reviews::answer(&context, inbox.reviews).await;
         std::future::pending::<()>().await;
     };
-    // The work ends when the loop's end is dropped; tokens are reviewed for as long as there is work.
+    // Reviews have no end of their own: they stop with the work.
     tokio::select! {
         () = work => {}
         () = reviews => {}

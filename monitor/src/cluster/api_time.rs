@@ -1,21 +1,18 @@
-//! Times as the API writes them.
+//! Times as the API writes them: `metav1.Time`, in whole seconds.
 
 use jiff::Timestamp;
 
-/// `metav1.Time`: whole seconds.
 #[must_use]
-pub fn words(time: Timestamp) -> String {
+pub fn format(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-/// The wall clock's.
 #[must_use]
 pub fn now() -> String {
-    words(Timestamp::now())
+    format(Timestamp::now())
 }
 
-/// A time that the API wrote, if it is one.
 #[must_use]
-pub fn read(text: &str) -> Option<Timestamp> {
+pub fn parse(text: &str) -> Option<Timestamp> {
     text.parse().ok()
 }

@@ -1,34 +1,32 @@
-//! Under which names the node's conditions and taints are reported, and which of those that are there are ours.
+//! The names of the node's conditions and taints, and which of those on the node are ours.
 //!
-//! Beside a kubelet the standard names would be overwritten by it within seconds, and a taint under a standard key taken away by the
-//! node lifecycle controller: so we have names of our own, unless we are the authority.
+//! Beside a kubelet, a standard condition would be overwritten by it within seconds, and a taint under a standard key removed by the node
+//! lifecycle controller. So the agent uses names of its own, unless it is configured as the authority.
 
 use crate::config::kubernetes_options::Authority;
 
-use super::status::Effect;
+use super::status::wanted::Effect;
 
-/// What our own names begin with.
 const PREFIX: &str = "Monitor";
-/// What our own taints' keys begin with.
 const KEY_PREFIX: &str = "node-pressure-monitor/";
-/// An annotation of the node: how often its agent confirms its conditions, in seconds. A sweeper is told it by nobody else.
+/// Annotation of the node: the agent's heartbeat interval in seconds, which sweepers need.
 pub const HEARTBEAT: &str = "node-pressure-monitor/heartbeat-seconds";
-/// Whether the configuration is the one in force; ours alone.
+/// Condition: the configuration file is in force.
 pub const CONFIGURATION_ACCEPTED: &str = "MonitorConfigurationAccepted";
-/// The reason of a condition whose agent has died.
+/// Reason of a condition whose agent is dead.
 pub const AGENT_STOPPED: &str = "MonitorAgentStopped";
-/// The reason while nothing was measured yet.
+/// Reason of a condition that was not measured yet.
 pub const NOT_KNOWN_YET: &str = "MonitorNotKnownYet";
-/// Pressure that lasts, as configured.
+/// Reason of a configured pressure condition that holds.
 pub const PRESSURE_LASTS: &str = "MonitorPressureLasts";
-/// No such pressure.
+/// Reason of a configured pressure condition that does not hold.
 pub const NO_PRESSURE: &str = "MonitorNoPressure";
 
-/// The conditions that kubelets have too, and the keys of their taints.
+/// The kubelet's conditions and the keys of their taints.
 const STANDARD: [(&str, &str); 3] =
     [("MemoryPressure", "memory-pressure"), ("DiskPressure", "disk-pressure"), ("PIDPressure", "pid-pressure")];
 const STANDARD_KEY_PREFIX: &str = "node.kubernetes.io/";
-/// Reasons that nobody else gives a standard condition: a kubelet's begin with `KubeletHas`.
+/// Our reasons of standard conditions; a kubelet's begin with `KubeletHas`.
 const STANDARD_REASONS: [&str; 6] = [
     "NodeHasInsufficientMemory",
     "NodeHasSufficientMemory",
@@ -37,21 +35,22 @@ const STANDARD_REASONS: [&str; 6] = [
     "NodeHasInsufficientPID",
     "NodeHasSufficientPID",
 ];
-/// Ours under any name that the operator chose: they say whose they are, since others have words like `NoPressure` too.
+/// Reasons that are ours under any type that the operator configures. The prefix distinguishes them from reasons such as `NoPressure` of
+/// other writers.
 const OWN_REASONS: [&str; 4] = [PRESSURE_LASTS, NO_PRESSURE, NOT_KNOWN_YET, AGENT_STOPPED];
 
-/// Whether kubelets have this condition, too.
+/// Returns whether kubelets write this condition.
 pub(super) fn is_standard(kind: &str) -> bool {
     STANDARD.iter().any(|(standard, _)| *standard == kind)
 }
 
-/// What a condition is called on the node.
+/// Returns the type of a condition on the node.
 #[must_use]
 pub fn condition_type(kind: &str, authority: Authority) -> String {
     if is_standard(kind) && authority != Authority::Standard { format!("{PREFIX}{kind}") } else { kind.to_owned() }
 }
 
-/// The key of the taint that goes with a condition, if one does.
+/// Returns the key of a condition's taint; none: the condition is not a standard one.
 #[must_use]
 pub fn taint_key(kind: &str, authority: Authority) -> Option<String> {
     let (_, name) = STANDARD.iter().find(|(standard, _)| *standard == kind)?;
@@ -59,7 +58,6 @@ pub fn taint_key(kind: &str, authority: Authority) -> Option<String> {
     Some(format!("{prefix}{name}"))
 }
 
-/// Whether a condition on a node is one of ours.
 #[must_use]
 pub fn is_our_condition(kind: &str, reason: &str) -> bool {
     let own = || kind.strip_prefix(PREFIX).is_some_and(is_standard);
@@ -67,19 +65,17 @@ pub fn is_our_condition(kind: &str, reason: &str) -> bool {
     kind == CONFIGURATION_ACCEPTED || own() || standard() || OWN_REASONS.contains(&reason)
 }
 
-/// Whose a taint is, as far as its key and its effect tell.
+/// The writer of a taint, as far as its key shows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Owner {
-    /// Ours.
     Us,
-    /// Under the standard key of this condition: ours where we are the authority, and the control plane's too, which puts one with the
-    /// effect `NoSchedule` there while the condition holds.
+    /// The taint has this condition's standard key. It is ours if the agent is the authority, or the control plane's, which sets the
+    /// effect `NoSchedule` while the condition holds.
     Condition(&'static str),
-    /// Somebody else's.
     Others,
 }
 
-/// Whose a taint is.
+/// Returns the writer of the taint with this key.
 #[must_use]
 pub fn owner(key: &str) -> Owner {
     let is = |name: &str, prefix: &str| key.strip_prefix(prefix) == Some(name);
@@ -92,7 +88,7 @@ pub fn owner(key: &str) -> Owner {
     }
 }
 
-/// Whether somebody else puts a taint with this effect under a standard key: the node lifecycle controller knows one effect.
+/// Returns whether the node lifecycle controller sets standard taints with this effect.
 #[must_use]
 pub fn is_of_control_plane(effect: &str) -> bool {
     effect == Effect::NoSchedule.as_str()
@@ -114,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_ours_is_told_from_what_is_not() {
+    fn our_conditions_and_taints_are_recognized() {
         for (kind, reason, expected) in [
             ("MonitorMemoryPressure", "", true),
             (CONFIGURATION_ACCEPTED, "InForce", true),
@@ -122,7 +118,7 @@ mod tests {
             ("MemoryPressure", "NodeHasSufficientMemory", true),
             ("SystemIoPressure", PRESSURE_LASTS, true),
             ("DiskPressure", AGENT_STOPPED, true),
-            // As a node problem detector may say.
+            // As a node problem detector writes.
             ("IOPressure", "NoPressure", false),
             ("IOPressure", "NodeHasNoDiskPressure", false),
             ("MonitorSomethingElse", "Fine", false),

@@ -1,10 +1,10 @@
-//! Evictions at the API server: each is a plan of few steps, carried out on its own, and noted in the ledger as it goes.
+//! Evictions at the API server. Each is a task of its own that follows a plan of few requests and notes its progress in the ledger.
 
 mod eviction_call;
 pub mod eviction_plan;
 pub mod eviction_requests;
 pub mod exchange;
-pub(super) mod intent;
+pub mod intent;
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -14,69 +14,56 @@ use tokio::task::{AbortHandle, JoinSet};
 
 use crate::units::Monotonic;
 
-use super::Event;
-use super::api_threads::Context;
+use super::api_state::Event;
 use super::backoff::{Backoff, jittered};
+use super::context::Context;
 use super::ledger::Unfinished;
 
-pub use exchange::{Progress, Verdict};
-pub use intent::Intent;
-
 use eviction_plan::Plan;
-use exchange::Wait;
+use exchange::{EvictionUpdate, Verdict, Wait};
+use intent::Intent;
 
-/// Between tries, at first.
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
-/// Between tries, at most.
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-/// The same while somebody waits for the answer.
-const LONGEST_PAUSE_ASKING: Duration = Duration::from_secs(1);
-/// When the agent stops, what is under way has so long to be finished; the rest stays in the ledger.
-const LAST_MOMENT: Duration = Duration::from_secs(2);
+const FIRST_WAIT: Duration = Duration::from_millis(100);
+const LONGEST_WAIT: Duration = Duration::from_secs(30);
+/// The longest wait while the loop waits for the answer.
+const LONGEST_WAIT_ASKING: Duration = Duration::from_secs(1);
+/// Time that a stopping agent gives to evictions under way; the ledger keeps the rest.
+const STOP_TIME: Duration = Duration::from_secs(2);
 
-/// What came of an eviction, so far.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct EvictionUpdate {
-    /// Which pod.
-    pub uid: String,
-    /// What came of it.
-    pub verdict: Verdict,
-}
-
-/// Carries them out, those first that an earlier agent left unfinished, until there are no more.
+/// Carries out the ledger's unfinished evictions, then those of `intents`, until the sender is dropped.
 pub(super) async fn carry_out(context: &Context, mut intents: mpsc::Receiver<Intent>) {
-    let mut work = Work { context, tasks: JoinSet::new(), running: HashMap::new() };
+    let mut tasks = Tasks { context, tasks: JoinSet::new(), running: HashMap::new() };
     for open in context.ledger.unfinished() {
-        work.start(open);
+        tasks.start(open);
     }
     loop {
         tokio::select! {
             intent = intents.recv() => match intent {
-                // What is not in the ledger was ended meanwhile.
-                Some(intent) => if let Some(open) = context.ledger.find(&intent.uid) { work.start(open) },
+                // An intent that is not in the ledger was called off meanwhile.
+                Some(intent) => if let Some(open) = context.ledger.find(&intent.uid) { tasks.start(open) },
                 None => break,
             },
-            Some(ended) = work.tasks.join_next() => {
+            Some(ended) = tasks.tasks.join_next() => {
                 if let Ok(uid) = ended {
-                    work.running.retain(|of, task| *of != uid || !task.is_finished());
+                    tasks.running.retain(|of, task| *of != uid || !task.is_finished());
                 }
             }
         }
     }
-    let rest = async { while work.tasks.join_next().await.is_some() {} };
-    // Who is not done by then is done by the next agent.
-    let _done = tokio::time::timeout(LAST_MOMENT, rest).await;
+    let rest = async { while tasks.tasks.join_next().await.is_some() {} };
+    let _rest_in_ledger = tokio::time::timeout(STOP_TIME, rest).await;
 }
 
-/// What is under way, a task for each pod.
-struct Work<'c> {
+/// The evictions under way, one task for each pod.
+struct Tasks<'c> {
     context: &'c Context,
     tasks: JoinSet<String>,
     running: HashMap<String, AbortHandle>,
 }
 
-impl Work<'_> {
-    /// One that is under way goes on as what it is now: its request may have been carried out, and what follows finds that out.
+impl Tasks<'_> {
+    /// Starts an eviction. It replaces an earlier one of the same pod, whose last request may have been carried out; the new plan
+    /// finds that out.
     fn start(&mut self, open: Unfinished) {
         let uid = open.intent.uid.clone();
         let task = self.tasks.spawn(carry_out_one(self.context.clone(), open));
@@ -86,11 +73,11 @@ impl Work<'_> {
     }
 }
 
-/// From the first request that is left to the last; returns the UID.
+/// Sends all requests that are left; returns the UID.
 async fn carry_out_one(context: Context, open: Unfinished) -> String {
     let Unfinished { intent, progress, is_resumed } = open;
     let mut plan = Plan::of(&intent, progress, is_resumed);
-    let mut patience = Backoff::new(FIRST_PAUSE, if intent.is_certain { LONGEST_PAUSE } else { LONGEST_PAUSE_ASKING });
+    let mut backoff = Backoff::new(FIRST_WAIT, if intent.is_certain { LONGEST_WAIT } else { LONGEST_WAIT_ASKING });
     let mut requests = 0_u32;
     let mut last = None;
     let mut removed = None;
@@ -100,7 +87,7 @@ async fn carry_out_one(context: Context, open: Unfinished) -> String {
         }
         if let Some(verdict) = plan.expire(intent.age()) {
             last = Some(verdict.clone());
-            tell(&context, &intent, verdict);
+            report(&context, &intent, verdict);
             break;
         }
         if plan.asks() {
@@ -109,36 +96,36 @@ async fn carry_out_one(context: Context, open: Unfinished) -> String {
         let before = plan.progress();
         requests += 1;
         let answer = eviction_call::send(&context.client, step, &intent, &context.node_name, before.removed).await;
-        tracing::debug!(event = "eviction_step", pod = intent.pod(), ?step, ?answer, "the API server was asked");
+        tracing::debug!(event = "eviction_step", pod = intent.pod(), ?step, ?answer, "request of an eviction sent");
         let outcome = plan.take(answer, intent.age());
-        // Only what gets on starts anew with short pauses: an answer that leads nowhere may come for ever.
+        // Only progress resets the backoff: an answer that changes nothing may repeat for ever.
         if plan.progress() != before {
-            patience.reset();
+            backoff.reset();
             context.ledger.note(&intent.uid, plan.progress());
         }
         if plan.progress().removed && removed.is_none() {
             removed = Some(Monotonic::now());
         }
-        if let Some(verdict) = outcome.news {
+        if let Some(verdict) = outcome.verdict {
             if let Verdict::NoAnswer(_) = verdict {
-                patience = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
+                backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
             }
             last = Some(verdict.clone());
-            tell(&context, &intent, verdict);
+            report(&context, &intent, verdict);
         }
         match outcome.wait {
             Wait::None => {}
-            Wait::Backoff => tokio::time::sleep(patience.after_failure(None)).await,
-            // `Retry-After: 0` is no invitation to come without end; and not every node comes back in the same moment.
-            Wait::For(told) => {
-                let pause = patience.after_failure(None).max(told);
-                tokio::time::sleep(pause + jittered(pause / 8)).await;
+            Wait::Backoff => tokio::time::sleep(backoff.next_wait(None)).await,
+            // `Retry-After: 0` must not cause a busy loop, and nodes must not return in step.
+            Wait::For(retry_after) => {
+                let wait = backoff.next_wait(None).max(retry_after);
+                tokio::time::sleep(wait + jittered(wait / 8)).await;
             }
         }
     }
     context.ledger.end(&intent);
     if matches!(last, None | Some(Verdict::Accepted | Verdict::Delayed(_))) {
-        tell(&context, &intent, Verdict::Done(plan.take_note()));
+        report(&context, &intent, Verdict::Done(plan.take_note()));
     }
     tracing::info!(
         event = "eviction_told",
@@ -152,18 +139,17 @@ async fn carry_out_one(context: Context, open: Unfinished) -> String {
         decided_mono_ns = intent.decided_mono_ns,
         removed_mono_ns = removed.map(|at| at.0),
         ended_mono_ns = Monotonic::now().0,
-        "nothing is left to say to the API server about this pod"
+        "all requests of an eviction to the API server are done"
     );
     intent.uid
 }
 
-/// The loop has taken it out of the ledger: from now on it only observes, and says so itself.
+/// Returns whether the loop has removed this decision from the ledger: it has changed to observe mode, and reports that itself.
 fn is_called_off(context: &Context, intent: &Intent) -> bool {
     let open = context.ledger.find(&intent.uid);
     open.is_none_or(|open| open.intent.decided_mono_ns != intent.decided_mono_ns)
 }
 
-fn tell(context: &Context, intent: &Intent, verdict: Verdict) {
-    // The loop may have ended.
-    let _unheard = context.news.send(Event::Eviction(EvictionUpdate { uid: intent.uid.clone(), verdict }));
+fn report(context: &Context, intent: &Intent, verdict: Verdict) {
+    context.reporter.report(Event::Eviction(EvictionUpdate { uid: intent.uid.clone(), verdict }));
 }

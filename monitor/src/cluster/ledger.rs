@@ -1,8 +1,8 @@
-//! Evictions that are not finished, on file: what an agent that is killed has begun is finished by the next one.
+//! The unfinished evictions, in a file: an agent that starts after another was killed finishes them.
 //!
-//! JSON lines, appended by one write(2) each, without fsync: they have to outlive the agent, not the node, and lie beside the lock, which
-//! is usually on a tmpfs. The loop writes an intent before it touches the pod; the thread that speaks to the API server writes what was
-//! done. What is not finished is what the lines say in their order; a line that was cut off says nothing.
+//! JSON lines, each appended by one write(2) without fsync: they must survive the agent, not the node, and are beside the lock file,
+//! usually on a tmpfs. The loop writes an intent before it touches the pod; the working thread writes the progress. A line that was cut
+//! off is ignored.
 
 mod record;
 
@@ -19,60 +19,52 @@ use rustix::fs::FallocateFlags;
 use crate::units::boot_id;
 
 use self::record::{Record, replay, text_of};
-use super::evictions::{Intent, Progress};
+use super::evictions::intent::{Intent, Progress};
 
-/// Evictions that may be unfinished at a time. Each is a pod of this node.
+pub use self::record::Unfinished;
+
+/// Unfinished evictions at a time; each is a pod of this node.
 const MOST: usize = 64;
-/// Room made beforehand, as much as is used between two tidyings: under pressure, a write that needs no new page waits for nobody.
-const ROOM: u64 = LARGE + (64 << 10);
-/// A file that large is written anew with what is not finished.
+/// Bytes allocated beforehand, as many as are written between two calls of [`Ledger::tidy`]: under memory pressure a write must not need
+/// a new page.
+const ALLOCATED: u64 = LARGE + (64 << 10);
+/// Bytes; a larger file is rewritten with what is unfinished.
 const LARGE: u64 = 256 << 10;
-/// A file that large is no ledger of ours.
+/// Bytes that are read; no ledger of ours is that large.
 const LARGEST: u64 = 4 << 20;
-/// What it is called among the capabilities that are missing.
+/// Name among the missing capabilities.
 pub const CAPABILITY: &str = "eviction ledger";
 
-/// Evictions that are not finished.
+/// The unfinished evictions. Two threads share it.
 #[derive(Debug, Default)]
 pub struct Ledger {
     path: Option<PathBuf>,
-    /// Read once: who begins an eviction waits for nothing but its one write.
+    /// Read once, so that beginning an eviction costs only its one write.
     boot: String,
     file: Mutex<Option<Arc<File>>>,
     open: Mutex<BTreeMap<String, Unfinished>>,
-    trouble: Mutex<Option<String>>,
-    /// The last line may be cut off: what comes next begins a line of its own.
+    degradation: Mutex<Option<String>>,
+    /// The last line may be cut off, so the next write starts a new line.
     is_torn: AtomicBool,
 }
 
-/// One that is not finished.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Unfinished {
-    /// What was decided.
-    pub intent: Intent,
-    /// What has been done.
-    pub progress: Progress,
-    /// Another agent began it.
-    pub is_resumed: bool,
-}
-
-/// What became of an intent.
+/// Whether an eviction was noted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Begun {
-    /// It is noted; the API server is to be asked.
+    /// The API server has to be asked.
     New,
-    /// It was under way already, and goes as far.
+    /// An eviction of this pod that cannot be refused is under way.
     Already,
 }
 
-/// Why it is not noted: more wait for the API server than are kept.
+/// The ledger is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("{MOST} evictions wait for the API server already: no more are noted")]
+#[error("eviction not noted: {MOST} evictions wait for the API server already")]
 pub struct Full;
 
 impl Ledger {
-    /// The ledger that goes with this lock, with what an earlier agent left unfinished. Where it cannot be read or written that is said by
-    /// [`Self::degradation`], and evictions are kept in mind only.
+    /// Opens the ledger beside this lock file. If it cannot be read or written, [`Self::degradation`] says so, and evictions are kept in
+    /// memory only.
     #[must_use]
     pub fn beside(lock_file: &Path) -> Self {
         let mut path = lock_file.as_os_str().to_owned();
@@ -85,61 +77,57 @@ impl Ledger {
         let left = match read(path, &ledger.boot) {
             Ok(left) => left,
             Err(error) => {
-                ledger.set_trouble(Some(format!(
-                    "cannot read {}: {error}; what an earlier agent left unfinished is not known",
+                ledger.set_degradation(Some(format!(
+                    "cannot read {}: {error}; evictions that an earlier agent left unfinished are not finished",
                     path.display()
                 )));
                 BTreeMap::new()
             }
         };
         *lock(&ledger.open) = left;
-        // Without a line that was cut off, to which the next would be appended.
-        ledger.write_anew();
+        // Drops a line that was cut off, to which the next would be appended.
+        ledger.rewrite();
         ledger
     }
 
-    /// Why it cannot be kept, if so.
+    /// Returns why the file cannot be read or written now.
     #[must_use]
     pub fn degradation(&self) -> Option<String> {
-        lock(&self.trouble).clone()
+        lock(&self.degradation).clone()
     }
 
-    /// What is not finished.
     #[must_use]
     pub fn unfinished(&self) -> Vec<Unfinished> {
         lock(&self.open).values().cloned().collect()
     }
 
-    /// How many are not finished.
     #[must_use]
     pub fn len(&self) -> usize {
         lock(&self.open).len()
     }
 
-    /// Whether all are finished.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// That one, if it is not finished.
     #[must_use]
     pub fn find(&self, uid: &str) -> Option<Unfinished> {
         lock(&self.open).get(uid).cloned()
     }
 
-    /// Notes that a pod is about to go, before it is touched.
+    /// Notes an eviction before the pod is touched.
     ///
     /// # Errors
-    /// When too many are not finished.
+    /// When too many are unfinished.
     pub fn begin(&self, intent: &Intent) -> Result<Begun, Full> {
         {
             let mut open = lock(&self.open);
             let is_full = open.len() >= MOST;
             match open.get_mut(&intent.uid) {
-                // Nothing goes further than what goes for sure.
+                // An eviction that cannot be refused is not replaced.
                 Some(known) if known.intent.is_certain => return Ok(Begun::Already),
-                // What has been done stays done.
+                // The progress stays.
                 Some(known) => {
                     known.intent = intent.clone();
                     known.is_resumed = false;
@@ -155,7 +143,7 @@ impl Ledger {
         Ok(Begun::New)
     }
 
-    /// Notes what has been done.
+    /// Notes the progress of an eviction.
     pub fn note(&self, uid: &str, progress: Progress) {
         if let Some(open) = lock(&self.open).get_mut(uid) {
             open.progress = progress;
@@ -163,11 +151,11 @@ impl Ledger {
         self.append(&Record::Progress { uid: uid.to_owned(), progress });
     }
 
-    /// Notes that nothing is left to do for this intent; another about the same pod, decided meanwhile, stays.
+    /// Notes that this intent is finished. A newer intent for the same pod stays.
     pub fn end(&self, intent: &Intent) {
         let (uid, decided) = (intent.uid.clone(), intent.decided_mono_ns);
         let is_it = |open: &Unfinished| open.intent.decided_mono_ns == decided;
-        // First the file: while it is in mind the file is not cleared.
+        // The file first: it is not cleared while the eviction is in memory.
         if lock(&self.open).get(&uid).is_some_and(is_it) {
             self.append(&Record::End { uid: uid.clone(), decided });
         }
@@ -177,29 +165,28 @@ impl Ledger {
         }
     }
 
-    /// Makes the file small again. By who begins evictions, at a time when none is near.
+    /// Makes the file small again, and retries after a failure. The loop calls it when no eviction is near.
     pub fn tidy(&self) {
         let size = lock(&self.file).as_ref().and_then(|file| file.metadata().ok()).map(|metadata| metadata.len());
         match size {
-            Some(_) if self.degradation().is_some() => self.write_anew(),
+            Some(_) if self.degradation().is_some() => self.rewrite(),
             Some(0) => {}
             Some(size) if size <= LARGE && !self.is_empty() => {}
-            // What could not be written may be so again.
-            Some(_) | None if self.path.is_some() => self.write_anew(),
+            Some(_) | None if self.path.is_some() => self.rewrite(),
             Some(_) | None => {}
         }
     }
 
-    /// Writes what is not finished into a new file, which takes the place of the old one as a whole. What the other thread notes meanwhile
-    /// may miss the new file: then the next agent does it again, and finds it done.
-    fn write_anew(&self) {
+    /// Replaces the file by one with the unfinished evictions. A line that the other thread appends meanwhile may be lost: then the next
+    /// agent repeats that request, and finds it done.
+    fn rewrite(&self) {
         let Some(path) = &self.path else { return };
         let text: String = lock(&self.open).values().map(|open| text_of(open, &self.boot)).collect();
         match replace(path, &text) {
             Ok(file) => {
                 *lock(&self.file) = Some(Arc::new(file));
                 self.is_torn.store(false, Ordering::Relaxed);
-                self.set_trouble(None);
+                self.set_degradation(None);
             }
             Err(error) => self.cannot_write(path, &error),
         }
@@ -210,7 +197,7 @@ impl Ledger {
         let (Some(path), Some(file)) = (&self.path, file) else { return };
         let end = if self.is_torn.swap(false, Ordering::Relaxed) { "\n" } else { "" };
         let line = format!("{end}{}\n", record.line());
-        // The file is opened to append: one write is one line, whoever else writes at the same time.
+        // O_APPEND: one write is one line, even when both threads write.
         let written = (&*file).write(line.as_bytes());
         let reason = match written {
             Ok(written) if written == line.len() => return,
@@ -222,19 +209,18 @@ impl Ledger {
     }
 
     fn cannot_write(&self, path: &Path, reason: &dyn std::fmt::Display) {
-        self.set_trouble(Some(format!(
-            "cannot write {}: {reason}; evictions that are under way when the agent ends are not finished",
+        self.set_degradation(Some(format!(
+            "cannot write {}: {reason}; evictions under way when the agent ends are not finished",
             path.display()
         )));
     }
 
-    fn set_trouble(&self, trouble: Option<String>) {
-        *lock(&self.trouble) = trouble;
+    fn set_degradation(&self, degradation: Option<String>) {
+        *lock(&self.degradation) = degradation;
     }
 }
 
-/// Nothing panics while holding one; if something did, what it guards is still whole. None is held while another is taken, nor for longer
-/// than a copy takes.
+/// Locks for as long as a copy takes; no two locks are held at a time. No code panics under a lock, and a poisoned value would be whole.
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -258,11 +244,11 @@ fn replace(path: &Path, text: &str) -> std::io::Result<File> {
     let mut new = path.as_os_str().to_owned();
     new.push(".new");
     let new = PathBuf::from(new);
-    // What is left of an earlier try, or a link that somebody put there.
+    // Left by an agent that was killed, or a symbolic link that must not be followed.
     let _absent = std::fs::remove_file(&new);
     let mut file = OpenOptions::new().append(true).create_new(true).mode(0o600).open(&new)?;
-    // Not every filesystem can; then a write needs new pages.
-    let _room = rustix::fs::fallocate(&file, FallocateFlags::KEEP_SIZE, 0, ROOM);
+    // Filesystems without fallocate need new pages at each write.
+    let _not_supported = rustix::fs::fallocate(&file, FallocateFlags::KEEP_SIZE, 0, ALLOCATED);
     file.write_all(text.as_bytes())?;
     std::fs::rename(&new, path)?;
     Ok(file)

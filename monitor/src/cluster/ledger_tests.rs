@@ -12,7 +12,7 @@ fn unfinished(ledger: &Ledger) -> Vec<(String, Progress, bool)> {
 }
 
 #[test]
-fn what_is_not_finished_is_found_again() {
+fn unfinished_evictions_are_read_again() {
     let root = tempfile::tempdir().unwrap();
     let lock = root.path().join("lock");
     let path = root.path().join("lock.evictions");
@@ -24,7 +24,7 @@ fn what_is_not_finished_is_found_again() {
     ledger.note("b", asked());
     ledger.end(&intent("c"));
     drop(ledger);
-    // Killed in the midst of a line.
+    // Killed in the middle of a line.
     let mut text = std::fs::read_to_string(&path).unwrap();
     text.push_str("{\"is\":\"end\",\"uid\":\"a");
     std::fs::write(&path, text).unwrap();
@@ -41,7 +41,7 @@ fn what_is_not_finished_is_found_again() {
 }
 
 #[test]
-fn every_cut_of_the_file_is_a_ledger() {
+fn a_file_cut_anywhere_is_a_ledger() {
     let root = tempfile::tempdir().unwrap();
     let lock = root.path().join("lock");
     let path = root.path().join("lock.evictions");
@@ -69,7 +69,7 @@ fn every_cut_of_the_file_is_a_ledger() {
 }
 
 #[test]
-fn what_was_decided_in_another_boot_or_not_by_us_is_left_out() {
+fn other_boots_and_foreign_lines_are_ignored() {
     let root = tempfile::tempdir().unwrap();
     let lock = root.path().join("lock");
     let path = root.path().join("lock.evictions");
@@ -87,7 +87,7 @@ fn what_was_decided_in_another_boot_or_not_by_us_is_left_out() {
 }
 
 #[test]
-fn the_same_pod_is_noted_once_unless_it_is_to_go_for_sure() {
+fn an_asked_eviction_is_replaced_but_not_a_certain_one() {
     let ledger = Ledger::default();
     let soft = Intent { method: EvictionMethod::Evict, is_certain: false, ..intent("a") };
     assert_eq!(ledger.begin(&soft), Ok(Begun::New));
@@ -103,7 +103,7 @@ fn the_same_pod_is_noted_once_unless_it_is_to_go_for_sure() {
 }
 
 #[test]
-fn it_holds_no_more_than_a_node_has_use_for() {
+fn the_ledger_is_bounded() {
     let ledger = Ledger::default();
     for index in 0..MOST {
         assert_eq!(ledger.begin(&intent(&index.to_string())), Ok(Begun::New));
@@ -115,7 +115,7 @@ fn it_holds_no_more_than_a_node_has_use_for() {
 }
 
 #[test]
-fn one_that_never_ends_does_not_let_the_file_grow() {
+fn an_eviction_that_never_ends_does_not_grow_the_file() {
     let root = tempfile::tempdir().unwrap();
     let lock = root.path().join("lock");
     let path = root.path().join("lock.evictions");
@@ -133,7 +133,7 @@ fn one_that_never_ends_does_not_let_the_file_grow() {
 }
 
 #[test]
-fn where_it_cannot_be_written_that_is_said_and_it_goes_on_in_mind() {
+fn a_failed_write_is_reported_and_memory_is_kept() {
     let root = tempfile::tempdir().unwrap();
     let ledger = Ledger::beside(&root.path().join("absent/lock"));
     assert!(ledger.degradation().unwrap().contains("absent/lock.evictions"), "{ledger:?}");
@@ -146,7 +146,7 @@ fn where_it_cannot_be_written_that_is_said_and_it_goes_on_in_mind() {
 }
 
 #[test]
-fn what_follows_a_write_that_was_cut_short_is_a_line_of_its_own() {
+fn a_write_after_a_short_one_starts_a_new_line() {
     let root = tempfile::tempdir().unwrap();
     let lock = root.path().join("lock");
     let path = root.path().join("lock.evictions");

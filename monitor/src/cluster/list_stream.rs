@@ -1,26 +1,24 @@
-//! A list, read one item at a time as it comes in: the list of a full node's pods is some ten MiB of text, an item a few KiB.
+//! Splits a list into its items while it comes in: the list of a full node's pods is some 10 MiB of text, an item a few KiB.
 
-/// Longer items are refused: etcd takes no object larger than 1.5 MiB by default, and JSON is not much longer than what it stores.
+/// Bytes; longer items are refused. etcd stores no object above 1.5 MiB by default, and JSON is not much longer than what it stores.
 const LONGEST: usize = 8 << 20;
 
-/// Cuts the text of a list into its items and what is around them.
+/// The text of a list, split into its items and the frame around them.
 #[derive(Debug, Default)]
-pub(super) struct Items {
-    /// What is around the items, which is short.
+pub(super) struct ListStream {
     frame: Vec<u8>,
     item: Vec<u8>,
     depth: u32,
     in_string: bool,
     is_escaped: bool,
-    /// The items are being read.
     in_items: bool,
 }
 
-impl Items {
-    /// Takes in more of the text; `take` gets each item that is whole now.
+impl ListStream {
+    /// Takes more of the text; calls `take` with each item that is complete now.
     ///
     /// # Errors
-    /// When something is too long, or brackets do not match.
+    /// When an item is too long, or brackets do not match.
     pub(super) fn push(&mut self, text: &[u8], mut take: impl FnMut(&[u8])) -> Result<(), &'static str> {
         for byte in text {
             let was_item = self.in_items && self.depth > 2;
@@ -36,7 +34,7 @@ impl Items {
                 self.frame.push(*byte);
             }
             if self.item.len() > LONGEST || self.frame.len() > LONGEST {
-                return Err("an item of the list is longer than any object may be");
+                return Err("an item of the list is longer than any object");
             }
         }
         Ok(())
@@ -72,9 +70,9 @@ impl Items {
         text.is_some_and(|text| text.ends_with(b"\"items\""))
     }
 
-    /// What was around the items, once the list is whole.
+    /// Returns the frame of a complete list.
     pub(super) fn end(self) -> Result<Vec<u8>, &'static str> {
-        if self.depth == 0 && !self.in_string { Ok(self.frame) } else { Err("the list ended before its end") }
+        if self.depth == 0 && !self.in_string { Ok(self.frame) } else { Err("the list is incomplete") }
     }
 }
 
@@ -83,7 +81,7 @@ mod tests {
     use super::*;
 
     fn cut(text: &str, step: usize) -> Result<(Vec<String>, String), &'static str> {
-        let (mut items, mut found) = (Items::default(), Vec::new());
+        let (mut items, mut found) = (ListStream::default(), Vec::new());
         for chunk in text.as_bytes().chunks(step) {
             items.push(chunk, |item| found.push(String::from_utf8(item.to_vec()).unwrap()))?;
         }
@@ -91,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn items_are_cut_out_wherever_the_text_breaks() {
+    fn items_are_split_wherever_the_text_breaks() {
         let text = r#"{"kind":"PodList","metadata":{"resourceVersion":"7","x":["items",[{}]]}, "items" : [
             {"a":"}]\"{","b":[{"items":[1]}]} , {"c":{}},{}], "later": {"items": [{"no": 1}]}}"#;
         for step in 1..=text.len() {
@@ -111,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_off_is_no_list() {
+    fn an_incomplete_list_is_an_error() {
         for text in [r#"{"items":[{"a":1}"#, r#"{"items":[{"a":1}]"#, r#"{"items"#, "}"] {
             assert!(cut(text, 2).is_err(), "{text}");
         }

@@ -1,39 +1,38 @@
-//! Whether somebody is at work on the node: then pods are moved away in an order that the administrator, or an operator, has chosen. Pure.
+//! Whether the node is in maintenance: then its pods are drained in an order that the administrator or an operator has chosen. Pure.
 //!
-//! A machine that is being deleted tells nothing here: its hooks and marks are on its `Machine`, and its node is cordoned when it is drained.
+//! The deletion of a machine does not show here: its marks are on its `Machine`, and its node is cordoned when it is drained.
 
 use serde::Deserialize;
 
 use crate::workloads::json_defaults::or_default;
 
-/// Taints by which controllers say that pods are being moved off the node, or soon will be.
+/// Taints by which controllers announce that pods are drained from the node.
 const TAINTS: [(&str, &str); 5] = [
     ("node.kubernetes.io/out-of-service", "marked as out of service"),
     ("node.cloudprovider.kubernetes.io/shutdown", "shut down by its cloud provider"),
     ("ToBeDeletedByClusterAutoscaler", "drained by the cluster autoscaler"),
     ("karpenter.sh/disrupted", "drained by Karpenter"),
-    // OpenShift's machine config operator, while it works its way through a pool.
+    // OpenShift's machine config operator, on all nodes of the pool that it updates.
     ("UpdateInProgress", "its machine configuration is being updated"),
 ];
 
-/// Beside `spec.unschedulable`, by the node lifecycle controller.
+/// Set by the node lifecycle controller together with `spec.unschedulable`.
 const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
 
-/// OpenShift's machine config daemon: what the node has, what it is to have, and how far it is.
+// OpenShift's machine config daemon: the node's configuration, the one that it shall have, and the progress.
 const CURRENT_CONFIG: &str = "machineconfiguration.openshift.io/currentConfig";
 const DESIRED_CONFIG: &str = "machineconfiguration.openshift.io/desiredConfig";
 const CONFIG_STATE: &str = "machineconfiguration.openshift.io/state";
-/// `drain-…` or `uncordon-…`: what the machine config controller is asked for, and what it did last.
+// `drain-…` or `uncordon-…`: the request to the machine config controller, and the last one that it has carried out.
 const DESIRED_DRAIN: &str = "machineconfiguration.openshift.io/desiredDrain";
 const APPLIED_DRAIN: &str = "machineconfiguration.openshift.io/lastAppliedDrain";
-/// kured, while it has the lock.
+/// kured, while it holds its lock.
 const REBOOT: &str = "weave.works/kured-reboot-in-progress";
 
-/// The annotations that are looked at.
+/// The annotations that [`reason`] reads.
 pub(super) const ANNOTATIONS: [&str; 6] =
     [CURRENT_CONFIG, DESIRED_CONFIG, CONFIG_STATE, DESIRED_DRAIN, APPLIED_DRAIN, REBOOT];
 
-/// A taint of the node.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Taint {
@@ -41,7 +40,7 @@ pub(super) struct Taint {
     pub(super) key: String,
 }
 
-/// What tells of it.
+/// The fields of a node that show maintenance.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Marks {
     pub(super) is_being_deleted: bool,
@@ -50,7 +49,7 @@ pub(super) struct Marks {
     pub(super) annotations: Vec<(String, String)>,
 }
 
-/// Why the node is in maintenance, if it is: the most telling first.
+/// Returns why the node is in maintenance; of several reasons the most specific.
 pub(super) fn reason(marks: &Marks) -> Option<String> {
     let annotation = |key: &str| {
         let found = marks.annotations.iter().find(|(known, _)| known == key);
@@ -59,13 +58,13 @@ pub(super) fn reason(marks: &Marks) -> Option<String> {
     let is_tainted = |key: &str| marks.taints.iter().any(|taint| taint.key == key);
     let is_updating = || match (annotation(CONFIG_STATE), annotation(CURRENT_CONFIG), annotation(DESIRED_CONFIG)) {
         (Some("Working"), ..) => true,
-        // Stuck for as long as nobody mends it: nobody is at work.
+        // Stuck until an administrator repairs it: nothing is under way.
         (Some("Degraded" | "Unreconcilable"), ..) => false,
         (_, Some(current), Some(desired)) => current != desired,
         _ => false,
     };
     let drain = || annotation(DESIRED_DRAIN).filter(|desired| annotation(APPLIED_DRAIN) != Some(desired));
-    let words = if marks.is_being_deleted {
+    let text = if marks.is_being_deleted {
         Some("its object is being deleted")
     } else if is_updating() {
         Some("its machine configuration is being updated")
@@ -74,11 +73,11 @@ pub(super) fn reason(marks: &Marks) -> Option<String> {
     } else if annotation(REBOOT).is_some() {
         Some("about to be rebooted by kured")
     } else {
-        // Who drains cordons as well: that alone says the least.
-        let drained = TAINTS.iter().find(|(key, _)| is_tainted(key)).map(|(_, words)| *words);
+        // A drained node is cordoned, too: "cordoned" is the least specific.
+        let drained = TAINTS.iter().find(|(key, _)| is_tainted(key)).map(|(_, text)| *text);
         drained.or((marks.is_unschedulable || is_tainted(UNSCHEDULABLE)).then_some("cordoned"))
     };
-    words.map(str::to_owned)
+    text.map(str::to_owned)
 }
 
 #[cfg(test)]
@@ -91,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_nobody_works_on_is_in_no_maintenance() {
+    fn other_marks_are_no_maintenance() {
         let pressure = ["node.kubernetes.io/memory-pressure", "node-role.kubernetes.io/control-plane"];
         let taints = pressure.map(|key| Taint { key: key.to_owned() }).to_vec();
         assert_eq!(reason(&Marks { taints, ..Marks::default() }), None);
@@ -102,21 +101,21 @@ mod tests {
     }
 
     #[test]
-    fn cordoned_drained_or_updated() {
+    fn cordoned_drained_and_updated_nodes_are_in_maintenance() {
         assert_eq!(reason(&Marks { is_unschedulable: true, ..Marks::default() }).as_deref(), Some("cordoned"));
         assert_eq!(
             reason(&Marks { is_being_deleted: true, ..Marks::default() }).unwrap(),
             "its object is being deleted"
         );
         let tainted = |keys: &[&str]| keys.iter().map(|key| Taint { key: (*key).to_owned() }).collect();
-        for (key, words) in TAINTS.into_iter().chain([(UNSCHEDULABLE, "cordoned")]) {
-            // Who drains cordons as well: the more telling of the two is said.
+        for (key, text) in TAINTS.into_iter().chain([(UNSCHEDULABLE, "cordoned")]) {
+            // A drained node is cordoned, too: the more specific reason counts.
             for (is_unschedulable, taints) in [(false, tainted(&[key])), (true, tainted(&[UNSCHEDULABLE, key]))] {
                 let marks = Marks { taints, is_unschedulable, ..Marks::default() };
-                assert_eq!(reason(&marks).as_deref(), Some(words), "{key}");
+                assert_eq!(reason(&marks).as_deref(), Some(text), "{key}");
             }
         }
-        for (annotations, words) in [
+        for (annotations, text) in [
             (
                 vec![(CURRENT_CONFIG, "a"), (DESIRED_CONFIG, "b"), (CONFIG_STATE, "Done")],
                 "configuration is being updated",
@@ -129,12 +128,12 @@ mod tests {
             (vec![(REBOOT, "2026-11-21T00:00:00Z")], "rebooted"),
         ] {
             let reason = with(&annotations);
-            assert!(reason.as_deref().is_some_and(|reason| reason.contains(words)), "{annotations:?}: {reason:?}");
+            assert!(reason.as_deref().is_some_and(|reason| reason.contains(text)), "{annotations:?}: {reason:?}");
         }
     }
 
     #[test]
-    fn an_update_that_is_stuck_is_not_under_way() {
+    fn a_stuck_update_is_no_maintenance() {
         assert_eq!(with(&[(CURRENT_CONFIG, "a"), (DESIRED_CONFIG, "b"), (CONFIG_STATE, "Degraded")]), None);
     }
 }

@@ -1,16 +1,17 @@
-//! The Kubernetes control plane, spoken to by its API server.
+//! The Kubernetes API server: reflectors of this node and its pods, and what the loop sends: conditions, events, evictions.
 //!
-//! A thread of its own does it: it watches this node and its pods, and carries out what the loop hands over: the node's status, events,
-//! evictions. The loop never waits for it. An API server that is away, slow or refuses is a state with a reason; what was last known of
-//! the pods stays known, with its age.
+//! Two threads do the requests, so the loop never waits for the API server. An API server that is away, slow or refuses is a state with
+//! a reason; the pods stay known as they were last read, with their age.
 
 mod api_answer;
 mod api_call;
 mod api_client;
+mod api_state;
 mod api_threads;
 mod api_time;
 mod backoff;
 pub mod condition_names;
+mod context;
 pub mod events;
 pub mod evictions;
 pub mod ledger;
@@ -27,175 +28,40 @@ pub mod status;
 pub mod sweeper;
 
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use tokio::sync::{mpsc, watch};
 
 use crate::config::KubernetesOptions;
-use crate::units::Monotonic;
-use crate::workloads::PodSpecs;
+
+use api_state::{Reporter, Shared};
+use api_threads::{Inbox, Start};
 
 pub use api_client::{Access, Timeouts};
+pub use api_state::{CAPABILITY, Event, NodeFacts, State, View, WatchCounts};
 pub use events::EventRequest;
-pub use evictions::{EvictionUpdate, Intent, Verdict};
+pub use evictions::exchange::{EvictionUpdate, Verdict};
+pub use evictions::intent::Intent;
 pub use ledger::Ledger;
-pub use node_reflector::NodeFacts;
 pub use pod_cache::cached_pods;
 pub use reviews::{Review, Reviewer};
 pub use status::NodeStatus;
 
-/// What it is called among the capabilities that are missing.
-pub const CAPABILITY: &str = "API server";
-/// Evictions that may wait to be carried out.
+/// Evictions that may wait for the working thread.
 const WAITING_EVICTIONS: usize = 64;
-/// Events that may wait to be sent.
+/// Events that may wait for the working thread.
 const WAITING_EVENTS: usize = 256;
-/// Enough for TLS in a debug build; what is not used costs nothing.
+/// Bytes of stack: TLS in a debug build needs most of it; unused pages cost nothing.
 const STACK: usize = 2 << 20;
 
-/// How the API server is doing.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub enum State {
-    /// Not asked yet.
-    #[default]
-    Looking,
-    /// There is none, or the configuration wants none.
-    Off,
-    /// It answers.
-    Up,
-    /// It does not.
-    Down {
-        /// Why, and what to do about it.
-        reason: String,
-        /// Since when.
-        since: Monotonic,
-    },
-}
-
-impl State {
-    /// What does not work, for people; nothing when nothing is amiss.
-    #[must_use]
-    pub fn degradation(&self) -> Option<String> {
-        match self {
-            Self::Looking | Self::Off | Self::Up => None,
-            Self::Down { reason, .. } => Some(format!("{CAPABILITY}: {reason}")),
-        }
-    }
-}
-
-/// The cluster as it was last seen.
-#[derive(Debug, Clone, Default)]
-pub struct View {
-    /// How the API server is doing.
-    pub state: State,
-    /// This node's name; empty when there is no API server.
-    pub node_name: Arc<str>,
-    /// The pods of this node.
-    pub pods: Arc<PodSpecs>,
-    /// When these pods were true; nothing while they were never read.
-    pub pods_as_of: Option<Monotonic>,
-    /// The node's object.
-    pub node: Arc<NodeFacts>,
-    /// When that was true; nothing while it was never read.
-    pub node_as_of: Option<Monotonic>,
-    /// What it took to know the pods.
-    pub counts: WatchCounts,
-    /// That there are other pods was said, and not looked at yet.
-    is_pods_told: bool,
-    /// The same of the node.
-    is_node_told: bool,
-}
-
-/// What it took to know the pods, since the thread was started.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct WatchCounts {
-    /// Times that all of them were listed.
-    pub lists: u64,
-    /// Changes that the API server told of.
-    pub changes: u64,
-}
-
-/// What the thread has to say.
-#[derive(Debug)]
-pub enum Event {
-    /// The API server came or went.
-    State(State),
-    /// Other pods than before, or changed ones; many changes in a moment are told once.
-    Pods,
-    /// The node's object has changed in a way that matters.
-    Node,
-    /// What came of an eviction.
-    Eviction(EvictionUpdate),
-    /// Something that the API server does not let us do, or does again.
-    Degradation {
-        /// What it is called among the capabilities that are missing.
-        capability: &'static str,
-        /// Why, and what to do about it; nothing when it works again.
-        reason: Option<String>,
-    },
-}
-
-/// What both threads see. Held for as long as a pointer is copied.
-#[derive(Debug, Default)]
-pub(crate) struct Shared(Mutex<View>);
-
-impl Shared {
-    pub(crate) fn with<T>(&self, act: impl FnOnce(&mut View) -> T) -> T {
-        // Nothing panics while holding it; if something did, the view is still whole.
-        act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// Whether the loop is to be told: what it has been told already, and not looked at, it is not told again.
-    pub(crate) fn is_news(&self, event: &Event) -> bool {
-        self.with(|view| match event {
-            Event::Pods => !std::mem::replace(&mut view.is_pods_told, true),
-            Event::Node => !std::mem::replace(&mut view.is_node_told, true),
-            Event::State(_) | Event::Eviction(_) | Event::Degradation { .. } => true,
-        })
-    }
-
-    fn heard(&self, event: Event) -> Event {
-        self.with(|view| match event {
-            Event::Pods => view.is_pods_told = false,
-            Event::Node => view.is_node_told = false,
-            Event::State(_) | Event::Eviction(_) | Event::Degradation { .. } => {}
-        });
-        event
-    }
-
-    /// True when that is news. Another reason while it is down is none: that it is was said.
-    pub(crate) fn set_state(&self, state: State) -> bool {
-        self.with(|view| match (&mut view.state, state) {
-            (State::Down { reason, since: _ }, State::Down { reason: newer, .. }) => {
-                *reason = newer;
-                false
-            }
-            (before, now) if *before == now => false,
-            (before, now) => {
-                *before = now;
-                true
-            }
-        })
-    }
-}
-
-/// The other end of what the loop hands over, for the thread.
-#[derive(Debug)]
-pub(crate) struct Inbox {
-    pub(crate) evictions: mpsc::Receiver<Intent>,
-    pub(crate) events: mpsc::Receiver<(Timestamp, EventRequest)>,
-    pub(crate) status: watch::Receiver<NodeStatus>,
-    pub(crate) reviews: mpsc::Receiver<reviews::Question>,
-}
-
-/// Why something was not taken: too much waits, or there is nobody to carry it out.
+/// The working thread's queue is full, or there is no API server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the thread that speaks to the API server takes no more")]
+#[error("the thread that talks to the API server takes no more: its queue is full, or it has ended")]
 pub struct NotTaken;
 
-/// The loop's end of the thread.
+/// The loop's end of the API threads.
 #[derive(Debug)]
 pub struct Cluster {
     evictions: mpsc::Sender<Intent>,
@@ -210,8 +76,8 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Starts the thread where there is an API server to speak to. Best before the loop takes a priority of its own, which threads made
-    /// from then on would share. What is to outlive this agent is written down beside its lock file.
+    /// Starts the threads, if there is an API server. Call it before the loop raises its own priority, which threads inherit. The pod
+    /// cache is kept beside `lock_file`.
     ///
     /// # Errors
     /// When no thread can be started.
@@ -220,7 +86,7 @@ impl Cluster {
         Self::start_on(options, access, ledger)
     }
 
-    /// The same, with an API server that was found already; none: everything that is handed over is refused.
+    /// Starts the threads with a given API server and an empty ledger. Without `access` everything that is sent is refused.
     ///
     /// # Errors
     /// When no thread can be started.
@@ -228,14 +94,14 @@ impl Cluster {
         Self::start_on(options, access, Ledger::default())
     }
 
-    /// The same, and what an earlier agent left unfinished is finished.
+    /// Starts the threads with a given API server, and finishes the evictions that `ledger` holds.
     ///
     /// # Errors
     /// When no thread can be started.
     pub fn start_on(options: KubernetesOptions, access: Option<Access>, ledger: Ledger) -> std::io::Result<Self> {
         let ledger = Arc::new(ledger);
         let shared = Arc::new(Shared::default());
-        let (tell, news) = mpsc::unbounded_channel();
+        let (sender, news) = mpsc::unbounded_channel();
         let (evictions, wanted_evictions) = mpsc::channel(WAITING_EVICTIONS);
         let (events, wanted_events) = mpsc::channel(WAITING_EVENTS);
         let (status, wanted_status) = watch::channel(NodeStatus::default());
@@ -244,57 +110,56 @@ impl Cluster {
         let inbox = Inbox { evictions: wanted_evictions, events: wanted_events, status: wanted_status, reviews };
         let thread = match access {
             None => {
-                shared.set_state(State::Off);
+                shared.with(|view| view.state = State::Off);
                 None
             }
             Some(access) => {
                 shared.with(|view| view.node_name = access.node_name().into());
-                let (shared, ledger) = (Arc::clone(&shared), Arc::clone(&ledger));
-                let start = api_threads::Start { access, options: wanted_options, shared, ledger, news: tell };
-                // It ends by itself, and leaves nothing to be waited for.
-                let listening = start.clone();
-                spawn("watches", || api_threads::listen(listening))?;
+                let reporter = Reporter { shared: Arc::clone(&shared), events: sender };
+                let start = Start { access, options: wanted_options, reporter, ledger: Arc::clone(&ledger) };
+                // The watching thread leaves nothing behind, so stopping does not wait for it.
+                let watching = start.clone();
+                spawn("watches", || api_threads::watch_objects(watching))?;
                 Some(spawn("cluster", || api_threads::work(start, inbox))?)
             }
         };
         Ok(Self { evictions, events, status, options, reviewer, news, shared, ledger, thread })
     }
 
-    /// Whether there is an API server, answering or not.
+    /// Returns whether an API server is configured, whether it answers or not.
     #[must_use]
     pub const fn is_there(&self) -> bool {
         self.thread.is_some()
     }
 
-    /// The cluster as it was last seen; takes no time.
+    /// Returns the last view; never waits.
     #[must_use]
     pub fn view(&self) -> View {
         self.shared.with(|view| view.clone())
     }
 
-    /// Evictions that are not finished.
     #[must_use]
     pub fn ledger(&self) -> &Ledger {
         &self.ledger
     }
 
-    /// Has a pod taken off the node whose eviction is in the ledger; [`Event::Eviction`] follows.
+    /// Evicts a pod through the API server. The intent must be in the ledger; [`Event::Eviction`] follows.
     ///
     /// # Errors
-    /// When it is not taken.
+    /// When the queue is full or the thread has ended.
     pub fn evict(&self, intent: Intent) -> Result<(), NotTaken> {
         self.evictions.try_send(intent).map_err(|_| NotTaken)
     }
 
-    /// Has an event sent, if there is room for it.
+    /// Queues a Kubernetes event.
     ///
     /// # Errors
-    /// When it is not taken.
-    pub fn send_event(&self, happening: EventRequest) -> Result<(), NotTaken> {
-        self.events.try_send((Timestamp::now(), happening)).map_err(|_| NotTaken)
+    /// When the queue is full or the thread has ended.
+    pub fn send_event(&self, event: EventRequest) -> Result<(), NotTaken> {
+        self.events.try_send((Timestamp::now(), event)).map_err(|_| NotTaken)
     }
 
-    /// What the node's conditions and taints are to be from now on. Costs nothing where it is as before.
+    /// Sets the node's wanted conditions and taints. An equal status wakes no thread.
     pub fn publish(&self, status: NodeStatus) {
         self.status.send_if_modified(|before| {
             let is_new = *before != status;
@@ -305,36 +170,36 @@ impl Cluster {
         });
     }
 
-    /// Who has tokens reviewed; nobody where there is no API server.
+    /// Returns the reviewer of bearer tokens; none without an API server.
     #[must_use]
     pub fn reviewer(&self) -> Option<Reviewer> {
         self.is_there().then(|| self.reviewer.clone())
     }
 
-    /// Other options, after the configuration was read again.
+    /// Sets the options of a configuration that was read again.
     pub fn reload(&self, options: KubernetesOptions) {
         self.options.send_replace(options);
     }
 
-    /// The next thing that the thread has to say. Cancel-safe.
+    /// Returns the next event of the threads. Cancel-safe.
     pub async fn event(&mut self) -> Event {
         match self.news.recv().await {
-            Some(event) => self.shared.heard(event),
-            // Nobody speaks, and nobody will.
+            Some(event) => self.shared.taken(event),
+            // Both threads have ended.
             None => std::future::pending().await,
         }
     }
 
-    /// The same, if there is something already.
+    /// Returns the next event, if one waits.
     pub fn try_event(&mut self) -> Option<Event> {
-        self.news.try_recv().ok().map(|event| self.shared.heard(event))
+        self.news.try_recv().ok().map(|event| self.shared.taken(event))
     }
 
-    /// Ends the thread: what it has put on the node is taken away, evictions under way stay in their ledger. Waits for that, but not
-    /// for longer than `deadline`.
+    /// Ends the threads. Waits at most `deadline` until the working thread has removed conditions and taints from the node; unfinished
+    /// evictions stay in the ledger.
     pub fn stop(self, deadline: Duration) {
         let Self { evictions, events, status, options, thread, .. } = self;
-        // The thread ends when nobody can hand anything over any more.
+        // The working thread ends when all senders are dropped.
         drop((evictions, events, status, options));
         let Some(thread) = thread else { return };
         let begun = std::time::Instant::now();
@@ -344,7 +209,7 @@ impl Cluster {
     }
 }
 
-/// A thread with a runtime of its own.
+/// Starts a thread with its own tokio runtime.
 fn spawn<F: Future<Output = ()>>(
     name: &str,
     begin: impl FnOnce() -> F + Send + 'static,

@@ -1,4 +1,4 @@
-//! The node's own object: whether it is cordoned, drained or updated.
+//! Watches the node's own object: whether it is cordoned, drained or updated.
 
 use std::sync::Arc;
 
@@ -8,46 +8,36 @@ use tokio::time::Instant;
 use crate::units::Monotonic;
 use crate::workloads::json_defaults::{entries_of, is_present, list, or_default};
 
-use super::Event;
 use super::api_answer::Refusal;
-use super::api_threads::Context;
+use super::api_state::{Event, NodeFacts};
+use super::context::Context;
 use super::maintenance::{self, Marks, Taint};
-use super::reflector::{Reflector, follow};
+use super::reflector::{self, Reflector};
 
-/// What of the node's object matters.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct NodeFacts {
-    /// Unique for ever; empty while it is not known.
-    pub uid: String,
-    /// Why the node is in maintenance, for people, if it is.
-    pub maintenance: Option<String>,
-    /// Why the object cannot be read, if so: what it said last stands.
-    pub degradation: Option<String>,
-}
-
-/// Watches it for ever.
+/// Watches for ever.
 pub(super) async fn watch(context: &Context) {
-    follow(context, &mut Node { context: context.clone(), listed: None, facts: NodeFacts::default() }).await;
+    let mut node = NodeReflector { context: context.clone(), listed: None, facts: NodeFacts::default() };
+    reflector::run(context, &mut node).await;
 }
 
-struct Node {
+struct NodeReflector {
     context: Context,
-    /// The list under way: what it has named.
+    /// While a list is read: the node, once the list has named it.
     listed: Option<Option<NodeFacts>>,
     facts: NodeFacts,
 }
 
-impl Node {
-    fn tell(&mut self, facts: NodeFacts) {
+impl NodeReflector {
+    fn set(&mut self, facts: NodeFacts) {
         if facts != self.facts {
             self.facts = facts.clone();
-            self.context.shared.with(|view| view.node = Arc::new(facts));
-            self.context.tell(Event::Node);
+            self.context.reporter.with(|view| view.node = Arc::new(facts));
+            self.context.reporter.report(Event::Node);
         }
     }
 }
 
-impl Reflector for Node {
+impl Reflector for NodeReflector {
     const PATH: &'static str = "/api/v1/nodes";
     const IS_SMALL: bool = true;
 
@@ -65,42 +55,42 @@ impl Reflector for Node {
 
     fn end(&mut self) {
         match self.listed.take().flatten() {
-            Some(facts) => self.tell(facts),
+            Some(facts) => self.set(facts),
             None => {
                 let name = &self.context.node_name;
-                let trouble =
-                    format!("the API server knows no node {name}; kubernetes.nodeName or --node-name names it");
-                self.tell(NodeFacts { degradation: Some(trouble), ..NodeFacts::default() });
+                let reason =
+                    format!("the API server has no node {name}; set its name by kubernetes.nodeName or --node-name");
+                self.set(NodeFacts { degradation: Some(reason), ..NodeFacts::default() });
             }
         }
     }
 
     fn put(&mut self, object: &str) -> Option<String> {
         let (facts, version) = read(object.as_bytes())?;
-        self.tell(facts);
+        self.set(facts);
         Some(version)
     }
 
     fn remove(&mut self, object: &str) -> Option<String> {
         let (_, version) = read(object.as_bytes())?;
         let maintenance = Some("its object was deleted".to_owned());
-        self.tell(NodeFacts { maintenance, ..self.facts.clone() });
+        self.set(NodeFacts { maintenance, ..self.facts.clone() });
         Some(version)
     }
 
-    fn heard(&mut self) {
-        // While a list is not whole, the node is what it was before it.
+    fn answered(&mut self) {
+        // An incomplete list confirms nothing.
         if self.listed.is_none() {
             let now = Monotonic::now();
-            self.context.shared.with(|view| view.node_as_of = Some(now));
+            self.context.reporter.with(|view| view.node_as_of = Some(now));
         }
     }
 
     fn failed(&mut self, refusal: &Refusal, times: u32) {
-        // That the server does not answer at all the pods' watch says.
+        // The pods' reflector reports a server that does not answer.
         if refusal.status.is_some_and(|status| status.is_client_error()) && times > 1 {
-            let trouble = Some(refusal.reason.clone());
-            self.tell(NodeFacts { degradation: trouble, ..self.facts.clone() });
+            let degradation = Some(refusal.reason.clone());
+            self.set(NodeFacts { degradation, ..self.facts.clone() });
         }
     }
 
@@ -115,7 +105,7 @@ impl Reflector for Node {
     }
 }
 
-/// What matters of the object, and its resource version.
+/// Returns the needed fields of a node and its resource version.
 fn read(object: &[u8]) -> Option<(NodeFacts, String)> {
     let Wire { metadata, spec } = serde_json::from_slice(object).ok()?;
     let marks = Marks {
@@ -128,9 +118,8 @@ fn read(object: &[u8]) -> Option<(NodeFacts, String)> {
     Some((facts, metadata.resource_version))
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 #[serde(default)]
-#[derive(Default)]
 struct Wire {
     #[serde(deserialize_with = "or_default")]
     metadata: Metadata,
@@ -169,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_node_is_read_for_what_matters() {
+    fn a_node_is_read_without_unneeded_fields() {
         let json = |spec: &str| {
             format!(
                 r#"{{"metadata": {{"name": "n", "uid": "u", "resourceVersion": "5", "labels": {{"a": "b"}}}}, "spec": {spec},

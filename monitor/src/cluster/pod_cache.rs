@@ -1,8 +1,6 @@
-//! The pods known last, written down beside the lock file: an agent that starts while the API server is away knows them all the same, and how
-//! old that knowledge is.
+//! The last known pods, in a file beside the lock file: an agent that starts while the API server is away knows them, and their age.
 //!
-//! The file is to outlive the agent, not the machine's next boot, after which every pod has another cgroup: it names the boot, and its times
-//! are those of this boot's clock.
+//! After a reboot every pod has another cgroup, so the file names the boot, and its times are on that boot's monotonic clock.
 
 use std::collections::BTreeMap;
 use std::io::{BufWriter, Write as _};
@@ -18,14 +16,13 @@ use crate::workloads::json_defaults::or_default;
 use crate::workloads::pod::Pods;
 use crate::workloads::{Pod, PodSpecs};
 
-/// What has changed is written down this often at most.
+/// Least time between two writes of changed pods.
 const CHANGED_EVERY: Duration = Duration::from_secs(10);
-/// That nothing has changed is, so that its age is known.
+/// Unchanged pods are written this often, which renews their age.
 const CONFIRMED_EVERY: Duration = Duration::from_secs(60);
-/// What a full node's pods take is far less.
+/// Bytes; the pods of a full node take far less.
 const LARGEST: u64 = 32 << 20;
 
-/// The file, and what is in it.
 #[derive(Debug)]
 pub(super) struct PodCache {
     path: PathBuf,
@@ -33,8 +30,8 @@ pub(super) struct PodCache {
     boot: String,
     written: Option<Monotonic>,
     has_changed: bool,
-    /// That it cannot be written was said.
-    is_told: bool,
+    /// The last write failed, and the log says so.
+    is_failure_logged: bool,
 }
 
 #[derive(Debug, Serialize)]
@@ -66,43 +63,42 @@ struct Read {
 }
 
 impl PodCache {
-    /// Beside the lock file of the agent on that node.
+    /// Opens the cache beside the lock file of the agent on that node.
     pub(super) fn beside(lock_file: &Path, node: &Arc<str>) -> Self {
-        let boot = boot_id();
-        Self { path: path(lock_file), node: Arc::clone(node), boot, written: None, has_changed: false, is_told: false }
+        let (path, node, boot) = (path(lock_file), Arc::clone(node), boot_id());
+        Self { path, node, boot, written: None, has_changed: false, is_failure_logged: false }
     }
 
-    /// What an earlier agent wrote down, and when that was true; nothing where nobody did, or of another boot or node.
+    /// Returns the pods and when they were true; none: no file of this boot and node.
     pub(super) fn read(&self) -> Option<(PodSpecs, Monotonic)> {
         let (node, specs, as_of) = read(&self.path, &self.boot)?;
         (*node == *self.node).then_some((specs, as_of))
     }
 
-    /// Something is other than what was written down.
+    /// Notes that the pods differ from the file.
     pub(super) fn change(&mut self) {
         self.has_changed = true;
     }
 
-    /// These are the pods now. Writes that down when it is time to.
+    /// Takes the pods as they are now; writes the file when it is due. A failed write is retried when the next is due.
     pub(super) fn confirm(&mut self, now: Monotonic, pods: &BTreeMap<String, Arc<Pod>>) {
-        let pause = if self.has_changed { CHANGED_EVERY } else { CONFIRMED_EVERY };
-        if self.written.is_some_and(|written| now.since(written) < pause) {
+        let interval = if self.has_changed { CHANGED_EVERY } else { CONFIRMED_EVERY };
+        if self.written.is_some_and(|written| now.since(written) < interval) {
             return;
         }
-        // What cannot be written now is tried again as late as what can.
         self.written = Some(now);
         self.has_changed = false;
         match self.write(now, pods) {
-            Ok(()) => self.is_told = false,
+            Ok(()) => self.is_failure_logged = false,
             Err(error) => {
-                if !std::mem::replace(&mut self.is_told, true) {
+                if !std::mem::replace(&mut self.is_failure_logged, true) {
                     let path = self.path.display();
                     tracing::warn!(
                         event = "degraded",
                         capability = "remembered_pods",
                         %path,
                         reason = %error,
-                        "the pods cannot be written down: an agent started without the API server will know none"
+                        "the pod cache cannot be written; an agent that starts without the API server will know no pods"
                     );
                 }
             }
@@ -111,7 +107,7 @@ impl PodCache {
 
     fn write(&self, now: Monotonic, pods: &BTreeMap<String, Arc<Pod>>) -> std::io::Result<()> {
         let next = self.path.with_extension("pods.next");
-        // Whoever can read it learns which pods the node has.
+        // Names of pods are confidential.
         let file = std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&next)?;
         let mut writer = BufWriter::new(file);
         let document =
@@ -122,13 +118,13 @@ impl PodCache {
     }
 }
 
-/// The pods that the agent with that lock file wrote down last, and when that was true; nothing where none did since the machine was booted.
+/// Returns the pods that the agent with this lock file cached in this boot, and when they were true.
 #[must_use]
 pub fn cached_pods(lock_file: &Path) -> Option<(PodSpecs, Monotonic)> {
     read(&path(lock_file), &boot_id()).map(|(_, specs, as_of)| (specs, as_of))
 }
 
-/// The node, its pods, and when that was true.
+/// Returns the node's name, its pods, and when they were true.
 fn read(path: &Path, of_boot: &str) -> Option<(String, PodSpecs, Monotonic)> {
     let length = std::fs::metadata(path).ok()?.len();
     if length > LARGEST {
@@ -137,7 +133,7 @@ fn read(path: &Path, of_boot: &str) -> Option<(String, PodSpecs, Monotonic)> {
             capability = "remembered_pods",
             path = %path.display(),
             length,
-            "the pods written down are not read: the file is larger than {} MiB",
+            "the pod cache is not read: the file is larger than {} MiB",
             LARGEST >> 20
         );
         return None;
@@ -148,14 +144,12 @@ fn read(path: &Path, of_boot: &str) -> Option<(String, PodSpecs, Monotonic)> {
     (!boot.is_empty() && boot == of_boot).then(|| (node, PodSpecs::from_api_server(items.unwrap_or_default()), as_of))
 }
 
-/// Where the pods known last are written down.
 fn path(lock_file: &Path) -> PathBuf {
     lock_file.with_extension("pods.json")
 }
 
 #[cfg(test)]
 mod tests {
-    use super::cached_pods as remembered_by;
     use super::*;
 
     fn pods(names: &[&str]) -> BTreeMap<String, Arc<Pod>> {
@@ -172,16 +166,16 @@ mod tests {
     }
 
     #[test]
-    fn the_next_agent_knows_them_and_how_old_they_are() {
+    fn the_next_agent_reads_pods_and_their_age() {
         let directory = tempfile::tempdir().unwrap();
         let lock = directory.path().join("agent.lock");
-        let mut remembered = PodCache::beside(&lock, &"n".into());
-        assert!(remembered.read().is_none());
-        remembered.confirm(Monotonic(5), &pods(&["a", "b"]));
+        let mut cache = PodCache::beside(&lock, &"n".into());
+        assert!(cache.read().is_none());
+        cache.confirm(Monotonic(5), &pods(&["a", "b"]));
         let next = PodCache::beside(&lock, &"n".into());
         assert_eq!(names(next.read()), Some((vec!["a".to_owned(), "b".to_owned()], 5)));
         assert!(names(PodCache::beside(&lock, &"other".into()).read()).is_none());
-        assert_eq!(names(remembered_by(&lock)).map(|(names, _)| names.len()), Some(2), "whatever the node is called");
+        assert_eq!(names(cached_pods(&lock)).map(|(names, _)| names.len()), Some(2), "any node name");
         let later = PodCache { boot: "another".to_owned(), ..PodCache::beside(&lock, &"n".into()) };
         assert!(later.read().is_none());
         std::fs::write(path(&lock), "{\"kind\": ").unwrap();
@@ -189,41 +183,41 @@ mod tests {
     }
 
     #[test]
-    fn what_the_operator_protects_by_is_remembered() {
+    fn protecting_annotations_are_cached() {
         let directory = tempfile::tempdir().unwrap();
         let lock = directory.path().join("agent.lock");
-        let mut remembered = PodCache::beside(&lock, &"n".into());
+        let mut cache = PodCache::beside(&lock, &"n".into());
         let mut pods = pods(&["a"]);
         let key = ("example.com/keep".to_owned(), "yes".to_owned());
         for pod in pods.values_mut() {
             Arc::make_mut(pod).metadata.annotations.push(key.clone());
         }
-        remembered.confirm(Monotonic(5), &pods);
+        cache.confirm(Monotonic(5), &pods);
         let mut rules = crate::config::KubernetesOptions::default().protect;
         rules.annotations = vec!["example.com/keep=yes".to_owned()];
-        let (specs, _) = remembered.read().unwrap();
+        let (specs, _) = cache.read().unwrap();
         assert_eq!(specs.pods()[0].protection(&rules), Some(crate::workloads::Protection::Annotation));
     }
 
     #[test]
-    fn it_is_not_written_more_often_than_it_has_to_be() {
+    fn writes_keep_their_intervals() {
         let directory = tempfile::tempdir().unwrap();
-        let mut remembered = PodCache::beside(&directory.path().join("agent.lock"), &"n".into());
+        let mut cache = PodCache::beside(&directory.path().join("agent.lock"), &"n".into());
         let at = |seconds: u64| Monotonic(seconds * 1_000_000_000);
         for (seconds, changes, as_of) in [(1, true, 1), (5, true, 1), (11, false, 11), (20, false, 11), (72, false, 72)]
         {
             if changes {
-                remembered.change();
+                cache.change();
             }
-            remembered.confirm(at(seconds), &pods(&["a"]));
-            assert_eq!(names(remembered.read()).map(|(_, read)| read), Some(at(as_of).0), "{seconds}");
+            cache.confirm(at(seconds), &pods(&["a"]));
+            assert_eq!(names(cache.read()).map(|(_, read)| read), Some(at(as_of).0), "{seconds}");
         }
     }
 
     #[test]
-    fn where_it_cannot_be_written_the_agent_goes_on() {
-        let mut remembered = PodCache::beside(Path::new("/nonexistent/agent.lock"), &"n".into());
-        remembered.confirm(Monotonic(1), &pods(&["a"]));
-        assert!(remembered.is_told && remembered.read().is_none());
+    fn a_failed_write_is_no_error() {
+        let mut cache = PodCache::beside(Path::new("/nonexistent/agent.lock"), &"n".into());
+        cache.confirm(Monotonic(1), &pods(&["a"]));
+        assert!(cache.is_failure_logged && cache.read().is_none());
     }
 }

@@ -1,4 +1,4 @@
-//! The pods of this node.
+//! Watches the pods of this node.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,91 +15,81 @@ use crate::workloads::pod::{Metadata, Owner, Spec, Status};
 use crate::workloads::{Pod, PodSpecs};
 
 use super::api_answer::Refusal;
-use super::api_threads::Context;
+use super::api_state::{Event, State};
+use super::context::Context;
 use super::lenient_json;
 use super::pod_cache::PodCache;
-use super::reflector::{Reflector, follow};
-use super::{Event, State};
+use super::reflector::{self, Reflector};
 
-/// Many changes in so short a time are told once: whoever is told looks at all of them.
-const TOLD_AFTER: Duration = Duration::from_secs(1);
+/// Changes within this time are published together: the loop looks at all pods each time.
+const PUBLISH_DELAY: Duration = Duration::from_secs(1);
 
-/// What reading them is called among the capabilities that are missing.
-const READING: &str = "pods as written";
+/// Name among the missing capabilities.
+const CAPABILITY: &str = "pods as written";
 
-/// Watches them for ever.
-pub(super) async fn watch(
-    context: &Context,
-    options: watch::Receiver<KubernetesOptions>,
-    remembered: Option<PodCache>,
-) {
-    let mut mirror = Pods::new(context.clone(), options, remembered);
-    follow(context, &mut mirror).await;
+/// Watches for ever.
+pub(super) async fn watch(context: &Context, options: watch::Receiver<KubernetesOptions>, cache: Option<PodCache>) {
+    let mut pods = PodReflector {
+        context: context.clone(),
+        options,
+        keys: Vec::new(),
+        known: BTreeMap::new(),
+        listed: None,
+        due: None,
+        cache,
+        unreadable: BTreeSet::new(),
+        reported_unreadable: 0,
+    };
+    reflector::run(context, &mut pods).await;
 }
 
-/// What is known of them.
-struct Pods {
+struct PodReflector {
     context: Context,
     options: watch::Receiver<KubernetesOptions>,
-    /// Keys of annotations that are kept beside those that are always looked at.
+    /// Keys of the annotations that the options name; they are kept beside those that the agent always needs.
     keys: Vec<String>,
-    /// By their UID.
+    /// By UID.
     known: BTreeMap<String, Arc<Pod>>,
-    /// Those that the list under way has named.
+    /// While a list is read: the pods that it has named.
     listed: Option<BTreeMap<String, Arc<Pod>>>,
     due: Option<Instant>,
-    remembered: Option<PodCache>,
-    /// UIDs of those that cannot be read as a whole.
-    partly: BTreeSet<String>,
-    /// How many of them was said.
-    told: usize,
+    cache: Option<PodCache>,
+    /// UIDs of pods with fields that cannot be read.
+    unreadable: BTreeSet<String>,
+    reported_unreadable: usize,
 }
 
-impl Pods {
-    fn new(context: Context, options: watch::Receiver<KubernetesOptions>, remembered: Option<PodCache>) -> Self {
-        Self {
-            context,
-            options,
-            keys: Vec::new(),
-            known: BTreeMap::new(),
-            listed: None,
-            due: None,
-            remembered,
-            partly: BTreeSet::new(),
-            told: 0,
-        }
-    }
-
-    /// A pod and its resource version, without what cannot be read of it: nothing is guessed about that.
+impl PodReflector {
+    /// Reads a pod and its resource version. Fields that cannot be read are left out.
     fn read(&mut self, object: &[u8]) -> Option<(Pod, String)> {
         if let Ok(wire) = serde_json::from_slice::<Wire>(object) {
             let read = wire.pod(&self.keys);
-            self.partly.remove(&read.0.metadata.uid);
+            self.unreadable.remove(&read.0.metadata.uid);
             return Some(read);
         }
         match lenient_json::read::<Wire>(object) {
             Ok((wire, reason)) if !wire.metadata.uid.is_empty() => {
                 let read = wire.pod(&self.keys);
                 let metadata = &read.0.metadata;
-                if self.partly.insert(metadata.uid.clone()) {
+                if self.unreadable.insert(metadata.uid.clone()) {
                     let pod = read.0.full_name();
                     tracing::warn!(
                         event = "pod_unreadable",
                         pod,
                         pod_uid = metadata.uid,
                         reason,
-                        "a pod is known without what cannot be read of it"
+                        "fields of a pod cannot be read; the agent uses the others"
                     );
                 }
                 Some(read)
             }
             Ok((_, reason)) | Err(reason) => {
-                let whose = std::str::from_utf8(object).ok().and_then(whose);
-                if whose.is_none_or(|(uid, _)| self.partly.insert(uid)) {
+                let identity = std::str::from_utf8(object).ok().and_then(identity);
+                if identity.is_none_or(|(uid, _)| self.unreadable.insert(uid)) {
                     tracing::warn!(
                         event = "pod_unreadable",
                         reason,
-                        "a pod cannot be read: it is known by its cgroup alone"
+                        "a pod cannot be read; the agent knows it by its cgroup only"
                     );
                 }
                 None
@@ -107,29 +97,22 @@ impl Pods {
         }
     }
 
-    /// Says how many cannot be read as a whole, where that is news.
-    fn tell_unreadable(&mut self) {
-        let unreadable = self.partly.len();
-        if std::mem::replace(&mut self.told, unreadable) != unreadable {
-            let words =
+    fn report_unreadable(&mut self) {
+        let unreadable = self.unreadable.len();
+        if std::mem::replace(&mut self.reported_unreadable, unreadable) != unreadable {
+            let text =
                 || format!("{unreadable} pods of this node cannot be read as a whole; the log says which, and why");
-            let reason = (unreadable > 0).then(words);
-            self.context.tell(Event::Degradation { capability: READING, reason });
+            let reason = (unreadable > 0).then(text);
+            self.context.reporter.report(Event::Degradation { capability: CAPABILITY, reason });
         }
     }
 
     fn changed(&mut self) {
-        self.due.get_or_insert_with(|| Instant::now() + TOLD_AFTER);
-    }
-
-    fn note(&mut self, state: State) {
-        if self.context.shared.set_state(state.clone()) {
-            self.context.tell(Event::State(state));
-        }
+        self.due.get_or_insert_with(|| Instant::now() + PUBLISH_DELAY);
     }
 }
 
-impl Reflector for Pods {
+impl Reflector for PodReflector {
     const PATH: &'static str = "/api/v1/pods";
     const IS_SMALL: bool = false;
 
@@ -144,7 +127,7 @@ impl Reflector for Pods {
 
     fn listed(&mut self, object: &[u8]) {
         let Some((pod, _)) = self.read(object) else { return };
-        // What is as it was is kept once.
+        // An unchanged pod shares its memory with the known one.
         let known = self.known.get(&pod.metadata.uid).filter(|known| ***known == pod).cloned();
         if let Some(listed) = &mut self.listed {
             listed.insert(pod.metadata.uid.clone(), known.unwrap_or_else(|| Arc::new(pod)));
@@ -153,22 +136,22 @@ impl Reflector for Pods {
 
     fn end(&mut self) {
         let Some(listed) = self.listed.take() else { return };
-        self.partly.retain(|uid| listed.contains_key(uid));
+        self.unreadable.retain(|uid| listed.contains_key(uid));
         self.known = listed;
-        self.context.shared.with(|view| view.counts.lists += 1);
+        self.context.reporter.with(|view| view.counts.lists += 1);
         self.due = Some(Instant::now());
     }
 
     fn put(&mut self, object: &str) -> Option<String> {
-        self.context.shared.with(|view| view.counts.changes += 1);
+        self.context.reporter.with(|view| view.counts.changes += 1);
         let Some((pod, version)) = self.read(object.as_bytes()) else {
-            let (uid, version) = whose(object)?;
+            let (uid, version) = identity(object)?;
             if self.known.remove(&uid).is_some() {
                 self.changed();
             }
             return Some(version);
         };
-        // Most changes are of what is not kept, or of what nothing is decided by.
+        // Most changes are of fields that are not kept, or that decide nothing.
         let known = self.known.get(&pod.metadata.uid);
         if known.is_none_or(|known| **known != pod) {
             let is_news = known.is_none_or(|known| !known.decides_as(&pod, &self.keys));
@@ -181,32 +164,33 @@ impl Reflector for Pods {
     }
 
     fn remove(&mut self, object: &str) -> Option<String> {
-        self.context.shared.with(|view| view.counts.changes += 1);
-        let (uid, version) = whose(object)?;
-        self.partly.remove(&uid);
+        self.context.reporter.with(|view| view.counts.changes += 1);
+        let (uid, version) = identity(object)?;
+        self.unreadable.remove(&uid);
         if self.known.remove(&uid).is_some() {
             self.changed();
         }
         Some(version)
     }
 
-    fn heard(&mut self) {
-        self.note(State::Up);
-        self.tell_unreadable();
-        // While a list is not whole, pods are what they were before it.
+    fn answered(&mut self) {
+        self.context.reporter.set_state(State::Up);
+        self.report_unreadable();
+        // An incomplete list confirms nothing.
         if self.listed.is_none() {
             let now = Monotonic::now();
-            self.context.shared.with(|view| view.pods_as_of = Some(now));
-            self.remembered.iter_mut().for_each(|remembered| remembered.confirm(now, &self.known));
+            self.context.reporter.with(|view| view.pods_as_of = Some(now));
+            self.cache.iter_mut().for_each(|cache| cache.confirm(now, &self.known));
         }
     }
 
     fn failed(&mut self, refusal: &Refusal, times: u32) {
-        // Who asks to be left alone for a moment is not down.
+        // A server that asks for one retry is not down.
         if refusal.wait.is_some() && times < 2 {
             return;
         }
-        self.note(State::Down { reason: refusal.reason.clone(), since: Monotonic::now() });
+        let state = State::Down { reason: refusal.reason.clone(), since: Monotonic::now() };
+        self.context.reporter.set_state(state);
     }
 
     fn due(&self) -> Option<Instant> {
@@ -219,11 +203,11 @@ impl Reflector for Pods {
         }
         let specs = Arc::new(PodSpecs::new(self.known.values().cloned()));
         let now = Monotonic::now();
-        self.context.shared.with(|view| (view.pods, view.pods_as_of) = (specs, Some(now)));
-        self.context.tell(Event::Pods);
-        if let Some(remembered) = &mut self.remembered {
-            remembered.change();
-            remembered.confirm(now, &self.known);
+        self.context.reporter.with(|view| (view.pods, view.pods_as_of) = (specs, Some(now)));
+        self.context.reporter.report(Event::Pods);
+        if let Some(cache) = &mut self.cache {
+            cache.change();
+            cache.confirm(now, &self.known);
         }
     }
 
@@ -233,38 +217,38 @@ impl Reflector for Pods {
                 return;
             }
         }
-        // Nobody will say anything any more.
+        // The loop has ended.
         std::future::pending::<()>().await;
     }
 }
 
-/// The keys of the annotations that protect.
+/// Returns the keys of the annotations that protect pods.
 fn keys(options: &KubernetesOptions) -> Vec<String> {
     let key = |text: &String| text.split_once('=').map_or(text.as_str(), |(key, _)| key).to_owned();
     options.protect.annotations.iter().map(key).collect()
 }
 
-/// UID and resource version of an object of which nothing else may be readable.
-fn whose(object: &str) -> Option<(String, String)> {
-    let Whose { metadata } = serde_json::from_str(object).ok()?;
+/// Returns UID and resource version of a pod whose other fields may be unreadable.
+fn identity(object: &str) -> Option<(String, String)> {
+    let Identity { metadata } = serde_json::from_str(object).ok()?;
     (!metadata.uid.is_empty()).then_some((metadata.uid, metadata.resource_version))
 }
 
 #[derive(Deserialize)]
-struct Whose {
-    metadata: WhoseMetadata,
+struct Identity {
+    metadata: IdentityMetadata,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct WhoseMetadata {
+struct IdentityMetadata {
     #[serde(deserialize_with = "or_default")]
     uid: String,
     #[serde(deserialize_with = "or_default")]
     resource_version: String,
 }
 
-/// A pod as it comes: with all its annotations, of which few are kept.
+/// A pod as the API server sends it, with all annotations.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Wire {

@@ -1,8 +1,8 @@
-//! Objects of one kind, listed once and then watched: what every client of Kubernetes does, with little in memory.
+//! Lists objects of one kind once, then watches them, as every Kubernetes client does, with little memory.
 //!
-//! A list is cut into its objects as it comes in, and a change is read into what is kept of it; nothing else of either stays. A watch goes on
-//! where the last one ended. Where the server has forgotten that place (410), or has lost its store and is younger than it, everything is
-//! listed again. What a whole list does not name is gone: a list that was read to its end is the truth.
+//! A list is split into its objects as it comes in, and of each object only the needed fields are kept. A watch resumes where the last one
+//! ended. If the API server has forgotten that resource version (410), or its store was restored from a backup and is older, everything is
+//! listed again. Objects that a complete list does not name do not exist any more.
 
 use std::time::Duration;
 
@@ -14,158 +14,155 @@ use tokio::time::Instant;
 
 use crate::workloads::json_defaults::or_default;
 
-use super::api_answer::{self as request, Refusal, Status, Text};
+use super::api_answer::{self, AnswerBody, Refusal, Status};
 use super::api_client::Timeouts;
-use super::api_threads::Context;
 use super::backoff::{Backoff, jittered};
-use super::list_stream::Items;
+use super::context::Context;
+use super::list_stream::ListStream;
 
 const FIRST_WAIT: Duration = Duration::from_millis(500);
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
-/// A watch that has held for so long is no sign of trouble when it ends.
+/// A watch that has lasted this long resets the backoff when it ends.
 const HELD: Duration = Duration::from_secs(5);
-/// The server is asked to end a watch after half of this to this, as client-go asks it: so agents spread over its replicas anew.
-const WATCH_SECONDS: Duration = Duration::from_secs(600);
-/// While one change follows the other they are taken together so often: to wake up for each costs more than to read it.
-const TOGETHER: Duration = Duration::from_millis(200);
-/// One line of a watch holds one object.
+/// The API server is asked to end a watch after half of this to all of it, as client-go asks: agents spread over its replicas anew.
+const WATCH_TIME: Duration = Duration::from_secs(600);
+/// Changes within this time are taken together: a wake-up for each costs more than to read it.
+const BATCH_TIME: Duration = Duration::from_millis(200);
+/// Bytes; a line of a watch holds one object.
 const LONGEST_LINE: usize = 8 << 20;
 
-/// Who keeps what is followed.
+/// Keeps the objects of one kind.
 pub(super) trait Reflector {
-    /// Where the objects are: `/api/v1/pods`.
+    /// The collection: `/api/v1/pods`.
     const PATH: &'static str;
-    /// So few that they are simply listed again when a watch has ended.
+    /// The objects are so few that they are listed again whenever a watch has ended.
     const IS_SMALL: bool;
 
-    /// Which of them.
     fn field_selector(&self) -> String;
     /// A list begins.
     fn begin(&mut self);
-    /// One object of it.
+    /// Takes one object of the list.
     fn listed(&mut self, object: &[u8]);
-    /// The list was whole.
+    /// The list is complete.
     fn end(&mut self);
-    /// An object is new, or another than before; its resource version.
+    /// Takes a new or changed object; returns its resource version.
     fn put(&mut self, object: &str) -> Option<String>;
-    /// An object is gone; the resource version of that.
+    /// Removes a deleted object; returns the resource version of the deletion.
     fn remove(&mut self, object: &str) -> Option<String>;
-    /// The server has said something, if only that all is as it was.
-    fn heard(&mut self);
-    /// It did not do what was asked of it, so many times in a row.
+    /// The API server has sent something, if only a bookmark.
+    fn answered(&mut self);
+    /// A request has failed, for the `times`th time in a row.
     fn failed(&mut self, refusal: &Refusal, times: u32);
-    /// When what has changed is to be told, if something has.
+    /// Returns when to publish the changes, if there are any.
     fn due(&self) -> Option<Instant>;
-    /// Tells it.
     fn publish(&mut self);
-    /// Returns when other objects, or more of them, are wanted, so that they have to be listed again. Cancel-safe.
+    /// Returns when everything must be listed again because the options have changed. Cancel-safe.
     async fn outdated(&mut self);
 }
 
-/// What is to be done next.
+/// The next request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Next {
-    /// List everything. `latest`: what the store holds; else what the server remembers of it will do, which costs it much less.
+    /// `latest`: from the store; otherwise from the API server's cache, which costs it much less.
     List { latest: bool },
-    /// Go on from that resource version, once it is certain that the store is no younger.
+    /// Watch from this resource version after checking that the store is not older.
     Resume(String),
-    /// Go on from that resource version.
+    /// Watch from this resource version.
     Watch(String),
 }
 
-/// Follows them for ever.
-pub(super) async fn follow(context: &Context, mirror: &mut impl Reflector) {
-    let mut patience = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
+/// Lists and watches for ever.
+pub(super) async fn run(context: &Context, reflector: &mut impl Reflector) {
+    let mut backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
     let (mut next, mut failures) = (Next::List { latest: false }, 0_u32);
     loop {
         let begun = Instant::now();
-        // That the store can be asked how old it is does not make what was refused before possible.
+        // A successful check of the store's version does not mean that the refused request will work.
         let is_check = matches!(next, Next::Resume(_));
-        let (then, outcome) = step(context, mirror, next).await;
+        let (then, outcome) = step(context, reflector, next).await;
         next = then;
         if outcome.is_ok() && begun.elapsed() >= HELD {
-            patience.reset();
+            backoff.reset();
         }
         if outcome.is_ok() && !is_check {
             failures = 0;
         }
         match outcome {
             Ok(Wait::None) => {}
-            Ok(Wait::ALittle) => tokio::time::sleep(patience.after_failure(None)).await,
+            Ok(Wait::Backoff) => tokio::time::sleep(backoff.next_wait(None)).await,
             Err(refusal) => {
                 failures = failures.saturating_add(1);
-                mirror.failed(&refusal, failures);
+                reflector.failed(&refusal, failures);
                 if refusal.status.is_none() || refusal.status == Some(StatusCode::UNAUTHORIZED) {
-                    // Certificates and tokens are renewed by others, and servers move.
                     context.server.renew().await;
                 }
-                let own = patience.after_failure(None);
+                let own = backoff.next_wait(None);
                 tokio::time::sleep(refusal.wait.map_or(own, |wait| wait + jittered(FIRST_WAIT))).await;
             }
         }
     }
 }
 
-/// How long to wait before what is next.
+/// The wait before the next request.
 enum Wait {
     None,
-    ALittle,
+    Backoff,
 }
 
-async fn step<M: Reflector>(context: &Context, mirror: &mut M, next: Next) -> (Next, Result<Wait, Refusal>) {
+async fn step<R: Reflector>(context: &Context, reflector: &mut R, next: Next) -> (Next, Result<Wait, Refusal>) {
     match next {
-        Next::List { latest } => match list(context, mirror, latest).await {
+        Next::List { latest } => match list(context, reflector, latest).await {
             Ok(version) => (Next::Watch(version), Ok(Wait::None)),
             Err(refusal) => (Next::List { latest }, Err(refusal)),
         },
-        Next::Resume(_) if M::IS_SMALL => (Next::List { latest: false }, Ok(Wait::ALittle)),
+        Next::Resume(_) if R::IS_SMALL => (Next::List { latest: false }, Ok(Wait::Backoff)),
         Next::Resume(version) => match store_version(context).await {
             Ok(now) if is_older(&now, &version) => {
                 tracing::warn!(
                     event = "store_went_back",
                     version,
                     now,
-                    "the API server's store is younger than what was seen of it: everything is listed again"
+                    "the API server's store is older than what was read from it; everything is listed again"
                 );
                 (Next::List { latest: true }, Ok(Wait::None))
             }
             Ok(_) => (Next::Watch(version), Ok(Wait::None)),
-            // It cannot be told.
+            // The version cannot be read.
             Err(refusal) if refusal.status.is_some_and(|status| status.is_client_error()) => {
-                (Next::List { latest: false }, Ok(Wait::ALittle))
+                (Next::List { latest: false }, Ok(Wait::Backoff))
             }
             Err(refusal) => (Next::Resume(version), Err(refusal)),
         },
-        Next::Watch(version) => watch(context, mirror, version).await,
+        Next::Watch(version) => watch(context, reflector, version).await,
     }
 }
 
-/// Lists everything; the resource version as of which that is.
-async fn list<M: Reflector>(context: &Context, mirror: &mut M, latest: bool) -> Result<String, Refusal> {
-    mirror.begin();
-    let selector = escaped(&mirror.field_selector());
+/// Lists everything; returns the list's resource version.
+async fn list<R: Reflector>(context: &Context, reflector: &mut R, latest: bool) -> Result<String, Refusal> {
+    reflector.begin();
+    let selector = escaped(&reflector.field_selector());
     let cached = if latest { "" } else { "&resourceVersion=0&resourceVersionMatch=NotOlderThan" };
-    let mut path = format!("{}?fieldSelector={selector}{cached}", M::PATH);
+    let mut path = format!("{}?fieldSelector={selector}{cached}", R::PATH);
     loop {
-        let meta = page(context, &path, |item| mirror.listed(item)).await?;
-        if meta.after.is_empty() {
-            mirror.end();
-            mirror.publish();
-            mirror.heard();
+        let meta = page(context, &path, |item| reflector.listed(item)).await?;
+        if meta.next.is_empty() {
+            reflector.end();
+            reflector.publish();
+            reflector.answered();
             return Ok(meta.resource_version);
         }
-        path = format!("{}?fieldSelector={selector}&continue={}", M::PATH, escaped(&meta.after));
+        path = format!("{}?fieldSelector={selector}&continue={}", R::PATH, escaped(&meta.next));
     }
 }
 
 /// Reads one page of a list.
 async fn page(context: &Context, path: &str, mut take: impl FnMut(&[u8])) -> Result<ListMeta, Refusal> {
     let Timeouts { answer, .. } = context.server.timeouts();
-    let mut text = request::get(&context.client, path, answer).await?;
-    let mut items = Items::default();
+    let mut body = api_answer::get(&context.client, path, answer).await?;
+    let mut items = ListStream::default();
     loop {
         let late = |_| Refusal::unanswered(format!("the list stopped half-way for {} s", answer.as_secs_f64()));
-        match tokio::time::timeout(answer, text.next()).await.map_err(late)? {
+        match tokio::time::timeout(answer, body.next()).await.map_err(late)? {
             Some(Ok(piece)) => items.push(&piece, &mut take).map_err(Refusal::unanswered)?,
             Some(Err(reason)) => return Err(Refusal::unanswered(reason)),
             None => break,
@@ -173,22 +170,24 @@ async fn page(context: &Context, path: &str, mut take: impl FnMut(&[u8])) -> Res
     }
     let frame = items.end().map_err(Refusal::unanswered)?;
     let list: ListFrame = serde_json::from_slice(&frame)
-        .map_err(|error| Refusal::unanswered(format!("the list is not what was asked for: {error}")))?;
+        .map_err(|error| Refusal::unanswered(format!("the answer is no list: {error}")))?;
     Ok(list.metadata)
 }
 
-/// As of which resource version the store is now. Nodes by their name are read from the store itself, one object alone.
+/// Returns the store's resource version. A node listed by name is read from the store itself, one object alone.
 async fn store_version(context: &Context) -> Result<String, Refusal> {
     let selector = escaped(&format!("metadata.name={}", context.node_name));
     let meta = page(context, &format!("/api/v1/nodes?fieldSelector={selector}"), |_| {}).await?;
     Ok(meta.resource_version)
 }
 
-/// Resource versions are compared as numbers, as Kubernetes 1.35 allows for (KEP-5504) and always was; what is no number is not older.
+/// Compares resource versions as numbers, which Kubernetes 1.35 specifies (KEP-5504) and earlier versions allowed in practice. A version
+/// that is no number is not older.
 fn is_older(now: &str, seen: &str) -> bool {
     matches!((now.parse::<u64>(), seen.parse::<u64>()), (Ok(now), Ok(seen)) if now < seen)
 }
 
+/// What is around the items of a list; also a bookmark.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct ListFrame {
@@ -202,87 +201,86 @@ struct ListMeta {
     #[serde(deserialize_with = "or_default")]
     resource_version: String,
     #[serde(rename = "continue", deserialize_with = "or_default")]
-    after: String,
+    next: String,
 }
 
-/// Watches from `version` on, until the server ends it.
-async fn watch<M: Reflector>(context: &Context, mirror: &mut M, version: String) -> (Next, Result<Wait, Refusal>) {
+/// Watches from `version` on, until the server ends the watch.
+async fn watch<R: Reflector>(context: &Context, reflector: &mut R, version: String) -> (Next, Result<Wait, Refusal>) {
     let Timeouts { answer, silence } = context.server.timeouts();
     let path = format!(
         "{}?fieldSelector={}&watch=true&allowWatchBookmarks=true&resourceVersion={}&timeoutSeconds={}",
-        M::PATH,
-        escaped(&mirror.field_selector()),
+        R::PATH,
+        escaped(&reflector.field_selector()),
         escaped(&version),
-        jittered(WATCH_SECONDS).as_secs()
+        jittered(WATCH_TIME).as_secs()
     );
-    let mut text = match request::get(&context.client, &path, answer).await {
-        Ok(text) => text,
-        Err(refusal) if refusal.is_gone() => return (Next::List { latest: true }, Ok(Wait::ALittle)),
+    let mut body = match api_answer::get(&context.client, &path, answer).await {
+        Ok(body) => body,
+        Err(refusal) if refusal.is_gone() => return (Next::List { latest: true }, Ok(Wait::Backoff)),
         Err(refusal) => return (Next::Resume(version), Err(refusal)),
     };
-    mirror.heard();
+    reflector.answered();
     let mut lines = Lines { version, waiting: Vec::new() };
     let mut silent_at = Instant::now() + silence;
     let mut taken = None;
     loop {
-        let due = mirror.due();
+        let due = reflector.due();
         tokio::select! {
             biased;
-            () = tokio::time::sleep_until(due.unwrap_or(silent_at)), if due.is_some() => mirror.publish(),
-            () = mirror.outdated() => return (Next::List { latest: false }, Ok(Wait::None)),
-            piece = next_piece(&mut text, taken) => {
+            () = tokio::time::sleep_until(due.unwrap_or(silent_at)), if due.is_some() => reflector.publish(),
+            () = reflector.outdated() => return (Next::List { latest: false }, Ok(Wait::None)),
+            piece = next_piece(&mut body, taken) => {
                 taken = Some(Instant::now());
                 let Some(Ok(piece)) = piece else {
-                    // The server has ended it, or the way there is cut: what comes of asking again tells.
-                    mirror.publish();
-                    return (Next::Resume(lines.version), Ok(Wait::ALittle));
+                    // The server or the connection has ended; the next request finds out which.
+                    reflector.publish();
+                    return (Next::Resume(lines.version), Ok(Wait::Backoff));
                 };
                 silent_at = Instant::now() + silence;
-                mirror.heard();
-                if let Err(end) = lines.take(&piece, mirror) {
-                    mirror.publish();
+                reflector.answered();
+                if let Err(end) = lines.take(&piece, reflector) {
+                    reflector.publish();
                     return match end {
-                        End::Gone => (Next::List { latest: true }, Ok(Wait::ALittle)),
+                        End::Gone => (Next::List { latest: true }, Ok(Wait::Backoff)),
                         End::Unreadable(reason) => (Next::List { latest: true }, Err(Refusal::unanswered(reason))),
                         End::Refused(refusal) => (Next::Resume(lines.version), Err(refusal)),
                     };
                 }
             }
-            // Bookmarks come about once a minute to who asks for them: this connection is dead, and nobody has told.
+            // No bookmark within the timeout: the connection is dead.
             () = tokio::time::sleep_until(silent_at) => return (Next::Resume(lines.version), Ok(Wait::None)),
         }
     }
 }
 
-/// The next piece of a watch; soon after the last one what comes meanwhile is waited for. Cancel-safe.
-async fn next_piece(text: &mut Text, taken: Option<Instant>) -> Option<Result<Bytes, String>> {
-    // Whoever reads from the connection has to have its turn.
+/// Returns the next piece of a watch. Soon after the last piece it waits, so that changes come together. Cancel-safe.
+async fn next_piece(body: &mut AnswerBody, taken: Option<Instant>) -> Option<Result<Bytes, String>> {
+    // The task that reads from the connection needs its turn.
     tokio::task::yield_now().await;
     tokio::select! {
         biased;
-        piece = text.next() => return piece,
+        piece = body.next() => return piece,
         () = std::future::ready(()) => {}
     }
-    if taken.is_some_and(|taken| taken.elapsed() < TOGETHER) {
-        // The whole thread, which only listens: otherwise it wakes up for whatever comes in, and be it to do nothing.
-        std::thread::sleep(TOGETHER);
+    if taken.is_some_and(|taken| taken.elapsed() < BATCH_TIME) {
+        // Blocks the whole thread, which only watches: an asynchronous sleep would still wake it for each packet.
+        std::thread::sleep(BATCH_TIME);
     }
-    text.next().await
+    body.next().await
 }
 
-/// Why a watch is over before its end.
+/// Why a watch cannot continue.
 enum End {
-    /// The server has forgotten where it was to go on from.
+    /// The server has forgotten the resource version (410).
     Gone,
-    /// Something else is wrong with it.
     Refused(Refusal),
-    /// What came is no watch.
+    /// The text is no watch.
     Unreadable(String),
 }
 
-/// A watch's text, one event a line.
+/// The text of a watch, one event a line.
 struct Lines {
-    /// As of which resource version everything was taken in.
+    /// The resource version up to which everything is taken in.
     version: String,
     waiting: Vec<u8>,
 }
@@ -295,57 +293,50 @@ struct Line<'a> {
     object: &'a RawValue,
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Bookmark {
-    #[serde(deserialize_with = "or_default")]
-    metadata: ListMeta,
-}
-
 impl Lines {
-    fn take(&mut self, piece: &[u8], mirror: &mut impl Reflector) -> Result<(), End> {
+    fn take(&mut self, piece: &[u8], reflector: &mut impl Reflector) -> Result<(), End> {
         self.waiting.extend_from_slice(piece);
         let mut begin = 0;
         while let Some(length) = self.waiting[begin..].iter().position(|byte| *byte == b'\n') {
             let line = self.waiting[begin..begin + length].trim_ascii();
             begin += length + 1;
             if !line.is_empty()
-                && let Some(version) = event(line, mirror)?
+                && let Some(version) = event(line, reflector)?
             {
                 self.version = version;
             }
         }
         self.waiting.drain(..begin);
         if self.waiting.len() > LONGEST_LINE {
-            return Err(End::Unreadable("a line of the watch is longer than any object may be".to_owned()));
+            return Err(End::Unreadable("a line of the watch is longer than any object".to_owned()));
         }
         Ok(())
     }
 }
 
-/// Takes in one event; the resource version that it brings.
-fn event(line: &[u8], mirror: &mut impl Reflector) -> Result<Option<String>, End> {
-    let unreadable = |error: &dyn std::fmt::Display| End::Unreadable(format!("the watch is not readable: {error}"));
+/// Takes in one event; returns its resource version.
+fn event(line: &[u8], reflector: &mut impl Reflector) -> Result<Option<String>, End> {
+    let unreadable = |error: &dyn std::fmt::Display| End::Unreadable(format!("the watch cannot be read: {error}"));
     let Line { kind, object } = serde_json::from_slice(line).map_err(|error| unreadable(&error))?;
     let object = object.get();
     Ok(match kind {
-        "ADDED" | "MODIFIED" => mirror.put(object),
-        "DELETED" => mirror.remove(object),
+        "ADDED" | "MODIFIED" => reflector.put(object),
+        "DELETED" => reflector.remove(object),
         "BOOKMARK" => {
-            let bookmark: Bookmark = serde_json::from_str(object).map_err(|error| unreadable(&error))?;
+            let bookmark: ListFrame = serde_json::from_str(object).map_err(|error| unreadable(&error))?;
             Some(bookmark.metadata.resource_version)
         }
         "ERROR" => {
             let refusal = serde_json::from_str::<Status>(object).unwrap_or_default().refusal();
             return Err(if refusal.is_gone() { End::Gone } else { End::Refused(refusal) });
         }
-        // What it may be tells nothing of the objects.
+        // A type of a later Kubernetes.
         _ => None,
     }
     .filter(|version| !version.is_empty()))
 }
 
-/// For the value of a query: everything but what never means anything there.
+/// Percent-encodes a value of a query.
 fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for byte in text.bytes() {

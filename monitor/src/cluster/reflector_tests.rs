@@ -1,6 +1,6 @@
 use super::*;
 
-/// Notes what it is told.
+/// Records the calls.
 #[derive(Default)]
 struct Notes(Vec<String>);
 
@@ -22,7 +22,7 @@ impl Reflector for Notes {
         self.0.push(format!("-{object}"));
         Some("9".to_owned())
     }
-    fn heard(&mut self) {}
+    fn answered(&mut self) {}
     fn failed(&mut self, _: &Refusal, _: u32) {}
     fn due(&self) -> Option<Instant> {
         None
@@ -38,7 +38,7 @@ fn lines() -> Lines {
 }
 
 #[test]
-fn events_are_taken_in_wherever_the_text_breaks() {
+fn events_are_read_wherever_the_text_breaks() {
     let text = concat!(
         r#"{"type":"ADDED","object":{"a":1},"new":[{}]}"#,
         "\n\n",
@@ -60,7 +60,7 @@ fn events_are_taken_in_wherever_the_text_breaks() {
 }
 
 #[test]
-fn a_place_that_the_server_has_forgotten_is_told_apart_from_other_trouble() {
+fn a_forgotten_version_differs_from_other_errors() {
     let error = |object: &str| {
         let line = format!("{{\"type\":\"ERROR\",\"object\":{object}}}\n");
         lines().take(line.as_bytes(), &mut Notes::default()).err()
@@ -74,14 +74,14 @@ fn a_place_that_the_server_has_forgotten_is_told_apart_from_other_trouble() {
 }
 
 #[test]
-fn an_event_that_was_cut_off_is_none() {
+fn an_incomplete_event_is_ignored() {
     let (mut lines, mut notes) = (lines(), Notes::default());
     assert!(lines.take(br#"{"type":"ADDED","object":{"a":1}"#, &mut notes).is_ok());
     assert_eq!((notes.0.len(), lines.version.as_str()), (0, "1"));
 }
 
 #[test]
-fn a_younger_store_is_known_by_its_version() {
+fn an_older_store_is_known_by_its_version() {
     assert!(is_older("5", "1000"));
     for (now, seen) in [("1000", "1000"), ("1001", "1000"), ("x", "1"), ("1", "")] {
         assert!(!is_older(now, seen), "{now} {seen}");

@@ -1,4 +1,4 @@
-//! Whose a bearer token is, and what that one may read: the API server is asked, as the kubelet and others ask it.
+//! Reviews of bearer tokens: the API server says whose a token is and whether its bearer may read a path, as it does for the kubelet.
 
 use std::time::Duration;
 
@@ -9,41 +9,35 @@ use kube::api::PostParams;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
-use super::api_threads::Context;
+use super::context::Context;
 
-/// Questions that may wait; who asks more is told to come again.
+/// Questions that may wait; further ones fail.
 const WAITING: usize = 16;
-/// A scraper does not wait longer.
-const PATIENCE: Duration = Duration::from_secs(3);
+const TIMEOUT: Duration = Duration::from_secs(3);
 
-/// What the API server says of a token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Review {
-    /// Its bearer may read the path.
     Allowed,
-    /// It is nobody's, or has expired.
+    /// The token is invalid or has expired.
     Unknown,
-    /// It is this one's, who may not.
+    /// This user may not read the path.
     Forbidden(String),
 }
 
-/// A question on its way.
 #[derive(Debug)]
 pub struct Question {
-    /// The token.
     pub token: String,
-    /// What is to be read, as `nonResourceURLs` name it.
+    /// As in `nonResourceURLs`.
     pub path: String,
-    /// Where the answer is waited for.
     pub answer: oneshot::Sender<Result<Review, String>>,
 }
 
-/// Who asks.
+/// Sends questions to the working thread.
 #[derive(Debug, Clone)]
 pub struct Reviewer(mpsc::Sender<Question>);
 
 impl Reviewer {
-    /// One, and where its questions come out.
+    /// Returns a reviewer, and the other end of its questions.
     #[must_use]
     pub fn new() -> (Self, mpsc::Receiver<Question>) {
         let (ask, questions) = mpsc::channel(WAITING);
@@ -53,30 +47,32 @@ impl Reviewer {
     /// Asks whether the bearer of this token may read the path.
     ///
     /// # Errors
-    /// Why that could not be found out.
+    /// When the API server does not answer in time, or too many questions wait.
     pub async fn review(&self, token: &str, path: &str) -> Result<Review, String> {
         let (answer, answered) = oneshot::channel();
         let question = Question { token: token.to_owned(), path: path.to_owned(), answer };
         self.0.try_send(question).map_err(|_| "too many tokens wait to be reviewed".to_owned())?;
-        match timeout(PATIENCE, answered).await {
+        match timeout(TIMEOUT, answered).await {
             Ok(Ok(review)) => review,
-            Ok(Err(_)) => Err("the thread that speaks to the API server has ended".to_owned()),
-            Err(_) => Err(format!("the API server has not answered within {} s", PATIENCE.as_secs())),
+            Ok(Err(_)) => Err("the thread that talks to the API server has ended".to_owned()),
+            Err(_) => Err(late()),
         }
     }
 }
 
-/// Answers one question after the other.
+/// Answers the questions one by one.
 pub(super) async fn answer(context: &Context, mut questions: mpsc::Receiver<Question>) {
     while let Some(Question { token, path, answer }) = questions.recv().await {
         if answer.is_closed() {
             continue;
         }
-        let reviewed = timeout(PATIENCE, review(&context.client, token, path)).await;
-        let late = |_| Err(format!("the API server has not answered within {} s", PATIENCE.as_secs()));
-        // Who gave up waiting has been answered.
-        let _gave_up = answer.send(reviewed.unwrap_or_else(late));
+        let reviewed = timeout(TIMEOUT, review(&context.client, token, path)).await;
+        let _gave_up = answer.send(reviewed.unwrap_or_else(|_| Err(late())));
     }
+}
+
+fn late() -> String {
+    format!("the API server has not answered within {} s", TIMEOUT.as_secs())
 }
 
 async fn review(client: &kube::Client, token: String, path: String) -> Result<Review, String> {
@@ -105,7 +101,7 @@ async fn review(client: &kube::Client, token: String, path: String) -> Result<Re
     let asked = SubjectAccessReview { spec, ..SubjectAccessReview::default() };
     let reviewed = Api::<SubjectAccessReview>::all(client.clone()).create(&params, &asked).await;
     let status = reviewed.map_err(|error| refused("SubjectAccessReview", error))?.status.unwrap_or_default();
-    // Denied outweighs allowed, where an authorizer says both.
+    // An authorizer may say both; a denial counts.
     let is_allowed = status.allowed && status.denied != Some(true);
     Ok(if is_allowed { Review::Allowed } else { Review::Forbidden(name) })
 }

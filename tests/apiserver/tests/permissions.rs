@@ -13,7 +13,7 @@ use node_pressure_apiserver::route::{Query, Route, Target};
 use node_pressure_apiserver::stage::{Stage, uid};
 use node_pressure_manifests::{documents, kustomize, root};
 use node_pressure_monitor::cluster::events::InvolvedObject;
-use node_pressure_monitor::cluster::permissions::{PERMISSIONS, When, Who};
+use node_pressure_monitor::cluster::permissions::{Component, PERMISSIONS, When};
 use node_pressure_monitor::cluster::status::{Effect, WantedCondition, WantedTaint};
 use node_pressure_monitor::cluster::sweeper::{Rules, Sweeper};
 use node_pressure_monitor::cluster::{Access, Cluster, Event, EventRequest, Intent, NodeStatus};
@@ -26,19 +26,19 @@ const SOON: Duration = Duration::from_secs(60);
 
 /// A service account with the role that the manifests give it.
 struct Account {
-    who: Who,
+    component: Component,
     kubeconfig: PathBuf,
 }
 
 impl Account {
-    async fn of(stage: &Stage, who: Who) -> Self {
-        let name = who.service_account();
+    async fn of(stage: &Stage, component: Component) -> Self {
+        let name = component.service_account();
         let objects = kustomize::build(&root().join("config/kubernetes/base")).unwrap();
         let is_role = |object: &&Value| documents::name(object) == format!("ClusterRole {name}");
         let rules = objects.iter().find(is_role).unwrap()["rules"].clone();
         let token = stage.account(name).await.unwrap();
         stage.grant(name, rules).await.unwrap();
-        Self { who, kubeconfig: stage.kubeconfig_file_of(name, &token).unwrap() }
+        Self { component, kubeconfig: stage.kubeconfig_file_of(name, &token).unwrap() }
     }
 
     fn access(&self, stage: &Stage) -> Access {
@@ -53,9 +53,9 @@ impl Account {
             let Route::Objects(target) = Route::of(&request.path) else { panic!("{request:?}") };
             asked.insert(wish(&request.method, &request.query, &target));
         }
-        let of_who = PERMISSIONS.iter().filter(|it| it.who == self.who && it.when == When::Always);
-        let granted: BTreeSet<_> = of_who.map(|it| (it.verb, it.group, it.resource.to_owned())).collect();
-        assert_eq!(asked, granted, "left: what {:?} asked for; right: what it is granted", self.who);
+        let of_component = PERMISSIONS.iter().filter(|it| it.component == self.component && it.when == When::Always);
+        let granted: BTreeSet<_> = of_component.map(|it| (it.verb, it.group, it.resource.to_owned())).collect();
+        assert_eq!(asked, granted, "left: what {:?} asked for; right: what it is granted", self.component);
         stage.end().await.unwrap();
     }
 }
@@ -123,7 +123,7 @@ async fn settled(cluster: &mut Cluster, uid: &str) {
 #[tokio::test]
 async fn the_agent_asks_for_what_its_role_grants_and_for_nothing_else() {
     let stage = Stage::new().await.unwrap();
-    let account = Account::of(&stage, Who::Agent).await;
+    let account = Account::of(&stage, Component::Agent).await;
     let mut cluster = Cluster::start_with(KubernetesOptions::default(), Some(account.access(&stage))).unwrap();
     for (name, method) in [("deleted", EvictionMethod::Delete), ("evicted", EvictionMethod::Evict)] {
         // A conflict has it look whether the pod is still the same.
@@ -169,7 +169,7 @@ async fn the_sweeper_asks_for_what_its_role_grants_and_for_nothing_else() {
     std::mem::forget(dead);
     tokio::time::sleep(Duration::from_millis(500)).await;
 
-    let account = Account::of(&stage, Who::Sweeper).await;
+    let account = Account::of(&stage, Component::Sweeper).await;
     stage.server.log().clear();
     let rules = Rules { heartbeat: hour, remove: true, dry_run: false, by_clock: false };
     let mut sweeper = Sweeper::connect(&account.access(&stage), rules, Some(stage.node.clone())).await.unwrap();

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use node_pressure_monitor::cluster::permissions::{PERMISSIONS, Permission, When, Who};
+use node_pressure_monitor::cluster::permissions::{Component, PERMISSIONS, Permission, When};
 use node_pressure_monitor::config::MonitorConfig;
 
 use crate::documents::{list, text};
@@ -80,10 +80,10 @@ pub fn check(objects: &[Value]) -> Vec<String> {
         When::Always => true,
         When::TokenReview => reviews_tokens(objects),
     };
-    for who in Who::ALL {
-        let account = who.service_account();
+    for component in Component::ALL {
+        let account = component.service_account();
         let rights = Rights::of(account, objects);
-        let asks = || PERMISSIONS.iter().filter(|permission| permission.who == who).filter(is_asked);
+        let asks = || PERMISSIONS.iter().filter(|permission| permission.component == component).filter(is_asked);
         for Permission { verb, group, resource, why, .. } in asks() {
             if !rights.allow(verb, group, resource) {
                 problems.push(format!(

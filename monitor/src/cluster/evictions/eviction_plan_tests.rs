@@ -3,9 +3,9 @@ use crate::cluster::evictions::intent::tests::intent;
 
 const SOON: Duration = Duration::from_secs(1);
 const LATE: Duration = Duration::from_secs(11);
-const LEAVING: Answer = Answer::Found { is_same: true, is_leaving: true };
-const THERE: Answer = Answer::Found { is_same: true, is_leaving: false };
-const ANOTHER: Answer = Answer::Found { is_same: false, is_leaving: false };
+const TERMINATING: Answer = Answer::Found { is_same: true, is_terminating: true };
+const THERE: Answer = Answer::Found { is_same: true, is_terminating: false };
+const ANOTHER: Answer = Answer::Found { is_same: false, is_terminating: false };
 
 fn hard() -> Plan {
     Plan::of(&intent("u"), Progress::default(), false)
@@ -29,15 +29,15 @@ fn refused() -> Answer {
 
 /// The steps asked, and what was heard, for these answers.
 fn run(plan: &mut Plan, answers: &[(Answer, Duration)]) -> (Vec<Step>, Vec<Verdict>) {
-    let (mut steps, mut news) = (Vec::new(), Vec::new());
+    let (mut steps, mut verdicts) = (Vec::new(), Vec::new());
     for (answer, age) in answers {
         let Some(step) = plan.step() else { panic!("ended before {answer:?}") };
         steps.push(step);
         plan.asks();
-        news.extend(plan.take(answer.clone(), *age).news);
+        verdicts.extend(plan.take(answer.clone(), *age).verdict);
     }
     steps.extend(plan.step());
-    (steps, news)
+    (steps, verdicts)
 }
 
 fn soon(answers: &[Answer]) -> Vec<(Answer, Duration)> {
@@ -45,158 +45,158 @@ fn soon(answers: &[Answer]) -> Vec<(Answer, Duration)> {
 }
 
 #[test]
-fn what_the_agent_ends_itself_is_marked_deleted_and_told() {
-    let (steps, news) = run(&mut hard(), &soon(&[Answer::Done, Answer::Done, Answer::Done]));
-    assert_eq!(steps, [Step::Mark, Step::Remove, Step::Tell]);
-    assert_eq!(news, [Verdict::Accepted, Verdict::Done(None)]);
+fn a_certain_eviction_marks_deletes_and_sends_an_event() {
+    let (steps, verdicts) = run(&mut hard(), &soon(&[Answer::Done, Answer::Done, Answer::Done]));
+    assert_eq!(steps, [Step::Mark, Step::Remove, Step::SendEvent]);
+    assert_eq!(verdicts, [Verdict::Accepted, Verdict::Done(None)]);
 }
 
 #[test]
-fn what_is_asked_first_is_marked_once_it_is_accepted() {
-    let (steps, news) = run(&mut soft(), &soon(&[Answer::Done, Answer::Done, Answer::Exists]));
-    assert_eq!(steps, [Step::Remove, Step::Mark, Step::Tell]);
-    assert_eq!(news, [Verdict::Accepted, Verdict::Done(None)]);
+fn an_asked_eviction_marks_after_it_is_accepted() {
+    let (steps, verdicts) = run(&mut soft(), &soon(&[Answer::Done, Answer::Done, Answer::AlreadyExists]));
+    assert_eq!(steps, [Step::Remove, Step::Mark, Step::SendEvent]);
+    assert_eq!(verdicts, [Verdict::Accepted, Verdict::Done(None)]);
 }
 
 #[test]
-fn a_removal_does_not_wait_for_a_mark() {
+fn a_failed_mark_does_not_stop_the_removal() {
     let answers = soon(&[unknown(), unknown(), Answer::Done, Answer::Done, Answer::Done]);
     let (steps, _) = run(&mut hard(), &answers);
-    assert_eq!(steps, [Step::Mark, Step::Mark, Step::Remove, Step::Mark, Step::Tell], "and it is marked afterwards");
-    let (steps, news) = run(&mut hard(), &soon(&[refused(), Answer::Done, Answer::Done]));
-    assert_eq!(steps, [Step::Mark, Step::Remove, Step::Tell], "what is not allowed is not tried again");
+    assert_eq!(steps, [Step::Mark, Step::Mark, Step::Remove, Step::Mark, Step::SendEvent], "marked afterwards");
+    let (steps, verdicts) = run(&mut hard(), &soon(&[refused(), Answer::Done, Answer::Done]));
+    assert_eq!(steps, [Step::Mark, Step::Remove, Step::SendEvent], "a refused mark is not retried");
     let note = "the pod does not carry the condition DisruptionTarget: forbidden".to_owned();
-    assert_eq!(news, [Verdict::Accepted, Verdict::Done(Some(note))]);
+    assert_eq!(verdicts, [Verdict::Accepted, Verdict::Done(Some(note))]);
 }
 
 #[test]
-fn what_the_agent_has_ended_is_never_given_up_for_want_of_an_answer() {
+fn a_certain_eviction_is_retried_without_an_answer() {
     let mut plan = hard();
     run(&mut plan, &soon(&[Answer::Done]));
     for _ in 0..100 {
-        let (steps, news) = run(&mut plan, &[(unknown(), Duration::from_secs(86_400))]);
+        let (steps, verdicts) = run(&mut plan, &[(unknown(), Duration::from_secs(86_400))]);
         assert_eq!(steps, [Step::Remove, Step::Remove]);
-        assert!(news.iter().all(|news| matches!(news, Verdict::Delayed(_))), "{news:?}");
+        assert!(verdicts.iter().all(|verdicts| matches!(verdicts, Verdict::Delayed(_))), "{verdicts:?}");
     }
-    let (steps, news) = run(&mut plan, &soon(&[Answer::Gone]));
-    assert_eq!((steps, news), (vec![Step::Remove, Step::Tell], vec![Verdict::Gone]));
+    let (steps, verdicts) = run(&mut plan, &soon(&[Answer::NotFound]));
+    assert_eq!((steps, verdicts), (vec![Step::Remove, Step::SendEvent], vec![Verdict::Gone]));
 }
 
 #[test]
-fn trouble_is_said_once_and_a_refusal_ends_at_last() {
+fn a_delay_is_reported_once_and_a_refusal_ends() {
     let mut plan = hard();
     run(&mut plan, &soon(&[Answer::Done]));
-    let (_, news) = run(&mut plan, &soon(&[refused(), refused(), unknown()]));
-    assert_eq!(news, [Verdict::Delayed("forbidden".to_owned())]);
-    let (steps, news) = run(&mut plan, &soon(&vec![refused(); 117]));
-    assert_eq!((steps.last(), news), (Some(&Step::Remove), vec![Verdict::GivenUp("forbidden".to_owned())]));
+    let (_, verdicts) = run(&mut plan, &soon(&[refused(), refused(), unknown()]));
+    assert_eq!(verdicts, [Verdict::Delayed("forbidden".to_owned())]);
+    let (steps, verdicts) = run(&mut plan, &soon(&vec![refused(); 117]));
+    assert_eq!((steps.last(), verdicts), (Some(&Step::Remove), vec![Verdict::GivenUp("forbidden".to_owned())]));
     assert_eq!(plan.step(), None);
 }
 
 #[test]
-fn a_budget_and_a_refusal_are_answers() {
+fn a_budget_or_a_refusal_ends_an_asked_eviction() {
     let no = "would violate the budget".to_owned();
-    for (answer, news) in [
+    for (answer, verdicts) in [
         (Answer::Budget(no.clone()), Verdict::Refused(no)),
         (refused(), Verdict::Refused("forbidden".to_owned())),
-        (Answer::Gone, Verdict::Gone),
+        (Answer::NotFound, Verdict::Gone),
     ] {
-        assert_eq!(run(&mut soft(), &soon(&[answer])), (vec![Step::Remove], vec![news]), "and nothing follows");
+        assert_eq!(run(&mut soft(), &soon(&[answer])), (vec![Step::Remove], vec![verdicts]), "no further request");
     }
 }
 
 #[test]
-fn a_budget_stops_the_rest_of_what_the_agent_has_ended_too() {
+fn a_budget_ends_a_certain_eviction_too() {
     let by_api = Intent { method: EvictionMethod::Evict, ..intent("u") };
     let mut plan = Plan::of(&by_api, Progress::default(), false);
-    let (steps, news) = run(&mut plan, &soon(&[Answer::Budget("no".to_owned())]));
-    assert_eq!((steps, news), (vec![Step::Remove], vec![Verdict::Refused("no".to_owned())]));
+    let (steps, verdicts) = run(&mut plan, &soon(&[Answer::Budget("no".to_owned())]));
+    assert_eq!((steps, verdicts), (vec![Step::Remove], vec![Verdict::Refused("no".to_owned())]));
 }
 
 #[test]
-fn another_pod_of_that_name_is_never_touched() {
-    let (steps, news) = run(&mut hard(), &soon(&[Answer::Conflict, Answer::Conflict, ANOTHER, Answer::Done]));
-    assert_eq!(steps, [Step::Mark, Step::Remove, Step::Look, Step::Tell]);
-    assert_eq!(news, [Verdict::Gone, Verdict::Done(None)]);
-    let (steps, news) = run(&mut soft(), &soon(&[Answer::Conflict, ANOTHER]));
-    assert_eq!((steps, news), (vec![Step::Remove, Step::Look], vec![Verdict::Gone]), "nothing to tell of");
+fn another_pod_of_the_name_is_never_touched() {
+    let (steps, verdicts) = run(&mut hard(), &soon(&[Answer::Conflict, Answer::Conflict, ANOTHER, Answer::Done]));
+    assert_eq!(steps, [Step::Mark, Step::Remove, Step::Get, Step::SendEvent]);
+    assert_eq!(verdicts, [Verdict::Gone, Verdict::Done(None)]);
+    let (steps, verdicts) = run(&mut soft(), &soon(&[Answer::Conflict, ANOTHER]));
+    assert_eq!((steps, verdicts), (vec![Step::Remove, Step::Get], vec![Verdict::Gone]), "no event");
 }
 
 #[test]
-fn a_conflict_with_somebody_else_is_tried_again() {
+fn a_conflict_with_another_client_is_retried() {
     let (steps, _) = run(&mut soft(), &soon(&[Answer::Conflict, THERE, Answer::Done]));
-    assert_eq!(steps, [Step::Remove, Step::Look, Step::Remove, Step::Mark]);
+    assert_eq!(steps, [Step::Remove, Step::Get, Step::Remove, Step::Mark]);
     let answers = [(Answer::Conflict, LATE), (THERE, LATE)];
-    let (steps, news) = run(&mut soft(), &answers);
-    assert_eq!(steps, [Step::Remove, Step::Look]);
-    assert!(matches!(news[..], [Verdict::NoAnswer(_)]), "{news:?}");
+    let (steps, verdicts) = run(&mut soft(), &answers);
+    assert_eq!(steps, [Step::Remove, Step::Get]);
+    assert!(matches!(verdicts[..], [Verdict::NoAnswer(_)]), "{verdicts:?}");
 }
 
 #[test]
-fn who_is_not_answered_in_time_finds_out_what_came_of_it() {
+fn a_removal_without_an_answer_is_checked() {
     for (found, steps, last) in [
-        (THERE, vec![Step::Look], None),
-        (LEAVING, vec![Step::Look, Step::Mark], Some(Verdict::Accepted)),
-        (Answer::Gone, vec![Step::Look, Step::Tell], Some(Verdict::Gone)),
-        (ANOTHER, vec![Step::Look, Step::Tell], Some(Verdict::Gone)),
+        (THERE, vec![Step::Get], None),
+        (TERMINATING, vec![Step::Get, Step::Mark], Some(Verdict::Accepted)),
+        (Answer::NotFound, vec![Step::Get, Step::SendEvent], Some(Verdict::Gone)),
+        (ANOTHER, vec![Step::Get, Step::SendEvent], Some(Verdict::Gone)),
     ] {
         let mut plan = soft();
-        let (_, news) = run(&mut plan, &[(unknown(), SOON), (unknown(), LATE)]);
-        assert_eq!(news, [Verdict::NoAnswer("connection reset".to_owned())]);
-        let (asked, news) = run(&mut plan, &[(found.clone(), LATE)]);
+        let (_, verdicts) = run(&mut plan, &[(unknown(), SOON), (unknown(), LATE)]);
+        assert_eq!(verdicts, [Verdict::NoAnswer("connection reset".to_owned())]);
+        let (asked, verdicts) = run(&mut plan, &[(found.clone(), LATE)]);
         assert_eq!(asked, steps, "{found:?}");
         if let Some(last) = last {
-            assert_eq!(news, [last]);
+            assert_eq!(verdicts, [last]);
         }
     }
 }
 
 #[test]
-fn who_was_only_told_to_come_again_has_nothing_to_find_out() {
+fn a_removal_that_was_only_deferred_is_not_checked() {
     let busy = |seconds| Answer::Busy { after: Some(Duration::from_secs(seconds)), reason: "later".to_owned() };
     let mut plan = soft();
     plan.asks();
     let outcome = plan.take(busy(2), SOON);
-    assert_eq!(outcome, Outcome { wait: Wait::For(Duration::from_secs(2)), news: None });
+    assert_eq!(outcome, Outcome { wait: Wait::For(Duration::from_secs(2)), verdict: None });
     let outcome = plan.take(busy(30), SOON);
-    assert_eq!(outcome.news, Some(Verdict::NoAnswer("later".to_owned())), "that would be too late");
+    assert_eq!(outcome.verdict, Some(Verdict::NoAnswer("later".to_owned())), "the wait would end too late");
     assert_eq!(plan.step(), None);
 }
 
 #[test]
-fn an_agent_that_is_started_again_goes_on_where_the_last_one_ended() {
+fn a_restarted_agent_resumes_at_the_progress() {
     let of = |intent: &Intent, progress| Plan::of(intent, progress, true).step();
     let (none, asked) = (Progress::default(), Progress { asked: true, ..Progress::default() });
     let marked = Progress { marked: true, ..asked };
     let removed = Progress { removed: true, ..asked };
     assert_eq!(of(&intent("u"), none), Some(Step::Mark));
     assert_eq!(of(&intent("u"), marked), Some(Step::Remove));
-    assert_eq!(of(&intent("u"), Progress { removed: true, ..marked }), Some(Step::Tell));
+    assert_eq!(of(&intent("u"), Progress { removed: true, ..marked }), Some(Step::SendEvent));
     assert_eq!(of(&intent("u"), removed), Some(Step::Mark));
-    assert_eq!(of(&asking(), none), None, "nobody asked, and why is forgotten");
-    assert_eq!(of(&asking(), asked), Some(Step::Look), "it is not asked for again");
+    assert_eq!(of(&asking(), none), None, "never requested, and the pressure may be over");
+    assert_eq!(of(&asking(), asked), Some(Step::Get), "not requested again");
     assert_eq!(of(&asking(), removed), Some(Step::Mark));
     let quiet = Intent { wants_mark: false, wants_event: false, ..intent("u") };
     assert_eq!(of(&quiet, removed), None);
     let mut plan = Plan::of(&asking(), asked, true);
-    let (steps, _) = run(&mut plan, &soon(&[Answer::Gone]));
-    assert_eq!(steps, [Step::Look, Step::Tell]);
+    let (steps, _) = run(&mut plan, &soon(&[Answer::NotFound]));
+    assert_eq!(steps, [Step::Get, Step::SendEvent]);
 }
 
 #[test]
-fn an_event_is_sent_until_it_is_there() {
+fn an_event_is_retried_until_it_exists() {
     let mut plan = hard();
     run(&mut plan, &soon(&[Answer::Done, Answer::Done]));
-    let (steps, news) = run(&mut plan, &soon(&[unknown(), unknown(), Answer::Exists]));
-    assert_eq!((steps.len(), news), (3, vec![Verdict::Done(None)]));
+    let (steps, verdicts) = run(&mut plan, &soon(&[unknown(), unknown(), Answer::AlreadyExists]));
+    assert_eq!((steps.len(), verdicts), (3, vec![Verdict::Done(None)]));
     let mut plan = hard();
     run(&mut plan, &soon(&[Answer::Done, Answer::Done]));
-    let (_, news) = run(&mut plan, &soon(&vec![refused(); 5]));
-    assert_eq!(news, [Verdict::Done(Some("the event could not be sent: forbidden".to_owned()))]);
+    let (_, verdicts) = run(&mut plan, &soon(&vec![refused(); 5]));
+    assert_eq!(verdicts, [Verdict::Done(Some("the event could not be sent: forbidden".to_owned()))]);
 }
 
 #[test]
-fn what_is_asked_is_written_down_once() {
+fn the_first_removal_is_noted_once() {
     let mut plan = soft();
     assert!(plan.asks());
     plan.take(unknown(), SOON);
@@ -206,22 +206,22 @@ fn what_is_asked_is_written_down_once() {
 }
 
 #[test]
-fn a_conflict_that_lasts_ends_at_last() {
+fn a_lasting_conflict_ends() {
     let mut plan = hard();
     run(&mut plan, &soon(&[Answer::Done]));
     for _ in 1..20 {
         let (steps, _) = run(&mut plan, &soon(&[Answer::Conflict]));
-        assert_eq!(steps, [Step::Remove, Step::Look]);
+        assert_eq!(steps, [Step::Remove, Step::Get]);
         let outcome = plan.take(THERE, SOON);
         assert_eq!(outcome.wait, Wait::Backoff);
     }
-    let (_, news) = run(&mut plan, &soon(&[Answer::Conflict, THERE]));
-    assert!(matches!(news[..], [Verdict::GivenUp(_)]), "{news:?}");
+    let (_, verdicts) = run(&mut plan, &soon(&[Answer::Conflict, THERE]));
+    assert!(matches!(verdicts[..], [Verdict::GivenUp(_)]), "{verdicts:?}");
     assert_eq!(plan.step(), None);
 }
 
 #[test]
-fn what_was_decided_long_ago_is_left_alone() {
+fn an_old_decision_is_given_up() {
     let mut plan = hard();
     assert_eq!(plan.expire(OLDEST_REMOVAL - SOON), None);
     assert_eq!(plan.step(), Some(Step::Mark));
@@ -230,17 +230,17 @@ fn what_was_decided_long_ago_is_left_alone() {
     assert_eq!((plan.step(), plan.expire(OLDEST_REMOVAL)), (None, None));
     let removed = Progress { asked: true, marked: true, removed: true };
     let mut resumed = Plan::of(&intent("u"), removed, true);
-    assert_eq!(resumed.expire(OLDEST_REMOVAL), None, "it went: that is still told");
-    assert_eq!(resumed.step(), Some(Step::Tell));
-    assert!(matches!(resumed.expire(OLDEST_NEWS), Some(Verdict::Done(Some(_)))));
+    assert_eq!(resumed.expire(OLDEST_REMOVAL), None, "removed: its event is still sent");
+    assert_eq!(resumed.step(), Some(Step::SendEvent));
+    assert!(matches!(resumed.expire(OLDEST_EVENT), Some(Verdict::Done(Some(_)))));
     let mut asked = Plan::of(&asking(), Progress { asked: true, ..Progress::default() }, true);
     assert!(asked.expire(OLDEST_REMOVAL).is_some(), "nor is it looked for");
 }
 
 #[test]
-fn who_waits_for_the_removal_does_not_wait_for_marks() {
+fn a_soft_eviction_marks_once_before_the_removal() {
     let soft = Intent { grace_seconds: 30, ..intent("u") };
     let mut plan = Plan::of(&soft, Progress::default(), false);
     let (steps, _) = run(&mut plan, &soon(&[unknown(), Answer::Done, Answer::Done, Answer::Done]));
-    assert_eq!(steps, [Step::Mark, Step::Remove, Step::Mark, Step::Tell]);
+    assert_eq!(steps, [Step::Mark, Step::Remove, Step::Mark, Step::SendEvent]);
 }

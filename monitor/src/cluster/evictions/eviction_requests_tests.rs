@@ -7,9 +7,9 @@ fn built(step: Step, intent: &Intent) -> (String, Value) {
     (format!("{} {}", request.method(), request.uri()), body)
 }
 
-fn understood(step: Step, code: u16, retry_after: Option<&str>, body: &Value) -> Answer {
+fn interpreted(step: Step, code: u16, retry_after: Option<&str>, body: &Value) -> Answer {
     let body = body.to_string();
-    understand(step, &intent("u"), StatusCode::from_u16(code).unwrap(), retry_after, body.as_bytes())
+    interpret(step, &intent("u"), StatusCode::from_u16(code).unwrap(), retry_after, body.as_bytes())
 }
 
 #[test]
@@ -29,24 +29,24 @@ fn every_request_that_changes_a_pod_names_its_uid() {
     assert_eq!(path, "DELETE /api/v1/namespaces/ns/pods/web-0");
     assert_eq!(body["preconditions"], json!({"uid": "u"}));
     assert_eq!(body["gracePeriodSeconds"], 1);
-    assert_eq!(built(Step::Look, &soft), ("GET /api/v1/namespaces/ns/pods/web-0".to_owned(), Value::Null));
+    assert_eq!(built(Step::Get, &soft), ("GET /api/v1/namespaces/ns/pods/web-0".to_owned(), Value::Null));
 }
 
 #[test]
-fn the_event_is_the_kubelets_and_has_a_name_of_its_own() {
-    let (path, body) = built(Step::Tell, &intent("0a1b-2C"));
+fn the_event_is_as_the_kubelets_with_its_own_name() {
+    let (path, body) = built(Step::SendEvent, &intent("0a1b-2C"));
     assert_eq!(path, "POST /api/v1/namespaces/ns/events");
     assert_eq!(body["metadata"]["name"], "web-0.evicted-0a1b-2c");
     assert_eq!(body["metadata"]["annotations"], json!({"starved_resource": "memory"}));
     assert_eq!(body["involvedObject"]["uid"], "0a1b-2C");
-    let said = [&body["type"], &body["reason"], &body["message"], &body["source"]["host"]];
-    assert_eq!(said, ["Warning", crate::eviction::evicted::REASON, "The node was low on resource: memory. ", "node-a"]);
+    let fields = [&body["type"], &body["reason"], &body["message"], &body["source"]["host"]];
+    assert_eq!(fields, ["Warning", "Evicted", "The node was low on resource: memory. ", "node-a"]);
     let long = Intent { name: format!("{}.{}", "a".repeat(159), "b".repeat(90)), ..intent("u") };
     assert_eq!(event_name(&long), format!("{}.evicted-u", "a".repeat(159)));
 }
 
 #[test]
-fn answers_mean_what_the_api_server_means_by_them() {
+fn answers_are_interpreted_by_code_and_cause() {
     let status =
         |reason: &str, message: &str| json!({"kind": "Status", "reason": reason, "message": message, "new": [1]});
     let budget = json!({
@@ -63,10 +63,10 @@ fn answers_mean_what_the_api_server_means_by_them() {
     let words = "Cannot evict pod as it would violate the pod's disruption budget. (429 Too Many Requests)";
     for (step, code, retry_after, body, expected) in [
         (Step::Remove, 200, None, json!({"kind": "Pod"}), Answer::Done),
-        (Step::Tell, 201, None, json!({}), Answer::Done),
-        (Step::Remove, 404, None, gone, Answer::Gone),
+        (Step::SendEvent, 201, None, json!({}), Answer::Done),
+        (Step::Remove, 404, None, gone, Answer::NotFound),
         (Step::Remove, 409, None, status("Conflict", "the UID in the precondition"), Answer::Conflict),
-        (Step::Tell, 409, None, status("AlreadyExists", "there"), Answer::Exists),
+        (Step::SendEvent, 409, None, status("AlreadyExists", "there"), Answer::AlreadyExists),
         (Step::Mark, 422, None, another, Answer::Conflict),
         (Step::Mark, 422, None, status("Invalid", "no"), Answer::Refused("no (422 Unprocessable Entity)".to_owned())),
         (Step::Remove, 429, Some("10"), budget, Answer::Budget(words.to_owned())),
@@ -89,50 +89,50 @@ fn answers_mean_what_the_api_server_means_by_them() {
         (Step::Remove, 410, None, status("Expired", "old"), Answer::Refused("old (410 Gone)".to_owned())),
         (Step::Remove, 500, None, status("", "etcd"), Answer::Unknown("etcd (500 Internal Server Error)".to_owned())),
     ] {
-        assert_eq!(understood(step, code, retry_after, &body), expected, "{step:?} {code} {body}");
+        assert_eq!(interpreted(step, code, retry_after, &body), expected, "{step:?} {code} {body}");
     }
 }
 
 #[test]
-fn a_pod_is_told_apart_by_its_uid() {
+fn a_found_pod_is_compared_by_uid() {
     for (body, expected) in [
-        (json!({"metadata": {"uid": "u", "x": 1}}), Answer::Found { is_same: true, is_leaving: false }),
+        (json!({"metadata": {"uid": "u", "x": 1}}), Answer::Found { is_same: true, is_terminating: false }),
         (
             json!({"metadata": {"uid": "u", "deletionTimestamp": "2026-01-01T00:00:00Z"}}),
-            Answer::Found { is_same: true, is_leaving: true },
+            Answer::Found { is_same: true, is_terminating: true },
         ),
-        (json!({"metadata": {"uid": "v"}}), Answer::Found { is_same: false, is_leaving: false }),
+        (json!({"metadata": {"uid": "v"}}), Answer::Found { is_same: false, is_terminating: false }),
     ] {
-        assert_eq!(understood(Step::Look, 200, None, &body), expected);
+        assert_eq!(interpreted(Step::Get, 200, None, &body), expected);
     }
     for body in [json!({}), json!({"metadata": {}}), json!([1])] {
-        assert!(matches!(understood(Step::Look, 200, None, &body), Answer::Unknown(_)), "{body}");
+        assert!(matches!(interpreted(Step::Get, 200, None, &body), Answer::Unknown(_)), "{body}");
     }
-    let page = understand(Step::Remove, &intent("u"), StatusCode::BAD_GATEWAY, None, b"<html>");
+    let page = interpret(Step::Remove, &intent("u"), StatusCode::BAD_GATEWAY, None, b"<html>");
     assert_eq!(page, Answer::Unknown("the API server answered 502 Bad Gateway".to_owned()));
 }
 
 #[test]
-fn only_the_api_server_says_that_a_pod_is_gone() {
+fn only_the_api_servers_404_means_not_found() {
     let not_found = |kind: &str, name: &str| {
         json!({"kind": "Status", "reason": "NotFound", "details": {"kind": kind, "name": name}}).to_string()
     };
     let code = StatusCode::NOT_FOUND;
     for (step, body, is_gone) in [
         (Step::Remove, not_found("pods", "web-0"), true),
-        (Step::Look, not_found("pods", "web-0"), true),
-        (Step::Tell, not_found("namespaces", "ns"), true),
+        (Step::Get, not_found("pods", "web-0"), true),
+        (Step::SendEvent, not_found("namespaces", "ns"), true),
         (Step::Remove, "404 page not found".to_owned(), false),
-        (Step::Look, "<html>".to_owned(), false),
-        (Step::Look, "{}".to_owned(), false),
+        (Step::Get, "<html>".to_owned(), false),
+        (Step::Get, "{}".to_owned(), false),
         (Step::Remove, json!({"reason": "NotFound", "details": {}}).to_string(), false),
         (Step::Remove, json!({"reason": "NotFound"}).to_string(), false),
         (Step::Remove, not_found("pods", "web-1"), false),
         (Step::Remove, not_found("services", "web-0"), false),
-        (Step::Tell, not_found("pods", "web-0"), false),
+        (Step::SendEvent, not_found("pods", "web-0"), false),
     ] {
-        let answer = understand(step, &intent("u"), code, None, body.as_bytes());
-        assert_eq!(answer == Answer::Gone, is_gone, "{step:?} {body}");
+        let answer = interpret(step, &intent("u"), code, None, body.as_bytes());
+        assert_eq!(answer == Answer::NotFound, is_gone, "{step:?} {body}");
         assert_eq!(matches!(answer, Answer::Unknown(_)), !is_gone, "{step:?} {body}");
     }
 }

@@ -1,102 +1,87 @@
-//! What passes between a plan and who carries it out.
+//! The values that pass between an eviction's plan, its requests and the loop.
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
-/// What is asked of the API server.
+/// A request of an eviction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// The condition.
+    /// Sets the pod's condition.
     Mark,
-    /// The pod's end.
+    /// Deletes or evicts the pod.
     Remove,
-    /// How the pod is.
-    Look,
-    /// The event.
-    Tell,
+    /// Reads the pod.
+    Get,
+    SendEvent,
 }
 
-/// What came back.
+/// What an HTTP answer means for the eviction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
-    /// Done.
     Done,
-    /// The pod as it is.
+    /// The pod exists.
     Found {
-        /// The same UID.
+        /// It has the intent's UID.
         is_same: bool,
-        /// It is being deleted.
-        is_leaving: bool,
+        is_terminating: bool,
     },
-    /// There is no such thing.
-    Gone,
-    /// Another UID, or somebody else was at it at the same time.
+    /// The API server itself says that the object does not exist.
+    NotFound,
+    /// The UID differs, or another client changed the object at the same time.
     Conflict,
-    /// There is such a thing already.
-    Exists,
-    /// A disruption budget does not allow it.
+    AlreadyExists,
+    /// A disruption budget refuses the eviction.
     Budget(String),
-    /// Too much to do; it was not carried out.
+    /// The API server is overloaded; the request was not carried out.
     Busy {
-        /// When to come again.
+        /// `Retry-After`.
         after: Option<Duration>,
-        /// In its words.
         reason: String,
     },
-    /// Not allowed, or not understood.
+    /// Forbidden or invalid.
     Refused(String),
-    /// It failed, or no whole answer came: it may have been carried out.
+    /// The request failed or has no whole answer: it may have been carried out.
     Unknown(String),
 }
 
-/// What has been done, as far as it is known.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Progress {
-    /// The removal was asked for; whether it was carried out is not known.
-    pub asked: bool,
-    /// The pod carries the condition.
-    pub marked: bool,
-    /// The pod is leaving, or gone.
-    pub removed: bool,
-}
-
-/// What the loop is to hear.
+/// The state of an eviction, for the loop.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// The pod is on its way out; the kubelet stops it.
+    /// The pod is terminating; the kubelet stops it.
     Accepted,
-    /// It is gone, or another has its name: nothing was to be done.
+    /// The pod does not exist, or another pod has its name.
     Gone,
-    /// The API server, or a disruption budget, does not allow it.
+    /// The API server or a disruption budget refuses.
     Refused(String),
-    /// It did not answer in time.
+    /// No answer in time.
     NoAnswer(String),
-    /// It does not work yet, for that reason, and is tried again. Said once.
+    /// A request failed for this reason and is retried. Reported once.
     Delayed(String),
-    /// All is done; what could not be told or marked, if anything.
+    /// All requests are done; the text names what could not be marked or reported.
     Done(Option<String>),
-    /// It does not work, and is not tried any more.
+    /// The eviction failed for this reason and is not retried.
     GivenUp(String),
+}
+
+/// A verdict on the pod with this UID.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EvictionUpdate {
+    pub uid: String,
+    pub verdict: Verdict,
 }
 
 /// When the next request is due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wait {
-    /// Now.
     None,
-    /// In a moment: longer each time.
     Backoff,
-    /// As the API server said.
+    /// As long as the API server asks for.
     For(Duration),
 }
 
 /// What follows from an answer.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// When to go on, if there is something left.
     pub wait: Wait,
-    /// What the loop is to hear.
-    pub news: Option<Verdict>,
+    /// To report to the loop.
+    pub verdict: Option<Verdict>,
 }

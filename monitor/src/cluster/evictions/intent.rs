@@ -1,4 +1,4 @@
-//! What was decided of a pod that is to go, as the ledger keeps it and the API server is told of it.
+//! The decision to evict a pod, as the ledger stores it and the API requests are made from it.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -6,49 +6,59 @@ use serde::{Deserialize, Serialize};
 use crate::config::kubernetes_options::EvictionMethod;
 use crate::units::Monotonic;
 
-/// A message longer than that is cut: the ledger must stay small, and nobody reads more.
+/// Bytes; longer messages are cut, so that the ledger stays small.
 const LONGEST_MESSAGE: usize = 4096;
-/// Annotations longer than that are left out, for the same reason.
+/// Bytes; longer annotations are left out, so that the ledger stays small.
 const LONGEST_ANNOTATION: usize = 4096;
+/// Seconds that the kubelet, too, gives a pod at a hard threshold.
+const HARD_GRACE_SECONDS: i64 = 1;
 
-/// A pod that is to go.
+/// A pod to evict. The JSON names are those of ledgers written by earlier versions.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Intent {
-    /// Which pod: unique for ever. A pod of the same name with another is another pod.
+    /// A pod of the same name with another UID is another pod.
     pub uid: String,
-    /// Its namespace.
     pub namespace: String,
-    /// Its name.
     pub name: String,
-    /// How; never [`EvictionMethod::Off`].
+    /// Never [`EvictionMethod::Off`].
     pub method: EvictionMethod,
-    /// The agent ends the pod's processes itself, or will: the rest has to follow, while that is recent. Else the API server is asked
-    /// first, and nothing happens when it refuses or does not answer.
+    /// The agent kills the pod's processes itself, now or at the end of its grace period, and the API server only follows. Otherwise
+    /// the API server is asked first, and the pod is spared when it refuses or does not answer.
     pub is_certain: bool,
-    /// Seconds between SIGTERM and SIGKILL; at least one, since zero would remove the object before the kubelet has stopped the pod.
+    /// Seconds between SIGTERM and SIGKILL; at least 1, since 0 deletes the object before the kubelet has stopped the pod.
     pub grace_seconds: i64,
-    /// What it is evicted for, as metrics call it.
+    /// As in metrics.
     pub cause: String,
-    /// What the pod's condition and the event say.
+    /// For the pod's condition and the event.
     pub message: String,
-    /// The event's annotations.
+    /// Of the event.
     #[serde(default)]
     pub annotations: Vec<(String, String)>,
     /// Whether the pod's status gets the condition `DisruptionTarget`.
     #[serde(rename = "isMarked")]
     pub wants_mark: bool,
-    /// Whether an event is sent.
     #[serde(rename = "isTold")]
     pub wants_event: bool,
-    /// When it was decided.
     pub decided_at: Timestamp,
-    /// The same on the clock that wall-clock jumps do not reach; it goes on while the node is up.
+    /// The same time on a clock that does not jump; counts from boot.
     pub decided_mono_ns: u64,
 }
 
+/// The requests of an eviction that are done, as far as their answers tell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Progress {
+    /// The removal was requested; the answer may be missing.
+    pub asked: bool,
+    /// The pod has the condition.
+    pub marked: bool,
+    /// The pod is terminating or deleted.
+    pub removed: bool,
+}
+
 impl Intent {
-    /// The same with nothing in it that is too large, or that the API server would refuse.
+    /// Returns the intent with sizes that the ledger can hold and a grace period that the API server accepts.
     #[must_use]
     pub fn bounded(mut self) -> Self {
         if self.message.len() > LONGEST_MESSAGE {
@@ -60,7 +70,7 @@ impl Intent {
         self
     }
 
-    /// Whether its names can be put into a path as they are; the API server gives no others.
+    /// Returns whether the names are plain DNS names, which need no escaping in a path.
     #[must_use]
     pub fn has_plain_names(&self) -> bool {
         let is_plain = |name: &str| {
@@ -70,19 +80,19 @@ impl Intent {
         is_plain(&self.namespace) && is_plain(&self.name) && !self.uid.is_empty() && self.uid.len() <= 128
     }
 
-    /// `namespace/name`.
+    /// Returns `namespace/name`.
     #[must_use]
     pub fn pod(&self) -> String {
         format!("{}/{}", self.namespace, self.name)
     }
 
-    /// Whether the agent ends it at once; else its grace period is the pod's, or the soft threshold's.
+    /// Returns whether the agent kills the pod at once, without the grace period of the pod or of a soft threshold.
     #[must_use]
     pub const fn is_hard(&self) -> bool {
-        self.is_certain && self.grace_seconds <= crate::eviction::evicted::IMMEDIATE_GRACE_SECONDS
+        self.is_certain && self.grace_seconds <= HARD_GRACE_SECONDS
     }
 
-    /// How long ago it was decided.
+    /// Returns the time since the decision.
     #[must_use]
     pub fn age(&self) -> std::time::Duration {
         Monotonic::now().since(Monotonic(self.decided_mono_ns))
@@ -112,7 +122,7 @@ pub(in crate::cluster) mod tests {
     }
 
     #[test]
-    fn what_is_too_large_is_cut_and_a_grace_period_is_never_zero() {
+    fn large_values_are_cut_and_grace_is_at_least_one() {
         let long = Intent {
             message: "ä".repeat(LONGEST_MESSAGE),
             annotations: vec![("a".to_owned(), "x".repeat(LONGEST_ANNOTATION + 1)), ("b".to_owned(), "y".to_owned())],
@@ -126,7 +136,7 @@ pub(in crate::cluster) mod tests {
     }
 
     #[test]
-    fn names_that_would_change_the_path_are_told_apart() {
+    fn names_that_would_change_the_path_are_not_plain() {
         assert!(intent("u").has_plain_names());
         for name in ["", "..", "a/b", "a?b", "A", "a%2f"] {
             assert!(!Intent { name: name.to_owned(), ..intent("u") }.has_plain_names(), "{name}");

@@ -4,45 +4,46 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::Unfinished;
-use crate::cluster::evictions::{Intent, Progress};
+use crate::cluster::evictions::intent::{Intent, Progress};
+
+/// An eviction that is not finished.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unfinished {
+    pub intent: Intent,
+    pub progress: Progress,
+    /// An earlier agent began it.
+    pub is_resumed: bool,
+}
 
 /// One line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "is", rename_all = "lowercase")]
 pub(super) enum Record {
-    /// A pod is about to go.
     Intent {
-        /// In which boot: what was killed in an earlier one has been started anew since.
+        /// The id of the boot: pods that were killed in an earlier boot have been restarted since.
         boot: String,
-        /// What was decided.
         intent: Intent,
     },
-    /// So much has been done.
     Progress {
-        /// Of which pod.
         uid: String,
-        /// What.
         #[serde(flatten)]
         progress: Progress,
     },
-    /// Nothing is left to do.
     End {
-        /// With which pod.
         uid: String,
-        /// And which decision about it.
+        /// The intent's `decided_mono_ns`: a newer intent for the same pod is not ended.
         decided: u64,
     },
 }
 
 impl Record {
-    /// Without the end of the line. Text and numbers can always be written as JSON.
     pub(super) fn line(&self) -> String {
+        // Text and numbers always serialize.
         serde_json::to_string(self).unwrap_or_default()
     }
 }
 
-/// What the lines leave unfinished. What cannot be read, or was decided in another boot, is left out.
+/// Returns the evictions that the lines leave unfinished. Lines that cannot be read, and those of another boot, are ignored.
 pub(super) fn replay(text: &str, boot: &str) -> BTreeMap<String, Unfinished> {
     let mut open = BTreeMap::new();
     for record in text.lines().filter_map(|line| serde_json::from_str::<Record>(line).ok()) {
@@ -68,7 +69,7 @@ pub(super) fn replay(text: &str, boot: &str) -> BTreeMap<String, Unfinished> {
     open
 }
 
-/// The lines that say what is not finished of one.
+/// Returns the lines from which one unfinished eviction is read again.
 pub(super) fn text_of(open: &Unfinished, boot: &str) -> String {
     let intent = Record::Intent { boot: boot.to_owned(), intent: open.intent.clone() };
     let progress = Record::Progress { uid: open.intent.uid.clone(), progress: open.progress };

@@ -1,20 +1,20 @@
-//! From what the node's conditions and taints are to be, and what they are, to what is to be written. Pure: no clock, no connection.
+//! The patches that turn the node's conditions and taints into the wanted ones. Pure.
 
 use serde_json::{Value, json};
 
 use crate::config::kubernetes_options::Authority;
 
-use super::super::condition_names::{self as names, Owner, condition_type, owner, taint_key};
+use super::super::condition_names::{self, Owner, condition_type, owner, taint_key};
 use super::node_object::{NodeCondition, NodeObject, taint_name};
-use super::{NodeStatus, WantedCondition};
+use super::wanted::{NodeStatus, WantedCondition};
 
-/// Under which names: in observe mode nothing is said under those that others act on.
+/// Returns the names to use: in observe mode never the standard ones, since others act on those.
 #[must_use]
 pub fn authority(options: Authority, may_act: bool) -> Authority {
     if options == Authority::Standard && !may_act { Authority::Own } else { options }
 }
 
-/// A condition by the name that it has on the node.
+/// A condition under its name on the node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Desired<'a> {
     kind: String,
@@ -34,7 +34,7 @@ fn desired(wanted: &NodeStatus, authority: Authority) -> Vec<Desired<'_>> {
             Some(false) => "False",
             None => "Unknown",
         };
-        // The server would refuse two of one name, and all others with them.
+        // The API server refuses a patch with two conditions of one type.
         if desired.iter().all(|other| other.kind != kind) {
             desired.push(Desired { kind, status, wanted });
         }
@@ -42,8 +42,8 @@ fn desired(wanted: &NodeStatus, authority: Authority) -> Vec<Desired<'_>> {
     desired
 }
 
-/// What to send to `nodes/NAME/status`, as a strategic merge patch; nothing when all is as it should be and no heartbeat is due.
-/// Conditions of others are not in it, so they stay.
+/// Returns the strategic merge patch for `nodes/NAME/status`; none: nothing differs and no heartbeat is due. It names no conditions of
+/// other writers, so those stay.
 #[must_use]
 pub fn conditions(
     wanted: &NodeStatus,
@@ -67,7 +67,7 @@ pub fn conditions(
         return None;
     }
     let mut items: Vec<Value> = desired.iter().map(|desired| item(desired, seen, now)).collect();
-    items.extend(left_over.iter().map(|kind| removal(kind)));
+    items.extend(left_over.iter().map(|kind| json!({"$patch": "delete", "type": kind})));
     Some(json!({"status": {"conditions": items}}))
 }
 
@@ -84,37 +84,32 @@ fn item(desired: &Desired<'_>, seen: &NodeObject, now: &str) -> Value {
     })
 }
 
-fn removal(kind: &str) -> Value {
-    json!({"$patch": "delete", "type": kind})
-}
-
-/// What to send to take every condition of ours away; nothing when there is none.
+/// Returns the patch that removes all conditions of ours; none: there are none.
 #[must_use]
 pub fn no_conditions(seen: &NodeObject) -> Option<Value> {
     let plan = conditions(&NodeStatus::default(), Authority::Off, seen, "", false);
-    if seen.heartbeat_words().is_none() {
+    if seen.heartbeat_text().is_none() {
         return plan;
     }
     let mut body = plan.unwrap_or_else(|| json!({}));
-    body["metadata"] = json!({"annotations": {names::HEARTBEAT: null}});
+    body["metadata"] = json!({"annotations": {condition_names::HEARTBEAT: null}});
     Some(body)
 }
 
-/// What to send so that nobody believes a dead agent: our conditions are known no longer. Only where nobody has changed the node since.
+/// Returns the patch that makes the conditions of a dead agent Unknown. It applies only if the node has not changed since.
 #[must_use]
-pub fn forsaken_conditions(seen: &NodeObject, message: &str, now: &str) -> Option<Value> {
-    let believed = seen.ours().filter(|seen| !seen.is_forsaken());
+pub fn abandoned_conditions(seen: &NodeObject, message: &str, now: &str) -> Option<Value> {
     let unknown = |seen: &NodeCondition| {
-        // The heartbeat stays that of the agent: how long it has been dead can be read from it.
+        // The heartbeat keeps its time, which shows since when the agent is dead.
         json!({
             "type": seen.kind,
             "status": "Unknown",
-            "reason": names::AGENT_STOPPED,
+            "reason": condition_names::AGENT_STOPPED,
             "message": message,
             "lastTransitionTime": now,
         })
     };
-    let items: Vec<Value> = believed.map(unknown).collect();
+    let items: Vec<Value> = seen.ours().filter(|seen| !seen.is_abandoned()).map(unknown).collect();
     (!items.is_empty()).then(|| {
         json!({
             "metadata": {"resourceVersion": seen.metadata.resource_version},
@@ -123,8 +118,8 @@ pub fn forsaken_conditions(seen: &NodeObject, message: &str, now: &str) -> Optio
     })
 }
 
-/// The list of taints that the node is to have; nothing when it has it. Those of others stay as they are, unknown fields included.
-/// `was_authority`: taints of ours may be there under standard keys.
+/// Returns the node's new list of taints; none: it is right already. Taints of other writers stay, with fields that we do not know.
+/// `was_authority`: taints of ours may have standard keys.
 #[must_use]
 pub fn taints(
     wanted: &NodeStatus,
@@ -141,21 +136,21 @@ pub fn taints(
         list.iter().any(|taint| taint_name(taint) == (key.as_str(), *effect))
     };
     let is_desired = |taint: &Value| desired.iter().any(|desired| is_there(std::slice::from_ref(taint), desired));
-    // While a standard condition holds, the control plane wants its own taint there.
     let holds = |kind: &str| seen.condition(kind).is_some_and(|condition| condition.status == "True");
-    let goes = |taint: &Value| {
+    let is_removed = |taint: &Value| {
         let (key, effect) = taint_name(taint);
         let is_ours = match owner(key) {
             Owner::Us => true,
+            // While a standard condition holds, the control plane wants its own taint there.
             Owner::Condition(kind) => {
                 (was_authority || authority == Authority::Standard)
-                    && !(names::is_of_control_plane(effect) && holds(kind))
+                    && !(condition_names::is_of_control_plane(effect) && holds(kind))
             }
             Owner::Others => false,
         };
         is_ours && !is_desired(taint)
     };
-    let mut list: Vec<Value> = seen.taints().iter().filter(|taint| !goes(taint)).cloned().collect();
+    let mut list: Vec<Value> = seen.taints().iter().filter(|taint| !is_removed(taint)).cloned().collect();
     for desired in &desired {
         if !is_there(&list, desired) {
             let (key, effect) = desired;
@@ -165,14 +160,14 @@ pub fn taints(
     (list != seen.taints()).then_some(list)
 }
 
-/// Whether a standard condition there is ours: then the taints under its key are, too.
+/// Returns whether a standard condition on the node is ours, which makes the taints under its key ours, too.
 #[must_use]
 pub fn was_authority(seen: &NodeObject) -> bool {
-    seen.ours().any(|condition| names::is_standard(&condition.kind))
+    seen.ours().any(|condition| condition_names::is_standard(&condition.kind))
 }
 
-/// The list without ours; nothing when there is none of ours in it. Those under standard keys go when the condition is ours too: then
-/// no kubelet speaks for it.
+/// Returns the list of taints without ours; none: none is ours. A taint under a standard key is ours if its condition is, since then no
+/// kubelet writes that condition.
 #[must_use]
 pub fn no_taints(seen: &NodeObject) -> Option<Vec<Value>> {
     let is_ours = |taint: &Value| match owner(taint_name(taint).0) {
@@ -184,8 +179,8 @@ pub fn no_taints(seen: &NodeObject) -> Option<Vec<Value>> {
     (list.len() != seen.taints().len()).then_some(list)
 }
 
-/// What to send to `nodes/NAME`, as a merge patch: refused with 409 where somebody else has changed the node since it was seen. A list of
-/// taints is written as a whole (`listType: atomic`), so nobody else's change must be lost.
+/// Returns the merge patch for `nodes/NAME`. The list is replaced as a whole (`listType: atomic`), so the API server refuses it with 409
+/// if the node has changed since it was read.
 #[must_use]
 pub fn taints_patch(taints: &[Value], seen: &NodeObject) -> Value {
     json!({"metadata": {"resourceVersion": seen.metadata.resource_version}, "spec": {"taints": taints}})

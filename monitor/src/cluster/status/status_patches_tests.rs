@@ -1,5 +1,5 @@
 use super::*;
-use crate::cluster::status::{Effect, WantedTaint};
+use crate::cluster::status::wanted::{Effect, WantedTaint};
 
 const NOW: &str = "2026-11-21T12:00:00Z";
 const BEFORE: &str = "2026-11-21T11:00:00Z";
@@ -51,7 +51,7 @@ fn a_condition_is_written_when_it_changes_and_when_its_heartbeat_is_due() {
     let flip = item(plan(true, false));
     assert_eq!((&flip[0]["status"], &flip[0]["lastTransitionTime"]), (&json!("True"), &json!(NOW)));
     assert_eq!(flip[0]["type"], "MonitorMemoryPressure");
-    // Somebody took it away.
+    // Another writer removed it.
     let bare = node(Value::Null, Value::Null);
     assert!(conditions(&status(false, &[]), Authority::Own, &bare, NOW, false).is_some());
 }
@@ -69,7 +69,7 @@ fn the_authority_writes_standard_names_but_not_in_observe_mode() {
 }
 
 #[test]
-fn nothing_of_others_is_taken_away() {
+fn conditions_of_other_writers_stay() {
     let others = json!([kubelets(), {"type": "Ready", "status": "True", "reason": "KubeletReady"},
         {"type": "KernelDeadlock", "status": "False", "reason": "KernelHasNoDeadlock"},
         {"type": "IOPressure", "status": "False", "reason": "NoPressure"}]);
@@ -86,7 +86,7 @@ fn nothing_of_others_is_taken_away() {
 }
 
 #[test]
-fn of_two_conditions_of_one_name_the_first_counts() {
+fn of_two_conditions_of_one_type_the_first_counts() {
     let mut wanted = status(true, &[]);
     wanted.conditions.push(condition("MonitorMemoryPressure", Some(false)));
     let plan = conditions(&wanted, Authority::Own, &NodeObject::default(), NOW, false).unwrap();
@@ -96,7 +96,7 @@ fn of_two_conditions_of_one_name_the_first_counts() {
 const OTHERS: &str = r#"{"key": "dedicated", "value": "gpu", "effect": "NoSchedule", "unknown": {"a": 1}}"#;
 
 #[test]
-fn taints_come_and_go_between_those_of_others() {
+fn taints_are_set_and_removed_between_others() {
     let others: Value = serde_json::from_str(OTHERS).unwrap();
     let own = json!({"key": "node-pressure-monitor/memory-pressure", "effect": "NoSchedule", "timeAdded": NOW});
     let bare = node(Value::Null, json!([others]));
@@ -133,7 +133,7 @@ fn a_standard_taint_is_the_control_planes_too() {
     assert_eq!(set(&status(false, &[]), &over), Some(Vec::new()));
     assert_eq!(no_taints(&alone), Some(Vec::new()));
     assert!(was_authority(&alone) && was_authority(&over) && !was_authority(&beside));
-    // Having been the authority.
+    // After a time as the authority.
     let own = node(json!([ours("MonitorMemoryPressure", "True")]), json!([standard]));
     let after = taints(&status(true, &[Effect::NoSchedule]), Authority::Own, true, &own, NOW).unwrap();
     assert_eq!(after[0]["key"], "node-pressure-monitor/memory-pressure");
@@ -143,12 +143,12 @@ fn a_standard_taint_is_the_control_planes_too() {
 #[test]
 fn conditions_of_a_dead_agent_become_unknown_once() {
     let seen = node(json!([kubelets(), ours("MonitorMemoryPressure", "True")]), Value::Null);
-    let plan = forsaken_conditions(&seen, "no heartbeat", NOW).unwrap();
+    let plan = abandoned_conditions(&seen, "no heartbeat", NOW).unwrap();
     assert_eq!(plan["metadata"]["resourceVersion"], "7", "an agent that comes back in between wins");
     let items = plan["status"]["conditions"].as_array().unwrap();
     assert_eq!(items.len(), 1);
     assert_eq!((&items[0]["status"], &items[0]["reason"]), (&json!("Unknown"), &json!("MonitorAgentStopped")));
     assert_eq!(items[0].get("lastHeartbeatTime"), None);
     let unknown = json!([{"type": "MonitorMemoryPressure", "status": "Unknown", "reason": "MonitorAgentStopped"}]);
-    assert_eq!(forsaken_conditions(&node(unknown, Value::Null), "", NOW), None);
+    assert_eq!(abandoned_conditions(&node(unknown, Value::Null), "", NOW), None);
 }
