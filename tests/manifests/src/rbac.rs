@@ -84,10 +84,10 @@ pub fn check(objects: &[Value]) -> Vec<String> {
         let account = component.service_account();
         let rights = Rights::of(account, objects);
         let asks = || PERMISSIONS.iter().filter(|permission| permission.component == component).filter(is_asked);
-        for Permission { verb, group, resource, why, .. } in asks() {
+        for Permission { verb, group, resource, purpose, .. } in asks() {
             if !rights.allow(verb, group, resource) {
                 problems.push(format!(
-                    "ServiceAccount {account}: {verb} {} is not granted; the code needs it: {why}",
+                    "ServiceAccount {account}: {verb} {} is not granted; the code needs it: {purpose}",
                     shown(group, resource)
                 ));
             }
