@@ -1,5 +1,5 @@
-//! The container runtime's thread against a real containerd with a directory of its own: images only, for containers need cgroups. Skipped,
-//! loudly, where there is no containerd or no root.
+//! The runtime thread against a real containerd with a directory of its own: images only, since containers need cgroups. Skipped, with a
+//! message, without containerd or root.
 
 #![expect(clippy::unwrap_used, reason = "a fixture that cannot be made fails its test")]
 
@@ -15,7 +15,7 @@ use node_pressure_monitor::runtime::{
     CollectEnd, CollectOrder, Collected, Event, Garbage, Image, Runtime, Snapshot, State,
 };
 
-/// Not captured by the test harness: what was skipped must be seen.
+/// Past the test harness's capture: a skipped test must show.
 macro_rules! tell {
     ($($text:tt)*) => {
         let _unheard = writeln!(std::io::stderr(), $($text)*);
@@ -91,7 +91,7 @@ fn blob(layout: &Path, bytes: &[u8]) -> (String, usize) {
     (digest, bytes.len())
 }
 
-/// An OCI archive of one layer of noise, known by `tag`.
+/// Makes an OCI archive of one layer of noise, named `tag`.
 fn image(place: &Path, tag: &str, seed: u8) -> PathBuf {
     let name = tag.replace(['/', ':'], "_");
     let (files, layout) = (place.join(format!("{name}-files")), place.join(format!("{name}-layout")));
@@ -123,7 +123,7 @@ fn image(place: &Path, tag: &str, seed: u8) -> PathBuf {
 
 fn seen(runtime: &Runtime, what: &str, accept: impl Fn(&Snapshot) -> bool) -> Arc<Snapshot> {
     until(what, || {
-        let _full = runtime.look();
+        let _full = runtime.observe();
         runtime.view().snapshot.filter(|snapshot| accept(snapshot))
     })
 }
@@ -145,7 +145,7 @@ fn names(snapshot: &Snapshot) -> Vec<&str> {
 }
 
 #[test]
-fn images_of_a_real_containerd_are_collected_and_its_restart_is_survived() {
+fn real_images_are_collected_across_a_restart() {
     let has = |name: &str| Command::new(name).arg("--version").output().is_ok_and(|output| output.status.success());
     let is_root = rustix::process::geteuid().is_root();
     if !is_root || !["containerd", "ctr", "tar", "sha256sum"].into_iter().all(has) {
@@ -175,7 +175,7 @@ fn images_of_a_real_containerd_are_collected_and_its_restart_is_survived() {
     assert!(snapshot.runtime.starts_with("containerd "), "{}", snapshot.runtime);
     assert!(snapshot.stores.image.as_ref().is_some_and(|path| path.starts_with(place.path())), "{:?}", snapshot.stores);
     let pinned: Vec<_> = snapshot.images.iter().filter(|image| image.is_pinned).map(Image::name).collect();
-    assert_eq!(pinned, ["registry.local/sandbox:1"], "what its configuration makes sandboxes of");
+    assert_eq!(pinned, ["registry.local/sandbox:1"], "the configured sandbox image");
 
     let listed = collect(&mut runtime, true, || false);
     assert_eq!((listed.end, listed.counts.images), (CollectEnd::Listed, 2));
@@ -191,7 +191,7 @@ fn images_of_a_real_containerd_are_collected_and_its_restart_is_survived() {
     assert!(names(&left).contains(&"registry.local/sandbox:1"), "{:?}", names(&left));
 
     drop(containerd);
-    let _full = runtime.look();
+    let _full = runtime.observe();
     until("its end to be seen", || matches!(runtime.view().state, State::Down { .. }).then_some(()));
     let _containerd = Containerd::start(place.path());
     seen(&runtime, "the same images", |snapshot| snapshot.images.len() == 2);

@@ -38,7 +38,7 @@ fn a_runtime_that_restarts_is_waited_for_a_while() {
     let (_place, fake, runtime) = up();
     let mut first = GarbageFirst::default();
     drop(fake);
-    runtime.look().unwrap();
+    runtime.observe().unwrap();
     let begun = std::time::Instant::now();
     let since = loop {
         if let State::Down { since, .. } = runtime.view().state {

@@ -1,4 +1,4 @@
-//! Calls to a runtime over its Unix socket. Every one has an end.
+//! Calls to a runtime over its Unix socket, each with a timeout.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -16,68 +16,50 @@ use tonic_prost::ProstCodec;
 
 use super::cri;
 
-/// The kubelet's bound on an answer too: thousands of containers with all that is said of them.
+/// Bytes, as in the kubelet: enough for thousands of containers.
 const LARGEST_ANSWER: usize = 16 << 20;
-/// Removing something may take the runtime this much longer than answering a question.
+/// Timeout of a removal.
 const REMOVAL_TIME: Duration = Duration::from_secs(60);
-/// Stopping takes its grace period, and then this long at most.
+/// Timeout of a stop after its grace period.
 const STOP_TIME: Duration = Duration::from_secs(15);
 
 /// Why a call failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
-    /// Nobody listens, or may not be spoken to.
+    /// The socket refuses the connection.
     #[error("cannot connect to {}: {reason}", socket.display())]
-    Unreachable {
-        /// Whose socket.
-        socket: PathBuf,
-        /// What the kernel said.
-        reason: String,
-    },
-    /// It takes too long.
+    Unreachable { socket: PathBuf, reason: String },
+    /// No answer within the timeout.
     #[error("{call} was not answered within {} s", after.as_secs_f64())]
-    Slow {
-        /// What was asked.
-        call: &'static str,
-        /// How long an answer was waited for.
-        after: Duration,
-    },
-    /// The connection broke, or what came over it makes no sense.
+    Slow { call: &'static str, after: Duration },
+    /// The connection broke, or the answer cannot be decoded.
     #[error("{call} failed: {reason}")]
-    Broken {
-        /// What was asked.
-        call: &'static str,
-        /// What happened.
-        reason: String,
-    },
-    /// The runtime does not want to.
+    Broken { call: &'static str, reason: String },
+    /// The runtime answered with an error.
     #[error("{call} was refused: {reason}")]
     Refused {
-        /// What was asked.
         call: &'static str,
-        /// What the runtime said.
         reason: String,
-        /// What it was asked of does not exist.
+        /// The object does not exist.
         is_missing: bool,
-        /// It does not know the call at all.
+        /// The runtime does not implement the call.
         is_unknown: bool,
     },
 }
 
 impl CallError {
-    /// Whether another call to the same runtime is worth a try: it said no to this one alone.
+    /// Returns whether the runtime answered: other calls may succeed.
     #[must_use]
     pub fn is_refusal(&self) -> bool {
         matches!(self, Self::Refused { .. })
     }
 
-    /// Whether what was to be stopped or removed does not exist.
+    /// Returns whether the object to stop or remove does not exist.
     #[must_use]
     pub fn is_missing(&self) -> bool {
         matches!(self, Self::Refused { is_missing: true, .. })
     }
 
-    /// Whether the runtime has no such call.
     #[must_use]
     pub fn is_unknown_call(&self) -> bool {
         matches!(self, Self::Refused { is_unknown: true, .. })
@@ -85,7 +67,7 @@ impl CallError {
 
     fn of(call: &'static str, status: &Status) -> Self {
         let reason = shortened(status.message());
-        // What did not come from the other end has a cause on this one.
+        // An error with a source is tonic's own, not the runtime's answer.
         let is_ours = std::error::Error::source(status).is_some();
         match status.code() {
             Code::Unavailable | Code::Cancelled | Code::Internal | Code::DeadlineExceeded | Code::OutOfRange => {
@@ -102,7 +84,7 @@ impl CallError {
     }
 }
 
-/// A runtime's words may be many; nobody reads on after so much.
+/// Cuts a runtime's error text.
 fn shortened(text: &str) -> String {
     const LONGEST: usize = 300;
     match text.char_indices().nth(LONGEST) {
@@ -111,7 +93,7 @@ fn shortened(text: &str) -> String {
     }
 }
 
-/// Which of containerd's clients a call is made for.
+/// A containerd namespace, which separates its clients.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Namespace(pub(super) &'static str);
 
@@ -123,12 +105,10 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects.
-    ///
     /// # Errors
-    /// When nobody listens there.
+    /// When the socket refuses the connection, or the timeout is over.
     pub async fn connect(socket: &Path, timeout: Duration) -> Result<Self, CallError> {
-        // Tried plainly first: what tonic makes of an error does not say why.
+        // A plain connection first: tonic's error does not contain the kernel's.
         let unreachable = |reason: String| CallError::Unreachable { socket: socket.to_owned(), reason };
         UnixStream::connect(socket).await.map_err(|error| unreachable(error.to_string()))?;
         let path = socket.to_owned();
@@ -136,7 +116,7 @@ impl Client {
             let path = path.clone();
             async move { UnixStream::connect(path).await.map(TokioIo::new) }
         });
-        // Names nobody: the connector knows the way.
+        // The URI is not used: the connector has the path.
         let endpoint = Endpoint::from_static("http://localhost").connect_timeout(timeout);
         let connected = tokio::time::timeout(timeout, endpoint.connect_with_connector(connector)).await;
         match connected {
@@ -174,12 +154,11 @@ impl Client {
         }
     }
 
-    /// Who it is.
     pub(super) async fn version(&self) -> Result<cri::VersionResponse, CallError> {
         self.call("/runtime.v1.RuntimeService/Version", cri::Empty {}, self.timeout).await
     }
 
-    /// What it says of itself beyond what is specified.
+    /// Returns the verbose status, which is not specified.
     pub(super) async fn status(&self) -> Result<cri::StatusResponse, CallError> {
         self.call("/runtime.v1.RuntimeService/Status", cri::StatusRequest { verbose: true }, self.timeout).await
     }
@@ -190,7 +169,7 @@ impl Client {
         Ok(answer.items)
     }
 
-    /// All of them, or those of one sandbox.
+    /// Lists all containers, or those of one sandbox.
     pub(super) async fn containers(&self, sandbox: Option<&str>) -> Result<Vec<cri::Container>, CallError> {
         let filter = sandbox.map(|id| cri::ContainerFilter { pod_sandbox_id: id.to_owned() });
         let request = cri::ListContainersRequest { filter };
@@ -227,7 +206,7 @@ impl Client {
         self.call("/runtime.v1.ImageService/ImageFsInfo", cri::Empty {}, self.timeout).await
     }
 
-    /// SIGTERM, SIGKILL when the grace period is over; answered when it is dead.
+    /// Sends SIGTERM, and SIGKILL after the grace period; returns when the container is dead.
     pub(super) async fn stop_container(&self, id: &str, grace: Duration) -> Result<(), CallError> {
         let timeout = i64::try_from(grace.as_secs()).unwrap_or(i64::MAX);
         let request = cri::StopContainerRequest { container_id: id.to_owned(), timeout };
@@ -255,7 +234,7 @@ impl Client {
         self.call::<_, cri::Empty>("/runtime.v1.ImageService/RemoveImage", request, REMOVAL_TIME).await.map(drop)
     }
 
-    /// A call beyond CRI, whose answer says no more than that it is done.
+    /// Calls a service of containerd beyond CRI.
     pub(super) async fn change<Q>(&self, call: &'static str, request: Q, namespace: Namespace) -> Result<(), CallError>
     where
         Q: Message + 'static,
@@ -266,7 +245,7 @@ impl Client {
     }
 }
 
-/// `ListImages` of `/runtime.v1.ImageService/ListImages`.
+/// Returns `ListImages` of `/runtime.v1.ImageService/ListImages`.
 fn name_of(call: &'static str) -> &'static str {
     call.rsplit('/').next().unwrap_or(call)
 }

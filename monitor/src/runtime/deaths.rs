@@ -1,4 +1,4 @@
-//! Since when something is dead. A runtime tells it of containers, by the wall's clock, and of nothing else.
+//! Since when sandboxes and containers are dead. Runtimes report that of containers only, by the wall clock.
 
 use std::collections::HashMap;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -6,16 +6,16 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use super::runtime_snapshot::{Container, ContainerState, Sandbox, UnixNanos};
 use crate::units::Monotonic;
 
-/// What is dead, remembered for as long as it is there.
+/// The times of death of existing objects.
 #[derive(Debug, Default)]
 pub(super) struct Deaths {
     since: HashMap<String, Monotonic>,
-    /// The look before; there was none at the first.
-    looked: Option<Monotonic>,
+    /// The last observation.
+    observed: Option<Monotonic>,
 }
 
 impl Deaths {
-    /// Notes on each that is dead since when, as of `at` by one clock and `wall` by the other.
+    /// Sets `dead_since` of all dead objects. `at` and `wall` are the same time on two clocks.
     pub(super) fn note(
         &mut self,
         sandboxes: &mut [Sandbox],
@@ -37,24 +37,23 @@ impl Deaths {
             container.dead_since = Some(since(&container.id, ended, container.created));
         }
         self.since = still;
-        self.looked = Some(at);
+        self.observed = Some(at);
     }
 
-    /// What was not dead at the look before has died since, whatever the wall's clock says. When the agent was started says nothing: at its
-    /// first look the runtime's word counts, or else when the thing was made, as the kubelet has it.
+    /// An object that was not dead at the last observation has died since, whatever the wall clock says. At the first observation the
+    /// reported time counts, or else the time of creation, as in the kubelet.
     fn first(&self, ended: Option<UnixNanos>, created: Option<UnixNanos>, at: Monotonic, wall: UnixNanos) -> Monotonic {
-        let told = |then: UnixNanos| {
+        let monotonic = |then: UnixNanos| {
             let ago = u64::try_from(wall.0.saturating_sub(then.0)).unwrap_or(0);
             Monotonic(at.0.saturating_sub(ago))
         };
-        match self.looked {
-            Some(looked) => ended.map_or(at, |ended| told(ended).max(looked)),
-            None => ended.or(created).map_or(at, told),
+        match self.observed {
+            Some(observed) => ended.map_or(at, |ended| monotonic(ended).max(observed)),
+            None => ended.or(created).map_or(at, monotonic),
         }
     }
 }
 
-/// The wall's clock.
 pub(super) fn wall_clock() -> UnixNanos {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     UnixNanos(i64::try_from(since.as_nanos()).unwrap_or(i64::MAX))
@@ -67,7 +66,7 @@ mod tests {
     use super::*;
 
     const SECOND: u64 = 1_000_000_000;
-    /// An hour since boot, and two since 1970.
+    /// An hour since boot, two hours since 1970.
     const AT: Monotonic = Monotonic(3600 * SECOND);
     const WALL: UnixNanos = UnixNanos(7200 * 1_000_000_000);
 
@@ -91,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn at_the_first_look_the_runtimes_word_counts_and_then_what_was_seen_does() {
+    fn first_the_reported_time_counts_then_the_observed() {
         let hundred_ago = WALL.0 - 100_000_000_000;
         let mut deaths = Deaths::default();
         let mut sandboxes = [dead("old", hundred_ago), dead("unknown", 0)];
@@ -101,10 +100,10 @@ mod tests {
         let ago = |seconds: u64| Some(Monotonic(AT.0 - seconds * SECOND));
         assert_eq!(sandboxes.map(|sandbox| sandbox.dead_since), [ago(100), ago(0)]);
         assert_eq!(containers.map(|container| container.dead_since), [ago(100), ago(0), Some(Monotonic(0))]);
-        // A minute on, of which the wall's clock knows nothing: it was set.
+        // A minute later; the wall clock was set back.
         let later = AT.after(std::time::Duration::from_secs(60));
         let mut sandboxes = [dead("old", hundred_ago), dead("new", hundred_ago)];
-        let mut containers = [exited("new", Some(hundred_ago)), exited("untold", None)];
+        let mut containers = [exited("new", Some(hundred_ago)), exited("unknown", None)];
         deaths.note(&mut sandboxes, &mut containers, later, WALL);
         assert_eq!(sandboxes.map(|sandbox| sandbox.dead_since), [ago(100), Some(later)]);
         assert_eq!(containers.map(|container| container.dead_since), [ago(0), Some(later)]);

@@ -1,17 +1,18 @@
-//! Which runtime there is, and whether it can be spoken to.
+//! Finds the runtime's socket and checks that it answers.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::Deserialize;
 
+use super::containerd;
 use super::cri_client::{CallError, Client};
-use super::runtime_snapshot::stores;
-use super::{State, Stores, containerd};
+use super::runtime_snapshot::{Stores, stores};
+use super::runtime_state::State;
 use crate::config::RuntimeEndpoint;
 use crate::units::Monotonic;
 
-/// Where runtimes listen, most likely first.
+/// The usual sockets, the most likely first.
 const USUAL: [&str; 6] = [
     "/run/containerd/containerd.sock",
     "/run/crio/crio.sock",
@@ -31,7 +32,7 @@ pub(super) struct Found {
     pub(super) socket: PathBuf,
     /// `containerd 1.6.20`.
     pub(super) name: String,
-    /// The image that sandboxes are made of, where the runtime says so.
+    /// The image of sandboxes, if the runtime reports it.
     pub(super) sandbox_image: Option<String>,
 }
 
@@ -40,8 +41,8 @@ impl Found {
         State::Up { runtime: self.name.clone(), socket: self.socket.clone() }
     }
 
-    /// After something was removed: waits until what that frees is free. A runtime that cannot be asked frees it in its own time.
-    pub(super) async fn give_back(&self) -> Result<(), CallError> {
+    /// Waits until the space of removed containers is free. Other runtimes than containerd free it by themselves.
+    pub(super) async fn free_removed(&self) -> Result<(), CallError> {
         if !self.name.starts_with("containerd") {
             return Ok(());
         }
@@ -50,32 +51,30 @@ impl Found {
     }
 }
 
-/// Who answers at a socket.
+/// The runtime at a socket.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
-    /// What the runtime calls itself: `containerd`.
+    /// `containerd`, `cri-o`.
     pub name: String,
-    /// Its version.
     pub version: String,
-    /// The version of the Container Runtime Interface that it speaks: `v1`.
+    /// Version of the Container Runtime Interface: `v1`.
     pub api_version: String,
-    /// Where it keeps things, as far as it says so.
     pub stores: Stores,
 }
 
-/// Asks who answers at a socket, once.
+/// Asks a socket for its runtime, once.
 ///
 /// # Errors
-/// Why nobody does who could be of use.
+/// When no runtime answers there, or it has no `runtime.v1`.
 pub async fn identify(socket: &Path, timeout: Duration) -> Result<Identity, String> {
-    let words = |error: CallError| match error {
-        // Whoever asks knows where.
+    let reason = |error: CallError| match error {
+        // The caller knows the socket.
         CallError::Unreachable { reason, .. } => reason,
         error if error.is_unknown_call() => NO_SUCH_INTERFACE.to_owned(),
         error => error.to_string(),
     };
-    let client = Client::connect(socket, timeout).await.map_err(words)?;
-    let version = client.version().await.map_err(words)?;
+    let client = Client::connect(socket, timeout).await.map_err(reason)?;
+    let version = client.version().await.map_err(reason)?;
     let stores = client.filesystems().await.map(stores).unwrap_or_default();
     Ok(Identity {
         name: version.runtime_name,
@@ -85,22 +84,21 @@ pub async fn identify(socket: &Path, timeout: Duration) -> Result<Identity, Stri
     })
 }
 
-/// Why there is none.
+/// Why no runtime was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Missing {
-    /// None of the usual sockets exists: a machine without containers, which is nothing to complain of.
+    /// None of the usual sockets exists: a machine without containers.
     Absent,
-    /// There is one, and it is of no use; with what to do about it.
+    /// A runtime cannot be used; why, and what to do about it.
     Unusable(String),
 }
 
 impl Missing {
-    /// Where there was one before.
+    /// Returns the reason on a machine that had a runtime before.
     pub(super) fn or_gone(self) -> Self {
         match self {
             Self::Absent => Self::Unusable(
-                "its socket is gone; start the runtime, or set runtime.endpoint: none if there is to be none"
-                    .to_owned(),
+                "its socket does not exist any more; start the runtime, or set runtime.endpoint: none".to_owned(),
             ),
             Self::Unusable(reason) => Self::Unusable(reason),
         }
@@ -114,14 +112,12 @@ impl Missing {
     }
 }
 
-/// Where a runtime may listen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Sockets {
-    /// Nowhere.
     None,
-    /// There, whether it is there now or not.
+    /// This socket, whether it exists now or not.
     This(PathBuf),
-    /// At one of these, or there is none.
+    /// One of these, or there is no runtime.
     AnyOf(Vec<PathBuf>),
 }
 
@@ -135,8 +131,8 @@ impl From<&RuntimeEndpoint> for Sockets {
     }
 }
 
-/// Looks for the runtime, and asks it who it is. One that was found before is waited for: it may be about to start again, and takes its
-/// socket away in between. Only one that has pods takes its place, and only when it `may_move`.
+/// Finds a runtime that answers. A restarting runtime removes its socket for a moment, so the socket `before` stays in use; a runtime that
+/// has pods takes its place only if it `may_move`.
 pub(super) async fn find(
     sockets: &Sockets,
     before: Option<&Path>,
@@ -145,9 +141,9 @@ pub(super) async fn find(
 ) -> Result<Found, Missing> {
     match (sockets, before) {
         (Sockets::None, _) => Err(Missing::Absent),
-        (Sockets::This(socket), _) => greet(socket, timeout).await.map_err(Missing::Unusable),
+        (Sockets::This(socket), _) => connect(socket, timeout).await.map_err(Missing::Unusable),
         (Sockets::AnyOf(sockets), None) => first_of(sockets, timeout).await,
-        (Sockets::AnyOf(sockets), Some(before)) => match greet(before, timeout).await {
+        (Sockets::AnyOf(sockets), Some(before)) => match connect(before, timeout).await {
             Ok(found) => Ok(found),
             Err(reason) if may_move => with_pods(sockets, before, timeout).await.ok_or(Missing::Unusable(reason)),
             Err(reason) => Err(Missing::Unusable(reason)),
@@ -155,49 +151,49 @@ pub(super) async fn find(
     }
 }
 
-/// The first that answers and has pods, else the first that answers; else what is wrong with the first. Docker's containerd may speak the
-/// interface too, beside the runtime that the kubelet uses.
+/// Returns the first runtime that has pods, else the first that answers, else the first error. Docker's containerd may answer beside the
+/// runtime of the kubelet.
 pub(super) async fn first_of(sockets: &[PathBuf], timeout: Duration) -> Result<Found, Missing> {
     let mut missing = Missing::Absent;
-    let mut answer = Vec::new();
+    let mut answering = Vec::new();
     for socket in distinct(sockets) {
-        match greet(&socket, timeout).await {
-            Ok(found) => answer.push(found),
+        match connect(&socket, timeout).await {
+            Ok(found) => answering.push(found),
             Err(reason) if missing == Missing::Absent => missing = Missing::Unusable(reason),
             Err(_) => {}
         }
     }
     let mut chosen = 0;
-    if answer.len() > 1 {
-        for (index, found) in answer.iter().enumerate() {
+    if answering.len() > 1 {
+        for (index, found) in answering.iter().enumerate() {
             if has_pods(found).await {
                 chosen = index;
                 break;
             }
         }
-        for (_, other) in answer.iter().enumerate().filter(|(index, _)| *index != chosen) {
+        for (_, other) in answering.iter().enumerate().filter(|(index, _)| *index != chosen) {
             tracing::info!(
                 event = "container_runtime",
                 runtime = other.name,
                 socket = %other.socket.display(),
-                "another container runtime answers, and is left alone; runtime.endpoint can name it"
+                "a second container runtime answers, and is not used; runtime.endpoint selects it"
             );
         }
     }
-    if chosen < answer.len() { Ok(answer.swap_remove(chosen)) } else { Err(missing) }
+    if chosen < answering.len() { Ok(answering.swap_remove(chosen)) } else { Err(missing) }
 }
 
-/// Another than `this`, if it answers and has pods.
+/// Returns a runtime at another socket than `this` that has pods.
 pub(super) async fn with_pods(sockets: &[PathBuf], this: &Path, timeout: Duration) -> Option<Found> {
     let real = |socket: &Path| socket.canonicalize().unwrap_or_else(|_| socket.to_owned());
     for socket in distinct(sockets).into_iter().filter(|socket| real(socket) != real(this)) {
-        if let Ok(found) = greet(&socket, timeout).await
+        if let Ok(found) = connect(&socket, timeout).await
             && has_pods(&found).await
         {
             let (now, before) = (found.socket.display(), this.display());
             tracing::warn!(
                 event = "container_runtime", runtime = found.name, socket = %now, before = %before,
-                "another container runtime has the pods: it is spoken to from now on"
+                "another container runtime has the pods, and is used from now on"
             );
             return Some(found);
         }
@@ -209,7 +205,7 @@ async fn has_pods(found: &Found) -> bool {
     found.client.sandboxes().await.is_ok_and(|sandboxes| !sandboxes.is_empty())
 }
 
-/// Those that exist, each once: `/var/run` is `/run` nearly everywhere.
+/// Returns the sockets that exist, each once: `/var/run` is usually a link to `/run`.
 fn distinct(sockets: &[PathBuf]) -> Vec<PathBuf> {
     let mut seen = Vec::new();
     let mut distinct = Vec::new();
@@ -224,11 +220,11 @@ fn distinct(sockets: &[PathBuf]) -> Vec<PathBuf> {
     distinct
 }
 
-async fn greet(socket: &Path, timeout: Duration) -> Result<Found, String> {
+async fn connect(socket: &Path, timeout: Duration) -> Result<Found, String> {
     let client = Client::connect(socket, timeout).await.map_err(|error| with_fix(socket, &error))?;
     let version = client.version().await.map_err(|error| with_fix(socket, &error))?;
     let name = format!("{} {}", version.runtime_name, version.runtime_version);
-    // Only of use where images cannot be pinned; its absence is no reason to go without the runtime.
+    // Optional: only needed where the runtime does not pin the sandbox image.
     let status = client.status().await.ok();
     let sandbox_image = status.and_then(|status| status.info.get("config").and_then(|json| sandbox_image_of(json)));
     Ok(Found { client, socket: socket.to_owned(), name: name.trim().to_owned(), sandbox_image })
@@ -249,7 +245,6 @@ fn with_fix(socket: &Path, error: &CallError) -> String {
     }
 }
 
-/// containerd's configuration, of which one field matters.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Configuration {
@@ -257,13 +252,13 @@ struct Configuration {
     sandbox_image: String,
 }
 
-/// `config` of containerd's verbose `Status`.
+/// Reads `config` of containerd's verbose `Status`.
 fn sandbox_image_of(json: &str) -> Option<String> {
     let configuration: Configuration = serde_json::from_str(json).ok()?;
     Some(configuration.sandbox_image).filter(|image| !image.is_empty())
 }
 
-/// What `info` of a verbose `PodSandboxStatus` says of the image of the sandbox.
+/// Reads the image in `info` of a verbose `PodSandboxStatus`.
 pub(super) fn image_of_sandbox(json: &str) -> Option<String> {
     #[derive(Deserialize)]
     struct Info {
@@ -279,7 +274,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_image_of_sandboxes_is_found_where_it_is_told() {
+    fn the_sandbox_image_is_read_from_both_answers() {
         for (json, expected) in [
             (
                 r#"{"containerd":{"a":[1]},"sandboxImage":"registry.k8s.io/pause:3.6","x":null}"#,

@@ -1,7 +1,6 @@
-//! Collecting garbage: one thing at a time, each looked at once more before it goes, until there is enough.
+//! Collects garbage: removes one object at a time, each checked again right before, until enough is free.
 
 use std::collections::HashSet;
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,148 +9,31 @@ use tokio::sync::Mutex;
 use super::cri_client::{CallError, Client};
 use super::find::Found;
 use super::garbage_plan::{self as plan, Ages, Garbage, Step, Target};
-use super::observer::{Observation, Observer, are_known, is_among, used_images};
-use super::runtime_snapshot::container_state;
-use super::{ContainerState, cri, logs, runtime_snapshot as snapshot};
-use crate::units::Bytes;
-use crate::units::Monotonic;
+use super::image_use::{are_known, is_among, used_images};
+use super::observer::{Observation, Observer};
+use super::runtime_orders::{CollectEnd, CollectOrder, Collected, IsEnough};
+use super::runtime_snapshot::{self as snapshot, ContainerState, container_state};
+use super::{cri, logs};
+use crate::units::{Bytes, Monotonic};
 
-/// Told by name at most; all are counted.
-const TOLD: usize = 64;
-/// A runtime may give the space of an image back a moment after it says that it is gone.
+/// A runtime may free the space of an image a moment after it has answered.
 const SETTLING: Duration = Duration::from_millis(100);
-/// What things weigh is for people to read: nothing waits longer for it.
-const WEIGHING: Duration = Duration::from_secs(1);
-/// A disk that has not told how full it is by then does not answer.
+/// Timeout of estimates, which are only logged.
+const ESTIMATING: Duration = Duration::from_secs(1);
+/// Timeout of a measurement; then the disk hangs.
 const MEASURING: Duration = Duration::from_secs(5);
-/// Looks until all containers are known, of which each takes some seconds at most.
-const LOOKS: usize = 10;
+/// Observations until the details of all containers are known; each takes some seconds at most.
+const OBSERVATIONS: usize = 10;
 
-/// Measures once more; true when nothing more has to go. Called on a thread that may wait, before the first removal and after each.
-pub type IsEnough = Box<dyn FnMut() -> bool + Send>;
-
-/// An order to collect.
-pub struct CollectOrder {
-    /// What. Containers go before images.
-    pub what: Vec<Garbage>,
-    /// Only list it.
-    pub dry_run: bool,
-    /// When to stop.
-    pub is_enough: IsEnough,
-}
-
-impl fmt::Debug for CollectOrder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { what, dry_run, is_enough: _ } = self;
-        f.debug_struct("CollectOrder").field("what", what).field("dry_run", dry_run).finish_non_exhaustive()
-    }
-}
-
-/// How a collection ended.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum CollectEnd {
-    /// There is enough.
-    Enough,
-    /// Nothing is left to collect, and there is not enough.
-    Exhausted,
-    /// It was only to be listed.
-    Listed,
-    /// The runtime is gone, or a disk does not answer; why.
-    Interrupted(String),
-}
-
-impl CollectEnd {
-    /// Returns the name used in metrics and logs.
-    #[must_use]
-    pub const fn as_str(&self) -> &'static str {
-        match self {
-            Self::Enough => "enough",
-            Self::Exhausted => "exhausted",
-            Self::Listed => "listed",
-            Self::Interrupted(_) => "interrupted",
-        }
-    }
-}
-
-/// What a collection did, or would have done.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Collected {
-    /// How it ended.
-    pub end: CollectEnd,
-    /// What was removed, or would be, in order: the first 64 of them.
-    pub steps: Vec<Step>,
-    /// Containers, sandboxes and images that were removed, or would be.
-    pub counts: Counts,
-    /// About how much that frees, as far as it is known.
-    pub frees: Bytes,
-    /// What the runtime would not remove, and why: the first 64 of them.
-    pub refused: Vec<(Step, String)>,
-    /// How many that were in all.
-    pub refusals: usize,
-    /// How long it took.
-    pub took: Duration,
-}
-
-/// How many of each kind.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Counts {
-    /// Dead containers.
-    pub containers: usize,
-    /// Dead sandboxes.
-    pub sandboxes: usize,
-    /// Images.
-    pub images: usize,
-}
-
-impl Collected {
-    fn new() -> Self {
-        Self {
-            end: CollectEnd::Exhausted,
-            steps: Vec::new(),
-            counts: Counts::default(),
-            frees: Bytes::ZERO,
-            refused: Vec::new(),
-            refusals: 0,
-            took: Duration::ZERO,
-        }
-    }
-
-    /// Of an order that could not even be begun.
-    pub(crate) fn interrupted(reason: String) -> Self {
-        Self { end: CollectEnd::Interrupted(reason), ..Self::new() }
-    }
-
-    fn refuse(&mut self, step: Step, reason: String) {
-        self.refusals += 1;
-        if self.refused.len() < TOLD {
-            self.refused.push((step, reason));
-        }
-    }
-
-    fn note(&mut self, step: Step) {
-        let count = match step.target {
-            Target::Container { .. } => &mut self.counts.containers,
-            Target::Sandbox { .. } => &mut self.counts.sandboxes,
-            Target::Image { .. } => &mut self.counts.images,
-        };
-        *count += 1;
-        self.frees = self.frees.saturating_add(step.frees.unwrap_or_default());
-        if self.steps.len() < TOLD {
-            self.steps.push(step);
-        }
-    }
-}
-
-/// What a collection works with.
 #[derive(Debug, Clone)]
 pub(super) struct Collection {
     pub(super) found: Found,
-    pub(super) watcher: Arc<Mutex<Observer>>,
+    pub(super) observer: Arc<Mutex<Observer>>,
     pub(super) ages: Ages,
     pub(super) logs: logs::Root,
 }
 
-/// Why no further step is taken.
+/// Why the collection stops.
 enum Stop {
     Enough,
     Interrupted(String),
@@ -163,13 +45,14 @@ impl From<CallError> for Stop {
     }
 }
 
-/// Measures, which a disk that hangs may hold up for ever: not on the thread that speaks to the runtime.
+/// Measures on a thread of its own, which a hanging disk may block for ever. Empty after that.
 struct Gauge(Option<IsEnough>);
 
 impl Gauge {
-    /// Goes on unless there is enough.
+    /// Measures; an error unless the collection has to continue.
     async fn read(&mut self) -> Result<(), Stop> {
-        let hangs = || Stop::Interrupted(format!("how full the disk is was not told within {} s", MEASURING.as_secs()));
+        let hangs =
+            || Stop::Interrupted(format!("the free space of the disk is not known within {} s", MEASURING.as_secs()));
         let mut is_enough = self.0.take().ok_or_else(hangs)?;
         let measuring = tokio::task::spawn_blocking(move || (is_enough(), is_enough));
         match tokio::time::timeout(MEASURING, measuring).await {
@@ -178,15 +61,14 @@ impl Gauge {
                 self.0 = Some(is_enough);
                 Ok(())
             }
-            // A defect, which its panic has told of.
-            Ok(Err(_)) => Err(Stop::Interrupted("how full the disk is could not be measured".to_owned())),
+            // The measurement has panicked.
+            Ok(Err(_)) => Err(Stop::Interrupted("the free space of the disk could not be measured".to_owned())),
             Err(_) => Err(hangs()),
         }
     }
 }
 
 impl Collection {
-    /// Carries the order out.
     pub(super) async fn run(self, order: CollectOrder) -> Collected {
         let begun = Monotonic::now();
         let mut collected = Collected::new();
@@ -207,10 +89,10 @@ impl Collection {
     }
 
     async fn list(&self, mut what: Vec<Garbage>, collected: &mut Collected) -> Result<(), Stop> {
-        let seeing = self.look_at_all().await?;
-        what.retain(|what| *what != Garbage::Images || may_collect_images(&seeing));
-        let mut steps = plan::plan(&seeing.snapshot, &what, self.ages, Monotonic::now());
-        self.weigh(&mut steps).await;
+        let seen = self.observe_all().await?;
+        what.retain(|what| *what != Garbage::Images || may_collect_images(&seen));
+        let mut steps = plan::plan(&seen.snapshot, &what, self.ages, Monotonic::now());
+        self.estimate(&mut steps).await;
         steps.into_iter().for_each(|step| collected.note(step));
         Ok(())
     }
@@ -219,46 +101,46 @@ impl Collection {
         gauge.read().await?;
         let none = HashSet::new();
         if what.contains(&Garbage::Containers) {
-            let snapshot = self.look().await?.snapshot;
+            let snapshot = self.observe().await?.snapshot;
             let mut steps = plan::containers(&snapshot, self.ages, Monotonic::now());
-            self.weigh(&mut steps).await;
-            self.take(steps, &mut gauge, collected).await?;
-            // Those that have lost their last container just now are among them.
-            let snapshot = self.look().await?.snapshot;
+            self.estimate(&mut steps).await;
+            self.remove_each(steps, &mut gauge, collected).await?;
+            // Observed again: sandboxes that have just lost their last container are garbage now.
+            let snapshot = self.observe().await?.snapshot;
             let steps = plan::sandboxes(&snapshot, self.ages, Monotonic::now(), &none);
-            self.take(steps, &mut gauge, collected).await?;
+            self.remove_each(steps, &mut gauge, collected).await?;
         }
         if what.contains(&Garbage::Images) {
-            let seeing = self.look_at_all().await?;
-            if may_collect_images(&seeing) {
-                let steps = plan::images(&seeing.snapshot, self.ages, Monotonic::now(), &none);
-                self.take(steps, &mut gauge, collected).await?;
+            let seen = self.observe_all().await?;
+            if may_collect_images(&seen) {
+                let steps = plan::images(&seen.snapshot, self.ages, Monotonic::now(), &none);
+                self.remove_each(steps, &mut gauge, collected).await?;
             }
         }
         Ok(())
     }
 
-    async fn look(&self) -> Result<Observation, CallError> {
-        self.watcher.lock().await.look(&self.found.client, &self.found.name).await
+    async fn observe(&self) -> Result<Observation, CallError> {
+        self.observer.lock().await.observe(&self.found.client, &self.found.name).await
     }
 
-    /// The same, until no container is left that there was no time for.
-    async fn look_at_all(&self) -> Result<Observation, CallError> {
-        let mut seeing = self.look().await?;
-        for _ in 1..LOOKS {
-            if !seeing.is_cut_short {
+    /// Observes until the details of all containers are known.
+    async fn observe_all(&self) -> Result<Observation, CallError> {
+        let mut seen = self.observe().await?;
+        for _ in 1..OBSERVATIONS {
+            if !seen.is_cut_short {
                 break;
             }
-            seeing = self.look().await?;
+            seen = self.observe().await?;
         }
-        Ok(seeing)
+        Ok(seen)
     }
 
-    /// One after the other, measuring after each. One that the runtime is stuck with does not keep the others.
-    async fn take(&self, steps: Vec<Step>, gauge: &mut Gauge, collected: &mut Collected) -> Result<(), Stop> {
+    /// Removes one after the other, and measures after each. An object that the runtime cannot remove does not stop the others.
+    async fn remove_each(&self, steps: Vec<Step>, gauge: &mut Gauge, collected: &mut Collected) -> Result<(), Stop> {
         for step in steps {
             let is_image = matches!(step.target, Target::Image { .. });
-            match self.take_one(&step).await {
+            match self.remove_one(&step).await {
                 Ok(true) => collected.note(step),
                 Ok(false) => continue,
                 Err(error) if error.is_missing() => continue,
@@ -271,7 +153,7 @@ impl Collection {
                 }
             }
             if !is_image {
-                self.found.give_back().await?;
+                self.found.free_removed().await?;
             }
             gauge.read().await?;
             if is_image {
@@ -282,12 +164,12 @@ impl Collection {
         Ok(())
     }
 
-    /// Looks whether it is still garbage, and removes it; false when it is not.
-    async fn take_one(&self, step: &Step) -> Result<bool, CallError> {
+    /// Removes an object if it is still garbage; returns whether it was.
+    async fn remove_one(&self, step: &Step) -> Result<bool, CallError> {
         let client = &self.found.client;
         match &step.target {
             Target::Container { id, log } => {
-                // Asked to remove one that runs, a runtime kills it.
+                // A runtime kills a running container that it is to remove.
                 let status = client.container(id).await?;
                 if status.is_none_or(|status| container_state(status.state) != ContainerState::Exited) {
                     return Ok(false);
@@ -296,7 +178,7 @@ impl Collection {
                 if let Some(log) = log
                     && let Err(error) = logs::remove(&self.logs, log)
                 {
-                    tracing::debug!(%error, log = %log.display(), "the log of a removed container is left");
+                    tracing::debug!(%error, log = %log.display(), "the log of a removed container cannot be removed");
                 }
             }
             Target::Sandbox { id } => {
@@ -305,7 +187,7 @@ impl Collection {
                 if !is_dead || !client.containers(Some(id)).await?.iter().all(|other| other.pod_sandbox_id != *id) {
                     return Ok(false);
                 }
-                // Its network may still be there; the kubelet stops a sandbox before it removes it, too.
+                // Stopping tears down the network; the kubelet, too, stops a sandbox before it removes it.
                 client.stop_sandbox(id).await?;
                 client.remove_sandbox(id).await?;
             }
@@ -319,23 +201,23 @@ impl Collection {
         Ok(true)
     }
 
-    /// A container may have been made of it since it was planned. One that nothing is known of may have it mounted.
+    /// Returns whether a container uses the image now. A container without details may have it mounted.
     async fn is_used(&self, client: &Client, id: &str) -> Result<bool, CallError> {
         let Some(image) = client.images().await?.into_iter().find(|image| image.id == id) else { return Ok(true) };
         let containers = client.containers(None).await?;
         let mut containers: Vec<_> = containers.into_iter().filter_map(|it| snapshot::container(it, &[])).collect();
-        self.watcher.lock().await.ask_details(client, &mut containers).await;
+        self.observer.lock().await.ask_details(client, &mut containers).await;
         let names: Vec<String> = image.repo_tags.into_iter().chain(image.repo_digests).collect();
         Ok(image.pinned || !are_known(&containers) || is_among(&used_images(&containers), id, &names))
     }
 
-    /// What containers free: their logs, and their writable layers where the runtime tells.
-    async fn weigh(&self, steps: &mut [Step]) {
+    /// Estimates what removing containers frees: logs, and writable layers if the runtime reports them.
+    async fn estimate(&self, steps: &mut [Step]) {
         if steps.iter().all(|step| !matches!(step.target, Target::Container { .. })) {
             return;
         }
-        // It may have to walk directories for it, under the very pressure that this is about.
-        let stats = match tokio::time::timeout(WEIGHING, self.found.client.container_stats()).await {
+        // The runtime may have to walk directories, under disk pressure.
+        let stats = match tokio::time::timeout(ESTIMATING, self.found.client.container_stats()).await {
             Ok(Ok(stats)) => stats,
             Ok(Err(_)) | Err(_) => Vec::new(),
         };
@@ -352,9 +234,9 @@ impl Collection {
     }
 }
 
-fn may_collect_images(seeing: &Observation) -> bool {
-    if let Some(reason) = seeing.keeps_images {
-        tracing::info!(event = "images_kept", reason, "no images are collected");
+fn may_collect_images(seen: &Observation) -> bool {
+    if let Some(reason) = seen.keeps_images {
+        tracing::info!(event = "images_kept", reason, "images are not collected: their use is not known");
     }
-    seeing.keeps_images.is_none()
+    seen.keeps_images.is_none()
 }

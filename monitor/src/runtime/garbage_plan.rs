@@ -1,38 +1,36 @@
-//! What would be collected, in which order. Pure: a snapshot in, steps out.
+//! The garbage of a snapshot, in the order of its removal. Pure.
 //!
-//! Dead containers first, the oldest before the others; then sandboxes that are dead and empty; then images that nothing uses, the one whose
-//! last use is the longest ago first (`eviction-semantics.md` §4). What the kubelet may still decide by is left to it: the newest dead
-//! container of its name in a pod, and the pod's newest sandbox, tell it whether to run them again (`kuberuntime_gc.go`). Whether the pod
-//! was deleted only the API server knows: after a reboot, before the kubelet or the network is up, all pods look as if they were over.
+//! Dead containers first, from the oldest; then dead sandboxes without containers; then unused images, from the least recently used
+//! (`eviction-semantics.md` §4). The newest dead container of each name and a pod's newest sandbox stay: by them the kubelet decides
+//! whether to run the pod again (`kuberuntime_gc.go`). Only the API server knows whether the pod was deleted: after a reboot, before the
+//! kubelet or the network is up, all pods look finished.
 
 use std::cmp::Reverse;
 use std::collections::HashSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::observer::{is_among, used_images};
+use super::image_use::{is_among, used_images};
 use super::runtime_snapshot::{Container, ContainerState, Image, Sandbox, Snapshot, UnixNanos};
 use crate::config::RuntimeOptions;
-use crate::units::Bytes;
-use crate::units::Monotonic;
+use crate::units::{Bytes, Monotonic};
 
-/// What may be collected.
+/// A kind of garbage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Garbage {
     /// Dead containers with their logs, and dead sandboxes.
     Containers,
-    /// Images that no container uses.
     Images,
 }
 
-/// How long what might still be needed is kept.
+/// Least ages of garbage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ages {
-    /// A container or sandbox, after it died.
+    /// Since the death of a container or sandbox.
     pub container: Duration,
-    /// An image, after it was first seen.
+    /// Since an image was first seen.
     pub image: Duration,
-    /// Keep the newest of its kind for good: there may be a kubelet, which decides by it.
+    /// Keep each pod's newest containers and sandbox, by which a kubelet decides.
     pub keep_newest: bool,
 }
 
@@ -42,30 +40,16 @@ impl From<&RuntimeOptions> for Ages {
     }
 }
 
-/// One thing to remove.
+/// An object to remove.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
-    /// A dead container, with its log.
-    Container {
-        /// Its id.
-        id: String,
-        /// Its log.
-        log: Option<PathBuf>,
-    },
-    /// A dead sandbox without containers.
-    Sandbox {
-        /// Its id.
-        id: String,
-    },
-    /// An image that nothing uses.
-    Image {
-        /// Its id.
-        id: String,
-    },
+    Container { id: String, log: Option<PathBuf> },
+    Sandbox { id: String },
+    Image { id: String },
 }
 
 impl Target {
-    /// What kind of thing it is.
+    /// Returns the name of the kind in logs.
     #[must_use]
     pub const fn kind(&self) -> &'static str {
         match self {
@@ -75,7 +59,6 @@ impl Target {
         }
     }
 
-    /// The runtime's id of it.
     #[must_use]
     pub fn id(&self) -> &str {
         match self {
@@ -84,34 +67,33 @@ impl Target {
     }
 }
 
-/// One thing to remove, as people know it.
+/// An object to remove, with its name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
-    /// What.
     pub target: Target,
-    /// What it is called: `namespace/pod/container#attempt`, or the name of the image.
+    /// `namespace/pod/container#attempt`, or the name of the image.
     pub name: String,
-    /// About how much that frees, as far as it is known: layers that an image shares with others stay.
+    /// An estimate: layers that an image shares with others stay.
     pub frees: Option<Bytes>,
 }
 
-/// All that would be removed of what is asked for, in order.
+/// Returns the garbage of these kinds, in the order of removal.
 #[must_use]
 pub fn plan(snapshot: &Snapshot, what: &[Garbage], ages: Ages, now: Monotonic) -> Vec<Step> {
     let mut steps = Vec::new();
-    let mut gone = HashSet::new();
+    let mut removed = HashSet::new();
     if what.contains(&Garbage::Containers) {
         steps = containers(snapshot, ages, now);
-        gone.extend(steps.iter().map(|step| step.target.id().to_owned()));
-        steps.extend(sandboxes(snapshot, ages, now, &gone));
+        removed.extend(steps.iter().map(|step| step.target.id().to_owned()));
+        steps.extend(sandboxes(snapshot, ages, now, &removed));
     }
     if what.contains(&Garbage::Images) {
-        steps.extend(images(snapshot, ages, now, &gone));
+        steps.extend(images(snapshot, ages, now, &removed));
     }
     steps
 }
 
-/// Dead containers that nobody needs any more, the one that ended first first.
+/// Returns dead containers that are not needed, from the first that ended.
 pub(super) fn containers(snapshot: &Snapshot, ages: Ages, now: Monotonic) -> Vec<Step> {
     let is_garbage = |container: &&Container| {
         container.state == ContainerState::Exited
@@ -126,7 +108,7 @@ fn ended(container: &Container) -> Option<UnixNanos> {
     container.details.as_ref().and_then(|details| details.finished).or(container.created)
 }
 
-/// There is a newer one of the same name in the same pod: nobody asks this one any more.
+/// Returns whether the pod has a newer container of this name.
 fn is_superseded(container: &Container, snapshot: &Snapshot) -> bool {
     let Some(pod) = &container.pod else { return false };
     let age = (container.created, container.attempt);
@@ -136,11 +118,11 @@ fn is_superseded(container: &Container, snapshot: &Snapshot) -> bool {
     !container.name.is_empty() && snapshot.containers_of(&pod.uid).any(is_newer)
 }
 
-/// Its sandbox is gone, for which the kubelet removes it only of a pod that was deleted; or dead for long, and nobody asks by it.
+/// Returns whether the container's sandbox was removed, which the kubelet does only for deleted pods, or is long dead and not needed.
 fn is_left_over(container: &Container, snapshot: &Snapshot, ages: Ages, now: Monotonic) -> bool {
     let sandbox = snapshot.sandboxes.iter().find(|sandbox| sandbox.id == container.sandbox);
-    let is_asked_for = ages.keep_newest && sandbox.is_some() && container.pod.is_some();
-    !is_asked_for
+    let is_needed = ages.keep_newest && sandbox.is_some() && container.pod.is_some();
+    !is_needed
         && is_older(container.dead_since, ages.container, now)
         && sandbox.is_none_or(|sandbox| is_older(sandbox.dead_since, ages.container, now))
 }
@@ -159,10 +141,10 @@ fn step_of(container: &Container) -> Step {
     }
 }
 
-/// Dead sandboxes without containers, the oldest first, once those in `gone` are.
-pub(super) fn sandboxes(snapshot: &Snapshot, ages: Ages, now: Monotonic, gone: &HashSet<String>) -> Vec<Step> {
+/// Returns dead sandboxes without containers other than those in `removed`, from the oldest.
+pub(super) fn sandboxes(snapshot: &Snapshot, ages: Ages, now: Monotonic, removed: &HashSet<String>) -> Vec<Step> {
     let is_empty = |sandbox: &Sandbox| {
-        snapshot.containers.iter().all(|container| container.sandbox != sandbox.id || gone.contains(&container.id))
+        snapshot.containers.iter().all(|container| container.sandbox != sandbox.id || removed.contains(&container.id))
     };
     let is_newest = |sandbox: &Sandbox| {
         let age = (sandbox.created, sandbox.attempt);
@@ -184,9 +166,9 @@ pub(super) fn sandboxes(snapshot: &Snapshot, ages: Ages, now: Monotonic, gone: &
     garbage.into_iter().map(step).collect()
 }
 
-/// Images that nothing uses, once the containers in `gone` are: never used ones first, then by last use; the larger first among equals.
-pub(super) fn images(snapshot: &Snapshot, ages: Ages, now: Monotonic, gone: &HashSet<String>) -> Vec<Step> {
-    let used = used_images(snapshot.containers.iter().filter(|container| !gone.contains(&container.id)));
+/// Returns images that no container uses, other than those in `removed`: never used ones first, then by last use, then the largest.
+pub(super) fn images(snapshot: &Snapshot, ages: Ages, now: Monotonic, removed: &HashSet<String>) -> Vec<Step> {
+    let used = used_images(snapshot.containers.iter().filter(|container| !removed.contains(&container.id)));
     let is_garbage = |image: &&Image| {
         !image.is_pinned
             && image.first_seen.is_none_or(|first| is_older(Some(first), ages.image, now))

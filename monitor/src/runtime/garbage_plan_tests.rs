@@ -15,7 +15,7 @@ fn pod(name: &str) -> PodRef {
     PodRef { namespace: "ns".to_owned(), name: name.to_owned(), uid: PodUid(name.to_owned()) }
 }
 
-/// Dead for so many seconds, or alive.
+/// Dead for this many seconds, or alive.
 fn sandbox(name: &str, dead: Option<u64>) -> Sandbox {
     Sandbox {
         id: name.to_owned(),
@@ -75,8 +75,8 @@ fn all_at(snapshot: &Snapshot, ages: Ages) -> Vec<String> {
 }
 
 #[test]
-fn the_newest_of_its_name_in_a_ready_sandbox_is_the_kubelets() {
-    // A job that has completed beside a sidecar that runs: without its container the kubelet would run it again.
+fn the_newest_container_of_a_name_stays() {
+    // A completed job beside a running sidecar: without its container the kubelet would run it again.
     let snapshot = of(
         vec![sandbox("a", None)],
         vec![
@@ -90,7 +90,7 @@ fn the_newest_of_its_name_in_a_ready_sandbox_is_the_kubelets() {
 }
 
 #[test]
-fn what_is_superseded_needs_no_age_and_the_rest_does() {
+fn superseded_containers_need_no_age() {
     let snapshot = of(
         vec![sandbox("a", Some(59)), sandbox("b", Some(60))],
         vec![
@@ -108,7 +108,7 @@ fn what_is_superseded_needs_no_age_and_the_rest_does() {
 /// After a reboot, before the kubelet has made anything anew, all pods look as if they were over: by what is left of a job that has
 /// completed the kubelet knows that it has.
 #[test]
-fn the_newest_of_a_pod_stays_and_what_came_before_goes() {
+fn the_newest_sandbox_of_a_pod_stays() {
     let of_job = |sandbox: Sandbox| Sandbox { pod: pod("job"), ..sandbox };
     let work = |container: Container| Container { pod: Some(pod("job")), ..container };
     let old = Sandbox { created: Some(UnixNanos(1)), ..of_job(sandbox("old", Some(9000))) };
@@ -127,14 +127,14 @@ fn the_newest_of_a_pod_stays_and_what_came_before_goes() {
 }
 
 #[test]
-fn an_image_that_was_always_there_is_old_enough() {
+fn an_image_of_the_first_observation_is_old_enough() {
     let always = Image { first_seen: None, ..image("always", 0, None) };
     let snapshot = of(Vec::new(), Vec::new(), vec![always, image("young", 1, None)]);
     assert_eq!(all(&snapshot), ["sha256:always"]);
 }
 
 #[test]
-fn the_one_that_ended_first_goes_first() {
+fn the_container_that_ended_first_is_removed_first() {
     let ended = |id: &str, finished: Option<i64>| {
         let details = Details { finished: finished.map(UnixNanos), ..Details::default() };
         Container { details: Some(details), ..container(id, "gone", id, 100, Some(61)) }
@@ -144,11 +144,11 @@ fn the_one_that_ended_first_goes_first() {
         vec![ended("c", Some(30)), ended("a", Some(10)), ended("d", None), ended("b", Some(20))],
         Vec::new(),
     );
-    assert_eq!(all(&snapshot), ["a", "b", "c", "d"], "their sandbox is gone; without an end their beginning counts");
+    assert_eq!(all(&snapshot), ["a", "b", "c", "d"], "without a sandbox; without an end the creation counts");
 }
 
 #[test]
-fn what_may_still_run_is_no_garbage() {
+fn containers_that_may_run_are_no_garbage() {
     for state in [ContainerState::Created, ContainerState::Running, ContainerState::Unknown] {
         let stuck = Container { state, ..container("x", "a", "x", 1, Some(900)) };
         let newer = container("y", "a", "x", 2, None);
@@ -157,13 +157,13 @@ fn what_may_still_run_is_no_garbage() {
 }
 
 #[test]
-fn a_container_of_nobody_supersedes_nobody() {
+fn containers_without_a_pod_supersede_none() {
     let nobody = |id: &str, created| Container { pod: None, ..container(id, "a", "x", created, Some(10)) };
     assert_eq!(all(&of(vec![sandbox("a", None)], vec![nobody("1", 1), nobody("2", 2)], Vec::new())), [""; 0]);
 }
 
 #[test]
-fn images_by_last_use_and_none_that_anybody_names() {
+fn unused_images_are_ordered_by_last_use() {
     let mut used = container("live", "a", "x", 1, None);
     used.images = vec!["by-tag:1".to_owned(), "sha256:by-id".to_owned(), "mirror/x@sha256:dby-digest".to_owned()];
     let mounts = Details { mounted_images: vec!["by-mount:1".to_owned()], ..Details::default() };
@@ -195,7 +195,7 @@ fn images_of(snapshot: &Snapshot) -> Vec<Step> {
 }
 
 #[test]
-fn an_image_of_a_dead_container_goes_only_after_it() {
+fn an_image_is_garbage_after_its_dead_container() {
     let containers = vec![container("dead", "gone", "x", 1, Some(61))];
     let snapshot = of(vec![sandbox("gone", Some(61))], containers, vec![image("app", 900, Some(1))]);
     assert_eq!(ids(&images_of(&snapshot)), [""; 0]);

@@ -1,4 +1,4 @@
-//! The logs of containers: a runtime writes them and leaves their removal to its client.
+//! The logs of containers, which a runtime writes and its client has to remove.
 
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
@@ -10,34 +10,33 @@ use rustix::io::Errno;
 
 use crate::units::Bytes;
 
-/// Where the kubelet has runtimes put them.
+/// The kubelet's directory of logs.
 const ROOT: &str = "/var/log/pods";
-/// The file tree that runtimes see: the machine's.
+/// The machine's root directory, as runtimes see it.
 const MACHINE: &str = "/proc/1/root";
 
-/// The directory that logs lie in.
+/// The directory of logs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Root {
-    /// What runtimes call it.
+    /// Its path in runtimes' answers.
     name: PathBuf,
-    /// Whose root directory that name begins at.
+    /// The root directory that the path is relative to.
     tree: PathBuf,
 }
 
 impl Root {
-    /// The machine's, or the agent's own where that cannot be seen: in a container it has other mounts.
+    /// Returns the machine's directory, or the agent's own if the machine's is not visible: a container has other mounts.
     pub(super) fn of_machine() -> Self {
         let is_seen = Path::new(MACHINE).join(".").exists();
         Self { name: PathBuf::from(ROOT), tree: PathBuf::from(if is_seen { MACHINE } else { "/" }) }
     }
 
-    /// One of the agent's own directories.
     #[cfg(test)]
     pub(super) fn at(name: &Path) -> Self {
         Self { name: name.to_owned(), tree: PathBuf::from("/") }
     }
 
-    /// Symbolic links on the way to it are the machine's, and begin at its root.
+    /// Opens the directory; symbolic links in its path are relative to the machine's root.
     fn open(&self) -> rustix::io::Result<OwnedFd> {
         let tree = rustix::fs::openat(CWD, &self.tree, DIRECTORY, Mode::empty())?;
         let below = self.name.strip_prefix("/").unwrap_or(&self.name);
@@ -48,14 +47,14 @@ impl Root {
 
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
-/// About what a log and what was rotated away from it take; nothing when it does not lie below `root`.
+/// Estimates the bytes of a log and its rotated files; 0 if the log is not below `root`.
 pub(super) fn size(root: &Root, log: &Path) -> Bytes {
     let mut bytes = 0;
-    let _unseen = each_file(root, log, |directory, name| {
+    let _unreadable = each_file(root, log, |directory, name| {
         if let Ok(stat) = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)
             && FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
         {
-            // Of 512 bytes each, whatever the filesystem's own are (`man 3 stat`).
+            // Blocks of 512 bytes on any filesystem (`man 3 stat`).
             bytes += u64::try_from(stat.st_blocks).unwrap_or(0) * 512;
         }
         Ok(())
@@ -63,14 +62,14 @@ pub(super) fn size(root: &Root, log: &Path) -> Bytes {
     Bytes(bytes)
 }
 
-/// Removes the log of a container that is gone, and what was rotated away from it. A path that does not lie below `root`, or leads
-/// through a symbolic link, is left alone: it comes from outside.
+/// Removes the log of a removed container and its rotated files. The runtime supplies the path, so a path that is not below `root`, or
+/// leads through a symbolic link, is refused.
 ///
 /// # Errors
-/// What the kernel said, or that it lies elsewhere.
+/// When the path is refused, or a system call fails.
 pub(super) fn remove(root: &Root, log: &Path) -> std::io::Result<()> {
     if below(&root.name, log).is_none() {
-        return Err(std::io::Error::other(format!("it does not lie below {}", root.name.display())));
+        return Err(std::io::Error::other(format!("it is not below {}", root.name.display())));
     }
     each_file(root, log, |directory, name| match rustix::fs::unlinkat(directory, name, AtFlags::empty()) {
         Ok(()) | Err(Errno::NOENT | Errno::ISDIR) => Ok(()),
@@ -80,7 +79,7 @@ pub(super) fn remove(root: &Root, log: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Calls for `0.log`, `0.log.20260101-000000`, `0.log.20260101-000000.gz` of `…/0.log`.
+/// Calls `each` for `0.log`, `0.log.20260101-000000`, `0.log.20260101-000000.gz` of `…/0.log`.
 fn each_file(
     root: &Root,
     log: &Path,
@@ -99,11 +98,11 @@ fn each_file(
     Ok(())
 }
 
-/// The directory of a log, relative to `root`, and its name.
+/// Returns the directory of a log, relative to `root`, and its name.
 fn below<'p>(root: &Path, log: &'p Path) -> Option<(&'p Path, &'p OsStr)> {
     let inside = log.strip_prefix(root).ok()?;
     let is_plain = inside.components().all(|component| matches!(component, Component::Normal(_)));
-    // A log right in the root would be none of a container.
+    // A file directly in the root is no container's log.
     let parent = inside.parent().filter(|parent| is_plain && !parent.as_os_str().is_empty())?;
     Some((parent, inside.file_name()?))
 }
@@ -113,7 +112,7 @@ fn open_below(root: &Root, directory: &Path) -> rustix::io::Result<OwnedFd> {
     rustix::fs::openat2(root.open()?, directory, DIRECTORY, Mode::empty(), resolve)
 }
 
-/// The directories of the container and of the pod, when nothing is left in them: rmdir(2) takes no others.
+/// Removes the directories of the container and of the pod, if they are empty: rmdir(2) removes no others.
 fn remove_empty(root: &Root, log: &Path) {
     let Some((mut directory, _)) = below(&root.name, log) else { return };
     while let (Some(parent), Some(name)) = (directory.parent(), directory.file_name()) {
@@ -134,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_log_goes_with_what_was_rotated_away_from_it_and_with_empty_directories() {
+    fn a_log_is_removed_with_rotated_files_and_empty_directories() {
         let root = tempfile::tempdir().unwrap();
         let logs = Root::at(root.path());
         let pod = root.path().join("ns_pod_uid");
@@ -150,12 +149,12 @@ mod tests {
         assert_eq!(left, ["0.logs", "10.log"]);
         fs::remove_file(pod.join("app/0.logs")).unwrap();
         remove(&logs, &pod.join("app/10.log")).unwrap();
-        assert!(!pod.exists() && root.path().exists(), "empty directories go, the root stays");
-        assert!(remove(&logs, &log).is_err(), "that it is not there is told");
+        assert!(!pod.exists() && root.path().exists(), "empty directories are removed, the root stays");
+        assert!(remove(&logs, &log).is_err(), "a missing log is an error");
     }
 
     #[test]
-    fn the_machines_directory_is_meant_and_its_links_begin_at_its_root() {
+    fn links_are_relative_to_the_machines_root() {
         let tree = tempfile::tempdir().unwrap();
         let pod = tree.path().join("data/pods/ns_pod_uid/app");
         fs::create_dir_all(&pod).unwrap();
@@ -168,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_elsewhere_is_left_alone() {
+    fn paths_outside_the_root_are_refused() {
         let root = tempfile::tempdir().unwrap();
         let logs = Root::at(root.path());
         let outside = tempfile::tempdir().unwrap();
@@ -184,7 +183,7 @@ mod tests {
             root.path().join("pod").join("../..").join(outside.path().file_name().unwrap()).join("0.log"),
         ] {
             let refused = remove(&logs, &log).unwrap_err();
-            assert!(refused.to_string().contains("does not lie below"), "{refused}");
+            assert!(refused.to_string().contains("is not below"), "{refused}");
             assert_eq!(size(&logs, &log), Bytes::ZERO, "{}", log.display());
         }
         assert!(remove(&logs, &root.path().join("pod/link/0.log")).is_err(), "no symbolic link is followed");

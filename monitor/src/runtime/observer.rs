@@ -1,4 +1,4 @@
-//! Looking at what a runtime has, and remembering what it does not tell: since when, and when last used.
+//! Observes a runtime, and remembers what it does not report: since when objects exist, and when images were last used.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
@@ -7,26 +7,26 @@ use super::cri;
 use super::cri_client::{CallError, Client};
 use super::deaths::{Deaths, wall_clock};
 use super::find::image_of_sandbox;
+use super::image_use::{are_known, is_among, used_images};
 use super::runtime_snapshot::{self as snapshot, Container, ContainerState, Details, Image, Sandbox, Snapshot, Stores};
-use crate::units::Bytes;
-use crate::units::Monotonic;
+use crate::units::{Bytes, Monotonic};
 
-/// Containers are asked about one by one, and a node may have hundreds: the rest is asked at the next look.
+/// Time for the calls about single containers, of which a node may have hundreds; the rest follows at the next observation.
 const DETAILS_TIME: Duration = Duration::from_secs(2);
-/// One whose details were not told in time is asked about again so soon, after the others.
-const SLOW_AGAIN: Duration = Duration::from_secs(30);
-/// What such an image is called wherever it comes from.
+/// Time until a container without an answer is asked about again, after the others.
+const SLOW_RETRY: Duration = Duration::from_secs(30);
+/// The last part of the name of sandbox images from any registry.
 const SANDBOX_IMAGE_NAME: &str = "pause";
 
-/// What is remembered from one look to the next, of what is still there.
+/// Keeps what is known of existing objects from one observation to the next.
 #[derive(Debug, Default)]
 pub(super) struct Observer {
     images: HashMap<String, Seen>,
-    /// What is there at the first look may have been for ages.
-    has_looked: bool,
+    /// Images of the first observation may have existed for any time.
+    has_observed: bool,
     deaths: Deaths,
     details: HashMap<String, (ContainerState, Details)>,
-    /// Containers of which nothing could be learnt, and when that was tried.
+    /// Containers that the runtime did not answer about, and when.
     slow: HashMap<String, Instant>,
     sandbox_image: Option<String>,
 }
@@ -37,25 +37,25 @@ struct Seen {
     used: Option<Monotonic>,
 }
 
-/// A snapshot, and what it lacks.
+/// A snapshot and what it lacks.
 #[derive(Debug)]
 pub(super) struct Observation {
     pub(super) snapshot: Snapshot,
-    /// There was no time for all: a look soon would tell more.
+    /// Details of some containers are missing for lack of time.
     pub(super) is_cut_short: bool,
-    /// Why it does not tell which images are of no use to anybody.
+    /// Why unused images cannot be determined.
     pub(super) keeps_images: Option<&'static str>,
 }
 
 impl Observer {
-    /// Asks the runtime for all that it has. Only the lists decide whether it answers: one container may be stuck.
-    pub(super) async fn look(&mut self, client: &Client, runtime: &str) -> Result<Observation, CallError> {
+    /// Lists everything. Fails only if a list fails: a single container may be stuck.
+    pub(super) async fn observe(&mut self, client: &Client, runtime: &str) -> Result<Observation, CallError> {
         let listed = client.sandboxes().await?;
         let containers = client.containers(None).await?;
         let images = client.images().await?;
         let stores = match client.filesystems().await {
             Ok(answer) => snapshot::stores(answer),
-            // Nothing rests on it that cannot be found out otherwise.
+            // Optional: the stores can be found otherwise.
             Err(error) if error.is_refusal() => Stores::default(),
             Err(error) => return Err(error),
         };
@@ -68,9 +68,9 @@ impl Observer {
         let is_pause_known = self.find_sandbox_image(client, &sandboxes, &images).await;
         let images = self.note_images(images, &containers, at);
         let keeps_images = if !is_pause_known {
-            Some("which image sandboxes are made of is not known")
+            Some("the image of sandboxes is not known")
         } else if !are_known(&containers) {
-            Some("which images are mounted is not known of every container")
+            Some("the mounted images of some containers are not known")
         } else {
             None
         };
@@ -78,12 +78,12 @@ impl Observer {
         Ok(Observation { snapshot, is_cut_short, keeps_images })
     }
 
-    /// Sandboxes are made of this image, by what the runtime said of itself.
+    /// Sets the sandbox image that the runtime's status names.
     pub(super) fn set_sandbox_image(&mut self, image: Option<String>) {
         self.sandbox_image = image;
     }
 
-    /// False when there was no time for all. Those that were slow before come last, and not at every look.
+    /// Fills in details; returns false if the time was not enough for all. Containers without an answer come last, and not each time.
     pub(super) async fn ask_details(&mut self, client: &Client, containers: &mut [Container]) -> bool {
         let listed: HashSet<&str> = containers.iter().map(|container| container.id.as_str()).collect();
         self.details.retain(|id, _| listed.contains(id.as_str()));
@@ -92,7 +92,7 @@ impl Observer {
         for container in containers {
             match self.details.get(&container.id).filter(|(state, _)| *state == container.state) {
                 Some((_, details)) => container.details = Some(details.clone()),
-                None if self.slow.get(&container.id).is_some_and(|at| at.elapsed() < SLOW_AGAIN) => {}
+                None if self.slow.get(&container.id).is_some_and(|at| at.elapsed() < SLOW_RETRY) => {}
                 None => unknown.push(container),
             }
         }
@@ -109,11 +109,11 @@ impl Observer {
                     self.details.insert(container.id.clone(), (container.state, details.clone()));
                     container.details = Some(details);
                 }
-                // It has changed since it was listed; so will the next list have.
+                // The container has changed since it was listed; the next list has its new state.
                 Ok(_) => {}
                 Err(error) if error.is_refusal() => {}
                 Err(error) => {
-                    tracing::debug!(%error, container = container.id, "nothing was learnt of a container");
+                    tracing::debug!(%error, container = container.id, "details of a container cannot be read");
                     self.slow.insert(container.id.clone(), Instant::now());
                 }
             }
@@ -121,7 +121,7 @@ impl Observer {
         true
     }
 
-    /// Whether it is known. containerd 1.6 pins nothing, and no container is seen to use the image that its sandboxes are made of.
+    /// Finds the image that sandboxes are made of; returns whether it is known. containerd 1.6 does not pin it, and no container uses it.
     async fn find_sandbox_image(&mut self, client: &Client, sandboxes: &[Sandbox], images: &[cri::Image]) -> bool {
         if self.sandbox_image.is_some() || images.iter().any(is_pinned_sandbox_image) {
             return true;
@@ -129,7 +129,7 @@ impl Observer {
         let Some(sandbox) = sandboxes.iter().find(|sandbox| sandbox.is_ready) else { return false };
         match client.sandbox(&sandbox.id, true).await {
             Ok(answer) => self.sandbox_image = answer.info.get("info").and_then(|json| image_of_sandbox(json)),
-            Err(error) => tracing::debug!(%error, sandbox = sandbox.id, "nothing was learnt of a sandbox"),
+            Err(error) => tracing::debug!(%error, sandbox = sandbox.id, "details of a sandbox cannot be read"),
         }
         self.sandbox_image.is_some()
     }
@@ -143,7 +143,7 @@ impl Observer {
             let names: Vec<String> = repo_tags.into_iter().chain(repo_digests).collect();
             let is_used = is_among(&used, &id, &names);
             let seen =
-                self.images.get(&id).copied().unwrap_or(Seen { first: self.has_looked.then_some(at), used: None });
+                self.images.get(&id).copied().unwrap_or(Seen { first: self.has_observed.then_some(at), used: None });
             let seen = Seen { used: if is_used { Some(at) } else { seen.used }, ..seen };
             still.insert(id.clone(), seen);
             let is_pinned = pinned || self.is_sandbox_image(&id, &names);
@@ -151,51 +151,23 @@ impl Observer {
             noted.push(Image { id, names, size: Bytes(size), is_pinned, is_used, first_seen, last_used });
         }
         self.images = still;
-        self.has_looked = true;
+        self.has_observed = true;
         noted
     }
 
     fn is_sandbox_image(&self, id: &str, names: &[String]) -> bool {
-        let is_told = self.sandbox_image.as_ref().is_some_and(|image| image == id || names.contains(image));
-        is_told || names.iter().any(|name| last_part(name) == SANDBOX_IMAGE_NAME)
+        let is_named = self.sandbox_image.as_ref().is_some_and(|image| image == id || names.contains(image));
+        is_named || names.iter().any(|name| last_part(name) == SANDBOX_IMAGE_NAME)
     }
 }
 
-/// Whether all that may still run are known with the images that are mounted into them.
-pub(super) fn are_known(containers: &[Container]) -> bool {
-    containers.iter().all(|container| container.state == ContainerState::Exited || container.details.is_some())
-}
-
-/// containerd 2 and CRI-O pin the one that sandboxes are made of, and others may be pinned beside it.
+/// Returns whether the image is a pinned sandbox image, as in containerd 2 and CRI-O; they may pin other images, too.
 fn is_pinned_sandbox_image(image: &cri::Image) -> bool {
     let names = || image.repo_tags.iter().chain(&image.repo_digests);
     image.pinned && names().any(|name| last_part(name).contains(SANDBOX_IMAGE_NAME))
 }
 
-/// All that images are called by that these containers use, dead or alive.
-pub(super) fn used_images<'c>(containers: impl IntoIterator<Item = &'c Container>) -> HashSet<&'c str> {
-    let mut used = HashSet::new();
-    for container in containers {
-        let mounted = container.details.iter().flat_map(|details| &details.mounted_images);
-        for name in container.images.iter().chain(mounted) {
-            used.extend([name.as_str(), digest(name)]);
-        }
-    }
-    used
-}
-
-/// Whether the id, one of the names, or the digest within a name is among `used`.
-pub(super) fn is_among(used: &HashSet<&str>, id: &str, names: &[String]) -> bool {
-    used.contains(digest(id)) || names.iter().any(|name| used.contains(name.as_str()) || used.contains(digest(name)))
-}
-
-/// The bare digits of `sha256:…` and `name@sha256:…`: containerd writes the algorithm before an id, CRI-O does not.
-fn digest(name: &str) -> &str {
-    let digest = name.split_once('@').map_or(name, |(_, digest)| digest);
-    digest.strip_prefix("sha256:").unwrap_or(digest)
-}
-
-/// `pause` of `registry.k8s.io/pause:3.9` and of `registry:5000/a/pause@sha256:…`.
+/// Returns `pause` of `registry.k8s.io/pause:3.9` and of `registry:5000/a/pause@sha256:…`.
 fn last_part(name: &str) -> &str {
     let name = name.split_once('@').map_or(name, |(name, _)| name);
     let last = name.rsplit('/').next().unwrap_or(name);

@@ -1,12 +1,11 @@
-//! What a runtime has, at one moment: sandboxes, containers, images. Plain values; the runtime's messages go no further than here.
+//! A runtime's sandboxes, containers and images at one moment, made from its messages.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::cri::{self, Texts};
-use crate::units::Bytes;
-use crate::units::Monotonic;
+use crate::units::{Bytes, Monotonic};
 use crate::workloads::cgroup_path::PodUid;
 
 const POD_NAME: &str = "io.kubernetes.pod.name";
@@ -16,67 +15,54 @@ const POD_GRACE: &str = "io.kubernetes.pod.terminationGracePeriod";
 const CONFIG_SOURCE: &str = "kubernetes.io/config.source";
 const CONFIG_MIRROR: &str = "kubernetes.io/config.mirror";
 
-/// Nanoseconds since 1970: a runtime's clock is the wall's.
+/// Nanoseconds since 1970, by the wall clock, which runtimes use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct UnixNanos(pub i64);
 
 impl UnixNanos {
-    /// Zero is how the interface says that there is none.
+    /// Zero stands for no time.
     fn given(nanos: i64) -> Option<Self> {
         (nanos > 0).then_some(Self(nanos))
     }
 }
 
-/// Which pod something is of.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PodRef {
-    /// Its namespace.
     pub namespace: String,
-    /// Its name.
     pub name: String,
-    /// Its UID.
     pub uid: PodUid,
 }
 
-/// A sandbox: what the containers of a pod share.
+/// The namespaces and network that a pod's containers share.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sandbox {
-    /// Its id.
     pub id: String,
-    /// Whose it is.
     pub pod: PodRef,
-    /// The pod's labels, without those that say again whose it is.
+    /// The pod's, without those that name the pod.
     pub labels: Arc<Texts>,
-    /// Which of the pod's, counted from zero.
+    /// Number of the pod's earlier sandboxes.
     pub attempt: u32,
-    /// It runs. One that does not never will again.
+    /// It runs; a dead sandbox never runs again.
     pub is_ready: bool,
-    /// When it was made.
     pub created: Option<UnixNanos>,
-    /// The pod comes from a file on the node, or stands for one that does: never to be stopped.
+    /// The pod comes from a file on the node, or is the mirror of one that does: it is never stopped.
     pub is_static: bool,
-    /// Since when it does not run, as far as is known.
     pub dead_since: Option<Monotonic>,
 }
 
-/// What a container does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ContainerState {
-    /// Made, not started yet.
     Created,
-    /// It runs.
     Running,
-    /// It ran, and never will again.
     Exited,
-    /// The runtime has lost track of it.
+    /// The runtime does not know its state.
     Unknown,
 }
 
 impl ContainerState {
-    /// All of them.
     pub const ALL: [Self; 4] = [Self::Created, Self::Running, Self::Exited, Self::Unknown];
 
-    /// Returns the name used in output.
+    /// Returns the name in output.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -88,146 +74,119 @@ impl ContainerState {
     }
 }
 
-/// A container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Container {
-    /// Its id.
     pub id: String,
-    /// The sandbox that it is in.
     pub sandbox: String,
-    /// The pod that it is of.
     pub pod: Option<PodRef>,
-    /// Its name within the pod.
     pub name: String,
-    /// How often it was made before.
+    /// Number of earlier containers of this name.
     pub attempt: u32,
-    /// What it does.
     pub state: ContainerState,
-    /// When it was made.
     pub created: Option<UnixNanos>,
-    /// How long the pod may take to stop, when the kubelet has noted that.
+    /// The pod's grace period, if the kubelet has annotated it.
     pub grace: Option<Duration>,
-    /// All that its image is called by: names, digests, ids.
+    /// Names, digests and ids of its image.
     pub images: Vec<String>,
-    /// Since when it is dead, as far as is known.
     pub dead_since: Option<Monotonic>,
-    /// What the runtime tells of it when asked for it alone; it may not have been asked yet.
+    /// From a call about this container; none: the call was not made yet.
     pub details: Option<Details>,
 }
 
-/// What does not change as long as a container is in the same state.
+/// What stays the same while a container is in one state.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Details {
-    /// When it was started.
     pub started: Option<UnixNanos>,
-    /// When it ended.
     pub finished: Option<UnixNanos>,
-    /// How it ended.
     pub exit_code: i32,
-    /// How it ended, in a word: `Completed`, `Error`, `OOMKilled`.
+    /// `Completed`, `Error`, `OOMKilled`.
     pub reason: String,
-    /// Where its output is kept.
     pub log: Option<PathBuf>,
-    /// Its limits, where the runtime knows them.
     pub limits: Limits,
-    /// Images that are mounted into it.
     pub mounted_images: Vec<String>,
 }
 
-/// Limits of a container; none where the runtime knows none.
+/// Limits of a container, as far as the runtime knows them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Limits {
-    /// Memory.
     pub memory: Option<Bytes>,
-    /// Thousandths of a CPU.
     pub cpu_millis: Option<u64>,
-    /// Thousandths of a CPU that were requested.
     pub cpu_request_millis: Option<u64>,
 }
 
-/// An image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Image {
-    /// Its id.
     pub id: String,
     /// Names with a tag, then names with a digest.
     pub names: Vec<String>,
-    /// As the runtime counts; layers that it shares with others are counted too.
+    /// With layers that other images share.
     pub size: Bytes,
-    /// The runtime asks for it to be kept, or sandboxes are made of it.
+    /// The runtime has pinned it, or sandboxes are made of it.
     pub is_pinned: bool,
     /// A container uses it, dead or alive.
     pub is_used: bool,
-    /// When it was first seen; nothing for what was there at the first look: that is longer than anybody knows.
+    /// None: the image existed at the first observation.
     pub first_seen: Option<Monotonic>,
-    /// When a container was last seen to use it.
     pub last_used: Option<Monotonic>,
 }
 
 impl Image {
-    /// What to call it.
+    /// Returns the first name, or the id.
     #[must_use]
     pub fn name(&self) -> &str {
         self.names.first().unwrap_or(&self.id)
     }
 }
 
-/// Where a runtime keeps things. A directory on the filesystem, hardly ever its mount point.
+/// A runtime's directories, which are seldom mount points, and their use.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Stores {
-    /// Images.
     pub image: Option<PathBuf>,
-    /// Writable layers, where it tells them apart.
+    /// Of writable layers, if the runtime distinguishes them.
     pub container: Option<PathBuf>,
-    /// What images take, by its own count.
+    /// As the runtime counts.
     pub image_used: Option<Bytes>,
-    /// The same in inodes.
     pub image_inodes: Option<u64>,
 }
 
-/// All that a runtime has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Snapshot {
-    /// When it was asked.
     pub at: Monotonic,
-    /// Which runtime: `containerd 1.6.20`.
+    /// Name and version: `containerd 1.6.20`.
     pub runtime: String,
-    /// Sandboxes, dead ones too.
+    /// Dead ones, too.
     pub sandboxes: Vec<Sandbox>,
-    /// Containers, dead ones too.
+    /// Dead ones, too.
     pub containers: Vec<Container>,
-    /// Images.
     pub images: Vec<Image>,
-    /// Where it keeps them.
     pub stores: Stores,
 }
 
 impl Snapshot {
-    /// The containers of a pod.
     pub fn containers_of<'s>(&'s self, uid: &'s PodUid) -> impl Iterator<Item = &'s Container> {
         self.containers.iter().filter(move |container| container.pod.as_ref().is_some_and(|pod| pod.uid == *uid))
     }
 
-    /// The container of this id: the last part of its cgroup's path names it.
+    /// Returns the container of this id, which the last part of its cgroup's path contains.
     #[must_use]
     pub fn container(&self, id: &str) -> Option<&Container> {
         self.containers.iter().find(|container| container.id == id)
     }
 
-    /// The latest sandbox of a pod.
+    /// Returns the newest sandbox of a pod.
     #[must_use]
     pub fn sandbox_of(&self, uid: &PodUid) -> Option<&Sandbox> {
         self.sandboxes.iter().filter(|sandbox| sandbox.pod.uid == *uid).max_by_key(|sandbox| sandbox.attempt)
     }
 
-    /// How long the pod asks to be given to stop.
+    /// Returns the pod's grace period.
     #[must_use]
     pub fn grace_of(&self, uid: &PodUid) -> Option<Duration> {
         self.containers_of(uid).find_map(|container| container.grace)
     }
 }
 
-/// A sandbox of a list; `None` for one that cannot be told apart from others.
+/// Converts a sandbox of a list; none: it has no id or UID.
 pub(super) fn sandbox(message: cri::PodSandbox) -> Option<Sandbox> {
     let cri::PodSandbox { id, metadata, state, created_at, mut labels, annotations } = message;
     let cri::PodSandboxMetadata { name, uid, namespace, attempt } = metadata?;
@@ -251,7 +210,7 @@ pub(super) fn sandbox(message: cri::PodSandbox) -> Option<Sandbox> {
     })
 }
 
-/// A container of a list, among these sandboxes; `None` for one that cannot be told apart from others.
+/// Converts a container of a list; none: it has no id.
 pub(super) fn container(message: cri::Container, sandboxes: &[Sandbox]) -> Option<Container> {
     let cri::Container {
         id,
@@ -326,7 +285,7 @@ pub(super) fn details(message: cri::ContainerStatus) -> Details {
         limits: Limits {
             memory: above_zero(linux.memory_limit_in_bytes).map(Bytes),
             cpu_millis,
-            // The kubelet writes 2, the least there is, for no request.
+            // The kubelet writes 2, the minimum, for no request.
             cpu_request_millis: above_zero(linux.cpu_shares)
                 .filter(|shares| *shares > 2)
                 .map(|shares| shares.saturating_mul(1000) / 1024),

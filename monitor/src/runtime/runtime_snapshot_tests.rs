@@ -18,7 +18,7 @@ fn listed(annotations: &[(&str, &str)]) -> cri::PodSandbox {
 }
 
 #[test]
-fn labels_of_the_pod_are_kept_and_those_of_the_kubelet_are_known_already() {
+fn labels_that_name_the_pod_are_dropped() {
     let own = [("app", "web"), ("io.kubernetes.pod.name", "n"), ("io.kubernetes.pod.uid", "u")];
     let labels = own.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
     let found = sandbox(cri::PodSandbox { labels, ..listed(&[]) }).unwrap();
@@ -26,7 +26,7 @@ fn labels_of_the_pod_are_kept_and_those_of_the_kubelet_are_known_already() {
 }
 
 #[test]
-fn static_pods_are_recognized_by_what_the_kubelet_notes() {
+fn static_pods_are_recognized_by_annotations() {
     for (annotations, expected) in [
         (&[][..], false),
         (&[("kubernetes.io/config.source", "api")][..], false),
@@ -40,7 +40,7 @@ fn static_pods_are_recognized_by_what_the_kubelet_notes() {
 }
 
 #[test]
-fn what_has_no_name_is_left_out() {
+fn objects_without_an_id_are_left_out() {
     assert_eq!(sandbox(cri::PodSandbox { id: String::new(), ..listed(&[]) }), None);
     assert_eq!(sandbox(cri::PodSandbox { metadata: None, ..listed(&[]) }), None);
     let nameless = cri::PodSandboxMetadata::default();
@@ -49,7 +49,7 @@ fn what_has_no_name_is_left_out() {
 }
 
 #[test]
-fn a_container_whose_sandbox_is_gone_is_known_by_its_labels() {
+fn a_container_without_sandbox_has_its_pod_from_labels() {
     let labels = texts(&[
         ("io.kubernetes.pod.name", "n"),
         ("io.kubernetes.pod.namespace", "ns"),

@@ -1,4 +1,4 @@
-//! The thread that speaks to the runtime. It looks from time to time, carries out orders, and begins anew when the runtime is gone.
+//! The thread that talks to the runtime: observes it at intervals, carries out orders, and reconnects.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,62 +10,61 @@ use tokio::time::{Instant, sleep_until};
 
 use super::cri_client::CallError;
 use super::find::{Found, Missing, Sockets, find, with_pods};
-use super::garbage_collection::{Collected, Collection};
+use super::garbage_collection::Collection;
 use super::garbage_plan::Ages;
 use super::logs::Root;
 use super::observer::{Observation, Observer};
-use super::pod_stop::{Ended, StopError, StopOrder, Stopped, stop};
-use super::stopped_pods::{Owed, StoppedPods};
-use super::{Event, Order, Shared, View};
+use super::pod_stop::{StopTask, stop};
+use super::runtime_orders::{Collected, Event, Order, StopError, StopOrder, Stopped};
+use super::runtime_state::{Shared, View};
+use super::stopped_pods::{PendingRemoval, StoppedPods};
 use crate::config::RuntimeOptions;
 
-/// How old a snapshot may be when nothing is short.
-const AT_REST: Duration = Duration::from_secs(60);
-/// How old it may be under pressure.
-const UNDER_PRESSURE: Duration = Duration::from_secs(10);
-/// A snapshot with gaps is filled so soon.
-const FILLING: Duration = Duration::from_secs(1);
+/// Age of a snapshot without pressure.
+const IDLE_INTERVAL: Duration = Duration::from_secs(60);
+/// Age of a snapshot under pressure.
+const PRESSURE_INTERVAL: Duration = Duration::from_secs(10);
+/// Time until an incomplete snapshot is completed.
+const COMPLETION_INTERVAL: Duration = Duration::from_secs(1);
 /// A runtime that restarts is back within a second or two.
 const FIRST_RETRY: Duration = Duration::from_secs(1);
-/// One that stays away is looked for this often.
-const LAST_RETRY: Duration = Duration::from_secs(30);
-/// After so many looks that failed, some three minutes, it does not come back: another may have taken its place.
+const LONGEST_RETRY: Duration = Duration::from_secs(30);
+/// Failed observations, some three minutes, after which another runtime may have taken this one's place.
 const GIVEN_UP: u32 = 10;
 
-/// What a task ends with.
+/// The result of a task.
 enum Done {
-    Looked(Box<Result<(Found, Observation), Missing>>),
+    Observed(Box<Result<(Found, Observation), Missing>>),
     Collected(Collected),
-    /// With how often it was tried before.
-    Stopped(Box<Ended>, u32),
+    /// With the number of earlier attempts.
+    Stopped(Box<StopTask>, u32),
 }
 
-/// The thread's state.
-pub(super) struct Keeper {
+pub(super) struct Worker {
     options: RuntimeOptions,
     sockets: Sockets,
     logs: Root,
     shared: Arc<Shared>,
     events: mpsc::UnboundedSender<Event>,
-    watcher: Arc<Mutex<Observer>>,
+    observer: Arc<Mutex<Observer>>,
     found: Option<Found>,
-    /// Where it was when it last answered.
-    before: Option<PathBuf>,
-    /// There was one, or something that should have been.
+    /// The socket where it last answered.
+    last_socket: Option<PathBuf>,
+    /// The machine has, or should have, a runtime.
     was_there: bool,
-    departed: StoppedPods,
+    stopped_pods: StoppedPods,
     tasks: JoinSet<Done>,
-    is_looking: bool,
+    is_observing: bool,
     is_collecting: bool,
     is_pressed: bool,
-    /// Looks that failed, one after the other.
+    /// Failed observations in a row.
     failures: u32,
-    next_look: Instant,
-    /// What a look that is under way came too early for wants another by then.
+    next_observation: Instant,
+    /// An observation that is needed after the one under way.
     again: Option<Instant>,
 }
 
-impl Keeper {
+impl Worker {
     pub(super) fn new(
         options: RuntimeOptions,
         sockets: Sockets,
@@ -79,207 +78,200 @@ impl Keeper {
             logs,
             shared,
             events,
-            watcher: Arc::default(),
+            observer: Arc::default(),
             found: None,
-            before: None,
+            last_socket: None,
             was_there: false,
-            departed: StoppedPods::default(),
+            stopped_pods: StoppedPods::default(),
             tasks: JoinSet::new(),
-            is_looking: false,
+            is_observing: false,
             is_collecting: false,
             is_pressed: false,
             failures: 0,
-            next_look: Instant::now(),
+            next_observation: Instant::now(),
             again: None,
         }
     }
 
-    /// Until nobody can give orders any more.
+    /// Runs until the sender of orders is dropped.
     pub(super) async fn run(mut self, mut orders: mpsc::Receiver<Order>) {
         loop {
             tokio::select! {
                 biased;
                 order = orders.recv() => match order {
-                    Some(order) => self.obey(order),
+                    Some(order) => self.carry_out(order),
                     None => return,
                 },
                 Some(done) = self.tasks.join_next() => {
                     match done {
-                        Ok(done) => self.note(done),
-                        // A defect, which its panic has told of; nothing must wait for it for ever.
-                        Err(_) => (self.is_looking, self.is_collecting) = (false, false),
+                        Ok(done) => self.finish(done),
+                        // A task has panicked: the next one must not wait for it for ever.
+                        Err(_) => (self.is_observing, self.is_collecting) = (false, false),
                     }
                 }
-                () = sleep_until(self.next_look), if !self.is_looking => self.look(),
+                () = sleep_until(self.next_observation), if !self.is_observing => self.observe(),
             }
         }
     }
 
-    fn obey(&mut self, order: Order) {
+    fn carry_out(&mut self, order: Order) {
         match order {
-            Order::Look => self.look_within(Duration::ZERO),
+            Order::Observe => self.observe_within(Duration::ZERO),
             Order::Pressure(is_pressed) => {
                 self.is_pressed = is_pressed;
                 if is_pressed {
-                    self.look_within(UNDER_PRESSURE);
+                    self.observe_within(PRESSURE_INTERVAL);
                 }
             }
             Order::Collect(order) => match (&self.found, self.is_collecting) {
                 (Some(found), false) => {
                     let collection = Collection {
                         found: found.clone(),
-                        watcher: Arc::clone(&self.watcher),
+                        observer: Arc::clone(&self.observer),
                         ages: Ages::from(&self.options),
                         logs: self.logs.clone(),
                     };
                     self.is_collecting = true;
                     self.tasks.spawn(async move { Done::Collected(collection.run(order).await) });
                 }
-                (None, _) => self.tell(Event::Collected(Collected::interrupted(self.why_down()))),
+                (None, _) => self.report(Event::Collected(Collected::interrupted(self.shared.why_down()))),
                 (Some(_), true) => {
                     let reason = "another collection is under way".to_owned();
-                    self.tell(Event::Collected(Collected::interrupted(reason)));
+                    self.report(Event::Collected(Collected::interrupted(reason)));
                 }
             },
             Order::Stop(order) => {
                 if !order.remove {
-                    self.departed.tell(&order.uid);
+                    self.stopped_pods.stopping(&order.uid);
                 }
-                self.stop(Owed { order, tries: 0, due: None });
+                self.stop(PendingRemoval { order, attempts: 0, due: None });
             }
         }
     }
 
-    fn stop(&mut self, owed: Owed) {
+    fn stop(&mut self, pending: PendingRemoval) {
         if let Some(found) = self.found.clone() {
-            let Owed { order, tries, due: _ } = owed;
-            let (logs, had) = (self.logs.clone(), self.departed.of(&order.uid));
-            self.tasks.spawn(async move { Done::Stopped(Box::new(stop(found, logs, order, had).await), tries) });
+            let PendingRemoval { order, attempts, due: _ } = pending;
+            let (logs, had) = (self.logs.clone(), self.stopped_pods.sandboxes_of(&order.uid));
+            self.tasks.spawn(async move { Done::Stopped(Box::new(stop(found, logs, order, had).await), attempts) });
             return;
         }
-        let mut reason = self.why_down();
-        let StopOrder { uid, remove, .. } = owed.order.clone();
-        if remove && self.was_there && self.departed.owe(owed) {
+        let mut reason = self.shared.why_down();
+        let StopOrder { uid, remove, .. } = pending.order.clone();
+        if remove && self.was_there && self.stopped_pods.postpone(pending) {
             reason.push_str("; what is left is removed once it answers");
         }
         let result = Err(StopError::Down(reason));
-        self.tell(Event::Stopped(Stopped { remove, uid, result, took: Duration::ZERO }));
+        self.report(Event::Stopped(Stopped { remove, uid, result, took: Duration::ZERO }));
     }
 
-    fn note_stopped(&mut self, ended: Ended, tries: u32) {
-        let Ended { order, mut stopped, sandboxes } = ended;
+    fn finish_stop(&mut self, task: StopTask, attempts: u32) {
+        let StopTask { order, mut stopped, sandboxes } = task;
         if !order.remove {
-            self.departed.had(&order.uid, sandboxes);
+            self.stopped_pods.had(&order.uid, sandboxes);
         } else if matches!(&stopped.result, Err(StopError::Failed(_))) {
-            self.departed.owe_again(order, tries);
+            self.stopped_pods.retry(order, attempts);
         } else {
-            self.departed.forget(&order.uid);
-            // Nobody waits for what was owed, and what is not there is removed.
-            if tries > 0 && matches!(stopped.result, Err(StopError::Unknown)) {
+            self.stopped_pods.forget(&order.uid);
+            // A pod that is unknown at a retry was removed by an earlier attempt.
+            if attempts > 0 && matches!(stopped.result, Err(StopError::Unknown)) {
                 stopped.result = Ok(0);
             }
         }
-        self.tell(Event::Stopped(stopped));
+        self.report(Event::Stopped(stopped));
     }
 
-    fn look(&mut self) {
-        self.is_looking = true;
+    fn observe(&mut self) {
+        self.is_observing = true;
         let search = Search {
             sockets: self.sockets.clone(),
-            before: self.before.clone(),
+            before: self.last_socket.clone(),
             may_move: self.failures >= GIVEN_UP,
             timeout: self.options.timeout,
         };
-        let (found, watcher) = (self.found.clone(), Arc::clone(&self.watcher));
-        self.tasks.spawn(async move { Done::Looked(Box::new(look(search, found, watcher).await)) });
+        let (found, observer) = (self.found.clone(), Arc::clone(&self.observer));
+        self.tasks.spawn(async move { Done::Observed(Box::new(observe(search, found, observer).await)) });
     }
 
-    fn note(&mut self, done: Done) {
+    fn finish(&mut self, done: Done) {
         match done {
-            Done::Looked(result) => {
-                self.is_looking = false;
-                self.note_look(*result);
+            Done::Observed(result) => {
+                self.is_observing = false;
+                self.finish_observation(*result);
             }
             Done::Collected(collected) => {
                 self.is_collecting = false;
-                self.look_within(Duration::ZERO);
-                self.tell(Event::Collected(collected));
+                self.observe_within(Duration::ZERO);
+                self.report(Event::Collected(collected));
             }
-            Done::Stopped(ended, tries) => {
-                self.look_within(Duration::ZERO);
-                self.note_stopped(*ended, tries);
+            Done::Stopped(task, attempts) => {
+                self.observe_within(Duration::ZERO);
+                self.finish_stop(*task, attempts);
             }
         }
     }
 
-    fn note_look(&mut self, result: Result<(Found, Observation), Missing>) {
+    fn finish_observation(&mut self, result: Result<(Found, Observation), Missing>) {
+        let interval = if self.is_pressed { PRESSURE_INTERVAL } else { IDLE_INTERVAL };
         let (state, wait) = match result {
             Ok((found, Observation { snapshot, is_cut_short, .. })) => {
                 self.failures = 0;
                 self.was_there = true;
                 let state = found.state();
-                self.before = Some(found.socket.clone());
+                self.last_socket = Some(found.socket.clone());
                 self.found = Some(found);
-                self.departed.see(&snapshot);
-                self.shared.see(snapshot);
-                let wait = if self.is_pressed { UNDER_PRESSURE } else { AT_REST };
-                (state, if is_cut_short { FILLING } else { wait })
+                self.stopped_pods.see(&snapshot);
+                self.shared.set_snapshot(snapshot);
+                (state, if is_cut_short { COMPLETION_INTERVAL } else { interval })
             }
-            Err(Missing::Absent) if !self.was_there => {
-                let wait = if self.is_pressed { UNDER_PRESSURE } else { AT_REST };
-                (Missing::Absent.into_state(), wait)
-            }
+            Err(Missing::Absent) if !self.was_there => (Missing::Absent.into_state(), interval),
             Err(missing) => {
                 self.was_there = true;
                 self.found = None;
-                self.shared.forget();
-                self.departed.away();
-                let wait = FIRST_RETRY.saturating_mul(1 << self.failures.min(10)).min(LAST_RETRY);
+                self.shared.forget_snapshot();
+                self.stopped_pods.runtime_down();
+                let wait = FIRST_RETRY.saturating_mul(1 << self.failures.min(10)).min(LONGEST_RETRY);
                 self.failures = self.failures.saturating_add(1);
                 (missing.or_gone().into_state(), wait)
             }
         };
-        self.next_look = Instant::now() + wait;
+        self.next_observation = Instant::now() + wait;
         if let Some(again) = self.again.take() {
-            self.next_look = self.next_look.min(again);
+            self.next_observation = self.next_observation.min(again);
         }
         if self.shared.set_state(state.clone()) {
-            self.tell(Event::State(state));
+            self.report(Event::State(state));
         }
         if self.found.is_some() {
-            for owed in self.departed.take_due() {
-                self.stop(Owed { tries: owed.tries.max(1), ..owed });
+            for pending in self.stopped_pods.take_due() {
+                self.stop(PendingRemoval { attempts: pending.attempts.max(1), ..pending });
             }
-            if let Some(due) = self.departed.next_due() {
-                self.next_look = self.next_look.min(due);
+            if let Some(due) = self.stopped_pods.next_due() {
+                self.next_observation = self.next_observation.min(due);
             }
         }
     }
 
-    fn look_within(&mut self, wait: Duration) {
+    fn observe_within(&mut self, wait: Duration) {
         let then = Instant::now() + wait;
-        if self.is_looking {
+        if self.is_observing {
             self.again = Some(self.again.map_or(then, |again| again.min(then)));
         } else {
-            self.next_look = self.next_look.min(then);
+            self.next_observation = self.next_observation.min(then);
         }
     }
 
-    fn why_down(&self) -> String {
-        self.shared.why_down()
-    }
-
-    fn tell(&self, event: Event) {
-        // Nobody listens any more: the agent stops.
-        let _unheard = self.events.send(event);
+    fn report(&self, event: Event) {
+        // The send fails when the agent stops.
+        let _no_loop = self.events.send(event);
     }
 }
 
-/// One look without a thread.
-pub(super) async fn look_once(options: RuntimeOptions) -> View {
+/// Observes once, without a thread.
+pub(super) async fn observe_once(options: RuntimeOptions) -> View {
     let sockets = Sockets::from(&options.endpoint);
     let search = Search { sockets, before: None, may_move: false, timeout: options.timeout };
-    match look(search, None, Arc::default()).await {
+    match observe(search, None, Arc::default()).await {
         Ok((found, Observation { snapshot, .. })) => {
             View { state: found.state(), stores: snapshot.stores.clone(), snapshot: Some(Arc::new(snapshot)) }
         }
@@ -287,7 +279,7 @@ pub(super) async fn look_once(options: RuntimeOptions) -> View {
     }
 }
 
-/// Where a runtime is looked for.
+/// Where to search for a runtime.
 struct Search {
     sockets: Sockets,
     before: Option<PathBuf>,
@@ -295,37 +287,37 @@ struct Search {
     timeout: Duration,
 }
 
-/// Finds the runtime if need be, and looks at what it has.
-async fn look(
+/// Finds the runtime, unless `found` still answers, and observes it.
+async fn observe(
     search: Search,
     found: Option<Found>,
-    watcher: Arc<Mutex<Observer>>,
+    observer: Arc<Mutex<Observer>>,
 ) -> Result<(Found, Observation), Missing> {
-    let mut watcher = watcher.lock().await;
+    let mut observer = observer.lock().await;
     let Search { sockets, before, may_move, timeout } = &search;
     if let Some(found) = found {
-        match watcher.look(&found.client, &found.name).await {
-            // It may be Docker's, and the other was not up yet.
-            Ok(seeing) if seeing.snapshot.sandboxes.is_empty() => {
-                let Sockets::AnyOf(sockets) = sockets else { return Ok((found, seeing)) };
-                let Some(other) = with_pods(sockets, &found.socket, *timeout).await else { return Ok((found, seeing)) };
-                *watcher = Observer::default();
-                return look_at(other, &mut watcher).await;
+        match observer.observe(&found.client, &found.name).await {
+            // A runtime without pods may be Docker's containerd, found before the kubelet's runtime was up.
+            Ok(seen) if seen.snapshot.sandboxes.is_empty() => {
+                let Sockets::AnyOf(sockets) = sockets else { return Ok((found, seen)) };
+                let Some(other) = with_pods(sockets, &found.socket, *timeout).await else { return Ok((found, seen)) };
+                *observer = Observer::default();
+                return observe_found(other, &mut observer).await;
             }
-            Ok(seeing) => return Ok((found, seeing)),
-            // It has been restarted, perhaps as something else; or it is gone, and is asked why.
+            Ok(seen) => return Ok((found, seen)),
+            // The runtime was restarted, perhaps as another version, or is down: connect again.
             Err(CallError::Broken { .. }) => {}
             Err(error) => return Err(Missing::Unusable(format!("{}: {error}", found.name))),
         }
     }
     let found = find(sockets, before.as_deref(), *may_move, *timeout).await?;
-    look_at(found, &mut watcher).await
+    observe_found(found, &mut observer).await
 }
 
-async fn look_at(found: Found, watcher: &mut Observer) -> Result<(Found, Observation), Missing> {
-    watcher.set_sandbox_image(found.sandbox_image.clone());
-    match watcher.look(&found.client, &found.name).await {
-        Ok(seeing) => Ok((found, seeing)),
+async fn observe_found(found: Found, observer: &mut Observer) -> Result<(Found, Observation), Missing> {
+    observer.set_sandbox_image(found.sandbox_image.clone());
+    match observer.observe(&found.client, &found.name).await {
+        Ok(seen) => Ok((found, seen)),
         Err(error) => Err(Missing::Unusable(format!("{}: {error}", found.name))),
     }
 }

@@ -1,40 +1,37 @@
-//! Pods that were told to go: which sandboxes they had then, and what is still to be removed of them.
+//! Pods that were ordered to stop: the sandboxes that they had then, and removals that are pending.
 //!
-//! The kubelet may start a pod again as soon as its sandbox is dead, under the same UID: what it makes is not to be removed with the rest.
+//! The kubelet may restart a pod under the same UID as soon as its sandbox is dead: the new sandbox must not be removed with the old ones.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::pod_stop::StopOrder;
+use super::runtime_orders::StopOrder;
 use super::runtime_snapshot::Snapshot;
 use crate::workloads::cgroup_path::PodUid;
 
-/// Pods that are remembered, the latest.
+/// Pods that are kept, the latest.
 const MOST: usize = 256;
-/// How often a runtime that answers may fail to remove one.
-const TRIES: u32 = 5;
-/// Between two of them.
-const BETWEEN: Duration = Duration::from_secs(10);
+/// Attempts at a removal by a runtime that answers.
+const ATTEMPTS: u32 = 5;
+/// Time between two attempts.
+const RETRY: Duration = Duration::from_secs(10);
 
-/// A removal that could not be carried out.
 #[derive(Debug)]
-pub(super) struct Owed {
+pub(super) struct PendingRemoval {
     pub(super) order: StopOrder,
-    /// How often that was tried.
-    pub(super) tries: u32,
-    /// Not again before.
+    pub(super) attempts: u32,
+    /// None: now.
     pub(super) due: Option<Instant>,
 }
 
-/// What the thread remembers of them.
 #[derive(Debug, Default)]
 pub(super) struct StoppedPods {
-    /// All sandboxes at the last look that told of them.
+    /// All sandboxes of the last snapshot.
     seen: Vec<(PodUid, String)>,
-    told: VecDeque<(PodUid, Vec<String>)>,
-    owed: VecDeque<Owed>,
+    stopped: VecDeque<(PodUid, Vec<String>)>,
+    pending: VecDeque<PendingRemoval>,
 }
 
 impl StoppedPods {
@@ -42,68 +39,66 @@ impl StoppedPods {
         self.seen = snapshot.sandboxes.iter().map(|sandbox| (sandbox.pod.uid.clone(), sandbox.id.clone())).collect();
     }
 
-    /// The pod is told to stop.
-    pub(super) fn tell(&mut self, uid: &PodUid) {
+    /// The pod is ordered to stop.
+    pub(super) fn stopping(&mut self, uid: &PodUid) {
         let seen = self.seen.iter().filter(|(pod, _)| pod == uid).map(|(_, id)| id.clone()).collect();
-        self.told.retain(|(pod, _)| pod != uid);
-        self.told.push_back((uid.clone(), seen));
-        if self.told.len() > MOST {
-            self.told.pop_front();
+        self.stopped.retain(|(pod, _)| pod != uid);
+        self.stopped.push_back((uid.clone(), seen));
+        if self.stopped.len() > MOST {
+            self.stopped.pop_front();
         }
     }
 
-    /// It had these, too.
+    /// Adds sandboxes that the stop has found.
     pub(super) fn had(&mut self, uid: &PodUid, ids: Vec<String>) {
-        if let Some((_, known)) = self.told.iter_mut().find(|(pod, _)| pod == uid) {
+        if let Some((_, known)) = self.stopped.iter_mut().find(|(pod, _)| pod == uid) {
             known.extend(ids);
         }
     }
 
-    /// The sandboxes that it had when it was told to stop; nothing of a pod that was not told.
-    pub(super) fn of(&self, uid: &PodUid) -> Vec<String> {
-        self.told.iter().find(|(pod, _)| pod == uid).map(|(_, ids)| ids.clone()).unwrap_or_default()
+    /// Returns the sandboxes that the pod had when it was ordered to stop.
+    pub(super) fn sandboxes_of(&self, uid: &PodUid) -> Vec<String> {
+        self.stopped.iter().find(|(pod, _)| pod == uid).map(|(_, ids)| ids.clone()).unwrap_or_default()
     }
 
-    /// It is removed, or never will be.
+    /// The removal is finished, or was refused.
     pub(super) fn forget(&mut self, uid: &PodUid) {
-        self.told.retain(|(pod, _)| pod != uid);
+        self.stopped.retain(|(pod, _)| pod != uid);
     }
 
-    /// To be removed once the runtime answers again; false when it was tried often enough.
-    pub(super) fn owe(&mut self, owed: Owed) -> bool {
-        if owed.tries >= TRIES {
+    /// Postpones a removal until the runtime answers; returns false after too many attempts.
+    pub(super) fn postpone(&mut self, pending: PendingRemoval) -> bool {
+        if pending.attempts >= ATTEMPTS {
             return false;
         }
-        self.owed.retain(|other| other.order.uid != owed.order.uid);
-        self.owed.push_back(owed);
-        if self.owed.len() > MOST {
-            self.owed.pop_front();
+        self.pending.retain(|other| other.order.uid != pending.order.uid);
+        self.pending.push_back(pending);
+        if self.pending.len() > MOST {
+            self.pending.pop_front();
         }
         true
     }
 
-    /// It failed now, and is owed.
-    pub(super) fn owe_again(&mut self, order: StopOrder, tries: u32) -> bool {
-        self.owe(Owed { order, tries: tries + 1, due: Some(Instant::now() + BETWEEN) })
+    /// Postpones a removal that has failed now.
+    pub(super) fn retry(&mut self, order: StopOrder, attempts: u32) -> bool {
+        self.postpone(PendingRemoval { order, attempts: attempts + 1, due: Some(Instant::now() + RETRY) })
     }
 
-    /// The runtime is away: what failed failed by that, and is due as soon as it is back.
-    pub(super) fn away(&mut self) {
-        self.owed.iter_mut().for_each(|owed| owed.due = None);
+    /// The runtime is down, which explains the failures: all removals are due as soon as it answers.
+    pub(super) fn runtime_down(&mut self) {
+        self.pending.iter_mut().for_each(|pending| pending.due = None);
     }
 
-    /// All that is owed and due.
-    pub(super) fn take_due(&mut self) -> Vec<Owed> {
+    pub(super) fn take_due(&mut self) -> Vec<PendingRemoval> {
         let now = Instant::now();
-        let is_due = |owed: &Owed| owed.due.is_none_or(|due| due <= now);
-        let (due, later): (Vec<Owed>, Vec<Owed>) = self.owed.drain(..).partition(is_due);
-        self.owed = later.into();
+        let is_due = |pending: &PendingRemoval| pending.due.is_none_or(|due| due <= now);
+        let (due, later): (Vec<PendingRemoval>, Vec<PendingRemoval>) = self.pending.drain(..).partition(is_due);
+        self.pending = later.into();
         due
     }
 
-    /// When the next of what is owed is due.
     pub(super) fn next_due(&self) -> Option<Instant> {
-        self.owed.iter().filter_map(|owed| owed.due).min()
+        self.pending.iter().filter_map(|pending| pending.due).min()
     }
 }
 
@@ -112,21 +107,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_is_bounded_and_so_is_patience() {
-        let mut departed = StoppedPods::default();
+    fn memory_and_attempts_are_bounded() {
+        let mut pods = StoppedPods::default();
         let uid = |number: usize| PodUid(number.to_string());
         for number in 0..MOST + 10 {
-            departed.tell(&uid(number));
-            departed.had(&uid(number), vec!["s".to_owned()]);
+            pods.stopping(&uid(number));
+            pods.had(&uid(number), vec!["s".to_owned()]);
             let order = StopOrder { uid: uid(number), grace: Duration::ZERO, remove: true };
-            assert!(departed.owe(Owed { order: order.clone(), tries: 0, due: None }));
-            assert!(departed.owe_again(order.clone(), 0));
-            assert!(!departed.owe_again(order, TRIES));
+            assert!(pods.postpone(PendingRemoval { order: order.clone(), attempts: 0, due: None }));
+            assert!(pods.retry(order.clone(), 0));
+            assert!(!pods.retry(order, ATTEMPTS));
         }
-        assert_eq!((departed.of(&uid(0)), departed.of(&uid(10))), (Vec::new(), vec!["s".to_owned()]));
-        assert!(departed.take_due().is_empty() && departed.next_due().is_some(), "each has failed just now");
-        departed.away();
-        assert_eq!(departed.take_due().len(), MOST);
-        assert!(departed.take_due().is_empty() && departed.next_due().is_none());
+        assert_eq!((pods.sandboxes_of(&uid(0)), pods.sandboxes_of(&uid(10))), (Vec::new(), vec!["s".to_owned()]));
+        assert!(pods.take_due().is_empty() && pods.next_due().is_some(), "each has failed just now");
+        pods.runtime_down();
+        assert_eq!(pods.take_due().len(), MOST);
+        assert!(pods.take_due().is_empty() && pods.next_due().is_none());
     }
 }

@@ -1,10 +1,10 @@
-//! The thread against a runtime on a real socket: what it sees, and what it does when that runtime is away, slow or mad.
+//! The thread against a runtime on a real socket that answers, is away, is slow, or misbehaves.
 
 mod finding;
 mod orders;
 
 use std::os::unix::net::UnixListener;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use tonic::Status;
@@ -31,7 +31,7 @@ impl Place {
         self.0.path().join("pods")
     }
 
-    /// Nothing is too young, and nobody waits long.
+    /// No least ages, and a short timeout.
     fn options(&self) -> RuntimeOptions {
         RuntimeOptions {
             endpoint: RuntimeEndpoint::Unix(self.socket()),
@@ -110,7 +110,7 @@ fn everything(is_enough: impl FnMut() -> bool + Send + 'static) -> CollectOrder 
     CollectOrder { what, dry_run: false, is_enough: Box::new(is_enough) }
 }
 
-/// A pod that runs with a container that was restarted, a pod whose sandbox was made anew, and five images of which one is in use.
+/// A running pod with a restarted container, a pod with a new sandbox, and five images, one of them in use.
 fn node() -> Has {
     let mut has = Has::default();
     has.info.insert("config".to_owned(), r#"{"sandboxImage":"registry.k8s.io/pause:3.9"}"#.to_owned());
@@ -131,7 +131,7 @@ fn node() -> Has {
     has
 }
 
-/// The kubelet has made another sandbox for a pod.
+/// Adds the sandbox with which the kubelet restarts a pod.
 fn again(has: &mut Has, pod: &str, sandbox: &str, is_ready: bool) {
     let sandbox = has.pod(sandbox, is_ready);
     sandbox.created_at = 2;
@@ -140,7 +140,7 @@ fn again(has: &mut Has, pod: &str, sandbox: &str, is_ready: bool) {
 }
 
 #[test]
-fn a_snapshot_tells_pods_containers_and_images() {
+fn a_snapshot_has_pods_containers_and_images() {
     let place = Place::new();
     let mut has = node();
     let resources = cri::LinuxContainerResources {
@@ -179,7 +179,7 @@ fn a_snapshot_tells_pods_containers_and_images() {
 }
 
 #[test]
-fn a_runtime_that_was_away_comes_back_by_itself() {
+fn a_runtime_that_was_down_is_found_again() {
     let place = Place::new();
     let runtime = place.start();
     let reason = down(&runtime);
@@ -190,18 +190,18 @@ fn a_runtime_that_was_away_comes_back_by_itself() {
     let seen = snapshot(&runtime).images[0].first_seen;
     let has = Arc::clone(&fake.has);
     drop(fake);
-    runtime.look().unwrap();
+    runtime.observe().unwrap();
     down(&runtime);
-    assert_eq!(runtime.view().snapshot, None, "nobody acts on what was");
-    assert!(runtime.view().stores.image.is_some(), "the filesystems are where they were");
+    assert_eq!(runtime.view().snapshot, None, "an old snapshot is dropped");
+    assert!(runtime.view().stores.image.is_some(), "the stores are kept");
     let _fake = Fake::start_again(&place.socket(), has);
     up(&runtime);
-    assert_eq!(snapshot(&runtime).images[0].first_seen, seen, "a restart makes no image young");
+    assert_eq!(snapshot(&runtime).images[0].first_seen, seen, "a restart keeps the age of images");
     assert_eq!(runtime.view().state.degradation(), None);
 }
 
 #[test]
-fn a_restart_between_two_looks_is_not_even_noticed() {
+fn a_restart_between_two_observations_is_not_seen() {
     let place = Place::new();
     let fake = Fake::start(&place.socket(), node());
     let mut runtime = place.start();
@@ -209,14 +209,14 @@ fn a_restart_between_two_looks_is_not_even_noticed() {
     let has = Arc::clone(&fake.has);
     drop(fake);
     let _fake = Fake::start_again(&place.socket(), has);
-    runtime.look().unwrap();
+    runtime.observe().unwrap();
     until("another snapshot", || runtime.view().snapshot.filter(|snapshot| snapshot.at > before));
     assert!(matches!(runtime.try_event(), Some(Event::State(State::Up { .. }))));
     assert!(runtime.try_event().is_none());
 }
 
 #[test]
-fn a_slow_runtime_is_said_to_be_slow() {
+fn a_slow_runtime_is_reported_as_slow() {
     let place = Place::new();
     let mut has = node();
     has.delays.insert("ListContainers", Duration::from_secs(5));
@@ -229,7 +229,7 @@ fn a_slow_runtime_is_said_to_be_slow() {
 }
 
 #[test]
-fn nonsense_is_no_answer() {
+fn an_undecodable_answer_is_a_failure() {
     let place = Place::new();
     let mut has = node();
     has.nonsense.push("ListPodSandbox");
@@ -242,7 +242,7 @@ fn nonsense_is_no_answer() {
 }
 
 #[test]
-fn an_answer_without_end_is_no_answer() {
+fn an_endless_answer_is_a_failure() {
     let place = Place::new();
     let mut has = node();
     has.image("sha256:x", &"x".repeat(17 << 20), 1);
@@ -254,7 +254,7 @@ fn an_answer_without_end_is_no_answer() {
 }
 
 #[test]
-fn somebody_else_behind_the_socket_is_found_out() {
+fn another_server_behind_the_socket_is_a_failure() {
     use std::io::Write as _;
 
     let place = Place::new();
@@ -270,7 +270,7 @@ fn somebody_else_behind_the_socket_is_found_out() {
 }
 
 #[test]
-fn somebody_who_never_speaks_is_not_waited_for() {
+fn a_silent_server_is_a_failure() {
     let place = Place::new();
     let _listener = UnixListener::bind(place.socket()).unwrap();
     let runtime = place.start();
@@ -279,7 +279,7 @@ fn somebody_who_never_speaks_is_not_waited_for() {
 }
 
 #[test]
-fn a_runtime_without_the_interface_is_told_how_to_get_it() {
+fn a_runtime_without_cri_is_reported_with_the_fix() {
     let place = Place::new();
     let mut has = node();
     has.refusals.insert("Version", Status::unimplemented("unknown service runtime.v1.RuntimeService"));
@@ -289,7 +289,7 @@ fn a_runtime_without_the_interface_is_told_how_to_get_it() {
 }
 
 #[test]
-fn one_container_that_hangs_does_not_make_the_runtime_hang() {
+fn one_hanging_container_does_not_stop_the_others() {
     let place = Place::new();
     let mut has = node();
     has.delays.insert("web-app-2", Duration::from_secs(60));
@@ -297,44 +297,44 @@ fn one_container_that_hangs_does_not_make_the_runtime_hang() {
     let mut runtime = place.start();
     let seen = snapshot(&runtime);
     assert!(seen.container("web-app-2").unwrap().details.is_none());
-    assert!(seen.container("web-init-0").unwrap().details.is_some(), "the others are known");
+    assert!(seen.container("web-init-0").unwrap().details.is_some(), "details of the others");
     let collected = collected(&mut runtime, everything(|| false));
     assert_eq!(collected.end, CollectEnd::Exhausted);
-    assert_eq!(collected.counts, Counts { containers: 3, sandboxes: 1, images: 0 }, "what it has mounted is not known");
+    assert_eq!(collected.counts, Counts { containers: 3, sandboxes: 1, images: 0 }, "its mounted images are not known");
 }
 
 #[test]
-fn a_look_that_was_asked_for_too_early_is_made_again() {
+fn an_order_during_an_observation_causes_another() {
     let place = Place::new();
     let mut has = node();
     has.delays.insert("ListImages", Duration::from_millis(300));
     let fake = Fake::start(&place.socket(), has);
     let runtime = place.start();
     snapshot(&runtime);
-    runtime.look().unwrap();
+    runtime.observe().unwrap();
     std::thread::sleep(Duration::from_millis(150));
-    // The list of pods has been given already.
+    // The list of pods is already answered.
     fake.has().pod("new", true);
-    runtime.look().unwrap();
+    runtime.observe().unwrap();
     until("the new pod", || runtime.view().snapshot.filter(|snapshot| snapshot.sandboxes.len() == 4));
 }
 
 #[test]
-fn a_command_looks_once() {
+fn a_command_observes_once() {
     let place = Place::new();
-    let view = look_once(place.options()).unwrap();
+    let view = observe_once(place.options()).unwrap();
     assert!(matches!(view.state, State::Down { .. }) && view.snapshot.is_none(), "{:?}", view.state);
     let _fake = Fake::start(&place.socket(), node());
-    let view = look_once(place.options()).unwrap();
+    let view = observe_once(place.options()).unwrap();
     assert!(matches!(view.state, State::Up { ref runtime, .. } if runtime == "fake 1.0"), "{:?}", view.state);
     assert_eq!(view.snapshot.map(|snapshot| snapshot.images.len()), Some(5));
     let off = RuntimeOptions { endpoint: RuntimeEndpoint::Off, ..RuntimeOptions::default() };
-    assert_eq!(look_once(off).unwrap().state, State::Off);
+    assert_eq!(observe_once(off).unwrap().state, State::Off);
 }
 
-/// Of the thread that asks: 0.2 % of a CPU at one look a minute are 120 ms, and this build is not optimized.
+/// CPU time of the calling thread: 0.2 % of a CPU at one observation a minute are 120 ms, and this build is not optimized.
 #[test]
-fn a_look_at_a_busy_node_costs_little() {
+fn observing_a_busy_node_costs_little() {
     let place = Place::new();
     let mut has = Has::default();
     for pod in 0..250 {
@@ -355,23 +355,23 @@ fn a_look_at_a_busy_node_costs_little() {
     let endpoint = place.options().endpoint;
     let [first, again] = runtime.block_on(async {
         let found = find::find(&Sockets::from(&endpoint), None, false, PATIENCE).await.unwrap();
-        let mut watcher = observer::Observer::default();
+        let mut observer = observer::Observer::default();
         let mut costs = [Duration::ZERO; 2];
-        // On a busy machine there is no time for all of them at once.
-        let mut looks = 0;
-        while watcher.look(&found.client, &found.name).await.unwrap().is_cut_short {
-            looks += 1;
-            assert!(looks < 100);
+        // On a busy machine one observation may not have time for all.
+        let mut observations = 0;
+        while observer.observe(&found.client, &found.name).await.unwrap().is_cut_short {
+            observations += 1;
+            assert!(observations < 100);
         }
         for cost in &mut costs {
             let before = thread_time();
-            let seeing = watcher.look(&found.client, &found.name).await.unwrap();
+            let seen = observer.observe(&found.client, &found.name).await.unwrap();
             *cost = thread_time() - before;
-            assert_eq!((seeing.snapshot.containers.len(), seeing.snapshot.images.len()), (500, 100));
+            assert_eq!((seen.snapshot.containers.len(), seen.snapshot.images.len()), (500, 100));
         }
         costs
     });
-    println!("500 containers: {first:?} and {again:?} of CPU time for a look");
+    println!("500 containers: {first:?} and {again:?} of CPU time for an observation");
     assert!(first.min(again) < Duration::from_millis(120), "{first:?}, {again:?}");
 }
 
@@ -381,10 +381,10 @@ fn thread_time() -> Duration {
 }
 
 #[test]
-fn no_runtime_is_wanted() {
+fn a_runtime_that_is_off_is_not_called() {
     let options = RuntimeOptions { endpoint: RuntimeEndpoint::Off, ..RuntimeOptions::default() };
     let runtime = Runtime::start(options).unwrap();
     assert_eq!(runtime.view().state, State::Off);
-    assert_eq!(runtime.look(), Err(NotTaken));
+    assert_eq!(runtime.observe(), Err(NotTaken));
     assert_eq!(runtime.view().state.degradation(), None);
 }

@@ -138,7 +138,7 @@ fn operators(pod: &Pod, config: &MonitorConfig) -> Option<Protection> {
 
 /// Says what is not known without it.
 fn look_at_runtime(config: &MonitorConfig, is_of_disk: bool) -> View {
-    let view = runtime::look_once(config.runtime.clone()).unwrap_or_else(|error| {
+    let view = runtime::observe_once(config.runtime.clone()).unwrap_or_else(|error| {
         let (reason, since) = (format!("cannot be asked: {error}"), crate::units::Monotonic::now());
         View { state: State::Down { reason, since }, ..View::default() }
     });

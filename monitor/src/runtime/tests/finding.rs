@@ -1,9 +1,9 @@
-//! Which runtime is spoken to, where there may be several, or none at times.
+//! Which of several runtimes is used.
 
 use super::*;
 
 #[test]
-fn the_first_that_answers_is_taken() {
+fn the_first_that_answers_is_used() {
     let (docker, crio) = (Place::new(), Place::new());
     let mut has = Has::default();
     has.refusals.insert("Version", Status::unimplemented("unknown service"));
@@ -12,7 +12,9 @@ fn the_first_that_answers_is_taken() {
     let first_of = |sockets: &[PathBuf]| block_on(find::first_of(sockets, PATIENCE)).map(|found| found.socket);
     let nobody = PathBuf::from("/nonexistent/runtime.sock");
     assert_eq!(first_of(&[docker.socket(), crio.socket()]), Ok(crio.socket()));
-    let Err(find::Missing::Unusable(reason)) = first_of(&[docker.socket(), nobody]) else { panic!("nobody is found") };
+    let Err(find::Missing::Unusable(reason)) = first_of(&[docker.socket(), nobody]) else {
+        panic!("no runtime answers")
+    };
     assert!(reason.contains("disabled_plugins"), "the first one's reason is told: {reason}");
     assert_eq!(first_of(&[]), Err(find::Missing::Absent));
 }
@@ -22,7 +24,7 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
 }
 
 #[test]
-fn the_one_that_has_pods_is_taken() {
+fn the_runtime_with_pods_is_used() {
     let (docker, crio) = (Place::new(), Place::new());
     let has_docker = Fake::start(&docker.socket(), Has::default());
     let _crio = Fake::start(&crio.socket(), node());
@@ -36,51 +38,54 @@ fn the_one_that_has_pods_is_taken() {
 }
 
 #[test]
-fn the_one_that_got_its_pods_later_is_taken_too() {
+fn a_runtime_that_gets_pods_later_is_used() {
     let (docker, crio) = (Place::new(), Place::new());
     let _docker = Fake::start(&docker.socket(), Has::default());
     let runtime = docker.start_auto(&[crio.socket()]);
     assert_eq!(snapshot(&runtime).sandboxes.len(), 0);
     let _crio = Fake::start(&crio.socket(), node());
-    runtime.look().unwrap();
+    runtime.observe().unwrap();
     until("the other's pods", || runtime.view().snapshot.filter(|snapshot| !snapshot.sandboxes.is_empty()));
 }
 
-/// `systemctl stop containerd` takes the socket away.
+/// `systemctl stop containerd` removes the socket.
 #[test]
-fn one_of_the_usual_that_is_stopped_is_down_and_not_absent() {
+fn a_stopped_runtime_is_down_not_absent() {
     let (place, other) = (Place::new(), Place::new());
     let runtime = place.start_auto(&[other.socket()]);
     until("nothing to be found", || (runtime.view().state == State::Absent).then_some(()));
     let fake = Fake::start(&place.socket(), node());
-    runtime.look().unwrap();
+    runtime.observe().unwrap();
     up(&runtime);
     let has = Arc::clone(&fake.has);
     drop(fake);
     let _other = Fake::start(&other.socket(), node());
-    runtime.look().unwrap();
+    runtime.observe().unwrap();
     let reason = down(&runtime);
     assert!(reason.contains("runtime.sock") && reason.contains("start the runtime"), "{reason}");
     assert!(runtime.view().state.degradation().is_some());
     let _fake = Fake::start_again(&place.socket(), has);
     up(&runtime);
-    assert!(matches!(runtime.view().state, State::Up { socket, .. } if socket == place.socket()), "it was waited for");
+    assert!(
+        matches!(runtime.view().state, State::Up { socket, .. } if socket == place.socket()),
+        "the same socket again"
+    );
 }
 
 #[test]
-fn one_of_the_usual_that_never_answered_and_vanishes_is_down_too() {
+fn a_runtime_that_never_answered_and_vanishes_is_down() {
     let place = Place::new();
     let listener = UnixListener::bind(place.socket()).unwrap();
     let runtime = place.start_auto(&[]);
     down(&runtime);
     drop(listener);
     std::fs::remove_file(place.socket()).unwrap();
-    runtime.look().unwrap();
-    until("that the socket is gone", || down(&runtime).contains("its socket is gone").then_some(()));
+    runtime.observe().unwrap();
+    until("that the socket is gone", || down(&runtime).contains("its socket does not exist any more").then_some(()));
 }
 
 #[test]
-fn another_takes_the_place_of_one_that_is_gone_for_good() {
+fn another_runtime_replaces_one_that_stays_away() {
     let (gone, empty, other) = (Place::new(), Place::new(), Place::new());
     let _empty = Fake::start(&empty.socket(), Has::default());
     let _other = Fake::start(&other.socket(), node());

@@ -1,9 +1,9 @@
-//! What it does when it is told to: collect, stop, remove.
+//! Orders to collect garbage, and to stop and remove pods.
 
 use super::*;
 
 #[test]
-fn garbage_goes_in_its_order_and_what_is_needed_stays() {
+fn garbage_is_removed_in_order() {
     let place = Place::new();
     let log = place.logs().join("ns_job_job/work/0.log");
     std::fs::create_dir_all(log.parent().unwrap()).unwrap();
@@ -28,14 +28,14 @@ fn garbage_goes_in_its_order_and_what_is_needed_stays() {
     assert_eq!(collected.counts, Counts { containers: 3, sandboxes: 1, images: 2 });
     assert!(collected.frees.0 >= 3 * 1000 + 9000 + 1010, "{}", collected.frees.0);
     assert_eq!(collected.steps[0].name, "ns/job/work#0");
-    assert!(!log.exists() && place.logs().exists(), "a log goes with its container");
+    assert!(!log.exists() && place.logs().exists(), "a log is removed with its container");
 }
 
-/// Only what its own garbage collection has removed is free, and the next step depends on that.
+/// Space is free only after containerd's own garbage collection, and the next step depends on that.
 #[test]
-fn containerd_is_made_to_give_back_what_a_container_had() {
+fn containerd_frees_removed_containers_at_once() {
     let place = Place::new();
-    // An agent that died has left its lease.
+    // A killed agent has left its lease.
     let has = Has { is_containerd: true, leases: vec!["node-pressure-monitor".to_owned()], ..node() };
     let fake = Fake::start(&place.socket(), has);
     let having = Arc::clone(&fake.has);
@@ -54,12 +54,12 @@ fn containerd_is_made_to_give_back_what_a_container_had() {
 }
 
 #[test]
-fn it_stops_as_soon_as_there_is_enough() {
+fn a_collection_stops_when_enough_is_free() {
     let place = Place::new();
     let fake = Fake::start(&place.socket(), node());
     let mut runtime = place.start();
     let has = Arc::clone(&fake.has);
-    // Measured by what is left, as a filesystem would be.
+    // Measured by what is left, as on a filesystem.
     let order = everything(move || has.lock().unwrap().images.iter().map(|image| image.size).sum::<u64>() <= 611);
     let first = collected(&mut runtime, order);
     assert_eq!((first.end, first.counts.images), (CollectEnd::Enough, 1));
@@ -94,7 +94,7 @@ fn a_dry_run_only_lists() {
 }
 
 #[test]
-fn what_is_refused_is_told_and_the_rest_goes() {
+fn a_refused_removal_does_not_stop_the_others() {
     let place = Place::new();
     let mut has = node();
     has.refusals.insert("web-app-0", Status::unknown("device or resource busy"));
@@ -108,7 +108,7 @@ fn what_is_refused_is_told_and_the_rest_goes() {
 }
 
 #[test]
-fn what_lives_again_is_looked_at_before_it_goes() {
+fn each_object_is_checked_before_its_removal() {
     let place = Place::new();
     let mut has = node();
     // The list is a moment old: asked for alone, one runs, and an image is in use once more.
@@ -129,7 +129,7 @@ fn what_lives_again_is_looked_at_before_it_goes() {
 }
 
 #[test]
-fn an_image_that_was_mounted_meanwhile_stays() {
+fn an_image_mounted_meanwhile_stays() {
     let place = Place::new();
     let fake = Fake::start(&place.socket(), node());
     let having = Arc::clone(&fake.has);
@@ -195,12 +195,12 @@ fn a_pod_is_stopped_with_its_grace_period_and_removed_after_it() {
     let web = stopped(&mut runtime, order("web", 0, true));
     assert_eq!((web.remove, web.result.unwrap()), (true, 0));
     assert_eq!(fake.done().last().map(String::as_str), Some("RemovePodSandbox sandbox-web"));
-    assert!(!log.exists(), "what it has left on the disk goes with it");
+    assert!(!log.exists(), "its log is removed");
 }
 
-/// The kubelet is faster than the removal.
+/// The kubelet restarts the pod before the removal.
 #[test]
-fn what_the_kubelet_has_made_since_is_not_removed() {
+fn a_new_sandbox_of_the_kubelet_is_not_removed() {
     let place = Place::new();
     let fake = Fake::start(&place.socket(), node());
     let mut runtime = place.start();
@@ -217,27 +217,27 @@ fn what_the_kubelet_has_made_since_is_not_removed() {
 }
 
 #[test]
-fn a_sandbox_that_is_not_known_to_be_dead_yet_goes_with_its_pod() {
+fn a_sandbox_with_killed_processes_is_removed() {
     let place = Place::new();
     let mut has = node();
     has.refusals.insert("web-app-2", Status::unknown("it is stuck"));
     let fake = Fake::start(&place.socket(), has);
     let mut runtime = place.start();
     assert!(stopped(&mut runtime, order("web", 0, false)).result.is_err());
-    // Its processes were killed by somebody else, which the runtime has not noticed: it cannot stop them, and can remove what they had.
+    // Its processes were killed, which the runtime has not noticed: it cannot stop them, but can remove the sandbox.
     stopped(&mut runtime, order("web", 0, true)).result.unwrap();
     assert_eq!(fake.done().last().map(String::as_str), Some("RemovePodSandbox sandbox-web"));
 }
 
 #[test]
-fn a_removal_that_the_runtime_was_away_for_is_made_good() {
+fn a_removal_while_the_runtime_is_down_is_done_later() {
     let place = Place::new();
     let fake = Fake::start(&place.socket(), node());
     let mut runtime = place.start();
     snapshot(&runtime);
     let has = Arc::clone(&fake.has);
     drop(fake);
-    runtime.look().unwrap();
+    runtime.observe().unwrap();
     down(&runtime);
     runtime.stop_pod(order("web", 0, false)).unwrap();
     runtime.stop_pod(order("web", 0, true)).unwrap();
@@ -257,7 +257,7 @@ fn a_removal_that_the_runtime_was_away_for_is_made_good() {
 }
 
 #[test]
-fn all_that_is_refused_is_counted_though_not_told() {
+fn all_refusals_are_counted() {
     let place = Place::new();
     let mut has = node();
     has.refusals.insert("RemoveContainer", Status::unknown("device or resource busy"));
@@ -270,7 +270,7 @@ fn all_that_is_refused_is_counted_though_not_told() {
 }
 
 #[test]
-fn what_things_weigh_is_not_waited_for() {
+fn a_collection_does_not_wait_for_estimates() {
     let place = Place::new();
     let mut has = node();
     has.delays.insert("ListContainerStats", Duration::from_secs(60));
@@ -281,7 +281,7 @@ fn what_things_weigh_is_not_waited_for() {
 }
 
 #[test]
-fn while_the_image_of_sandboxes_is_not_known_no_image_goes() {
+fn images_stay_while_the_sandbox_image_is_unknown() {
     for pinned in [false, true] {
         let place = Place::new();
         let mut has = node();
@@ -303,12 +303,16 @@ fn a_disk_that_hangs_ends_the_collection() {
         true
     });
     let collected = collected(&mut runtime, order);
-    assert!(matches!(&collected.end, CollectEnd::Interrupted(why) if why.contains("how full")), "{:?}", collected.end);
+    assert!(
+        matches!(&collected.end, CollectEnd::Interrupted(why) if why.contains("free space")),
+        "{:?}",
+        collected.end
+    );
     assert_eq!(fake.done(), [""; 0]);
 }
 
 #[test]
-fn while_it_stops_one_pod_it_hears_of_the_others() {
+fn observations_continue_while_a_pod_is_stopped() {
     let place = Place::new();
     let mut has = node();
     has.delays.insert("StopContainer", Duration::from_secs(3));
@@ -319,14 +323,14 @@ fn while_it_stops_one_pod_it_hears_of_the_others() {
     let begun = Instant::now();
     fake.has().pod("new", true);
     until("the new pod", || {
-        runtime.look().unwrap();
+        runtime.observe().unwrap();
         runtime.view().snapshot.filter(|snapshot| snapshot.sandboxes.len() == 4)
     });
     assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
 }
 
 #[test]
-fn orders_are_refused_rather_than_piled_up() {
+fn orders_beyond_the_queue_are_refused() {
     let place = Place::new();
     let mut has = node();
     has.delays.insert("ListPodSandbox", Duration::from_secs(3));

@@ -1,4 +1,4 @@
-//! A runtime for tests: tonic on a real Unix socket, over what a test says it has.
+//! A runtime for tests: tonic on a real Unix socket, with the content that a test sets.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -24,7 +24,7 @@ use tonic_prost::ProstCodec;
 use super::containerd::DeleteLease;
 use super::cri;
 
-/// What it has, what it was asked, and how it misbehaves.
+/// The content, the calls that were made, and the faults.
 #[derive(Debug, Default)]
 pub struct Has {
     pub sandboxes: Vec<cri::PodSandbox>,
@@ -33,23 +33,23 @@ pub struct Has {
     pub images: Vec<cri::Image>,
     pub info: cri::Texts,
     pub sandbox_info: cri::Texts,
-    /// Calls that changed something: `RemoveImage sha256:1`.
+    /// Calls with effects: `RemoveImage sha256:1`.
     pub done: Vec<String>,
-    /// It says that it is containerd, and has its leases.
+    /// It answers as containerd, with leases.
     pub is_containerd: bool,
     pub leases: Vec<String>,
-    /// Answers to these calls, or about these containers, wait for so long.
+    /// Delays of these calls, or of calls about these containers.
     pub delays: HashMap<&'static str, Duration>,
-    /// These calls, or calls about these ids, are refused.
+    /// Refusals of these calls, or of calls about these ids.
     pub refusals: HashMap<&'static str, Status>,
-    /// These calls are answered by something else.
+    /// Calls with undecodable answers.
     pub nonsense: Vec<&'static str>,
-    /// Everything from this change on stays unanswered.
+    /// From this call with an effect on nothing is answered.
     pub dies_after: Option<usize>,
 }
 
 impl Has {
-    /// A pod of this name, whose sandbox is called `sandbox-NAME`; its UID is its name.
+    /// Adds a pod with this name and UID and the sandbox `sandbox-NAME`.
     pub fn pod(&mut self, name: &str, is_ready: bool) -> &mut cri::PodSandbox {
         let metadata = cri::PodSandboxMetadata {
             name: name.to_owned(),
@@ -96,7 +96,7 @@ impl Has {
     }
 }
 
-/// The runtime while it runs; a drop ends it and takes its socket away.
+/// The running runtime; dropping it removes the socket.
 #[derive(Debug)]
 pub struct Fake {
     pub has: Arc<Mutex<Has>>,
@@ -110,7 +110,6 @@ impl Fake {
         Self::start_again(socket, Arc::new(Mutex::new(has)))
     }
 
-    /// With what another one had.
     pub fn start_again(socket: &Path, has: Arc<Mutex<Has>>) -> Self {
         let (stop, stopped) = oneshot::channel::<()>();
         let (at, having) = (socket.to_owned(), Arc::clone(&has));
@@ -125,7 +124,7 @@ impl Fake {
                     .add_service(Served::<ImageService>(Arc::clone(&having), PhantomData))
                     .add_service(Served::<LeaseService>(having, PhantomData))
                     .serve_with_incoming(UnixListenerStream::new(listener));
-                // Not gracefully: connections break, as they do when a runtime is killed.
+                // Not gracefully: connections break, as when a runtime is killed.
                 tokio::select! {
                     served = serving => served.unwrap(),
                     _ = stopped => {}
@@ -216,7 +215,7 @@ impl<K> tower::Service<Request<Body>> for Served<K> {
     }
 }
 
-/// Where everybody expects a message or text, a number.
+/// A number where a message or text is expected.
 #[derive(Clone, Copy, PartialEq, Message)]
 struct Nonsense {
     #[prost(uint64, tag = "1")]
@@ -242,7 +241,7 @@ fn lock(has: &Mutex<Has>) -> MutexGuard<'_, Has> {
 #[expect(clippy::too_many_lines, reason = "one arm a call")]
 async fn answer(call: &str, request: Request<Body>, all: Arc<Mutex<Has>>) -> Response<Body> {
     let name = call.to_owned();
-    // Notes a change, if it is allowed.
+    // Notes a call with an effect, unless it is refused.
     let change = {
         let (all, name) = (Arc::clone(&all), name.clone());
         move |id: &str, text: String| {
@@ -382,7 +381,7 @@ async fn answer(call: &str, request: Request<Body>, all: Arc<Mutex<Has>>) -> Res
             };
             unary(request, remove).await
         }
-        // As containerd does: a lease cannot be made twice, and belongs to a namespace.
+        // As in containerd, a lease cannot be made twice, and belongs to a namespace.
         "Create" | "Delete" if lock(&all).is_containerd => {
             let has_namespace = request.headers().contains_key("containerd-namespace");
             let lease = move |request: DeleteLease| {

@@ -1,0 +1,174 @@
+//! The orders that the loop gives the runtime thread, and their results.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::units::Bytes;
+use crate::workloads::cgroup_path::PodUid;
+
+use super::cri_client::CallError;
+use super::garbage_plan::{Garbage, Step, Target};
+use super::runtime_state::State;
+
+/// Items of a collection that are listed; the others are only counted.
+const LISTED: usize = 64;
+
+/// A message of the runtime thread to the loop.
+#[derive(Debug)]
+pub enum Event {
+    State(State),
+    Collected(Collected),
+    Stopped(Stopped),
+}
+
+#[derive(Debug)]
+pub(super) enum Order {
+    Observe,
+    Pressure(bool),
+    Collect(CollectOrder),
+    Stop(StopOrder),
+}
+
+/// Measures again; returns true when enough is free. Called on a thread that may block, before the first removal and after each.
+pub type IsEnough = Box<dyn FnMut() -> bool + Send>;
+
+/// An order to collect garbage.
+pub struct CollectOrder {
+    /// Containers are removed before images.
+    pub what: Vec<Garbage>,
+    /// List only.
+    pub dry_run: bool,
+    pub is_enough: IsEnough,
+}
+
+impl fmt::Debug for CollectOrder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { what, dry_run, is_enough: _ } = self;
+        f.debug_struct("CollectOrder").field("what", what).field("dry_run", dry_run).finish_non_exhaustive()
+    }
+}
+
+/// How a collection ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CollectEnd {
+    Enough,
+    /// Nothing is left to collect, and not enough is free.
+    Exhausted,
+    /// The dry run is complete.
+    Listed,
+    /// The runtime or a disk does not answer; the text says why.
+    Interrupted(String),
+}
+
+impl CollectEnd {
+    /// Returns the name in metrics and logs.
+    #[must_use]
+    pub const fn as_str(&self) -> &'static str {
+        match self {
+            Self::Enough => "enough",
+            Self::Exhausted => "exhausted",
+            Self::Listed => "listed",
+            Self::Interrupted(_) => "interrupted",
+        }
+    }
+}
+
+/// The result of a collection, or of its dry run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Collected {
+    pub end: CollectEnd,
+    /// The first 64 items that were removed, in order.
+    pub steps: Vec<Step>,
+    pub counts: Counts,
+    /// The estimate of what was freed.
+    pub frees: Bytes,
+    /// The first 64 items that the runtime did not remove, and why.
+    pub refused: Vec<(Step, String)>,
+    /// The number of all items that the runtime did not remove.
+    pub refusals: usize,
+    pub took: Duration,
+}
+
+/// The number of items removed, by kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counts {
+    pub containers: usize,
+    pub sandboxes: usize,
+    pub images: usize,
+}
+
+impl Collected {
+    pub(super) fn new() -> Self {
+        Self {
+            end: CollectEnd::Exhausted,
+            steps: Vec::new(),
+            counts: Counts::default(),
+            frees: Bytes::ZERO,
+            refused: Vec::new(),
+            refusals: 0,
+            took: Duration::ZERO,
+        }
+    }
+
+    /// Returns the result of an order that could not start.
+    pub(crate) fn interrupted(reason: String) -> Self {
+        Self { end: CollectEnd::Interrupted(reason), ..Self::new() }
+    }
+
+    pub(super) fn refuse(&mut self, step: Step, reason: String) {
+        self.refusals += 1;
+        if self.refused.len() < LISTED {
+            self.refused.push((step, reason));
+        }
+    }
+
+    pub(super) fn note(&mut self, step: Step) {
+        let count = match step.target {
+            Target::Container { .. } => &mut self.counts.containers,
+            Target::Sandbox { .. } => &mut self.counts.sandboxes,
+            Target::Image { .. } => &mut self.counts.images,
+        };
+        *count += 1;
+        self.frees = self.frees.saturating_add(step.frees.unwrap_or_default());
+        if self.steps.len() < LISTED {
+            self.steps.push(step);
+        }
+    }
+}
+
+/// An order to stop a pod.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StopOrder {
+    pub uid: PodUid,
+    /// Time between SIGTERM and SIGKILL; zero: SIGKILL at once.
+    pub grace: Duration,
+    /// Also remove its sandboxes with their writable layers and logs: those that do not run, and those that the pod had when it was last
+    /// ordered to stop. Sandboxes that the kubelet has made since stay. While the runtime is down the removal is pending; when it is
+    /// done, another [`Stopped`] follows.
+    pub remove: bool,
+}
+
+/// Why a pod was not stopped.
+#[derive(Debug, thiserror::Error)]
+pub enum StopError {
+    #[error("the runtime knows no pod of this UID")]
+    Unknown,
+    /// The pod comes from a file on the node.
+    #[error("it is a static pod")]
+    Static,
+    #[error("the container runtime cannot be asked: {0}")]
+    Down(String),
+    #[error(transparent)]
+    Failed(#[from] CallError),
+}
+
+/// The result of an order to stop a pod.
+#[derive(Debug)]
+pub struct Stopped {
+    pub uid: PodUid,
+    /// The order's.
+    pub remove: bool,
+    /// The number of containers that were stopped.
+    pub result: Result<usize, StopError>,
+    pub took: Duration,
+}

@@ -1,0 +1,113 @@
+//! The state that the runtime thread shares with the loop.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::units::Monotonic;
+
+use super::runtime_snapshot::{Snapshot, Stores};
+
+/// Name of the runtime among the missing capabilities.
+pub const CAPABILITY: &str = "container runtime";
+
+/// Whether the runtime answers.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum State {
+    /// The first observation is not finished.
+    #[default]
+    Looking,
+    /// The configuration switches the runtime off.
+    Off,
+    /// This machine has none.
+    Absent,
+    Up {
+        /// Name and version: `containerd 1.6.20`.
+        runtime: String,
+        socket: PathBuf,
+    },
+    Down {
+        /// The failure, and what to do about it.
+        reason: String,
+        since: Monotonic,
+    },
+}
+
+impl State {
+    /// Returns whether this machine has a runtime, whether it answers or not.
+    #[must_use]
+    pub const fn is_there(&self) -> bool {
+        match self {
+            Self::Up { .. } | Self::Down { .. } => true,
+            Self::Looking | Self::Off | Self::Absent => false,
+        }
+    }
+
+    /// Returns the degradation while the runtime is down.
+    #[must_use]
+    pub fn degradation(&self) -> Option<String> {
+        match self {
+            Self::Looking | Self::Off | Self::Absent | Self::Up { .. } => None,
+            Self::Down { reason, .. } => Some(format!(
+                "{CAPABILITY}: {reason}; until it answers, workloads are known by their cgroups alone, no garbage is \
+                 collected, and pods are stopped by signals"
+            )),
+        }
+    }
+}
+
+/// The runtime as it was last observed.
+#[derive(Debug, Clone, Default)]
+pub struct View {
+    pub state: State,
+    /// None unless the runtime is up.
+    pub snapshot: Option<Arc<Snapshot>>,
+    /// Kept while the runtime is down.
+    pub stores: Stores,
+}
+
+/// The view under its lock, which is held only while pointers are copied.
+#[derive(Debug, Default)]
+pub(super) struct Shared(Mutex<View>);
+
+impl Shared {
+    pub(super) fn with<T>(&self, act: impl FnOnce(&mut View) -> T) -> T {
+        // No code panics under this lock; a poisoned view would still be whole.
+        act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(super) fn set_snapshot(&self, snapshot: Snapshot) {
+        let snapshot = Arc::new(snapshot);
+        self.with(|view| {
+            view.stores = snapshot.stores.clone();
+            view.snapshot = Some(snapshot);
+        });
+    }
+
+    pub(super) fn forget_snapshot(&self) {
+        self.with(|view| view.snapshot = None);
+    }
+
+    /// Sets the state. Returns whether it is news; another reason of the same outage is none.
+    pub(super) fn set_state(&self, state: State) -> bool {
+        self.with(|view| match (&mut view.state, state) {
+            (State::Down { reason, since: _ }, State::Down { reason: newer, .. }) => {
+                *reason = newer;
+                false
+            }
+            (before, now) if *before == now => false,
+            (before, now) => {
+                *before = now;
+                true
+            }
+        })
+    }
+
+    /// Returns why an order cannot be carried out.
+    pub(super) fn why_down(&self) -> String {
+        self.with(|view| match &view.state {
+            State::Down { reason, .. } => reason.clone(),
+            State::Off | State::Absent => "there is none".to_owned(),
+            State::Looking | State::Up { .. } => "it is being looked for".to_owned(),
+        })
+    }
+}
