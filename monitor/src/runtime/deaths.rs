@@ -103,7 +103,7 @@ mod tests {
         // A minute later; the wall clock was set back.
         let later = AT.after(std::time::Duration::from_secs(60));
         let mut sandboxes = [dead("old", hundred_ago), dead("new", hundred_ago)];
-        let mut containers = [exited("new", Some(hundred_ago)), exited("unknown", None)];
+        let mut containers = [exited("new", Some(hundred_ago)), exited("untimed", None)];
         deaths.note(&mut sandboxes, &mut containers, later, WALL);
         assert_eq!(sandboxes.map(|sandbox| sandbox.dead_since), [ago(100), Some(later)]);
         assert_eq!(containers.map(|container| container.dead_since), [ago(0), Some(later)]);

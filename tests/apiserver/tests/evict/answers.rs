@@ -62,7 +62,7 @@ async fn a_conflict_that_lasts_is_compared_each_time_until_it_is_gone() {
     let intent = scene.certain();
     begin(&cluster, &intent);
     let reason = scene.until_delayed(&mut cluster).await;
-    assert!(reason.contains("somebody else changed the pod"), "{reason}");
+    assert!(reason.contains("another client changed the pod"), "{reason}");
     scene.stage.until_struck(conflict, 4, PATIENCE).await.unwrap();
     let pod = scene.pod().await.unwrap();
     assert!(pod["metadata"]["deletionTimestamp"].is_null(), "{pod}");
