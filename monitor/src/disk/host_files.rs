@@ -13,6 +13,9 @@ pub const STATX_FLAGS: AtFlags = AtFlags::SYMLINK_NOFOLLOW.union(AtFlags::NO_AUT
 pub const STATX_MASK: StatxFlags =
     StatxFlags::TYPE.union(StatxFlags::INO).union(StatxFlags::NLINK).union(StatxFlags::BLOCKS);
 
+/// How directories are opened for reading; links are not followed.
+const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
 /// Where the measured directories are on this machine. Paths other than `proc` are resolved in the mounts of the machine's init.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Roots {
@@ -33,13 +36,7 @@ impl Roots {
 
     #[must_use]
     pub fn of(config: &MonitorConfig) -> Self {
-        Self::new(config.proc_root.clone()).with_node(config.filesystems.node.clone())
-    }
-
-    /// Sets the configured nodefs path.
-    #[must_use]
-    pub fn with_node(self, node: Option<PathBuf>) -> Self {
-        Self { node, ..self }
+        Self { node: config.filesystems.node.clone(), ..Self::new(config.proc_root.clone()) }
     }
 }
 
@@ -104,10 +101,9 @@ pub fn readable(directory: impl AsFd) -> Result<OwnedFd, Errno> {
 
 /// Opens a directory in a directory for reading, without following a link.
 pub fn open_directory(above: impl AsFd, name: &std::ffi::CStr) -> Result<OwnedFd, Errno> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    match openat(&above, name, flags | OFlags::NOATIME, Mode::empty()) {
+    match openat(&above, name, DIRECTORY | OFlags::NOATIME, Mode::empty()) {
         // Only the owner and CAP_FOWNER may use `O_NOATIME`.
-        Err(Errno::PERM) => openat(above, name, flags, Mode::empty()),
+        Err(Errno::PERM) => openat(above, name, DIRECTORY, Mode::empty()),
         opened => opened,
     }
 }
@@ -115,9 +111,8 @@ pub fn open_directory(above: impl AsFd, name: &std::ffi::CStr) -> Result<OwnedFd
 /// As [`open_directory`], but fails with `EXDEV` if something is mounted there: that filesystem may hang, so it is not touched. Fails with
 /// `ENOSYS` where the kernel cannot tell (Linux before 5.6, or forbidden).
 pub fn open_unmounted(above: impl AsFd, name: &std::ffi::CStr) -> Result<OwnedFd, Errno> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    match openat2(&above, name, flags | OFlags::NOATIME, Mode::empty(), ResolveFlags::NO_XDEV) {
-        Err(Errno::PERM) => match openat2(above, name, flags, Mode::empty(), ResolveFlags::NO_XDEV) {
+    match openat2(&above, name, DIRECTORY | OFlags::NOATIME, Mode::empty(), ResolveFlags::NO_XDEV) {
+        Err(Errno::PERM) => match openat2(above, name, DIRECTORY, Mode::empty(), ResolveFlags::NO_XDEV) {
             // A seccomp filter that does not know the call.
             Err(Errno::PERM) => Err(Errno::NOSYS),
             opened => opened,

@@ -154,7 +154,7 @@ fn the_kubelets_directory_may_be_configured() {
     fs::create_dir_all(node.path("/data/kubelet")).unwrap();
     let cache = |found: &Found| found.places.iter().find(|it| it.part.kind() == "volume").unwrap().path.clone();
     let find = || {
-        let roots = Roots::new(node.path("/proc")).with_node(Some("/data/kubelet".into()));
+        let roots = Roots { node: Some("/data/kubelet".into()), ..Roots::new(node.path("/proc")) };
         let mut finder = Finder::on(Host::at(node.root.path().to_owned()), roots);
         finder.find(&node.wanted(Vec::new()))
     };

@@ -99,11 +99,11 @@ mod tests {
     #[test]
     fn a_repeated_key_keeps_its_place_and_takes_the_last_value() {
         assert_eq!(read("null"), []);
-        for length in [1, 2, 15, 16, 17, 48] {
+        for length in [1_u64, 2, 15, 16, 17, 48] {
             let first: String = (0..length).map(|index| format!("\"k{index}\": {index}, ")).collect();
             let again: String = (0..length).rev().map(|index| format!(", \"k{index}\": {}", index + 100)).collect();
             let entries = read(&format!("{{{first}\"x\": null{again}}}"));
-            let mut expected: Vec<_> = (0..length).map(|index| (format!("k{index}"), index as u64 + 100)).collect();
+            let mut expected: Vec<_> = (0..length).map(|index| (format!("k{index}"), index + 100)).collect();
             expected.push(("x".to_owned(), 0));
             assert_eq!(entries, expected);
         }
