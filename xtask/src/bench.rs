@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: how long a decision takes, what the kernel side, the walk over files and many pods cost, held against what is promised.
+//! `cargo xtask bench`: measures the decision, the eBPF programs, the walk over files and the agent with many pods, and compares with the promises.
 
 mod kernel;
 mod pods;
@@ -26,17 +26,17 @@ pub struct Options {
 }
 
 const BENCHES: [&str; 3] = ["numbers", "pass", "simulate"];
-/// Those that judge themselves: name and how.
+/// Benches that judge themselves: name and function.
 pub type Judge = fn(&Workspace) -> Result<Outcome>;
 const JUDGES: [(&str, Judge); 4] =
     [("probes", kernel::probes), ("aggregates", kernel::aggregates), ("walk", walk::million), ("pods", pods::minute)];
-/// What `cargo xtask test` measures, with fewer files and seconds.
+/// Benches of `cargo xtask test`, with fewer files and seconds.
 pub const JUDGES_OF_TEST: [(&str, Judge); 3] = [
     ("cost of the kernel side, probes", kernel::probes),
     ("cost of the walk", walk::tenth),
     ("cost of many pods", pods::quarter),
 ];
-/// What only `cargo xtask test --long` measures: linking a bench as the agent is linked takes a minute.
+/// Benches of `cargo xtask test --long` only: linking a bench as the agent is linked takes a minute.
 pub const JUDGES_OF_LONG_TEST: [(&str, Judge); 1] = [("cost of the kernel side, aggregates", kernel::aggregates)];
 /// The bench of the promise, compiled as the agent is; those of the judges above are compiled as the tests are.
 pub const RELEASED_OF_TEST: [&str; 1] = ["pass"];
@@ -66,7 +66,7 @@ pub fn run(options: &Options, workspace: &Workspace) -> Result<ExitCode> {
     Ok(if kept { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Measures what is promised alone.
+/// Measures the decision only.
 ///
 /// # Errors
 /// When the promise is broken, or could not be measured.
@@ -101,7 +101,7 @@ fn allowance(line: &str) -> Option<f64> {
 /// Runs one bench with these variables in its environment, and returns what it prints.
 fn lines_of(name: &str, profile: &str, variables: &[(&str, &str)]) -> Result<Vec<String>> {
     let mut command = if profile == "dev" { cmd::cargo_for_tests() } else { cmd::cargo() };
-    // Of the whole workspace, as everything is compiled: one package's choice of features would compile its dependencies again.
+    // For the whole workspace: a single package selects other features of its dependencies, which would be compiled again.
     command
         .args(["bench", "--quiet", "--bench", name, "--profile", profile])
         .envs(variables.iter().copied())
@@ -117,7 +117,7 @@ fn lines_of(name: &str, profile: &str, variables: &[(&str, &str)]) -> Result<Vec
     lines.with_context(|| format!("reading from `{shown}`"))
 }
 
-/// What criterion found.
+/// A result of criterion.
 #[derive(Debug, Clone, PartialEq)]
 struct Measured {
     name: String,
@@ -143,7 +143,7 @@ impl Measured {
         })
     }
 
-    /// How many pods, where that is what the bench is about.
+    /// The number of pods, if the bench varies it.
     fn pods(&self) -> Option<f64> {
         self.name.strip_prefix("pass/")?.parse().ok()
     }

@@ -47,7 +47,7 @@ impl fmt::Display for Toolchain {
     }
 }
 
-/// One missing piece, and how it is had.
+/// A missing piece, and how to install it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MissingPiece {
     /// Which of the two ways it belongs to, or both.
@@ -135,7 +135,7 @@ pub fn build(toolchain: &Toolchain, workspace_root: &Path, target_dir: &Path) ->
     if object.is_file() { Ok(object) } else { Err(format!("{command:?} made no {}", object.display())) }
 }
 
-/// What the outer cargo (or the user) set for the host's build must not reach this one.
+/// Removes variables that the outer cargo or the user set for the build for the host.
 fn scrub(command: &mut Command) {
     for (name, _) in env::vars_os() {
         if is_hosts_own(&name) {
@@ -145,7 +145,7 @@ fn scrub(command: &mut Command) {
 }
 
 fn is_hosts_own(name: &OsString) -> bool {
-    // Where crates come from is the same for both builds; everything else of cargo's is not.
+    // Both builds share the source of crates, and nothing else of cargo's.
     const KEEP: [&str; 3] = ["CARGO_HOME", "CARGO_HTTP_", "CARGO_NET_"];
     const DROP: [&str; 8] =
         ["CARGO", "RUSTC", "RUSTFLAGS", "RUSTDOC", "RUSTUP_TOOLCHAIN", "CLIPPY", "TARGET", "OUT_DIR"];

@@ -38,7 +38,7 @@ pub fn run(_: &Options, workspace: &Workspace) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What this process has built.
+/// Binaries and benches that this process has built.
 static BUILT: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 /// Builds binaries in release mode, once. The agent's build script compiles the eBPF programs into it.
@@ -46,7 +46,7 @@ pub fn release(binaries: &[&str]) -> Result<()> {
     release_with_benches(binaries, &[])
 }
 
-/// The same, with benches: their dependencies and those of the binaries are compiled but once, where it is done in one go.
+/// Builds binaries and benches in one call, which compiles their common dependencies once.
 pub fn release_with_benches(binaries: &[&str], benches: &[&str]) -> Result<()> {
     let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
     if binaries.iter().chain(benches).all(|wanted| built.iter().any(|done| done == wanted)) {

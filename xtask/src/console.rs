@@ -1,4 +1,4 @@
-//! Where a piece of work says its lines. Work that runs beside other work says of every line whose it is, and says whole lines only:
+//! Standard output for a piece of work. Work that runs beside other work prints whole lines only, each with its own name in front:
 //! each goes out in one piece, so that two never mix.
 
 use std::fmt;
@@ -12,19 +12,19 @@ pub struct Console {
 }
 
 impl Console {
-    /// For work that runs alone: its lines need no mark.
+    /// Returns the console of work that runs alone; its lines get no name.
     pub const fn alone() -> Self {
         Self { mark: None }
     }
 
-    /// For work that runs beside other work, under a name that is put before every line.
+    /// Returns the console of work that runs beside other work; the name is put before every line.
     pub fn beside_others(name: &str) -> Self {
         Self { mark: Some(format!("{name}| ")) }
     }
 
     /// Says one line, or several that stay together.
     pub fn say(&self, text: impl fmt::Display) {
-        // One call is one turn at standard output; a text in several calls would let another lane in between.
+        // One call locks standard output once. Between several calls another lane could print.
         println!("{}", self.marked(&text.to_string()));
     }
 

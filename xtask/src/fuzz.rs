@@ -130,14 +130,14 @@ fn dictionary(target: &str) -> &'static str {
     }
 }
 
-/// What a search came to.
+/// Outcome of a search.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Outcome {
     runs: u64,
     per_second: u64,
     edges: u64,
     corpus: u64,
-    /// What was claimed, and the input that disproves it.
+    /// The claim, and the input that disproves it.
     finding: Option<String>,
 }
 

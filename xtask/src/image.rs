@@ -16,10 +16,10 @@ use crate::files::Files;
 use crate::paths::Workspace;
 use crate::setup;
 
-/// Where the agent is in the image.
+/// Path of the agent in the image.
 pub const PROGRAM: &str = "/usr/bin/node-pressure-monitor";
 const VERSION: &str = env!("CARGO_PKG_VERSION");
-/// What is mounted over must be there where the root directory is read-only.
+/// Mount points must exist, for the root directory may be read-only.
 const DIRECTORIES: [&str; 9] = [
     "/dev",
     "/etc/node-pressure-monitor",
@@ -52,7 +52,7 @@ pub struct Options {
 /// The name that config/kubernetes uses.
 pub const DEFAULT_REFERENCE: &str = concat!("localhost/node-pressure-monitor:", env!("CARGO_PKG_VERSION"));
 
-/// What was written.
+/// A written image.
 #[derive(Debug)]
 pub struct Written {
     /// Of the archive.
@@ -90,7 +90,7 @@ fn kib(bytes: usize) -> f64 {
     bytes as f64 / 1024.0
 }
 
-/// Where the image is written.
+/// Returns the default path of the archive.
 pub fn default_output(workspace: &Workspace) -> PathBuf {
     workspace.target.join("image").join(format!("node-pressure-monitor-{VERSION}-{}.tar", layout::architecture()))
 }
@@ -108,7 +108,7 @@ pub fn write(workspace: &Workspace, agent: &Path, reference: &str, output: &Path
     Ok(Written { packed_bytes: archive.len(), layer_bytes: layer.len(), digest, files })
 }
 
-/// What the layer holds.
+/// Collects the files of the layer.
 fn files(workspace: &Workspace, agent: &Path, scratch: &Path) -> Result<Files> {
     let mut files = Files::default();
     files.own_program(PROGRAM, agent, scratch)?;

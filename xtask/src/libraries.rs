@@ -1,4 +1,4 @@
-//! Which shared libraries a program needs, for where there is nothing but what we put there: the VM's root, and the image.
+//! Finds the shared libraries of a program, to be copied into the VM's root and the image.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::cmd;
 
-/// What `ldd` says that a program needs.
+/// Returns the libraries that a program needs, by `ldd`.
 pub fn of(program: &Path) -> Result<Vec<PathBuf>> {
     let mut command = Command::new("ldd");
     command.arg(program);

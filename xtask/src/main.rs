@@ -48,7 +48,7 @@ enum Command {
     Manifests(manifests::Options),
     /// Boot a virtual machine with the agent inside and run scenarios in it.
     Vm(vm::Options),
-    /// Measure the decision, and hold it against what is promised.
+    /// Measure the decision and other promised figures, and compare with the promises.
     Bench(bench::Options),
     /// Search for a text or a document that breaks a claim of a parser or of the decision.
     Fuzz(fuzz::Options),

@@ -1,4 +1,4 @@
-//! `cargo xtask manifests`: what is under `config/`, held against the published schemas and the code.
+//! `cargo xtask manifests`: compares the files under `config/` with the published schemas and the code.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -1,4 +1,4 @@
-//! Where things are: the workspace, its target directory, and what is kept below it between runs.
+//! Paths: the workspace, its target directory, and the files that are kept below it between runs.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -29,7 +29,7 @@ impl Workspace {
         Ok(Self { root, target })
     }
 
-    /// What was downloaded for the VM: kernels, modules, earlyoom. Survives until `cargo clean`.
+    /// Downloads for the VM: kernels, modules, earlyoom. They survive until `cargo clean`.
     pub fn cache(&self) -> PathBuf {
         self.target.join("xtask")
     }

@@ -41,7 +41,7 @@ pub fn run(options: &Options, workspace: &Workspace) -> Result<ExitCode> {
         command.arg("--config").arg(workspace.root.join("config/monitor.yaml"));
     }
     command.args(&options.args);
-    // What cargo set for xtask is not the agent's business.
+    // The agent must not see the variables that cargo set for xtask.
     for (key, _) in env::vars_os() {
         if key.to_string_lossy().starts_with("CARGO_") {
             command.env_remove(key);

@@ -85,7 +85,7 @@ fn begin(step: &str) -> Instant {
     Instant::now()
 }
 
-/// Where the time goes is part of the log: a suite grows unseen.
+/// Logs the duration of each step: a suite grows unseen.
 fn end(step: &str, start: Instant) {
     println!("== {step}: took {:.0} s", start.elapsed().as_secs_f64());
 }
@@ -158,7 +158,7 @@ fn compile_release(options: &Options) {
     end(NAME, start);
 }
 
-/// What could not be measured here counts as skipped, not as kept.
+/// Runs a bench that judges itself. A figure that cannot be measured here counts as skipped, not as kept.
 fn check_cost(tally: &mut Tally, step: &str, judge: impl Fn() -> Result<bench::Outcome>) {
     let start = begin(step);
     let mut outcome = judge();

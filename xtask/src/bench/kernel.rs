@@ -1,4 +1,4 @@
-//! What the kernel side costs: each probe by the kernel's own count, and reading what was counted.
+//! Cost of the eBPF programs: each probe by the kernel's own count, and reading the aggregates.
 
 use anyhow::{Context as _, Result, bail};
 
@@ -40,7 +40,7 @@ impl Probe {
     }
 }
 
-/// What came of holding a bench against its promise.
+/// Outcome of comparing a bench with its promise.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Outcome {
     Kept,

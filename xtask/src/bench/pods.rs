@@ -1,4 +1,4 @@
-//! What the agent takes on a node of five hundred pods that change all the time, held against its budget.
+//! CPU time and memory of the agent on a node of five hundred changing pods, compared with the budget.
 
 use anyhow::{Result, bail};
 
@@ -8,7 +8,7 @@ use crate::build;
 use crate::paths::Workspace;
 
 const LONG: &str = "60";
-/// As many as a suite has time for.
+/// Seconds that a suite has time for.
 const SHORT: &str = "15";
 
 /// A minute of changes.

@@ -1,4 +1,4 @@
-//! What the background walk over a great many files costs, held against its budget.
+//! CPU time of the background walk over many files, compared with its budget.
 
 use anyhow::{Result, bail};
 
@@ -6,9 +6,9 @@ use super::kernel::Outcome;
 use super::lines_of;
 use crate::paths::Workspace;
 
-/// As promised.
+/// Number of files of the promise.
 const MANY: &str = "1000000";
-/// As many as a suite has time for.
+/// Number of files that a suite has time for.
 const FEWER: &str = "100000";
 
 /// Walks a million files: some three minutes, and as many to make and remove them.
@@ -24,7 +24,7 @@ pub fn tenth(_: &Workspace) -> Result<Outcome> {
 
 fn walk(files: &str, profile: &str) -> Result<Outcome> {
     println!("== measuring walk, {files} files");
-    // It judges itself: its output ends with a failure when the budget is not kept.
+    // The bench judges itself, and fails beyond its budget.
     let lines = lines_of("walk", profile, &[("WALK_FILES", files)])?;
     for line in &lines {
         println!("{line}");

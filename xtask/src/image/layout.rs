@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, bail};
 
 use super::tar::Archive;
 
-/// What is known of an image besides its files.
+/// Configuration of an image besides its files.
 #[derive(Debug)]
 pub struct Description<'a> {
     /// Its name with a tag: `localhost/node-pressure-monitor:0.1.0`.
@@ -66,7 +66,7 @@ fn config(description: &Description<'_>, layer: &str) -> String {
     )
 }
 
-/// As Go calls this machine's.
+/// Returns this machine's architecture by its name in Go.
 pub fn architecture() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",
@@ -82,7 +82,7 @@ fn digest(bytes: &[u8]) -> Result<String> {
     Ok(String::from_utf8_lossy(digits).into_owned())
 }
 
-/// What a program of every Debian makes of its input; crates for that would be compiled before anything else on a fresh clone.
+/// Pipes input through a program that every Debian has. A crate in its place would be compiled first on a fresh clone.
 fn filter(program: &str, args: &[&str], input: &[u8]) -> Result<Vec<u8>> {
     let mut child = Command::new(program)
         .args(args)

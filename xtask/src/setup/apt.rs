@@ -42,7 +42,7 @@ impl Apt {
     fn update(&mut self) {
         if !self.updated && is_root() {
             self.updated = true;
-            // One broken repository of many is not ours to judge: what is wanted may be in the lists at hand.
+            // One of many repositories may be broken, and the present lists may still have the packages.
             if let Err(error) = cmd::output(Self::get().arg("update")) {
                 eprintln!("warning: {error:#}; going on with the package lists at hand");
             }

@@ -17,7 +17,7 @@ const DEBIAN_PACKAGES: [&str; 2] = ["rustc-web", "libstd-rust-web-dev-bpf"];
 const DEBIAN_CORE: &str = "/usr/lib/rustlib/bpfel-unknown-none/lib";
 const LINKER_VERSION: &str = "0.13.0";
 
-/// What was found, in words.
+/// Describes the toolchain that was found.
 pub fn find() -> Option<String> {
     bpf::find().ok().map(|toolchain| toolchain.to_string())
 }

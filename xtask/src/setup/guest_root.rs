@@ -10,7 +10,7 @@ use super::apt::Apt;
 use crate::cmd;
 use crate::paths::find_program;
 
-/// What is in it besides Debian's smallest system.
+/// Packages besides Debian's smallest system.
 const PACKAGES: [&str; 8] =
     ["systemd-sysv", "udev", "dbus", "containerd", "runc", "e2fsprogs", "xfsprogs", "busybox-static"];
 /// Not needed in the guest.
@@ -19,7 +19,7 @@ const SIZE: &str = "1G";
 /// Part of the file's name: an image that was made another way is not mistaken for this one.
 const REVISION: u32 = 1;
 
-/// Where the image is, made or not.
+/// Returns the path of the image, which may not exist yet.
 pub fn path(cache: &Path) -> PathBuf {
     cache.join(format!("guest-root-{REVISION}.img"))
 }

@@ -54,13 +54,13 @@ pub enum Part {
     GuestRoot,
 }
 
-/// What building and running the agent needs.
+/// Parts that building and running the agent needs.
 pub const BUILD: &[Part] = &[Part::CLinker, Part::BpfToolchain];
 
-/// What booting the VM needs besides a kernel and the build.
+/// Parts that booting the VM needs, besides a kernel and the build.
 pub const VM: &[Part] = &[Part::Qemu, Part::Busybox, Part::Mkfs, Part::Xz, Part::Earlyoom];
 
-/// What fuzzing needs: its targets are built with the agent's whole library.
+/// Parts that fuzzing needs: its targets are built with the agent's whole library.
 pub const FUZZ: &[Part] = &[Part::CLinker, Part::BpfToolchain, Part::CxxCompiler, Part::CargoFuzz];
 
 const CARGO_FUZZ_VERSION: &str = "0.13.2";
@@ -84,7 +84,7 @@ pub fn ensure(workspace: &Workspace, parts: &[Part]) -> Result<()> {
     ensure_on(&Console::alone(), workspace, parts)
 }
 
-/// The same beside other work.
+/// Installs missing parts beside other work.
 pub fn ensure_on(console: &Console, workspace: &Workspace, parts: &[Part]) -> Result<()> {
     Setup { workspace, console, check_only: false, verbose: false }.ensure(parts)
 }
@@ -134,7 +134,7 @@ impl Setup<'_> {
     }
 }
 
-/// What to type for the missing parts.
+/// Commands that install the missing parts.
 fn advice(missing: &[Part], debian: bool, root: bool) -> String {
     let names: Vec<String> = missing.iter().map(Part::name).collect();
     let mut text = format!("missing: {}.\n", names.join(", "));
@@ -183,7 +183,7 @@ impl Part {
         }
     }
 
-    /// Where the part is, if it is there and fit for use.
+    /// Returns the place of the part, if it is usable.
     fn find(&self, cache: &Path) -> Option<String> {
         let program = |name: &str| find_program(name).map(|path| path.display().to_string());
         match self {
@@ -249,7 +249,7 @@ impl Part {
         }
     }
 
-    /// What a person would type, as root where it is apt-get.
+    /// Returns the commands that install the part by hand; apt-get needs root.
     fn by_hand(&self) -> Vec<String> {
         match self {
             Self::BpfToolchain => bpf_toolchain::by_hand(),
@@ -314,7 +314,7 @@ impl Part {
     }
 }
 
-/// Where the unpacked earlyoom is.
+/// Returns the path of the unpacked earlyoom.
 pub fn earlyoom(cache: &Path) -> PathBuf {
     cache.join("earlyoom/usr/bin/earlyoom")
 }

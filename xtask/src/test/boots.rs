@@ -12,7 +12,7 @@ use crate::setup::kernel::Series;
 use crate::vm::scenario::{Boot, InTest};
 use crate::vm::{self, Cgroup, KernelChoice, Lab, Outcome, Plan, Verdict};
 
-/// In the order of the table. The reference measures how long things take, and nothing runs beside it; the others prove that things
+/// All boots in the order of the table. The reference measures how long things take, and nothing runs beside it; the others prove that things
 /// happen, the longest first. On the machines without containers the agent still races workloads that take memory as fast as the guest can,
 /// and must find its processor when it wakes up: the boot with containers, where disks fill up and bounds are generous, makes do with what
 /// they leave over.
@@ -39,7 +39,7 @@ impl Wanted {
     }
 }
 
-/// What some boots need and others do not, each once.
+/// Returns the parts that only some boots need, each once.
 pub fn parts() -> Vec<Part> {
     let mut parts = Vec::new();
     // A plan that cannot be made needs nothing; its boot will say why.
@@ -51,7 +51,7 @@ pub fn parts() -> Vec<Part> {
     parts
 }
 
-/// Boots all, and counts what came of it.
+/// Does all boots and counts their outcomes.
 pub fn run(workspace: &Workspace, supplies: &Supplies, is_long: bool, tally: &mut Tally) -> Vec<Verdict> {
     // The parts of some boots are theirs to miss.
     let lab = match supplies.check_common().and_then(|()| Lab::open(workspace, &[])) {

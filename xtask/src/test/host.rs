@@ -1,4 +1,4 @@
-//! What is checked on this machine: format, lints, tests.
+//! Checks on this machine: format, lints, tests.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;

@@ -8,7 +8,7 @@ use std::thread;
 
 use anyhow::{Result, anyhow};
 
-/// What may run beside a piece of work.
+/// How many other pieces may run beside a piece of work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lane {
     /// Nothing, and it comes before all others.

@@ -1,6 +1,6 @@
-//! What the boots need and a bare machine lacks, downloaded and made in the background while the suite compiles.
+//! Installs in the background, while the suite compiles, what the boots need and a bare machine lacks.
 //!
-//! One thread, one part after the other: apt and dpkg take locks. Nothing else of the suite may install anything meanwhile.
+//! One thread installs one part after the other, for apt and dpkg take locks. No other step of the suite may install anything meanwhile.
 
 use std::thread::{self, JoinHandle};
 
@@ -18,9 +18,9 @@ pub struct Pending(JoinHandle<Supplies>);
 /// The outcome of the installation.
 #[derive(Debug)]
 pub struct Supplies {
-    /// What every boot needs.
+    /// Outcome for the parts that every boot needs.
     common: Result<(), String>,
-    /// What only some need, and what went wrong with it.
+    /// Parts of some boots that could not be installed, each with the error.
     missing: Vec<(Part, String)>,
 }
 
@@ -51,12 +51,12 @@ impl Supplies {
         Self { common, missing }
     }
 
-    /// Whether there can be any boot at all.
+    /// Fails if a part is missing that every boot needs.
     pub fn check_common(&self) -> Result<()> {
         self.common.clone().map_err(|story| anyhow!(story))
     }
 
-    /// Whether a boot that needs these can be done: a part that is missing fails the boots that need it, and no others.
+    /// Fails if one of these parts is missing. A missing part fails only the boots that need it.
     pub fn check(&self, needed: &[Part]) -> Result<()> {
         match self.missing.iter().find(|(part, _)| needed.contains(part)) {
             Some((_, story)) => bail!("{story}"),

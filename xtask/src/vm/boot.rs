@@ -20,9 +20,9 @@ use crate::paths::{Workspace, find_program};
 use crate::setup;
 use crate::setup::kernel::Kernel;
 
-/// How long a guest that is done, or has crashed, may take to go.
+/// How long a guest that is done or has crashed may take to power off.
 const FAREWELL: Duration = Duration::from_secs(20);
-/// How far beyond its own bound a scenario may go before the boot is given up: the guest's own watchdog comes first.
+/// How far a scenario may exceed its time limit before xtask stops the boot. The guest's own watchdog acts earlier.
 const SCENARIO_MARGIN: Duration = Duration::from_secs(30);
 
 /// Further words for the guest with systemd: where its root is, and that it keeps quiet on the console that is ours.
@@ -30,7 +30,7 @@ const SYSTEMD: &str = " npm.root=/dev/vdc systemd.show_status=0 systemd.getty_au
 
 /// The agent's own image, as a guest with containers finds it among the archives.
 const OWN_IMAGE: &str = "node-pressure-monitor.tar";
-/// What the agent is deployed with, for the same guest.
+/// The agent's manifests, for the same guest.
 const MANIFESTS: &str = "config/kubernetes/base";
 
 /// One boot about to be done.
@@ -45,13 +45,13 @@ pub struct Boot<'a> {
     pub accel: Accel,
 }
 
-/// What came of a boot.
+/// Outcome of a boot.
 #[derive(Debug)]
 pub struct Verdict {
     pub label: String,
     pub release: String,
     pub runs: Vec<Run>,
-    /// What is wrong besides outcomes that say fail.
+    /// Problems besides failed scenarios.
     pub problems: Vec<String>,
     /// Requested scenarios that never came to an outcome.
     pub missing: Vec<&'static str>,
@@ -77,7 +77,7 @@ impl Verdict {
         failed.chain(self.missing.iter().copied()).collect()
     }
 
-    /// Goes by a later boot for the scenarios that failed here; what they failed of stays to be read.
+    /// Replaces the outcomes of failed scenarios by those of a later boot, and keeps the first reasons.
     pub fn overruled_by(mut self, later: Self) -> Self {
         for run in self.runs.iter_mut().filter(|run| run.outcome == Outcome::Fail) {
             let Some(again) = later.runs.iter().find(|again| again.name == run.name) else { continue };
@@ -102,7 +102,7 @@ impl Verdict {
 
 #[cfg(test)]
 impl Verdict {
-    /// For tests of what is done with verdicts.
+    /// Makes a verdict for unit tests.
     pub fn made_up(label: &str, outcomes: &[(&str, super::Outcome)]) -> Self {
         let mut counts = Counts::default();
         let mut run = |&(name, outcome): &(&str, super::Outcome)| {
@@ -302,7 +302,7 @@ impl Boot<'_> {
     }
 }
 
-/// What one boot has to itself while it lasts: initramfs, disks, archives. Another may run at the same time, under another label.
+/// Files of one boot: initramfs, disks, archives. Boots at the same time differ in their label, and so in their files.
 #[derive(Debug)]
 struct Scratch {
     path: PathBuf,

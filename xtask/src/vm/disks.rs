@@ -16,7 +16,7 @@ const MIB: u64 = 1024 * 1024;
 const EXT4: [&str; 4] = ["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"];
 const XFS: [&str; 2] = ["-q", "-f"];
 
-/// Of several `-E` mkfs.ext4 takes the last.
+/// In one option: mkfs.ext4 uses only the last `-E`.
 const EXT4_WITH_PROJECTS: [&str; 6] =
     ["-q", "-F", "-O", "quota,project", "-E", "lazy_itable_init=0,lazy_journal_init=0,quotatype=prjquota"];
 

@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result};
 use crate::cmd;
 use crate::paths::find_program;
 
-/// What a shell script in a container calls.
+/// Programs that the containers' shell scripts call.
 const APPLETS: [&str; 12] = ["cat", "dd", "echo", "head", "ls", "mkdir", "rm", "seq", "sh", "sleep", "tail", "usleep"];
 /// Names of unused images, and the unpacked size of each.
 const JUNK: u8 = 3;

@@ -10,10 +10,10 @@ use super::cpio::Archive;
 use super::modules::Module;
 use crate::files::Files;
 
-/// Where something is mounted, or made by who needs it.
+/// Empty directories: mount points, and places for files of the guest's programs.
 const DIRECTORIES: [&str; 7] = ["/dev", "/etc", "/mnt", "/proc", "/run", "/sys", "/tmp"];
 
-/// What the guest begins with.
+/// Files of the guest's first root file system.
 #[derive(Debug, Default)]
 pub struct Initramfs {
     pub files: Files,

@@ -85,7 +85,7 @@ impl Cgroup {
     }
 }
 
-/// What `--kernel` names.
+/// Value of `--kernel`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KernelChoice {
     Series(Series),
@@ -133,11 +133,11 @@ pub struct Plan {
     pub cgroup: Cgroup,
     pub guest: Guest,
     pub memory_mib: u32,
-    /// Whether another boot at the same time goes first.
+    /// Whether another boot at the same time has priority on the processors.
     pub yields: bool,
     pub requests: Vec<Request>,
     pub keep_log: bool,
-    /// Whether the guest prints what is for people to read in full; among the outcomes of a whole suite it would drown them.
+    /// Whether the guest prints whole pages of text. In a whole suite they would bury the outcomes.
     pub pages: bool,
     pub time_limit: Duration,
     pub silence_limit: Duration,
@@ -161,7 +161,7 @@ impl Plan {
         })
     }
 
-    /// The same with these scenarios alone, once each.
+    /// Keeps only these scenarios, once each.
     pub fn only(mut self, names: &[&str]) -> Self {
         self.requests.retain(|request| names.contains(&request.entry.name));
         self.requests.iter_mut().for_each(|request| request.times = 1);
@@ -173,7 +173,7 @@ impl Plan {
         label(&self.kernel, self.guest, self.cgroup)
     }
 
-    /// What this boot needs besides what every boot needs.
+    /// Returns the parts that this boot needs and others do not.
     pub fn parts(&self) -> Vec<Part> {
         let mut parts = self.kernel.parts();
         if self.guest == Guest::Containerd {
@@ -221,8 +221,8 @@ pub fn run(options: &Options, workspace: &Workspace) -> Result<ExitCode> {
     Ok(if verdict.passed() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Everything that boots have in common. One at a time for each target directory, and scenarios measure time; what runs at once in
-/// one is for its owner to say, and boots of different labels share no file.
+/// State that boots share. A target directory has one lab at a time, for scenarios measure time. The lab's owner decides which boots run
+/// at once; boots with different labels share no file.
 #[derive(Debug)]
 pub struct Lab<'a> {
     workspace: &'a Workspace,

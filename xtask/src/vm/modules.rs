@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::cmd;
 
-/// What the guest uses, where it is a module: disks, file systems, ext4's quotas, loop devices. crc32c-intel is xfs' faster check sum.
+/// Modules of the guest, unless they are built in: disks, file systems, ext4's quotas, loop devices. crc32c-intel is xfs' faster check sum.
 const WANTED: [&str; 7] = ["virtio_pci", "virtio_blk", "crc32c_intel", "xfs", "overlay", "quota_v2", "loop"];
 
 /// One module, unpacked.

@@ -1,6 +1,6 @@
-//! What the guest says on its console: one `@@` line per fact.
+//! The guest's protocol on its console: one `@@` line per fact.
 
-/// What a line of the guest begins with.
+/// Prefix of the guest's lines.
 const MARK: &str = "@@ ";
 
 /// One line of the guest.
@@ -148,7 +148,7 @@ fn parse_counts(text: &str) -> Option<Counts> {
     words.next().is_none().then_some(counts)
 }
 
-/// What makes a kernel's death visible on its console.
+/// Kinds of crash that show on the kernel's console.
 const OOPS_MARKERS: &[&str] =
     &["Oops: ", "BUG: ", "kernel BUG at", "general protection fault", "invalid opcode:", "int3: 0000"];
 const PANIC_MARKER: &str = "Kernel panic - not syncing";
@@ -158,14 +158,14 @@ const PANIC_MARKER: &str = "Kernel panic - not syncing";
 pub enum Crash {
     /// The kernel itself faulted.
     Oops,
-    /// It gave up for a reason of ours: init died, nothing left to kill.
+    /// The kernel gave up because of the guest's programs: init died, or no process was left to kill.
     Panic,
 }
 
 /// A slow emulator on a busy machine: what really hangs runs into a time limit.
 const LOCKUP_MARKER: &str = "lockup";
 
-/// Whether a console line tells of a crash. What the guest quotes in its own lines does not count.
+/// Returns the kind of crash that a console line shows. Lines of the guest that quote the kernel do not count.
 pub fn crash(line: &str) -> Option<Crash> {
     let (_, kernels) = split_console(line);
     if kernels.contains(LOCKUP_MARKER) {

@@ -29,7 +29,7 @@ pub struct Machine {
     pub memory_mib: u32,
     /// Raw images, in the order /dev/vda, /dev/vdb and so on.
     pub disks: Vec<Disk>,
-    /// Whether another machine goes first where both want the processors.
+    /// Whether another machine has priority on the processors.
     pub yields: bool,
 }
 
@@ -70,7 +70,7 @@ impl Machine {
             .arg(&self.initramfs)
             .args(["-append", &self.append]);
         for (index, disk) in self.disks.iter().enumerate() {
-            // What is on these disks is thrown away: nothing needs to reach the host's storage.
+            // These disks are thrown away: no write needs to reach the host's storage.
             let snapshot = if disk.kept { "on" } else { "off" };
             let drive = format!(
                 "file={},format=raw,if=none,cache=unsafe,snapshot={snapshot},id=disk{index}",
@@ -158,7 +158,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It may have ended on its own; then neither call has anything to do.
+        // If QEMU has exited on its own, both calls do nothing.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,4 +1,4 @@
-//! What one boot showed, and what is wrong with it. A boot that does not prove success has failed.
+//! The console output of one boot and its problems. A boot that does not prove success has failed.
 
 use std::time::Duration;
 
@@ -21,12 +21,12 @@ pub struct Running {
     pub since: Duration,
 }
 
-/// How a boot came to its end.
+/// How a boot ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ending {
     /// QEMU ended on its own.
     Exited,
-    /// It was stopped from here, for this reason.
+    /// xtask stopped the boot, for this reason.
     Stopped(String),
 }
 
@@ -116,7 +116,7 @@ impl Record {
         problems
     }
 
-    /// Whether to boot again: the kernel itself faulted (see `vm::boot`) before anything had failed.
+    /// Whether to boot again: the kernel itself faulted (see `vm::boot`) before any scenario had failed.
     pub fn is_worth_a_retry(&self) -> bool {
         matches!(self.crash, Some((Crash::Oops, _))) && self.counts().failed == 0
     }

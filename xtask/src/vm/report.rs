@@ -1,4 +1,4 @@
-//! What people see of a VM run: progress while it goes, a table at the end.
+//! Output of a VM run: progress while it runs, a table at the end.
 
 use std::io::{self, Write as _};
 use std::time::Duration;

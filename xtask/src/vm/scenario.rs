@@ -23,7 +23,7 @@ pub struct Request {
 }
 
 impl Request {
-    /// As the guest reads it on its kernel command line.
+    /// Returns the request as it is written on the guest's kernel command line.
     pub fn expression(&self) -> String {
         match self.times {
             1 => self.entry.name.to_owned(),
@@ -51,7 +51,7 @@ impl Request {
         }
     }
 
-    /// How long it may take by the table's generous bound.
+    /// Returns the table's generous time limit for all runs.
     pub fn time_limit(&self) -> Duration {
         Duration::from_secs(u64::from(self.entry.timeout_seconds) * u64::from(self.times))
     }
@@ -61,7 +61,7 @@ impl Request {
     }
 }
 
-/// What was asked for, or everything that this cgroup layout supports in this guest. Asking for what it does not support is
+/// Returns the named scenarios, or all that this cgroup layout supports in this guest. Naming an unsupported one is
 /// an error.
 pub fn choose(expressions: &[String], cgroup: Cgroup, guest: Guest) -> Result<Vec<Request>> {
     if expressions.is_empty() {
@@ -106,7 +106,7 @@ pub fn guest(requests: &[Request]) -> Result<Guest> {
     Ok(first)
 }
 
-/// What one boot of `cargo xtask test` runs.
+/// Returns the scenarios of one boot of `cargo xtask test`.
 pub fn in_test(cgroup: Cgroup, boot: Boot, is_long: bool) -> Result<Vec<Request>> {
     CATALOGUE
         .iter()
@@ -115,7 +115,7 @@ pub fn in_test(cgroup: Cgroup, boot: Boot, is_long: bool) -> Result<Vec<Request>
         .collect()
 }
 
-/// How long these may take at most in one boot, by the table's generous bounds.
+/// Returns the time limit of one boot, by the table's generous bounds.
 pub fn time_limit(requests: &[Request]) -> Duration {
     requests.iter().map(Request::time_limit).sum::<Duration>() + BOOT_TIME
 }
