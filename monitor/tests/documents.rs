@@ -182,6 +182,30 @@ fn named_chores_exist() {
     none(&problems);
 }
 
+#[test]
+fn named_scenarios_and_benches_exist() {
+    let read = |path| std::fs::read_to_string(root().join(path)).unwrap();
+    let sources =
+        [("cargo xtask vm ", read("tests/src/catalogue.rs")), ("cargo xtask bench ", read("xtask/src/bench.rs"))];
+    let mut problems = Vec::new();
+    for document in Document::all(&root()) {
+        for line in document.code() {
+            for (chore, source) in &sources {
+                let Some((_, rest)) = line.split_once(chore) else { continue };
+                let mut is_value = false;
+                for word in rest.split_whitespace().take_while(|word| *word != "#") {
+                    let name = word.trim_matches('\'').split('*').next().unwrap();
+                    if !is_value && !word.starts_with("--") && !source.contains(&format!("\"{name}\"")) {
+                        problems.push(format!("{document}: {chore}knows no {name}"));
+                    }
+                    is_value = ["--kernel", "--cgroup", "--memory"].contains(&word);
+                }
+            }
+        }
+    }
+    none(&problems);
+}
+
 /// `BuildEbpf` → `build-ebpf`.
 fn kebab(name: &str) -> String {
     let mut kebab = String::new();
