@@ -135,7 +135,9 @@ fn named_commands_and_flags_exist() {
                 }
                 continue;
             }
-            let help = help(&[subcommand]);
+            // A subcommand may have its own: `incidents export`.
+            let nested = line.split_whitespace().skip_while(|word| *word != subcommand).nth(1);
+            let help = help(&[subcommand]) + &nested.map_or_else(String::new, |nested| help(&[subcommand, nested]));
             let is_known =
                 |flag: &str| help.split(|c: char| !c.is_ascii_alphanumeric() && c != '-').any(|it| it == flag);
             for word in words.take_while(|word| !["|", ">", "#", ";", "&&"].contains(word)) {
