@@ -2,10 +2,12 @@
 
 mod act;
 mod api_events;
+mod carry_out;
 mod cluster;
 mod disks;
 mod evictions;
 mod evidence;
+mod facts;
 mod figures;
 mod filesystems;
 mod gentle;
@@ -16,12 +18,11 @@ mod ladder;
 mod last;
 pub mod local_storage;
 pub mod measured;
+mod notes;
 mod observe;
 mod oom_kill;
 mod orders;
-mod others;
 mod parts;
-mod pauses;
 mod pending;
 mod reload;
 mod report;
@@ -30,7 +31,6 @@ mod runtime;
 mod signals;
 mod start;
 mod stats;
-mod stop;
 mod wakeup;
 
 use std::time::{Duration, Instant};
@@ -38,12 +38,14 @@ use std::time::{Duration, Instant};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
+use crate::actions::Evictor;
 use crate::actions::oom_score::Auditor;
-use crate::actions::{Evictor, GarbageFirst};
 use crate::cluster::Cluster;
 use crate::config::MonitorConfig;
+use crate::eviction::collection::CollectionEnd;
 use crate::eviction::deadline::FallRate;
-use crate::eviction::{Armed, Assessment, Observation, SignalValue, State, assess};
+use crate::eviction::decider::Decider;
+use crate::eviction::{Assessment, Observation, SignalValue};
 use crate::kernel::{Event, Kernel, OomKill};
 use crate::node::psi_trigger::PsiTrigger;
 use crate::node::timer::Timer;
@@ -52,7 +54,7 @@ use crate::report::record::Record;
 use crate::report::{Metrics, Refresh, Reporter};
 use crate::runtime::Runtime;
 use crate::units::{Bytes, Monotonic};
-use crate::workloads::WorkloadTree;
+use crate::workloads::{WorkloadTree, WorkloadUsage};
 
 use self::cluster::Told;
 use self::disks::Disks;
@@ -66,7 +68,6 @@ use self::local_storage::LocalStorage;
 use self::measured::{Measured, Steered};
 use self::orders::Orders;
 pub use self::parts::Parts;
-use self::pauses::Pauses;
 use self::pending::Pending;
 pub use self::reload::{Reload, not_acted_on};
 pub use self::signals::Signals;
@@ -93,7 +94,7 @@ struct Look {
 pub struct Agent {
     config: MonitorConfig,
     sensors: Sensors,
-    decision: Decision,
+    decision: Decider<WorkloadUsage>,
     actions: Actions,
     reporter: Reporter,
     runtime: Runtime,
@@ -133,23 +134,12 @@ struct Sensors {
     ring_has_more: bool,
 }
 
-/// What the decision remembers.
-#[derive(Debug, Default)]
-struct Decision {
-    armed: Vec<Armed>,
-    state: State,
-    assessment: Assessment,
-    /// For which thresholds it was just worked out whom to evict, or that nobody can be.
-    answered: Pauses,
-    /// The earliest time at which a refused eviction may be tried again.
-    retry: Option<Monotonic>,
-}
-
 /// What is carried out.
 #[derive(Debug)]
 struct Actions {
     evictor: Evictor,
-    garbage: GarbageFirst,
+    /// A garbage collection that ended since the last turn.
+    collected: Option<CollectionEnd>,
     orders: Orders,
     asking: Asking,
     auditor: Auditor,
@@ -257,7 +247,6 @@ impl Agent {
         self.steer_disks();
         self.prepare();
         self.steer_walker();
-        self.keep_limits();
         self.hand_orders();
         if self.is_housekeeping_due() {
             self.keep_house();
@@ -269,20 +258,22 @@ impl Agent {
         let polled = Monotonic::now();
         let ended = self.poll_evictions(polled);
         let Some((sampled, observation)) = self.observe() else { return self.report_ended(&ended, polled, None) };
-        let (before, assessment) = self.assess(&observation, sampled);
-        let look = Look { wakeup, woken, sampled, observation, assessment };
-        // First the deed, then the words: a log record takes as long as a decision.
-        let deed = self.act(&look, &before);
+        let mut look = Look { wakeup, woken, sampled, observation, assessment: Assessment::default() };
+        // First the action, then the report: a log record takes as long as a decision.
+        let mut turn = self.take_turn(&look, &ended);
+        look.assessment = self.decision.assessment().clone();
+        let deed = self.deed(&mut turn);
         self.note_samples();
         self.report_ended(&ended, polled, Some(&look.observation));
         let now = Monotonic::now();
-        let turn = (look.wakeup.as_str(), look.sampled);
-        self.reporter.report_thresholds(&self.decision.armed, &look.assessment, &look.observation, turn, now);
+        let woken_by = (look.wakeup.as_str(), look.sampled);
+        self.reporter.report_thresholds(self.decision.armed(), &look.assessment, &look.observation, woken_by, now);
         self.report_reclaiming(&look, deed.as_ref(), now);
         if let Some(deed) = deed {
             self.report_eviction(&look, &deed);
         }
-        self.decision.assessment = look.assessment;
+        self.report_limits(&mut turn, now);
+        self.report_notes(&look.observation, now);
         let conditions: Vec<_> = self.node_conditions().collect();
         for (condition, holds) in conditions {
             self.reporter.report_condition(condition.as_str(), holds, Some(condition), now);
@@ -309,15 +300,18 @@ impl Agent {
                 soonest = (wait, wakeup);
             }
         };
-        sooner(self.decision.assessment.next_change, Wakeup::Deadline);
+        sooner(self.decision.assessment().next_change, Wakeup::Deadline);
         sooner(self.actions.evictor.next_poll(now), Wakeup::Eviction);
         sooner(self.sensors.kills.due(now), Wakeup::KernelLog);
         sooner(self.actions.gentle.next_check(now), Wakeup::Reclaim);
         sooner(self.sensors.signals.until_pids(&self.config, now), Wakeup::Deadline);
-        sooner(self.decision.retry.map(|retry| retry.since(now)), Wakeup::Eviction);
+        sooner(self.decision.retry().map(|retry| retry.since(now)), Wakeup::Eviction);
         sooner(self.reporter.recorder.next_due(now), Wakeup::Deadline);
         sooner(self.sensors.figures.until_conditions(now), Wakeup::Pressure);
-        sooner(self.sensors.local.until_due(now), Wakeup::Deadline);
+        if self.sensors.local.has_limits() {
+            let limits = self.decision.limits_due().map_or(Duration::ZERO, |due| due.since(now));
+            sooner(Some(limits), Wakeup::Deadline);
+        }
         sooner(self.until_taint(now), Wakeup::Deadline);
         sooner(Some(self.until_housekeeping(now)), Wakeup::Housekeeping);
         soonest
@@ -325,13 +319,6 @@ impl Agent {
 
     fn with_metrics(&self, act: impl FnOnce(&mut Metrics)) {
         self.reporter.with_metrics(act);
-    }
-
-    /// One pass over the signals; the state before it is what a closer look starts from.
-    fn assess(&mut self, observation: &Observation, now: Monotonic) -> (State, Assessment) {
-        let (state, assessment) =
-            assess(&self.config.policy, &self.decision.armed, &self.decision.state, observation, now.into());
-        (std::mem::replace(&mut self.decision.state, state), assessment)
     }
 }
 

@@ -9,6 +9,7 @@ use node_pressure_monitor::actions::release::Releaser;
 use node_pressure_monitor::actions::stop::{Answer, NotDone, question};
 use node_pressure_monitor::actions::{Ended, Evictor, Outcome};
 use node_pressure_monitor::config::EvictionLimits;
+use node_pressure_monitor::eviction::decider::{EvictionEnd, blocks};
 use node_pressure_monitor::units::Monotonic;
 use node_pressure_monitor::units::{CgroupId, Signal};
 use node_pressure_monitor::workloads::PodUid;
@@ -44,7 +45,6 @@ impl Stage {
         let (answer, asked) = question();
         let uid = Some(PodUid(uid));
         assert_eq!(evictor.ask(target, uid, (asked, insists), LOW, grace, Monotonic::now()), 2);
-        assert!(evictor.is_asking(id));
         let limits = EvictionLimits { cool_down: Duration::ZERO, ..EvictionLimits::default() };
         Some(Self { cgroups, evictor, answer: Some(answer), limits, pod, id })
     }
@@ -70,17 +70,14 @@ impl Stage {
 fn what_is_refused_is_not_touched_and_is_no_candidate_for_a_while() {
     let Some(mut stage) = Stage::set("refused", false, Duration::from_secs(1)) else { return };
     stage.poll_for(Duration::from_millis(50));
-    assert!(stage.evictor.may_start(LOW, false, &stage.limits, Monotonic::now()).is_err(), "one at a time");
-    assert!(stage.evictor.may_start(LOW, true, &stage.limits, Monotonic::now()).is_ok(), "a hard one waits for nobody");
+    assert!(blocks(stage.evictor.under_way(), false, false), "one at a time");
+    assert!(!blocks(stage.evictor.under_way(), false, true), "a hard one waits for nobody");
     stage.answer(Err(NotDone::Refused("no budget".to_owned())));
     let ended = stage.ended();
     assert_eq!((ended.outcome, ended.killed), (Outcome::Refused("no budget".to_owned()), None));
     assert_eq!(stage.cgroups.ended(), 0);
-    let now = Monotonic::now();
-    assert!(!stage.evictor.is_candidate(stage.id, false, now), "the next is tried");
-    assert!(stage.evictor.is_candidate(stage.id, true, now), "a budget exempts nobody from a hard threshold");
-    assert!(stage.evictor.is_candidate(stage.id, false, now.after(Duration::from_secs(61))));
-    assert!(stage.evictor.may_start(LOW, false, &stage.limits, now).is_ok(), "at once");
+    assert_eq!((ended.end, ended.id), (EvictionEnd::Refused, stage.id));
+    assert!(!blocks(stage.evictor.under_way(), false, false), "at once");
 }
 
 #[test]
@@ -111,9 +108,9 @@ fn without_an_answer_it_stays_unless_it_goes_for_sure() {
     let why = || Err(NotDone::Failed("connection refused".to_owned()));
     let Some(mut stage) = Stage::set("unanswered", false, Duration::from_secs(60)) else { return };
     stage.answer(why());
-    assert_eq!(stage.ended().outcome, Outcome::Failed("connection refused".to_owned()));
-    assert!(!stage.evictor.is_candidate(stage.id, false, Monotonic::now()));
-    assert!(stage.evictor.is_candidate(stage.id, true, Monotonic::now()), "nor does silence");
+    let ended = stage.ended();
+    assert_eq!(ended.outcome, Outcome::Failed("connection refused".to_owned()));
+    assert_eq!(ended.end, EvictionEnd::Unanswered);
     assert_eq!(stage.cgroups.ended(), 0);
     drop(stage);
 
@@ -128,7 +125,6 @@ fn without_an_answer_it_stays_unless_it_goes_for_sure() {
 fn a_hard_threshold_cuts_an_answer_short() {
     let Some(mut stage) = Stage::set("hard", false, Duration::from_secs(60)) else { return };
     let target = stage.cgroups.target(&stage.pod);
-    assert!(stage.evictor.is_candidate(stage.id, true, Monotonic::now()));
     stage.evictor.start(target, LOW, Duration::ZERO, Monotonic::now()).unwrap();
     stage.answer(Err(NotDone::Refused("too late".to_owned())));
     assert_eq!(stage.ended().outcome, Outcome::Gone);

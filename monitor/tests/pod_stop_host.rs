@@ -9,6 +9,7 @@ use node_pressure_monitor::actions::release::Releaser;
 use node_pressure_monitor::actions::stop::{Deed, Desk, NotDone, Order};
 use node_pressure_monitor::actions::{Ended, Evictor, Outcome};
 use node_pressure_monitor::config::EvictionLimits;
+use node_pressure_monitor::eviction::decider::{EvictionEnd, blocks};
 use node_pressure_monitor::eviction::evicted::Cause;
 use node_pressure_monitor::units::Monotonic;
 use node_pressure_monitor::units::Signal;
@@ -71,7 +72,7 @@ impl Stage {
     }
 
     fn may_start(&self, signal: Signal, hard: bool) -> bool {
-        self.evictor.may_start(signal, hard, &self.limits, Monotonic::now()).is_ok()
+        !blocks(self.evictor.under_way(), signal.resource().is_on_disk(), hard)
     }
 
     /// As the runtime would.
@@ -199,7 +200,7 @@ fn what_the_runtime_calls_static_is_not_touched() {
     assert!(matches!(&ended.outcome, Outcome::Failed(reason) if reason.contains("static")), "{ended:?}");
     std::thread::sleep(Duration::from_millis(50));
     assert_eq!(stage.cgroups.ended(), 0);
-    assert!(!stage.evictor.is_candidate(ended.id, true, Monotonic::now()), "it is not tried again for a while");
+    assert_eq!(ended.end, EvictionEnd::Failed, "it is not tried again for a while");
 }
 
 #[test]

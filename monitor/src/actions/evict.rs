@@ -7,7 +7,7 @@ mod running;
 use std::time::Duration;
 
 use crate::config::EvictionLimits;
-use crate::eviction::budget::{Budget, Refusal};
+use crate::eviction::decider::{EvictionEnd, EvictionStage, UnderWay};
 use crate::eviction::evicted::Cause;
 use crate::units::{CgroupId, Monotonic};
 use crate::workloads::PodUid;
@@ -33,6 +33,8 @@ pub struct Ended {
     pub took: Duration,
     /// How it ended.
     pub outcome: Outcome,
+    /// The same, as the decider remembers it.
+    pub end: EvictionEnd,
     /// What did not go as it should have: the runtime was late or refused, or its disk was not given back.
     pub note: Option<String>,
 }
@@ -52,19 +54,10 @@ pub enum Outcome {
 #[derive(Debug)]
 pub struct Evictor {
     running: Vec<Running>,
-    /// Who is left out, and until when.
-    failed: Vec<(CgroupId, Monotonic)>,
-    /// The same of soft thresholds only: what a disruption budget says, or an API server that does not answer, exempts nobody from a hard one.
-    refused: Vec<(CgroupId, Monotonic)>,
-    budget: Budget,
     releaser: Releaser,
     stopper: Option<Box<dyn PodStopper>>,
 }
 
-/// How long a workload that could not be evicted is left out of the candidates.
-const FAILED_FOR: Duration = Duration::from_secs(30);
-/// The same for one whose eviction is not allowed: budgets change when another pod has become ready.
-const REFUSED_FOR: Duration = Duration::from_secs(60);
 /// How often a dying workload is looked at.
 const POLL: Duration = Duration::from_millis(5);
 /// How often one that takes its time is.
@@ -78,14 +71,7 @@ impl Evictor {
     /// Nothing under way.
     #[must_use]
     pub fn new(releaser: Releaser) -> Self {
-        Self {
-            running: Vec::new(),
-            failed: Vec::new(),
-            refused: Vec::new(),
-            budget: Budget::default(),
-            releaser,
-            stopper: None,
-        }
+        Self { running: Vec::new(), releaser, stopper: None }
     }
 
     /// The same, with a runtime that ends pods.
@@ -94,47 +80,26 @@ impl Evictor {
         Self { stopper: Some(stopper), ..self }
     }
 
-    /// Whether an eviction may start now. A hard one never waits for the grace period of another, only for processes that have
-    /// been killed already and whose memory is on its way back; and for disk, for another whose disk is.
-    ///
-    /// # Errors
-    /// Why not, and for how long.
-    pub fn may_start(
-        &self,
-        cause: impl Into<Cause>,
-        hard: bool,
-        limits: &EvictionLimits,
-        now: Monotonic,
-    ) -> Result<(), Refusal> {
-        let for_disk = cause.into().is_for_disk();
-        let in_the_way = |running: &Running| match running.stage {
-            Stage::Dying { .. } => true,
-            Stage::Removing { .. } => !hard || for_disk,
-            Stage::Asking { .. } | Stage::Leaving { .. } | Stage::Stopping { .. } | Stage::Terminating { .. } => {
-                !hard || for_disk && running.pod.as_ref().is_some_and(|pod| pod.urgent)
-            }
-        };
-        if self.running.iter().any(in_the_way) {
-            return Err(Refusal::CoolDown(self.next_poll(now).unwrap_or(POLL)));
-        }
-        self.budget.check(limits, now)
-    }
-
-    /// Whether `id` is worth trying: it did not just fail, and is not on its way out already, unless a hard threshold cuts its
-    /// grace period short.
-    #[must_use]
-    pub fn is_candidate(&self, id: CgroupId, hard: bool, now: Monotonic) -> bool {
-        let is_among =
-            |left_out: &[(CgroupId, Monotonic)]| left_out.iter().any(|(of, until)| *of == id && now < *until);
-        let leaving = self.running.iter().any(|running| running.target.id == id);
-        !is_among(&self.failed) && (hard || !leaving && !is_among(&self.refused))
+    /// The evictions under way, as far as the decider looks at them.
+    pub fn under_way(&self) -> impl Iterator<Item = UnderWay> {
+        self.running.iter().map(|running| UnderWay {
+            id: running.target.id,
+            stage: match running.stage {
+                Stage::Dying { .. } => EvictionStage::Dying,
+                Stage::Removing { .. } => EvictionStage::Removing,
+                Stage::Asking { .. } | Stage::Leaving { .. } | Stage::Stopping { .. } | Stage::Terminating { .. } => {
+                    EvictionStage::Leaving
+                }
+            },
+            is_urgent: running.pod.as_ref().is_some_and(|pod| pod.urgent),
+        })
     }
 
     /// Starts to evict `target`: SIGKILL at once, or SIGTERM when it is given a grace period. Returns how many processes
     /// were signalled.
     ///
     /// # Errors
-    /// When nothing could be signalled; the target is then left out for a while.
+    /// When nothing could be signalled.
     pub fn start(
         &mut self,
         target: Target,
@@ -193,13 +158,6 @@ impl Evictor {
         count
     }
 
-    /// Whether it waits for what the API server says.
-    #[must_use]
-    pub fn is_asking(&self, id: CgroupId) -> bool {
-        let is_it = |running: &Running| running.target.id == id && matches!(running.stage, Stage::Asking { .. });
-        self.running.iter().any(is_it)
-    }
-
     fn signal(
         &mut self,
         target: Target,
@@ -210,11 +168,7 @@ impl Evictor {
         now: Monotonic,
     ) -> Result<usize, ActionError> {
         let signalled = if grace.is_zero() { target.kill() } else { target.terminate() };
-        let pids = signalled.inspect_err(|error| {
-            if !matches!(error, ActionError::Gone) {
-                self.failed.push((target.id, now.after(FAILED_FOR)));
-            }
-        })?;
+        let pids = signalled?;
         let stage =
             if grace.is_zero() { Stage::Dying { since: now } } else { Stage::Terminating { until: now.after(grace) } };
         let count = pids.len();
@@ -245,25 +199,22 @@ impl Evictor {
 
     /// Looks at those under way: kills what outlived its grace period, and returns what ended.
     pub fn poll(&mut self, limits: &EvictionLimits, now: Monotonic) -> Vec<Ended> {
-        self.failed.retain(|(_, until)| now < *until);
-        self.refused.retain(|(_, until)| now < *until);
         let mut ended = Vec::new();
         for mut running in std::mem::take(&mut self.running) {
             match self.advance(&mut running, limits, now) {
                 None => self.running.push(running),
                 Some(outcome) => {
-                    match outcome {
-                        Outcome::Gone => self.budget.spend(now),
-                        Outcome::Refused(_) => self.refused.push((running.target.id, now.after(REFUSED_FOR))),
-                        // Not answered: nothing was tried on the processes.
+                    let end = match outcome {
+                        Outcome::Gone => EvictionEnd::Gone,
+                        Outcome::Refused(_) => EvictionEnd::Refused,
                         Outcome::Failed(_) if matches!(running.stage, Stage::Asking { insists: false, .. }) => {
-                            self.refused.push((running.target.id, now.after(FAILED_FOR)));
+                            EvictionEnd::Unanswered
                         }
-                        Outcome::Failed(_) => self.failed.push((running.target.id, now.after(FAILED_FOR))),
-                    }
+                        Outcome::Failed(_) => EvictionEnd::Failed,
+                    };
                     let took = now.since(running.started);
                     let Running { target, cause, killed, note, .. } = running;
-                    ended.push(Ended { name: target.name, id: target.id, cause, killed, took, outcome, note });
+                    ended.push(Ended { name: target.name, id: target.id, cause, killed, took, outcome, end, note });
                 }
             }
         }

@@ -14,7 +14,6 @@ use std::path::PathBuf;
 
 pub use evict::{Ended, Evictor, Outcome};
 pub use frozen::FreezeRecord;
-pub use garbage::GarbageFirst;
 pub use kill::Target;
 pub use stop::PodStopper;
 

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::cluster::{CAPABILITY, Event, NodeFacts, State, View};
-use crate::eviction::MetThreshold;
 use crate::report::record::Record;
 use crate::report::{ClusterReport, PodInfo};
 use crate::units::{Monotonic, format_go_duration};
@@ -114,26 +113,36 @@ impl Agent {
         self.reporter.report(&Record::Maintenance { reason: node.maintenance.as_deref(), defers }, now);
     }
 
-    /// Whether nothing is done about a threshold for as long as somebody is at work on the node: who moves pods away does so in an order of
-    /// his own, and soft thresholds can wait. Said once a minute, and counted as often.
-    pub(super) fn defers(&mut self, met: &MetThreshold, now: Monotonic) -> bool {
-        if met.is_hard() || !self.config.kubernetes.defer_soft_in_maintenance {
+    /// Whether soft evictions wait: the node is in maintenance, or whether it is is not known yet.
+    pub(super) fn in_maintenance(&mut self, now: Monotonic) -> bool {
+        let has_soft = self.config.policy.thresholds.iter().any(|threshold| !threshold.is_hard());
+        if !has_soft || !self.config.kubernetes.defer_soft_in_maintenance || !self.cluster.is_there() {
             return false;
         }
-        let reason = match word_of_node(&self.cluster.view(), self.told.begun, now) {
-            Word::Free => return false,
+        match word_of_node(&self.cluster.view(), self.told.begun, now) {
+            Word::Free => false,
             Word::Old(age) => {
-                if !std::mem::replace(&mut self.told.is_old_said, true) {
+                let is_soft_met = self.decision.assessment().met.iter().any(|met| !met.is_hard());
+                if is_soft_met && !std::mem::replace(&mut self.told.is_old_said, true) {
                     self.reporter.report(&Record::MaintenanceOutdated { age }, now);
                 }
-                return false;
+                false
             }
+            Word::Maintenance(_) | Word::Awaited => {
+                self.told.is_old_said = false;
+                true
+            }
+        }
+    }
+
+    /// Why soft evictions wait.
+    pub(super) fn why_deferred(&self, now: Monotonic) -> String {
+        match word_of_node(&self.cluster.view(), self.told.begun, now) {
             Word::Maintenance(reason) => reason,
-            Word::Awaited => "whether the node is in maintenance is not known yet".to_owned(),
-        };
-        self.told.is_old_said = false;
-        self.reporter.report_deferred(met, &reason, now);
-        true
+            Word::Free | Word::Old(_) | Word::Awaited => {
+                "whether the node is in maintenance is not known yet".to_owned()
+            }
+        }
     }
 
     /// Everything of the control plane that the report shows; nothing where there is none.

@@ -1,8 +1,5 @@
 //! Evictions that the control plane is told of: which way a pod goes, what is said of it, and what comes of that.
 
-use std::sync::Arc;
-use std::time::Duration;
-
 use jiff::Timestamp;
 
 use crate::actions::stop::{Answer, Asked, NotDone, question};
@@ -10,20 +7,17 @@ use crate::cluster::EvictionUpdate;
 use crate::cluster::ledger::{self, Begun};
 use crate::cluster::{Intent, State, Verdict};
 use crate::config::Quirk;
-use crate::config::kubernetes_options::EvictionMethod;
-use crate::eviction::evicted::{Cause, IMMEDIATE_GRACE_SECONDS};
+use crate::eviction::decider::{Choice, Route};
+use crate::eviction::evicted::IMMEDIATE_GRACE_SECONDS;
 use crate::eviction::{MetThreshold, message};
 use crate::report::record::Record;
 use crate::units::{Monotonic, Resource};
 use crate::workloads::kubelet_summary::{ContainerStats, MemoryUsage, PodStats};
-use crate::workloads::{Pod, PodSpecs, PodUid, container_memory};
+use crate::workloads::{Pod, PodUid, container_memory};
 
 use super::Agent;
 use super::act::RankedWorkload;
 use super::local_storage::Above;
-
-/// What needs an API server that does not answer is tried again after so long.
-const PUT_OFF: Duration = Duration::from_secs(5);
 
 /// Who waits for what the API server says.
 #[derive(Debug, Default)]
@@ -43,126 +37,31 @@ fn give(answer: Option<Answer>, outcome: Result<(), NotDone>) {
     }
 }
 
-/// Why a workload has to go.
-#[derive(Debug, Clone, Copy)]
+/// What an eviction is for, with what its message says.
+#[derive(Debug, Clone)]
 pub(super) enum Why<'w> {
-    /// For a threshold, as the first of a ranking.
-    Threshold(&'w MetThreshold, &'w RankedWorkload),
-    /// For a limit of its own.
+    Threshold(Box<(MetThreshold, RankedWorkload)>),
     Limit(&'w Above),
 }
 
-impl Why<'_> {
-    pub(super) fn cause(self) -> Cause {
-        match self {
-            Self::Threshold(met, _) => met.threshold.signal.into(),
-            Self::Limit(above) => above.cause,
-        }
-    }
-
-    /// A limit of its own goes as fast as a hard threshold.
-    pub(super) fn is_hard(self) -> bool {
-        match self {
-            Self::Threshold(met, _) => met.is_hard(),
-            Self::Limit(_) => true,
-        }
-    }
-}
-
-/// Which way a workload goes.
-#[derive(Debug)]
-pub(super) enum Way {
-    /// The agent ends it, and says so to nobody.
-    Alone,
-    /// The agent ends it, and the API server is told beside.
-    Beside(Box<Intent>),
-    /// The API server is asked to have it ended.
-    Asking(Box<Intent>),
-    /// It is to go with the API server's consent alone, which cannot be had now, for that reason.
-    Later(String),
-    /// It must not go.
-    Never,
-}
-
-/// The same as far as the configuration and the API server's state decide it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Choice {
-    Alone,
-    Unknown,
-    Beside,
-    Asking,
-    Later,
-}
-
-/// Pure: `is_known`, the pod is among those that the API server told of; `is_read`, it told of those of this node, which it knows by that
-/// name: by a wrong one there are no pods, which says nothing of budgets and of who is protected.
-fn choose(method: EvictionMethod, is_hard: bool, state: &State, is_known: bool, is_read: bool) -> Choice {
-    let is_up = *state == State::Up;
-    match (method, is_hard) {
-        (EvictionMethod::Off, _) => Choice::Alone,
-        (EvictionMethod::Delete | EvictionMethod::Evict, false) if is_known && is_up => Choice::Asking,
-        (EvictionMethod::Delete, _) | (EvictionMethod::Evict, true) if is_known => Choice::Beside,
-        // Whether a budget protects it nobody can say, nor where the API server does not list it.
-        (EvictionMethod::Evict, false) => Choice::Later,
-        // It answers, and does not know of whom: who is protected cannot be told. A hard threshold does not wait for that.
-        (EvictionMethod::Delete, false) if is_up && !is_read => Choice::Later,
-        (EvictionMethod::Delete | EvictionMethod::Evict, _) => Choice::Unknown,
-    }
-}
-
 impl Agent {
-    /// Which way a workload goes that is evicted with this `grace` period.
-    pub(super) fn way(&mut self, uid: Option<&PodUid>, why: Why<'_>, grace: Duration) -> Way {
-        let Some(uid) = uid.filter(|_| self.cluster.is_there()) else { return Way::Alone };
-        let methods = self.config.kubernetes.evictions;
-        let is_hard = why.is_hard();
-        let method = if is_hard { methods.hard } else { methods.soft };
-        let view = self.cluster.view();
-        let pods: Arc<PodSpecs> = Arc::clone(&view.pods);
-        let pod = pods.find(uid);
-        if pod.is_some_and(Pod::is_critical) {
-            return Way::Never;
-        }
-        let is_read = view.pods_as_of.is_some() && !view.node.uid.is_empty();
-        match (choose(method, is_hard, &view.state, pod.is_some(), is_read), pod) {
-            (Choice::Beside, Some(pod)) => Way::Beside(Box::new(self.intent(pod, why, method, grace, true))),
-            (Choice::Asking, Some(pod)) => {
-                // What is deleted goes whatever budgets say: it is not a question.
-                let is_certain = method == EvictionMethod::Delete;
-                Way::Asking(Box::new(self.intent(pod, why, method, grace, is_certain)))
-            }
-            (Choice::Later, _) => Way::Later(match &view.state {
-                State::Down { reason, .. } => format!("the API server does not answer: {reason}"),
-                State::Looking | State::Off | State::Up if is_read => {
-                    "the API server does not list this pod on this node".to_owned()
-                }
-                State::Looking | State::Off | State::Up => view
-                    .node
-                    .degradation
-                    .clone()
-                    .unwrap_or_else(|| "the API server has not told the pods of this node yet".to_owned()),
-            }),
-            (Choice::Unknown, _) => {
-                self.reporter.report(&Record::PodUnknown { pod_uid: &uid.0 }, Monotonic::now());
-                Way::Alone
-            }
-            (Choice::Alone | Choice::Beside | Choice::Asking, _) => Way::Alone,
-        }
-    }
-
-    fn intent(&self, pod: &Pod, why: Why<'_>, method: EvictionMethod, grace: Duration, is_certain: bool) -> Intent {
+    /// What the API server is to be asked or told; none where it does not list the pod.
+    pub(super) fn intent(&self, uid: &PodUid, choice: &Choice, why: &Why<'_>) -> Option<Intent> {
+        let pods = self.cluster.view().pods;
+        let pod = pods.find(uid)?;
         let (message, annotations) = self.words(pod, why);
-        let seconds = i64::try_from(grace.as_millis().div_ceil(1000)).unwrap_or(i64::MAX);
+        let methods = self.config.kubernetes.evictions;
+        let seconds = i64::try_from(choice.grace.as_millis().div_ceil(1000)).unwrap_or(i64::MAX);
         let is_limit = matches!(why, Why::Limit(_));
         let without_mark = is_limit && self.config.policy.quirks.has(Quirk::LocalStorageWithoutDisruptionTarget);
         let intent = Intent {
             uid: pod.metadata.uid.clone(),
             namespace: pod.metadata.namespace.clone(),
             name: pod.metadata.name.clone(),
-            method,
-            is_certain,
-            grace_seconds: if why.is_hard() { IMMEDIATE_GRACE_SECONDS } else { seconds },
-            cause: why.cause().as_str().to_owned(),
+            method: if choice.is_hard { methods.hard } else { methods.soft },
+            is_certain: choice.route != Route::Requested { insists: false },
+            grace_seconds: if choice.is_hard { IMMEDIATE_GRACE_SECONDS } else { seconds },
+            cause: choice.cause.as_str().to_owned(),
             message,
             annotations,
             wants_mark: !without_mark,
@@ -170,14 +69,15 @@ impl Agent {
             decided_at: Timestamp::now(),
             decided_mono_ns: Monotonic::now().0,
         };
-        intent.bounded()
+        Some(intent.bounded())
     }
 
     /// What the kubelet would say, as far as it is known.
-    fn words(&self, pod: &Pod, why: Why<'_>) -> (String, Vec<(String, String)>) {
+    fn words(&self, pod: &Pod, why: &Why<'_>) -> (String, Vec<(String, String)>) {
         match why {
             Why::Limit(above) => (above.message.clone(), Vec::new()),
-            Why::Threshold(met, ranked) => {
+            Why::Threshold(of) => {
+                let (met, ranked) = &**of;
                 let uid = PodUid(pod.metadata.uid.clone());
                 let stats = self.stats_of(&uid, met.threshold.signal.resource(), ranked);
                 let (message, annotations) = message::compose(&self.config.policy, met, pod, stats.as_ref());
@@ -279,13 +179,21 @@ impl Agent {
         }
     }
 
-    /// It could be evicted if the API server answered; whoever else can be is tried.
-    pub(super) fn put_off(&mut self, met: &MetThreshold, workload: &str, reason: &str) {
-        let now = Monotonic::now();
-        self.decision.answered.set((met.threshold.signal, met.is_hard()), now, PUT_OFF);
-        self.retry_at(Some(now.after(PUT_OFF)));
-        let record = Record::EvictionPutOff { signal: met.threshold.signal, workload, reason };
-        self.reporter.report(&record, now);
+    /// Why the API server cannot be asked now.
+    pub(super) fn why_put_off(&self) -> String {
+        let view = self.cluster.view();
+        let is_read = view.pods_as_of.is_some() && !view.node.uid.is_empty();
+        match &view.state {
+            State::Down { reason, .. } => format!("the API server does not answer: {reason}"),
+            State::Looking | State::Off | State::Up if is_read => {
+                "the API server does not list this pod on this node".to_owned()
+            }
+            State::Looking | State::Off | State::Up => view
+                .node
+                .degradation
+                .clone()
+                .unwrap_or_else(|| "the API server has not listed the pods of this node yet".to_owned()),
+        }
     }
 
     /// Keeps the ledger small, and says what is amiss with it. At a time when nothing is near.
@@ -302,36 +210,6 @@ impl Agent {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn which_way_a_pod_goes() {
-        use EvictionMethod::{Delete, Evict, Off};
-        let down = State::Down { reason: "refused".to_owned(), since: Monotonic(0) };
-        for (method, is_hard, state, is_known, is_read, expected) in [
-            (Off, true, &State::Up, true, true, Choice::Alone),
-            (Off, false, &down, false, false, Choice::Alone),
-            (Delete, true, &State::Up, true, true, Choice::Beside),
-            (Delete, true, &down, true, true, Choice::Beside),
-            (Evict, true, &down, true, true, Choice::Beside),
-            (Delete, true, &down, false, false, Choice::Unknown),
-            (Evict, false, &State::Up, true, true, Choice::Asking),
-            (Delete, false, &State::Up, true, true, Choice::Asking),
-            (Delete, false, &down, true, true, Choice::Beside),
-            (Evict, false, &down, true, true, Choice::Later),
-            (Evict, false, &down, false, true, Choice::Later),
-            (Evict, false, &State::Looking, false, false, Choice::Later),
-            (Evict, false, &State::Up, false, false, Choice::Later),
-            (Evict, false, &State::Up, false, true, Choice::Later),
-            (Evict, true, &State::Up, false, false, Choice::Unknown),
-            (Delete, true, &State::Up, false, false, Choice::Unknown),
-            (Delete, false, &State::Up, false, true, Choice::Unknown),
-            (Delete, false, &State::Up, false, false, Choice::Later),
-            (Delete, false, &down, false, false, Choice::Unknown),
-        ] {
-            let chosen = choose(method, is_hard, state, is_known, is_read);
-            assert_eq!(chosen, expected, "{method:?} {is_hard} {state:?} {is_known} {is_read}");
-        }
-    }
 
     #[test]
     fn an_answer_is_given_to_who_waits_for_it() {

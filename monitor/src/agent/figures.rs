@@ -324,7 +324,7 @@ impl Agent {
     /// When a signal will have run out, and have reached its thresholds, if it goes on falling so fast.
     fn exhaustion_report(&self, value: SignalValue, rate: f64) -> ExhaustionReport {
         let mut thresholds: Vec<(&'static str, f64)> = Vec::new();
-        let of_signal = self.decision.armed.iter().map(|armed| &armed.threshold);
+        let of_signal = self.decision.armed().iter().map(|armed| &armed.threshold);
         for threshold in of_signal.filter(|threshold| threshold.signal == value.signal) {
             let quantity = threshold.value.resolve(value.capacity, self.config.policy.quirks);
             let distance = Amount::from_units(value.available) - quantity;

@@ -2,20 +2,19 @@
 
 use std::time::Duration;
 
-use crate::actions::reclaim::{self, ReclaimFirst, Reclaimer};
-use crate::eviction::MetThreshold;
-use crate::eviction::proactive_reclaim::{self as gentle, Answer, Futile, ReclaimOutcome};
-use crate::eviction::rank::Ranked;
+use crate::actions::reclaim::{ReclaimFirst, Reclaimer};
+use crate::eviction::Observation;
+use crate::eviction::decider::ReclaimFacts;
+use crate::eviction::proactive_reclaim::{Answer, ReclaimOutcome};
 use crate::node::pinned_file::{Buffer, PinnedFile};
 use crate::report::Dedup;
 use crate::report::reclaim_report::{ReclaimAttempt, ReclaimRecord};
 use crate::report::record::Record;
 use crate::report::reporter::REPEAT_DRY_RUN;
-use crate::units::{Bytes, CgroupId, Monotonic};
+use crate::units::{Bytes, CgroupId, Monotonic, Signal};
 use crate::workloads::WorkloadUsage;
 
-use super::act::candidates;
-use super::{Agent, Look};
+use super::Agent;
 
 /// While the kernel is at it, the node is looked at this often: the pressure may be gone, or grow.
 const CHECK: Duration = Duration::from_millis(10);
@@ -25,21 +24,9 @@ pub(super) struct Gentle {
     first: ReclaimFirst,
     running: Option<Attempt>,
     answer: Option<Answer>,
-    rests_until: Option<Monotonic>,
-    /// Asking that has an effect goes on until the deadline: who is asked may take more meanwhile.
-    episode: Option<Episode>,
-    /// What was said last of why it is not tried.
-    told: Option<Futile>,
     would_ask: Dedup<CgroupId>,
     /// The last attempt, if it was in vain: the eviction that follows is to tell of it.
-    in_vain: Option<ReclaimAttempt>,
-}
-
-/// One attempt after the other, for as long as a hard threshold may wait.
-#[derive(Debug, Clone, Copy)]
-struct Episode {
-    started: Monotonic,
-    deadline: Monotonic,
+    in_vain: Option<(Monotonic, ReclaimAttempt)>,
 }
 
 /// An attempt under way.
@@ -57,16 +44,7 @@ struct Attempt {
 
 impl Gentle {
     pub(super) fn new(first: ReclaimFirst) -> Self {
-        Self {
-            first,
-            running: None,
-            answer: None,
-            rests_until: None,
-            episode: None,
-            told: None,
-            would_ask: Dedup::new(REPEAT_DRY_RUN),
-            in_vain: None,
-        }
+        Self { first, running: None, answer: None, would_ask: Dedup::new(REPEAT_DRY_RUN), in_vain: None }
     }
 
     /// From now on so. What is under way is given up: the kernel is told to stop.
@@ -88,9 +66,29 @@ impl Gentle {
         self.running.as_ref().map(|attempt| attempt.deadline.since(now).min(CHECK))
     }
 
-    /// The attempt that was in vain, for the eviction that follows it.
+    /// The failed attempt, for the eviction that follows it at once.
     pub(super) fn take_in_vain(&mut self, now: Monotonic) -> Option<ReclaimAttempt> {
-        self.in_vain.take().filter(|_| self.rests_until.is_some_and(|until| now < until))
+        /// A later eviction has another cause.
+        const RELATED: Duration = Duration::from_secs(1);
+        let (ended, attempt) = self.in_vain.take()?;
+        (now.since(ended) < RELATED.max(attempt.took.saturating_mul(10))).then_some(attempt)
+    }
+
+    /// Whether the dry run on this workload is to be reported.
+    pub(super) fn is_dry_run_due(&mut self, id: CgroupId, now: Monotonic) -> bool {
+        self.would_ask.is_due(id, now)
+    }
+
+    /// What the decider may ask for.
+    pub(super) fn facts(&self) -> ReclaimFacts {
+        match (&self.first, &self.running) {
+            (ReclaimFirst::Off, _) => ReclaimFacts::Off,
+            (ReclaimFirst::Observe, _) => ReclaimFacts::DryRun,
+            (ReclaimFirst::Enforce(_), Some(_)) => ReclaimFacts::Busy(self.answer.unwrap_or(Answer::Pending)),
+            (ReclaimFirst::Enforce(reclaimer), None) if reclaimer.is_idle() => ReclaimFacts::Idle,
+            // The kernel is still busy with a request that was given up.
+            (ReclaimFirst::Enforce(_), None) => ReclaimFacts::Off,
+        }
     }
 
     fn interrupt(&self) {
@@ -105,120 +103,50 @@ fn bytes_in(file: &PinnedFile, buffer: &mut Buffer) -> Option<Bytes> {
 }
 
 impl Agent {
-    /// Looks at the attempt under way, if any. True while it is to be waited for.
-    pub(super) fn waits_for_reclaim(&mut self, met: Option<&MetThreshold>, look: &Look) -> bool {
-        let Some(attempt) = &self.actions.gentle.running else { return false };
-        let now = Monotonic::now();
-        let available = look.observation.get(crate::units::Signal::MemoryAvailable);
-        let available = available.map_or(Bytes::ZERO, |value| value.available_bytes());
-        let worth = gentle::is_worth_waiting(attempt.available_before, available);
-        let answer = self.actions.gentle.answer.unwrap_or(Answer::Pending);
-        let Some(outcome) = gentle::outcome(answer, met.is_some(), now >= attempt.deadline, worth) else { return true };
-        if answer == Answer::Pending {
+    /// The attempt under way has come to `outcome`. Returns by how much the usage of the workload fell.
+    pub(super) fn end_reclaim(&mut self, outcome: ReclaimOutcome, interrupt: bool, seen: &Observation) -> Bytes {
+        if interrupt {
             self.actions.gentle.interrupt();
         }
         self.actions.gentle.answer = None;
-        let Some(attempt) = self.actions.gentle.running.take() else { return false };
-        let took = now.since(attempt.started);
-        let episode = self.actions.gentle.episode.take();
-        let since = episode.map_or(took, |episode| now.since(episode.started));
-        self.actions.gentle.rests_until = Some(now.after(gentle::rest(since, self.config.evictions.cool_down)));
-        // A cgroup that is gone gave back everything, but not to this.
+        let Some(attempt) = self.actions.gentle.running.take() else { return Bytes::ZERO };
+        let now = Monotonic::now();
+        // A cgroup that no longer exists gave back everything, but not because of the request.
         let usage = bytes_in(&attempt.usage, &mut Buffer::new()).unwrap_or(attempt.usage_before);
-        let reclaimed = ReclaimAttempt {
+        let available = seen.get(Signal::MemoryAvailable).map_or(Bytes::ZERO, |value| value.available_bytes());
+        let ended = ReclaimAttempt {
             workload: attempt.workload,
             id: attempt.id,
             requested: attempt.requested,
             freed: attempt.usage_before.saturating_sub(usage),
             available_before: attempt.available_before,
             available_after: available,
-            took,
+            took: now.since(attempt.started),
             outcome,
         };
-        let goes_on = gentle::goes_on(outcome, answer, reclaimed.freed);
-        self.actions.gentle.episode = episode.filter(|episode| goes_on && now < episode.deadline);
-        self.reporter.report(&Record::Reclaim(ReclaimRecord::Ended(&reclaimed)), now);
-        self.actions.gentle.in_vain = Some(reclaimed).filter(|it| it.outcome != ReclaimOutcome::Sufficed);
-        false
+        self.reporter.report(&Record::Reclaim(ReclaimRecord::Ended(&ended)), now);
+        let freed = ended.freed;
+        self.actions.gentle.in_vain = Some((now, ended)).filter(|_| outcome != ReclaimOutcome::Sufficed);
+        freed
     }
 
-    /// Asks a workload to give memory back, where that can help. True when it was asked, and its answer is to be waited for.
-    pub(super) fn asks_first(&mut self, met: &MetThreshold) -> bool {
+    /// Asks the kernel to reclaim `bytes` from the candidate at `place`; false where it cannot be asked.
+    pub(super) fn begin_reclaim(&mut self, place: usize, bytes: Bytes, deadline: Monotonic) -> bool {
+        let Some(usage) = self.decision.ranking().get(place).map(|ranked| &ranked.candidate) else { return false };
+        let available = self.decision.acted_on().map_or(Bytes::ZERO, |met| met.value.available_bytes());
+        let Some(tracked) = self.sensors.tree.find(usage.workload.id) else { return false };
+        let ReclaimFirst::Enforce(reclaimer) = &mut self.actions.gentle.first else { return false };
         let now = Monotonic::now();
-        let resting = self.actions.gentle.rests_until.is_some_and(|until| now < until);
-        self.actions.gentle.episode = self.actions.gentle.episode.filter(|episode| resting && now < episode.deadline);
-        if matches!(self.actions.gentle.first, ReclaimFirst::Off) || (resting && self.actions.gentle.episode.is_none())
-        {
-            return false;
-        }
-        match self.whom_to_ask(met, now) {
-            Ok((usage, requested)) => self.ask(met, &usage, requested, now),
-            Err(futile) => {
-                let rest = now.after(gentle::rest(Duration::ZERO, self.config.evictions.cool_down));
-                self.actions.gentle.rests_until = self.actions.gentle.rests_until.max(Some(rest));
-                self.actions.gentle.episode = None;
-                if self.actions.gentle.told.replace(futile) != Some(futile) {
-                    self.reporter.report(&Record::Reclaim(ReclaimRecord::Futile { met, futile }), now);
-                }
-                false
-            }
-        }
-    }
-
-    /// The candidate furthest above its request, and how much to ask of it.
-    fn whom_to_ask(&mut self, met: &MetThreshold, now: Monotonic) -> Result<(WorkloadUsage, Bytes), Futile> {
-        let mut usages: Vec<WorkloadUsage> = candidates(self.sensors.tree.usages()).collect();
-        usages.retain(|usage| self.actions.evictor.is_candidate(usage.workload.id, met.is_hard(), now));
-        // What is not told is not there to swap to.
-        let swap_free = self.sensors.memory.details().ok().and_then(|details| details.swap_free).unwrap_or(Bytes::ZERO);
-        loop {
-            let ranked: Vec<_> = usages.iter().cloned().map(|candidate| Ranked { candidate }).collect();
-            let place = gentle::furthest_above_request(&ranked).ok_or(Futile::NobodyAboveRequest)?;
-            let Some(furthest) = usages.get(place) else { return Err(Futile::NobodyAboveRequest) };
-            let above = furthest.working_set.saturating_sub(furthest.workload.request);
-            let id = furthest.workload.id;
-            if self.is_node_critical(id) {
-                usages.retain(|usage| usage.workload.id != id);
-                continue;
-            }
-            let tracked = self.sensors.tree.find(id).ok_or(Futile::NobodyAboveRequest)?;
-            let holding = reclaim::holding(tracked.directory(), above, swap_free).map_err(|_| Futile::TooLittle)?;
-            let missing = gentle::missing(&self.config.policy, met);
-            return Ok((furthest.clone(), gentle::ask(self.config.policy.semantics, missing, &holding)?));
-        }
-    }
-
-    fn ask(&mut self, met: &MetThreshold, usage: &WorkloadUsage, requested: Bytes, now: Monotonic) -> bool {
-        let workload = &usage.workload;
-        let Some(tracked) = self.sensors.tree.find(workload.id) else { return false };
-        let reclaimer = match &mut self.actions.gentle.first {
-            ReclaimFirst::Off => return false,
-            ReclaimFirst::Observe => {
-                if self.actions.gentle.would_ask.is_due(workload.id, now) {
-                    let record = ReclaimRecord::DryRun { met, workload: &workload.name, requested };
-                    self.reporter.report(&Record::Reclaim(record), now);
-                }
-                return false;
-            }
-            // One that was given up may still keep the kernel busy: nothing more is asked until that is over.
-            ReclaimFirst::Enforce(reclaimer) if !reclaimer.is_idle() => return false,
-            ReclaimFirst::Enforce(reclaimer) => reclaimer,
-        };
-        match begin(reclaimer, tracked, usage, requested, met.value.available_bytes(), now) {
+        match begin(reclaimer, tracked, usage, bytes, available, now) {
             Ok(attempt) => {
-                let whole = Episode { started: now, deadline: now.after(self.config.evictions.reclaim_deadline) };
-                let episode = *self.actions.gentle.episode.get_or_insert(whole);
-                self.actions.gentle.running = Some(Attempt { deadline: episode.deadline, ..attempt });
+                self.actions.gentle.running = Some(Attempt { deadline, ..attempt });
                 self.actions.gentle.in_vain = None;
                 self.actions.gentle.answer = None;
-                self.actions.gentle.told = None;
                 true
             }
             Err(error) => {
-                self.actions.gentle.rests_until =
-                    Some(now.after(gentle::rest(Duration::ZERO, self.config.evictions.cool_down)));
                 let reason = error.to_string();
-                let record = ReclaimRecord::Refused { workload: &workload.name, reason: &reason };
+                let record = ReclaimRecord::Refused { workload: &usage.workload.name, reason: &reason };
                 self.reporter.report(&Record::Reclaim(record), now);
                 false
             }

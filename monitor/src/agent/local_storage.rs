@@ -7,8 +7,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::actions::{ActionError, FreezeRecord, Target};
-use crate::config::Mode;
 use crate::eviction::evicted::Cause;
 use crate::report::Dedup;
 use crate::report::eviction_report::{Action, EvictionRecord, Trigger};
@@ -21,13 +19,8 @@ use crate::workloads::{PodSpecs, PodUid, PodsFile};
 pub(super) use self::above::Above;
 use self::above::{Measured, above_limits};
 use super::Agent;
-use super::evictions::Why;
-use super::stop::AT_ONCE;
+use super::act::Started;
 
-/// As often as the kubelet's own passes.
-const EVERY: Duration = Duration::from_secs(10);
-/// While one that is above its limit waits for its turn.
-const AGAIN: Duration = Duration::from_millis(500);
 /// By then everybody was measured anew.
 const REMEMBERED: Duration = Duration::from_secs(600);
 /// What it is called among the capabilities that are missing.
@@ -57,7 +50,6 @@ pub struct LocalStorage {
     /// They are the API server's, which knows better than a file.
     is_from_cluster: bool,
     usages: Option<Box<dyn PodUsages>>,
-    next: Option<Monotonic>,
     would_evict: Dedup<(Cause, CgroupId)>,
     /// When it went last: started again it has the same name and cgroup, and not what was measured before.
     gone: HashMap<CgroupId, Monotonic>,
@@ -72,7 +64,6 @@ impl LocalStorage {
             specs: Arc::default(),
             is_from_cluster: false,
             usages,
-            next: None,
             would_evict: Dedup::new(REPEAT_DRY_RUN),
             gone: HashMap::new(),
         }
@@ -115,38 +106,19 @@ impl LocalStorage {
         self.gone.get(&id).is_some_and(|gone| at <= *gone)
     }
 
-    /// How long until the limits want to be looked at; `None` where there are none.
-    pub(super) fn until_due(&self, now: Monotonic) -> Option<Duration> {
-        (self.file.is_some() || !self.specs.pods().is_empty())
-            .then(|| self.next.map_or(Duration::ZERO, |next| next.since(now)))
+    /// Whether there may be limits to check.
+    pub(super) fn has_limits(&self) -> bool {
+        self.file.is_some() || !self.specs.pods().is_empty()
+    }
+
+    /// Has the workload measured again, before others.
+    pub(super) fn hurry(&self, workload: &str) {
+        self.usages.iter().for_each(|usages| usages.hurry(workload));
     }
 }
 
 impl Agent {
-    /// Evicts whoever is above a limit, one at a time, when it is time to look.
-    pub(super) fn keep_limits(&mut self) {
-        let now = Monotonic::now();
-        if self.sensors.local.until_due(now) != Some(Duration::ZERO) {
-            return;
-        }
-        self.sensors.local.next = Some(now.after(EVERY));
-        self.read_pods(now);
-        for above in self.above_limits() {
-            if above.is_stale(now) || self.sensors.local.was_gone_since(above.id, above.at) {
-                self.sensors.local.usages.iter().for_each(|usages| usages.hurry(&above.workload));
-                continue;
-            }
-            if self.config.mode == Mode::Observe {
-                self.would_evict_for_limit(&above, now);
-            } else if self.evict_for_limit(&above, now) {
-                // The others, and those that could not go yet, in a moment.
-                self.sensors.local.next = Some(now.after(AGAIN));
-                break;
-            }
-        }
-    }
-
-    fn read_pods(&mut self, now: Monotonic) {
+    pub(super) fn read_pods(&mut self, now: Monotonic) {
         match self.sensors.local.file.as_ref().and_then(PodsFile::take_update) {
             None => {}
             Some(_) if self.sensors.local.is_from_cluster => self.reporter.set_capability(CAPABILITY, None, "", now),
@@ -163,7 +135,7 @@ impl Agent {
         }
     }
 
-    fn above_limits(&self) -> Vec<Above> {
+    pub(super) fn above_limits(&self) -> Vec<Above> {
         let (Some(usages), false) = (&self.sensors.local.usages, self.sensors.local.specs.pods().is_empty()) else {
             return Vec::new();
         };
@@ -178,45 +150,11 @@ impl Agent {
         above_limits(&self.config.policy, self.sensors.signals.layout(), &self.sensors.local.specs, measured)
     }
 
-    fn would_evict_for_limit(&mut self, above: &Above, now: Monotonic) {
-        if !self.sensors.local.would_evict.is_due((above.cause, above.id), now) {
-            return;
+    /// Reports an eviction for a limit of the pod's own; a dry run once a minute.
+    pub(super) fn report_limit_eviction(&mut self, above: &Above, started: Started, is_dry_run: bool, now: Monotonic) {
+        if !is_dry_run || self.sensors.local.would_evict.is_due((above.cause, above.id), now) {
+            self.report_limit(above, started.action, started.processes, now);
         }
-        self.report_limit(above, Action::DryRun, 0, now);
-    }
-
-    /// True when it goes, or has to wait for another.
-    fn evict_for_limit(&mut self, above: &Above, now: Monotonic) -> bool {
-        // Whoever is on its way out already is not told again to go.
-        if !self.actions.evictor.is_candidate(above.id, false, now) {
-            return false;
-        }
-        if self.actions.evictor.may_start(above.cause, true, &self.config.evictions, now).is_err() {
-            return true;
-        }
-        match self.stop_above_limit(above) {
-            Ok(processes) => {
-                self.report_limit(above, Action::Term, processes, now);
-                true
-            }
-            Err(ActionError::Gone | ActionError::Critical) => false,
-            Err(error) => {
-                let reason = error.to_string();
-                let (cause, workload) = (above.cause, above.workload.as_str());
-                self.reporter.report(&Record::EvictionNotStarted { cause, workload, reason: &reason }, now);
-                false
-            }
-        }
-    }
-
-    fn stop_above_limit(&mut self, above: &Above) -> Result<usize, ActionError> {
-        let tracked = self.sensors.tree.find(above.id).ok_or(ActionError::Gone)?;
-        if self.is_critical(tracked) {
-            return Err(ActionError::Critical);
-        }
-        let record = FreezeRecord::beside(&self.config.lock_file);
-        let target = Target::new(tracked, self.sensors.tree.hierarchy(), &self.config.proc_root)?.recorded_in(record);
-        self.start_eviction(target, Some(above.uid.clone()), Why::Limit(above), AT_ONCE)
     }
 
     fn report_limit(&mut self, above: &Above, action: Action, processes: usize, now: Monotonic) {

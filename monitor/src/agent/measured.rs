@@ -11,14 +11,13 @@ use crate::kernel::DeviceId;
 use crate::node::filesystem_roles::Role;
 use crate::node::statfs::Place;
 use crate::report::{DiskUsageReport, KeptReport};
-use crate::units::{CgroupId, Monotonic, Resource};
+use crate::units::{CgroupId, Monotonic};
 use crate::workloads::kubelet_summary::PodStats;
 use crate::workloads::pod::Volume;
 use crate::workloads::{Pod, PodUid, Workload};
 
 use super::Agent;
 use super::local_storage::PodUsages;
-use super::others::is_of_disk;
 use super::signals::Signals;
 
 /// The thread, as the loop sees it.
@@ -67,20 +66,6 @@ fn device(place: &Place) -> Option<DeviceId> {
 /// Each subvolume has one of its own, or each layer.
 const MANY_DEVICES: [&str; 3] = ["btrfs", "bcachefs", "overlay"];
 
-/// Before somebody goes because a disk is full everybody is measured once more, for so long at most: nothing tells of files that grow, and
-/// what is known may be a minute old.
-const RENEWAL: Duration = Duration::from_secs(5);
-/// Whoever makes inodes is measured all the time, and they may be gone sooner: then what is no older than a kubelet's figures will do.
-const RENEWAL_OF_INODES: Duration = Duration::from_secs(1);
-const TOLERATED_OF_INODES: Duration = Duration::from_secs(10);
-/// Whether that is done is asked this often.
-const ASKED_AGAIN: Duration = Duration::from_millis(50);
-/// What was measured so long ago is measured again before the next one goes…
-const FRESH: Duration = Duration::from_secs(10);
-/// …or twice as long each time that nobody could go, but no longer than this.
-const LONGEST_FRESH: Duration = Duration::from_secs(60);
-/// After so many times in vain it is not urgent any more: a disk that nobody can be evicted for may stay full for weeks.
-const IN_VAIN: u32 = 3;
 /// Whether somebody's limits have come or gone is asked this often.
 const LIMITS_AGAIN: Duration = Duration::from_secs(10);
 /// What it is called among the capabilities that are missing.
@@ -96,18 +81,7 @@ pub(super) struct Steered {
     is_needed: bool,
     is_pressed: bool,
     is_urgent: bool,
-    /// Since when what is known has to be.
-    renewed: Option<Monotonic>,
-    /// How often nobody was chosen by what was measured anew.
-    in_vain: u32,
     hangs: bool,
-}
-
-impl Steered {
-    /// What was measured earlier is measured anew.
-    fn fresh(&self) -> Duration {
-        FRESH.saturating_mul(1 << self.in_vain.min(IN_VAIN)).min(LONGEST_FRESH)
-    }
 }
 
 impl Measured {
@@ -215,21 +189,21 @@ impl Agent {
 
     /// Tells the thread what the loop has learnt since: who is there, who is at work on the disks, and whether it is urgent.
     pub(super) fn steer_walker(&mut self) {
-        let is_met = self.decision.assessment.met.iter().any(|met| is_of_disk(met.threshold.signal.resource()));
-        if !is_met && self.sensors.steered.renewed.is_some() {
-            self.forget_renewal();
+        let is_met = self.decision.assessment().met.iter().any(|met| met.threshold.signal.resource().is_on_disk());
+        if !is_met {
+            self.decision.reset_renewal();
         }
         let Some(measured) = &self.sensors.measured else { return };
         let now = Monotonic::now();
         *measured.roles() = Roles::of(&self.sensors.signals);
-        let is_pressed = self.decision.assessment.conditions.contains(&NodeCondition::DiskPressure);
+        let is_pressed = self.decision.assessment().conditions.contains(&NodeCondition::DiskPressure);
         if is_pressed != self.sensors.steered.is_pressed {
             self.sensors.steered.is_pressed = is_pressed;
-            (self.sensors.steered.renewed, self.sensors.steered.in_vain) = (None, 0);
+            self.decision.reset_renewal();
             // Without a runtime there is nothing to look at more often.
             let _no_runtime = self.runtime.set_pressure(is_pressed);
         }
-        let is_urgent = is_pressed && self.sensors.steered.in_vain < IN_VAIN;
+        let is_urgent = is_pressed && self.decision.renewal().is_urgent();
         if is_urgent != self.sensors.steered.is_urgent {
             self.sensors.steered.is_urgent = is_urgent;
             measured.walker.set_pressure(is_urgent);
@@ -243,8 +217,8 @@ impl Agent {
     fn tell_wanted(&mut self, now: Monotonic) {
         let Some(measured) = &self.sensors.measured else { return };
         let workloads = || self.sensors.tree.workloads().filter(|workload| workload.protection.is_none());
-        let is_of_disk = |armed: &Armed| is_of_disk(armed.threshold.signal.resource());
-        let is_needed = self.sensors.local.until_due(now).is_some() || self.decision.armed.iter().any(is_of_disk);
+        let is_of_disk = |armed: &Armed| armed.threshold.signal.resource().is_on_disk();
+        let is_needed = self.sensors.local.has_limits() || self.decision.armed().iter().any(is_of_disk);
         let is_same = is_needed == self.sensors.steered.is_needed
             && workloads().map(|workload| workload.id).eq(self.sensors.steered.workloads.iter().copied());
         if is_same && self.sensors.steered.looked.is_some_and(|at| now.since(at) < LIMITS_AGAIN) {
@@ -279,43 +253,24 @@ impl Agent {
         self.reporter.set_capability(CAPABILITY, hangs.as_deref(), "disk usage is not measured", now);
     }
 
-    /// Whether everybody is being measured once more, which is worth waiting for.
-    pub(super) fn measures_first(&mut self, resource: Resource, now: Monotonic) -> bool {
-        let Some(Measured { walker, .. }) = &self.sensors.measured else { return false };
-        let asked = self.sensors.steered.renewed.filter(|since| now.since(*since) < self.sensors.steered.fresh());
-        let since = asked.unwrap_or(now);
-        if asked.is_none() {
-            walker.remeasure(now);
-            // Had somebody been chosen, it would be forgotten.
-            if self.sensors.steered.renewed.replace(now).is_some() {
-                self.sensors.steered.in_vain = self.sensors.steered.in_vain.saturating_add(1);
-            }
+    /// Whether every candidate's disk usage is at most `tolerated` older than `since`; `renew`: all are measured anew.
+    pub(super) fn are_disks_measured(&self, since: Monotonic, tolerated: Duration, renew: bool) -> bool {
+        let Some(Measured { walker, .. }) = &self.sensors.measured else { return true };
+        if renew {
+            walker.remeasure(since);
         }
-        let (limit, tolerated) = match resource {
-            Resource::Inodes => (RENEWAL_OF_INODES, TOLERATED_OF_INODES),
-            Resource::EphemeralStorage | Resource::Memory | Resource::Pids => (RENEWAL, Duration::ZERO),
-        };
         let usages = walker.usages();
         let is_renewed = |workload: &Workload| {
             let usage = usages.get(&workload.name, workload.id);
             usage.is_some_and(|usage| !usage.is_under_way && usage.at.after(tolerated) >= since)
         };
         let is_measured = |workload: &&Workload| workload.protection.is_none() && WorkloadPlaces::has(workload);
-        if now.since(since) >= limit || self.sensors.tree.workloads().filter(is_measured).all(is_renewed) {
-            return false;
-        }
-        self.retry_at(Some(now.after(ASKED_AGAIN)));
-        true
+        self.sensors.tree.workloads().filter(is_measured).all(is_renewed)
     }
 
     /// Whether the thread hangs, and nothing more is measured.
     pub(super) fn is_measuring_stuck(&self) -> bool {
         self.sensors.steered.hangs
-    }
-
-    /// Somebody was chosen by it.
-    pub(super) fn forget_renewal(&mut self) {
-        (self.sensors.steered.renewed, self.sensors.steered.in_vain) = (None, 0);
     }
 
     /// Whoever makes inodes is measured first.

@@ -61,12 +61,6 @@ fn the_device_of_a_filesystem_is_that_of_its_files_where_it_has_one() {
 }
 
 #[test]
-fn it_is_measured_anew_ever_more_seldom_where_nobody_can_go() {
-    let fresh = |in_vain| Steered { in_vain, ..Steered::default() }.fresh().as_secs();
-    assert_eq!([0, 1, 2, 3, 4, u32::MAX].map(fresh), [10, 20, 40, 60, 60, 60]);
-}
-
-#[test]
 fn who_has_a_limit_of_local_storage() {
     let pods = r#"{"kind": "List", "items": [
         {"metadata": {"uid": "size"}, "spec": {"volumes": [{"name": "tmp", "emptyDir": {"sizeLimit": "1Mi"}}]}},

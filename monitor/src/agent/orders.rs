@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use crate::actions::garbage::{Advice, garbage_for, until_enough};
+use crate::actions::garbage::{garbage_for, until_enough};
 use crate::actions::stop::{Answer, Deed, Desk, NotDone, Order};
-use crate::eviction::{MetThreshold, Observation};
+use crate::config::Mode;
+use crate::eviction::Observation;
 use crate::node::filesystem_roles::{Choice, FilesystemHints, Role};
 use crate::node::statfs::Statfs;
-use crate::runtime::{StopError, StopOrder, Stopped};
-use crate::units::Monotonic;
+use crate::runtime::{CollectOrder, StopError, StopOrder, Stopped};
+use crate::units::Signal;
 use crate::workloads::PodUid;
 
 use super::Agent;
@@ -79,23 +80,20 @@ impl Agent {
         }
     }
 
-    /// Whether garbage is collected first, which may be enough.
-    pub(super) fn collects_first(&mut self, met: &MetThreshold, now: Monotonic) -> bool {
-        let what = garbage_for(met.threshold.signal, self.sensors.signals.layout());
-        let (policy, armed) = (&self.config.policy, &self.decision.armed);
-        let (proc_root, configured, hints) =
-            (&self.config.proc_root, &self.config.filesystems, &self.actions.orders.hints);
-        let is_enough = || {
-            let mut statfs = Statfs::new(proc_root);
-            let choices = Role::ALL.map(|role| (role, Choice::of(role, configured, hints)));
-            let observe = move || {
-                // A filesystem that is not there has no signal, and keeps nobody collecting.
-                let sample = |(role, choice): &(Role, Choice)| statfs.sample(*role, choice).ok();
-                let samples = choices.iter().filter_map(sample).collect();
-                Observation { signals: Seen { samples, ..Seen::default() }.values() }
-            };
-            until_enough(policy.clone(), armed.clone(), observe)
+    /// Orders the runtime to collect garbage until no threshold is met; false where the runtime cannot take the order.
+    pub(super) fn collect_garbage(&mut self, signal: Signal) -> bool {
+        let what = garbage_for(signal, self.sensors.signals.layout());
+        let (proc_root, configured) = (&self.config.proc_root, &self.config.filesystems);
+        let mut statfs = Statfs::new(proc_root);
+        let choices = Role::ALL.map(|role| (role, Choice::of(role, configured, &self.actions.orders.hints)));
+        let observe = move || {
+            // A filesystem that is not there has no signal, and does not prolong the collection.
+            let sample = |(role, choice): &(Role, Choice)| statfs.sample(*role, choice).ok();
+            let samples = choices.iter().filter_map(sample).collect();
+            Observation { signals: Seen { samples, ..Seen::default() }.values() }
         };
-        self.actions.garbage.ask(&self.runtime, self.config.mode, what, is_enough, now) == Advice::Wait
+        let is_enough = until_enough(self.config.policy.clone(), self.decision.armed().to_vec(), observe);
+        let dry_run = self.config.mode == Mode::Observe;
+        self.runtime.collect(CollectOrder { what, dry_run, is_enough }).is_ok()
     }
 }

@@ -1,13 +1,14 @@
 //! What an agent is put together from.
 
+use crate::actions::Evictor;
 use crate::actions::oom_score::Auditor;
 use crate::actions::reclaim::ReclaimFirst;
 use crate::actions::stop::Desk;
-use crate::actions::{Evictor, GarbageFirst};
 use crate::cluster::Cluster;
 use crate::config::MonitorConfig;
+use crate::eviction::Layout;
 use crate::eviction::deadline::FallRate;
-use crate::eviction::{Layout, arm};
+use crate::eviction::decider::{Decider, Pace, Rules};
 use crate::kernel::Kernel;
 use crate::node::psi_trigger::PsiTrigger;
 use crate::node::{MemoryReader, RootUsage};
@@ -30,7 +31,7 @@ use super::orders::Orders;
 use super::pending::Pending;
 use super::reload::{self, Reload};
 use super::signals::Signals;
-use super::{Actions, Agent, Decision, EVENTS_PER_WAKEUP, OOM_KILLS_EXPECTED, Sensors};
+use super::{Actions, Agent, EVENTS_PER_WAKEUP, OOM_KILLS_EXPECTED, Sensors};
 
 /// The parts of an agent, each made by who knows how.
 #[derive(Debug)]
@@ -98,7 +99,8 @@ impl Agent {
             reload,
         } = parts;
         let config = reload::for_the_loop(config);
-        let decision = Decision { armed: arm(&config.policy, Layout::default()), ..Decision::default() };
+        let mut decision = Decider::default();
+        decision.arm(Rules { policy: &config.policy, pace: Pace::Kubelet }, Layout::default());
         let sensors = Sensors {
             figures: Figures::new(&config, tree.hierarchy()),
             disks: Disks::new(&config.proc_root),
@@ -125,7 +127,7 @@ impl Agent {
         };
         let actions = Actions {
             evictor,
-            garbage: GarbageFirst::default(),
+            collected: None,
             orders: Orders::on(desk),
             asking: Asking::default(),
             auditor: Auditor::default(),

@@ -2,15 +2,14 @@
 
 use std::time::Duration;
 
+use crate::eviction::decider::DISK_COOL_DOWN;
 use crate::eviction::footprint::Taken;
-use crate::eviction::{DiskUsage, Layout, MetThreshold};
-use crate::report::record::Record;
+use crate::eviction::{DiskUsage, Layout};
 use crate::runtime::{Snapshot, View};
 use crate::units::{Amount, Monotonic, Signal};
 use crate::workloads::PodUid;
 
 use super::Agent;
-use super::others::DISK_PAUSE;
 
 /// A runtime that is up has removed a pod by then, or will not.
 const LONGEST: Duration = Duration::from_secs(60);
@@ -19,8 +18,6 @@ const LONGEST: Duration = Duration::from_secs(60);
 #[derive(Debug, Default)]
 pub(super) struct Pending {
     left: Vec<Left>,
-    /// What was available when waiting began.
-    began: Vec<(Signal, i64)>,
 }
 
 #[derive(Debug)]
@@ -58,19 +55,10 @@ impl Pending {
                 || snapshot.containers.iter().any(|container| is_there(container.pod.as_ref().map(|pod| &pod.uid)));
             let is_removed = !has_it && snapshot.at > left.since;
             // What is removed is seen by the disk's own figures a little later.
-            let until = now.after(if is_removed { DISK_PAUSE } else { LONGEST });
+            let until = now.after(if is_removed { DISK_COOL_DOWN } else { LONGEST });
             left.until = Some(left.until.map_or(until, |known| known.min(until)));
         }
         self.left.retain(|left| left.until.is_none_or(|until| now < until));
-    }
-
-    /// Not when half of what was left is gone meanwhile: somebody else fills the disk.
-    fn is_worth_waiting(&mut self, signal: Signal, available: i64) -> bool {
-        if let Some((_, began)) = self.began.iter().find(|(of, _)| *of == signal) {
-            return available >= began / 2;
-        }
-        self.began.push((signal, available));
-        true
     }
 
     fn on(&self, signal: Signal, layout: Layout) -> Amount {
@@ -91,23 +79,22 @@ impl Agent {
         }
     }
 
-    /// Whether what is already on its way will be enough.
-    pub(super) fn is_enough_pending(&mut self, met: &MetThreshold, now: Monotonic) -> bool {
+    /// What evicted pods still occupy, by signal.
+    pub(super) fn expected(&mut self, now: Monotonic) -> Vec<(Signal, Amount)> {
+        if self.actions.pending.left.is_empty() {
+            return Vec::new();
+        }
         self.actions.pending.update(self.runtime.view().snapshot.as_deref(), now);
         if self.actions.pending.left.is_empty() {
-            self.actions.pending.began.clear();
-            return false;
+            return Vec::new();
         }
-        let pending = self.actions.pending.on(met.threshold.signal, self.sensors.signals.layout());
-        let available = Amount::from_units(met.value.available) + pending;
-        let is_enough = pending > Amount::ZERO
-            && available >= met.wanted(self.config.policy.quirks)
-            && self.actions.pending.is_worth_waiting(met.threshold.signal, met.value.available);
-        if is_enough {
-            let pods = self.actions.pending.left.len();
-            self.reporter.report(&Record::EvictionWaits { met, pods, expected: pending }, now);
-        }
-        is_enough
+        let layout = self.sensors.signals.layout();
+        let on_disk = Signal::ALL.into_iter().filter(|signal| signal.resource().is_on_disk());
+        on_disk.map(|signal| (signal, self.actions.pending.on(signal, layout))).collect()
+    }
+
+    pub(super) fn pods_expected(&self) -> usize {
+        self.actions.pending.left.len()
     }
 }
 
@@ -164,15 +151,6 @@ mod tests {
         assert_eq!(bytes(&pending), 110);
         pending.forget("pods/a");
         assert_eq!(bytes(&pending), 0);
-    }
-
-    #[test]
-    fn who_fills_the_disk_meanwhile_is_not_waited_for() {
-        let mut pending = pending();
-        for (available, expected) in [(1000, true), (600, true), (499, false), (900, true)] {
-            assert_eq!(pending.is_worth_waiting(Signal::NodeFsAvailable, available), expected, "{available}");
-        }
-        assert!(pending.is_worth_waiting(Signal::ImageFsAvailable, 10), "another filesystem");
     }
 
     #[test]

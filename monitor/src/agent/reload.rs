@@ -11,7 +11,6 @@ use crate::config::adopted::Adopted;
 use crate::config::config_watch::{ConfigNews, ConfigWatch, Wanted};
 use crate::config::kubernetes_options::EvictionMethod;
 use crate::config::{Mode, MonitorConfig, Policy, Quirk};
-use crate::eviction::arm;
 use crate::eviction::deadline::FallRate;
 use crate::report::configuration_state::{ConfigState, ReloadOutcome};
 use crate::report::hang_limit;
@@ -19,7 +18,6 @@ use crate::report::record::Record;
 use crate::units::{Monotonic, Signal, split_degradation};
 
 use super::Agent;
-use super::pauses::Pauses;
 
 /// What it is called among the things that are not as they should be.
 const CAPABILITY: &str = "configuration";
@@ -192,11 +190,8 @@ impl Agent {
         let trouble = self.sensors.signals.follow(&self.config);
         let effect = "the signal is not observed";
         self.reporter.set_capability(Signal::PidAvailable.as_str(), trouble.as_deref(), effect, now);
-        let armed = arm(policy, self.sensors.signals.layout());
-        self.arm_anew(armed);
-        // What was answered was asked by other rules.
-        self.decision.answered = Pauses::default();
-        self.decision.retry = None;
+        self.arm_anew(self.sensors.signals.layout());
+        self.decision.reconsider();
     }
 
     fn follow_mode(&mut self) {
@@ -235,6 +230,7 @@ impl Agent {
         let effect = "no workload is asked to give back memory";
         self.reporter.set_capability(RECLAIM, missing.as_deref(), effect, Monotonic::now());
         self.actions.gentle.set_first(first);
+        self.decision.forget_reclaim();
     }
 }
 

@@ -110,8 +110,8 @@ impl Agent {
     fn threshold_reports(&self) -> Vec<ThresholdReport> {
         let observation = self.sensors.sample.map(|sample| self.observation(sample));
         let value = |signal| observation.as_ref().and_then(|observation: &Observation| observation.get(signal));
-        let crossed = &self.decision.assessment.crossed;
-        let thresholds = self.decision.armed.iter().map(|armed| &armed.threshold).enumerate();
+        let crossed = &self.decision.assessment().crossed;
+        let thresholds = self.decision.armed().iter().map(|armed| &armed.threshold).enumerate();
         thresholds
             .map(|(index, threshold)| ThresholdReport {
                 threshold: threshold.clone(),

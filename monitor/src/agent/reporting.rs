@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use crate::actions::Ended;
 use crate::config::Mode;
+use crate::eviction::decider::{RecordedLine, RecordedRules};
 use crate::eviction::rank::Order;
 use crate::eviction::{NodeCondition, Observation, SignalValue};
+use crate::incidents::model::RawJson;
 use crate::report::eviction_report::{EvictionRecord, ThresholdTrigger, Trigger};
 use crate::report::incident_sink::MemoryScale;
 use crate::report::node_status::StatusFacts;
@@ -13,7 +15,6 @@ use crate::report::record::Record;
 use crate::units::{Monotonic, Signal};
 
 use super::act::Deed;
-use super::others::is_of_disk;
 use super::{Agent, Look};
 
 impl Agent {
@@ -44,7 +45,7 @@ impl Agent {
         self.reporter.recorder.set_scale(self.sensors.sample.map(|sample| {
             let capacity = sample.meminfo.total;
             let of_memory =
-                self.decision.armed.iter().filter(|armed| armed.threshold.signal == Signal::MemoryAvailable);
+                self.decision.armed().iter().filter(|armed| armed.threshold.signal == Signal::MemoryAvailable);
             let of = i64::try_from(capacity.0).unwrap_or(i64::MAX);
             let values = of_memory.map(|armed| armed.threshold.value.resolve(of, self.config.policy.quirks).bytes());
             MemoryScale { capacity, threshold: values.max(), counts_stalls: self.counts_stalls() }
@@ -58,6 +59,7 @@ impl Agent {
         let now = Monotonic::now();
         self.renew_evidence(now);
         let (pod, labels) = self.pod_named(workload.kind.pod_uid());
+        let (policy, trace) = self.trace_of(deed);
         let trigger = ThresholdTrigger {
             met,
             victim: ranked,
@@ -79,10 +81,23 @@ impl Agent {
             trigger: Trigger::Threshold(&trigger),
             woken: look.woken,
             acted: deed.acted,
-            policy: None,
-            trace: Vec::new(),
+            policy,
+            trace,
         };
         self.reporter.report(&Record::Eviction(&record), now);
+    }
+
+    /// The turn that decided, for `simulate` to replay. Numbers and texts always serialize.
+    fn trace_of(&self, deed: &Deed) -> (Option<RawJson>, Vec<RawJson>) {
+        let order = Order::of(&self.config.policy, deed.met.threshold.signal.resource());
+        let line = RecordedLine {
+            time: deed.decided.wall().to_string(),
+            turn: deed.turn.clone(),
+            victim: deed.ranked.candidate.workload.name.clone(),
+            explanation: deed.ranked.explanation(order),
+        };
+        let policy = RawJson::of(&RecordedRules::of(self.recorded_rules()));
+        (policy.ok(), RawJson::of(&line).into_iter().collect())
     }
 
     /// Reports the resource that is short, in enforce mode.
@@ -101,7 +116,7 @@ impl Agent {
     pub(super) fn report_ended(&mut self, ended: &[Ended], at: Monotonic, seen: Option<&Observation>) {
         for ended in ended {
             // What is left on a disk is known later, when its filesystem is measured again.
-            let signal = ended.cause.signal().filter(|signal| !is_of_disk(signal.resource()));
+            let signal = ended.cause.signal().filter(|signal| !signal.resource().is_on_disk());
             let available: Option<SignalValue> = signal.zip(seen).and_then(|(signal, seen)| seen.get(signal));
             self.reporter.report(&Record::EvictionEnded { ended, at, available }, at);
         }

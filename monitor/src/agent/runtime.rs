@@ -1,7 +1,8 @@
 //! Events of the container runtime.
 
+use crate::eviction::collection::CollectionEnd;
 use crate::report::record::Record;
-use crate::runtime::{CAPABILITY, Event, State};
+use crate::runtime::{CAPABILITY, CollectEnd, Event, State};
 use crate::units::{Monotonic, split_degradation};
 
 use super::Agent;
@@ -13,7 +14,12 @@ impl Agent {
         match event {
             Event::State(state) => self.report_runtime_state(state, now),
             Event::Collected(collected) => {
-                self.actions.garbage.note(collected, now);
+                self.actions.collected = Some(match collected.end {
+                    CollectEnd::Enough => CollectionEnd::Enough,
+                    CollectEnd::Exhausted => CollectionEnd::Exhausted,
+                    CollectEnd::Interrupted(_) => CollectionEnd::Interrupted,
+                    CollectEnd::Listed => CollectionEnd::Listed,
+                });
                 self.sensors.signals.look_at_disks();
                 self.reporter.report(&Record::GarbageCollected(collected), now);
             }

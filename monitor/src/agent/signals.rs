@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use crate::config::{MonitorConfig, Threshold};
 use crate::eviction::deadline::{FallRate, Reach, until_reached};
+use crate::eviction::decider::{Pace, Rules};
 use crate::eviction::exhaustion::Slope;
 use crate::eviction::footprint::NotMeasured;
-use crate::eviction::{Armed, DiskUsages, Layout, NodeCondition, Observation, SignalValue, arm};
+use crate::eviction::{Armed, DiskUsages, Layout, NodeCondition, Observation, SignalValue};
 use crate::node::filesystem_roles::{FilesystemHints, Role};
 use crate::node::statfs::{FsSample, Place};
 use crate::node::{PidReader, PidSample};
@@ -247,7 +248,7 @@ impl Agent {
     /// Looks at the other signals, and arms the thresholds of the layout that was found.
     pub(super) fn observe_others(&mut self) {
         let now = Monotonic::now();
-        let is_armed = self.decision.armed.iter().any(|armed| armed.threshold.signal == Signal::PidAvailable);
+        let is_armed = self.decision.armed().iter().any(|armed| armed.threshold.signal == Signal::PidAvailable);
         let pids_failed = self.sensors.signals.sample_pids(is_armed, now);
         self.sensors.signals.filesystems.relieve(now);
         let hangs = self.sensors.signals.filesystems.hangs(now);
@@ -284,7 +285,7 @@ impl Agent {
             return;
         }
         self.sensors.signals.layout = seen.layout;
-        self.arm_anew(arm(&self.config.policy, seen.layout));
+        self.arm_anew(seen.layout);
         let device = |role| seen.of(role).map(|sample| sample.place.device.as_str());
         tracing::info!(
             event = "filesystems",
@@ -296,13 +297,10 @@ impl Agent {
         );
     }
 
-    /// Other thresholds are armed from now on; what is remembered of those that stay is kept.
-    pub(super) fn arm_anew(&mut self, armed: Vec<Armed>) {
-        self.decision.state = self.decision.state.rearmed(&self.decision.armed, &armed);
-        self.reporter.rearm(&armed);
-        self.decision.armed = armed;
-        // This, too, is known by place.
-        self.decision.assessment.crossed.clear();
+    /// Arms the thresholds of the configuration for this layout; what is remembered of those that stay is kept.
+    pub(super) fn arm_anew(&mut self, layout: Layout) {
+        self.decision.arm(Rules { policy: &self.config.policy, pace: Pace::Kubelet }, layout);
+        self.reporter.rearm(self.decision.armed());
     }
 
     /// Says once of each capability that it is missing, and once that it is back.
@@ -326,7 +324,7 @@ impl Agent {
         let now = Monotonic::now();
         let is_due = self.sensors.signals.counted.is_none_or(|at| now.since(at) >= COUNT_EVERY);
         let is_inodes = |armed: &Armed| armed.threshold.signal.resource() == Resource::Inodes;
-        if !is_due || !self.counts_inodes() || !self.decision.armed.iter().any(is_inodes) {
+        if !is_due || !self.counts_inodes() || !self.decision.armed().iter().any(is_inodes) {
             return;
         }
         self.sensors.signals.counted = Some(now);
@@ -345,9 +343,9 @@ impl Agent {
         let is_watched = |condition: &NodeCondition| {
             // That of memory is always shown.
             *condition == NodeCondition::MemoryPressure
-                || self.decision.armed.iter().any(|armed| NodeCondition::of(armed.threshold.signal) == *condition)
+                || self.decision.armed().iter().any(|armed| NodeCondition::of(armed.threshold.signal) == *condition)
         };
-        let holds = &self.decision.assessment.conditions;
+        let holds = &self.decision.assessment().conditions;
         NodeCondition::ALL.into_iter().filter(is_watched).map(|condition| (condition, holds.contains(&condition)))
     }
 

@@ -1,4 +1,5 @@
 use super::*;
+use crate::eviction::arm;
 use crate::node::mountinfo::Inodes;
 use crate::node::statfs::{Place, Space};
 use crate::units::Bytes;

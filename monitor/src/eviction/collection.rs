@@ -93,3 +93,68 @@ impl CollectionMemory {
         };
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(second: u64) -> Monotonic {
+        Monotonic(second * 1_000_000_000)
+    }
+
+    /// As the driver does: an order that is advised is taken.
+    fn ask(memory: &mut CollectionMemory, runtime: RuntimeFacts, is_dry_run: bool, second: u64) -> Advice {
+        let advice = memory.advise(runtime, is_dry_run, at(second));
+        if advice == Advice::Collect {
+            memory.start(at(second));
+        }
+        advice
+    }
+
+    #[test]
+    fn an_eviction_waits_for_a_restarting_runtime_for_a_while() {
+        let mut memory = CollectionMemory::default();
+        let down = RuntimeFacts::Down { since: at(100) };
+        assert_eq!(ask(&mut memory, down, false, 101), Advice::Wait);
+        assert_eq!(ask(&mut memory, down, true, 101), Advice::GoOn);
+        assert_eq!(ask(&mut memory, down, false, 110), Advice::GoOn, "it stays away");
+        memory.end(CollectionEnd::Interrupted, at(102));
+        assert_eq!(ask(&mut memory, down, false, 103), Advice::Wait, "the restart cut it off");
+        memory.end(CollectionEnd::Interrupted, at(112));
+        assert_eq!(memory.not_before, Some(at(142)), "again and again is no restart");
+    }
+
+    #[test]
+    fn an_eviction_waits_while_the_runtime_is_looked_for() {
+        let mut memory = CollectionMemory::default();
+        for (second, expected) in [(5, Advice::Wait), (14, Advice::Wait), (15, Advice::GoOn)] {
+            assert_eq!(ask(&mut memory, RuntimeFacts::Looking, false, second), expected);
+        }
+        assert_eq!(ask(&mut memory, RuntimeFacts::None, false, 5), Advice::GoOn);
+    }
+
+    #[test]
+    fn an_eviction_waits_for_a_collection_not_for_ever() {
+        let mut memory = CollectionMemory::default();
+        let ask = |memory: &mut CollectionMemory, second| ask(memory, RuntimeFacts::Up, false, second);
+        assert_eq!(ask(&mut memory, 1), Advice::Collect);
+        assert_eq!(ask(&mut memory, 60), Advice::Wait);
+        assert_eq!(ask(&mut memory, 61), Advice::GoOn, "a collection that does not end delays nothing");
+        memory.end(CollectionEnd::Exhausted, at(62));
+        assert_eq!(ask(&mut memory, 91), Advice::GoOn, "nothing was left");
+        assert_eq!(ask(&mut memory, 92), Advice::Collect, "there may be garbage by now");
+        memory.end(CollectionEnd::Enough, at(93));
+        assert_eq!(ask(&mut memory, 93), Advice::Collect, "it sufficed once, and may again");
+    }
+
+    #[test]
+    fn observe_mode_lists_and_waits_for_nothing() {
+        let mut memory = CollectionMemory::default();
+        let ask = |memory: &mut CollectionMemory, second| ask(memory, RuntimeFacts::Up, true, second);
+        assert_eq!(ask(&mut memory, 1), Advice::Collect);
+        assert_eq!(ask(&mut memory, 1), Advice::GoOn);
+        memory.end(CollectionEnd::Listed, at(2));
+        assert_eq!(ask(&mut memory, 61), Advice::GoOn, "listed a minute ago at most");
+        assert_eq!(ask(&mut memory, 62), Advice::Collect);
+    }
+}

@@ -6,6 +6,7 @@ use serde::Serialize;
 use serde::ser::Serializer;
 use serde_json::value::RawValue;
 
+use crate::eviction::decider::Replayed;
 use crate::eviction::evicted::{Eviction, REASON};
 use crate::eviction::rank::Candidate as _;
 use crate::eviction::synchronization::Synchronized;
@@ -32,6 +33,20 @@ pub struct Answer<'a> {
 /// When it cannot be written.
 pub fn write_json(writer: &mut impl Write, answer: &Answer<'_>) -> io::Result<()> {
     serde_json::to_writer(&mut *writer, &Record::of(answer))?;
+    writer.write_all(b"\n")
+}
+
+/// Writes what the replay of a recorded turn came to as one line of JSON.
+///
+/// # Errors
+/// When it cannot be written.
+pub fn write_replayed(writer: &mut impl Write, time: &str, replayed: &Replayed) -> io::Result<()> {
+    #[derive(Serialize)]
+    struct Line<'a> {
+        time: &'a str,
+        replayed: &'a Replayed,
+    }
+    serde_json::to_writer(&mut *writer, &Line { time, replayed })?;
     writer.write_all(b"\n")
 }
 

@@ -15,7 +15,7 @@ use clap::ValueEnum;
 
 use crate::config::Policy;
 use crate::eviction::Layout;
-use crate::eviction::decider::{Decider, RecordedCandidate};
+use crate::eviction::decider::{Decider, OwnedRules, Pace, RecordedCandidate, RecordedLine, RecordedRules, Rules};
 use crate::eviction::synchronization::{Input, synchronize};
 use crate::units::Moment;
 
@@ -85,10 +85,10 @@ pub fn run(options: &Options) -> Result<(), CommandError> {
         let reason = "--config -: the trace is standard input already; name a file for one of them";
         return Err(CommandError::Usage(reason.to_owned()));
     }
-    let policy = input::policy(&options.config)?;
+    let rules = rules(&options.config)?;
     let Source { name, reader, size } = Source::open(options.trace.as_deref())?;
     let progress = Progress::new(size, options.stats);
-    match simulate(&policy, &name, reader, io::stdout().lock(), options.output, progress) {
+    match replay(rules.borrow(), &name, reader, io::stdout().lock(), options.output, progress) {
         Err(error) if error.is_broken_pipe() => Ok(()),
         result => result.map(|_| ()),
     }
@@ -125,6 +125,18 @@ impl Source {
 const NO_TRACE: &str =
     "no trace: name a file, or pipe one in (node-pressure-monitor simulate --help says what one looks like)";
 
+/// The rules of a recorded turn, or a kubelet's pace for a policy of any kind.
+fn rules(path: &Path) -> Result<OwnedRules, CommandError> {
+    if !input::is_stdin(path)
+        && let Ok(bytes) = std::fs::read(path)
+        && let Ok(recorded) = serde_json::from_slice::<RecordedRules<OwnedRules>>(&bytes)
+        && recorded.kind == RecordedRules::<OwnedRules>::KIND
+    {
+        return Ok(recorded.rules);
+    }
+    Ok(OwnedRules { policy: input::policy(path)?, pace: Pace::Kubelet })
+}
+
 /// Answers every line of `trace`, in constant memory; `name` is what errors call it. Returns the number of lines answered.
 ///
 /// # Errors
@@ -135,9 +147,20 @@ pub fn simulate(
     trace: impl Read,
     answer: impl Write,
     format: Format,
+    progress: Progress,
+) -> Result<u64, CommandError> {
+    replay(Rules { policy, pace: Pace::Kubelet }, name, trace, answer, format, progress)
+}
+
+fn replay(
+    rules: Rules<'_>,
+    name: &str,
+    trace: impl Read,
+    answer: impl Write,
+    format: Format,
     mut progress: Progress,
 ) -> Result<u64, CommandError> {
-    let mut simulation = Simulation::new(policy, name);
+    let mut simulation = Simulation::new(rules, name);
     let mut writer = BufWriter::with_capacity(BUFFER, answer);
     let replayed = simulation.replay(trace, &mut writer, format, &mut progress);
     let written = replayed.and(writer.flush().map_err(CommandError::Output));
@@ -145,12 +168,20 @@ pub fn simulate(
         Ok(()) => progress.end(simulation.answered),
         Err(_) => progress.clear(),
     }
-    written.map(|()| simulation.answered)
+    written?;
+    if simulation.differing > 0 {
+        let (differing, replayed) = (simulation.differing, simulation.replayed);
+        let reason = format!(
+            "{name}: {differing} of {replayed} recorded turns were replayed to another step, victim or explanation"
+        );
+        return Err(CommandError::Wrong(reason));
+    }
+    Ok(simulation.answered)
 }
 
 /// A node, as far as the trace has gone.
 struct Simulation<'a> {
-    policy: &'a Policy,
+    rules: Rules<'a>,
     name: &'a str,
     /// The filesystems, and since which line.
     layout: Option<(Layout, u64)>,
@@ -158,20 +189,25 @@ struct Simulation<'a> {
     before: Option<Moment>,
     pods: PodCache,
     answered: u64,
+    /// Recorded turns, and those that were replayed to something else.
+    replayed: u64,
+    differing: u64,
     swap_told: bool,
     twice_told: bool,
 }
 
 impl<'a> Simulation<'a> {
-    fn new(policy: &'a Policy, name: &'a str) -> Self {
+    fn new(rules: Rules<'a>, name: &'a str) -> Self {
         Self {
-            policy,
+            rules,
             name,
             layout: None,
             decider: Decider::default(),
             before: None,
             pods: PodCache::default(),
             answered: 0,
+            replayed: 0,
+            differing: 0,
             swap_told: false,
             twice_told: false,
         }
@@ -188,7 +224,7 @@ impl<'a> Simulation<'a> {
         let at =
             |number: u64, column: usize, what: &str| CommandError::Wrong(format!("{name}:{number}:{column}: {what}"));
         let mut lines = Lines::new(trace);
-        let mut table = Table::new(self.policy);
+        let mut table = Table::new(self.rules.policy);
         loop {
             // Whoever follows a trace that is being written sees each answer at once.
             if lines.may_wait() {
@@ -202,7 +238,13 @@ impl<'a> Simulation<'a> {
             };
             let wrong = |fault: Fault| at(line.number, fault.column, &format!("{fault}; {EXPECTED}"));
             let parsed = TraceLine::parse(line.text).map_err(wrong)?;
-            self.pods.update(&parsed, line.text, self.policy).map_err(wrong)?;
+            if parsed.is_recorded() {
+                let recorded: RecordedLine = input::parse(line.text).map_err(wrong)?;
+                self.replay_turn(&recorded, writer, format).map_err(CommandError::Output)?;
+                progress.at(self.answered, line.end);
+                continue;
+            }
+            self.pods.update(&parsed, line.text, self.rules.policy).map_err(wrong)?;
             self.note_clock(&parsed, line.number, progress);
             self.note_once(&parsed, line.number, progress);
             self.keep_layout(parsed.layout(), line.number).map_err(|reason| at(line.number, 1, &reason))?;
@@ -216,6 +258,18 @@ impl<'a> Simulation<'a> {
             progress.at(self.answered, line.end);
         }
         table.end(writer).map_err(CommandError::Output)
+    }
+
+    /// Replays a turn that an agent recorded, and says whether it came to the same.
+    fn replay_turn(&mut self, line: &RecordedLine, writer: &mut impl Write, format: Format) -> io::Result<()> {
+        let replayed = line.replay(self.rules);
+        self.answered += 1;
+        self.replayed += 1;
+        self.differing += u64::from(replayed.difference.is_some());
+        match format {
+            Format::Json => answer::write_replayed(writer, &line.time, &replayed),
+            Format::Table => table::write_replayed(writer, &line.time, &replayed),
+        }
     }
 
     /// A kubelet looks at its filesystems once, when it starts.
@@ -267,7 +321,7 @@ impl<'a> Simulation<'a> {
             after_collection: parsed.after_collection(),
             pods: self.pods.pods(),
         };
-        let decision = synchronize(&mut self.decider, self.policy, &input);
+        let decision = synchronize(&mut self.decider, self.rules.policy, &input);
         Answer { time: parsed.time(), armed: self.decider.armed(), decision, pods: self.pods.described() }
     }
 }

@@ -5,6 +5,7 @@ use std::io::{self, Write};
 
 use crate::config::Policy;
 use crate::eviction::SignalValue;
+use crate::eviction::decider::Replayed;
 use crate::eviction::rank::Candidate as _;
 use crate::eviction::rank::Order;
 use crate::units::{Amount, Resource, format_go_duration};
@@ -108,6 +109,26 @@ impl<'a> Table<'a> {
             writeln!(writer, "{:<TIME$}    {name} ({}): {told}", "", eviction.cause.as_str())?;
         }
         Ok(())
+    }
+}
+
+/// Writes what the replay of a recorded turn came to.
+///
+/// # Errors
+/// When it cannot be written.
+pub fn write_replayed(writer: &mut impl Write, time: &str, replayed: &Replayed) -> io::Result<()> {
+    let Replayed { steps, victim, explanation, difference } = replayed;
+    let victim = victim.as_deref().unwrap_or("no workload");
+    match difference {
+        None => writeln!(writer, "{time}  {steps} steps, the same as recorded: evicts {}", printable(victim))?,
+        Some(difference) => {
+            writeln!(writer, "{time}  {steps} steps, NOT as recorded: evicts {}", printable(victim))?;
+            writeln!(writer, "{:<TIME$}    differs  {}", "", printable(difference))?;
+        }
+    }
+    match explanation {
+        Some(explanation) => writeln!(writer, "{:<TIME$}    why   {}", "", printable(explanation)),
+        None => Ok(()),
     }
 }
 

@@ -30,6 +30,9 @@ pub struct TraceLine<'a> {
     /// Read on its own: from one line to the next they are mostly the same, and then need no reading.
     #[serde(borrow)]
     pods: Option<&'a RawValue>,
+    /// A turn that an agent recorded, which is replayed step by step.
+    #[serde(borrow)]
+    turn: Option<&'a RawValue>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -79,6 +82,12 @@ impl<'a> TraceLine<'a> {
             return Err(Fault { field: "node.splitImageFs".to_owned(), ..Fault::whole(reason) });
         }
         Ok(this)
+    }
+
+    /// Tells whether the line holds a turn that an agent recorded.
+    #[must_use]
+    pub fn is_recorded(&self) -> bool {
+        self.turn.is_some()
     }
 
     /// The time as it was written.

@@ -194,7 +194,9 @@ impl<C: Candidate> Decider<C> {
         };
         let place = self.turn.reclaim_place;
         if snapshot.reclaim == ReclaimFacts::DryRun {
-            self.turn.notes.push(Note::ReclaimDryRun { threshold: met.place, place, bytes });
+            let id = self.turn.ranking.get(place).map(|ranked| ranked.candidate.cgroup());
+            let note = |id| Note::ReclaimDryRun { threshold: met.place, id, bytes };
+            self.turn.notes.extend(id.map(note));
             return self.candidates(met.threshold.signal, false);
         }
         let started = snapshot.clock();

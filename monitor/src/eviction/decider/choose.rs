@@ -61,7 +61,7 @@ impl<C: Candidate> Decider<C> {
     /// Judges the second sample as if it were the first: minimum reclaim holds a threshold after an eviction, not after the sample before.
     pub(super) fn confirm(&mut self, rules: Rules<'_>, snapshot: &Snapshot) -> Next {
         let (Some(agent), Some(met)) = (rules.agent(), self.acted_on().cloned()) else { return self.wait() };
-        if self.layout != Some(snapshot.layout) {
+        if self.turn.layout != snapshot.layout {
             return self.end_turn(rules, snapshot);
         }
         let observation = &snapshot.observation;

@@ -200,3 +200,35 @@ pub(super) struct Episode {
     pub(super) started: Monotonic,
     pub(super) deadline: Monotonic,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn disks_are_measured_less_often_when_nothing_comes_of_it() {
+        let fresh = |in_vain| Renewal { in_vain, ..Renewal::default() }.fresh().as_secs();
+        assert_eq!([0, 1, 2, 3, 4, u32::MAX].map(fresh), [10, 20, 40, 60, 60, 60]);
+    }
+
+    #[test]
+    fn a_refusal_excludes_from_soft_thresholds_only() {
+        let (id, now) = (CgroupId(7), Monotonic(0));
+        let cases = [
+            (EvictionEnd::Refused, 61, [(false, true), (true, false)]),
+            (EvictionEnd::Unanswered, 31, [(false, true), (true, false)]),
+            (EvictionEnd::Failed, 31, [(false, true), (true, true)]),
+            (EvictionEnd::Gone, 0, [(false, false), (true, false)]),
+        ];
+        for (end, over, expected) in cases {
+            let mut memory = Memory::default();
+            let cause = crate::eviction::evicted::Cause::Signal(Signal::MemoryAvailable);
+            let ended = vec![super::super::EndedEviction { id, cause, end }];
+            memory.take_in(&Snapshot { ended, ..Snapshot::default() });
+            for (hard, excluded) in expected {
+                assert_eq!(memory.exclusions.holds(id, hard, now), excluded, "{end:?} {hard}");
+                assert!(!memory.exclusions.holds(id, hard, now.after(Duration::from_secs(over))), "{end:?}");
+            }
+        }
+    }
+}

@@ -27,7 +27,7 @@ use super::{Armed, Assessment, Layout, MetThreshold, Observation, State as Thres
 
 pub use memory::{DISK_COOL_DOWN, Memory, Renewal};
 pub use next::{Choice, Measure, Next, Note, PassedOver, Place, Route};
-pub use recorded::{RecordedCandidate, RecordedStep, RecordedTurn};
+pub use recorded::{RecordedCandidate, RecordedLine, RecordedRules, RecordedStep, RecordedTurn, Replayed};
 pub use rules::{AgentRules, OwnedRules, Pace, Rules};
 pub use snapshot::{
     Answer, Attempt, ControlPlane, EndedEviction, EvictionEnd, EvictionStage, LimitExceeded, ReclaimFacts,
@@ -81,6 +81,7 @@ pub struct Decider<C> {
 #[derive(Debug)]
 struct Turn<C> {
     phase: Phase,
+    layout: Layout,
     /// The memory of thresholds when the turn began: a second sample in the turn is judged from there.
     before: ThresholdState,
     observation: Observation,
@@ -106,6 +107,7 @@ impl<C> Default for Turn<C> {
     fn default() -> Self {
         Self {
             phase: Phase::Idle,
+            layout: Layout::default(),
             before: ThresholdState::default(),
             observation: Observation::default(),
             assessment: Assessment::default(),
@@ -217,9 +219,14 @@ impl<C> Decider<C> {
         &self.turn.exceeded
     }
 
-    /// Forgets what a reload makes obsolete: another mode or other limits give every threshold a new chance.
+    /// Ends all cool-downs: they were set by rules that no longer apply.
     pub fn reconsider(&mut self) {
         self.memory.cool_downs = memory::CoolDowns::default();
+        self.turn.retry = None;
+    }
+
+    /// Forgets proactive reclaim, under way or failed.
+    pub fn forget_reclaim(&mut self) {
         self.memory.reclaim = memory::ReclaimMemory::default();
     }
 
@@ -295,7 +302,7 @@ impl<C: Candidate> Decider<C> {
         turn.queue.clear();
         turn.ranking.clear();
         turn.exceeded.clear();
-        (turn.in_hand, turn.retry, turn.has_checked_limits) = (0, None, false);
+        (turn.in_hand, turn.retry, turn.has_checked_limits, turn.layout) = (0, None, false, snapshot.layout);
         turn.observation.clone_from(&snapshot.observation);
         if let Some(signal) = snapshot.question {
             return self.answer_question(rules, snapshot, signal);
@@ -388,18 +395,11 @@ impl<C: Candidate> Decider<C> {
         !(is_on_disk && self.expected_suffices(rules, snapshot, met))
     }
 
-    /// A hard eviction never waits for the grace period of another, only for processes that were killed already and whose memory is being
-    /// freed; and for a disk, for another whose disk is.
     fn may_start(&self, agent: AgentRules, snapshot: &Snapshot, is_on_disk: bool, hard: bool) -> Result<(), Refusal> {
-        let blocks = |under_way: &UnderWay| match under_way.stage {
-            EvictionStage::Dying => true,
-            EvictionStage::Removing => !hard || is_on_disk,
-            EvictionStage::Leaving => !hard || is_on_disk && under_way.is_urgent,
-        };
-        if let Some(blocking) = snapshot.under_way.iter().find(|under_way| blocks(under_way)) {
-            // How soon the eviction is polled again.
-            let poll = if blocking.stage == EvictionStage::Dying { 5 } else { 100 };
-            return Err(Refusal::CoolDown(Duration::from_millis(poll)));
+        if blocks(snapshot.under_way.iter().copied(), is_on_disk, hard) {
+            // How soon the evictions under way are polled again.
+            let is_dying = snapshot.under_way.iter().any(|under_way| under_way.stage == EvictionStage::Dying);
+            return Err(Refusal::CoolDown(Duration::from_millis(if is_dying { 5 } else { 100 })));
         }
         self.memory.budget.check(&agent.limits, snapshot.clock())
     }
@@ -457,4 +457,14 @@ impl<C: Candidate> Decider<C> {
         let largest = usable.filter_map(|ranked| ranked.facts().usage).max();
         Benefit::of(rules.policy, signal, self.turn.observation.get(signal), self.acted_on(), largest)
     }
+}
+
+/// Whether the evictions under way delay another one. A hard eviction never waits for the grace period of another, only for processes
+/// that were killed already and whose memory is being freed; and for a disk, for another whose disk is.
+pub fn blocks(under_way: impl IntoIterator<Item = UnderWay>, is_on_disk: bool, hard: bool) -> bool {
+    under_way.into_iter().any(|under_way| match under_way.stage {
+        EvictionStage::Dying => true,
+        EvictionStage::Removing => !hard || is_on_disk,
+        EvictionStage::Leaving => !hard || is_on_disk && under_way.is_urgent,
+    })
 }

@@ -111,7 +111,7 @@ pub enum Note {
     /// No workload is asked to give memory back.
     ReclaimFutile { threshold: usize, why: Futile },
     /// Observe mode: this workload would be asked to give memory back.
-    ReclaimDryRun { threshold: usize, place: usize, bytes: Bytes },
+    ReclaimDryRun { threshold: usize, id: CgroupId, bytes: Bytes },
 }
 
 /// Why a candidate is not evicted although it is ranked.

@@ -4,10 +4,10 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
-use crate::eviction::rank::{Candidate, Facts};
+use crate::eviction::rank::{Candidate, Facts, Order};
 use crate::units::CgroupId;
 
-use super::{Answer, Memory, Next, Snapshot, Standing};
+use super::{Answer, Choice, Decider, Memory, Next, Place, Rules, Snapshot, Standing};
 
 /// A candidate, by what a ranking looks at.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -97,5 +97,74 @@ impl<C: Candidate> Answer<C> {
             Self::Reclaimed(freed) => Answer::Reclaimed(*freed),
             Self::Attempt(attempt) => Answer::Attempt(*attempt),
         }
+    }
+}
+
+/// The rules of a recorded turn, as a file that `simulate --config` reads.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RecordedRules<R> {
+    pub kind: String,
+    pub rules: R,
+}
+
+impl<R> RecordedRules<R> {
+    pub const KIND: &'static str = "EvictionRules";
+
+    #[must_use]
+    pub fn of(rules: R) -> Self {
+        Self { kind: Self::KIND.to_owned(), rules }
+    }
+}
+
+/// One line of a trace that an agent recorded.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RecordedLine {
+    /// When the eviction was decided, RFC 3339.
+    pub time: String,
+    pub turn: RecordedTurn,
+    pub victim: String,
+    pub explanation: String,
+}
+
+/// What a replay of a recorded turn came to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Replayed {
+    pub steps: usize,
+    pub victim: Option<String>,
+    pub explanation: Option<String>,
+    /// The first step that differs from what was recorded, or what else does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub difference: Option<String>,
+}
+
+impl RecordedLine {
+    /// Steps a decider through the turn, and compares.
+    #[must_use]
+    pub fn replay(&self, rules: Rules<'_>) -> Replayed {
+        let mut decider = Decider::remembering(self.turn.memory.clone());
+        let (mut victim, mut explanation, mut difference) = (None, None, None);
+        for (number, step) in self.turn.steps.iter().enumerate() {
+            let next = decider.step(rules, &step.snapshot, step.answer.clone());
+            if next != step.next && difference.is_none() {
+                difference = Some(format!("step {}: {next:?} instead of {:?}", number + 1, step.next));
+            }
+            if let Next::Evict(Choice { place: Place::Ranked(place), cause, .. }) = next
+                && let Some(ranked) = decider.ranking().get(place)
+            {
+                let order = Order::of(rules.policy, cause.resource());
+                victim = Some(ranked.candidate.name.clone());
+                explanation = Some(ranked.explanation(order));
+            }
+        }
+        if difference.is_none() && victim.as_ref() != Some(&self.victim) {
+            difference = Some(format!("the victim is not {}", self.victim));
+        }
+        if difference.is_none() && explanation.as_ref() != Some(&self.explanation) {
+            difference = Some(format!("the explanation was: {}", self.explanation));
+        }
+        Replayed { steps: self.turn.steps.len(), victim, explanation, difference }
     }
 }

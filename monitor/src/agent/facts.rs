@@ -1,0 +1,184 @@
+//! What the decider is given: the facts of the moment, and what it asks to be measured.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::actions::{Ended, oom_score, reclaim};
+use crate::cluster::State;
+use crate::eviction::DiskUsage;
+use crate::eviction::decider::{
+    Answer, ControlPlane, EndedEviction, LimitExceeded, Measure, Place, RuntimeFacts, Snapshot, Standing,
+};
+use crate::node::pinned_file::Buffer;
+use crate::runtime::{State as RuntimeState, Stores};
+use crate::units::{Amount, Bytes, CgroupId, Resource, Signal};
+use crate::workloads::Tracked;
+use crate::workloads::{OtherUsage, Pod, PodUid, WorkloadUsage, task_count};
+
+use super::act::{LIST_AGE_AT_DECISION, Turn};
+use super::{Agent, Look};
+
+impl Agent {
+    pub(super) fn snapshot(&mut self, look: &Look, ended: &[Ended]) -> Snapshot {
+        let now = look.sampled;
+        let expected = self.expected(now);
+        Snapshot {
+            now: now.into(),
+            layout: self.sensors.signals.layout(),
+            observation: look.observation.clone(),
+            question: None,
+            under_way: self.actions.evictor.under_way().collect(),
+            ended: ended
+                .iter()
+                .map(|ended| EndedEviction { id: ended.id, cause: ended.cause, end: ended.end })
+                .collect(),
+            collected: self.actions.collected.take(),
+            expected,
+            in_maintenance: self.in_maintenance(now),
+            reclaim: self.actions.gentle.facts(),
+            has_limits: self.sensors.local.has_limits(),
+        }
+    }
+
+    pub(super) fn measure(&mut self, what: Measure, turn: &mut Turn) -> Answer<WorkloadUsage> {
+        match what {
+            // The signals are sampled by the driver, which owns the snapshot.
+            Measure::Signals => Answer::Sampled,
+            Measure::Runtime => Answer::Runtime(self.runtime_facts()),
+            Measure::Candidates { signal, exact } => Answer::Candidates(self.candidates(signal, exact)),
+            Measure::Exact { place } => {
+                let id = self.decision.ranking().get(place).map(|ranked| ranked.candidate.workload.id);
+                Answer::Exact(id.and_then(|id| self.sensors.tree.measure(id)))
+            }
+            Measure::Standing { place } => Answer::Standing(self.standing(place, turn)),
+            Measure::Holding { place } => Answer::Holding(self.holding(place)),
+            Measure::Disks { since, tolerated, renew } => {
+                Answer::DisksMeasured(self.are_disks_measured(since, tolerated, renew))
+            }
+            Measure::Limits => {
+                let now = crate::units::Monotonic::now();
+                self.read_pods(now);
+                turn.above = self.above_limits();
+                let exceeded = |above: &super::local_storage::Above| {
+                    let is_stale = above.is_stale(now) || self.sensors.local.was_gone_since(above.id, above.at);
+                    if is_stale {
+                        self.sensors.local.hurry(&above.workload);
+                    }
+                    LimitExceeded { id: above.id, cause: above.cause, is_stale }
+                };
+                Answer::Limits(turn.above.iter().map(exceeded).collect())
+            }
+        }
+    }
+
+    fn runtime_facts(&self) -> RuntimeFacts {
+        let view = self.runtime.view();
+        match view.state {
+            _ if view.snapshot.is_some() => RuntimeFacts::Up,
+            RuntimeState::Looking => RuntimeFacts::Looking,
+            // Where its stores are is known once it has answered.
+            RuntimeState::Down { since, .. } if view.stores != Stores::default() => RuntimeFacts::Down { since },
+            RuntimeState::Down { .. } | RuntimeState::Up { .. } | RuntimeState::Off | RuntimeState::Absent => {
+                RuntimeFacts::None
+            }
+        }
+    }
+
+    /// The candidates with what they use of what `signal` counts.
+    fn candidates(&mut self, signal: Signal, exact: bool) -> Vec<WorkloadUsage> {
+        self.scan_if_older(LIST_AGE_AT_DECISION);
+        let tree = &mut self.sensors.tree;
+        let is_memory = signal.resource() == Resource::Memory;
+        let mut usages = if is_memory && exact { tree.usages() } else { tree.usage_upper_bounds() };
+        usages.retain(|usage| usage.workload.protection.is_none());
+        if !is_memory {
+            self.add_usage_of(signal, &mut usages);
+        }
+        usages
+    }
+
+    fn add_usage_of(&self, signal: Signal, usages: &mut Vec<WorkloadUsage>) {
+        if signal.resource().is_on_disk() {
+            // What other workloads have on a disk stays there when they end.
+            let is_removed = self.runtime.view().state.is_there();
+            usages.retain(|usage| is_removed && usage.workload.kind.pod_uid().is_some());
+        }
+        let tracked: HashMap<CgroupId, &Tracked> =
+            self.sensors.tree.tracked().iter().map(|tracked| (tracked.workload().id, tracked)).collect();
+        let mut buffer = Buffer::new();
+        for usage in usages {
+            let tracked = tracked.get(&usage.workload.id).copied();
+            usage.other = Some(self.other_usage(signal, tracked, &usage.workload.name, &mut buffer));
+        }
+    }
+
+    fn other_usage(&self, signal: Signal, tracked: Option<&Tracked>, name: &str, buffer: &mut Buffer) -> OtherUsage {
+        let resource = signal.resource();
+        if resource == Resource::Pids {
+            let hierarchy = self.sensors.tree.hierarchy();
+            let count = tracked.and_then(|it| task_count::count(it.directory(), name, hierarchy, buffer));
+            let used = count.map(|count| Amount::from_units(i64::try_from(count).unwrap_or(i64::MAX)));
+            return OtherUsage { resource, used, request: None };
+        }
+        // A restarted pod has the same name and cgroup, and not what it had before; a measurement that hangs is out of date.
+        let is_of_now = |usage: &DiskUsage| {
+            let id = tracked.map(|it| it.workload().id);
+            !self.is_measuring_stuck() && !id.is_some_and(|id| self.sensors.local.was_gone_since(id, usage.at))
+        };
+        let usage = self.sensors.signals.usages().usage(name).filter(is_of_now);
+        let used = usage.map(|usage| usage.on(signal, self.sensors.signals.layout()));
+        // Without a known request every workload on the disk exceeds it. Inodes cannot be requested.
+        let pod = tracked.and_then(|it| it.workload().pod.as_ref());
+        let request = pod.map_or(Amount::ZERO, |pod| pod.request(resource, self.config.policy.quirks));
+        OtherUsage { resource, used, request: Some(request) }
+    }
+
+    fn standing(&self, place: Place, turn: &Turn) -> Standing {
+        let id = match place {
+            Place::Ranked(place) => self.decision.ranking().get(place).map(|ranked| ranked.candidate.workload.id),
+            Place::Limit(place) => turn.above.get(place).map(|above| above.id),
+        };
+        let Some(tracked) = id.and_then(|id| self.sensors.tree.find(id)) else { return Standing::default() };
+        let is_critical = self.is_critical(tracked);
+        let Some(uid) = tracked.workload().kind.pod_uid() else {
+            return Standing { is_critical, ..Standing::default() };
+        };
+        let grace_period_seconds = self.own_grace(uid);
+        if !self.cluster.is_there() {
+            return Standing { is_critical, is_pod: true, grace_period_seconds, ..Standing::default() };
+        }
+        let view = self.cluster.view();
+        let pod = view.pods.find(uid);
+        let is_read = view.pods_as_of.is_some() && !view.node.uid.is_empty();
+        Standing {
+            is_critical: is_critical || pod.is_some_and(Pod::is_critical),
+            is_pod: true,
+            is_known: pod.is_some(),
+            grace_period_seconds,
+            control_plane: if view.state == State::Up { ControlPlane::Up { is_read } } else { ControlPlane::Down },
+        }
+    }
+
+    /// The grace period that the pod asks for, in seconds; the runtime knows it too where the kubelet has noted it.
+    fn own_grace(&self, uid: &PodUid) -> Option<i64> {
+        let specs = Arc::clone(self.sensors.local.specs());
+        let asked_for = specs.find(uid).and_then(|pod| pod.spec.termination_grace_period_seconds);
+        let noted = || i64::try_from(self.runtime.view().snapshot?.grace_of(uid)?.as_secs()).ok();
+        asked_for.or_else(noted)
+    }
+
+    /// Whether the kubelet's mark or the pod itself says that the node needs it.
+    pub(super) fn is_critical(&self, tracked: &Tracked) -> bool {
+        tracked.workload().pod.as_ref().is_some_and(|pod| pod.is_critical())
+            || oom_score::is_node_critical(tracked, &self.config.proc_root)
+    }
+
+    fn holding(&mut self, place: usize) -> Option<crate::eviction::proactive_reclaim::Holding> {
+        let usage = &self.decision.ranking().get(place)?.candidate;
+        let (id, above) = (usage.workload.id, usage.working_set.saturating_sub(usage.workload.request));
+        let details = self.sensors.memory.details().ok();
+        let swap_free = details.and_then(|details| details.swap_free).unwrap_or(Bytes::ZERO);
+        let tracked = self.sensors.tree.find(id)?;
+        reclaim::holding(tracked.directory(), above, swap_free).ok()
+    }
+}
