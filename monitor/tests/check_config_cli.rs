@@ -1,4 +1,4 @@
-//! `check-config` as people run it: the real binary, its output and its exit status.
+//! The binary with `check-config`: its output and its exit status.
 #![expect(clippy::unwrap_used, reason = "a command that cannot be run fails its test")]
 
 use std::fs::{File, OpenOptions};
@@ -21,7 +21,7 @@ fn check(arguments: &[&str], input: &str) -> Output {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // Who refuses the arguments does not read on.
+    // The command does not read its input when it refuses the arguments.
     let _unread = child.stdin.take().unwrap().write_all(input.as_bytes());
     child.wait_with_output().unwrap()
 }
@@ -40,7 +40,7 @@ fn answer(arguments: &[&str], input: &str) -> Value {
 const KUBELET: &str = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
 
 #[test]
-fn thresholds_as_understood() {
+fn thresholds_are_printed() {
     let text = format!(
         "{KUBELET}evictionHard: {{memory.available: 0.5Gi, nodefs.available: 15%, pid.available: \"1E3\"}}
 evictionSoft: {{memory.available: 10%}}
@@ -75,7 +75,7 @@ evictionMinimumReclaim: {{memory.available: \"1.500\", nodefs.available: 5%}}
 }
 
 #[test]
-fn each_kind_starts_from_its_own_rules() {
+fn each_kind_of_file_has_its_own_rules() {
     let file = |path| repository(path).display().to_string();
     for (path, kind, semantics, ranking, guaranteed, thresholds) in [
         ("config/monitor.yaml", "MonitorConfiguration", "corrected", "qos", -997, 1),
@@ -97,7 +97,7 @@ fn each_kind_starts_from_its_own_rules() {
 }
 
 #[test]
-fn what_is_left_for_pods() {
+fn node_allocatable_is_printed() {
     let text = "kubeletArguments:\n  system-reserved: [\"memory=2Gi\"]\n  eviction-hard: [\"memory.available<.5Gi\"]\n";
     let arguments = ["--output", "json", "--capacity", "memory=10Gi,cpu=4", "-"];
     let answer = answer(&arguments, text);
@@ -112,7 +112,7 @@ fn what_is_left_for_pods() {
 }
 
 #[test]
-fn warnings_leave_the_status_alone() {
+fn warnings_do_not_change_the_status() {
     let (status, stdout, stderr) = texts(&check(&["-"], &format!("{KUBELET}failSwapOn: false\n")));
     assert_eq!(status, 0);
     assert!(
@@ -123,7 +123,7 @@ fn warnings_leave_the_status_alone() {
 }
 
 #[test]
-fn errors_are_all_on_stderr_with_status_1() {
+fn errors_go_to_stderr_with_status_1() {
     let text = format!("{KUBELET}evictionSoft: {{memory.available: 1Gi}}\nevictionMaxPodGracePeriod: soon\n");
     let (status, stdout, stderr) = texts(&check(&["--output", "json", "-"], &text));
     assert_eq!((status, stdout.as_str()), (1, ""));
@@ -137,7 +137,7 @@ fn errors_are_all_on_stderr_with_status_1() {
 }
 
 #[test]
-fn wrong_usage_and_unreadable_files_are_status_2() {
+fn wrong_usage_and_unreadable_files_exit_with_2() {
     for arguments in [
         &["/nonexistent.yaml"][..],
         &["/"],
@@ -158,7 +158,7 @@ fn wrong_usage_and_unreadable_files_are_status_2() {
 }
 
 #[test]
-fn a_stderr_that_cannot_be_written_loses_no_answer() {
+fn an_unwritable_stderr_loses_no_answer() {
     let directory = tempfile::tempdir().unwrap();
     let swap = directory.path().join("swap.yaml");
     std::fs::write(&swap, format!("{KUBELET}failSwapOn: false\n")).unwrap();
@@ -181,7 +181,7 @@ fn a_stderr_that_cannot_be_written_loses_no_answer() {
 }
 
 #[test]
-fn a_directory_as_standard_input_cannot_be_read() {
+fn a_directory_as_standard_input_is_an_error() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_node-pressure-monitor"));
     let directory = File::open(std::env::temp_dir()).unwrap();
     let (status, _, stderr) = texts(&command.args(["check-config", "-"]).stdin(directory).output().unwrap());
@@ -190,7 +190,7 @@ fn a_directory_as_standard_input_cannot_be_read() {
 }
 
 #[test]
-fn names_cannot_command_the_terminal() {
+fn control_characters_do_not_reach_the_terminal() {
     let text = format!("{KUBELET}systemReserved: {{\"a\\e[31mb\\nc\": 1}}\nevictionHard: {{\"x\\e]0;y\": 1}}\n");
     let (_, stdout, stderr) = texts(&check(&["-"], &text));
     assert!(!stdout.contains('\u{1b}') && !stderr.contains('\u{1b}'), "{stdout:?} {stderr:?}");

@@ -8,7 +8,7 @@ use crate::actions::self_protection;
 use crate::cluster::Intent;
 use crate::cluster::ledger::Unfinished;
 use crate::config::adopted::Adopted;
-use crate::config::config_watch::{ConfigNews, ConfigWatch, Wanted};
+use crate::config::config_watch::{ConfigUpdate, ConfigWatch, Wanted};
 use crate::config::kubernetes_options::EvictionMethod;
 use crate::config::{Mode, MonitorConfig, Policy, Quirk};
 use crate::eviction::deadline::FallRate;
@@ -44,9 +44,9 @@ impl Reload {
     }
 
     /// What has become of the file; never, where there is none. Cancel-safe.
-    pub(super) async fn news(&self) -> ConfigNews {
+    pub(super) async fn news(&self) -> ConfigUpdate {
         match &self.file {
-            Some(file) => file.news().await,
+            Some(file) => file.update().await,
             None => std::future::pending().await,
         }
     }
@@ -83,7 +83,7 @@ impl Agent {
     /// SIGHUP: the file is to be read now.
     pub(super) fn ask_for_configuration(&mut self) {
         match &self.reload.file {
-            Some(file) => file.ask(),
+            Some(file) => file.request(),
             None => {
                 let warning = "SIGHUP: the agent was started without --config, there is no file to read again";
                 let record = Record::ConfigurationWarning { file: None, fields: None, warning };
@@ -93,7 +93,7 @@ impl Agent {
     }
 
     /// Takes what has become of the file.
-    pub(super) fn take_configuration(&mut self, news: ConfigNews) {
+    pub(super) fn take_configuration(&mut self, news: ConfigUpdate) {
         let now = Monotonic::now();
         let file = self.reload.file.as_ref().map(|file| file.path().display().to_string()).unwrap_or_default();
         let outcome = match news.read {

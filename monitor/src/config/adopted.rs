@@ -1,26 +1,26 @@
-//! A new configuration for an agent at work: what of it can be had without a restart.
+//! Which fields of a new configuration a running agent adopts, and which need a restart.
 
 use super::disk_usage_options::DiskUsageOptions;
 use super::kubernetes_options::KubernetesOptions;
 use super::policy::{MonitorConfig, Policy, Sampling};
 
-/// What becomes of a new configuration.
+/// The result of applying a new configuration to a running agent.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Adopted {
-    /// What is in force from now on: the new one, and the old one where that needs a restart.
+    /// The configuration in force from now on: the new one, with the old values of fields that need a restart.
     pub config: MonitorConfig,
-    /// Fields that are not what they were.
+    /// The fields that changed.
     pub changed: Vec<&'static str>,
-    /// Fields that stay what they were until the agent is started anew.
+    /// The fields that keep their old values until a restart.
     pub needs_restart: Vec<&'static str>,
 }
 
 impl Adopted {
-    /// Puts a new configuration in the place of the one that runs.
+    /// Applies the configuration `wanted` to an agent that runs by `running`.
     #[must_use]
-    pub fn by(running: &MonitorConfig, wanted: MonitorConfig) -> Self {
+    pub fn by(running: &MonitorConfig, mut wanted: MonitorConfig) -> Self {
         let mut fields = Fields::default();
-        // Whoever adds a field has to decide here.
+        // Without `..`, so that a new field does not compile before it is handled here.
         let MonitorConfig {
             mode,
             policy,
@@ -40,30 +40,28 @@ impl Adopted {
             lock_file,
             cgroup_root,
             proc_root,
-        } = wanted;
-        let config = MonitorConfig {
-            mode: fields.live("mode", &running.mode, mode),
-            policy: fields.policy(&running.policy, policy),
-            sampling: fields.sampling(running.sampling, sampling),
-            evictions: fields.live("evictions", &running.evictions, evictions),
-            pressure_conditions: fields.live("pressureConditions", &running.pressure_conditions, pressure_conditions),
-            protected: fields.live("protected", &running.protected, protected),
-            kernel: fields.fixed("kernel", &running.kernel, kernel),
-            pods: fields.fixed("pods", &running.pods, pods),
-            disk_usage: fields.disk_usage(running.disk_usage, disk_usage),
-            incidents: fields.fixed("incidents", &running.incidents, incidents),
-            filesystems: fields.fixed("filesystems", &running.filesystems, filesystems),
-            runtime: fields.fixed("runtime", &running.runtime, runtime),
-            kubernetes: fields.kubernetes(&running.kubernetes, kubernetes),
-            listen: fields.fixed("metrics.listen", &running.listen, listen),
-            // The files that these name are read again by themselves.
-            serving: fields.fixed("metrics.tls, metrics.bearerToken", &running.serving, serving),
-            lock_file: fields.fixed("lockFile", &running.lock_file, lock_file),
-            cgroup_root: fields.fixed("cgroupRoot", &running.cgroup_root, cgroup_root),
-            proc_root: fields.fixed("procRoot", &running.proc_root, proc_root),
-        };
+        } = &mut wanted;
+        fields.live("mode", &running.mode, mode);
+        fields.policy(&running.policy, policy);
+        fields.sampling(&running.sampling, sampling);
+        fields.live("evictions", &running.evictions, evictions);
+        fields.live("pressureConditions", &running.pressure_conditions, pressure_conditions);
+        fields.live("protected", &running.protected, protected);
+        fields.fixed("kernel", &running.kernel, kernel);
+        fields.fixed("pods", &running.pods, pods);
+        fields.disk_usage(&running.disk_usage, disk_usage);
+        fields.fixed("incidents", &running.incidents, incidents);
+        fields.fixed("filesystems", &running.filesystems, filesystems);
+        fields.fixed("runtime", &running.runtime, runtime);
+        fields.kubernetes(&running.kubernetes, kubernetes);
+        fields.fixed("metrics.listen", &running.listen, listen);
+        // The agent watches the content of these files by itself.
+        fields.fixed("metrics.tls, metrics.bearerToken", &running.serving, serving);
+        fields.fixed("lockFile", &running.lock_file, lock_file);
+        fields.fixed("cgroupRoot", &running.cgroup_root, cgroup_root);
+        fields.fixed("procRoot", &running.proc_root, proc_root);
         let Fields { changed, needs_restart } = fields;
-        Self { config, changed, needs_restart }
+        Self { config: wanted, changed, needs_restart }
     }
 }
 
@@ -74,78 +72,62 @@ struct Fields {
 }
 
 impl Fields {
-    /// A field that the loop looks at whenever it needs it, or that is handed on at once.
-    fn live<T: PartialEq>(&mut self, name: &'static str, running: &T, wanted: T) -> T {
-        if *running != wanted {
+    /// A field that takes effect at once.
+    fn live<T: PartialEq>(&mut self, name: &'static str, running: &T, wanted: &T) {
+        if running != wanted {
             self.changed.push(name);
         }
-        wanted
     }
 
-    /// A field that something was started with.
-    fn fixed<T: PartialEq + Clone>(&mut self, name: &'static str, running: &T, wanted: T) -> T {
-        if *running == wanted {
-            return wanted;
+    /// A field that is used at the start only.
+    fn fixed<T: PartialEq + Clone>(&mut self, name: &'static str, running: &T, wanted: &mut T) {
+        if running != wanted {
+            self.needs_restart.push(name);
+            wanted.clone_from(running);
         }
-        self.needs_restart.push(name);
-        running.clone()
     }
 
-    fn policy(&mut self, running: &Policy, wanted: Policy) -> Policy {
+    fn policy(&mut self, running: &Policy, wanted: &Policy) {
         let Policy {
             semantics,
             quirks,
             ranking,
             oom_scores,
             thresholds,
-            hard_count,
+            // Follows from the thresholds.
+            hard_count: _,
             pods_enforced,
             max_pod_grace_period,
             pressure_transition_period,
             local_storage_isolation,
             reservations,
         } = wanted;
-        Policy {
-            semantics: self.live("semantics", &running.semantics, semantics),
-            quirks: self.live("quirks", &running.quirks, quirks),
-            ranking: self.live("ranking", &running.ranking, ranking),
-            oom_scores: self.live("oomScoreAdj", &running.oom_scores, oom_scores),
-            thresholds: self.live("thresholds", &running.thresholds, thresholds),
-            hard_count,
-            pods_enforced: self.live("enforceNodeAllocatable", &running.pods_enforced, pods_enforced),
-            max_pod_grace_period: self.live(
-                "evictionMaxPodGracePeriod",
-                &running.max_pod_grace_period,
-                max_pod_grace_period,
-            ),
-            pressure_transition_period: self.live(
-                "evictionPressureTransitionPeriod",
-                &running.pressure_transition_period,
-                pressure_transition_period,
-            ),
-            local_storage_isolation: self.live(
-                "localStorageCapacityIsolation",
-                &running.local_storage_isolation,
-                local_storage_isolation,
-            ),
-            reservations: self.live("systemReserved, kubeReserved", &running.reservations, reservations),
-        }
+        self.live("semantics", &running.semantics, semantics);
+        self.live("quirks", &running.quirks, quirks);
+        self.live("ranking", &running.ranking, ranking);
+        self.live("oomScoreAdj", &running.oom_scores, oom_scores);
+        self.live("thresholds", &running.thresholds, thresholds);
+        self.live("enforceNodeAllocatable", &running.pods_enforced, pods_enforced);
+        self.live("evictionMaxPodGracePeriod", &running.max_pod_grace_period, max_pod_grace_period);
+        let transition = "evictionPressureTransitionPeriod";
+        self.live(transition, &running.pressure_transition_period, pressure_transition_period);
+        self.live("localStorageCapacityIsolation", &running.local_storage_isolation, local_storage_isolation);
+        self.live("systemReserved, kubeReserved", &running.reservations, reservations);
     }
 
-    fn sampling(&mut self, running: Sampling, wanted: Sampling) -> Sampling {
+    fn sampling(&mut self, running: &Sampling, wanted: &mut Sampling) {
         let Sampling { floor, ceiling, fastest_rate } = wanted;
-        Sampling {
-            floor: self.live("sampling.floor", &running.floor, floor),
-            ceiling: self.live("sampling.ceiling", &running.ceiling, ceiling),
-            fastest_rate: match fastest_rate {
-                // It is measured before there is anything to protect from the measurement.
-                None => self.fixed("sampling.fastestRate", &running.fastest_rate, None),
-                rate => self.live("sampling.fastestRate", &running.fastest_rate, rate),
-            },
+        self.live("sampling.floor", &running.floor, floor);
+        self.live("sampling.ceiling", &running.ceiling, ceiling);
+        if fastest_rate.is_some() {
+            self.live("sampling.fastestRate", &running.fastest_rate, fastest_rate);
+        } else {
+            // The agent measures the rate only at its start, because the measurement takes memory.
+            self.fixed("sampling.fastestRate", &running.fastest_rate, fastest_rate);
         }
     }
 
-    fn kubernetes(&mut self, running: &KubernetesOptions, wanted: KubernetesOptions) -> KubernetesOptions {
+    fn kubernetes(&mut self, running: &KubernetesOptions, wanted: &mut KubernetesOptions) {
         let KubernetesOptions {
             api,
             kubeconfig,
@@ -158,35 +140,23 @@ impl Fields {
             events,
             defer_soft_in_maintenance,
         } = wanted;
-        KubernetesOptions {
-            api: self.fixed("kubernetes.api", &running.api, api),
-            kubeconfig: self.fixed("kubernetes.kubeconfig", &running.kubeconfig, kubeconfig),
-            node_name: self.fixed("kubernetes.nodeName", &running.node_name, node_name),
-            evictions: self.live("kubernetes.evictions", &running.evictions, evictions),
-            protect: self.live("kubernetes.protect", &running.protect, protect),
-            conditions: self.live("kubernetes.conditions", &running.conditions, conditions),
-            heartbeat: self.live("kubernetes.heartbeat", &running.heartbeat, heartbeat),
-            taints: self.live("kubernetes.taints", &running.taints, taints),
-            events: self.live("kubernetes.events", &running.events, events),
-            defer_soft_in_maintenance: self.live(
-                "kubernetes.maintenance",
-                &running.defer_soft_in_maintenance,
-                defer_soft_in_maintenance,
-            ),
-        }
+        self.fixed("kubernetes.api", &running.api, api);
+        self.fixed("kubernetes.kubeconfig", &running.kubeconfig, kubeconfig);
+        self.fixed("kubernetes.nodeName", &running.node_name, node_name);
+        self.live("kubernetes.evictions", &running.evictions, evictions);
+        self.live("kubernetes.protect", &running.protect, protect);
+        self.live("kubernetes.conditions", &running.conditions, conditions);
+        self.live("kubernetes.heartbeat", &running.heartbeat, heartbeat);
+        self.live("kubernetes.taints", &running.taints, taints);
+        self.live("kubernetes.events", &running.events, events);
+        self.live("kubernetes.maintenance", &running.defer_soft_in_maintenance, defer_soft_in_maintenance);
     }
 
-    fn disk_usage(&mut self, running: DiskUsageOptions, wanted: DiskUsageOptions) -> DiskUsageOptions {
+    fn disk_usage(&mut self, running: &DiskUsageOptions, wanted: &mut DiskUsageOptions) {
         let DiskUsageOptions { cpu_share, pressure_cpu_share, project_quotas } = wanted;
-        DiskUsageOptions {
-            cpu_share: self.fixed("diskUsage.cpuShare", &running.cpu_share, cpu_share),
-            pressure_cpu_share: self.fixed(
-                "diskUsage.pressureCpuShare",
-                &running.pressure_cpu_share,
-                pressure_cpu_share,
-            ),
-            project_quotas: self.live("diskUsage.projectQuotas", &running.project_quotas, project_quotas),
-        }
+        self.fixed("diskUsage.cpuShare", &running.cpu_share, cpu_share);
+        self.fixed("diskUsage.pressureCpuShare", &running.pressure_cpu_share, pressure_cpu_share);
+        self.live("diskUsage.projectQuotas", &running.project_quotas, project_quotas);
     }
 }
 
@@ -202,14 +172,14 @@ mod tests {
     }
 
     #[test]
-    fn the_same_changes_nothing() {
+    fn an_equal_configuration_changes_nothing() {
         let running = parse("");
         let Adopted { config, changed, needs_restart } = Adopted::by(&running, running.clone());
         assert_eq!((config, changed, needs_restart), (running, Vec::new(), Vec::new()));
     }
 
     #[test]
-    fn what_needs_a_restart_is_named_and_stays_and_the_rest_is_had() {
+    fn fields_that_need_a_restart_keep_their_values() {
         let running = parse("sampling: {fastestRate: 1Gi}\n");
         let wanted = "mode: enforce
 ranking: kubernetes
@@ -232,7 +202,7 @@ lockFile: /run/other.lock
         assert_eq!(config.policy.thresholds, parse("evictionHard: {memory.available: 1Gi}\n").policy.thresholds);
         assert_eq!(config.sampling.fastest_rate, Some(Bytes(1 << 30)));
         assert_eq!((config.listen, &config.lock_file), (running.listen, &running.lock_file));
-        // What is in force now is what the next one is compared with.
+        // The next configuration is compared with the one in force.
         let again = Adopted::by(&config, parse(wanted));
         assert_eq!((again.changed, again.needs_restart), (Vec::new(), expected.to_vec()));
     }

@@ -1,32 +1,45 @@
-//! What is wrong with a configuration file, said so that it can be put right.
+//! Errors and warnings about a configuration file. Each names the file, the line, the field and the fix.
 
 use std::fmt::{self, Write as _};
 
-/// One thing wrong, and where.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigError {
     /// The file's name as given.
     pub file: String,
-    /// Counted from one; zero when the whole file is meant.
+    /// Counted from one; zero for an error about the whole file.
     pub line: usize,
-    /// Counted from one; zero when the whole file is meant.
+    /// Counted from one; zero for an error about the whole file.
     pub column: usize,
-    /// The path to the field, e.g. `evictionHard.memory.available`; empty when the whole file is meant.
+    /// The path to the field, e.g. `evictionHard.memory.available`; empty for an error about the whole file.
     pub field: String,
-    /// The value as written, when there is one.
+    /// The value as written.
     pub value: Option<String>,
-    /// What is wrong.
     pub reason: String,
     /// What to write instead.
     pub fix: Option<String>,
 }
 
-/// Keeps what a file has in its names out of the terminal's hands, and each error on one line.
+impl ConfigError {
+    /// Returns an error about a place outside of any field.
+    #[must_use]
+    pub fn at(line: usize, column: usize, reason: impl Into<String>, fix: impl Into<String>) -> Self {
+        let (file, field, value) = (String::new(), String::new(), None);
+        Self { file, line, column, field, value, reason: reason.into(), fix: Some(fix.into()) }
+    }
+
+    /// Returns an error about a file as a whole.
+    #[must_use]
+    pub fn whole_file(file: &str, reason: impl Into<String>, fix: &str) -> Self {
+        Self { file: file.to_owned(), ..Self::at(0, 0, reason, fix) }
+    }
+}
+
+/// Replaces characters that could control a terminal, so that each error is one readable line.
 #[derive(Debug)]
 pub struct Printable<'a, W>(pub &'a mut W);
 
-/// Whether a terminal takes it for a command, or shows what stands around it in another order: controls, and Unicode's invisible
-/// formatting, lines and directions (UTS 55).
+/// Returns whether a terminal obeys the character instead of showing it: controls, and Unicode's invisible formatting characters, line
+/// separators and direction marks (UTS 55).
 #[must_use]
 pub fn is_unprintable(character: char) -> bool {
     character.is_control()
@@ -66,7 +79,7 @@ impl fmt::Display for ConfigError {
     }
 }
 
-/// Something that is not wrong, but hardly meant; where it is, and what to write instead. Prints as an error does.
+/// A value that is valid, but probably not intended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigWarning(pub ConfigError);
 
@@ -76,7 +89,7 @@ impl fmt::Display for ConfigWarning {
     }
 }
 
-/// Everything wrong with a file, in the order of its lines. Prints one a line.
+/// All errors of a file in the order of its lines, displayed one per line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigErrors(pub Vec<ConfigError>);
 

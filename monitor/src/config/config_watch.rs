@@ -1,45 +1,40 @@
-//! The configuration file while the agent runs: read again when it changes, by a thread of its own, since its disk may hang.
+//! Polls the configuration file of a running agent, and reads it again when it changes.
 
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::Builder;
 use std::time::Duration;
 
-use tokio::sync::Notify;
-
 use super::config_error::ConfigWarning;
+use super::file_watch::{FileWatch, Stamp};
 use super::policy::MonitorConfig;
-use super::stamp::Stamp;
 
-/// How often it is looked whether the file has changed. The kubelet renews a ConfigMap's files about once a minute.
-const EVERY: Duration = Duration::from_secs(2);
+/// The kubelet renews a ConfigMap's files about once a minute.
+const INTERVAL: Duration = Duration::from_secs(2);
 
-/// What a file says that can be used.
+/// A usable configuration.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Wanted {
-    /// What is asked for, the command line's options included.
+    /// The file's configuration with the command line's options applied.
     pub config: MonitorConfig,
-    /// What is not wrong, but hardly meant.
     pub warnings: Vec<ConfigWarning>,
 }
 
-/// What has become of the file.
+/// A result of reading the file again.
 #[derive(Debug, Clone, PartialEq)]
-pub struct ConfigNews {
-    /// What it says now, or all that is wrong with it.
+pub struct ConfigUpdate {
+    /// The configuration, or all errors of the file.
     pub read: Result<Box<Wanted>, String>,
-    /// Of its bytes.
+    /// `None` when the file could not be read.
     pub fingerprint: Option<Fingerprint>,
-    /// It is what it was when it was read last, and was read since somebody asked for it.
+    /// Whether the file has the same content as before, and was read because of a request.
     pub is_same: bool,
 }
 
-/// By which the same text is known again, on every node: 64 bit FNV-1a.
+/// 64-bit FNV-1a of a file's bytes, by which operators compare the configurations of nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Fingerprint(pub u64);
 
 impl Fingerprint {
-    /// That of these bytes.
     #[must_use]
     pub fn of(bytes: &[u8]) -> Self {
         let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
@@ -47,129 +42,90 @@ impl Fingerprint {
     }
 }
 
-/// Makes a configuration of the file's bytes, or says all that is wrong with them.
+/// Parses the file's bytes, or returns all errors in them.
 pub type Interpret = Box<dyn Fn(Vec<u8>) -> Result<Wanted, String> + Send>;
 
-#[derive(Debug, Default)]
-struct Shared {
-    /// The latest only: what was not heard before it came is of no use any more.
-    news: Mutex<Option<ConfigNews>>,
-    bell: Notify,
-}
-
-/// The thread, as the loop sees it.
+/// Polls the configuration file on a thread of its own. The thread ends when this value is dropped.
 #[derive(Debug)]
 pub struct ConfigWatch {
-    shared: Arc<Shared>,
-    /// The thread ends with it.
-    asked: Sender<()>,
+    file: FileWatch<ConfigUpdate>,
     path: PathBuf,
 }
 
 impl ConfigWatch {
-    /// Begins to watch the file, which had this fingerprint when the agent started by it.
+    /// Starts to poll the file, whose fingerprint was `fingerprint` when the agent started.
     ///
     /// # Errors
     /// When no thread can be started.
     pub fn start(path: &Path, fingerprint: Fingerprint, interpret: Interpret) -> std::io::Result<Self> {
-        Self::start_every(path, fingerprint, interpret, EVERY)
+        Self::start_every(path, fingerprint, interpret, INTERVAL)
     }
 
     fn start_every(
         path: &Path,
         fingerprint: Fingerprint,
         interpret: Interpret,
-        pause: Duration,
+        interval: Duration,
     ) -> std::io::Result<Self> {
-        let shared = Arc::new(Shared::default());
-        let (asked, asks) = channel();
-        let watched = Watched {
-            path: path.to_owned(),
-            interpret,
-            seen: Seen::Nothing,
-            read: None,
-            fingerprint: Some(fingerprint),
-            is_told_missing: false,
-        };
-        let of_thread = Arc::clone(&shared);
-        let run = move || serve(watched, &asks, &of_thread, pause);
-        std::thread::Builder::new().name("config".to_owned()).stack_size(1 << 20).spawn(run)?;
-        Ok(Self { shared, asked, path: path.to_owned() })
+        let mut polled = Polled::new(path, fingerprint, interpret);
+        let thread = Builder::new().name("config".to_owned()).stack_size(1 << 20);
+        let file = FileWatch::start(thread, interval, move |is_requested| polled.poll(is_requested))?;
+        Ok(Self { file, path: path.to_owned() })
     }
 
-    /// The file.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Asks for the file to be read now, changed or not. Does not wait.
-    pub fn ask(&self) {
-        // The thread lives as long as this.
-        let _gone = self.asked.send(());
+    /// Requests that the file is read now, changed or not. Does not wait.
+    pub fn request(&self) {
+        self.file.request();
     }
 
-    /// What has become of the file since the last call, as soon as there is something. Cancel-safe.
-    pub async fn news(&self) -> ConfigNews {
-        loop {
-            let news = self.shared.news.lock().unwrap_or_else(PoisonError::into_inner).take();
-            match news {
-                Some(news) => return news,
-                None => self.shared.bell.notified().await,
-            }
-        }
+    /// Waits for the next update. Cancel-safe.
+    pub async fn update(&self) -> ConfigUpdate {
+        self.file.changed().await
     }
 }
 
-fn serve(mut watched: Watched, asks: &Receiver<()>, shared: &Shared, pause: Duration) {
-    loop {
-        let is_asked = match asks.recv_timeout(pause) {
-            Ok(()) => {
-                // However often it was asked meanwhile.
-                asks.try_iter().for_each(drop);
-                true
-            }
-            Err(RecvTimeoutError::Timeout) => false,
-            Err(RecvTimeoutError::Disconnected) => return,
-        };
-        if let Some(news) = watched.look(is_asked) {
-            *shared.news.lock().unwrap_or_else(PoisonError::into_inner) = Some(news);
-            shared.bell.notify_one();
-        }
-    }
-}
-
-/// What the last look found.
+/// What a poll found at the path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Seen {
-    Nothing,
+enum Found {
+    Unknown,
     Missing,
     File(Stamp),
 }
 
-struct Watched {
+struct Polled {
     path: PathBuf,
     interpret: Interpret,
-    seen: Seen,
-    /// The stamp of the file that was read last.
+    /// What the previous poll found.
+    found: Found,
+    /// The stamp of the file at the last read.
     read: Option<Stamp>,
-    /// Of what was read last, whether it could be used or not.
+    /// The fingerprint at the last read, of valid and invalid content alike.
     fingerprint: Option<Fingerprint>,
-    is_told_missing: bool,
+    is_reported_missing: bool,
 }
 
-impl Watched {
-    /// Reads the file where it has changed, and stays as it is for as long as from one look to the next: half of what somebody writes may
-    /// well be a file that asks for something else.
-    fn look(&mut self, is_asked: bool) -> Option<ConfigNews> {
+impl Polled {
+    fn new(path: &Path, fingerprint: Fingerprint, interpret: Interpret) -> Self {
+        let (path, fingerprint) = (path.to_owned(), Some(fingerprint));
+        Self { path, interpret, found: Found::Unknown, read: None, fingerprint, is_reported_missing: false }
+    }
+
+    /// Reads the file after a change, once two polls find it the same: half of a file that is being written may be a valid
+    /// configuration with another meaning.
+    fn poll(&mut self, is_requested: bool) -> Option<ConfigUpdate> {
         let stamp = match Stamp::of(&self.path) {
             Ok(stamp) => stamp,
-            Err(error) => return self.missing(&error, is_asked),
+            Err(error) => return self.missing(&error, is_requested),
         };
-        self.is_told_missing = false;
-        let is_still = self.seen == Seen::File(stamp);
-        self.seen = Seen::File(stamp);
-        if !is_asked && (!is_still || self.read == Some(stamp)) {
+        self.is_reported_missing = false;
+        let is_settled = self.found == Found::File(stamp);
+        self.found = Found::File(stamp);
+        if !is_requested && (!is_settled || self.read == Some(stamp)) {
             return None;
         }
         let bytes = match MonitorConfig::read(&self.path) {
@@ -177,33 +133,34 @@ impl Watched {
             Err(errors) => {
                 let is_new = self.read.replace(stamp) != Some(stamp);
                 self.fingerprint = None;
-                let news = ConfigNews { read: Err(errors.to_string()), fingerprint: None, is_same: false };
-                return (is_asked || is_new).then_some(news);
+                let update = ConfigUpdate { read: Err(errors.to_string()), fingerprint: None, is_same: false };
+                return (is_requested || is_new).then_some(update);
             }
         };
-        // It was written to meanwhile: the next looks will see.
-        if !is_asked && Stamp::of(&self.path).ok() != Some(stamp) {
-            self.seen = Seen::Nothing;
+        // A write during the read: the next polls decide.
+        if !is_requested && Stamp::of(&self.path).ok() != Some(stamp) {
+            self.found = Found::Unknown;
             return None;
         }
         self.read = Some(stamp);
         let fingerprint = Some(Fingerprint::of(&bytes));
         let is_same = self.fingerprint == fingerprint;
         self.fingerprint = fingerprint;
-        (is_asked || !is_same).then(|| ConfigNews { read: (self.interpret)(bytes).map(Box::new), fingerprint, is_same })
+        let update = || ConfigUpdate { read: (self.interpret)(bytes).map(Box::new), fingerprint, is_same };
+        (is_requested || !is_same).then(update)
     }
 
-    /// Whoever replaces a file may take the old one away first: only one that stays away is missing.
-    fn missing(&mut self, error: &std::io::Error, is_asked: bool) -> Option<ConfigNews> {
-        let stays_away = std::mem::replace(&mut self.seen, Seen::Missing) == Seen::Missing;
-        if !is_asked && (!stays_away || self.is_told_missing) {
+    /// Reports a missing file at the second poll in a row, because a file may be replaced by removing the old one first.
+    fn missing(&mut self, error: &std::io::Error, is_requested: bool) -> Option<ConfigUpdate> {
+        let was_missing = std::mem::replace(&mut self.found, Found::Missing) == Found::Missing;
+        if !is_requested && (!was_missing || self.is_reported_missing) {
             return None;
         }
-        self.is_told_missing = true;
+        self.is_reported_missing = true;
         (self.read, self.fingerprint) = (None, None);
         let reason =
             format!("{}: cannot be read: {error}; put the file back, or restart without it", self.path.display());
-        Some(ConfigNews { read: Err(reason), fingerprint: None, is_same: false })
+        Some(ConfigUpdate { read: Err(reason), fingerprint: None, is_same: false })
     }
 }
 

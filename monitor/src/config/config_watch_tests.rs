@@ -10,45 +10,38 @@ fn interpret() -> Interpret {
     })
 }
 
-fn watched(path: &Path, started_by: &str) -> Watched {
-    Watched {
-        path: path.to_owned(),
-        interpret: interpret(),
-        seen: Seen::Nothing,
-        read: None,
-        fingerprint: Some(Fingerprint::of(started_by.as_bytes())),
-        is_told_missing: false,
-    }
+fn polled(path: &Path, started_by: &str) -> Polled {
+    Polled::new(path, Fingerprint::of(started_by.as_bytes()), interpret())
 }
 
-fn mode(news: &ConfigNews) -> Mode {
-    news.read.as_ref().unwrap().config.mode
+fn mode(update: &ConfigUpdate) -> Mode {
+    update.read.as_ref().unwrap().config.mode
 }
 
 #[test]
-fn what_the_agent_started_by_is_no_news() {
+fn the_configuration_of_the_start_is_no_update() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("monitor.yaml");
     std::fs::write(&path, HEAD).unwrap();
-    let mut watched = watched(&path, HEAD);
-    assert!((0..5).all(|_| watched.look(false).is_none()));
-    // The same text in another file is none either: a ConfigMap whose other keys changed.
+    let mut polled = polled(&path, HEAD);
+    assert!((0..5).all(|_| polled.poll(false).is_none()));
+    // Nor is the same text in another file: a ConfigMap whose other keys changed.
     std::fs::write(directory.path().join("new"), HEAD).unwrap();
     std::fs::rename(directory.path().join("new"), &path).unwrap();
-    assert!((0..5).all(|_| watched.look(false).is_none()));
-    // Unless somebody asks.
-    let news = watched.look(true).unwrap();
-    assert!(news.is_same && news.read.is_ok());
+    assert!((0..5).all(|_| polled.poll(false).is_none()));
+    // A request always gets one.
+    let update = polled.poll(true).unwrap();
+    assert!(update.is_same && update.read.is_ok());
 }
 
 #[test]
-fn what_changed_between_the_start_and_the_first_look_is_news() {
+fn a_change_before_the_first_poll_is_an_update() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("monitor.yaml");
     std::fs::write(&path, format!("{HEAD}mode: enforce\n")).unwrap();
-    let mut watched = watched(&path, HEAD);
-    let news: Vec<ConfigNews> = (0..5).filter_map(|_| watched.look(false)).collect();
-    assert_eq!(news.iter().map(mode).collect::<Vec<_>>(), [Mode::Enforce]);
+    let mut polled = polled(&path, HEAD);
+    let update: Vec<ConfigUpdate> = (0..5).filter_map(|_| polled.poll(false)).collect();
+    assert_eq!(update.iter().map(mode).collect::<Vec<_>>(), [Mode::Enforce]);
 }
 
 #[test]
@@ -65,12 +58,12 @@ fn a_config_maps_symbolic_links_are_followed() {
     put("..1", HEAD);
     let path = root.join("monitor.yaml");
     std::os::unix::fs::symlink("..data/monitor.yaml", &path).unwrap();
-    let mut watched = watched(&path, HEAD);
-    assert!((0..3).all(|_| watched.look(false).is_none()));
+    let mut polled = polled(&path, HEAD);
+    assert!((0..3).all(|_| polled.poll(false).is_none()));
     put("..2", &format!("{HEAD}mode: enforce\n"));
     std::fs::remove_dir_all(root.join("..1")).unwrap();
-    let news: Vec<ConfigNews> = (0..5).filter_map(|_| watched.look(false)).collect();
-    assert_eq!(news.iter().map(mode).collect::<Vec<_>>(), [Mode::Enforce]);
+    let update: Vec<ConfigUpdate> = (0..5).filter_map(|_| polled.poll(false)).collect();
+    assert_eq!(update.iter().map(mode).collect::<Vec<_>>(), [Mode::Enforce]);
 }
 
 #[test]
@@ -78,72 +71,72 @@ fn half_a_file_is_not_read() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("monitor.yaml");
     std::fs::write(&path, HEAD).unwrap();
-    let mut watched = watched(&path, HEAD);
-    assert!((0..3).all(|_| watched.look(false).is_none()));
-    // Somebody writes it piece by piece, more often than it is looked at; each piece would be a whole configuration.
+    let mut polled = polled(&path, HEAD);
+    assert!((0..3).all(|_| polled.poll(false).is_none()));
+    // A writer appends between the polls; each part is a valid configuration.
     let mut text = HEAD.to_owned();
     for line in ["mode: enforce\n", "protected: [a]\n", "evictionHard: {memory.available: 1Gi}\n"] {
         text.push_str(line);
         std::fs::write(&path, &text).unwrap();
-        assert!(watched.look(false).is_none());
+        assert!(polled.poll(false).is_none());
     }
-    let news = watched.look(false).unwrap();
-    assert_eq!(news.fingerprint, Some(Fingerprint::of(text.as_bytes())));
-    assert!(watched.look(false).is_none());
+    let update = polled.poll(false).unwrap();
+    assert_eq!(update.fingerprint, Some(Fingerprint::of(text.as_bytes())));
+    assert!(polled.poll(false).is_none());
 }
 
 #[test]
-fn a_bad_file_is_told_once_and_so_is_its_repair() {
+fn an_error_is_reported_once_and_so_is_its_correction() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("monitor.yaml");
     std::fs::write(&path, HEAD).unwrap();
-    let mut watched = watched(&path, HEAD);
-    let mut looks = |text: &str| -> Vec<Result<Mode, String>> {
+    let mut polled = polled(&path, HEAD);
+    let mut polls = |text: &str| -> Vec<Result<Mode, String>> {
         std::fs::write(&path, text).unwrap();
-        let news = (0..5).filter_map(|_| watched.look(false));
-        news.map(|news| news.read.map(|wanted| wanted.config.mode)).collect()
+        let update = (0..5).filter_map(|_| polled.poll(false));
+        update.map(|update| update.read.map(|wanted| wanted.config.mode)).collect()
     };
-    let refused = looks(&format!("{HEAD}mode: enforced\n"));
+    let refused = polls(&format!("{HEAD}mode: enforced\n"));
     assert!(
         matches!(&refused[..], [Err(reason)] if reason.starts_with("m.yaml:3: mode: \"enforced\": ")),
         "{refused:?}"
     );
-    // Back to what is in force all the while: that it is well again has to be heard.
-    assert_eq!(looks(HEAD), [Ok(Mode::Observe)]);
+    // The content in force again: the agent must learn that the error is gone.
+    assert_eq!(polls(HEAD), [Ok(Mode::Observe)]);
 }
 
 #[test]
-fn a_file_that_is_gone_for_a_moment_is_no_news_and_one_that_stays_away_is() {
+fn only_a_file_missing_at_two_polls_is_an_update() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("monitor.yaml");
     std::fs::write(&path, HEAD).unwrap();
-    let mut watched = watched(&path, HEAD);
-    assert!((0..3).all(|_| watched.look(false).is_none()));
+    let mut polled = polled(&path, HEAD);
+    assert!((0..3).all(|_| polled.poll(false).is_none()));
     std::fs::remove_file(&path).unwrap();
-    assert!(watched.look(false).is_none());
+    assert!(polled.poll(false).is_none());
     std::fs::write(&path, HEAD).unwrap();
-    assert!((0..3).all(|_| watched.look(false).is_none()));
+    assert!((0..3).all(|_| polled.poll(false).is_none()));
     std::fs::remove_file(&path).unwrap();
-    let news: Vec<ConfigNews> = (0..5).filter_map(|_| watched.look(false)).collect();
+    let update: Vec<ConfigUpdate> = (0..5).filter_map(|_| polled.poll(false)).collect();
     assert!(
-        matches!(&news[..], [ConfigNews { read: Err(reason), .. }] if reason.contains("put the file back")),
-        "{news:?}"
+        matches!(&update[..], [ConfigUpdate { read: Err(reason), .. }] if reason.contains("put the file back")),
+        "{update:?}"
     );
     std::fs::write(&path, HEAD).unwrap();
-    let news: Vec<ConfigNews> = (0..5).filter_map(|_| watched.look(false)).collect();
-    assert!(matches!(&news[..], [ConfigNews { read: Ok(_), .. }]));
+    let update: Vec<ConfigUpdate> = (0..5).filter_map(|_| polled.poll(false)).collect();
+    assert!(matches!(&update[..], [ConfigUpdate { read: Ok(_), .. }]));
 }
 
 #[tokio::test]
-async fn the_thread_tells_and_reads_at_once_when_asked() {
+async fn the_thread_polls_and_answers_requests() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("monitor.yaml");
     std::fs::write(&path, HEAD).unwrap();
     let started_by = Fingerprint::of(HEAD.as_bytes());
     let watch = ConfigWatch::start_every(&path, started_by, interpret(), Duration::from_millis(2)).unwrap();
     std::fs::write(&path, format!("{HEAD}mode: enforce\n")).unwrap();
-    assert_eq!(mode(&watch.news().await), Mode::Enforce);
+    assert_eq!(mode(&watch.update().await), Mode::Enforce);
     let watch = ConfigWatch::start_every(&path, started_by, interpret(), Duration::from_secs(3600)).unwrap();
-    watch.ask();
-    assert_eq!(mode(&watch.news().await), Mode::Enforce);
+    watch.request();
+    assert_eq!(mode(&watch.update().await), Mode::Enforce);
 }

@@ -1,4 +1,4 @@
-//! Walks a located tree field by field, collecting everything that is wrong instead of stopping at the first.
+//! Reads a parsed document field by field, and collects every error instead of stopping at the first.
 
 mod scalars;
 
@@ -7,56 +7,61 @@ use std::collections::HashMap;
 use super::config_error::{ConfigError, ConfigWarning};
 use super::yaml::{Node, Value};
 
-/// Nobody reads on after so many, and a file made to be wrong everywhere must not fill the memory with what is said about it.
+/// Further errors are only counted: nobody reads more, and a file made to be wrong everywhere must not fill the memory.
 const MOST_ERRORS: usize = 200;
-/// As much of a value as is needed to recognize it.
+/// Characters of a value that an error repeats.
 const LONGEST_VALUE: usize = 120;
-/// Longer than any reason of ours, but some repeat the value.
+/// Longer than any reason, except those that repeat a value.
 const LONGEST_REASON: usize = 1000;
 
-/// Collects errors and warnings of one file.
+/// Collects the errors and warnings of one file.
 #[derive(Debug)]
 pub struct Walk<'a> {
     file: &'a str,
     errors: Vec<ConfigError>,
-    /// Errors that were not noted, because there are too many.
+    /// Errors beyond [`MOST_ERRORS`].
     more: usize,
     warnings: Vec<ConfigWarning>,
 }
 
-/// A map's fields, checked for duplicates and unknown names.
-#[derive(Debug)]
+/// A value of the document, and its path for messages.
+#[derive(Debug, Clone)]
+pub struct Field<'n> {
+    pub path: String,
+    pub node: &'n Node,
+}
+
+/// The fields of a map, without duplicates and unknown names.
+#[derive(Debug, Default)]
 pub struct Fields<'n> {
     path: String,
     entries: Vec<(&'n str, &'n Node)>,
 }
 
 impl<'n> Fields<'n> {
-    /// Returns a field's path and value; nothing when it is absent or null.
+    /// Returns a field, or `None` when it is absent or null.
     #[must_use]
-    pub fn get(&self, name: &str) -> Option<(String, &'n Node)> {
-        let found = self.entries.iter().find(|(key, node)| *key == name && node.value != Value::Null);
-        found.map(|(key, node)| (self.path_of(key), *node))
+    pub fn get(&self, name: &str) -> Option<Field<'n>> {
+        self.iter().find(|(key, field)| *key == name && field.node.value != Value::Null).map(|(_, field)| field)
     }
 
-    /// Returns every field's name, path and value, in the order written, the null ones too.
-    pub fn iter(&self) -> impl Iterator<Item = (&'n str, String, &'n Node)> + '_ {
-        self.entries.iter().map(|(key, node)| (*key, self.path_of(key), *node))
-    }
-
-    fn path_of(&self, key: &str) -> String {
-        if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) }
+    /// Returns every field with its name, in the order written, null fields included.
+    pub fn iter(&self) -> impl Iterator<Item = (&'n str, Field<'n>)> + '_ {
+        self.entries.iter().map(|(key, node)| (*key, Field { path: join(&self.path, key), node }))
     }
 }
 
+fn join(path: &str, key: &str) -> String {
+    if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
+}
+
 impl<'a> Walk<'a> {
-    /// Starts on a file.
     #[must_use]
     pub fn new(file: &'a str) -> Self {
         Self { file, errors: Vec::new(), more: 0, warnings: Vec::new() }
     }
 
-    /// Returns what was wrong and what is worth saying, each in the order of lines.
+    /// Returns the errors and the warnings, each in the order of lines.
     #[must_use]
     pub fn finish(mut self) -> (Vec<ConfigError>, Vec<ConfigWarning>) {
         self.errors.sort_by_key(|error| (error.line, error.column));
@@ -69,84 +74,90 @@ impl<'a> Walk<'a> {
         (self.errors, self.warnings)
     }
 
-    /// Notes that something is wrong at a node.
-    pub fn error(&mut self, field: &str, node: &Node, reason: impl Into<String>, fix: &str) {
-        self.error_in(field, node, scalar(node), reason, fix);
+    /// Records an error about a field.
+    pub fn error(&mut self, field: &Field<'_>, reason: impl Into<String>, fix: &str) {
+        self.error_at(&field.path, field.node, scalar(field.node), reason, fix);
     }
 
-    /// Notes that something is wrong with a part of what stands at a node.
-    pub fn error_in(&mut self, field: &str, node: &Node, value: Option<&str>, reason: impl Into<String>, fix: &str) {
+    /// Records an error about a path, at the place of a node. `value` is the text that the message repeats.
+    pub fn error_at(&mut self, path: &str, node: &Node, value: Option<&str>, reason: impl Into<String>, fix: &str) {
         if self.errors.len() < MOST_ERRORS {
-            self.errors.push(self.note(field, node, value, &reason.into(), fix));
+            self.errors.push(self.note(path, node, value, &reason.into(), fix));
         } else {
             self.more += 1;
         }
     }
 
-    /// Tells whether something is wrong at a node already.
+    /// Returns whether an error about this node is recorded.
     #[must_use]
     pub fn has_error_at(&self, node: &Node) -> bool {
         self.errors.iter().any(|error| (error.line, error.column) == (node.line, node.column))
     }
 
-    /// Notes that something at a node is not wrong, but not likely meant either.
-    pub fn warning(&mut self, field: &str, node: &Node, reason: impl Into<String>, fix: &str) {
-        self.warning_in(field, node, scalar(node), reason, fix);
+    /// Records a warning about a field: its value is valid, but probably not intended.
+    pub fn warning(&mut self, field: &Field<'_>, reason: impl Into<String>, fix: &str) {
+        self.warning_at(&field.path, field.node, scalar(field.node), reason, fix);
     }
 
-    /// Notes the same of a part of what stands at a node.
-    pub fn warning_in(&mut self, field: &str, node: &Node, value: Option<&str>, reason: impl Into<String>, fix: &str) {
+    /// Records a warning about a path, at the place of a node. `value` is the text that the message repeats.
+    pub fn warning_at(&mut self, path: &str, node: &Node, value: Option<&str>, reason: impl Into<String>, fix: &str) {
         if self.warnings.len() < MOST_ERRORS {
-            self.warnings.push(ConfigWarning(self.note(field, node, value, &reason.into(), fix)));
+            self.warnings.push(ConfigWarning(self.note(path, node, value, &reason.into(), fix)));
         }
     }
 
-    fn note(&self, field: &str, node: &Node, value: Option<&str>, reason: &str, fix: &str) -> ConfigError {
+    fn note(&self, path: &str, node: &Node, value: Option<&str>, reason: &str, fix: &str) -> ConfigError {
         ConfigError {
             file: self.file.to_owned(),
             line: node.line,
             column: node.column,
-            field: cut(field, LONGEST_VALUE),
+            field: cut(path, LONGEST_VALUE),
             value: value.map(|value| cut(value, LONGEST_VALUE)),
             reason: cut(reason, LONGEST_REASON),
             fix: (!fix.is_empty()).then(|| fix.to_owned()),
         }
     }
 
-    /// Takes a map apart. A name that is not `known` is an error that proposes the nearest one; so is a duplicate.
-    pub fn fields<'n>(&mut self, path: &str, node: &'n Node, known: &[&str]) -> Fields<'n> {
-        self.fields_or(path, node, known, |_| "unknown field".to_owned())
+    /// Sets `target` to the value that `read` returns for a given field. An absent field leaves `target` as it is.
+    pub fn set<'n, T>(
+        &mut self,
+        target: &mut T,
+        field: Option<Field<'n>>,
+        read: impl FnOnce(&mut Self, &Field<'n>) -> Option<T>,
+    ) {
+        if let Some(value) = field.and_then(|field| read(self, &field)) {
+            *target = value;
+        }
     }
 
-    /// As `fields`, with the caller's words for a name that is not known.
-    pub fn fields_or<'n>(
-        &mut self,
-        path: &str,
-        node: &'n Node,
-        known: &[&str],
-        unknown: impl Fn(&str) -> String,
-    ) -> Fields<'n> {
-        let mut fields = Fields { path: path.to_owned(), entries: Vec::new() };
-        let Value::Mapping(pairs) = &node.value else {
-            let reason = format!("must be a map, not {}", node.value.kind());
-            self.error(path, node, reason, &format!("fields: {}", known.join(", ")));
-            return fields;
-        };
-        for (name, key, value) in self.pairs(path, pairs) {
-            if !known.contains(&name) {
-                let fix = self.propose(name, known);
-                self.error_in(&fields.path_of(name), key, None, unknown(name), &fix);
+    /// Reads the fields of a map. An unknown name is an error that proposes the nearest known name; a duplicate is an error too.
+    pub fn fields<'n>(&mut self, field: &Field<'n>, known: &[&str]) -> Fields<'n> {
+        self.fields_or(field, known, |_| "unknown field".to_owned())
+    }
+
+    /// Reads the fields of a map within a map. An absent map has no fields.
+    pub fn section<'n>(&mut self, fields: &Fields<'n>, name: &str, known: &[&str]) -> Fields<'n> {
+        fields.get(name).map(|field| self.fields(&field, known)).unwrap_or_default()
+    }
+
+    /// Does the same as [`Self::fields`], with the caller's reason for an unknown name.
+    pub fn fields_or<'n>(&mut self, field: &Field<'n>, known: &[&str], unknown: impl Fn(&str) -> String) -> Fields<'n> {
+        let mut entries = Vec::new();
+        for (name, key, value) in self.pairs(field, &format!("fields: {}", known.join(", "))) {
+            if known.contains(&name) {
+                entries.push((name, value));
             } else {
-                fields.entries.push((name, value));
+                let fix = self.propose(name, known);
+                self.error_at(&join(&field.path, name), key, None, unknown(name), &fix);
             }
         }
-        fields
+        Fields { path: field.path.clone(), entries }
     }
 
-    /// Says what to write instead of a name that is not known.
+    /// Returns the fix for an unknown name.
     pub fn propose(&self, name: &str, known: &[&str]) -> String {
         if self.errors.len() >= MOST_ERRORS {
-            // It is only counted.
+            // The error is only counted.
             return String::new();
         }
         match nearest(name, known) {
@@ -155,27 +166,26 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Takes a map apart of which only the `known` names matter. A name that is nearly one of them is worth a warning.
-    pub fn known_fields<'n>(&mut self, path: &str, node: &'n Node, known: &[&str]) -> Fields<'n> {
-        let mut fields = Fields { path: path.to_owned(), entries: Vec::new() };
-        let Value::Mapping(pairs) = &node.value else {
-            let reason = format!("must be a map, not {}", node.value.kind());
-            self.error(path, node, reason, "write its fields, or leave it out");
-            return fields;
-        };
-        for (name, key, value) in self.pairs(path, pairs) {
+    /// Reads the `known` fields of a map and ignores other names. A name close to a known one is a warning.
+    pub fn known_fields<'n>(&mut self, field: &Field<'n>, known: &[&str]) -> Fields<'n> {
+        let mut entries = Vec::new();
+        for (name, key, value) in self.pairs(field, "write its fields, or leave it out") {
             if known.contains(&name) {
-                fields.entries.push((name, value));
+                entries.push((name, value));
             } else if let Some(meant) = misspelt(name, known) {
                 let fix = format!("did you mean {meant}?");
-                self.warning_in(&fields.path_of(name), key, None, "an unknown field, which means nothing", &fix);
+                self.warning_at(&join(&field.path, name), key, None, "an unknown field, which has no effect", &fix);
             }
         }
-        fields
+        Fields { path: field.path.clone(), entries }
     }
 
-    /// Returns the names, keys and values of a map, once each.
-    fn pairs<'n>(&mut self, path: &str, pairs: &'n [(Node, Node)]) -> Vec<(&'n str, &'n Node, &'n Node)> {
+    /// Returns the names, keys and values of a map, without duplicates. `fix` is for a value that is not a map.
+    fn pairs<'n>(&mut self, field: &Field<'n>, fix: &str) -> Vec<(&'n str, &'n Node, &'n Node)> {
+        let Value::Mapping(pairs) = &field.node.value else {
+            self.error(field, format!("must be a map, not {}", field.node.value.kind()), fix);
+            return Vec::new();
+        };
         let mut seen: HashMap<&str, usize> = HashMap::new();
         let mut unique = Vec::new();
         for (key, value) in pairs {
@@ -183,9 +193,8 @@ impl<'a> Walk<'a> {
                 continue;
             };
             if let Some(line) = seen.get(name) {
-                let field = Fields { path: path.to_owned(), entries: Vec::new() }.path_of(name);
                 let reason = format!("given twice, first in line {line}");
-                self.error_in(&field, key, None, reason, "remove one of them");
+                self.error_at(&join(&field.path, name), key, None, reason, "remove one of them");
             } else {
                 seen.insert(name, key.line);
                 unique.push((name, key, value));
@@ -195,7 +204,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Returns the text at a node, if it is a plain value.
+/// Returns the text of a plain value.
 fn scalar(node: &Node) -> Option<&str> {
     match &node.value {
         Value::Scalar { text, .. } => Some(text),
@@ -210,29 +219,29 @@ fn cut(text: &str, longest: usize) -> String {
     }
 }
 
-/// Returns the known name of which this can only be a misspelling.
+/// Returns a known name that differs by at most two edits.
 fn misspelt<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
-    // Most fields of a file are none of ours: the lengths tell nearly all of them apart.
+    // Comparing the lengths first spares the distance for most fields, which are not known here.
     known.iter().copied().find(|known| known.len().abs_diff(name.len()) <= 2 && edit_distance(name, known) <= 2)
 }
 
-/// Returns the known name that was most likely meant, if any is near.
+/// Returns the nearest known name, when it is near enough to be meant.
 fn nearest<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
-    // Far longer than any field's name, and the work grows with it.
+    // No field's name is so long, and the work grows with the length.
     if name.len() > 64 {
         return None;
     }
     known
         .iter()
-        .filter(|candidate| is_same_thing(name, candidate))
+        .filter(|candidate| has_same_subject(name, candidate))
         .map(|candidate| (edit_distance(name, candidate), *candidate))
         .min()
         .filter(|(distance, candidate)| *distance <= (candidate.len() / 3).max(2))
         .map(|(_, candidate)| candidate)
 }
 
-/// Tells whether two names with a dot may mean the same before it: `s20.available` is no misspelling of `pid.available`.
-fn is_same_thing(name: &str, candidate: &str) -> bool {
+/// Returns whether the parts before the dot may mean the same: `s20.available` is no misspelling of `pid.available`.
+fn has_same_subject(name: &str, candidate: &str) -> bool {
     let (Some((name, _)), Some((candidate, _))) = (name.split_once('.'), candidate.split_once('.')) else {
         return true;
     };
@@ -240,21 +249,9 @@ fn is_same_thing(name: &str, candidate: &str) -> bool {
     is_short_for || edit_distance(name, candidate) <= (candidate.len() / 3).max(1)
 }
 
-/// Counts the insertions, deletions and replacements between two names; case makes no difference.
+/// Returns the Levenshtein distance, ignoring case.
 fn edit_distance(a: &str, b: &str) -> usize {
-    let (a, b) = (a.to_lowercase(), b.to_lowercase());
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, y) in b.iter().enumerate() {
-            let replaced = diagonal + usize::from(x != *y);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
+    strsim::levenshtein(&a.to_lowercase(), &b.to_lowercase())
 }
 
 #[cfg(test)]
@@ -262,7 +259,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_nearest_name_is_proposed_when_it_is_near() {
+    fn only_a_near_name_is_proposed() {
         let known = ["evictionHard", "evictionSoft", "mode", "memory.available", "pid.available", "nodefs.inodesFree"];
         for (name, expected) in [
             ("evictionhard", Some("evictionHard")),
@@ -283,7 +280,5 @@ mod tests {
         ] {
             assert_eq!(nearest(name, &known), expected, "{name}");
         }
-        assert_eq!(edit_distance("kitten", "sitting"), 3);
-        assert_eq!(edit_distance("", "abc"), 3);
     }
 }

@@ -1,40 +1,33 @@
-//! The kinds of configuration files: a `KubeletConfiguration`, OpenShift 3's node configuration, and our own `MonitorConfiguration`.
-//! What kind a file is shows in the file.
+//! The kinds of configuration files: a `KubeletConfiguration`, OpenShift 3's node configuration, and the agent's own
+//! `MonitorConfiguration`. The content of a file decides its kind.
 
-mod disk_usage;
 mod kubelet_configuration;
-mod kubernetes;
 mod monitor_configuration;
 mod openshift3;
-mod pressure;
 mod reservations;
-mod runtime;
-mod serving;
 mod threshold_fields;
 
-use std::io::Read;
 use std::path::Path;
 
 use super::config_error::{ConfigError, ConfigErrors, ConfigWarning};
-use super::document_walk::Walk;
+use super::document_walk::{Field, Walk};
+use super::file_watch::read_limited;
 use super::policy::MonitorConfig;
 use super::yaml::{Node, Value, parse_document};
 
 const MAX_FILE_SIZE: u64 = 256 << 10;
 
-/// What kind of file it is, and so whose rules apply where it does not say so itself.
+/// The kind of a file, whose rules apply where the file does not name others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FileKind {
-    /// Our own.
     Monitor,
-    /// The kubelet's.
     Kubelet,
     /// OpenShift 3's node configuration, with `kubeletArguments`.
     OpenShift3,
 }
 
 impl FileKind {
-    /// Returns the name of the kind, as it stands in the file.
+    /// Returns the value of the file's `kind`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -45,14 +38,12 @@ impl FileKind {
     }
 }
 
-/// What a file says.
+/// A valid configuration file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Loaded {
-    /// What kind of file it is.
     pub kind: FileKind,
-    /// What it asks for; what it does not say has its default.
+    /// Fields absent from the file have their defaults.
     pub config: MonitorConfig,
-    /// What is not wrong, but hardly meant.
     pub warnings: Vec<ConfigWarning>,
 }
 
@@ -60,65 +51,52 @@ impl MonitorConfig {
     /// Reads and checks a configuration file of any kind.
     ///
     /// # Errors
-    /// Everything that is wrong with it, at once.
+    /// All errors of the file at once.
     pub fn load(path: &Path) -> Result<Loaded, ConfigErrors> {
         Self::parse_bytes(&path.display().to_string(), Self::read(path)?)
     }
 
-    /// Reads a configuration file without looking at what is in it, a little more than may be in it at most.
+    /// Reads the bytes of a configuration file, at most one byte more than a file may have.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// When the file cannot be read.
     pub fn read(path: &Path) -> Result<Vec<u8>, ConfigErrors> {
-        match std::fs::File::open(path).and_then(Self::read_from) {
-            Ok(bytes) => Ok(bytes),
-            Err(error) => {
-                let fix = "check the path and its permissions";
-                Err(whole_file(&path.display().to_string(), format!("cannot be read: {error}"), fix))
-            }
-        }
+        std::fs::File::open(path).and_then(Self::read_from).map_err(|error| {
+            let reason = format!("cannot be read: {error}");
+            whole_file(&path.display().to_string(), reason, "check the path and its permissions")
+        })
     }
 
-    /// Reads as much of a configuration file as is looked at.
+    /// Reads the bytes of a configuration file, at most one byte more than a file may have.
     ///
     /// # Errors
-    /// When it cannot be read.
-    pub fn read_from(source: impl Read) -> std::io::Result<Vec<u8>> {
-        let mut bytes = Vec::new();
-        source.take(MAX_FILE_SIZE + 1).read_to_end(&mut bytes)?;
-        Ok(bytes)
+    /// When the source cannot be read.
+    pub fn read_from(source: impl std::io::Read) -> std::io::Result<Vec<u8>> {
+        read_limited(source, MAX_FILE_SIZE)
     }
 
-    /// Checks the bytes of a configuration file of any kind; the name is for messages only.
+    /// Checks the bytes of a configuration file of any kind. Only messages use the name.
     ///
     /// # Errors
-    /// Everything that is wrong with it, at once.
+    /// All errors of the file at once.
     pub fn parse_bytes(file_name: &str, bytes: Vec<u8>) -> Result<Loaded, ConfigErrors> {
         if u64::try_from(bytes.len()).is_ok_and(|length| length > MAX_FILE_SIZE) {
-            return Err(whole_file(file_name, "larger than 256 KiB".to_owned(), "check the path"));
+            return Err(whole_file(file_name, "larger than 256 KiB", "check the path"));
         }
         let text = String::from_utf8(bytes)
             .map_err(|error| whole_file(file_name, format!("not UTF-8: {error}"), "save it as UTF-8"))?;
         Self::parse(file_name, &text)
     }
 
-    /// Checks the text of a configuration file of any kind; the name is for messages only.
+    /// Checks the text of a configuration file of any kind. Only messages use the name.
     ///
     /// # Errors
-    /// Everything that is wrong with it, at once.
+    /// All errors of the file at once.
     pub fn parse(file_name: &str, text: &str) -> Result<Loaded, ConfigErrors> {
         // A byte order mark is no part of the text.
-        let document = parse_document(text.strip_prefix('\u{feff}').unwrap_or(text)).map_err(|error| {
-            ConfigErrors(vec![ConfigError {
-                file: file_name.to_owned(),
-                line: error.line,
-                column: error.column,
-                field: String::new(),
-                value: None,
-                reason: error.reason,
-                fix: Some(error.fix),
-            }])
-        })?;
+        let document = parse_document(text.strip_prefix('\u{feff}').unwrap_or(text))
+            .map_err(|error| ConfigErrors(vec![ConfigError { file: file_name.to_owned(), ..error }]))?;
+        let root = Field { path: String::new(), node: &document };
         let mut walk = Walk::new(file_name);
         let read = kind(&mut walk, &document).map(|kind| {
             let read = match kind {
@@ -126,7 +104,7 @@ impl MonitorConfig {
                 FileKind::Kubelet => kubelet_configuration::read,
                 FileKind::OpenShift3 => openshift3::read,
             };
-            (kind, read(&mut walk, &document))
+            (kind, read(&mut walk, &root))
         });
         let (errors, warnings) = walk.finish();
         match read {
@@ -136,31 +114,20 @@ impl MonitorConfig {
     }
 }
 
-fn whole_file(file_name: &str, reason: String, fix: &str) -> ConfigErrors {
-    ConfigErrors(vec![ConfigError {
-        file: file_name.to_owned(),
-        line: 0,
-        column: 0,
-        field: String::new(),
-        value: None,
-        reason,
-        fix: Some(fix.to_owned()),
-    }])
+fn whole_file(file_name: &str, reason: impl Into<String>, fix: &str) -> ConfigErrors {
+    ConfigErrors(vec![ConfigError::whole_file(file_name, reason, fix)])
 }
 
-/// Finds out what kind of file it is. When it is none, the error says so.
+/// Returns the kind of a file, or `None` after recording that the file is of no known kind.
 fn kind(walk: &mut Walk<'_>, document: &Node) -> Option<FileKind> {
     let Value::Mapping(pairs) = &document.value else {
         let reason = match document.value {
             Value::Null => "the file is empty".to_owned(),
             _ => format!("the file must be a map of fields, not {}", document.value.kind()),
         };
-        let fix = format!(
-            "start with `apiVersion: {}` and `kind: {}`",
-            monitor_configuration::API_VERSION,
-            monitor_configuration::KIND
-        );
-        walk.error("", document, reason, &fix);
+        let (version, kind) = (monitor_configuration::API_VERSION, monitor_configuration::KIND);
+        let fix = format!("start with `apiVersion: {version}` and `kind: {kind}`");
+        walk.error(&Field { path: String::new(), node: document }, reason, &fix);
         return None;
     };
     let find = |name: &str| {
@@ -191,7 +158,7 @@ fn kind(walk: &mut Walk<'_>, document: &Node) -> Option<FileKind> {
             ("not one of the kinds of configuration", "write MonitorConfiguration, KubeletConfiguration or NodeConfig")
         }
     };
-    walk.error("kind", kind.unwrap_or(document), reason, fix);
+    walk.error(&Field { path: "kind".to_owned(), node: kind.unwrap_or(document) }, reason, fix);
     None
 }
 

@@ -3,8 +3,8 @@ use std::time::Duration;
 use super::*;
 use crate::config::disk_usage_options::DiskUsageOptions;
 use crate::config::filesystem_paths::FilesystemPaths;
-use crate::config::policy::{Mode, OomScores, Ranking, RankingKey, Semantics};
-use crate::config::quirks::{Quirk, Quirks};
+use crate::config::policy::{Mode, OomScores, Ranking, RankingKey};
+use crate::config::quirks::{Quirk, Quirks, Semantics};
 use crate::config::serving_options::{ServingOptions, TlsFiles};
 use crate::config::threshold::{Threshold, ThresholdValue};
 use crate::units::amount::Bytes;
@@ -28,7 +28,7 @@ fn the_default_file_is_the_default() {
     let parsed = MonitorConfig::parse("config/monitor.yaml", text);
     let expected = Loaded { kind: FileKind::Monitor, config: MonitorConfig::default(), warnings: Vec::new() };
     assert_eq!(parsed, Ok(expected));
-    // Written out in full, so that the file cannot fall behind when a field is added.
+    // The default file must name every field, quirk and key.
     for field in monitor_configuration::FIELDS {
         let start = format!("\n{field}:");
         assert!(text.contains(&start), "{field} is missing from the default file");
@@ -44,7 +44,7 @@ fn the_default_file_is_the_default() {
 }
 
 #[test]
-fn who_may_read_what_is_served() {
+fn serving_options_are_read() {
     let config = parse(
         "metrics: {listen: \"0.0.0.0:9946\", tls: {certificate: /tls/tls.crt, key: /tls/tls.key}, bearerToken: {file: /tokens, review: true}}\n",
     )
@@ -154,14 +154,14 @@ procRoot: /host/proc
 }
 
 #[test]
-fn absent_null_and_empty_hard_thresholds() {
+fn an_empty_eviction_hard_replaces_the_defaults() {
     let count = |body: &str| parse(body).unwrap().policy.thresholds.len();
     assert_eq!(count(""), 1);
     assert_eq!(count("evictionHard:\n"), 1);
     assert_eq!(count("evictionHard: null\n"), 1);
     assert_eq!(count("evictionHard: {}\n"), 0);
     assert_eq!(count("evictionHard: {memory.available: 0%}\n"), 0);
-    // Given at all, the defaults are replaced and not merged.
+    // A field that is present replaces the defaults, and is not merged with them.
     let config = parse("evictionHard: {pid.available: 10%}\n").unwrap();
     assert_eq!(config.policy.thresholds.len(), 1);
     assert_eq!(config.policy.thresholds[0].signal, Signal::PidAvailable);
@@ -173,7 +173,7 @@ fn absent_null_and_empty_hard_thresholds() {
 }
 
 #[test]
-fn all_errors_at_once_each_with_its_place_and_fix() {
+fn all_errors_are_reported_with_place_and_fix() {
     let errors = parse(
         "mode: force
 evictonHard: {}
@@ -208,13 +208,13 @@ m.yaml:14: evictionMaxPodGracePeriod: "30": must be a number, not text; remove t
 m.yaml:15: metrics.listen: "localhost:9946": must be an IP address and a port; write e.g. 127.0.0.1:9946 or "[::1]:9946"
 m.yaml:16: procRoot: "proc": must be an absolute path; write e.g. /proc
 m.yaml:17: protected[0]: "": an empty pattern matches no workload; write e.g. "postgresql@*.service"
-m.yaml:18: kernel.ringBuffer: "1Gi": more than 64Mi of kernel memory held for good; write e.g. 256Ki
+m.yaml:18: kernel.ringBuffer: "1Gi": more than 64Mi of kernel memory while the agent runs; write e.g. 256Ki
 m.yaml:18: kernel.stallThreshold: "-1s": must not be negative; write e.g. 10ms"#;
     assert_eq!(errors, expected);
 }
 
 #[test]
-fn wrong_types_are_named() {
+fn wrong_types_are_errors() {
     for (body, message) in [
         ("mode: [observe]", "m.yaml:3: mode: must be a plain value, not a list; write observe or enforce"),
         ("evictionHard: 100Mi", r#"m.yaml:3: evictionHard: "100Mi": must be a map, not a plain value; fields: "#),
@@ -253,10 +253,10 @@ fn wrong_types_are_named() {
             r#"m.yaml:3: quirks.inodesMinusBytes: "true": must be true or false, not text; remove the quotes"#,
         ),
         ("quirks: {inodesMinusBytes: 1}", r#"m.yaml:3: quirks.inodesMinusBytes: "1": must be true or false; write"#),
-        ("ranking: []", "m.yaml:3: ranking: an empty list ranks nobody; write qos or kubernetes"),
+        ("ranking: []", "m.yaml:3: ranking: an empty list ranks no workload; write qos or kubernetes"),
         (
             "ranking: [usage, priority, usage]",
-            r#"m.yaml:3: ranking[2]: "usage": given twice: the first one has decided already; remove one of them"#,
+            r#"m.yaml:3: ranking[2]: "usage": given twice: the second has no effect; remove one of them"#,
         ),
         ("ranking: [age]", r#"m.yaml:3: ranking[0]: "age": not one of the choices; write preference or qosClass or"#),
         (
@@ -269,7 +269,7 @@ fn wrong_types_are_named() {
         ),
         (
             "systemReserved: {memory: -1}",
-            r#"m.yaml:3: systemReserved.memory: "-1": what is reserved cannot be negative"#,
+            r#"m.yaml:3: systemReserved.memory: "-1": a reserved amount cannot be negative"#,
         ),
         (
             "systemReserved: {disk: 1}",
@@ -296,12 +296,12 @@ fn wrong_types_are_named() {
 }
 
 #[test]
-fn what_can_hardly_be_meant_is_a_warning() {
+fn probably_unintended_values_are_warnings() {
     assert_eq!(warnings("evictionHard: {}"), [""; 0]);
     for (body, expected) in [
         (
             "evictionHard: {pid.available: 10%}",
-            "m.yaml:3: evictionHard: replaces all default thresholds; not watched any more: memory.available<100Mi; add them, set \
+            "m.yaml:3: evictionHard: replaces all default thresholds; no longer in force: memory.available<100Mi; add them, set \
              mergeDefaultEvictionSettings: true, or switch them off by name with 0%",
         ),
         (

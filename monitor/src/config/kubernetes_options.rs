@@ -1,78 +1,85 @@
-//! How the agent lives with a Kubernetes control plane.
+//! How the agent works with a Kubernetes control plane: `kubernetes` of a `MonitorConfiguration`.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// Whether there is an API server to speak to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum ApiUse {
-    /// Where a kubeconfig is given, or a pod's service account is there.
-    #[default]
-    Auto,
-    /// Never.
-    Off,
+use super::document_walk::{Field, Fields, Walk};
+use crate::units::named_enum;
+
+/// A shorter heartbeat of five thousand nodes is a burden to the API server.
+const SHORTEST_HEARTBEAT: Duration = Duration::from_secs(10);
+
+named_enum! {
+    /// Whether the agent uses the API server.
+    #[derive(Default)]
+    pub enum ApiUse {
+        /// Where a kubeconfig is given, or a pod's service account is there.
+        #[default]
+        Auto = "auto",
+        Off = "off",
+    }
 }
 
-/// How a pod is taken off the node at the API server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum EvictionMethod {
-    /// It is deleted, whatever disruption budgets say.
-    Delete,
-    /// The Eviction API is asked, which refuses what would violate a disruption budget.
-    Evict,
-    /// Nothing is said to the API server: the kubelet starts the pod's containers again.
-    Off,
+named_enum! {
+    /// How the agent removes a pod from the node at the API server.
+    #[derive(Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum EvictionMethod {
+        /// Deletes the pod, whatever its disruption budgets say.
+        Delete = "delete",
+        /// Asks the Eviction API, which refuses what would violate a disruption budget.
+        Evict = "evict",
+        /// Does not tell the API server: the kubelet restarts the pod's containers.
+        Off = "off",
+    }
 }
 
-/// Under which names conditions and taints are reported.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Authority {
-    /// Under names of our own, beside the kubelet's.
-    #[default]
-    Own,
-    /// Under the standard ones: no kubelet writes them.
-    Standard,
-    /// Not at all.
-    Off,
+named_enum! {
+    /// Under which names the agent reports conditions and taints.
+    #[derive(Default)]
+    pub enum Authority {
+        /// Under names of its own, beside the kubelet's.
+        #[default]
+        Own = "own",
+        /// Under the standard names, where no kubelet writes them.
+        Standard = "standard",
+        /// Not at all.
+        Off = "off",
+    }
 }
 
-/// What a taint keeps away.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TaintEffect {
-    /// New pods.
-    NoSchedule,
-    /// New pods, where there is another node for them.
-    PreferNoSchedule,
+named_enum! {
+    /// A taint's effect.
+    pub enum TaintEffect {
+        NoSchedule = "NoSchedule",
+        PreferNoSchedule = "PreferNoSchedule",
+    }
 }
 
-/// Methods of evicting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EvictionMethods {
-    /// For hard thresholds and limits of local storage: the pod is killed at once, and this follows.
+    /// For hard thresholds and limits of local storage. The agent kills the pod at once and applies the method afterwards.
     pub hard: EvictionMethod,
-    /// For soft thresholds: this comes first.
+    /// For soft thresholds. The agent applies the method first.
     pub soft: EvictionMethod,
 }
 
-/// Which pods are never evicted, besides static, mirror and critical ones. The model is the descheduler's list.
+/// Which pods are never evicted, besides static, mirror and critical pods. Modelled on the descheduler's options.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PodProtection {
-    /// Pods of a DaemonSet: it makes them anew on the same node.
+    /// Pods of a DaemonSet, which would create them again on the same node.
     pub daemon_sets: bool,
     /// Pods with one of these annotations: `key`, or `key=value`.
     pub annotations: Vec<String>,
-    /// Pods of these namespaces.
     pub namespaces: Vec<String>,
-    /// Pods with at least this priority.
     pub priority_at_least: Option<i32>,
     /// Pods with emptyDir or hostPath volumes, whose content would be lost.
     pub local_storage: bool,
     /// Pods with a persistent volume claim.
     pub persistent_volumes: bool,
-    /// Pods that no controller would make anew.
+    /// Pods that no controller would create again.
     pub unowned: bool,
 }
 
@@ -90,35 +97,28 @@ impl Default for PodProtection {
     }
 }
 
-/// Which taints the node gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TaintOptions {
-    /// While a condition holds; none: no taint.
+    /// The effect of the taint while a condition is true; `None` sets no taint.
     pub effect: Option<TaintEffect>,
-    /// A `NoExecute` taint follows when the condition has held for so long; none: never.
+    /// After how long a condition also sets a `NoExecute` taint; `None` means never.
     pub no_execute_after: Option<Duration>,
 }
 
-/// The section `kubernetes`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KubernetesOptions {
-    /// Whether there is an API server.
     pub api: ApiUse,
-    /// How to find it; without one, the pod's service account.
+    /// Without it the agent uses the pod's service account.
     pub kubeconfig: Option<PathBuf>,
-    /// This node; without it, the environment's `NODE_NAME`, then the host's name.
+    /// Without it the agent uses the environment's `NODE_NAME`, then the host's name.
     pub node_name: Option<String>,
-    /// How pods are evicted.
     pub evictions: EvictionMethods,
-    /// Who is not.
     pub protect: PodProtection,
-    /// Under which names the node's conditions and taints are reported.
     pub conditions: Authority,
-    /// How often conditions are confirmed while nothing changes.
+    /// How often unchanged conditions are confirmed.
     pub heartbeat: Duration,
-    /// Which taints follow from them.
     pub taints: TaintOptions,
-    /// Whether events are sent.
+    /// Whether the agent creates Kubernetes Events.
     pub events: bool,
     /// Whether soft evictions wait while the node is in maintenance.
     pub defer_soft_in_maintenance: bool,
@@ -138,5 +138,95 @@ impl Default for KubernetesOptions {
             events: true,
             defer_soft_in_maintenance: true,
         }
+    }
+}
+
+const FIELDS: [&str; 10] = [
+    "api",
+    "kubeconfig",
+    "nodeName",
+    "evictions",
+    "protect",
+    "conditions",
+    "heartbeat",
+    "taints",
+    "events",
+    "maintenance",
+];
+const PROTECT: [&str; 7] =
+    ["daemonSets", "annotations", "namespaces", "priorityAtLeast", "localStorage", "persistentVolumes", "unowned"];
+
+impl KubernetesOptions {
+    /// Reads `kubernetes`.
+    pub fn read(walk: &mut Walk<'_>, fields: &Fields<'_>) -> Self {
+        let mut options = Self::default();
+        let inner = walk.section(fields, "kubernetes", &FIELDS);
+        walk.set(&mut options.api, inner.get("api"), |walk, field| {
+            walk.choice(field, &ApiUse::ALL.map(|it| (it.as_str(), it)))
+        });
+        options.kubeconfig =
+            inner.get("kubeconfig").and_then(|field| walk.path(&field, "/etc/node-pressure-monitor/kubeconfig"));
+        let node_name_fix = "write the name that `kubectl get nodes` prints";
+        options.node_name = inner.get("nodeName").and_then(|field| walk.text(&field, node_name_fix)).map(str::to_owned);
+        let evictions = walk.section(&inner, "evictions", &["hard", "soft"]);
+        let methods = EvictionMethod::ALL.map(|method| (method.as_str(), method));
+        walk.set(&mut options.evictions.hard, evictions.get("hard"), |walk, field| walk.choice(field, &methods));
+        walk.set(&mut options.evictions.soft, evictions.get("soft"), |walk, field| walk.choice(field, &methods));
+        options.protect.read(walk, &inner);
+        walk.set(&mut options.conditions, inner.get("conditions"), |walk, field| {
+            walk.choice(field, &Authority::ALL.map(|it| (it.as_str(), it)))
+        });
+        walk.set(&mut options.heartbeat, inner.get("heartbeat"), |walk, field| {
+            let heartbeat = walk.positive_duration(field, "1m")?;
+            if heartbeat < SHORTEST_HEARTBEAT {
+                walk.error(field, "too often for the API server of a large cluster", "write at least 10s");
+            }
+            Some(heartbeat)
+        });
+        options.taints.read(walk, &inner);
+        walk.set(&mut options.events, inner.get("events"), Walk::boolean);
+        let maintenance = walk.section(&inner, "maintenance", &["deferSoftEvictions"]);
+        walk.set(&mut options.defer_soft_in_maintenance, maintenance.get("deferSoftEvictions"), Walk::boolean);
+        options
+    }
+}
+
+impl PodProtection {
+    fn read(&mut self, walk: &mut Walk<'_>, fields: &Fields<'_>) {
+        let inner = walk.section(fields, "protect", &PROTECT);
+        walk.set(&mut self.daemon_sets, inner.get("daemonSets"), Walk::boolean);
+        walk.set(&mut self.local_storage, inner.get("localStorage"), Walk::boolean);
+        walk.set(&mut self.persistent_volumes, inner.get("persistentVolumes"), Walk::boolean);
+        walk.set(&mut self.unowned, inner.get("unowned"), Walk::boolean);
+        let annotations_fix = "write e.g. [\"example.com/keep=true\"]";
+        walk.set(&mut self.annotations, inner.get("annotations"), |walk, field| texts(walk, field, annotations_fix));
+        let namespaces_fix = "write e.g. [\"kube-system\"]";
+        walk.set(&mut self.namespaces, inner.get("namespaces"), |walk, field| texts(walk, field, namespaces_fix));
+        walk.set(&mut self.priority_at_least, inner.get("priorityAtLeast"), |walk, field| {
+            let lowest = walk.whole_number(field, i32::MIN.into()..=i32::MAX.into(), "1000000")?;
+            Some(i32::try_from(lowest).ok())
+        });
+    }
+}
+
+fn texts(walk: &mut Walk<'_>, field: &Field<'_>, fix: &str) -> Option<Vec<String>> {
+    let items = walk.list(field, "texts", fix);
+    Some(items.iter().filter_map(|item| walk.text(item, fix)).map(str::to_owned).collect())
+}
+
+impl TaintOptions {
+    fn read(&mut self, walk: &mut Walk<'_>, fields: &Fields<'_>) {
+        let inner = walk.section(fields, "taints", &["effect", "noExecute"]);
+        walk.set(&mut self.effect, inner.get("effect"), |walk, field| {
+            let [hard, soft] = TaintEffect::ALL.map(|effect| (effect.as_str(), Some(effect)));
+            walk.choice(field, &[hard, soft, ("off", None)])
+        });
+        let no_execute = walk.section(&inner, "noExecute", &["after"]);
+        walk.set(&mut self.no_execute_after, no_execute.get("after"), |walk, field| {
+            match walk.text(field, "write off, or e.g. 5m")? {
+                "off" => Some(None),
+                _ => walk.duration(field, "5m").map(Some),
+            }
+        });
     }
 }

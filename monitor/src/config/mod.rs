@@ -1,4 +1,4 @@
-//! What the operator asked for. Every error names file, line, field and the fix.
+//! The configuration: what the operator asks for. Each error names the file, the line, the field and the fix.
 
 pub mod adopted;
 pub mod config_error;
@@ -6,6 +6,7 @@ pub mod config_watch;
 pub mod disk_usage_options;
 pub mod document_walk;
 pub mod file_kinds;
+pub mod file_watch;
 pub mod filesystem_paths;
 pub mod incident_options;
 pub mod kubernetes_options;
@@ -15,26 +16,24 @@ pub mod pressure_conditions;
 pub mod quirks;
 pub mod runtime_options;
 pub mod serving_options;
-pub mod stamp;
 pub mod threshold;
 pub mod yaml;
 
 pub use adopted::Adopted;
 pub use config_error::{ConfigError, ConfigErrors, ConfigWarning};
-pub use config_watch::{ConfigNews, ConfigWatch, Fingerprint, Wanted};
+pub use config_watch::{ConfigUpdate, ConfigWatch, Fingerprint, Wanted};
 pub use disk_usage_options::{DiskUsageOptions, ProjectQuotas};
 pub use file_kinds::{FileKind, Loaded};
+pub use file_watch::{FileWatch, Stamp, read_limited};
 pub use filesystem_paths::FilesystemPaths;
 pub use incident_options::IncidentOptions;
 pub use kubernetes_options::KubernetesOptions;
 pub use patterns::{NamePattern, PatternError, built_in_patterns};
 pub use policy::{
     EvictionLimits, KernelOptions, Mode, MonitorConfig, OomScores, Policy, Ranking, RankingKey, Reservations, Sampling,
-    Semantics,
 };
 pub use pressure_conditions::{PressureCondition, PressureKind, PressureLevel, PressureResource, PressureScope};
-pub use quirks::{Quirk, Quirks};
+pub use quirks::{Quirk, Quirks, Semantics};
 pub use runtime_options::{RuntimeEndpoint, RuntimeOptions};
 pub use serving_options::{ServingOptions, TlsFiles};
-pub use stamp::Stamp;
 pub use threshold::{Percentage, Threshold, ThresholdError, ThresholdLists, ThresholdValue};

@@ -1,11 +1,11 @@
-//! Patterns over workload names, and the list of workloads that are never evicted.
+//! Patterns over workload names, and the built-in list of protected workloads.
 
 use std::fmt;
 
-/// Workloads that the machine needs to stay manageable, whatever the configuration says.
+/// Workloads without which the machine cannot be administered. They are protected whatever the configuration says.
 ///
-/// All are whole paths of the system's own tree: in a tree of their own, users may call a unit what they like. systemd may keep
-/// a service's processes in a cgroup below the service's own (udev does since v254), hence the third row.
+/// All patterns are whole paths below `system.slice`, because users may give units of their own any name. The third pattern exists
+/// because systemd may keep a service's processes in a cgroup below the service's own, as udev does since v254.
 const BUILT_IN: [&str; 13] = [
     "init.scope",
     "system.slice/systemd-*.service",
@@ -22,34 +22,28 @@ const BUILT_IN: [&str; 13] = [
     "system.slice/node-pressure-monitor.service",
 ];
 
-/// Returns the patterns of the workloads that are protected without being configured.
 #[must_use]
 pub fn built_in_patterns() -> Vec<NamePattern> {
     BUILT_IN.iter().map(|text| NamePattern((*text).to_owned())).collect()
 }
 
-/// A pattern over workload names: `*` is any text, `/` included, `?` any one character.
+/// A pattern over workload names. `*` matches any text, `/` included; `?` matches one character.
 ///
-/// It is compared with the whole name (a cgroup path relative to the root of the hierarchy) and with its last component.
+/// The pattern is compared with the whole name (a cgroup path relative to the root of the hierarchy) and with its last component.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct NamePattern(String);
 
-/// The pattern can match nothing, or was meant as an absolute path.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PatternError {
-    /// Nothing is written.
     #[error("an empty pattern matches no workload")]
     Empty,
-    /// Workload names are relative to the root of the hierarchy.
     #[error("workload names do not start with a slash: no workload could match")]
     LeadingSlash,
 }
 
 impl NamePattern {
-    /// Checks and keeps a pattern.
-    ///
     /// # Errors
-    /// When no workload name could match.
+    /// When no workload name can match.
     pub fn new(text: &str) -> Result<Self, PatternError> {
         if text.is_empty() {
             return Err(PatternError::Empty);
@@ -60,13 +54,12 @@ impl NamePattern {
         Ok(Self(text.to_owned()))
     }
 
-    /// Returns the pattern as written.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Tells whether the whole name or its last component matches.
+    /// Returns whether the whole name or its last component matches.
     #[must_use]
     pub fn matches(&self, workload: &str) -> bool {
         glob(self.0.as_bytes(), workload.as_bytes())
@@ -80,9 +73,7 @@ impl fmt::Display for NamePattern {
     }
 }
 
-/// Matches without recursion: on a mismatch the last `*` takes one more byte.
-///
-/// Works on bytes; `?` takes a whole UTF-8 character.
+/// Matches bytes without recursion: after a mismatch, the last `*` takes one more byte. `?` takes a whole UTF-8 character.
 fn glob(pattern: &[u8], text: &[u8]) -> bool {
     let (mut p, mut t) = (0, 0);
     let mut retry: Option<(usize, usize)> = None;
@@ -123,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patterns_match_the_whole_name_or_its_last_component() {
+    fn a_pattern_matches_the_name_or_its_last_component() {
         for (pattern, name, expected) in [
             ("a", "a", true),
             ("a", "b", false),
@@ -148,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hostile_pattern_is_not_exponential() {
+    fn a_hostile_pattern_takes_no_exponential_time() {
         let pattern = NamePattern::new(&"*a".repeat(60)).unwrap();
         assert!(!pattern.matches(&"a".repeat(59)));
         let pattern = NamePattern::new(&format!("{}b", "*a".repeat(60))).unwrap();
@@ -156,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn the_built_in_list_covers_what_keeps_a_machine_manageable() {
+    fn the_built_in_list_protects_system_services_only() {
         let protects = |name: &str| built_in_patterns().iter().any(|pattern| pattern.matches(name));
         for name in [
             "init.scope",
@@ -176,7 +167,7 @@ mod tests {
         }
         for name in [
             "system.slice/nginx.service",
-            // Only systemd's own services, under system.slice: a user's unit of that name is a workload like any other.
+            // A user's unit with the name of a system service is no system service.
             "user.slice/user-1000.slice/user@1000.service/app.slice/systemd-toy.service",
             "kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod1.slice",
             "system.slice/containerd.service/kubepods-pod1",

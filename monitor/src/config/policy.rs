@@ -1,9 +1,10 @@
-//! What the operator asked for, as plain values with the defaults that apply when nothing is said.
+//! The configuration as plain values, with the defaults of absent fields.
 
-use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
 
 use super::disk_usage_options::DiskUsageOptions;
 use super::filesystem_paths::FilesystemPaths;
@@ -11,53 +12,21 @@ use super::incident_options::IncidentOptions;
 use super::kubernetes_options::KubernetesOptions;
 use super::patterns::{NamePattern, built_in_patterns};
 use super::pressure_conditions::PressureCondition;
-use super::quirks::{Quirk, Quirks};
+use super::quirks::{Quirk, Quirks, Semantics};
 use super::runtime_options::RuntimeOptions;
 use super::serving_options::ServingOptions;
 use super::threshold::{Threshold, ThresholdValue};
-use crate::units::Bytes;
-use crate::units::Quantity;
-use crate::units::{Resource, Signal};
+use crate::units::{Bytes, Quantity, Resource, Signal, named_enum};
 
-/// Whether the agent acts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
-pub enum Mode {
-    /// Does everything but act, and says what it would have done.
-    #[default]
-    Observe,
-    /// Evicts, and sets `oom_score_adj`.
-    Enforce,
-}
-
-impl Mode {
-    /// Returns the name used in configuration and logs.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Observe => "observe",
-            Self::Enforce => "enforce",
-        }
-    }
-}
-
-/// Whose rules apply. Sets what is not set by hand: which figure called available acts, the quirks, the percentages' arithmetic.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
-pub enum Semantics {
-    /// What the kernel could really hand out (`MemAvailable`), and the kubelet's rules with its quirks mended.
-    #[default]
-    Corrected,
-    /// Capacity minus working set, and the kubelet's rules with its quirks.
-    Kubelet,
-}
-
-impl Semantics {
-    /// Returns the name used in configuration, metrics and logs.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Corrected => "corrected",
-            Self::Kubelet => "kubelet",
-        }
+named_enum! {
+    /// Whether the agent acts.
+    #[derive(Default, Serialize, Deserialize)]
+    pub enum Mode {
+        /// The agent does not act, and reports what it would have done.
+        #[default]
+        Observe = "observe",
+        /// The agent evicts, and sets `oom_score_adj`.
+        Enforce = "enforce",
     }
 }
 
@@ -67,20 +36,20 @@ pub enum Ranking {
     /// QoS class, exceeds its request, priority, usage above request.
     #[default]
     Qos,
-    /// Exceeds its request, priority, usage above request: Kubernetes 1.9 and later.
+    /// Exceeds its request, priority, usage above request, as in Kubernetes 1.9 and later.
     Kubernetes,
-    /// QoS class, usage above request, usage: OpenShift 3.
+    /// QoS class, usage above request, usage, as in OpenShift 3.
     OpenShift3,
     /// These keys, most important first.
     Custom(Vec<RankingKey>),
 }
 
 impl Ranking {
-    /// The presets, by the names used in configuration.
+    /// The presets, by their names in the configuration.
     pub const PRESETS: [(&str, Self); 3] =
         [("qos", Self::Qos), ("kubernetes", Self::Kubernetes), ("openshift3", Self::OpenShift3)];
 
-    /// Returns the keys for a resource that runs out, most important first.
+    /// Returns the keys for a resource under pressure, most important first.
     #[must_use]
     pub fn keys(&self, resource: Resource) -> &[RankingKey] {
         use RankingKey::{ExceedsRequests, Excess, Preference, Priority, QosClass, Usage, UsageAboveRequest};
@@ -89,7 +58,7 @@ impl Ranking {
             (Self::Kubernetes, Resource::Pids) => &[Priority, Usage],
             (Self::Kubernetes, _) => &[ExceedsRequests, Priority, UsageAboveRequest],
             (Self::OpenShift3, Resource::Memory) => &[QosClass, Excess, Usage],
-            // There, local disk is nothing that can be requested.
+            // In OpenShift 3, pods cannot request local disk.
             (Self::OpenShift3, _) => &[QosClass, Usage],
             (Self::Qos, Resource::Pids) => &[Preference, QosClass, Priority, Usage],
             (Self::Qos, _) => &[Preference, QosClass, ExceedsRequests, Priority, UsageAboveRequest],
@@ -108,69 +77,39 @@ impl Ranking {
     }
 }
 
-/// One criterion of a ranking. The name of the workload always decides last.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum RankingKey {
-    /// `user.oomd_avoid` goes last.
-    Preference,
-    /// BestEffort, then Burstable, then Guaranteed.
-    QosClass,
-    /// Who uses more than was requested goes first. Process ids cannot be requested: equal for all.
-    ExceedsRequests,
-    /// The lower priority goes first.
-    Priority,
-    /// Who is further above the request goes first; below it counts as a negative distance.
-    UsageAboveRequest,
-    /// Who is further above the request goes first; all below it are equal.
-    Excess,
-    /// Who uses more goes first.
-    Usage,
-    /// Who requested less goes first.
-    Request,
-}
-
-impl RankingKey {
-    /// Every key.
-    pub const ALL: [Self; 8] = [
-        Self::Preference,
-        Self::QosClass,
-        Self::ExceedsRequests,
-        Self::Priority,
-        Self::UsageAboveRequest,
-        Self::Excess,
-        Self::Usage,
-        Self::Request,
-    ];
-
-    /// Returns the name used in configuration and output.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Preference => "preference",
-            Self::QosClass => "qosClass",
-            Self::ExceedsRequests => "exceedsRequests",
-            Self::Priority => "priority",
-            Self::UsageAboveRequest => "usageAboveRequest",
-            Self::Excess => "excess",
-            Self::Usage => "usage",
-            Self::Request => "request",
-        }
+named_enum! {
+    /// One criterion of a ranking. The last criterion is always the workload's name.
+    #[derive(Serialize, Deserialize)]
+    pub enum RankingKey {
+        /// Workloads with `user.oomd_avoid` rank last.
+        Preference = "preference",
+        /// BestEffort, then Burstable, then Guaranteed.
+        QosClass = "qosClass",
+        /// Workloads above their request rank first. Process ids cannot be requested, so all workloads are equal by them.
+        ExceedsRequests = "exceedsRequests",
+        /// Lower priorities rank first.
+        Priority = "priority",
+        /// Workloads furthest above their request rank first; usage below the request is a negative distance.
+        UsageAboveRequest = "usageAboveRequest",
+        /// Workloads furthest above their request rank first; all below it are equal.
+        Excess = "excess",
+        /// Larger usage ranks first.
+        Usage = "usage",
+        /// Smaller requests rank first.
+        Request = "request",
     }
 }
 
 /// How `oom_score_adj` follows from the QoS class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct OomScores {
-    /// For Guaranteed pods.
     pub guaranteed: i16,
-    /// The least for Burstable ones.
+    /// The smallest value for Burstable pods.
     pub burstable_min: i16,
 }
 
 impl OomScores {
-    /// Kubernetes since Guaranteed is -997.
     pub const KUBERNETES: Self = Self { guaranteed: -997, burstable_min: 3 };
-    /// OpenShift 3.
     pub const OPENSHIFT3: Self = Self { guaranteed: -998, burstable_min: 2 };
 }
 
@@ -180,55 +119,41 @@ impl Default for OomScores {
     }
 }
 
-/// Which figures node allocatable is reduced by.
+/// What reduces node allocatable.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Reservations {
-    /// `systemReserved`: resource names and amounts in the order written.
+    /// `systemReserved`: names of resources and amounts, in the order written.
     pub system: Vec<(String, Quantity)>,
-    /// `kubeReserved`.
+    /// `kubeReserved`, likewise.
     pub kube: Vec<(String, Quantity)>,
-    /// Hard thresholds are kept from pods too, as Kubernetes does; in OpenShift 3 `system-reserved` is to cover them.
+    /// Whether hard thresholds reduce it too, as in Kubernetes. In OpenShift 3 `system-reserved` has to cover them.
     pub hard_thresholds: bool,
 }
 
-/// Everything the agent can be told.
+/// The whole configuration.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MonitorConfig {
-    /// Whether the agent acts.
     pub mode: Mode,
-    /// When and whom to evict.
     pub policy: Policy,
-    /// How often to look.
     pub sampling: Sampling,
-    /// How much may be evicted in what time.
     pub evictions: EvictionLimits,
-    /// Node conditions that follow from pressure stall information.
     pub pressure_conditions: Vec<PressureCondition>,
-    /// Workloads that are never candidates: the built-in list, then the configured patterns.
+    /// Workloads that are never candidates: the built-in patterns, then the configured ones.
     pub protected: Vec<NamePattern>,
-    /// What the kernel side counts and streams.
     pub kernel: KernelOptions,
-    /// The pods of this node, as `kubectl get pods -o json` prints them; limits of local storage are known from there alone.
+    /// A file with the pods of this node, as `kubectl get pods -o json` prints them.
     pub pods: Option<PathBuf>,
-    /// What finding out who keeps what on the disks may cost.
     pub disk_usage: DiskUsageOptions,
-    /// Where incidents are kept.
     pub incidents: IncidentOptions,
-    /// Where the filesystems of the signals are, as far as that is not to be found out.
     pub filesystems: FilesystemPaths,
-    /// Where the container runtime is, and what of it may be collected.
     pub runtime: RuntimeOptions,
-    /// How to live with a Kubernetes control plane.
     pub kubernetes: KubernetesOptions,
-    /// Where metrics and health are served.
+    /// The address of metrics and health.
     pub listen: SocketAddr,
-    /// Who may read them.
     pub serving: ServingOptions,
-    /// Held while the agent runs, so that a second instance is refused.
+    /// Locked while the agent runs, so that a second instance refuses to start.
     pub lock_file: PathBuf,
-    /// Where the cgroup file systems are mounted.
     pub cgroup_root: PathBuf,
-    /// Where procfs is mounted.
     pub proc_root: PathBuf,
 }
 
@@ -257,53 +182,48 @@ impl Default for MonitorConfig {
     }
 }
 
-/// When and whom to evict.
+/// When to evict, and which workload.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Policy {
-    /// Whose rules apply.
     pub semantics: Semantics,
-    /// Which of the kubelet's quirks are reproduced.
     pub quirks: Quirks,
-    /// Who goes first.
     pub ranking: Ranking,
-    /// How `oom_score_adj` follows from the QoS class.
     pub oom_scores: OomScores,
-    /// Hard thresholds, then soft ones, each by the name of the signal, then the allocatable copies; without the containerfs override.
+    /// Hard thresholds, then soft ones, each sorted by the signal's name, then the allocatable copies. The containerfs copies are absent.
     pub thresholds: Vec<Threshold>,
-    /// How many of them were written as hard ones. A soft one without a grace period is hard, but was not.
+    /// How many thresholds come from `evictionHard`. A soft threshold with a grace period of zero is hard too, but is not counted.
     pub hard_count: usize,
-    /// The cgroup of all pods is limited (`enforceNodeAllocatable: [pods]`), and the allocatable copies are among the thresholds.
+    /// Whether the cgroup of all pods is limited (`enforceNodeAllocatable: [pods]`). The thresholds then include the allocatable copies.
     pub pods_enforced: bool,
-    /// Seconds between SIGTERM and SIGKILL of a soft eviction, at most. Negative: as long as the pod asks for.
+    /// The most seconds between SIGTERM and SIGKILL of a soft eviction. Negative means the pod's own grace period.
     pub max_pod_grace_period: i64,
     /// How long a condition stays true after its thresholds are no longer met.
     pub pressure_transition_period: Duration,
     /// Whether limits of local storage are enforced.
     pub local_storage_isolation: bool,
-    /// What is kept from pods.
     pub reservations: Reservations,
 }
 
 impl Policy {
-    /// How long a pod evicted for a soft threshold may take to stop; `own` is the grace period that it asks for itself.
+    /// Returns the grace period of a soft eviction. `own` is the pod's grace period.
     #[must_use]
     pub fn soft_grace(&self, own: Option<i64>) -> Duration {
         Duration::from_secs(u64::try_from(self.soft_grace_seconds(own)).unwrap_or(0))
     }
 
-    /// As [`Self::soft_grace`], in seconds as the kubelet computes them: the lesser of the two.
+    /// Returns [`Self::soft_grace`] in seconds, which the kubelet computes as the lesser of the two and may be negative.
     #[must_use]
     pub fn soft_grace_seconds(&self, own: Option<i64>) -> i64 {
         let limit = self.max_pod_grace_period;
         match own {
-            // Documented as "defer to the pod", whose grace period is 30 s when it does not say so itself.
+            // Kubernetes documents a negative limit as "defer to the pod", whose grace period defaults to 30 s.
             _ if limit < 0 && !self.quirks.has(Quirk::NegativeMaxGrace) => own.unwrap_or(30),
             Some(own) => own.min(limit),
             None => limit,
         }
     }
 
-    /// Returns the threshold that applies when `evictionHard` is not given.
+    /// Returns the threshold that applies where `evictionHard` is absent.
     #[must_use]
     pub fn default_hard_threshold() -> Threshold {
         Threshold {
@@ -333,14 +253,14 @@ impl Default for Policy {
     }
 }
 
-/// How often to look.
+/// How often the signals are sampled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sampling {
-    /// Looks are at least this far apart.
+    /// The shortest interval between two samples.
     pub floor: Duration,
-    /// Looks are at most this far apart.
+    /// The longest interval between two samples.
     pub ceiling: Duration,
-    /// The rate, in bytes per second, at which memory is assumed to be able to vanish; without one it is measured.
+    /// The fastest assumed loss of available memory, in bytes per second; `None` measures it.
     pub fastest_rate: Option<Bytes>,
 }
 
@@ -350,16 +270,16 @@ impl Default for Sampling {
     }
 }
 
-/// How much may be evicted in what time.
+/// The rate limits and timeouts of evictions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EvictionLimits {
-    /// Pause after an eviction that had an effect.
+    /// The cool-down after an eviction that had an effect.
     pub cool_down: Duration,
-    /// Evictions in any minute, at most.
+    /// The most evictions in any minute.
     pub max_per_minute: u32,
-    /// When a killed workload is not gone after this time, the next candidate is tried.
+    /// After this time, a killed workload that has not exited counts as failed, and the next candidate is tried.
     pub kill_timeout: Duration,
-    /// How long a workload may take to give memory back before one is evicted; zero: none is asked to.
+    /// How long proactive reclaim may take before an eviction; zero turns proactive reclaim off.
     pub reclaim_deadline: Duration,
 }
 
@@ -374,21 +294,21 @@ impl Default for EvictionLimits {
     }
 }
 
-/// What the kernel side counts and streams.
+/// What the eBPF programs stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KernelOptions {
-    /// Size of the ring buffer. The kernel wants a power-of-two number of pages: rounded up when loaded.
+    /// The size of the ring buffer, rounded up to a power-of-two number of pages when it is loaded.
     pub ring_buffer: Bytes,
-    /// Reclaim stalls at least this long are streamed one by one. Zero streams every stall.
+    /// Reclaim stalls of at least this length are streamed one by one; zero streams every stall.
     pub stall_threshold: Duration,
-    /// At most one wake-up per kind of event in this time.
+    /// The shortest interval between two wake-ups by one kind of event.
     pub doorbell_interval: Duration,
 }
 
 impl Default for KernelOptions {
     fn default() -> Self {
         Self {
-            ring_buffer: Bytes(256 * Bytes::KIB),
+            ring_buffer: Bytes::from_kib(256),
             stall_threshold: Duration::from_millis(10),
             doorbell_interval: Duration::from_millis(10),
         }
@@ -398,10 +318,9 @@ impl Default for KernelOptions {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Semantics;
 
     #[test]
-    fn the_grace_period_of_a_soft_eviction() {
+    fn a_soft_eviction_waits_at_most_the_configured_grace() {
         let grace = |limit, semantics, own| {
             let quirks = Quirks::of(semantics);
             Policy { max_pod_grace_period: limit, quirks, ..Policy::default() }.soft_grace_seconds(own)

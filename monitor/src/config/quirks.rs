@@ -1,93 +1,65 @@
-//! The kubelet's quirks (`eviction-semantics.md` §18 and addenda), each with a name by which it is switched.
+//! Whose rules apply, and the kubelet's quirks (`eviction-semantics.md` §18 and addenda), each with a name that switches it.
 
-use super::policy::Semantics;
 use serde::{Deserialize, Serialize};
 
-/// Something the kubelet does that nobody would ask for. `kubelet` semantics reproduce them all; `corrected` semantics mend
-/// those for which [`Quirk::is_mended`] says so.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Quirk {
-    /// The containerfs copies of the thresholds that it shares a filesystem with do not count on the first pass (1).
-    ContainerFsFirstPass,
-    /// Ranked by inodes, a pod's request for bytes of ephemeral storage is subtracted from its count of inodes (2).
-    InodesMinusBytes,
-    /// A negative `evictionMaxPodGracePeriod` reaches the pod as it is (3). Mended: the pod's own grace period applies.
-    NegativeMaxGrace,
-    /// One good sample starts a soft threshold's grace period anew (4). Mended: ten seconds of good samples do; a shorter
-    /// recovery just does not count.
-    GraceRestartsAtOnce,
-    /// A soft threshold raises the node condition before its grace period is over (5). Kept: schedulers should know early.
-    ConditionBeforeGrace,
-    /// With a transition period of zero the condition is never reported (6).
-    ZeroTransitionHidesCondition,
-    /// `100.0%` is a threshold that is always met (7). Mended: refused.
-    AlwaysMetPercentage,
-    /// Percentages are 32-bit floats: 10% of 100Gi is 10737418400 (8).
-    Float32Percentages,
-    /// Usage above capacity makes the available amount negative (9). Mended: zero.
-    AvailableUnderflow,
-    /// The node event is sent on every pass, even when nothing can be evicted (11).
-    EventWithoutCandidate,
-    /// After garbage collection every threshold must be unmet, or a pod goes; even one that garbage has no part in (12).
-    /// Mended: the thresholds of the filesystems do.
-    EveryThresholdAfterGarbageCollection,
-    /// A pod without statistics goes first, whatever its priority (16). Mended: last.
-    MissingStatisticsFirst,
-    /// Evictions for a local-storage limit do not set the pod condition `DisruptionTarget` (18).
-    LocalStorageWithoutDisruptionTarget,
-    /// Pod-level resources make the request for ephemeral storage zero (19).
-    PodLevelHidesStorageRequest,
-    /// `spec.resources: {}` makes a pod BestEffort, whatever its containers request.
-    EmptyPodResourcesBestEffort,
-    /// A pod-level request below the sum of its containers' makes `oom_score_adj` larger than 1000, which the kernel refuses.
-    OomScoreAdjAbove1000,
+use crate::units::named_enum;
+
+named_enum! {
+    /// Whose rules apply. Decides, where the file does not, which figure is `memory.available`, which quirks apply, and how percentages
+    /// are computed.
+    #[derive(Default, Serialize, Deserialize)]
+    pub enum Semantics {
+        /// What the kernel can hand out (`MemAvailable`), and the kubelet's rules without its quirks.
+        #[default]
+        Corrected = "corrected",
+        /// Capacity minus working set, and the kubelet's rules with its quirks.
+        Kubelet = "kubelet",
+    }
+}
+
+named_enum! {
+    /// A behaviour of the kubelet that no operator wants. `kubelet` semantics reproduce all quirks. `corrected` semantics omit those for
+    /// which [`Quirk::is_mended`] is true. In the order of `eviction-semantics.md`, whose numbers follow in brackets.
+    pub enum Quirk {
+        /// In the first step, the containerfs copies of the thresholds of a shared filesystem do not count (1).
+        ContainerFsFirstPass = "containerFsFirstPass",
+        /// Ranking by inodes subtracts a pod's request for bytes of ephemeral storage from its number of inodes (2).
+        InodesMinusBytes = "inodesMinusBytes",
+        /// A negative `evictionMaxPodGracePeriod` reaches the pod unchanged (3). Mended: the pod's own grace period applies.
+        NegativeMaxGrace = "negativeMaxGrace",
+        /// One good sample restarts a soft threshold's grace period (4). Mended: ten seconds of good samples do, and a shorter recovery
+        /// only does not count.
+        GraceRestartsAtOnce = "graceRestartsAtOnce",
+        /// A soft threshold sets the node condition before its grace period ends (5). Kept, because schedulers should know early.
+        ConditionBeforeGrace = "conditionBeforeGrace",
+        /// With a transition period of zero the condition is never reported (6).
+        ZeroTransitionHidesCondition = "zeroTransitionHidesCondition",
+        /// `100.0%` is a threshold that is always met (7). Mended: the value is refused.
+        AlwaysMetPercentage = "alwaysMetPercentage",
+        /// Percentages are 32-bit floats: 10% of 100Gi is 10737418400 (8).
+        Float32Percentages = "float32Percentages",
+        /// Usage above capacity makes the available amount negative (9). Mended: the amount is zero.
+        AvailableUnderflow = "availableUnderflow",
+        /// Each step sends the node event, even without a candidate (11).
+        EventWithoutCandidate = "eventWithoutCandidate",
+        /// After garbage collection a pod is evicted unless no threshold is met, including thresholds that garbage does not affect (12).
+        /// Mended: only the thresholds of filesystems count.
+        EveryThresholdAfterGarbageCollection = "everyThresholdAfterGarbageCollection",
+        /// A pod without statistics ranks first, whatever its priority (16). Mended: it ranks last.
+        MissingStatisticsFirst = "missingStatisticsFirst",
+        /// Evictions for a local-storage limit do not set the pod condition `DisruptionTarget` (18).
+        LocalStorageWithoutDisruptionTarget = "localStorageWithoutDisruptionTarget",
+        /// Pod-level resources make the request for ephemeral storage zero (19).
+        PodLevelHidesStorageRequest = "podLevelHidesStorageRequest",
+        /// `spec.resources: {}` makes a pod BestEffort, whatever its containers request.
+        EmptyPodResourcesBestEffort = "emptyPodResourcesBestEffort",
+        /// A pod-level request below the sum of its containers' requests makes `oom_score_adj` exceed 1000, which the kernel refuses.
+        OomScoreAdjAbove1000 = "oomScoreAdjAbove1000",
+    }
 }
 
 impl Quirk {
-    /// Every quirk that can be switched, in the order of `eviction-semantics.md`.
-    pub const ALL: [Self; 16] = [
-        Self::ContainerFsFirstPass,
-        Self::InodesMinusBytes,
-        Self::NegativeMaxGrace,
-        Self::GraceRestartsAtOnce,
-        Self::ConditionBeforeGrace,
-        Self::ZeroTransitionHidesCondition,
-        Self::AlwaysMetPercentage,
-        Self::Float32Percentages,
-        Self::AvailableUnderflow,
-        Self::EventWithoutCandidate,
-        Self::EveryThresholdAfterGarbageCollection,
-        Self::MissingStatisticsFirst,
-        Self::LocalStorageWithoutDisruptionTarget,
-        Self::PodLevelHidesStorageRequest,
-        Self::EmptyPodResourcesBestEffort,
-        Self::OomScoreAdjAbove1000,
-    ];
-
-    /// Returns the name used in configuration.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::ContainerFsFirstPass => "containerFsFirstPass",
-            Self::InodesMinusBytes => "inodesMinusBytes",
-            Self::NegativeMaxGrace => "negativeMaxGrace",
-            Self::GraceRestartsAtOnce => "graceRestartsAtOnce",
-            Self::ConditionBeforeGrace => "conditionBeforeGrace",
-            Self::ZeroTransitionHidesCondition => "zeroTransitionHidesCondition",
-            Self::AlwaysMetPercentage => "alwaysMetPercentage",
-            Self::Float32Percentages => "float32Percentages",
-            Self::AvailableUnderflow => "availableUnderflow",
-            Self::EventWithoutCandidate => "eventWithoutCandidate",
-            Self::EveryThresholdAfterGarbageCollection => "everyThresholdAfterGarbageCollection",
-            Self::MissingStatisticsFirst => "missingStatisticsFirst",
-            Self::LocalStorageWithoutDisruptionTarget => "localStorageWithoutDisruptionTarget",
-            Self::PodLevelHidesStorageRequest => "podLevelHidesStorageRequest",
-            Self::EmptyPodResourcesBestEffort => "emptyPodResourcesBestEffort",
-            Self::OomScoreAdjAbove1000 => "oomScoreAdjAbove1000",
-        }
-    }
-
-    /// Tells whether `corrected` semantics do without it.
+    /// Returns whether `corrected` semantics omit the quirk.
     #[must_use]
     pub const fn is_mended(self) -> bool {
         !matches!(self, Self::ConditionBeforeGrace)
@@ -98,17 +70,15 @@ impl Quirk {
     }
 }
 
-/// The quirks that are reproduced.
+/// A set of quirks: those that apply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Quirks(u32);
 
 impl Quirks {
-    /// None of them.
     pub const NONE: Self = Self(0);
-    /// All of them.
     pub const ALL: Self = Self((1 << Quirk::ALL.len()) - 1);
 
-    /// Those of a set of rules.
+    /// Returns the quirks that `semantics` reproduce.
     #[must_use]
     pub fn of(semantics: Semantics) -> Self {
         let mut quirks = Self::NONE;
@@ -118,13 +88,11 @@ impl Quirks {
         quirks
     }
 
-    /// Tells whether `quirk` is reproduced.
     #[must_use]
     pub const fn has(self, quirk: Quirk) -> bool {
         self.0 & quirk.bit() != 0
     }
 
-    /// Switches one on or off.
     pub const fn set(&mut self, quirk: Quirk, on: bool) {
         if on {
             self.0 |= quirk.bit();

@@ -1,31 +1,70 @@
-//! Who may read what the agent serves, and over what kind of connection.
+//! Who may read the metrics, and over which connection: `metrics` of a `MonitorConfiguration`.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// `metrics.tls`, `metrics.bearerToken`.
+use super::document_walk::{Field, Fields, Walk};
+
+const CERTIFICATE: &str = "/etc/node-pressure-monitor/tls/tls.crt";
+const KEY: &str = "/etc/node-pressure-monitor/tls/tls.key";
+const TOKENS: &str = "/etc/node-pressure-monitor/tokens";
+
+/// `metrics.tls` and `metrics.bearerToken`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ServingOptions {
-    /// Without it nothing is encrypted.
+    /// Without them connections are not encrypted.
     pub tls: Option<TlsFiles>,
-    /// Tokens that may read everything, one on each line.
+    /// A file with one accepted token per line.
     pub token_file: Option<PathBuf>,
-    /// The API server is asked whose a token is, and whether that one may `get` the path.
+    /// Whether the API server reviews tokens, and whether their user may `get` the path.
     pub token_review: bool,
-}
-
-impl ServingOptions {
-    /// Whether a token is asked for.
-    #[must_use]
-    pub fn asks_for_token(&self) -> bool {
-        self.token_file.is_some() || self.token_review
-    }
 }
 
 /// PEM files, read again when they change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// The certificate, then those that lead to a root.
+    /// The certificate, then its intermediates.
     pub certificate: PathBuf,
-    /// Its private key.
     pub key: PathBuf,
+}
+
+impl ServingOptions {
+    /// Returns whether a caller needs a token.
+    #[must_use]
+    pub fn asks_for_token(&self) -> bool {
+        self.token_file.is_some() || self.token_review
+    }
+
+    /// Reads `metrics`, and `metrics.listen` into `listen`.
+    pub fn read(walk: &mut Walk<'_>, fields: &Fields<'_>, listen: &mut SocketAddr) -> Self {
+        let mut options = Self::default();
+        let metrics = walk.section(fields, "metrics", &["listen", "tls", "bearerToken"]);
+        walk.set(listen, metrics.get("listen"), Walk::address);
+        options.tls = metrics.get("tls").and_then(|field| read_tls(walk, &field));
+        let Some(token) = metrics.get("bearerToken") else { return options };
+        let inner = walk.fields(&token, &["file", "review"]);
+        options.token_file = inner.get("file").and_then(|field| walk.path(&field, TOKENS));
+        walk.set(&mut options.token_review, inner.get("review"), Walk::boolean);
+        if options.asks_for_token() && options.tls.is_none() && !listen.ip().is_loopback() {
+            let fix = "add metrics.tls, or listen on 127.0.0.1 alone";
+            walk.warning(&token, "without TLS the token can be read on the network", fix);
+        }
+        options
+    }
+}
+
+/// Reads both files or none.
+fn read_tls(walk: &mut Walk<'_>, field: &Field<'_>) -> Option<TlsFiles> {
+    let inner = walk.fields(field, &["certificate", "key"]);
+    let certificate = inner.get("certificate").and_then(|field| walk.path(&field, CERTIFICATE));
+    let key = inner.get("key").and_then(|field| walk.path(&field, KEY));
+    match (certificate, key) {
+        (Some(certificate), Some(key)) => Some(TlsFiles { certificate, key }),
+        (None, None) => None,
+        (certificate, _) => {
+            let (missing, example) = if certificate.is_some() { ("key", KEY) } else { ("certificate", CERTIFICATE) };
+            walk.error(field, format!("{missing} is missing"), &format!("add `{missing}: {example}`"));
+            None
+        }
+    }
 }

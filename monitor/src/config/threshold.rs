@@ -1,46 +1,40 @@
-//! Eviction thresholds, and how the kubelet parses them.
-//!
-//! Nothing here knows about files: each function takes one value as text, so that every form in which thresholds are
-//! written (YAML maps, command-line lists) can use them.
+//! Eviction thresholds, parsed as the kubelet parses them. Each function takes one value as text, whichever kind of file it is from.
 
-use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::quirks::{Quirk, Quirks};
-use crate::units::Signal;
 use crate::units::duration::{DurationError, parse_go_duration};
 use crate::units::gofloat::{FloatError, parse_float32};
-use crate::units::{Amount, Bytes};
-use crate::units::{Quantity, QuantityError};
+use crate::units::{Amount, Bytes, Quantity, QuantityError, Signal};
 
-/// An amount to compare a signal with: absolute, or relative to the signal's capacity.
+/// The amount that a signal is compared with: absolute, or relative to the signal's capacity.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum ThresholdValue {
-    /// Bytes; inodes or process ids for the signals that count those.
+    /// In the unit of the signal.
     Quantity(Quantity),
-    /// A share of the capacity.
     Percentage(Percentage),
 }
 
-/// A percentage as the kubelet keeps it, and as it was meant.
+/// A percentage as the kubelet rounds it, and as it was written.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Percentage {
-    /// 32 bits, one is the whole capacity.
+    /// The kubelet's 32-bit share of the capacity, 0 to 1.
     pub fraction: f32,
-    /// 64 bits, a hundred is the whole capacity.
+    /// The percentage in 64 bits, 0 to 100.
     pub percent: f64,
 }
 
 impl Percentage {
-    /// So many hundredths.
     #[must_use]
     pub fn whole(percent: u8) -> Self {
         Self { fraction: f32::from(percent) / 100.0, percent: f64::from(percent) }
     }
 
-    /// Takes the share of a capacity, truncated toward zero as in the kubelet, where 10% of 100Gi is 10737418400, not …240.
+    /// Returns the share of a capacity, truncated toward zero. With the kubelet's quirk, 10% of 100Gi is 10737418400, not …240.
     #[must_use]
     #[expect(
         clippy::cast_possible_truncation,
@@ -57,13 +51,12 @@ impl Percentage {
 }
 
 impl ThresholdValue {
-    /// Bytes, as a binary quantity.
     #[must_use]
     pub fn bytes(bytes: Bytes) -> Self {
         Self::Quantity(Quantity::binary(bytes))
     }
 
-    /// Returns the absolute amount for a signal of this capacity.
+    /// Returns the absolute amount for a signal with this capacity.
     #[must_use]
     pub fn resolve(&self, capacity: i64, quirks: Quirks) -> Amount {
         match self {
@@ -72,7 +65,7 @@ impl ThresholdValue {
         }
     }
 
-    /// Returns the amount for a signal of this capacity as Kubernetes prints it in messages, shares of inodes as if they were bytes.
+    /// Returns the absolute amount as Kubernetes prints it in messages, where shares of inodes are printed like bytes.
     #[must_use]
     pub fn quantity_text(&self, capacity: i64, quirks: Quirks) -> String {
         match self {
@@ -91,9 +84,9 @@ impl fmt::Display for ThresholdValue {
     }
 }
 
-/// Finds the shortest percentage that reads back as the same 32-bit fraction: `15%`, not `15.000001%`.
-#[expect(clippy::float_cmp, reason = "the same bits are wanted")]
-#[expect(clippy::cast_possible_truncation, reason = "reads back as 32 bits, as the parser does")]
+/// Returns the shortest percentage that parses back to the same 32-bit fraction: `15%`, not `15.000001%`.
+#[expect(clippy::float_cmp, reason = "the fraction must parse back to the same bits")]
+#[expect(clippy::cast_possible_truncation, reason = "the parser rounds to 32 bits too")]
 fn percentage_text(fraction: f32) -> String {
     let percentage = f64::from(fraction) * 100.0;
     (0..9)
@@ -103,21 +96,19 @@ fn percentage_text(fraction: f32) -> String {
         + "%"
 }
 
-/// A signal, the value it must not fall below, and what to do about it.
+/// A signal and the value that it must not fall below.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Threshold {
-    /// What is compared.
     pub signal: Signal,
-    /// The threshold is met when the signal is below this.
+    /// The threshold is met while the signal is below this value.
     pub value: ThresholdValue,
-    /// How long it must be met before an eviction. Zero makes it a hard threshold.
+    /// How long the threshold must be met before an eviction; zero for a hard threshold.
     pub grace_period: Duration,
-    /// Once acted on, the threshold stays met until the signal is above `value` by this much.
+    /// After an eviction the threshold stays met until the signal exceeds `value` by this amount.
     pub min_reclaim: Option<ThresholdValue>,
 }
 
 impl Threshold {
-    /// Tells whether it is acted on at once.
     #[must_use]
     pub fn is_hard(&self) -> bool {
         self.grace_period.is_zero()
@@ -136,84 +127,45 @@ impl fmt::Display for Threshold {
     }
 }
 
-/// Why a threshold is refused. Worded as the kubelet words it, where it refuses the same.
+/// Why a threshold is refused, in the kubelet's words where the kubelet refuses it too.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ThresholdError {
-    /// Not a quantity.
     #[error(transparent)]
     Quantity(#[from] QuantityError),
-    /// Not a number before the percent sign.
+    /// The text before the percent sign is not a number.
     #[error(transparent)]
     Float(#[from] FloatError),
-    /// Not a duration.
     #[error(transparent)]
     Duration(#[from] DurationError),
-    /// Below 0%.
-    #[error("eviction percentage threshold {signal} must be >= 0%: {text}")]
-    PercentageNegative {
-        /// The signal.
-        signal: Signal,
-        /// The value as written.
-        text: String,
-    },
-    /// Above 100%.
-    #[error("eviction percentage threshold {signal} must be <= 100%: {text}")]
-    PercentageTooLarge {
-        /// The signal.
-        signal: Signal,
-        /// The value as written.
-        text: String,
-    },
-    /// `NaN`, or an infinite minimum reclaim. The kubelet takes these, and then never evicts or never stops.
-    #[error("eviction percentage of {signal} must be a finite number: {text}")]
-    PercentageNotFinite {
-        /// The signal.
-        signal: Signal,
-        /// The value as written.
-        text: String,
-    },
-    /// All of the capacity, without [`Quirk::AlwaysMetPercentage`]. The kubelet takes it, and then never stops evicting.
-    #[error("eviction percentage threshold {signal} is always met: {text}")]
-    PercentageAlwaysMet {
-        /// The signal.
-        signal: Signal,
-        /// The value as written.
-        text: String,
-    },
-    /// Zero or less.
-    #[error("eviction threshold {signal} must be positive: {quantity}")]
-    NotPositive {
-        /// The signal.
-        signal: Signal,
-        /// The value as Kubernetes prints it.
-        quantity: String,
-    },
-    /// Less than nothing.
+    #[error("eviction percentage threshold {0} must be >= 0%: {1}")]
+    PercentageNegative(Signal, String),
+    #[error("eviction percentage threshold {0} must be <= 100%: {1}")]
+    PercentageTooLarge(Signal, String),
+    /// `NaN`, or an infinite minimum reclaim. The kubelet accepts these, and then never evicts or never stops.
+    #[error("eviction percentage of {0} must be a finite number: {1}")]
+    PercentageNotFinite(Signal, String),
+    /// The whole capacity, without [`Quirk::AlwaysMetPercentage`]. The kubelet accepts it, and then never stops evicting.
+    #[error("eviction percentage threshold {0} is always met: {1}")]
+    PercentageAlwaysMet(Signal, String),
+    #[error("eviction threshold {0} must be positive: {1}")]
+    NotPositive(Signal, String),
     #[error("invalid eviction grace period specified: {0}, must be a positive value")]
     GraceNegative(String),
-    /// A soft threshold needs one.
     #[error("grace period must be specified for the soft eviction threshold {0}")]
     GraceMissing(Signal),
-    /// 0% or less.
-    #[error("eviction percentage minimum reclaim {signal} must be positive: {text}")]
-    ReclaimNotPositive {
-        /// The signal.
-        signal: Signal,
-        /// The value as written.
-        text: String,
-    },
-    /// Less than nothing.
+    #[error("eviction percentage minimum reclaim {0} must be positive: {1}")]
+    ReclaimNotPositive(Signal, String),
     #[error("negative eviction minimum reclaim specified for {0}")]
     ReclaimNegative(Signal),
 }
 
 /// Parses the value of a hard or soft threshold.
 ///
-/// Returns nothing for exactly `0%` and `100%`: that is how a default threshold is switched off. `100.0%` is a threshold
-/// that is always met, and `0.0%` one that never is, as in the kubelet.
+/// Returns `None` for exactly `0%` and `100%`, which switch a default threshold off. As in the kubelet, `100.0%` is always met, and `0.0%`
+/// never.
 ///
 /// # Errors
-/// When the kubelet would refuse the value, for `NaN%`, which it takes, and without [`Quirk::AlwaysMetPercentage`] for `100.0%`.
+/// When the kubelet refuses the value, for `NaN%`, and for `100.0%` without [`Quirk::AlwaysMetPercentage`].
 pub fn parse_threshold_value(
     signal: Signal,
     text: &str,
@@ -224,48 +176,46 @@ pub fn parse_threshold_value(
     }
     if text.ends_with('%') {
         let percentage = parse_percentage(text)?;
-        let fraction = percentage.fraction;
-        let text = text.to_owned();
+        let (fraction, text) = (percentage.fraction, text.to_owned());
         return if fraction.is_nan() {
-            Err(ThresholdError::PercentageNotFinite { signal, text })
+            Err(ThresholdError::PercentageNotFinite(signal, text))
         } else if fraction < 0.0 {
-            Err(ThresholdError::PercentageNegative { signal, text })
+            Err(ThresholdError::PercentageNegative(signal, text))
         } else if fraction > 1.0 {
-            Err(ThresholdError::PercentageTooLarge { signal, text })
+            Err(ThresholdError::PercentageTooLarge(signal, text))
         } else if fraction >= 1.0 && !quirks.has(Quirk::AlwaysMetPercentage) {
-            Err(ThresholdError::PercentageAlwaysMet { signal, text })
+            Err(ThresholdError::PercentageAlwaysMet(signal, text))
         } else {
             Ok(Some(ThresholdValue::Percentage(percentage)))
         };
     }
     let quantity = Quantity::parse(text)?;
     if quantity.is_negative() || quantity.is_zero() {
-        return Err(ThresholdError::NotPositive { signal, quantity: quantity.to_string() });
+        return Err(ThresholdError::NotPositive(signal, quantity.to_string()));
     }
     Ok(Some(ThresholdValue::Quantity(quantity)))
 }
 
-/// Parses the grace period of a soft threshold. Zero is allowed, and makes the threshold a hard one.
+/// Parses the grace period of a soft threshold. Zero makes the threshold a hard one.
 ///
 /// # Errors
-/// When it is not a Go duration, or negative.
+/// When the text is no Go duration, or a negative one.
 pub fn parse_grace_period(text: &str) -> Result<Duration, ThresholdError> {
     parse_go_duration(text)?.to_duration().ok_or_else(|| ThresholdError::GraceNegative(text.to_owned()))
 }
 
-/// Parses a minimum reclaim. Zero is allowed, and more than 100% too.
+/// Parses a minimum reclaim, which may be zero or more than 100%.
 ///
 /// # Errors
-/// When the kubelet would refuse the value, and for `NaN%` and `inf%`, which it takes.
+/// When the kubelet refuses the value, and for `NaN%` and `inf%`.
 pub fn parse_min_reclaim(signal: Signal, text: &str) -> Result<ThresholdValue, ThresholdError> {
     if text.ends_with('%') {
         let percentage = parse_percentage(text)?;
-        let fraction = percentage.fraction;
-        let text = text.to_owned();
+        let (fraction, text) = (percentage.fraction, text.to_owned());
         return if fraction.is_nan() || fraction == f32::INFINITY {
-            Err(ThresholdError::PercentageNotFinite { signal, text })
+            Err(ThresholdError::PercentageNotFinite(signal, text))
         } else if fraction <= 0.0 {
-            Err(ThresholdError::ReclaimNotPositive { signal, text })
+            Err(ThresholdError::ReclaimNotPositive(signal, text))
         } else {
             Ok(ThresholdValue::Percentage(percentage))
         };
@@ -278,54 +228,43 @@ pub fn parse_min_reclaim(signal: Signal, text: &str) -> Result<ThresholdValue, T
 }
 
 fn parse_percentage(text: &str) -> Result<Percentage, ThresholdError> {
-    // All of them: the kubelet reads `5%%` as 5%.
+    // The kubelet reads `5%%` as 5%.
     let number = text.trim_end_matches('%');
     let percent = parse_float32(number)?;
-    // What is not written the way Rust writes numbers (hexadecimal, say) has the precision of 32 bits.
+    // Numbers in forms that Rust does not parse, such as hexadecimal ones, keep the precision of 32 bits.
     let exact = number.parse().unwrap_or(f64::from(percent));
     Ok(Percentage { fraction: percent / 100.0, percent: exact })
 }
 
-/// The four lists that thresholds are written in, parsed but not yet put together.
+/// The parsed fields of which thresholds consist.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ThresholdLists {
-    /// Hard thresholds by the name of the signal.
+    /// Sorted by the name of the signal.
     pub hard: Vec<(Signal, ThresholdValue)>,
-    /// Soft thresholds by the name of the signal.
+    /// Sorted by the name of the signal.
     pub soft: Vec<(Signal, ThresholdValue)>,
-    /// How long a soft threshold must be met. Those of signals without a soft threshold mean nothing.
     pub grace_periods: BTreeMap<Signal, Duration>,
-    /// How much more to reclaim, for the hard and the soft threshold of a signal alike.
+    /// Each applies to the hard and the soft threshold of its signal.
     pub min_reclaims: BTreeMap<Signal, ThresholdValue>,
-    /// Whether the pods' own cgroup is limited (`enforceNodeAllocatable: [pods]`) and so has its own signal to watch.
+    /// Whether the cgroup of all pods is limited (`enforceNodeAllocatable: [pods]`), so that its memory is a signal.
     pub pods_enforced: bool,
 }
 
 impl ThresholdLists {
-    /// Puts the thresholds together: the hard ones, then the soft ones, then copies of the hard ones on memory for the pods' cgroup.
+    /// Returns the hard thresholds, then the soft ones, then copies of the hard memory thresholds for the pods' cgroup.
     ///
     /// # Errors
     /// One for each soft threshold without a grace period.
     pub fn assemble(&self) -> Result<Vec<Threshold>, Vec<ThresholdError>> {
         let mut thresholds = Vec::with_capacity(self.hard.len() + self.soft.len());
         let mut errors = Vec::new();
-        let min_reclaim = |signal| self.min_reclaims.get(&signal).cloned();
         for (signal, value) in &self.hard {
-            let signal = *signal;
-            thresholds.push(Threshold {
-                signal,
-                value: value.clone(),
-                grace_period: Duration::ZERO,
-                min_reclaim: min_reclaim(signal),
-            });
+            thresholds.push(self.threshold(*signal, value, Duration::ZERO));
         }
         for (signal, value) in &self.soft {
-            let (signal, value) = (*signal, value.clone());
-            match self.grace_periods.get(&signal) {
-                Some(&grace_period) => {
-                    thresholds.push(Threshold { signal, value, grace_period, min_reclaim: min_reclaim(signal) });
-                }
-                None => errors.push(ThresholdError::GraceMissing(signal)),
+            match self.grace_periods.get(signal) {
+                Some(grace_period) => thresholds.push(self.threshold(*signal, value, *grace_period)),
+                None => errors.push(ThresholdError::GraceMissing(*signal)),
             }
         }
         if self.pods_enforced {
@@ -335,6 +274,10 @@ impl ThresholdLists {
             thresholds.extend(copies);
         }
         if errors.is_empty() { Ok(thresholds) } else { Err(errors) }
+    }
+
+    fn threshold(&self, signal: Signal, value: &ThresholdValue, grace_period: Duration) -> Threshold {
+        Threshold { signal, value: value.clone(), grace_period, min_reclaim: self.min_reclaims.get(&signal).cloned() }
     }
 }
 

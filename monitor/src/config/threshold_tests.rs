@@ -2,11 +2,11 @@ use super::*;
 use crate::config::Semantics;
 
 const MEMORY: Signal = Signal::MemoryAvailable;
-/// All of them.
+/// All quirks of the kubelet.
 const KUBELET: Quirks = Quirks::ALL;
 
-/// Reads `hard signal=value; soft signal=value; grace signal=value; reclaim signal=value`, any of them, in this order, and with `pods`
-/// for the pods' cgroup; returns the thresholds as understood, or the first error, as the kubelet stops at it.
+/// Parses any of `hard signal=value; soft signal=value; grace signal=value; reclaim signal=value`, in this order, and `pods` for the
+/// cgroup of all pods. Returns the thresholds, or the first error, at which the kubelet stops.
 fn understood(text: &str, quirks: Quirks) -> Result<String, String> {
     let mut lists = ThresholdLists::default();
     for entry in text.split("; ").filter(|entry| !entry.is_empty()) {
@@ -41,13 +41,13 @@ fn understood(text: &str, quirks: Quirks) -> Result<String, String> {
     Ok(shown.collect::<Vec<_>>().join(", "))
 }
 
-/// `eviction-semantics.md` §2.1 and its addenda, row by row, as the kubelet reads them.
+/// `eviction-semantics.md` §2.1 and its addenda, row by row.
 #[test]
-fn the_grammar_of_thresholds() {
+fn thresholds_parse_as_in_the_kubelet() {
     const REGULAR: &str = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
     const SUFFIX: &str = "unable to parse quantity's suffix";
     let rows: &[(&str, Result<&str, &str>)] = &[
-        // The order: hard, then soft, each as written, then the copies for the pods' cgroup.
+        // Hard thresholds, then soft ones, each as written, then the copies for the cgroup of all pods.
         (
             "hard nodefs.available=10%; hard memory.available=1Gi; soft memory.available=2Gi; grace memory.available=30s; pods",
             Ok(
@@ -64,7 +64,7 @@ fn the_grammar_of_thresholds() {
         ("soft Memory.available=1Gi", Err("unsupported eviction signal Memory.available")),
         ("grace x=1s", Err("unsupported eviction signal x")),
         ("reclaim =1", Err("unsupported eviction signal ")),
-        // Percentages: exactly two of them switch off.
+        // Exactly two percentages switch a threshold off.
         ("hard memory.available=0%", Ok("")),
         ("hard memory.available=100%", Ok("")),
         ("soft memory.available=100%", Ok("")),
@@ -90,7 +90,7 @@ fn the_grammar_of_thresholds() {
         ("hard memory.available=101%", Err("eviction percentage threshold memory.available must be <= 100%: 101%")),
         ("hard memory.available=inf%", Err("eviction percentage threshold memory.available must be <= 100%: inf%")),
         ("hard memory.available=-inf%", Err("eviction percentage threshold memory.available must be >= 0%: -inf%")),
-        // The one deviation: the kubelet takes it, and then never evicts.
+        // The kubelet accepts it, and then never evicts.
         ("hard memory.available=NaN%", Err("eviction percentage of memory.available must be a finite number: NaN%")),
         // Quantities.
         ("hard memory.available=100Mi", Ok("memory.available<100Mi")),
@@ -119,7 +119,7 @@ fn the_grammar_of_thresholds() {
         ("soft memory.available=1Gi; grace memory.available=1.s", Ok("memory.available<1Gi for 1s")),
         ("soft memory.available=1Gi; grace memory.available=1\u{b5}s", Ok("memory.available<1Gi for 1\u{b5}s")),
         ("soft memory.available=1Gi; grace memory.available=1\u{3bc}s", Ok("memory.available<1Gi for 1\u{b5}s")),
-        // Zero: a hard one, which has a copy for the pods' cgroup too.
+        // A grace period of zero makes a hard threshold, which is copied for the cgroup of all pods too.
         ("soft memory.available=1Gi; grace memory.available=0", Ok("memory.available<1Gi")),
         (
             "soft memory.available=1Gi; grace memory.available=-0s; pods",
@@ -134,7 +134,7 @@ fn the_grammar_of_thresholds() {
             "soft memory.available=1Gi; soft nodefs.available=1Gi; grace nodefs.available=30s",
             Err("grace period must be specified for the soft eviction threshold memory.available"),
         ),
-        // Minimum reclaims, for the hard and the soft threshold of a signal alike, and for the copy.
+        // A minimum reclaim applies to the hard and the soft threshold of its signal, and to the copy.
         (
             "hard memory.available=1Gi; soft memory.available=2Gi; grace memory.available=1s; reclaim memory.available=500Mi; pods",
             Ok(
@@ -156,7 +156,7 @@ fn the_grammar_of_thresholds() {
         ("reclaim memory.available=-1", Err("negative eviction minimum reclaim specified for memory.available")),
         ("reclaim memory.available=100MM", Err(SUFFIX)),
         ("reclaim memory.available=x%", Err(r#"strconv.ParseFloat: parsing "x": invalid syntax"#)),
-        // Deviations again: the kubelet takes these, and cannot even print them.
+        // The kubelet accepts these, and cannot print them.
         ("reclaim memory.available=inf%", Err("eviction percentage of memory.available must be a finite number: inf%")),
         ("reclaim memory.available=NaN%", Err("eviction percentage of memory.available must be a finite number: NaN%")),
     ];
@@ -188,7 +188,7 @@ fn percentages_keep_32_bits_as_the_kubelet_does() {
 }
 
 #[test]
-fn messages_print_the_quantity_as_written_and_shares_in_binary_units() {
+fn messages_print_shares_in_binary_units() {
     let text = |value: &str, capacity| {
         parse_threshold_value(MEMORY, value, KUBELET).unwrap().unwrap().quantity_text(capacity, KUBELET)
     };
@@ -213,7 +213,7 @@ fn percentage(percent: f32) -> ThresholdValue {
 }
 
 #[test]
-fn percentages_resolve_through_32_bits_as_in_the_kubelet_and_exactly_when_corrected() {
+fn only_the_kubelets_percentages_round_to_32_bits() {
     let corrected = Quirks::of(Semantics::Corrected);
     for (percent, capacity, kubelet, exact) in [
         (10.0, 100 << 30, 10_737_418_400, 10_737_418_240),

@@ -1,4 +1,4 @@
-//! How fast memory can vanish on this machine: as fast as its CPUs can fault in pages.
+//! The fastest possible loss of available memory: the rate at which this machine's CPUs can fault in pages.
 
 use std::time::Instant;
 
@@ -8,11 +8,11 @@ use crate::units::Bytes;
 
 const PAGE: usize = 4096;
 const REGION: usize = 8 << 20;
-/// The best of several runs: anything else that ran meanwhile made a run slower, never faster.
+/// The fastest run counts: interference only makes a run slower.
 const RUNS: usize = 3;
 
-/// Bytes per second that all CPUs together could take if they did not share the way to memory, measured with one (it takes as long as faulting in 24 MiB); `None` when
-/// it cannot be measured.
+/// Measures the bytes per second that all CPUs together could fault in if they did not share the path to memory. The measurement uses one
+/// CPU and takes as long as faulting in 24 MiB. Returns `None` when it fails.
 #[must_use]
 pub fn measure() -> Option<Bytes> {
     let fastest = (0..RUNS).filter_map(|_| fault_in()).min_by(f64::total_cmp)?;
@@ -23,18 +23,18 @@ pub fn measure() -> Option<Bytes> {
     Some(Bytes(all_cpus as u64))
 }
 
-/// Seconds that it takes to touch every page of a fresh region.
+/// Returns the seconds that touching every page of a new region takes.
 fn fault_in() -> Option<f64> {
     let flags = MapFlags::PRIVATE;
-    // SAFETY: a new anonymous mapping at a place of the kernel's choice touches nothing that exists.
+    // SAFETY: a new anonymous mapping at an address that the kernel chooses overlaps no existing memory.
     let region = unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), REGION, ProtFlags::WRITE, flags) }.ok()?;
     let started = Instant::now();
     for offset in (0..REGION).step_by(PAGE) {
-        // SAFETY: the offset lies inside the mapping, which is ours alone, writable, and lives until the end of this function.
+        // SAFETY: the offset lies inside the mapping, which is private, writable, and mapped until the end of this function.
         unsafe { region.cast::<u8>().add(offset).write_volatile(1) };
     }
     let seconds = started.elapsed().as_secs_f64();
-    // SAFETY: this is the whole mapping made above, and nothing refers to it any more.
+    // SAFETY: this is the whole mapping made above, and no reference to it is left.
     let _unmapped = unsafe { rustix::mm::munmap(region, REGION) };
     (seconds > 0.0).then_some(seconds)
 }
@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn some_memory_a_second_is_found() {
+    fn the_measured_rate_is_plausible() {
         let rate = measure().unwrap();
         assert!(rate > Bytes(10 << 20) && rate < Bytes(100 << 40), "{rate}");
     }

@@ -1,63 +1,49 @@
-//! Which paths stand for nodefs, imagefs and containerfs.
+//! The roles of filesystems, nodefs, imagefs and containerfs, and the paths by which each is found.
 
 use std::path::{Path, PathBuf};
 
 use crate::config::FilesystemPaths;
+use crate::units::named_enum;
 
-/// What a filesystem is to the signals.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Role {
-    /// Holds the kubelet's directory: logs and volumes.
-    Node,
-    /// Holds the runtime's images.
-    Image,
-    /// Holds the writable layers of containers.
-    Container,
-}
-
-impl Role {
-    /// All of them; the node's own first, which there always is.
-    pub const ALL: [Self; 3] = [Self::Node, Self::Image, Self::Container];
-
-    /// The first part of its signals' names, and the field of the configuration.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Node => "nodefs",
-            Self::Image => "imagefs",
-            Self::Container => "containerfs",
-        }
+named_enum! {
+    /// The role of a filesystem, named as the first part of its signals and as its field of the configuration. Every node has the first.
+    pub enum Role {
+        /// Holds the kubelet's directory: logs and volumes.
+        Node = "nodefs",
+        /// Holds the runtime's images.
+        Image = "imagefs",
+        /// Holds the writable layers of containers.
+        Container = "containerfs",
     }
 }
 
-/// What the container runtime says of its stores.
+/// The paths of the container runtime's stores, as the runtime reports them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FilesystemHints {
-    /// Where its images are.
+    /// The path of the images.
     pub image: Option<PathBuf>,
-    /// Where the writable layers are, if not there.
+    /// The path of the writable layers, where it differs.
     pub container: Option<PathBuf>,
 }
 
 const KUBELET: &str = "/var/lib/kubelet";
 const ROOT: &str = "/";
-/// Stores of runtimes that have not been asked: containerd, CRI-O, K3s.
+/// The default stores of containerd, CRI-O and K3s, for runtimes that do not report theirs.
 const STORES: [&str; 3] =
     ["/var/lib/containerd", "/var/lib/containers/storage", "/var/lib/rancher/k3s/agent/containerd"];
 
-/// The paths to try for a role; the first that is there counts.
+/// The paths to try for a role, the best first. The first that exists stands for the filesystem.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Choice {
-    /// First the best.
     pub paths: Vec<PathBuf>,
-    /// The operator named it: when it is not there, no other is guessed.
+    /// Whether the operator named the path. If it does not exist, no other path is tried.
     pub is_configured: bool,
-    /// Whose field of the configuration names it, or would: runtimes keep writable layers where the images are.
+    /// The role whose field of the configuration names the path, or could: by default the writable layers are beside the images.
     pub field: Role,
 }
 
 impl Choice {
-    /// What to try for `role`.
+    /// Returns the paths to try for `role`.
     #[must_use]
     pub fn of(role: Role, configured: &FilesystemPaths, hints: &FilesystemHints) -> Self {
         let guessed = |paths: &[&str], hint: Option<&PathBuf>| Self {
@@ -72,13 +58,13 @@ impl Choice {
             Role::Container => match (&configured.container, &hints.container) {
                 (Some(path), _) => named(path),
                 (None, Some(hint)) => guessed(&[], Some(hint)),
-                // Runtimes keep both in one place, unless they say otherwise.
+                // Runtimes keep both in one place, unless they report otherwise.
                 (None, None) => Self::of(Role::Image, configured, hints),
             },
         }
     }
 
-    /// The paths, for a message.
+    /// Returns the paths for a message.
     #[must_use]
     pub fn words(&self) -> String {
         let paths: Vec<String> = self.paths.iter().map(|path| path.display().to_string()).collect();
@@ -99,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn the_operator_then_the_runtime_then_the_usual_places() {
+    fn configured_paths_win_then_hints_then_defaults() {
         use Role::{Container, Image, Node};
         let none = [None; 3];
         let stores = STORES.join(", ");

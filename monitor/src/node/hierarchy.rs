@@ -1,14 +1,12 @@
-//! Where memory is accounted on this machine: cgroup v1, v2, or both mounted (hybrid).
+//! Which cgroup hierarchy accounts memory on this machine: v1, v2, or v1 with v2 beside it (hybrid).
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// The interface of the hierarchy that has the memory controller.
+/// The interface version of the hierarchy with the memory controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CgroupVersion {
-    /// `memory.usage_in_bytes` and friends.
     V1,
-    /// `memory.current` and friends.
     V2,
 }
 
@@ -21,20 +19,19 @@ impl fmt::Display for CgroupVersion {
     }
 }
 
-/// The hierarchies that the agent reads and acts on.
+/// The hierarchies that the agent uses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hierarchy {
-    /// The interface of the memory hierarchy.
+    /// The version of the hierarchy with the memory controller.
     pub version: CgroupVersion,
-    /// Mount point of the hierarchy that has the memory controller.
+    /// The mount point of the hierarchy with the memory controller.
     pub memory: PathBuf,
-    /// Mount point of the v1 freezer, where there is one.
+    /// The mount point of the v1 freezer.
     pub freezer: Option<PathBuf>,
-    /// A v2 hierarchy is mounted beside the v1 ones.
+    /// Whether a v2 hierarchy is mounted beside the v1 hierarchies.
     pub hybrid: bool,
 }
 
-/// Why no memory hierarchy can be used.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "no cgroup hierarchy with the memory controller under {root}: {detail}; mount one there \
@@ -46,7 +43,7 @@ pub struct NoMemoryHierarchy {
 }
 
 impl Hierarchy {
-    /// Looks at what is mounted under `root`, usually `/sys/fs/cgroup`.
+    /// Finds the hierarchies mounted under `root`, usually `/sys/fs/cgroup`.
     ///
     /// # Errors
     /// When neither a v2 nor a v1 memory hierarchy can be read there.
@@ -94,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn unified() {
+    fn v2_is_detected() {
         let root = tree(&[("cgroup.controllers", "cpu memory pids\n")]);
         let hierarchy = Hierarchy::detect(root.path()).unwrap();
         assert_eq!(hierarchy.version, CgroupVersion::V2);
@@ -102,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn legacy_and_hybrid() {
+    fn v1_and_hybrid_are_detected() {
         let root = tree(&[
             ("memory/memory.usage_in_bytes", "1\n"),
             ("freezer/cgroup.procs", ""),
@@ -115,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_usable_says_what_to_do() {
+    fn the_error_names_the_remedies() {
         let root = tree(&[("cgroup.controllers", "cpu pids\n")]);
         let error = Hierarchy::detect(root.path()).unwrap_err().to_string();
         assert!(error.contains("does not list memory") && error.contains("cgroup_enable=memory"), "{error}");

@@ -1,4 +1,4 @@
-//! The kernel's log, `/dev/kmsg`: OOM kills for machines where the eBPF programs do not tell of them.
+//! OOM kills from the kernel's log, `/dev/kmsg`, for machines where the eBPF programs do not report them.
 
 mod oom_report;
 mod pairing;
@@ -14,17 +14,16 @@ use tokio::io::unix::AsyncFd;
 pub use oom_report::{OomLog, OomReport};
 pub use pairing::Pairing;
 
-/// Where the kernel has it.
 pub const PATH: &str = "/dev/kmsg";
-/// The kernel's own bound on a record with its head and dictionary (`PRINTK_MESSAGE_MAX`, Linux 6.4; `CONSOLE_EXT_LOG_MAX` before);
-/// a read with less room fails.
+/// The kernel's bound on a record with its head and dictionary (`PRINTK_MESSAGE_MAX` since Linux 6.4, `CONSOLE_EXT_LOG_MAX` before).
+/// A read into a smaller buffer fails.
 const LONGEST: usize = 8192;
-/// Records read at one go at most: the report of one OOM kill has a line for every process of its domain.
+/// The most records per call. The report of one OOM kill has a line for every process of its domain.
 const RECORDS_PER_READ: usize = 1024;
-/// Bits of the priority that say who wrote: 0 is the kernel, and the kernel lets nobody else claim to be it.
+/// The facility's position in the priority. Facility 0 is the kernel, and the kernel assigns it to no process.
 const FACILITY_SHIFT: u32 = 3;
 
-/// The log from the moment of opening on, and what it has said of OOM kills so far.
+/// Reads the log from the time of opening on.
 #[derive(Debug)]
 pub struct Kmsg {
     file: AsyncFd<OwnedFd>,
@@ -35,34 +34,34 @@ pub struct Kmsg {
 }
 
 impl Kmsg {
-    /// Opens the log at its end; it needs the runtime.
+    /// Opens the log at its end. Must be called within the tokio runtime.
     ///
     /// # Errors
-    /// What to do about it, when it cannot be read.
+    /// When the log cannot be read.
     pub fn open(path: &Path) -> Result<Self, String> {
-        let say = |what: &str, error: std::io::Error| {
+        let failed = |what: &str, error: std::io::Error| {
             format!("cannot {what} {}: {error}; run as root or grant CAP_SYSLOG", path.display())
         };
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let file = rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| say("open", errno.into()))?;
-        rustix::fs::seek(&file, SeekFrom::End(0)).map_err(|errno| say("go to the end of", errno.into()))?;
-        // SAFETY: the descriptor is owned by the AsyncFd and stays open and the same until that is dropped.
+        let file = rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| failed("open", errno.into()))?;
+        rustix::fs::seek(&file, SeekFrom::End(0)).map_err(|errno| failed("seek to the end of", errno.into()))?;
+        // SAFETY: the AsyncFd owns the descriptor, which stays open and unchanged until the AsyncFd is dropped.
         let registered = unsafe { AsyncFd::register_with_interest(file, Interest::READABLE) };
-        let file = registered.map_err(|error| say("poll", error.into()))?;
+        let file = registered.map_err(|error| failed("poll", error.into()))?;
         Ok(Self { file, record: vec![0; LONGEST].into_boxed_slice(), log: OomLog::default(), next: None, lost: 0 })
     }
 
-    /// Returns when there is something for [`Self::read`]. Cancel-safe.
+    /// Waits until the log has new records. Cancel-safe.
     pub async fn readable(&self) {
         match self.file.readable().await {
-            // The next read empties the log or leaves more than it may take; poll then says so anew.
+            // The next read empties the log, or leaves records for which poll signals readiness again.
             Ok(mut guard) => guard.clear_ready(),
-            // The reactor is gone, and the loop with it.
+            // The reactor has ended, and the loop with it.
             Err(_) => std::future::pending().await,
         }
     }
 
-    /// Appends the OOM kills in what was logged since the last read. True when there may be more.
+    /// Appends the OOM kills logged since the last call to `out`. Returns whether unread records may be left.
     pub fn read(&mut self, out: &mut Vec<OomReport>) -> bool {
         for _ in 0..RECORDS_PER_READ {
             match rustix::io::read(self.file.get_ref(), &mut *self.record) {
@@ -78,7 +77,7 @@ impl Kmsg {
                         out.extend(self.log.line(record.at_us, &unescaped(record.text)));
                     }
                 }
-                // Overwritten before it was read: the sequence number of the next says how many.
+                // Records were overwritten before the read. The next sequence number tells how many.
                 Err(Errno::PIPE) => self.log.forget(),
                 Err(Errno::INTR) => {}
                 Err(_) => return false,
@@ -87,7 +86,7 @@ impl Kmsg {
         true
     }
 
-    /// Records that were overwritten before they could be read.
+    /// Returns how many records were overwritten before they could be read.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.lost
@@ -100,7 +99,7 @@ struct Record<'r> {
     by_kernel: bool,
     sequence: u64,
     at_us: u64,
-    /// The rest of a line that another had cut off.
+    /// Whether the record continues a line that another line interrupted.
     is_continued: bool,
     text: &'r str,
 }
@@ -122,7 +121,7 @@ impl<'r> Record<'r> {
     }
 }
 
-/// The text as it was written: the kernel prints a backslash, and what cannot be printed, as `\x` and two digits.
+/// Decodes the text. The kernel writes backslashes and unprintable bytes as `\x` and two digits.
 fn unescaped(text: &str) -> String {
     if !text.contains('\\') {
         return text.to_owned();
@@ -147,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_has_a_head_a_text_and_maybe_a_dictionary() {
+    fn a_record_is_split_into_head_and_text() {
         let record = |text: &'static str| Record::parse(text.as_bytes());
         let text = "virtio_blk virtio1: [vda] new size";
         let expected = Record { by_kernel: true, sequence: 340, at_us: 1_279_457, is_continued: false, text };
@@ -155,7 +154,7 @@ mod tests {
             record("5,340,1279457,-;virtio_blk virtio1: [vda] new size\n SUBSYSTEM=virtio\n DEVICE=+virtio:virtio1\n"),
             Some(expected)
         );
-        // CONFIG_PRINTK_CALLER adds a field; facility 1 is a program that wrote to the log.
+        // CONFIG_PRINTK_CALLER adds a field. Facility 1 is a process that wrote to the log.
         assert_eq!(
             record("12,7,1,-,caller=T1;hello\n"),
             Some(Record { by_kernel: false, sequence: 7, at_us: 1, is_continued: false, text: "hello" })
@@ -166,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_escaped_is_as_it_was() {
+    fn escaped_bytes_are_decoded() {
         for (text, expected) in [
             ("plain", "plain"),
             (r"/npm/child\x5cx2d1,task=a", r"/npm/child\x2d1,task=a"),
@@ -179,13 +178,13 @@ mod tests {
     }
 
     #[test]
-    fn the_log_of_this_machine_can_be_read_from_its_end() {
+    fn this_machines_log_is_read_from_its_end() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             match Kmsg::open(Path::new(PATH)) {
                 Ok(mut kmsg) => {
                     let mut reports = Vec::new();
-                    assert!(!kmsg.read(&mut reports), "the end has nothing after it");
+                    assert!(!kmsg.read(&mut reports), "nothing follows the end");
                     assert_eq!(kmsg.lost(), 0);
                 }
                 Err(reason) => assert!(reason.contains(PATH), "{reason}"),

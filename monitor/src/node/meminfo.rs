@@ -5,27 +5,25 @@ use crate::units::Bytes;
 /// The lines of `/proc/meminfo` that the agent uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct MemInfo {
-    /// `MemTotal`: what the kernel manages.
+    /// `MemTotal`: the memory that the kernel manages.
     pub total: Bytes,
-    /// `MemAvailable` (Linux 3.14): what could be handed out without swapping, watermarks and unreclaimable memory subtracted.
+    /// `MemAvailable` (Linux 3.14): the memory that can be allocated without swapping, watermarks and unreclaimable memory subtracted.
     pub available: Bytes,
 }
 
-/// Further lines of `/proc/meminfo`, which no look needs: read when somebody asks.
+/// Further lines of `/proc/meminfo`, which no sample needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct MemDetails {
-    /// `Active(file)`: file pages that were used more than once.
+    /// `Active(file)`: file pages that were accessed more than once.
     pub active_file: Option<Bytes>,
-    /// `SwapTotal`.
     pub swap_total: Option<Bytes>,
-    /// `SwapFree`.
     pub swap_free: Option<Bytes>,
-    /// Memory in the pools of huge pages, used or not: nobody else can have it.
+    /// The pools of huge pages, used or not. Other allocations cannot use this memory.
     pub huge_pages: Option<Bytes>,
 }
 
 impl MemDetails {
-    /// Parses the text of `/proc/meminfo`. What is not in it is absent.
+    /// Parses the text of `/proc/meminfo`.
     #[must_use]
     pub fn parse(text: &str) -> Self {
         let mut details = Self::default();
@@ -38,7 +36,7 @@ impl MemDetails {
                 "Active(file)" => details.active_file = bytes(),
                 "SwapTotal" => details.swap_total = bytes(),
                 "SwapFree" => details.swap_free = bytes(),
-                // Pages of every size together (Linux 4.17); the two below are those of the default size.
+                // Huge pages of every size (Linux 4.17). The two lines below cover the default size only.
                 "Hugetlb" => details.huge_pages = bytes(),
                 "HugePages_Total" => pool_pages = number(),
                 "Hugepagesize" => pool_page_size = bytes(),
@@ -51,13 +49,10 @@ impl MemDetails {
     }
 }
 
-/// Why `/proc/meminfo` could not be understood.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MemInfoError {
-    /// A line is absent.
     #[error("no {0} line")]
     Missing(&'static str),
-    /// A line has no number in it.
     #[error("the {0} line has no number of kB")]
     Malformed(&'static str),
 }
@@ -66,7 +61,7 @@ impl MemInfo {
     /// Parses the text of `/proc/meminfo`.
     ///
     /// # Errors
-    /// When a line it needs is missing or malformed.
+    /// When a needed line is missing or malformed.
     pub fn parse(text: &str) -> Result<Self, MemInfoError> {
         let mut fields = [("MemTotal", None), ("MemAvailable", None)];
         let mut missing = fields.len();
@@ -93,14 +88,14 @@ mod tests {
         Buffers:               0 kB\nSwapCached:            0 kB\nSwapTotal:          1024 kB\nSwapFree:            512 kB\n";
 
     #[test]
-    fn reads_the_lines_it_needs() {
+    fn needed_lines_are_parsed() {
         let info = MemInfo::parse(TEXT).unwrap();
         assert_eq!(info.total, Bytes(995_368 * 1024));
         assert_eq!(info.available, Bytes(890_160 * 1024));
     }
 
     #[test]
-    fn says_which_line_is_missing() {
+    fn errors_name_the_line() {
         let text = TEXT.replace("MemAvailable", "MemSomething");
         assert_eq!(MemInfo::parse(&text), Err(MemInfoError::Missing("MemAvailable")));
         let text = TEXT.replace("890160", "many");
@@ -114,7 +109,7 @@ mod tests {
         HugePages_Free:       64\nHugepagesize:       2048 kB\nHugetlb:          131072 kB\nDirectMap4k:       28672 kB\n";
 
     #[test]
-    fn details_are_what_the_kernel_says() {
+    fn details_are_parsed_from_old_and_new_kernels() {
         let details = MemDetails::parse(WHOLE);
         let expected = MemDetails {
             active_file: Some(Bytes::from_kib(2_091_104)),
@@ -123,12 +118,12 @@ mod tests {
             huge_pages: Some(Bytes::from_mib(128)),
         };
         assert_eq!(details, expected);
-        // Before 4.17 the pool of the default size is all that is told.
+        // Before Linux 4.17 only the pool of the default size is reported.
         assert_eq!(MemDetails::parse(&WHOLE.replace("Hugetlb:", "Other:")), expected);
     }
 
     #[test]
-    fn details_that_are_not_told_are_absent() {
+    fn missing_details_are_absent() {
         assert_eq!(MemDetails::parse(""), MemDetails::default());
         assert_eq!(MemDetails::parse("SwapTotal:          0 kB\n").swap_total, Some(Bytes::ZERO));
         let cached_first = "MemTotal: 5 kB\nSwapCached: 7 kB\nSwapTotal:          2048 kB\n";

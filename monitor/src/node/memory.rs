@@ -1,40 +1,37 @@
-//! What the node as a whole has left, by both definitions of available.
+//! The node's available memory, by the kernel's and by the kubelet's definition.
 
 use std::path::Path;
 
-use crate::units::Bytes;
+use crate::units::{Bytes, Monotonic};
 
 use super::hierarchy::{CgroupVersion, Hierarchy};
 use super::meminfo::{MemDetails, MemInfo};
 use super::pinned_file::{Buffer, FileError, PinnedFile, keyed_value};
-use crate::units::Monotonic;
 
-/// One look at the node's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemorySample {
-    /// `/proc/meminfo`.
     pub meminfo: MemInfo,
-    /// When it was true: the moment before the read.
+    /// The time just before the read.
     pub at: Monotonic,
 }
 
-/// Usage of the root cgroup as the kubelet counts it, and what follows from it (`eviction-semantics.md` §1.1).
+/// The usage of the root cgroup as the kubelet counts it (`eviction-semantics.md` §1.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RootUsage {
-    /// v1: `memory.usage_in_bytes`; v2, whose root has no `memory.current`: `anon` + `file`, which leaves out kernel memory.
+    /// v1: `memory.usage_in_bytes`. v2: `anon` + `file`, because the root has no `memory.current`; this excludes kernel memory.
     pub usage: Bytes,
     /// v1: `total_inactive_file`; v2: `inactive_file`.
     pub inactive_file: Bytes,
 }
 
 impl RootUsage {
-    /// Usage minus inactive file memory, never below zero.
+    /// Returns usage minus inactive file memory, at least zero.
     #[must_use]
     pub fn working_set(self) -> Bytes {
         self.usage.saturating_sub(self.inactive_file)
     }
 
-    /// The kubelet's `memory.available`: capacity minus working set.
+    /// Returns the kubelet's `memory.available`: capacity minus working set, at least zero.
     #[must_use]
     pub fn available(self, capacity: Bytes) -> Bytes {
         capacity.saturating_sub(self.working_set())
@@ -54,7 +51,7 @@ impl RootUsage {
     }
 }
 
-/// The open files behind the two figures.
+/// Keeps the files of both figures open.
 #[derive(Debug)]
 pub struct MemoryReader {
     version: CgroupVersion,
@@ -65,10 +62,8 @@ pub struct MemoryReader {
 }
 
 impl MemoryReader {
-    /// Opens the files, once.
-    ///
     /// # Errors
-    /// When one of them cannot be opened.
+    /// When a file cannot be opened.
     pub fn open(proc_root: &Path, hierarchy: &Hierarchy) -> Result<Self, FileError> {
         let usage = match hierarchy.version {
             CgroupVersion::V1 => Some(PinnedFile::open(hierarchy.memory.join("memory.usage_in_bytes"))?),
@@ -83,10 +78,10 @@ impl MemoryReader {
         })
     }
 
-    /// Reads `/proc/meminfo`: one system call.
+    /// Reads `/proc/meminfo` with one system call.
     ///
     /// # Errors
-    /// When it cannot be read or understood.
+    /// When the file cannot be read or parsed.
     pub fn sample(&mut self) -> Result<MemorySample, FileError> {
         let at = Monotonic::now();
         let text = self.meminfo.read(&mut self.buffer)?;
@@ -94,15 +89,15 @@ impl MemoryReader {
         Ok(MemorySample { meminfo, at })
     }
 
-    /// Reads the lines of `/proc/meminfo` that no look needs.
+    /// Reads the further lines of `/proc/meminfo`.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// When the file cannot be read.
     pub fn details(&mut self) -> Result<MemDetails, FileError> {
         Ok(MemDetails::parse(self.meminfo.read(&mut self.buffer)?))
     }
 
-    /// Reads the root cgroup's usage. On v2 the kernel folds its per-CPU counters first, which costs more than a sample.
+    /// Reads the root cgroup's usage. On v2 the kernel first sums per-CPU counters, which costs more than a sample.
     ///
     /// # Errors
     /// When a file cannot be read or lacks a key.
@@ -124,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn v1_root_counts_the_whole_tree() {
+    fn the_v1_root_counts_the_whole_tree() {
         let stat = "inactive_file 1\ntotal_inactive_file 300\n";
         let usage = RootUsage::parse(CgroupVersion::V1, Some(1000), stat).unwrap();
         assert_eq!(usage.working_set(), Bytes(700));
@@ -132,14 +127,14 @@ mod tests {
     }
 
     #[test]
-    fn v2_root_has_no_current_and_leaves_out_kernel_memory() {
+    fn the_v2_root_excludes_kernel_memory() {
         let stat = "anon 500\nfile 400\nkernel 900\nslab 800\ninactive_file 100\nactive_file 300\n";
         let usage = RootUsage::parse(CgroupVersion::V2, None, stat).unwrap();
         assert_eq!(usage.working_set(), Bytes(800));
     }
 
     #[test]
-    fn working_set_and_available_stop_at_zero() {
+    fn working_set_and_available_are_at_least_zero() {
         let usage = RootUsage { usage: Bytes(10), inactive_file: Bytes(20) };
         assert_eq!(usage.working_set(), Bytes(0));
         let usage = RootUsage { usage: Bytes(90), inactive_file: Bytes(0) };
@@ -147,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_key_is_named() {
+    fn the_error_names_a_missing_key() {
         assert_eq!(RootUsage::parse(CgroupVersion::V2, None, "anon 1\n"), Err("file"));
     }
 }

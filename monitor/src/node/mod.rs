@@ -1,4 +1,4 @@
-//! Samples of the node, as plain numbers with the time at which they were true.
+//! Samples of the node: plain numbers with units, and the time of the measurement.
 
 pub mod fault_rate;
 pub mod filesystem_roles;

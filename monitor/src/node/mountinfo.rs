@@ -1,56 +1,64 @@
-//! The local filesystems: where each device is mounted, and how many inodes it has left.
+//! The local filesystems, from `mountinfo`: where each device is mounted, and its inodes.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{major, minor, stat, statvfs};
+use rustix::fs::{StatVfs, major, minor, stat, statvfs};
 
-/// Filesystems on a disk of this machine: asking one never waits for a network or for a process of a user.
+/// Types of filesystems on local disks. Their statistics never wait for a network or for a user's process.
 const LOCAL: [&str; 9] = ["ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "bcachefs", "jfs", "nilfs2"];
-/// Others that a path may lead through: in memory, or on a disk of this machine too.
+/// Further types that a path may pass through without waiting: in memory, or on local disks.
 const QUICK: [&str; 18] = [
     "tmpfs", "ramfs", "rootfs", "devtmpfs", "overlay", "aufs", "squashfs", "erofs", "proc", "sysfs", "cgroup",
     "cgroup2", "zfs", "vfat", "exfat", "ntfs3", "iso9660", "udf",
 ];
-/// Volumes of pods included; each of them is a few series.
+/// The most filesystems, volumes of pods included. Each is a few time series.
 const MOST: usize = 256;
 
-/// A filesystem that is mounted.
+/// A mounted filesystem.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mounted {
     /// `major:minor`, as the kernel's counters name it.
     pub device: String,
-    /// Where it is mounted, in the eyes of the machine's init.
+    /// The mount point in the mount namespace of the machine's init.
     pub mount_point: PathBuf,
-    /// Its type.
+    /// The filesystem's type.
     pub kind: String,
 }
 
 /// The inodes of a filesystem.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Inodes {
-    /// How many there can be. xfs makes them of free space: then it changes with that.
+    /// The limit, which on xfs changes with the free space.
     pub total: u64,
-    /// How many of them are not in use.
     pub free: u64,
 }
 
-/// Finds the local filesystems in the text of `mountinfo`: each device once, by the first mount of its root, or the first mount of a
-/// part of it (a bind mount) where its root is not mounted. Overlays and everything in memory or far away is left out, and what can be
-/// reached only through something far away: asking for it would wait for that.
+impl Inodes {
+    /// Returns `None` for a filesystem without a limit of inodes, such as btrfs or tmpfs with `nr_inodes=0`.
+    #[must_use]
+    pub fn of(answer: &StatVfs) -> Option<Self> {
+        let (total, free) = (answer.f_files, answer.f_ffree.min(answer.f_files));
+        (total > 0).then_some(Self { total, free })
+    }
+}
+
+/// Returns the local filesystems in the text of `mountinfo`. Each device occurs once, by the first mount of its root, or by the first
+/// bind mount of a part where its root is not mounted. Overlays and filesystems in memory or on a network are excluded, and so are
+/// filesystems below a network mount, for whose statistics the caller would wait.
 #[must_use]
 pub fn parse(mountinfo: &str) -> Vec<Mounted> {
     let mut found: Vec<(Mounted, bool)> = Vec::new();
-    let is_far = |line: &Line<'_>| !LOCAL.contains(&line.kind) && !QUICK.contains(&line.kind);
-    // Everything is below the root; whoever waits for that waits anyway.
-    let far: Vec<PathBuf> = lines(mountinfo)
-        .filter(|line| is_far(line) && line.mount_point != "/")
+    let is_slow = |line: &Line<'_>| !LOCAL.contains(&line.kind) && !QUICK.contains(&line.kind);
+    // A slow root is not counted: every path would be below it.
+    let slow: Vec<PathBuf> = lines(mountinfo)
+        .filter(|line| is_slow(line) && line.mount_point != "/")
         .map(|line| unescaped(line.mount_point))
         .collect();
     for Line { device, root, mount_point, kind, .. } in lines(mountinfo).filter(|line| LOCAL.contains(&line.kind)) {
         let mounted = Mounted { device: device.to_owned(), mount_point: unescaped(mount_point), kind: kind.to_owned() };
-        if far.iter().any(|far| mounted.mount_point.starts_with(far)) {
+        if slow.iter().any(|slow| mounted.mount_point.starts_with(slow)) {
             continue;
         }
         let is_root = root == "/";
@@ -64,19 +72,19 @@ pub fn parse(mountinfo: &str) -> Vec<Mounted> {
     found.into_iter().map(|(mounted, _)| mounted).collect()
 }
 
-/// What is read of a line.
+/// A parsed line of `mountinfo`.
 pub(super) struct Line<'l> {
     pub(super) id: &'l str,
     pub(super) device: &'l str,
     root: &'l str,
     pub(super) mount_point: &'l str,
     pub(super) kind: &'l str,
-    /// Of the filesystem itself, whatever this mount of it allows: read-only or not comes first.
+    /// The options of the filesystem, not of this mount. The first is `ro` or `rw`.
     options: &'l str,
 }
 
 impl Line<'_> {
-    /// Nobody writes to it through any mount.
+    /// Returns whether the filesystem is read-only through every mount.
     pub(super) fn is_read_only(&self) -> bool {
         self.options.split(',').next() == Some("ro")
     }
@@ -95,7 +103,7 @@ pub(super) fn lines(mountinfo: &str) -> impl Iterator<Item = Line<'_>> {
     })
 }
 
-/// A path as `mountinfo` writes it: blanks, backslashes and, in options, commas are three octal digits.
+/// Decodes a path of `mountinfo`, where blanks, backslashes and, in options, commas are written as three octal digits.
 #[must_use]
 pub fn unescaped(text: &str) -> PathBuf {
     let mut bytes = Vec::with_capacity(text.len());
@@ -116,7 +124,8 @@ pub fn unescaped(text: &str) -> PathBuf {
     PathBuf::from(OsString::from_vec(bytes))
 }
 
-/// The process whose mounts are looked at: init where that may be done.
+/// Returns the `/proc` directory of the process whose mounts are read: init where permitted, because an agent in a container has other
+/// mounts.
 pub(super) fn process_of_mounts(proc_root: &Path) -> PathBuf {
     let init = proc_root.join("1");
     if init.join("root/.").exists() { init } else { proc_root.join("self") }
@@ -125,18 +134,16 @@ pub(super) fn process_of_mounts(proc_root: &Path) -> PathBuf {
 /// Reads the mounts of this machine.
 #[derive(Debug, Clone)]
 pub struct Filesystems {
-    /// Whose mounts: those of the machine's init where they can be seen, for an agent in a container has others.
     process: PathBuf,
 }
 
 impl Filesystems {
-    /// Chooses whose mounts are read.
     #[must_use]
     pub fn new(proc_root: &Path) -> Self {
         Self { process: process_of_mounts(proc_root) }
     }
 
-    /// The local filesystems that are mounted now.
+    /// Returns the local filesystems that are mounted now.
     ///
     /// # Errors
     /// When the mounts cannot be read.
@@ -146,8 +153,7 @@ impl Filesystems {
         Ok(parse(&String::from_utf8_lossy(&bytes)))
     }
 
-    /// The inodes of one of them now; nothing where it keeps no count (btrfs makes them without limit), and where something else
-    /// is mounted there by now.
+    /// Returns the inodes of a filesystem now, or `None` where it has no limit, or where another filesystem is mounted there by now.
     #[must_use]
     pub fn inodes(&self, mounted: &Mounted) -> Option<Inodes> {
         let below_root = mounted.mount_point.strip_prefix("/").unwrap_or(&mounted.mount_point);
@@ -156,8 +162,7 @@ impl Filesystems {
         if format!("{}:{}", major(device), minor(device)) != mounted.device {
             return None;
         }
-        let stat = statvfs(&path).ok()?;
-        (stat.f_files > 0).then_some(Inodes { total: stat.f_files, free: stat.f_ffree })
+        Inodes::of(&statvfs(&path).ok()?)
     }
 }
 
@@ -165,7 +170,7 @@ impl Filesystems {
 mod tests {
     use super::*;
 
-    /// A node with kubelet and containerd (Linux 6.12), and what else can be mounted.
+    /// A node with kubelet and containerd (Linux 6.12), and other kinds of mounts.
     const TEXT: &str = r"22 27 0:21 / /proc rw,relatime - proc proc rw
 27 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw,discard
 31 27 0:28 / /sys/fs/cgroup rw,relatime - cgroup2 cgroup2 rw
@@ -184,7 +189,7 @@ a line that is none
 ";
 
     #[test]
-    fn each_device_once_by_its_root() {
+    fn each_device_occurs_once_by_its_root() {
         let found = parse(TEXT);
         let shown: Vec<_> = found
             .iter()
@@ -194,7 +199,7 @@ a line that is none
     }
 
     #[test]
-    fn what_is_behind_something_far_away_is_not_asked() {
+    fn filesystems_below_a_network_mount_are_excluded() {
         let text = "27 1 0:2 / / rw - 9p host rw\n28 27 8:1 / /data rw - ext4 /dev/a rw\n\
             29 27 0:52 / /mnt/nfs rw - nfs4 server:/export rw\n30 29 8:2 / /mnt/nfs/disk rw - xfs /dev/b rw\n\
             31 27 8:3 / /mnt/nfs-not rw - ext4 /dev/c rw\n32 27 8:4 / /over rw - ext4 /dev/d rw\n\
@@ -204,7 +209,7 @@ a line that is none
     }
 
     #[test]
-    fn a_machine_full_of_volumes_is_cut_off() {
+    fn the_number_of_filesystems_is_bounded() {
         let many: String =
             (0..1000).map(|number| format!("1 1 8:{number} / /mnt/{number} rw - ext4 /dev/x rw\n")).collect();
         assert_eq!(parse(&many).len(), MOST);
@@ -219,13 +224,13 @@ a line that is none
     }
 
     #[test]
-    fn this_machine_has_one_that_counts_its_inodes_or_says_none() {
+    fn inodes_of_this_machine_are_plausible() {
         let filesystems = Filesystems::new(Path::new("/proc"));
         for mounted in filesystems.mounted().unwrap() {
             if let Some(Inodes { total, free }) = filesystems.inodes(&mounted) {
                 assert!(free <= total, "{mounted:?}");
             }
-            // What is mounted somewhere else by now is not confused with it.
+            // Another filesystem at the mount point has another device.
             let elsewhere = Mounted { mount_point: "/proc".into(), ..mounted };
             assert_eq!(filesystems.inodes(&elsewhere), None);
         }

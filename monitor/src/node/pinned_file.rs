@@ -1,4 +1,4 @@
-//! Reading the kernel's small files again and again without opening them again.
+//! The kernel's small files, kept open and read again and again.
 
 use std::fs::File;
 use std::io;
@@ -7,43 +7,26 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
 
-/// What went wrong with which file.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
-    /// The file cannot be opened.
     #[error("cannot open {path}: {source}", path = path.display())]
-    Open {
-        /// The file.
-        path: PathBuf,
-        /// What the kernel said.
-        source: io::Error,
-    },
-    /// The file cannot be read. `ENODEV` means that the cgroup it belongs to is gone.
+    Open { path: PathBuf, source: io::Error },
+    /// `ENODEV` means that the cgroup of the file has been removed.
     #[error("cannot read {path}: {source}", path = path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// What the kernel said.
-        source: io::Error,
-    },
-    /// The file says something unexpected.
+    Read { path: PathBuf, source: io::Error },
+    /// The file's content is not as expected.
     #[error("{path}: {what}", path = path.display())]
-    Content {
-        /// The file.
-        path: PathBuf,
-        /// What was expected.
-        what: String,
-    },
+    Content { path: PathBuf, what: String },
 }
 
-/// Whether the cgroup that a file belongs to has been removed: its path is free (`ENOENT`), or its open file is dead (`ENODEV`).
+/// Returns whether the error means that the file's cgroup has been removed: `ENOENT` for its path, `ENODEV` for an open file.
 #[must_use]
 pub fn is_gone(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ENODEV)
 }
 
-/// A kernel file held open and read from its start each time: one system call a read, no allocation, and for a cgroup's
-/// file a proof of identity, for the read fails once that cgroup is removed, even when another takes its path.
+/// A kernel file kept open and read from its start each time, with one system call per read and no allocation. Reading a cgroup's file
+/// fails once that cgroup is removed, even when another cgroup takes its path, so a successful read proves the cgroup's identity.
 #[derive(Debug)]
 pub struct PinnedFile {
     file: OwnedFd,
@@ -51,10 +34,8 @@ pub struct PinnedFile {
 }
 
 impl PinnedFile {
-    /// Opens `path` for reading.
-    ///
     /// # Errors
-    /// When it cannot be opened.
+    /// When the file cannot be opened.
     pub fn open(path: impl Into<PathBuf>) -> Result<Self, FileError> {
         let path = path.into();
         match File::open(&path) {
@@ -63,10 +44,10 @@ impl PinnedFile {
         }
     }
 
-    /// Opens `name` below an open directory; `directory_path` is for messages only.
+    /// Opens `name` in an open directory. Only messages use `directory_path`.
     ///
     /// # Errors
-    /// When it cannot be opened.
+    /// When the file cannot be opened.
     pub fn open_at(directory: impl AsFd, directory_path: &Path, name: &str) -> Result<Self, FileError> {
         let path = directory_path.join(name);
         match rustix::fs::openat(directory, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) {
@@ -75,57 +56,60 @@ impl PinnedFile {
         }
     }
 
-    /// Reads the file into `buffer` with one system call. The kernel hands out files of one record, which all those read
-    /// this way are, whole or not at all.
+    /// Reads a file of one record into `buffer` with one system call. The kernel returns such a file whole or not at all.
     ///
     /// # Errors
-    /// When it cannot be read or is not text.
+    /// When the file cannot be read or is not UTF-8.
     pub fn read<'b>(&self, buffer: &'b mut Buffer) -> Result<&'b str, FileError> {
-        let length = rustix::io::retry_on_intr(|| rustix::io::pread(&self.file, &mut *buffer.0, 0))
-            .map_err(|errno| FileError::Read { path: self.path.clone(), source: errno.into() })?;
-        let text = buffer.0.get(..length).unwrap_or_default();
-        std::str::from_utf8(text).map_err(|error| self.content(error.to_string()))
+        let length = self.read_at(&mut buffer.0, 0)?;
+        self.text(buffer, length)
     }
 
-    /// Reads a file of many records, of which the kernel hands out a page at a time (`seq_file`), to its end or to the
-    /// end of the buffer, whichever comes first.
+    /// Reads a file of many records (`seq_file`), which the kernel returns page by page, to its end or to the end of the buffer.
     ///
     /// # Errors
-    /// When it cannot be read or is not text.
+    /// When the file cannot be read or is not UTF-8.
     pub fn read_whole<'b>(&self, buffer: &'b mut Buffer) -> Result<&'b str, FileError> {
         let mut length = 0;
         while let Some(room) = buffer.0.get_mut(length..).filter(|room| !room.is_empty()) {
-            let offset = u64::try_from(length).unwrap_or(u64::MAX);
-            let read = rustix::io::retry_on_intr(|| rustix::io::pread(&self.file, &mut *room, offset))
-                .map_err(|errno| FileError::Read { path: self.path.clone(), source: errno.into() })?;
-            if read == 0 {
-                break;
+            match self.read_at(room, length)? {
+                0 => break,
+                read => length += read,
             }
-            length += read;
         }
+        self.text(buffer, length)
+    }
+
+    fn read_at(&self, room: &mut [u8], offset: usize) -> Result<usize, FileError> {
+        let offset = u64::try_from(offset).unwrap_or(u64::MAX);
+        rustix::io::retry_on_intr(|| rustix::io::pread(&self.file, &mut *room, offset))
+            .map_err(|errno| FileError::Read { path: self.path.clone(), source: errno.into() })
+    }
+
+    fn text<'b>(&self, buffer: &'b Buffer, length: usize) -> Result<&'b str, FileError> {
         let text = buffer.0.get(..length).unwrap_or_default();
         std::str::from_utf8(text).map_err(|error| self.content(error.to_string()))
     }
 
-    /// An error about what this file says.
+    /// Returns an error about the content of this file.
     #[must_use]
     pub fn content(&self, what: impl Into<String>) -> FileError {
         FileError::Content { path: self.path.clone(), what: what.into() }
     }
 
-    /// The path it was opened by.
+    /// Returns the path by which the file was opened.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 }
 
-/// Room for one read, allocated before memory is short.
+/// Memory for one read, allocated before memory is short.
 #[derive(Debug)]
 pub struct Buffer(Box<[u8]>);
 
 impl Buffer {
-    /// Enough for `memory.stat` and `/proc/meminfo` of today's kernels four times over.
+    /// Allocates four times the size of `memory.stat` and `/proc/meminfo` of current kernels.
     #[must_use]
     pub fn new() -> Self {
         Self(vec![0; 16 * 1024].into_boxed_slice())
@@ -138,7 +122,7 @@ impl Default for Buffer {
     }
 }
 
-/// The value of `key` in a file of `key value` lines, as `memory.stat` and `cgroup.events` are.
+/// Returns the value of `key` in a file of `key value` lines, such as `memory.stat` and `cgroup.events`.
 #[must_use]
 pub fn keyed_value(text: &str, key: &str) -> Option<u64> {
     text.lines()
@@ -146,10 +130,10 @@ pub fn keyed_value(text: &str, key: &str) -> Option<u64> {
         .and_then(|value| value.parse().ok())
 }
 
-/// A file that holds one number, or `max`, which is `None`: no limit.
+/// Parses a file that holds one number, or `max` for no limit (`None`).
 ///
 /// # Errors
-/// The text, when it is neither.
+/// When the text is neither.
 pub fn number_or_max(text: &str) -> Result<Option<u64>, String> {
     match text.trim() {
         "max" => Ok(None),
@@ -162,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_match_whole_words_only() {
+    fn keys_match_as_whole_words() {
         let text = "inactive_file 7\nfile 12\nactive_file 3\n";
         assert_eq!(keyed_value(text, "file"), Some(12));
         assert_eq!(keyed_value(text, "inactive_file"), Some(7));
@@ -170,21 +154,21 @@ mod tests {
     }
 
     #[test]
-    fn limits_may_be_max() {
+    fn a_limit_may_be_max() {
         assert_eq!(number_or_max("max\n"), Ok(None));
         assert_eq!(number_or_max("4096\n"), Ok(Some(4096)));
         assert!(number_or_max("many").is_err());
     }
 
     #[test]
-    fn a_missing_file_is_named() {
+    fn the_error_names_a_missing_file() {
         let error = PinnedFile::open("/nonexistent/memory.current").unwrap_err().to_string();
         assert!(error.contains("/nonexistent/memory.current"), "{error}");
     }
 
     #[test]
     fn a_file_of_many_pages_is_read_to_its_end() {
-        // More than the page that one read of it gives.
+        // Larger than the page that one read returns.
         let file = PinnedFile::open("/proc/self/smaps").unwrap();
         let mut buffer = Buffer::new();
         let text = file.read_whole(&mut buffer).unwrap();
@@ -193,7 +177,7 @@ mod tests {
         let path = directory.path().join("long");
         std::fs::write(&path, "x".repeat(100_000)).unwrap();
         let whole = PinnedFile::open(&path).unwrap().read_whole(&mut buffer).unwrap().len();
-        assert_eq!(whole, 16 * 1024, "never more than there is room for");
+        assert_eq!(whole, 16 * 1024, "at most the buffer's size");
     }
 
     #[test]

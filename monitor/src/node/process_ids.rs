@@ -1,4 +1,4 @@
-//! Process ids: how many there can be, and how many tasks take one each.
+//! Process ids of the node: their limit, and the tasks that use one each.
 
 use std::path::Path;
 use std::time::Duration;
@@ -6,29 +6,27 @@ use std::time::Duration;
 use super::pinned_file::{Buffer, FileError, PinnedFile};
 use crate::units::Monotonic;
 
-/// The limits are settings: they change when somebody writes one.
+/// How long a read of the limits is valid. They are sysctls, which seldom change.
 const LIMITS_AGE: Duration = Duration::from_secs(10);
 
-/// One look at the node's process ids.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PidSample {
-    /// Tasks, that is threads: each takes an id.
+    /// The number of threads, each of which takes an id.
     pub tasks: u64,
-    /// The lesser of `pid_max` and `threads-max`.
+    /// The limit: the lesser of `pid_max` and `threads-max`.
     pub most: u64,
-    /// When it was true: the moment before the read.
+    /// The time just before the read.
     pub at: Monotonic,
 }
 
 impl PidSample {
-    /// How many more there can be.
     #[must_use]
     pub const fn available(&self) -> u64 {
         self.most.saturating_sub(self.tasks)
     }
 }
 
-/// The open files behind it: when no process id is left they can still be read, and nothing is forked for it.
+/// Keeps the files open, so that a sample needs no new process and no new file when none is left.
 #[derive(Debug)]
 pub struct PidReader {
     loadavg: PinnedFile,
@@ -38,10 +36,9 @@ pub struct PidReader {
 }
 
 impl PidReader {
-    /// Opens the files, once.
     ///
     /// # Errors
-    /// When the tasks are not counted, or neither limit can be read.
+    /// When the number of tasks, or both limits, cannot be read.
     pub fn open(proc_root: &Path) -> Result<Self, FileError> {
         let loadavg = PinnedFile::open(proc_root.join("loadavg"))?;
         let pid_max = PinnedFile::open(proc_root.join("sys/kernel/pid_max"));
@@ -55,10 +52,10 @@ impl PidReader {
         Ok(reader)
     }
 
-    /// Reads `/proc/loadavg`: one system call, and the limits now and then.
+    /// Reads `/proc/loadavg` with one system call, and the limits every ten seconds.
     ///
     /// # Errors
-    /// When it cannot be read or understood.
+    /// When a file cannot be read or parsed.
     pub fn sample(&mut self) -> Result<PidSample, FileError> {
         let at = Monotonic::now();
         let text = self.loadavg.read(&mut self.buffer)?;
@@ -82,7 +79,7 @@ impl PidReader {
     }
 }
 
-/// All tasks of the machine, whatever their pid namespace: what follows the stroke in `0.20 0.18 0.12 1/80 11206`.
+/// Returns the number of tasks in all pid namespaces, which follows the slash in `0.20 0.18 0.12 1/80 11206`.
 fn tasks(loadavg: &str) -> Option<u64> {
     loadavg.split_ascii_whitespace().nth(3)?.split_once('/')?.1.parse().ok()
 }
@@ -105,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lesser_limit_counts() {
+    fn the_lesser_limit_applies() {
         for (pid_max, threads_max, most) in [
             (Some("4194304\n"), Some("190000\n"), 190_000),
             (Some("4096\n"), Some("190000\n"), 4096),
@@ -119,14 +116,14 @@ mod tests {
     }
 
     #[test]
-    fn more_tasks_than_there_may_be_leave_none() {
-        // A setting can be lowered below what runs already.
+    fn more_tasks_than_the_limit_leave_zero() {
+        // A limit can be set below the number of tasks that run already.
         let root = procfs("0 0 0 3/500 7\n", Some("301"), None);
         assert_eq!(PidReader::open(root.path()).unwrap().sample().unwrap().available(), 0);
     }
 
     #[test]
-    fn what_cannot_be_read_is_named() {
+    fn errors_name_the_file_or_the_field() {
         let root = procfs("0 0 0 3/500 7\n", None, None);
         assert!(PidReader::open(root.path()).unwrap_err().to_string().contains("pid_max"));
         let root = procfs("0 0 0\n", Some("301"), None);
@@ -136,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn this_machine() {
+    fn this_machine_has_process_ids_left() {
         let sample = PidReader::open(Path::new("/proc")).unwrap().sample().unwrap();
         assert!(sample.tasks > 0 && sample.available() > 0, "{sample:?}");
     }

@@ -1,4 +1,4 @@
-//! Pressure stall information as figures: the share of time in which tasks waited for a resource.
+//! Pressure stall information: the share of time in which tasks waited for a resource.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -10,23 +10,23 @@ use super::hierarchy::{CgroupVersion, Hierarchy};
 /// One line of a pressure file.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Stall {
-    /// Shares of the last 10, 60 and 300 seconds, 0 to 1. The kernel renews them every 2 s.
+    /// The shares of the last 10, 60 and 300 seconds, 0 to 1. The kernel updates them every 2 s.
     pub averages: [f64; 3],
-    /// Time stalled since boot.
+    /// The stalled time since boot.
     pub total: Duration,
 }
 
-/// A pressure file.
+/// The content of a pressure file.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Pressure {
-    /// Some task waited.
+    /// At least one task waited.
     pub some: Option<Stall>,
-    /// Every task that was not idle waited. The CPU has it since 5.13, and for the whole system it is always zero.
+    /// All tasks that were not idle waited. The CPU has this line since Linux 5.13, always zero for the whole system.
     pub full: Option<Stall>,
 }
 
 impl Pressure {
-    /// Parses the text of a pressure file; a line that is not as it should be is absent.
+    /// Parses the text of a pressure file. A malformed line is absent.
     #[must_use]
     pub fn parse(text: &str) -> Self {
         let mut pressure = Self::default();
@@ -40,7 +40,6 @@ impl Pressure {
         pressure
     }
 
-    /// The line of that kind.
     #[must_use]
     pub const fn of(&self, kind: PressureKind) -> Option<Stall> {
         match kind {
@@ -62,37 +61,36 @@ fn stall(text: &str) -> Option<Stall> {
     })
 }
 
-/// Where the pressure files are.
+/// The paths of the pressure files.
 #[derive(Debug, Clone)]
 pub struct PressureFiles {
     system: PathBuf,
-    /// The root of the memory hierarchy where it is v2; v1 keeps no pressure by cgroup.
+    /// The root of a v2 hierarchy. v1 has no pressure files.
     unified: Option<PathBuf>,
 }
 
-/// The cgroup that holds all pods, by either of the kubelet's cgroup drivers.
+/// The cgroup of all pods, by each of the kubelet's cgroup drivers.
 const KUBEPODS: [&str; 2] = ["kubepods.slice", "kubepods"];
 
 impl PressureFiles {
-    /// Names the files of this machine.
     #[must_use]
     pub fn new(proc_root: &Path, hierarchy: &Hierarchy) -> Self {
         let unified = (hierarchy.version == CgroupVersion::V2).then(|| hierarchy.memory.clone());
         Self { system: proc_root.join("pressure"), unified }
     }
 
-    /// Reads one of them.
+    /// Reads one of the files.
     ///
     /// # Errors
-    /// Why there is none, and what to do about it.
+    /// Why the file cannot be read, and what to do.
     pub fn read(&self, scope: PressureScope, resource: PressureResource) -> Result<Pressure, String> {
         match scope {
             PressureScope::System => read(&self.system.join(resource.as_str()))
                 .map_err(|error| format!("{error}; boot with psi=1 on Linux 4.20 or later")),
             PressureScope::Kubepods => {
-                let root = self.unified.as_ref().ok_or("cgroup v1 keeps no pressure by cgroup; boot with cgroup v2")?;
+                let root = self.unified.as_ref().ok_or("cgroup v1 has no pressure files; boot with cgroup v2")?;
                 let name = format!("{}.pressure", resource.as_str());
-                // The kubelet may come later, and its cgroup be made anew: looked for each time.
+                // Searched for at each read, because the kubelet may start later, and may create its cgroup again.
                 let pods = KUBEPODS.iter().map(|pods| root.join(pods)).find(|pods| pods.is_dir());
                 let pods = pods.ok_or_else(|| format!("no kubepods.slice or kubepods in {}", root.display()))?;
                 read(&pods.join(name))
@@ -105,7 +103,7 @@ fn read(path: &Path) -> Result<Pressure, String> {
     let text = std::fs::read_to_string(path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
     let pressure = Pressure::parse(&text);
     if pressure.some.is_none() {
-        return Err(format!("{} has no line of figures", path.display()));
+        return Err(format!("{} has no valid `some` line", path.display()));
     }
     Ok(pressure)
 }
@@ -114,11 +112,11 @@ fn read(path: &Path) -> Result<Pressure, String> {
 mod tests {
     use super::*;
 
-    /// Linux 6.18; before 5.13 the CPU's file has no second line.
+    /// Linux 6.18. Before 5.13 the CPU's file has no second line.
     const TEXT: &str = "some avg10=46.96 avg60=22.77 avg300=9.43 total=84558783\nfull avg10=0.36 avg60=0.00 avg300=0.05 total=8133111\n";
 
     #[test]
-    fn shares_and_totals() {
+    fn both_lines_are_parsed() {
         let pressure = Pressure::parse(TEXT);
         let some = pressure.of(PressureKind::Some).unwrap();
         for (found, expected) in some.averages.iter().zip([0.4696, 0.2277, 0.0943]) {
@@ -131,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_figure_is_absent() {
+    fn malformed_lines_are_absent() {
         for text in ["", "some\n", "some avg10=1 avg60=1 total=3\n", "some avg10=nan avg60=1 avg300=1 total=3\n"] {
             assert_eq!(Pressure::parse(text), Pressure::default(), "{text}");
         }
@@ -144,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_are_found_by_either_name_and_looked_for_again() {
+    fn the_cgroup_of_all_pods_is_found_by_either_name() {
         let root = tempfile::tempdir().unwrap();
         let files = PressureFiles::new(root.path(), &hierarchy(CgroupVersion::V2, root.path()));
         let read = || files.read(PressureScope::Kubepods, PressureResource::Memory);
@@ -158,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn the_old_hierarchy_has_none_and_says_so() {
+    fn cgroup_v1_has_no_pressure_of_pods() {
         let files = PressureFiles::new(Path::new("/proc"), &hierarchy(CgroupVersion::V1, Path::new("/x")));
         let refused = files.read(PressureScope::Kubepods, PressureResource::Memory).unwrap_err();
         assert!(refused.contains("cgroup v1"), "{refused}");

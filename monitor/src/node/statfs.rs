@@ -1,4 +1,4 @@
-//! How much is left on the filesystem that holds a path, and which one that is. Every call here may wait for a disk.
+//! Free space and inodes of the filesystem that holds a path. Each call may block on a disk.
 
 use std::fmt;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -9,59 +9,66 @@ use std::time::Duration;
 use rustix::fs::{Mode, OFlags, ResolveFlags, StatVfs, StatVfsMountFlags};
 use rustix::io::Errno;
 
-use crate::units::Bytes;
+use crate::units::{Bytes, Monotonic};
 
 use super::filesystem_roles::{Choice, Role};
 use super::mountinfo::{Inodes, Line, lines, process_of_mounts, unescaped};
-use crate::units::Monotonic;
 
 /// A filesystem in one of its roles.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
-    /// The path that stands for it.
+    /// The path that was sampled.
     pub path: PathBuf,
-    /// `major:minor` of its device. Two subvolumes of one btrfs are one device, which they share.
+    /// `major:minor`. Two subvolumes of one btrfs share their device.
     pub device: String,
-    /// Where it is mounted.
     pub mount_point: PathBuf,
-    /// Its type.
+    /// The filesystem's type.
     pub kind: String,
 }
 
-/// What is left, and of how much.
+/// The bytes of a filesystem.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Space {
-    /// For those without privileges, as the kubelet counts: the root's reserve is left out.
+    /// Without the reserve of root, as the kubelet counts.
     pub available: Bytes,
-    /// In all.
     pub capacity: Bytes,
-    /// In use, the root's reserve left out of it.
+    /// Without the reserve of root.
     pub used: Bytes,
 }
 
-/// One look at a filesystem.
+impl Space {
+    /// Returns `None` for a filesystem without a size of its own, such as ramfs.
+    #[must_use]
+    pub fn of(answer: &StatVfs) -> Option<Self> {
+        let bytes = |blocks: u64| Bytes(blocks.saturating_mul(answer.f_frsize));
+        (answer.f_blocks > 0).then(|| Self {
+            available: bytes(answer.f_bavail),
+            capacity: bytes(answer.f_blocks),
+            used: bytes(answer.f_blocks.saturating_sub(answer.f_bfree)),
+        })
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FsSample {
-    /// In which role.
     pub role: Role,
-    /// Which.
     pub place: Arc<Place>,
-    /// Nobody can write to it: what is left there says nothing, and never changes.
+    /// Whether the filesystem is read-only through every mount, so that its free space never changes.
     pub is_read_only: bool,
-    /// Its bytes; nothing where it has no size of its own (ramfs), or is read-only.
+    /// `None` for a filesystem without a size, or a read-only one.
     pub space: Option<Space>,
-    /// Its inodes; nothing where there is no limit (btrfs, tmpfs with `nr_inodes=0`), or it is read-only.
+    /// `None` for a filesystem without a limit of inodes, or a read-only one.
     pub inodes: Option<Inodes>,
-    /// When it was true: the moment before the call.
+    /// The time just before the call.
     pub at: Monotonic,
 }
 
 /// Why there is no sample.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NoSample {
-    /// None of the paths is there: so the machine is laid out.
+    /// None of the paths exists on this machine.
     Absent(String),
-    /// It could not be asked now, which says nothing about where it is.
+    /// The call failed, which tells nothing about the paths.
     Failed(String),
 }
 
@@ -72,7 +79,7 @@ impl fmt::Display for NoSample {
     }
 }
 
-/// Asks the filesystems of this machine, in the eyes of its init.
+/// Samples the filesystems of this machine, in the mount namespace of its init.
 #[derive(Debug, Clone)]
 pub struct Statfs {
     proc_root: PathBuf,
@@ -80,38 +87,37 @@ pub struct Statfs {
     known: Vec<Known>,
 }
 
-/// A mount that was looked up. Ids of mounts are used again, hence the device beside.
+/// A mount found earlier. The kernel reuses mount ids, so the device must match too.
 #[derive(Debug, Clone)]
 struct Known {
     mount: u64,
     device: u64,
     place: Arc<Place>,
-    /// Of a mount that may not be written to: when the mounts were read, and whether the filesystem itself is read-only.
+    /// For a read-only mount: when the mounts were read, and whether the filesystem itself is read-only.
     read_only: Option<(Monotonic, bool)>,
 }
 
-/// A filesystem below a read-only mount may be remounted without this mount changing.
+/// How long [`Known::read_only`] is valid: a filesystem may be remounted without a change of this mount.
 const READ_ONLY_AGE: Duration = Duration::from_secs(10);
 
-/// There are three roles; what is more was mounted over by now.
+/// The most mounts to remember: three roles, and some that other mounts cover by now.
 const KNOWN: usize = 6;
 
 impl Statfs {
-    /// Chooses whose mounts are looked at.
     #[must_use]
     pub fn new(proc_root: &Path) -> Self {
         Self { proc_root: proc_root.to_owned(), process: process_of_mounts(proc_root), known: Vec::new() }
     }
 
-    /// Asks the filesystem of the first path that is there. The path is followed anew each time: what is mounted over it counts at once.
+    /// Samples the filesystem of the first path that exists. Each call resolves the path again, so that a new mount counts at once.
     ///
     /// # Errors
-    /// When none of them is there, or the filesystem does not answer.
+    /// When no path exists, or the call fails.
     pub fn sample(&mut self, role: Role, choice: &Choice) -> Result<FsSample, NoSample> {
         let at = Monotonic::now();
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         let root = self.process.join("root");
-        // When even the root is not there, nothing was learnt about what is below it.
+        // Without a root, nothing is known about the paths below.
         let root = rustix::fs::open(&root, flags | OFlags::DIRECTORY, Mode::empty())
             .map_err(|errno| NoSample::Failed(cannot("open", &root, errno)))?;
         for path in &choice.paths {
@@ -120,23 +126,23 @@ impl Statfs {
                 Err(Errno::NOENT | Errno::NOTDIR) => continue,
                 Err(errno) => return Err(NoSample::Failed(cannot("open", path, errno))),
             };
-            return self.ask(role, path, &file, at).map_err(NoSample::Failed);
+            return self.sample_file(role, path, &file, at).map_err(NoSample::Failed);
         }
         let fix = if choice.is_configured { "correct" } else { "if it is elsewhere, name it in" };
         let (words, field) = (choice.words(), choice.field.as_str());
         Err(NoSample::Absent(format!("there is no {words}; {fix} filesystems.{field} of the configuration")))
     }
 
-    fn ask(&mut self, role: Role, path: &Path, file: &OwnedFd, at: Monotonic) -> Result<FsSample, String> {
-        let answer = rustix::fs::fstatvfs(file).map_err(|errno| cannot("ask the filesystem of", path, errno))?;
+    fn sample_file(&mut self, role: Role, path: &Path, file: &OwnedFd, at: Monotonic) -> Result<FsSample, String> {
+        let answer = rustix::fs::fstatvfs(file).map_err(|errno| cannot("get the statistics of", path, errno))?;
         let may_be_read_only = answer.f_flag.contains(StatVfsMountFlags::RDONLY);
         let (place, is_read_only) = self.place(path, file, may_be_read_only, at)?;
-        let (space, inodes) = if is_read_only { (None, None) } else { (space(&answer), inodes(&answer)) };
+        let (space, inodes) = if is_read_only { (None, None) } else { (Space::of(&answer), Inodes::of(&answer)) };
         Ok(FsSample { role, place, is_read_only, space, inodes, at })
     }
 
-    /// Where the file is, and whether its filesystem is read-only. That this mount of it is does not suffice: others may write
-    /// through theirs, as the node does where a container is given its directories to read.
+    /// Returns the file's filesystem and whether that is read-only. A read-only mount does not imply it: other mounts may allow writes, as on
+    /// a node that mounts its directories read-only into a container.
     fn place(
         &mut self,
         path: &Path,
@@ -144,8 +150,8 @@ impl Statfs {
         may_be_read_only: bool,
         now: Monotonic,
     ) -> Result<(Arc<Place>, bool), String> {
-        let device = rustix::fs::fstat(file).map_err(|errno| cannot("look at", path, errno))?.st_dev;
-        let mount = self.mount_id(file).ok_or_else(|| format!("the mount of {} is not told", path.display()))?;
+        let device = rustix::fs::fstat(file).map_err(|errno| cannot("stat", path, errno))?.st_dev;
+        let mount = self.mount_id(file).ok_or_else(|| format!("the mount of {} is unknown", path.display()))?;
         let is_it = |known: &&mut Known| (known.mount, known.device) == (mount, device) && known.place.path == path;
         if let Some(known) = self.known.iter_mut().find(is_it) {
             if !may_be_read_only {
@@ -168,10 +174,10 @@ impl Statfs {
         Ok((place, is_read_only))
     }
 
-    /// The id by which mountinfo lists the mount (`fdinfo`, Linux 3.15).
+    /// Returns the mount's id in `mountinfo`, from `fdinfo` (Linux 3.15).
     fn mount_id(&self, file: &OwnedFd) -> Option<u64> {
         let name = format!("self/fdinfo/{}", file.as_raw_fd());
-        // Another machine's procfs does not show us.
+        // A configured procfs may be another machine's, which does not list this process.
         let text = [&self.proc_root, Path::new("/proc")]
             .iter()
             .find_map(|root| std::fs::read_to_string(root.join(&name)).ok());
@@ -183,38 +189,25 @@ fn mount_id(fdinfo: &str) -> Option<u64> {
     fdinfo.lines().find_map(|line| line.strip_prefix("mnt_id:"))?.trim().parse().ok()
 }
 
-/// Opens a path without opening what lies there. Symbolic links lead to where they lead for init (`openat2`, Linux 5.6).
+/// Opens a path with `O_PATH`. Symbolic links resolve as for init (`openat2`, Linux 5.6).
 fn open_below(root: &OwnedFd, path: &Path) -> Result<OwnedFd, Errno> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let below = path.strip_prefix("/").unwrap_or(path);
     let below = if below.as_os_str().is_empty() { Path::new(".") } else { below };
     match rustix::fs::openat2(root, below, flags, Mode::empty(), ResolveFlags::IN_ROOT) {
-        // Older kernels do not have it, and some sandboxes forbid it.
+        // Older kernels lack the call, and some sandboxes forbid it.
         Err(Errno::NOSYS | Errno::PERM) => rustix::fs::openat(root, below, flags, Mode::empty()),
         opened => opened,
     }
 }
 
-/// The mount with this id, and whether its filesystem is read-only.
+/// Returns the mount with this id, and whether its filesystem is read-only.
 fn place_in(mountinfo: &str, mount: u64, path: &Path) -> Option<(Place, bool)> {
     let line = lines(mountinfo).find(|line| line.id.parse() == Ok(mount))?;
     let is_read_only = line.is_read_only();
     let Line { device, mount_point, kind, .. } = line;
     let (device, kind) = (device.to_owned(), kind.to_owned());
     Some((Place { path: path.to_owned(), device, mount_point: unescaped(mount_point), kind }, is_read_only))
-}
-
-fn space(answer: &StatVfs) -> Option<Space> {
-    let bytes = |blocks: u64| Bytes(blocks.saturating_mul(answer.f_frsize));
-    (answer.f_blocks > 0).then(|| Space {
-        available: bytes(answer.f_bavail),
-        capacity: bytes(answer.f_blocks),
-        used: bytes(answer.f_blocks.saturating_sub(answer.f_bfree)),
-    })
-}
-
-fn inodes(answer: &StatVfs) -> Option<Inodes> {
-    (answer.f_files > 0).then(|| Inodes { total: answer.f_files, free: answer.f_ffree.min(answer.f_files) })
 }
 
 fn cannot(what: &str, path: &Path, errno: Errno) -> String {
@@ -234,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mount_is_known_by_its_id() {
+    fn a_mount_is_found_by_its_id() {
         let text = "22 27 0:21 / /proc rw - proc proc rw\n27 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw\n\
             41 27 8:17 / /mnt/with\\040blank rw master:3 - xfs /dev/sdb1 rw\n42 27 8:18 / /mnt/with\\040blank rw - ext4 /dev/c rw\n";
         let place =
@@ -248,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_path_that_is_there_is_asked() {
+    fn the_first_existing_path_is_sampled() {
         let directory = tempfile::tempdir().unwrap();
         let there = directory.path().join("there");
         std::fs::create_dir(&there).unwrap();
@@ -264,7 +257,7 @@ mod tests {
         let error = statfs.sample(Role::Image, &choice(&[&missing])).unwrap_err();
         let NoSample::Absent(error) = error else { panic!("{error:?}") };
         assert!(error.contains("missing") && error.contains("filesystems.imagefs"), "{error}");
-        // A link that leads to itself cannot be opened, and is there.
+        // A symbolic link to itself exists, but cannot be opened.
         let to_itself = directory.path().join("loop");
         std::os::unix::fs::symlink(&to_itself, &to_itself).unwrap();
         let error = statfs.sample(Role::Image, &choice(&[&to_itself, &there])).unwrap_err();
@@ -275,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn read_only_is_what_nobody_writes_to() {
+    fn read_only_filesystems_have_no_figures() {
         let text = "1 1 254:0 / / ro,relatime - squashfs /dev/root ro,errors=continue\n\
             2 1 8:1 / /given ro,relatime - ext4 /dev/sda1 rw,discard\n3 1 0:2 / /run rw - tmpfs  rw,size=4k\n\
             4 1 8:2 / /broken rw - ext4 /dev/sdb ro,errors=remount-ro\n5 1 0:3 / /cut rw - rootfs\n";
@@ -283,7 +276,7 @@ mod tests {
             let (place, is_read_only) = place_in(text, id, Path::new("/x")).unwrap();
             assert_eq!(is_read_only, expected, "{place:?}");
         }
-        // Whatever this machine has that is read-only: sysfs in a container, an image of the system.
+        // The read-only filesystems of this machine: sysfs in a container, an image of the system.
         let mut statfs = Statfs::new(Path::new("/proc"));
         let mounts = std::fs::read_to_string(statfs.process.join("mountinfo")).unwrap();
         for line in lines(&mounts).filter(Line::is_read_only) {
@@ -296,14 +289,14 @@ mod tests {
     }
 
     #[test]
-    fn links_are_followed_and_two_mounts_told_apart() {
+    fn symbolic_links_are_followed_to_their_mount() {
         let directory = tempfile::tempdir().unwrap();
         let link = directory.path().join("link");
         std::os::unix::fs::symlink("/proc", &link).unwrap();
         let mut statfs = Statfs::new(Path::new("/proc"));
         let procfs = statfs.sample(Role::Container, &choice(&[&link])).unwrap();
         assert_eq!((procfs.place.kind.as_str(), procfs.place.mount_point.as_path()), ("proc", Path::new("/proc")));
-        assert_eq!((procfs.space, procfs.inodes), (None, None), "there is nothing that could run out");
+        assert_eq!((procfs.space, procfs.inodes), (None, None), "procfs has no size");
         let root = statfs.sample(Role::Node, &choice(&[Path::new("/")])).unwrap();
         assert_ne!(root.place.device, procfs.place.device);
     }
@@ -314,9 +307,9 @@ mod tests {
         (answer.f_frsize, answer.f_blocks, answer.f_bavail, answer.f_files, answer.f_ffree) = (4096, 100, 10, 50, 60);
         answer.f_bfree = 15;
         let expected = Space { available: Bytes(40_960), capacity: Bytes(409_600), used: Bytes(348_160) };
-        assert_eq!(space(&answer), Some(expected));
-        assert_eq!(inodes(&answer), Some(Inodes { total: 50, free: 50 }), "never more than there are");
+        assert_eq!(Space::of(&answer), Some(expected));
+        assert_eq!(Inodes::of(&answer), Some(Inodes { total: 50, free: 50 }), "at most the total");
         (answer.f_blocks, answer.f_files) = (0, 0);
-        assert_eq!((space(&answer), inodes(&answer)), (None, None));
+        assert_eq!((Space::of(&answer), Inodes::of(&answer)), (None, None));
     }
 }

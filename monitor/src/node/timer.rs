@@ -1,4 +1,4 @@
-//! A deadline with the kernel's own precision.
+//! A timer with the kernel's precision.
 
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -7,29 +7,29 @@ use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, 
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// A timerfd. The runtime's own timers are rounded up to whole milliseconds, and wake the thread several times on the way to a
-/// far deadline, which an agent that does nothing else would mostly be doing.
+/// A timerfd. tokio's timers round up to whole milliseconds, and wake the thread several times before a distant deadline, which would
+/// be most of an idle agent's work.
 #[derive(Debug)]
 pub struct Timer {
     timer: AsyncFd<OwnedFd>,
 }
 
 impl Timer {
-    /// Makes one; it needs the runtime.
+    /// Creates a timer. Must be called within the tokio runtime.
     ///
     /// # Errors
-    /// When no descriptor is to be had.
+    /// When no descriptor is left.
     pub fn new() -> std::io::Result<Self> {
         let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
         let timer = rustix::time::timerfd_create(TimerfdClockId::Monotonic, flags)?;
-        // SAFETY: the descriptor is owned by the AsyncFd and stays open and the same until that is dropped.
+        // SAFETY: the AsyncFd owns the descriptor, which stays open and unchanged until the AsyncFd is dropped.
         let timer = unsafe { AsyncFd::register_with_interest(timer, Interest::READABLE) }?;
         Ok(Self { timer })
     }
 
-    /// Resolves after `wait`. Dropped before that, it leaves nothing behind: the next wait starts anew.
+    /// Resolves after `wait`. Cancel-safe: the next call starts the timer again.
     pub async fn sleep(&self, wait: Duration) {
-        // Zero would disarm it.
+        // Zero would disarm the timer.
         let nanos = u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX).max(1);
         let value = Timespec {
             tv_sec: i64::try_from(nanos / 1_000_000_000).unwrap_or(i64::MAX),
@@ -37,13 +37,13 @@ impl Timer {
         };
         let once = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: value };
         let set = rustix::time::timerfd_settime(self.timer.get_ref(), TimerfdTimerFlags::empty(), &once);
-        // It fails for impossible times only, of which the above makes none; then rather look than sleep for ever.
+        // The call fails only for invalid times, which the above never sets. If it fails, returning is safer than waiting for ever.
         if set.is_err() {
             return;
         }
         loop {
             let Ok(mut ready) = self.timer.readable().await else { return };
-            // Readiness may be left from a wait that was dropped; setting the timer cleared what there was to read.
+            // The readiness may be that of a cancelled wait. Setting the timer has cleared its expiration, so the read then fails.
             let mut expirations = [0; 8];
             let read = rustix::io::read(self.timer.get_ref(), &mut expirations);
             ready.clear_ready();
@@ -65,14 +65,14 @@ mod tests {
     }
 
     #[test]
-    fn it_neither_fires_early_nor_remembers_a_dropped_wait() {
+    fn a_cancelled_wait_does_not_shorten_the_next() {
         block_on(async {
             let timer = Timer::new().unwrap();
-            // Dropped after it fired, unseen.
+            // Cancelled after the timer has expired.
             {
                 let dropped = timer.sleep(Duration::from_millis(1));
                 tokio::pin!(dropped);
-                let _pending = futures_poll_once(dropped.as_mut()).await;
+                let _pending = poll_once(dropped.as_mut()).await;
                 std::thread::sleep(Duration::from_millis(5));
                 tokio::task::yield_now().await;
             }
@@ -83,8 +83,7 @@ mod tests {
         });
     }
 
-    /// Polls once, whatever comes of it.
-    async fn futures_poll_once(mut future: std::pin::Pin<&mut impl Future<Output = ()>>) -> bool {
+    async fn poll_once(mut future: std::pin::Pin<&mut impl Future<Output = ()>>) -> bool {
         std::future::poll_fn(|context| std::task::Poll::Ready(future.as_mut().poll(context).is_ready())).await
     }
 }

@@ -1,7 +1,7 @@
-//! `/proc/zoneinfo`: what the kernel keeps free for itself.
+//! `/proc/zoneinfo`: the pages that the kernel reserves.
 
-/// Pages that `MemAvailable` leaves out because the kernel does not hand them out: of each zone its high watermark and the most that
-/// it holds back from allocations that could be served higher up (`calculate_totalreserve_pages`), never more than it manages.
+/// Returns the pages that `MemAvailable` excludes because the kernel reserves them (`calculate_totalreserve_pages`): for each zone its high
+/// watermark and its largest `protection`, the pages withheld from allocations that higher zones can serve, at most the managed pages.
 #[must_use]
 pub fn reserved_pages(text: &str) -> u64 {
     let mut zones = Zones::default();
@@ -11,7 +11,7 @@ pub fn reserved_pages(text: &str) -> u64 {
             zones.finish();
         } else if let Some(rest) = line.strip_prefix("protection:") {
             let numbers = rest.split(|character: char| !character.is_ascii_digit());
-            zones.held_back = numbers.filter_map(|number| number.parse().ok()).max().unwrap_or(0);
+            zones.protection = numbers.filter_map(|number| number.parse().ok()).max().unwrap_or(0);
         } else if let Some((key, value)) = line.split_once(char::is_whitespace) {
             match key {
                 "high" => zones.high = zones.high.or(value.trim().parse().ok()),
@@ -24,19 +24,19 @@ pub fn reserved_pages(text: &str) -> u64 {
     zones.sum
 }
 
-/// The zone being read, and the sum of those before it.
+/// The zone being parsed, and the sum of the zones before it.
 #[derive(Default)]
 struct Zones {
     sum: u64,
-    /// Lists of pages on a CPU have a `high` line too, further down: the first one is the watermark.
+    /// The first `high` line of the zone. The later ones belong to per-CPU lists of pages.
     high: Option<u64>,
     managed: Option<u64>,
-    held_back: u64,
+    protection: u64,
 }
 
 impl Zones {
     fn finish(&mut self) {
-        let reserved = self.high.unwrap_or(0).saturating_add(self.held_back).min(self.managed.unwrap_or(0));
+        let reserved = self.high.unwrap_or(0).saturating_add(self.protection).min(self.managed.unwrap_or(0));
         *self = Self { sum: self.sum.saturating_add(reserved), ..Self::default() };
     }
 }
@@ -97,8 +97,8 @@ Node 0, zone  Movable
 ";
 
     #[test]
-    fn high_watermarks_and_what_is_held_back() {
-        // The first zone holds back more than it has; the last one has nothing.
+    fn reserved_pages_are_watermark_and_protection() {
+        // The first zone protects more than it manages; the last zone manages nothing.
         assert_eq!(reserved_pages(TEXT), 3840 + (3538 + 21166));
         assert_eq!(reserved_pages(""), 0);
         assert_eq!(reserved_pages("Node 0, zone DMA\n high many\n managed\n protection: (a)\n"), 0);

@@ -1,88 +1,73 @@
-//! Units that must not be mixed up: bytes, cgroup ids, process ids.
+//! Types for numbers that must not be mixed up: bytes, exact amounts, instants, cgroup ids, process ids.
 
-use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::iter::Sum;
 
-/// A number of bytes.
-///
-/// Prints in binary units for people (`100.0 MiB`); metrics and log fields use the plain number in `.0`.
+use serde::{Deserialize, Serialize};
+
+/// Displays in binary units (`100.0 MiB`). Metrics and log fields use the plain number in `.0`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct Bytes(pub u64);
 
 impl Bytes {
-    /// No bytes.
     pub const ZERO: Self = Self(0);
-    /// The largest number of bytes; stands for "unlimited" where the kernel says so.
+    /// Stands for "unlimited" where the kernel reports no limit.
     pub const MAX: Self = Self(u64::MAX);
-    /// Bytes in a KiB.
     pub const KIB: u64 = 1 << 10;
-    /// Bytes in a MiB.
     pub const MIB: u64 = 1 << 20;
-    /// Bytes in a GiB.
     pub const GIB: u64 = 1 << 30;
 
-    /// Converts KiB, the unit of `/proc/meminfo`.
     #[must_use]
     pub const fn from_kib(kib: u64) -> Self {
         Self(kib.saturating_mul(Self::KIB))
     }
 
-    /// Converts MiB.
     #[must_use]
     pub const fn from_mib(mib: u64) -> Self {
         Self(mib.saturating_mul(Self::MIB))
     }
 
-    /// Converts GiB.
     #[must_use]
     pub const fn from_gib(gib: u64) -> Self {
         Self(gib.saturating_mul(Self::GIB))
     }
 
-    /// Returns the plain number of bytes.
     #[must_use]
     pub const fn get(self) -> u64 {
         self.0
     }
 
-    /// Returns the number of bytes as a float, for gauges. Exact below 2^53 bytes (8 PiB).
+    /// Returns the number of bytes for a gauge. Exact below 2^53 bytes (8 PiB).
     #[must_use]
     pub const fn as_f64(self) -> f64 {
         float(self.0)
     }
 
-    /// Adds, stopping at the largest number.
     #[must_use]
     pub const fn saturating_add(self, other: Self) -> Self {
         Self(self.0.saturating_add(other.0))
     }
 
-    /// Subtracts, stopping at zero.
     #[must_use]
     pub const fn saturating_sub(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0))
     }
 
-    /// Multiplies, stopping at the largest number.
     #[must_use]
     pub const fn saturating_mul(self, factor: u64) -> Self {
         Self(self.0.saturating_mul(factor))
     }
 
-    /// Adds, or returns nothing when the sum does not fit.
     #[must_use]
     pub fn checked_add(self, other: Self) -> Option<Self> {
         self.0.checked_add(other.0).map(Self)
     }
 
-    /// Subtracts, or returns nothing when the difference would be negative.
     #[must_use]
     pub fn checked_sub(self, other: Self) -> Option<Self> {
         self.0.checked_sub(other.0).map(Self)
     }
 
-    /// Tells whether there are none.
     #[must_use]
     pub const fn is_zero(self) -> bool {
         self.0 == 0
@@ -98,7 +83,7 @@ impl fmt::Display for Bytes {
         let mut unit: u128 = 1 << 10;
         let mut name = UNITS[0];
         for next in &UNITS[1..] {
-            // Promote when rounding to a tenth would show 1024.0 of the smaller unit.
+            // Takes the larger unit where rounding to a tenth would print 1024.0 of the smaller one.
             if tenths(self.0, unit) < 10_240 {
                 break;
             }
@@ -106,7 +91,7 @@ impl fmt::Display for Bytes {
             name = next;
         }
         let tenths = tenths(self.0, unit);
-        // `pad` makes the width of a format string work, which tables need.
+        // `pad` applies the width of a format string, which tables use.
         f.pad(&format!("{}.{} {name}", tenths / 10, tenths % 10))
     }
 }
@@ -127,26 +112,24 @@ impl From<Bytes> for u64 {
     }
 }
 
-/// An exact amount of whatever a signal or resource counts, in billionths: requests may be fractions of a byte, and comparisons
-/// must not round. Stops at its ends, which lie far beyond 64 bits of whole units.
+/// An exact amount of a signal's or resource's unit, in billionths: a request may be a fraction of a byte, and comparisons must not
+/// round. Arithmetic saturates, far beyond 64 bits of whole units.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct Amount(i128);
 
 impl Amount {
-    /// Nothing.
     pub const ZERO: Self = Self(0);
-    /// Billionths in one.
+    /// Billionths in one unit.
     const SCALE: i128 = 1_000_000_000;
-    /// Sums of many such still fit.
+    /// The saturation bound: the sum of two such amounts fits in an `i128`.
     const END: i128 = i128::MAX / 1024;
 
-    /// So many whole units.
     #[must_use]
     pub const fn from_units(units: i64) -> Self {
         Self(units as i128 * Self::SCALE)
     }
 
-    /// So many billionths of a unit.
+    /// Converts billionths of a unit, saturating.
     #[must_use]
     pub const fn from_billionths(billionths: i128) -> Self {
         if billionths > Self::END {
@@ -158,32 +141,29 @@ impl Amount {
         }
     }
 
-    /// Returns the billionths.
     #[must_use]
     pub const fn billionths(self) -> i128 {
         self.0
     }
 
-    /// Returns whole units, rounded away from zero, stopping at the ends of 64 bits.
+    /// Returns whole units, rounded away from zero, saturating.
     #[must_use]
     pub fn units(self) -> i64 {
         let away = self.0.signum() * ((self.0.abs() + Self::SCALE - 1) / Self::SCALE);
         i64::try_from(away).unwrap_or(if away < 0 { i64::MIN } else { i64::MAX })
     }
 
-    /// Returns whole bytes, rounded up; zero when negative.
+    /// Returns whole bytes, rounded up, or zero when the amount is negative.
     #[must_use]
     pub fn bytes(self) -> Bytes {
         Bytes(u64::try_from(self.units()).unwrap_or(0))
     }
 
-    /// Tells whether it is exactly nothing.
     #[must_use]
     pub const fn is_zero(self) -> bool {
         self.0 == 0
     }
 
-    /// Tells whether it is less than nothing.
     #[must_use]
     pub const fn is_negative(self) -> bool {
         self.0 < 0
@@ -218,22 +198,20 @@ impl Sum for Amount {
     }
 }
 
-/// A point in time on the clock of whoever decides: nanoseconds since an origin of its choice, which no decision depends on.
-/// Wide enough for every date that can be written.
-#[derive(Default, Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+/// An instant on the decider's clock: nanoseconds since an origin on which no decision depends. Holds every date of a trace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct Moment(pub i128);
 
 impl Moment {
-    /// Nanoseconds from `earlier` to here; negative when `earlier` lies in the future.
+    /// Returns the nanoseconds since `earlier`, negative when `earlier` lies in the future.
     #[must_use]
     pub const fn nanos_since(self, earlier: Self) -> i128 {
         self.0.saturating_sub(earlier.0)
     }
 }
 
-/// The kernfs id of a cgroup, which is the inode number of its directory.
-///
-/// Ids are not reused while the machine is up, so a cgroup made again under an old path has another one.
+/// The kernfs id of a cgroup: the inode number of its directory. The kernel does not reuse ids, so a cgroup created again under an old
+/// path has another id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct CgroupId(pub u64);
 
@@ -243,7 +221,7 @@ impl fmt::Display for CgroupId {
     }
 }
 
-/// A process id as the initial pid namespace sees it.
+/// A process id in the initial pid namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Pid(pub i32);
 
@@ -253,7 +231,7 @@ impl fmt::Display for Pid {
     }
 }
 
-/// A count as gauges and rates have it: exact below 2^53.
+/// Converts a count for gauges and rates. Exact below 2^53.
 #[must_use]
 #[expect(clippy::cast_precision_loss, reason = "a gauge is a float, and a rate needs no 53 bits")]
 pub const fn float(count: u64) -> f64 {
@@ -265,7 +243,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_print_in_human_units() {
+    fn bytes_display_in_binary_units() {
         for (bytes, text) in [
             (0, "0 B"),
             (1023, "1023 B"),
@@ -283,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn arithmetic_stops_at_the_ends() {
+    fn arithmetic_on_bytes_saturates() {
         assert_eq!(Bytes(1).saturating_sub(Bytes(2)), Bytes::ZERO);
         assert_eq!(Bytes::MAX.saturating_add(Bytes(1)), Bytes::MAX);
         assert_eq!(Bytes(1).checked_sub(Bytes(2)), None);

@@ -1,20 +1,20 @@
-//! The one clock decisions use, and since which boot it runs.
+//! The clock that decisions use, and the boot that it belongs to.
 
-use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
 
 use jiff::Timestamp;
 
 use super::amount::Moment;
 
-/// Nanoseconds of `CLOCK_MONOTONIC`: the clock of the kernel's events too (`bpf_ktime_get_ns`), so that the two can be
-/// put on one timeline. Wall-clock jumps do not reach it.
+/// Nanoseconds of `CLOCK_MONOTONIC`, the clock of the eBPF events too (`bpf_ktime_get_ns`). Setting the wall clock does not change it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct Monotonic(pub u64);
 
 impl Monotonic {
-    /// The time now.
+    /// Reads the clock.
     #[must_use]
     pub fn now() -> Self {
         let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
@@ -23,20 +23,20 @@ impl Monotonic {
         Self(seconds.saturating_mul(1_000_000_000).saturating_add(nanos))
     }
 
-    /// Time passed since `earlier`; zero when that lies in the future.
+    /// Returns the time since `earlier`, or zero when `earlier` lies in the future.
     #[must_use]
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 
-    /// This time plus `duration`.
+    /// Returns this time plus `duration`, at most the last instant that fits.
     #[must_use]
     pub fn after(self, duration: Duration) -> Self {
         let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
         Self(self.0.saturating_add(nanos))
     }
 
-    /// What the wall clock showed at this time.
+    /// Returns the wall-clock time of this instant. Reads both clocks.
     #[must_use]
     pub fn wall(self) -> Timestamp {
         let now = Timestamp::now();
@@ -56,8 +56,8 @@ impl fmt::Display for Monotonic {
     }
 }
 
-/// Changes with every boot: then times of [`Monotonic`], inodes and cgroups that were written down mean nothing any more. Empty where
-/// it is not known.
+/// Returns the id of this boot, or an empty text when it cannot be read. Stored values of [`Monotonic`], [`CgroupId`](super::CgroupId)
+/// and [`Pid`](super::Pid) are valid during their own boot only.
 #[must_use]
 pub fn boot_id() -> String {
     std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn differences_never_go_below_zero() {
+    fn arithmetic_saturates() {
         assert_eq!(Monotonic(5).since(Monotonic(9)), Duration::ZERO);
         assert_eq!(Monotonic(9).since(Monotonic(5)), Duration::from_nanos(4));
         assert_eq!(Monotonic(u64::MAX).after(Duration::MAX), Monotonic(u64::MAX));

@@ -1,40 +1,33 @@
-//! Durations as Go writes them: `1h30m`, `500ms`, `.5s`, `0`.
+//! Durations in Go's syntax: `1h30m`, `500ms`, `.5s`, `0`.
 
 use std::fmt::Write as _;
 use std::time::Duration;
 
-/// Why a text is not a duration. Worded as Go's `time.ParseDuration` words it.
+/// Why a text is not a duration, in the words of Go's `time.ParseDuration`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DurationError {
-    /// Not a list of numbers with units, or beyond 64 bits of nanoseconds (292 years).
+    /// Not a list of numbers with units, or more than 64 bits of nanoseconds (292 years).
     #[error("time: invalid duration {0}")]
     Invalid(String),
-    /// A number without its unit.
     #[error("time: missing unit in duration {0}")]
     MissingUnit(String),
-    /// Letters that are no unit.
     #[error("time: unknown unit {unit} in duration {text}")]
-    UnknownUnit {
-        /// The letters, quoted.
-        unit: String,
-        /// The whole text, quoted.
-        text: String,
-    },
+    UnknownUnit { unit: String, text: String },
 }
 
-/// A length of time that may be negative, in nanoseconds.
+/// A duration that may be negative.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct SignedNanos(pub i64);
 
 impl SignedNanos {
-    /// Returns the duration, or nothing when it is negative.
+    /// Returns `None` when the duration is negative.
     #[must_use]
     pub fn to_duration(self) -> Option<Duration> {
         u64::try_from(self.0).ok().map(Duration::from_nanos)
     }
 }
 
-/// The micro sign and the Greek letter look the same and are both accepted.
+/// Both the micro sign and the Greek letter are accepted.
 const UNITS: [(&str, u64); 8] = [
     ("ns", 1),
     ("us", 1_000),
@@ -49,7 +42,7 @@ const UNITS: [(&str, u64); 8] = [
 /// Parses a duration as Go does: an optional sign, then numbers (fractions allowed) each with a unit, or a bare `0`.
 ///
 /// # Errors
-/// When Go would refuse it, in Go's words.
+/// When Go refuses the text.
 pub fn parse_go_duration(text: &str) -> Result<SignedNanos, DurationError> {
     let invalid = || DurationError::Invalid(quote(text));
     let negative = text.starts_with('-');
@@ -60,7 +53,7 @@ pub fn parse_go_duration(text: &str) -> Result<SignedNanos, DurationError> {
     if rest.is_empty() {
         return Err(invalid());
     }
-    // The most negative number has no positive twin, so count up to 2^63 and set the sign at the end.
+    // -2^63 has no positive counterpart, so the sum may reach 2^63, and the sign is applied at the end.
     let limit = 1_u64 << 63;
     let mut total: u64 = 0;
     while !rest.is_empty() {
@@ -90,7 +83,7 @@ pub fn parse_go_duration(text: &str) -> Result<SignedNanos, DurationError> {
         rest = after;
     }
     if negative {
-        // 2^63 itself wraps to the most negative number, which is right.
+        // 2^63 wraps to -2^63.
         return Ok(SignedNanos(0_i64.wrapping_sub_unsigned(total)));
     }
     i64::try_from(total).map(SignedNanos).map_err(|_| invalid())
@@ -106,7 +99,7 @@ fn whole_part(digits: &str, nanos: u64) -> Option<u64> {
     value.checked_mul(nanos)
 }
 
-/// Truncates to a nanosecond. Digits beyond the 18th cannot make one, even of an hour.
+/// Truncates to a nanosecond. Digits beyond the 18th are less than a nanosecond even of an hour.
 fn fraction_part(digits: &str, nanos: u64) -> u64 {
     let mut value: u128 = 0;
     let mut scale: u128 = 1;
@@ -117,24 +110,15 @@ fn fraction_part(digits: &str, nanos: u64) -> u64 {
     u64::try_from(value * u128::from(nanos) / scale).unwrap_or(u64::MAX)
 }
 
-/// Quotes as Go's `%q` does for these messages: bytes that are not printable ASCII are escaped.
+/// Quotes as Go does in these messages: bytes that are not printable ASCII are escaped.
 fn quote(text: &str) -> String {
     let mut quoted = String::with_capacity(text.len() + 2);
     quoted.push('"');
-    for character in text.chars() {
-        match character {
-            '"' | '\\' => {
-                quoted.push('\\');
-                quoted.push(character);
-            }
-            ' '..='~' => quoted.push(character),
-            _ => {
-                let mut buffer = [0; 4];
-                for byte in character.encode_utf8(&mut buffer).bytes() {
-                    // Writing to a String does not fail.
-                    let _ = write!(quoted, "\\x{byte:02x}");
-                }
-            }
+    for byte in text.bytes() {
+        match byte {
+            b'"' | b'\\' => quoted.extend(['\\', char::from(byte)]),
+            b' '..=b'~' => quoted.push(char::from(byte)),
+            _ => quoted.push_str(&format!("\\x{byte:02x}")),
         }
     }
     quoted.push('"');

@@ -2,21 +2,19 @@
 
 use std::borrow::Cow;
 
-/// Why a text is not a number. Worded as Go words it.
+/// Why a text is not a number, in Go's words.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FloatError {
-    /// Not a number.
     #[error("strconv.ParseFloat: parsing {0:?}: invalid syntax")]
     Syntax(String),
-    /// Beyond what 32 bits hold.
     #[error("strconv.ParseFloat: parsing {0:?}: value out of range")]
     Range(String),
 }
 
-/// Reads a decimal (`1e1`), hexadecimal (`0x1p3`) or special (`inf`, `NaN`) number.
+/// Parses a decimal (`1e1`), hexadecimal (`0x1p3`) or special (`inf`, `NaN`) number.
 ///
 /// # Errors
-/// When Go would refuse it.
+/// When Go refuses the text.
 pub fn parse_float32(text: &str) -> Result<f32, FloatError> {
     let syntax = || FloatError::Syntax(text.to_owned());
     let number = without_underscores(text).ok_or_else(syntax)?;
@@ -30,7 +28,7 @@ pub fn parse_float32(text: &str) -> Result<f32, FloatError> {
         let sign = if number.starts_with('-') { -1.0 } else { 1.0 };
         hexadecimal(digits).map(|value| value * sign)
     } else if unsigned.bytes().all(|byte| b"0123456789.eE+-".contains(&byte)) {
-        // What is left of Rust's syntax is Go's.
+        // Restricted to these characters, Rust's syntax equals Go's.
         number.parse().ok()
     } else {
         None
@@ -42,7 +40,7 @@ pub fn parse_float32(text: &str) -> Result<f32, FloatError> {
     }
 }
 
-/// Go lets one underscore stand between digits, and between the prefix of a base and the first digit.
+/// Removes underscores. Go allows one between two digits, and one between a base prefix and the first digit.
 fn without_underscores(text: &str) -> Option<Cow<'_, str>> {
     if !text.contains('_') {
         return Some(Cow::Borrowed(text));
@@ -65,14 +63,14 @@ fn without_underscores(text: &str) -> Option<Cow<'_, str>> {
     (!after_underscore).then(|| Cow::Owned(text.replace('_', "")))
 }
 
-/// Reads what follows `0x`: digits with at most one point, `p`, and a power of two. Rounds to nearest, ties to even.
+/// Parses what follows `0x`: digits with at most one point, `p`, and a power of two. Rounds to nearest, ties to even.
 fn hexadecimal(text: &str) -> Option<f32> {
     let (mantissa, exponent) = text.split_once(['p', 'P'])?;
     let exponent_digits = exponent.strip_prefix(['+', '-']).unwrap_or(exponent);
     if exponent_digits.is_empty() || !exponent_digits.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
     }
-    // Beyond these bounds only zero and infinity are left, whatever the digits of a sane text are.
+    // Beyond these bounds every result is zero or infinity.
     let mut power = exponent
         .parse::<i64>()
         .unwrap_or(if exponent.starts_with('-') { -1_000_000 } else { 1_000_000 })
@@ -96,17 +94,14 @@ fn hexadecimal(text: &str) -> Option<f32> {
     if !seen {
         return None;
     }
-    // A sticky bit keeps the rounding right: the 60 bits kept are far more than the 24 that stay.
+    // The lowest bit is sticky: it is set when any digit beyond the 60 bits kept was not zero, so the last rounding stays correct.
     let value = value << 1 | u64::from(lost);
     power -= 1;
     Some(scale(value, power))
 }
 
-#[expect(clippy::cast_precision_loss, reason = "the rounding is what this is for")]
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "the rounding is what this is for; f32::MAX is kept apart from infinity by it"
-)]
+#[expect(clippy::cast_precision_loss, reason = "at most 53 bits are left, which an f64 holds exactly")]
+#[expect(clippy::cast_possible_truncation, reason = "this is the one rounding to f32, and it overflows to infinity")]
 fn scale(value: u64, power: i64) -> f32 {
     if value == 0 {
         return 0.0;
@@ -118,7 +113,7 @@ fn scale(value: u64, power: i64) -> f32 {
     if top + power < -200 {
         return 0.0;
     }
-    // Keep 53 bits with the sticky bit folded in, exact as f64; times a power of two stays exact; then one rounding to f32.
+    // 53 bits with the sticky bit folded in are exact as f64; scaling by a power of two stays exact; the cast rounds once.
     let excess = (top - 53).max(0);
     let kept = value >> excess;
     let sticky = u64::from(kept << excess != value);
@@ -151,7 +146,7 @@ mod tests {
             ("1_0", 10.0),
             ("0x1p-1000", 0.0),
             ("0x0p9999999999999999999999", 0.0),
-            // Just above the middle between two floats, by a digit far to the right.
+            // Just above the middle between two floats, because of a digit far to the right.
             ("0x1.00000100000000000000000001p0", f32::from_bits(0x3f80_0001)),
             ("0x1.000001p0", 1.0),
             ("1e-400", 0.0),

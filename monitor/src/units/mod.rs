@@ -1,10 +1,12 @@
-//! Bytes, counts, quantities, durations, instants, ids and signals: the words of every other room. Reads the clock; no other I/O.
+//! Bytes, counts, quantities, durations, instants, ids and signals: the vocabulary of every other room. Reads the clock and the boot
+//! id; does no other I/O.
 
 pub mod amount;
 pub mod clock;
 pub mod degradations;
 pub mod duration;
 pub mod gofloat;
+mod named_enum;
 pub mod quantity;
 pub mod signal;
 
@@ -12,5 +14,6 @@ pub use amount::{Amount, Bytes, CgroupId, Moment, Pid, float};
 pub use clock::{Monotonic, boot_id};
 pub use degradations::{CapabilityChange, Degradations, split_degradation};
 pub use duration::{format_go_duration, parse_go_duration};
+pub(crate) use named_enum::named_enum;
 pub use quantity::{Quantity, QuantityError};
 pub use signal::{Resource, Signal, UnsupportedSignal};

@@ -1,9 +1,9 @@
 //! Kubernetes quantities: `100Mi`, `1.5Gi`, `500m`, `1e9`.
 //!
-//! Read and printed as `resource.Quantity` does it (k8s.io/apimachinery), exactly, in integers. Three deviations, all on purpose:
-//! an exponent there wraps at 32 bits and may then take minutes and gigabytes to apply, while here one that no machine
-//! needs is refused before anything is computed; more than 38 significant digits of a decimal amount are refused; and an amount
-//! beyond 64 bits saturates where `Value()` there returns garbage.
+//! Parsed and printed exactly as by `resource.Quantity` of k8s.io/apimachinery, in integers, with three intended deviations:
+//! - An exponent beyond ±64 is refused. Kubernetes wraps it at 32 bits, and may then take minutes and gigabytes to apply it.
+//! - A decimal amount with more than 38 significant digits is refused.
+//! - An amount beyond 64 bits saturates, where Kubernetes' `Value()` returns a wrong number.
 
 mod parse;
 
@@ -16,38 +16,33 @@ use serde::ser::{Serialize, Serializer};
 
 use super::amount::{Amount, Bytes};
 
-/// Powers of ten outside this range are refused. The range is far beyond what 64 bits of bytes can hold.
+/// The largest power of ten, either way. 64 bits of bytes hold far less.
 const MAX_EXPONENT: i64 = 64;
-/// What fits in a `u128` whatever the digits are.
+/// Any number of so many digits fits in a `u128`.
 const MAX_DIGITS: u32 = 38;
-/// The least number with more digits than that.
+/// The least number with more than [`MAX_DIGITS`] digits.
 const TOO_MANY_DIGITS: u128 = 10_u128.pow(MAX_DIGITS);
-/// Nothing is smaller than a nano unit; what is gets rounded up to one.
+/// Smaller fractions than a billionth are rounded up, as in Kubernetes.
 const SMALLEST_EXPONENT: i32 = -9;
-/// Binary quantities stop here.
+/// Binary quantities saturate here, as in Kubernetes.
 const BINARY_MAX: u128 = i64::MAX as u128;
 
-/// Why a text is not a quantity. The first three are worded as Kubernetes words them.
+/// Why a text is not a quantity. The first three texts are Kubernetes' own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum QuantityError {
-    /// A character where none of its kind may be.
     #[error("quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'")]
     Format,
-    /// The letters after the number are not a unit.
     #[error("unable to parse quantity's suffix")]
     Suffix,
-    /// The number cannot be read.
     #[error("unable to parse numeric part of quantity")]
     Numeric,
-    /// The power of ten is outside what is computed.
     #[error("quantity's exponent is out of range: at most 64 either way")]
     Exponent,
-    /// Too many digits.
     #[error("quantity has more than 38 significant digits")]
     Digits,
 }
 
-/// The family of suffixes a quantity was written with, and is printed with.
+/// The family of suffixes with which a quantity was written, and is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Format {
     /// `k`, `M`, `G`: powers of 1000.
@@ -62,15 +57,15 @@ enum Format {
 #[derive(Debug, Clone)]
 pub struct Quantity {
     negative: bool,
-    /// Without trailing zeros, at most 38 digits; zero is `0 × 10^0`, never negative.
+    /// Without trailing zeros, at most 38 digits. Zero is `0 × 10^0` and not negative.
     unscaled: u128,
     exponent: i32,
     format: Format,
-    /// As written, where Kubernetes prints it so and the canonical form is another.
+    /// The text as written, where Kubernetes prints that instead of the canonical form.
     text: Option<Box<str>>,
 }
 
-/// Zero, of no family of its own: added to something, it takes the other's.
+/// Returns zero. [`Quantity::sum`] replaces its suffix family by the other summand's.
 impl Default for Quantity {
     fn default() -> Self {
         Self::normalized(false, (0, 0), Format::DecimalExponent)
@@ -80,7 +75,7 @@ impl Default for Quantity {
 impl Quantity {
     fn normalized(negative: bool, exact: (u128, i32), format: Format) -> Self {
         let (mut unscaled, mut exponent) = exact;
-        // Rounds up, so that asking for something never means nothing.
+        // Rounds up, so that a positive request never becomes zero.
         while unscaled != 0 && exponent < SMALLEST_EXPONENT {
             unscaled = unscaled.div_ceil(10);
             exponent += 1;
@@ -94,26 +89,26 @@ impl Quantity {
         Self { negative: negative && !zero, unscaled, exponent, format, text: None }
     }
 
-    /// Writes a number of bytes with binary suffixes.
+    /// Returns a number of bytes, printed with binary suffixes.
     #[must_use]
     pub fn binary(bytes: Bytes) -> Self {
         Self::normalized(false, (u128::from(bytes.0), 0), Format::BinarySi)
     }
 
-    /// Writes a number of units, with binary suffixes as bytes are, or with decimal ones.
+    /// Returns a number of units, printed with binary or decimal suffixes.
     #[must_use]
     pub fn from_units(units: i64, binary: bool) -> Self {
         Self::from_amount(Amount::from_units(units), binary)
     }
 
-    /// Writes an amount, with binary suffixes as bytes are, or with decimal ones.
+    /// Returns an amount, printed with binary or decimal suffixes.
     #[must_use]
     pub fn from_amount(amount: Amount, binary: bool) -> Self {
         let format = if binary { Format::BinarySi } else { Format::DecimalSi };
         Self::normalized(amount.is_negative(), (amount.billionths().unsigned_abs(), SMALLEST_EXPONENT), format)
     }
 
-    /// Adds. The suffixes are the left one's, unless that is zero; the text is canonical, however the two were written.
+    /// Adds. The result is printed in canonical form, with the suffixes of `self`, or of `other` where `self` is zero.
     #[must_use]
     pub fn sum(&self, other: &Self) -> Self {
         let format = if self.is_zero() { other.format } else { self.format };
@@ -125,7 +120,7 @@ impl Quantity {
             if let Some(sum) = sum.filter(|sum| sum.unsigned_abs() < TOO_MANY_DIGITS) {
                 return Self::normalized(sum < 0, (sum.unsigned_abs(), low.1), format);
             }
-            // More digits than fit: the last one goes, rounded away from zero.
+            // More digits than fit: drop the last one, rounding away from zero.
             if low.1 == high.1 {
                 high = without_last_digit(high);
             }
@@ -133,7 +128,7 @@ impl Quantity {
         }
     }
 
-    /// Subtracts; the suffixes and the text are as in [`Quantity::sum`].
+    /// Subtracts. The result is printed as that of [`Quantity::sum`].
     #[must_use]
     pub fn difference(&self, other: &Self) -> Self {
         let negative = !other.negative && !other.is_zero();
@@ -141,12 +136,11 @@ impl Quantity {
     }
 
     fn signed(&self) -> (i128, i32) {
-        // At most 38 digits: it fits.
+        // At most 38 digits always fit.
         let magnitude = i128::try_from(self.unscaled).unwrap_or(i128::MAX);
         (if self.negative { -magnitude } else { magnitude }, self.exponent)
     }
 
-    /// Returns the amount, exactly, for comparing and computing.
     #[must_use]
     pub fn amount(&self) -> Amount {
         let scale = u32::try_from(self.exponent - SMALLEST_EXPONENT).unwrap_or(0);
@@ -155,13 +149,13 @@ impl Quantity {
         Amount::from_billionths(if self.negative { -magnitude } else { magnitude })
     }
 
-    /// Prints the canonical form: no fraction, the largest suffix of its family that loses nothing.
+    /// Prints the canonical form: no fraction, and the largest suffix of its family that is exact.
     #[must_use]
     pub fn canonical(&self) -> String {
         self.printed(|exponent| format!("e{exponent}"))
     }
 
-    /// Returns the amount in whole units, rounded away from zero, and stopping at the ends of 64 bits.
+    /// Returns the amount in whole units, rounded away from zero, saturating.
     #[must_use]
     pub fn value_bytes(&self) -> i64 {
         let magnitude = if self.exponent >= 0 {
@@ -178,19 +172,17 @@ impl Quantity {
         }
     }
 
-    /// Tells whether the amount is nothing.
     #[must_use]
     pub fn is_zero(&self) -> bool {
         self.unscaled == 0
     }
 
-    /// Tells whether the amount is less than nothing.
     #[must_use]
     pub fn is_negative(&self) -> bool {
         self.negative
     }
 
-    /// Digits before the decimal point when written out; compares magnitudes without computing them.
+    /// Returns the number of digits before the decimal point, zero or negative for a fraction.
     fn magnitude(&self) -> i64 {
         i64::from(digits(self.unscaled)) + i64::from(self.exponent)
     }
@@ -203,7 +195,7 @@ impl Quantity {
             _ => {}
         }
         self.magnitude().cmp(&other.magnitude()).then_with(|| {
-            // Of equal magnitude, so that the scaled one has as many digits as the other: at most 38, which fits.
+            // The magnitudes are equal, so the scaled number has as many digits as the other: at most 38, which fits.
             let scaled = |unscaled: u128, from: i32, to: i32| {
                 power_of_ten(from.saturating_sub(to).max(0).unsigned_abs())
                     .and_then(|power| unscaled.checked_mul(power))
@@ -218,7 +210,7 @@ impl Quantity {
     }
 }
 
-/// Compares amounts exactly, fractions of a unit included; the suffix makes no difference.
+/// Compares amounts exactly, fractions of a unit included, whatever their suffixes.
 impl Ord for Quantity {
     fn cmp(&self, other: &Self) -> Ordering {
         match (self.negative, other.negative) {
@@ -236,13 +228,13 @@ impl PartialOrd for Quantity {
     }
 }
 
-/// As the API reads it: a string, or a number as it stands.
 impl Serialize for Quantity {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
 }
 
+/// Accepts a string or a number, as the API server does.
 impl<'de> Deserialize<'de> for Quantity {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Text;
@@ -281,7 +273,7 @@ impl PartialEq for Quantity {
 
 impl Eq for Quantity {}
 
-/// One alone stays as it is written; nothing at all is zero.
+/// The sum of one quantity is printed as that quantity was written. The sum of none is zero.
 impl<'a> Sum<&'a Self> for Quantity {
     fn sum<I: Iterator<Item = &'a Self>>(mut iter: I) -> Self {
         let first = iter.next().cloned().unwrap_or_default();
@@ -289,8 +281,8 @@ impl<'a> Sum<&'a Self> for Quantity {
     }
 }
 
-/// Prints what Kubernetes prints: some texts as they were written (`1E3`, `007`, `1025Ki`), all else in canonical form. Beyond the
-/// largest decimal suffix that is a number without one (`1000E` prints as `1`), while [`Quantity::canonical`] says `1e21`.
+/// Prints what Kubernetes prints: some texts as they were written (`1E3`, `007`, `1025Ki`), all others in canonical form. Beyond the
+/// largest decimal suffix, Kubernetes prints no suffix (`1000E` as `1`), where [`Quantity::canonical`] prints `1e21`.
 impl fmt::Display for Quantity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.text {
@@ -301,7 +293,7 @@ impl fmt::Display for Quantity {
 }
 
 impl Quantity {
-    /// `beyond` is the suffix of a power of ten that has none.
+    /// `beyond` returns the suffix for a power of ten that has no letter.
     fn printed(&self, beyond: impl Fn(i32) -> String) -> String {
         if self.is_zero() {
             return "0".to_owned();
@@ -312,7 +304,7 @@ impl Quantity {
         {
             return format!("{sign}{text}");
         }
-        // The exponent must be a multiple of three; what is over becomes zeros.
+        // Suffixes stand for multiples of three powers of ten; the remainder is printed as zeros.
         let over = self.exponent.rem_euclid(3);
         let zeros = &"00"[..usize::try_from(over).unwrap_or(0)];
         let exponent = self.exponent - over;
@@ -327,7 +319,7 @@ impl Quantity {
         format!("{sign}{}{zeros}{suffix}", self.unscaled)
     }
 
-    /// Returns nothing for fractions and for amounts below 1024, which print as decimal ones.
+    /// Returns `None` for fractions and for amounts below 1024, which Kubernetes prints with decimal suffixes.
     fn binary_text(&self) -> Option<String> {
         if self.exponent < 0 {
             return None;
@@ -357,7 +349,7 @@ fn without_last_digit((value, exponent): (i128, i32)) -> (i128, i32) {
     ((value + value.signum() * 9) / 10, exponent + 1)
 }
 
-/// Every power of ten that fits, for amounts are computed by the ten thousand.
+/// A table, because the decider converts amounts by the ten thousand.
 const POWERS_OF_TEN: [u128; 39] = {
     let mut powers = [1; 39];
     let mut exponent = 1;

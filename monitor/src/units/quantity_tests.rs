@@ -2,9 +2,9 @@ use super::{Quantity, QuantityError};
 use crate::units::{Amount, Bytes};
 use std::cmp::Ordering;
 
-/// Text, its whole units, what Kubernetes prints, the canonical form where that is another.
+/// The text, its whole units, what Kubernetes prints, and the canonical form where it differs.
 #[test]
-fn amounts_texts_and_canonical_forms() {
+fn values_and_texts_equal_those_of_kubernetes() {
     for (text, value, printed, canonical) in [
         ("0", 0, "0", ""),
         ("-0", 0, "0", ""),
@@ -38,7 +38,7 @@ fn amounts_texts_and_canonical_forms() {
         ("-100Mi", -(100 << 20), "-100Mi", ""),
         ("-1.5", -2, "-1500m", ""),
         ("-2048", -2048, "-2048", ""),
-        // Kept as written: the power of ten is a multiple of three, and the digits neither start with 0 nor end in 000.
+        // Printed as written: the power of ten is a multiple of three, and the digits neither start with 0 nor end in 000.
         ("007", 7, "007", "7"),
         ("+5", 5, "+5", "5"),
         ("5.", 5, "5.", "5"),
@@ -54,7 +54,7 @@ fn amounts_texts_and_canonical_forms() {
         ("00140165T", 140_165_000_000_000_000, "00140165T", "140165T"),
         ("2000n", 1, "2u", ""),
         ("0100.0", 100, "100", ""),
-        // Binary ones: a number that is not a multiple of eight.
+        // Binary suffixes: a number that is not a multiple of eight.
         ("1023Ki", 1023 << 10, "1023Ki", ""),
         ("1025Ki", 1025 << 10, "1025Ki", ""),
         ("003Mi", 3 << 20, "003Mi", "3Mi"),
@@ -66,7 +66,7 @@ fn amounts_texts_and_canonical_forms() {
         ("01234567890123Ki", 1_264_197_519_485_952, "1234567890123Ki", ""),
         ("03Pi", 3 << 50, "3Pi", ""),
         ("1n", 1, "1n", ""),
-        // Below a nano unit: up to one.
+        // Less than a billionth is rounded up to one.
         ("0.1n", 1, "1n", ""),
         ("1e-15", 1, "1e-9", ""),
         ("1e-64", 1, "1e-9", ""),
@@ -76,7 +76,7 @@ fn amounts_texts_and_canonical_forms() {
         ("0.0000000001Ki", 1, "103n", ""),
         ("0.00048828125Ki", 1, "500m", ""),
         ("0.1000000000000000055511151231257827021181583404541015625Gi", 107_374_183, "107374182400000006n", ""),
-        // Loose texts that Kubernetes reads as zero.
+        // Malformed texts that Kubernetes takes for zero.
         (".", 0, "0", ""),
         ("-.", 0, "0", ""),
         ("+", 0, "0", ""),
@@ -88,7 +88,7 @@ fn amounts_texts_and_canonical_forms() {
         ("e3", 0, "0", ""),
         ("0Pi", 0, "0", ""),
         (".0Pi", 0, "0", ""),
-        // Beyond 64 bits: binary amounts stop there, decimal ones stay exact and only their byte count stops.
+        // Beyond 64 bits binary amounts saturate. Decimal amounts stay exact, and only their whole units saturate.
         ("9Ei", i64::MAX, "9223372036854775807", ""),
         ("7.9999999999999999999Ei", i64::MAX, "9223372036854775807", ""),
         ("99999999999999999999999999999999999999999Ki", i64::MAX, "9223372036854775807", ""),
@@ -97,7 +97,7 @@ fn amounts_texts_and_canonical_forms() {
         ("1e30", i64::MAX, "1e30", ""),
         ("10e64", i64::MAX, "100e63", ""),
         ("-1e30", i64::MIN, "-1e30", ""),
-        // There is no suffix for it.
+        // No suffix exists.
         ("1000E", i64::MAX, "1", "1e21"),
     ] {
         let quantity = Quantity::parse(text).unwrap_or_else(|error| panic!("{text}: {error}"));
@@ -111,7 +111,7 @@ fn amounts_texts_and_canonical_forms() {
 }
 
 #[test]
-fn whole_units_print_with_the_suffixes_of_what_they_count() {
+fn bytes_print_with_binary_suffixes() {
     for (units, bytes, counted) in [
         (0, "0", "0"),
         (1, "1", "1"),
@@ -140,7 +140,7 @@ fn whole_units_print_with_the_suffixes_of_what_they_count() {
 }
 
 #[test]
-fn sums_take_the_suffixes_of_the_first_that_is_not_zero() {
+fn a_sum_has_the_suffixes_of_the_first_nonzero() {
     let quantity = |text: &str| Quantity::parse(text).unwrap();
     for (a, b, sum) in [
         ("1", "1Gi", "1073741825"),
@@ -156,14 +156,14 @@ fn sums_take_the_suffixes_of_the_first_that_is_not_zero() {
         ("1Mi", "-2Mi", "-1Mi"),
         ("1e3", "1", "1001"),
         ("1e64", "-1e64", "0"),
-        // More digits than are kept: away from zero.
+        // More digits than fit are rounded away from zero.
         ("99999999999999999999999999999999999999", "1m", "100000000000000000000000000000000000010"),
         ("1e64", "1n", "10000000000000000000000000000000000001e27"),
         ("0", "1e64", "10e63"),
     ] {
         assert_eq!(quantity(a).sum(&quantity(b)).canonical(), sum, "{a} + {b}");
     }
-    // Half of one byte is not binary any more.
+    // Half a byte has decimal suffixes.
     assert_eq!(quantity("0.0001Ki").sum(&quantity("1Mi")).to_string(), "1048576102400u");
     let total = |texts: &[&str]| texts.iter().map(|text| quantity(text)).collect::<Vec<_>>().iter().sum::<Quantity>();
     assert_eq!(total(&[]).to_string(), "0");
@@ -174,7 +174,7 @@ fn sums_take_the_suffixes_of_the_first_that_is_not_zero() {
 }
 
 #[test]
-fn read_from_json_as_text_or_number() {
+fn json_may_be_text_or_number() {
     let read = |json: &str| serde_json::from_str::<Quantity>(json).map(|quantity| quantity.to_string());
     for (json, printed) in [
         ("\" 007 \"", "007"),
@@ -188,7 +188,7 @@ fn read_from_json_as_text_or_number() {
     for json in ["\"\"", "\"1Q\"", "true", "{}", "1e300", "null"] {
         assert!(read(json).is_err(), "{json}");
     }
-    // A null in a list of resources is a zero, as everywhere in the API.
+    // A null in a list of resources is zero, as in the whole API.
     assert_eq!(serde_json::from_str::<Option<Quantity>>("null").unwrap().unwrap_or_default(), Quantity::default());
 }
 
@@ -224,7 +224,7 @@ fn refused_texts() {
         ("1e6Mi", Format),
         ("1_0", Format),
         ("\u{ff11}", Format),
-        // No number at all, where Kubernetes looks for one.
+        // No digits where Kubernetes parses a number.
         ("Pi", Numeric),
         ("-Pi", Numeric),
         (".Pi", Numeric),
@@ -248,7 +248,7 @@ fn a_long_text_is_refused_quickly() {
     let nines = "9".repeat(1 << 20);
     assert_eq!(Quantity::parse(&nines).err(), Some(QuantityError::Digits));
     let small = format!("0.{}1", "0".repeat(1 << 20));
-    // Leading zeros are not significant, so this is a number: less than a nano unit.
+    // Leading zeros are not significant, so this is valid: less than a billionth.
     assert_eq!(Quantity::parse(&small).unwrap().to_string(), "1n");
 }
 
@@ -273,9 +273,9 @@ fn comparison_is_exact() {
     }
 }
 
-/// Zeros at the end are not significant, however many; and whatever is read is printed so that it can be read again.
+/// Trailing zeros are not significant, however many there are. Each printed quantity can be parsed again.
 #[test]
-fn the_largest_quantities_read_back() {
+fn the_largest_quantities_parse_back() {
     let digits = "12345678901234567890123456789012345678";
     for text in [
         digits.to_owned(),

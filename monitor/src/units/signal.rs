@@ -1,95 +1,52 @@
 //! The eviction signals, by the names that Kubernetes gives them.
 
-use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-/// What a threshold is compared with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum Signal {
-    /// Memory of the whole node.
-    MemoryAvailable,
-    /// Memory of the cgroup that holds all pods.
-    AllocatableMemoryAvailable,
-    /// Bytes on the file system of the kubelet's root directory.
-    NodeFsAvailable,
-    /// Inodes on the file system of the kubelet's root directory.
-    NodeFsInodesFree,
-    /// Bytes on the file system that holds the images.
-    ImageFsAvailable,
-    /// Inodes on the file system that holds the images.
-    ImageFsInodesFree,
-    /// Bytes on the file system that holds the containers' writable layers.
-    ContainerFsAvailable,
-    /// Inodes on the file system that holds the containers' writable layers.
-    ContainerFsInodesFree,
-    /// Process ids, counted in threads.
-    PidAvailable,
-}
+use serde::{Deserialize, Serialize};
 
-impl Signal {
-    /// Every signal, in the order in which they are listed to people.
-    pub const ALL: [Self; 9] = [
-        Self::MemoryAvailable,
-        Self::AllocatableMemoryAvailable,
-        Self::NodeFsAvailable,
-        Self::NodeFsInodesFree,
-        Self::ImageFsAvailable,
-        Self::ImageFsInodesFree,
-        Self::ContainerFsAvailable,
-        Self::ContainerFsInodesFree,
-        Self::PidAvailable,
-    ];
+use super::named_enum;
 
-    /// Returns the name used in configuration, metrics and messages.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::MemoryAvailable => "memory.available",
-            Self::AllocatableMemoryAvailable => "allocatableMemory.available",
-            Self::NodeFsAvailable => "nodefs.available",
-            Self::NodeFsInodesFree => "nodefs.inodesFree",
-            Self::ImageFsAvailable => "imagefs.available",
-            Self::ImageFsInodesFree => "imagefs.inodesFree",
-            Self::ContainerFsAvailable => "containerfs.available",
-            Self::ContainerFsInodesFree => "containerfs.inodesFree",
-            Self::PidAvailable => "pid.available",
-        }
+named_enum! {
+    /// A figure that thresholds are compared with.
+    #[derive(Serialize, Deserialize)]
+    pub enum Signal {
+        MemoryAvailable = "memory.available",
+        /// Memory of the cgroup that holds all pods.
+        AllocatableMemoryAvailable = "allocatableMemory.available",
+        /// Bytes on the filesystem of the kubelet's root directory.
+        NodeFsAvailable = "nodefs.available",
+        NodeFsInodesFree = "nodefs.inodesFree",
+        /// Bytes on the filesystem that holds the images.
+        ImageFsAvailable = "imagefs.available",
+        ImageFsInodesFree = "imagefs.inodesFree",
+        /// Bytes on the filesystem that holds the containers' writable layers.
+        ContainerFsAvailable = "containerfs.available",
+        ContainerFsInodesFree = "containerfs.inodesFree",
+        /// Process ids; each thread takes one.
+        PidAvailable = "pid.available",
     }
 }
 
-/// What a signal counts, and what pods are ranked by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Resource {
-    /// Bytes of memory.
-    Memory,
-    /// Bytes of a filesystem.
-    EphemeralStorage,
-    /// Inodes of a filesystem.
-    Inodes,
-    /// Process ids.
-    Pids,
+named_enum! {
+    /// The unit of a signal, by whose usage pods are ranked.
+    pub enum Resource {
+        Memory = "memory",
+        /// Bytes of a filesystem.
+        EphemeralStorage = "ephemeral-storage",
+        Inodes = "inodes",
+        Pids = "pids",
+    }
 }
 
 impl Resource {
-    /// Returns the name used in messages and events.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Memory => "memory",
-            Self::EphemeralStorage => "ephemeral-storage",
-            Self::Inodes => "inodes",
-            Self::Pids => "pids",
-        }
-    }
-
-    /// Tells whether amounts are bytes, which are written with binary suffixes; all else with decimal ones.
+    /// Returns whether amounts are bytes. Bytes are printed with binary suffixes, other amounts with decimal suffixes.
     #[must_use]
     pub const fn is_bytes(self) -> bool {
         matches!(self, Self::Memory | Self::EphemeralStorage)
     }
 
-    /// Whether it is freed only when files are removed.
+    /// Returns whether only the removal of files frees the resource.
     #[must_use]
     pub const fn is_on_disk(self) -> bool {
         matches!(self, Self::EphemeralStorage | Self::Inodes)
@@ -97,7 +54,6 @@ impl Resource {
 }
 
 impl Signal {
-    /// Returns what the signal counts.
     #[must_use]
     pub const fn resource(self) -> Resource {
         match self {
@@ -115,7 +71,7 @@ impl fmt::Display for Signal {
     }
 }
 
-/// The name is not one of the nine signals.
+/// A name that is none of the nine signals.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("unsupported eviction signal {0}")]
 pub struct UnsupportedSignal(pub String);
@@ -133,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_go_both_ways() {
+    fn every_name_parses_back_to_its_signal() {
         for signal in Signal::ALL {
             assert_eq!(signal.as_str().parse(), Ok(signal));
         }

@@ -2,10 +2,9 @@
 //! from a file written with `kubectl get pods`.
 
 use std::collections::HashMap;
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::thread::Builder;
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -13,7 +12,7 @@ use serde::Deserialize;
 use super::cgroup_path::PodUid;
 use super::json_defaults::or_default;
 use super::pod::{Pod, Pods};
-use crate::config::Stamp;
+use crate::config::{FileWatch, Stamp, read_limited};
 
 /// How often the file is checked for changes.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
@@ -97,11 +96,7 @@ pub type Read = Result<PodSpecs, String>;
 
 /// Reads the file of pods whenever it changes, on its own thread, because its disk may hang.
 #[derive(Debug)]
-pub struct PodsFile {
-    update: Arc<Mutex<Option<Read>>>,
-    /// The thread exits when this is dropped.
-    _alive: Sender<()>,
-}
+pub struct PodsFile(FileWatch<Read>);
 
 impl PodsFile {
     /// Starts the thread.
@@ -110,27 +105,16 @@ impl PodsFile {
     }
 
     fn watch_every(path: &Path, interval: Duration) -> std::io::Result<Self> {
-        let update = Arc::new(Mutex::new(None));
-        let (alive, ended) = channel();
         let mut file = PolledFile { path: path.to_owned(), stamp: None, last_error: None };
-        let shared = Arc::clone(&update);
-        let watch = move || {
-            loop {
-                if let Some(read) = file.poll() {
-                    *shared.lock().unwrap_or_else(PoisonError::into_inner) = Some(read);
-                }
-                if ended.recv_timeout(interval) != Err(RecvTimeoutError::Timeout) {
-                    break;
-                }
-            }
-        };
-        std::thread::Builder::new().name("pods".to_owned()).stack_size(512 * 1024).spawn(watch)?;
-        Ok(Self { update, _alive: alive })
+        let thread = Builder::new().name("pods".to_owned()).stack_size(512 * 1024);
+        let watch = FileWatch::start(thread, interval, move |_| file.poll())?;
+        watch.request();
+        Ok(Self(watch))
     }
 
     /// Takes what was read since the last call; `None` when the file has not changed.
     pub fn take_update(&self) -> Option<Read> {
-        self.update.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.0.take()
     }
 }
 
@@ -165,9 +149,8 @@ impl PolledFile {
         if self.stamp.replace(stamp) == Some(stamp) {
             return Ok(None);
         }
-        let mut bytes = Vec::new();
-        let read = std::fs::File::open(&self.path).and_then(|file| file.take(MAX_BYTES + 1).read_to_end(&mut bytes));
-        read.map_err(unreadable)?;
+        let read = std::fs::File::open(&self.path).and_then(|file| read_limited(file, MAX_BYTES));
+        let bytes = read.map_err(unreadable)?;
         if u64::try_from(bytes.len()).is_ok_and(|length| length > MAX_BYTES) {
             return Err(format!(
                 "larger than {} MiB: it must contain only the pods of this node; {FIX}",

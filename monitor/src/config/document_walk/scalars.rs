@@ -1,157 +1,146 @@
-//! Single values.
+//! Readers of single values. Each returns `None` after recording an error.
 
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::Walk;
+use super::{Field, Walk};
 use crate::config::yaml::{Node, Value};
-use crate::units::amount::Bytes;
-use crate::units::duration::parse_go_duration;
-use crate::units::quantity::Quantity;
+use crate::units::{Bytes, Quantity, parse_go_duration};
 
 impl Walk<'_> {
     /// Reads text, quoted or not.
-    pub fn text<'n>(&mut self, field: &str, node: &'n Node, fix: &str) -> Option<&'n str> {
-        if let Value::Scalar { text, .. } = &node.value {
+    pub fn text<'n>(&mut self, field: &Field<'n>, fix: &str) -> Option<&'n str> {
+        if let Value::Scalar { text, .. } = &field.node.value {
             return Some(text);
         }
-        let reason = format!("must be a plain value, not {}", node.value.kind());
-        self.error(field, node, reason, fix);
+        self.error(field, format!("must be a plain value, not {}", field.node.value.kind()), fix);
         None
     }
 
     /// Reads one of the given names.
-    pub fn choice<T: Clone>(&mut self, field: &str, node: &Node, choices: &[(&str, T)]) -> Option<T> {
+    pub fn choice<T: Clone>(&mut self, field: &Field<'_>, choices: &[(&str, T)]) -> Option<T> {
         let names: Vec<_> = choices.iter().map(|(name, _)| *name).collect();
         let fix = format!("write {}", names.join(" or "));
-        let text = self.text(field, node, &fix)?;
+        let text = self.text(field, &fix)?;
         let found = choices.iter().find(|(name, _)| *name == text).map(|(_, value)| value.clone());
         if found.is_none() {
-            self.error(field, node, "not one of the choices", &fix);
+            self.error(field, "not one of the choices", &fix);
         }
         found
     }
 
-    /// Reads an amount of bytes above zero.
-    pub fn bytes(&mut self, field: &str, node: &Node, example: &str) -> Option<Bytes> {
+    /// Reads text that `parse` accepts. The error's fix repeats `example`.
+    fn parsed<T>(
+        &mut self,
+        field: &Field<'_>,
+        example: &str,
+        parse: impl FnOnce(&str) -> Result<T, String>,
+    ) -> Option<T> {
         let fix = format!("write e.g. {example}");
-        let text = self.text(field, node, &fix)?;
-        let quantity = match Quantity::parse(text) {
-            Ok(quantity) => quantity,
-            Err(error) => {
-                self.error(field, node, error.to_string(), &fix);
-                return None;
-            }
-        };
-        match u64::try_from(quantity.value_bytes()) {
-            Ok(bytes) if bytes > 0 => Some(Bytes(bytes)),
-            _ => {
-                self.error(field, node, "must be positive", &fix);
-                None
-            }
-        }
+        let parsed = parse(self.text(field, &fix)?);
+        parsed.map_err(|reason| self.error(field, reason, &fix)).ok()
+    }
+
+    /// Reads a number of bytes above zero.
+    pub fn bytes(&mut self, field: &Field<'_>, example: &str) -> Option<Bytes> {
+        self.parsed(field, example, |text| {
+            let quantity = Quantity::parse(text).map_err(|error| error.to_string())?;
+            let bytes = u64::try_from(quantity.value_bytes()).ok().filter(|bytes| *bytes > 0);
+            bytes.map(Bytes).ok_or_else(|| "must be positive".to_owned())
+        })
     }
 
     /// Reads a duration that is not negative.
-    pub fn duration(&mut self, field: &str, node: &Node, example: &str) -> Option<Duration> {
-        let fix = format!("write e.g. {example}");
-        let text = self.text(field, node, &fix)?;
-        match parse_go_duration(text) {
-            Ok(nanos) => {
-                let duration = nanos.to_duration();
-                if duration.is_none() {
-                    self.error(field, node, "must not be negative", &fix);
-                }
-                duration
-            }
-            Err(error) => {
-                self.error(field, node, error.to_string(), &fix);
-                None
-            }
-        }
+    pub fn duration(&mut self, field: &Field<'_>, example: &str) -> Option<Duration> {
+        self.parsed(field, example, duration)
     }
 
     /// Reads a duration above zero.
-    pub fn positive_duration(&mut self, field: &str, node: &Node, example: &str) -> Option<Duration> {
-        let duration = self.duration(field, node, example)?;
-        if duration.is_zero() {
-            let fix = format!("write e.g. {example}");
-            self.error(field, node, "must be longer than zero", &fix);
-            return None;
-        }
-        Some(duration)
+    pub fn positive_duration(&mut self, field: &Field<'_>, example: &str) -> Option<Duration> {
+        self.parsed(field, example, |text| match duration(text)? {
+            Duration::ZERO => Err("must be longer than zero".to_owned()),
+            duration => Ok(duration),
+        })
     }
 
-    /// Reads a whole number, which must not stand in quotes.
-    pub fn whole_number(&mut self, field: &str, node: &Node, range: RangeInclusive<i64>, example: &str) -> Option<i64> {
+    /// Reads a whole number, which must not be quoted.
+    pub fn whole_number(&mut self, field: &Field<'_>, range: RangeInclusive<i64>, example: &str) -> Option<i64> {
         let fix = format!("write e.g. {example}");
-        let text = self.text(field, node, &fix)?;
-        match text.parse::<i64>() {
-            Ok(_) if is_quoted(node) => {
-                self.error(field, node, "must be a number, not text", "remove the quotes");
+        match self.text(field, &fix)?.parse::<i64>() {
+            Ok(_) if is_quoted(field.node) => {
+                self.error(field, "must be a number, not text", "remove the quotes");
                 None
             }
             Ok(number) if range.contains(&number) => Some(number),
             _ => {
                 let reason = format!("must be a whole number from {} to {}", range.start(), range.end());
-                self.error(field, node, reason, &fix);
+                self.error(field, reason, &fix);
                 None
             }
         }
     }
 
-    /// Reads yes or no, in all the ways in which YAML says so; it must not stand in quotes.
-    pub fn boolean(&mut self, field: &str, node: &Node) -> Option<bool> {
+    /// Reads a boolean in each of YAML 1.1's spellings, which must not be quoted.
+    pub fn boolean(&mut self, field: &Field<'_>) -> Option<bool> {
         const FIX: &str = "write true or false";
-        let text = self.text(field, node, FIX)?;
+        let text = self.text(field, FIX)?;
         let is_any_of = |names: [&str; 4]| names.iter().any(|name| text.eq_ignore_ascii_case(name));
         let value = match (is_any_of(["true", "yes", "on", "y"]), is_any_of(["false", "no", "off", "n"])) {
             (true, _) => true,
             (_, true) => false,
             _ => {
-                self.error(field, node, "must be true or false", FIX);
+                self.error(field, "must be true or false", FIX);
                 return None;
             }
         };
-        if is_quoted(node) {
-            self.error(field, node, "must be true or false, not text", "remove the quotes");
+        if is_quoted(field.node) {
+            self.error(field, "must be true or false, not text", "remove the quotes");
             return None;
         }
         Some(value)
     }
 
-    /// Reads a list, `what` of, without looking at what is in it.
-    pub fn list<'n>(&mut self, field: &str, node: &'n Node, what: &str, fix: &str) -> &'n [Node] {
-        if let Value::Sequence(items) = &node.value {
-            return items;
-        }
-        self.error(field, node, format!("must be a list of {what}, not {}", node.value.kind()), fix);
-        &[]
+    /// Reads a list of `what`, and returns its items unread.
+    pub fn list<'n>(&mut self, field: &Field<'n>, what: &str, fix: &str) -> Vec<Field<'n>> {
+        let Field { path, node } = field;
+        let Value::Sequence(items) = &node.value else {
+            self.error(field, format!("must be a list of {what}, not {}", node.value.kind()), fix);
+            return Vec::new();
+        };
+        items.iter().enumerate().map(|(index, node)| Field { path: format!("{path}[{index}]"), node }).collect()
     }
 
-    /// Reads an address and port to listen on.
-    pub fn address(&mut self, field: &str, node: &Node) -> Option<SocketAddr> {
-        const FIX: &str = "write e.g. 127.0.0.1:9946 or \"[::1]:9946\"";
-        let text = self.text(field, node, FIX)?;
-        let address = text.parse().ok();
-        if address.is_none() {
-            self.error(field, node, "must be an IP address and a port", FIX);
-        }
-        address
+    /// Reads a percentage above 0% as a share of one.
+    pub fn percentage(&mut self, field: &Field<'_>) -> Option<f64> {
+        self.parsed(field, "10%", |text| {
+            let is_plain = |number: &&str| number.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+            let percent = text.strip_suffix('%').filter(is_plain).and_then(|number| number.parse::<f64>().ok());
+            let share = percent.filter(|percent| *percent > 0.0 && *percent <= 100.0).map(|percent| percent / 100.0);
+            share.ok_or_else(|| "must be a percentage of time, above 0% and up to 100%".to_owned())
+        })
+    }
+
+    /// Reads an address and a port to listen on.
+    pub fn address(&mut self, field: &Field<'_>) -> Option<SocketAddr> {
+        self.parsed(field, "127.0.0.1:9946 or \"[::1]:9946\"", |text| {
+            text.parse().map_err(|_| "must be an IP address and a port".to_owned())
+        })
     }
 
     /// Reads an absolute path.
-    pub fn path(&mut self, field: &str, node: &Node, example: &str) -> Option<PathBuf> {
-        let fix = format!("write e.g. {example}");
-        let text = self.text(field, node, &fix)?;
-        if text.starts_with('/') {
-            return Some(PathBuf::from(text));
-        }
-        self.error(field, node, "must be an absolute path", &fix);
-        None
+    pub fn path(&mut self, field: &Field<'_>, example: &str) -> Option<PathBuf> {
+        self.parsed(field, example, |text| {
+            let path = PathBuf::from(text);
+            if path.is_absolute() { Ok(path) } else { Err("must be an absolute path".to_owned()) }
+        })
     }
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    let nanos = parse_go_duration(text).map_err(|error| error.to_string())?;
+    nanos.to_duration().ok_or_else(|| "must not be negative".to_owned())
 }
 
 fn is_quoted(node: &Node) -> bool {

@@ -1,16 +1,14 @@
-//! A `KubeletConfiguration`, read as the kubelet reads it: fields that have nothing to do with evictions are passed over.
+//! A `KubeletConfiguration`, read as the kubelet reads it. Fields that do not concern evictions are ignored.
 
-use std::time::Duration;
-
-use super::reservations::{SWAP, SWAP_FIX, enforced_field, reserved_map};
-use super::threshold_fields::{Lists, Rules, Style};
-use crate::config::document_walk::{Fields, Walk};
-use crate::config::policy::{MonitorConfig, OomScores, Policy, Ranking, Reservations, Semantics};
-use crate::config::quirks::Quirks;
+use super::reservations::{SWAP, SWAP_FIX, check_header, enforced_field, reserved_map};
+use super::threshold_fields::{Rules, Style, ThresholdFields};
+use crate::config::document_walk::{Field, Fields, Walk};
+use crate::config::policy::{MonitorConfig, OomScores, Policy, Ranking, Reservations};
+use crate::config::quirks::{Quirks, Semantics};
+use crate::config::runtime_options::RuntimeOptions;
 use crate::config::threshold::{Percentage, ThresholdValue};
-use crate::config::yaml::{Node, Value};
-use crate::units::amount::Bytes;
-use crate::units::signal::Signal;
+use crate::config::yaml::Value;
+use crate::units::{Bytes, Signal};
 
 pub const API_VERSION: &str = "kubelet.config.k8s.io/v1beta1";
 pub const KIND: &str = "KubeletConfiguration";
@@ -47,44 +45,40 @@ const FIELDS: [&str; 19] = [
     "imageMaximumGCAge",
 ];
 
-/// Reads the file. What is wrong with it is noted in `walk`.
-pub fn read(walk: &mut Walk<'_>, document: &Node) -> MonitorConfig {
-    let fields = walk.known_fields("", document, &FIELDS);
-    for (name, expected) in [("apiVersion", API_VERSION), ("kind", KIND)] {
-        match fields.get(name) {
-            Some((field, node)) => drop(walk.choice(&field, node, &[(expected, ())])),
-            None => walk.error(name, document, "missing", &format!("add `{name}: {expected}`")),
-        }
-    }
+/// The warning about `kernelMemcgNotification`.
+pub const NO_NOTIFICATION: &str = "has no effect on cgroup v2, where the kubelet still samples every ten seconds";
+
+/// Reads the file. Errors are recorded in `walk`.
+pub fn read(walk: &mut Walk<'_>, document: &Field<'_>) -> MonitorConfig {
+    let fields = walk.known_fields(document, &FIELDS);
+    check_header(walk, &fields, document.node, API_VERSION, KIND);
     let mut policy = kubelet_policy();
-    if let Some((field, node)) = fields.get("evictionMaxPodGracePeriod") {
-        let seconds = walk.whole_number(&field, node, i32::MIN.into()..=i32::MAX.into(), "30, in seconds");
-        policy.max_pod_grace_period = seconds.unwrap_or_default();
-    }
-    if let Some((field, node)) = fields.get("evictionPressureTransitionPeriod") {
-        // Zero is the same as absent there.
-        if let Some(period) = walk.duration(&field, node, "5m").filter(|period| *period > Duration::ZERO) {
-            policy.pressure_transition_period = period;
-        }
-    }
-    policy.local_storage_isolation = flag(walk, &fields, "localStorageCapacityIsolation").unwrap_or(true);
+    walk.set(&mut policy.max_pod_grace_period, fields.get("evictionMaxPodGracePeriod"), |walk, field| {
+        walk.whole_number(field, i32::MIN.into()..=i32::MAX.into(), "30, in seconds")
+    });
+    walk.set(&mut policy.pressure_transition_period, fields.get("evictionPressureTransitionPeriod"), |walk, field| {
+        // The kubelet takes zero for an absent field.
+        walk.duration(field, "5m").filter(|period| !period.is_zero())
+    });
+    walk.set(&mut policy.local_storage_isolation, fields.get("localStorageCapacityIsolation"), Walk::boolean);
     policy.reservations.system = reserved_map(walk, &fields, "systemReserved");
     policy.reservations.kube = reserved_map(walk, &fields, "kubeReserved");
+    let mut merge_defaults = false;
+    walk.set(&mut merge_defaults, fields.get("mergeDefaultEvictionSettings"), Walk::boolean);
     let rules = Rules {
         quirks: policy.quirks,
         defaults: default_thresholds(),
-        merge_defaults: flag(walk, &fields, "mergeDefaultEvictionSettings").unwrap_or(false),
+        merge_defaults,
         pods_enforced: enforced_field(walk, &fields, true),
         style: Style::Maps,
     };
-    Lists::from_maps(walk, &fields).assemble(walk, &rules, &mut policy);
+    ThresholdFields::from_maps(walk, &fields).assemble(walk, &rules, &mut policy);
     advise_quotes(walk, &fields);
     advise(walk, &fields);
-    let runtime = super::runtime::read_kubelet(walk, &fields);
-    MonitorConfig { policy, runtime, ..MonitorConfig::default() }
+    MonitorConfig { policy, runtime: RuntimeOptions::read_kubelet(walk, &fields), ..MonitorConfig::default() }
 }
 
-/// The kubelet's rules, with no threshold yet.
+/// Returns the kubelet's rules without thresholds.
 pub fn kubelet_policy() -> Policy {
     Policy {
         semantics: Semantics::Kubelet,
@@ -97,7 +91,7 @@ pub fn kubelet_policy() -> Policy {
     }
 }
 
-/// The hard thresholds of a kubelet on Linux to which none are given.
+/// Returns the default hard thresholds of a kubelet on Linux.
 pub fn default_thresholds() -> Vec<(Signal, ThresholdValue)> {
     let percent = |percent| ThresholdValue::Percentage(Percentage::whole(percent));
     vec![
@@ -109,57 +103,52 @@ pub fn default_thresholds() -> Vec<(Signal, ThresholdValue)> {
     ]
 }
 
-/// Warns of what would be right in quotes: what is meant is clear, but without them it is a number, and the kubelet takes only text
-/// for text. What YAML 1.1 makes a number or a boolean besides (`0x10`, `1_000`, `yes`) is no amount anyway.
+/// Warns about numbers in maps from text to text: the kubelet refuses them without quotes. What YAML 1.1 takes for other numbers and
+/// booleans (`0x10`, `1_000`, `yes`) is no amount in any case.
 fn advise_quotes(walk: &mut Walk<'_>, fields: &Fields<'_>) {
-    for (path, node) in MAPS.iter().filter_map(|name| fields.get(name)) {
-        let Value::Mapping(pairs) = &node.value else {
+    for field in MAPS.iter().filter_map(|name| fields.get(name)) {
+        let Value::Mapping(pairs) = &field.node.value else {
             continue;
         };
-        for (key, value) in pairs {
-            if let (Value::Scalar { text: name, .. }, Value::Scalar { text, quoted: false }) =
-                (&key.value, &value.value)
+        for (key, node) in pairs {
+            if let (Value::Scalar { text: name, .. }, Value::Scalar { text, quoted: false }) = (&key.value, &node.value)
                 && is_number(text)
                 && !walk.has_error_at(key)
-                && !walk.has_error_at(value)
+                && !walk.has_error_at(node)
             {
+                let field = Field { path: format!("{}.{name}", field.path), node };
                 let reason = "a kubelet does not start with a number here";
-                walk.warning(&format!("{path}.{name}"), value, reason, &format!("put it in quotes: \"{text}\""));
+                walk.warning(&field, reason, &format!("put it in quotes: \"{text}\""));
             }
         }
     }
 }
 
-/// Tells whether a text without quotes is a number to the kubelet's YAML reader. One that is too large for it remains text.
+/// Returns whether the kubelet's YAML reader takes unquoted text for a number. It takes a number that is too large for text.
 fn is_number(text: &str) -> bool {
     let may_be = |byte: u8| byte.is_ascii_digit() || b"+-.eE".contains(&byte);
     text.bytes().all(may_be) && text.parse().is_ok_and(f64::is_finite)
 }
 
-fn flag(walk: &mut Walk<'_>, fields: &Fields<'_>, name: &str) -> Option<bool> {
-    let (field, node) = fields.get(name)?;
-    walk.boolean(&field, node)
-}
-
-/// Notes what has nothing to do with thresholds, and all the same decides what becomes of them.
+/// Records warnings about fields beside the thresholds that decide what evictions can achieve.
 fn advise(walk: &mut Walk<'_>, fields: &Fields<'_>) {
-    if let Some((field, node)) = fields.get("failSwapOn")
-        && walk.boolean(&field, node) == Some(false)
+    if let Some(field) = fields.get("failSwapOn")
+        && walk.boolean(&field) == Some(false)
     {
-        walk.warning(&field, node, SWAP, SWAP_FIX);
+        walk.warning(&field, SWAP, SWAP_FIX);
     }
-    if let Some((path, node)) = fields.get("memorySwap")
-        && let Some((field, node)) = walk.known_fields(&path, node, &["swapBehavior"]).get("swapBehavior")
-        && let Some(behavior) = walk.text(&field, node, "write NoSwap or LimitedSwap")
+    if let Some(map) = fields.get("memorySwap")
+        && let Some(field) = walk.known_fields(&map, &["swapBehavior"]).get("swapBehavior")
+        && let Some(behavior) = walk.text(&field, "write NoSwap or LimitedSwap")
         && !matches!(behavior, "" | "NoSwap")
     {
-        walk.warning(&field, node, SWAP, "write NoSwap where evictions are to protect memory");
+        walk.warning(&field, SWAP, "write NoSwap where evictions are to protect memory");
     }
-    if let Some((field, node)) = fields.get("kernelMemcgNotification")
-        && walk.boolean(&field, node) == Some(true)
+    if let Some(field) = fields.get("kernelMemcgNotification")
+        && walk.boolean(&field) == Some(true)
     {
-        let reason = "does nothing on cgroup v2: there the kubelet looks every ten seconds all the same";
-        walk.warning(&field, node, reason, "leave it out; this agent hears the kernel in any case");
+        let fix = "leave it out; this agent receives the kernel's events in any case";
+        walk.warning(&field, NO_NOTIFICATION, fix);
     }
 }
 

@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use super::*;
 use crate::config::file_kinds::FileKind;
 
@@ -24,7 +26,7 @@ const DEFAULTS: &str =
 const COPY: &str = "allocatableMemory.available<100Mi";
 
 #[test]
-fn a_real_file_is_read_as_it_is() {
+fn a_real_file_is_read() {
     let text = include_str!("../../../../tests/fixtures/config/kubelet.yaml");
     let loaded = MonitorConfig::parse("kubelet.yaml", text).unwrap();
     let policy = &loaded.config.policy;
@@ -39,13 +41,13 @@ fn a_real_file_is_read_as_it_is() {
     assert_eq!(warnings.len(), 2, "{warnings:#?}");
     assert!(
         warnings[0]
-            .contains(": evictionHard: replaces all default thresholds; not watched any more: imagefs.inodesFree<5%")
+            .contains(": evictionHard: replaces all default thresholds; no longer in force: imagefs.inodesFree<5%")
     );
     assert!(warnings[1].contains(": failSwapOn: \"false\": swap may be used on this node"));
 }
 
 #[test]
-fn json_is_read_too() {
+fn json_is_read() {
     let text = "{\n\t\"kind\": \"KubeletConfiguration\",\n\t\"apiVersion\": \"kubelet.config.k8s.io/v1beta1\",\n\t\"evictionHard\": {\n\t\t\
                 \"memory.available\": \"1Gi\"\n\t},\n\t\"evictionMaxPodGracePeriod\": -1,\n\t\"enforceNodeAllocatable\": [],\n\t\
                 \"clusterDNS\": [\"10.96.0.10\"],\n\t\"nothing\": null\n}\n";
@@ -93,14 +95,14 @@ fn defaults_are_kept_replaced_or_merged() {
 }
 
 #[test]
-fn single_fields() {
+fn single_fields_are_read() {
     let period = |body| policy(body).pressure_transition_period;
     assert_eq!(period("evictionPressureTransitionPeriod: 0s"), Duration::from_secs(300));
     assert_eq!(period("evictionPressureTransitionPeriod: 0"), Duration::from_secs(300));
     assert_eq!(period("evictionPressureTransitionPeriod: 30s"), Duration::from_secs(30));
     assert_eq!(policy("evictionMaxPodGracePeriod: -30").max_pod_grace_period, -30);
     assert!(!policy("localStorageCapacityIsolation: no").local_storage_isolation);
-    // Of another case it is another field, and unknown ones mean nothing.
+    // Names are case-sensitive, and unknown fields have no effect.
     assert_eq!(policy("EvictionMaxPodGracePeriod: x\nfuture: [{a: {b: c}}]\nmemoryThrottlingFactor: 0.9"), policy(""));
     assert_eq!(
         shown("evictionHard: {memory.available: '1e3', pid.available: \"1000\"}\nenforceNodeAllocatable: []"),
@@ -109,7 +111,7 @@ fn single_fields() {
 }
 
 #[test]
-fn numbers_without_quotes_are_warned_of() {
+fn unquoted_numbers_are_warnings() {
     let errors = |body: &str| match MonitorConfig::parse("k.yaml", &format!("{HEAD}{body}")) {
         Ok(_) => String::new(),
         Err(errors) => errors.to_string(),
@@ -126,7 +128,7 @@ fn numbers_without_quotes_are_warned_of() {
             assert_eq!(said.iter().filter(|said| said.contains(&told)).count(), 1, "{body}: {said:?}");
         }
     }
-    // As JSON too; what is wrong in itself is said alone.
+    // In JSON too. An invalid value has its error only.
     let json = "{\"kind\": \"KubeletConfiguration\", \"apiVersion\": \"kubelet.config.k8s.io/v1beta1\",
         \"evictionSoft\": {\"memory.available\": 100}, \"evictionSoftGracePeriod\": {\"memory.available\": 30},
         \"systemReserved\": {\"cpu\": 1, \"gpu\": 1}}";
@@ -142,17 +144,17 @@ fn numbers_without_quotes_are_warned_of() {
     for text in ["0x10", "1_000", "true", "yes", "off", "12:30", ".inf", "0b1", "0o7", "null"] {
         assert_ne!(errors(&format!("evictionHard: {{memory.available: {text}}}")), "", "{text}");
     }
-    // Text all the same: with a unit, in quotes, in a block, or said to be.
+    // Text with a unit, in quotes, in a block, or with a tag.
     for text in ["100Mi", "10%", "1.5Gi", "1e1%", "500m", "\"100\"", "'1e3'", "!!str 100", "|-\n    100"] {
         let said = warnings(&format!("evictionHard:\n  memory.available: {text}\n"));
         assert!(!said.iter().any(|said| said.contains(reason)), "{text}: {said:?}");
     }
-    // Where numbers are meant they stay numbers.
+    // Fields that are numbers need no quotes.
     assert_eq!(errors("evictionMaxPodGracePeriod: 30\npodPidsLimit: 100"), "");
 }
 
 #[test]
-fn all_errors_at_once() {
+fn all_errors_are_reported() {
     let errors = MonitorConfig::parse(
         "k.yaml",
         "kind: KubeletConfiguration
@@ -184,27 +186,27 @@ k.yaml:10: memorySwap: "on": must be a map, not a plain value; write its fields,
 }
 
 #[test]
-fn swap_and_other_traps_are_said() {
+fn swap_and_similar_names_are_warnings() {
     assert_eq!(warnings("failSwapOn: true\nmemorySwap: {swapBehavior: NoSwap}"), [""; 0]);
     assert_eq!(warnings("memorySwap: {}"), [""; 0]);
     for (body, start) in [
         (
             "failSwapOn: false",
-            "k.yaml:3: failSwapOn: \"false\": swap may be used on this node, and evictions are blind to it",
+            "k.yaml:3: failSwapOn: \"false\": swap may be used on this node, and evictions do not see it",
         ),
         (
             "memorySwap:\n  swapBehavior: LimitedSwap",
             "k.yaml:4: memorySwap.swapBehavior: \"LimitedSwap\": swap may be used",
         ),
-        ("kernelMemcgNotification: true", "k.yaml:3: kernelMemcgNotification: \"true\": does nothing on cgroup v2"),
-        ("evictonHard: {}", "k.yaml:3: evictonHard: an unknown field, which means nothing; did you mean evictionHard?"),
+        ("kernelMemcgNotification: true", "k.yaml:3: kernelMemcgNotification: \"true\": has no effect on cgroup v2"),
+        ("evictonHard: {}", "k.yaml:3: evictonHard: an unknown field, which has no effect; did you mean evictionHard?"),
         (
             "evictionhard: {}",
-            "k.yaml:3: evictionhard: an unknown field, which means nothing; did you mean evictionHard?",
+            "k.yaml:3: evictionhard: an unknown field, which has no effect; did you mean evictionHard?",
         ),
         (
             "evictionHard: {imagefs.available: 5%, nodefs.available: 5%}",
-            "k.yaml:3: evictionHard: replaces all default thresholds; not watched any more: memory.available<100Mi, nodefs.inodesFree<5%, imagefs.inodesFree<5%; add them",
+            "k.yaml:3: evictionHard: replaces all default thresholds; no longer in force: memory.available<100Mi, nodefs.inodesFree<5%, imagefs.inodesFree<5%; add them",
         ),
     ] {
         let warnings = warnings(body);

@@ -1,24 +1,29 @@
-//! Our own kind of file: `MonitorConfiguration`. A field that is not known is refused.
+//! The agent's own kind of file, `MonitorConfiguration`. Unknown fields are errors.
 
 use std::time::Duration;
 
-use super::reservations::{enforced_field, reserved_map};
-use super::threshold_fields::{Lists, Rules, Style};
-use crate::config::document_walk::{Fields, Walk};
+use super::reservations::{check_header, enforced_field, reserved_map};
+use super::threshold_fields::{Rules, Style, ThresholdFields};
+use crate::config::disk_usage_options::DiskUsageOptions;
+use crate::config::document_walk::{Field, Fields, Walk};
 use crate::config::filesystem_paths::FilesystemPaths;
-use crate::config::patterns::NamePattern;
-use crate::config::policy::{Mode, MonitorConfig, OomScores, Policy, Ranking, RankingKey, Semantics};
-use crate::config::quirks::{Quirk, Quirks};
-use crate::config::yaml::{Node, Value};
-use crate::units::amount::Bytes;
+use crate::config::incident_options::IncidentOptions;
+use crate::config::kubernetes_options::KubernetesOptions;
+use crate::config::patterns::{NamePattern, built_in_patterns};
+use crate::config::policy::{
+    EvictionLimits, KernelOptions, Mode, MonitorConfig, OomScores, Policy, Ranking, RankingKey, Sampling,
+};
+use crate::config::pressure_conditions::read_pressure_conditions;
+use crate::config::quirks::{Quirk, Quirks, Semantics};
+use crate::config::runtime_options::RuntimeOptions;
+use crate::config::serving_options::ServingOptions;
+use crate::config::yaml::Value;
+use crate::units::Bytes;
 
-/// Below, the agent would take a CPU for itself near a threshold.
+/// With a shorter floor, the agent would take a CPU for itself near a threshold.
 const SHORTEST_FLOOR: Duration = Duration::from_micros(100);
-/// Kernel memory that stays allocated as long as the agent runs.
+/// The ring buffer is kernel memory that stays allocated while the agent runs.
 const MAX_RING_BUFFER: Bytes = Bytes(64 * Bytes::MIB);
-
-/// Below, a few large records would push each other out.
-const SMALLEST_JOURNAL: Bytes = Bytes(4 * Bytes::MIB);
 
 pub const API_VERSION: &str = "node-pressure-monitor/v1alpha1";
 pub const KIND: &str = "MonitorConfiguration";
@@ -59,69 +64,62 @@ pub const FIELDS: [&str; 33] = [
     "procRoot",
 ];
 
-/// Reads the file. What is wrong with it is noted in `walk`.
-pub fn read(walk: &mut Walk<'_>, document: &Node) -> MonitorConfig {
+/// Reads the file. Errors are recorded in `walk`.
+pub fn read(walk: &mut Walk<'_>, document: &Field<'_>) -> MonitorConfig {
     let mut config = MonitorConfig::default();
-    let fields = walk.fields("", document, &FIELDS);
-    for (name, expected) in [("apiVersion", API_VERSION), ("kind", KIND)] {
-        match fields.get(name) {
-            Some((field, node)) => {
-                walk.choice(&field, node, &[(expected, ())]);
-            }
-            None => walk.error(name, document, "missing", &format!("add `{name}: {expected}`")),
-        }
-    }
-    if let Some((field, node)) = fields.get("mode") {
-        let choices = [Mode::Observe, Mode::Enforce].map(|mode| (mode.as_str(), mode));
-        set(&mut config.mode, walk.choice(&field, node, &choices));
-    }
+    let fields = walk.fields(document, &FIELDS);
+    check_header(walk, &fields, document.node, API_VERSION, KIND);
+    walk.set(&mut config.mode, fields.get("mode"), |walk, field| {
+        walk.choice(field, &Mode::ALL.map(|mode| (mode.as_str(), mode)))
+    });
     read_policy(walk, &fields, &mut config.policy);
-    config.pressure_conditions = super::pressure::read(walk, &fields);
-    config.disk_usage = super::disk_usage::read(walk, &fields);
-    read_loop(walk, &fields, &mut config);
-    read_host(walk, &fields, &mut config);
-    config
-}
-
-pub(super) fn set<T>(target: &mut T, value: Option<T>) {
-    if let Some(value) = value {
-        *target = value;
+    read_sampling(walk, &fields, &mut config.sampling);
+    read_evictions(walk, &fields, &mut config.evictions);
+    read_kernel(walk, &fields, &mut config.kernel);
+    walk.set(&mut config.protected, fields.get("protected"), read_protected);
+    config.pods = fields.get("pods").and_then(|field| walk.path(&field, "/run/node-pressure-monitor/pods.json"));
+    for (name, target, example) in [
+        ("lockFile", &mut config.lock_file, "/run/node-pressure-monitor.lock"),
+        ("cgroupRoot", &mut config.cgroup_root, "/sys/fs/cgroup"),
+        ("procRoot", &mut config.proc_root, "/proc"),
+    ] {
+        walk.set(target, fields.get(name), |walk, field| walk.path(field, example));
+    }
+    config.serving = ServingOptions::read(walk, &fields, &mut config.listen);
+    MonitorConfig {
+        pressure_conditions: read_pressure_conditions(walk, &fields),
+        disk_usage: DiskUsageOptions::read(walk, &fields),
+        incidents: IncidentOptions::read(walk, &fields),
+        filesystems: FilesystemPaths::read(walk, &fields),
+        runtime: RuntimeOptions::read(walk, &fields),
+        kubernetes: KubernetesOptions::read(walk, &fields),
+        ..config
     }
 }
 
 fn read_policy(walk: &mut Walk<'_>, fields: &Fields<'_>, policy: &mut Policy) {
-    if let Some((field, node)) = fields.get("semantics") {
-        let choices = [Semantics::Corrected, Semantics::Kubelet].map(|it| (it.as_str(), it));
-        set(&mut policy.semantics, walk.choice(&field, node, &choices));
-        policy.quirks = Quirks::of(policy.semantics);
+    walk.set(&mut policy.semantics, fields.get("semantics"), |walk, field| {
+        walk.choice(field, &Semantics::ALL.map(|it| (it.as_str(), it)))
+    });
+    policy.quirks = Quirks::of(policy.semantics);
+    if let Some(field) = fields.get("quirks") {
+        read_quirks(walk, &field, &mut policy.quirks);
     }
-    if let Some((field, node)) = fields.get("quirks") {
-        read_quirks(walk, &field, node, &mut policy.quirks);
-    }
-    if let Some((field, node)) = fields.get("ranking") {
-        set(&mut policy.ranking, read_ranking(walk, &field, node));
-    }
-    if let Some((field, node)) = fields.get("oomScoreAdj") {
-        let choices = [("kubernetes", OomScores::KUBERNETES), ("openshift3", OomScores::OPENSHIFT3)];
-        set(&mut policy.oom_scores, walk.choice(&field, node, &choices));
-    }
-    if let Some((field, node)) = fields.get("evictionMaxPodGracePeriod") {
-        let seconds = walk.whole_number(&field, node, i32::MIN.into()..=i32::MAX.into(), "30, in seconds");
-        set(&mut policy.max_pod_grace_period, seconds);
-    }
-    if let Some((field, node)) = fields.get("evictionPressureTransitionPeriod") {
-        let period = walk.duration(&field, node, "5m");
-        set(&mut policy.pressure_transition_period, period);
-    }
-    if let Some((field, node)) = fields.get("localStorageCapacityIsolation") {
-        set(&mut policy.local_storage_isolation, walk.boolean(&field, node));
-    }
+    walk.set(&mut policy.ranking, fields.get("ranking"), read_ranking);
+    walk.set(&mut policy.oom_scores, fields.get("oomScoreAdj"), |walk, field| {
+        walk.choice(field, &[("kubernetes", OomScores::KUBERNETES), ("openshift3", OomScores::OPENSHIFT3)])
+    });
+    walk.set(&mut policy.max_pod_grace_period, fields.get("evictionMaxPodGracePeriod"), |walk, field| {
+        walk.whole_number(field, i32::MIN.into()..=i32::MAX.into(), "30, in seconds")
+    });
+    walk.set(&mut policy.pressure_transition_period, fields.get("evictionPressureTransitionPeriod"), |walk, field| {
+        walk.duration(field, "5m")
+    });
+    walk.set(&mut policy.local_storage_isolation, fields.get("localStorageCapacityIsolation"), Walk::boolean);
     policy.reservations.system = reserved_map(walk, fields, "systemReserved");
     policy.reservations.kube = reserved_map(walk, fields, "kubeReserved");
     let mut merge_defaults = false;
-    if let Some((field, node)) = fields.get("mergeDefaultEvictionSettings") {
-        set(&mut merge_defaults, walk.boolean(&field, node));
-    }
+    walk.set(&mut merge_defaults, fields.get("mergeDefaultEvictionSettings"), Walk::boolean);
     let default = Policy::default_hard_threshold();
     let rules = Rules {
         quirks: policy.quirks,
@@ -130,41 +128,35 @@ fn read_policy(walk: &mut Walk<'_>, fields: &Fields<'_>, policy: &mut Policy) {
         pods_enforced: enforced_field(walk, fields, false),
         style: Style::Maps,
     };
-    Lists::from_maps(walk, fields).assemble(walk, &rules, policy);
+    ThresholdFields::from_maps(walk, fields).assemble(walk, &rules, policy);
 }
 
-fn read_quirks(walk: &mut Walk<'_>, path: &str, node: &Node, quirks: &mut Quirks) {
-    let switches = walk.fields_or(path, node, &Quirk::ALL.map(Quirk::as_str), |_| "unknown quirk".to_owned());
+fn read_quirks(walk: &mut Walk<'_>, field: &Field<'_>, quirks: &mut Quirks) {
+    let switches = walk.fields_or(field, &Quirk::ALL.map(Quirk::as_str), |_| "unknown quirk".to_owned());
     for quirk in Quirk::ALL {
-        if let Some((field, node)) = switches.get(quirk.as_str())
-            && let Some(on) = walk.boolean(&field, node)
-        {
+        if let Some(on) = switches.get(quirk.as_str()).and_then(|field| walk.boolean(&field)) {
             quirks.set(quirk, on);
         }
     }
 }
 
-/// The name of a preset, or a list of keys.
-fn read_ranking(walk: &mut Walk<'_>, path: &str, node: &Node) -> Option<Ranking> {
-    let Value::Sequence(items) = &node.value else {
-        return walk.choice(path, node, &Ranking::PRESETS);
-    };
+/// Reads the name of a preset, or a list of keys.
+fn read_ranking(walk: &mut Walk<'_>, field: &Field<'_>) -> Option<Ranking> {
+    const FIX: &str = "write qos or kubernetes or openshift3, or a list of keys";
+    if !matches!(field.node.value, Value::Sequence(_)) {
+        return walk.choice(field, &Ranking::PRESETS);
+    }
+    let items = walk.list(field, "keys", FIX);
     if items.is_empty() {
-        walk.error(
-            path,
-            node,
-            "an empty list ranks nobody",
-            "write qos or kubernetes or openshift3, or a list of keys",
-        );
+        walk.error(field, "an empty list ranks no workload", FIX);
         return None;
     }
     let choices = RankingKey::ALL.map(|key| (key.as_str(), key));
     let mut keys = Vec::new();
-    for (index, item) in items.iter().enumerate() {
-        let field = format!("{path}[{index}]");
-        match walk.choice(&field, item, &choices) {
+    for item in &items {
+        match walk.choice(item, &choices) {
             Some(key) if keys.contains(&key) => {
-                walk.error(&field, item, "given twice: the first one has decided already", "remove one of them");
+                walk.error(item, "given twice: the second has no effect", "remove one of them");
             }
             key => keys.extend(key),
         }
@@ -172,133 +164,56 @@ fn read_ranking(walk: &mut Walk<'_>, path: &str, node: &Node) -> Option<Ranking>
     Some(Ranking::Custom(keys))
 }
 
-fn read_loop(walk: &mut Walk<'_>, fields: &Fields<'_>, config: &mut MonitorConfig) {
-    if let Some((path, node)) = fields.get("sampling") {
-        let inner = walk.fields(&path, node, &["floor", "ceiling", "fastestRate"]);
-        let sampling = &mut config.sampling;
-        if let Some((field, node)) = inner.get("floor") {
-            set(&mut sampling.floor, walk.positive_duration(&field, node, "1ms"));
-        }
-        if let Some((field, node)) = inner.get("ceiling") {
-            set(&mut sampling.ceiling, walk.positive_duration(&field, node, "10s"));
-        }
-        if let Some((field, node)) = inner.get("fastestRate") {
-            set(&mut sampling.fastest_rate, walk.bytes(&field, node, "6Gi").map(Some));
-        }
-        if sampling.floor < SHORTEST_FLOOR {
-            let fix = "write at least 100us: shorter, the agent would do nothing but look";
-            walk.error(&path, node, "the floor is too short", fix);
-        }
-        if sampling.floor > sampling.ceiling {
-            let fix = "lower sampling.floor or raise sampling.ceiling";
-            walk.error(&path, node, "the floor is longer than the ceiling", fix);
-        }
+fn read_sampling(walk: &mut Walk<'_>, fields: &Fields<'_>, sampling: &mut Sampling) {
+    let Some(section) = fields.get("sampling") else { return };
+    let inner = walk.fields(&section, &["floor", "ceiling", "fastestRate"]);
+    walk.set(&mut sampling.floor, inner.get("floor"), |walk, field| walk.positive_duration(field, "1ms"));
+    walk.set(&mut sampling.ceiling, inner.get("ceiling"), |walk, field| walk.positive_duration(field, "10s"));
+    walk.set(&mut sampling.fastest_rate, inner.get("fastestRate"), |walk, field| walk.bytes(field, "6Gi").map(Some));
+    if sampling.floor < SHORTEST_FLOOR {
+        let fix = "write at least 100us: with a shorter floor the agent would do nothing but sample";
+        walk.error(&section, "the floor is too short", fix);
     }
-    if let Some((path, node)) = fields.get("evictions") {
-        let inner = walk.fields(&path, node, &["coolDown", "maxPerMinute", "killTimeout", "reclaimDeadline"]);
-        let limits = &mut config.evictions;
-        if let Some((field, node)) = inner.get("coolDown") {
-            set(&mut limits.cool_down, walk.duration(&field, node, "100ms"));
-        }
-        if let Some((field, node)) = inner.get("maxPerMinute") {
-            let example = "6; to evict nothing, use `mode: observe`";
-            let number = walk.whole_number(&field, node, 1..=u32::MAX.into(), example);
-            set(&mut limits.max_per_minute, number.and_then(|number| u32::try_from(number).ok()));
-        }
-        if let Some((field, node)) = inner.get("killTimeout") {
-            set(&mut limits.kill_timeout, walk.positive_duration(&field, node, "3s"));
-        }
-        if let Some((field, node)) = inner.get("reclaimDeadline") {
-            set(&mut limits.reclaim_deadline, walk.duration(&field, node, "200ms"));
-        }
-    }
-    if let Some((path, node)) = fields.get("kernel") {
-        let inner = walk.fields(&path, node, &["ringBuffer", "stallThreshold", "doorbellInterval"]);
-        let kernel = &mut config.kernel;
-        if let Some((field, node)) = inner.get("ringBuffer") {
-            let size = walk.bytes(&field, node, "256Ki");
-            if size.is_some_and(|size| size > MAX_RING_BUFFER) {
-                let reason = "more than 64Mi of kernel memory held for good";
-                walk.error(&field, node, reason, "write e.g. 256Ki");
-            }
-            set(&mut kernel.ring_buffer, size);
-        }
-        if let Some((field, node)) = inner.get("stallThreshold") {
-            set(&mut kernel.stall_threshold, walk.duration(&field, node, "10ms"));
-        }
-        if let Some((field, node)) = inner.get("doorbellInterval") {
-            set(&mut kernel.doorbell_interval, walk.duration(&field, node, "10ms"));
-        }
+    if sampling.floor > sampling.ceiling {
+        let fix = "lower sampling.floor or raise sampling.ceiling";
+        walk.error(&section, "the floor is longer than the ceiling", fix);
     }
 }
 
-fn read_host(walk: &mut Walk<'_>, fields: &Fields<'_>, config: &mut MonitorConfig) {
-    if let Some((path, node)) = fields.get("protected") {
-        read_protected(walk, &path, node, config);
-    }
-    if let Some((field, node)) = fields.get("pods") {
-        config.pods = walk.path(&field, node, "/run/node-pressure-monitor/pods.json");
-    }
-    if let Some((path, node)) = fields.get("incidents") {
-        read_incidents(walk, &path, node, config);
-    }
-    if let Some((path, node)) = fields.get("filesystems") {
-        read_filesystems(walk, &path, node, config);
-    }
-    config.runtime = super::runtime::read(walk, fields);
-    config.kubernetes = super::kubernetes::read(walk, fields);
-    config.serving = super::serving::read(walk, fields, &mut config.listen);
-    for (name, target, example) in [
-        ("lockFile", &mut config.lock_file, "/run/node-pressure-monitor.lock"),
-        ("cgroupRoot", &mut config.cgroup_root, "/sys/fs/cgroup"),
-        ("procRoot", &mut config.proc_root, "/proc"),
-    ] {
-        if let Some((field, node)) = fields.get(name) {
-            set(target, walk.path(&field, node, example));
-        }
-    }
+fn read_evictions(walk: &mut Walk<'_>, fields: &Fields<'_>, limits: &mut EvictionLimits) {
+    let inner = walk.section(fields, "evictions", &["coolDown", "maxPerMinute", "killTimeout", "reclaimDeadline"]);
+    walk.set(&mut limits.cool_down, inner.get("coolDown"), |walk, field| walk.duration(field, "100ms"));
+    walk.set(&mut limits.max_per_minute, inner.get("maxPerMinute"), |walk, field| {
+        let number = walk.whole_number(field, 1..=u32::MAX.into(), "6; to evict nothing, use `mode: observe`")?;
+        u32::try_from(number).ok()
+    });
+    walk.set(&mut limits.kill_timeout, inner.get("killTimeout"), |walk, field| walk.positive_duration(field, "3s"));
+    walk.set(&mut limits.reclaim_deadline, inner.get("reclaimDeadline"), |walk, field| walk.duration(field, "200ms"));
 }
 
-fn read_filesystems(walk: &mut Walk<'_>, path: &str, node: &Node, config: &mut MonitorConfig) {
-    let inner = walk.fields(path, node, &["nodefs", "imagefs", "containerfs"]);
-    let FilesystemPaths { node, image, container } = &mut config.filesystems;
-    for (name, target, example) in [
-        ("nodefs", node, "/var/lib/kubelet"),
-        ("imagefs", image, "/var/lib/containerd"),
-        ("containerfs", container, "/var/lib/containerd"),
-    ] {
-        if let Some((field, node)) = inner.get(name) {
-            set(target, walk.path(&field, node, example).map(Some));
+fn read_kernel(walk: &mut Walk<'_>, fields: &Fields<'_>, kernel: &mut KernelOptions) {
+    let inner = walk.section(fields, "kernel", &["ringBuffer", "stallThreshold", "doorbellInterval"]);
+    walk.set(&mut kernel.ring_buffer, inner.get("ringBuffer"), |walk, field| {
+        let size = walk.bytes(field, "256Ki")?;
+        if size > MAX_RING_BUFFER {
+            walk.error(field, "more than 64Mi of kernel memory while the agent runs", "write e.g. 256Ki");
         }
-    }
+        Some(size)
+    });
+    walk.set(&mut kernel.stall_threshold, inner.get("stallThreshold"), |walk, field| walk.duration(field, "10ms"));
+    walk.set(&mut kernel.doorbell_interval, inner.get("doorbellInterval"), |walk, field| walk.duration(field, "10ms"));
 }
 
-fn read_incidents(walk: &mut Walk<'_>, path: &str, node: &Node, config: &mut MonitorConfig) {
-    let inner = walk.fields(path, node, &["directory", "maxSize"]);
-    let incidents = &mut config.incidents;
-    if let Some((field, node)) = inner.get("directory") {
-        set(&mut incidents.directory, walk.path(&field, node, "/var/lib/node-pressure-monitor/incidents"));
-    }
-    if let Some((field, node)) = inner.get("maxSize") {
-        let size = walk.bytes(&field, node, "32Mi");
-        if size.is_some_and(|size| size < SMALLEST_JOURNAL) {
-            walk.error(&field, node, "too small: a single incident may take half a MiB", "write at least 4Mi");
-        }
-        set(&mut incidents.max_size, size);
-    }
-}
-
-fn read_protected(walk: &mut Walk<'_>, path: &str, node: &Node, config: &mut MonitorConfig) {
+/// Returns the built-in patterns, then the given ones.
+fn read_protected(walk: &mut Walk<'_>, field: &Field<'_>) -> Option<Vec<NamePattern>> {
     const FIX: &str = "write e.g. \"postgresql@*.service\"";
-    let items = walk.list(path, node, "patterns", "write e.g. [\"postgresql@*.service\"]");
-    for (index, item) in items.iter().enumerate() {
-        let field = format!("{path}[{index}]");
-        let Some(text) = walk.text(&field, item, FIX) else {
-            continue;
-        };
+    let mut protected = built_in_patterns();
+    for item in walk.list(field, "patterns", "write e.g. [\"postgresql@*.service\"]") {
+        let Some(text) = walk.text(&item, FIX) else { continue };
         match NamePattern::new(text) {
-            Ok(pattern) => config.protected.push(pattern),
-            Err(error) => walk.error(&field, item, error.to_string(), FIX),
+            Ok(pattern) => protected.push(pattern),
+            Err(error) => walk.error(&item, error.to_string(), FIX),
         }
     }
+    Some(protected)
 }

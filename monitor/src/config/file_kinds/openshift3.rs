@@ -2,16 +2,14 @@
 
 use std::collections::HashMap;
 
-use super::kubelet_configuration::{default_thresholds, kubelet_policy};
-use super::reservations::{Item, SWAP, SWAP_FIX, items, pods_enforced, reserved};
-use super::threshold_fields::{Entry, Lists, Rules, Style};
-use crate::config::document_walk::Walk;
+use super::kubelet_configuration::{NO_NOTIFICATION, default_thresholds, kubelet_policy};
+use super::reservations::{Item, SWAP, SWAP_FIX, pods_enforced, reserved};
+use super::threshold_fields::{Entry, Rules, Style, ThresholdFields};
+use crate::config::document_walk::{Field, Walk};
 use crate::config::policy::{MonitorConfig, OomScores, Policy, Ranking};
 use crate::config::threshold::ThresholdValue;
-use crate::config::yaml::{Node, Value};
-use crate::units::duration::parse_go_duration;
-use crate::units::quantity::Quantity;
-use crate::units::signal::{Signal, UnsupportedSignal};
+use crate::config::yaml::Value;
+use crate::units::{Quantity, Signal, parse_go_duration};
 
 pub const KIND: &str = "NodeConfig";
 pub const ARGUMENTS: &str = "kubeletArguments";
@@ -33,13 +31,10 @@ const NAMES: [&str; 13] = [
 ];
 const THRESHOLD_FIX: &str = "write e.g. memory.available<500Mi";
 
-/// Reads the file. What is wrong with it is noted in `walk`.
-pub fn read(walk: &mut Walk<'_>, document: &Node) -> MonitorConfig {
-    let fields = walk.known_fields("", document, &[ARGUMENTS]);
-    let arguments = match fields.get(ARGUMENTS) {
-        Some((path, node)) => Arguments::read(walk, &path, node),
-        None => Arguments::default(),
-    };
+/// Reads the file. Errors are recorded in `walk`.
+pub fn read(walk: &mut Walk<'_>, document: &Field<'_>) -> MonitorConfig {
+    let fields = walk.known_fields(document, &[ARGUMENTS]);
+    let arguments = fields.get(ARGUMENTS).map(|field| Arguments::read(walk, &field)).unwrap_or_default();
     let mut policy = Policy { ranking: Ranking::OpenShift3, oom_scores: OomScores::OPENSHIFT3, ..kubelet_policy() };
     if let Some((_, period)) = arguments.last(walk, "eviction-pressure-transition-period", "5m", |text| {
         let period = parse_go_duration(text).map_err(|error| error.to_string())?;
@@ -55,13 +50,12 @@ pub fn read(walk: &mut Walk<'_>, document: &Node) -> MonitorConfig {
     let isolation = arguments.last(walk, "local-storage-capacity-isolation", "true", boolean);
     policy.local_storage_isolation = isolation.is_none_or(|(_, value)| value);
     let ignored = arguments.last(walk, "experimental-allocatable-ignore-eviction", "false", boolean);
-    // There, `system-reserved` is to cover the thresholds, unless they are reserved by name.
+    // In OpenShift 3 `system-reserved` has to cover the thresholds, unless this argument is given as false.
     policy.reservations.hard_thresholds = matches!(ignored, Some((_, false)));
     policy.reservations.system = arguments.reserved(walk, "system-reserved");
     policy.reservations.kube = arguments.reserved(walk, "kube-reserved");
 
     let pods = arguments.pods_enforced(walk);
-    let lists = arguments.lists(walk);
     let mut defaults = default_thresholds();
     defaults.retain(|(signal, _)| *signal != Signal::ImageFsInodesFree);
     let rules = Rules {
@@ -71,40 +65,38 @@ pub fn read(walk: &mut Walk<'_>, document: &Node) -> MonitorConfig {
         pods_enforced: pods && !matches!(ignored, Some((_, true))),
         style: Style::Arguments,
     };
-    lists.assemble(walk, &rules, &mut policy);
+    arguments.threshold_fields(walk).assemble(walk, &rules, &mut policy);
     arguments.advise(walk, &policy);
     MonitorConfig { policy, ..MonitorConfig::default() }
 }
 
-/// The values of each argument, one by one as on a command line.
+/// The values of each argument, as on a command line.
 #[derive(Debug, Default)]
 struct Arguments<'n>(Vec<(&'n str, Vec<Item<'n>>)>);
 
 impl<'n> Arguments<'n> {
-    fn read(walk: &mut Walk<'_>, path: &str, node: &'n Node) -> Self {
-        if let Value::Scalar { text, .. } = &node.value
+    fn read(walk: &mut Walk<'_>, field: &Field<'n>) -> Self {
+        if let Value::Scalar { text, .. } = &field.node.value
             && let Some((name, value)) = text.split_once('=')
         {
             let (shown, value) = (text.as_str(), value.trim().trim_matches('"'));
-            let reason = "OpenShift reads a map from arguments to lists of values here, and nothing else";
+            let reason = "OpenShift reads only a map from arguments to lists of values here";
             let fix = format!("write `{}: [\"{value}\"]` below it", name.trim());
-            walk.warning(path, node, reason, &fix);
-            return Self(vec![(name.trim(), vec![Item { field: path.to_owned(), node, text: value, shown }])]);
+            walk.warning(field, reason, &fix);
+            return Self(vec![(name.trim(), vec![Item { field: field.clone(), text: value, shown }])]);
         }
-        let fields = walk.known_fields(path, node, &NAMES);
+        let fields = walk.known_fields(field, &NAMES);
         let mut arguments = Vec::new();
-        for (name, field, node) in fields.iter() {
+        for (name, field) in fields.iter() {
             let fix = "write a list of values in quotes";
-            let values = match &node.value {
+            let values = match &field.node.value {
                 Value::Null => Vec::new(),
-                // Loosely, but what is meant is plain.
-                Value::Scalar { text, .. } => vec![Item { field, node, text, shown: text }],
-                _ => {
-                    let list = walk.list(&field, node, "values", fix);
-                    items(walk, &field, list, fix)
-                }
+                // One value instead of a list of one is accepted.
+                Value::Scalar { .. } => vec![field],
+                _ => walk.list(&field, "values", fix),
             };
-            arguments.push((name, values));
+            let items = values.into_iter().filter_map(|field| Item::read(walk, field, fix));
+            arguments.push((name, items.collect()));
         }
         Self(arguments)
     }
@@ -113,7 +105,7 @@ impl<'n> Arguments<'n> {
         self.0.iter().find(|(known, _)| *known == name).map_or(&[], |(_, items)| items)
     }
 
-    /// Reads an argument with a single value; of several the last counts.
+    /// Reads an argument with a single value. Of several values the last counts.
     fn last<T>(
         &self,
         walk: &mut Walk<'_>,
@@ -125,16 +117,13 @@ impl<'n> Arguments<'n> {
         for item in self.items(name) {
             match read(item.text) {
                 Ok(value) => last = Some((item, value)),
-                Err(reason) => {
-                    let fix = format!("write e.g. {example}");
-                    walk.error_in(&item.field, item.node, Some(item.shown), reason, &fix);
-                }
+                Err(reason) => item.error(walk, reason, &format!("write e.g. {example}")),
             }
         }
         last
     }
 
-    /// Splits values into names and what is said of them. Of several with one name the last counts.
+    /// Splits values into names and texts. Of several texts with one name the last counts.
     fn pairs(&self, walk: &mut Walk<'_>, name: &str, separator: char, fix: &str) -> Vec<(&'n str, Item<'n>)> {
         let mut pairs: Vec<(&'n str, Item<'n>)> = Vec::new();
         let mut places = HashMap::new();
@@ -142,7 +131,7 @@ impl<'n> Arguments<'n> {
             for shown in item.text.split(',').filter(|text| !text.is_empty()) {
                 let Some((key, text)) = shown.split_once(separator) else {
                     let reason = format!("malformed pair, expect string{separator}string");
-                    walk.error_in(&item.field, item.node, Some(shown), reason, fix);
+                    Item { shown, ..item.clone() }.error(walk, reason, fix);
                     continue;
                 };
                 let (key, text) = (key.trim(), text.trim());
@@ -161,24 +150,25 @@ impl<'n> Arguments<'n> {
 
     fn entries(&self, walk: &mut Walk<'_>, name: &str, separator: char, fix: &str) -> Vec<Entry<'n>> {
         let mut entries = Vec::new();
-        for (key, Item { field, node, text, shown }) in self.pairs(walk, name, separator, fix) {
-            match key.parse() {
-                Ok(signal) => entries.push(Entry { signal, field, node, text, shown }),
-                Err(UnsupportedSignal(_)) => {
+        for (key, item) in self.pairs(walk, name, separator, fix) {
+            match key.parse::<Signal>() {
+                Ok(signal) => entries.push(Entry { signal, item }),
+                Err(error) => {
                     let fix = walk.propose(key, &Signal::ALL.map(Signal::as_str));
-                    walk.error_in(&field, node, Some(shown), format!("unsupported eviction signal {key}"), &fix);
+                    item.error(walk, error.to_string(), &fix);
                 }
             }
         }
         entries
     }
 
-    fn lists(&self, walk: &mut Walk<'_>) -> Lists<'n> {
+    fn threshold_fields(&self, walk: &mut Walk<'_>) -> ThresholdFields<'n> {
         let hard = self.entries(walk, "eviction-hard", '<', THRESHOLD_FIX);
         let first = self.items("eviction-hard").first();
-        Lists {
-            // Given at all, even without any value in it, it replaces the defaults.
-            hard: first.map(|first| (format!("{ARGUMENTS}.eviction-hard"), first.node, hard)),
+        ThresholdFields {
+            // The argument replaces the defaults even when its value is empty.
+            hard: first
+                .map(|first| (Field { path: format!("{ARGUMENTS}.eviction-hard"), node: first.field.node }, hard)),
             soft: self.entries(walk, "eviction-soft", '<', THRESHOLD_FIX),
             grace: self.entries(walk, "eviction-soft-grace-period", '=', "write e.g. memory.available=1m30s"),
             reclaim: self.entries(walk, "eviction-minimum-reclaim", '=', "write e.g. memory.available=100Mi"),
@@ -204,20 +194,18 @@ impl<'n> Arguments<'n> {
         given.is_empty() || pods_enforced(walk, &scopes)
     }
 
-    /// Notes what is legal and can hardly be meant.
+    /// Records warnings about what is valid, but probably not intended.
     fn advise(&self, walk: &mut Walk<'_>, policy: &Policy) {
         if let Some((item, false)) = self.last(walk, "fail-swap-on", "true", boolean) {
-            walk.warning_in(&item.field, item.node, Some(item.shown), SWAP, SWAP_FIX);
+            item.warning(walk, SWAP, SWAP_FIX);
         }
-        let notify = "kernel-memcg-notification";
-        if let Some((item, true)) = self.last(walk, notify, "false", boolean) {
-            let reason = "does nothing on cgroup v2: there the kubelet looks every ten seconds all the same";
-            walk.warning_in(&item.field, item.node, Some(item.shown), reason, "leave it out");
+        if let Some((item, true)) = self.last(walk, "kernel-memcg-notification", "false", boolean) {
+            item.warning(walk, NO_NOTIFICATION, "leave it out");
         }
         self.advise_reservation(walk, policy);
     }
 
-    /// The scheduler must not place pods on memory that evictions keep free: what is reserved covers the largest threshold.
+    /// Warns where the reserved memory is below the largest threshold, so that the scheduler places pods on memory that evictions keep free.
     fn advise_reservation(&self, walk: &mut Walk<'_>, policy: &Policy) {
         let memory = policy.thresholds.iter().filter(|it| it.signal == Signal::MemoryAvailable);
         let uncovered = memory.filter(|it| !(it.is_hard() && policy.reservations.hard_thresholds));
@@ -239,12 +227,12 @@ impl<'n> Arguments<'n> {
                 largest.canonical()
             );
             let fix = "reserve what the system needs and the threshold, e.g. system-reserved: [\"memory=2Gi\"]";
-            walk.warning_in(&item.field, item.node, Some(item.shown), reason, fix);
+            item.warning(walk, reason, fix);
         }
     }
 }
 
-/// As flags are read.
+/// Parses a boolean as Go parses flags.
 fn boolean(text: &str) -> Result<bool, String> {
     match text {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),

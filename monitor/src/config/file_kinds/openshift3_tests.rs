@@ -21,7 +21,7 @@ fn warnings(text: &str) -> Vec<String> {
     MonitorConfig::parse("n.yaml", text).unwrap().warnings.iter().map(ToString::to_string).collect()
 }
 
-/// The scenario of the documentation: 10Gi of memory, 1Gi for the system, and 1Gi that evictions keep free.
+/// The example of OpenShift's documentation: 10Gi of memory, 1Gi for the system, and 1Gi that evictions keep free.
 const SCENARIO: &str = "kubeletArguments:
   system-reserved:
   - \"memory=2Gi\"
@@ -35,7 +35,7 @@ const SCENARIO: &str = "kubeletArguments:
 ";
 
 #[test]
-fn the_scenario_of_the_documentation() {
+fn the_documented_example_is_read() {
     let policy = policy(SCENARIO);
     assert_eq!(shown(SCENARIO), "memory.available<512Mi memory.available<1Gi for 30s");
     assert_eq!(policy.ranking, Ranking::OpenShift3);
@@ -53,7 +53,7 @@ fn the_scenario_of_the_documentation() {
 }
 
 #[test]
-fn a_whole_node_configuration_is_read_as_it_is() {
+fn a_whole_node_configuration_is_read() {
     let text = include_str!("../../../../tests/fixtures/config/node-config.yaml");
     assert_eq!(
         shown(text),
@@ -66,7 +66,7 @@ fn a_whole_node_configuration_is_read_as_it_is() {
 }
 
 #[test]
-fn arguments_are_read_as_flags_are() {
+fn arguments_are_read_as_flags() {
     let defaults = "imagefs.available<15% memory.available<100Mi nodefs.available<10% nodefs.inodesFree<5%";
     let none = "enforce-node-allocatable: none";
     for (body, expected) in [
@@ -75,7 +75,7 @@ fn arguments_are_read_as_flags_are() {
         ("eviction-hard: []\n  enforce-node-allocatable: [\"\"]", defaults.to_owned()),
         ("eviction-hard: [\"\"]", String::new()),
         ("experimental-allocatable-ignore-eviction: [\"true\"]", defaults.to_owned()),
-        // Several in one value, spaces, empty items; the last of one signal counts, in the place of the first.
+        // Several in one value, spaces, empty items. The last text of a signal takes the place of the first.
         (
             "eviction-hard: [\" memory.available < 1Gi,,nodefs.available<5%\", \"memory.available<2Gi\"]\n  enforce-node-allocatable: [none]",
             "memory.available<2Gi nodefs.available<5%".to_owned(),
@@ -92,7 +92,7 @@ fn arguments_are_read_as_flags_are() {
     assert_eq!(period("[0s]"), Duration::ZERO);
     assert_eq!(period("[10s, 30s]"), Duration::from_secs(30));
     assert_eq!(period("[]"), Duration::from_secs(300));
-    // As the documentation prints it.
+    // As printed in the documentation.
     let text = "kubeletArguments:\n  eviction-pressure-transition-period=\"30s\"\n";
     assert_eq!(policy(text).pressure_transition_period, Duration::from_secs(30));
     assert!(warnings(text)[0].contains("write `eviction-pressure-transition-period: [\"30s\"]` below it"));
@@ -107,7 +107,7 @@ fn arguments_are_read_as_flags_are() {
 }
 
 #[test]
-fn all_errors_at_once() {
+fn all_errors_are_reported() {
     let errors = MonitorConfig::parse(
         "n.yaml",
         "kind: NodeConfig
@@ -147,7 +147,7 @@ n.yaml:15: kubeletArguments.kube-reserved: must be a list of values, not a map; 
 }
 
 #[test]
-fn swap_and_misspelt_arguments_are_said() {
+fn swap_and_misspelt_arguments_are_warnings() {
     let said = warnings(
         "kubeletArguments:\n  fail-swap-on: [\"false\"]\n  eviction-hards: [x]\n  kernel-memcg-notification: [\"true\"]\n",
     );
@@ -155,7 +155,7 @@ fn swap_and_misspelt_arguments_are_said() {
         said[0].starts_with("n.yaml:2: kubeletArguments.fail-swap-on[0]: \"false\": swap may be used on this node")
     );
     assert!(said[1].starts_with(
-        "n.yaml:3: kubeletArguments.eviction-hards: an unknown field, which means nothing; did you mean eviction-hard?"
+        "n.yaml:3: kubeletArguments.eviction-hards: an unknown field, which has no effect; did you mean eviction-hard?"
     ));
-    assert!(said[2].contains("does nothing on cgroup v2"));
+    assert!(said[2].contains("has no effect on cgroup v2"));
 }

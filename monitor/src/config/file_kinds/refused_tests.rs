@@ -1,11 +1,11 @@
-//! Files that are none, or made to do harm.
+//! Files of other kinds, unreadable files and hostile files.
 
 use crate::config::policy::MonitorConfig;
 
 const HEAD: &str = "apiVersion: node-pressure-monitor/v1alpha1\nkind: MonitorConfiguration\n";
 
 #[test]
-fn other_texts_are_refused_by_name() {
+fn files_of_other_kinds_are_refused_by_name() {
     for (text, message) in [
         (
             "",
@@ -41,7 +41,7 @@ fn other_texts_are_refused_by_name() {
 }
 
 #[test]
-fn unreadable_files_say_what_to_do() {
+fn errors_about_unreadable_files_have_a_fix() {
     let folder = tempfile::tempdir().unwrap();
     let missing = folder.path().join("none.yaml");
     let errors = MonitorConfig::load(&missing).unwrap_err().to_string();
@@ -65,12 +65,12 @@ fn unreadable_files_say_what_to_do() {
 }
 
 #[test]
-fn no_file_makes_more_of_its_errors_than_can_be_read() {
+fn the_length_of_all_errors_is_bounded() {
     let body: String = (0..20_000).map(|number| format!("x{number}: 1\n")).collect();
     let errors = MonitorConfig::parse("f", &format!("{HEAD}{body}")).unwrap_err();
     assert_eq!(errors.0.len(), 201);
     assert_eq!(errors.0[200].reason, "19800 more errors");
-    // Nor do control characters reach the terminal.
+    // Control characters do not reach the terminal.
     let errors = MonitorConfig::parse("f", &format!("{HEAD}\"\\e[31m\\n\": 1")).unwrap_err().to_string();
     assert!(errors.starts_with("f:3: \u{fffd}[31m\u{fffd}: unknown field;"), "{errors}");
     let long = "x".repeat(1 << 16);
@@ -78,13 +78,13 @@ fn no_file_makes_more_of_its_errors_than_can_be_read() {
     assert!(errors.len() < 2000, "{}", errors.len());
 }
 
-/// Every broken file ends in a message, never in a panic: a thousand ways to damage the default file.
+/// Damages the default file in a thousand ways. Each must end in an error, not in a panic.
 #[test]
-fn damaged_files_are_refused_calmly() {
+fn damaged_files_are_errors() {
     let whole = include_str!("../../../../config/monitor.yaml");
     let pieces =
         ["\n", ": ", "- ", "[", "{", "}", "\"", "'", "%", "1e99", "-", "&a ", "*a", "!x ", "µ", "\t", "~", "0x1p9999%"];
-    // A linear congruential generator: the same damage in every run.
+    // A linear congruential generator repeats the same damage in every run.
     let mut state: u64 = 1;
     let mut random = |limit: usize| {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

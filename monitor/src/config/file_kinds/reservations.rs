@@ -1,102 +1,105 @@
-//! What is kept from pods, and what swap does: the same words in every kind of file.
+//! Settings that every kind of file has: reservations, what node allocatable is enforced on, and the warning about swap.
 
-use crate::config::document_walk::{Fields, Walk};
+use crate::config::document_walk::{Field, Fields, Walk};
 use crate::config::yaml::Node;
-use crate::units::quantity::Quantity;
+use crate::units::Quantity;
 
-/// What can be reserved.
-const RESOURCES: [&str; 4] = ["cpu", "memory", "ephemeral-storage", "pid"];
-
-/// What node allocatable can be enforced on.
+const RESERVABLE: [&str; 4] = ["cpu", "memory", "ephemeral-storage", "pid"];
+/// The values of `enforceNodeAllocatable`.
 const ENFORCED: [&str; 6] =
     ["none", "pods", "system-reserved", "kube-reserved", "system-reserved-compressible", "kube-reserved-compressible"];
 
-/// Said where swap is allowed.
-pub const SWAP: &str = "swap may be used on this node, and evictions are blind to it: swap neither adds to memory.available nor counts as \
-                        used; what is swapped out leaves the working set, so memory.available stays high while the node thrashes, \
-                        and MemoryPressure may never be seen";
-/// What to do about it.
+/// The warning where a node may use swap.
+pub const SWAP: &str = "swap may be used on this node, and evictions do not see it: swap neither adds to memory.available nor counts as \
+                        used; swapped memory leaves the working set, so memory.available stays high while the node thrashes, \
+                        and MemoryPressure may never be reported";
 pub const SWAP_FIX: &str = "switch swap off where evictions are to protect memory";
 
-/// One item of a list, and where it stands.
+/// A text within a field's value, such as one item of a list on a command line.
 #[derive(Debug, Clone)]
 pub struct Item<'n> {
-    /// The path to it.
-    pub field: String,
-    /// Where it stands.
-    pub node: &'n Node,
-    /// What is said.
+    pub field: Field<'n>,
     pub text: &'n str,
-    /// What is shown of it in messages.
+    /// The text that messages repeat.
     pub shown: &'n str,
+}
+
+impl<'n> Item<'n> {
+    /// Reads a field whose whole value is the text.
+    pub fn read(walk: &mut Walk<'_>, field: Field<'n>, fix: &str) -> Option<Self> {
+        let text = walk.text(&field, fix)?;
+        Some(Self { field, text, shown: text })
+    }
+
+    pub fn error(&self, walk: &mut Walk<'_>, reason: impl Into<String>, fix: &str) {
+        walk.error_at(&self.field.path, self.field.node, Some(self.shown), reason, fix);
+    }
+
+    pub fn warning(&self, walk: &mut Walk<'_>, reason: impl Into<String>, fix: &str) {
+        walk.warning_at(&self.field.path, self.field.node, Some(self.shown), reason, fix);
+    }
 }
 
 /// Reads a map from resources to amounts.
 pub fn reserved_map(walk: &mut Walk<'_>, fields: &Fields<'_>, name: &str) -> Vec<(String, Quantity)> {
-    let Some((path, node)) = fields.get(name) else {
+    let Some(field) = fields.get(name) else {
         return Vec::new();
     };
-    let map = walk.fields_or(&path, node, &RESOURCES, |name| format!("{name} cannot be reserved"));
+    let map = walk.fields_or(&field, &RESERVABLE, |name| format!("{name} cannot be reserved"));
     let mut amounts = Vec::new();
-    for (resource, field, node) in map.iter() {
-        let text = walk.text(&field, node, "write e.g. 1Gi");
-        let amount = text.and_then(|text| reserved(walk, resource, &Item { field, node, text, shown: text }));
+    for (resource, field) in map.iter() {
+        let amount = Item::read(walk, field, "write e.g. 1Gi").and_then(|item| reserved(walk, resource, &item));
         amounts.extend(amount.map(|amount| (resource.to_owned(), amount)));
     }
     amounts
 }
 
-/// Reads the amount that is reserved of a resource.
+/// Reads the reserved amount of a resource.
 pub fn reserved(walk: &mut Walk<'_>, resource: &str, item: &Item<'_>) -> Option<Quantity> {
-    const FIX: &str = "write e.g. 500m for cpu, 1Gi for memory, 1000 for pid";
-    let error = if RESOURCES.contains(&resource) {
-        match Quantity::parse(item.text) {
-            Ok(amount) if amount.is_negative() => "what is reserved cannot be negative".to_owned(),
-            Ok(amount) => return Some(amount),
-            Err(error) => error.to_string(),
-        }
-    } else {
-        format!("{resource} cannot be reserved")
+    if !RESERVABLE.contains(&resource) {
+        let fix = "what can: cpu, memory, ephemeral-storage, pid";
+        item.error(walk, format!("{resource} cannot be reserved"), fix);
+        return None;
+    }
+    let error = match Quantity::parse(item.text) {
+        Ok(amount) if amount.is_negative() => "a reserved amount cannot be negative".to_owned(),
+        Ok(amount) => return Some(amount),
+        Err(error) => error.to_string(),
     };
-    let fix = if RESOURCES.contains(&resource) { FIX } else { "what can: cpu, memory, ephemeral-storage, pid" };
-    walk.error_in(&item.field, item.node, Some(item.shown), error, fix);
+    item.error(walk, error, "write e.g. 500m for cpu, 1Gi for memory, 1000 for pid");
     None
 }
 
-/// Reads the items of a list of plain values.
-pub fn items<'n>(walk: &mut Walk<'_>, path: &str, list: &'n [Node], fix: &str) -> Vec<Item<'n>> {
-    let mut items = Vec::new();
-    for (index, node) in list.iter().enumerate() {
-        let field = format!("{path}[{index}]");
-        if let Some(text) = walk.text(&field, node, fix) {
-            items.push(Item { field, node, text, shown: text });
-        }
-    }
-    items
-}
-
-/// Reads what node allocatable is enforced on; tells whether the pods' own cgroup is limited.
+/// Checks the items of `enforceNodeAllocatable`, and returns whether the cgroup of all pods is limited.
 pub fn pods_enforced(walk: &mut Walk<'_>, items: &[Item<'_>]) -> bool {
     let others = items.iter().any(|item| item.text != "none");
     for item in items {
         if !ENFORCED.contains(&item.text) {
-            let fix = format!("write {}", ENFORCED.join(" or "));
-            walk.error_in(&item.field, item.node, Some(item.shown), "not one of the choices", &fix);
+            item.error(walk, "not one of the choices", &format!("write {}", ENFORCED.join(" or ")));
         } else if item.text == "none" && others {
-            let fix = "leave out either none or everything else";
-            walk.error_in(&item.field, item.node, Some(item.shown), "cannot stand with others", fix);
+            item.error(walk, "cannot stand with others", "leave out either none or everything else");
         }
     }
     items.iter().any(|item| item.text == "pods")
 }
 
-/// Reads `enforceNodeAllocatable`.
+/// Reads `enforceNodeAllocatable`. Returns `absent` where the field is absent.
 pub fn enforced_field(walk: &mut Walk<'_>, fields: &Fields<'_>, absent: bool) -> bool {
     const FIX: &str = "write e.g. [pods], or [] for nothing";
-    let Some((path, node)) = fields.get("enforceNodeAllocatable") else {
+    let Some(field) = fields.get("enforceNodeAllocatable") else {
         return absent;
     };
-    let list = walk.list(&path, node, "names", FIX);
-    let items = items(walk, &path, list, FIX);
+    let list = walk.list(&field, "names", FIX);
+    let items: Vec<_> = list.into_iter().filter_map(|field| Item::read(walk, field, FIX)).collect();
     pods_enforced(walk, &items)
+}
+
+/// Records an error where `apiVersion` or `kind` is missing or has another value.
+pub fn check_header(walk: &mut Walk<'_>, fields: &Fields<'_>, document: &Node, api_version: &str, kind: &str) {
+    for (name, expected) in [("apiVersion", api_version), ("kind", kind)] {
+        match fields.get(name) {
+            Some(field) => drop(walk.choice(&field, &[(expected, ())])),
+            None => walk.error_at(name, document, None, "missing", &format!("add `{name}: {expected}`")),
+        }
+    }
 }

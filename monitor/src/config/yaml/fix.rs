@@ -1,6 +1,6 @@
-//! What to do about a text that is not YAML. The parser says what it stumbled over, seldom what is missing.
+//! Fixes for texts that are no YAML. The parser names the place where it failed, but seldom what is missing.
 
-/// Returns the fix for what the parser says is wrong in `text`, at a line and a column counted from one.
+/// Returns the fix for the parser's `reason` at a line and a column, both counted from one.
 pub fn of(text: &str, reason: &str, line: usize, column: usize) -> String {
     if is_trace(text) {
         return "this looks like a trace: give it to simulate as TRACE.jsonl".to_owned();
@@ -8,7 +8,7 @@ pub fn of(text: &str, reason: &str, line: usize, column: usize) -> String {
     if reason.contains("quoted scalar") && (reason.contains("unexpected") || reason.contains("indentation")) {
         return format!("close the quote opened in line {line}");
     }
-    // A plain value is read on into the next line, and the tab there is said to be wrong in this one.
+    // A plain value may continue in the next line, and the parser reports a tab there at the value's first line.
     let mut here = text.lines().skip(line.saturating_sub(1)).take(2);
     if reason.contains("tab") && here.any(|line| indentation(line).contains('\t')) {
         return "indent with spaces".to_owned();
@@ -19,7 +19,7 @@ pub fn of(text: &str, reason: &str, line: usize, column: usize) -> String {
     "check the indentation and the quotes near here".to_owned()
 }
 
-/// One JSON object a line, of which YAML reads only the first.
+/// Returns whether the text has one JSON object per line.
 fn is_trace(text: &str) -> bool {
     let mut objects = text.trim_start().lines().map(|line| line.starts_with('{'));
     objects.next() == Some(true) && objects.any(|is_object| is_object)
@@ -30,11 +30,11 @@ fn indentation(line: &str) -> &str {
     &line[..line.len() - text.len()]
 }
 
-/// Returns the innermost bracket that is open at a place, and its line. Brackets within quotes, comments and words do not count.
+/// Returns the innermost open bracket at a place, and its line. Brackets within quotes, comments and words do not count.
 fn open_bracket(text: &str, end_line: usize, end_column: usize) -> Option<(char, usize)> {
     let mut open = Vec::new();
     let mut quote = None;
-    // The last character that is not a blank, and whether blanks follow it.
+    // The last character that is no blank, and whether blanks follow it.
     let (mut last, mut after_blank) = ('\n', true);
     for (line, content) in (1..=end_line).zip(text.lines()) {
         let longest = if line == end_line { end_column.saturating_sub(1) } else { usize::MAX };
@@ -93,7 +93,7 @@ mod tests {
             ("a: \"\\q\"\n", 1, "check the indentation and the quotes near here"),
         ] {
             let error = parse_document(text).unwrap_err();
-            assert_eq!((error.fix.as_str(), error.line), (fix, line), "{text}: {error:?}");
+            assert_eq!((error.fix.as_deref(), error.line), (Some(fix), line), "{text}: {error:?}");
         }
     }
 }

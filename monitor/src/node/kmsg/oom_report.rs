@@ -1,52 +1,41 @@
-//! What the OOM killer writes to the kernel's log, pure: lines in, kills out.
+//! Parses what the OOM killer writes to the kernel's log. Pure: takes lines, returns kills.
 //!
-//! One invocation says, in this order and under one lock: who invoked it; a stack with the task's pid; (Linux 5.0) a line
-//! `oom-kill:constraint=…`, before that `Task in … killed as a result of limit of …`; then `Killed process …`. All but the last are
-//! rate-limited, so a kill in a storm has that line alone.
+//! One invocation writes, in this order and under one lock: the task that invoked it; a stack with the task's pid; since Linux 5.0 a line
+//! `oom-kill:constraint=…`, before that `Task in … killed as a result of limit of …`; and `Killed process …`. The kernel rate-limits all
+//! lines but the last, so during a storm of kills the last line may stand alone.
 
 use std::collections::VecDeque;
 
 use crate::kernel::OomConstraint;
 use crate::units::{Bytes, Pid};
 
-/// An OOM kill, as far as the log tells. Cgroups are paths in the memory hierarchy, without the slash at their head.
+/// An OOM kill; fields that the log lacks are absent. Cgroups are paths in the memory hierarchy, without the leading slash.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct OomReport {
-    /// The victim, or the thread of it that the OOM killer looked at.
+    /// The victim, or the thread of the victim that the OOM killer chose.
     pub victim_pid: Pid,
-    /// Its name.
     pub victim_comm: String,
-    /// Where it lived.
     pub victim_cgroup: Option<String>,
-    /// Its user.
     pub uid: Option<u32>,
-    /// Its address space.
     pub total_vm: Option<Bytes>,
-    /// Its anonymous memory.
     pub anon_rss: Option<Bytes>,
-    /// Its file memory.
     pub file_rss: Option<Bytes>,
-    /// Its shared memory.
     pub shmem_rss: Option<Bytes>,
-    /// Its page tables.
     pub pgtables: Option<Bytes>,
-    /// Its `oom_score_adj`.
     pub oom_score_adj: Option<i32>,
-    /// Who allocated; the log gives the thread's id.
+    /// The thread whose allocation invoked the OOM killer.
     pub trigger_tid: Option<Pid>,
-    /// Its name.
     pub trigger_comm: Option<String>,
-    /// How much it wanted: two to this power pages.
+    /// The size of the allocation: two to this power pages.
     pub order: Option<i32>,
-    /// Whose limit.
     pub constraint: Option<OomConstraint>,
-    /// The cgroup whose limit it was.
+    /// The cgroup whose limit was reached.
     pub limit_cgroup: Option<String>,
-    /// Killed along with the victim proper, for `memory.oom.group`.
+    /// Whether the process was killed along with the victim because of `memory.oom.group`.
     pub of_group: bool,
 }
 
-/// What one invocation has said so far.
+/// What one invocation has written so far.
 #[derive(Debug, Clone, Default)]
 struct Invocation {
     trigger_tid: Option<Pid>,
@@ -56,31 +45,31 @@ struct Invocation {
     limit_cgroup: Option<String>,
     victim: Option<Pid>,
     victim_cgroup: Option<String>,
-    /// As far as it has been read: it is printed piece by piece, and another CPU's line may come between.
+    /// The part read so far. The kernel prints the summary piece by piece, and a line of another CPU may interrupt it.
     summary: Option<String>,
 }
 
-/// The kernel prints the report of an invocation at most so often in so long (`oom_rs` in `mm/oom_kill.c`); the last line always.
+/// The kernel's rate limit on reports (`oom_rs` in `mm/oom_kill.c`), from which the last line is exempt.
 const REPORTS: usize = 10;
 const REPORTS_WITHIN_US: u64 = 5_000_000;
 
-/// Three paths at the most.
+/// A summary has at most three paths.
 const LONGEST_SUMMARY: usize = 4 * 4096;
 
-/// Reads the log line by line.
+/// The parser's state.
 #[derive(Debug, Default)]
 pub struct OomLog {
-    /// Begun, and nobody killed yet.
+    /// The invocation that has not killed yet.
     open: Option<Invocation>,
-    /// That of the last kill: those killed for `memory.oom.group` follow it.
+    /// The invocation of the last kill, which the kills because of `memory.oom.group` follow.
     last: Invocation,
     in_group: bool,
-    /// When the last reports began, in the log's microseconds.
+    /// The times of the last reports, in the log's microseconds.
     reported: VecDeque<u64>,
 }
 
 impl OomLog {
-    /// Takes in one line, logged at `at_us`; a kill, when this line completes one.
+    /// Parses one line, logged at `at_us`. Returns the kill that the line completes.
     pub fn line(&mut self, at_us: u64, line: &str) -> Option<OomReport> {
         if let Some((comm, rest)) = line.rsplit_once(" invoked oom-killer:") {
             self.begin(at_us);
@@ -108,10 +97,10 @@ impl OomLog {
         None
     }
 
-    /// Takes in the rest of a line that another had cut off (`pr_cont`).
+    /// Parses the continuation of an interrupted line (`pr_cont`).
     pub fn continued(&mut self, text: &str) {
         let Some(open) = &mut self.open else { return };
-        // Whatever else goes on at the same time, this begins like no other line, or is the path that was still to come.
+        // No other continuation begins like the summary's parts. One that begins with a slash is the path after a key.
         let heads = [",cpuset=", ",mems_allowed=", ",oom_memcg=", ",global_oom", ",task_memcg=", ",task="];
         if let Some(mut summary) = open.summary.take()
             && summary.len() < LONGEST_SUMMARY
@@ -124,7 +113,7 @@ impl OomLog {
         }
     }
 
-    /// Lines are missing: nothing that follows belongs to what was said.
+    /// Discards the open invocation after lines were lost: later lines do not belong to it.
     pub fn forget(&mut self) {
         let reported = std::mem::take(&mut self.reported);
         *self = Self { reported, ..Self::default() };
@@ -143,14 +132,14 @@ impl OomLog {
         self.open.get_or_insert_default()
     }
 
-    /// The head of the stack: `CPU: 1 UID: 0 PID: 77 Comm: x …`.
+    /// Parses the head of the stack: `CPU: 1 UID: 0 PID: 77 Comm: x …`.
     fn trigger(&mut self, line: &str) {
         if let Some(open) = self.open.as_mut().filter(|open| open.trigger_tid.is_none()) {
             open.trigger_tid = field(line, "PID: ").and_then(|number| number.parse().ok()).map(Pid);
         }
     }
 
-    /// Whether an invocation may go unreported at this time.
+    /// Returns whether the rate limit may suppress the report of an invocation at this time.
     fn may_be_silent(&self, at_us: u64) -> bool {
         let oldest = self.reported.front().filter(|_| self.reported.len() == REPORTS);
         oldest.is_some_and(|oldest| at_us.saturating_sub(*oldest) <= REPORTS_WITHIN_US)
@@ -158,10 +147,10 @@ impl OomLog {
 
     fn kill(&mut self, at_us: u64, message: &str, killed: &str) -> Option<OomReport> {
         let victim = victim(killed)?;
-        // The next kill without a report is of the same group, unless it could be of another invocation, which is silent.
+        // A kill without a report is of the same group, unless it may be that of an invocation whose report is suppressed.
         let of_group = self.open.is_none() && self.in_group && !self.may_be_silent(at_us);
-        let said = match self.open.take() {
-            // Before Linux 5.1 a child may have been taken in its place, from wherever it lives.
+        let of = match self.open.take() {
+            // Before Linux 5.1 the kernel may kill a child of the chosen process instead, from any cgroup.
             Some(open) if open.victim.is_some_and(|chosen| chosen != victim.victim_pid) => {
                 Invocation { victim_cgroup: None, ..open }
             }
@@ -170,14 +159,14 @@ impl OomLog {
             None => Invocation::default(),
         };
         self.in_group &= of_group;
-        self.last.clone_from(&said);
+        self.last.clone_from(&of);
         Some(OomReport {
-            trigger_tid: said.trigger_tid,
-            trigger_comm: said.trigger_comm,
-            order: said.order,
-            constraint: said.constraint.or_else(|| by_limit(message)),
-            limit_cgroup: said.limit_cgroup,
-            victim_cgroup: said.victim_cgroup,
+            trigger_tid: of.trigger_tid,
+            trigger_comm: of.trigger_comm,
+            order: of.order,
+            constraint: of.constraint.or_else(|| by_limit(message)),
+            limit_cgroup: of.limit_cgroup,
+            victim_cgroup: of.victim_cgroup,
             of_group,
             ..victim
         })
@@ -185,8 +174,8 @@ impl OomLog {
 }
 
 impl Invocation {
-    /// Linux 5.0: `CONSTRAINT_MEMCG,nodemask=…,cpuset=…,mems_allowed=…,oom_memcg=/a,task_memcg=/a/b,task=x,pid=7,uid=0`, or
-    /// `global_oom` in the place of `oom_memcg`. Paths and names may hold commas: what is between the keys counts.
+    /// Parses Linux 5.0's `CONSTRAINT_MEMCG,nodemask=…,cpuset=…,mems_allowed=…,oom_memcg=/a,task_memcg=/a/b,task=x,pid=7,uid=0`, or
+    /// `global_oom` in the place of `oom_memcg`. Paths and names may contain commas, so values end at the next key.
     fn summary(&mut self, summary: &str) {
         self.constraint = constraint(summary.split(',').next().unwrap_or_default());
         let Some((rest, victim)) = summary.rsplit_once(",pid=") else { return };
@@ -196,7 +185,7 @@ impl Invocation {
         self.victim_cgroup = task.rsplit_once(",task=").map(|(path, _)| relative(path));
     }
 
-    /// Before Linux 5.0: `/a/b killed as a result of limit of /a`.
+    /// Parses the line of kernels before Linux 5.0: `/a/b killed as a result of limit of /a`.
     fn limit(&mut self, rest: &str) {
         let Some((task, limit)) = rest.split_once(" killed as a result of limit of ") else { return };
         self.constraint = Some(OomConstraint::Memcg);
@@ -205,7 +194,7 @@ impl Invocation {
     }
 }
 
-/// What the kernel calls it says whether it was for a limit, though not, of the node's memory, which part of it was short.
+/// Returns the constraint of a kill whose message names a cgroup. The message for the node's memory does not tell which constraint.
 fn by_limit(message: &str) -> Option<OomConstraint> {
     message.starts_with("Memory cgroup ").then_some(OomConstraint::Memcg)
 }
@@ -220,7 +209,7 @@ fn constraint(name: &str) -> Option<OomConstraint> {
     })
 }
 
-/// The OOM killer's message before `verb`, and what stands after it.
+/// Splits a line of the OOM killer at `verb`.
 fn after<'l>(line: &'l str, verb: &str) -> Option<(&'l str, &'l str)> {
     let (before, rest) = line.split_once(verb)?;
     // Before Linux 5.1 the last line had no message.
@@ -228,8 +217,8 @@ fn after<'l>(line: &'l str, verb: &str) -> Option<(&'l str, &'l str)> {
     is_ours.then_some((before, rest))
 }
 
-/// `77 (name) total-vm:1kB, anon-rss:1kB, …, UID:0 pgtables:1kB oom_score_adj:0`; fields came one after the other, and once
-/// the user stood before them: `77 (name), UID 0, total-vm:…`. A name may hold anything.
+/// Parses `77 (name) total-vm:1kB, anon-rss:1kB, …, UID:0 pgtables:1kB oom_score_adj:0`. Older kernels have fewer fields, and some the
+/// user before them: `77 (name), UID 0, total-vm:…`. The name may contain any character.
 fn victim(killed: &str) -> Option<OomReport> {
     let (pid, rest) = killed.split_once(" (")?;
     let (name, fields) = rest.rsplit_once(" total-vm:")?;
@@ -252,7 +241,7 @@ fn victim(killed: &str) -> Option<OomReport> {
     })
 }
 
-/// What follows `key`, up to the next comma or space.
+/// Returns the text after `key` up to the next comma or space.
 fn field<'l>(line: &'l str, key: &str) -> Option<&'l str> {
     line.split_once(key)?.1.split([',', ' ']).next()
 }

@@ -1,6 +1,6 @@
 use super::*;
 
-/// Reads whole reports; a record every 10 µs.
+/// Parses whole reports, one record every 10 µs.
 fn read(log: &mut OomLog, from_us: u64, lines: &[&str]) -> Vec<OomReport> {
     lines.iter().zip(0..).filter_map(|(line, index)| log.line(from_us + 10 * index, line)).collect()
 }
@@ -11,9 +11,9 @@ fn one(lines: &[&str]) -> OomReport {
     reports.remove(0)
 }
 
-/// Each kernel's own words. 6.18 was captured; the others are as their sources print and as public reports show them.
+/// The text of 6.18 was captured. The others follow the kernels' sources and public reports.
 #[test]
-fn every_kernels_report_is_understood() {
+fn the_report_of_each_kernel_is_parsed() {
     let kib = |kib| Some(Bytes::from_kib(kib));
     let path = |path: &str| Some(path.to_owned());
     let expected =
@@ -175,7 +175,7 @@ fn killed(pid: i32) -> String {
 }
 
 #[test]
-fn a_group_shares_the_report_of_its_first() {
+fn kills_of_a_group_share_the_first_report() {
     let mut log = OomLog::default();
     let (first, second, third) = (killed(7), killed(8), killed(9));
     let invoked = "x invoked oom-killer: gfp_mask=0xcc0(GFP_KERNEL), order=0, oom_score_adj=0";
@@ -190,14 +190,14 @@ fn a_group_shares_the_report_of_its_first() {
         facts,
         [(7, false, Some("pod"), Some("pod/c")), (8, true, Some("pod"), None), (9, true, Some("pod"), None)]
     );
-    // The next report is another's.
+    // The next report is that of another invocation.
     let other = SUMMARY.replace("pid=7", "pid=70").replace("oom_memcg=/pod", "oom_memcg=/other");
     let reports = read(&mut log, 1_000_000, &[&other, &killed(70)]);
     assert_eq!((reports[0].of_group, reports[0].limit_cgroup.as_deref()), (false, Some("other")));
 }
 
 #[test]
-fn when_reports_may_be_held_back_a_kill_inherits_nothing() {
+fn a_kill_during_the_rate_limit_inherits_nothing() {
     let mut log = OomLog::default();
     let invoked = "x invoked oom-killer: gfp_mask=0xcc0(GFP_KERNEL), order=0, oom_score_adj=0";
     for at in 0..10 {
@@ -211,7 +211,7 @@ fn when_reports_may_be_held_back_a_kill_inherits_nothing() {
 }
 
 #[test]
-fn names_and_paths_may_hold_anything() {
+fn names_and_paths_may_contain_any_character() {
     let summary = "oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=/,mems_allowed=0,oom_memcg=/a,b,task_memcg=/a,b/c,pid=1,d,task=x,pid=3,uid=,pid=7,uid=0";
     let last = "Memory cgroup out of memory: Killed process 7 (x) total-vm:1kB) total-vm:4kB, anon-rss:8kB, file-rss:0kB, shmem-rss:0kB, UID:5 pgtables:40kB oom_score_adj:0";
     let report = one(&[summary, last]);
@@ -225,7 +225,7 @@ fn names_and_paths_may_hold_anything() {
 }
 
 #[test]
-fn what_is_no_kill_is_none() {
+fn other_lines_are_no_kills() {
     let mut log = OomLog::default();
     for line in [
         "random: crng init done",
@@ -243,7 +243,7 @@ fn what_is_no_kill_is_none() {
 }
 
 #[test]
-fn after_a_gap_nothing_is_inherited() {
+fn a_kill_after_lost_lines_inherits_nothing() {
     let mut log = OomLog::default();
     log.line(0, SUMMARY);
     log.forget();
@@ -251,7 +251,7 @@ fn after_a_gap_nothing_is_inherited() {
 }
 
 #[test]
-fn a_line_that_another_cut_off_is_put_together() {
+fn an_interrupted_line_is_joined() {
     let mut log = OomLog::default();
     log.line(0, "oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null)");
     log.line(1, "virtio_blk virtio1: [vda] new size");
@@ -268,7 +268,7 @@ fn a_line_that_another_cut_off_is_put_together() {
     log.continued("/pod,task_memcg=/pod/c,task=a,pid=7,uid=0");
     let report = log.line(2, &killed(7)).unwrap();
     assert_eq!((report.limit_cgroup.as_deref(), report.victim_cgroup.as_deref()), (Some("pod"), Some("pod/c")));
-    // Without a beginning there is nothing to continue.
+    // A continuation without a beginning is ignored.
     log.continued(",oom_memcg=/pod,task_memcg=/pod/c,task=a,pid=8,uid=0");
     assert_eq!(log.line(3, &killed(8)).unwrap().limit_cgroup, None);
 }

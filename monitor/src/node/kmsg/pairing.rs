@@ -1,19 +1,18 @@
-//! Brings together what two witnesses say of the same kill, pure.
+//! Pairs each OOM kill that one source reports with the log's report of the same kill. Pure.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use crate::units::Monotonic;
-use crate::units::Pid;
+use crate::units::{Monotonic, Pid};
 
-/// How long a kill waits for its report. The log is written before the victim exits, so it hardly ever does.
-const PATIENCE: Duration = Duration::from_millis(100);
-/// How long a report waits for its kill: a victim may be stuck for some time before it exits.
-const REMEMBERED: Duration = Duration::from_secs(30);
-/// Reports remembered at most.
-const REPORTS: usize = 1024;
+/// How long a kill waits for its report. The kernel writes the report before the victim exits, so a wait is rare.
+const KILL_WAIT: Duration = Duration::from_millis(100);
+/// How long a report waits for its kill, because a victim may take long to exit.
+const REPORT_WAIT: Duration = Duration::from_secs(30);
+/// The most reports that wait.
+const MOST_REPORTS: usize = 1024;
 
-/// Kills that wait for a report, and reports that wait for a kill, by the victim's process id.
+/// Kills and reports that wait for each other, by the victim's process id.
 #[derive(Debug)]
 pub struct Pairing<K, R> {
     kills: VecDeque<(Pid, Monotonic, K)>,
@@ -27,36 +26,34 @@ impl<K, R> Default for Pairing<K, R> {
 }
 
 impl<K, R> Pairing<K, R> {
-    /// Takes in a report.
     pub fn report(&mut self, victim: Pid, report: R, now: Monotonic) {
-        self.reports.retain(|(_, at, _)| now.since(*at) < REMEMBERED);
-        if self.reports.len() >= REPORTS {
+        self.reports.retain(|(_, at, _)| now.since(*at) < REPORT_WAIT);
+        if self.reports.len() >= MOST_REPORTS {
             self.reports.pop_front();
         }
         self.reports.push_back((victim, now, report));
     }
 
-    /// Takes in a kill.
     pub fn kill(&mut self, victim: Pid, kill: K, now: Monotonic) {
         self.kills.push_back((victim, now, kill));
     }
 
-    /// The oldest kill, if its report is there, or need not be waited for any longer.
+    /// Returns the oldest kill with its report, or without one when the wait for it is over.
     pub fn next(&mut self, now: Monotonic) -> Option<(K, Option<R>)> {
         let (victim, since, _) = self.kills.front()?;
-        // The oldest of that id: ids are given out anew.
+        // The kernel reuses process ids, so the oldest report belongs to the oldest kill.
         let place = self.reports.iter().position(|(pid, ..)| pid == victim);
-        if place.is_none() && now.since(*since) < PATIENCE {
+        if place.is_none() && now.since(*since) < KILL_WAIT {
             return None;
         }
         let report = place.and_then(|place| self.reports.remove(place)).map(|(.., report)| report);
         self.kills.pop_front().map(|(.., kill)| (kill, report))
     }
 
-    /// When [`Self::next`] has something at the latest.
+    /// Returns after how long [`Self::next`] returns the oldest kill at the latest.
     #[must_use]
     pub fn due(&self, now: Monotonic) -> Option<Duration> {
-        self.kills.front().map(|(_, since, _)| PATIENCE.saturating_sub(now.since(*since)))
+        self.kills.front().map(|(_, since, _)| KILL_WAIT.saturating_sub(now.since(*since)))
     }
 }
 
@@ -69,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn whichever_comes_first_waits_for_the_other() {
+    fn kills_and_reports_wait_for_each_other() {
         let mut pairing: Pairing<&str, &str> = Pairing::default();
         pairing.report(Pid(7), "of seven", at(0));
         pairing.kill(Pid(7), "seven", at(1));
@@ -85,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_that_nobody_asks_for_is_forgotten() {
+    fn a_report_without_a_kill_expires() {
         let mut pairing: Pairing<(), u64> = Pairing::default();
         pairing.report(Pid(7), 1, at(0));
         pairing.report(Pid(8), 2, at(40_000));

@@ -1,8 +1,8 @@
 //! Certificate, key and tokens: read at the start, and again when their files change, by a thread of its own, since a disk may hang.
 
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::Builder;
 use std::time::Duration;
 
 use tokio_rustls::rustls::ServerConfig;
@@ -10,8 +10,8 @@ use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::server::NoServerSessionStorage;
 
-use crate::config::Stamp;
 use crate::config::serving_options::{ServingOptions, TlsFiles};
+use crate::config::{FileWatch, Stamp, read_limited};
 use crate::report::Health;
 
 /// What it is called among the things that are not as they should be.
@@ -67,10 +67,8 @@ impl Material {
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, MaterialError> {
-    use std::io::Read as _;
-    let mut bytes = Vec::new();
-    let read = std::fs::File::open(path).and_then(|file| file.take(LARGEST + 1).read_to_end(&mut bytes));
-    read.map_err(|source| MaterialError::Unreadable { path: path.to_owned(), source })?;
+    let read = std::fs::File::open(path).and_then(|file| read_limited(file, LARGEST));
+    let bytes = read.map_err(|source| MaterialError::Unreadable { path: path.to_owned(), source })?;
     if u64::try_from(bytes.len()).is_ok_and(|length| length > LARGEST) {
         let reason = format!("larger than {} KiB", LARGEST >> 10);
         return Err(MaterialError::Wrong { path: path.to_owned(), reason, fix: "check the path" });
@@ -137,7 +135,7 @@ impl Current {
 
 /// The thread that reads the files again; it ends with this.
 #[derive(Debug)]
-pub struct MaterialWatch(#[expect(dead_code, reason = "held, not sent to")] Sender<()>);
+pub struct MaterialWatch(#[expect(dead_code, reason = "held, so that the thread runs")] FileWatch<()>);
 
 impl MaterialWatch {
     /// Starts it, where there are files. Material that cannot be used is not: what was there before stays, and `health` says so.
@@ -154,19 +152,19 @@ impl MaterialWatch {
             return Ok(None);
         }
         let (current, health) = (Arc::clone(current), Arc::clone(health));
-        let (alive, ended) = channel();
-        let run = move || {
-            // It has inherited the loop's precedence. Lowering it is always allowed.
-            let _kept = rustix::process::setpriority_process(None, 0);
-            let mut said = None;
-            while ended.recv_timeout(EVERY) == Err(RecvTimeoutError::Timeout) {
-                if let Some(read) = watched.look() {
-                    renew(read, &mut said, &current, &health);
-                }
+        let (mut said, mut is_lowered) = (None, false);
+        let poll = move |_| {
+            if !std::mem::replace(&mut is_lowered, true) {
+                // The thread has inherited the loop's priority. Lowering it is always allowed.
+                let _kept = rustix::process::setpriority_process(None, 0);
             }
+            if let Some(read) = watched.look() {
+                renew(read, &mut said, &current, &health);
+            }
+            None
         };
-        std::thread::Builder::new().name("serving".to_owned()).stack_size(256 * 1024).spawn(run)?;
-        Ok(Some(Self(alive)))
+        let thread = Builder::new().name("serving".to_owned()).stack_size(256 * 1024);
+        FileWatch::start(thread, EVERY, poll).map(|watch| Some(Self(watch)))
     }
 }
 

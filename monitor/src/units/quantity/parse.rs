@@ -1,4 +1,4 @@
-//! From text.
+//! Parsing of quantities.
 
 use super::{
     BINARY_MAX, BINARY_SUFFIXES, DECIMAL_SUFFIXES, Format, MAX_DIGITS, MAX_EXPONENT, Quantity, QuantityError,
@@ -9,7 +9,7 @@ impl Quantity {
     /// Parses a quantity as Kubernetes does.
     ///
     /// # Errors
-    /// When Kubernetes would refuse it, or when the amount is beyond all sense (see the module).
+    /// When Kubernetes refuses the text, and for the deviations that the parent module lists.
     pub fn parse(text: &str) -> Result<Self, QuantityError> {
         let parts = Parts::split(text)?;
         let (scale, format) = parse_suffix(parts.suffix)?;
@@ -22,12 +22,12 @@ impl Quantity {
             Scale::Two(shift) => binary(parts.integer, parts.fraction, shift),
         };
         let mut quantity = Self::normalized(parts.negative, (unscaled, exponent), format);
-        // Printed with an exponent that would not be read again.
+        // Printed, the exponent would be one that this parser refuses.
         if i64::from(quantity.exponent) > MAX_EXPONENT + 1 {
             return Err(QuantityError::Exponent);
         }
         if format == Format::BinarySi && !quantity.is_zero() && quantity.magnitude() <= 0 {
-            // Less than one: written in powers of ten from here on, in sums too.
+            // Kubernetes prints amounts below one, and sums that begin with one, with decimal suffixes.
             quantity.format = Format::DecimalSi;
         }
         if path == Path::AsWritten && quantity.canonical() != text {
@@ -37,14 +37,14 @@ impl Quantity {
     }
 }
 
-/// What Kubernetes does with a number on its way in; this shows in what it prints.
+/// How Kubernetes stores a number, which decides how it prints the number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Path {
-    /// Into 64 bits, keeping the text.
+    /// In 64 bits, with its text.
     AsWritten,
-    /// Into 64 bits, printed in canonical form.
+    /// In 64 bits, printed in canonical form.
     Canonical,
-    /// Into an arbitrary decimal, printed in canonical form. Only this one minds a missing number.
+    /// As an arbitrary decimal, printed in canonical form. Only this path refuses a text without digits.
     Decimal,
 }
 
@@ -66,7 +66,7 @@ fn parse_suffix(suffix: &str) -> Result<(Scale, Format), QuantityError> {
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(QuantityError::Suffix);
     }
-    // Too many digits for 64 bits is just as much out of range.
+    // An exponent of more than 64 bits is out of range too.
     match exponent.parse::<i64>() {
         Ok(value) if (-MAX_EXPONENT..=MAX_EXPONENT).contains(&value) => i32::try_from(value)
             .map(|value| (Scale::Ten(value), Format::DecimalExponent))
@@ -75,20 +75,18 @@ fn parse_suffix(suffix: &str) -> Result<(Scale, Format), QuantityError> {
     }
 }
 
-/// A quantity's text, taken apart.
 #[derive(Debug)]
 struct Parts<'a> {
     negative: bool,
     /// Without leading zeros.
     integer: &'a str,
-    /// There were such zeros.
     leading_zeros: bool,
     fraction: &'a str,
     suffix: &'a str,
 }
 
 impl<'a> Parts<'a> {
-    /// Splits as loosely as Kubernetes does: `.`, `+` and `Ki` are all zero.
+    /// Splits as leniently as Kubernetes, for which `.`, `+` and `Ki` are zero.
     fn split(text: &'a str) -> Result<Self, QuantityError> {
         if text.is_empty() {
             return Err(QuantityError::Format);
@@ -119,7 +117,7 @@ impl<'a> Parts<'a> {
         self.leading_zeros || !self.integer.is_empty() || !self.fraction.is_empty()
     }
 
-    /// Counts digits as Kubernetes does, where no integer is a zero and no digit of the fraction is left out.
+    /// Chooses the path by counting digits as Kubernetes does: an absent integer counts as one digit, and each digit of the fraction counts.
     fn path(&self, scale: Scale) -> Path {
         let integer = self.integer.len().max(1);
         let keeps = match scale {
@@ -138,7 +136,7 @@ impl<'a> Parts<'a> {
                 power % 3 == 0 && !thousands && !self.integer.is_empty()
             }
             Scale::Two(shift) => {
-                // Three decimal digits for each factor of 1024.
+                // Kubernetes counts three decimal digits for each factor of 1024.
                 let room = 14_usize.saturating_sub(usize::try_from(shift / 10 * 3).unwrap_or(usize::MAX));
                 if !self.fraction.is_empty() || integer > room {
                     return Path::Decimal;
@@ -155,14 +153,14 @@ fn split_while(text: &str, accept: impl Fn(u8) -> bool) -> (&str, &str) {
     text.split_at(end)
 }
 
-/// Digits of the fraction that are worth less than a billionth count as one billionth together.
+/// Returns the unscaled number and its exponent. Digits of the fraction below a billionth add one billionth together.
 fn decimal(integer: &str, fraction: &str, exponent: i32) -> Result<(u128, i32), QuantityError> {
     let places = usize::try_from(exponent - SMALLEST_EXPONENT).unwrap_or(0).min(fraction.len());
     let (fraction, rest) = fraction.split_at(places);
     let more = rest.bytes().any(|digit| digit != b'0');
     let fraction = if more { fraction } else { fraction.trim_end_matches('0') };
     let mut value: u128 = 0;
-    // Zeros at the end are no significant digits: the canonical form may add two.
+    // Trailing zeros are not significant digits: the canonical form may add two.
     let mut zeros = 0;
     for digit in integer.bytes().chain(fraction.bytes()) {
         zeros += 1;
@@ -184,18 +182,17 @@ fn decimal(integer: &str, fraction: &str, exponent: i32) -> Result<(u128, i32), 
     }
     let exponent = i32::try_from(i64::from(exponent) - places + zeros).map_err(|_| QuantityError::Exponent)?;
     if more {
-        // One billionth more; of what is less than that to begin with, one of the last digit, which comes to the same.
+        // Adds one billionth, or one of the last digit where the last digit is smaller than a billionth: the later rounding is the same.
         let zeros = u32::try_from(exponent - SMALLEST_EXPONENT).unwrap_or(0);
         let value = power_of_ten(zeros).and_then(|power| value.checked_mul(power));
         let value = value.filter(|value| *value < TOO_MANY_DIGITS).ok_or(QuantityError::Digits)?;
         return Ok((value + 1, exponent.min(SMALLEST_EXPONENT)));
     }
-    // The canonical form's exponent is a multiple of three.
     let printed = exponent - exponent.rem_euclid(3);
     if i64::from(printed) > MAX_EXPONENT { Err(QuantityError::Exponent) } else { Ok((value, exponent)) }
 }
 
-/// In billionths, rounded up, and stopping where binary quantities stop.
+/// Returns billionths, rounded up and saturating.
 fn binary(integer: &str, fraction: &str, shift: u32) -> (u128, i32) {
     const BILLION: u128 = 1_000_000_000;
     let stop = (BINARY_MAX, 0);
@@ -203,11 +200,11 @@ fn binary(integer: &str, fraction: &str, shift: u32) -> (u128, i32) {
         return stop;
     }
     let whole = integer.bytes().fold(0, |value: u128, digit| value * 10 + u128::from(digit - b'0'));
-    // Before anything else, since a number this large stops there whatever its fraction is.
+    // A number this large saturates whatever its fraction is.
     if whole > BINARY_MAX >> shift {
         return stop;
     }
-    // Multiplies the fraction as on paper, from its last digit on: however many there are, none is lost.
+    // Long multiplication from the last digit of the fraction on, so that no digit is lost.
     let (mut carry, mut billionths, mut more) = (0_u128, 0_u128, false);
     for (place, digit) in fraction.bytes().enumerate().rev() {
         let product = (u128::from(digit - b'0') << shift) + carry;

@@ -33,13 +33,13 @@ fn a_condition_is_read_as_written() {
     assert_eq!(parse(ONE), Ok(vec![expected]));
     assert_eq!(parse(""), Ok(Vec::new()));
     assert_eq!(parse("pressureConditions: []"), Ok(Vec::new()));
-    // Equal levels, no time at all: legal, if nervous.
+    // Equal levels and no duration are valid.
     let nervous = ONE.replace("5%", "10%").replace("30s", "0s").replace("1m", "0");
     assert_eq!(parse(&nervous).map(|conditions| conditions.len()), Ok(1));
 }
 
 #[test]
-fn mistakes_are_told_with_place_and_fix() {
+fn errors_have_place_and_fix() {
     for (was, is, message) in [
         (
             "SystemMemoryContentionPressure",
@@ -85,7 +85,7 @@ fn mistakes_are_told_with_place_and_fix() {
 }
 
 #[test]
-fn names_are_given_once_and_not_without_end() {
+fn names_are_unique_and_their_number_is_bounded() {
     let twice = format!("{ONE}{}", ONE.split_once('\n').unwrap().1);
     let errors = parse(&twice).unwrap_err();
     assert!(
