@@ -8,9 +8,9 @@ use crate::actions::self_protection;
 use crate::cluster::Intent;
 use crate::cluster::ledger::Unfinished;
 use crate::config::adopted::Adopted;
-use crate::config::config_watch::{ConfigUpdate, ConfigWatch, Wanted};
+use crate::config::config_watch::{ConfigUpdate, ConfigWatch};
 use crate::config::kubernetes_options::EvictionMethod;
-use crate::config::{Mode, MonitorConfig, Policy, Quirk};
+use crate::config::{Loaded, Mode, MonitorConfig, Policy, Quirk};
 use crate::eviction::deadline::FallRate;
 use crate::report::configuration_state::{ConfigState, ReloadOutcome};
 use crate::report::hang_limit;
@@ -103,7 +103,7 @@ impl Agent {
                 ReloadOutcome::Refused
             }
             Ok(wanted) => {
-                let Wanted { config, warnings } = *wanted;
+                let Loaded { config, warnings, .. } = *wanted;
                 for warning in warnings.iter().filter(|_| !news.is_same) {
                     let warning = &warning.to_string();
                     self.reporter.report(&Record::ConfigurationWarning { file: None, fields: None, warning }, now);

@@ -19,7 +19,7 @@ use crate::agent::{Agent, Kills, Parts, Reload, Signals, not_acted_on};
 use crate::cluster::Cluster;
 use crate::cluster::ledger::{Ledger, Unfinished};
 use crate::config::kubernetes_options::EvictionMethod;
-use crate::config::{ConfigErrors, ConfigWatch, Fingerprint, Mode, MonitorConfig, RuntimeEndpoint, Wanted};
+use crate::config::{ConfigErrors, ConfigWatch, Fingerprint, Loaded, Mode, MonitorConfig, RuntimeEndpoint};
 use crate::disk::{Roots, Walker};
 use crate::eviction::deadline::FallRate;
 use crate::kernel::Kernel;
@@ -78,7 +78,7 @@ impl RunError {
 /// # Errors
 /// When the configuration is wrong, another instance runs, or something it cannot do without is missing.
 pub fn run(options: &Options) -> Result<(), RunError> {
-    let (Wanted { config, warnings }, fingerprint) = configuration(options)?;
+    let (Loaded { config, warnings, .. }, fingerprint) = configuration(options)?;
     let format = options.log_format.map_or_else(LogFormat::for_stderr, LogFormat::from);
     let log = logging::init(format)?;
     for warning in warnings {

@@ -4,26 +4,18 @@ use std::path::{Path, PathBuf};
 use std::thread::Builder;
 use std::time::Duration;
 
-use super::config_error::ConfigWarning;
+use super::file_kinds::Loaded;
 use super::file_watch::{FileWatch, Stamp};
 use super::policy::MonitorConfig;
 
 /// The kubelet renews a ConfigMap's files about once a minute.
 const INTERVAL: Duration = Duration::from_secs(2);
 
-/// A usable configuration.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Wanted {
-    /// The file's configuration with the command line's options applied.
-    pub config: MonitorConfig,
-    pub warnings: Vec<ConfigWarning>,
-}
-
 /// A result of reading the file again.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ConfigUpdate {
-    /// The configuration, or all errors of the file.
-    pub read: Result<Box<Wanted>, String>,
+    /// The configuration with the command line's options applied, or all errors of the file.
+    pub read: Result<Box<Loaded>, String>,
     /// `None` when the file could not be read.
     pub fingerprint: Option<Fingerprint>,
     /// Whether the file has the same content as before, and was read because of a request.
@@ -43,7 +35,7 @@ impl Fingerprint {
 }
 
 /// Parses the file's bytes, or returns all errors in them.
-pub type Interpret = Box<dyn Fn(Vec<u8>) -> Result<Wanted, String> + Send>;
+pub type Interpret = Box<dyn Fn(Vec<u8>) -> Result<Loaded, String> + Send>;
 
 /// Polls the configuration file on a thread of its own. The thread ends when this value is dropped.
 #[derive(Debug)]

@@ -4,10 +4,7 @@ use crate::config::Mode;
 const HEAD: &str = "apiVersion: node-pressure-monitor/v1alpha1\nkind: MonitorConfiguration\n";
 
 fn interpret() -> Interpret {
-    Box::new(|bytes| {
-        let loaded = MonitorConfig::parse_bytes("m.yaml", bytes).map_err(|errors| errors.to_string())?;
-        Ok(Wanted { config: loaded.config, warnings: loaded.warnings })
-    })
+    Box::new(|bytes| MonitorConfig::parse_bytes("m.yaml", bytes).map_err(|errors| errors.to_string()))
 }
 
 fn polled(path: &Path, started_by: &str) -> Polled {

@@ -21,7 +21,7 @@ pub mod yaml;
 
 pub use adopted::Adopted;
 pub use config_error::{ConfigError, ConfigErrors, ConfigWarning};
-pub use config_watch::{ConfigUpdate, ConfigWatch, Fingerprint, Wanted};
+pub use config_watch::{ConfigUpdate, ConfigWatch, Fingerprint};
 pub use disk_usage_options::{DiskUsageOptions, ProjectQuotas};
 pub use file_kinds::{FileKind, Loaded};
 pub use file_watch::{FileWatch, Stamp, read_limited};

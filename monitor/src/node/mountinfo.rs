@@ -42,6 +42,11 @@ impl Inodes {
         let (total, free) = (answer.f_files, answer.f_ffree.min(answer.f_files));
         (total > 0).then_some(Self { total, free })
     }
+
+    #[must_use]
+    pub const fn used(self) -> u64 {
+        self.total.saturating_sub(self.free)
+    }
 }
 
 /// Returns the local filesystems in the text of `mountinfo`. Each device occurs once, by the first mount of its root, or by the first

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::ValueEnum;
 
 use crate::config::config_watch::Interpret;
-use crate::config::{ConfigErrors, Fingerprint, Loaded, Mode, MonitorConfig, Wanted};
+use crate::config::{ConfigErrors, FileKind, Fingerprint, Loaded, Mode, MonitorConfig};
 use crate::report::logging::LogFormat;
 
 use super::private_namespaces;
@@ -68,9 +68,10 @@ impl From<LogFormatOption> for LogFormat {
 }
 
 /// Returns the wanted configuration, and the fingerprint of its file.
-pub(super) fn configuration(options: &Options) -> Result<(Wanted, Option<Fingerprint>), ConfigErrors> {
+pub(super) fn configuration(options: &Options) -> Result<(Loaded, Option<Fingerprint>), ConfigErrors> {
     let Some(path) = &options.config else {
-        let defaults = Wanted { config: MonitorConfig::default(), warnings: Vec::new() };
+        let (kind, config) = (FileKind::Monitor, MonitorConfig::default());
+        let defaults = Loaded { kind, config, warnings: Vec::new() };
         return Ok((overridden(defaults, options), None));
     };
     let bytes = MonitorConfig::read(path)?;
@@ -78,12 +79,12 @@ pub(super) fn configuration(options: &Options) -> Result<(Wanted, Option<Fingerp
     Ok((interpreted(path, bytes, options)?, Some(fingerprint)))
 }
 
-fn interpreted(path: &Path, bytes: Vec<u8>, options: &Options) -> Result<Wanted, ConfigErrors> {
-    let Loaded { config, warnings, .. } = MonitorConfig::parse_bytes(&path.display().to_string(), bytes)?;
-    Ok(overridden(Wanted { config, warnings }, options))
+fn interpreted(path: &Path, bytes: Vec<u8>, options: &Options) -> Result<Loaded, ConfigErrors> {
+    let loaded = MonitorConfig::parse_bytes(&path.display().to_string(), bytes)?;
+    Ok(overridden(loaded, options))
 }
 
-fn overridden(mut wanted: Wanted, options: &Options) -> Wanted {
+fn overridden(mut wanted: Loaded, options: &Options) -> Loaded {
     let config = &mut wanted.config;
     if let Some(mode) = options.mode {
         config.mode = match mode {
