@@ -1,4 +1,4 @@
-//! Who asks, and whether RBAC lets him: the roles and bindings are objects like all others.
+//! Authentication, and authorization by RBAC: roles and bindings are objects like all others.
 
 use std::collections::BTreeMap;
 
@@ -12,31 +12,27 @@ use crate::resource::{self, Resource};
 use crate::route::Target;
 use crate::store::{Key, Store};
 
-/// The token of the one who may do everything.
+/// The administrator's token.
 pub const ADMIN_TOKEN: &str = "test-admin";
 const MASTERS: &str = "system:masters";
 const AUTHENTICATED: &str = "system:authenticated";
 
-/// Whoever asks.
+/// The user of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct User {
-    /// The name.
     pub name: String,
     /// The UID; empty where there is none.
     pub uid: String,
-    /// The groups.
     pub groups: Vec<String>,
 }
 
 impl User {
-    /// A user of some groups.
     #[must_use]
     pub fn new(name: &str, groups: &[&str]) -> Self {
         let groups = groups.iter().copied().chain([AUTHENTICATED]).map(str::to_owned).collect();
         Self { name: name.to_owned(), uid: String::new(), groups }
     }
 
-    /// A service account.
     #[must_use]
     pub fn service_account(namespace: &str, name: &str, uid: &str) -> Self {
         let of_namespace = format!("system:serviceaccounts:{namespace}");
@@ -61,20 +57,13 @@ impl User {
     }
 }
 
-/// What somebody wants to do.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Wish<'wish> {
-    /// The verb.
     pub verb: &'wish str,
-    /// The API group.
     pub group: &'wish str,
-    /// The resource's plural.
     pub plural: &'wish str,
-    /// The subresource.
     pub part: &'wish str,
-    /// The namespace.
     pub namespace: &'wish str,
-    /// The object.
     pub name: &'wish str,
 }
 
@@ -83,7 +72,7 @@ impl Wish<'_> {
         if self.part.is_empty() { self.plural.to_owned() } else { format!("{}/{}", self.plural, self.part) }
     }
 
-    /// Why not, in the server's words.
+    /// Returns the server's text for a refusal.
     #[must_use]
     pub fn refusal(&self, user: &User) -> String {
         let Self { verb, group, namespace, .. } = self;
@@ -96,7 +85,7 @@ impl Wish<'_> {
     }
 }
 
-/// The tokens that are known.
+/// The valid tokens.
 #[derive(Debug)]
 pub struct Access {
     tokens: BTreeMap<String, User>,
@@ -110,25 +99,25 @@ impl Default for Access {
 }
 
 impl Access {
-    /// Makes a token known.
+    /// Adds a token.
     pub fn add_token(&mut self, token: &str, user: User) {
         self.tokens.insert(token.to_owned(), user);
     }
 
-    /// Whose token that is.
+    /// Returns the user of a token.
     #[must_use]
     pub fn user_of(&self, token: &str) -> Option<&User> {
         self.tokens.get(token)
     }
 
-    /// Who asks. Nobody in particular is somebody, who may do next to nothing; a bad token is refused.
+    /// Returns the user of a request; without a token it is anonymous, and an invalid token is refused.
     pub fn authenticate(&self, headers: &HeaderMap) -> Result<User, Failure> {
         let Some(header) = headers.get(AUTHORIZATION) else { return Ok(User::anonymous()) };
         let token = header.to_str().ok().and_then(|header| header.strip_prefix("Bearer "));
         token.and_then(|token| self.user_of(token.trim())).cloned().ok_or_else(Failure::unauthorized)
     }
 
-    /// Refuses what the user may not do with objects.
+    /// Refuses requests for objects without permission.
     pub fn authorize(&self, store: &Store, user: &User, verb: &str, target: &Target) -> Result<(), Failure> {
         let Target { resource, namespace, name, part } = target;
         let wish = Wish { verb, group: resource.group, plural: resource.plural, part, namespace, name };
@@ -138,7 +127,7 @@ impl Access {
         Err(Failure::forbidden(resource, name, &wish.refusal(user)))
     }
 
-    /// Refuses paths that are no objects.
+    /// Refuses requests for other paths without permission.
     pub fn authorize_path(&self, store: &Store, user: &User, method: &Method, path: &str) -> Result<(), Failure> {
         let public = ["/healthz", "/livez", "/readyz", "/version"].iter().any(|prefix| path.starts_with(prefix));
         let discovery = ["/api", "/apis", "/openapi"].iter().any(|prefix| path.starts_with(prefix));
@@ -162,10 +151,10 @@ impl Access {
     }
 }
 
-/// Whether RBAC grants it.
+/// Returns whether RBAC grants the request.
 #[must_use]
 pub fn allows(store: &Store, user: &User, wish: &Wish<'_>) -> bool {
-    // Everybody may ask what he himself may do.
+    // Every user may review its own permissions.
     if user.is_in(MASTERS) || (wish.plural.starts_with("selfsubject") && user.is_in(AUTHENTICATED)) {
         return true;
     }
@@ -184,7 +173,7 @@ fn covers(list: &Value, wanted: &str) -> bool {
     list.as_array().into_iter().flatten().any(|item| item == "*" || item == wanted)
 }
 
-/// All rules that hold for a user in a namespace.
+/// Returns all rules for a user in a namespace.
 fn rules(store: &Store, user: &User, namespace: &str) -> Vec<Value> {
     let mut rules = Vec::new();
     let mut collect = |bindings: &str, within: &str| {

@@ -1,4 +1,4 @@
-//! What goes back: objects, and the `Status` objects of refusals, worded as the real server words them.
+//! Answers: objects, and `Status` objects of refusals in the real server's words.
 
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
@@ -9,30 +9,26 @@ use serde_json::{Value, json};
 
 use crate::resource::Resource;
 
-/// A body that may end in the middle.
 pub type Body = UnsyncBoxBody<Bytes, std::io::Error>;
-/// An answer.
 pub type Reply = Response<Body>;
 
-/// A whole body.
 #[must_use]
 pub fn whole(bytes: impl Into<Bytes>) -> Body {
     Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
 }
 
-/// An object as JSON.
 #[must_use]
 pub fn json(code: StatusCode, value: &Value) -> Reply {
     with_type(code, "application/json", value.to_string())
 }
 
-/// Plain text, as the server's few endpoints that are not objects have it.
+/// Plain text, for the endpoints that are not objects.
 #[must_use]
 pub fn text(code: StatusCode, text: impl Into<Bytes>) -> Reply {
     with_type(code, "text/plain; charset=utf-8", text)
 }
 
-/// What a proxy answers that knows of no API.
+/// The error page of a proxy.
 #[must_use]
 pub fn page(code: u16) -> Reply {
     let code = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
@@ -46,16 +42,13 @@ fn with_type(code: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Re
     reply
 }
 
-/// A refusal: what the `Status` object says.
+/// A refusal, as its `Status` object has it.
 #[derive(Debug, Clone)]
 pub struct Failure {
-    /// The HTTP status.
     pub code: StatusCode,
-    /// The reason by which programs tell it from others.
+    /// The machine-readable reason.
     pub reason: &'static str,
-    /// For people.
     pub message: String,
-    /// The member `details`.
     pub details: Option<Value>,
 }
 
@@ -68,7 +61,7 @@ impl Failure {
         Self { details: Some(details), ..self }
     }
 
-    /// With details on an object; without a name, on all of a kind.
+    /// Adds details about an object, or without a name about a kind.
     fn about(self, resource: &Resource, kind: &str, name: &str) -> Self {
         let mut details = json!({"kind": kind});
         for (field, text) in [("name", name), ("group", resource.group)] {
@@ -79,7 +72,7 @@ impl Failure {
         self.with(details)
     }
 
-    /// Whatever a test wants to be answered.
+    /// Makes any refusal that a test needs.
     #[must_use]
     pub(crate) fn of_test(code: u16, reason: &'static str, message: &str, retry_after: Option<u32>) -> Self {
         let details = retry_after.map_or_else(|| json!({}), |seconds| json!({"retryAfterSeconds": seconds}));
@@ -94,27 +87,27 @@ impl Failure {
         Self::new(StatusCode::NOT_FOUND, "NotFound", message).about(resource, resource.plural, name)
     }
 
-    /// 404 of a resource that is not served.
+    /// 404 for a resource that is not served.
     #[must_use]
     pub fn no_such_resource() -> Self {
         let message = "the server could not find the requested resource";
         Self::new(StatusCode::NOT_FOUND, "NotFound", message).with(json!({}))
     }
 
-    /// 409 of a name that is taken.
+    /// 409 for a name that exists.
     #[must_use]
     pub fn already_exists(resource: &Resource, name: &str) -> Self {
         let message = format!("{} \"{name}\" already exists", resource.qualified());
         Self::new(StatusCode::CONFLICT, "AlreadyExists", message).about(resource, resource.plural, name)
     }
 
-    /// 409 of an object that is not what the client thinks it is.
+    /// 409 for an object that has changed.
     #[must_use]
     pub fn conflict(resource: &Resource, name: &str, why: &str) -> Self {
         Self::conflict_on(&resource.qualified(), resource, resource.plural, name, why)
     }
 
-    /// 409 of a precondition of a deletion: the real server names the kind there.
+    /// 409 for a precondition of a deletion, where the real server names the kind.
     #[must_use]
     pub fn precondition(resource: &Resource, name: &str, why: &str) -> Self {
         Self::conflict_on(resource.kind, resource, resource.kind, name, why)
@@ -142,13 +135,11 @@ impl Failure {
         failure
     }
 
-    /// 400.
     #[must_use]
     pub fn bad_request(message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "BadRequest", message)
     }
 
-    /// 401.
     #[must_use]
     pub fn unauthorized() -> Self {
         Self::new(StatusCode::UNAUTHORIZED, "Unauthorized", "Unauthorized")
@@ -168,14 +159,13 @@ impl Failure {
         Self::new(StatusCode::FORBIDDEN, "Forbidden", format!("forbidden: {}", why.into())).with(json!({}))
     }
 
-    /// 405.
     #[must_use]
     pub fn method_not_allowed() -> Self {
         let message = "the server does not allow this method on the requested resource";
         Self::new(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message).with(json!({}))
     }
 
-    /// 410: what the client resumes from is forgotten.
+    /// 410: the resource version is forgotten.
     #[must_use]
     pub fn expired(message: impl Into<String>) -> Self {
         Self::new(StatusCode::GONE, "Expired", message)
@@ -204,7 +194,7 @@ impl Failure {
         Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message).with(details)
     }
 
-    /// 429 of an eviction; zero seconds name no time to wait.
+    /// 429 for an eviction; 0 seconds: no `Retry-After`.
     #[must_use]
     pub fn budget(cause: &str, retry_after: u32) -> Self {
         let message = "Cannot evict pod as it would violate the pod's disruption budget.";
@@ -215,19 +205,18 @@ impl Failure {
         Self::new(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", message).with(details)
     }
 
-    /// 500.
     #[must_use]
     pub fn internal(message: impl Into<String>) -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", message)
     }
 
-    /// 500 of what the server did not expect to fail: it gives no reason.
+    /// 500 for an unexpected failure, without a reason.
     #[must_use]
     pub fn unexpected(message: impl Into<String>) -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "", message)
     }
 
-    /// 504: the client knows a version that this server has not reached.
+    /// 504: this server has not reached the client's version.
     #[must_use]
     pub fn too_large_version(wanted: u64, current: u64) -> Self {
         let message =
@@ -238,7 +227,6 @@ impl Failure {
         }))
     }
 
-    /// The `Status` object.
     #[must_use]
     pub fn status(&self) -> Value {
         let mut status = json!({
@@ -254,7 +242,6 @@ impl Failure {
         status
     }
 
-    /// The answer.
     #[must_use]
     pub fn reply(&self) -> Reply {
         let mut reply = json(self.code, &self.status());

@@ -14,7 +14,6 @@ use crate::resource::Resource;
 use crate::route::Target;
 use crate::store::{Key, Store};
 
-/// How to delete.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct How {
     grace: Option<i64>,
@@ -39,7 +38,7 @@ impl How {
         Ok(how)
     }
 
-    /// Whether the object is the one that is meant.
+    /// Checks the preconditions.
     pub(crate) fn check(&self, resource: &Resource, object: &Value) -> Result<(), Failure> {
         let name = text(object, "/metadata/name");
         let (uid, version) = (text(object, "/metadata/uid"), text(object, "/metadata/resourceVersion"));
@@ -61,13 +60,12 @@ impl How {
     }
 }
 
-/// DELETE of one object.
 pub(crate) fn delete(store: &mut Store, call: &Call) -> Result<Reply, Failure> {
     let how = How::read(&call.object()?, call)?;
     let before = existing(store, &call.target)?;
     let last = remove(store, &call.target, &before, &how)?;
     let Target { resource, name, .. } = &call.target;
-    // Pods are answered as they are now; of the others, that they are gone, unless something still holds them.
+    // Pods are returned as they are now; other objects as deleted, unless a finalizer holds them.
     if resource.plural == "pods" || has(&last, "/metadata/deletionTimestamp") {
         return Ok(reply(StatusCode::OK, &last));
     }
@@ -79,7 +77,7 @@ pub(crate) fn delete(store: &mut Store, call: &Call) -> Result<Reply, Failure> {
     Ok(reply(StatusCode::OK, &status))
 }
 
-/// Deletes an object, or marks it as to be deleted; answers its last or its present state.
+/// Deletes an object or sets its deletion timestamp; returns its last or present state.
 pub(crate) fn remove(
     store: &mut Store,
     target: &Target,
@@ -91,7 +89,7 @@ pub(crate) fn remove(
     let key = Key::new(resource, namespace, name);
     let grace = grace_of(resource, before, how);
     let at_once = grace == 0 && !has(before, "/metadata/finalizers");
-    // Watchers see a pod marked before it goes, even when it goes at once.
+    // Watches get a deletion timestamp first, even if the pod is deleted at once.
     if at_once && resource.plural != "pods" {
         return Ok(store.remove(&key, (**before).clone()));
     }
@@ -100,7 +98,7 @@ pub(crate) fn remove(
     Ok(if at_once { store.remove(&key, (*marked).clone()) } else { marked })
 }
 
-/// A pod that a kubelet runs has time to end; all else goes at once.
+/// Returns the grace period of a pod that a kubelet runs; other objects have none.
 fn grace_of(resource: &Resource, object: &Value, how: &How) -> i64 {
     let ended = matches!(text(object, "/status/phase"), "Failed" | "Succeeded");
     if resource.plural != "pods" || text(object, "/spec/nodeName").is_empty() || ended {
@@ -110,7 +108,7 @@ fn grace_of(resource: &Resource, object: &Value, how: &How) -> i64 {
     how.grace.or(own).unwrap_or(30)
 }
 
-/// Marks an object as to be deleted. A second time can only shorten its grace (`BeforeDelete` in apiserver 1.36).
+/// Sets the deletion timestamp. A second deletion can only shorten the grace period (`BeforeDelete` in apiserver 1.36).
 fn marked(resource: &Resource, before: &Value, grace: i64) -> Value {
     let mut after = before.clone();
     let now = Timestamp::now();

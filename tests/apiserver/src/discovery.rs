@@ -1,4 +1,4 @@
-//! What a client asks to learn what is served.
+//! Discovery of the served APIs.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::answer::{Reply, json as reply, text};
 use crate::resource::RESOURCES;
 
-/// Answers for paths that are no objects.
+/// Answers paths that are not objects.
 pub(crate) fn answer(path: &str) -> Reply {
     let pieces: Vec<&str> = path.trim_matches('/').split('/').collect();
     let answer = match pieces.as_slice() {

@@ -1,4 +1,4 @@
-//! POST `pods/NAME/eviction`, which asks the disruption budgets.
+//! POST `pods/NAME/eviction`, which obeys the disruption budgets.
 //!
 //! After `registry/core/pod/storage/eviction.go` of 1.36.
 
@@ -29,7 +29,7 @@ pub(crate) fn evict(store: &mut Store, call: &Call) -> Result<Reply, Failure> {
     if !ignores_budgets(&pod) {
         ask_budget(store, &call.target, &pod)?;
     }
-    // Before the condition is written: another pod of that name does not get it.
+    // Before the condition is written, so that another pod of the name does not get it.
     how.check(pods()?, &pod)?;
     let pod_target = Target { part: String::new(), ..call.target.clone() };
     let pod = condition(store, &pod_target, &pod)?;
@@ -38,7 +38,7 @@ pub(crate) fn evict(store: &mut Store, call: &Call) -> Result<Reply, Failure> {
     Ok(reply(StatusCode::CREATED, &status))
 }
 
-/// A pod that does not run, or is on its way out, disrupts nothing.
+/// Returns whether the pod is not running or terminating: its eviction is no disruption.
 fn ignores_budgets(pod: &Value) -> bool {
     matches!(text(pod, "/status/phase"), "Succeeded" | "Failed" | "Pending") || has(pod, "/metadata/deletionTimestamp")
 }
@@ -102,7 +102,7 @@ fn ask_budget(store: &mut Store, target: &Target, pod: &Value) -> Result<(), Fai
     Ok(())
 }
 
-/// The server says itself why the pod goes.
+/// Sets the server's own condition.
 fn condition(store: &mut Store, target: &Target, pod: &Arc<Value>) -> Result<Arc<Value>, Failure> {
     let mut after = (**pod).clone();
     let condition = json!({

@@ -1,4 +1,4 @@
-//! A stand-in for the kubelet: it stops the pods of its node that are to be deleted, and then says that they are gone.
+//! A stand-in for the kubelet: stops the terminating pods of its node, then deletes their objects.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,31 +10,31 @@ use kube::api::{Api, DeleteParams, ListParams, Preconditions, WatchEvent, WatchP
 use kube::{Client, ResourceExt as _};
 use tokio::task::JoinHandle;
 
-/// Between two tries to reach the server.
+/// Time between two attempts to reach the server.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// What stops a pod; it may block. Answers once the pod's processes have ended.
+/// Stops a pod; may block until the pod's processes have exited.
 pub type Stop = Arc<dyn Fn(&Pod) + Send + Sync>;
 
-/// A kubelet's part in deletions. Ends when dropped.
+/// The kubelet's part in deletions, until it is dropped.
 #[derive(Debug)]
 pub struct Kubelet(JoinHandle<()>);
 
 impl Kubelet {
-    /// One whose pods take so long to stop, but no longer than their grace.
+    /// Starts with pods that take this long to stop, at most their grace period.
     #[must_use]
     pub fn start(client: Client, node: &str, pods_take: Duration) -> Self {
         Self::with(client, node, pods_take, Arc::new(|_| {}))
     }
 
-    /// One that calls `stop`, which really ends the pod, after its pods took so long to do so by themselves.
+    /// Starts with a `stop` that kills the pod after this time.
     #[must_use]
     pub fn with(client: Client, node: &str, pods_take: Duration, stop: Stop) -> Self {
         let own = format!("spec.nodeName={node}");
         Self(tokio::spawn(async move {
             let mut seen = BTreeSet::new();
             loop {
-                // A server that is away comes back.
+                // The server may come back.
                 let _away = follow(&client, &own, pods_take, &stop, &mut seen).await;
                 tokio::time::sleep(PAUSE).await;
             }
@@ -95,7 +95,7 @@ async fn end(client: Client, pod: Pod, time: Duration, stop: Stop) {
     let now = DeleteParams { grace_period_seconds: Some(0), preconditions, ..DeleteParams::default() };
     loop {
         match pods.delete(&name, &now).await {
-            // Refused: it is gone, or another of that name is there.
+            // Refused: the pod is deleted, or another one has its name.
             Ok(_) | Err(kube::Error::Api(_)) => return,
             Err(_) => tokio::time::sleep(PAUSE).await,
         }

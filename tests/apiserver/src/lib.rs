@@ -1,8 +1,7 @@
-//! A test API server that behaves as the real one does where it matters to a node agent, and a listener before it, or before a real
-//! server, that breaks connections on purpose.
+//! A test API server that behaves as the real one for a node agent, and a listener in front of it, or of a real server, with faults.
 //!
-//! One way through: a connection ([`front`]) brings a request; a fault may strike it; the backend answers, which is a real server or
-//! [`api`]: who asks and may he ([`access`]), what does the path name ([`route`]), then one handler for each verb, whatever the kind.
+//! A connection ([`front`]) receives a request; a fault may affect it; the backend answers: a real server or [`api`], which checks the
+//! user and its permissions ([`access`]), reads the path ([`route`]) and calls the verb's handler, one for all kinds.
 
 pub mod access;
 mod admission;

@@ -1,4 +1,4 @@
-//! Reading: one object, and lists by the page.
+//! GET of one object and of paged lists.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,13 +14,12 @@ use crate::route::Target;
 use crate::selector::Selector;
 use crate::store::{Key, Store};
 
-/// The object of a path.
 pub(crate) fn existing(store: &Store, target: &Target) -> Result<Arc<Value>, Failure> {
     let key = Key::new(target.resource, &target.namespace, &target.name);
     store.get(&key).ok_or_else(|| Failure::not_found(target.resource, &target.name))
 }
 
-/// Where a list goes on: at which version, after which object.
+/// The `continue` token of a list: its version and its last object.
 struct Continue {
     revision: u64,
     namespace: String,
@@ -40,7 +39,7 @@ impl Continue {
     }
 }
 
-/// The objects that are wanted, up to the limit.
+/// Returns the selected objects, up to the limit.
 pub(crate) fn list(store: &Store, call: &Call) -> Result<Reply, Failure> {
     let Target { resource, namespace, .. } = &call.target;
     let selector = Selector::read(resource, call.query.get("fieldSelector"), call.query.get("labelSelector"))?;
@@ -91,7 +90,7 @@ pub(crate) fn list(store: &Store, call: &Call) -> Result<Reply, Failure> {
     Ok(reply(StatusCode::OK, &list))
 }
 
-/// Items of a list do not say what they are: the list does.
+/// Items of a list have no kind and API version: the list has.
 fn without_type(object: &Value) -> Value {
     let mut object = object.clone();
     if let Some(fields) = object.as_object_mut() {

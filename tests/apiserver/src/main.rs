@@ -13,7 +13,7 @@ struct Options {
     /// Where to listen.
     #[arg(long, default_value_t = SocketAddr::from((Ipv4Addr::LOCALHOST, 8001)))]
     listen: SocketAddr,
-    /// Speak TLS, with a certificate made for the occasion.
+    /// Serve TLS with a new certificate.
     #[arg(long)]
     tls: bool,
     /// Write a kubeconfig for clients to this file.

@@ -1,13 +1,13 @@
-//! `metadata.managedFields`: who wrote which fields. Nobody here asks; but it is a good part of what a client has to read.
+//! `metadata.managedFields`, the writers of all fields: a large part of the text that a client has to read.
 //!
-//! Simpler than the real server's: what somebody wrote stays his when another writes it.
+//! Simpler than in the real server: a field keeps its first manager when another one writes it.
 
 use serde_json::{Map, Value, json};
 
 use crate::object::now;
 use crate::patch::merge_key;
 
-/// What the server writes itself is nobody's.
+/// Fields that the server writes have no manager.
 const SERVERS: [&str; 10] = [
     "name",
     "namespace",
@@ -21,7 +21,7 @@ const SERVERS: [&str; 10] = [
     "managedFields",
 ];
 
-/// Notes that `manager` made `object` of what was there before.
+/// Notes that `manager` changed the object from `before`.
 pub(crate) fn note(object: &mut Value, before: Option<&Value>, manager: &str, part: &str) {
     let mut fields = Map::new();
     for (key, value) in object.as_object().into_iter().flatten() {
@@ -62,7 +62,7 @@ pub(crate) fn note(object: &mut Value, before: Option<&Value>, manager: &str, pa
     }
 }
 
-/// The tree of the fields that differ; nothing where none does.
+/// Returns the tree of the fields that differ; none: all are equal.
 fn changed(field: &str, value: &Value, before: Option<&Value>) -> Option<Value> {
     if before == Some(value) {
         return None;

@@ -1,4 +1,4 @@
-//! What every write is held to, whatever the kind: metadata that is the server's, versions, subresources.
+//! Rules for writes of every kind: the server's metadata, versions, subresources.
 
 use std::fs;
 
@@ -8,31 +8,31 @@ use serde_json::{Value, json};
 use crate::answer::Failure;
 use crate::resource::Resource;
 
-/// Now, as the API writes it.
+/// Returns the time now as the API writes it.
 #[must_use]
 pub fn now() -> String {
     at(Timestamp::now())
 }
 
-/// A moment, as the API writes it: whole seconds.
+/// Formats a time as the API does, in whole seconds.
 #[must_use]
 pub fn at(moment: Timestamp) -> String {
     moment.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-/// A UID that nothing had before.
+/// Returns a new UID.
 #[must_use]
 pub fn new_uid() -> String {
     fs::read_to_string("/proc/sys/kernel/random/uuid").unwrap_or_default().trim().to_owned()
 }
 
-/// A text of an object; empty where there is none.
+/// Returns a text of an object, or an empty text.
 #[must_use]
 pub fn text<'object>(object: &'object Value, pointer: &str) -> &'object str {
     object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Whether a field is there and not empty.
+/// Returns whether a field exists and is not empty.
 #[must_use]
 pub fn has(object: &Value, pointer: &str) -> bool {
     match object.pointer(pointer) {
@@ -43,12 +43,12 @@ pub fn has(object: &Value, pointer: &str) -> bool {
     }
 }
 
-/// Takes a field away.
+/// Removes a field.
 pub fn remove(object: &mut Value, parent: &str, field: &str) -> Option<Value> {
     object.pointer_mut(parent).and_then(Value::as_object_mut).and_then(|map| map.remove(field))
 }
 
-/// What belongs to the server in the metadata.
+/// The metadata that only the server sets.
 const SERVERS: [&str; 7] = [
     "uid",
     "creationTimestamp",
@@ -59,7 +59,7 @@ const SERVERS: [&str; 7] = [
     "selfLink",
 ];
 
-/// Makes a posted object one that can be stored.
+/// Completes a posted object for the store.
 pub fn prepare_new(resource: &Resource, namespace: &str, mut object: Value) -> Result<Value, Failure> {
     let expected = (resource.api_version(), resource.kind);
     let given = (text(&object, "/apiVersion"), text(&object, "/kind"));
@@ -119,7 +119,7 @@ pub enum Way {
     Update,
 }
 
-/// Holds a changed object to what may be changed by this way; `part` is the subresource.
+/// Reverts or refuses changes that this kind of write may not make; `part` is the subresource.
 pub fn prepare_changed(
     resource: &Resource,
     part: &str,

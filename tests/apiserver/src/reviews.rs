@@ -1,4 +1,4 @@
-//! What is asked and never stored: reviews of tokens and of access, and tokens for service accounts.
+//! Requests that store nothing: reviews of tokens and of access, and tokens of service accounts.
 
 use std::sync::Arc;
 
@@ -12,7 +12,6 @@ use crate::api::{Api, Call};
 use crate::lists::existing;
 use crate::object::{at, new_uid, text};
 
-/// Answers a review.
 pub(crate) fn answer(api: &Arc<Api>, kind: &str, user: &User, body: &[u8]) -> Result<Reply, Failure> {
     let mut review: Value = serde_json::from_slice(body)
         .map_err(|error| Failure::bad_request(format!("the body of the request cannot be read: {error}")))?;

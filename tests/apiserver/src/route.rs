@@ -1,37 +1,34 @@
-//! From a path and a query to what is wanted.
+//! Reads paths and queries.
 
 use std::borrow::Cow;
 
 use crate::resource::{self, Resource};
 
-/// What a path names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Route {
     /// Objects of a resource.
     Objects(Target),
-    /// Something of a group that is served, but not this.
+    /// A resource that is not served, of a group that is.
     NoSuchResource,
-    /// A review (`selfsubjectaccessreviews` and the like): asked, never stored.
+    /// A review (`selfsubjectaccessreviews` and others), which is not stored.
     Review(String),
-    /// Everything else.
+    /// Any other path.
     Other(String),
 }
 
-/// Objects, one object, or a part of one.
+/// A collection, an object, or a subresource.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
-    /// The resource.
     pub resource: &'static Resource,
-    /// The namespace; empty means all, or none.
+    /// Empty: all namespaces, or none.
     pub namespace: String,
-    /// The object; empty means the collection.
+    /// Empty: the collection.
     pub name: String,
-    /// `status`, `eviction`, `token`; empty means the object itself.
+    /// `status`, `eviction`, `token`; empty: the object itself.
     pub part: String,
 }
 
 impl Route {
-    /// Reads a path.
     #[must_use]
     pub fn of(path: &str) -> Self {
         let pieces: Vec<&str> = path.trim_matches('/').split('/').collect();
@@ -77,7 +74,7 @@ impl Target {
         Some(Self { resource, namespace: namespace.to_owned(), name: name.to_owned(), part: part.to_owned() })
     }
 
-    /// The verb of a request for it, as RBAC has it; nothing where no such request is served.
+    /// Returns the RBAC verb of a request; none: no such request is served.
     #[must_use]
     pub fn verb(&self, method: &str, query: &Query) -> Option<&'static str> {
         Some(match (method, self.name.is_empty()) {
@@ -107,7 +104,7 @@ impl Query {
         Self(decoded.map(|(key, value)| (Cow::into_owned(key), Cow::into_owned(value))).collect())
     }
 
-    /// A parameter; an empty one is none.
+    /// Returns a parameter that is not empty.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<&str> {
         self.0.iter().find(|(name, value)| name == key && !value.is_empty()).map(|(_, value)| value.as_str())
@@ -119,7 +116,7 @@ impl Query {
         matches!(self.get(key), Some("true" | "1"))
     }
 
-    /// A number; what is none is as if it were not there.
+    /// Returns a parameter that is a number.
     #[must_use]
     pub fn number(&self, key: &str) -> Option<u64> {
         self.get(key).and_then(|value| value.parse().ok())

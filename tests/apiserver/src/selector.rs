@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::answer::Failure;
 use crate::resource::Resource;
 
-/// Which objects are wanted.
+/// The selectors of a request.
 #[derive(Debug, Clone, Default)]
 pub struct Selector {
     fields: Vec<(String, bool, String)>,
@@ -20,7 +20,7 @@ enum Requirement {
     Absent(String),
 }
 
-/// What may be selected by, besides name and namespace.
+/// The fields that may be selected, besides name and namespace.
 fn fields_of(resource: &Resource) -> &'static [&'static str] {
     match resource.plural {
         "pods" => &[
@@ -79,7 +79,7 @@ impl Selector {
         Ok(selector)
     }
 
-    /// The selector that objects hold: `matchLabels` and `matchExpressions`.
+    /// Reads a selector of an object: `matchLabels` and `matchExpressions`.
     #[must_use]
     pub fn of_object(selector: &Value) -> Self {
         let mut labels = Vec::new();
@@ -100,7 +100,7 @@ impl Selector {
         Self { fields: Vec::new(), labels }
     }
 
-    /// Whether an object is wanted.
+    /// Returns whether an object matches.
     #[must_use]
     pub fn matches(&self, object: &Value) -> bool {
         let fields = self.fields.iter().all(|(field, equal, value)| (field_of(object, field) == *value) == *equal);
@@ -116,7 +116,7 @@ fn field_of(object: &Value, field: &str) -> String {
         Some(Value::String(text)) => text.clone(),
         Some(Value::Bool(value)) => value.to_string(),
         Some(Value::Number(value)) => value.to_string(),
-        // What is off is left out of objects.
+        // A false value is left out of objects.
         _ if matches!(field, "spec.unschedulable" | "spec.hostNetwork") => "false".to_owned(),
         _ => String::new(),
     }

@@ -1,4 +1,4 @@
-//! The handle that tests hold.
+//! The handle of tests to a server.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -14,14 +14,11 @@ use crate::access::ADMIN_TOKEN;
 use crate::api::Api;
 use crate::front::{Backend, Faults, Front, Identity, Log, Shared, Threads};
 
-/// How to start.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Where to listen.
     pub listen: SocketAddr,
-    /// Whether to speak TLS.
     pub tls: bool,
-    /// The real server to stand before; a server in memory when there is none.
+    /// The real server behind the listener; none: a server in memory.
     pub kubeconfig: Option<PathBuf>,
 }
 
@@ -32,20 +29,19 @@ impl Default for Settings {
     }
 }
 
-/// An API server, in memory or real, behind a listener that can break connections.
+/// An API server, in memory or real, behind a listener with faults.
 #[derive(Debug)]
 pub struct TestServer {
     front: Front,
 }
 
 impl TestServer {
-    /// The real server that `KUBECONFIG` names, or one in memory when it names none.
+    /// Starts with the real server that `KUBECONFIG` names, or one in memory.
     pub async fn of_environment() -> Result<Self> {
         let kubeconfig = std::env::var_os("KUBECONFIG").filter(|path| !path.is_empty()).map(PathBuf::from);
         Self::with(Settings { kubeconfig, ..Settings::default() }).await
     }
 
-    /// As the settings say.
     pub async fn with(settings: Settings) -> Result<Self> {
         let threads = Threads::start()?;
         let backend = match settings.kubeconfig {
@@ -64,26 +60,26 @@ impl TestServer {
         Ok(Self { front: Front::start(threads, shared, settings.listen, identity).await? })
     }
 
-    /// Where clients reach it.
+    /// Returns the listener's URL.
     #[must_use]
     pub fn url(&self) -> String {
         let scheme = if self.front.identity().is_some() { "https" } else { "http" };
         format!("{scheme}://{}", self.front.address())
     }
 
-    /// The certificate that clients are to trust; none without TLS.
+    /// Returns the certificate that clients have to trust; none without TLS.
     #[must_use]
     pub fn certificate(&self) -> Option<&str> {
         self.front.identity().map(Identity::pem)
     }
 
-    /// A kubeconfig of the one who may do everything.
+    /// Returns an administrator's kubeconfig.
     #[must_use]
     pub fn kubeconfig(&self) -> String {
         self.kubeconfig_with(ADMIN_TOKEN)
     }
 
-    /// A kubeconfig with a token.
+    /// Returns a kubeconfig with this token.
     #[must_use]
     pub fn kubeconfig_with(&self, token: &str) -> String {
         use base64::Engine as _;
@@ -99,12 +95,12 @@ impl TestServer {
         )
     }
 
-    /// A client through the listener, faults and all; it repeats nothing by itself.
+    /// Returns a client through the listener, with faults and without retries.
     pub async fn client(&self) -> Result<Client> {
         self.client_with(ADMIN_TOKEN).await
     }
 
-    /// The same with another token.
+    /// Returns such a client with another token.
     pub async fn client_with(&self, token: &str) -> Result<Client> {
         let kubeconfig = Kubeconfig::from_yaml(&self.kubeconfig_with(token)).context("reading our own kubeconfig")?;
         let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
@@ -114,7 +110,7 @@ impl TestServer {
         Client::try_from(config).context("making a client")
     }
 
-    /// A client through the listener that does not say who it is.
+    /// Returns a client through the listener without credentials.
     pub fn client_without_token(&self) -> Result<Client> {
         let mut config = Config::new(self.url().parse().context("reading our own address")?);
         config.root_cert = None;
@@ -123,25 +119,24 @@ impl TestServer {
         Client::try_from(config).context("making a client")
     }
 
-    /// A client that meets no faults and leaves no trace in the log.
+    /// Returns a client without faults, whose requests are not logged.
     #[must_use]
     pub fn admin(&self) -> Client {
         self.front.shared().backend.admin()
     }
 
-    /// The faults.
     #[must_use]
     pub fn faults(&self) -> &Faults {
         &self.front.shared().faults
     }
 
-    /// What was asked through the listener.
+    /// Returns the log of requests through the listener.
     #[must_use]
     pub fn log(&self) -> &Log {
         &self.front.shared().log
     }
 
-    /// The server in memory; nothing before a real one.
+    /// Returns the server in memory; none behind a real one.
     #[must_use]
     pub fn memory(&self) -> Option<&Arc<Api>> {
         match &self.front.shared().backend {
@@ -150,7 +145,7 @@ impl TestServer {
         }
     }
 
-    /// Whether a real server is behind it.
+    /// Returns whether the server is a real one.
     #[must_use]
     pub fn is_real(&self) -> bool {
         self.memory().is_none()
@@ -166,14 +161,14 @@ impl TestServer {
         self.front.open().await.map(|_| ())
     }
 
-    /// Away for a time; what is stored is kept.
+    /// Closes the port for a time; objects are kept.
     pub async fn restart(&self, away: Duration) -> Result<()> {
         self.close().await;
         tokio::time::sleep(away).await;
         self.open().await
     }
 
-    /// Cuts all connections; new ones are taken.
+    /// Cuts all connections; new ones are accepted.
     pub fn cut_connections(&self) {
         self.front.cut_connections();
     }

@@ -1,5 +1,5 @@
-//! What every contract test begins with: a server, in memory or the real one that `KUBECONFIG` names, a namespace and a node of the
-//! test's own, and short ways to put pods there and to look.
+//! The fixture of every contract test: a server, in memory or the real one that `KUBECONFIG` names, with a namespace and a node of the
+//! test's own, and helpers to make and read pods.
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -20,24 +20,23 @@ use crate::object::new_uid;
 use crate::server::TestServer;
 
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
-/// Between two looks.
+/// Polling interval.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// A server and a place on it that no other test touches.
+/// A server with objects that no other test touches.
 #[derive(Debug)]
 pub struct Stage {
-    /// The server.
     pub server: TestServer,
     /// The test's own namespace.
     pub namespace: String,
     /// The test's own node.
     pub node: String,
-    /// For the test's files; gone when the test is.
+    /// For the test's files; removed with the fixture.
     pub directory: TempDir,
 }
 
 impl Stage {
-    /// Sets the stage.
+    /// Starts the server and makes namespace and node.
     pub async fn new() -> Result<Self> {
         let server = TestServer::of_environment().await?;
         let id = &new_uid()[..8];
@@ -48,17 +47,17 @@ impl Stage {
         Ok(stage)
     }
 
-    /// Makes the test's namespace, which a server that has lost its store does not have any more.
+    /// Makes the test's namespace again, for a server that has lost its store.
     pub async fn make_namespace(&self) -> Result<()> {
         self.create("/api/v1/namespaces", json!({"metadata": {"name": self.namespace}})).await?;
-        // In a real cluster a controller makes it, without which pods are refused; there may be no controller.
+        // A real cluster's controller makes it, and pods are refused without it; here may be no controller.
         match self.ask(Method::POST, &self.accounts(), json!({"metadata": {"name": "default"}})).await? {
             (201 | 409, _) => Ok(()),
             (code, answer) => bail!("making the service account: {code} {answer}"),
         }
     }
 
-    /// Takes down what a real server would keep; the namespace stays, empty.
+    /// Removes what a real server would keep; the empty namespace stays.
     pub async fn end(self) -> Result<()> {
         if self.server.is_real() {
             let now = json!({"gracePeriodSeconds": 0});
@@ -76,20 +75,19 @@ impl Stage {
         Ok(())
     }
 
-    /// A client that meets no faults.
     #[must_use]
     pub fn admin(&self) -> Client {
         self.server.admin()
     }
 
-    /// Asks as the one who may do everything, without faults: status and answer. PATCH is a strategic merge.
+    /// Sends a request as administrator, without faults; returns status and answer. PATCH is a strategic merge.
     pub async fn ask(&self, method: Method, path: &str, body: Value) -> Result<(u16, Value)> {
         let kind = if method == Method::PATCH { "application/strategic-merge-patch+json" } else { "application/json" };
         let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
         self.ask_with(&self.admin(), method, path, kind, body).await
     }
 
-    /// Asks with a client and a type of content of the caller's choice.
+    /// Sends a request with this client and content type.
     pub async fn ask_with(
         &self,
         client: &Client,
@@ -114,7 +112,6 @@ impl Stage {
         Ok((status, value))
     }
 
-    /// Creates an object that must not be refused; answers it as stored.
     pub async fn create(&self, collection: &str, object: Value) -> Result<Value> {
         let (status, answer) = self.ask(Method::POST, collection, object).await?;
         if status != 201 {
@@ -123,7 +120,7 @@ impl Stage {
         Ok(answer)
     }
 
-    /// Changes an object by a strategic merge that must not be refused; answers it as stored.
+    /// Patches an object by a strategic merge; returns it as stored.
     pub async fn patch(&self, path: &str, patch: Value) -> Result<Value> {
         match self.ask(Method::PATCH, path, patch).await? {
             (200, object) => Ok(object),
@@ -131,7 +128,7 @@ impl Stage {
         }
     }
 
-    /// An object; nothing when there is none.
+    /// Returns an object; none: it does not exist.
     pub async fn get(&self, path: &str) -> Result<Option<Value>> {
         match self.ask(Method::GET, path, Value::Null).await? {
             (200, object) => Ok(Some(object)),
@@ -140,20 +137,20 @@ impl Stage {
         }
     }
 
-    /// The path of the test's pods, or of one of them.
+    /// Returns the path of the test's pods, or of one of them.
     #[must_use]
     pub fn pods(&self, name: &str) -> String {
         let pods = format!("/api/v1/namespaces/{}/pods", self.namespace);
         if name.is_empty() { pods } else { format!("{pods}/{name}") }
     }
 
-    /// The path of the test's node.
+    /// Returns the path of the test's node.
     #[must_use]
     pub fn node_path(&self) -> String {
         format!("/api/v1/nodes/{}", self.node)
     }
 
-    /// A pod that runs on the test's node and is ready; `spec` and `metadata` add to what it needs. Answers it as stored.
+    /// Makes a running, ready pod on the test's node; `spec` and `metadata` are added. Returns it as stored.
     pub async fn running_pod(&self, name: &str, metadata: Value, spec: Value) -> Result<Value> {
         self.pod(name, metadata, spec).await?;
         let now = crate::object::now();
@@ -167,7 +164,7 @@ impl Stage {
         self.patch(&format!("{}/status", self.pods(name)), status).await
     }
 
-    /// A pod bound to the test's node that does not run yet.
+    /// Makes a pod that is bound to the test's node and does not run yet.
     pub async fn pod(&self, name: &str, metadata: Value, spec: Value) -> Result<Value> {
         let mut pod = json!({
             "metadata": {"name": name},
@@ -181,7 +178,7 @@ impl Stage {
         self.create(&self.pods(""), pod).await
     }
 
-    /// Deletes a pod, which has so many seconds to end.
+    /// Deletes a pod with this grace period in seconds.
     pub async fn delete_pod(&self, name: &str, grace: u32) -> Result<()> {
         match self.ask(Method::DELETE, &self.pods(name), json!({"gracePeriodSeconds": grace})).await? {
             (200 | 202, _) => Ok(()),
@@ -189,7 +186,7 @@ impl Stage {
         }
     }
 
-    /// A disruption budget over all pods of a team, which nobody has counted yet. Answers its path.
+    /// Makes a disruption budget for all pods of a team, without a status; returns its path.
     pub async fn budget(&self, name: &str, team: &str) -> Result<String> {
         let path = format!("/apis/policy/v1/namespaces/{}/poddisruptionbudgets", self.namespace);
         let spec = json!({"minAvailable": 1, "selector": {"matchLabels": {"team": team}}});
@@ -197,7 +194,7 @@ impl Stage {
         Ok(format!("{path}/{name}"))
     }
 
-    /// Counts for a budget, which allows so many disruptions from now on.
+    /// Sets a budget's status, as a controller would: it allows this many disruptions.
     pub async fn allow(&self, budget: &str, disruptions: u32) -> Result<()> {
         let status = json!({"status": {
             "observedGeneration": 1, "disruptionsAllowed": disruptions, "currentHealthy": 1 + disruptions,
@@ -210,7 +207,7 @@ impl Stage {
         format!("/api/v1/namespaces/{}/serviceaccounts", self.namespace)
     }
 
-    /// Makes a service account; answers a token of it.
+    /// Makes a service account; returns a token of it.
     pub async fn account(&self, name: &str) -> Result<String> {
         self.create(&self.accounts(), json!({"metadata": {"name": name}})).await?;
         let request = json!({"spec": {"audiences": [], "expirationSeconds": 3600}});
@@ -218,7 +215,7 @@ impl Stage {
         answer["status"]["token"].as_str().map(str::to_owned).context("an answer without a token")
     }
 
-    /// Lets a service account do what these rules say, by a cluster role of its own.
+    /// Grants these rules to a service account by a cluster role of its own.
     pub async fn grant(&self, account: &str, rules: Value) -> Result<()> {
         let role = format!("{account}-{}", self.namespace);
         let metadata = json!({"name": role, "labels": {"stage": self.namespace}});
@@ -229,26 +226,25 @@ impl Stage {
         self.create(&format!("{RBAC}/clusterrolebindings"), binding).await.map(drop)
     }
 
-    /// The events of the test's namespace.
     pub async fn events(&self) -> Result<Vec<Value>> {
         let path = format!("/api/v1/namespaces/{}/events", self.namespace);
         let list = self.get(&path).await?.unwrap_or_default();
         Ok(list["items"].as_array().cloned().unwrap_or_default())
     }
 
-    /// The events about the test's node, which are in `default`.
+    /// Returns the events of the test's node, which are in `default`.
     pub async fn node_events(&self) -> Result<Vec<Value>> {
         let list = self.get(&self.node_events_path()).await?.unwrap_or_default();
         Ok(list["items"].as_array().cloned().unwrap_or_default())
     }
 
-    /// Where the events about the test's node are.
+    /// Returns the path of the events of the test's node.
     #[must_use]
     pub fn node_events_path(&self) -> String {
         format!("/api/v1/namespaces/default/events?fieldSelector=involvedObject.name={}", self.node)
     }
 
-    /// Looks again and again until what is there is what is wanted; the last look is in the error.
+    /// Polls an object until it is as wanted; an error contains its last state.
     pub async fn until(&self, path: &str, within: Duration, wanted: impl Fn(Option<&Value>) -> bool) -> Result<Value> {
         let start = Instant::now();
         loop {
@@ -263,7 +259,7 @@ impl Stage {
         }
     }
 
-    /// Waits until a fault has struck so many requests.
+    /// Waits until a fault has affected this many requests.
     pub async fn until_struck(&self, fault: FaultId, times: u32, within: Duration) -> Result<()> {
         let start = Instant::now();
         while self.server.faults().struck(fault) < times {
@@ -278,12 +274,12 @@ impl Stage {
         Ok(())
     }
 
-    /// A kubeconfig file of the listener, for a program under test that may do everything.
+    /// Writes a kubeconfig file of the listener for an administrator.
     pub fn kubeconfig_file(&self) -> Result<PathBuf> {
         self.kubeconfig_file_of("admin", ADMIN_TOKEN)
     }
 
-    /// The same for one who has that token.
+    /// Writes a kubeconfig file of the listener with this token.
     pub fn kubeconfig_file_of(&self, name: &str, token: &str) -> Result<PathBuf> {
         let path = self.directory.path().join(format!("kubeconfig-{name}"));
         let text = self.server.kubeconfig_with(token);
@@ -291,11 +287,11 @@ impl Stage {
         Ok(path)
     }
 
-    /// True, said loudly, where a real server cannot be told to do what the rest of a test needs.
+    /// Returns whether the server is a real one, which cannot do what the rest of the test needs; prints that the rest is skipped.
     #[must_use]
     pub fn skips(&self, what: &str) -> bool {
         if self.server.is_real() {
-            // Past the capture of the test harness: who counts the tests counts this line.
+            // Past the test harness's capture: the test runner counts this line.
             let line = format!("\nSKIPPED {what}: a real API server cannot be told to do that\n");
             let _unsaid = std::io::stdout().write_all(line.as_bytes());
         }
@@ -303,13 +299,13 @@ impl Stage {
     }
 }
 
-/// The UID of an object; empty where it has none.
+/// Returns the UID of an object, or an empty text.
 #[must_use]
 pub fn uid(object: &Value) -> String {
     crate::object::text(object, "/metadata/uid").to_owned()
 }
 
-/// A condition of an object by its type; null where there is none.
+/// Returns the condition of this type, or null.
 #[must_use]
 pub fn condition<'object>(object: &'object Value, kind: &str) -> &'object Value {
     let conditions = object.pointer("/status/conditions").and_then(Value::as_array).into_iter().flatten();

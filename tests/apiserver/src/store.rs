@@ -1,4 +1,4 @@
-//! The objects and their history: what etcd and the watch cache are to the real server.
+//! The objects and their history, as etcd and the watch cache in the real server.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -8,44 +8,39 @@ use serde_json::{Value, json};
 use crate::answer::Failure;
 use crate::resource::Resource;
 
-/// Changes kept; whoever resumes from before them is told that they are gone.
+/// Changes kept; a watch from an earlier version gets 410.
 const HISTORY: usize = 8192;
 
-/// The place of an object. In the order of lists.
+/// The key of an object. Ordered as lists are.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key {
-    /// The resource's plural.
     pub plural: &'static str,
-    /// Empty where there are no namespaces.
+    /// Empty for cluster-scoped objects.
     pub namespace: String,
-    /// The object's name.
     pub name: String,
 }
 
 impl Key {
-    /// The place of an object.
     #[must_use]
     pub fn new(resource: &Resource, namespace: &str, name: &str) -> Self {
         Self { plural: resource.plural, namespace: namespace.to_owned(), name: name.to_owned() }
     }
 }
 
-/// One write.
 #[derive(Debug, Clone)]
 pub struct Change {
-    /// The version it made.
+    /// The resource version.
     pub revision: u64,
-    /// What it was about.
     pub key: Key,
-    /// What was there before.
+    /// The object before.
     pub before: Option<Arc<Value>>,
-    /// What is there since; nothing once it is deleted.
+    /// The object after; none: deleted.
     pub after: Option<Arc<Value>>,
-    /// The deleted object as watchers see it: in its last state, with the version of the deletion.
+    /// Returns the deleted object for watches: its last state, with the version of the deletion.
     pub tombstone: Option<Arc<Value>>,
 }
 
-/// All objects, and what happened to them.
+/// All objects and their history.
 #[derive(Debug)]
 pub struct Store {
     revision: u64,
@@ -79,7 +74,6 @@ impl Store {
         self.history.clear();
     }
 
-    /// An object.
     #[must_use]
     pub fn get(&self, key: &Key) -> Option<Arc<Value>> {
         self.objects.get(key).cloned()
@@ -98,7 +92,7 @@ impl Store {
             .take_while(move |(key, _)| key.plural == plural && (only.is_empty() || key.namespace == only))
     }
 
-    /// Writes an object; answers it with its new version.
+    /// Writes an object; returns it with its new version.
     pub fn put(&mut self, key: Key, mut object: Value) -> Arc<Value> {
         self.revision += 1;
         object["metadata"]["resourceVersion"] = json!(self.revision.to_string());
@@ -109,7 +103,7 @@ impl Store {
         object
     }
 
-    /// Deletes an object; `last` is the state in which watchers see it go.
+    /// Deletes an object; `last` is its state for watches.
     pub fn remove(&mut self, key: &Key, mut last: Value) -> Arc<Value> {
         self.revision += 1;
         last["metadata"]["resourceVersion"] = json!(self.revision.to_string());
@@ -129,7 +123,7 @@ impl Store {
         self.history.push_back(change);
     }
 
-    /// What happened after a version; refused where that is forgotten.
+    /// Returns the changes after a version; refused if that is forgotten.
     pub fn since(&self, revision: u64) -> Result<impl Iterator<Item = &Change>, Failure> {
         if revision < self.compacted {
             return Err(Failure::expired(format!("too old resource version: {revision} ({})", self.compacted)));
@@ -138,7 +132,7 @@ impl Store {
         Ok(self.history.range(first..))
     }
 
-    /// The objects as they were at a version: today's, with what happened since undone.
+    /// Returns the objects at an earlier version, with later changes undone.
     pub fn list_at(
         &self,
         resource: &Resource,

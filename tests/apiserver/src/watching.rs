@@ -1,4 +1,4 @@
-//! Watches: what is there, then what changes, a line of JSON each.
+//! Watches: existing objects, then changes, one JSON line each.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -19,11 +19,11 @@ use crate::resource::Resource;
 use crate::selector::Selector;
 use crate::store::Change;
 
-/// How long a watch is silent before it gets a bookmark, as at the real server.
+/// Silence before a bookmark, as in the real server.
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
-/// Lines that wait for a slow client; then the watch waits for it.
+/// Lines that may wait for a slow client.
 const AHEAD: usize = 64;
-/// The real server ends watches after half an hour to an hour, where the client names no time.
+/// The real server ends watches without a timeout after 30 to 60 minutes.
 const LONGEST: Duration = Duration::from_secs(1800);
 
 struct Watch {
@@ -38,7 +38,7 @@ struct Watch {
     lines: mpsc::Sender<Bytes>,
 }
 
-/// The client is gone, or the watch is over.
+/// The client has closed the watch, or its time is over.
 struct Over;
 
 /// GET with `watch=true`.
@@ -70,7 +70,7 @@ pub(crate) fn watch(api: &Arc<Api>, call: &Call) -> Result<Reply, Failure> {
         until: Instant::now() + time,
         lines,
     };
-    // From here on nothing passes it by that is told to watches.
+    // From here on no change is missed.
     let news = api.news();
     let before = *news.borrow();
     tokio::spawn(watch.run(news, before, from == 0 || initial, initial));
@@ -136,14 +136,14 @@ impl Watch {
         }
     }
 
-    /// Everything there is, as if it had just been added.
+    /// Sends all existing objects as added.
     fn all(&self) -> (Vec<Value>, u64) {
         let store = self.api.store();
         let objects = store.list(self.resource, &self.namespace).filter(|(_, object)| self.selector.matches(object));
         (objects.map(|(_, object)| event("ADDED", object)).collect(), store.revision())
     }
 
-    /// What happened since the last look.
+    /// Sends the changes since the last call.
     fn changes(&mut self) -> Vec<Value> {
         let store = self.api.store();
         let changes = match store.since(self.seen) {
@@ -155,7 +155,7 @@ impl Watch {
                 && (self.namespace.is_empty() || change.key.namespace == self.namespace)
         });
         let lines = of_resource.filter_map(|change| seen_by(&self.selector, change)).collect();
-        // A client may know a later version than this server: then it hears nothing until that is reached.
+        // A client with a later version than this server's gets nothing until that version is reached.
         self.seen = self.seen.max(store.revision());
         lines
     }
@@ -179,7 +179,7 @@ fn event(kind: &str, object: &Value) -> Value {
     json!({"type": kind, "object": object})
 }
 
-/// A change as a watch with a selector sees it: an object that comes to match is added, one that ceases to is deleted.
+/// Converts a change for a selector: an object that starts to match is added, one that stops matching is deleted.
 fn seen_by(selector: &Selector, change: &Change) -> Option<Value> {
     let matched = change.before.as_ref().is_some_and(|before| selector.matches(before));
     let matches = change.after.as_ref().filter(|after| selector.matches(after));
@@ -188,7 +188,7 @@ fn seen_by(selector: &Selector, change: &Change) -> Option<Value> {
         (false, Some(after)) => Some(event("ADDED", after)),
         (true, Some(after)) => Some(event("MODIFIED", after)),
         (true, None) => {
-            // What left the selection is shown as it was when it last matched, with the version of its leaving.
+            // An object that stops matching is sent as it last matched, with the version of the change.
             let mut last = (**change.tombstone.as_ref().or(change.before.as_ref())?).clone();
             last["metadata"]["resourceVersion"] = json!(change.revision.to_string());
             Some(event("DELETED", &last))

@@ -13,7 +13,7 @@ use crate::route::Target;
 use crate::store::{Key, Store};
 use crate::{admission, managed, patch, resource};
 
-/// A namespace with the account that pods run as.
+/// Makes a namespace with its default service account.
 pub(crate) fn furnish(store: &mut Store, namespace: &str) {
     for (plural, within, name) in [("namespaces", "", namespace), ("serviceaccounts", namespace, "default")] {
         let Some(resource) = resource::named(plural) else { continue };
@@ -27,7 +27,6 @@ pub(crate) fn furnish(store: &mut Store, namespace: &str) {
     }
 }
 
-/// POST.
 pub(crate) fn create(store: &mut Store, call: &Call) -> Result<Reply, Failure> {
     let Target { resource, namespace, .. } = &call.target;
     if resource.namespaced && namespace.is_empty() {
@@ -45,13 +44,12 @@ pub(crate) fn create(store: &mut Store, call: &Call) -> Result<Reply, Failure> {
     Ok(reply(StatusCode::CREATED, &created))
 }
 
-/// PUT.
 pub(crate) fn update(store: &mut Store, call: &Call) -> Result<Reply, Failure> {
     let wanted = call.object()?;
     change(store, call, Way::Update, |_| Ok(wanted))
 }
 
-/// PATCH. It is applied to what is there now: it meets no conflict that it did not ask for.
+/// PATCH, applied to the present object: a conflict needs a precondition.
 pub(crate) fn patch(store: &mut Store, call: &Call) -> Result<Reply, Failure> {
     change(store, call, Way::Patch, |before| patch::apply(&call.content_type, before, &call.body))
 }
@@ -67,7 +65,7 @@ fn change(
     Ok(reply(StatusCode::OK, &changed))
 }
 
-/// Stores the changed object; without a call it is the server itself that changes it. One that does not differ is no write: it has no new version, and nobody is told.
+/// Stores a changed object; without a call the server itself changes it. An equal object gets no new version and no watch event.
 pub(crate) fn changed(
     store: &mut Store,
     target: &Target,
@@ -84,7 +82,7 @@ pub(crate) fn changed(
     }
     managed::note(&mut after, Some(before), call.map_or("kube-apiserver", |call| &call.manager), part);
     let key = Key::new(resource, namespace, name);
-    // The last finalizer gone, and nothing else to wait for.
+    // The last finalizer was removed, and nothing else is pending.
     let ends = has(&after, "/metadata/deletionTimestamp")
         && has(before, "/metadata/finalizers")
         && !has(&after, "/metadata/finalizers")

@@ -1,7 +1,7 @@
 //! The roles in config/kubernetes, tried: the agent and the sweeper have them and nothing else, do all that they ever do, are never refused,
 //! and ask for everything that is granted.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a failed step fails the test")]
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -21,7 +21,7 @@ use node_pressure_monitor::config::KubernetesOptions;
 use node_pressure_monitor::config::kubernetes_options::EvictionMethod;
 use serde_json::Value;
 
-/// Longer than anything takes that is not stuck.
+/// Longer than any step that is not stuck.
 const SOON: Duration = Duration::from_secs(60);
 
 /// A service account with the role that the manifests give it.
@@ -157,7 +157,7 @@ async fn the_agent_asks_for_what_its_role_grants_and_for_nothing_else() {
 }
 
 #[tokio::test]
-async fn the_sweeper_asks_for_what_its_role_grants_and_for_nothing_else() {
+async fn the_sweeper_uses_exactly_its_permissions() {
     let stage = Stage::new().await.unwrap();
     // An agent that dies: it never says another word.
     let of_admin = Access::by_kubeconfig(stage.kubeconfig_file().unwrap(), &stage.node);

@@ -1,4 +1,4 @@
-//! What is behind the faults.
+//! The server behind the faults.
 
 use std::io;
 use std::sync::Arc;
@@ -17,16 +17,13 @@ use crate::access::ADMIN_TOKEN;
 use crate::answer::Reply;
 use crate::api::Api;
 
-/// A server in memory, or a real one.
 #[derive(Clone)]
 pub(crate) enum Backend {
-    /// In memory.
     Memory(Arc<Api>),
-    /// A real one, as the kubeconfig says.
     Real {
         /// With the kubeconfig's credentials.
         admin: Client,
-        /// With none: the request's own are passed on.
+        /// Without credentials: the request's own are passed on.
         bare: Client,
     },
 }
@@ -41,7 +38,6 @@ impl std::fmt::Debug for Backend {
 }
 
 impl Backend {
-    /// A real server.
     pub(crate) fn real(config: &Config) -> Result<Self> {
         let mut without = config.clone();
         without.auth_info = AuthInfo::default();
@@ -71,7 +67,6 @@ impl Backend {
         Ok(answer.map(|body| body.map_err(io::Error::other).boxed_unsync()))
     }
 
-    /// A client that meets no faults.
     pub(crate) fn admin(&self) -> Client {
         match self {
             Self::Real { admin, .. } => admin.clone(),
@@ -93,7 +88,7 @@ impl Backend {
     }
 }
 
-/// kube's own client repeats what is refused with 429, 503 or 504: here every answer is to be seen.
+/// A client without kube's retries of 429, 503 and 504, so that every answer is passed on.
 fn client(config: &Config) -> Result<Client> {
     let mut config = config.clone();
     config.default_retry = false;

@@ -1,4 +1,4 @@
-//! Bodies that end otherwise than they should.
+//! Bodies that end wrongly.
 
 use std::io;
 use std::pin::Pin;
@@ -12,7 +12,7 @@ use tokio::time::{Instant, Sleep};
 
 use crate::answer::Body;
 
-/// Until what was sent is on its way.
+/// Time until sent data has left.
 const ARRIVAL: Duration = Duration::from_millis(20);
 
 /// How a body ends.
@@ -20,9 +20,9 @@ const ARRIVAL: Duration = Duration::from_millis(20);
 pub enum End {
     /// The connection breaks.
     Cut,
-    /// Nothing more comes, and the connection stays.
+    /// The connection stays open and silent.
     Stall,
-    /// It ends as if that were all: how servers end watches.
+    /// The body ends properly, as servers end watches.
     Finish,
 }
 
@@ -30,11 +30,11 @@ struct Shaped {
     inner: Body,
     left: usize,
     end: End,
-    /// What was let through is to arrive before the connection breaks.
+    /// The data sent arrives before the connection breaks.
     pause: Pin<Box<Sleep>>,
 }
 
-/// Lets so many bytes through, then ends.
+/// Passes this many bytes, then ends.
 pub(super) fn shaped(inner: Body, after: usize, end: End) -> Body {
     let pause = Box::pin(tokio::time::sleep(Duration::ZERO));
     Shaped { inner, left: after, end, pause }.boxed_unsync()
@@ -51,7 +51,7 @@ impl HttpBody for Shaped {
         if self.left == 0 {
             return match self.end {
                 End::Cut => self.pause.as_mut().poll(context).map(|()| Some(Err(super::cut()))),
-                // Nobody wakes this: the client's going away ends the connection.
+                // Never wakes: the client closes the connection.
                 End::Stall => Poll::Pending,
                 End::Finish => Poll::Ready(None),
             };

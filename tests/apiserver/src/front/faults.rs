@@ -1,4 +1,4 @@
-//! Faults: which requests they strike, and how.
+//! Faults and the requests that they affect.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -7,69 +7,55 @@ use http::request::Parts;
 
 use super::body::End;
 
-/// What goes wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum What {
     /// The server refuses; the request is not carried out.
-    Answer {
-        /// The HTTP status.
-        code: u16,
-        /// The reason in the `Status` object.
-        reason: &'static str,
-        /// Its message.
-        message: &'static str,
-        /// Seconds in `Retry-After`.
-        retry_after: Option<u32>,
-    },
-    /// Something before the server answers in its place, with a page for people.
-    Page {
-        /// The HTTP status.
-        code: u16,
-    },
-    /// The answer comes late, by so much.
+    Answer { code: u16, reason: &'static str, message: &'static str, retry_after: Option<u32> },
+    /// A proxy answers with an error page.
+    Page { code: u16 },
+    /// The answer is delayed.
     Delay(Duration),
     /// The connection breaks before the request is carried out.
     CutBefore,
     /// The request is carried out; then the connection breaks without an answer.
     CutAfter,
-    /// Nothing ever comes back, and nothing is carried out.
+    /// The request is not carried out, and never answered.
     NeverAnswer,
-    /// The request is carried out, and nothing ever comes back.
+    /// The request is carried out, and never answered.
     NeverAnswerAfter,
-    /// The body goes wrong: an answer in the middle, a watch under way.
+    /// The body of an answer or watch ends wrongly.
     Body {
-        /// So many bytes come through.
+        /// Bytes that are passed.
         after: usize,
-        /// Then this.
+        /// The end.
         end: End,
     },
 }
 
-/// A fault and the requests that it strikes.
+/// A fault and the requests that it affects.
 #[derive(Debug, Clone)]
 pub struct Fault {
-    /// What goes wrong.
     pub what: What,
     /// Only requests of this method.
     pub method: Option<String>,
     /// Only paths, with their query, that contain all of these.
     pub containing: Vec<String>,
-    /// Only paths that end so, the query left out.
+    /// Only paths with this end, without the query.
     pub ending: Option<String>,
-    /// So many matching requests are let through first.
+    /// Matching requests that are passed first.
     pub skip: u32,
-    /// So many are struck; all, when nothing is said.
+    /// Requests that are affected; none: all.
     pub times: Option<u32>,
 }
 
 impl Fault {
-    /// A fault that strikes every request.
+    /// A fault of every request.
     #[must_use]
     pub const fn new(what: What) -> Self {
         Self { what, method: None, containing: Vec::new(), ending: None, skip: 0, times: None }
     }
 
-    /// A refusal with a status as the server would word it.
+    /// A refusal with this status in the server's words.
     #[must_use]
     pub const fn answer(code: u16) -> Self {
         let (reason, message, retry_after) = match code {
@@ -87,7 +73,7 @@ impl Fault {
         Self::new(What::Answer { code, reason, message, retry_after })
     }
 
-    /// The answer comes late.
+    /// The answer is delayed.
     #[must_use]
     pub const fn delay(by: Duration) -> Self {
         Self::new(What::Delay(by))
@@ -111,7 +97,7 @@ impl Fault {
         Self::new(What::Body { after, end: End::Cut })
     }
 
-    /// The body, or a watch, falls silent for good with the connection open.
+    /// The body, or a watch, falls silent with the connection open.
     #[must_use]
     pub const fn stall_in_body(after: usize) -> Self {
         Self::new(What::Body { after, end: End::Stall })
@@ -131,28 +117,27 @@ impl Fault {
         self
     }
 
-    /// Only paths that end so.
+    /// Only paths with this end.
     #[must_use]
     pub fn ending(mut self, end: impl Into<String>) -> Self {
         self.ending = Some(end.into());
         self
     }
 
-    /// Lets so many matching requests through first.
+    /// Passes this many matching requests first.
     #[must_use]
     pub const fn after(mut self, requests: u32) -> Self {
         self.skip = requests;
         self
     }
 
-    /// Strikes so many.
+    /// Affects this many requests.
     #[must_use]
     pub const fn times(mut self, times: u32) -> Self {
         self.times = Some(times);
         self
     }
 
-    /// Strikes one.
     #[must_use]
     pub const fn once(self) -> Self {
         self.times(1)
@@ -166,7 +151,7 @@ impl Fault {
     }
 }
 
-/// By which a fault is asked about and taken back.
+/// Identifies an armed fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FaultId(u64);
 
@@ -185,7 +170,6 @@ struct State {
     unknown_fields: bool,
 }
 
-/// All faults that are armed.
 #[derive(Debug, Clone, Default)]
 pub struct Faults(Arc<Mutex<State>>);
 
@@ -194,7 +178,7 @@ impl Faults {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Arms a fault. Of several that match, the one that was armed first strikes.
+    /// Arms a fault. Of several that match, the first one counts.
     pub fn add(&self, fault: Fault) -> FaultId {
         let mut state = self.state();
         state.last += 1;
@@ -203,25 +187,24 @@ impl Faults {
         id
     }
 
-    /// Takes a fault back.
     pub fn remove(&self, id: FaultId) {
         self.state().armed.retain(|armed| armed.id != id);
     }
 
-    /// Takes all back; unknown fields as well.
+    /// Removes all faults, and unknown fields.
     pub fn clear(&self) {
         let mut state = self.state();
         state.armed.clear();
         state.unknown_fields = false;
     }
 
-    /// How often a fault struck.
+    /// Returns how many requests a fault has affected.
     #[must_use]
     pub fn struck(&self, id: FaultId) -> u32 {
         self.state().armed.iter().find(|armed| armed.id == id).map_or(0, |armed| armed.struck)
     }
 
-    /// Fills every answer with fields that no client knows.
+    /// Adds unknown fields to every answer.
     pub fn set_unknown_fields(&self, on: bool) {
         self.state().unknown_fields = on;
     }
@@ -230,7 +213,7 @@ impl Faults {
         self.state().unknown_fields
     }
 
-    /// What strikes this request.
+    /// Returns the fault of this request.
     pub(super) fn strike(&self, head: &Parts) -> Option<What> {
         let mut state = self.state();
         for armed in &mut state.armed {

@@ -1,4 +1,4 @@
-//! The listener and its connections, on threads of their own: whoever tests may block.
+//! The listener and its connections, on threads of their own, since tests may block.
 
 use std::io;
 use std::net::SocketAddr;
@@ -19,10 +19,10 @@ use tokio::task::{JoinHandle, JoinSet};
 
 use super::{Identity, Shared};
 
-/// How long a listener waits for its port to become free again.
+/// Time to wait for the port to be free again.
 const PORT_PATIENCE: Duration = Duration::from_secs(5);
 
-/// A listener before a server.
+/// A listener in front of a server.
 #[derive(Debug)]
 pub struct Front {
     threads: Threads,
@@ -32,7 +32,7 @@ pub struct Front {
     accepting: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// The threads on which connections live. Ended without waiting: they may be dropped where nothing may block.
+/// The threads of the connections. Dropped without waiting, since a drop may be where blocking is forbidden.
 #[derive(Debug)]
 pub(crate) struct Threads(Option<Runtime>);
 
@@ -61,7 +61,6 @@ impl Drop for Threads {
 }
 
 impl Front {
-    /// Begins to listen.
     pub(crate) async fn start(
         threads: Threads,
         shared: Shared,
@@ -73,13 +72,11 @@ impl Front {
         Ok(front)
     }
 
-    /// Where it listens.
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Its certificate.
     #[must_use]
     pub const fn identity(&self) -> Option<&Identity> {
         self.identity.as_ref()
@@ -102,17 +99,17 @@ impl Front {
         Ok(address)
     }
 
-    /// Closes the port and cuts all connections: a server that is away.
+    /// Closes the port and cuts all connections, as if the server were away.
     pub async fn close(&self) {
         let accepting = self.accepting.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(accepting) = accepting {
             accepting.abort();
-            // What was aborted has nothing to say.
+            // An aborted task has no result.
             let _aborted = accepting.await;
         }
     }
 
-    /// Cuts all connections; new ones are taken.
+    /// Cuts all connections; new ones are accepted.
     pub fn cut_connections(&self) {
         self.shared.cut_connections();
     }
@@ -130,20 +127,20 @@ async fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     }
 }
 
-/// Connections end with this task, and the port closes.
+/// Accepts connections; when this task ends, they end and the port is closed.
 async fn accept(listener: TcpListener, shared: Arc<Shared>, identity: Option<Identity>, mut cut: watch::Receiver<u64>) {
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
             accepted = listener.accept() => {
                 let Ok((stream, _)) = accepted else { continue };
-                // Small answers follow each other: none waits to be joined with the next.
+                // Small answers are sent at once.
                 let _slower = stream.set_nodelay(true);
                 let shared = Arc::clone(&shared);
                 match identity.clone() {
                     None => drop(connections.spawn(serve(stream, shared))),
                     Some(identity) => drop(connections.spawn(async move {
-                        // A client that does not like the certificate says so itself.
+                        // A client that refuses the certificate reports that itself.
                         if let Ok(stream) = identity.acceptor().accept(stream).await {
                             serve(stream, shared).await;
                         }
@@ -163,6 +160,6 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>, identity: Option<Ide
 
 async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, shared: Arc<Shared>) {
     let service = service_fn(move |request: Request<Incoming>| Arc::clone(&shared).answer(request));
-    // A connection that is cut is what was asked for.
+    // Connections are cut on purpose.
     let _cut = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
 }

@@ -1,4 +1,4 @@
-//! What was asked, for tests to look at.
+//! The log of requests.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,46 +16,45 @@ use super::What;
 /// Requests that are kept.
 const KEPT: usize = 20_000;
 
-/// One request.
 #[derive(Debug, Clone)]
 pub struct Record {
-    /// The how manieth.
+    /// Counted from the start.
     pub number: u64,
-    /// When it came.
+    /// Time of arrival.
     pub at: Instant,
     /// GET, POST and so on.
     pub method: String,
     /// The path without the query.
     pub path: String,
-    /// The query; empty where there is none.
+    /// Empty: no query.
     pub query: String,
-    /// The body, where it is JSON.
+    /// The body, if it is JSON.
     pub body: Value,
-    /// What the client says it is.
+    /// `User-Agent`.
     pub user_agent: String,
-    /// The fault that struck it.
+    /// The fault that affected it.
     pub fault: Option<What>,
-    /// What the server behind the faults made of it; nothing when it never got there.
+    /// The backend's status; none: a fault kept the request from it.
     pub carried_out: Option<u16>,
-    /// What the client was answered; nothing when the connection was cut, or there is no answer yet.
+    /// The client's status; none: no answer yet, or the connection was cut.
     pub status: Option<u16>,
 }
 
 impl Record {
-    /// Whether it is of this method and its path ends so.
+    /// Returns whether method and end of the path match.
     #[must_use]
     pub fn is(&self, method: &str, ending: &str) -> bool {
         self.method == method && self.path.ends_with(ending)
     }
 
-    /// Whether it opens a watch.
+    /// Returns whether it opens a watch.
     #[must_use]
     pub fn is_watch(&self) -> bool {
         is_watch(&self.query)
     }
 }
 
-/// Whether a request with that query opens a watch.
+/// Returns whether a request with this query opens a watch.
 pub(super) fn is_watch(query: &str) -> bool {
     query.contains("watch=true") || query.contains("watch=1")
 }
@@ -66,7 +65,7 @@ struct State {
     records: VecDeque<Record>,
 }
 
-/// All requests, in the order in which they came.
+/// All requests, by arrival.
 #[derive(Debug, Clone, Default)]
 pub struct Log {
     state: Arc<Mutex<State>>,
@@ -121,24 +120,23 @@ impl Log {
         self.change(number, |record| record.status = status.map(|status| status.as_u16()));
     }
 
-    /// All requests so far.
     #[must_use]
     pub fn all(&self) -> Vec<Record> {
         self.state().records.iter().cloned().collect()
     }
 
-    /// The requests of a method whose path ends so.
+    /// Returns the requests of this method and end of the path.
     #[must_use]
     pub fn of(&self, method: &str, ending: &str) -> Vec<Record> {
         self.state().records.iter().filter(|record| record.is(method, ending)).cloned().collect()
     }
 
-    /// Forgets what was asked so far.
+    /// Forgets all requests.
     pub fn clear(&self) {
         self.state().records.clear();
     }
 
-    /// Waits until a request is found; nothing when the time is over.
+    /// Waits until a request is found; none: the time is over.
     pub async fn wait_for(&self, within: Duration, wanted: impl Fn(&Record) -> bool) -> Option<Record> {
         let mut news = self.news.subscribe();
         let found = async {

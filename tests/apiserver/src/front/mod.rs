@@ -1,4 +1,4 @@
-//! The way in: a listener, a log of what was asked, and faults, before a server in memory or a real one.
+//! A listener with a log of requests and faults, in front of a server in memory or a real one.
 
 mod backend;
 mod body;
@@ -29,13 +29,12 @@ pub(crate) use listen::Threads;
 pub use log::{Log, Record};
 pub use tls::Identity;
 
-/// What every connection shares.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) backend: Backend,
     pub(crate) faults: Faults,
     pub(crate) log: Log,
-    /// Counts up when all connections are to be cut.
+    /// Incremented to cut all connections.
     pub(crate) cut: watch::Sender<u64>,
 }
 
@@ -44,7 +43,7 @@ impl Shared {
         self.cut.send_modify(|cuts| *cuts += 1);
     }
 
-    /// Answers one request, well or badly. An error cuts the connection.
+    /// Answers one request, with its fault. An error cuts the connection.
     async fn answer(self: Arc<Self>, request: Request<Incoming>) -> io::Result<Reply> {
         let (head, body) = request.into_parts();
         let body = body.collect().await.map_err(io::Error::other)?.to_bytes();
@@ -89,7 +88,7 @@ impl Shared {
         }
     }
 
-    /// To the server and back.
+    /// Passes a request to the backend.
     async fn pass(&self, head: Parts, body: Bytes, number: u64) -> io::Result<Reply> {
         let watch = head.uri.query().is_some_and(log::is_watch);
         let mut reply = self.backend.send(Request::from_parts(head, body)).await?;

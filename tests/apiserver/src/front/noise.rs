@@ -1,4 +1,4 @@
-//! Answers as a server of the future sends them: with fields that no client of today knows.
+//! Adds unknown fields to answers, as a future server would.
 
 use std::io;
 
@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 
 use crate::answer::{Body, Reply, whole};
 
-/// Maps whose keys are the user's: a field in there would be an entry, not an unknown field.
+/// Maps with the user's keys: a field there would be an entry, not an unknown field.
 const MAPS: [&str; 16] = [
     "labels",
     "annotations",

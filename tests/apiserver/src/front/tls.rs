@@ -1,4 +1,4 @@
-//! A certificate for the listener, made anew each time.
+//! A new certificate for each listener.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::PrivatePkcs8KeyDer;
 
-/// A certificate and what serves with it.
+/// A certificate and its TLS configuration.
 #[derive(Clone)]
 pub struct Identity {
     pem: String,
@@ -23,7 +23,7 @@ impl std::fmt::Debug for Identity {
 }
 
 impl Identity {
-    /// For this machine's own address, signed by itself.
+    /// Makes a self-signed certificate for this machine's loopback address.
     pub fn new() -> Result<Self> {
         let names = ["localhost", "127.0.0.1", "kubernetes.default.svc"].map(str::to_owned);
         let CertifiedKey { cert, signing_key } =
@@ -38,7 +38,7 @@ impl Identity {
         Ok(Self { pem: cert.pem(), acceptor: TlsAcceptor::from(Arc::new(config)) })
     }
 
-    /// The certificate: it is its own authority.
+    /// The certificate, which is its own authority.
     #[must_use]
     pub fn pem(&self) -> &str {
         &self.pem

@@ -1,7 +1,7 @@
 //! Strategic merge patch: lists of objects are merged by a key that the type declares, the rest is replaced.
 //!
-//! After `strategicpatch/patch.go` of apimachinery 1.36. The real server takes the keys from its types; here they are a table by the
-//! field's name, which tells them apart in all that is served.
+//! After `strategicpatch/patch.go` of apimachinery 1.36. The real server takes the keys from its types; here a table by the field's name
+//! is enough for all that is served.
 
 use serde_json::{Map, Value};
 
@@ -13,7 +13,7 @@ const SET_ORDER: &str = "$setElementOrder/";
 /// How the lists of a field are merged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Merge {
-    /// Objects, told apart by this member.
+    /// Objects, identified by this member.
     By(&'static str),
     /// Plain values: a set.
     Set,
@@ -45,7 +45,7 @@ fn merge_of(field: &str) -> Merge {
     }
 }
 
-/// By which member the items of a list are told apart; nothing where the list is replaced as a whole.
+/// Returns the member that identifies the items of a list; none: the list is replaced as a whole.
 pub(crate) fn merge_key(field: &str) -> Option<&'static str> {
     match merge_of(field) {
         Merge::By(key) => Some(key),

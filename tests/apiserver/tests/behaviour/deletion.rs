@@ -1,4 +1,4 @@
-//! Deleting: preconditions, the grace of pods, who has the last word.
+//! Deletion: preconditions, grace periods of pods, finalizers.
 
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ async fn a_bound_pod_waits_for_its_kubelet() {
     assert_eq!(pod["metadata"]["generation"], 2);
     let end = |pod: &Value| pod["metadata"]["deletionTimestamp"].as_str().unwrap().parse::<Timestamp>().unwrap();
     let first = end(&pod);
-    // A longer grace changes nothing, a shorter one counts from the beginning.
+    // A longer grace period changes nothing, a shorter one counts from the first deletion.
     let (_, longer) = ask(&stage, Method::DELETE, &stage.pods("a"), grace(25)).await;
     assert_eq!(end(&longer), first);
     assert_eq!(longer["metadata"]["resourceVersion"], pod["metadata"]["resourceVersion"]);
@@ -59,7 +59,7 @@ async fn a_bound_pod_waits_for_its_kubelet() {
 }
 
 #[tokio::test]
-async fn a_pod_that_does_not_run_anywhere_goes_at_once() {
+async fn an_unscheduled_pod_is_deleted_at_once() {
     let stage = stage().await;
     stage.pod("unbound", Value::Null, json!({"nodeName": null})).await.unwrap();
     stage.running_pod("ended", Value::Null, Value::Null).await.unwrap();
@@ -74,7 +74,7 @@ async fn a_pod_that_does_not_run_anywhere_goes_at_once() {
 }
 
 #[tokio::test]
-async fn what_has_a_finalizer_stays_until_it_has_none() {
+async fn an_object_with_a_finalizer_stays() {
     let stage = stage().await;
     let finalizers = json!({"finalizers": ["example.org/wait"]});
     stage.running_pod("a", finalizers, Value::Null).await.unwrap();
@@ -89,7 +89,7 @@ async fn what_has_a_finalizer_stays_until_it_has_none() {
 }
 
 #[tokio::test]
-async fn what_is_no_pod_is_answered_with_a_status() {
+async fn a_deletion_of_other_kinds_returns_a_status() {
     let stage = stage().await;
     let maps = format!("/api/v1/namespaces/{}/configmaps", stage.namespace);
     let map = stage.create(&maps, json!({"metadata": {"name": "a"}})).await.unwrap();
@@ -100,7 +100,7 @@ async fn what_is_no_pod_is_answered_with_a_status() {
 }
 
 #[tokio::test]
-async fn the_stand_in_for_the_kubelet_ends_pods() {
+async fn the_kubelet_stand_in_deletes_pods() {
     let stage = stage().await;
     let _kubelet = Kubelet::start(stage.admin(), &stage.node, Duration::from_millis(50));
     stage.running_pod("a", Value::Null, Value::Null).await.unwrap();

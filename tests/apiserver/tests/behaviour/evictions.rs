@@ -1,4 +1,4 @@
-//! Evictions by the API, and the budgets they respect.
+//! The Eviction API and disruption budgets.
 
 use http::Method;
 use node_pressure_apiserver::Stage;

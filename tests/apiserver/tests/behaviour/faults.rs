@@ -27,7 +27,7 @@ fn map(name: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_connection_is_cut_before_or_after_the_request_is_carried_out() {
+async fn a_connection_is_cut_before_or_after_the_request() {
     let stage = stage().await;
     let maps = format!("/api/v1/namespaces/{}/configmaps", stage.namespace);
     for (fault, name, there) in [(Fault::cut_before(), "before", false), (Fault::cut_after(), "after", true)] {
@@ -110,7 +110,7 @@ async fn the_server_is_away_and_comes_back() {
 }
 
 #[tokio::test]
-async fn answers_are_full_of_unknown_fields() {
+async fn answers_have_unknown_fields() {
     let stage = stage().await;
     stage.running_pod("a", json!({"labels": {"a": "1"}}), Value::Null).await.unwrap();
     stage.server.faults().set_unknown_fields(true);

@@ -1,6 +1,6 @@
 //! How the server behaves, in memory or real: with `KUBECONFIG` set the same cases run against the server that it names.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![expect(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 mod access;
 mod deletion;

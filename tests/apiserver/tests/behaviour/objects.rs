@@ -1,4 +1,4 @@
-//! Creating, changing and reading objects, and what is refused.
+//! Creating, changing and reading objects, and refusals.
 
 use http::Method;
 use serde_json::{Value, json};
@@ -27,7 +27,7 @@ async fn an_object_is_created_once() {
 }
 
 #[tokio::test]
-async fn what_is_not_there_is_not_found() {
+async fn a_missing_object_is_not_found() {
     let stage = stage().await;
     let answer = ask(&stage, Method::GET, &stage.pods("none"), Value::Null).await;
     assert_eq!(refusal(&answer), (404, "NotFound", "pods \"none\" not found"));
@@ -69,7 +69,7 @@ async fn a_stale_update_is_a_conflict() {
 }
 
 #[tokio::test]
-async fn what_changes_nothing_is_no_write() {
+async fn an_equal_object_is_no_write() {
     let stage = stage().await;
     let patch = json!({"metadata": {"labels": {"a": "1"}}});
     let first = ask(&stage, Method::PATCH, &stage.node_path(), patch.clone()).await.1;
@@ -79,7 +79,7 @@ async fn what_changes_nothing_is_no_write() {
 }
 
 #[tokio::test]
-async fn the_status_is_changed_by_its_own_way_only() {
+async fn the_status_is_changed_by_its_subresource_only() {
     let stage = stage().await;
     let condition = json!([{"type": "Mine", "status": "True", "reason": "r", "message": "m"}]);
     let both = json!({"spec": {"unschedulable": true}, "status": {"conditions": condition}});
@@ -94,7 +94,7 @@ async fn the_status_is_changed_by_its_own_way_only() {
 }
 
 #[tokio::test]
-async fn a_pod_gets_what_it_does_not_say() {
+async fn a_pod_gets_defaults() {
     let stage = stage().await;
     let resources = json!({"limits": {"memory": "64Mi", "cpu": "1"}});
     let containers = json!([{"name": "main", "image": "example.org/none:1", "resources": resources}]);
@@ -115,7 +115,7 @@ async fn a_pod_gets_what_it_does_not_say() {
 }
 
 #[tokio::test]
-async fn a_pod_may_not_name_its_priority() {
+async fn a_pod_may_not_set_its_priority() {
     let stage = stage().await;
     let mut wanted = pod("a");
     wanted["spec"]["priority"] = json!(1000);
@@ -152,7 +152,7 @@ async fn a_node_begins_with_a_taint() {
 }
 
 #[tokio::test]
-async fn an_event_is_where_its_object_is() {
+async fn an_event_is_in_its_objects_namespace() {
     let stage = stage().await;
     let event = |name: &str, within: Value| {
         json!({
@@ -177,7 +177,7 @@ async fn an_event_is_where_its_object_is() {
 }
 
 #[tokio::test]
-async fn lists_come_by_the_page_and_selected() {
+async fn lists_are_paged_and_selected() {
     let stage = stage().await;
     for (name, team) in [("a", "x"), ("b", "y"), ("c", "x")] {
         stage.pod(name, json!({"labels": {"team": team}}), Value::Null).await.unwrap();
@@ -191,7 +191,7 @@ async fn lists_come_by_the_page_and_selected() {
     assert_eq!(names(&first), ["a", "b"]);
     assert_eq!(first["metadata"]["remainingItemCount"], 1);
     let next = first["metadata"]["continue"].as_str().unwrap();
-    // What is created in between is not in a list that had begun before.
+    // An object created between two pages is not in the list.
     stage.pod("d", Value::Null, Value::Null).await.unwrap();
     let second = get(&format!("limit=2&continue={next}")).await;
     assert_eq!(names(&second), ["c"]);

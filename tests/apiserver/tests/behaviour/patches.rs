@@ -59,7 +59,7 @@ async fn conditions_are_merged_by_their_type() {
 }
 
 #[tokio::test]
-async fn taints_are_replaced_and_conflicts_are_seen() {
+async fn taints_are_replaced_with_conflicts() {
     let stage = stage().await;
     let version = stage.get(&stage.node_path()).await.unwrap().unwrap()["metadata"]["resourceVersion"].clone();
     let taints = json!([{"key": "example.org/a", "value": "1", "effect": "NoSchedule"}]);
@@ -88,7 +88,7 @@ async fn taints_are_replaced_and_conflicts_are_seen() {
 }
 
 #[tokio::test]
-async fn a_patch_that_names_another_uid_is_invalid_and_an_update_a_conflict() {
+async fn another_uid_is_invalid_in_a_patch_and_a_conflict_in_an_update() {
     let stage = stage().await;
     let pod = stage.running_pod("a", Value::Null, Value::Null).await.unwrap();
     let condition = json!({"type": "DisruptionTarget", "status": "True", "reason": "r", "message": "m"});

@@ -9,7 +9,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config};
 
 #[tokio::test]
-async fn a_process_serves_whoever_has_the_kubeconfig_that_it_wrote() {
+async fn the_process_serves_clients_with_its_kubeconfig() {
     let directory = tempfile::tempdir().unwrap();
     let kubeconfig = directory.path().join("kubeconfig");
     let mut process = Command::new(env!("CARGO_BIN_EXE_test-apiserver"))

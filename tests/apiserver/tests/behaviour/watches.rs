@@ -1,4 +1,4 @@
-//! Watches: where they begin, what they tell, how they end.
+//! Watches: their begin, events and end.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ impl Watch {
         Self { body: answer.into_body(), text: Vec::new() }
     }
 
-    /// The next event; nothing when the watch has ended.
+    /// Returns the next event; none: the watch has ended.
     async fn next(&mut self) -> Option<Value> {
         loop {
             if let Some(end) = self.text.iter().position(|byte| *byte == b'\n') {
@@ -37,7 +37,7 @@ impl Watch {
         }
     }
 
-    /// Kind and name of the next event.
+    /// Returns kind and name of the next event.
     async fn told(&mut self) -> String {
         let event = self.next().await.unwrap();
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -51,7 +51,7 @@ async fn version(stage: &Stage) -> String {
 }
 
 #[tokio::test]
-async fn a_watch_goes_on_from_a_version() {
+async fn a_watch_resumes_at_a_version() {
     let stage = stage().await;
     stage.pod("before", Value::Null, Value::Null).await.unwrap();
     let from = version(&stage).await;
@@ -79,7 +79,7 @@ async fn a_watch_goes_on_from_a_version() {
 }
 
 #[tokio::test]
-async fn without_a_version_a_watch_begins_with_what_is_there() {
+async fn a_watch_without_a_version_begins_with_existing_objects() {
     let stage = stage().await;
     stage.pod("a", Value::Null, Value::Null).await.unwrap();
     for start in ["", "&resourceVersion=0"] {
@@ -90,7 +90,7 @@ async fn without_a_version_a_watch_begins_with_what_is_there() {
 }
 
 #[tokio::test]
-async fn a_selector_turns_changes_into_comings_and_goings() {
+async fn a_selector_turns_changes_into_additions_and_deletions() {
     let stage = stage().await;
     let from = version(&stage).await;
     let query = format!("watch=true&resourceVersion={from}&labelSelector=in%3Dyes");
@@ -103,7 +103,7 @@ async fn a_selector_turns_changes_into_comings_and_goings() {
     assert_eq!(watch.told().await, "ADDED a");
     let gone = watch.next().await.unwrap();
     assert_eq!(gone["type"], "DELETED");
-    assert_eq!(gone["object"]["metadata"]["labels"]["in"], "yes", "it is shown as it last matched");
+    assert_eq!(gone["object"]["metadata"]["labels"]["in"], "yes", "as it last matched");
     assert_eq!(watch.told().await, "ADDED a");
     let node = format!("/api/v1/pods?watch=true&fieldSelector=spec.nodeName%3D{}", stage.node);
     assert_eq!(Watch::open(&stage, &node).await.told().await, "ADDED a");
@@ -140,7 +140,7 @@ async fn a_forgotten_version_is_gone() {
 }
 
 #[tokio::test]
-async fn a_version_of_the_future_is_too_large() {
+async fn a_future_version_is_too_large() {
     let stage = stage().await;
     let path = format!("{}?resourceVersion=900000000&resourceVersionMatch=NotOlderThan", stage.pods(""));
     let answer = ask(&stage, Method::GET, &path, Value::Null).await;
@@ -172,7 +172,7 @@ async fn a_list_may_come_as_a_watch() {
 }
 
 #[tokio::test]
-async fn bookmarks_say_how_far_a_silent_watch_is() {
+async fn bookmarks_carry_the_version_of_a_silent_watch() {
     let stage = stage().await;
     if stage.skips("bookmarks on demand") {
         return;

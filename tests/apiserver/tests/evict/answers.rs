@@ -1,4 +1,4 @@
-//! The server answers, but not what one would like to hear.
+//! Refusals of the API server.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::scene::{CERTAIN, PATIENCE, Scene, Way, begin, has};
 
-/// What the agent has ended is finished whatever the server says twice at each step.
+/// A certain eviction is finished although each request is first refused twice.
 async fn answered_twice_at_every_step(code: u16) {
     for (method, end) in CERTAIN {
         let scene = Scene::new().await;
@@ -18,8 +18,8 @@ async fn answered_twice_at_every_step(code: u16) {
         scene.evict(&intent).await;
         assert!(scene.stage.server.faults().struck(fault) >= 1, "{method} {end}");
         if method == "PATCH" && code < 429 {
-            // What is not allowed is not tried again: the pod goes without the condition.
-            scene.is_told_once().await;
+            // A forbidden mark is not retried: the pod is evicted without the condition.
+            scene.has_one_event().await;
             assert!(scene.pod().await.unwrap()["metadata"]["deletionTimestamp"].is_string());
         } else {
             scene.is_evicted_once(&intent).await;
@@ -28,7 +28,7 @@ async fn answered_twice_at_every_step(code: u16) {
     }
 }
 
-/// The request by which the pod goes is answered so.
+/// A fault of the request that removes the pod.
 fn removal_answered(code: u16, way: Way) -> Fault {
     match way {
         Way::Certain => Fault::answer(code).of("DELETE").ending("/pods/web"),
@@ -37,12 +37,12 @@ fn removal_answered(code: u16, way: Way) -> Fault {
 }
 
 #[tokio::test]
-async fn answers_of_403_are_outlived() {
+async fn a_403_is_retried() {
     answered_twice_at_every_step(403).await;
 }
 
 #[tokio::test]
-async fn answers_of_409_are_compared_and_tried_again() {
+async fn a_409_is_compared_and_retried() {
     for way in Way::BOTH {
         let scene = Scene::new().await;
         scene.stage.server.faults().add(removal_answered(409, way).times(2));
@@ -55,7 +55,7 @@ async fn answers_of_409_are_compared_and_tried_again() {
 }
 
 #[tokio::test]
-async fn a_conflict_that_lasts_is_compared_each_time_until_it_is_gone() {
+async fn a_lasting_conflict_is_compared_each_time() {
     let scene = Scene::new().await;
     let conflict = scene.stage.server.faults().add(removal_answered(409, Way::Certain));
     let mut cluster = scene.cluster();
@@ -74,7 +74,7 @@ async fn a_conflict_that_lasts_is_compared_each_time_until_it_is_gone() {
 }
 
 #[tokio::test]
-async fn who_asks_and_meets_a_conflict_that_lasts_hears_so_in_time_and_the_pod_stays() {
+async fn a_lasting_conflict_ends_an_asked_eviction() {
     let scene = Scene::new().await;
     scene.stage.server.faults().add(removal_answered(409, Way::Asked));
     let heard = scene.evict(&scene.asked()).await;
@@ -83,9 +83,9 @@ async fn who_asks_and_meets_a_conflict_that_lasts_hears_so_in_time_and_the_pod_s
     scene.end().await;
 }
 
-/// A load balancer that knows no such path says nothing of the pod, at whichever step.
+/// A load balancer without this path says nothing about the pod, in any step.
 #[tokio::test]
-async fn a_404_by_something_else_than_the_api_server_is_not_a_pod_that_is_gone() {
+async fn a_404_of_a_proxy_does_not_mean_not_found() {
     for way in Way::BOTH {
         let removal = removal_answered(409, way).once();
         for (method, end) in way.steps().into_iter().chain([("GET", "/pods/web")]) {
@@ -93,7 +93,7 @@ async fn a_404_by_something_else_than_the_api_server_is_not_a_pod_that_is_gone()
             let faults = scene.stage.server.faults();
             let page = faults.add(Fault::new(What::Page { code: 404 }).of(method).ending(end).once());
             if method == "GET" {
-                // It is looked at only after a conflict.
+                // The pod is read only after a conflict.
                 faults.add(removal.clone());
             }
             let intent = scene.intent(way);
@@ -107,7 +107,7 @@ async fn a_404_by_something_else_than_the_api_server_is_not_a_pod_that_is_gone()
 }
 
 #[tokio::test]
-async fn who_asks_and_is_answered_404_by_something_else_for_good_hears_that_there_is_no_answer() {
+async fn lasting_404s_of_a_proxy_are_no_answer() {
     let scene = Scene::new().await;
     scene.stage.server.faults().add(Fault::new(What::Page { code: 404 }).ending("/eviction"));
     let heard = scene.evict(&scene.asked()).await;
@@ -117,12 +117,12 @@ async fn who_asks_and_is_answered_404_by_something_else_for_good_hears_that_ther
 }
 
 #[tokio::test]
-async fn answers_of_410_are_outlived() {
+async fn a_410_is_retried() {
     answered_twice_at_every_step(410).await;
 }
 
 #[tokio::test]
-async fn answers_of_429_are_waited_for_as_told() {
+async fn retry_after_of_a_429_is_obeyed() {
     let scene = Scene::new().await;
     scene.stage.server.faults().add(Fault::answer(429).of("DELETE").ending("/pods/web").times(2));
     let intent = scene.certain();
@@ -135,22 +135,22 @@ async fn answers_of_429_are_waited_for_as_told() {
 }
 
 #[tokio::test]
-async fn answers_of_500_are_outlived() {
+async fn a_500_is_retried() {
     answered_twice_at_every_step(500).await;
 }
 
 #[tokio::test]
-async fn answers_of_503_are_outlived() {
+async fn a_503_is_retried() {
     answered_twice_at_every_step(503).await;
 }
 
 #[tokio::test]
-async fn answers_of_504_are_outlived() {
+async fn a_504_is_retried() {
     answered_twice_at_every_step(504).await;
 }
 
 #[tokio::test]
-async fn a_server_that_refuses_is_an_answer_to_who_asks() {
+async fn a_refusal_ends_an_asked_eviction() {
     for code in [401, 403] {
         let scene = Scene::new().await;
         scene.stage.server.faults().add(Fault::answer(code).ending("/eviction"));
@@ -176,11 +176,11 @@ async fn everything_is_forbidden_for_a_while() {
     scene.stage.server.faults().remove(all);
     scene.settle(&mut cluster).await;
     assert!(scene.pod().await.unwrap()["metadata"]["deletionTimestamp"].is_string());
-    scene.is_told_once().await;
+    scene.has_one_event().await;
     scene.end().await;
 }
 
-/// A pod of a team whose disruption budget allows nothing.
+/// Makes a pod whose disruption budget allows no disruption.
 async fn with_a_budget() -> Scene {
     let scene = Scene::labelled(json!({"labels": {"team": "x"}})).await;
     let budget = scene.stage.budget("b", "x").await.unwrap();
@@ -202,7 +202,7 @@ async fn a_disruption_budget_refuses_and_the_pod_stays() {
 }
 
 #[tokio::test]
-async fn a_hard_threshold_that_deletes_asks_no_budget() {
+async fn a_deletion_ignores_the_budget() {
     let scene = with_a_budget().await;
     let intent = scene.certain();
     scene.evict(&intent).await;
@@ -211,7 +211,7 @@ async fn a_hard_threshold_that_deletes_asks_no_budget() {
 }
 
 #[tokio::test]
-async fn a_hard_threshold_that_evicts_hears_the_budget_once() {
+async fn a_hard_eviction_ends_at_the_budget() {
     let scene = with_a_budget().await;
     let intent = Intent { method: EvictionMethod::Evict, ..scene.certain() };
     let heard = scene.evict(&intent).await;

@@ -7,7 +7,7 @@ use node_pressure_apiserver::Fault;
 use super::scene::{PATIENCE, Scene, begin};
 
 #[tokio::test]
-async fn what_is_called_off_is_not_asked_for_when_the_server_is_back() {
+async fn a_called_off_eviction_is_not_requested_later() {
     let scene = Scene::new().await;
     let away = scene.stage.server.faults().add(Fault::answer(503).at(&scene.stage.namespace));
     let cluster = scene.cluster();
@@ -15,7 +15,7 @@ async fn what_is_called_off_is_not_asked_for_when_the_server_is_back() {
     begin(&cluster, &intent);
     scene.stage.server.log().wait_for(PATIENCE, |record| record.is("PATCH", "/pods/web/status")).await.unwrap();
     cluster.ledger().end(&intent);
-    // What was under way at that moment has its answer.
+    // The request under way gets its answer.
     tokio::time::sleep(Duration::from_millis(500)).await;
     scene.stage.server.faults().remove(away);
     let before = scene.requests().len();

@@ -67,7 +67,7 @@ async fn each_request_is_carried_out_and_never_answered() {
 }
 
 #[tokio::test]
-async fn answers_are_full_of_unknown_fields() {
+async fn answers_have_unknown_fields() {
     for way in Way::BOTH {
         let scene = Scene::new().await;
         scene.stage.server.faults().set_unknown_fields(true);
@@ -113,7 +113,7 @@ async fn the_server_is_restarted_between_two_steps() {
 }
 
 #[tokio::test]
-async fn who_asks_a_server_that_is_away_hears_so_in_time_and_the_pod_stays() {
+async fn an_absent_server_ends_an_asked_eviction() {
     let scene = Scene::new().await;
     scene.stage.server.faults().add(Fault::cut_before().ending("/eviction"));
     let start = Instant::now();

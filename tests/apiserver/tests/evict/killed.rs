@@ -62,7 +62,7 @@ async fn killed_at(scene: &Scene, intent: &Intent, what: What, method: &str, end
 }
 
 #[tokio::test]
-async fn killed_after_the_intent_was_written_before_anything_was_asked() {
+async fn killed_between_the_intent_and_the_first_request() {
     let scene = Scene::new().await;
     let intent = scene.certain();
     assert!(!start(&scene, &intent, "noted").wait().unwrap().success());
@@ -158,6 +158,6 @@ async fn killed_and_meanwhile_another_pod_has_the_name() {
     let another = scene.stage.running_pod(POD, Value::Null, Value::Null).await.unwrap();
     scene.resume().await;
     scene.stays(&uid(&another)).await;
-    scene.is_told_once().await;
+    scene.has_one_event().await;
     scene.end().await;
 }

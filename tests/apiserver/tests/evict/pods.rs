@@ -1,4 +1,4 @@
-//! The pod is not what it was when its eviction was decided.
+//! The pod has changed since its eviction was decided.
 
 use std::time::Duration;
 
@@ -19,20 +19,20 @@ async fn the_pod_is_gone() {
     remove(&scene, 0).await;
     let heard = scene.evict(&scene.certain()).await;
     assert!(has(&heard, |it| *it == Verdict::Gone), "{heard:?}");
-    // The agent has killed it.
-    scene.is_told_once().await;
+    // The agent has killed the pod.
+    scene.has_one_event().await;
     scene.end().await;
 
     let scene = Scene::new().await;
     remove(&scene, 0).await;
     assert_eq!(scene.evict(&scene.asked()).await, [Verdict::Gone]);
-    // It was not the agent.
-    scene.nobody_is_told().await;
+    // The agent has not.
+    scene.has_no_event().await;
     scene.end().await;
 }
 
 #[tokio::test]
-async fn a_pod_of_the_same_name_with_another_uid_is_never_touched() {
+async fn a_pod_with_another_uid_is_never_touched() {
     for way in Way::BOTH {
         let scene = Scene::new().await;
         remove(&scene, 0).await;
@@ -41,28 +41,28 @@ async fn a_pod_of_the_same_name_with_another_uid_is_never_touched() {
         assert!(has(&heard, |it| *it == Verdict::Gone), "{heard:?}");
         scene.stays(&uid(&another)).await;
         match way {
-            Way::Certain => scene.is_told_once().await,
-            Way::Asked => scene.nobody_is_told().await,
+            Way::Certain => scene.has_one_event().await,
+            Way::Asked => scene.has_no_event().await,
         }
         scene.end().await;
     }
 }
 
 #[tokio::test]
-async fn the_pod_is_being_deleted_already() {
+async fn the_pod_is_terminating_already() {
     for way in Way::BOTH {
         let scene = Scene::new().await;
         remove(&scene, 600).await;
         let intent = scene.intent(way);
         scene.evict(&intent).await;
-        // Its grace period is cut short.
+        // Its grace period is shortened.
         scene.is_evicted_once(&intent).await;
         scene.end().await;
     }
 }
 
 #[tokio::test]
-async fn what_was_asked_for_is_ended_for_sure_when_a_hard_threshold_follows() {
+async fn a_hard_threshold_replaces_an_asked_eviction() {
     let scene = Scene::new().await;
     scene.stage.server.faults().add(Fault::new(What::NeverAnswer).ending("/eviction"));
     let mut cluster = scene.cluster();
@@ -76,13 +76,13 @@ async fn what_was_asked_for_is_ended_for_sure_when_a_hard_threshold_follows() {
 }
 
 #[tokio::test]
-async fn the_kubelet_ends_it_before_the_agent_is_done() {
+async fn the_kubelet_deletes_the_pod_first() {
     let scene = Scene::new().await;
     let kubelet = Kubelet::start(scene.stage.admin(), &scene.stage.node, Duration::from_millis(1));
-    // The answer is lost, and the pod gone when it is asked again.
+    // The answer is lost, and the pod is deleted before the retry.
     scene.stage.server.faults().add(Fault::cut_after().of("DELETE").ending("/pods/web").once());
     scene.evict(&scene.certain()).await;
-    scene.is_told_once().await;
+    scene.has_one_event().await;
     scene.stage.until(&scene.stage.pods(POD), PATIENCE, |pod| pod.is_none()).await.unwrap();
     drop(kubelet);
     scene.end().await;

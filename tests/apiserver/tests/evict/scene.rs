@@ -1,4 +1,4 @@
-//! A pod, a ledger and the thread that speaks to the API server.
+//! A pod, a ledger and the working thread.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -12,23 +12,23 @@ use node_pressure_monitor::units::Monotonic;
 use serde_json::{Value, json};
 
 pub const POD: &str = "web";
-/// For a machine that is busy with other tests.
+/// Long enough for a machine that is busy with other tests.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 pub const MESSAGE: &str = "The node was low on resource: memory. ";
 
 /// The requests of an eviction, in their order: method, and end of the path.
 pub type Steps = [(&'static str, &'static str); 3];
-/// What the agent ends by itself.
+/// Of a certain eviction.
 pub const CERTAIN: Steps = [("PATCH", "/pods/web/status"), ("DELETE", "/pods/web"), ("POST", "/events")];
-/// What goes with the API server's consent.
+/// Of an asked eviction.
 pub const ASKED: Steps = [("POST", "/pods/web/eviction"), ("PATCH", "/pods/web/status"), ("POST", "/events")];
 
 /// How a pod is evicted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
-    /// It goes in any case.
+    /// Certain: the agent kills the pod in any case.
     Certain,
-    /// It goes if the API server consents.
+    /// Asked: the API server has to consent.
     Asked,
 }
 
@@ -65,7 +65,7 @@ impl Scene {
         self.stage.directory.path().join("lock")
     }
 
-    /// An agent's end of it, on what the one before left.
+    /// Starts an agent with the ledger of the last one.
     pub fn cluster(&self) -> Cluster {
         agent(self.kubeconfig.clone(), &self.stage.node, &self.lock())
     }
@@ -99,14 +99,14 @@ impl Scene {
         }
     }
 
-    /// Evicts, until nothing is left to say; what was heard.
+    /// Evicts a pod; returns all verdicts.
     pub async fn evict(&self, intent: &Intent) -> Vec<Verdict> {
         let cluster = self.cluster();
         begin(&cluster, intent);
         self.end_of(cluster).await
     }
 
-    /// Another agent goes on where the last one ended.
+    /// Starts another agent, which resumes; returns all verdicts.
     pub async fn resume(&self) -> Vec<Verdict> {
         self.end_of(self.cluster()).await
     }
@@ -117,12 +117,12 @@ impl Scene {
         heard
     }
 
-    /// Until the ledger is empty.
+    /// Waits until the ledger is empty.
     pub async fn settle(&self, cluster: &mut Cluster) -> Vec<Verdict> {
         self.listen(cluster, |cluster, _| cluster.ledger().is_empty()).await
     }
 
-    /// Until it is heard that the API server does not do it yet, and why.
+    /// Waits for [`Verdict::Delayed`]; returns its reason.
     pub async fn until_delayed(&self, cluster: &mut Cluster) -> String {
         let reason = |heard: &[Verdict]| {
             heard.iter().find_map(|it| if let Verdict::Delayed(reason) = it { Some(reason.clone()) } else { None })
@@ -135,7 +135,7 @@ impl Scene {
         let start = Instant::now();
         let mut heard = Vec::new();
         loop {
-            // First: what was told before the ledger's end is there when that is seen.
+            // First, since events are sent before the ledger's entry ends.
             let is_over = is_over(cluster, &heard);
             while let Some(event) = cluster.try_event() {
                 if let Event::Eviction(settled) = event {
@@ -156,7 +156,7 @@ impl Scene {
         self.stage.get(&self.stage.pods(POD)).await.unwrap()
     }
 
-    /// What was asked about the pod, and told of it.
+    /// Returns the requests about the pod and its events.
     pub fn requests(&self) -> Vec<Record> {
         let is_about = |record: &Record| {
             let ours = record.path.starts_with(&format!("/api/v1/namespaces/{}/", self.stage.namespace));
@@ -165,7 +165,7 @@ impl Scene {
         self.stage.server.log().all().into_iter().filter(is_about).collect()
     }
 
-    /// The requests as `METHOD end`, where it is one of an eviction's.
+    /// Returns the requests of evictions as `METHOD end`.
     pub fn steps(&self) -> Vec<String> {
         let of = |record: &Record| {
             let place = record.path.trim_start_matches(&format!("/api/v1/namespaces/{}/", self.stage.namespace));
@@ -179,7 +179,7 @@ impl Scene {
         events.into_iter().filter(|event| event["reason"] == "Evicted").collect()
     }
 
-    /// The pod is leaving, marked and told of; nothing was asked for that could have hit another.
+    /// Asserts that the pod is terminating, marked, and has its event, and that each request had its UID as precondition.
     pub async fn is_evicted_once(&self, intent: &Intent) {
         let pod = self.pod().await.unwrap();
         assert_eq!(pod["metadata"]["uid"], *self.uid);
@@ -188,11 +188,11 @@ impl Scene {
         let mark = condition(&pod, "DisruptionTarget");
         assert_eq!(mark["reason"], "EvictionByNodePressureMonitor", "{pod}");
         assert_eq!((&mark["status"], &mark["message"]), (&json!("True"), &json!(MESSAGE)));
-        self.is_told_once().await;
+        self.has_one_event().await;
         self.names_its_uid();
     }
 
-    pub async fn is_told_once(&self) {
+    pub async fn has_one_event(&self) {
         let events = self.evicted_events().await;
         let [event] = events.as_slice() else { panic!("{events:#?}") };
         assert_eq!(event["involvedObject"]["uid"], *self.uid);
@@ -201,13 +201,13 @@ impl Scene {
         assert_eq!(event["source"]["host"], *self.stage.node);
     }
 
-    /// The pod stays as it is, and nobody is told anything.
+    /// Asserts that the pod is unchanged and has no event.
     pub async fn is_untouched(&self) {
         self.stays(&self.uid).await;
-        self.nobody_is_told().await;
+        self.has_no_event().await;
     }
 
-    /// The pod that has the name is this one, and stays as it is.
+    /// Asserts that the pod of this name has this UID and is unchanged.
     pub async fn stays(&self, uid: &str) {
         let pod = self.pod().await.unwrap();
         assert_eq!(pod["metadata"]["uid"], *uid);
@@ -216,11 +216,11 @@ impl Scene {
         self.names_its_uid();
     }
 
-    pub async fn nobody_is_told(&self) {
+    pub async fn has_no_event(&self) {
         assert_eq!(self.evicted_events().await, [] as [Value; 0]);
     }
 
-    /// Every request that changes a pod has the UID as its precondition.
+    /// Asserts that every request that changes a pod has the UID as its precondition.
     fn names_its_uid(&self) {
         for record in self.requests() {
             let uid = match (record.method.as_str(), record.path.rsplit('/').next()) {

@@ -1,4 +1,4 @@
-//! Events: what they look like, that none is there twice, and that nobody is flooded.
+//! Events: their fields, no duplicates, the rate limit.
 
 use std::time::Duration;
 
@@ -10,9 +10,9 @@ use node_pressure_monitor::cluster::{Cluster, EventRequest};
 use node_pressure_monitor::config::KubernetesOptions;
 use serde_json::{Value, json};
 
-use crate::support::{SOON, cluster, end, trouble};
+use crate::support::{SOON, cluster, degradation, end};
 
-/// A stage, a pod on it, and the agent's end.
+/// Starts a stage with a pod and an agent.
 async fn begin() -> (Stage, InvolvedObject, Cluster) {
     let stage = Stage::new().await.unwrap();
     let object = pod(&stage).await;
@@ -30,7 +30,7 @@ fn killed(object: &InvolvedObject, message: &str) -> EventRequest {
     EventRequest { object, is_warning: true, reason: "OOMKilling".to_owned(), message }
 }
 
-/// The events of the test's pods, once they are as wanted.
+/// Waits until the events of the test's pods are as wanted.
 async fn events(stage: &Stage, wanted: impl Fn(&[Value]) -> bool) -> Vec<Value> {
     events_at(stage, &format!("/api/v1/namespaces/{}/events", stage.namespace), wanted).await
 }
@@ -46,7 +46,7 @@ fn start(stage: &Stage) -> Cluster {
 }
 
 #[tokio::test]
-async fn events_on_a_pod_and_on_the_node_look_as_the_kubelets_do() {
+async fn events_have_the_fields_of_the_kubelets() {
     let (stage, object, cluster) = begin().await;
     cluster.send_event(killed(&object, "memhog (4242) of pod web killed")).unwrap();
     cluster.send_event(killed(&InvolvedObject::Node, "memhog (4242) of pod web killed")).unwrap();
@@ -66,18 +66,18 @@ async fn events_on_a_pod_and_on_the_node_look_as_the_kubelets_do() {
 }
 
 #[tokio::test]
-async fn the_same_again_is_one_event_that_counts_and_the_rest_is_told_at_the_end() {
+async fn repetitions_are_counted_in_one_event() {
     let (stage, object, cluster) = begin().await;
     for _ in 0..50 {
         cluster.send_event(killed(&object, "killed")).unwrap();
     }
     events(&stage, |events| events.len() == 1).await;
-    // Nothing more for ten seconds; but an agent that stops tells what it has counted.
+    // No update for ten seconds; but a stopping agent writes the count.
     tokio::time::sleep(Duration::from_millis(200)).await;
     cluster.stop(SOON);
     let all = stage.events().await.unwrap();
     assert_eq!((all.len(), &all[0]["count"]), (1, &json!(50)));
-    // An agent that stops before the answer has come tries once more, and is told that the event is there.
+    // An agent that stops before the answer retries once, and finds the event.
     let created = stage.server.log().of("POST", "/events").iter().filter(|it| it.carried_out == Some(201)).count();
     assert_eq!(created, 1);
     assert_eq!(stage.server.log().all().iter().filter(|request| request.method == "PATCH").count(), 1);
@@ -85,7 +85,7 @@ async fn the_same_again_is_one_event_that_counts_and_the_rest_is_told_at_the_end
 }
 
 #[tokio::test]
-async fn an_event_that_has_expired_is_written_anew() {
+async fn an_expired_event_is_created_again() {
     let (stage, object, cluster) = begin().await;
     cluster.send_event(killed(&object, "killed")).unwrap();
     let first = events(&stage, |events| events.len() == 1).await.remove(0);
@@ -112,7 +112,7 @@ async fn one_pod_cannot_flood_the_server() {
     end(stage, cluster).await;
 }
 
-async fn there_is_one_in_spite_of(fault: Fault) {
+async fn is_sent_once_in_spite_of(fault: Fault) {
     let stage = Stage::new().await.unwrap();
     let object = pod(&stage).await;
     let fault = stage.server.faults().add(fault);
@@ -120,7 +120,7 @@ async fn there_is_one_in_spite_of(fault: Fault) {
     cluster.send_event(killed(&object, "killed")).unwrap();
     let struck = || stage.server.faults().struck(fault) > 0;
     events(&stage, |events| events.len() == 1 && struck()).await;
-    // Longer than the agent waits before it tries again.
+    // Longer than the agent's backoff.
     tokio::time::sleep(Duration::from_millis(1_500)).await;
     assert_eq!(stage.events().await.unwrap().len(), 1, "never twice");
     stage.server.faults().clear();
@@ -129,21 +129,21 @@ async fn there_is_one_in_spite_of(fault: Fault) {
 
 #[tokio::test]
 async fn cut_before_the_event_was_created() {
-    there_is_one_in_spite_of(Fault::cut_before().of("POST").ending("/events").times(2)).await;
+    is_sent_once_in_spite_of(Fault::cut_before().of("POST").ending("/events").times(2)).await;
 }
 
 #[tokio::test]
 async fn cut_after_the_event_was_created() {
-    there_is_one_in_spite_of(Fault::cut_after().of("POST").ending("/events").once()).await;
+    is_sent_once_in_spite_of(Fault::cut_after().of("POST").ending("/events").once()).await;
 }
 
 #[tokio::test]
 async fn the_server_fails_at_first() {
-    there_is_one_in_spite_of(Fault::answer(500).of("POST").ending("/events").times(2)).await;
+    is_sent_once_in_spite_of(Fault::answer(500).of("POST").ending("/events").times(2)).await;
 }
 
 #[tokio::test]
-async fn answers_to_events_are_full_of_unknown_fields() {
+async fn unknown_fields_in_answers_to_events_are_ignored() {
     let stage = Stage::new().await.unwrap();
     stage.server.faults().set_unknown_fields(true);
     let object = pod(&stage).await;
@@ -155,28 +155,28 @@ async fn answers_to_events_are_full_of_unknown_fields() {
 }
 
 #[tokio::test]
-async fn events_that_are_forbidden_are_said_once_and_do_not_hold_up_others() {
+async fn forbidden_events_are_reported_once() {
     let stage = Stage::new().await.unwrap();
     let object = pod(&stage).await;
     let fault = stage.server.faults().add(Fault::answer(403).of("POST").ending("/events"));
     let mut cluster = start(&stage);
     cluster.send_event(killed(&object, "first")).unwrap();
-    let (capability, reason) = trouble(&mut cluster).await;
+    let (capability, reason) = degradation(&mut cluster).await;
     assert_eq!(capability, "events");
     assert!(reason.is_some_and(|reason| reason.contains("grant create and patch on events")));
     stage.server.faults().remove(fault);
     cluster.send_event(killed(&object, "second")).unwrap();
-    assert_eq!(trouble(&mut cluster).await, ("events", None));
+    assert_eq!(degradation(&mut cluster).await, ("events", None));
     assert_eq!(events(&stage, |events| events.len() == 1).await[0]["message"], "second");
     end(stage, cluster).await;
 }
 
 #[tokio::test]
-async fn what_happens_while_the_server_is_away_is_told_later_with_its_own_time() {
+async fn events_during_an_outage_are_sent_later_with_their_time() {
     let (stage, object, cluster) = begin().await;
     stage.server.close().await;
     cluster.send_event(killed(&object, "killed")).unwrap();
-    // The API tells seconds apart.
+    // The API's times are whole seconds.
     tokio::time::sleep(Duration::from_millis(1_100)).await;
     stage.server.open().await.unwrap();
     let event = events(&stage, |events| events.len() == 1).await.remove(0);
@@ -186,7 +186,7 @@ async fn what_happens_while_the_server_is_away_is_told_later_with_its_own_time()
 }
 
 #[tokio::test]
-async fn no_events_where_none_are_wanted() {
+async fn no_events_are_sent_when_switched_off() {
     let stage = Stage::new().await.unwrap();
     let object = pod(&stage).await;
     let cluster = cluster(&stage, KubernetesOptions { events: false, ..KubernetesOptions::default() });

@@ -1,6 +1,6 @@
-//! What the agent says about its node: conditions, taints, events; and what is left of it when it dies. Each fault is a case.
+//! Conditions, taints and events, and the sweeper, with each fault.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![expect(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 mod events;
 #[path = "../../../src/reference.rs"]

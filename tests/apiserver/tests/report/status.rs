@@ -11,7 +11,7 @@ use node_pressure_monitor::config::kubernetes_options::Authority;
 use serde_json::{Value, json};
 
 use crate::reference::NATIVE_READS;
-use crate::support::{KEY, SOON, TYPE, cluster, end, has, is_tainted, node, ready, status, taints, trouble};
+use crate::support::{KEY, SOON, TYPE, cluster, degradation, end, has, is_tainted, node, ready, status, taints};
 
 fn with_heartbeat(heartbeat: Duration) -> KubernetesOptions {
     KubernetesOptions { heartbeat, ..KubernetesOptions::default() }
@@ -38,7 +38,7 @@ async fn a_condition_is_written_within_100_ms() {
         assert!(took < limit, "{took:?}, {limit:?} are allowed");
         node(&stage, |node| has(node, TYPE, word)).await;
     }
-    assert_eq!(stage.server.log().of("PATCH", &stage.node_path()).len(), 0, "no taint is asked for, none is written");
+    assert_eq!(stage.server.log().of("PATCH", &stage.node_path()).len(), 0, "no taint is wanted, none is written");
     end(stage, cluster).await;
 }
 
@@ -56,7 +56,7 @@ async fn a_condition_is_confirmed_while_nothing_changes() {
     end(stage, cluster).await;
 }
 
-/// A kubelet's condition, another program's, and an operator's taint.
+/// Sets a kubelet's condition, another program's, and an operator's taint.
 async fn others(stage: &Stage) {
     let conditions = json!({"status": {"conditions": [
         {"type": "MemoryPressure", "status": "False", "reason": "KubeletHasSufficientMemory", "message": "m",
@@ -71,7 +71,7 @@ async fn others(stage: &Stage) {
 }
 
 #[tokio::test]
-async fn conditions_and_taints_of_others_are_never_touched_and_ours_go_when_the_agent_stops() {
+async fn conditions_and_taints_of_other_writers_stay() {
     let stage = Stage::new().await.unwrap();
     others(&stage).await;
     let before = stage.get(&stage.node_path()).await.unwrap().unwrap();
@@ -88,7 +88,7 @@ async fn conditions_and_taints_of_others_are_never_touched_and_ours_go_when_the_
     node(&stage, |node| is_tainted(node, KEY, "NoExecute")).await;
     let begun = Instant::now();
     cluster.stop(SOON);
-    // Three requests, on a machine that may be busy: not all the time that it has.
+    // Three requests, on a machine that may be busy: less than the agent's time.
     let took = begun.elapsed();
     assert!(took < SOON / 4, "{took:?}");
     let after = stage.get(&stage.node_path()).await.unwrap().unwrap();
@@ -98,11 +98,11 @@ async fn conditions_and_taints_of_others_are_never_touched_and_ours_go_when_the_
 }
 
 #[tokio::test]
-async fn somebody_else_taints_the_node_at_the_same_time() {
+async fn another_writer_taints_the_node_at_the_same_time() {
     let stage = Stage::new().await.unwrap();
     let cluster = cluster(&stage, KubernetesOptions::default());
     ready(&stage).await;
-    // Ours comes late, and by then another resourceVersion is there: 409, read again, both stay.
+    // Our write is late and gets 409 because of the resourceVersion; the node is read again, and both taints stay.
     let late = Fault::delay(Duration::from_secs(3)).of("PATCH").ending(stage.node_path()).once();
     stage.server.faults().add(late);
     cluster.publish(status(true, &[Effect::NoSchedule]));
@@ -118,27 +118,27 @@ async fn somebody_else_taints_the_node_at_the_same_time() {
 }
 
 #[tokio::test]
-async fn what_is_forbidden_is_said_once_and_tried_again() {
+async fn a_missing_permission_is_reported_once_and_retried() {
     let stage = Stage::new().await.unwrap();
     let fault = stage.server.faults().add(Fault::answer(403).of("PATCH").ending("/status"));
     let mut cluster = cluster(&stage, KubernetesOptions::default());
     cluster.publish(status(true, &[]));
-    let (capability, reason) = trouble(&mut cluster).await;
+    let (capability, reason) = degradation(&mut cluster).await;
     assert_eq!(capability, "node conditions");
     assert!(reason.is_some_and(|reason| reason.contains("not allowed") && reason.contains("grant patch on nodes")));
     stage.server.faults().remove(fault);
-    assert_eq!(trouble(&mut cluster).await, ("node conditions", None), "said once, and once that it works");
+    assert_eq!(degradation(&mut cluster).await, ("node conditions", None), "reported once, and once when restored");
     node(&stage, |node| has(node, TYPE, "True")).await;
     end(stage, cluster).await;
 }
 
 #[tokio::test]
-async fn forbidden_taints_do_not_keep_conditions_from_being_written() {
+async fn conditions_are_written_without_permission_for_taints() {
     let stage = Stage::new().await.unwrap();
     stage.server.faults().add(Fault::answer(403).of("PATCH").ending(stage.node_path()));
     let mut cluster = cluster(&stage, KubernetesOptions::default());
     cluster.publish(status(true, &[Effect::NoSchedule]));
-    assert_eq!(trouble(&mut cluster).await.0, "node taints");
+    assert_eq!(degradation(&mut cluster).await.0, "node taints");
     cluster.publish(status(false, &[Effect::NoSchedule]));
     node(&stage, |node| has(node, TYPE, "False")).await;
     stage.server.faults().clear();
@@ -195,7 +195,7 @@ async fn the_server_never_answers_one_request() {
 }
 
 #[tokio::test]
-async fn answers_are_full_of_unknown_fields() {
+async fn answers_have_unknown_fields() {
     let stage = Stage::new().await.unwrap();
     stage.server.faults().set_unknown_fields(true);
     others(&stage).await;
@@ -207,7 +207,7 @@ async fn answers_are_full_of_unknown_fields() {
 }
 
 #[tokio::test]
-async fn a_slow_server_is_told_the_latest_alone() {
+async fn a_slow_server_gets_only_the_latest_status() {
     let stage = Stage::new().await.unwrap();
     let cluster = cluster(&stage, KubernetesOptions::default());
     ready(&stage).await;
@@ -245,7 +245,7 @@ async fn a_flickering_condition_is_not_written_each_time() {
 }
 
 #[tokio::test]
-async fn the_server_restarts_in_between() {
+async fn the_server_restarts_meanwhile() {
     let stage = Stage::new().await.unwrap();
     let cluster = cluster(&stage, KubernetesOptions::default());
     cluster.publish(status(false, &[]));
@@ -259,7 +259,7 @@ async fn the_server_restarts_in_between() {
 }
 
 #[tokio::test]
-async fn somebody_takes_our_condition_away() {
+async fn another_writer_removes_our_condition() {
     let stage = Stage::new().await.unwrap();
     let cluster = cluster(&stage, with_heartbeat(Duration::from_secs(1)));
     cluster.publish(status(true, &[]));
@@ -272,7 +272,7 @@ async fn somebody_takes_our_condition_away() {
 }
 
 #[tokio::test]
-async fn observe_mode_taints_nothing_and_uses_no_standard_name() {
+async fn observe_mode_sets_no_taint_and_no_standard_name() {
     let stage = Stage::new().await.unwrap();
     others(&stage).await;
     let options = KubernetesOptions { conditions: Authority::Standard, ..KubernetesOptions::default() };
@@ -285,12 +285,12 @@ async fn observe_mode_taints_nothing_and_uses_no_standard_name() {
     let standard = "node.kubernetes.io/memory-pressure";
     let seen =
         node(&stage, |node| has(node, "MemoryPressure", "True") && is_tainted(node, standard, "NoSchedule")).await;
-    assert_eq!(condition(&seen, TYPE), &Value::Null, "what was said under other names is gone");
+    assert_eq!(condition(&seen, TYPE), &Value::Null, "conditions under other names are removed");
     end(stage, cluster).await;
 }
 
 #[tokio::test]
-async fn other_options_take_away_what_was_reported_under_the_old_ones() {
+async fn conditions_under_old_options_are_removed() {
     let stage = Stage::new().await.unwrap();
     let cluster = cluster(&stage, KubernetesOptions::default());
     cluster.publish(status(true, &[Effect::NoSchedule]));

@@ -1,4 +1,4 @@
-//! An agent's end of the cluster, without the agent.
+//! The cluster room without an agent.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use node_pressure_monitor::cluster::{Access, Cluster, Event, NodeStatus};
 use node_pressure_monitor::config::KubernetesOptions;
 use serde_json::Value;
 
-/// Longer than anything takes that is not stuck.
+/// Longer than any step that is not stuck.
 pub const SOON: Duration = Duration::from_secs(60);
 pub const TYPE: &str = "MonitorMemoryPressure";
 pub const KEY: &str = "node-pressure-monitor/memory-pressure";
@@ -21,7 +21,7 @@ pub fn cluster(stage: &Stage, options: KubernetesOptions) -> Cluster {
     Cluster::start_with(options, Some(access(stage))).unwrap()
 }
 
-/// Memory pressure or none, with these taints, by an agent that may act.
+/// Returns the status of an agent that may act, with memory pressure or none and these taints.
 pub fn status(holds: bool, effects: &[Effect]) -> NodeStatus {
     let reason = if holds { "NodeHasInsufficientMemory" } else { "NodeHasSufficientMemory" };
     NodeStatus {
@@ -39,7 +39,7 @@ pub fn status(holds: bool, effects: &[Effect]) -> NodeStatus {
     }
 }
 
-/// Whether the node has a condition with that status.
+/// Returns whether the node has a condition with this status.
 pub fn has(node: &Value, kind: &str, status: &str) -> bool {
     node_pressure_apiserver::stage::condition(node, kind)["status"] == status
 }
@@ -54,13 +54,13 @@ pub fn is_tainted(node: &Value, key: &str, effect: &str) -> bool {
     taints(node).contains(&(key.to_owned(), effect.to_owned()))
 }
 
-/// Waits until the node is so.
+/// Waits until the node is as wanted.
 pub async fn node(stage: &Stage, wanted: impl Fn(&Value) -> bool) -> Value {
     stage.until(&stage.node_path(), SOON, |node| node.is_some_and(&wanted)).await.unwrap()
 }
 
-/// What the thread says of something that is refused, or is not any more.
-pub async fn trouble(cluster: &mut Cluster) -> (&'static str, Option<String>) {
+/// Returns the next degradation, or its end.
+pub async fn degradation(cluster: &mut Cluster) -> (&'static str, Option<String>) {
     let told = async {
         loop {
             if let Event::Degradation { capability, reason } = cluster.event().await {
@@ -71,7 +71,7 @@ pub async fn trouble(cluster: &mut Cluster) -> (&'static str, Option<String>) {
     tokio::time::timeout(SOON, told).await.unwrap()
 }
 
-/// Until the agent has read its node, and is ready to write.
+/// Waits until the agent has read its node, and is ready to write.
 pub async fn ready(stage: &Stage) {
     let path = stage.node_path();
     let read = stage.server.log().wait_for(SOON, |request| request.is("GET", &path) && request.status.is_some());

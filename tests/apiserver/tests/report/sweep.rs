@@ -1,4 +1,4 @@
-//! Agents that were killed, and a cluster that is to be rid of them.
+//! The sweeper and killed agents.
 
 use std::time::Duration;
 
@@ -25,16 +25,16 @@ async fn round(sweeper: &mut Sweeper) -> (Round, Vec<Swept>) {
     (round, all)
 }
 
-/// A node whose agent is killed in the middle of pressure: to the server it is as if it never asked again.
-async fn forsaken(stage: &Stage) {
+/// Makes a node whose agent was killed under pressure: for the server the agent is silent.
+async fn abandoned(stage: &Stage) {
     silent(stage).await;
-    // It promised to ask as often as the sweeper is told.
+    // The agent's heartbeat interval is the sweeper's.
     let promise = json!({"metadata": {"annotations": {HEARTBEAT: "0"}}});
     let (status, answer) = stage.ask(Method::PATCH, &stage.node_path(), promise).await.unwrap();
     assert_eq!(status, 200, "{answer}");
 }
 
-/// A node whose agent has promised to ask again in an hour.
+/// Makes a node whose agent has a heartbeat interval of an hour.
 async fn silent(stage: &Stage) {
     let cluster =
         cluster(stage, KubernetesOptions { heartbeat: Duration::from_secs(3_600), ..KubernetesOptions::default() });
@@ -44,12 +44,12 @@ async fn silent(stage: &Stage) {
 }
 
 #[tokio::test]
-async fn a_killed_agents_conditions_become_unknown_and_its_taints_go() {
+async fn conditions_of_a_killed_agent_become_unknown() {
     let stage = Stage::new().await.unwrap();
-    forsaken(&stage).await;
+    abandoned(&stage).await;
     let mut sweeper = sweeper(&stage, RULES).await;
     let (first, swept) = round(&mut sweeper).await;
-    assert_eq!((first.watched, swept.len()), (1, 0), "it may be alive");
+    assert_eq!((first.watched, swept.len()), (1, 0), "the agent may be alive");
     tokio::time::sleep(Duration::from_millis(700)).await;
     let (second, swept) = round(&mut sweeper).await;
     assert_eq!((second.swept, second.failed), (1, 0), "{swept:?}");
@@ -60,12 +60,12 @@ async fn a_killed_agents_conditions_become_unknown_and_its_taints_go() {
         (&"Unknown".into(), &"MonitorAgentStopped".into())
     );
     let (third, _) = round(&mut sweeper).await;
-    assert_eq!(third.swept, 0, "once is enough");
+    assert_eq!(third.swept, 0, "already done");
     stage.end().await.unwrap();
 }
 
 #[tokio::test]
-async fn who_has_promised_to_ask_seldom_is_not_dead_yet() {
+async fn a_long_heartbeat_interval_of_the_agent_counts() {
     let stage = Stage::new().await.unwrap();
     silent(&stage).await;
     let mut sweeper = sweeper(&stage, RULES).await;
@@ -76,7 +76,7 @@ async fn who_has_promised_to_ask_seldom_is_not_dead_yet() {
 }
 
 #[tokio::test]
-async fn an_agent_that_lives_is_left_alone_and_one_that_comes_back_says_so() {
+async fn a_living_agents_node_is_not_changed() {
     let stage = Stage::new().await.unwrap();
     let cluster =
         cluster(&stage, KubernetesOptions { heartbeat: Duration::from_secs(1), ..KubernetesOptions::default() });
@@ -87,7 +87,7 @@ async fn an_agent_that_lives_is_left_alone_and_one_that_comes_back_says_so() {
         assert_eq!(round(&mut sweeper).await.0.swept, 0);
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
-    // Cut off, it cannot confirm anything; then it is back.
+    // Cut off, the agent cannot confirm; then it is back.
     let cut = stage.server.faults().add(Fault::cut_before().of("PATCH").at("/nodes/"));
     tokio::time::sleep(Duration::from_secs(2)).await;
     stage.server.faults().remove(cut);
@@ -96,25 +96,25 @@ async fn an_agent_that_lives_is_left_alone_and_one_that_comes_back_says_so() {
 }
 
 #[tokio::test]
-async fn an_agent_that_comes_back_in_the_same_moment_wins() {
+async fn an_agent_that_returns_at_the_same_time_wins() {
     let stage = Stage::new().await.unwrap();
-    forsaken(&stage).await;
+    abandoned(&stage).await;
     let mut sweeper = sweeper(&stage, RULES).await;
     round(&mut sweeper).await;
     tokio::time::sleep(Duration::from_millis(700)).await;
-    // Somebody has changed the node between the list and the write.
+    // Another writer has changed the node between the list and the write.
     stage.server.faults().add(Fault::answer(409).of("PATCH").once());
     let (again, _) = round(&mut sweeper).await;
     assert_eq!((again.swept, again.failed), (0, 0));
     assert!(has(&stage.get(&stage.node_path()).await.unwrap().unwrap(), TYPE, "True"));
-    assert_eq!(round(&mut sweeper).await.0.swept, 1, "if it is not the agent, the next round sees");
+    assert_eq!(round(&mut sweeper).await.0.swept, 1, "another writer: the next round sweeps");
     stage.end().await.unwrap();
 }
 
 #[tokio::test]
-async fn dry_run_says_it_and_does_nothing() {
+async fn a_dry_run_reports_only() {
     let stage = Stage::new().await.unwrap();
-    forsaken(&stage).await;
+    abandoned(&stage).await;
     let rules = Rules { dry_run: true, by_clock: true, heartbeat: Duration::ZERO, ..RULES };
     let (_, swept) = round(&mut sweeper(&stage, rules).await).await;
     let words = swept[0].done.join("; ");
@@ -125,10 +125,10 @@ async fn dry_run_says_it_and_does_nothing() {
 }
 
 #[tokio::test]
-async fn remove_takes_everything_of_ours_away_in_spite_of_conflicts() {
+async fn remove_succeeds_in_spite_of_conflicts() {
     let stage = Stage::new().await.unwrap();
     let before = stage.get(&stage.node_path()).await.unwrap().unwrap();
-    forsaken(&stage).await;
+    abandoned(&stage).await;
     stage.server.faults().add(Fault::answer(409).of("PATCH").times(2));
     let rules = Rules { remove: true, by_clock: true, ..RULES };
     let (done, swept) = round(&mut sweeper(&stage, rules).await).await;
@@ -143,9 +143,9 @@ async fn remove_takes_everything_of_ours_away_in_spite_of_conflicts() {
 }
 
 #[tokio::test]
-async fn a_sweeper_that_may_not_write_says_so() {
+async fn a_missing_write_permission_is_reported() {
     let stage = Stage::new().await.unwrap();
-    forsaken(&stage).await;
+    abandoned(&stage).await;
     stage.server.faults().add(Fault::answer(403).of("PATCH"));
     let rules = Rules { by_clock: true, heartbeat: Duration::ZERO, ..RULES };
     let (done, swept) = round(&mut sweeper(&stage, rules).await).await;

@@ -1,6 +1,6 @@
-//! Whose token is good: the agent asks the API server, as whoever serves metrics beside Prometheus does. Each fault is a case.
+//! Token reviews for the metrics endpoint, with each fault.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![expect(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -11,10 +11,10 @@ use node_pressure_monitor::config::KubernetesOptions;
 use serde_json::json;
 
 const METRICS: &str = "/metrics";
-/// Longer than anything takes that is not stuck.
+/// Longer than any step that is not stuck.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A stage with a scraper that may read the metrics, and an agent that asks for whom that holds.
+/// A stage with a scraper that may read the metrics, and an agent that reviews its token.
 struct Scene {
     stage: Stage,
     /// The scraper's.
@@ -32,7 +32,7 @@ impl Scene {
         Self { stage, token, scraper }
     }
 
-    /// The agent's end, of the one who may do everything.
+    /// Starts an agent with an administrator's kubeconfig.
     fn agent(&self) -> (Cluster, Reviewer) {
         self.agent_by(self.stage.kubeconfig_file().unwrap())
     }
@@ -44,12 +44,12 @@ impl Scene {
         (cluster, reviewer)
     }
 
-    /// How often the agent had a token looked at.
+    /// Returns the number of token reviews.
     fn asked(&self) -> usize {
         self.stage.server.log().of("POST", "/tokenreviews").len()
     }
 
-    /// Asks until there is an answer: that the scraper may read the metrics.
+    /// Asks until the scraper is allowed to read the metrics.
     async fn until_allowed(&self, reviewer: &Reviewer) {
         let begun = Instant::now();
         let mut review = reviewer.review(&self.token, METRICS).await;
@@ -67,7 +67,7 @@ impl Scene {
 }
 
 #[tokio::test]
-async fn a_token_is_good_for_what_its_bearer_may_read() {
+async fn a_token_is_allowed_what_its_user_may_read() {
     let scene = Scene::new().await;
     let (cluster, reviewer) = scene.agent();
     let forbidden = Ok(Review::Forbidden(scene.scraper.clone()));
@@ -83,26 +83,26 @@ async fn a_token_is_good_for_what_its_bearer_may_read() {
 }
 
 #[tokio::test]
-async fn an_agent_that_may_not_ask_says_what_it_lacks() {
+async fn a_missing_review_permission_is_reported() {
     let scene = Scene::new().await;
     let token = scene.stage.account("agent").await.unwrap();
     let (cluster, reviewer) = scene.agent_by(scene.stage.kubeconfig_file_of("agent", &token).unwrap());
     let refused = reviewer.review(&scene.token, METRICS).await.unwrap_err();
     assert!(refused.starts_with("TokenReview: ") && refused.contains("forbidden"), "{refused}");
     assert!(refused.ends_with("needs the cluster role system:auth-delegator"), "{refused}");
-    // What that role grants is all it takes.
+    // The role's permissions are enough.
     let delegator = json!([
         {"apiGroups": ["authentication.k8s.io"], "resources": ["tokenreviews"], "verbs": ["create"]},
         {"apiGroups": ["authorization.k8s.io"], "resources": ["subjectaccessreviews"], "verbs": ["create"]},
     ]);
     scene.stage.grant("agent", delegator).await.unwrap();
-    // An authorizer of a real server may take a moment to hear of it.
+    // A real server's authorizer may take a moment.
     scene.until_allowed(&reviewer).await;
     scene.end(cluster).await;
 }
 
 #[tokio::test]
-async fn what_cannot_be_found_out_is_neither_yes_nor_no() {
+async fn a_failed_review_is_an_error() {
     let scene = Scene::new().await;
     let (cluster, reviewer) = scene.agent();
     assert_eq!(reviewer.review(&scene.token, METRICS).await, Ok(Review::Allowed));
@@ -123,7 +123,7 @@ async fn what_cannot_be_found_out_is_neither_yes_nor_no() {
             assert_eq!(reviewer.review(&scene.token, METRICS).await, Ok(Review::Allowed), "after {name} at {part}");
         }
     }
-    // What the answer holds besides is no hindrance.
+    // Unknown fields in the answer are ignored.
     scene.stage.server.faults().set_unknown_fields(true);
     assert_eq!(reviewer.review(&scene.token, METRICS).await, Ok(Review::Allowed));
     scene.stage.server.faults().set_unknown_fields(false);
@@ -132,7 +132,7 @@ async fn what_cannot_be_found_out_is_neither_yes_nor_no() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_away_lets_nobody_in_and_is_asked_again_when_it_is_back() {
+async fn an_absent_server_allows_no_token_until_it_is_back() {
     let scene = Scene::new().await;
     let (cluster, reviewer) = scene.agent();
     assert_eq!(reviewer.review(&scene.token, METRICS).await, Ok(Review::Allowed));

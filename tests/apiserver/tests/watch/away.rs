@@ -1,4 +1,4 @@
-//! The server is away, or comes back as another.
+//! The server is away, or returns with another store.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use node_pressure_monitor::workloads::PodUid;
 use super::{LATE, Scene, names};
 
 #[tokio::test]
-async fn a_server_restarted_with_its_store_is_taken_up_where_it_was() {
+async fn a_restarted_server_is_watched_from_the_same_version() {
     let scene = Scene::new().await;
     scene.pod("a").await;
     let before = scene.until_known(&["a"]).await;
@@ -19,7 +19,7 @@ async fn a_server_restarted_with_its_store_is_taken_up_where_it_was() {
     scene.until_down_for(&["refused"]).await;
     let view = scene.cluster.view();
     assert_eq!(names(&view), ["a"], "known last");
-    assert!(view.pods_as_of >= before.pods_as_of, "and how old that is");
+    assert!(view.pods_as_of >= before.pods_as_of, "and their age");
     scene.pod("b").await;
     scene.stage.server.open().await.unwrap();
     scene.until_up().await;
@@ -29,7 +29,7 @@ async fn a_server_restarted_with_its_store_is_taken_up_where_it_was() {
 }
 
 #[tokio::test]
-async fn a_server_that_lost_its_store_is_believed() {
+async fn a_server_with_a_lost_store_is_listed_again() {
     let scene = Scene::new().await;
     let Some(api) = scene.stage.server.memory().cloned() else {
         assert!(scene.stage.skips("losing the store"));
@@ -42,7 +42,7 @@ async fn a_server_that_lost_its_store_is_believed() {
     scene.stage.server.close().await;
     api.forget_everything();
     scene.stage.server.open().await.unwrap();
-    // A watch from the old place would hear nothing until the new store has come as far: that it is younger has to be seen.
+    // A watch from the old version would get nothing until the new store reaches it: the agent has to compare the versions.
     let view = scene.until_known(&[]).await;
     assert_eq!(view.counts.lists, 2);
     scene.stage.make_namespace().await.unwrap();
@@ -52,12 +52,12 @@ async fn a_server_that_lost_its_store_is_believed() {
 }
 
 #[tokio::test]
-async fn an_agent_started_without_the_server_knows_the_pods_known_last() {
+async fn an_agent_started_without_the_server_reads_the_pod_cache() {
     let mut scene = Scene::new().await;
     let made = scene.pod("a").await;
     let uid = PodUid(uid(&made));
     scene.until_known(&["a"]).await;
-    // What has changed is written down ten seconds after what was written before.
+    // Changes are written to the cache at most every ten seconds.
     tokio::time::sleep(Duration::from_millis(10_500)).await;
     scene.pod("b").await;
     scene.until_known(&["a", "b"]).await;
@@ -71,7 +71,7 @@ async fn an_agent_started_without_the_server_knows_the_pods_known_last() {
     let now = node_pressure_monitor::units::Monotonic::now();
     let age = now.since(view.pods_as_of.unwrap());
     assert!(age > Duration::ZERO && age < 2 * LATE, "{age:?}");
-    // The server is back, and one of them is gone.
+    // The server is back, and one pod was deleted.
     scene.delete("a").await;
     scene.stage.server.open().await.unwrap();
     scene.until_known(&["b"]).await;
@@ -85,7 +85,7 @@ async fn an_agent_started_without_the_server_finds_it_later() {
     let scene = Scene::on(stage, KubernetesOptions::default());
     scene.until_down().await;
     let view = scene.cluster.view();
-    assert_eq!((names(&view).len(), view.pods_as_of), (0, None), "nothing was ever known");
+    assert_eq!((names(&view).len(), view.pods_as_of), (0, None), "no pods were ever known");
     scene.pod("a").await;
     scene.stage.server.open().await.unwrap();
     scene.until_known(&["a"]).await;
@@ -94,7 +94,7 @@ async fn an_agent_started_without_the_server_finds_it_later() {
 }
 
 #[tokio::test]
-async fn a_kubeconfig_that_cannot_be_read_may_be_mended() {
+async fn a_repaired_kubeconfig_is_used() {
     let mut scene = Scene::new().await;
     scene.pod("a").await;
     let good = std::fs::read_to_string(&scene.kubeconfig).unwrap();

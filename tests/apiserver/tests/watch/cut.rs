@@ -1,4 +1,4 @@
-//! The way to the server breaks, or the server forgets where a watch was.
+//! The connection breaks, or the server forgets a watch's version.
 
 use std::time::{Duration, Instant};
 
@@ -8,18 +8,18 @@ use serde_json::json;
 use super::{Scene, is_pod_watch, names};
 
 #[tokio::test]
-async fn a_connection_cut_in_mid_watch_is_taken_up_where_it_was() {
+async fn a_cut_watch_resumes_at_its_version() {
     let scene = Scene::with_pods(&["a"]).await;
     scene.stage.server.cut_connections();
     scene.pod("b").await;
     scene.delete("a").await;
     let view = scene.until_known(&["b"]).await;
-    assert_eq!(view.counts.lists, 1, "it went on from where it was");
+    assert_eq!(view.counts.lists, 1, "resumed");
     scene.end().await;
 }
 
 #[tokio::test]
-async fn an_event_cut_in_the_middle_is_neither_lost_nor_halved() {
+async fn a_watch_event_cut_in_the_middle_is_read_whole_later() {
     let scene = Scene::new().await;
     scene.until_known(&[]).await;
     for (number, bytes) in [1_usize, 40, 400].into_iter().enumerate() {
@@ -35,7 +35,7 @@ async fn an_event_cut_in_the_middle_is_neither_lost_nor_halved() {
 }
 
 #[tokio::test]
-async fn a_list_cut_in_the_middle_is_no_list() {
+async fn an_incomplete_list_changes_nothing() {
     let scene = Scene::with_pods(&["a", "b", "c"]).await;
     let fault = Fault::cut_in_body(1500).at("/pods?").at("resourceVersionMatch").times(2);
     let fault = scene.stage.server.faults().add(fault);
@@ -47,7 +47,7 @@ async fn a_list_cut_in_the_middle_is_no_list() {
     let struck = || scene.stage.server.faults().struck(fault) + scene.stage.server.faults().struck(second);
     let begun = Instant::now();
     while struck() < 2 && begun.elapsed() < super::LATE {
-        assert_eq!(names(&scene.cluster.view()), ["a", "b", "c"], "half a list forgets nobody");
+        assert_eq!(names(&scene.cluster.view()), ["a", "b", "c"], "an incomplete list removes no pod");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     scene.stage.server.faults().clear();
@@ -57,7 +57,7 @@ async fn a_list_cut_in_the_middle_is_no_list() {
 }
 
 #[tokio::test]
-async fn a_place_forgotten_by_the_server_is_listed_anew_when_told_by_status() {
+async fn a_410_status_causes_a_list() {
     let scene = Scene::with_pods(&["a"]).await;
     scene.stage.server.faults().add(Fault::answer(410).at("/pods?").at("watch=true").once());
     scene.stage.server.cut_connections();
@@ -69,7 +69,7 @@ async fn a_place_forgotten_by_the_server_is_listed_anew_when_told_by_status() {
 }
 
 #[tokio::test]
-async fn a_place_forgotten_by_the_server_is_listed_anew_when_told_in_the_stream() {
+async fn a_410_in_the_stream_causes_a_list() {
     let scene = Scene::new().await;
     let Some(api) = scene.stage.server.memory().cloned() else {
         assert!(scene.stage.skips("expiring a watch under way"));
@@ -82,7 +82,7 @@ async fn a_place_forgotten_by_the_server_is_listed_anew_when_told_in_the_stream(
     scene.until("listed anew", |view| view.counts.lists == 2).await;
     scene.pod("b").await;
     scene.until_known(&["a", "b"]).await;
-    // And when the history is gone while nobody was watching.
+    // Also when the history was compacted between two watches.
     let watches = scene.pod_watches();
     scene.stage.server.close().await;
     scene.delete("a").await;
@@ -94,7 +94,7 @@ async fn a_place_forgotten_by_the_server_is_listed_anew_when_told_in_the_stream(
 }
 
 #[tokio::test]
-async fn bookmarks_keep_a_quiet_node_from_listing_anew() {
+async fn bookmarks_spare_a_quiet_node_a_list() {
     let scene = Scene::new().await;
     let Some(api) = scene.stage.server.memory().cloned() else {
         assert!(scene.stage.skips("compacting"));
@@ -102,7 +102,7 @@ async fn bookmarks_keep_a_quiet_node_from_listing_anew() {
     };
     scene.pod("a").await;
     scene.until_known(&["a"]).await;
-    // Much happens elsewhere.
+    // Many changes on other nodes.
     for number in 0..20 {
         scene.patch_node(json!({"metadata": {"labels": {"n": number.to_string()}}})).await;
     }
@@ -114,12 +114,12 @@ async fn bookmarks_keep_a_quiet_node_from_listing_anew() {
     scene.stage.server.cut_connections();
     scene.pod("b").await;
     let view = scene.until_known(&["a", "b"]).await;
-    assert_eq!(view.counts.lists, 1, "the bookmark brought it past what was compacted");
+    assert_eq!(view.counts.lists, 1, "the bookmark's version is newer than the compaction");
     scene.end().await;
 }
 
 #[tokio::test]
-async fn a_watch_that_says_nothing_any_more_is_taken_for_dead() {
+async fn a_silent_watch_counts_as_dead() {
     let scene = Scene::with_pods(&["a"]).await;
     let stall = Fault::stall_in_body(0).at("/pods?").at("watch=true").once();
     let stall = scene.stage.server.faults().add(stall);
@@ -156,13 +156,13 @@ async fn a_slow_server_is_waited_for() {
 }
 
 #[tokio::test]
-async fn an_overloaded_server_is_left_alone_for_as_long_as_it_asks() {
+async fn retry_after_of_an_overloaded_server_is_obeyed() {
     let scene = Scene::with_pods(&["a"]).await;
     let busy = What::Answer { code: 429, reason: "TooManyRequests", message: "slow down", retry_after: Some(2) };
     let fault = scene.stage.server.faults().add(Fault::new(busy).at("/pods?").at("watch=true"));
     scene.stage.server.cut_connections();
     scene.until_down_for(&["429", "slow down"]).await;
-    assert_eq!(scene.stage.server.faults().struck(fault), 2, "once is no reason to say that it is down");
+    assert_eq!(scene.stage.server.faults().struck(fault), 2, "one refusal is no outage");
     scene.until_struck(fault, 3).await;
     let refused = scene.stage.server.log().all().into_iter().filter(|it| is_pod_watch(it) && it.status != Some(200));
     let at: Vec<Instant> = refused.map(|it| it.at).collect();
@@ -175,7 +175,7 @@ async fn an_overloaded_server_is_left_alone_for_as_long_as_it_asks() {
 }
 
 #[tokio::test]
-async fn who_may_not_is_told_what_is_missing() {
+async fn a_missing_permission_is_reported_with_the_fix() {
     let scene = Scene::with_pods(&["a"]).await;
     let fault = scene.stage.server.faults().add(Fault::answer(403).at("/pods?"));
     scene.stage.server.cut_connections();

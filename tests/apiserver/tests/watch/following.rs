@@ -1,4 +1,4 @@
-//! Nothing fails: who is known, by what, and how changes come.
+//! The reflectors without faults.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::{Scene, View};
 
 #[tokio::test]
-async fn pods_of_this_node_are_known_and_followed() {
+async fn pods_of_this_node_are_listed_and_watched() {
     let scene = Scene::new().await;
     scene.until_known(&[]).await;
     let owner = json!([{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "rs", "uid": "1", "controller": true}]);
@@ -30,7 +30,7 @@ async fn pods_of_this_node_are_known_and_followed() {
     scene.until_known(&["a", "b"]).await;
     scene.delete("a").await;
     let view = scene.until_known(&["b"]).await;
-    assert_eq!(view.counts.lists, 1, "one list, and a watch from there on");
+    assert_eq!(view.counts.lists, 1, "one list, then a watch");
     scene.end().await;
 }
 
@@ -49,14 +49,14 @@ async fn a_pod_replaced_under_the_same_name_is_another_pod() {
 }
 
 #[tokio::test]
-async fn many_changes_in_a_moment_are_told_once() {
+async fn changes_at_once_are_one_event() {
     let mut scene = Scene::new().await;
     scene.until_up().await;
     let begun = Instant::now();
     for number in 0..30 {
         scene.pod(&format!("p{number}")).await;
     }
-    // They are told once a second, and a slow machine takes longer to make them.
+    // One event a second; a slow machine takes longer to make the changes.
     let most = 3 + begun.elapsed().as_secs();
     scene.until("all", |view| view.pods.pods().len() == 30).await;
     let mut told = 0;
@@ -68,7 +68,7 @@ async fn many_changes_in_a_moment_are_told_once() {
 }
 
 #[tokio::test]
-async fn a_change_of_what_nothing_is_decided_by_is_not_told() {
+async fn a_change_that_decides_nothing_is_no_event() {
     let mut scene = Scene::with_pods(&["a"]).await;
     scene.until_up().await;
     scene.until_node_known().await;
@@ -79,12 +79,12 @@ async fn a_change_of_what_nothing_is_decided_by_is_not_told() {
     let view = scene.until("one change more", |view| view.counts.changes > before.counts.changes).await;
     tokio::time::sleep(Duration::from_millis(500)).await;
     assert!(scene.cluster.try_event().is_none());
-    assert!(view.pods_as_of > before.pods_as_of, "it was heard all the same");
+    assert!(view.pods_as_of > before.pods_as_of, "the change was received");
     scene.end().await;
 }
 
 #[tokio::test]
-async fn annotations_that_protect_are_known_and_so_are_those_that_may_protect_next() {
+async fn annotations_of_the_configuration_are_kept() {
     let mut options = KubernetesOptions::default();
     options.protect.annotations = vec!["example.com/keep=yes".to_owned()];
     let scene = Scene::with(options.clone()).await;
@@ -93,26 +93,26 @@ async fn annotations_that_protect_are_known_and_so_are_those_that_may_protect_ne
     let view = scene.until_known(&["a"]).await;
     let of = |view: &View, key: &str| view.pods.pods()[0].annotation(key).map(str::to_owned);
     assert_eq!(of(&view, "example.com/keep").as_deref(), Some("yes"));
-    assert_eq!(of(&view, "example.com/other").as_deref(), Some("long"), "the configuration may name it next");
-    // By this one nothing is decided: nobody is woken for it.
+    assert_eq!(of(&view, "example.com/other").as_deref(), Some("long"), "a later configuration may name it");
+    // This annotation decides nothing: the loop is not woken.
     let change = |value: &str| json!({"metadata": {"annotations": {"example.com/other": value}}});
     scene.stage.patch(&scene.stage.pods("a"), change("longer")).await.unwrap();
     let heard = |now: &View| now.counts.changes > view.counts.changes;
     scene.until("the change", heard).await;
     tokio::time::sleep(Duration::from_millis(1500)).await;
     assert_eq!(of(&scene.cluster.view(), "example.com/other").as_deref(), Some("long"));
-    // Another key, by another configuration: everything is read again.
+    // Another key in the configuration: everything is listed again.
     options.protect.annotations = vec!["example.com/other".to_owned()];
     scene.cluster.reload(options);
     scene.until("the other annotation", |view| of(view, "example.com/other").as_deref() == Some("longer")).await;
-    // Now something is.
+    // Now it decides.
     scene.stage.patch(&scene.stage.pods("a"), change("longest")).await.unwrap();
     scene.until("its change", |view| of(view, "example.com/other").as_deref() == Some("longest")).await;
     scene.end().await;
 }
 
 #[tokio::test]
-async fn fields_that_nobody_knows_are_passed_over() {
+async fn unknown_fields_are_ignored() {
     let scene = Scene::new().await;
     scene.stage.server.faults().set_unknown_fields(true);
     scene.stage.server.cut_connections();
@@ -127,7 +127,7 @@ async fn fields_that_nobody_knows_are_passed_over() {
 }
 
 #[tokio::test]
-async fn the_agent_says_who_it_is() {
+async fn requests_carry_the_user_agent() {
     let scene = Scene::new().await;
     scene.until_up().await;
     let agents: Vec<String> = scene.stage.server.log().all().into_iter().map(|record| record.user_agent).collect();

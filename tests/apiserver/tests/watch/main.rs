@@ -1,7 +1,7 @@
-//! What the agent knows of its node's pods and of its node, while the API server, or the way there, fails in every way that is known. With
-//! `KUBECONFIG` set the same cases run against the server that it names.
+//! The reflectors of pods and node, with each fault of the API server and of the connection. With `KUBECONFIG` set the same cases run against
+//! the server that it names.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![expect(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 mod away;
 mod cut;
@@ -21,7 +21,7 @@ const LATE: Duration = Duration::from_secs(60);
 /// Shorter than an agent's, so that a test need not wait as long.
 const TIMEOUTS: Timeouts = Timeouts { answer: Duration::from_secs(2), silence: Duration::from_secs(4) };
 
-/// A stage, and the thread of an agent on its node.
+/// A stage and the threads of an agent on its node.
 struct Scene {
     stage: Stage,
     cluster: Cluster,
@@ -43,7 +43,7 @@ impl Scene {
         Self { stage, cluster, kubeconfig }
     }
 
-    /// With pods of these names, which the agent has heard of by its watch.
+    /// Starts with pods of these names, which the agent has received by its watch.
     async fn with_pods(names: &[&str]) -> Self {
         let scene = Self::new().await;
         scene.until_watched().await;
@@ -54,13 +54,13 @@ impl Scene {
         scene
     }
 
-    /// Another agent in the place of this one.
+    /// Replaces the agent by another one.
     fn start_anew(&mut self) {
         let next = start(&self.stage, &self.kubeconfig, KubernetesOptions::default());
         std::mem::replace(&mut self.cluster, next).stop(LATE);
     }
 
-    /// Looks again and again until it is as wanted.
+    /// Polls the view until it is as wanted.
     async fn until(&self, what: &str, is_so: impl Fn(&View) -> bool) -> View {
         let begun = Instant::now();
         loop {
@@ -85,12 +85,11 @@ impl Scene {
         self.until("the node", |view| !view.node.uid.is_empty()).await;
     }
 
-    /// Down, for whatever reason.
     async fn until_down(&self) {
         self.until_down_for(&[]).await;
     }
 
-    /// Down, for a reason in which all of these words are. The first reason may be the connection that was cut.
+    /// Waits until the state is down with all of these words in the reason. The first reason may be the cut connection.
     async fn until_down_for(&self, words: &[&str]) {
         let is_so = |view: &View| match &view.state {
             State::Down { reason, .. } => words.iter().all(|word| reason.contains(word)),
@@ -111,12 +110,12 @@ impl Scene {
         self.stage.patch(&self.stage.node_path(), patch).await.unwrap();
     }
 
-    /// Requests that opened a watch of pods.
+    /// Returns the number of watches of pods that were opened.
     fn pod_watches(&self) -> usize {
         self.stage.server.log().all().iter().filter(|it| is_pod_watch(it)).count()
     }
 
-    /// The server has answered a watch of pods.
+    /// Waits until the server has answered a watch of pods.
     async fn until_watched(&self) {
         let is_answered = |it: &Record| is_pod_watch(it) && it.status == Some(200);
         self.stage.server.log().wait_for(LATE, is_answered).await.unwrap();
@@ -142,7 +141,7 @@ fn is_pod_watch(record: &Record) -> bool {
     record.is_watch() && record.path.ends_with("/pods")
 }
 
-/// The pods that are known, by name.
+/// Returns the names of the known pods.
 fn names(view: &View) -> Vec<&str> {
     let mut names: Vec<&str> = view.pods.pods().iter().map(|pod| pod.metadata.name.as_str()).collect();
     names.sort_unstable();

@@ -1,4 +1,4 @@
-//! The node's own object: maintenance begins and ends.
+//! The node's object: begin and end of maintenance.
 
 use node_pressure_apiserver::Fault;
 use serde_json::json;
@@ -6,14 +6,14 @@ use serde_json::json;
 use super::Scene;
 
 #[tokio::test]
-async fn a_node_that_is_cordoned_is_in_maintenance_until_it_is_not() {
+async fn a_cordoned_node_is_in_maintenance() {
     let scene = Scene::new().await;
     scene.until_node_known().await;
     assert_eq!(scene.cluster.view().node.maintenance, None);
     scene.patch_node(json!({"spec": {"unschedulable": true}})).await;
     let view = scene.until("cordoned", |view| view.node.maintenance.is_some()).await;
     assert_eq!(view.node.maintenance.as_deref(), Some("cordoned"));
-    // What was seen stays seen while the server is away.
+    // The last state is kept while the server is away.
     scene.stage.server.close().await;
     scene.until_down().await;
     assert!(scene.cluster.view().node.maintenance.is_some());
@@ -24,7 +24,7 @@ async fn a_node_that_is_cordoned_is_in_maintenance_until_it_is_not() {
 }
 
 #[tokio::test]
-async fn a_machine_configuration_that_is_being_updated_is_maintenance() {
+async fn an_update_of_the_machine_configuration_is_maintenance() {
     let scene = Scene::new().await;
     scene.until_node_known().await;
     let key = |name: &str| format!("machineconfiguration.openshift.io/{name}");
@@ -40,7 +40,7 @@ async fn a_machine_configuration_that_is_being_updated_is_maintenance() {
 }
 
 #[tokio::test]
-async fn that_the_node_may_not_be_seen_is_said_and_pods_are_known_all_the_same() {
+async fn a_forbidden_node_is_reported_and_pods_are_known() {
     let scene = Scene::new().await;
     scene.until_node_known().await;
     let fault = scene.stage.server.faults().add(Fault::answer(403).at("/nodes?"));
