@@ -4,20 +4,15 @@ mod act;
 mod api_events;
 mod carry_out;
 mod cluster;
-mod disks;
 mod evictions;
 mod evidence;
 mod facts;
-mod figures;
-mod filesystems;
 mod gentle;
 mod housekeeping;
 mod kernel_events;
 mod kills;
-mod ladder;
 mod last;
 pub mod local_storage;
-pub mod measured;
 mod notes;
 mod observe;
 mod oom_kill;
@@ -28,7 +23,6 @@ mod reload;
 mod report;
 mod reporting;
 mod runtime;
-mod signals;
 mod start;
 mod stats;
 mod wakeup;
@@ -43,40 +37,26 @@ use crate::actions::oom_score::Auditor;
 use crate::cluster::Cluster;
 use crate::config::MonitorConfig;
 use crate::eviction::collection::CollectionEnd;
-use crate::eviction::deadline::FallRate;
 use crate::eviction::decider::Decider;
-use crate::eviction::{Assessment, Observation, SignalValue};
-use crate::kernel::{Event, Kernel, OomKill};
-use crate::node::psi_trigger::PsiTrigger;
+use crate::eviction::{Assessment, Observation};
 use crate::node::timer::Timer;
-use crate::node::{MemoryReader, MemorySample, RootUsage};
 use crate::report::record::Record;
 use crate::report::{Metrics, Refresh, Reporter};
 use crate::runtime::Runtime;
-use crate::units::{Bytes, Monotonic};
-use crate::workloads::{WorkloadTree, WorkloadUsage};
+use crate::sensors::Sensors;
+use crate::units::Monotonic;
+use crate::workloads::WorkloadUsage;
 
 use self::cluster::Told;
-use self::disks::Disks;
 use self::evictions::Asking;
-use self::figures::Figures;
 use self::gentle::Gentle;
-pub use self::kills::Kills;
-use self::ladder::Ladder;
-use self::last::{Audits, Last, Outside, Scan};
+use self::last::{Audits, Last};
 use self::local_storage::LocalStorage;
-use self::measured::{Measured, Steered};
 use self::orders::Orders;
 pub use self::parts::Parts;
 use self::pending::Pending;
 pub use self::reload::{Reload, not_acted_on};
-pub use self::signals::Signals;
 pub use self::wakeup::Wakeup;
-
-/// Events decoded at most before the loop looks at the node again.
-const EVENTS_PER_WAKEUP: usize = 4096;
-/// Room for the OOM kills of one look; a ring of the usual size holds few more.
-const OOM_KILLS_EXPECTED: usize = 256;
 
 /// A look at the node: why, when woken, and what was seen.
 #[derive(Debug, Clone)]
@@ -104,36 +84,6 @@ pub struct Agent {
     last: Last,
 }
 
-/// What is measured, and what was measured last.
-#[derive(Debug)]
-struct Sensors {
-    kernel: Kernel,
-    psi: Option<PsiTrigger>,
-    memory: MemoryReader,
-    signals: Signals,
-    tree: WorkloadTree,
-    measured: Option<Measured>,
-    steered: Steered,
-    figures: Figures,
-    disks: Disks,
-    ladder: Ladder,
-    kills: Kills,
-    rate: FallRate,
-    local: LocalStorage,
-    outside: Outside,
-    events: Vec<Event>,
-    oom_kills: Vec<OomKill>,
-    sample: Option<MemorySample>,
-    root_usage: RootUsage,
-    /// The signals beside memory.
-    others: Vec<SignalValue>,
-    /// Samples that were not handed on yet: at most two a turn.
-    unnoted: Vec<(Monotonic, Bytes)>,
-    scan: Scan,
-    /// The ring buffer held more than one turn decodes.
-    ring_has_more: bool,
-}
-
 /// What is carried out.
 #[derive(Debug)]
 struct Actions {
@@ -146,6 +96,7 @@ struct Actions {
     audits: Audits,
     gentle: Gentle,
     pending: Pending,
+    local: LocalStorage,
 }
 
 impl Agent {
@@ -169,17 +120,17 @@ impl Agent {
                 biased;
                 _ = terminate.recv() => break,
                 _ = interrupt.recv() => break,
-                () = self.sensors.kernel.readable() => Wakeup::KernelEvent,
+                () = self.sensors.events.readable() => Wakeup::KernelEvent,
                 () = timer.sleep(wait) => reason,
-                fired = psi_fired(self.sensors.psi.as_ref()) => {
+                fired = self.sensors.sources.psi_fired() => {
                     if let Err(reason) = fired {
-                        self.lose_psi(reason);
+                        self.sensors.lose_psi(reason);
                     }
                     Wakeup::Psi
                 }
-                () = self.sensors.kills.readable() => Wakeup::KernelLog,
+                () = self.sensors.oom_kills.readable() => Wakeup::KernelLog,
                 () = self.actions.gentle.answered() => Wakeup::Reclaim,
-                () = self.sensors.signals.news() => Wakeup::Filesystems,
+                () = self.sensors.signals.filesystems.changed() => Wakeup::Filesystems,
                 _ = hang_up.recv() => {
                     self.ask_for_configuration();
                     Wakeup::Configuration
@@ -216,7 +167,7 @@ impl Agent {
                 // Who gave up waiting shows the report all the same, at the next request.
                 let _gave_up = done.send(());
             }
-            if self.sensors.ring_has_more {
+            if self.sensors.events.has_more() {
                 // A ring that never runs dry must not keep signals and requests waiting.
                 tokio::task::yield_now().await;
             }
@@ -232,25 +183,25 @@ impl Agent {
 
     /// One turn of the loop.
     pub fn look(&mut self, wakeup: Wakeup) {
-        let woken = Monotonic::now();
+        let now = Monotonic::now();
         self.with_metrics(|metrics| metrics.wakeup(wakeup.as_str()));
         self.reporter.outlets.health.beat(Instant::now());
-        self.drain_events();
-        self.decide(wakeup, woken);
-        self.report_kernel_events();
+        self.sensors.events.drain();
+        self.decide(wakeup, now);
+        self.report_kernel_events(now);
         self.record_oom_kills();
         self.audit_if_due();
-        self.refresh_figures(wakeup);
+        self.refresh_figures(wakeup, now);
         // Conditions that follow from pressure; those of thresholds were published as soon as they were decided.
         self.publish_status();
         self.send_events();
-        self.steer_disks();
         self.prepare();
-        self.steer_walker();
+        self.steer_disks(now);
         self.hand_orders();
         if self.is_housekeeping_due() {
             self.keep_house();
         }
+        self.report_capabilities(now);
     }
 
     /// From a fresh sample to a deed, if one is called for.
@@ -263,7 +214,7 @@ impl Agent {
         let mut turn = self.take_turn(&look, &ended);
         look.assessment = self.decision.assessment().clone();
         let deed = self.deed(&mut turn);
-        self.note_samples();
+        self.pass_on_samples();
         self.report_ended(&ended, polled, Some(&look.observation));
         let now = Monotonic::now();
         let woken_by = (look.wakeup.as_str(), look.sampled);
@@ -284,17 +235,16 @@ impl Agent {
     /// How long to wait, and for what.
     fn next_wakeup(&self) -> (Duration, Wakeup) {
         // Without a sample it does not go on.
-        let audits_on = self.actions.auditor.is_busy() && self.sensors.sample.is_some();
-        if audits_on { (Duration::ZERO, Wakeup::Housekeeping) } else { self.next_event() }
+        let audits_on = self.actions.auditor.is_busy() && self.sensors.memory.sample().is_some();
+        if audits_on { (Duration::ZERO, Wakeup::Housekeeping) } else { self.next_event(Monotonic::now()) }
     }
 
     /// How long until something is to be done at its time.
-    fn next_event(&self) -> (Duration, Wakeup) {
-        let now = Monotonic::now();
-        let Some(sample) = self.sensors.sample else {
+    fn next_event(&self, now: Monotonic) -> (Duration, Wakeup) {
+        let Some(until_sample) = self.sensors.until_sample(&self.config, now) else {
             return (self.config.sampling.ceiling.min(Duration::from_secs(1)), Wakeup::Deadline);
         };
-        let mut soonest = (self.until_sample(now, sample), Wakeup::Deadline);
+        let mut soonest = (until_sample, Wakeup::Deadline);
         let mut sooner = |wait: Option<Duration>, wakeup| {
             if let Some(wait) = wait.filter(|wait| *wait < soonest.0) {
                 soonest = (wait, wakeup);
@@ -302,13 +252,16 @@ impl Agent {
         };
         sooner(self.decision.assessment().next_change, Wakeup::Deadline);
         sooner(self.actions.evictor.next_poll(now), Wakeup::Eviction);
-        sooner(self.sensors.kills.due(now), Wakeup::KernelLog);
+        sooner(self.sensors.oom_kills.until_due(now), Wakeup::KernelLog);
         sooner(self.actions.gentle.next_check(now), Wakeup::Reclaim);
-        sooner(self.sensors.signals.until_pids(&self.config, now), Wakeup::Deadline);
+        sooner(
+            self.sensors.signals.pids.until_due(&self.config.policy, self.config.sampling.ceiling, now),
+            Wakeup::Deadline,
+        );
         sooner(self.decision.retry().map(|retry| retry.since(now)), Wakeup::Eviction);
         sooner(self.reporter.recorder.next_due(now), Wakeup::Deadline);
-        sooner(self.sensors.figures.until_conditions(now), Wakeup::Pressure);
-        if self.sensors.local.has_limits() {
+        sooner(self.sensors.pressure.until_due(now), Wakeup::Pressure);
+        if self.sensors.pods.has_any() {
             let limits = self.decision.limits_due().map_or(Duration::ZERO, |due| due.since(now));
             sooner(Some(limits), Wakeup::Deadline);
         }
@@ -319,12 +272,5 @@ impl Agent {
 
     fn with_metrics(&self, act: impl FnOnce(&mut Metrics)) {
         self.reporter.with_metrics(act);
-    }
-}
-
-async fn psi_fired(psi: Option<&PsiTrigger>) -> Result<(), String> {
-    match psi {
-        Some(psi) => psi.fired().await,
-        None => std::future::pending().await,
     }
 }

@@ -13,19 +13,15 @@ use crate::eviction::{MetThreshold, Observation};
 use crate::report::eviction_report::Action;
 use crate::report::reclaim_report::ReclaimAttempt;
 use crate::report::record::Record;
+use crate::sensors::workload_scan::LIST_AGE;
 use crate::units::Monotonic;
 use crate::workloads::WorkloadUsage;
 
-use super::last::Scan;
 use super::local_storage::Above;
 use super::{Agent, Look};
 
-/// Near a threshold the list of workloads is renewed this often.
-pub(super) const LIST_AGE: Duration = Duration::from_millis(250);
 /// A decision uses a list up to this old. Usage is always read anew.
 pub(super) const LIST_AGE_AT_DECISION: Duration = Duration::from_millis(500);
-/// On a large tree a scan takes long: the list may be this many times as old as a scan takes.
-const SCAN_SHARE: u32 = 10;
 /// How far from a threshold, in time, the list of workloads is prepared.
 const PREPARE_WITHIN: Duration = Duration::from_millis(20);
 
@@ -89,7 +85,7 @@ impl Agent {
                     turn.ordered = Monotonic::now();
                     let Some((sampled, observation)) = self.observe() else { return turn };
                     turn.decided = Monotonic::now();
-                    snapshot.layout = self.sensors.signals.layout();
+                    snapshot.layout = self.sensors.signals.filesystems.layout();
                     (snapshot.now, snapshot.observation) = (sampled.into(), observation);
                     Answer::Sampled
                 }
@@ -123,7 +119,7 @@ impl Agent {
                     Place::Limit(_) => turn.limits.push((*choice, started)),
                 }
                 if !choice.is_dry_run && choice.cause.is_for_disk() {
-                    self.sensors.signals.look_at_disks();
+                    self.sensors.signals.filesystems.ask_now();
                 }
                 Attempt::Started
             }
@@ -204,21 +200,19 @@ impl Agent {
     pub(super) fn poll_evictions(&mut self, now: Monotonic) -> Vec<Ended> {
         let ended = self.actions.evictor.poll(&self.config.evictions, now);
         if ended.iter().any(|ended| ended.outcome == Outcome::Gone) {
-            // The list of workloads is out of date.
-            self.sensors.scan = Scan::default();
-            self.sensors.figures.forget_refaults();
+            self.sensors.note_evicted();
         }
         for ended in &ended {
             match ended.outcome {
                 Outcome::Gone => {
-                    self.sensors.local.note_gone(ended.id, now);
-                    self.sensors.local.hurry(&ended.name);
+                    self.actions.local.note_gone(ended.id, now);
+                    self.sensors.disk.hurry(&ended.name);
                 }
                 Outcome::Failed(_) | Outcome::Refused(_) => self.actions.pending.forget(&ended.name),
             }
             let is_refused = matches!((ended.cause, &ended.outcome), (Cause::Signal(_), Outcome::Refused(_)));
             if ended.cause.is_for_disk() && !is_refused {
-                self.sensors.signals.look_at_disks();
+                self.sensors.signals.filesystems.ask_now();
             }
         }
         ended
@@ -227,25 +221,13 @@ impl Agent {
     /// Near a threshold the list of workloads is kept fresh, so that the decision need not wait for it.
     pub(super) fn prepare(&mut self) {
         if self.is_near() {
-            self.scan_if_old();
+            self.sensors.workloads.scan_if_older(LIST_AGE, Monotonic::now());
         }
     }
 
     /// Whether a threshold may be met before long: slow work waits.
     pub(super) fn is_near(&self) -> bool {
-        self.next_event().0 <= PREPARE_WITHIN
-    }
-
-    pub(super) fn scan_if_old(&mut self) {
-        self.scan_if_older(LIST_AGE);
-    }
-
-    pub(super) fn scan_if_older(&mut self, age: Duration) {
-        let Scan { at, took } = self.sensors.scan;
-        let allowed = age.max(took.saturating_mul(SCAN_SHARE));
-        if at.is_none_or(|at| Monotonic::now().since(at) > allowed) {
-            self.scan();
-        }
+        self.next_event(Monotonic::now()).0 <= PREPARE_WITHIN
     }
 
     /// What the decider noted in the turn.

@@ -25,11 +25,11 @@ impl Agent {
         if self.config.mode == Mode::Observe {
             return Ok(Started { processes: 0, action: Action::DryRun, at: Monotonic::now() });
         }
-        let tracked = self.sensors.tree.find(id).ok_or(ActionError::Gone)?;
+        let tracked = self.sensors.workloads.tree().find(id).ok_or(ActionError::Gone)?;
         let action = action(tracked.workload(), choice);
         let pod = tracked.workload().kind.pod_uid().cloned();
         let record = FreezeRecord::beside(&self.config.lock_file);
-        let hierarchy = self.sensors.tree.hierarchy();
+        let hierarchy = self.sensors.workloads.tree().hierarchy();
         let target = Target::new(tracked, hierarchy, &self.config.proc_root)?.recorded_in(record);
         let processes = match choice.route {
             Route::Local => self.end_processes(target, pod, choice)?,

@@ -82,8 +82,8 @@ impl Agent {
 
     fn learn_pods(&mut self) {
         let view = self.cluster.view();
-        let is_first = !self.sensors.local.is_from_cluster();
-        self.sensors.local.learn(Arc::clone(&view.pods));
+        let is_first = !self.sensors.pods.is_from_cluster();
+        self.sensors.pods.learn(Arc::clone(&view.pods));
         self.join_pods();
         if is_first {
             let (pods, age) = (view.pods.pods().len(), Some(age(&view).unwrap_or_default()));
@@ -93,8 +93,8 @@ impl Agent {
 
     /// Puts what is known of the pods to their cgroups.
     pub(super) fn join_pods(&mut self) {
-        let (specs, rules) = (Arc::clone(self.sensors.local.specs()), self.config.kubernetes.protect.clone());
-        self.sensors.tree.set_pods(specs, rules, self.config.policy.quirks);
+        let (specs, rules) = (Arc::clone(self.sensors.pods.specs()), self.config.kubernetes.protect.clone());
+        self.sensors.workloads.tree_mut().set_pods(specs, rules, self.config.policy.quirks);
     }
 
     fn learn_node(&mut self) {
@@ -190,7 +190,7 @@ impl Agent {
                 owner: owner.map(|owner| (owner.kind.clone(), owner.name.clone())),
             })
         };
-        self.sensors.tree.workloads().filter_map(info).take(MOST_PODS).collect()
+        self.sensors.workloads.tree().workloads().filter_map(info).take(MOST_PODS).collect()
     }
 
     /// Namespace and name of the pod that a workload is, or was.
@@ -206,7 +206,7 @@ impl Agent {
         let by_runtime = || Some(self.runtime.view().snapshot?.container(id)?.name.clone());
         let by_pod = || {
             let Role::Pod(uid, _) = cgroup_path::role(workload?) else { return None };
-            container(self.sensors.local.specs(), &uid, id)
+            container(self.sensors.pods.specs(), &uid, id)
         };
         by_pod().or_else(by_runtime)
     }

@@ -94,8 +94,8 @@ impl Agent {
         let name_of = |id: &str| Some(snapshot.as_ref()?.container(id)?.name.clone());
         match resource {
             Resource::Memory => {
-                let tracked = self.sensors.tree.find(workload.id)?;
-                let version = self.sensors.tree.hierarchy().version;
+                let tracked = self.sensors.workloads.tree().find(workload.id)?;
+                let version = self.sensors.workloads.tree().hierarchy().version;
                 let sets = container_memory::working_sets(tracked.directory(), &workload.name, version);
                 let memory = |bytes: u64| Some(MemoryUsage { working_set_bytes: Some(bytes) });
                 let stats = |(id, set): &(String, crate::units::Bytes)| {
@@ -105,7 +105,7 @@ impl Agent {
                 Some(PodStats { containers, memory: memory(ranked.candidate.working_set.0), ..PodStats::default() })
             }
             Resource::EphemeralStorage | Resource::Inodes => {
-                self.sensors.local.kept(uid, &workload.name, workload.id, &name_of)
+                self.sensors.disk.pod_stats((uid, &workload.name, workload.id), &name_of).map(|(stats, _)| stats)
             }
             Resource::Pids => Some(PodStats::default()),
         }

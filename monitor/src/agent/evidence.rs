@@ -5,8 +5,9 @@ use std::time::Duration;
 use crate::eviction::rank::Order;
 use crate::incidents::model::Pressure;
 use crate::incidents::record_evidence::{self as evidence, Counted};
-use crate::report::PressureReport;
 use crate::report::incident_sink::Evidence;
+use crate::sensors::ebpf_events::Counters;
+use crate::sensors::figure_report::PressureReport;
 use crate::units::{Monotonic, Resource};
 
 use super::Agent;
@@ -24,9 +25,7 @@ impl Agent {
     }
 
     fn counted(&mut self) -> Counted {
-        let (mut cgroups, mut inodes) = (Vec::new(), Vec::new());
-        self.sensors.kernel.cgroups(&mut cgroups);
-        self.sensors.kernel.inodes(&mut inodes);
+        let Counters { cgroups, inodes } = self.sensors.events.counters();
         Counted::of(Monotonic::now(), &cgroups, &inodes)
     }
 
@@ -37,15 +36,15 @@ impl Agent {
             return;
         }
         let counted = self.counted();
-        let growth = self.reporter.recorder.baselines.growth(&counted, |id| self.owner_known(id));
-        let usages = self.sensors.tree.usages();
+        let growth = self.reporter.recorder.baselines.growth(&counted, |id| self.sensors.workloads.owner(id));
+        let usages = self.sensors.workloads.tree_mut().usages();
         let (consumers, protected) = (evidence::consumers(&usages), evidence::protected(&usages));
         let order = Order::of(&self.config.policy, Resource::Memory);
         let candidates = usages.into_iter().filter(|usage| usage.workload.protection.is_none());
         let (ranking, omitted) = evidence::ranking(&order.rank(candidates), order, Resource::Memory);
         let meminfo = std::fs::read_to_string(self.config.proc_root.join("meminfo"));
         let memory = meminfo.ok().map(|text| evidence::memory(&text));
-        let pressure = self.sensors.figures.pressures().iter().map(pressure).collect();
+        let pressure = self.sensors.pressure.reports().iter().map(pressure).collect();
         let at = Monotonic::now();
         self.reporter.recorder.evidence = Some(Evidence {
             at,

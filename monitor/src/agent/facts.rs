@@ -11,7 +11,7 @@ use crate::eviction::decider::{
 };
 use crate::node::pinned_file::Buffer;
 use crate::runtime::{State as RuntimeState, Stores};
-use crate::units::{Amount, Bytes, CgroupId, Resource, Signal};
+use crate::units::{Amount, Bytes, CgroupId, Monotonic, Resource, Signal};
 use crate::workloads::Tracked;
 use crate::workloads::{OtherUsage, Pod, PodUid, WorkloadUsage, task_count};
 
@@ -24,7 +24,7 @@ impl Agent {
         let expected = self.expected(now);
         Snapshot {
             now: now.into(),
-            layout: self.sensors.signals.layout(),
+            layout: self.sensors.signals.filesystems.layout(),
             observation: look.observation.clone(),
             question: None,
             under_way: self.actions.evictor.under_way().collect(),
@@ -36,7 +36,7 @@ impl Agent {
             expected,
             in_maintenance: self.in_maintenance(now),
             reclaim: self.actions.gentle.facts(),
-            has_limits: self.sensors.local.has_limits(),
+            has_limits: self.sensors.pods.has_any(),
         }
     }
 
@@ -48,21 +48,21 @@ impl Agent {
             Measure::Candidates { signal, exact } => Answer::Candidates(self.candidates(signal, exact)),
             Measure::Exact { place } => {
                 let id = self.decision.ranking().get(place).map(|ranked| ranked.candidate.workload.id);
-                Answer::Exact(id.and_then(|id| self.sensors.tree.measure(id)))
+                Answer::Exact(id.and_then(|id| self.sensors.workloads.tree_mut().measure(id)))
             }
             Measure::Standing { place } => Answer::Standing(self.standing(place, turn)),
             Measure::Holding { place } => Answer::Holding(self.holding(place)),
             Measure::Disks { since, tolerated, renew } => {
-                Answer::DisksMeasured(self.are_disks_measured(since, tolerated, renew))
+                Answer::DisksMeasured(self.sensors.is_disk_measured(since, tolerated, renew))
             }
             Measure::Limits => {
-                let now = crate::units::Monotonic::now();
+                let now = Monotonic::now();
                 self.read_pods(now);
                 turn.above = self.above_limits();
                 let exceeded = |above: &super::local_storage::Above| {
-                    let is_stale = above.is_stale(now) || self.sensors.local.was_gone_since(above.id, above.at);
+                    let is_stale = above.is_stale(now) || self.actions.local.was_gone_since(above.id, above.at);
                     if is_stale {
-                        self.sensors.local.hurry(&above.workload);
+                        self.sensors.disk.hurry(&above.workload);
                     }
                     LimitExceeded { id: above.id, cause: above.cause, is_stale }
                 };
@@ -86,8 +86,8 @@ impl Agent {
 
     /// The candidates with what they use of what `signal` counts.
     fn candidates(&mut self, signal: Signal, exact: bool) -> Vec<WorkloadUsage> {
-        self.scan_if_older(LIST_AGE_AT_DECISION);
-        let tree = &mut self.sensors.tree;
+        self.sensors.workloads.scan_if_older(LIST_AGE_AT_DECISION, Monotonic::now());
+        let tree = self.sensors.workloads.tree_mut();
         let is_memory = signal.resource() == Resource::Memory;
         let mut usages = if is_memory && exact { tree.usages() } else { tree.usage_upper_bounds() };
         usages.retain(|usage| usage.workload.protection.is_none());
@@ -104,7 +104,7 @@ impl Agent {
             usages.retain(|usage| is_removed && usage.workload.kind.pod_uid().is_some());
         }
         let tracked: HashMap<CgroupId, &Tracked> =
-            self.sensors.tree.tracked().iter().map(|tracked| (tracked.workload().id, tracked)).collect();
+            self.sensors.workloads.tree().tracked().iter().map(|tracked| (tracked.workload().id, tracked)).collect();
         let mut buffer = Buffer::new();
         for usage in usages {
             let tracked = tracked.get(&usage.workload.id).copied();
@@ -115,7 +115,7 @@ impl Agent {
     fn other_usage(&self, signal: Signal, tracked: Option<&Tracked>, name: &str, buffer: &mut Buffer) -> OtherUsage {
         let resource = signal.resource();
         if resource == Resource::Pids {
-            let hierarchy = self.sensors.tree.hierarchy();
+            let hierarchy = self.sensors.workloads.tree().hierarchy();
             let count = tracked.and_then(|it| task_count::count(it.directory(), name, hierarchy, buffer));
             let used = count.map(|count| Amount::from_units(i64::try_from(count).unwrap_or(i64::MAX)));
             return OtherUsage { resource, used, request: None };
@@ -123,10 +123,11 @@ impl Agent {
         // A restarted pod has the same name and cgroup, and not what it had before; a measurement that hangs is out of date.
         let is_of_now = |usage: &DiskUsage| {
             let id = tracked.map(|it| it.workload().id);
-            !self.is_measuring_stuck() && !id.is_some_and(|id| self.sensors.local.was_gone_since(id, usage.at))
+            self.sensors.disk.missing().is_none()
+                && !id.is_some_and(|id| self.actions.local.was_gone_since(id, usage.at))
         };
-        let usage = self.sensors.signals.usages().usage(name).filter(is_of_now);
-        let used = usage.map(|usage| usage.on(signal, self.sensors.signals.layout()));
+        let usage = self.sensors.disk.usage(name).filter(is_of_now);
+        let used = usage.map(|usage| usage.on(signal, self.sensors.signals.filesystems.layout()));
         // Without a known request every workload on the disk exceeds it. Inodes cannot be requested.
         let pod = tracked.and_then(|it| it.workload().pod.as_ref());
         let request = pod.map_or(Amount::ZERO, |pod| pod.request(resource, self.config.policy.quirks));
@@ -138,7 +139,9 @@ impl Agent {
             Place::Ranked(place) => self.decision.ranking().get(place).map(|ranked| ranked.candidate.workload.id),
             Place::Limit(place) => turn.above.get(place).map(|above| above.id),
         };
-        let Some(tracked) = id.and_then(|id| self.sensors.tree.find(id)) else { return Standing::default() };
+        let Some(tracked) = id.and_then(|id| self.sensors.workloads.tree().find(id)) else {
+            return Standing::default();
+        };
         let is_critical = self.is_critical(tracked);
         let Some(uid) = tracked.workload().kind.pod_uid() else {
             return Standing { is_critical, ..Standing::default() };
@@ -161,7 +164,7 @@ impl Agent {
 
     /// The grace period that the pod asks for, in seconds; the runtime knows it too where the kubelet has noted it.
     fn own_grace(&self, uid: &PodUid) -> Option<i64> {
-        let specs = Arc::clone(self.sensors.local.specs());
+        let specs = Arc::clone(self.sensors.pods.specs());
         let asked_for = specs.find(uid).and_then(|pod| pod.spec.termination_grace_period_seconds);
         let noted = || i64::try_from(self.runtime.view().snapshot?.grace_of(uid)?.as_secs()).ok();
         asked_for.or_else(noted)
@@ -176,9 +179,9 @@ impl Agent {
     fn holding(&mut self, place: usize) -> Option<crate::eviction::proactive_reclaim::Holding> {
         let usage = &self.decision.ranking().get(place)?.candidate;
         let (id, above) = (usage.workload.id, usage.working_set.saturating_sub(usage.workload.request));
-        let details = self.sensors.memory.details().ok();
+        let details = self.sensors.memory.read_details();
         let swap_free = details.and_then(|details| details.swap_free).unwrap_or(Bytes::ZERO);
-        let tracked = self.sensors.tree.find(id)?;
+        let tracked = self.sensors.workloads.tree().find(id)?;
         reclaim::holding(tracked.directory(), above, swap_free).ok()
     }
 }

@@ -134,7 +134,7 @@ impl Agent {
     pub(super) fn begin_reclaim(&mut self, place: usize, bytes: Bytes, deadline: Monotonic) -> bool {
         let Some(usage) = self.decision.ranking().get(place).map(|ranked| &ranked.candidate) else { return false };
         let available = self.decision.acted_on().map_or(Bytes::ZERO, |met| met.value.available_bytes());
-        let Some(tracked) = self.sensors.tree.find(usage.workload.id) else { return false };
+        let Some(tracked) = self.sensors.workloads.tree().find(usage.workload.id) else { return false };
         let ReclaimFirst::Enforce(reclaimer) = &mut self.actions.gentle.first else { return false };
         let now = Monotonic::now();
         match begin(reclaimer, tracked, usage, bytes, available, now) {

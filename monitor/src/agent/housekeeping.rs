@@ -9,15 +9,7 @@ use crate::units::{CgroupId, Monotonic, Pid};
 use crate::workloads::membership;
 
 use super::Agent;
-use super::last::Scan;
 
-/// How often the tree is walked with nothing calling for it. Near a threshold, and when the kernel counts for a cgroup that
-/// nobody knows, it is walked at once.
-const EVERY: Duration = Duration::from_secs(20);
-/// With many workloads it rests so many times as long as the walk takes,
-const WALK_SHARE: u32 = 600;
-/// up to this.
-const LONGEST_REST: Duration = Duration::from_secs(60);
 /// Whoever writes `oom_score_adj` all the time gets it set back this often.
 const AUDIT_PAUSE: Duration = Duration::from_secs(1);
 /// With many processes it is so many times as long as an audit takes, half a per cent of a CPU,
@@ -28,17 +20,12 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 const AUDIT_SLICE: Duration = Duration::from_millis(2);
 /// Full reports are made for those who ask, and this often for nobody.
 const LET_GO_EVERY: Duration = Duration::from_secs(60);
-/// The capability of reading the cgroup tree.
-const WORKLOADS: &str = "workloads";
 const SCORE_NOT_SET: &str = "oom_score_adj cannot be set (lowering it needs CAP_SYS_RESOURCE)";
-/// Reports in which nobody knew a cgroup.
-const UNKNOWN_ROUNDS: u32 = 3;
 
 impl Agent {
     pub(super) fn until_housekeeping(&self, now: Monotonic) -> Duration {
         let since = self.last.housekeeping.map(|last| now.since(last));
-        let every = self.sensors.scan.took.saturating_mul(WALK_SHARE).clamp(EVERY, LONGEST_REST);
-        since.map_or(Duration::ZERO, |since| every.saturating_sub(since))
+        since.map_or(Duration::ZERO, |since| self.sensors.workloads.pause().saturating_sub(since))
     }
 
     pub(super) fn is_housekeeping_due(&self) -> bool {
@@ -48,7 +35,7 @@ impl Agent {
     /// Looks at everything once.
     pub(super) fn keep_house(&mut self) {
         self.last.housekeeping = Some(Monotonic::now());
-        self.scan();
+        self.sensors.workloads.scan();
         self.hint_stores();
         self.keep_ledger();
         self.confirm_cluster();
@@ -62,18 +49,19 @@ impl Agent {
         if self.last.let_go.is_none_or(|last| now.since(last) >= LET_GO_EVERY) {
             self.last.let_go = Some(now);
             // Diagnostics of the programs: rare, and slow to fetch.
-            self.sensors.kernel.flush_logs();
+            self.sensors.events.flush_logs();
             // What was counted for those that go must be in the report before.
             self.refresh_report();
             self.let_go();
         }
         // After the report, which finds the filesystems: what is found for the first time has not changed.
-        self.climb();
+        self.sensors.update_sources();
     }
 
     /// Looks at `oom_score_adj` when something calls for it, for a moment only: the next sample must not be late for it.
     pub(super) fn audit_if_due(&mut self) {
         let now = Monotonic::now();
+        self.actions.audits.due.add(self.sensors.workloads.take_appeared());
         if !self.actions.auditor.is_busy() {
             let pause = self.actions.audits.took.saturating_mul(AUDIT_SHARE).clamp(AUDIT_PAUSE, LONGEST_PAUSE);
             let rested = self.actions.audits.at.is_none_or(|last| now.since(last) >= pause);
@@ -83,17 +71,18 @@ impl Agent {
             self.actions.audits.took = Duration::ZERO;
             self.keep_own_score();
             let extent = self.whose_scores();
-            self.actions.auditor.begin(&self.sensors.tree, extent);
+            self.actions.auditor.begin(self.sensors.workloads.tree(), extent);
         }
-        let Some(sample) = self.sensors.sample else { return };
+        let Some(sample) = self.sensors.memory.sample() else { return };
         let rules = Rules {
             proc_root: &self.config.proc_root,
             capacity: sample.meminfo.total,
             scores: self.config.policy.oom_scores,
             mode: self.config.mode,
         };
-        let until = now.after(self.until_sample(now, sample).min(AUDIT_SLICE));
-        let audit = self.actions.auditor.step(&self.sensors.tree, rules, until);
+        let until_sample = self.sensors.until_sample(&self.config, now).unwrap_or_default();
+        let until = now.after(until_sample.min(AUDIT_SLICE));
+        let audit = self.actions.auditor.step(self.sensors.workloads.tree(), rules, until);
         let stepped = Monotonic::now();
         self.actions.audits.took = self.actions.audits.took.saturating_add(stepped.since(now));
         if let Some(audit) = audit {
@@ -105,11 +94,11 @@ impl Agent {
     /// Whose scores may be wrong now.
     fn whose_scores(&mut self) -> Extent {
         let mut extent = std::mem::take(&mut self.actions.audits.due);
-        let version = self.sensors.tree.hierarchy().version;
+        let version = self.sensors.workloads.tree().hierarchy().version;
         for Pid(pid) in std::mem::take(&mut self.actions.audits.written) {
             // Gone already.
             let Some(path) = membership::of(&self.config.proc_root, &pid.to_string(), version) else { continue };
-            match self.sensors.tree.enclosing_workload(&path) {
+            match self.sensors.workloads.tree().enclosing_workload(&path) {
                 Some(id) => extent.add([id]),
                 // On its way to its own cgroup it may become anybody's.
                 None => return Extent::All,
@@ -120,47 +109,8 @@ impl Agent {
 
     /// Lets go of what was counted for cgroups that are gone.
     fn let_go(&mut self) {
-        self.give_up_unknown();
-        let forgotten = std::mem::take(&mut self.sensors.outside.forgotten);
-        self.actions.audits.told.retain(|id| !forgotten.contains(id));
-        self.sensors.kernel.forget_cgroups(&forgotten);
-    }
-
-    /// Cgroups that were gone before any scan saw them would fill the kernel's maps: after some rounds they go too, counted
-    /// under no workload's name.
-    fn give_up_unknown(&mut self) {
-        let unknown = std::mem::take(&mut self.sensors.outside.unowned);
-        self.sensors.outside.unknown.retain(|id, _| unknown.contains(id));
-        for id in unknown {
-            let rounds = self.sensors.outside.unknown.entry(id).or_insert(0);
-            *rounds += 1;
-            if *rounds >= UNKNOWN_ROUNDS {
-                self.sensors.outside.forgotten.insert(id);
-            }
-        }
-    }
-
-    /// Walks the workload tree, and notes what is gone and what is new.
-    pub(super) fn scan(&mut self) {
-        let started = Monotonic::now();
-        match self.sensors.tree.scan() {
-            Ok(changes) => {
-                self.sensors.outside.forgotten.extend(changes.forgotten);
-                self.actions.audits.due.add(changes.appeared);
-                let reason = changes.unreadable.first().map(|first| match changes.unreadable.len() - 1 {
-                    0 => first.to_string(),
-                    more => format!("{first}, and {more} more"),
-                });
-                let effect = "part of the cgroup tree cannot be read";
-                self.reporter.set_capability(WORKLOADS, reason.as_deref(), effect, started);
-            }
-            Err(error) => {
-                let effect = "the cgroup tree cannot be read: the last known workloads stay known";
-                self.reporter.set_capability(WORKLOADS, Some(&error.to_string()), effect, started);
-            }
-        }
-        let now = Monotonic::now();
-        self.sensors.scan = Scan { at: Some(now), took: now.since(started) };
+        let removed = self.sensors.drop_removed();
+        self.actions.audits.told.retain(|id| !removed.contains(id));
     }
 
     /// Reports an audit of `oom_score_adj`. Drift that the rate limit suppresses is reported after the next audit.

@@ -1,6 +1,6 @@
 //! What the loop remembers of earlier looks.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::time::Duration;
 
 use crate::actions::oom_score::Extent;
@@ -12,24 +12,6 @@ pub(super) struct Last {
     pub(super) housekeeping: Option<Monotonic>,
     /// When counters of what is gone were last let go of.
     pub(super) let_go: Option<Monotonic>,
-}
-
-/// When the workload tree was scanned, and how long that took.
-#[derive(Debug, Default, Clone, Copy)]
-pub(super) struct Scan {
-    pub(super) at: Option<Monotonic>,
-    pub(super) took: Duration,
-}
-
-/// Cgroups that are in the kernel's maps and not, or no longer, in the tree.
-#[derive(Debug, Default)]
-pub(super) struct Outside {
-    /// Gone, to be let go of at the next housekeeping.
-    pub(super) forgotten: HashSet<CgroupId>,
-    /// No scan has seen them.
-    pub(super) unowned: HashSet<CgroupId>,
-    /// The same, and for how many rounds of housekeeping.
-    pub(super) unknown: HashMap<CgroupId, u32>,
 }
 
 /// Audits of `oom_score_adj`.

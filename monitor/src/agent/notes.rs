@@ -34,7 +34,7 @@ impl Agent {
                 self.reporter.report(&Record::EvictionWaits { met, pods, expected: amount }, now);
             }
             Note::PutOff { id, .. } => {
-                let (workload, reason) = (self.owner_known(id), self.why_put_off());
+                let (workload, reason) = (self.sensors.workloads.owner(id), self.why_put_off());
                 let signal = met.threshold.signal;
                 self.reporter.report(&Record::EvictionPutOff { signal, workload: &workload, reason: &reason }, now);
             }
@@ -46,7 +46,7 @@ impl Agent {
             }
             Note::ReclaimDryRun { id, bytes, .. } => {
                 if self.actions.gentle.is_dry_run_due(id, now) {
-                    let workload = self.owner_known(id);
+                    let workload = self.sensors.workloads.owner(id);
                     let record = ReclaimRecord::DryRun { met, workload: &workload, requested: bytes };
                     self.reporter.report(&Record::Reclaim(record), now);
                 }

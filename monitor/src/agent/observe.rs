@@ -1,80 +1,127 @@
-//! Looking at the node: memory by the loop itself, the rest by who looks at it.
+//! What the loop does with the sensors: an observation, the thresholds armed for it, steering of the measuring threads, degradations.
 
-use std::time::Duration;
+use crate::eviction::decider::{Pace, Rules};
+use crate::eviction::{Layout, NodeCondition, Observation};
+use crate::node::Role;
+use crate::report::record::Record;
+use crate::sensors::Observed;
+use crate::sensors::disk_measurement::DiskDemand;
+use crate::sensors::sources::SourceChange;
+use crate::units::{Monotonic, Resource};
 
-use crate::config::Semantics;
-use crate::eviction::deadline::until_next_sample;
-use crate::eviction::{Observation, SignalValue};
-use crate::node::MemorySample;
-use crate::node::pinned_file::FileError;
-use crate::units::{Bytes, Monotonic, Signal};
+use super::{Agent, Wakeup};
 
-use super::Agent;
-
-/// The capability's name.
+/// The capability of sampling memory.
 const SAMPLING: &str = "sampling";
 
 impl Agent {
-    /// How long until memory must be looked at again.
-    pub(super) fn until_sample(&self, now: Monotonic, sample: MemorySample) -> Duration {
-        let observation = self.observation(sample);
-        let until = until_next_sample(&self.config.policy, &self.config.sampling, &observation, &self.sensors.rate);
-        until.saturating_sub(now.since(sample.at))
-    }
-
-    /// A fresh sample as an observation, and when it was taken; without one nothing is decided.
+    /// Returns a fresh observation, and when it was sampled; without one nothing is decided.
     pub(super) fn observe(&mut self) -> Option<(Monotonic, Observation)> {
-        match self.sample() {
-            Ok(sample) => {
-                if self.sensors.sample.replace(sample).is_none() {
+        let had_sample = self.sensors.memory.sample().is_some();
+        match self.sensors.observe(&self.config, self.decision.armed()) {
+            Ok(Observed { sampled, observation, new_layout }) => {
+                if !had_sample {
                     self.reporter.outlets.health.set_ready(Ok(()));
-                    self.reporter.set_capability(SAMPLING, None, "", sample.at);
+                    self.reporter.set_capability(SAMPLING, None, "", sampled);
                 }
-                self.observe_others();
-                let observation = self.observation(sample);
-                self.sensors.rate.observe(self.uncorrected(sample), sample.at);
-                if let Some(value) = observation.get(Signal::MemoryAvailable) {
-                    self.sensors.unnoted.push((sample.at, value.available_bytes()));
+                if let Some(layout) = new_layout {
+                    self.arm_layout(layout);
                 }
-                Some((sample.at, observation))
+                Some((sampled, observation))
             }
             Err(error) => {
-                self.sensors.sample = None;
                 self.reporter.outlets.health.set_ready(Err(format!("cannot observe memory: {error}")));
-                let reason = error.to_string();
                 let effect = "memory cannot be observed: the agent decides nothing";
-                self.reporter.set_capability(SAMPLING, Some(&reason), effect, Monotonic::now());
+                self.reporter.set_capability(SAMPLING, Some(&error.to_string()), effect, Monotonic::now());
                 None
             }
         }
     }
 
-    /// Hands what this look saw to those who look at its course. They may touch memory for the first time, which takes long when none is
-    /// left: after the deed.
-    pub(super) fn note_samples(&mut self) {
-        for (at, available) in self.sensors.unnoted.drain(..) {
-            self.sensors.figures.observe(available, at);
-            self.reporter.recorder.add_sample(at, available);
-        }
+    /// Passes the turn's samples to the incident recorder. Called after an eviction: the receivers may touch memory for the first time,
+    /// which is slow when none is left.
+    pub(super) fn pass_on_samples(&mut self) {
+        let recorder = &mut self.reporter.recorder;
+        self.sensors.memory.pass_on_samples(|at, available| recorder.add_sample(at, available));
     }
 
-    fn sample(&mut self) -> Result<MemorySample, FileError> {
-        let sample = self.sensors.memory.sample()?;
-        if self.config.policy.semantics == Semantics::Kubelet {
-            self.sensors.root_usage = self.sensors.memory.root_usage()?;
-        }
-        Ok(sample)
+    fn arm_layout(&mut self, layout: Layout) {
+        self.arm_anew(layout);
+        let device = |role| self.sensors.signals.filesystems.place(role).map(|place| place.device.as_str());
+        tracing::info!(
+            event = "filesystems",
+            layout = layout.as_str(),
+            nodefs = device(Role::Node),
+            imagefs = device(Role::Image),
+            containerfs = device(Role::Container),
+            "filesystems were found to be laid out so"
+        );
     }
 
-    /// What the chosen semantics make of a sample, and the other signals as they were last.
-    pub(super) fn observation(&self, sample: MemorySample) -> Observation {
-        let capacity = sample.meminfo.total;
-        let correction = match self.config.policy.semantics {
-            Semantics::Corrected => self.sensors.figures.correction(),
-            Semantics::Kubelet => Bytes::ZERO,
+    /// Arms the thresholds of the configuration for this layout; the state of those that stay is kept.
+    pub(super) fn arm_anew(&mut self, layout: Layout) {
+        self.decision.arm(Rules { policy: &self.config.policy, pace: Pace::Kubelet }, layout);
+        self.reporter.rearm(self.decision.armed());
+    }
+
+    /// Returns the conditions that thresholds of this node can raise, and whether they hold.
+    pub(super) fn node_conditions(&self) -> impl Iterator<Item = (NodeCondition, bool)> + '_ {
+        let is_watched = |condition: &NodeCondition| {
+            // MemoryPressure is always shown.
+            *condition == NodeCondition::MemoryPressure
+                || self.decision.armed().iter().any(|armed| NodeCondition::of(armed.threshold.signal) == *condition)
         };
-        let available = self.uncorrected(sample).saturating_sub(correction);
-        let memory = SignalValue::now(Signal::MemoryAvailable, available, capacity);
-        Observation { signals: std::iter::once(memory).chain(self.sensors.others.iter().copied()).collect() }
+        let holds = &self.decision.assessment().conditions;
+        NodeCondition::ALL.into_iter().filter(is_watched).map(|condition| (condition, holds.contains(&condition)))
+    }
+
+    /// Reads, as seldom as will do, the figures that are not urgent.
+    pub(super) fn refresh_figures(&mut self, wakeup: Wakeup, now: Monotonic) {
+        let has_event = matches!(wakeup, Wakeup::KernelEvent | Wakeup::Psi);
+        if self.sensors.counts.is_due(has_event, || self.next_event(now).0, now) {
+            self.sensors.read_counts();
+        }
+        if self.sensors.pressure.sample_if_due(now) {
+            for (condition, status) in self.sensors.pressure.statuses() {
+                self.reporter.report_condition(condition, status, None, now);
+            }
+        }
+    }
+
+    /// Passes on to the threads that measure disks what the loop has learnt.
+    pub(super) fn steer_disks(&mut self, now: Monotonic) {
+        let is_armed = |is_wanted: fn(Resource) -> bool| {
+            self.decision.armed().iter().any(|armed| is_wanted(armed.threshold.signal.resource()))
+        };
+        let is_of_disk_armed = is_armed(Resource::is_on_disk);
+        let is_inodes_armed = is_armed(|resource| resource == Resource::Inodes);
+        self.sensors.steer_filesystems(is_inodes_armed, now);
+        let assessment = self.decision.assessment();
+        let is_met = assessment.met.iter().any(|met| met.threshold.signal.resource().is_on_disk());
+        let is_pressed = assessment.conditions.contains(&NodeCondition::DiskPressure);
+        let has_changed = self.sensors.disk.set_pressure(is_pressed);
+        if has_changed {
+            // Without a runtime there is nothing to ask more often.
+            let _no_runtime = self.runtime.set_pressure(is_pressed);
+        }
+        if has_changed || !is_met {
+            self.decision.reset_renewal();
+        }
+        let demand = DiskDemand {
+            is_needed: self.sensors.pods.has_any() || is_of_disk_armed,
+            is_urgent: is_pressed && self.decision.renewal().is_urgent(),
+        };
+        self.sensors.steer_disk_measurement(demand, self.config.disk_usage.project_quotas, now);
+    }
+
+    /// Sets every capability of the sensors, and reports each change of a source.
+    pub(super) fn report_capabilities(&mut self, now: Monotonic) {
+        let reporter = &mut self.reporter;
+        self.sensors.capabilities(|capability, reason| {
+            reporter.set_capability(capability.name, reason, capability.effect, now);
+        });
+        for SourceChange { signal, from, to, reason } in self.sensors.sources.take_changes() {
+            reporter.report(&Record::SourceChanged { signal, from, to, reason: &reason }, now);
+        }
     }
 }

@@ -27,7 +27,7 @@ impl Agent {
         let of_container = |id: &String| self.container_name(victim.workload.as_deref(), id);
         let record = OomKillRecord {
             kill,
-            source: self.sensors.kills.source(),
+            source: self.sensors.oom_kills.source(),
             limit: kill.limit_cgroup.map(|id| self.limit(self.place(Some(id), as_seen))),
             pod: victim.workload.as_deref().and_then(|workload| self.pod_of(workload)),
             container_name: victim.container().as_ref().and_then(of_container),
@@ -41,7 +41,9 @@ impl Agent {
     /// container may be gone a millisecond later.
     pub(super) fn place(&self, id: Option<CgroupId>, as_seen: Option<&CgroupPath>) -> KillPlace {
         let Some(id) = id.filter(|id| id.0 != 0) else { return KillPlace::default() };
-        if let Some((path, workload)) = self.sensors.tree.path(id).zip(self.sensors.tree.owner(id)) {
+        if let Some((path, workload)) =
+            self.sensors.workloads.tree().path(id).zip(self.sensors.workloads.tree().owner(id))
+        {
             return KillPlace { id: Some(id), path: Some(path.to_string()), workload: Some(workload) };
         }
         let path = as_seen.and_then(|path| path_to(path, id));
@@ -51,7 +53,7 @@ impl Agent {
     /// The kernel's counters know a cgroup by its id alone.
     fn learn(&mut self, place: &KillPlace) {
         if let (Some(id), Some(path), Some(workload)) = (place.id, place.path.as_deref(), &place.workload) {
-            self.sensors.tree.add_owner(id, path.into(), Arc::clone(workload));
+            self.sensors.workloads.tree_mut().add_owner(id, path.into(), Arc::clone(workload));
         }
     }
 
@@ -68,7 +70,7 @@ impl Agent {
 
     /// The limit of a cgroup and its usage now. Its files are read: an OOM kill is seldom, and its cgroup still there as a rule.
     fn limit(&self, place: KillPlace) -> Limit {
-        let hierarchy = self.sensors.tree.hierarchy();
+        let hierarchy = self.sensors.workloads.tree().hierarchy();
         let (limit, usage) = match hierarchy.version {
             CgroupVersion::V1 => ("memory.limit_in_bytes", "memory.usage_in_bytes"),
             CgroupVersion::V2 => ("memory.max", "memory.current"),

@@ -9,11 +9,11 @@ use crate::eviction::Observation;
 use crate::node::filesystem_roles::{Choice, FilesystemHints, Role};
 use crate::node::statfs::Statfs;
 use crate::runtime::{CollectOrder, StopError, StopOrder, Stopped};
+use crate::sensors::filesystem_signals::values;
 use crate::units::Signal;
 use crate::workloads::PodUid;
 
 use super::Agent;
-use super::filesystems::Seen;
 
 /// Orders that were handed to the runtime, and who waits for what comes of them.
 #[derive(Debug)]
@@ -66,7 +66,7 @@ impl Agent {
         if let Some(sandbox) = snapshot.as_ref().and_then(|snapshot| snapshot.sandbox_of(uid)) {
             return (named(&sandbox.pod.namespace, &sandbox.pod.name), sandbox.labels.as_ref().clone());
         }
-        let metadata = self.sensors.local.specs().find(uid).map(|pod| &pod.metadata);
+        let metadata = self.sensors.pods.specs().find(uid).map(|pod| &pod.metadata);
         (metadata.and_then(|it| named(&it.namespace, &it.name)), BTreeMap::new())
     }
 
@@ -76,21 +76,21 @@ impl Agent {
         let hints = FilesystemHints { image: stores.image, container: stores.container };
         if hints != self.actions.orders.hints {
             self.actions.orders.hints = hints.clone();
-            self.sensors.signals.hint(hints);
+            self.sensors.signals.filesystems.hint(hints);
         }
     }
 
     /// Orders the runtime to collect garbage until no threshold is met; false where the runtime cannot take the order.
     pub(super) fn collect_garbage(&mut self, signal: Signal) -> bool {
-        let what = garbage_for(signal, self.sensors.signals.layout());
+        let what = garbage_for(signal, self.sensors.signals.filesystems.layout());
         let (proc_root, configured) = (&self.config.proc_root, &self.config.filesystems);
         let mut statfs = Statfs::new(proc_root);
         let choices = Role::ALL.map(|role| (role, Choice::of(role, configured, &self.actions.orders.hints)));
         let observe = move || {
             // A filesystem that is not there has no signal, and does not prolong the collection.
             let sample = |(role, choice): &(Role, Choice)| statfs.sample(*role, choice).ok();
-            let samples = choices.iter().filter_map(sample).collect();
-            Observation { signals: Seen { samples, ..Seen::default() }.values() }
+            let samples: Vec<_> = choices.iter().filter_map(sample).collect();
+            Observation { signals: values(&samples) }
         };
         let is_enough = until_enough(self.config.policy.clone(), self.decision.armed().to_vec(), observe);
         let dry_run = self.config.mode == Mode::Observe;

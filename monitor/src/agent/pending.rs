@@ -74,7 +74,7 @@ impl Agent {
         if !state.is_there() {
             return;
         }
-        if let Some(usage) = self.sensors.signals.usages().usage(workload) {
+        if let Some(usage) = self.sensors.disk.usage(workload) {
             self.actions.pending.add(pod.clone(), workload, usage, now);
         }
     }
@@ -88,7 +88,7 @@ impl Agent {
         if self.actions.pending.left.is_empty() {
             return Vec::new();
         }
-        let layout = self.sensors.signals.layout();
+        let layout = self.sensors.signals.filesystems.layout();
         let on_disk = Signal::ALL.into_iter().filter(|signal| signal.resource().is_on_disk());
         on_disk.map(|signal| (signal, self.actions.pending.on(signal, layout))).collect()
     }

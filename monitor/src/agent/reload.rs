@@ -11,7 +11,6 @@ use crate::config::adopted::Adopted;
 use crate::config::config_watch::{ConfigUpdate, ConfigWatch};
 use crate::config::kubernetes_options::EvictionMethod;
 use crate::config::{Loaded, Mode, MonitorConfig, Policy, Quirk};
-use crate::eviction::deadline::FallRate;
 use crate::report::configuration_state::{ConfigState, ReloadOutcome};
 use crate::report::hang_limit;
 use crate::report::record::Record;
@@ -152,14 +151,14 @@ impl Agent {
             self.follow_reclaim();
         }
         if before.pressure_conditions != self.config.pressure_conditions {
-            for gone in self.sensors.figures.watch_for(&self.config.pressure_conditions) {
+            for gone in self.sensors.pressure.reconfigure(&self.config.pressure_conditions) {
                 self.reporter.forget_condition(&gone);
             }
         }
         if before.protected != self.config.protected {
-            self.sensors.tree.set_protected(self.config.protected.clone());
+            self.sensors.workloads.tree_mut().set_protected(self.config.protected.clone());
             // Before anybody is chosen by who was protected earlier.
-            self.scan();
+            self.sensors.workloads.scan();
         }
         let is_off = |config: &MonitorConfig| config.kubernetes.evictions.hard == EvictionMethod::Off;
         if is_off(&self.config) && !is_off(&before) {
@@ -184,13 +183,11 @@ impl Agent {
         let now = Monotonic::now();
         self.reporter.replace_missing(&not_acted_on(&before.policy), &not_acted_on(policy), now);
         if let Some(rate) = sampling.fastest_rate.filter(|_| before.sampling.fastest_rate != sampling.fastest_rate) {
-            self.sensors.rate = FallRate::assuming(rate);
+            self.sensors.memory.assume_rate(rate);
         }
         self.reporter.outlets.health.set_limit(hang_limit(sampling.ceiling));
-        let trouble = self.sensors.signals.follow(&self.config);
-        let effect = "the signal is not observed";
-        self.reporter.set_capability(Signal::PidAvailable.as_str(), trouble.as_deref(), effect, now);
-        self.arm_anew(self.sensors.signals.layout());
+        self.sensors.signals.reconfigure(&self.config);
+        self.arm_anew(self.sensors.signals.filesystems.layout());
         self.decision.reconsider();
     }
 
@@ -223,10 +220,11 @@ impl Agent {
 
     fn follow_reclaim(&mut self) {
         let deadline = self.config.evictions.reclaim_deadline;
-        let (first, missing) = match ReclaimFirst::of(self.config.mode, deadline, self.sensors.tree.hierarchy()) {
-            Ok(first) => (first, None),
-            Err(reason) => (ReclaimFirst::Off, Some(reason)),
-        };
+        let (first, missing) =
+            match ReclaimFirst::of(self.config.mode, deadline, self.sensors.workloads.tree().hierarchy()) {
+                Ok(first) => (first, None),
+                Err(reason) => (ReclaimFirst::Off, Some(reason)),
+            };
         let effect = "no workload is asked to give back memory";
         self.reporter.set_capability(RECLAIM, missing.as_deref(), effect, Monotonic::now());
         self.actions.gentle.set_first(first);

@@ -10,9 +10,10 @@ use crate::kernel::{
 };
 use crate::report::log_sink::reclaim_kind;
 use crate::report::{
-    CgroupReport, ClassReport, ConditionReport, EventReport, InodeReport, MemoryReport, NodeReport, ProbeReport,
-    StallReport, ThresholdReport,
+    CgroupReport, ClassReport, ConditionReport, EventReport, InodeReport, NodeReport, ProbeReport, StallReport,
+    ThresholdReport,
 };
+use crate::sensors::ebpf_events::Counters;
 use crate::units::{Bytes, CgroupId, Monotonic};
 use crate::workloads::{QosClass, WorkloadUsage};
 
@@ -26,8 +27,9 @@ const LARGEST_SHOWN: usize = 3;
 impl Agent {
     /// Looks at everything that the report shows and publishes it.
     pub(super) fn refresh_report(&mut self) {
-        self.balance_kills();
-        let report = self.node_report();
+        let now = Monotonic::now();
+        self.balance_kills(now);
+        let report = self.node_report(now);
         if self.reporter.outlets.summary.take_wanted() {
             self.reporter.outlets.summary.publish(self.render_page(&report));
         }
@@ -39,7 +41,7 @@ impl Agent {
             metrics.observe(&report, Instant::now());
             metrics.runtime(&runtime);
         });
-        self.reporter.reported = Some(Monotonic::now());
+        self.reporter.reported = Some(now);
     }
 
     /// As often as somebody asks, but not more often than it can change much.
@@ -51,24 +53,23 @@ impl Agent {
         }
     }
 
-    pub(super) fn node_report(&mut self) -> NodeReport {
-        let usages = self.sensors.tree.usages();
+    pub(super) fn node_report(&mut self, now: Monotonic) -> NodeReport {
+        let usages = self.sensors.workloads.tree_mut().usages();
         let protected = |usage: &&WorkloadUsage| usage.workload.protection.is_some();
         // How fast inodes go follows from the counters.
-        let counters = self.cgroup_reports();
-        let accounts = self.sensors.kernel.accounts();
-        let kswapd = self.sensors.kernel.kswapd();
-        let mut probe_statistics = Vec::new();
-        self.sensors.kernel.statistics(&mut probe_statistics);
+        let counters = self.cgroup_reports(now);
+        let accounts = self.sensors.events.accounts();
+        let kswapd = self.sensors.events.kswapd();
+        let probe_statistics = self.sensors.events.statistics();
         NodeReport {
-            figures: self.figures_report(),
-            memory: self.memory_report(),
+            figures: self.sensors.figures(&self.config.policy, self.decision.armed(), now),
+            memory: self.sensors.memory.report(),
             thresholds: self.threshold_reports(),
             conditions: self.condition_reports(),
             classes: QosClass::ALL.iter().map(|qos| class_report(*qos, &usages)).collect(),
             protected: usages.iter().filter(protected).map(|usage| usage.workload.name.clone()).collect(),
             probes: self.probe_reports(),
-            sources: self.source_reports(),
+            sources: self.sensors.source_reports(),
             oom_score_adj_drift: self.actions.audits.drifted as u64,
             counters,
             events: event_reports(&accounts),
@@ -85,30 +86,8 @@ impl Agent {
         }
     }
 
-    fn memory_report(&mut self) -> Option<MemoryReport> {
-        let meminfo = self.sensors.sample?.meminfo;
-        if let Ok(usage) = self.sensors.memory.root_usage() {
-            self.sensors.root_usage = usage;
-        }
-        let (root, correction) = (self.sensors.root_usage, self.sensors.figures.correction());
-        Some(MemoryReport {
-            capacity: meminfo.total,
-            mem_total: meminfo.total,
-            mem_available: meminfo.available,
-            corrections: Some(("refaulting file pages", correction))
-                .filter(|(_, bytes)| !bytes.is_zero())
-                .into_iter()
-                .collect(),
-            corrected: meminfo.available.saturating_sub(correction),
-            usage: root.usage,
-            inactive_file: root.inactive_file,
-            working_set: root.working_set(),
-            kubelet: root.available(meminfo.total),
-        })
-    }
-
     fn threshold_reports(&self) -> Vec<ThresholdReport> {
-        let observation = self.sensors.sample.map(|sample| self.observation(sample));
+        let observation = self.sensors.observation(self.config.policy.semantics);
         let value = |signal| observation.as_ref().and_then(|observation: &Observation| observation.get(signal));
         let crossed = &self.decision.assessment().crossed;
         let thresholds = self.decision.armed().iter().map(|armed| &armed.threshold).enumerate();
@@ -127,7 +106,7 @@ impl Agent {
             condition: condition.as_str().into(),
             status,
         };
-        let of_pressure = self.sensors.figures.pressure_conditions();
+        let of_pressure = self.sensors.pressure.statuses();
         let of_pressure =
             of_pressure.map(|(name, status)| ConditionReport { condition: name.to_owned().into(), status });
         self.node_conditions().map(report).chain(of_pressure).collect()
@@ -141,30 +120,16 @@ impl Agent {
                 ProbeState::Missing(reason) => Some(reason.clone()),
             },
         };
-        self.sensors.kernel.report().probes.iter().map(report).collect()
+        self.sensors.events.report().probes.iter().map(report).collect()
     }
 
     /// The kernel's aggregates, with the name of the workload that each cgroup belongs to.
-    fn cgroup_reports(&mut self) -> Vec<CgroupReport> {
-        let (mut cgroups, mut inodes) = (Vec::new(), Vec::new());
-        self.sensors.kernel.cgroups(&mut cgroups);
-        self.sensors.kernel.inodes(&mut inodes);
-        self.sensors.disks.count(&inodes, Monotonic::now());
-        // Something was counted for a cgroup that the last scan did not see: it may be younger.
-        let ids = || cgroups.iter().map(|(id, _)| *id).chain(inodes.iter().map(|(id, ..)| *id));
-        if ids().any(|id| self.sensors.tree.owner(id).is_none()) {
-            self.scan_if_old();
-        }
-        self.sensors.outside.unowned = ids().filter(|id| self.sensors.tree.owner(*id).is_none()).collect();
-        // Who is younger than the last scan has a name soon; counted under none by then, it would stay there for ever.
-        let (tree, unknown) = (&self.sensors.tree, &self.sensors.outside.unknown);
-        let is_too_young = |id: &CgroupId| tree.owner(*id).is_none() && !unknown.contains_key(id);
-        cgroups.retain(|(id, _)| !is_too_young(id));
-        inodes.retain(|(id, ..)| !is_too_young(id));
+    fn cgroup_reports(&mut self, now: Monotonic) -> Vec<CgroupReport> {
+        let Counters { cgroups, inodes } = self.sensors.counters_for_report(now);
         let mut reports: BTreeMap<u64, CgroupReport> = BTreeMap::new();
         let mut names: HashMap<CgroupId, String> = HashMap::new();
         let mut report = |id: CgroupId, act: &mut dyn FnMut(&mut CgroupReport)| {
-            let workload = names.entry(id).or_insert_with(|| self.owner_known(id).to_string()).clone();
+            let workload = names.entry(id).or_insert_with(|| self.sensors.workloads.owner(id).to_string()).clone();
             act(reports.entry(id.0).or_insert_with(|| CgroupReport {
                 cgroup: id,
                 workload,

@@ -29,9 +29,9 @@ impl Agent {
 
     /// Records what is left when the agent stops.
     pub(super) fn record_rest(&mut self) {
-        self.drain_events();
-        self.report_kernel_events();
         let now = Monotonic::now();
+        self.sensors.events.drain();
+        self.report_kernel_events(now);
         if self.reporter.recorder.next_due(now).is_some() {
             self.renew_evidence(now);
             self.reporter.report_oom_incidents(true, self.config.mode, now);
@@ -42,13 +42,13 @@ impl Agent {
     /// Renews the evidence that the next incident gets, unless it is young.
     pub(super) fn renew_evidence(&mut self, now: Monotonic) {
         self.refresh_evidence(now);
-        self.reporter.recorder.set_scale(self.sensors.sample.map(|sample| {
+        self.reporter.recorder.set_scale(self.sensors.memory.sample().map(|sample| {
             let capacity = sample.meminfo.total;
             let of_memory =
                 self.decision.armed().iter().filter(|armed| armed.threshold.signal == Signal::MemoryAvailable);
             let of = i64::try_from(capacity.0).unwrap_or(i64::MAX);
             let values = of_memory.map(|armed| armed.threshold.value.resolve(of, self.config.policy.quirks).bytes());
-            MemoryScale { capacity, threshold: values.max(), counts_stalls: self.counts_stalls() }
+            MemoryScale { capacity, threshold: values.max(), counts_stalls: self.sensors.counts_stalls() }
         }));
     }
 
@@ -141,7 +141,7 @@ impl Agent {
             conditions,
             configuration: self.reload.state(),
         };
-        let pressure = self.sensors.figures.pressure_conditions();
+        let pressure = self.sensors.pressure.statuses();
         self.reporter.publish_status(facts, pressure, &self.cluster, Monotonic::now());
     }
 
@@ -154,9 +154,9 @@ impl Agent {
     fn is_observed(&self, condition: NodeCondition) -> bool {
         let is_of = |signal: Signal| NodeCondition::of(signal) == condition;
         match condition {
-            NodeCondition::MemoryPressure => self.sensors.sample.is_some(),
+            NodeCondition::MemoryPressure => self.sensors.memory.sample().is_some(),
             NodeCondition::DiskPressure | NodeCondition::PidPressure => {
-                self.sensors.others.iter().any(|value| is_of(value.signal))
+                self.sensors.signals.values().iter().any(|value| is_of(value.signal))
             }
         }
     }

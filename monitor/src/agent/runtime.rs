@@ -20,7 +20,7 @@ impl Agent {
                     CollectEnd::Interrupted(_) => CollectionEnd::Interrupted,
                     CollectEnd::Listed => CollectionEnd::Listed,
                 });
-                self.sensors.signals.look_at_disks();
+                self.sensors.signals.filesystems.ask_now();
                 self.reporter.report(&Record::GarbageCollected(collected), now);
             }
             Event::Stopped(stopped) => {

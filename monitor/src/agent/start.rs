@@ -17,25 +17,25 @@ impl Agent {
         self.reporter.set_missing(degradations, Monotonic::now());
         self.reporter.with_metrics(|metrics| metrics.configuration(self.reload.state(), None));
         self.look(Wakeup::Housekeeping);
-        let node = self.node_report();
+        let node = self.node_report(Monotonic::now());
         // Said at start if they are not what they might be; from now on their changes are.
-        self.climb();
+        self.sensors.update_sources();
         if text {
             // A closed stdout does not stop the agent.
             let _unread = std::io::stdout().write_all(self.render_page(&node).as_bytes());
         }
         let start = Start {
             config: &self.config,
-            probes: self.sensors.kernel.report(),
+            probes: self.sensors.events.report(),
             available: node.memory.map(|memory| memory.available(self.config.policy.semantics)),
-            fastest_rate: self.sensors.rate.bytes_per_second(),
+            fastest_rate: self.sensors.memory.rate().bytes_per_second(),
         };
         self.reporter.report(&Record::Started(&start), Monotonic::now());
     }
 
     /// The node as people want to read of it.
     pub(super) fn render_page(&self, node: &NodeReport) -> String {
-        let hierarchy = describe(self.sensors.tree.hierarchy());
+        let hierarchy = describe(self.sensors.workloads.tree().hierarchy());
         render_summary(&StartSummary {
             version: env!("CARGO_PKG_VERSION"),
             mode: self.config.mode,

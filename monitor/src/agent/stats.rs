@@ -8,7 +8,6 @@ use crate::units::Signal;
 use crate::workloads::Workload;
 
 use super::Agent;
-use super::measured::Measured;
 
 impl Agent {
     /// Everything as it is now; takes as long as copying the pods' names.
@@ -29,13 +28,13 @@ impl Agent {
             memory: report.memory.clone(),
             swap: report.figures.swap,
             pids: pids.map(|it| (it.available, it.capacity)),
-            filesystems: self.sensors.signals.samples().to_vec(),
+            filesystems: self.sensors.signals.filesystems.samples().to_vec(),
             stores: runtime.stores,
-            hierarchy: self.sensors.tree.hierarchy().clone(),
-            pods: self.sensors.tree.workloads().filter_map(pod).collect(),
+            hierarchy: self.sensors.workloads.tree().hierarchy().clone(),
+            pods: self.sensors.workloads.tree().workloads().filter_map(pod).collect(),
             snapshot: runtime.snapshot,
-            specs: Arc::clone(self.sensors.local.specs()),
-            usages: self.sensors.measured.as_ref().map_or_else(Arc::default, Measured::usages),
+            specs: Arc::clone(self.sensors.pods.specs()),
+            usages: self.sensors.disk.usages(),
         }
     }
 }

@@ -13,9 +13,7 @@ use crate::actions::reclaim::ReclaimFirst;
 use crate::actions::release::Releaser;
 use crate::actions::stop::Desk;
 use crate::actions::{Evictor, FreezeRecord, self_protection};
-use crate::agent::local_storage::LocalStorage;
-use crate::agent::measured::Measured;
-use crate::agent::{Agent, Kills, Parts, Reload, Signals, not_acted_on};
+use crate::agent::{Agent, Parts, Reload, not_acted_on};
 use crate::cluster::Cluster;
 use crate::cluster::ledger::{Ledger, Unfinished};
 use crate::config::kubernetes_options::EvictionMethod;
@@ -31,6 +29,9 @@ use crate::report::reporter::Outlets;
 use crate::report::series::SeriesLimits;
 use crate::report::{ConfigState, Guard, Health, Metrics, Recorder, StatsBasis, SummaryPage, hang_limit, http};
 use crate::runtime::Runtime;
+use crate::sensors::filesystem_signals::FilesystemSignals;
+use crate::sensors::oom_kill_stream::OomKills;
+use crate::sensors::{SensorParts, Sensors};
 use crate::units::Bytes;
 use crate::workloads::{PodsFile, WorkloadTree};
 
@@ -187,7 +188,7 @@ async fn serve(
 
     let kernel = Kernel::load(&config.kernel, std::process::id());
     let mut degradations: Vec<String> = kernel.report().degradations.iter().map(ToString::to_string).collect();
-    let kills = Kills::open(kernel.report(), &mut degradations);
+    let oom_kills = OomKills::open(kernel.report(), &config.proc_root, &mut degradations);
     let psi = PsiTrigger::register(&config.proc_root);
     let psi = psi.map_err(|reason| degradations.push(format!("PSI trigger: {reason}"))).ok();
     let (recorder, missing) =
@@ -202,12 +203,10 @@ async fn serve(
     let file = file.map(watch).transpose().context("cannot start the thread that reads the configuration file")?;
     let reload = Reload::of(file, config_state);
     // Before the loop takes a priority of its own, which threads made from then on would share.
-    let signals =
-        Signals::start(&config, &mut degradations).context("cannot start the thread that asks the filesystems")?;
+    let filesystems = FilesystemSignals::start(&config).context("cannot start the thread that asks the filesystems")?;
     let roots = Roots::of(&config);
     let walker = Walker::start(&config.disk_usage, roots);
-    let measured = Measured::by(Arc::new(walker.context("cannot start the thread that measures disks")?));
-    let signals = signals.measured_by(Box::new(measured.clone()));
+    let walker = Arc::new(walker.context("cannot start the thread that measures disks")?);
     let runtime = Runtime::start(config.runtime.clone())
         .context("cannot start the thread that speaks to the container runtime")?;
     let cluster = Cluster::start(config.kubernetes.clone(), ledger_of(&config), &config.lock_file);
@@ -262,26 +261,19 @@ async fn serve(
         RuntimeEndpoint::Off => evictor,
         RuntimeEndpoint::Auto | RuntimeEndpoint::Unix(_) => evictor.with_stopper(Box::new(desk.clone())),
     };
-    let local = LocalStorage::new(pods, Some(Box::new(measured.clone())));
     let fastest = config.sampling.fastest_rate.or_else(fault_rate::measure).unwrap_or(ASSUMED_RATE);
     let rate = FallRate::assuming(fastest);
+    let parts = SensorParts { kernel, psi, oom_kills, memory, rate, filesystems, tree, pods, walker };
+    let sensors = Sensors::new(&config, parts);
     let mut agent = Agent::new(Parts {
         config,
-        kernel,
-        psi,
-        kills,
-        memory,
-        signals,
-        tree,
+        sensors,
         evictor,
-        local,
-        measured: Some(measured),
         runtime,
         cluster,
         desk,
         reclaim,
         outlets: Outlets { metrics, health, summary, stats, log },
-        rate,
         recorder,
         reload,
     });

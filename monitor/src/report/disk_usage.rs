@@ -8,40 +8,13 @@ use super::NodeReport;
 use super::register::{Registry, follow};
 use super::series::OTHER;
 use super::summary::Page;
+use super::{DiskUsageReport, KeptReport};
 use crate::units::{Bytes, float};
 
 /// Workloads named in the summary.
 const LARGEST_SHOWN: usize = 3;
 /// Workloads that have series of their own, those that keep most.
 const MOST_SERIES: usize = 1000;
-
-/// What all workloads keep on disks.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct DiskUsageReport {
-    /// One for each workload and source.
-    pub kept: Vec<KeptReport>,
-    /// Files looked at since the start.
-    pub walked: u64,
-    /// Times that quotas of a workload were read again between two measurements.
-    pub recounts: u64,
-    /// CPU time that all of it has taken.
-    pub cpu: Duration,
-}
-
-/// What a workload keeps, as far as it is known by one source.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct KeptReport {
-    /// Whose it is.
-    pub workload: String,
-    /// `quota`, `walk` or `filesystem`.
-    pub source: &'static str,
-    /// Allocated space.
-    pub bytes: Bytes,
-    /// Files, directories and all else that takes an inode.
-    pub inodes: u64,
-    /// Of the oldest part.
-    pub age: Duration,
-}
 
 /// The metrics made of it.
 #[derive(Debug)]

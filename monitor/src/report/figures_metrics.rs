@@ -2,10 +2,8 @@
 
 use prometheus::{Counter, CounterVec, GaugeVec};
 
-use super::figures::{
-    ExhaustionReport, FiguresReport, FilesystemReport, PressureReport, RoleReport, SignalReport, SwapReport,
-};
 use super::register::{Registry, follow};
+use super::{ExhaustionReport, FiguresReport, FilesystemReport, PressureReport, RoleReport, SignalReport, SwapReport};
 use crate::units::float;
 
 /// The windows over which the kernel averages pressure.

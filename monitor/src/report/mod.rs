@@ -11,7 +11,6 @@ pub mod disk_usage;
 pub mod event_sink;
 mod eviction_log;
 pub mod eviction_report;
-pub mod figures;
 mod figures_metrics;
 pub mod health;
 pub mod http;
@@ -40,18 +39,18 @@ mod summary_figures;
 
 use std::borrow::Cow;
 
-use crate::config::{Semantics, Threshold};
+use crate::config::Threshold;
 use crate::kernel::{ProbeStatistics, ReclaimCounters};
 use crate::units::{Bytes, CgroupId};
 
+pub use crate::sensors::figure_report::{
+    DiskUsageReport, ExhaustionReport, FiguresReport, FilesystemReport, KeptReport, MemoryReport, PressureReport,
+    RoleReport, SignalReport, SourceReport, SwapReport,
+};
 pub use cluster::{ClusterReport, PodInfo};
 pub use configuration_state::{ConfigState, ReloadOutcome};
 pub use dedup::Dedup;
 pub use deeds::EvictionOutcome;
-pub use disk_usage::{DiskUsageReport, KeptReport};
-pub use figures::{
-    ExhaustionReport, FiguresReport, FilesystemReport, PressureReport, RoleReport, SignalReport, SwapReport,
-};
 pub use health::{Health, hang_limit};
 pub use http::{BindError, Guard, Refresh};
 pub use incident_metrics::IncidentReport;
@@ -110,40 +109,6 @@ pub struct NodeReport {
     pub pods: Vec<PodInfo>,
 }
 
-/// Memory of the node, under both semantics.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct MemoryReport {
-    /// What percentages are relative to.
-    pub capacity: Bytes,
-    /// `MemTotal` of `/proc/meminfo`.
-    pub mem_total: Bytes,
-    /// `MemAvailable` of `/proc/meminfo`.
-    pub mem_available: Bytes,
-    /// What `MemAvailable` still counts wrongly, by name.
-    pub corrections: Vec<(&'static str, Bytes)>,
-    /// Available under corrected semantics.
-    pub corrected: Bytes,
-    /// Usage of the root cgroup.
-    pub usage: Bytes,
-    /// File memory of the root cgroup that was not used lately.
-    pub inactive_file: Bytes,
-    /// Usage minus inactive file memory.
-    pub working_set: Bytes,
-    /// Available under the kubelet's semantics.
-    pub kubelet: Bytes,
-}
-
-impl MemoryReport {
-    /// Returns the figure that is compared with thresholds under these semantics.
-    #[must_use]
-    pub fn available(&self, semantics: Semantics) -> Bytes {
-        match semantics {
-            Semantics::Corrected => self.corrected,
-            Semantics::Kubelet => self.kubelet,
-        }
-    }
-}
-
 /// A threshold and how it stands.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ThresholdReport {
@@ -184,15 +149,6 @@ pub struct ProbeReport {
     pub name: String,
     /// Why it is not attached, and what is lost; nothing when it is.
     pub missing: Option<String>,
-}
-
-/// Where a signal is heard.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SourceReport {
-    /// The signal: one that thresholds name, or what the kernel side counts.
-    pub signal: &'static str,
-    /// `ebpf`, `psi`, `kmsg`, `polling` or `none`.
-    pub source: &'static str,
 }
 
 /// What was counted for one cgroup since the kernel side began to count it. Never falls for the same id.

@@ -18,8 +18,7 @@ use crate::kernel::Event;
 use crate::runtime::{Collected, Stopped};
 use crate::units::{Amount, Bytes, Monotonic, Resource, Signal};
 
-/// The `workload` of a cgroup that belongs to none, or that was removed before it was seen.
-pub const NO_WORKLOAD: &str = "(none)";
+pub use crate::sensors::workload_scan::NO_WORKLOAD;
 
 #[derive(Debug, Clone, Copy)]
 pub enum Record<'r> {

@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use super::figures::{ExhaustionReport, FilesystemReport, RoleReport, SwapReport};
 use super::summary::Page;
+use super::{ExhaustionReport, FilesystemReport, RoleReport, SwapReport};
 use super::{FiguresReport, NodeReport};
 use crate::config::{PressureKind, PressureScope};
 use crate::units::{Bytes, Signal, float, format_go_duration};

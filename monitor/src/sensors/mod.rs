@@ -1,3 +1,371 @@
-//! What the loop measures, and which capabilities it misses while doing so. Sensors return values; they never log.
+//! What the loop measures, and which capabilities it misses while doing so. Sensors return values: they log nothing, and touch neither
+//! metrics nor the API server. The loop passes the time of its turn; only a reading stamps itself.
 
-pub mod degradations;
+pub mod capability;
+pub mod disk_measurement;
+pub mod disk_usage_by_role;
+pub mod ebpf_events;
+pub mod figure_report;
+mod filesystem_asker;
+pub mod filesystem_signals;
+mod filesystem_thread;
+pub mod inode_counts;
+mod inode_thread;
+pub mod kernel_counts;
+pub mod memory_signal;
+mod numbers;
+mod oom_counters;
+pub mod oom_kill_stream;
+mod oom_log_lookup;
+pub mod other_signals;
+pub mod pid_signal;
+pub mod pod_source;
+pub mod pressure_conditions;
+mod signal_slopes;
+pub mod sources;
+pub mod workload_scan;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::config::{MonitorConfig, Policy, ProjectQuotas, Semantics};
+use crate::disk::Walker;
+use crate::eviction::deadline::{FallRate, until_next_sample};
+use crate::eviction::{Armed, Layout, Observation, SignalValue};
+use crate::kernel::{Kernel, OomKill};
+use crate::node::MemoryReader;
+use crate::node::pinned_file::FileError;
+use crate::node::psi_trigger::PsiTrigger;
+use crate::node::vmstat::VmStat;
+use crate::units::{CgroupId, Monotonic, Signal};
+use crate::workloads::{PodsFile, WorkloadTree};
+
+use self::capability::Capability;
+use self::disk_measurement::{DiskDemand, DiskMeasurement};
+use self::disk_usage_by_role::Roles;
+use self::ebpf_events::{Counters, DIRECT_BEGIN, KernelEvents};
+use self::figure_report::{ExhaustionReport, FiguresReport, FilesystemReport, SignalReport, SourceReport};
+use self::filesystem_signals::FilesystemSignals;
+use self::inode_counts::InodeCounts;
+use self::kernel_counts::KernelCounts;
+use self::memory_signal::Memory;
+use self::oom_kill_stream::{Attributed, OomBalance, OomKills};
+use self::other_signals::OtherSignals;
+use self::pid_signal::PidSignal;
+use self::pod_source::PodSource;
+use self::pressure_conditions::PressureConditions;
+use self::signal_slopes::exhaustion;
+use self::sources::{Facts, Sources};
+use self::workload_scan::{LIST_AGE, Workloads};
+
+const VMSTAT: Capability = Capability::new("vmstat", "refaults, swap rates and the kernel's own counts are not known");
+const PIDS: Capability = Capability::new(Signal::PidAvailable.as_str(), "the signal is not observed");
+const PRESSURE: Capability =
+    Capability::new("pressureConditions", "the condition stays as it is until there are figures");
+const INODES: Capability = Capability::new("inodes", "free inodes are not observed");
+const DISK_USAGE: Capability = Capability::new("disk_usage", "disk usage is not measured");
+const WORKLOADS: Capability =
+    Capability::new("workloads", "part of the cgroup tree cannot be read: the last known workloads stay known");
+
+/// Everything that the loop measures.
+#[derive(Debug)]
+pub struct Sensors {
+    pub events: KernelEvents,
+    pub memory: Memory,
+    pub counts: KernelCounts,
+    pub pressure: PressureConditions,
+    pub signals: OtherSignals,
+    pub inodes: InodeCounts,
+    pub disk: DiskMeasurement,
+    pub oom_kills: OomKills,
+    pub sources: Sources,
+    pub workloads: Workloads,
+    pub pods: PodSource,
+}
+
+/// What the sensors are made of.
+#[derive(Debug)]
+pub struct SensorParts {
+    pub kernel: Kernel,
+    pub psi: Option<PsiTrigger>,
+    pub oom_kills: OomKills,
+    pub memory: MemoryReader,
+    /// The fastest fall of available memory that is possible on this machine.
+    pub rate: FallRate,
+    pub filesystems: FilesystemSignals,
+    pub tree: WorkloadTree,
+    pub pods: Option<PodsFile>,
+    pub walker: Arc<Walker>,
+}
+
+/// An observation of every signal, when memory was sampled, and the layout of the filesystems if it has changed.
+#[derive(Debug)]
+pub struct Observed {
+    pub sampled: Monotonic,
+    pub observation: Observation,
+    pub new_layout: Option<Layout>,
+}
+
+impl Sensors {
+    #[must_use]
+    pub fn new(config: &MonitorConfig, parts: SensorParts) -> Self {
+        let SensorParts { kernel, psi, oom_kills, memory, rate, filesystems, tree, pods, walker } = parts;
+        let proc_root = &config.proc_root;
+        Self {
+            events: KernelEvents::new(kernel),
+            memory: Memory::new(memory, rate, proc_root),
+            counts: KernelCounts::open(proc_root),
+            pressure: PressureConditions::new(proc_root, tree.hierarchy(), &config.pressure_conditions),
+            signals: OtherSignals::new(PidSignal::open(config), filesystems),
+            inodes: InodeCounts::new(proc_root),
+            disk: DiskMeasurement::new(walker),
+            oom_kills,
+            sources: Sources::new(psi, proc_root),
+            workloads: Workloads::new(tree),
+            pods: PodSource::new(pods),
+        }
+    }
+
+    /// Samples memory, and takes in the latest values of the other signals. `armed` are the thresholds in force.
+    ///
+    /// # Errors
+    /// When memory cannot be read: nothing can be decided then.
+    pub fn observe(&mut self, config: &MonitorConfig, armed: &[Armed]) -> Result<Observed, FileError> {
+        let semantics = config.policy.semantics;
+        let sample = self.memory.read(semantics)?;
+        let is_pid_armed = armed.iter().any(|armed| armed.threshold.signal == Signal::PidAvailable);
+        let new_layout = self.signals.observe(config, is_pid_armed, sample.at);
+        Ok(Observed {
+            sampled: sample.at,
+            observation: Observation { signals: self.values(semantics).collect() },
+            new_layout,
+        })
+    }
+
+    /// Returns the last observation; nothing without a sample of memory.
+    #[must_use]
+    pub fn observation(&self, semantics: Semantics) -> Option<Observation> {
+        self.memory.sample()?;
+        Some(Observation { signals: self.values(semantics).collect() })
+    }
+
+    fn values(&self, semantics: Semantics) -> impl Iterator<Item = SignalValue> {
+        self.memory.value(semantics).into_iter().chain(self.signals.values().iter().copied())
+    }
+
+    /// Returns how long until the next sample of memory; nothing without a sample.
+    #[must_use]
+    pub fn until_sample(&self, config: &MonitorConfig, now: Monotonic) -> Option<Duration> {
+        let sample = self.memory.sample()?;
+        let observation = self.observation(config.policy.semantics)?;
+        let until = until_next_sample(&config.policy, &config.sampling, &observation, self.memory.rate());
+        Some(until.saturating_sub(now.since(sample.at)))
+    }
+
+    /// Reads the kernel's own counts, and what follows from them: the correction of available memory, and the source of reclaim events.
+    pub fn read_counts(&mut self) -> Option<VmStat> {
+        let Some(stat) = self.counts.read() else {
+            self.memory.clear_correction();
+            return None;
+        };
+        self.memory.correct(self.counts.refaulted());
+        if let Some(allocstall) = stat.allocstall.filter(|_| self.events.report().has(DIRECT_BEGIN))
+            && self.sources.compare(allocstall, || self.events.direct_reclaims())
+        {
+            self.update_sources();
+        }
+        Some(stat)
+    }
+
+    /// A workload was evicted: its refaults are no reason to evict another, and the list of workloads is out of date.
+    pub fn note_evicted(&mut self) {
+        self.workloads.expire();
+        self.counts.forget_refaults();
+        self.memory.clear_correction();
+    }
+
+    /// Completes the OOM kills that the programs streamed, from the kernel's log. The tree is scanned at most once for all of them.
+    pub fn settle_oom_kills(&mut self, kills: &mut Vec<OomKill>, now: Monotonic) {
+        self.oom_kills.settle(kills, self.workloads.tree().hierarchy(), now);
+        self.workloads.scan_for(kills, now);
+    }
+
+    /// Returns the held OOM kills that are to be reported now, compared with the workloads' counters when that is due.
+    pub fn take_held_oom_kills(&mut self, now: Monotonic) -> Option<Attributed> {
+        self.oom_kills.is_comparison_due(now).then(|| self.compare_oom_counters())
+    }
+
+    /// Reads the workloads' counters, with which the next kill without a cgroup is compared, when kills are known from the log alone.
+    pub fn note_oom_counters(&mut self) -> Option<Attributed> {
+        self.oom_kills.is_by_log().then(|| self.compare_oom_counters())
+    }
+
+    fn compare_oom_counters(&mut self) -> Attributed {
+        let started = Monotonic::now();
+        // A workload that is new has counted kills from before it was seen: they are not new.
+        let risen = self.workloads.tree_mut().new_oom_kills(true);
+        let total = self.read_counts().and_then(|stat| stat.oom_kills);
+        self.oom_kills.compare(risen, total, started)
+    }
+
+    /// Returns the OOM kills by workload that only the counters in files know of. Reads many files: for reports only.
+    pub fn count_oom_kills_in_files(&mut self, now: Monotonic) -> Vec<(String, u64)> {
+        if !self.oom_kills.is_by_counters() {
+            return Vec::new();
+        }
+        // A workload that no scan has found has no counter.
+        self.workloads.scan_if_older(LIST_AGE, now);
+        self.oom_kills.count_in_files(self.workloads.tree_mut())
+    }
+
+    /// Compares the reported OOM kills with the kernel's count (Linux 4.13).
+    pub fn balance_oom_kills(&mut self, now: Monotonic) -> Option<OomBalance> {
+        let counted = self.read_counts()?.oom_kills?;
+        let lost = self.events.lost_oom_kills();
+        Some(self.oom_kills.balance(counted, lost, now))
+    }
+
+    /// Reads the counters of all cgroups for a report. Cgroups that may get a name by the next scan are left out.
+    pub fn counters_for_report(&mut self, now: Monotonic) -> Counters {
+        let mut counters = self.events.counters();
+        self.inodes.begin_report(&counters.inodes, now);
+        let cgroups = counters.cgroups.iter().map(|(id, _)| *id);
+        let ids: Vec<CgroupId> = cgroups.chain(counters.inodes.iter().map(|(id, ..)| *id)).collect();
+        self.workloads.note_counted(&ids, now);
+        counters.cgroups.retain(|(id, _)| !self.workloads.is_too_young(*id));
+        counters.inodes.retain(|(id, ..)| !self.workloads.is_too_young(*id));
+        counters
+    }
+
+    /// Drops the kernel's counters of removed cgroups. Returns those cgroups.
+    pub fn drop_removed(&mut self) -> std::collections::HashSet<CgroupId> {
+        let removed = self.workloads.take_removed();
+        self.events.forget(&removed);
+        removed
+    }
+
+    /// Passes on to the filesystems' thread how fast inodes are used up, and has workloads that make inodes measured first. `is_armed`:
+    /// a threshold on inodes is set.
+    pub fn steer_filesystems(&mut self, is_armed: bool, now: Monotonic) {
+        if !is_armed || !self.facts().inodes || !self.signals.filesystems.is_growth_due(now) {
+            return;
+        }
+        let inodes = self.events.inodes();
+        self.inodes.observe(&inodes, now);
+        self.signals.filesystems.pass_growth(self.inodes.growing(), now);
+        let tree = self.workloads.tree();
+        let mut makers: Vec<Arc<str>> = self.inodes.growing_cgroups().filter_map(|id| tree.owner(id)).collect();
+        makers.sort_unstable();
+        makers.dedup();
+        makers.iter().for_each(|workload| self.disk.hurry(workload));
+    }
+
+    /// Passes on to the disks' thread which workloads are to be measured, and how urgently.
+    pub fn steer_disk_measurement(&mut self, demand: DiskDemand, quotas: ProjectQuotas, now: Monotonic) {
+        let roles = Roles::at(|role| self.signals.filesystems.place(role));
+        self.disk.steer(demand.is_urgent, roles, now);
+        self.disk.want(demand.is_needed, self.workloads.tree(), (self.pods.specs(), quotas), now);
+    }
+
+    /// Whether every candidate's disk usage is at most `tolerated` older than `since`; `renew` has all of them measured anew.
+    #[must_use]
+    pub fn is_disk_measured(&self, since: Monotonic, tolerated: Duration, renew: bool) -> bool {
+        self.disk.is_measured(since, tolerated, renew, self.workloads.tree())
+    }
+
+    /// The PSI trigger's descriptor is of no more use.
+    pub fn lose_psi(&mut self, reason: String) {
+        self.sources.lose_psi(reason);
+        self.sources.update(self.facts());
+    }
+
+    /// Registers the PSI trigger if it is needed and missing, and takes note of the sources in use.
+    pub fn update_sources(&mut self) {
+        self.sources.restore_psi(self.facts());
+        self.sources.update(self.facts());
+    }
+
+    /// Whether the programs count reclaim stalls, and see them.
+    #[must_use]
+    pub fn counts_stalls(&self) -> bool {
+        let facts = self.facts();
+        facts.stalls && !facts.deaf
+    }
+
+    #[must_use]
+    pub fn source_reports(&self) -> Vec<SourceReport> {
+        sources::reports(self.facts())
+    }
+
+    fn facts(&self) -> Facts {
+        let has = |name| self.events.report().has(name);
+        Facts {
+            wakes: has(DIRECT_BEGIN) || has("vmscan:mm_vmscan_kswapd_wake"),
+            stalls: has(DIRECT_BEGIN) && has("vmscan:mm_vmscan_direct_reclaim_end"),
+            deaf: self.sources.is_deaf(),
+            oom_kills: has("oom:mark_victim"),
+            inodes: has("ext4:ext4_allocate_inode") || has("xfs:xfs_create"),
+            oom_score_adj: has("oom:oom_score_adj_update"),
+            psi_trigger: self.sources.has_psi(),
+            psi_figures: self.pressure.is_known(),
+            kmsg: self.oom_kills.is_by_log(),
+            vmstat: self.counts.is_known(),
+            filesystems: self.inodes.is_known(),
+        }
+    }
+
+    /// Returns everything beside memory and the state of thresholds, for reports.
+    pub fn figures(&mut self, policy: &Policy, armed: &[Armed], now: Monotonic) -> FiguresReport {
+        if self.counts.is_old(now) {
+            self.read_counts();
+        }
+        self.memory.read_details();
+        FiguresReport {
+            corrections: self.memory.corrections(self.counts.knows_refaults(), now),
+            swap: self.counts.swap(self.memory.details()),
+            pressure: self.pressure.reports(),
+            exhaustion: self.exhaustion(policy, armed),
+            filesystems: self.filesystems(now),
+            signals: self.signal_reports(policy.semantics),
+            roles: self.signals.filesystems.roles(),
+            disk_usage: self.disk.report(now),
+        }
+    }
+
+    fn filesystems(&mut self, now: Monotonic) -> Vec<FilesystemReport> {
+        let (events, workloads) = (&self.events, &self.workloads);
+        self.inodes.reports(|kind| events.counts_inodes_of(kind), |id| workloads.owner(id).to_string(), now)
+    }
+
+    /// Returns when each signal is exhausted; nothing for a signal whose slope is not known yet.
+    fn exhaustion(&self, policy: &Policy, armed: &[Armed]) -> Vec<ExhaustionReport> {
+        let report = |value: SignalValue| {
+            let slope = match value.signal {
+                Signal::MemoryAvailable => self.memory.slope(),
+                signal => self.signals.slopes.of(signal)?,
+            };
+            Some(exhaustion(value, -slope.per_second()?, armed, policy.quirks))
+        };
+        self.observation(policy.semantics).iter().flat_map(|it| it.signals.iter().copied()).filter_map(report).collect()
+    }
+
+    fn signal_reports(&self, semantics: Semantics) -> Vec<SignalReport> {
+        let report = |value: SignalValue| SignalReport {
+            signal: value.signal,
+            available: value.available,
+            capacity: value.capacity,
+        };
+        self.values(semantics).map(report).collect()
+    }
+
+    /// Passes each capability of the sensors to `set`, with the reason while it is missing.
+    pub fn capabilities(&self, mut set: impl FnMut(Capability, Option<&str>)) {
+        set(VMSTAT, self.counts.missing());
+        set(PIDS, self.signals.pids.missing());
+        set(PRESSURE, self.pressure.missing().as_deref());
+        set(INODES, self.inodes.missing());
+        set(DISK_USAGE, self.disk.missing());
+        set(WORKLOADS, self.workloads.missing());
+        self.signals.filesystems.capabilities(set);
+    }
+}

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::actions::{reclaim, self_protection};
-use crate::agent::{Kills, not_acted_on};
+use crate::agent::not_acted_on;
 use crate::cluster::Access;
 use crate::config::MonitorConfig;
 use crate::kernel::{Kernel, ProbeReport, ProbeState};
@@ -11,6 +11,7 @@ use crate::node::kmsg::{self, Kmsg};
 use crate::node::meminfo::MemDetails;
 use crate::node::psi_trigger::PsiTrigger;
 use crate::node::{Hierarchy, MemoryReader, namespaces};
+use crate::sensors::oom_kill_stream::OomKills;
 use crate::units::Bytes;
 
 use super::facts::{Facts, Kernel as KernelFacts, MissingProbe, Probes, Problem};
@@ -34,7 +35,7 @@ pub async fn examine(config: &MonitorConfig, unread: Option<&Path>) -> Facts {
     }
     let report = Kernel::check_probes(&config.kernel);
     let mut missing: Vec<String> = report.degradations.iter().map(ToString::to_string).collect();
-    let oom_kills_told_by = Kills::open(&report, &mut missing).source();
+    let oom_kills_told_by = OomKills::open(&report, proc_root, &mut missing).source();
     let psi = PsiTrigger::register(proc_root);
     let psi = psi.map_err(|reason| missing.push(format!("PSI trigger: {reason}"))).is_ok();
     missing.extend(self_protection::apply(proc_root));

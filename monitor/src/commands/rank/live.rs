@@ -10,7 +10,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::actions::oom_score;
-use crate::agent::measured::{Roles, trusts_quotas};
 use crate::cluster::cached_pods;
 use crate::config::MonitorConfig;
 use crate::disk::{Usage, Usages, WorkloadPlaces};
@@ -19,6 +18,7 @@ use crate::node::filesystem_roles::{FilesystemHints, Role};
 use crate::node::pinned_file::Buffer;
 use crate::node::{Hierarchy, namespaces};
 use crate::runtime::{self, Snapshot, State, View};
+use crate::sensors::disk_usage_by_role::{Roles, trusts_quotas};
 use crate::units::Monotonic;
 use crate::units::{Pid, Resource, Signal, format_go_duration};
 use crate::workloads::Tracked;

@@ -1,35 +1,35 @@
-//! Whose an OOM kill was when the kernel's log does not tell the victim's cgroup: the workload's whose own counter of kills rose, where
-//! no other can have been meant. Pure.
+//! Finds the workload of OOM kills that the kernel's log reports without a cgroup: the workload whose own counter of kills rose, if it is
+//! the only one. Pure.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use crate::units::Monotonic;
 
-/// In a storm of kills the counters of all workloads are not read for each.
+/// The shortest pause between two readings of all counters, in a storm of kills.
 const PAUSE: Duration = Duration::from_millis(250);
-/// Where there are many workloads, this many times as long as the last reading took.
+/// With many workloads the pause is this many times as long as a reading takes.
 const PAUSE_SHARE: u32 = 20;
-/// While more kills come all the time, the counters and the log are not at the same point; so long it is tried again.
-const PATIENCE: Duration = Duration::from_secs(1);
-/// Kills held for one reading; the log is read in smaller portions.
+/// In a storm the counters may be ahead of the log. Kills are held for at most this long to let the log catch up.
+const LONGEST_HOLD: Duration = Duration::from_secs(1);
+/// The most kills held for one reading; one read of the log returns fewer.
 const HELD: usize = 4096;
 
-/// Kills that wait for the counters, and what these are compared with.
+/// Held kills, and what the next reading of the counters is compared with.
 #[derive(Debug)]
 pub(super) struct ByCounters<K> {
     held: Vec<K>,
     held_since: Option<Monotonic>,
     /// Kills logged since the mark.
     logged: u64,
-    /// Those of them whose workload the log told.
-    told: HashMap<String, u64>,
+    /// Those of them whose workload the log named.
+    named: HashMap<String, u64>,
     /// By how much each workload's counter has risen since the mark.
     risen: HashMap<String, u64>,
-    /// The mark: what the kernel had counted in all.
+    /// The mark: the kernel's count of all kills at the last reading.
     total: Option<u64>,
-    /// Not before this time are they read again.
-    rests_until: Option<Monotonic>,
+    /// The earliest time of the next reading.
+    not_before: Option<Monotonic>,
 }
 
 impl<K> Default for ByCounters<K> {
@@ -38,42 +38,42 @@ impl<K> Default for ByCounters<K> {
             held: Vec::new(),
             held_since: None,
             logged: 0,
-            told: HashMap::new(),
+            named: HashMap::new(),
             risen: HashMap::new(),
             total: None,
-            rests_until: None,
+            not_before: None,
         }
     }
 }
 
 impl<K> ByCounters<K> {
-    /// Takes note of a kill that the log told of, and of its workload as far as it told that.
+    /// Counts a kill of the log, for its workload where the log named it.
     pub(super) fn logged(&mut self, workload: Option<&str>) {
         self.logged += 1;
         let Some(workload) = workload else { return };
-        match self.told.get_mut(workload) {
-            Some(told) => *told += 1,
-            None => drop(self.told.insert(workload.to_owned(), 1)),
+        match self.named.get_mut(workload) {
+            Some(named) => *named += 1,
+            None => drop(self.named.insert(workload.to_owned(), 1)),
         }
     }
 
-    /// Keeps a kill until the counters are read.
+    /// Holds a kill until the counters are read.
     pub(super) fn hold(&mut self, kill: K, now: Monotonic) {
         self.held_since.get_or_insert(now);
         self.held.push(kill);
     }
 
-    /// How long until the counters are to be read for a kill that is held.
+    /// Returns how long until the next reading; nothing while no kill is held.
     pub(super) fn due(&self, now: Monotonic) -> Option<Duration> {
         if self.held.is_empty() {
             return None;
         }
-        let rest = self.rests_until.map_or(Duration::ZERO, |until| until.since(now));
+        let rest = self.not_before.map_or(Duration::ZERO, |until| until.since(now));
         Some(if self.held.len() >= HELD { Duration::ZERO } else { rest })
     }
 
-    /// Takes in the counters: by how much each workload's `risen` since they were last read, and then the `total` of all kills that the
-    /// kernel counted. Returns the kills that are to be told now, and whose all of them were, if that is certain.
+    /// Compares a reading: by how much each workload's counter has `risen` since the last one, and then the `total` of all kills. Returns
+    /// the kills to be reported now, and the workload of all of them where that is certain.
     pub(super) fn compare(
         &mut self,
         risen: Vec<(String, u64)>,
@@ -81,32 +81,32 @@ impl<K> ByCounters<K> {
         started: Monotonic,
         ended: Monotonic,
     ) -> (Vec<K>, Option<String>) {
-        self.rests_until = Some(ended.after(PAUSE.max(ended.since(started).saturating_mul(PAUSE_SHARE))));
+        self.not_before = Some(ended.after(PAUSE.max(ended.since(started).saturating_mul(PAUSE_SHARE))));
         for (workload, kills) in risen {
             *self.risen.entry(workload).or_default() += kills;
         }
-        // A kill that was counted and is still to be logged may be the one that made a counter rise.
+        // A kill that is counted and not logged yet may be the one that made a counter rise.
         let is_all_logged = total.zip(self.total).is_some_and(|(now, then)| now.saturating_sub(then) == self.logged);
-        let is_patient = self.held_since.is_some_and(|since| ended.since(since) < PATIENCE);
-        if total.is_some() && !is_all_logged && is_patient && self.held.len() < HELD {
+        let may_wait = self.held_since.is_some_and(|since| ended.since(since) < LONGEST_HOLD);
+        if total.is_some() && !is_all_logged && may_wait && self.held.len() < HELD {
             return (Vec::new(), None);
         }
-        let whose = if is_all_logged { self.whose() } else { None };
+        let workload = if is_all_logged { self.workload_of_held() } else { None };
         let held = std::mem::take(&mut self.held);
-        *self = Self { total, rests_until: self.rests_until, ..Self::default() };
-        (held, whose)
+        *self = Self { total, not_before: self.not_before, ..Self::default() };
+        (held, workload)
     }
 
-    /// The only workload whose counter rose by more kills than the log told of.
-    fn whose(&mut self) -> Option<String> {
-        let told = &self.told;
-        let untold = |(workload, risen): (String, u64)| {
-            let rest = risen.saturating_sub(told.get(&workload).copied().unwrap_or(0));
+    /// Returns the only workload whose counter rose by more kills than the log named.
+    fn workload_of_held(&mut self) -> Option<String> {
+        let named = &self.named;
+        let unnamed = |(workload, risen): (String, u64)| {
+            let rest = risen.saturating_sub(named.get(&workload).copied().unwrap_or(0));
             (rest > 0).then_some((workload, rest))
         };
-        let mut untold = self.risen.drain().filter_map(untold);
-        match (untold.next(), untold.next()) {
-            // Fewer than are held: the others were of somebody who is gone.
+        let mut unnamed = self.risen.drain().filter_map(unnamed);
+        match (unnamed.next(), unnamed.next()) {
+            // Fewer than are held: the others were killed in a cgroup that was removed.
             (Some((workload, rest)), None) if rest == self.held.len() as u64 => Some(workload),
             _ => None,
         }
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_one_that_can_have_been_meant() {
+    fn the_only_workload_with_unnamed_kills_is_found() {
         let a = Some("a".to_owned());
         for (name, told, held, risen, total, expected) in [
             ("one kill, one counter", &[][..], 1, &[("a", 1)][..], Some(1001), a.clone()),
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn counters_are_read_now_and_then() {
+    fn readings_keep_a_pause() {
         let mut counters = ByCounters::<()>::default();
         counters.hold((), Monotonic(0));
         assert_eq!(counters.due(Monotonic(0)), Some(Duration::ZERO), "the first at once");
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_counted_and_not_logged_yet_is_waited_for() {
+    fn kills_are_held_until_the_log_catches_up() {
         let mut counters = ByCounters::<u32>::default();
         let at = |ms: u64| Monotonic(ms * MS);
         counters.compare(Vec::new(), Some(10), at(0), at(0));

@@ -1,4 +1,4 @@
-//! What the thread does: it asks each filesystem, learns from the answers, and computes when to ask again.
+//! The filesystem thread's work: call statfs for each role, derive layout and rates, compute when to ask again.
 
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
@@ -11,29 +11,28 @@ use crate::node::filesystem_roles::{Choice, FilesystemHints, Role};
 use crate::node::statfs::{FsSample, NoSample};
 use crate::units::{Bytes, Monotonic, Resource, Signal};
 
-use super::{Asks, Orders, STALE, Seen, Shared, lock, signals};
+use super::filesystem_thread::{Answers, Duty, Orders, STALE, Shared, StatfsCaller, lock, signals};
+use super::numbers::float;
 
-/// However near a threshold is: asking takes some 20 us for all three, and no disk is filled in less.
+/// The shortest wait: statfs for all three roles takes some 20 us, and no disk fills in less.
 const FLOOR: Duration = Duration::from_millis(50);
 /// While a threshold is crossed, to see it recover.
 pub(super) const CROSSED: Duration = Duration::from_millis(500);
-/// As fast as a good disk of today is written. What reserves space without writing it (fallocate) is seen when it is done.
+/// A good disk's write speed per second. fallocate reserves space faster than that, and is noticed afterwards.
 const ASSUMED_BYTES: Bytes = Bytes(2 << 30);
-/// Inodes that one busy task makes a second; where many do, the programs' counters tell.
+/// Inodes that one busy task makes per second; where many tasks do, the eBPF programs' counters correct this.
 const ASSUMED_INODES: f64 = 20_000.0;
 
-/// What came of asking for a role.
 #[derive(Debug)]
 pub(super) enum Answer {
-    /// It was asked.
     Given(Result<FsSample, NoSample>),
-    /// Another thread waits for it since then.
-    Awaited(Monotonic),
+    /// The filesystem has blocked an abandoned thread since then.
+    Blocked(Monotonic),
 }
 
-/// Asks until it is not this thread's turn any more.
-pub(super) fn serve(asks: &mut dyn Asks, shift: u64, shared: &Shared, answered: Option<Sender<()>>) {
-    // One that is started later inherits the loop's precedence, which is for those who decide. Lowering it is always allowed.
+/// Runs rounds until another thread replaces this one.
+pub(super) fn serve(statfs: &mut dyn StatfsCaller, shift: u64, shared: &Shared, answered: Option<Sender<()>>) {
+    // A thread started later inherits the loop's priority, which is for decisions only. Lowering it is always permitted.
     let _kept = rustix::process::setpriority_process(None, 0);
     let mut answered = answered;
     loop {
@@ -43,44 +42,44 @@ pub(super) fn serve(asks: &mut dyn Asks, shift: u64, shared: &Shared, answered: 
         };
         let mut answers = Vec::with_capacity(Role::ALL.len());
         for (role, choice) in choices {
-            let Some(answer) = ask(asks, role, &choice, shift, shared) else { return };
+            let Some(answer) = ask(statfs, role, &choice, shift, shared) else { return };
             answers.push((role, answer));
         }
-        let before = shared.seen();
-        let (seen, is_news, wait) = {
+        let before = shared.answers();
+        let (answers, is_change, wait) = {
             let mut asker = lock(&shared.asker);
-            let seen = asker.combine(answers, &before, Monotonic::now());
-            let observation = Observation { signals: seen.values() };
-            let is_news = asker.take_in(&seen, &observation);
-            (seen, is_news, asker.until_next(&observation))
+            let answers = asker.combine(answers, &before, Monotonic::now());
+            let observation = Observation { signals: answers.values() };
+            let is_change = asker.learn(&answers, &observation);
+            (answers, is_change, asker.until_next(&observation))
         };
-        *lock(&shared.seen) = Arc::new(seen);
-        if is_news {
-            shared.news.notify_one();
+        *lock(&shared.answers) = Arc::new(answers);
+        if is_change {
+            shared.changed.notify_one();
         }
-        // Only the first one is waited for.
+        // The start of the agent waits for the first round only.
         if let Some(answered) = answered.take() {
             let _nobody_waits = answered.send(());
         }
         let Some(orders) = rest(wait, shift, shared) else { return };
-        let seen = shared.seen();
-        lock(&shared.asker).follow(orders, &seen);
+        let answers = shared.answers();
+        lock(&shared.asker).obey(orders, &answers);
     }
 }
 
-/// Asks for a role, unless another thread still waits for it; nothing when this thread is off duty by now.
-fn ask(asks: &mut dyn Asks, role: Role, choice: &Choice, shift: u64, shared: &Shared) -> Option<Answer> {
+/// Calls statfs for a role, unless an abandoned thread still waits for it. Returns nothing when this thread was replaced meanwhile.
+fn ask(statfs: &mut dyn StatfsCaller, role: Role, choice: &Choice, shift: u64, shared: &Shared) -> Option<Answer> {
     {
         let mut duty = lock(&shared.duty);
         if duty.shift != shift || duty.has_ended {
             return None;
         }
         if let Some((_, since)) = duty.held.iter().find(|(held, _)| *held == role) {
-            return Some(Answer::Awaited(*since));
+            return Some(Answer::Blocked(*since));
         }
         duty.asking = Some((role, Monotonic::now()));
     }
-    let answer = asks.sample(role, choice);
+    let answer = statfs.sample(role, choice);
     let mut duty = lock(&shared.duty);
     if duty.shift != shift {
         duty.held.retain(|(held, _)| *held != role);
@@ -91,20 +90,20 @@ fn ask(asks: &mut dyn Asks, role: Role, choice: &Choice, shift: u64, shared: &Sh
     Some(Answer::Given(answer))
 }
 
-/// Rests until the next look is due or ordered; nothing when there is none.
+/// Waits until the next round is due or ordered. Returns nothing when this thread was replaced or has to end.
 fn rest(wait: Duration, shift: u64, shared: &Shared) -> Option<Orders> {
     lock(&shared.duty).due = Monotonic::now().after(wait);
-    // However many orders there are, looks stay apart.
+    // However many orders arrive, rounds keep this distance.
     std::thread::sleep(FLOOR.min(wait));
     let duty = lock(&shared.duty);
-    let goes_on = |duty: &super::Duty| duty.shift == shift && !duty.has_ended;
-    let rests = |duty: &mut super::Duty| goes_on(duty) && duty.orders == Orders::default();
-    let woken = shared.bell.wait_timeout_while(duty, wait.saturating_sub(FLOOR), rests);
+    let goes_on = |duty: &Duty| duty.shift == shift && !duty.has_ended;
+    let rests = |duty: &mut Duty| goes_on(duty) && duty.orders == Orders::default();
+    let woken = shared.wake.wait_timeout_while(duty, wait.saturating_sub(FLOOR), rests);
     let mut duty = woken.unwrap_or_else(std::sync::PoisonError::into_inner).0;
     goes_on(&duty).then(|| std::mem::take(&mut duty.orders))
 }
 
-/// The device of a role, as far as it was ever told.
+/// The device last found for each role.
 #[derive(Debug, Default)]
 struct Devices([Option<String>; Role::ALL.len()]);
 
@@ -124,7 +123,7 @@ impl Devices {
     }
 }
 
-/// What the threads have learnt.
+/// State that a replaced thread passes on to its successor.
 #[derive(Debug)]
 pub(super) struct Asker {
     configured: FilesystemPaths,
@@ -133,7 +132,7 @@ pub(super) struct Asker {
     ceiling: Duration,
     rates: Vec<(Signal, FallRate)>,
     devices: Devices,
-    /// The thresholds of the layout found last, and which of them are crossed.
+    /// The layout found last; the next fields are its thresholds and which of them are crossed.
     layout: Option<Layout>,
     armed: Vec<Armed>,
     crossed: Vec<(bool, bool)>,
@@ -158,35 +157,34 @@ impl Asker {
         Choice::of(role, &self.configured, &self.hints)
     }
 
-    /// Makes one picture of the answers. Only where a filesystem was found, or is certainly not there, does the layout follow: one that
-    /// cannot be asked now is where it was.
-    pub(super) fn combine(&mut self, answers: Vec<(Role, Answer)>, before: &Seen, now: Monotonic) -> Seen {
-        let mut seen = Seen::default();
+    /// Combines the answers of one round. The layout changes only where a filesystem was found or is certainly absent: a filesystem that
+    /// cannot be asked now is assumed to be where it was.
+    pub(super) fn combine(&mut self, answers: Vec<(Role, Answer)>, before: &Answers, now: Monotonic) -> Answers {
+        let mut found = Answers::default();
         for (role, answer) in answers {
             match answer {
                 Answer::Given(Ok(sample)) => {
-                    self.is_at(role, &sample.place.device);
-                    seen.samples.push(sample);
+                    self.set_device(role, &sample.place.device);
+                    found.samples.push(sample);
                 }
                 Answer::Given(Err(NoSample::Absent(reason))) => {
                     *self.devices.of(role) = None;
-                    seen.missing.push((role, reason));
+                    found.missing.push((role, reason));
                 }
-                Answer::Given(Err(NoSample::Failed(reason))) => seen.missing.push((role, reason)),
-                // It may be slow only.
-                Answer::Awaited(since) if now.since(since) <= STALE => seen.samples.extend(before.of(role).cloned()),
-                Answer::Awaited(since) => {
+                Answer::Given(Err(NoSample::Failed(reason))) => found.missing.push((role, reason)),
+                Answer::Blocked(since) if now.since(since) <= STALE => found.samples.extend(before.of(role).cloned()),
+                Answer::Blocked(since) => {
                     let seconds = now.since(since).as_secs();
-                    seen.missing.push((role, format!("{} has not answered for {seconds} s", role.as_str())));
+                    found.missing.push((role, format!("{} has not answered for {seconds} s", role.as_str())));
                 }
             }
         }
-        seen.layout = self.devices.layout();
-        seen
+        found.layout = self.devices.layout();
+        found
     }
 
-    /// What was left on one device less what is left on another is no rate.
-    fn is_at(&mut self, role: Role, device: &str) {
+    /// Sets the device of a role. On another device the rates start anew.
+    fn set_device(&mut self, role: Role, device: &str) {
         let known = self.devices.of(role);
         if known.as_deref() == Some(device) {
             return;
@@ -197,14 +195,14 @@ impl Asker {
         }
     }
 
-    /// Learns from a look, and tells whether the loop is to be woken for it.
-    pub(super) fn take_in(&mut self, seen: &Seen, observation: &Observation) -> bool {
-        let is_elsewhere = self.layout.replace(seen.layout) != Some(seen.layout);
+    /// Updates rates, layout and crossed thresholds. Returns whether to wake the loop.
+    pub(super) fn learn(&mut self, latest: &Answers, observation: &Observation) -> bool {
+        let is_elsewhere = self.layout.replace(latest.layout) != Some(latest.layout);
         if is_elsewhere {
-            self.armed = arm(&self.policy, seen.layout);
+            self.armed = arm(&self.policy, latest.layout);
         }
         for (signal, rate) in &mut self.rates {
-            if let Some((value, at)) = observation.get(*signal).zip(seen.at(*signal)) {
+            if let Some((value, at)) = observation.get(*signal).zip(latest.at(*signal)) {
                 rate.observe_units(float(value.available), at);
             }
         }
@@ -219,7 +217,7 @@ impl Asker {
         is_elsewhere || has_changed || self.crossed.iter().any(|(plain, _)| *plain)
     }
 
-    /// The computed deadline of the next look.
+    /// Returns how long until the next round.
     pub(super) fn until_next(&self, observation: &Observation) -> Duration {
         let until = |armed: &Armed| {
             let (_, rate) = self.rates.iter().find(|(signal, _)| *signal == armed.threshold.signal)?;
@@ -231,19 +229,19 @@ impl Asker {
         self.armed.iter().filter_map(until).min().unwrap_or(self.ceiling).clamp(FLOOR, self.ceiling)
     }
 
-    pub(super) fn follow(&mut self, orders: Orders, seen: &Seen) {
+    pub(super) fn obey(&mut self, orders: Orders, latest: &Answers) {
         if let Some(hints) = orders.hints {
             self.hints = hints;
         }
         if let Some((policy, ceiling)) = orders.policy {
             self.policy = policy;
             self.ceiling = ceiling.max(FLOOR);
-            self.armed = arm(&self.policy, seen.layout);
-            // Known by place: which of them are crossed is news in any case.
+            self.armed = arm(&self.policy, latest.layout);
+            // Indexed by threshold, so that the next round counts as a change.
             self.crossed.clear();
         }
         for (device, per_second) in orders.growth {
-            for sample in seen.samples.iter().filter(|sample| sample.place.device == device) {
+            for sample in latest.samples.iter().filter(|sample| sample.place.device == device) {
                 let [_, inodes] = signals(sample.role);
                 let of_it = self.rates.iter_mut().filter(|(signal, _)| *signal == inodes);
                 of_it.for_each(|(_, rate)| rate.believe(per_second));
@@ -254,9 +252,4 @@ impl Asker {
 
 fn assumed(signal: Signal) -> FallRate {
     FallRate::of_units(if signal.resource() == Resource::Inodes { ASSUMED_INODES } else { ASSUMED_BYTES.as_f64() })
-}
-
-#[expect(clippy::cast_precision_loss, reason = "a rate needs no 53 bits")]
-fn float(number: i64) -> f64 {
-    number as f64
 }

@@ -1,9 +1,8 @@
-//! The figures beside memory and thresholds, as plain values.
+//! What the sensors know of the node, as plain values for reports.
 
 use std::time::Duration;
 
-use super::disk_usage::DiskUsageReport;
-use crate::config::{PressureKind, PressureResource, PressureScope};
+use crate::config::{PressureKind, PressureResource, PressureScope, Semantics};
 use crate::units::{Bytes, Signal};
 
 /// What the loop knows beside the state of its thresholds. What could not be read is absent.
@@ -111,4 +110,75 @@ pub struct FilesystemReport {
     pub seconds: Option<f64>,
     /// The workloads that make most of them, and how many a second.
     pub makers: Vec<(String, f64)>,
+}
+
+/// Memory of the node, under both semantics.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct MemoryReport {
+    /// What percentages are relative to.
+    pub capacity: Bytes,
+    /// `MemTotal` of `/proc/meminfo`.
+    pub mem_total: Bytes,
+    /// `MemAvailable` of `/proc/meminfo`.
+    pub mem_available: Bytes,
+    /// What `MemAvailable` still counts wrongly, by name.
+    pub corrections: Vec<(&'static str, Bytes)>,
+    /// Available under corrected semantics.
+    pub corrected: Bytes,
+    /// Usage of the root cgroup.
+    pub usage: Bytes,
+    /// File memory of the root cgroup that was not used lately.
+    pub inactive_file: Bytes,
+    /// Usage minus inactive file memory.
+    pub working_set: Bytes,
+    /// Available under the kubelet's semantics.
+    pub kubelet: Bytes,
+}
+
+impl MemoryReport {
+    /// Returns the figure that is compared with thresholds under these semantics.
+    #[must_use]
+    pub fn available(&self, semantics: Semantics) -> Bytes {
+        match semantics {
+            Semantics::Corrected => self.corrected,
+            Semantics::Kubelet => self.kubelet,
+        }
+    }
+}
+
+/// Where a signal is heard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SourceReport {
+    /// The signal: one that thresholds name, or what the kernel side counts.
+    pub signal: &'static str,
+    /// `ebpf`, `psi`, `kmsg`, `polling` or `none`.
+    pub source: &'static str,
+}
+
+/// What all workloads keep on disks.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct DiskUsageReport {
+    /// One for each workload and source.
+    pub kept: Vec<KeptReport>,
+    /// Files looked at since the start.
+    pub walked: u64,
+    /// Times that quotas of a workload were read again between two measurements.
+    pub recounts: u64,
+    /// CPU time that all of it has taken.
+    pub cpu: Duration,
+}
+
+/// What a workload keeps, as far as it is known by one source.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeptReport {
+    /// Whose it is.
+    pub workload: String,
+    /// `quota`, `walk` or `filesystem`.
+    pub source: &'static str,
+    /// Allocated space.
+    pub bytes: Bytes,
+    /// Files, directories and all else that takes an inode.
+    pub inodes: u64,
+    /// Of the oldest part.
+    pub age: Duration,
 }

@@ -1,7 +1,6 @@
 use super::*;
-use crate::disk::Source;
-use crate::units::Bytes;
-use crate::workloads::PodSpecs;
+use crate::units::{Bytes, CgroupId};
+use crate::workloads::{PodSpecs, PodUid};
 
 const DISK: DeviceId = DeviceId(0x0080_0001);
 const OTHER: DeviceId = DeviceId(0x0080_0002);
@@ -31,7 +30,7 @@ const fn taken(bytes: u64, inodes: u64) -> Taken {
 }
 
 #[test]
-fn parts_are_what_the_table_of_layouts_counts() {
+fn parts_are_summed_up_as_the_usage_table_has_them() {
     let expected = DiskUsage { layers: taken(1000, 4), logs: taken(200, 3), volumes: taken(34, 3), at: Monotonic(7) };
     assert_eq!(disk_usage(&usage(OTHER), Roles::default()), expected);
     let roles = Roles { node: Some(DISK), container: Some(DISK) };
@@ -39,7 +38,7 @@ fn parts_are_what_the_table_of_layouts_counts() {
 }
 
 #[test]
-fn what_lies_on_another_disk_does_not_count() {
+fn parts_on_another_disk_do_not_count() {
     let (node, container) = (Some(DISK), Some(DISK));
     let logs_elsewhere = disk_usage(&usage(OTHER), Roles { node, container });
     assert_eq!((logs_elsewhere.logs, logs_elsewhere.volumes), (taken(0, 0), taken(34, 3)));
@@ -48,7 +47,7 @@ fn what_lies_on_another_disk_does_not_count() {
 }
 
 #[test]
-fn the_device_of_a_filesystem_is_that_of_its_files_where_it_has_one() {
+fn device_numbers_are_known_for_plain_filesystems_only() {
     let of = |text: &str, kind: &str| {
         let path = std::path::PathBuf::from("/");
         device(&Place { path: path.clone(), device: text.to_owned(), mount_point: path, kind: kind.to_owned() })
@@ -61,7 +60,7 @@ fn the_device_of_a_filesystem_is_that_of_its_files_where_it_has_one() {
 }
 
 #[test]
-fn who_has_a_limit_of_local_storage() {
+fn size_limits_and_ephemeral_storage_are_limits() {
     let pods = r#"{"kind": "List", "items": [
         {"metadata": {"uid": "size"}, "spec": {"volumes": [{"name": "tmp", "emptyDir": {"sizeLimit": "1Mi"}}]}},
         {"metadata": {"uid": "limit"},
@@ -73,7 +72,7 @@ fn who_has_a_limit_of_local_storage() {
 }
 
 #[test]
-fn what_is_kept_is_told_by_source() {
+fn usage_is_reported_by_source() {
     let mut usage = usage(DISK);
     usage.parts[2].source = Source::Quota;
     usage.parts[2].at = Monotonic(2_000_000_007);

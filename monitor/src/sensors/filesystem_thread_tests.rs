@@ -1,6 +1,6 @@
 use std::path::{Path, PathBuf};
 
-use super::asker::{Answer, CROSSED};
+use super::super::filesystem_asker::{Answer, CROSSED};
 use super::*;
 use crate::config::{FilesystemPaths, MonitorConfig};
 use crate::eviction::Observation;
@@ -28,17 +28,17 @@ fn sample(role: Role, device: &str, available: u64, free: Option<u64>, at: u64) 
     }
 }
 
-fn seen(samples: Vec<FsSample>) -> Seen {
-    Seen { samples, ..Seen::default() }
+fn answers(samples: Vec<FsSample>) -> Answers {
+    Answers { samples, ..Answers::default() }
 }
 
-fn combined(asker: &mut Asker, answers: Vec<(Role, Result<FsSample, NoSample>)>) -> Seen {
+fn combined(asker: &mut Asker, answers: Vec<(Role, Result<FsSample, NoSample>)>) -> Answers {
     let answers = answers.into_iter().map(|(role, answer)| (role, Answer::Given(answer))).collect();
-    asker.combine(answers, &Seen::default(), Monotonic(0))
+    asker.combine(answers, &Answers::default(), Monotonic(0))
 }
 
 #[test]
-fn roles_share_devices_or_not() {
+fn layout_follows_from_devices() {
     use Role::{Container, Image, Node};
     for (name, devices, expected) in [
         ("one for all", &[(Node, "8:1"), (Image, "8:1"), (Container, "8:1")][..], Layout::Single),
@@ -55,7 +55,7 @@ fn roles_share_devices_or_not() {
 }
 
 #[test]
-fn what_cannot_be_asked_now_is_where_it_was() {
+fn a_failing_filesystem_keeps_its_place_in_the_layout() {
     use Role::{Container, Image, Node};
     let mut asker = Asker::new(&config("evictionHard: {nodefs.available: 1}"));
     let given = |image: &dyn Fn(Role) -> Result<FsSample, NoSample>| {
@@ -72,13 +72,13 @@ fn what_cannot_be_asked_now_is_where_it_was() {
 }
 
 #[test]
-fn from_one_device_to_another_nothing_falls() {
+fn a_change_of_device_is_no_fall() {
     let mut asker = Asker::new(&config("evictionHard: {nodefs.available: 1Gi}"));
     let mut step = |device: &str, gib: u64, second: u64| {
         let sample = sample(Role::Node, device, gib * GIB, None, second * 1_000_000_000);
         let seen = combined(&mut asker, vec![(Role::Node, Ok(sample))]);
         let observation = Observation { signals: seen.values() };
-        asker.take_in(&seen, &observation);
+        asker.learn(&seen, &observation);
         asker.until_next(&observation)
     };
     step("8:1", 91, 0);
@@ -92,7 +92,7 @@ struct Hanging {
     asked: Arc<Mutex<Vec<Role>>>,
 }
 
-impl Asks for Hanging {
+impl StatfsCaller for Hanging {
     fn sample(&mut self, role: Role, _: &Choice) -> Result<FsSample, NoSample> {
         lock(&self.asked).push(role);
         while *lock(&self.hangs) == Some(role) {
@@ -101,54 +101,54 @@ impl Asks for Hanging {
         Ok(sample(role, if role == Role::Node { "8:1" } else { "8:2" }, GIB, None, Monotonic::now().0))
     }
 
-    fn another(&self) -> Box<dyn Asks> {
+    fn boxed_clone(&self) -> Box<dyn StatfsCaller> {
         Box::new(self.clone())
     }
 }
 
 #[test]
-fn one_that_hangs_takes_only_its_own_signals_and_its_orders_do_not_pile_up() {
+fn a_hanging_filesystem_loses_only_its_own_signals() {
     let hanging = Hanging { hangs: Arc::default(), asked: Arc::default() };
     let (hangs, asked) = (Arc::clone(&hanging.hangs), Arc::clone(&hanging.asked));
     let filesystems =
-        Filesystems::start_with(&config("evictionHard: {nodefs.available: 1}"), Box::new(hanging)).unwrap();
-    let until = |filesystems: &Filesystems, what: &str, is_so: &dyn Fn(&Seen) -> bool| {
+        FilesystemThread::start_with(&config("evictionHard: {nodefs.available: 1}"), Box::new(hanging)).unwrap();
+    let until = |filesystems: &FilesystemThread, what: &str, is_so: &dyn Fn(&Answers) -> bool| {
         let deadline = std::time::Instant::now() + Duration::from_secs(20);
-        while !is_so(&filesystems.seen()) {
-            assert!(std::time::Instant::now() < deadline, "{what}: {:?}", filesystems.seen());
-            filesystems.look();
+        while !is_so(&filesystems.answers()) {
+            assert!(std::time::Instant::now() < deadline, "{what}: {:?}", filesystems.answers());
+            filesystems.ask_now();
             std::thread::sleep(Duration::from_millis(20));
         }
     };
     until(&filesystems, "all of them answer", &|seen| seen.samples.len() == 3);
     *lock(&hangs) = Some(Role::Image);
     let begun = lock(&asked).len();
-    filesystems.look();
+    filesystems.ask_now();
     while lock(&asked).iter().skip(begun).all(|role| *role != Role::Image) {
         std::thread::sleep(Duration::from_millis(5));
     }
     for number in 0..10_000_u32 {
         filesystems.growth(vec![("8:1".to_owned(), f64::from(number))]);
-        filesystems.look();
+        filesystems.ask_now();
     }
     let orders = std::mem::take(&mut lock(&filesystems.shared.duty).orders);
-    assert_eq!(orders, Orders { growth: vec![("8:1".to_owned(), 9999.0)], look: true, ..Orders::default() });
-    filesystems.relieve(Monotonic::now());
+    assert_eq!(orders, Orders { growth: vec![("8:1".to_owned(), 9999.0)], asks_now: true, ..Orders::default() });
+    filesystems.replace_blocked(Monotonic::now());
     assert!(lock(&filesystems.shared.duty).held.is_empty(), "it may be slow only");
-    let at = |seen: &Seen, role| seen.of(role).unwrap().at;
-    let before = filesystems.seen();
-    filesystems.relieve(Monotonic::now().after(PATIENCE + Duration::from_secs(1)));
+    let at = |seen: &Answers, role| seen.of(role).unwrap().at;
+    let before = filesystems.answers();
+    filesystems.replace_blocked(Monotonic::now().after(BLOCKED_AFTER + Duration::from_secs(1)));
     until(&filesystems, "the others go on", &|seen| {
         at(seen, Role::Node) > at(&before, Role::Node) && at(seen, Role::Container) > at(&before, Role::Container)
     });
-    assert_eq!(at(&filesystems.seen(), Role::Image), at(&before, Role::Image), "what it said last is not old yet");
+    assert_eq!(at(&filesystems.answers(), Role::Image), at(&before, Role::Image), "what it said last is not old yet");
     assert_eq!(filesystems.hangs(Monotonic::now()), None);
     // It is, some time later.
     lock(&filesystems.shared.duty).held[0].1 = Monotonic(0);
     until(&filesystems, "only imagefs is missing", &|seen| {
         seen.missing.first().is_some_and(|(role, reason)| *role == Role::Image && reason.contains("not answered for"))
     });
-    let seen = filesystems.seen();
+    let seen = filesystems.answers();
     assert_eq!((seen.samples.len(), seen.layout), (2, Layout::DedicatedImageFs), "{seen:?}");
     // And back.
     *lock(&hangs) = None;
@@ -157,15 +157,15 @@ fn one_that_hangs_takes_only_its_own_signals_and_its_orders_do_not_pile_up() {
     // Where no other thread could be started for long, nothing is believed.
     let shared = Arc::new(Shared::new(Asker::new(&config("evictionHard: {nodefs.available: 1}"))));
     lock(&shared.duty).asking = Some((Role::Node, Monotonic(0)));
-    let left = Filesystems { shared, asks: filesystems.asks.another() };
+    let left = FilesystemThread { shared, statfs: filesystems.statfs.boxed_clone() };
     let reason = left.hangs(Monotonic(40_000_000_000)).unwrap();
     assert!(reason.contains("nodefs has not answered for 40 s"), "{reason}");
 }
 
 #[test]
-fn a_filesystem_without_a_limit_of_inodes_has_no_such_signal() {
+fn no_inode_signal_without_a_limit_of_inodes() {
     let samples = vec![sample(Role::Node, "8:1", 5, Some(7), 3), sample(Role::Image, "0:40", 6, None, 4)];
-    let shown: Vec<_> = seen(samples)
+    let shown: Vec<_> = answers(samples)
         .values()
         .into_iter()
         .map(|value| (value.signal.as_str(), value.available, value.at.map(|at| at.0)))
@@ -177,13 +177,13 @@ fn a_filesystem_without_a_limit_of_inodes_has_no_such_signal() {
 }
 
 #[test]
-fn the_nearer_the_sooner_and_the_loop_is_woken_when_something_is_crossed() {
+fn wait_shrinks_near_a_threshold_and_crossing_wakes_the_loop() {
     let config = config("evictionHard: {nodefs.available: 10Gi, nodefs.inodesFree: 5%}");
     let mut asker = Asker::new(&config);
     let mut step = |gib: u64, free: u64, second: u64| {
-        let seen = seen(vec![sample(Role::Node, "8:1", gib * GIB, Some(free), second * 1_000_000_000)]);
+        let seen = answers(vec![sample(Role::Node, "8:1", gib * GIB, Some(free), second * 1_000_000_000)]);
         let observation = Observation { signals: seen.values() };
-        let news = asker.take_in(&seen, &observation);
+        let news = asker.learn(&seen, &observation);
         (news, asker.until_next(&observation))
     };
     assert_eq!(step(90, 900_000, 0), (true, Duration::from_secs(10)), "the layout is news; the ceiling");
@@ -198,47 +198,47 @@ fn the_nearer_the_sooner_and_the_loop_is_woken_when_something_is_crossed() {
 }
 
 #[test]
-fn the_programs_counters_bring_the_next_look_forward() {
+fn counted_inodes_shorten_the_wait() {
     let config = config("evictionHard: {nodefs.inodesFree: 50%}");
     let mut asker = Asker::new(&config);
-    let seen = seen(vec![sample(Role::Node, "8:1", GIB, Some(600_000), 0)]);
+    let seen = answers(vec![sample(Role::Node, "8:1", GIB, Some(600_000), 0)]);
     let observation = Observation { signals: seen.values() };
-    asker.take_in(&seen, &observation);
+    asker.learn(&seen, &observation);
     let grows = |device: &str, rate| Orders { growth: vec![(device.to_owned(), rate)], ..Orders::default() };
     assert_eq!(asker.until_next(&observation), Duration::from_secs(5));
-    asker.follow(grows("8:9", 1e6), &seen);
+    asker.obey(grows("8:9", 1e6), &seen);
     assert_eq!(asker.until_next(&observation), Duration::from_secs(5), "another disk");
-    asker.follow(grows("8:1", 1e5), &seen);
+    asker.obey(grows("8:1", 1e5), &seen);
     assert_eq!(asker.until_next(&observation), Duration::from_secs(1));
 }
 
 #[test]
-fn this_machines_filesystems_answer() {
+fn filesystems_of_this_machine_answer() {
     let directory = tempfile::tempdir().unwrap();
     let missing: PathBuf = directory.path().join("missing");
     let mut config = config("evictionHard: {nodefs.available: 1}");
     config.filesystems.node = Some(directory.path().to_owned());
     config.filesystems.image = Some(missing);
     config.filesystems.container = Some(directory.path().to_owned());
-    let filesystems = Filesystems::start(&config).unwrap();
+    let filesystems = FilesystemThread::start(&config).unwrap();
     // On a busy machine the first answer may be late.
     let deadline = std::time::Instant::now() + Duration::from_secs(10);
-    while filesystems.seen().of(Role::Node).is_none() && std::time::Instant::now() < deadline {
+    while filesystems.answers().of(Role::Node).is_none() && std::time::Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(20));
     }
-    let seen = filesystems.seen();
+    let seen = filesystems.answers();
     assert_eq!(seen.of(Role::Node).unwrap().place.path, directory.path());
     let [(Role::Image, reason)] = seen.missing.as_slice() else { panic!("{seen:?}") };
     assert!(reason.contains("missing") && reason.contains("filesystems.imagefs"), "{reason}");
     assert_eq!(filesystems.hangs(Monotonic::now()), None);
     // The runtime's word, where the operator has said nothing.
     config.filesystems = FilesystemPaths::default();
-    let filesystems = Filesystems::start(&config).unwrap();
+    let filesystems = FilesystemThread::start(&config).unwrap();
     filesystems.hint(FilesystemHints { image: Some("/proc".into()), container: None });
     let deadline = std::time::Instant::now() + Duration::from_secs(10);
-    while filesystems.seen().of(Role::Image).is_none_or(|image| image.place.mount_point != Path::new("/proc")) {
-        assert!(std::time::Instant::now() < deadline, "{:?}", filesystems.seen());
+    while filesystems.answers().of(Role::Image).is_none_or(|image| image.place.mount_point != Path::new("/proc")) {
+        assert!(std::time::Instant::now() < deadline, "{:?}", filesystems.answers());
         std::thread::sleep(Duration::from_millis(20));
     }
-    assert_eq!(filesystems.seen().layout, Layout::DedicatedImageFs);
+    assert_eq!(filesystems.answers().layout, Layout::DedicatedImageFs);
 }

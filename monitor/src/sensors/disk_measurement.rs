@@ -1,0 +1,161 @@
+//! Steers the thread that measures what workloads keep on disks: which workloads, which first, and how urgently.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::config::ProjectQuotas;
+use crate::disk::{Usages, Walker, WorkloadPlaces};
+use crate::eviction::DiskUsage;
+use crate::units::{CgroupId, Monotonic};
+use crate::workloads::kubelet_summary::PodStats;
+use crate::workloads::{PodSpecs, PodUid, Workload, WorkloadTree};
+
+use super::disk_usage_by_role::{Roles, disk_usage, is_limited, report, trusts_quotas};
+use super::figure_report::DiskUsageReport;
+
+/// How often new or removed storage limits of pods are looked for.
+const LIMITS_EVERY: Duration = Duration::from_secs(10);
+
+/// What the decision asks of the measurement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DiskDemand {
+    /// A threshold or a limit of local storage is decided by disk usage.
+    pub is_needed: bool,
+    /// The node has `DiskPressure`, and an eviction may follow soon.
+    pub is_urgent: bool,
+}
+
+#[derive(Debug)]
+pub struct DiskMeasurement {
+    walker: Arc<Walker>,
+    roles: Roles,
+    workloads: Vec<CgroupId>,
+    /// Passed to the thread last: cgroup, whether it is limited, whether its quotas are believed.
+    wanted: Vec<(CgroupId, bool, bool)>,
+    wanted_at: Option<Monotonic>,
+    is_needed: bool,
+    is_pressed: bool,
+    is_urgent: bool,
+    /// Why no workload is being measured.
+    missing: Option<String>,
+}
+
+impl DiskMeasurement {
+    #[must_use]
+    pub fn new(walker: Arc<Walker>) -> Self {
+        Self {
+            walker,
+            roles: Roles::default(),
+            workloads: Vec::new(),
+            wanted: Vec::new(),
+            wanted_at: None,
+            is_needed: false,
+            is_pressed: false,
+            is_urgent: false,
+            missing: None,
+        }
+    }
+
+    /// Returns all figures without waiting.
+    #[must_use]
+    pub fn usages(&self) -> Arc<Usages> {
+        self.walker.usages()
+    }
+
+    /// Returns what a workload keeps, by role of the filesystem; nothing while it is unknown.
+    #[must_use]
+    pub fn usage(&self, workload: &str) -> Option<DiskUsage> {
+        let usages = self.walker.usages();
+        usages.by_workload.get(workload).map(|usage| disk_usage(usage, self.roles))
+    }
+
+    /// Returns what a pod keeps as the Summary API has it, and when the oldest part was measured. `name_of` returns the name of a
+    /// container by the runtime's id.
+    pub fn pod_stats(
+        &self,
+        (pod, workload, id): (&PodUid, &str, CgroupId),
+        name_of: &dyn Fn(&str) -> Option<String>,
+    ) -> Option<(PodStats, Monotonic)> {
+        let usages = self.walker.usages();
+        usages.get(workload, id).map(|usage| (usage.statistics(&pod.0, name_of), usage.at))
+    }
+
+    /// Has a workload measured before others.
+    pub fn hurry(&self, workload: &str) {
+        self.walker.prioritize(workload);
+    }
+
+    #[must_use]
+    pub fn report(&self, now: Monotonic) -> DiskUsageReport {
+        report(&self.walker.usages(), now)
+    }
+
+    /// Returns why the figures are out of date.
+    #[must_use]
+    pub fn missing(&self) -> Option<&str> {
+        self.missing.as_deref()
+    }
+
+    /// Takes note of whether the node has `DiskPressure`. Returns whether that has changed.
+    pub fn set_pressure(&mut self, is_pressed: bool) -> bool {
+        std::mem::replace(&mut self.is_pressed, is_pressed) != is_pressed
+    }
+
+    /// Passes on the urgency, and takes note of whether the thread hangs.
+    pub(super) fn steer(&mut self, is_urgent: bool, roles: Roles, now: Monotonic) {
+        self.roles = roles;
+        if is_urgent != self.is_urgent {
+            self.is_urgent = is_urgent;
+            self.walker.set_pressure(is_urgent);
+        }
+        self.missing = self.walker.stall_reason(now);
+    }
+
+    /// Has all candidates measured while that is needed.
+    pub(super) fn want(
+        &mut self,
+        is_needed: bool,
+        tree: &WorkloadTree,
+        (specs, quotas): (&PodSpecs, ProjectQuotas),
+        now: Monotonic,
+    ) {
+        let workloads = || tree.workloads().filter(|workload| workload.protection.is_none());
+        let is_same =
+            is_needed == self.is_needed && workloads().map(|workload| workload.id).eq(self.workloads.iter().copied());
+        if is_same && self.wanted_at.is_some_and(|at| now.since(at) < LIMITS_EVERY) {
+            return;
+        }
+        (self.wanted_at, self.is_needed) = (Some(now), is_needed);
+        self.workloads = workloads().map(|workload| workload.id).collect();
+        let places = |workload: &Workload| {
+            let pod = workload.kind.pod_uid().and_then(|uid| specs.find(uid));
+            let (is_limited, trusts_quotas) = (pod.is_some_and(is_limited), trusts_quotas(quotas, pod));
+            WorkloadPlaces::of(workload, &tree.hierarchy().memory).map(|places| WorkloadPlaces {
+                is_limited,
+                trusts_quotas,
+                ..places
+            })
+        };
+        let all: Vec<WorkloadPlaces> = workloads().filter(|_| is_needed).filter_map(places).collect();
+        let wanted: Vec<(CgroupId, bool, bool)> =
+            all.iter().map(|places| (places.id, places.is_limited, places.trusts_quotas)).collect();
+        if wanted != self.wanted {
+            self.wanted = wanted;
+            self.walker.set_workloads(all);
+        }
+    }
+
+    /// Whether the figures of all candidates are at most `tolerated` older than `since`. `renew` has all of them measured anew.
+    pub(super) fn is_measured(&self, since: Monotonic, tolerated: Duration, renew: bool, tree: &WorkloadTree) -> bool {
+        if renew {
+            self.walker.remeasure(since);
+        }
+        let usages = self.walker.usages();
+        let is_renewed = |workload: &Workload| {
+            let usage = usages.get(&workload.name, workload.id);
+            usage.is_some_and(|usage| !usage.is_under_way && usage.at.after(tolerated) >= since)
+        };
+        let is_measured = |workload: &&Workload| workload.protection.is_none() && WorkloadPlaces::has(workload);
+        tree.workloads().filter(is_measured).all(is_renewed)
+    }
+}

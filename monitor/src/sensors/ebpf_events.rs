@@ -1,0 +1,134 @@
+//! The eBPF side: events of the ring buffer, and the aggregate maps.
+
+use std::collections::HashSet;
+
+use crate::kernel::{
+    Accounts, CgroupCounters, DeviceId, Event, EventKind, InodeCounters, Kernel, KswapdCounters, OomKill, ProbeReport,
+    ProbeStatistics,
+};
+use crate::units::CgroupId;
+
+/// The most events decoded per turn.
+const EVENTS_PER_TURN: usize = 4096;
+/// Room for the OOM kills of one turn; a ring of the usual size holds few more.
+const OOM_KILLS_EXPECTED: usize = 256;
+
+/// Direct reclaim begins: the event that wakes the loop, and counts reclaim stalls.
+pub(super) const DIRECT_BEGIN: &str = "vmscan:mm_vmscan_direct_reclaim_begin";
+
+#[derive(Debug)]
+pub struct KernelEvents {
+    kernel: Kernel,
+    events: Vec<Event>,
+    oom_kills: Vec<OomKill>,
+    /// The ring buffer holds more than one turn decodes.
+    has_more: bool,
+}
+
+/// The aggregate maps, read at one time.
+#[derive(Debug, Default)]
+pub struct Counters {
+    pub cgroups: Vec<(CgroupId, CgroupCounters)>,
+    pub inodes: Vec<(CgroupId, DeviceId, InodeCounters)>,
+}
+
+impl KernelEvents {
+    #[must_use]
+    pub fn new(kernel: Kernel) -> Self {
+        let events = Vec::with_capacity(EVENTS_PER_TURN);
+        Self { kernel, events, oom_kills: Vec::with_capacity(OOM_KILLS_EXPECTED), has_more: false }
+    }
+
+    #[must_use]
+    pub fn report(&self) -> &ProbeReport {
+        self.kernel.report()
+    }
+
+    /// Returns when the ring buffer has events; never without programs. Cancel-safe.
+    pub async fn readable(&mut self) {
+        self.kernel.readable().await;
+    }
+
+    /// Decodes a bounded number of events.
+    pub fn drain(&mut self) {
+        self.has_more = self.kernel.drain(EVENTS_PER_TURN, &mut self.events, &mut self.oom_kills).exhausted;
+    }
+
+    #[must_use]
+    pub fn has_more(&self) -> bool {
+        self.has_more
+    }
+
+    /// Lends the decoded events, and the buffers that they are in, to the caller.
+    pub fn take(&mut self) -> (Vec<Event>, Vec<OomKill>) {
+        (std::mem::take(&mut self.events), std::mem::take(&mut self.oom_kills))
+    }
+
+    /// Takes the buffers back, so that none is allocated per turn.
+    pub fn give_back(&mut self, mut events: Vec<Event>, mut oom_kills: Vec<OomKill>) {
+        events.clear();
+        oom_kills.clear();
+        (self.events, self.oom_kills) = (events, oom_kills);
+    }
+
+    /// Reads the counters of all cgroups.
+    pub fn counters(&mut self) -> Counters {
+        let mut counters = Counters::default();
+        self.kernel.cgroups(&mut counters.cgroups);
+        self.kernel.inodes(&mut counters.inodes);
+        counters
+    }
+
+    pub(super) fn inodes(&mut self) -> Vec<(CgroupId, DeviceId, InodeCounters)> {
+        let mut inodes = Vec::new();
+        self.kernel.inodes(&mut inodes);
+        inodes
+    }
+
+    pub fn accounts(&mut self) -> Accounts {
+        self.kernel.accounts()
+    }
+
+    pub fn kswapd(&mut self) -> KswapdCounters {
+        self.kernel.kswapd()
+    }
+
+    /// Returns what each attached program has cost.
+    #[must_use]
+    pub fn statistics(&self) -> Vec<ProbeStatistics> {
+        let mut statistics = Vec::new();
+        self.kernel.statistics(&mut statistics);
+        statistics
+    }
+
+    /// Returns the direct reclaims that the programs saw, including those whose event was suppressed.
+    pub(super) fn direct_reclaims(&mut self) -> u64 {
+        let accounts = self.kernel.accounts();
+        accounts.of(EventKind::DirectReclaim).map_or(0, |account| account.generated + account.suppressed)
+    }
+
+    /// Returns the OOM kills that the ring buffer had no room for.
+    pub(super) fn lost_oom_kills(&mut self) -> u64 {
+        let accounts = self.kernel.accounts();
+        accounts.of(EventKind::OomKill).map_or(0, |account| account.lost)
+    }
+
+    /// Drops the counters of removed cgroups.
+    pub fn forget(&mut self, cgroups: &HashSet<CgroupId>) {
+        self.kernel.forget_cgroups(cgroups);
+    }
+
+    /// Passes on what the programs logged: seldom anything, and slow to fetch.
+    pub fn flush_logs(&mut self) {
+        self.kernel.flush_logs();
+    }
+
+    /// Whether the programs count inodes on filesystems of a type.
+    pub(super) fn counts_inodes_of(&self, kind: &str) -> bool {
+        match kind {
+            "ext4" => self.report().has("ext4:ext4_allocate_inode"),
+            "xfs" => self.report().has("xfs:xfs_create"),
+            _ => false,
+        }
+    }
+}

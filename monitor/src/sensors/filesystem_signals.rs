@@ -1,0 +1,197 @@
+//! The signals of the filesystems: the thread's latest answers, the layout they show, and what is missing of them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::config::{MonitorConfig, Threshold};
+use crate::eviction::{Layout, SignalValue};
+use crate::node::filesystem_roles::{FilesystemHints, Role};
+use crate::node::statfs::{FsSample, Place};
+use crate::units::{Monotonic, Signal};
+
+use super::capability::Capability;
+use super::figure_report::RoleReport;
+use super::filesystem_thread::{Answers, FilesystemThread, signals};
+
+pub use super::filesystem_thread::values;
+
+/// The eBPF programs' inode counters are passed to the thread this often, when the loop is awake anyway.
+const GROWTH_EVERY: Duration = Duration::from_secs(1);
+
+/// All filesystem signals at once.
+const ALL: &str = "filesystems";
+const EFFECT: &str = "the signal is not observed";
+
+#[derive(Debug)]
+pub struct FilesystemSignals {
+    thread: FilesystemThread,
+    /// The latest answers that are not out of date.
+    answers: Arc<Answers>,
+    /// Why the answers are out of date.
+    hangs: Option<String>,
+    layout: Layout,
+    /// By capability, why a threshold cannot be evaluated.
+    missing: Vec<(&'static str, String)>,
+    is_reconfigured: bool,
+    growth_passed: Option<Monotonic>,
+}
+
+impl FilesystemSignals {
+    /// Starts the thread. To be called before the loop raises its own priority, which threads inherit.
+    ///
+    /// # Errors
+    /// When no thread can be started.
+    pub fn start(config: &MonitorConfig) -> std::io::Result<Self> {
+        Ok(Self {
+            thread: FilesystemThread::start(config)?,
+            answers: Arc::default(),
+            hangs: None,
+            layout: Layout::default(),
+            missing: Vec::new(),
+            is_reconfigured: true,
+            growth_passed: None,
+        })
+    }
+
+    /// Sets where the container runtime has its stores; may be called again when that changes.
+    pub fn hint(&self, hints: FilesystemHints) {
+        self.thread.hint(hints);
+    }
+
+    pub(super) fn reconfigure(&mut self, config: &MonitorConfig) {
+        self.thread.reconfigure(config);
+        // Which capabilities are missing depends on the thresholds.
+        self.is_reconfigured = true;
+    }
+
+    /// Returns how the filesystems of this node share devices.
+    #[must_use]
+    pub fn layout(&self) -> Layout {
+        self.layout
+    }
+
+    #[must_use]
+    pub fn samples(&self) -> &[FsSample] {
+        &self.answers.samples
+    }
+
+    #[must_use]
+    pub fn place(&self, role: Role) -> Option<&Place> {
+        self.answers.of(role).map(|sample| &*sample.place)
+    }
+
+    /// Returns when a threshold is crossed or the layout has changed. Cancel-safe.
+    pub async fn changed(&self) {
+        self.thread.changed().await;
+    }
+
+    /// Has all filesystems asked now, because space may have been freed.
+    pub fn ask_now(&self) {
+        self.thread.ask_now();
+    }
+
+    /// Takes in the thread's latest answers. Returns the layout when it has changed. A thread that a filesystem blocks is replaced.
+    pub(super) fn observe(&mut self, thresholds: &[Threshold], now: Monotonic) -> Option<Layout> {
+        self.thread.replace_blocked(now);
+        let hangs = self.thread.hangs(now);
+        let was_hanging = std::mem::replace(&mut self.hangs, hangs).is_some();
+        if self.hangs.is_some() {
+            if !was_hanging {
+                self.answers = Arc::default();
+                self.missing.clear();
+            }
+            return None;
+        }
+        let answers = self.thread.answers();
+        let is_new = !Arc::ptr_eq(&answers, &self.answers) || was_hanging;
+        if !is_new && !std::mem::take(&mut self.is_reconfigured) {
+            return None;
+        }
+        self.is_reconfigured = false;
+        self.answers = answers;
+        // As configured: a threshold on nodefs alone needs no containerfs, although it is copied to it.
+        self.missing = missing(&self.answers, |signal| thresholds.iter().any(|it| it.signal == signal));
+        let layout = self.answers.layout;
+        (std::mem::replace(&mut self.layout, layout) != layout).then_some(layout)
+    }
+
+    pub(super) fn answers(&self) -> &Answers {
+        &self.answers
+    }
+
+    pub(super) fn values(&self) -> Vec<SignalValue> {
+        self.answers.values()
+    }
+
+    pub(super) fn capabilities(&self, mut set: impl FnMut(Capability, Option<&str>)) {
+        set(Capability::new(ALL, EFFECT), self.hangs.as_deref());
+        let of_roles = Role::ALL.into_iter().flat_map(|role| {
+            let [bytes, inodes] = signals(role);
+            [role.as_str(), bytes.as_str(), inodes.as_str()]
+        });
+        for name in of_roles {
+            let reason = self.missing.iter().find(|(missing, _)| *missing == name).map(|(_, reason)| reason.as_str());
+            set(Capability::new(name, EFFECT), reason);
+        }
+    }
+
+    /// Whether the eBPF programs' inode counters are to be read now.
+    pub(super) fn is_growth_due(&self, now: Monotonic) -> bool {
+        self.growth_passed.is_none_or(|at| now.since(at) >= GROWTH_EVERY)
+    }
+
+    /// Passes on how many inodes per second are made on each device.
+    pub(super) fn pass_growth(&mut self, growth: Vec<(String, f64)>, now: Monotonic) {
+        self.growth_passed = Some(now);
+        if !growth.is_empty() {
+            self.thread.growth(growth);
+        }
+    }
+
+    pub(super) fn roles(&self) -> Vec<RoleReport> {
+        let report = |sample: &FsSample| RoleReport {
+            role: sample.role.as_str(),
+            device: sample.place.device.clone(),
+            mount_point: sample.place.mount_point.display().to_string(),
+            kind: sample.place.kind.clone(),
+        };
+        self.answers.samples.iter().map(report).collect()
+    }
+}
+
+/// Returns why filesystems lack signals that have a threshold, by capability.
+fn missing(answers: &Answers, is_armed: impl Fn(Signal) -> bool) -> Vec<(&'static str, String)> {
+    let mut missing = Vec::new();
+    for role in Role::ALL {
+        let of_role = signals(role).map(|signal| (signal, is_armed(signal)));
+        match answers.of(role) {
+            None if of_role.iter().any(|(_, armed)| *armed) => {
+                let of_it = |(missing, reason): &(Role, String)| (*missing == role).then(|| reason.clone());
+                let reason = answers.missing.iter().find_map(of_it).unwrap_or_else(|| "not asked yet".to_owned());
+                missing.push((role.as_str(), format!("{reason}; its signals are not there")));
+            }
+            None => {}
+            Some(FsSample { place, is_read_only, space, inodes, .. }) => {
+                let [(bytes, bytes_armed), (files, files_armed)] = of_role;
+                let of = format!("{} at {}", place.kind, place.mount_point.display());
+                if *is_read_only {
+                    let armed = of_role.into_iter().filter(|(_, armed)| *armed);
+                    let reason = format!("{of} is read-only: there is no such signal");
+                    missing.extend(armed.map(|(signal, _)| (signal.as_str(), reason.clone())));
+                    continue;
+                }
+                if bytes_armed && space.is_none() {
+                    missing.push((bytes.as_str(), format!("{of} has no size of its own: there is no such signal")));
+                }
+                if files_armed && inodes.is_none() {
+                    missing.push((files.as_str(), format!("{of} has no limit of inodes: there is no such signal")));
+                }
+            }
+        }
+    }
+    missing
+}
+
+#[cfg(test)]
+#[path = "filesystem_signals_tests.rs"]
+mod tests;

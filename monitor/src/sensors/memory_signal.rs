@@ -1,0 +1,251 @@
+//! `memory.available` under both semantics, how fast it falls, and what `MemAvailable` counts wrongly.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::config::Semantics;
+use crate::eviction::SignalValue;
+use crate::eviction::deadline::FallRate;
+use crate::eviction::exhaustion::Slope;
+use crate::node::meminfo::MemDetails;
+use crate::node::pinned_file::FileError;
+use crate::node::zoneinfo::reserved_pages;
+use crate::node::{MemoryReader, MemorySample, RootUsage};
+use crate::units::{Bytes, Monotonic, Signal};
+
+use super::figure_report::MemoryReport;
+use super::numbers::page_size;
+
+/// Watermarks change when a sysctl is written; on a large machine they are a long read.
+const WATERMARKS_AGE: Duration = Duration::from_secs(5);
+
+/// The node's memory as it was sampled last.
+#[derive(Debug)]
+pub struct Memory {
+    reader: MemoryReader,
+    sample: Option<MemorySample>,
+    /// Read with each sample under kubelet semantics, otherwise for reports only.
+    root_usage: RootUsage,
+    details: MemDetails,
+    /// Refaulting file pages, which `MemAvailable` counts as available.
+    correction: Bytes,
+    rate: FallRate,
+    slope: Slope,
+    /// Samples that were not passed on to the slope and the incident recorder; at most two per turn.
+    new_samples: Vec<(Monotonic, Bytes)>,
+    watermarks: Watermarks,
+}
+
+impl Memory {
+    /// `rate` is the fastest fall that is possible on this machine.
+    #[must_use]
+    pub fn new(reader: MemoryReader, rate: FallRate, proc_root: &Path) -> Self {
+        Self {
+            reader,
+            sample: None,
+            root_usage: RootUsage::default(),
+            details: MemDetails::default(),
+            correction: Bytes::ZERO,
+            rate,
+            slope: Slope::default(),
+            new_samples: Vec::new(),
+            watermarks: Watermarks { zoneinfo: proc_root.join("zoneinfo"), last: None },
+        }
+    }
+
+    /// Reads a fresh sample, which stamps itself. After an error there is no sample at all.
+    pub(super) fn read(&mut self, semantics: Semantics) -> Result<MemorySample, FileError> {
+        self.sample = None;
+        let sample = self.reader.sample()?;
+        if semantics == Semantics::Kubelet {
+            self.root_usage = self.reader.root_usage()?;
+        }
+        self.sample = Some(sample);
+        self.rate.observe(self.uncorrected(sample, semantics), sample.at);
+        self.new_samples.extend(self.value(semantics).map(|value| (sample.at, value.available_bytes())));
+        Ok(sample)
+    }
+
+    #[must_use]
+    pub fn sample(&self) -> Option<MemorySample> {
+        self.sample
+    }
+
+    /// Returns `memory.available` as the thresholds are compared with it.
+    #[must_use]
+    pub fn value(&self, semantics: Semantics) -> Option<SignalValue> {
+        let sample = self.sample?;
+        let correction = match semantics {
+            Semantics::Corrected => self.correction,
+            Semantics::Kubelet => Bytes::ZERO,
+        };
+        let available = self.uncorrected(sample, semantics).saturating_sub(correction);
+        Some(SignalValue::now(Signal::MemoryAvailable, available, sample.meminfo.total))
+    }
+
+    /// Returns the figure whose fall is memory being taken. Refaulting file pages are left in: they change in steps, which are no rate.
+    fn uncorrected(&self, sample: MemorySample, semantics: Semantics) -> Bytes {
+        match semantics {
+            Semantics::Corrected => sample.meminfo.available,
+            Semantics::Kubelet => self.root_usage.available(sample.meminfo.total),
+        }
+    }
+
+    #[must_use]
+    pub fn rate(&self) -> &FallRate {
+        &self.rate
+    }
+
+    pub fn assume_rate(&mut self, fastest: Bytes) {
+        self.rate = FallRate::assuming(fastest);
+    }
+
+    pub(super) fn slope(&self) -> &Slope {
+        &self.slope
+    }
+
+    /// Passes each new sample to `each`. The receivers may touch memory for the first time, which is slow when none is left: to be called
+    /// after an eviction, not before.
+    pub fn pass_on_samples(&mut self, mut each: impl FnMut(Monotonic, Bytes)) {
+        for (at, available) in self.new_samples.drain(..) {
+            self.slope.observe(available.as_f64(), at);
+            each(at, available);
+        }
+    }
+
+    /// Reads the lines of `/proc/meminfo` that no decision needs; keeps the last ones when that fails.
+    pub fn read_details(&mut self) -> Option<MemDetails> {
+        self.details = self.reader.details().ok()?;
+        Some(self.details)
+    }
+
+    pub(super) fn details(&self) -> &MemDetails {
+        &self.details
+    }
+
+    /// Sets how much memory refaulted lately. Capped by the active file memory, which is read only when anything refaults.
+    pub(super) fn correct(&mut self, refaulted: Bytes) {
+        if !refaulted.is_zero() {
+            self.read_details();
+        }
+        self.correction = refaulted.min(self.details.active_file.unwrap_or(Bytes::ZERO));
+    }
+
+    pub(super) fn clear_correction(&mut self) {
+        self.correction = Bytes::ZERO;
+    }
+
+    /// Returns memory that `MemTotal` counts and nobody can be given, by name.
+    pub(super) fn corrections(&mut self, knows_refaults: bool, now: Monotonic) -> Vec<(&'static str, Bytes)> {
+        let all = [
+            ("hugepages", self.details.huge_pages),
+            ("watermarks", self.watermarks.read(now)),
+            ("refaulting_file", knows_refaults.then_some(self.correction)),
+        ];
+        all.into_iter().filter_map(|(name, bytes)| Some((name, bytes?))).collect()
+    }
+
+    /// Returns the figures of both semantics; reads the root cgroup's usage.
+    pub fn report(&mut self) -> Option<MemoryReport> {
+        let meminfo = self.sample?.meminfo;
+        if let Ok(usage) = self.reader.root_usage() {
+            self.root_usage = usage;
+        }
+        let (root, correction) = (self.root_usage, self.correction);
+        let corrections = (!correction.is_zero()).then_some(("refaulting file pages", correction));
+        Some(MemoryReport {
+            capacity: meminfo.total,
+            mem_total: meminfo.total,
+            mem_available: meminfo.available,
+            corrections: corrections.into_iter().collect(),
+            corrected: meminfo.available.saturating_sub(correction),
+            usage: root.usage,
+            inactive_file: root.inactive_file,
+            working_set: root.working_set(),
+            kubelet: root.available(meminfo.total),
+        })
+    }
+}
+
+/// What the kernel keeps free for itself.
+#[derive(Debug)]
+struct Watermarks {
+    zoneinfo: PathBuf,
+    last: Option<(Bytes, Monotonic)>,
+}
+
+impl Watermarks {
+    fn read(&mut self, now: Monotonic) -> Option<Bytes> {
+        if self.last.is_none_or(|(_, at)| now.since(at) >= WATERMARKS_AGE) {
+            let text = std::fs::read_to_string(&self.zoneinfo).ok()?;
+            self.last = Some((Bytes(reserved_pages(&text).saturating_mul(page_size())), now));
+        }
+        self.last.map(|(bytes, _)| bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::node::{CgroupVersion, Hierarchy};
+
+    fn memory(root: &Path) -> Memory {
+        std::fs::write(root.join("meminfo"), "MemTotal: 1000 kB\nMemAvailable: 600 kB\nActive(file): 100 kB\n")
+            .unwrap();
+        std::fs::write(root.join("memory.stat"), "anon 204800\nfile 307200\ninactive_file 102400\n").unwrap();
+        let hierarchy = Hierarchy { version: CgroupVersion::V2, memory: root.to_owned(), freezer: None, hybrid: false };
+        Memory::new(MemoryReader::open(root, &hierarchy).unwrap(), FallRate::assuming(Bytes(1 << 30)), root)
+    }
+
+    fn available(memory: &Memory, semantics: Semantics) -> Option<i64> {
+        memory.value(semantics).map(|value| value.available)
+    }
+
+    #[test]
+    fn each_semantics_has_its_own_figure() {
+        let root = tempfile::tempdir().unwrap();
+        let mut memory = memory(root.path());
+        assert_eq!(available(&memory, Semantics::Corrected), None);
+        memory.read(Semantics::Kubelet).unwrap();
+        memory.correct(Bytes(1 << 30));
+        assert_eq!(available(&memory, Semantics::Corrected), Some(500 << 10), "refaults are capped by the active file");
+        assert_eq!(available(&memory, Semantics::Kubelet), Some(600 << 10), "capacity minus working set");
+        memory.clear_correction();
+        assert_eq!(available(&memory, Semantics::Corrected), Some(600 << 10));
+    }
+
+    #[test]
+    fn samples_are_passed_on_once() {
+        let root = tempfile::tempdir().unwrap();
+        let mut memory = memory(root.path());
+        memory.read(Semantics::Corrected).unwrap();
+        memory.read(Semantics::Corrected).unwrap();
+        let mut passed = Vec::new();
+        memory.pass_on_samples(|_, available| passed.push(available.0 >> 10));
+        memory.pass_on_samples(|_, available| passed.push(available.0 >> 10));
+        assert_eq!(passed, [600, 600]);
+    }
+
+    #[test]
+    fn a_failed_read_leaves_no_sample() {
+        let root = tempfile::tempdir().unwrap();
+        let mut memory = memory(root.path());
+        memory.read(Semantics::Corrected).unwrap();
+        std::fs::write(root.path().join("meminfo"), "MemTotal: 1000 kB\n").unwrap();
+        memory.read(Semantics::Corrected).unwrap_err();
+        assert_eq!(memory.sample(), None);
+    }
+
+    #[test]
+    fn watermarks_are_read_every_five_seconds() {
+        let root = tempfile::tempdir().unwrap();
+        let zoneinfo = root.path().join("zoneinfo");
+        let mut watermarks = Watermarks { zoneinfo: zoneinfo.clone(), last: None };
+        assert_eq!(watermarks.read(Monotonic(0)), None, "no such file");
+        std::fs::write(&zoneinfo, "Node 0, zone Normal\n").unwrap();
+        assert_eq!(watermarks.read(Monotonic(0)), Some(Bytes::ZERO));
+        std::fs::remove_file(&zoneinfo).unwrap();
+        assert_eq!(watermarks.read(Monotonic(4_999_999_999)), Some(Bytes::ZERO));
+        assert_eq!(watermarks.read(Monotonic(5_000_000_000)), None);
+    }
+}

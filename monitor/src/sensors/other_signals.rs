@@ -1,0 +1,48 @@
+//! The signals beside memory: process ids and filesystems.
+
+use crate::config::MonitorConfig;
+use crate::eviction::{Layout, SignalValue};
+use crate::units::Monotonic;
+
+use super::filesystem_signals::FilesystemSignals;
+use super::pid_signal::PidSignal;
+use super::signal_slopes::Slopes;
+
+#[derive(Debug)]
+pub struct OtherSignals {
+    pub pids: PidSignal,
+    pub filesystems: FilesystemSignals,
+    pub(super) slopes: Slopes,
+    /// A buffer for the values of the last observation.
+    pub(super) values: Vec<SignalValue>,
+}
+
+impl OtherSignals {
+    #[must_use]
+    pub fn new(pids: PidSignal, filesystems: FilesystemSignals) -> Self {
+        Self { pids, filesystems, slopes: Slopes::default(), values: Vec::new() }
+    }
+
+    /// Another configuration is in force.
+    pub fn reconfigure(&mut self, config: &MonitorConfig) {
+        self.filesystems.reconfigure(config);
+        self.pids.reconfigure(&config.policy);
+    }
+
+    /// Observes all of them. Returns the layout when it has changed: the thresholds have to be armed anew.
+    pub(super) fn observe(&mut self, config: &MonitorConfig, is_pid_armed: bool, now: Monotonic) -> Option<Layout> {
+        self.pids.observe(is_pid_armed, now);
+        let layout = self.filesystems.observe(&config.policy.thresholds, now);
+        self.values.clear();
+        self.values.extend(self.pids.value());
+        self.values.extend(self.filesystems.values());
+        self.slopes.observe(self.filesystems.answers(), &self.values, self.pids.sampled());
+        layout
+    }
+
+    /// Returns the values of the last observation.
+    #[must_use]
+    pub fn values(&self) -> &[SignalValue] {
+        &self.values
+    }
+}

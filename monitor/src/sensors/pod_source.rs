@@ -1,0 +1,88 @@
+//! The pods of this node: from the API server, or from a file.
+
+use std::sync::Arc;
+
+use crate::workloads::{PodSpecs, PodsFile};
+
+#[derive(Debug)]
+pub struct PodSource {
+    file: Option<PodsFile>,
+    specs: Arc<PodSpecs>,
+    is_from_cluster: bool,
+}
+
+/// What became of the pods' file.
+#[derive(Debug, PartialEq, Eq)]
+pub enum PodsRead {
+    /// These pods are in force now.
+    Replaced,
+    /// The API server's pods are in force, whatever the file says.
+    Ignored,
+    /// Why the file cannot be used; the pods known before stay in force.
+    Failed(String),
+}
+
+impl PodSource {
+    #[must_use]
+    pub fn new(file: Option<PodsFile>) -> Self {
+        Self { file, specs: Arc::default(), is_from_cluster: false }
+    }
+
+    #[must_use]
+    pub fn specs(&self) -> &Arc<PodSpecs> {
+        &self.specs
+    }
+
+    /// Whether the API server has ever listed the pods.
+    #[must_use]
+    pub const fn is_from_cluster(&self) -> bool {
+        self.is_from_cluster
+    }
+
+    /// Takes the API server's pods, which supersede a file for good.
+    pub fn learn(&mut self, specs: Arc<PodSpecs>) {
+        (self.specs, self.is_from_cluster) = (specs, true);
+    }
+
+    /// Whether there are pods, or a file that may name some.
+    #[must_use]
+    pub fn has_any(&self) -> bool {
+        self.file.is_some() || !self.specs.pods().is_empty()
+    }
+
+    /// Takes what the file's thread has read since the last call.
+    pub fn take_file(&mut self) -> Option<PodsRead> {
+        let read = self.file.as_ref()?.take_update()?;
+        Some(self.take(read))
+    }
+
+    fn take(&mut self, read: Result<PodSpecs, String>) -> PodsRead {
+        match read {
+            _ if self.is_from_cluster => PodsRead::Ignored,
+            Ok(specs) => {
+                self.specs = Arc::new(specs);
+                PodsRead::Replaced
+            }
+            Err(reason) => PodsRead::Failed(reason),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pods_of_the_api_server_supersede_a_file() {
+        let mut pods = PodSource::new(None);
+        assert!(!pods.has_any());
+        let text = r#"{"kind": "List", "items": [{"metadata": {"name": "a", "uid": "u"}}]}"#;
+        let specs = || PodSpecs::parse(text).unwrap();
+        assert_eq!(pods.take(Err("EIO".to_owned())), PodsRead::Failed("EIO".to_owned()));
+        assert_eq!(pods.take(Ok(specs())), PodsRead::Replaced);
+        assert!(pods.has_any() && !pods.is_from_cluster());
+        pods.learn(Arc::default());
+        assert_eq!(pods.take(Ok(specs())), PodsRead::Ignored);
+        assert!(!pods.has_any() && pods.is_from_cluster());
+    }
+}

@@ -1,0 +1,280 @@
+//! The source of each signal: eBPF, or else PSI, the kernel's log, polling, nothing. A lost source is replaced by the next one.
+
+use std::path::{Path, PathBuf};
+
+use crate::node::psi_trigger::PsiTrigger;
+
+use super::figure_report::SourceReport;
+
+/// The programs are deaf when `/proc/vmstat` counts this many direct reclaims and they have seen none. A single one may be on its way.
+const UNHEARD: u64 = 16;
+
+/// The signals, by the names of metrics and logs.
+const SIGNALS: [&str; 5] = ["memory.available", "reclaim_stalls", "oom_kills", "inodes", "oom_score_adj"];
+
+/// What each source needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Facts {
+    /// The programs wake the loop when memory is short: direct reclaim begins, or kswapd wakes.
+    pub(super) wakes: bool,
+    /// The programs count reclaim stalls.
+    pub(super) stalls: bool,
+    /// The programs are attached and see nothing of what the kernel counts.
+    pub(super) deaf: bool,
+    /// The programs send OOM kills.
+    pub(super) oom_kills: bool,
+    /// The programs count inodes, on one type of filesystem at least.
+    pub(super) inodes: bool,
+    /// The programs send writes to `oom_score_adj`.
+    pub(super) oom_score_adj: bool,
+    /// The PSI trigger is registered.
+    pub(super) psi_trigger: bool,
+    /// PSI of the whole system can be read.
+    pub(super) psi_figures: bool,
+    /// OOM kills are read from the kernel's log.
+    pub(super) kmsg: bool,
+    /// `/proc/vmstat` can be read.
+    pub(super) vmstat: bool,
+    /// A filesystem counts its inodes.
+    pub(super) filesystems: bool,
+}
+
+impl Facts {
+    /// Returns the source of each signal, in the order of [`SIGNALS`].
+    fn sources(self) -> [&'static str; 5] {
+        let first = |sources: &[(bool, &'static str)]| {
+            sources.iter().find(|(holds, _)| *holds).map_or("none", |(_, source)| source)
+        };
+        [
+            first(&[(self.wakes && !self.deaf, "ebpf"), (self.psi_trigger, "psi"), (true, "polling")]),
+            first(&[(self.stalls && !self.deaf, "ebpf"), (self.psi_figures, "psi"), (self.vmstat, "polling")]),
+            first(&[(self.oom_kills, "ebpf"), (self.kmsg, "kmsg"), (self.vmstat, "polling")]),
+            first(&[(self.inodes, "ebpf"), (self.filesystems, "polling")]),
+            // Without events of writes all processes are audited periodically.
+            first(&[(self.oom_score_adj, "ebpf"), (true, "polling")]),
+        ]
+    }
+
+    /// Whether the programs wake the loop.
+    fn are_programs_enough(self) -> bool {
+        self.wakes && !self.deaf
+    }
+}
+
+/// Whether the programs see what the kernel counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Hearing {
+    /// The kernel's count and the programs' at the last comparison.
+    mark: Option<(u64, u64)>,
+    deaf: bool,
+}
+
+impl Hearing {
+    /// Compares the kernel's count of direct reclaims with the programs', which is read only when the kernel's has risen enough.
+    fn compare(&mut self, by_kernel: u64, by_programs: impl FnOnce() -> u64) {
+        match self.mark {
+            Some((kernel_before, _)) if by_kernel.saturating_sub(kernel_before) < UNHEARD => {}
+            Some((_, programs_before)) => {
+                let heard = by_programs();
+                self.deaf = heard == programs_before;
+                self.mark = Some((by_kernel, heard));
+            }
+            None => self.mark = Some((by_kernel, by_programs())),
+        }
+    }
+}
+
+/// A signal whose source is another now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SourceChange {
+    pub signal: &'static str,
+    pub from: &'static str,
+    pub to: &'static str,
+    pub reason: String,
+}
+
+/// The sources in use, and the PSI trigger, which is registered while the programs are not enough.
+#[derive(Debug)]
+pub struct Sources {
+    proc_root: PathBuf,
+    psi: Option<PsiTrigger>,
+    /// Why the PSI trigger was lost, or cannot be registered again.
+    psi_lost: Option<String>,
+    hearing: Hearing,
+    current: Option<[&'static str; 5]>,
+    changes: Vec<SourceChange>,
+}
+
+impl Sources {
+    #[must_use]
+    pub fn new(psi: Option<PsiTrigger>, proc_root: &Path) -> Self {
+        let (hearing, proc_root) = (Hearing::default(), proc_root.to_owned());
+        Self { proc_root, psi, psi_lost: None, hearing, current: None, changes: Vec::new() }
+    }
+
+    /// Returns when the PSI trigger fires, or why it is lost; never without a trigger. Cancel-safe.
+    ///
+    /// # Errors
+    /// When the trigger is of no more use.
+    pub async fn psi_fired(&self) -> Result<(), String> {
+        match &self.psi {
+            Some(psi) => psi.fired().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    pub(super) fn lose_psi(&mut self, reason: String) {
+        (self.psi, self.psi_lost) = (None, Some(reason));
+    }
+
+    /// Registers the PSI trigger if it is needed and missing.
+    pub(super) fn restore_psi(&mut self, facts: Facts) {
+        if self.psi.is_none() && !facts.are_programs_enough() {
+            match PsiTrigger::register(&self.proc_root) {
+                Ok(trigger) => (self.psi, self.psi_lost) = (Some(trigger), None),
+                Err(reason) => self.psi_lost = Some(reason),
+            }
+        }
+    }
+
+    pub(super) fn has_psi(&self) -> bool {
+        self.psi.is_some()
+    }
+
+    pub(super) fn is_deaf(&self) -> bool {
+        self.hearing.deaf
+    }
+
+    /// Compares the kernel's count of direct reclaims with what the programs saw. Returns whether they became, or ceased to be, deaf.
+    pub(super) fn compare(&mut self, by_kernel: u64, by_programs: impl FnOnce() -> u64) -> bool {
+        let was_deaf = self.hearing.deaf;
+        self.hearing.compare(by_kernel, by_programs);
+        self.hearing.deaf != was_deaf
+    }
+
+    /// Takes note of the sources now in use.
+    pub(super) fn update(&mut self, facts: Facts) {
+        let sources = facts.sources();
+        let before = self.current.replace(sources).unwrap_or(sources);
+        for ((signal, from), to) in SIGNALS.into_iter().zip(before).zip(sources).filter(|((_, from), to)| from != to) {
+            self.changes.push(SourceChange { signal, from, to, reason: self.reason(from, to) });
+        }
+    }
+
+    /// Returns the changes since the last call.
+    #[must_use]
+    pub fn take_changes(&mut self) -> Vec<SourceChange> {
+        std::mem::take(&mut self.changes)
+    }
+
+    fn reason(&self, from: &str, to: &str) -> String {
+        match (from, to) {
+            ("ebpf", _) if self.hearing.deaf => {
+                format!("tasks entered direct reclaim {UNHEARD} times (/proc/vmstat), and the programs heard of none")
+            }
+            (_, "ebpf") => "the programs hear again what the kernel counts".to_owned(),
+            ("psi", _) => self.psi_lost.clone().unwrap_or_else(|| "PSI cannot be read any more".to_owned()),
+            (_, "psi") => "PSI can be had".to_owned(),
+            (_, "none") => "nothing that counts it is left".to_owned(),
+            _ => "what it rests on has changed".to_owned(),
+        }
+    }
+}
+
+pub(super) fn reports(facts: Facts) -> Vec<SourceReport> {
+    SIGNALS.into_iter().zip(facts.sources()).map(|(signal, source)| SourceReport { signal, source }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALL: Facts = Facts {
+        wakes: true,
+        stalls: true,
+        deaf: false,
+        oom_kills: true,
+        inodes: true,
+        oom_score_adj: true,
+        psi_trigger: true,
+        psi_figures: true,
+        kmsg: true,
+        vmstat: true,
+        filesystems: true,
+    };
+    const NO_EBPF: Facts =
+        Facts { wakes: false, stalls: false, oom_kills: false, inodes: false, oom_score_adj: false, ..ALL };
+
+    #[test]
+    fn each_signal_has_the_best_source_there_is() {
+        for (name, facts, expected) in [
+            ("everything", ALL, ["ebpf"; 5]),
+            ("no eBPF", NO_EBPF, ["psi", "psi", "kmsg", "polling", "polling"]),
+            (
+                "no eBPF, no PSI, no log",
+                Facts { psi_trigger: false, psi_figures: false, kmsg: false, ..NO_EBPF },
+                ["polling", "polling", "polling", "polling", "polling"],
+            ),
+            ("nothing", Facts::default(), ["polling", "none", "none", "none", "polling"]),
+            ("deaf", Facts { deaf: true, ..ALL }, ["psi", "psi", "ebpf", "ebpf", "ebpf"]),
+            (
+                "no trigger, but figures",
+                Facts { psi_trigger: false, deaf: true, ..ALL },
+                ["polling", "psi", "ebpf", "ebpf", "ebpf"],
+            ),
+        ] {
+            assert_eq!(facts.sources(), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn programs_that_miss_all_of_many_reclaims_are_deaf() {
+        // The kernel's count, the programs', and whether they are deaf then.
+        for (name, steps) in [
+            ("hears all", &[(100, 0, false), (150, 50, false), (1000, 900, false)][..]),
+            ("hears some: retries are counted by the kernel alone", &[(0, 0, false), (40, 20, false)]),
+            ("little is no proof", &[(0, 0, false), (15, 0, false), (15, 0, false)]),
+            ("little by little is", &[(0, 0, false), (10, 0, false), (16, 0, true)]),
+            (
+                "recovers, and not before there is something to hear",
+                &[(0, 5, false), (20, 5, true), (25, 9, true), (40, 20, false)],
+            ),
+            ("stays deaf", &[(0, 5, false), (20, 5, true), (40, 5, true)]),
+            ("the past counts for nothing", &[(1_000_000, 0, false), (1_000_003, 0, false)]),
+        ] {
+            let mut hearing = Hearing::default();
+            for (by_kernel, by_programs, deaf) in steps {
+                hearing.compare(*by_kernel, || *by_programs);
+                assert_eq!(hearing.deaf, *deaf, "{name}: {by_kernel} {by_programs}");
+            }
+        }
+    }
+
+    fn sources() -> Sources {
+        Sources::new(None, Path::new("/nonexistent"))
+    }
+
+    #[test]
+    fn a_change_has_its_reason() {
+        let mut sources = sources();
+        assert!(sources.reason("polling", "psi").contains("PSI can be had"));
+        sources.psi_lost = Some("the kernel has given up the PSI trigger".to_owned());
+        assert!(sources.reason("psi", "polling").contains("given up"));
+        sources.hearing.deaf = true;
+        assert!(sources.reason("ebpf", "psi").contains("heard of none"));
+    }
+
+    #[test]
+    fn a_change_of_source_is_reported_once() {
+        let mut sources = sources();
+        sources.update(ALL);
+        assert_eq!(sources.take_changes(), [], "the first sources are no change");
+        let no_kmsg = Facts { oom_kills: false, kmsg: false, ..ALL };
+        sources.update(no_kmsg);
+        sources.update(no_kmsg);
+        let [change] = sources.take_changes().try_into().unwrap();
+        assert_eq!((change.signal, change.from, change.to), ("oom_kills", "ebpf", "polling"));
+        sources.restore_psi(NO_EBPF);
+        assert!(!sources.has_psi() && sources.psi_lost.is_some(), "there is no such file");
+    }
+}

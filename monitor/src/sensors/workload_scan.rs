@@ -1,0 +1,230 @@
+//! The workload tree, when it is scanned, and the cgroups in the kernel's maps that no scan has found.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::kernel::OomKill;
+use crate::units::{CgroupId, Monotonic};
+use crate::workloads::WorkloadTree;
+
+/// Near a threshold the tree is scanned this often.
+pub const LIST_AGE: Duration = Duration::from_millis(250);
+/// On a large tree a list of workloads may be this many times as old as its scan took.
+const SCAN_SHARE: u32 = 10;
+/// How often the tree is scanned when nothing calls for it.
+const EVERY: Duration = Duration::from_secs(20);
+/// With many workloads the pause is this many times as long as a scan takes,
+const PAUSE_SHARE: u32 = 600;
+/// up to this.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+/// A cgroup that no scan has found in this many full reports is given up.
+const UNKNOWN_ROUNDS: u32 = 3;
+/// Stands for the workload of a cgroup that is in none, or was removed before any scan.
+pub const NO_WORKLOAD: &str = "(none)";
+
+#[derive(Debug)]
+pub struct Workloads {
+    tree: WorkloadTree,
+    scanned: Option<Monotonic>,
+    took: Duration,
+    /// Why part of the tree cannot be read.
+    missing: Option<String>,
+    /// Workloads found since the last [`Self::take_appeared`].
+    appeared: Vec<CgroupId>,
+    /// Removed cgroups, whose counters are dropped at the next housekeeping.
+    removed: HashSet<CgroupId>,
+    /// Counted by the kernel and found by no scan yet.
+    unowned: HashSet<CgroupId>,
+    /// The same, with the number of full reports since.
+    unknown: HashMap<CgroupId, u32>,
+}
+
+impl Workloads {
+    #[must_use]
+    pub fn new(tree: WorkloadTree) -> Self {
+        Self {
+            tree,
+            scanned: None,
+            took: Duration::ZERO,
+            missing: None,
+            appeared: Vec::new(),
+            removed: HashSet::new(),
+            unowned: HashSet::new(),
+            unknown: HashMap::new(),
+        }
+    }
+
+    #[must_use]
+    pub fn tree(&self) -> &WorkloadTree {
+        &self.tree
+    }
+
+    pub fn tree_mut(&mut self) -> &mut WorkloadTree {
+        &mut self.tree
+    }
+
+    /// Returns the name of a cgroup's workload, or [`NO_WORKLOAD`].
+    #[must_use]
+    pub fn owner(&self, id: CgroupId) -> Arc<str> {
+        self.tree.owner(id).unwrap_or_else(|| NO_WORKLOAD.into())
+    }
+
+    /// Returns why part of the tree cannot be read; the last known workloads stand.
+    #[must_use]
+    pub fn missing(&self) -> Option<&str> {
+        self.missing.as_deref()
+    }
+
+    /// Scans the tree, and stamps and times that itself.
+    pub fn scan(&mut self) {
+        let started = Monotonic::now();
+        self.missing = match self.tree.scan() {
+            Ok(changes) => {
+                self.removed.extend(changes.forgotten);
+                self.appeared.extend(changes.appeared);
+                changes.unreadable.split_first().map(|(first, more)| match more.len() {
+                    0 => first.clone(),
+                    more => format!("{first}, and {more} more"),
+                })
+            }
+            Err(error) => Some(error.to_string()),
+        };
+        let now = Monotonic::now();
+        (self.scanned, self.took) = (Some(now), now.since(started));
+    }
+
+    /// Scans when the list of workloads is older than `age`; on a large tree it may be older.
+    pub fn scan_if_older(&mut self, age: Duration, now: Monotonic) {
+        let allowed = age.max(self.took.saturating_mul(SCAN_SHARE));
+        if self.scanned.is_none_or(|at| now.since(at) > allowed) {
+            self.scan();
+        }
+    }
+
+    /// Makes the next [`Self::scan_if_older`] scan in any case.
+    pub fn expire(&mut self) {
+        (self.scanned, self.took) = (None, Duration::ZERO);
+    }
+
+    /// Returns the pause between two scans when nothing calls for one.
+    #[must_use]
+    pub fn pause(&self) -> Duration {
+        self.took.saturating_mul(PAUSE_SHARE).clamp(EVERY, LONGEST_PAUSE)
+    }
+
+    /// Scans when a process was killed in a cgroup that the tree lacks. Where the kernel sent the cgroup's path, which names the workload
+    /// too, a recent scan is enough: a storm of kills in short-lived cgroups does not scan for each.
+    pub fn scan_for(&mut self, kills: &[OomKill], now: Monotonic) {
+        let is_unknown = |id: &CgroupId| id.0 != 0 && self.tree.owner(*id).is_none();
+        let has_path = |kill: &OomKill, id: CgroupId| {
+            kill.victim_path.as_ref().is_some_and(|path| path.levels().any(|(level, _)| level == id))
+        };
+        let unknown = |kill: &OomKill| {
+            let concerned = [kill.victim_cgroup, Some(kill.trigger_cgroup)].into_iter().flatten().filter(is_unknown);
+            concerned.map(|id| has_path(kill, id)).min()
+        };
+        // A cgroup that existed during the last scan and was not found is gone for good.
+        let is_later =
+            |kill: &&OomKill| self.scanned.is_none_or(|at| at.since(Monotonic(kill.marked_at_ns)) < self.took);
+        match kills.iter().filter(is_later).filter_map(unknown).min() {
+            Some(false) => self.scan_if_older(Duration::ZERO, now),
+            Some(true) => self.scan_if_older(LIST_AGE, now),
+            None => {}
+        }
+    }
+
+    /// Takes note of the cgroups that the kernel counts for; scans when one of them is not in the tree, since it may be younger.
+    pub fn note_counted(&mut self, ids: &[CgroupId], now: Monotonic) {
+        if ids.iter().any(|id| self.tree.owner(*id).is_none()) {
+            self.scan_if_older(LIST_AGE, now);
+        }
+        self.unowned = ids.iter().copied().filter(|id| self.tree.owner(*id).is_none()).collect();
+    }
+
+    /// Whether a counted cgroup may get a name by the next scan. Counted under no name until then, it would stay there.
+    #[must_use]
+    pub fn is_too_young(&self, id: CgroupId) -> bool {
+        self.tree.owner(id).is_none() && !self.unknown.contains_key(&id)
+    }
+
+    /// Returns the removed cgroups, whose counters can be dropped. A cgroup that was removed before any scan is given up after some
+    /// rounds, since it would fill the kernel's maps.
+    pub fn take_removed(&mut self) -> HashSet<CgroupId> {
+        let unowned = std::mem::take(&mut self.unowned);
+        self.unknown.retain(|id, _| unowned.contains(id));
+        for id in unowned {
+            let rounds = self.unknown.entry(id).or_insert(0);
+            *rounds += 1;
+            if *rounds >= UNKNOWN_ROUNDS {
+                self.removed.insert(id);
+            }
+        }
+        std::mem::take(&mut self.removed)
+    }
+
+    /// Returns the workloads found since the last call.
+    pub fn take_appeared(&mut self) -> Vec<CgroupId> {
+        std::mem::take(&mut self.appeared)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::node::{CgroupVersion, Hierarchy};
+
+    fn workloads(root: &std::path::Path) -> Workloads {
+        let hierarchy = Hierarchy { version: CgroupVersion::V2, memory: root.to_owned(), freezer: None, hybrid: false };
+        Workloads::new(WorkloadTree::new(hierarchy, root.to_owned(), Vec::new()))
+    }
+
+    #[test]
+    fn an_unreadable_tree_is_missing_until_the_next_scan() {
+        let root = tempfile::tempdir().unwrap();
+        let mut workloads = workloads(&root.path().join("cgroup"));
+        workloads.scan();
+        assert!(workloads.missing().is_some_and(|reason| reason.contains("cgroup")));
+        std::fs::create_dir(root.path().join("cgroup")).unwrap();
+        workloads.scan();
+        assert_eq!(workloads.missing(), None);
+    }
+
+    #[test]
+    fn a_scan_serves_until_its_age_or_share_is_over() {
+        let root = tempfile::tempdir().unwrap();
+        let mut workloads = workloads(root.path());
+        workloads.scan();
+        let at = Monotonic(1 << 40);
+        let scans = |workloads: &mut Workloads, took, after| {
+            (workloads.scanned, workloads.took) = (Some(at), took);
+            workloads.scan_if_older(LIST_AGE, at.after(after));
+            workloads.scanned != Some(at)
+        };
+        assert!(!scans(&mut workloads, Duration::ZERO, LIST_AGE));
+        assert!(scans(&mut workloads, Duration::ZERO, LIST_AGE * 2));
+        assert!(!scans(&mut workloads, LIST_AGE, LIST_AGE * SCAN_SHARE), "a scan that takes long serves longer");
+        (workloads.scanned, workloads.took) = (Some(at), LIST_AGE);
+        assert_eq!(workloads.pause(), LONGEST_PAUSE);
+        workloads.expire();
+        assert_eq!(workloads.pause(), EVERY);
+        workloads.scan_if_older(LIST_AGE, at);
+        assert_ne!(workloads.scanned, None);
+    }
+
+    #[test]
+    fn a_cgroup_that_no_scan_finds_is_given_up_after_three_rounds() {
+        let root = tempfile::tempdir().unwrap();
+        let mut workloads = workloads(root.path());
+        let stranger = CgroupId(u64::MAX);
+        let round = |workloads: &mut Workloads| {
+            workloads.note_counted(&[stranger], Monotonic(0));
+            (workloads.is_too_young(stranger), workloads.take_removed().contains(&stranger))
+        };
+        let rounds = [round(&mut workloads), round(&mut workloads), round(&mut workloads)];
+        assert_eq!(rounds, [(true, false), (false, false), (false, true)]);
+        workloads.note_counted(&[], Monotonic(0));
+        assert_eq!(workloads.take_removed(), HashSet::new());
+        assert!(workloads.unknown.is_empty(), "a cgroup that is counted no more is forgotten");
+    }
+}
