@@ -24,10 +24,7 @@ const ROOMS: [&str; 15] = [
 ];
 
 /// Imports against the order that are still to be removed: the importing room and the imported one. Nothing may be added.
-const EXCEPTIONS: [(&str, &str); 1] = [
-    // cluster/evictions/intent.rs takes the eviction's message.
-    ("cluster", "eviction"),
-];
+const EXCEPTIONS: [(&str, &str); 0] = [];
 
 /// Files that only tests use.
 const TEST_ONLY: [&str; 3] = ["tests", "fixtures", "fake"];

@@ -95,7 +95,7 @@ impl MonitorConfig {
     pub fn parse(file_name: &str, text: &str) -> Result<Loaded, ConfigErrors> {
         // A byte order mark is no part of the text.
         let document = parse_document(text.strip_prefix('\u{feff}').unwrap_or(text))
-            .map_err(|error| ConfigErrors(vec![ConfigError { file: file_name.to_owned(), ..error }]))?;
+            .map_err(|error| ConfigErrors(vec![ConfigError { file: file_name.to_owned(), ..*error }]))?;
         let root = Field { path: String::new(), node: &document };
         let mut walk = Walk::new(file_name);
         let read = kind(&mut walk, &document).map(|kind| {

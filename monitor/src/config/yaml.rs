@@ -47,13 +47,13 @@ impl Value {
     }
 }
 
-fn scan_error(text: &str, error: &ScanError) -> ConfigError {
+fn scan_error(text: &str, error: &ScanError) -> Box<ConfigError> {
     let (line, column, reason) = (error.marker().line(), error.marker().col() + 1, error.info());
-    ConfigError::at(line, column, format!("not valid YAML: {reason}"), fix::of(text, reason, line, column))
+    Box::new(ConfigError::at(line, column, format!("not valid YAML: {reason}"), fix::of(text, reason, line, column)))
 }
 
-fn error_at(span: Span, reason: &str, fix: &str) -> ConfigError {
-    ConfigError::at(span.start.line(), span.start.col() + 1, reason, fix)
+fn error_at(span: Span, reason: &str, fix: &str) -> Box<ConfigError> {
+    Box::new(ConfigError::at(span.start.line(), span.start.col() + 1, reason, fix))
 }
 
 /// Parses one document. An empty text is null. Empty documents after the first are ignored.
@@ -61,7 +61,7 @@ fn error_at(span: Span, reason: &str, fix: &str) -> ConfigError {
 /// # Errors
 /// At the first place that is no YAML, or that uses features no configuration needs: aliases, application tags, several documents, keys
 /// that are no scalars.
-pub fn parse_document(text: &str) -> Result<Node, ConfigError> {
+pub fn parse_document(text: &str) -> Result<Node, Box<ConfigError>> {
     let mut reader = Reader { text, parser: Parser::new_from_str(text), end: 1 };
     let mut document = None;
     while let Some((event, span)) = reader.next()? {
@@ -91,7 +91,7 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    fn next(&mut self) -> Result<Option<(Event<'a>, Span)>, ConfigError> {
+    fn next(&mut self) -> Result<Option<(Event<'a>, Span)>, Box<ConfigError>> {
         let next = self.parser.next_event().transpose().map_err(|error| scan_error(self.text, &error))?;
         if let Some((_, span)) = &next {
             self.end = span.start.line();
@@ -99,16 +99,16 @@ impl<'a> Reader<'a> {
         Ok(next)
     }
 
-    fn next_inside(&mut self) -> Result<(Event<'a>, Span), ConfigError> {
+    fn next_inside(&mut self) -> Result<(Event<'a>, Span), Box<ConfigError>> {
         let end = self.end;
         let reason = "the text breaks off";
         self.next()?.ok_or_else(|| {
             let fix = fix::of(self.text, reason, end, usize::MAX);
-            ConfigError::at(end, 1, format!("not valid YAML: {reason}"), fix)
+            Box::new(ConfigError::at(end, 1, format!("not valid YAML: {reason}"), fix))
         })
     }
 
-    fn node(&mut self, event: Event<'a>, span: Span, depth: usize) -> Result<Node, ConfigError> {
+    fn node(&mut self, event: Event<'a>, span: Span, depth: usize) -> Result<Node, Box<ConfigError>> {
         if depth > MAX_DEPTH {
             return Err(error_at(span, "nested too deeply", "no field needs more than three levels"));
         }
@@ -141,7 +141,7 @@ impl<'a> Reader<'a> {
         Ok(Node { line: span.start.line(), column: span.start.col() + 1, value })
     }
 
-    fn pairs(&mut self, depth: usize) -> Result<Vec<(Node, Node)>, ConfigError> {
+    fn pairs(&mut self, depth: usize) -> Result<Vec<(Node, Node)>, Box<ConfigError>> {
         let mut pairs = Vec::new();
         loop {
             let (event, span) = self.next_inside()?;

@@ -12,6 +12,7 @@ use rustix::io::Errno;
 use super::host_files::{STATX_FLAGS, STATX_MASK, open_directory, open_unmounted, readable, status};
 use super::measured_usage::Held;
 use crate::kernel::DeviceId;
+use crate::node::mountinfo::Inodes;
 use crate::units::Bytes;
 
 /// Limit of open directories, one per level, and one more for all deeper levels.
@@ -78,7 +79,7 @@ impl TreeWalk {
     /// Starts at a directory or file opened with `O_PATH`.
     pub fn begin(top: &OwnedFd) -> Result<Self, Errno> {
         let status = status(top)?;
-        let used = fstatvfs(top).ok().filter(|it| it.f_files > 0).map(|it| it.f_files.saturating_sub(it.f_ffree));
+        let used = fstatvfs(top).ok().and_then(|answer| Inodes::of(&answer)).map(Inodes::used);
         let most = used.map(|used| used.saturating_mul(MAX_NAMES_OF_INODE).saturating_add(MAX_NAMES));
         let mut walk = Self {
             device: device(&status),

@@ -20,7 +20,9 @@ use super::project_quota::{charged, project_of};
 use super::quota_recount::QuotaPlace;
 use super::workload_places::{Found, Place, VisibleMounts, WorkloadPlaces};
 use crate::kernel::DeviceId;
-use crate::units::{Bytes, Monotonic, Pid};
+use crate::node::mountinfo::Inodes;
+use crate::node::statfs::Space;
+use crate::units::{Monotonic, Pid};
 
 /// A measurement that can be suspended and resumed.
 #[derive(Debug)]
@@ -245,9 +247,8 @@ impl Measurement {
 
 /// Returns the usage of a filesystem; `None` if it has no size limit and so does not report usage.
 fn of_filesystem(top: &OwnedFd) -> Option<Held> {
-    let stat = fstatvfs(top).ok().filter(|stat| stat.f_blocks > 0)?;
-    let blocks = stat.f_blocks.saturating_sub(stat.f_bfree);
-    Some(Held { bytes: Bytes(blocks.saturating_mul(stat.f_frsize)), inodes: stat.f_files.saturating_sub(stat.f_ffree) })
+    let answer = fstatvfs(top).ok()?;
+    Some(Held { bytes: Space::of(&answer)?.used, inodes: Inodes::of(&answer).map_or(0, Inodes::used) })
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::path::Path;
 use super::*;
 use crate::disk::directory_walk::NAMES;
 use crate::disk::host_files::{Host, Roots};
-use crate::units::CgroupId;
+use crate::units::{Bytes, CgroupId};
 use crate::workloads::PodUid;
 
 const UID: &str = "1b2c3d4e-0000-1111-2222-333344445555";
