@@ -468,3 +468,6 @@ pub fn blocks(under_way: impl IntoIterator<Item = UnderWay>, is_on_disk: bool, h
         EvictionStage::Leaving => !hard || is_on_disk && under_way.is_urgent,
     })
 }
+
+#[cfg(test)]
+mod ordering_tests;

@@ -1,0 +1,482 @@
+//! Tables of snapshots and times against the steps that the agent takes. No clock, no files.
+
+use std::time::Duration;
+
+use super::*;
+use crate::config::kubernetes_options::{EvictionMethod, EvictionMethods};
+use crate::config::{EvictionLimits, Mode, Policy, Threshold, ThresholdValue};
+use crate::eviction::SignalValue;
+use crate::eviction::collection::CollectionEnd;
+use crate::eviction::evicted::Cause;
+use crate::eviction::proactive_reclaim::{Answer as ReclaimAnswer, Holding};
+use crate::eviction::rank::Facts;
+use crate::units::{Bytes, CgroupId, Moment};
+use crate::workloads::{Preference, QosClass};
+
+const MS: i128 = 1_000_000;
+const MEMORY: Signal = Signal::MemoryAvailable;
+const DISK: Signal = Signal::NodeFsAvailable;
+const PIDS: Signal = Signal::PidAvailable;
+
+/// An agent without files: the decider, its rules, and a world of plain numbers that answers what the decider asks.
+struct Scene {
+    policy: Policy,
+    agent: AgentRules,
+    decider: Decider<RecordedCandidate>,
+    snapshot: Snapshot,
+    /// Name, QoS class and usage.
+    candidates: Vec<(&'static str, QosClass, i64)>,
+    standing: fn(&str) -> Standing,
+    attempt: fn(&str) -> Attempt,
+    runtime: RuntimeFacts,
+    are_disks_measured: bool,
+    exceeded: Vec<LimitExceeded>,
+    holding: Option<Holding>,
+    /// What is observed by the second sample; the same as by the first where none is given.
+    second: Option<Vec<(Signal, i64)>>,
+}
+
+fn threshold(signal: Signal, at: u64, grace: u64) -> Threshold {
+    let value = ThresholdValue::bytes(Bytes(at));
+    Threshold { signal, value, grace_period: Duration::from_secs(grace), min_reclaim: None }
+}
+
+fn observed(values: &[(Signal, i64)]) -> Observation {
+    let value = |(signal, available): &(Signal, i64)| SignalValue {
+        signal: *signal,
+        available: *available,
+        capacity: 1_000,
+        at: None,
+    };
+    Observation { signals: values.iter().map(value).collect() }
+}
+
+impl Scene {
+    fn with(thresholds: Vec<Threshold>, values: &[(Signal, i64)]) -> Self {
+        let policy = Policy { hard_count: thresholds.len(), thresholds, ..Policy::default() };
+        let limits = EvictionLimits {
+            cool_down: Duration::from_secs(2),
+            max_per_minute: 3,
+            kill_timeout: Duration::from_secs(5),
+            reclaim_deadline: Duration::from_millis(500),
+        };
+        let methods = EvictionMethods { hard: EvictionMethod::Delete, soft: EvictionMethod::Evict };
+        Self {
+            policy,
+            agent: AgentRules { mode: Mode::Enforce, limits, methods, defers_soft: true },
+            decider: Decider::default(),
+            snapshot: Snapshot { observation: observed(values), ..Snapshot::default() },
+            candidates: vec![("small", QosClass::BestEffort, 100), ("large", QosClass::BestEffort, 400)],
+            standing: |_| Standing::default(),
+            attempt: |_| Attempt::Started,
+            runtime: RuntimeFacts::None,
+            are_disks_measured: true,
+            exceeded: Vec::new(),
+            holding: None,
+            second: None,
+        }
+    }
+
+    fn memory(available: i64) -> Self {
+        Self::with(vec![threshold(MEMORY, 100, 0)], &[(MEMORY, available)])
+    }
+
+    fn at(&mut self, milliseconds: i128) -> &mut Self {
+        self.snapshot.now = Moment(milliseconds * MS);
+        self
+    }
+
+    fn see(&mut self, values: &[(Signal, i64)]) -> &mut Self {
+        self.snapshot.observation = observed(values);
+        self
+    }
+
+    fn all(&self) -> Vec<RecordedCandidate> {
+        let candidate = |(number, (name, qos, usage)): (u64, &(&str, QosClass, i64))| RecordedCandidate {
+            name: (*name).to_owned(),
+            id: number.to_string(),
+            cgroup: CgroupId(number),
+            facts: Facts {
+                preference: Preference::None,
+                qos: *qos,
+                priority: 0,
+                usage: Some(Amount::from_units(*usage)),
+                request: Some(Amount::ZERO),
+                subtracted: Amount::ZERO,
+            },
+            exact: true,
+            standing: None,
+        };
+        (1..).zip(&self.candidates).map(candidate).collect()
+    }
+
+    fn name(&self, place: Place) -> String {
+        match place {
+            Place::Ranked(place) => self.decider.ranking()[place].candidate.name.clone(),
+            Place::Limit(place) => format!("limit {place}"),
+        }
+    }
+
+    /// Runs one turn, and says what was done.
+    fn turn(&mut self) -> Vec<String> {
+        let (mut done, mut answer) = (Vec::new(), Answer::Begin);
+        let mut snapshot = self.snapshot.clone();
+        for _ in 0..100 {
+            let policy = self.policy.clone();
+            let rules = Rules { policy: &policy, pace: Pace::Agent(self.agent) };
+            answer = match self.decider.step(rules, &snapshot, answer) {
+                Next::Wait { .. } => {
+                    self.snapshot.ended.clear();
+                    self.snapshot.collected = None;
+                    done.extend(self.decider.notes().map(|note| note_name(note).to_owned()));
+                    return done;
+                }
+                Next::Measure(Measure::Signals) => {
+                    if let Some(second) = &self.second {
+                        snapshot.observation = observed(second);
+                    }
+                    Answer::Sampled
+                }
+                Next::Measure(Measure::Candidates { .. }) => Answer::Candidates(self.all()),
+                Next::Measure(Measure::Exact { .. }) => Answer::Exact(None),
+                Next::Measure(Measure::Standing { place }) => {
+                    let name = self.name(place);
+                    Answer::Standing((self.standing)(&name))
+                }
+                Next::Measure(Measure::Holding { .. }) => Answer::Holding(self.holding),
+                Next::Measure(Measure::Disks { .. }) => Answer::DisksMeasured(self.are_disks_measured),
+                Next::Measure(Measure::Limits) => Answer::Limits(self.exceeded.clone()),
+                Next::Measure(Measure::Runtime) => Answer::Runtime(self.runtime),
+                Next::CollectGarbage { .. } => {
+                    done.push("collect".to_owned());
+                    Answer::CollectionStarted(true)
+                }
+                Next::Reclaim { place, .. } => {
+                    done.push(format!("reclaim from {}", self.name(Place::Ranked(place))));
+                    Answer::ReclaimStarted(true)
+                }
+                Next::EndReclaim { outcome, .. } => {
+                    done.push(format!("reclaim {}", outcome.as_str()));
+                    Answer::Reclaimed(Bytes::ZERO)
+                }
+                Next::Evict(choice) => {
+                    let name = self.name(choice.place);
+                    let verb = if choice.is_dry_run { "would evict" } else { "evict" };
+                    done.push(format!("{verb} {name} for {}", choice.cause.as_str()));
+                    Answer::Attempt((self.attempt)(&name))
+                }
+            };
+        }
+        panic!("the turn has no end: {done:?}");
+    }
+}
+
+fn note_name(note: Note) -> &'static str {
+    match note {
+        Note::Deferred { .. } => "deferred",
+        Note::BudgetSpent { .. } => "budget spent",
+        Note::Expected { .. } => "expected",
+        Note::PutOff { .. } => "put off",
+        Note::Exhausted { .. } => "exhausted",
+        Note::ReclaimFutile { .. } => "reclaim futile",
+        Note::ReclaimDryRun { .. } => "reclaim dry run",
+    }
+}
+
+fn gone(id: u64, signal: Signal) -> EndedEviction {
+    EndedEviction { id: CgroupId(id), cause: Cause::Signal(signal), end: EvictionEnd::Gone }
+}
+
+#[test]
+fn memory_before_disk_and_hard_before_soft() {
+    let thresholds = vec![threshold(DISK, 100, 0), threshold(MEMORY, 200, 10), threshold(MEMORY, 100, 0)];
+    let mut scene = Scene::with(thresholds, &[(DISK, 50), (MEMORY, 50)]);
+    assert_eq!(scene.at(0).turn(), ["evict large for memory.available"]);
+    // The soft threshold is past its grace period and the hard one recovered.
+    let mut scene =
+        Scene::with(vec![threshold(MEMORY, 200, 10), threshold(PIDS, 100, 0)], &[(MEMORY, 150), (PIDS, 50)]);
+    assert_eq!(scene.at(0).turn(), ["evict large for pid.available"], "inside its grace period");
+    scene.snapshot.ended = vec![gone(2, PIDS)];
+    scene.see(&[(MEMORY, 150), (PIDS, 500)]);
+    assert!(scene.at(12_000).turn().is_empty(), "the cool-down");
+    assert_eq!(scene.at(14_000).turn(), ["evict large for memory.available"]);
+}
+
+#[test]
+fn the_second_sample_must_still_call_for_it() {
+    let mut scene = Scene::memory(50);
+    scene.second = Some(vec![(MEMORY, 100)]);
+    assert!(scene.turn().is_empty(), "equal is not below");
+    scene.second = Some(vec![(MEMORY, 99)]);
+    assert_eq!(scene.turn(), ["evict large for memory.available"]);
+}
+
+#[test]
+fn garbage_is_collected_before_a_pod_goes() {
+    let mut scene = Scene::with(vec![threshold(DISK, 100, 0)], &[(DISK, 50)]);
+    scene.runtime = RuntimeFacts::Up;
+    assert_eq!(scene.at(0).turn(), ["collect"]);
+    assert!(scene.at(1_000).turn().is_empty(), "the collection is under way");
+    scene.snapshot.collected = Some(CollectionEnd::Exhausted);
+    assert_eq!(scene.at(2_000).turn(), ["evict large for nodefs.available"], "nothing was left to collect");
+    assert!(scene.at(3_000).turn().is_empty(), "the disk is freed seconds later");
+}
+
+#[test]
+fn disks_are_measured_anew_before_a_pod_goes() {
+    let mut scene = Scene::with(vec![threshold(DISK, 100, 0)], &[(DISK, 50)]);
+    scene.are_disks_measured = false;
+    for (at, expected) in [(0, 0), (1_000, 0), (4_999, 0), (5_000, 1)] {
+        assert_eq!(scene.at(at).turn().len(), expected, "at {at} ms");
+    }
+}
+
+#[test]
+fn what_evicted_pods_occupy_is_waited_for_unless_the_disk_fills() {
+    let mut scene = Scene::with(vec![threshold(DISK, 100, 0)], &[(DISK, 60)]);
+    scene.snapshot.expected = vec![(DISK, Amount::from_units(50))];
+    assert_eq!(scene.at(0).turn(), ["expected"]);
+    scene.see(&[(DISK, 29)]);
+    assert_eq!(scene.at(100).turn(), ["evict large for nodefs.available"], "half of it is gone meanwhile");
+}
+
+#[test]
+fn a_cool_down_follows_an_effect_and_no_attempt() {
+    let mut scene = Scene::memory(50);
+    assert_eq!(scene.at(0).turn(), ["evict large for memory.available"]);
+    scene.snapshot.under_way = vec![UnderWay { id: CgroupId(2), stage: EvictionStage::Dying, is_urgent: false }];
+    assert!(scene.at(100).turn().is_empty(), "its memory is being freed");
+    scene.snapshot.under_way.clear();
+    scene.snapshot.ended = vec![gone(2, MEMORY)];
+    assert!(scene.at(200).turn().is_empty(), "the cool-down begins when it is gone");
+    assert!(scene.at(2_199).turn().is_empty());
+    assert_eq!(scene.at(2_200).turn().len(), 1);
+    let mut failed = Scene::memory(50);
+    failed.attempt = |name| if name == "large" { Attempt::Failed } else { Attempt::Started };
+    assert_eq!(failed.at(0).turn().len(), 2, "a failed attempt costs nothing, and the next is tried");
+}
+
+#[test]
+fn the_budget_of_a_minute_bounds_evictions() {
+    let mut scene = Scene::memory(50);
+    for second in [0, 3, 6] {
+        assert_eq!(scene.at(second * 1_000).turn().len(), 1, "{second} s");
+        scene.snapshot.ended = vec![gone(2, MEMORY)];
+        assert!(scene.at(second * 1_000 + 500).turn().is_empty(), "the effect counts");
+    }
+    assert_eq!(scene.at(9_000).turn(), ["budget spent"]);
+    // The first effect was seen after half a second.
+    assert_eq!(scene.at(60_499).turn(), ["budget spent"]);
+    assert_eq!(scene.at(60_501).turn(), ["evict large for memory.available"]);
+}
+
+#[test]
+fn a_hard_threshold_does_not_wait_behind_a_grace_period() {
+    for (stage, is_urgent, signal, hard, soft) in [
+        (EvictionStage::Leaving, false, MEMORY, 1, 0),
+        (EvictionStage::Dying, false, MEMORY, 0, 0),
+        (EvictionStage::Removing, true, MEMORY, 1, 0),
+        (EvictionStage::Leaving, true, DISK, 0, 0),
+        (EvictionStage::Leaving, false, DISK, 1, 0),
+        (EvictionStage::Removing, false, DISK, 0, 0),
+    ] {
+        for (grace, expected) in [(0, hard), (1, soft)] {
+            let mut scene = Scene::with(vec![threshold(signal, 100, grace)], &[(signal, 50)]);
+            scene.at(0).turn();
+            let mut scene = Scene { decider: scene.decider, ..Scene::with(scene.policy.thresholds, &[(signal, 50)]) };
+            scene.decider.reconsider();
+            scene.snapshot.under_way = vec![UnderWay { id: CgroupId(9), stage, is_urgent }];
+            let done = scene.at(20_000).turn();
+            assert_eq!(done.len(), expected, "{stage:?} {is_urgent} {signal} {grace}: {done:?}");
+        }
+    }
+}
+
+#[test]
+fn critical_and_failed_candidates_are_passed_over() {
+    let mut scene = Scene::memory(50);
+    scene.standing = |name| Standing { is_critical: name == "large", ..Standing::default() };
+    assert_eq!(scene.at(0).turn(), ["evict small for memory.available"]);
+    let mut scene = Scene::memory(50);
+    scene.attempt = |_| Attempt::Failed;
+    let all = ["evict large for memory.available", "evict small for memory.available", "exhausted"];
+    assert_eq!(scene.at(0).turn(), all);
+    assert!(scene.at(249).turn().is_empty(), "an exhausted list is not tried at once");
+    assert_eq!(scene.at(250).turn(), ["exhausted"], "both are excluded for a while");
+    assert_eq!(scene.at(30_000).turn(), all);
+}
+
+#[test]
+fn maintenance_defers_soft_thresholds_alone() {
+    let mut scene =
+        Scene::with(vec![threshold(MEMORY, 200, 1), threshold(PIDS, 100, 0)], &[(MEMORY, 150), (PIDS, 500)]);
+    scene.snapshot.in_maintenance = true;
+    assert!(scene.at(0).turn().is_empty());
+    assert_eq!(scene.at(1_000).turn(), ["deferred"]);
+    scene.see(&[(MEMORY, 150), (PIDS, 50)]);
+    assert_eq!(scene.at(1_100).turn(), ["evict large for pid.available", "deferred"]);
+}
+
+#[test]
+fn a_soft_eviction_waits_for_the_api_server() {
+    let mut scene = Scene::with(vec![threshold(MEMORY, 200, 1)], &[(MEMORY, 150)]);
+    scene.standing =
+        |_| Standing { is_pod: true, is_known: true, control_plane: ControlPlane::Down, ..Standing::default() };
+    scene.at(0).turn();
+    // The first by an upper bound, then both by exact figures.
+    assert_eq!(scene.at(1_000).turn(), ["put off", "put off", "put off"]);
+    assert!(scene.at(5_999).turn().is_empty());
+    scene.standing = |_| Standing {
+        is_pod: true,
+        is_known: true,
+        control_plane: ControlPlane::Up { is_read: true },
+        ..Standing::default()
+    };
+    assert_eq!(scene.at(6_000).turn(), ["evict large for memory.available"]);
+}
+
+#[test]
+fn observe_mode_names_the_victim_and_waits_for_nothing() {
+    let mut scene = Scene::memory(50);
+    scene.agent.mode = Mode::Observe;
+    assert_eq!(scene.at(0).turn(), ["would evict large for memory.available"]);
+    assert!(scene.at(99).turn().is_empty(), "events may wake the loop at any time");
+    assert_eq!(scene.at(100).turn(), ["would evict large for memory.available"]);
+    let mut disk = Scene::with(vec![threshold(DISK, 100, 0)], &[(DISK, 50)]);
+    (disk.agent.mode, disk.runtime) = (Mode::Observe, RuntimeFacts::Up);
+    assert_eq!(disk.at(0).turn(), ["collect", "would evict large for nodefs.available"], "a list frees nothing");
+}
+
+#[test]
+fn a_reload_in_mid_eviction_keeps_what_is_under_way() {
+    let mut scene = Scene::memory(50);
+    assert_eq!(scene.at(0).turn().len(), 1);
+    scene.snapshot.under_way = vec![UnderWay { id: CgroupId(2), stage: EvictionStage::Dying, is_urgent: false }];
+    scene.policy.thresholds = vec![threshold(MEMORY, 80, 0)];
+    let rules = Rules { policy: &scene.policy.clone(), pace: Pace::Agent(scene.agent) };
+    scene.decider.arm(rules, Layout::default());
+    scene.decider.reconsider();
+    assert!(scene.at(10).turn().is_empty(), "the victim is still dying");
+    scene.snapshot.under_way.clear();
+    scene.snapshot.ended = vec![gone(2, MEMORY)];
+    assert!(scene.at(20).turn().is_empty(), "and was charged to the budget");
+    scene.agent.mode = Mode::Observe;
+    assert_eq!(scene.at(3_000).turn(), ["would evict large for memory.available"]);
+}
+
+#[test]
+fn proactive_reclaim_comes_first_where_it_can_suffice() {
+    let mut scene = Scene::memory(50);
+    scene.policy.semantics = crate::config::Semantics::Kubelet;
+    scene.snapshot.reclaim = ReclaimFacts::Idle;
+    let holding = Holding { above_request: Bytes(400), active_file: Bytes(300), ..Holding::default() };
+    scene.holding = Some(holding);
+    assert_eq!(scene.at(0).turn(), ["reclaim from large"]);
+    scene.snapshot.reclaim = ReclaimFacts::Busy(ReclaimAnswer::Pending);
+    assert!(scene.at(10).turn().is_empty(), "the kernel is at it");
+    let late = scene.at(500).turn();
+    assert_eq!(late, ["reclaim timed_out", "evict large for memory.available"]);
+    let mut little = Scene::memory(50);
+    little.snapshot.reclaim = ReclaimFacts::Idle;
+    little.holding = Some(Holding { above_request: Bytes(10), ..holding });
+    assert_eq!(little.at(0).turn(), ["evict large for memory.available", "reclaim futile"]);
+}
+
+#[test]
+fn pods_above_a_limit_go_one_at_a_time() {
+    let mut scene = Scene::memory(500);
+    scene.snapshot.has_limits = true;
+    let exceeded = |id, is_stale| LimitExceeded { id: CgroupId(id), cause: Cause::PodLimit, is_stale };
+    scene.exceeded = vec![exceeded(1, true), exceeded(2, false), exceeded(3, false)];
+    assert_eq!(scene.at(0).turn(), ["evict limit 1 for ephemeralpodfs.limit"], "a stale figure is measured anew first");
+    assert!(scene.at(499).turn().is_empty());
+    assert_eq!(scene.at(500).turn().len(), 1);
+    scene.exceeded.clear();
+    assert!(scene.at(1_000).turn().is_empty());
+    scene.exceeded = vec![exceeded(2, false)];
+    assert!(scene.at(10_999).turn().is_empty(), "as often as a kubelet synchronizes");
+    assert_eq!(scene.at(11_000).turn().len(), 1);
+}
+
+#[test]
+fn an_answer_to_another_question_ends_the_turn() {
+    let mut scene = Scene::memory(50);
+    let rules = Rules { policy: &scene.policy, pace: Pace::Agent(scene.agent) };
+    let first = scene.decider.step(rules, &scene.snapshot, Answer::Begin);
+    assert!(matches!(first, Next::Measure(Measure::Candidates { .. })), "{first:?}");
+    let next = scene.decider.step(rules, &scene.snapshot, Answer::Attempt(Attempt::Started));
+    assert!(matches!(next, Next::Wait { .. }), "{next:?}");
+}
+
+/// The rule book of routes.
+#[test]
+fn the_route_follows_from_the_method_and_the_api_server() {
+    use EvictionMethod::{Delete, Evict, Off};
+    let (up, unread, down) =
+        (ControlPlane::Up { is_read: true }, ControlPlane::Up { is_read: false }, ControlPlane::Down);
+    let requested = |insists| Some(Route::Requested { insists });
+    for (method, hard, control_plane, is_known, expected) in [
+        (Off, true, up, true, Some(Route::Local)),
+        (Off, false, down, false, Some(Route::Local)),
+        (Delete, true, up, true, Some(Route::Reported)),
+        (Delete, true, down, true, Some(Route::Reported)),
+        (Evict, true, down, true, Some(Route::Reported)),
+        (Delete, true, down, false, Some(Route::Unlisted)),
+        (Evict, false, up, true, requested(false)),
+        (Delete, false, up, true, requested(true)),
+        (Delete, false, down, true, Some(Route::Reported)),
+        (Evict, false, down, true, None),
+        (Evict, false, down, false, None),
+        (Evict, false, unread, false, None),
+        (Evict, false, up, false, None),
+        (Evict, true, unread, false, Some(Route::Unlisted)),
+        (Delete, true, unread, false, Some(Route::Unlisted)),
+        (Delete, false, up, false, Some(Route::Unlisted)),
+        (Delete, false, unread, false, None),
+        (Delete, false, down, false, Some(Route::Unlisted)),
+        (Evict, false, ControlPlane::None, true, Some(Route::Local)),
+    ] {
+        let methods = EvictionMethods { hard: method, soft: method };
+        let standing = Standing { is_pod: true, is_known, control_plane, ..Standing::default() };
+        assert_eq!(choose::route(methods, hard, standing), expected, "{method:?} {hard} {control_plane:?} {is_known}");
+    }
+}
+
+/// A recorded turn serializes, and replays to the same step, victim and explanation.
+#[test]
+fn a_recorded_turn_replays_to_the_same() {
+    let scene = Scene::memory(50);
+    let rules = Rules { policy: &scene.policy, pace: Pace::Agent(scene.agent) };
+    let mut decider: Decider<RecordedCandidate> = Decider::default();
+    let memory = decider.memory().clone();
+    let (mut steps, mut answer) = (Vec::new(), Answer::Begin);
+    let (mut victim, mut explanation) = (String::new(), String::new());
+    loop {
+        let next = decider.step(rules, &scene.snapshot, answer.clone());
+        steps.push(RecordedStep { snapshot: scene.snapshot.clone(), answer: answer.recorded(), next });
+        answer = match next {
+            Next::Measure(Measure::Signals) => Answer::Sampled,
+            Next::Measure(Measure::Candidates { .. }) => Answer::Candidates(scene.all()),
+            Next::Measure(Measure::Standing { .. }) => Answer::Standing(Standing::default()),
+            Next::Evict(Choice { place: Place::Ranked(place), .. }) => {
+                let ranked = &decider.ranking()[place];
+                victim.clone_from(&ranked.candidate.name);
+                explanation = ranked.explanation(Order::of(&scene.policy, Resource::Memory));
+                Answer::Attempt(Attempt::Started)
+            }
+            _ => break,
+        };
+    }
+    let turn = RecordedTurn { memory, steps };
+    let line = RecordedLine { time: "2026-01-01T00:00:00Z".to_owned(), turn, victim, explanation };
+    let text = serde_json::to_string(&line).unwrap();
+    let read: RecordedLine = serde_json::from_str(&text).unwrap();
+    assert_eq!(read, line);
+    let rules = serde_json::to_string(&RecordedRules::of(rules)).unwrap();
+    let rules: RecordedRules<OwnedRules> = serde_json::from_str(&rules).unwrap();
+    assert_eq!(rules.rules.policy, scene.policy);
+    let replayed = read.replay(rules.rules.borrow());
+    assert_eq!((replayed.victim.as_deref(), replayed.difference), (Some("large"), None));
+    let other = RecordedLine { victim: "small".to_owned(), ..read };
+    assert!(other.replay(rules.rules.borrow()).difference.is_some(), "another victim is noticed");
+}
