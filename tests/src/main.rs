@@ -15,6 +15,7 @@ mod knob;
 mod processes;
 #[expect(dead_code, reason = "the benches use the rest")]
 mod reference;
+mod replay;
 mod sampler;
 mod scenarios;
 mod stage;

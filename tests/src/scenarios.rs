@@ -53,6 +53,7 @@ use crate::catalogue::{CATALOGUE, Entry, Guest};
 use crate::cgroups::Layout;
 use crate::console::{self, Verdict};
 use crate::init;
+use crate::replay::Replays;
 use crate::stage::{Boot, Report, Stage};
 use crate::units::{median, monotonic_ns, nanoseconds};
 
@@ -131,6 +132,7 @@ pub fn play(layout: Layout, guest: Guest, pages: bool, expressions: &str) -> Res
     let boot = Boot::new(layout, guest, pages)?;
     let watchdog = Watchdog::start()?;
     let (mut passed, mut failed, mut skipped) = (0, 0, 0);
+    let mut replays = Replays::default();
     for word in expressions.split(',').filter(|word| !word.is_empty()) {
         let (name, verdict, reason) = match parse_request(word) {
             Err(error) => (word.to_owned(), Verdict::Fail, format!("{error:#}")),
@@ -138,7 +140,7 @@ pub fn play(layout: Layout, guest: Guest, pages: bool, expressions: &str) -> Res
                 console::start(request.entry.name);
                 let seconds = u64::from(request.entry.timeout_seconds) * u64::from(request.times);
                 watchdog.guard(request.entry.name, Duration::from_secs(seconds), (passed, failed, skipped));
-                let (verdict, reason) = play_request(&boot, &request);
+                let (verdict, reason) = play_request(&boot, &request, &mut replays);
                 watchdog.rest();
                 (request.entry.name.to_owned(), verdict, reason)
             }
@@ -150,10 +152,14 @@ pub fn play(layout: Layout, guest: Guest, pages: bool, expressions: &str) -> Res
         }
         console::outcome(&name, verdict, &reason);
     }
+    if replays.all > 0 {
+        let Replays { same, all, .. } = replays;
+        console::note("replay", format!("replayed {same} of {all} evictions to the same step"));
+    }
     Ok((passed, failed, skipped))
 }
 
-fn play_request(boot: &Boot, request: &Request) -> (Verdict, String) {
+fn play_request(boot: &Boot, request: &Request, replays: &mut Replays) -> (Verdict, String) {
     let Request { entry, times } = request;
     let Some(scenario) = scenario(entry.name) else {
         return (Verdict::Fail, "the catalogue has it, and no function plays it".to_owned());
@@ -170,7 +176,9 @@ fn play_request(boot: &Boot, request: &Request) -> (Verdict, String) {
         let report = match Stage::new(boot, entry.name) {
             Ok(mut stage) => {
                 let outcome = scenario(&mut stage);
-                stage.finish(outcome)
+                let mut report = stage.finish(outcome);
+                report.failures.extend(replays.replay_new());
+                report
             }
             Err(error) => return (Verdict::Fail, format!("{error:#}")),
         };
