@@ -30,7 +30,6 @@ mod wakeup;
 use std::time::{Duration, Instant};
 
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::mpsc;
 
 use crate::actions::Evictor;
 use crate::actions::oom_score::Auditor;
@@ -41,7 +40,7 @@ use crate::eviction::decider::Decider;
 use crate::eviction::{Assessment, Observation};
 use crate::node::timer::Timer;
 use crate::report::record::Record;
-use crate::report::{Metrics, Refresh, Reporter};
+use crate::report::{Metrics, Reporter};
 use crate::runtime::Runtime;
 use crate::sensors::Sensors;
 use crate::units::Monotonic;
@@ -104,7 +103,7 @@ impl Agent {
     ///
     /// # Errors
     /// When the signal handlers cannot be set.
-    pub async fn run(&mut self, mut scrapes: mpsc::Receiver<Refresh>) -> std::io::Result<()> {
+    pub async fn run(&mut self) -> std::io::Result<()> {
         let timer = Timer::new()?;
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
@@ -112,7 +111,6 @@ impl Agent {
         self.reporter.report(&Record::Ready, Monotonic::now());
         loop {
             let (wait, reason) = self.next_wakeup();
-            let mut scrape = None;
             let mut heard = None;
             let mut from_cluster = None;
             let mut configuration = None;
@@ -147,9 +145,11 @@ impl Agent {
                     from_cluster = Some(event);
                     Wakeup::Cluster
                 }
-                Some(request) = scrapes.recv() => {
-                    scrape = Some(request);
-                    Wakeup::Scrape
+                () = self.reporter.outlets.publications.asked() => {
+                    // Not a turn: nothing is decided.
+                    self.with_metrics(|metrics| metrics.wakeup(Wakeup::Scrape.as_str()));
+                    self.publish();
+                    continue;
                 }
             };
             if let Some(event) = &heard {
@@ -162,11 +162,6 @@ impl Agent {
                 self.take_configuration(news);
             }
             self.look(wakeup);
-            if let Some(Refresh(done)) = scrape {
-                self.refresh_report_if_old();
-                // Who gave up waiting shows the report all the same, at the next request.
-                let _gave_up = done.send(());
-            }
             if self.sensors.events.has_more() {
                 // A ring that never runs dry must not keep signals and requests waiting.
                 tokio::task::yield_now().await;
@@ -270,7 +265,7 @@ impl Agent {
         soonest
     }
 
-    fn with_metrics(&self, act: impl FnOnce(&mut Metrics)) {
+    fn with_metrics(&self, act: impl FnOnce(&Metrics)) {
         self.reporter.with_metrics(act);
     }
 }

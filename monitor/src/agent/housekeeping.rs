@@ -50,9 +50,10 @@ impl Agent {
             self.last.let_go = Some(now);
             // Diagnostics of the programs: rare, and slow to fetch.
             self.sensors.events.flush_logs();
-            // What was counted for those that go must be in the report before.
-            self.refresh_report();
-            self.let_go();
+            // The counters of removed cgroups must be in a publication before they are dropped.
+            if self.publish() {
+                self.let_go();
+            }
         }
         // After the report, which finds the filesystems: what is found for the first time has not changed.
         self.sensors.update_sources();

@@ -137,8 +137,6 @@ impl Agent {
     /// Puts a configuration in force. What the loop looks at in its own is in force at once; here is what was made of it earlier.
     fn adopt(&mut self, config: MonitorConfig) {
         let before = std::mem::replace(&mut self.config, config);
-        // Whoever asks is to see what is in force now.
-        self.reporter.reported = None;
         if before.policy != self.config.policy || before.sampling != self.config.sampling {
             self.follow_policy(&before);
         }

@@ -1,7 +1,7 @@
 //! What the loop knows, as the report that others are shown.
 
 use std::collections::{BTreeMap, HashMap};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::eviction::Observation;
 use crate::eviction::thresholds::NodeCondition;
@@ -9,53 +9,48 @@ use crate::kernel::{
     Accounts, CgroupCounters, EventAccount, EventKind, ProbeState, ProbeStatus, ReclaimKind, Untracked,
 };
 use crate::report::log_sink::reclaim_kind;
+use crate::report::publications::Publication;
+use crate::report::stats::Known;
 use crate::report::{
     CgroupReport, ClassReport, ConditionReport, EventReport, InodeReport, NodeReport, ProbeReport, StallReport,
     ThresholdReport,
 };
 use crate::sensors::ebpf_events::Counters;
 use crate::units::{Bytes, CgroupId, Monotonic};
-use crate::workloads::{QosClass, WorkloadUsage};
+use crate::workloads::{QosClass, Workload};
 
 use super::Agent;
 
-/// A report this young answers a scrape: measuring every workload is not something that whoever asks may make us do all day.
-const REPORT_AGE: Duration = Duration::from_millis(100);
-/// Workloads named in the summary for each class.
-const LARGEST_SHOWN: usize = 3;
-
 impl Agent {
-    /// Looks at everything that the report shows and publishes it.
-    pub(super) fn refresh_report(&mut self) {
+    /// Publishes what the HTTP server shows. Returns false if that lags behind, and the publication was dropped.
+    pub(super) fn publish(&mut self) -> bool {
         let now = Monotonic::now();
         self.balance_kills(now);
+        // The last sample of a calm node may be ten seconds old. The fresh one is shown only: nothing is decided by it.
+        let decided_by = self.sensors.memory.show_fresh(self.config.policy.semantics);
         let report = self.node_report(now);
-        if self.reporter.outlets.summary.take_wanted() {
-            self.reporter.outlets.summary.publish(self.render_page(&report));
-        }
-        if self.reporter.outlets.stats.take_wanted() {
-            self.reporter.outlets.stats.publish(self.known(&report));
-        }
-        let runtime = self.runtime.view();
-        self.with_metrics(|metrics| {
-            metrics.observe(&report, Instant::now());
-            metrics.runtime(&runtime);
-        });
-        self.reporter.reported = Some(now);
+        self.sensors.memory.restore(decided_by);
+        let known = self.reporter.outlets.publications.takes_known().then(|| self.known(&report));
+        let publication = self.publication(report, known);
+        self.reporter.outlets.publications.publish(publication)
     }
 
-    /// As often as somebody asks, but not more often than it can change much.
-    pub(super) fn refresh_report_if_old(&mut self) {
-        // Both are made from a whole report.
-        let is_wanted = self.reporter.outlets.summary.is_wanted() || self.reporter.outlets.stats.is_wanted();
-        if is_wanted || self.reporter.reported.is_none_or(|reported| Monotonic::now().since(reported) >= REPORT_AGE) {
-            self.refresh_report();
+    pub(super) fn publication(&self, report: NodeReport, known: Option<Known>) -> Publication {
+        Publication {
+            at: Instant::now(),
+            report,
+            runtime: self.runtime.view(),
+            mode: self.config.mode,
+            semantics: self.config.policy.semantics,
+            hierarchy: self.sensors.workloads.tree().hierarchy().clone(),
+            listen: self.config.listen,
+            known,
+            generation: 0,
         }
     }
 
     pub(super) fn node_report(&mut self, now: Monotonic) -> NodeReport {
-        let usages = self.sensors.workloads.tree_mut().usages();
-        let protected = |usage: &&WorkloadUsage| usage.workload.protection.is_some();
+        let is_protected = |workload: &&Workload| workload.protection.is_some();
         // How fast inodes go follows from the counters.
         let counters = self.cgroup_reports(now);
         let accounts = self.sensors.events.accounts();
@@ -66,8 +61,15 @@ impl Agent {
             memory: self.sensors.memory.report(),
             thresholds: self.threshold_reports(),
             conditions: self.condition_reports(),
-            classes: QosClass::ALL.iter().map(|qos| class_report(*qos, &usages)).collect(),
-            protected: usages.iter().filter(protected).map(|usage| usage.workload.name.clone()).collect(),
+            classes: QosClass::ALL.iter().map(|qos| self.class_report(*qos)).collect(),
+            protected: self
+                .sensors
+                .workloads
+                .tree()
+                .workloads()
+                .filter(is_protected)
+                .map(|it| it.name.clone())
+                .collect(),
             probes: self.probe_reports(),
             sources: self.sensors.source_reports(),
             oom_score_adj_drift: self.actions.audits.drifted as u64,
@@ -83,6 +85,18 @@ impl Agent {
             incidents: self.reporter.recorder.counts(),
             cluster: self.cluster_report(),
             pods: self.pod_infos(),
+        }
+    }
+
+    fn class_report(&self, qos: QosClass) -> ClassReport {
+        let members = self.sensors.workloads.tree().workloads().filter(|workload| workload.qos == qos);
+        let members: Vec<String> = members.map(|workload| workload.name.clone()).collect();
+        ClassReport {
+            qos_class: qos.as_str(),
+            count: members.len(),
+            members,
+            working_set: Bytes::ZERO,
+            largest: Vec::new(),
         }
     }
 
@@ -168,21 +182,6 @@ fn untracked_name(what: Untracked) -> &'static str {
         Untracked::Reclaim => "reclaim",
         Untracked::Inode => "inode",
         Untracked::OomKill => "oom_kill",
-    }
-}
-
-fn class_report(qos: QosClass, usages: &[WorkloadUsage]) -> ClassReport {
-    let mut members: Vec<&WorkloadUsage> = usages.iter().filter(|usage| usage.workload.qos == qos).collect();
-    members.sort_by(|a, b| b.working_set.cmp(&a.working_set).then_with(|| a.workload.name.cmp(&b.workload.name)));
-    ClassReport {
-        qos_class: qos.as_str(),
-        count: members.len(),
-        working_set: members.iter().fold(Bytes(0), |sum, usage| sum.saturating_add(usage.working_set)),
-        largest: members
-            .iter()
-            .take(LARGEST_SHOWN)
-            .map(|usage| (usage.workload.name.clone(), usage.working_set))
-            .collect(),
     }
 }
 

@@ -2,9 +2,8 @@
 
 use std::io::Write as _;
 
-use crate::node::Hierarchy;
 use crate::report::record::{Record, Start};
-use crate::report::{NodeReport, StartSummary, render_summary};
+use crate::report::summary::render_page;
 
 use crate::units::Monotonic;
 
@@ -20,34 +19,18 @@ impl Agent {
         let node = self.node_report(Monotonic::now());
         // Said at start if they are not what they might be; from now on their changes are.
         self.sensors.update_sources();
+        let available = node.memory.as_ref().map(|memory| memory.available(self.config.policy.semantics));
+        let publication = self.publication(node, None);
         if text {
             // A closed stdout does not stop the agent.
-            let _unread = std::io::stdout().write_all(self.render_page(&node).as_bytes());
+            let _unread = std::io::stdout().write_all(render_page(&publication).as_bytes());
         }
         let start = Start {
             config: &self.config,
             probes: self.sensors.events.report(),
-            available: node.memory.map(|memory| memory.available(self.config.policy.semantics)),
+            available,
             fastest_rate: self.sensors.memory.rate().bytes_per_second(),
         };
         self.reporter.report(&Record::Started(&start), Monotonic::now());
     }
-
-    /// The node as people want to read of it.
-    pub(super) fn render_page(&self, node: &NodeReport) -> String {
-        let hierarchy = describe(self.sensors.workloads.tree().hierarchy());
-        render_summary(&StartSummary {
-            version: env!("CARGO_PKG_VERSION"),
-            mode: self.config.mode,
-            semantics: self.config.policy.semantics,
-            cgroup: &hierarchy,
-            listen: self.config.listen,
-            node,
-        })
-    }
-}
-
-fn describe(hierarchy: &Hierarchy) -> String {
-    let hybrid = if hierarchy.hybrid { ", hybrid: v2 is mounted without the memory controller" } else { "" };
-    format!("{} at {}{hybrid}", hierarchy.version, hierarchy.memory.display())
 }

@@ -3,11 +3,8 @@
 mod options;
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Instant, SystemTime};
-
-use anyhow::Context as _;
-use tokio::sync::mpsc;
 
 use crate::actions::reclaim::ReclaimFirst;
 use crate::actions::release::Releaser;
@@ -27,13 +24,14 @@ use crate::report::http::material::{Current, Material, MaterialWatch};
 use crate::report::logging::{self, LogFormat, LoggingError};
 use crate::report::reporter::Outlets;
 use crate::report::series::SeriesLimits;
-use crate::report::{ConfigState, Guard, Health, Metrics, Recorder, StatsBasis, SummaryPage, hang_limit, http};
+use crate::report::{ConfigState, Guard, Health, Metrics, Publications, Recorder, hang_limit, http};
 use crate::runtime::Runtime;
 use crate::sensors::filesystem_signals::FilesystemSignals;
 use crate::sensors::oom_kill_stream::OomKills;
 use crate::sensors::{SensorParts, Sensors};
 use crate::units::Bytes;
 use crate::workloads::{PodsFile, WorkloadTree};
+use anyhow::Context as _;
 
 use super::instance::{InstanceLock, LockError};
 
@@ -42,8 +40,6 @@ use self::options::{configuration, interpret};
 
 /// Bytes per second at which memory may vanish where that cannot be measured: more than one CPU of today faults in.
 const ASSUMED_RATE: Bytes = Bytes(6 << 30);
-/// Scrapes that may wait for a fresh look at once.
-const WAITING_SCRAPES: usize = 4;
 
 /// Why `run` ended other than by request.
 #[derive(Debug, thiserror::Error)]
@@ -234,26 +230,21 @@ async fn serve(
 
     let metrics =
         Metrics::new(env!("CARGO_PKG_VERSION"), SeriesLimits::default()).context("cannot set up the metrics")?;
-    let metrics = Arc::new(Mutex::new(metrics));
+    let metrics = Arc::new(metrics);
     let health = Arc::new(Health::new(hang_limit(config.sampling.ceiling), Instant::now()));
-    let (refresh, refreshes) = mpsc::channel(WAITING_SCRAPES);
     let incidents = recorder.index();
-    let summary = Arc::new(SummaryPage::default());
-    let stats = Arc::new(StatsBasis::default());
+    let publications = Arc::new(Publications::default());
     let material = Material::read(&config.serving).context("metrics: what is to be served by cannot be used")?;
     let (serving, material) = (config.serving.clone(), Arc::new(Current::new(material)));
     let watch = MaterialWatch::start(&serving, &material, &health);
     let _renewal = watch.context("cannot start the thread that reads certificates and tokens")?;
-    let is_encrypted = serving.tls.is_some();
     let guard = Arc::new(Guard::new(serving, material, cluster.reviewer()));
     let shared = http::Shared {
         metrics: Arc::clone(&metrics),
         health: Arc::clone(&health),
         incidents,
-        summary: Arc::clone(&summary),
-        stats: Arc::clone(&stats),
+        publications: Arc::clone(&publications),
         guard,
-        refresh,
     };
     let desk = Desk::default();
     let evictor = Evictor::new(releaser);
@@ -273,18 +264,14 @@ async fn serve(
         cluster,
         desk,
         reclaim,
-        outlets: Outlets { metrics, health, summary, stats, log },
+        outlets: Outlets { metrics, health, publications, log },
         recorder,
         reload,
     });
     agent.start(text, &degradations);
     self_protection::give_back();
-    if is_encrypted {
-        http::serve_aside(listener, shared).context("cannot start the thread that serves metrics")?;
-    } else {
-        tokio::spawn(http::serve(listener, shared));
-    }
-    let stopped = agent.run(refreshes).await.context("cannot run the loop");
+    http::serve_aside(listener, shared).context("cannot start the thread that serves metrics")?;
+    let stopped = agent.run().await.context("cannot run the loop");
     agent.end();
     stopped
 }

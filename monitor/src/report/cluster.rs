@@ -1,6 +1,7 @@
 //! What the agent knows from the Kubernetes control plane, and how old that is.
 
 use std::hash::{BuildHasher as _, RandomState};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use prometheus::{GaugeVec, IntCounter, IntCounterVec, IntGaugeVec};
@@ -88,7 +89,7 @@ pub(super) struct ClusterMetrics {
     node_age: GaugeVec,
     info: IntGaugeVec,
     /// By which it is known whether these are the pods of before: eight labels for each of hundreds are not made anew for every scrape.
-    told: Option<u64>,
+    told: Mutex<Option<u64>>,
     hasher: RandomState,
     maintenance: IntGaugeVec,
     lists: IntCounter,
@@ -124,7 +125,7 @@ impl ClusterMetrics {
                 "Always 1; the labels say which pod the workload is, as kube-state-metrics names it, and whose.",
                 &LABELS,
             )?,
-            told: None,
+            told: Mutex::default(),
             hasher: RandomState::new(),
             maintenance: registry.gauges(
                 "node_in_maintenance",
@@ -162,9 +163,10 @@ impl ClusterMetrics {
     }
 
     /// Takes over which workload is which pod now.
-    pub(super) fn pods(&mut self, pods: &[PodInfo]) {
+    pub(super) fn pods(&self, pods: &[PodInfo]) {
         let these = Some(self.hasher.hash_one(pods));
-        if std::mem::replace(&mut self.told, these) == these {
+        let before = std::mem::replace(&mut *self.told.lock().unwrap_or_else(PoisonError::into_inner), these);
+        if before == these {
             return;
         }
         // Of what is gone nothing is claimed.
@@ -226,7 +228,7 @@ mod tests {
     #[test]
     fn without_an_api_server_nothing_is_claimed_of_it() {
         let registry = Registry::new();
-        let mut metrics = ClusterMetrics::new(&registry).unwrap();
+        let metrics = ClusterMetrics::new(&registry).unwrap();
         let text = || TextEncoder::new().encode_to_string(&registry.gather()).unwrap();
         metrics.observe(None);
         assert!(!text().contains("api_server_up ") && !text().contains("pods_age_seconds"), "{}", text());

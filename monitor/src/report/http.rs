@@ -1,4 +1,4 @@
-//! Metrics, health and incidents over HTTP, on the loop's own thread.
+//! Metrics, health and incidents over HTTP, on a thread of its own.
 
 mod guard;
 mod incidents;
@@ -9,7 +9,7 @@ mod turns;
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::Router;
@@ -23,19 +23,19 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{mpsc, oneshot};
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 
 pub use self::guard::Guard;
 use self::places::Places;
-use super::{Health, Metrics, StatsBasis, SummaryPage};
+use self::turns::Turns;
+use super::publications::{Publication, Publications};
+use super::summary::render_page;
+use super::{Health, Metrics};
 use crate::incidents::IncidentIndex;
 use crate::report::metrics::render;
 
-/// A scrape waits this long for a fresh look, and then gets the last one.
-const REFRESH_WAIT: Duration = Duration::from_millis(250);
 /// A whole connection: one request and its answer.
 const CONNECTION_TIME: Duration = Duration::from_secs(10);
 const HEADER_TIME: Duration = Duration::from_secs(2);
@@ -47,10 +47,6 @@ const INDEX: &str = "node-pressure-monitor: see /metrics, /summary, /stats/summa
 pub const PATHS: [&str; 7] = ["/", "/metrics", "/summary", "/stats/summary", "/incidents", "/healthz", "/readyz"];
 /// The text format of Prometheus, which a scraper must be told.
 const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
-
-/// A request to the loop for a fresh look. Answered when the metrics are up to date.
-#[derive(Debug)]
-pub struct Refresh(pub oneshot::Sender<()>);
 
 /// Why the address cannot be listened on.
 #[derive(Debug, thiserror::Error)]
@@ -93,20 +89,16 @@ pub async fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
 /// What the handlers share with the loop.
 #[derive(Debug, Clone)]
 pub struct Shared {
-    /// Updated by the loop, printed here.
-    pub metrics: Arc<Mutex<Metrics>>,
+    /// Counted by the loop, renewed and printed here.
+    pub metrics: Arc<Metrics>,
     /// Kept by the loop.
     pub health: Arc<Health>,
     /// Kept by the thread that writes them.
     pub incidents: Arc<IncidentIndex>,
-    /// Rendered by the loop for who asks.
-    pub summary: Arc<SummaryPage>,
-    /// What the loop knows, for the document of the Summary API.
-    pub stats: Arc<StatsBasis>,
+    /// What the loop publishes.
+    pub publications: Arc<Publications>,
     /// Who may read it.
     pub guard: Arc<Guard>,
-    /// To the loop. A few places are enough: a full channel means that a fresh look is on its way.
-    pub refresh: mpsc::Sender<Refresh>,
 }
 
 /// Answers until it is dropped.
@@ -118,16 +110,19 @@ pub async fn serve(listener: TcpListener, shared: Shared) {
     let incidents = incidents::router(Arc::clone(&shared.incidents));
     let stats =
         Router::new().route("/stats/summary", get(stats::summary)).with_state((shared.clone(), stats::Desk::default()));
+    let page = Router::new().route("/summary", get(summary)).with_state((shared.clone(), Turns::default()));
+    let observed = shared.clone();
+    tokio::spawn(async move { observed.publications.observe(&observed.metrics).await });
     let guard = Arc::clone(&shared.guard);
     let router = Router::new()
         .route("/", get(|| async { INDEX }))
         .route("/metrics", get(metrics))
-        .route("/summary", get(summary))
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))
         .with_state(shared)
         .merge(incidents)
         .merge(stats)
+        .merge(page)
         // Whoever may not come in does not learn what there is.
         .layer(from_fn_with_state(Arc::clone(&guard), guard::stand));
     let mut places = Places::default();
@@ -160,7 +155,7 @@ async fn receive(stream: TcpStream, tls: Option<Arc<ServerConfig>>, router: Rout
     }
 }
 
-/// Serves from a thread of its own: a handshake takes a millisecond of a CPU, for which the loop is not to wait.
+/// Serves from a thread of its own: the loop waits neither for a handshake nor for a page.
 ///
 /// # Errors
 /// When it cannot be started.
@@ -191,26 +186,34 @@ async fn answer(stream: impl AsyncRead + AsyncWrite + Unpin, router: Router) {
     }
 }
 
-/// Has the loop look at the node, if it can do so at once.
-async fn refresh(shared: &Shared) {
-    let (done, fresh) = oneshot::channel();
-    if shared.refresh.try_send(Refresh(done)).is_ok() {
-        // Late or dropped: the last look is better than none.
-        let _ = timeout(REFRESH_WAIT, fresh).await;
+/// How old the publication behind an answer is, in seconds (RFC 9111).
+fn age(publication: &Publication) -> [(header::HeaderName, String); 1] {
+    [(header::AGE, publication.at.elapsed().as_secs().to_string())]
+}
+
+/// The node as people read it. Working sets are measured here, on a thread that may wait, one page at a time.
+async fn summary(State((shared, turns)): State<(Shared, Turns)>) -> Response {
+    let Ok(turn) = turns.next().await else { return StatusCode::SERVICE_UNAVAILABLE.into_response() };
+    let Some(publication) = shared.publications.take(false).await else {
+        return (StatusCode::SERVICE_UNAVAILABLE, "the loop is busy; try again\n").into_response();
+    };
+    let age = age(&publication);
+    match turn.spend(move || render_page(&publication)).await {
+        Ok(page) => (age, page).into_response(),
+        Err(error) => {
+            let text = format!("the summary cannot be rendered: {error}\n");
+            (StatusCode::INTERNAL_SERVER_ERROR, text).into_response()
+        }
     }
 }
 
-async fn summary(State(shared): State<Shared>) -> String {
-    shared.summary.want();
-    refresh(&shared).await;
-    shared.summary.value().map(|page| page.as_str().to_owned()).unwrap_or_default()
-}
-
 async fn metrics(State(shared): State<Shared>) -> Response {
-    refresh(&shared).await;
-    let gathered = shared.metrics.lock().unwrap_or_else(PoisonError::into_inner).gather();
-    match render(&gathered) {
-        Ok(text) => ([(header::CONTENT_TYPE, METRICS_TYPE)], text).into_response(),
+    let publication = shared.publications.take(false).await;
+    match render(&shared.metrics.gather()) {
+        Ok(text) => {
+            let age = publication.as_deref().map(age).unwrap_or_else(|| [(header::AGE, "0".to_owned())]);
+            (age, [(header::CONTENT_TYPE, METRICS_TYPE)], text).into_response()
+        }
         Err(error) => {
             let text = format!("metrics cannot be rendered: {error}\n");
             (StatusCode::INTERNAL_SERVER_ERROR, text).into_response()

@@ -8,9 +8,8 @@ use crate::report::{MemoryReport, NodeReport};
 struct Fixture {
     address: SocketAddr,
     health: Arc<Health>,
-    metrics: Arc<Mutex<Metrics>>,
+    publications: Arc<Publications>,
     incidents: Arc<IncidentIndex>,
-    refreshes: mpsc::Receiver<Refresh>,
 }
 
 async fn start() -> Fixture {
@@ -28,22 +27,34 @@ async fn start_behind(directory: &std::path::Path, guard: Guard) -> Fixture {
     let address = listener.local_addr().unwrap();
     let health = Arc::new(Health::new(Duration::from_secs(30), Instant::now()));
     let metrics = Metrics::new("1.2.3", SeriesLimits::default()).unwrap();
-    let metrics = Arc::new(Mutex::new(metrics));
-    let (refresh, refreshes) = mpsc::channel(1);
+    let publications = Arc::new(Publications::default());
+    publications.publish(publication(None));
     let incidents = Arc::new(IncidentIndex::new(directory));
-    let summary = Arc::new(SummaryPage::default());
-    summary.publish("the last page\n".to_owned());
     let shared = Shared {
-        metrics: Arc::clone(&metrics),
+        metrics: Arc::new(metrics),
         health: Arc::clone(&health),
         incidents: Arc::clone(&incidents),
-        summary,
-        stats: Arc::default(),
+        publications: Arc::clone(&publications),
         guard: Arc::new(guard),
-        refresh,
     };
     tokio::spawn(serve(listener, shared));
-    Fixture { address, health, metrics, incidents, refreshes }
+    Fixture { address, health, publications, incidents }
+}
+
+fn publication(memory: Option<MemoryReport>) -> Publication {
+    use crate::node::{CgroupVersion, Hierarchy};
+    let hierarchy = Hierarchy { version: CgroupVersion::V2, memory: "/none".into(), freezer: None, hybrid: false };
+    Publication {
+        at: Instant::now(),
+        report: NodeReport { memory, ..NodeReport::default() },
+        runtime: crate::runtime::View::default(),
+        mode: crate::config::Mode::Observe,
+        semantics: crate::config::Semantics::Corrected,
+        hierarchy,
+        listen: "127.0.0.1:9946".parse().unwrap(),
+        known: None,
+        generation: 0,
+    }
 }
 
 async fn exchange(address: SocketAddr, request: &[u8]) -> String {
@@ -66,7 +77,8 @@ async fn every_path_answers() {
     assert!(index.starts_with("HTTP/1.1 200 OK\r\n"), "{index}");
     assert!(index.ends_with(INDEX), "{index}");
     assert!(fetch(fixture.address, "/healthz").await.ends_with("\r\n\r\nok\n"));
-    assert!(fetch(fixture.address, "/summary").await.ends_with("\r\n\r\nthe last page\n"));
+    let page = fetch(fixture.address, "/summary").await;
+    assert!(page.contains("\r\nage: 0\r\n") && page.contains("\nmode        observe"), "{page}");
     for path in PATHS {
         let answer = fetch(fixture.address, path).await;
         assert!(answer.starts_with("HTTP/1.1 200") || answer.starts_with("HTTP/1.1 503"), "{path}: {answer}");
@@ -90,13 +102,13 @@ async fn readiness_lists_what_is_off() {
 }
 
 #[tokio::test]
-async fn a_scrape_gets_a_fresh_look() {
-    let mut fixture = start().await;
+async fn a_scrape_after_a_change_waits_for_the_next_publication() {
+    let fixture = start().await;
+    assert!(!fetch(fixture.address, "/metrics").await.contains("memory_capacity_bytes 0"));
+    fixture.publications.outdate();
     let scrape = tokio::spawn(fetch(fixture.address, "/metrics"));
-    let Refresh(done) = fixture.refreshes.recv().await.unwrap();
-    let report = NodeReport { memory: Some(MemoryReport::default()), ..NodeReport::default() };
-    fixture.metrics.lock().unwrap().observe(&report, Instant::now());
-    done.send(()).unwrap();
+    fixture.publications.asked().await;
+    fixture.publications.publish(publication(Some(MemoryReport::default())));
     let text = scrape.await.unwrap();
     assert!(text.contains("content-type: text/plain; version=0.0.4; charset=utf-8\r\n"), "{text}");
     assert!(text.contains("\nnode_pressure_monitor_memory_capacity_bytes 0\n"), "{text}");
@@ -105,8 +117,9 @@ async fn a_scrape_gets_a_fresh_look() {
 #[tokio::test]
 async fn a_scrape_never_waits_long_for_a_busy_loop() {
     let fixture = start().await;
+    fixture.publications.outdate();
     let begun = Instant::now();
-    // The first waits in vain, the second finds the channel full: both get the last look.
+    // No publication follows: both get the last one.
     let (first, second) = tokio::join!(fetch(fixture.address, "/metrics"), fetch(fixture.address, "/metrics"));
     for text in [first, second] {
         assert!(text.contains("node_pressure_monitor_build_info{version=\"1.2.3\"} 1"), "{text}");
@@ -213,7 +226,7 @@ async fn whoever_has_no_token_learns_nothing_but_how_the_agent_is() {
         assert!(is_open || answer.contains("www-authenticate: Bearer\r\n"), "{path}: {answer}");
     }
     let request = "GET /summary HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer 0123456789abcdef\r\n\r\n";
-    assert!(exchange(fixture.address, request.as_bytes()).await.ends_with("\r\n\r\nthe last page\n"));
+    assert!(exchange(fixture.address, request.as_bytes()).await.contains("\nmode        observe"));
 }
 
 #[tokio::test]

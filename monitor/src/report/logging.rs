@@ -64,6 +64,14 @@ impl Writer {
     }
 }
 
+#[cfg(test)]
+impl Writer {
+    pub(super) fn discarding() -> Self {
+        let (writer, thread) = NonBlockingBuilder::default().finish(std::io::sink());
+        Self { _thread: thread, dropped: writer.error_counter() }
+    }
+}
+
 /// Sends all records of the process to stderr, those of the `log` crate too. A thread of its own writes them: whoever reads
 /// may stop reading, the loop must not.
 ///

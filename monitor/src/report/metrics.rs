@@ -1,6 +1,7 @@
 //! What Prometheus scrapes: base units, names that say the unit, help texts that say the meaning.
 
 use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use prometheus::proto::MetricFamily;
@@ -55,7 +56,6 @@ pub struct Metrics {
     kswapd_reclaimed: IntCounter,
     kswapd_scanned: IntCounter,
     oom_kills_by_constraint: IntCounterVec,
-    probes: ProbeSeries,
     log_lines_dropped: IntCounter,
     incidents: IncidentMetrics,
     configuration: ConfigMetrics,
@@ -64,8 +64,22 @@ pub struct Metrics {
     disk_usage: DiskUsageMetrics,
     runtime: RuntimeMetrics,
     cluster: ClusterMetrics,
-    series: WorkloadSeries,
+    series: Mutex<Series>,
+    /// OOM kills by workload that no eBPF program counted, since the last publication. The loop does not wait for an observation.
+    uncounted_kills: Mutex<Vec<(String, u64)>>,
+}
+
+/// What an observation compares with the one before.
+#[derive(Debug)]
+struct Series {
+    probes: ProbeSeries,
+    workloads: WorkloadSeries,
     last_events: HashMap<&'static str, EventReport>,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // No code panics while it holds a lock; the counters are whole in any case.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Metrics {
@@ -183,7 +197,6 @@ impl Metrics {
                 "constraint",
                 constraints,
             )?,
-            probes: ProbeSeries::new(&registry)?,
             log_lines_dropped: registry.counter(
                 "log_lines_dropped_total",
                 "Log lines dropped because whoever reads them is too slow.",
@@ -195,23 +208,31 @@ impl Metrics {
             disk_usage: DiskUsageMetrics::new(&registry)?,
             runtime: RuntimeMetrics::new(&registry)?,
             cluster: ClusterMetrics::new(&registry)?,
-            series: WorkloadSeries::new(&registry, limits)?,
-            last_events: HashMap::new(),
+            series: Mutex::new(Series {
+                probes: ProbeSeries::new(&registry)?,
+                workloads: WorkloadSeries::new(&registry, limits)?,
+                last_events: HashMap::new(),
+            }),
+            uncounted_kills: Mutex::default(),
             registry,
         })
     }
 
     /// Takes over everything that a look at the node found.
-    pub fn observe(&mut self, report: &NodeReport, now: Instant) {
+    pub fn observe(&self, report: &NodeReport, now: Instant) {
+        let mut series = locked(&self.series);
         self.observe_memory(report);
         self.observe_states(report);
-        self.observe_events(&report.events);
+        self.observe_events(&mut series.last_events, &report.events);
         self.observe_totals(report);
         self.incidents.observe(&report.incidents);
-        self.probes.observe(&report.probe_statistics);
+        series.probes.observe(&report.probe_statistics);
         self.figures.observe(&report.figures);
         self.disk_usage.observe(&report.figures.disk_usage);
-        self.series.observe(&report.counters, now);
+        series.workloads.observe(&report.counters, now);
+        for (workload, kills) in std::mem::take(&mut *locked(&self.uncounted_kills)) {
+            series.workloads.oom_kills(&workload, kills, now);
+        }
         self.cluster.observe(report.cluster.as_ref());
         self.cluster.pods(&report.pods);
     }
@@ -238,8 +259,8 @@ impl Metrics {
     }
 
     /// Counts OOM kills that no program counted.
-    pub fn oom_kills_of(&mut self, workload: &str, kills: u64) {
-        self.series.oom_kills(workload, kills, Instant::now());
+    pub fn oom_kills_of(&self, workload: &str, kills: u64) {
+        locked(&self.uncounted_kills).push((workload.to_owned(), kills));
     }
 
     /// Counts a soft eviction that waits for the end of maintenance.
@@ -327,7 +348,7 @@ impl Metrics {
         self.oom_score_adj_drift.set(i64::try_from(report.oom_score_adj_drift).unwrap_or(i64::MAX));
     }
 
-    fn observe_totals(&mut self, report: &NodeReport) {
+    fn observe_totals(&self, report: &NodeReport) {
         for &(what, total) in &report.untracked {
             follow(&self.untracked.with_label_values(&[what]), total);
         }
@@ -338,9 +359,9 @@ impl Metrics {
         follow(&self.kswapd_seconds, Duration::from_nanos(report.kswapd_nanos).as_secs_f64());
     }
 
-    fn observe_events(&mut self, events: &[EventReport]) {
+    fn observe_events(&self, last_events: &mut HashMap<&'static str, EventReport>, events: &[EventReport]) {
         for event in events {
-            let last = self.last_events.entry(event.event).or_default();
+            let last = last_events.entry(event.event).or_default();
             let labels = [event.event];
             let add = |counter: &IntCounterVec, last: &mut u64, current| {
                 counter.with_label_values(&labels).inc_by(increase(last, current));

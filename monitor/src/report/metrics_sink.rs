@@ -10,7 +10,7 @@ use super::record::Record;
 use crate::actions::Outcome;
 use crate::units::Bytes;
 
-pub(super) fn count(record: &Record<'_>, metrics: &mut Metrics) {
+pub(super) fn count(record: &Record<'_>, metrics: &Metrics) {
     match *record {
         Record::Eviction(eviction) if eviction.action == Action::DryRun => {
             metrics.eviction(eviction.trigger.cause(), EvictionOutcome::Observed);

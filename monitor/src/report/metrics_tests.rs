@@ -28,7 +28,13 @@ fn report() -> NodeReport {
             met: true,
         }],
         conditions: vec![ConditionReport { condition: "MemoryPressure".into(), status: true }],
-        classes: vec![ClassReport { qos_class: "BestEffort", count: 3, working_set: Bytes(5), largest: Vec::new() }],
+        classes: vec![ClassReport {
+            members: Vec::new(),
+            qos_class: "BestEffort",
+            count: 3,
+            working_set: Bytes(5),
+            largest: Vec::new(),
+        }],
         probes: vec![
             ProbeReport { name: "oom:mark_victim".to_owned(), missing: None },
             ProbeReport { name: "ext4:ext4_free_inode".to_owned(), missing: Some("not in this kernel".to_owned()) },
@@ -50,7 +56,7 @@ fn report() -> NodeReport {
 
 #[test]
 fn everything_is_rendered_under_its_name() {
-    let mut metrics = Metrics::new("1.2.3", SeriesLimits::default()).unwrap();
+    let metrics = Metrics::new("1.2.3", SeriesLimits::default()).unwrap();
     metrics.observe(&report(), Instant::now());
     metrics.wakeup("deadline");
     metrics.eviction(Signal::MemoryAvailable, EvictionOutcome::Observed);
@@ -62,6 +68,7 @@ fn everything_is_rendered_under_its_name() {
     // Totals: the same ones again are nothing new.
     metrics.unaccounted(4, 5);
     metrics.oom_kills_of("a.service", 1);
+    metrics.observe(&report(), Instant::now());
     let text = text(&metrics);
     for sample in [
         r#"build_info{version="1.2.3"} 1"#,
@@ -115,7 +122,7 @@ fn everything_is_rendered_under_its_name() {
 
 #[test]
 fn what_cannot_be_read_is_absent_not_zero() {
-    let mut metrics = Metrics::new("1", SeriesLimits::default()).unwrap();
+    let metrics = Metrics::new("1", SeriesLimits::default()).unwrap();
     metrics.observe(&report(), Instant::now());
     let mut blind = report();
     blind.memory = None;
@@ -132,7 +139,7 @@ fn what_cannot_be_read_is_absent_not_zero() {
 
 #[test]
 fn event_counters_follow_the_kernels() {
-    let mut metrics = Metrics::new("1", SeriesLimits::default()).unwrap();
+    let metrics = Metrics::new("1", SeriesLimits::default()).unwrap();
     let start = Instant::now();
     for (second, generated) in [(0, 10), (1, 25), (2, 25)] {
         let mut report = report();
@@ -149,7 +156,7 @@ fn infinity_is_written_as_the_format_has_it() {
     let exhaustion =
         ExhaustionReport { signal: "memory.available", seconds: f64::INFINITY, thresholds: vec![("hard", 2.5)] };
     let figures = FiguresReport { exhaustion: vec![exhaustion], ..FiguresReport::default() };
-    let mut metrics = Metrics::new("1", SeriesLimits::default()).unwrap();
+    let metrics = Metrics::new("1", SeriesLimits::default()).unwrap();
     metrics.observe(&NodeReport { figures, ..NodeReport::default() }, Instant::now());
     let text = text(&metrics);
     assert!(text.contains("exhaustion_seconds{signal=\"memory.available\"} +Inf\n"), "{text}");

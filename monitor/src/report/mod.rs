@@ -22,9 +22,9 @@ pub mod logging;
 pub mod metrics;
 mod metrics_sink;
 pub mod node_status;
-pub mod on_demand;
 pub mod oom_kill_report;
 pub mod probes;
+pub mod publications;
 pub mod rate_limit;
 pub mod reclaim;
 pub mod reclaim_report;
@@ -52,15 +52,14 @@ pub use configuration_state::{ConfigState, ReloadOutcome};
 pub use dedup::Dedup;
 pub use deeds::EvictionOutcome;
 pub use health::{Health, hang_limit};
-pub use http::{BindError, Guard, Refresh};
+pub use http::{BindError, Guard};
 pub use incident_metrics::IncidentReport;
 pub use incident_sink::Recorder;
 pub use logging::{LogFormat, LoggingError};
 pub use metrics::Metrics;
-pub use on_demand::{OnDemand, SummaryPage};
+pub use publications::Publications;
 pub use rate_limit::RateLimiter;
 pub use reporter::Reporter;
-pub use stats::StatsBasis;
 pub use summary::{StartSummary, render_summary};
 
 /// The node as it was at one look.
@@ -72,7 +71,7 @@ pub struct NodeReport {
     pub thresholds: Vec<ThresholdReport>,
     /// Every node condition that the agent keeps.
     pub conditions: Vec<ConditionReport>,
-    /// Workloads by QoS class, in the order in which they are shown.
+    /// Workloads by QoS class, in the order in which they are shown; not measured.
     pub classes: Vec<ClassReport>,
     /// Workloads that are never evicted, whatever their class.
     pub protected: Vec<String>,
@@ -136,10 +135,30 @@ pub struct ClassReport {
     pub qos_class: &'static str,
     /// How many there are.
     pub count: usize,
-    /// Their working sets together.
+    /// Their names.
+    pub members: Vec<String>,
+    /// Their working sets together; zero before they are measured.
     pub working_set: Bytes,
     /// A few of them, largest working set first.
     pub largest: Vec<(String, Bytes)>,
+}
+
+/// Workloads named in the summary for each class.
+const LARGEST_SHOWN: usize = 3;
+
+impl NodeReport {
+    /// The classes with the working sets that `measure` returns; a workload without one is gone.
+    pub fn measured_classes(&self, measure: &mut dyn FnMut(&str) -> Option<Bytes>) -> Vec<ClassReport> {
+        let measured = |class: &ClassReport| {
+            let sets = class.members.iter().filter_map(|name| Some((name.clone(), measure(name)?)));
+            let mut largest: Vec<(String, Bytes)> = sets.collect();
+            largest.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+            let working_set = largest.iter().fold(Bytes::ZERO, |sum, (_, set)| sum.saturating_add(*set));
+            largest.truncate(LARGEST_SHOWN);
+            ClassReport { working_set, largest, ..class.clone() }
+        };
+        self.classes.iter().map(measured).collect()
+    }
 }
 
 /// A kernel probe.

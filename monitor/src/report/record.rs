@@ -200,6 +200,27 @@ pub enum Record<'r> {
     Started(&'r Start<'r>),
 }
 
+impl Record<'_> {
+    /// Whether a request that follows the record's log line is to see gauges of after it.
+    #[must_use]
+    pub const fn changes_gauges(&self) -> bool {
+        matches!(
+            self,
+            Self::ThresholdMet { .. }
+                | Self::ThresholdRecovered { .. }
+                | Self::ConditionChanged { .. }
+                | Self::SourceChanged { .. }
+                | Self::Maintenance { .. }
+                | Self::ApiServerUp { .. }
+                | Self::PodsRead { .. }
+                | Self::Degraded { .. }
+                | Self::Restored { .. }
+                | Self::RuntimeFound { .. }
+                | Self::ConfigurationApplied { .. }
+        )
+    }
+}
+
 /// The facts of the record `started`.
 #[derive(Debug, Clone, Copy)]
 pub struct Start<'r> {
@@ -230,3 +251,7 @@ impl MetFigures {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "record_tests.rs"]
+mod tests;

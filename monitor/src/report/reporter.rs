@@ -1,6 +1,6 @@
 //! Reports what happens: each record goes to the log, the metrics, the incidents and the events from here.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::condition_log::ConditionLog;
@@ -10,7 +10,7 @@ use super::log_sink;
 use super::metrics_sink;
 use super::node_status::{NodeStatusSink, StatusFacts};
 use super::record::Record;
-use super::{Dedup, Health, Metrics, Recorder, StatsBasis, SummaryPage, logging};
+use super::{Dedup, Health, Metrics, Publications, Recorder, logging};
 use crate::cluster::Cluster;
 use crate::config::{Mode, Threshold};
 use crate::eviction::{Armed, Assessment, NodeCondition, Observation};
@@ -25,10 +25,9 @@ const REPEAT_RECLAIMING: Duration = Duration::from_secs(10);
 /// What the sinks share with the HTTP server, and the log's writer.
 #[derive(Debug)]
 pub struct Outlets {
-    pub metrics: Arc<Mutex<Metrics>>,
+    pub metrics: Arc<Metrics>,
     pub health: Arc<Health>,
-    pub summary: Arc<SummaryPage>,
-    pub stats: Arc<StatsBasis>,
+    pub publications: Arc<Publications>,
     pub log: logging::Writer,
 }
 
@@ -47,8 +46,6 @@ pub struct Reporter {
     deferred: Dedup<usize>,
     /// Events for the API server; without one there are none.
     events: Option<(Arc<str>, Vec<EventDraft>)>,
-    /// When the metrics were last renewed.
-    pub reported: Option<Monotonic>,
 }
 
 impl Reporter {
@@ -66,7 +63,6 @@ impl Reporter {
             dry_runs: Dedup::new(REPEAT_DRY_RUN),
             deferred: Dedup::new(REPEAT_DRY_RUN),
             events: node_name.map(|name| (name, Vec::new())),
-            reported: None,
         }
     }
 
@@ -75,9 +71,12 @@ impl Reporter {
         let incident = self.recorder.note(record, now);
         let suppressed = self.limits.admit(record, now);
         if suppressed.is_some() || LogLimits::is_counted_always(record) {
-            self.with_metrics(|metrics| metrics_sink::count(record, metrics));
+            metrics_sink::count(record, &self.outlets.metrics);
         }
         let Some(suppressed) = suppressed else { return false };
+        if record.changes_gauges() {
+            self.outlets.publications.outdate();
+        }
         log_sink::write(record, incident.as_deref(), suppressed);
         if let Some((node_name, drafts)) = &mut self.events {
             event_sink::draft(record, node_name, drafts);
@@ -249,8 +248,7 @@ impl Reporter {
         self.events.as_mut().map(|(_, drafts)| std::mem::take(drafts)).unwrap_or_default()
     }
 
-    pub fn with_metrics(&self, act: impl FnOnce(&mut Metrics)) {
-        // No code panics while it holds the lock; the counters are whole in any case.
-        act(&mut self.outlets.metrics.lock().unwrap_or_else(PoisonError::into_inner));
+    pub fn with_metrics(&self, act: impl FnOnce(&Metrics)) {
+        act(&self.outlets.metrics);
     }
 }

@@ -4,6 +4,8 @@ use std::fmt::Write as _;
 use std::net::SocketAddr;
 
 use super::disk_usage::disk_usage;
+use super::publications::Publication;
+use super::stats::{Cgroups, CpuHistory};
 use super::summary_figures::{exhaustion, left_out, pressure, roles, sources, swap};
 use super::{ClassReport, MemoryReport, NodeReport, ThresholdReport};
 use crate::config::{Mode, Semantics, Threshold};
@@ -55,6 +57,28 @@ pub fn render_summary(summary: &StartSummary<'_>) -> String {
     page.row("cgroup", summary.cgroup);
     page.row("metrics", &format!("http://{}/metrics", summary.listen));
     format!("node-pressure-monitor {}\n\n{}", summary.version, page.text)
+}
+
+/// Renders the page of a publication. Measures the working set of every workload, by its files.
+#[must_use]
+pub fn render_page(publication: &Publication) -> String {
+    let Publication { report, mode, semantics, hierarchy, listen, .. } = publication;
+    let mut history = CpuHistory::default();
+    let mut cgroups = Cgroups::new(hierarchy, &mut history);
+    let mut measure = |workload: &str| {
+        let memory = cgroups.memory(&cgroups.open(workload)?, workload)?;
+        Some(Bytes(memory.working_set_bytes))
+    };
+    let node = NodeReport { classes: report.measured_classes(&mut measure), ..report.clone() };
+    let hybrid = if hierarchy.hybrid { ", hybrid: v2 is mounted without the memory controller" } else { "" };
+    render_summary(&StartSummary {
+        version: env!("CARGO_PKG_VERSION"),
+        mode: *mode,
+        semantics: *semantics,
+        cgroup: &format!("{} at {}{hybrid}", hierarchy.version, hierarchy.memory.display()),
+        listen: *listen,
+        node: &node,
+    })
 }
 
 #[derive(Default)]
@@ -192,7 +216,7 @@ fn workloads(page: &mut Page, node: &NodeReport) {
         page.row("workloads", "none found: nothing could be evicted");
     }
     for class in node.classes.iter().filter(|class| class.count > 0) {
-        let ClassReport { qos_class, count, working_set, largest } = class;
+        let ClassReport { qos_class, count, working_set, largest, .. } = class;
         page.row("workloads", &format!("{qos_class:<10} {count:>4} {working_set:>11}"));
         for (name, bytes) in largest {
             page.largest("workloads", *bytes, name);

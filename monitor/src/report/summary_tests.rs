@@ -52,6 +52,7 @@ fn node() -> NodeReport {
         ],
         classes: vec![
             ClassReport {
+                members: Vec::new(),
                 qos_class: "BestEffort",
                 count: 20,
                 working_set: mib(300),
@@ -64,12 +65,14 @@ fn node() -> NodeReport {
                 ],
             },
             ClassReport {
+                members: Vec::new(),
                 qos_class: "Burstable",
                 count: 0,
                 working_set: Bytes::ZERO,
                 largest: Vec::new(),
             },
             ClassReport {
+                members: Vec::new(),
                 qos_class: "Guaranteed",
                 count: 2,
                 working_set: mib(64),

@@ -71,6 +71,21 @@ impl Memory {
         self.sample
     }
 
+    /// Takes a fresh sample for a report, and returns the one that the loop decides by, to be restored afterwards.
+    pub fn show_fresh(&mut self, semantics: Semantics) -> Option<MemorySample> {
+        let decided_by = self.sample?;
+        if let Ok(fresh) = self.reader.sample() {
+            self.sample = Some(fresh);
+            let available = self.value(semantics).map(|value| value.available_bytes());
+            available.iter().for_each(|available| self.slope.observe(available.as_f64(), fresh.at));
+        }
+        Some(decided_by)
+    }
+
+    pub fn restore(&mut self, decided_by: Option<MemorySample>) {
+        self.sample = decided_by;
+    }
+
     /// Returns `memory.available` as the thresholds are compared with it.
     #[must_use]
     pub fn value(&self, semantics: Semantics) -> Option<SignalValue> {

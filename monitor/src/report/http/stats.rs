@@ -7,8 +7,9 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 
 use super::turns::Turns;
-use super::{Shared, parameter, refresh};
-use crate::report::stats::{CpuHistory, Extent, Known, document};
+use super::{Shared, parameter};
+use crate::report::publications::Publication;
+use crate::report::stats::{CpuHistory, Extent, document};
 
 const JSON: &str = "application/json";
 
@@ -19,25 +20,23 @@ pub(super) struct Desk {
     history: Arc<Mutex<CpuHistory>>,
 }
 
-/// The document, by a look that the loop takes now; `?only_cpu_and_memory=true` as at the kubelet.
+/// The document, by a young publication; `?only_cpu_and_memory=true` as at the kubelet.
 pub(super) async fn summary(State((shared, desk)): State<(Shared, Desk)>, RawQuery(query): RawQuery) -> Response {
     let extent = match parameter(query.as_deref(), "only_cpu_and_memory") {
         Some("true") => Extent::CpuAndMemory,
         Some(_) | None => Extent::Whole,
     };
     let Ok(turn) = desk.turns.next().await else { return not_yet() };
-    shared.stats.want();
-    refresh(&shared).await;
-    // Not kept for the next one: it holds what the runtime and the disks were like.
-    let Some(known) = shared.stats.take() else { return not_yet() };
-    match turn.spend(move || render(&known, extent, &desk.history)).await {
+    let Some(publication) = shared.publications.take(true).await else { return not_yet() };
+    match turn.spend(move || render(&publication, extent, &desk.history)).await {
         Ok(Ok(json)) => ([(header::CONTENT_TYPE, JSON)], json).into_response(),
         Ok(Err(error)) => failed(&error),
         Err(error) => failed(&error),
     }
 }
 
-fn render(known: &Known, extent: Extent, history: &Mutex<CpuHistory>) -> serde_json::Result<Vec<u8>> {
+fn render(publication: &Publication, extent: Extent, history: &Mutex<CpuHistory>) -> serde_json::Result<Vec<u8>> {
+    let Some(known) = &publication.known else { return Ok(b"{}".to_vec()) };
     let mut history = history.lock().unwrap_or_else(PoisonError::into_inner);
     serde_json::to_vec(&document(known, extent, &mut history))
 }

@@ -11,12 +11,12 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use self::cgroups::Cgroups;
+pub(super) use self::cgroups::Cgroups;
 pub use self::cgroups::CpuHistory;
 use self::document::{
     Container, Document, Fs, Memory, Node, Pod, PodRef, ProcessStats, Rlimit, Runtime, Swap, Time, Volume,
 };
-use super::{MemoryReport, OnDemand, SwapReport};
+use super::{MemoryReport, SwapReport};
 use crate::disk::{Usage, Usages};
 use crate::node::Hierarchy;
 use crate::node::filesystem_roles::Role;
@@ -26,9 +26,6 @@ use crate::units::CgroupId;
 use crate::workloads::PodSpecs;
 use crate::workloads::cgroup_path::{self, PodUid};
 use crate::workloads::kubelet_summary::{ContainerStats, FsUsage, VolumeStats};
-
-/// What the loop knows, for whoever asks.
-pub type StatsBasis = OnDemand<Known>;
 
 /// What the loop knows.
 #[derive(Debug)]

@@ -1,0 +1,193 @@
+//! What the loop knows, on its way to the HTTP server. The loop publishes a publication when a request asks for one, and once a minute; it
+//! renders and measures nothing for a request. A request takes the last publication if that is young, and waits for the next one otherwise.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::{Notify, mpsc, watch};
+use tokio::time::timeout;
+
+use super::stats::Known;
+use super::{Metrics, NodeReport};
+use crate::config::{Mode, Semantics};
+use crate::node::Hierarchy;
+use crate::runtime::View;
+
+/// A request takes a publication that is younger than this.
+pub const YOUNG: Duration = Duration::from_secs(1);
+/// A request waits this long for the loop, and then takes the last publication.
+const LONGEST_WAIT: Duration = Duration::from_millis(250);
+/// Publications on their way: at most one a second, and each takes milliseconds to observe.
+const ON_THE_WAY: usize = 4;
+
+/// The loop's knowledge at one moment.
+#[derive(Debug)]
+pub struct Publication {
+    pub at: Instant,
+    pub report: NodeReport,
+    pub runtime: View,
+    pub mode: Mode,
+    pub semantics: Semantics,
+    pub hierarchy: Hierarchy,
+    pub listen: SocketAddr,
+    /// The basis of `/stats/summary`, if a request asked for it.
+    pub known: Option<Known>,
+    /// Set when it is published.
+    pub generation: u64,
+}
+
+/// Shared by the loop and the HTTP server.
+#[derive(Debug)]
+pub struct Publications {
+    ask: Notify,
+    wants_known: AtomicBool,
+    /// Rises with each change that a request is to see: a publication of an earlier generation is not taken.
+    generation: AtomicU64,
+    sender: mpsc::Sender<Publication>,
+    receiver: Mutex<Option<mpsc::Receiver<Publication>>>,
+    latest: watch::Sender<Option<Arc<Publication>>>,
+}
+
+impl Default for Publications {
+    fn default() -> Self {
+        let (sender, receiver) = mpsc::channel(ON_THE_WAY);
+        Self {
+            ask: Notify::new(),
+            wants_known: AtomicBool::new(false),
+            generation: AtomicU64::new(0),
+            sender,
+            receiver: Mutex::new(Some(receiver)),
+            latest: watch::Sender::new(None),
+        }
+    }
+}
+
+impl Publications {
+    /// Returns when a request waits for a publication. Cancel-safe.
+    pub async fn asked(&self) {
+        self.ask.notified().await;
+    }
+
+    /// Whether the next publication is to have the basis of `/stats/summary`.
+    #[must_use]
+    pub fn takes_known(&self) -> bool {
+        self.wants_known.swap(false, Ordering::AcqRel)
+    }
+
+    /// The last publication is not young any more, whatever its age.
+    pub fn outdate(&self) {
+        self.generation.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Publishes a publication. Returns false if the HTTP server lags behind: the publication is dropped.
+    pub fn publish(&self, mut publication: Publication) -> bool {
+        // The loop alone changes the generation, and this is the loop.
+        publication.generation = self.generation.load(Ordering::Acquire);
+        self.sender.try_send(publication).is_ok()
+    }
+
+    /// Takes each publication into the metrics, and keeps the last one for the pages. Runs on the HTTP server's thread, once.
+    pub async fn observe(&self, metrics: &Metrics) {
+        let receiver = self.receiver.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(mut receiver) = receiver else { return };
+        while let Some(mut publication) = receiver.recv().await {
+            metrics.observe(&publication.report, Instant::now());
+            metrics.runtime(&publication.runtime);
+            // The largest parts, which only the metrics need.
+            (publication.report.counters, publication.report.pods) = (Vec::new(), Vec::new());
+            publication.runtime = View::default();
+            self.latest.send_replace(Some(Arc::new(publication)));
+        }
+    }
+
+    /// Returns a young publication, else the last one after a short wait; nothing before the first. `with_known`: one with the basis of
+    /// `/stats/summary`, or nothing.
+    pub async fn take(&self, with_known: bool) -> Option<Arc<Publication>> {
+        let mut latest = self.latest.subscribe();
+        let is_good = |publication: &Option<Arc<Publication>>| {
+            let is_current = |it: &Publication| it.generation == self.generation.load(Ordering::Acquire);
+            let is_enough = |it: &Publication| !with_known || it.known.is_some();
+            publication.as_ref().is_some_and(|it| it.at.elapsed() < YOUNG && is_current(it) && is_enough(it))
+        };
+        let last = latest.borrow_and_update().clone();
+        if is_good(&last) {
+            return last;
+        }
+        if with_known {
+            self.wants_known.store(true, Ordering::Release);
+        }
+        self.ask.notify_one();
+        // A busy loop is not waited for: the last publication is better than none.
+        let _busy = timeout(LONGEST_WAIT, latest.wait_for(is_good)).await;
+        let last = self.latest.borrow().clone();
+        last.filter(|publication| !with_known || publication.known.is_some())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::node::CgroupVersion;
+    use crate::report::series::SeriesLimits;
+
+    fn publication(at: Instant) -> Publication {
+        let hierarchy = Hierarchy { version: CgroupVersion::V2, memory: "/none".into(), freezer: None, hybrid: false };
+        Publication {
+            at,
+            report: NodeReport::default(),
+            runtime: View::default(),
+            mode: Mode::Observe,
+            semantics: Semantics::Corrected,
+            hierarchy,
+            listen: "127.0.0.1:9946".parse().unwrap(),
+            known: None,
+            generation: 0,
+        }
+    }
+
+    async fn observed(publications: &Arc<Publications>) {
+        let metrics = Metrics::new("1", SeriesLimits::default()).unwrap();
+        let shared = Arc::clone(publications);
+        tokio::spawn(async move { shared.observe(&metrics).await });
+        tokio::task::yield_now().await;
+    }
+
+    #[tokio::test]
+    async fn a_young_publication_does_not_wake_the_loop() {
+        let publications = Arc::new(Publications::default());
+        observed(&publications).await;
+        let at = Instant::now();
+        assert!(publications.publish(publication(at)));
+        tokio::task::yield_now().await;
+        assert_eq!(publications.take(false).await.unwrap().at, at);
+        assert!(timeout(Duration::ZERO, publications.asked()).await.is_err(), "the loop sleeps");
+        publications.outdate();
+        let (taken, ()) = tokio::join!(publications.take(false), async {
+            publications.asked().await;
+            assert!(publications.publish(publication(Instant::now())));
+        });
+        assert!(taken.unwrap().at > at);
+    }
+
+    #[tokio::test]
+    async fn a_busy_loop_is_not_waited_for_long() {
+        let publications = Arc::new(Publications::default());
+        observed(&publications).await;
+        assert!(publications.take(false).await.is_none(), "none was published");
+        let old = Instant::now().checked_sub(YOUNG).unwrap();
+        publications.publish(publication(old));
+        tokio::task::yield_now().await;
+        assert_eq!(publications.take(false).await.unwrap().at, old);
+        assert!(publications.take(true).await.is_none(), "it has no basis of /stats/summary");
+        assert!(publications.takes_known() && !publications.takes_known());
+    }
+
+    #[test]
+    fn a_publication_that_is_not_taken_is_refused() {
+        let publications = Publications::default();
+        let published = (0..ON_THE_WAY + 1).filter(|_| publications.publish(publication(Instant::now()))).count();
+        assert_eq!(published, ON_THE_WAY);
+    }
+}

@@ -1,0 +1,299 @@
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::sync::{Arc, Mutex};
+
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id};
+use tracing::{Event, Metadata, Subscriber};
+
+use super::*;
+use crate::eviction::decider::EvictionEnd;
+use crate::eviction::rank::{Order, Ranked};
+use crate::report::eviction_report::{Action, ThresholdTrigger, Trigger};
+use crate::report::reclaim_report::ReclaimAttempt;
+use crate::report::reporter::Outlets;
+use crate::report::series::SeriesLimits;
+use crate::report::{Health, Metrics, Publications, Recorder, Reporter, logging};
+
+/// Captures the fields of every log line.
+#[derive(Debug, Default, Clone)]
+struct Captured(Arc<Mutex<Vec<BTreeMap<String, String>>>>);
+
+struct Fields<'f>(&'f mut BTreeMap<String, String>);
+
+impl Visit for Fields<'_> {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        self.0.insert(field.name().to_owned(), format!("{value:?}").trim_matches('"').to_owned());
+    }
+}
+
+impl Subscriber for Captured {
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        true
+    }
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+    fn record(&self, _: &Id, _: &tracing::span::Record<'_>) {}
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+    fn event(&self, event: &Event<'_>) {
+        let mut fields = BTreeMap::new();
+        event.record(&mut Fields(&mut fields));
+        self.0.lock().unwrap().push(fields);
+    }
+    fn enter(&self, _: &Id) {}
+    fn exit(&self, _: &Id) {}
+}
+
+struct Fixture {
+    reporter: Reporter,
+    metrics: Arc<Metrics>,
+    health: Arc<Health>,
+    captured: Captured,
+    _directory: tempfile::TempDir,
+}
+
+fn fixture() -> Fixture {
+    let directory = tempfile::tempdir().unwrap();
+    let options = crate::config::IncidentOptions { directory: directory.path().to_owned(), max_size: Bytes(1 << 20) };
+    let (recorder, missing) = Recorder::start(&options).unwrap();
+    assert_eq!(missing, None);
+    let metrics = Arc::new(Metrics::new("1", SeriesLimits::default()).unwrap());
+    let health = Arc::new(Health::new(Duration::from_secs(30), std::time::Instant::now()));
+    let outlets = Outlets {
+        metrics: Arc::clone(&metrics),
+        health: Arc::clone(&health),
+        publications: Arc::new(Publications::default()),
+        log: logging::Writer::discarding(),
+    };
+    let reporter = Reporter::new(outlets, recorder, Some("n-1".into()));
+    Fixture { reporter, metrics, health, captured: Captured::default(), _directory: directory }
+}
+
+impl Fixture {
+    /// Reports a record; returns the fields of its log line, without those of the incident's.
+    fn report(&mut self, record: &Record<'_>) -> BTreeMap<String, String> {
+        let before = self.captured.0.lock().unwrap().len();
+        let captured = self.captured.clone();
+        tracing::subscriber::with_default(captured, || self.reporter.report(record, Monotonic(1)));
+        let lines = self.captured.0.lock().unwrap();
+        let of_record = |line: &&BTreeMap<String, String>| line.get("event").is_none_or(|event| event != "incident");
+        lines[before..].iter().find(of_record).cloned().unwrap_or_default()
+    }
+
+    fn counted(&self, sample: &str) -> bool {
+        let text = super::super::metrics::render(&self.metrics.gather()).unwrap();
+        String::from_utf8(text).unwrap().contains(&format!("node_pressure_monitor_{sample}\n"))
+    }
+
+    fn incident(&self) -> Option<serde_json::Value> {
+        let index = self.reporter.recorder.index();
+        let deadline = std::time::Instant::now() + Duration::from_secs(10);
+        // A thread writes it.
+        while index.heads(1).is_empty() && std::time::Instant::now() < deadline {
+            std::thread::yield_now();
+        }
+        let body = index.find(&index.heads(1).pop()?.id)?;
+        serde_json::from_slice(&index.read(&body).ok()??).ok()
+    }
+}
+
+fn usage(name: &str, working_set: u64) -> crate::workloads::WorkloadUsage {
+    let workload = crate::workloads::Workload {
+        name: name.to_owned(),
+        id: crate::units::CgroupId(7),
+        kind: crate::workloads::Kind::Service,
+        qos: crate::workloads::QosClass::BestEffort,
+        request: Bytes::ZERO,
+        preference: crate::workloads::Preference::default(),
+        protection: None,
+        pod: None,
+    };
+    crate::workloads::WorkloadUsage { workload, working_set: Bytes(working_set), exact: true, other: None }
+}
+
+fn met() -> MetThreshold {
+    let threshold: Threshold = crate::config::Policy::default().thresholds.into_iter().next().unwrap();
+    let value = SignalValue::now(threshold.signal, Bytes(50), Bytes(1000));
+    MetThreshold { place: 0, quantity: Amount::from_units(100), value, is_fresh: true, threshold }
+}
+
+#[test]
+fn log_and_metric_of_each_record_agree() {
+    let (met, mut fixture) = (met(), fixture());
+    let signal = met.threshold.signal;
+    let attempt = ReclaimAttempt {
+        workload: "w".to_owned(),
+        id: crate::units::CgroupId(7),
+        requested: Bytes(9),
+        freed: Bytes(5),
+        available_before: Bytes(1),
+        available_after: Bytes(6),
+        took: Duration::from_millis(500),
+        outcome: crate::eviction::proactive_reclaim::ReclaimOutcome::Sufficed,
+    };
+    let ended = |outcome, end| Ended {
+        name: "w".to_owned(),
+        id: crate::units::CgroupId(7),
+        cause: signal.into(),
+        killed: None,
+        took: Duration::from_millis(5),
+        outcome,
+        end,
+        note: None,
+    };
+    let gone = ended(crate::actions::Outcome::Gone, EvictionEnd::Gone);
+    let failed = ended(crate::actions::Outcome::Failed("EIO".to_owned()), EvictionEnd::Failed);
+    let at = Monotonic(3);
+    let text = |sample: &str| format!("evictions_total{{outcome=\"{sample}\",signal=\"{}\"}} 1", signal.as_str());
+    let cases: Vec<(Record<'_>, &str, (&str, &str), Option<String>)> = vec![
+        (Record::Ready, "ready", ("message", "the agent listens and samples"), None),
+        (Record::ThresholdMet { met: &met, wakeup: "psi", sampled: at }, "threshold_met", ("wakeup", "psi"), None),
+        (
+            Record::EvictionEnded { ended: &gone, at, available: None },
+            "eviction_done",
+            ("gone_mono_ns", "3"),
+            Some(text("killed")),
+        ),
+        (
+            Record::EvictionEnded { ended: &failed, at, available: None },
+            "eviction_failed",
+            ("reason", "EIO"),
+            Some(text("failed")),
+        ),
+        (
+            Record::EvictionPutOff { signal, workload: "w", reason: "down" },
+            "eviction_put_off",
+            ("reason", "down"),
+            Some(text("put_off")),
+        ),
+        (
+            Record::CandidatesExhausted { met: &met, candidates: 2 },
+            "candidates_exhausted",
+            ("candidates", "2"),
+            Some(text("no_candidate")),
+        ),
+        (
+            Record::Reclaim(ReclaimRecord::Ended(&attempt)),
+            "reclaim",
+            ("outcome", "sufficed"),
+            Some("proactive_reclaims_total{outcome=\"sufficed\"} 1".to_owned()),
+        ),
+        (
+            Record::OwnOomScore { found: 0 },
+            "own_oom_score_adj",
+            ("found", "0"),
+            Some("oom_score_adj_repaired_total 1".to_owned()),
+        ),
+        (
+            Record::OomKillsCounted { workload: "w", kills: 3 },
+            "oom_kills_counted",
+            ("kills", "3"),
+            Some("oom_kills_by_constraint_total{constraint=\"unknown\"} 3".to_owned()),
+        ),
+        (
+            Record::EvictionDeferred { met: &met, reason: "cordoned" },
+            "eviction_deferred",
+            ("reason", "cordoned"),
+            Some(format!("soft_evictions_deferred_total{{signal=\"{}\"}} 1", signal.as_str())),
+        ),
+        (
+            Record::SourceChanged { signal: "inodes", from: "ebpf", to: "polling", reason: "r" },
+            "source_changed",
+            ("to", "polling"),
+            None,
+        ),
+        (Record::PodsRead { pods: 4, age: None }, "pods", ("pods", "4"), None),
+        (Record::EvictionLeft { workload: "w" }, "shutdown", ("workload", "w"), None),
+        (Record::RuntimeAbsent, "container_runtime", ("event", "container_runtime"), None),
+        (Record::Maintenance { reason: None, defers: true }, "maintenance", ("event", "maintenance"), None),
+        (Record::ConfigurationRefused { file: "f", reason: "r" }, "configuration_refused", ("file", "f"), None),
+    ];
+    for (record, event, (field, value), sample) in &cases {
+        let fields = fixture.report(record);
+        assert_eq!(fields.get("event").map(String::as_str), Some(*event), "{record:?}: {fields:?}");
+        assert_eq!(fields.get(*field).map(String::as_str), Some(*value), "{record:?}: {fields:?}");
+        assert!(sample.as_ref().is_none_or(|sample| fixture.counted(sample)), "{record:?}: {sample:?}");
+    }
+}
+
+#[test]
+fn log_metric_and_incident_of_an_eviction_agree() {
+    for action in Action::ALL {
+        let (met, mut fixture) = (met(), fixture());
+        let victim = Ranked { candidate: usage("w", 900) };
+        let policy = crate::config::Policy::default();
+        let order = Order::of(&policy, met.threshold.signal.resource());
+        let trigger = ThresholdTrigger {
+            met: &met,
+            victim: &victim,
+            ranking: std::slice::from_ref(&victim),
+            order,
+            reclaim: None,
+            wakeup: "psi",
+            sampled: Monotonic(2),
+            ordered: Monotonic(3),
+            decided: Monotonic(4),
+        };
+        let record = EvictionRecord {
+            workload: "w",
+            cgroup: crate::units::CgroupId(7),
+            pod: Some("ns/name".to_owned()),
+            labels: BTreeMap::new(),
+            action,
+            processes: 2,
+            trigger: Trigger::Threshold(&trigger),
+            woken: Monotonic(1),
+            acted: Monotonic(5),
+            policy: None,
+            trace: Vec::new(),
+        };
+        let fields = fixture.report(&Record::Eviction(&record));
+        let incident = fixture.incident().unwrap();
+        let eviction = &incident["eviction"];
+        for (field, of_incident) in [
+            ("action", "action"),
+            ("mode", "mode"),
+            ("workload", "workload"),
+            ("signal", "signal"),
+            ("kind", "kind"),
+            ("pod", "pod"),
+        ] {
+            assert_eq!(fields[field], eviction[of_incident].as_str().unwrap(), "{field} of {action:?}: {fields:?}");
+        }
+        assert_eq!(fields["available_bytes"], eviction["availableBytes"].to_string());
+        assert_eq!(fields["ranking"], "w");
+        let observed =
+            format!("evictions_total{{outcome=\"observed\",signal=\"{}\"}} 1", met.threshold.signal.as_str());
+        assert_eq!(fixture.counted(&observed), action == Action::DryRun, "{action:?}");
+    }
+}
+
+#[test]
+fn a_capability_is_logged_once_when_lost_and_once_when_restored() {
+    let mut fixture = fixture();
+    let captured = fixture.captured.clone();
+    tracing::subscriber::with_default(captured, || {
+        for reason in [Some("EIO"), Some("EIO for 5 s"), None, None] {
+            fixture.reporter.set_capability("vmstat", reason, "refaults are unknown", Monotonic(1));
+        }
+        fixture.reporter.set_missing(&["PSI trigger: no PSI".to_owned()], Monotonic(1));
+    });
+    let lines = fixture.captured.0.lock().unwrap();
+    let seen: Vec<(&str, &str)> =
+        lines.iter().map(|line| (line["event"].as_str(), line["capability"].as_str())).collect();
+    assert_eq!(seen, [("degraded", "vmstat"), ("restored", "vmstat"), ("degraded", "PSI trigger")]);
+    assert!(fixture.health.readyz().1.contains("degraded: PSI trigger: no PSI\n"));
+}
+
+#[test]
+fn a_changed_condition_is_an_event_with_the_kubelets_reason() {
+    let mut fixture = fixture();
+    fixture.reporter.report_condition("MemoryPressure", true, Some(NodeCondition::MemoryPressure), Monotonic(1));
+    fixture.reporter.report_reclaiming(Resource::Memory, false, Monotonic(1));
+    fixture.reporter.report_reclaiming(Resource::Memory, false, Monotonic(2));
+    let events = fixture.reporter.take_events();
+    let reasons: Vec<&str> = events.iter().map(|event| event.reason).collect();
+    assert_eq!(reasons, ["NodeHasInsufficientMemory", "EvictionThresholdMet"]);
+    assert_eq!(events[0].message, "Node n-1 status is now: NodeHasInsufficientMemory");
+}
