@@ -1,10 +1,10 @@
 //! Metrics, health and incidents over HTTP, on a thread of its own.
 
+mod connections;
 mod guard;
-mod incidents;
+mod incident_pages;
 pub mod material;
-mod places;
-mod stats;
+mod stats_page;
 mod turns;
 
 use std::io;
@@ -27,8 +27,8 @@ use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 
+use self::connections::Places;
 pub use self::guard::Guard;
-use self::places::Places;
 use self::turns::Turns;
 use super::publications::{Publication, Publications};
 use super::summary::render_page;
@@ -107,9 +107,10 @@ pub struct Shared {
 /// has most, so that nobody keeps a probe from its answer. A connection is for one request and ends after 10 s, so that a slow or silent
 /// client holds nothing for long; where there is a certificate, that includes its handshake.
 pub async fn serve(listener: TcpListener, shared: Shared) {
-    let incidents = incidents::router(Arc::clone(&shared.incidents));
-    let stats =
-        Router::new().route("/stats/summary", get(stats::summary)).with_state((shared.clone(), stats::Desk::default()));
+    let incidents = incident_pages::router(Arc::clone(&shared.incidents));
+    let stats = Router::new()
+        .route("/stats/summary", get(stats_page::summary))
+        .with_state((shared.clone(), stats_page::Desk::default()));
     let page = Router::new().route("/summary", get(summary)).with_state((shared.clone(), Turns::default()));
     let observed = shared.clone();
     tokio::spawn(async move { observed.publications.observe(&observed.metrics).await });

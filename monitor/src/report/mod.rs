@@ -2,12 +2,12 @@
 //!
 //! The loop describes the node in a `NodeReport`, plain values only, and everything here renders that.
 
-mod cluster;
+mod action_counters;
+mod cluster_metrics;
 pub mod condition_log;
 pub mod configuration_state;
 pub mod dedup;
-mod deeds;
-pub mod disk_usage;
+pub mod disk_usage_metrics;
 pub mod event_sink;
 mod eviction_log;
 pub mod eviction_report;
@@ -23,15 +23,15 @@ pub mod metrics;
 mod metrics_sink;
 pub mod node_status;
 pub mod oom_kill_report;
-pub mod probes;
+pub mod probe_metrics;
 pub mod publications;
 pub mod rate_limit;
-pub mod reclaim;
+pub mod reclaim_metrics;
 pub mod reclaim_report;
 pub mod record;
 mod register;
 pub mod reporter;
-pub mod runtime;
+pub mod runtime_metrics;
 pub mod series;
 pub mod stats;
 pub mod summary;
@@ -47,10 +47,10 @@ pub use crate::sensors::figure_report::{
     DiskUsageReport, ExhaustionReport, FiguresReport, FilesystemReport, KeptReport, MemoryReport, PressureReport,
     RoleReport, SignalReport, SourceReport, SwapReport,
 };
-pub use cluster::{ClusterReport, PodInfo};
+pub use action_counters::EvictionOutcome;
+pub use cluster_metrics::{ClusterReport, PodInfo};
 pub use configuration_state::{ConfigState, ReloadOutcome};
 pub use dedup::Dedup;
-pub use deeds::EvictionOutcome;
 pub use health::{Health, hang_limit};
 pub use http::{BindError, Guard};
 pub use incident_metrics::IncidentReport;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use prometheus::IntCounterVec;
 
 use super::CgroupReport;
-use super::reclaim::ReclaimSeries;
+use super::reclaim_metrics::ReclaimSeries;
 use super::register::Registry;
 use crate::kernel::ReclaimCounters;
 use crate::units::CgroupId;

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 
-use super::disk_usage::disk_usage;
+use super::disk_usage_metrics::disk_usage;
 use super::publications::Publication;
 use super::stats::{Cgroups, CpuHistory};
 use super::summary_figures::{exhaustion, left_out, pressure, roles, sources, swap};
@@ -53,7 +53,7 @@ pub fn render_summary(summary: &StartSummary<'_>) -> String {
     disk_usage(&mut page, summary.node);
     probes(&mut page, summary.node);
     sources(&mut page, summary.node);
-    summary.node.cluster.iter().for_each(|report| super::cluster::rows(&mut page, report));
+    summary.node.cluster.iter().for_each(|report| super::cluster_metrics::rows(&mut page, report));
     page.row("cgroup", summary.cgroup);
     page.row("metrics", &format!("http://{}/metrics", summary.listen));
     format!("node-pressure-monitor {}\n\n{}", summary.version, page.text)

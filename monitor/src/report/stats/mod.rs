@@ -2,7 +2,7 @@
 //!
 //! The loop hands over what it knows (a few pointers), and a thread that may wait makes the document of it and of the pods' cgroups.
 
-mod cgroups;
+mod cgroup_usage;
 pub mod document;
 
 use std::collections::HashMap;
@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-pub(super) use self::cgroups::Cgroups;
-pub use self::cgroups::CpuHistory;
+pub(super) use self::cgroup_usage::Cgroups;
+pub use self::cgroup_usage::CpuHistory;
 use self::document::{
     Container, Document, Fs, Memory, Node, Pod, PodRef, ProcessStats, Rlimit, Runtime, Swap, Time, Volume,
 };

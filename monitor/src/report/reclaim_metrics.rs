@@ -190,5 +190,5 @@ fn metric(workload: &str, kind: &str, stalls: &ReclaimCounters) -> Metric {
 }
 
 #[cfg(test)]
-#[path = "reclaim_tests.rs"]
+#[path = "reclaim_metrics_tests.rs"]
 mod tests;
