@@ -7,7 +7,7 @@ use std::time::Duration;
 use prometheus::{GaugeVec, IntCounter, IntCounterVec, IntGaugeVec};
 
 use super::register::{Registry, follow};
-use super::summary::Page;
+use super::summary_lines::Page;
 use crate::cluster::WatchCounts;
 use crate::units::{Signal, format_go_duration};
 

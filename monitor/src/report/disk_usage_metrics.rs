@@ -7,7 +7,7 @@ use prometheus::{Counter, GaugeVec, IntCounter};
 use super::NodeReport;
 use super::register::{Registry, follow};
 use super::series::OTHER;
-use super::summary::Page;
+use super::summary_lines::Page;
 use super::{DiskUsageReport, KeptReport};
 use crate::units::{Bytes, float};
 

@@ -7,14 +7,10 @@ use super::disk_usage_metrics::disk_usage;
 use super::publications::Publication;
 use super::stats::{Cgroups, CpuHistory};
 use super::summary_figures::{exhaustion, left_out, pressure, roles, sources, swap};
+use super::summary_lines::Page;
 use super::{ClassReport, MemoryReport, NodeReport, ThresholdReport};
 use crate::config::{Mode, Semantics, Threshold};
 use crate::units::{Bytes, Signal, format_go_duration};
-
-/// No line is longer, so that it fits next to something else on a screen.
-const WIDTH: usize = 100;
-/// Where the right-hand column begins.
-const INDENT: usize = 12;
 
 /// Everything the summary says.
 #[derive(Debug)]
@@ -79,56 +75,6 @@ pub fn render_page(publication: &Publication) -> String {
         listen: *listen,
         node: &node,
     })
-}
-
-#[derive(Default)]
-pub(super) struct Page {
-    pub(super) text: String,
-    last: String,
-}
-
-impl Page {
-    /// Adds a line. The label is left out when it is the one of the line above.
-    pub(super) fn row(&mut self, label: &str, text: &str) {
-        let shown = if self.last == label { "" } else { label };
-        label.clone_into(&mut self.last);
-        let line = format!("{shown:<INDENT$}{text}");
-        let line = if line.chars().count() > WIDTH {
-            let kept: String = line.chars().take(WIDTH - 1).collect();
-            kept + "…"
-        } else {
-            line
-        };
-        // Whoever makes a cgroup chooses its name: keep control characters out of the terminal.
-        self.text.extend(line.trim_end().chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }));
-        self.text.push('\n');
-    }
-
-    /// Adds one of those that have most: the amount where sums stand, the name after it.
-    pub(super) fn largest(&mut self, label: &str, bytes: Bytes, name: &str) {
-        let name = shortened(name, WIDTH - INDENT - 29);
-        self.row(label, &format!("{:16}{bytes:>11}  {name}", ""));
-    }
-
-    /// Adds text broken between words; the first line is indented by `first` columns, further ones by `hang`.
-    pub(super) fn wrapped(&mut self, label: &str, text: &str, first: usize, hang: usize) {
-        let room = WIDTH - INDENT;
-        let mut line = " ".repeat(first);
-        for word in text.split(' ') {
-            let length = line.chars().count() + 1 + word.chars().count();
-            if length > room && !line.trim_start().is_empty() {
-                self.row(label, &line);
-                line = " ".repeat(hang);
-                line.push_str(word);
-            } else {
-                if !line.trim_start().is_empty() {
-                    line.push(' ');
-                }
-                line.push_str(word);
-            }
-        }
-        self.row(label, &line);
-    }
 }
 
 fn memory(page: &mut Page, summary: &StartSummary<'_>) {
@@ -227,16 +173,6 @@ fn workloads(page: &mut Page, node: &NodeReport) {
         let text = format!("protected  {:>4} {}", names.len(), names.join(", "));
         page.row("workloads", &text);
     }
-}
-
-/// Leaves the front of a path out: its end says what it is.
-fn shortened(name: &str, room: usize) -> String {
-    let length = name.chars().count();
-    if length <= room {
-        return name.to_owned();
-    }
-    let kept: String = name.chars().skip(length - (room - 1)).collect();
-    format!("…{kept}")
 }
 
 fn probes(page: &mut Page, node: &NodeReport) {

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use super::summary::Page;
+use super::summary_lines::Page;
 use super::{ExhaustionReport, FilesystemReport, RoleReport, SwapReport};
 use super::{FiguresReport, NodeReport};
 use crate::config::{PressureKind, PressureScope};
