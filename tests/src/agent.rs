@@ -1,4 +1,4 @@
-//! One instance of the agent: started, listened to, stopped.
+//! One instance of the agent: its start, its log and metrics, its end.
 
 use std::fs::{self, File};
 use std::net::SocketAddr;

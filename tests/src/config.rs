@@ -1,4 +1,4 @@
-//! The agent's configuration as a scenario wants it.
+//! The agent's configuration for a scenario.
 
 use std::fmt::Write;
 use std::net::SocketAddr;

@@ -1,4 +1,4 @@
-//! What happened, from the kernel and not from the agent: signals, OOM kills, reclaim events.
+//! Evidence from the kernel, independent of the agent: signals, OOM kills, reclaim events.
 
 pub mod kmsg;
 pub mod trace;

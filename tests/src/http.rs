@@ -1,4 +1,4 @@
-//! The agent's HTTP face, read with as little as a socket: a GET, and the Prometheus text format.
+//! An HTTP client for the agent's endpoints: GET over a socket, and the Prometheus text format.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};

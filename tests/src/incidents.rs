@@ -1,4 +1,4 @@
-//! Incidents, as the program's own command and its HTTP face show them.
+//! Incidents as the command and the HTTP endpoint print them.
 
 use std::fs;
 use std::net::SocketAddr;

@@ -1,5 +1,5 @@
 //! Pid 1: makes the guest usable, plays the scenarios asked for on the kernel command line, powers off. In the guest with
-//! containerd it makes way for systemd, which starts it again as a service.
+//! containerd it starts systemd in its place, which starts it again as a service.
 
 mod handover;
 mod setup;

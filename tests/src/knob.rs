@@ -1,4 +1,4 @@
-//! Settings of the kernel that a scenario changes for a while.
+//! Kernel settings that a scenario changes, restored when dropped.
 
 use std::fs;
 

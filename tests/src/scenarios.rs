@@ -1,4 +1,4 @@
-//! The scenarios and how they are played.
+//! The scenarios, and the order in which a boot plays them.
 
 mod accounts;
 mod available;

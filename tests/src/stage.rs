@@ -1,4 +1,4 @@
-//! What every scenario stands on: pods, workloads, agents, evidence, and a clean floor afterwards.
+//! The surroundings of every scenario: pods, workloads, agents, evidence, and their removal afterwards.
 
 use std::cell::Cell;
 use std::fmt::Display;

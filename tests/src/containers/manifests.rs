@@ -1,4 +1,4 @@
-//! The manifests that people deploy with, as they are in the repository.
+//! The repository's manifests.
 
 use std::fs;
 

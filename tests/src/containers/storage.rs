@@ -1,4 +1,4 @@
-//! Which disk holds what: the kubelet's files and logs on ext4, images and writable layers there too or on xfs.
+//! Layouts of the disks: the kubelet's files and logs on ext4, images and writable layers there too or on xfs.
 
 use std::fs;
 

@@ -1,5 +1,4 @@
-//! A pod's object as the kubelet hands it to the runtime. Nothing that it says is passed over: a field that is not known here is an error,
-//! so that what a manifest asks for is what is tried.
+//! Translates a pod's object into what the kubelet asks of the runtime. An unknown field is an error, so that a test runs the whole manifest.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -1,5 +1,4 @@
-//! As much of the protocol buffers' encoding as CRI needs. Written by hand, so that the tests do not read with the agent's
-//! own eyes.
+//! The part of the protocol buffers' encoding that CRI needs. It is written by hand, so that tests and agent share no decoder.
 
 use anyhow::{Context, Result, bail};
 

@@ -1,5 +1,5 @@
-//! What of the kubelet an eviction depends on: it starts containers again that have ended, ends pods that are deleted, and tells the API
-//! server when they are gone. It knows nothing of pressure.
+//! The part of the kubelet that an eviction depends on: it restarts exited containers, ends deleted pods, and removes their objects at the API
+//! server. It does not watch for pressure.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,4 +1,4 @@
-//! A tracefs instance of our own: who sent which signal to whom and when, and how many reclaim events there were.
+//! A tracefs instance for the tests: each signal with sender, target and time, and the number of reclaim events.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! What takes memory away without using it lowers the corrected figure, and the kubelet's knows nothing of it.
+//! Reserved memory lowers the corrected figure of memory.available, and not the kubelet's.
 
 use std::time::Duration;
 

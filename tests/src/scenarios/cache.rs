@@ -1,4 +1,4 @@
-//! Hot file pages are no pressure: the kubelet's figure says so, the kernel's does not.
+//! Active file pages are no pressure: the kubelet's figure counts them as used, the kernel's does not.
 
 use std::path::Path;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What the API server has seen of the agent.
+//! Requests of the agent as the API server has logged them.
 
 use std::time::Duration;
 

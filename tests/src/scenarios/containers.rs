@@ -1,4 +1,4 @@
-//! That the node is one: pods through CRI look to the agent as the kubelet's do.
+//! The guest is a node: to the agent, pods made through CRI look like the kubelet's.
 
 use std::fs;
 use std::time::Duration;

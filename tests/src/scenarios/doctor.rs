@@ -1,4 +1,4 @@
-//! What `doctor` says of a node with containerd, and whom `rank` finds there; run by itself the scenario prints it.
+//! Output of `doctor` and `rank` on a node with containerd. The scenario prints it when it runs alone.
 
 use std::fs;
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! Every change of an `oom_score_adj` behind the agent's back is counted once, mended, and counted as mended.
+//! The agent counts each foreign change of an `oom_score_adj` once, restores the score, and counts that.
 
 use std::fs;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! A small file system runs out of inodes: what was foretold against what happened.
+//! A small file system runs out of inodes: the predicted time against the real one.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;

@@ -1,5 +1,4 @@
-//! Ten ways to run out of memory, and what the agent makes of each: its record against the kernel's own words, and the
-//! page that people read.
+//! Ten kinds of OOM kills: the agent's record of each against the kernel's report, and its post-mortem page.
 
 use std::time::Duration;
 
@@ -14,10 +13,10 @@ use crate::evidence::trace::{MARK_VICTIM, Trace};
 use crate::incidents::{self, Incident};
 use crate::stage::Stage;
 
-/// A page is to be read in a terminal.
+/// Columns of a terminal.
 const WIDTH: usize = 100;
 
-/// What is true of one OOM kill, by those who brought it about.
+/// The facts of one OOM kill, known from how it was provoked.
 #[derive(Debug)]
 pub struct Truth {
     pub title: &'static str,
@@ -28,7 +27,7 @@ pub struct Truth {
     pub victims: Vec<Dead>,
     /// The process that allocated, and its workload; none where any process may have.
     pub trigger: Option<(i32, String)>,
-    /// Where most of the victim's memory was; none where it had next to nothing of its own.
+    /// The kind of memory that the victim had most of; none where it had next to nothing of its own.
     pub heaviest: Option<&'static str>,
 }
 

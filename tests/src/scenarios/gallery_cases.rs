@@ -1,4 +1,4 @@
-//! How each of the gallery's OOM kills is brought about.
+//! Provokes each of the gallery's OOM kills.
 
 use std::fs;
 use std::path::Path;

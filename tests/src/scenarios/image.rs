@@ -1,4 +1,4 @@
-//! The agent in its own image, with the rights that the DaemonSet gives it and no others.
+//! The agent in its own image, with only the rights that the DaemonSet gives it.
 
 use std::fs;
 use std::time::Duration;

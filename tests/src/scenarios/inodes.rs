@@ -1,4 +1,4 @@
-//! Inodes made and removed are counted to the workload that did it, to the last one.
+//! Each inode made or removed is counted for the workload that did it.
 
 use std::collections::BTreeSet;
 use std::fs;

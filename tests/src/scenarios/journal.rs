@@ -1,4 +1,4 @@
-//! Records of what happened: complete, the same over HTTP and from the disk, and there after the agent was killed.
+//! Incidents are complete, equal over HTTP and from the disk, and survive a SIGKILL of the agent.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

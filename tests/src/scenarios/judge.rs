@@ -1,4 +1,4 @@
-//! What most scenarios ask in the end: did the right one go, only that one, by the agent's hand, and when?
+//! The last check of most scenarios: the agent killed the right workload, no other, and when.
 
 use std::time::Duration;
 

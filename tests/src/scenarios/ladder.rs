@@ -1,4 +1,4 @@
-//! One rung after the other is taken away; the agent says where it stands and still does its work.
+//! Capabilities are taken away one after the other; the agent reports each degradation and still evicts.
 
 use std::fs;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! The agent's own beginnings and ends.
+//! Starts and ends of the agent: a restart under pressure, a second instance.
 
 use std::time::Duration;
 

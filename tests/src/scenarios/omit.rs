@@ -1,4 +1,4 @@
-//! systemd-oomd's attributes: one workload is never taken, another only when no other is left.
+//! systemd-oomd's attributes: an omitted workload is never evicted, an avoided one only when no other candidate is left.
 
 use std::time::Duration;
 

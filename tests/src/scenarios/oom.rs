@@ -1,4 +1,4 @@
-//! OOM kills: the one who allocated is not the one who dies, and the books must name the dead.
+//! OOM kills whose victim is not the process that allocated: the agent attributes them to the victim.
 
 use std::time::Duration;
 

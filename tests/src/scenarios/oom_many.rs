@@ -1,4 +1,4 @@
-//! Two hundred OOM kills, and not one in the wrong bill: victims of milliseconds, containers gone before anybody can look.
+//! Two hundred OOM kills, each attributed to its workload: victims that live for milliseconds, containers that are removed at once.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! containerd goes away in the middle and comes back.
+//! containerd stops during an eviction and starts again.
 
 use std::time::Duration;
 

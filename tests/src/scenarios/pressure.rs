@@ -1,4 +1,4 @@
-//! The usual neighbourhood, and pressure in it.
+//! The usual bystanders, and a pod that causes pressure.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What each program in the kernel costs for each of its runs, by the kernel's own clock.
+//! The cost of a run of each eBPF program, by the kernel's own clock.
 
 use std::collections::BTreeMap;
 use std::fs;

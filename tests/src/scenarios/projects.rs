@@ -1,4 +1,4 @@
-//! What volumes hold, by project quota where they have one: against what a walk by hand finds, and without a walk of the agent's.
+//! Usage of volumes by project quota, against a walk of the test's own; the agent does not walk them.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;

@@ -1,4 +1,4 @@
-//! One hog beside innocents, in its variants.
+//! One growing pod beside bystanders, in variants.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::sampler;
 use crate::stage::{Stage, Worker};
 use crate::units::{MIB, mib, milliseconds_between};
 
-/// From the start of a ramp until its pod is gone.
+/// Time limit from the start of a ramp to the end of its pod.
 const LIMIT: Duration = Duration::from_secs(25);
 
 fn judged(
@@ -46,7 +46,7 @@ pub fn ramp(stage: &mut Stage<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The biggest process is not the guilty one.
+/// The largest process is within its request, and lives.
 pub fn innocent(stage: &mut Stage<'_>) -> Result<()> {
     let bystanders = Bystanders::start(stage, 450, 60)?;
     let agent = stage.agent(&AgentConfig::default())?;

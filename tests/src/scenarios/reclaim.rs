@@ -1,4 +1,4 @@
-//! Reclaim stalls, pages and kswapd's work, each in the right bill and as many as the kernel itself counts.
+//! Reclaim stalls, pages and kswapd's work: the agent's counts per workload equal the kernel's.
 
 use std::time::Duration;
 

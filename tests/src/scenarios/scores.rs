@@ -1,4 +1,4 @@
-//! `oom_score_adj` by QoS class: the last line of defence when the kernel is quicker after all.
+//! `oom_score_adj` by QoS class, which directs the kernel's OOM killer if it acts before the agent.
 
 use std::fs;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Swap shows: how much there is, how much is free, and what goes out and comes in.
+//! Metrics of swap: size, free space, pages out and in.
 
 use std::ffi::CString;
 use std::fs::OpenOptions;

@@ -1,4 +1,4 @@
-//! Inodes, in exact numbers.
+//! Workloads that make and remove exact numbers of inodes.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};

@@ -1,4 +1,4 @@
-//! Reclaim, much of it.
+//! Workloads that cause reclaim.
 
 use std::fs::OpenOptions;
 use std::io::Write;
