@@ -6,8 +6,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::units::Monotonic;
 
-use super::decider::RuntimeFacts;
-
 /// A collection that takes longer no longer delays an eviction: a runtime may need a minute to remove one image.
 const LONGEST: Duration = Duration::from_secs(60);
 /// After nothing was left to collect, or the runtime was gone, the next collection waits this long.
@@ -16,6 +14,20 @@ const COOL_DOWN: Duration = Duration::from_secs(30);
 const RESTARTING: Duration = Duration::from_secs(10);
 /// Observe mode lists garbage this often while a threshold stays met.
 const LISTED_AGAIN: Duration = Duration::from_secs(60);
+
+/// The container runtime, as far as garbage collection depends on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum RuntimeFacts {
+    /// There is none, or none that could collect garbage.
+    #[default]
+    None,
+    /// It is being looked for.
+    Looking,
+    /// It answered before, and has not since.
+    Down { since: Monotonic },
+    /// It answers.
+    Up,
+}
 
 /// What follows for the eviction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

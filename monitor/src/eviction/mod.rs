@@ -30,6 +30,7 @@ pub mod proactive_reclaim;
 pub mod rank;
 pub mod refaulting;
 pub mod signals;
+pub mod standing;
 pub mod synchronization;
 pub mod thresholds;
 pub mod tolerations;

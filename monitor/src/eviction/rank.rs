@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::fmt;
 
-use super::decider::Standing;
+use super::standing::Standing;
 use crate::config::{Policy, Quirk, Quirks, RankingKey};
 use crate::units::{Amount, CgroupId, Resource};
 use crate::workloads::{Preference, QosClass, WorkloadUsage};

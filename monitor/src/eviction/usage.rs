@@ -10,9 +10,9 @@ use crate::workloads::pod::{FullName, Volume};
 use crate::workloads::{Pod, Preference, Summary};
 
 use super::Layout;
-use super::decider::Standing;
 use super::names::Names;
 use super::rank::{Candidate, Facts};
+use super::standing::Standing;
 
 /// A pod that has not ended.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -25,13 +25,14 @@ use super::proactive_reclaim::ReclaimOutcome;
 use super::rank::{Candidate, Order, Ranked};
 use super::{Armed, Assessment, Layout, MetThreshold, Observation, State as ThresholdState, arm, assess, is_below};
 
+pub use super::collection::RuntimeFacts;
+pub use super::standing::{ControlPlane, Standing};
 pub use memory::{DISK_COOL_DOWN, Memory, Renewal};
 pub use next::{Choice, Measure, Next, Note, PassedOver, Place, Route};
 pub use recorded::{RecordedCandidate, RecordedLine, RecordedRules, RecordedStep, RecordedTurn, Replayed};
 pub use rules::{AgentRules, OwnedRules, Pace, Rules};
 pub use snapshot::{
-    Answer, Attempt, ControlPlane, EndedEviction, EvictionEnd, EvictionStage, LimitExceeded, ReclaimFacts,
-    RuntimeFacts, Snapshot, Standing, UnderWay,
+    Answer, Attempt, EndedEviction, EvictionEnd, EvictionStage, LimitExceeded, ReclaimFacts, Snapshot, UnderWay,
 };
 
 /// What the decider waits for between two steps.

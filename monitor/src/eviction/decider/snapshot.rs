@@ -2,9 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::eviction::collection::CollectionEnd;
+use crate::eviction::collection::{CollectionEnd, RuntimeFacts};
 use crate::eviction::evicted::Cause;
 use crate::eviction::proactive_reclaim::{Answer as ReclaimAnswer, Holding};
+use crate::eviction::standing::Standing;
 use crate::eviction::{Layout, Observation};
 use crate::units::{Amount, Bytes, CgroupId, Moment, Monotonic, Signal};
 
@@ -90,32 +91,6 @@ pub enum EvictionEnd {
     Refused,
 }
 
-/// The API server, as far as routes depend on it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub enum ControlPlane {
-    /// The agent runs without one.
-    #[default]
-    None,
-    /// It answers. `is_read`: it has listed the pods of this node.
-    Up { is_read: bool },
-    /// It does not answer, or has not been asked yet.
-    Down,
-}
-
-/// The container runtime, as far as garbage collection depends on it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub enum RuntimeFacts {
-    /// There is none, or none that could collect garbage.
-    #[default]
-    None,
-    /// It is being looked for.
-    Looking,
-    /// It answered before, and has not since.
-    Down { since: Monotonic },
-    /// It answers.
-    Up,
-}
-
 /// Proactive reclaim (`memory.reclaim`), as far as it is possible here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum ReclaimFacts {
@@ -162,21 +137,6 @@ pub enum Answer<C> {
     Reclaimed(Bytes),
     /// What became of an eviction attempt.
     Attempt(Attempt),
-}
-
-/// What decides whether and how one candidate is evicted, read only once its turn has come.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Standing {
-    /// It must not be evicted: the kubelet, the API server or its own specification marks it as critical.
-    pub is_critical: bool,
-    /// It is a pod.
-    pub is_pod: bool,
-    /// The API server lists it on this node.
-    pub is_known: bool,
-    /// `terminationGracePeriodSeconds`.
-    pub grace_period_seconds: Option<i64>,
-    pub control_plane: ControlPlane,
 }
 
 /// A pod above a limit of local storage.
