@@ -82,12 +82,11 @@ impl Gentle {
     /// What the decider may ask for.
     pub(super) fn facts(&self) -> ReclaimFacts {
         match (&self.first, &self.running) {
-            (ReclaimFirst::Off, _) => ReclaimFacts::Off,
             (ReclaimFirst::Observe, _) => ReclaimFacts::DryRun,
             (ReclaimFirst::Enforce(_), Some(_)) => ReclaimFacts::Busy(self.answer.unwrap_or(Answer::Pending)),
             (ReclaimFirst::Enforce(reclaimer), None) if reclaimer.is_idle() => ReclaimFacts::Idle,
-            // The kernel is still busy with a request that was given up.
-            (ReclaimFirst::Enforce(_), None) => ReclaimFacts::Off,
+            // The kernel may still be busy with a request that was given up.
+            (ReclaimFirst::Off, _) | (ReclaimFirst::Enforce(_), None) => ReclaimFacts::Off,
         }
     }
 

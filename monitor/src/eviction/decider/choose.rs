@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::config::Mode;
 use crate::config::kubernetes_options::{EvictionMethod, EvictionMethods};
-use crate::eviction::assess;
+use crate::eviction::{MetThreshold, assess};
 use crate::eviction::evicted::{Cause, IMMEDIATE_GRACE_SECONDS};
 use crate::eviction::rank::Candidate;
 use crate::units::{CgroupId, Monotonic, Resource};
@@ -111,7 +111,7 @@ impl<C: Candidate> Decider<C> {
             return (from < to).then_some(from);
         }
         let signal = self.signal(snapshot)?;
-        let hard = self.acted_on().is_some_and(|met| met.is_hard());
+        let hard = self.acted_on().is_some_and(MetThreshold::is_hard);
         let can_be_evicted = |candidate: &C| {
             let is_exempt = candidate.standing().is_some_and(|standing| standing.is_critical);
             !is_exempt && self.is_candidate(snapshot, candidate.cgroup(), hard)
@@ -183,7 +183,7 @@ impl<C: Candidate> Decider<C> {
             };
             return Some(self.ask(Phase::Trying(place), Next::Evict(choice)));
         }
-        let is_hard = met.is_none_or(|met| met.is_hard());
+        let is_hard = met.is_none_or(MetThreshold::is_hard);
         let cause = match place {
             Place::Ranked(_) => Cause::Signal(met?.threshold.signal),
             Place::Limit(limit) => self.turn.exceeded.get(limit)?.cause,

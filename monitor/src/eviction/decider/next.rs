@@ -132,7 +132,6 @@ mod collectors {
 
     use super::Collector;
 
-    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
     pub(super) fn serialize<S: Serializer>(all: &&'static [Collector], serializer: S) -> Result<S::Ok, S::Error> {
         all.serialize(serializer)
     }
