@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::cluster::{CAPABILITY, Event, NodeFacts, State, View};
-use crate::report::record::Record;
+use crate::report::record::{KnownPods, Record};
 use crate::report::{ClusterReport, PodInfo};
 use crate::units::{Monotonic, format_go_duration};
 use crate::workloads::cgroup_path::{self, Role};
@@ -76,8 +76,9 @@ impl Agent {
             State::Down { reason, .. } => Some(format!("{reason}; {}", last_known(&view))),
             State::Looking | State::Off | State::Up => None,
         };
-        let pods = (view.pods.pods().len(), age(&view));
-        self.reporter.set_api_server(CAPABILITY, reason.as_deref(), pods, Monotonic::now());
+        let known = KnownPods { pods: Some(view.pods.pods().len()), age: age(&view), of_file: None };
+        let effect = "the API server does not answer";
+        self.reporter.set_pod_source(CAPABILITY, reason.as_deref(), effect, known, Monotonic::now());
     }
 
     fn learn_pods(&mut self) {

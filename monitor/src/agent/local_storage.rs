@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::eviction::evicted::Cause;
 use crate::report::Dedup;
 use crate::report::eviction_report::{Action, EvictionRecord, Trigger};
-use crate::report::record::Record;
+use crate::report::record::{KnownPods, Record};
 use crate::report::reporter::REPEAT_DRY_RUN;
 use crate::sensors::pod_source::PodsRead;
 use crate::units::{CgroupId, Monotonic};
@@ -63,7 +63,9 @@ impl Agent {
             }
             Some(PodsRead::Failed(reason)) => {
                 let effect = "the pods of this node cannot be read: those read before stay known";
-                self.reporter.set_capability(CAPABILITY, Some(&reason), effect, now);
+                let of_file = Some(self.sensors.pods.specs().pods().len());
+                let known = KnownPods { of_file, ..KnownPods::default() };
+                self.reporter.set_pod_source(CAPABILITY, Some(&reason), effect, known, now);
             }
         }
     }

@@ -272,10 +272,17 @@ pub const fn reclaim_kind(kind: ReclaimKind) -> &'static str {
 
 fn capability(record: &Record<'_>) {
     match *record {
-        Record::Degraded { capability, reason, effect, pods } => {
-            let (pods, age) = pods.unzip();
-            let pods_age_seconds = age.flatten().map(|age| age.as_secs());
-            tracing::warn!(event = "degraded", capability, reason, pods, pods_age_seconds, "{effect}");
+        Record::Degraded { capability, reason, effect, known } => {
+            let pods_age_seconds = known.age.map(|age| age.as_secs());
+            tracing::warn!(
+                event = "degraded",
+                capability,
+                reason,
+                pods = known.pods,
+                pods_age_seconds,
+                known = known.of_file,
+                "{effect}"
+            );
         }
         Record::Restored { capability } => {
             tracing::info!(event = "restored", capability, "a missing capability is restored");

@@ -143,8 +143,7 @@ pub enum Record<'r> {
         capability: &'r str,
         reason: &'r str,
         effect: &'r str,
-        /// Of the API server: the pods known, and their age.
-        pods: Option<(usize, Option<Duration>)>,
+        known: KnownPods,
     },
     Restored {
         capability: &'r str,
@@ -219,6 +218,16 @@ impl Record<'_> {
                 | Self::ConfigurationApplied { .. }
         )
     }
+}
+
+/// What stays known of the pods while their source is missing.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct KnownPods {
+    /// Of the API server.
+    pub pods: Option<usize>,
+    pub age: Option<Duration>,
+    /// Of a file.
+    pub of_file: Option<usize>,
 }
 
 /// The facts of the record `started`.

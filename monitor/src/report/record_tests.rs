@@ -118,6 +118,9 @@ fn met() -> MetThreshold {
     MetThreshold { place: 0, quantity: Amount::from_units(100), value, is_fresh: true, threshold }
 }
 
+/// A record, its event, one field of its log line, and its metric.
+type Case<'r> = (Record<'r>, &'static str, (&'static str, &'static str), Option<String>);
+
 #[test]
 fn log_and_metric_of_each_record_agree() {
     let (met, mut fixture) = (met(), fixture());
@@ -146,7 +149,7 @@ fn log_and_metric_of_each_record_agree() {
     let failed = ended(crate::actions::Outcome::Failed("EIO".to_owned()), EvictionEnd::Failed);
     let at = Monotonic(3);
     let text = |sample: &str| format!("evictions_total{{outcome=\"{sample}\",signal=\"{}\"}} 1", signal.as_str());
-    let cases: Vec<(Record<'_>, &str, (&str, &str), Option<String>)> = vec![
+    let cases: Vec<Case<'_>> = vec![
         (Record::Ready, "ready", ("message", "the agent listens and samples"), None),
         (Record::ThresholdMet { met: &met, wakeup: "psi", sampled: at }, "threshold_met", ("wakeup", "psi"), None),
         (

@@ -9,7 +9,7 @@ use super::log_limits::LogLimits;
 use super::log_sink;
 use super::metrics_sink;
 use super::node_status::{NodeStatusSink, StatusFacts};
-use super::record::Record;
+use super::record::{KnownPods, Record};
 use super::{Dedup, Health, Metrics, Publications, Recorder, logging};
 use crate::cluster::Cluster;
 use crate::config::{Mode, Threshold};
@@ -158,29 +158,21 @@ impl Reporter {
     /// Sets why a capability is missing, or with `None` that it is there. The difference is logged, once; `/readyz` and the metrics have
     /// the state.
     pub fn set_capability(&mut self, capability: &str, reason: Option<&str>, effect: &str, now: Monotonic) {
-        match (self.outlets.health.set_degradation(capability, reason), reason) {
-            (CapabilityChange::Degraded, Some(reason)) => {
-                self.report(&Record::Degraded { capability, reason, effect, pods: None }, now);
-            }
-            (CapabilityChange::Restored, _) => {
-                self.report(&Record::Restored { capability }, now);
-            }
-            (CapabilityChange::Degraded | CapabilityChange::Unchanged, _) => {}
-        }
+        self.set_pod_source(capability, reason, effect, KnownPods::default(), now);
     }
 
-    /// Sets whether the API server answers; `pods` are those known, and their age.
-    pub fn set_api_server(
+    /// The same of a source of pods, with what stays known of them.
+    pub fn set_pod_source(
         &mut self,
         capability: &str,
         reason: Option<&str>,
-        pods: (usize, Option<Duration>),
+        effect: &str,
+        known: KnownPods,
         now: Monotonic,
     ) {
         match (self.outlets.health.set_degradation(capability, reason), reason) {
             (CapabilityChange::Degraded, Some(reason)) => {
-                let effect = "the API server does not answer";
-                self.report(&Record::Degraded { capability, reason, effect, pods: Some(pods) }, now);
+                self.report(&Record::Degraded { capability, reason, effect, known }, now);
             }
             (CapabilityChange::Restored, _) => {
                 self.report(&Record::Restored { capability }, now);

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use crate::config::Mode;
 use crate::config::kubernetes_options::{EvictionMethod, EvictionMethods};
-use crate::eviction::{MetThreshold, assess};
 use crate::eviction::evicted::{Cause, IMMEDIATE_GRACE_SECONDS};
 use crate::eviction::rank::Candidate;
+use crate::eviction::{MetThreshold, assess};
 use crate::units::{CgroupId, Monotonic, Resource};
 
 use super::memory::{PUT_OFF, cool_down};
