@@ -36,6 +36,7 @@ pub fn note(tid: u32, now_ns: u64) {
 pub fn give_up(slot: *mut u64, since_ns: u64) {
     if stream::now_ns().wrapping_sub(since_ns) > FOR_NS {
         // Becomes 0, unless another CPU has set it meanwhile.
+        // SAFETY: `slot` points to a value of the map, which stays where it is.
         unsafe { add(slot, since_ns.wrapping_neg()) };
     }
 }

@@ -36,7 +36,7 @@ use crate::actions::oom_score::Auditor;
 use crate::cluster::Cluster;
 use crate::config::MonitorConfig;
 use crate::eviction::collection::CollectionEnd;
-use crate::eviction::decider::Decider;
+use crate::eviction::decider::{Decider, EndedEviction};
 use crate::eviction::{Assessment, Observation};
 use crate::node::timer::Timer;
 use crate::report::record::Record;
@@ -87,6 +87,8 @@ pub struct Agent {
 #[derive(Debug)]
 struct Actions {
     evictor: Evictor,
+    /// Evictions that ended since the decider last took them in.
+    ended: Vec<EndedEviction>,
     /// A garbage collection that ended since the last turn.
     collected: Option<CollectionEnd>,
     orders: Orders,
@@ -206,7 +208,7 @@ impl Agent {
         let Some((sampled, observation)) = self.observe() else { return self.report_ended(&ended, polled, None) };
         let mut look = Look { wakeup, woken, sampled, observation, assessment: Assessment::default() };
         // First the action, then the report: a log record takes as long as a decision.
-        let mut turn = self.take_turn(&look, &ended);
+        let mut turn = self.take_turn(&look);
         look.assessment = self.decision.assessment().clone();
         let deed = self.deed(&mut turn);
         self.pass_on_samples();

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use crate::actions::{ActionError, Ended, Outcome};
 use crate::eviction::decider::{
-    AgentRules, Answer, Attempt, Choice, Measure, Memory, Next, Pace, Place, RecordedStep, RecordedTurn, Rules,
-    Snapshot,
+    AgentRules, Answer, Attempt, Choice, EndedEviction, Measure, Memory, Next, Pace, Place, RecordedStep, RecordedTurn,
+    Rules, Snapshot,
 };
 use crate::eviction::evicted::Cause;
 use crate::eviction::rank::Ranked;
@@ -67,8 +67,8 @@ pub(super) struct Started {
 
 impl Agent {
     /// Steps the decider until the turn is over, and carries out what each step asks for.
-    pub(super) fn take_turn(&mut self, look: &Look, ended: &[Ended]) -> Turn {
-        let mut snapshot = self.snapshot(look, ended);
+    pub(super) fn take_turn(&mut self, look: &Look) -> Turn {
+        let mut snapshot = self.snapshot(look);
         let pace = Pace::Agent(self.agent_rules());
         let mut turn = Turn { memory: self.decision.memory().clone(), ..Turn::default() };
         let mut answer = Answer::Begin;
@@ -202,6 +202,9 @@ impl Agent {
         if ended.iter().any(|ended| ended.outcome == Outcome::Gone) {
             self.sensors.note_evicted();
         }
+        // Kept until a turn is taken: without a sample there is none, and a budget must not forget.
+        let facts = ended.iter().map(|ended| EndedEviction { id: ended.id, cause: ended.cause, end: ended.end });
+        self.actions.ended.extend(facts);
         for ended in &ended {
             match ended.outcome {
                 Outcome::Gone => {

@@ -3,12 +3,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::actions::{Ended, oom_score, reclaim};
+use crate::actions::{oom_score, reclaim};
 use crate::cluster::State;
 use crate::eviction::DiskUsage;
-use crate::eviction::decider::{
-    Answer, ControlPlane, EndedEviction, LimitExceeded, Measure, Place, RuntimeFacts, Snapshot, Standing,
-};
+use crate::eviction::decider::{Answer, ControlPlane, LimitExceeded, Measure, Place, RuntimeFacts, Snapshot, Standing};
 use crate::node::pinned_file::Buffer;
 use crate::runtime::{State as RuntimeState, Stores};
 use crate::units::{Amount, Bytes, CgroupId, Monotonic, Resource, Signal};
@@ -19,7 +17,7 @@ use super::act::{LIST_AGE_AT_DECISION, Turn};
 use super::{Agent, Look};
 
 impl Agent {
-    pub(super) fn snapshot(&mut self, look: &Look, ended: &[Ended]) -> Snapshot {
+    pub(super) fn snapshot(&mut self, look: &Look) -> Snapshot {
         let now = look.sampled;
         let expected = self.expected(now);
         Snapshot {
@@ -28,10 +26,7 @@ impl Agent {
             observation: look.observation.clone(),
             question: None,
             under_way: self.actions.evictor.under_way().collect(),
-            ended: ended
-                .iter()
-                .map(|ended| EndedEviction { id: ended.id, cause: ended.cause, end: ended.end })
-                .collect(),
+            ended: std::mem::take(&mut self.actions.ended),
             collected: self.actions.collected.take(),
             expected,
             in_maintenance: self.in_maintenance(now),

@@ -58,6 +58,7 @@ impl Agent {
         decision.arm(Rules { policy: &config.policy, pace: Pace::Kubelet }, Layout::default());
         let actions = Actions {
             evictor,
+            ended: Vec::new(),
             collected: None,
             orders: Orders::on(desk),
             asking: Asking::default(),
