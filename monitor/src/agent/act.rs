@@ -95,9 +95,16 @@ impl Agent {
                     Answer::ReclaimStarted(self.begin_reclaim(place, bytes, deadline))
                 }
                 Next::EndReclaim { outcome, interrupt } => {
-                    Answer::Reclaimed(self.end_reclaim(outcome, interrupt, &snapshot.observation))
+                    let freed = self.end_reclaim(outcome, interrupt, &snapshot.observation);
+                    snapshot.reclaim = self.actions.gentle.facts();
+                    Answer::Reclaimed(freed)
                 }
-                Next::Evict(choice) => Answer::Attempt(self.attempt(&choice, &mut turn)),
+                Next::Evict(choice) => {
+                    let attempt = self.attempt(&choice, &mut turn);
+                    // What the turn has started counts for the rest of it.
+                    snapshot.under_way = self.actions.evictor.under_way().collect();
+                    Answer::Attempt(attempt)
+                }
             };
         }
     }

@@ -11,6 +11,8 @@ use crate::workloads::PodUid;
 
 use super::Agent;
 
+/// The disk's own figures show by then what was removed: its cool-down, and as long again for filesystems that free late.
+const SHOWN_WITHIN: Duration = DISK_COOL_DOWN.saturating_mul(2);
 /// A runtime that is up has removed a pod by then, or will not.
 const LONGEST: Duration = Duration::from_secs(60);
 
@@ -54,8 +56,7 @@ impl Pending {
             let has_it = snapshot.sandboxes.iter().any(|sandbox| is_there(Some(&sandbox.pod.uid)))
                 || snapshot.containers.iter().any(|container| is_there(container.pod.as_ref().map(|pod| &pod.uid)));
             let is_removed = !has_it && snapshot.at > left.since;
-            // What is removed is seen by the disk's own figures a little later.
-            let until = now.after(if is_removed { DISK_COOL_DOWN } else { LONGEST });
+            let until = now.after(if is_removed { SHOWN_WITHIN } else { LONGEST });
             left.until = Some(left.until.map_or(until, |known| known.min(until)));
         }
         self.left.retain(|left| left.until.is_none_or(|until| now < until));
@@ -159,9 +160,9 @@ mod tests {
         // From before it went.
         pending.update(Some(&snapshot(1, &[])), Monotonic(2 * SECOND));
         pending.update(Some(&snapshot(5, &[])), Monotonic(5 * SECOND));
-        pending.update(Some(&snapshot(5, &[])), Monotonic(14 * SECOND));
+        pending.update(Some(&snapshot(5, &[])), Monotonic(24 * SECOND));
         assert_eq!(bytes(&pending), 110);
-        pending.update(Some(&snapshot(5, &[])), Monotonic(15 * SECOND));
+        pending.update(Some(&snapshot(5, &[])), Monotonic(25 * SECOND));
         assert_eq!(bytes(&pending), 0);
     }
 

@@ -217,7 +217,7 @@ async fn serve(
         degradations.extend(self_protection::missing_for_scores(&config.proc_root));
     }
     degradations.extend(not_acted_on(&config.policy));
-    degradations.extend(private);
+    degradations.extend(private.map(|private| format!("namespaces: {private}")));
     if config.serving.token_review && cluster.reviewer().is_none() {
         degradations
             .push("bearerToken: there is no API server to review tokens: those of the file alone are good".to_owned());

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::timeout;
 
@@ -16,10 +17,10 @@ use crate::node::Hierarchy;
 use crate::runtime::View;
 
 /// A request takes a publication that is younger than this.
-pub const YOUNG: Duration = Duration::from_secs(1);
+pub const YOUNG: Duration = Duration::from_millis(100);
 /// A request waits this long for the loop, and then takes the last publication.
 const LONGEST_WAIT: Duration = Duration::from_millis(250);
-/// Publications on their way: at most one a second, and each takes milliseconds to observe.
+/// Publications on their way: at most ten a second, and each takes milliseconds to observe.
 const ON_THE_WAY: usize = 4;
 
 /// The loop's knowledge at one moment.
@@ -81,11 +82,12 @@ impl Publications {
         self.generation.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Publishes a publication. Returns false if the HTTP server lags behind: the publication is dropped.
+    /// Publishes a publication. Returns false if the HTTP server lags behind: the publication is dropped. Without an HTTP server nobody
+    /// will miss it.
     pub fn publish(&self, mut publication: Publication) -> bool {
         // The loop alone changes the generation, and this is the loop.
         publication.generation = self.generation.load(Ordering::Acquire);
-        self.sender.try_send(publication).is_ok()
+        !matches!(self.sender.try_send(publication), Err(TrySendError::Full(_)))
     }
 
     /// Takes each publication into the metrics, and keeps the last one for the pages. Runs on the HTTP server's thread, once.
@@ -115,12 +117,19 @@ impl Publications {
         if is_good(&last) {
             return last;
         }
-        if with_known {
-            self.wants_known.store(true, Ordering::Release);
-        }
-        self.ask.notify_one();
+        let asking = async {
+            loop {
+                if with_known {
+                    self.wants_known.store(true, Ordering::Release);
+                }
+                self.ask.notify_one();
+                if latest.changed().await.is_err() || is_good(&latest.borrow_and_update()) {
+                    break;
+                }
+            }
+        };
         // A busy loop is not waited for: the last publication is better than none.
-        let _busy = timeout(LONGEST_WAIT, latest.wait_for(is_good)).await;
+        let _busy = timeout(LONGEST_WAIT, asking).await;
         let last = self.latest.borrow().clone();
         last.filter(|publication| !with_known || publication.known.is_some())
     }
@@ -182,6 +191,29 @@ mod tests {
         assert_eq!(publications.take(false).await.unwrap().at, old);
         assert!(publications.take(true).await.is_none(), "it has no basis of /stats/summary");
         assert!(publications.takes_known() && !publications.takes_known());
+    }
+
+    #[tokio::test]
+    async fn a_publication_that_was_outdated_on_its_way_is_asked_for_again() {
+        let publications = Arc::new(Publications::default());
+        observed(&publications).await;
+        let (taken, second) = tokio::join!(publications.take(false), async {
+            publications.asked().await;
+            assert!(publications.publish(publication(Instant::now())));
+            publications.outdate();
+            publications.asked().await;
+            let second = Instant::now();
+            assert!(publications.publish(publication(second)));
+            second
+        });
+        assert_eq!(taken.unwrap().at, second);
+    }
+
+    #[test]
+    fn a_publication_is_not_missed_without_an_http_server() {
+        let publications = Publications::default();
+        drop(publications.receiver.lock().unwrap().take());
+        assert!((0..=ON_THE_WAY).all(|_| publications.publish(publication(Instant::now()))));
     }
 
     #[test]

@@ -19,6 +19,13 @@ use super::numbers::page_size;
 /// Watermarks change when a sysctl is written; on a large machine they are a long read.
 const WATERMARKS_AGE: Duration = Duration::from_secs(5);
 
+/// The sample of the last turn, while a report shows a fresh one.
+#[derive(Debug, Clone, Copy)]
+pub struct DecidedBy {
+    sample: Option<MemorySample>,
+    root_usage: RootUsage,
+}
+
 /// The node's memory as it was sampled last.
 #[derive(Debug)]
 pub struct Memory {
@@ -71,19 +78,28 @@ impl Memory {
         self.sample
     }
 
-    /// Takes a fresh sample for a report, and returns the one that the loop decides by, to be restored afterwards.
-    pub fn show_fresh(&mut self, semantics: Semantics) -> Option<MemorySample> {
-        let decided_by = self.sample?;
-        if let Ok(fresh) = self.reader.sample() {
-            self.sample = Some(fresh);
-            let available = self.value(semantics).map(|value| value.available_bytes());
-            available.iter().for_each(|available| self.slope.observe(available.as_f64(), fresh.at));
+    /// Takes a fresh sample for a report, and returns what the loop decides by, to be restored afterwards.
+    pub fn show_fresh(&mut self, semantics: Semantics) -> DecidedBy {
+        let decided_by = DecidedBy { sample: self.sample, root_usage: self.root_usage };
+        if self.sample.is_some() && self.take_fresh(semantics).is_err() {
+            self.restore(decided_by);
         }
-        Some(decided_by)
+        decided_by
     }
 
-    pub fn restore(&mut self, decided_by: Option<MemorySample>) {
-        self.sample = decided_by;
+    fn take_fresh(&mut self, semantics: Semantics) -> Result<(), FileError> {
+        let fresh = self.reader.sample()?;
+        if semantics == Semantics::Kubelet {
+            self.root_usage = self.reader.root_usage()?;
+        }
+        self.sample = Some(fresh);
+        let available = self.value(semantics).map(|value| value.available_bytes());
+        available.iter().for_each(|available| self.slope.observe(available.as_f64(), fresh.at));
+        Ok(())
+    }
+
+    pub fn restore(&mut self, decided_by: DecidedBy) {
+        (self.sample, self.root_usage) = (decided_by.sample, decided_by.root_usage);
     }
 
     /// Returns `memory.available` as the thresholds are compared with it.

@@ -201,7 +201,7 @@ impl<C: Candidate> Decider<C> {
         }
         let started = snapshot.clock();
         let whole = Episode { started, deadline: started.after(agent.limits.reclaim_deadline) };
-        let deadline = self.memory.reclaim.episode.get_or_insert(whole).deadline;
+        let deadline = self.memory.reclaim.episode.unwrap_or(whole).deadline;
         self.ask(Phase::ReclaimStarting, Next::Reclaim { place, bytes, deadline })
     }
 
@@ -213,7 +213,8 @@ impl<C: Candidate> Decider<C> {
             memory.not_before = Some(now.after(reclaim::rest(Duration::ZERO, agent.limits.cool_down)));
             return self.candidates(met.threshold.signal, false);
         }
-        let deadline = memory.episode.map_or(now, |episode| episode.deadline);
+        let whole = Episode { started: now, deadline: now.after(agent.limits.reclaim_deadline) };
+        let deadline = memory.episode.get_or_insert(whole).deadline;
         let available_before = met.value.available_bytes();
         memory.attempt = Some(ReclaimAttempt { available_before, started: now, deadline });
         memory.futile = None;

@@ -22,6 +22,7 @@ impl<C: Candidate> Decider<C> {
     pub(super) fn rank(&mut self, rules: Rules<'_>, snapshot: &Snapshot, candidates: Vec<C>) -> Next {
         let Some(signal) = self.signal(snapshot) else { return self.wait() };
         self.turn.ranking = Self::order(rules, signal).rank(candidates);
+        self.turn.benefit = None;
         self.turn.measured = 0;
         self.measure_first(rules, snapshot)
     }
@@ -72,6 +73,7 @@ impl<C: Candidate> Decider<C> {
         };
         *in_hand = fresh;
         self.turn.observation.clone_from(observation);
+        self.turn.benefit = None;
         if agent.mode == Mode::Observe {
             let signal = met.threshold.signal;
             let duration = cool_down(signal.resource(), agent.mode);
@@ -105,7 +107,7 @@ impl<C: Candidate> Decider<C> {
         self.exhausted(rules, snapshot)
     }
 
-    fn first_from(&self, rules: Rules<'_>, snapshot: &Snapshot, from: usize, to: usize) -> Option<usize> {
+    fn first_from(&mut self, rules: Rules<'_>, snapshot: &Snapshot, from: usize, to: usize) -> Option<usize> {
         let to = to.min(self.turn.ranking.len());
         if !rules.weighs_benefit() {
             return (from < to).then_some(from);
@@ -116,7 +118,8 @@ impl<C: Candidate> Decider<C> {
             let is_exempt = candidate.standing().is_some_and(|standing| standing.is_critical);
             !is_exempt && self.is_candidate(snapshot, candidate.cgroup(), hard)
         };
-        let benefit = self.benefit(rules, signal, can_be_evicted);
+        let benefit = self.turn.benefit.unwrap_or_else(|| self.benefit(rules, signal, can_be_evicted));
+        self.turn.benefit = Some(benefit);
         let ranking = self.turn.ranking.get(from..to)?.iter();
         let place = ranking.map(|ranked| (ranked.facts().usage, &ranked.candidate)).position(|(usage, candidate)| {
             let is_candidate = rules.agent().is_some_and(|agent| agent.mode == Mode::Observe)
@@ -197,7 +200,11 @@ impl<C: Candidate> Decider<C> {
         };
         let route = match rules.agent() {
             None => Some(Route::Local),
-            Some(agent) => route(agent.methods, is_hard, standing),
+            // Where nothing is done, nothing is waited for: the candidate is named.
+            Some(agent) => {
+                let named = (agent.mode == Mode::Observe).then_some(Route::Local);
+                route(agent.methods, is_hard, standing).or(named)
+            }
         };
         let Some(route) = route else {
             self.put_off(snapshot, place);

@@ -95,6 +95,8 @@ struct Turn<C> {
     measured: usize,
     /// The ranking rests on exact figures alone.
     is_exact: bool,
+    /// By the candidates as they were ranked: one that fails meanwhile still counts.
+    benefit: Option<Benefit>,
     exceeded: Vec<LimitExceeded>,
     /// Limits were checked in this turn.
     has_checked_limits: bool,
@@ -117,6 +119,7 @@ impl<C> Default for Turn<C> {
             ranking: Vec::new(),
             measured: 0,
             is_exact: false,
+            benefit: None,
             exceeded: Vec::new(),
             has_checked_limits: false,
             reclaim_place: 0,

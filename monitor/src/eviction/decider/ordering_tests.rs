@@ -32,6 +32,9 @@ struct Scene {
     are_disks_measured: bool,
     exceeded: Vec<LimitExceeded>,
     holding: Option<Holding>,
+    /// What the kernel freed when an attempt of proactive reclaim ended.
+    freed: Bytes,
+    is_reclaim_refused: bool,
     /// What is observed by the second sample; the same as by the first where none is given.
     second: Option<Vec<(Signal, i64)>>,
 }
@@ -73,6 +76,8 @@ impl Scene {
             are_disks_measured: true,
             exceeded: Vec::new(),
             holding: None,
+            freed: Bytes::ZERO,
+            is_reclaim_refused: false,
             second: None,
         }
     }
@@ -117,6 +122,13 @@ impl Scene {
         }
     }
 
+    fn cgroup(&self, place: Place) -> CgroupId {
+        match place {
+            Place::Ranked(place) => self.decider.ranking()[place].candidate.cgroup,
+            Place::Limit(place) => self.exceeded[place].id,
+        }
+    }
+
     /// Runs one turn, and says what was done.
     fn turn(&mut self) -> Vec<String> {
         let (mut done, mut answer) = (Vec::new(), Answer::Begin);
@@ -153,17 +165,23 @@ impl Scene {
                 }
                 Next::Reclaim { place, .. } => {
                     done.push(format!("reclaim from {}", self.name(Place::Ranked(place))));
-                    Answer::ReclaimStarted(true)
+                    Answer::ReclaimStarted(!self.is_reclaim_refused)
                 }
                 Next::EndReclaim { outcome, .. } => {
                     done.push(format!("reclaim {}", outcome.as_str()));
-                    Answer::Reclaimed(Bytes::ZERO)
+                    snapshot.reclaim = ReclaimFacts::Idle;
+                    Answer::Reclaimed(self.freed)
                 }
                 Next::Evict(choice) => {
                     let name = self.name(choice.place);
                     let verb = if choice.is_dry_run { "would evict" } else { "evict" };
                     done.push(format!("{verb} {name} for {}", choice.cause.as_str()));
-                    Answer::Attempt((self.attempt)(&name))
+                    let attempt = (self.attempt)(&name);
+                    if attempt == Attempt::Started && !choice.is_dry_run {
+                        let id = self.cgroup(choice.place);
+                        snapshot.under_way.push(UnderWay { id, stage: EvictionStage::Dying, is_urgent: false });
+                    }
+                    Answer::Attempt(attempt)
                 }
             };
         }
@@ -337,6 +355,11 @@ fn a_soft_eviction_waits_for_the_api_server() {
 
 #[test]
 fn observe_mode_names_the_victim_and_waits_for_nothing() {
+    let mut soft = Scene::with(vec![threshold(MEMORY, 200, 1)], &[(MEMORY, 150)]);
+    soft.agent.mode = Mode::Observe;
+    soft.standing = |_| Standing { is_pod: true, control_plane: ControlPlane::Down, ..Standing::default() };
+    soft.at(0).turn();
+    assert_eq!(soft.at(1_000).turn(), ["would evict large for memory.available"], "without an API server");
     let mut scene = Scene::memory(50);
     scene.agent.mode = Mode::Observe;
     assert_eq!(scene.at(0).turn(), ["would evict large for memory.available"]);
@@ -380,6 +403,53 @@ fn proactive_reclaim_comes_first_where_it_can_suffice() {
     little.snapshot.reclaim = ReclaimFacts::Idle;
     little.holding = Some(Holding { above_request: Bytes(10), ..holding });
     assert_eq!(little.at(0).turn(), ["evict large for memory.available", "reclaim futile"]);
+}
+
+#[test]
+fn proactive_reclaim_goes_on_while_it_frees() {
+    let mut scene = Scene::memory(50);
+    scene.policy.semantics = crate::config::Semantics::Kubelet;
+    scene.snapshot.reclaim = ReclaimFacts::Idle;
+    scene.holding = Some(Holding { above_request: Bytes(400), active_file: Bytes(300), ..Holding::default() });
+    assert_eq!(scene.at(0).turn(), ["reclaim from large"]);
+    (scene.snapshot.reclaim, scene.freed) = (ReclaimFacts::Busy(ReclaimAnswer::Done), Bytes(100));
+    assert_eq!(scene.at(40).turn(), ["reclaim insufficient", "reclaim from large"], "until its deadline");
+    let late = ["reclaim timed_out", "evict large for memory.available"];
+    scene.snapshot.reclaim = ReclaimFacts::Busy(ReclaimAnswer::Pending);
+    assert_eq!(scene.at(500).turn(), late, "the deadline of the whole");
+}
+
+#[test]
+fn proactive_reclaim_that_cannot_start_rests() {
+    let mut scene = Scene::memory(50);
+    scene.policy.semantics = crate::config::Semantics::Kubelet;
+    (scene.snapshot.reclaim, scene.is_reclaim_refused) = (ReclaimFacts::Idle, true);
+    scene.attempt = |_| Attempt::PutOff;
+    scene.holding = Some(Holding { above_request: Bytes(400), active_file: Bytes(300), ..Holding::default() });
+    assert_eq!(scene.at(0).turn().first().map(String::as_str), Some("reclaim from large"));
+    let later = scene.at(300).turn();
+    assert!(!later.iter().any(|done| done.starts_with("reclaim")), "{later:?}");
+}
+
+#[test]
+fn what_the_turn_has_started_counts_for_its_limits() {
+    let mut scene = Scene::with(vec![threshold(DISK, 100, 0)], &[(DISK, 50)]);
+    scene.snapshot.has_limits = true;
+    let exceeded = |id| LimitExceeded { id: CgroupId(id), cause: Cause::PodLimit, is_stale: false };
+    scene.exceeded = vec![exceeded(2)];
+    assert_eq!(scene.at(0).turn(), ["evict large for nodefs.available"], "it is leaving already");
+    let mut scene = Scene::memory(50);
+    scene.snapshot.has_limits = true;
+    scene.exceeded = vec![exceeded(9)];
+    assert_eq!(scene.at(0).turn(), ["evict large for memory.available"], "another goes when this one is gone");
+}
+
+#[test]
+fn benefit_is_judged_as_the_candidates_were_ranked() {
+    let mut scene = Scene::with(vec![threshold(PIDS, 100, 0)], &[(PIDS, 50)]);
+    scene.candidates = vec![("small", QosClass::BestEffort, 5), ("large", QosClass::BestEffort, 400)];
+    scene.attempt = |_| Attempt::Failed;
+    assert_eq!(scene.at(0).turn(), ["evict large for pid.available", "exhausted"]);
 }
 
 #[test]
