@@ -47,11 +47,11 @@ impl Agent {
         self.actions.audits.due = Extent::All;
         self.audit_if_due();
         if self.last.let_go.is_none_or(|last| now.since(last) >= LET_GO_EVERY) {
-            self.last.let_go = Some(now);
             // Diagnostics of the programs: rare, and slow to fetch.
             self.sensors.events.flush_logs();
             // The counters of removed cgroups must be in a publication before they are dropped.
             if self.publish() {
+                self.last.let_go = Some(now);
                 self.let_go();
             }
         }

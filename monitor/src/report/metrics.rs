@@ -66,7 +66,7 @@ pub struct Metrics {
     cluster: ClusterMetrics,
     series: Mutex<Series>,
     /// OOM kills by workload that no eBPF program counted, since the last publication. The loop does not wait for an observation.
-    uncounted_kills: Mutex<Vec<(String, u64)>>,
+    uncounted_kills: Mutex<HashMap<String, u64>>,
 }
 
 /// What an observation compares with the one before.
@@ -260,7 +260,7 @@ impl Metrics {
 
     /// Counts OOM kills that no program counted.
     pub fn oom_kills_of(&self, workload: &str, kills: u64) {
-        locked(&self.uncounted_kills).push((workload.to_owned(), kills));
+        *locked(&self.uncounted_kills).entry(workload.to_owned()).or_default() += kills;
     }
 
     /// Counts a soft eviction that waits for the end of maintenance.

@@ -216,6 +216,7 @@ impl Record<'_> {
                 | Self::Restored { .. }
                 | Self::RuntimeFound { .. }
                 | Self::ConfigurationApplied { .. }
+                | Self::ConfigurationRefused { .. }
         )
     }
 }

@@ -73,10 +73,10 @@ impl Reporter {
         if suppressed.is_some() || LogLimits::is_counted_always(record) {
             metrics_sink::count(record, &self.outlets.metrics);
         }
-        let Some(suppressed) = suppressed else { return false };
         if record.changes_gauges() {
             self.outlets.publications.outdate();
         }
+        let Some(suppressed) = suppressed else { return false };
         log_sink::write(record, incident.as_deref(), suppressed);
         if let Some((node_name, drafts)) = &mut self.events {
             event_sink::draft(record, node_name, drafts);
