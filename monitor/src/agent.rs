@@ -1,13 +1,11 @@
-//! The loop: wait for the next reason to look, observe, decide, act, report.
+//! The loop: wait for the next reason, observe, decide, act, report.
 
-mod act;
 mod api_events;
 mod carry_out;
 mod cluster;
 mod evictions;
 mod evidence;
 mod facts;
-mod gentle;
 mod housekeeping;
 mod kernel_events;
 mod kills;
@@ -19,12 +17,14 @@ mod oom_kill;
 mod orders;
 mod parts;
 mod pending;
+mod proactive_reclaim;
 mod reload;
 mod report;
 mod reporting;
 mod runtime;
 mod start;
 mod stats;
+mod turn;
 mod wakeup;
 
 use std::time::{Duration, Instant};
@@ -46,20 +46,20 @@ use crate::sensors::Sensors;
 use crate::units::Monotonic;
 use crate::workloads::WorkloadUsage;
 
-use self::cluster::Told;
+use self::cluster::ControlPlaneMemory;
 use self::evictions::Asking;
-use self::gentle::Gentle;
 use self::last::{Audits, Last};
 use self::local_storage::LocalStorage;
 use self::orders::Orders;
 pub use self::parts::Parts;
 use self::pending::Pending;
+use self::proactive_reclaim::ProactiveReclaim;
 pub use self::reload::{Reload, not_acted_on};
 pub use self::wakeup::Wakeup;
 
-/// A look at the node: why, when woken, and what was seen.
+/// How a turn began: why, when woken, and what was observed.
 #[derive(Debug, Clone)]
-struct Look {
+struct TurnStart {
     wakeup: Wakeup,
     woken: Monotonic,
     /// When the observation was true.
@@ -78,7 +78,7 @@ pub struct Agent {
     reporter: Reporter,
     runtime: Runtime,
     cluster: Cluster,
-    told: Told,
+    control_plane: ControlPlaneMemory,
     reload: Reload,
     last: Last,
 }
@@ -95,7 +95,7 @@ struct Actions {
     asking: Asking,
     auditor: Auditor,
     audits: Audits,
-    gentle: Gentle,
+    reclaim: ProactiveReclaim,
     pending: Pending,
     local: LocalStorage,
 }
@@ -129,7 +129,7 @@ impl Agent {
                     Wakeup::Psi
                 }
                 () = self.sensors.oom_kills.readable() => Wakeup::KernelLog,
-                () = self.actions.gentle.answered() => Wakeup::Reclaim,
+                () = self.actions.reclaim.answered() => Wakeup::Reclaim,
                 () = self.sensors.signals.filesystems.changed() => Wakeup::Filesystems,
                 _ = hang_up.recv() => {
                     self.ask_for_configuration();
@@ -163,7 +163,7 @@ impl Agent {
             if let Some(news) = configuration {
                 self.take_configuration(news);
             }
-            self.look(wakeup);
+            self.run_turn(wakeup);
             if self.sensors.events.has_more() {
                 // A ring that never runs dry must not keep signals and requests waiting.
                 tokio::task::yield_now().await;
@@ -179,7 +179,7 @@ impl Agent {
     }
 
     /// One turn of the loop.
-    pub fn look(&mut self, wakeup: Wakeup) {
+    pub fn run_turn(&mut self, wakeup: Wakeup) {
         let now = Monotonic::now();
         self.with_metrics(|metrics| metrics.wakeup(wakeup.as_str()));
         self.reporter.outlets.health.beat(Instant::now());
@@ -201,27 +201,27 @@ impl Agent {
         self.report_capabilities(now);
     }
 
-    /// From a fresh sample to a deed, if one is called for.
+    /// From a fresh sample to an eviction, if one is called for.
     fn decide(&mut self, wakeup: Wakeup, woken: Monotonic) {
         let polled = Monotonic::now();
         let ended = self.poll_evictions(polled);
         let Some((sampled, observation)) = self.observe() else { return self.report_ended(&ended, polled, None) };
-        let mut look = Look { wakeup, woken, sampled, observation, assessment: Assessment::default() };
+        let mut start = TurnStart { wakeup, woken, sampled, observation, assessment: Assessment::default() };
         // First the action, then the report: a log record takes as long as a decision.
-        let mut turn = self.take_turn(&look);
-        look.assessment = self.decision.assessment().clone();
-        let deed = self.deed(&mut turn);
+        let mut turn = self.take_turn(&start);
+        start.assessment = self.decision.assessment().clone();
+        let eviction = self.started_eviction(&mut turn);
         self.pass_on_samples();
-        self.report_ended(&ended, polled, Some(&look.observation));
+        self.report_ended(&ended, polled, Some(&start.observation));
         let now = Monotonic::now();
-        let woken_by = (look.wakeup.as_str(), look.sampled);
-        self.reporter.report_thresholds(self.decision.armed(), &look.assessment, &look.observation, woken_by, now);
-        self.report_reclaiming(&look, deed.as_ref(), now);
-        if let Some(deed) = deed {
-            self.report_eviction(&look, &deed);
+        let woken_by = (start.wakeup.as_str(), start.sampled);
+        self.reporter.report_thresholds(self.decision.armed(), &start.assessment, &start.observation, woken_by, now);
+        self.report_reclaiming(&start, eviction.as_ref(), now);
+        if let Some(eviction) = eviction {
+            self.report_eviction(&start, &eviction);
         }
         self.report_limits(&mut turn, now);
-        self.report_notes(&look.observation, now);
+        self.report_notes(&start.observation, now);
         let conditions: Vec<_> = self.node_conditions().collect();
         for (condition, holds) in conditions {
             self.reporter.report_condition(condition.as_str(), holds, Some(condition), now);
@@ -250,7 +250,7 @@ impl Agent {
         sooner(self.decision.assessment().next_change, Wakeup::Deadline);
         sooner(self.actions.evictor.next_poll(now), Wakeup::Eviction);
         sooner(self.sensors.oom_kills.until_due(now), Wakeup::KernelLog);
-        sooner(self.actions.gentle.next_check(now), Wakeup::Reclaim);
+        sooner(self.actions.reclaim.next_check(now), Wakeup::Reclaim);
         sooner(
             self.sensors.signals.pids.until_due(&self.config.policy, self.config.sampling.ceiling, now),
             Wakeup::Deadline,

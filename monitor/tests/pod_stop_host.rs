@@ -6,7 +6,7 @@ use std::fs;
 use std::time::Duration;
 
 use node_pressure_monitor::actions::release::Releaser;
-use node_pressure_monitor::actions::stop::{Deed, Desk, NotDone, Order};
+use node_pressure_monitor::actions::stop::{NotDone, Order, OrderKind, OrderQueue};
 use node_pressure_monitor::actions::{Ended, Evictor, Outcome};
 use node_pressure_monitor::config::EvictionLimits;
 use node_pressure_monitor::eviction::decider::{EvictionEnd, blocks};
@@ -23,11 +23,11 @@ use sleepers::{Cgroups, PROC, wait_until};
 
 const FULL: Signal = Signal::NodeFsAvailable;
 
-/// One pod under eviction, and the desk where the orders for its runtime lie.
+/// One pod under eviction, and the queue where the orders for its runtime lie.
 struct Stage {
     cgroups: Cgroups,
     evictor: Evictor,
-    desk: Desk,
+    queue: OrderQueue,
     orders: VecDeque<Order>,
     limits: EvictionLimits,
     started: Monotonic,
@@ -45,19 +45,19 @@ impl Stage {
         let workload = tree.workloads().find(|workload| workload.name == pod).unwrap();
         assert_eq!(workload.kind.pod_uid().unwrap().0, uid);
         let target = cgroups.target(&pod);
-        let desk = Desk::default();
-        let mut evictor = Evictor::new(Releaser::start().unwrap()).with_stopper(Box::new(desk.clone()));
+        let queue = OrderQueue::default();
+        let mut evictor = Evictor::new(Releaser::start().unwrap()).with_stopper(Box::new(queue.clone()));
         let started = Monotonic::now();
         let processes = evictor.stop_pod(target, (PodUid(uid), urgent), FULL, grace, started).unwrap();
         assert_eq!(processes, 2);
         let limits = EvictionLimits { cool_down: Duration::ZERO, ..EvictionLimits::default() };
-        Some(Self { cgroups, evictor, desk, orders: VecDeque::new(), limits, started })
+        Some(Self { cgroups, evictor, queue, orders: VecDeque::new(), limits, started })
     }
 
     /// The next order that the runtime is given.
     fn order(&mut self) -> Order {
         wait_until("an order", || {
-            self.orders.extend(self.desk.take());
+            self.orders.extend(self.queue.take());
             if self.orders.is_empty() {
                 self.cgroups.ended();
                 assert_eq!(self.evictor.poll(&self.limits, Monotonic::now()), []);
@@ -96,14 +96,14 @@ fn a_pod_is_stopped_by_its_runtime_and_then_its_disk_is_given_back() {
     let grace = Duration::from_secs(60);
     let Some(mut stage) = Stage::set("stop", &SLEEP, true, grace) else { return };
     let stop = stage.order();
-    assert_eq!(stop.what, Deed::Stop { grace });
+    assert_eq!(stop.what, OrderKind::Stop { grace });
     assert_eq!(stage.cgroups.ended(), 0, "nobody is signalled by us");
     assert!(stage.may_start(Signal::MemoryAvailable, true), "memory does not wait for a disk");
     assert!(!stage.may_start(FULL, true) && !stage.may_start(FULL, false), "a disk does: one at a time");
     stage.kill_by_the_runtime();
     stop.answer.give(Ok(()));
     let remove = stage.order();
-    assert_eq!(remove.what, Deed::Remove);
+    assert_eq!(remove.what, OrderKind::Remove);
     assert!(!stage.may_start(FULL, true), "its disk is not back yet");
     assert!(stage.may_start(Signal::PidAvailable, true));
     remove.answer.give(Ok(()));
@@ -141,7 +141,7 @@ fn when_the_runtime_is_down_we_do_it_with_the_same_grace() {
     let ended = {
         // Removed when the runtime is back; here it says so at once.
         let order = stage.order();
-        assert_eq!(order.what, Deed::Remove);
+        assert_eq!(order.what, OrderKind::Remove);
         order.answer.give(Ok(()));
         stage.ended()
     };
@@ -168,7 +168,7 @@ fn when_the_runtime_is_late_the_cgroup_is_killed() {
     // Taken, and not heard of again.
     let stop = stage.order();
     let remove = stage.order();
-    assert_eq!(remove.what, Deed::Remove);
+    assert_eq!(remove.what, OrderKind::Remove);
     drop(stop);
     remove.answer.give(Ok(()));
     let ended = stage.ended();

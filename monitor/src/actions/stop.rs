@@ -74,17 +74,16 @@ impl Asked {
 /// One order, for whoever speaks to the runtime.
 #[derive(Debug)]
 pub struct Order {
-    /// Which pod.
     pub pod: PodUid,
     /// What to do with it.
-    pub what: Deed,
-    /// How to say what came of it.
+    pub what: OrderKind,
+    /// Takes the outcome.
     pub answer: Answer,
 }
 
 /// What is to be done with a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Deed {
+pub enum OrderKind {
     /// Stop it.
     Stop {
         /// Between SIGTERM and SIGKILL.
@@ -94,18 +93,18 @@ pub enum Deed {
     Remove,
 }
 
-/// Where orders lie until the loop hands them to the runtime, in whose room nobody knows of evictions.
+/// Orders that the loop has not handed to the runtime yet. The room `runtime` does not know of evictions.
 #[derive(Debug, Clone, Default)]
-pub struct Desk(Arc<Mutex<Vec<Order>>>);
+pub struct OrderQueue(Arc<Mutex<Vec<Order>>>);
 
-impl Desk {
-    /// The orders that lie there.
+impl OrderQueue {
+    /// Takes the orders that wait.
     #[must_use]
     pub fn take(&self) -> Vec<Order> {
         std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn put(&self, pod: &PodUid, what: Deed) -> Asked {
+    fn put(&self, pod: &PodUid, what: OrderKind) -> Asked {
         let (answer, asked) = question();
         let order = Order { pod: pod.clone(), what, answer };
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(order);
@@ -113,13 +112,13 @@ impl Desk {
     }
 }
 
-impl PodStopper for Desk {
+impl PodStopper for OrderQueue {
     fn stop(&self, pod: &PodUid, grace: Duration) -> Result<Asked, String> {
-        Ok(self.put(pod, Deed::Stop { grace }))
+        Ok(self.put(pod, OrderKind::Stop { grace }))
     }
 
     fn remove(&self, pod: &PodUid) -> Result<Asked, String> {
-        Ok(self.put(pod, Deed::Remove))
+        Ok(self.put(pod, OrderKind::Remove))
     }
 }
 
@@ -146,15 +145,15 @@ mod tests {
     }
 
     #[test]
-    fn orders_lie_on_the_desk_until_they_are_taken() {
-        let desk = Desk::default();
+    fn orders_wait_until_they_are_taken() {
+        let queue = OrderQueue::default();
         let pod = PodUid("u".to_owned());
         let grace = Duration::from_secs(1);
-        let asked = [desk.stop(&pod, grace).unwrap(), desk.remove(&pod).unwrap()];
-        let orders = desk.clone().take();
-        let what: Vec<Deed> = orders.iter().map(|order| order.what).collect();
-        assert_eq!(what, [Deed::Stop { grace }, Deed::Remove]);
-        assert!(desk.take().is_empty());
+        let asked = [queue.stop(&pod, grace).unwrap(), queue.remove(&pod).unwrap()];
+        let orders = queue.clone().take();
+        let what: Vec<OrderKind> = orders.iter().map(|order| order.what).collect();
+        assert_eq!(what, [OrderKind::Stop { grace }, OrderKind::Remove]);
+        assert!(queue.take().is_empty());
         orders.into_iter().for_each(|order| order.answer.give(Ok(())));
         assert_eq!(asked.map(|asked| asked.answer()), [Some(Ok(())), Some(Ok(()))]);
     }

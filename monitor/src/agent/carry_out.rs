@@ -12,8 +12,8 @@ use crate::units::{CgroupId, Monotonic};
 use crate::workloads::{PodUid, Workload};
 
 use super::Agent;
-use super::act::{Started, Turn};
 use super::evictions::Why;
+use super::turn::{Started, Turn};
 
 /// A disk does not fill within a second as memory does: long enough for an orderly exit.
 const IMMEDIATE: Duration = Duration::from_secs(IMMEDIATE_GRACE_SECONDS.unsigned_abs());

@@ -27,17 +27,17 @@ const MOST_PODS: usize = 1000;
 
 /// What the loop remembers of what it was told.
 #[derive(Debug)]
-pub(super) struct Told {
+pub(super) struct ControlPlaneMemory {
     node: Arc<NodeFacts>,
     /// When the agent began to ask.
     begun: Monotonic,
     /// That an old word of the node no longer counts was said.
-    is_old_said: bool,
+    is_stale_reported: bool,
 }
 
-impl Default for Told {
+impl Default for ControlPlaneMemory {
     fn default() -> Self {
-        Self { node: Arc::default(), begun: Monotonic::now(), is_old_said: false }
+        Self { node: Arc::default(), begun: Monotonic::now(), is_stale_reported: false }
     }
 }
 
@@ -100,7 +100,7 @@ impl Agent {
 
     fn learn_node(&mut self) {
         let node = self.cluster.view().node;
-        let before = std::mem::replace(&mut self.told.node, Arc::clone(&node));
+        let before = std::mem::replace(&mut self.control_plane.node, Arc::clone(&node));
         let now = Monotonic::now();
         let effect = "whether the node is in maintenance is not known";
         self.reporter.set_capability(NODE_CAPABILITY, node.degradation.as_deref(), effect, now);
@@ -120,17 +120,17 @@ impl Agent {
         if !has_soft || !self.config.kubernetes.defer_soft_in_maintenance || !self.cluster.is_there() {
             return false;
         }
-        match word_of_node(&self.cluster.view(), self.told.begun, now) {
+        match word_of_node(&self.cluster.view(), self.control_plane.begun, now) {
             Word::Free => false,
             Word::Old(age) => {
                 let is_soft_met = self.decision.assessment().met.iter().any(|met| !met.is_hard());
-                if is_soft_met && !std::mem::replace(&mut self.told.is_old_said, true) {
+                if is_soft_met && !std::mem::replace(&mut self.control_plane.is_stale_reported, true) {
                     self.reporter.report(&Record::MaintenanceOutdated { age }, now);
                 }
                 false
             }
             Word::Maintenance(_) | Word::Awaited => {
-                self.told.is_old_said = false;
+                self.control_plane.is_stale_reported = false;
                 true
             }
         }
@@ -138,7 +138,7 @@ impl Agent {
 
     /// Why soft evictions wait.
     pub(super) fn why_deferred(&self, now: Monotonic) -> String {
-        match word_of_node(&self.cluster.view(), self.told.begun, now) {
+        match word_of_node(&self.cluster.view(), self.control_plane.begun, now) {
             Word::Maintenance(reason) => reason,
             Word::Free | Word::Old(_) | Word::Awaited => {
                 "whether the node is in maintenance is not known yet".to_owned()

@@ -16,8 +16,8 @@ use crate::workloads::kubelet_summary::{ContainerStats, MemoryUsage, PodStats};
 use crate::workloads::{Pod, PodUid, container_memory};
 
 use super::Agent;
-use super::act::RankedWorkload;
 use super::local_storage::Above;
+use super::turn::RankedWorkload;
 
 /// Who waits for what the API server says.
 #[derive(Debug, Default)]

@@ -13,24 +13,24 @@ use crate::units::{Amount, Bytes, CgroupId, Monotonic, Resource, Signal};
 use crate::workloads::Tracked;
 use crate::workloads::{OtherUsage, Pod, PodUid, WorkloadUsage, task_count};
 
-use super::act::{LIST_AGE_AT_DECISION, Turn};
-use super::{Agent, Look};
+use super::turn::{LIST_AGE_AT_DECISION, Turn};
+use super::{Agent, TurnStart};
 
 impl Agent {
-    pub(super) fn snapshot(&mut self, look: &Look) -> Snapshot {
-        let now = look.sampled;
+    pub(super) fn snapshot(&mut self, start: &TurnStart) -> Snapshot {
+        let now = start.sampled;
         let expected = self.expected(now);
         Snapshot {
             now: now.into(),
             layout: self.sensors.signals.filesystems.layout(),
-            observation: look.observation.clone(),
+            observation: start.observation.clone(),
             question: None,
             under_way: self.actions.evictor.under_way().collect(),
             ended: std::mem::take(&mut self.actions.ended),
             collected: self.actions.collected.take(),
             expected,
             in_maintenance: self.in_maintenance(now),
-            reclaim: self.actions.gentle.facts(),
+            reclaim: self.actions.reclaim.facts(),
             has_limits: self.sensors.pods.has_any(),
         }
     }

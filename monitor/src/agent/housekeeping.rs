@@ -111,20 +111,20 @@ impl Agent {
     /// Lets go of what was counted for cgroups that are gone.
     fn let_go(&mut self) {
         let removed = self.sensors.drop_removed();
-        self.actions.audits.told.retain(|id| !removed.contains(id));
+        self.actions.audits.reported.retain(|id| !removed.contains(id));
     }
 
     /// Reports an audit of `oom_score_adj`. Drift that the rate limit suppresses is reported after the next audit.
     fn report_audit(&mut self, audit: &Audit, now: Monotonic) {
         // A workload that has its value again may be reported again.
         let is_wrong = |id: &CgroupId| audit.workloads.iter().any(|drift| drift.id == *id);
-        self.actions.audits.told.retain(|told| !audit.extent.holds(*told) || is_wrong(told));
+        self.actions.audits.reported.retain(|id| !audit.extent.holds(*id) || is_wrong(id));
         let mode = self.config.mode;
         for drift in &audit.workloads {
-            if !self.actions.audits.told.contains(&drift.id)
+            if !self.actions.audits.reported.contains(&drift.id)
                 && self.reporter.report(&Record::OomScoreDrift { drift, mode }, now)
             {
-                self.actions.audits.told.insert(drift.id);
+                self.actions.audits.reported.insert(drift.id);
             }
         }
         if audit.refused.is_some() || audit.repaired > 0 {

@@ -1,4 +1,4 @@
-//! What the loop remembers of earlier looks.
+//! What the loop remembers of earlier turns.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -27,8 +27,8 @@ pub(super) struct Audits {
     pub(super) took: Duration,
     /// Processes that it left with another value than they should have.
     pub(super) drifted: usize,
-    /// Workloads of which that was said.
-    pub(super) told: HashSet<CgroupId>,
+    /// Workloads of which that was reported.
+    pub(super) reported: HashSet<CgroupId>,
 }
 
 /// Where more processes had theirs written, everybody's is looked at.

@@ -16,7 +16,7 @@ use crate::units::{CgroupId, Monotonic};
 pub(super) use self::above::Above;
 use self::above::{Measured, above_limits};
 use super::Agent;
-use super::act::Started;
+use super::turn::Started;
 
 /// By then everybody was measured anew.
 const REMEMBERED: Duration = Duration::from_secs(600);

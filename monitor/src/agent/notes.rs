@@ -45,7 +45,7 @@ impl Agent {
                 self.reporter.report(&Record::Reclaim(ReclaimRecord::Futile { met, futile: why }), now);
             }
             Note::ReclaimDryRun { id, bytes, .. } => {
-                if self.actions.gentle.is_dry_run_due(id, now) {
+                if self.actions.reclaim.is_dry_run_due(id, now) {
                     let workload = self.sensors.workloads.owner(id);
                     let record = ReclaimRecord::DryRun { met, workload: &workload, requested: bytes };
                     self.reporter.report(&Record::Reclaim(record), now);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::actions::garbage::{garbage_for, until_enough};
-use crate::actions::stop::{Answer, Deed, Desk, NotDone, Order};
+use crate::actions::stop::{Answer, NotDone, Order, OrderKind, OrderQueue};
 use crate::config::Mode;
 use crate::eviction::Observation;
 use crate::node::filesystem_roles::{Choice, FilesystemHints, Role};
@@ -18,24 +18,24 @@ use super::Agent;
 /// Orders that were handed to the runtime, and who waits for what comes of them.
 #[derive(Debug)]
 pub(super) struct Orders {
-    desk: Desk,
+    queue: OrderQueue,
     given: Vec<(PodUid, bool, Answer)>,
     hints: FilesystemHints,
 }
 
 impl Orders {
-    pub(super) const fn on(desk: Desk) -> Self {
-        Self { desk, given: Vec::new(), hints: FilesystemHints { image: None, container: None } }
+    pub(super) const fn on(queue: OrderQueue) -> Self {
+        Self { queue, given: Vec::new(), hints: FilesystemHints { image: None, container: None } }
     }
 }
 
 impl Agent {
-    /// Hands over what lies on the desk.
+    /// Hands over what was ordered.
     pub(super) fn hand_orders(&mut self) {
-        for Order { pod, what, answer } in self.actions.orders.desk.take() {
+        for Order { pod, what, answer } in self.actions.orders.queue.take() {
             let (grace, remove) = match what {
-                Deed::Stop { grace } => (grace, false),
-                Deed::Remove => (std::time::Duration::ZERO, true),
+                OrderKind::Stop { grace } => (grace, false),
+                OrderKind::Remove => (std::time::Duration::ZERO, true),
             };
             match self.runtime.stop_pod(StopOrder { uid: pod.clone(), grace, remove }) {
                 Ok(()) => self.actions.orders.given.push((pod, remove, answer)),

@@ -3,7 +3,7 @@
 use crate::actions::Evictor;
 use crate::actions::oom_score::Auditor;
 use crate::actions::reclaim::ReclaimFirst;
-use crate::actions::stop::Desk;
+use crate::actions::stop::OrderQueue;
 use crate::cluster::Cluster;
 use crate::config::MonitorConfig;
 use crate::eviction::Layout;
@@ -13,13 +13,13 @@ use crate::report::{Recorder, Reporter};
 use crate::runtime::Runtime;
 use crate::sensors::Sensors;
 
-use super::cluster::Told;
+use super::cluster::ControlPlaneMemory;
 use super::evictions::Asking;
-use super::gentle::Gentle;
 use super::last::{Audits, Last};
 use super::local_storage::LocalStorage;
 use super::orders::Orders;
 use super::pending::Pending;
+use super::proactive_reclaim::ProactiveReclaim;
 use super::reload::{self, Reload};
 use super::{Actions, Agent};
 
@@ -37,7 +37,7 @@ pub struct Parts {
     /// The Kubernetes control plane.
     pub cluster: Cluster,
     /// Where evictions leave what the runtime is to do.
-    pub desk: Desk,
+    pub queue: OrderQueue,
     /// Whether memory is asked for before.
     pub reclaim: ReclaimFirst,
     /// What the HTTP server shows.
@@ -52,7 +52,7 @@ impl Agent {
     /// Puts the parts together.
     #[must_use]
     pub fn new(parts: Parts) -> Self {
-        let Parts { config, sensors, evictor, runtime, cluster, desk, reclaim, outlets, recorder, reload } = parts;
+        let Parts { config, sensors, evictor, runtime, cluster, queue, reclaim, outlets, recorder, reload } = parts;
         let config = reload::for_the_loop(config);
         let mut decision = Decider::default();
         decision.arm(Rules { policy: &config.policy, pace: Pace::Kubelet }, Layout::default());
@@ -60,17 +60,17 @@ impl Agent {
             evictor,
             ended: Vec::new(),
             collected: None,
-            orders: Orders::on(desk),
+            orders: Orders::on(queue),
             asking: Asking::default(),
             auditor: Auditor::default(),
             audits: Audits::default(),
-            gentle: Gentle::new(reclaim),
+            reclaim: ProactiveReclaim::new(reclaim),
             pending: Pending::default(),
             local: LocalStorage::default(),
         };
         let node_name = cluster.is_there().then(|| cluster.view().node_name);
         let reporter = Reporter::new(outlets, recorder, node_name);
-        let (told, last) = (Told::default(), Last::default());
-        Self { config, sensors, decision, actions, reporter, runtime, cluster, told, reload, last }
+        let (control_plane, last) = (ControlPlaneMemory::default(), Last::default());
+        Self { config, sensors, decision, actions, reporter, runtime, cluster, control_plane, reload, last }
     }
 }

@@ -1,4 +1,4 @@
-//! A new configuration while the loop runs: what is refused changes nothing, what is good is in force from the next look on.
+//! A new configuration while the loop runs: what is refused changes nothing, what is good is in force from the next turn on.
 
 use std::time::SystemTime;
 
@@ -172,7 +172,7 @@ impl Agent {
         }
         if (before.mode, before.policy.oom_scores) != (self.config.mode, self.config.policy.oom_scores) {
             self.actions.audits.due = Extent::All;
-            self.actions.audits.told.clear();
+            self.actions.audits.reported.clear();
         }
     }
 
@@ -225,7 +225,7 @@ impl Agent {
             };
         let effect = "no workload is asked to give back memory";
         self.reporter.set_capability(RECLAIM, missing.as_deref(), effect, Monotonic::now());
-        self.actions.gentle.set_first(first);
+        self.actions.reclaim.set_first(first);
         self.decision.forget_reclaim();
     }
 }

@@ -14,8 +14,8 @@ use crate::report::node_status::StatusFacts;
 use crate::report::record::Record;
 use crate::units::{Monotonic, Signal};
 
-use super::act::Deed;
-use super::{Agent, Look};
+use super::turn::StartedEviction;
+use super::{Agent, TurnStart};
 
 impl Agent {
     /// Records the incidents of OOM kills that are due.
@@ -53,23 +53,23 @@ impl Agent {
     }
 
     /// Reports an eviction that has started, or in observe mode would have.
-    pub(super) fn report_eviction(&mut self, look: &Look, deed: &Deed) {
-        let Deed { met, ranked, candidates, action, processes, .. } = deed;
+    pub(super) fn report_eviction(&mut self, start: &TurnStart, eviction: &StartedEviction) {
+        let StartedEviction { met, ranked, candidates, action, processes, .. } = eviction;
         let workload = &ranked.candidate.workload;
         let now = Monotonic::now();
         self.renew_evidence(now);
         let (pod, labels) = self.pod_named(workload.kind.pod_uid());
-        let (policy, trace) = self.trace_of(deed);
+        let (policy, trace) = self.trace_of(eviction);
         let trigger = ThresholdTrigger {
             met,
             victim: ranked,
             ranking: candidates,
             order: Order::of(&self.config.policy, met.threshold.signal.resource()),
-            reclaim: deed.reclaimed.as_ref(),
-            wakeup: look.wakeup.as_str(),
-            sampled: look.sampled,
-            ordered: deed.ordered,
-            decided: deed.decided,
+            reclaim: eviction.reclaimed.as_ref(),
+            wakeup: start.wakeup.as_str(),
+            sampled: start.sampled,
+            ordered: eviction.ordered,
+            decided: eviction.decided,
         };
         let record = EvictionRecord {
             workload: &workload.name,
@@ -79,8 +79,8 @@ impl Agent {
             action: *action,
             processes: *processes,
             trigger: Trigger::Threshold(&trigger),
-            woken: look.woken,
-            acted: deed.acted,
+            woken: start.woken,
+            acted: eviction.acted,
             policy,
             trace,
         };
@@ -88,27 +88,27 @@ impl Agent {
     }
 
     /// The turn that decided, for `simulate` to replay. Numbers and texts always serialize.
-    fn trace_of(&self, deed: &Deed) -> (Option<RawJson>, Vec<RawJson>) {
-        let order = Order::of(&self.config.policy, deed.met.threshold.signal.resource());
+    fn trace_of(&self, eviction: &StartedEviction) -> (Option<RawJson>, Vec<RawJson>) {
+        let order = Order::of(&self.config.policy, eviction.met.threshold.signal.resource());
         let line = RecordedLine {
-            time: deed.decided.wall().to_string(),
-            turn: deed.turn.clone(),
-            victim: deed.ranked.candidate.workload.name.clone(),
-            explanation: deed.ranked.explanation(order),
+            time: eviction.decided.wall().to_string(),
+            turn: eviction.turn.clone(),
+            victim: eviction.ranked.candidate.workload.name.clone(),
+            explanation: eviction.ranked.explanation(order),
         };
         let policy = RawJson::of(&RecordedRules::of(self.recorded_rules()));
         (policy.ok(), RawJson::of(&line).into_iter().collect())
     }
 
     /// Reports the resource that is short, in enforce mode.
-    pub(super) fn report_reclaiming(&mut self, look: &Look, deed: Option<&Deed>, now: Monotonic) {
-        if self.config.mode != Mode::Enforce || look.assessment.met.is_empty() {
+    pub(super) fn report_reclaiming(&mut self, start: &TurnStart, eviction: Option<&StartedEviction>, now: Monotonic) {
+        if self.config.mode != Mode::Enforce || start.assessment.met.is_empty() {
             return;
         }
-        let of_deed = deed.map(|deed| deed.met.threshold.signal);
-        let first = || look.assessment.to_act_on().first().map(|met| met.threshold.signal);
-        if let Some(signal) = of_deed.or_else(first) {
-            self.reporter.report_reclaiming(signal.resource(), deed.is_some(), now);
+        let of_eviction = eviction.map(|eviction| eviction.met.threshold.signal);
+        let first = || start.assessment.to_act_on().first().map(|met| met.threshold.signal);
+        if let Some(signal) = of_eviction.or_else(first) {
+            self.reporter.report_reclaiming(signal.resource(), eviction.is_some(), now);
         }
     }
 

@@ -1,4 +1,4 @@
-//! The first look, and what is said about it.
+//! The first turn, and what is reported about it.
 
 use std::io::Write as _;
 
@@ -12,10 +12,10 @@ use super::{Agent, Wakeup};
 impl Agent {
     /// Looks once, and describes the node: as text on stdout when people read along, as one log record otherwise.
     pub fn start(&mut self, text: bool, degradations: &[String]) {
-        // The first look may find more.
+        // The first turn may find more.
         self.reporter.set_missing(degradations, Monotonic::now());
         self.reporter.with_metrics(|metrics| metrics.configuration(self.reload.state(), None));
-        self.look(Wakeup::Housekeeping);
+        self.run_turn(Wakeup::Housekeeping);
         let node = self.node_report(Monotonic::now());
         // Said at start if they are not what they might be; from now on their changes are.
         self.sensors.update_sources();

@@ -27,7 +27,7 @@ pub enum Wakeup {
     Configuration,
     /// Somebody asked for the metrics.
     Scrape,
-    /// Time to look at the whole tree.
+    /// Time to scan the whole tree.
     Housekeeping,
 }
 

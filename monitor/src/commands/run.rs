@@ -8,7 +8,7 @@ use std::time::{Instant, SystemTime};
 
 use crate::actions::reclaim::ReclaimFirst;
 use crate::actions::release::Releaser;
-use crate::actions::stop::Desk;
+use crate::actions::stop::OrderQueue;
 use crate::actions::{Evictor, FreezeRecord, self_protection};
 use crate::agent::{Agent, Parts, Reload, not_acted_on};
 use crate::cluster::Cluster;
@@ -107,7 +107,7 @@ fn share_cgroups() {
     }
 }
 
-/// Only after the lock was had: what a running agent has frozen is its own business. In observe mode too: it is the end of a deed.
+/// Only once the lock is held: another agent may run. In observe mode too: it ends what an earlier agent began.
 fn thaw_left_frozen(config: &MonitorConfig) {
     match FreezeRecord::beside(&config.lock_file).thaw() {
         Ok(None) => {}
@@ -246,11 +246,11 @@ async fn serve(
         publications: Arc::clone(&publications),
         guard,
     };
-    let desk = Desk::default();
+    let queue = OrderQueue::default();
     let evictor = Evictor::new(releaser);
     let evictor = match config.runtime.endpoint {
         RuntimeEndpoint::Off => evictor,
-        RuntimeEndpoint::Auto | RuntimeEndpoint::Unix(_) => evictor.with_stopper(Box::new(desk.clone())),
+        RuntimeEndpoint::Auto | RuntimeEndpoint::Unix(_) => evictor.with_stopper(Box::new(queue.clone())),
     };
     let fastest = config.sampling.fastest_rate.or_else(fault_rate::measure).unwrap_or(ASSUMED_RATE);
     let rate = FallRate::assuming(fastest);
@@ -262,7 +262,7 @@ async fn serve(
         evictor,
         runtime,
         cluster,
-        desk,
+        queue,
         reclaim,
         outlets: Outlets { metrics, health, publications, log },
         recorder,

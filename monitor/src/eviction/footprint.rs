@@ -1,7 +1,5 @@
 //! What a workload has on the node's filesystems, and how much of that counts for a signal.
 
-use std::fmt;
-
 use crate::units::{Amount, Bytes, Monotonic, Resource, Signal};
 
 use super::Layout;
@@ -48,22 +46,6 @@ impl DiskUsage {
             sum = sum + of(&self.logs) + of(&self.volumes);
         }
         sum
-    }
-}
-
-/// Who knows what workloads have on the disks.
-pub trait DiskUsages: fmt::Debug + Send {
-    /// What the workload of that name (its cgroup below the hierarchy's root) has; nothing while that is not known. Must not wait.
-    fn usage(&self, workload: &str) -> Option<DiskUsage>;
-}
-
-/// Nobody measures.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct NotMeasured;
-
-impl DiskUsages for NotMeasured {
-    fn usage(&self, _workload: &str) -> Option<DiskUsage> {
-        None
     }
 }
 

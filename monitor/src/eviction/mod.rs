@@ -37,7 +37,7 @@ pub mod tolerations;
 pub mod usage;
 
 pub use arm::{Armed, Layout, arm};
-pub use footprint::{DiskUsage, DiskUsages};
+pub use footprint::DiskUsage;
 pub use thresholds::{Assessment, MetThreshold, NodeCondition, State, assess, is_below};
 
 use crate::units::{Bytes, Moment, Signal};

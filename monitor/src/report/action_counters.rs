@@ -46,7 +46,7 @@ impl EvictionOutcome {
 
 /// Memory asked for before an eviction, `oom_score_adj`, and OOM kills that nobody could be found for.
 #[derive(Debug)]
-pub struct Deeds {
+pub struct ActionCounters {
     reclaims: IntCounterVec,
     reclaim_freed: IntCounter,
     reclaim_seconds: Counter,
@@ -56,7 +56,7 @@ pub struct Deeds {
     log_records_lost: IntCounter,
 }
 
-impl Deeds {
+impl ActionCounters {
     /// Registers the counters.
     ///
     /// # Errors

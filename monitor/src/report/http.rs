@@ -110,7 +110,7 @@ pub async fn serve(listener: TcpListener, shared: Shared) {
     let incidents = incident_pages::router(Arc::clone(&shared.incidents));
     let stats = Router::new()
         .route("/stats/summary", get(stats_page::summary))
-        .with_state((shared.clone(), stats_page::Desk::default()));
+        .with_state((shared.clone(), stats_page::SummaryState::default()));
     let page = Router::new().route("/summary", get(summary)).with_state((shared.clone(), Turns::default()));
     let observed = shared.clone();
     tokio::spawn(async move { observed.publications.observe(&observed.metrics).await });

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use prometheus::proto::MetricFamily;
 use prometheus::{Counter, GaugeVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, TextEncoder};
 
-use super::action_counters::{Deeds, EvictionOutcome};
+use super::action_counters::{ActionCounters, EvictionOutcome};
 use super::cluster_metrics::ClusterMetrics;
 use super::configuration_state::{ConfigMetrics, ConfigState, ReloadOutcome};
 use super::disk_usage_metrics::DiskUsageMetrics;
@@ -59,7 +59,7 @@ pub struct Metrics {
     log_lines_dropped: IntCounter,
     incidents: IncidentMetrics,
     configuration: ConfigMetrics,
-    deeds: Deeds,
+    actions: ActionCounters,
     figures: FiguresMetrics,
     disk_usage: DiskUsageMetrics,
     runtime: RuntimeMetrics,
@@ -203,7 +203,7 @@ impl Metrics {
             )?,
             incidents: IncidentMetrics::new(&registry)?,
             configuration: ConfigMetrics::new(&registry)?,
-            deeds: Deeds::new(&registry)?,
+            actions: ActionCounters::new(&registry)?,
             figures: FiguresMetrics::new(&registry)?,
             disk_usage: DiskUsageMetrics::new(&registry)?,
             runtime: RuntimeMetrics::new(&registry)?,
@@ -255,7 +255,7 @@ impl Metrics {
 
     /// Counts a workload that was asked to give memory back, or would have been.
     pub fn reclaimed(&self, outcome: ReclaimOutcome, freed: Bytes, took: Duration) {
-        self.deeds.reclaimed(outcome, freed, took);
+        self.actions.reclaimed(outcome, freed, took);
     }
 
     /// Counts OOM kills that no program counted.
@@ -285,12 +285,12 @@ impl Metrics {
 
     /// Counts processes that were newly found to differ in `oom_score_adj`, and those set right.
     pub fn scores(&self, drifted: u64, repaired: u64) {
-        self.deeds.scores(drifted, repaired);
+        self.actions.scores(drifted, repaired);
     }
 
     /// Takes over two totals: OOM kills that have no workload, and records of the kernel's log that were lost.
     pub fn unaccounted(&self, unattributed: u64, log_records_lost: u64) {
-        self.deeds.unaccounted(unattributed, log_records_lost);
+        self.actions.unaccounted(unattributed, log_records_lost);
     }
 
     /// All that there is now. To be printed when the metrics are given back: the loop may wait for them.

@@ -20,14 +20,14 @@ const TEXT: &str = "text/plain; charset=utf-8";
 
 /// Answers about the incidents on this shelf.
 pub(super) fn router(shelf: Arc<IncidentIndex>) -> Router {
-    let desk = Desk { shelf, lists: Turns::default(), records: Turns::default() };
-    Router::new().route("/incidents", get(list)).route("/incidents/{id}", get(one)).with_state(desk)
+    let state = IncidentState { shelf, lists: Turns::default(), records: Turns::default() };
+    Router::new().route("/incidents", get(list)).route("/incidents/{id}", get(one)).with_state(state)
 }
 
 /// Where it is asked for incidents. A record has half a megabyte, takes milliseconds to be told, and the disk that it is on may hang:
 /// none of this is done on the loop's thread, nor for more than one at a time. Lists do not wait for the disk.
 #[derive(Debug, Clone)]
-struct Desk {
+struct IncidentState {
     shelf: Arc<IncidentIndex>,
     lists: Turns,
     records: Turns,
@@ -48,7 +48,7 @@ async fn in_turn(
 }
 
 /// The newest incidents, oldest of them first; `?limit=` says how many.
-async fn list(State(desk): State<Desk>, RawQuery(query): RawQuery) -> Response {
+async fn list(State(state): State<IncidentState>, RawQuery(query): RawQuery) -> Response {
     let limit = match parameter(query.as_deref(), "limit").map(str::parse) {
         None => LISTED,
         Some(Ok(limit)) => limit,
@@ -58,17 +58,17 @@ async fn list(State(desk): State<Desk>, RawQuery(query): RawQuery) -> Response {
         Ok(json) => ([(header::CONTENT_TYPE, JSON)], json).into_response(),
         Err(error) => failed(&error),
     };
-    in_turn(&desk.lists, &desk.shelf, listed).await
+    in_turn(&state.lists, &state.shelf, listed).await
 }
 
 /// One incident, or `last`; `?output=text` tells it to people.
-async fn one(State(desk): State<Desk>, Path(id): Path<String>, RawQuery(query): RawQuery) -> Response {
+async fn one(State(state): State<IncidentState>, Path(id): Path<String>, RawQuery(query): RawQuery) -> Response {
     let as_text = match parameter(query.as_deref(), "output") {
         None | Some("json") => false,
         Some("text") => true,
         Some(_) => return (StatusCode::BAD_REQUEST, "output: write json or text\n").into_response(),
     };
-    in_turn(&desk.records, &desk.shelf, move |shelf| told(shelf, &id, as_text)).await
+    in_turn(&state.records, &state.shelf, move |shelf| told(shelf, &id, as_text)).await
 }
 
 /// May wait for the disk.

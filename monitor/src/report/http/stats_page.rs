@@ -15,20 +15,23 @@ const JSON: &str = "application/json";
 
 /// Where the document is asked for. It takes some system calls for each pod: on a thread of its own, and for one at a time.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Desk {
+pub(super) struct SummaryState {
     turns: Turns,
     history: Arc<Mutex<CpuHistory>>,
 }
 
 /// The document, by a young publication; `?only_cpu_and_memory=true` as at the kubelet.
-pub(super) async fn summary(State((shared, desk)): State<(Shared, Desk)>, RawQuery(query): RawQuery) -> Response {
+pub(super) async fn summary(
+    State((shared, state)): State<(Shared, SummaryState)>,
+    RawQuery(query): RawQuery,
+) -> Response {
     let extent = match parameter(query.as_deref(), "only_cpu_and_memory") {
         Some("true") => Extent::CpuAndMemory,
         Some(_) | None => Extent::Whole,
     };
-    let Ok(turn) = desk.turns.next().await else { return not_yet() };
+    let Ok(turn) = state.turns.next().await else { return not_yet() };
     let Some(publication) = shared.publications.take(true).await else { return not_yet() };
-    match turn.spend(move || render(&publication, extent, &desk.history)).await {
+    match turn.spend(move || render(&publication, extent, &state.history)).await {
         Ok(Ok(json)) => ([(header::CONTENT_TYPE, JSON)], json).into_response(),
         Ok(Err(error)) => failed(&error),
         Err(error) => failed(&error),

@@ -20,7 +20,7 @@ use super::Agent;
 const CHECK: Duration = Duration::from_millis(10);
 /// What the loop knows of such attempts.
 #[derive(Debug)]
-pub(super) struct Gentle {
+pub(super) struct ProactiveReclaim {
     first: ReclaimFirst,
     running: Option<Attempt>,
     answer: Option<Answer>,
@@ -42,7 +42,7 @@ struct Attempt {
     deadline: Monotonic,
 }
 
-impl Gentle {
+impl ProactiveReclaim {
     pub(super) fn new(first: ReclaimFirst) -> Self {
         Self { first, running: None, answer: None, would_ask: Dedup::new(REPEAT_DRY_RUN), in_vain: None }
     }
@@ -105,10 +105,10 @@ impl Agent {
     /// The attempt under way has come to `outcome`. Returns by how much the usage of the workload fell.
     pub(super) fn end_reclaim(&mut self, outcome: ReclaimOutcome, interrupt: bool, seen: &Observation) -> Bytes {
         if interrupt {
-            self.actions.gentle.interrupt();
+            self.actions.reclaim.interrupt();
         }
-        self.actions.gentle.answer = None;
-        let Some(attempt) = self.actions.gentle.running.take() else { return Bytes::ZERO };
+        self.actions.reclaim.answer = None;
+        let Some(attempt) = self.actions.reclaim.running.take() else { return Bytes::ZERO };
         let now = Monotonic::now();
         // A cgroup that no longer exists gave back everything, but not because of the request.
         let usage = bytes_in(&attempt.usage, &mut Buffer::new()).unwrap_or(attempt.usage_before);
@@ -125,7 +125,7 @@ impl Agent {
         };
         self.reporter.report(&Record::Reclaim(ReclaimRecord::Ended(&ended)), now);
         let freed = ended.freed;
-        self.actions.gentle.in_vain = Some((now, ended)).filter(|_| outcome != ReclaimOutcome::Sufficed);
+        self.actions.reclaim.in_vain = Some((now, ended)).filter(|_| outcome != ReclaimOutcome::Sufficed);
         freed
     }
 
@@ -134,13 +134,13 @@ impl Agent {
         let Some(usage) = self.decision.ranking().get(place).map(|ranked| &ranked.candidate) else { return false };
         let available = self.decision.acted_on().map_or(Bytes::ZERO, |met| met.value.available_bytes());
         let Some(tracked) = self.sensors.workloads.tree().find(usage.workload.id) else { return false };
-        let ReclaimFirst::Enforce(reclaimer) = &mut self.actions.gentle.first else { return false };
+        let ReclaimFirst::Enforce(reclaimer) = &mut self.actions.reclaim.first else { return false };
         let now = Monotonic::now();
         match begin(reclaimer, tracked, usage, bytes, available, now) {
             Ok(attempt) => {
-                self.actions.gentle.running = Some(Attempt { deadline, ..attempt });
-                self.actions.gentle.in_vain = None;
-                self.actions.gentle.answer = None;
+                self.actions.reclaim.running = Some(Attempt { deadline, ..attempt });
+                self.actions.reclaim.in_vain = None;
+                self.actions.reclaim.answer = None;
                 true
             }
             Err(error) => {

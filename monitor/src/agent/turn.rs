@@ -18,7 +18,7 @@ use crate::units::Monotonic;
 use crate::workloads::WorkloadUsage;
 
 use super::local_storage::Above;
-use super::{Agent, Look};
+use super::{Agent, TurnStart};
 
 /// A decision uses a list up to this old. Usage is always read anew.
 pub(super) const LIST_AGE_AT_DECISION: Duration = Duration::from_millis(500);
@@ -28,7 +28,7 @@ const PREPARE_WITHIN: Duration = Duration::from_millis(20);
 pub(super) type RankedWorkload = Ranked<WorkloadUsage>;
 
 /// One eviction that was started, or in observe mode recorded, and when each step was taken.
-pub(super) struct Deed {
+pub(super) struct StartedEviction {
     pub(super) met: MetThreshold,
     pub(super) ranked: RankedWorkload,
     pub(super) candidates: Vec<RankedWorkload>,
@@ -67,8 +67,8 @@ pub(super) struct Started {
 
 impl Agent {
     /// Steps the decider until the turn is over, and carries out what each step asks for.
-    pub(super) fn take_turn(&mut self, look: &Look) -> Turn {
-        let mut snapshot = self.snapshot(look);
+    pub(super) fn take_turn(&mut self, start: &TurnStart) -> Turn {
+        let mut snapshot = self.snapshot(start);
         let pace = Pace::Agent(self.agent_rules());
         let mut turn = Turn { memory: self.decision.memory().clone(), ..Turn::default() };
         let mut answer = Answer::Begin;
@@ -96,7 +96,7 @@ impl Agent {
                 }
                 Next::EndReclaim { outcome, interrupt } => {
                     let freed = self.end_reclaim(outcome, interrupt, &snapshot.observation);
-                    snapshot.reclaim = self.actions.gentle.facts();
+                    snapshot.reclaim = self.actions.reclaim.facts();
                     Answer::Reclaimed(freed)
                 }
                 Next::Evict(choice) => {
@@ -156,7 +156,7 @@ impl Agent {
     }
 
     /// The eviction that the turn started for a threshold, with everything needed to explain it. Called after the kill.
-    pub(super) fn deed(&mut self, turn: &mut Turn) -> Option<Deed> {
+    pub(super) fn started_eviction(&mut self, turn: &mut Turn) -> Option<StartedEviction> {
         let (choice, started) = turn.evicted?;
         let met = self.decision.armed().get(choice.threshold?).map(|armed| armed.threshold.clone());
         let met = self.decision.acted_on().filter(|acted_on| Some(&acted_on.threshold) == met.as_ref()).cloned()?;
@@ -174,14 +174,14 @@ impl Agent {
             next,
         });
         let steps = steps.collect();
-        Some(Deed {
+        Some(StartedEviction {
             candidates,
             action: started.action,
             processes: started.processes,
             ordered: turn.ordered,
             decided: turn.decided,
             acted: started.at,
-            reclaimed: self.actions.gentle.take_in_vain(turn.decided),
+            reclaimed: self.actions.reclaim.take_in_vain(turn.decided),
             turn: RecordedTurn { memory: std::mem::take(&mut turn.memory), steps },
             met,
             ranked,
