@@ -30,8 +30,15 @@ const LONGEST_FILE: usize = 400;
 const STRUCTS_SHOWN: usize = 10;
 const STEMS_OFTEN: usize = 3;
 /// Reads of a clock, as written in the source.
-const CLOCK_READS: [&str; 6] =
-    ["Instant::now(", "SystemTime::now(", "Moment::now(", "Timestamp::now(", "clock_gettime(", "boottime("];
+const CLOCK_READS: [&str; 7] = [
+    "Monotonic::now(",
+    "Instant::now(",
+    "SystemTime::now(",
+    "Moment::now(",
+    "Timestamp::now(",
+    "clock_gettime(",
+    "boottime(",
+];
 
 pub fn run(options: &Options, workspace: &Workspace) -> Result<ExitCode> {
     let root = options.root.as_deref().unwrap_or(&workspace.root);
