@@ -73,7 +73,7 @@ fn without_tests(text: &str) -> Vec<String> {
         match &end_of_tests {
             Some(end) if line == end => end_of_tests = None,
             Some(_) => {}
-            None if line.trim() == "mod tests {" => {
+            None if line.trim_end().ends_with("mod tests {") => {
                 let indentation = line.len() - line.trim_start().len();
                 end_of_tests = Some(format!("{:indentation$}}}", ""));
             }
