@@ -1,4 +1,4 @@
-//! Counters of what the agent did, or found done, one by one as it happens.
+//! Counters of the agent's actions and of OOM kills, incremented at each occurrence.
 
 use std::time::Duration;
 
@@ -15,18 +15,18 @@ pub enum EvictionOutcome {
     Killed,
     /// The workload is still there.
     Failed,
-    /// Observe mode: nothing was done.
+    /// Observe mode: the eviction was a dry run.
     Observed,
-    /// Nothing was left to evict.
+    /// No candidate was left.
     NoCandidate,
     /// The API server, or a disruption budget, did not allow it.
     Refused,
-    /// The API server does not answer, without whose consent nothing was done.
+    /// The API server does not answer, and the eviction needs its consent.
     PutOff,
 }
 
 impl EvictionOutcome {
-    /// All of them.
+    /// All outcomes.
     pub const ALL: [Self; 6] =
         [Self::Killed, Self::Failed, Self::Observed, Self::NoCandidate, Self::Refused, Self::PutOff];
 
@@ -44,7 +44,7 @@ impl EvictionOutcome {
     }
 }
 
-/// Memory asked for before an eviction, `oom_score_adj`, and OOM kills that nobody could be found for.
+/// Counters of proactive reclaim, `oom_score_adj` repairs, unattributed OOM kills and lost log records.
 #[derive(Debug)]
 pub struct ActionCounters {
     reclaims: IntCounterVec,
@@ -60,7 +60,7 @@ impl ActionCounters {
     /// Registers the counters.
     ///
     /// # Errors
-    /// When one of the names is taken already.
+    /// Returns an error if a name is already registered.
     pub(super) fn new(registry: &Registry) -> prometheus::Result<Self> {
         Ok(Self {
             reclaims: registry.counters_of(
@@ -105,7 +105,7 @@ impl ActionCounters {
         self.repaired.inc_by(repaired);
     }
 
-    /// Both are totals.
+    /// Sets two totals.
     pub(super) fn unaccounted(&self, unattributed: u64, log_records_lost: u64) {
         follow(&self.unattributed, unattributed);
         follow(&self.log_records_lost, log_records_lost);

@@ -1,4 +1,4 @@
-//! What the agent knows from the Kubernetes control plane, and how old that is.
+//! Metrics and summary rows about the Kubernetes control plane, with the age of the data.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::{Mutex, PoisonError};
@@ -14,49 +14,49 @@ use crate::units::{Signal, format_go_duration};
 /// The control plane as the report shows it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ClusterReport {
-    /// This node's name there.
+    /// The node's name at the API server.
     pub node: String,
-    /// Why the API server does not answer, if so.
+    /// The error, while the API server does not answer.
     pub down: Option<String>,
-    /// Pods known.
+    /// Number of known pods.
     pub pods: usize,
-    /// How long ago that was true; nothing while no pod was ever known.
+    /// Age of the pod data; `None` until the first listing.
     pub pods_age: Option<Duration>,
-    /// What it took to know them.
+    /// Counts of lists and changes.
     pub counts: WatchCounts,
-    /// How long ago what is known of the node's object was true; nothing while it was never read.
+    /// Age of the node object; `None` until it is first read.
     pub node_age: Option<Duration>,
-    /// Why the node is in maintenance, if it is.
+    /// The reason, while the node is in maintenance.
     pub maintenance: Option<String>,
-    /// Whether soft evictions wait for the end of that.
+    /// Whether soft evictions wait for the end of maintenance.
     pub defers: bool,
 }
 
-/// Which pod a workload is.
+/// The pod of a workload.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct PodInfo {
     /// The workload's name.
     pub workload: String,
     /// The pod's namespace.
     pub namespace: String,
-    /// Its name.
+    /// The pod's name.
     pub name: String,
-    /// Its UID, as the API server has it.
+    /// The pod's UID at the API server.
     pub uid: String,
-    /// The node it is on; empty where there is no API server.
+    /// The pod's node; empty without an API server.
     pub node: String,
     /// `BestEffort`, `Burstable` or `Guaranteed`.
     pub qos_class: &'static str,
-    /// Kind and name of who makes it anew.
+    /// Kind and name of the pod's controller.
     pub owner: Option<(String, String)>,
 }
 
 const LABELS: [&str; 8] = ["workload", "namespace", "pod", "uid", "node", "qos_class", "owner_kind", "owner_name"];
 
-/// So old is what is known at most while all is well: the API server says something about once a minute.
+/// Maximum normal age of the data: the API server sends a bookmark about once a minute.
 const USUAL: Duration = Duration::from_secs(150);
 
-/// Adds the rows that tell of it.
+/// Adds the rows about the control plane.
 pub(super) fn rows(page: &mut Page, report: &ClusterReport) {
     let if_old = |age: Option<Duration>| {
         let old = age.filter(|age| report.down.is_some() || *age > USUAL)?;
@@ -80,7 +80,7 @@ pub(super) fn rows(page: &mut Page, report: &ClusterReport) {
     }
 }
 
-/// Series about the control plane. Those without a value where there is none are absent then.
+/// Metrics about the control plane. Gauges about the API server are absent without one.
 #[derive(Debug)]
 pub(super) struct ClusterMetrics {
     up: IntGaugeVec,
@@ -88,8 +88,8 @@ pub(super) struct ClusterMetrics {
     age: GaugeVec,
     node_age: GaugeVec,
     info: IntGaugeVec,
-    /// By which it is known whether these are the pods of before: eight labels for each of hundreds are not made anew for every scrape.
-    told: Mutex<Option<u64>>,
+    /// Hash of the exported pods. Unchanged pods are not exported again: hundreds of pods have eight labels each.
+    exported: Mutex<Option<u64>>,
     hasher: RandomState,
     maintenance: IntGaugeVec,
     lists: IntCounter,
@@ -125,7 +125,7 @@ impl ClusterMetrics {
                 "Always 1; the labels say which pod the workload is, as kube-state-metrics names it, and whose.",
                 &LABELS,
             )?,
-            told: Mutex::default(),
+            exported: Mutex::default(),
             hasher: RandomState::new(),
             maintenance: registry.gauges(
                 "node_in_maintenance",
@@ -143,7 +143,7 @@ impl ClusterMetrics {
         })
     }
 
-    /// Takes over what is known now; nothing: there is no API server.
+    /// Updates the metrics. `None` means that there is no API server.
     pub(super) fn observe(&self, report: Option<&ClusterReport>) {
         let Some(report) = report else {
             [&self.up, &self.pods, &self.maintenance].into_iter().for_each(IntGaugeVec::reset);
@@ -162,14 +162,14 @@ impl ClusterMetrics {
         follow(&self.changes, report.counts.changes);
     }
 
-    /// Takes over which workload is which pod now.
+    /// Exports the pods of the workloads.
     pub(super) fn pods(&self, pods: &[PodInfo]) {
         let these = Some(self.hasher.hash_one(pods));
-        let before = std::mem::replace(&mut *self.told.lock().unwrap_or_else(PoisonError::into_inner), these);
+        let before = std::mem::replace(&mut *self.exported.lock().unwrap_or_else(PoisonError::into_inner), these);
         if before == these {
             return;
         }
-        // Of what is gone nothing is claimed.
+        // Remove the series of deleted pods.
         self.info.reset();
         for PodInfo { workload, namespace, name, uid, node, qos_class, owner } in pods {
             let (owner_kind, owner_name) = owner.as_ref().map_or(("", ""), |(kind, name)| (kind, name));
@@ -178,7 +178,7 @@ impl ClusterMetrics {
         }
     }
 
-    /// Counts a soft eviction that waits.
+    /// Counts a deferred soft eviction.
     pub(super) fn deferred(&self, signal: Signal) {
         self.deferred.with_label_values(&[signal.as_str()]).inc();
     }
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn the_age_is_said_where_it_matters() {
+    fn the_age_is_shown_when_data_is_old() {
         let text = |report: &ClusterReport| {
             let mut page = Page::default();
             rows(&mut page, report);
@@ -219,14 +219,14 @@ mod tests {
         let node_age = |seconds| Some(Duration::from_secs(seconds));
         let fresh = ClusterReport { node_age: node_age(59), ..report(None, Some(59)) };
         assert_eq!(text(&fresh), "cluster     node n-1, 3 pods known\n");
-        // The two are watched apart: one may be cut while the other goes on.
+        // Pods and node have separate watches: one may break while the other works.
         let old = ClusterReport { node_age: node_age(200), ..report(None, Some(59)) };
         let expected = "cluster     node n-1, 3 pods known\n            the node's object is known as of 3m20s ago\n";
         assert_eq!(text(&old), expected);
     }
 
     #[test]
-    fn without_an_api_server_nothing_is_claimed_of_it() {
+    fn without_an_api_server_its_metrics_are_absent() {
         let registry = Registry::new();
         let metrics = ClusterMetrics::new(&registry).unwrap();
         let text = || TextEncoder::new().encode_to_string(&registry.gather()).unwrap();

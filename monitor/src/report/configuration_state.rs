@@ -1,4 +1,4 @@
-//! Which configuration is in force, and what became of the last one: a value for conditions, and metrics.
+//! State of the configuration and of its last reload, for node conditions and metrics.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -7,19 +7,19 @@ use prometheus::{Gauge, IntCounterVec, IntGauge};
 use super::register::Registry;
 use crate::config::Fingerprint;
 
-/// What came of looking at the configuration file again.
+/// Outcome of a reload of the configuration file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ReloadOutcome {
-    /// What it asks for is in force, as far as that needs no restart.
+    /// The file is in force, except for fields that need a restart.
     Applied,
-    /// It asks for what is in force already.
+    /// The file equals the configuration in force.
     Unchanged,
-    /// It cannot be used: what was in force stays.
+    /// The file is invalid; the previous configuration stays in force.
     Refused,
 }
 
 impl ReloadOutcome {
-    /// All of them.
+    /// All outcomes.
     pub const ALL: [Self; 3] = [Self::Applied, Self::Unchanged, Self::Refused];
 
     /// Returns the value of the label.
@@ -33,33 +33,33 @@ impl ReloadOutcome {
     }
 }
 
-/// How the configuration stands.
+/// State of the configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigState {
-    /// Why the file as it is now cannot be used; nothing when it is in force.
+    /// The error of the current file; `None` if the file is in force.
     pub refused: Option<String>,
-    /// Fields that differ from what the agent works with until it is started anew.
+    /// Changed fields that take effect only after a restart.
     pub needs_restart: Vec<&'static str>,
-    /// Since when it stands so.
+    /// Time of the last change of this state.
     pub since: SystemTime,
-    /// Of the file in force; without a file the defaults are.
+    /// Fingerprint of the file in force; `None` if the defaults are in force.
     pub fingerprint: Option<Fingerprint>,
 }
 
 impl ConfigState {
-    /// As the agent was started.
+    /// Returns the state at the agent's start.
     #[must_use]
     pub fn started(fingerprint: Option<Fingerprint>, now: SystemTime) -> Self {
         Self { refused: None, needs_restart: Vec::new(), since: now, fingerprint }
     }
 
-    /// Whether what the file asks for is in force, but for what needs a restart.
+    /// Whether the file is in force, except for fields that need a restart.
     #[must_use]
     pub fn is_accepted(&self) -> bool {
         self.refused.is_none()
     }
 
-    /// In CamelCase, as conditions of Kubernetes want it.
+    /// Returns the reason in CamelCase, as Kubernetes conditions require.
     #[must_use]
     pub fn reason(&self) -> &'static str {
         match (&self.refused, self.needs_restart.is_empty()) {
@@ -69,7 +69,7 @@ impl ConfigState {
         }
     }
 
-    /// For people.
+    /// Returns the message for people.
     #[must_use]
     pub fn message(&self) -> String {
         match (&self.refused, self.needs_restart.is_empty()) {
@@ -82,7 +82,7 @@ impl ConfigState {
     }
 }
 
-/// What Prometheus is told of it.
+/// The metrics of the configuration.
 #[derive(Debug)]
 pub struct ConfigMetrics {
     reloads: IntCounterVec,
@@ -93,10 +93,10 @@ pub struct ConfigMetrics {
 }
 
 impl ConfigMetrics {
-    /// Registers them.
+    /// Registers the metrics.
     ///
     /// # Errors
-    /// When one of the names is taken already.
+    /// Returns an error if a name is already registered.
     pub(super) fn new(registry: &Registry) -> prometheus::Result<Self> {
         Ok(Self {
             reloads: registry.counters_of(
@@ -124,7 +124,7 @@ impl ConfigMetrics {
         })
     }
 
-    /// Takes over how it stands, and counts what led to it; nothing at the start.
+    /// Updates the state and counts the outcome of a reload. `outcome` is `None` at the start.
     pub fn observe(&self, state: &ConfigState, outcome: Option<ReloadOutcome>) {
         if let Some(outcome) = outcome {
             self.reloads.with_label_values(&[outcome.as_str()]).inc();
@@ -138,7 +138,7 @@ impl ConfigMetrics {
     }
 }
 
-/// So much of it as a sample of Prometheus can hold without rounding.
+/// Returns the bits of the fingerprint that a Prometheus sample holds without rounding.
 #[expect(clippy::cast_precision_loss, reason = "52 bits are held exactly")]
 fn short(Fingerprint(hash): Fingerprint) -> f64 {
     (hash >> 12) as f64
@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_stands_is_told_in_one_word_and_in_one_sentence() {
+    fn the_state_has_a_reason_and_a_message() {
         let now = SystemTime::now();
         let started = ConfigState::started(None, now);
         assert_eq!((started.is_accepted(), started.reason()), (true, "InForce"));

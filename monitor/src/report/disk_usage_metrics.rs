@@ -1,4 +1,4 @@
-//! What workloads keep on disks, how that was found, and how old it is.
+//! Disk usage of workloads, with its source and age.
 
 use std::time::Duration;
 
@@ -13,10 +13,10 @@ use crate::units::{Bytes, float};
 
 /// Workloads named in the summary.
 const LARGEST_SHOWN: usize = 3;
-/// Workloads that have series of their own, those that keep most.
+/// Maximum number of workloads with own series. Those with the highest usage have one.
 const MOST_SERIES: usize = 1000;
 
-/// The metrics made of it.
+/// The metrics of disk usage.
 #[derive(Debug)]
 pub struct DiskUsageMetrics {
     bytes: GaugeVec,
@@ -28,10 +28,10 @@ pub struct DiskUsageMetrics {
 }
 
 impl DiskUsageMetrics {
-    /// Registers them.
+    /// Registers the metrics.
     ///
     /// # Errors
-    /// When one of the names is taken already.
+    /// Returns an error if a name is already registered.
     pub(super) fn new(registry: &Registry) -> prometheus::Result<Self> {
         let gauges = |name, help| registry.gauges(name, help, &["workload", "source"]);
         Ok(Self {
@@ -62,7 +62,7 @@ impl DiskUsageMetrics {
         })
     }
 
-    /// Takes over what is known.
+    /// Updates the metrics from a report.
     pub fn observe(&self, report: &DiskUsageReport) {
         for gauge in [&self.bytes, &self.inodes, &self.age] {
             gauge.reset();
@@ -85,7 +85,7 @@ impl DiskUsageMetrics {
     }
 }
 
-/// All of it by source, and who keeps most.
+/// Adds the total by source, and the workloads with the highest usage.
 pub(super) fn disk_usage(page: &mut Page, node: &NodeReport) {
     let kept = &node.figures.disk_usage.kept;
     let mut by_source: Vec<(&str, Bytes, u64, Duration)> = Vec::new();
@@ -97,7 +97,7 @@ pub(super) fn disk_usage(page: &mut Page, node: &NodeReport) {
             }
             None => by_source.push((source, *bytes, *inodes, *age)),
         }
-        // Reports of one workload follow one another.
+        // Reports of one workload are adjacent.
         match by_workload.last_mut().filter(|(known, _)| known == workload) {
             Some((_, sum)) => *sum = sum.saturating_add(*bytes),
             None => by_workload.push((workload, *bytes)),
@@ -139,7 +139,7 @@ mod tests {
         let registry = Registry::new();
         let metrics = DiskUsageMetrics::new(&registry).unwrap();
         metrics.observe(&report());
-        // Twice: nothing adds up.
+        // Observe twice: values must not be added up.
         metrics.observe(&report());
         let found = text(&registry);
         for sample in [
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn the_summary_says_what_is_known_how_and_how_fresh() {
+    fn the_summary_shows_usage_with_source_and_age() {
         let mut page = Page::default();
         let mut node = NodeReport::default();
         disk_usage(&mut page, &node);

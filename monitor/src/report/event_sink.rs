@@ -20,7 +20,7 @@ const MOST_PODS: usize = 16;
 /// An event to be sent to the API server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EventDraft {
-    /// The pod that the event is about; nothing for an event about the node.
+    /// The subject of the event; `None` for the node.
     pub pod: Option<PodUid>,
     pub is_warning: bool,
     pub reason: &'static str,
@@ -52,7 +52,7 @@ pub(super) fn draft(record: &Record<'_>, node_name: &str, events: &mut Vec<Event
     }
 }
 
-/// One event for each pod that lost a process, and one for the node.
+/// Appends one event per pod that lost a process, and one for the node.
 fn oom_kill(kill: &OomKill, events: &mut Vec<EventDraft>) {
     let summary = text::summary_of_oom_kill(kill);
     let mut pods: BTreeMap<PodUid, Vec<Victim>> = BTreeMap::new();
@@ -82,7 +82,7 @@ fn oom_kill(kill: &OomKill, events: &mut Vec<EventDraft>) {
     }
 }
 
-/// The pod of a victim, by its cgroup.
+/// Returns the pod of a victim by its cgroup.
 fn pod_of(victim: &Victim) -> Option<PodUid> {
     let of = |path: &str| match role(path) {
         Role::Pod(uid, _) => Some(uid),

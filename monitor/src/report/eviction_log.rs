@@ -80,7 +80,7 @@ pub(super) fn write(record: &Record<'_>, suppressed: u64) {
     }
 }
 
-/// What becomes of an eviction between its start and its end.
+/// Logs a stage of an eviction between its start and its end.
 fn stage(record: &Record<'_>, suppressed: u64) {
     match *record {
         Record::EvictionCalledOff { workload } => tracing::warn!(

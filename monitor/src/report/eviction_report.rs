@@ -1,4 +1,4 @@
-//! What an eviction is reported with.
+//! Facts reported about an eviction.
 
 use std::collections::BTreeMap;
 
@@ -21,9 +21,9 @@ pub enum Action {
     Kill,
     /// SIGTERM, or a stop by the container runtime; SIGKILL follows after the grace period.
     Term,
-    /// The API server is asked; the kubelet stops the pod.
+    /// Eviction request to the API server; the kubelet stops the pod.
     Ask,
-    /// Observe mode: nothing is sent.
+    /// Observe mode: no signal is sent.
     DryRun,
 }
 
@@ -71,7 +71,7 @@ pub struct EvictionRecord<'r> {
     pub trace: Vec<RawJson>,
 }
 
-/// What the workload is evicted for.
+/// Cause of the eviction.
 #[derive(Debug, Clone, Copy)]
 pub enum Trigger<'r> {
     Threshold(&'r ThresholdTrigger<'r>),

@@ -1,4 +1,4 @@
-//! The figures as metrics.
+//! Metrics of the node's figures.
 
 use prometheus::{Counter, CounterVec, GaugeVec};
 
@@ -31,10 +31,10 @@ pub struct FiguresMetrics {
 }
 
 impl FiguresMetrics {
-    /// Registers them.
+    /// Registers the metrics.
     ///
     /// # Errors
-    /// When one of the names is taken already.
+    /// Returns an error if a name is already registered.
     pub(super) fn new(registry: &Registry) -> prometheus::Result<Self> {
         Ok(Self {
             corrections: registry.gauges(
@@ -104,7 +104,7 @@ impl FiguresMetrics {
         })
     }
 
-    /// Takes over what a look at the node found; what it did not find is absent.
+    /// Updates the metrics from an observation. A missing figure is absent.
     pub fn observe(&self, report: &FiguresReport) {
         self.corrections.reset();
         for (correction, bytes) in &report.corrections {
@@ -124,7 +124,7 @@ impl FiguresMetrics {
                 self.threshold_seconds.with_label_values(&[signal, kind]).set(*seconds);
             }
         }
-        // A filesystem that is unmounted goes with its series.
+        // Remove the series of unmounted filesystems.
         for gauge in [&self.inodes, &self.inodes_free, &self.inode_growth, &self.inodes_exhaustion] {
             gauge.reset();
         }
@@ -265,7 +265,7 @@ mod tests {
         let registry = Registry::new();
         let metrics = FiguresMetrics::new(&registry).unwrap();
         metrics.observe(&report());
-        // Twice: totals must not add up.
+        // Observe twice: totals must not be added up.
         metrics.observe(&report());
         let found = text(&registry);
         for sample in [

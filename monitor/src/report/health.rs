@@ -47,12 +47,12 @@ impl Health {
         self.with(|state| state.limit = limit);
     }
 
-    /// Sets whether sampling works; otherwise why not.
+    /// Sets whether sampling works. The error is the reason for a failure.
     pub fn set_ready(&self, ready: Result<(), String>) {
         self.with(|state| state.not_ready = ready.err());
     }
 
-    /// Sets why a capability is missing, or with `None` that it is there. The caller logs the change.
+    /// Sets the reason for a missing capability, or `None` if it is available. The caller logs the change.
     pub fn set_degradation(&self, capability: &str, reason: Option<&str>) -> CapabilityChange {
         self.with(|state| state.degradations.set(capability, reason))
     }
@@ -63,7 +63,7 @@ impl Health {
     }
 
     fn with<T>(&self, act: impl FnOnce(&mut HealthState) -> T) -> T {
-        // No code panics while it holds the lock; the state is whole in any case.
+        // No code panics while it holds the lock, so the state is consistent even if poisoned.
         act(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 

@@ -1,4 +1,4 @@
-//! Metrics, health and incidents over HTTP, on a thread of its own.
+//! HTTP server for metrics, health and incidents. It runs on a separate thread.
 
 mod connections;
 mod guard;
@@ -36,47 +36,47 @@ use super::{Health, Metrics};
 use crate::incidents::IncidentIndex;
 use crate::report::metrics::render;
 
-/// A whole connection: one request and its answer.
+/// Time limit of a connection, from the handshake to the end of the response.
 const CONNECTION_TIME: Duration = Duration::from_secs(10);
 const HEADER_TIME: Duration = Duration::from_secs(2);
-/// More than any scraper sends, and a bound on what a client can make the agent hold.
+/// Maximum size of a request's headers. Limits the memory that a client can make the agent hold.
 const HEADER_BYTES: usize = 16 << 10;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 const INDEX: &str = "node-pressure-monitor: see /metrics, /summary, /stats/summary, /incidents, /healthz and /readyz\n";
-/// What is served, for who writes it down elsewhere: `/incidents/ID` besides.
+/// The served paths, for documentation and tests. `/incidents/ID` is served too.
 pub const PATHS: [&str; 7] = ["/", "/metrics", "/summary", "/stats/summary", "/incidents", "/healthz", "/readyz"];
-/// The text format of Prometheus, which a scraper must be told.
+/// Media type of the Prometheus text format. Prometheus 3 rejects a response without a known one.
 const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Why the address cannot be listened on.
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
-    /// Somebody else does.
+    /// Another process listens on the address.
     #[error(
         "cannot listen on {0}: the port is in use; stop what uses it, or choose another with --listen or metrics.listen"
     )]
     InUse(SocketAddr),
-    /// The address is none of this machine's.
+    /// No interface of this machine has the address.
     #[error("cannot listen on {0}: no interface has this address; choose another with --listen or metrics.listen")]
     NotHere(SocketAddr),
-    /// The port is below 1024.
+    /// The agent may not bind the port, e.g. one below 1024.
     #[error("cannot listen on {0}: permission denied; choose a port above 1023 with --listen or metrics.listen")]
     Denied(SocketAddr),
-    /// Anything else.
+    /// Any other error.
     #[error("cannot listen on {address}: {source}; choose another address with --listen or metrics.listen")]
     Other {
         /// The address.
         address: SocketAddr,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
 }
 
-/// Begins to listen.
+/// Binds the address and listens.
 ///
 /// # Errors
-/// When the address is taken or not this machine's.
+/// Returns an error if the address is in use, not local, or not permitted.
 pub async fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
     TcpListener::bind(address).await.map_err(|source| match source.kind() {
         io::ErrorKind::AddrInUse => BindError::InUse(address),
@@ -86,26 +86,26 @@ pub async fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
     })
 }
 
-/// What the handlers share with the loop.
+/// State that the handlers share with the loop.
 #[derive(Debug, Clone)]
 pub struct Shared {
-    /// Counted by the loop, renewed and printed here.
+    /// The loop increments the counters; the server updates the gauges and renders all.
     pub metrics: Arc<Metrics>,
-    /// Kept by the loop.
+    /// Written by the loop.
     pub health: Arc<Health>,
-    /// Kept by the thread that writes them.
+    /// Maintained by the thread that writes incidents.
     pub incidents: Arc<IncidentIndex>,
-    /// What the loop publishes.
+    /// The loop's publications.
     pub publications: Arc<Publications>,
-    /// Who may read it.
+    /// Authorizes the requests.
     pub guard: Arc<Guard>,
 }
 
-/// Answers until it is dropped.
+/// Serves requests until the future is dropped.
 ///
-/// Spawns a task for each connection on the runtime it is called in, at most 32 at a time; one more takes the place of the oldest of whoever
-/// has most, so that nobody keeps a probe from its answer. A connection is for one request and ends after 10 s, so that a slow or silent
-/// client holds nothing for long; where there is a certificate, that includes its handshake.
+/// Spawns a task per connection on the caller's runtime, at most 32 at a time. At the limit, a new connection displaces the oldest one of
+/// the peer with the most connections, so that a flood cannot block kubelet probes. A connection serves one request and ends after 10 s,
+/// including a TLS handshake, so that a slow client holds resources only briefly.
 pub async fn serve(listener: TcpListener, shared: Shared) {
     let incidents = incident_pages::router(Arc::clone(&shared.incidents));
     let stats = Router::new()
@@ -124,14 +124,14 @@ pub async fn serve(listener: TcpListener, shared: Shared) {
         .merge(incidents)
         .merge(stats)
         .merge(page)
-        // Whoever may not come in does not learn what there is.
-        .layer(from_fn_with_state(Arc::clone(&guard), guard::stand));
+        // The layer covers unknown paths too: an unauthorized client must not learn which paths exist.
+        .layer(from_fn_with_state(Arc::clone(&guard), guard::authorize));
     let mut places = Places::default();
     loop {
         let (stream, peer) = match listener.accept().await {
             Ok(accepted) => accepted,
             Err(error) => {
-                // The client gave up, or file descriptors are short: both pass.
+                // Either the client reset the connection or file descriptors are exhausted. Both are temporary.
                 tracing::debug!(%error, "a connection to the metrics address was not accepted");
                 sleep(ACCEPT_PAUSE).await;
                 continue;
@@ -156,10 +156,10 @@ async fn receive(stream: TcpStream, tls: Option<Arc<ServerConfig>>, router: Rout
     }
 }
 
-/// Serves from a thread of its own: the loop waits neither for a handshake nor for a page.
+/// Serves on a separate thread, so that the loop never waits for a handshake or a page.
 ///
 /// # Errors
-/// When it cannot be started.
+/// Returns an error if the thread cannot be started.
 pub fn serve_aside(listener: TcpListener, shared: Shared) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let listener = listener.into_std()?;
@@ -187,12 +187,12 @@ async fn answer(stream: impl AsyncRead + AsyncWrite + Unpin, router: Router) {
     }
 }
 
-/// How old the publication behind an answer is, in seconds (RFC 9111).
+/// Returns the header `Age`: the age of the publication in seconds (RFC 9111).
 fn age(publication: &Publication) -> [(header::HeaderName, String); 1] {
     [(header::AGE, publication.at.elapsed().as_secs().to_string())]
 }
 
-/// The node as people read it. Working sets are measured here, on a thread that may wait, one page at a time.
+/// Returns the summary for people. A separate thread measures the working sets, for one page at a time.
 async fn summary(State((shared, turns)): State<(Shared, Turns)>) -> Response {
     let Ok(turn) = turns.next().await else { return StatusCode::SERVICE_UNAVAILABLE.into_response() };
     let Some(publication) = shared.publications.take(false).await else {
@@ -230,7 +230,7 @@ async fn readyz(State(shared): State<Shared>) -> (StatusCode, String) {
     shared.health.readyz()
 }
 
-/// The value of a query's parameter, which needs no decoding here.
+/// Returns the value of a query parameter. The known values need no percent-decoding.
 fn parameter<'q>(query: Option<&'q str>, name: &str) -> Option<&'q str> {
     let mut pairs = query?.split('&').filter_map(|pair| pair.split_once('='));
     pairs.find_map(|(key, value)| (key == name).then_some(value))

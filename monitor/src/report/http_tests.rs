@@ -16,12 +16,12 @@ async fn start() -> Fixture {
     start_with(std::path::Path::new("/nonexistent")).await
 }
 
-/// With a journal in `directory`.
+/// Starts a server with a journal in `directory`.
 async fn start_with(directory: &std::path::Path) -> Fixture {
     start_behind(directory, Guard::default()).await
 }
 
-/// With this guard at the door.
+/// Starts a server with this guard.
 async fn start_behind(directory: &std::path::Path, guard: Guard) -> Fixture {
     let listener = bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -61,7 +61,7 @@ async fn exchange(address: SocketAddr, request: &[u8]) -> String {
     let mut stream = TcpStream::connect(address).await.unwrap();
     stream.write_all(request).await.unwrap();
     let mut answer = String::new();
-    // A reset after the answer is as good as an end.
+    // A connection reset after the response counts as its end.
     let _ = stream.read_to_string(&mut answer).await;
     answer
 }
@@ -89,7 +89,7 @@ async fn every_path_answers() {
 }
 
 #[tokio::test]
-async fn readiness_lists_what_is_off() {
+async fn readiness_lists_degradations() {
     let fixture = start().await;
     let text = fetch(fixture.address, "/readyz").await;
     assert!(text.starts_with("HTTP/1.1 503"), "{text}");
@@ -119,7 +119,7 @@ async fn a_scrape_never_waits_long_for_a_busy_loop() {
     let fixture = start().await;
     fixture.publications.outdate();
     let begun = Instant::now();
-    // No publication follows: both get the last one.
+    // The loop publishes nothing more, so both requests get the last publication.
     let (first, second) = tokio::join!(fetch(fixture.address, "/metrics"), fetch(fixture.address, "/metrics"));
     for text in [first, second] {
         assert!(text.contains("node_pressure_monitor_build_info{version=\"1.2.3\"} 1"), "{text}");
@@ -136,7 +136,7 @@ async fn an_endless_header_is_cut_off() {
 }
 
 #[tokio::test]
-async fn silent_clients_keep_nobody_from_an_answer() {
+async fn silent_clients_do_not_block_others() {
     let fixture = start().await;
     let mut silent = Vec::new();
     for _ in 0..100 {
@@ -163,7 +163,7 @@ async fn a_busy_port_is_named_with_the_fix() {
 }
 
 #[tokio::test]
-async fn incidents_are_listed_and_told() {
+async fn incidents_are_listed_and_rendered() {
     use crate::incidents::incident_index::Body;
     use crate::incidents::{Head, Incident};
     let fixture = start().await;
@@ -186,13 +186,13 @@ async fn incidents_are_listed_and_told() {
 }
 
 #[tokio::test]
-async fn a_disk_that_hangs_holds_up_nothing_but_its_own_records() {
+async fn a_hanging_disk_delays_only_incident_records() {
     use crate::incidents::incident_index::Body;
     use crate::incidents::journal::Location;
     use crate::incidents::segments::Segment;
     use crate::incidents::{Head, Incident};
     let directory = tempfile::tempdir().unwrap();
-    // Opening a pipe waits until somebody opens its other end: a disk that does not answer.
+    // Opening a pipe blocks until its other end is opened. This simulates a hanging disk.
     let path = Segment(1).path(directory.path());
     assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
     let fixture = start_with(directory.path()).await;
@@ -205,7 +205,7 @@ async fn a_disk_that_hangs_holds_up_nothing_but_its_own_records() {
     assert!(fetch(address, "/incidents").await.contains("\"id\":\"a\""));
     assert!(fetch(address, "/healthz").await.ends_with("ok\n"));
     assert!(begun.elapsed() < CONNECTION_TIME / 2);
-    // One waits for the disk, the others for their turn. A descriptor that stays open lets them all go.
+    // One request waits for the disk, the others for their turn. Opening the pipe for writing releases them.
     let _answers = std::fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
     for request in stuck {
         assert!(request.await.unwrap().starts_with("HTTP/1.1 500"));
@@ -213,7 +213,7 @@ async fn a_disk_that_hangs_holds_up_nothing_but_its_own_records() {
 }
 
 #[tokio::test]
-async fn whoever_has_no_token_learns_nothing_but_how_the_agent_is() {
+async fn requests_without_token_get_only_health() {
     use super::material::{Current, Material};
     let options = ServingOptions { token_file: Some("/tokens".into()), ..ServingOptions::default() };
     let material = Material { tls: None, tokens: vec!["0123456789abcdef".to_owned()] };
@@ -258,7 +258,7 @@ async fn with_a_certificate_everything_is_encrypted() {
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with("ok\n"), "{answer}");
-    // In the clear there is nothing to be had.
+    // A plain HTTP request on the TLS port gets no response.
     let answer = TcpStream::connect(fixture.address).await.unwrap();
     let mut answer = (answer, Vec::new());
     answer.0.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();

@@ -1,4 +1,4 @@
-//! Incidents as metrics.
+//! Metrics of incidents.
 
 use prometheus::{IntCounter, IntCounterVec, IntGauge};
 
@@ -6,14 +6,14 @@ use super::register::{Registry, follow};
 use crate::incidents::Kind;
 use crate::incidents::writer::JournalReport;
 
-/// What there is to say about incidents.
+/// Counts of incidents, and the state of their journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct IncidentReport {
     /// Invocations of the OOM killer.
     pub oom_kills: u64,
-    /// Evictions, those that observe mode only tells of included.
+    /// Evictions, including the dry runs of observe mode.
     pub evictions: u64,
-    /// Where they are kept.
+    /// State of the journal.
     pub journal: JournalReport,
 }
 

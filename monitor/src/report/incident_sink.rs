@@ -1,4 +1,4 @@
-//! The incidents that follow from records: their evidence, their ids, and their way to the journal.
+//! Builds incidents from records: adds evidence and ids, and passes them to the journal.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -44,13 +44,13 @@ pub struct Evidence {
     pub pressure: Vec<Pressure>,
 }
 
-/// What the samples of `memory.available` are compared with.
+/// Context of the samples of `memory.available`.
 #[derive(Debug, Clone, Copy)]
 pub struct MemoryScale {
     pub capacity: Bytes,
     /// The highest threshold of the signal.
     pub threshold: Option<Bytes>,
-    /// Whether the kernel's programs count reclaim stalls: without them no stalls are no evidence of none.
+    /// Whether eBPF programs count reclaim stalls. Otherwise a count of zero is not evidence.
     pub counts_stalls: bool,
 }
 
@@ -72,10 +72,10 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Opens the journal and starts the thread that writes it. Returns also why there is no journal.
+    /// Opens the journal and starts its writer thread. The second value is the reason if there is no journal.
     ///
     /// # Errors
-    /// When no thread can be started.
+    /// Returns an error if the thread cannot be started.
     pub fn start(options: &IncidentOptions) -> std::io::Result<(Self, Option<String>)> {
         let (writer, missing) = Writer::start(&options.directory, options.max_size)?;
         let recorder = Self {
@@ -95,7 +95,7 @@ impl Recorder {
         Ok((recorder, missing))
     }
 
-    /// The incidents served over HTTP.
+    /// Returns the index of the incidents served over HTTP.
     #[must_use]
     pub fn index(&self) -> Arc<IncidentIndex> {
         self.writer.index()
@@ -110,7 +110,7 @@ impl Recorder {
         self.scale = scale.or(self.scale);
     }
 
-    /// How long until an OOM kill's incident is complete, or no longer waits for its victims.
+    /// Returns the time until an OOM kill's incident is complete or stops waiting for its victims.
     #[must_use]
     pub fn next_due(&self, now: Monotonic) -> Option<Duration> {
         self.assembler.next_due(now)
@@ -121,7 +121,7 @@ impl Recorder {
         IncidentReport { journal: self.writer.report(), ..self.counts }
     }
 
-    /// Why incidents cannot be written now.
+    /// Returns the reason why incidents cannot be written now, if any.
     #[must_use]
     pub fn degradation(&self) -> Option<String> {
         self.writer.degradation()
@@ -158,7 +158,7 @@ impl Recorder {
 
     /// Records an OOM kill's incident. Returns the kill if this is the incident's first record.
     pub(super) fn record_assembled(&mut self, assembled: Assembled, mode: Mode, now: Monotonic) -> Option<OomKill> {
-        // The evidence of the first record is nearer to the kill.
+        // Keep the evidence of the first record: it is closer to the time of the kill.
         let first = self.take_incomplete(&assembled.id);
         let mut incident =
             first.unwrap_or_else(|| self.incident(Kind::OomKill, assembled.id.clone(), assembled.at, mode));
@@ -270,7 +270,7 @@ impl Recorder {
         self.submit(incident, signal, now);
     }
 
-    /// A record with the evidence about the node.
+    /// Creates an incident with the evidence about the node.
     fn incident(&self, kind: Kind, id: String, at: Monotonic, mode: Mode) -> Incident {
         let mut incident = Incident {
             id,
@@ -301,7 +301,7 @@ impl Recorder {
         incident
     }
 
-    /// The history of `memory.available`, without its samples.
+    /// Returns the history of `memory.available` without its samples.
     fn signal_history(&self, threshold: Option<Bytes>) -> Option<SignalHistory> {
         let scale = self.scale?;
         Some(SignalHistory {
@@ -334,7 +334,7 @@ impl Recorder {
         self.incomplete.remove(place)
     }
 
-    /// Hands the record to the writer, with the samples of the last minute before it.
+    /// Passes the incident to the writer, with the samples of the preceding minute.
     fn submit(&mut self, incident: Incident, signal: Option<SignalHistory>, now: Monotonic) {
         let at = Monotonic(incident.monotonic_ns);
         let (mut samples, most) = match self.writer.spare() {

@@ -1,4 +1,4 @@
-//! The rate limits of the records that a bad hour repeats without end.
+//! Rate limits of records that a lasting fault repeats.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Log records on stderr: text for people, JSON lines for machines.
+//! Log records on stderr, as text or as JSON lines.
 
 use std::io::{IsTerminal as _, stderr};
 
@@ -8,48 +8,48 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
-/// The environment variable that says what is logged, e.g. `debug` or `info,node_pressure_monitor::kernel=debug`.
+/// The environment variable with the log filter, e.g. `debug` or `info,node_pressure_monitor::kernel=debug`.
 pub const FILTER_VARIABLE: &str = "NODE_PRESSURE_LOG";
-/// What the library that speaks to the API server has to say of every request that fails the agent says itself, once.
+/// `kube_client` logs every failed request; the agent reports a failure once.
 const DEFAULT_FILTER: &str = "info,kube_client=off";
 
-/// How records are written.
+/// Format of the records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogFormat {
-    /// One line of text a record.
+    /// One line of text per record.
     Text,
-    /// One JSON object a record, its fields at the top level.
+    /// One JSON object per record, with the fields at the top level.
     Json,
 }
 
 impl LogFormat {
-    /// Chooses text on a terminal, JSON otherwise.
+    /// Returns text for a terminal, JSON otherwise.
     #[must_use]
     pub fn for_stderr() -> Self {
         if stderr().is_terminal() { Self::Text } else { Self::Json }
     }
 }
 
-/// Why logging cannot be set up.
+/// Error of [`init`].
 #[derive(Debug, thiserror::Error)]
 pub enum LoggingError {
-    /// The variable's value is no filter.
+    /// The variable's value is not a valid filter.
     #[error("{FILTER_VARIABLE}={value:?}: {reason}; write e.g. debug or info,node_pressure_monitor::kernel=debug")]
     Filter {
-        /// What it says.
+        /// The value.
         value: String,
-        /// Why that is no filter.
+        /// The parser's error.
         reason: String,
     },
-    /// The process has a logger already.
+    /// The process already has a logger.
     #[error("logging is set up already: {0}")]
     Taken(String),
 }
 
-/// Lines that wait for a slow reader before more are dropped.
+/// Maximum number of lines queued for a slow reader. Further lines are dropped.
 const WAITING_LINES: usize = 4096;
 
-/// The thread that writes; lines still waiting are written when this is dropped.
+/// The writer thread. Dropping this writes the queued lines.
 #[derive(Debug)]
 pub struct Writer {
     _thread: WorkerGuard,
@@ -57,7 +57,7 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Lines dropped so far.
+    /// Returns the number of lines dropped so far.
     #[must_use]
     pub fn dropped(&self) -> u64 {
         self.dropped.dropped_lines() as u64
@@ -72,11 +72,11 @@ impl Writer {
     }
 }
 
-/// Sends all records of the process to stderr, those of the `log` crate too. A thread of its own writes them: whoever reads
-/// may stop reading, the loop must not.
+/// Sends all records of the process to stderr, including those of the `log` crate. A separate thread writes them, so that a stalled
+/// reader cannot block the loop.
 ///
 /// # Errors
-/// When the filter in the environment is malformed, or logging is set up already.
+/// Returns an error if the filter in the environment is malformed, or if logging is already set up.
 pub fn init(format: LogFormat) -> Result<Writer, LoggingError> {
     let value = std::env::var(FILTER_VARIABLE).unwrap_or_default();
     let filter = filter(&value)?;
@@ -92,7 +92,7 @@ pub fn init(format: LogFormat) -> Result<Writer, LoggingError> {
     Ok(Writer { _thread: thread, dropped })
 }
 
-/// Reads a filter; an empty one is the default.
+/// Parses a filter. An empty value selects the default.
 fn filter(value: &str) -> Result<EnvFilter, LoggingError> {
     let text = if value.trim().is_empty() { DEFAULT_FILTER } else { value };
     EnvFilter::builder()

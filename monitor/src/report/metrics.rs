@@ -1,4 +1,4 @@
-//! What Prometheus scrapes: base units, names that say the unit, help texts that say the meaning.
+//! Prometheus metrics, in base units, with the unit in each name.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -25,14 +25,14 @@ use crate::kernel::OomConstraint;
 use crate::runtime::{Collected, View};
 use crate::units::{Bytes, Signal};
 
-/// An OOM kill whose constraint nobody told.
+/// OOM kill with unknown constraint.
 const UNKNOWN_CONSTRAINT: &str = "unknown";
 
 /// All metrics of the agent.
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
-    // Gauges without labels are vectors too: what cannot be read is absent, not zero.
+    // Gauges without labels are vectors too: an unreadable value must be absent, not zero.
     available: GaugeVec,
     capacity: GaugeVec,
     working_set: GaugeVec,
@@ -69,7 +69,7 @@ pub struct Metrics {
     uncounted_kills: Mutex<HashMap<String, u64>>,
 }
 
-/// What an observation compares with the one before.
+/// Values of the previous observation.
 #[derive(Debug)]
 struct Series {
     probes: ProbeSeries,
@@ -78,7 +78,7 @@ struct Series {
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // No code panics while it holds a lock; the counters are whole in any case.
+    // No code panics while it holds a lock, so the counters are consistent even if poisoned.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -89,10 +89,10 @@ impl Metrics {
         self.registry.families()
     }
 
-    /// Makes and registers everything.
+    /// Creates and registers all metrics.
     ///
     /// # Errors
-    /// When a name is invalid or used twice, which a test rules out.
+    /// Returns an error if a name is invalid or used twice. A test rules that out.
     pub fn new(version: &str, limits: SeriesLimits) -> prometheus::Result<Self> {
         let registry = Registry::new();
         let build_info: IntGaugeVec =
@@ -218,7 +218,7 @@ impl Metrics {
         })
     }
 
-    /// Takes over everything that a look at the node found.
+    /// Updates all metrics from an observation of the node.
     pub fn observe(&self, report: &NodeReport, now: Instant) {
         let mut series = locked(&self.series);
         self.observe_memory(report);
@@ -253,12 +253,12 @@ impl Metrics {
         self.oom_kills_by_constraint.with_label_values(&[constraint]).inc_by(kills);
     }
 
-    /// Counts a workload that was asked to give memory back, or would have been.
+    /// Counts a proactive reclaim, in observe mode a simulated one.
     pub fn reclaimed(&self, outcome: ReclaimOutcome, freed: Bytes, took: Duration) {
         self.actions.reclaimed(outcome, freed, took);
     }
 
-    /// Counts OOM kills that no program counted.
+    /// Counts OOM kills that no eBPF program counted.
     pub fn oom_kills_of(&self, workload: &str, kills: u64) {
         *locked(&self.uncounted_kills).entry(workload.to_owned()).or_default() += kills;
     }
@@ -268,32 +268,32 @@ impl Metrics {
         self.cluster.deferred(signal);
     }
 
-    /// Takes over what was last seen of the container runtime.
+    /// Updates the metrics of the container runtime.
     pub fn runtime(&self, view: &View) {
         self.runtime.observe(view);
     }
 
-    /// Counts a collection of garbage.
+    /// Counts a garbage collection.
     pub fn collected(&self, collected: &Collected) {
         self.runtime.collected(collected);
     }
 
-    /// Takes over how the configuration stands, and what led to it.
+    /// Updates the metrics of the configuration. `outcome` is that of the reload, if there was one.
     pub fn configuration(&self, state: &ConfigState, outcome: Option<ReloadOutcome>) {
         self.configuration.observe(state, outcome);
     }
 
-    /// Counts processes that were newly found to differ in `oom_score_adj`, and those set right.
+    /// Counts processes with a newly found deviation of `oom_score_adj`, and repaired ones.
     pub fn scores(&self, drifted: u64, repaired: u64) {
         self.actions.scores(drifted, repaired);
     }
 
-    /// Takes over two totals: OOM kills that have no workload, and records of the kernel's log that were lost.
+    /// Sets two totals: OOM kills without a workload, and lost records of the kernel's log.
     pub fn unaccounted(&self, unattributed: u64, log_records_lost: u64) {
         self.actions.unaccounted(unattributed, log_records_lost);
     }
 
-    /// All that there is now. To be printed when the metrics are given back: the loop may wait for them.
+    /// Returns the current values. Render them afterwards, without a lock on the metrics: the loop may wait for it.
     #[must_use]
     pub fn gather(&self) -> Vec<MetricFamily> {
         self.registry.gather()
@@ -315,7 +315,7 @@ impl Metrics {
     }
 
     fn observe_states(&self, report: &NodeReport) {
-        // Thresholds and conditions that a new configuration does not have any more must not stay as they were.
+        // Remove thresholds and conditions that a new configuration has dropped.
         self.threshold_bytes.reset();
         self.threshold_met.reset();
         self.condition.reset();
@@ -325,7 +325,7 @@ impl Metrics {
                 self.threshold_bytes.with_label_values(&labels).set(bytes.as_f64());
             }
             self.threshold_met.with_label_values(&labels).set(threshold.met.into());
-            // A counter that appears with its first increment hides that increment from `increase()`.
+            // `increase()` misses the first increment of a counter that appears with it.
             for outcome in EvictionOutcome::ALL {
                 let labels = [threshold.threshold.signal.as_str(), outcome.as_str()];
                 self.evictions.with_label_values(&labels);
@@ -340,7 +340,7 @@ impl Metrics {
         for probe in &report.probes {
             self.probe_attached.with_label_values(&[&probe.name]).set(probe.missing.is_none().into());
         }
-        // A signal that climbed down must not be listed with its old source too.
+        // A signal whose source changed must not keep the series of the old source.
         self.signal_source.reset();
         for source in &report.sources {
             self.signal_source.with_label_values(&[source.signal, source.source]).set(1);
@@ -375,14 +375,14 @@ impl Metrics {
     }
 }
 
-/// Prints metrics in the text format 0.0.4.
+/// Renders metrics in the text format 0.0.4.
 ///
 /// # Errors
-/// When a metric family is inconsistent.
+/// Returns an error if a metric family is inconsistent.
 pub fn render(gathered: &[MetricFamily]) -> prometheus::Result<Vec<u8>> {
     let mut text = String::with_capacity(16 << 10);
     TextEncoder::new().encode_utf8(gathered, &mut text)?;
-    // The format knows infinity by this name alone; the encoder writes Rust's. In labels there are no line breaks.
+    // The format requires `+Inf`, but the encoder writes Rust's `inf`. Labels contain no line breaks.
     Ok(text.replace(" inf\n", " +Inf\n").into_bytes())
 }
 

@@ -65,7 +65,7 @@ fn everything_is_rendered_under_its_name() {
     metrics.reclaimed(ReclaimOutcome::Sufficed, Bytes(25), Duration::from_millis(1500));
     metrics.scores(3, 2);
     metrics.unaccounted(4, 5);
-    // Totals: the same ones again are nothing new.
+    // The arguments are totals: repeating them adds no increment.
     metrics.unaccounted(4, 5);
     metrics.oom_kills_of("a.service", 1);
     metrics.observe(&report(), Instant::now());
@@ -113,7 +113,7 @@ fn everything_is_rendered_under_its_name() {
         let line = format!("\nnode_pressure_monitor_{sample}\n");
         assert!(text.contains(&line), "{sample} is missing from\n{text}");
     }
-    // No process collector, no other prefix, and every metric explained.
+    // Every metric has the prefix and a help text; there is no process collector.
     let helps = text.lines().filter(|line| line.starts_with("# HELP")).count();
     let types = text.lines().filter(|line| line.starts_with("# TYPE")).count();
     assert_eq!(helps, types);
@@ -121,7 +121,7 @@ fn everything_is_rendered_under_its_name() {
 }
 
 #[test]
-fn what_cannot_be_read_is_absent_not_zero() {
+fn unreadable_values_are_absent_not_zero() {
     let metrics = Metrics::new("1", SeriesLimits::default()).unwrap();
     metrics.observe(&report(), Instant::now());
     let mut blind = report();

@@ -1,6 +1,6 @@
-//! What others see: metrics, health, the summary at start, log records.
+//! Output of the agent: metrics, health, summary, log records, incidents and events.
 //!
-//! The loop describes the node in a `NodeReport`, plain values only, and everything here renders that.
+//! The loop describes the node in a `NodeReport` of plain values. This module renders it.
 
 mod action_counters;
 mod cluster_metrics;
@@ -63,10 +63,10 @@ pub use rate_limit::RateLimiter;
 pub use reporter::Reporter;
 pub use summary::{StartSummary, render_summary};
 
-/// The node as it was at one look.
+/// One observation of the node.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct NodeReport {
-    /// The memory figures; nothing when they could not be read.
+    /// The memory figures; `None` if they could not be read.
     pub memory: Option<MemoryReport>,
     /// Every threshold of the policy.
     pub thresholds: Vec<ThresholdReport>,
@@ -78,43 +78,43 @@ pub struct NodeReport {
     pub protected: Vec<String>,
     /// Every probe, attached or not.
     pub probes: Vec<ProbeReport>,
-    /// Where each signal stands on its ladder: eBPF, PSI, the kernel's log, polling.
+    /// The current source of each signal: eBPF, PSI, the kernel's log or polling.
     pub sources: Vec<SourceReport>,
-    /// Processes whose `oom_score_adj` is not what their workload's class asks for.
+    /// Number of processes whose `oom_score_adj` deviates from the value of their QoS class.
     pub oom_score_adj_drift: u64,
-    /// What was counted for each cgroup, by the workload it belongs to.
+    /// Counters of each cgroup, with its workload.
     pub counters: Vec<CgroupReport>,
-    /// Where the events of each kind went.
+    /// Delivered and lost events by kind.
     pub events: Vec<EventReport>,
-    /// What the kernel side could not count because a map was full, by what it was.
+    /// Number of objects that the kernel side did not track because a map was full, by kind.
     pub untracked: Vec<(&'static str, u64)>,
-    /// Times that kswapd was woken, all NUMA nodes together.
+    /// Number of kswapd wake-ups, summed over NUMA nodes.
     pub kswapd_wakes: u64,
-    /// How long it was active, in nanoseconds.
+    /// Active time of kswapd in nanoseconds.
     pub kswapd_nanos: u64,
-    /// Pages that it freed and looked at, as far as the kernel tells.
+    /// Pages that kswapd reclaimed, then pages that it scanned, if the kernel reports them.
     pub kswapd_reclaimed_pages: u64,
     pub kswapd_scanned_pages: u64,
-    /// What each attached probe costs.
+    /// Runtime cost of each attached probe.
     pub probe_statistics: Vec<ProbeStatistics>,
-    /// Swap, pressure, filesystems, and when things will have run out.
+    /// Swap, pressure, filesystems and times until exhaustion.
     pub figures: FiguresReport,
-    /// Log lines dropped because whoever reads them is too slow.
+    /// Log lines dropped because the reader of stderr is too slow.
     pub log_lines_dropped: u64,
     /// Incidents, and the journal that keeps them.
     pub incidents: IncidentReport,
-    /// The Kubernetes control plane; nothing where there is none.
+    /// The Kubernetes control plane; `None` without one.
     pub cluster: Option<ClusterReport>,
-    /// Which workload is which pod, as far as that is known.
+    /// The known pods of workloads.
     pub pods: Vec<PodInfo>,
 }
 
-/// A threshold and how it stands.
+/// A threshold and its state.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ThresholdReport {
     /// The threshold.
     pub threshold: Threshold,
-    /// Its value at the signal's capacity; nothing when there is no observation of the signal.
+    /// The threshold in bytes at the signal's capacity; `None` without an observation of the signal.
     pub bytes: Option<Bytes>,
     /// Whether the signal is below it.
     pub met: bool,
@@ -167,11 +167,11 @@ impl NodeReport {
 pub struct ProbeReport {
     /// Its name, e.g. `oom:mark_victim`.
     pub name: String,
-    /// Why it is not attached, and what is lost; nothing when it is.
+    /// The reason and effect of a missing probe; `None` if it is attached.
     pub missing: Option<String>,
 }
 
-/// What was counted for one cgroup since the kernel side began to count it. Never falls for the same id.
+/// Counters of one cgroup since the kernel side first saw it. They never decrease for the same id.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CgroupReport {
     /// The cgroup. Several may belong to one workload; a cgroup made again under an old path has another id.
@@ -182,7 +182,7 @@ pub struct CgroupReport {
     pub stalls: Vec<StallReport>,
     /// Inodes by file system.
     pub inodes: Vec<InodeReport>,
-    /// Processes that the kernel's OOM killer chose here.
+    /// Number of OOM victims in this cgroup.
     pub oom_kills: u64,
 }
 
@@ -191,7 +191,7 @@ pub struct CgroupReport {
 pub struct StallReport {
     /// `direct` or `memcg`.
     pub kind: &'static str,
-    /// How many, how long, and what came of them.
+    /// Number, duration and yield.
     pub counters: ReclaimCounters,
 }
 
@@ -206,7 +206,7 @@ pub struct InodeReport {
     pub removed: u64,
 }
 
-/// Where the events of one kind went, since the kernel side was loaded.
+/// Event counts of one kind since the kernel side was loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct EventReport {
     /// The kind.

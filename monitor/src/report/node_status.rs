@@ -15,18 +15,18 @@ use crate::units::Monotonic;
 
 const CONDITIONS: usize = NodeCondition::ALL.len();
 
-/// What the status follows from. The loop makes one each turn, up to a thousand times a second: nothing in it is allocated.
+/// Input of the status. The loop creates one per turn, up to a thousand times a second, so it must not allocate.
 #[derive(Debug, Clone, Copy)]
 pub struct StatusFacts<'s> {
     pub mode: Mode,
     pub options: &'s KubernetesOptions,
-    /// By the place in [`NodeCondition::ALL`]: nothing for a condition that no threshold raises; nothing inside for one that is not
+    /// Status by index in [`NodeCondition::ALL`]. `None`: no threshold raises the condition. `Some(None)`: the condition is not
     /// observed.
     pub conditions: [Option<Option<bool>>; CONDITIONS],
     pub configuration: &'s ConfigState,
 }
 
-/// What was published last.
+/// The last published status.
 #[derive(Debug, Default)]
 pub struct NodeStatusSink {
     published: Option<Standing>,
@@ -45,7 +45,7 @@ struct Standing {
 }
 
 impl NodeStatusSink {
-    /// Returns the status if it differs from the published one, and what is to be reported about `NoExecute` taints.
+    /// Returns the status if it differs from the published one, and the news to report about `NoExecute` taints.
     pub fn update<'p>(
         &mut self,
         facts: StatusFacts<'_>,
@@ -86,7 +86,7 @@ impl NodeStatusSink {
         (Some(status), news)
     }
 
-    /// How long until a taint may be due.
+    /// Returns the time until a taint may be due.
     #[must_use]
     pub fn until_taint(&self, options: &KubernetesOptions, now: Monotonic) -> Option<Duration> {
         let delay = options.taints.no_execute_after?;
@@ -149,7 +149,7 @@ impl Standing {
     }
 }
 
-/// The kubelet's words, but not in its name: the kubelet's own view may differ.
+/// Returns the condition in the kubelet's wording. The message names the node instead of the kubelet, whose view may differ.
 fn wanted(condition: NodeCondition, is_true: Option<bool>) -> WantedCondition {
     let (reason, message) = match is_true {
         Some(is_true) => {

@@ -1,4 +1,4 @@
-//! What an OOM kill is reported with.
+//! Facts reported about an OOM kill.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::kernel::{Event, OomKill};
 use crate::units::{Bytes, CgroupId, Monotonic};
 use crate::workloads::cgroup_path;
 
-/// A cgroup, as far as it is known.
+/// The known facts about a cgroup.
 #[derive(Debug, Clone, Default)]
 pub struct KillPlace {
     pub id: Option<CgroupId>,
@@ -51,7 +51,7 @@ impl OomKillRecord<'_> {
         self.kill.trigger_tid.0 != 0
     }
 
-    /// The kill as the assembler of incidents takes it.
+    /// Returns the kill for the incident assembler.
     #[must_use]
     pub fn assembled(&self) -> Kill {
         let kill = self.kill;
@@ -101,7 +101,7 @@ impl OomKillRecord<'_> {
     }
 }
 
-/// The mark of a victim as the assembler of incidents takes it. Nothing for another event, or if the victim was exiting by itself.
+/// Returns the mark of a victim for the incident assembler. Returns `None` for another event, or if the victim was already exiting.
 #[must_use]
 pub fn mark_of(event: &Event, trigger_place: &KillPlace) -> Option<Mark> {
     let Event::OomMark {

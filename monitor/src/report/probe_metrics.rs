@@ -1,4 +1,4 @@
-//! What the probes cost, as the kernel counts it.
+//! Runtime cost of the probes, as counted by the kernel.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -22,7 +22,7 @@ impl ProbeSeries {
     /// Registers the counters.
     ///
     /// # Errors
-    /// When one of the names is taken already.
+    /// Returns an error if a name is already registered.
     pub(super) fn new(registry: &Registry) -> prometheus::Result<Self> {
         Ok(Self {
             hits: registry.counters(
@@ -44,7 +44,7 @@ impl ProbeSeries {
         })
     }
 
-    /// Adds what rose since the last look.
+    /// Adds the increments since the last call.
     pub fn observe(&mut self, statistics: &[ProbeStatistics]) {
         for current in statistics {
             let name = current.name.as_str();

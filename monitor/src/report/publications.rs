@@ -1,4 +1,4 @@
-//! What the loop knows, on its way to the HTTP server. The loop publishes a publication when a request asks for one, and once a minute; it
+//! Passes the loop's data to the HTTP server. The loop publishes a publication when a request asks for one, and once a minute; it
 //! renders and measures nothing for a request. A request takes the last publication if that is young, and waits for the next one otherwise.
 
 use std::net::SocketAddr;
@@ -33,7 +33,7 @@ pub struct Publication {
     pub semantics: Semantics,
     pub hierarchy: Hierarchy,
     pub listen: SocketAddr,
-    /// The basis of `/stats/summary`, if a request asked for it.
+    /// The data for `/stats/summary`, if a request needs it.
     pub known: Option<Known>,
     /// Set when it is published.
     pub generation: u64,
@@ -71,21 +71,21 @@ impl Publications {
         self.ask.notified().await;
     }
 
-    /// Whether the next publication is to have the basis of `/stats/summary`.
+    /// Whether the next publication must contain the data for `/stats/summary`.
     #[must_use]
     pub fn takes_known(&self) -> bool {
         self.wants_known.swap(false, Ordering::AcqRel)
     }
 
-    /// The last publication is not young any more, whatever its age.
+    /// Marks the last publication as outdated, whatever its age.
     pub fn outdate(&self) {
         self.generation.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Publishes a publication. Returns false if the HTTP server lags behind: the publication is dropped. Without an HTTP server nobody
-    /// will miss it.
+    /// Publishes a publication. Returns false if the HTTP server lags behind: the publication is then dropped. Without an HTTP
+    /// server, publications are dropped too.
     pub fn publish(&self, mut publication: Publication) -> bool {
-        // The loop alone changes the generation, and this is the loop.
+        // Only the loop changes the generation, and only the loop calls this function.
         publication.generation = self.generation.load(Ordering::Acquire);
         !matches!(self.sender.try_send(publication), Err(TrySendError::Full(_)))
     }
@@ -97,15 +97,15 @@ impl Publications {
         while let Some(mut publication) = receiver.recv().await {
             metrics.observe(&publication.report, Instant::now());
             metrics.runtime(&publication.runtime);
-            // The largest parts, which only the metrics need.
+            // Drop the largest parts: only the metrics need them.
             (publication.report.counters, publication.report.pods) = (Vec::new(), Vec::new());
             publication.runtime = View::default();
             self.latest.send_replace(Some(Arc::new(publication)));
         }
     }
 
-    /// Returns a young publication, else the last one after a short wait; nothing before the first. `with_known`: one with the basis of
-    /// `/stats/summary`, or nothing.
+    /// Returns a young publication, or the last one after a short wait, or `None` before the first. With `with_known`, returns only a
+    /// publication with the data for `/stats/summary`.
     pub async fn take(&self, with_known: bool) -> Option<Arc<Publication>> {
         let mut latest = self.latest.subscribe();
         let is_good = |publication: &Option<Arc<Publication>>| {
@@ -128,7 +128,7 @@ impl Publications {
                 }
             }
         };
-        // A busy loop is not waited for: the last publication is better than none.
+        // If the loop is busy, serve the last publication instead of an error.
         let _busy = timeout(LONGEST_WAIT, asking).await;
         let last = self.latest.borrow().clone();
         last.filter(|publication| !with_known || publication.known.is_some())

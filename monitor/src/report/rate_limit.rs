@@ -51,7 +51,7 @@ mod tests {
         assert_eq!(at(10), Some(2));
         assert_eq!(at(10), None);
         assert_eq!(at(20), Some(1));
-        // After a quiet time the burst is whole again, and no larger.
+        // After a quiet period the full burst is available again, and no more.
         assert_eq!([at(500), at(500), at(500)], [Some(0); 3]);
         assert_eq!(at(500), None);
     }

@@ -1,4 +1,4 @@
-//! Reclaim per workload: how often, how long, how much came of it.
+//! Metrics of reclaim per workload: number, duration and yield.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -29,7 +29,7 @@ impl ReclaimSeries {
     /// Registers the metrics.
     ///
     /// # Errors
-    /// When one of the names is taken already.
+    /// Returns an error if a name is already registered.
     pub(super) fn new(registry: &Registry) -> prometheus::Result<Self> {
         Ok(Self {
             stalls: registry.register("histogram", StallHistogram::new()?)?,
@@ -56,7 +56,7 @@ impl ReclaimSeries {
         })
     }
 
-    /// Adds what rose since `last`, and keeps the new values there.
+    /// Adds the increments since `last`, and stores the new values there.
     pub fn add(&self, workload: &str, kind: &'static str, last: &mut ReclaimCounters, current: &ReclaimCounters) {
         let mut rise = ReclaimCounters {
             stalls: increase(&mut last.stalls, current.stalls),
@@ -78,7 +78,7 @@ impl ReclaimSeries {
         self.throttled_seconds.with_label_values(&[workload]).inc_by(seconds);
     }
 
-    /// Lets go of a workload. Removing fails only for a series that was never made.
+    /// Removes the series of a workload. Removal fails only for a series that does not exist.
     pub fn remove(&self, workload: &str, kinds: impl IntoIterator<Item = &'static str>) {
         for kind in kinds {
             self.stalls.remove(workload, kind);
@@ -180,7 +180,7 @@ fn metric(workload: &str, kind: &str, stalls: &ReclaimCounters) -> Metric {
         bucket
     };
     let mut histogram = Histogram::default();
-    // Of the buckets, not of the counter beside them: the two are read while they change, and must agree.
+    // Sum the buckets instead of using the separate counter. The kernel updates both during the read, and the sum must match the buckets.
     histogram.set_sample_count(stalls.histogram.iter().sum());
     histogram.set_sample_sum(Duration::from_nanos(stalls.stalled_ns).as_secs_f64());
     histogram.set_bucket(EDGES.iter().map(bucket).collect());

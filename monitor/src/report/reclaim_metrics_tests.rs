@@ -40,7 +40,7 @@ fn buckets_are_cumulative_and_end_where_the_kernels_do() {
 }
 
 #[test]
-fn everything_of_a_workload_is_let_go() {
+fn all_series_of_a_workload_are_removed() {
     let registry = Registry::new();
     let series = ReclaimSeries::new(&registry).unwrap();
     let mut current = counters(&[500]);

@@ -1,4 +1,4 @@
-//! What proactive reclaim is reported with.
+//! Facts reported about proactive reclaim.
 
 use std::time::Duration;
 
@@ -12,9 +12,9 @@ pub struct ReclaimAttempt {
     pub workload: String,
     pub id: CgroupId,
     pub requested: Bytes,
-    /// By how much the workload's usage fell meanwhile.
+    /// Decrease of the workload's usage during the write.
     pub freed: Bytes,
-    /// Available on the node.
+    /// Available memory of the node before the write; the next field has it after the write.
     pub available_before: Bytes,
     pub available_after: Bytes,
     pub took: Duration,
@@ -24,7 +24,7 @@ pub struct ReclaimAttempt {
 #[derive(Debug, Clone, Copy)]
 pub enum ReclaimRecord<'r> {
     Ended(&'r ReclaimAttempt),
-    /// No workload can give back what is missing.
+    /// No workload can release the missing amount of memory.
     Futile {
         met: &'r MetThreshold,
         futile: Futile,

@@ -1,4 +1,4 @@
-//! One typed value per thing that happened. The log line, the metric, the Kubernetes event and the incident follow from it.
+//! One typed value per reported fact. Log line, metric, Kubernetes event and incident derive from it.
 
 use std::path::Path;
 use std::time::Duration;
@@ -77,18 +77,18 @@ pub enum Record<'r> {
     EvictionLeft {
         workload: &'r str,
     },
-    /// The ledger's entry is dropped: the API server is not told.
+    /// The agent drops the ledger's entry, and does not report the eviction to the API server.
     EvictionAbandoned {
         pod: &'r str,
         pod_uid: &'r str,
         reason: &'r str,
     },
-    /// What the API server made of an eviction; a refusal is reported only if no eviction waits for the answer.
+    /// The API server's answer to an eviction; a refusal is reported only if no eviction waits for the answer.
     EvictionSettled {
         pod_uid: &'r str,
         verdict: &'r Verdict,
     },
-    /// The API server cannot be told of an eviction.
+    /// The agent cannot report an eviction to the API server.
     EvictionUnreported {
         pod: &'r str,
         pod_uid: &'r str,
@@ -110,7 +110,7 @@ pub enum Record<'r> {
     ConditionChanged {
         name: &'r str,
         status: bool,
-        /// Nothing for a condition that follows from PSI.
+        /// `None` for a condition that follows from PSI.
         condition: Option<NodeCondition>,
         suppressed: u64,
     },
@@ -221,13 +221,13 @@ impl Record<'_> {
     }
 }
 
-/// What stays known of the pods while their source is missing.
+/// Pods that stay known while their source is unavailable.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct KnownPods {
-    /// Of the API server.
+    /// Number of pods known from the API server.
     pub pods: Option<usize>,
     pub age: Option<Duration>,
-    /// Of a file.
+    /// Number of pods known from a file.
     pub of_file: Option<usize>,
 }
 

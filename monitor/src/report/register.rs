@@ -1,4 +1,4 @@
-//! Makes and registers metrics, all under the agent's prefix, and keeps a catalogue of them for `config/METRICS.md`.
+//! Creates and registers metrics under the agent's prefix, and keeps a catalogue of them for `config/METRICS.md`.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -9,7 +9,7 @@ use prometheus::{Opts, Result};
 /// Prefix of every metric name.
 pub(super) const NAMESPACE: &str = "node_pressure_monitor";
 
-/// A metric as documented, whether or not it has a value.
+/// Documentation of a metric.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Family {
     pub name: String,
@@ -19,8 +19,8 @@ pub struct Family {
     pub labels: Vec<String>,
 }
 
-/// A Prometheus registry that can list its metrics. Each method fails if the name is already registered. The type of the field that takes
-/// the metric decides whether it counts in integers or floats.
+/// A Prometheus registry that can list its metrics. Each method fails if the name is already registered. The type of the receiving field
+/// selects integers or floats.
 #[derive(Debug, Default)]
 pub(super) struct Registry {
     registry: prometheus::Registry,
@@ -43,12 +43,12 @@ impl Registry {
         families
     }
 
-    /// A gauge that always has a value.
+    /// Registers a gauge that always has a value.
     pub(super) fn gauge<P: Atomic + 'static>(&self, name: &str, help: &str) -> Result<GenericGauge<P>> {
         self.register("gauge", GenericGauge::with_opts(options(name, help))?)
     }
 
-    /// Gauges with these labels. With an empty list of labels: one gauge that can be absent.
+    /// Registers gauges with these labels. An empty list yields one gauge that can be absent.
     pub(super) fn gauges<P: Atomic + 'static>(
         &self,
         name: &str,
@@ -71,7 +71,7 @@ impl Registry {
         self.register("counter", GenericCounterVec::<P>::new(options(name, help), labels)?)
     }
 
-    /// One counter for each value of a label, all present from the start: `increase()` misses the first increment of a counter that
+    /// Registers one counter per value of a label. All start at zero: `increase()` misses the first increment of a counter that
     /// appears with it.
     pub(super) fn counters_of<P: Atomic + 'static>(
         &self,
@@ -105,7 +105,8 @@ fn options(name: &str, help: &str) -> Opts {
     Opts::new(name, help).namespace(NAMESPACE)
 }
 
-/// Raises a counter to a total kept elsewhere. A total below the counter has restarted (a cgroup was made again); the counter waits for it.
+/// Raises a counter to a total kept elsewhere. A lower total means that its source restarted (e.g. a recreated cgroup): the counter then
+/// stays until the total exceeds it.
 pub(super) fn follow<P: Atomic>(counter: &GenericCounter<P>, total: P::T) {
     let before = counter.get();
     if total > before {

@@ -1,4 +1,4 @@
-//! Reports what happens: each record goes to the log, the metrics, the incidents and the events from here.
+//! Passes each record to the log, the metrics, the incidents and the Kubernetes events.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,12 +17,12 @@ use crate::eviction::{Armed, Assessment, NodeCondition, Observation};
 use crate::incidents::writer;
 use crate::units::{CapabilityChange, CgroupId, Monotonic, Resource, Signal, split_degradation};
 
-/// A dry run, and a deferred eviction, is reported again after this time.
+/// Interval between reports of the same dry run or deferred eviction.
 pub const REPEAT_DRY_RUN: Duration = Duration::from_secs(60);
-/// The event of a resource that is being reclaimed is sent again after this time.
+/// Interval between events about the same resource being reclaimed.
 const REPEAT_RECLAIMING: Duration = Duration::from_secs(10);
 
-/// What the sinks share with the HTTP server, and the log's writer.
+/// State that the sinks share with the HTTP server, and the log writer.
 #[derive(Debug)]
 pub struct Outlets {
     pub metrics: Arc<Metrics>,
@@ -39,17 +39,17 @@ pub struct Reporter {
     status: NodeStatusSink,
     conditions: ConditionLog,
     limits: LogLimits,
-    /// Thresholds reported as met, and not as recovered.
+    /// Thresholds reported as met and not yet as recovered.
     met: Vec<Threshold>,
     reclaiming: Dedup<Resource>,
     dry_runs: Dedup<(Signal, CgroupId)>,
     deferred: Dedup<usize>,
-    /// Events for the API server; without one there are none.
+    /// Node name and events for the API server; `None` without one.
     events: Option<(Arc<str>, Vec<EventDraft>)>,
 }
 
 impl Reporter {
-    /// `node_name` is the node's name at the API server, if there is one.
+    /// Creates a reporter. `node_name` is the node's name at the API server, or `None` without one.
     #[must_use]
     pub fn new(outlets: Outlets, recorder: Recorder, node_name: Option<Arc<str>>) -> Self {
         Self {
@@ -111,12 +111,12 @@ impl Reporter {
         }
     }
 
-    /// Other thresholds are armed from now on.
+    /// Replaces the armed thresholds.
     pub fn rearm(&mut self, armed: &[Armed]) {
         self.met.retain(|reported| armed.iter().any(|armed| armed.threshold == *reported));
     }
 
-    /// Reports a condition if its status has changed; `condition` is nothing for one that follows from PSI.
+    /// Reports a condition if its status has changed; `condition` is `None` for one that follows from PSI.
     pub fn report_condition(&mut self, name: &str, status: bool, condition: Option<NodeCondition>, now: Monotonic) {
         if let Some(suppressed) = self.conditions.update(name, status, now) {
             self.report(&Record::ConditionChanged { name, status, condition, suppressed }, now);
@@ -128,14 +128,14 @@ impl Reporter {
         self.conditions.forget(name);
     }
 
-    /// Sends the event of a resource that is short: with every eviction, otherwise now and then.
+    /// Sends the event about a scarce resource: at every eviction, otherwise at most once per interval.
     pub fn report_reclaiming(&mut self, resource: Resource, has_evicted: bool, now: Monotonic) {
         if has_evicted || self.reclaiming.is_due(resource, now) {
             self.report(&Record::Reclaiming(resource), now);
         }
     }
 
-    /// Whether the dry run of this victim for this signal is to be reported now.
+    /// Whether a dry run with this signal and victim must be reported now.
     pub fn is_dry_run_due(&mut self, signal: Signal, victim: CgroupId, now: Monotonic) -> bool {
         self.dry_runs.is_due((signal, victim), now)
     }
@@ -144,7 +144,7 @@ impl Reporter {
         self.dry_runs.clear();
     }
 
-    /// Reports a soft eviction that waits for the end of maintenance; again only after a minute.
+    /// Reports a soft eviction deferred by maintenance, at most once a minute.
     pub fn report_deferred(&mut self, met: &crate::eviction::MetThreshold, reason: &str, now: Monotonic) {
         if self.deferred.is_due(met.place, now) {
             self.report(&Record::EvictionDeferred { met, reason }, now);
@@ -155,13 +155,13 @@ impl Reporter {
         self.deferred.clear();
     }
 
-    /// Sets why a capability is missing, or with `None` that it is there. The difference is logged, once; `/readyz` and the metrics have
+    /// Sets the reason for a missing capability, or `None` if it is available. Only a change is logged; `/readyz` and the metrics show
     /// the state.
     pub fn set_capability(&mut self, capability: &str, reason: Option<&str>, effect: &str, now: Monotonic) {
         self.set_pod_source(capability, reason, effect, KnownPods::default(), now);
     }
 
-    /// The same of a source of pods, with what stays known of them.
+    /// Like `set_capability`, for a source of pods. The log line has the number of pods that stay known.
     pub fn set_pod_source(
         &mut self,
         capability: &str,
@@ -189,7 +189,7 @@ impl Reporter {
         }
     }
 
-    /// The same after a reload: those of `before` that are not among `missing` are restored.
+    /// Like `set_missing`, after a reload: those of `before` that are not among `missing` are restored.
     pub fn replace_missing(&mut self, before: &[String], missing: &[String], now: Monotonic) {
         for text in before.iter().filter(|text| !missing.contains(text)) {
             self.set_capability(split_degradation(text).0, None, "", now);
@@ -226,7 +226,7 @@ impl Reporter {
     }
 
     /// Records the incidents of OOM kills that are complete, or have waited long enough; `all`: the others too, because the agent stops.
-    /// The evidence is to be renewed before.
+    /// The caller must refresh the evidence first.
     pub fn report_oom_incidents(&mut self, all: bool, mode: Mode, now: Monotonic) {
         for assembled in self.recorder.assembled(all, now) {
             if let Some(kill) = self.recorder.record_assembled(assembled, mode, now) {

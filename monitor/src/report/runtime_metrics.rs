@@ -1,4 +1,4 @@
-//! The container runtime, and what was collected of it.
+//! Metrics of the container runtime and of garbage collection.
 
 use prometheus::{IntCounter, IntCounterVec, IntGaugeVec};
 
@@ -7,7 +7,7 @@ use crate::runtime::{CollectEnd, Collected, ContainerState, State, View};
 
 const KINDS: [&str; 3] = ["container", "sandbox", "image"];
 
-/// The metrics of the container runtime. What is not known is absent, not zero.
+/// The metrics of the container runtime. An unknown value is absent, not zero.
 #[derive(Debug)]
 pub struct RuntimeMetrics {
     up: IntGaugeVec,
@@ -23,7 +23,7 @@ impl RuntimeMetrics {
     /// Registers the metrics.
     ///
     /// # Errors
-    /// When one of the names is taken already.
+    /// Returns an error if a name is already registered.
     pub(super) fn new(registry: &Registry) -> prometheus::Result<Self> {
         Ok(Self {
             up: registry.gauges(
@@ -61,7 +61,7 @@ impl RuntimeMetrics {
         })
     }
 
-    /// Takes over what was last seen.
+    /// Updates the metrics from the last view.
     pub fn observe(&self, view: &View) {
         match view.state {
             State::Up { .. } => self.up.with_label_values(&[""; 0]).set(1),
@@ -84,7 +84,7 @@ impl RuntimeMetrics {
         }
     }
 
-    /// Counts a collection.
+    /// Counts a garbage collection.
     pub fn collected(&self, collected: &Collected) {
         self.collections.with_label_values(&[collected.end.as_str()]).inc();
         self.refused.inc_by(collected.refusals as u64);

@@ -1,4 +1,4 @@
-//! Per-workload counters that are fed from cumulative values, never go backwards, and do not pile up.
+//! Per-workload counters, fed from cumulative values. They never decrease, and their number is bounded.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant};
@@ -11,15 +11,15 @@ use super::register::Registry;
 use crate::kernel::ReclaimCounters;
 use crate::units::CgroupId;
 
-/// Takes the increments of workloads that have no series of their own.
+/// Label value that sums the workloads beyond the limit of series.
 pub const OTHER: &str = "(other)";
 
-/// How many workloads have series, and how long after they are gone.
+/// Limits on the number of series and on their lifetime.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SeriesLimits {
-    /// Beyond this number, workloads are counted together under `(other)`.
+    /// Maximum number of workloads with own series. Further ones are summed under `(other)`.
     pub workloads: usize,
-    /// A series that is removed before it was scraped takes its increments with it, so stay longer than scrapes are apart.
+    /// Lifetime of a series after its workload is gone. It must exceed the scrape interval: removal loses unscraped increments.
     pub keep: Duration,
 }
 
@@ -37,7 +37,7 @@ pub struct WorkloadSeries {
     inodes_created: IntCounterVec,
     inodes_removed: IntCounterVec,
     oom_kills: IntCounterVec,
-    /// The last cumulative values, by cgroup: a sum over a workload's cgroups falls when one of them goes.
+    /// The last cumulative values by cgroup. A sum over a workload's cgroups would fall when one of them is removed.
     last: HashMap<CgroupId, Last>,
     tracked: HashMap<String, Tracked>,
 }
@@ -45,14 +45,14 @@ pub struct WorkloadSeries {
 #[derive(Debug)]
 struct Last {
     seen: Instant,
-    /// By kind.
+    /// Counters by kind of stall.
     stalls: BTreeMap<&'static str, ReclaimCounters>,
-    /// Device to created and removed.
+    /// Created and removed inodes by device.
     inodes: BTreeMap<String, (u64, u64)>,
     oom_kills: u64,
 }
 
-/// What must be removed with a workload.
+/// Label values of a workload's series, for their removal.
 #[derive(Debug)]
 struct Tracked {
     seen: Instant,
@@ -64,7 +64,7 @@ impl WorkloadSeries {
     /// Registers the counters.
     ///
     /// # Errors
-    /// When one of the names is taken already.
+    /// Returns an error if a name is already registered.
     pub(super) fn new(registry: &Registry, limits: SeriesLimits) -> prometheus::Result<Self> {
         Ok(Self {
             limits,
@@ -89,7 +89,7 @@ impl WorkloadSeries {
         })
     }
 
-    /// Adds what each cgroup counted since the last look, and drops what has been gone for long.
+    /// Adds the increments of each cgroup since the last call, and removes expired series.
     pub fn observe(&mut self, cgroups: &[CgroupReport], now: Instant) {
         for cgroup in cgroups {
             self.add(cgroup, now);
@@ -133,7 +133,7 @@ impl WorkloadSeries {
         self.oom_kills.with_label_values(&[workload]).inc_by(increase(&mut last.oom_kills, cgroup.oom_kills));
     }
 
-    /// Counts OOM kills by themselves.
+    /// Adds OOM kills of a workload.
     pub fn oom_kills(&mut self, workload: &str, kills: u64, now: Instant) {
         let workload = self.admit(workload, now);
         self.oom_kills.with_label_values(&[workload]).inc_by(kills);
@@ -156,7 +156,7 @@ impl WorkloadSeries {
     fn expire(&mut self, now: Instant) {
         let keep = self.limits.keep;
         let gone = |seen: Instant| now.saturating_duration_since(seen) > keep;
-        // The cgroup's values are kept as long as its series: dropped sooner, they would be counted again.
+        // Keep a cgroup's values as long as its series. Otherwise a returning cgroup would be counted twice.
         self.last.retain(|_, last| !gone(last.seen));
         let Self { reclaim, inodes_created, inodes_removed, oom_kills, tracked, .. } = self;
         tracked.retain(|workload, tracked| {
@@ -164,7 +164,7 @@ impl WorkloadSeries {
                 return true;
             }
             reclaim.remove(workload, tracked.kinds.iter().copied());
-            // Removing fails only for a series that was never made.
+            // Removal fails only for a series that does not exist.
             for device in &tracked.devices {
                 let labels = [workload.as_str(), device.as_str()];
                 let _ = inodes_created.remove_label_values(&labels);
@@ -176,7 +176,7 @@ impl WorkloadSeries {
     }
 }
 
-/// Stores a cumulative value and returns by how much it rose. A smaller one than before began again at zero.
+/// Stores a cumulative value and returns its increment. A decrease means that the source restarted at zero.
 pub(super) fn increase(last: &mut u64, current: u64) -> u64 {
     let rise = current.checked_sub(*last).unwrap_or(current);
     *last = current;

@@ -64,15 +64,15 @@ fn increments_of_a_workloads_cgroups_add_up() {
 
 /// Storing the sum over the workload's cgroups instead of increments would let the counter fall from 5 to 2.
 #[test]
-fn a_container_that_goes_takes_nothing_away() {
+fn a_removed_container_does_not_decrease_counters() {
     let mut fixture = Fixture::new(10);
     fixture.observe(0, &[cgroup(1, "a", 2, 0), cgroup(2, "a", 3, 0)]);
     fixture.observe(1, &[cgroup(1, "a", 2, 0)]);
     assert_eq!(fixture.samples("reclaim_stall_seconds_count"), [r#"kind="direct",workload="a"} 5"#]);
-    // A new container of the pod begins at zero.
+    // A new container of the pod starts at zero.
     fixture.observe(2, &[cgroup(1, "a", 2, 0), cgroup(3, "a", 1, 0)]);
     assert_eq!(fixture.samples("reclaim_stall_seconds_count"), [r#"kind="direct",workload="a"} 6"#]);
-    // A value that fell all the same began again.
+    // A decreased value means that the cgroup restarted at zero.
     fixture.observe(3, &[cgroup(1, "a", 1, 0)]);
     assert_eq!(fixture.samples("reclaim_stall_seconds_count"), [r#"kind="direct",workload="a"} 7"#]);
 }
@@ -81,7 +81,7 @@ fn a_container_that_goes_takes_nothing_away() {
 fn series_of_workloads_that_are_gone_expire() {
     let mut fixture = Fixture::new(10);
     fixture.observe(0, &[cgroup(1, "a", 2, 1), cgroup(2, "b", 2, 0)]);
-    // Still there, so that the increments can be scraped.
+    // The series remains, so that Prometheus can scrape its increments.
     fixture.observe(60, &[cgroup(2, "b", 2, 0)]);
     assert_eq!(fixture.samples("oom_kills_total").len(), 2);
     fixture.observe(61, &[cgroup(2, "b", 2, 0)]);
@@ -109,7 +109,7 @@ fn beyond_the_limit_workloads_are_counted_together() {
         fixture.samples("reclaim_stall_seconds_count"),
         [r#"kind="direct",workload="(other)"} 7"#, r#"kind="direct",workload="a"} 1"#]
     );
-    // Room again: from now on b has its own series, and what it counted stays where it was.
+    // A slot is free: b gets its own series. Its earlier increments stay under `(other)`.
     fixture.observe(100, &[cgroup(2, "b", 3, 0)]);
     fixture.observe(101, &[cgroup(2, "b", 5, 0)]);
     assert_eq!(

@@ -127,7 +127,7 @@ fn served(extent: Extent) -> serde_json::Value {
 }
 
 #[test]
-fn what_is_served_is_what_rank_and_simulate_read() {
+fn rank_and_simulate_can_read_the_served_document() {
     let summary: Summary = serde_json::from_value(served(Extent::Whole)).unwrap();
     let node = &summary.node;
     assert_eq!(node.node_name, "worker-1");
@@ -160,7 +160,7 @@ fn what_is_served_is_what_rank_and_simulate_read() {
     assert_eq!((container.name.as_str(), container.memory.unwrap().working_set_bytes), ("app", Some(1400)));
     assert_eq!((container.rootfs.unwrap().used_bytes, container.logs.unwrap().used_bytes), (Some(70), Some(20)));
 
-    // A ranking by it comes to the same as one by the kubelet's.
+    // A ranking by this document equals a ranking by the kubelet's document.
     let spec: Spec = serde_json::from_str(
         r#"{"metadata":{"namespace":"shop","name":"web","uid":"u-1"},"spec":{"volumes":[{"name":"cache","emptyDir":{}}]}}"#,
     )
@@ -171,7 +171,7 @@ fn what_is_served_is_what_rank_and_simulate_read() {
 }
 
 #[test]
-fn whoever_reads_the_kubelets_document_finds_its_fields() {
+fn the_document_has_the_kubelets_fields() {
     let json = served(Extent::Whole);
     for (pointer, expected) in [
         ("/node/nodeName", serde_json::json!("worker-1")),
@@ -201,7 +201,7 @@ fn whoever_reads_the_kubelets_document_finds_its_fields() {
 }
 
 #[test]
-fn cpu_and_memory_alone_are_had_without_the_rest() {
+fn only_cpu_and_memory_omits_the_rest() {
     let json = served(Extent::CpuAndMemory);
     for absent in ["/node/fs", "/node/rlimit", "/pods/0/volume", "/pods/0/ephemeral-storage", "/pods/0/process_stats"] {
         assert!(json.pointer(absent).is_none(), "{absent} in {json:#}");

@@ -1,4 +1,4 @@
-//! What a person sees first: how the node stands, and what the agent makes of it.
+//! The summary for people: the node's figures and the agent's assessment.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -12,24 +12,24 @@ use super::{ClassReport, MemoryReport, NodeReport, ThresholdReport};
 use crate::config::{Mode, Semantics, Threshold};
 use crate::units::{Bytes, Signal, format_go_duration};
 
-/// Everything the summary says.
+/// Contents of the summary.
 #[derive(Debug)]
 pub struct StartSummary<'a> {
     /// The agent's version.
     pub version: &'a str,
-    /// Whether it acts.
+    /// Whether the agent evicts.
     pub mode: Mode,
-    /// Which figure acts.
+    /// The figure of memory that evictions follow.
     pub semantics: Semantics,
     /// The cgroup version and where it is mounted, e.g. `v2 at /sys/fs/cgroup`.
     pub cgroup: &'a str,
-    /// Where metrics are served.
+    /// Address of the HTTP server.
     pub listen: SocketAddr,
-    /// The first look.
+    /// The first observation of the node.
     pub node: &'a NodeReport,
 }
 
-/// Renders the summary, 100 columns at most, ending with a line break.
+/// Renders the summary, at most 100 columns wide, with a trailing line break.
 #[must_use]
 pub fn render_summary(summary: &StartSummary<'_>) -> String {
     let mut page = Page::default();
@@ -55,7 +55,7 @@ pub fn render_summary(summary: &StartSummary<'_>) -> String {
     format!("node-pressure-monitor {}\n\n{}", summary.version, page.text)
 }
 
-/// Renders the page of a publication. Measures the working set of every workload, by its files.
+/// Renders the page of a publication. Reads the cgroup files of every workload to measure its working set.
 #[must_use]
 pub fn render_page(publication: &Publication) -> String {
     let Publication { report, mode, semantics, hierarchy, listen, .. } = publication;
@@ -98,7 +98,7 @@ fn memory(page: &mut Page, summary: &StartSummary<'_>) {
     }
 }
 
-/// Says how a figure comes about, with its numbers.
+/// Returns the formula of the figure with its numbers.
 fn formula(memory: &MemoryReport, semantics: Semantics) -> String {
     match semantics {
         Semantics::Corrected => {

@@ -1,4 +1,4 @@
-//! The part of the summary that tells of rates: when things will have run out, what tasks wait for, who is heard by what.
+//! The part of the summary about rates: times until exhaustion, pressure, and the source of each signal.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -9,12 +9,12 @@ use super::{FiguresReport, NodeReport};
 use crate::config::{PressureKind, PressureScope};
 use crate::units::{Bytes, Signal, float, format_go_duration};
 
-/// Filesystems shown, those that run out soonest first.
+/// Maximum number of filesystems shown. The one that runs out soonest comes first.
 const FILESYSTEMS_SHOWN: usize = 5;
-/// Further away than this is not worth a warning: a year.
+/// A time until exhaustion beyond this many seconds (one year) counts as infinite.
 const FAR: f64 = 365.0 * 86_400.0;
 
-/// What the corrections are worth, where there are any.
+/// Returns the sizes of the corrections, or `None` without any.
 pub(super) fn left_out(figures: &FiguresReport) -> Option<String> {
     let name = |correction: &str| match correction {
         "hugepages" => Some("huge pages"),
@@ -30,7 +30,7 @@ pub(super) fn left_out(figures: &FiguresReport) -> Option<String> {
     (!parts.is_empty()).then(|| format!("MemAvailable leaves out {}", parts.join(", ")))
 }
 
-/// Swap that is on, and what follows from that.
+/// Returns the state of swap and its consequence.
 pub(super) fn swap(swap: &SwapReport) -> String {
     format!(
         "swap of {} is on, {} of it free, {}/s in, {}/s out: what is swapped out counts as available, so a node that \
@@ -43,7 +43,7 @@ pub(super) fn swap(swap: &SwapReport) -> String {
 }
 
 pub(super) fn exhaustion(page: &mut Page, node: &NodeReport) {
-    // Of the others only those that fall: there are many, and most of them never do.
+    // Most signals other than `memory.available` never fall: show one only if it runs out within a year.
     let is_shown =
         |report: &&ExhaustionReport| report.signal == Signal::MemoryAvailable.as_str() || report.seconds <= FAR;
     for report in node.figures.exhaustion.iter().filter(is_shown) {
@@ -94,7 +94,7 @@ fn filesystem(report: &FilesystemReport) -> String {
     text
 }
 
-/// Which filesystem is which; those that are one in one line.
+/// Adds the roles of the filesystems. Roles on the same filesystem share a line.
 pub(super) fn roles(page: &mut Page, node: &NodeReport) {
     let mut shown: Vec<(String, Vec<&str>)> = Vec::new();
     for RoleReport { role, device, mount_point, kind } in &node.figures.roles {
@@ -138,7 +138,7 @@ pub(super) fn sources(page: &mut Page, node: &NodeReport) {
     }
 }
 
-/// A time to come, as exact as it is worth.
+/// Formats a remaining time, with fewer digits for longer times.
 fn time(seconds: f64) -> String {
     let rounded = match seconds {
         ..10.0 => (seconds * 10.0).round() / 10.0,
@@ -147,7 +147,7 @@ fn time(seconds: f64) -> String {
         _ => return format!("{:.0} days", seconds / 86_400.0),
     };
     let text = format_go_duration(Duration::try_from_secs_f64(rounded).unwrap_or_default());
-    // Go writes whole minutes as `1h20m0s`.
+    // The Go format of whole minutes is `1h20m0s`.
     text.strip_suffix("m0s").map_or_else(|| text.clone(), |minutes| format!("{minutes}m"))
 }
 

@@ -1,10 +1,10 @@
-//! The lines of the summary: a label column, and text wrapped beside it.
+//! Layout of the summary: a label column with wrapped text beside it.
 
 use crate::units::Bytes;
 
-/// No line is longer, so that it fits next to something else on a screen.
+/// Maximum line width in columns.
 pub(super) const WIDTH: usize = 100;
-/// Where the right-hand column begins.
+/// Start of the text column.
 const INDENT: usize = 12;
 
 #[derive(Default)]
@@ -14,7 +14,7 @@ pub(super) struct Page {
 }
 
 impl Page {
-    /// Adds a line. The label is left out when it is the one of the line above.
+    /// Adds a line. Omits the label if it repeats that of the previous line.
     pub(super) fn row(&mut self, label: &str, text: &str) {
         let shown = if self.last == label { "" } else { label };
         label.clone_into(&mut self.last);
@@ -25,18 +25,18 @@ impl Page {
         } else {
             line
         };
-        // Whoever makes a cgroup chooses its name: keep control characters out of the terminal.
+        // Cgroup names are untrusted: keep control characters out of the terminal.
         self.text.extend(line.trim_end().chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }));
         self.text.push('\n');
     }
 
-    /// Adds one of those that have most: the amount where sums stand, the name after it.
+    /// Adds a row for a large workload: the amount aligned with the sums, then the name.
     pub(super) fn largest(&mut self, label: &str, bytes: Bytes, name: &str) {
         let name = shortened(name, WIDTH - INDENT - 29);
         self.row(label, &format!("{:16}{bytes:>11}  {name}", ""));
     }
 
-    /// Adds text broken between words; the first line is indented by `first` columns, further ones by `hang`.
+    /// Adds text wrapped between words. The first line is indented by `first` columns, further lines by `hang`.
     pub(super) fn wrapped(&mut self, label: &str, text: &str, first: usize, hang: usize) {
         let room = WIDTH - INDENT;
         let mut line = " ".repeat(first);
@@ -57,7 +57,7 @@ impl Page {
     }
 }
 
-/// Leaves the front of a path out: its end says what it is.
+/// Truncates a path at the front: its end identifies the workload.
 fn shortened(name: &str, room: usize) -> String {
     let length = name.chars().count();
     if length <= room {

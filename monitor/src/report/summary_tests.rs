@@ -220,7 +220,7 @@ fn no_line_is_too_wide() {
 }
 
 #[test]
-fn what_is_missing_is_said() {
+fn missing_figures_are_reported() {
     let text = render(Mode::Enforce, &NodeReport::default());
     for line in [
         "mode        enforce: workloads are killed when a threshold is met; oom_score_adj is set",
@@ -234,7 +234,7 @@ fn what_is_missing_is_said() {
 }
 
 #[test]
-fn swap_is_said() {
+fn swap_is_shown() {
     let mut node = node();
     let gib = Bytes::from_gib;
     node.figures.swap = Some(SwapReport {
@@ -256,7 +256,7 @@ thresholds ";
 }
 
 #[test]
-fn what_does_not_fall_is_not_gone() {
+fn a_signal_that_does_not_fall_has_no_exhaustion() {
     let mut node = node();
     node.figures.exhaustion[0].seconds = f64::INFINITY;
     node.figures.filesystems[2].seconds = Some(1e12);

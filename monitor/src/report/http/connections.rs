@@ -1,10 +1,10 @@
-//! Who is being served, and who has to go when there is no place left: nobody keeps others out by keeping connections open.
+//! Open HTTP connections. At the limit, the peer with the most connections loses its oldest one, so that no peer can lock out others.
 
 use std::net::{IpAddr, Ipv6Addr};
 
 use tokio::task::AbortHandle;
 
-/// At most so many at a time.
+/// Maximum number of open connections.
 const PLACES: usize = 32;
 
 /// The connections that are open.
@@ -18,27 +18,27 @@ struct Place {
 }
 
 impl Places {
-    /// Takes a connection in. Where there is no place left, the oldest of whoever holds the most goes: the probes of a kubelet and a
-    /// scraper have one or two each, and whoever opens hundreds takes places from himself.
+    /// Adds a connection. At the limit, aborts the oldest connection of the peer with the most connections. A kubelet and a scraper
+    /// hold one or two each, so a peer that opens hundreds displaces only its own.
     pub(super) fn take(&mut self, peer: IpAddr, task: AbortHandle) {
         self.0.retain(|place| !place.task.is_finished());
         self.0.push(Place { peer: sender(peer), task });
         if self.0.len() > PLACES {
             let peers: Vec<IpAddr> = self.0.iter().map(|place| place.peer).collect();
             tracing::debug!("a connection to the metrics address made place for another");
-            self.0.remove(who_goes(&peers)).task.abort();
+            self.0.remove(connection_to_abort(&peers)).task.abort();
         }
     }
 }
 
-/// The oldest of whoever has most; of those who have as many, of whoever came first.
-fn who_goes(peers: &[IpAddr]) -> usize {
+/// Returns the index of the oldest connection of the peer with the most connections. On a tie, the peer of the oldest connection loses.
+fn connection_to_abort(peers: &[IpAddr]) -> usize {
     let held = |peer: &IpAddr| peers.iter().filter(|other| *other == peer).count();
     let most = peers.iter().map(held).max().unwrap_or(0);
     peers.iter().position(|peer| held(peer) == most).unwrap_or(0)
 }
 
-/// What tells two senders apart: of IPv6 the first 64 bits, since a machine can give itself all addresses below them.
+/// Returns the key by which peers are distinguished. For IPv6 that is the /64 prefix: a host can assign itself any address in its /64.
 fn sender(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX))),
@@ -51,12 +51,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_oldest_of_whoever_has_most_goes() {
+    fn the_peer_with_most_loses_its_oldest_connection() {
         let [a, b, c] = ["10.0.0.1", "10.0.0.2", "10.0.0.3"].map(|it| it.parse::<IpAddr>().unwrap());
-        assert_eq!(who_goes(&[a, b, c, b]), 1);
-        assert_eq!(who_goes(&[b, a, a, a]), 1);
-        // As many each: whoever came first has had the most time.
-        assert_eq!(who_goes(&[c, a, b]), 0);
+        assert_eq!(connection_to_abort(&[a, b, c, b]), 1);
+        assert_eq!(connection_to_abort(&[b, a, a, a]), 1);
+        // On a tie, the oldest connection goes.
+        assert_eq!(connection_to_abort(&[c, a, b]), 0);
     }
 
     #[test]

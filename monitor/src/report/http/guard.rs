@@ -1,4 +1,4 @@
-//! Who may read what is served: health is everybody's, all else is whose token is good, where tokens are asked for.
+//! Authorization of HTTP requests. Health endpoints are open; with tokens configured, every other path requires a valid one.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -15,22 +15,23 @@ use crate::config::serving_options::ServingOptions;
 use crate::report::RateLimiter;
 use crate::units::Monotonic;
 
-/// What probes ask without a token: it tells how the agent is, and nothing of the workloads.
+/// Paths that need no token: kubelet probes have none, and these paths show nothing about workloads.
 const OPEN: [&str; 2] = ["/healthz", "/readyz"];
-/// For so long an answer of the API server is believed.
+/// A positive review is used without a new review for this time.
 const ALLOWED_FOR: Duration = Duration::from_secs(60);
-/// For so long a yes is believed while the API server cannot be asked again, because others ask too much or it does not answer: a scraper
-/// does not go blind because somebody makes up tokens.
+/// A positive review is used for this time while a new review is impossible: the rate limit is reached, or the API server is down.
+/// Requests with invented tokens must not lock out a scraper.
 const ALLOWED_AT_MOST: Duration = Duration::from_secs(300);
-/// A right that was just granted is to be had soon.
+/// A negative review is used for this time. A short time lets a newly granted right take effect soon.
 const DENIED_FOR: Duration = Duration::from_secs(10);
-/// Answers that are kept: a few scrapers, and a few paths.
+/// Maximum number of cached reviews. A node has a few scrapers, and each reads a few paths.
 const KEPT: usize = 64;
-/// Whoever makes up tokens must not have the API server asked all day: so many at once, and one in each while.
+/// Burst of token reviews. The rate limit protects the API server from clients that invent tokens.
 const REVIEWS_AT_ONCE: u32 = 16;
+/// After the burst, one review is sent per this interval.
 const REVIEW_EVERY: Duration = Duration::from_millis(200);
 
-/// Stands at the door.
+/// Authorizes HTTP requests by token file or by TokenReview.
 #[derive(Debug)]
 pub struct Guard {
     options: ServingOptions,
@@ -45,38 +46,38 @@ struct Known {
     limiter: RateLimiter,
 }
 
-/// What was said of a token.
+/// A cached review of a token for a path.
 #[derive(Debug)]
 struct Answer {
     token: String,
     path: String,
     review: Review,
-    /// From then on it is asked for again.
+    /// The review is repeated from this time on.
     until: Instant,
-    /// From then on it is not believed, even where it cannot be asked for.
+    /// The review is discarded at this time, even if it cannot be repeated.
     at_most: Instant,
 }
 
-/// Whether somebody may come in.
+/// The decision about a request.
 #[derive(Debug, PartialEq, Eq)]
 enum Admission {
     Granted,
     NoToken,
     Unknown,
     Forbidden(String),
-    /// It cannot be told now.
+    /// The token cannot be reviewed at the moment.
     Later(String),
 }
 
 impl Default for Guard {
-    /// Everybody may, and nothing is encrypted.
+    /// Returns a guard that admits every request, without TLS.
     fn default() -> Self {
         Self::new(ServingOptions::default(), Arc::default(), None)
     }
 }
 
 impl Guard {
-    /// By these files, and by the API server where there is one to ask.
+    /// Creates a guard. `reviewer` is used only if the options enable token review.
     #[must_use]
     pub fn new(options: ServingOptions, material: Arc<Current>, reviewer: Option<Reviewer>) -> Self {
         let limiter = RateLimiter::new(REVIEWS_AT_ONCE, REVIEW_EVERY);
@@ -84,7 +85,7 @@ impl Guard {
         Self { options, material, reviewer, known: Mutex::new(Known { answers: Vec::new(), limiter }) }
     }
 
-    /// What connections are encrypted by, if they are.
+    /// Returns the TLS configuration, or `None` for plain HTTP.
     pub(super) fn tls(&self) -> Option<Arc<ServerConfig>> {
         self.material.get().tls.clone()
     }
@@ -94,7 +95,7 @@ impl Guard {
             return Admission::Granted;
         }
         let Some(token) = bearer(headers) else { return Admission::NoToken };
-        // All of them are compared, in the same time for each.
+        // Compare with every token: the response time must not show which one matched.
         let is_good = self.material.get().tokens.iter().fold(false, |found, good| found | is_same(good, token));
         if is_good {
             return Admission::Granted;
@@ -140,18 +141,18 @@ impl Guard {
 }
 
 impl Known {
-    /// What was said of this token, and whether that is still fresh.
+    /// Returns the cached review of this token for this path, and whether it is fresh.
     fn recall(&mut self, token: &str, path: &str, now: Instant) -> Option<(Review, bool)> {
         self.answers.retain(|answer| now < answer.at_most);
         let answer = self.answers.iter().find(|it| it.path == path && is_same(&it.token, token))?;
         Some((answer.review.clone(), now < answer.until))
     }
 
-    /// Keeps it in the place of what was said before.
+    /// Caches a review and replaces an earlier one of the same token and path.
     fn note(&mut self, token: &str, path: &str, review: Review, now: Instant) {
         self.answers.retain(|it| it.path != path || !is_same(&it.token, token));
         if self.answers.len() >= KEPT {
-            // Those who may not come in are never so many that they push out those who may.
+            // Evict a negative review first: invented tokens must not push out valid ones.
             let oldest = self.answers.iter().position(|it| it.review != Review::Allowed).unwrap_or(0);
             self.answers.remove(oldest);
         }
@@ -162,8 +163,8 @@ impl Known {
     }
 }
 
-/// Lets requests through, or says why not.
-pub(super) async fn stand(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
+/// Passes an authorized request on. Answers any other one with 401, 403 or 503 and the reason.
+pub(super) async fn authorize(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
     match guard.admit(request.headers(), request.uri().path()).await {
         Admission::Granted => next.run(request).await,
         Admission::NoToken => unauthorized("a bearer token is asked for; /healthz and /readyz need none\n"),
@@ -187,14 +188,14 @@ fn unauthorized(text: &'static str) -> Response {
     (StatusCode::UNAUTHORIZED, challenge, text).into_response()
 }
 
-/// The token of `Authorization: Bearer TOKEN`.
+/// Returns the token of `Authorization: Bearer TOKEN`.
 fn bearer(headers: &HeaderMap) -> Option<&str> {
     let (scheme, token) = headers.get(header::AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
     let token = token.trim();
     (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
 }
 
-/// Compares in a time that tells nothing of where they differ.
+/// Compares two tokens in a time that does not depend on where they differ.
 fn is_same(good: &str, given: &str) -> bool {
     let difference = good.bytes().zip(given.bytes()).fold(0, |difference, (a, b)| difference | (a ^ b));
     good.len() == given.len() && std::hint::black_box(difference) == 0

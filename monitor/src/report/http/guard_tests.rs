@@ -14,7 +14,7 @@ fn guard(token_file: bool, token_review: bool, reviewer: Option<Reviewer>) -> Gu
 }
 
 #[tokio::test]
-async fn health_is_everybodys_and_all_else_is_whose_token_is_in_the_file() {
+async fn health_is_open_and_other_paths_need_a_token_of_the_file() {
     let guard = guard(true, false, None);
     let bearer = format!("Bearer {GOOD}");
     for (name, authorization, path, expected) in [
@@ -36,7 +36,7 @@ async fn health_is_everybodys_and_all_else_is_whose_token_is_in_the_file() {
 }
 
 #[tokio::test]
-async fn the_api_server_is_asked_once_for_each_token_and_path() {
+async fn each_token_and_path_is_reviewed_once() {
     let (reviewer, mut questions) = Reviewer::new();
     let server = tokio::spawn(async move {
         let mut asked = Vec::new();
@@ -62,7 +62,7 @@ async fn the_api_server_is_asked_once_for_each_token_and_path() {
         assert_eq!(admit("broken", "/metrics").await, Admission::Later("no connection".to_owned()));
         assert_eq!(admit(GOOD, "/metrics").await, Admission::Granted, "of the file");
     }
-    // Whoever makes up tokens is told to come later, and those who are known come in all the same.
+    // Invented tokens reach the rate limit; known tokens are still admitted.
     let mut put_off = 0;
     for number in 0..200 {
         let admission = admit(&format!("made-up-{number}"), "/metrics").await;
@@ -71,7 +71,7 @@ async fn the_api_server_is_asked_once_for_each_token_and_path() {
     assert!(put_off > 150, "{put_off}");
     assert_eq!(admit("prometheus", "/metrics").await, Admission::Granted);
     assert!(guard.known.lock().unwrap().answers.len() <= KEPT);
-    // The yes has got old meanwhile: it is believed as long as it cannot be asked for again.
+    // A positive review that is no longer fresh stays valid while it cannot be repeated.
     for answer in &mut guard.known.lock().unwrap().answers {
         answer.until = Instant::now();
     }
@@ -92,7 +92,7 @@ async fn the_api_server_is_asked_once_for_each_token_and_path() {
 }
 
 #[tokio::test]
-async fn without_an_api_server_nobody_comes_in_by_review() {
+async fn without_an_api_server_no_review_admits_a_request() {
     let guard = guard(false, true, None);
     let admission = guard.admit(&headers(Some("Bearer whatever-it-may-be")), "/metrics").await;
     assert_eq!(admission, Admission::Later("there is no API server to review it".to_owned()));

@@ -12,69 +12,69 @@ use super::parameter;
 use super::turns::Turns;
 use crate::incidents::{Incident, IncidentIndex, text};
 
-/// Incidents that are listed when nobody says how many.
+/// Default of `?limit=`.
 const LISTED: usize = 100;
 
 const JSON: &str = "application/json";
 const TEXT: &str = "text/plain; charset=utf-8";
 
-/// Answers about the incidents on this shelf.
-pub(super) fn router(shelf: Arc<IncidentIndex>) -> Router {
-    let state = IncidentState { shelf, lists: Turns::default(), records: Turns::default() };
+/// Returns the routes for the incidents in this index.
+pub(super) fn router(index: Arc<IncidentIndex>) -> Router {
+    let state = IncidentState { index, lists: Turns::default(), records: Turns::default() };
     Router::new().route("/incidents", get(list)).route("/incidents/{id}", get(one)).with_state(state)
 }
 
-/// Where it is asked for incidents. A record has half a megabyte, takes milliseconds to be told, and the disk that it is on may hang:
-/// none of this is done on the loop's thread, nor for more than one at a time. Lists do not wait for the disk.
+/// State of the handlers. A record has up to half a megabyte and takes milliseconds to render, and its disk may hang.
+/// Records are therefore read on a separate thread, one at a time. Lists have their own turns, so that they do not wait for the disk.
 #[derive(Debug, Clone)]
 struct IncidentState {
-    shelf: Arc<IncidentIndex>,
+    index: Arc<IncidentIndex>,
     lists: Turns,
     records: Turns,
 }
 
-/// Does something with the shelf in its turn.
+/// Runs `act` on a separate thread after the earlier requests.
 async fn in_turn(
     turns: &Turns,
-    shelf: &Arc<IncidentIndex>,
+    index: &Arc<IncidentIndex>,
     act: impl FnOnce(&IncidentIndex) -> Response + Send + 'static,
 ) -> Response {
     let turn = match turns.next().await {
         Ok(turn) => turn,
         Err(error) => return failed(&error),
     };
-    let shelf = Arc::clone(shelf);
-    turn.spend(move || act(&shelf)).await.unwrap_or_else(|error| failed(&error))
+    let index = Arc::clone(index);
+    turn.spend(move || act(&index)).await.unwrap_or_else(|error| failed(&error))
 }
 
-/// The newest incidents, oldest of them first; `?limit=` says how many.
+/// Returns the newest incidents, the oldest of them first. `?limit=` is their maximum number.
 async fn list(State(state): State<IncidentState>, RawQuery(query): RawQuery) -> Response {
     let limit = match parameter(query.as_deref(), "limit").map(str::parse) {
         None => LISTED,
         Some(Ok(limit)) => limit,
         Some(Err(_)) => return (StatusCode::BAD_REQUEST, "limit: write a whole number\n").into_response(),
     };
-    let listed = move |shelf: &IncidentIndex| match serde_json::to_vec(&shelf.heads(limit)) {
+    let listed = move |index: &IncidentIndex| match serde_json::to_vec(&index.heads(limit)) {
         Ok(json) => ([(header::CONTENT_TYPE, JSON)], json).into_response(),
         Err(error) => failed(&error),
     };
-    in_turn(&state.lists, &state.shelf, listed).await
+    in_turn(&state.lists, &state.index, listed).await
 }
 
-/// One incident, or `last`; `?output=text` tells it to people.
+/// Returns one incident by id, or the latest for `last`. `?output=text` renders it for people.
 async fn one(State(state): State<IncidentState>, Path(id): Path<String>, RawQuery(query): RawQuery) -> Response {
     let as_text = match parameter(query.as_deref(), "output") {
         None | Some("json") => false,
         Some("text") => true,
         Some(_) => return (StatusCode::BAD_REQUEST, "output: write json or text\n").into_response(),
     };
-    in_turn(&state.records, &state.shelf, move |shelf| told(shelf, &id, as_text)).await
+    in_turn(&state.records, &state.index, move |index| record(index, &id, as_text)).await
 }
 
-/// May wait for the disk.
-fn told(shelf: &IncidentIndex, id: &str, as_text: bool) -> Response {
-    let Some(body) = shelf.find(id) else { return not_there() };
-    match shelf.read(&body) {
+/// Returns the response with the incident's record. May wait for the disk.
+fn record(index: &IncidentIndex, id: &str, as_text: bool) -> Response {
+    let Some(body) = index.find(id) else { return not_there() };
+    match index.read(&body) {
         Ok(Some(json)) if as_text => match serde_json::from_slice::<Incident>(&json) {
             Ok(incident) => ([(header::CONTENT_TYPE, TEXT)], text::render(&incident)).into_response(),
             Err(error) => failed(&error),

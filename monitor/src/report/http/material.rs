@@ -1,4 +1,4 @@
-//! Certificate, key and tokens: read at the start, and again when their files change, by a thread of its own, since a disk may hang.
+//! Certificate, key and tokens of the HTTP server. A separate thread reloads them when their files change, because a disk may hang.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,40 +14,40 @@ use crate::config::serving_options::{ServingOptions, TlsFiles};
 use crate::config::{FileWatch, Stamp, read_limited};
 use crate::report::Health;
 
-/// What it is called among the things that are not as they should be.
+/// Name of the capability in degradations.
 const CAPABILITY: &str = "serving";
-/// How often it is looked whether a file has changed.
+/// Interval between two checks for changed files.
 const EVERY: Duration = Duration::from_secs(5);
-/// Chains and lists of tokens are far smaller.
+/// Maximum file size in bytes. Certificate chains and token lists are far smaller.
 const LARGEST: u64 = 256 << 10;
-/// Shorter ones can be guessed.
+/// Minimum token length in bytes. A shorter token can be guessed.
 const SHORTEST_TOKEN: usize = 16;
 
 /// Why the files cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum MaterialError {
-    /// One of them cannot be read.
+    /// A file cannot be read.
     #[error("{}: cannot be read: {source}; check the path and its permissions", path.display())]
     Unreadable {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: std::io::Error,
     },
-    /// One of them is not what it should be.
+    /// The contents of a file are invalid.
     #[error("{}: {reason}; {fix}", path.display())]
     Wrong {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The defect.
         reason: String,
-        /// What should be there.
+        /// The remedy.
         fix: &'static str,
     },
 }
 
-/// What connections are encrypted by, and which tokens are good.
+/// The TLS configuration and the valid tokens.
 #[derive(Debug, Default)]
 pub struct Material {
     pub(super) tls: Option<Arc<ServerConfig>>,
@@ -58,7 +58,7 @@ impl Material {
     /// Reads the files.
     ///
     /// # Errors
-    /// Why they cannot be used.
+    /// Returns an error if a file cannot be read or is invalid.
     pub fn read(options: &ServingOptions) -> Result<Self, MaterialError> {
         let tls = options.tls.as_ref().map(tls).transpose()?;
         let tokens = options.token_file.as_deref().map(tokens).transpose()?.unwrap_or_default();
@@ -95,7 +95,7 @@ fn tls(files: &TlsFiles) -> Result<Arc<ServerConfig>, MaterialError> {
         .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, key));
     let mut config = config.map_err(|error| wrong(&files.key, error.to_string(), KEY))?;
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    // A scraper comes once in a while: nothing is kept for its next time.
+    // Scrapers connect rarely, so resumable TLS sessions would only cost memory.
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
     Ok(Arc::new(config))
@@ -113,12 +113,12 @@ fn tokens(path: &Path) -> Result<Vec<String>, MaterialError> {
     }
 }
 
-/// The material as its files had it last.
+/// The material in use.
 #[derive(Debug, Default)]
 pub struct Current(Mutex<Arc<Material>>);
 
 impl Current {
-    /// This, until a file changes.
+    /// Creates it with the material read at the start.
     #[must_use]
     pub fn new(material: Material) -> Self {
         Self(Mutex::new(Arc::new(material)))
@@ -133,15 +133,16 @@ impl Current {
     }
 }
 
-/// The thread that reads the files again; it ends with this.
+/// The thread that reloads changed files. Dropping this ends the thread.
 #[derive(Debug)]
 pub struct MaterialWatch(#[expect(dead_code, reason = "held, so that the thread runs")] FileWatch<()>);
 
 impl MaterialWatch {
-    /// Starts it, where there are files. Material that cannot be used is not: what was there before stays, and `health` says so.
+    /// Starts the thread, or returns `None` if no files are configured. If a reload fails, the previous material stays in use and
+    /// `health` reports a degradation.
     ///
     /// # Errors
-    /// When no thread can be started.
+    /// Returns an error if the thread cannot be started.
     pub fn start(
         options: &ServingOptions,
         current: &Arc<Current>,
@@ -152,14 +153,14 @@ impl MaterialWatch {
             return Ok(None);
         }
         let (current, health) = (Arc::clone(current), Arc::clone(health));
-        let (mut said, mut is_lowered) = (None, false);
+        let (mut reported, mut is_lowered) = (None, false);
         let poll = move |_| {
             if !std::mem::replace(&mut is_lowered, true) {
-                // The thread has inherited the loop's priority. Lowering it is always allowed.
+                // The thread inherits the loop's raised priority. Lowering a priority needs no privilege.
                 let _kept = rustix::process::setpriority_process(None, 0);
             }
             if let Some(read) = watched.look() {
-                renew(read, &mut said, &current, &health);
+                renew(read, &mut reported, &current, &health);
             }
             None
         };
@@ -168,18 +169,18 @@ impl MaterialWatch {
     }
 }
 
-/// Puts in use what could be read; what could not is said once.
-fn renew(read: Result<Material, MaterialError>, said: &mut Option<String>, current: &Current, health: &Health) {
+/// Puts newly read material in use. Reports a failure once per reason.
+fn renew(read: Result<Material, MaterialError>, reported: &mut Option<String>, current: &Current, health: &Health) {
     match read {
         Ok(material) => {
             current.set(material);
-            *said = None;
+            *reported = None;
             health.set_degradation(CAPABILITY, None);
             tracing::info!(event = "serving_renewed", "certificate, key and tokens were read again");
         }
         Err(error) => {
             let reason = error.to_string();
-            if said.as_ref() != Some(&reason) {
+            if reported.as_ref() != Some(&reason) {
                 tracing::error!(
                     event = "degraded",
                     capability = CAPABILITY,
@@ -187,20 +188,20 @@ fn renew(read: Result<Material, MaterialError>, said: &mut Option<String>, curre
                     "what was read before stays in use"
                 );
                 health.set_degradation(CAPABILITY, Some(&reason));
-                *said = Some(reason);
+                *reported = Some(reason);
             }
         }
     }
 }
 
-/// The files, and what they were like.
+/// The files, and their stamps when they were last checked and last read.
 #[derive(Debug)]
 struct Watched {
     options: ServingOptions,
     paths: Vec<PathBuf>,
-    /// At the last look; nothing for one that is not there.
+    /// Stamps at the last check; `None` for a missing file.
     seen: Vec<Option<Stamp>>,
-    /// When they were read last; none where they could not be used.
+    /// Stamps at the last successful read; `None` after a failure.
     read: Option<Vec<Option<Stamp>>>,
 }
 
@@ -212,7 +213,8 @@ impl Watched {
         Self { options, read: Some(seen.clone()), seen, paths }
     }
 
-    /// Reads them where one has changed, and all are as they were at the last look: certificate and key are written one after the other.
+    /// Reads the files if one has changed and none has changed since the last check. Certificate and key are written one after the other,
+    /// so a change in progress must end first.
     fn look(&mut self) -> Option<Result<Material, MaterialError>> {
         let now = stamps(&self.paths);
         let is_still = self.seen == now;
@@ -221,7 +223,7 @@ impl Watched {
             return None;
         }
         let material = Material::read(&self.options);
-        // What failed is tried again at every look: where the disk or the permissions were at fault, the files' times say nothing of that.
+        // Retry a failed read at every check: a repaired disk or permission does not change the files' stamps.
         self.read = material.is_ok().then_some(now);
         Some(material)
     }

@@ -2,7 +2,7 @@ use std::time::Instant;
 
 use super::*;
 
-/// A certificate that signs itself, and its key.
+/// Returns a self-signed certificate and its key.
 fn pair() -> (String, String) {
     let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
     (made.cert.pem(), made.signing_key.serialize_pem())
@@ -20,7 +20,7 @@ fn write(directory: &Path, (certificate, key): &(String, String), tokens: &str) 
 }
 
 #[test]
-fn what_cannot_be_used_is_refused_with_the_file_and_the_fix() {
+fn invalid_material_is_refused_with_the_file_and_the_fix() {
     let directory = tempfile::tempdir().unwrap();
     let (good, other) = (pair(), pair());
     let token = "0123456789abcdef\n\nanother-long-token\n";
@@ -53,7 +53,7 @@ fn what_cannot_be_used_is_refused_with_the_file_and_the_fix() {
 }
 
 #[test]
-fn files_are_read_again_when_all_of_them_are_still() {
+fn changed_files_are_reloaded_once_all_are_stable() {
     let directory = tempfile::tempdir().unwrap();
     let token = "0123456789abcdef\n";
     write(directory.path(), &pair(), token);
@@ -66,19 +66,19 @@ fn files_are_read_again_when_all_of_them_are_still() {
     assert!(watched.look().is_none());
     assert!(watched.look().unwrap().is_ok());
     assert!(watched.look().is_none());
-    // What is bad is told, and what was before stays.
+    // An invalid key is reported, and the previous material stays in use.
     let health = Health::new(Duration::from_secs(30), Instant::now());
     let current = Current::new(Material::read(&options(directory.path())).unwrap());
     let before = current.get();
     std::fs::write(directory.path().join("tls.key"), "").unwrap();
-    let mut said = None;
-    let told: Vec<_> = (0..4).filter_map(|_| watched.look()).collect();
-    assert_eq!(told.len(), 3, "what failed is tried again at every look");
-    told.into_iter().for_each(|read| renew(read, &mut said, &current, &health));
+    let mut reported = None;
+    let reads: Vec<_> = (0..4).filter_map(|_| watched.look()).collect();
+    assert_eq!(reads.len(), 3, "what failed is tried again at every look");
+    reads.into_iter().for_each(|read| renew(read, &mut reported, &current, &health));
     assert!(Arc::ptr_eq(&before, &current.get()));
     assert!(health.readyz().1.contains("degraded: serving: "), "{}", health.readyz().1);
-    assert!(said.as_ref().is_some_and(|reason| reason.contains("tls.key: ")), "{said:?}");
+    assert!(reported.as_ref().is_some_and(|reason| reason.contains("tls.key: ")), "{reported:?}");
     std::fs::write(directory.path().join("tls.key"), &next.1).unwrap();
-    (0..4).filter_map(|_| watched.look()).for_each(|read| renew(read, &mut said, &current, &health));
-    assert!(!Arc::ptr_eq(&before, &current.get()) && !health.readyz().1.contains("degraded") && said.is_none());
+    (0..4).filter_map(|_| watched.look()).for_each(|read| renew(read, &mut reported, &current, &health));
+    assert!(!Arc::ptr_eq(&before, &current.get()) && !health.readyz().1.contains("degraded") && reported.is_none());
 }

@@ -13,14 +13,14 @@ use crate::report::stats::{CpuHistory, Extent, document};
 
 const JSON: &str = "application/json";
 
-/// Where the document is asked for. It takes some system calls for each pod: on a thread of its own, and for one at a time.
+/// State of the handler. A document takes some system calls per pod, so it is made on a separate thread, one at a time.
 #[derive(Debug, Clone, Default)]
 pub(super) struct SummaryState {
     turns: Turns,
     history: Arc<Mutex<CpuHistory>>,
 }
 
-/// The document, by a young publication; `?only_cpu_and_memory=true` as at the kubelet.
+/// Returns the document of a young publication. `?only_cpu_and_memory=true` works as in the kubelet.
 pub(super) async fn summary(
     State((shared, state)): State<(Shared, SummaryState)>,
     RawQuery(query): RawQuery,

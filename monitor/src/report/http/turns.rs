@@ -1,11 +1,11 @@
-//! What may wait for a disk, or takes its time: on a thread of its own, and one at a time.
+//! Runs slow requests, which may wait for a disk, on a separate thread, one at a time.
 
 use std::sync::Arc;
 
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinError;
 
-/// Turns that are taken one after the other.
+/// Queue of requests that run one after the other.
 #[derive(Debug, Clone)]
 pub(super) struct Turns(Arc<Semaphore>);
 
@@ -16,25 +16,25 @@ impl Default for Turns {
 }
 
 impl Turns {
-    /// Waits for the next one.
+    /// Waits for the next turn.
     pub(super) async fn next(&self) -> Result<Turn, AcquireError> {
         Arc::clone(&self.0).acquire_owned().await.map(Turn)
     }
 }
 
-/// Somebody's turn, until it is dropped.
+/// The right to run a slow request. Dropping it admits the next one.
 #[derive(Debug)]
 pub(super) struct Turn(OwnedSemaphorePermit);
 
 impl Turn {
-    /// Does something on a thread of its own. Whoever gives up waiting does not end it: the turn is over when it is.
+    /// Runs work on a separate thread. A cancelled caller does not stop the work: the turn ends with the work.
     pub(super) async fn spend<T: Send + 'static>(
         self,
         act: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, JoinError> {
         let Self(turn) = self;
         let spend = move || {
-            // Such a thread has inherited the loop's precedence. Lowering it is always allowed.
+            // The thread inherits the loop's raised priority. Lowering a priority needs no privilege.
             let _kept = rustix::process::setpriority_process(None, 0);
             let done = act();
             drop(turn);

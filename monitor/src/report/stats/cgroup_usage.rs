@@ -1,4 +1,4 @@
-//! What a cgroup uses, read when it is asked for: memory, CPU, process ids. Works on files alone, and belongs on a thread that may wait.
+//! Memory, CPU and process ids of a cgroup, read from its files on request. Reading may block, so it does not run on the loop's thread.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -17,12 +17,12 @@ use crate::workloads::task_count;
 
 /// v1 writes "no limit" as the largest page count; anything above 2^62 is none, as for the kubelet.
 const NO_LIMIT: u64 = 1 << 62;
-/// A rate over less is noise.
+/// Minimum interval of a rate. A rate over a shorter interval is noise.
 const SHORTEST_RATE: Duration = Duration::from_secs(1);
-/// A rate over more is history.
+/// Maximum interval of a rate. A rate over a longer interval does not describe the present.
 const LONGEST_RATE: Duration = Duration::from_secs(300);
 
-/// CPU time of each cgroup when it was last looked at, from which rates follow. Holds those of the last document, and no others.
+/// CPU time of each cgroup in the last document, for the rates of the next one.
 #[derive(Debug, Default)]
 pub struct CpuHistory {
     seen: HashMap<String, Mark>,
@@ -32,16 +32,16 @@ pub struct CpuHistory {
 struct Mark {
     nanos: u64,
     at: Monotonic,
-    /// What was told at that time: asked again in less than a second, it is told again.
+    /// The rate reported at `at`. Requests within `SHORTEST_RATE` get the same rate again.
     rate: Option<u64>,
 }
 
 impl Mark {
-    /// The next one, which tells the rate since this.
+    /// Returns the next mark, with the rate since this one.
     fn next(self, nanos: u64, at: Monotonic) -> Self {
         let elapsed = at.since(self.at);
         match nanos.checked_sub(self.nanos) {
-            // Another one, made under the same path.
+            // CPU time fell: the cgroup was recreated under the same path.
             None => Self { nanos, at, rate: None },
             Some(_) if elapsed < SHORTEST_RATE => self,
             Some(_) if elapsed > LONGEST_RATE => Self { nanos, at, rate: None },
@@ -63,23 +63,23 @@ pub struct Cgroups<'h> {
 }
 
 impl<'h> Cgroups<'h> {
-    /// Of this hierarchy; `history` is what earlier documents saw.
+    /// Creates a reader for a hierarchy. `history` holds the CPU times of the previous document.
     pub fn new(hierarchy: &'h Hierarchy, history: &'h mut CpuHistory) -> Self {
         Self { hierarchy, history, seen: HashMap::new(), buffer: Buffer::new() }
     }
 
-    /// What has been read is the history of the next document.
+    /// Saves the CPU times for the next document.
     pub fn finish(self) {
         self.history.seen = self.seen;
     }
 
-    /// The cgroup at `path` below the hierarchy's root; nothing when it is gone.
+    /// Opens the cgroup at `path` below the hierarchy's root. Returns `None` if it is gone.
     pub fn open(&self, path: &str) -> Option<OwnedFd> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         rustix::fs::open(self.hierarchy.memory.join(path), flags, Mode::empty()).ok()
     }
 
-    /// The names of the cgroups right below.
+    /// Returns the names of the direct child cgroups.
     pub fn children(&self, path: &str) -> Vec<String> {
         let entries = std::fs::read_dir(self.hierarchy.memory.join(path)).into_iter().flatten().flatten();
         let is_directory = |entry: &std::fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
@@ -91,7 +91,7 @@ impl<'h> Cgroups<'h> {
         PinnedFile::open_at(directory, &self.hierarchy.memory.join(path), name).ok()?.read(&mut self.buffer).ok()
     }
 
-    /// Its memory.
+    /// Reads the memory figures.
     pub fn memory(&mut self, directory: &OwnedFd, path: &str) -> Option<Memory> {
         let (current, max, keys) = match self.hierarchy.version {
             CgroupVersion::V1 => (
@@ -117,10 +117,10 @@ impl<'h> Cgroups<'h> {
         })
     }
 
-    /// Its CPU time, and how fast that grows.
+    /// Reads the CPU time and derives its rate.
     pub fn cpu(&mut self, directory: &OwnedFd, path: &str) -> Option<Cpu> {
         let nanos = match self.hierarchy.version {
-            // Kept for every cgroup, with the controller or without it.
+            // `cpu.stat` has the usage even if the cpu controller is disabled.
             CgroupVersion::V2 => {
                 keyed_value(self.read(directory, path, "cpu.stat")?, "usage_usec")?.saturating_mul(1000)
             }
@@ -136,12 +136,12 @@ impl<'h> Cgroups<'h> {
         Some(Cpu { time: Time(Timestamp::now()), usage_nano_cores: mark.rate, usage_core_nano_seconds: nanos })
     }
 
-    /// v1 has a hierarchy for each controller, beside that of memory.
+    /// Returns the v1 mount of a controller. Each controller has its own, beside that of memory.
     fn of_controller(&self, controller: &str) -> PathBuf {
         self.hierarchy.memory.parent().unwrap_or(&self.hierarchy.memory).join(controller)
     }
 
-    /// How many process ids it has taken.
+    /// Reads the number of process ids in use.
     pub fn processes(&mut self, directory: &OwnedFd, path: &str) -> Option<u64> {
         task_count::count(directory.as_fd(), path, self.hierarchy, &mut self.buffer)
     }
@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rate_is_told_over_a_second_at_least_and_begins_anew_with_another_cgroup() {
+    fn a_rate_needs_a_second_and_restarts_with_a_new_cgroup() {
         let at = |seconds: f64| Monotonic(Duration::from_secs_f64(seconds).as_nanos().try_into().unwrap());
         let first = Mark { nanos: 1_000, at: at(0.0), rate: None };
         let again = first.next(500_000_000, at(0.5));

@@ -1,9 +1,9 @@
-//! The document itself, in the field names of the kubelet's Summary API (`stats/v1alpha1`, Kubernetes 1.36). What is not known is absent.
+//! The document, in the field names of the kubelet's Summary API (`stats/v1alpha1`, Kubernetes 1.36). Unknown fields are absent.
 
 use jiff::Timestamp;
 use serde::{Serialize, Serializer};
 
-/// A time, to the second, as the API writes it.
+/// A time in seconds, serialized as the API does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Time(pub Timestamp);
 
@@ -27,12 +27,12 @@ pub struct Document {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Node {
-    /// Its name.
+    /// Name of the node.
     pub node_name: String,
     /// All pods together, under the name `pods`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub system_containers: Vec<Container>,
-    /// When it was booted.
+    /// Boot time of the node.
     pub start_time: Time,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu: Option<Cpu>,
@@ -54,10 +54,10 @@ pub struct Node {
 #[serde(rename_all = "camelCase")]
 pub struct Cpu {
     pub time: Time,
-    /// Billionths of a core, since the document was last asked for.
+    /// Average CPU usage in billionths of a core since the previous document.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub usage_nano_cores: Option<u64>,
-    /// Since it was made.
+    /// CPU time in nanoseconds since the cgroup was created.
     pub usage_core_nano_seconds: u64,
 }
 
@@ -66,7 +66,7 @@ pub struct Cpu {
 #[serde(rename_all = "camelCase")]
 pub struct Memory {
     pub time: Time,
-    /// Limit minus working set; absent where there is no limit.
+    /// Limit minus working set; absent without a limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub available_bytes: Option<u64>,
     pub usage_bytes: u64,
@@ -80,11 +80,11 @@ pub struct Memory {
     pub major_page_faults: Option<u64>,
 }
 
-/// A filesystem, or what somebody uses of one.
+/// A filesystem, or the usage of a filesystem by a container, pod or volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Fs {
-    /// When it was measured: the age of a figure that directories are walked for.
+    /// Time of the measurement. Directory walks may be minutes old.
     pub time: Time,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub available_bytes: Option<u64>,
@@ -104,10 +104,10 @@ pub struct Fs {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Runtime {
-    /// Where images are; used is what images take.
+    /// The filesystem of images. `used` counts images alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub image_fs: Option<Fs>,
-    /// Where writable layers are.
+    /// The filesystem of writable layers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub container_fs: Option<Fs>,
 }
@@ -116,10 +116,10 @@ pub struct Runtime {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Rlimit {
     pub time: Time,
-    /// Most process ids at a time.
+    /// Maximum number of process ids.
     #[serde(rename = "maxpid")]
     pub max_pid: i64,
-    /// Threads at the moment.
+    /// Current number of threads.
     #[serde(rename = "curproc")]
     pub running: i64,
 }
@@ -138,14 +138,14 @@ pub struct Swap {
 #[serde(rename_all = "camelCase")]
 pub struct Container {
     pub name: String,
-    /// When it was made.
+    /// Creation time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub start_time: Option<Time>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu: Option<Cpu>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory: Option<Memory>,
-    /// Its writable layer.
+    /// Usage by the writable layer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rootfs: Option<Fs>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -153,7 +153,7 @@ pub struct Container {
 }
 
 impl Container {
-    /// One of which nothing is known yet.
+    /// Returns a container without any figures.
     #[must_use]
     pub fn named(name: String) -> Self {
         Self { name, start_time: None, cpu: None, memory: None, rootfs: None, logs: None }
@@ -165,7 +165,7 @@ impl Container {
 #[serde(rename_all = "camelCase")]
 pub struct Pod {
     pub pod_ref: PodRef,
-    /// When its first sandbox was made.
+    /// Creation time of the pod's first sandbox.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub start_time: Option<Time>,
     pub containers: Vec<Container>,
@@ -175,14 +175,14 @@ pub struct Pod {
     pub memory: Option<Memory>,
     #[serde(rename = "volume", skip_serializing_if = "Vec::is_empty")]
     pub volumes: Vec<Volume>,
-    /// All that it keeps on the node's disks.
+    /// Total usage of the node's disks by the pod.
     #[serde(rename = "ephemeral-storage", skip_serializing_if = "Option::is_none")]
     pub ephemeral_storage: Option<Fs>,
     #[serde(rename = "process_stats", skip_serializing_if = "Option::is_none")]
     pub process_stats: Option<ProcessStats>,
 }
 
-/// `podRef`. Name and namespace are absent while neither the API server nor the runtime has told them.
+/// `podRef`. Name and namespace are absent until the API server or the runtime has reported them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PodRef {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -192,7 +192,7 @@ pub struct PodRef {
     pub uid: String,
 }
 
-/// What a volume holds.
+/// Usage of a volume.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Volume {
     pub name: String,

@@ -1,6 +1,6 @@
 //! `/stats/summary`: the kubelet's Summary API document, from the agent's own figures.
 //!
-//! The loop hands over what it knows (a few pointers), and a thread that may wait makes the document of it and of the pods' cgroups.
+//! The loop passes its data (a few pointers) to a separate thread. That thread reads the pods' cgroups and builds the document.
 
 mod cgroup_usage;
 pub mod document;
@@ -27,30 +27,30 @@ use crate::workloads::PodSpecs;
 use crate::workloads::cgroup_path::{self, PodUid};
 use crate::workloads::kubelet_summary::{ContainerStats, FsUsage, VolumeStats};
 
-/// What the loop knows.
+/// The loop's data that a document is built from.
 #[derive(Debug)]
 pub struct Known {
-    /// The node's name at the API server, else its own.
+    /// The node's name at the API server, or its host name without one.
     pub node_name: String,
-    /// The node's memory.
+    /// Memory of the node.
     pub memory: Option<MemoryReport>,
-    /// Its swap.
+    /// Swap of the node.
     pub swap: Option<SwapReport>,
-    /// Process ids: those left, and all.
+    /// Process ids: available and maximum.
     pub pids: Option<(i64, i64)>,
-    /// Its filesystems.
+    /// Filesystems of the node.
     pub filesystems: Vec<FsSample>,
-    /// What images take.
+    /// Disk usage of the image store.
     pub stores: Stores,
-    /// Where the cgroups are.
+    /// The cgroup hierarchy.
     pub hierarchy: Hierarchy,
-    /// The pods by their cgroups.
+    /// The cgroups of the pods.
     pub pods: Vec<PodCgroup>,
-    /// What the runtime has.
+    /// The container runtime's last listing.
     pub snapshot: Option<Arc<Snapshot>>,
-    /// The pods as they were asked for.
+    /// Pod specifications.
     pub specs: Arc<PodSpecs>,
-    /// What they keep on the disks.
+    /// Disk usage of the pods.
     pub usages: Arc<Usages>,
 }
 
@@ -61,11 +61,11 @@ pub struct PodCgroup {
     pub uid: PodUid,
     /// The cgroup's path below the hierarchy's root.
     pub path: String,
-    /// Its identity.
+    /// The cgroup's id.
     pub id: CgroupId,
 }
 
-/// By which a document can be made smaller.
+/// The extent of a document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Extent {
     /// Everything.
@@ -74,10 +74,10 @@ pub enum Extent {
     CpuAndMemory,
 }
 
-/// The groups under which the kubelet keeps all pods, by its two cgroup drivers.
+/// Parent cgroups of all pods: of the kubelet's systemd driver, and of its cgroupfs driver.
 const ALL_PODS: [&str; 2] = ["kubepods.slice", "kubepods"];
 
-/// Makes the document. Reads some files for each pod and container: not for the loop's thread.
+/// Builds the document. Reads several files per pod and container, so it must not run on the loop's thread.
 pub fn document(known: &Known, extent: Extent, history: &mut CpuHistory) -> Document {
     let mut cgroups = Cgroups::new(&known.hierarchy, history);
     let names = Names::of(known);
@@ -154,10 +154,10 @@ fn of_filesystem(sample: &FsSample) -> Fs {
     }
 }
 
-/// What is looked up for every pod.
+/// Indexes for the lookups of each pod.
 struct Names<'k> {
     sandboxes: HashMap<&'k str, &'k Sandbox>,
-    /// Name and time of a container by the runtime's id.
+    /// Name and creation time of a container by its runtime id.
     containers: HashMap<&'k str, (&'k str, Option<UnixNanos>)>,
     node_fs: Option<Fs>,
 }
@@ -168,7 +168,7 @@ impl<'k> Names<'k> {
         let snapshot = known.snapshot.as_deref();
         for sandbox in snapshot.into_iter().flat_map(|snapshot| &snapshot.sandboxes) {
             let of_pod = sandboxes.entry(sandbox.pod.uid.0.as_str()).or_insert(sandbox);
-            // The first: since then the pod has been there.
+            // The lowest attempt is the oldest sandbox: its creation time is the pod's.
             if sandbox.attempt < of_pod.attempt {
                 *of_pod = sandbox;
             }
@@ -179,7 +179,7 @@ impl<'k> Names<'k> {
         Self { sandboxes, containers, node_fs }
     }
 
-    /// A pod; nothing when its cgroup is gone.
+    /// Returns the figures of a pod, or `None` if its cgroup is gone.
     fn pod(&self, pod: &PodCgroup, known: &Known, extent: Extent, cgroups: &mut Cgroups<'_>) -> Option<Pod> {
         let directory = cgroups.open(&pod.path)?;
         let sandbox = self.sandboxes.get(pod.uid.0.as_str());
@@ -203,13 +203,13 @@ impl<'k> Names<'k> {
         Some(described)
     }
 
-    /// Its containers that run, as far as the runtime or the API server has told their names.
+    /// Returns the running containers whose names the runtime or the API server has reported.
     fn containers(&self, pod: &PodCgroup, known: &Known, cgroups: &mut Cgroups<'_>) -> Vec<Container> {
         let mut containers = Vec::new();
         for child in cgroups.children(&pod.path) {
             let path = format!("{}/{child}", pod.path);
             let cgroup_path::Role::Container(id) = cgroup_path::role(&path) else { continue };
-            // The pod's own, which holds its namespaces, is none.
+            // The sandbox, which holds the pod's namespaces, is not a container.
             let by_runtime = self.containers.get(id.as_str()).copied();
             let by_server = || Some((known.specs.find(&pod.uid)?.container_name(&id)?, None));
             let Some((name, created)) = by_runtime.or_else(by_server) else { continue };
@@ -234,7 +234,7 @@ impl<'k> Names<'k> {
                 pod.containers.len() - 1
             });
             if let Some(container) = pod.containers.get_mut(place) {
-                // Where it lies, and so how much is left there, is the runtime's business.
+                // The runtime chooses the filesystem of the layer, so its free space is unknown here.
                 let rootfs = rootfs.map(|fs| alone(fs.used_bytes, fs.inodes_used, time));
                 (container.rootfs, container.logs) = (rootfs, logs.map(used));
             }
@@ -245,7 +245,7 @@ impl<'k> Names<'k> {
         pod.ephemeral_storage = stats.ephemeral_storage.map(used);
     }
 
-    /// So much of the node's filesystem.
+    /// Returns a usage of the node's filesystem.
     fn used(&self, used_bytes: Option<u64>, inodes_used: Option<u64>, time: Time) -> Fs {
         let of_node = |of: fn(&Fs) -> Option<u64>| self.node_fs.as_ref().and_then(of);
         Fs {
@@ -258,12 +258,12 @@ impl<'k> Names<'k> {
     }
 }
 
-/// So much of a filesystem of which nothing else is known.
+/// Returns a usage of a filesystem whose size is unknown.
 fn alone(used_bytes: Option<u64>, inodes_used: Option<u64>, time: Time) -> Fs {
     Fs { time, available_bytes: None, capacity_bytes: None, used_bytes, inodes_free: None, inodes: None, inodes_used }
 }
 
-/// As the API server calls it, else as the runtime does.
+/// Returns the pod's name and namespace from the API server, or from the runtime otherwise.
 fn reference(uid: &PodUid, specs: &PodSpecs, sandbox: Option<&Sandbox>) -> PodRef {
     let by_server = specs.find(uid).map(|pod| (&pod.metadata.name, &pod.metadata.namespace));
     let by_runtime = || sandbox.map(|sandbox| (&sandbox.pod.name, &sandbox.pod.namespace));
@@ -275,7 +275,7 @@ fn unix(nanos: Option<UnixNanos>) -> Option<Time> {
     Timestamp::from_nanosecond(nanos?.0.into()).ok().map(Time)
 }
 
-/// The clock of the time since boot goes on while the machine sleeps.
+/// Returns the boot time. Uses `CLOCK_BOOTTIME`, which includes suspend.
 fn booted() -> Time {
     let since = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     let since = Duration::from_secs(u64::try_from(since.tv_sec).unwrap_or(0));
