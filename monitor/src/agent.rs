@@ -1,4 +1,4 @@
-//! The loop: wait for the next reason, observe, decide, act, report.
+//! The agent's loop: waits for the next wakeup, observes, decides, acts and reports.
 
 mod api_events;
 mod carry_out;
@@ -57,18 +57,18 @@ use self::proactive_reclaim::ProactiveReclaim;
 pub use self::reload::{Reload, not_acted_on};
 pub use self::wakeup::Wakeup;
 
-/// How a turn began: why, when woken, and what was observed.
+/// How a turn began: its wakeup, the time of the wakeup, and the observation.
 #[derive(Debug, Clone)]
 struct TurnStart {
     wakeup: Wakeup,
     woken: Monotonic,
-    /// When the observation was true.
+    /// When the observation was sampled.
     sampled: Monotonic,
     observation: Observation,
     assessment: Assessment,
 }
 
-/// Everything the loop works with.
+/// State of the loop.
 #[derive(Debug)]
 pub struct Agent {
     config: MonitorConfig,
@@ -83,7 +83,7 @@ pub struct Agent {
     last: Last,
 }
 
-/// What is carried out.
+/// State of the actions.
 #[derive(Debug)]
 struct Actions {
     evictor: Evictor,
@@ -101,7 +101,7 @@ struct Actions {
 }
 
 impl Agent {
-    /// Runs until SIGTERM or SIGINT. SIGHUP has the configuration file read again.
+    /// Runs until SIGTERM or SIGINT. SIGHUP makes the agent read the configuration file again.
     ///
     /// # Errors
     /// When the signal handlers cannot be set.
@@ -113,7 +113,7 @@ impl Agent {
         self.reporter.report(&Record::Ready, Monotonic::now());
         loop {
             let (wait, reason) = self.next_wakeup();
-            let mut heard = None;
+            let mut received = None;
             let mut from_cluster = None;
             let mut configuration = None;
             let wakeup = tokio::select! {
@@ -140,7 +140,7 @@ impl Agent {
                     Wakeup::Configuration
                 }
                 event = self.runtime.event() => {
-                    heard = Some(event);
+                    received = Some(event);
                     Wakeup::Runtime
                 }
                 event = self.cluster.event() => {
@@ -148,24 +148,24 @@ impl Agent {
                     Wakeup::Cluster
                 }
                 () = self.reporter.outlets.publications.asked() => {
-                    // Not a turn: nothing is decided.
+                    // A scrape is not a turn: nothing is decided.
                     self.with_metrics(|metrics| metrics.wakeup(Wakeup::Scrape.as_str()));
                     self.publish();
                     continue;
                 }
             };
-            if let Some(event) = &heard {
-                self.hear(event);
+            if let Some(event) = &received {
+                self.handle_runtime_event(event);
             }
             if let Some(event) = from_cluster {
-                self.hear_cluster(event);
+                self.handle_cluster_event(event);
             }
             if let Some(news) = configuration {
                 self.take_configuration(news);
             }
             self.run_turn(wakeup);
             if self.sensors.events.has_more() {
-                // A ring that never runs dry must not keep signals and requests waiting.
+                // A ring buffer that never runs dry must not delay signals and requests.
                 tokio::task::yield_now().await;
             }
         }
@@ -178,7 +178,7 @@ impl Agent {
         Ok(())
     }
 
-    /// One turn of the loop.
+    /// Runs one turn of the loop.
     pub fn run_turn(&mut self, wakeup: Wakeup) {
         let now = Monotonic::now();
         self.with_metrics(|metrics| metrics.wakeup(wakeup.as_str()));
@@ -189,25 +189,25 @@ impl Agent {
         self.record_oom_kills();
         self.audit_if_due();
         self.refresh_figures(wakeup, now);
-        // Conditions that follow from pressure; those of thresholds were published as soon as they were decided.
+        // Conditions that follow from pressure. Conditions of thresholds were published right after the decision.
         self.publish_status();
         self.send_events();
         self.prepare();
         self.steer_disks(now);
         self.hand_orders();
         if self.is_housekeeping_due() {
-            self.keep_house();
+            self.do_housekeeping();
         }
         self.report_capabilities(now);
     }
 
-    /// From a fresh sample to an eviction, if one is called for.
+    /// Takes a turn on a fresh sample, and reports the eviction if the turn started one.
     fn decide(&mut self, wakeup: Wakeup, woken: Monotonic) {
         let polled = Monotonic::now();
         let ended = self.poll_evictions(polled);
         let Some((sampled, observation)) = self.observe() else { return self.report_ended(&ended, polled, None) };
         let mut start = TurnStart { wakeup, woken, sampled, observation, assessment: Assessment::default() };
-        // First the action, then the report: a log record takes as long as a decision.
+        // The action precedes the report: writing a log record takes as long as a decision.
         let mut turn = self.take_turn(&start);
         start.assessment = self.decision.assessment().clone();
         let eviction = self.started_eviction(&mut turn);
@@ -229,14 +229,14 @@ impl Agent {
         self.publish_status();
     }
 
-    /// How long to wait, and for what.
+    /// Returns how long to wait, and the reason of the wakeup that follows.
     fn next_wakeup(&self) -> (Duration, Wakeup) {
-        // Without a sample it does not go on.
+        // An audit does not continue without a sample.
         let audits_on = self.actions.auditor.is_busy() && self.sensors.memory.sample().is_some();
         if audits_on { (Duration::ZERO, Wakeup::Housekeeping) } else { self.next_event(Monotonic::now()) }
     }
 
-    /// How long until something is to be done at its time.
+    /// Returns the time until the next timed task.
     fn next_event(&self, now: Monotonic) -> (Duration, Wakeup) {
         let Some(until_sample) = self.sensors.until_sample(&self.config, now) else {
             return (self.config.sampling.ceiling.min(Duration::from_secs(1)), Wakeup::Deadline);

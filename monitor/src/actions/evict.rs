@@ -1,5 +1,5 @@
-//! Evictions under way: SIGTERM, grace period, SIGKILL, gone; or by the runtime, which removes what is left of a pod; or by the kubelet,
-//! once the API server grants it.
+//! Evictions under way: by SIGTERM, grace period and SIGKILL; by the runtime, which also removes the pod; or by the
+//! kubelet, once the API server grants the eviction.
 
 mod advance;
 mod running;
@@ -25,17 +25,17 @@ pub struct Ended {
     pub name: String,
     /// Its cgroup.
     pub id: CgroupId,
-    /// What it was evicted for.
+    /// The cause of the eviction.
     pub cause: Cause,
-    /// When SIGKILL followed, where it outlived its grace period.
+    /// When SIGKILL followed, if the workload outlived its grace period.
     pub killed: Option<Monotonic>,
-    /// From the first signal to the end.
+    /// Duration from the first signal to the end.
     pub took: Duration,
     /// How it ended.
     pub outcome: Outcome,
-    /// The same, as the decider remembers it.
+    /// The end as the decider sees it.
     pub end: EvictionEnd,
-    /// What did not go as it should have: the runtime was late or refused, or its disk was not given back.
+    /// A problem: the runtime was late or refused, or the disk usage was not freed.
     pub note: Option<String>,
 }
 
@@ -44,9 +44,9 @@ pub struct Ended {
 pub enum Outcome {
     /// No process is left.
     Gone,
-    /// It did not work, and why; the next candidate is to be tried.
+    /// The eviction failed, for this reason; the decider tries the next candidate.
     Failed(String),
-    /// The API server, or a disruption budget, does not allow it: nothing was touched, and the next candidate is to be tried.
+    /// The API server or a disruption budget refuses. Nothing was touched; the decider tries the next candidate.
     Refused(String),
 }
 
@@ -58,29 +58,29 @@ pub struct Evictor {
     stopper: Option<Box<dyn PodStopper>>,
 }
 
-/// How often a dying workload is looked at.
+/// Poll interval of a dying workload.
 const POLL: Duration = Duration::from_millis(5);
-/// How often one that takes its time is.
-const PATIENT_POLL: Duration = Duration::from_millis(100);
-/// How long the API server may take to answer when the pod is ended whatever it says.
-const PATIENCE: Duration = Duration::from_secs(2);
-/// How long it may take when nothing happens without its consent; whoever asks it gives up before.
-const LONG_PATIENCE: Duration = Duration::from_secs(20);
+/// Poll interval of a longer stage.
+const SLOW_POLL: Duration = Duration::from_millis(100);
+/// Time limit for the API server's answer if the pod is evicted regardless.
+const ANSWER_LIMIT: Duration = Duration::from_secs(2);
+/// Time limit for the API server's answer if its consent is required. The request itself times out earlier.
+const CONSENT_LIMIT: Duration = Duration::from_secs(20);
 
 impl Evictor {
-    /// Nothing under way.
+    /// Returns an evictor without evictions.
     #[must_use]
     pub fn new(releaser: Releaser) -> Self {
         Self { running: Vec::new(), releaser, stopper: None }
     }
 
-    /// The same, with a runtime that ends pods.
+    /// Sets the runtime that ends pods.
     #[must_use]
     pub fn with_stopper(self, stopper: Box<dyn PodStopper>) -> Self {
         Self { stopper: Some(stopper), ..self }
     }
 
-    /// The evictions under way, as far as the decider looks at them.
+    /// Returns the evictions under way for the decider.
     pub fn under_way(&self) -> impl Iterator<Item = UnderWay> {
         self.running.iter().map(|running| UnderWay {
             id: running.target.id,
@@ -95,11 +95,11 @@ impl Evictor {
         })
     }
 
-    /// Starts to evict `target`: SIGKILL at once, or SIGTERM when it is given a grace period. Returns how many processes
-    /// were signalled.
+    /// Starts to evict `target`: with SIGKILL at once, or with SIGTERM if it has a grace period. Returns the number of
+    /// signalled processes.
     ///
     /// # Errors
-    /// When nothing could be signalled.
+    /// When no process could be signalled.
     pub fn start(
         &mut self,
         target: Target,
@@ -110,8 +110,8 @@ impl Evictor {
         self.signal(target, cause.into(), grace, None, None, now)
     }
 
-    /// Starts to evict a pod that is to give back its disk: by the runtime, which kills it when its grace period is over and removes
-    /// what is left. Where the runtime cannot be asked, as [`Self::start`] does. Returns how many processes it has.
+    /// Starts to evict a pod for a disk: the runtime kills the pod after its grace period and removes it. Falls back to
+    /// [`Self::start`] if the runtime cannot be asked. Returns the number of its processes.
     ///
     /// # Errors
     /// As [`Self::start`].
@@ -138,8 +138,9 @@ impl Evictor {
         }
     }
 
-    /// Starts to evict a pod by the API server, which was `asked`: once that grants it the kubelet stops the pod, and is helped when it is
-    /// late. `insists`: without an answer the pod is sent SIGTERM all the same; else it stays. Returns how many processes it has.
+    /// Starts to evict a pod through the API server, which was `asked`. Once the API server grants it, the kubelet
+    /// stops the pod; the agent signals the pod if the kubelet is late. With `insists` the pod gets SIGTERM even
+    /// without an answer, otherwise it stays. Returns the number of its processes.
     pub fn ask(
         &mut self,
         target: Target,
@@ -151,8 +152,8 @@ impl Evictor {
     ) -> usize {
         let cause = cause.into();
         let count = target.processes().map_or(0, |pids| pids.len());
-        let until = now.after(if insists { PATIENCE } else { LONG_PATIENCE });
-        // What a pod that goes for memory leaves on the disk is the kubelet's business.
+        let until = now.after(if insists { ANSWER_LIMIT } else { CONSENT_LIMIT });
+        // The kubelet cleans up the disk of a pod that is evicted for memory.
         let pod = pod.filter(|_| cause.is_for_disk()).map(|uid| StoppedPod { uid, urgent: false });
         self.run(target, cause, Stage::Asking { asked, until, grace, insists }, pod, None, now);
         count
@@ -179,7 +180,7 @@ impl Evictor {
         Ok(count)
     }
 
-    /// One that is under way already goes on as the same.
+    /// Tracks an eviction. It replaces an earlier eviction of the same workload, and keeps its start time.
     fn run(
         &mut self,
         target: Target,
@@ -192,12 +193,12 @@ impl Evictor {
         let earlier = self.running.iter().position(|running| running.target.id == target.id);
         let earlier = earlier.map(|index| self.running.swap_remove(index));
         let started = earlier.as_ref().map_or(now, |earlier| earlier.started);
-        // Whatever it goes for now, its disk is wanted back as well.
+        // An eviction for another cause must not cancel the removal that an earlier one needs.
         let pod = pod.or_else(|| earlier.and_then(|earlier| earlier.pod));
         self.running.push(Running { target, cause, stage, started, killed: None, again: None, pod, note });
     }
 
-    /// Looks at those under way: kills what outlived its grace period, and returns what ended.
+    /// Polls the evictions: kills workloads that outlived their grace period, and returns the ended evictions.
     pub fn poll(&mut self, limits: &EvictionLimits, now: Monotonic) -> Vec<Ended> {
         let mut ended = Vec::new();
         for mut running in std::mem::take(&mut self.running) {
@@ -221,14 +222,14 @@ impl Evictor {
         ended
     }
 
-    /// Workloads that were sent SIGTERM and are inside their grace period.
+    /// Returns the workloads inside their grace period after SIGTERM.
     pub fn in_grace(&self) -> impl Iterator<Item = &str> {
         let in_grace = |running: &&Running| matches!(running.stage, Stage::Terminating { .. });
         self.running.iter().filter(in_grace).map(|running| running.target.name.as_str())
     }
 
-    /// Nobody is to be killed any more: those inside their grace period are left to what they make of SIGTERM, and those that the API server
-    /// was asked for to what comes of that. Whoever was sent SIGKILL, or is in the runtime's hands, cannot be called back.
+    /// Cancels all further kills. Workloads inside their grace period have SIGTERM only, and requests to the API server
+    /// take their course. SIGKILL and orders to the runtime cannot be undone.
     pub fn stand_down(&mut self) -> Vec<String> {
         let is_spared = |running: &mut Running| {
             matches!(running.stage, Stage::Asking { .. } | Stage::Leaving { .. } | Stage::Terminating { .. })
@@ -236,17 +237,17 @@ impl Evictor {
         self.running.extract_if(.., is_spared).map(|running| running.target.name).collect()
     }
 
-    /// When to poll next; `None` when nothing is under way.
+    /// Returns when to poll next; `None` without evictions.
     #[must_use]
     pub fn next_poll(&self, now: Monotonic) -> Option<Duration> {
         let wait = |running: &Running| match running.stage {
             Stage::Dying { .. } => POLL,
-            // The workload may well end before its grace period does.
+            // The workload may end before its grace period does.
             Stage::Stopping { until, .. } | Stage::Leaving { until } | Stage::Terminating { until } => {
-                until.since(now).clamp(POLL, PATIENT_POLL)
+                until.since(now).clamp(POLL, SLOW_POLL)
             }
-            // Its answer wakes the loop.
-            Stage::Asking { .. } | Stage::Removing { .. } => PATIENT_POLL,
+            // The answer itself wakes the loop.
+            Stage::Asking { .. } | Stage::Removing { .. } => SLOW_POLL,
         };
         self.running.iter().map(wait).min()
     }

@@ -1,4 +1,4 @@
-//! What is frozen right now, on file: an agent that is killed while it holds a cgroup still must not leave it so for ever.
+//! Record of the frozen cgroup: if the agent is killed while it freezes a cgroup, the next agent thaws the cgroup.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -7,18 +7,18 @@ use std::path::{Path, PathBuf};
 
 use crate::units::boot_id;
 
-/// A file that exists only while a cgroup is frozen. It lies beside the lock, usually on a tmpfs: written in no time, and gone
-/// with the cgroups that it could mean.
+/// A file that exists only while a cgroup is frozen. The file lies beside the lock, usually on a tmpfs: the write is
+/// fast, and a reboot removes the file together with the cgroups.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FreezeRecord {
     path: PathBuf,
 }
 
-/// The files that thaw, with what is written to them: v1's and v2's.
+/// The files that thaw a cgroup, with the value to write: v1's and v2's.
 const THAWERS: [(&str, &str); 2] = [("freezer.state", "THAWED"), ("cgroup.freeze", "0")];
 
 impl FreezeRecord {
-    /// The record that goes with this lock.
+    /// Returns the record beside this lock.
     #[must_use]
     pub fn beside(lock_file: &Path) -> Self {
         let mut path = lock_file.as_os_str().to_owned();
@@ -26,26 +26,26 @@ impl FreezeRecord {
         Self { path: path.into() }
     }
 
-    /// Notes that `directory`, a cgroup, is about to be frozen.
+    /// Records that the cgroup `directory` is about to be frozen.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// When the file cannot be written.
     pub(super) fn write(&self, directory: &Path) -> std::io::Result<()> {
         let inode = fs::metadata(directory)?.ino();
         // The path comes last and may hold anything.
         fs::write(&self.path, format!("{} {inode} {}", boot_id(), directory.display()))
     }
 
-    /// Notes that nothing is frozen any more.
+    /// Removes the record after the thaw.
     pub(super) fn clear(&self) {
-        // A record that stays is looked at by the next start, which thaws what is thawed.
+        // A leftover record is harmless: the next start thaws a thawed cgroup.
         let _stays = fs::remove_file(&self.path);
     }
 
-    /// Thaws what an earlier agent left frozen, if it is still the same cgroup; returns its directory.
+    /// Thaws the cgroup that an earlier agent left frozen, if it is still the same cgroup. Returns its directory.
     ///
     /// # Errors
-    /// When there is such a cgroup and it cannot be thawed.
+    /// When the cgroup exists and cannot be thawed.
     pub fn thaw(&self) -> Result<Option<PathBuf>, String> {
         let text = match fs::read_to_string(&self.path) {
             Ok(text) => text,
@@ -57,7 +57,7 @@ impl FreezeRecord {
                 thaw(&directory)?;
                 Some(directory)
             }
-            // Gone, another by now, or cut off before anything was frozen.
+            // The cgroup is gone or another one, or the record is truncated and nothing was frozen.
             _ => None,
         };
         self.clear();
@@ -68,7 +68,7 @@ impl FreezeRecord {
 fn parse(text: &str) -> Option<(u64, PathBuf)> {
     let mut fields = text.splitn(3, ' ');
     let (boot, inode, directory) = (fields.next()?, fields.next()?, fields.next()?);
-    // In another boot the same inode number is another cgroup's.
+    // The inode number of another boot belongs to another cgroup.
     (boot == boot_id()).then_some(())?;
     Some((inode.parse().ok()?, PathBuf::from(directory)))
 }
@@ -79,7 +79,7 @@ fn is_same(directory: &Path, inode: u64) -> bool {
 
 fn thaw(directory: &Path) -> Result<(), String> {
     let thawers = THAWERS.map(|(name, word)| (directory.join(name), word));
-    // Opened without creating: only the kernel's own file thaws anything.
+    // The file is not created: only the kernel's own file thaws a cgroup.
     let open = |path: &Path| fs::OpenOptions::new().write(true).open(path);
     let Some((path, word)) = thawers.iter().find(|(path, _)| path.exists()) else { return Ok(()) };
     let say = |error| format!("cannot write {word} to {}: {error}; do it by hand", path.display());
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_recorded_is_thawed_once_and_only_the_same() {
+    fn a_recorded_cgroup_is_thawed_once_if_it_is_the_same() {
         let root = tempfile::tempdir().unwrap();
         let record = FreezeRecord::beside(&root.path().join("lock"));
         assert_eq!(record.path, root.path().join("lock.frozen"));

@@ -1,4 +1,4 @@
-//! What an order to collect garbage asks the runtime for.
+//! What the runtime collects as garbage for each signal.
 
 use crate::config::Policy;
 use crate::eviction::garbage::{Collector, collectors, is_enough};
@@ -6,7 +6,7 @@ use crate::eviction::{Armed, Layout, Observation};
 use crate::runtime::{Garbage, IsEnough};
 use crate::units::Signal;
 
-/// Returns what the runtime can collect for a signal, in this order; nothing for most.
+/// Returns what the runtime can collect for a signal, in order; empty for most signals.
 #[must_use]
 pub fn garbage_for(signal: Signal, layout: Layout) -> Vec<Garbage> {
     let of = |collector: &Collector| match collector {
@@ -16,7 +16,7 @@ pub fn garbage_for(signal: Signal, layout: Layout) -> Vec<Garbage> {
     collectors(signal, layout).iter().map(of).collect()
 }
 
-/// Returns the check after which a collection stops: no threshold is met any more, by its minimum reclaim too.
+/// Returns the check that ends a collection: no threshold is met any more, its minimum reclaim included.
 #[must_use]
 pub fn until_enough(
     policy: Policy,

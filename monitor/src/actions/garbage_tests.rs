@@ -3,7 +3,7 @@ use crate::eviction::{SignalValue, arm};
 use crate::units::Bytes;
 
 #[test]
-fn the_signal_and_the_layout_say_what_is_garbage() {
+fn garbage_depends_on_signal_and_layout() {
     assert_eq!(garbage_for(Signal::PidAvailable, Layout::Single), []);
     assert_eq!(garbage_for(Signal::NodeFsAvailable, Layout::Single), [Garbage::Containers, Garbage::Images]);
     assert_eq!(garbage_for(Signal::ImageFsInodesFree, Layout::SplitImageFs), [Garbage::Images]);

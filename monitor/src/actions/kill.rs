@@ -1,4 +1,4 @@
-//! Ending every process of a workload, and no other.
+//! Ends every process of one workload, and no other process.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -16,7 +16,8 @@ use crate::workloads::{cgroup_processes, membership};
 
 use super::{ActionError, FreezeRecord};
 
-/// The workload to act on, by the identity of its cgroup: an open directory stays the same cgroup whatever takes its path.
+/// The workload to act on, identified by its cgroup: an open directory stays the same cgroup if another cgroup takes
+/// its path.
 #[derive(Debug)]
 pub struct Target {
     /// The workload's name: its path in the hierarchy.
@@ -32,13 +33,14 @@ pub struct Target {
     record: Option<FreezeRecord>,
 }
 
-/// How often the processes of a cgroup without `cgroup.kill` are listed and killed; from the second time on they cannot fork.
+/// How often the processes of a cgroup without `cgroup.kill` are listed and killed. The cgroup is frozen from the
+/// second round on, so that its processes cannot fork.
 const ROUNDS: u32 = 8;
-/// How long a v1 freezer may take: a task in uninterruptible sleep must not keep the others alive.
+/// Time limit for a v1 freezer: a task in uninterruptible sleep must not delay the kill of the others.
 const FREEZE_LIMIT: Duration = Duration::from_millis(50);
 
 impl Target {
-    /// Takes hold of `tracked`'s cgroup.
+    /// Opens the cgroup of `tracked`.
     ///
     /// # Errors
     /// When no further file can be opened.
@@ -62,13 +64,13 @@ impl Target {
         })
     }
 
-    /// Where it is noted that the workload is frozen, while it is.
+    /// Sets the file that records a frozen workload.
     #[must_use]
     pub fn recorded_in(self, record: FreezeRecord) -> Self {
         Self { record: Some(record), ..self }
     }
 
-    /// Whether no process is left. What cannot be read is not known to be gone.
+    /// Whether no process is left. An unreadable cgroup does not count as empty.
     #[must_use]
     pub fn is_gone(&self) -> bool {
         match self.version {
@@ -86,11 +88,11 @@ impl Target {
         }
     }
 
-    /// Sends SIGKILL to every process, at once where the kernel can (`cgroup.kill`, Linux 5.14); returns those that are on
-    /// their way out then.
+    /// Sends SIGKILL to every process, at once if the kernel supports it (`cgroup.kill`, Linux 5.14). Returns the
+    /// processes that are exiting.
     ///
     /// # Errors
-    /// [`ActionError::Gone`] when nothing lives there any more; else when the kernel refuses, or processes are left.
+    /// [`ActionError::Gone`] when no process is left; another error when the kernel refuses, or processes remain.
     pub fn kill(&self) -> Result<Vec<Pid>, ActionError> {
         if self.is_gone() {
             return Err(ActionError::Gone);
@@ -99,20 +101,21 @@ impl Target {
         rustix::io::write(kill_file, b"1").map_err(|errno| {
             ActionError::refused(format!("cannot write {}/cgroup.kill", self.cgroup.display()), errno)
         })?;
-        // Listing them takes longer than killing them. One that is gone already has given back its memory.
+        // Listing the processes takes longer than killing them. A process missing from the list has already given back
+        // its memory.
         Ok(self.processes().unwrap_or_default())
     }
 
-    /// Whether the kernel kills all at once, those that are being forked included.
+    /// Whether the kernel kills all processes at once, including those being forked.
     #[must_use]
     pub fn is_killed_at_once(&self) -> bool {
         self.kill_file.is_some()
     }
 
-    /// Sends SIGTERM to every process; returns those that got it.
+    /// Sends SIGTERM to every process; returns the processes that were signalled.
     ///
     /// # Errors
-    /// When they cannot be listed, or none could be signalled.
+    /// When the processes cannot be listed, or none could be signalled.
     pub fn terminate(&self) -> Result<Vec<Pid>, ActionError> {
         let pids = self.processes()?;
         if pids.is_empty() {
@@ -121,7 +124,7 @@ impl Target {
         self.signal_all(&pids, Signal::TERM)
     }
 
-    /// The processes that are there now.
+    /// Returns the present processes.
     pub(super) fn processes(&self) -> Result<Vec<Pid>, ActionError> {
         let mut pids = Vec::new();
         cgroup_processes::collect(&self.directory, &mut pids).map_err(|error| {
@@ -130,8 +133,8 @@ impl Target {
         Ok(pids)
     }
 
-    /// Kills one by one, and those that were forked meanwhile while nothing can fork. Before the first round nothing is frozen: what waits
-    /// for memory or a disk does not freeze until it has it, and what is frozen does not die.
+    /// Kills the processes one by one, then freezes the cgroup and kills those that were forked meanwhile. The first
+    /// round runs unfrozen: a task that waits for memory or a disk does not freeze, and a frozen task does not die.
     fn kill_one_by_one(&self) -> Result<Vec<Pid>, ActionError> {
         let mut frozen = None;
         let mut signalled: Vec<Pid> = Vec::new();
@@ -150,7 +153,7 @@ impl Target {
         Err(ActionError::StillAlive { rounds: ROUNDS, cgroup: self.cgroup.clone() })
     }
 
-    /// Those that have been signalled are listed until they are gone: only what is new counts as left.
+    /// Returns the processes not in `signalled`: a signalled process is listed until it is gone.
     fn not_among(&self, signalled: &[Pid]) -> Result<Vec<Pid>, ActionError> {
         let mut left = match self.processes() {
             Err(ActionError::Gone) => Vec::new(),
@@ -160,7 +163,7 @@ impl Target {
         Ok(left)
     }
 
-    /// Signals all of `pids`; returns those that got it.
+    /// Signals all of `pids`; returns the processes that were signalled.
     fn signal_all(&self, pids: &[Pid], signal: Signal) -> Result<Vec<Pid>, ActionError> {
         let mut refusal = None;
         let mut reached = pids.to_vec();
@@ -180,7 +183,8 @@ impl Target {
         }
     }
 
-    /// Signals `pid` if it is still a process of this workload: the pidfd holds the process, then its cgroup is checked.
+    /// Signals `pid` if it is still a process of this workload. The pidfd pins the process before its cgroup is
+    /// checked.
     fn signal(&self, pid: Pid, signal: Signal) -> Result<bool, Errno> {
         let Some(raw) = rustix::process::Pid::from_raw(pid.0) else { return Ok(false) };
         let sent = match rustix::process::pidfd_open(raw, PidfdFlags::empty()) {
@@ -192,7 +196,7 @@ impl Target {
         };
         match sent {
             Ok(()) => Ok(true),
-            // It ended by itself, or is a thread whose process is listed too.
+            // The process has ended, or the pid is a thread whose process is listed too.
             Err(Errno::SRCH | Errno::INVAL) => Ok(false),
             Err(errno) => Err(errno),
         }
@@ -204,28 +208,28 @@ fn read_at(directory: impl AsFd, name: &str) -> std::io::Result<String> {
     std::io::read_to_string(std::fs::File::from(file))
 }
 
-/// A way to hold all tasks of a cgroup still: one file, open from before the freeze until after the thaw.
+/// Freezes all tasks of a cgroup through one file, which stays open from before the freeze until after the thaw.
 struct Freezer {
     record: Option<FreezeRecord>,
     cgroup: PathBuf,
     state: OwnedFd,
     words: FreezerWords,
-    /// v2 tells in another file.
+    /// v2 reports the frozen state in another file.
     events: Option<OwnedFd>,
 }
 
-/// What is written and read there.
+/// Values that are written to and read from the file.
 struct FreezerWords {
     freeze: &'static str,
     thaw: &'static str,
 }
 
-/// Thaws when dropped, whatever happened meanwhile.
+/// A frozen cgroup; thaws when dropped, also after an error.
 struct Frozen(Freezer);
 
 impl Freezer {
-    /// v1: the same path in the freezer hierarchy, when it holds processes of this workload and no others. v2 (Linux 5.2):
-    /// the cgroup itself.
+    /// Returns the freezer of the target. v1: the same path in the freezer hierarchy, if it holds processes of this
+    /// workload and no others. v2 (Linux 5.2): the cgroup itself.
     fn of(target: &Target) -> Option<Self> {
         let record = target.record.clone();
         let directory_flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -255,7 +259,8 @@ impl Freezer {
         }
     }
 
-    /// Freezes, waiting a little. That it did not work is no reason not to kill; what could not be recorded is not frozen.
+    /// Freezes within the time limit. A failed freeze does not prevent the kill; a cgroup whose record cannot be
+    /// written is not frozen.
     fn freeze(self) -> Option<Frozen> {
         if let Some(record) = &self.record {
             record.write(&self.cgroup).ok()?;

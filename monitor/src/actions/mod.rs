@@ -1,4 +1,4 @@
-//! What the agent does to the machine. Everything here is idempotent, checks whom it touches, and acts only when told to enforce.
+//! The agent's actions on the machine. Each action is idempotent and checks its target. Only enforce mode acts on workloads.
 
 pub mod evict;
 pub mod frozen;
@@ -20,27 +20,27 @@ pub use stop::PodStopper;
 /// Why an action had no effect.
 #[derive(Debug, thiserror::Error)]
 pub enum ActionError {
-    /// The workload's cgroup was removed: what was to be ended has ended.
+    /// The workload's cgroup was removed, so its processes have ended.
     #[error("the cgroup is gone")]
     Gone,
     /// The kubelet marks the pod as critical to the node.
     #[error("the pod is critical to the node")]
     Critical,
-    /// It is to go by the API server's consent alone, which cannot be had now.
+    /// The eviction needs the API server's consent, which is unavailable now.
     #[error("put off: {0}")]
     PutOff(String),
     /// The kernel refused.
     #[error("{what}: {source}")]
     Refused {
-        /// What was being done, to what.
+        /// The failed operation and its subject.
         what: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: std::io::Error,
     },
     /// Processes keep appearing faster than they are killed.
     #[error("processes are left after {rounds} rounds of SIGKILL in {cgroup}", cgroup = cgroup.display())]
     StillAlive {
-        /// How often everything in it was killed.
+        /// Number of rounds of SIGKILL.
         rounds: u32,
         /// The cgroup.
         cgroup: PathBuf,

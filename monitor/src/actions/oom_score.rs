@@ -1,4 +1,4 @@
-//! Setting `oom_score_adj` of workloads' processes, or reporting where it differs.
+//! Sets `oom_score_adj` of workloads' processes, or reports where it differs.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -13,15 +13,15 @@ use crate::units::{Bytes, CgroupId, Monotonic, Pid};
 use crate::workloads::Tracked;
 use crate::workloads::{Kind, QosClass, Workload, WorkloadTree, cgroup_processes, membership};
 
-/// A process for good: ids are given out anew, not at the same tick of the clock.
+/// Identifies a process over time: a pid is reused, but not within the same clock tick.
 type Process = (Pid, u64);
 
-/// Whose processes are to be looked at.
+/// The workloads whose processes are audited.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Extent {
-    /// Those of these workloads.
+    /// The processes of these workloads.
     Some(HashSet<CgroupId>),
-    /// Those of every candidate.
+    /// The processes of every candidate.
     All,
 }
 
@@ -32,20 +32,20 @@ impl Default for Extent {
 }
 
 impl Extent {
-    /// Nobody's.
+    /// Returns an extent without workloads.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         matches!(self, Self::Some(ids) if ids.is_empty())
     }
 
-    /// Those of these workloads, too.
+    /// Adds the processes of these workloads.
     pub fn add(&mut self, more: impl IntoIterator<Item = CgroupId>) {
         if let Self::Some(ids) = self {
             ids.extend(more);
         }
     }
 
-    /// Whether that workload's are among them.
+    /// Whether the processes of this workload are included.
     #[must_use]
     pub fn holds(&self, id: CgroupId) -> bool {
         match self {
@@ -55,40 +55,40 @@ impl Extent {
     }
 }
 
-/// Looks at `oom_score_adj` a few processes at a time, since a node may have ten thousand and the loop has more urgent things to do;
-/// and remembers what it found wrong, so that each wrong value counts once.
+/// Audits `oom_score_adj` a few processes at a time, since a node may have ten thousand processes and the loop has more
+/// urgent work. Remembers each wrong value, so that it counts once.
 #[derive(Debug, Default)]
 pub struct Auditor {
-    /// As of the last round that looked at their workload.
+    /// Wrong values as of the last round that audited their workload.
     drifted: HashMap<Process, Found>,
     round: Option<Round>,
 }
 
-/// What is right, and what is to be done about what is not.
+/// The expected values, and the mode that decides whether to set them.
 #[derive(Debug, Clone, Copy)]
 pub struct Rules<'a> {
     /// Where procfs is mounted.
     pub proc_root: &'a Path,
-    /// The node's memory, which the score of a request rests on.
+    /// The node's memory, from which the score of a Burstable pod is computed.
     pub capacity: Bytes,
     /// Scores by class.
     pub scores: OomScores,
-    /// Only enforcing sets anything.
+    /// Only enforce mode sets values.
     pub mode: AgentMode,
 }
 
-/// A wrong value, and the workload in which it was found.
+/// A wrong value and its workload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Found {
     value: i16,
     workload: CgroupId,
 }
 
-/// Once through the candidates that are to be looked at.
+/// One round over the candidates.
 #[derive(Debug)]
 struct Round {
     workloads: Vec<CgroupId>,
-    /// Processes of the workload in hand.
+    /// Remaining processes of the present workload.
     pids: Vec<Pid>,
     in_hand: Option<(CgroupId, i16)>,
     drifted: HashMap<Process, Found>,
@@ -98,62 +98,63 @@ struct Round {
 /// What one audit found.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Audit {
-    /// Who was looked at.
+    /// The audited workloads.
     pub extent: Extent,
-    /// Processes, of everybody, whose value differs from their workload's and was left so.
+    /// Processes of all workloads whose wrong value was left.
     pub drifted: usize,
-    /// Processes that the audit before did not find to differ, or with another value.
+    /// Processes that the previous audit did not find wrong, or found with another value.
     pub newly_drifted: usize,
     /// Processes whose value was set.
     pub repaired: usize,
     /// Workloads with differing processes, each with an example, for the log.
     pub workloads: Vec<Drift>,
-    /// The first refusal of the kernel.
+    /// The kernel's first refusal.
     pub refused: Option<String>,
 }
 
-/// A workload some of whose processes have another value than its class asks for.
+/// A workload with processes whose value differs from that of its class.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Drift {
     /// The workload's cgroup.
     pub id: CgroupId,
     /// The workload.
     pub workload: String,
-    /// What its class asks for.
+    /// The value of its class.
     pub expected: i16,
     /// One process and its value.
     pub example: (Pid, i16),
-    /// How many there are.
+    /// Number of such processes.
     pub processes: usize,
 }
 
-/// Values this low are somebody's own decision: -1000 exempts from the OOM killer, -999 and -998 are what node agents and
-/// runtimes give themselves and their sandboxes, -997 is what the kubelet gives to node-critical pods of any class.
+/// Values this low are deliberate: -1000 exempts from the OOM killer, node agents and runtimes set -999 and -998 for
+/// themselves and their sandboxes, and the kubelet sets -997 for node-critical pods of any class.
 const LEFT_ALONE: i16 = -997;
 
-/// Values that the kubelet gives to Burstable pods, by their request.
+/// Values that the kubelet sets for Burstable pods, by their request.
 const BURSTABLE: std::ops::RangeInclusive<i16> = 3..=999;
 
-/// Whether the value may stand. The request of a Burstable pod is known by its cgroup only when the kubelet sets `memory.min`, its
-/// MemoryQoS feature; from the API server it is, but the kubelet gives each container a value by that container's own request, and so
-/// knows better what it should be than who looks at the pod as a whole.
+/// Whether the value is acceptable. The kubelet sets each container's value by that container's own request, so any
+/// Burstable value may be right for a Burstable pod. The cgroup shows the pod's request only if the kubelet sets
+/// `memory.min` (MemoryQoS); otherwise the API server supplies it.
 fn is_right(workload: &Workload, value: i16, expected: i16) -> bool {
     let is_burstable_pod = matches!(workload.kind, Kind::Pod(_)) && workload.qos == QosClass::Burstable;
     let is_the_kubelets = is_burstable_pod && (workload.request.is_zero() || workload.pod.is_some());
     value == expected || value <= LEFT_ALONE || (is_the_kubelets && BURSTABLE.contains(&value))
 }
 
-/// Whether a process of this pod has the value that the kubelet gives to node-critical pods only, Guaranteed ones aside.
+/// Whether a process of this pod has the value that the kubelet sets only for node-critical pods; Guaranteed pods are
+/// excluded.
 #[must_use]
 pub fn is_node_critical(tracked: &Tracked, proc_root: &Path) -> bool {
     let workload = tracked.workload();
     let is_candidate = matches!(workload.kind, Kind::Pod(_)) && workload.qos != QosClass::Guaranteed;
-    // It gives it to every container of such a pod, and runs no process there before: a few processes tell.
+    // The kubelet sets the value for every container of such a pod, so checking a few processes suffices.
     is_candidate && values(tracked, proc_root, 4).into_iter().any(|(_, value)| value == LEFT_ALONE)
 }
 
 impl Auditor {
-    /// Starts a round over the candidates among those, if none is under way.
+    /// Starts a round over the candidates in `extent`, unless a round is under way.
     pub fn begin(&mut self, tree: &WorkloadTree, extent: Extent) {
         if self.is_busy() {
             return;
@@ -164,14 +165,14 @@ impl Auditor {
         self.round = Some(Round { workloads, pids: Vec::new(), in_hand: None, drifted: HashMap::new(), audit });
     }
 
-    /// A round is under way.
+    /// Whether a round is under way.
     #[must_use]
     pub fn is_busy(&self) -> bool {
         self.round.is_some()
     }
 
-    /// Compares processes with what their class asks for, and sets what differs when enforcing, until it is that late or the round is
-    /// over; one process at least. Returns what the round found when it is over.
+    /// Audits processes until the given time or the end of the round, but at least one process. Enforce mode sets wrong
+    /// values. Returns the audit at the end of the round.
     pub fn step(&mut self, tree: &WorkloadTree, rules: Rules<'_>, until: Monotonic) -> Option<Audit> {
         let round = self.round.as_mut()?;
         while round.check_next(&self.drifted, tree, rules) {
@@ -188,11 +189,11 @@ impl Auditor {
 }
 
 impl Round {
-    /// Checks one process, or takes the next workload in hand; false when there is none.
+    /// Checks one process, or takes up the next workload. Returns false when no workload is left.
     fn check_next(&mut self, before: &HashMap<Process, Found>, tree: &WorkloadTree, rules: Rules<'_>) -> bool {
         let Some(pid) = self.pids.pop() else { return self.take_next(tree, rules) };
         let Some((id, expected)) = self.in_hand else { return true };
-        // Gone since the round began.
+        // The workload has gone since the round began.
         let Some(tracked) = tree.find(id) else {
             self.pids.clear();
             return true;
@@ -235,7 +236,7 @@ impl Round {
                 processes: 1,
             }),
         }
-        // Gone meanwhile: it was found wrong all the same.
+        // The process has gone meanwhile, but its value counts as wrong.
         let process = (pid, started(proc_root, pid).unwrap_or(0));
         let found = Found { value, workload: workload.id };
         self.audit.newly_drifted += usize::from(before.get(&process) != Some(&found));
@@ -255,13 +256,14 @@ impl Round {
     }
 }
 
-/// When a process was started, in ticks since boot: the 22nd field, the 20th after its name, which may hold anything.
+/// Returns the start time of a process in ticks since boot: the 22nd field. Fields are counted after the name, which
+/// may contain any character.
 fn started(proc_root: &Path, pid: Pid) -> Option<u64> {
     let stat = std::fs::read_to_string(proc_root.join(pid.0.to_string()).join("stat")).ok()?;
     stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(19)?.parse().ok()
 }
 
-/// Processes of the workload, at most so many, each with its `oom_score_adj`.
+/// Returns at most `at_most` processes of the workload, each with its `oom_score_adj`.
 fn values(tracked: &Tracked, proc_root: &Path, at_most: usize) -> Vec<(Pid, i16)> {
     let mut pids = Vec::new();
     if cgroup_processes::collect(tracked.directory(), &mut pids).is_err() {
@@ -275,8 +277,8 @@ fn value_of(proc_root: &Path, pid: Pid) -> Option<i16> {
     text.trim().parse().ok()
 }
 
-/// Writes through the open directory of the process, after checking that it is still of this workload: a reused pid is another
-/// process, and its directory another directory. False when it is gone or elsewhere by now.
+/// Writes the value through the open directory of the process, after checking its cgroup: a reused pid has another
+/// directory. Returns false if the process is gone or in another workload.
 fn set(pid: Pid, proc_root: &Path, workload: &str, version: CgroupVersion, value: i16) -> std::io::Result<bool> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let written = rustix::fs::open(proc_root.join(pid.0.to_string()), flags, Mode::empty()).and_then(|directory| {

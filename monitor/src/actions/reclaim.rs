@@ -1,4 +1,5 @@
-//! Asking the kernel to take memory back from a workload (`memory.reclaim`, cgroup v2, Linux 5.19), before anybody is killed.
+//! Proactive reclaim: the kernel takes memory back from a workload (`memory.reclaim`, cgroup v2, Linux 5.19) before an
+//! eviction.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::thread::JoinHandleExt as _;
@@ -21,28 +22,29 @@ use crate::workloads::cgroup_processes::{children, read};
 
 use super::ActionError;
 
-/// Asked for at once. The kernel looks for signals and for its success now and then only; between two pieces we do.
+/// Bytes of one write. The kernel rarely checks for signals and for its progress within a write, so the agent checks
+/// between two writes.
 const PIECE: u64 = 8 << 20;
-/// Default action: none. With a handler it ends the system call that it arrives in.
+/// The default action of this signal is none. With a handler the signal ends the system call that it interrupts.
 const INTERRUPT: i32 = libc::SIGURG;
 
-/// Whether workloads are asked to give memory back before one is evicted.
+/// Whether the agent tries to reclaim memory before an eviction.
 #[derive(Debug, Default)]
 pub enum ReclaimFirst {
-    /// No: it is not configured, or this machine cannot.
+    /// Off: not configured, or impossible on this machine.
     #[default]
     Off,
-    /// It is only said whom it would be.
+    /// Dry run: the candidate is only reported.
     Observe,
-    /// Yes, by this thread.
+    /// On: this thread writes the requests.
     Enforce(Reclaimer),
 }
 
 impl ReclaimFirst {
-    /// As configured.
+    /// Returns the mode as configured.
     ///
     /// # Errors
-    /// Why this machine cannot.
+    /// The reason if reclaim is impossible on this machine.
     pub fn of(mode: config::Mode, deadline: Duration, hierarchy: &Hierarchy) -> Result<Self, String> {
         if deadline.is_zero() {
             return Ok(Self::Off);
@@ -58,10 +60,10 @@ impl ReclaimFirst {
     }
 }
 
-/// Why this machine cannot.
+/// Checks that reclaim is possible on this machine.
 ///
 /// # Errors
-/// What it lacks.
+/// The missing requirement.
 pub fn is_possible(hierarchy: &Hierarchy) -> Result<(), String> {
     match hierarchy.version {
         CgroupVersion::V1 => Err("cgroup v1 has no memory.reclaim: evictions.reclaimDeadline has no effect".to_owned()),
@@ -72,11 +74,12 @@ pub fn is_possible(hierarchy: &Hierarchy) -> Result<(), String> {
     }
 }
 
-/// A thread that asks, started before memory is short: the kernel answers when it is done, and the loop must not wait for that.
+/// A thread that writes the requests. The kernel answers only when it is done, and the loop must not wait. The thread
+/// starts before memory is short.
 #[derive(Debug)]
 pub struct Reclaimer {
     orders: Sender<Order>,
-    /// Each with the number of its order: one that was given up may still be answered when the next is under way.
+    /// Answers with the number of their order. The answer to an interrupted order may arrive during the next order.
     answers: mpsc::UnboundedReceiver<(u64, Answer)>,
     last: u64,
     shared: Arc<Shared>,
@@ -112,13 +115,13 @@ impl Reclaimer {
         Ok(Self { orders, answers, last: 0, shared, thread })
     }
 
-    /// Whether the last order was answered, or nobody waits for its answer and it is over all the same.
+    /// Whether the last order is over: it was answered, or it was interrupted and has ended since.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         !self.shared.busy.load(Ordering::Acquire)
     }
 
-    /// Asks for `bytes` of the cgroup `directory`; what the kernel makes of it is [`Self::answer`].
+    /// Asks for `bytes` of the cgroup `directory`. [`Self::answer`] returns the outcome.
     ///
     /// # Errors
     /// When the cgroup is gone or cannot be asked.
@@ -134,7 +137,7 @@ impl Reclaimer {
             .map_err(|_| ActionError::refused("the thread that reclaims has ended", std::io::Error::other("no thread")))
     }
 
-    /// The kernel's answer. Cancel-safe.
+    /// Waits for the kernel's answer. Cancel-safe.
     pub async fn answer(&mut self) -> Answer {
         loop {
             match self.answers.recv().await {
@@ -145,15 +148,17 @@ impl Reclaimer {
         }
     }
 
-    /// Nobody waits any longer.
+    /// Interrupts the order under way; its answer is dropped.
     pub fn interrupt(&self) {
         self.shared.stop.store(true, Ordering::Release);
-        // SAFETY: a thread whose handle is held has not been given back, ended or not; the signal's handler does nothing.
+        // SAFETY: the handle is held, so the thread id is valid even after the thread has ended. The signal's handler
+        // does nothing.
         let _no_matter = unsafe { libc::pthread_kill(self.thread.as_pthread_t(), INTERRUPT) };
     }
 }
 
-/// Without a handler the signal would not even be seen. Not restarted: ending the system call is its purpose.
+/// Installs the handler, without which the signal would be ignored. SA_RESTART is not set, so that the signal ends the
+/// system call.
 fn catch_interrupts() -> std::io::Result<()> {
     extern "C" fn nothing(_signal: libc::c_int) {}
     // SAFETY: all-zero is a valid sigaction with an empty mask and no flags.
@@ -167,13 +172,13 @@ fn catch_interrupts() -> std::io::Result<()> {
 }
 
 fn serve(orders: &Receiver<Order>, reply: &mpsc::UnboundedSender<(u64, Answer)>, shared: &Shared) {
-    // One that is started by a new configuration inherits the loop's precedence. Lowering it is always allowed.
+    // A thread started by a reload inherits the loop's priority. Lowering a priority is always allowed.
     let _kept = rustix::process::setpriority_process(None, 0);
     while let Ok(order) = orders.recv() {
         let answer = carry_out(&order, &shared.stop);
         shared.busy.store(false, Ordering::Release);
-        // Who gave up waiting has done so.
-        let _unheard = reply.send((order.number, answer));
+        // The receiver may have stopped waiting.
+        let _sent = reply.send((order.number, answer));
     }
 }
 
@@ -183,7 +188,7 @@ fn carry_out(order: &Order, stop: &AtomicBool) -> Answer {
         let piece = left.min(PIECE);
         match rustix::io::write(&order.file, piece.to_string().as_bytes()) {
             Ok(_) => left -= piece,
-            // It found less than that: there is no more to be had.
+            // The kernel reclaimed less than the piece: nothing more can be reclaimed.
             Err(Errno::AGAIN) => return Answer::Done,
             Err(Errno::INTR) => {}
             Err(_) => return Answer::Refused,
@@ -192,7 +197,7 @@ fn carry_out(order: &Order, stop: &AtomicBool) -> Answer {
     Answer::Done
 }
 
-/// What the cgroup `directory` has that could be taken from it; `swap_free` is the node's.
+/// Returns the reclaimable memory of the cgroup `directory`; `swap_free` is the node's.
 ///
 /// # Errors
 /// When its figures cannot be read.
@@ -203,8 +208,8 @@ pub fn holding(directory: BorrowedFd<'_>, above_request: Bytes, swap_free: Bytes
     Ok(Holding { above_request, active_file: bytes("active_file"), inactive_file: bytes("inactive_file"), swappable })
 }
 
-/// Memory that may go to swap. A pod's own limit is usually none while its containers may not swap at all (the kubelet's
-/// `NoSwap`), so what is below counts where there is anything.
+/// Returns the memory that may go to swap. The kubelet's `NoSwap` limits the containers but usually not the pod, so the
+/// limits of the child cgroups count if there are any.
 fn swappable(directory: BorrowedFd<'_>, stat: &str) -> Bytes {
     let pages = |stat: &str| {
         let bytes = |key| keyed_value(stat, key).unwrap_or(0);
@@ -219,13 +224,13 @@ fn swappable(directory: BorrowedFd<'_>, stat: &str) -> Bytes {
     if below.is_empty() { own } else { own.min(below.into_iter().sum()) }
 }
 
-/// What the cgroup's own limit leaves it of swap.
+/// Returns how much swap the cgroup's own limit still allows.
 fn swap_left(directory: BorrowedFd<'_>) -> Bytes {
     let number = |name| number_or_max(&read(directory, name).unwrap_or_default());
     match (number("memory.swap.max"), number("memory.swap.current")) {
         (Ok(Some(limit)), Ok(Some(used))) => Bytes(limit).saturating_sub(Bytes(used)),
         (Ok(Some(limit)), _) => Bytes(limit),
-        // Without the files swap is not accounted, and so not limited.
+        // Without the files the kernel does not account swap, and so does not limit it.
         (Ok(None) | Err(_), _) => Bytes::MAX,
     }
 }

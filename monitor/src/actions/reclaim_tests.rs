@@ -22,7 +22,7 @@ fn held(files: &[(&str, &str)], swap_free: u64) -> Holding {
 const STAT: &str = "anon 90\nfile 60\ninactive_anon 60\nactive_anon 40\ninactive_file 30\nactive_file 20\n";
 
 #[test]
-fn what_may_be_swapped_is_what_the_limits_let() {
+fn swappable_memory_respects_the_limits() {
     let stat = ("memory.stat", STAT);
     let child = |max: &'static str| {
         [stat, ("c/memory.stat", STAT), ("c/memory.swap.max", max), ("c/memory.swap.current", "0\n")]
@@ -53,8 +53,8 @@ fn an_order_is_written_in_pieces_and_answered() {
 }
 
 #[test]
-fn nobody_waits_for_a_kernel_that_does_not_answer() {
-    // A full pipe stands for a kernel that is busy: the write ends only when it is interrupted.
+fn an_interrupt_ends_an_unanswered_order() {
+    // A full pipe stands for a busy kernel: the write ends only when interrupted.
     let (_reader, writer) = rustix::pipe::pipe().unwrap();
     let full = vec![0; 1 << 20];
     rustix::fs::fcntl_setfl(&writer, OFlags::NONBLOCK).unwrap();
@@ -74,12 +74,12 @@ fn nobody_waits_for_a_kernel_that_does_not_answer() {
 }
 
 #[test]
-fn what_was_given_up_does_not_answer_for_the_next() {
+fn an_interrupted_order_does_not_answer_the_next() {
     let cgroup = directory(&[("memory.reclaim", "")]);
     let open = fs::File::open(cgroup.path()).unwrap();
     let mut reclaimer = Reclaimer::start().unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    // Nobody hears this one.
+    // The answer to this order is dropped.
     reclaimer.ask(&open, Bytes(5)).unwrap();
     let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
     reclaimer.last += 1;

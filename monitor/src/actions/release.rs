@@ -1,4 +1,4 @@
-//! Giving a killed process's memory back before its own exit gets around to it.
+//! Releases the memory of a killed process before its own exit does.
 
 use std::os::fd::AsRawFd;
 use std::sync::mpsc::{Sender, channel};
@@ -7,8 +7,8 @@ use rustix::process::PidfdFlags;
 
 use crate::units::Pid;
 
-/// A thread that calls `process_mrelease` (Linux 5.15), started before memory is short: releasing takes as long as the memory
-/// is large, and the loop must not wait for it.
+/// A thread that calls `process_mrelease` (Linux 5.15). Releasing takes time proportional to the memory, and the loop
+/// must not wait. The thread starts before memory is short.
 #[derive(Debug)]
 pub struct Releaser {
     queue: Sender<Vec<Pid>>,
@@ -32,7 +32,7 @@ impl Releaser {
 
     /// Queues processes that have been killed.
     pub fn release(&self, pids: Vec<Pid>) {
-        // Without the thread the kernel frees the memory all the same, only later.
+        // Without the thread the kernel frees the memory later, at the exit.
         let _unreleased = self.queue.send(pids);
     }
 }
@@ -40,16 +40,17 @@ impl Releaser {
 /// Whether this kernel has `process_mrelease` (Linux 5.15).
 #[must_use]
 pub fn is_possible() -> bool {
-    // SAFETY: there is no descriptor -1, which is all that the kernel looks at; it touches no memory of ours.
+    // SAFETY: descriptor -1 never exists, so the call has no effect. It touches no memory of this process.
     let refused = unsafe { libc::syscall(libc::SYS_process_mrelease, -1, 0) };
     refused == 0 || std::io::Error::last_os_error().raw_os_error() != Some(libc::ENOSYS)
 }
 
-/// The kernel refuses what is not dying, so a reused pid is safe; a process that is gone already needs nothing.
+/// Releases the memory of one process. The kernel refuses a process that is not dying, so a reused pid is safe.
 fn release(pid: Pid) {
     let Some(raw) = rustix::process::Pid::from_raw(pid.0) else { return };
     let Ok(pidfd) = rustix::process::pidfd_open(raw, PidfdFlags::empty()) else { return };
-    // SAFETY: process_mrelease takes a descriptor, which is open here, and flags, which must be 0; it touches no memory of ours.
+    // SAFETY: process_mrelease takes a descriptor, which is open here, and flags, which must be 0. It touches no memory
+    // of this process.
     unsafe {
         libc::syscall(libc::SYS_process_mrelease, pidfd.as_raw_fd(), 0);
     }

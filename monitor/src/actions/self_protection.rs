@@ -1,4 +1,4 @@
-//! Keeping the agent alive and quick when memory is short.
+//! Keeps the agent alive and responsive when memory is short.
 
 use std::path::Path;
 
@@ -7,19 +7,19 @@ use rustix::process::{Resource, Rlimit};
 
 use crate::kernel::Capabilities;
 
-/// The value that the kubelet gives itself.
+/// The value that the kubelet sets for itself.
 const OWN_OOM_SCORE_ADJ: i16 = -999;
 
-/// A loop that sleeps nearly always may go first when it wakes.
+/// The loop sleeps nearly always, so that this priority costs other processes little.
 const OWN_NICE: i32 = -10;
 
-/// Locks the agent's memory, makes it the last choice of the OOM killer, and lets it hold all the files it needs. Returns what
-/// could not be had, each with its consequence.
+/// Locks the agent's memory, lowers its own `oom_score_adj`, and raises its limit of open files. Returns the failures,
+/// each with its consequence.
 #[must_use]
 pub fn apply(proc_root: &Path) -> Vec<String> {
     let mut missing = Vec::new();
     forget_code();
-    // ONFAULT (Linux 4.4): what is used stays; what is merely mapped costs nothing.
+    // ONFAULT (Linux 4.4) locks only used pages; pages that are merely mapped cost nothing.
     let flags = MlockAllFlags::CURRENT | MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT;
     if let Err(errno) = rustix::mm::mlockall(flags) {
         missing.push(format!(
@@ -36,28 +36,28 @@ pub fn apply(proc_root: &Path) -> Vec<String> {
         ));
     }
     let limit = rustix::process::getrlimit(Resource::Nofile);
-    // Four files a workload are held open; the hard limit is what the operator allows.
+    // The agent holds four open files per workload. The hard limit is the operator's choice.
     if let Err(errno) = rustix::process::setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {
         missing.push(format!("open files: cannot raise the limit: {errno}"));
     }
     missing
 }
 
-/// Unmaps the program's own code, so that what is locked in is what the agent goes on using, and not what it has read its command line,
-/// its configuration and its eBPF programs by. It stays in the page cache, and comes back sixteen pages at a time.
+/// Unmaps the program's own code, so that code used only at start is not locked in memory. The code stays in the page
+/// cache, and page faults map it again sixteen pages at a time.
 fn forget_code() {
     let (Ok(maps), Ok(program)) = (std::fs::read_to_string("/proc/self/maps"), std::fs::read_link("/proc/self/exe"))
     else {
         return;
     };
     for (start, end) in maps.lines().filter_map(|line| code(line, &program)) {
-        // SAFETY: the kernel has just named the range as a mapping of the program's file that cannot be written to, and nobody unmaps the
-        // program: what is dropped is read from the file again when it is used.
+        // SAFETY: the kernel has just named the range as a read-only mapping of the program's file, and no code unmaps
+        // the program. A dropped page is read from the file again at its next use.
         let _stays = unsafe { rustix::mm::madvise(start as *mut _, end - start, Advice::LinuxDontNeed) };
     }
 }
 
-/// The range of a line of `/proc/PID/maps` (proc_pid_maps(5)), where it is code of the program.
+/// Returns the range of a line of `/proc/PID/maps` (proc_pid_maps(5)) if the line maps code of the program.
 fn code(line: &str, program: &Path) -> Option<(usize, usize)> {
     let mut fields = line.split_ascii_whitespace();
     let (range, permissions, path) = (fields.next()?, fields.next()?, fields.nth(3)?);
@@ -66,7 +66,7 @@ fn code(line: &str, program: &Path) -> Option<(usize, usize)> {
     (permissions == "r-xp" && Path::new(path) == program && range.0 < range.1).then_some(range)
 }
 
-/// Gives back memory that starting has taken and let go of: after large pieces came and went the C library keeps as much for later.
+/// Returns freed memory of the start to the kernel. The C library otherwise keeps it after large allocations.
 pub fn give_back() {
     // SAFETY: malloc_trim takes no pointer, and any thread may call it at any time (malloc_trim(3)).
     #[cfg(target_env = "gnu")]
@@ -75,18 +75,18 @@ pub fn give_back() {
     }
 }
 
-/// What it is called among the capabilities that are missing.
+/// Name of the agent's own score in the list of degraded capabilities.
 pub const OWN_SCORE: &str = "own oom_score_adj";
-/// The same, for that of the workloads.
+/// Name of the workloads' scores in the list of degraded capabilities.
 pub const SCORES: &str = "oom_score_adj";
 
-/// Sets the agent's own value again, if somebody raised it; returns what it was then. It is the agent's own in observe mode too.
+/// Restores the agent's own value if another process raised it, also in observe mode; returns the raised value.
 ///
 /// # Errors
-/// When it cannot be set.
+/// When the value cannot be set.
 pub fn keep_own_score(proc_root: &Path) -> Result<Option<i16>, String> {
     let text = std::fs::read_to_string(proc_root.join("self/oom_score_adj")).unwrap_or_default();
-    // Lower still is somebody's own decision.
+    // A lower value is the operator's decision.
     match text.trim().parse() {
         Ok(value) if value > OWN_OOM_SCORE_ADJ => set_own_score(proc_root).map(|()| Some(value)),
         _ => Ok(None),
@@ -103,7 +103,7 @@ fn set_own_score(proc_root: &Path) -> Result<(), String> {
     })
 }
 
-/// What enforcing cannot do without CAP_SYS_RESOURCE, if it is missing.
+/// Returns what enforce mode cannot do if CAP_SYS_RESOURCE is missing.
 #[must_use]
 pub fn missing_for_scores(proc_root: &Path) -> Option<String> {
     let status = std::fs::read_to_string(proc_root.join("self/status")).unwrap_or_default();
@@ -114,7 +114,7 @@ pub fn missing_for_scores(proc_root: &Path) -> Option<String> {
     })
 }
 
-/// Whether this process may lower an `oom_score_adj`; `None` when its capabilities cannot be told.
+/// Whether this process may lower an `oom_score_adj`; `None` if its capabilities are unreadable.
 fn may_lower(status: &str) -> Option<bool> {
     Capabilities::parse(status).map(Capabilities::may_raise_limits)
 }
@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn code_is_told_by_its_line() {
+    fn program_code_is_recognized_in_maps() {
         let program = Path::new("/usr/bin/agent");
         let line =
             |permissions, path| format!("55d0c0a00000-55d0c1900000 {permissions} 00a00000 fe:00 1234      {path}");

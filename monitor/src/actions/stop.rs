@@ -1,5 +1,5 @@
-//! Pods ended by whoever runs them: in an orderly way, and with what they leave on the disk. Killing a cgroup frees memory, but no
-//! writable layer.
+//! Requests to stop and remove pods, answered by the container runtime or the API server. Killing a cgroup frees
+//! memory, but no writable layer.
 
 use std::fmt;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
@@ -8,41 +8,41 @@ use std::time::Duration;
 
 use crate::workloads::PodUid;
 
-/// Who runs pods: the container runtime. It is asked, and answers when it has done it; nobody waits.
+/// The container runtime as evictions use it. Each request returns at once; the answer arrives later.
 pub trait PodStopper: fmt::Debug + Send {
-    /// Asks to stop all containers of a pod and its sandbox: SIGTERM, the grace period, SIGKILL.
+    /// Requests to stop all containers of a pod and its sandbox: SIGTERM, the grace period, SIGKILL.
     ///
     /// # Errors
-    /// Why it cannot be asked now.
+    /// The reason why the request is impossible now.
     fn stop(&self, pod: &PodUid, grace: Duration) -> Result<Asked, String>;
 
-    /// Asks to remove what is left of a pod that has ended, which gives back its disk.
+    /// Requests to remove an ended pod, which frees its disk usage.
     ///
     /// # Errors
-    /// Why it cannot be asked now.
+    /// The reason why the request is impossible now.
     fn remove(&self, pod: &PodUid) -> Result<Asked, String>;
 }
 
-/// Why it was not done.
+/// Why a request was not fulfilled.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NotDone {
-    /// The pod must not be touched: it is static, as only the runtime's annotations tell.
+    /// The pod is static and must not be touched. Only the runtime's annotations show this.
     Critical,
-    /// Who was asked does not allow it: a disruption budget, or the API server. Nothing was touched.
+    /// A disruption budget or the API server refuses. Nothing was touched.
     Refused(String),
-    /// It could not be.
+    /// The request failed.
     Failed(String),
 }
 
-/// Something that was asked for, and its answer to come.
+/// A request whose answer is pending.
 #[derive(Debug)]
 pub struct Asked(Receiver<Result<(), NotDone>>);
 
-/// The other end: for whoever does it.
+/// The sending end of an answer.
 #[derive(Debug)]
 pub struct Answer(Sender<Result<(), NotDone>>);
 
-/// Both ends of a question.
+/// Returns both ends of a request.
 #[must_use]
 pub fn question() -> (Answer, Asked) {
     let (answer, asked) = channel();
@@ -50,15 +50,15 @@ pub fn question() -> (Answer, Asked) {
 }
 
 impl Answer {
-    /// Tells that it is done, or why it is not.
+    /// Sends the outcome.
     pub fn give(self, answer: Result<(), NotDone>) {
-        // Who asked may have given up.
-        let _unheard = self.0.send(answer);
+        // The receiver may have stopped waiting.
+        let _sent = self.0.send(answer);
     }
 }
 
 impl Asked {
-    /// The answer, once there is one. It is given once: whoever asks again is told that nobody is there.
+    /// Returns the answer once it has arrived. The answer is returned only once; later calls report a lost sender.
     #[must_use]
     pub fn answer(&self) -> Option<Result<(), NotDone>> {
         match self.0.try_recv() {
@@ -71,34 +71,34 @@ impl Asked {
     }
 }
 
-/// One order, for whoever speaks to the runtime.
+/// One order for the runtime.
 #[derive(Debug)]
 pub struct Order {
     pub pod: PodUid,
-    /// What to do with it.
+    /// The kind of the order.
     pub what: OrderKind,
-    /// Takes the outcome.
+    /// Receives the outcome.
     pub answer: Answer,
 }
 
-/// What is to be done with a pod.
+/// The kind of an order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OrderKind {
-    /// Stop it.
+    /// Stop the pod.
     Stop {
-        /// Between SIGTERM and SIGKILL.
+        /// Time between SIGTERM and SIGKILL.
         grace: Duration,
     },
-    /// Remove what is left of it.
+    /// Remove the pod.
     Remove,
 }
 
-/// Orders that the loop has not handed to the runtime yet. The room `runtime` does not know of evictions.
+/// Queue of orders; decouples `runtime` from evictions.
 #[derive(Debug, Clone, Default)]
 pub struct OrderQueue(Arc<Mutex<Vec<Order>>>);
 
 impl OrderQueue {
-    /// Takes the orders that wait.
+    /// Takes the queued orders.
     #[must_use]
     pub fn take(&self) -> Vec<Order> {
         std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))

@@ -1,4 +1,4 @@
-//! The Kubernetes events that records led to, handed to the thread that sends them.
+//! Hands the Kubernetes events of the turn's records to the thread that sends them.
 
 use crate::cluster::EventRequest;
 use crate::cluster::events::InvolvedObject;

@@ -1,4 +1,4 @@
-//! Carries out one eviction that was decided: by its runtime, by signals, or by the API server.
+//! Carries out one eviction: through the runtime, by signals, or through the API server.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use super::Agent;
 use super::evictions::Why;
 use super::turn::{Started, Turn};
 
-/// A disk does not fill within a second as memory does: long enough for an orderly exit.
+/// Grace period of a hard eviction for a disk: a disk does not fill within a second, so an orderly exit is affordable.
 const IMMEDIATE: Duration = Duration::from_secs(IMMEDIATE_GRACE_SECONDS.unsigned_abs());
 
 impl Agent {
@@ -52,8 +52,8 @@ impl Agent {
         }
     }
 
-    /// Ends the processes and reports the eviction to the API server. The intent is written down before the pod is touched: an agent that
-    /// dies in between leaves it to the next one.
+    /// Ends the processes and reports the eviction to the API server. The intent is written to the ledger before the
+    /// pod is touched. If the agent dies in between, the next agent finishes the eviction.
     fn end_and_report(
         &mut self,
         target: Target,
@@ -96,7 +96,7 @@ impl Agent {
         Ok(self.actions.evictor.ask(target, pod, (asked, insists), choice.cause, choice.grace, now))
     }
 
-    /// What the message of the eviction is composed from.
+    /// Returns the facts from which the eviction message is composed.
     fn why<'t>(&self, choice: &Choice, turn: &'t Turn) -> Option<Why<'t>> {
         match choice.place {
             Place::Ranked(place) => {
@@ -107,7 +107,7 @@ impl Agent {
         }
     }
 
-    /// By the runtime where the disk of a pod is wanted back, else by signals.
+    /// Ends the processes through the runtime if the eviction is for a disk, else by signals.
     fn end_processes(&mut self, target: Target, pod: Option<PodUid>, choice: &Choice) -> Result<usize, ActionError> {
         let (cause, now) = (choice.cause, Monotonic::now());
         let Some(uid) = pod.filter(|_| cause.is_for_disk()) else {
@@ -123,7 +123,7 @@ impl Agent {
     }
 }
 
-/// The first step of an eviction.
+/// Returns the first step of an eviction.
 fn action(workload: &Workload, choice: &Choice) -> Action {
     let is_stopped = choice.cause.is_for_disk() && workload.kind.pod_uid().is_some();
     match choice.route {

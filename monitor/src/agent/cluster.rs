@@ -1,4 +1,4 @@
-//! What the control plane has to say.
+//! Events and state of the control plane, as the loop uses them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,26 +12,26 @@ use crate::workloads::{PodSpecs, PodUid, Workload};
 
 use super::Agent;
 
-/// How long an agent that stops has to take its conditions and taints off the node.
-const LAST_WORDS: Duration = Duration::from_secs(5);
-/// What the watch of the node's own object is called among the capabilities that are missing.
+/// Time limit for removing the node's conditions and taints when the agent stops.
+const CLEANUP_LIMIT: Duration = Duration::from_secs(5);
+/// Name of the node object's watch in the list of degraded capabilities.
 const NODE_CAPABILITY: &str = "node object";
 
-/// What was last heard of the node longer ago than this no longer keeps pods on it: nobody knows whether the work has ended.
-const WORD_HOLDS: Duration = Duration::from_secs(600);
-/// For so long soft evictions wait for the first word of the node while nothing has come of asking for it.
+/// Node facts older than this do not defer soft evictions: the maintenance may have ended.
+const NODE_FACTS_LIMIT: Duration = Duration::from_secs(600);
+/// Soft evictions wait this long for the first node facts while no request was answered.
 const FIRST_ANSWER: Duration = Duration::from_secs(60);
 
-/// Pods named in the metrics; more than any node has.
+/// Upper bound of the pods named in the metrics; more than any node runs.
 const MOST_PODS: usize = 1000;
 
-/// What the loop remembers of what it was told.
+/// State that the loop keeps between events of the control plane.
 #[derive(Debug)]
 pub(super) struct ControlPlaneMemory {
     node: Arc<NodeFacts>,
-    /// When the agent began to ask.
+    /// When the agent started to query the API server.
     begun: Monotonic,
-    /// That an old word of the node no longer counts was said.
+    /// Whether outdated node facts were reported.
     is_stale_reported: bool,
 }
 
@@ -42,26 +42,26 @@ impl Default for ControlPlaneMemory {
 }
 
 impl Agent {
-    /// Ends what goes on beside the loop, after the loop.
+    /// Stops the threads of the control plane. Runs after the loop.
     pub fn end(self) {
-        self.cluster.stop(LAST_WORDS);
+        self.cluster.stop(CLEANUP_LIMIT);
     }
 
-    /// Takes note of it, and tells it.
-    pub(super) fn hear_cluster(&mut self, event: Event) {
+    /// Handles and reports an event of the control plane.
+    pub(super) fn handle_cluster_event(&mut self, event: Event) {
         match event {
-            Event::State(state) => self.learn_state(&state),
-            Event::Eviction(settled) => self.hear_settled(settled),
+            Event::State(state) => self.update_state(&state),
+            Event::Eviction(settled) => self.handle_settled(settled),
             Event::Degradation { capability, reason } => {
                 let effect = "the API server refuses a request";
                 self.reporter.set_capability(capability, reason.as_deref(), effect, Monotonic::now());
             }
-            Event::Pods => self.learn_pods(),
-            Event::Node => self.learn_node(),
+            Event::Pods => self.update_pods(),
+            Event::Node => self.update_node(),
         }
     }
 
-    fn learn_state(&mut self, state: &State) {
+    fn update_state(&mut self, state: &State) {
         self.confirm_cluster();
         if *state == State::Up {
             let pods = self.cluster.view().pods.pods().len();
@@ -69,7 +69,7 @@ impl Agent {
         }
     }
 
-    /// Sets whether the API server answers, with the age of what is known.
+    /// Updates the degradation of the API server, with the age of the known pods.
     pub(super) fn confirm_cluster(&mut self) {
         let view = self.cluster.view();
         let reason = match &view.state {
@@ -81,7 +81,7 @@ impl Agent {
         self.reporter.set_pod_source(CAPABILITY, reason.as_deref(), effect, known, Monotonic::now());
     }
 
-    fn learn_pods(&mut self) {
+    fn update_pods(&mut self) {
         let view = self.cluster.view();
         let is_first = !self.sensors.pods.is_from_cluster();
         self.sensors.pods.learn(Arc::clone(&view.pods));
@@ -92,13 +92,13 @@ impl Agent {
         }
     }
 
-    /// Puts what is known of the pods to their cgroups.
+    /// Assigns the pod specs to their cgroups.
     pub(super) fn join_pods(&mut self) {
         let (specs, rules) = (Arc::clone(self.sensors.pods.specs()), self.config.kubernetes.protect.clone());
         self.sensors.workloads.tree_mut().set_pods(specs, rules, self.config.policy.quirks);
     }
 
-    fn learn_node(&mut self) {
+    fn update_node(&mut self) {
         let node = self.cluster.view().node;
         let before = std::mem::replace(&mut self.control_plane.node, Arc::clone(&node));
         let now = Monotonic::now();
@@ -114,39 +114,39 @@ impl Agent {
         self.reporter.report(&Record::Maintenance { reason: node.maintenance.as_deref(), defers }, now);
     }
 
-    /// Whether soft evictions wait: the node is in maintenance, or whether it is is not known yet.
+    /// Returns whether soft evictions wait: the node is in maintenance, or the API server has not answered yet.
     pub(super) fn in_maintenance(&mut self, now: Monotonic) -> bool {
         let has_soft = self.config.policy.thresholds.iter().any(|threshold| !threshold.is_hard());
         if !has_soft || !self.config.kubernetes.defer_soft_in_maintenance || !self.cluster.is_there() {
             return false;
         }
-        match word_of_node(&self.cluster.view(), self.control_plane.begun, now) {
-            Word::Free => false,
-            Word::Old(age) => {
+        match node_maintenance(&self.cluster.view(), self.control_plane.begun, now) {
+            NodeMaintenance::None => false,
+            NodeMaintenance::Outdated(age) => {
                 let is_soft_met = self.decision.assessment().met.iter().any(|met| !met.is_hard());
                 if is_soft_met && !std::mem::replace(&mut self.control_plane.is_stale_reported, true) {
                     self.reporter.report(&Record::MaintenanceOutdated { age }, now);
                 }
                 false
             }
-            Word::Maintenance(_) | Word::Awaited => {
+            NodeMaintenance::Active(_) | NodeMaintenance::Unknown => {
                 self.control_plane.is_stale_reported = false;
                 true
             }
         }
     }
 
-    /// Why soft evictions wait.
+    /// Returns the reason why soft evictions wait.
     pub(super) fn why_deferred(&self, now: Monotonic) -> String {
-        match word_of_node(&self.cluster.view(), self.control_plane.begun, now) {
-            Word::Maintenance(reason) => reason,
-            Word::Free | Word::Old(_) | Word::Awaited => {
+        match node_maintenance(&self.cluster.view(), self.control_plane.begun, now) {
+            NodeMaintenance::Active(reason) => reason,
+            NodeMaintenance::None | NodeMaintenance::Outdated(_) | NodeMaintenance::Unknown => {
                 "whether the node is in maintenance is not known yet".to_owned()
             }
         }
     }
 
-    /// Everything of the control plane that the report shows; nothing where there is none.
+    /// Returns the control plane's part of the report; `None` without a control plane.
     pub(super) fn cluster_report(&self) -> Option<ClusterReport> {
         let view = self.cluster.view();
         let down = match &view.state {
@@ -167,7 +167,7 @@ impl Agent {
         })
     }
 
-    /// Which workload is which pod, as far as somebody tells.
+    /// Returns the pod of each workload, as far as the API server or the runtime knows it.
     pub(super) fn pod_infos(&self) -> Vec<PodInfo> {
         let node = self.cluster.view().node_name;
         let snapshot = self.runtime.view().snapshot;
@@ -178,7 +178,7 @@ impl Agent {
                 Some(pod) => (&pod.metadata.namespace, &pod.metadata.name),
                 None => of_runtime().map(|pod| (&pod.namespace, &pod.name))?,
             };
-            // A static pod is known by its mirror's UID to everybody but the kubelet.
+            // All clients but the kubelet know a static pod by the UID of its mirror pod.
             let uid = workload.pod.as_ref().map_or(&uid.0, |pod| &pod.metadata.uid);
             let owner = workload.pod.as_ref().and_then(|pod| pod.controller());
             Some(PodInfo {
@@ -194,7 +194,7 @@ impl Agent {
         self.sensors.workloads.tree().workloads().filter_map(info).take(MOST_PODS).collect()
     }
 
-    /// Namespace and name of the pod that a workload is, or was.
+    /// Returns namespace and name of a workload's pod, also for a workload that is gone.
     pub(super) fn pod_of(&self, workload: &str) -> Option<String> {
         match cgroup_path::role(workload) {
             Role::Pod(uid, _) => self.pod_named(Some(&uid)).0,
@@ -202,7 +202,7 @@ impl Agent {
         }
     }
 
-    /// The name of the container that the runtime knows by that id, in the pod that the workload is.
+    /// Returns the name of the container with that runtime id, in the pod of `workload`.
     pub(super) fn container_name(&self, workload: Option<&str>, id: &str) -> Option<String> {
         let by_runtime = || Some(self.runtime.view().snapshot?.container(id)?.name.clone());
         let by_pod = || {
@@ -213,33 +213,33 @@ impl Agent {
     }
 }
 
-/// What is known of work on the node.
+/// Maintenance state of the node.
 #[derive(Debug, PartialEq, Eq)]
-enum Word {
-    /// Nobody is at work on it, as far as anybody says.
-    Free,
-    /// Somebody is, and why.
-    Maintenance(String),
-    /// Somebody was, so long ago.
-    Old(Duration),
-    /// The agent was started a moment ago, and the API server is about to say.
-    Awaited,
+enum NodeMaintenance {
+    /// No source reports maintenance.
+    None,
+    /// The node is in maintenance, for this reason.
+    Active(String),
+    /// The node was in maintenance, as of this long ago.
+    Outdated(Duration),
+    /// The agent has just started, and the API server has not answered yet.
+    Unknown,
 }
 
-fn word_of_node(view: &View, begun: Monotonic, now: Monotonic) -> Word {
+fn node_maintenance(view: &View, begun: Monotonic, now: Monotonic) -> NodeMaintenance {
     let waits_for = match (&view.state, view.node_as_of, &view.node.degradation) {
-        // The pods are read, the node is not, and nothing is amiss with it.
-        (State::Up, None, None) => WORD_HOLDS,
+        // The pods are read, the node object is not, and its watch reports no error.
+        (State::Up, None, None) => NODE_FACTS_LIMIT,
         (State::Looking, None, None) => FIRST_ANSWER,
         _ => Duration::ZERO,
     };
     if now.since(begun) < waits_for {
-        return Word::Awaited;
+        return NodeMaintenance::Unknown;
     }
-    let Some(reason) = &view.node.maintenance else { return Word::Free };
+    let Some(reason) = &view.node.maintenance else { return NodeMaintenance::None };
     match view.node_as_of.map(|as_of| now.since(as_of)) {
-        Some(age) if age >= WORD_HOLDS => Word::Old(age),
-        _ => Word::Maintenance(reason.clone()),
+        Some(age) if age >= NODE_FACTS_LIMIT => NodeMaintenance::Outdated(age),
+        _ => NodeMaintenance::Active(reason.clone()),
     }
 }
 
@@ -247,12 +247,12 @@ fn container(specs: &PodSpecs, uid: &PodUid, id: &str) -> Option<String> {
     specs.find(uid)?.container_name(id).map(str::to_owned)
 }
 
-/// How long ago what is known of the pods was true.
+/// Returns the age of the known pods.
 fn age(view: &View) -> Option<Duration> {
     view.pods_as_of.map(|as_of| Monotonic::now().since(as_of))
 }
 
-/// What the agent goes by while the API server does not answer.
+/// Describes the pods that the agent uses while the API server does not answer.
 fn last_known(view: &View) -> String {
     match age(view) {
         Some(age) => {
@@ -268,7 +268,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn word_of_the_node_grows_old_and_is_awaited() {
+    fn node_maintenance_expires_and_is_awaited() {
         let at = |seconds: u64| Monotonic(seconds * 1_000_000_000);
         let down = || State::Down { reason: "away".to_owned(), since: at(100) };
         let of = |state: State, as_of: Option<u64>, maintenance: bool, now: u64| {
@@ -276,19 +276,19 @@ mod tests {
             let node = Arc::new(NodeFacts { maintenance, ..NodeFacts::default() });
             let mut view = View::default();
             (view.state, view.node, view.node_as_of) = (state, node, as_of.map(at));
-            word_of_node(&view, at(100), at(now))
+            node_maintenance(&view, at(100), at(now))
         };
-        let cordoned = || Word::Maintenance("cordoned".to_owned());
+        let cordoned = || NodeMaintenance::Active("cordoned".to_owned());
         assert_eq!(of(State::Up, Some(150), true, 151), cordoned());
-        assert_eq!(of(State::Up, Some(150), false, 151), Word::Free);
+        assert_eq!(of(State::Up, Some(150), false, 151), NodeMaintenance::None);
         assert_eq!(of(down(), Some(150), true, 749), cordoned());
-        assert_eq!(of(down(), Some(150), true, 750), Word::Old(WORD_HOLDS));
-        // Before the first word.
-        assert_eq!(of(State::Looking, None, false, 159), Word::Awaited);
-        assert_eq!(of(State::Looking, None, false, 160), Word::Free);
-        assert_eq!(of(State::Up, None, false, 160), Word::Awaited);
-        assert_eq!(of(State::Up, None, false, 700), Word::Free);
-        assert_eq!(of(down(), None, false, 101), Word::Free);
-        assert_eq!(of(State::Off, None, false, 101), Word::Free);
+        assert_eq!(of(down(), Some(150), true, 750), NodeMaintenance::Outdated(NODE_FACTS_LIMIT));
+        // Before the first node facts.
+        assert_eq!(of(State::Looking, None, false, 159), NodeMaintenance::Unknown);
+        assert_eq!(of(State::Looking, None, false, 160), NodeMaintenance::None);
+        assert_eq!(of(State::Up, None, false, 160), NodeMaintenance::Unknown);
+        assert_eq!(of(State::Up, None, false, 700), NodeMaintenance::None);
+        assert_eq!(of(down(), None, false, 101), NodeMaintenance::None);
+        assert_eq!(of(State::Off, None, false, 101), NodeMaintenance::None);
     }
 }

@@ -1,4 +1,4 @@
-//! Evictions that the control plane is told of: which way a pod goes, what is said of it, and what comes of that.
+//! Evictions that are reported to the control plane: the intent, its message, and the outcome.
 
 use jiff::Timestamp;
 
@@ -19,7 +19,7 @@ use super::Agent;
 use super::local_storage::Above;
 use super::turn::RankedWorkload;
 
-/// Who waits for what the API server says.
+/// Evictions that wait for the API server's answer, by pod UID.
 #[derive(Debug, Default)]
 pub(super) struct Asking(Vec<(String, Answer)>);
 
@@ -30,14 +30,14 @@ impl Asking {
     }
 }
 
-/// Tells who waits for it, if somebody does.
+/// Sends the outcome to the waiter, if any.
 fn give(answer: Option<Answer>, outcome: Result<(), NotDone>) {
     if let Some(answer) = answer {
         answer.give(outcome);
     }
 }
 
-/// What an eviction is for, with what its message says.
+/// The cause of an eviction, with the facts for its message.
 #[derive(Debug, Clone)]
 pub(super) enum Why<'w> {
     Threshold(Box<(MetThreshold, RankedWorkload)>),
@@ -45,7 +45,8 @@ pub(super) enum Why<'w> {
 }
 
 impl Agent {
-    /// What the API server is to be asked or told; none where it does not list the pod.
+    /// Returns the eviction to request from, or report to, the API server; `None` if the API server does not list the
+    /// pod.
     pub(super) fn intent(&self, uid: &PodUid, choice: &Choice, why: &Why<'_>) -> Option<Intent> {
         let pods = self.cluster.view().pods;
         let pod = pods.find(uid)?;
@@ -72,7 +73,7 @@ impl Agent {
         Some(intent.bounded())
     }
 
-    /// What the kubelet would say, as far as it is known.
+    /// Composes the kubelet's message and annotations, as far as the facts are known.
     fn words(&self, pod: &Pod, why: &Why<'_>) -> (String, Vec<(String, String)>) {
         match why {
             Why::Limit(above) => (above.message.clone(), Vec::new()),
@@ -87,7 +88,7 @@ impl Agent {
         }
     }
 
-    /// What the pod uses now of what is short.
+    /// Returns the pod's present usage of the resource that is short.
     fn stats_of(&self, uid: &PodUid, resource: Resource, ranked: &RankedWorkload) -> Option<PodStats> {
         let workload = &ranked.candidate.workload;
         let snapshot = self.runtime.view().snapshot;
@@ -111,7 +112,7 @@ impl Agent {
         }
     }
 
-    /// Writes down that a pod is about to go. False: the API server is not told; too much waits for it already.
+    /// Writes the intent to the ledger. Returns false if the ledger is full or has the intent already.
     pub(super) fn note_intent(&mut self, intent: &Intent) -> bool {
         match self.cluster.ledger().begin(intent) {
             Ok(Begun::New) => true,
@@ -125,12 +126,12 @@ impl Agent {
         }
     }
 
-    /// Has carried out what was written down.
+    /// Hands the intent to the thread of the API server. Returns false if its queue is full.
     pub(super) fn hand_over(&mut self, intent: Intent) -> bool {
         let (uid, pod) = (intent.uid.clone(), intent.pod());
         let is_taken = self.cluster.evict(intent).is_ok();
         if !is_taken {
-            // A certain eviction is in the ledger, for the next agent.
+            // The ledger keeps a certain eviction for the next agent.
             let reason = "too many evictions wait for the API server";
             let record = Record::EvictionUnreported { pod: &pod, pod_uid: &uid, reason };
             self.reporter.report(&record, Monotonic::now());
@@ -138,7 +139,7 @@ impl Agent {
         is_taken
     }
 
-    /// Asks the API server; what it says comes as an event.
+    /// Requests the eviction from the API server; the outcome arrives as an event.
     pub(super) fn ask_api_server(&mut self, intent: &Intent) -> Result<Asked, String> {
         let uid = intent.uid.clone();
         if let Err(full) = self.cluster.ledger().begin(intent) {
@@ -152,14 +153,14 @@ impl Agent {
             return Err("too much waits for the API server".to_owned());
         }
         let (answer, asked) = question();
-        // Asked once more: nobody waits for the earlier answer.
+        // A repeated request replaces the earlier one, which has no waiter any more.
         let _earlier = self.actions.asking.take(&uid);
         self.actions.asking.0.push((uid, answer));
         Ok(asked)
     }
 
-    /// What came of an eviction at the API server.
-    pub(super) fn hear_settled(&mut self, settled: EvictionUpdate) {
+    /// Handles the outcome of an eviction at the API server.
+    pub(super) fn handle_settled(&mut self, settled: EvictionUpdate) {
         let EvictionUpdate { uid, verdict } = settled;
         let answer = match &verdict {
             Verdict::Delayed(_) => None,
@@ -179,7 +180,7 @@ impl Agent {
         }
     }
 
-    /// Why the API server cannot be asked now.
+    /// Returns the reason why the API server cannot be asked now.
     pub(super) fn why_put_off(&self) -> String {
         let view = self.cluster.view();
         let is_read = view.pods_as_of.is_some() && !view.node.uid.is_empty();
@@ -196,8 +197,8 @@ impl Agent {
         }
     }
 
-    /// Keeps the ledger small, and says what is amiss with it. At a time when nothing is near.
-    pub(super) fn keep_ledger(&mut self) {
+    /// Tidies the ledger and reports its degradation, unless a threshold is near.
+    pub(super) fn tidy_ledger(&mut self) {
         if self.cluster.is_there() && !self.is_near() {
             self.cluster.ledger().tidy();
             let reason = self.cluster.ledger().degradation();
@@ -212,7 +213,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_is_given_to_who_waits_for_it() {
+    fn an_answer_reaches_its_waiter() {
         let mut asking = Asking::default();
         let (answer, asked) = question();
         asking.0.push(("u".to_owned(), answer));

@@ -1,4 +1,4 @@
-//! What the node looked like, for the records of incidents: looked at when one is made, and not too often.
+//! Usage of the workloads for the records of incidents, measured at a limited rate.
 
 use std::time::Duration;
 
@@ -12,13 +12,13 @@ use crate::units::{Monotonic, Resource};
 
 use super::Agent;
 
-/// In a storm of OOM kills the workloads are not measured for each.
+/// Evidence younger than this is reused: a storm of OOM kills must not cause a measurement for each.
 const EVIDENCE_AGE: Duration = Duration::from_millis(250);
-/// Nor so often that more than one in so many parts of the time goes into it.
+/// Measuring evidence takes at most one part in this many of the time.
 const EVIDENCE_SHARE: u32 = 20;
 
 impl Agent {
-    /// The kernel's counters now, to tell later what was added.
+    /// Notes the kernel's counters, from which later records compute differences.
     pub(super) fn note_counters(&mut self) {
         let counted = self.counted();
         self.reporter.recorder.baselines.note(counted);
@@ -29,7 +29,7 @@ impl Agent {
         Counted::of(Monotonic::now(), &cgroups, &inodes)
     }
 
-    /// Looks at the workloads, unless that was done just now.
+    /// Measures the workloads, unless the evidence is young enough.
     pub(super) fn refresh_evidence(&mut self, now: Monotonic) {
         let is_young = |evidence: &Evidence| now.since(evidence.at) < EVIDENCE_AGE.max(evidence.took * EVIDENCE_SHARE);
         if self.reporter.recorder.evidence.as_ref().is_some_and(is_young) {

@@ -1,4 +1,4 @@
-//! What the decider is given: the facts of the moment, and what it asks to be measured.
+//! Facts for the decider, and the measurements that it requests.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -71,7 +71,7 @@ impl Agent {
         match view.state {
             _ if view.snapshot.is_some() => RuntimeFacts::Up,
             RuntimeState::Looking => RuntimeFacts::Looking,
-            // Where its stores are is known once it has answered.
+            // The stores are known only after the runtime has answered once.
             RuntimeState::Down { since, .. } if view.stores != Stores::default() => RuntimeFacts::Down { since },
             RuntimeState::Down { .. } | RuntimeState::Up { .. } | RuntimeState::Off | RuntimeState::Absent => {
                 RuntimeFacts::None
@@ -79,7 +79,7 @@ impl Agent {
         }
     }
 
-    /// The candidates with what they use of what `signal` counts.
+    /// Returns the candidates with their usage of the resource behind `signal`.
     fn candidates(&mut self, signal: Signal, exact: bool) -> Vec<WorkloadUsage> {
         self.sensors.workloads.scan_if_older(LIST_AGE_AT_DECISION, Monotonic::now());
         let tree = self.sensors.workloads.tree_mut();
@@ -94,7 +94,7 @@ impl Agent {
 
     fn add_usage_of(&self, signal: Signal, usages: &mut Vec<WorkloadUsage>) {
         if signal.resource().is_on_disk() {
-            // What other workloads have on a disk stays there when they end.
+            // Only the disk usage of a pod is given back, because the runtime removes the pod.
             let is_removed = self.runtime.view().state.is_there();
             usages.retain(|usage| is_removed && usage.workload.kind.pod_uid().is_some());
         }
@@ -115,7 +115,7 @@ impl Agent {
             let used = count.map(|count| Amount::from_units(i64::try_from(count).unwrap_or(i64::MAX)));
             return OtherUsage { resource, used, request: None };
         }
-        // A restarted pod has the same name and cgroup, and not what it had before; a measurement that hangs is out of date.
+        // A restarted pod keeps its name and cgroup but not its disk usage. A measurement that hangs is out of date.
         let is_of_now = |usage: &DiskUsage| {
             let id = tracked.map(|it| it.workload().id);
             self.sensors.disk.missing().is_none()
@@ -123,7 +123,7 @@ impl Agent {
         };
         let usage = self.sensors.disk.usage(name).filter(is_of_now);
         let used = usage.map(|usage| usage.on(signal, self.sensors.signals.filesystems.layout()));
-        // Without a known request every workload on the disk exceeds it. Inodes cannot be requested.
+        // Without a known request every workload on the disk counts as above its request. Inodes cannot be requested.
         let pod = tracked.and_then(|it| it.workload().pod.as_ref());
         let request = pod.map_or(Amount::ZERO, |pod| pod.request(resource, self.config.policy.quirks));
         OtherUsage { resource, used, request: Some(request) }
@@ -157,7 +157,7 @@ impl Agent {
         }
     }
 
-    /// The grace period that the pod asks for, in seconds; the runtime knows it too where the kubelet has noted it.
+    /// Returns the pod's own grace period in seconds. The runtime knows it if the kubelet has noted it.
     fn own_grace(&self, uid: &PodUid) -> Option<i64> {
         let specs = Arc::clone(self.sensors.pods.specs());
         let asked_for = specs.find(uid).and_then(|pod| pod.spec.termination_grace_period_seconds);
@@ -165,7 +165,7 @@ impl Agent {
         asked_for.or_else(noted)
     }
 
-    /// Whether the kubelet's mark or the pod itself says that the node needs it.
+    /// Returns whether the kubelet's mark or the pod itself makes it critical to the node.
     pub(super) fn is_critical(&self, tracked: &Tracked) -> bool {
         tracked.workload().pod.as_ref().is_some_and(|pod| pod.is_critical())
             || oom_score::is_node_critical(tracked, &self.config.proc_root)

@@ -1,4 +1,4 @@
-//! What is done seldom: the tree, the kernel's aggregates, `oom_score_adj`, and the full report.
+//! Periodic work: the tree, the kernel's aggregates, `oom_score_adj`, and the full report.
 
 use std::time::Duration;
 
@@ -10,15 +10,15 @@ use crate::workloads::membership;
 
 use super::Agent;
 
-/// Whoever writes `oom_score_adj` all the time gets it set back this often.
+/// Shortest time between audits of `oom_score_adj`: limits the effect of a process that writes it all the time.
 const AUDIT_PAUSE: Duration = Duration::from_secs(1);
-/// With many processes it is so many times as long as an audit takes, half a per cent of a CPU,
+/// Otherwise the pause is this many times the duration of an audit: half a per cent of a CPU.
 const AUDIT_SHARE: u32 = 200;
-/// up to this.
+/// Upper bound of the pause.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-/// An audit of many processes is done in pieces of this length.
+/// Duration of one piece of an audit.
 const AUDIT_SLICE: Duration = Duration::from_millis(2);
-/// Full reports are made for those who ask, and this often for nobody.
+/// Interval of full reports that no client requested.
 const LET_GO_EVERY: Duration = Duration::from_secs(60);
 const SCORE_NOT_SET: &str = "oom_score_adj cannot be set (lowering it needs CAP_SYS_RESOURCE)";
 
@@ -32,18 +32,18 @@ impl Agent {
         self.until_housekeeping(Monotonic::now()).is_zero()
     }
 
-    /// Looks at everything once.
-    pub(super) fn keep_house(&mut self) {
+    /// Performs all periodic work once.
+    pub(super) fn do_housekeeping(&mut self) {
         self.last.housekeeping = Some(Monotonic::now());
         self.sensors.workloads.scan();
         self.hint_stores();
-        self.keep_ledger();
+        self.tidy_ledger();
         self.confirm_cluster();
         let now = Monotonic::now();
         self.note_counters();
         self.reporter.check_journal(now);
         self.note_oom_counters();
-        // The kernel tells of every write, but not of who was never told the right value.
+        // The kernel reports every write, but not a process that never had the right value.
         self.actions.audits.due = Extent::All;
         self.audit_if_due();
         if self.last.let_go.is_none_or(|last| now.since(last) >= LET_GO_EVERY) {
@@ -55,11 +55,11 @@ impl Agent {
                 self.let_go();
             }
         }
-        // After the report, which finds the filesystems: what is found for the first time has not changed.
+        // Runs after the report, which finds the filesystems: a source found for the first time is not a change.
         self.sensors.update_sources();
     }
 
-    /// Looks at `oom_score_adj` when something calls for it, for a moment only: the next sample must not be late for it.
+    /// Audits `oom_score_adj` for one slice, if an audit is due. A longer slice would delay the next sample.
     pub(super) fn audit_if_due(&mut self) {
         let now = Monotonic::now();
         self.actions.audits.due.add(self.sensors.workloads.take_appeared());
@@ -71,7 +71,7 @@ impl Agent {
             }
             self.actions.audits.took = Duration::ZERO;
             self.keep_own_score();
-            let extent = self.whose_scores();
+            let extent = self.audit_extent();
             self.actions.auditor.begin(self.sensors.workloads.tree(), extent);
         }
         let Some(sample) = self.sensors.memory.sample() else { return };
@@ -92,23 +92,23 @@ impl Agent {
         }
     }
 
-    /// Whose scores may be wrong now.
-    fn whose_scores(&mut self) -> Extent {
+    /// Returns the workloads whose scores may be wrong.
+    fn audit_extent(&mut self) -> Extent {
         let mut extent = std::mem::take(&mut self.actions.audits.due);
         let version = self.sensors.workloads.tree().hierarchy().version;
         for Pid(pid) in std::mem::take(&mut self.actions.audits.written) {
-            // Gone already.
+            // The process is gone.
             let Some(path) = membership::of(&self.config.proc_root, &pid.to_string(), version) else { continue };
             match self.sensors.workloads.tree().enclosing_workload(&path) {
                 Some(id) => extent.add([id]),
-                // On its way to its own cgroup it may become anybody's.
+                // A process on its way to its own cgroup may join any workload.
                 None => return Extent::All,
             }
         }
         extent
     }
 
-    /// Lets go of what was counted for cgroups that are gone.
+    /// Drops the counters of cgroups that are gone.
     fn let_go(&mut self) {
         let removed = self.sensors.drop_removed();
         self.actions.audits.reported.retain(|id| !removed.contains(id));

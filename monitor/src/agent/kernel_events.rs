@@ -1,4 +1,4 @@
-//! The events that the kernel's programs streamed: decoded, attributed to workloads, and reported.
+//! Decodes the events that the eBPF programs stream, attributes them to workloads, and reports them.
 
 use crate::kernel::Event;
 use crate::report::record::{NO_WORKLOAD, Record};
@@ -7,7 +7,7 @@ use crate::units::Monotonic;
 use super::Agent;
 
 impl Agent {
-    /// Reports each event that was drained. The tree is scanned at most once for all of them.
+    /// Reports each drained event. The tree is scanned at most once for all of them.
     pub(super) fn report_kernel_events(&mut self, now: Monotonic) {
         let (mut events, mut oom_kills) = self.sensors.events.take();
         self.sensors.settle_oom_kills(&mut oom_kills, now);

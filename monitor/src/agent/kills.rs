@@ -1,4 +1,4 @@
-//! OOM kills between the sensors, which complete them, and the reporter.
+//! OOM kills on their way from the sensors to the reporter.
 
 use crate::kernel::OomKill;
 use crate::report::record::{NO_WORKLOAD, Record};
@@ -17,7 +17,7 @@ impl Agent {
         }
     }
 
-    /// Reports a kill, unless its workload is to be found by the workloads' counters first.
+    /// Reports a kill, or holds it until the workloads' counters show its workload.
     pub(super) fn report_or_hold(&mut self, kill: OomKill, now: Monotonic) {
         let place = self.sensors.oom_kills.is_by_log().then(|| self.victim_place(&kill));
         let workload = place.as_ref().and_then(|place| place.workload.as_deref());
@@ -26,7 +26,7 @@ impl Agent {
         }
     }
 
-    /// Reports the kills that were held, with their workload if the counters have shown it.
+    /// Reports the kills that were held, with their workload if the counters show it.
     pub(super) fn report_held(&mut self, now: Monotonic) {
         let Some((held, workload)) = self.sensors.take_held_oom_kills(now) else { return };
         for kill in held {
@@ -43,7 +43,7 @@ impl Agent {
         }
     }
 
-    /// Compares what was reported with what the kernel counted. Reads files: for the report only.
+    /// Compares the reported kills with the kernel's counters. Reads files, so that only the report calls it.
     pub(super) fn balance_kills(&mut self, now: Monotonic) {
         for (workload, kills) in self.sensors.count_oom_kills_in_files(now) {
             self.reporter.report(&Record::OomKillsCounted { workload: &workload, kills }, now);

@@ -1,4 +1,4 @@
-//! What the loop remembers of earlier turns.
+//! State that the loop keeps from earlier turns.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -6,36 +6,36 @@ use std::time::Duration;
 use crate::actions::oom_score::Extent;
 use crate::units::{CgroupId, Monotonic, Pid};
 
-/// When what is done now and then was done last.
+/// Times of the last periodic work.
 #[derive(Debug, Default)]
 pub(super) struct Last {
     pub(super) housekeeping: Option<Monotonic>,
-    /// When counters of what is gone were last let go of.
+    /// When the counters of removed cgroups were dropped.
     pub(super) let_go: Option<Monotonic>,
 }
 
 /// Audits of `oom_score_adj`.
 #[derive(Debug, Default)]
 pub(super) struct Audits {
-    /// In these one may have changed.
+    /// Workloads in which a value may have changed.
     pub(super) due: Extent,
-    /// Of these processes somebody wrote it; few enough to be looked up one by one.
+    /// Processes whose value was written; few enough to be looked up one by one.
     pub(super) written: HashSet<Pid>,
-    /// When the last one was.
+    /// When the last audit was.
     pub(super) at: Option<Monotonic>,
-    /// How long it took, or has taken yet.
+    /// Duration of the last audit, or of the present one so far.
     pub(super) took: Duration,
-    /// Processes that it left with another value than they should have.
+    /// Processes that the last audit left with a wrong value.
     pub(super) drifted: usize,
-    /// Workloads of which that was reported.
+    /// Workloads whose drift was reported.
     pub(super) reported: HashSet<CgroupId>,
 }
 
-/// Where more processes had theirs written, everybody's is looked at.
+/// Above this number of written processes all processes are audited.
 const MOST_WRITTEN: usize = 64;
 
 impl Audits {
-    /// Takes note that somebody wrote this process's.
+    /// Notes a write of the process's `oom_score_adj`.
     pub(super) fn note_write(&mut self, pid: Pid) {
         if self.written.len() < MOST_WRITTEN {
             self.written.insert(pid);

@@ -1,4 +1,4 @@
-//! Limits of local storage: whoever keeps more on the disk than its pod may goes, whether or not the disk is full.
+//! Limits of local storage: evicts a pod above its own limits, whether or not the disk is full.
 
 mod above;
 
@@ -18,16 +18,16 @@ use self::above::{Measured, above_limits};
 use super::Agent;
 use super::turn::Started;
 
-/// By then everybody was measured anew.
+/// Evictions are remembered this long; by then every workload has a new measurement.
 const REMEMBERED: Duration = Duration::from_secs(600);
-/// What it is called among the capabilities that are missing.
+/// Name in the list of degraded capabilities.
 const CAPABILITY: &str = "pods";
 
-/// Which workloads were evicted, and which dry runs were reported.
+/// Workloads that were evicted, and dry runs that were reported.
 #[derive(Debug)]
 pub struct LocalStorage {
     would_evict: Dedup<(Cause, CgroupId)>,
-    /// When a workload was evicted last: started again it has the same name and cgroup, and not what was measured before.
+    /// When a workload was evicted last. A restarted workload has the same name and cgroup but not the earlier usage.
     gone: HashMap<CgroupId, Monotonic>,
 }
 
@@ -38,13 +38,13 @@ impl Default for LocalStorage {
 }
 
 impl LocalStorage {
-    /// It was evicted, for whatever reason.
+    /// Notes the eviction of a workload, for any cause.
     pub(super) fn note_gone(&mut self, id: CgroupId, now: Monotonic) {
         self.gone.retain(|_, at| now.since(*at) < REMEMBERED);
         self.gone.insert(id, now);
     }
 
-    /// Whether it was evicted since then.
+    /// Returns whether the workload was evicted since `at`.
     pub(super) fn was_gone_since(&self, id: CgroupId, at: Monotonic) -> bool {
         self.gone.get(&id).is_some_and(|gone| at <= *gone)
     }
@@ -90,7 +90,7 @@ impl Agent {
         )
     }
 
-    /// Reports an eviction for a limit of the pod's own; a dry run once a minute.
+    /// Reports an eviction for a limit of the pod's own. A dry run is reported at most once a minute.
     pub(super) fn report_limit_eviction(&mut self, above: &Above, started: Started, is_dry_run: bool, now: Monotonic) {
         if !is_dry_run || self.actions.local.would_evict.is_due((above.cause, above.id), now) {
             self.report_limit(above, started.action, started.processes, now);

@@ -1,4 +1,4 @@
-//! Reports what the decider noted in a turn beside the actions that it asked for.
+//! Reports the decider's notes of a turn.
 
 use crate::eviction::decider::Note;
 use crate::eviction::{MetThreshold, Observation};
@@ -54,7 +54,7 @@ impl Agent {
         }
     }
 
-    /// A threshold as it was met in this turn.
+    /// Returns the threshold at `place` as it was met in this turn.
     fn met(&self, place: usize, observation: &Observation) -> Option<MetThreshold> {
         let threshold = self.decision.armed().get(place)?.threshold.clone();
         let value = observation.get(threshold.signal)?;

@@ -1,4 +1,4 @@
-//! What the loop does with the sensors: an observation, the thresholds armed for it, steering of the measuring threads, degradations.
+//! How the loop uses the sensors: observation, armed thresholds, control of the measuring threads, degradations.
 
 use crate::eviction::decider::{Pace, Rules};
 use crate::eviction::{Layout, NodeCondition, Observation};
@@ -11,11 +11,11 @@ use crate::units::{Monotonic, Resource};
 
 use super::{Agent, Wakeup};
 
-/// The capability of sampling memory.
+/// Name of the capability of sampling memory.
 const SAMPLING: &str = "sampling";
 
 impl Agent {
-    /// Returns a fresh observation, and when it was sampled; without one nothing is decided.
+    /// Returns a fresh observation and its sampling time; `None` if sampling failed, so that nothing is decided.
     pub(super) fn observe(&mut self) -> Option<(Monotonic, Observation)> {
         let had_sample = self.sensors.memory.sample().is_some();
         match self.sensors.observe(&self.config, self.decision.armed()) {
@@ -58,7 +58,7 @@ impl Agent {
         );
     }
 
-    /// Arms the thresholds of the configuration for this layout; the state of those that stay is kept.
+    /// Arms the configured thresholds for this layout. Thresholds that stay keep their state.
     pub(super) fn arm_anew(&mut self, layout: Layout) {
         self.decision.arm(Rules { policy: &self.config.policy, pace: Pace::Kubelet }, layout);
         self.reporter.rearm(self.decision.armed());
@@ -67,7 +67,7 @@ impl Agent {
     /// Returns the conditions that thresholds of this node can raise, and whether they hold.
     pub(super) fn node_conditions(&self) -> impl Iterator<Item = (NodeCondition, bool)> + '_ {
         let is_watched = |condition: &NodeCondition| {
-            // MemoryPressure is always shown.
+            // MemoryPressure is always published.
             *condition == NodeCondition::MemoryPressure
                 || self.decision.armed().iter().any(|armed| NodeCondition::of(armed.threshold.signal) == *condition)
         };
@@ -75,7 +75,7 @@ impl Agent {
         NodeCondition::ALL.into_iter().filter(is_watched).map(|condition| (condition, holds.contains(&condition)))
     }
 
-    /// Reads, as seldom as will do, the figures that are not urgent.
+    /// Reads the figures that are not urgent, at a low rate.
     pub(super) fn refresh_figures(&mut self, wakeup: Wakeup, now: Monotonic) {
         let has_event = matches!(wakeup, Wakeup::KernelEvent | Wakeup::Psi);
         if self.sensors.counts.is_due(has_event, || self.next_event(now).0, now) {
@@ -88,7 +88,7 @@ impl Agent {
         }
     }
 
-    /// Passes on to the threads that measure disks what the loop has learnt.
+    /// Passes the loop's state to the threads that measure disks.
     pub(super) fn steer_disks(&mut self, now: Monotonic) {
         let is_armed = |is_wanted: fn(Resource) -> bool| {
             self.decision.armed().iter().any(|armed| is_wanted(armed.threshold.signal.resource()))
@@ -101,7 +101,7 @@ impl Agent {
         let is_pressed = assessment.conditions.contains(&NodeCondition::DiskPressure);
         let has_changed = self.sensors.disk.set_pressure(is_pressed);
         if has_changed {
-            // Without a runtime there is nothing to ask more often.
+            // Without a runtime no request rate can be raised.
             let _no_runtime = self.runtime.set_pressure(is_pressed);
         }
         if has_changed || !is_met {

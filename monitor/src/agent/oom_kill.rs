@@ -15,13 +15,13 @@ use crate::workloads::cgroup_path;
 use super::Agent;
 
 impl Agent {
-    /// A victim has exited: counts the kill, adds it to its incident, and reports it. If the kernel does not tell the victim's cgroup, the
-    /// workload's own counter may: `by_counter`.
+    /// Reports a victim that has exited: counts the kill and adds it to its incident. `by_counter` is the workload that
+    /// the counters show, used if the kernel does not report the victim's cgroup.
     pub(super) fn report_oom_kill(&mut self, kill: &OomKill, by_counter: Option<Arc<str>>, now: Monotonic) {
         let as_seen = kill.victim_path.as_ref();
         let mut victim = self.victim_place(kill);
         victim.workload = victim.workload.or(by_counter);
-        self.learn(&victim);
+        self.note_path(&victim);
         self.count_kill(victim.workload.as_deref());
         let trigger = self.place(Some(kill.trigger_cgroup), as_seen);
         let of_container = |id: &String| self.container_name(victim.workload.as_deref(), id);
@@ -37,8 +37,8 @@ impl Agent {
         self.reporter.report(&Record::OomKill(&record), now);
     }
 
-    /// Where a cgroup is and whose: as the tree knows it, or else as the kernel saw it when somebody in it or below was killed. A
-    /// container may be gone a millisecond later.
+    /// Returns path and workload of a cgroup. The path that the kernel reported at the kill is used if the tree has no
+    /// such cgroup: a container may be gone a millisecond later.
     pub(super) fn place(&self, id: Option<CgroupId>, as_seen: Option<&CgroupPath>) -> KillPlace {
         let Some(id) = id.filter(|id| id.0 != 0) else { return KillPlace::default() };
         if let Some((path, workload)) =
@@ -50,14 +50,14 @@ impl Agent {
         KillPlace { id: Some(id), workload: path.as_deref().map(|path| cgroup_path::workload(path).into()), path }
     }
 
-    /// The kernel's counters know a cgroup by its id alone.
-    fn learn(&mut self, place: &KillPlace) {
+    /// Notes the path of a cgroup, because the kernel's counters know only its id.
+    fn note_path(&mut self, place: &KillPlace) {
         if let (Some(id), Some(path), Some(workload)) = (place.id, place.path.as_deref(), &place.workload) {
             self.sensors.workloads.tree_mut().add_owner(id, path.into(), Arc::clone(workload));
         }
     }
 
-    /// Where a victim was. The kernel's log does not tell the id of a cgroup that is gone, but its path.
+    /// Returns the cgroup of a victim. The kernel's log reports only the path of a cgroup that is gone, not its id.
     pub(super) fn victim_place(&self, kill: &OomKill) -> KillPlace {
         let as_seen = kill.victim_path.as_ref();
         let place = self.place(kill.victim_cgroup, as_seen);
@@ -68,7 +68,7 @@ impl Agent {
         KillPlace { id: place.id, workload: Some(cgroup_path::workload(&path).into()), path: Some(path) }
     }
 
-    /// The limit of a cgroup and its usage now. Its files are read: an OOM kill is seldom, and its cgroup still there as a rule.
+    /// Returns the limit and the present usage of a cgroup. Reading its files is affordable because OOM kills are rare.
     fn limit(&self, place: KillPlace) -> Limit {
         let hierarchy = self.sensors.workloads.tree().hierarchy();
         let (limit, usage) = match hierarchy.version {
@@ -76,7 +76,7 @@ impl Agent {
             CgroupVersion::V2 => ("memory.max", "memory.current"),
         };
         let directory = place.path.as_deref().map(|path| hierarchy.memory.join(path.trim_start_matches('/')));
-        // Another cgroup may have taken its path.
+        // Another cgroup may have taken the path.
         let is_it = |path: &PathBuf| {
             let inode = std::fs::metadata(path).ok().map(|metadata| metadata.ino());
             inode.is_some() && (place.id.is_none() || inode == place.id.map(|id| id.0))
@@ -95,12 +95,12 @@ impl Agent {
     }
 }
 
-/// The path as far as the level with that id.
+/// Returns the path down to the level with that id.
 fn path_to(path: &CgroupPath, id: CgroupId) -> Option<String> {
     path.levels().position(|(level, _)| level == id).map(|place| path_of(path, place + 1))
 }
 
-/// The first levels of a path; what was too long begins with dots.
+/// Returns the first levels of a path; a truncated path begins with dots.
 fn path_of(path: &CgroupPath, levels: usize) -> String {
     let names: Vec<&str> = path.levels().take(levels).map(|(_, name)| name).collect();
     match (path.is_truncated(), names.is_empty()) {

@@ -1,4 +1,4 @@
-//! What the container runtime is asked for: pods to stop and to remove, and garbage to collect before any of them has to go.
+//! Orders to the container runtime: stop and remove pods, and collect garbage before an eviction.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use crate::workloads::PodUid;
 
 use super::Agent;
 
-/// Orders that were handed to the runtime, and who waits for what comes of them.
+/// Orders that were handed to the runtime, with their waiters.
 #[derive(Debug)]
 pub(super) struct Orders {
     queue: OrderQueue,
@@ -30,7 +30,7 @@ impl Orders {
 }
 
 impl Agent {
-    /// Hands over what was ordered.
+    /// Hands the queued orders to the runtime.
     pub(super) fn hand_orders(&mut self) {
         for Order { pod, what, answer } in self.actions.orders.queue.take() {
             let (grace, remove) = match what {
@@ -44,21 +44,21 @@ impl Agent {
         }
     }
 
-    /// Answers whoever waits for it.
+    /// Sends the outcome of an order to its waiter.
     pub(super) fn answer_order(&mut self, stopped: &Stopped) {
         let is_it = |(pod, remove, _): &(PodUid, bool, Answer)| *pod == stopped.uid && *remove == stopped.remove;
         let Some(index) = self.actions.orders.given.iter().position(is_it) else { return };
         let (_, remove, answer) = self.actions.orders.given.swap_remove(index);
         answer.give(match &stopped.result {
             Ok(_) => Ok(()),
-            // What is not there is removed.
+            // A pod that the runtime does not know counts as removed.
             Err(StopError::Unknown) if remove => Ok(()),
             Err(StopError::Static) => Err(NotDone::Critical),
             Err(reason) => Err(NotDone::Failed(reason.to_string())),
         });
     }
 
-    /// A pod's namespace and name, and its labels, by the runtime, or by who else tells the pods.
+    /// Returns a pod's namespace and name, and its labels, from the runtime or the pod source.
     pub(super) fn pod_named(&self, uid: Option<&PodUid>) -> (Option<String>, BTreeMap<String, String>) {
         let Some(uid) = uid else { return Default::default() };
         let named = |namespace: &str, name: &str| Some(format!("{namespace}/{name}"));
@@ -70,7 +70,7 @@ impl Agent {
         (metadata.and_then(|it| named(&it.namespace, &it.name)), BTreeMap::new())
     }
 
-    /// Takes the runtime's word for where its stores are.
+    /// Passes the runtime's store paths to the filesystem sensors.
     pub(super) fn hint_stores(&mut self) {
         let stores = self.runtime.view().stores;
         let hints = FilesystemHints { image: stores.image, container: stores.container };
@@ -80,14 +80,15 @@ impl Agent {
         }
     }
 
-    /// Orders the runtime to collect garbage until no threshold is met; false where the runtime cannot take the order.
+    /// Orders the runtime to collect garbage until no threshold is met. Returns false if the runtime cannot take the
+    /// order.
     pub(super) fn collect_garbage(&mut self, signal: Signal) -> bool {
         let what = garbage_for(signal, self.sensors.signals.filesystems.layout());
         let (proc_root, configured) = (&self.config.proc_root, &self.config.filesystems);
         let mut statfs = Statfs::new(proc_root);
         let choices = Role::ALL.map(|role| (role, Choice::of(role, configured, &self.actions.orders.hints)));
         let observe = move || {
-            // A filesystem that is not there has no signal, and does not prolong the collection.
+            // A missing filesystem has no signal and does not prolong the collection.
             let sample = |(role, choice): &(Role, Choice)| statfs.sample(*role, choice).ok();
             let samples: Vec<_> = choices.iter().filter_map(sample).collect();
             Observation { signals: values(&samples) }

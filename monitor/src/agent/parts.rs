@@ -1,4 +1,4 @@
-//! What an agent is put together from.
+//! The parts from which an agent is built.
 
 use crate::actions::Evictor;
 use crate::actions::oom_score::Auditor;
@@ -23,12 +23,12 @@ use super::proactive_reclaim::ProactiveReclaim;
 use super::reload::{self, Reload};
 use super::{Actions, Agent};
 
-/// The parts of an agent, each made by who knows how.
+/// The parts of an agent.
 #[derive(Debug)]
 pub struct Parts {
-    /// What was asked for.
+    /// The configuration.
     pub config: MonitorConfig,
-    /// What is measured.
+    /// The sensors.
     pub sensors: Sensors,
     /// Evictions.
     pub evictor: Evictor,
@@ -36,20 +36,20 @@ pub struct Parts {
     pub runtime: Runtime,
     /// The Kubernetes control plane.
     pub cluster: Cluster,
-    /// Where evictions leave what the runtime is to do.
+    /// Queue of orders from evictions to the runtime.
     pub queue: OrderQueue,
-    /// Whether memory is asked for before.
+    /// Whether the agent tries `memory.reclaim` before an eviction.
     pub reclaim: ReclaimFirst,
-    /// What the HTTP server shows.
+    /// The publications of the HTTP server.
     pub outlets: Outlets,
-    /// What is kept of incidents.
+    /// The recorder of incidents.
     pub recorder: Recorder,
-    /// Where new configurations come from.
+    /// The source of new configurations.
     pub reload: Reload,
 }
 
 impl Agent {
-    /// Puts the parts together.
+    /// Builds an agent from its parts.
     #[must_use]
     pub fn new(parts: Parts) -> Self {
         let Parts { config, sensors, evictor, runtime, cluster, queue, reclaim, outlets, recorder, reload } = parts;

@@ -1,4 +1,5 @@
-//! What pods that had to go have on the disks still. It is going to be free, and nobody else has to go for it.
+//! Disk usage of evicted pods that are not removed yet. This usage is about to be freed, so that no further pod is
+//! evicted for it.
 
 use std::time::Duration;
 
@@ -11,9 +12,9 @@ use crate::workloads::PodUid;
 
 use super::Agent;
 
-/// The disk's own figures show by then what was removed: its cool-down, and as long again for filesystems that free late.
+/// By then the disk's own figures show the removal: its cool-down, and as long again for filesystems that free late.
 const SHOWN_WITHIN: Duration = DISK_COOL_DOWN.saturating_mul(2);
-/// A runtime that is up has removed a pod by then, or will not.
+/// A runtime that is up removes a pod within this time, or not at all.
 const LONGEST: Duration = Duration::from_secs(60);
 
 /// Pods that were evicted for a disk and are not known to be removed.
@@ -28,24 +29,24 @@ struct Left {
     workload: String,
     has: DiskUsage,
     since: Monotonic,
-    /// Then it counts no more; while the runtime is down, nobody knows when.
+    /// End of the wait for the removal; `None` while the runtime is down.
     until: Option<Monotonic>,
 }
 
 impl Pending {
-    /// A pod is going, and its runtime will remove it. Its volumes are not the runtime's to remove.
+    /// Adds a pod whose removal is expected from its runtime. The runtime does not remove its volumes.
     fn add(&mut self, pod: PodUid, workload: &str, has: DiskUsage, now: Monotonic) {
         self.left.retain(|left| left.pod != pod);
         let (workload, has) = (workload.to_owned(), DiskUsage { volumes: Taken::default(), ..has });
         self.left.push(Left { pod, workload, has, since: now, until: None });
     }
 
-    /// It could not be ended, and keeps what it has.
+    /// Drops a pod whose eviction failed: it keeps its disk usage.
     pub(super) fn forget(&mut self, workload: &str) {
         self.left.retain(|left| left.workload != workload);
     }
 
-    /// Goes by what the runtime has; nothing while it is down.
+    /// Compares the pods with the runtime's snapshot; does nothing while the runtime is down.
     fn update(&mut self, snapshot: Option<&Snapshot>, now: Monotonic) {
         let Some(snapshot) = snapshot else {
             self.left.iter_mut().for_each(|left| left.until = None);
@@ -68,9 +69,9 @@ impl Pending {
 }
 
 impl Agent {
-    /// Takes note of what a pod has that is going.
+    /// Notes the disk usage of a pod that is being evicted.
     pub(super) fn expect_back(&mut self, pod: &PodUid, workload: &str, now: Monotonic) {
-        // Without a runtime nobody is going to remove it.
+        // Without a runtime the pod is not removed.
         let View { state, .. } = self.runtime.view();
         if !state.is_there() {
             return;
@@ -80,7 +81,7 @@ impl Agent {
         }
     }
 
-    /// What evicted pods still occupy, by signal.
+    /// Returns the usage of evicted pods that is about to be freed, by signal.
     pub(super) fn expected(&mut self, now: Monotonic) -> Vec<(Signal, Amount)> {
         if self.actions.pending.left.is_empty() {
             return Vec::new();
@@ -155,9 +156,9 @@ mod tests {
     }
 
     #[test]
-    fn once_it_is_removed_the_disk_tells() {
+    fn removal_ends_the_pending_usage() {
         let mut pending = pending();
-        // From before it went.
+        // A snapshot from before the eviction.
         pending.update(Some(&snapshot(1, &[])), Monotonic(2 * SECOND));
         pending.update(Some(&snapshot(5, &[])), Monotonic(5 * SECOND));
         pending.update(Some(&snapshot(5, &[])), Monotonic(24 * SECOND));
@@ -167,12 +168,12 @@ mod tests {
     }
 
     #[test]
-    fn what_a_runtime_does_not_remove_is_not_waited_for() {
+    fn unremoved_usage_expires() {
         let mut pending = pending();
         pending.update(Some(&snapshot(5, &["a"])), Monotonic(5 * SECOND));
         pending.update(Some(&snapshot(64, &["a"])), Monotonic(64 * SECOND));
         assert_eq!(bytes(&pending), 110);
-        // Down and up again: it has its time anew.
+        // Once the runtime is up again the wait starts anew.
         pending.update(None, Monotonic(64 * SECOND));
         pending.update(Some(&snapshot(70, &["a"])), Monotonic(70 * SECOND));
         assert_eq!(bytes(&pending), 110);

@@ -1,4 +1,4 @@
-//! Memory back from a workload before one is evicted: who is asked, how long is waited, and what came of it.
+//! Reclaims memory from a workload before an eviction (`memory.reclaim`), and waits for the outcome.
 
 use std::time::Duration;
 
@@ -16,16 +16,16 @@ use crate::workloads::WorkloadUsage;
 
 use super::Agent;
 
-/// While the kernel is at it, the node is looked at this often: the pressure may be gone, or grow.
+/// Interval of observations during an attempt: the pressure may end, or grow.
 const CHECK: Duration = Duration::from_millis(10);
-/// What the loop knows of such attempts.
+/// State of the reclaim attempts.
 #[derive(Debug)]
 pub(super) struct ProactiveReclaim {
     first: ReclaimFirst,
     running: Option<Attempt>,
     answer: Option<Answer>,
     would_ask: Dedup<CgroupId>,
-    /// The last attempt, if it was in vain: the eviction that follows is to tell of it.
+    /// The last attempt, if it failed: the record of the following eviction names it.
     in_vain: Option<(Monotonic, ReclaimAttempt)>,
 }
 
@@ -47,13 +47,13 @@ impl ProactiveReclaim {
         Self { first, running: None, answer: None, would_ask: Dedup::new(REPEAT_DRY_RUN), in_vain: None }
     }
 
-    /// From now on so. What is under way is given up: the kernel is told to stop.
+    /// Sets the mode. An attempt under way is interrupted.
     pub(super) fn set_first(&mut self, first: ReclaimFirst) {
         self.interrupt();
         *self = Self::new(first);
     }
 
-    /// Returns when the kernel has answered; never, when nothing was asked. Cancel-safe.
+    /// Waits for the kernel's answer; pends forever without a request. Cancel-safe.
     pub(super) async fn answered(&mut self) {
         match (&mut self.first, &self.running, self.answer) {
             (ReclaimFirst::Enforce(reclaimer), Some(_), None) => self.answer = Some(reclaimer.answer().await),
@@ -61,31 +61,31 @@ impl ProactiveReclaim {
         }
     }
 
-    /// How long until an attempt under way wants to be looked at.
+    /// Returns the time until the next check of an attempt under way.
     pub(super) fn next_check(&self, now: Monotonic) -> Option<Duration> {
         self.running.as_ref().map(|attempt| attempt.deadline.since(now).min(CHECK))
     }
 
-    /// The failed attempt, for the eviction that follows it at once.
+    /// Returns the failed attempt, for the eviction that follows immediately.
     pub(super) fn take_in_vain(&mut self, now: Monotonic) -> Option<ReclaimAttempt> {
-        /// A later eviction has another cause.
+        /// A later eviction is unrelated to the attempt.
         const RELATED: Duration = Duration::from_secs(1);
         let (ended, attempt) = self.in_vain.take()?;
         (now.since(ended) < RELATED.max(attempt.took.saturating_mul(10))).then_some(attempt)
     }
 
-    /// Whether the dry run on this workload is to be reported.
+    /// Returns whether the dry run on this workload is to be reported.
     pub(super) fn is_dry_run_due(&mut self, id: CgroupId, now: Monotonic) -> bool {
         self.would_ask.is_due(id, now)
     }
 
-    /// What the decider may ask for.
+    /// Returns the facts about reclaim for the decider.
     pub(super) fn facts(&self) -> ReclaimFacts {
         match (&self.first, &self.running) {
             (ReclaimFirst::Observe, _) => ReclaimFacts::DryRun,
             (ReclaimFirst::Enforce(_), Some(_)) => ReclaimFacts::Busy(self.answer.unwrap_or(Answer::Pending)),
             (ReclaimFirst::Enforce(reclaimer), None) if reclaimer.is_idle() => ReclaimFacts::Idle,
-            // The kernel may still be busy with a request that was given up.
+            // The kernel may still work on an interrupted request.
             (ReclaimFirst::Off, _) | (ReclaimFirst::Enforce(_), None) => ReclaimFacts::Off,
         }
     }
@@ -102,7 +102,7 @@ fn bytes_in(file: &PinnedFile, buffer: &mut Buffer) -> Option<Bytes> {
 }
 
 impl Agent {
-    /// The attempt under way has come to `outcome`. Returns by how much the usage of the workload fell.
+    /// Ends the attempt with `outcome`. Returns by how much the usage of the workload fell.
     pub(super) fn end_reclaim(&mut self, outcome: ReclaimOutcome, interrupt: bool, seen: &Observation) -> Bytes {
         if interrupt {
             self.actions.reclaim.interrupt();
@@ -110,7 +110,7 @@ impl Agent {
         self.actions.reclaim.answer = None;
         let Some(attempt) = self.actions.reclaim.running.take() else { return Bytes::ZERO };
         let now = Monotonic::now();
-        // A cgroup that no longer exists gave back everything, but not because of the request.
+        // A removed cgroup has given back all its memory, but not because of the request.
         let usage = bytes_in(&attempt.usage, &mut Buffer::new()).unwrap_or(attempt.usage_before);
         let available = seen.get(Signal::MemoryAvailable).map_or(Bytes::ZERO, |value| value.available_bytes());
         let ended = ReclaimAttempt {
@@ -129,7 +129,7 @@ impl Agent {
         freed
     }
 
-    /// Asks the kernel to reclaim `bytes` from the candidate at `place`; false where it cannot be asked.
+    /// Asks the kernel to reclaim `bytes` from the candidate at `place`. Returns false if the request is impossible.
     pub(super) fn begin_reclaim(&mut self, place: usize, bytes: Bytes, deadline: Monotonic) -> bool {
         let Some(usage) = self.decision.ranking().get(place).map(|ranked| &ranked.candidate) else { return false };
         let available = self.decision.acted_on().map_or(Bytes::ZERO, |met| met.value.available_bytes());

@@ -1,4 +1,5 @@
-//! A new configuration while the loop runs: what is refused changes nothing, what is good is in force from the next turn on.
+//! Reload of the configuration while the loop runs. A rejected configuration changes nothing; a valid one applies from
+//! the next turn on.
 
 use std::time::SystemTime;
 
@@ -18,12 +19,12 @@ use crate::units::{Monotonic, Signal, split_degradation};
 
 use super::Agent;
 
-/// What it is called among the things that are not as they should be.
+/// Name in the list of degraded capabilities.
 const CAPABILITY: &str = "configuration";
-/// Among the capabilities that are missing.
+/// Name of reclaim in the list of degraded capabilities.
 const RECLAIM: &str = "memory.reclaim";
 
-/// Where new configurations come from, and how the one in force stands.
+/// The source of new configurations, and the state of the present one.
 #[derive(Debug)]
 pub struct Reload {
     file: Option<ConfigWatch>,
@@ -31,18 +32,18 @@ pub struct Reload {
 }
 
 impl Reload {
-    /// By this file, which the agent was started by; without one it stays with what it was started by.
+    /// Reloads from this file; without a file the configuration never changes.
     #[must_use]
     pub fn of(file: Option<ConfigWatch>, state: ConfigState) -> Self {
         Self { file, state }
     }
 
-    /// How the configuration stands.
+    /// Returns the state of the configuration.
     pub(super) fn state(&self) -> &ConfigState {
         &self.state
     }
 
-    /// What has become of the file; never, where there is none. Cancel-safe.
+    /// Waits for the next update of the file; pends forever without a file. Cancel-safe.
     pub(super) async fn news(&self) -> ConfigUpdate {
         match &self.file {
             Some(file) => file.update().await,
@@ -51,15 +52,15 @@ impl Reload {
     }
 }
 
-/// Makes a configuration one for the loop.
+/// Adapts a configuration to the loop.
 pub(super) fn for_the_loop(mut config: MonitorConfig) -> MonitorConfig {
-    // A kubelet's one good sample stands for ten seconds; one of a thousand in a second does not.
+    // The kubelet's one good sample stands for ten seconds. One of a thousand samples per second does not.
     config.policy.quirks.set(Quirk::GraceRestartsAtOnce, false);
     config
 }
 
-/// Thresholds on signals that nobody observes would wait for ever, and what is reserved would be kept by nobody: better said than
-/// discovered.
+/// Returns the settings that have no effect: thresholds on signals without a sensor, and reservations that the agent
+/// does not enforce.
 #[must_use]
 pub fn not_acted_on(policy: &Policy) -> Vec<String> {
     let thresholds = policy.thresholds.iter().filter(|it| it.signal == Signal::AllocatableMemoryAvailable);
@@ -79,7 +80,7 @@ pub fn not_acted_on(policy: &Policy) -> Vec<String> {
 }
 
 impl Agent {
-    /// SIGHUP: the file is to be read now.
+    /// Requests a reload on SIGHUP.
     pub(super) fn ask_for_configuration(&mut self) {
         match &self.reload.file {
             Some(file) => file.request(),
@@ -91,7 +92,7 @@ impl Agent {
         }
     }
 
-    /// Takes what has become of the file.
+    /// Handles an update of the file.
     pub(super) fn take_configuration(&mut self, news: ConfigUpdate) {
         let now = Monotonic::now();
         let file = self.reload.file.as_ref().map(|file| file.path().display().to_string()).unwrap_or_default();
@@ -134,7 +135,8 @@ impl Agent {
         self.reporter.with_metrics(|metrics| metrics.configuration(state, Some(outcome)));
     }
 
-    /// Puts a configuration in force. What the loop looks at in its own is in force at once; here is what was made of it earlier.
+    /// Puts a configuration in force. The loop reads most settings directly; this function renews the state derived
+    /// from them.
     fn adopt(&mut self, config: MonitorConfig) {
         let before = std::mem::replace(&mut self.config, config);
         if before.policy != self.config.policy || before.sampling != self.config.sampling {
@@ -155,7 +157,7 @@ impl Agent {
         }
         if before.protected != self.config.protected {
             self.sensors.workloads.tree_mut().set_protected(self.config.protected.clone());
-            // Before anybody is chosen by who was protected earlier.
+            // The tree must be rescanned before the next victim is chosen under the new protection rules.
             self.sensors.workloads.scan();
         }
         let is_off = |config: &MonitorConfig| config.kubernetes.evictions.hard == EvictionMethod::Off;
@@ -204,7 +206,8 @@ impl Agent {
         }
     }
 
-    /// What the API server has not been told of yet is not told any more: its answer may come in hours, and then a pod would go.
+    /// Cancels the evictions that are not settled at the API server: its answer may come in hours, and would then evict
+    /// the pod.
     fn call_off(&mut self, is_meant: impl Fn(&Intent) -> bool, reason: &str) {
         for Unfinished { intent, .. } in self.cluster.ledger().unfinished() {
             if !is_meant(&intent) {
@@ -235,7 +238,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_acted_on_is_said() {
+    fn settings_without_effect_are_listed() {
         assert_eq!(not_acted_on(&Policy::default()), [""; 0]);
         let text = "apiVersion: node-pressure-monitor/v1alpha1
 kind: MonitorConfiguration
@@ -250,9 +253,9 @@ enforceNodeAllocatable: [pods]
             "systemReserved: not acted on by this version;",
             "enforceNodeAllocatable: not acted on by this version;",
         ];
-        let said = not_acted_on(&policy);
-        assert_eq!(said.len(), starts.len(), "{said:?}");
-        for (line, start) in said.iter().zip(starts) {
+        let reasons = not_acted_on(&policy);
+        assert_eq!(reasons.len(), starts.len(), "{reasons:?}");
+        for (line, start) in reasons.iter().zip(starts) {
             assert!(line.starts_with(start), "{line}");
         }
     }

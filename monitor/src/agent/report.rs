@@ -1,4 +1,4 @@
-//! What the loop knows, as the report that others are shown.
+//! Builds the published report from the loop's state.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Instant;
@@ -22,11 +22,11 @@ use crate::workloads::{QosClass, Workload};
 use super::Agent;
 
 impl Agent {
-    /// Publishes what the HTTP server shows. Returns false if that lags behind, and the publication was dropped.
+    /// Publishes the report for the HTTP server. Returns false if the receiver lags behind and the report was dropped.
     pub(super) fn publish(&mut self) -> bool {
         let now = Monotonic::now();
         self.balance_kills(now);
-        // The last sample of a calm node may be ten seconds old. The fresh one is shown only: nothing is decided by it.
+        // The last sample of a calm node may be ten seconds old. The fresh sample is only shown, not decided by.
         let decided_by = self.sensors.memory.show_fresh(self.config.policy.semantics);
         let report = self.node_report(now);
         self.sensors.memory.restore(decided_by);
@@ -51,7 +51,7 @@ impl Agent {
 
     pub(super) fn node_report(&mut self, now: Monotonic) -> NodeReport {
         let is_protected = |workload: &&Workload| workload.protection.is_some();
-        // How fast inodes go follows from the counters.
+        // The rate of inode usage follows from the counters.
         let counters = self.cgroup_reports(now);
         let accounts = self.sensors.events.accounts();
         let kswapd = self.sensors.events.kswapd();
@@ -137,7 +137,7 @@ impl Agent {
         self.sensors.events.report().probes.iter().map(report).collect()
     }
 
-    /// The kernel's aggregates, with the name of the workload that each cgroup belongs to.
+    /// Returns the kernel's aggregates, with the workload of each cgroup.
     fn cgroup_reports(&mut self, now: Monotonic) -> Vec<CgroupReport> {
         let Counters { cgroups, inodes } = self.sensors.counters_for_report(now);
         let mut reports: BTreeMap<u64, CgroupReport> = BTreeMap::new();
@@ -170,12 +170,12 @@ fn event_reports(accounts: &Accounts) -> Vec<EventReport> {
         malformed: account.malformed,
         suppressed: account.suppressed,
     };
-    // Malformed beyond recognition: generated under its kind, which cannot be told any more.
+    // Malformed events whose kind is unreadable count under the generated kind "unknown".
     let unknown = EventReport { event: "unknown", malformed: accounts.unknown, ..EventReport::default() };
     accounts.events.iter().map(account).chain([unknown]).collect()
 }
 
-/// The value of the `what` label.
+/// Returns the value of the `what` label.
 fn untracked_name(what: Untracked) -> &'static str {
     match what {
         Untracked::Stall => "stall",
@@ -195,7 +195,7 @@ fn add_counters(report: &mut CgroupReport, counters: &CgroupCounters) {
     report.oom_kills = counters.oom_kills;
 }
 
-/// The value of the `event` label.
+/// Returns the value of the `event` label.
 fn event_name(kind: EventKind) -> &'static str {
     match kind {
         EventKind::KswapdWake => "kswapd_wake",

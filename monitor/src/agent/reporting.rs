@@ -1,4 +1,4 @@
-//! Records that take facts from sensors and decision: evictions, incidents, the node's status.
+//! Records that combine facts from sensors and decision: evictions, incidents, the node's status.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ impl Agent {
         }
     }
 
-    /// Records what is left when the agent stops.
+    /// Records the remaining incidents when the agent stops.
     pub(super) fn record_rest(&mut self) {
         let now = Monotonic::now();
         self.sensors.events.drain();
@@ -39,7 +39,7 @@ impl Agent {
         self.send_events();
     }
 
-    /// Renews the evidence that the next incident gets, unless it is young.
+    /// Renews the evidence for the next incident, unless it is young enough.
     pub(super) fn renew_evidence(&mut self, now: Monotonic) {
         self.refresh_evidence(now);
         self.reporter.recorder.set_scale(self.sensors.memory.sample().map(|sample| {
@@ -52,7 +52,7 @@ impl Agent {
         }));
     }
 
-    /// Reports an eviction that has started, or in observe mode would have.
+    /// Reports an eviction that has started, or a dry run.
     pub(super) fn report_eviction(&mut self, start: &TurnStart, eviction: &StartedEviction) {
         let StartedEviction { met, ranked, candidates, action, processes, .. } = eviction;
         let workload = &ranked.candidate.workload;
@@ -87,7 +87,7 @@ impl Agent {
         self.reporter.report(&Record::Eviction(&record), now);
     }
 
-    /// The turn that decided, for `simulate` to replay. Numbers and texts always serialize.
+    /// Returns the deciding turn, for `simulate` to replay. Numbers and texts always serialize.
     fn trace_of(&self, eviction: &StartedEviction) -> (Option<RawJson>, Vec<RawJson>) {
         let order = Order::of(&self.config.policy, eviction.met.threshold.signal.resource());
         let line = RecordedLine {
@@ -115,7 +115,7 @@ impl Agent {
     /// Reports evictions that were found ended at `at`; `seen` was observed right after.
     pub(super) fn report_ended(&mut self, ended: &[Ended], at: Monotonic, seen: Option<&Observation>) {
         for ended in ended {
-            // What is left on a disk is known later, when its filesystem is measured again.
+            // The freed disk space is known only after the next measurement of the filesystem.
             let signal = ended.cause.signal().filter(|signal| !signal.resource().is_on_disk());
             let available: Option<SignalValue> = signal.zip(seen).and_then(|(signal, seen)| seen.get(signal));
             self.reporter.report(&Record::EvictionEnded { ended, at, available }, at);
@@ -145,12 +145,12 @@ impl Agent {
         self.reporter.publish_status(facts, pressure, &self.cluster, Monotonic::now());
     }
 
-    /// How long until a taint may be due.
+    /// Returns the time until a taint may be due.
     pub(super) fn until_taint(&self, now: Monotonic) -> Option<Duration> {
         self.reporter.status().until_taint(&self.config.kubernetes, now)
     }
 
-    /// Whether a signal behind the condition is observed.
+    /// Returns whether a signal behind the condition is observed.
     fn is_observed(&self, condition: NodeCondition) -> bool {
         let is_of = |signal: Signal| NodeCondition::of(signal) == condition;
         match condition {

@@ -8,8 +8,8 @@ use crate::units::{Monotonic, split_degradation};
 use super::Agent;
 
 impl Agent {
-    /// Takes in an event of the container runtime, and reports it.
-    pub(super) fn hear(&mut self, event: &Event) {
+    /// Handles and reports an event of the container runtime.
+    pub(super) fn handle_runtime_event(&mut self, event: &Event) {
         let now = Monotonic::now();
         match event {
             Event::State(state) => self.report_runtime_state(state, now),

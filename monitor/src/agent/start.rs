@@ -1,4 +1,4 @@
-//! The first turn, and what is reported about it.
+//! The first turn and its report.
 
 use std::io::Write as _;
 
@@ -10,14 +10,14 @@ use crate::units::Monotonic;
 use super::{Agent, Wakeup};
 
 impl Agent {
-    /// Looks once, and describes the node: as text on stdout when people read along, as one log record otherwise.
+    /// Observes once and describes the node: as text on stdout for an interactive reader, else as one log record.
     pub fn start(&mut self, text: bool, degradations: &[String]) {
-        // The first turn may find more.
+        // The first turn may find more degradations.
         self.reporter.set_missing(degradations, Monotonic::now());
         self.reporter.with_metrics(|metrics| metrics.configuration(self.reload.state(), None));
         self.run_turn(Wakeup::Housekeeping);
         let node = self.node_report(Monotonic::now());
-        // Said at start if they are not what they might be; from now on their changes are.
+        // The start page shows degraded sources. From now on only their changes are reported.
         self.sensors.update_sources();
         let available = node.memory.as_ref().map(|memory| memory.available(self.config.policy.semantics));
         let publication = self.publication(node, None);

@@ -1,4 +1,4 @@
-//! What the loop knows, for the Summary API document; a thread that may wait makes the document.
+//! The facts of the loop for the Summary API document, which another thread builds.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::workloads::Workload;
 use super::Agent;
 
 impl Agent {
-    /// Everything as it is now; takes as long as copying the pods' names.
+    /// Returns the present facts. The cost is that of copying the pods' names.
     pub(super) fn known(&self, report: &NodeReport) -> Known {
         let runtime = self.runtime.view();
         let cluster = self.cluster.view();

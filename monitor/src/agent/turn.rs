@@ -1,4 +1,4 @@
-//! Drives the decider: one turn from a sample to the actions that it calls for.
+//! Drives the decider: one turn from a sample to its actions.
 
 use std::time::Duration;
 
@@ -20,14 +20,14 @@ use crate::workloads::WorkloadUsage;
 use super::local_storage::Above;
 use super::{Agent, TurnStart};
 
-/// A decision uses a list up to this old. Usage is always read anew.
+/// Maximum age of the list of workloads at a decision. Usage is always read anew.
 pub(super) const LIST_AGE_AT_DECISION: Duration = Duration::from_millis(500);
-/// How far from a threshold, in time, the list of workloads is prepared.
+/// Time before the expected crossing of a threshold at which the list of workloads is prepared.
 const PREPARE_WITHIN: Duration = Duration::from_millis(20);
 
 pub(super) type RankedWorkload = Ranked<WorkloadUsage>;
 
-/// One eviction that was started, or in observe mode recorded, and when each step was taken.
+/// One eviction or dry run, with the time of each step.
 pub(super) struct StartedEviction {
     pub(super) met: MetThreshold,
     pub(super) ranked: RankedWorkload,
@@ -35,19 +35,19 @@ pub(super) struct StartedEviction {
     pub(super) action: Action,
     pub(super) processes: usize,
     pub(super) ordered: Monotonic,
-    /// When the second sample, which confirmed the first, was taken.
+    /// When the confirming second sample was taken.
     pub(super) decided: Monotonic,
     pub(super) acted: Monotonic,
-    /// The reclaim attempt that failed before.
+    /// The reclaim attempt that failed before the eviction.
     pub(super) reclaimed: Option<ReclaimAttempt>,
     pub(super) turn: RecordedTurn,
 }
 
-/// What the present turn has measured and done.
+/// Measurements and actions of the present turn.
 #[derive(Debug, Default)]
 pub(super) struct Turn {
     memory: Memory,
-    /// Converted to what can be written down only after the kill.
+    /// Serialized only after the kill, to keep the decision fast.
     steps: Vec<(Snapshot, Answer<WorkloadUsage>, Next)>,
     ordered: Monotonic,
     decided: Monotonic,
@@ -66,7 +66,7 @@ pub(super) struct Started {
 }
 
 impl Agent {
-    /// Steps the decider until the turn is over, and carries out what each step asks for.
+    /// Steps the decider until the turn is over, and carries out each requested step.
     pub(super) fn take_turn(&mut self, start: &TurnStart) -> Turn {
         let mut snapshot = self.snapshot(start);
         let pace = Pace::Agent(self.agent_rules());
@@ -101,7 +101,7 @@ impl Agent {
                 }
                 Next::Evict(choice) => {
                     let attempt = self.attempt(&choice, &mut turn);
-                    // What the turn has started counts for the rest of it.
+                    // Evictions of this turn count for the rest of the turn.
                     snapshot.under_way = self.actions.evictor.under_way().collect();
                     Answer::Attempt(attempt)
                 }
@@ -155,7 +155,7 @@ impl Agent {
         }
     }
 
-    /// The eviction that the turn started for a threshold, with everything needed to explain it. Called after the kill.
+    /// Returns the turn's eviction for a threshold, with all facts that explain it. Called after the kill.
     pub(super) fn started_eviction(&mut self, turn: &mut Turn) -> Option<StartedEviction> {
         let (choice, started) = turn.evicted?;
         let met = self.decision.armed().get(choice.threshold?).map(|armed| armed.threshold.clone());
@@ -188,12 +188,12 @@ impl Agent {
         })
     }
 
-    /// The rules as a recorded turn is replayed by.
+    /// Returns the rules with which a recorded turn is replayed.
     pub(super) fn recorded_rules(&self) -> impl serde::Serialize + '_ {
         Rules { policy: &self.config.policy, pace: Pace::Agent(self.agent_rules()) }
     }
 
-    /// The evictions that the turn started for limits of the pods' own.
+    /// Reports the turn's evictions for limits of the pods' own.
     pub(super) fn report_limits(&mut self, turn: &mut Turn, now: Monotonic) {
         for (choice, started) in std::mem::take(&mut turn.limits) {
             let Place::Limit(place) = choice.place else { continue };
@@ -203,13 +203,14 @@ impl Agent {
         }
     }
 
-    /// Polls the evictions under way; those that ended are reported after the decision.
+    /// Polls the evictions under way. Ended evictions are reported after the decision.
     pub(super) fn poll_evictions(&mut self, now: Monotonic) -> Vec<Ended> {
         let ended = self.actions.evictor.poll(&self.config.evictions, now);
         if ended.iter().any(|ended| ended.outcome == Outcome::Gone) {
             self.sensors.note_evicted();
         }
-        // Kept until a turn is taken: without a sample there is none, and a budget must not forget.
+        // Ended evictions are kept until the next turn: without a sample there is no turn, and a budget must count
+        // them.
         let facts = ended.iter().map(|ended| EndedEviction { id: ended.id, cause: ended.cause, end: ended.end });
         self.actions.ended.extend(facts);
         for ended in &ended {
@@ -228,19 +229,19 @@ impl Agent {
         ended
     }
 
-    /// Near a threshold the list of workloads is kept fresh, so that the decision need not wait for it.
+    /// Refreshes the list of workloads near a threshold, so that the decision need not wait for it.
     pub(super) fn prepare(&mut self) {
         if self.is_near() {
             self.sensors.workloads.scan_if_older(LIST_AGE, Monotonic::now());
         }
     }
 
-    /// Whether a threshold may be met before long: slow work waits.
+    /// Returns whether a threshold may be met soon. Slow work waits while this holds.
     pub(super) fn is_near(&self) -> bool {
         self.next_event(Monotonic::now()).0 <= PREPARE_WITHIN
     }
 
-    /// What the decider noted in the turn.
+    /// Reports the decider's notes of the turn.
     pub(super) fn report_notes(&mut self, observation: &Observation, now: Monotonic) {
         let notes: Vec<_> = self.decision.notes().collect();
         for note in notes {

@@ -1,38 +1,38 @@
-//! Why the loop woke.
+//! Reasons for which the loop wakes.
 
-/// Why the loop woke.
+/// The reason for which the loop woke.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wakeup {
-    /// The kernel's programs streamed something.
+    /// The eBPF programs streamed an event.
     KernelEvent,
-    /// The kernel's log has something to read, or a kill has waited for it long enough.
+    /// The kernel's log is readable, or a kill has waited for the log long enough.
     KernelLog,
     /// The PSI trigger fired.
     Psi,
     /// The computed sampling deadline.
     Deadline,
-    /// An eviction under way wants to be looked at, or the next one may start.
+    /// An eviction under way is to be polled, or the next one may start.
     Eviction,
-    /// The kernel has answered to being asked for memory.
+    /// The kernel has answered a reclaim request.
     Reclaim,
-    /// A threshold on a filesystem is crossed, or was, or filesystems are found elsewhere.
+    /// A filesystem crossed a threshold in either direction, or filesystems have moved.
     Filesystems,
-    /// The container runtime came or went, or has done what it was asked to.
+    /// The container runtime came, went, or completed an order.
     Runtime,
-    /// The control plane has something to say.
+    /// The control plane has an event.
     Cluster,
-    /// Pressure is to be looked at, for the conditions that follow from it.
+    /// Pressure is to be evaluated for the node's conditions.
     Pressure,
-    /// The configuration file has changed, or is to be read again.
+    /// The configuration file has changed, or a reload was requested.
     Configuration,
-    /// Somebody asked for the metrics.
+    /// A client requested the metrics.
     Scrape,
-    /// Time to scan the whole tree.
+    /// The whole tree is to be scanned.
     Housekeeping,
 }
 
 impl Wakeup {
-    /// As metrics and logs call it.
+    /// Returns the name in metrics and logs.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

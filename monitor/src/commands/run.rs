@@ -38,22 +38,22 @@ use super::instance::{InstanceLock, LockError};
 pub use self::options::Options;
 use self::options::{configuration, interpret};
 
-/// Bytes per second at which memory may vanish where that cannot be measured: more than one CPU of today faults in.
+/// Assumed rate of memory loss in bytes per second if the rate cannot be measured: more than one present CPU faults in.
 const ASSUMED_RATE: Bytes = Bytes(6 << 30);
 
 /// Why `run` ended other than by request.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// The configuration.
+    /// The configuration is wrong.
     #[error("the configuration is wrong; nothing was started\n{0}")]
     Config(#[from] ConfigErrors),
-    /// The filter in the environment.
+    /// The log filter in the environment is wrong.
     #[error(transparent)]
     Logging(#[from] LoggingError),
-    /// Another instance.
+    /// Another instance runs.
     #[error(transparent)]
     Lock(#[from] LockError),
-    /// Anything else.
+    /// Any other error.
     #[error("{0:#}")]
     Failed(#[from] anyhow::Error),
 }
@@ -70,10 +70,10 @@ impl RunError {
     }
 }
 
-/// Runs the agent until it is asked to stop.
+/// Runs the agent until a signal stops it.
 ///
 /// # Errors
-/// When the configuration is wrong, another instance runs, or something it cannot do without is missing.
+/// When the configuration is wrong, another instance runs, or a required facility is missing.
 pub fn run(options: &Options) -> Result<(), RunError> {
     let (Loaded { config, warnings, .. }, fingerprint) = configuration(options)?;
     let format = options.log_format.map_or_else(LogFormat::for_stderr, LogFormat::from);
@@ -88,12 +88,13 @@ pub fn run(options: &Options) -> Result<(), RunError> {
         tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start the event loop")?;
     let file = options.config.clone().zip(fingerprint).map(|(path, fingerprint)| (path, fingerprint, options.clone()));
     let served = runtime.block_on(serve(config, file, format == LogFormat::Text, log));
-    // Whoever reads an incident from a disk that hangs must not keep the agent from stopping.
+    // A reader of an incident on a hanging disk must not prevent the agent from stopping.
     runtime.shutdown_background();
     served.map_err(RunError::from)
 }
 
-/// Before any thread is started that looks at cgroups. What is said of a namespace of its own follows when it matters.
+/// Joins the machine's cgroup namespace before any thread reads cgroups. A later check reports a private namespace if
+/// it matters.
 fn share_cgroups() {
     match namespaces::join_cgroups_of_machine() {
         Ok(false) => {}
@@ -107,7 +108,8 @@ fn share_cgroups() {
     }
 }
 
-/// Only once the lock is held: another agent may run. In observe mode too: it ends what an earlier agent began.
+/// Thaws a cgroup that an earlier agent left frozen, also in observe mode. Runs only under the lock: another agent may
+/// be using the freezer.
 fn thaw_left_frozen(config: &MonitorConfig) {
     match FreezeRecord::beside(&config.lock_file).thaw() {
         Ok(None) => {}
@@ -119,7 +121,8 @@ fn thaw_left_frozen(config: &MonitorConfig) {
     }
 }
 
-/// What an earlier agent has begun to evict is finished, but for observe mode, which does nothing, and for what is off by now.
+/// Opens the ledger, from which the agent finishes the evictions of an earlier agent. Observe mode and disabled methods
+/// finish none.
 fn ledger_of(config: &MonitorConfig) -> Ledger {
     let ledger = Ledger::beside(&config.lock_file);
     for Unfinished { intent, .. } in ledger.unfinished() {
@@ -145,7 +148,7 @@ fn ledger_of(config: &MonitorConfig) -> Ledger {
     ledger
 }
 
-/// Inside a namespace of its own the agent recognizes neither itself nor the others: then it may look, but not act.
+/// In a private namespace the agent recognizes neither itself nor other workloads: it may observe, but not act.
 fn private_namespaces(mode: Mode) -> anyhow::Result<Option<String>> {
     let Some(text) = namespaces_text(&namespaces::private()) else { return Ok(None) };
     match mode {
@@ -154,7 +157,7 @@ fn private_namespaces(mode: Mode) -> anyhow::Result<Option<String>> {
     }
 }
 
-/// What is to be said of those in which the agent is alone.
+/// Describes the private namespaces.
 pub(super) fn namespaces_text(private: &[&str]) -> Option<String> {
     (!private.is_empty()).then(|| {
         format!(
@@ -165,7 +168,7 @@ pub(super) fn namespaces_text(private: &[&str]) -> Option<String> {
     })
 }
 
-/// Said of a node that swaps.
+/// Degradation of a node with swap.
 pub(super) const SWAP_ON: &str =
     "swap is on: what is swapped out counts as available, so a node that thrashes may meet no threshold on memory";
 
@@ -198,7 +201,7 @@ async fn serve(
     };
     let file = file.map(watch).transpose().context("cannot start the thread that reads the configuration file")?;
     let reload = Reload::of(file, config_state);
-    // Before the loop takes a priority of its own, which threads made from then on would share.
+    // Threads inherit the loop's priority, so this thread must start before the loop raises its own.
     let filesystems = FilesystemSignals::start(&config).context("cannot start the thread that asks the filesystems")?;
     let roots = Roots::of(&config);
     let walker = Walker::start(&config.disk_usage, roots);

@@ -1,4 +1,4 @@
-//! From one step of an eviction to the next.
+//! Transitions between the stages of an eviction.
 
 use std::time::Duration;
 
@@ -6,18 +6,18 @@ use crate::config::EvictionLimits;
 use crate::units::Monotonic;
 
 use super::running::{Running, Stage, no_answer, not_by_the_runtime, not_removed, removal};
-use super::{Evictor, LONG_PATIENCE, Outcome, PATIENCE};
+use super::{ANSWER_LIMIT, CONSENT_LIMIT, Evictor, Outcome};
 use crate::actions::ActionError;
 use crate::actions::stop::NotDone;
 
-/// How often a dying workload is killed once more where processes are killed one by one: the kernel lists a process a moment after it was
-/// forked.
+/// Interval of repeated kills where processes are killed one by one: the kernel lists a process only a moment after the
+/// fork.
 const KILL_AGAIN: Duration = Duration::from_millis(50);
-/// How long after the grace period the runtime may take to kill by itself.
+/// How long after the grace period the runtime may take to send SIGKILL.
 const LATE: Duration = Duration::from_secs(2);
 
 impl Evictor {
-    /// What comes next in its course, if it is time for it; how it ended, when it has.
+    /// Performs the next stage of the eviction if it is due. Returns the outcome once the eviction has ended.
     pub(super) fn advance(&self, running: &mut Running, limits: &EvictionLimits, now: Monotonic) -> Option<Outcome> {
         if let Stage::Removing { asked, since } = &running.stage {
             let left = removal(asked.answer(), now.since(*since))?;
@@ -37,17 +37,17 @@ impl Evictor {
                 Some(Err(NotDone::Critical)) => Some(Outcome::Refused("it must not be touched".to_owned())),
                 Some(Err(NotDone::Failed(reason))) if !insists => Some(Outcome::Failed(reason)),
                 None if now < until => None,
-                None if !insists => Some(Outcome::Failed(no_answer(LONG_PATIENCE))),
+                None if !insists => Some(Outcome::Failed(no_answer(CONSENT_LIMIT))),
                 answer => {
                     let reason = match answer {
                         Some(Err(NotDone::Failed(reason))) => reason,
-                        _ => no_answer(PATIENCE),
+                        _ => no_answer(ANSWER_LIMIT),
                     };
                     running.note = Some(format!("{reason}; its processes were signalled instead"));
                     self.terminate_instead(running, now.after(grace), now)
                 }
             },
-            // The grace period of some pods is zero, and the kubelet needs a moment all the same.
+            // Some pods have no grace period, and the kubelet needs a moment even then.
             Stage::Leaving { until } if now >= until.after(LATE) => {
                 running.note = Some(format!(
                     "the kubelet had not stopped it {:.1} s after its grace period: killed",
@@ -56,7 +56,7 @@ impl Evictor {
                 self.kill(running, now)
             }
             Stage::Stopping { ref asked, until } => match asked.answer() {
-                // Known by the runtime alone, and just in time: nothing was touched.
+                // Only the runtime knew that the pod is critical. Nothing was touched.
                 Some(Err(NotDone::Critical)) => {
                     Some(Outcome::Failed("the runtime says that it is a static pod".to_owned()))
                 }
@@ -64,7 +64,7 @@ impl Evictor {
                     running.note = Some(not_by_the_runtime(&reason));
                     self.terminate_instead(running, until, now)
                 }
-                // What it has stopped takes a moment to go; what somebody starts again meanwhile is killed.
+                // Stopped processes take a moment to exit. Processes that start meanwhile are killed.
                 Some(Ok(())) => {
                     running.stage = Stage::Terminating { until: now.after(LATE) };
                     None
@@ -86,7 +86,7 @@ impl Evictor {
             Stage::Dying { since } if !running.target.is_killed_at_once() => {
                 if now.since(running.again.unwrap_or(since)) >= KILL_AGAIN {
                     running.again = Some(now);
-                    // What is left of it is killed the next time, or said when its time is over.
+                    // Remaining processes are killed at the next poll, or reported at the time limit.
                     let _left = running.target.kill();
                 }
                 None
@@ -108,7 +108,7 @@ impl Evictor {
         }
     }
 
-    /// What the runtime does not do is done here, within what is left of the grace period.
+    /// Sends SIGTERM in place of the runtime, with the rest of the grace period.
     fn terminate_instead(&self, running: &mut Running, until: Monotonic, now: Monotonic) -> Option<Outcome> {
         if now >= until {
             return self.kill(running, now);
@@ -123,7 +123,7 @@ impl Evictor {
         }
     }
 
-    /// No process is left. What a pod leaves on the disk takes a while longer.
+    /// Handles the exit of the last process. The removal of the pod's disk usage takes longer.
     fn remove_rest(&self, running: &mut Running, now: Monotonic) -> Option<Outcome> {
         let (Some(pod), Some(stopper)) = (&running.pod, &self.stopper) else { return Some(Outcome::Gone) };
         match stopper.remove(&pod.uid) {

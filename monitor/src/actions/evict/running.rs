@@ -1,4 +1,4 @@
-//! One eviction under way, and what is said of it.
+//! State of one eviction under way, and its notes.
 
 use std::time::Duration;
 
@@ -9,7 +9,8 @@ use crate::workloads::PodUid;
 use crate::actions::Target;
 use crate::actions::stop::{Asked, NotDone};
 
-/// How long the removal of a pod's disk is waited for. A large writable layer takes long to remove, and is removed all the same.
+/// Time limit of the wait for a pod's removal. Removing a large writable layer takes longer, and completes all the
+/// same.
 const REMOVAL_LIMIT: Duration = Duration::from_secs(30);
 
 /// One eviction under way.
@@ -19,41 +20,41 @@ pub(super) struct Running {
     pub(super) cause: Cause,
     pub(super) stage: Stage,
     pub(super) started: Monotonic,
-    /// When its grace period was over and SIGKILL followed.
+    /// When SIGKILL followed the grace period.
     pub(super) killed: Option<Monotonic>,
-    /// When it was last killed once more.
+    /// When SIGKILL was last repeated.
     pub(super) again: Option<Monotonic>,
-    /// A pod whose disk is wanted back, and that is ended by the runtime.
+    /// The pod, if the eviction is for a disk and the runtime ends the pod.
     pub(super) pod: Option<StoppedPod>,
-    /// What did not go as it should have.
+    /// A problem during the eviction.
     pub(super) note: Option<String>,
 }
 
-/// A pod that the runtime is to end.
+/// A pod that the runtime ends.
 #[derive(Debug)]
 pub(super) struct StoppedPod {
     pub(super) uid: PodUid,
-    /// For a hard threshold or a limit: no other may go for its disk meanwhile.
+    /// The cause is a hard threshold or a limit: no other pod may be evicted for the disk meanwhile.
     pub(super) urgent: bool,
 }
 
 #[derive(Debug)]
 pub(super) enum Stage {
-    /// The API server was asked to have it stopped: by the kubelet, which gives it a grace period.
+    /// The API server was asked to evict the pod; the kubelet then stops the pod with a grace period.
     Asking { asked: Asked, until: Monotonic, grace: Duration, insists: bool },
-    /// The kubelet stops it, with a grace period until the time given.
+    /// The kubelet stops the pod, with a grace period until the time given.
     Leaving { until: Monotonic },
-    /// The runtime was asked to stop it, with a grace period until the time given.
+    /// The runtime was asked to stop the pod, with a grace period until the time given.
     Stopping { asked: Asked, until: Monotonic },
     /// SIGTERM was sent; SIGKILL follows at the time given.
     Terminating { until: Monotonic },
     /// SIGKILL was sent at the time given.
     Dying { since: Monotonic },
-    /// No process is left; the runtime was asked to remove the rest at the time given.
+    /// No process is left. The runtime was asked to remove the pod at the time given.
     Removing { asked: Asked, since: Monotonic },
 }
 
-/// What is to be said once the removal is over; nothing while it is not.
+/// Returns the note of a removal once the removal is over: `Some(None)` if it succeeded.
 pub(super) fn removal(answer: Option<Result<(), NotDone>>, waited: Duration) -> Option<Option<String>> {
     match answer {
         Some(Ok(())) => Some(None),

@@ -1,4 +1,4 @@
-//! The answer for programs.
+//! The answer as JSON.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -17,7 +17,7 @@ use super::verdict::{Judged, Row, Verdict};
 /// Writes one JSON object.
 ///
 /// # Errors
-/// When it cannot be written.
+/// When writing fails.
 pub fn write(writer: &mut impl Write, verdict: &Verdict<'_>, node: &str) -> io::Result<()> {
     let Verdict { signal, value, thresholds, order: _, ranking, first, eviction } = verdict;
     let answer = Answer {
@@ -29,8 +29,8 @@ pub fn write(writer: &mut impl Write, verdict: &Verdict<'_>, node: &str) -> io::
         thresholds: thresholds.iter().map(Threshold::of).collect(),
         ranking: ranking.iter().map(|row| Ranked::of(row, verdict)).collect(),
         first: first.and_then(|first| ranking.get(first)).map(|row| row.ranked.candidate.name()),
-        grace_period_seconds: eviction.as_ref().map(|told| told.grace_period_seconds),
-        message: eviction.as_ref().map(|told| told.message.as_str()),
+        grace_period_seconds: eviction.as_ref().map(|eviction| eviction.grace_period_seconds),
+        message: eviction.as_ref().map(|eviction| eviction.message.as_str()),
     };
     serde_json::to_writer_pretty(&mut *writer, &answer)?;
     writer.write_all(b"\n")

@@ -1,5 +1,5 @@
-//! The workloads of this node, measured once: what `kubectl` would have printed, as far as the node itself knows it. Acts on nothing,
-//! loads no program into the kernel, and needs no agent.
+//! Measures the workloads of this node once, in the form of `kubectl`'s output, as far as the node itself knows it. The
+//! command acts on nothing, loads no program into the kernel, and needs no agent.
 
 mod disks;
 mod marks;
@@ -32,16 +32,16 @@ use super::few;
 
 pub use self::marks::{Mark, Marks};
 
-/// What was found.
+/// The measured node.
 #[derive(Debug)]
 pub struct Live {
-    /// How its filesystems share devices.
+    /// How the filesystems share devices.
     pub layout: Layout,
-    /// Its workloads.
+    /// The workloads.
     pub pods: Vec<Pod>,
-    /// What they use, and what is left.
+    /// The usage of the workloads, and what is available.
     pub summary: Summary,
-    /// What the agent would make of them.
+    /// The agent's marks on the workloads.
     pub marks: Marks,
 }
 
@@ -50,10 +50,10 @@ const NOT_REMOVED: &str = "no container runtime removes what it has on a disk";
 const NOT_ROOT: &str = "this node is measured by root alone: others see neither its container runtime nor what pods keep on the disks; \
                         run it with sudo, or give it --pods and --summary";
 
-/// Looks at this node for a ranking by `signal`. What cannot be asked is said on stderr.
+/// Measures this node for a ranking by `signal`. Failed requests are noted on stderr.
 ///
 /// # Errors
-/// When this is not root, or the cgroups cannot be read.
+/// When the caller is not root, or the cgroups cannot be read.
 pub fn look(config: &MonitorConfig, signal: Signal, layout: Option<Layout>) -> Result<Live, CommandError> {
     if !rustix::process::geteuid().is_root() {
         return Err(CommandError::Wrong(NOT_ROOT.to_owned()));
@@ -64,7 +64,7 @@ pub fn look(config: &MonitorConfig, signal: Signal, layout: Option<Layout>) -> R
     let hints = FilesystemHints { image: view.stores.image.clone(), container: view.stores.container.clone() };
     let (samples, missing) = node::filesystems(config, &hints);
     if is_of_disk {
-        tell_missing(config, signal, &missing);
+        note_missing(config, signal, &missing);
     }
     let (stats, trouble) = node::statistics(config, tree.hierarchy(), &samples, signal);
     trouble.into_iter().for_each(output::note);
@@ -77,7 +77,7 @@ pub fn look(config: &MonitorConfig, signal: Signal, layout: Option<Layout>) -> R
     let roles = Roles::at(|role| samples.iter().find(|sample| sample.role == role).map(|sample| &*sample.place));
     let on_disk = |usage: &WorkloadUsage| {
         let usage = measured.as_ref()?.get(&usage.workload.name, usage.workload.id)?;
-        // What lies on another disk than its role's does not help there.
+        // Usage on another disk than that of the role does not count there.
         let parts = usage.parts.iter().filter(|part| roles.holds(part)).cloned().collect();
         Some(Usage::new(usage.id, parts, usage.at, usage.is_complete))
     };
@@ -96,7 +96,7 @@ pub fn look(config: &MonitorConfig, signal: Signal, layout: Option<Layout>) -> R
         } else if let Some(protection) = of_spec().and_then(|pod| operators(pod, config)) {
             Some(protection.as_str())
         } else {
-            // What pods have on a disk is not given back by ending them, but by who removes them.
+            // The disk usage of a pod is freed by its removal, not by ending its processes.
             (is_of_disk && !view.state.is_there()).then_some(NOT_REMOVED)
         };
         marks.set(pods::uid(&usage.workload).to_owned(), Mark { preference: usage.workload.preference, exempt });
@@ -110,7 +110,7 @@ pub fn look(config: &MonitorConfig, signal: Signal, layout: Option<Layout>) -> R
 }
 
 fn scan(config: &MonitorConfig) -> Result<WorkloadTree, CommandError> {
-    // Where that fails, what follows of it is said below.
+    // The notes below name the consequence of a failure.
     let _stays = namespaces::join_cgroups_of_machine();
     let hierarchy = Hierarchy::detect(&config.cgroup_root).map_err(|error| CommandError::Wrong(error.to_string()))?;
     if let Err(reason) = host_facts::sees_processes(&config.proc_root) {
@@ -131,12 +131,12 @@ fn scan(config: &MonitorConfig) -> Result<WorkloadTree, CommandError> {
     Ok(tree)
 }
 
-/// Why the operator has it protected; what the system needs says so itself.
+/// Returns the operator's protection of a pod. Pods that the system needs carry their own mark.
 fn operators(pod: &Pod, config: &MonitorConfig) -> Option<Protection> {
     pod.protection(&config.kubernetes.protect).filter(|_| !pod.is_critical())
 }
 
-/// Says what is not known without it.
+/// Queries the runtime, and notes the consequence of a failure.
 fn look_at_runtime(config: &MonitorConfig, is_of_disk: bool) -> View {
     let view = runtime::observe_once(config.runtime.clone()).unwrap_or_else(|error| {
         let (reason, since) = (format!("cannot be asked: {error}"), crate::units::Monotonic::now());
@@ -156,8 +156,8 @@ fn look_at_runtime(config: &MonitorConfig, is_of_disk: bool) -> View {
     view
 }
 
-/// Filesystems that a ranking for this signal rests on. A node without containers has no store of theirs.
-fn tell_missing(config: &MonitorConfig, signal: Signal, missing: &[(Role, String)]) {
+/// Notes the missing filesystems behind the signal. A node without containers has no filesystem for them.
+fn note_missing(config: &MonitorConfig, signal: Signal, missing: &[(Role, String)]) {
     for (role, reason) in missing {
         let is_named = match role {
             Role::Node => true,
@@ -184,17 +184,17 @@ fn specs(config: &MonitorConfig) -> PodSpecs {
     })
 }
 
-/// Those that are ranked, with their memory: of a disk the pods alone, for what others have there stays when they are gone. Static pods
-/// are shown; who else is protected is only told.
+/// Returns the ranked workloads with their memory. A ranking for a disk holds only pods, because the disk usage of
+/// other workloads stays after they end. Static pods are included; other protected workloads are only noted.
 fn ranked(tree: &mut WorkloadTree, is_of_disk: bool) -> Vec<WorkloadUsage> {
     let mut usages = tree.usages();
     usages.retain(|usage| !is_of_disk || usage.workload.kind.pod_uid().is_some());
     let is_shown = |usage: &WorkloadUsage| matches!(usage.workload.protection, None | Some(Protection::StaticPod));
     let (shown, protected): (Vec<_>, Vec<_>) = usages.into_iter().partition(is_shown);
-    let is_told = |usage: &&WorkloadUsage| usage.workload.protection != Some(Protection::HoldsOthers);
+    let is_noted = |usage: &&WorkloadUsage| usage.workload.protection != Some(Protection::HoldsOthers);
     let protected: Vec<String> = protected
         .iter()
-        .filter(is_told)
+        .filter(is_noted)
         .filter_map(|WorkloadUsage { workload, .. }| Some(format!("{} ({})", workload.name, workload.protection?)))
         .collect();
     if !protected.is_empty() {
@@ -203,7 +203,7 @@ fn ranked(tree: &mut WorkloadTree, is_of_disk: bool) -> Vec<WorkloadUsage> {
     shown
 }
 
-/// Measures the disks, and says whose figure is no more than a lower bound.
+/// Measures the disks, and notes the workloads whose usage is only a lower bound.
 fn measure(
     config: &MonitorConfig,
     tree: &WorkloadTree,
@@ -233,7 +233,7 @@ fn measure(
     Ok(usages)
 }
 
-/// What a workload keeps on the disks, where that is asked for; nothing where it is and was not measured.
+/// Returns the disk usage of a workload if requested; `None` if it was not measured.
 fn disk_statistics(
     usage: &WorkloadUsage,
     is_of_disk: bool,
@@ -247,7 +247,7 @@ fn disk_statistics(
     on_disk.map(|it| it.statistics(uid, |id| Some(snapshot?.container(id)?.name.clone())))
 }
 
-/// The same with memory, and with process ids where they are asked for; nothing where they cannot be counted.
+/// Adds memory, and the number of process ids if requested and countable.
 fn with_others(
     stats: PodStats,
     usage: &WorkloadUsage,

@@ -1,4 +1,4 @@
-//! `node-pressure-monitor rank`: who would be evicted first, and every key that decides it.
+//! `node-pressure-monitor rank`: the eviction order of the pods, with every key that decides it.
 
 mod json;
 mod live;
@@ -125,7 +125,7 @@ fn parse_signal(text: &str) -> Result<Signal, String> {
 /// Runs the command.
 ///
 /// # Errors
-/// When a file is wrong or cannot be read, this node cannot be measured, or the answer cannot be written.
+/// When a file is wrong or unreadable, this node cannot be measured, or the answer cannot be written.
 pub fn run(options: &Options) -> Result<(), CommandError> {
     match (&options.pods, &options.summary) {
         (Some(pods), Some(summary)) => of_files(options, pods, summary),
@@ -177,7 +177,7 @@ fn answer(
         output::note(words);
     }
     if let Some(at) = verdict.value.and_then(|value| value.at) {
-        tell_age(at);
+        note_age(at);
     }
     let mut writer = BufWriter::new(io::stdout().lock());
     let written = match options.output {
@@ -190,7 +190,7 @@ fn answer(
     }
 }
 
-/// Keeps the pods of the node, and tells how many it left out.
+/// Keeps the pods of the node, and notes how many were left out.
 fn of_node(mut pods: Vec<Pod>, node: &str, summary: &Summary) -> Vec<Pod> {
     if !summary.node.node_name.is_empty() && summary.node.node_name != node {
         output::note(format_args!("the summary is of node {}, not of {node}", summary.node.node_name));
@@ -224,18 +224,18 @@ fn of_node(mut pods: Vec<Pod>, node: &str, summary: &Summary) -> Vec<Pod> {
     pods
 }
 
-/// So many names are told, and how many more there are.
+/// Maximum number of names in a note; the rest is only counted.
 const NAMES: usize = 3;
 
 fn few(names: &[String]) -> String {
-    let told = names.iter().take(NAMES).cloned().collect::<Vec<_>>().join(", ");
-    if names.len() > NAMES { format!("{told} and {} more", names.len() - NAMES) } else { told }
+    let shown = names.iter().take(NAMES).cloned().collect::<Vec<_>>().join(", ");
+    if names.len() > NAMES { format!("{shown} and {} more", names.len() - NAMES) } else { shown }
 }
 
-/// Younger statistics need no remark: a kubelet takes them every ten seconds.
+/// Statistics younger than this need no note: a kubelet measures every ten seconds.
 const OLD: Duration = Duration::from_secs(60);
 
-fn tell_age(at: Moment) {
+fn note_age(at: Moment) {
     let now = Moment(jiff::Timestamp::now().as_nanosecond());
     let age = u64::try_from(now.nanos_since(at) / 1_000_000_000).map(Duration::from_secs).unwrap_or(Duration::ZERO);
     if age >= OLD {
@@ -253,7 +253,7 @@ fn age_words(age: Duration) -> String {
     }
 }
 
-/// A moment of the calendar, as the API writes it.
+/// Returns a time in the format of the Kubernetes API.
 fn time_words(at: Moment) -> String {
     jiff::Timestamp::from_nanosecond(at.0).map_or_else(|_| String::from("?"), |time| time.to_string())
 }

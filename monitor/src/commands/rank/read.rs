@@ -1,4 +1,4 @@
-//! What `kubectl` prints, as `rank` takes it.
+//! Reads the output of `kubectl` for `rank`.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -18,7 +18,7 @@ const SUMMARY_FIX: &str = "write it with: kubectl get --raw /api/v1/nodes/NODE/p
 /// Reads pods: a list as `kubectl get pods -o json` prints it, one pod, or a plain JSON array of pods.
 ///
 /// # Errors
-/// When the file cannot be read, or is something else.
+/// When the file cannot be read, or has another format.
 pub fn pods(path: &Path) -> Result<Vec<Pod>, CommandError> {
     let (name, text) = read(path, MOST_PODS)?;
     parse_pods(&text).map_err(|fault| wrong(&name, &fault, PODS_FIX))
@@ -27,7 +27,7 @@ pub fn pods(path: &Path) -> Result<Vec<Pod>, CommandError> {
 /// Reads a Summary.
 ///
 /// # Errors
-/// When the file cannot be read, or is something else.
+/// When the file cannot be read, or has another format.
 pub fn summary(path: &Path) -> Result<Summary, CommandError> {
     let (name, text) = read(path, MOST_SUMMARY)?;
     parse_summary(&text).map_err(|fault| wrong(&name, &fault, SUMMARY_FIX))
@@ -37,7 +37,7 @@ fn wrong(name: &str, fault: &Fault, fix: &str) -> CommandError {
     CommandError::Wrong(format!("{name}:{}:{}: {fault}; {fix}", fault.line, fault.column))
 }
 
-/// Larger files are refused: a cluster's pods and a node's Summary are far smaller.
+/// Maximum size of a file: a cluster's pods and a node's Summary are far smaller.
 const MOST_PODS: u64 = 1 << 30;
 const MOST_SUMMARY: u64 = 256 << 20;
 
@@ -73,7 +73,7 @@ fn read(path: &Path, most: u64) -> Result<(String, String), CommandError> {
     Ok((name, text))
 }
 
-/// What an object says that it is.
+/// The kind of an object.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Object {
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_pod_is_refused() {
+    fn objects_other_than_pods_are_refused() {
         assert_eq!(fault(r#"{"kind": "Node"}"#), "a Node, not a Pod");
         assert_eq!(
             fault(r#"{"kind": "List", "items": [{"kind": "Pod"}, {"kind": "Service"}]}"#),
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_summary_is_told_from_an_object() {
+    fn a_summary_is_distinguished_from_an_object() {
         assert_eq!(parse_summary("{}"), Ok(Summary::default()));
         assert_eq!(
             parse_summary(r#"{"kind": "PodList", "items": []}"#).unwrap_err().reason,

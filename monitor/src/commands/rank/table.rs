@@ -1,4 +1,4 @@
-//! The answer for people.
+//! The answer as a table.
 
 use std::io::{self, Write};
 
@@ -9,12 +9,12 @@ use crate::units::{Amount, Resource, format_go_duration};
 use crate::workloads::Preference;
 
 use super::super::output::printable;
-use super::verdict::{Judged, Row, Told, Verdict};
+use super::verdict::{ExpectedEviction, Judged, Row, Verdict};
 
-/// Writes what was observed, the pods with every key that decided, and what would happen to the first.
+/// Writes the observation, the pods with every ranking key, and the eviction of the first pod.
 ///
 /// # Errors
-/// When it cannot be written.
+/// When writing fails.
 pub fn write(writer: &mut impl Write, verdict: &Verdict<'_>, policy: &Policy, node: &str) -> io::Result<()> {
     observed(writer, verdict, node)?;
     let keys: Vec<&str> = verdict.order.keys().iter().map(|key| key.as_str()).collect();
@@ -102,7 +102,7 @@ fn pods(writer: &mut impl Write, verdict: &Verdict<'_>) -> io::Result<()> {
         let mut line = String::new();
         for (column, text) in row.iter().enumerate() {
             let width = widths.get(column).copied().unwrap_or(0);
-            // Names and words on the left, numbers and the rest on the right.
+            // Text columns are aligned left, number columns right.
             let padded = if column == 1 || column > columns.len() + 1 {
                 format!("{text:<width$}")
             } else {
@@ -146,7 +146,7 @@ fn cell(value: KeyValue, row: &Row<'_>, resource: Resource) -> String {
     }
 }
 
-/// An amount with its unit; a negative one too.
+/// Returns an amount with its unit; the amount may be negative.
 fn words(amount: Amount, resource: Resource) -> String {
     let magnitude = if amount.is_negative() { Amount::ZERO - amount } else { amount };
     let sign = if amount.is_negative() { "-" } else { "" };
@@ -159,7 +159,7 @@ fn conclusion(writer: &mut impl Write, verdict: &Verdict<'_>) -> io::Result<()> 
         return writeln!(writer, "nobody would be evicted: no active pod, or all are exempt");
     };
     writeln!(writer, "first: {}", printable(&row.explanation))?;
-    if let Some(Told { threshold, met, grace_period_seconds, message }) = &verdict.eviction {
+    if let Some(ExpectedEviction { threshold, met, grace_period_seconds, message }) = &verdict.eviction {
         let once = if *met { "" } else { "once that is met: " };
         writeln!(
             writer,

@@ -1,4 +1,4 @@
-//! Who would go first, and everything that says so.
+//! The ranking, the first victim, and the reasons for both.
 
 use crate::config::{Policy, Ranking, RankingKey, Threshold};
 use crate::eviction::decider::{
@@ -18,63 +18,63 @@ use super::live::Marks;
 pub struct Judged {
     /// The threshold.
     pub threshold: Threshold,
-    /// Its value on this node; none where the signal is not observed.
+    /// The threshold's value on this node; `None` if the signal is not observed.
     pub quantity: Option<Amount>,
-    /// The signal is below it.
+    /// Whether the signal is below the threshold.
     pub met: bool,
 }
 
 /// The whole answer.
 #[derive(Debug)]
 pub struct Verdict<'a> {
-    /// The signal that was asked about.
+    /// The requested signal.
     pub signal: Signal,
-    /// What it is.
+    /// The value of the signal.
     pub value: Option<SignalValue>,
-    /// The thresholds on it.
+    /// The thresholds on the signal.
     pub thresholds: Vec<Judged>,
     /// The keys of the ranking, most important first.
     pub order: Order<'a>,
-    /// The pods, first to be evicted first.
+    /// The pods in order of eviction.
     pub ranking: Vec<Row<'a>>,
-    /// Where in it the first is that is not exempt.
+    /// Index of the first pod that is not exempt.
     pub first: Option<usize>,
-    /// What would happen to it; none where no threshold says so.
-    pub eviction: Option<Told>,
+    /// The eviction of the first pod; `None` if no threshold causes it.
+    pub eviction: Option<ExpectedEviction>,
 }
 
-/// What would happen to the first.
+/// The eviction of the first pod.
 #[derive(Debug)]
-pub struct Told {
-    /// The threshold that would be acted on.
+pub struct ExpectedEviction {
+    /// The threshold that causes the eviction.
     pub threshold: String,
-    /// It is met now.
+    /// Whether the threshold is met now.
     pub met: bool,
-    /// Seconds that the pod would get.
+    /// The pod's grace period in seconds.
     pub grace_period_seconds: i64,
-    /// The message that it would get.
+    /// The message of the eviction.
     pub message: String,
 }
 
-/// A pod in its place.
+/// A ranked pod.
 #[derive(Debug)]
 pub struct Row<'a> {
     /// The pod.
     pub ranked: Ranked<PodCandidate<'a>>,
-    /// Why it is never evicted, if so.
+    /// The reason why the pod is never evicted, if any.
     pub exempt: Option<String>,
-    /// Why it stands where it stands.
+    /// The reason for the pod's place.
     pub explanation: String,
 }
 
-/// The node's answer, and the layout and signal that are asked about.
+/// The observed node, with the layout and signal of the request.
 #[derive(Debug, Clone, Copy)]
 pub struct Question<'a> {
     pub signal: Signal,
     pub layout: Layout,
     pub pods: &'a [Pod],
     pub summary: &'a Summary,
-    /// What the agent knows of this node's workloads beyond their pods and statistics; none for a node of files.
+    /// The agent's knowledge of this node's workloads beyond pods and statistics; `None` for a node read from files.
     pub marks: Option<&'a Marks>,
 }
 
@@ -132,7 +132,7 @@ fn candidates_of<'a>(policy: &Policy, question: Question<'a>) -> Vec<PodCandidat
     candidates(policy, signal, layout, &active).map(marked).collect()
 }
 
-/// The thresholds on the signal that a kubelet watches once it has started.
+/// Returns the thresholds on the signal that a running kubelet watches.
 fn thresholds<C>(policy: &Policy, decider: &Decider<C>, signal: Signal, observation: &Observation) -> Vec<Judged> {
     let counts = |armed: &&Armed| armed.threshold.signal == signal && armed.counts(false);
     let judged = |Armed { threshold, .. }: &Armed| Judged {
@@ -143,17 +143,17 @@ fn thresholds<C>(policy: &Policy, decider: &Decider<C>, signal: Signal, observat
     decider.armed().iter().filter(counts).map(judged).collect()
 }
 
-/// What would happen to the first; none where no threshold asks for it.
+/// Returns the eviction of the first pod; `None` if no threshold causes it.
 fn eviction(
     policy: &Policy,
     decider: &Decider<PodCandidate<'_>>,
     choice: Option<Choice>,
     first: Option<usize>,
     observation: &Observation,
-) -> Option<Told> {
+) -> Option<ExpectedEviction> {
     let (met, ranked) = (decider.acted_on()?, decider.ranking().get(first?)?);
     let (message, _) = message::compose(policy, met, ranked.candidate.pod, ranked.candidate.stats);
-    Some(Told {
+    Some(ExpectedEviction {
         threshold: met.threshold.to_string(),
         met: is_below(policy, &met.threshold, observation, false),
         grace_period_seconds: choice?.grace_period_seconds,
@@ -161,7 +161,7 @@ fn eviction(
     })
 }
 
-/// Why a candidate is passed over.
+/// Returns the reason why a candidate is passed over.
 fn words(candidate: &PodCandidate<'_>, reason: PassedOver) -> String {
     match reason {
         PassedOver::Exempt => {
@@ -173,7 +173,7 @@ fn words(candidate: &PodCandidate<'_>, reason: PassedOver) -> String {
     }
 }
 
-/// Why a pod is never evicted, if so.
+/// Returns the reason why a pod is never evicted, if any.
 fn exemption(pod: &Pod) -> Option<String> {
     let exemption = pod.exemption()?;
     Some(match exemption {
@@ -182,7 +182,7 @@ fn exemption(pod: &Pod) -> Option<String> {
     })
 }
 
-/// OpenShift 3 promises that a Guaranteed pod goes only for one of two reasons: so they are told.
+/// Explains a pod's place. OpenShift 3 evicts a Guaranteed pod only for one of two reasons, so the text names them.
 fn explain(policy: &Policy, order: Order<'_>, ranked: &Ranked<PodCandidate<'_>>, excess: Option<Amount>) -> String {
     let explanation = ranked.explanation(order);
     let goes_last = policy.ranking == Ranking::OpenShift3 && order.keys().contains(&RankingKey::QosClass);

@@ -1,4 +1,4 @@
-//! What is said about one line of a trace.
+//! The answer to one line of a trace.
 
 use std::io::{self, Write};
 
@@ -14,32 +14,32 @@ use crate::eviction::{Armed, Observation};
 use crate::units::Signal;
 use crate::workloads::pod::FullName;
 
-/// What was decided at one time.
+/// The decision at one time.
 #[derive(Debug)]
 pub struct Answer<'a> {
-    /// The time as it was written.
+    /// The time as written.
     pub time: &'a str,
-    /// The thresholds that were watched.
+    /// The armed thresholds.
     pub armed: &'a [Armed],
     /// The decision.
     pub decision: Synchronized<'a>,
-    /// The pods, described.
+    /// The described pods.
     pub pods: Option<&'a RawValue>,
 }
 
 /// Writes the answer as one line of JSON.
 ///
 /// # Errors
-/// When it cannot be written.
+/// When writing fails.
 pub fn write_json(writer: &mut impl Write, answer: &Answer<'_>) -> io::Result<()> {
     serde_json::to_writer(&mut *writer, &Record::of(answer))?;
     writer.write_all(b"\n")
 }
 
-/// Writes what the replay of a recorded turn came to as one line of JSON.
+/// Writes the outcome of replaying a recorded turn as one line of JSON.
 ///
 /// # Errors
-/// When it cannot be written.
+/// When writing fails.
 pub fn write_replayed(writer: &mut impl Write, time: &str, replayed: &Replayed) -> io::Result<()> {
     #[derive(Serialize)]
     struct Line<'a> {
@@ -50,7 +50,7 @@ pub fn write_replayed(writer: &mut impl Write, time: &str, replayed: &Replayed) 
     writer.write_all(b"\n")
 }
 
-/// An answer, in the order in which it is printed.
+/// An answer, with its fields in the printed order.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Record<'a> {

@@ -1,4 +1,4 @@
-//! The pods of a trace, read again only when they have changed.
+//! Cache of a trace's pods, parsed again only after a change.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::workloads::Pod;
 use super::super::input::Fault;
 use super::trace::{self, TraceLine};
 
-/// The pods of the line before, and what the answer says about them.
+/// The pods of the previous line, and their description in the answer.
 #[derive(Debug, Default)]
 pub struct PodCache {
     text: String,
@@ -24,7 +24,7 @@ pub struct PodCache {
 }
 
 impl PodCache {
-    /// Takes the pods of `line`, reading them unless they are written exactly as on the line before.
+    /// Updates the pods from `line`, unless their text equals that of the previous line.
     ///
     /// # Errors
     /// When they are not a list of pods.
@@ -45,19 +45,19 @@ impl PodCache {
         Ok(())
     }
 
-    /// The pods.
+    /// Returns the pods.
     #[must_use]
     pub fn pods(&self) -> &[Pod] {
         &self.pods
     }
 
-    /// A name that more than one of them has.
+    /// Returns a name that several pods have.
     #[must_use]
     pub fn twice(&self) -> Option<&str> {
         self.twice.as_deref()
     }
 
-    /// The answer's `pods`.
+    /// Returns the answer's `pods`.
     #[must_use]
     pub fn described(&self) -> Option<&RawValue> {
         self.described.as_deref()
@@ -76,8 +76,9 @@ fn in_order<S: Serializer>(scores: &Option<Vec<(&str, i64)>>, serializer: S) -> 
     serializer.collect_map(scores.iter().flatten().copied())
 }
 
-/// All pods by name, ended ones too, with their containers and init containers; those added for debugging come and go. Without the
-/// node's capacity there is no `oomScoreAdj`. Of pods with the same name the last counts; the first such name is returned.
+/// Describes all pods by name, ended ones included, with their containers and init containers, but without ephemeral
+/// containers. Without the node's capacity there is no `oomScoreAdj`. The last of several pods with one name counts;
+/// returns the first such name.
 fn describe<'a>(
     pods: &'a [Pod],
     capacity: Option<i64>,

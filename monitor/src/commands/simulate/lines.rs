@@ -1,10 +1,10 @@
-//! A trace, line by line, in constant memory.
+//! Reads the lines of a trace in constant memory.
 
 use std::io::{self, BufRead, BufReader, Read};
 
-/// Longer lines are refused: a kubelet's Summary with its pods is a thousandth of this.
+/// Maximum length of a line: a kubelet's Summary with its pods is a thousandth of this.
 pub const LONGEST_LINE: usize = 256 << 20;
-/// What is read from the file at a time.
+/// Bytes per read of the file.
 const CHUNK: usize = 256 << 10;
 const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 
@@ -21,11 +21,11 @@ pub struct Lines<R> {
 /// A line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Line<'a> {
-    /// What it says, without its end.
+    /// The text, without the line end.
     pub text: &'a str,
-    /// Which it is, counted from one; blank ones count.
+    /// The line number, counted from one; blank lines count.
     pub number: u64,
-    /// Bytes from the start of the trace to its end.
+    /// Bytes from the start of the trace to the end of the line.
     pub end: u64,
 }
 
@@ -35,22 +35,22 @@ pub enum LinesError {
     /// The file cannot be read any further.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// The line does not end.
+    /// The line is too long.
     #[error("the line is longer than {} MiB", .longest >> 20)]
     TooLong {
-        /// Bytes that are allowed.
+        /// The maximum length in bytes.
         longest: usize,
     },
-    /// Not text.
+    /// The line is not UTF-8.
     #[error("not UTF-8")]
     NotUtf8 {
-        /// The first byte that is wrong, counted from one.
+        /// The first invalid byte, counted from one.
         column: usize,
     },
 }
 
 impl LinesError {
-    /// Where in the line.
+    /// Returns the column of the error.
     #[must_use]
     pub fn column(&self) -> usize {
         match self {
@@ -70,22 +70,22 @@ impl<R: Read> Lines<R> {
         Self { reader: BufReader::with_capacity(CHUNK, reader), buffer: Vec::new(), longest, lines: 0, bytes: 0 }
     }
 
-    /// The number of the line that was read last, counted from one; blank ones count.
+    /// Returns the number of the last line read, counted from one; blank lines count.
     #[must_use]
     pub fn number(&self) -> u64 {
         self.lines
     }
 
-    /// Tells whether the next line may have to be waited for: now is the time to write out what is known.
+    /// Whether reading the next line may block, so that buffered answers must be flushed now.
     #[must_use]
     pub fn may_wait(&self) -> bool {
         !self.reader.buffer().contains(&b'\n')
     }
 
-    /// The next line that is not blank.
+    /// Returns the next line that is not blank.
     ///
     /// # Errors
-    /// When the file cannot be read, the line is too long, or not text.
+    /// When the file cannot be read, or the line is too long or not UTF-8.
     pub fn next_line(&mut self) -> Result<Option<Line<'_>>, LinesError> {
         loop {
             self.buffer.clear();
@@ -100,7 +100,7 @@ impl<R: Read> Lines<R> {
                 return Err(LinesError::TooLong { longest: self.longest });
             }
             if self.lines == 1 && self.buffer.starts_with(BYTE_ORDER_MARK) {
-                // The column of an error is where an editor shows it.
+                // The byte order mark is blanked, not removed, so that the column of an error is that of an editor.
                 self.buffer[..BYTE_ORDER_MARK.len()].fill(b' ');
             }
             if !self.buffer.iter().all(u8::is_ascii_whitespace) {

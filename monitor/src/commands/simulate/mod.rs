@@ -46,7 +46,7 @@ pub struct Options {
     trace: Option<PathBuf>,
 }
 
-/// What is written at a time.
+/// Bytes per write.
 const BUFFER: usize = 256 << 10;
 
 const HELP: &str = r#"A trace has one JSON object a line, each what was so at one time:
@@ -79,7 +79,7 @@ pub enum Format {
 /// Runs the command.
 ///
 /// # Errors
-/// When policy or trace are wrong or cannot be read, or the answer cannot be written.
+/// When policy or trace are wrong or unreadable, or the answer cannot be written.
 pub fn run(options: &Options) -> Result<(), CommandError> {
     if input::is_stdin(&options.config) && options.trace.as_deref().is_none_or(input::is_stdin) {
         let reason = "--config -: the trace is standard input already; name a file for one of them";
@@ -94,11 +94,11 @@ pub fn run(options: &Options) -> Result<(), CommandError> {
     }
 }
 
-/// Where a trace comes from.
+/// The source of a trace.
 struct Source {
     name: String,
     reader: Box<dyn Read>,
-    /// Its length, where it has one.
+    /// The length of the trace, if known.
     size: Option<u64>,
 }
 
@@ -125,7 +125,7 @@ impl Source {
 const NO_TRACE: &str =
     "no trace: name a file, or pipe one in (node-pressure-monitor simulate --help says what one looks like)";
 
-/// The rules of a recorded turn, or a kubelet's pace for a policy of any kind.
+/// Returns the rules of a recorded turn, or a kubelet's pace for a policy of any kind.
 fn rules(path: &Path) -> Result<OwnedRules, CommandError> {
     if !input::is_stdin(path)
         && let Ok(bytes) = std::fs::read(path)
@@ -137,7 +137,8 @@ fn rules(path: &Path) -> Result<OwnedRules, CommandError> {
     Ok(OwnedRules { policy: input::policy(path)?, pace: Pace::Kubelet })
 }
 
-/// Answers every line of `trace`, in constant memory; `name` is what errors call it. Returns the number of lines answered.
+/// Answers every line of `trace`, in constant memory. Errors name the trace `name`. Returns the number of answered
+/// lines.
 ///
 /// # Errors
 /// When a line is wrong, the trace cannot be read or the answer cannot be written. All lines before it are answered.
@@ -179,21 +180,21 @@ fn replay(
     Ok(simulation.answered)
 }
 
-/// A node, as far as the trace has gone.
+/// State of the simulated node.
 struct Simulation<'a> {
     rules: Rules<'a>,
     name: &'a str,
-    /// The filesystems, and since which line.
+    /// The filesystem layout, and its first line.
     layout: Option<(Layout, u64)>,
     decider: Decider<RecordedCandidate>,
     before: Option<Moment>,
     pods: PodCache,
     answered: u64,
-    /// Recorded turns, and those that were replayed to something else.
+    /// Number of replayed turns, and of those with another outcome.
     replayed: u64,
     differing: u64,
-    swap_told: bool,
-    twice_told: bool,
+    swap_noted: bool,
+    twice_noted: bool,
 }
 
 impl<'a> Simulation<'a> {
@@ -208,8 +209,8 @@ impl<'a> Simulation<'a> {
             answered: 0,
             replayed: 0,
             differing: 0,
-            swap_told: false,
-            twice_told: false,
+            swap_noted: false,
+            twice_noted: false,
         }
     }
 
@@ -226,7 +227,7 @@ impl<'a> Simulation<'a> {
         let mut lines = Lines::new(trace);
         let mut table = Table::new(self.rules.policy);
         loop {
-            // Whoever follows a trace that is being written sees each answer at once.
+            // A reader that follows a growing trace sees each answer at once.
             if lines.may_wait() {
                 writer.flush().map_err(CommandError::Output)?;
             }
@@ -247,7 +248,7 @@ impl<'a> Simulation<'a> {
             self.pods.update(&parsed, line.text, self.rules.policy).map_err(wrong)?;
             self.note_clock(&parsed, line.number, progress);
             self.note_once(&parsed, line.number, progress);
-            self.keep_layout(parsed.layout(), line.number).map_err(|reason| at(line.number, 1, &reason))?;
+            self.check_layout(parsed.layout(), line.number).map_err(|reason| at(line.number, 1, &reason))?;
             let answer = self.step(&parsed);
             let written = match format {
                 Format::Json => answer::write_json(writer, &answer),
@@ -260,7 +261,7 @@ impl<'a> Simulation<'a> {
         table.end(writer).map_err(CommandError::Output)
     }
 
-    /// Replays a turn that an agent recorded, and says whether it came to the same.
+    /// Replays a recorded turn and writes whether the outcome is the same.
     fn replay_turn(&mut self, line: &RecordedLine, writer: &mut impl Write, format: Format) -> io::Result<()> {
         let replayed = line.replay(self.rules);
         self.answered += 1;
@@ -272,8 +273,8 @@ impl<'a> Simulation<'a> {
         }
     }
 
-    /// A kubelet looks at its filesystems once, when it starts.
-    fn keep_layout(&mut self, layout: Layout, number: u64) -> Result<(), String> {
+    /// Checks that the layout stays the same: a kubelet reads its filesystems only at its start.
+    fn check_layout(&mut self, layout: Layout, number: u64) -> Result<(), String> {
         let (before, since) = *self.layout.get_or_insert((layout, number));
         if before == layout {
             return Ok(());
@@ -297,17 +298,17 @@ impl<'a> Simulation<'a> {
 
     fn note_once(&mut self, parsed: &TraceLine<'_>, number: u64, progress: &mut Progress) {
         let name = self.name;
-        if !self.swap_told
+        if !self.swap_noted
             && let Some(words) = input::swap_words(parsed.summary())
         {
-            self.swap_told = true;
-            progress.tell(&format!("{name}:{number}: {words}"));
+            self.swap_noted = true;
+            progress.print(&format!("{name}:{number}: {words}"));
         }
-        if !self.twice_told
+        if !self.twice_noted
             && let Some(pod) = self.pods.twice()
         {
-            self.twice_told = true;
-            progress.tell(&format!(
+            self.twice_noted = true;
+            progress.print(&format!(
                 "{name}:{number}: pods: two are {pod}; of pods with the same name the last counts in the answer's pods"
             ));
         }

@@ -1,16 +1,16 @@
-//! How far it is, for whoever waits at a terminal.
+//! Progress of a simulation, on a terminal.
 
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 use super::super::output;
 
-/// Redrawn at most this often.
+/// Minimum interval between redraws.
 const INTERVAL: Duration = Duration::from_millis(200);
-/// The clock is looked at only every so many lines, but for lines so long that each takes a while.
+/// The clock is read once per this many lines, or more often for long lines.
 const LINES_A_LOOK: u64 = 64;
 const BYTES_A_LOOK: u64 = 1 << 20;
-/// Odd things of the trace that are told; of the rest only the number.
+/// Maximum number of printed notes; the rest is only counted.
 const NOTES: u64 = 5;
 
 /// Progress, notes and figures, on stderr.
@@ -21,27 +21,27 @@ pub struct Progress {
     looked: (u64, u64),
     is_drawn: bool,
     draws: bool,
-    tells: bool,
-    notes_heard: bool,
+    prints_figures: bool,
+    prints_notes: bool,
     size: Option<u64>,
     notes: u64,
 }
 
 impl Progress {
-    /// Draws only on a terminal, and not where the answer scrolls by on the same one. `size` is how long the trace is, where that
-    /// can be known. The figures at the end are told to a terminal, or when wanted.
+    /// Draws only on a terminal, and not where the answer scrolls by on the same terminal. `size` is the length of the
+    /// trace, if known. The final figures are printed on a terminal, or on request.
     #[must_use]
     pub fn new(size: Option<u64>, wants_figures: bool) -> Self {
         let is_terminal = io::stderr().is_terminal();
         Self {
             draws: is_terminal && !io::stdout().is_terminal(),
-            tells: is_terminal || wants_figures,
-            notes_heard: true,
+            prints_figures: is_terminal || wants_figures,
+            prints_notes: true,
             ..Self::silent(size)
         }
     }
 
-    /// Draws and tells nothing.
+    /// Returns a progress that prints nothing.
     #[must_use]
     pub fn silent(size: Option<u64>) -> Self {
         Self {
@@ -50,14 +50,14 @@ impl Progress {
             looked: (0, 0),
             is_drawn: false,
             draws: false,
-            tells: false,
-            notes_heard: false,
+            prints_figures: false,
+            prints_notes: false,
             size,
             notes: 0,
         }
     }
 
-    /// So much is done.
+    /// Updates the progress.
     pub fn at(&mut self, lines: u64, bytes: u64) {
         let is_soon = lines < self.looked.0 + LINES_A_LOOK && bytes < self.looked.1 + BYTES_A_LOOK;
         if !self.draws || is_soon {
@@ -73,39 +73,39 @@ impl Progress {
             });
             let text = format!("{}{}", figures(lines, now.duration_since(self.started)), percent.unwrap_or_default());
             self.is_drawn = true;
-            // Nobody is helped by an error about the progress.
+            // An error while drawing the progress must not stop the simulation.
             let _ = write!(io::stderr(), "\r\x1b[K{text}");
         }
     }
 
-    /// Something odd that is no error.
+    /// Prints a note about an oddity that is no error.
     pub fn note(&mut self, text: &str) {
         self.notes += 1;
         if self.notes <= NOTES {
-            self.tell(text);
+            self.print(text);
         }
     }
 
-    /// Something that is told once, however much else is.
-    pub fn tell(&mut self, text: &str) {
-        if self.notes_heard {
+    /// Prints a note that does not count towards the maximum.
+    pub fn print(&mut self, text: &str) {
+        if self.prints_notes {
             self.clear();
             output::note(text);
         }
     }
 
-    /// Takes the progress away and tells the figures.
+    /// Clears the progress and prints the figures.
     pub fn end(mut self, lines: u64) {
         self.clear();
-        if self.notes_heard && self.notes > NOTES {
+        if self.prints_notes && self.notes > NOTES {
             output::note(format_args!("and {} more such notes", self.notes - NOTES));
         }
-        if self.tells {
+        if self.prints_figures {
             let _ = writeln!(io::stderr(), "{}", figures(lines, self.started.elapsed()));
         }
     }
 
-    /// Takes the progress away.
+    /// Clears the progress.
     pub fn clear(&mut self) {
         if self.is_drawn {
             self.is_drawn = false;

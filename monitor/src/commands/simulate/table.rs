@@ -1,4 +1,4 @@
-//! The answer for people: a row for each line on which something changes.
+//! The answer as a table: a row for each line with a change.
 
 use std::fmt::Write as _;
 use std::io::{self, Write};
@@ -13,12 +13,12 @@ use crate::units::{Amount, Resource, format_go_duration};
 use super::super::output::printable;
 use super::answer::Answer;
 
-/// Wide enough for a time to the second.
+/// Width of a time to the second.
 const TIME: usize = 20;
 const SIGNAL: usize = 44;
 const CONDITIONS: usize = 14;
 
-/// What was said last, so that the same is not said again.
+/// The last row, so that an equal row is not repeated.
 #[derive(Debug)]
 pub struct Table<'a> {
     policy: &'a Policy,
@@ -27,7 +27,7 @@ pub struct Table<'a> {
     repeated_until: String,
 }
 
-/// What makes a row worth printing.
+/// The parts of a row; a row is printed only if one of them changes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct State {
     crossed: Vec<bool>,
@@ -36,16 +36,16 @@ struct State {
 }
 
 impl<'a> Table<'a> {
-    /// Nothing was said yet.
+    /// Returns a table without rows.
     #[must_use]
     pub fn new(policy: &'a Policy) -> Self {
         Self { policy, last: None, repeated: 0, repeated_until: String::new() }
     }
 
-    /// Says what is new.
+    /// Writes a row if the answer differs from the last row.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// When writing fails.
     pub fn write(&mut self, writer: &mut impl Write, answer: &Answer<'_>) -> io::Result<()> {
         let decision = &answer.decision;
         let conditions: Vec<&str> = decision.assessment.conditions.iter().map(|condition| condition.as_str()).collect();
@@ -70,10 +70,10 @@ impl<'a> Table<'a> {
         Ok(())
     }
 
-    /// Says how often the last row was repeated.
+    /// Writes how often the last row was repeated.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// When writing fails.
     pub fn end(&mut self, writer: &mut impl Write) -> io::Result<()> {
         let repeated = std::mem::take(&mut self.repeated);
         if repeated > 0 {
@@ -83,7 +83,7 @@ impl<'a> Table<'a> {
         Ok(())
     }
 
-    /// Why this pod, and what it is told.
+    /// Writes why the pod was chosen, and its message.
     fn explain(&self, writer: &mut impl Write, answer: &Answer<'_>) -> io::Result<()> {
         let decision = &answer.decision;
         if let Some(eviction) = &decision.eviction {
@@ -105,17 +105,17 @@ impl<'a> Table<'a> {
             }
         }
         for eviction in &decision.local_storage {
-            let (name, told) = (printable(eviction.pod.full_name()), printable(eviction.message.trim_end()));
-            writeln!(writer, "{:<TIME$}    {name} ({}): {told}", "", eviction.cause.as_str())?;
+            let (name, message) = (printable(eviction.pod.full_name()), printable(eviction.message.trim_end()));
+            writeln!(writer, "{:<TIME$}    {name} ({}): {message}", "", eviction.cause.as_str())?;
         }
         Ok(())
     }
 }
 
-/// Writes what the replay of a recorded turn came to.
+/// Writes the outcome of replaying a recorded turn.
 ///
 /// # Errors
-/// When it cannot be written.
+/// When writing fails.
 pub fn write_replayed(writer: &mut impl Write, time: &str, replayed: &Replayed) -> io::Result<()> {
     let Replayed { steps, victim, explanation, difference } = replayed;
     let victim = victim.as_deref().unwrap_or("no workload");
@@ -132,7 +132,7 @@ pub fn write_replayed(writer: &mut impl Write, time: &str, replayed: &Replayed) 
     }
 }
 
-/// The order of so many others is shown.
+/// Number of further candidates shown in their order.
 const SHOWN: usize = 4;
 
 fn first_few(names: &[String]) -> String {
@@ -143,7 +143,7 @@ fn first_few(names: &[String]) -> String {
     }
 }
 
-/// The signal that something is wrong with; `memory.available`, or the first there is, when nothing is.
+/// Returns the signal acted on or with a crossed threshold; without one the first signal.
 fn signal_words(answer: &Answer<'_>) -> String {
     let decision = &answer.decision;
     let crossed = answer.armed.iter().zip(&decision.assessment.crossed).find(|(_, crossed)| **crossed);
@@ -161,7 +161,7 @@ fn value_words(value: SignalValue) -> String {
     format!("{} {} of {}", value.signal, units(value.available, resource), units(value.capacity, resource))
 }
 
-/// An amount with a unit; a negative one too.
+/// Returns an amount with its unit; the amount may be negative.
 fn units(number: i64, resource: Resource) -> String {
     let sign = if number < 0 { "-" } else { "" };
     let number = number.saturating_abs();

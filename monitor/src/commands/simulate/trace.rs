@@ -1,4 +1,4 @@
-//! One line of a trace: what was so at one moment.
+//! One line of a trace: the state of a node at one time.
 
 use std::borrow::Cow;
 
@@ -14,10 +14,10 @@ use crate::workloads::{Pod, Summary};
 
 use super::super::input::{Fault, parse};
 
-/// What a line must be, for whoever wrote another one.
+/// Describes the format of a line in the error about a malformed line.
 pub const EXPECTED: &str = r#"a line is one JSON object {"time", "node", "summary", "summaryAfterGarbageCollection", "pods"}, see simulate --help"#;
 
-/// A line of a trace. All but the time may be missing, and null is the same as missing.
+/// A line of a trace. All fields but the time are optional, and null counts as missing.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct TraceLine<'a> {
@@ -27,7 +27,7 @@ pub struct TraceLine<'a> {
     #[serde(deserialize_with = "or_default")]
     summary: Summary,
     summary_after_garbage_collection: Option<Summary>,
-    /// Read on its own: from one line to the next they are mostly the same, and then need no reading.
+    /// Parsed separately, because the pods are mostly the same on consecutive lines and need no second parse.
     #[serde(borrow)]
     pods: Option<&'a RawValue>,
     /// A turn that an agent recorded, which is replayed step by step.
@@ -46,7 +46,7 @@ struct Node {
     split_image_fs: bool,
 }
 
-/// A time as it was written, and the instant that it is.
+/// A time as written, and its instant.
 #[derive(Debug)]
 struct Time {
     text: String,
@@ -67,7 +67,7 @@ impl<'a> TraceLine<'a> {
     /// Reads a line.
     ///
     /// # Errors
-    /// When it is not as described above, or says what cannot be.
+    /// When the line is malformed or holds impossible values.
     pub fn parse(line: &'a str) -> Result<Self, Fault> {
         if !line.trim_ascii_start().starts_with('{') {
             let found = line.trim_ascii_start().chars().next().unwrap_or_default();
@@ -84,25 +84,25 @@ impl<'a> TraceLine<'a> {
         Ok(this)
     }
 
-    /// Tells whether the line holds a turn that an agent recorded.
+    /// Whether the line holds a turn that an agent recorded.
     #[must_use]
     pub fn is_recorded(&self) -> bool {
         self.turn.is_some()
     }
 
-    /// The time as it was written.
+    /// Returns the time as written.
     #[must_use]
     pub fn time(&self) -> &str {
         self.time.as_ref().map_or("", |time| &time.text)
     }
 
-    /// The time as an instant.
+    /// Returns the time as an instant.
     #[must_use]
     pub fn now(&self) -> Moment {
         self.time.as_ref().map_or(Moment(0), |time| time.at)
     }
 
-    /// The node's filesystems.
+    /// Returns the layout of the node's filesystems.
     #[must_use]
     pub fn layout(&self) -> Layout {
         match (self.node.dedicated_image_fs, self.node.split_image_fs) {
@@ -112,25 +112,25 @@ impl<'a> TraceLine<'a> {
         }
     }
 
-    /// The node's memory in bytes, where it has any.
+    /// Returns the node's memory in bytes, if known.
     #[must_use]
     pub fn memory_capacity(&self) -> Option<i64> {
         self.node.capacity.get("memory").map(Quantity::value_bytes).filter(|capacity| *capacity > 0)
     }
 
-    /// What the kubelet measured.
+    /// Returns the kubelet's Summary.
     #[must_use]
     pub fn summary(&self) -> &Summary {
         &self.summary
     }
 
-    /// What it measured after garbage collection, where that freed anything.
+    /// Returns the Summary after garbage collection, if that freed anything.
     #[must_use]
     pub fn after_collection(&self) -> Option<&Summary> {
         self.summary_after_garbage_collection.as_ref()
     }
 
-    /// The pods as they were written; empty when there are none.
+    /// Returns the pods as written; empty without pods.
     #[must_use]
     pub fn pods_text(&self) -> &'a str {
         self.pods.map_or("", RawValue::get)
@@ -140,7 +140,7 @@ impl<'a> TraceLine<'a> {
 /// Reads the pods of a line.
 ///
 /// # Errors
-/// When they are not a list of pods. `line` is where `text` was taken from, so that the place can be given there.
+/// When the text is not a list of pods. `line` contains `text`, so that the error can name the column.
 pub fn pods(text: &str, line: &str) -> Result<Vec<Pod>, Fault> {
     if text.is_empty() {
         return Ok(Vec::new());

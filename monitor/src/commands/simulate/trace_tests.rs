@@ -39,7 +39,7 @@ fn filesystems_and_memory() {
 }
 
 #[test]
-fn what_is_wrong_is_named() {
+fn errors_name_the_wrong_field() {
     for (line, field, column, reason) in [
         ("[1]", "", 1, "expected an object"),
         ("nonsense", "", 1, "expected an object"),

@@ -1,4 +1,5 @@
-//! What workloads keep on the disks, measured once and to the end: a command may take a whole CPU, and somebody waits for it.
+//! Measures the workloads' disk usage once and completely. The command may use a whole CPU, because the user waits for
+//! it.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,20 +10,20 @@ use crate::units::Monotonic;
 
 use super::super::super::output;
 
-/// What is not measured by then is not waited for.
+/// Time limit of the measurement.
 const LONGEST: Duration = Duration::from_secs(300);
-/// Whoever waits is told this often that it goes on.
-const TOLD_AGAIN: Duration = Duration::from_secs(5);
+/// Interval of progress notes.
+const NOTE_INTERVAL: Duration = Duration::from_secs(5);
 const ASKED_AGAIN: Duration = Duration::from_millis(20);
 
-/// What was found, and whether everybody was measured.
+/// The measured usage, and whether the measurement is complete.
 #[derive(Debug)]
 pub struct Measured {
     pub usages: Arc<Usages>,
     pub is_over: bool,
 }
 
-/// Measures these.
+/// Measures the disk usage of `wanted`.
 ///
 /// # Errors
 /// When no thread can be started.
@@ -43,18 +44,18 @@ fn measure_within(
     }
     let walker = Walker::start(options, roots)?;
     walker.set_workloads(wanted);
-    let (begun, mut told) = (Instant::now(), Instant::now());
+    let (begun, mut noted) = (Instant::now(), Instant::now());
     loop {
         let usages = walker.usages();
-        // Before the first is done it is not told how many there are.
+        // The number of workloads is unknown until the first one is measured.
         let is_over = usages.effort.measured > 0 && usages.unmeasured == 0;
         let hangs = walker.stall_reason(Monotonic::now());
         if is_over || hangs.is_some() || begun.elapsed() >= longest {
             hangs.iter().for_each(output::note);
             return Ok(Measured { usages, is_over });
         }
-        if told.elapsed() >= TOLD_AGAIN {
-            told = Instant::now();
+        if noted.elapsed() >= NOTE_INTERVAL {
+            noted = Instant::now();
             let done = if usages.effort.measured > 0 { count.saturating_sub(usages.unmeasured) } else { 0 };
             output::note(format_args!(
                 "measuring the disks for {} s: {done} of {count} pods done, {} files seen",
@@ -96,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn everybody_is_measured_and_who_is_not_is_known() {
+    fn unmeasured_workloads_are_known() {
         let directory = tempfile::tempdir().unwrap();
         let (roots, places) = wanted(&directory);
         let options = DiskUsageOptions { cpu_share: 1.0, ..DiskUsageOptions::default() };

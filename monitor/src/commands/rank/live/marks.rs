@@ -1,29 +1,29 @@
-//! What this node itself knows of its workloads, beyond what the API and the statistics say of pods.
+//! Facts about workloads that only the node knows, not the API or the statistics.
 
 use std::collections::HashMap;
 
 use crate::workloads::{Pod, Preference};
 
-/// By the UID of the cgroup.
+/// Marks by the UID of the cgroup.
 #[derive(Debug, Default)]
 pub struct Marks(HashMap<String, Mark>);
 
-/// Of one workload.
+/// Marks of one workload.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Mark {
     /// `user.oomd_avoid`.
     pub preference: Preference,
-    /// Why the agent never evicts it, where its pod does not say so itself.
+    /// The reason why the agent never evicts the workload, if the pod itself does not show it.
     pub exempt: Option<&'static str>,
 }
 
 impl Marks {
-    /// Takes down what is said of a workload.
+    /// Sets the marks of a workload.
     pub fn set(&mut self, uid: String, mark: Mark) {
         self.0.insert(uid, mark);
     }
 
-    /// What is said of a pod; of a mirror, what is said of the pod that it stands for.
+    /// Returns the marks of a pod; for a mirror pod those of its static pod.
     pub fn of(&self, pod: &Pod) -> Mark {
         let of_mirrored = || self.0.get(pod.mirrored_uid()?);
         self.0.get(&pod.metadata.uid).or_else(of_mirrored).cloned().unwrap_or_default()
@@ -48,7 +48,7 @@ mod tests {
         {"podRef": {"uid": "2"}, "memory": {"workingSetBytes": 50}, "process_stats": {"process_count": 3}},
         {"podRef": {"uid": "3"}, "memory": {"workingSetBytes": 70}, "process_stats": {"process_count": 9}}]}"#;
 
-    /// Who stands where, with why it would not go; and who goes first.
+    /// Returns the ranking, with the reason of each exemption, and the first victim.
     fn judged(signal: Signal, semantics: Semantics, marks: Option<&Marks>) -> (String, String) {
         let (pods, summary): (Vec<Pod>, Summary) =
             (serde_json::from_str(PODS).unwrap(), serde_json::from_str(SUMMARY).unwrap());
@@ -65,32 +65,36 @@ mod tests {
         (rows.join(", "), first)
     }
 
-    fn told(ranking: &str, first: &str) -> (String, String) {
+    fn expected(ranking: &str, first: &str) -> (String, String) {
         (ranking.to_owned(), first.to_owned())
     }
 
     #[test]
-    fn what_the_node_says_counts_beside_the_pods() {
+    fn marks_of_the_node_change_the_ranking() {
         let (memory, corrected) = (Signal::MemoryAvailable, Semantics::Corrected);
-        assert_eq!(judged(memory, corrected, None), told("a, c (mirror pod), b", "a"));
+        assert_eq!(judged(memory, corrected, None), expected("a, c (mirror pod), b", "a"));
         let mut marks = Marks::default();
         marks.set("1".to_owned(), Mark { preference: Preference::Avoid, exempt: None });
-        assert_eq!(judged(memory, corrected, Some(&marks)), told("c (mirror pod), b, a", "b"));
-        // A mirror has the marks of the pod that it stands for, and its own reason first.
+        assert_eq!(judged(memory, corrected, Some(&marks)), expected("c (mirror pod), b, a", "b"));
+        // A mirror pod has the marks of its static pod, but its own reason takes precedence.
         marks.set("3".to_owned(), Mark { preference: Preference::Avoid, exempt: Some("x") });
         marks.set("2".to_owned(), Mark { preference: Preference::None, exempt: Some("critical") });
-        assert_eq!(judged(memory, corrected, Some(&marks)), told("b (critical), a, c (mirror pod)", "a"));
+        assert_eq!(judged(memory, corrected, Some(&marks)), expected("b (critical), a, c (mirror pod)", "a"));
     }
 
     #[test]
-    fn who_would_give_back_too_little_is_passed_over_where_the_agent_does_that() {
+    fn small_victims_are_passed_over_if_the_agent_does_so() {
         let (pids, marks) = (Signal::PidAvailable, Marks::default());
-        assert_eq!(judged(pids, Semantics::Corrected, None), told("a, c (mirror pod), b", "a"), "not on a file's word");
+        assert_eq!(
+            judged(pids, Semantics::Corrected, None),
+            expected("a, c (mirror pod), b", "a"),
+            "not on a file's word"
+        );
         let little = "a, c (mirror pod), b (it would give back too little)";
-        assert_eq!(judged(pids, Semantics::Corrected, Some(&marks)), told(little, "a"));
-        assert_eq!(judged(pids, Semantics::Kubelet, Some(&marks)), told("a, c (mirror pod), b", "a"));
+        assert_eq!(judged(pids, Semantics::Corrected, Some(&marks)), expected(little, "a"));
+        assert_eq!(judged(pids, Semantics::Kubelet, Some(&marks)), expected("a, c (mirror pod), b", "a"));
         let nothing = "a (it would give back too little), b (it would give back too little), c (mirror pod)";
         let disk = judged(Signal::NodeFsInodesFree, Semantics::Corrected, Some(&marks));
-        assert_eq!(disk, told(nothing, ""), "nobody has anything there");
+        assert_eq!(disk, expected(nothing, ""), "nobody has anything there");
     }
 }

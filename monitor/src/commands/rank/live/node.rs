@@ -1,4 +1,4 @@
-//! What this node has left of everything, in the words of the kubelet's Summary API.
+//! The node's available resources, in the form of the kubelet's Summary API.
 
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
@@ -14,30 +14,30 @@ use crate::workloads::kubelet_summary::{
     FsStats, MemoryStats, NodeStats, RlimitStats, RuntimeStats, SwapStats, Timestamp,
 };
 
-/// A filesystem that has not answered by then hangs.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// A filesystem that does not answer within this time hangs.
+const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 
-/// The filesystems that answer, and why others do not. Asked by a thread of its own, for a disk may hang.
+/// Returns the filesystems that answer, and the errors of the others. A separate thread asks, because a disk may hang.
 pub fn filesystems(config: &MonitorConfig, hints: &FilesystemHints) -> (Vec<FsSample>, Vec<(Role, String)>) {
     let (mut samples, mut missing) = (Vec::new(), Vec::new());
     let mut statfs = Statfs::new(&config.proc_root);
     let choices = Role::ALL.map(|role| (role, Choice::of(role, &config.filesystems, hints)));
-    let (tell, answers) = channel();
+    let (sender, answers) = channel();
     let ask = move || {
         for (role, choice) in choices {
-            // Nobody listens any more.
-            let _unheard = tell.send(statfs.sample(role, &choice));
+            // The receiver may have stopped waiting.
+            let _sent = sender.send(statfs.sample(role, &choice));
         }
     };
     if let Err(error) = std::thread::Builder::new().name("filesystems".to_owned()).spawn(ask) {
         return (samples, vec![(Role::Node, format!("no thread can be started to ask it: {error}"))]);
     }
     for role in Role::ALL {
-        match answers.recv_timeout(PATIENCE) {
+        match answers.recv_timeout(ANSWER_LIMIT) {
             Ok(Ok(sample)) => samples.push(sample),
             Ok(Err(reason)) => missing.push((role, reason.to_string())),
             Err(RecvTimeoutError::Timeout) => {
-                missing.push((role, format!("has not answered within {} s: the disk hangs", PATIENCE.as_secs())));
+                missing.push((role, format!("has not answered within {} s: the disk hangs", ANSWER_LIMIT.as_secs())));
                 break;
             }
             Err(RecvTimeoutError::Disconnected) => break,
@@ -46,20 +46,20 @@ pub fn filesystems(config: &MonitorConfig, hints: &FilesystemHints) -> (Vec<FsSa
     (samples, missing)
 }
 
-/// How these share devices.
+/// Returns how these filesystems share devices.
 pub fn layout(samples: &[FsSample]) -> Layout {
     let device = |role| samples.iter().find(|sample| sample.role == role).map(|sample| &sample.place.device);
     Layout::of_known(device(Role::Node), device(Role::Image), device(Role::Container))
 }
 
-/// All that is known of the node. What cannot be read is left out, and said where the signal needs it.
+/// Returns all known statistics of the node. An unreadable value is left out, and noted if the signal needs it.
 pub fn statistics(
     config: &MonitorConfig,
     hierarchy: &Hierarchy,
     samples: &[FsSample],
     signal: Signal,
 ) -> (NodeStats, Option<String>) {
-    // To the second, as a kubelet says it.
+    // The kubelet writes times to the second.
     let time = Some(Timestamp(Moment(i128::from(jiff::Timestamp::now().as_second()) * 1_000_000_000)));
     let fs = |role| samples.iter().find(|sample| sample.role == role).map(|sample| of_filesystem(sample, time));
     let mut stats = NodeStats {
@@ -89,7 +89,7 @@ fn of_filesystem(sample: &FsSample, time: Option<Timestamp>) -> FsStats {
     }
 }
 
-/// By the policy's definition of available; a working set is the rest.
+/// Returns the node's memory. Available memory follows the policy's definition; the working set is the rest.
 fn memory(
     config: &MonitorConfig,
     hierarchy: &Hierarchy,

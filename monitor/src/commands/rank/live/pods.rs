@@ -1,4 +1,4 @@
-//! This node's workloads in the shapes that decisions about pods want. Pure.
+//! Converts this node's workloads to the types that decisions about pods use. Pure.
 
 use crate::disk::{Part, PartUsage, Usage};
 use crate::runtime::{Sandbox, Snapshot};
@@ -7,22 +7,22 @@ use crate::workloads::pod::{Container, EmptyDir, Metadata, Resources, Spec, Stat
 use crate::workloads::pod::{ResourceList, ResourceName};
 use crate::workloads::{Kind, Pod, PodSpecs, PodUid, Protection, Workload};
 
-/// By what the API calls where a pod comes from; any but `api` makes it a static one.
+/// Annotation with the source of a pod; any source but `api` makes a pod static.
 const SOURCE: (&str, &str) = ("kubernetes.io/config.source", "file");
-/// No namespace is called that.
+/// A name that no namespace can have.
 const UNKNOWN_NAMESPACE: &str = "?";
 
-/// By which the statistics of a workload are found: what is no pod has its path.
+/// Returns the key of a workload's statistics: the pod UID, or the path of a workload that is not a pod.
 pub fn uid(workload: &Workload) -> &str {
     workload.kind.pod_uid().map_or(&workload.name, |PodUid(uid)| uid)
 }
 
-/// The pod that a workload is: as it was asked for, where that is known; else what its runtime and its cgroup say of it. A workload of
-/// another kind is made one, with its path for a name. Of what it keeps on the disks only those volumes count that a pod has.
+/// Returns the pod of a workload: the known spec, else the facts of its runtime and cgroup. A workload of another kind
+/// becomes a pod named by its path. Only volumes that a pod can have count as disk usage.
 pub fn pod(workload: &Workload, specs: &PodSpecs, snapshot: Option<&Snapshot>, volumes: Vec<Volume>) -> Pod {
     let known = workload.kind.pod_uid().and_then(|uid| specs.find(uid));
     if let Some(known) = known {
-        // Processes live in its cgroup, whatever its state was when the file was written.
+        // The cgroup has processes, so the pod is running, whatever phase the file has.
         return Pod { status: Status { phase: "Running".to_owned(), ..known.status.clone() }, ..known.clone() };
     }
     let sandbox = workload.kind.pod_uid().and_then(|uid| sandbox(snapshot?, uid));
@@ -47,13 +47,13 @@ pub fn pod(workload: &Workload, specs: &PodSpecs, snapshot: Option<&Snapshot>, v
     Pod { metadata, spec: Spec { containers: vec![asking(workload)], volumes, ..Spec::default() }, status }
 }
 
-/// The newest; all of them have the same name.
+/// Returns the newest sandbox; all sandboxes of a pod have the same name.
 fn sandbox<'s>(snapshot: &'s Snapshot, uid: &PodUid) -> Option<&'s Sandbox> {
     let of_it = snapshot.sandboxes.iter().filter(|sandbox| sandbox.pod.uid == *uid);
     of_it.max_by_key(|sandbox| (sandbox.is_ready, sandbox.attempt))
 }
 
-/// One container that stands for all of them: it asks for the memory that the cgroup was promised.
+/// Returns one container that stands for all: it requests the memory that the cgroup was promised.
 fn asking(workload: &Workload) -> Container {
     let memory = || (ResourceName::from(Resource::Memory.as_str()), Quantity::binary(workload.request));
     let requests = (!workload.request.is_zero()).then(memory).into_iter().collect();
@@ -61,13 +61,13 @@ fn asking(workload: &Workload) -> Container {
     Container { resources, ..Container::default() }
 }
 
-/// The volumes that were found on the disks, as a pod would have asked for them.
+/// Returns the volumes found on the disks, as a pod spec would declare them.
 pub fn volumes(usage: &Usage) -> Vec<Volume> {
     let volume = |measured: &PartUsage| match &measured.part {
         Part::Volume { name } => {
             Some(Volume { name: name.clone(), empty_dir: Some(EmptyDir::default()), ..Volume::default() })
         }
-        // In memory, or no volume.
+        // Memory-backed, or not a volume.
         Part::MemoryVolume { .. } | Part::WritableLayer { .. } | Part::Logs { .. } | Part::PodFiles => None,
     };
     usage.parts.iter().filter_map(volume).collect()
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_pod_keeps_in_memory_is_on_no_disk() {
+    fn memory_volumes_are_on_no_disk() {
         let part = |part, inodes| PartUsage {
             part,
             device: DeviceId(1),
