@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use super::record::NO_WORKLOAD;
 use crate::incidents::model::{self, Limit, Trigger, Victim};
 use crate::incidents::oom_assembly::{Kill, Mark};
 use crate::kernel::{Event, OomKill};
+use crate::sensors::workload_scan::NO_WORKLOAD;
 use crate::units::{Bytes, CgroupId, Monotonic};
 use crate::workloads::cgroup_path;
 

@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use prometheus::{CounterVec, IntCounterVec};
 
-use super::register::Registry;
-use super::series::increase;
+use super::register::{Registry, increase};
 use crate::kernel::ProbeStatistics;
 
 /// The counters that have a `probe` label.

@@ -8,8 +8,7 @@ use prometheus::core::{Collector, Desc};
 use prometheus::proto::{Bucket, Histogram, LabelPair, Metric, MetricFamily, MetricType};
 use prometheus::{CounterVec, IntCounterVec};
 
-use super::register::{NAMESPACE, Registry};
-use super::series::increase;
+use super::register::{NAMESPACE, Registry, increase};
 use crate::kernel::{HISTOGRAM_BUCKETS, ReclaimCounters};
 
 /// Edges of the kernel side's buckets that are exported, as powers of two of 1,024 ns: 66 µs to 4.3 s.

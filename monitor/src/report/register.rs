@@ -115,3 +115,10 @@ pub(super) fn follow<P: Atomic>(counter: &GenericCounter<P>, total: P::T) {
         counter.inc_by(rise);
     }
 }
+
+/// Stores a cumulative value and returns its increment. A decrease means that the source restarted at zero.
+pub(super) fn increase(last: &mut u64, current: u64) -> u64 {
+    let rise = current.checked_sub(*last).unwrap_or(current);
+    *last = current;
+    rise
+}

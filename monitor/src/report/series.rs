@@ -7,7 +7,7 @@ use prometheus::IntCounterVec;
 
 use super::CgroupReport;
 use super::reclaim_metrics::ReclaimSeries;
-use super::register::Registry;
+use super::register::{Registry, increase};
 use crate::kernel::ReclaimCounters;
 use crate::units::CgroupId;
 
@@ -174,13 +174,6 @@ impl WorkloadSeries {
             false
         });
     }
-}
-
-/// Stores a cumulative value and returns its increment. A decrease means that the source restarted at zero.
-pub(super) fn increase(last: &mut u64, current: u64) -> u64 {
-    let rise = current.checked_sub(*last).unwrap_or(current);
-    *last = current;
-    rise
 }
 
 #[cfg(test)]
