@@ -1,10 +1,9 @@
 //! Rankings.
 
-use std::borrow::Cow;
-
 use node_pressure_monitor::config::{Policy, Quirk, Ranking};
-use node_pressure_monitor::eviction::rank::{Candidate, Facts, Order};
-use node_pressure_monitor::units::{Amount, Resource};
+use node_pressure_monitor::eviction::decider::RecordedCandidate;
+use node_pressure_monitor::eviction::rank::{Facts, Order};
+use node_pressure_monitor::units::{Amount, CgroupId, Resource};
 use node_pressure_monitor::workloads::{Preference, QosClass};
 use proptest::collection::vec;
 use proptest::option;
@@ -13,30 +12,6 @@ use proptest::sample::select;
 
 use super::check::forall;
 use super::world;
-
-#[derive(Debug, Clone, PartialEq)]
-struct Who {
-    /// Not unique.
-    name: String,
-    id: String,
-    facts: Facts,
-}
-
-impl Candidate for Who {
-    type Name<'a> = &'a str;
-
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn id(&self) -> Cow<'_, str> {
-        Cow::Borrowed(&self.id)
-    }
-
-    fn facts(&self) -> Facts {
-        self.facts
-    }
-}
 
 fn amount() -> impl Strategy<Value = Amount> {
     const ENDS: [i128; 6] = [i128::MIN, 0, 1, 100_000_000, 1 << 60, i128::MAX];
@@ -56,13 +31,21 @@ fn facts() -> impl Strategy<Value = Facts> {
 }
 
 /// Candidates, a policy to rank them by, and the resource that runs out.
-fn case() -> impl Strategy<Value = (Vec<Who>, Policy, Resource)> {
+fn case() -> impl Strategy<Value = (Vec<RecordedCandidate>, Policy, Resource)> {
     const RESOURCES: [Resource; 4] = [Resource::Memory, Resource::EphemeralStorage, Resource::Inodes, Resource::Pids];
     let candidates = vec(facts(), 2..14).prop_map(|all| {
         // Names whose order is not that of the numbers in them, and that two may share.
         let who = |(index, facts)| {
             let number = index * 7 % 15;
-            Who { name: format!("ns/p{}", number / 2), id: format!("ns/p{}-{}", number / 2, number % 2), facts }
+            RecordedCandidate {
+                // Not unique.
+                name: format!("ns/p{}", number / 2),
+                id: format!("ns/p{}-{}", number / 2, number % 2),
+                cgroup: CgroupId(0),
+                facts,
+                exact: true,
+                standing: None,
+            }
         };
         all.into_iter().enumerate().map(who).collect()
     });
@@ -71,7 +54,7 @@ fn case() -> impl Strategy<Value = (Vec<Who>, Policy, Resource)> {
     (candidates, policy, select(&RESOURCES[..]))
 }
 
-fn names(policy: &Policy, resource: Resource, candidates: &[Who]) -> Vec<String> {
+fn names(policy: &Policy, resource: Resource, candidates: &[RecordedCandidate]) -> Vec<String> {
     let ranked = Order::of(policy, resource).rank(candidates.iter().cloned());
     ranked.into_iter().map(|ranked| ranked.candidate.id).collect()
 }
@@ -126,7 +109,7 @@ fn who_has_no_statistics_stands_at_the_end_that_the_quirk_says() {
         if policy.quirks.has(Quirk::MissingStatisticsFirst) {
             (policy.ranking, resource) = (Ranking::Kubernetes, Resource::Memory);
         }
-        let ranked = Order::of(&policy, resource).rank(candidates.iter().map(|who| Who {
+        let ranked = Order::of(&policy, resource).rank(candidates.iter().map(|who| RecordedCandidate {
             facts: Facts { request: Some(who.facts.request.unwrap_or_default()), ..who.facts },
             ..who.clone()
         }));
