@@ -1,11 +1,10 @@
 //! Carries out one eviction: through the runtime, by signals, or through the API server.
 
-use std::time::Duration;
-
 use crate::actions::{ActionError, FreezeRecord, Target};
+use crate::cluster::Intent;
 use crate::config::Mode;
 use crate::eviction::decider::{Choice, Place, Route};
-use crate::eviction::evicted::{Cause, IMMEDIATE_GRACE_SECONDS};
+use crate::eviction::evicted::{Cause, IMMEDIATE_GRACE};
 use crate::report::eviction_report::Action;
 use crate::report::record::Record;
 use crate::units::{CgroupId, Monotonic};
@@ -14,9 +13,6 @@ use crate::workloads::{PodUid, Workload};
 use super::Agent;
 use super::evictions::Why;
 use super::turn::{Started, Turn};
-
-/// Grace period of a hard eviction for a disk: a disk does not fill within a second, so an orderly exit is affordable.
-const IMMEDIATE: Duration = Duration::from_secs(IMMEDIATE_GRACE_SECONDS.unsigned_abs());
 
 impl Agent {
     /// Starts the eviction; in observe mode only records it.
@@ -61,8 +57,9 @@ impl Agent {
         choice: &Choice,
         turn: &Turn,
     ) -> Result<usize, ActionError> {
-        let intent = pod.as_ref().and_then(|uid| self.intent(uid, choice, &self.why(choice, turn)?));
-        let Some(intent) = intent else { return self.end_processes(target, pod, choice) };
+        let Some(intent) = self.intent_of(pod.as_ref(), choice, turn) else {
+            return self.end_processes(target, pod, choice);
+        };
         let is_noted = self.note_intent(&intent);
         let ended = self.end_processes(target, pod, choice);
         match &ended {
@@ -83,8 +80,7 @@ impl Agent {
         choice: &Choice,
         turn: &Turn,
     ) -> Result<usize, ActionError> {
-        let intent = pod.as_ref().and_then(|uid| self.intent(uid, choice, &self.why(choice, turn)?));
-        let Some(intent) = intent else {
+        let Some(intent) = self.intent_of(pod.as_ref(), choice, turn) else {
             return Err(ActionError::PutOff("the API server no longer lists this pod".to_owned()));
         };
         let (insists, workload) = (intent.is_certain, target.name.clone());
@@ -94,6 +90,10 @@ impl Agent {
             self.expect_back(uid, &workload, now);
         }
         Ok(self.actions.evictor.ask(target, pod, (asked, insists), choice.cause, choice.grace, now))
+    }
+
+    fn intent_of(&self, pod: Option<&PodUid>, choice: &Choice, turn: &Turn) -> Option<Intent> {
+        self.intent(pod?, choice, &self.why(choice, turn)?)
     }
 
     /// Returns the facts from which the eviction message is composed.
@@ -113,7 +113,8 @@ impl Agent {
         let Some(uid) = pod.filter(|_| cause.is_for_disk()) else {
             return self.actions.evictor.start(target, cause, choice.grace, now);
         };
-        let grace = if choice.is_hard { IMMEDIATE } else { choice.grace };
+        // A disk does not fill within a second, so an orderly exit is affordable in a hard eviction too.
+        let grace = if choice.is_hard { IMMEDIATE_GRACE } else { choice.grace };
         let workload = target.name.clone();
         let started = self.actions.evictor.stop_pod(target, (uid.clone(), choice.is_hard), cause, grace, now);
         if started.is_ok() {

@@ -1,5 +1,7 @@
 //! An eviction that was decided: who, why, how fast, and what is written on the pod.
 
+use std::time::Duration;
+
 use crate::units::{Resource, Signal};
 use crate::workloads::Pod;
 use serde::{Deserialize, Serialize};
@@ -9,6 +11,8 @@ pub const REASON: &str = "Evicted";
 
 /// Seconds a pod gets when it may not wait: for a hard threshold, and for a limit of local storage.
 pub const IMMEDIATE_GRACE_SECONDS: i64 = 1;
+/// The same for signals.
+pub const IMMEDIATE_GRACE: Duration = Duration::from_secs(IMMEDIATE_GRACE_SECONDS.unsigned_abs());
 
 /// What a pod is evicted for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]

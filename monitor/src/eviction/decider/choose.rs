@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::config::Mode;
 use crate::config::kubernetes_options::{EvictionMethod, EvictionMethods};
-use crate::eviction::evicted::{Cause, IMMEDIATE_GRACE_SECONDS};
+use crate::eviction::evicted::{Cause, IMMEDIATE_GRACE, IMMEDIATE_GRACE_SECONDS};
 use crate::eviction::rank::Candidate;
 use crate::eviction::{MetThreshold, assess};
 use crate::units::{CgroupId, Monotonic, Resource};
@@ -172,18 +172,7 @@ impl<C: Candidate> Decider<C> {
         let met = self.acted_on().filter(|_| !is_limit);
         if met.is_none() && snapshot.question.is_some() {
             // `rank` without a threshold: the first is named, and nothing would be done.
-            let grace_period_seconds = IMMEDIATE_GRACE_SECONDS;
-            let cause = Cause::Signal(snapshot.question?);
-            let choice = Choice {
-                place,
-                cause,
-                threshold: None,
-                is_hard: true,
-                grace_period_seconds,
-                grace: Duration::ZERO,
-                route: Route::Local,
-                is_dry_run: true,
-            };
+            let choice = Choice::named(place, Cause::Signal(snapshot.question?), Duration::ZERO);
             return Some(self.ask(Phase::Trying(place), Next::Evict(choice)));
         }
         let is_hard = met.is_none_or(MetThreshold::is_hard);
@@ -195,7 +184,7 @@ impl<C: Candidate> Decider<C> {
         let own = standing.grace_period_seconds;
         let (grace_period_seconds, grace) = match (is_hard, is_limit) {
             (true, false) => (IMMEDIATE_GRACE_SECONDS, Duration::ZERO),
-            (true, true) => (IMMEDIATE_GRACE_SECONDS, Duration::from_secs(IMMEDIATE_GRACE_SECONDS.unsigned_abs())),
+            (true, true) => (IMMEDIATE_GRACE_SECONDS, IMMEDIATE_GRACE),
             (false, _) => (rules.policy.soft_grace_seconds(own), rules.policy.soft_grace(own)),
         };
         let route = match rules.agent() {

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use crate::config::Mode;
-use crate::eviction::evicted::{Cause, IMMEDIATE_GRACE_SECONDS};
+use crate::eviction::evicted::{Cause, IMMEDIATE_GRACE};
 use crate::eviction::rank::Candidate;
 
-use super::{Choice, Decider, LimitExceeded, Measure, Next, Phase, Place, Route, Rules, Snapshot};
+use super::{Choice, Decider, LimitExceeded, Measure, Next, Phase, Place, Rules, Snapshot};
 
 /// As often as a kubelet synchronizes.
 const EVERY: Duration = Duration::from_secs(10);
@@ -63,17 +63,7 @@ impl<C: Candidate> Decider<C> {
 
     fn evict_as_kubelet(&mut self, limit: usize, cause: Cause) -> Next {
         let place = Place::Limit(limit);
-        let choice = Choice {
-            place,
-            cause,
-            threshold: None,
-            is_hard: true,
-            grace_period_seconds: IMMEDIATE_GRACE_SECONDS,
-            grace: Duration::from_secs(IMMEDIATE_GRACE_SECONDS.unsigned_abs()),
-            route: Route::Local,
-            is_dry_run: true,
-        };
-        self.ask(Phase::Trying(place), Next::Evict(choice))
+        self.ask(Phase::Trying(place), Next::Evict(Choice::named(place, cause, IMMEDIATE_GRACE)))
     }
 
     pub(super) fn limit_started(&mut self, rules: Rules<'_>, snapshot: &Snapshot, limit: usize) -> Next {

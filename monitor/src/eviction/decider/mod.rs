@@ -217,12 +217,6 @@ impl<C> Decider<C> {
         std::mem::take(&mut self.turn.ranking)
     }
 
-    /// The pods above a limit of the last turn.
-    #[must_use]
-    pub fn exceeded(&self) -> &[LimitExceeded] {
-        &self.turn.exceeded
-    }
-
     /// Ends all cool-downs: they were set by rules that no longer apply.
     pub fn reconsider(&mut self) {
         self.memory.cool_downs = memory::CoolDowns::default();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::eviction::evicted::Cause;
+use crate::eviction::evicted::{Cause, IMMEDIATE_GRACE_SECONDS};
 use crate::eviction::garbage::Collector;
 use crate::eviction::proactive_reclaim::{Futile, ReclaimOutcome};
 use crate::units::{Amount, Bytes, CgroupId, Monotonic, Signal};
@@ -79,6 +79,22 @@ pub struct Choice {
     pub route: Route,
     /// Observe mode: recorded, not carried out.
     pub is_dry_run: bool,
+}
+
+impl Choice {
+    /// A candidate that is named without a threshold and never evicted, because no agent drives the decider.
+    pub(super) const fn named(place: Place, cause: Cause, grace: Duration) -> Self {
+        Self {
+            place,
+            cause,
+            threshold: None,
+            is_hard: true,
+            grace_period_seconds: IMMEDIATE_GRACE_SECONDS,
+            grace,
+            route: Route::Local,
+            is_dry_run: true,
+        }
+    }
 }
 
 /// How an eviction is carried out.
