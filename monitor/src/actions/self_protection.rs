@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use rustix::mm::{Advice, MlockAllFlags};
+use rustix::mm::{Advice, MlockAllFlags, MlockFlags};
 use rustix::process::{Resource, Rlimit};
 
 use crate::kernel::Capabilities;
@@ -18,7 +18,6 @@ const OWN_NICE: i32 = -10;
 #[must_use]
 pub fn apply(proc_root: &Path) -> Vec<String> {
     let mut missing = Vec::new();
-    forget_code();
     // ONFAULT (Linux 4.4) locks only used pages; pages that are merely mapped cost nothing.
     let flags = MlockAllFlags::CURRENT | MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT;
     if let Err(errno) = rustix::mm::mlockall(flags) {
@@ -43,17 +42,35 @@ pub fn apply(proc_root: &Path) -> Vec<String> {
     missing
 }
 
-/// Unmaps the program's own code, so that code used only at start is not locked in memory. The code stays in the page
-/// cache, and page faults map it again sixteen pages at a time.
+/// Returns to the kernel what only the start needed: freed memory, and the program's own code.
+pub fn give_back() {
+    // The C library otherwise keeps memory after large allocations.
+    // SAFETY: malloc_trim takes no pointer, and any thread may call it at any time (malloc_trim(3)).
+    #[cfg(target_env = "gnu")]
+    unsafe {
+        libc::malloc_trim(0);
+    }
+    forget_code();
+}
+
+/// Unmaps the program's own code, so that code used only at start does not stay locked in memory. The code stays in the
+/// page cache, and page faults map it again, and lock it, sixteen pages at a time.
 fn forget_code() {
     let (Ok(maps), Ok(program)) = (std::fs::read_to_string("/proc/self/maps"), std::fs::read_link("/proc/self/exe"))
     else {
         return;
     };
     for (start, end) in maps.lines().filter_map(|line| code(line, &program)) {
+        let (start, length) = (start as *mut _, end - start);
         // SAFETY: the kernel has just named the range as a read-only mapping of the program's file, and no code unmaps
-        // the program. A dropped page is read from the file again at its next use.
-        let _stays = unsafe { rustix::mm::madvise(start as *mut _, end - start, Advice::LinuxDontNeed) };
+        // the program. A dropped page is read from the file again at its next use. Locked pages cannot be dropped.
+        unsafe {
+            let was_locked = rustix::mm::munlock(start, length).is_ok();
+            let _stays = rustix::mm::madvise(start, length, Advice::LinuxDontNeed);
+            if was_locked {
+                let _reported_by_apply = rustix::mm::mlock_with(start, length, MlockFlags::ONFAULT);
+            }
+        }
     }
 }
 
@@ -64,15 +81,6 @@ fn code(line: &str, program: &Path) -> Option<(usize, usize)> {
     let (start, end) = range.split_once('-')?;
     let range = (usize::from_str_radix(start, 16).ok()?, usize::from_str_radix(end, 16).ok()?);
     (permissions == "r-xp" && Path::new(path) == program && range.0 < range.1).then_some(range)
-}
-
-/// Returns freed memory of the start to the kernel. The C library otherwise keeps it after large allocations.
-pub fn give_back() {
-    // SAFETY: malloc_trim takes no pointer, and any thread may call it at any time (malloc_trim(3)).
-    #[cfg(target_env = "gnu")]
-    unsafe {
-        libc::malloc_trim(0);
-    }
 }
 
 /// Name of the agent's own score in the list of degraded capabilities.
