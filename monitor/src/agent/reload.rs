@@ -132,7 +132,7 @@ impl Agent {
         let state = &self.reload.state;
         let trouble = (state.reason() != "InForce").then(|| state.message());
         self.reporter.set_capability(CAPABILITY, trouble.as_deref(), "the configuration file is not in force", now);
-        self.reporter.with_metrics(|metrics| metrics.configuration(state, Some(outcome)));
+        self.reporter.with_metrics(|metrics| metrics.configuration.observe(state, Some(outcome)));
     }
 
     /// Puts a configuration in force. The loop reads most settings directly; this function renews the state derived

@@ -14,7 +14,7 @@ impl Agent {
     pub fn start(&mut self, text: bool, degradations: &[String]) {
         // The first turn may find more degradations.
         self.reporter.set_missing(degradations, Monotonic::now());
-        self.reporter.with_metrics(|metrics| metrics.configuration(self.reload.state(), None));
+        self.reporter.with_metrics(|metrics| metrics.configuration.observe(self.reload.state(), None));
         self.run_turn(Wakeup::Housekeeping);
         let node = self.node_report(Monotonic::now());
         // The start page shows degraded sources. From now on only their changes are reported.

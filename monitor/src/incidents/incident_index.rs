@@ -28,7 +28,6 @@ pub struct IncidentIndex {
 
 impl IncidentIndex {
     /// Returns an empty index of the journal in `directory`.
-    #[must_use]
     pub fn new(directory: &Path) -> Self {
         Self { directory: directory.to_owned(), entries: Mutex::default() }
     }
@@ -78,7 +77,6 @@ impl IncidentIndex {
     }
 
     /// Returns the newest incidents, at most `most`, oldest first.
-    #[must_use]
     pub fn heads(&self, most: usize) -> Vec<Head> {
         self.with(|entries| {
             let skipped = entries.len().saturating_sub(most);
@@ -87,7 +85,6 @@ impl IncidentIndex {
     }
 
     /// Finds an incident by its id; `last` is the newest.
-    #[must_use]
     pub fn find(&self, id: &str) -> Option<Body> {
         self.with(|entries| {
             let found =
@@ -97,9 +94,6 @@ impl IncidentIndex {
     }
 
     /// Reads the JSON of a record; `None` if the journal has dropped it meanwhile. Blocks on the disk.
-    ///
-    /// # Errors
-    /// When the journal cannot be read.
     pub fn read(&self, body: &Body) -> io::Result<Option<Vec<u8>>> {
         match body {
             Body::Memory(json) => Ok(Some(json.to_vec())),

@@ -62,9 +62,6 @@ pub struct Journal {
 
 impl Journal {
     /// Opens or creates the journal in `directory`, and cuts off an unfinished record.
-    ///
-    /// # Errors
-    /// When the directory cannot be created, read or written, or another process holds its lock.
     pub fn open(directory: &Path, max_size: Bytes) -> Result<(Self, Recovery), JournalError> {
         let unusable = |path: &Path| {
             let path = path.to_owned();
@@ -90,10 +87,7 @@ impl Journal {
         Ok((Self { directory, directory_handle, max_size, full, segment, file, length, synced, buffer }, recovery))
     }
 
-    /// Appends one record, which is on disk after [`Self::sync`].
-    ///
-    /// # Errors
-    /// When the record cannot be written. The part written is removed.
+    /// Appends one record, which is on disk after [`Self::sync`]. Removes a part of it that was written before an error.
     pub fn append(&mut self, payload: &[u8]) -> io::Result<Location> {
         self.buffer.clear();
         frame::encode(payload, &mut self.buffer)
@@ -113,10 +107,8 @@ impl Journal {
         Ok(Location { segment: self.segment, offset, length })
     }
 
-    /// Waits until all appended records are on disk.
-    ///
-    /// # Errors
-    /// When `fdatasync` fails: the records since the last sync are removed, and the caller appends them again.
+    /// Waits until all appended records are on disk. After an error, the records since the last sync are removed, and the caller appends
+    /// them again.
     pub fn sync(&mut self) -> io::Result<()> {
         let synced = self.file.sync_data();
         if synced.is_err() {
@@ -129,25 +121,21 @@ impl Journal {
     }
 
     /// Whether an appended record is still in the journal.
-    #[must_use]
     pub fn holds(&self, location: Location) -> bool {
         location.segment < self.segment || location.segment == self.segment && location.offset < self.length
     }
 
     /// Whether the open file still has its path: the directory may have been removed.
-    #[must_use]
     pub fn is_in_place(&self) -> bool {
         let there = fs::metadata(self.segment.path(&self.directory));
         let same = |(there, own): (fs::Metadata, fs::Metadata)| (there.dev(), there.ino()) == (own.dev(), own.ino());
         there.ok().zip(self.file.metadata().ok()).is_some_and(same)
     }
 
-    #[must_use]
     pub fn size(&self) -> u64 {
         self.length + self.full.iter().map(|(_, length)| length).sum::<u64>()
     }
 
-    #[must_use]
     pub fn oldest(&self) -> Segment {
         self.full.first().map_or(self.segment, |(segment, _)| *segment)
     }
@@ -195,9 +183,6 @@ fn recover(path: &Path, file: &File) -> io::Result<(u64, Recovery)> {
 }
 
 /// Reads one record; `None` if the journal has dropped it.
-///
-/// # Errors
-/// When the file cannot be read.
 pub fn read_back(directory: &Path, location: Location) -> io::Result<Option<Vec<u8>>> {
     let file = match File::open(location.segment.path(directory)) {
         Ok(file) => file,
@@ -212,9 +197,6 @@ pub fn read_back(directory: &Path, location: Location) -> io::Result<Option<Vec<
 }
 
 /// Writes a journal file with these payloads, for tests and fixtures.
-///
-/// # Errors
-/// When the file cannot be written, or a payload has a line break.
 pub fn write_fixture(path: &Path, payloads: &[Vec<u8>]) -> io::Result<()> {
     let mut bytes = Vec::new();
     for payload in payloads {

@@ -31,7 +31,6 @@ impl Kind {
     pub const ALL: [Self; 2] = [Self::OomKill, Self::Eviction];
 
     /// The value of the `kind` label and of the JSON field.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::OomKill => "OomKill",
@@ -39,7 +38,6 @@ impl Kind {
         }
     }
 
-    #[must_use]
     pub const fn words(self) -> &'static str {
         match self {
             Self::OomKill => "OOM kill",
@@ -116,7 +114,6 @@ pub struct Step {
 }
 
 impl Step {
-    #[must_use]
     pub fn at(step: &str, ms: f64) -> Self {
         Self { step: step.to_owned(), pid: None, ms }
     }
@@ -139,7 +136,6 @@ impl From<&Incident> for Head {
 }
 
 /// Returns an incident's id: its time, its kind, and the process or cgroup id. Ids sort by time.
-#[must_use]
 pub fn name(kind: Kind, time: Timestamp, number: impl std::fmt::Display) -> String {
     let what = match kind {
         Kind::OomKill => "oom",
@@ -149,7 +145,6 @@ pub fn name(kind: Kind, time: Timestamp, number: impl std::fmt::Display) -> Stri
 }
 
 /// Converts nanoseconds to milliseconds, rounded down to the microsecond.
-#[must_use]
 #[expect(clippy::cast_precision_loss, reason = "exact for centuries of microseconds")]
 pub fn millis(nanos: u64) -> f64 {
     (nanos / 1000) as f64 / 1e3

@@ -161,7 +161,6 @@ impl Assembler {
     }
 
     /// Returns the time until the next report is due; `None` without unreported incidents.
-    #[must_use]
     pub fn next_due(&self, now: Monotonic) -> Option<Duration> {
         self.open.iter().filter(|open| !open.reported).map(|open| open.until_due(now)).min()
     }

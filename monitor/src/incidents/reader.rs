@@ -32,15 +32,11 @@ pub struct Reader {
 }
 
 impl Reader {
-    #[must_use]
     pub fn new(directory: &Path) -> Self {
         Self { directory: directory.to_owned(), positions: HashMap::new() }
     }
 
     /// Passes each new record to `each`, in the order of writing.
-    ///
-    /// # Errors
-    /// When the directory or a file cannot be read.
     pub fn poll(&mut self, mut each: impl FnMut(Entry)) -> io::Result<Found> {
         let mut found = Found::default();
         // If the directory is removed and created again, it holds another journal.

@@ -19,7 +19,6 @@ const RANKED: usize = 30;
 const BASELINES: usize = 3;
 
 /// Parses `/proc/meminfo`.
-#[must_use]
 pub fn memory(meminfo: &str) -> Memory {
     let lines: HashMap<&str, u64> = meminfo
         .lines()
@@ -48,7 +47,6 @@ pub fn memory(meminfo: &str) -> Memory {
     }
 }
 
-#[must_use]
 pub fn consumers(usages: &[WorkloadUsage]) -> Vec<Consumer> {
     largest(usages.iter()).map(consumer).collect()
 }
@@ -78,7 +76,6 @@ fn consumer(usage: &WorkloadUsage) -> Consumer {
 }
 
 /// Returns the first places of a ranking with every key, and the number of candidates left out.
-#[must_use]
 pub fn ranking(ranked: &[Ranked<WorkloadUsage>], order: Order<'_>, resource: Resource) -> (Vec<Place>, usize) {
     let place = |(index, ranked): (usize, &Ranked<WorkloadUsage>)| Place {
         place: Some(index + 1),
@@ -96,7 +93,6 @@ pub fn ranking(ranked: &[Ranked<WorkloadUsage>], order: Order<'_>, resource: Res
 }
 
 /// Returns the protected workloads, largest first.
-#[must_use]
 pub fn protected(usages: &[WorkloadUsage]) -> Vec<Place> {
     let place = |usage: &WorkloadUsage| Place {
         workload: usage.workload.name.clone(),
@@ -121,7 +117,6 @@ pub struct Counted {
 }
 
 impl Counted {
-    #[must_use]
     pub fn of(
         at: Monotonic,
         cgroups: &[(CgroupId, CgroupCounters)],
@@ -164,7 +159,6 @@ impl Baselines {
     }
 
     /// Returns the growth until `now`; `None` without a baseline. Counters missing from the baseline count from zero.
-    #[must_use]
     pub fn growth(&self, now: &Counted, owner: impl Fn(CgroupId) -> Arc<str>) -> Option<Growth> {
         let before = self.noted.front()?;
         let span = now.at.since(before.at);

@@ -33,7 +33,6 @@ impl Default for SampleRing {
 }
 
 impl SampleRing {
-    #[must_use]
     pub fn with_capacity(capacity: usize) -> Self {
         let capacity = capacity.max(2);
         let mut ring = VecDeque::with_capacity(capacity);

@@ -12,7 +12,6 @@ const SUFFIX: &str = ".journal";
 pub struct Segment(pub u64);
 
 impl Segment {
-    #[must_use]
     pub fn path(self, directory: &Path) -> PathBuf {
         directory.join(self.name())
     }
@@ -28,9 +27,6 @@ impl Segment {
 }
 
 /// Lists the files of the journal in `directory` with their sizes, oldest first. Other names are ignored.
-///
-/// # Errors
-/// When the directory cannot be read.
 pub fn list(directory: &Path) -> io::Result<Vec<(Segment, u64)>> {
     let mut segments = Vec::new();
     for entry in fs::read_dir(directory)? {

@@ -113,9 +113,6 @@ pub struct Writer {
 impl Writer {
     /// Opens the journal and starts the thread. If the journal cannot be opened, the reason is returned, too; then incidents stay in
     /// memory, and the thread tries again.
-    ///
-    /// # Errors
-    /// When the thread cannot be started.
     pub fn start(directory: &Path, max_size: Bytes) -> std::io::Result<(Self, Option<String>)> {
         let counters = Arc::new(Counters::default());
         let index = Arc::new(IncidentIndex::new(directory));
@@ -152,15 +149,11 @@ impl Writer {
     }
 
     /// Returns a preallocated buffer for samples; `None` if all are in use.
-    #[must_use]
     pub fn spare(&self) -> Option<Vec<Sample>> {
         self.spares.try_recv().ok()
     }
 
-    /// Queues a record.
-    ///
-    /// # Errors
-    /// When the queue refuses the record, which counts as dropped.
+    /// Queues a record. A refused record counts as dropped.
     pub fn submit(&self, draft: Draft) -> Result<(), Refused> {
         let refused = match self.queue.as_ref().map(|queue| queue.try_send(Box::new(draft))) {
             Some(Ok(())) => return Ok(()),
@@ -175,19 +168,16 @@ impl Writer {
     }
 
     /// Returns why records cannot be written now and the effect; `None` if they can.
-    #[must_use]
     pub fn degradation(&self) -> Option<String> {
         let degradation = self.counters.degradation.lock().unwrap_or_else(PoisonError::into_inner);
         degradation.as_deref().map(with_effect)
     }
 
     /// Returns the index that the HTTP server shares.
-    #[must_use]
     pub fn index(&self) -> Arc<IncidentIndex> {
         Arc::clone(&self.index)
     }
 
-    #[must_use]
     pub fn report(&self) -> JournalReport {
         let Counters { journal_bytes, write_failures, dropped, truncations, .. } = &*self.counters;
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);

@@ -4,12 +4,12 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use prometheus::{GaugeVec, IntCounter, IntCounterVec, IntGaugeVec};
+use prometheus::{GaugeVec, IntCounter, IntGaugeVec};
 
-use super::register::{Registry, follow};
+use super::register::{Registry, follow, metrics, replace, set_known, whole};
 use super::summary_lines::Page;
 use crate::cluster::WatchCounts;
-use crate::units::{Signal, format_go_duration};
+use crate::units::format_go_duration;
 
 /// The control plane as the report shows it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -51,8 +51,6 @@ pub struct PodInfo {
     pub owner: Option<(String, String)>,
 }
 
-const LABELS: [&str; 8] = ["workload", "namespace", "pod", "uid", "node", "qos_class", "owner_kind", "owner_name"];
-
 /// Maximum normal age of the data: the API server sends a bookmark about once a minute.
 const USUAL: Duration = Duration::from_secs(150);
 
@@ -80,86 +78,59 @@ pub(super) fn rows(page: &mut Page, report: &ClusterReport) {
     }
 }
 
-/// Metrics about the control plane. Gauges about the API server are absent without one.
+metrics! {
+    /// Gauges about the API server are absent without one.
+    struct Exported {
+        /// 1 while the API server answers, 0 while it does not; absent where there is none.
+        up: IntGaugeVec = "api_server_up"{},
+        /// Pods of this node that are known from the API server; absent where there is none.
+        pods: IntGaugeVec = "pods_known"{},
+        /// How long ago what is known of the pods was true; absent while no pod was ever known.
+        age: GaugeVec = "pods_age_seconds"{},
+        /// How long ago what is known of the node's own object (maintenance) was true; absent while it was never read.
+        node_age: GaugeVec = "node_object_age_seconds"{},
+        /// Always 1; the labels say which pod the workload is, as kube-state-metrics names it, and whose.
+        info: IntGaugeVec = "workload_info"{
+            workload, namespace, pod, uid, node, qos_class, owner_kind, owner_name
+        },
+        /// 1 while the node is cordoned, drained or its machine configuration updated, 0 while it is not; absent where there is no API
+        /// server.
+        maintenance: IntGaugeVec = "node_in_maintenance"{},
+        /// Times that all pods of this node were listed at the API server.
+        lists: IntCounter = "pods_listed_total",
+        /// Changes of pods that the API server told of.
+        changes: IntCounter = "pod_changes_total",
+    }
+}
+
+/// Metrics about the control plane.
 #[derive(Debug)]
 pub(super) struct ClusterMetrics {
-    up: IntGaugeVec,
-    pods: IntGaugeVec,
-    age: GaugeVec,
-    node_age: GaugeVec,
-    info: IntGaugeVec,
+    metrics: Exported,
     /// Hash of the exported pods. Unchanged pods are not exported again: hundreds of pods have eight labels each.
     exported: Mutex<Option<u64>>,
     hasher: RandomState,
-    maintenance: IntGaugeVec,
-    lists: IntCounter,
-    changes: IntCounter,
-    deferred: IntCounterVec,
 }
 
 impl ClusterMetrics {
     pub(super) fn new(registry: &Registry) -> prometheus::Result<Self> {
-        Ok(Self {
-            up: registry.gauges(
-                "api_server_up",
-                "1 while the API server answers, 0 while it does not; absent where there is none.",
-                &[],
-            )?,
-            pods: registry.gauges(
-                "pods_known",
-                "Pods of this node that are known from the API server; absent where there is none.",
-                &[],
-            )?,
-            age: registry.gauges(
-                "pods_age_seconds",
-                "How long ago what is known of the pods was true; absent while no pod was ever known.",
-                &[],
-            )?,
-            node_age: registry.gauges(
-                "node_object_age_seconds",
-                "How long ago what is known of the node's own object (maintenance) was true; absent while it was never read.",
-                &[],
-            )?,
-            info: registry.gauges(
-                "workload_info",
-                "Always 1; the labels say which pod the workload is, as kube-state-metrics names it, and whose.",
-                &LABELS,
-            )?,
-            exported: Mutex::default(),
-            hasher: RandomState::new(),
-            maintenance: registry.gauges(
-                "node_in_maintenance",
-                "1 while the node is cordoned, drained or its machine configuration updated, 0 while it is not; absent where there is no API server.",
-                &[],
-            )?,
-            lists: registry
-                .counter("pods_listed_total", "Times that all pods of this node were listed at the API server.")?,
-            changes: registry.counter("pod_changes_total", "Changes of pods that the API server told of.")?,
-            deferred: registry.counters(
-                "soft_evictions_deferred_total",
-                "Times, at most once a minute, that a soft threshold was met and nobody evicted because the node is in maintenance.",
-                &["signal"],
-            )?,
-        })
+        Ok(Self { metrics: Exported::new(registry)?, exported: Mutex::default(), hasher: RandomState::new() })
     }
 
     /// Updates the metrics. `None` means that there is no API server.
     pub(super) fn observe(&self, report: Option<&ClusterReport>) {
-        let Some(report) = report else {
-            [&self.up, &self.pods, &self.maintenance].into_iter().for_each(IntGaugeVec::reset);
-            return;
-        };
-        let none = [""; 0];
-        self.up.with_label_values(&none).set(report.down.is_none().into());
-        self.pods.with_label_values(&none).set(i64::try_from(report.pods).unwrap_or(i64::MAX));
-        self.maintenance.with_label_values(&none).set(report.maintenance.is_some().into());
-        for (gauge, age) in [(&self.age, report.pods_age), (&self.node_age, report.node_age)] {
+        let metrics = &self.metrics;
+        set_known(&metrics.up, report.map(|report| report.down.is_none().into()));
+        set_known(&metrics.pods, report.map(|report| whole(report.pods)));
+        set_known(&metrics.maintenance, report.map(|report| report.maintenance.is_some().into()));
+        let Some(report) = report else { return };
+        for (gauge, age) in [(&metrics.age, report.pods_age), (&metrics.node_age, report.node_age)] {
             if let Some(age) = age {
-                gauge.with_label_values(&none).set(age.as_secs_f64());
+                set_known(gauge, Some(age.as_secs_f64()));
             }
         }
-        follow(&self.lists, report.counts.lists);
-        follow(&self.changes, report.counts.changes);
+        follow(&metrics.lists, report.counts.lists);
+        follow(&metrics.changes, report.counts.changes);
     }
 
     /// Exports the pods of the workloads.
@@ -169,18 +140,12 @@ impl ClusterMetrics {
         if before == these {
             return;
         }
-        // Remove the series of deleted pods.
-        self.info.reset();
-        for PodInfo { workload, namespace, name, uid, node, qos_class, owner } in pods {
+        let series = pods.iter().map(|pod| {
+            let PodInfo { workload, namespace, name, uid, node, qos_class, owner } = pod;
             let (owner_kind, owner_name) = owner.as_ref().map_or(("", ""), |(kind, name)| (kind, name));
-            let labels = [workload.as_str(), namespace, name, uid, node, qos_class, owner_kind, owner_name];
-            self.info.with_label_values(&labels).set(1);
-        }
-    }
-
-    /// Counts a deferred soft eviction.
-    pub(super) fn deferred(&self, signal: Signal) {
-        self.deferred.with_label_values(&[signal.as_str()]).inc();
+            ([workload.as_str(), namespace, name, uid, node, qos_class, owner_kind, owner_name], 1)
+        });
+        replace(&self.metrics.info, series);
     }
 }
 

@@ -4,32 +4,19 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use prometheus::{Gauge, IntCounterVec, IntGauge};
 
-use super::register::Registry;
+use super::register::metrics;
 use crate::config::Fingerprint;
+use crate::units::named_enum;
 
-/// Outcome of a reload of the configuration file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum ReloadOutcome {
-    /// The file is in force, except for fields that need a restart.
-    Applied,
-    /// The file equals the configuration in force.
-    Unchanged,
-    /// The file is invalid; the previous configuration stays in force.
-    Refused,
-}
-
-impl ReloadOutcome {
-    /// All outcomes.
-    pub const ALL: [Self; 3] = [Self::Applied, Self::Unchanged, Self::Refused];
-
-    /// Returns the value of the label.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Applied => "applied",
-            Self::Unchanged => "unchanged",
-            Self::Refused => "refused",
-        }
+named_enum! {
+    /// Outcome of a reload of the configuration file.
+    pub enum ReloadOutcome {
+        /// The file is in force, except for fields that need a restart.
+        Applied = "applied",
+        /// The file equals the configuration in force.
+        Unchanged = "unchanged",
+        /// The file is invalid; the previous configuration stays in force.
+        Refused = "refused",
     }
 }
 
@@ -48,19 +35,16 @@ pub struct ConfigState {
 
 impl ConfigState {
     /// Returns the state at the agent's start.
-    #[must_use]
     pub fn started(fingerprint: Option<Fingerprint>, now: SystemTime) -> Self {
         Self { refused: None, needs_restart: Vec::new(), since: now, fingerprint }
     }
 
     /// Whether the file is in force, except for fields that need a restart.
-    #[must_use]
     pub fn is_accepted(&self) -> bool {
         self.refused.is_none()
     }
 
     /// Returns the reason in CamelCase, as Kubernetes conditions require.
-    #[must_use]
     pub fn reason(&self) -> &'static str {
         match (&self.refused, self.needs_restart.is_empty()) {
             (Some(_), _) => "Refused",
@@ -70,7 +54,6 @@ impl ConfigState {
     }
 
     /// Returns the message for people.
-    #[must_use]
     pub fn message(&self) -> String {
         match (&self.refused, self.needs_restart.is_empty()) {
             (Some(reason), _) => format!("the configuration before stays in force: {reason}"),
@@ -82,48 +65,24 @@ impl ConfigState {
     }
 }
 
-/// The metrics of the configuration.
-#[derive(Debug)]
-pub struct ConfigMetrics {
-    reloads: IntCounterVec,
-    last_successful: IntGauge,
-    last_success: Gauge,
-    restart_needed: IntGauge,
-    hash: Gauge,
+metrics! {
+    /// The metrics of the configuration.
+    pub struct ConfigMetrics {
+        /// Times that the configuration file was read again, by outcome (applied, unchanged: it asked for what was in force already,
+        /// refused: it cannot be used and the one before stays in force).
+        reloads: IntCounterVec = "config_reloads_total"{outcome: ReloadOutcome::ALL.map(ReloadOutcome::as_str)},
+        /// Whether the configuration file, when it was read last, could be used (1) or was refused (0).
+        last_successful: IntGauge = "config_last_reload_successful",
+        /// When a configuration came into force or was confirmed, in seconds since 1970.
+        last_success: Gauge = "config_last_reload_success_timestamp_seconds",
+        /// Whether the configuration file asks for what needs a restart of the agent (1) or not (0).
+        restart_needed: IntGauge = "config_restart_needed",
+        /// Hash of the configuration file in force, the same on every node with the same file; 0 without one.
+        hash: Gauge = "config_hash",
+    }
 }
 
 impl ConfigMetrics {
-    /// Registers the metrics.
-    ///
-    /// # Errors
-    /// Returns an error if a name is already registered.
-    pub(super) fn new(registry: &Registry) -> prometheus::Result<Self> {
-        Ok(Self {
-            reloads: registry.counters_of(
-                "config_reloads_total",
-                "Times that the configuration file was read again, by outcome (applied, unchanged: it asked for what was in force already, refused: it cannot be used and the one before stays in force).",
-                "outcome",
-                ReloadOutcome::ALL.map(ReloadOutcome::as_str),
-            )?,
-            last_successful: registry.gauge(
-                "config_last_reload_successful",
-                "Whether the configuration file, when it was read last, could be used (1) or was refused (0).",
-            )?,
-            last_success: registry.gauge(
-                "config_last_reload_success_timestamp_seconds",
-                "When a configuration came into force or was confirmed, in seconds since 1970.",
-            )?,
-            restart_needed: registry.gauge(
-                "config_restart_needed",
-                "Whether the configuration file asks for what needs a restart of the agent (1) or not (0).",
-            )?,
-            hash: registry.gauge(
-                "config_hash",
-                "Hash of the configuration file in force, the same on every node with the same file; 0 without one.",
-            )?,
-        })
-    }
-
     /// Updates the state and counts the outcome of a reload. `outcome` is `None` at the start.
     pub fn observe(&self, state: &ConfigState, outcome: Option<ReloadOutcome>) {
         if let Some(outcome) = outcome {
@@ -147,6 +106,7 @@ fn short(Fingerprint(hash): Fingerprint) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::register::Registry;
 
     #[test]
     fn the_state_has_a_reason_and_a_message() {

@@ -12,7 +12,6 @@ pub struct Dedup<K> {
 }
 
 impl<K: PartialEq> Dedup<K> {
-    #[must_use]
     pub const fn new(interval: Duration) -> Self {
         Self { interval, reported: Vec::new() }
     }

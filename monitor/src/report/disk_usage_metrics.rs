@@ -5,7 +5,7 @@ use std::time::Duration;
 use prometheus::{Counter, GaugeVec, IntCounter};
 
 use super::NodeReport;
-use super::register::{Registry, follow};
+use super::register::{follow, metrics};
 use super::series::OTHER;
 use super::summary_lines::Page;
 use super::{DiskUsageReport, KeptReport};
@@ -16,52 +16,26 @@ const LARGEST_SHOWN: usize = 3;
 /// Maximum number of workloads with own series. Those with the highest usage have one.
 const MOST_SERIES: usize = 1000;
 
-/// The metrics of disk usage.
-#[derive(Debug)]
-pub struct DiskUsageMetrics {
-    bytes: GaugeVec,
-    inodes: GaugeVec,
-    age: GaugeVec,
-    walked: IntCounter,
-    recounts: IntCounter,
-    cpu: Counter,
+metrics! {
+    /// The metrics of disk usage.
+    pub struct DiskUsageMetrics {
+        /// Space that a workload takes on the node's disks (writable layers, logs, volumes), by how that is known: quota (a project quota),
+        /// walk (directories were walked), filesystem (a volume that is a filesystem).
+        bytes: GaugeVec = "workload_disk_bytes"{workload, source},
+        /// Inodes that a workload takes on the node's disks, by how that is known.
+        inodes: GaugeVec = "workload_disk_inodes"{workload, source},
+        /// How long ago the oldest part of these figures was measured, in seconds.
+        age: GaugeVec = "workload_disk_age_seconds"{workload, source},
+        /// Files looked at to find out what workloads keep on disks.
+        walked: IntCounter = "disk_usage_files_walked_total",
+        /// Times that the project quotas of a workload were read again, between two measurements.
+        recounts: IntCounter = "disk_usage_quota_reads_total",
+        /// CPU time taken to find out what workloads keep on disks, in seconds.
+        cpu: Counter = "disk_usage_cpu_seconds_total",
+    }
 }
 
 impl DiskUsageMetrics {
-    /// Registers the metrics.
-    ///
-    /// # Errors
-    /// Returns an error if a name is already registered.
-    pub(super) fn new(registry: &Registry) -> prometheus::Result<Self> {
-        let gauges = |name, help| registry.gauges(name, help, &["workload", "source"]);
-        Ok(Self {
-            bytes: gauges(
-                "workload_disk_bytes",
-                "Space that a workload takes on the node's disks (writable layers, logs, volumes), by how that is known: quota (a project quota), walk (directories were walked), filesystem (a volume that is a filesystem).",
-            )?,
-            inodes: gauges(
-                "workload_disk_inodes",
-                "Inodes that a workload takes on the node's disks, by how that is known.",
-            )?,
-            age: gauges(
-                "workload_disk_age_seconds",
-                "How long ago the oldest part of these figures was measured, in seconds.",
-            )?,
-            walked: registry.counter(
-                "disk_usage_files_walked_total",
-                "Files looked at to find out what workloads keep on disks.",
-            )?,
-            recounts: registry.counter(
-                "disk_usage_quota_reads_total",
-                "Times that the project quotas of a workload were read again, between two measurements.",
-            )?,
-            cpu: registry.counter(
-                "disk_usage_cpu_seconds_total",
-                "CPU time taken to find out what workloads keep on disks, in seconds.",
-            )?,
-        })
-    }
-
     /// Updates the metrics from a report.
     pub fn observe(&self, report: &DiskUsageReport) {
         for gauge in [&self.bytes, &self.inodes, &self.age] {
@@ -119,6 +93,7 @@ mod tests {
     use prometheus::TextEncoder;
 
     use super::*;
+    use crate::report::register::Registry;
 
     fn kept(workload: &str, source: &'static str, bytes: u64, age: u64) -> KeptReport {
         let (bytes, age) = (Bytes(bytes), Duration::from_secs(age));

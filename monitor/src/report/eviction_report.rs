@@ -31,7 +31,6 @@ impl Action {
     pub const ALL: [Self; 4] = [Self::Kill, Self::Term, Self::Ask, Self::DryRun];
 
     /// The value of the field `action` in logs and incidents.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Kill => "kill",
@@ -41,7 +40,6 @@ impl Action {
         }
     }
 
-    #[must_use]
     pub const fn mode(self) -> Mode {
         match self {
             Self::Kill | Self::Term | Self::Ask => Mode::Enforce,
@@ -85,7 +83,6 @@ pub enum Trigger<'r> {
 }
 
 impl Trigger<'_> {
-    #[must_use]
     pub const fn cause(&self) -> Cause {
         match self {
             Self::Threshold(trigger) => Cause::Signal(trigger.met.threshold.signal),
@@ -114,7 +111,6 @@ pub struct ThresholdTrigger<'r> {
 
 impl ThresholdTrigger<'_> {
     /// The names of the first candidates.
-    #[must_use]
     pub fn ranking_head(&self) -> String {
         let head = self.ranking.iter().take(RANKING_SHOWN);
         let names: Vec<&str> = head.map(|ranked| ranked.candidate.workload.name.as_str()).collect();

@@ -2,186 +2,102 @@
 
 use prometheus::{Counter, CounterVec, GaugeVec};
 
-use super::register::{Registry, follow};
-use super::{ExhaustionReport, FiguresReport, FilesystemReport, PressureReport, RoleReport, SignalReport, SwapReport};
+use super::register::{follow, metrics, replace, set_known};
+use super::{ExhaustionReport, FiguresReport, FilesystemReport, PressureReport, SwapReport};
 use crate::units::float;
 
 /// The windows over which the kernel averages pressure.
 const WINDOWS: [&str; 3] = ["10s", "60s", "300s"];
 
-/// The metrics made of [`FiguresReport`].
-#[derive(Debug)]
-pub struct FiguresMetrics {
-    corrections: GaugeVec,
-    swap: GaugeVec,
-    swap_free: GaugeVec,
-    swap_in: Counter,
-    swap_out: Counter,
-    pressure: GaugeVec,
-    pressure_stalls: CounterVec,
-    exhaustion: GaugeVec,
-    threshold_seconds: GaugeVec,
-    inodes: GaugeVec,
-    inodes_free: GaugeVec,
-    inode_growth: GaugeVec,
-    inodes_exhaustion: GaugeVec,
-    available: GaugeVec,
-    capacity: GaugeVec,
-    roles: GaugeVec,
+metrics! {
+    /// The metrics of [`FiguresReport`].
+    pub struct FiguresMetrics {
+        /// Memory that cannot be handed out, in bytes. hugepages, watermarks: left out of MemAvailable, and counted as available by the
+        /// kubelet; refaulting_file: file pages that come back from disk as fast as they are dropped, left out of the corrected figure.
+        corrections: GaugeVec = "memory_correction_bytes"{correction},
+        /// Swap that is switched on, in bytes.
+        swap: GaugeVec = "swap_bytes"{},
+        /// Swap that is not in use, in bytes.
+        swap_free: GaugeVec = "swap_free_bytes"{},
+        /// Bytes read back from swap.
+        swap_in: Counter = "swap_in_bytes_total",
+        /// Bytes written to swap.
+        swap_out: Counter = "swap_out_bytes_total",
+        /// Share of the window (10s, 60s, 300s) in which tasks waited for a resource (PSI), 0 to 1.
+        pressure: GaugeVec = "pressure_ratio"{scope, resource, kind, window},
+        /// Seconds in which tasks waited for a resource (PSI), by scope (system, kubepods), resource and kind (some: at least one, full:
+        /// all that were not idle).
+        pressure_stalls: CounterVec = "pressure_stall_seconds_total"{scope, resource, kind},
+        /// Seconds until nothing is left of the signal at the rate of the last seconds; +Inf when it does not fall.
+        exhaustion: GaugeVec = "exhaustion_seconds"{signal},
+        /// Seconds until the nearest eviction threshold at the rate of the last seconds; +Inf when the signal does not fall, 0 when the
+        /// threshold is met.
+        threshold_seconds: GaugeVec = "threshold_seconds"{signal, kind},
+        /// Inodes that there can be on a local filesystem; absent where it keeps no count (btrfs).
+        inodes: GaugeVec = "filesystem_inodes"{device, mountpoint},
+        /// Inodes of a local filesystem that are not in use.
+        inodes_free: GaugeVec = "filesystem_inodes_free"{device, mountpoint},
+        /// Inodes made less inodes removed on a local filesystem, a second, over the last seconds.
+        inode_growth: GaugeVec = "inode_growth_per_second"{device},
+        /// Seconds until no inode is left on a local filesystem at that growth; +Inf when it does not grow.
+        inodes_exhaustion: GaugeVec = "inodes_exhaustion_seconds"{device},
+        /// What is left of an eviction signal, as its thresholds see it: bytes, inodes or process ids; absent while it cannot be observed.
+        available: GaugeVec = "signal_available"{signal},
+        /// What percentages of thresholds on the signal are relative to, in the same unit.
+        capacity: GaugeVec = "signal_capacity"{signal},
+        /// Always 1; the labels say which filesystem is nodefs, imagefs and containerfs.
+        roles: GaugeVec = "filesystem_role_info"{role, device, mountpoint, type},
+    }
 }
 
 impl FiguresMetrics {
-    /// Registers the metrics.
-    ///
-    /// # Errors
-    /// Returns an error if a name is already registered.
-    pub(super) fn new(registry: &Registry) -> prometheus::Result<Self> {
-        Ok(Self {
-            corrections: registry.gauges(
-                "memory_correction_bytes",
-                "Memory that cannot be handed out, in bytes. hugepages, watermarks: left out of MemAvailable, and counted as available by the kubelet; refaulting_file: file pages that come back from disk as fast as they are dropped, left out of the corrected figure.",
-                &["correction"],
-            )?,
-            swap: registry.gauges("swap_bytes", "Swap that is switched on, in bytes.", &[])?,
-            swap_free: registry.gauges("swap_free_bytes", "Swap that is not in use, in bytes.", &[])?,
-            swap_in: registry.counter("swap_in_bytes_total", "Bytes read back from swap.")?,
-            swap_out: registry.counter("swap_out_bytes_total", "Bytes written to swap.")?,
-            pressure: registry.gauges(
-                "pressure_ratio",
-                "Share of the window (10s, 60s, 300s) in which tasks waited for a resource (PSI), 0 to 1.",
-                &["scope", "resource", "kind", "window"],
-            )?,
-            pressure_stalls: registry.counters(
-                "pressure_stall_seconds_total",
-                "Seconds in which tasks waited for a resource (PSI), by scope (system, kubepods), resource and kind (some: at least one, full: all that were not idle).",
-                &["scope", "resource", "kind"],
-            )?,
-            exhaustion: registry.gauges(
-                "exhaustion_seconds",
-                "Seconds until nothing is left of the signal at the rate of the last seconds; +Inf when it does not fall.",
-                &["signal"],
-            )?,
-            threshold_seconds: registry.gauges(
-                "threshold_seconds",
-                "Seconds until the nearest eviction threshold at the rate of the last seconds; +Inf when the signal does not fall, 0 when the threshold is met.",
-                &["signal", "kind"],
-            )?,
-            inodes: registry.gauges(
-                "filesystem_inodes",
-                "Inodes that there can be on a local filesystem; absent where it keeps no count (btrfs).",
-                &["device", "mountpoint"],
-            )?,
-            inodes_free: registry.gauges(
-                "filesystem_inodes_free",
-                "Inodes of a local filesystem that are not in use.",
-                &["device", "mountpoint"],
-            )?,
-            inode_growth: registry.gauges(
-                "inode_growth_per_second",
-                "Inodes made less inodes removed on a local filesystem, a second, over the last seconds.",
-                &["device"],
-            )?,
-            inodes_exhaustion: registry.gauges(
-                "inodes_exhaustion_seconds",
-                "Seconds until no inode is left on a local filesystem at that growth; +Inf when it does not grow.",
-                &["device"],
-            )?,
-            available: registry.gauges(
-                "signal_available",
-                "What is left of an eviction signal, as its thresholds see it: bytes, inodes or process ids; absent while it cannot be observed.",
-                &["signal"],
-            )?,
-            capacity: registry.gauges(
-                "signal_capacity",
-                "What percentages of thresholds on the signal are relative to, in the same unit.",
-                &["signal"],
-            )?,
-            roles: registry.gauges(
-                "filesystem_role_info",
-                "Always 1; the labels say which filesystem is nodefs, imagefs and containerfs.",
-                &["role", "device", "mountpoint", "type"],
-            )?,
-        })
-    }
-
     /// Updates the metrics from an observation. A missing figure is absent.
     pub fn observe(&self, report: &FiguresReport) {
-        self.corrections.reset();
-        for (correction, bytes) in &report.corrections {
-            self.corrections.with_label_values(&[correction]).set(bytes.as_f64());
-        }
+        replace(&self.corrections, report.corrections.iter().map(|(name, bytes)| ([*name], bytes.as_f64())));
         self.observe_swap(report.swap.as_ref());
-        self.pressure.reset();
-        for pressure in &report.pressure {
-            self.observe_pressure(pressure);
-        }
-        for gauge in [&self.exhaustion, &self.threshold_seconds] {
-            gauge.reset();
-        }
-        for ExhaustionReport { signal, seconds, thresholds } in &report.exhaustion {
-            self.exhaustion.with_label_values(&[signal]).set(*seconds);
-            for (kind, seconds) in thresholds {
-                self.threshold_seconds.with_label_values(&[signal, kind]).set(*seconds);
-            }
-        }
-        // Remove the series of unmounted filesystems.
-        for gauge in [&self.inodes, &self.inodes_free, &self.inode_growth, &self.inodes_exhaustion] {
-            gauge.reset();
-        }
-        for filesystem in &report.filesystems {
-            self.observe_filesystem(filesystem);
-        }
-        self.observe_signals(report);
-    }
-
-    fn observe_signals(&self, report: &FiguresReport) {
-        for gauge in [&self.available, &self.capacity, &self.roles] {
-            gauge.reset();
-        }
-        for SignalReport { signal, available, capacity } in &report.signals {
-            self.available.with_label_values(&[signal.as_str()]).set(signed(*available));
-            self.capacity.with_label_values(&[signal.as_str()]).set(signed(*capacity));
-        }
-        for RoleReport { role, device, mount_point, kind } in &report.roles {
-            self.roles.with_label_values(&[*role, device, mount_point, kind]).set(1.0);
-        }
+        self.observe_pressure(&report.pressure);
+        let exhaustion = &report.exhaustion;
+        replace(&self.exhaustion, exhaustion.iter().map(|it| ([it.signal], it.seconds)));
+        let thresholds = exhaustion.iter().flat_map(|it| {
+            let ExhaustionReport { signal, thresholds, .. } = it;
+            thresholds.iter().map(|(kind, seconds)| ([*signal, *kind], *seconds))
+        });
+        replace(&self.threshold_seconds, thresholds);
+        self.observe_filesystems(&report.filesystems);
+        replace(&self.available, report.signals.iter().map(|it| ([it.signal.as_str()], signed(it.available))));
+        replace(&self.capacity, report.signals.iter().map(|it| ([it.signal.as_str()], signed(it.capacity))));
+        replace(&self.roles, report.roles.iter().map(|it| ([it.role, &it.device, &it.mount_point, &it.kind], 1.0)));
     }
 
     fn observe_swap(&self, swap: Option<&SwapReport>) {
-        let none: &[&str] = &[];
-        let Some(swap) = swap else {
-            self.swap.reset();
-            self.swap_free.reset();
-            return;
+        set_known(&self.swap, swap.map(|swap| swap.total.as_f64()));
+        set_known(&self.swap_free, swap.map(|swap| swap.free.as_f64()));
+        if let Some(swap) = swap {
+            follow(&self.swap_in, swap.read.as_f64());
+            follow(&self.swap_out, swap.written.as_f64());
+        }
+    }
+
+    fn observe_pressure(&self, reports: &[PressureReport]) {
+        let labels = |it: &PressureReport| [it.scope.as_str(), it.resource.as_str(), it.kind.as_str()];
+        let averages = |it| {
+            let [scope, resource, kind] = labels(it);
+            WINDOWS.into_iter().zip(it.averages).map(move |(window, share)| ([scope, resource, kind, window], share))
         };
-        self.swap.with_label_values(none).set(swap.total.as_f64());
-        self.swap_free.with_label_values(none).set(swap.free.as_f64());
-        follow(&self.swap_in, swap.read.as_f64());
-        follow(&self.swap_out, swap.written.as_f64());
+        replace(&self.pressure, reports.iter().flat_map(averages));
+        for report in reports {
+            follow(&self.pressure_stalls.with_label_values(&labels(report)), report.total.as_secs_f64());
+        }
     }
 
-    fn observe_pressure(&self, pressure: &PressureReport) {
-        let labels = [pressure.scope.as_str(), pressure.resource.as_str(), pressure.kind.as_str()];
-        let [scope, resource, kind] = labels;
-        for (window, share) in WINDOWS.iter().zip(pressure.averages) {
-            self.pressure.with_label_values(&[scope, resource, kind, window]).set(share);
-        }
-        follow(&self.pressure_stalls.with_label_values(&labels), pressure.total.as_secs_f64());
-    }
-
-    fn observe_filesystem(&self, filesystem: &FilesystemReport) {
-        let device = filesystem.device.as_str();
-        let labels = [device, filesystem.mount_point.as_str()];
-        if let Some((total, free)) = filesystem.inodes {
-            self.inodes.with_label_values(&labels).set(float(total));
-            self.inodes_free.with_label_values(&labels).set(float(free));
-        }
-        if let Some(growth) = filesystem.growth {
-            self.inode_growth.with_label_values(&[device]).set(growth);
-        }
-        if let Some(seconds) = filesystem.seconds {
-            self.inodes_exhaustion.with_label_values(&[device]).set(seconds);
-        }
+    fn observe_filesystems(&self, filesystems: &[FilesystemReport]) {
+        let counts = filesystems.iter().filter_map(|it| Some(([it.device.as_str(), &it.mount_point], it.inodes?)));
+        replace(&self.inodes, counts.clone().map(|(labels, (total, _))| (labels, float(total))));
+        replace(&self.inodes_free, counts.map(|(labels, (_, free))| (labels, float(free))));
+        let growth = filesystems.iter().filter_map(|it| Some(([it.device.as_str()], it.growth?)));
+        replace(&self.inode_growth, growth);
+        let seconds = filesystems.iter().filter_map(|it| Some(([it.device.as_str()], it.seconds?)));
+        replace(&self.inodes_exhaustion, seconds);
     }
 }
 
@@ -198,7 +114,8 @@ mod tests {
 
     use super::*;
     use crate::config::{PressureKind, PressureResource, PressureScope};
-    use crate::report::DiskUsageReport;
+    use crate::report::register::Registry;
+    use crate::report::{DiskUsageReport, RoleReport, SignalReport};
     use crate::units::{Bytes, Signal};
 
     fn report() -> FiguresReport {

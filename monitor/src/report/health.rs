@@ -11,7 +11,6 @@ use crate::units::{CapabilityChange, Degradations};
 const SHORTEST_HANG: Duration = Duration::from_secs(10);
 
 /// The age of the last turn at which the loop hangs; `ceiling` is the longest time between two turns.
-#[must_use]
 pub fn hang_limit(ceiling: Duration) -> Duration {
     ceiling.saturating_mul(3).max(SHORTEST_HANG)
 }
@@ -32,7 +31,6 @@ struct HealthState {
 
 impl Health {
     /// Starts alive and not ready. `limit` is that of [`hang_limit`].
-    #[must_use]
     pub fn new(limit: Duration, now: Instant) -> Self {
         let (not_ready, degradations) = (Some("starting".to_owned()), Degradations::default());
         Self { state: Mutex::new(HealthState { limit, last_turn: now, not_ready, degradations }) }
@@ -57,7 +55,6 @@ impl Health {
         self.with(|state| state.degradations.set(capability, reason))
     }
 
-    #[must_use]
     pub fn degradations(&self) -> Degradations {
         self.with(|state| state.degradations.clone())
     }

@@ -74,9 +74,6 @@ pub enum BindError {
 }
 
 /// Binds the address and listens.
-///
-/// # Errors
-/// Returns an error if the address is in use, not local, or not permitted.
 pub async fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
     TcpListener::bind(address).await.map_err(|source| match source.kind() {
         io::ErrorKind::AddrInUse => BindError::InUse(address),
@@ -157,9 +154,6 @@ async fn receive(stream: TcpStream, tls: Option<Arc<ServerConfig>>, router: Rout
 }
 
 /// Serves on a separate thread, so that the loop never waits for a handshake or a page.
-///
-/// # Errors
-/// Returns an error if the thread cannot be started.
 pub fn serve_aside(listener: TcpListener, shared: Shared) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let listener = listener.into_std()?;

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use super::RateLimiter;
 use super::eviction_report::{EvictionRecord, ThresholdTrigger, Trigger};
-use super::incident_metrics::IncidentReport;
 use super::log_sink;
 use super::oom_kill_report::mark_of;
 use super::oom_kill_report::{KillPlace, OomKillRecord};
@@ -20,6 +19,7 @@ use crate::incidents::model::{SignalHistory, Step};
 use crate::incidents::oom_assembly::{Assembled, Assembler};
 use crate::incidents::record_evidence::{self as evidence, Baselines, Growth};
 use crate::incidents::sample_ring::SampleRing;
+use crate::incidents::writer::JournalReport;
 use crate::incidents::{Draft, Incident, IncidentIndex, Kind, Writer, text, writer};
 use crate::kernel::Event;
 use crate::units::{Amount, Bytes, CgroupId, Monotonic, Resource, Signal};
@@ -28,6 +28,16 @@ use crate::units::{Amount, Bytes, CgroupId, Monotonic, Resource, Signal};
 const INCOMPLETE: usize = 8;
 /// Samples of a record if no buffer is left; a record made just before has all of them.
 const FEW_SAMPLES: usize = 1_000;
+
+/// Counts of incidents, and the state of their journal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct IncidentReport {
+    /// Invocations of the OOM killer.
+    pub oom_kills: u64,
+    /// Evictions, including the dry runs of observe mode.
+    pub evictions: u64,
+    pub journal: JournalReport,
+}
 
 /// The node and its workloads at the time of an incident.
 #[derive(Debug, Clone, Default)]
@@ -73,9 +83,6 @@ pub struct Recorder {
 
 impl Recorder {
     /// Opens the journal and starts its writer thread. The second value is the reason if there is no journal.
-    ///
-    /// # Errors
-    /// Returns an error if the thread cannot be started.
     pub fn start(options: &IncidentOptions) -> std::io::Result<(Self, Option<String>)> {
         let (writer, missing) = Writer::start(&options.directory, options.max_size)?;
         let recorder = Self {
@@ -96,7 +103,6 @@ impl Recorder {
     }
 
     /// Returns the index of the incidents served over HTTP.
-    #[must_use]
     pub fn index(&self) -> Arc<IncidentIndex> {
         self.writer.index()
     }
@@ -111,18 +117,15 @@ impl Recorder {
     }
 
     /// Returns the time until an OOM kill's incident is complete or stops waiting for its victims.
-    #[must_use]
     pub fn next_due(&self, now: Monotonic) -> Option<Duration> {
         self.assembler.next_due(now)
     }
 
-    #[must_use]
     pub fn counts(&self) -> IncidentReport {
         IncidentReport { journal: self.writer.report(), ..self.counts }
     }
 
     /// Returns the reason why incidents cannot be written now, if any.
-    #[must_use]
     pub fn degradation(&self) -> Option<String> {
         self.writer.degradation()
     }

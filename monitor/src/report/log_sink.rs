@@ -262,7 +262,6 @@ fn kernel_event(event: &Event, workload: &str, suppressed: u64) {
 }
 
 /// The value of the label and field `kind`.
-#[must_use]
 pub const fn reclaim_kind(kind: ReclaimKind) -> &'static str {
     match kind {
         ReclaimKind::Direct => "direct",

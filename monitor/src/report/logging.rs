@@ -24,7 +24,6 @@ pub enum LogFormat {
 
 impl LogFormat {
     /// Returns text for a terminal, JSON otherwise.
-    #[must_use]
     pub fn for_stderr() -> Self {
         if stderr().is_terminal() { Self::Text } else { Self::Json }
     }
@@ -58,7 +57,6 @@ pub struct Writer {
 
 impl Writer {
     /// Returns the number of lines dropped so far.
-    #[must_use]
     pub fn dropped(&self) -> u64 {
         self.dropped.dropped_lines() as u64
     }
@@ -74,9 +72,6 @@ impl Writer {
 
 /// Sends all records of the process to stderr, including those of the `log` crate. A separate thread writes them, so that a stalled
 /// reader cannot block the loop.
-///
-/// # Errors
-/// Returns an error if the filter in the environment is malformed, or if logging is already set up.
 pub fn init(format: LogFormat) -> Result<Writer, LoggingError> {
     let value = std::env::var(FILTER_VARIABLE).unwrap_or_default();
     let filter = filter(&value)?;

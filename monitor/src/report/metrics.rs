@@ -5,64 +5,148 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use prometheus::proto::MetricFamily;
-use prometheus::{Counter, GaugeVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, TextEncoder};
+use prometheus::{Counter, CounterVec, GaugeVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, TextEncoder};
 
-use super::action_counters::{ActionCounters, EvictionOutcome};
 use super::cluster_metrics::ClusterMetrics;
-use super::configuration_state::{ConfigMetrics, ConfigState, ReloadOutcome};
+use super::configuration_state::ConfigMetrics;
 use super::disk_usage_metrics::DiskUsageMetrics;
 use super::figures_metrics::FiguresMetrics;
-use super::incident_metrics::IncidentMetrics;
-use super::probe_metrics::ProbeSeries;
-use super::register::{Family, Registry, follow, increase};
+use super::register::{Family, Registry, follow, increase, metrics, replace, set_known, whole};
 use super::runtime_metrics::RuntimeMetrics;
 use super::series::{SeriesLimits, WorkloadSeries};
-use super::{EventReport, NodeReport};
+use super::{EventReport, IncidentReport, NodeReport, ThresholdReport};
 use crate::config::Semantics;
 use crate::eviction::evicted::Cause;
 use crate::eviction::proactive_reclaim::ReclaimOutcome;
-use crate::kernel::OomConstraint;
-use crate::runtime::{Collected, View};
-use crate::units::{Bytes, Signal};
+use crate::incidents::Kind;
+use crate::incidents::writer::JournalReport;
+use crate::kernel::{OomConstraint, ProbeStatistics};
+use crate::units::{Bytes, Signal, named_enum};
 
 /// OOM kill with unknown constraint.
 const UNKNOWN_CONSTRAINT: &str = "unknown";
+
+named_enum! {
+    /// How an eviction ended, as the label says.
+    pub enum EvictionOutcome {
+        Killed = "killed",
+        /// The workload is still there.
+        Failed = "failed",
+        /// A dry run of observe mode.
+        Observed = "observed",
+        NoCandidate = "no_candidate",
+        /// The API server, or a disruption budget, did not allow it.
+        Refused = "refused",
+        /// The API server does not answer, and the eviction needs its consent.
+        PutOff = "put_off",
+    }
+}
+
+metrics! {
+    /// The metrics of the node, the kernel side, and what the agent did.
+    struct NodeMetrics {
+        /// Always 1; the label says which version runs.
+        build_info: IntGaugeVec = "build_info"{version},
+        /// Memory available on the node, in bytes. corrected: what the kernel could hand out, from MemAvailable; kubelet: capacity minus
+        /// working set.
+        available: GaugeVec = "memory_available_bytes"{semantics},
+        /// Memory that percentages of thresholds are relative to, in bytes.
+        capacity: GaugeVec = "memory_capacity_bytes"{},
+        /// Memory usage of the node minus inactive file memory, in bytes.
+        working_set: GaugeVec = "memory_working_set_bytes"{},
+        /// Value of an eviction threshold at the signal's present capacity, in bytes (inodes or process ids for signals that count those).
+        threshold_bytes: GaugeVec = "threshold_bytes"{signal, kind},
+        /// Whether the signal is below the eviction threshold (1) or not (0).
+        threshold_met: IntGaugeVec = "threshold_met"{signal, kind},
+        /// Whether the node condition is true (1) or not (0), transition period included.
+        condition: IntGaugeVec = "condition"{condition},
+        /// Workloads on the node, by QoS class.
+        workloads: IntGaugeVec = "workloads"{qos_class},
+        /// Evictions by signal and outcome (killed, failed, observed: what would have been evicted in enforce mode, no_candidate: nothing
+        /// was left to evict, refused: the API server or a disruption budget did not allow it, put_off: the API server did not answer).
+        evictions: IntCounterVec = "evictions_total"{signal, outcome},
+        /// Processes whose oom_score_adj is not the one that their workload's QoS class asks for.
+        oom_score_adj_drift: IntGauge = "oom_score_adj_drift",
+        /// Events that the kernel side tried to stream; delivered plus lost plus malformed.
+        generated: IntCounterVec = "events_generated_total"{event},
+        /// Events that reached the agent and were understood.
+        delivered: IntCounterVec = "events_delivered_total"{event},
+        /// Events that found the ring buffer full.
+        lost: IntCounterVec = "events_lost_total"{event},
+        /// Events that reached the agent and were not understood.
+        malformed: IntCounterVec = "events_malformed_total"{event},
+        /// Wake-ups that the kernel side held back because the last one was too recent.
+        suppressed: IntCounterVec = "events_suppressed_total"{event},
+        /// Whether the kernel probe is attached (1) or not (0).
+        probe_attached: IntGaugeVec = "probe_attached"{probe},
+        /// Always 1; the label says what tells the agent about the signal: ebpf, psi, kmsg, polling or none.
+        signal_source: IntGaugeVec = "signal_source"{signal, source},
+        /// Times that the agent woke up, by cause.
+        wakeups: IntCounterVec = "wakeups_total"{cause},
+        /// What the kernel side could not count because a map was full, by what it was.
+        untracked: IntCounterVec = "untracked_total"{what},
+        /// Times that kswapd was woken, all NUMA nodes together.
+        kswapd_wakes: IntCounter = "kswapd_wakes_total",
+        /// Time that kswapd was active, in seconds; a spell counts when it is over.
+        kswapd_seconds: Counter = "kswapd_active_seconds_total",
+        /// Pages of the inactive lists that kswapd freed, all NUMA nodes together.
+        kswapd_reclaimed: IntCounter = "kswapd_pages_reclaimed_total",
+        /// Pages of the inactive lists that kswapd looked at, all NUMA nodes together; stays 0 where the kernel does not tell.
+        kswapd_scanned: IntCounter = "kswapd_pages_scanned_total",
+        /// Processes that the kernel's OOM killer chose, by what kept the allocation from being served (none: the node had run out, memcg:
+        /// a cgroup's limit).
+        oom_kills_by_constraint: IntCounterVec = "oom_kills_by_constraint_total"{
+            constraint: OomConstraint::ALL.map(OomConstraint::as_str).into_iter().chain([UNKNOWN_CONSTRAINT])
+        },
+        /// Log lines dropped because whoever reads them is too slow.
+        log_lines_dropped: IntCounter = "log_lines_dropped_total",
+        /// Times, at most once a minute, that a soft threshold was met and nobody evicted because the node is in maintenance.
+        deferred: IntCounterVec = "soft_evictions_deferred_total"{signal},
+        /// Workloads asked to give memory back before one is evicted, by outcome (sufficed, insufficient, timed_out, refused; skipped: it
+        /// could not help, or observe mode).
+        reclaims: IntCounterVec = "proactive_reclaims_total"{outcome: ReclaimOutcome::ALL.map(ReclaimOutcome::as_str)},
+        /// Bytes by which the usage of workloads fell while they were asked to give memory back.
+        reclaim_freed: IntCounter = "proactive_reclaim_freed_bytes_total",
+        /// Seconds that evictions waited for memory to be given back.
+        reclaim_seconds: Counter = "proactive_reclaim_seconds_total",
+        /// Processes found with another oom_score_adj than their workload's QoS class asks for, each once for each wrong value.
+        drifted: IntCounter = "oom_score_adj_drifted_total",
+        /// Times that a process's oom_score_adj was set right.
+        repaired: IntCounter = "oom_score_adj_repaired_total",
+        /// OOM kills that the kernel counted and of which the agent knows no workload.
+        unattributed: IntCounter = "oom_kills_unattributed_total",
+        /// Records of the kernel's log that were overwritten before the agent read them; it reads them only where eBPF does not tell all of
+        /// an OOM kill.
+        log_records_lost: IntCounter = "kernel_log_records_lost_total",
+        /// Incidents recorded, by kind: OomKill (one for each invocation of the kernel's OOM killer), Eviction.
+        incidents: IntCounterVec = "incidents_total"{kind: Kind::ALL.map(Kind::as_str)},
+        /// Size of the journal of incidents, in bytes.
+        journal_bytes: IntGauge = "incident_journal_bytes",
+        /// Times that incidents could not be written to the journal; they are kept in memory and tried again.
+        write_failures: IntCounter = "incident_write_failures_total",
+        /// Incidents given up because they could not be written for too long, or came too fast.
+        dropped: IntCounter = "incidents_dropped_total",
+        /// Times that the journal was found ending in the middle of a record, or damaged.
+        truncations: IntCounter = "incident_journal_truncations_total",
+        /// Runs of a probe; counted only while kernel.bpf_stats_enabled is 1.
+        probe_hits: IntCounterVec = "probe_hits_total"{probe},
+        /// Seconds spent in a probe; counted only while kernel.bpf_stats_enabled is 1.
+        probe_seconds: CounterVec = "probe_seconds_total"{probe},
+        /// Runs of a probe that the kernel left out because a probe was running on that CPU already; what they would have counted is
+        /// missing.
+        probe_missed: IntCounterVec = "probe_missed_total"{probe},
+    }
+}
 
 /// All metrics of the agent.
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
-    // Gauges without labels are vectors too: an unreadable value must be absent, not zero.
-    available: GaugeVec,
-    capacity: GaugeVec,
-    working_set: GaugeVec,
-    threshold_bytes: GaugeVec,
-    threshold_met: IntGaugeVec,
-    condition: IntGaugeVec,
-    workloads: IntGaugeVec,
-    evictions: IntCounterVec,
-    oom_score_adj_drift: IntGauge,
-    generated: IntCounterVec,
-    delivered: IntCounterVec,
-    lost: IntCounterVec,
-    malformed: IntCounterVec,
-    suppressed: IntCounterVec,
-    probe_attached: IntGaugeVec,
-    signal_source: IntGaugeVec,
-    wakeups: IntCounterVec,
-    untracked: IntCounterVec,
-    kswapd_wakes: IntCounter,
-    kswapd_seconds: Counter,
-    kswapd_reclaimed: IntCounter,
-    kswapd_scanned: IntCounter,
-    oom_kills_by_constraint: IntCounterVec,
-    log_lines_dropped: IntCounter,
-    incidents: IncidentMetrics,
-    configuration: ConfigMetrics,
-    actions: ActionCounters,
+    node: NodeMetrics,
+    pub configuration: ConfigMetrics,
     figures: FiguresMetrics,
     disk_usage: DiskUsageMetrics,
-    runtime: RuntimeMetrics,
+    pub(super) runtime: RuntimeMetrics,
     cluster: ClusterMetrics,
     series: Mutex<Series>,
     /// OOM kills by workload that no eBPF program counted, since the last publication. The loop does not wait for an observation.
@@ -72,9 +156,9 @@ pub struct Metrics {
 /// Values of the previous observation.
 #[derive(Debug)]
 struct Series {
-    probes: ProbeSeries,
     workloads: WorkloadSeries,
     last_events: HashMap<&'static str, EventReport>,
+    last_probes: HashMap<String, ProbeStatistics>,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -83,150 +167,46 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Metrics {
-    /// Returns every metric, with a value or without, sorted by name.
-    #[must_use]
-    pub fn families(&self) -> Vec<Family> {
-        self.registry.families()
-    }
-
-    /// Creates and registers all metrics.
-    ///
-    /// # Errors
-    /// Returns an error if a name is invalid or used twice. A test rules that out.
+    /// Creates and registers all metrics. Fails if a name is invalid or used twice; a test rules that out.
     pub fn new(version: &str, limits: SeriesLimits) -> prometheus::Result<Self> {
         let registry = Registry::new();
-        let build_info: IntGaugeVec =
-            registry.gauges("build_info", "Always 1; the label says which version runs.", &["version"])?;
-        build_info.with_label_values(&[version]).set(1);
-        let constraints = OomConstraint::ALL.map(OomConstraint::as_str).into_iter().chain([UNKNOWN_CONSTRAINT]);
+        let node = NodeMetrics::new(&registry)?;
+        node.build_info.with_label_values(&[version]).set(1);
         Ok(Self {
-            available: registry.gauges(
-                "memory_available_bytes",
-                "Memory available on the node, in bytes. corrected: what the kernel could hand out, from MemAvailable; kubelet: capacity minus working set.",
-                &["semantics"],
-            )?,
-            capacity: registry.gauges(
-                "memory_capacity_bytes",
-                "Memory that percentages of thresholds are relative to, in bytes.",
-                &[],
-            )?,
-            working_set: registry.gauges(
-                "memory_working_set_bytes",
-                "Memory usage of the node minus inactive file memory, in bytes.",
-                &[],
-            )?,
-            threshold_bytes: registry.gauges(
-                "threshold_bytes",
-                "Value of an eviction threshold at the signal's present capacity, in bytes (inodes or process ids for signals that count those).",
-                &["signal", "kind"],
-            )?,
-            threshold_met: registry.gauges(
-                "threshold_met",
-                "Whether the signal is below the eviction threshold (1) or not (0).",
-                &["signal", "kind"],
-            )?,
-            condition: registry.gauges(
-                "condition",
-                "Whether the node condition is true (1) or not (0), transition period included.",
-                &["condition"],
-            )?,
-            workloads: registry.gauges("workloads", "Workloads on the node, by QoS class.", &["qos_class"])?,
-            evictions: registry.counters(
-                "evictions_total",
-                "Evictions by signal and outcome (killed, failed, observed: what would have been evicted in enforce mode, no_candidate: nothing was left to evict, refused: the API server or a disruption budget did not allow it, put_off: the API server did not answer).",
-                &["signal", "outcome"],
-            )?,
-            oom_score_adj_drift: registry.gauge(
-                "oom_score_adj_drift",
-                "Processes whose oom_score_adj is not the one that their workload's QoS class asks for.",
-            )?,
-            generated: registry.counters(
-                "events_generated_total",
-                "Events that the kernel side tried to stream; delivered plus lost plus malformed.",
-                &["event"],
-            )?,
-            delivered: registry.counters(
-                "events_delivered_total",
-                "Events that reached the agent and were understood.",
-                &["event"],
-            )?,
-            lost: registry.counters("events_lost_total", "Events that found the ring buffer full.", &["event"])?,
-            malformed: registry.counters(
-                "events_malformed_total",
-                "Events that reached the agent and were not understood.",
-                &["event"],
-            )?,
-            suppressed: registry.counters(
-                "events_suppressed_total",
-                "Wake-ups that the kernel side held back because the last one was too recent.",
-                &["event"],
-            )?,
-            probe_attached: registry.gauges(
-                "probe_attached",
-                "Whether the kernel probe is attached (1) or not (0).",
-                &["probe"],
-            )?,
-            signal_source: registry.gauges(
-                "signal_source",
-                "Always 1; the label says what tells the agent about the signal: ebpf, psi, kmsg, polling or none.",
-                &["signal", "source"],
-            )?,
-            wakeups: registry.counters("wakeups_total", "Times that the agent woke up, by cause.", &["cause"])?,
-            untracked: registry.counters(
-                "untracked_total",
-                "What the kernel side could not count because a map was full, by what it was.",
-                &["what"],
-            )?,
-            kswapd_wakes: registry
-                .counter("kswapd_wakes_total", "Times that kswapd was woken, all NUMA nodes together.")?,
-            kswapd_seconds: registry.counter(
-                "kswapd_active_seconds_total",
-                "Time that kswapd was active, in seconds; a spell counts when it is over.",
-            )?,
-            kswapd_reclaimed: registry.counter(
-                "kswapd_pages_reclaimed_total",
-                "Pages of the inactive lists that kswapd freed, all NUMA nodes together.",
-            )?,
-            kswapd_scanned: registry.counter(
-                "kswapd_pages_scanned_total",
-                "Pages of the inactive lists that kswapd looked at, all NUMA nodes together; stays 0 where the kernel does not tell.",
-            )?,
-            oom_kills_by_constraint: registry.counters_of(
-                "oom_kills_by_constraint_total",
-                "Processes that the kernel's OOM killer chose, by what kept the allocation from being served (none: the node had run out, memcg: a cgroup's limit).",
-                "constraint",
-                constraints,
-            )?,
-            log_lines_dropped: registry.counter(
-                "log_lines_dropped_total",
-                "Log lines dropped because whoever reads them is too slow.",
-            )?,
-            incidents: IncidentMetrics::new(&registry)?,
+            node,
             configuration: ConfigMetrics::new(&registry)?,
-            actions: ActionCounters::new(&registry)?,
             figures: FiguresMetrics::new(&registry)?,
             disk_usage: DiskUsageMetrics::new(&registry)?,
             runtime: RuntimeMetrics::new(&registry)?,
             cluster: ClusterMetrics::new(&registry)?,
             series: Mutex::new(Series {
-                probes: ProbeSeries::new(&registry)?,
                 workloads: WorkloadSeries::new(&registry, limits)?,
                 last_events: HashMap::new(),
+                last_probes: HashMap::new(),
             }),
             uncounted_kills: Mutex::default(),
             registry,
         })
     }
 
+    /// Returns every metric, with a value or without, sorted by name.
+    pub fn families(&self) -> Vec<Family> {
+        self.registry.families()
+    }
+
+    /// Returns the current values. Render them afterwards, without a lock on the metrics: the loop may wait for it.
+    pub fn gather(&self) -> Vec<MetricFamily> {
+        self.registry.gather()
+    }
+
     /// Updates all metrics from an observation of the node.
     pub fn observe(&self, report: &NodeReport, now: Instant) {
         let mut series = locked(&self.series);
-        self.observe_memory(report);
-        self.observe_states(report);
-        self.observe_events(&mut series.last_events, &report.events);
-        self.observe_totals(report);
-        self.incidents.observe(&report.incidents);
-        series.probes.observe(&report.probe_statistics);
+        self.node.observe_states(report);
+        self.node.observe_events(&mut series.last_events, &report.events);
+        self.node.observe_probes(&mut series.last_probes, &report.probe_statistics);
+        self.node.observe_totals(report);
+        self.node.observe_incidents(&report.incidents);
         self.figures.observe(&report.figures);
         self.disk_usage.observe(&report.figures.disk_usage);
         series.workloads.observe(&report.counters, now);
@@ -239,23 +219,21 @@ impl Metrics {
 
     /// Counts one wake-up of the loop.
     pub fn wakeup(&self, cause: &str) {
-        self.wakeups.with_label_values(&[cause]).inc();
+        self.node.wakeups.with_label_values(&[cause]).inc();
     }
 
-    /// Counts one eviction.
     pub fn eviction(&self, cause: impl Into<Cause>, outcome: EvictionOutcome) {
-        self.evictions.with_label_values(&[cause.into().as_str(), outcome.as_str()]).inc();
+        self.node.evictions.with_label_values(&[cause.into().as_str(), outcome.as_str()]).inc();
     }
 
-    /// Counts OOM kills.
+    /// Counts a soft eviction that waits for the end of maintenance.
+    pub(super) fn deferred(&self, signal: Signal) {
+        self.node.deferred.with_label_values(&[signal.as_str()]).inc();
+    }
+
     pub fn oom_kills(&self, constraint: Option<OomConstraint>, kills: u64) {
         let constraint = constraint.map_or(UNKNOWN_CONSTRAINT, OomConstraint::as_str);
-        self.oom_kills_by_constraint.with_label_values(&[constraint]).inc_by(kills);
-    }
-
-    /// Counts a proactive reclaim, in observe mode a simulated one.
-    pub fn reclaimed(&self, outcome: ReclaimOutcome, freed: Bytes, took: Duration) {
-        self.actions.reclaimed(outcome, freed, took);
+        self.node.oom_kills_by_constraint.with_label_values(&[constraint]).inc_by(kills);
     }
 
     /// Counts OOM kills that no eBPF program counted.
@@ -263,89 +241,52 @@ impl Metrics {
         *locked(&self.uncounted_kills).entry(workload.to_owned()).or_default() += kills;
     }
 
-    /// Counts a soft eviction that waits for the end of maintenance.
-    pub fn deferred(&self, signal: Signal) {
-        self.cluster.deferred(signal);
-    }
-
-    /// Updates the metrics of the container runtime.
-    pub fn runtime(&self, view: &View) {
-        self.runtime.observe(view);
-    }
-
-    /// Counts a garbage collection.
-    pub fn collected(&self, collected: &Collected) {
-        self.runtime.collected(collected);
-    }
-
-    /// Updates the metrics of the configuration. `outcome` is that of the reload, if there was one.
-    pub fn configuration(&self, state: &ConfigState, outcome: Option<ReloadOutcome>) {
-        self.configuration.observe(state, outcome);
+    /// Counts a proactive reclaim, in observe mode a simulated one.
+    pub fn reclaimed(&self, outcome: ReclaimOutcome, freed: Bytes, took: Duration) {
+        self.node.reclaims.with_label_values(&[outcome.as_str()]).inc();
+        self.node.reclaim_freed.inc_by(freed.0);
+        self.node.reclaim_seconds.inc_by(took.as_secs_f64());
     }
 
     /// Counts processes with a newly found deviation of `oom_score_adj`, and repaired ones.
     pub fn scores(&self, drifted: u64, repaired: u64) {
-        self.actions.scores(drifted, repaired);
+        self.node.drifted.inc_by(drifted);
+        self.node.repaired.inc_by(repaired);
     }
 
     /// Sets two totals: OOM kills without a workload, and lost records of the kernel's log.
     pub fn unaccounted(&self, unattributed: u64, log_records_lost: u64) {
-        self.actions.unaccounted(unattributed, log_records_lost);
+        follow(&self.node.unattributed, unattributed);
+        follow(&self.node.log_records_lost, log_records_lost);
     }
+}
 
-    /// Returns the current values. Render them afterwards, without a lock on the metrics: the loop may wait for it.
-    #[must_use]
-    pub fn gather(&self) -> Vec<MetricFamily> {
-        self.registry.gather()
-    }
-
-    fn observe_memory(&self, report: &NodeReport) {
-        let Some(memory) = &report.memory else {
-            for gauge in [&self.available, &self.capacity, &self.working_set] {
-                gauge.reset();
-            }
-            return;
-        };
-        for semantics in [Semantics::Corrected, Semantics::Kubelet] {
-            self.available.with_label_values(&[semantics.as_str()]).set(memory.available(semantics).as_f64());
-        }
-        let none: &[&str] = &[];
-        self.capacity.with_label_values(none).set(memory.capacity.as_f64());
-        self.working_set.with_label_values(none).set(memory.working_set.as_f64());
-    }
-
+impl NodeMetrics {
     fn observe_states(&self, report: &NodeReport) {
-        // Remove thresholds and conditions that a new configuration has dropped.
-        self.threshold_bytes.reset();
-        self.threshold_met.reset();
-        self.condition.reset();
-        for threshold in &report.thresholds {
-            let labels = [threshold.threshold.signal.as_str(), threshold.threshold.kind()];
-            if let Some(bytes) = threshold.bytes {
-                self.threshold_bytes.with_label_values(&labels).set(bytes.as_f64());
-            }
-            self.threshold_met.with_label_values(&labels).set(threshold.met.into());
+        let memory = report.memory.as_ref();
+        let available = |semantics: Semantics| Some(([semantics.as_str()], memory?.available(semantics).as_f64()));
+        replace(&self.available, [Semantics::Corrected, Semantics::Kubelet].into_iter().filter_map(available));
+        set_known(&self.capacity, memory.map(|memory| memory.capacity.as_f64()));
+        set_known(&self.working_set, memory.map(|memory| memory.working_set.as_f64()));
+        let labels = |it: &ThresholdReport| [it.threshold.signal.as_str(), it.threshold.kind()];
+        let thresholds = &report.thresholds;
+        let bytes = thresholds.iter().filter_map(|it| Some((labels(it), it.bytes?.as_f64())));
+        replace(&self.threshold_bytes, bytes);
+        replace(&self.threshold_met, thresholds.iter().map(|it| (labels(it), it.met.into())));
+        for threshold in thresholds {
             // `increase()` misses the first increment of a counter that appears with it.
             for outcome in EvictionOutcome::ALL {
-                let labels = [threshold.threshold.signal.as_str(), outcome.as_str()];
-                self.evictions.with_label_values(&labels);
+                self.evictions.with_label_values(&[threshold.threshold.signal.as_str(), outcome.as_str()]);
             }
         }
-        for condition in &report.conditions {
-            self.condition.with_label_values(&[&condition.condition]).set(condition.status.into());
-        }
-        for class in &report.classes {
-            self.workloads.with_label_values(&[class.qos_class]).set(i64::try_from(class.count).unwrap_or(i64::MAX));
-        }
-        for probe in &report.probes {
-            self.probe_attached.with_label_values(&[&probe.name]).set(probe.missing.is_none().into());
-        }
-        // A signal whose source changed must not keep the series of the old source.
-        self.signal_source.reset();
-        for source in &report.sources {
-            self.signal_source.with_label_values(&[source.signal, source.source]).set(1);
-        }
-        self.oom_score_adj_drift.set(i64::try_from(report.oom_score_adj_drift).unwrap_or(i64::MAX));
+        replace(&self.condition, report.conditions.iter().map(|it| ([&*it.condition], it.status.into())));
+        replace(&self.workloads, report.classes.iter().map(|class| ([class.qos_class], whole(class.count))));
+        replace(
+            &self.probe_attached,
+            report.probes.iter().map(|probe| ([&*probe.name], probe.missing.is_none().into())),
+        );
+        replace(&self.signal_source, report.sources.iter().map(|it| ([it.signal, it.source], 1)));
+        self.oom_score_adj_drift.set(whole(report.oom_score_adj_drift));
     }
 
     fn observe_totals(&self, report: &NodeReport) {
@@ -373,12 +314,32 @@ impl Metrics {
             add(&self.suppressed, &mut last.suppressed, event.suppressed);
         }
     }
+
+    /// Adds the runs of each probe since the last call, as counted by the kernel.
+    fn observe_probes(&self, last: &mut HashMap<String, ProbeStatistics>, statistics: &[ProbeStatistics]) {
+        for current in statistics {
+            let name = current.name.as_str();
+            let last = last.entry(name.to_owned()).or_default();
+            self.probe_hits.with_label_values(&[name]).inc_by(increase(&mut last.hits, current.hits));
+            self.probe_missed.with_label_values(&[name]).inc_by(increase(&mut last.missed, current.missed));
+            let seconds = Duration::from_nanos(increase(&mut last.nanos, current.nanos)).as_secs_f64();
+            self.probe_seconds.with_label_values(&[name]).inc_by(seconds);
+        }
+    }
+
+    fn observe_incidents(&self, report: &IncidentReport) {
+        let IncidentReport { oom_kills, evictions, journal } = *report;
+        let JournalReport { bytes, write_failures, dropped, truncations } = journal;
+        follow(&self.incidents.with_label_values(&[Kind::OomKill.as_str()]), oom_kills);
+        follow(&self.incidents.with_label_values(&[Kind::Eviction.as_str()]), evictions);
+        self.journal_bytes.set(whole(bytes));
+        follow(&self.write_failures, write_failures);
+        follow(&self.dropped, dropped);
+        follow(&self.truncations, truncations);
+    }
 }
 
 /// Renders metrics in the text format 0.0.4.
-///
-/// # Errors
-/// Returns an error if a metric family is inconsistent.
 pub fn render(gathered: &[MetricFamily]) -> prometheus::Result<Vec<u8>> {
     let mut text = String::with_capacity(16 << 10);
     TextEncoder::new().encode_utf8(gathered, &mut text)?;

@@ -45,7 +45,7 @@ pub(super) fn count(record: &Record<'_>, metrics: &Metrics) {
         }
         Record::OomScoresAudited(audit) => metrics.scores(audit.newly_drifted as u64, audit.repaired as u64),
         Record::OwnOomScore { .. } => metrics.scores(1, 1),
-        Record::GarbageCollected(collected) => metrics.collected(collected),
+        Record::GarbageCollected(collected) => metrics.runtime.collected(collected),
         _ => {}
     }
 }

@@ -2,7 +2,6 @@
 //!
 //! The loop describes the node in a `NodeReport` of plain values. This module renders it.
 
-mod action_counters;
 mod cluster_metrics;
 pub mod condition_log;
 pub mod configuration_state;
@@ -14,7 +13,6 @@ pub mod eviction_report;
 mod figures_metrics;
 pub mod health;
 pub mod http;
-pub mod incident_metrics;
 pub mod incident_sink;
 mod log_limits;
 pub mod log_sink;
@@ -23,7 +21,6 @@ pub mod metrics;
 mod metrics_sink;
 pub mod node_status;
 pub mod oom_kill_report;
-pub mod probe_metrics;
 pub mod publications;
 pub mod rate_limit;
 pub mod reclaim_metrics;
@@ -48,16 +45,14 @@ pub use crate::sensors::figure_report::{
     DiskUsageReport, ExhaustionReport, FiguresReport, FilesystemReport, KeptReport, MemoryReport, PressureReport,
     RoleReport, SignalReport, SourceReport, SwapReport,
 };
-pub use action_counters::EvictionOutcome;
 pub use cluster_metrics::{ClusterReport, PodInfo};
 pub use configuration_state::{ConfigState, ReloadOutcome};
 pub use dedup::Dedup;
 pub use health::{Health, hang_limit};
 pub use http::{BindError, Guard};
-pub use incident_metrics::IncidentReport;
-pub use incident_sink::Recorder;
+pub use incident_sink::{IncidentReport, Recorder};
 pub use logging::{LogFormat, LoggingError};
-pub use metrics::Metrics;
+pub use metrics::{EvictionOutcome, Metrics};
 pub use publications::Publications;
 pub use rate_limit::RateLimiter;
 pub use reporter::Reporter;

@@ -87,7 +87,6 @@ impl NodeStatusSink {
     }
 
     /// Returns the time until a taint may be due.
-    #[must_use]
     pub fn until_taint(&self, options: &KubernetesOptions, now: Monotonic) -> Option<Duration> {
         let delay = options.taints.no_execute_after?;
         self.held.iter().filter_map(|held| held.until_due(delay, now)).min()

@@ -19,12 +19,10 @@ pub struct KillPlace {
 
 impl KillPlace {
     /// The id of the container.
-    #[must_use]
     pub fn container(&self) -> Option<String> {
         self.path.as_deref().and_then(cgroup_path::container)
     }
 
-    #[must_use]
     pub fn workload(&self) -> &str {
         self.workload.as_deref().unwrap_or(NO_WORKLOAD)
     }
@@ -46,13 +44,11 @@ pub struct OomKillRecord<'r> {
 
 impl OomKillRecord<'_> {
     /// The kernel's log may omit the trigger; no allocation is one of process 0.
-    #[must_use]
     pub fn is_trigger_known(&self) -> bool {
         self.kill.trigger_tid.0 != 0
     }
 
     /// Returns the kill for the incident assembler.
-    #[must_use]
     pub fn assembled(&self) -> Kill {
         let kill = self.kill;
         let trigger = || {
@@ -102,7 +98,6 @@ impl OomKillRecord<'_> {
 }
 
 /// Returns the mark of a victim for the incident assembler. Returns `None` for another event, or if the victim was already exiting.
-#[must_use]
 pub fn mark_of(event: &Event, trigger_place: &KillPlace) -> Option<Mark> {
     let Event::OomMark {
         at_ns, invoked_at_ns, victim_pid, trigger_pid, trigger_tid, trigger_comm, already_dying, ..

@@ -72,7 +72,6 @@ impl Publications {
     }
 
     /// Whether the next publication must contain the data for `/stats/summary`.
-    #[must_use]
     pub fn takes_known(&self) -> bool {
         self.wants_known.swap(false, Ordering::AcqRel)
     }
@@ -96,7 +95,7 @@ impl Publications {
         let Some(mut receiver) = receiver else { return };
         while let Some(mut publication) = receiver.recv().await {
             metrics.observe(&publication.report, Instant::now());
-            metrics.runtime(&publication.runtime);
+            metrics.runtime.observe(&publication.runtime);
             // Drop the largest parts: only the metrics need them.
             (publication.report.counters, publication.report.pods) = (Vec::new(), Vec::new());
             publication.runtime = View::default();

@@ -19,7 +19,6 @@ pub struct RateLimiter {
 
 impl RateLimiter {
     /// A burst of zero counts as one.
-    #[must_use]
     pub fn new(burst: u32, interval: Duration) -> Self {
         Self { interval, tolerance: interval.saturating_mul(burst.saturating_sub(1)), due: None, suppressed: 0 }
     }

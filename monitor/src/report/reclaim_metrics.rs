@@ -8,51 +8,37 @@ use prometheus::core::{Collector, Desc};
 use prometheus::proto::{Bucket, Histogram, LabelPair, Metric, MetricFamily, MetricType};
 use prometheus::{CounterVec, IntCounterVec};
 
-use super::register::{NAMESPACE, Registry, increase};
+use super::register::{NAMESPACE, Registry, increase, metrics};
 use crate::kernel::{HISTOGRAM_BUCKETS, ReclaimCounters};
 
 /// Edges of the kernel side's buckets that are exported, as powers of two of 1,024 ns: 66 µs to 4.3 s.
 const EDGES: [usize; 12] = [6, 8, 10, 11, 12, 13, 14, 15, 16, 18, 20, 22];
 
+metrics! {
+    struct ReclaimCounts {
+        /// Pages that tasks of a workload reclaimed while they stalled, by kind (direct, memcg).
+        reclaimed: IntCounterVec = "reclaim_pages_reclaimed_total"{workload, kind},
+        /// Pages of the inactive lists that tasks of a workload looked at while they stalled, by kind (direct, memcg); stays 0 where the
+        /// kernel does not tell.
+        scanned: IntCounterVec = "reclaim_pages_scanned_total"{workload, kind},
+        /// Times that tasks of a workload were put to sleep inside a reclaim stall.
+        throttled: IntCounterVec = "reclaim_throttled_total"{workload},
+        /// Seconds that tasks of a workload were put to sleep inside a reclaim stall.
+        throttled_seconds: CounterVec = "reclaim_throttled_seconds_total"{workload},
+    }
+}
+
 /// The reclaim metrics of all workloads.
 #[derive(Debug)]
 pub struct ReclaimSeries {
     stalls: StallHistogram,
-    reclaimed: IntCounterVec,
-    scanned: IntCounterVec,
-    throttled: IntCounterVec,
-    throttled_seconds: CounterVec,
+    counts: ReclaimCounts,
 }
 
 impl ReclaimSeries {
-    /// Registers the metrics.
-    ///
-    /// # Errors
-    /// Returns an error if a name is already registered.
     pub(super) fn new(registry: &Registry) -> prometheus::Result<Self> {
-        Ok(Self {
-            stalls: registry.register("histogram", StallHistogram::new()?)?,
-            reclaimed: registry.counters(
-                "reclaim_pages_reclaimed_total",
-                "Pages that tasks of a workload reclaimed while they stalled, by kind (direct, memcg).",
-                &["workload", "kind"],
-            )?,
-            scanned: registry.counters(
-                "reclaim_pages_scanned_total",
-                "Pages of the inactive lists that tasks of a workload looked at while they stalled, by kind (direct, memcg); stays 0 where the kernel does not tell.",
-                &["workload", "kind"],
-            )?,
-            throttled: registry.counters(
-                "reclaim_throttled_total",
-                "Times that tasks of a workload were put to sleep inside a reclaim stall.",
-                &["workload"],
-            )?,
-            throttled_seconds: registry.counters(
-                "reclaim_throttled_seconds_total",
-                "Seconds that tasks of a workload were put to sleep inside a reclaim stall.",
-                &["workload"],
-            )?,
-        })
+        let stalls = registry.register("histogram", StallHistogram::new()?)?;
+        Ok(Self { stalls, counts: ReclaimCounts::new(registry)? })
     }
 
     /// Adds the increments since `last`, and stores the new values there.
@@ -70,22 +56,22 @@ impl ReclaimSeries {
             *rise = increase(last, current);
         }
         self.stalls.add(workload, kind, &rise);
-        self.reclaimed.with_label_values(&[workload, kind]).inc_by(rise.reclaimed_pages);
-        self.scanned.with_label_values(&[workload, kind]).inc_by(rise.scanned_pages);
-        self.throttled.with_label_values(&[workload]).inc_by(rise.throttles);
+        self.counts.reclaimed.with_label_values(&[workload, kind]).inc_by(rise.reclaimed_pages);
+        self.counts.scanned.with_label_values(&[workload, kind]).inc_by(rise.scanned_pages);
+        self.counts.throttled.with_label_values(&[workload]).inc_by(rise.throttles);
         let seconds = Duration::from_nanos(rise.throttled_ns).as_secs_f64();
-        self.throttled_seconds.with_label_values(&[workload]).inc_by(seconds);
+        self.counts.throttled_seconds.with_label_values(&[workload]).inc_by(seconds);
     }
 
     /// Removes the series of a workload. Removal fails only for a series that does not exist.
     pub fn remove(&self, workload: &str, kinds: impl IntoIterator<Item = &'static str>) {
         for kind in kinds {
             self.stalls.remove(workload, kind);
-            let _ = self.reclaimed.remove_label_values(&[workload, kind]);
-            let _ = self.scanned.remove_label_values(&[workload, kind]);
+            let _ = self.counts.reclaimed.remove_label_values(&[workload, kind]);
+            let _ = self.counts.scanned.remove_label_values(&[workload, kind]);
         }
-        let _ = self.throttled.remove_label_values(&[workload]);
-        let _ = self.throttled_seconds.remove_label_values(&[workload]);
+        let _ = self.counts.throttled.remove_label_values(&[workload]);
+        let _ = self.counts.throttled_seconds.remove_label_values(&[workload]);
     }
 }
 

@@ -43,7 +43,6 @@ pub enum ReclaimRecord<'r> {
 }
 
 impl ReclaimRecord<'_> {
-    #[must_use]
     pub const fn outcome(&self) -> ReclaimOutcome {
         match self {
             Self::Ended(attempt) => attempt.outcome,

@@ -201,7 +201,6 @@ pub enum Record<'r> {
 
 impl Record<'_> {
     /// Whether a request that follows the record's log line is to see gauges of after it.
-    #[must_use]
     pub const fn changes_gauges(&self) -> bool {
         matches!(
             self,
@@ -251,7 +250,6 @@ pub struct MetFigures {
 }
 
 impl MetFigures {
-    #[must_use]
     pub fn of(met: &MetThreshold) -> Self {
         let (available, threshold) = (Some(met.value.available), Some(met.quantity.units()));
         if met.threshold.signal.resource().is_bytes() {

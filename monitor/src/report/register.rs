@@ -19,8 +19,7 @@ pub struct Family {
     pub labels: Vec<String>,
 }
 
-/// A Prometheus registry that can list its metrics. Each method fails if the name is already registered. The type of the receiving field
-/// selects integers or floats.
+/// A Prometheus registry that can list its metrics.
 #[derive(Debug, Default)]
 pub(super) struct Registry {
     registry: prometheus::Registry,
@@ -43,48 +42,10 @@ impl Registry {
         families
     }
 
-    /// Registers a gauge that always has a value.
-    pub(super) fn gauge<P: Atomic + 'static>(&self, name: &str, help: &str) -> Result<GenericGauge<P>> {
-        self.register("gauge", GenericGauge::with_opts(options(name, help))?)
-    }
-
-    /// Registers gauges with these labels. An empty list yields one gauge that can be absent.
-    pub(super) fn gauges<P: Atomic + 'static>(
-        &self,
-        name: &str,
-        help: &str,
-        labels: &[&str],
-    ) -> Result<GenericGaugeVec<P>> {
-        self.register("gauge", GenericGaugeVec::<P>::new(options(name, help), labels)?)
-    }
-
-    pub(super) fn counter<P: Atomic + 'static>(&self, name: &str, help: &str) -> Result<GenericCounter<P>> {
-        self.register("counter", GenericCounter::with_opts(options(name, help))?)
-    }
-
-    pub(super) fn counters<P: Atomic + 'static>(
-        &self,
-        name: &str,
-        help: &str,
-        labels: &[&str],
-    ) -> Result<GenericCounterVec<P>> {
-        self.register("counter", GenericCounterVec::<P>::new(options(name, help), labels)?)
-    }
-
-    /// Registers one counter per value of a label. All start at zero: `increase()` misses the first increment of a counter that
-    /// appears with it.
-    pub(super) fn counters_of<P: Atomic + 'static>(
-        &self,
-        name: &str,
-        help: &str,
-        label: &str,
-        values: impl IntoIterator<Item = &'static str>,
-    ) -> Result<GenericCounterVec<P>> {
-        let counters = self.counters(name, help, &[label])?;
-        for value in values {
-            counters.with_label_values(&[value]);
-        }
-        Ok(counters)
+    /// Creates and registers a metric.
+    pub(super) fn create<M: Metric>(&self, name: &str, help: &str, labels: &[&str]) -> Result<M> {
+        let options = Opts::new(name, help.trim_start()).namespace(NAMESPACE);
+        self.register(M::KIND, M::with_labels(options, labels)?)
     }
 
     pub(super) fn register<M: Collector + Clone + 'static>(&self, kind: &'static str, metric: M) -> Result<M> {
@@ -101,8 +62,84 @@ impl Registry {
     }
 }
 
-fn options(name: &str, help: &str) -> Opts {
-    Opts::new(name, help).namespace(NAMESPACE)
+/// A type of metric. Without labels, a vector holds one metric that can be absent.
+pub(super) trait Metric: Collector + Clone + Sized + 'static {
+    const KIND: &'static str;
+
+    fn with_labels(options: Opts, labels: &[&str]) -> Result<Self>;
+}
+
+/// Implements [`Metric`] for a type without labels, and for its vector.
+macro_rules! metric_types {
+    ($kind:literal: $single:ident, $vector:ident) => {
+        impl<P: Atomic + 'static> Metric for $single<P> {
+            const KIND: &'static str = $kind;
+
+            fn with_labels(options: Opts, _: &[&str]) -> Result<Self> {
+                Self::with_opts(options)
+            }
+        }
+
+        impl<P: Atomic + 'static> Metric for $vector<P> {
+            const KIND: &'static str = $kind;
+
+            fn with_labels(options: Opts, labels: &[&str]) -> Result<Self> {
+                Self::new(options, labels)
+            }
+        }
+    };
+}
+
+metric_types!("gauge": GenericGauge, GenericGaugeVec);
+metric_types!("counter": GenericCounter, GenericCounterVec);
+
+/// Declares a group of metrics, and the function that registers them: `field: Type = "name"{label, …}`. The doc comment of a field is
+/// the metric's help text. `{label: values}` starts a counter for each value at zero: `increase()` misses the first increment of a
+/// counter that appears with it.
+macro_rules! metrics {
+    ($(#[$of_group:meta])* $visibility:vis struct $group:ident { $(
+        $(#[doc = $help:literal])+
+        $field:ident: $kind:ident = $name:literal $({ $($label:ident $(: $values:expr)?),* })?,
+    )+ }) => {
+        $(#[$of_group])*
+        #[derive(Debug)]
+        $visibility struct $group { $($(#[doc = $help])+ $field: $kind,)+ }
+
+        impl $group {
+            /// Registers the metrics. Fails if a name is registered already.
+            pub(super) fn new(registry: &$crate::report::register::Registry) -> prometheus::Result<Self> {
+                $(
+                    let $field: $kind =
+                        registry.create($name, concat!($($help),+), &[$($(stringify!($label)),*)?])?;
+                    $($($(for value in $values { $field.with_label_values(&[value]); })?)*)?
+                )+
+                Ok(Self { $($field),+ })
+            }
+        }
+    };
+}
+
+pub(super) use metrics;
+
+/// Replaces all series of a gauge: a series that is not given again is removed.
+pub(super) fn replace<'l, const LABELS: usize, P: Atomic>(
+    gauge: &GenericGaugeVec<P>,
+    series: impl IntoIterator<Item = ([&'l str; LABELS], P::T)>,
+) {
+    gauge.reset();
+    for (labels, value) in series {
+        gauge.with_label_values(&labels).set(value);
+    }
+}
+
+/// Sets a gauge without labels. An unknown value is absent, not zero.
+pub(super) fn set_known<P: Atomic>(gauge: &GenericGaugeVec<P>, value: Option<P::T>) {
+    replace(gauge, value.map(|value| ([], value)));
+}
+
+/// Returns a count as the value of an integer gauge.
+pub(super) fn whole(count: impl TryInto<i64>) -> i64 {
+    count.try_into().unwrap_or(i64::MAX)
 }
 
 /// Raises a counter to a total kept elsewhere. A lower total means that its source restarted (e.g. a recreated cgroup): the counter then

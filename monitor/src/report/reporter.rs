@@ -50,7 +50,6 @@ pub struct Reporter {
 
 impl Reporter {
     /// Creates a reporter. `node_name` is the node's name at the API server, or `None` without one.
-    #[must_use]
     pub fn new(outlets: Outlets, recorder: Recorder, node_name: Option<Arc<str>>) -> Self {
         Self {
             outlets,
@@ -220,7 +219,6 @@ impl Reporter {
         }
     }
 
-    #[must_use]
     pub const fn status(&self) -> &NodeStatusSink {
         &self.status
     }

@@ -2,86 +2,52 @@
 
 use prometheus::{IntCounter, IntCounterVec, IntGaugeVec};
 
-use super::register::Registry;
+use super::register::{metrics, replace, set_known, whole};
 use crate::runtime::{CollectEnd, Collected, ContainerState, State, View};
 
 const KINDS: [&str; 3] = ["container", "sandbox", "image"];
 
-/// The metrics of the container runtime. An unknown value is absent, not zero.
-#[derive(Debug)]
-pub struct RuntimeMetrics {
-    up: IntGaugeVec,
-    containers: IntGaugeVec,
-    images: IntGaugeVec,
-    collections: IntCounterVec,
-    collected: IntCounterVec,
-    refused: IntCounter,
-    bytes: IntCounter,
+metrics! {
+    /// The metrics of the container runtime. An unknown value is absent, not zero.
+    pub struct RuntimeMetrics {
+        /// 1 while the container runtime answers, 0 while it does not; absent where there is none.
+        up: IntGaugeVec = "container_runtime_up"{},
+        /// Containers that the runtime has, by what they do.
+        containers: IntGaugeVec = "container_runtime_containers"{state},
+        /// Images that the runtime has, by whether a container, dead or alive, uses them.
+        images: IntGaugeVec = "container_runtime_images"{used},
+        /// Collections of what no container needs, by how they ended (enough, exhausted: nothing was left, listed: observe mode,
+        /// interrupted: the runtime was gone).
+        collections: IntCounterVec = "garbage_collections_total"{outcome: ["enough", "exhausted", "listed", "interrupted"]},
+        /// Dead containers, dead sandboxes and unused images that were removed.
+        collected: IntCounterVec = "garbage_collected_total"{kind: KINDS},
+        /// Times that the runtime would not remove something.
+        refused: IntCounter = "garbage_refused_total",
+        /// Bytes that what was removed took, as the runtime counts: layers that images share are counted for each.
+        bytes: IntCounter = "garbage_collected_bytes_total",
+    }
 }
 
 impl RuntimeMetrics {
-    /// Registers the metrics.
-    ///
-    /// # Errors
-    /// Returns an error if a name is already registered.
-    pub(super) fn new(registry: &Registry) -> prometheus::Result<Self> {
-        Ok(Self {
-            up: registry.gauges(
-                "container_runtime_up",
-                "1 while the container runtime answers, 0 while it does not; absent where there is none.",
-                &[],
-            )?,
-            containers: registry.gauges(
-                "container_runtime_containers",
-                "Containers that the runtime has, by what they do.",
-                &["state"],
-            )?,
-            images: registry.gauges(
-                "container_runtime_images",
-                "Images that the runtime has, by whether a container, dead or alive, uses them.",
-                &["used"],
-            )?,
-            collections: registry.counters_of(
-                "garbage_collections_total",
-                "Collections of what no container needs, by how they ended (enough, exhausted: nothing was left, listed: observe mode, interrupted: the runtime was gone).",
-                "outcome",
-                ["enough", "exhausted", "listed", "interrupted"],
-            )?,
-            collected: registry.counters_of(
-                "garbage_collected_total",
-                "Dead containers, dead sandboxes and unused images that were removed.",
-                "kind",
-                KINDS,
-            )?,
-            refused: registry.counter("garbage_refused_total", "Times that the runtime would not remove something.")?,
-            bytes: registry.counter(
-                "garbage_collected_bytes_total",
-                "Bytes that what was removed took, as the runtime counts: layers that images share are counted for each.",
-            )?,
-        })
-    }
-
     /// Updates the metrics from the last view.
     pub fn observe(&self, view: &View) {
-        match view.state {
-            State::Up { .. } => self.up.with_label_values(&[""; 0]).set(1),
-            State::Down { .. } => self.up.with_label_values(&[""; 0]).set(0),
-            State::Looking | State::Off | State::Absent => self.up.reset(),
-        }
-        let Some(snapshot) = &view.snapshot else {
-            self.containers.reset();
-            self.images.reset();
-            return;
+        let up = match view.state {
+            State::Up { .. } => Some(1),
+            State::Down { .. } => Some(0),
+            State::Looking | State::Off | State::Absent => None,
         };
-        let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
-        for state in ContainerState::ALL {
-            let those = snapshot.containers.iter().filter(|container| container.state == state).count();
-            self.containers.with_label_values(&[state.as_str()]).set(count(those));
-        }
-        for (label, is_used) in [("true", true), ("false", false)] {
-            let those = snapshot.images.iter().filter(|image| image.is_used == is_used).count();
-            self.images.with_label_values(&[label]).set(count(those));
-        }
+        set_known(&self.up, up);
+        let snapshot = view.snapshot.as_ref();
+        let containers = |state: ContainerState| {
+            let those = snapshot?.containers.iter().filter(|container| container.state == state);
+            Some(([state.as_str()], whole(those.count())))
+        };
+        replace(&self.containers, ContainerState::ALL.into_iter().filter_map(containers));
+        let images = |(label, is_used)| {
+            let those = snapshot?.images.iter().filter(|image| image.is_used == is_used);
+            Some(([label], whole(those.count())))
+        };
+        replace(&self.images, [("true", true), ("false", false)].into_iter().filter_map(images));
     }
 
     /// Counts a garbage collection.
@@ -106,6 +72,7 @@ mod tests {
     use prometheus::TextEncoder;
 
     use super::*;
+    use crate::report::register::Registry;
     use crate::runtime::Counts;
     use crate::units::Bytes;
     use crate::units::Monotonic;

@@ -7,7 +7,7 @@ use prometheus::IntCounterVec;
 
 use super::CgroupReport;
 use super::reclaim_metrics::ReclaimSeries;
-use super::register::{Registry, increase};
+use super::register::{Registry, increase, metrics};
 use crate::kernel::ReclaimCounters;
 use crate::units::CgroupId;
 
@@ -29,14 +29,24 @@ impl Default for SeriesLimits {
     }
 }
 
-/// The counters that have a `workload` label.
+metrics! {
+    /// The counters that have a `workload` label.
+    struct WorkloadCounters {
+        /// Inodes that tasks of a workload made, by device (major:minor).
+        inodes_created: IntCounterVec = "inodes_created_total"{workload, device},
+        /// Inodes that tasks of a workload removed, by device (major:minor).
+        inodes_removed: IntCounterVec = "inodes_removed_total"{workload, device},
+        /// Processes of a workload that the kernel's OOM killer chose.
+        oom_kills: IntCounterVec = "oom_kills_total"{workload},
+    }
+}
+
+/// The counters of each workload.
 #[derive(Debug)]
 pub struct WorkloadSeries {
     limits: SeriesLimits,
     reclaim: ReclaimSeries,
-    inodes_created: IntCounterVec,
-    inodes_removed: IntCounterVec,
-    oom_kills: IntCounterVec,
+    counters: WorkloadCounters,
     /// The last cumulative values by cgroup. A sum over a workload's cgroups would fall when one of them is removed.
     last: HashMap<CgroupId, Last>,
     tracked: HashMap<String, Tracked>,
@@ -62,28 +72,11 @@ struct Tracked {
 
 impl WorkloadSeries {
     /// Registers the counters.
-    ///
-    /// # Errors
-    /// Returns an error if a name is already registered.
     pub(super) fn new(registry: &Registry, limits: SeriesLimits) -> prometheus::Result<Self> {
         Ok(Self {
             limits,
             reclaim: ReclaimSeries::new(registry)?,
-            inodes_created: registry.counters(
-                "inodes_created_total",
-                "Inodes that tasks of a workload made, by device (major:minor).",
-                &["workload", "device"],
-            )?,
-            inodes_removed: registry.counters(
-                "inodes_removed_total",
-                "Inodes that tasks of a workload removed, by device (major:minor).",
-                &["workload", "device"],
-            )?,
-            oom_kills: registry.counters(
-                "oom_kills_total",
-                "Processes of a workload that the kernel's OOM killer chose.",
-                &["workload"],
-            )?,
+            counters: WorkloadCounters::new(registry)?,
             last: HashMap::new(),
             tracked: HashMap::new(),
         })
@@ -122,21 +115,21 @@ impl WorkloadSeries {
                 continue;
             };
             let labels = [workload, inode.device.as_str()];
-            self.inodes_created.with_label_values(&labels).inc_by(increase(created, inode.created));
-            self.inodes_removed.with_label_values(&labels).inc_by(increase(removed, inode.removed));
+            self.counters.inodes_created.with_label_values(&labels).inc_by(increase(created, inode.created));
+            self.counters.inodes_removed.with_label_values(&labels).inc_by(increase(removed, inode.removed));
             if let Some(tracked) = &mut tracked
                 && !tracked.devices.contains(&inode.device)
             {
                 tracked.devices.insert(inode.device.clone());
             }
         }
-        self.oom_kills.with_label_values(&[workload]).inc_by(increase(&mut last.oom_kills, cgroup.oom_kills));
+        self.counters.oom_kills.with_label_values(&[workload]).inc_by(increase(&mut last.oom_kills, cgroup.oom_kills));
     }
 
     /// Adds OOM kills of a workload.
     pub fn oom_kills(&mut self, workload: &str, kills: u64, now: Instant) {
         let workload = self.admit(workload, now);
-        self.oom_kills.with_label_values(&[workload]).inc_by(kills);
+        self.counters.oom_kills.with_label_values(&[workload]).inc_by(kills);
     }
 
     /// Returns the label under which a workload is counted.
@@ -158,7 +151,7 @@ impl WorkloadSeries {
         let gone = |seen: Instant| now.saturating_duration_since(seen) > keep;
         // Keep a cgroup's values as long as its series. Otherwise a returning cgroup would be counted twice.
         self.last.retain(|_, last| !gone(last.seen));
-        let Self { reclaim, inodes_created, inodes_removed, oom_kills, tracked, .. } = self;
+        let Self { reclaim, counters, tracked, .. } = self;
         tracked.retain(|workload, tracked| {
             if !gone(tracked.seen) {
                 return true;
@@ -167,10 +160,10 @@ impl WorkloadSeries {
             // Removal fails only for a series that does not exist.
             for device in &tracked.devices {
                 let labels = [workload.as_str(), device.as_str()];
-                let _ = inodes_created.remove_label_values(&labels);
-                let _ = inodes_removed.remove_label_values(&labels);
+                let _ = counters.inodes_created.remove_label_values(&labels);
+                let _ = counters.inodes_removed.remove_label_values(&labels);
             }
-            let _ = oom_kills.remove_label_values(&[workload.as_str()]);
+            let _ = counters.oom_kills.remove_label_values(&[workload.as_str()]);
             false
         });
     }

@@ -30,7 +30,6 @@ pub struct StartSummary<'a> {
 }
 
 /// Renders the summary, at most 100 columns wide, with a trailing line break.
-#[must_use]
 pub fn render_summary(summary: &StartSummary<'_>) -> String {
     let mut page = Page::default();
     page.row(
@@ -56,7 +55,6 @@ pub fn render_summary(summary: &StartSummary<'_>) -> String {
 }
 
 /// Renders the page of a publication. Reads the cgroup files of every workload to measure its working set.
-#[must_use]
 pub fn render_page(publication: &Publication) -> String {
     let Publication { report, mode, semantics, hierarchy, listen, .. } = publication;
     let mut history = CpuHistory::default();

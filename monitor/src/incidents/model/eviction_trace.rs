@@ -11,9 +11,6 @@ pub struct RawJson(Arc<RawValue>);
 
 impl RawJson {
     /// Renders `value` on one line.
-    ///
-    /// # Errors
-    /// When `value` cannot be serialized.
     pub fn of(value: &impl Serialize) -> serde_json::Result<Self> {
         let raw = serde_json::value::to_raw_value(value)?;
         // A raw value inside `value` keeps its line breaks, which the journal's format forbids.
@@ -25,7 +22,6 @@ impl RawJson {
         Ok(Self(raw.into()))
     }
 
-    #[must_use]
     pub fn text(&self) -> &str {
         self.0.get()
     }

@@ -88,7 +88,6 @@ pub struct Victim {
 
 impl Victim {
     /// Returns the process's resident memory; `None` if no part is known.
-    #[must_use]
     pub fn resident_bytes(&self) -> Option<u64> {
         let parts = [self.anon_bytes, self.file_bytes, self.shmem_bytes];
         parts

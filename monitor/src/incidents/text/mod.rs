@@ -14,19 +14,16 @@ use super::model::{Eviction, Incident, OomKill};
 use text_page::Page;
 
 /// Describes an OOM kill in one line.
-#[must_use]
 pub fn summary_of_oom_kill(kill: &OomKill) -> String {
     oom_text::summary(kill).replace(words::NO_BREAK, " ")
 }
 
 /// Describes an eviction in one line.
-#[must_use]
 pub fn summary_of_eviction(eviction: &Eviction) -> String {
     eviction_text::summary(eviction).replace(words::NO_BREAK, " ")
 }
 
 /// Renders the post-mortem.
-#[must_use]
 pub fn render(incident: &Incident) -> String {
     let mut page = Page::default();
     let node = if incident.node.is_empty() { String::new() } else { format!(" on {}", incident.node) };

@@ -78,7 +78,6 @@ impl Default for Guard {
 
 impl Guard {
     /// Creates a guard. `reviewer` is used only if the options enable token review.
-    #[must_use]
     pub fn new(options: ServingOptions, material: Arc<Current>, reviewer: Option<Reviewer>) -> Self {
         let limiter = RateLimiter::new(REVIEWS_AT_ONCE, REVIEW_EVERY);
         let reviewer = reviewer.filter(|_| options.token_review);

@@ -56,9 +56,6 @@ pub struct Material {
 
 impl Material {
     /// Reads the files.
-    ///
-    /// # Errors
-    /// Returns an error if a file cannot be read or is invalid.
     pub fn read(options: &ServingOptions) -> Result<Self, MaterialError> {
         let tls = options.tls.as_ref().map(tls).transpose()?;
         let tokens = options.token_file.as_deref().map(tokens).transpose()?.unwrap_or_default();
@@ -119,7 +116,6 @@ pub struct Current(Mutex<Arc<Material>>);
 
 impl Current {
     /// Creates it with the material read at the start.
-    #[must_use]
     pub fn new(material: Material) -> Self {
         Self(Mutex::new(Arc::new(material)))
     }
@@ -140,9 +136,6 @@ pub struct MaterialWatch(#[expect(dead_code, reason = "held, so that the thread 
 impl MaterialWatch {
     /// Starts the thread, or returns `None` if no files are configured. If a reload fails, the previous material stays in use and
     /// `health` reports a degradation.
-    ///
-    /// # Errors
-    /// Returns an error if the thread cannot be started.
     pub fn start(
         options: &ServingOptions,
         current: &Arc<Current>,

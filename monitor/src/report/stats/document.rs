@@ -154,7 +154,6 @@ pub struct Container {
 
 impl Container {
     /// Returns a container without any figures.
-    #[must_use]
     pub fn named(name: String) -> Self {
         Self { name, start_time: None, cpu: None, memory: None, rootfs: None, logs: None }
     }
