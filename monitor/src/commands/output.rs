@@ -39,6 +39,15 @@ pub fn printable(what: impl fmt::Display) -> String {
     text
 }
 
+/// Maximum number of names in a note; the rest is only counted.
+pub const NAMES: usize = 3;
+
+/// Returns the first `most` names, and how many more there are.
+pub fn few(names: &[String], most: usize) -> String {
+    let shown = names.iter().take(most).cloned().collect::<Vec<_>>().join(", ");
+    if names.len() > most { format!("{shown} and {} more", names.len() - most) } else { shown }
+}
+
 /// Serializes a duration in seconds, as an integer if it is whole.
 ///
 /// # Errors

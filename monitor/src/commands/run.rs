@@ -13,6 +13,7 @@ use crate::actions::{Evictor, FreezeRecord, self_protection};
 use crate::agent::{Agent, Parts, Reload, not_acted_on};
 use crate::cluster::Cluster;
 use crate::cluster::ledger::{Ledger, Unfinished};
+use crate::config::config_watch::Interpret;
 use crate::config::kubernetes_options::EvictionMethod;
 use crate::config::{ConfigErrors, ConfigWatch, Fingerprint, Loaded, Mode, MonitorConfig, RuntimeEndpoint};
 use crate::disk::{Roots, Walker};
@@ -36,7 +37,7 @@ use anyhow::Context as _;
 use super::instance::{InstanceLock, LockError};
 
 pub use self::options::Options;
-use self::options::{configuration, interpret};
+use self::options::{configuration, interpreted};
 
 /// Assumed rate of memory loss in bytes per second if the rate cannot be measured: more than one present CPU faults in.
 const ASSUMED_RATE: Bytes = Bytes(6 << 30);
@@ -155,6 +156,15 @@ fn private_namespaces(mode: Mode) -> anyhow::Result<Option<String>> {
         Mode::Observe => Ok(Some(text)),
         Mode::Enforce => anyhow::bail!("{text}; nothing was started, because mode is enforce"),
     }
+}
+
+/// Returns the function that interprets a changed file. It refuses a configuration with which the agent would not start.
+fn interpret(path: PathBuf, options: Options) -> Interpret {
+    Box::new(move |bytes| {
+        let wanted = interpreted(&path, bytes, &options).map_err(|errors| errors.to_string())?;
+        private_namespaces(wanted.config.mode).map_err(|error| format!("{}: {error:#}", path.display()))?;
+        Ok(wanted)
+    })
 }
 
 /// Describes the private namespaces.

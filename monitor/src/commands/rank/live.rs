@@ -2,7 +2,6 @@
 //! command acts on nothing, loads no program into the kernel, and needs no agent.
 
 mod disks;
-mod marks;
 mod node;
 mod pods;
 
@@ -28,9 +27,7 @@ use crate::workloads::{Pod, PodSpecs, Protection, Summary, WorkloadTree, Workloa
 use super::super::doctor::host_facts;
 use super::super::input::CommandError;
 use super::super::output;
-use super::few;
-
-pub use self::marks::{Mark, Marks};
+use super::marks::{Mark, Marks};
 
 /// The measured node.
 #[derive(Debug)]
@@ -198,7 +195,11 @@ fn ranked(tree: &mut WorkloadTree, is_of_disk: bool) -> Vec<WorkloadUsage> {
         .filter_map(|WorkloadUsage { workload, .. }| Some(format!("{} ({})", workload.name, workload.protection?)))
         .collect();
     if !protected.is_empty() {
-        output::note(format_args!("{} left out as protected: {}", protected.len(), few(&protected)));
+        output::note(format_args!(
+            "{} left out as protected: {}",
+            protected.len(),
+            output::few(&protected, output::NAMES)
+        ));
     }
     shown
 }
@@ -227,7 +228,7 @@ fn measure(
     let partial: Vec<String> = ranked.iter().filter(is_partial).map(name).collect();
     if !partial.is_empty() {
         let why = if is_over { "not all of it could be seen" } else { "it takes too long or hangs" };
-        let (count, names) = (partial.len(), few(&partial));
+        let (count, names) = (partial.len(), output::few(&partial, output::NAMES));
         output::note(format_args!("not measured to the end, {why}; {count} may have more than is said: {names}"));
     }
     Ok(usages)

@@ -2,6 +2,7 @@
 
 mod json;
 mod live;
+mod marks;
 pub(super) mod read;
 mod table;
 mod verdict;
@@ -218,18 +219,10 @@ fn of_node(mut pods: Vec<Pod>, node: &str, summary: &Summary) -> Vec<Pod> {
         let elsewhere: Vec<String> = elsewhere.into_iter().collect();
         output::note(format_args!(
             "{left_out} of {before} pods are not on {node} and left out: on {}",
-            few(&elsewhere)
+            output::few(&elsewhere, output::NAMES)
         ));
     }
     pods
-}
-
-/// Maximum number of names in a note; the rest is only counted.
-const NAMES: usize = 3;
-
-fn few(names: &[String]) -> String {
-    let shown = names.iter().take(NAMES).cloned().collect::<Vec<_>>().join(", ");
-    if names.len() > NAMES { format!("{shown} and {} more", names.len() - NAMES) } else { shown }
 }
 
 /// Statistics younger than this need no note: a kubelet measures every ten seconds.

@@ -11,7 +11,7 @@ use crate::units::{Amount, Signal};
 use crate::workloads::pod::Exemption;
 use crate::workloads::{Pod, QosClass, Summary};
 
-use super::live::Marks;
+use super::marks::Marks;
 
 /// A threshold on the signal.
 #[derive(Debug)]

@@ -5,11 +5,8 @@ use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 
-use crate::config::config_watch::Interpret;
 use crate::config::{ConfigErrors, FileKind, Fingerprint, Loaded, Mode, MonitorConfig};
 use crate::report::logging::LogFormat;
-
-use super::private_namespaces;
 
 /// Options of `run`. Each overrides the file.
 #[derive(Debug, Clone, clap::Args)]
@@ -79,7 +76,7 @@ pub(super) fn configuration(options: &Options) -> Result<(Loaded, Option<Fingerp
     Ok((interpreted(path, bytes, options)?, Some(fingerprint)))
 }
 
-fn interpreted(path: &Path, bytes: Vec<u8>, options: &Options) -> Result<Loaded, ConfigErrors> {
+pub(super) fn interpreted(path: &Path, bytes: Vec<u8>, options: &Options) -> Result<Loaded, ConfigErrors> {
     let loaded = MonitorConfig::parse_bytes(&path.display().to_string(), bytes)?;
     Ok(overridden(loaded, options))
 }
@@ -105,13 +102,4 @@ fn overridden(mut wanted: Loaded, options: &Options) -> Loaded {
         config.kubernetes.node_name = Some(node_name.clone());
     }
     wanted
-}
-
-/// Returns the function that interprets a changed file. It refuses a configuration with which the agent would not start.
-pub(super) fn interpret(path: PathBuf, options: Options) -> Interpret {
-    Box::new(move |bytes| {
-        let wanted = interpreted(&path, bytes, &options).map_err(|errors| errors.to_string())?;
-        private_namespaces(wanted.config.mode).map_err(|error| format!("{}: {error:#}", path.display()))?;
-        Ok(wanted)
-    })
 }

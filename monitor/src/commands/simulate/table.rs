@@ -10,7 +10,7 @@ use crate::eviction::rank::Candidate as _;
 use crate::eviction::rank::Order;
 use crate::units::{Amount, Resource, format_go_duration};
 
-use super::super::output::printable;
+use super::super::output::{few, printable};
 use super::answer::Answer;
 
 /// Width of a time to the second.
@@ -101,7 +101,7 @@ impl<'a> Table<'a> {
                 .map(|ranked| ranked.candidate.name().to_string())
                 .collect();
             if !others.is_empty() {
-                writeln!(writer, "{:<TIME$}    rest  {}", "", printable(first_few(&others)))?;
+                writeln!(writer, "{:<TIME$}    rest  {}", "", printable(few(&others, SHOWN)))?;
             }
         }
         for eviction in &decision.local_storage {
@@ -134,14 +134,6 @@ pub fn write_replayed(writer: &mut impl Write, time: &str, replayed: &Replayed) 
 
 /// Number of further candidates shown in their order.
 const SHOWN: usize = 4;
-
-fn first_few(names: &[String]) -> String {
-    let shown = names.iter().take(SHOWN).map(String::as_str).collect::<Vec<_>>().join(", ");
-    match names.len().checked_sub(SHOWN) {
-        Some(more @ 1..) => format!("{shown} and {more} more"),
-        _ => shown,
-    }
-}
 
 /// Returns the signal acted on or with a crossed threshold; without one the first signal.
 fn signal_words(answer: &Answer<'_>) -> String {
