@@ -32,36 +32,26 @@ use crate::workloads::kubelet_summary::{ContainerStats, FsUsage, VolumeStats};
 pub struct Known {
     /// The node's name at the API server, or its host name without one.
     pub node_name: String,
-    /// Memory of the node.
     pub memory: Option<MemoryReport>,
-    /// Swap of the node.
     pub swap: Option<SwapReport>,
     /// Process ids: available and maximum.
     pub pids: Option<(i64, i64)>,
-    /// Filesystems of the node.
     pub filesystems: Vec<FsSample>,
     /// Disk usage of the image store.
     pub stores: Stores,
-    /// The cgroup hierarchy.
     pub hierarchy: Hierarchy,
-    /// The cgroups of the pods.
     pub pods: Vec<PodCgroup>,
     /// The container runtime's last listing.
     pub snapshot: Option<Arc<Snapshot>>,
-    /// Pod specifications.
     pub specs: Arc<PodSpecs>,
-    /// Disk usage of the pods.
     pub usages: Arc<Usages>,
 }
 
-/// A pod's cgroup.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PodCgroup {
-    /// The pod.
     pub uid: PodUid,
     /// The cgroup's path below the hierarchy's root.
     pub path: String,
-    /// The cgroup's id.
     pub id: CgroupId,
 }
 
@@ -95,9 +85,7 @@ fn node(known: &Known, extent: Extent, cgroups: &mut Cgroups<'_>) -> Node {
         available_bytes: Some(memory.kubelet.0),
         usage_bytes: memory.usage.0,
         working_set_bytes: memory.working_set.0,
-        rss_bytes: None,
-        page_faults: None,
-        major_page_faults: None,
+        ..Memory::default()
     };
     let mut node = Node {
         node_name: known.node_name.clone(),
@@ -105,10 +93,7 @@ fn node(known: &Known, extent: Extent, cgroups: &mut Cgroups<'_>) -> Node {
         start_time: booted(),
         cpu: root.and_then(|root| cgroups.cpu(&root, "")),
         memory: known.memory.as_ref().map(memory),
-        fs: None,
-        runtime: None,
-        rlimit: None,
-        swap: None,
+        ..Node::default()
     };
     if extent == Extent::CpuAndMemory {
         return node;
@@ -138,7 +123,7 @@ fn node(known: &Known, extent: Extent, cgroups: &mut Cgroups<'_>) -> Node {
 fn all_pods(cgroups: &mut Cgroups<'_>) -> Option<Container> {
     let (path, directory) = ALL_PODS.iter().find_map(|path| Some((*path, cgroups.open(path)?)))?;
     let (cpu, memory) = (cgroups.cpu(&directory, path), cgroups.memory(&directory, path));
-    Some(Container { cpu, memory, ..Container::named("pods".to_owned()) })
+    Some(Container { name: "pods".to_owned(), cpu, memory, ..Container::default() })
 }
 
 fn of_filesystem(sample: &FsSample) -> Fs {
@@ -189,9 +174,7 @@ impl<'k> Names<'k> {
             containers: self.containers(pod, known, cgroups),
             cpu: cgroups.cpu(&directory, &pod.path),
             memory: cgroups.memory(&directory, &pod.path),
-            volumes: Vec::new(),
-            ephemeral_storage: None,
-            process_stats: None,
+            ..Pod::default()
         };
         if extent == Extent::Whole {
             let count = cgroups.processes(&directory, &pod.path);
@@ -215,8 +198,8 @@ impl<'k> Names<'k> {
             let Some((name, created)) = by_runtime.or_else(by_server) else { continue };
             let Some(directory) = cgroups.open(&path) else { continue };
             let (cpu, memory) = (cgroups.cpu(&directory, &path), cgroups.memory(&directory, &path));
-            let start_time = unix(created);
-            containers.push(Container { start_time, cpu, memory, ..Container::named(name.to_owned()) });
+            let (name, start_time) = (name.to_owned(), unix(created));
+            containers.push(Container { name, start_time, cpu, memory, ..Container::default() });
         }
         containers.sort_by(|a, b| a.name.cmp(&b.name));
         containers
@@ -230,7 +213,7 @@ impl<'k> Names<'k> {
         for ContainerStats { name, rootfs, logs, .. } in stats.containers {
             let place = pod.containers.iter().position(|container| container.name == name);
             let place = place.unwrap_or_else(|| {
-                pod.containers.push(Container::named(name));
+                pod.containers.push(Container { name, ..Container::default() });
                 pod.containers.len() - 1
             });
             if let Some(container) = pod.containers.get_mut(place) {
@@ -247,20 +230,13 @@ impl<'k> Names<'k> {
 
     /// Returns a usage of the node's filesystem.
     fn used(&self, used_bytes: Option<u64>, inodes_used: Option<u64>, time: Time) -> Fs {
-        let of_node = |of: fn(&Fs) -> Option<u64>| self.node_fs.as_ref().and_then(of);
-        Fs {
-            available_bytes: of_node(|fs| fs.available_bytes),
-            capacity_bytes: of_node(|fs| fs.capacity_bytes),
-            inodes_free: of_node(|fs| fs.inodes_free),
-            inodes: of_node(|fs| fs.inodes),
-            ..alone(used_bytes, inodes_used, time)
-        }
+        Fs { time, used_bytes, inodes_used, ..self.node_fs.unwrap_or_default() }
     }
 }
 
 /// Returns a usage of a filesystem whose size is unknown.
 fn alone(used_bytes: Option<u64>, inodes_used: Option<u64>, time: Time) -> Fs {
-    Fs { time, available_bytes: None, capacity_bytes: None, used_bytes, inodes_free: None, inodes: None, inodes_used }
+    Fs { time, used_bytes, inodes_used, ..Fs::default() }
 }
 
 /// Returns the pod's name and namespace from the API server, or from the runtime otherwise.
