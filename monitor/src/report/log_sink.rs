@@ -262,7 +262,7 @@ fn kernel_event(event: &Event, workload: &str, suppressed: u64) {
 }
 
 /// The value of the label and field `kind`.
-pub const fn reclaim_kind(kind: ReclaimKind) -> &'static str {
+const fn reclaim_kind(kind: ReclaimKind) -> &'static str {
     match kind {
         ReclaimKind::Direct => "direct",
         ReclaimKind::Memcg => "memcg",

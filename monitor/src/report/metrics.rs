@@ -14,13 +14,13 @@ use super::figures_metrics::FiguresMetrics;
 use super::register::{Family, Registry, follow, increase, metrics, replace, set_known, whole};
 use super::runtime_metrics::RuntimeMetrics;
 use super::series::{SeriesLimits, WorkloadSeries};
-use super::{EventReport, IncidentReport, NodeReport, ThresholdReport};
+use super::{IncidentReport, NodeReport, ThresholdReport};
 use crate::config::Semantics;
 use crate::eviction::evicted::Cause;
 use crate::eviction::proactive_reclaim::ReclaimOutcome;
 use crate::incidents::Kind;
 use crate::incidents::writer::JournalReport;
-use crate::kernel::{OomConstraint, ProbeStatistics};
+use crate::kernel::{Accounts, EventAccount, EventKind, OomConstraint, ProbeStatistics, Untracked};
 use crate::units::{Bytes, Signal, named_enum};
 
 /// OOM kill with unknown constraint.
@@ -157,7 +157,7 @@ pub struct Metrics {
 #[derive(Debug)]
 struct Series {
     workloads: WorkloadSeries,
-    last_events: HashMap<&'static str, EventReport>,
+    last_events: HashMap<&'static str, [u64; 5]>,
     last_probes: HashMap<String, ProbeStatistics>,
 }
 
@@ -203,7 +203,7 @@ impl Metrics {
     pub fn observe(&self, report: &NodeReport, now: Instant) {
         let mut series = locked(&self.series);
         self.node.observe_states(report);
-        self.node.observe_events(&mut series.last_events, &report.events);
+        self.node.observe_events(&mut series.last_events, &report.accounts);
         self.node.observe_probes(&mut series.last_probes, &report.probe_statistics);
         self.node.observe_totals(report);
         self.node.observe_incidents(&report.incidents);
@@ -279,39 +279,40 @@ impl NodeMetrics {
                 self.evictions.with_label_values(&[threshold.threshold.signal.as_str(), outcome.as_str()]);
             }
         }
-        replace(&self.condition, report.conditions.iter().map(|it| ([&*it.condition], it.status.into())));
-        replace(&self.workloads, report.classes.iter().map(|class| ([class.qos_class], whole(class.count))));
         replace(
-            &self.probe_attached,
-            report.probes.iter().map(|probe| ([&*probe.name], probe.missing.is_none().into())),
+            &self.condition,
+            report.conditions.iter().map(|(condition, status)| ([&**condition], (*status).into())),
         );
+        replace(&self.workloads, report.classes.iter().map(|class| ([class.qos_class], whole(class.count))));
+        replace(&self.probe_attached, report.probes.iter().map(|probe| ([&*probe.name], probe.is_attached().into())));
         replace(&self.signal_source, report.sources.iter().map(|it| ([it.signal, it.source], 1)));
         self.oom_score_adj_drift.set(whole(report.oom_score_adj_drift));
     }
 
     fn observe_totals(&self, report: &NodeReport) {
-        for &(what, total) in &report.untracked {
-            follow(&self.untracked.with_label_values(&[what]), total);
+        for (what, total) in &report.accounts.untracked {
+            follow(&self.untracked.with_label_values(&[untracked_name(*what)]), *total);
         }
-        follow(&self.kswapd_wakes, report.kswapd_wakes);
-        follow(&self.kswapd_reclaimed, report.kswapd_reclaimed_pages);
-        follow(&self.kswapd_scanned, report.kswapd_scanned_pages);
+        let kswapd = &report.kswapd;
+        follow(&self.kswapd_wakes, kswapd.wakes);
+        follow(&self.kswapd_reclaimed, kswapd.reclaimed_pages);
+        follow(&self.kswapd_scanned, kswapd.scanned_pages);
+        follow(&self.kswapd_seconds, Duration::from_nanos(kswapd.active_ns).as_secs_f64());
         follow(&self.log_lines_dropped, report.log_lines_dropped);
-        follow(&self.kswapd_seconds, Duration::from_nanos(report.kswapd_nanos).as_secs_f64());
     }
 
-    fn observe_events(&self, last_events: &mut HashMap<&'static str, EventReport>, events: &[EventReport]) {
-        for event in events {
-            let last = last_events.entry(event.event).or_default();
-            let labels = [event.event];
-            let add = |counter: &IntCounterVec, last: &mut u64, current| {
-                counter.with_label_values(&labels).inc_by(increase(last, current));
-            };
-            add(&self.generated, &mut last.generated, event.generated);
-            add(&self.delivered, &mut last.delivered, event.delivered);
-            add(&self.lost, &mut last.lost, event.lost);
-            add(&self.malformed, &mut last.malformed, event.malformed);
-            add(&self.suppressed, &mut last.suppressed, event.suppressed);
+    fn observe_events(&self, last_events: &mut HashMap<&'static str, [u64; 5]>, accounts: &Accounts) {
+        let counters = [&self.generated, &self.delivered, &self.lost, &self.malformed, &self.suppressed];
+        let counts = |it: &EventAccount| {
+            (event_name(it.kind), [it.generated, it.delivered, it.lost, it.malformed, it.suppressed])
+        };
+        // Malformed events whose kind is unreadable count under the generated kind "unknown".
+        let unknown = ("unknown", [0, 0, 0, accounts.unknown, 0]);
+        for (event, counts) in accounts.events.iter().map(counts).chain([unknown]) {
+            let last = last_events.entry(event).or_default();
+            for ((counter, last), count) in counters.iter().zip(last).zip(counts) {
+                counter.with_label_values(&[event]).inc_by(increase(last, count));
+            }
         }
     }
 
@@ -336,6 +337,28 @@ impl NodeMetrics {
         follow(&self.write_failures, write_failures);
         follow(&self.dropped, dropped);
         follow(&self.truncations, truncations);
+    }
+}
+
+/// Returns the value of the `what` label.
+fn untracked_name(what: Untracked) -> &'static str {
+    match what {
+        Untracked::Stall => "stall",
+        Untracked::Reclaim => "reclaim",
+        Untracked::Inode => "inode",
+        Untracked::OomKill => "oom_kill",
+    }
+}
+
+/// Returns the value of the `event` label.
+fn event_name(kind: EventKind) -> &'static str {
+    match kind {
+        EventKind::KswapdWake => "kswapd_wake",
+        EventKind::DirectReclaim => "direct_reclaim",
+        EventKind::Stall => "stall",
+        EventKind::OomMark => "oom_mark",
+        EventKind::OomKill => "oom_kill",
+        EventKind::OomScoreAdj => "oom_score_adj",
     }
 }
 

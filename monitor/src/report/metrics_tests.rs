@@ -2,15 +2,19 @@ use std::time::Duration;
 
 use super::*;
 use crate::config::Policy;
-use crate::kernel::{OomConstraint, ProbeStatistics};
-use crate::report::{
-    ClassReport, ConditionReport, ExhaustionReport, FiguresReport, MemoryReport, ProbeReport, SourceReport,
-    ThresholdReport,
-};
+use crate::kernel::{KswapdCounters, OomConstraint, ProbeState, ProbeStatistics, ProbeStatus};
+use crate::report::{ClassReport, ExhaustionReport, FiguresReport, MemoryReport, SourceReport, ThresholdReport};
 use crate::units::{Bytes, Signal};
 
 fn text(metrics: &Metrics) -> String {
     String::from_utf8(render(&metrics.gather()).unwrap()).unwrap()
+}
+
+const STALLS: EventAccount =
+    EventAccount { kind: EventKind::Stall, generated: 10, delivered: 7, lost: 2, malformed: 1, suppressed: 4 };
+
+fn probe(name: &str, state: ProbeState) -> ProbeStatus {
+    ProbeStatus { name: name.to_owned(), purpose: "", state }
 }
 
 fn report() -> NodeReport {
@@ -27,7 +31,7 @@ fn report() -> NodeReport {
             bytes: Some(Bytes::from_mib(100)),
             met: true,
         }],
-        conditions: vec![ConditionReport { condition: "MemoryPressure".into(), status: true }],
+        conditions: vec![("MemoryPressure".into(), true)],
         classes: vec![ClassReport {
             members: Vec::new(),
             qos_class: "BestEffort",
@@ -36,20 +40,19 @@ fn report() -> NodeReport {
             largest: Vec::new(),
         }],
         probes: vec![
-            ProbeReport { name: "oom:mark_victim".to_owned(), missing: None },
-            ProbeReport { name: "ext4:ext4_free_inode".to_owned(), missing: Some("not in this kernel".to_owned()) },
+            probe("oom:mark_victim", ProbeState::Attached),
+            probe("ext4:ext4_free_inode", ProbeState::Missing("not in this kernel".to_owned())),
         ],
         sources: vec![SourceReport { signal: "memory.available", source: "ebpf" }],
         oom_score_adj_drift: 2,
-        kswapd_reclaimed_pages: 12,
-        kswapd_scanned_pages: 34,
+        kswapd: KswapdCounters { reclaimed_pages: 12, scanned_pages: 34, ..KswapdCounters::ZERO },
         probe_statistics: vec![ProbeStatistics {
             name: "oom:mark_victim".to_owned(),
             hits: 5,
             nanos: 2_500_000_000,
             missed: 1,
         }],
-        events: vec![EventReport { event: "stall", generated: 10, delivered: 7, lost: 2, malformed: 1, suppressed: 4 }],
+        accounts: Accounts { events: vec![STALLS], unknown: 6, ..Accounts::default() },
         ..NodeReport::default()
     }
 }
@@ -106,6 +109,8 @@ fn everything_is_rendered_under_its_name() {
         r#"events_lost_total{event="stall"} 2"#,
         r#"events_malformed_total{event="stall"} 1"#,
         r#"events_suppressed_total{event="stall"} 4"#,
+        r#"events_malformed_total{event="unknown"} 6"#,
+        r#"events_generated_total{event="unknown"} 0"#,
         r#"wakeups_total{cause="deadline"} 1"#,
         r#"evictions_total{outcome="observed",signal="memory.available"} 1"#,
         r#"evictions_total{outcome="killed",signal="memory.available"} 0"#,
@@ -143,7 +148,7 @@ fn event_counters_follow_the_kernels() {
     let start = Instant::now();
     for (second, generated) in [(0, 10), (1, 25), (2, 25)] {
         let mut report = report();
-        report.events[0].generated = generated;
+        report.accounts.events[0].generated = generated;
         metrics.observe(&report, start + Duration::from_secs(second));
     }
     let text = text(&metrics);

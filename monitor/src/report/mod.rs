@@ -38,7 +38,7 @@ mod summary_lines;
 use std::borrow::Cow;
 
 use crate::config::Threshold;
-use crate::kernel::{ProbeStatistics, ReclaimCounters};
+use crate::kernel::{Accounts, CgroupCounters, DeviceId, InodeCounters, KswapdCounters, ProbeStatistics, ProbeStatus};
 use crate::units::{Bytes, CgroupId};
 
 pub use crate::sensors::figure_report::{
@@ -61,42 +61,32 @@ pub use summary::{StartSummary, render_summary};
 /// One observation of the node.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct NodeReport {
-    /// The memory figures; `None` if they could not be read.
+    /// `None` if the figures could not be read.
     pub memory: Option<MemoryReport>,
     /// Every threshold of the policy.
     pub thresholds: Vec<ThresholdReport>,
-    /// Every node condition that the agent keeps.
-    pub conditions: Vec<ConditionReport>,
+    /// Every node condition that the agent keeps, and whether it is true.
+    pub conditions: Vec<(Cow<'static, str>, bool)>,
     /// Workloads by QoS class, in the order in which they are shown; not measured.
     pub classes: Vec<ClassReport>,
     /// Workloads that are never evicted, whatever their class.
     pub protected: Vec<String>,
     /// Every probe, attached or not.
-    pub probes: Vec<ProbeReport>,
+    pub probes: Vec<ProbeStatus>,
     /// The current source of each signal: eBPF, PSI, the kernel's log or polling.
     pub sources: Vec<SourceReport>,
     /// Number of processes whose `oom_score_adj` deviates from the value of their QoS class.
     pub oom_score_adj_drift: u64,
-    /// Counters of each cgroup, with its workload.
     pub counters: Vec<CgroupReport>,
-    /// Delivered and lost events by kind.
-    pub events: Vec<EventReport>,
-    /// Number of objects that the kernel side did not track because a map was full, by kind.
-    pub untracked: Vec<(&'static str, u64)>,
-    /// Number of kswapd wake-ups, summed over NUMA nodes.
-    pub kswapd_wakes: u64,
-    /// Active time of kswapd in nanoseconds.
-    pub kswapd_nanos: u64,
-    /// Pages that kswapd reclaimed, then pages that it scanned, if the kernel reports them.
-    pub kswapd_reclaimed_pages: u64,
-    pub kswapd_scanned_pages: u64,
+    /// Delivered and lost events, and objects that the kernel side did not track because a map was full.
+    pub accounts: Accounts,
+    /// Summed over NUMA nodes.
+    pub kswapd: KswapdCounters,
     /// Runtime cost of each attached probe.
     pub probe_statistics: Vec<ProbeStatistics>,
-    /// Swap, pressure, filesystems and times until exhaustion.
     pub figures: FiguresReport,
     /// Log lines dropped because the reader of stderr is too slow.
     pub log_lines_dropped: u64,
-    /// Incidents, and the journal that keeps them.
     pub incidents: IncidentReport,
     /// The Kubernetes control plane; `None` without one.
     pub cluster: Option<ClusterReport>,
@@ -107,7 +97,6 @@ pub struct NodeReport {
 /// A threshold and its state.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ThresholdReport {
-    /// The threshold.
     pub threshold: Threshold,
     /// The threshold in bytes at the signal's capacity; `None` without an observation of the signal.
     pub bytes: Option<Bytes>,
@@ -115,23 +104,12 @@ pub struct ThresholdReport {
     pub met: bool,
 }
 
-/// A node condition.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ConditionReport {
-    /// Its name, e.g. `MemoryPressure`.
-    pub condition: Cow<'static, str>,
-    /// Whether it is reported as true.
-    pub status: bool,
-}
-
 /// The workloads of one QoS class.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClassReport {
     /// `BestEffort`, `Burstable` or `Guaranteed`.
     pub qos_class: &'static str,
-    /// How many there are.
     pub count: usize,
-    /// Their names.
     pub members: Vec<String>,
     /// Their working sets together; zero before they are measured.
     pub working_set: Bytes,
@@ -157,63 +135,13 @@ impl NodeReport {
     }
 }
 
-/// A kernel probe.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ProbeReport {
-    /// Its name, e.g. `oom:mark_victim`.
-    pub name: String,
-    /// The reason and effect of a missing probe; `None` if it is attached.
-    pub missing: Option<String>,
-}
-
 /// Counters of one cgroup since the kernel side first saw it. They never decrease for the same id.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct CgroupReport {
-    /// The cgroup. Several may belong to one workload; a cgroup made again under an old path has another id.
-    pub cgroup: CgroupId,
-    /// The workload's name.
-    pub workload: String,
-    /// Reclaim stalls by kind (`direct`, `memcg`).
-    pub stalls: Vec<StallReport>,
-    /// Inodes by file system.
-    pub inodes: Vec<InodeReport>,
-    /// Number of OOM victims in this cgroup.
-    pub oom_kills: u64,
-}
-
-/// Reclaim stalls of one kind.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct StallReport {
-    /// `direct` or `memcg`.
-    pub kind: &'static str,
-    /// Number, duration and yield.
-    pub counters: ReclaimCounters,
-}
-
-/// Inodes made and removed on one file system.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct InodeReport {
-    /// The device as `major:minor`.
-    pub device: String,
-    /// Made.
-    pub created: u64,
-    /// Removed.
-    pub removed: u64,
-}
-
-/// Event counts of one kind since the kernel side was loaded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct EventReport {
-    /// The kind.
-    pub event: &'static str,
-    /// Generated by the kernel side; the sum of the next three.
-    pub generated: u64,
-    /// Decoded here.
-    pub delivered: u64,
-    /// Not delivered because the ring buffer was full.
-    pub lost: u64,
-    /// Delivered but not decodable.
-    pub malformed: u64,
-    /// Held back on purpose, and not counted as generated.
-    pub suppressed: u64,
+pub struct CgroupReport {
+    /// Several cgroups may belong to one workload; a cgroup made again under an old path has another id.
+    pub cgroup: CgroupId,
+    pub workload: String,
+    /// Reclaim stalls and OOM victims; `None` if it had none.
+    pub counters: Option<CgroupCounters>,
+    pub inodes: Vec<(DeviceId, InodeCounters)>,
 }

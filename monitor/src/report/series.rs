@@ -8,11 +8,14 @@ use prometheus::IntCounterVec;
 use super::CgroupReport;
 use super::reclaim_metrics::ReclaimSeries;
 use super::register::{Registry, increase, metrics};
-use crate::kernel::ReclaimCounters;
+use crate::kernel::{CgroupCounters, DeviceId, InodeCounters, ReclaimCounters};
 use crate::units::CgroupId;
 
 /// Label value that sums the workloads beyond the limit of series.
 pub const OTHER: &str = "(other)";
+
+/// Kinds of reclaim stalls.
+const KINDS: [&str; 2] = ["direct", "memcg"];
 
 /// Limits on the number of series and on their lifetime.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,19 +58,15 @@ pub struct WorkloadSeries {
 #[derive(Debug)]
 struct Last {
     seen: Instant,
-    /// Counters by kind of stall.
-    stalls: BTreeMap<&'static str, ReclaimCounters>,
-    /// Created and removed inodes by device.
-    inodes: BTreeMap<String, (u64, u64)>,
-    oom_kills: u64,
+    counters: CgroupCounters,
+    inodes: BTreeMap<DeviceId, InodeCounters>,
 }
 
-/// Label values of a workload's series, for their removal.
+/// A workload with its own series, and the devices of these, for their removal.
 #[derive(Debug)]
 struct Tracked {
     seen: Instant,
-    kinds: BTreeSet<&'static str>,
-    devices: BTreeSet<String>,
+    devices: BTreeSet<DeviceId>,
 }
 
 impl WorkloadSeries {
@@ -92,38 +91,29 @@ impl WorkloadSeries {
 
     fn add(&mut self, cgroup: &CgroupReport, now: Instant) {
         let workload = self.admit(&cgroup.workload, now);
-        let last = self.last.entry(cgroup.cgroup).or_insert_with(|| Last {
-            seen: now,
-            stalls: BTreeMap::new(),
-            inodes: BTreeMap::new(),
-            oom_kills: 0,
-        });
-        last.seen = now;
-        let mut tracked = self.tracked.get_mut(workload);
-        for stall in &cgroup.stalls {
-            let last = last.stalls.entry(stall.kind).or_insert(ReclaimCounters::ZERO);
-            self.reclaim.add(workload, stall.kind, last, &stall.counters);
-            if let Some(tracked) = &mut tracked {
-                tracked.kinds.insert(stall.kind);
+        let none = CgroupCounters { direct: ReclaimCounters::ZERO, memcg: ReclaimCounters::ZERO, oom_kills: 0 };
+        let new = Last { seen: now, counters: none, inodes: BTreeMap::new() };
+        let Last { seen, counters: last, inodes } = self.last.entry(cgroup.cgroup).or_insert(new);
+        *seen = now;
+        let counters = cgroup.counters.as_ref().unwrap_or(&none);
+        let kinds = [(&mut last.direct, &counters.direct), (&mut last.memcg, &counters.memcg)];
+        for (kind, (last, current)) in KINDS.into_iter().zip(kinds) {
+            if current.stalls > 0 {
+                self.reclaim.add(workload, kind, last, current);
             }
         }
-        for inode in &cgroup.inodes {
-            if !last.inodes.contains_key(&inode.device) {
-                last.inodes.insert(inode.device.clone(), (0, 0));
-            }
-            let Some((created, removed)) = last.inodes.get_mut(&inode.device) else {
-                continue;
-            };
-            let labels = [workload, inode.device.as_str()];
-            self.counters.inodes_created.with_label_values(&labels).inc_by(increase(created, inode.created));
-            self.counters.inodes_removed.with_label_values(&labels).inc_by(increase(removed, inode.removed));
-            if let Some(tracked) = &mut tracked
-                && !tracked.devices.contains(&inode.device)
-            {
-                tracked.devices.insert(inode.device.clone());
+        for (device, current) in &cgroup.inodes {
+            let last = inodes.entry(*device).or_default();
+            let labels = [workload, &device.to_string()];
+            let counters = &self.counters;
+            counters.inodes_created.with_label_values(&labels).inc_by(increase(&mut last.created, current.created));
+            counters.inodes_removed.with_label_values(&labels).inc_by(increase(&mut last.removed, current.removed));
+            if let Some(tracked) = self.tracked.get_mut(workload) {
+                tracked.devices.insert(*device);
             }
         }
-        self.counters.oom_kills.with_label_values(&[workload]).inc_by(increase(&mut last.oom_kills, cgroup.oom_kills));
+        let kills = increase(&mut last.oom_kills, counters.oom_kills);
+        self.counters.oom_kills.with_label_values(&[workload]).inc_by(kills);
     }
 
     /// Adds OOM kills of a workload.
@@ -141,7 +131,7 @@ impl WorkloadSeries {
         if workload == OTHER || self.tracked.len() >= self.limits.workloads {
             return OTHER;
         }
-        let tracked = Tracked { seen: now, kinds: BTreeSet::new(), devices: BTreeSet::new() };
+        let tracked = Tracked { seen: now, devices: BTreeSet::new() };
         self.tracked.insert(workload.to_owned(), tracked);
         workload
     }
@@ -156,10 +146,10 @@ impl WorkloadSeries {
             if !gone(tracked.seen) {
                 return true;
             }
-            reclaim.remove(workload, tracked.kinds.iter().copied());
+            reclaim.remove(workload, KINDS);
             // Removal fails only for a series that does not exist.
             for device in &tracked.devices {
-                let labels = [workload.as_str(), device.as_str()];
+                let labels = [workload.as_str(), &device.to_string()];
                 let _ = counters.inodes_created.remove_label_values(&labels);
                 let _ = counters.inodes_removed.remove_label_values(&labels);
             }

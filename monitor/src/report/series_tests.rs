@@ -1,7 +1,6 @@
 use prometheus::{Encoder as _, TextEncoder};
 
 use super::*;
-use crate::report::{InodeReport, StallReport};
 
 struct Fixture {
     registry: Registry,
@@ -44,9 +43,8 @@ fn cgroup(id: u64, workload: &str, stalls: u64, oom_kills: u64) -> CgroupReport 
     CgroupReport {
         cgroup: CgroupId(id),
         workload: workload.to_owned(),
-        stalls: vec![StallReport { kind: "direct", counters: counters(stalls) }],
-        inodes: vec![InodeReport { device: "254:0".to_owned(), created: stalls * 10, removed: stalls }],
-        oom_kills,
+        counters: Some(CgroupCounters { direct: counters(stalls), memcg: ReclaimCounters::ZERO, oom_kills }),
+        inodes: vec![(DeviceId(254 << 20), InodeCounters { created: stalls * 10, removed: stalls, evicted: 0 })],
     }
 }
 

@@ -10,6 +10,7 @@ use super::summary_figures::{exhaustion, left_out, pressure, roles, sources, swa
 use super::summary_lines::Page;
 use super::{ClassReport, MemoryReport, NodeReport, ThresholdReport};
 use crate::config::{Mode, Semantics, Threshold};
+use crate::kernel::ProbeState;
 use crate::units::{Bytes, Signal, format_go_duration};
 
 /// Contents of the summary.
@@ -175,16 +176,12 @@ fn workloads(page: &mut Page, node: &NodeReport) {
 
 fn probes(page: &mut Page, node: &NodeReport) {
     let attached: Vec<_> =
-        node.probes.iter().filter(|probe| probe.missing.is_none()).map(|probe| probe.name.as_str()).collect();
-    let total = node.probes.len();
-    let head = format!("{} of {total} attached", attached.len());
-    if attached.is_empty() {
-        page.row("probes", &head);
-    } else {
-        page.wrapped("probes", &format!("{head}: {}", attached.join(", ")), 0, 2);
-    }
+        node.probes.iter().filter(|probe| probe.is_attached()).map(|probe| probe.name.as_str()).collect();
+    let head = format!("{} of {} attached", attached.len(), node.probes.len());
+    let names = if attached.is_empty() { String::new() } else { format!(": {}", attached.join(", ")) };
+    page.wrapped("probes", &format!("{head}{names}"), 0, 2);
     for probe in &node.probes {
-        if let Some(reason) = &probe.missing {
+        if let ProbeState::Missing(reason) = &probe.state {
             page.wrapped("probes", &format!("missing {}: {reason}", probe.name), 0, 2);
         }
     }

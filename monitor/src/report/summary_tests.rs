@@ -3,9 +3,10 @@ use std::time::Duration;
 use super::*;
 use crate::config::{Percentage, Policy, ThresholdValue};
 use crate::config::{PressureKind, PressureResource, PressureScope};
+use crate::kernel::ProbeStatus;
 use crate::report::{
-    DiskUsageReport, ExhaustionReport, FiguresReport, FilesystemReport, PressureReport, ProbeReport, RoleReport,
-    SignalReport, SourceReport, SwapReport,
+    DiskUsageReport, ExhaustionReport, FiguresReport, FilesystemReport, PressureReport, RoleReport, SignalReport,
+    SourceReport, SwapReport,
 };
 use crate::units::Signal;
 
@@ -81,17 +82,20 @@ fn node() -> NodeReport {
         ],
         protected: vec!["init.scope".to_owned(), "system.slice/ssh.service".to_owned()],
         probes: vec![
-            ProbeReport {
+            ProbeStatus {
                 name: "oom:mark_victim".to_owned(),
-                missing: None,
+                purpose: "",
+                state: ProbeState::Attached,
             },
-            ProbeReport {
+            ProbeStatus {
                 name: "vmscan:mm_vmscan_kswapd_wake".to_owned(),
-                missing: None,
+                purpose: "",
+                state: ProbeState::Attached,
             },
-            ProbeReport {
+            ProbeStatus {
                 name: "xfs:xfs_create".to_owned(),
-                missing: Some(
+                purpose: "",
+                state: ProbeState::Missing(
                     "this kernel has no such tracepoint (xfs is a module and not loaded); inodes made on xfs are not counted"
                         .to_owned(),
                 ),
