@@ -1,106 +1,98 @@
-//! The filesystem thread's work: call statfs for each role, derive layout and rates, compute when to ask again.
+//! What the filesystem thread derives from its answers: the layout, the rates, and when to ask again.
 
-use std::sync::Arc;
-use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use crate::config::{FilesystemPaths, MonitorConfig, Policy};
 use crate::eviction::deadline::{FallRate, Reach, until_reached};
-use crate::eviction::{Armed, Layout, Observation, arm, is_below};
+use crate::eviction::{Armed, Layout, Observation, SignalValue, arm, is_below};
 use crate::node::filesystem_roles::{Choice, FilesystemHints, Role};
 use crate::node::statfs::{FsSample, NoSample};
 use crate::units::{Bytes, Monotonic, Resource, Signal};
 
-use super::filesystem_thread::{Answers, Duty, Orders, STALE, Shared, StatfsCaller, lock, signals};
 use super::numbers::float;
 
 /// The shortest wait: statfs for all three roles takes some 20 us, and no disk fills in less.
-const FLOOR: Duration = Duration::from_millis(50);
+pub(super) const FLOOR: Duration = Duration::from_millis(50);
 /// While a threshold is crossed, to see it recover.
 pub(super) const CROSSED: Duration = Duration::from_millis(500);
 /// A good disk's write speed per second. fallocate reserves space faster than that, and is noticed afterwards.
 const ASSUMED_BYTES: Bytes = Bytes(2 << 30);
 /// Inodes that one busy task makes per second; where many tasks do, the eBPF programs' counters correct this.
 const ASSUMED_INODES: f64 = 20_000.0;
+/// An answer older than this is discarded: the disk hangs.
+pub(super) const STALE: Duration = Duration::from_secs(30);
+
+/// The answers of one round.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Answers {
+    pub(super) samples: Vec<FsSample>,
+    /// Roles without a sample, with the reason.
+    pub(super) missing: Vec<(Role, String)>,
+    pub(super) layout: Layout,
+}
+
+impl Answers {
+    pub(super) fn of(&self, role: Role) -> Option<&FsSample> {
+        self.samples.iter().find(|sample| sample.role == role)
+    }
+
+    /// Returns when a signal's value was sampled.
+    pub(super) fn at(&self, signal: Signal) -> Option<Monotonic> {
+        let of_signal = |sample: &&FsSample| signals(sample.role).contains(&signal);
+        self.samples.iter().find(of_signal).map(|sample| sample.at)
+    }
+
+    pub(super) fn values(&self) -> Vec<SignalValue> {
+        values(&self.samples)
+    }
+}
+
+/// Returns the signals that these filesystems have: a filesystem without a limit of inodes has no inode signal.
+#[must_use]
+pub fn values(samples: &[FsSample]) -> Vec<SignalValue> {
+    let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+    let mut values = Vec::with_capacity(2 * samples.len());
+    for FsSample { role, space, inodes, at, .. } in samples {
+        let [bytes, files] = signals(*role);
+        let value = |signal, available, capacity| SignalValue {
+            signal,
+            available: signed(available),
+            capacity: signed(capacity),
+            at: Some((*at).into()),
+        };
+        values.extend(space.map(|space| value(bytes, space.available.0, space.capacity.0)));
+        values.extend(inodes.map(|inodes| value(files, inodes.free, inodes.total)));
+    }
+    values
+}
+
+/// Returns the signals of a role: bytes, then inodes.
+pub(super) const fn signals(role: Role) -> [Signal; 2] {
+    match role {
+        Role::Node => [Signal::NodeFsAvailable, Signal::NodeFsInodesFree],
+        Role::Image => [Signal::ImageFsAvailable, Signal::ImageFsInodesFree],
+        Role::Container => [Signal::ContainerFsAvailable, Signal::ContainerFsInodesFree],
+    }
+}
+
+/// What the loop asks of the thread. Only the latest order of each kind is kept, since the thread may be blocked for long.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Orders {
+    /// Where the container runtime has its stores.
+    pub(super) hints: Option<FilesystemHints>,
+    /// Inodes made per second, by device, as the eBPF programs count them.
+    pub(super) growth: Vec<(String, f64)>,
+    /// Other thresholds, and the longest time between two rounds.
+    pub(super) policy: Option<(Policy, Duration)>,
+    /// Asks all filesystems now.
+    pub(super) asks_now: bool,
+}
 
 #[derive(Debug)]
 pub(super) enum Answer {
     Given(Result<FsSample, NoSample>),
     /// The filesystem has blocked an abandoned thread since then.
     Blocked(Monotonic),
-}
-
-/// Runs rounds until another thread replaces this one.
-pub(super) fn serve(statfs: &mut dyn StatfsCaller, shift: u64, shared: &Shared, answered: Option<Sender<()>>) {
-    // A thread started later inherits the loop's priority, which is for decisions only. Lowering it is always permitted.
-    let _kept = rustix::process::setpriority_process(None, 0);
-    let mut answered = answered;
-    loop {
-        let choices = {
-            let asker = lock(&shared.asker);
-            Role::ALL.map(|role| (role, asker.choice(role)))
-        };
-        let mut answers = Vec::with_capacity(Role::ALL.len());
-        for (role, choice) in choices {
-            let Some(answer) = ask(statfs, role, &choice, shift, shared) else { return };
-            answers.push((role, answer));
-        }
-        let before = shared.answers();
-        let (answers, is_change, wait) = {
-            let mut asker = lock(&shared.asker);
-            let answers = asker.combine(answers, &before, Monotonic::now());
-            let observation = Observation { signals: answers.values() };
-            let is_change = asker.learn(&answers, &observation);
-            (answers, is_change, asker.until_next(&observation))
-        };
-        *lock(&shared.answers) = Arc::new(answers);
-        if is_change {
-            shared.changed.notify_one();
-        }
-        // The start of the agent waits for the first round only.
-        if let Some(answered) = answered.take() {
-            let _nobody_waits = answered.send(());
-        }
-        let Some(orders) = rest(wait, shift, shared) else { return };
-        let answers = shared.answers();
-        lock(&shared.asker).obey(orders, &answers);
-    }
-}
-
-/// Calls statfs for a role, unless an abandoned thread still waits for it. Returns nothing when this thread was replaced meanwhile.
-fn ask(statfs: &mut dyn StatfsCaller, role: Role, choice: &Choice, shift: u64, shared: &Shared) -> Option<Answer> {
-    {
-        let mut duty = lock(&shared.duty);
-        if duty.shift != shift || duty.has_ended {
-            return None;
-        }
-        if let Some((_, since)) = duty.held.iter().find(|(held, _)| *held == role) {
-            return Some(Answer::Blocked(*since));
-        }
-        duty.asking = Some((role, Monotonic::now()));
-    }
-    let answer = statfs.sample(role, choice);
-    let mut duty = lock(&shared.duty);
-    if duty.shift != shift {
-        duty.held.retain(|(held, _)| *held != role);
-        return None;
-    }
-    duty.asking = None;
-    duty.due = Monotonic::now();
-    Some(Answer::Given(answer))
-}
-
-/// Waits until the next round is due or ordered. Returns nothing when this thread was replaced or has to end.
-fn rest(wait: Duration, shift: u64, shared: &Shared) -> Option<Orders> {
-    lock(&shared.duty).due = Monotonic::now().after(wait);
-    // However many orders arrive, rounds keep this distance.
-    std::thread::sleep(FLOOR.min(wait));
-    let duty = lock(&shared.duty);
-    let goes_on = |duty: &Duty| duty.shift == shift && !duty.has_ended;
-    let rests = |duty: &mut Duty| goes_on(duty) && duty.orders == Orders::default();
-    let woken = shared.wake.wait_timeout_while(duty, wait.saturating_sub(FLOOR), rests);
-    let mut duty = woken.unwrap_or_else(std::sync::PoisonError::into_inner).0;
-    goes_on(&duty).then(|| std::mem::take(&mut duty.orders))
 }
 
 /// The device last found for each role.
@@ -153,7 +145,7 @@ impl Asker {
         }
     }
 
-    fn choice(&self, role: Role) -> Choice {
+    pub(super) fn choice(&self, role: Role) -> Choice {
         Choice::of(role, &self.configured, &self.hints)
     }
 

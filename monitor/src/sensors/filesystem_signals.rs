@@ -11,9 +11,10 @@ use crate::units::{Monotonic, Signal};
 
 use super::capability::Capability;
 use super::figure_report::RoleReport;
-use super::filesystem_thread::{Answers, FilesystemThread, signals};
+use super::filesystem_asker::{Answers, signals};
+use super::filesystem_thread::FilesystemThread;
 
-pub use super::filesystem_thread::values;
+pub use super::filesystem_asker::values;
 
 /// The eBPF programs' inode counters are passed to the thread this often, when the loop is awake anyway.
 const GROWTH_EVERY: Duration = Duration::from_secs(1);

@@ -6,76 +6,21 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::config::{MonitorConfig, Policy};
-use crate::eviction::{Layout, SignalValue};
+use crate::config::MonitorConfig;
+use crate::eviction::Observation;
 use crate::node::filesystem_roles::{Choice, FilesystemHints, Role};
 use crate::node::statfs::{FsSample, NoSample, Statfs};
-use crate::units::{Monotonic, Signal};
+use crate::units::Monotonic;
 
-use super::filesystem_asker::{Asker, serve};
+use super::filesystem_asker::{Answer, Answers, Asker, FLOOR, Orders, STALE};
 
 /// How long the agent's start waits for the first answers, so that the first observation has all signals.
 const FIRST_ANSWER: Duration = Duration::from_millis(500);
 /// A thread that a filesystem blocks for this long is abandoned, and a new thread asks the other filesystems.
 const BLOCKED_AFTER: Duration = Duration::from_secs(2);
-/// An answer older than this is discarded: the disk hangs.
-pub(super) const STALE: Duration = Duration::from_secs(30);
-
-/// The answers of one round.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Answers {
-    pub(super) samples: Vec<FsSample>,
-    /// Roles without a sample, with the reason.
-    pub(super) missing: Vec<(Role, String)>,
-    pub(super) layout: Layout,
-}
-
-impl Answers {
-    pub(super) fn of(&self, role: Role) -> Option<&FsSample> {
-        self.samples.iter().find(|sample| sample.role == role)
-    }
-
-    /// Returns when a signal's value was sampled.
-    pub(super) fn at(&self, signal: Signal) -> Option<Monotonic> {
-        let of_signal = |sample: &&FsSample| signals(sample.role).contains(&signal);
-        self.samples.iter().find(of_signal).map(|sample| sample.at)
-    }
-
-    pub(super) fn values(&self) -> Vec<SignalValue> {
-        values(&self.samples)
-    }
-}
-
-/// Returns the signals that these filesystems have: a filesystem without a limit of inodes has no inode signal.
-#[must_use]
-pub fn values(samples: &[FsSample]) -> Vec<SignalValue> {
-    let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
-    let mut values = Vec::with_capacity(2 * samples.len());
-    for FsSample { role, space, inodes, at, .. } in samples {
-        let [bytes, files] = signals(*role);
-        let value = |signal, available, capacity| SignalValue {
-            signal,
-            available: signed(available),
-            capacity: signed(capacity),
-            at: Some((*at).into()),
-        };
-        values.extend(space.map(|space| value(bytes, space.available.0, space.capacity.0)));
-        values.extend(inodes.map(|inodes| value(files, inodes.free, inodes.total)));
-    }
-    values
-}
-
-/// Returns the signals of a role: bytes, then inodes.
-pub(super) const fn signals(role: Role) -> [Signal; 2] {
-    match role {
-        Role::Node => [Signal::NodeFsAvailable, Signal::NodeFsInodesFree],
-        Role::Image => [Signal::ImageFsAvailable, Signal::ImageFsInodesFree],
-        Role::Container => [Signal::ContainerFsAvailable, Signal::ContainerFsInodesFree],
-    }
-}
 
 /// Calls statfs. Each thread has an instance of its own, since a thread that hangs keeps it.
-pub(super) trait StatfsCaller: std::fmt::Debug + Send + Sync {
+trait StatfsCaller: std::fmt::Debug + Send + Sync {
     fn sample(&mut self, role: Role, choice: &Choice) -> Result<FsSample, NoSample>;
     fn boxed_clone(&self) -> Box<dyn StatfsCaller>;
 }
@@ -90,42 +35,29 @@ impl StatfsCaller for Statfs {
     }
 }
 
-/// What the loop asks of the thread. Only the latest order of each kind is kept, since the thread may be blocked for long.
-#[derive(Debug, Default, PartialEq)]
-pub(super) struct Orders {
-    /// Where the container runtime has its stores.
-    pub(super) hints: Option<FilesystemHints>,
-    /// Inodes made per second, by device, as the eBPF programs count them.
-    pub(super) growth: Vec<(String, f64)>,
-    /// Other thresholds, and the longest time between two rounds.
-    pub(super) policy: Option<(Policy, Duration)>,
-    /// Asks all filesystems now.
-    pub(super) asks_now: bool,
-}
-
 /// Which thread asks which filesystem.
 #[derive(Debug)]
-pub(super) struct Duty {
+struct Duty {
     /// The number of the thread on duty; a thread of an earlier number ends when statfs returns.
-    pub(super) shift: u64,
+    shift: u64,
     /// The role whose filesystem it waits for, and since when.
-    pub(super) asking: Option<(Role, Monotonic)>,
+    asking: Option<(Role, Monotonic)>,
     /// When it asks next.
-    pub(super) due: Monotonic,
+    due: Monotonic,
     /// Roles whose filesystems still block abandoned threads.
-    pub(super) held: Vec<(Role, Monotonic)>,
-    pub(super) orders: Orders,
-    pub(super) has_ended: bool,
+    held: Vec<(Role, Monotonic)>,
+    orders: Orders,
+    has_ended: bool,
 }
 
 #[derive(Debug)]
-pub(super) struct Shared {
-    pub(super) answers: Mutex<Arc<Answers>>,
-    pub(super) duty: Mutex<Duty>,
-    pub(super) wake: Condvar,
+struct Shared {
+    answers: Mutex<Arc<Answers>>,
+    duty: Mutex<Duty>,
+    wake: Condvar,
     /// Locked by the thread on duty, never while statfs blocks it.
-    pub(super) asker: Mutex<Asker>,
-    pub(super) changed: Notify,
+    asker: Mutex<Asker>,
+    changed: Notify,
 }
 
 impl Shared {
@@ -147,12 +79,12 @@ impl Shared {
         }
     }
 
-    pub(super) fn answers(&self) -> Arc<Answers> {
+    fn answers(&self) -> Arc<Answers> {
         Arc::clone(&lock(&self.answers))
     }
 }
 
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -247,6 +179,79 @@ impl Drop for FilesystemThread {
         lock(&self.shared.duty).has_ended = true;
         self.shared.wake.notify_one();
     }
+}
+
+/// Runs rounds until another thread replaces this one.
+fn serve(statfs: &mut dyn StatfsCaller, shift: u64, shared: &Shared, answered: Option<Sender<()>>) {
+    // A thread started later inherits the loop's priority, which is for decisions only. Lowering it is always permitted.
+    let _kept = rustix::process::setpriority_process(None, 0);
+    let mut answered = answered;
+    loop {
+        let choices = {
+            let asker = lock(&shared.asker);
+            Role::ALL.map(|role| (role, asker.choice(role)))
+        };
+        let mut answers = Vec::with_capacity(Role::ALL.len());
+        for (role, choice) in choices {
+            let Some(answer) = ask(statfs, role, &choice, shift, shared) else { return };
+            answers.push((role, answer));
+        }
+        let before = shared.answers();
+        let (answers, is_change, wait) = {
+            let mut asker = lock(&shared.asker);
+            let answers = asker.combine(answers, &before, Monotonic::now());
+            let observation = Observation { signals: answers.values() };
+            let is_change = asker.learn(&answers, &observation);
+            (answers, is_change, asker.until_next(&observation))
+        };
+        *lock(&shared.answers) = Arc::new(answers);
+        if is_change {
+            shared.changed.notify_one();
+        }
+        // The start of the agent waits for the first round only.
+        if let Some(answered) = answered.take() {
+            let _nobody_waits = answered.send(());
+        }
+        let Some(orders) = rest(wait, shift, shared) else { return };
+        let answers = shared.answers();
+        lock(&shared.asker).obey(orders, &answers);
+    }
+}
+
+/// Calls statfs for a role, unless an abandoned thread still waits for it. Returns nothing when this thread was replaced meanwhile.
+fn ask(statfs: &mut dyn StatfsCaller, role: Role, choice: &Choice, shift: u64, shared: &Shared) -> Option<Answer> {
+    {
+        let mut duty = lock(&shared.duty);
+        if duty.shift != shift || duty.has_ended {
+            return None;
+        }
+        if let Some((_, since)) = duty.held.iter().find(|(held, _)| *held == role) {
+            return Some(Answer::Blocked(*since));
+        }
+        duty.asking = Some((role, Monotonic::now()));
+    }
+    let answer = statfs.sample(role, choice);
+    let mut duty = lock(&shared.duty);
+    if duty.shift != shift {
+        duty.held.retain(|(held, _)| *held != role);
+        return None;
+    }
+    duty.asking = None;
+    duty.due = Monotonic::now();
+    Some(Answer::Given(answer))
+}
+
+/// Waits until the next round is due or ordered. Returns nothing when this thread was replaced or has to end.
+fn rest(wait: Duration, shift: u64, shared: &Shared) -> Option<Orders> {
+    lock(&shared.duty).due = Monotonic::now().after(wait);
+    // However many orders arrive, rounds keep this distance.
+    std::thread::sleep(FLOOR.min(wait));
+    let duty = lock(&shared.duty);
+    let goes_on = |duty: &Duty| duty.shift == shift && !duty.has_ended;
+    let rests = |duty: &mut Duty| goes_on(duty) && duty.orders == Orders::default();
+    let woken = shared.wake.wait_timeout_while(duty, wait.saturating_sub(FLOOR), rests);
+    let mut duty = woken.unwrap_or_else(PoisonError::into_inner).0;
+    goes_on(&duty).then(|| std::mem::take(&mut duty.orders))
 }
 
 #[cfg(test)]

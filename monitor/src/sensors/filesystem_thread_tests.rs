@@ -1,9 +1,9 @@
 use std::path::{Path, PathBuf};
 
-use super::super::filesystem_asker::{Answer, CROSSED};
+use super::super::filesystem_asker::CROSSED;
 use super::*;
-use crate::config::{FilesystemPaths, MonitorConfig};
-use crate::eviction::Observation;
+use crate::config::FilesystemPaths;
+use crate::eviction::Layout;
 use crate::node::mountinfo::Inodes;
 use crate::node::statfs::{Place, Space};
 use crate::units::Bytes;

@@ -10,7 +10,7 @@ use crate::node::statfs::{FsSample, Place};
 use crate::units::{Amount, Monotonic, Signal};
 
 use super::figure_report::ExhaustionReport;
-use super::filesystem_thread::{Answers, signals};
+use super::filesystem_asker::{Answers, signals};
 use super::numbers::float;
 
 /// The slopes of the signals other than memory.
