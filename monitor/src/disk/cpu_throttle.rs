@@ -1,5 +1,6 @@
-//! Limits the CPU time of a thread by delays.
+//! Limits the CPU time of a thread by delays, and lowers its priority.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
@@ -13,6 +14,8 @@ const LONGEST_CREDIT: Duration = Duration::from_millis(100);
 
 /// A smaller share would stop the work.
 const SMALLEST_SHARE: f64 = 0.0001;
+/// The lowest priority.
+const NICE: i32 = 19;
 
 /// Keeps a thread within a share of one CPU.
 #[derive(Debug, Clone, Copy)]
@@ -54,6 +57,26 @@ impl Throttle {
 pub fn thread_cpu() -> Duration {
     let now = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(u64::try_from(now.tv_sec).unwrap_or(0), u32::try_from(now.tv_nsec).unwrap_or(0))
+}
+
+/// Gives this thread the lowest CPU and I/O priority. Returns the degradations.
+pub fn lower_priority() -> BTreeSet<String> {
+    let mut missing = BTreeSet::new();
+    if let Err(errno) = rustix::process::setpriority_process(None, NICE) {
+        missing.insert(format!(
+            "disk usage: cannot set nice {NICE}: {errno}; measuring takes CPU time from other processes, within its budget"
+        ));
+    }
+    // `IOPRIO_WHO_PROCESS`, this thread, `IOPRIO_CLASS_IDLE` of <linux/ioprio.h>.
+    let (who, this, idle) = (1, 0, 3 << 13);
+    // SAFETY: the call takes three numbers.
+    if unsafe { libc::syscall(libc::SYS_ioprio_set, who, this, idle) } != 0 {
+        let error = std::io::Error::last_os_error();
+        missing.insert(format!(
+            "disk usage: cannot use the idle I/O class: {error}; measuring may slow down the disk for other processes"
+        ));
+    }
+    missing
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use super::watchdog::Watchdog;
 use super::workload_places::WorkloadPlaces;
@@ -33,5 +34,28 @@ impl Shared {
     pub fn lock(&self) -> MutexGuard<'_, Orders> {
         // A panic cannot leave the orders inconsistent.
         self.orders.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sleeps; wakes early and returns false only when the thread is to exit.
+    pub fn sleep(&self, duration: Duration) -> bool {
+        let waited = self.changed.wait_timeout_while(self.lock(), duration, |orders| !orders.is_stopping);
+        let (orders, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        !orders.is_stopping
+    }
+
+    /// Waits at most for `duration` for an order that the thread has not taken. `is_pressed` is the pressure that the thread knows.
+    pub fn wait_for_orders(&self, duration: Duration, is_pressed: bool) {
+        let is_unchanged = |orders: &mut Orders| {
+            let is_new = orders.workloads.is_some()
+                || !orders.prioritized.is_empty()
+                || orders.remeasure_since.is_some()
+                || orders.is_pressed != is_pressed;
+            !orders.is_stopping && !is_new
+        };
+        let mut orders = self.lock();
+        orders.is_idle = true;
+        let waited = self.changed.wait_timeout_while(orders, duration, is_unchanged);
+        let (mut orders, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        orders.is_idle = false;
     }
 }

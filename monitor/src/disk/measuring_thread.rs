@@ -2,17 +2,17 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::mem::MaybeUninit;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::cpu_throttle::{Throttle, thread_cpu};
+use super::cpu_throttle::{Throttle, lower_priority, thread_cpu};
 use super::directory_walk::{NAMES, Progress};
 use super::host_files::Roots;
 use super::measured_usage::{Usage, Usages};
 use super::measurement::{Measurement, Outcome};
-use super::measuring_orders::{Orders, Shared};
+use super::measuring_orders::Shared;
 use super::place_finder::Finder;
 use super::project_claims::Claims;
 use super::quota_recount::{Recount, Refreshed};
@@ -44,8 +44,6 @@ const MIN_WAIT: Duration = Duration::from_millis(50);
 const MAX_WAIT: Duration = Duration::from_secs(3600);
 /// The part of the budget that the throttle uses; the rest is for costs that the thread causes elsewhere, and for the last step.
 const BUDGET_PART: f64 = 0.98;
-/// The lowest priority.
-const NICE: i32 = 19;
 /// Each degradation is a line of the log and of the summary.
 const MAX_DEGRADATIONS: usize = 16;
 
@@ -364,32 +362,16 @@ impl Thread {
     /// Sleeps; wakes early and returns false only when the thread is to exit.
     fn sleep(&self, duration: Duration) -> bool {
         self.shared.watchdog.idle();
-        let orders = self.shared.lock();
-        let waited = self.shared.changed.wait_timeout_while(orders, duration, |orders| !orders.is_stopping);
-        let (orders, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        !orders.is_stopping
+        self.shared.sleep(duration)
     }
 
     /// Waits for new orders, at most for `duration`.
     fn wait(&self, duration: Option<Duration>) {
         let shortest = duration.map_or(MIN_WAIT, |duration| duration.min(MIN_WAIT));
-        if !self.sleep(shortest) {
-            return;
+        if self.sleep(shortest) {
+            let rest = duration.unwrap_or(MAX_WAIT).saturating_sub(shortest);
+            self.shared.wait_for_orders(rest, self.schedule.is_pressure_reported());
         }
-        let mut orders = self.shared.lock();
-        orders.is_idle = true;
-        let is_pressed = self.schedule.is_pressure_reported();
-        let is_unchanged = |orders: &mut Orders| {
-            let is_new = orders.workloads.is_some()
-                || !orders.prioritized.is_empty()
-                || orders.remeasure_since.is_some()
-                || orders.is_pressed != is_pressed;
-            !orders.is_stopping && !is_new
-        };
-        let rest = duration.unwrap_or(MAX_WAIT).saturating_sub(shortest);
-        let waited = self.shared.changed.wait_timeout_while(orders, rest, is_unchanged);
-        let (mut orders, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        orders.is_idle = false;
     }
 }
 
@@ -404,24 +386,4 @@ enum Turn {
 enum Choice {
     Measure(Box<Measurement>, Turn),
     Wait(Option<Duration>),
-}
-
-/// Gives this thread the lowest CPU and I/O priority. Returns the degradations.
-fn lower_priority() -> BTreeSet<String> {
-    let mut missing = BTreeSet::new();
-    if let Err(errno) = rustix::process::setpriority_process(None, NICE) {
-        missing.insert(format!(
-            "disk usage: cannot set nice {NICE}: {errno}; measuring takes CPU time from other processes, within its budget"
-        ));
-    }
-    // `IOPRIO_WHO_PROCESS`, this thread, `IOPRIO_CLASS_IDLE` of <linux/ioprio.h>.
-    let (who, this, idle) = (1, 0, 3 << 13);
-    // SAFETY: the call takes three numbers.
-    if unsafe { libc::syscall(libc::SYS_ioprio_set, who, this, idle) } != 0 {
-        let error = std::io::Error::last_os_error();
-        missing.insert(format!(
-            "disk usage: cannot use the idle I/O class: {error}; measuring may slow down the disk for other processes"
-        ));
-    }
-    missing
 }
