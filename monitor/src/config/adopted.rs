@@ -15,51 +15,40 @@ pub struct Adopted {
     pub needs_restart: Vec<&'static str>,
 }
 
+/// Calls for every field of a struct the method of [`Fields`] that handles it: `method field "name in the file"`. The pattern has no `..`,
+/// so that a new field does not compile before it has a row.
+macro_rules! compare {
+    ($fields:expr, $running:expr, $wanted:expr, $type:ident { $($how:ident $field:ident $($name:literal)?,)+ }) => {
+        let $type { $($field),+ } = $wanted;
+        $($fields.$how($($name,)? &$running.$field, $field);)+
+    };
+}
+
 impl Adopted {
     /// Applies the configuration `wanted` to an agent that runs by `running`.
     #[must_use]
     pub fn by(running: &MonitorConfig, mut wanted: MonitorConfig) -> Self {
         let mut fields = Fields::default();
-        // Without `..`, so that a new field does not compile before it is handled here.
-        let MonitorConfig {
-            mode,
-            policy,
-            sampling,
-            evictions,
-            pressure_conditions,
-            protected,
-            kernel,
-            pods,
-            disk_usage,
-            incidents,
-            filesystems,
-            runtime,
-            kubernetes,
-            listen,
-            serving,
-            lock_file,
-            cgroup_root,
-            proc_root,
-        } = &mut wanted;
-        fields.live("mode", &running.mode, mode);
-        fields.policy(&running.policy, policy);
-        fields.sampling(&running.sampling, sampling);
-        fields.live("evictions", &running.evictions, evictions);
-        fields.live("pressureConditions", &running.pressure_conditions, pressure_conditions);
-        fields.live("protected", &running.protected, protected);
-        fields.fixed("kernel", &running.kernel, kernel);
-        fields.fixed("pods", &running.pods, pods);
-        fields.disk_usage(&running.disk_usage, disk_usage);
-        fields.fixed("incidents", &running.incidents, incidents);
-        fields.fixed("filesystems", &running.filesystems, filesystems);
-        fields.fixed("runtime", &running.runtime, runtime);
-        fields.kubernetes(&running.kubernetes, kubernetes);
-        fields.fixed("metrics.listen", &running.listen, listen);
-        // The agent watches the content of these files by itself.
-        fields.fixed("metrics.tls, metrics.bearerToken", &running.serving, serving);
-        fields.fixed("lockFile", &running.lock_file, lock_file);
-        fields.fixed("cgroupRoot", &running.cgroup_root, cgroup_root);
-        fields.fixed("procRoot", &running.proc_root, proc_root);
+        compare!(fields, running, &mut wanted, MonitorConfig {
+            live mode "mode",
+            policy policy,
+            sampling sampling,
+            live evictions "evictions",
+            live pressure_conditions "pressureConditions",
+            live protected "protected",
+            fixed kernel "kernel",
+            fixed pods "pods",
+            disk_usage disk_usage,
+            fixed incidents "incidents",
+            fixed filesystems "filesystems",
+            fixed runtime "runtime",
+            kubernetes kubernetes,
+            fixed listen "metrics.listen",
+            fixed serving "metrics.tls, metrics.bearerToken",
+            fixed lock_file "lockFile",
+            fixed cgroup_root "cgroupRoot",
+            fixed proc_root "procRoot",
+        });
         let Fields { changed, needs_restart } = fields;
         Self { config: wanted, changed, needs_restart }
     }
@@ -79,7 +68,7 @@ impl Fields {
         }
     }
 
-    /// A field that is used at the start only.
+    /// A field that is used at the start only, or names a file whose content the agent watches by itself.
     fn fixed<T: PartialEq + Clone>(&mut self, name: &'static str, running: &T, wanted: &mut T) {
         if running != wanted {
             self.needs_restart.push(name);
@@ -87,76 +76,64 @@ impl Fields {
         }
     }
 
-    fn policy(&mut self, running: &Policy, wanted: &Policy) {
-        let Policy {
-            semantics,
-            quirks,
-            ranking,
-            oom_scores,
-            thresholds,
-            // Follows from the thresholds.
-            hard_count: _,
-            pods_enforced,
-            max_pod_grace_period,
-            pressure_transition_period,
-            local_storage_isolation,
-            reservations,
-        } = wanted;
-        self.live("semantics", &running.semantics, semantics);
-        self.live("quirks", &running.quirks, quirks);
-        self.live("ranking", &running.ranking, ranking);
-        self.live("oomScoreAdj", &running.oom_scores, oom_scores);
-        self.live("thresholds", &running.thresholds, thresholds);
-        self.live("enforceNodeAllocatable", &running.pods_enforced, pods_enforced);
-        self.live("evictionMaxPodGracePeriod", &running.max_pod_grace_period, max_pod_grace_period);
-        let transition = "evictionPressureTransitionPeriod";
-        self.live(transition, &running.pressure_transition_period, pressure_transition_period);
-        self.live("localStorageCapacityIsolation", &running.local_storage_isolation, local_storage_isolation);
-        self.live("systemReserved, kubeReserved", &running.reservations, reservations);
-    }
+    /// A field that follows from others.
+    #[expect(clippy::unused_self, reason = "called like its siblings")]
+    fn derived<T>(&mut self, _running: &T, _wanted: &T) {}
 
-    fn sampling(&mut self, running: &Sampling, wanted: &mut Sampling) {
-        let Sampling { floor, ceiling, fastest_rate } = wanted;
-        self.live("sampling.floor", &running.floor, floor);
-        self.live("sampling.ceiling", &running.ceiling, ceiling);
-        if fastest_rate.is_some() {
-            self.live("sampling.fastestRate", &running.fastest_rate, fastest_rate);
+    /// A rate that the agent measures where it is not configured, and only at its start, because the measurement takes memory.
+    fn measured<T: PartialEq + Copy>(&mut self, name: &'static str, running: &Option<T>, wanted: &mut Option<T>) {
+        if wanted.is_some() {
+            self.live(name, running, wanted);
         } else {
-            // The agent measures the rate only at its start, because the measurement takes memory.
-            self.fixed("sampling.fastestRate", &running.fastest_rate, fastest_rate);
+            self.fixed(name, running, wanted);
         }
     }
 
+    fn policy(&mut self, running: &Policy, wanted: &Policy) {
+        compare!(self, running, wanted, Policy {
+            live semantics "semantics",
+            live quirks "quirks",
+            live ranking "ranking",
+            live oom_scores "oomScoreAdj",
+            live thresholds "thresholds",
+            derived hard_count,
+            live pods_enforced "enforceNodeAllocatable",
+            live max_pod_grace_period "evictionMaxPodGracePeriod",
+            live pressure_transition_period "evictionPressureTransitionPeriod",
+            live local_storage_isolation "localStorageCapacityIsolation",
+            live reservations "systemReserved, kubeReserved",
+        });
+    }
+
+    fn sampling(&mut self, running: &Sampling, wanted: &mut Sampling) {
+        compare!(self, running, wanted, Sampling {
+            live floor "sampling.floor",
+            live ceiling "sampling.ceiling",
+            measured fastest_rate "sampling.fastestRate",
+        });
+    }
+
     fn kubernetes(&mut self, running: &KubernetesOptions, wanted: &mut KubernetesOptions) {
-        let KubernetesOptions {
-            api,
-            kubeconfig,
-            node_name,
-            evictions,
-            protect,
-            conditions,
-            heartbeat,
-            taints,
-            events,
-            defer_soft_in_maintenance,
-        } = wanted;
-        self.fixed("kubernetes.api", &running.api, api);
-        self.fixed("kubernetes.kubeconfig", &running.kubeconfig, kubeconfig);
-        self.fixed("kubernetes.nodeName", &running.node_name, node_name);
-        self.live("kubernetes.evictions", &running.evictions, evictions);
-        self.live("kubernetes.protect", &running.protect, protect);
-        self.live("kubernetes.conditions", &running.conditions, conditions);
-        self.live("kubernetes.heartbeat", &running.heartbeat, heartbeat);
-        self.live("kubernetes.taints", &running.taints, taints);
-        self.live("kubernetes.events", &running.events, events);
-        self.live("kubernetes.maintenance", &running.defer_soft_in_maintenance, defer_soft_in_maintenance);
+        compare!(self, running, wanted, KubernetesOptions {
+            fixed api "kubernetes.api",
+            fixed kubeconfig "kubernetes.kubeconfig",
+            fixed node_name "kubernetes.nodeName",
+            live evictions "kubernetes.evictions",
+            live protect "kubernetes.protect",
+            live conditions "kubernetes.conditions",
+            live heartbeat "kubernetes.heartbeat",
+            live taints "kubernetes.taints",
+            live events "kubernetes.events",
+            live defer_soft_in_maintenance "kubernetes.maintenance",
+        });
     }
 
     fn disk_usage(&mut self, running: &DiskUsageOptions, wanted: &mut DiskUsageOptions) {
-        let DiskUsageOptions { cpu_share, pressure_cpu_share, project_quotas } = wanted;
-        self.fixed("diskUsage.cpuShare", &running.cpu_share, cpu_share);
-        self.fixed("diskUsage.pressureCpuShare", &running.pressure_cpu_share, pressure_cpu_share);
-        self.live("diskUsage.projectQuotas", &running.project_quotas, project_quotas);
+        compare!(self, running, wanted, DiskUsageOptions {
+            fixed cpu_share "diskUsage.cpuShare",
+            fixed pressure_cpu_share "diskUsage.pressureCpuShare",
+            live project_quotas "diskUsage.projectQuotas",
+        });
     }
 }
 
