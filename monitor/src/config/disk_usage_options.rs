@@ -42,7 +42,7 @@ impl DiskUsageOptions {
     pub fn read(walk: &mut Walk<'_>, fields: &Fields<'_>) -> Self {
         let mut options = Self::default();
         let Some(section) = fields.get("diskUsage") else { return options };
-        let inner = walk.fields(&section, &["cpuShare", "pressureCpuShare", "projectQuotas"]);
+        let inner = walk.fields(&section, "cpuShare pressureCpuShare projectQuotas");
         for (name, target) in
             [("cpuShare", &mut options.cpu_share), ("pressureCpuShare", &mut options.pressure_cpu_share)]
         {
@@ -55,7 +55,7 @@ impl DiskUsageOptions {
             });
         }
         walk.set(&mut options.project_quotas, inner.get("projectQuotas"), |walk, field| {
-            walk.choice(field, &ProjectQuotas::ALL.map(|it| (it.as_str(), it)))
+            walk.choice(field, &ProjectQuotas::CHOICES)
         });
         if options.cpu_share > options.pressure_cpu_share && !walk.has_error_at(section.node) {
             let fix = "raise diskUsage.pressureCpuShare, which counts while a filesystem runs full";
@@ -75,7 +75,7 @@ mod tests {
         let document = parse_document(text).unwrap();
         let mut walk = Walk::new("m.yaml");
         let root = Field { path: String::new(), node: &document };
-        let fields = walk.fields(&root, &["diskUsage"]);
+        let fields = walk.fields(&root, "diskUsage");
         let options = DiskUsageOptions::read(&mut walk, &fields);
         let (errors, _) = walk.finish();
         if errors.is_empty() { Ok(options) } else { Err(errors.iter().map(|error| format!("{error}\n")).collect()) }

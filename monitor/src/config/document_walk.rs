@@ -130,17 +130,19 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Reads the fields of a map. An unknown name is an error that proposes the nearest known name; a duplicate is an error too.
-    pub fn fields<'n>(&mut self, field: &Field<'n>, known: &[&str]) -> Fields<'n> {
-        self.fields_or(field, known, |_| "unknown field".to_owned())
+    /// Reads the fields of a map. `known` are their names, separated by blanks. An unknown name is an error that proposes the nearest
+    /// known name; a duplicate is an error too.
+    pub fn fields<'n>(&mut self, field: &Field<'n>, known: &str) -> Fields<'n> {
+        let known: Vec<_> = known.split(' ').collect();
+        self.fields_or(field, &known, |_| "unknown field".to_owned())
     }
 
     /// Reads the fields of a map within a map. An absent map has no fields.
-    pub fn section<'n>(&mut self, fields: &Fields<'n>, name: &str, known: &[&str]) -> Fields<'n> {
+    pub fn section<'n>(&mut self, fields: &Fields<'n>, name: &str, known: &str) -> Fields<'n> {
         fields.get(name).map(|field| self.fields(&field, known)).unwrap_or_default()
     }
 
-    /// Does the same as [`Self::fields`], with the caller's reason for an unknown name.
+    /// Does the same as [`Self::fields`], with the caller's list of names and reason for an unknown one.
     pub fn fields_or<'n>(&mut self, field: &Field<'n>, known: &[&str], unknown: impl Fn(&str) -> String) -> Fields<'n> {
         let mut entries = Vec::new();
         for (name, key, value) in self.pairs(field, &format!("fields: {}", known.join(", "))) {
@@ -167,12 +169,13 @@ impl<'a> Walk<'a> {
     }
 
     /// Reads the `known` fields of a map and ignores other names. A name close to a known one is a warning.
-    pub fn known_fields<'n>(&mut self, field: &Field<'n>, known: &[&str]) -> Fields<'n> {
+    pub fn known_fields<'n>(&mut self, field: &Field<'n>, known: &str) -> Fields<'n> {
+        let known: Vec<_> = known.split(' ').collect();
         let mut entries = Vec::new();
         for (name, key, value) in self.pairs(field, "write its fields, or leave it out") {
             if known.contains(&name) {
                 entries.push((name, value));
-            } else if let Some(meant) = misspelt(name, known) {
+            } else if let Some(meant) = misspelt(name, &known) {
                 let fix = format!("did you mean {meant}?");
                 self.warning_at(&join(&field.path, name), key, None, "an unknown field, which has no effect", &fix);
             }

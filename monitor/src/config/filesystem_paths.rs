@@ -18,7 +18,7 @@ pub struct FilesystemPaths {
 impl FilesystemPaths {
     /// Reads `filesystems`.
     pub fn read(walk: &mut Walk<'_>, fields: &Fields<'_>) -> Self {
-        let inner = walk.section(fields, "filesystems", &["nodefs", "imagefs", "containerfs"]);
+        let inner = walk.section(fields, "filesystems", "nodefs imagefs containerfs");
         let mut path = |name, example| inner.get(name).and_then(|field| walk.path(&field, example));
         Self {
             node: path("nodefs", "/var/lib/kubelet"),

@@ -25,7 +25,7 @@ impl IncidentOptions {
     /// Reads `incidents`.
     pub fn read(walk: &mut Walk<'_>, fields: &Fields<'_>) -> Self {
         let mut options = Self::default();
-        let inner = walk.section(fields, "incidents", &["directory", "maxSize"]);
+        let inner = walk.section(fields, "incidents", "directory maxSize");
         walk.set(&mut options.directory, inner.get("directory"), |walk, field| {
             walk.path(field, "/var/lib/node-pressure-monitor/incidents")
         });

@@ -141,40 +141,26 @@ impl Default for KubernetesOptions {
     }
 }
 
-const FIELDS: [&str; 10] = [
-    "api",
-    "kubeconfig",
-    "nodeName",
-    "evictions",
-    "protect",
-    "conditions",
-    "heartbeat",
-    "taints",
-    "events",
-    "maintenance",
-];
-const PROTECT: [&str; 7] =
-    ["daemonSets", "annotations", "namespaces", "priorityAtLeast", "localStorage", "persistentVolumes", "unowned"];
+const FIELDS: &str = "api kubeconfig nodeName evictions protect conditions heartbeat taints events maintenance";
+const PROTECT: &str = "daemonSets annotations namespaces priorityAtLeast localStorage persistentVolumes unowned";
 
 impl KubernetesOptions {
     /// Reads `kubernetes`.
     pub fn read(walk: &mut Walk<'_>, fields: &Fields<'_>) -> Self {
         let mut options = Self::default();
-        let inner = walk.section(fields, "kubernetes", &FIELDS);
-        walk.set(&mut options.api, inner.get("api"), |walk, field| {
-            walk.choice(field, &ApiUse::ALL.map(|it| (it.as_str(), it)))
-        });
+        let inner = walk.section(fields, "kubernetes", FIELDS);
+        walk.set(&mut options.api, inner.get("api"), |walk, field| walk.choice(field, &ApiUse::CHOICES));
         options.kubeconfig =
             inner.get("kubeconfig").and_then(|field| walk.path(&field, "/etc/node-pressure-monitor/kubeconfig"));
         let node_name_fix = "write the name that `kubectl get nodes` prints";
         options.node_name = inner.get("nodeName").and_then(|field| walk.text(&field, node_name_fix)).map(str::to_owned);
-        let evictions = walk.section(&inner, "evictions", &["hard", "soft"]);
-        let methods = EvictionMethod::ALL.map(|method| (method.as_str(), method));
-        walk.set(&mut options.evictions.hard, evictions.get("hard"), |walk, field| walk.choice(field, &methods));
-        walk.set(&mut options.evictions.soft, evictions.get("soft"), |walk, field| walk.choice(field, &methods));
+        let evictions = walk.section(&inner, "evictions", "hard soft");
+        for (name, target) in [("hard", &mut options.evictions.hard), ("soft", &mut options.evictions.soft)] {
+            walk.set(target, evictions.get(name), |walk, field| walk.choice(field, &EvictionMethod::CHOICES));
+        }
         options.protect.read(walk, &inner);
         walk.set(&mut options.conditions, inner.get("conditions"), |walk, field| {
-            walk.choice(field, &Authority::ALL.map(|it| (it.as_str(), it)))
+            walk.choice(field, &Authority::CHOICES)
         });
         walk.set(&mut options.heartbeat, inner.get("heartbeat"), |walk, field| {
             let heartbeat = walk.positive_duration(field, "1m")?;
@@ -185,7 +171,7 @@ impl KubernetesOptions {
         });
         options.taints.read(walk, &inner);
         walk.set(&mut options.events, inner.get("events"), Walk::boolean);
-        let maintenance = walk.section(&inner, "maintenance", &["deferSoftEvictions"]);
+        let maintenance = walk.section(&inner, "maintenance", "deferSoftEvictions");
         walk.set(&mut options.defer_soft_in_maintenance, maintenance.get("deferSoftEvictions"), Walk::boolean);
         options
     }
@@ -193,7 +179,7 @@ impl KubernetesOptions {
 
 impl PodProtection {
     fn read(&mut self, walk: &mut Walk<'_>, fields: &Fields<'_>) {
-        let inner = walk.section(fields, "protect", &PROTECT);
+        let inner = walk.section(fields, "protect", PROTECT);
         walk.set(&mut self.daemon_sets, inner.get("daemonSets"), Walk::boolean);
         walk.set(&mut self.local_storage, inner.get("localStorage"), Walk::boolean);
         walk.set(&mut self.persistent_volumes, inner.get("persistentVolumes"), Walk::boolean);
@@ -203,8 +189,7 @@ impl PodProtection {
         let namespaces_fix = "write e.g. [\"kube-system\"]";
         walk.set(&mut self.namespaces, inner.get("namespaces"), |walk, field| texts(walk, field, namespaces_fix));
         walk.set(&mut self.priority_at_least, inner.get("priorityAtLeast"), |walk, field| {
-            let lowest = walk.whole_number(field, i32::MIN.into()..=i32::MAX.into(), "1000000")?;
-            Some(i32::try_from(lowest).ok())
+            walk.whole_number(field, i32::MIN..=i32::MAX, "1000000").map(Some)
         });
     }
 }
@@ -216,12 +201,12 @@ fn texts(walk: &mut Walk<'_>, field: &Field<'_>, fix: &str) -> Option<Vec<String
 
 impl TaintOptions {
     fn read(&mut self, walk: &mut Walk<'_>, fields: &Fields<'_>) {
-        let inner = walk.section(fields, "taints", &["effect", "noExecute"]);
+        let inner = walk.section(fields, "taints", "effect noExecute");
         walk.set(&mut self.effect, inner.get("effect"), |walk, field| {
-            let [hard, soft] = TaintEffect::ALL.map(|effect| (effect.as_str(), Some(effect)));
+            let [hard, soft] = TaintEffect::CHOICES.map(|(name, effect)| (name, Some(effect)));
             walk.choice(field, &[hard, soft, ("off", None)])
         });
-        let no_execute = walk.section(&inner, "noExecute", &["after"]);
+        let no_execute = walk.section(&inner, "noExecute", "after");
         walk.set(&mut self.no_execute_after, no_execute.get("after"), |walk, field| {
             match walk.text(field, "write off, or e.g. 5m")? {
                 "off" => Some(None),

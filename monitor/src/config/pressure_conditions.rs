@@ -86,12 +86,12 @@ pub fn read_pressure_conditions(walk: &mut Walk<'_>, fields: &Fields<'_>) -> Vec
 
 impl PressureCondition {
     fn read(walk: &mut Walk<'_>, item: &Field<'_>) -> Option<Self> {
-        let map = Map { item, fields: walk.fields(item, &["condition", "scope", "resource", "kind", "set", "clear"]) };
+        let map = Map { item, fields: walk.fields(item, "condition scope resource kind set clear") };
         // Every field is read before the first missing one ends the function, so that each error is reported.
         let condition = map.required(walk, "condition", NAME_FIX).and_then(|field| name(walk, &field));
-        let scope = map.choice(walk, "scope", &PressureScope::ALL.map(|scope| (scope.as_str(), scope)));
-        let resource = map.choice(walk, "resource", &PressureResource::ALL.map(|it| (it.as_str(), it)));
-        let kind = map.choice(walk, "kind", &PressureKind::ALL.map(|kind| (kind.as_str(), kind)));
+        let scope = map.choice(walk, "scope", &PressureScope::CHOICES);
+        let resource = map.choice(walk, "resource", &PressureResource::CHOICES);
+        let kind = map.choice(walk, "kind", &PressureKind::CHOICES);
         let set = map.required(walk, "set", LEVEL_FIX).and_then(|field| level(walk, &field));
         let clear = map.required(walk, "clear", LEVEL_FIX).and_then(|field| level(walk, &field));
         let (condition, scope, resource, kind) = (condition?, scope?, resource?, kind?);
@@ -150,7 +150,7 @@ fn name(walk: &mut Walk<'_>, field: &Field<'_>) -> Option<String> {
 }
 
 fn level(walk: &mut Walk<'_>, item: &Field<'_>) -> Option<PressureLevel> {
-    let map = Map { item, fields: walk.fields(item, &["level", "for"]) };
+    let map = Map { item, fields: walk.fields(item, "level for") };
     let share = map.required(walk, "level", "write e.g. 10%").and_then(|field| walk.percentage(&field));
     let lasting = map.required(walk, "for", "write e.g. 30s").and_then(|field| walk.duration(&field, "30s"));
     Some(PressureLevel { share: share?, lasting: lasting? })

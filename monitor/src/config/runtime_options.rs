@@ -45,8 +45,7 @@ impl RuntimeOptions {
     /// Reads `runtime` of a `MonitorConfiguration`.
     pub fn read(walk: &mut Walk<'_>, fields: &Fields<'_>) -> Self {
         let mut options = Self::default();
-        let names = ["endpoint", "timeout", "minimumContainerAge", "imageMinimumGCAge"];
-        let inner = walk.section(fields, "runtime", &names);
+        let inner = walk.section(fields, "runtime", "endpoint timeout minimumContainerAge imageMinimumGCAge");
         walk.set(&mut options.endpoint, inner.get("endpoint"), endpoint);
         walk.set(&mut options.timeout, inner.get("timeout"), |walk, field| walk.positive_duration(field, "5s"));
         for (name, target, example) in [

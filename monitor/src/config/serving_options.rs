@@ -38,11 +38,11 @@ impl ServingOptions {
     /// Reads `metrics`, and `metrics.listen` into `listen`.
     pub fn read(walk: &mut Walk<'_>, fields: &Fields<'_>, listen: &mut SocketAddr) -> Self {
         let mut options = Self::default();
-        let metrics = walk.section(fields, "metrics", &["listen", "tls", "bearerToken"]);
+        let metrics = walk.section(fields, "metrics", "listen tls bearerToken");
         walk.set(listen, metrics.get("listen"), Walk::address);
         options.tls = metrics.get("tls").and_then(|field| read_tls(walk, &field));
         let Some(token) = metrics.get("bearerToken") else { return options };
-        let inner = walk.fields(&token, &["file", "review"]);
+        let inner = walk.fields(&token, "file review");
         options.token_file = inner.get("file").and_then(|field| walk.path(&field, TOKENS));
         walk.set(&mut options.token_review, inner.get("review"), Walk::boolean);
         if options.asks_for_token() && options.tls.is_none() && !listen.ip().is_loopback() {
@@ -55,7 +55,7 @@ impl ServingOptions {
 
 /// Reads both files or none.
 fn read_tls(walk: &mut Walk<'_>, field: &Field<'_>) -> Option<TlsFiles> {
-    let inner = walk.fields(field, &["certificate", "key"]);
+    let inner = walk.fields(field, "certificate key");
     let certificate = inner.get("certificate").and_then(|field| walk.path(&field, CERTIFICATE));
     let key = inner.get("key").and_then(|field| walk.path(&field, KEY));
     match (certificate, key) {

@@ -14,6 +14,9 @@ macro_rules! named_enum {
             /// Every variant, in the order of their declaration.
             pub const ALL: [Self; [$($text),+].len()] = [$(Self::$variant),+];
 
+            /// Every variant with its name.
+            pub const CHOICES: [(&'static str, Self); [$($text),+].len()] = [$(($text, Self::$variant)),+];
+
             /// Returns the name used in configuration, metrics and logs.
             #[must_use]
             pub const fn as_str(self) -> &'static str {

@@ -1,8 +1,10 @@
 //! Readers of single values. Each returns `None` after recording an error.
 
+use std::fmt::Display;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
 use super::{Field, Walk};
@@ -66,9 +68,14 @@ impl Walk<'_> {
     }
 
     /// Reads a whole number, which must not be quoted.
-    pub fn whole_number(&mut self, field: &Field<'_>, range: RangeInclusive<i64>, example: &str) -> Option<i64> {
+    pub fn whole_number<T: FromStr + PartialOrd + Display>(
+        &mut self,
+        field: &Field<'_>,
+        range: RangeInclusive<T>,
+        example: &str,
+    ) -> Option<T> {
         let fix = format!("write e.g. {example}");
-        match self.text(field, &fix)?.parse::<i64>() {
+        match self.text(field, &fix)?.parse::<T>() {
             Ok(_) if is_quoted(field.node) => {
                 self.error(field, "must be a number, not text", "remove the quotes");
                 None

@@ -13,48 +13,26 @@ use crate::units::{Bytes, Signal};
 pub const API_VERSION: &str = "kubelet.config.k8s.io/v1beta1";
 pub const KIND: &str = "KubeletConfiguration";
 
-/// The fields that are maps from text to text.
-const MAPS: [&str; 6] = [
-    "evictionHard",
-    "evictionSoft",
-    "evictionSoftGracePeriod",
-    "evictionMinimumReclaim",
-    "systemReserved",
-    "kubeReserved",
-];
+/// The fields that are maps from text to text, separated by blanks.
+const MAPS: &str =
+    "evictionHard evictionSoft evictionSoftGracePeriod evictionMinimumReclaim systemReserved kubeReserved";
 
-const FIELDS: [&str; 19] = [
-    "apiVersion",
-    "kind",
-    "evictionHard",
-    "evictionSoft",
-    "evictionSoftGracePeriod",
-    "evictionMinimumReclaim",
-    "evictionPressureTransitionPeriod",
-    "evictionMaxPodGracePeriod",
-    "mergeDefaultEvictionSettings",
-    "enforceNodeAllocatable",
-    "localStorageCapacityIsolation",
-    "systemReserved",
-    "kubeReserved",
-    "failSwapOn",
-    "memorySwap",
-    "kernelMemcgNotification",
-    "containerRuntimeEndpoint",
-    "imageMinimumGCAge",
-    "imageMaximumGCAge",
-];
+const FIELDS: &str = "\
+    apiVersion kind evictionHard evictionSoft evictionSoftGracePeriod evictionMinimumReclaim \
+    evictionPressureTransitionPeriod evictionMaxPodGracePeriod mergeDefaultEvictionSettings enforceNodeAllocatable \
+    localStorageCapacityIsolation systemReserved kubeReserved failSwapOn memorySwap kernelMemcgNotification \
+    containerRuntimeEndpoint imageMinimumGCAge imageMaximumGCAge";
 
 /// The warning about `kernelMemcgNotification`.
 pub const NO_NOTIFICATION: &str = "has no effect on cgroup v2, where the kubelet still samples every ten seconds";
 
 /// Reads the file. Errors are recorded in `walk`.
 pub fn read(walk: &mut Walk<'_>, document: &Field<'_>) -> MonitorConfig {
-    let fields = walk.known_fields(document, &FIELDS);
+    let fields = walk.known_fields(document, FIELDS);
     check_header(walk, &fields, document.node, API_VERSION, KIND);
     let mut policy = kubelet_policy();
     walk.set(&mut policy.max_pod_grace_period, fields.get("evictionMaxPodGracePeriod"), |walk, field| {
-        walk.whole_number(field, i32::MIN.into()..=i32::MAX.into(), "30, in seconds")
+        walk.whole_number(field, i32::MIN..=i32::MAX, "30, in seconds").map(i64::from)
     });
     walk.set(&mut policy.pressure_transition_period, fields.get("evictionPressureTransitionPeriod"), |walk, field| {
         // The kubelet takes zero for an absent field.
@@ -106,7 +84,7 @@ pub fn default_thresholds() -> Vec<(Signal, ThresholdValue)> {
 /// Warns about numbers in maps from text to text: the kubelet refuses them without quotes. What YAML 1.1 takes for other numbers and
 /// booleans (`0x10`, `1_000`, `yes`) is no amount in any case.
 fn advise_quotes(walk: &mut Walk<'_>, fields: &Fields<'_>) {
-    for field in MAPS.iter().filter_map(|name| fields.get(name)) {
+    for field in MAPS.split(' ').filter_map(|name| fields.get(name)) {
         let Value::Mapping(pairs) = &field.node.value else {
             continue;
         };
@@ -138,7 +116,7 @@ fn advise(walk: &mut Walk<'_>, fields: &Fields<'_>) {
         walk.warning(&field, SWAP, SWAP_FIX);
     }
     if let Some(map) = fields.get("memorySwap")
-        && let Some(field) = walk.known_fields(&map, &["swapBehavior"]).get("swapBehavior")
+        && let Some(field) = walk.known_fields(&map, "swapBehavior").get("swapBehavior")
         && let Some(behavior) = walk.text(&field, "write NoSwap or LimitedSwap")
         && !matches!(behavior, "" | "NoSwap")
     {

@@ -28,50 +28,19 @@ const MAX_RING_BUFFER: Bytes = Bytes(64 * Bytes::MIB);
 pub const API_VERSION: &str = "node-pressure-monitor/v1alpha1";
 pub const KIND: &str = "MonitorConfiguration";
 
-pub const FIELDS: [&str; 33] = [
-    "apiVersion",
-    "kind",
-    "mode",
-    "semantics",
-    "quirks",
-    "ranking",
-    "oomScoreAdj",
-    "evictionHard",
-    "mergeDefaultEvictionSettings",
-    "evictionSoft",
-    "evictionSoftGracePeriod",
-    "evictionMinimumReclaim",
-    "evictionMaxPodGracePeriod",
-    "evictionPressureTransitionPeriod",
-    "localStorageCapacityIsolation",
-    "systemReserved",
-    "kubeReserved",
-    "enforceNodeAllocatable",
-    "sampling",
-    "evictions",
-    "pressureConditions",
-    "protected",
-    "kernel",
-    "pods",
-    "diskUsage",
-    "incidents",
-    "filesystems",
-    "runtime",
-    "kubernetes",
-    "metrics",
-    "lockFile",
-    "cgroupRoot",
-    "procRoot",
-];
+pub const FIELDS: &str = "\
+    apiVersion kind mode semantics quirks ranking oomScoreAdj evictionHard mergeDefaultEvictionSettings \
+    evictionSoft evictionSoftGracePeriod evictionMinimumReclaim evictionMaxPodGracePeriod \
+    evictionPressureTransitionPeriod localStorageCapacityIsolation systemReserved kubeReserved \
+    enforceNodeAllocatable sampling evictions pressureConditions protected kernel pods diskUsage incidents \
+    filesystems runtime kubernetes metrics lockFile cgroupRoot procRoot";
 
 /// Reads the file. Errors are recorded in `walk`.
 pub fn read(walk: &mut Walk<'_>, document: &Field<'_>) -> MonitorConfig {
     let mut config = MonitorConfig::default();
-    let fields = walk.fields(document, &FIELDS);
+    let fields = walk.fields(document, FIELDS);
     check_header(walk, &fields, document.node, API_VERSION, KIND);
-    walk.set(&mut config.mode, fields.get("mode"), |walk, field| {
-        walk.choice(field, &Mode::ALL.map(|mode| (mode.as_str(), mode)))
-    });
+    walk.set(&mut config.mode, fields.get("mode"), |walk, field| walk.choice(field, &Mode::CHOICES));
     read_policy(walk, &fields, &mut config.policy);
     read_sampling(walk, &fields, &mut config.sampling);
     read_evictions(walk, &fields, &mut config.evictions);
@@ -98,9 +67,7 @@ pub fn read(walk: &mut Walk<'_>, document: &Field<'_>) -> MonitorConfig {
 }
 
 fn read_policy(walk: &mut Walk<'_>, fields: &Fields<'_>, policy: &mut Policy) {
-    walk.set(&mut policy.semantics, fields.get("semantics"), |walk, field| {
-        walk.choice(field, &Semantics::ALL.map(|it| (it.as_str(), it)))
-    });
+    walk.set(&mut policy.semantics, fields.get("semantics"), |walk, field| walk.choice(field, &Semantics::CHOICES));
     policy.quirks = Quirks::of(policy.semantics);
     if let Some(field) = fields.get("quirks") {
         read_quirks(walk, &field, &mut policy.quirks);
@@ -110,7 +77,7 @@ fn read_policy(walk: &mut Walk<'_>, fields: &Fields<'_>, policy: &mut Policy) {
         walk.choice(field, &[("kubernetes", OomScores::KUBERNETES), ("openshift3", OomScores::OPENSHIFT3)])
     });
     walk.set(&mut policy.max_pod_grace_period, fields.get("evictionMaxPodGracePeriod"), |walk, field| {
-        walk.whole_number(field, i32::MIN.into()..=i32::MAX.into(), "30, in seconds")
+        walk.whole_number(field, i32::MIN..=i32::MAX, "30, in seconds").map(i64::from)
     });
     walk.set(&mut policy.pressure_transition_period, fields.get("evictionPressureTransitionPeriod"), |walk, field| {
         walk.duration(field, "5m")
@@ -151,10 +118,9 @@ fn read_ranking(walk: &mut Walk<'_>, field: &Field<'_>) -> Option<Ranking> {
         walk.error(field, "an empty list ranks no workload", FIX);
         return None;
     }
-    let choices = RankingKey::ALL.map(|key| (key.as_str(), key));
     let mut keys = Vec::new();
     for item in &items {
-        match walk.choice(item, &choices) {
+        match walk.choice(item, &RankingKey::CHOICES) {
             Some(key) if keys.contains(&key) => {
                 walk.error(item, "given twice: the second has no effect", "remove one of them");
             }
@@ -166,7 +132,7 @@ fn read_ranking(walk: &mut Walk<'_>, field: &Field<'_>) -> Option<Ranking> {
 
 fn read_sampling(walk: &mut Walk<'_>, fields: &Fields<'_>, sampling: &mut Sampling) {
     let Some(section) = fields.get("sampling") else { return };
-    let inner = walk.fields(&section, &["floor", "ceiling", "fastestRate"]);
+    let inner = walk.fields(&section, "floor ceiling fastestRate");
     walk.set(&mut sampling.floor, inner.get("floor"), |walk, field| walk.positive_duration(field, "1ms"));
     walk.set(&mut sampling.ceiling, inner.get("ceiling"), |walk, field| walk.positive_duration(field, "10s"));
     walk.set(&mut sampling.fastest_rate, inner.get("fastestRate"), |walk, field| walk.bytes(field, "6Gi").map(Some));
@@ -181,18 +147,17 @@ fn read_sampling(walk: &mut Walk<'_>, fields: &Fields<'_>, sampling: &mut Sampli
 }
 
 fn read_evictions(walk: &mut Walk<'_>, fields: &Fields<'_>, limits: &mut EvictionLimits) {
-    let inner = walk.section(fields, "evictions", &["coolDown", "maxPerMinute", "killTimeout", "reclaimDeadline"]);
+    let inner = walk.section(fields, "evictions", "coolDown maxPerMinute killTimeout reclaimDeadline");
     walk.set(&mut limits.cool_down, inner.get("coolDown"), |walk, field| walk.duration(field, "100ms"));
     walk.set(&mut limits.max_per_minute, inner.get("maxPerMinute"), |walk, field| {
-        let number = walk.whole_number(field, 1..=u32::MAX.into(), "6; to evict nothing, use `mode: observe`")?;
-        u32::try_from(number).ok()
+        walk.whole_number(field, 1..=u32::MAX, "6; to evict nothing, use `mode: observe`")
     });
     walk.set(&mut limits.kill_timeout, inner.get("killTimeout"), |walk, field| walk.positive_duration(field, "3s"));
     walk.set(&mut limits.reclaim_deadline, inner.get("reclaimDeadline"), |walk, field| walk.duration(field, "200ms"));
 }
 
 fn read_kernel(walk: &mut Walk<'_>, fields: &Fields<'_>, kernel: &mut KernelOptions) {
-    let inner = walk.section(fields, "kernel", &["ringBuffer", "stallThreshold", "doorbellInterval"]);
+    let inner = walk.section(fields, "kernel", "ringBuffer stallThreshold doorbellInterval");
     walk.set(&mut kernel.ring_buffer, inner.get("ringBuffer"), |walk, field| {
         let size = walk.bytes(field, "256Ki")?;
         if size > MAX_RING_BUFFER {

@@ -14,26 +14,16 @@ use crate::units::{Quantity, Signal, parse_go_duration};
 pub const KIND: &str = "NodeConfig";
 pub const ARGUMENTS: &str = "kubeletArguments";
 
-const NAMES: [&str; 13] = [
-    "eviction-hard",
-    "eviction-soft",
-    "eviction-soft-grace-period",
-    "eviction-minimum-reclaim",
-    "eviction-pressure-transition-period",
-    "eviction-max-pod-grace-period",
-    "system-reserved",
-    "kube-reserved",
-    "enforce-node-allocatable",
-    "experimental-allocatable-ignore-eviction",
-    "local-storage-capacity-isolation",
-    "fail-swap-on",
-    "kernel-memcg-notification",
-];
+const NAMES: &str = "\
+    eviction-hard eviction-soft eviction-soft-grace-period eviction-minimum-reclaim \
+    eviction-pressure-transition-period eviction-max-pod-grace-period system-reserved kube-reserved \
+    enforce-node-allocatable experimental-allocatable-ignore-eviction local-storage-capacity-isolation \
+    fail-swap-on kernel-memcg-notification";
 const THRESHOLD_FIX: &str = "write e.g. memory.available<500Mi";
 
 /// Reads the file. Errors are recorded in `walk`.
 pub fn read(walk: &mut Walk<'_>, document: &Field<'_>) -> MonitorConfig {
-    let fields = walk.known_fields(document, &[ARGUMENTS]);
+    let fields = walk.known_fields(document, ARGUMENTS);
     let arguments = fields.get(ARGUMENTS).map(|field| Arguments::read(walk, &field)).unwrap_or_default();
     let mut policy = Policy { ranking: Ranking::OpenShift3, oom_scores: OomScores::OPENSHIFT3, ..kubelet_policy() };
     if let Some((_, period)) = arguments.last(walk, "eviction-pressure-transition-period", "5m", |text| {
@@ -85,7 +75,7 @@ impl<'n> Arguments<'n> {
             walk.warning(field, reason, &fix);
             return Self(vec![(name.trim(), vec![Item { field: field.clone(), text: value, shown }])]);
         }
-        let fields = walk.known_fields(field, &NAMES);
+        let fields = walk.known_fields(field, NAMES);
         let mut arguments = Vec::new();
         for (name, field) in fields.iter() {
             let fix = "write a list of values in quotes";
