@@ -268,8 +268,8 @@ fn a_kill_in_mid_write_loses_no_written_record() {
         assert!(!stderr.contains("damaged"), "{stderr}");
         unfinished += usize::from(stderr.contains("a crash cut it off"));
         // The next start appends after the last complete record.
-        let (mut journal, recovery) = Journal::open(directory.path(), SIZE).unwrap();
-        assert_eq!(recovery.cut_off > 0, stderr.contains("a crash cut it off"));
+        let (mut journal, cut_off) = Journal::open(directory.path(), SIZE).unwrap();
+        assert_eq!(cut_off > 0, stderr.contains("a crash cut it off"));
         append(&mut journal, &incident("next", ""));
         let (_, stdout, stderr) = run(directory.path(), &["--output", "json"]);
         assert_eq!((stdout.lines().count(), stderr.as_str()), (WRITTEN + 1, ""));

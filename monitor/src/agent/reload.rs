@@ -130,7 +130,8 @@ impl Agent {
             self.reload.state.since = SystemTime::now();
         }
         let state = &self.reload.state;
-        let trouble = (state.reason() != "InForce").then(|| state.message());
+        let (reason, message) = state.words();
+        let trouble = (reason != "InForce").then_some(message);
         self.reporter.set_capability(CAPABILITY, trouble.as_deref(), "the configuration file is not in force", now);
         self.reporter.with_metrics(|metrics| metrics.configuration.observe(state, Some(outcome)));
     }

@@ -77,7 +77,7 @@ impl RunError {
 /// When the configuration is wrong, another instance runs, or a required facility is missing.
 pub fn run(options: &Options) -> Result<(), RunError> {
     let (Loaded { config, warnings, .. }, fingerprint) = configuration(options)?;
-    let format = options.log_format.map_or_else(LogFormat::for_stderr, LogFormat::from);
+    let format = options.log_format.unwrap_or_else(LogFormat::for_stderr);
     let log = logging::init(format)?;
     for warning in warnings {
         tracing::warn!(event = "configuration", "{warning}");

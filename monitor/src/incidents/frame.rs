@@ -21,28 +21,7 @@ pub fn encode(payload: &[u8], out: &mut Vec<u8>) -> Option<()> {
     Some(())
 }
 
-#[derive(Debug, PartialEq, Eq)]
-pub enum Piece<'a> {
-    /// The next record begins at `end`.
-    Record { payload: &'a [u8], end: usize },
-    /// No record; the next one may begin at `end`.
-    Damaged { end: usize },
-    /// The beginning of a record that is being written, or that a crash cut off.
-    Unfinished,
-}
-
-/// Decodes the beginning of `bytes`; `None` if `bytes` is empty.
-pub fn next(bytes: &[u8]) -> Option<Piece<'_>> {
-    if bytes.is_empty() {
-        return None;
-    }
-    if let Some((payload, end)) = record(bytes) {
-        return Some(Piece::Record { payload, end });
-    }
-    let line_break = bytes.iter().position(|byte| *byte == b'\n');
-    Some(line_break.map_or(Piece::Unfinished, |at| Piece::Damaged { end: at + 1 }))
-}
-
+/// Decodes the record at the beginning of `bytes`. Returns its payload and the beginning of the next record.
 fn record(bytes: &[u8]) -> Option<(&[u8], usize)> {
     let header = bytes.get(..HEADER)?;
     let number = |digits: &[u8]| u32::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok();
@@ -60,19 +39,18 @@ fn record(bytes: &[u8]) -> Option<(&[u8], usize)> {
 pub fn scan<'a>(bytes: &'a [u8], mut each: impl FnMut(usize, &'a [u8])) -> Scanned {
     let mut scanned = Scanned::default();
     let mut in_damage = false;
-    while let Some(piece) = bytes.get(scanned.end..).and_then(next) {
-        match piece {
-            Piece::Record { payload, end } => {
-                each(scanned.end, payload);
-                scanned.end += end;
-                in_damage = false;
-            }
-            Piece::Damaged { end } => {
-                scanned.damaged += u64::from(!in_damage);
-                scanned.end += end;
-                in_damage = true;
-            }
-            Piece::Unfinished => break,
+    while let Some(rest) = bytes.get(scanned.end..).filter(|rest| !rest.is_empty()) {
+        if let Some((payload, end)) = record(rest) {
+            each(scanned.end, payload);
+            scanned.end += end;
+            in_damage = false;
+        } else if let Some(line_break) = rest.iter().position(|byte| *byte == b'\n') {
+            scanned.damaged += u64::from(!in_damage);
+            scanned.end += line_break + 1;
+            in_damage = true;
+        } else {
+            // The rest is being written, or a crash cut it off.
+            break;
         }
     }
     scanned.unfinished = bytes.len() - scanned.end;

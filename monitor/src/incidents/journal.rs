@@ -16,19 +16,6 @@ const SEGMENTS: u64 = 8;
 /// Readers read a file whole.
 const LARGEST_SEGMENT: u64 = 4 << 20;
 
-/// Why the journal cannot be opened.
-#[derive(Debug, thiserror::Error)]
-pub enum JournalError {
-    #[error("{path}: another node-pressure-monitor writes this journal; give each agent its own incidents.directory", path = path.display())]
-    Taken { path: PathBuf },
-    #[error("{path}: {source}; set incidents.directory to a writable directory", path = path.display())]
-    Unusable {
-        path: PathBuf,
-        #[source]
-        source: io::Error,
-    },
-}
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Location {
     pub segment: Segment,
@@ -36,12 +23,6 @@ pub struct Location {
     pub offset: u64,
     /// With header and line break.
     pub length: u64,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Recovery {
-    /// Bytes cut off: a record that a crash left unfinished.
-    pub cut_off: u64,
 }
 
 #[derive(Debug)]
@@ -61,30 +42,36 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Opens or creates the journal in `directory`, and cuts off an unfinished record.
-    pub fn open(directory: &Path, max_size: Bytes) -> Result<(Self, Recovery), JournalError> {
+    /// Opens or creates the journal in `directory`. Cuts off a record that a crash left unfinished, and returns its length. An error is
+    /// the reason and the fix.
+    pub fn open(directory: &Path, max_size: Bytes) -> Result<(Self, u64), String> {
         let unusable = |path: &Path| {
-            let path = path.to_owned();
-            |source| JournalError::Unusable { path, source }
+            let path = path.display().to_string();
+            move |error: io::Error| format!("{path}: {error}; set incidents.directory to a writable directory")
         };
         // Records name commands and workloads: other users must not read them.
         DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(unusable(directory))?;
         let directory_handle = File::open(directory).map_err(unusable(directory))?;
         match rustix::fs::flock(&directory_handle, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
-            Err(rustix::io::Errno::WOULDBLOCK) => return Err(JournalError::Taken { path: directory.to_owned() }),
+            Err(rustix::io::Errno::WOULDBLOCK) => {
+                return Err(format!(
+                    "{}: another node-pressure-monitor writes this journal; give each agent its own incidents.directory",
+                    directory.display()
+                ));
+            }
             Err(errno) => return Err(unusable(directory)(errno.into())),
         }
         let mut full = list(directory).map_err(unusable(directory))?;
         let (segment, _) = full.pop().unwrap_or((Segment(1), 0));
         let path = segment.path(directory);
         let file = open_segment(&path).map_err(unusable(&path))?;
-        let (length, recovery) = recover(&path, &file).map_err(unusable(&path))?;
+        let (length, cut_off) = recover(&path, &file).map_err(unusable(&path))?;
         // A new file survives a crash only if its directory entry is on disk.
         directory_handle.sync_all().map_err(unusable(directory))?;
         let directory = directory.to_owned();
         let (synced, buffer) = (length, Vec::new());
-        Ok((Self { directory, directory_handle, max_size, full, segment, file, length, synced, buffer }, recovery))
+        Ok((Self { directory, directory_handle, max_size, full, segment, file, length, synced, buffer }, cut_off))
     }
 
     /// Appends one record, which is on disk after [`Self::sync`]. Removes a part of it that was written before an error.
@@ -170,8 +157,8 @@ fn open_segment(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)
 }
 
-/// Cuts off an unfinished record. Returns the offset for the next record; readers skip damage before it.
-fn recover(path: &Path, file: &File) -> io::Result<(u64, Recovery)> {
+/// Cuts off an unfinished record. Returns the offset for the next record, and how much was cut off; readers skip damage before it.
+fn recover(path: &Path, file: &File) -> io::Result<(u64, u64)> {
     let bytes = fs::read(path)?;
     let scanned = frame::scan(&bytes, |_, _| {});
     let (end, cut_off) = (scanned.end as u64, scanned.unfinished as u64);
@@ -179,7 +166,7 @@ fn recover(path: &Path, file: &File) -> io::Result<(u64, Recovery)> {
         file.set_len(end)?;
         file.sync_data()?;
     }
-    Ok((end, Recovery { cut_off }))
+    Ok((end, cut_off))
 }
 
 /// Reads one record; `None` if the journal has dropped it.

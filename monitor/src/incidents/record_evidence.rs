@@ -7,8 +7,8 @@ use std::time::Duration;
 use super::model::{Consumer, InodeGrowth, Key, Memory, Place, Stalls};
 use crate::eviction::rank::{Order, Ranked};
 use crate::kernel::{CgroupCounters, DeviceId, InodeCounters};
-use crate::units::Monotonic;
-use crate::units::{CgroupId, Resource};
+use crate::node::pinned_file::keyed_value;
+use crate::units::{CgroupId, Monotonic, Resource};
 use crate::workloads::WorkloadUsage;
 
 /// The most workloads in each list.
@@ -20,15 +20,7 @@ const BASELINES: usize = 3;
 
 /// Parses `/proc/meminfo`.
 pub fn memory(meminfo: &str) -> Memory {
-    let lines: HashMap<&str, u64> = meminfo
-        .lines()
-        .filter_map(|line| {
-            let (key, value) = line.split_once(':')?;
-            let kib: u64 = value.split_ascii_whitespace().next()?.parse().ok()?;
-            Some((key, kib.saturating_mul(1024)))
-        })
-        .collect();
-    let get = |key| lines.get(key).copied();
+    let get = |key: &str| keyed_value(meminfo, &format!("{key}:")).map(|kib| kib.saturating_mul(1024));
     Memory {
         total_bytes: get("MemTotal"),
         available_bytes: get("MemAvailable"),

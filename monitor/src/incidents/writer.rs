@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -63,23 +62,31 @@ impl Draft {
     }
 }
 
+/// What the thread and the loop know of the journal.
 #[derive(Debug, Default)]
-struct Counters {
-    journal_bytes: AtomicU64,
-    write_failures: AtomicU64,
-    dropped: AtomicU64,
-    truncations: AtomicU64,
+struct Shared(Mutex<Standing>);
+
+#[derive(Debug, Default)]
+struct Standing {
+    report: JournalReport,
     /// Why records cannot be written.
-    degradation: Mutex<Option<String>>,
+    degradation: Option<String>,
 }
 
-impl Counters {
+impl Shared {
+    fn with<T>(&self, act: impl FnOnce(&mut Standing) -> T) -> T {
+        act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
     fn set_degradation(&self, reason: Option<&String>) {
-        *self.degradation.lock().unwrap_or_else(PoisonError::into_inner) = reason.cloned();
+        self.with(|standing| standing.degradation = reason.cloned());
+    }
+
+    fn count(&self, act: impl FnOnce(&mut JournalReport)) {
+        self.with(|standing| act(&mut standing.report));
     }
 }
 
-/// Why the queue refused a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     #[error("the queue of incidents is full: {WAITING} records wait for the disk")]
@@ -107,19 +114,19 @@ pub struct Writer {
     spares: Receiver<Vec<Sample>>,
     ended: Receiver<()>,
     index: Arc<IncidentIndex>,
-    counters: Arc<Counters>,
+    shared: Arc<Shared>,
 }
 
 impl Writer {
     /// Opens the journal and starts the thread. If the journal cannot be opened, the reason is returned, too; then incidents stay in
     /// memory, and the thread tries again.
     pub fn start(directory: &Path, max_size: Bytes) -> std::io::Result<(Self, Option<String>)> {
-        let counters = Arc::new(Counters::default());
+        let shared = Arc::new(Shared::default());
         let index = Arc::new(IncidentIndex::new(directory));
-        let (journal, missing) = match open(directory, max_size, &counters) {
+        let (journal, missing) = match open(directory, max_size, &shared) {
             Ok(journal) => (Some(journal), None),
             Err(reason) => {
-                counters.set_degradation(Some(&reason));
+                shared.set_degradation(Some(&reason));
                 (None, Some(format!("{CAPABILITY}: {}", with_effect(&reason))))
             }
         };
@@ -135,7 +142,7 @@ impl Writer {
             max_size,
             journal,
             index: Arc::clone(&index),
-            counters: Arc::clone(&counters),
+            shared: Arc::clone(&shared),
             pending: VecDeque::new(),
             logged: None,
         };
@@ -145,7 +152,7 @@ impl Writer {
             let _sent = end.send(());
         };
         std::thread::Builder::new().name("incidents".to_owned()).spawn(run)?;
-        Ok((Self { queue: Some(queue), spares, ended, index, counters }, missing))
+        Ok((Self { queue: Some(queue), spares, ended, index, shared }, missing))
     }
 
     /// Returns a preallocated buffer for samples; `None` if all are in use.
@@ -160,33 +167,24 @@ impl Writer {
             Some(Err(TrySendError::Full(_))) => Refused::Behind,
             None | Some(Err(TrySendError::Disconnected(_))) => Refused::Ended,
         };
-        self.counters.dropped.fetch_add(1, Ordering::Relaxed);
+        self.shared.count(|report| report.dropped += 1);
         if refused == Refused::Ended {
-            self.counters.set_degradation(Some(&refused.to_string()));
+            self.shared.set_degradation(Some(&refused.to_string()));
         }
         Err(refused)
     }
 
     /// Returns why records cannot be written now and the effect; `None` if they can.
     pub fn degradation(&self) -> Option<String> {
-        let degradation = self.counters.degradation.lock().unwrap_or_else(PoisonError::into_inner);
-        degradation.as_deref().map(with_effect)
+        self.shared.with(|standing| standing.degradation.as_deref().map(with_effect))
     }
 
-    /// Returns the index that the HTTP server shares.
     pub fn index(&self) -> Arc<IncidentIndex> {
         Arc::clone(&self.index)
     }
 
     pub fn report(&self) -> JournalReport {
-        let Counters { journal_bytes, write_failures, dropped, truncations, .. } = &*self.counters;
-        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        JournalReport {
-            bytes: get(journal_bytes),
-            write_failures: get(write_failures),
-            dropped: get(dropped),
-            truncations: get(truncations),
-        }
+        self.shared.with(|standing| standing.report)
     }
 }
 
@@ -202,18 +200,18 @@ fn with_effect(reason: &str) -> String {
     format!("{reason}; only the last {KEPT} incidents are kept, in memory")
 }
 
-fn open(directory: &Path, max_size: Bytes, counters: &Counters) -> Result<Journal, String> {
-    let (journal, recovery) = Journal::open(directory, max_size).map_err(|error| error.to_string())?;
-    if recovery.cut_off > 0 {
-        counters.truncations.fetch_add(1, Ordering::Relaxed);
+fn open(directory: &Path, max_size: Bytes, shared: &Shared) -> Result<Journal, String> {
+    let (journal, cut_off) = Journal::open(directory, max_size)?;
+    if cut_off > 0 {
+        shared.count(|report| report.truncations += 1);
         tracing::warn!(
             event = "journal_recovered",
             directory = %directory.display(),
-            cut_off_bytes = recovery.cut_off,
+            cut_off_bytes = cut_off,
             "the incident journal ended in an unfinished record, which was cut off; all earlier records are kept"
         );
     }
-    counters.journal_bytes.store(journal.size(), Ordering::Relaxed);
+    shared.count(|report| report.bytes = journal.size());
     Ok(journal)
 }
 
@@ -228,7 +226,7 @@ struct Worker {
     max_size: Bytes,
     journal: Option<Journal>,
     index: Arc<IncidentIndex>,
-    counters: Arc<Counters>,
+    shared: Arc<Shared>,
     pending: VecDeque<Pending>,
     logged: Option<Instant>,
 }
@@ -266,7 +264,7 @@ impl Worker {
         });
         let Ok(found) = read else { return };
         if found.damaged > 0 {
-            self.counters.truncations.fetch_add(found.damaged, Ordering::Relaxed);
+            self.shared.count(|report| report.truncations += found.damaged);
             tracing::warn!(
                 event = "journal_damaged",
                 directory = %self.directory.display(),
@@ -286,7 +284,7 @@ impl Worker {
             let _sent = give_back.send(samples);
         }
         let Ok(json) = serde_json::to_vec(&incident) else {
-            self.counters.dropped.fetch_add(1, Ordering::Relaxed);
+            self.shared.count(|report| report.dropped += 1);
             return;
         };
         let json: Arc<[u8]> = json.into();
@@ -299,12 +297,12 @@ impl Worker {
 
     fn write_pending(&mut self) {
         let written = self.try_write();
-        self.counters.set_degradation(written.as_ref().err());
+        self.shared.set_degradation(written.as_ref().err());
         match written {
             // A journal known to be missing is no news while no record waits.
             Err(_) if self.pending.is_empty() => {}
             Err(reason) => {
-                self.counters.write_failures.fetch_add(1, Ordering::Relaxed);
+                self.shared.count(|report| report.write_failures += 1);
                 if self.logged.is_none_or(|last| last.elapsed() >= LOG_INTERVAL) {
                     self.logged = Some(Instant::now());
                     tracing::error!(
@@ -330,7 +328,7 @@ impl Worker {
         if !self.journal.as_ref().is_some_and(is_usable) {
             // Dropping the journal releases its lock.
             self.journal = None;
-            self.journal = Some(open(&self.directory, self.max_size, &self.counters)?);
+            self.journal = Some(open(&self.directory, self.max_size, &self.shared)?);
             self.index.remove_stored();
             self.index_journal();
             self.index.sort();
@@ -356,7 +354,7 @@ impl Worker {
             }
             self.index.remove_before(journal.oldest());
         }
-        self.counters.journal_bytes.store(journal.size(), Ordering::Relaxed);
+        self.shared.count(|report| report.bytes = journal.size());
         result.map_err(|error| format!("{}: {error}", self.directory.display()))
     }
 
@@ -365,7 +363,7 @@ impl Worker {
         while self.pending.len() > KEPT || self.pending.len() > 1 && bytes(&self.pending) > KEPT_BYTES {
             if let Some(Pending { id, .. }) = self.pending.pop_front() {
                 self.index.drop_unwritten(&id);
-                self.counters.dropped.fetch_add(1, Ordering::Relaxed);
+                self.shared.count(|report| report.dropped += 1);
             }
         }
     }

@@ -11,18 +11,14 @@ use super::summary_lines::Page;
 use crate::cluster::WatchCounts;
 use crate::units::format_go_duration;
 
-/// The control plane as the report shows it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ClusterReport {
-    /// The node's name at the API server.
     pub node: String,
     /// The error, while the API server does not answer.
     pub down: Option<String>,
-    /// Number of known pods.
     pub pods: usize,
     /// Age of the pod data; `None` until the first listing.
     pub pods_age: Option<Duration>,
-    /// Counts of lists and changes.
     pub counts: WatchCounts,
     /// Age of the node object; `None` until it is first read.
     pub node_age: Option<Duration>,
@@ -32,20 +28,14 @@ pub struct ClusterReport {
     pub defers: bool,
 }
 
-/// The pod of a workload.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct PodInfo {
-    /// The workload's name.
     pub workload: String,
-    /// The pod's namespace.
     pub namespace: String,
-    /// The pod's name.
     pub name: String,
-    /// The pod's UID at the API server.
     pub uid: String,
     /// The pod's node; empty without an API server.
     pub node: String,
-    /// `BestEffort`, `Burstable` or `Guaranteed`.
     pub qos_class: &'static str,
     /// Kind and name of the pod's controller.
     pub owner: Option<(String, String)>,
@@ -103,7 +93,6 @@ metrics! {
     }
 }
 
-/// Metrics about the control plane.
 #[derive(Debug)]
 pub(super) struct ClusterMetrics {
     metrics: Exported,

@@ -20,21 +20,18 @@ named_enum! {
     }
 }
 
-/// State of the configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigState {
     /// The error of the current file; `None` if the file is in force.
     pub refused: Option<String>,
     /// Changed fields that take effect only after a restart.
     pub needs_restart: Vec<&'static str>,
-    /// Time of the last change of this state.
     pub since: SystemTime,
     /// Fingerprint of the file in force; `None` if the defaults are in force.
     pub fingerprint: Option<Fingerprint>,
 }
 
 impl ConfigState {
-    /// Returns the state at the agent's start.
     pub fn started(fingerprint: Option<Fingerprint>, now: SystemTime) -> Self {
         Self { refused: None, needs_restart: Vec::new(), since: now, fingerprint }
     }
@@ -44,23 +41,15 @@ impl ConfigState {
         self.refused.is_none()
     }
 
-    /// Returns the reason in CamelCase, as Kubernetes conditions require.
-    pub fn reason(&self) -> &'static str {
-        match (&self.refused, self.needs_restart.is_empty()) {
-            (Some(_), _) => "Refused",
-            (None, false) => "RestartNeeded",
-            (None, true) => "InForce",
-        }
-    }
-
-    /// Returns the message for people.
-    pub fn message(&self) -> String {
-        match (&self.refused, self.needs_restart.is_empty()) {
-            (Some(reason), _) => format!("the configuration before stays in force: {reason}"),
-            (None, false) => {
-                format!("in force, but for what needs a restart of the agent: {}", self.needs_restart.join(", "))
+    /// Returns the reason in CamelCase, as Kubernetes conditions require, and the message for people.
+    pub fn words(&self) -> (&'static str, String) {
+        match &self.refused {
+            Some(reason) => ("Refused", format!("the configuration before stays in force: {reason}")),
+            None if self.needs_restart.is_empty() => ("InForce", "the configuration is in force".to_owned()),
+            None => {
+                let fields = self.needs_restart.join(", ");
+                ("RestartNeeded", format!("in force, but for what needs a restart of the agent: {fields}"))
             }
-            (None, true) => "the configuration is in force".to_owned(),
         }
     }
 }
@@ -112,13 +101,13 @@ mod tests {
     fn the_state_has_a_reason_and_a_message() {
         let now = SystemTime::now();
         let started = ConfigState::started(None, now);
-        assert_eq!((started.is_accepted(), started.reason()), (true, "InForce"));
+        assert_eq!((started.is_accepted(), started.words().0), (true, "InForce"));
         let restart = ConfigState { needs_restart: vec!["kernel", "lockFile"], ..started.clone() };
-        assert_eq!((restart.is_accepted(), restart.reason()), (true, "RestartNeeded"));
-        assert!(restart.message().ends_with("a restart of the agent: kernel, lockFile"));
+        assert_eq!((restart.is_accepted(), restart.words().0), (true, "RestartNeeded"));
+        assert!(restart.words().1.ends_with("a restart of the agent: kernel, lockFile"));
         let refused = ConfigState { refused: Some("m.yaml:3: mode".to_owned()), ..restart };
-        assert_eq!((refused.is_accepted(), refused.reason()), (false, "Refused"));
-        assert_eq!(refused.message(), "the configuration before stays in force: m.yaml:3: mode");
+        assert_eq!((refused.is_accepted(), refused.words().0), (false, "Refused"));
+        assert_eq!(refused.words().1, "the configuration before stays in force: m.yaml:3: mode");
     }
 
     #[test]

@@ -36,7 +36,6 @@ metrics! {
 }
 
 impl DiskUsageMetrics {
-    /// Updates the metrics from a report.
     pub fn observe(&self, report: &DiskUsageReport) {
         for gauge in [&self.bytes, &self.inodes, &self.age] {
             gauge.reset();

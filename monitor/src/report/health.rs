@@ -36,7 +36,6 @@ impl Health {
         Self { state: Mutex::new(HealthState { limit, last_turn: now, not_ready, degradations }) }
     }
 
-    /// Notes a turn of the loop.
     pub fn beat(&self, now: Instant) {
         self.with(|state| state.last_turn = now);
     }

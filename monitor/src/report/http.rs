@@ -47,39 +47,18 @@ const INDEX: &str = "node-pressure-monitor: see /metrics, /summary, /stats/summa
 pub const PATHS: [&str; 7] = ["/", "/metrics", "/summary", "/stats/summary", "/incidents", "/healthz", "/readyz"];
 /// Media type of the Prometheus text format. Prometheus 3 rejects a response without a known one.
 const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
-
-/// Why the address cannot be listened on.
-#[derive(Debug, thiserror::Error)]
-pub enum BindError {
-    /// Another process listens on the address.
-    #[error(
-        "cannot listen on {0}: the port is in use; stop what uses it, or choose another with --listen or metrics.listen"
-    )]
-    InUse(SocketAddr),
-    /// No interface of this machine has the address.
-    #[error("cannot listen on {0}: no interface has this address; choose another with --listen or metrics.listen")]
-    NotHere(SocketAddr),
-    /// The agent may not bind the port, e.g. one below 1024.
-    #[error("cannot listen on {0}: permission denied; choose a port above 1023 with --listen or metrics.listen")]
-    Denied(SocketAddr),
-    /// Any other error.
-    #[error("cannot listen on {address}: {source}; choose another address with --listen or metrics.listen")]
-    Other {
-        /// The address.
-        address: SocketAddr,
-        /// The kernel's error.
-        #[source]
-        source: io::Error,
-    },
-}
+const JSON: &str = "application/json";
 
 /// Binds the address and listens.
-pub async fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
-    TcpListener::bind(address).await.map_err(|source| match source.kind() {
-        io::ErrorKind::AddrInUse => BindError::InUse(address),
-        io::ErrorKind::AddrNotAvailable => BindError::NotHere(address),
-        io::ErrorKind::PermissionDenied => BindError::Denied(address),
-        _ => BindError::Other { address, source },
+pub async fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
+    TcpListener::bind(address).await.map_err(|error| {
+        let (reason, fix) = match error.kind() {
+            io::ErrorKind::AddrInUse => ("the port is in use", "stop what uses it, or choose another"),
+            io::ErrorKind::AddrNotAvailable => ("no interface has this address", "choose another"),
+            io::ErrorKind::PermissionDenied => ("permission denied", "choose a port above 1023"),
+            _ => (&*error.to_string(), "choose another address"),
+        };
+        anyhow::anyhow!("cannot listen on {address}: {reason}; {fix} with --listen or metrics.listen")
     })
 }
 
@@ -88,13 +67,10 @@ pub async fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
 pub struct Shared {
     /// The loop increments the counters; the server updates the gauges and renders all.
     pub metrics: Arc<Metrics>,
-    /// Written by the loop.
     pub health: Arc<Health>,
     /// Maintained by the thread that writes incidents.
     pub incidents: Arc<IncidentIndex>,
-    /// The loop's publications.
     pub publications: Arc<Publications>,
-    /// Authorizes the requests.
     pub guard: Arc<Guard>,
 }
 
@@ -115,8 +91,8 @@ pub async fn serve(listener: TcpListener, shared: Shared) {
     let router = Router::new()
         .route("/", get(|| async { INDEX }))
         .route("/metrics", get(metrics))
-        .route("/healthz", get(healthz))
-        .route("/readyz", get(readyz))
+        .route("/healthz", get(async |State(shared): State<Shared>| shared.health.healthz(Instant::now())))
+        .route("/readyz", get(async |State(shared): State<Shared>| shared.health.readyz()))
         .with_state(shared)
         .merge(incidents)
         .merge(stats)
@@ -190,15 +166,12 @@ fn age(publication: &Publication) -> [(header::HeaderName, String); 1] {
 async fn summary(State((shared, turns)): State<(Shared, Turns)>) -> Response {
     let Ok(turn) = turns.next().await else { return StatusCode::SERVICE_UNAVAILABLE.into_response() };
     let Some(publication) = shared.publications.take(false).await else {
-        return (StatusCode::SERVICE_UNAVAILABLE, "the loop is busy; try again\n").into_response();
+        return busy();
     };
     let age = age(&publication);
     match turn.spend(move || render_page(&publication)).await {
         Ok(page) => (age, page).into_response(),
-        Err(error) => {
-            let text = format!("the summary cannot be rendered: {error}\n");
-            (StatusCode::INTERNAL_SERVER_ERROR, text).into_response()
-        }
+        Err(error) => failed("the summary cannot be rendered", &error),
     }
 }
 
@@ -209,19 +182,17 @@ async fn metrics(State(shared): State<Shared>) -> Response {
             let age = publication.as_deref().map(age).unwrap_or_else(|| [(header::AGE, "0".to_owned())]);
             (age, [(header::CONTENT_TYPE, METRICS_TYPE)], text).into_response()
         }
-        Err(error) => {
-            let text = format!("metrics cannot be rendered: {error}\n");
-            (StatusCode::INTERNAL_SERVER_ERROR, text).into_response()
-        }
+        Err(error) => failed("metrics cannot be rendered", &error),
     }
 }
 
-async fn healthz(State(shared): State<Shared>) -> (StatusCode, String) {
-    shared.health.healthz(Instant::now())
+/// Returns the response to a request that cannot be served.
+fn failed(what: &str, error: &dyn std::error::Error) -> Response {
+    (StatusCode::INTERNAL_SERVER_ERROR, format!("{what}: {error}\n")).into_response()
 }
 
-async fn readyz(State(shared): State<Shared>) -> (StatusCode, String) {
-    shared.health.readyz()
+fn busy() -> Response {
+    (StatusCode::SERVICE_UNAVAILABLE, "the loop is busy; try again\n").into_response()
 }
 
 /// Returns the value of a query parameter. The known values need no percent-decoding.

@@ -159,7 +159,7 @@ async fn a_busy_port_is_named_with_the_fix() {
         )
     );
     let error = bind("192.0.2.1:9946".parse().unwrap()).await.unwrap_err();
-    assert!(matches!(error, BindError::NotHere(_)), "{error}");
+    assert!(error.to_string().contains("no interface has this address; choose another with"), "{error}");
 }
 
 #[tokio::test]

@@ -58,13 +58,11 @@ pub struct Evidence {
 #[derive(Debug, Clone, Copy)]
 pub struct MemoryScale {
     pub capacity: Bytes,
-    /// The highest threshold of the signal.
     pub threshold: Option<Bytes>,
     /// Whether eBPF programs count reclaim stalls. Otherwise a count of zero is not evidence.
     pub counts_stalls: bool,
 }
 
-/// The incident sink.
 #[derive(Debug)]
 pub struct Recorder {
     history: SampleRing,
@@ -102,7 +100,6 @@ impl Recorder {
         Ok((recorder, missing))
     }
 
-    /// Returns the index of the incidents served over HTTP.
     pub fn index(&self) -> Arc<IncidentIndex> {
         self.writer.index()
     }
@@ -184,10 +181,31 @@ impl Recorder {
         let mode = record.action.mode();
         // A hard threshold may cut the grace period of a running eviction short: that is one incident, not two.
         let earlier = self.underway.remove(&record.cgroup);
-        let (incident, signal) = match record.trigger {
-            Trigger::Threshold(trigger) => self.for_threshold(record, trigger, earlier.as_ref()),
-            Trigger::Limit { .. } => (self.for_limit(record), None),
+        let trigger = match record.trigger {
+            Trigger::Threshold(trigger) => Some(trigger),
+            Trigger::Limit { .. } => None,
         };
+        let continued = earlier.as_ref().filter(|_| trigger.is_some());
+        let named = trigger.map_or(record.woken, |trigger| trigger.decided);
+        let new_id = || model::name(Kind::Eviction, named.wall(), record.cgroup);
+        let id = continued.map_or_else(new_id, |earlier| earlier.id.clone());
+        let begun = continued.map_or(record.woken, |earlier| Monotonic(earlier.monotonic_ns));
+        let mut incident = self.incident(Kind::Eviction, id, begun, mode);
+        let eviction = eviction_model(record);
+        incident.summary = text::summary_of_eviction(&eviction);
+        incident.eviction = Some(eviction);
+        incident.steps = continued.map(|earlier| earlier.steps.clone()).unwrap_or_default();
+        let mut step = |name, at: Monotonic| {
+            incident.steps.push(Step::at(name, model::millis(at.0.saturating_sub(begun.0))));
+        };
+        if let Some(trigger) = trigger {
+            step("woken", record.woken);
+            step("sampled", trigger.sampled);
+            step("ordered", trigger.ordered);
+            step("decided", trigger.decided);
+        }
+        step("acted", record.acted);
+        let signal = trigger.and_then(|trigger| self.put_ranking(&mut incident, trigger));
         if earlier.is_none() {
             self.count_and_log(&incident, now);
         }
@@ -197,48 +215,17 @@ impl Recorder {
         self.submit(incident, signal, now);
     }
 
-    fn for_threshold(
-        &self,
-        record: &EvictionRecord<'_>,
-        trigger: &ThresholdTrigger<'_>,
-        earlier: Option<&Incident>,
-    ) -> (Incident, Option<SignalHistory>) {
+    /// Replaces the evidence's ranking by that of the decision. Returns the history of the signal.
+    fn put_ranking(&self, incident: &mut Incident, trigger: &ThresholdTrigger<'_>) -> Option<SignalHistory> {
         let ThresholdTrigger { met, victim, ranking, order, .. } = *trigger;
-        let new_id = || model::name(Kind::Eviction, trigger.decided.wall(), record.cgroup);
-        let id = earlier.map_or_else(new_id, |earlier| earlier.id.clone());
-        let begun = earlier.map_or(record.woken, |earlier| Monotonic(earlier.monotonic_ns));
-        let mut incident = self.incident(Kind::Eviction, id, begun, record.action.mode());
         let resource = met.threshold.signal.resource();
         let (mut places, omitted) = evidence::ranking(ranking, order, resource);
         places.extend(incident.ranking.drain(..).filter(|place| place.place.is_none()));
         (incident.ranking, incident.ranking_omitted) = (places, omitted);
         evidence::put_victim(&mut incident.top_consumers, &victim.candidate);
-        let eviction = eviction_model(record);
-        incident.summary = text::summary_of_eviction(&eviction);
-        incident.eviction = Some(eviction);
-        incident.steps = earlier.map(|earlier| earlier.steps.clone()).unwrap_or_default();
-        for (step, at) in [
-            ("woken", record.woken),
-            ("sampled", trigger.sampled),
-            ("ordered", trigger.ordered),
-            ("decided", trigger.decided),
-            ("acted", record.acted),
-        ] {
-            incident.steps.push(Step::at(step, model::millis(at.0.saturating_sub(begun.0))));
-        }
         // The samples are those of memory.
         let threshold = Some(met.quantity.bytes()).filter(|_| resource == Resource::Memory);
-        (incident, self.signal_history(threshold))
-    }
-
-    fn for_limit(&self, record: &EvictionRecord<'_>) -> Incident {
-        let id = model::name(Kind::Eviction, record.woken.wall(), record.cgroup);
-        let mut incident = self.incident(Kind::Eviction, id, record.woken, record.action.mode());
-        let eviction = eviction_model(record);
-        incident.summary = text::summary_of_eviction(&eviction);
-        incident.eviction = Some(eviction);
-        incident.steps = vec![Step::at("acted", model::millis(record.acted.0.saturating_sub(record.woken.0)))];
-        incident
+        self.signal_history(threshold)
     }
 
     fn end_eviction(&mut self, ended: &Ended, at: Monotonic, available: Option<SignalValue>, now: Monotonic) {

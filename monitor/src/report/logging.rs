@@ -13,12 +13,11 @@ pub const FILTER_VARIABLE: &str = "NODE_PRESSURE_LOG";
 /// `kube_client` logs every failed request; the agent reports a failure once.
 const DEFAULT_FILTER: &str = "info,kube_client=off";
 
-/// Format of the records.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum LogFormat {
-    /// One line of text per record.
+    /// Text for humans
     Text,
-    /// One JSON object per record, with the fields at the top level.
+    /// One JSON object a line
     Json,
 }
 
@@ -29,18 +28,10 @@ impl LogFormat {
     }
 }
 
-/// Error of [`init`].
 #[derive(Debug, thiserror::Error)]
 pub enum LoggingError {
-    /// The variable's value is not a valid filter.
     #[error("{FILTER_VARIABLE}={value:?}: {reason}; write e.g. debug or info,node_pressure_monitor::kernel=debug")]
-    Filter {
-        /// The value.
-        value: String,
-        /// The parser's error.
-        reason: String,
-    },
-    /// The process already has a logger.
+    Filter { value: String, reason: String },
     #[error("logging is set up already: {0}")]
     Taken(String),
 }
@@ -56,7 +47,6 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Returns the number of lines dropped so far.
     pub fn dropped(&self) -> u64 {
         self.dropped.dropped_lines() as u64
     }

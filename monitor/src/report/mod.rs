@@ -3,9 +3,7 @@
 //! The loop describes the node in a `NodeReport` of plain values. This module renders it.
 
 mod cluster_metrics;
-pub mod condition_log;
 pub mod configuration_state;
-pub mod dedup;
 pub mod disk_usage_metrics;
 pub mod event_sink;
 mod eviction_log;
@@ -14,7 +12,7 @@ mod figures_metrics;
 pub mod health;
 pub mod http;
 pub mod incident_sink;
-mod log_limits;
+mod limits;
 pub mod log_sink;
 pub mod logging;
 pub mod metrics;
@@ -22,7 +20,6 @@ mod metrics_sink;
 pub mod node_status;
 pub mod oom_kill_report;
 pub mod publications;
-pub mod rate_limit;
 pub mod reclaim_metrics;
 pub mod reclaim_report;
 pub mod record;
@@ -47,14 +44,13 @@ pub use crate::sensors::figure_report::{
 };
 pub use cluster_metrics::{ClusterReport, PodInfo};
 pub use configuration_state::{ConfigState, ReloadOutcome};
-pub use dedup::Dedup;
 pub use health::{Health, hang_limit};
-pub use http::{BindError, Guard};
+pub use http::Guard;
 pub use incident_sink::{IncidentReport, Recorder};
+pub use limits::{Dedup, RateLimiter};
 pub use logging::{LogFormat, LoggingError};
 pub use metrics::{EvictionOutcome, Metrics};
 pub use publications::Publications;
-pub use rate_limit::RateLimiter;
 pub use reporter::Reporter;
 pub use summary::{StartSummary, render_summary};
 

@@ -26,7 +26,6 @@ pub struct StatusFacts<'s> {
     pub configuration: &'s ConfigState,
 }
 
-/// The last published status.
 #[derive(Debug, Default)]
 pub struct NodeStatusSink {
     published: Option<Standing>,
@@ -136,12 +135,7 @@ impl Standing {
             } else {
                 (NO_PRESSURE, "tasks wait for no longer than configured")
             };
-            WantedCondition {
-                kind: name.clone(),
-                status: Some(*is_true),
-                reason: reason.to_owned(),
-                message: message.to_owned(),
-            }
+            with(name, Some(*is_true), reason, message.to_owned())
         }));
         status.conditions.push(configuration(&self.configuration));
         status
@@ -150,24 +144,20 @@ impl Standing {
 
 /// Returns the condition in the kubelet's wording. The message names the node instead of the kubelet, whose view may differ.
 fn wanted(condition: NodeCondition, is_true: Option<bool>) -> WantedCondition {
-    let (reason, message) = match is_true {
-        Some(is_true) => {
-            let text = condition.text(is_true);
-            (text.event.to_owned(), text.message.replace("kubelet has", "node has"))
-        }
-        None => (NOT_KNOWN_YET.to_owned(), "the agent has not measured yet".to_owned()),
+    let (reason, message) = match is_true.map(|is_true| condition.text(is_true)) {
+        Some(text) => (text.event, text.message.replace("kubelet has", "node has")),
+        None => (NOT_KNOWN_YET, "the agent has not measured yet".to_owned()),
     };
-    WantedCondition { kind: condition.as_str().to_owned(), status: is_true, reason, message }
+    with(condition.as_str(), is_true, reason, message)
 }
 
-/// Whether the configuration file is in force.
 fn configuration(state: &ConfigState) -> WantedCondition {
-    WantedCondition {
-        kind: CONFIGURATION_ACCEPTED.to_owned(),
-        status: Some(state.is_accepted()),
-        reason: state.reason().to_owned(),
-        message: state.message(),
-    }
+    let (reason, message) = state.words();
+    with(CONFIGURATION_ACCEPTED, Some(state.is_accepted()), reason, message)
+}
+
+fn with(kind: &str, status: Option<bool>, reason: &str, message: String) -> WantedCondition {
+    WantedCondition { kind: kind.to_owned(), status, reason: reason.to_owned(), message }
 }
 
 #[cfg(test)]

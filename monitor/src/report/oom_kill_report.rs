@@ -18,7 +18,6 @@ pub struct KillPlace {
 }
 
 impl KillPlace {
-    /// The id of the container.
     pub fn container(&self) -> Option<String> {
         self.path.as_deref().and_then(cgroup_path::container)
     }
@@ -35,7 +34,6 @@ pub struct OomKillRecord<'r> {
     pub source: &'static str,
     pub victim: KillPlace,
     pub trigger: KillPlace,
-    /// The cgroup whose limit was hit.
     pub limit: Option<Limit>,
     /// `namespace/name` of the victim's pod.
     pub pod: Option<String>,

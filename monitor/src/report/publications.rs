@@ -35,11 +35,9 @@ pub struct Publication {
     pub listen: SocketAddr,
     /// The data for `/stats/summary`, if a request needs it.
     pub known: Option<Known>,
-    /// Set when it is published.
     pub generation: u64,
 }
 
-/// Shared by the loop and the HTTP server.
 #[derive(Debug)]
 pub struct Publications {
     ask: Notify,

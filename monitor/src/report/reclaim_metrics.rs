@@ -75,8 +75,8 @@ impl ReclaimSeries {
     }
 }
 
-/// Workload, then kind.
-type Stalls = BTreeMap<String, BTreeMap<&'static str, ReclaimCounters>>;
+/// By workload and kind.
+type Stalls = BTreeMap<(String, &'static str), ReclaimCounters>;
 
 /// A histogram that is fed with counted stalls; Prometheus' own takes one observation at a time.
 #[derive(Debug, Clone)]
@@ -102,11 +102,7 @@ impl StallHistogram {
 
     fn add(&self, workload: &str, kind: &'static str, rise: &ReclaimCounters) {
         self.with_stalls(|stalls| {
-            if !stalls.contains_key(workload) {
-                stalls.insert(workload.to_owned(), BTreeMap::new());
-            }
-            let Some(kinds) = stalls.get_mut(workload) else { return };
-            let sum = kinds.entry(kind).or_insert(ReclaimCounters::ZERO);
+            let sum = stalls.entry((workload.to_owned(), kind)).or_insert(ReclaimCounters::ZERO);
             sum.stalls = sum.stalls.saturating_add(rise.stalls);
             sum.stalled_ns = sum.stalled_ns.saturating_add(rise.stalled_ns);
             for (sum, rise) in sum.histogram.iter_mut().zip(rise.histogram) {
@@ -116,14 +112,7 @@ impl StallHistogram {
     }
 
     fn remove(&self, workload: &str, kind: &'static str) {
-        self.with_stalls(|stalls| {
-            if let Some(kinds) = stalls.get_mut(workload) {
-                kinds.remove(kind);
-                if kinds.is_empty() {
-                    stalls.remove(workload);
-                }
-            }
-        });
+        self.with_stalls(|stalls| stalls.remove(&(workload.to_owned(), kind)));
     }
 }
 
@@ -134,10 +123,7 @@ impl Collector for StallHistogram {
 
     fn collect(&self) -> Vec<MetricFamily> {
         let metrics: Vec<Metric> = self.with_stalls(|stalls| {
-            let of_workload = |(workload, kinds): (&String, &BTreeMap<&'static str, ReclaimCounters>)| {
-                kinds.iter().map(|(kind, stalls)| metric(workload, kind, stalls)).collect::<Vec<_>>()
-            };
-            stalls.iter().flat_map(of_workload).collect()
+            stalls.iter().map(|((workload, kind), stalls)| metric(workload, kind, stalls)).collect()
         });
         if metrics.is_empty() {
             return Vec::new();

@@ -24,7 +24,6 @@ pub use crate::sensors::workload_scan::NO_WORKLOAD;
 pub enum Record<'r> {
     /// The agent waits for its first event.
     Ready,
-    /// The agent has stopped.
     Stopped,
     ThresholdMet {
         met: &'r MetThreshold,
@@ -223,14 +222,11 @@ impl Record<'_> {
 /// Pods that stay known while their source is unavailable.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct KnownPods {
-    /// Number of pods known from the API server.
     pub pods: Option<usize>,
     pub age: Option<Duration>,
-    /// Number of pods known from a file.
     pub of_file: Option<usize>,
 }
 
-/// The facts of the record `started`.
 #[derive(Debug, Clone, Copy)]
 pub struct Start<'r> {
     pub config: &'r crate::config::MonitorConfig,

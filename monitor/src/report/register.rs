@@ -6,7 +6,6 @@ use prometheus::core::{Atomic, Collector, GenericCounter, GenericCounterVec, Gen
 use prometheus::proto::MetricFamily;
 use prometheus::{Opts, Result};
 
-/// Prefix of every metric name.
 pub(super) const NAMESPACE: &str = "node_pressure_monitor";
 
 /// Documentation of a metric.
@@ -42,7 +41,6 @@ impl Registry {
         families
     }
 
-    /// Creates and registers a metric.
     pub(super) fn create<M: Metric>(&self, name: &str, help: &str, labels: &[&str]) -> Result<M> {
         let options = Opts::new(name, help.trim_start()).namespace(NAMESPACE);
         self.register(M::KIND, M::with_labels(options, labels)?)

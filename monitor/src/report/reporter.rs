@@ -3,9 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::condition_log::ConditionLog;
 use super::event_sink::{self, EventDraft};
-use super::log_limits::LogLimits;
+use super::limits::{ConditionLog, LogLimits};
 use super::log_sink;
 use super::metrics_sink;
 use super::node_status::{NodeStatusSink, StatusFacts};
@@ -34,7 +33,6 @@ pub struct Outlets {
 #[derive(Debug)]
 pub struct Reporter {
     pub outlets: Outlets,
-    /// The incident sink.
     pub recorder: Recorder,
     status: NodeStatusSink,
     conditions: ConditionLog,
@@ -122,7 +120,6 @@ impl Reporter {
         }
     }
 
-    /// Drops a condition that the configuration no longer has.
     pub fn forget_condition(&mut self, name: &str) {
         self.conditions.forget(name);
     }

@@ -29,7 +29,6 @@ metrics! {
 }
 
 impl RuntimeMetrics {
-    /// Updates the metrics from the last view.
     pub fn observe(&self, view: &View) {
         let up = match view.state {
             State::Up { .. } => Some(1),
@@ -50,7 +49,6 @@ impl RuntimeMetrics {
         replace(&self.images, [("true", true), ("false", false)].into_iter().filter_map(images));
     }
 
-    /// Counts a garbage collection.
     pub fn collected(&self, collected: &Collected) {
         self.collections.with_label_values(&[collected.end.as_str()]).inc();
         self.refused.inc_by(collected.refusals as u64);

@@ -14,7 +14,6 @@ use crate::units::CgroupId;
 /// Label value that sums the workloads beyond the limit of series.
 pub const OTHER: &str = "(other)";
 
-/// Kinds of reclaim stalls.
 const KINDS: [&str; 2] = ["direct", "memcg"];
 
 /// Limits on the number of series and on their lifetime.
@@ -70,7 +69,6 @@ struct Tracked {
 }
 
 impl WorkloadSeries {
-    /// Registers the counters.
     pub(super) fn new(registry: &Registry, limits: SeriesLimits) -> prometheus::Result<Self> {
         Ok(Self {
             limits,
@@ -116,7 +114,6 @@ impl WorkloadSeries {
         self.counters.oom_kills.with_label_values(&[workload]).inc_by(kills);
     }
 
-    /// Adds OOM kills of a workload.
     pub fn oom_kills(&mut self, workload: &str, kills: u64, now: Instant) {
         let workload = self.admit(workload, now);
         self.counters.oom_kills.with_label_values(&[workload]).inc_by(kills);

@@ -13,20 +13,15 @@ use crate::config::{Mode, Semantics, Threshold};
 use crate::kernel::ProbeState;
 use crate::units::{Bytes, Signal, format_go_duration};
 
-/// Contents of the summary.
 #[derive(Debug)]
 pub struct StartSummary<'a> {
-    /// The agent's version.
     pub version: &'a str,
-    /// Whether the agent evicts.
     pub mode: Mode,
     /// The figure of memory that evictions follow.
     pub semantics: Semantics,
     /// The cgroup version and where it is mounted, e.g. `v2 at /sys/fs/cgroup`.
     pub cgroup: &'a str,
-    /// Address of the HTTP server.
     pub listen: SocketAddr,
-    /// The first observation of the node.
     pub node: &'a NodeReport,
 }
 

@@ -24,7 +24,7 @@ pub struct Options {
     mode: Option<ModeOption>,
     /// Log format; default: text on a terminal, one JSON object a line otherwise
     #[arg(long, value_enum)]
-    pub(super) log_format: Option<LogFormatOption>,
+    pub(super) log_format: Option<LogFormat>,
     /// Address for /metrics, /summary, /stats/summary, /healthz and /readyz
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
@@ -45,23 +45,6 @@ enum ModeOption {
     Observe,
     /// Evict, and set oom_score_adj
     Enforce,
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-pub(super) enum LogFormatOption {
-    /// Text for humans
-    Text,
-    /// One JSON object a line
-    Json,
-}
-
-impl From<LogFormatOption> for LogFormat {
-    fn from(option: LogFormatOption) -> Self {
-        match option {
-            LogFormatOption::Text => Self::Text,
-            LogFormatOption::Json => Self::Json,
-        }
-    }
 }
 
 /// Returns the wanted configuration, and the fingerprint of its file.

@@ -15,7 +15,6 @@ pub struct Eviction {
     pub threshold: String,
     /// `hard`, `soft`, or `limit` for a limit of the pod.
     pub kind: String,
-    /// `enforce` or `observe`.
     pub mode: String,
     /// The victim; in observe mode, of the dry run.
     pub workload: String,
@@ -45,7 +44,6 @@ pub struct Eviction {
     /// How much more was available after the victim's exit; negative if other workloads took more than the victim freed.
     pub freed_bytes: Option<i64>,
     pub freed: Option<i64>,
-    /// Proactive reclaim before the eviction.
     pub reclaim: Option<Reclaim>,
     /// The policy that the decider followed, as `simulate --config` reads it.
     pub policy: Option<RawJson>,
@@ -80,7 +78,6 @@ pub enum Outcome {
     Gone,
     /// Processes remain, or could not be signalled.
     Failed,
-    /// A dry run in observe mode.
     Observed,
 }
 
@@ -93,7 +90,6 @@ pub struct Reclaim {
     pub requested_bytes: u64,
     /// By how much the workload's usage fell.
     pub freed_bytes: Option<u64>,
-    /// Available on the node before the reclaim.
     pub available_before_bytes: Option<u64>,
     pub available_after_bytes: Option<u64>,
     pub took_ms: f64,

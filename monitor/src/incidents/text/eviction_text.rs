@@ -150,7 +150,6 @@ pub fn parties(page: &mut Page, incident: &Incident, eviction: &Eviction) {
     }
 }
 
-/// The most places shown.
 const SHOWN: usize = 10;
 
 /// Lists the ranking with every key, then protected workloads.

@@ -23,7 +23,6 @@ pub fn summary_of_eviction(eviction: &Eviction) -> String {
     eviction_text::summary(eviction).replace(words::NO_BREAK, " ")
 }
 
-/// Renders the post-mortem.
 pub fn render(incident: &Incident) -> String {
     let mut page = Page::default();
     let node = if incident.node.is_empty() { String::new() } else { format!(" on {}", incident.node) };

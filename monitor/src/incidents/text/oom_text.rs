@@ -7,7 +7,6 @@ use super::super::model::{Incident, Limit, OomKill, Trigger, Victim};
 use super::text_page::Page;
 use super::words::{bytes, capital, count, name, name_or_unknown, noun, short, taken, time, trigger, victim};
 
-/// The most victims listed.
 const SHOWN: usize = 8;
 
 pub fn summary(kill: &OomKill) -> String {

@@ -4,7 +4,6 @@ use super::super::model::{Incident, Step};
 use super::text_page::Page;
 use super::words::time;
 
-/// The most steps listed.
 const SHOWN: usize = 24;
 
 pub fn timeline(page: &mut Page, incident: &Incident) {

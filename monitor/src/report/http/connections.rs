@@ -4,10 +4,8 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use tokio::task::AbortHandle;
 
-/// Maximum number of open connections.
 const PLACES: usize = 32;
 
-/// The connections that are open.
 #[derive(Debug, Default)]
 pub(super) struct Places(Vec<Place>);
 

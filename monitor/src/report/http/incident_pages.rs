@@ -8,14 +8,14 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
-use super::parameter;
 use super::turns::Turns;
+use super::{JSON, failed, parameter};
 use crate::incidents::{Incident, IncidentIndex, text};
 
 /// Default of `?limit=`.
 const LISTED: usize = 100;
 
-const JSON: &str = "application/json";
+const UNREAD: &str = "the incident cannot be read";
 const TEXT: &str = "text/plain; charset=utf-8";
 
 /// Returns the routes for the incidents in this index.
@@ -41,10 +41,10 @@ async fn in_turn(
 ) -> Response {
     let turn = match turns.next().await {
         Ok(turn) => turn,
-        Err(error) => return failed(&error),
+        Err(error) => return failed(UNREAD, &error),
     };
     let index = Arc::clone(index);
-    turn.spend(move || act(&index)).await.unwrap_or_else(|error| failed(&error))
+    turn.spend(move || act(&index)).await.unwrap_or_else(|error| failed(UNREAD, &error))
 }
 
 /// Returns the newest incidents, the oldest of them first. `?limit=` is their maximum number.
@@ -56,7 +56,7 @@ async fn list(State(state): State<IncidentState>, RawQuery(query): RawQuery) -> 
     };
     let listed = move |index: &IncidentIndex| match serde_json::to_vec(&index.heads(limit)) {
         Ok(json) => ([(header::CONTENT_TYPE, JSON)], json).into_response(),
-        Err(error) => failed(&error),
+        Err(error) => failed(UNREAD, &error),
     };
     in_turn(&state.lists, &state.index, listed).await
 }
@@ -77,18 +77,14 @@ fn record(index: &IncidentIndex, id: &str, as_text: bool) -> Response {
     match index.read(&body) {
         Ok(Some(json)) if as_text => match serde_json::from_slice::<Incident>(&json) {
             Ok(incident) => ([(header::CONTENT_TYPE, TEXT)], text::render(&incident)).into_response(),
-            Err(error) => failed(&error),
+            Err(error) => failed(UNREAD, &error),
         },
         Ok(Some(json)) => ([(header::CONTENT_TYPE, JSON)], json).into_response(),
         Ok(None) => not_there(),
-        Err(error) => failed(&error),
+        Err(error) => failed(UNREAD, &error),
     }
 }
 
 fn not_there() -> Response {
     (StatusCode::NOT_FOUND, "there is no such incident; /incidents lists them\n").into_response()
-}
-
-fn failed(error: &dyn std::error::Error) -> Response {
-    (StatusCode::INTERNAL_SERVER_ERROR, format!("the incident cannot be read: {error}\n")).into_response()
 }

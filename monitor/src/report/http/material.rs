@@ -1,5 +1,6 @@
 //! Certificate, key and tokens of the HTTP server. A separate thread reloads them when their files change, because a disk may hang.
 
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::Builder;
@@ -23,30 +24,6 @@ const LARGEST: u64 = 256 << 10;
 /// Minimum token length in bytes. A shorter token can be guessed.
 const SHORTEST_TOKEN: usize = 16;
 
-/// Why the files cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum MaterialError {
-    /// A file cannot be read.
-    #[error("{}: cannot be read: {source}; check the path and its permissions", path.display())]
-    Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// The kernel's error.
-        #[source]
-        source: std::io::Error,
-    },
-    /// The contents of a file are invalid.
-    #[error("{}: {reason}; {fix}", path.display())]
-    Wrong {
-        /// The file.
-        path: PathBuf,
-        /// The defect.
-        reason: String,
-        /// The remedy.
-        fix: &'static str,
-    },
-}
-
 /// The TLS configuration and the valid tokens.
 #[derive(Debug, Default)]
 pub struct Material {
@@ -55,42 +32,44 @@ pub struct Material {
 }
 
 impl Material {
-    /// Reads the files.
-    pub fn read(options: &ServingOptions) -> Result<Self, MaterialError> {
+    pub fn read(options: &ServingOptions) -> anyhow::Result<Self> {
         let tls = options.tls.as_ref().map(tls).transpose()?;
         let tokens = options.token_file.as_deref().map(tokens).transpose()?.unwrap_or_default();
         Ok(Self { tls, tokens })
     }
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, MaterialError> {
+fn unusable(path: &Path, reason: impl Display, fix: &str) -> anyhow::Error {
+    anyhow::anyhow!("{}: {reason}; {fix}", path.display())
+}
+
+fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
     let read = std::fs::File::open(path).and_then(|file| read_limited(file, LARGEST));
-    let bytes = read.map_err(|source| MaterialError::Unreadable { path: path.to_owned(), source })?;
+    let unreadable = |error| unusable(path, format!("cannot be read: {error}"), "check the path and its permissions");
+    let bytes = read.map_err(unreadable)?;
     if u64::try_from(bytes.len()).is_ok_and(|length| length > LARGEST) {
-        let reason = format!("larger than {} KiB", LARGEST >> 10);
-        return Err(MaterialError::Wrong { path: path.to_owned(), reason, fix: "check the path" });
+        return Err(unusable(path, format!("larger than {} KiB", LARGEST >> 10), "check the path"));
     }
     Ok(bytes)
 }
 
-fn tls(files: &TlsFiles) -> Result<Arc<ServerConfig>, MaterialError> {
-    let wrong = |path: &Path, reason: String, fix| MaterialError::Wrong { path: path.to_owned(), reason, fix };
+fn tls(files: &TlsFiles) -> anyhow::Result<Arc<ServerConfig>> {
     let chain: Result<Vec<CertificateDer<'static>>, _> =
         CertificateDer::pem_slice_iter(&read(&files.certificate)?).collect();
     const CERTIFICATE: &str = "it should hold a certificate in PEM, and those that lead to a root";
     let chain = match chain {
-        Ok(chain) if chain.is_empty() => Err(wrong(&files.certificate, "no certificate in it".to_owned(), CERTIFICATE)),
+        Ok(chain) if chain.is_empty() => Err(unusable(&files.certificate, "no certificate in it", CERTIFICATE)),
         Ok(chain) => Ok(chain),
-        Err(error) => Err(wrong(&files.certificate, error.to_string(), CERTIFICATE)),
+        Err(error) => Err(unusable(&files.certificate, error, CERTIFICATE)),
     }?;
     const KEY: &str = "it should hold the certificate's private key in PEM, not encrypted";
     let key = PrivateKeyDer::from_pem_slice(&read(&files.key)?);
-    let key = key.map_err(|error| wrong(&files.key, error.to_string(), KEY))?;
+    let key = key.map_err(|error| unusable(&files.key, error, KEY))?;
     let provider = Arc::new(tokio_rustls::rustls::crypto::ring::default_provider());
     let config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, key));
-    let mut config = config.map_err(|error| wrong(&files.key, error.to_string(), KEY))?;
+    let mut config = config.map_err(|error| unusable(&files.key, error, KEY))?;
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     // Scrapers connect rarely, so resumable TLS sessions would only cost memory.
     config.session_storage = Arc::new(NoServerSessionStorage {});
@@ -98,9 +77,9 @@ fn tls(files: &TlsFiles) -> Result<Arc<ServerConfig>, MaterialError> {
     Ok(Arc::new(config))
 }
 
-fn tokens(path: &Path) -> Result<Vec<String>, MaterialError> {
+fn tokens(path: &Path) -> anyhow::Result<Vec<String>> {
     const FIX: &str = "write one token on each line, e.g. what `openssl rand -hex 32` prints";
-    let wrong = |reason: &str| MaterialError::Wrong { path: path.to_owned(), reason: reason.to_owned(), fix: FIX };
+    let wrong = |reason: &str| unusable(path, reason, FIX);
     let text = String::from_utf8(read(path)?).map_err(|_| wrong("not UTF-8"))?;
     let tokens: Vec<String> = text.lines().map(str::trim).filter(|it| !it.is_empty()).map(str::to_owned).collect();
     match tokens.iter().map(String::len).min() {
@@ -110,12 +89,10 @@ fn tokens(path: &Path) -> Result<Vec<String>, MaterialError> {
     }
 }
 
-/// The material in use.
 #[derive(Debug, Default)]
 pub struct Current(Mutex<Arc<Material>>);
 
 impl Current {
-    /// Creates it with the material read at the start.
     pub fn new(material: Material) -> Self {
         Self(Mutex::new(Arc::new(material)))
     }
@@ -163,7 +140,7 @@ impl MaterialWatch {
 }
 
 /// Puts newly read material in use. Reports a failure once per reason.
-fn renew(read: Result<Material, MaterialError>, reported: &mut Option<String>, current: &Current, health: &Health) {
+fn renew(read: anyhow::Result<Material>, reported: &mut Option<String>, current: &Current, health: &Health) {
     match read {
         Ok(material) => {
             current.set(material);
@@ -208,7 +185,7 @@ impl Watched {
 
     /// Reads the files if one has changed and none has changed since the last check. Certificate and key are written one after the other,
     /// so a change in progress must end first.
-    fn look(&mut self) -> Option<Result<Material, MaterialError>> {
+    fn look(&mut self) -> Option<anyhow::Result<Material>> {
         let now = stamps(&self.paths);
         let is_still = self.seen == now;
         self.seen.clone_from(&now);

@@ -3,15 +3,15 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::extract::{RawQuery, State};
-use axum::http::{StatusCode, header};
+use axum::http::header;
 use axum::response::{IntoResponse as _, Response};
 
 use super::turns::Turns;
-use super::{Shared, parameter};
+use super::{JSON, Shared, busy, failed, parameter};
 use crate::report::publications::Publication;
 use crate::report::stats::{CpuHistory, Extent, document};
 
-const JSON: &str = "application/json";
+const UNMADE: &str = "the document cannot be made";
 
 /// State of the handler. A document takes some system calls per pod, so it is made on a separate thread, one at a time.
 #[derive(Debug, Clone, Default)]
@@ -29,12 +29,12 @@ pub(super) async fn summary(
         Some("true") => Extent::CpuAndMemory,
         Some(_) | None => Extent::Whole,
     };
-    let Ok(turn) = state.turns.next().await else { return not_yet() };
-    let Some(publication) = shared.publications.take(true).await else { return not_yet() };
+    let Ok(turn) = state.turns.next().await else { return busy() };
+    let Some(publication) = shared.publications.take(true).await else { return busy() };
     match turn.spend(move || render(&publication, extent, &state.history)).await {
         Ok(Ok(json)) => ([(header::CONTENT_TYPE, JSON)], json).into_response(),
-        Ok(Err(error)) => failed(&error),
-        Err(error) => failed(&error),
+        Ok(Err(error)) => failed(UNMADE, &error),
+        Err(error) => failed(UNMADE, &error),
     }
 }
 
@@ -42,12 +42,4 @@ fn render(publication: &Publication, extent: Extent, history: &Mutex<CpuHistory>
     let Some(known) = &publication.known else { return Ok(b"{}".to_vec()) };
     let mut history = history.lock().unwrap_or_else(PoisonError::into_inner);
     serde_json::to_vec(&document(known, extent, &mut history))
-}
-
-fn not_yet() -> Response {
-    (StatusCode::SERVICE_UNAVAILABLE, "the loop is busy; try again\n").into_response()
-}
-
-fn failed(error: &dyn std::error::Error) -> Response {
-    (StatusCode::INTERNAL_SERVER_ERROR, format!("the document cannot be made: {error}\n")).into_response()
 }

@@ -79,7 +79,6 @@ impl<'h> Cgroups<'h> {
         rustix::fs::open(self.hierarchy.memory.join(path), flags, Mode::empty()).ok()
     }
 
-    /// Returns the names of the direct child cgroups.
     pub fn children(&self, path: &str) -> Vec<String> {
         let entries = std::fs::read_dir(self.hierarchy.memory.join(path)).into_iter().flatten().flatten();
         let is_directory = |entry: &std::fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
@@ -91,7 +90,6 @@ impl<'h> Cgroups<'h> {
         PinnedFile::open_at(directory, &self.hierarchy.memory.join(path), name).ok()?.read(&mut self.buffer).ok()
     }
 
-    /// Reads the memory figures.
     pub fn memory(&mut self, directory: &OwnedFd, path: &str) -> Option<Memory> {
         let (current, max, keys) = match self.hierarchy.version {
             CgroupVersion::V1 => (
@@ -141,7 +139,6 @@ impl<'h> Cgroups<'h> {
         self.hierarchy.memory.parent().unwrap_or(&self.hierarchy.memory).join(controller)
     }
 
-    /// Reads the number of process ids in use.
     pub fn processes(&mut self, directory: &OwnedFd, path: &str) -> Option<u64> {
         task_count::count(directory.as_fd(), path, self.hierarchy, &mut self.buffer)
     }

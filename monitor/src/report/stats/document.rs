@@ -85,7 +85,6 @@ pub struct Fs {
 pub struct Runtime {
     /// The filesystem of images. `used` counts images alone.
     pub image_fs: Option<Fs>,
-    /// The filesystem of writable layers.
     pub container_fs: Option<Fs>,
 }
 
@@ -150,7 +149,6 @@ pub struct PodRef {
     pub uid: String,
 }
 
-/// Usage of a volume.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Volume {
     pub name: String,

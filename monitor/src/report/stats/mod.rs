@@ -55,10 +55,8 @@ pub struct PodCgroup {
     pub id: CgroupId,
 }
 
-/// The extent of a document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Extent {
-    /// Everything.
     Whole,
     /// The kubelet's `only_cpu_and_memory=true`.
     CpuAndMemory,
