@@ -1,29 +1,13 @@
 //! The agent's loop: waits for the next wakeup, observes, decides, acts and reports.
 
-mod api_events;
-mod carry_out;
-mod cluster;
-mod evictions;
-mod evidence;
-mod facts;
+mod control_plane_events;
 mod housekeeping;
-mod kernel_events;
-mod kills;
-mod last;
-pub mod local_storage;
-mod notes;
 mod observe;
-mod oom_kill;
-mod orders;
 mod parts;
-mod pending;
-mod proactive_reclaim;
+mod pod_sources;
 mod reload;
-mod report;
-mod reporting;
-mod runtime;
+mod runtime_events;
 mod start;
-mod stats;
 mod turn;
 mod wakeup;
 
@@ -31,42 +15,19 @@ use std::time::{Duration, Instant};
 
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::actions::Evictor;
-use crate::actions::oom_score::Auditor;
-use crate::cluster::Cluster;
+use crate::actions::Actions;
 use crate::config::MonitorConfig;
-use crate::eviction::collection::CollectionEnd;
-use crate::eviction::decider::{Decider, EndedEviction};
-use crate::eviction::{Assessment, Observation};
+use crate::eviction::decider::Decider;
 use crate::node::timer::Timer;
 use crate::report::record::Record;
-use crate::report::{Metrics, Reporter};
-use crate::runtime::Runtime;
+use crate::report::{LoopState, Metrics, Reporter};
 use crate::sensors::Sensors;
 use crate::units::Monotonic;
 use crate::workloads::WorkloadUsage;
 
-use self::cluster::ControlPlaneMemory;
-use self::evictions::Asking;
-use self::last::{Audits, Last};
-use self::local_storage::LocalStorage;
-use self::orders::Orders;
 pub use self::parts::Parts;
-use self::pending::Pending;
-use self::proactive_reclaim::ProactiveReclaim;
 pub use self::reload::{Reload, not_acted_on};
 pub use self::wakeup::Wakeup;
-
-/// How a turn began: its wakeup, the time of the wakeup, and the observation.
-#[derive(Debug, Clone)]
-struct TurnStart {
-    wakeup: Wakeup,
-    woken: Monotonic,
-    /// When the observation was sampled.
-    sampled: Monotonic,
-    observation: Observation,
-    assessment: Assessment,
-}
 
 /// State of the loop.
 #[derive(Debug)]
@@ -76,28 +37,16 @@ pub struct Agent {
     decision: Decider<WorkloadUsage>,
     actions: Actions,
     reporter: Reporter,
-    runtime: Runtime,
-    cluster: Cluster,
-    control_plane: ControlPlaneMemory,
     reload: Reload,
-    last: Last,
+    last: LastTimes,
 }
 
-/// State of the actions.
-#[derive(Debug)]
-struct Actions {
-    evictor: Evictor,
-    /// Evictions that ended since the decider last took them in.
-    ended: Vec<EndedEviction>,
-    /// A garbage collection that ended since the last turn.
-    collected: Option<CollectionEnd>,
-    orders: Orders,
-    asking: Asking,
-    auditor: Auditor,
-    audits: Audits,
-    reclaim: ProactiveReclaim,
-    pending: Pending,
-    local: LocalStorage,
+/// Times of the last periodic work.
+#[derive(Debug, Default)]
+struct LastTimes {
+    housekeeping: Option<Monotonic>,
+    /// When the counters of removed cgroups were dropped.
+    let_go: Option<Monotonic>,
 }
 
 impl Agent {
@@ -139,11 +88,11 @@ impl Agent {
                     configuration = Some(news);
                     Wakeup::Configuration
                 }
-                event = self.runtime.event() => {
+                event = self.actions.runtime.event() => {
                     received = Some(event);
                     Wakeup::Runtime
                 }
-                event = self.cluster.event() => {
+                event = self.actions.cluster.event() => {
                     from_cluster = Some(event);
                     Wakeup::Cluster
                 }
@@ -169,13 +118,21 @@ impl Agent {
                 tokio::task::yield_now().await;
             }
         }
-        self.record_rest();
-        let now = Monotonic::now();
+        self.report_rest(Monotonic::now());
+        Ok(())
+    }
+
+    /// Records the remaining incidents, and reports the evictions that the agent leaves, when it stops.
+    fn report_rest(&mut self, now: Monotonic) {
+        self.sensors.events.drain();
+        self.report_kernel_events(now);
+        let (reporter, mut state) = self.reporting();
+        reporter.record_oom_kills(&mut state, true, now);
+        self.reporter.send_events(&self.sensors, &self.actions.cluster, now);
         for workload in self.actions.evictor.in_grace() {
             self.reporter.report(&Record::EvictionLeft { workload }, now);
         }
         self.reporter.report(&Record::Stopped, now);
-        Ok(())
     }
 
     /// Runs one turn of the loop.
@@ -186,53 +143,50 @@ impl Agent {
         self.sensors.events.drain();
         self.decide(wakeup, now);
         self.report_kernel_events(now);
-        self.record_oom_kills();
+        let (reporter, mut state) = self.reporting();
+        reporter.record_oom_kills(&mut state, false, now);
         self.audit_if_due();
         self.refresh_figures(wakeup, now);
         // Conditions that follow from pressure. Conditions of thresholds were published right after the decision.
-        self.publish_status();
-        self.send_events();
+        self.publish_status(now);
+        self.reporter.send_events(&self.sensors, &self.actions.cluster, now);
         self.prepare();
         self.steer_disks(now);
-        self.hand_orders();
-        if self.is_housekeeping_due() {
+        self.actions.hand_orders();
+        if self.until_housekeeping(Monotonic::now()).is_zero() {
             self.do_housekeeping();
         }
         self.report_capabilities(now);
     }
 
-    /// Takes a turn on a fresh sample, and reports the eviction if the turn started one.
-    fn decide(&mut self, wakeup: Wakeup, woken: Monotonic) {
-        let polled = Monotonic::now();
-        let ended = self.poll_evictions(polled);
-        let Some((sampled, observation)) = self.observe() else { return self.report_ended(&ended, polled, None) };
-        let mut start = TurnStart { wakeup, woken, sampled, observation, assessment: Assessment::default() };
-        // The action precedes the report: writing a log record takes as long as a decision.
-        let mut turn = self.take_turn(&start);
-        start.assessment = self.decision.assessment().clone();
-        let eviction = self.started_eviction(&mut turn);
-        self.pass_on_samples();
-        self.report_ended(&ended, polled, Some(&start.observation));
-        let now = Monotonic::now();
-        let woken_by = (start.wakeup.as_str(), start.sampled);
-        self.reporter.report_thresholds(self.decision.armed(), &start.assessment, &start.observation, woken_by, now);
-        self.report_reclaiming(&start, eviction.as_ref(), now);
-        if let Some(eviction) = eviction {
-            self.report_eviction(&start, &eviction);
-        }
-        self.report_limits(&mut turn, now);
-        self.report_notes(&start.observation, now);
-        let conditions: Vec<_> = self.node_conditions().collect();
-        for (condition, holds) in conditions {
-            self.reporter.report_condition(condition.as_str(), holds, Some(condition), now);
-        }
-        self.publish_status();
+    /// Returns the reporter, and the state from which it draws its reports.
+    fn reporting(&mut self) -> (&mut Reporter, LoopState<'_>) {
+        let Self { config, sensors, decision, reporter, .. } = self;
+        (reporter, LoopState { config, sensors, decision })
+    }
+
+    fn report_kernel_events(&mut self, now: Monotonic) {
+        let audits = &mut self.actions.audits;
+        self.reporter.report_kernel_events(&mut self.sensors, |pid| audits.note_write(pid), now);
+    }
+
+    /// Publishes the report for the HTTP server. Returns false if the receiver lags behind and the report was dropped.
+    fn publish(&mut self) -> bool {
+        let drifted = self.actions.audits.drifted() as u64;
+        let (reporter, mut state) = self.reporting();
+        reporter.publish(&mut state, drifted, Monotonic::now())
+    }
+
+    fn publish_status(&mut self, now: Monotonic) {
+        let Self { config, sensors, decision, reporter, actions, reload, .. } = self;
+        let state = LoopState { config, sensors, decision };
+        reporter.publish_status(&state, reload.state(), &actions.cluster, now);
     }
 
     /// Returns how long to wait, and the reason of the wakeup that follows.
     fn next_wakeup(&self) -> (Duration, Wakeup) {
         // An audit does not continue without a sample.
-        let audits_on = self.actions.auditor.is_busy() && self.sensors.memory.sample().is_some();
+        let audits_on = self.actions.audits.is_busy() && self.sensors.memory.sample().is_some();
         if audits_on { (Duration::ZERO, Wakeup::Housekeeping) } else { self.next_event(Monotonic::now()) }
     }
 
@@ -262,7 +216,7 @@ impl Agent {
             let limits = self.decision.limits_due().map_or(Duration::ZERO, |due| due.since(now));
             sooner(Some(limits), Wakeup::Deadline);
         }
-        sooner(self.until_taint(now), Wakeup::Deadline);
+        sooner(self.reporter.status().until_taint(&self.config.kubernetes, now), Wakeup::Deadline);
         sooner(Some(self.until_housekeeping(now)), Wakeup::Housekeeping);
         soonest
     }

@@ -12,9 +12,10 @@ use crate::eviction::evicted::Cause;
 use crate::units::{CgroupId, Monotonic};
 use crate::workloads::PodUid;
 
+use super::action_error::ActionError;
+use super::kill::Target;
 use super::release::Releaser;
 use super::stop::{Asked, PodStopper};
-use super::{ActionError, Target};
 
 use self::running::{Running, Stage, StoppedPod, not_by_the_runtime};
 

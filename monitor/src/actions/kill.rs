@@ -14,7 +14,8 @@ use crate::units::{CgroupId, Pid};
 use crate::workloads::Tracked;
 use crate::workloads::{cgroup_processes, membership};
 
-use super::{ActionError, FreezeRecord};
+use super::action_error::ActionError;
+use super::frozen::FreezeRecord;
 
 /// The workload to act on, identified by its cgroup: an open directory stays the same cgroup if another cgroup takes
 /// its path.

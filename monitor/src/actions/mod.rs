@@ -1,58 +1,183 @@
 //! The agent's actions on the machine. Each action is idempotent and checks its target. Only enforce mode acts on workloads.
 
+mod action_error;
+mod api_evictions;
+mod audits;
+mod carried_out;
+mod carry_out;
 pub mod evict;
 pub mod frozen;
 pub mod garbage;
 pub mod kill;
 pub mod oom_score;
+mod pending_removals;
+mod proactive_reclaim;
 pub mod reclaim;
 pub mod release;
+mod runtime_orders;
 pub mod self_protection;
 pub mod stop;
+mod waiters;
 
-use std::path::PathBuf;
+use crate::cluster::Cluster;
+use crate::config::{EvictionLimits, MonitorConfig};
+use crate::eviction::Observation;
+use crate::eviction::collection::CollectionEnd;
+use crate::eviction::decider::{EndedEviction, ReclaimFacts, UnderWay};
+use crate::eviction::evicted::Cause;
+use crate::eviction::proactive_reclaim::ReclaimOutcome;
+use crate::runtime::Runtime;
+use crate::sensors::Sensors;
+use crate::units::{Amount, Bytes, Monotonic, Signal};
+use crate::workloads::WorkloadUsage;
 
+use pending_removals::PendingRemovals;
+use reclaim::ReclaimFirst;
+use waiters::{ApiEvictions, RuntimeOrders};
+
+pub use action_error::ActionError;
+pub use audits::Audits;
+pub use carried_out::{Action, ActionNote, EvictionOrder, Reason, Started};
 pub use evict::{Ended, Evictor, Outcome};
 pub use frozen::FreezeRecord;
 pub use kill::Target;
+pub use proactive_reclaim::{ProactiveReclaim, ReclaimAttempt};
 pub use stop::PodStopper;
 
-/// Why an action had no effect.
-#[derive(Debug, thiserror::Error)]
-pub enum ActionError {
-    /// The workload's cgroup was removed, so its processes have ended.
-    #[error("the cgroup is gone")]
-    Gone,
-    /// The kubelet marks the pod as critical to the node.
-    #[error("the pod is critical to the node")]
-    Critical,
-    /// The eviction needs the API server's consent, which is unavailable now.
-    #[error("put off: {0}")]
-    PutOff(String),
-    /// The kernel refused.
-    #[error("{what}: {source}")]
-    Refused {
-        /// The failed operation and its subject.
-        what: String,
-        /// The kernel's error.
-        source: std::io::Error,
-    },
-    /// Processes keep appearing faster than they are killed.
-    #[error("processes are left after {rounds} rounds of SIGKILL in {cgroup}", cgroup = cgroup.display())]
-    StillAlive {
-        /// Number of rounds of SIGKILL.
-        rounds: u32,
-        /// The cgroup.
-        cgroup: PathBuf,
-    },
+/// Carries out what the decider asks for. Nothing here reports: what happened is kept as notes for the caller.
+#[derive(Debug)]
+pub struct Actions {
+    pub evictor: Evictor,
+    pub reclaim: ProactiveReclaim,
+    pub audits: Audits,
+    pub runtime: Runtime,
+    pub cluster: Cluster,
+    /// Evictions that ended since the decider last took them in: without a sample there is no turn, and the budget must
+    /// count them.
+    ended: Vec<EndedEviction>,
+    /// A garbage collection that ended since the last turn.
+    collected: Option<CollectionEnd>,
+    orders: RuntimeOrders,
+    asking: ApiEvictions,
+    pending: PendingRemovals,
+    notes: Vec<ActionNote>,
 }
 
-impl ActionError {
-    pub(crate) fn refused(what: impl Into<String>, source: impl Into<std::io::Error>) -> Self {
-        let source = source.into();
-        match source.raw_os_error() {
-            Some(libc::ENODEV) => Self::Gone,
-            _ => Self::Refused { what: what.into(), source },
+/// The state of the actions, for the decider's snapshot.
+#[derive(Debug)]
+pub struct ActionFacts {
+    pub under_way: Vec<UnderWay>,
+    pub ended: Vec<EndedEviction>,
+    pub collected: Option<CollectionEnd>,
+    /// Usage of evicted pods that is about to be freed, by signal.
+    pub expected: Vec<(Signal, Amount)>,
+    pub reclaim: ReclaimFacts,
+}
+
+impl Actions {
+    /// `queue` leads from the evictor to the runtime.
+    #[must_use]
+    pub fn new(
+        evictor: Evictor,
+        queue: stop::OrderQueue,
+        first: ReclaimFirst,
+        runtime: Runtime,
+        cluster: Cluster,
+    ) -> Self {
+        Self {
+            evictor,
+            reclaim: ProactiveReclaim::new(first),
+            audits: Audits::default(),
+            runtime,
+            cluster,
+            ended: Vec::new(),
+            collected: None,
+            orders: RuntimeOrders::on(queue),
+            asking: ApiEvictions::default(),
+            pending: PendingRemovals::default(),
+            notes: Vec::new(),
         }
+    }
+
+    /// Takes the facts since the last turn.
+    pub fn take_facts(&mut self, sensors: &Sensors, now: Monotonic) -> ActionFacts {
+        ActionFacts {
+            under_way: self.evictor.under_way().collect(),
+            ended: std::mem::take(&mut self.ended),
+            collected: self.collected.take(),
+            expected: self.pending.expected(sensors, now),
+            reclaim: self.reclaim.facts(),
+        }
+    }
+
+    /// Takes the notes since the last call.
+    pub fn take_notes(&mut self) -> Vec<ActionNote> {
+        std::mem::take(&mut self.notes)
+    }
+
+    /// Returns the number of evicted pods whose disk usage is about to be freed.
+    #[must_use]
+    pub fn pods_expected(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// Notes the end of a garbage collection, for the next turn.
+    pub fn note_collected(&mut self, end: CollectionEnd) {
+        self.collected = Some(end);
+    }
+
+    /// Polls the evictions under way, and returns those that ended.
+    pub fn poll(&mut self, limits: &EvictionLimits, sensors: &mut Sensors, now: Monotonic) -> Vec<Ended> {
+        let ended = self.evictor.poll(limits, now);
+        for ended in &ended {
+            self.ended.push(EndedEviction { id: ended.id, cause: ended.cause, end: ended.end });
+            match ended.outcome {
+                Outcome::Gone => sensors.note_evicted(ended.id, &ended.name, now),
+                Outcome::Failed(_) | Outcome::Refused(_) => self.pending.forget(&ended.name),
+            }
+            let is_refused = matches!((ended.cause, &ended.outcome), (Cause::Signal(_), Outcome::Refused(_)));
+            if ended.cause.is_for_disk() && !is_refused {
+                sensors.signals.filesystems.ask_now();
+            }
+        }
+        ended
+    }
+
+    /// Asks the kernel to reclaim `bytes` from a candidate. Returns false if the request is impossible.
+    pub fn begin_reclaim(
+        &mut self,
+        usage: &WorkloadUsage,
+        (bytes, deadline): (Bytes, Monotonic),
+        available: Bytes,
+        sensors: &Sensors,
+    ) -> bool {
+        let Some(tracked) = sensors.workloads.tree().find(usage.workload.id) else { return false };
+        match self.reclaim.begin(tracked, usage, (bytes, deadline), available) {
+            Ok(has_begun) => has_begun,
+            Err(error) => {
+                let (workload, reason) = (usage.workload.name.clone(), error.to_string());
+                self.notes.push(ActionNote::ReclaimRefused { workload, reason });
+                false
+            }
+        }
+    }
+
+    /// Ends the reclaim attempt with `outcome`. Returns by how much the usage of the workload fell.
+    pub fn end_reclaim(&mut self, outcome: ReclaimOutcome, interrupt: bool, seen: &Observation) -> Bytes {
+        let Some(ended) = self.reclaim.end(outcome, interrupt, seen) else { return Bytes::ZERO };
+        let freed = ended.freed;
+        self.notes.push(ActionNote::ReclaimEnded(ended));
+        freed
+    }
+
+    /// Tries `memory.reclaim` as the configuration says. Returns the reason if that is impossible.
+    pub fn follow_reclaim(&mut self, config: &MonitorConfig, sensors: &Sensors) -> Option<String> {
+        let hierarchy = sensors.workloads.tree().hierarchy();
+        let (first, missing) = match ReclaimFirst::of(config.mode, config.evictions.reclaim_deadline, hierarchy) {
+            Ok(first) => (first, None),
+            Err(reason) => (ReclaimFirst::Off, Some(reason)),
+        };
+        self.reclaim.set_first(first);
+        missing
     }
 }

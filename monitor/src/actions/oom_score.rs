@@ -9,8 +9,8 @@ use rustix::io::Errno;
 use crate::config::{Mode as AgentMode, OomScores};
 use crate::eviction::oom_score::oom_score_adj;
 use crate::node::CgroupVersion;
+use crate::sensors::standing::NODE_CRITICAL_SCORE;
 use crate::units::{Bytes, CgroupId, Monotonic, Pid};
-use crate::workloads::Tracked;
 use crate::workloads::{Kind, QosClass, Workload, WorkloadTree, cgroup_processes, membership};
 
 /// Identifies a process over time: a pid is reused, but not within the same clock tick.
@@ -127,30 +127,18 @@ pub struct Drift {
     pub processes: usize,
 }
 
-/// Values this low are deliberate: -1000 exempts from the OOM killer, node agents and runtimes set -999 and -998 for
-/// themselves and their sandboxes, and the kubelet sets -997 for node-critical pods of any class.
-const LEFT_ALONE: i16 = -997;
-
 /// Values that the kubelet sets for Burstable pods, by their request.
 const BURSTABLE: std::ops::RangeInclusive<i16> = 3..=999;
 
 /// Whether the value is acceptable. The kubelet sets each container's value by that container's own request, so any
 /// Burstable value may be right for a Burstable pod. The cgroup shows the pod's request only if the kubelet sets
 /// `memory.min` (MemoryQoS); otherwise the API server supplies it.
+/// Values as low as that of node-critical pods are deliberate: -1000 exempts from the OOM killer, node agents and
+/// runtimes set -999 and -998 for themselves and their sandboxes.
 fn is_right(workload: &Workload, value: i16, expected: i16) -> bool {
     let is_burstable_pod = matches!(workload.kind, Kind::Pod(_)) && workload.qos == QosClass::Burstable;
     let is_the_kubelets = is_burstable_pod && (workload.request.is_zero() || workload.pod.is_some());
-    value == expected || value <= LEFT_ALONE || (is_the_kubelets && BURSTABLE.contains(&value))
-}
-
-/// Whether a process of this pod has the value that the kubelet sets only for node-critical pods; Guaranteed pods are
-/// excluded.
-#[must_use]
-pub fn is_node_critical(tracked: &Tracked, proc_root: &Path) -> bool {
-    let workload = tracked.workload();
-    let is_candidate = matches!(workload.kind, Kind::Pod(_)) && workload.qos != QosClass::Guaranteed;
-    // The kubelet sets the value for every container of such a pod, so checking a few processes suffices.
-    is_candidate && values(tracked, proc_root, 4).into_iter().any(|(_, value)| value == LEFT_ALONE)
+    value == expected || value <= NODE_CRITICAL_SCORE || (is_the_kubelets && BURSTABLE.contains(&value))
 }
 
 impl Auditor {
@@ -198,7 +186,7 @@ impl Round {
             self.pids.clear();
             return true;
         };
-        let value = value_of(rules.proc_root, pid);
+        let value = cgroup_processes::oom_score(rules.proc_root, pid);
         if let Some(value) = value.filter(|value| !is_right(tracked.workload(), *value, expected)) {
             self.differs(before, tree, rules, (tracked.workload(), expected), (pid, value));
         }
@@ -261,20 +249,6 @@ impl Round {
 fn started(proc_root: &Path, pid: Pid) -> Option<u64> {
     let stat = std::fs::read_to_string(proc_root.join(pid.0.to_string()).join("stat")).ok()?;
     stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(19)?.parse().ok()
-}
-
-/// Returns at most `at_most` processes of the workload, each with its `oom_score_adj`.
-fn values(tracked: &Tracked, proc_root: &Path, at_most: usize) -> Vec<(Pid, i16)> {
-    let mut pids = Vec::new();
-    if cgroup_processes::collect(tracked.directory(), &mut pids).is_err() {
-        return Vec::new();
-    }
-    pids.into_iter().take(at_most).filter_map(|pid| Some((pid, value_of(proc_root, pid)?))).collect()
-}
-
-fn value_of(proc_root: &Path, pid: Pid) -> Option<i16> {
-    let text = cgroup_processes::read(rustix::fs::CWD, proc_root.join(format!("{}/oom_score_adj", pid.0))).ok()?;
-    text.trim().parse().ok()
 }
 
 /// Writes the value through the open directory of the process, after checking its cgroup: a reused pid has another

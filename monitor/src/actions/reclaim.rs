@@ -1,7 +1,7 @@
 //! Proactive reclaim: the kernel takes memory back from a workload (`memory.reclaim`, cgroup v2, Linux 5.19) before an
 //! eviction.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::thread::JoinHandleExt as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,13 +14,11 @@ use rustix::io::Errno;
 use tokio::sync::mpsc;
 
 use crate::config::{self};
-use crate::eviction::proactive_reclaim::{Answer, Holding};
-use crate::node::pinned_file::{keyed_value, number_or_max};
+use crate::eviction::proactive_reclaim::Answer;
 use crate::node::{CgroupVersion, Hierarchy};
 use crate::units::Bytes;
-use crate::workloads::cgroup_processes::{children, read};
 
-use super::ActionError;
+use super::action_error::ActionError;
 
 /// Bytes of one write. The kernel rarely checks for signals and for its progress within a write, so the agent checks
 /// between two writes.
@@ -195,44 +193,6 @@ fn carry_out(order: &Order, stop: &AtomicBool) -> Answer {
         }
     }
     Answer::Done
-}
-
-/// Returns the reclaimable memory of the cgroup `directory`; `swap_free` is the node's.
-///
-/// # Errors
-/// When its figures cannot be read.
-pub fn holding(directory: BorrowedFd<'_>, above_request: Bytes, swap_free: Bytes) -> std::io::Result<Holding> {
-    let stat = read(directory, "memory.stat")?;
-    let bytes = |key| Bytes(keyed_value(&stat, key).unwrap_or(0));
-    let swappable = if swap_free.is_zero() { Bytes::ZERO } else { swappable(directory, &stat).min(swap_free) };
-    Ok(Holding { above_request, active_file: bytes("active_file"), inactive_file: bytes("inactive_file"), swappable })
-}
-
-/// Returns the memory that may go to swap. The kubelet's `NoSwap` limits the containers but usually not the pod, so the
-/// limits of the child cgroups count if there are any.
-fn swappable(directory: BorrowedFd<'_>, stat: &str) -> Bytes {
-    let pages = |stat: &str| {
-        let bytes = |key| keyed_value(stat, key).unwrap_or(0);
-        Bytes(bytes("inactive_anon").saturating_add(bytes("active_anon")))
-    };
-    let own = pages(stat).min(swap_left(directory));
-    let below: Vec<Bytes> = children(directory)
-        .unwrap_or_default()
-        .iter()
-        .filter_map(|child| Some(pages(&read(child.as_fd(), "memory.stat").ok()?).min(swap_left(child.as_fd()))))
-        .collect();
-    if below.is_empty() { own } else { own.min(below.into_iter().sum()) }
-}
-
-/// Returns how much swap the cgroup's own limit still allows.
-fn swap_left(directory: BorrowedFd<'_>) -> Bytes {
-    let number = |name| number_or_max(&read(directory, name).unwrap_or_default());
-    match (number("memory.swap.max"), number("memory.swap.current")) {
-        (Ok(Some(limit)), Ok(Some(used))) => Bytes(limit).saturating_sub(Bytes(used)),
-        (Ok(Some(limit)), _) => Bytes(limit),
-        // Without the files the kernel does not account swap, and so does not limit it.
-        (Ok(None) | Err(_), _) => Bytes::MAX,
-    }
 }
 
 #[cfg(test)]

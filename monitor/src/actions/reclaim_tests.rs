@@ -13,31 +13,6 @@ fn directory(files: &[(&str, &str)]) -> tempfile::TempDir {
     directory
 }
 
-fn held(files: &[(&str, &str)], swap_free: u64) -> Holding {
-    let directory = directory(files);
-    let open = fs::File::open(directory.path()).unwrap();
-    holding(open.as_fd(), Bytes(7), Bytes(swap_free)).unwrap()
-}
-
-const STAT: &str = "anon 90\nfile 60\ninactive_anon 60\nactive_anon 40\ninactive_file 30\nactive_file 20\n";
-
-#[test]
-fn swappable_memory_respects_the_limits() {
-    let stat = ("memory.stat", STAT);
-    let child = |max: &'static str| {
-        [stat, ("c/memory.stat", STAT), ("c/memory.swap.max", max), ("c/memory.swap.current", "0\n")]
-    };
-    let swappable = |files: &[(&str, &str)], swap_free| held(files, swap_free).swappable;
-    assert_eq!(swappable(&[stat], 0), Bytes(0), "no swap");
-    assert_eq!(swappable(&[stat], 1000), Bytes(100));
-    assert_eq!(swappable(&[stat], 10), Bytes(10), "no more than the node has");
-    assert_eq!(swappable(&[stat, ("memory.swap.max", "50\n"), ("memory.swap.current", "20\n")], 1000), Bytes(30));
-    assert_eq!(swappable(&child("max\n"), 1000), Bytes(100));
-    assert_eq!(swappable(&child("0\n"), 1000), Bytes(0), "the kubelet's NoSwap");
-    let whole = held(&[stat], 0);
-    assert_eq!((whole.above_request, whole.active_file, whole.inactive_file), (Bytes(7), Bytes(20), Bytes(30)));
-}
-
 #[test]
 fn an_order_is_written_in_pieces_and_answered() {
     let cgroup = directory(&[("memory.reclaim", "")]);

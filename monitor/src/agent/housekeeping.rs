@@ -2,22 +2,14 @@
 
 use std::time::Duration;
 
-use crate::actions::oom_score::{Audit, Extent, Rules};
+use crate::actions::oom_score::{Audit, Rules};
 use crate::actions::self_protection;
+use crate::cluster::ledger;
 use crate::report::record::Record;
-use crate::units::{CgroupId, Monotonic, Pid};
-use crate::workloads::membership;
+use crate::units::Monotonic;
 
 use super::Agent;
 
-/// Shortest time between audits of `oom_score_adj`: limits the effect of a process that writes it all the time.
-const AUDIT_PAUSE: Duration = Duration::from_secs(1);
-/// Otherwise the pause is this many times the duration of an audit: half a per cent of a CPU.
-const AUDIT_SHARE: u32 = 200;
-/// Upper bound of the pause.
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-/// Duration of one piece of an audit.
-const AUDIT_SLICE: Duration = Duration::from_millis(2);
 /// Interval of full reports that no client requested.
 const LET_GO_EVERY: Duration = Duration::from_secs(60);
 const SCORE_NOT_SET: &str = "oom_score_adj cannot be set (lowering it needs CAP_SYS_RESOURCE)";
@@ -28,23 +20,19 @@ impl Agent {
         since.map_or(Duration::ZERO, |since| self.sensors.workloads.pause().saturating_sub(since))
     }
 
-    pub(super) fn is_housekeeping_due(&self) -> bool {
-        self.until_housekeeping(Monotonic::now()).is_zero()
-    }
-
     /// Performs all periodic work once.
     pub(super) fn do_housekeeping(&mut self) {
         self.last.housekeeping = Some(Monotonic::now());
         self.sensors.workloads.scan();
-        self.hint_stores();
+        self.actions.hint_stores(&mut self.sensors);
         self.tidy_ledger();
         self.confirm_cluster();
         let now = Monotonic::now();
-        self.note_counters();
+        self.reporter.note_counters(&mut self.sensors);
         self.reporter.check_journal(now);
-        self.note_oom_counters();
+        self.reporter.note_oom_counters(&mut self.sensors, Monotonic::now());
         // The kernel reports every write, but not a process that never had the right value.
-        self.actions.audits.due = Extent::All;
+        self.actions.audits.request_all();
         self.audit_if_due();
         if self.last.let_go.is_none_or(|last| now.since(last) >= LET_GO_EVERY) {
             // Diagnostics of the programs: rare, and slow to fetch.
@@ -59,22 +47,24 @@ impl Agent {
         self.sensors.update_sources();
     }
 
-    /// Audits `oom_score_adj` for one slice, if an audit is due. A longer slice would delay the next sample.
+    /// Tidies the ledger and reports its degradation, unless a threshold is near.
+    fn tidy_ledger(&mut self) {
+        if self.actions.cluster.is_there() && !self.is_near() {
+            self.actions.cluster.ledger().tidy();
+            let reason = self.actions.cluster.ledger().degradation();
+            let effect = "an agent that ends in mid-eviction may leave it unfinished";
+            self.reporter.set_capability(ledger::CAPABILITY, reason.as_deref(), effect, Monotonic::now());
+        }
+    }
+
+    /// Audits `oom_score_adj` for one slice, if an audit is due.
     pub(super) fn audit_if_due(&mut self) {
         let now = Monotonic::now();
-        self.actions.audits.due.add(self.sensors.workloads.take_appeared());
-        if !self.actions.auditor.is_busy() {
-            let pause = self.actions.audits.took.saturating_mul(AUDIT_SHARE).clamp(AUDIT_PAUSE, LONGEST_PAUSE);
-            let rested = self.actions.audits.at.is_none_or(|last| now.since(last) >= pause);
-            if !self.actions.audits.are_due() || !rested {
-                return;
-            }
-            self.actions.audits.took = Duration::ZERO;
-            self.keep_own_score();
-            let extent = self.audit_extent();
-            self.actions.auditor.begin(self.sensors.workloads.tree(), extent);
+        self.actions.audits.request(self.sensors.workloads.take_appeared());
+        if self.actions.audits.begin_if_due(self.sensors.workloads.tree(), &self.config.proc_root, now) {
+            self.keep_own_score(now);
         }
-        let Some(sample) = self.sensors.memory.sample() else { return };
+        let Some(sample) = self.sensors.memory.sample().filter(|_| self.actions.audits.is_busy()) else { return };
         let rules = Rules {
             proc_root: &self.config.proc_root,
             capacity: sample.meminfo.total,
@@ -82,49 +72,25 @@ impl Agent {
             mode: self.config.mode,
         };
         let until_sample = self.sensors.until_sample(&self.config, now).unwrap_or_default();
-        let until = now.after(until_sample.min(AUDIT_SLICE));
-        let audit = self.actions.auditor.step(self.sensors.workloads.tree(), rules, until);
-        let stepped = Monotonic::now();
-        self.actions.audits.took = self.actions.audits.took.saturating_add(stepped.since(now));
-        if let Some(audit) = audit {
-            self.actions.audits.at = Some(stepped);
-            self.report_audit(&audit, stepped);
+        if let Some(audit) = self.actions.audits.step(self.sensors.workloads.tree(), rules, until_sample, now) {
+            self.report_audit(&audit, now);
         }
-    }
-
-    /// Returns the workloads whose scores may be wrong.
-    fn audit_extent(&mut self) -> Extent {
-        let mut extent = std::mem::take(&mut self.actions.audits.due);
-        let version = self.sensors.workloads.tree().hierarchy().version;
-        for Pid(pid) in std::mem::take(&mut self.actions.audits.written) {
-            // The process is gone.
-            let Some(path) = membership::of(&self.config.proc_root, &pid.to_string(), version) else { continue };
-            match self.sensors.workloads.tree().enclosing_workload(&path) {
-                Some(id) => extent.add([id]),
-                // A process on its way to its own cgroup may join any workload.
-                None => return Extent::All,
-            }
-        }
-        extent
     }
 
     /// Drops the counters of cgroups that are gone.
     fn let_go(&mut self) {
         let removed = self.sensors.drop_removed();
-        self.actions.audits.reported.retain(|id| !removed.contains(id));
+        self.actions.audits.forget(&removed);
     }
 
     /// Reports an audit of `oom_score_adj`. Drift that the rate limit suppresses is reported after the next audit.
     fn report_audit(&mut self, audit: &Audit, now: Monotonic) {
-        // A workload that has its value again may be reported again.
-        let is_wrong = |id: &CgroupId| audit.workloads.iter().any(|drift| drift.id == *id);
-        self.actions.audits.reported.retain(|id| !audit.extent.holds(*id) || is_wrong(id));
         let mode = self.config.mode;
         for drift in &audit.workloads {
-            if !self.actions.audits.reported.contains(&drift.id)
+            if !self.actions.audits.is_reported(drift.id)
                 && self.reporter.report(&Record::OomScoreDrift { drift, mode }, now)
             {
-                self.actions.audits.reported.insert(drift.id);
+                self.actions.audits.note_reported(drift.id);
             }
         }
         if audit.refused.is_some() || audit.repaired > 0 {
@@ -132,11 +98,9 @@ impl Agent {
             self.reporter.set_capability(self_protection::SCORES, reason, SCORE_NOT_SET, now);
         }
         self.reporter.report(&Record::OomScoresAudited(audit), now);
-        self.actions.audits.drifted = audit.drifted;
     }
 
-    fn keep_own_score(&mut self) {
-        let now = Monotonic::now();
+    fn keep_own_score(&mut self, now: Monotonic) {
         match self_protection::keep_own_score(&self.config.proc_root) {
             Ok(None) => {}
             Ok(Some(found)) => {

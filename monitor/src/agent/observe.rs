@@ -64,17 +64,6 @@ impl Agent {
         self.reporter.rearm(self.decision.armed());
     }
 
-    /// Returns the conditions that thresholds of this node can raise, and whether they hold.
-    pub(super) fn node_conditions(&self) -> impl Iterator<Item = (NodeCondition, bool)> + '_ {
-        let is_watched = |condition: &NodeCondition| {
-            // MemoryPressure is always published.
-            *condition == NodeCondition::MemoryPressure
-                || self.decision.armed().iter().any(|armed| NodeCondition::of(armed.threshold.signal) == *condition)
-        };
-        let holds = &self.decision.assessment().conditions;
-        NodeCondition::ALL.into_iter().filter(is_watched).map(|condition| (condition, holds.contains(&condition)))
-    }
-
     /// Reads the figures that are not urgent, at a low rate.
     pub(super) fn refresh_figures(&mut self, wakeup: Wakeup, now: Monotonic) {
         let has_event = matches!(wakeup, Wakeup::KernelEvent | Wakeup::Psi);
@@ -102,7 +91,7 @@ impl Agent {
         let has_changed = self.sensors.disk.set_pressure(is_pressed);
         if has_changed {
             // Without a runtime no request rate can be raised.
-            let _no_runtime = self.runtime.set_pressure(is_pressed);
+            let _no_runtime = self.actions.runtime.set_pressure(is_pressed);
         }
         if has_changed || !is_met {
             self.decision.reset_renewal();

@@ -1,27 +1,15 @@
 //! The parts from which an agent is built.
 
-use crate::actions::Evictor;
-use crate::actions::oom_score::Auditor;
-use crate::actions::reclaim::ReclaimFirst;
-use crate::actions::stop::OrderQueue;
-use crate::cluster::Cluster;
+use crate::actions::Actions;
 use crate::config::MonitorConfig;
 use crate::eviction::Layout;
 use crate::eviction::decider::{Decider, Pace, Rules};
 use crate::report::reporter::Outlets;
 use crate::report::{Recorder, Reporter};
-use crate::runtime::Runtime;
 use crate::sensors::Sensors;
 
-use super::cluster::ControlPlaneMemory;
-use super::evictions::Asking;
-use super::last::{Audits, Last};
-use super::local_storage::LocalStorage;
-use super::orders::Orders;
-use super::pending::Pending;
-use super::proactive_reclaim::ProactiveReclaim;
 use super::reload::{self, Reload};
-use super::{Actions, Agent};
+use super::{Agent, LastTimes};
 
 /// The parts of an agent.
 #[derive(Debug)]
@@ -30,16 +18,8 @@ pub struct Parts {
     pub config: MonitorConfig,
     /// The sensors.
     pub sensors: Sensors,
-    /// Evictions.
-    pub evictor: Evictor,
-    /// The container runtime.
-    pub runtime: Runtime,
-    /// The Kubernetes control plane.
-    pub cluster: Cluster,
-    /// Queue of orders from evictions to the runtime.
-    pub queue: OrderQueue,
-    /// Whether the agent tries `memory.reclaim` before an eviction.
-    pub reclaim: ReclaimFirst,
+    /// The actions.
+    pub actions: Actions,
     /// The publications of the HTTP server.
     pub outlets: Outlets,
     /// The recorder of incidents.
@@ -52,25 +32,13 @@ impl Agent {
     /// Builds an agent from its parts.
     #[must_use]
     pub fn new(parts: Parts) -> Self {
-        let Parts { config, sensors, evictor, runtime, cluster, queue, reclaim, outlets, recorder, reload } = parts;
+        let Parts { config, sensors, actions, outlets, recorder, reload } = parts;
         let config = reload::for_the_loop(config);
         let mut decision = Decider::default();
         decision.arm(Rules { policy: &config.policy, pace: Pace::Kubelet }, Layout::default());
-        let actions = Actions {
-            evictor,
-            ended: Vec::new(),
-            collected: None,
-            orders: Orders::on(queue),
-            asking: Asking::default(),
-            auditor: Auditor::default(),
-            audits: Audits::default(),
-            reclaim: ProactiveReclaim::new(reclaim),
-            pending: Pending::default(),
-            local: LocalStorage::default(),
-        };
+        let cluster = &actions.cluster;
         let node_name = cluster.is_there().then(|| cluster.view().node_name);
         let reporter = Reporter::new(outlets, recorder, node_name);
-        let (control_plane, last) = (ControlPlaneMemory::default(), Last::default());
-        Self { config, sensors, decision, actions, reporter, runtime, cluster, control_plane, reload, last }
+        Self { config, sensors, decision, actions, reporter, reload, last: LastTimes::default() }
     }
 }

@@ -3,8 +3,6 @@
 
 use std::time::SystemTime;
 
-use crate::actions::oom_score::Extent;
-use crate::actions::reclaim::ReclaimFirst;
 use crate::actions::self_protection;
 use crate::cluster::Intent;
 use crate::cluster::ledger::Unfinished;
@@ -166,7 +164,7 @@ impl Agent {
             self.call_off(Intent::is_hard, "kubernetes.evictions.hard is off");
         }
         if before.kubernetes != self.config.kubernetes {
-            self.cluster.reload(self.config.kubernetes.clone());
+            self.actions.cluster.reload(self.config.kubernetes.clone());
         }
         if (&before.kubernetes.protect, before.policy.quirks)
             != (&self.config.kubernetes.protect, self.config.policy.quirks)
@@ -174,8 +172,8 @@ impl Agent {
             self.join_pods();
         }
         if (before.mode, before.policy.oom_scores) != (self.config.mode, self.config.policy.oom_scores) {
-            self.actions.audits.due = Extent::All;
-            self.actions.audits.reported.clear();
+            self.actions.audits.request_all();
+            self.actions.audits.forget_reports();
         }
     }
 
@@ -210,26 +208,20 @@ impl Agent {
     /// Cancels the evictions that are not settled at the API server: its answer may come in hours, and would then evict
     /// the pod.
     fn call_off(&mut self, is_meant: impl Fn(&Intent) -> bool, reason: &str) {
-        for Unfinished { intent, .. } in self.cluster.ledger().unfinished() {
+        for Unfinished { intent, .. } in self.actions.cluster.ledger().unfinished() {
             if !is_meant(&intent) {
                 continue;
             }
-            self.cluster.ledger().end(&intent);
+            self.actions.cluster.ledger().end(&intent);
             let record = Record::EvictionAbandoned { pod: &intent.pod(), pod_uid: &intent.uid, reason };
             self.reporter.report(&record, Monotonic::now());
         }
     }
 
     fn follow_reclaim(&mut self) {
-        let deadline = self.config.evictions.reclaim_deadline;
-        let (first, missing) =
-            match ReclaimFirst::of(self.config.mode, deadline, self.sensors.workloads.tree().hierarchy()) {
-                Ok(first) => (first, None),
-                Err(reason) => (ReclaimFirst::Off, Some(reason)),
-            };
+        let missing = self.actions.follow_reclaim(&self.config, &self.sensors);
         let effect = "no workload is asked to give back memory";
         self.reporter.set_capability(RECLAIM, missing.as_deref(), effect, Monotonic::now());
-        self.actions.reclaim.set_first(first);
         self.decision.forget_reclaim();
     }
 }

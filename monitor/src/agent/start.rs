@@ -2,6 +2,7 @@
 
 use std::io::Write as _;
 
+use crate::report::node_reporting::publication;
 use crate::report::record::{Record, Start};
 use crate::report::summary::render_page;
 
@@ -16,11 +17,13 @@ impl Agent {
         self.reporter.set_missing(degradations, Monotonic::now());
         self.reporter.with_metrics(|metrics| metrics.configuration.observe(self.reload.state(), None));
         self.run_turn(Wakeup::Housekeeping);
-        let node = self.node_report(Monotonic::now());
+        let (drifted, now) = (self.actions.audits.drifted() as u64, Monotonic::now());
+        let (reporter, mut state) = self.reporting();
+        let node = reporter.node_report(&mut state, drifted, now);
         // The start page shows degraded sources. From now on only their changes are reported.
         self.sensors.update_sources();
         let available = node.memory.as_ref().map(|memory| memory.available(self.config.policy.semantics));
-        let publication = self.publication(node, None);
+        let publication = publication(&self.reporting().1, node, None);
         if text {
             // A closed stdout does not stop the agent.
             let _unread = std::io::stdout().write_all(render_page(&publication).as_bytes());

@@ -1,81 +1,75 @@
-//! Drives the decider: one turn from a sample to its actions.
+//! Drives the decider: one turn from a sample to its actions and their report.
 
 use std::time::Duration;
 
-use crate::actions::{ActionError, Ended, Outcome};
+use crate::actions::{ActionError, ActionFacts, EvictionOrder, Reason, Started};
+use crate::config::{Mode, MonitorConfig};
 use crate::eviction::decider::{
-    AgentRules, Answer, Attempt, Choice, EndedEviction, Measure, Memory, Next, Pace, Place, RecordedStep, RecordedTurn,
-    Rules, Snapshot,
+    AgentRules, Answer, Attempt, Choice, Measure, Memory, Next, Pace, Place, RecordedStep, RecordedTurn, Rules,
+    Snapshot,
 };
-use crate::eviction::evicted::Cause;
-use crate::eviction::rank::Ranked;
 use crate::eviction::{MetThreshold, Observation};
-use crate::report::eviction_report::Action;
-use crate::report::reclaim_report::ReclaimAttempt;
-use crate::report::record::Record;
+use crate::report::eviction_reporting::StartedEviction;
+use crate::sensors::control_plane::SoftEvictions;
+use crate::sensors::local_storage_limits::Above;
 use crate::sensors::workload_scan::LIST_AGE;
-use crate::units::Monotonic;
+use crate::units::{Bytes, CgroupId, Monotonic};
 use crate::workloads::WorkloadUsage;
 
-use super::local_storage::Above;
-use super::{Agent, TurnStart};
+use super::{Agent, Wakeup};
 
-/// Maximum age of the list of workloads at a decision. Usage is always read anew.
-pub(super) const LIST_AGE_AT_DECISION: Duration = Duration::from_millis(500);
 /// Time before the expected crossing of a threshold at which the list of workloads is prepared.
 const PREPARE_WITHIN: Duration = Duration::from_millis(20);
 
-pub(super) type RankedWorkload = Ranked<WorkloadUsage>;
-
-/// One eviction or dry run, with the time of each step.
-pub(super) struct StartedEviction {
-    pub(super) met: MetThreshold,
-    pub(super) ranked: RankedWorkload,
-    pub(super) candidates: Vec<RankedWorkload>,
-    pub(super) action: Action,
-    pub(super) processes: usize,
-    pub(super) ordered: Monotonic,
-    /// When the confirming second sample was taken.
-    pub(super) decided: Monotonic,
-    pub(super) acted: Monotonic,
-    /// The reclaim attempt that failed before the eviction.
-    pub(super) reclaimed: Option<ReclaimAttempt>,
-    pub(super) turn: RecordedTurn,
+/// How a turn began.
+#[derive(Debug, Clone)]
+struct TurnStart {
+    wakeup: Wakeup,
+    woken: Monotonic,
+    /// When the observation was sampled.
+    sampled: Monotonic,
+    observation: Observation,
 }
 
 /// Measurements and actions of the present turn.
 #[derive(Debug, Default)]
-pub(super) struct Turn {
+struct Turn {
     memory: Memory,
     /// Serialized only after the kill, to keep the decision fast.
     steps: Vec<(Snapshot, Answer<WorkloadUsage>, Next)>,
     ordered: Monotonic,
     decided: Monotonic,
     /// Pods above a limit of their own, in the order of the decider's places.
-    pub(super) above: Vec<Above>,
+    above: Vec<Above>,
     evicted: Option<(Choice, Started)>,
     limits: Vec<(Choice, Started)>,
 }
 
-/// An eviction that was started.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Started {
-    pub(super) processes: usize,
-    pub(super) action: Action,
-    pub(super) at: Monotonic,
-}
-
 impl Agent {
+    /// Takes a turn on a fresh sample, and reports what happened in it.
+    pub(super) fn decide(&mut self, wakeup: Wakeup, woken: Monotonic) {
+        let polled = Monotonic::now();
+        let ended = self.actions.poll(&self.config.evictions, &mut self.sensors, polled);
+        let Some((sampled, observation)) = self.observe() else {
+            return self.reporter.report_ended(&ended, polled, None);
+        };
+        let start = TurnStart { wakeup, woken, sampled, observation };
+        // The action precedes the report: writing a log record takes as long as a decision.
+        let mut turn = self.take_turn(&start);
+        let eviction = self.started_eviction(&start, &mut turn);
+        self.pass_on_samples();
+        self.reporter.report_ended(&ended, polled, Some(&start.observation));
+        self.report_turn(&start, &turn, eviction.as_ref(), Monotonic::now());
+    }
+
     /// Steps the decider until the turn is over, and carries out each requested step.
-    pub(super) fn take_turn(&mut self, start: &TurnStart) -> Turn {
+    fn take_turn(&mut self, start: &TurnStart) -> Turn {
         let mut snapshot = self.snapshot(start);
-        let pace = Pace::Agent(self.agent_rules());
         let mut turn = Turn { memory: self.decision.memory().clone(), ..Turn::default() };
         let mut answer = Answer::Begin;
         loop {
             let given = answer.clone();
-            let rules = Rules { policy: &self.config.policy, pace };
-            let next = self.decision.step(rules, &snapshot, answer);
+            let next = self.decision.step(rules(&self.config), &snapshot, answer);
             if !turn.steps.is_empty() || !matches!(next, Next::Wait { .. }) {
                 turn.steps.push((snapshot.clone(), given, next));
             }
@@ -90,12 +84,15 @@ impl Agent {
                     Answer::Sampled
                 }
                 Next::Measure(what) => self.measure(what, &mut turn),
-                Next::CollectGarbage { signal, .. } => Answer::CollectionStarted(self.collect_garbage(signal)),
+                Next::CollectGarbage { signal, .. } => {
+                    let Self { config, sensors, decision, actions, .. } = self;
+                    Answer::CollectionStarted(actions.collect_garbage(signal, config, decision.armed(), sensors))
+                }
                 Next::Reclaim { place, bytes, deadline } => {
                     Answer::ReclaimStarted(self.begin_reclaim(place, bytes, deadline))
                 }
                 Next::EndReclaim { outcome, interrupt } => {
-                    let freed = self.end_reclaim(outcome, interrupt, &snapshot.observation);
+                    let freed = self.actions.end_reclaim(outcome, interrupt, &snapshot.observation);
                     snapshot.reclaim = self.actions.reclaim.facts();
                     Answer::Reclaimed(freed)
                 }
@@ -109,124 +106,190 @@ impl Agent {
         }
     }
 
-    fn agent_rules(&self) -> AgentRules {
-        AgentRules {
-            mode: self.config.mode,
-            limits: self.config.evictions,
-            methods: self.config.kubernetes.evictions,
-            defers_soft: self.config.kubernetes.defer_soft_in_maintenance,
+    fn snapshot(&mut self, start: &TurnStart) -> Snapshot {
+        let now = start.sampled;
+        let ActionFacts { under_way, ended, collected, expected, reclaim } =
+            self.actions.take_facts(&self.sensors, now);
+        Snapshot {
+            now: now.into(),
+            layout: self.sensors.signals.filesystems.layout(),
+            observation: start.observation.clone(),
+            question: None,
+            under_way,
+            ended,
+            collected,
+            expected,
+            in_maintenance: self.in_maintenance(now),
+            reclaim,
+            has_limits: self.sensors.pods.has_any(),
         }
     }
 
+    /// Returns whether soft evictions wait for the control plane.
+    fn in_maintenance(&mut self, now: Monotonic) -> bool {
+        let has_soft = self.config.policy.thresholds.iter().any(|threshold| !threshold.is_hard());
+        if !has_soft || !self.config.kubernetes.defer_soft_in_maintenance || !self.sensors.platform.cluster.is_there() {
+            return false;
+        }
+        match self.sensors.platform.cluster.soft_evictions(now) {
+            SoftEvictions::Allowed => false,
+            SoftEvictions::Outdated(age) => {
+                if self.decision.assessment().met.iter().any(|met| !met.is_hard()) {
+                    self.reporter.report_outdated_maintenance(Some(age), now);
+                }
+                false
+            }
+            SoftEvictions::Deferred => {
+                self.reporter.report_outdated_maintenance(None, now);
+                true
+            }
+        }
+    }
+
+    /// Measures what the decider asks for.
+    fn measure(&mut self, what: Measure, turn: &mut Turn) -> Answer<WorkloadUsage> {
+        match what {
+            // The signals are sampled by the driver, which owns the snapshot.
+            Measure::Signals => Answer::Sampled,
+            Measure::Runtime => Answer::Runtime(self.sensors.runtime_facts()),
+            Measure::Candidates { signal, exact } => {
+                Answer::Candidates(self.sensors.candidates(signal, exact, self.config.policy.quirks))
+            }
+            Measure::Exact { place } => {
+                let id = self.ranked_at(place).map(|usage| usage.workload.id);
+                Answer::Exact(id.and_then(|id| self.sensors.workloads.tree_mut().measure(id)))
+            }
+            Measure::Standing { place } => {
+                let id = self.cgroup_at(place, turn);
+                let standing = id.map(|id| self.sensors.standing(id, &self.config.proc_root));
+                Answer::Standing(standing.unwrap_or_default())
+            }
+            Measure::Holding { place } => {
+                let Self { sensors, decision, .. } = self;
+                let usage = decision.ranking().get(place).map(|ranked| &ranked.candidate);
+                Answer::Holding(usage.and_then(|usage| sensors.holding(usage)))
+            }
+            Measure::Disks { since, tolerated, renew } => {
+                Answer::DisksMeasured(self.sensors.is_disk_measured(since, tolerated, renew))
+            }
+            Measure::Limits => {
+                let now = Monotonic::now();
+                self.read_pods(now);
+                turn.above = self.sensors.above_limits(&self.config.policy);
+                Answer::Limits(self.sensors.exceeded(&turn.above, now))
+            }
+        }
+    }
+
+    fn ranked_at(&self, place: usize) -> Option<&WorkloadUsage> {
+        self.decision.ranking().get(place).map(|ranked| &ranked.candidate)
+    }
+
+    fn cgroup_at(&self, place: Place, turn: &Turn) -> Option<CgroupId> {
+        match place {
+            Place::Ranked(place) => self.ranked_at(place).map(|usage| usage.workload.id),
+            Place::Limit(place) => turn.above.get(place).map(|above| above.id),
+        }
+    }
+
+    fn begin_reclaim(&mut self, place: usize, bytes: Bytes, deadline: Monotonic) -> bool {
+        let Self { sensors, decision, actions, .. } = self;
+        let Some(ranked) = decision.ranking().get(place) else { return false };
+        let available = decision.acted_on().map_or(Bytes::ZERO, |met| met.value.available_bytes());
+        actions.begin_reclaim(&ranked.candidate, (bytes, deadline), available, sensors)
+    }
+
+    /// Starts the chosen eviction.
     fn attempt(&mut self, choice: &Choice, turn: &mut Turn) -> Attempt {
-        match self.carry_out(choice, turn) {
+        let Some(id) = self.cgroup_at(choice.place, turn) else { return Attempt::Gone };
+        let Self { config, sensors, decision, actions, .. } = self;
+        let reason = match choice.place {
+            Place::Ranked(place) => decision
+                .acted_on()
+                .zip(decision.ranking().get(place))
+                .map(|(met, ranked)| Reason::Threshold(met, ranked)),
+            Place::Limit(place) => turn.above.get(place).map(Reason::Limit),
+        };
+        match actions.evict(EvictionOrder { choice, id, reason }, sensors, config) {
             Ok(started) => {
                 match choice.place {
                     Place::Ranked(_) => turn.evicted = Some((*choice, started)),
                     Place::Limit(_) => turn.limits.push((*choice, started)),
                 }
-                if !choice.is_dry_run && choice.cause.is_for_disk() {
-                    self.sensors.signals.filesystems.ask_now();
-                }
                 Attempt::Started
             }
             Err(ActionError::Gone) => Attempt::Gone,
             Err(ActionError::Critical) => Attempt::Critical,
-            Err(error) => {
-                let is_put_off = matches!(error, ActionError::PutOff(_));
-                if !is_put_off || matches!(choice.place, Place::Limit(_)) {
-                    let (workload, reason) = (self.name_of(choice.place, turn), error.to_string());
-                    let record =
-                        Record::EvictionNotStarted { cause: choice.cause, workload: &workload, reason: &reason };
-                    self.reporter.report(&record, Monotonic::now());
-                }
-                if is_put_off { Attempt::PutOff } else { Attempt::Failed }
-            }
-        }
-    }
-
-    fn name_of(&self, place: Place, turn: &Turn) -> String {
-        match place {
-            Place::Ranked(place) => {
-                let ranked = self.decision.ranking().get(place);
-                ranked.map(|ranked| ranked.candidate.workload.name.clone()).unwrap_or_default()
-            }
-            Place::Limit(place) => turn.above.get(place).map(|above| above.workload.clone()).unwrap_or_default(),
+            Err(ActionError::PutOff(_)) => Attempt::PutOff,
+            Err(ActionError::Refused { .. } | ActionError::StillAlive { .. }) => Attempt::Failed,
         }
     }
 
     /// Returns the turn's eviction for a threshold, with all facts that explain it. Called after the kill.
-    pub(super) fn started_eviction(&mut self, turn: &mut Turn) -> Option<StartedEviction> {
+    fn started_eviction(&mut self, start: &TurnStart, turn: &mut Turn) -> Option<StartedEviction> {
         let (choice, started) = turn.evicted?;
-        let met = self.decision.armed().get(choice.threshold?).map(|armed| armed.threshold.clone());
-        let met = self.decision.acted_on().filter(|acted_on| Some(&acted_on.threshold) == met.as_ref()).cloned()?;
+        let threshold = &self.decision.armed().get(choice.threshold?)?.threshold;
+        let met: MetThreshold = self.decision.acted_on().filter(|met| met.threshold == *threshold)?.clone();
         let Place::Ranked(place) = choice.place else { return None };
         let candidates = self.decision.take_ranking();
         let ranked = candidates.get(place)?.clone();
-        if choice.is_dry_run
-            && !self.reporter.is_dry_run_due(met.threshold.signal, ranked.candidate.workload.id, turn.decided)
-        {
+        let victim = ranked.candidate.workload.id;
+        if choice.is_dry_run && !self.reporter.is_dry_run_due(met.threshold.signal, victim, turn.decided) {
             return None;
         }
-        let steps = turn.steps.drain(..).map(|(snapshot, answer, next)| RecordedStep {
-            snapshot,
-            answer: answer.recorded(),
-            next,
-        });
-        let steps = steps.collect();
+        let steps = turn.steps.drain(..);
+        let steps = steps.map(|(snapshot, answer, next)| RecordedStep { snapshot, answer: answer.recorded(), next });
         Some(StartedEviction {
+            turn: RecordedTurn { memory: std::mem::take(&mut turn.memory), steps: steps.collect() },
             candidates,
-            action: started.action,
-            processes: started.processes,
+            started,
+            wakeup: start.wakeup.as_str(),
+            woken: start.woken,
+            sampled: start.sampled,
             ordered: turn.ordered,
             decided: turn.decided,
-            acted: started.at,
             reclaimed: self.actions.reclaim.take_in_vain(turn.decided),
-            turn: RecordedTurn { memory: std::mem::take(&mut turn.memory), steps },
             met,
             ranked,
         })
     }
 
-    /// Returns the rules with which a recorded turn is replayed.
-    pub(super) fn recorded_rules(&self) -> impl serde::Serialize + '_ {
-        Rules { policy: &self.config.policy, pace: Pace::Agent(self.agent_rules()) }
-    }
-
-    /// Reports the turn's evictions for limits of the pods' own.
-    pub(super) fn report_limits(&mut self, turn: &mut Turn, now: Monotonic) {
-        for (choice, started) in std::mem::take(&mut turn.limits) {
+    /// Reports what the turn found and did.
+    fn report_turn(&mut self, start: &TurnStart, turn: &Turn, eviction: Option<&StartedEviction>, now: Monotonic) {
+        for note in self.actions.take_notes() {
+            self.reporter.report_action_note(&note, now);
+        }
+        let observation = &start.observation;
+        let woken_by = (start.wakeup.as_str(), start.sampled);
+        let (armed, assessment) = (self.decision.armed(), self.decision.assessment());
+        self.reporter.report_thresholds(armed, assessment, observation, woken_by, now);
+        let of_eviction = eviction.map(|eviction| eviction.met.threshold.signal);
+        let first = || assessment.to_act_on().first().map(|met| met.threshold.signal);
+        let is_reclaiming = self.config.mode == Mode::Enforce && !assessment.met.is_empty();
+        if let Some(signal) = of_eviction.or_else(first).filter(|_| is_reclaiming) {
+            self.reporter.report_reclaiming(signal.resource(), eviction.is_some(), now);
+        }
+        if let Some(eviction) = eviction {
+            let (reporter, mut state) = self.reporting();
+            let rules = rules(state.config);
+            reporter.report_eviction(&mut state, rules, eviction, now);
+        }
+        for (choice, started) in &turn.limits {
             let Place::Limit(place) = choice.place else { continue };
-            if let Some(above) = turn.above.get(place).cloned() {
-                self.report_limit_eviction(&above, started, choice.is_dry_run, now);
+            if let Some(above) = turn.above.get(place) {
+                self.reporter.report_limit_eviction(&self.sensors, above, *started, now);
             }
         }
-    }
-
-    /// Polls the evictions under way. Ended evictions are reported after the decision.
-    pub(super) fn poll_evictions(&mut self, now: Monotonic) -> Vec<Ended> {
-        let ended = self.actions.evictor.poll(&self.config.evictions, now);
-        if ended.iter().any(|ended| ended.outcome == Outcome::Gone) {
-            self.sensors.note_evicted();
+        let pods_expected = self.actions.pods_expected();
+        let notes: Vec<_> = self.decision.notes().collect();
+        let (reporter, state) = self.reporting();
+        for note in notes {
+            reporter.report_note(note, &state, observation, pods_expected, now);
         }
-        // Ended evictions are kept until the next turn: without a sample there is no turn, and a budget must count
-        // them.
-        let facts = ended.iter().map(|ended| EndedEviction { id: ended.id, cause: ended.cause, end: ended.end });
-        self.actions.ended.extend(facts);
-        for ended in &ended {
-            match ended.outcome {
-                Outcome::Gone => {
-                    self.actions.local.note_gone(ended.id, now);
-                    self.sensors.disk.hurry(&ended.name);
-                }
-                Outcome::Failed(_) | Outcome::Refused(_) => self.actions.pending.forget(&ended.name),
-            }
-            let is_refused = matches!((ended.cause, &ended.outcome), (Cause::Signal(_), Outcome::Refused(_)));
-            if ended.cause.is_for_disk() && !is_refused {
-                self.sensors.signals.filesystems.ask_now();
-            }
+        for (condition, holds) in state.node_conditions() {
+            reporter.report_condition(condition.as_str(), holds, Some(condition), now);
         }
-        ended
+        self.publish_status(now);
     }
 
     /// Refreshes the list of workloads near a threshold, so that the decision need not wait for it.
@@ -240,12 +303,15 @@ impl Agent {
     pub(super) fn is_near(&self) -> bool {
         self.next_event(Monotonic::now()).0 <= PREPARE_WITHIN
     }
+}
 
-    /// Reports the decider's notes of the turn.
-    pub(super) fn report_notes(&mut self, observation: &Observation, now: Monotonic) {
-        let notes: Vec<_> = self.decision.notes().collect();
-        for note in notes {
-            self.report_note(note, observation, now);
-        }
-    }
+/// Returns the rules that this configuration gives the decider.
+fn rules(config: &MonitorConfig) -> Rules<'_> {
+    let agent = AgentRules {
+        mode: config.mode,
+        limits: config.evictions,
+        methods: config.kubernetes.evictions,
+        defers_soft: config.kubernetes.defer_soft_in_maintenance,
+    };
+    Rules { policy: &config.policy, pace: Pace::Agent(agent) }
 }

@@ -61,6 +61,26 @@ const STACK: usize = 2 << 20;
 #[error("the thread that talks to the API server takes no more: its queue is full, or it has ended")]
 pub struct NotTaken;
 
+/// Reads what the API threads learned last; never waits.
+#[derive(Debug, Clone)]
+pub struct Viewer {
+    shared: Arc<Shared>,
+    is_there: bool,
+}
+
+impl Viewer {
+    /// Returns whether an API server is configured, whether it answers or not.
+    #[must_use]
+    pub const fn is_there(&self) -> bool {
+        self.is_there
+    }
+
+    #[must_use]
+    pub fn view(&self) -> View {
+        self.shared.with(|view| view.clone())
+    }
+}
+
 /// The loop's end of the API threads.
 #[derive(Debug)]
 pub struct Cluster {
@@ -136,6 +156,12 @@ impl Cluster {
     #[must_use]
     pub fn view(&self) -> View {
         self.shared.with(|view| view.clone())
+    }
+
+    /// Returns a handle that reads the last view.
+    #[must_use]
+    pub fn viewer(&self) -> Viewer {
+        Viewer { shared: Arc::clone(&self.shared), is_there: self.is_there() }
     }
 
     #[must_use]

@@ -9,7 +9,7 @@ use std::time::{Instant, SystemTime};
 use crate::actions::reclaim::ReclaimFirst;
 use crate::actions::release::Releaser;
 use crate::actions::stop::OrderQueue;
-use crate::actions::{Evictor, FreezeRecord, self_protection};
+use crate::actions::{Actions, Evictor, FreezeRecord, self_protection};
 use crate::agent::{Agent, Parts, Reload, not_acted_on};
 use crate::cluster::Cluster;
 use crate::cluster::ledger::{Ledger, Unfinished};
@@ -27,10 +27,11 @@ use crate::report::reporter::Outlets;
 use crate::report::series::SeriesLimits;
 use crate::report::{ConfigState, Guard, Health, Metrics, Publications, Recorder, hang_limit, http};
 use crate::runtime::Runtime;
+use crate::sensors::control_plane::ControlPlane;
 use crate::sensors::filesystem_signals::FilesystemSignals;
 use crate::sensors::oom_kill_stream::OomKills;
-use crate::sensors::{SensorParts, Sensors};
-use crate::units::Bytes;
+use crate::sensors::{Platform, SensorParts, Sensors};
+use crate::units::{Bytes, Monotonic};
 use crate::workloads::{PodsFile, WorkloadTree};
 use anyhow::Context as _;
 
@@ -267,16 +268,14 @@ async fn serve(
     };
     let fastest = config.sampling.fastest_rate.or_else(fault_rate::measure).unwrap_or(ASSUMED_RATE);
     let rate = FallRate::assuming(fastest);
-    let parts = SensorParts { kernel, psi, oom_kills, memory, rate, filesystems, tree, pods, walker };
+    let platform =
+        Platform { runtime: runtime.viewer(), cluster: ControlPlane::new(cluster.viewer(), Monotonic::now()) };
+    let parts = SensorParts { kernel, psi, oom_kills, memory, rate, filesystems, tree, pods, walker, platform };
     let sensors = Sensors::new(&config, parts);
     let mut agent = Agent::new(Parts {
         config,
         sensors,
-        evictor,
-        runtime,
-        cluster,
-        queue,
-        reclaim,
+        actions: Actions::new(evictor, queue, reclaim, runtime, cluster),
         outlets: Outlets { metrics, health, publications, log },
         recorder,
         reload,

@@ -1,8 +1,9 @@
 //! The log lines about evictions and OOM kills.
 
-use super::eviction_report::{Action, EvictionRecord, ThresholdTrigger, Trigger};
+use super::eviction_report::{EvictionRecord, ThresholdTrigger, Trigger};
 use super::oom_kill_report::OomKillRecord;
 use super::record::{MetFigures, Record};
+use crate::actions::Action;
 use crate::actions::{Ended, Outcome};
 use crate::cluster::Verdict;
 use crate::eviction::SignalValue;

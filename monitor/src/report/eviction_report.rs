@@ -2,8 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::reclaim_report::ReclaimAttempt;
-use crate::config::Mode;
+use crate::actions::{Action, ReclaimAttempt};
 use crate::eviction::MetThreshold;
 use crate::eviction::evicted::Cause;
 use crate::eviction::rank::{Order, Ranked};
@@ -13,40 +12,6 @@ use crate::workloads::WorkloadUsage;
 
 /// Candidates named in the log record.
 const RANKING_SHOWN: usize = 5;
-
-/// How an eviction starts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Action {
-    /// SIGKILL, without a grace period.
-    Kill,
-    /// SIGTERM, or a stop by the container runtime; SIGKILL follows after the grace period.
-    Term,
-    /// Eviction request to the API server; the kubelet stops the pod.
-    Ask,
-    /// Observe mode: no signal is sent.
-    DryRun,
-}
-
-impl Action {
-    pub const ALL: [Self; 4] = [Self::Kill, Self::Term, Self::Ask, Self::DryRun];
-
-    /// The value of the field `action` in logs and incidents.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Kill => "kill",
-            Self::Term => "term",
-            Self::Ask => "ask",
-            Self::DryRun => "would_kill",
-        }
-    }
-
-    pub const fn mode(self) -> Mode {
-        match self {
-            Self::Kill | Self::Term | Self::Ask => Mode::Enforce,
-            Self::DryRun => Mode::Observe,
-        }
-    }
-}
 
 #[derive(Debug)]
 pub struct EvictionRecord<'r> {

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use super::EvictionOutcome;
-use super::eviction_report::Action;
 use super::metrics::Metrics;
 use super::reclaim_report::ReclaimRecord;
 use super::record::Record;
+use crate::actions::Action;
 use crate::actions::Outcome;
 use crate::units::Bytes;
 

@@ -7,10 +7,10 @@ use tracing::span::{Attributes, Id};
 use tracing::{Event, Metadata, Subscriber};
 
 use super::*;
+use crate::actions::{Action, ReclaimAttempt};
 use crate::eviction::decider::EvictionEnd;
 use crate::eviction::rank::{Order, Ranked};
-use crate::report::eviction_report::{Action, ThresholdTrigger, Trigger};
-use crate::report::reclaim_report::ReclaimAttempt;
+use crate::report::eviction_report::{ThresholdTrigger, Trigger};
 use crate::report::reporter::Outlets;
 use crate::report::series::SeriesLimits;
 use crate::report::{Health, Metrics, Publications, Recorder, Reporter, logging};

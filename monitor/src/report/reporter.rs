@@ -9,12 +9,16 @@ use super::log_sink;
 use super::metrics_sink;
 use super::node_status::{NodeStatusSink, StatusFacts};
 use super::record::{KnownPods, Record};
-use super::{Dedup, Health, Metrics, Publications, Recorder, logging};
-use crate::cluster::Cluster;
+use super::{ConfigState, Dedup, Health, LoopState, Metrics, Publications, Recorder, logging};
+use crate::cluster::events::InvolvedObject;
+use crate::cluster::{Cluster, EventRequest};
 use crate::config::{Mode, Threshold};
+use crate::eviction::evicted::Cause;
 use crate::eviction::{Armed, Assessment, NodeCondition, Observation};
 use crate::incidents::writer;
+use crate::sensors::Sensors;
 use crate::units::{CapabilityChange, CgroupId, Monotonic, Resource, Signal, split_degradation};
+use crate::workloads::PodUid;
 
 /// Interval between reports of the same dry run or deferred eviction.
 pub const REPEAT_DRY_RUN: Duration = Duration::from_secs(60);
@@ -42,6 +46,10 @@ pub struct Reporter {
     reclaiming: Dedup<Resource>,
     dry_runs: Dedup<(Signal, CgroupId)>,
     deferred: Dedup<usize>,
+    pub(super) limit_dry_runs: Dedup<(Cause, CgroupId)>,
+    pub(super) reclaim_dry_runs: Dedup<CgroupId>,
+    /// Whether outdated facts about maintenance were reported.
+    is_maintenance_outdated: bool,
     /// Node name and events for the API server; `None` without one.
     events: Option<(Arc<str>, Vec<EventDraft>)>,
 }
@@ -59,6 +67,9 @@ impl Reporter {
             reclaiming: Dedup::new(REPEAT_RECLAIMING),
             dry_runs: Dedup::new(REPEAT_DRY_RUN),
             deferred: Dedup::new(REPEAT_DRY_RUN),
+            limit_dry_runs: Dedup::new(REPEAT_DRY_RUN),
+            reclaim_dry_runs: Dedup::new(REPEAT_DRY_RUN),
+            is_maintenance_outdated: false,
             events: node_name.map(|name| (name, Vec::new())),
         }
     }
@@ -147,6 +158,14 @@ impl Reporter {
         }
     }
 
+    /// Reports once that the facts about the node's maintenance are too old to defer soft evictions.
+    pub fn report_outdated_maintenance(&mut self, age: Option<Duration>, now: Monotonic) {
+        let was_reported = std::mem::replace(&mut self.is_maintenance_outdated, age.is_some());
+        if let Some(age) = age.filter(|_| !was_reported) {
+            self.report(&Record::MaintenanceOutdated { age }, now);
+        }
+    }
+
     pub fn forget_deferred(&mut self) {
         self.deferred.clear();
     }
@@ -200,13 +219,23 @@ impl Reporter {
     }
 
     /// Publishes the node's conditions and taints if they have changed.
-    pub fn publish_status<'p>(
+    pub fn publish_status(
         &mut self,
-        facts: StatusFacts<'_>,
-        pressure: impl Iterator<Item = (&'p str, bool)> + Clone,
+        state: &LoopState<'_>,
+        configuration: &ConfigState,
         cluster: &Cluster,
         now: Monotonic,
     ) {
+        if !cluster.is_there() {
+            return;
+        }
+        let facts = StatusFacts {
+            mode: state.config.mode,
+            options: &state.config.kubernetes,
+            conditions: state.known_conditions(),
+            configuration,
+        };
+        let pressure = state.sensors.pressure.statuses();
         let (status, news) = self.status.update(facts, pressure, || cluster.view(), now);
         for (condition, news) in &news {
             self.report(&Record::NoExecuteTaint { condition: *condition, news }, now);
@@ -230,12 +259,39 @@ impl Reporter {
         }
     }
 
-    /// Returns the events that were drafted since the last call.
-    pub fn take_events(&mut self) -> Vec<EventDraft> {
+    /// Hands the Kubernetes events drafted since the last call to the thread that sends them. An event about a pod that
+    /// no source knows is not sent.
+    pub fn send_events(&mut self, sensors: &Sensors, cluster: &Cluster, now: Monotonic) {
+        for EventDraft { pod, is_warning, reason, message } in self.take_events() {
+            let about = match &pod {
+                None => Some(InvolvedObject::Node),
+                Some(uid) => involved_pod(uid, sensors),
+            };
+            let Some(object) = about else { continue };
+            let event = EventRequest { object, is_warning, reason: reason.to_owned(), message };
+            if cluster.send_event(event).is_err() {
+                self.report(&Record::EventDropped { reason }, now);
+            }
+        }
+    }
+
+    pub(super) fn take_events(&mut self) -> Vec<EventDraft> {
         self.events.as_mut().map(|(_, drafts)| std::mem::take(drafts)).unwrap_or_default()
     }
 
     pub fn with_metrics(&self, act: impl FnOnce(&Metrics)) {
         act(&self.outlets.metrics);
     }
+}
+
+/// Returns the pod as the API server knows it: a static pod by its mirror pod.
+fn involved_pod(uid: &PodUid, sensors: &Sensors) -> Option<InvolvedObject> {
+    let pods = sensors.platform.cluster.view().pods;
+    if let Some(metadata) = pods.find(uid).map(|pod| &pod.metadata) {
+        let (namespace, name) = (metadata.namespace.clone(), metadata.name.clone());
+        return Some(InvolvedObject::Pod { namespace, name, uid: metadata.uid.clone() });
+    }
+    let (named, _) = sensors.pod_named(Some(uid));
+    let (namespace, name) = named.as_deref()?.split_once('/')?;
+    Some(InvolvedObject::Pod { namespace: namespace.to_owned(), name: name.to_owned(), uid: uid.0.clone() })
 }

@@ -64,6 +64,17 @@ pub fn observe_once(options: RuntimeOptions) -> std::io::Result<View> {
 #[error("the thread that talks to the container runtime takes no more orders: its queue is full, or it has ended")]
 pub struct NotTaken;
 
+/// Reads what the runtime thread observed last; never waits.
+#[derive(Debug, Clone)]
+pub struct Viewer(Arc<Shared>);
+
+impl Viewer {
+    #[must_use]
+    pub fn view(&self) -> View {
+        self.0.with(|view| view.clone())
+    }
+}
+
 /// The loop's end of the runtime thread, which ends when this is dropped.
 #[derive(Debug)]
 pub struct Runtime {
@@ -111,6 +122,12 @@ impl Runtime {
     #[must_use]
     pub fn view(&self) -> View {
         self.shared.with(|view| view.clone())
+    }
+
+    /// Returns a handle that reads the last view.
+    #[must_use]
+    pub fn viewer(&self) -> Viewer {
+        Viewer(Arc::clone(&self.shared))
     }
 
     /// Orders a snapshot now.

@@ -1,5 +1,6 @@
 //! Steers the thread that measures what workloads keep on disks: which workloads, which first, and how urgently.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,6 +16,9 @@ use super::figure_report::DiskUsageReport;
 
 /// How often new or removed storage limits of pods are looked for.
 const LIMITS_EVERY: Duration = Duration::from_secs(10);
+
+/// Evictions are remembered this long; by then every workload has a new measurement.
+const EVICTED_KEPT: Duration = Duration::from_secs(600);
 
 /// What the decision asks of the measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,6 +42,8 @@ pub struct DiskMeasurement {
     is_urgent: bool,
     /// Why no workload is being measured.
     missing: Option<String>,
+    /// When a workload was evicted last. A restarted workload has the same name and cgroup but not the earlier usage.
+    evicted: HashMap<CgroupId, Monotonic>,
 }
 
 impl DiskMeasurement {
@@ -53,6 +59,7 @@ impl DiskMeasurement {
             is_pressed: false,
             is_urgent: false,
             missing: None,
+            evicted: HashMap::new(),
         }
     }
 
@@ -83,6 +90,18 @@ impl DiskMeasurement {
     /// Has a workload measured before others.
     pub fn hurry(&self, workload: &str) {
         self.walker.prioritize(workload);
+    }
+
+    /// Notes the eviction of a workload, for any cause.
+    pub fn note_evicted(&mut self, id: CgroupId, now: Monotonic) {
+        self.evicted.retain(|_, at| now.since(*at) < EVICTED_KEPT);
+        self.evicted.insert(id, now);
+    }
+
+    /// Returns whether the workload was evicted since `at`.
+    #[must_use]
+    pub fn was_evicted_since(&self, id: CgroupId, at: Monotonic) -> bool {
+        self.evicted.get(&id).is_some_and(|evicted| at <= *evicted)
     }
 
     #[must_use]

@@ -1,7 +1,9 @@
 //! What the loop measures, and which capabilities it misses while doing so. Sensors return values: they log nothing, and touch neither
 //! metrics nor the API server. The loop passes the time of its turn; only a reading stamps itself.
 
+mod candidates;
 pub mod capability;
+pub mod control_plane;
 pub mod disk_measurement;
 pub mod disk_usage_by_role;
 pub mod ebpf_events;
@@ -12,6 +14,7 @@ mod filesystem_thread;
 pub mod inode_counts;
 mod inode_thread;
 pub mod kernel_counts;
+pub mod local_storage_limits;
 pub mod memory_signal;
 mod numbers;
 mod oom_counters;
@@ -19,10 +22,13 @@ pub mod oom_kill_stream;
 mod oom_log_lookup;
 pub mod other_signals;
 pub mod pid_signal;
+mod pod_identity;
 pub mod pod_source;
 pub mod pressure_conditions;
+mod reclaimable;
 mod signal_slopes;
 pub mod sources;
+pub mod standing;
 pub mod workload_scan;
 
 use std::sync::Arc;
@@ -37,10 +43,12 @@ use crate::node::MemoryReader;
 use crate::node::pinned_file::FileError;
 use crate::node::psi_trigger::PsiTrigger;
 use crate::node::vmstat::VmStat;
+use crate::runtime;
 use crate::units::{CgroupId, Monotonic, Signal};
 use crate::workloads::{PodsFile, WorkloadTree};
 
 use self::capability::Capability;
+use self::control_plane::ControlPlane;
 use self::disk_measurement::{DiskDemand, DiskMeasurement};
 use self::disk_usage_by_role::Roles;
 use self::ebpf_events::{Counters, DIRECT_BEGIN, KernelEvents};
@@ -81,6 +89,14 @@ pub struct Sensors {
     pub sources: Sources,
     pub workloads: Workloads,
     pub pods: PodSource,
+    pub platform: Platform,
+}
+
+/// The container runtime and the control plane, as other threads observe them.
+#[derive(Debug)]
+pub struct Platform {
+    pub runtime: runtime::Viewer,
+    pub cluster: ControlPlane,
 }
 
 /// What the sensors are made of.
@@ -96,6 +112,7 @@ pub struct SensorParts {
     pub tree: WorkloadTree,
     pub pods: Option<PodsFile>,
     pub walker: Arc<Walker>,
+    pub platform: Platform,
 }
 
 /// An observation of every signal, when memory was sampled, and the layout of the filesystems if it has changed.
@@ -109,7 +126,7 @@ pub struct Observed {
 impl Sensors {
     #[must_use]
     pub fn new(config: &MonitorConfig, parts: SensorParts) -> Self {
-        let SensorParts { kernel, psi, oom_kills, memory, rate, filesystems, tree, pods, walker } = parts;
+        let SensorParts { kernel, psi, oom_kills, memory, rate, filesystems, tree, pods, walker, platform } = parts;
         let proc_root = &config.proc_root;
         Self {
             events: KernelEvents::new(kernel),
@@ -123,6 +140,7 @@ impl Sensors {
             sources: Sources::new(psi, proc_root),
             workloads: Workloads::new(tree),
             pods: PodSource::new(pods),
+            platform,
         }
     }
 
@@ -177,8 +195,11 @@ impl Sensors {
         Some(stat)
     }
 
-    /// A workload was evicted: its refaults are no reason to evict another, and the list of workloads is out of date.
-    pub fn note_evicted(&mut self) {
+    /// Notes that a workload was evicted: its refaults are no reason to evict another, its disk usage must be measured
+    /// again, and the list of workloads is out of date.
+    pub fn note_evicted(&mut self, id: CgroupId, name: &str, now: Monotonic) {
+        self.disk.note_evicted(id, now);
+        self.disk.hurry(name);
         self.workloads.expire();
         self.counts.forget_refaults();
         self.memory.clear_correction();

@@ -3,6 +3,7 @@
 use std::ffi::{CStr, CString};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 
 use rustix::fs::{FileType, Mode, OFlags, RawDir};
 
@@ -30,6 +31,22 @@ fn append(directory: BorrowedFd<'_>, pids: &mut Vec<Pid>) -> std::io::Result<()>
     let text = read(directory, "cgroup.procs")?;
     pids.extend(text.lines().filter_map(|line| line.parse().ok()).filter(|pid| *pid > 0).map(Pid));
     Ok(())
+}
+
+/// Returns at most `at_most` processes of a cgroup, each with its `oom_score_adj`.
+pub fn oom_scores(directory: impl AsFd, proc_root: &Path, at_most: usize) -> Vec<(Pid, i16)> {
+    let mut pids = Vec::new();
+    if collect(directory, &mut pids).is_err() {
+        return Vec::new();
+    }
+    pids.into_iter().take(at_most).filter_map(|pid| Some((pid, oom_score(proc_root, pid)?))).collect()
+}
+
+/// Returns the `oom_score_adj` of a process; nothing if the process is gone.
+#[must_use]
+pub fn oom_score(proc_root: &Path, pid: Pid) -> Option<i16> {
+    let text = read(rustix::fs::CWD, proc_root.join(format!("{}/oom_score_adj", pid.0))).ok()?;
+    text.trim().parse().ok()
 }
 
 /// Whether a process is in this cgroup itself.

@@ -8,7 +8,6 @@ mod pods;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::actions::oom_score;
 use crate::cluster::cached_pods;
 use crate::config::MonitorConfig;
 use crate::disk::{Usage, Usages, WorkloadPlaces};
@@ -18,6 +17,7 @@ use crate::node::pinned_file::Buffer;
 use crate::node::{Hierarchy, namespaces};
 use crate::runtime::{self, Snapshot, State, View};
 use crate::sensors::disk_usage_by_role::{Roles, trusts_quotas};
+use crate::sensors::standing;
 use crate::units::Monotonic;
 use crate::units::{Pid, Resource, Signal, format_go_duration};
 use crate::workloads::Tracked;
@@ -88,7 +88,7 @@ pub fn look(config: &MonitorConfig, signal: Signal, layout: Option<Layout>) -> R
         pods.push(pods::pod(&usage.workload, &specs, snapshot, volumes));
         summary.pods.extend(stats);
         let of_spec = || usage.workload.kind.pod_uid().and_then(|uid| specs.find(uid));
-        let exempt = if oom_score::is_node_critical(tracked, &config.proc_root) {
+        let exempt = if standing::is_node_critical(tracked, &config.proc_root) {
             Some(NODE_CRITICAL)
         } else if let Some(protection) = of_spec().and_then(|pod| operators(pod, config)) {
             Some(protection.as_str())

@@ -14,7 +14,7 @@ impl Agent {
         match event {
             Event::State(state) => self.report_runtime_state(state, now),
             Event::Collected(collected) => {
-                self.actions.collected = Some(match collected.end {
+                self.actions.note_collected(match collected.end {
                     CollectEnd::Enough => CollectionEnd::Enough,
                     CollectEnd::Exhausted => CollectionEnd::Exhausted,
                     CollectEnd::Interrupted(_) => CollectionEnd::Interrupted,
@@ -25,10 +25,10 @@ impl Agent {
             }
             Event::Stopped(stopped) => {
                 self.reporter.report(&Record::PodStopped(stopped), now);
-                self.answer_order(stopped);
+                self.actions.answer_order(stopped);
             }
         }
-        self.hint_stores();
+        self.actions.hint_stores(&mut self.sensors);
     }
 
     fn report_runtime_state(&mut self, state: &State, now: Monotonic) {

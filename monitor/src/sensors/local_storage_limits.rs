@@ -1,62 +1,91 @@
-//! Which pods are above a limit, by what was measured of them. Pure.
+//! Pods above a limit of their own for local storage.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use crate::config::Policy;
+use crate::eviction::decider::LimitExceeded;
 use crate::eviction::evicted::{Cause, Eviction};
 use crate::eviction::usage::active_pods;
 use crate::eviction::{Layout, local_storage};
 use crate::units::{CgroupId, Monotonic};
 use crate::workloads::kubelet_summary::{PodReference, PodStats};
-use crate::workloads::{PodSpecs, PodUid, Summary};
+use crate::workloads::{PodSpecs, PodUid, Summary, Workload};
 
-/// What was measured longer ago says too little of now: a pod may have tidied up since. The kubelet's own figures may be two minutes old.
+use super::Sensors;
+
+/// A measurement older than this may be outdated: the pod may have freed space since. The kubelet's own figures may be
+/// two minutes old.
 const OLDEST: Duration = Duration::from_secs(120);
 
-/// What was measured of a pod.
+/// The measured disk usage of a pod.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Measured {
-    /// The workload that it is.
-    pub workload: String,
-    /// Its cgroup.
-    pub id: CgroupId,
-    /// Its UID.
-    pub uid: PodUid,
-    /// What it keeps.
-    pub stats: PodStats,
-    /// When the oldest part of that was measured.
-    pub at: Monotonic,
+struct Measured {
+    workload: String,
+    id: CgroupId,
+    uid: PodUid,
+    stats: PodStats,
+    /// When the oldest part was measured.
+    at: Monotonic,
 }
 
 /// A pod above a limit.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Above {
-    /// The workload that it is.
     pub workload: String,
-    /// Its cgroup.
     pub id: CgroupId,
-    /// Its UID.
     pub uid: PodUid,
     /// `namespace/name`.
     pub pod: String,
-    /// Which limit.
+    /// The exceeded limit.
     pub cause: Cause,
-    /// What is written on the pod.
+    /// The kubelet's message for the pod's status.
     pub message: String,
-    /// When it was measured.
+    /// When the usage was measured.
     pub at: Monotonic,
 }
 
 impl Above {
-    /// Whether that was so long ago that it is to be measured again before anybody goes.
-    pub fn is_stale(&self, now: Monotonic) -> bool {
+    /// Returns whether the usage must be measured again before the pod may be evicted.
+    fn is_stale(&self, now: Monotonic) -> bool {
         now.since(self.at) > OLDEST
     }
 }
 
-/// Those that are above a limit, in the order of the pods; critical ones are left out.
-pub fn above_limits(policy: &Policy, layout: Layout, specs: &PodSpecs, measured: Vec<Measured>) -> Vec<Above> {
+impl Sensors {
+    /// Returns the pods above a limit, by the last measurement.
+    #[must_use]
+    pub fn above_limits(&self, policy: &Policy) -> Vec<Above> {
+        if self.pods.specs().pods().is_empty() {
+            return Vec::new();
+        }
+        let snapshot = self.platform.runtime.view().snapshot;
+        let name_of = |id: &str| Some(snapshot.as_ref()?.container(id)?.name.clone());
+        let measured = |workload: &Workload| {
+            let uid = workload.kind.pod_uid().filter(|_| workload.protection.is_none())?;
+            let (stats, at) = self.disk.pod_stats((uid, &workload.name, workload.id), &name_of)?;
+            Some(Measured { workload: workload.name.clone(), id: workload.id, uid: uid.clone(), stats, at })
+        };
+        let measured = self.workloads.tree().workloads().filter_map(measured).collect();
+        above_limits(policy, self.signals.filesystems.layout(), self.pods.specs(), measured)
+    }
+
+    /// Returns the exceeded limits for the decider. Pods whose measurement is outdated are measured first.
+    #[must_use]
+    pub fn exceeded(&self, above: &[Above], now: Monotonic) -> Vec<LimitExceeded> {
+        let exceeded = |above: &Above| {
+            let is_stale = above.is_stale(now) || self.disk.was_evicted_since(above.id, above.at);
+            if is_stale {
+                self.disk.hurry(&above.workload);
+            }
+            LimitExceeded { id: above.id, cause: above.cause, is_stale }
+        };
+        above.iter().map(exceeded).collect()
+    }
+}
+
+/// Returns the pods above a limit, in the order of the pods, without critical pods.
+fn above_limits(policy: &Policy, layout: Layout, specs: &PodSpecs, measured: Vec<Measured>) -> Vec<Above> {
     let mut pods = Vec::with_capacity(measured.len());
     let mut cgroups = HashMap::with_capacity(measured.len());
     for Measured { workload, id, uid, stats, at } in measured {
@@ -67,7 +96,7 @@ pub fn above_limits(policy: &Policy, layout: Layout, specs: &PodSpecs, measured:
     let summary = Summary { pods, ..Summary::default() };
     let evictions = local_storage::evictions(policy, layout, &active_pods(specs.pods(), &summary));
     let above = |eviction: Eviction<'_>| {
-        // A mirror has the statistics of another UID; it is critical, and not among them.
+        // A mirror pod has statistics under another UID; it is critical, and so not evicted.
         let uid = &eviction.pod.metadata.uid;
         let (workload, id, at) = cgroups.remove(uid)?;
         let (pod, uid) = (eviction.pod.full_name(), PodUid(uid.clone()));
@@ -90,7 +119,7 @@ mod tests {
         {"metadata": {"name": "critical", "namespace": "ns", "uid": "u-3"},
          "spec": {"priority": 2000000000, "volumes": [{"name": "tmp", "emptyDir": {"sizeLimit": "1Mi"}}]}}]}"#;
 
-    /// Keeps so many bytes in its volume, and in all.
+    /// A pod with `bytes` in its volume and in all.
     fn measured(uid: &str, bytes: u64) -> Measured {
         let used = Some(bytes);
         let stats = PodStats {
@@ -116,12 +145,12 @@ mod tests {
     }
 
     #[test]
-    fn who_is_above_which_limit() {
+    fn each_pod_is_compared_with_its_limits() {
         let over = (1 << 20) + 1;
         let all = ["u-1", "u-2", "u-3", "u-unknown"].map(|uid| measured(uid, over)).to_vec();
         let expected =
             [("ns/scratch".to_owned(), "emptydirfs.limit"), ("ns/limited".to_owned(), "ephemeralpodfs.limit")];
-        assert_eq!(above(&Policy::default(), all.clone()), expected, "the critical one stays");
+        assert_eq!(above(&Policy::default(), all.clone()), expected, "critical pods are left out");
         let off = Policy { local_storage_isolation: false, ..Policy::default() };
         assert_eq!(above(&off, all), []);
         let at_limit = vec![measured("u-1", 1 << 20)];
@@ -129,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_measured_long_ago_is_to_be_measured_again() {
+    fn an_old_measurement_is_stale() {
         let specs = PodSpecs::parse(PODS).unwrap();
         let above = above_limits(&Policy::default(), Layout::Single, &specs, vec![measured("u-1", 2 << 20)]);
         assert!(!above[0].is_stale(Monotonic(125 * SECOND)));

@@ -6,11 +6,10 @@ use std::time::Duration;
 use crate::eviction::decider::DISK_COOL_DOWN;
 use crate::eviction::footprint::Taken;
 use crate::eviction::{DiskUsage, Layout};
-use crate::runtime::{Snapshot, View};
+use crate::runtime::Snapshot;
+use crate::sensors::Sensors;
 use crate::units::{Amount, Monotonic, Signal};
 use crate::workloads::PodUid;
-
-use super::Agent;
 
 /// By then the disk's own figures show the removal: its cool-down, and as long again for filesystems that free late.
 const SHOWN_WITHIN: Duration = DISK_COOL_DOWN.saturating_mul(2);
@@ -19,7 +18,7 @@ const LONGEST: Duration = Duration::from_secs(60);
 
 /// Pods that were evicted for a disk and are not known to be removed.
 #[derive(Debug, Default)]
-pub(super) struct Pending {
+pub(super) struct PendingRemovals {
     left: Vec<Left>,
 }
 
@@ -33,7 +32,7 @@ struct Left {
     until: Option<Monotonic>,
 }
 
-impl Pending {
+impl PendingRemovals {
     /// Adds a pod whose removal is expected from its runtime. The runtime does not remove its volumes.
     fn add(&mut self, pod: PodUid, workload: &str, has: DiskUsage, now: Monotonic) {
         self.left.retain(|left| left.pod != pod);
@@ -63,40 +62,35 @@ impl Pending {
         self.left.retain(|left| left.until.is_none_or(|until| now < until));
     }
 
-    fn on(&self, signal: Signal, layout: Layout) -> Amount {
-        self.left.iter().fold(Amount::ZERO, |sum, left| sum + left.has.on(signal, layout))
-    }
-}
-
-impl Agent {
-    /// Notes the disk usage of a pod that is being evicted.
-    pub(super) fn expect_back(&mut self, pod: &PodUid, workload: &str, now: Monotonic) {
-        // Without a runtime the pod is not removed.
-        let View { state, .. } = self.runtime.view();
-        if !state.is_there() {
-            return;
-        }
-        if let Some(usage) = self.sensors.disk.usage(workload) {
-            self.actions.pending.add(pod.clone(), workload, usage, now);
+    /// Notes the disk usage of a pod that is being evicted. Without a runtime the pod is not removed.
+    pub(super) fn expect(&mut self, pod: &PodUid, workload: &str, sensors: &Sensors, now: Monotonic) {
+        if sensors.platform.runtime.view().state.is_there()
+            && let Some(usage) = sensors.disk.usage(workload)
+        {
+            self.add(pod.clone(), workload, usage, now);
         }
     }
 
     /// Returns the usage of evicted pods that is about to be freed, by signal.
-    pub(super) fn expected(&mut self, now: Monotonic) -> Vec<(Signal, Amount)> {
-        if self.actions.pending.left.is_empty() {
+    pub(super) fn expected(&mut self, sensors: &Sensors, now: Monotonic) -> Vec<(Signal, Amount)> {
+        if self.left.is_empty() {
             return Vec::new();
         }
-        self.actions.pending.update(self.runtime.view().snapshot.as_deref(), now);
-        if self.actions.pending.left.is_empty() {
+        self.update(sensors.platform.runtime.view().snapshot.as_deref(), now);
+        if self.left.is_empty() {
             return Vec::new();
         }
-        let layout = self.sensors.signals.filesystems.layout();
+        let layout = sensors.signals.filesystems.layout();
         let on_disk = Signal::ALL.into_iter().filter(|signal| signal.resource().is_on_disk());
-        on_disk.map(|signal| (signal, self.actions.pending.on(signal, layout))).collect()
+        on_disk.map(|signal| (signal, self.on(signal, layout))).collect()
     }
 
-    pub(super) fn pods_expected(&self) -> usize {
-        self.actions.pending.left.len()
+    pub(super) fn len(&self) -> usize {
+        self.left.len()
+    }
+
+    fn on(&self, signal: Signal, layout: Layout) -> Amount {
+        self.left.iter().fold(Amount::ZERO, |sum, left| sum + left.has.on(signal, layout))
     }
 }
 
@@ -113,8 +107,8 @@ mod tests {
         DiskUsage { layers: taken(100), logs: taken(10), volumes: taken(1), at: Monotonic(0) }
     }
 
-    fn pending() -> Pending {
-        let mut pending = Pending::default();
+    fn pending() -> PendingRemovals {
+        let mut pending = PendingRemovals::default();
         pending.add(PodUid("a".to_owned()), "pods/a", usage(), Monotonic(SECOND));
         pending
     }
@@ -140,7 +134,7 @@ mod tests {
         }
     }
 
-    fn bytes(pending: &Pending) -> i64 {
+    fn bytes(pending: &PendingRemovals) -> i64 {
         pending.on(Signal::NodeFsAvailable, Layout::Single).units()
     }
 

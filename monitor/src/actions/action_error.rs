@@ -1,0 +1,43 @@
+//! Why an action had no effect.
+
+use std::path::PathBuf;
+
+/// Why an action had no effect.
+#[derive(Debug, thiserror::Error)]
+pub enum ActionError {
+    /// The workload's cgroup was removed, so its processes have ended.
+    #[error("the cgroup is gone")]
+    Gone,
+    /// The kubelet marks the pod as critical to the node.
+    #[error("the pod is critical to the node")]
+    Critical,
+    /// The eviction needs the API server's consent, which is unavailable now.
+    #[error("put off: {0}")]
+    PutOff(String),
+    /// The kernel refused.
+    #[error("{what}: {source}")]
+    Refused {
+        /// The failed operation and its subject.
+        what: String,
+        /// The kernel's error.
+        source: std::io::Error,
+    },
+    /// Processes keep appearing faster than they are killed.
+    #[error("processes are left after {rounds} rounds of SIGKILL in {cgroup}", cgroup = cgroup.display())]
+    StillAlive {
+        /// Number of rounds of SIGKILL.
+        rounds: u32,
+        /// The cgroup.
+        cgroup: PathBuf,
+    },
+}
+
+impl ActionError {
+    pub(crate) fn refused(what: impl Into<String>, source: impl Into<std::io::Error>) -> Self {
+        let source = source.into();
+        match source.raw_os_error() {
+            Some(libc::ENODEV) => Self::Gone,
+            _ => Self::Refused { what: what.into(), source },
+        }
+    }
+}

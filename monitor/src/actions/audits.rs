@@ -1,0 +1,137 @@
+//! When `oom_score_adj` of which workloads is audited, one slice at a time.
+
+use std::collections::HashSet;
+use std::path::Path;
+use std::time::Duration;
+
+use crate::units::{CgroupId, Monotonic, Pid};
+use crate::workloads::{WorkloadTree, membership};
+
+use super::oom_score::{Audit, Auditor, Extent, Rules};
+
+/// Shortest time between audits of `oom_score_adj`: limits the effect of a process that writes it all the time.
+const PAUSE: Duration = Duration::from_secs(1);
+/// Otherwise the pause is this many times the duration of an audit: half a per cent of a CPU.
+const SHARE: u32 = 200;
+/// Upper bound of the pause.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// Duration of one slice of an audit.
+const SLICE: Duration = Duration::from_millis(2);
+/// Above this number of written processes all processes are audited.
+const MOST_WRITTEN: usize = 64;
+
+/// Audits of `oom_score_adj`.
+#[derive(Debug, Default)]
+pub struct Audits {
+    auditor: Auditor,
+    /// Workloads in which a value may have changed.
+    due: Extent,
+    /// Processes whose value was written; few enough to be looked up one by one.
+    written: HashSet<Pid>,
+    /// When the last audit was.
+    at: Option<Monotonic>,
+    /// Duration of the last audit, or of the present one so far.
+    took: Duration,
+    /// Processes that the last audit left with a wrong value.
+    drifted: usize,
+    /// Workloads whose drift was reported.
+    reported: HashSet<CgroupId>,
+}
+
+impl Audits {
+    /// Notes a write of the process's `oom_score_adj`.
+    pub fn note_write(&mut self, pid: Pid) {
+        if self.written.len() < MOST_WRITTEN {
+            self.written.insert(pid);
+        } else {
+            self.due = Extent::All;
+        }
+    }
+
+    /// Requests an audit of these workloads.
+    pub fn request(&mut self, workloads: impl IntoIterator<Item = CgroupId>) {
+        self.due.add(workloads);
+    }
+
+    /// Requests an audit of every workload.
+    pub fn request_all(&mut self) {
+        self.due = Extent::All;
+    }
+
+    /// Whether an audit is under way.
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        self.auditor.is_busy()
+    }
+
+    /// Returns the number of processes that the last audit left with a wrong value.
+    #[must_use]
+    pub fn drifted(&self) -> usize {
+        self.drifted
+    }
+
+    /// Begins an audit if one is due and none is under way. Returns whether it has begun.
+    pub fn begin_if_due(&mut self, tree: &WorkloadTree, proc_root: &Path, now: Monotonic) -> bool {
+        let pause = self.took.saturating_mul(SHARE).clamp(PAUSE, LONGEST_PAUSE);
+        let has_rested = self.at.is_none_or(|last| now.since(last) >= pause);
+        let is_due = !self.due.is_empty() || !self.written.is_empty();
+        if self.is_busy() || !is_due || !has_rested {
+            return false;
+        }
+        self.took = Duration::ZERO;
+        let extent = self.take_extent(tree, proc_root);
+        self.auditor.begin(tree, extent);
+        true
+    }
+
+    /// Returns the workloads whose scores may be wrong.
+    fn take_extent(&mut self, tree: &WorkloadTree, proc_root: &Path) -> Extent {
+        let mut extent = std::mem::take(&mut self.due);
+        let version = tree.hierarchy().version;
+        for Pid(pid) in std::mem::take(&mut self.written) {
+            // The process is gone.
+            let Some(path) = membership::of(proc_root, &pid.to_string(), version) else { continue };
+            match tree.enclosing_workload(&path) {
+                Some(id) => extent.add([id]),
+                // A process on its way to its own cgroup may join any workload.
+                None => return Extent::All,
+            }
+        }
+        extent
+    }
+
+    /// Audits for one slice, at most `at_most`: a longer slice would delay the next sample. Returns the audit once it
+    /// is complete.
+    pub fn step(&mut self, tree: &WorkloadTree, rules: Rules<'_>, at_most: Duration, now: Monotonic) -> Option<Audit> {
+        let audit = self.auditor.step(tree, rules, now.after(at_most.min(SLICE)));
+        let stepped = Monotonic::now();
+        self.took = self.took.saturating_add(stepped.since(now));
+        let audit = audit?;
+        self.at = Some(stepped);
+        self.drifted = audit.drifted;
+        // A workload that has its value again may be reported again.
+        let is_wrong = |id: &CgroupId| audit.workloads.iter().any(|drift| drift.id == *id);
+        self.reported.retain(|id| !audit.extent.holds(*id) || is_wrong(id));
+        Some(audit)
+    }
+
+    /// Returns whether the workload's drift was reported.
+    #[must_use]
+    pub fn is_reported(&self, id: CgroupId) -> bool {
+        self.reported.contains(&id)
+    }
+
+    pub fn note_reported(&mut self, id: CgroupId) {
+        self.reported.insert(id);
+    }
+
+    /// Forgets removed workloads.
+    pub fn forget(&mut self, removed: &HashSet<CgroupId>) {
+        self.reported.retain(|id| !removed.contains(id));
+    }
+
+    /// Forgets every report: the rules have changed.
+    pub fn forget_reports(&mut self) {
+        self.reported.clear();
+    }
+}

@@ -1,0 +1,98 @@
+//! One eviction to carry out, and what came of it.
+
+use crate::config::Mode;
+use crate::eviction::MetThreshold;
+use crate::eviction::decider::Choice;
+use crate::eviction::evicted::Cause;
+use crate::eviction::rank::Ranked;
+use crate::sensors::local_storage_limits::Above;
+use crate::units::{CgroupId, Monotonic};
+use crate::workloads::WorkloadUsage;
+
+use super::ReclaimAttempt;
+
+/// An eviction that the decider chose.
+#[derive(Debug, Clone, Copy)]
+pub struct EvictionOrder<'o> {
+    pub choice: &'o Choice,
+    /// The victim's cgroup.
+    pub id: CgroupId,
+    /// The facts for the eviction message.
+    pub reason: Option<Reason<'o>>,
+}
+
+/// The cause of an eviction, with the facts for its message.
+#[derive(Debug, Clone, Copy)]
+pub enum Reason<'o> {
+    Threshold(&'o MetThreshold, &'o Ranked<WorkloadUsage>),
+    Limit(&'o Above),
+}
+
+/// An eviction that was started.
+#[derive(Debug, Clone, Copy)]
+pub struct Started {
+    pub processes: usize,
+    pub action: Action,
+    pub at: Monotonic,
+}
+
+/// Something to report about an action.
+#[derive(Debug)]
+pub enum ActionNote {
+    /// The API server does not list the pod, which was evicted all the same.
+    PodUnknown {
+        pod_uid: String,
+    },
+    /// The eviction is not reported to the API server.
+    Unreported {
+        pod: String,
+        pod_uid: String,
+        reason: String,
+    },
+    NotStarted {
+        cause: Cause,
+        workload: String,
+        reason: String,
+    },
+    ReclaimRefused {
+        workload: String,
+        reason: String,
+    },
+    ReclaimEnded(ReclaimAttempt),
+}
+
+/// How an eviction starts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Action {
+    /// SIGKILL, without a grace period.
+    Kill,
+    /// SIGTERM, or a stop by the container runtime; SIGKILL follows after the grace period.
+    Term,
+    /// Eviction request to the API server; the kubelet stops the pod.
+    Ask,
+    /// Observe mode: no signal is sent.
+    DryRun,
+}
+
+impl Action {
+    pub const ALL: [Self; 4] = [Self::Kill, Self::Term, Self::Ask, Self::DryRun];
+
+    /// The value of the field `action` in logs and incidents.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Kill => "kill",
+            Self::Term => "term",
+            Self::Ask => "ask",
+            Self::DryRun => "would_kill",
+        }
+    }
+
+    #[must_use]
+    pub const fn mode(self) -> Mode {
+        match self {
+            Self::Kill | Self::Term | Self::Ask => Mode::Enforce,
+            Self::DryRun => Mode::Observe,
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! Carries out one eviction: through the runtime, by signals, or through the API server.
+
+use crate::cluster::Intent;
+use crate::config::{Mode, MonitorConfig};
+use crate::eviction::decider::{Choice, Place, Route};
+use crate::eviction::evicted::{Cause, IMMEDIATE_GRACE};
+use crate::sensors::Sensors;
+use crate::units::Monotonic;
+use crate::workloads::{PodUid, Workload};
+
+use super::api_evictions::intent;
+use super::{Action, ActionError, ActionNote, Actions, EvictionOrder, FreezeRecord, Started, Target};
+
+impl Actions {
+    /// Starts the eviction; in observe mode only records it.
+    ///
+    /// # Errors
+    /// When the eviction was not started.
+    pub fn evict(
+        &mut self,
+        order: EvictionOrder<'_>,
+        sensors: &Sensors,
+        config: &MonitorConfig,
+    ) -> Result<Started, ActionError> {
+        let started = self.carry_out(order, sensors, config);
+        match &started {
+            Ok(_) if !order.choice.is_dry_run && order.choice.cause.is_for_disk() => {
+                sensors.signals.filesystems.ask_now();
+            }
+            Err(error) if is_reported(error, order.choice) => {
+                let workload = sensors.workloads.owner(order.id).to_string();
+                let (cause, reason) = (order.choice.cause, error.to_string());
+                self.notes.push(ActionNote::NotStarted { cause, workload, reason });
+            }
+            Ok(_) | Err(_) => {}
+        }
+        started
+    }
+
+    fn carry_out(
+        &mut self,
+        order: EvictionOrder<'_>,
+        sensors: &Sensors,
+        config: &MonitorConfig,
+    ) -> Result<Started, ActionError> {
+        let choice = order.choice;
+        if config.mode == Mode::Observe {
+            return Ok(Started { processes: 0, action: Action::DryRun, at: Monotonic::now() });
+        }
+        let tracked = sensors.workloads.tree().find(order.id).ok_or(ActionError::Gone)?;
+        let action = action(tracked.workload(), choice);
+        let pod = tracked.workload().kind.pod_uid().cloned();
+        let record = FreezeRecord::beside(&config.lock_file);
+        let hierarchy = sensors.workloads.tree().hierarchy();
+        let target = Target::new(tracked, hierarchy, &config.proc_root)?.recorded_in(record);
+        let intent = || intent(pod.as_ref()?, choice, order.reason?, sensors, config);
+        let processes = match choice.route {
+            Route::Local => self.end_processes(target, pod, choice, sensors)?,
+            Route::Unlisted => {
+                let noted = pod.as_ref().map(|uid| ActionNote::PodUnknown { pod_uid: uid.0.clone() });
+                self.notes.extend(noted);
+                self.end_processes(target, pod, choice, sensors)?
+            }
+            Route::Reported => match intent() {
+                Some(intent) => self.end_and_report(target, pod, choice, intent, sensors)?,
+                None => self.end_processes(target, pod, choice, sensors)?,
+            },
+            Route::Requested { .. } => match intent() {
+                Some(intent) => self.request_eviction(target, pod, choice, &intent, sensors)?,
+                None => return Err(ActionError::PutOff("the API server no longer lists this pod".to_owned())),
+            },
+        };
+        Ok(Started { processes, action, at: Monotonic::now() })
+    }
+
+    /// Ends the processes and reports the eviction to the API server. The intent is written to the ledger before the
+    /// pod is touched. If the agent dies in between, the next agent finishes the eviction.
+    fn end_and_report(
+        &mut self,
+        target: Target,
+        pod: Option<PodUid>,
+        choice: &Choice,
+        intent: Intent,
+        sensors: &Sensors,
+    ) -> Result<usize, ActionError> {
+        let is_noted = self.note_intent(&intent);
+        let ended = self.end_processes(target, pod, choice, sensors);
+        match &ended {
+            Ok(_) if is_noted => {
+                self.hand_over(intent);
+            }
+            // Nothing was touched.
+            Err(_) if is_noted => self.cluster.ledger().end(&intent),
+            Ok(_) | Err(_) => {}
+        }
+        ended
+    }
+
+    fn request_eviction(
+        &mut self,
+        target: Target,
+        pod: Option<PodUid>,
+        choice: &Choice,
+        intent: &Intent,
+        sensors: &Sensors,
+    ) -> Result<usize, ActionError> {
+        let asked = self.ask_api_server(intent).map_err(ActionError::PutOff)?;
+        let now = Monotonic::now();
+        if let Some(uid) = pod.as_ref().filter(|_| choice.cause.is_for_disk()) {
+            self.pending.expect(uid, &target.name, sensors, now);
+        }
+        Ok(self.evictor.ask(target, pod, (asked, intent.is_certain), choice.cause, choice.grace, now))
+    }
+
+    /// Ends the processes through the runtime if the eviction is for a disk, else by signals.
+    fn end_processes(
+        &mut self,
+        target: Target,
+        pod: Option<PodUid>,
+        choice: &Choice,
+        sensors: &Sensors,
+    ) -> Result<usize, ActionError> {
+        let (cause, now) = (choice.cause, Monotonic::now());
+        let Some(uid) = pod.filter(|_| cause.is_for_disk()) else {
+            return self.evictor.start(target, cause, choice.grace, now);
+        };
+        // A disk does not fill within a second, so an orderly exit is affordable in a hard eviction too.
+        let grace = if choice.is_hard { IMMEDIATE_GRACE } else { choice.grace };
+        let workload = target.name.clone();
+        let count = self.evictor.stop_pod(target, (uid.clone(), choice.is_hard), cause, grace, now)?;
+        self.pending.expect(&uid, &workload, sensors, now);
+        Ok(count)
+    }
+}
+
+/// Returns whether a failure is worth a report of its own. The decider reports what is put off for a threshold.
+fn is_reported(error: &ActionError, choice: &Choice) -> bool {
+    match error {
+        ActionError::Gone | ActionError::Critical => false,
+        ActionError::PutOff(_) => matches!(choice.place, Place::Limit(_)),
+        ActionError::Refused { .. } | ActionError::StillAlive { .. } => true,
+    }
+}
+
+/// Returns the first step of an eviction.
+fn action(workload: &Workload, choice: &Choice) -> Action {
+    let is_stopped = choice.cause.is_for_disk() && workload.kind.pod_uid().is_some();
+    match choice.route {
+        Route::Requested { .. } if matches!(choice.cause, Cause::Signal(_)) => Action::Ask,
+        _ if choice.grace.is_zero() && !is_stopped => Action::Kill,
+        _ => Action::Term,
+    }
+}

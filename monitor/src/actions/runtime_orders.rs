@@ -1,0 +1,75 @@
+//! Orders to the container runtime: stop and remove pods, and collect garbage before an eviction.
+
+use std::time::Duration;
+
+use crate::config::{Mode, MonitorConfig};
+use crate::eviction::{Armed, Observation};
+use crate::node::filesystem_roles::{Choice, FilesystemHints, Role};
+use crate::node::statfs::Statfs;
+use crate::runtime::{CollectOrder, StopError, StopOrder, Stopped};
+use crate::sensors::Sensors;
+use crate::sensors::filesystem_signals::values;
+use crate::units::Signal;
+use crate::workloads::PodUid;
+
+use super::Actions;
+use super::garbage::{garbage_for, until_enough};
+use super::stop::{NotDone, Order, OrderKind};
+
+impl Actions {
+    /// Hands the queued orders to the runtime.
+    pub fn hand_orders(&mut self) {
+        for Order { pod, what, answer } in self.orders.queue.take() {
+            let (grace, remove) = match what {
+                OrderKind::Stop { grace } => (grace, false),
+                OrderKind::Remove => (Duration::ZERO, true),
+            };
+            match self.runtime.stop_pod(StopOrder { uid: pod.clone(), grace, remove }) {
+                Ok(()) => self.orders.given.push((pod, remove, answer)),
+                Err(reason) => answer.give(Err(NotDone::Failed(reason.to_string()))),
+            }
+        }
+    }
+
+    /// Sends the outcome of an order to its waiter.
+    pub fn answer_order(&mut self, stopped: &Stopped) {
+        let is_it = |(pod, remove, _): &(PodUid, bool, _)| *pod == stopped.uid && *remove == stopped.remove;
+        let Some(index) = self.orders.given.iter().position(is_it) else { return };
+        let (_, remove, answer) = self.orders.given.swap_remove(index);
+        answer.give(match &stopped.result {
+            Ok(_) => Ok(()),
+            // A pod that the runtime does not know counts as removed.
+            Err(StopError::Unknown) if remove => Ok(()),
+            Err(StopError::Static) => Err(NotDone::Critical),
+            Err(reason) => Err(NotDone::Failed(reason.to_string())),
+        });
+    }
+
+    /// Passes the runtime's store paths to the filesystem sensors.
+    pub fn hint_stores(&mut self, sensors: &mut Sensors) {
+        let stores = sensors.platform.runtime.view().stores;
+        let hints = FilesystemHints { image: stores.image, container: stores.container };
+        if hints != self.orders.hints {
+            self.orders.hints = hints.clone();
+            sensors.signals.filesystems.hint(hints);
+        }
+    }
+
+    /// Orders the runtime to collect garbage until no threshold is met. Returns false if the runtime cannot take the
+    /// order.
+    pub fn collect_garbage(&self, signal: Signal, config: &MonitorConfig, armed: &[Armed], sensors: &Sensors) -> bool {
+        let what = garbage_for(signal, sensors.signals.filesystems.layout());
+        let (proc_root, configured) = (&config.proc_root, &config.filesystems);
+        let mut statfs = Statfs::new(proc_root);
+        let choices = Role::ALL.map(|role| (role, Choice::of(role, configured, &self.orders.hints)));
+        let observe = move || {
+            // A missing filesystem has no signal and does not prolong the collection.
+            let sample = |(role, choice): &(Role, Choice)| statfs.sample(*role, choice).ok();
+            let samples: Vec<_> = choices.iter().filter_map(sample).collect();
+            Observation { signals: values(&samples) }
+        };
+        let is_enough = until_enough(config.policy.clone(), armed.to_vec(), observe);
+        let dry_run = config.mode == Mode::Observe;
+        self.runtime.collect(CollectOrder { what, dry_run, is_enough }).is_ok()
+    }
+}

@@ -1,0 +1,120 @@
+//! Reports evictions: the start, with all facts that explain it, and the end.
+
+use crate::actions::{Action, Ended, ReclaimAttempt, Started};
+use crate::eviction::decider::{RecordedLine, RecordedRules, RecordedTurn, Rules};
+use crate::eviction::rank::{Order, Ranked};
+use crate::eviction::{MetThreshold, Observation, SignalValue};
+use crate::incidents::model::RawJson;
+use crate::sensors::Sensors;
+use crate::sensors::local_storage_limits::Above;
+use crate::units::Monotonic;
+use crate::workloads::WorkloadUsage;
+
+use super::eviction_report::{EvictionRecord, ThresholdTrigger, Trigger};
+use super::record::Record;
+use super::{LoopState, Reporter};
+
+/// An eviction for a threshold that has started, or a dry run, with the time of each step.
+#[derive(Debug)]
+pub struct StartedEviction {
+    pub met: MetThreshold,
+    pub ranked: Ranked<WorkloadUsage>,
+    pub candidates: Vec<Ranked<WorkloadUsage>>,
+    pub started: Started,
+    pub wakeup: &'static str,
+    pub woken: Monotonic,
+    /// When the first sample was taken.
+    pub sampled: Monotonic,
+    pub ordered: Monotonic,
+    /// When the confirming second sample was taken.
+    pub decided: Monotonic,
+    /// The reclaim attempt that failed before the eviction.
+    pub reclaimed: Option<ReclaimAttempt>,
+    pub turn: RecordedTurn,
+}
+
+impl Reporter {
+    /// Reports an eviction for a threshold. `rules` are those of the turn, for a replay.
+    pub fn report_eviction(
+        &mut self,
+        state: &mut LoopState<'_>,
+        rules: Rules<'_>,
+        eviction: &StartedEviction,
+        now: Monotonic,
+    ) {
+        let StartedEviction { met, ranked, candidates, started, .. } = eviction;
+        let workload = &ranked.candidate.workload;
+        let order = Order::of(&state.config.policy, met.threshold.signal.resource());
+        self.renew_evidence(state, now);
+        let (pod, labels) = state.sensors.pod_named(workload.kind.pod_uid());
+        let trigger = ThresholdTrigger {
+            met,
+            victim: ranked,
+            ranking: candidates,
+            order,
+            reclaim: eviction.reclaimed.as_ref(),
+            wakeup: eviction.wakeup,
+            sampled: eviction.sampled,
+            ordered: eviction.ordered,
+            decided: eviction.decided,
+        };
+        // Numbers and texts always serialize.
+        let policy = RawJson::of(&RecordedRules::of(rules)).ok();
+        let record = EvictionRecord {
+            workload: &workload.name,
+            cgroup: workload.id,
+            pod,
+            labels,
+            action: started.action,
+            processes: started.processes,
+            trigger: Trigger::Threshold(&trigger),
+            woken: eviction.woken,
+            acted: started.at,
+            policy,
+            trace: RawJson::of(&replayed_line(eviction, order)).into_iter().collect(),
+        };
+        self.report(&Record::Eviction(&record), now);
+    }
+
+    /// Reports an eviction for a limit of the pod's own. A dry run is reported at most once a minute.
+    pub fn report_limit_eviction(&mut self, sensors: &Sensors, above: &Above, started: Started, now: Monotonic) {
+        if started.action == Action::DryRun && !self.limit_dry_runs.is_due((above.cause, above.id), now) {
+            return;
+        }
+        let (_, labels) = sensors.pod_named(Some(&above.uid));
+        let record = EvictionRecord {
+            workload: &above.workload,
+            cgroup: above.id,
+            pod: Some(above.pod.clone()),
+            labels,
+            action: started.action,
+            processes: started.processes,
+            trigger: Trigger::Limit { cause: above.cause, message: &above.message, measured: above.at },
+            woken: now,
+            acted: started.at,
+            policy: None,
+            trace: Vec::new(),
+        };
+        self.report(&Record::Eviction(&record), now);
+    }
+
+    /// Reports evictions that were found ended at `at`; `seen` was observed right after.
+    pub fn report_ended(&mut self, ended: &[Ended], at: Monotonic, seen: Option<&Observation>) {
+        for ended in ended {
+            // The freed disk space is known only after the next measurement of the filesystem.
+            let signal = ended.cause.signal().filter(|signal| !signal.resource().is_on_disk());
+            let available: Option<SignalValue> = signal.zip(seen).and_then(|(signal, seen)| seen.get(signal));
+            self.report(&Record::EvictionEnded { ended, at, available }, at);
+        }
+    }
+}
+
+/// Returns the deciding turn, for `simulate` to replay.
+fn replayed_line(eviction: &StartedEviction, order: Order<'_>) -> RecordedLine {
+    RecordedLine {
+        time: eviction.decided.wall().to_string(),
+        turn: eviction.turn.clone(),
+        victim: eviction.ranked.candidate.workload.name.clone(),
+        explanation: eviction.ranked.explanation(order),
+    }
+}

@@ -1,0 +1,90 @@
+//! Reports the decider's notes of a turn, and what the actions noted.
+
+use crate::actions::ActionNote;
+use crate::eviction::decider::Note;
+use crate::eviction::{MetThreshold, Observation};
+use crate::units::Monotonic;
+
+use super::reclaim_report::ReclaimRecord;
+use super::record::Record;
+use super::{LoopState, Reporter};
+
+impl Reporter {
+    /// Reports one note of the decider. `pods_expected` is the number of evicted pods whose disk usage is about to be
+    /// freed.
+    pub fn report_note(
+        &mut self,
+        note: Note,
+        state: &LoopState<'_>,
+        observation: &Observation,
+        pods_expected: usize,
+        now: Monotonic,
+    ) {
+        let threshold = match note {
+            Note::BudgetSpent { left } => {
+                self.report(&Record::BudgetSpent { left }, now);
+                return;
+            }
+            Note::Deferred { threshold }
+            | Note::Expected { threshold, .. }
+            | Note::PutOff { threshold, .. }
+            | Note::Exhausted { threshold, .. }
+            | Note::ReclaimFutile { threshold, .. }
+            | Note::ReclaimDryRun { threshold, .. } => threshold,
+        };
+        let Some(met) = &met_at(threshold, state, observation) else { return };
+        match note {
+            Note::BudgetSpent { .. } => {}
+            Note::Deferred { .. } => {
+                let reason = state.sensors.platform.cluster.why_deferred(now);
+                self.report_deferred(met, &reason, now);
+            }
+            Note::Expected { amount, .. } => {
+                self.report(&Record::EvictionWaits { met, pods: pods_expected, expected: amount }, now);
+            }
+            Note::PutOff { id, .. } => {
+                let (workload, reason) =
+                    (state.sensors.workloads.owner(id), state.sensors.platform.cluster.why_put_off());
+                let signal = met.threshold.signal;
+                self.report(&Record::EvictionPutOff { signal, workload: &workload, reason: &reason }, now);
+            }
+            Note::Exhausted { candidates, .. } => {
+                self.report(&Record::CandidatesExhausted { met, candidates }, now);
+            }
+            Note::ReclaimFutile { why, .. } => {
+                self.report(&Record::Reclaim(ReclaimRecord::Futile { met, futile: why }), now);
+            }
+            Note::ReclaimDryRun { id, bytes, .. } => {
+                if self.reclaim_dry_runs.is_due(id, now) {
+                    let workload = state.sensors.workloads.owner(id);
+                    let record = ReclaimRecord::DryRun { met, workload: &workload, requested: bytes };
+                    self.report(&Record::Reclaim(record), now);
+                }
+            }
+        }
+    }
+
+    /// Reports one note of the actions.
+    pub fn report_action_note(&mut self, note: &ActionNote, now: Monotonic) {
+        let record = match note {
+            ActionNote::PodUnknown { pod_uid } => Record::PodUnknown { pod_uid },
+            ActionNote::Unreported { pod, pod_uid, reason } => Record::EvictionUnreported { pod, pod_uid, reason },
+            ActionNote::NotStarted { cause, workload, reason } => {
+                Record::EvictionNotStarted { cause: *cause, workload, reason }
+            }
+            ActionNote::ReclaimRefused { workload, reason } => {
+                Record::Reclaim(ReclaimRecord::Refused { workload, reason })
+            }
+            ActionNote::ReclaimEnded(attempt) => Record::Reclaim(ReclaimRecord::Ended(attempt)),
+        };
+        self.report(&record, now);
+    }
+}
+
+/// Returns the threshold at `place` as it was met in this turn.
+fn met_at(place: usize, state: &LoopState<'_>, observation: &Observation) -> Option<MetThreshold> {
+    let threshold = state.decision.armed().get(place)?.threshold.clone();
+    let value = observation.get(threshold.signal)?;
+    let quantity = threshold.value.resolve(value.capacity, state.config.policy.quirks);
+    Some(MetThreshold { place, threshold, quantity, value, is_fresh: true })
+}
