@@ -77,13 +77,6 @@ pub(super) fn write(record: &Record<'_>, suppressed: u64) {
                 }
             );
         }
-        _ => stage(record, suppressed),
-    }
-}
-
-/// Logs a stage of an eviction between its start and its end.
-fn stage(record: &Record<'_>, suppressed: u64) {
-    match *record {
         Record::EvictionCalledOff { workload } => tracing::warn!(
             event = "eviction_called_off",
             workload,

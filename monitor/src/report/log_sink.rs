@@ -34,81 +34,6 @@ pub(super) fn write(record: &Record<'_>, incident: Option<&str>, suppressed: u64
         | Record::PodUnknown { .. }
         | Record::CandidatesExhausted { .. }
         | Record::BudgetSpent { .. } => eviction_log::write(record, suppressed),
-        Record::ThresholdMet { .. } | Record::ThresholdRecovered { .. } | Record::ConditionChanged { .. } => {
-            signal(record, suppressed);
-        }
-        Record::Reclaim(reclaim) => reclaimed(reclaim),
-        Record::NoExecuteTaint { condition, news } => {
-            let (reason, words) = no_execute(news);
-            tracing::warn!(event = "no_execute", condition = condition.as_str(), reason, "{words}");
-        }
-        Record::Maintenance { .. } | Record::MaintenanceOutdated { .. } => maintenance(record),
-        Record::KernelEvent { event, workload } => kernel_event(event, workload, suppressed),
-        Record::OomKill(kill) => eviction_log::oom_kill(kill, incident, suppressed),
-        Record::OomKillsCounted { workload, kills } => tracing::warn!(
-            event = "oom_kills_counted",
-            workload,
-            kills,
-            "the kernel's OOM killer ended processes of this workload"
-        ),
-        Record::Degraded { .. } | Record::Restored { .. } | Record::SourceChanged { .. } => capability(record),
-        Record::OomScoreDrift { drift, mode } => oom_score_drift(drift, mode, suppressed),
-        Record::OwnOomScore { found } => tracing::warn!(
-            event = "own_oom_score_adj",
-            found,
-            suppressed,
-            "another process changed the agent's own oom_score_adj; the agent has set it again"
-        ),
-        Record::GarbageCollected(collected) => garbage_collected(collected),
-        Record::PodStopped(stopped) => pod_stopped(stopped),
-        Record::RuntimeFound { runtime, socket } => {
-            let socket = socket.display();
-            tracing::info!(event = "container_runtime", runtime, %socket, "the container runtime answers");
-        }
-        Record::RuntimeAbsent => tracing::info!(
-            event = "container_runtime",
-            "the node has no container runtime: workloads are known by their cgroups"
-        ),
-        Record::ApiServerUp { pods } => tracing::info!(event = "api_server", pods, "the API server answers"),
-        Record::PodsRead { pods, age } => {
-            let pods_age_seconds = age.map(|age| age.as_secs());
-            tracing::info!(event = "pods", pods, pods_age_seconds, "the pods of this node are known");
-        }
-        Record::EventDropped { reason } => tracing::warn!(
-            event = "event_dropped",
-            reason,
-            suppressed,
-            "event not sent: too many events wait for the API server"
-        ),
-        Record::ConfigurationWarning { .. }
-        | Record::ConfigurationApplied { .. }
-        | Record::ConfigurationRefused { .. } => configuration(record),
-        Record::Reclaiming(_) | Record::OomIncident(_) | Record::OomScoresAudited(_) => {}
-    }
-}
-
-fn started(start: &Start<'_>) {
-    let Start { config, probes, available, fastest_rate } = *start;
-    tracing::info!(
-        event = "started",
-        version = env!("CARGO_PKG_VERSION"),
-        mode = config.mode.as_str(),
-        semantics = config.policy.semantics.as_str(),
-        listen = %config.listen,
-        probes_attached = probes.attached(),
-        probes_missing = probes.missing(),
-        cgroup_ids = probes.cgroup_source.as_str(),
-        memory_available_bytes = available.map(|available| available.0),
-        fastest_rate_bytes_per_second = fastest_rate,
-        "started"
-    );
-    for probe in probes.probes.iter().filter(|probe| !probe.is_attached()) {
-        tracing::debug!(event = "probe_missing", probe = probe.name, state = ?probe.state, "the probe is not attached");
-    }
-}
-
-fn signal(record: &Record<'_>, suppressed: u64) {
-    match *record {
         Record::ThresholdMet { met, wakeup, sampled } => {
             let MetFigures { available_bytes, threshold_bytes, available, threshold_value } = MetFigures::of(met);
             tracing::warn!(
@@ -145,7 +70,114 @@ fn signal(record: &Record<'_>, suppressed: u64) {
         Record::ConditionChanged { name, status: false, suppressed, .. } => {
             tracing::info!(event = "condition", condition = name, status = false, suppressed, "{name} is now false");
         }
-        _ => {}
+        Record::Reclaim(reclaim) => reclaimed(reclaim),
+        Record::NoExecuteTaint { condition, news } => {
+            let (reason, words) = no_execute(news);
+            tracing::warn!(event = "no_execute", condition = condition.as_str(), reason, "{words}");
+        }
+        Record::Maintenance { reason: Some(reason), defers } => {
+            let effect = if defers { "soft evictions wait" } else { "soft evictions continue, as configured" };
+            tracing::info!(event = "maintenance", reason, defers, "the node is in maintenance: {effect}");
+        }
+        Record::Maintenance { reason: None, .. } => {
+            tracing::info!(event = "maintenance", "the node is no longer in maintenance");
+        }
+        Record::MaintenanceOutdated { age } => tracing::warn!(
+            event = "maintenance",
+            age_seconds = age.as_secs(),
+            "the node was in maintenance when the API server last answered: soft evictions wait no longer"
+        ),
+        Record::KernelEvent { event, workload } => kernel_event(event, workload, suppressed),
+        Record::OomKill(kill) => eviction_log::oom_kill(kill, incident, suppressed),
+        Record::OomKillsCounted { workload, kills } => tracing::warn!(
+            event = "oom_kills_counted",
+            workload,
+            kills,
+            "the kernel's OOM killer ended processes of this workload"
+        ),
+        Record::Degraded { capability, reason, effect, known } => {
+            let pods_age_seconds = known.age.map(|age| age.as_secs());
+            tracing::warn!(
+                event = "degraded",
+                capability,
+                reason,
+                pods = known.pods,
+                pods_age_seconds,
+                known = known.of_file,
+                "{effect}"
+            );
+        }
+        Record::Restored { capability } => {
+            tracing::info!(event = "restored", capability, "a missing capability is restored");
+        }
+        Record::SourceChanged { signal, from, to, reason } => {
+            tracing::warn!(event = "source_changed", signal, from, to, reason, "the source of {signal} is now {to}");
+        }
+        Record::OomScoreDrift { drift, mode } => oom_score_drift(drift, mode, suppressed),
+        Record::OwnOomScore { found } => tracing::warn!(
+            event = "own_oom_score_adj",
+            found,
+            suppressed,
+            "another process changed the agent's own oom_score_adj; the agent has set it again"
+        ),
+        Record::GarbageCollected(collected) => garbage_collected(collected),
+        Record::PodStopped(stopped) => pod_stopped(stopped),
+        Record::RuntimeFound { runtime, socket } => {
+            let socket = socket.display();
+            tracing::info!(event = "container_runtime", runtime, %socket, "the container runtime answers");
+        }
+        Record::RuntimeAbsent => tracing::info!(
+            event = "container_runtime",
+            "the node has no container runtime: workloads are known by their cgroups"
+        ),
+        Record::ApiServerUp { pods } => tracing::info!(event = "api_server", pods, "the API server answers"),
+        Record::PodsRead { pods, age } => {
+            let pods_age_seconds = age.map(|age| age.as_secs());
+            tracing::info!(event = "pods", pods, pods_age_seconds, "the pods of this node are known");
+        }
+        Record::EventDropped { reason } => tracing::warn!(
+            event = "event_dropped",
+            reason,
+            suppressed,
+            "event not sent: too many events wait for the API server"
+        ),
+        Record::ConfigurationWarning { file, fields, warning } => {
+            tracing::warn!(event = "configuration", file, fields, "{warning}");
+        }
+        Record::ConfigurationApplied { file, changed, mode } => tracing::info!(
+            event = "configuration_applied",
+            file,
+            changed,
+            mode = mode.as_str(),
+            "the configuration file is in force"
+        ),
+        Record::ConfigurationRefused { file, reason } => tracing::error!(
+            event = "configuration_refused",
+            file,
+            reason,
+            "the configuration file cannot be used: the previous configuration stays in force"
+        ),
+        Record::Reclaiming(_) | Record::OomIncident(_) | Record::OomScoresAudited(_) => {}
+    }
+}
+
+fn started(start: &Start<'_>) {
+    let Start { config, probes, available, fastest_rate } = *start;
+    tracing::info!(
+        event = "started",
+        version = env!("CARGO_PKG_VERSION"),
+        mode = config.mode.as_str(),
+        semantics = config.policy.semantics.as_str(),
+        listen = %config.listen,
+        probes_attached = probes.attached(),
+        probes_missing = probes.missing(),
+        cgroup_ids = probes.cgroup_source.as_str(),
+        memory_available_bytes = available.map(|available| available.0),
+        fastest_rate_bytes_per_second = fastest_rate,
+        "started"
+    );
+    for probe in probes.probes.iter().filter(|probe| !probe.is_attached()) {
+        tracing::debug!(event = "probe_missing", probe = probe.name, state = ?probe.state, "the probe is not attached");
     }
 }
 
@@ -204,24 +236,6 @@ pub(super) fn no_execute(news: &News) -> (&'static str, &str) {
     }
 }
 
-fn maintenance(record: &Record<'_>) {
-    match *record {
-        Record::Maintenance { reason: Some(reason), defers } => {
-            let effect = if defers { "soft evictions wait" } else { "soft evictions continue, as configured" };
-            tracing::info!(event = "maintenance", reason, defers, "the node is in maintenance: {effect}");
-        }
-        Record::Maintenance { reason: None, .. } => {
-            tracing::info!(event = "maintenance", "the node is no longer in maintenance");
-        }
-        Record::MaintenanceOutdated { age } => tracing::warn!(
-            event = "maintenance",
-            age_seconds = age.as_secs(),
-            "the node was in maintenance when the API server last answered: soft evictions wait no longer"
-        ),
-        _ => {}
-    }
-}
-
 fn kernel_event(event: &Event, workload: &str, suppressed: u64) {
     match event {
         Event::Stall(stall) => tracing::info!(
@@ -266,30 +280,6 @@ const fn reclaim_kind(kind: ReclaimKind) -> &'static str {
     match kind {
         ReclaimKind::Direct => "direct",
         ReclaimKind::Memcg => "memcg",
-    }
-}
-
-fn capability(record: &Record<'_>) {
-    match *record {
-        Record::Degraded { capability, reason, effect, known } => {
-            let pods_age_seconds = known.age.map(|age| age.as_secs());
-            tracing::warn!(
-                event = "degraded",
-                capability,
-                reason,
-                pods = known.pods,
-                pods_age_seconds,
-                known = known.of_file,
-                "{effect}"
-            );
-        }
-        Record::Restored { capability } => {
-            tracing::info!(event = "restored", capability, "a missing capability is restored");
-        }
-        Record::SourceChanged { signal, from, to, reason } => {
-            tracing::warn!(event = "source_changed", signal, from, to, reason, "the source of {signal} is now {to}");
-        }
-        _ => {}
     }
 }
 
@@ -355,28 +345,6 @@ fn pod_stopped(stopped: &Stopped) {
         Err(reason) => {
             tracing::warn!(event = "pod_not_stopped", uid, %reason, took_ms, "the container runtime did not stop the pod");
         }
-    }
-}
-
-fn configuration(record: &Record<'_>) {
-    match *record {
-        Record::ConfigurationWarning { file, fields, warning } => {
-            tracing::warn!(event = "configuration", file, fields, "{warning}");
-        }
-        Record::ConfigurationApplied { file, changed, mode } => tracing::info!(
-            event = "configuration_applied",
-            file,
-            changed,
-            mode = mode.as_str(),
-            "the configuration file is in force"
-        ),
-        Record::ConfigurationRefused { file, reason } => tracing::error!(
-            event = "configuration_refused",
-            file,
-            reason,
-            "the configuration file cannot be used: the previous configuration stays in force"
-        ),
-        _ => {}
     }
 }
 

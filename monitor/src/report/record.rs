@@ -22,179 +22,73 @@ pub use crate::sensors::workload_scan::NO_WORKLOAD;
 
 #[derive(Debug, Clone, Copy)]
 pub enum Record<'r> {
-    /// The agent waits for its first event.
+    // The agent waits for its first event.
     Ready,
     Stopped,
-    ThresholdMet {
-        met: &'r MetThreshold,
-        wakeup: &'static str,
-        sampled: Monotonic,
-    },
-    ThresholdRecovered {
-        threshold: &'r Threshold,
-        value: SignalValue,
-        sampled: Monotonic,
-    },
-    /// The agent is about to get back a resource that is short, in enforce mode.
+    ThresholdMet { met: &'r MetThreshold, wakeup: &'static str, sampled: Monotonic },
+    ThresholdRecovered { threshold: &'r Threshold, value: SignalValue, sampled: Monotonic },
+    // The agent is about to get back a resource that is short, in enforce mode.
     Reclaiming(Resource),
-    /// An eviction has started; in observe mode, it would have.
+    // An eviction has started; in observe mode, it would have.
     Eviction(&'r EvictionRecord<'r>),
-    EvictionEnded {
-        ended: &'r Ended,
-        at: Monotonic,
-        /// The value of the threshold's signal right after.
-        available: Option<SignalValue>,
-    },
-    /// The candidate could not be evicted.
-    EvictionNotStarted {
-        cause: Cause,
-        workload: &'r str,
-        reason: &'r str,
-    },
-    /// A soft eviction waits for the API server.
-    EvictionPutOff {
-        signal: Signal,
-        workload: &'r str,
-        reason: &'r str,
-    },
-    /// A soft eviction waits for the end of the node's maintenance.
-    EvictionDeferred {
-        met: &'r MetThreshold,
-        reason: &'r str,
-    },
-    /// What evicted pods still have on a disk suffices.
-    EvictionWaits {
-        met: &'r MetThreshold,
-        pods: usize,
-        expected: Amount,
-    },
-    /// Observe mode was switched on within the grace period.
-    EvictionCalledOff {
-        workload: &'r str,
-    },
-    /// The agent stops within the grace period.
-    EvictionLeft {
-        workload: &'r str,
-    },
-    /// The agent drops the ledger's entry, and does not report the eviction to the API server.
-    EvictionAbandoned {
-        pod: &'r str,
-        pod_uid: &'r str,
-        reason: &'r str,
-    },
-    /// The API server's answer to an eviction; a refusal is reported only if no eviction waits for the answer.
-    EvictionSettled {
-        pod_uid: &'r str,
-        verdict: &'r Verdict,
-    },
-    /// The agent cannot report an eviction to the API server.
-    EvictionUnreported {
-        pod: &'r str,
-        pod_uid: &'r str,
-        reason: &'r str,
-    },
-    /// The API server does not list a pod that is evicted.
-    PodUnknown {
-        pod_uid: &'r str,
-    },
-    CandidatesExhausted {
-        met: &'r MetThreshold,
-        candidates: usize,
-    },
-    /// `evictions.maxPerMinute` is reached.
-    BudgetSpent {
-        left: Duration,
-    },
+    // `available` is the value of the threshold's signal right after.
+    EvictionEnded { ended: &'r Ended, at: Monotonic, available: Option<SignalValue> },
+    // The candidate could not be evicted.
+    EvictionNotStarted { cause: Cause, workload: &'r str, reason: &'r str },
+    // A soft eviction waits for the API server.
+    EvictionPutOff { signal: Signal, workload: &'r str, reason: &'r str },
+    // A soft eviction waits for the end of the node's maintenance.
+    EvictionDeferred { met: &'r MetThreshold, reason: &'r str },
+    // What evicted pods still have on a disk suffices.
+    EvictionWaits { met: &'r MetThreshold, pods: usize, expected: Amount },
+    // Observe mode was switched on within the grace period.
+    EvictionCalledOff { workload: &'r str },
+    // The agent stops within the grace period.
+    EvictionLeft { workload: &'r str },
+    // The agent drops the ledger's entry, and does not report the eviction to the API server.
+    EvictionAbandoned { pod: &'r str, pod_uid: &'r str, reason: &'r str },
+    // The API server's answer to an eviction; a refusal is reported only if no eviction waits for the answer.
+    EvictionSettled { pod_uid: &'r str, verdict: &'r Verdict },
+    // The agent cannot report an eviction to the API server.
+    EvictionUnreported { pod: &'r str, pod_uid: &'r str, reason: &'r str },
+    // The API server does not list a pod that is evicted.
+    PodUnknown { pod_uid: &'r str },
+    CandidatesExhausted { met: &'r MetThreshold, candidates: usize },
+    // `evictions.maxPerMinute` is reached.
+    BudgetSpent { left: Duration },
     Reclaim(ReclaimRecord<'r>),
-    ConditionChanged {
-        name: &'r str,
-        status: bool,
-        /// `None` for a condition that follows from PSI.
-        condition: Option<NodeCondition>,
-        suppressed: u64,
-    },
-    NoExecuteTaint {
-        condition: NodeCondition,
-        news: &'r News,
-    },
-    Maintenance {
-        reason: Option<&'r str>,
-        /// Whether soft evictions wait for its end.
-        defers: bool,
-    },
-    /// The node's object is too old to defer evictions any longer.
-    MaintenanceOutdated {
-        age: Duration,
-    },
-    KernelEvent {
-        event: &'r Event,
-        workload: &'r str,
-    },
+    // `condition` is `None` for a condition that follows from PSI.
+    ConditionChanged { name: &'r str, status: bool, condition: Option<NodeCondition>, suppressed: u64 },
+    NoExecuteTaint { condition: NodeCondition, news: &'r News },
+    // `defers`: soft evictions wait for its end.
+    Maintenance { reason: Option<&'r str>, defers: bool },
+    // The node's object is too old to defer evictions any longer.
+    MaintenanceOutdated { age: Duration },
+    KernelEvent { event: &'r Event, workload: &'r str },
     OomKill(&'r OomKillRecord<'r>),
-    /// OOM kills known by a workload's counter alone.
-    OomKillsCounted {
-        workload: &'r str,
-        kills: u64,
-    },
-    /// All victims of one invocation of the OOM killer.
+    // OOM kills known by a workload's counter alone.
+    OomKillsCounted { workload: &'r str, kills: u64 },
+    // All victims of one invocation of the OOM killer.
     OomIncident(&'r OomKill),
-    Degraded {
-        capability: &'r str,
-        reason: &'r str,
-        effect: &'r str,
-        known: KnownPods,
-    },
-    Restored {
-        capability: &'r str,
-    },
-    SourceChanged {
-        signal: &'static str,
-        from: &'static str,
-        to: &'static str,
-        reason: &'r str,
-    },
-    OomScoreDrift {
-        drift: &'r Drift,
-        mode: Mode,
-    },
-    /// Another process changed the agent's own `oom_score_adj`; the agent set it again.
-    OwnOomScore {
-        found: i16,
-    },
+    Degraded { capability: &'r str, reason: &'r str, effect: &'r str, known: KnownPods },
+    Restored { capability: &'r str },
+    SourceChanged { signal: &'static str, from: &'static str, to: &'static str, reason: &'r str },
+    OomScoreDrift { drift: &'r Drift, mode: Mode },
+    // Another process changed the agent's own `oom_score_adj`; the agent set it again.
+    OwnOomScore { found: i16 },
     OomScoresAudited(&'r Audit),
     GarbageCollected(&'r Collected),
     PodStopped(&'r Stopped),
-    RuntimeFound {
-        runtime: &'r str,
-        socket: &'r Path,
-    },
+    RuntimeFound { runtime: &'r str, socket: &'r Path },
     RuntimeAbsent,
-    ApiServerUp {
-        pods: usize,
-    },
-    /// The pods of this node are known for the first time, or were read from a file.
-    PodsRead {
-        pods: usize,
-        age: Option<Duration>,
-    },
-    EventDropped {
-        reason: &'r str,
-    },
-    ConfigurationWarning {
-        file: Option<&'r str>,
-        /// The fields that need a restart, if the warning is about them.
-        fields: Option<&'r str>,
-        warning: &'r str,
-    },
-    ConfigurationApplied {
-        file: &'r str,
-        changed: &'r str,
-        mode: Mode,
-    },
-    ConfigurationRefused {
-        file: &'r str,
-        reason: &'r str,
-    },
+    ApiServerUp { pods: usize },
+    // The pods of this node are known for the first time, or were read from a file.
+    PodsRead { pods: usize, age: Option<Duration> },
+    EventDropped { reason: &'r str },
+    // `fields` are those that need a restart, if the warning is about them.
+    ConfigurationWarning { file: Option<&'r str>, fields: Option<&'r str>, warning: &'r str },
+    ConfigurationApplied { file: &'r str, changed: &'r str, mode: Mode },
+    ConfigurationRefused { file: &'r str, reason: &'r str },
     Started(&'r Start<'r>),
 }
 
@@ -219,7 +113,7 @@ impl Record<'_> {
     }
 }
 
-/// Pods that stay known while their source is unavailable.
+/// Pods that stay known while their source is unavailable: `pods` from the API server, `of_file` from a file.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct KnownPods {
     pub pods: Option<usize>,
