@@ -5,9 +5,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::journal::{Location, read_back};
+use super::journal::{Location, Segment, read_back};
 use super::model::Head;
-use super::segments::Segment;
 
 /// The index holds this many incidents; older ones are in the journal only.
 const LISTED: usize = 4096;

@@ -8,13 +8,52 @@ use std::path::{Path, PathBuf};
 use rustix::fs::FlockOperation;
 
 use super::frame;
-use super::segments::{Segment, list};
 use crate::units::Bytes;
 
+/// Files are numbered in the order of writing: `incidents-00000042.journal`.
+const PREFIX: &str = "incidents-";
+const SUFFIX: &str = ".journal";
 /// The number of files in a full journal. A full journal loses its oldest file.
 const SEGMENTS: u64 = 8;
 /// Readers read a file whole.
 const LARGEST_SEGMENT: u64 = 4 << 20;
+
+/// One file of a journal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Segment(pub u64);
+
+impl Segment {
+    pub fn path(self, directory: &Path) -> PathBuf {
+        directory.join(self.name())
+    }
+
+    fn of(name: &str) -> Option<Self> {
+        let segment = Self(name.strip_prefix(PREFIX)?.strip_suffix(SUFFIX)?.parse().ok()?);
+        (segment.name() == name).then_some(segment)
+    }
+
+    fn name(self) -> String {
+        format!("{PREFIX}{:08}{SUFFIX}", self.0)
+    }
+}
+
+/// Lists the files of the journal in `directory` with their sizes, oldest first. Other names are ignored.
+pub fn list(directory: &Path) -> io::Result<Vec<(Segment, u64)>> {
+    let mut segments = Vec::new();
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        let Some(segment) = entry.file_name().to_str().and_then(Segment::of) else { continue };
+        match entry.metadata() {
+            Ok(metadata) if metadata.is_file() => segments.push((segment, metadata.len())),
+            Ok(_) => {}
+            // The writer has removed the file meanwhile.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+    }
+    segments.sort_unstable();
+    Ok(segments)
+}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Location {

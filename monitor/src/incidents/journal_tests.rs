@@ -162,3 +162,22 @@ fn an_unusable_directory_is_refused_with_the_fix() {
     let error = Journal::open(&file.join("x"), SIZE).unwrap_err().to_string();
     assert!(error.ends_with("set incidents.directory to a writable directory"), "{error}");
 }
+
+#[test]
+fn only_journal_files_are_listed_by_number() {
+    let directory = tempfile::tempdir().unwrap();
+    for name in [
+        "incidents-00000010.journal",
+        "incidents-00000009.journal",
+        "incidents-8.journal",
+        "incidents-+0000007.journal",
+        "incidents-x.journal",
+        "notes",
+        "incidents-1.old",
+    ] {
+        fs::write(directory.path().join(name), "12345").unwrap();
+    }
+    fs::create_dir(directory.path().join("incidents-00000011.journal")).unwrap();
+    assert_eq!(list(directory.path()).unwrap(), [(Segment(9), 5), (Segment(10), 5)]);
+    assert_eq!(Segment(10).path(directory.path()), directory.path().join("incidents-00000010.journal"));
+}

@@ -12,7 +12,6 @@ pub mod oom_assembly;
 pub mod reader;
 pub mod record_evidence;
 pub mod sample_ring;
-pub mod segments;
 pub mod text;
 pub mod writer;
 

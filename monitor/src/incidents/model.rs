@@ -4,7 +4,6 @@
 //! treats missing ones as unknown.
 
 mod eviction_record;
-mod eviction_trace;
 mod node_record;
 mod oom_kill_record;
 
@@ -13,8 +12,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-pub use eviction_record::{Eviction, Outcome, Reclaim};
-pub use eviction_trace::{RawJson, TraceCut};
+pub use eviction_record::{Eviction, Outcome, RawJson, Reclaim, TraceCut};
 pub use node_record::{Consumer, InodeGrowth, Key, Memory, Place, Pressure, SignalHistory, Stalls};
 pub use oom_kill_record::{Limit, OomKill, Trigger, Victim};
 

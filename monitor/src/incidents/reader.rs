@@ -6,8 +6,7 @@ use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use super::frame;
-use super::journal::Location;
-use super::segments::{Segment, list};
+use super::journal::{Location, Segment, list};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {

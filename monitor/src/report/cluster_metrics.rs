@@ -7,7 +7,7 @@ use std::time::Duration;
 use prometheus::{GaugeVec, IntCounter, IntGaugeVec};
 
 use super::register::{Registry, follow, metrics, replace, set_known, whole};
-use super::summary_lines::Page;
+use super::summary_figures::Page;
 use crate::cluster::WatchCounts;
 use crate::units::format_go_duration;
 
@@ -160,7 +160,7 @@ mod tests {
         let text = |report: &ClusterReport| {
             let mut page = Page::default();
             rows(&mut page, report);
-            page.text
+            page.finish()
         };
         assert_eq!(text(&report(None, Some(59))), "cluster     node n-1, 3 pods known\n");
         assert!(text(&report(None, Some(200))).contains("as of 3m20s ago"));

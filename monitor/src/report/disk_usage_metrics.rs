@@ -7,7 +7,7 @@ use prometheus::{Counter, GaugeVec, IntCounter};
 use super::NodeReport;
 use super::register::{follow, metrics};
 use super::series::OTHER;
-use super::summary_lines::Page;
+use super::summary_figures::Page;
 use super::{DiskUsageReport, KeptReport};
 use crate::units::{Bytes, float};
 
@@ -150,7 +150,8 @@ mod tests {
         let mut page = Page::default();
         let mut node = NodeReport::default();
         disk_usage(&mut page, &node);
-        assert_eq!(page.text, "", "nothing was measured yet");
+        assert_eq!(page.finish(), "", "nothing was measured yet");
+        let mut page = Page::default();
         node.figures.disk_usage = report();
         disk_usage(&mut page, &node);
         let expected = "\
@@ -158,6 +159,6 @@ kept        4.0 KiB and 3 inodes by quota, up to 1 s old
             8.0 KiB and 6 inodes by walk, up to 60 s old
                                12.0 KiB  a
 ";
-        assert_eq!(page.text, expected);
+        assert_eq!(page.finish(), expected);
     }
 }

@@ -188,8 +188,7 @@ async fn incidents_are_listed_and_rendered() {
 #[tokio::test]
 async fn a_hanging_disk_delays_only_incident_records() {
     use crate::incidents::incident_index::Body;
-    use crate::incidents::journal::Location;
-    use crate::incidents::segments::Segment;
+    use crate::incidents::journal::{Location, Segment};
     use crate::incidents::{Head, Incident};
     let directory = tempfile::tempdir().unwrap();
     // Opening a pipe blocks until its other end is opened. This simulates a hanging disk.

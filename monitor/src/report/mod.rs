@@ -37,7 +37,6 @@ pub mod series;
 pub mod stats;
 pub mod summary;
 mod summary_figures;
-mod summary_lines;
 
 use std::borrow::Cow;
 

@@ -6,8 +6,7 @@ use std::net::SocketAddr;
 use super::disk_usage_metrics::disk_usage;
 use super::publications::Publication;
 use super::stats::{Cgroups, CpuHistory};
-use super::summary_figures::{exhaustion, left_out, pressure, roles, sources, swap};
-use super::summary_lines::Page;
+use super::summary_figures::{Page, exhaustion, left_out, pressure, roles, sources, swap};
 use super::{ClassReport, MemoryReport, NodeReport, ThresholdReport};
 use crate::config::{Mode, Semantics, Threshold};
 use crate::kernel::ProbeState;
@@ -47,7 +46,7 @@ pub fn render_summary(summary: &StartSummary<'_>) -> String {
     summary.node.cluster.iter().for_each(|report| super::cluster_metrics::rows(&mut page, report));
     page.row("cgroup", summary.cgroup);
     page.row("metrics", &format!("http://{}/metrics", summary.listen));
-    format!("node-pressure-monitor {}\n\n{}", summary.version, page.text)
+    format!("node-pressure-monitor {}\n\n{}", summary.version, page.finish())
 }
 
 /// Renders the page of a publication. Reads the cgroup files of every workload to measure its working set.

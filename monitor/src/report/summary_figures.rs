@@ -1,18 +1,72 @@
-//! The part of the summary about rates: times until exhaustion, pressure, and the source of each signal.
+//! The layout of the summary, and its part about rates: times until exhaustion, pressure, and the source of each signal.
 
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use super::summary_lines::Page;
 use super::{ExhaustionReport, FilesystemReport, RoleReport, SwapReport};
 use super::{FiguresReport, NodeReport};
 use crate::config::{PressureKind, PressureScope};
+use crate::incidents::text::text_page::{self, WIDTH, clean, columns};
 use crate::units::{Bytes, Signal, float, format_go_duration};
 
 /// Maximum number of filesystems shown. The one that runs out soonest comes first.
 const FILESYSTEMS_SHOWN: usize = 5;
 /// A time until exhaustion beyond this many seconds (one year) counts as infinite.
 const FAR: f64 = 365.0 * 86_400.0;
+/// Start of the text column.
+const INDENT: usize = 12;
+
+/// A label column with wrapped text beside it.
+#[derive(Default)]
+pub(super) struct Page {
+    page: text_page::Page,
+    last: String,
+}
+
+impl Page {
+    pub(super) fn finish(self) -> String {
+        self.page.finish()
+    }
+
+    /// Returns the label column: blank if it would repeat the label of the previous line.
+    fn label(&mut self, label: &str) -> String {
+        let shown = if self.last == label { "" } else { label };
+        label.clone_into(&mut self.last);
+        format!("{shown:<INDENT$}")
+    }
+
+    /// Adds a line; what does not fit is cut off.
+    pub(super) fn row(&mut self, label: &str, text: &str) {
+        let mut line = self.label(label) + &clean(text);
+        if let Some((cut, _)) = line.char_indices().nth(WIDTH - 1).filter(|_| columns(&line) > WIDTH) {
+            line.truncate(cut);
+            line.push('…');
+        }
+        self.page.line(&line);
+    }
+
+    /// Adds a row for a large workload: the amount aligned with the sums, then the name.
+    pub(super) fn largest(&mut self, label: &str, bytes: Bytes, name: &str) {
+        let name = shortened(name, WIDTH - INDENT - 29);
+        self.row(label, &format!("{:16}{bytes:>11}  {name}", ""));
+    }
+
+    /// Adds text wrapped between words. The first line is indented by `first` columns, further lines by `hang`.
+    pub(super) fn wrapped(&mut self, label: &str, text: &str, first: usize, hang: usize) {
+        let head = self.label(label);
+        self.page.wrapped(&format!("{head}{:first$}", ""), &" ".repeat(INDENT + hang), text);
+    }
+}
+
+/// Truncates a path at the front: its end identifies the workload.
+fn shortened(name: &str, room: usize) -> String {
+    let length = name.chars().count();
+    if length <= room {
+        return name.to_owned();
+    }
+    let kept: String = name.chars().skip(length - (room - 1)).collect();
+    format!("…{kept}")
+}
 
 /// Returns the sizes of the corrections, or `None` without any.
 pub(super) fn left_out(figures: &FiguresReport) -> Option<String> {

@@ -219,7 +219,7 @@ fn no_line_is_too_wide() {
     node.protected = vec!["system.slice/a-long-name.service".to_owned(); 40];
     node.probes[0].name = "x".repeat(300);
     for line in render(Mode::Enforce, &node).lines() {
-        assert!(line.chars().count() <= super::super::summary_lines::WIDTH, "{line}");
+        assert!(line.chars().count() <= crate::incidents::text::text_page::WIDTH, "{line}");
     }
 }
 

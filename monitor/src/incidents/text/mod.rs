@@ -5,9 +5,7 @@ mod advice;
 mod eviction_text;
 mod node_text;
 mod oom_text;
-mod spark;
 pub mod text_page;
-mod timeline;
 mod words;
 
 use super::model::{Eviction, Incident, OomKill};
@@ -43,7 +41,7 @@ pub fn render(incident: &Incident) -> String {
     node_text::minute(&mut page, incident);
     node_text::consumers(&mut page, incident);
     eviction_text::ranking(&mut page, incident, victim);
-    timeline::timeline(&mut page, incident);
+    node_text::timeline(&mut page, incident);
     advice::advice(&mut page, incident);
     page.finish()
 }

@@ -1,7 +1,7 @@
-//! The node's figures: the signals in the last minute, memory, pressure, stalls, and the largest workloads.
+//! The node's figures: the signals in the last minute, memory, pressure, stalls, and the largest workloads; and the steps of the
+//! incident with their times.
 
-use super::super::model::{Consumer, Incident, Memory, Pressure, SignalHistory};
-use super::spark::spark;
+use super::super::model::{Consumer, Incident, Memory, Pressure, SignalHistory, Step};
 use super::text_page::{Page, clean, columns};
 use super::words::{bytes, count, name, name_or_unknown, taken, time};
 
@@ -13,6 +13,8 @@ const SECOND: f64 = 1_000.0;
 const CLOSE_SAMPLES: usize = 5;
 /// The most workloads in each list.
 const SHOWN: usize = 6;
+const STEPS_SHOWN: usize = 24;
+const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
 pub fn minute(page: &mut Page, incident: &Incident) {
     let has_figures = !incident.signals.is_empty() || incident.memory.is_some() || !incident.pressure.is_empty();
@@ -170,5 +172,94 @@ pub fn consumers(page: &mut Page, incident: &Incident) {
             clean(&name(workload)),
             clean(qos_class)
         ));
+    }
+}
+
+/// Draws the lowest value of each column, from `from` to `to` milliseconds before the incident, between zero and `full`. Columns before
+/// the first sample are blank.
+fn spark(samples: &[(f64, u64)], from: f64, to: f64, columns: u32, full: u64) -> String {
+    let width = (from - to) / f64::from(columns);
+    let mut line = String::new();
+    for column in 0..columns {
+        let begin = from - width * f64::from(column);
+        let end = begin - width;
+        // The value that held when the column began, and the samples within it. The last column includes its end.
+        let is_last = column + 1 == columns;
+        let held = samples.iter().rev().find(|(before, _)| *before >= begin).map(|(_, value)| *value);
+        let within =
+            samples.iter().filter(|(before, _)| *before < begin && (*before > end || is_last && *before >= end));
+        let lowest = within.map(|(_, value)| *value).chain(held).min();
+        line.push(lowest.map_or(' ', |value| block(value, full)));
+    }
+    line
+}
+
+fn block(value: u64, full: u64) -> char {
+    let last = BLOCKS.len() as u128 - 1;
+    let full = u128::from(full.max(1));
+    let level = (u128::from(value) * last + full / 2) / full;
+    BLOCKS[usize::try_from(level.min(last)).unwrap_or(0)]
+}
+
+pub fn timeline(page: &mut Page, incident: &Incident) {
+    if incident.steps.is_empty() {
+        return;
+    }
+    page.section("TIMELINE");
+    let mut before: Option<f64> = None;
+    for step in incident.steps.iter().take(STEPS_SHOWN) {
+        let later = before.map(|before| format!("+{}", time((step.ms - before).max(0.0)))).unwrap_or_default();
+        before = Some(step.ms);
+        page.line(&format!("  {:>12}  {:>10}  {}", time(step.ms), later, step_words(step, incident)));
+    }
+    if let Some(rest) = incident.steps.len().checked_sub(STEPS_SHOWN).filter(|rest| *rest > 0) {
+        page.line(&format!("  {:>12}  {:>10}  … and {rest} more", "", ""));
+    }
+}
+
+fn step_words(step: &Step, incident: &Incident) -> String {
+    let pid = step.pid.map_or_else(|| "the process".to_owned(), |pid| format!("process {pid}"));
+    let (cause, left) = incident.eviction.as_ref().map_or(("", None), |eviction| {
+        let in_bytes = eviction.threshold_bytes.zip(eviction.available_bytes);
+        (eviction.signal.as_str(), in_bytes.or_else(|| eviction.threshold_value.zip(eviction.available)))
+    });
+    match step.step.as_str() {
+        "invoked" => "the kernel's OOM killer was invoked".to_owned(),
+        "marked" => format!("the OOM killer chose {pid}"),
+        "exited" => format!("{pid} exited"),
+        "woken" => "the agent woke up".to_owned(),
+        "sampled" => match left {
+            Some((threshold, available)) if available < threshold => {
+                format!("the agent measured {cause} below its threshold")
+            }
+            _ => format!("the agent measured {cause}"),
+        },
+        "ordered" => "the agent ranked the workloads".to_owned(),
+        "decided" => "a second measurement confirmed the decision".to_owned(),
+        "acted" => match incident.eviction.as_ref().map(|eviction| eviction.action.as_str()) {
+            Some("term") => "the agent sent SIGTERM to the victim's processes".to_owned(),
+            Some("ask") => "the agent asked the API server to evict the victim".to_owned(),
+            Some("would_kill") => "observe mode: the agent sent no signal".to_owned(),
+            _ => "the agent sent SIGKILL to the victim's processes".to_owned(),
+        },
+        "killed" => "the agent sent SIGKILL: the grace period was over".to_owned(),
+        "reclaimed" => "proactive reclaim ended".to_owned(),
+        "gone" => "the victim had no process left".to_owned(),
+        "failed" => "the eviction had failed".to_owned(),
+        other => clean(&other.replace('_', " ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_holds_until_the_next_and_dips_show() {
+        let samples = [(50.0, 80), (35.0, 10), (34.0, 80), (10.0, 40), (0.0, 0), (-5.0, 80)];
+        assert_eq!(spark(&samples, 60.0, 0.0, 6, 80), " █▂██▁");
+        assert_eq!(spark(&samples, 10.0, 0.0, 5, 80), "▅▅▅▅▁");
+        assert_eq!(spark(&[], 10.0, 0.0, 3, 80), "   ");
+        assert_eq!(spark(&[(9.0, 5)], 10.0, 0.0, 2, 0), "██");
     }
 }
