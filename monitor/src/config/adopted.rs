@@ -26,7 +26,6 @@ macro_rules! compare {
 
 impl Adopted {
     /// Applies the configuration `wanted` to an agent that runs by `running`.
-    #[must_use]
     pub fn by(running: &MonitorConfig, mut wanted: MonitorConfig) -> Self {
         let mut fields = Fields::default();
         compare!(fields, running, &mut wanted, MonitorConfig {

@@ -21,14 +21,12 @@ pub struct ConfigError {
 
 impl ConfigError {
     /// Returns an error about a place outside of any field.
-    #[must_use]
     pub fn at(line: usize, column: usize, reason: impl Into<String>, fix: impl Into<String>) -> Self {
         let (file, field, value) = (String::new(), String::new(), None);
         Self { file, line, column, field, value, reason: reason.into(), fix: Some(fix.into()) }
     }
 
     /// Returns an error about a file as a whole.
-    #[must_use]
     pub fn whole_file(file: &str, reason: impl Into<String>, fix: &str) -> Self {
         Self { file: file.to_owned(), ..Self::at(0, 0, reason, fix) }
     }
@@ -40,7 +38,6 @@ pub struct Printable<'a, W>(pub &'a mut W);
 
 /// Returns whether a terminal obeys the character instead of showing it: controls, and Unicode's invisible formatting characters, line
 /// separators and direction marks (UTS 55).
-#[must_use]
 pub fn is_unprintable(character: char) -> bool {
     character.is_control()
         || matches!(character, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')

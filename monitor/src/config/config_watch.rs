@@ -27,7 +27,6 @@ pub struct ConfigUpdate {
 pub struct Fingerprint(pub u64);
 
 impl Fingerprint {
-    #[must_use]
     pub fn of(bytes: &[u8]) -> Self {
         let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
         Self(bytes.iter().fold(0xcbf2_9ce4_8422_2325, step))
@@ -46,9 +45,6 @@ pub struct ConfigWatch {
 
 impl ConfigWatch {
     /// Starts to poll the file, whose fingerprint was `fingerprint` when the agent started.
-    ///
-    /// # Errors
-    /// When no thread can be started.
     pub fn start(path: &Path, fingerprint: Fingerprint, interpret: Interpret) -> std::io::Result<Self> {
         Self::start_every(path, fingerprint, interpret, INTERVAL)
     }
@@ -65,7 +61,6 @@ impl ConfigWatch {
         Ok(Self { file, path: path.to_owned() })
     }
 
-    #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }

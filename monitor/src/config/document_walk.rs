@@ -40,7 +40,6 @@ pub struct Fields<'n> {
 
 impl<'n> Fields<'n> {
     /// Returns a field, or `None` when it is absent or null.
-    #[must_use]
     pub fn get(&self, name: &str) -> Option<Field<'n>> {
         self.iter().find(|(key, field)| *key == name && field.node.value != Value::Null).map(|(_, field)| field)
     }
@@ -56,13 +55,11 @@ fn join(path: &str, key: &str) -> String {
 }
 
 impl<'a> Walk<'a> {
-    #[must_use]
     pub fn new(file: &'a str) -> Self {
         Self { file, errors: Vec::new(), more: 0, warnings: Vec::new() }
     }
 
     /// Returns the errors and the warnings, each in the order of lines.
-    #[must_use]
     pub fn finish(mut self) -> (Vec<ConfigError>, Vec<ConfigWarning>) {
         self.errors.sort_by_key(|error| (error.line, error.column));
         self.warnings.sort_by_key(|warning| (warning.0.line, warning.0.column));
@@ -89,7 +86,6 @@ impl<'a> Walk<'a> {
     }
 
     /// Returns whether an error about this node is recorded.
-    #[must_use]
     pub fn has_error_at(&self, node: &Node) -> bool {
         self.errors.iter().any(|error| (error.line, error.column) == (node.line, node.column))
     }

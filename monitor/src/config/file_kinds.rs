@@ -28,7 +28,6 @@ pub enum FileKind {
 
 impl FileKind {
     /// Returns the value of the file's `kind`.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Monitor => monitor_configuration::KIND,
@@ -48,18 +47,12 @@ pub struct Loaded {
 }
 
 impl MonitorConfig {
-    /// Reads and checks a configuration file of any kind.
-    ///
-    /// # Errors
-    /// All errors of the file at once.
+    /// Reads and checks a configuration file of any kind. Returns all errors of the file at once.
     pub fn load(path: &Path) -> Result<Loaded, ConfigErrors> {
         Self::parse_bytes(&path.display().to_string(), Self::read(path)?)
     }
 
     /// Reads the bytes of a configuration file, at most one byte more than a file may have.
-    ///
-    /// # Errors
-    /// When the file cannot be read.
     pub fn read(path: &Path) -> Result<Vec<u8>, ConfigErrors> {
         std::fs::File::open(path).and_then(Self::read_from).map_err(|error| {
             let reason = format!("cannot be read: {error}");
@@ -68,17 +61,11 @@ impl MonitorConfig {
     }
 
     /// Reads the bytes of a configuration file, at most one byte more than a file may have.
-    ///
-    /// # Errors
-    /// When the source cannot be read.
     pub fn read_from(source: impl std::io::Read) -> std::io::Result<Vec<u8>> {
         read_limited(source, MAX_FILE_SIZE)
     }
 
-    /// Checks the bytes of a configuration file of any kind. Only messages use the name.
-    ///
-    /// # Errors
-    /// All errors of the file at once.
+    /// Checks the bytes of a configuration file of any kind. Only messages use the name. Returns all errors of the file at once.
     pub fn parse_bytes(file_name: &str, bytes: Vec<u8>) -> Result<Loaded, ConfigErrors> {
         if u64::try_from(bytes.len()).is_ok_and(|length| length > MAX_FILE_SIZE) {
             return Err(whole_file(file_name, "larger than 256 KiB", "check the path"));
@@ -88,10 +75,7 @@ impl MonitorConfig {
         Self::parse(file_name, &text)
     }
 
-    /// Checks the text of a configuration file of any kind. Only messages use the name.
-    ///
-    /// # Errors
-    /// All errors of the file at once.
+    /// Checks the text of a configuration file of any kind. Only messages use the name. Returns all errors of the file at once.
     pub fn parse(file_name: &str, text: &str) -> Result<Loaded, ConfigErrors> {
         // A byte order mark is no part of the text.
         let document = parse_document(text.strip_prefix('\u{feff}').unwrap_or(text))

@@ -21,10 +21,7 @@ pub struct Stamp {
 }
 
 impl Stamp {
-    /// Returns the stamp of the file at a path, following symbolic links.
-    ///
-    /// # Errors
-    /// When the file is missing or cannot be examined.
+    /// Returns the stamp of the file at a path, following symbolic links. Fails when the file is missing or cannot be examined.
     pub fn of(path: &Path) -> io::Result<Self> {
         let found = std::fs::metadata(path)?;
         Ok(Self {
@@ -37,9 +34,6 @@ impl Stamp {
 }
 
 /// Reads at most one byte more than `limit`, so that the caller can tell a file that is too large.
-///
-/// # Errors
-/// When the source cannot be read.
 pub fn read_limited(source: impl Read, limit: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     source.take(limit + 1).read_to_end(&mut bytes)?;
@@ -63,9 +57,6 @@ pub struct FileWatch<T> {
 impl<T: Send + 'static> FileWatch<T> {
     /// Starts the thread, which calls `poll` after each interval and for each request. The argument of `poll` is whether the call
     /// follows a request.
-    ///
-    /// # Errors
-    /// When no thread can be started.
     pub fn start(
         thread: Builder,
         interval: Duration,
@@ -85,7 +76,6 @@ impl<T: Send + 'static> FileWatch<T> {
     }
 
     /// Returns a result that was not taken before.
-    #[must_use]
     pub fn take(&self) -> Option<T> {
         self.latest.result.lock().unwrap_or_else(PoisonError::into_inner).take()
     }

@@ -22,7 +22,6 @@ const BUILT_IN: [&str; 13] = [
     "system.slice/node-pressure-monitor.service",
 ];
 
-#[must_use]
 pub fn built_in_patterns() -> Vec<NamePattern> {
     BUILT_IN.iter().map(|text| NamePattern((*text).to_owned())).collect()
 }
@@ -42,8 +41,7 @@ pub enum PatternError {
 }
 
 impl NamePattern {
-    /// # Errors
-    /// When no workload name can match.
+    /// Fails when no workload name can match.
     pub fn new(text: &str) -> Result<Self, PatternError> {
         if text.is_empty() {
             return Err(PatternError::Empty);
@@ -54,13 +52,11 @@ impl NamePattern {
         Ok(Self(text.to_owned()))
     }
 
-    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
     /// Returns whether the whole name or its last component matches.
-    #[must_use]
     pub fn matches(&self, workload: &str) -> bool {
         glob(self.0.as_bytes(), workload.as_bytes())
             || workload.rsplit_once('/').is_some_and(|(_, last)| glob(self.0.as_bytes(), last.as_bytes()))

@@ -50,7 +50,6 @@ impl Ranking {
         [("qos", Self::Qos), ("kubernetes", Self::Kubernetes), ("openshift3", Self::OpenShift3)];
 
     /// Returns the keys for a resource under pressure, most important first.
-    #[must_use]
     pub fn keys(&self, resource: Resource) -> &[RankingKey] {
         use RankingKey::{ExceedsRequests, Excess, Preference, Priority, QosClass, Usage, UsageAboveRequest};
         match (self, resource) {
@@ -66,7 +65,6 @@ impl Ranking {
     }
 
     /// Returns the name used in logs and metrics.
-    #[must_use]
     pub const fn as_str(&self) -> &'static str {
         match self {
             Self::Qos => "qos",
@@ -206,13 +204,11 @@ pub struct Policy {
 
 impl Policy {
     /// Returns the grace period of a soft eviction. `own` is the pod's grace period.
-    #[must_use]
     pub fn soft_grace(&self, own: Option<i64>) -> Duration {
         Duration::from_secs(u64::try_from(self.soft_grace_seconds(own)).unwrap_or(0))
     }
 
     /// Returns [`Self::soft_grace`] in seconds, which the kubelet computes as the lesser of the two and may be negative.
-    #[must_use]
     pub fn soft_grace_seconds(&self, own: Option<i64>) -> i64 {
         let limit = self.max_pod_grace_period;
         match own {
@@ -224,7 +220,6 @@ impl Policy {
     }
 
     /// Returns the threshold that applies where `evictionHard` is absent.
-    #[must_use]
     pub fn default_hard_threshold() -> Threshold {
         Threshold {
             signal: Signal::MemoryAvailable,

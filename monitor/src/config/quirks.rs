@@ -60,7 +60,6 @@ named_enum! {
 
 impl Quirk {
     /// Returns whether `corrected` semantics omit the quirk.
-    #[must_use]
     pub const fn is_mended(self) -> bool {
         !matches!(self, Self::ConditionBeforeGrace)
     }
@@ -79,7 +78,6 @@ impl Quirks {
     pub const ALL: Self = Self((1 << Quirk::ALL.len()) - 1);
 
     /// Returns the quirks that `semantics` reproduce.
-    #[must_use]
     pub fn of(semantics: Semantics) -> Self {
         let mut quirks = Self::NONE;
         for quirk in Quirk::ALL {
@@ -88,7 +86,6 @@ impl Quirks {
         quirks
     }
 
-    #[must_use]
     pub const fn has(self, quirk: Quirk) -> bool {
         self.0 & quirk.bit() != 0
     }

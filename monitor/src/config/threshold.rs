@@ -29,13 +29,11 @@ pub struct Percentage {
 }
 
 impl Percentage {
-    #[must_use]
     pub fn whole(percent: u8) -> Self {
         Self { fraction: f32::from(percent) / 100.0, percent: f64::from(percent) }
     }
 
     /// Returns the share of a capacity, truncated toward zero. With the kubelet's quirk, 10% of 100Gi is 10737418400, not …240.
-    #[must_use]
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_precision_loss,
@@ -51,13 +49,11 @@ impl Percentage {
 }
 
 impl ThresholdValue {
-    #[must_use]
     pub fn bytes(bytes: Bytes) -> Self {
         Self::Quantity(Quantity::binary(bytes))
     }
 
     /// Returns the absolute amount for a signal with this capacity.
-    #[must_use]
     pub fn resolve(&self, capacity: i64, quirks: Quirks) -> Amount {
         match self {
             Self::Quantity(quantity) => quantity.amount(),
@@ -66,7 +62,6 @@ impl ThresholdValue {
     }
 
     /// Returns the absolute amount as Kubernetes prints it in messages, where shares of inodes are printed like bytes.
-    #[must_use]
     pub fn quantity_text(&self, capacity: i64, quirks: Quirks) -> String {
         match self {
             Self::Quantity(quantity) => quantity.to_string(),
@@ -109,13 +104,11 @@ pub struct Threshold {
 }
 
 impl Threshold {
-    #[must_use]
     pub fn is_hard(&self) -> bool {
         self.grace_period.is_zero()
     }
 
     /// Returns `hard` or `soft`, for metrics and logs.
-    #[must_use]
     pub fn kind(&self) -> &'static str {
         if self.is_hard() { "hard" } else { "soft" }
     }
@@ -162,10 +155,7 @@ pub enum ThresholdError {
 /// Parses the value of a hard or soft threshold.
 ///
 /// Returns `None` for exactly `0%` and `100%`, which switch a default threshold off. As in the kubelet, `100.0%` is always met, and `0.0%`
-/// never.
-///
-/// # Errors
-/// When the kubelet refuses the value, for `NaN%`, and for `100.0%` without [`Quirk::AlwaysMetPercentage`].
+/// never. Fails when the kubelet refuses the value, for `NaN%`, and for `100.0%` without [`Quirk::AlwaysMetPercentage`].
 pub fn parse_threshold_value(
     signal: Signal,
     text: &str,
@@ -197,17 +187,12 @@ pub fn parse_threshold_value(
 }
 
 /// Parses the grace period of a soft threshold. Zero makes the threshold a hard one.
-///
-/// # Errors
-/// When the text is no Go duration, or a negative one.
+/// Fails when the text is no Go duration, or a negative one.
 pub fn parse_grace_period(text: &str) -> Result<Duration, ThresholdError> {
     parse_go_duration(text)?.to_duration().ok_or_else(|| ThresholdError::GraceNegative(text.to_owned()))
 }
 
-/// Parses a minimum reclaim, which may be zero or more than 100%.
-///
-/// # Errors
-/// When the kubelet refuses the value, and for `NaN%` and `inf%`.
+/// Parses a minimum reclaim, which may be zero or more than 100%. Fails when the kubelet refuses the value, and for `NaN%` and `inf%`.
 pub fn parse_min_reclaim(signal: Signal, text: &str) -> Result<ThresholdValue, ThresholdError> {
     if text.ends_with('%') {
         let percentage = parse_percentage(text)?;
@@ -252,9 +237,7 @@ pub struct ThresholdLists {
 
 impl ThresholdLists {
     /// Returns the hard thresholds, then the soft ones, then copies of the hard memory thresholds for the pods' cgroup.
-    ///
-    /// # Errors
-    /// One for each soft threshold without a grace period.
+    /// Returns an error for each soft threshold without a grace period.
     pub fn assemble(&self) -> Result<Vec<Threshold>, Vec<ThresholdError>> {
         let mut thresholds = Vec::with_capacity(self.hard.len() + self.soft.len());
         let mut errors = Vec::new();

@@ -36,7 +36,6 @@ pub enum Value {
 
 impl Value {
     /// Returns the kind of value for error messages.
-    #[must_use]
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Null => "nothing",
@@ -57,9 +56,7 @@ fn error_at(span: Span, reason: &str, fix: &str) -> Box<ConfigError> {
 }
 
 /// Parses one document. An empty text is null. Empty documents after the first are ignored.
-///
-/// # Errors
-/// At the first place that is no YAML, or that uses features no configuration needs: aliases, application tags, several documents, keys
+/// Fails at the first place that is no YAML, or that uses features no configuration needs: aliases, application tags, several documents, keys
 /// that are no scalars.
 pub fn parse_document(text: &str) -> Result<Node, Box<ConfigError>> {
     let mut reader = Reader { text, parser: Parser::new_from_str(text), end: 1 };

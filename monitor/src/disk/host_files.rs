@@ -28,13 +28,11 @@ pub struct Roots {
 
 impl Roots {
     /// Returns the kubelet's default directories.
-    #[must_use]
     pub fn new(proc: PathBuf) -> Self {
         let (kubelet, pod_logs) = (PathBuf::from("/var/lib/kubelet"), PathBuf::from("/var/log/pods"));
         Self { proc, kubelet, node: None, pod_logs }
     }
 
-    #[must_use]
     pub fn of(config: &MonitorConfig) -> Self {
         Self { node: config.filesystems.node.clone(), ..Self::new(config.proc_root.clone()) }
     }

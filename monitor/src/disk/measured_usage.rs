@@ -127,7 +127,6 @@ pub struct Usage {
 
 impl Usage {
     /// Sums the parts. `at` is when the measurement began, which is the age of a workload without parts.
-    #[must_use]
     pub fn new(id: CgroupId, mut parts: Vec<PartUsage>, at: Monotonic, is_complete: bool) -> Self {
         parts.sort_by(|a, b| a.part.cmp(&b.part));
         let Held { bytes, inodes } = held(&parts, Part::is_on_disk);

@@ -33,7 +33,6 @@ pub use measured_usage::{Effort, Held, Part, PartUsage, Source, Usage, Usages};
 pub use workload_places::{Layer, WorkloadPlaces};
 
 /// Whether the filesystem of a path, resolved in the mounts of the machine's init, counts project quotas; `None` if that is unknown.
-#[must_use]
 pub fn project_quotas(proc: &Path, path: &Path) -> Option<bool> {
     let directory = host_files::Host::of_init(proc).open(path).ok()?;
     project_quota::is_counting(directory.as_fd())

@@ -40,7 +40,6 @@ pub struct WorkloadPlaces {
 
 impl WorkloadPlaces {
     /// Returns what is to be measured of a workload; `None` if its files cannot be located: a plain service may write anywhere.
-    #[must_use]
     pub fn of(workload: &Workload, hierarchy: &Path) -> Option<Self> {
         let places = || Self {
             workload: workload.name.clone(),
@@ -55,7 +54,6 @@ impl WorkloadPlaces {
     }
 
     /// Whether the files of a workload of this kind can be located.
-    #[must_use]
     pub fn has(workload: &Workload) -> bool {
         match workload.kind {
             Kind::Pod(_) | Kind::Container(_) => true,

@@ -13,7 +13,6 @@ const RUNS: usize = 3;
 
 /// Measures the bytes per second that all CPUs together could fault in if they did not share the path to memory. The measurement uses one
 /// CPU and takes as long as faulting in 24 MiB. Returns `None` when it fails.
-#[must_use]
 pub fn measure() -> Option<Bytes> {
     let fastest = (0..RUNS).filter_map(|_| fault_in()).min_by(f64::total_cmp)?;
     let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);

@@ -44,7 +44,6 @@ pub struct Choice {
 
 impl Choice {
     /// Returns the paths to try for `role`.
-    #[must_use]
     pub fn of(role: Role, configured: &FilesystemPaths, hints: &FilesystemHints) -> Self {
         let guessed = |paths: &[&str], hint: Option<&PathBuf>| Self {
             paths: hint.cloned().into_iter().chain(paths.iter().map(PathBuf::from)).collect(),
@@ -65,7 +64,6 @@ impl Choice {
     }
 
     /// Returns the paths for a message.
-    #[must_use]
     pub fn words(&self) -> String {
         let paths: Vec<String> = self.paths.iter().map(|path| path.display().to_string()).collect();
         paths.join(", ")

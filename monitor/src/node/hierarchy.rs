@@ -44,9 +44,7 @@ pub struct NoMemoryHierarchy {
 
 impl Hierarchy {
     /// Finds the hierarchies mounted under `root`, usually `/sys/fs/cgroup`.
-    ///
-    /// # Errors
-    /// When neither a v2 nor a v1 memory hierarchy can be read there.
+    /// Fails when neither a v2 nor a v1 memory hierarchy can be read there.
     pub fn detect(root: &Path) -> Result<Self, NoMemoryHierarchy> {
         let no_hierarchy = |detail: String| NoMemoryHierarchy { root: root.to_owned(), detail };
         let controllers = root.join("cgroup.controllers");

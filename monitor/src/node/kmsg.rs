@@ -34,10 +34,7 @@ pub struct Kmsg {
 }
 
 impl Kmsg {
-    /// Opens the log at its end. Must be called within the tokio runtime.
-    ///
-    /// # Errors
-    /// When the log cannot be read.
+    /// Opens the log at its end. Must be called within the tokio runtime. Fails when the log cannot be read.
     pub fn open(path: &Path) -> Result<Self, String> {
         let failed = |what: &str, error: std::io::Error| {
             format!("cannot {what} {}: {error}; run as root or grant CAP_SYSLOG", path.display())
@@ -87,7 +84,6 @@ impl Kmsg {
     }
 
     /// Returns how many records were overwritten before they could be read.
-    #[must_use]
     pub fn lost(&self) -> u64 {
         self.lost
     }

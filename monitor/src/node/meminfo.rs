@@ -24,7 +24,6 @@ pub struct MemDetails {
 
 impl MemDetails {
     /// Parses the text of `/proc/meminfo`.
-    #[must_use]
     pub fn parse(text: &str) -> Self {
         let mut details = Self::default();
         let (mut pool_pages, mut pool_page_size) = (None, None);
@@ -58,10 +57,7 @@ pub enum MemInfoError {
 }
 
 impl MemInfo {
-    /// Parses the text of `/proc/meminfo`.
-    ///
-    /// # Errors
-    /// When a needed line is missing or malformed.
+    /// Parses the text of `/proc/meminfo`. Fails when a needed line is missing or malformed.
     pub fn parse(text: &str) -> Result<Self, MemInfoError> {
         let mut fields = [("MemTotal", None), ("MemAvailable", None)];
         let mut missing = fields.len();

@@ -26,13 +26,11 @@ pub struct RootUsage {
 
 impl RootUsage {
     /// Returns usage minus inactive file memory, at least zero.
-    #[must_use]
     pub fn working_set(self) -> Bytes {
         self.usage.saturating_sub(self.inactive_file)
     }
 
     /// Returns the kubelet's `memory.available`: capacity minus working set, at least zero.
-    #[must_use]
     pub fn available(self, capacity: Bytes) -> Bytes {
         capacity.saturating_sub(self.working_set())
     }
@@ -62,8 +60,6 @@ pub struct MemoryReader {
 }
 
 impl MemoryReader {
-    /// # Errors
-    /// When a file cannot be opened.
     pub fn open(proc_root: &Path, hierarchy: &Hierarchy) -> Result<Self, FileError> {
         let usage = match hierarchy.version {
             CgroupVersion::V1 => Some(PinnedFile::open(hierarchy.memory.join("memory.usage_in_bytes"))?),
@@ -79,9 +75,6 @@ impl MemoryReader {
     }
 
     /// Reads `/proc/meminfo` with one system call.
-    ///
-    /// # Errors
-    /// When the file cannot be read or parsed.
     pub fn sample(&mut self) -> Result<MemorySample, FileError> {
         let at = Monotonic::now();
         let text = self.meminfo.read(&mut self.buffer)?;
@@ -90,17 +83,12 @@ impl MemoryReader {
     }
 
     /// Reads the further lines of `/proc/meminfo`.
-    ///
-    /// # Errors
-    /// When the file cannot be read.
     pub fn details(&mut self) -> Result<MemDetails, FileError> {
         Ok(MemDetails::parse(self.meminfo.read(&mut self.buffer)?))
     }
 
     /// Reads the root cgroup's usage. On v2 the kernel first sums per-CPU counters, which costs more than a sample.
-    ///
-    /// # Errors
-    /// When a file cannot be read or lacks a key.
+    /// Fails when a file cannot be read or lacks a key.
     pub fn root_usage(&mut self) -> Result<RootUsage, FileError> {
         let usage = match &self.usage {
             Some(file) => {

@@ -37,13 +37,11 @@ pub struct Inodes {
 
 impl Inodes {
     /// Returns `None` for a filesystem without a limit of inodes, such as btrfs or tmpfs with `nr_inodes=0`.
-    #[must_use]
     pub fn of(answer: &StatVfs) -> Option<Self> {
         let (total, free) = (answer.f_files, answer.f_ffree.min(answer.f_files));
         (total > 0).then_some(Self { total, free })
     }
 
-    #[must_use]
     pub const fn used(self) -> u64 {
         self.total.saturating_sub(self.free)
     }
@@ -52,7 +50,6 @@ impl Inodes {
 /// Returns the local filesystems in the text of `mountinfo`. Each device occurs once, by the first mount of its root, or by the first
 /// bind mount of a part where its root is not mounted. Overlays and filesystems in memory or on a network are excluded, and so are
 /// filesystems below a network mount, for whose statistics the caller would wait.
-#[must_use]
 pub fn parse(mountinfo: &str) -> Vec<Mounted> {
     let mut found: Vec<(Mounted, bool)> = Vec::new();
     let is_slow = |line: &Line<'_>| !LOCAL.contains(&line.kind) && !QUICK.contains(&line.kind);
@@ -109,7 +106,6 @@ pub(super) fn lines(mountinfo: &str) -> impl Iterator<Item = Line<'_>> {
 }
 
 /// Decodes a path of `mountinfo`, where blanks, backslashes and, in options, commas are written as three octal digits.
-#[must_use]
 pub fn unescaped(text: &str) -> PathBuf {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -143,15 +139,11 @@ pub struct Filesystems {
 }
 
 impl Filesystems {
-    #[must_use]
     pub fn new(proc_root: &Path) -> Self {
         Self { process: process_of_mounts(proc_root) }
     }
 
     /// Returns the local filesystems that are mounted now.
-    ///
-    /// # Errors
-    /// When the mounts cannot be read.
     pub fn mounted(&self) -> Result<Vec<Mounted>, String> {
         let path = self.process.join("mountinfo");
         let bytes = std::fs::read(&path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
@@ -159,7 +151,6 @@ impl Filesystems {
     }
 
     /// Returns the inodes of a filesystem now, or `None` where it has no limit, or where another filesystem is mounted there by now.
-    #[must_use]
     pub fn inodes(&self, mounted: &Mounted) -> Option<Inodes> {
         let below_root = mounted.mount_point.strip_prefix("/").unwrap_or(&mounted.mount_point);
         let path = self.process.join("root").join(below_root);

@@ -13,7 +13,6 @@ const CGROUP: &str = "cgroup:[4026531835]";
 const OF_INIT: &str = "/proc/1/ns/cgroup";
 
 /// Returns the namespaces that the agent does not share with the machine's init, by their names under `/proc/self/ns`.
-#[must_use]
 pub fn private() -> Vec<&'static str> {
     let is_private = |(name, initial): &(&'static str, &str)| {
         // A kernel built without such namespaces has no link, and all processes share one.
@@ -25,9 +24,6 @@ pub fn private() -> Vec<&'static str> {
 /// Moves this thread, and all threads that it starts later, to the machine's cgroup namespace. Returns whether the thread was in another.
 /// On cgroup v2, container runtimes create a cgroup namespace for each container that is not privileged, and Kubernetes has no setting
 /// against it.
-///
-/// # Errors
-/// When the thread cannot be moved.
 pub fn join_cgroups_of_machine() -> Result<bool, String> {
     if !private().contains(&"cgroup") {
         return Ok(false);

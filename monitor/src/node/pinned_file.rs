@@ -20,7 +20,6 @@ pub enum FileError {
 }
 
 /// Returns whether the error means that the file's cgroup has been removed: `ENOENT` for its path, `ENODEV` for an open file.
-#[must_use]
 pub fn is_gone(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ENODEV)
 }
@@ -34,8 +33,6 @@ pub struct PinnedFile {
 }
 
 impl PinnedFile {
-    /// # Errors
-    /// When the file cannot be opened.
     pub fn open(path: impl Into<PathBuf>) -> Result<Self, FileError> {
         let path = path.into();
         match File::open(&path) {
@@ -45,9 +42,6 @@ impl PinnedFile {
     }
 
     /// Opens `name` in an open directory. Only messages use `directory_path`.
-    ///
-    /// # Errors
-    /// When the file cannot be opened.
     pub fn open_at(directory: impl AsFd, directory_path: &Path, name: &str) -> Result<Self, FileError> {
         let path = directory_path.join(name);
         match rustix::fs::openat(directory, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) {
@@ -57,18 +51,14 @@ impl PinnedFile {
     }
 
     /// Reads a file of one record into `buffer` with one system call. The kernel returns such a file whole or not at all.
-    ///
-    /// # Errors
-    /// When the file cannot be read or is not UTF-8.
+    /// Fails when the file cannot be read or is not UTF-8.
     pub fn read<'b>(&self, buffer: &'b mut Buffer) -> Result<&'b str, FileError> {
         let length = self.read_at(&mut buffer.0, 0)?;
         self.text(buffer, length)
     }
 
     /// Reads a file of many records (`seq_file`), which the kernel returns page by page, to its end or to the end of the buffer.
-    ///
-    /// # Errors
-    /// When the file cannot be read or is not UTF-8.
+    /// Fails when the file cannot be read or is not UTF-8.
     pub fn read_whole<'b>(&self, buffer: &'b mut Buffer) -> Result<&'b str, FileError> {
         let mut length = 0;
         while let Some(room) = buffer.0.get_mut(length..).filter(|room| !room.is_empty()) {
@@ -92,13 +82,11 @@ impl PinnedFile {
     }
 
     /// Returns an error about the content of this file.
-    #[must_use]
     pub fn content(&self, what: impl Into<String>) -> FileError {
         FileError::Content { path: self.path.clone(), what: what.into() }
     }
 
     /// Returns the path by which the file was opened.
-    #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -110,7 +98,6 @@ pub struct Buffer(Box<[u8]>);
 
 impl Buffer {
     /// Allocates four times the size of `memory.stat` and `/proc/meminfo` of current kernels.
-    #[must_use]
     pub fn new() -> Self {
         Self(vec![0; 16 * 1024].into_boxed_slice())
     }
@@ -123,17 +110,13 @@ impl Default for Buffer {
 }
 
 /// Returns the value of `key` in a file of `key value` lines, such as `memory.stat` and `cgroup.events`.
-#[must_use]
 pub fn keyed_value(text: &str, key: &str) -> Option<u64> {
     text.lines()
         .find_map(|line| line.strip_prefix(key)?.strip_prefix(' ')?.split_ascii_whitespace().next())
         .and_then(|value| value.parse().ok())
 }
 
-/// Parses a file that holds one number, or `max` for no limit (`None`).
-///
-/// # Errors
-/// When the text is neither.
+/// Parses a file that holds one number, or `max` for no limit (`None`). Fails when the text is neither.
 pub fn number_or_max(text: &str) -> Result<Option<u64>, String> {
     match text.trim() {
         "max" => Ok(None),

@@ -20,7 +20,6 @@ pub struct PidSample {
 }
 
 impl PidSample {
-    #[must_use]
     pub const fn available(&self) -> u64 {
         self.most.saturating_sub(self.tasks)
     }
@@ -36,9 +35,7 @@ pub struct PidReader {
 }
 
 impl PidReader {
-    ///
-    /// # Errors
-    /// When the number of tasks, or both limits, cannot be read.
+    /// Fails when the number of tasks, or both limits, cannot be read.
     pub fn open(proc_root: &Path) -> Result<Self, FileError> {
         let loadavg = PinnedFile::open(proc_root.join("loadavg"))?;
         let pid_max = PinnedFile::open(proc_root.join("sys/kernel/pid_max"));
@@ -53,9 +50,6 @@ impl PidReader {
     }
 
     /// Reads `/proc/loadavg` with one system call, and the limits every ten seconds.
-    ///
-    /// # Errors
-    /// When a file cannot be read or parsed.
     pub fn sample(&mut self) -> Result<PidSample, FileError> {
         let at = Monotonic::now();
         let text = self.loadavg.read(&mut self.buffer)?;

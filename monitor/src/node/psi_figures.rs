@@ -27,7 +27,6 @@ pub struct Pressure {
 
 impl Pressure {
     /// Parses the text of a pressure file. A malformed line is absent.
-    #[must_use]
     pub fn parse(text: &str) -> Self {
         let mut pressure = Self::default();
         for line in text.lines() {
@@ -40,7 +39,6 @@ impl Pressure {
         pressure
     }
 
-    #[must_use]
     pub const fn of(&self, kind: PressureKind) -> Option<Stall> {
         match kind {
             PressureKind::Some => self.some,
@@ -73,16 +71,12 @@ pub struct PressureFiles {
 const KUBEPODS: [&str; 2] = ["kubepods.slice", "kubepods"];
 
 impl PressureFiles {
-    #[must_use]
     pub fn new(proc_root: &Path, hierarchy: &Hierarchy) -> Self {
         let unified = (hierarchy.version == CgroupVersion::V2).then(|| hierarchy.memory.clone());
         Self { system: proc_root.join("pressure"), unified }
     }
 
-    /// Reads one of the files.
-    ///
-    /// # Errors
-    /// Why the file cannot be read, and what to do.
+    /// Reads one of the files. An error says why, and what to do.
     pub fn read(&self, scope: PressureScope, resource: PressureResource) -> Result<Pressure, String> {
         match scope {
             PressureScope::System => read(&self.system.join(resource.as_str()))

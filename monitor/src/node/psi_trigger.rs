@@ -20,10 +20,7 @@ const TRIGGERS: [(Duration, Duration); 2] =
     [(Duration::from_millis(20), Duration::from_millis(500)), (Duration::from_millis(20), Duration::from_secs(2))];
 
 impl PsiTrigger {
-    /// Registers the trigger on `pressure/memory`. Dropping the value removes it.
-    ///
-    /// # Errors
-    /// When PSI is off, or the kernel refuses the trigger.
+    /// Registers the trigger on `pressure/memory`. Dropping the value removes it. Fails when PSI is off, or the kernel refuses the trigger.
     pub fn register(proc_root: &Path) -> Result<Self, String> {
         let path = proc_root.join("pressure/memory");
         let failed = |what: &str, error: std::io::Error| format!("cannot {what} {}: {error}", path.display());
@@ -44,9 +41,7 @@ impl PsiTrigger {
     }
 
     /// Resolves when the trigger fires, at most once per window.
-    ///
-    /// # Errors
-    /// When the kernel has removed the trigger. The descriptor then polls as ready for ever.
+    /// Fails when the kernel has removed the trigger. The descriptor then polls as ready for ever.
     pub async fn fired(&self) -> Result<(), String> {
         match self.trigger.ready(Interest::PRIORITY | Interest::ERROR).await {
             Ok(guard) if guard.ready().is_error() => Err("the kernel has removed the PSI trigger".to_owned()),

@@ -38,7 +38,6 @@ pub struct Space {
 
 impl Space {
     /// Returns `None` for a filesystem without a size of its own, such as ramfs.
-    #[must_use]
     pub fn of(answer: &StatVfs) -> Option<Self> {
         let bytes = |blocks: u64| Bytes(blocks.saturating_mul(answer.f_frsize));
         (answer.f_blocks > 0).then(|| Self {
@@ -104,15 +103,12 @@ const READ_ONLY_AGE: Duration = Duration::from_secs(10);
 const KNOWN: usize = 6;
 
 impl Statfs {
-    #[must_use]
     pub fn new(proc_root: &Path) -> Self {
         Self { proc_root: proc_root.to_owned(), process: process_of_mounts(proc_root), known: Vec::new() }
     }
 
     /// Samples the filesystem of the first path that exists. Each call resolves the path again, so that a new mount counts at once.
-    ///
-    /// # Errors
-    /// When no path exists, or the call fails.
+    /// Fails when no path exists, or the call fails.
     pub fn sample(&mut self, role: Role, choice: &Choice) -> Result<FsSample, NoSample> {
         let at = Monotonic::now();
         let flags = OFlags::PATH | OFlags::CLOEXEC;

@@ -15,10 +15,7 @@ pub struct Timer {
 }
 
 impl Timer {
-    /// Creates a timer. Must be called within the tokio runtime.
-    ///
-    /// # Errors
-    /// When no descriptor is left.
+    /// Creates a timer. Must be called within the tokio runtime. Fails when no descriptor is left.
     pub fn new() -> std::io::Result<Self> {
         let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
         let timer = rustix::time::timerfd_create(TimerfdClockId::Monotonic, flags)?;

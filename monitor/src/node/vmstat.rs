@@ -24,7 +24,6 @@ pub struct VmStat {
 
 impl VmStat {
     /// Parses the text of `/proc/vmstat`.
-    #[must_use]
     pub fn parse(text: &str) -> Self {
         let mut stat = Self::default();
         for line in text.lines() {
@@ -48,7 +47,6 @@ impl VmStat {
     }
 
     /// Returns the pages that reclaim for the node freed. Reclaim at the limits of memory cgroups does not count.
-    #[must_use]
     pub fn stolen(&self) -> Option<u64> {
         Some(self.stolen_direct?.saturating_add(self.stolen_kswapd?))
     }
@@ -68,16 +66,11 @@ pub struct VmStatReader {
 }
 
 impl VmStatReader {
-    /// # Errors
-    /// When the file cannot be opened.
     pub fn open(proc_root: &Path) -> Result<Self, FileError> {
         Ok(Self { file: PinnedFile::open(proc_root.join("vmstat"))?, buffer: Buffer::new() })
     }
 
     /// Reads the file, for which the kernel sums the counters of all CPUs.
-    ///
-    /// # Errors
-    /// When the file cannot be read.
     pub fn sample(&mut self) -> Result<VmStatSample, FileError> {
         let at = Monotonic::now();
         Ok(VmStatSample { stat: VmStat::parse(self.file.read_whole(&mut self.buffer)?), at })

@@ -2,7 +2,6 @@
 
 /// Returns the pages that `MemAvailable` excludes because the kernel reserves them (`calculate_totalreserve_pages`): for each zone its high
 /// watermark and its largest `protection`, the pages withheld from allocations that higher zones can serve, at most the managed pages.
-#[must_use]
 pub fn reserved_pages(text: &str) -> u64 {
     let mut zones = Zones::default();
     for line in text.lines() {

@@ -71,7 +71,6 @@ pub enum Role {
 }
 
 /// Classifies the directory at `path`, which is relative to the root of its hierarchy.
-#[must_use]
 pub fn role(path: &str) -> Role {
     let name = path.rsplit('/').next().unwrap_or(path);
     if let Some((uid, qos)) = pod(path, name) {
@@ -91,7 +90,6 @@ pub fn role(path: &str) -> Role {
 
 /// Returns the workload to which a process in the cgroup at `path` belongs. The result is that of the walk over the tree, but derived from
 /// the path alone, for a cgroup that has been removed.
-#[must_use]
 pub fn workload(path: &str) -> &str {
     let mut owner = None;
     for prefix in prefixes(path) {
@@ -107,7 +105,6 @@ pub fn workload(path: &str) -> &str {
 }
 
 /// Returns the id of the container that the cgroup at `path` is, or is part of.
-#[must_use]
 pub fn container(path: &str) -> Option<String> {
     prefixes(path).find_map(|prefix| match role(prefix) {
         Role::Container(id) => Some(id),

@@ -14,7 +14,6 @@ const MAX_CONTAINERS: usize = 16;
 
 /// Returns the working set of each container by the runtime's id; `directory` is the open cgroup of the pod at the path `name`. A
 /// container that cannot be read is omitted.
-#[must_use]
 pub fn working_sets(directory: impl AsFd, name: &str, version: CgroupVersion) -> Vec<(String, Bytes)> {
     let children = names(&directory).unwrap_or_default();
     let measured = children.iter().filter_map(|child| {

@@ -6,7 +6,6 @@ use crate::node::CgroupVersion;
 use crate::units::Pid;
 
 /// Returns the path of `pid`'s cgroup in the memory hierarchy, relative to the hierarchy's root; `None` when it cannot be read.
-#[must_use]
 pub fn of(proc_root: &Path, pid: &str, version: CgroupVersion) -> Option<String> {
     let text = std::fs::read_to_string(proc_root.join(pid).join("cgroup")).ok()?;
     parse(&text, version).map(str::to_owned)
@@ -14,7 +13,6 @@ pub fn of(proc_root: &Path, pid: &str, version: CgroupVersion) -> Option<String>
 
 /// As [`of`], for a task that may be exiting. v1 reports an exiting task in the root, wherever it was (`proc_cgroup_show`, Linux 4.15 to
 /// 6.18), so the root is `None` there. v2 reports the task's last cgroup, with a suffix once that is removed.
-#[must_use]
 pub fn of_exiting(proc_root: &Path, pid: Pid, version: CgroupVersion) -> Option<String> {
     let path = of(proc_root, &pid.0.to_string(), version)?;
     last_cgroup(&path, version).map(str::to_owned)
@@ -30,13 +28,11 @@ fn last_cgroup(path: &str, version: CgroupVersion) -> Option<&str> {
 }
 
 /// Whether `pid` is in the cgroup `name` or below it.
-#[must_use]
 pub fn is_in(proc_root: &Path, pid: Pid, version: CgroupVersion, name: &str) -> bool {
     of(proc_root, &pid.0.to_string(), version).is_some_and(|path| is_within(&path, name))
 }
 
 /// Whether the cgroup `path` is `name` or below it.
-#[must_use]
 pub fn is_within(path: &str, name: &str) -> bool {
     path.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }

@@ -17,7 +17,6 @@ pub enum Preference {
 
 /// Combines the marks with the owner of the cgroup. systemd-oomd honours marks on a cgroup that belongs to root or to the owner of the
 /// monitored ancestor. This agent monitors the root cgroup, so both mean root: a user cannot exempt their own processes.
-#[must_use]
 pub fn preference(owner_uid: u32, omit: bool, avoid: bool) -> Preference {
     match (owner_uid, omit, avoid) {
         (0, true, _) => Preference::Omit,
@@ -27,7 +26,6 @@ pub fn preference(owner_uid: u32, omit: bool, avoid: bool) -> Preference {
 }
 
 /// Reads the marks of an open cgroup directory. cgroup v1 has no user attributes and so no marks (v2: Linux 5.7).
-#[must_use]
 pub fn read(directory: impl AsFd, owner_uid: u32) -> Preference {
     let set = |name| is_set(&directory, name);
     preference(owner_uid, set("user.oomd_omit"), set("user.oomd_avoid"))

@@ -29,7 +29,6 @@ pub struct PodSpecs {
 impl PodSpecs {
     /// Indexes the pods by UID; of a repeated UID the last pod counts. A mirror pod is also found by the UID of its static pod, which is
     /// the UID in the cgroup's path.
-    #[must_use]
     pub fn new(pods: impl IntoIterator<Item = impl Into<Arc<Pod>>>) -> Self {
         let pods: Vec<Arc<Pod>> = pods.into_iter().map(Into::into).collect();
         let mirrored = |(index, pod): (usize, &Arc<Pod>)| pod.mirrored_uid().map(|uid| (uid.to_owned(), index));
@@ -42,7 +41,6 @@ impl PodSpecs {
     }
 
     /// Indexes pods that come from the API server, directly or through a file.
-    #[must_use]
     pub fn from_api_server(Pods(pods): Pods) -> Self {
         Self::new(pods.into_iter().map(Pod::without_forged_source))
     }

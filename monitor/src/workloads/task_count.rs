@@ -16,7 +16,6 @@ const CURRENT: &str = "pids.current";
 
 /// Counts the tasks of the open cgroup `directory`, whose path below the hierarchy's root is `name`, and of all cgroups below it. Reads the
 /// pids controller's count if there is one, else the lists of tasks. Returns `None` when the cgroup is gone.
-#[must_use]
 pub fn count(directory: BorrowedFd<'_>, name: &str, hierarchy: &Hierarchy, buffer: &mut Buffer) -> Option<u64> {
     let of_controller = match hierarchy.version {
         CgroupVersion::V2 => PinnedFile::open_at(directory, Path::new(name), CURRENT),

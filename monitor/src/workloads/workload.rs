@@ -69,7 +69,6 @@ pub struct OtherUsage {
 
 /// Returns the QoS class of a workload outside Kubernetes. `request` is `memory.min` or `memory.low` (v1: the soft limit), `limit` is
 /// `memory.max`. A limit alone guarantees nothing, so it does not make a workload Guaranteed.
-#[must_use]
 pub fn qos_class(request: Bytes, limit: Option<Bytes>) -> QosClass {
     match (request, limit) {
         (Bytes(0), None) => QosClass::BestEffort,

@@ -68,7 +68,6 @@ pub struct Changes {
 
 impl WorkloadTree {
     /// Creates an empty tree over `hierarchy`.
-    #[must_use]
     pub fn new(hierarchy: Hierarchy, proc_root: PathBuf, protected: Vec<NamePattern>) -> Self {
         let (owners, oom_kills) = (HashMap::new(), HashMap::new());
         let (agent, tracked) = (Some("self".to_owned()), Vec::new());

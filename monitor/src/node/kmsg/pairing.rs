@@ -51,7 +51,6 @@ impl<K, R> Pairing<K, R> {
     }
 
     /// Returns after how long [`Self::next`] returns the oldest kill at the latest.
-    #[must_use]
     pub fn due(&self, now: Monotonic) -> Option<Duration> {
         self.kills.front().map(|(_, since, _)| KILL_WAIT.saturating_sub(now.since(*since)))
     }

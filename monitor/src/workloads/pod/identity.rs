@@ -21,7 +21,6 @@ const MAX_OTHERS: usize = 32;
 
 impl Metadata {
     /// Keeps the annotations that always decide something, those named by `keys`, and a bounded number of the others.
-    #[must_use]
     pub fn kept(mut annotations: Vec<(String, String)>, keys: &[String]) -> Vec<(String, String)> {
         let mut others = 0;
         annotations.retain_mut(|(key, value)| {
