@@ -7,7 +7,8 @@ use crate::units::Pid;
 use crate::workloads::cgroup_path::{Role, role};
 use crate::workloads::cgroup_processes::collect;
 
-use super::process_mounts::{Mount, read};
+use super::process_mounts::read;
+use crate::node::mountinfo::Mount;
 
 /// Limit of processes per container, and of processes whose open files are scanned.
 pub const MAX_PROCESSES: usize = 4096;

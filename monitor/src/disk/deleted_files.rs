@@ -8,6 +8,7 @@ use rustix::fs::{AtFlags, CWD, FileType, StatxFlags, readlink, statx};
 use super::directory_walk::{device, held};
 use super::measured_usage::{Held, Part};
 use super::workload_places::VisibleMounts;
+use crate::node::mountinfo::mount_id;
 
 /// The suffix of such a file's name (`d_path`).
 const MARK: &[u8] = b" (deleted)";
@@ -101,11 +102,6 @@ fn is_deleted(link: &[u8]) -> bool {
     link.starts_with(b"/") && link.ends_with(MARK)
 }
 
-/// Reads the mount id from the text of `fdinfo`.
-fn mount_id(details: &str) -> Option<u64> {
-    details.lines().find_map(|line| line.strip_prefix("mnt_id:"))?.trim().parse().ok()
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs::File;
@@ -185,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn names_and_mounts_of_open_files_are_parsed() {
+    fn the_names_of_deleted_files_are_marked() {
         for (link, expected) in [
             ("/data/a (deleted)", true),
             ("/data/a", false),
@@ -195,7 +191,5 @@ mod tests {
         ] {
             assert_eq!(is_deleted(link.as_bytes()), expected, "{link}");
         }
-        assert_eq!(mount_id("pos:\t0\nflags:\t0100002\nmnt_id:\t29\nino:\t7\n"), Some(29));
-        assert_eq!(mount_id("pos:\t0\n"), None);
     }
 }

@@ -1,39 +1,11 @@
-//! Parses the parts of `mountinfo` that locate files: the overlay at a process's root, and the directory that a mount shows. Reads line by
-//! line, because a process that may mount can make the file arbitrarily long.
+//! Reads the `mountinfo` of processes, line by line, because a process that may mount can make the file arbitrarily long.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
 
-use crate::node::mountinfo::unescaped;
+use crate::node::mountinfo::Mount;
 
 const ROOM: usize = 16 * 1024;
-
-/// A mount; the texts are still escaped.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Mount<'t> {
-    /// The mount's id, as in `fdinfo`.
-    pub id: u64,
-    /// `major:minor`.
-    pub device: &'t str,
-    /// The directory of the filesystem that the mount shows.
-    pub root: &'t str,
-    pub mount_point: &'t str,
-    pub kind: &'t str,
-    /// Options of the filesystem, not of this mount.
-    pub options: &'t str,
-}
-
-/// Parses a line of `mountinfo`.
-pub fn mount(line: &str) -> Option<Mount<'_>> {
-    // 43 27 0:51 / /rootfs rw,relatime shared:7 - overlay overlay rw,lowerdir=/a:/b,upperdir=/c,workdir=/d
-    let (mount, filesystem) = line.trim_end_matches('\n').split_once(" - ")?;
-    let mut fields = mount.split(' ');
-    let (id, _parent) = (fields.next()?.parse().ok()?, fields.next()?);
-    let (device, root, mount_point) = (fields.next()?, fields.next()?, fields.next()?);
-    let mut fields = filesystem.split(' ');
-    let (kind, _source, options) = (fields.next()?, fields.next()?, fields.next()?);
-    Some(Mount { id, device, root, mount_point, kind, options })
-}
 
 /// Returns the `mountinfo` of the machine's init, or the agent's own if that is inaccessible.
 pub fn of_init(proc: &Path) -> PathBuf {
@@ -54,7 +26,7 @@ pub fn read(path: &Path, most: u64, mut take: impl FnMut(&Mount<'_>)) -> std::io
         if length == 0 || is_cut_off {
             return Ok(left > 0);
         }
-        if let Some(mount) = mount(&String::from_utf8_lossy(&line)) {
+        if let Some(mount) = Mount::parse(String::from_utf8_lossy(&line).trim_end_matches('\n')) {
             take(&mount);
         }
     }
@@ -63,16 +35,6 @@ pub fn read(path: &Path, most: u64, mut take: impl FnMut(&Mount<'_>)) -> std::io
 /// Returns the type of a filesystem without the part that a user can choose (`fuse.ANYTHING`), so that messages can be deduplicated.
 pub fn plain(kind: &str) -> &str {
     kind.split('.').next().unwrap_or(kind)
-}
-
-impl Mount<'_> {
-    /// Returns the upper directory of a writable overlay.
-    pub fn upper_directory(&self) -> Option<PathBuf> {
-        let is_overlay = self.kind == "overlay";
-        // A comma in a path is escaped (`seq_show_option`), so this splits only between options.
-        let option = self.options.split(',').find_map(|option| option.strip_prefix("upperdir="));
-        option.filter(|_| is_overlay).map(unescaped)
-    }
 }
 
 #[cfg(test)]

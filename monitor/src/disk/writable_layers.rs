@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use super::container_mounts::{InitNamespaces, MountView, Root, containers, mount_view};
 use super::host_files::Host;
 use super::measured_usage::Part;
-use super::process_mounts::{Mount, of_init, plain, read};
+use super::process_mounts::{of_init, plain, read};
 use super::workload_places::{Found, LOCAL_VOLUMES, MAX_MOUNTINFO_BYTES, Place, VisibleMounts, WorkloadPlaces};
+use crate::node::mountinfo::Mount;
 use crate::workloads::PodUid;
 
 /// Where runtimes keep overlays that they mount by a relative path (c/storage does for an image with very many layers).

@@ -52,13 +52,13 @@ impl Inodes {
 /// filesystems below a network mount, for whose statistics the caller would wait.
 pub fn parse(mountinfo: &str) -> Vec<Mounted> {
     let mut found: Vec<(Mounted, bool)> = Vec::new();
-    let is_slow = |line: &Line<'_>| !LOCAL.contains(&line.kind) && !QUICK.contains(&line.kind);
+    let is_slow = |mount: &Mount<'_>| !LOCAL.contains(&mount.kind) && !QUICK.contains(&mount.kind);
     // A slow root is not counted: every path would be below it.
-    let slow: Vec<PathBuf> = lines(mountinfo)
-        .filter(|line| is_slow(line) && line.mount_point != "/")
-        .map(|line| unescaped(line.mount_point))
+    let slow: Vec<PathBuf> = mounts(mountinfo)
+        .filter(|mount| is_slow(mount) && mount.mount_point != "/")
+        .map(|mount| unescaped(mount.mount_point))
         .collect();
-    for Line { device, root, mount_point, kind, .. } in lines(mountinfo).filter(|line| LOCAL.contains(&line.kind)) {
+    for Mount { device, root, mount_point, kind, .. } in mounts(mountinfo).filter(|it| LOCAL.contains(&it.kind)) {
         let mounted = Mounted { device: device.to_owned(), mount_point: unescaped(mount_point), kind: kind.to_owned() };
         if slow.iter().any(|slow| mounted.mount_point.starts_with(slow)) {
             continue;
@@ -74,35 +74,54 @@ pub fn parse(mountinfo: &str) -> Vec<Mounted> {
     found.into_iter().map(|(mounted, _)| mounted).collect()
 }
 
-/// A parsed line of `mountinfo`.
-pub(super) struct Line<'l> {
-    pub(super) id: &'l str,
-    pub(super) device: &'l str,
-    root: &'l str,
-    pub(super) mount_point: &'l str,
-    pub(super) kind: &'l str,
+/// A line of `mountinfo`; the texts are still escaped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mount<'l> {
+    /// The mount's id, as in `fdinfo`.
+    pub id: u64,
+    /// `major:minor`.
+    pub device: &'l str,
+    /// The directory of the filesystem that the mount shows.
+    pub root: &'l str,
+    pub mount_point: &'l str,
+    pub kind: &'l str,
     /// The options of the filesystem, not of this mount. The first is `ro` or `rw`.
-    options: &'l str,
+    pub options: &'l str,
 }
 
-impl Line<'_> {
+impl<'l> Mount<'l> {
+    pub fn parse(line: &'l str) -> Option<Self> {
+        // 27 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw
+        let (mount, filesystem) = line.split_once(" - ")?;
+        let mut fields = mount.split(' ');
+        let (id, _parent) = (fields.next()?.parse().ok()?, fields.next()?);
+        let (device, root, mount_point) = (fields.next()?, fields.next()?, fields.next()?);
+        let mut fields = filesystem.split(' ');
+        let (kind, _source) = (fields.next()?, fields.next());
+        Some(Self { id, device, root, mount_point, kind, options: fields.next().unwrap_or_default() })
+    }
+
     /// Returns whether the filesystem is read-only through every mount.
     pub(super) fn is_read_only(&self) -> bool {
         self.options.split(',').next() == Some("ro")
     }
+
+    /// Returns the upper directory of a writable overlay.
+    pub fn upper_directory(&self) -> Option<PathBuf> {
+        let is_overlay = self.kind == "overlay";
+        // A comma in a path is escaped (`seq_show_option`), so this splits only between options.
+        let option = self.options.split(',').find_map(|option| option.strip_prefix("upperdir="));
+        option.filter(|_| is_overlay).map(unescaped)
+    }
 }
 
-pub(super) fn lines(mountinfo: &str) -> impl Iterator<Item = Line<'_>> {
-    mountinfo.lines().filter_map(|line| {
-        // 27 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw
-        let (mount, filesystem) = line.split_once(" - ")?;
-        let mut fields = mount.split(' ');
-        let (id, _parent) = (fields.next()?, fields.next()?);
-        let (device, root, mount_point) = (fields.next()?, fields.next()?, fields.next()?);
-        let mut fields = filesystem.split(' ');
-        let (kind, _source) = (fields.next()?, fields.next());
-        Some(Line { id, device, root, mount_point, kind, options: fields.next().unwrap_or_default() })
-    })
+pub(super) fn mounts(mountinfo: &str) -> impl Iterator<Item = Mount<'_>> {
+    mountinfo.lines().filter_map(Mount::parse)
+}
+
+/// Returns the mount of an open file, from the text of its `fdinfo` (Linux 3.15).
+pub fn mount_id(fdinfo: &str) -> Option<u64> {
+    fdinfo.lines().find_map(|line| line.strip_prefix("mnt_id:"))?.trim().parse().ok()
 }
 
 /// Decodes a path of `mountinfo`, where blanks, backslashes and, in options, commas are written as three octal digits.
@@ -217,6 +236,12 @@ a line that is none
         {
             assert_eq!(unescaped(text), Path::new(expected), "{text}");
         }
+    }
+
+    #[test]
+    fn the_mount_of_an_open_file_is_parsed() {
+        assert_eq!(mount_id("pos:\t0\nflags:\t012100000\nmnt_id:\t41\nino:\t2\n"), Some(41));
+        assert_eq!(mount_id("pos:\t0\n"), None);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use crate::units::{Bytes, Monotonic};
 
 use super::filesystem_roles::{Choice, Role};
-use super::mountinfo::{Inodes, Line, lines, process_of_mounts, unescaped};
+use super::mountinfo::{Inodes, Mount, mount_id, mounts, process_of_mounts, unescaped};
 
 /// A filesystem in one of its roles.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -181,10 +181,6 @@ impl Statfs {
     }
 }
 
-fn mount_id(fdinfo: &str) -> Option<u64> {
-    fdinfo.lines().find_map(|line| line.strip_prefix("mnt_id:"))?.trim().parse().ok()
-}
-
 /// Opens a path with `O_PATH`. Symbolic links resolve as for init (`openat2`, Linux 5.6).
 fn open_below(root: &OwnedFd, path: &Path) -> Result<OwnedFd, Errno> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
@@ -199,9 +195,9 @@ fn open_below(root: &OwnedFd, path: &Path) -> Result<OwnedFd, Errno> {
 
 /// Returns the mount with this id, and whether its filesystem is read-only.
 fn place_in(mountinfo: &str, mount: u64, path: &Path) -> Option<(Place, bool)> {
-    let line = lines(mountinfo).find(|line| line.id.parse() == Ok(mount))?;
-    let is_read_only = line.is_read_only();
-    let Line { device, mount_point, kind, .. } = line;
+    let mount = mounts(mountinfo).find(|it| it.id == mount)?;
+    let is_read_only = mount.is_read_only();
+    let Mount { device, mount_point, kind, .. } = mount;
     let (device, kind) = (device.to_owned(), kind.to_owned());
     Some((Place { path: path.to_owned(), device, mount_point: unescaped(mount_point), kind }, is_read_only))
 }
@@ -232,8 +228,6 @@ mod tests {
         assert_eq!(place(41), Some(("8:17".to_owned(), "xfs".to_owned(), blank.clone())));
         assert_eq!(place(42), Some(("8:18".to_owned(), "ext4".to_owned(), blank)), "mounted over it");
         assert_eq!(place(4), None);
-        assert_eq!(mount_id("pos:\t0\nflags:\t012100000\nmnt_id:\t41\nino:\t2\n"), Some(41));
-        assert_eq!(mount_id("pos:\t0\n"), None);
     }
 
     #[test]
@@ -274,11 +268,11 @@ mod tests {
         }
         // The read-only filesystems of this machine: sysfs in a container, an image of the system.
         let mut statfs = Statfs::new(Path::new("/proc"));
-        let mounts = std::fs::read_to_string(statfs.process.join("mountinfo")).unwrap();
-        for line in lines(&mounts).filter(Line::is_read_only) {
-            let path = unescaped(line.mount_point);
+        let mountinfo = std::fs::read_to_string(statfs.process.join("mountinfo")).unwrap();
+        for mount in mounts(&mountinfo).filter(Mount::is_read_only) {
+            let path = unescaped(mount.mount_point);
             let Ok(sample) = statfs.sample(Role::Node, &choice(&[&path])) else { continue };
-            if sample.place.device == line.device {
+            if sample.place.device == mount.device {
                 assert_eq!((sample.is_read_only, sample.space, sample.inodes), (true, None, None), "{sample:?}");
             }
         }
