@@ -130,26 +130,13 @@ pub enum ThresholdError {
     Float(#[from] FloatError),
     #[error(transparent)]
     Duration(#[from] DurationError),
-    #[error("eviction percentage threshold {0} must be >= 0%: {1}")]
-    PercentageNegative(Signal, String),
-    #[error("eviction percentage threshold {0} must be <= 100%: {1}")]
-    PercentageTooLarge(Signal, String),
-    /// `NaN`, or an infinite minimum reclaim. The kubelet accepts these, and then never evicts or never stops.
-    #[error("eviction percentage of {0} must be a finite number: {1}")]
-    PercentageNotFinite(Signal, String),
     /// The whole capacity, without [`Quirk::AlwaysMetPercentage`]. The kubelet accepts it, and then never stops evicting.
     #[error("eviction percentage threshold {0} is always met: {1}")]
-    PercentageAlwaysMet(Signal, String),
-    #[error("eviction threshold {0} must be positive: {1}")]
-    NotPositive(Signal, String),
-    #[error("invalid eviction grace period specified: {0}, must be a positive value")]
-    GraceNegative(String),
+    AlwaysMet(Signal, String),
     #[error("grace period must be specified for the soft eviction threshold {0}")]
     GraceMissing(Signal),
-    #[error("eviction percentage minimum reclaim {0} must be positive: {1}")]
-    ReclaimNotPositive(Signal, String),
-    #[error("negative eviction minimum reclaim specified for {0}")]
-    ReclaimNegative(Signal),
+    #[error("{0}")]
+    OutOfRange(String),
 }
 
 /// Parses the value of a hard or soft threshold.
@@ -166,22 +153,22 @@ pub fn parse_threshold_value(
     }
     if text.ends_with('%') {
         let percentage = parse_percentage(text)?;
-        let (fraction, text) = (percentage.fraction, text.to_owned());
+        let fraction = percentage.fraction;
         return if fraction.is_nan() {
-            Err(ThresholdError::PercentageNotFinite(signal, text))
+            not_finite(signal, text)
         } else if fraction < 0.0 {
-            Err(ThresholdError::PercentageNegative(signal, text))
+            out_of_range(format!("eviction percentage threshold {signal} must be >= 0%: {text}"))
         } else if fraction > 1.0 {
-            Err(ThresholdError::PercentageTooLarge(signal, text))
+            out_of_range(format!("eviction percentage threshold {signal} must be <= 100%: {text}"))
         } else if fraction >= 1.0 && !quirks.has(Quirk::AlwaysMetPercentage) {
-            Err(ThresholdError::PercentageAlwaysMet(signal, text))
+            Err(ThresholdError::AlwaysMet(signal, text.to_owned()))
         } else {
             Ok(Some(ThresholdValue::Percentage(percentage)))
         };
     }
     let quantity = Quantity::parse(text)?;
     if quantity.is_negative() || quantity.is_zero() {
-        return Err(ThresholdError::NotPositive(signal, quantity.to_string()));
+        return out_of_range(format!("eviction threshold {signal} must be positive: {quantity}"));
     }
     Ok(Some(ThresholdValue::Quantity(quantity)))
 }
@@ -189,27 +176,37 @@ pub fn parse_threshold_value(
 /// Parses the grace period of a soft threshold. Zero makes the threshold a hard one.
 /// Fails when the text is no Go duration, or a negative one.
 pub fn parse_grace_period(text: &str) -> Result<Duration, ThresholdError> {
-    parse_go_duration(text)?.to_duration().ok_or_else(|| ThresholdError::GraceNegative(text.to_owned()))
+    let negative = || format!("invalid eviction grace period specified: {text}, must be a positive value");
+    parse_go_duration(text)?.to_duration().ok_or_else(|| ThresholdError::OutOfRange(negative()))
 }
 
 /// Parses a minimum reclaim, which may be zero or more than 100%. Fails when the kubelet refuses the value, and for `NaN%` and `inf%`.
 pub fn parse_min_reclaim(signal: Signal, text: &str) -> Result<ThresholdValue, ThresholdError> {
     if text.ends_with('%') {
         let percentage = parse_percentage(text)?;
-        let (fraction, text) = (percentage.fraction, text.to_owned());
+        let fraction = percentage.fraction;
         return if fraction.is_nan() || fraction == f32::INFINITY {
-            Err(ThresholdError::PercentageNotFinite(signal, text))
+            not_finite(signal, text)
         } else if fraction <= 0.0 {
-            Err(ThresholdError::ReclaimNotPositive(signal, text))
+            out_of_range(format!("eviction percentage minimum reclaim {signal} must be positive: {text}"))
         } else {
             Ok(ThresholdValue::Percentage(percentage))
         };
     }
     let quantity = Quantity::parse(text)?;
     if quantity.is_negative() {
-        return Err(ThresholdError::ReclaimNegative(signal));
+        return out_of_range(format!("negative eviction minimum reclaim specified for {signal}"));
     }
     Ok(ThresholdValue::Quantity(quantity))
+}
+
+/// `NaN`, or an infinite minimum reclaim. The kubelet accepts these, and then never evicts or never stops.
+fn not_finite<T>(signal: Signal, text: &str) -> Result<T, ThresholdError> {
+    out_of_range(format!("eviction percentage of {signal} must be a finite number: {text}"))
+}
+
+fn out_of_range<T>(reason: String) -> Result<T, ThresholdError> {
+    Err(ThresholdError::OutOfRange(reason))
 }
 
 fn parse_percentage(text: &str) -> Result<Percentage, ThresholdError> {

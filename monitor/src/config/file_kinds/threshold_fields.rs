@@ -228,9 +228,7 @@ fn values<'e, 'n>(
             }
             Err(error) => {
                 let fix = match error {
-                    ThresholdError::PercentageAlwaysMet(..) => {
-                        "to switch it off, write exactly 100%; else write e.g. 10%"
-                    }
+                    ThresholdError::AlwaysMet(..) => "to switch it off, write exactly 100%; else write e.g. 10%",
                     _ => THRESHOLD_FIX,
                 };
                 entry.item.error(walk, error.to_string(), fix);
