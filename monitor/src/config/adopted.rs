@@ -1,6 +1,6 @@
 //! Which fields of a new configuration a running agent adopts, and which need a restart.
 
-use super::disk_usage_options::DiskUsageOptions;
+use super::disk_options::DiskUsageOptions;
 use super::kubernetes_options::KubernetesOptions;
 use super::policy::{MonitorConfig, Policy, Sampling};
 

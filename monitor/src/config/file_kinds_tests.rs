@@ -1,8 +1,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::config::disk_usage_options::DiskUsageOptions;
-use crate::config::filesystem_paths::FilesystemPaths;
+use crate::config::disk_options::{DiskUsageOptions, FilesystemPaths};
 use crate::config::policy::{Mode, OomScores, Ranking, RankingKey};
 use crate::config::quirks::{Quirk, Quirks, Semantics};
 use crate::config::serving_options::{ServingOptions, TlsFiles};

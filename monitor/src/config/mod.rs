@@ -3,12 +3,10 @@
 pub mod adopted;
 pub mod config_error;
 pub mod config_watch;
-pub mod disk_usage_options;
+pub mod disk_options;
 pub mod document_walk;
 pub mod file_kinds;
 pub mod file_watch;
-pub mod filesystem_paths;
-pub mod incident_options;
 pub mod kubernetes_options;
 pub mod patterns;
 pub mod policy;
@@ -22,11 +20,9 @@ pub mod yaml;
 pub use adopted::Adopted;
 pub use config_error::{ConfigError, ConfigErrors, ConfigWarning};
 pub use config_watch::{ConfigUpdate, ConfigWatch, Fingerprint};
-pub use disk_usage_options::{DiskUsageOptions, ProjectQuotas};
+pub use disk_options::{DiskUsageOptions, FilesystemPaths, IncidentOptions, ProjectQuotas};
 pub use file_kinds::{FileKind, Loaded};
 pub use file_watch::{FileWatch, Stamp, read_limited};
-pub use filesystem_paths::FilesystemPaths;
-pub use incident_options::IncidentOptions;
 pub use kubernetes_options::KubernetesOptions;
 pub use patterns::{NamePattern, PatternError, built_in_patterns};
 pub use policy::{

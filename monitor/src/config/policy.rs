@@ -6,9 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::disk_usage_options::DiskUsageOptions;
-use super::filesystem_paths::FilesystemPaths;
-use super::incident_options::IncidentOptions;
+use super::disk_options::{DiskUsageOptions, FilesystemPaths, IncidentOptions};
 use super::kubernetes_options::KubernetesOptions;
 use super::patterns::{NamePattern, built_in_patterns};
 use super::pressure_conditions::PressureCondition;

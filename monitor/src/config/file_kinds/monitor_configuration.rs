@@ -4,10 +4,8 @@ use std::time::Duration;
 
 use super::reservations::{check_header, enforced_field, reserved_map};
 use super::threshold_fields::{Rules, Style, ThresholdFields};
-use crate::config::disk_usage_options::DiskUsageOptions;
+use crate::config::disk_options::{DiskUsageOptions, FilesystemPaths, IncidentOptions};
 use crate::config::document_walk::{Field, Fields, Walk};
-use crate::config::filesystem_paths::FilesystemPaths;
-use crate::config::incident_options::IncidentOptions;
 use crate::config::kubernetes_options::KubernetesOptions;
 use crate::config::patterns::{NamePattern, built_in_patterns};
 use crate::config::policy::{

@@ -1,11 +1,16 @@
-//! What measuring the disk usage of workloads may cost: `diskUsage` of a `MonitorConfiguration`.
+//! What the agent measures and keeps on disks: `diskUsage`, `incidents` and `filesystems` of a `MonitorConfiguration`.
+
+use std::path::PathBuf;
 
 use super::document_walk::{Fields, Walk};
-use crate::units::named_enum;
+use crate::units::{Bytes, named_enum};
 
 /// Below this share, a walk of a million files takes an hour.
 const SMALLEST_SHARE: f64 = 0.001;
+/// In a smaller journal a few large records would displace each other.
+const SMALLEST_JOURNAL: Bytes = Bytes(4 * Bytes::MIB);
 
+/// What measuring the disk usage of workloads may cost.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct DiskUsageOptions {
     /// The share of one CPU during a measurement. On an idle node the average is a thousandth.
@@ -62,6 +67,63 @@ impl DiskUsageOptions {
             walk.error(&section, "cpuShare is above pressureCpuShare", fix);
         }
         options
+    }
+}
+
+/// Where the journal of incidents is, and how large it may grow.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IncidentOptions {
+    pub directory: PathBuf,
+    /// Beyond this size the oldest incidents are deleted.
+    pub max_size: Bytes,
+}
+
+impl Default for IncidentOptions {
+    fn default() -> Self {
+        Self { directory: PathBuf::from("/var/lib/node-pressure-monitor/incidents"), max_size: Bytes::from_mib(32) }
+    }
+}
+
+impl IncidentOptions {
+    /// Reads `incidents`.
+    pub fn read(walk: &mut Walk<'_>, fields: &Fields<'_>) -> Self {
+        let mut options = Self::default();
+        let inner = walk.section(fields, "incidents", "directory maxSize");
+        walk.set(&mut options.directory, inner.get("directory"), |walk, field| {
+            walk.path(field, "/var/lib/node-pressure-monitor/incidents")
+        });
+        walk.set(&mut options.max_size, inner.get("maxSize"), |walk, field| {
+            let size = walk.bytes(field, "32Mi")?;
+            if size < SMALLEST_JOURNAL {
+                walk.error(field, "too small: a single incident may take half a MiB", "write at least 4Mi");
+            }
+            Some(size)
+        });
+        options
+    }
+}
+
+/// A path on each filesystem. A path that is not given is detected.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct FilesystemPaths {
+    /// `nodefs`: the kubelet's root directory, with logs and volumes.
+    pub node: Option<PathBuf>,
+    /// `imagefs`: the runtime's images.
+    pub image: Option<PathBuf>,
+    /// `containerfs`: the writable layers of containers.
+    pub container: Option<PathBuf>,
+}
+
+impl FilesystemPaths {
+    /// Reads `filesystems`.
+    pub fn read(walk: &mut Walk<'_>, fields: &Fields<'_>) -> Self {
+        let inner = walk.section(fields, "filesystems", "nodefs imagefs containerfs");
+        let mut path = |name, example| inner.get(name).and_then(|field| walk.path(&field, example));
+        Self {
+            node: path("nodefs", "/var/lib/kubelet"),
+            image: path("imagefs", "/var/lib/containerd"),
+            container: path("containerfs", "/var/lib/containerd"),
+        }
     }
 }
 
