@@ -14,7 +14,7 @@ use super::measured_usage::{Usage, Usages};
 use super::measurement::{Measurement, Outcome};
 use super::measuring_orders::Shared;
 use super::place_finder::Finder;
-use super::project_claims::Claims;
+use super::project_quota::Claims;
 use super::quota_recount::{Recount, Refreshed};
 use super::schedule::{Next, Schedule, Timing};
 use super::workload_places::WorkloadPlaces;

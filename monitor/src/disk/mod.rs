@@ -15,7 +15,6 @@ mod measuring_orders;
 mod measuring_thread;
 mod place_finder;
 mod process_mounts;
-mod project_claims;
 mod project_quota;
 mod quota_recount;
 mod schedule;

@@ -1,12 +1,15 @@
 //! Project quotas (ext4, xfs): the filesystem's exact usage of a directory, including deleted files that are still open.
 
+use std::collections::HashMap;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, RawFd};
+use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 use rustix::ioctl::{Getter, Opcode, opcode};
 
 use super::host_files::open_directory;
 use super::measured_usage::Held;
+use crate::kernel::DeviceId;
 use crate::units::Bytes;
 
 const PROJECT: libc::c_int = 2;
@@ -85,6 +88,33 @@ fn quota(fd: RawFd, project: ProjectId) -> Result<Held, Errno> {
     Ok(Held { bytes: Bytes(quota.dqb_curspace), inodes: quota.dqb_curinodes })
 }
 
+/// The places of each project, by filesystem. The quota of a project that two places share describes neither of them.
+#[derive(Debug, Default)]
+pub struct Claims {
+    holders: HashMap<(DeviceId, ProjectId), Vec<(String, PathBuf)>>,
+}
+
+impl Claims {
+    /// Records that a place of a workload has the project. Returns whether it is the only one known.
+    pub fn is_sole(&mut self, device: DeviceId, project: ProjectId, workload: &str, place: &Path) -> bool {
+        let holders = self.holders.entry((device, project)).or_default();
+        let is_known = holders.iter().any(|(of, path)| of == workload && path == place);
+        // Two places are enough to know that the project is shared.
+        if !is_known && holders.len() < 2 {
+            holders.push((workload.to_owned(), place.to_owned()));
+        }
+        holders.len() == 1
+    }
+
+    /// Drops the places of workloads for which `is_wanted` is false.
+    pub fn keep(&mut self, is_wanted: impl Fn(&str) -> bool) {
+        self.holders.retain(|_, holders| {
+            holders.retain(|(workload, _)| is_wanted(workload));
+            !holders.is_empty()
+        });
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -105,5 +135,18 @@ mod tests {
         assert!(is_counting(directory.as_fd()) != Some(true) || charged(directory.as_fd(), ProjectId(0)).is_ok());
         let nothing = charged(directory.as_fd(), ProjectId(4_000_000_000));
         assert!(nothing.is_err() || nothing == Ok(Held::default()), "{nothing:?}");
+    }
+
+    #[test]
+    fn a_shared_project_has_no_sole_place() {
+        let mut claims = Claims::default();
+        let (disk, project) = (DeviceId(1), ProjectId(7));
+        let mut is_sole = |device, workload, path: &str| claims.is_sole(device, project, workload, Path::new(path));
+        assert!(is_sole(disk, "a", "/1") && is_sole(disk, "a", "/1"));
+        assert!(is_sole(DeviceId(2), "a", "/2"), "another filesystem has other projects");
+        assert!(!is_sole(disk, "b", "/3"));
+        assert!(!is_sole(disk, "a", "/1") && !is_sole(disk, "c", "/4"));
+        claims.keep(|workload| workload == "a");
+        assert!(claims.is_sole(disk, project, "a", Path::new("/1")));
     }
 }

@@ -8,8 +8,7 @@ use std::time::Duration;
 use super::directory_walk::device;
 use super::host_files::{Host, readable, status};
 use super::measured_usage::{Held, Part, PartUsage, Source, Usage};
-use super::project_claims::Claims;
-use super::project_quota::{ProjectId, charged, project_of};
+use super::project_quota::{Claims, ProjectId, charged, project_of};
 use crate::kernel::DeviceId;
 use crate::units::{CgroupId, Monotonic};
 
