@@ -97,7 +97,7 @@ impl<'a> Row<'a> {
             pod: pod.qualified_name(),
             uid: &pod.metadata.uid,
             outcome: outcome(&pod.spec.tolerations, taints),
-            exempt: pod.exemption().map(|exemption| exemption.to_string()),
+            exempt: pod.exemption().map(|exemption| exemption.as_str().to_owned()),
         }
     }
 

@@ -177,8 +177,8 @@ fn words(candidate: &PodCandidate<'_>, reason: PassedOver) -> String {
 fn exemption(pod: &Pod) -> Option<String> {
     let exemption = pod.exemption()?;
     Some(match exemption {
-        Exemption::CriticalPriority => format!("{exemption} {}", pod.priority()),
-        Exemption::StaticPod | Exemption::MirrorPod => exemption.to_string(),
+        Exemption::CriticalPriority => format!("{} {}", exemption.as_str(), pod.priority()),
+        Exemption::StaticPod | Exemption::MirrorPod => exemption.as_str().to_owned(),
     })
 }
 

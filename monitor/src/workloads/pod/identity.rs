@@ -5,8 +5,8 @@ use std::{fmt, iter};
 
 use serde::{Serialize, Serializer};
 
-use super::annotations::shorten;
-use super::object::{Metadata, Pod};
+use super::object::{Metadata, Pod, shorten};
+use crate::units::named_enum;
 use crate::workloads::cgroup_path::PodUid;
 
 /// The lowest system-critical priority (`system-cluster-critical`).
@@ -52,24 +52,15 @@ impl Metadata {
     }
 }
 
-/// Why a pod is exempt from eviction (`eviction-semantics.md` §7).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Exemption {
-    /// Created from a file on the node, not by the API server.
-    StaticPod,
-    /// The API server's object for a static pod.
-    MirrorPod,
-    /// Needed by the system to run.
-    CriticalPriority,
-}
-
-impl fmt::Display for Exemption {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::StaticPod => "static pod",
-            Self::MirrorPod => "mirror pod",
-            Self::CriticalPriority => "critical priority",
-        })
+named_enum! {
+    /// Why a pod is exempt from eviction (`eviction-semantics.md` §7).
+    pub enum Exemption {
+        /// Created from a file on the node, not by the API server.
+        StaticPod = "static pod",
+        /// The API server's object for a static pod.
+        MirrorPod = "mirror pod",
+        /// Needed by the system to run.
+        CriticalPriority = "critical priority",
     }
 }
 

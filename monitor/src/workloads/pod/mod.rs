@@ -1,6 +1,5 @@
 //! Pods as the API prints them.
 
-mod annotations;
 mod bounds;
 mod identity;
 mod object;
@@ -10,7 +9,6 @@ mod pod_protection;
 mod qos;
 mod resource_name;
 mod resources;
-mod serialize;
 
 pub use identity::{Exemption, FullName};
 pub use object::{

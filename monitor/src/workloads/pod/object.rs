@@ -1,12 +1,13 @@
 //! The API's object `v1.Pod`, as far as a decision reads it.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::annotations;
 use super::resource_name::ResourceName;
-use super::serialize;
 use crate::units::Quantity;
 use crate::workloads::json_defaults::{entries, is_present, list, or_default};
+
+/// Of an annotation. The values that decide anything are short; those that tools leave on a pod are not.
+const MAX_VALUE_BYTES: usize = 256;
 
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(default)]
@@ -30,19 +31,11 @@ pub struct Metadata {
     #[serde(deserialize_with = "or_default", skip_serializing_if = "String::is_empty")]
     pub uid: String,
     /// Annotations; long values are cut.
-    #[serde(
-        deserialize_with = "annotations::read",
-        serialize_with = "serialize::map",
-        skip_serializing_if = "Vec::is_empty"
-    )]
+    #[serde(deserialize_with = "annotations", serialize_with = "map", skip_serializing_if = "Vec::is_empty")]
     pub annotations: Vec<(String, String)>,
     #[serde(rename = "ownerReferences", deserialize_with = "list", skip_serializing_if = "Vec::is_empty")]
     pub owners: Vec<Owner>,
-    #[serde(
-        rename = "deletionTimestamp",
-        deserialize_with = "is_present",
-        skip_serializing_if = "serialize::is_false"
-    )]
+    #[serde(rename = "deletionTimestamp", deserialize_with = "is_present", skip_serializing_if = "is_false")]
     pub is_being_deleted: bool,
 }
 
@@ -107,7 +100,7 @@ pub struct Resources {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(transparent)]
 pub struct ResourceList(
-    #[serde(deserialize_with = "entries", serialize_with = "serialize::map")] pub Vec<(ResourceName, Quantity)>,
+    #[serde(deserialize_with = "entries", serialize_with = "map")] pub Vec<(ResourceName, Quantity)>,
 );
 
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
@@ -117,13 +110,13 @@ pub struct Volume {
     pub name: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub empty_dir: Option<EmptyDir>,
-    #[serde(deserialize_with = "is_present", skip_serializing_if = "serialize::is_false")]
+    #[serde(deserialize_with = "is_present", skip_serializing_if = "is_false")]
     pub host_path: bool,
-    #[serde(deserialize_with = "is_present", skip_serializing_if = "serialize::is_false")]
+    #[serde(deserialize_with = "is_present", skip_serializing_if = "is_false")]
     pub config_map: bool,
-    #[serde(deserialize_with = "is_present", skip_serializing_if = "serialize::is_false")]
+    #[serde(deserialize_with = "is_present", skip_serializing_if = "is_false")]
     pub git_repo: bool,
-    #[serde(deserialize_with = "is_present", skip_serializing_if = "serialize::is_false")]
+    #[serde(deserialize_with = "is_present", skip_serializing_if = "is_false")]
     pub persistent_volume_claim: bool,
 }
 
@@ -212,5 +205,56 @@ impl ResourceList {
             ResourceName::EphemeralStorage => false,
             ResourceName::Other(name) => name.starts_with("hugepages-"),
         })
+    }
+}
+
+/// Reads all annotations: the operator chooses which of them protect a pod, and may change that later.
+fn annotations<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<(String, String)>, D::Error> {
+    let mut all: Vec<(String, String)> = entries(deserializer)?;
+    all.iter_mut().for_each(|(_, value)| shorten(value));
+    Ok(all)
+}
+
+pub fn shorten(value: &mut String) {
+    value.truncate(shortened(value).len());
+}
+
+/// Returns the part of a value that is kept.
+pub fn shortened(value: &str) -> &str {
+    value.get(..value.floor_char_boundary(MAX_VALUE_BYTES)).unwrap_or(value)
+}
+
+/// A field that is read by presence must be omitted when it is false.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands over references")]
+fn is_false(value: &bool) -> bool {
+    !value
+}
+
+fn map<S: Serializer, K: Serialize, T: Serialize>(entries: &[(K, T)], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(entries.iter().map(|(key, value)| (key, value)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_serialized_pod_reads_back() {
+        let json = r#"{"metadata": {"name": "web", "namespace": "shop", "uid": "u-1", "deletionTimestamp": "2026-11-21T00:00:00Z",
+                "annotations": {"kubernetes.io/config.source": "api"},
+                "ownerReferences": [{"kind": "ReplicaSet", "name": "web-1", "controller": true}]},
+            "spec": {"priority": -5, "hostUsers": false, "overhead": {"memory": "1Mi"}, "resources": {"limits": {"hugepages-2Mi": "0"}},
+                "containers": [{"name": "c", "resources": {"requests": {"memory": "1E3", "cpu": "100m"}}}],
+                "initContainers": [{"name": "i", "restartPolicy": "Always"}],
+                "tolerations": [{"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}],
+                "volumes": [{"name": "a", "emptyDir": {"sizeLimit": "1Gi", "medium": "Memory"}}, {"name": "b", "hostPath": {"path": "/"}},
+                    {"name": "c", "persistentVolumeClaim": {"claimName": "x"}}, {"name": "d", "configMap": {}}, {"name": "e", "gitRepo": {}}]},
+            "status": {"phase": "Running", "qosClass": "Burstable",
+                "containerStatuses": [{"name": "c", "containerID": "containerd://0123"}]}}"#;
+        let pod: Pod = serde_json::from_str(json).unwrap();
+        let written = serde_json::to_string(&pod).unwrap();
+        assert_eq!(serde_json::from_str::<Pod>(&written).unwrap(), pod);
+        // Empty fields are omitted.
+        assert_eq!(serde_json::to_string(&Pod::default()).unwrap(), r#"{"metadata":{},"spec":{},"status":{}}"#);
     }
 }

@@ -1,8 +1,7 @@
 //! Which pods are exempt because of what they are. No I/O.
 
-use super::annotations::shortened;
 use super::identity::Exemption;
-use super::object::Pod;
+use super::object::{Pod, shortened};
 use crate::config::kubernetes_options::PodProtection;
 use crate::workloads::protection::Protection;
 
